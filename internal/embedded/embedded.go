@@ -1,0 +1,255 @@
+// Package embedded runs Redis nodes inside the process, for tests and for
+// programs that want to try the library with nothing installed. The nodes
+// listen on no port, follow the clock of the caller (virtual time in a
+// testing/synctest bubble included), and fail on request.
+package embedded
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Nodes is a set of independent nodes.
+type Nodes []*Node
+
+// Start returns n empty nodes.
+func Start(n int) Nodes {
+	nodes := make(Nodes, n)
+	for i := range nodes {
+		m := miniredis.NewMiniRedis()
+		m.ClockTTL(true)
+		nodes[i] = &Node{Miniredis: m, name: fmt.Sprintf("127.0.0.1:%d", 7001+i)}
+	}
+	return nodes
+}
+
+// Close stops all nodes.
+func (ns Nodes) Close() {
+	for _, n := range ns {
+		n.Kill()
+	}
+}
+
+// Keys counts the nodes that hold key.
+func (ns Nodes) Keys(key string) int {
+	count := 0
+	for _, n := range ns {
+		if n.Exists(key) {
+			count++
+		}
+	}
+	return count
+}
+
+// A Node is one Redis. The methods of Miniredis look at its data.
+type Node struct {
+	*miniredis.Miniredis
+	name string
+
+	voids sync.Map // peers whose replies are thrown away, by LoseReply
+
+	mu    sync.Mutex
+	down  bool
+	gate  chan struct{} // not nil while frozen; closed by Thaw and Kill
+	rules []*rule
+	seen  map[string]int
+}
+
+// A Fault is what happens to a command that a rule of On matches.
+type Fault struct {
+	// LoseReply executes the command and cuts the connection instead of
+	// answering. LoseCommand cuts it without executing.
+	LoseReply, LoseCommand bool
+	// Delay is how long the node waits before it goes on with the command and
+	// with everything behind it on that connection.
+	Delay time.Duration
+	// Err is the node's answer in place of executing.
+	Err string
+	// Then runs before the command is executed, on the node's goroutine.
+	Then func()
+}
+
+type rule struct {
+	command string
+	times   int
+	fault   Fault
+}
+
+// On applies fault to the next times executions of command ("set", "get",
+// "evalsha", ...). Rules apply one at a time, in the order they were added.
+func (n *Node) On(command string, times int, fault Fault) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.rules = append(n.rules, &rule{command: strings.ToUpper(command), times: times, fault: fault})
+}
+
+// Freeze stops execution, as SIGSTOP stops a server: connections stay open,
+// requests pile up.
+func (n *Node) Freeze() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.gate == nil {
+		n.gate = make(chan struct{})
+	}
+}
+
+// Thaw ends a Freeze; what piled up is executed.
+func (n *Node) Thaw() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.gate != nil {
+		close(n.gate)
+		n.gate = nil
+	}
+}
+
+// Kill ends all connections and refuses new ones. Data stays, for Restart.
+func (n *Node) Kill() {
+	n.mu.Lock()
+	n.down = true
+	n.mu.Unlock()
+	n.Thaw() // what is frozen sees that the node is down
+	n.Miniredis.Close()
+}
+
+// Restart accepts connections again, with the data there was or, when empty,
+// with none.
+func (n *Node) Restart(empty bool) {
+	if empty {
+		n.FlushAll()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.down = false
+}
+
+// Commands returns how many times the node executed or refused command.
+func (n *Node) Commands(command string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.seen[strings.ToUpper(command)]
+}
+
+// Client returns a new client of the node.
+func (n *Node) Client() *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr:   n.name,
+		Dialer: n.Dial,
+		// They keep a goroutine per client, and look up host names.
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}
+
+// Dial opens a connection to the node; it fits redis.Options.Dialer.
+func (n *Node) Dial(context.Context, string, string) (net.Conn, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.down {
+		return nil, fmt.Errorf("dial %s: connection refused", n.name)
+	}
+	c, err := n.Miniredis.Dial()
+	if err != nil {
+		return nil, err
+	}
+	n.Server().SetPreHook(n.before)
+	return conn{c}, nil
+}
+
+// conn reports a closed pipe as a server's hang-up is reported.
+type conn struct{ net.Conn }
+
+func (c conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if errors.Is(err, io.ErrClosedPipe) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// before runs ahead of every command and reports whether it is done with.
+func (n *Node) before(peer *server.Peer, command string, args ...string) bool {
+	if n.isVoid(peer) {
+		return false
+	}
+	n.await()
+	fault := n.count(command)
+	if fault.Then != nil {
+		fault.Then()
+	}
+	if fault.Delay > 0 {
+		time.Sleep(fault.Delay)
+		n.await()
+	}
+	switch {
+	case n.isDown() || fault.LoseCommand:
+		peer.Close()
+		return true
+	case fault.LoseReply:
+		void := server.NewPeer(bufio.NewWriter(io.Discard))
+		void.Ctx = peer.Ctx
+		n.executeFor(void, command, args)
+		peer.Close()
+		return true
+	case fault.Err != "":
+		peer.WriteError(fault.Err)
+		return true
+	}
+	return false
+}
+
+// executeFor runs a command whose reply nobody gets.
+func (n *Node) executeFor(void *server.Peer, command string, args []string) {
+	n.voids.Store(void, true)
+	defer n.voids.Delete(void)
+	n.Server().Dispatch(void, append([]string{command}, args...))
+}
+
+func (n *Node) isVoid(peer *server.Peer) bool {
+	_, ok := n.voids.Load(peer)
+	return ok
+}
+
+// await returns once the node is not frozen.
+func (n *Node) await() {
+	n.mu.Lock()
+	gate := n.gate
+	n.mu.Unlock()
+	if gate != nil {
+		<-gate
+	}
+}
+
+func (n *Node) isDown() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.down
+}
+
+// count books a command and returns the fault that it meets.
+func (n *Node) count(command string) Fault {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.seen == nil {
+		n.seen = make(map[string]int)
+	}
+	n.seen[command]++
+	for _, r := range n.rules {
+		if r.command == command && r.times > 0 {
+			r.times--
+			return r.fault
+		}
+	}
+	return Fault{}
+}

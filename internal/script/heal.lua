@@ -1,0 +1,13 @@
+-- KEYS: 1 lock   ARGV: 1 value  2 ttl in milliseconds
+-- As extend, and a missing key is set again. The caller does not count it.
+-- Returns 1 mine, 2 another value, 3 was missing and is set again.
+local v = redis.call('GET', KEYS[1])
+if not v then
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+  return 3
+end
+if v ~= ARGV[1] then return 2 end
+if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
+return 1

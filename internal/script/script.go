@@ -1,0 +1,84 @@
+// Package script holds the Lua scripts that nodes run, one per operation. Each
+// touches only the keys it is given and says what it found, never one flag for
+// several cases.
+package script
+
+import (
+	_ "embed" // the sources
+	"strconv"
+
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// What a script found at the key.
+const (
+	Missing int64 = 0 // no key
+	Mine    int64 = 1 // the caller's value
+	Other   int64 = 2 // another value
+	Created int64 = 3 // no key; it has been set again
+)
+
+//go:embed release.lua
+var release string
+
+//go:embed extend.lua
+var extend string
+
+//go:embed heal.lua
+var heal string
+
+var (
+	releaseScript = pool.NewScript(release)
+	extendScript  = pool.NewScript(extend)
+	healScript    = pool.NewScript(heal)
+)
+
+// Acquire sets key to value for ttl milliseconds where it is free. It is a
+// plain command: the wire format that redsync, node-redlock and others share.
+func Acquire(key, value string, ttl int64) Command {
+	return Command{Args: []any{"set", key, value, "nx", "px", strconv.FormatInt(ttl, 10)}}
+}
+
+// Ping asks whether the node answers.
+func Ping() Command {
+	return Command{Args: []any{"ping"}}
+}
+
+// Get reads key.
+func Get(key string) Command {
+	return Command{Args: []any{"get", key}}
+}
+
+// Release deletes key where it holds value.
+func Release(key, value string) Command {
+	return of(releaseScript, key, value)
+}
+
+// Extend makes key expire in ttl milliseconds, or when it would anyway if that
+// is later, where it holds value.
+func Extend(key, value string, ttl int64) Command {
+	return of(extendScript, key, value, strconv.FormatInt(ttl, 10))
+}
+
+// Heal does what Extend does, and sets key again where it is missing.
+func Heal(key, value string, ttl int64) Command {
+	return of(healScript, key, value, strconv.FormatInt(ttl, 10))
+}
+
+// A Command is what all nodes of a round are sent.
+type Command struct {
+	Args   []any
+	script *pool.Script
+}
+
+func of(s *pool.Script, key string, args ...any) Command {
+	return Command{Args: s.Args([]string{key}, args...), script: s}
+}
+
+// InFull returns the command for a node that answered NOSCRIPT.
+func (c Command) InFull() []any {
+	if c.script == nil {
+		return c.Args
+	}
+	return c.script.InFull(c.Args)
+}

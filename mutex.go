@@ -1,0 +1,510 @@
+package redsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A Mutex is a lock on a name, shared by everybody who uses the same name on the
+// same nodes. Make one with Redsync.NewMutex.
+//
+// It may be used by many goroutines at once. As with sync.Mutex a lock belongs
+// to no goroutine: whoever has the Mutex may unlock it.
+type Mutex struct {
+	core *core
+	name string
+	set  settings
+
+	mu      sync.Mutex
+	hold    *hold  // the current term; nil before the first and after Unlock
+	adopted string // the value of WithValue, until there is a hold
+}
+
+// Name returns the name of the lock, its Redis key.
+func (m *Mutex) Name() string { return m.name }
+
+// Value returns the value that the nodes hold for the current lock, which
+// WithValue takes to hand it over; "" when m is not held.
+func (m *Mutex) Value() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.hold != nil {
+		return m.hold.value
+	}
+	return m.adopted
+}
+
+// Until returns when the lock ends unless it is extended, or ended if nothing
+// but time ended it; the zero time when m is not held, or was found to be lost.
+// It is for display, and of one clock only; Remaining goes by both.
+func (m *Mutex) Until() time.Time {
+	if h := m.current(); h != nil {
+		return h.until()
+	}
+	return time.Time{}
+}
+
+// Remaining returns how long the lock may still be relied upon, by the clock on
+// which more time has passed; 0 when m is not held. It sends nothing: it is the
+// check to make before a step that needs the lock.
+func (m *Mutex) Remaining() time.Duration {
+	if h := m.current(); h != nil {
+		return h.remaining(now())
+	}
+	return 0
+}
+
+// Lock is LockContext without a context.
+func (m *Mutex) Lock() error {
+	return m.LockContext(context.Background())
+}
+
+// LockContext acquires m, retrying until it succeeds, the attempts of WithTries
+// are used up, or ctx is done.
+//
+// On success m is held until the time that Until reports. That is counted from
+// before the first request of the attempt that won, minus drift. Past it another
+// process may hold the same name even if Unlock was never called.
+//
+// On failure m is not held by this call and the error matches ErrFailed and the
+// reason. Keys already set are released in the background, even when ctx is
+// done; any left behind vanish within the expiry.
+func (m *Mutex) LockContext(ctx context.Context) error {
+	return m.lock(ctx, m.set.tries)
+}
+
+// TryLock is TryLockContext without a context.
+func (m *Mutex) TryLock() error {
+	return m.TryLockContext(context.Background())
+}
+
+// TryLockContext makes one attempt to acquire m, as LockContext does.
+func (m *Mutex) TryLockContext(ctx context.Context) error {
+	return m.lock(ctx, 1)
+}
+
+// lock makes attempts until one succeeds; tries 0 is no limit.
+func (m *Mutex) lock(ctx context.Context, tries int) error {
+	ctx = orBackground(ctx)
+	c, t, err := m.enter()
+	if err != nil {
+		return m.failure("lock", err, ErrFailed)
+	}
+	defer c.exit()
+	m.dropOver()
+	for try := 1; ; try++ {
+		if ctx.Err() != nil {
+			return m.failure("lock", m.ended(ctx, err), ErrFailed)
+		}
+		var h *hold
+		var final bool
+		if h, final, err = m.attempt(ctx, c, t); err == nil {
+			return m.begin(h)
+		}
+		if final || try == tries {
+			return m.failure("lock", m.ended(ctx, err), ErrFailed)
+		}
+		delay := m.set.delay(try)
+		if delay < 0 {
+			return m.failure("lock", outOfRange("WithRetryDelayFunc", delay, "0 or more"), ErrFailed)
+		}
+		if pause(ctx, delay, c.closing) {
+			return m.failure("lock", ErrClosed, ErrFailed)
+		}
+	}
+}
+
+// attempt makes one round for the lock. After an error nothing is held, and what
+// the round may have set is being released; final says that another attempt
+// would fail as well.
+func (m *Mutex) attempt(ctx context.Context, c *core, t terms) (h *hold, final bool, err error) {
+	value, err := m.newValue(c, t)
+	if err != nil {
+		return nil, true, err
+	}
+	h = newHold(c, m.name, value, t, now())
+	res := startRound(c, acquire{h}, m.set.waitAll).wait(ctx, t.nodeTimeout, nil)
+	switch {
+	case !res.tally.won():
+		err = res.err()
+	case h.held(now()) != nil:
+		err = fmt.Errorf("%w: the nodes answered after the validity of %v", ErrLockAlreadyExpired, t.span)
+	default:
+		return h, false, nil
+	}
+	startRelease(h, false)
+	return nil, false, err
+}
+
+func (m *Mutex) newValue(c *core, t terms) (string, error) {
+	value, err := m.set.genValue()
+	switch {
+	case err != nil:
+		return "", err
+	case value == "":
+		return "", errors.New("redsync: WithGenValueFunc returned an empty value")
+	case m.set.ownValues:
+		return value, c.values.claim(value, time.Now().Add(2*t.ttl))
+	}
+	return value, nil
+}
+
+// begin makes h the current term of m. A term that is current still, although
+// the nodes granted another, has lost its keys.
+func (m *Mutex) begin(h *hold) error {
+	if !h.begin() {
+		h.end(ErrClosed)
+		startRelease(h, false)
+		return m.failure("lock", ErrClosed, ErrFailed)
+	}
+	m.mu.Lock()
+	former := m.hold
+	m.hold, m.adopted = h, ""
+	m.mu.Unlock()
+	if former != nil && former.end(lost(nil)) {
+		startRelease(former, false)
+	}
+	return nil
+}
+
+// dropOver releases what a term that is over may have left on the nodes, which
+// would stand in the way of the next.
+func (m *Mutex) dropOver() {
+	m.mu.Lock()
+	h := m.hold
+	if h == nil || h.held(now()) == nil {
+		m.mu.Unlock()
+		return
+	}
+	m.hold = nil
+	m.mu.Unlock()
+	h.end(nil)
+	startRelease(h, false)
+}
+
+// Unlock is UnlockContext without a context.
+func (m *Mutex) Unlock() (bool, error) {
+	return m.UnlockContext(context.Background())
+}
+
+// UnlockContext releases m. It returns true once a quorum has deleted the keys
+// before Until; the release goes on in the background, on all nodes, until each
+// has settled it, whatever happens to ctx.
+//
+// ErrLockAlreadyExpired means that the lock was over before: somebody else may
+// have held it. An error for too few nodes means that nobody can tell. In each
+// case m is not held afterwards; a second Unlock returns ErrNotHeld.
+func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
+	ctx = orBackground(ctx)
+	c, t, err := m.enter()
+	if err != nil {
+		return false, m.failure("unlock", err)
+	}
+	defer c.exit()
+	h, adopted := m.take()
+	switch {
+	case h == nil && adopted == "":
+		return false, m.failure("unlock", ErrNotHeld)
+	case h == nil:
+		h = adoptedHold(c, m.name, adopted, t, now())
+		h.end(nil)
+		return m.release(ctx, h, true)
+	}
+	over := h.held(now())
+	h.end(nil)
+	if over != nil {
+		startRelease(h, false)
+		return false, m.failure("unlock", over)
+	}
+	return m.release(ctx, h, false)
+}
+
+// release sends the release of h, which has ended, and reports what the nodes
+// say. An adopted hold has no Until that could have passed.
+func (m *Mutex) release(ctx context.Context, h *hold, adopted bool) (bool, error) {
+	res := startRelease(h, m.set.waitAll).wait(ctx, h.terms.nodeTimeout, nil)
+	switch {
+	case res.tally.won() && (adopted || h.stood(now())):
+		return true, nil
+	case res.tally.won(), res.tally.refuted():
+		return false, m.failure("unlock", res.err(), ErrLockAlreadyExpired)
+	}
+	return false, m.failure("unlock", m.ended(ctx, nodeErrors(res.errs)))
+}
+
+// take ends what m holds and returns it: the current term, or an adopted value.
+func (m *Mutex) take() (h *hold, adopted string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h, adopted = m.hold, m.adopted
+	m.hold, m.adopted = nil, ""
+	return h, adopted
+}
+
+// Extend is ExtendContext without a context.
+func (m *Mutex) Extend() (bool, error) {
+	return m.ExtendContext(context.Background())
+}
+
+// ExtendContext makes the lock last for its expiry from now on. It returns true
+// when a quorum has confirmed that before the old Until, and moves Until.
+//
+// It waits for the nodes until the old Until has passed or ctx is done. After
+// ErrExtendFailed the lock is held until the old Until still, and Extend may be
+// tried again. After ErrLockLost, with ErrLockAlreadyExpired, it is over:
+// Until has passed, or the nodes prove that no quorum holds the lock.
+func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
+	ctx = orBackground(ctx)
+	c, t, err := m.enter()
+	if err != nil {
+		return false, m.failure("extend", err)
+	}
+	defer c.exit()
+	h, adopted := m.term()
+	switch {
+	case h == nil && adopted == "":
+		return false, m.failure("extend", ErrNotHeld)
+	case h == nil:
+		return m.adopt(ctx, adoptedHold(c, m.name, adopted, t, now()))
+	}
+	if err := h.held(now()); err != nil {
+		return false, m.failure("extend", err)
+	}
+	res, err := m.extend(ctx, h)
+	return m.extended(ctx, h, res, err)
+}
+
+// extend makes one round that prolongs h, and reports what it means for h. The
+// round is over when it returns.
+func (m *Mutex) extend(ctx context.Context, h *hold) (result, error) {
+	h.rounds.RLock()
+	defer h.rounds.RUnlock()
+	start := now()
+	if err := h.held(start); err != nil {
+		return result{}, err
+	}
+	h.extending(start)
+	if m.set.ownValues {
+		h.core.values.keep(h.value, time.Now().Add(2*h.terms.ttl))
+	}
+	res := startRound(h.core, extension{h, m.set.heals}, m.set.waitAll).
+		wait(ctx, h.remaining(start), h.done())
+	if res.tally.won() {
+		return res, h.extended(start, now())
+	}
+	return res, h.held(now())
+}
+
+// extended turns the outcome of a round into Extend's: over is why h is not
+// held any more.
+func (m *Mutex) extended(ctx context.Context, h *hold, res result, over error) (bool, error) {
+	switch {
+	case over == nil && res.tally.won():
+		return true, nil
+	case errors.Is(over, ErrLockAlreadyExpired) && !errors.Is(over, ErrLockLost):
+		// Until passed meanwhile; what q nodes say now proves no continuity.
+		over = lost(nil)
+		h.end(over)
+		return false, m.failure("extend", over)
+	case over != nil: // unlocked, lost or closed meanwhile
+		return false, m.failure("extend", over)
+	case m.lostBy(res):
+		over = lost(res.err())
+		h.end(over)
+		return false, m.failure("extend", over)
+	}
+	return false, m.failure("extend", m.ended(ctx, res.err()), ErrExtendFailed)
+}
+
+// lostBy reports whether the votes prove that no quorum holds the value. Where
+// extends set missing keys again, only another value proves it.
+func (m *Mutex) lostBy(res result) bool {
+	if m.set.heals {
+		return len(res.taken) > res.tally.n-quorumOf(res.tally.n)
+	}
+	return res.tally.refuted()
+}
+
+// adopt extends a lock that was acquired elsewhere, and makes it m's own.
+func (m *Mutex) adopt(ctx context.Context, h *hold) (bool, error) {
+	res := startRound(h.core, extension{h, false}, m.set.waitAll).
+		wait(ctx, h.terms.nodeTimeout, nil)
+	switch {
+	case res.tally.won() && h.held(now()) == nil:
+		return m.takeOver(h)
+	case res.tally.refuted():
+		return false, m.failure("extend", res.err(), ErrLockAlreadyExpired)
+	}
+	return false, m.failure("extend", m.ended(ctx, res.err()), ErrExtendFailed)
+}
+
+// takeOver makes h, an adopted hold that a quorum has confirmed, the current
+// term, unless another call has done the same meanwhile.
+func (m *Mutex) takeOver(h *hold) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.hold == nil && m.adopted == h.value:
+		if !h.begin() {
+			return false, m.failure("extend", ErrClosed)
+		}
+		m.hold, m.adopted = h, ""
+	case m.hold == nil || m.hold.value != h.value:
+		return false, m.failure("extend", ErrNotHeld)
+	}
+	return true, nil
+}
+
+// Valid is ValidContext without a context.
+func (m *Mutex) Valid() (bool, error) {
+	return m.ValidContext(context.Background())
+}
+
+// ValidContext asks the nodes whether they hold the lock. It returns true only
+// if a quorum does and Until has still not passed. When Until has passed it says
+// so without asking. Remaining is the cheap local check.
+func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
+	ctx = orBackground(ctx)
+	c, t, err := m.enter()
+	if err != nil {
+		return false, m.failure("valid", err)
+	}
+	defer c.exit()
+	h, adopted := m.term()
+	switch {
+	case h == nil && adopted == "":
+		return false, m.failure("valid", ErrNotHeld)
+	case h == nil:
+		h = adoptedHold(c, m.name, adopted, t, now())
+	}
+	if err := h.held(now()); err != nil {
+		return false, m.failure("valid", err)
+	}
+	res := startRound(c, check{h}, m.set.waitAll).
+		wait(ctx, min(t.nodeTimeout, h.remaining(now())), h.done())
+	return m.checked(ctx, h, adopted != "", res)
+}
+
+func (m *Mutex) checked(ctx context.Context, h *hold, adopted bool, res result) (bool, error) {
+	over := h.held(now())
+	switch {
+	case over != nil:
+		return false, m.failure("valid", over)
+	case res.tally.won():
+		return true, nil
+	case m.lostBy(res) && adopted:
+		return false, m.failure("valid", res.err(), ErrLockAlreadyExpired)
+	case m.lostBy(res):
+		over = lost(res.err())
+		h.end(over)
+		return false, m.failure("valid", over)
+	}
+	return false, m.failure("valid", m.ended(ctx, nodeErrors(res.errs)))
+}
+
+// enter begins an operation on m; core.exit ends it.
+func (m *Mutex) enter() (*core, terms, error) {
+	c, err := m.core.enter()
+	if err != nil {
+		return nil, terms{}, err
+	}
+	t, err := m.set.terms()
+	if err == nil {
+		err = checkName(m.name)
+	}
+	if err != nil {
+		c.exit()
+		return nil, terms{}, err
+	}
+	return c, t, nil
+}
+
+// reserved are the keys beside a lock's own, {name}:fence and so on.
+var reserved = []string{"}:fence", "}:queue"}
+
+func checkName(name string) error {
+	if name == "" {
+		return errors.New("redsync: the name of a Mutex must not be empty")
+	}
+	for _, suffix := range reserved {
+		if strings.HasPrefix(name, "{") && strings.HasSuffix(name, suffix) {
+			return fmt.Errorf("redsync: the name %q is reserved: {x%s belongs to the lock x", name, suffix)
+		}
+	}
+	return nil
+}
+
+func (m *Mutex) current() *hold {
+	h, _ := m.term()
+	return h
+}
+
+// term returns the current term, or the adopted value before there is one.
+func (m *Mutex) term() (*hold, string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.hold != nil {
+		return m.hold, ""
+	}
+	return nil, m.adopted
+}
+
+// failure returns the error of an operation: how it failed, and why.
+func (m *Mutex) failure(op string, why error, is ...error) error {
+	return &opError{op: op, name: m.name, is: is, why: why}
+}
+
+// lost returns the error of a hold that was found to be over.
+func lost(why error) error {
+	return errors.Join(ErrLockLost, ErrLockAlreadyExpired, why)
+}
+
+// ended adds to why what ended the operation early, if anything did: the
+// context, by its error and its cause, or Close.
+func (m *Mutex) ended(ctx context.Context, why error) error {
+	if m.core.isClosed.Load() {
+		why = errors.Join(ErrClosed, why)
+	}
+	if ctx.Err() == nil {
+		return why
+	}
+	cause := context.Cause(ctx)
+	if errors.Is(cause, ctx.Err()) {
+		return errors.Join(cause, why)
+	}
+	return errors.Join(ctx.Err(), cause, why)
+}
+
+// pause waits for d or until ctx is done, and reports whether closing was closed
+// first.
+func pause(ctx context.Context, d time.Duration, closing <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-closing:
+		return true
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return false
+}
+
+func orBackground(ctx context.Context) context.Context {
+	if ctx == nil {
+		return context.Background()
+	}
+	return ctx
+}
+
+// origin is what instants count monotonic time from.
+var origin = time.Now()
+
+// now reads both clocks.
+func now() instant {
+	t := time.Now()
+	return instant{mono: t.Sub(origin), wall: t}
+}

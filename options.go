@@ -1,0 +1,222 @@
+package redsync
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"time"
+)
+
+// Defaults, those of redsync.
+const (
+	defaultExpiry        = 8 * time.Second
+	defaultTries         = 32
+	defaultDriftFactor   = 0.01
+	defaultTimeoutFactor = 0.05
+
+	minRetryDelay = 50 * time.Millisecond
+	maxRetryDelay = 250 * time.Millisecond
+
+	minNodeTimeout = 50 * time.Millisecond
+)
+
+// settings are what options set. Every primitive has them.
+type settings struct {
+	expiry        time.Duration
+	tries         int
+	delay         DelayFunc
+	driftFactor   float64
+	timeoutFactor float64
+	nodeTimeout   time.Duration // 0: by timeoutFactor
+	genValue      func() (string, error)
+	ownValues     bool // genValue is the user's
+	value         string
+	waitAll       bool
+	heals         bool
+	err           error // the first option that cannot be used
+}
+
+func defaultSettings() settings {
+	return settings{
+		expiry:        defaultExpiry,
+		tries:         defaultTries,
+		delay:         defaultDelay,
+		driftFactor:   defaultDriftFactor,
+		timeoutFactor: defaultTimeoutFactor,
+		genValue:      newValue,
+	}
+}
+
+// defaultDelay spreads retries, so that clients that collided do not meet again.
+func defaultDelay(int) time.Duration {
+	return minRetryDelay + mathrand.N(maxRetryDelay-minRetryDelay) //nolint:gosec // a delay is no secret
+}
+
+// newValue returns a value that nobody has used: 130 bits at random.
+func newValue() (string, error) { return rand.Text(), nil }
+
+// terms checks the settings and derives what a hold needs.
+func (s *settings) terms() (terms, error) {
+	switch {
+	case s.err != nil:
+		return terms{}, s.err
+	case s.tries < 0:
+		return terms{}, outOfRange("WithTries", s.tries, "0 (no limit) or more")
+	}
+	return deriveTerms(s.expiry, s.driftFactor, s.timeoutFactor, s.nodeTimeout)
+}
+
+func (s *settings) fail(err error) {
+	if s.err == nil {
+		s.err = err
+	}
+}
+
+// apply lets options change the settings of m.
+func (m *Mutex) apply(options []Option) {
+	for i, o := range options {
+		if o == nil {
+			m.set.fail(fmt.Errorf("redsync: option #%d is nil", i))
+			continue
+		}
+		o.Apply(m)
+	}
+}
+
+// An Option configures a Mutex. An option out of its range makes the first
+// operation that uses it fail with an error that names the option, the value
+// and the range.
+type Option interface {
+	Apply(*Mutex)
+}
+
+// OptionFunc is a function that configures a Mutex.
+type OptionFunc func(*Mutex)
+
+// Apply calls f(m).
+func (f OptionFunc) Apply(m *Mutex) {
+	if f == nil {
+		m.set.fail(errors.New("redsync: nil OptionFunc"))
+		return
+	}
+	f(m)
+}
+
+// A DelayFunc returns how long to wait before attempt number tries + 1.
+type DelayFunc func(tries int) time.Duration
+
+// WithExpiry sets how long the lock is held unless it is extended; after that
+// the nodes free it by themselves. The default is 8 s. It is cut to whole
+// milliseconds; the least is what leaves a validity after drift, 3 ms by
+// default. A short expiry frees the lock of a dead holder soon, a long one
+// tolerates longer pauses of a live one.
+func WithExpiry(expiry time.Duration) Option {
+	return OptionFunc(func(m *Mutex) { m.set.expiry = expiry })
+}
+
+// WithTries sets how many attempts Lock makes before it gives up, with a retry
+// delay between them. The default is 32, about 4.7 s with the default delay; 0
+// means no limit, so that only the context ends Lock. Negative is out of range.
+// TryLock makes one attempt whatever is set.
+func WithTries(tries int) Option {
+	return OptionFunc(func(m *Mutex) { m.set.tries = tries })
+}
+
+// WithRetryDelay sets the time between two attempts of Lock, 0 or more. The
+// default is random between 50 ms and 250 ms. Clients with equal delays
+// collide again and again; prefer the default or WithRetryDelayFunc.
+func WithRetryDelay(delay time.Duration) Option {
+	return OptionFunc(func(m *Mutex) {
+		if delay < 0 {
+			m.set.fail(outOfRange("WithRetryDelay", delay, "0 or more"))
+		}
+		m.set.delay = func(int) time.Duration { return delay }
+	})
+}
+
+// WithRetryDelayFunc sets a function of the attempts so far that returns the
+// time until the next one, 0 or more; a negative time makes Lock fail. See
+// WithRetryDelay.
+func WithRetryDelayFunc(delayFunc DelayFunc) Option {
+	return OptionFunc(func(m *Mutex) {
+		if delayFunc == nil {
+			m.set.fail(errors.New("redsync: WithRetryDelayFunc(nil)"))
+		}
+		m.set.delay = delayFunc
+	})
+}
+
+// WithDriftFactor sets the allowance for clocks that run at different rates, as
+// a part of the expiry by which the holder's validity is shorter. The default is
+// 0.01, the range 0 <= factor < 1; 2 ms are added in any case.
+func WithDriftFactor(factor float64) Option {
+	return OptionFunc(func(m *Mutex) { m.set.driftFactor = factor })
+}
+
+// WithTimeoutFactor sets how long an operation waits for a node that does not
+// answer, as a part of the expiry: the node deadline. The default is 0.05, the
+// range 0 < factor <= 1. The deadline is at least 50 ms and at most half of the
+// validity. An operation that the other nodes decide does not wait at all. See
+// WithNodeTimeout.
+func WithTimeoutFactor(factor float64) Option {
+	return OptionFunc(func(m *Mutex) { m.set.timeoutFactor = factor })
+}
+
+// WithNodeTimeout sets the node deadline of WithTimeoutFactor as a time instead.
+// The range is 0 < timeout <= half of the validity. A short one gives up on
+// slow nodes soon, so that more attempts fit into the validity; a long one
+// bears slow networks.
+func WithNodeTimeout(timeout time.Duration) Option {
+	return OptionFunc(func(m *Mutex) {
+		if timeout <= 0 {
+			m.set.fail(outOfRange("WithNodeTimeout", timeout, "more than 0, at most half of the validity"))
+		}
+		m.set.nodeTimeout = timeout
+	})
+}
+
+// WithGenValueFunc sets the function that makes the value of each attempt,
+// which proves the ownership of the keys it set. The default is 130 bits from
+// crypto/rand. A value that this process has used within the last two expiries
+// makes Lock fail: the late release of one attempt would delete the keys of
+// another.
+func WithGenValueFunc(genValueFunc func() (string, error)) Option {
+	return OptionFunc(func(m *Mutex) {
+		if genValueFunc == nil {
+			m.set.fail(errors.New("redsync: WithGenValueFunc(nil)"))
+		}
+		m.set.genValue, m.set.ownValues = genValueFunc, true
+	})
+}
+
+// WithValue adopts a lock that was acquired elsewhere with this value, so that
+// it can be handed to another process. Unlock then goes by the nodes' votes
+// alone; Extend takes over the hold, with Until and everything, from its success
+// on; Valid asks the nodes. Lock starts a hold of its own with a fresh value.
+func WithValue(v string) Option {
+	return OptionFunc(func(m *Mutex) { m.set.value = v })
+}
+
+// WithFailFast decides whether an operation returns as soon as its outcome is
+// clear, while slow nodes are dealt with in the background: the default. With
+// false it returns when every node has answered or its deadline has passed,
+// which tells of every node's error; the outcome is the same.
+func WithFailFast(b bool) Option {
+	return OptionFunc(func(m *Mutex) { m.set.waitAll = !b })
+}
+
+// WithShufflePools is accepted for compatibility and has no effect: all nodes
+// are asked at once.
+func WithShufflePools(bool) Option {
+	return OptionFunc(func(*Mutex) {})
+}
+
+// WithSetNXOnExtend makes Extend set the key again on nodes where it is missing
+// and free, so that nodes that lost their data join in again. It does so only
+// while the lock is held, and a key that was set again does not count in the
+// same Extend. Missing keys then do not prove a loss before Until has passed;
+// another value on a quorum does.
+func WithSetNXOnExtend() Option {
+	return OptionFunc(func(m *Mutex) { m.set.heals = true })
+}

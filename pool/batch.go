@@ -1,0 +1,95 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// maxBatch bounds one write of a batchPool.
+const maxBatch = 512
+
+// batchPool sends through the Pipeline of a client that offers no stream: while
+// one batch is under way the next one gathers. Nothing runs while nothing is
+// outstanding. It promises no order of execution, because the client may route
+// a pipeline over several connections and follow redirects.
+type batchPool struct {
+	config
+	client redis.UniversalClient
+
+	mu      sync.Mutex
+	queue   []*command
+	owed    int
+	closed  bool
+	running bool // a goroutine is in run
+}
+
+func (p *batchPool) String() string { return fmt.Sprintf("%T", p.client) }
+
+// CloseIdle has nothing to do: no connection is the pool's own.
+func (p *batchPool) CloseIdle() {}
+
+func (p *batchPool) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	return nil
+}
+
+func (p *batchPool) Send(req Request) error {
+	if p.err != nil {
+		return p.err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return ErrClosed
+	}
+	if p.owed >= p.outstanding && (!req.Reserved || p.owed >= 2*maxOutstanding) {
+		return &OutstandingError{Limit: p.outstanding}
+	}
+	p.owed++
+	p.queue = append(p.queue, newCommand(req))
+	if !p.running {
+		p.running = true
+		go p.run()
+	}
+	return nil
+}
+
+// run executes batches until none is left.
+func (p *batchPool) run() {
+	for {
+		batch := p.take()
+		if batch == nil {
+			return
+		}
+		pipe := p.client.Pipeline()
+		for _, cmd := range batch {
+			_ = pipe.Process(context.Background(), cmd) // only queues
+		}
+		_, _ = pipe.Exec(context.Background()) // every command has its own error
+		for _, cmd := range batch {
+			cmd.to.Receive(cmd.tag, cmd.reply(0))
+		}
+		p.mu.Lock()
+		p.owed -= len(batch)
+		p.mu.Unlock()
+	}
+}
+
+// take returns the next batch, or nil after noting that run ends.
+func (p *batchPool) take() []*command {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := min(len(p.queue), maxBatch)
+	if n == 0 {
+		p.running, p.queue = false, nil
+		return nil
+	}
+	batch := p.queue[:n:n]
+	p.queue = p.queue[n:]
+	return batch
+}

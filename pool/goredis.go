@@ -1,0 +1,224 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+const (
+	// defaultOutstanding is far more than a healthy node ever owes, and little
+	// memory when a frozen one does (measured: a stream without a limit stalled
+	// every caller for 21 s behind one frozen node).
+	defaultOutstanding = 2048
+
+	// maxOutstanding keeps requests and reserved requests together below the
+	// stream's window of 65,536, at which go-redis would make Send wait.
+	maxOutstanding = 16384
+
+	// maxReadTimeout bounds how long a silent connection is trusted, whatever
+	// the user's client allows; without a bound a stream cannot be closed.
+	maxReadTimeout = 5 * time.Second
+)
+
+// An Option configures a Pool of New.
+type Option func(*config)
+
+type config struct {
+	outstanding int
+	err         error
+}
+
+// WithOutstanding sets how many replies the node may owe before Send refuses
+// further requests, so that a frozen node costs neither latency nor memory.
+// The default is 2048, the range 1 to 16384. A larger limit rides out longer
+// pauses of a node under load, a smaller one holds less memory during them.
+// Reserved requests are not counted against it.
+func WithOutstanding(limit int) Option {
+	return func(c *config) {
+		if limit < 1 || limit > maxOutstanding {
+			c.err = fmt.Errorf("pool: WithOutstanding(%d) is out of range: 1 to %d", limit, maxOutstanding)
+		}
+		c.outstanding = limit
+	}
+}
+
+// New returns a Pool for the node behind client: a *redis.Client (Sentinel
+// failover clients are such), or any other redis.UniversalClient.
+//
+// A *redis.Client is not used itself: the pool opens a stream of its own, on a
+// copy of the client's options without retries, shared by all pools of the same
+// client. It starts with the first Send, stops when idle for half a minute, and
+// leaves the user's client untouched. Hooks, limiters and client-side caches of
+// the user's client do not apply to it.
+//
+// Other clients, *redis.ClusterClient among them, offer no stream whose Submit
+// never waits (routing may have to load the slots first). They are used
+// directly, one Pipeline at a time; their own timeouts bound how long a frozen
+// server holds up what is sent behind.
+//
+// New starts nothing and never fails; a nil client or an option out of its
+// range is the error of every Send.
+func New(client redis.UniversalClient, options ...Option) Pool {
+	cfg := config{outstanding: defaultOutstanding}
+	for _, option := range options {
+		if option == nil {
+			cfg.err = errors.New("pool: nil Option")
+			continue
+		}
+		option(&cfg)
+	}
+	switch c := client.(type) {
+	case nil:
+		cfg.err = errors.New("pool: nil client")
+	case *redis.Client:
+		if c == nil {
+			cfg.err = errors.New("pool: nil *redis.Client")
+			break
+		}
+		return &streamPool{config: cfg, client: c}
+	}
+	return &batchPool{config: cfg, client: client}
+}
+
+// streamOptions copies the options of a user's client for a stream. Every
+// difference is one that the contract of Pool needs.
+func streamOptions(user *redis.Options, d *dials) *redis.Options {
+	opt := *user
+	opt.MaxRetries = -1   // a command is sent at most once
+	opt.DialerRetries = 1 // a dead node is told at once
+	opt.ReadTimeout = boundedTimeout(opt.ReadTimeout)
+	opt.WriteTimeout = boundedTimeout(opt.WriteTimeout)
+	opt.ContextTimeoutEnabled = false
+	opt.Dialer = d.wrap(opt.Dialer)
+	opt.OnConnect = loadScripts(opt.OnConnect)
+
+	// One connection carries the stream. The second pool is where go-redis
+	// looks when the first fails to dial.
+	opt.PoolSize, opt.PipelinePoolSize = 2, 2
+	opt.MinIdleConns, opt.MaxIdleConns, opt.MaxActiveConns = 0, 0, 0
+	opt.MaxConcurrentDials = 0
+	opt.PoolTimeout = 0
+
+	// What could answer in the node's place, or delay or divert a command.
+	opt.Limiter = nil
+	opt.AutoPipelineOptions = nil
+	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	opt.ClientSideCacheConfig, opt.ClientSideCache = nil, nil
+	return &opt
+}
+
+// boundedTimeout takes an I/O timeout as go-redis stores it, where 0 and less
+// mean none.
+func boundedTimeout(d time.Duration) time.Duration {
+	if d <= 0 || d > maxReadTimeout {
+		return maxReadTimeout
+	}
+	return d
+}
+
+// loadScripts returns an OnConnect that runs the user's own and then gives the
+// node every script. A node that refuses (SCRIPT LOAD needs its own permission)
+// answers NOSCRIPT later and is sent the source then.
+func loadScripts(user func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
+	return func(ctx context.Context, cn *redis.Conn) error {
+		if user != nil {
+			if err := user(ctx, cn); err != nil {
+				return err
+			}
+		}
+		known := knownScripts()
+		if len(known) == 0 {
+			return nil
+		}
+		_, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, script := range known {
+				p.ScriptLoad(ctx, script.source)
+			}
+			return nil
+		})
+		var refused redis.Error
+		if errors.As(err, &refused) {
+			return nil
+		}
+		return err
+	}
+}
+
+// dials counts the connections that a stream begins to open, and marks the
+// errors of those that fail: a request that never had a connection was not sent.
+type dials struct {
+	begun atomic.Uint64
+}
+
+type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+func (d *dials) wrap(dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		d.begun.Add(1)
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, &dialError{err}
+		}
+		return conn, nil
+	}
+}
+
+type dialError struct{ err error }
+
+func (e *dialError) Error() string { return e.err.Error() }
+func (e *dialError) Unwrap() error { return e.err }
+
+// command is a go-redis command that is never sent twice.
+type command struct {
+	*redis.Cmd
+	to  Receiver
+	tag int
+}
+
+func newCommand(req Request) *command {
+	return &command{Cmd: redis.NewCmd(context.Background(), req.Args...), to: req.To, tag: req.Tag}
+}
+
+// NoRetry holds on every path of go-redis that would send a command again.
+func (c *command) NoRetry() bool { return true }
+
+// Clone keeps the promise of NoRetry on the copy.
+func (c *command) Clone() redis.Cmder {
+	clone := *c
+	clone.Cmd = c.Cmd.Clone().(*redis.Cmd)
+	return &clone
+}
+
+// reply reads the outcome of an executed command.
+func (c *command) reply(conn uint64) Reply {
+	value, err := c.Result()
+	var answer redis.Error
+	var dial *dialError
+	switch {
+	case err == nil:
+		return Reply{Value: value, Fate: Answered, Conn: conn}
+	case errors.Is(err, redis.Nil):
+		return Reply{Fate: Answered, Conn: conn}
+	case errors.As(err, &dial):
+		return Reply{Err: err, Fate: NotSent, Conn: conn}
+	case errors.As(err, &answer):
+		return Reply{Err: err, Fate: Answered, Conn: conn}
+	default:
+		return Reply{Err: err, Conn: conn}
+	}
+}
+
+// streams holds the running stream of every client, so that a program that
+// makes its pools anew for every request still has one connection to a node.
+var streams struct {
+	sync.Mutex
+	running map[*redis.Client]*stream
+}

@@ -1,0 +1,123 @@
+// Package pool is a client's handle to one Redis node: an ordered stream of
+// requests, each answered exactly once. It knows nothing of locks.
+//
+// [New] makes a Pool from a go-redis client. Anything else that keeps the
+// contract of [Pool] serves as well; package pooltest is the test of it.
+package pool
+
+import (
+	"errors"
+	"fmt"
+)
+
+// A Pool sends requests to one node.
+//
+// An implementation must keep these promises; package pooltest checks them.
+//
+//   - Send returns without waiting for the network, however the node behaves.
+//   - A request that Send accepted has its Reply delivered exactly once; one
+//     that Send refused has none.
+//   - The node executes a request at most once: nothing below Send resends it.
+//   - A reply with a Conn other than 0 was produced after the node had executed
+//     every request that the same Pool accepted earlier and that was Answered.
+//   - All methods may be called from many goroutines at once.
+type Pool interface {
+	// Send puts req behind everything that was sent before it. An error means
+	// that the request was refused, will never be executed and gets no reply:
+	// ErrClosed, or an *OutstandingError when the node already owes too many
+	// replies.
+	Send(req Request) error
+
+	// CloseIdle ends connections and background work as soon as no reply is
+	// outstanding. The next Send starts them again.
+	CloseIdle()
+
+	// Close refuses every later Send with ErrClosed and ends connections and
+	// background work as soon as no reply is outstanding. It does not wait and
+	// never closes a client that the user made. A second Close does nothing.
+	Close() error
+
+	// String names the node, for messages.
+	String() string
+}
+
+// A Request is one command on its way to a node.
+type Request struct {
+	// Args is the whole command, its name first: "set", key, value, ... Elements
+	// are strings or integers. It is only read, so that all nodes of a round
+	// can share one slice; keys stand where Redis expects them.
+	Args []any
+
+	// Reserved marks a request whose room an earlier one has paid for: a
+	// release of something that this pool has sent. The limit of outstanding
+	// requests does not refuse it.
+	Reserved bool
+
+	// To receives the reply, Tag is handed back with it.
+	To  Receiver
+	Tag int
+}
+
+// A Receiver takes replies. Receive is called from the pool's own goroutine, in
+// the order in which the requests of that pool were sent. It must not block;
+// it may call Send.
+type Receiver interface {
+	Receive(tag int, reply Reply)
+}
+
+// A Reply tells what became of a request.
+type Reply struct {
+	// Value is what the node answered: nil, string, int64 or []any.
+	Value any
+
+	// Err is a redis.Error when the node answered with an error (Fate is
+	// Answered), else why there is no answer.
+	Err error
+
+	Fate Fate
+
+	// Conn is the number of connections that the pool had begun to open when
+	// the reply arrived: a reply from a restarted node has a higher one than
+	// any reply from before. 0 when the pool cannot promise the node's order
+	// of execution.
+	Conn uint64
+}
+
+// Fate says whether a node executed a request. The zero value is Unknown.
+type Fate uint8
+
+const (
+	// Unknown: the connection failed. The node may have executed the request,
+	// may still do so, or may never have seen it.
+	Unknown Fate = iota
+	// NotSent: no byte of the request left. The node never executes it.
+	NotSent
+	// Answered: the node executed or rejected the request.
+	Answered
+)
+
+// String returns the fate in words.
+func (f Fate) String() string {
+	switch f {
+	case NotSent:
+		return "not sent"
+	case Answered:
+		return "answered"
+	default:
+		return "unknown"
+	}
+}
+
+// ErrClosed is the error of Send after Close.
+var ErrClosed = errors.New("pool: closed")
+
+// An OutstandingError is the error of Send when a node owes Limit replies
+// already: it is frozen, cut off, or slower than its callers.
+type OutstandingError struct {
+	Limit int
+}
+
+// Error names the limit.
+func (e *OutstandingError) Error() string {
+	return fmt.Sprintf("pool: not sent: %d replies are outstanding, the limit", e.Limit)
+}

@@ -1,0 +1,62 @@
+package pool
+
+import (
+	"crypto/sha1" //nolint:gosec // EVALSHA names scripts by their SHA1
+	"encoding/hex"
+	"errors"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A Script is a Lua script that nodes keep under its SHA1.
+type Script struct {
+	source string
+	sha    string
+}
+
+// scripts are those of NewScript, by SHA1.
+var scripts sync.Map
+
+// NewScript returns the script with the given source. It is meant for package
+// level variables: every new connection of a stream loads all scripts of the
+// program, so that the first use of one costs no extra round trip.
+func NewScript(source string) *Script {
+	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
+	s := &Script{source: source, sha: hex.EncodeToString(sum[:])}
+	scripts.Store(s.sha, s)
+	return s
+}
+
+func knownScripts() (known []*Script) {
+	scripts.Range(func(_, s any) bool {
+		known = append(known, s.(*Script))
+		return true
+	})
+	return known
+}
+
+// Args returns the command that runs the script by its SHA1. All keys that the
+// script touches must be in keys.
+func (s *Script) Args(keys []string, args ...any) []any {
+	cmd := make([]any, 0, 3+len(keys)+len(args))
+	cmd = append(cmd, "evalsha", s.sha, len(keys))
+	for _, key := range keys {
+		cmd = append(cmd, key)
+	}
+	return append(cmd, args...)
+}
+
+// InFull returns the command of Args with the source in place of the SHA1, for
+// a node that answered NOSCRIPT.
+func (s *Script) InFull(cmd []any) []any {
+	return append([]any{"eval", s.source}, cmd[2:]...)
+}
+
+// IsNoScript reports whether err is a node's answer that it does not have the
+// script of an EVALSHA. The script was not run.
+func IsNoScript(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOSCRIPT")
+}

@@ -1,0 +1,216 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// idleTimeout is how long a stream waits for work before it ends. Reopening
+// costs a few round trips; programs that never call Close rely on the end.
+const idleTimeout = 30 * time.Second
+
+// streamPool sends through the stream of its client, and starts one where none
+// is running.
+type streamPool struct {
+	config
+	client *redis.Client // the user's: its options are read, nothing else
+	closed atomic.Bool
+	last   atomic.Pointer[stream]
+}
+
+func (p *streamPool) String() string { return p.client.Options().Addr }
+
+func (p *streamPool) Send(req Request) error {
+	if p.err != nil {
+		return p.err
+	}
+	cmd := newCommand(req)
+	for {
+		if p.closed.Load() {
+			return ErrClosed
+		}
+		s, err := p.running()
+		if err != nil {
+			return err
+		}
+		if err := s.submit(cmd, req.Reserved, p.outstanding); err != errStopped { //nolint:errorlint // a sentinel of this file
+			return err
+		}
+		// The stream stopped between the two calls; the next is a new one.
+	}
+}
+
+// running returns the stream of p's client, started if need be.
+func (p *streamPool) running() (*stream, error) {
+	if s := p.last.Load(); s != nil && !s.stopped.Load() {
+		return s, nil
+	}
+	streams.Lock()
+	defer streams.Unlock()
+	s := streams.running[p.client]
+	if s == nil || s.stopped.Load() {
+		var err error
+		if s, err = startStream(p.client); err != nil {
+			return nil, err
+		}
+		if streams.running == nil {
+			streams.running = make(map[*redis.Client]*stream)
+		}
+		streams.running[p.client] = s
+	}
+	p.last.Store(s)
+	return s, nil
+}
+
+func (p *streamPool) CloseIdle() {
+	if s := p.last.Load(); s != nil {
+		s.finish()
+	}
+}
+
+func (p *streamPool) Close() error {
+	p.closed.Store(true)
+	p.CloseIdle()
+	return nil
+}
+
+// stream is one ordered full-duplex connection and the goroutine that collects
+// its replies. It lives from the first request to the end of a quiet spell.
+type stream struct {
+	user   *redis.Client
+	client *redis.Client // our own
+	pipe   *redis.AutoPipeliner
+	dials  *dials
+
+	mu      sync.Mutex
+	sent    []future    // submitted and not yet taken by collect, in order
+	owed    int         // requests accepted whose reply is not delivered
+	stopped atomic.Bool // set under mu
+	ending  bool        // stop at the next quiet moment
+
+	// wake holds a token when collect may have something to do.
+	wake chan struct{}
+}
+
+type future struct {
+	redis.AutoFuture
+	cmd *command
+}
+
+var errStopped = errors.New("pool: stream stopped")
+
+// startStream opens nothing yet: the first request dials.
+func startStream(user *redis.Client) (*stream, error) {
+	s := &stream{user: user, dials: &dials{}, wake: make(chan struct{}, 1)}
+	s.client = redis.NewClient(streamOptions(user.Options(), s.dials))
+	var err error
+	// A full-duplex stream writes a request as soon as it comes and reads
+	// replies meanwhile. Under load it waits up to MaxFlushDelay for more.
+	s.pipe, err = s.client.AsyncAutoPipelineWithOptions(&redis.AutoPipelineOptions{
+		FullDuplex:    true,
+		MaxBatchSize:  512,
+		MaxFlushDelay: 100 * time.Microsecond,
+	})
+	if err != nil {
+		_ = s.client.Close()
+		return nil, err
+	}
+	go s.collect()
+	return s, nil
+}
+
+// submit hands cmd to the driver. The driver's queue and ours are appended to
+// under one lock: collect waits for replies in the order of the wire.
+func (s *stream) submit(cmd *command, reserved bool, limit int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped.Load() {
+		return errStopped
+	}
+	if s.owed >= limit && (!reserved || s.owed >= 2*maxOutstanding) {
+		return &OutstandingError{Limit: limit}
+	}
+	s.owed++
+	s.sent = append(s.sent, future{s.pipe.Submit(context.Background(), cmd), cmd})
+	if len(s.sent) == 1 {
+		s.nudge()
+	}
+	return nil
+}
+
+func (s *stream) nudge() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// finish makes the stream end once nothing is outstanding.
+func (s *stream) finish() {
+	s.mu.Lock()
+	s.ending = true
+	s.mu.Unlock()
+	s.nudge()
+}
+
+// collect delivers replies in order until the stream ends.
+func (s *stream) collect() {
+	idle := time.NewTimer(idleTimeout)
+	defer idle.Stop()
+	var batch []future
+	for {
+		batch = s.take(batch)
+		for _, f := range batch {
+			_ = f.Wait() // the error is the command's, read below
+			f.cmd.to.Receive(f.cmd.tag, f.cmd.reply(s.dials.begun.Load()))
+		}
+		if s.delivered(len(batch)) {
+			break
+		}
+		if len(batch) > 0 {
+			continue
+		}
+		idle.Reset(idleTimeout)
+		select {
+		case <-s.wake:
+		case <-idle.C:
+			s.finish()
+		}
+	}
+	_ = s.pipe.Close()
+	_ = s.client.Close()
+}
+
+// take swaps the requests sent so far for the empty slice in hand.
+func (s *stream) take(batch []future) []future {
+	clear(batch) // drop the references to what was delivered
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := s.sent
+	s.sent = batch[:0]
+	return taken
+}
+
+// delivered books n replies and reports whether the stream has ended with them.
+func (s *stream) delivered(n int) bool {
+	s.mu.Lock()
+	s.owed -= n
+	end := s.ending && s.owed == 0
+	if end {
+		s.stopped.Store(true)
+	}
+	s.mu.Unlock()
+	if end {
+		streams.Lock()
+		if streams.running[s.user] == s {
+			delete(streams.running, s.user)
+		}
+		streams.Unlock()
+	}
+	return end
+}

@@ -1,0 +1,242 @@
+package redsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file is one round: a command goes to all nodes at once, their votes come
+// in, and as soon as the answer cannot change it is the answer. Every
+// operation of every primitive is a round.
+
+// A vote is one node's part in a round.
+type vote uint8
+
+const (
+	pending vote = iota // no answer yet
+	granted             // yes
+	refused             // the node answered no
+	failed              // an error, or no answer within the deadline
+)
+
+// A tally counts the votes of n nodes. It is pure: no I/O, no time.
+type tally struct {
+	n                        int
+	granted, refused, failed int
+}
+
+// quorumOf returns how many of n nodes a decision needs: any two quorums share
+// a node.
+func quorumOf(n int) int { return n/2 + 1 }
+
+func (t *tally) add(v vote) {
+	switch v {
+	case granted:
+		t.granted++
+	case refused:
+		t.refused++
+	case failed:
+		t.failed++
+	}
+}
+
+// won reports whether a quorum granted.
+func (t tally) won() bool { return t.granted >= quorumOf(t.n) }
+
+// lost reports whether a quorum can no longer grant.
+func (t tally) lost() bool { return t.refused+t.failed > t.n-quorumOf(t.n) }
+
+// refuted reports whether the nodes prove that no quorum can say yes, whatever
+// those say that did not answer.
+func (t tally) refuted() bool { return t.refused > t.n-quorumOf(t.n) }
+
+func (t tally) decided() bool { return t.won() || t.lost() }
+
+func (t tally) complete() bool { return t.granted+t.refused+t.failed == t.n }
+
+// An operation gives a round its meaning: what is sent, and what the nodes'
+// replies say.
+type operation interface {
+	command() script.Command
+
+	// sending notes that a command is about to go to node i; unsent takes that
+	// back, because the pool refused it.
+	sending(i int)
+	unsent(i int)
+
+	// judge reads one node's reply, with the error to report for a vote other
+	// than granted. It is called for every reply, also for those that come
+	// after the decision, from the goroutine of the node's pool.
+	judge(i int, reply pool.Reply) (vote, error)
+}
+
+// A round is one command on its way to all nodes.
+type round struct {
+	core    *core
+	op      operation
+	command script.Command
+	waitAll bool // the result waits for every node (WithFailFast(false))
+
+	mu     sync.Mutex
+	tally  tally
+	votes  []ballot
+	closed bool          // decided, or given up: later votes do not count
+	done   chan struct{} // closed with it
+}
+
+type ballot struct {
+	vote vote
+	full bool  // the script was sent in full
+	err  error // why not granted
+}
+
+// newRound returns a round that takes the votes of c's nodes.
+func newRound(c *core, waitAll bool) *round {
+	return &round{
+		core:    c,
+		waitAll: waitAll,
+		tally:   tally{n: len(c.nodes)},
+		votes:   make([]ballot, len(c.nodes)),
+		done:    make(chan struct{}),
+	}
+}
+
+// startRound sends op's command to all nodes. It does not wait: Send never does.
+func startRound(c *core, op operation, waitAll bool) *round {
+	r := newRound(c, waitAll)
+	r.op, r.command = op, op.command()
+	for i := range c.nodes {
+		r.send(i, r.command.Args)
+	}
+	return r
+}
+
+func (r *round) send(i int, args []any) {
+	r.op.sending(i)
+	if err := r.core.nodes[i].Send(pool.Request{Args: args, To: r, Tag: i}); err != nil {
+		r.op.unsent(i)
+		r.vote(i, failed, &RedisError{Node: i, Err: err})
+	}
+}
+
+// Receive takes a node's reply.
+func (r *round) Receive(i int, reply pool.Reply) {
+	v, err := r.op.judge(i, reply)
+	if pool.IsNoScript(reply.Err) && r.mayResend(i) {
+		r.send(i, r.command.InFull())
+		return
+	}
+	r.vote(i, v, err)
+}
+
+// mayResend reports whether node i may be sent the script in full, once. A node
+// that does not have the script ran nothing; when the round is closed, its
+// value may have been released, and nothing may follow that.
+func (r *round) mayResend(i int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed || r.votes[i].full {
+		return false
+	}
+	r.votes[i].full = true
+	return true
+}
+
+func (r *round) vote(i int, v vote, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed || r.votes[i].vote != pending {
+		return
+	}
+	r.votes[i].vote, r.votes[i].err = v, err
+	r.tally.add(v)
+	if r.tally.complete() || r.tally.decided() && !r.waitAll {
+		r.close()
+	}
+}
+
+// close ends the vote; r.mu is held.
+func (r *round) close() {
+	if !r.closed {
+		r.closed = true
+		close(r.done)
+	}
+}
+
+// Why a round ended without a decision.
+var (
+	errNoAnswer  = errors.New("no answer within the node deadline")
+	errUndecided = errors.New("no answer before the operation ended")
+	errAbandoned = errors.New("the hold ended meanwhile")
+)
+
+// wait returns the result once the round is decided, or once it is given up:
+// after timeout, when ctx is done, when abandon (may be nil) is closed, or on
+// Close. Nodes that did not answer by then have failed.
+func (r *round) wait(ctx context.Context, timeout time.Duration, abandon <-chan struct{}) result {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-r.done:
+		return r.result(errUndecided)
+	case <-timer.C:
+		return r.result(fmt.Errorf("%w of %v", errNoAnswer, timeout))
+	case <-ctx.Done():
+		return r.result(context.Cause(ctx))
+	case <-abandon:
+		return r.result(errAbandoned)
+	case <-r.core.closing:
+		return r.result(ErrClosed)
+	}
+}
+
+// A result is what a round came to.
+type result struct {
+	tally tally
+	taken []int   // nodes that hold another value
+	errs  []error // one per node that did not grant
+}
+
+// result closes the vote. Nodes without one failed, silent says why.
+func (r *round) result(silent error) result {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	undecided := !r.closed
+	r.close()
+	res := result{tally: r.tally}
+	if r.tally.won() && r.tally.failed+r.tally.refused == 0 {
+		return res // the usual case allocates nothing
+	}
+	for i, b := range r.votes {
+		switch {
+		case b.vote == granted:
+			continue
+		case b.vote == pending:
+			if undecided {
+				res.tally.add(failed)
+			}
+			b.err = &RedisError{Node: i, Err: silent}
+		}
+		var taken *ErrNodeTaken
+		if errors.As(b.err, &taken) {
+			res.taken = append(res.taken, i)
+		}
+		res.errs = append(res.errs, b.err)
+	}
+	return res
+}
+
+// err returns why the round did not grant: *ErrTaken when another value holds
+// the lock, else an entry for each node.
+func (res result) err() error {
+	if len(res.taken) > res.tally.n-quorumOf(res.tally.n) {
+		return &ErrTaken{Nodes: res.taken}
+	}
+	return nodeErrors(res.errs)
+}

@@ -1,0 +1,249 @@
+package redsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// A Redsync makes locks on a set of independent Redis nodes. It may be used by
+// many goroutines at once.
+type Redsync struct {
+	core *core
+	set  settings
+}
+
+// New returns a Redsync on the nodes behind pools, one each. The nodes must be
+// independent primaries: no two of them replicas of each other, or the same.
+// A lock needs N/2 + 1 of them, so five bear the loss of two.
+//
+// New starts nothing and never fails; no pools, or a nil one, is the error of
+// the first operation.
+func New(pools ...pool.Pool) *Redsync {
+	return &Redsync{core: newCore(pools), set: defaultSettings()}
+}
+
+// Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or
+// unix:// URLs, and returns once a quorum has answered, else an error naming
+// each node. Without a deadline in ctx it waits no longer than 5 s. The options
+// are defaults for the Redsync's locks. Close ends its connections.
+func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync, error) {
+	pools := make([]pool.Pool, 0, len(addresses))
+	seen := make(map[string]bool)
+	for i, address := range addresses {
+		opt, err := parseAddress(address)
+		if err != nil {
+			return nil, fmt.Errorf("redsync: Open: address #%d: %w", i, err)
+		}
+		if seen[opt.Addr] {
+			return nil, fmt.Errorf("redsync: Open: address #%d: %q is there twice: each node counts once", i, opt.Addr)
+		}
+		seen[opt.Addr] = true
+		// The client itself stays unused and starts nothing: its pool reads
+		// the options.
+		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		pools = append(pools, pool.New(redis.NewClient(opt)))
+	}
+	rs := New(pools...).With(options...)
+	rs.core.owned = true
+	if err := rs.ping(ctx); err != nil {
+		return nil, errors.Join(err, rs.Close(ctx))
+	}
+	return rs, nil
+}
+
+// openTimeout bounds Open where its context does not.
+const openTimeout = 5 * time.Second
+
+func parseAddress(address string) (*redis.Options, error) {
+	if strings.Contains(address, "://") {
+		opt, err := redis.ParseURL(address)
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", redacted(address), err)
+		}
+		return opt, nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" || port == "" {
+		return nil, fmt.Errorf("%q is not of the form host:port or redis://", address)
+	}
+	return &redis.Options{Addr: address}, nil
+}
+
+// redacted cuts what may be a password out of a URL.
+func redacted(url string) string {
+	scheme, rest, _ := strings.Cut(url, "://")
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		rest = "..." + rest[at:]
+	}
+	return scheme + "://" + rest
+}
+
+// ping returns nil once a quorum of nodes has answered.
+func (r *Redsync) ping(ctx context.Context) error {
+	c, err := r.core.enter()
+	if err != nil {
+		return err
+	}
+	defer c.exit()
+	res := startRound(c, ping{}, false).wait(orBackground(ctx), openTimeout, nil)
+	if res.tally.won() {
+		return nil
+	}
+	return fmt.Errorf("redsync: Open: %d of %d nodes answered, %d needed: %w",
+		res.tally.granted, res.tally.n, quorumOf(res.tally.n), nodeErrors(res.errs))
+}
+
+// With returns a Redsync on the same nodes whose locks have other defaults.
+// Closing one closes all.
+func (r *Redsync) With(options ...Option) *Redsync {
+	m := Mutex{set: r.set}
+	m.apply(options)
+	return &Redsync{core: r.core, set: m.set}
+}
+
+// NewMutex returns a lock with the given name, which is its Redis key. It sends
+// nothing. The name must not be empty, nor of the form {x}:fence or {x}:queue,
+// which belong to the lock named x.
+func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
+	m := &Mutex{core: r.core, name: name, set: r.set}
+	m.apply(options)
+	m.adopted = m.set.value
+	return m
+}
+
+// Close unlocks what is still held, tries every pending release once more, ends
+// the connections of Open, and lets those of New end when they are idle. It
+// waits until every node has answered, ctx is done, or the node deadline has
+// passed; in the latter cases it returns an error, and keys that it could not
+// release run out within their expiry. Every later operation fails with
+// ErrClosed. A second Close returns what the first did.
+func (r *Redsync) Close(ctx context.Context) error {
+	if r == nil || r.core == nil {
+		return nil
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	timeout := minNodeTimeout
+	if t, err := r.set.terms(); err == nil {
+		timeout = max(timeout, t.nodeTimeout)
+	}
+	return r.core.close(ctx, timeout)
+}
+
+// core is what all copies of a Redsync and all its locks share.
+type core struct {
+	nodes []pool.Pool
+	err   error // the pools cannot be used
+	owned bool  // Close closes the pools
+
+	holds     schedule // of every hold, its expiry
+	repeats   schedule // releases to be sent again
+	unsettled gauge    // releases not settled, one per node
+	active    gauge    // operations under way
+	values    valueLog
+
+	once     sync.Once
+	closing  chan struct{}
+	isClosed atomic.Bool
+	closeErr error
+}
+
+func newCore(pools []pool.Pool) *core {
+	c := &core{nodes: pools, closing: make(chan struct{})}
+	if len(pools) == 0 {
+		c.err = ErrNoPools
+	}
+	for i, p := range pools {
+		if p == nil {
+			c.err = fmt.Errorf("redsync: pool #%d is nil", i)
+		}
+	}
+	return c
+}
+
+// enter begins an operation; exit ends it.
+func (c *core) enter() (*core, error) {
+	switch {
+	case c == nil:
+		return nil, ErrNoPools
+	case c.err != nil:
+		return nil, c.err
+	}
+	c.active.add(1)
+	if c.isClosed.Load() {
+		c.exit()
+		return nil, ErrClosed
+	}
+	return c, nil
+}
+
+func (c *core) exit() { c.active.add(-1) }
+
+func (c *core) close(ctx context.Context, timeout time.Duration) error {
+	c.once.Do(func() {
+		if c.err != nil {
+			return
+		}
+		ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w of %v", errNoAnswer, timeout))
+		defer cancel()
+		c.isClosed.Store(true)
+		close(c.closing)
+		// Operations under way give up at once and leave only releases.
+		await(ctx, c.active.zero())
+		c.holds.close()
+		c.repeats.close()
+		if !await(ctx, c.unsettled.zero()) {
+			c.closeErr = fmt.Errorf("redsync: Close: keys are left to their expiry: %w", context.Cause(ctx))
+		}
+		for _, p := range c.nodes {
+			if c.owned {
+				_ = p.Close() // never fails, and does not wait
+			} else {
+				p.CloseIdle()
+			}
+		}
+	})
+	return c.closeErr
+}
+
+// await waits until done is closed, or reports false when ctx is done first.
+func await(ctx context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+	}
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// ping is the round that asks whether nodes answer.
+type ping struct{}
+
+func (ping) command() script.Command { return script.Ping() }
+func (ping) sending(int)             {}
+func (ping) unsent(int)              {}
+
+func (ping) judge(i int, reply pool.Reply) (vote, error) {
+	if reply.Err != nil {
+		return failed, &RedisError{Node: i, Err: reply.Err}
+	}
+	return granted, nil
+}

@@ -1,0 +1,140 @@
+package redsync
+
+import (
+	"container/heap"
+	"math"
+	"sync"
+	"time"
+)
+
+// A schedule runs events at their times. However many wait, there is one timer,
+// and no goroutine until it fires.
+type schedule struct {
+	mu     sync.Mutex
+	events eventHeap
+	timer  *time.Timer
+	armed  time.Time // when timer fires; zero when it is not running
+	closed bool
+}
+
+// An event is something to do at a time. fire must not block; it may call the
+// schedule. last says that the schedule is closed and the time has not come.
+type event struct {
+	fire  func(last bool)
+	at    time.Time
+	index int // in the heap, from 1; 0 when not scheduled
+}
+
+// set schedules e at a time, instead of any earlier setting. It reports false
+// when the schedule is closed.
+func (s *schedule) set(e *event, at time.Time) bool {
+	return s.setWithin(e, at, math.MaxInt)
+}
+
+// setWithin does what set does, unless limit events are scheduled or the
+// schedule is closed; it reports whether it did.
+func (s *schedule) setWithin(e *event, at time.Time, limit int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.events) >= limit {
+		return false
+	}
+	e.at = at
+	if e.index == 0 {
+		heap.Push(&s.events, e)
+	} else {
+		heap.Fix(&s.events, e.index-1)
+	}
+	s.arm()
+	return true
+}
+
+// drop takes e off the schedule. It may be firing at this moment.
+func (s *schedule) drop(e *event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.index != 0 {
+		heap.Remove(&s.events, e.index-1)
+	}
+	s.arm()
+}
+
+// arm makes the timer fire for the first event; s.mu is held. A timer that
+// would fire earlier is left alone: it finds nothing due and is armed again.
+func (s *schedule) arm() {
+	if len(s.events) == 0 {
+		if s.timer != nil {
+			s.timer.Stop()
+		}
+		s.armed = time.Time{}
+		return
+	}
+	first := s.events[0].at
+	if !s.armed.IsZero() && !first.Before(s.armed) {
+		return
+	}
+	s.armed = first
+	if s.timer == nil {
+		s.timer = time.AfterFunc(time.Until(first), s.run)
+		return
+	}
+	s.timer.Reset(time.Until(first))
+}
+
+// run fires what is due.
+func (s *schedule) run() {
+	s.mu.Lock()
+	s.armed = time.Time{}
+	for len(s.events) > 0 && !s.events[0].at.After(time.Now()) {
+		e := heap.Pop(&s.events).(*event)
+		s.mu.Unlock()
+		e.fire(false)
+		s.mu.Lock()
+	}
+	s.arm()
+	s.mu.Unlock()
+}
+
+// close empties the schedule for good and fires what was on it.
+func (s *schedule) close() {
+	s.mu.Lock()
+	s.closed = true
+	all := s.events
+	s.events = nil
+	for _, e := range all {
+		e.index = 0
+	}
+	s.arm()
+	s.mu.Unlock()
+	for _, e := range all {
+		e.fire(true)
+	}
+}
+
+// eventHeap implements heap.Interface, the earliest event first.
+type eventHeap []*event
+
+func (h eventHeap) Len() int           { return len(h) }
+func (h eventHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+
+func (h eventHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i+1, j+1
+}
+
+// Push implements heap.Interface.
+func (h *eventHeap) Push(x any) {
+	e := x.(*event)
+	*h = append(*h, e)
+	e.index = len(*h)
+}
+
+// Pop implements heap.Interface.
+func (h *eventHeap) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	e.index = 0
+	return e
+}

@@ -1,0 +1,169 @@
+package redsync
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+const (
+	// Backoff of a release that did not settle.
+	minReleaseDelay = 50 * time.Millisecond
+	maxReleaseDelay = time.Second
+
+	// maxUnsettled bounds the releases that wait to be repeated, on all nodes
+	// together. One that is dropped leaves a key on one node for at most its
+	// TTL.
+	maxUnsettled = 1 << 16
+)
+
+// A release takes a hold's value off all nodes, also those that never answered,
+// and repeats until each is settled: until nothing can set the value there any
+// more, or the keys have run out. It depends on no caller's context.
+type release struct {
+	*hold
+	command script.Command
+	votes   *round
+
+	mu    sync.Mutex
+	nodes []sending
+}
+
+// sending is the state of a release on one node.
+type sending struct {
+	full    bool          // the node does not have the script
+	orderly bool          // when it was sent, all that set the value had been answered
+	delay   time.Duration // before the next repetition
+}
+
+// startRelease sends the release of h to all nodes at once, behind everything
+// that was sent for h, and returns the round of its first votes. The hold must
+// be over, or have never begun.
+func startRelease(h *hold, waitAll bool) *round {
+	rel := &release{
+		hold:    h,
+		command: script.Release(h.name, h.value),
+		votes:   newRound(h.core, waitAll),
+		nodes:   make([]sending, len(h.nodes)),
+	}
+	h.core.unsettled.add(len(h.nodes))
+	for i := range h.nodes {
+		rel.send(i, false)
+	}
+	return rel.votes
+}
+
+// send sends the release to node i. Room for it was paid for by what may have
+// set the value there.
+func (rel *release) send(i int, full bool) {
+	args := rel.command.Args
+	if full {
+		args = rel.command.InFull()
+	}
+	f := rel.footprint(i)
+	rel.mu.Lock()
+	rel.nodes[i].full, rel.nodes[i].orderly = full, f.settled()
+	rel.mu.Unlock()
+	err := rel.core.nodes[i].Send(pool.Request{Args: args, Reserved: f.reached, To: rel, Tag: i})
+	if err == nil {
+		return
+	}
+	rel.votes.vote(i, failed, &RedisError{Node: i, Err: err})
+	if f.reached && !errors.Is(err, pool.ErrClosed) {
+		rel.repeatLater(i)
+		return
+	}
+	rel.core.unsettled.add(-1)
+}
+
+// Receive takes a node's reply.
+func (rel *release) Receive(i int, reply pool.Reply) {
+	rel.mu.Lock()
+	sent := rel.nodes[i]
+	rel.mu.Unlock()
+	if pool.IsNoScript(reply.Err) && !sent.full {
+		rel.send(i, true)
+		return
+	}
+	v, err := found(i, reply)
+	rel.votes.vote(i, v, err)
+	if rel.settles(i, sent, reply) {
+		rel.core.unsettled.add(-1)
+		return
+	}
+	rel.repeatLater(i)
+}
+
+// settles reports whether reply shows that node i is done with the value: the
+// node looked, after everything that may set the value there was executed. An
+// ordered stream guarantees the latter when those commands were answered by now,
+// because their replies come first; else they must have been when the release
+// was sent.
+func (rel *release) settles(i int, sent sending, reply pool.Reply) bool {
+	f := rel.footprint(i)
+	if !f.reached {
+		return true
+	}
+	looked := reply.Fate == pool.Answered && reply.Err == nil
+	return looked && f.settled() && (sent.orderly || reply.Conn != 0)
+}
+
+// repeatLater schedules the next sending to node i.
+func (rel *release) repeatLater(i int) {
+	rel.mu.Lock()
+	s := &rel.nodes[i]
+	s.delay = min(max(2*s.delay, minReleaseDelay), maxReleaseDelay)
+	delay := s.delay
+	rel.mu.Unlock()
+	again := &event{fire: func(bool) { rel.repeat(i) }}
+	if !rel.core.repeats.setWithin(again, time.Now().Add(delay), maxUnsettled) {
+		rel.core.unsettled.add(-1)
+	}
+}
+
+func (rel *release) repeat(i int) {
+	if rel.cleared(now()) {
+		rel.core.unsettled.add(-1)
+		return
+	}
+	rel.mu.Lock()
+	full := rel.nodes[i].full
+	rel.mu.Unlock()
+	rel.send(i, full)
+}
+
+// A gauge counts what is under way, and lets one wait for none.
+type gauge struct {
+	mu    sync.Mutex
+	count int
+	none  chan struct{} // closed when count falls to 0, if anybody waits
+}
+
+func (g *gauge) add(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.count += n
+	if g.count == 0 && g.none != nil {
+		close(g.none)
+		g.none = nil
+	}
+}
+
+// zero returns a channel that is closed when, or while, nothing is under way.
+func (g *gauge) zero() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.none != nil {
+		return g.none
+	}
+	none := make(chan struct{})
+	if g.count == 0 {
+		close(none)
+	} else {
+		g.none = none
+	}
+	return none
+}
