@@ -77,9 +77,9 @@ func NewEnv(nodes Nodes, faults embedded.Nodes, open Open) *Env {
 	return &Env{Nodes: nodes, Embedded: faults, open: open}
 }
 
-// Client returns the library as one process uses it: with connections of its
+// Process returns the library as one process uses it: with connections of its
 // own.
-func (e *Env) Client() Library {
+func (e *Env) Process() Library {
 	clients := make([]*redis.Client, N)
 	for i := range clients {
 		clients[i] = e.Nodes.Client(i)
