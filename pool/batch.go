@@ -72,11 +72,11 @@ func (p *batchPool) run() {
 		}
 		_, _ = pipe.Exec(context.Background()) // every command has its own error
 		for _, cmd := range batch {
+			p.mu.Lock()
+			p.owed--
+			p.mu.Unlock()
 			cmd.to.Receive(cmd.tag, cmd.reply(0))
 		}
-		p.mu.Lock()
-		p.owed -= len(batch)
-		p.mu.Unlock()
 	}
 }
 

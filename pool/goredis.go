@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,17 +76,17 @@ func New(client redis.UniversalClient, options ...Option) Pool {
 		}
 		option(&cfg)
 	}
-	switch c := client.(type) {
-	case nil:
-		cfg.err = errors.New("pool: nil client")
-	case *redis.Client:
-		if c == nil {
-			cfg.err = errors.New("pool: nil *redis.Client")
-			break
-		}
+	if isNil(client) {
+		cfg.err = fmt.Errorf("pool: nil client (%T)", client)
+	} else if c, ok := client.(*redis.Client); ok {
 		return &streamPool{config: cfg, client: c}
 	}
 	return &batchPool{config: cfg, client: client}
+}
+
+func isNil(client redis.UniversalClient) bool {
+	v := reflect.ValueOf(client)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // streamOptions copies the options of a user's client for a stream. Every
@@ -112,6 +113,7 @@ func streamOptions(user *redis.Options, d *dials) *redis.Options {
 	opt.AutoPipelineOptions = nil
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	opt.ClientSideCacheConfig, opt.ClientSideCache = nil, nil
+	opt.PushNotificationProcessor = nil // go-redis has put the one of the user's client here
 	return &opt
 }
 
@@ -152,17 +154,33 @@ func loadScripts(user func(context.Context, *redis.Conn) error) func(context.Con
 	}
 }
 
-// dials counts the connections that a stream begins to open, and marks the
+// connections counts what all streams begin to open, so that a client's next
+// stream goes on where its last one ended.
+var connections atomic.Uint64
+
+// dials numbers the connections that a stream begins to open, and marks the
 // errors of those that fail: a request that never had a connection was not sent.
 type dials struct {
-	begun atomic.Uint64
+	newest atomic.Uint64
+}
+
+// begin makes newest a number that no connection has had. Of two dials at once
+// the higher number stays.
+func (d *dials) begin() {
+	n := connections.Add(1)
+	for {
+		old := d.newest.Load()
+		if old >= n || d.newest.CompareAndSwap(old, n) {
+			return
+		}
+	}
 }
 
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 func (d *dials) wrap(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		d.begun.Add(1)
+		d.begin()
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, &dialError{err}

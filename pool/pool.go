@@ -45,12 +45,14 @@ type Pool interface {
 type Request struct {
 	// Args is the whole command, its name first: "set", key, value, ... Elements
 	// are strings or integers. It is only read, so that all nodes of a round
-	// can share one slice; keys stand where Redis expects them.
+	// can share one slice; keys stand where Redis expects them. Commands that
+	// block or change their connection (BLPOP, SUBSCRIBE, MULTI, SELECT,
+	// CLIENT, ...) are not for a Pool.
 	Args []any
 
 	// Reserved marks a request whose room an earlier one has paid for: a
 	// release of something that this pool has sent. The limit of outstanding
-	// requests does not refuse it.
+	// requests does not refuse it; 32,768 outstanding requests of any kind do.
 	Reserved bool
 
 	// To receives the reply, Tag is handed back with it.
@@ -76,10 +78,11 @@ type Reply struct {
 
 	Fate Fate
 
-	// Conn is the number of connections that the pool had begun to open when
-	// the reply arrived: a reply from a restarted node has a higher one than
-	// any reply from before. 0 when the pool cannot promise the node's order
-	// of execution.
+	// Conn is the number of the newest connection that the pool had begun to
+	// open when the reply was delivered. Numbers rise, also where another Pool
+	// of the same client goes on with the node: a reply from a restarted node
+	// has a higher one than any reply delivered before the restart. 0 when the
+	// pool cannot promise the node's order of execution.
 	Conn uint64
 }
 

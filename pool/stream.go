@@ -38,10 +38,14 @@ func (p *streamPool) Send(req Request) error {
 		if err != nil {
 			return err
 		}
-		if err := s.submit(cmd, req.Reserved, p.outstanding); err != errStopped { //nolint:errorlint // a sentinel of this file
-			return err
+		err = s.submit(cmd, req.Reserved, p.outstanding)
+		if err == errStopped { //nolint:errorlint // a sentinel of this file
+			continue // it stopped between the two calls; the next is a new one
 		}
-		// The stream stopped between the two calls; the next is a new one.
+		if p.closed.Load() {
+			p.CloseIdle() // Close came meanwhile and may not have seen s
+		}
+		return err
 	}
 }
 
@@ -89,9 +93,11 @@ type stream struct {
 
 	mu      sync.Mutex
 	sent    []future    // submitted and not yet taken by collect, in order
-	owed    int         // requests accepted whose reply is not delivered
 	stopped atomic.Bool // set under mu
 	ending  bool        // stop at the next quiet moment
+
+	// owed counts the requests whose reply has not come. It rises under mu.
+	owed atomic.Int64
 
 	// wake holds a token when collect may have something to do.
 	wake chan struct{}
@@ -132,10 +138,10 @@ func (s *stream) submit(cmd *command, reserved bool, limit int) error {
 	if s.stopped.Load() {
 		return errStopped
 	}
-	if s.owed >= limit && (!reserved || s.owed >= 2*maxOutstanding) {
+	if owed := int(s.owed.Load()); owed >= limit && (!reserved || owed >= 2*maxOutstanding) {
 		return &OutstandingError{Limit: limit}
 	}
-	s.owed++
+	s.owed.Add(1)
 	s.sent = append(s.sent, future{s.pipe.Submit(context.Background(), cmd), cmd})
 	if len(s.sent) == 1 {
 		s.nudge()
@@ -167,9 +173,10 @@ func (s *stream) collect() {
 		batch = s.take(batch)
 		for _, f := range batch {
 			_ = f.Wait() // the error is the command's, read below
-			f.cmd.to.Receive(f.cmd.tag, f.cmd.reply(s.dials.begun.Load()))
+			s.owed.Add(-1)
+			f.cmd.to.Receive(f.cmd.tag, f.cmd.reply(s.dials.newest.Load()))
 		}
-		if s.delivered(len(batch)) {
+		if s.ended() {
 			break
 		}
 		if len(batch) > 0 {
@@ -196,11 +203,11 @@ func (s *stream) take(batch []future) []future {
 	return taken
 }
 
-// delivered books n replies and reports whether the stream has ended with them.
-func (s *stream) delivered(n int) bool {
+// ended stops s if it shall end and nothing is outstanding. Collect, its only
+// caller, has delivered every reply that has come.
+func (s *stream) ended() bool {
 	s.mu.Lock()
-	s.owed -= n
-	end := s.ending && s.owed == 0
+	end := s.ending && s.owed.Load() == 0
 	if end {
 		s.stopped.Store(true)
 	}

@@ -1,0 +1,545 @@
+package pooltest
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// release deletes a key that holds the value, as an unlock does.
+var release = pool.NewScript(`
+-- pooltest
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0`)
+
+func everyRequestHasOneReply(t *testing.T, env Env) {
+	p, in := open(t, env, many), newInbox()
+	const n = 2000
+	for i := range n {
+		require.NoError(t, p.Send(pool.Request{Args: []any{"echo", strconv.Itoa(i)}, To: in, Tag: i}))
+	}
+	for i, got := range in.exactly(t, n) {
+		require.Equal(t, i, got.tag, "place of the reply")
+		require.NoError(t, got.Err)
+		require.Equal(t, pool.Answered, got.Fate)
+		require.Equal(t, strconv.Itoa(i), got.Value)
+	}
+}
+
+func goroutinesShareAPool(t *testing.T, env Env) {
+	p, in := open(t, env, many), newInbox()
+	const senders, each = 16, 100
+	var wg sync.WaitGroup
+	for s := range senders {
+		wg.Go(func() {
+			for i := range each {
+				tag := s*each + i
+				if err := p.Send(pool.Request{Args: []any{"echo", tag}, To: in, Tag: tag}); err != nil {
+					t.Errorf("Send: %v", err)
+				}
+				if i%10 == 0 {
+					p.CloseIdle()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	next := make([]int, senders) // what a goroutine sent comes back in its order
+	for _, got := range in.exactly(t, senders*each) {
+		require.NoError(t, got.Err)
+		require.Equal(t, strconv.Itoa(got.tag), got.Value)
+		s, i := got.tag/each, got.tag%each
+		require.Equal(t, next[s], i, "next reply to goroutine %d", s)
+		next[s]++
+	}
+}
+
+// receiverMaySend also shows that a reply has left the count of outstanding
+// ones when it is delivered: with a limit of one its receiver may send the next.
+func receiverMaySend(t *testing.T, env Env) {
+	p, in := open(t, env, 1), newInbox()
+	const n = 200
+	in.then = func(tag int, _ pool.Reply) {
+		if tag == n-1 {
+			return
+		}
+		if err := p.Send(pool.Request{Args: []any{"echo", "next"}, To: in, Tag: tag + 1}); err != nil {
+			t.Errorf("Send %d: %v", tag+1, err)
+		}
+	}
+	require.NoError(t, p.Send(pool.Request{Args: []any{"echo", "first"}, To: in}))
+	in.exactly(t, n)
+}
+
+func missingKeyIsNil(t *testing.T, env Env) {
+	p := open(t, env, many)
+	require.Nil(t, answer(t, p, "get", key(0)).Value)
+	require.Equal(t, "OK", answer(t, p, "set", key(0), "a", "nx", "px", "60000").Value)
+	require.Nil(t, answer(t, p, "set", key(0), "b", "nx", "px", "60000").Value)
+	require.Equal(t, "a", answer(t, p, "get", key(0)).Value)
+	require.Equal(t, int64(1), answer(t, p, "del", key(0)).Value)
+}
+
+func errorIsAnAnswer(t *testing.T, env Env) {
+	p := open(t, env, many)
+	answer(t, p, "lpush", key(0), "element")
+	r := ask(t, p, "get", key(0))
+	requireAnswer(t, r, "WRONGTYPE")
+	require.Nil(t, r.Value)
+	answer(t, p, "ping")
+}
+
+// requireAnswer fails unless the node answered with an error of this prefix.
+func requireAnswer(t *testing.T, r pool.Reply, prefix string) {
+	t.Helper()
+	var answer redis.Error
+	require.ErrorAs(t, r.Err, &answer)
+	require.Regexp(t, "^"+prefix, answer.Error())
+	require.Equal(t, pool.Answered, r.Fate)
+}
+
+// errorIsNotRetried: a client that sends a SET again when the node is loading
+// does so after the DEL that was sent behind it.
+func errorIsNotRetried(t *testing.T, env Env) {
+	needs(t, env.Answer != nil)
+	p := open(t, env, many)
+	answer(t, p, "ping")
+	for i, text := range []string{
+		"LOADING Redis is loading the dataset in memory",
+		"READONLY You can't write against a read only replica.",
+		"TRYAGAIN Multiple keys request during rehashing of slot",
+		"CLUSTERDOWN The cluster is down",
+		"MASTERDOWN Link with MASTER is down",
+		"NOREPLICAS Not enough good replicas to write.",
+		"ERR max number of clients reached",
+	} {
+		env.Answer("set", text)
+		in := newInbox()
+		require.NoError(t, p.Send(pool.Request{Args: []any{"set", key(i), "v"}, To: in, Tag: 0}))
+		require.NoError(t, p.Send(pool.Request{Args: []any{"del", key(i)}, To: in, Tag: 1}))
+		got := in.exactly(t, 2)
+		requireAnswer(t, got[0].Reply, text)
+		require.Equal(t, []int{0, 1}, []int{got[0].tag, got[1].tag}, text)
+		require.NoError(t, got[1].Err, text)
+		require.Equal(t, int64(0), got[1].Value, text)
+		longAfter()
+		require.Equal(t, int64(0), exists(t, env, key(i)), "%s: the SET was sent again", text)
+	}
+}
+
+func exists(t *testing.T, env Env, key string) any {
+	t.Helper()
+	n, err := env.Do("exists", key)
+	require.NoError(t, err)
+	return n
+}
+
+func unknownScriptIsAnAnswer(t *testing.T, env Env) {
+	p := open(t, env, many)
+	// Not made by NewScript: no pool can know it.
+	stranger := []any{"evalsha", "0123456789012345678901234567890123456789", 1, key(0)}
+	r := ask(t, p, stranger...)
+	requireAnswer(t, r, "NOSCRIPT")
+	require.True(t, pool.IsNoScript(r.Err))
+
+	cmd := release.Args([]string{key(0)}, "a")
+	answer(t, p, "set", key(0), "a")
+	_, err := env.Do("script", "flush")
+	require.NoError(t, err)
+	require.True(t, pool.IsNoScript(ask(t, p, cmd...).Err))
+	require.Equal(t, int64(1), answer(t, p, release.InFull(cmd)...).Value)
+	require.Equal(t, int64(0), answer(t, p, cmd...).Value, "EVAL taught the node the script")
+}
+
+// requestsAreExecutedInOrder sends a SET and its compare-and-delete back to
+// back. A delete that overtakes its SET leaves a key behind.
+func requestsAreExecutedInOrder(t *testing.T, env Env) {
+	p, in := open(t, env, many), newInbox()
+	if answer(t, p, "ping").Conn == 0 {
+		t.Skip("the pool promises no order of execution")
+	}
+	const rounds, senders, each = 2, 4, 200
+	answer(t, p, release.InFull(release.Args([]string{key(0)}, "v"))...) // whatever pools load
+	for range rounds {
+		var wg sync.WaitGroup
+		for s := range senders {
+			wg.Go(func() {
+				for i := range each {
+					k := key(s*each + i)
+					errSet := p.Send(pool.Request{Args: []any{"set", k, "v", "nx", "px", "600000"}, To: in})
+					errDel := p.Send(pool.Request{Args: release.Args([]string{k}, "v"), To: in, Reserved: true})
+					if errSet != nil || errDel != nil {
+						t.Errorf("Send: %v, %v", errSet, errDel)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		p.CloseIdle() // the next round begins on another connection
+	}
+	for _, got := range in.exactly(t, rounds*senders*each*2) {
+		require.NoError(t, got.Err)
+		require.NotZero(t, got.Conn)
+	}
+	left, err := env.Do("dbsize")
+	require.NoError(t, err)
+	require.Equal(t, int64(0), left, "keys left: a delete overtook its SET")
+}
+
+func frozenNodeHoldsNobodyUp(t *testing.T, env Env) {
+	needs(t, env.Freeze != nil, env.Thaw != nil)
+	const limit, tries = 300, 1000
+	p, in := open(t, env, limit), newInbox()
+	answer(t, p, "ping")
+	env.Freeze()
+	accepted := map[int]bool{}
+	prompt(t, env, "1000 calls of Send to a frozen node", func() {
+		for i := range tries {
+			err := p.Send(pool.Request{Args: []any{"echo", i}, To: in, Tag: i})
+			var full *pool.OutstandingError
+			switch {
+			case err == nil:
+				accepted[i] = true
+			case errors.As(err, &full):
+				require.Equal(t, limit, full.Limit)
+			default:
+				t.Fatalf("Send: %v", err)
+			}
+		}
+	})
+	require.Len(t, accepted, limit)
+	env.Thaw()
+	for _, got := range in.exactly(t, limit) {
+		require.True(t, accepted[got.tag], "a refused request has a reply")
+		require.NoError(t, got.Err)
+		require.Equal(t, strconv.Itoa(got.tag), got.Value)
+	}
+	require.NoError(t, p.Send(pool.Request{Args: []any{"ping"}, To: in}), "room is back")
+	in.exactly(t, limit+1)
+}
+
+func frozenNodeCostsNoGoroutines(t *testing.T, env Env) {
+	needs(t, env.Freeze != nil, env.Thaw != nil)
+	const limit = 500
+	p, in := open(t, env, limit), newInbox()
+	answer(t, p, "ping")
+	env.Freeze()
+	send := func() error { return p.Send(pool.Request{Args: []any{"echo", "x"}, To: in}) }
+	require.NoError(t, send())
+	require.NoError(t, send())
+	pause()
+	before := runtime.NumGoroutine()
+	for range 10 * limit {
+		_ = send()
+	}
+	pause()
+	if grown := runtime.NumGoroutine() - before; grown > 5 {
+		t.Errorf("%d goroutines more after %d requests to a frozen node\n%s", grown, 10*limit, stacks())
+	}
+	env.Thaw()
+	in.exactly(t, limit)
+}
+
+func reservedRequestsPassTheLimit(t *testing.T, env Env) {
+	needs(t, env.Freeze != nil, env.Thaw != nil)
+	const limit = 10
+	p, in := open(t, env, limit), newInbox()
+	answer(t, p, "ping")
+	env.Freeze()
+	for i := range limit {
+		require.NoError(t, p.Send(pool.Request{Args: []any{"set", key(i), "v"}, To: in, Tag: i}))
+	}
+	var full *pool.OutstandingError
+	require.ErrorAs(t, p.Send(pool.Request{Args: []any{"ping"}, To: in}), &full)
+	for i := range limit {
+		require.NoError(t, p.Send(pool.Request{Args: []any{"del", key(i)}, Reserved: true, To: in, Tag: limit + i}))
+	}
+	require.ErrorAs(t, p.Send(pool.Request{Args: []any{"ping"}, To: in}), &full)
+	env.Thaw()
+	for i, got := range in.exactly(t, 2*limit) {
+		require.Equal(t, i, got.tag)
+		require.NoError(t, got.Err)
+	}
+}
+
+// roomReturnsWithEachReply blocks the receiver after half of the replies: what
+// has been delivered is not outstanding, although more is behind it.
+func roomReturnsWithEachReply(t *testing.T, env Env) {
+	needs(t, env.Freeze != nil, env.Thaw != nil)
+	const limit = 100
+	p, in := open(t, env, limit), newInbox()
+	answer(t, p, "ping")
+	half, hold := make(chan struct{}), make(chan struct{})
+	in.then = func(tag int, _ pool.Reply) {
+		if tag == limit/2 {
+			close(half)
+			<-hold
+		}
+	}
+	env.Freeze()
+	for i := range limit {
+		require.NoError(t, p.Send(pool.Request{Args: []any{"ping"}, To: in, Tag: i}))
+	}
+	env.Thaw()
+	<-half
+	err := p.Send(pool.Request{Args: []any{"ping"}, To: in, Tag: limit})
+	close(hold)
+	require.NoError(t, err, "half of the replies are delivered")
+	in.exactly(t, limit+1)
+}
+
+func deadNodeExecutesNothing(t *testing.T, env Env) {
+	needs(t, env.Kill != nil, env.Restart != nil)
+	const n = 100
+	p, in := open(t, env, many), newInbox()
+	env.Kill()
+	prompt(t, env, "100 calls of Send to a dead node", func() {
+		for i := range n {
+			require.NoError(t, p.Send(pool.Request{Args: []any{"incr", key(0)}, To: in, Tag: i}))
+		}
+	})
+	for i, got := range in.exactly(t, n) {
+		require.Equal(t, i, got.tag)
+		require.Error(t, got.Err)
+		require.Nil(t, got.Value)
+		want := pool.NotSent
+		if got.Conn == 0 && got.Fate == pool.Unknown {
+			want = pool.Unknown // nothing is known of a pool that routes
+		}
+		require.Equal(t, want, got.Fate, "%v", got.Err)
+	}
+	env.Restart()
+	eventually(t, "the pool finds the node again", func() bool { return ask(t, p, "ping").Err == nil })
+	longAfter()
+	require.Equal(t, int64(0), exists(t, env, key(0)), "a request was sent later")
+}
+
+func lostReplyIsUnknown(t *testing.T, env Env) {
+	needs(t, env.LoseReply != nil)
+	p := open(t, env, many)
+	for i := range 5 {
+		answer(t, p, "ping")
+		env.LoseReply("incr")
+		r := ask(t, p, "incr", key(i))
+		require.Error(t, r.Err)
+		require.Equal(t, pool.Unknown, r.Fate)
+		require.Nil(t, r.Value)
+		answer(t, p, "ping")
+		longAfter()
+		n, err := env.Do("get", key(i))
+		require.NoError(t, err)
+		require.Equal(t, "1", n, "executions of a request whose reply was lost")
+	}
+}
+
+// noRequestIsExecutedTwice gives every request a counter of its own and cuts
+// connections under load.
+func noRequestIsExecutedTwice(t *testing.T, env Env) {
+	needs(t, env.LoseReply != nil)
+	p, in := open(t, env, many), newInbox()
+	const n, cuts = 1000, 10
+	in.then = func(tag int, _ pool.Reply) {
+		if tag%(n/cuts) == 0 {
+			env.LoseReply("incr")
+		}
+	}
+	for i := range n {
+		require.NoError(t, p.Send(pool.Request{Args: []any{"incr", key(i)}, To: in, Tag: i}))
+		if i%20 == 0 {
+			runtime.Gosched()
+		}
+	}
+	in.wait(t, n)
+	for lost := 0; lost < 3; { // now surely on a busy connection
+		batch := newInbox()
+		env.LoseReply("incr")
+		for i := range 50 {
+			require.NoError(t, p.Send(pool.Request{Args: []any{"incr", key(n + i)}, To: batch, Tag: i}))
+		}
+		for _, got := range batch.exactly(t, 50) {
+			if got.Fate == pool.Unknown {
+				lost++
+			}
+			in.Receive(n+got.tag, got.Reply)
+		}
+	}
+	longAfter()
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	sent, answered := map[int]int{}, map[int]int{}
+	for _, got := range in.arrived {
+		sent[got.tag]++
+		if got.Fate == pool.Answered {
+			require.NoError(t, got.Err)
+			answered[got.tag]++
+		}
+	}
+	for tag := range sent {
+		count := counter(t, env, key(tag))
+		require.LessOrEqual(t, count, sent[tag], "request %d was executed more often than sent", tag)
+		require.GreaterOrEqual(t, count, answered[tag], "request %d was answered and not executed", tag)
+	}
+}
+
+func counter(t *testing.T, env Env, key string) int {
+	t.Helper()
+	text, err := env.Do("get", key)
+	if errors.Is(err, redis.Nil) {
+		return 0
+	}
+	require.NoError(t, err)
+	n, err := strconv.Atoi(fmt.Sprint(text))
+	require.NoError(t, err)
+	return n
+}
+
+func restartRaisesConn(t *testing.T, env Env) {
+	needs(t, env.Kill != nil, env.Restart != nil)
+	p := open(t, env, many)
+	before := answer(t, p, "ping").Conn
+	if before == 0 {
+		t.Skip("the pool does not tell connections apart")
+	}
+	for range 3 {
+		env.Kill()
+		env.Restart()
+		conn := newest(t, p, before)
+		require.Greater(t, conn, before)
+		require.GreaterOrEqual(t, answer(t, p, "ping").Conn, conn)
+		before = conn
+	}
+}
+
+// newest asks until the restarted node answers, and returns that reply's Conn.
+// A first request may find the end of the old connection.
+func newest(t *testing.T, p pool.Pool, before uint64) (conn uint64) {
+	t.Helper()
+	eventually(t, "the restarted node answers", func() bool {
+		r := ask(t, p, "ping")
+		require.GreaterOrEqual(t, r.Conn, before)
+		conn = r.Conn
+		return r.Err == nil
+	})
+	return conn
+}
+
+// restartWhileIdleRaisesConn: the pool's memory of its connections outlives
+// their end, and other pools of the node do not start from scratch either.
+func restartWhileIdleRaisesConn(t *testing.T, env Env) {
+	needs(t, env.Kill != nil, env.Restart != nil)
+	first, second := open(t, env, many), open(t, env, many)
+	before := answer(t, first, "ping").Conn
+	if before == 0 {
+		t.Skip("the pool does not tell connections apart")
+	}
+	first.CloseIdle()
+	pause()
+	env.Kill()
+	env.Restart()
+	require.Greater(t, newest(t, first, before), before)
+	require.Greater(t, newest(t, second, before), before)
+}
+
+func closeAnswersWhatWasAccepted(t *testing.T, env Env) {
+	p, in := open(t, env, many), newInbox()
+	const n = 500
+	for i := range n {
+		require.NoError(t, p.Send(pool.Request{Args: []any{"echo", i}, To: in, Tag: i}))
+	}
+	require.NoError(t, p.Close())
+	require.ErrorIs(t, p.Send(pool.Request{Args: []any{"ping"}, To: in}), pool.ErrClosed)
+	require.ErrorIs(t, p.Send(pool.Request{Args: []any{"ping"}, To: in, Reserved: true}), pool.ErrClosed)
+	require.NoError(t, p.Close())
+	p.CloseIdle()
+	for i, got := range in.exactly(t, n) {
+		require.Equal(t, i, got.tag)
+		require.NoError(t, got.Err)
+		require.Equal(t, strconv.Itoa(i), got.Value)
+	}
+	answer(t, open(t, env, many), "ping")
+}
+
+func closeDoesNotWait(t *testing.T, env Env) {
+	needs(t, env.Freeze != nil, env.Thaw != nil)
+	p, in := open(t, env, many), newInbox()
+	answer(t, p, "ping")
+	env.Freeze()
+	for i := range 10 {
+		require.NoError(t, p.Send(pool.Request{Args: []any{"echo", i}, To: in, Tag: i}))
+	}
+	prompt(t, env, "CloseIdle, Close and Send", func() {
+		p.CloseIdle()
+		require.NoError(t, p.Close())
+		require.ErrorIs(t, p.Send(pool.Request{Args: []any{"ping"}, To: in}), pool.ErrClosed)
+	})
+	env.Thaw()
+	for _, got := range in.exactly(t, 10) {
+		require.NoError(t, got.Err)
+	}
+}
+
+// closeRacesWithSend: whoever comes first, what was accepted is answered and no
+// connection stays.
+func closeRacesWithSend(t *testing.T, env Env) {
+	p := env.Pool(many)
+	ordered := answer(t, p, "ping").Conn != 0
+	require.NoError(t, p.Close())
+	for range 100 {
+		p, in := env.Pool(many), newInbox()
+		var wg sync.WaitGroup
+		var accepted int
+		wg.Go(func() {
+			for p.Send(pool.Request{Args: []any{"ping"}, To: in}) == nil && accepted < 20 {
+				accepted++
+				runtime.Gosched()
+			}
+		})
+		wg.Go(func() { _ = p.Close() })
+		wg.Wait()
+		in.wait(t, accepted)
+		if env.Connections != nil && ordered {
+			within(t, soon, "no connection is left", func() bool { return env.Connections() == 0 })
+		}
+	}
+}
+
+func closeIdleEndsConnections(t *testing.T, env Env) {
+	p := open(t, env, many)
+	for i := range 3 {
+		r := answer(t, p, "echo", i)
+		require.Equal(t, strconv.Itoa(i), r.Value)
+		p.CloseIdle()
+		if env.Connections != nil && r.Conn != 0 {
+			within(t, soon, "no connection is left", func() bool { return env.Connections() == 0 })
+		}
+	}
+}
+
+// closeLeavesNoGoroutine compares the second life of a pool with the first.
+func closeLeavesNoGoroutine(t *testing.T, env Env) {
+	life := func() {
+		p := env.Pool(many)
+		answer(t, p, "ping")
+		require.NoError(t, p.Close())
+		longAfter()
+	}
+	life()
+	before := runtime.NumGoroutine()
+	life()
+	within(t, soon, "goroutines end", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+func stringNamesTheNode(t *testing.T, env Env) {
+	p := open(t, env, many)
+	require.NotEmpty(t, p.String())
+	require.NoError(t, p.Close())
+	require.NotEmpty(t, p.String())
+}

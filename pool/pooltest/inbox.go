@@ -1,0 +1,167 @@
+package pooltest
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+const (
+	// patience is how long a check waits for what must happen. Only a failing
+	// check waits that long; a pool may need its timeouts several times over.
+	patience = time.Minute
+
+	// soon is how long a check waits for the end of what nobody needs: shorter
+	// than any idle time after which a pool would end it anyway.
+	soon = 10 * time.Second
+
+	// many is more than any limit that a check gives to Pool.
+	many = 4096
+)
+
+// An inbox receives replies and remembers them in the order of arrival.
+type inbox struct {
+	// then, if set, is called with every reply before it is remembered.
+	then func(tag int, r pool.Reply)
+
+	mu      sync.Mutex
+	arrived []arrival
+	news    chan struct{} // holds a token when arrived has grown
+}
+
+type arrival struct {
+	tag int
+	pool.Reply
+}
+
+func newInbox() *inbox { return &inbox{news: make(chan struct{}, 1)} }
+
+func (b *inbox) Receive(tag int, r pool.Reply) {
+	if b.then != nil {
+		b.then(tag, r)
+	}
+	b.mu.Lock()
+	b.arrived = append(b.arrived, arrival{tag, r})
+	b.mu.Unlock()
+	select {
+	case b.news <- struct{}{}:
+	default:
+	}
+}
+
+func (b *inbox) all() []arrival {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]arrival(nil), b.arrived...)
+}
+
+// wait returns the first n replies once they are there.
+func (b *inbox) wait(t *testing.T, n int) []arrival {
+	t.Helper()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for {
+		if got := b.all(); len(got) >= n {
+			return got
+		}
+		select {
+		case <-b.news:
+		case <-limit.C:
+			t.Fatalf("%d replies after %v, want %d", len(b.all()), patience, n)
+		}
+	}
+}
+
+// exactly waits for n replies, gives more of them the time to arrive, and fails
+// if one does.
+func (b *inbox) exactly(t *testing.T, n int) []arrival {
+	t.Helper()
+	b.wait(t, n)
+	pause()
+	got := b.all()
+	require.Len(t, got, n, "replies")
+	return got
+}
+
+// ask sends one request and waits for its reply.
+func ask(t *testing.T, p pool.Pool, args ...any) pool.Reply {
+	t.Helper()
+	in := newInbox()
+	require.NoError(t, p.Send(pool.Request{Args: args, To: in}))
+	return in.wait(t, 1)[0].Reply
+}
+
+// answer asks, and fails if the node does not answer.
+func answer(t *testing.T, p pool.Pool, args ...any) pool.Reply {
+	t.Helper()
+	r := ask(t, p, args...)
+	require.NoError(t, r.Err)
+	require.Equal(t, pool.Answered, r.Fate)
+	return r
+}
+
+// open returns a Pool that the end of the test closes.
+func open(t *testing.T, env Env, limit int) pool.Pool {
+	t.Helper()
+	p := env.Pool(limit)
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// eventually polls until ok holds.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	within(t, patience, what, ok)
+}
+
+// within polls until ok holds, for no longer than limit.
+func within(t *testing.T, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !ok(); sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within %v\n%s", what, limit, stacks())
+		}
+	}
+}
+
+// pause lets everything else run that can.
+func pause() { sleep(20 * time.Millisecond) }
+
+// longAfter waits for what a client might still do with a failed request.
+func longAfter() { sleep(200 * time.Millisecond) }
+
+func sleep(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // also used outside bubbles, where nothing signals that nothing happens
+}
+
+func stacks() []byte {
+	buf := make([]byte, 1<<20)
+	return buf[:runtime.Stack(buf, true)]
+}
+
+// prompt runs f and fails if it waited.
+func prompt(t *testing.T, env Env, what string, f func()) {
+	t.Helper()
+	start := time.Now()
+	f()
+	if took := time.Since(start); took > env.Slack {
+		t.Errorf("%s took %v, want %v at most", what, took, env.Slack)
+	}
+}
+
+func needs(t *testing.T, functions ...bool) {
+	t.Helper()
+	for _, there := range functions {
+		if !there {
+			t.Skip("this node cannot do what the check needs")
+		}
+	}
+}
+
+func key(i int) string { return fmt.Sprintf("pooltest:%d", i) }

@@ -1,0 +1,96 @@
+package pooltest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+)
+
+// A Link is the way to a node, for the Dialer of a client's options. It loses
+// replies on request.
+type Link struct {
+	dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+	mu     sync.Mutex
+	losing []byte // the request that dooms its connection, as it is on the wire
+}
+
+// NewLink returns a Link whose connections are those of dial, or TCP
+// connections when dial is nil.
+func NewLink(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *Link {
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	return &Link{dial: dial}
+}
+
+// Dial fits redis.Options.Dialer.
+func (l *Link) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := l.dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	way := &linked{Conn: c, link: l}
+	if sys, ok := c.(syscall.Conn); ok {
+		return &socket{way, sys}, nil
+	}
+	return way, nil
+}
+
+// socket lets go-redis look whether a connection is still alive.
+type socket struct {
+	*linked
+	syscall.Conn
+}
+
+// LoseReply fits Env.LoseReply: the connection on which the next request called
+// command is written is closed when the node next says something, and what it
+// said is lost.
+func (l *Link) LoseReply(command string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.losing = fmt.Appendf(nil, "\r\n%s\r\n", command)
+}
+
+// dooms reports whether b carries the request that LoseReply waits for.
+func (l *Link) dooms(b []byte) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.losing == nil || !bytes.Contains(b, l.losing) {
+		return false
+	}
+	l.losing = nil
+	return true
+}
+
+type linked struct {
+	net.Conn
+	link *Link
+
+	mu     sync.Mutex
+	doomed bool
+}
+
+func (c *linked) Write(b []byte) (int, error) {
+	if c.link.dooms(b) {
+		c.mu.Lock()
+		c.doomed = true
+		c.mu.Unlock()
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *linked) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.doomed {
+		return n, err
+	}
+	_ = c.Close()
+	return 0, io.ErrUnexpectedEOF
+}

@@ -1,0 +1,91 @@
+// Package pooltest is the conformance suite of pool.Pool: one check for each
+// promise of the interface. Whoever implements Pool runs it in a test:
+//
+//	func TestPoolConforms(t *testing.T) {
+//		pooltest.Run(t, func(t *testing.T, check func(*testing.T, pooltest.Env)) {
+//			node := startNode(t)
+//			check(t, pooltest.Env{Pool: node.Pool, Do: node.Do})
+//		})
+//	}
+//
+// The checks assume that nothing else runs in the test's process meanwhile:
+// they count goroutines.
+package pooltest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// Env is one node, empty and running, and what can happen to it. A nil function
+// is something this node cannot do; checks that need it are skipped. Pool and
+// Do must be there.
+type Env struct {
+	// Pool returns a new Pool of the node that refuses requests beyond limit
+	// outstanding ones. Pools of one Env may share a connection.
+	Pool func(limit int) pool.Pool
+	// Do runs a command on the node, past every pool.
+	Do func(args ...any) (any, error)
+
+	// Freeze stops execution while connections stay open, until Thaw. Replies
+	// to requests sent meanwhile must still be good after a Thaw within two
+	// seconds.
+	Freeze, Thaw func()
+	// Kill ends the node: connections end, new ones are refused. Restart starts
+	// it again without data, at the same address.
+	Kill, Restart func()
+	// LoseReply cuts the connection that carries the next request called
+	// command as soon as its reply is due, and the reply is lost.
+	LoseReply func(command string)
+	// Answer makes the node answer the next request called command with the
+	// error text, in place of executing it.
+	Answer func(command, text string)
+	// Connections counts the open connections of the node's clients.
+	Connections func() int
+
+	// Slack is what may pass while nothing waits: 0 in a bubble of
+	// testing/synctest, where such times are exact, else less than the time
+	// after which the pool gives a silent connection up.
+	Slack time.Duration
+}
+
+// Run runs every check as a subtest. Surround is called once for each; it calls
+// check with a node that no check has used, inside a testing/synctest bubble if
+// it likes, and cleans up after it.
+func Run(t *testing.T, surround func(t *testing.T, check func(*testing.T, Env))) {
+	t.Helper()
+	for _, c := range checks {
+		t.Run(c.promise, func(t *testing.T) { surround(t, c.check) })
+	}
+}
+
+var checks = []struct {
+	promise string
+	check   func(*testing.T, Env)
+}{
+	{"every request has one reply, in order", everyRequestHasOneReply},
+	{"goroutines share a pool", goroutinesShareAPool},
+	{"a receiver may send", receiverMaySend},
+	{"a missing key is a nil value", missingKeyIsNil},
+	{"an error of the node is an answer", errorIsAnAnswer},
+	{"an error of the node is not retried", errorIsNotRetried},
+	{"an unknown script is an answer", unknownScriptIsAnAnswer},
+	{"requests are executed in order", requestsAreExecutedInOrder},
+	{"a frozen node holds nobody up", frozenNodeHoldsNobodyUp},
+	{"a frozen node costs no goroutines", frozenNodeCostsNoGoroutines},
+	{"reserved requests pass the limit", reservedRequestsPassTheLimit},
+	{"room returns with each reply", roomReturnsWithEachReply},
+	{"a dead node executes nothing", deadNodeExecutesNothing},
+	{"a lost reply is unknown and executed once", lostReplyIsUnknown},
+	{"no request is executed twice", noRequestIsExecutedTwice},
+	{"a restart raises Conn", restartRaisesConn},
+	{"a restart while idle raises Conn", restartWhileIdleRaisesConn},
+	{"Close answers what was accepted", closeAnswersWhatWasAccepted},
+	{"Close does not wait for a frozen node", closeDoesNotWait},
+	{"Close races with Send", closeRacesWithSend},
+	{"CloseIdle ends connections until the next Send", closeIdleEndsConnections},
+	{"Close leaves no goroutine", closeLeavesNoGoroutine},
+	{"String names the node", stringNamesTheNode},
+}
