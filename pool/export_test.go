@@ -1,0 +1,7 @@
+package pool
+
+// For the tests of package pool_test.
+var (
+	Ask    = ask
+	Answer = answer
+)

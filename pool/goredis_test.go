@@ -1,0 +1,538 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+// replies is a Receiver that a test reads from.
+type replies chan Reply
+
+func (r replies) Receive(_ int, reply Reply) { r <- reply }
+
+// ask sends one request and waits for the reply, in virtual time as long as it
+// takes.
+func ask(t *testing.T, p Pool, args ...any) Reply {
+	t.Helper()
+	in := make(replies, 1)
+	require.NoError(t, p.Send(Request{Args: args, To: in}))
+	return in.wait(t)
+}
+
+func (r replies) wait(t *testing.T) Reply {
+	t.Helper()
+	select {
+	case reply := <-r:
+		return reply
+	case <-time.After(2 * time.Minute): //nolint:forbidigo // a failing test only
+		t.Fatal("no reply")
+		return Reply{}
+	}
+}
+
+func answer(t *testing.T, p Pool, args ...any) Reply {
+	t.Helper()
+	r := ask(t, p, args...)
+	require.NoError(t, r.Err)
+	require.Equal(t, Answered, r.Fate)
+	return r
+}
+
+// bubble runs f in virtual time with one embedded node.
+func bubble(t *testing.T, f func(t *testing.T, node *embedded.Node)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := embedded.Start(1)
+		t.Cleanup(func() {
+			nodes.Close()
+			time.Sleep(time.Minute) // streams are idle and end; go-redis looks for dead nodes no longer
+		})
+		f(t, nodes[0])
+	})
+}
+
+// clientOf returns a client of the node; change edits its options.
+func clientOf(t *testing.T, node *embedded.Node, change func(*redis.Options)) *redis.Client {
+	t.Helper()
+	options := &redis.Options{
+		Addr:                     "127.0.0.1:7001",
+		Dialer:                   node.Dial,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	if change != nil {
+		change(options)
+	}
+	client := redis.NewClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// notAClient is a client that is not a *redis.Client.
+type notAClient struct{ redis.UniversalClient }
+
+// bothPools runs f for the pool of a *redis.Client and for that of others.
+func bothPools(t *testing.T, f func(t *testing.T, node *embedded.Node, of func(*redis.Client, ...Option) Pool)) {
+	t.Helper()
+	t.Run("client", func(t *testing.T) {
+		bubble(t, func(t *testing.T, node *embedded.Node) {
+			f(t, node, func(c *redis.Client, options ...Option) Pool { return New(c, options...) })
+		})
+	})
+	t.Run("other client", func(t *testing.T) {
+		bubble(t, func(t *testing.T, node *embedded.Node) {
+			f(t, node, func(c *redis.Client, options ...Option) Pool { return New(notAClient{c}, options...) })
+		})
+	})
+}
+
+func TestNewBadArgumentIsTheErrorOfSend(t *testing.T) {
+	good := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = good.Close() })
+	for name, c := range map[string]struct {
+		client  redis.UniversalClient
+		options []Option
+		want    []string
+	}{
+		"nil client":         {nil, nil, []string{"nil client"}},
+		"nil *redis.Client":  {(*redis.Client)(nil), nil, []string{"nil client", "*redis.Client"}},
+		"nil cluster client": {(*redis.ClusterClient)(nil), nil, []string{"nil client", "*redis.ClusterClient"}},
+		"nil ring":           {(*redis.Ring)(nil), nil, []string{"nil client", "*redis.Ring"}},
+		"limit 0":            {good, []Option{WithOutstanding(0)}, []string{"WithOutstanding(0)", "1 to 16384"}},
+		"limit -1":           {good, []Option{WithOutstanding(-1)}, []string{"WithOutstanding(-1)", "1 to 16384"}},
+		"limit 16385":        {good, []Option{WithOutstanding(16385)}, []string{"WithOutstanding(16385)", "1 to 16384"}},
+		"limit 1e9":          {good, []Option{WithOutstanding(1e9)}, []string{"WithOutstanding(1000000000)", "1 to 16384"}},
+		"bad then good":      {good, []Option{WithOutstanding(0), WithOutstanding(1)}, []string{"WithOutstanding(0)"}},
+		"nil option":         {good, []Option{nil}, []string{"nil Option"}},
+		"other, limit 0":     {notAClient{good}, []Option{WithOutstanding(0)}, []string{"WithOutstanding(0)", "1 to 16384"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := New(c.client, c.options...)
+			in := make(replies, 1)
+			for range 2 {
+				err := p.Send(Request{Args: []any{"ping"}, To: in})
+				require.Error(t, err)
+				for _, want := range c.want {
+					require.ErrorContains(t, err, want)
+				}
+			}
+			require.NotEmpty(t, p.String())
+			p.CloseIdle()
+			require.NoError(t, p.Close())
+			require.Empty(t, in)
+		})
+	}
+}
+
+func TestWithOutstandingRange(t *testing.T) {
+	for _, c := range []struct {
+		options []Option
+		limit   int
+	}{
+		{nil, 2048},
+		{[]Option{WithOutstanding(1)}, 1},
+		{[]Option{WithOutstanding(16384)}, 16384},
+	} {
+		bothPools(t, func(t *testing.T, node *embedded.Node, of func(*redis.Client, ...Option) Pool) {
+			p := of(clientOf(t, node, nil), c.options...)
+			answer(t, p, "ping")
+			node.Freeze()
+			in, start := make(replies, 4*maxOutstanding), time.Now()
+			send := func(reserved bool) (accepted int) {
+				for p.Send(Request{Args: []any{"ping"}, To: in, Reserved: reserved}) == nil {
+					accepted++
+				}
+				return accepted
+			}
+			require.Equal(t, c.limit, send(false))
+			require.Equal(t, 32768-c.limit, send(true), "reserved requests beyond the limit")
+			require.Zero(t, time.Since(start), "time that 32,768 requests to a frozen node took")
+			var full *OutstandingError
+			require.ErrorAs(t, p.Send(Request{Args: []any{"ping"}, To: in}), &full)
+			require.Equal(t, c.limit, full.Limit)
+			node.Kill()
+			for range 32768 {
+				require.NotEqual(t, Answered, in.wait(t).Fate)
+			}
+			require.NoError(t, p.Close())
+		})
+	}
+}
+
+// TestStreamOptionsChanged holds the options of a stream against those of the
+// user's client field by field: a field that a new version of go-redis adds is
+// copied as it is, and one that we change is named here.
+func TestStreamOptionsChanged(t *testing.T) {
+	changed := []string{
+		"MaxRetries", "DialerRetries", "ReadTimeout", "WriteTimeout", "ContextTimeoutEnabled",
+		"Dialer", "OnConnect", "PoolSize", "PipelinePoolSize", "MinIdleConns", "MaxIdleConns",
+		"MaxActiveConns", "MaxConcurrentDials", "PoolTimeout", "Limiter", "AutoPipelineOptions",
+		"MaintNotificationsConfig", "ClientSideCacheConfig", "ClientSideCache", "PushNotificationProcessor",
+	}
+	user := new(redis.Options)
+	v := reflect.ValueOf(user).Elem()
+	for i := range v.NumField() {
+		fill(v.Field(i))
+	}
+	user.Dialer = new(net.Dialer).DialContext
+	user.OnConnect = func(context.Context, *redis.Conn) error { return nil }
+	user.Limiter, user.ClientSideCache = limiter{}, &redis.LocalCache{}
+	before := *user
+
+	stream := reflect.ValueOf(streamOptions(user, &dials{})).Elem()
+	original := reflect.ValueOf(&before).Elem()
+	for i := range v.NumField() {
+		name := v.Type().Field(i).Name
+		require.True(t, same(original.Field(i), v.Field(i)), "streamOptions changed the user's %s", name)
+		require.Equal(t, !slices.Contains(changed, name), same(v.Field(i), stream.Field(i)),
+			"is %s the same in the stream's options?", name)
+	}
+}
+
+type limiter struct{ redis.Limiter }
+
+// fill gives v a value that is not zero, where it is of a simple type.
+func fill(v reflect.Value) {
+	switch {
+	case !v.CanSet():
+	case v.CanInt():
+		v.SetInt(int64(time.Hour))
+	case v.Kind() == reflect.Bool:
+		v.SetBool(true)
+	case v.Kind() == reflect.String:
+		v.SetString("text")
+	case v.Kind() == reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+	case v.Kind() == reflect.Interface && v.Type().Name() == "NotificationProcessor":
+		processor := redis.NewClient(&redis.Options{}).Options().PushNotificationProcessor
+		v.Set(reflect.ValueOf(processor))
+	}
+}
+
+// same compares fields, functions and what is behind interfaces by identity.
+func same(a, b reflect.Value) bool {
+	switch a.Kind() {
+	case reflect.Func, reflect.Pointer:
+		return a.Pointer() == b.Pointer()
+	case reflect.Interface:
+		return a.IsNil() == b.IsNil() && (a.IsNil() || a.Elem().Equal(b.Elem()))
+	default:
+		return a.Equal(b)
+	}
+}
+
+func TestStreamOptionsTimeoutsAreBounded(t *testing.T) {
+	for user, want := range map[time.Duration]time.Duration{
+		0:                5 * time.Second, // go-redis's default
+		-1:               5 * time.Second, // none
+		-2:               5 * time.Second, // deadlines are never set
+		time.Minute:      5 * time.Second,
+		time.Second:      time.Second,
+		time.Millisecond: time.Millisecond,
+	} {
+		client := redis.NewClient(&redis.Options{ReadTimeout: user, WriteTimeout: user, MaxRetries: 10})
+		stream := redis.NewClient(streamOptions(client.Options(), &dials{}))
+		require.Equal(t, want, stream.Options().ReadTimeout, "ReadTimeout %d", user)
+		require.Equal(t, want, stream.Options().WriteTimeout, "WriteTimeout %d", user)
+		require.Zero(t, stream.Options().MaxRetries)
+		require.NoError(t, stream.Close())
+		require.NoError(t, client.Close())
+	}
+}
+
+// A frozen node fails what was sent to it after the read timeout of the user's
+// client, or after 5 s where that client would wait for ever.
+func TestSendToFrozenNodeFailsInTime(t *testing.T) {
+	for user, want := range map[time.Duration]time.Duration{
+		-1:          5 * time.Second,
+		-2:          5 * time.Second,
+		time.Minute: 5 * time.Second,
+		time.Second: time.Second,
+	} {
+		bubble(t, func(t *testing.T, node *embedded.Node) {
+			client := clientOf(t, node, func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = user, 10 })
+			p := New(client)
+			answer(t, p, "ping")
+			node.Freeze()
+			start := time.Now()
+			require.Equal(t, Unknown, ask(t, p, "incr", "n").Fate)
+			require.Equal(t, want, time.Since(start), "ReadTimeout %d", user)
+
+			// The next waits for the greeting on two new connections in turn.
+			r := ask(t, p, "incr", "m")
+			require.Error(t, r.Err)
+			require.NotEqual(t, Answered, r.Fate)
+			require.LessOrEqual(t, time.Since(start), 4*want)
+			node.Thaw()
+			answer(t, p, "ping")
+			time.Sleep(time.Hour)
+			require.LessOrEqual(t, node.Commands("incr"), 1)
+			require.NoError(t, p.Close())
+		})
+	}
+}
+
+// The user's client would send a request again whose connection fails.
+func TestSendLostReplyIsNotSentAgain(t *testing.T) {
+	bothPools(t, func(t *testing.T, node *embedded.Node, of func(*redis.Client, ...Option) Pool) {
+		client := clientOf(t, node, func(o *redis.Options) { o.MaxRetries = 10 })
+		p := of(client)
+		answer(t, p, "ping")
+		node.On("incr", 1, embedded.Fault{LoseReply: true})
+		require.Equal(t, Unknown, ask(t, p, "incr", "n").Fate)
+		time.Sleep(time.Hour)
+		require.Equal(t, 1, node.Commands("incr"))
+		require.NoError(t, p.Close())
+
+		node.On("incr", 1, embedded.Fault{LoseReply: true})
+		require.NoError(t, client.Incr(t.Context(), "n").Err(), "the user's client retries")
+		require.Equal(t, 3, node.Commands("incr"))
+	})
+}
+
+func TestCommandNeverRetries(t *testing.T) {
+	cmd := newCommand(Request{Args: []any{"set", "a", "b"}})
+	require.True(t, cmd.NoRetry())
+	require.True(t, cmd.Clone().NoRetry())
+	require.Equal(t, cmd.Args(), cmd.Clone().Args())
+}
+
+func TestReplyFateByError(t *testing.T) {
+	refused := &dialError{&net.OpError{Op: "dial", Err: errors.New("connection refused")}}
+	for _, c := range []struct {
+		err  error
+		want Fate
+	}{
+		{nil, Answered},
+		{redis.Nil, Answered},
+		{refused, NotSent},
+		{errors.Join(errors.New("lease"), refused), NotSent},
+		{net.ErrClosed, Unknown},
+		{context.DeadlineExceeded, Unknown},
+		{redis.ErrClosed, Unknown},
+	} {
+		cmd := newCommand(Request{Args: []any{"ping"}})
+		cmd.SetErr(c.err)
+		r := cmd.reply(7)
+		require.Equal(t, c.want, r.Fate, "%v", c.err)
+		require.Equal(t, uint64(7), r.Conn)
+		if c.want != Answered {
+			require.ErrorIs(t, r.Err, c.err)
+		}
+	}
+	require.Equal(t, "not sent, answered, unknown", strings.Join([]string{NotSent.String(), Answered.String(), Fate(0).String()}, ", "))
+}
+
+func TestNewLeavesTheUsersClientAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		client := clientOf(t, node, nil)
+		client.AddHook(forbidding{t})
+		before, options := *client.PoolStats(), *client.Options()
+		p := New(client)
+		require.Equal(t, "127.0.0.1:7001", p.String())
+		answer(t, p, "ping")
+		require.Equal(t, before, *client.PoolStats(), "the user's connections")
+		require.Equal(t, 1, node.CurrentConnectionCount())
+		require.NoError(t, p.Close())
+		synctest.Wait()
+		require.Zero(t, node.CurrentConnectionCount())
+		require.True(t, same(reflect.ValueOf(options.Dialer), reflect.ValueOf(client.Options().Dialer)))
+		require.True(t, same(reflect.ValueOf(options.PushNotificationProcessor), reflect.ValueOf(client.Options().PushNotificationProcessor)))
+		require.Equal(t, options.MaxRetries, client.Options().MaxRetries)
+	})
+}
+
+// forbidding is a hook of the user's client, which no request of a pool passes.
+type forbidding struct{ t *testing.T }
+
+func (h forbidding) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h forbidding) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		h.t.Errorf("the user's client executes %v", cmd)
+		return nil
+	}
+}
+
+func (h forbidding) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(_ context.Context, cmds []redis.Cmder) error {
+		h.t.Errorf("the user's client executes %v", cmds)
+		return nil
+	}
+}
+
+func TestCloseLeavesTheUsersClientUsable(t *testing.T) {
+	bothPools(t, func(t *testing.T, node *embedded.Node, of func(*redis.Client, ...Option) Pool) {
+		client := clientOf(t, node, nil)
+		p, q := of(client), of(client)
+		answer(t, p, "ping")
+		answer(t, q, "ping")
+		require.NoError(t, p.Close())
+		require.NoError(t, client.Ping(t.Context()).Err())
+		require.Equal(t, "PONG", answer(t, q, "ping").Value, "another pool of the same client")
+		require.NoError(t, q.Close())
+		require.NoError(t, client.Ping(t.Context()).Err())
+	})
+}
+
+func TestNewSharesOneStreamPerClient(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		client := clientOf(t, node, nil)
+		var conn uint64
+		for range 10 {
+			p := New(client) // as a program does that makes its pools anew each time
+			r := answer(t, p, "ping")
+			if conn == 0 {
+				conn = r.Conn
+			}
+			require.Equal(t, conn, r.Conn)
+		}
+		require.Equal(t, 1, node.CurrentConnectionCount())
+		answer(t, New(clientOf(t, node, nil)), "ping")
+		require.Equal(t, 2, node.CurrentConnectionCount(), "another client has another stream")
+	})
+}
+
+// The stream ends half a minute after the last reply, and not before.
+func TestStreamEndsWhenIdle(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		p := New(clientOf(t, node, nil))
+		var last uint64
+		for range 2 {
+			conn := answer(t, p, "ping").Conn
+			require.Greater(t, conn, last, "a new connection")
+			time.Sleep(29 * time.Second)
+			require.Equal(t, conn, answer(t, p, "ping").Conn, "the same connection")
+			time.Sleep(30*time.Second - time.Nanosecond)
+			synctest.Wait()
+			require.Equal(t, 1, node.CurrentConnectionCount())
+			time.Sleep(time.Nanosecond)
+			synctest.Wait()
+			require.Zero(t, node.CurrentConnectionCount())
+			streams.Lock()
+			require.Empty(t, streams.running)
+			streams.Unlock()
+			last = conn
+		}
+	})
+}
+
+// go-redis gives the stream's connection back after 1 s without work and every
+// 5 s under load, and takes it again: requests do not notice.
+func TestStreamKeepsItsConnection(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		p := New(clientOf(t, node, nil))
+		conn := answer(t, p, "ping").Conn
+		for start := time.Now(); time.Since(start) < 12*time.Second; time.Sleep(50 * time.Millisecond) {
+			require.Equal(t, conn, answer(t, p, "ping").Conn)
+		}
+		for range 3 {
+			time.Sleep(3 * time.Second)
+			require.Equal(t, conn, answer(t, p, "ping").Conn)
+		}
+		require.Equal(t, 1, node.CurrentConnectionCount())
+	})
+}
+
+// A dead node is told at once, and found again within about a second.
+func TestSendToDeadNodeFailsAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		p := New(clientOf(t, node, func(o *redis.Options) { o.MaxRetries, o.DialerRetries = 10, 10 }))
+		node.Kill()
+		for range 20 {
+			start := time.Now()
+			require.Equal(t, NotSent, ask(t, p, "ping").Fate)
+			require.Less(t, time.Since(start), 50*time.Millisecond)
+		}
+		node.Restart(true)
+		start := time.Now()
+		for ask(t, p, "ping").Err != nil {
+			time.Sleep(time.Millisecond)
+		}
+		require.LessOrEqual(t, time.Since(start), 1100*time.Millisecond)
+	})
+}
+
+var testScript = NewScript("-- goredis_test\nreturn redis.call('GET', KEYS[1])")
+
+func TestStreamLoadsScriptsOnConnect(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		p, other := New(clientOf(t, node, nil)), clientOf(t, node, nil)
+		for range 2 {
+			require.Nil(t, answer(t, p, testScript.Args([]string{"k"})...).Value)
+			node.Kill()
+			node.Restart(true)
+			require.NoError(t, other.ScriptFlush(t.Context()).Err())
+			_ = ask(t, p, "ping") // may find the end of the old connection
+		}
+	})
+}
+
+func TestStreamWithoutScriptLoadAnswersNoScript(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		node.On("script", 1000, embedded.Fault{Err: "NOPERM this user has no permissions to run the 'script|load' command"})
+		p := New(clientOf(t, node, nil))
+		cmd := testScript.Args([]string{"k"})
+		r := ask(t, p, cmd...)
+		require.True(t, IsNoScript(r.Err), "%v", r.Err)
+		require.Equal(t, Answered, r.Fate)
+		require.Nil(t, answer(t, p, testScript.InFull(cmd)...).Value)
+		require.Positive(t, node.Commands("script"), "SCRIPT LOAD was tried")
+	})
+}
+
+func TestStreamLostWhileLoadingScriptsIsNotUsed(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		p := New(clientOf(t, node, nil))
+		node.On("script", 1, embedded.Fault{LoseCommand: true}) // go-redis tries its second pool then
+		answer(t, p, testScript.Args([]string{"k"})...)
+		require.Equal(t, 1, node.CurrentConnectionCount())
+	})
+}
+
+func TestStreamRunsTheUsersOnConnectFirst(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		var loaded []int
+		fail := errors.New("not now")
+		p := New(clientOf(t, node, func(o *redis.Options) {
+			o.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
+				loaded = append(loaded, node.Commands("script"))
+				if len(loaded) <= 2 { // go-redis tries its second pool after the first
+					return fail
+				}
+				return cn.Ping(ctx).Err()
+			}
+		}))
+		r := ask(t, p, "incr", "n")
+		require.ErrorIs(t, r.Err, fail)
+		require.NotEqual(t, Answered, r.Fate)
+		require.Equal(t, int64(1), answer(t, p, "incr", "n").Value)
+		require.Equal(t, []int{0, 0, 0}, loaded, "scripts that were loaded before the user's OnConnect")
+		require.Positive(t, node.Commands("script"))
+	})
+}
+
+func TestScriptArgs(t *testing.T) {
+	cmd := testScript.Args([]string{"a", "b"}, "x", 1)
+	require.Equal(t, []any{"evalsha", testScript.sha, 2, "a", "b", "x", 1}, cmd)
+	require.Equal(t, []any{"eval", testScript.source, 2, "a", "b", "x", 1}, testScript.InFull(cmd))
+	require.Equal(t, "evalsha", cmd[0], "InFull leaves the command of a round as it is")
+	require.False(t, IsNoScript(nil))
+	require.False(t, IsNoScript(errors.New("NOSCRIPT but not from a node")))
+}
+
+func TestOutstandingErrorNamesTheLimit(t *testing.T) {
+	require.EqualError(t, &OutstandingError{Limit: 5}, "pool: not sent: 5 replies are outstanding, the limit")
+}

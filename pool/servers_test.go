@@ -1,0 +1,363 @@
+package pool_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// clientOf returns a client of the server; change edits its options.
+func clientOf(t *testing.T, addr string, change func(*redis.Options)) *redis.Client {
+	t.Helper()
+	options := &redis.Options{
+		Addr:                     addr,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	if change != nil {
+		change(options)
+	}
+	client := redis.NewClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// poolOf returns a Pool that the end of the test closes.
+func poolOf(t *testing.T, client redis.UniversalClient) pool.Pool {
+	t.Helper()
+	p := pool.New(client)
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// lockOnce does with key what a lock does in its life.
+func lockOnce(t *testing.T, p pool.Pool, key string) {
+	t.Helper()
+	require.Equal(t, "OK", pool.Answer(t, p, script.Acquire(key, "v", 60000).Args...).Value)
+	require.Nil(t, pool.Answer(t, p, script.Acquire(key, "w", 60000).Args...).Value)
+	require.Equal(t, "v", pool.Answer(t, p, script.Get(key).Args...).Value)
+	require.Equal(t, script.Mine, run(t, p, script.Extend(key, "v", 90000)))
+	require.Equal(t, script.Other, run(t, p, script.Release(key, "w")))
+	require.Equal(t, script.Mine, run(t, p, script.Release(key, "v")))
+	require.Equal(t, script.Created, run(t, p, script.Heal(key, "v", 60000)))
+	require.Equal(t, script.Mine, run(t, p, script.Release(key, "v")))
+}
+
+// run executes a script, in full where the node does not have it.
+func run(t *testing.T, p pool.Pool, c script.Command) any {
+	t.Helper()
+	r := pool.Ask(t, p, c.Args...)
+	if pool.IsNoScript(r.Err) {
+		r = pool.Ask(t, p, c.InFull()...)
+	}
+	require.NoError(t, r.Err)
+	return r.Value
+}
+
+// eventually polls until ok holds.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) { //nolint:forbidigo // servers do not signal
+		require.True(t, time.Now().Before(end), "%s: not within a minute", what)
+	}
+}
+
+func TestServerSeesOneConnection(t *testing.T) {
+	server := realredis.Start(t, 1)[0]
+	client := clientOf(t, server.Addr(), nil)
+	for range 20 {
+		lockOnce(t, poolOf(t, client), "lock")
+	}
+	list, err := server.Do("client", "list")
+	require.NoError(t, err)
+	require.Equal(t, 2, strings.Count(list.(string), "\n"), "the stream, and the one that asks:\n%s", list)
+}
+
+func TestServerReadOnlyReplyIsFinal(t *testing.T) {
+	server := realredis.Start(t, 1)[0]
+	p := poolOf(t, clientOf(t, server.Addr(), func(o *redis.Options) { o.MaxRetries = 10 }))
+	pool.Answer(t, p, "ping")
+	_, err := server.Do("replicaof", "127.0.0.1", "1")
+	require.NoError(t, err)
+	r := pool.Ask(t, p, "set", "k", "v")
+	require.ErrorContains(t, r.Err, "READONLY")
+	require.Equal(t, pool.Answered, r.Fate)
+	_, err = server.Do("replicaof", "no", "one")
+	require.NoError(t, err)
+	time.Sleep(300 * time.Millisecond) //nolint:forbidigo // nothing signals that nothing is sent
+	require.Nil(t, pool.Answer(t, p, "get", "k").Value)
+}
+
+func TestServerWithPassword(t *testing.T) {
+	server := realredis.Start(t, 1, "--requirepass", "secret")[0]
+	good := func(o *redis.Options) { o.Password = "secret" }
+	lockOnce(t, poolOf(t, clientOf(t, server.Addr(), good)), "lock")
+	for name, change := range map[string]func(*redis.Options){
+		"none":  nil,
+		"wrong": func(o *redis.Options) { o.Password = "guess" },
+	} {
+		r := pool.Ask(t, poolOf(t, clientOf(t, server.Addr(), change)), "set", "k", "v")
+		require.Error(t, r.Err, "password: %s", name)
+		require.Nil(t, pool.Answer(t, poolOf(t, clientOf(t, server.Addr(), good)), "get", "k").Value)
+	}
+}
+
+// smallestACL is what a user of plain locks must be allowed besides the keys.
+// The scripts need what they call. HELLO and AUTH need no permission.
+var smallestACL = []string{"+set", "+get", "+del", "+pttl", "+pexpire", "+eval", "+evalsha"}
+
+func TestServerWithSmallestACL(t *testing.T) {
+	server := realredis.Start(t, 1)[0]
+	as := func(name string, rules []string) pool.Pool {
+		args := []any{"acl", "setuser", name, "reset", "on", ">secret", "~lock:*"}
+		for _, rule := range rules {
+			args = append(args, rule)
+		}
+		_, err := server.Do(args...)
+		require.NoError(t, err)
+		return poolOf(t, clientOf(t, server.Addr(), func(o *redis.Options) {
+			o.Username, o.Password = name, "secret"
+		}))
+	}
+	p := as("smallest", smallestACL)
+	lockOnce(t, p, "lock:a")
+	r := pool.Ask(t, p, "set", "other", "v")
+	require.ErrorContains(t, r.Err, "NOPERM")
+	require.Equal(t, pool.Answered, r.Fate)
+	lockOnce(t, as("loading", append(smallestACL[:6:6], "+evalsha", "+script|load")), "lock:b")
+
+	for i, rule := range smallestACL {
+		_, err := server.Do("script", "flush")
+		require.NoError(t, err)
+		p := as("without", slices.Delete(slices.Clone(smallestACL), i, i+1))
+		require.True(t, refusesSomething(t, p), "locks work without %s", rule)
+		require.NoError(t, p.Close())
+		_, err = server.Do("acl", "deluser", "without")
+		require.NoError(t, err)
+	}
+}
+
+// refusesSomething reports whether a lock's life meets a missing permission.
+func refusesSomething(t *testing.T, p pool.Pool) bool {
+	t.Helper()
+	refused := false
+	send := func(args []any) pool.Reply {
+		r := pool.Ask(t, p, args...)
+		refused = refused || r.Err != nil && !pool.IsNoScript(r.Err)
+		return r
+	}
+	send(script.Acquire("lock:c", "v", 60000).Args)
+	send(script.Get("lock:c").Args)
+	for _, c := range []script.Command{script.Extend("lock:c", "v", 90000), script.Release("lock:c", "v")} {
+		if pool.IsNoScript(send(c.Args).Err) {
+			send(c.InFull())
+		}
+	}
+	return refused
+}
+
+func TestServerWithTLS(t *testing.T) {
+	server := realredis.Start(t, 1)[0] // also skips where there is no server
+	dir, config := certificates(t)
+	_, port, _ := net.SplitHostPort(freeAddr(t))
+	for _, setting := range [][]any{
+		{"tls-cert-file", filepath.Join(dir, "cert.pem"), "tls-key-file", filepath.Join(dir, "key.pem"), "tls-ca-cert-file", filepath.Join(dir, "cert.pem")},
+		{"tls-auth-clients", "no", "tls-port", port},
+	} {
+		if _, err := server.Do(append([]any{"config", "set"}, setting...)...); err != nil {
+			if strings.Contains(err.Error(), "Unknown option") {
+				t.Skipf("this redis-server was built without TLS: %v", err)
+			}
+			t.Fatal(err)
+		}
+	}
+	p := poolOf(t, clientOf(t, "127.0.0.1:"+port, func(o *redis.Options) { o.TLSConfig = config }))
+	lockOnce(t, p, "lock")
+
+	stranger := poolOf(t, clientOf(t, "127.0.0.1:"+port, func(o *redis.Options) { o.TLSConfig = &tls.Config{} }))
+	r := pool.Ask(t, stranger, "set", "k", "v")
+	require.Equal(t, pool.NotSent, r.Fate, "a failed handshake: %v", r.Err)
+	var unknown *tls.CertificateVerificationError
+	require.ErrorAs(t, r.Err, &unknown)
+}
+
+// certificates writes a self-signed certificate for 127.0.0.1 to a directory
+// and returns the client's side of it.
+func certificates(t *testing.T) (dir string, config *tls.Config) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "node"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+
+	dir = t.TempDir()
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "cert.pem"), text, 0o600))
+	private = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "key.pem"), private, 0o600))
+	roots := x509.NewCertPool()
+	require.True(t, roots.AppendCertsFromPEM(text))
+	return dir, &tls.Config{RootCAs: roots}
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+func TestSentinelFailover(t *testing.T) {
+	primary := realredis.Start(t, 1, "--repl-diskless-sync-delay", "0")[0]
+	host, port, _ := net.SplitHostPort(primary.Addr())
+	replica := realredis.Start(t, 1, "--replicaof", host, port, "--repl-diskless-sync-delay", "0")[0]
+	sentinel := startSentinel(t, host, port)
+	client := redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: "main", SentinelAddrs: []string{sentinel},
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	p := poolOf(t, client)
+	lockOnce(t, p, "lock")
+	before := pool.Answer(t, p, "ping").Conn
+	require.NotZero(t, before, "a failover client has an ordered stream")
+
+	watch := clientOf(t, sentinel, nil)
+	eventually(t, "the sentinel knows the replica", func() bool {
+		replicas, err := watch.Do(t.Context(), "sentinel", "replicas", "main").Result()
+		return err == nil && strings.Contains(fmt.Sprint(replicas), "master-link-status:ok")
+	})
+	primary.Kill()
+	eventually(t, "the pool works on the new primary", func() bool {
+		return pool.Ask(t, p, "set", "k", "v").Err == nil
+	})
+	lockOnce(t, p, "lock")
+	require.Greater(t, pool.Answer(t, p, "ping").Conn, before)
+	v, err := replica.Do("get", "k")
+	require.NoError(t, err)
+	require.Equal(t, "v", v)
+}
+
+// startSentinel watches one primary, and returns its own address.
+func startSentinel(t *testing.T, host, port string) string {
+	t.Helper()
+	addr := freeAddr(t)
+	_, own, _ := net.SplitHostPort(addr)
+	conf := filepath.Join(t.TempDir(), "sentinel.conf")
+	text := fmt.Sprintf("port %s\nbind 127.0.0.1\nsentinel monitor main %s %s 1\n"+
+		"sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 5000\n", own, host, port)
+	require.NoError(t, os.WriteFile(conf, []byte(text), 0o600))
+	var log bytes.Buffer
+	cmd := exec.Command("redis-server", conf, "--sentinel") //nolint:gosec // a file of this test
+	cmd.Stdout, cmd.Stderr = &log, &log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("sentinel: %s", &log)
+		}
+	})
+	eventually(t, "the sentinel listens", func() bool {
+		c, err := net.DialTimeout("tcp", addr, time.Second)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	})
+	return addr
+}
+
+func TestClusterClient(t *testing.T) {
+	servers := startCluster(t)
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs:                    []string{servers[0].Addr()},
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	p := poolOf(t, client)
+	eventually(t, "the cluster takes writes", func() bool {
+		return pool.Ask(t, p, "set", "first", "v").Err == nil
+	})
+	for i := range 20 { // scripts and keys on all masters
+		lockOnce(t, p, fmt.Sprintf("lock:%d", i))
+	}
+	require.Zero(t, pool.Answer(t, p, "get", "a").Conn, "no order of execution across nodes")
+
+	// "moved" has slot 13347, of the third master: the client does not know yet
+	// that the first one has it now.
+	slot, err := servers[0].Do("cluster", "keyslot", "moved")
+	require.NoError(t, err)
+	id, err := servers[0].Do("cluster", "myid")
+	require.NoError(t, err)
+	for _, s := range []*realredis.Server{servers[0], servers[2], servers[1]} {
+		_, err = s.Do("cluster", "setslot", slot, "node", id)
+		require.NoError(t, err)
+	}
+	lockOnce(t, p, "moved")
+	n, err := servers[0].Do("cluster", "countkeysinslot", slot)
+	require.NoError(t, err)
+	require.Equal(t, int64(0), n)
+}
+
+// startCluster returns three masters that know each other and share the slots.
+func startCluster(t *testing.T) (servers []*realredis.Server) {
+	t.Helper()
+	buses := make([]string, 3)
+	for i := range 3 {
+		_, buses[i], _ = net.SplitHostPort(freeAddr(t))
+		servers = append(servers, realredis.Start(t, 1, "--cluster-enabled", "yes", "--cluster-port", buses[i])...)
+	}
+	host, port, _ := net.SplitHostPort(servers[0].Addr())
+	for i, s := range servers {
+		first, last := i*16384/3, (i+1)*16384/3-1
+		_, err := s.Do("cluster", "addslotsrange", first, last)
+		require.NoError(t, err)
+		_, err = s.Do("cluster", "set-config-epoch", i+1)
+		require.NoError(t, err)
+		if i > 0 {
+			_, err = s.Do("cluster", "meet", host, port, buses[0])
+			require.NoError(t, err)
+		}
+	}
+	for _, s := range servers {
+		eventually(t, "the cluster is up", func() bool {
+			info, err := s.Do("cluster", "info")
+			return err == nil && strings.Contains(info.(string), "cluster_state:ok") &&
+				strings.Contains(info.(string), "cluster_known_nodes:3")
+		})
+	}
+	return servers
+}
