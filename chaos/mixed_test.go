@@ -1,0 +1,391 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/safety"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// A fleet of processes, some with redsync v4 and some with this library, shares
+// locks on the same five servers: what a program does while it moves from one to
+// the other.
+type fleet struct {
+	t       *testing.T
+	servers []*realredis.Server
+}
+
+// newFleet starts the servers. At the end of the test no key is on them and no
+// goroutine is left.
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	// Cleanups run last to first.
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	f := &fleet{t: t, servers: realredis.Start(t, safety.N)}
+	t.Cleanup(f.requireNoKeys)
+	return f
+}
+
+// process returns a library with connections of its own.
+func (f *fleet) process(open safety.Open) safety.Library {
+	clients := make([]*redis.Client, len(f.servers))
+	for i, s := range f.servers {
+		clients[i] = s.Client()
+	}
+	lib := open(clients)
+	f.t.Cleanup(lib.Close)
+	return lib
+}
+
+// holding counts the nodes that hold value under name.
+func (f *fleet) holding(name, value string) int {
+	f.t.Helper()
+	count := 0
+	for _, s := range f.servers {
+		if got, err := s.Do("get", name); err == nil && got == value {
+			count++
+		}
+	}
+	return count
+}
+
+func (f *fleet) keys() int64 {
+	f.t.Helper()
+	var count int64
+	for _, s := range f.servers {
+		n, err := s.Do("dbsize")
+		require.NoError(f.t, err)
+		count += n.(int64)
+	}
+	return count
+}
+
+// requireNoKeys gives releases in the background a moment, much less than the
+// expiry.
+func (f *fleet) requireNoKeys() {
+	f.t.Helper()
+	f.requireSoon(func() bool { return f.keys() == 0 }, "keys are left behind")
+}
+
+func (f *fleet) requireSoon(condition func() bool, message string) {
+	f.t.Helper()
+	require.Eventually(f.t, condition, 3*time.Second, 10*time.Millisecond, message)
+}
+
+// oursLibrary is this library on the nodes of a scene.
+type oursLibrary struct {
+	t  *testing.T
+	rs *redsync.Redsync
+}
+
+func openOurs(t *testing.T, options ...redsync.Option) safety.Open {
+	return func(clients []*redis.Client) safety.Library {
+		pools := make([]pool.Pool, len(clients))
+		for i, c := range clients {
+			pools[i] = pool.New(c)
+		}
+		return oursLibrary{t, redsync.New(pools...).With(options...)}
+	}
+}
+
+// NewMutex implements safety.Library.
+func (l oursLibrary) NewMutex(name string, o safety.Options) safety.Mutex {
+	var options []redsync.Option
+	if o.Expiry != 0 {
+		options = append(options, redsync.WithExpiry(o.Expiry))
+	}
+	if o.Tries != 0 {
+		options = append(options, redsync.WithTries(o.Tries))
+	}
+	if o.RetryDelay != 0 {
+		options = append(options, redsync.WithRetryDelay(o.RetryDelay))
+	}
+	if o.Value != "" {
+		options = append(options, redsync.WithValue(o.Value))
+	}
+	if o.Heal {
+		options = append(options, redsync.WithSetNXOnExtend())
+	}
+	return l.rs.NewMutex(name, options...)
+}
+
+// Close implements safety.Library.
+func (l oursLibrary) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	require.NoError(l.t, l.rs.Close(ctx))
+}
+
+// directions calls f for each order of the two libraries. Options are ours.
+func directions(t *testing.T, f func(t *testing.T, first, second safety.Open), options ...redsync.Option) {
+	t.Run("ours, then redsync", func(t *testing.T) { f(t, openOurs(t, options...), openRival) })
+	t.Run("redsync, then ours", func(t *testing.T) { f(t, openRival, openOurs(t, options...)) })
+}
+
+func TestMixedFleetNeverHasTwoHolders(t *testing.T) {
+	f := newFleet(t)
+	names := []string{"a", "b"}
+	registers := make([]register, len(names))
+	end := time.Now().Add(5 * time.Second)
+	var shares [2]atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 8 {
+		open := [...]safety.Open{openOurs(t), openRival}[i%2]
+		lib := f.process(open)
+		wg.Go(func() {
+			c := contender{
+				name: fmt.Sprintf("%s %d", [...]string{"ours", "redsync"}[i%2], i),
+				rand: rand.New(rand.NewPCG(uint64(i), 1)), //nolint:gosec // a repeatable choice
+			}
+			for time.Now().Before(end) {
+				n := c.rand.IntN(len(names))
+				// Different delays, or the contenders would collide in step.
+				m := lib.NewMutex(names[n], safety.Options{Tries: 20, RetryDelay: time.Duration(3+i) * time.Millisecond})
+				if c.hold(t, m, &registers[n]) {
+					shares[i%2].Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	f.requireNoKeys()
+	for i := range registers {
+		require.Empty(t, registers[i].violations)
+	}
+	t.Logf("acquisitions: ours %d, redsync %d", shares[0].Load(), shares[1].Load())
+	require.Positive(t, shares[0].Load(), "ours")
+	require.Positive(t, shares[1].Load(), "redsync")
+}
+
+// A contender is one goroutine of a mixed fleet.
+type contender struct {
+	name string
+	rand *rand.Rand
+}
+
+// hold holds m for a moment, and reports whether it was acquired.
+func (c *contender) hold(t *testing.T, m safety.Mutex, r *register) bool {
+	ctx := context.Background()
+	if m.LockContext(ctx) != nil {
+		return false // taken for all tries
+	}
+	mine := r.enter(c.name, m.Until())
+	c.work()
+	if c.rand.IntN(4) == 0 {
+		ok, err := m.ExtendContext(ctx)
+		if !ok || err != nil {
+			t.Errorf("%s: Extend of a held lock: %v, %v", c.name, ok, err)
+		}
+		c.work()
+	}
+	r.leave(mine)
+	if ok, err := m.UnlockContext(ctx); !ok {
+		t.Errorf("%s: Unlock of a held lock: %v, %v", c.name, ok, err)
+	}
+	return true
+}
+
+func (c *contender) work() {
+	time.Sleep(time.Duration(c.rand.IntN(3000)) * time.Microsecond)
+}
+
+// A register notes who holds one lock. Whoever has entered counts as the holder
+// until it leaves or its Until passes.
+type register struct {
+	holder     atomic.Pointer[term]
+	mu         sync.Mutex
+	violations []string
+}
+
+// A term is one time of holding. Extends only move the true end further, so the
+// first Until is safe to judge by.
+type term struct {
+	who   string
+	until time.Time
+}
+
+func (r *register) enter(who string, until time.Time) *term {
+	mine := &term{who, until}
+	now := time.Now() // before mine is in the register
+	if other := r.holder.Swap(mine); other != nil {
+		r.judge(now, mine, other)
+	}
+	return mine
+}
+
+func (r *register) leave(mine *term) {
+	now := time.Now()
+	if r.holder.CompareAndSwap(mine, nil) {
+		return
+	}
+	if other := r.holder.Load(); other != nil {
+		r.judge(now, mine, other)
+	} else if now.Before(mine.until) {
+		r.note(fmt.Sprintf("somebody held the lock while %s did", mine.who))
+	}
+}
+
+// judge notes a violation when both terms stand at now.
+func (r *register) judge(now time.Time, a, b *term) {
+	if now.Before(a.until) && now.Before(b.until) {
+		r.note(fmt.Sprintf("%s and %s held the lock at once", a.who, b.who))
+	}
+}
+
+func (r *register) note(violation string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.violations = append(r.violations, violation)
+}
+
+func TestMixedFleetUnlockFreesForTheOther(t *testing.T) {
+	ctx := t.Context()
+	directions(t, func(t *testing.T, first, second safety.Open) {
+		f := newFleet(t)
+		a, b := f.process(first), f.process(second)
+		for i := range 300 {
+			for _, lib := range []safety.Library{a, b} {
+				m := lib.NewMutex("lock", safety.Options{})
+				require.NoError(t, m.TryLockContext(ctx), "round %d", i)
+				ok, err := m.UnlockContext(ctx)
+				require.NoError(t, err, "round %d", i)
+				require.True(t, ok, "round %d", i)
+			}
+		}
+		f.requireNoKeys()
+	})
+}
+
+func TestMixedFleetLockIsTakenForTheOther(t *testing.T) {
+	ctx := t.Context()
+	directions(t, func(t *testing.T, first, second safety.Open) {
+		f := newFleet(t)
+		a, b := f.process(first), f.process(second)
+		for range 100 {
+			m := a.NewMutex("lock", safety.Options{})
+			require.NoError(t, m.TryLockContext(ctx))
+			require.Error(t, b.NewMutex("lock", safety.Options{}).TryLockContext(ctx))
+			ok, err := m.UnlockContext(ctx)
+			require.NoError(t, err)
+			require.True(t, ok)
+		}
+		f.requireNoKeys()
+	})
+}
+
+// requireRefused requires that m can neither be extended nor unlocked.
+func requireRefused(t *testing.T, m safety.Mutex) {
+	t.Helper()
+	ok, err := m.ExtendContext(t.Context())
+	require.Error(t, err)
+	require.False(t, ok)
+	ok, err = m.UnlockContext(t.Context())
+	require.Error(t, err)
+	require.False(t, ok)
+}
+
+// requireUntouched requires that m is held on all nodes, for its whole expiry.
+func requireUntouched(t *testing.T, f *fleet, m safety.Mutex) {
+	t.Helper()
+	f.requireSoon(func() bool { return f.holding("lock", m.Value()) == safety.N }, "keys of the holder are missing")
+	ok, err := m.ValidContext(t.Context())
+	require.NoError(t, err)
+	require.True(t, ok)
+}
+
+func TestMixedFleetLocksOfTheOtherAreLeftAlone(t *testing.T) {
+	others := []struct {
+		name string
+		make func(t *testing.T, f *fleet, lib safety.Library) safety.Mutex
+	}{
+		{"never locked", func(_ *testing.T, _ *fleet, lib safety.Library) safety.Mutex {
+			return lib.NewMutex("lock", safety.Options{})
+		}},
+		{"another value", func(_ *testing.T, _ *fleet, lib safety.Library) safety.Mutex {
+			return lib.NewMutex("lock", safety.Options{Value: "another"})
+		}},
+		{"expired", func(t *testing.T, f *fleet, lib safety.Library) safety.Mutex {
+			m := lib.NewMutex("lock", safety.Options{Expiry: 200 * time.Millisecond})
+			require.NoError(t, m.TryLockContext(t.Context()))
+			f.requireSoon(func() bool { return f.keys() == 0 }, "keys do not expire")
+			return m
+		}},
+	}
+	directions(t, func(t *testing.T, first, second safety.Open) {
+		f := newFleet(t)
+		a, b := f.process(first), f.process(second)
+		for _, other := range others {
+			t.Run(other.name, func(t *testing.T) {
+				stranger := other.make(t, f, b)
+				m := a.NewMutex("lock", safety.Options{})
+				require.NoError(t, m.TryLockContext(t.Context()))
+				requireUntouched(t, f, m)
+				requireRefused(t, stranger)
+				requireUntouched(t, f, m)
+				ok, err := m.UnlockContext(t.Context())
+				require.NoError(t, err)
+				require.True(t, ok)
+				f.requireNoKeys()
+			})
+		}
+	})
+}
+
+func TestMixedFleetHandsOffByValue(t *testing.T) {
+	ctx := t.Context()
+	directions(t, func(t *testing.T, first, second safety.Open) {
+		f := newFleet(t)
+		a, b := f.process(first), f.process(second)
+		for range 100 {
+			from := a.NewMutex("lock", safety.Options{})
+			require.NoError(t, from.TryLockContext(ctx))
+			to := b.NewMutex("lock", safety.Options{Value: from.Value()})
+			for _, operation := range []func(context.Context) (bool, error){
+				to.ExtendContext, to.ValidContext, to.UnlockContext,
+			} {
+				// redsync's Valid reports a minority's error along with true.
+				ok, err := operation(ctx)
+				require.True(t, ok, "%v", err)
+			}
+			requireRefused(t, from)
+		}
+		f.requireNoKeys()
+	})
+}
+
+// TestMixedFleetUnlocksByValueAlone hands off at once, and the first process
+// never unlocks. It has to wait for all nodes then (WithFailFast(false)): redsync
+// sends its deletes on connections of its own, which may overtake a set that
+// still is on its way to a slow node.
+func TestMixedFleetUnlocksByValueAlone(t *testing.T) {
+	ctx := t.Context()
+	directions(t, func(t *testing.T, first, second safety.Open) {
+		f := newFleet(t)
+		a, b := f.process(first), f.process(second)
+		for range 100 {
+			from := a.NewMutex("lock", safety.Options{})
+			require.NoError(t, from.TryLockContext(ctx))
+			ok, err := b.NewMutex("lock", safety.Options{Value: from.Value()}).UnlockContext(ctx)
+			require.NoError(t, err)
+			require.True(t, ok)
+			next := a.NewMutex("lock", safety.Options{})
+			require.NoError(t, next.TryLockContext(ctx))
+			ok, err = next.UnlockContext(ctx)
+			require.NoError(t, err)
+			require.True(t, ok)
+		}
+		f.requireNoKeys()
+	}, redsync.WithFailFast(false))
+}
