@@ -28,17 +28,16 @@ type Nodes []*Node
 func Start(n int) Nodes {
 	nodes := make(Nodes, n)
 	for i := range nodes {
-		m := miniredis.NewMiniRedis()
-		m.ClockTTL(true)
-		nodes[i] = &Node{Miniredis: m, name: fmt.Sprintf("127.0.0.1:%d", 7001+i)}
+		nodes[i] = start(fmt.Sprintf("127.0.0.1:%d", 7001+i))
 	}
 	return nodes
 }
 
-// Close stops all nodes.
+// Close stops all nodes for good.
 func (ns Nodes) Close() {
 	for _, n := range ns {
 		n.Kill()
+		n.Miniredis.Close()
 	}
 }
 
@@ -57,14 +56,28 @@ func (ns Nodes) Keys(key string) int {
 type Node struct {
 	*miniredis.Miniredis
 	name string
+	srv  *server.Server
 
-	voids sync.Map // peers whose replies are thrown away, by LoseReply
+	peers sync.Map // those that are connections
+	conns sync.Map // the clients' ends
 
 	mu    sync.Mutex
 	down  bool
 	gate  chan struct{} // not nil while frozen; closed by Thaw and Kill
 	rules []*rule
 	seen  map[string]int
+}
+
+func start(name string) *Node {
+	m := miniredis.NewMiniRedis()
+	m.ClockTTL(true)
+	n := &Node{Miniredis: m, name: name}
+	if c, err := m.Dial(); err == nil { // starts the server; it cannot fail
+		_ = c.Close()
+	}
+	n.srv = m.Server()
+	n.srv.SetPreHook(n.before)
+	return n
 }
 
 // A Fault is what happens to a command that a rule of On matches.
@@ -77,8 +90,9 @@ type Fault struct {
 	Delay time.Duration
 	// Err is the node's answer in place of executing.
 	Err string
-	// Then runs before the command is executed, on the node's goroutine.
-	Then func()
+	// Then runs before the command is executed, on the node's goroutine, with
+	// the command's arguments.
+	Then func(args []string)
 }
 
 type rule struct {
@@ -121,7 +135,10 @@ func (n *Node) Kill() {
 	n.down = true
 	n.mu.Unlock()
 	n.Thaw() // what is frozen sees that the node is down
-	n.Miniredis.Close()
+	n.conns.Range(func(c, _ any) bool {
+		_ = c.(net.Conn).Close()
+		return true
+	})
 }
 
 // Restart accepts connections again, with the data there was or, when empty,
@@ -154,23 +171,33 @@ func (n *Node) Client() *redis.Client {
 
 // Dial opens a connection to the node; it fits redis.Options.Dialer.
 func (n *Node) Dial(context.Context, string, string) (net.Conn, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.down {
+	if n.isDown() {
 		return nil, fmt.Errorf("dial %s: connection refused", n.name)
 	}
 	c, err := n.Miniredis.Dial()
 	if err != nil {
 		return nil, err
 	}
-	n.Server().SetPreHook(n.before)
-	return conn{c}, nil
+	n.conns.Store(c, true)
+	if n.isDown() { // killed meanwhile
+		_ = c.Close()
+	}
+	return &conn{Conn: c, node: n}, nil
 }
 
 // conn reports a closed pipe as a server's hang-up is reported.
-type conn struct{ net.Conn }
+type conn struct {
+	net.Conn
+	node *Node
+}
 
-func (c conn) Read(b []byte) (int, error) {
+// Close forgets the connection.
+func (c *conn) Close() error {
+	c.node.conns.Delete(c.Conn)
+	return c.Conn.Close()
+}
+
+func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if errors.Is(err, io.ErrClosedPipe) {
 		err = io.EOF
@@ -180,13 +207,13 @@ func (c conn) Read(b []byte) (int, error) {
 
 // before runs ahead of every command and reports whether it is done with.
 func (n *Node) before(peer *server.Peer, command string, args ...string) bool {
-	if n.isVoid(peer) {
+	if !n.isClient(peer, command) {
 		return false
 	}
 	n.await()
 	fault := n.count(command)
 	if fault.Then != nil {
-		fault.Then()
+		fault.Then(args)
 	}
 	if fault.Delay > 0 {
 		time.Sleep(fault.Delay)
@@ -198,8 +225,7 @@ func (n *Node) before(peer *server.Peer, command string, args ...string) bool {
 		return true
 	case fault.LoseReply:
 		void := server.NewPeer(bufio.NewWriter(io.Discard))
-		void.Ctx = peer.Ctx
-		n.executeFor(void, command, args)
+		n.srv.Dispatch(void, append([]string{command}, args...))
 		peer.Close()
 		return true
 	case fault.Err != "":
@@ -209,15 +235,17 @@ func (n *Node) before(peer *server.Peer, command string, args ...string) bool {
 	return false
 }
 
-// executeFor runs a command whose reply nobody gets.
-func (n *Node) executeFor(void *server.Peer, command string, args []string) {
-	n.voids.Store(void, true)
-	defer n.voids.Delete(void)
-	n.Server().Dispatch(void, append([]string{command}, args...))
-}
-
-func (n *Node) isVoid(peer *server.Peer) bool {
-	_, ok := n.voids.Load(peer)
+// isClient tells the peers that are connections, which begin with HELLO, from
+// those of commands in scripts and of LoseReply. The former run under the
+// server's lock and must not be held up.
+func (n *Node) isClient(peer *server.Peer, command string) bool {
+	if command == "HELLO" {
+		if _, known := n.peers.LoadOrStore(peer, true); !known {
+			peer.OnDisconnect(func() { n.peers.Delete(peer) })
+		}
+		return true
+	}
+	_, ok := n.peers.Load(peer)
 	return ok
 }
 

@@ -5,6 +5,7 @@ package safety
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -105,6 +106,50 @@ func (e *Env) Holding(key string) int {
 		}
 	}
 	return count
+}
+
+// Soon is how long something may take that needs no waiting: nothing in virtual
+// time, and on real servers less than any timeout that a library might have
+// waited for instead.
+func (e *Env) Soon() time.Duration {
+	if e.Embedded != nil {
+		return 0
+	}
+	return 3 * time.Second
+}
+
+// Gone waits until no node holds key, for at most within, and returns an error
+// that names the nodes that still do.
+func (e *Env) Gone(key string, within time.Duration) error {
+	if e.Embedded == nil {
+		within += e.Soon()
+	}
+	time.Sleep(10 * time.Millisecond) // what is under way arrives
+	for end := time.Now().Add(within); ; time.Sleep(10 * time.Millisecond) {
+		if e.Holding(key) == 0 {
+			return nil
+		}
+		if !time.Now().Before(end) {
+			break
+		}
+	}
+	var nodes []int
+	for i := range N {
+		if e.Get(i, key) != "" {
+			nodes = append(nodes, i)
+		}
+	}
+	return fmt.Errorf("key left behind on nodes %v, %v later", nodes, within)
+}
+
+// took runs f and returns an error when it took longer than Soon.
+func (e *Env) took(what string, f func()) error {
+	start := time.Now()
+	f()
+	if took := time.Since(start); took > e.Soon() {
+		return fmt.Errorf("%s took %v, want at most %v", what, took, e.Soon())
+	}
+	return nil
 }
 
 // A Scene plays one thing that happens to users and returns an error when the
