@@ -1,17 +1,17 @@
-package pool_test
+package pool
 
 import (
 	"context"
+	"io"
 	"net"
 	"sync"
 	"time"
 )
 
-type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
-
 // buffered gives connections of dial what the kernel gives a socket: room for
 // what was written and not yet read. Without it a client in the middle of a
-// large write and a node in the middle of a reply wait for one another.
+// large write and a node in the middle of a reply wait for one another. A write
+// to a dead node succeeds or ends in io.EOF, which go-redis knows.
 func buffered(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		inner, err := dial(ctx, network, addr)
@@ -62,7 +62,7 @@ func (c *bufferedConn) pump() {
 		c.mu.Unlock()
 		if _, err := c.Conn.Write(b); err != nil {
 			c.mu.Lock()
-			c.err = err
+			c.err = io.EOF
 			c.mu.Unlock()
 			return
 		}
@@ -74,6 +74,11 @@ func (c *bufferedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// A write never waits here, so its deadline has no effect.
+// A write never waits here, so its deadline has no effect. Where the connection
+// has ended Read and Write say so.
 func (c *bufferedConn) SetDeadline(t time.Time) error    { return c.SetReadDeadline(t) }
 func (c *bufferedConn) SetWriteDeadline(time.Time) error { return nil }
+func (c *bufferedConn) SetReadDeadline(t time.Time) error {
+	_ = c.Conn.SetReadDeadline(t)
+	return nil
+}

@@ -2,6 +2,7 @@ package pool
 
 // For the tests of package pool_test.
 var (
-	Ask    = ask
-	Answer = answer
+	Ask      = ask
+	Answer   = answer
+	Buffered = buffered
 )
