@@ -1,0 +1,126 @@
+package redsync
+
+import (
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestScheduleFiresInTimeAndOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s schedule
+		start := time.Now()
+		var fired []time.Duration
+		order := rand.Perm(100)
+		for _, i := range order {
+			after := time.Duration(i) * time.Second
+			s.set(&event{fire: func(bool) { fired = append(fired, time.Since(start)) }}, start.Add(after))
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if assert.Len(t, fired, 100) {
+			for i, at := range fired {
+				assert.Equal(t, time.Duration(i)*time.Second, at)
+			}
+		}
+	})
+}
+
+func TestScheduleMovesAndDropsEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s schedule
+		start := time.Now()
+		fired := map[string]time.Duration{}
+		note := func(name string) *event {
+			return &event{fire: func(bool) { fired[name] = time.Since(start) }}
+		}
+		sooner, later, dropped := note("sooner"), note("later"), note("dropped")
+		s.set(sooner, start.Add(time.Minute))
+		s.set(later, start.Add(time.Second))
+		s.set(dropped, start.Add(2*time.Second))
+		s.set(sooner, start.Add(3*time.Second))
+		s.set(later, start.Add(time.Hour))
+		s.drop(dropped)
+		s.drop(dropped) // not scheduled any more: nothing happens
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		assert.Equal(t, map[string]time.Duration{"sooner": 3 * time.Second, "later": time.Hour}, fired)
+	})
+}
+
+func TestScheduleEventMaySetItselfAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s schedule
+		var times int
+		var e event
+		e.fire = func(bool) {
+			if times++; times < 5 {
+				s.set(&e, time.Now().Add(time.Second))
+			}
+		}
+		s.set(&e, time.Now().Add(time.Second))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, 5, times)
+	})
+}
+
+func TestScheduleClosedFiresTheRestAtOnceAndTakesNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s schedule
+		last := 0
+		for range 10 {
+			s.set(&event{fire: func(closing bool) {
+				if closing {
+					last++
+				}
+			}}, time.Now().Add(time.Hour))
+		}
+		s.close()
+		assert.Equal(t, 10, last)
+		assert.False(t, s.set(&event{fire: func(bool) { t.Error("fired") }}, time.Now()))
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		assert.Equal(t, 10, last)
+	})
+}
+
+func TestScheduleKeepsToItsLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s schedule
+		defer s.close()
+		for i := range 5 {
+			assert.Equal(t, i < 3, s.setWithin(&event{fire: func(bool) {}}, time.Now().Add(time.Hour), 3))
+		}
+	})
+}
+
+func TestValueLogFindsRepetitions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l valueLog
+		until := func() time.Time { return time.Now().Add(time.Minute) }
+		assert.NoError(t, l.claim("a", until()))
+		assert.ErrorContains(t, l.claim("a", until()), `returned "a" again`)
+		time.Sleep(59 * time.Second)
+		l.keep("a", until())
+		time.Sleep(59 * time.Second)
+		assert.Error(t, l.claim("a", until()))
+		time.Sleep(time.Second)
+		assert.NoError(t, l.claim("a", until()))
+	})
+}
+
+func TestValueLogForgetsWhatIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l valueLog
+		for range 100 * minSweep {
+			value, _ := newValue()
+			assert.NoError(t, l.claim(value, time.Now().Add(time.Second)))
+			time.Sleep(time.Millisecond)
+		}
+		assert.LessOrEqual(t, len(l.used), 3*minSweep)
+	})
+}
