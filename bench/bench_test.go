@@ -29,6 +29,7 @@ func BenchmarkLockUnlock(b *testing.B) {
 }
 
 func benchmarkPairs(b *testing.B, addrs []string, name string, width int) {
+	b.Helper()
 	i := slices.IndexFunc(contenders, func(c contender) bool { return c.name == name })
 	lib := contenders[i].open(addrs)
 	defer func() { require.NoError(b, lib.Close()) }()

@@ -91,6 +91,7 @@ type oursLibrary struct {
 }
 
 func openOurs(t *testing.T, options ...redsync.Option) safety.Open {
+	t.Helper()
 	return func(clients []*redis.Client) safety.Library {
 		pools := make([]pool.Pool, len(clients))
 		for i, c := range clients {
@@ -130,6 +131,7 @@ func (l oursLibrary) Close() {
 
 // directions calls f for each order of the two libraries. Options are ours.
 func directions(t *testing.T, f func(t *testing.T, first, second safety.Open), options ...redsync.Option) {
+	t.Helper()
 	t.Run("ours, then redsync", func(t *testing.T) { f(t, openOurs(t, options...), openRival) })
 	t.Run("redsync, then ours", func(t *testing.T) { f(t, openRival, openOurs(t, options...)) })
 }
@@ -177,6 +179,7 @@ type contender struct {
 
 // hold holds m for a moment, and reports whether it was acquired.
 func (c *contender) hold(t *testing.T, m safety.Mutex, r *register) bool {
+	t.Helper()
 	ctx := context.Background()
 	if m.LockContext(ctx) != nil {
 		return false // taken for all tries
