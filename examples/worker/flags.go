@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// config is what the flags say.
+type config struct {
+	addresses []string // of -nodes; none for embedded nodes
+	clients   []*redis.Options
+	runFor    time.Duration
+	workers   int
+	name      string
+	expiry    time.Duration
+}
+
+const (
+	maxWorkers = 100
+	minExpiry  = 100 * time.Millisecond
+	maxExpiry  = time.Hour
+)
+
+// parseFlags reads and checks the command line. An error names the flag, the
+// value and the range; for -h it is the help text and matches flag.ErrHelp.
+func parseFlags(args []string) (config, error) {
+	var cfg config
+	var nodes string
+	flags := flag.NewFlagSet("worker", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.StringVar(&nodes, "nodes", "",
+		"comma-separated `addresses`, host:port or redis:// URLs; none: five nodes inside the process")
+	flags.DurationVar(&cfg.runFor, "for", 15*time.Second, "how long to run: 0 (until interrupted) or more")
+	flags.IntVar(&cfg.workers, "workers", 3, fmt.Sprintf("number of workers: 1 to %d", maxWorkers))
+	flags.StringVar(&cfg.name, "name", "example-worker", "name of the lock: not empty")
+	flags.DurationVar(&cfg.expiry, "expiry", 2*time.Second,
+		fmt.Sprintf("expiry of the lock: %v to %v", minExpiry, maxExpiry))
+	if err := flags.Parse(args); err != nil {
+		return config{}, &usageError{err, flags}
+	}
+	if flags.NArg() > 0 {
+		return config{}, &usageError{fmt.Errorf("unexpected argument %q", flags.Arg(0)), flags}
+	}
+	if err := cfg.check(); err != nil {
+		return config{}, err
+	}
+	return cfg, cfg.parseNodes(nodes)
+}
+
+func (cfg *config) check() error {
+	switch {
+	case cfg.runFor < 0:
+		return fmt.Errorf("-for %v is out of range: 0 (until interrupted) or more", cfg.runFor)
+	case cfg.workers < 1 || cfg.workers > maxWorkers:
+		return fmt.Errorf("-workers %d is out of range: 1 to %d", cfg.workers, maxWorkers)
+	case cfg.name == "":
+		return fmt.Errorf("-name %q is out of range: it must not be empty", cfg.name)
+	case cfg.expiry < minExpiry || cfg.expiry > maxExpiry:
+		return fmt.Errorf("-expiry %v is out of range: %v to %v", cfg.expiry, minExpiry, maxExpiry)
+	}
+	return nil
+}
+
+// parseNodes reads the value of -nodes.
+func (cfg *config) parseNodes(list string) error {
+	if list == "" {
+		return nil
+	}
+	seen := make(map[string]bool)
+	for _, address := range strings.Split(list, ",") {
+		address = strings.TrimSpace(address)
+		options, err := parseAddress(address)
+		if err != nil {
+			return fmt.Errorf("-nodes: %w", err)
+		}
+		if seen[options.Addr] {
+			return fmt.Errorf("-nodes: %s is there twice: each node counts once", options.Addr)
+		}
+		seen[options.Addr] = true
+		cfg.addresses = append(cfg.addresses, address)
+		cfg.clients = append(cfg.clients, options)
+	}
+	return nil
+}
+
+// parseAddress reads one address as redsync.Open does. Its error does not repeat
+// a URL, which may hold a password.
+func parseAddress(address string) (*redis.Options, error) {
+	if strings.Contains(address, "://") {
+		options, err := redis.ParseURL(address)
+		if err != nil {
+			return nil, fmt.Errorf("a URL is not of the form redis://user:password@host:port: %w", err)
+		}
+		return options, nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" || port == "" {
+		return nil, fmt.Errorf("%q is not of the form host:port or redis://host:port", address)
+	}
+	return &redis.Options{Addr: address}, nil
+}
+
+// A usageError comes with the list of flags.
+type usageError struct {
+	err   error
+	flags *flag.FlagSet
+}
+
+func (e *usageError) Error() string {
+	var text bytes.Buffer
+	if e.err != flag.ErrHelp { //nolint:errorlint // as Parse returns it
+		_, _ = fmt.Fprintln(&text, e.err)
+	}
+	_, _ = fmt.Fprintln(&text, "Usage of worker:")
+	e.flags.SetOutput(&text)
+	e.flags.PrintDefaults()
+	return text.String()
+}
+
+func (e *usageError) Unwrap() error { return e.err }

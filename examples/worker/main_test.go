@@ -1,0 +1,266 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+func TestMain(m *testing.M) {
+	logging.Disable()
+	os.Exit(m.Run())
+}
+
+// buffer collects output that another goroutine may still write.
+type buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// inVirtualTime runs test in a bubble, and lets the connections to nodes that
+// are gone end afterwards.
+func inVirtualTime(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		test(t)
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestRunEmbeddedNodes(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var out, errs buffer
+		start := time.Now()
+		status := run(t.Context(), []string{"-for", "20s", "-workers", "4"}, &out, &errs)
+		assert.Zero(t, status, errs.String())
+		assert.Empty(t, errs.String())
+		assert.Less(t, time.Since(start), 21*time.Second)
+		text := out.String()
+		assert.GreaterOrEqual(t, strings.Count(text, " locked, "), 5, text)
+		assert.GreaterOrEqual(t, strings.Count(text, " extended, "), 20, text)
+		assert.Contains(t, text, "stopped: the time is up")
+		assertUndisturbed(t, text)
+	})
+}
+
+// assertUndisturbed checks that every hold ended as planned, and left nothing.
+func assertUndisturbed(t *testing.T, text string) {
+	t.Helper()
+	assert.NotContains(t, text, "LOST", text)
+	assert.NotContains(t, text, "could not", text)
+	assert.NotContains(t, text, "not valid", text)
+	assert.Equal(t, strings.Count(text, " locked, "), strings.Count(text, " unlocked"), text)
+	assert.Contains(t, text, "keys left on the nodes: 0", text)
+}
+
+func TestRunCanceledInTheMiddleOfAHold(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(fmt.Errorf("interrupted")) })
+		var out, errs buffer
+		start := time.Now()
+		status := run(ctx, []string{"-for", "0", "-expiry", "10s"}, &out, &errs)
+		assert.Zero(t, status, errs.String())
+		assert.Less(t, time.Since(start), 1100*time.Millisecond)
+		assert.Contains(t, out.String(), "stops working: interrupted")
+		assert.Contains(t, out.String(), "stopped: interrupted")
+		assertUndisturbed(t, out.String())
+	})
+}
+
+func TestRunHelp(t *testing.T) {
+	var out, errs buffer
+	assert.Zero(t, run(t.Context(), []string{"-h"}, &out, &errs))
+	assert.Contains(t, out.String(), "-workers")
+	assert.Empty(t, errs.String())
+}
+
+func TestRunBadFlags(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want []string // parts of the message
+	}{
+		{[]string{"-for", "-1s"}, []string{"-for -1s", "0 (until interrupted) or more"}},
+		{[]string{"-for", "soon"}, []string{"soon", "-for", "0 (until interrupted) or more"}},
+		{[]string{"-workers", "0"}, []string{"-workers 0", "1 to 100"}},
+		{[]string{"-workers", "101"}, []string{"-workers 101", "1 to 100"}},
+		{[]string{"-name", ""}, []string{`-name ""`, "not be empty"}},
+		{[]string{"-expiry", "10ms"}, []string{"-expiry 10ms", "100ms to 1h0m0s"}},
+		{[]string{"-expiry", "2h"}, []string{"-expiry 2h", "100ms to 1h0m0s"}},
+		{[]string{"-nodes", "localhost"}, []string{"-nodes", `"localhost"`, "host:port"}},
+		{[]string{"-nodes", "a:1,"}, []string{"-nodes", `""`, "host:port"}},
+		{[]string{"-nodes", "a:1,a:1"}, []string{"-nodes", "a:1 is there twice"}},
+		{[]string{"-nodes", "http://:secret@a"}, []string{"-nodes", "redis://"}},
+		{[]string{"-speed", "9"}, []string{"-speed", "Usage"}},
+		{[]string{"now"}, []string{`"now"`, "Usage"}},
+	} {
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			var out, errs buffer
+			assert.Equal(t, 2, run(t.Context(), test.args, &out, &errs))
+			for _, part := range test.want {
+				assert.Contains(t, errs.String(), part)
+			}
+			assert.NotContains(t, errs.String(), "secret")
+			assert.Empty(t, out.String())
+		})
+	}
+}
+
+func TestRunUnreachableNodes(t *testing.T) {
+	var out, errs buffer
+	status := run(t.Context(), []string{"-nodes", "127.0.0.1:1,redis://127.0.0.1:2,127.0.0.1:3"}, &out, &errs)
+	assert.Equal(t, 1, status)
+	assert.Contains(t, errs.String(), "0 of 3 nodes answered, 2 needed")
+	assert.Empty(t, out.String())
+}
+
+func TestRunNameThatTheLibraryRefuses(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var out, errs buffer
+		start := time.Now()
+		assert.Equal(t, 1, run(t.Context(), []string{"-name", "{a}:fence"}, &out, &errs))
+		assert.Contains(t, errs.String(), "reserved")
+		assert.Less(t, time.Since(start), time.Second)
+	})
+}
+
+// runOn runs workers on embedded nodes that the caller disturbs.
+func runOn(t *testing.T, servers embedded.Nodes, args ...string) (string, error) {
+	t.Helper()
+	cfg, err := parseFlags(args)
+	require.NoError(t, err)
+	nodes := embeddedNodes(servers)
+	defer nodes.close()
+	var out buffer
+	err = runWorkers(t.Context(), cfg, nodes, &out)
+	return out.String(), err
+}
+
+func TestRunMinorityFails(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		servers := embedded.Start(5)
+		time.AfterFunc(5*time.Second, servers[1].Kill)
+		time.AfterFunc(7*time.Second, servers[3].Freeze)
+		time.AfterFunc(12*time.Second, func() { servers[1].Restart(false) })
+		time.AfterFunc(8*time.Second, servers[3].Thaw)
+		text, err := runOn(t, servers, "-for", "20s")
+		require.NoError(t, err)
+		assertUndisturbed(t, text)
+	})
+}
+
+func TestRunQuorumFailsForGood(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		servers := embedded.Start(5)
+		time.AfterFunc(5*time.Second, func() {
+			servers[0].Kill()
+			servers[1].Kill()
+			servers[2].Freeze()
+		})
+		start := time.Now()
+		text, err := runOn(t, servers, "-for", "0")
+		require.ErrorContains(t, err, "no quorum of nodes reached for 10s")
+		assert.WithinRange(t, time.Now(), start.Add(14*time.Second), start.Add(35*time.Second))
+		assert.Equal(t, 1, strings.Count(text, "LOST"), text)
+	})
+}
+
+func TestRunQuorumFailsForAWhile(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		servers := embedded.Start(5)
+		time.AfterFunc(5*time.Second, func() {
+			for _, s := range servers[:3] {
+				s.Freeze()
+			}
+		})
+		time.AfterFunc(7*time.Second, func() {
+			for _, s := range servers[:3] {
+				s.Thaw()
+			}
+		})
+		text, err := runOn(t, servers, "-for", "20s", "-expiry", "1s")
+		require.NoError(t, err, text)
+		assert.Equal(t, 1, strings.Count(text, "LOST"), text)
+		assert.Contains(t, text[strings.Index(text, "LOST"):], " locked, ")
+		assert.Contains(t, text, "keys left on the nodes: 0", text)
+	})
+}
+
+// TestRegisterFindsTwoHolders shows that the register would tell.
+func TestRegisterFindsTwoHolders(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		nodes := embeddedNodes(embedded.Start(5))
+		defer nodes.close()
+		cfg, err := parseFlags([]string{"-workers", "2"})
+		require.NoError(t, err)
+		workers, err := openWorkers(t.Context(), cfg, nodes, &journal{out: &buffer{}, start: time.Now()})
+		require.NoError(t, err)
+		a, b := workers[0], workers[1]
+		defer a.close()
+		defer b.close()
+		b.mutex = b.client.NewMutex("another name")
+		for _, w := range workers {
+			require.NoError(t, w.mutex.Lock())
+			w.register.enter(w)
+		}
+		require.ErrorContains(t, a.register.check(), "TWO HOLDERS")
+		a.unlock(t.Context())
+		require.NoError(t, a.register.check())
+	})
+}
+
+var loss = regexp.MustCompile(`could not (extend|unlock)|LOST|not valid|TWO`)
+
+// TestRunRealServers kills one server of five and freezes another while the
+// workers run, and brings both back.
+func TestRunRealServers(t *testing.T) {
+	servers := realredis.Start(t, 5)
+	addresses := make([]string, len(servers))
+	for i, s := range servers {
+		addresses[i] = s.Addr()
+	}
+	addresses[4] = "redis://" + addresses[4]
+	var out, errs buffer
+	status := make(chan int, 1)
+	go func() {
+		status <- run(t.Context(), []string{
+			"-nodes", strings.Join(addresses, ","), "-for", "8s", "-expiry", "1s",
+		}, &out, &errs)
+	}()
+	steps := time.NewTicker(1500 * time.Millisecond)
+	defer steps.Stop()
+	for _, step := range []func(){servers[1].Kill, servers[3].Freeze, servers[1].Restart, servers[3].Thaw} {
+		<-steps.C
+		step()
+	}
+	assert.Zero(t, <-status, errs.String())
+	assert.GreaterOrEqual(t, strings.Count(out.String(), " locked, "), 3, out.String())
+	assert.False(t, loss.MatchString(out.String()), out.String())
+	assert.Contains(t, out.String(), "keys left on the nodes: 0", out.String())
+}
