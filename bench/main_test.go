@@ -57,6 +57,6 @@ func TestReportNamesWhatWasLeftBehind(t *testing.T) {
 	var b strings.Builder
 	require.NoError(t, writeReport(&b, machine{}, p, results))
 	require.Contains(t, b.String(), "| redsync WithFailFast |")
-	require.ErrorContains(t, leftovers(results), "uncontended, 16 goroutines, ours: 3 keys left behind")
+	require.ErrorContains(t, leftovers(results), "uncontended, goroutines 16, ours: 3 keys left behind")
 	require.NotContains(t, leftovers(results).Error(), "redsync")
 }

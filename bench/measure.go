@@ -21,7 +21,7 @@ type cell struct {
 }
 
 func (c cell) String() string {
-	return fmt.Sprintf("%s, %d goroutines, %s", c.scene.name, c.width, c.contender.name)
+	return fmt.Sprintf("%s, goroutines %d, %s", c.scene.name, c.width, c.contender.name)
 }
 
 // A sample is one measurement of a cell.
