@@ -29,6 +29,11 @@ func (m *Mutex) Name() string { return m.name }
 
 // Value returns the value that the nodes hold for the current lock, which
 // WithValue takes to hand it over; "" when m is not held.
+//
+// Lock returns at a quorum, when the slowest nodes may not have their key yet.
+// This library bears that. One that releases each node only once may leave such
+// a key to its expiry: to hand a lock over to it at once, acquire with
+// WithFailFast(false).
 func (m *Mutex) Value() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -42,6 +42,15 @@ func open(clients []*redis.Client) safety.Library {
 	return library{redsync.New(pools...)}
 }
 
+// openPlain hides what the clients are, so that their pools have no stream.
+func openPlain(clients []*redis.Client) safety.Library {
+	pools := make([]pool.Pool, len(clients))
+	for i, c := range clients {
+		pools[i] = pool.New(struct{ redis.UniversalClient }{c})
+	}
+	return library{redsync.New(pools...)}
+}
+
 func (l library) NewMutex(name string, o safety.Options) safety.Mutex {
 	var options []redsync.Option
 	if o.Expiry != 0 {
@@ -70,6 +79,14 @@ func TestScenesInVirtualTime(t *testing.T) {
 	for _, s := range safety.Scenes {
 		t.Run(s.Name, func(t *testing.T) {
 			require.NoError(t, safety.PlayEmbedded(t, open, s))
+		})
+	}
+}
+
+func TestScenesOnPlainClients(t *testing.T) {
+	for _, s := range safety.Scenes {
+		t.Run(s.Name, func(t *testing.T) {
+			require.NoError(t, safety.PlayEmbedded(t, openPlain, s))
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,6 +70,9 @@ const openTimeout = 5 * time.Second
 func parseAddress(address string) (*redis.Options, error) {
 	if strings.Contains(address, "://") {
 		opt, err := redis.ParseURL(address)
+		if parse := (*url.Error)(nil); errors.As(err, &parse) {
+			err = parse.Err // without the URL, and the password in it
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%q: %w", redacted(address), err)
 		}
@@ -82,8 +86,8 @@ func parseAddress(address string) (*redis.Options, error) {
 }
 
 // redacted cuts what may be a password out of a URL.
-func redacted(url string) string {
-	scheme, rest, _ := strings.Cut(url, "://")
+func redacted(address string) string {
+	scheme, rest, _ := strings.Cut(address, "://")
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		rest = "..." + rest[at:]
 	}
@@ -97,8 +101,14 @@ func (r *Redsync) ping(ctx context.Context) error {
 		return err
 	}
 	defer c.exit()
-	res := startRound(c, ping{}, false).wait(orBackground(ctx), openTimeout, nil)
+	ctx, cancel := context.WithTimeoutCause(orBackground(ctx), openTimeout, fmt.Errorf("no quorum within %v", openTimeout))
+	defer cancel()
+	res := startRound(c, ping{}, false).wait(ctx, openTimeout, nil)
 	if res.tally.won() {
+		return nil
+	}
+	// Once more, for what every node has to say.
+	if res = startRound(c, ping{}, true).wait(ctx, openTimeout, nil); res.tally.won() {
 		return nil
 	}
 	return fmt.Errorf("redsync: Open: %d of %d nodes answered, %d needed: %w",
@@ -167,11 +177,22 @@ func newCore(pools []pool.Pool) *core {
 		c.err = ErrNoPools
 	}
 	for i, p := range pools {
-		if p == nil {
-			c.err = fmt.Errorf("redsync: pool #%d is nil", i)
+		if err := unusable(p); err != nil && c.err == nil {
+			c.err = fmt.Errorf("redsync: pool #%d: %w", i, err)
 		}
 	}
 	return c
+}
+
+// unusable returns why p can never serve, if p knows.
+func unusable(p pool.Pool) error {
+	if p == nil {
+		return errors.New("it is nil")
+	}
+	if known, ok := p.(interface{ Err() error }); ok {
+		return known.Err()
+	}
+	return nil
 }
 
 // enter begins an operation; exit ends it.

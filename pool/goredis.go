@@ -37,6 +37,11 @@ type config struct {
 	err         error
 }
 
+// Err returns why no Send can ever succeed: the pool was made from a nil
+// client, or with an option out of its range. A Redsync asks for it, so that
+// its first operation fails at once instead of trying again.
+func (c *config) Err() error { return c.err }
+
 // WithOutstanding sets how many replies the node may owe before Send refuses
 // further requests, so that a frozen node costs neither latency nor memory.
 // The default is 2048, the range 1 to 16384. A larger limit rides out longer

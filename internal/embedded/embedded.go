@@ -7,7 +7,6 @@ package embedded
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -136,7 +135,7 @@ func (n *Node) Kill() {
 	n.mu.Unlock()
 	n.Thaw() // what is frozen sees that the node is down
 	n.conns.Range(func(c, _ any) bool {
-		_ = c.(net.Conn).Close()
+		_ = c.(*end).Close()
 		return true
 	})
 }
@@ -174,35 +173,14 @@ func (n *Node) Dial(context.Context, string, string) (net.Conn, error) {
 	if n.isDown() {
 		return nil, fmt.Errorf("dial %s: connection refused", n.name)
 	}
-	c, err := n.Miniredis.Dial()
-	if err != nil {
-		return nil, err
-	}
-	n.conns.Store(c, true)
+	client, srv := pipe()
+	client.onClose = func() { n.conns.Delete(client) }
+	n.conns.Store(client, true)
+	n.srv.ServeConn(srv)
 	if n.isDown() { // killed meanwhile
-		_ = c.Close()
+		_ = client.Close()
 	}
-	return &conn{Conn: c, node: n}, nil
-}
-
-// conn reports a closed pipe as a server's hang-up is reported.
-type conn struct {
-	net.Conn
-	node *Node
-}
-
-// Close forgets the connection.
-func (c *conn) Close() error {
-	c.node.conns.Delete(c.Conn)
-	return c.Conn.Close()
-}
-
-func (c *conn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if errors.Is(err, io.ErrClosedPipe) {
-		err = io.EOF
-	}
-	return n, err
+	return client, nil
 }
 
 // before runs ahead of every command and reports whether it is done with.

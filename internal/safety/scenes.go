@@ -338,9 +338,19 @@ func lostAcquire(lost int) func(*Env) error {
 	}
 }
 
+// warm returns a Mutex of a process whose connections are open and whose scripts
+// the nodes know, so that a fault meets what it is meant for.
+func warm(e *Env, o Options) (Mutex, error) {
+	m := e.Process().NewMutex(key, o)
+	if err := first(cycle(e, m), e.Gone(key, time.Second)); err != nil {
+		return nil, err
+	}
+	return m, m.TryLockContext(background)
+}
+
 func lostRelease(e *Env) error {
-	m := e.Process().NewMutex(key, Options{})
-	if err := m.TryLockContext(background); err != nil {
+	m, err := warm(e, Options{})
+	if err != nil {
 		return err
 	}
 	for i := range Quorum {
@@ -415,8 +425,8 @@ func delayAll(e *Env, command string, delay time.Duration) {
 }
 
 func lateExtend(e *Env) error {
-	m := e.Process().NewMutex(key, Options{Expiry: time.Second})
-	if err := m.TryLockContext(background); err != nil {
+	m, err := warm(e, Options{Expiry: time.Second})
+	if err != nil {
 		return err
 	}
 	time.Sleep(900 * time.Millisecond)

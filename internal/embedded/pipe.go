@@ -1,0 +1,127 @@
+package embedded
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// pipe returns the two ends of a connection that behaves as TCP does where
+// net.Pipe does not: writes are buffered and never wait for the reader, what was
+// written before a Close is still read, then io.EOF; writing to a closed end is
+// syscall.EPIPE, and setting a deadline never fails.
+func pipe() (client, srv *end) {
+	up, down := newHalf(), newHalf()
+	return &end{in: down, out: up}, &end{in: up, out: down}
+}
+
+// end is one end of a pipe.
+type end struct {
+	in, out *half
+	onClose func()
+	once    sync.Once
+}
+
+func (e *end) Read(p []byte) (int, error)  { return e.in.read(p) }
+func (e *end) Write(p []byte) (int, error) { return e.out.write(p) }
+
+// Close closes both directions.
+func (e *end) Close() error {
+	e.in.close()
+	e.out.close()
+	e.once.Do(func() {
+		if e.onClose != nil {
+			e.onClose()
+		}
+	})
+	return nil
+}
+
+func (e *end) LocalAddr() net.Addr  { return address{} }
+func (e *end) RemoteAddr() net.Addr { return address{} }
+
+// SetDeadline sets the read deadline; writes never wait.
+func (e *end) SetDeadline(t time.Time) error { return e.SetReadDeadline(t) }
+
+func (e *end) SetReadDeadline(t time.Time) error {
+	e.in.setDeadline(t)
+	return nil
+}
+
+func (e *end) SetWriteDeadline(time.Time) error { return nil }
+
+type address struct{}
+
+func (address) Network() string { return "embedded" }
+func (address) String() string  { return "embedded" }
+
+// half is one direction of a pipe.
+type half struct {
+	mu       sync.Mutex
+	changed  *sync.Cond
+	data     []byte
+	closed   bool
+	deadline time.Time
+	timer    *time.Timer
+}
+
+func newHalf() *half {
+	h := &half{}
+	h.changed = sync.NewCond(&h.mu)
+	return h
+}
+
+func (h *half) read(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for {
+		switch {
+		case len(h.data) > 0:
+			n := copy(p, h.data)
+			h.data = h.data[n:]
+			return n, nil
+		case h.closed:
+			return 0, io.EOF
+		case !h.deadline.IsZero() && !time.Now().Before(h.deadline):
+			return 0, os.ErrDeadlineExceeded
+		}
+		h.changed.Wait()
+	}
+}
+
+func (h *half) write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return 0, syscall.EPIPE
+	}
+	h.data = append(h.data, p...)
+	h.changed.Broadcast()
+	return len(p), nil
+}
+
+func (h *half) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	if h.timer != nil {
+		h.timer.Stop()
+	}
+	h.changed.Broadcast()
+}
+
+func (h *half) setDeadline(t time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.deadline = t
+	if h.timer != nil {
+		h.timer.Stop()
+	}
+	if !t.IsZero() && !h.closed {
+		h.timer = time.AfterFunc(time.Until(t), h.changed.Broadcast)
+	}
+	h.changed.Broadcast()
+}

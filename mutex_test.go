@@ -1,0 +1,935 @@
+package redsync_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// A field is five embedded nodes in virtual time and a Redsync on them.
+type field struct {
+	*testing.T
+	*redsync.Redsync
+	nodes embedded.Nodes
+}
+
+// play runs f in a bubble; afterwards nothing may be left running.
+func play(t *testing.T, f func(f field)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := embedded.Start(5)
+		defer func() {
+			nodes.Close()
+			time.Sleep(time.Minute) // what ends by itself has ended
+		}()
+		rs := process(nodes)
+		defer func() { _ = rs.Close(t.Context()) }() // nodes may be frozen
+		f(field{t, rs, nodes})
+	})
+}
+
+// process is a Redsync with connections of its own.
+func process(nodes embedded.Nodes) *redsync.Redsync {
+	var pools []pool.Pool
+	for _, n := range nodes {
+		pools = append(pools, pool.New(n.Client()))
+	}
+	return redsync.New(pools...)
+}
+
+// held returns a Mutex that holds the lock on all five nodes.
+func (f field) held(options ...redsync.Option) *redsync.Mutex {
+	f.Helper()
+	m := f.NewMutex("lock", options...)
+	require.NoError(f, m.Lock())
+	time.Sleep(time.Millisecond)
+	require.Equal(f, 5, f.nodes.Keys("lock"))
+	return m
+}
+
+// commands counts what all nodes were sent.
+func (f field) commands(names ...string) int {
+	count := 0
+	for _, n := range f.nodes {
+		for _, name := range names {
+			count += n.Commands(name)
+		}
+	}
+	return count
+}
+
+func (f field) traffic() int { return f.commands("set", "get", "evalsha", "eval") }
+
+// lose deletes the key on some nodes.
+func (f field) lose(nodes ...int) {
+	for _, i := range nodes {
+		f.nodes[i].Del("lock")
+	}
+}
+
+func (f field) freeze(nodes ...int) {
+	for _, i := range nodes {
+		f.nodes[i].Freeze()
+	}
+}
+
+// operations are Unlock, Extend and Valid by name.
+func operations(m *redsync.Mutex) map[string]func() (bool, error) {
+	return map[string]func() (bool, error){"Unlock": m.Unlock, "Extend": m.Extend, "Valid": m.Valid}
+}
+
+// The states of a Mutex.
+
+func TestMutexIdleIsNotHeldAndSendsNothing(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock")
+		for name, operation := range operations(m) {
+			ok, err := operation()
+			assert.False(t, ok, name)
+			require.ErrorIs(t, err, redsync.ErrNotHeld, name)
+		}
+		assert.Zero(t, m.Until())
+		assert.Zero(t, m.Remaining())
+		assert.Empty(t, m.Value())
+		assert.Equal(t, "lock", m.Name())
+		assert.Zero(t, f.traffic())
+	})
+}
+
+func TestMutexHeldCountsFromBeforeTheFirstRequest(t *testing.T) {
+	play(t, func(f field) {
+		for i, n := range f.nodes {
+			n.On("set", 1, embedded.Fault{Delay: time.Duration(i) * 100 * time.Millisecond})
+		}
+		start := time.Now()
+		m := f.NewMutex("lock")
+		require.NoError(t, m.Lock())
+		assert.Equal(t, 200*time.Millisecond, time.Since(start), "the third node decides")
+		assert.Equal(t, 8*time.Second-82*time.Millisecond, m.Until().Sub(start))
+		assert.Equal(t, 8*time.Second-282*time.Millisecond, m.Remaining())
+		value, err := f.nodes[0].Get("lock")
+		require.NoError(t, err)
+		assert.Equal(t, value, m.Value())
+	})
+}
+
+func TestMutexUnlockedIsIdleAgain(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		ok, err := m.Unlock()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		assert.Zero(t, m.Until())
+		assert.Zero(t, m.Remaining())
+		before := f.traffic()
+		for name, operation := range operations(m) {
+			ok, err := operation()
+			assert.False(t, ok, name)
+			require.ErrorIs(t, err, redsync.ErrNotHeld, name)
+		}
+		assert.Equal(t, before, f.traffic())
+	})
+}
+
+func TestMutexAdoptedGoesByTheNodesAlone(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		adopted := f.NewMutex("lock", redsync.WithValue(m.Value()))
+		assert.Zero(t, adopted.Until())
+		assert.Equal(t, m.Value(), adopted.Value())
+		ok, err := adopted.Valid()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		assert.Zero(t, adopted.Until(), "Valid takes nothing over")
+
+		time.Sleep(5 * time.Second)
+		start := time.Now()
+		ok, err = adopted.Extend()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		assert.Equal(t, 8*time.Second-82*time.Millisecond, adopted.Until().Sub(start))
+
+		time.Sleep(7 * time.Second)
+		require.Zero(t, m.Remaining(), "the former holder's time is over")
+		ok, err = adopted.Unlock()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		time.Sleep(time.Millisecond)
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
+
+func TestMutexAdoptedUnlockHasNoTimeCondition(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithExpiry(time.Hour))
+		adopted := f.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithExpiry(time.Second))
+		time.Sleep(time.Minute)
+		ok, err := adopted.Unlock()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		_, err = adopted.Unlock()
+		require.ErrorIs(t, err, redsync.ErrNotHeld)
+	})
+}
+
+func TestMutexAdoptedWithAWrongValueHoldsNothing(t *testing.T) {
+	play(t, func(f field) {
+		f.held()
+		for _, name := range []string{"Extend", "Valid", "Unlock"} {
+			m := f.NewMutex("lock", redsync.WithValue("wrong"))
+			ok, err := operations(m)[name]()
+			assert.False(t, ok, name)
+			require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired, name)
+			var taken *redsync.ErrTaken
+			require.ErrorAs(t, err, &taken, name)
+			assert.GreaterOrEqual(t, len(taken.Nodes), 3)
+			assert.Zero(t, m.Until())
+		}
+		assert.Equal(t, 5, f.nodes.Keys("lock"))
+	})
+}
+
+func TestMutexOverByTimeSaysSoWithoutAsking(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithExpiry(time.Second))
+		until := m.Until()
+		time.Sleep(time.Until(until))
+		before := f.traffic()
+		for _, name := range []string{"Extend", "Valid"} {
+			ok, err := operations(m)[name]()
+			assert.False(t, ok, name)
+			require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired, name)
+			require.NotErrorIs(t, err, redsync.ErrLockLost, name)
+		}
+		assert.Equal(t, before, f.traffic())
+		assert.Equal(t, until, m.Until())
+		assert.Zero(t, m.Remaining())
+
+		ok, err := m.Unlock()
+		assert.False(t, ok)
+		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+		synctest.Wait()
+		assert.Equal(t, before+5, f.traffic(), "the release goes to all nodes in the background")
+		assert.Zero(t, f.nodes.Keys("lock"), "the drift has not passed: the keys were there")
+		assert.Zero(t, m.Until())
+		_, err = m.Unlock()
+		require.ErrorIs(t, err, redsync.ErrNotHeld)
+	})
+}
+
+func TestMutexOverByProofStaysSo(t *testing.T) {
+	for _, finder := range []string{"Extend", "Valid"} {
+		t.Run("found by "+finder, func(t *testing.T) {
+			play(t, func(f field) {
+				m := f.held()
+				f.lose(0, 1, 2)
+				ok, err := operations(m)[finder]()
+				assert.False(t, ok)
+				lost := func(err error) {
+					t.Helper()
+					require.ErrorIs(t, err, redsync.ErrLockLost)
+					require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+				}
+				lost(err)
+				assert.Zero(t, m.Until())
+				assert.Zero(t, m.Remaining())
+				before := f.traffic()
+				for _, name := range []string{"Extend", "Valid"} {
+					_, err := operations(m)[name]()
+					lost(err)
+				}
+				assert.Equal(t, before, f.traffic())
+				_, err = m.Unlock()
+				lost(err)
+				synctest.Wait()
+				assert.Zero(t, f.nodes.Keys("lock"))
+			})
+		})
+	}
+}
+
+func TestMutexLockStartsANewHoldWhenOver(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		former := m.Value()
+		f.lose(0, 1, 2)
+		_, err := m.Extend()
+		require.ErrorIs(t, err, redsync.ErrLockLost)
+		require.NoError(t, m.TryLock())
+		assert.NotEqual(t, former, m.Value())
+		ok, err := m.Valid()
+		require.NoError(t, err)
+		assert.True(t, ok)
+	})
+}
+
+func TestMutexLockWaitsForAnotherHoldOfTheSameMutex(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		value := m.Value()
+		require.ErrorIs(t, m.TryLock(), redsync.ErrFailed)
+		assert.Equal(t, value, m.Value())
+		ok, err := m.Valid()
+		require.NoError(t, err)
+		assert.True(t, ok)
+	})
+}
+
+// Unlock's decisions.
+
+func TestMutexUnlockReturnsOnceAQuorumHasDeleted(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		for i, n := range f.nodes {
+			n.On("evalsha", 1, embedded.Fault{Delay: time.Duration(i+1) * 10 * time.Millisecond})
+		}
+		start := time.Now()
+		ok, err := m.Unlock()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		assert.Equal(t, 30*time.Millisecond, time.Since(start))
+		time.Sleep(21 * time.Millisecond)
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
+
+func TestMutexUnlockAfterUntilIsNoSuccessAlthoughAQuorumDeleted(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithExpiry(time.Second))
+		time.Sleep(m.Remaining() - 5*time.Millisecond)
+		for _, n := range f.nodes {
+			n.On("evalsha", 1, embedded.Fault{Delay: 10 * time.Millisecond})
+		}
+		ok, err := m.Unlock()
+		assert.False(t, ok)
+		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+	})
+}
+
+func TestMutexUnlockOfALostLockSaysExpired(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		f.lose(0, 1, 2)
+		ok, err := m.Unlock()
+		assert.False(t, ok)
+		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+		_, err = m.Unlock()
+		require.ErrorIs(t, err, redsync.ErrNotHeld)
+	})
+}
+
+func TestMutexUnlockWithTooFewAnswersCannotTell(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		f.freeze(0, 1, 2)
+		start := time.Now()
+		ok, err := m.Unlock()
+		assert.Equal(t, 400*time.Millisecond, time.Since(start))
+		assert.False(t, ok)
+		require.NotErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+		var nodes *multierror.Error
+		require.ErrorAs(t, err, &nodes)
+		assert.Len(t, nodes.Errors, 3, "an entry for each node that did not delete")
+		var node *redsync.RedisError
+		require.ErrorAs(t, err, &node)
+		assert.ErrorContains(t, err, "no answer within the node deadline of 400ms")
+		for _, n := range f.nodes {
+			n.Thaw()
+		}
+		time.Sleep(time.Millisecond)
+		assert.Zero(t, f.nodes.Keys("lock"), "the release went on")
+	})
+}
+
+func TestMutexUnlockRepeatsUntilTheNodeIsBack(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithExpiry(time.Minute))
+		f.nodes[0].Kill()
+		ok, err := m.Unlock()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		time.Sleep(20 * time.Second)
+		assert.Equal(t, 1, f.nodes.Keys("lock"))
+		f.nodes[0].Restart(false)
+		time.Sleep(3 * time.Second)
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
+
+func TestMutexUnlockGivesUpOnANodeWhenItsKeyHasRunOut(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		f.nodes[0].Kill()
+		_, err := m.Unlock()
+		require.NoError(t, err)
+		time.Sleep(10 * time.Second)
+		start := time.Now()
+		require.NoError(t, f.Close(f.Context()), "nothing is pending")
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+func TestMutexReleaseSentInFullWhereTheScriptIsMissing(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		for _, n := range f.nodes {
+			n.On("evalsha", 2, embedded.Fault{Err: "NOSCRIPT No matching script. Please use EVAL."})
+		}
+		ok, err := m.Extend()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		ok, err = m.Unlock()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		time.Sleep(time.Millisecond)
+		assert.Zero(t, f.nodes.Keys("lock"))
+		assert.LessOrEqual(t, 5+3, f.commands("eval"), "a round that is decided sends nothing more")
+	})
+}
+
+// Extend's decisions.
+
+func TestMutexExtendMovesUntil(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		for range 10 {
+			time.Sleep(7 * time.Second)
+			start := time.Now()
+			ok, err := m.Extend()
+			require.NoError(t, err)
+			assert.True(t, ok)
+			assert.Equal(t, 8*time.Second-82*time.Millisecond, m.Until().Sub(start))
+		}
+		assert.Equal(t, 5, f.nodes.Keys("lock"))
+	})
+}
+
+func TestMutexExtendUnconfirmedLeavesTheOldUntil(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		until := m.Until()
+		for _, n := range f.nodes[:3] {
+			n.On("evalsha", 1, embedded.Fault{LoseCommand: true})
+		}
+		time.Sleep(time.Second)
+		ok, err := m.Extend()
+		assert.False(t, ok)
+		require.ErrorIs(t, err, redsync.ErrExtendFailed)
+		require.NotErrorIs(t, err, redsync.ErrLockLost)
+		assert.Equal(t, until, m.Until())
+		ok, err = m.Extend()
+		require.NoError(t, err, "it may be tried again")
+		assert.True(t, ok)
+	})
+}
+
+func TestMutexExtendWaitsForSlowNodesUntilTheOldUntil(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		for _, n := range f.nodes {
+			n.On("evalsha", 1, embedded.Fault{Delay: 3 * time.Second})
+		}
+		start := time.Now()
+		ok, err := m.Extend()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		assert.Equal(t, 3*time.Second, time.Since(start))
+		assert.Equal(t, 8*time.Second-82*time.Millisecond, m.Until().Sub(start))
+	})
+}
+
+func TestMutexExtendWithAFrozenMajorityLosesTheLockAtUntil(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithExpiry(3 * time.Second))
+		until := m.Until()
+		f.freeze(1, 2, 3)
+		ok, err := m.Extend()
+		assert.Equal(t, until.UnixNano(), time.Now().UnixNano())
+		assert.False(t, ok)
+		require.ErrorIs(t, err, redsync.ErrLockLost)
+		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+	})
+}
+
+func TestMutexExtendEndsWithItsContext(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		f.freeze(1, 2, 3)
+		reason := errors.New("the user went away")
+		ctx, cancel := context.WithTimeoutCause(f.Context(), time.Second, reason)
+		defer cancel()
+		start := time.Now()
+		ok, err := m.ExtendContext(ctx)
+		assert.Equal(t, time.Second, time.Since(start))
+		assert.False(t, ok)
+		require.ErrorIs(t, err, redsync.ErrExtendFailed)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, reason)
+		assert.Positive(t, m.Remaining())
+	})
+}
+
+func TestMutexUnlockAbandonsAnExtendUnderWay(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithSetNXOnExtend())
+		f.freeze(1, 2, 3)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			ok, err := m.Extend()
+			assert.False(t, ok)
+			assert.ErrorIs(t, err, redsync.ErrNotHeld)
+		})
+		time.Sleep(100 * time.Millisecond)
+		_, err := m.Unlock()
+		require.Error(t, err)
+		wg.Wait()
+		for _, n := range f.nodes {
+			n.Thaw()
+		}
+		time.Sleep(time.Second)
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
+
+func TestMutexExtendTakenByAnotherNamesTheNodes(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		for _, n := range f.nodes[:3] {
+			require.NoError(t, n.Set("lock", "another"))
+		}
+		_, err := m.Extend()
+		require.ErrorIs(t, err, redsync.ErrLockLost)
+		var taken *redsync.ErrTaken
+		require.ErrorAs(t, err, &taken)
+		assert.Equal(t, []int{0, 1, 2}, taken.Nodes)
+	})
+}
+
+func TestMutexExtendHealsWithoutCountingWhatItHealed(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithSetNXOnExtend())
+		f.lose(0, 1, 2)
+		until := m.Until()
+		time.Sleep(time.Second)
+		ok, err := m.Extend()
+		assert.False(t, ok)
+		require.ErrorIs(t, err, redsync.ErrExtendFailed)
+		assert.Equal(t, until, m.Until())
+		time.Sleep(time.Millisecond)
+		assert.Equal(t, 5, f.nodes.Keys("lock"))
+		ok, err = m.Extend()
+		require.NoError(t, err, "the next round counts them")
+		assert.True(t, ok)
+	})
+}
+
+func TestMutexHealingProvesALossByAnotherValueOnly(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithSetNXOnExtend())
+		f.lose(0, 1, 2)
+		ok, err := m.Valid()
+		assert.False(t, ok)
+		require.NotErrorIs(t, err, redsync.ErrLockLost)
+		for _, n := range f.nodes[:3] {
+			require.NoError(t, n.Set("lock", "another"))
+		}
+		_, err = m.Valid()
+		require.ErrorIs(t, err, redsync.ErrLockLost)
+	})
+}
+
+func TestMutexHealingExtendLostOnTheWayIsReleasedAfterAll(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithSetNXOnExtend())
+		f.lose(0)
+		// The extend is executed long after Unlock's release.
+		f.nodes[0].On("evalsha", 1, embedded.Fault{LoseCommand: true, Then: func(args []string) {
+			go func() {
+				time.Sleep(300 * time.Millisecond)
+				_ = f.nodes[0].Set("lock", args[3])
+			}()
+		}})
+		ok, err := m.Extend()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		ok, err = m.Unlock()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		time.Sleep(301 * time.Millisecond)
+		assert.Equal(t, 1, f.nodes.Keys("lock"))
+		time.Sleep(2 * time.Second)
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
+
+// Valid's decisions.
+
+func TestMutexValidWithTooFewAnswersIsNotTrueAndLosesNothing(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		f.freeze(0, 1, 2)
+		start := time.Now()
+		ok, err := m.Valid()
+		assert.Equal(t, 400*time.Millisecond, time.Since(start))
+		assert.False(t, ok)
+		require.NotErrorIs(t, err, redsync.ErrLockLost)
+		var nodes *multierror.Error
+		require.ErrorAs(t, err, &nodes)
+		assert.Positive(t, m.Remaining())
+	})
+}
+
+// Lock.
+
+func TestMutexLockTakenSaysWhere(t *testing.T) {
+	play(t, func(f field) {
+		f.held()
+		err := process(f.nodes).NewMutex("lock").TryLock()
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		var taken *redsync.ErrTaken
+		require.ErrorAs(t, err, &taken)
+		var node *redsync.RedisError
+		assert.NotErrorAs(t, err, &node, "no node is down")
+	})
+}
+
+func TestMutexLockWithDeadNodesSaysWhichAndNotTaken(t *testing.T) {
+	play(t, func(f field) {
+		for _, n := range f.nodes[2:] {
+			n.Kill()
+		}
+		err := f.NewMutex("lock").TryLock()
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		var taken *redsync.ErrTaken
+		require.NotErrorAs(t, err, &taken)
+		for i := 2; i < 5; i++ {
+			assert.ErrorContains(t, err, fmt.Sprintf("node #%d: dial 127.0.0.1:%d: connection refused", i, 7001+i))
+		}
+	})
+}
+
+func TestMutexLockMakesItsTriesWithDelaysBetween(t *testing.T) {
+	play(t, func(f field) {
+		f.held(redsync.WithExpiry(time.Hour))
+		m := process(f.nodes).NewMutex("lock", redsync.WithTries(5), redsync.WithRetryDelay(time.Second))
+		before := f.commands("set")
+		start := time.Now()
+		require.ErrorIs(t, m.Lock(), redsync.ErrFailed)
+		assert.Equal(t, 4*time.Second, time.Since(start))
+		synctest.Wait()
+		assert.Equal(t, before+25, f.commands("set"))
+	})
+}
+
+func TestMutexLockDelayFuncIsToldTheTries(t *testing.T) {
+	play(t, func(f field) {
+		f.held(redsync.WithExpiry(time.Hour))
+		var seen []int
+		m := process(f.nodes).NewMutex("lock", redsync.WithTries(4), redsync.WithRetryDelayFunc(func(tries int) time.Duration {
+			seen = append(seen, tries)
+			return time.Duration(tries) * time.Second
+		}))
+		start := time.Now()
+		require.ErrorIs(t, m.Lock(), redsync.ErrFailed)
+		assert.Equal(t, []int{1, 2, 3}, seen)
+		assert.Equal(t, 6*time.Second, time.Since(start))
+	})
+}
+
+func TestMutexLockWithoutLimitWaitsForTheHolder(t *testing.T) {
+	play(t, func(f field) {
+		f.held(redsync.WithExpiry(time.Minute))
+		start := time.Now()
+		require.NoError(t, process(f.nodes).NewMutex("lock", redsync.WithTries(0)).Lock())
+		assert.GreaterOrEqual(t, time.Since(start), 59*time.Second)
+		assert.LessOrEqual(t, time.Since(start), 61*time.Second)
+	})
+}
+
+func TestMutexLockContextDoneBeforehandSendsNothing(t *testing.T) {
+	play(t, func(f field) {
+		reason := errors.New("not today")
+		ctx, cancel := context.WithCancelCause(f.Context())
+		cancel(reason)
+		err := f.NewMutex("lock").LockContext(ctx)
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, reason)
+		assert.Zero(t, f.traffic())
+	})
+}
+
+func TestMutexLockContextEndedWhileTakenSaysBoth(t *testing.T) {
+	play(t, func(f field) {
+		f.held()
+		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		err := process(f.nodes).NewMutex("lock").LockContext(ctx)
+		assert.Equal(t, time.Second, time.Since(start))
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		var taken *redsync.ErrTaken
+		require.ErrorAs(t, err, &taken)
+	})
+}
+
+func TestMutexLockNilContextIsBackground(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock")
+		require.NoError(t, m.LockContext(nil)) //nolint:staticcheck // redsync takes it, so do we
+		for _, operation := range []func(context.Context) (bool, error){m.ExtendContext, m.ValidContext, m.UnlockContext} {
+			ok, err := operation(nil)
+			require.NoError(t, err)
+			assert.True(t, ok)
+		}
+	})
+}
+
+func TestMutexLockGivesEachAttemptAFreshValue(t *testing.T) {
+	play(t, func(f field) {
+		var mu sync.Mutex
+		values := map[string]int{}
+		for _, n := range f.nodes {
+			n.On("set", 100, embedded.Fault{Then: func(args []string) {
+				mu.Lock()
+				defer mu.Unlock()
+				values[args[1]]++
+			}})
+		}
+		for _, n := range f.nodes[:3] {
+			require.NoError(t, n.Set("lock", "another"))
+		}
+		require.Error(t, f.NewMutex("lock", redsync.WithTries(6)).Lock())
+		synctest.Wait()
+		assert.Len(t, values, 6)
+		for value, nodes := range values {
+			assert.Equal(t, 5, nodes, value)
+			assert.GreaterOrEqual(t, len(value)*5, 128, "bits of base 32")
+		}
+	})
+}
+
+func TestMutexLockRefusesAValueUsedBefore(t *testing.T) {
+	play(t, func(f field) {
+		constant := redsync.WithGenValueFunc(func() (string, error) { return "constant", nil })
+		m := f.NewMutex("lock", constant)
+		require.NoError(t, m.Lock())
+		_, err := m.Unlock()
+		require.NoError(t, err)
+		err = f.NewMutex("other", constant).Lock()
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		assert.ErrorContains(t, err, `WithGenValueFunc returned "constant" again`)
+	})
+}
+
+func TestMutexLockReportsTheGeneratorsError(t *testing.T) {
+	play(t, func(f field) {
+		broken := errors.New("no entropy")
+		err := f.NewMutex("lock", redsync.WithGenValueFunc(func() (string, error) { return "", broken })).Lock()
+		require.ErrorIs(t, err, broken)
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		err = f.NewMutex("lock", redsync.WithGenValueFunc(func() (string, error) { return "", nil })).Lock()
+		assert.ErrorContains(t, err, "empty value")
+		assert.Zero(t, f.traffic())
+	})
+}
+
+func TestMutexNodeDeadline(t *testing.T) {
+	for name, c := range map[string]struct {
+		options []redsync.Option
+		want    time.Duration
+	}{
+		"5 % of the default expiry":       {nil, 400 * time.Millisecond},
+		"at least 50 ms":                  {[]redsync.Option{redsync.WithExpiry(500 * time.Millisecond)}, 50 * time.Millisecond},
+		"at most half of the validity":    {[]redsync.Option{redsync.WithExpiry(22 * time.Millisecond), redsync.WithDriftFactor(0)}, 10 * time.Millisecond},
+		"by WithTimeoutFactor":            {[]redsync.Option{redsync.WithTimeoutFactor(0.25)}, 2 * time.Second},
+		"by WithNodeTimeout":              {[]redsync.Option{redsync.WithNodeTimeout(7 * time.Millisecond)}, 7 * time.Millisecond},
+		"half of the longest of validity": {[]redsync.Option{redsync.WithTimeoutFactor(1), redsync.WithDriftFactor(0)}, 3999 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				f.freeze(0, 2, 4)
+				start := time.Now()
+				require.ErrorIs(t, f.NewMutex("lock", c.options...).TryLock(), redsync.ErrFailed)
+				assert.Equal(t, c.want, time.Since(start))
+			})
+		})
+	}
+}
+
+func TestMutexWithoutFailFastWaitsForEveryNode(t *testing.T) {
+	play(t, func(f field) {
+		for i, n := range f.nodes {
+			n.On("set", 1, embedded.Fault{Delay: time.Duration(i+1) * 10 * time.Millisecond})
+		}
+		start := time.Now()
+		m := f.NewMutex("lock", redsync.WithFailFast(false))
+		require.NoError(t, m.Lock())
+		assert.Equal(t, 50*time.Millisecond, time.Since(start))
+		assert.Equal(t, 5, f.nodes.Keys("lock"))
+		f.freeze(1)
+		start = time.Now()
+		ok, err := m.Extend()
+		require.NoError(t, err)
+		assert.True(t, ok, "the outcome is that of the quorum")
+		assert.Equal(t, 5*time.Second, time.Since(start), "the connection is given up then")
+	})
+}
+
+// Bad input.
+
+func TestMutexBadInputIsAnErrorThatNamesIt(t *testing.T) {
+	for want, option := range map[string]redsync.Option{
+		"WithExpiry(-1s) is out of range":                redsync.WithExpiry(-time.Second),
+		"WithExpiry(2ms) is out of range":                redsync.WithExpiry(2 * time.Millisecond),
+		"WithTries(-1) is out of range: 0 (no limit)":    redsync.WithTries(-1),
+		"WithRetryDelay(-1ns) is out of range: 0 or":     redsync.WithRetryDelay(-1),
+		"WithRetryDelayFunc(nil)":                        redsync.WithRetryDelayFunc(nil),
+		"WithGenValueFunc(nil)":                          redsync.WithGenValueFunc(nil),
+		"WithDriftFactor(1) is out of range: 0 <= fac":   redsync.WithDriftFactor(1),
+		"WithDriftFactor(-0.5) is out of range":          redsync.WithDriftFactor(-0.5),
+		"WithTimeoutFactor(0) is out of range: 0 < fact": redsync.WithTimeoutFactor(0),
+		"WithTimeoutFactor(2) is out of range":           redsync.WithTimeoutFactor(2),
+		"WithNodeTimeout(0s) is out of range":            redsync.WithNodeTimeout(0),
+		"WithNodeTimeout(8s) is out of range: 0 < time":  redsync.WithNodeTimeout(8 * time.Second),
+		"option #0 is nil":                               nil,
+		"nil OptionFunc":                                 redsync.OptionFunc(nil),
+	} {
+		t.Run(want, func(t *testing.T) {
+			play(t, func(f field) {
+				for _, m := range []*redsync.Mutex{f.NewMutex("lock", option), f.With(option).NewMutex("lock")} {
+					refuses(t, m, want)
+				}
+				assert.Zero(t, f.traffic())
+			})
+		})
+	}
+}
+
+// refuses checks that every operation of m fails saying what.
+func refuses(t *testing.T, m *redsync.Mutex, what string) {
+	t.Helper()
+	require.ErrorContains(t, m.Lock(), what)
+	require.ErrorContains(t, m.TryLock(), what)
+	for name, operation := range operations(m) {
+		ok, err := operation()
+		assert.False(t, ok, name)
+		require.ErrorContains(t, err, what, name)
+	}
+	assert.Zero(t, m.Until())
+	assert.Zero(t, m.Remaining())
+}
+
+func TestMutexNegativeDelayOfAFunctionIsAnError(t *testing.T) {
+	play(t, func(f field) {
+		f.held()
+		m := process(f.nodes).NewMutex("lock", redsync.WithRetryDelayFunc(func(int) time.Duration { return -time.Second }))
+		require.ErrorContains(t, m.Lock(), "WithRetryDelayFunc(-1s) is out of range: 0 or more")
+	})
+}
+
+func TestMutexNames(t *testing.T) {
+	for _, name := range []string{"a", " ", "a b\n\r\tc", "{a}", "a}b", "{}", "}:fence", "x:fence", strings.Repeat("x", 64<<10), "\x00\xff", "日本"} {
+		play(t, func(f field) {
+			m := f.NewMutex(name)
+			require.NoError(t, m.Lock())
+			ok, err := m.Extend()
+			require.NoError(t, err)
+			assert.True(t, ok)
+			ok, err = m.Unlock()
+			require.NoError(t, err)
+			assert.True(t, ok)
+		})
+	}
+	for name, want := range map[string]string{
+		"":          "must not be empty",
+		"{a}:fence": "reserved",
+		"{}:queue":  "reserved",
+	} {
+		play(t, func(f field) { refuses(t, f.NewMutex(name), want) })
+	}
+}
+
+func TestZeroAndPoollessValuesFailWithoutPanic(t *testing.T) {
+	refuses(t, new(redsync.Mutex), "no pools")
+	refuses(t, new(redsync.Redsync).NewMutex("lock"), "no pools")
+	refuses(t, redsync.New().NewMutex("lock"), "no pools")
+	require.ErrorIs(t, redsync.New().NewMutex("lock").Lock(), redsync.ErrNoPools)
+	refuses(t, redsync.New(pool.New(nil)).NewMutex("lock", redsync.WithValue("v")), "nil client")
+	refuses(t, redsync.New(nil).NewMutex("lock"), "pool #0: it is nil")
+	for _, rs := range []*redsync.Redsync{nil, new(redsync.Redsync), redsync.New(), redsync.New(nil)} {
+		require.NoError(t, rs.Close(t.Context()))
+	}
+}
+
+// Many goroutines.
+
+func TestMutexUsedByManyGoroutinesAtOnce(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock", redsync.WithTries(0), redsync.WithExpiry(time.Second), redsync.WithRetryDelay(time.Millisecond))
+		var wg sync.WaitGroup
+		for i := range 16 {
+			wg.Go(func() {
+				for range 10 {
+					switch i % 4 {
+					case 0:
+						if m.TryLock() == nil {
+							_, _ = m.Unlock()
+						}
+					case 1:
+						_, _ = m.Extend()
+					case 2:
+						_, _ = m.Valid()
+					case 3:
+						_, _, _, _ = m.Until(), m.Remaining(), m.Value(), m.Name()
+					}
+					time.Sleep(time.Duration(i+1) * time.Millisecond)
+				}
+			})
+		}
+		wg.Wait()
+		_, _ = m.Unlock()
+		time.Sleep(2 * time.Second)
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
+
+func TestMutexSharedByGoroutinesExcludesThem(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(3*time.Millisecond))
+		var inside, count int
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for range 20 {
+					if !assert.NoError(t, m.Lock()) {
+						return
+					}
+					inside++
+					assert.Equal(t, 1, inside)
+					time.Sleep(time.Millisecond)
+					inside--
+					count++
+					_, err := m.Unlock()
+					assert.NoError(t, err)
+				}
+			})
+		}
+		wg.Wait()
+		assert.Equal(t, 160, count)
+	})
+}

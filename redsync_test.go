@@ -1,0 +1,281 @@
+package redsync_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+func TestCloseUnlocksWhatIsHeld(t *testing.T) {
+	play(t, func(f field) {
+		copied := f.With(redsync.WithExpiry(time.Hour))
+		held := copied.NewMutex("lock")
+		require.NoError(t, held.Lock())
+		over := f.NewMutex("over", redsync.WithExpiry(10*time.Millisecond))
+		require.NoError(t, over.Lock())
+		time.Sleep(time.Second)
+		require.NoError(t, f.Close(f.Context()))
+		assert.Zero(t, f.nodes.Keys("lock"))
+		_, err := over.Unlock()
+		require.ErrorIs(t, err, redsync.ErrClosed)
+		for _, m := range []*redsync.Mutex{held, f.NewMutex("new"), copied.NewMutex("new")} {
+			refuses(t, m, "closed")
+			require.ErrorIs(t, m.Lock(), redsync.ErrClosed)
+			require.ErrorIs(t, m.Lock(), redsync.ErrFailed)
+		}
+		require.NoError(t, copied.Close(f.Context()), "a second Close does nothing")
+	})
+}
+
+func TestCloseEndsOperationsUnderWay(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		waiting := process(f.nodes)
+		f.freeze(0, 1, 2)
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.ErrorIs(t, f.NewMutex("other").Lock(), redsync.ErrClosed) })
+		wg.Go(func() {
+			_, err := m.Extend()
+			assert.ErrorIs(t, err, redsync.ErrClosed)
+		})
+		wg.Go(func() { assert.ErrorIs(t, waiting.NewMutex("lock").Lock(), redsync.ErrClosed) })
+		time.Sleep(10 * time.Millisecond)
+		start := time.Now()
+		require.Error(t, f.Close(f.Context()), "three nodes keep what they have")
+		require.Error(t, waiting.Close(f.Context()))
+		wg.Wait()
+		assert.Equal(t, 800*time.Millisecond, time.Since(start), "two node deadlines")
+		for _, n := range f.nodes {
+			n.Thaw()
+		}
+		time.Sleep(time.Second)
+		assert.Zero(t, f.nodes.Keys("lock"))
+		assert.Zero(t, f.nodes.Keys("other"))
+	})
+}
+
+func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
+	play(t, func(f field) {
+		f.held()
+		f.freeze(4)
+		reason := errors.New("in a hurry")
+		ctx, cancel := context.WithTimeoutCause(f.Context(), 30*time.Millisecond, reason)
+		defer cancel()
+		start := time.Now()
+		err := f.Close(ctx)
+		assert.Equal(t, 30*time.Millisecond, time.Since(start))
+		require.ErrorIs(t, err, reason)
+		require.ErrorIs(t, f.Close(f.Context()), reason, "a second Close returns what the first did")
+	})
+}
+
+func TestCloseTriesPendingReleasesOnceMore(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		f.nodes[2].On("evalsha", 3, embedded.Fault{Err: "BUSY Redis is busy running a script."})
+		ok, err := m.Unlock()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		time.Sleep(200 * time.Millisecond)
+		assert.Equal(t, 1, f.nodes.Keys("lock"))
+		require.NoError(t, f.Close(f.Context()))
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
+
+func TestCloseLeavesTheUsersClientsOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := embedded.Start(1)
+		defer nodes.Close()
+		client := nodes[0].Client()
+		defer func() { _ = client.Close() }()
+		for range 3 {
+			rs := redsync.New(pool.New(client))
+			require.NoError(t, rs.NewMutex("lock").Lock())
+			require.NoError(t, rs.Close(t.Context()))
+			require.NoError(t, client.Ping(t.Context()).Err())
+			require.Zero(t, nodes.Keys("lock"))
+		}
+	})
+}
+
+func TestNewStartsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := embedded.Start(5)
+		defer nodes.Close()
+		for range 100 {
+			process(nodes).NewMutex("lock")
+		}
+		for _, n := range nodes {
+			assert.Zero(t, n.CurrentConnectionCount())
+		}
+		// The bubble fails if a goroutine is left, and nothing was closed.
+	})
+}
+
+func TestWithCopiesShareNodesAndNotSettings(t *testing.T) {
+	play(t, func(f field) {
+		long := f.With(redsync.WithExpiry(time.Hour), redsync.WithDriftFactor(0))
+		a, b := long.NewMutex("a"), f.NewMutex("b")
+		require.NoError(t, a.Lock())
+		require.NoError(t, b.Lock())
+		assert.Equal(t, time.Hour-2*time.Millisecond, a.Remaining())
+		assert.Equal(t, 8*time.Second-82*time.Millisecond, b.Remaining())
+	})
+}
+
+func TestOpenReturnsOnceAQuorumHasAnswered(t *testing.T) {
+	addresses := make([]string, 5)
+	for i := range 3 {
+		m := miniredis.RunT(t)
+		addresses[i] = m.Addr()
+		if i == 2 {
+			addresses[i] = "redis://" + m.Addr() + "/0"
+		}
+	}
+	addresses[3], addresses[4] = closedPort(t), closedPort(t)
+	rs, err := redsync.Open(t.Context(), addresses, redsync.WithExpiry(time.Minute))
+	require.NoError(t, err)
+	m := rs.NewMutex("lock")
+	require.NoError(t, m.Lock())
+	assert.Greater(t, m.Remaining(), 30*time.Second)
+	ok, err := m.Unlock()
+	require.NoError(t, err)
+	assert.True(t, ok)
+	require.NoError(t, rs.Close(t.Context()))
+}
+
+func TestOpenWithoutAQuorumNamesEachNode(t *testing.T) {
+	addresses := []string{miniredis.RunT(t).Addr(), closedPort(t), closedPort(t)}
+	_, err := redsync.Open(t.Context(), addresses)
+	require.ErrorContains(t, err, "1 of 3 nodes answered, 2 needed")
+	for i := 1; i < 3; i++ {
+		assert.ErrorContains(t, err, fmt.Sprintf("node #%d: dial tcp %s", i, addresses[i]))
+	}
+}
+
+func TestOpenBadAddressesAreErrors(t *testing.T) {
+	for want, addresses := range map[string][]string{
+		"no pools":                  nil,
+		`address #1: "x" is not of`: {"127.0.0.1:1", "x"},
+		`"" is not of the form`:     {""},
+		"is there twice":            {"127.0.0.1:1", "127.0.0.1:1"},
+		"http://h:1":                {"http://h:1"},
+	} {
+		_, err := redsync.Open(t.Context(), addresses)
+		require.ErrorContains(t, err, want)
+	}
+	_, err := redsync.Open(t.Context(), []string{"redis://user:secret@host:x/"})
+	require.Error(t, err)
+	assert.NotContains(t, err.Error(), "secret")
+	_, err = redsync.Open(t.Context(), []string{closedPort(t)}, redsync.WithExpiry(-1))
+	require.Error(t, err)
+}
+
+func TestOpenEndsWithItsContext(t *testing.T) {
+	// A listener that never answers.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = redsync.Open(ctx, []string{l.Addr().String()})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_ = l.Close()
+}
+
+// closedPort returns an address on which nobody listens.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
+// On real servers.
+
+func realProcess(servers []*realredis.Server) *redsync.Redsync {
+	pools := make([]pool.Pool, len(servers))
+	for i, s := range servers {
+		pools[i] = pool.New(s.Client())
+	}
+	return redsync.New(pools...)
+}
+
+func TestFrozenNodeUnderLoadCostsNoGoroutines(t *testing.T) {
+	servers := realredis.Start(t, 5)
+	rs := realProcess(servers)
+	defer func() { _ = rs.Close(t.Context()) }()
+	var pairs atomic.Int64
+	load := func(d time.Duration) {
+		var wg sync.WaitGroup
+		for g := range 16 {
+			wg.Go(func() {
+				for i, end := 0, time.Now().Add(d); time.Now().Before(end); i++ {
+					m := rs.NewMutex(fmt.Sprintf("load-%d-%d", g, i))
+					if !assert.NoError(t, m.Lock()) {
+						return
+					}
+					ok, err := m.Unlock()
+					assert.True(t, ok, err)
+					pairs.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	load(200 * time.Millisecond)
+	before := runtime.NumGoroutine()
+	servers[1].Freeze()
+	load(3 * time.Second)
+	assert.LessOrEqual(t, runtime.NumGoroutine(), before+10)
+	servers[1].Thaw()
+	assert.Positive(t, pairs.Load())
+	// Everything that was left on the frozen node goes.
+	assert.Eventually(t, func() bool {
+		left, err := servers[1].Do("dbsize")
+		return err == nil && left == int64(0)
+	}, 20*time.Second, 50*time.Millisecond)
+}
+
+func TestDistinctLocksAtOnceLeaveNoKey(t *testing.T) {
+	servers := realredis.Start(t, 5)
+	rs := realProcess(servers)
+	var wg sync.WaitGroup
+	for g := range 64 {
+		wg.Go(func() {
+			for i := range 50 {
+				m := rs.NewMutex(fmt.Sprintf("lock-%d-%d", g, i))
+				if !assert.NoError(t, m.Lock()) {
+					return
+				}
+				ok, err := m.Unlock()
+				assert.True(t, ok, err)
+			}
+		})
+	}
+	wg.Wait()
+	require.NoError(t, rs.Close(t.Context()))
+	for i, s := range servers {
+		left, err := s.Do("dbsize")
+		require.NoError(t, err)
+		assert.Zero(t, left, "node %d", i)
+	}
+}
