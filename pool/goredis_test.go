@@ -151,7 +151,7 @@ func TestWithOutstandingRange(t *testing.T) {
 			node.Freeze()
 			in, start := make(replies, 4*maxOutstanding), time.Now()
 			send := func(reserved bool) (accepted int) {
-				for p.Send(Request{Args: []any{"ping"}, To: in, Reserved: reserved}) == nil {
+				for accepted < 40000 && p.Send(Request{Args: []any{"ping"}, To: in, Reserved: reserved}) == nil {
 					accepted++
 				}
 				return accepted

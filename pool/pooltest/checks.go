@@ -194,6 +194,34 @@ func requestsAreExecutedInOrder(t *testing.T, env Env) {
 	require.Equal(t, int64(0), left, "keys left: a delete overtook its SET")
 }
 
+// repliesFollowExecution counts up on the node from many goroutines: the counts
+// arrive as they were given.
+func repliesFollowExecution(t *testing.T, env Env) {
+	p, in := open(t, env, many), newInbox()
+	if answer(t, p, "ping").Conn == 0 {
+		t.Skip("the pool promises no order of execution")
+	}
+	const rounds, senders, each = 40, 8, 50
+	for round := range rounds {
+		var wg sync.WaitGroup
+		for range senders {
+			wg.Go(func() {
+				for range each {
+					if err := p.Send(pool.Request{Args: []any{"incr", key(0)}, To: in}); err != nil {
+						t.Errorf("Send: %v", err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		in.wait(t, (round+1)*senders*each)
+	}
+	for i, got := range in.exactly(t, rounds*senders*each) {
+		require.NoError(t, got.Err)
+		require.Equal(t, int64(i+1), got.Value)
+	}
+}
+
 func frozenNodeHoldsNobodyUp(t *testing.T, env Env) {
 	needs(t, env.Freeze != nil, env.Thaw != nil)
 	const limit, tries = 300, 1000

@@ -73,6 +73,7 @@ var checks = []struct {
 	{"an error of the node is not retried", errorIsNotRetried},
 	{"an unknown script is an answer", unknownScriptIsAnAnswer},
 	{"requests are executed in order", requestsAreExecutedInOrder},
+	{"replies follow execution", repliesFollowExecution},
 	{"a frozen node holds nobody up", frozenNodeHoldsNobodyUp},
 	{"a frozen node costs no goroutines", frozenNodeCostsNoGoroutines},
 	{"reserved requests pass the limit", reservedRequestsPassTheLimit},
