@@ -63,20 +63,18 @@ const (
 // redsyncEmbedded are the scenes in which redsync v4.18.1 breaks the promise on
 // embedded nodes. It keeps those that are not here.
 var redsyncEmbedded = map[string]verdict{
-	"each of the 32 subsets of five nodes dead":                                  broken,
-	"two nodes dead: every operation at once":                                    broken,
-	"one node frozen: every operation at once":                                   broken,
-	"two nodes frozen: every operation at once":                                  broken,
-	"two nodes freeze while the lock is held":                                    broken,
-	"three nodes frozen: TryLock fails in time and leaves no key":                broken,
-	"three nodes freeze while the lock is held: Valid and Unlock answer in time": broken,
-	"context cancelled during the attempt leaves no key":                         broken,
-	"context cancelled before Unlock: the keys go all the same":                  broken,
-	"a cancelled Lock says so":                                                   broken,
-	// go-redis resends a command after some errors of a lost connection and not
-	// after others.
-	"reply to the acquire lost on a majority leaves no key and is not called taken":   varies,
-	"reply to the release lost on a majority is not called expired and leaves no key": varies,
+	"each of the 32 subsets of five nodes dead":                                       broken,
+	"two nodes dead: every operation at once":                                         broken,
+	"one node frozen: every operation at once":                                        broken,
+	"two nodes frozen: every operation at once":                                       broken,
+	"two nodes freeze while the lock is held":                                         broken,
+	"three nodes frozen: TryLock fails in time and leaves no key":                     broken,
+	"three nodes freeze while the lock is held: Valid and Unlock answer in time":      broken,
+	"context cancelled during the attempt leaves no key":                              broken,
+	"context cancelled before Unlock: the keys go all the same":                       broken,
+	"a cancelled Lock says so":                                                        broken,
+	"reply to the acquire lost on a majority leaves no key and is not called taken":   broken,
+	"reply to the release lost on a majority is not called expired and leaves no key": broken,
 	"straggler's SET lands after the rollback":                                        broken,
 	"straggler's SET lands after Unlock":                                              broken,
 	"extend confirmed after Until does not succeed":                                   broken,
