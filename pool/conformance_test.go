@@ -57,7 +57,7 @@ func TestPoolConformsEmbedded(t *testing.T) {
 }
 
 func embeddedEnv(n *embedded.Node, k kind) (redis.UniversalClient, pooltest.Env) {
-	link := pooltest.NewLink(pool.Buffered(n.Dial))
+	link := pooltest.NewLink(n.Dial)
 	options := *n.Client().Options()
 	options.Dialer = link.Dial
 	options.MaxRetries = 10

@@ -2,7 +2,6 @@ package pool
 
 // For the tests of package pool_test.
 var (
-	Ask      = ask
-	Answer   = answer
-	Buffered = buffered
+	Ask    = ask
+	Answer = answer
 )

@@ -69,7 +69,7 @@ func clientOf(t *testing.T, node *embedded.Node, change func(*redis.Options)) *r
 	t.Helper()
 	options := &redis.Options{
 		Addr:                     "127.0.0.1:7001",
-		Dialer:                   buffered(node.Dial),
+		Dialer:                   node.Dial,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if change != nil {

@@ -137,6 +137,7 @@ func everySubsetDead(e *Env) error {
 		for i := range N {
 			e.Embedded[i].Restart(false)
 		}
+		time.Sleep(time.Second) // a client that still tries to connect succeeds now
 		if err := e.Gone(key, 2*time.Second); err != nil {
 			return fmt.Errorf("dead %05b, restarted: %w", mask, err)
 		}
