@@ -24,8 +24,8 @@ func (m machine) String() string {
 		m.platform, m.cpus, m.goVersion, m.server, strings.Join(m.libraries, ", "))
 }
 
-func describeMachine(ctx context.Context, s *server) (machine, error) {
-	version, err := serverVersion(ctx, s)
+func describeMachine(ctx context.Context, addr string) (machine, error) {
+	version, err := serverVersion(ctx, addr)
 	return machine{
 		platform:  runtime.GOOS + "/" + runtime.GOARCH,
 		cpus:      runtime.NumCPU(),
@@ -35,8 +35,8 @@ func describeMachine(ctx context.Context, s *server) (machine, error) {
 	}, err
 }
 
-func serverVersion(ctx context.Context, s *server) (string, error) {
-	c := redis.NewClient(&redis.Options{Addr: s.addr})
+func serverVersion(ctx context.Context, addr string) (string, error) {
+	c := redis.NewClient(&redis.Options{Addr: addr})
 	defer func() { _ = c.Close() }()
 	info, err := c.Info(ctx, "server").Result()
 	if err != nil {

@@ -37,16 +37,17 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	servers, err := startServers(ctx, nodes)
+	servers, err := startServers(nodes)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stopServers(servers)) }()
-	m, err := describeMachine(ctx, servers[0])
+	defer func() { err = errors.Join(err, servers.stop()) }()
+	addrs := servers.addresses()
+	m, err := describeMachine(ctx, addrs[0])
 	if err != nil {
 		return err
 	}
-	results, err := measure(ctx, p, addresses(servers), log)
+	results, err := measure(ctx, p, addrs, log)
 	if err != nil {
 		return err
 	}

@@ -1,9 +1,10 @@
-// Package realredis starts redis-server processes on free loopback ports for
-// tests, and stops them: with the test, or by signals on request.
+// Package realredis starts redis-server processes on free loopback ports, and
+// stops them, for tests and measurements.
 package realredis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -17,25 +18,31 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Env is the environment variable that decides what happens where there is no
+// Env is the environment variable that decides what Start does where there is no
 // redis-server: with the value Require the test fails, else it is skipped.
 const (
 	Env     = "REDSYNC_TEST_REDIS"
 	Require = "require"
 )
 
+const (
+	launchTries  = 3 // another process may take a free port first
+	readyTimeout = 20 * time.Second
+	readyPause   = 10 * time.Millisecond
+)
+
 // A Server is one redis-server process.
 type Server struct {
-	tb   testing.TB
 	addr string
 	dir  string
 	args []string
+	tb   testing.TB // nil after Launch
 	cmd  *exec.Cmd
 	exit chan struct{} // closed when cmd has ended
 }
 
-// Start returns n running servers without persistence. Args are added to each
-// command line ("--requirepass", "secret").
+// Start returns n running servers without persistence, which end with the test.
+// Args are added to each command line ("--requirepass", "secret").
 func Start(tb testing.TB, n int, args ...string) []*Server {
 	tb.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
@@ -46,79 +53,112 @@ func Start(tb testing.TB, n int, args ...string) []*Server {
 	}
 	servers := make([]*Server, n)
 	for i := range servers {
-		servers[i] = &Server{tb: tb, addr: freeAddr(tb), dir: tb.TempDir(), args: args}
-		servers[i].start()
-		tb.Cleanup(servers[i].Kill)
+		s, err := Launch(tb.TempDir(), args...)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		s.tb = tb
+		tb.Cleanup(s.Kill)
+		servers[i] = s
 	}
 	return servers
 }
 
-func freeAddr(tb testing.TB) string {
+// Launch returns a running server without persistence that keeps its files in
+// dir; Kill ends it.
+func Launch(dir string, args ...string) (*Server, error) {
+	var errs []error
+	for range launchTries {
+		addr, err := freeAddr()
+		if err != nil {
+			return nil, err
+		}
+		s := &Server{addr: addr, dir: dir, args: args}
+		if err = s.start(); err == nil {
+			return s, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+func freeAddr() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		tb.Fatal(err)
+		return "", err
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	return l.Addr().String(), l.Close()
 }
 
-func (s *Server) start() {
-	s.tb.Helper()
-	_, port, _ := net.SplitHostPort(s.addr)
+func (s *Server) start() error {
+	host, port, err := net.SplitHostPort(s.addr)
+	if err != nil {
+		return err
+	}
 	args := append([]string{
-		"--port", port, "--bind", "127.0.0.1", "--dir", s.dir,
+		"--port", port, "--bind", host, "--dir", s.dir,
 		"--save", "", "--appendonly", "no", "--enable-debug-command", "yes",
 	}, s.args...)
-	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		s.tb.Fatal(err)
+		return err
 	}
 	defer func() { _ = log.Close() }()
-	s.cmd = exec.Command("redis-server", args...)
-	s.cmd.Stdout, s.cmd.Stderr = log, log
-	// The server goes with the test, even when the test is killed.
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.cmd.Start(); err != nil {
-		s.tb.Fatal(err)
+	cmd, exit := exec.Command("redis-server", args...), make(chan struct{}) //nolint:gosec // our own arguments
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = endWithParent()
+	if err := cmd.Start(); err != nil {
+		return err
 	}
-	cmd, exit := s.cmd, make(chan struct{})
-	s.exit = exit
+	s.cmd, s.exit = cmd, exit
 	go func() {
-		_ = cmd.Wait()
+		_ = cmd.Wait() // how it ended does not matter
 		close(exit)
 	}()
-	s.awaitReady()
+	if err := s.awaitReady(); err != nil {
+		s.Kill()
+		return err
+	}
+	return nil
 }
 
+func (s *Server) log() string { return filepath.Join(s.dir, "log") }
+
 // awaitReady waits until the server accepts connections.
-func (s *Server) awaitReady() {
-	s.tb.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+func (s *Server) awaitReady() error {
+	pause := time.NewTicker(readyPause)
+	defer pause.Stop()
+	for end := time.Now().Add(readyTimeout); time.Now().Before(end); {
 		conn, err := net.DialTimeout("tcp", s.addr, time.Second)
 		if err == nil {
-			_ = conn.Close()
-			return
+			return conn.Close()
 		}
 		select {
 		case <-s.exit:
-			text, _ := os.ReadFile(filepath.Join(s.dir, "log"))
-			s.tb.Fatalf("redis-server %v ended: %s", s.cmd.Args, text)
-		case <-time.After(10 * time.Millisecond): //nolint:forbidigo // waiting for a process
+			text, _ := os.ReadFile(s.log()) // for the message only
+			return fmt.Errorf("redis-server %v ended: %s", s.cmd.Args, text)
+		case <-pause.C:
 		}
 	}
-	s.tb.Fatalf("redis-server at %s is not ready after 20s", s.addr)
+	return fmt.Errorf("redis-server at %s is not ready after %v", s.addr, readyTimeout)
 }
 
 // Addr returns the address of the server.
 func (s *Server) Addr() string { return s.addr }
 
-// Client returns a new client of the server; the test closes it.
+// Pid returns the number of the process.
+func (s *Server) Pid() int { return s.cmd.Process.Pid }
+
+// Client returns a new client of the server. The test closes it; after Launch
+// the caller does.
 func (s *Server) Client() *redis.Client {
 	c := redis.NewClient(&redis.Options{
 		Addr:                     s.addr,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
-	s.tb.Cleanup(func() { _ = c.Close() })
+	if s.tb != nil {
+		s.tb.Cleanup(func() { _ = c.Close() })
+	}
 	return c
 }
 
@@ -132,7 +172,7 @@ func (s *Server) signal(sig syscall.Signal) {
 	select {
 	case <-s.exit:
 	default:
-		_ = s.cmd.Process.Signal(sig)
+		_ = s.cmd.Process.Signal(sig) // it may end at this moment
 	}
 }
 
@@ -142,10 +182,18 @@ func (s *Server) Kill() {
 	<-s.exit
 }
 
-// Restart starts a killed server again at the same address, without data.
+// Restart starts a killed server again at the same address, without data. When
+// it does not come up the test fails; after Launch, Restart panics then.
 func (s *Server) Restart() {
-	s.tb.Helper()
-	s.start()
+	err := s.start()
+	switch {
+	case err == nil:
+	case s.tb == nil:
+		panic(err)
+	default:
+		s.tb.Helper()
+		s.tb.Fatal(err)
+	}
 }
 
 // Do runs one command on the server, for looking at its data.
