@@ -223,11 +223,17 @@ func (c *command) Clone() redis.Cmder {
 // reply reads the outcome of an executed command.
 func (c *command) reply(conn uint64) Reply {
 	value, err := c.Result()
+	if err == nil {
+		return Reply{Value: value, Fate: Answered, Conn: conn}
+	}
+	return failure(err, conn)
+}
+
+// failure is the reply of a command that ended with err.
+func failure(err error, conn uint64) Reply {
 	var answer redis.Error
 	var dial *dialError
 	switch {
-	case err == nil:
-		return Reply{Value: value, Fate: Answered, Conn: conn}
 	case errors.Is(err, redis.Nil):
 		return Reply{Fate: Answered, Conn: conn}
 	case errors.As(err, &dial):

@@ -57,6 +57,9 @@ func (s *Script) InFull(cmd []any) []any {
 // IsNoScript reports whether err is a node's answer that it does not have the
 // script of an EVALSHA. The script was not run.
 func IsNoScript(err error) bool {
+	if err == nil {
+		return false
+	}
 	var answer redis.Error
 	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOSCRIPT")
 }
