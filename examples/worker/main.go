@@ -119,11 +119,8 @@ func summarize(j *journal, cfg config, why error, workers []*worker, nodes *node
 	for _, w := range workers {
 		j.note("worker %d: %d acquisitions, %d extensions, %d losses", w.id, w.acquired, w.extended, w.lost)
 	}
-	left, silent := nodes.keys(cfg.name)
-	j.note("keys left on the nodes: %d", left)
-	if silent > 0 {
-		j.note("nodes that did not answer this question: %d", silent)
-	}
+	left, answered := nodes.keys(cfg.name)
+	j.note("keys left on the nodes: %d (%d of %d nodes answered)", left, answered, len(nodes.look))
 }
 
 // A journal writes one line per event.

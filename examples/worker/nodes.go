@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -34,6 +35,7 @@ func realNodes(addresses []string, options []*redis.Options) *nodes {
 		return redsync.Open(ctx, addresses, opts...)
 	}
 	for _, o := range options {
+		o.ContextTimeoutEnabled, o.MaxRetries = true, -1 // a frozen node must not delay the end
 		n.look = append(n.look, redis.NewClient(o))
 	}
 	n.close = func() { closeAll(n.look) }
@@ -73,17 +75,24 @@ func closeAll(clients []*redis.Client) {
 	}
 }
 
-// keys counts the nodes that have a key named name, and those that do not
-// answer.
-func (n *nodes) keys(name string) (left, silent int) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+// keys counts the nodes that have a key named name, and those that answer.
+func (n *nodes) keys(name string) (left, answered int) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
+	var mu sync.Mutex
+	var group sync.WaitGroup
 	for _, client := range n.look {
-		count, err := client.Exists(ctx, name).Result()
-		if err != nil {
-			silent++
-		}
-		left += int(count)
+		group.Go(func() {
+			count, err := client.Exists(ctx, name).Result()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			answered++
+			left += int(count)
+		})
 	}
-	return left, silent
+	group.Wait()
+	return left, answered
 }

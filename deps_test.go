@@ -1,0 +1,88 @@
+package redsync_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/seed14bd9ef4/redsync"
+
+// mayImport lists, for the packages of the library, what their code may import
+// besides the standard library. A trailing slash stands for all packages below.
+var mayImport = map[string][]string{
+	module + "/pool":            {"github.com/redis/go-redis/v9/"},
+	module + "/internal/script": {module + "/pool"},
+	module: {
+		module + "/pool", module + "/internal/script",
+		"github.com/redis/go-redis/v9/", "github.com/hashicorp/go-multierror",
+	},
+}
+
+// nobodyImports are programs and test suites with modules of their own.
+var nobodyImports = []string{module + "/chaos/", module + "/bench/"}
+
+type listedPackage struct {
+	ImportPath                         string
+	Imports, TestImports, XTestImports []string
+}
+
+// TestImportsRunOneWay holds the import directions: pool -> go-redis,
+// internal/script -> pool, the library -> both, everything else -> the library.
+func TestImportsRunOneWay(t *testing.T) {
+	seen := 0
+	for _, p := range listPackages(t) {
+		if allowed, ok := mayImport[p.ImportPath]; ok {
+			seen++
+			for _, path := range p.Imports {
+				assert.True(t, isStandard(path) || matches(allowed, path), "%s must not import %s", p.ImportPath, path)
+			}
+		}
+		for _, path := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+			assert.False(t, matches(nobodyImports, path), "%s must not import %s", p.ImportPath, path)
+		}
+	}
+	assert.Equal(t, len(mayImport), seen, "packages listed")
+}
+
+// listPackages returns the packages of this module.
+func listPackages(t *testing.T) (packages []listedPackage) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", module+"/...")
+	cmd.Env = append(cmd.Environ(), "GOWORK=off")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, stderr.String())
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listedPackage
+		err := decoder.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return packages
+		}
+		require.NoError(t, err)
+		packages = append(packages, p)
+	}
+}
+
+func matches(list []string, path string) bool {
+	return slices.ContainsFunc(list, func(item string) bool {
+		prefix, below := strings.CutSuffix(item, "/")
+		return path == prefix || below && strings.HasPrefix(path, item)
+	})
+}
+
+// isStandard reports whether path is of the standard library: no dot in its
+// first element.
+func isStandard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".")
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+func TestMain(m *testing.M) {
+	logging.Disable()
+	os.Exit(m.Run())
+}
+
+// want is what the program prints, before the change and after it.
+const want = `locked migration:orders true true
+extended, valid, unlocked
+the same with a context
+taken on a quorum: true
+handed over
+unlocking too late: it had expired
+locking nowhere: node 0 failed
+`
+
+func TestRunEmbeddedNodes(t *testing.T) {
+	var addresses []string
+	for range 5 {
+		server := miniredis.RunT(t)
+		server.ClockTTL(true)
+		addresses = append(addresses, server.Addr())
+	}
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), addresses, &out))
+	assert.Equal(t, want, out.String())
+}
+
+func TestRunRealServers(t *testing.T) {
+	var addresses []string
+	servers := realredis.Start(t, 5)
+	for _, server := range servers {
+		addresses = append(addresses, server.Addr())
+	}
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), addresses, &out))
+	assert.Equal(t, want, out.String())
+}
+
+// TestOnlyImportsAndPoolsChanged compares the program written for redsync v4
+// with this one, line by line.
+func TestOnlyImportsAndPoolsChanged(t *testing.T) {
+	removed, before := split(t, "testdata/before.go.txt")
+	added, after := split(t, "main.go")
+	assert.Equal(t, []string{
+		`"github.com/go-redsync/redsync/v4"`,
+		`"github.com/go-redsync/redsync/v4/redis"`,
+		`"github.com/go-redsync/redsync/v4/redis/goredis/v9"`,
+	}, removed)
+	assert.Equal(t, []string{
+		`"github.com/seed14bd9ef4/redsync"`,
+		`"github.com/seed14bd9ef4/redsync/pool"`,
+	}, added)
+	require.Len(t, after, len(before))
+	changed := map[string]string{}
+	for i := range before {
+		if before[i] != after[i] {
+			changed[strings.TrimSpace(before[i])] = strings.TrimSpace(after[i])
+		}
+	}
+	assert.Equal(t, map[string]string{
+		"var pools []redis.Pool":                         "var pools []pool.Pool",
+		"pools = append(pools, goredis.NewPool(client))": "pools = append(pools, pool.New(client))",
+	}, changed)
+}
+
+// split returns the imports of redsync in a file, and all other lines.
+func split(t *testing.T, file string) (imports, rest []string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	for _, line := range strings.Split(string(text), "\n") {
+		if trimmed := strings.TrimSpace(line); strings.HasPrefix(trimmed, `"github.com/`) && strings.Contains(line, "/redsync") {
+			imports = append(imports, trimmed)
+		} else {
+			rest = append(rest, line)
+		}
+	}
+	return imports, rest
+}
