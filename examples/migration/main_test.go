@@ -84,7 +84,7 @@ func split(t *testing.T, file string) (imports, rest []string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
-	for _, line := range strings.Split(string(text), "\n") {
+	for line := range strings.SplitSeq(string(text), "\n") {
 		if trimmed := strings.TrimSpace(line); strings.HasPrefix(trimmed, `"github.com/`) && strings.Contains(line, "/redsync") {
 			imports = append(imports, trimmed)
 		} else {

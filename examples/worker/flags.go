@@ -74,7 +74,7 @@ func (cfg *config) parseNodes(list string) error {
 		return nil
 	}
 	seen := make(map[string]bool)
-	for _, address := range strings.Split(list, ",") {
+	for address := range strings.SplitSeq(list, ",") {
 		address = strings.TrimSpace(address)
 		options, err := parseAddress(address)
 		if err != nil {

@@ -21,7 +21,7 @@ type nodes struct {
 	close func()
 }
 
-func (cfg config) nodes() *nodes {
+func (cfg *config) nodes() *nodes {
 	if len(cfg.addresses) == 0 {
 		return embeddedNodes(embedded.Start(5))
 	}

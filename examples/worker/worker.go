@@ -65,7 +65,7 @@ func (w *worker) lock(ctx context.Context) (bool, error) {
 		w.say("locked, remaining %v", w.remaining())
 		return true, nil
 	case ctx.Err() != nil:
-		return false, nil
+		return false, nil //nolint:nilerr // the end of the run is no failure
 	case errors.As(err, &taken):
 		w.register.answered()
 		w.say("waits: another worker has the lock")
