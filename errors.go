@@ -3,6 +3,7 @@ package redsync
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/hashicorp/go-multierror"
 )
@@ -38,9 +39,11 @@ var (
 	ErrClosed = errors.New("redsync: closed")
 )
 
-// ErrTaken is the error of an operation when more nodes hold another value
-// than a quorum allows: the lock is taken. Nodes are indices into the pools of
-// New. It is always returned as a pointer.
+// ErrTaken says that the lock is taken: so many nodes hold another value that
+// those left are no quorum. In the error of Lock that counts the nodes that
+// failed as well, as long as they alone would leave a quorum; their errors
+// stand beside it. Nodes are indices into the pools of New. It is always
+// returned as a pointer.
 type ErrTaken struct {
 	Nodes []int
 }
@@ -88,39 +91,48 @@ func (e *nodeMissing) Error() string {
 	return fmt.Sprintf("node #%d: no such key", e.node)
 }
 
-// An opError says which operation on which lock failed, how (a sentinel of this
-// package or several), and why.
+// An opError says which operation on which lock failed, and why.
 type opError struct {
 	op, name string
-	is       []error
-	why      error
+	causes
 }
 
 func (e *opError) Error() string {
-	text := fmt.Sprintf("redsync: %s %q", e.op, e.name)
-	for _, err := range e.is {
-		text += ": " + trimPrefix(err.Error())
-	}
-	if e.why != nil {
-		text += ": " + trimPrefix(e.why.Error())
-	}
-	return text
+	return fmt.Sprintf("redsync: %s %q: %s", e.op, e.name, e.causes.text(": "))
 }
+
+// causes are errors that hold all at once, told on one line.
+type causes []error
+
+// because joins the errors that are not nil; it returns nil if all are.
+func because(errs ...error) error {
+	var c causes
+	for _, err := range errs {
+		if err != nil {
+			c = append(c, err)
+		}
+	}
+	if len(c) == 0 {
+		return nil
+	}
+	return c
+}
+
+func (c causes) Error() string { return c.text(": ") }
 
 // Unwrap returns everything that errors.Is and errors.As may find.
-func (e *opError) Unwrap() []error {
-	if e.why == nil {
-		return e.is
-	}
-	return append(e.is[:len(e.is):len(e.is)], e.why)
-}
+func (c causes) Unwrap() []error { return c }
 
-func trimPrefix(text string) string {
-	const prefix = "redsync: "
-	if len(text) > len(prefix) && text[:len(prefix)] == prefix {
-		return text[len(prefix):]
+// text joins the texts, without the package's name before each.
+func (c causes) text(separator string) string {
+	var b strings.Builder
+	for i, err := range c {
+		if i > 0 {
+			b.WriteString(separator)
+		}
+		b.WriteString(strings.TrimPrefix(err.Error(), "redsync: "))
 	}
-	return text
+	return b.String()
 }
 
 // nodeErrors collects one entry per node, on one line.
@@ -129,13 +141,6 @@ func nodeErrors(errs []error) error {
 		return nil
 	}
 	return &multierror.Error{Errors: errs, ErrorFormat: func(errs []error) string {
-		text := ""
-		for i, err := range errs {
-			if i > 0 {
-				text += "; "
-			}
-			text += err.Error()
-		}
-		return text
+		return causes(errs).text("; ")
 	}}
 }

@@ -135,7 +135,7 @@ func (m *Mutex) attempt(ctx context.Context, c *core, t terms) (h *hold, final b
 	res := startRound(c, acquire{h}, m.set.waitAll).wait(ctx, t.nodeTimeout, nil)
 	switch {
 	case !res.tally.won():
-		err = res.err()
+		err = res.notAcquired()
 	case h.held(now()) != nil:
 		err = fmt.Errorf("%w: the nodes answered after the validity of %v", ErrLockAlreadyExpired, t.span)
 	default:
@@ -460,28 +460,31 @@ func (m *Mutex) term() (*hold, string) {
 
 // failure returns the error of an operation: how it failed, and why.
 func (m *Mutex) failure(op string, why error, is ...error) error {
-	return &opError{op: op, name: m.name, is: is, why: why}
+	if why != nil {
+		is = append(is, why)
+	}
+	return &opError{op: op, name: m.name, causes: is}
 }
 
 // lost returns the error of a hold that was found to be over.
 func lost(why error) error {
-	return errors.Join(ErrLockLost, ErrLockAlreadyExpired, why)
+	return because(ErrLockLost, ErrLockAlreadyExpired, why)
 }
 
 // ended adds to why what ended the operation early, if anything did: the
 // context, by its error and its cause, or Close.
 func (m *Mutex) ended(ctx context.Context, why error) error {
 	if m.core.isClosed.Load() {
-		why = errors.Join(ErrClosed, why)
+		why = because(ErrClosed, why)
 	}
 	if ctx.Err() == nil {
 		return why
 	}
 	cause := context.Cause(ctx)
 	if errors.Is(cause, ctx.Err()) {
-		return errors.Join(cause, why)
+		return because(cause, why)
 	}
-	return errors.Join(ctx.Err(), cause, why)
+	return because(ctx.Err(), cause, why)
 }
 
 // pause waits for d or until ctx is done, and reports whether closing was closed

@@ -606,6 +606,24 @@ func TestMutexLockTakenSaysWhere(t *testing.T) {
 	})
 }
 
+func TestMutexLockTakenWithDeadNodesSaysBoth(t *testing.T) {
+	play(t, func(f field) {
+		f.held()
+		f.nodes[0].Kill()
+		f.nodes[1].Kill()
+		err := process(f.nodes).NewMutex("lock").TryLock()
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		var taken *redsync.ErrTaken
+		require.ErrorAs(t, err, &taken)
+		assert.NotEmpty(t, taken.Nodes)
+		var down *redsync.RedisError
+		require.ErrorAs(t, err, &down)
+		assert.Contains(t, []int{0, 1}, down.Node)
+		assert.NotContains(t, err.Error(), "\n")
+		assert.NotContains(t, err.Error(), "before the operation ended")
+	})
+}
+
 func TestMutexLockWithDeadNodesSaysWhichAndNotTaken(t *testing.T) {
 	play(t, func(f field) {
 		for _, n := range f.nodes[2:] {

@@ -232,11 +232,28 @@ func (r *round) result(silent error) result {
 	return res
 }
 
-// err returns why the round did not grant: *ErrTaken when another value holds
-// the lock, else an entry for each node.
+// err returns why the round did not grant: *ErrTaken when the nodes prove that
+// another value holds the lock, else an entry for each node.
 func (res result) err() error {
 	if len(res.taken) > res.tally.n-quorumOf(res.tally.n) {
 		return &ErrTaken{Nodes: res.taken}
 	}
 	return nodeErrors(res.errs)
+}
+
+// notAcquired returns why an acquire did not win. It tells a taken lock from
+// nodes that are down: *ErrTaken when a quorum would have been there but for
+// the nodes with another value, together with those that failed. A round does
+// not wait for more refusals than it takes to lose.
+func (res result) notAcquired() error {
+	if len(res.taken) == 0 || res.tally.failed > res.tally.n-quorumOf(res.tally.n) {
+		return nodeErrors(res.errs)
+	}
+	errs := []error{&ErrTaken{Nodes: res.taken}}
+	for _, err := range res.errs {
+		if failed := (*RedisError)(nil); errors.As(err, &failed) && !errors.Is(err, errUndecided) {
+			errs = append(errs, err)
+		}
+	}
+	return because(errs...)
 }
