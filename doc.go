@@ -19,7 +19,8 @@
 //
 // While the assumptions below hold:
 //
-//   - At most one Mutex of a name has Remaining() > 0 at any time.
+//   - At most one hold of a name has Remaining() > 0 at any time. (A Mutex that
+//     adopted a hold by [WithValue], and the one that gave it away, share it.)
 //   - A hold starts before the first byte of the attempt that won is sent, and
 //     ends drift earlier than its keys can. Both clocks of the machine count,
 //     the monotonic and the wall clock: a hold does not outlive a suspension,

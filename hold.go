@@ -24,7 +24,7 @@ type hold struct {
 
 	mu       sync.Mutex
 	validity validity
-	clear    instant       // since when the keys have been running out, by terms.ttl
+	renewed  instant       // when the last command can have been executed that made the keys last for terms.ttl
 	over     bool          // ended by Unlock, loss or Close
 	cause    error         // why, nil after Unlock
 	ended    chan struct{} // closed with over; made when somebody asks
@@ -34,14 +34,19 @@ type hold struct {
 
 // A footprint is what a hold may have left on one node.
 type footprint struct {
-	// unanswered counts the commands that set the value and have no reply yet.
-	unanswered uint8
-	// unknown: one of them was lost. It may be executed at any time until the
-	// keys have run out.
+	// sent counts the commands that may have set the value, or still may.
+	sent int32
+	// unanswered counts those of them that have no reply yet.
+	unanswered int32
+	// unknown: one of them was lost. Nobody can tell when it is executed.
 	unknown bool
-	// reached: at least one was sent. The node may hold the value.
-	reached bool
 }
+
+// reached reports whether the node may hold the value, now or later.
+func (f footprint) reached() bool { return f.sent > 0 }
+
+// settled reports whether nothing that could set the value is on its way.
+func (f footprint) settled() bool { return f.unanswered == 0 && !f.unknown }
 
 // newHold starts a term with an attempt at start.
 func newHold(c *core, name, value string, t terms, start instant) *hold {
@@ -51,7 +56,7 @@ func newHold(c *core, name, value string, t terms, start instant) *hold {
 		value:    value,
 		terms:    t,
 		validity: validity{start: start, span: t.span},
-		clear:    start,
+		renewed:  start,
 		nodes:    make([]footprint, len(c.nodes)),
 	}
 }
@@ -61,7 +66,7 @@ func newHold(c *core, name, value string, t terms, start instant) *hold {
 func adoptedHold(c *core, name, value string, t terms, start instant) *hold {
 	h := newHold(c, name, value, t, start)
 	for i := range h.nodes {
-		h.nodes[i] = footprint{unknown: true, reached: true}
+		h.nodes[i] = footprint{sent: 1, unknown: true}
 	}
 	return h
 }
@@ -118,7 +123,7 @@ func (h *hold) done() <-chan struct{} {
 }
 
 // begin makes h known to its core, which releases it on Close and forgets it
-// when it expires. It reports false when the core is closed already.
+// when its time is up. It reports false when the core is closed already.
 func (h *hold) begin() bool {
 	h.expiry.fire = h.expire
 	return h.core.holds.set(&h.expiry, h.until())
@@ -132,8 +137,9 @@ func (h *hold) expire(closing bool) {
 		}
 		return
 	}
-	if left := h.remaining(now()); left > 0 {
-		h.core.holds.set(&h.expiry, time.Now().Add(left))
+	left := h.remaining(now())
+	if left > 0 && !h.core.holds.set(&h.expiry, time.Now().Add(left)) {
+		h.expire(true) // Close came while this was firing
 	}
 }
 
@@ -163,61 +169,71 @@ func (h *hold) remaining(now instant) time.Duration {
 	return h.validity.remaining(now)
 }
 
-// extending notes that an extend is about to be sent, which makes the keys run
-// from start.
-func (h *hold) extending(start instant) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.clear = start
-}
-
-// extended moves the validity to start, if the old one stands when q nodes have
-// confirmed: else somebody may have held the lock in between.
+// extended moves the validity to start, if the old one stood at the time when a
+// quorum was seen to have confirmed: else somebody may have held the lock in
+// between.
 func (h *hold) extended(start, confirmed instant) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.heldLocked(confirmed); err != nil {
 		return err
 	}
-	if next := (validity{start: start, span: h.terms.span}); next.held(confirmed) &&
-		start.since(h.validity.start) > 0 {
-		h.validity = next
+	if start.since(h.validity.start) > 0 {
+		h.validity = validity{start: start, span: h.terms.span}
 	}
-	return nil
+	return h.heldLocked(now())
 }
 
-// cleared reports whether every key that h set has run out by the nodes'
-// clocks.
+// cleared reports whether every key that h set has run out by the nodes' clocks,
+// as far as anybody can tell. It goes by the monotonic clock alone: a step of the
+// wall clock must not end what is still to be done.
 func (h *hold) cleared(now instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return now.since(h.clear) > 2*h.terms.ttl-h.terms.span
+	drift := h.terms.ttl - h.terms.span
+	return now.mono-h.renewed.mono-h.terms.ttl > drift
 }
 
-// sent, unsent and answered keep the footprint of a command that may set the
+// renewing notes that a command is about to be sent, or may have been executed,
+// that makes the keys last for terms.ttl from now on.
+func (h *hold) renewing() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.renewed = now()
+}
+
+// sending, unsent and answered keep the footprint of a command that may set the
 // value on node i.
 
 func (h *hold) sending(i int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.nodes[i].sent++
 	h.nodes[i].unanswered++
-	h.nodes[i].reached = true
 }
 
 func (h *hold) unsent(i int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.nodes[i].sent--
 	h.nodes[i].unanswered--
 }
 
 func (h *hold) answered(i int, fate pool.Fate) {
+	if fate == pool.NotSent {
+		h.unsent(i)
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.nodes[i].unanswered--
-	if fate == pool.Unknown {
-		h.nodes[i].unknown = true
-		h.clear = now() // it may have been executed this late
-	}
+	h.nodes[i].unknown = h.nodes[i].unknown || fate == pool.Unknown
+	h.renewed = now() // it may have been executed as late as this
+}
+
+// limit is how long a round for h may take: the node deadline.
+func (h *hold) limit() limit {
+	return limit{decide: h.terms.nodeTimeout, node: h.terms.nodeTimeout}
 }
 
 // footprint returns what h may have left on node i.
@@ -226,9 +242,6 @@ func (h *hold) footprint(i int) footprint {
 	defer h.mu.Unlock()
 	return h.nodes[i]
 }
-
-// settled reports whether nothing on its way can set the value on the node.
-func (f footprint) settled() bool { return f.unanswered == 0 && !f.unknown }
 
 // An acquire is the round that sets a hold's value.
 type acquire struct{ *hold }
@@ -281,6 +294,8 @@ func (e extension) unsent(i int) {
 func (e extension) judge(i int, reply pool.Reply) (vote, error) {
 	if e.heals {
 		e.answered(i, reply.Fate)
+	} else {
+		e.renewing()
 	}
 	return found(i, reply)
 }
@@ -303,21 +318,11 @@ func found(i int, reply pool.Reply) (vote, error) {
 // A check is the round that looks whether the nodes hold a hold's value.
 type check struct{ *hold }
 
-func (c check) command() script.Command { return script.Get(c.name) }
+func (c check) command() script.Command { return script.Valid(c.name, c.value) }
 
 // A check leaves nothing behind.
 
 func (check) sending(int) {}
 func (check) unsent(int)  {}
 
-func (c check) judge(i int, reply pool.Reply) (vote, error) {
-	switch {
-	case reply.Err != nil:
-		return failed, &RedisError{Node: i, Err: reply.Err}
-	case reply.Value == nil:
-		return refused, &nodeMissing{node: i}
-	case reply.Value != c.value:
-		return refused, &ErrNodeTaken{Node: i}
-	}
-	return granted, nil
-}
+func (check) judge(i int, reply pool.Reply) (vote, error) { return found(i, reply) }

@@ -127,12 +127,12 @@ func (m *Mutex) lock(ctx context.Context, tries int) error {
 // the round may have set is being released; final says that another attempt
 // would fail as well.
 func (m *Mutex) attempt(ctx context.Context, c *core, t terms) (h *hold, final bool, err error) {
-	value, err := m.newValue(c, t)
+	value, err := m.newValue()
 	if err != nil {
 		return nil, true, err
 	}
 	h = newHold(c, m.name, value, t, now())
-	res := startRound(c, acquire{h}, m.set.waitAll).wait(ctx, t.nodeTimeout, nil)
+	res := startRound(c, acquire{h}, m.set.waitAll).wait(ctx, h.limit())
 	switch {
 	case !res.tally.won():
 		err = res.notAcquired()
@@ -145,7 +145,7 @@ func (m *Mutex) attempt(ctx context.Context, c *core, t terms) (h *hold, final b
 	return nil, false, err
 }
 
-func (m *Mutex) newValue(c *core, t terms) (string, error) {
+func (m *Mutex) newValue() (string, error) {
 	value, err := m.set.genValue()
 	switch {
 	case err != nil:
@@ -153,13 +153,13 @@ func (m *Mutex) newValue(c *core, t terms) (string, error) {
 	case value == "":
 		return "", errors.New("redsync: WithGenValueFunc returned an empty value")
 	case m.set.ownValues:
-		return value, c.values.claim(value, time.Now().Add(2*t.ttl))
+		return value, usedValues.claim(value)
 	}
 	return value, nil
 }
 
 // begin makes h the current term of m. A term that is current still, although
-// the nodes granted another, has lost its keys.
+// the nodes granted another, is over; what it left is released.
 func (m *Mutex) begin(h *hold) error {
 	if !h.begin() {
 		h.end(ErrClosed)
@@ -170,7 +170,8 @@ func (m *Mutex) begin(h *hold) error {
 	former := m.hold
 	m.hold, m.adopted = h, ""
 	m.mu.Unlock()
-	if former != nil && former.end(lost(nil)) {
+	if former != nil {
+		former.end(lost(nil))
 		startRelease(former, false)
 	}
 	return nil
@@ -187,7 +188,7 @@ func (m *Mutex) dropOver() {
 	}
 	m.hold = nil
 	m.mu.Unlock()
-	h.end(nil)
+	h.end(ErrLockAlreadyExpired)
 	startRelease(h, false)
 }
 
@@ -231,9 +232,9 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 // release sends the release of h, which has ended, and reports what the nodes
 // say. An adopted hold has no Until that could have passed.
 func (m *Mutex) release(ctx context.Context, h *hold, adopted bool) (bool, error) {
-	res := startRelease(h, m.set.waitAll).wait(ctx, h.terms.nodeTimeout, nil)
+	res := startRelease(h, m.set.waitAll).wait(ctx, h.limit())
 	switch {
-	case res.tally.won() && (adopted || h.stood(now())):
+	case res.tally.won() && (adopted || h.stood(res.at)):
 		return true, nil
 	case res.tally.won(), res.tally.refuted():
 		return false, m.failure("unlock", res.err(), ErrLockAlreadyExpired)
@@ -283,8 +284,8 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	return m.extended(ctx, h, res, err)
 }
 
-// extend makes one round that prolongs h, and reports what it means for h. The
-// round is over when it returns.
+// extend makes one round that prolongs h, and reports what it means for h. When
+// it returns nothing more is sent for the round.
 func (m *Mutex) extend(ctx context.Context, h *hold) (result, error) {
 	h.rounds.RLock()
 	defer h.rounds.RUnlock()
@@ -292,14 +293,15 @@ func (m *Mutex) extend(ctx context.Context, h *hold) (result, error) {
 	if err := h.held(start); err != nil {
 		return result{}, err
 	}
-	h.extending(start)
+	h.renewing()
 	if m.set.ownValues {
-		h.core.values.keep(h.value, time.Now().Add(2*h.terms.ttl))
+		usedValues.keep(h.value)
 	}
-	res := startRound(h.core, extension{h, m.set.heals}, m.set.waitAll).
-		wait(ctx, h.remaining(start), h.done())
+	// The votes count until the old Until, not only for one node deadline.
+	limit := limit{decide: h.remaining(start), node: h.terms.nodeTimeout, over: h.done()}
+	res := startRound(h.core, extension{h, m.set.heals}, m.set.waitAll).wait(ctx, limit)
 	if res.tally.won() {
-		return res, h.extended(start, now())
+		return res, h.extended(start, res.at)
 	}
 	return res, h.held(now())
 }
@@ -336,8 +338,7 @@ func (m *Mutex) lostBy(res result) bool {
 
 // adopt extends a lock that was acquired elsewhere, and makes it m's own.
 func (m *Mutex) adopt(ctx context.Context, h *hold) (bool, error) {
-	res := startRound(h.core, extension{h, false}, m.set.waitAll).
-		wait(ctx, h.terms.nodeTimeout, nil)
+	res := startRound(h.core, extension{h, false}, m.set.waitAll).wait(ctx, h.limit())
 	switch {
 	case res.tally.won() && h.held(now()) == nil:
 		return m.takeOver(h)
@@ -360,6 +361,10 @@ func (m *Mutex) takeOver(h *hold) (bool, error) {
 		m.hold, m.adopted = h, ""
 	case m.hold == nil || m.hold.value != h.value:
 		return false, m.failure("extend", ErrNotHeld)
+	default:
+		if err := m.hold.extended(h.validity.start, now()); err != nil {
+			return false, m.failure("extend", err)
+		}
 	}
 	return true, nil
 }
@@ -389,8 +394,10 @@ func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 	if err := h.held(now()); err != nil {
 		return false, m.failure("valid", err)
 	}
-	res := startRound(c, check{h}, m.set.waitAll).
-		wait(ctx, min(t.nodeTimeout, h.remaining(now())), h.done())
+	limit := h.limit()
+	limit.decide = min(limit.decide, h.remaining(now()))
+	limit.over = h.done()
+	res := startRound(c, check{h}, m.set.waitAll).wait(ctx, limit)
 	return m.checked(ctx, h, adopted != "", res)
 }
 
@@ -401,9 +408,9 @@ func (m *Mutex) checked(ctx context.Context, h *hold, adopted bool, res result) 
 		return false, m.failure("valid", over)
 	case res.tally.won():
 		return true, nil
-	case m.lostBy(res) && adopted:
+	case adopted && res.tally.refuted():
 		return false, m.failure("valid", res.err(), ErrLockAlreadyExpired)
-	case m.lostBy(res):
+	case !adopted && m.lostBy(res):
 		over = lost(res.err())
 		h.end(over)
 		return false, m.failure("valid", over)

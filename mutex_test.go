@@ -71,7 +71,7 @@ func (f field) commands(names ...string) int {
 	return count
 }
 
-func (f field) traffic() int { return f.commands("set", "get", "evalsha", "eval") }
+func (f field) traffic() int { return f.commands("set", "evalsha", "eval") }
 
 // lose deletes the key on some nodes.
 func (f field) lose(nodes ...int) {
@@ -743,7 +743,7 @@ func TestMutexLockGivesEachAttemptAFreshValue(t *testing.T) {
 
 func TestMutexLockRefusesAValueUsedBefore(t *testing.T) {
 	play(t, func(f field) {
-		constant := redsync.WithGenValueFunc(func() (string, error) { return "constant", nil })
+		constant := repeating("constant")
 		m := f.NewMutex("lock", constant)
 		require.NoError(t, m.Lock())
 		_, err := m.Unlock()
@@ -752,6 +752,37 @@ func TestMutexLockRefusesAValueUsedBefore(t *testing.T) {
 		require.ErrorIs(t, err, redsync.ErrFailed)
 		assert.ErrorContains(t, err, `WithGenValueFunc returned "constant" again`)
 	})
+}
+
+func TestMutexLockRefusesAValueUsedByAnotherRedsync(t *testing.T) {
+	play(t, func(f field) {
+		constant := repeating("constant of two")
+		a := f.NewMutex("lock", constant)
+		require.NoError(t, a.Lock())
+		other := process(f.nodes)
+		defer func() { _ = other.Close(f.Context()) }()
+		require.ErrorContains(t, other.NewMutex("lock", constant).TryLock(), "again")
+		synctest.Wait()
+		assert.Equal(t, 5, f.nodes.Keys("lock"), "the holder's keys")
+	})
+}
+
+func TestMutexLockRefusesAValueWhoseReleaseIsOnItsWay(t *testing.T) {
+	play(t, func(f field) {
+		constant := repeating("constant on its way")
+		for _, n := range f.nodes[2:] {
+			n.On("set", 1, embedded.Fault{Delay: 17 * time.Second})
+		}
+		a := f.NewMutex("lock", constant)
+		require.Error(t, a.TryLock())
+		time.Sleep(16 * time.Second)
+		require.ErrorContains(t, a.TryLock(), "again")
+	})
+}
+
+// repeating is a generator that always returns value.
+func repeating(value string) redsync.Option {
+	return redsync.WithGenValueFunc(func() (string, error) { return value, nil })
 }
 
 func TestMutexLockReportsTheGeneratorsError(t *testing.T) {
@@ -804,7 +835,68 @@ func TestMutexWithoutFailFastWaitsForEveryNode(t *testing.T) {
 		ok, err := m.Extend()
 		require.NoError(t, err)
 		assert.True(t, ok, "the outcome is that of the quorum")
-		assert.Equal(t, 5*time.Second, time.Since(start), "the connection is given up then")
+		assert.Equal(t, 400*time.Millisecond, time.Since(start), "the node deadline")
+	})
+}
+
+func TestMutexWithoutFailFastDecidesInTime(t *testing.T) {
+	for name, operation := range map[string]func(*redsync.Mutex) (bool, error){
+		"Extend": (*redsync.Mutex).Extend,
+		"Unlock": (*redsync.Mutex).Unlock,
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				m := f.held(redsync.WithFailFast(false))
+				time.Sleep(m.Remaining() - 200*time.Millisecond)
+				f.freeze(4)
+				start := time.Now()
+				ok, err := operation(m)
+				require.NoError(t, err, "decided before Until, whatever the frozen node does")
+				assert.True(t, ok)
+				assert.Equal(t, 400*time.Millisecond, time.Since(start))
+			})
+		})
+	}
+}
+
+func TestMutexReleasesATermFoundLostWhileAnotherGoroutineLocks(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.NoError(t, m.Lock()) })
+		time.Sleep(10 * time.Millisecond) // it waits
+		former := m.Value()
+		f.lose(0, 1, 2)
+		_, err := m.Extend()
+		require.ErrorIs(t, err, redsync.ErrLockLost)
+		wg.Wait()
+		_, err = m.Unlock()
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		for i, n := range f.nodes {
+			value, _ := n.Get("lock")
+			assert.NotEqual(t, former, value, "node %d", i)
+		}
+	})
+}
+
+func TestMutexAdoptedExtendedTwiceAtOnceMovesUntilTwice(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		a := f.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithFailFast(false))
+		f.freeze(4)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := a.Extend()
+			assert.NoError(t, err)
+		})
+		time.Sleep(100 * time.Millisecond)
+		start := time.Now()
+		ok, err := a.Extend()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		assert.Equal(t, 8*time.Second-82*time.Millisecond, a.Until().Sub(start))
+		wg.Wait()
 	})
 }
 

@@ -178,9 +178,9 @@ func WithNodeTimeout(timeout time.Duration) Option {
 
 // WithGenValueFunc sets the function that makes the value of each attempt,
 // which proves the ownership of the keys it set. The default is 130 bits from
-// crypto/rand. A value that this process has used within the last two expiries
-// makes Lock fail: the late release of one attempt would delete the keys of
-// another.
+// crypto/rand. A function that repeats itself makes Lock fail, because the late
+// release of one attempt would delete the keys of another: each value is compared
+// with the last hundred thousand of the process.
 func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 	return OptionFunc(func(m *Mutex) {
 		if genValueFunc == nil {
@@ -200,8 +200,9 @@ func WithValue(v string) Option {
 
 // WithFailFast decides whether an operation returns as soon as its outcome is
 // clear, while slow nodes are dealt with in the background: the default. With
-// false it returns when every node has answered or its deadline has passed,
-// which tells of every node's error; the outcome is the same.
+// false it also waits, once the outcome is clear, until every node has answered or
+// the node deadline has passed; the outcome is the same, and an error tells of
+// every node.
 func WithFailFast(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.set.waitAll = !b })
 }

@@ -81,13 +81,14 @@ type round struct {
 	core    *core
 	op      operation
 	command script.Command
-	waitAll bool // the result waits for every node (WithFailFast(false))
+	waitAll bool // after the decision, wait for the other nodes (WithFailFast(false))
 
-	mu     sync.Mutex
-	tally  tally
-	votes  []ballot
-	closed bool          // decided, or given up: later votes do not count
-	done   chan struct{} // closed with it
+	mu      sync.Mutex
+	tally   tally
+	votes   []ballot
+	closed  bool          // later votes do not count
+	decided chan struct{} // closed when the answer cannot change
+	all     chan struct{} // closed when every node has voted
 }
 
 type ballot struct {
@@ -98,13 +99,17 @@ type ballot struct {
 
 // newRound returns a round that takes the votes of c's nodes.
 func newRound(c *core, waitAll bool) *round {
-	return &round{
+	r := &round{
 		core:    c,
 		waitAll: waitAll,
 		tally:   tally{n: len(c.nodes)},
 		votes:   make([]ballot, len(c.nodes)),
-		done:    make(chan struct{}),
+		decided: make(chan struct{}),
 	}
+	if waitAll {
+		r.all = make(chan struct{})
+	}
+	return r
 }
 
 // startRound sends op's command to all nodes. It does not wait: Send never does.
@@ -112,104 +117,143 @@ func startRound(c *core, op operation, waitAll bool) *round {
 	r := newRound(c, waitAll)
 	r.op, r.command = op, op.command()
 	for i := range c.nodes {
-		r.send(i, r.command.Args)
+		if err := r.send(i, r.command.Args); err != nil {
+			r.vote(i, failed, err)
+		}
 	}
 	return r
 }
 
-func (r *round) send(i int, args []any) {
+func (r *round) send(i int, args []any) error {
 	r.op.sending(i)
-	if err := r.core.nodes[i].Send(pool.Request{Args: args, To: r, Tag: i}); err != nil {
+	err := r.core.nodes[i].Send(pool.Request{Args: args, To: r, Tag: i})
+	if err != nil {
 		r.op.unsent(i)
-		r.vote(i, failed, &RedisError{Node: i, Err: err})
+		return &RedisError{Node: i, Err: err}
 	}
+	return nil
 }
 
 // Receive takes a node's reply.
 func (r *round) Receive(i int, reply pool.Reply) {
 	v, err := r.op.judge(i, reply)
-	if pool.IsNoScript(reply.Err) && r.mayResend(i) {
-		r.send(i, r.command.InFull())
-		return
+	if pool.IsNoScript(reply.Err) {
+		sent, refusal := r.resend(i)
+		if sent {
+			return
+		}
+		if refusal != nil {
+			err = refusal
+		}
 	}
 	r.vote(i, v, err)
 }
 
-// mayResend reports whether node i may be sent the script in full, once. A node
-// that does not have the script ran nothing; when the round is closed, its
-// value may have been released, and nothing may follow that.
-func (r *round) mayResend(i int) bool {
+// resend sends the script in full to node i, which does not have it and ran
+// nothing: once, and not when the vote is closed, because then the value may
+// have been released, and what can set it must not follow that. So it sends
+// while it holds r.mu, which closing takes.
+func (r *round) resend(i int) (sent bool, refusal error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed || r.votes[i].full {
-		return false
+		return false, nil
 	}
 	r.votes[i].full = true
-	return true
+	refusal = r.send(i, r.command.InFull())
+	return refusal == nil, refusal
 }
 
+// vote counts node i's vote. The one that decides closes the vote, unless the
+// others are to be heard as well.
 func (r *round) vote(i int, v vote, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed || r.votes[i].vote != pending {
 		return
 	}
+	before := r.tally.decided()
 	r.votes[i].vote, r.votes[i].err = v, err
 	r.tally.add(v)
-	if r.tally.complete() || r.tally.decided() && !r.waitAll {
-		r.close()
+	if !before && r.tally.decided() {
+		r.closed = !r.waitAll
+		close(r.decided)
 	}
-}
-
-// close ends the vote; r.mu is held.
-func (r *round) close() {
-	if !r.closed {
+	if r.waitAll && r.tally.complete() {
 		r.closed = true
-		close(r.done)
+		close(r.all)
 	}
 }
 
-// Why a round ended without a decision.
+// Why a node has no vote.
 var (
 	errNoAnswer  = errors.New("no answer within the node deadline")
 	errUndecided = errors.New("no answer before the operation ended")
 	errAbandoned = errors.New("the hold ended meanwhile")
 )
 
-// wait returns the result once the round is decided, or once it is given up:
-// after timeout, when ctx is done, when abandon (may be nil) is closed, or on
-// Close. Nodes that did not answer by then have failed.
-func (r *round) wait(ctx context.Context, timeout time.Duration, abandon <-chan struct{}) result {
-	timer := time.NewTimer(timeout)
+// A limit is how long a round may take.
+type limit struct {
+	decide time.Duration   // until it is given up undecided
+	node   time.Duration   // the node deadline
+	over   <-chan struct{} // gives it up when it is closed; may be nil
+}
+
+// wait returns the result once the round is decided and, with waitAll, every
+// node has voted or its deadline has passed; or once it is given up: after
+// limit.decide, when ctx is done, when limit.over is closed, or on Close. Nodes
+// that have not voted by then have failed.
+func (r *round) wait(ctx context.Context, l limit) result {
+	start := time.Now()
+	timer := time.NewTimer(l.decide)
 	defer timer.Stop()
 	select {
-	case <-r.done:
-		return r.result(errUndecided)
+	case <-r.decided:
+		at := now()
+		r.linger(ctx, l.node-time.Since(start))
+		return r.result(at, errUndecided)
 	case <-timer.C:
-		return r.result(fmt.Errorf("%w of %v", errNoAnswer, timeout))
+		return r.result(now(), fmt.Errorf("%w of %v", errNoAnswer, l.decide))
 	case <-ctx.Done():
-		return r.result(context.Cause(ctx))
-	case <-abandon:
-		return r.result(errAbandoned)
+		return r.result(now(), context.Cause(ctx))
+	case <-l.over:
+		return r.result(now(), errAbandoned)
 	case <-r.core.closing:
-		return r.result(ErrClosed)
+		return r.result(now(), ErrClosed)
+	}
+}
+
+// linger waits for the votes that the decision did not need.
+func (r *round) linger(ctx context.Context, atMost time.Duration) {
+	if !r.waitAll {
+		return
+	}
+	timer := time.NewTimer(atMost)
+	defer timer.Stop()
+	select {
+	case <-r.all:
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-r.core.closing:
 	}
 }
 
 // A result is what a round came to.
 type result struct {
 	tally tally
+	at    instant // when that was seen
 	taken []int   // nodes that hold another value
 	errs  []error // one per node that did not grant
 }
 
-// result closes the vote. Nodes without one failed, silent says why.
-func (r *round) result(silent error) result {
+// result closes the vote. In an undecided round the nodes without a vote have
+// failed; silent says why there is none.
+func (r *round) result(at instant, silent error) result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	undecided := !r.closed
-	r.close()
-	res := result{tally: r.tally}
+	r.closed = true
+	undecided := !r.tally.decided()
+	res := result{tally: r.tally, at: at}
 	if r.tally.won() && r.tally.failed+r.tally.refused == 0 {
 		return res // the usual case allocates nothing
 	}

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,8 +35,8 @@ func New(pools ...pool.Pool) *Redsync {
 
 // Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or
 // unix:// URLs, and returns once a quorum has answered, else an error naming
-// each node. Without a deadline in ctx it waits no longer than 5 s. The options
-// are defaults for the Redsync's locks. Close ends its connections.
+// each node. It waits no longer than 5 s. The options are defaults for the
+// Redsync's locks. Close ends its connections.
 func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync, error) {
 	pools := make([]pool.Pool, 0, len(addresses))
 	seen := make(map[string]bool)
@@ -53,6 +51,7 @@ func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync,
 		seen[opt.Addr] = true
 		// The client itself stays unused and starts nothing: its pool reads
 		// the options.
+		opt.MinIdleConns = 0
 		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		pools = append(pools, pool.New(redis.NewClient(opt)))
 	}
@@ -64,34 +63,39 @@ func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync,
 	return rs, nil
 }
 
-// openTimeout bounds Open where its context does not.
+// openTimeout bounds Open.
 const openTimeout = 5 * time.Second
 
 func parseAddress(address string) (*redis.Options, error) {
 	if strings.Contains(address, "://") {
 		opt, err := redis.ParseURL(address)
-		if parse := (*url.Error)(nil); errors.As(err, &parse) {
-			err = parse.Err // without the URL, and the password in it
+		switch {
+		case err == nil:
+			return opt, nil
+		case strings.Contains(address, "@"):
+			// The parser's words may quote a part of the password.
+			return nil, fmt.Errorf("%q cannot be parsed as a URL", redacted(address))
+		default:
+			return nil, fmt.Errorf("%q: %w", address, err)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%q: %w", redacted(address), err)
-		}
-		return opt, nil
 	}
 	host, port, err := net.SplitHostPort(address)
-	if err != nil || host == "" || port == "" {
-		return nil, fmt.Errorf("%q is not of the form host:port or redis://", address)
+	if err != nil || host == "" || port == "" || strings.Contains(address, "@") {
+		return nil, fmt.Errorf("%q is not of the form host:port or redis://", redacted(address))
 	}
 	return &redis.Options{Addr: address}, nil
 }
 
-// redacted cuts what may be a password out of a URL.
+// redacted cuts what may be a password out of an address.
 func redacted(address string) string {
-	scheme, rest, _ := strings.Cut(address, "://")
-	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-		rest = "..." + rest[at:]
+	at := strings.LastIndexByte(address, '@')
+	if at < 0 {
+		return address
 	}
-	return scheme + "://" + rest
+	if scheme, _, ok := strings.Cut(address, "://"); ok {
+		return scheme + "://..." + address[at:]
+	}
+	return "..." + address[at:]
 }
 
 // ping returns nil once a quorum of nodes has answered.
@@ -103,12 +107,13 @@ func (r *Redsync) ping(ctx context.Context) error {
 	defer c.exit()
 	ctx, cancel := context.WithTimeoutCause(orBackground(ctx), openTimeout, fmt.Errorf("no quorum within %v", openTimeout))
 	defer cancel()
-	res := startRound(c, ping{}, false).wait(ctx, openTimeout, nil)
-	if res.tally.won() {
-		return nil
+	limit := limit{decide: openTimeout, node: openTimeout}
+	res := startRound(c, ping{}, false).wait(ctx, limit)
+	if !res.tally.won() && ctx.Err() == nil {
+		// Once more, for what every node has to say.
+		res = startRound(c, ping{}, true).wait(ctx, limit)
 	}
-	// Once more, for what every node has to say.
-	if res = startRound(c, ping{}, true).wait(ctx, openTimeout, nil); res.tally.won() {
+	if res.tally.won() {
 		return nil
 	}
 	return fmt.Errorf("redsync: Open: %d of %d nodes answered, %d needed: %w",
@@ -163,16 +168,15 @@ type core struct {
 	repeats   schedule // releases to be sent again
 	unsettled gauge    // releases not settled, one per node
 	active    gauge    // operations under way
-	values    valueLog
 
-	once     sync.Once
-	closing  chan struct{}
 	isClosed atomic.Bool
+	closing  chan struct{} // closed when Close begins
+	closed   chan struct{} // closed when Close has ended, with closeErr
 	closeErr error
 }
 
 func newCore(pools []pool.Pool) *core {
-	c := &core{nodes: pools, closing: make(chan struct{})}
+	c := &core{nodes: pools, closing: make(chan struct{}), closed: make(chan struct{})}
 	if len(pools) == 0 {
 		c.err = ErrNoPools
 	}
@@ -213,31 +217,39 @@ func (c *core) enter() (*core, error) {
 
 func (c *core) exit() { c.active.add(-1) }
 
+// close closes c, or waits for the call that does.
 func (c *core) close(ctx context.Context, timeout time.Duration) error {
-	c.once.Do(func() {
-		if c.err != nil {
-			return
-		}
-		ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w of %v", errNoAnswer, timeout))
-		defer cancel()
-		c.isClosed.Store(true)
-		close(c.closing)
-		// Operations under way give up at once and leave only releases.
-		await(ctx, c.active.zero())
-		c.holds.close()
-		c.repeats.close()
-		if !await(ctx, c.unsettled.zero()) {
-			c.closeErr = fmt.Errorf("redsync: Close: keys are left to their expiry: %w", context.Cause(ctx))
-		}
-		for _, p := range c.nodes {
-			if c.owned {
-				_ = p.Close() // never fails, and does not wait
-			} else {
-				p.CloseIdle()
-			}
-		}
-	})
+	switch {
+	case c.err != nil:
+		return nil
+	case c.isClosed.CompareAndSwap(false, true):
+		c.closeErr = c.shutDown(ctx, timeout)
+		close(c.closed)
+	case !await(ctx, c.closed):
+		return fmt.Errorf("redsync: Close: another call is closing: %w", context.Cause(ctx))
+	}
 	return c.closeErr
+}
+
+func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w of %v", errNoAnswer, timeout))
+	defer cancel()
+	close(c.closing)
+	// Operations under way give up and leave only releases.
+	await(ctx, c.active.zero())
+	c.holds.close()
+	c.repeats.close()
+	if !await(ctx, c.unsettled.zero()) {
+		err = fmt.Errorf("redsync: Close: keys are left to their expiry: %w", context.Cause(ctx))
+	}
+	for _, p := range c.nodes {
+		if c.owned {
+			_ = p.Close() // never fails, and does not wait
+		} else {
+			p.CloseIdle()
+		}
+	}
+	return err
 }
 
 // await waits until done is closed, or reports false when ctx is done first.

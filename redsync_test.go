@@ -122,6 +122,7 @@ func TestNewStartsNothing(t *testing.T) {
 		for range 100 {
 			process(nodes).NewMutex("lock")
 		}
+		synctest.Wait()
 		for _, n := range nodes {
 			assert.Zero(t, n.CurrentConnectionCount())
 		}
@@ -181,11 +182,37 @@ func TestOpenBadAddressesAreErrors(t *testing.T) {
 		_, err := redsync.Open(t.Context(), addresses)
 		require.ErrorContains(t, err, want)
 	}
-	_, err := redsync.Open(t.Context(), []string{"redis://user:secret@host:x/"})
+	for _, address := range []string{"redis://user:secret@host:x/", "redis://user:secret/x@host:1", "user:secret@host:1"} {
+		_, err := redsync.Open(t.Context(), []string{address})
+		require.Error(t, err)
+		assert.NotContains(t, err.Error(), "secret")
+		assert.ErrorContains(t, err, "...@host:")
+	}
+	_, err := redsync.Open(t.Context(), []string{closedPort(t)}, redsync.WithExpiry(-1))
 	require.Error(t, err)
-	assert.NotContains(t, err.Error(), "secret")
-	_, err = redsync.Open(t.Context(), []string{closedPort(t)}, redsync.WithExpiry(-1))
-	require.Error(t, err)
+}
+
+func TestOpenLeavesNoConnection(t *testing.T) {
+	server := miniredis.RunT(t)
+	rs, err := redsync.Open(t.Context(), []string{"redis://" + server.Addr() + "?min_idle_conns=3"})
+	require.NoError(t, err)
+	require.NoError(t, rs.NewMutex("lock").Lock())
+	require.NoError(t, rs.Close(t.Context()))
+	assert.Eventually(t, func() bool { return server.CurrentConnectionCount() == 0 }, 10*time.Second, 5*time.Millisecond)
+}
+
+func TestOpenEndedByItsContextNamesWhatNodesSaid(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = silent.Close() }()
+	silent2, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = silent2.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	_, err = redsync.Open(ctx, []string{closedPort(t), silent.Addr().String(), silent2.Addr().String()})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "refused")
 }
 
 func TestOpenEndsWithItsContext(t *testing.T) {

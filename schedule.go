@@ -10,6 +10,7 @@ import (
 // A schedule runs events at their times. However many wait, there is one timer,
 // and no goroutine until it fires.
 type schedule struct {
+	firing sync.Mutex // held while due events fire
 	mu     sync.Mutex
 	events eventHeap
 	timer  *time.Timer
@@ -83,6 +84,8 @@ func (s *schedule) arm() {
 
 // run fires what is due.
 func (s *schedule) run() {
+	s.firing.Lock()
+	defer s.firing.Unlock()
 	s.mu.Lock()
 	s.armed = time.Time{}
 	for len(s.events) > 0 && !s.events[0].at.After(time.Now()) {
@@ -95,7 +98,8 @@ func (s *schedule) run() {
 	s.mu.Unlock()
 }
 
-// close empties the schedule for good and fires what was on it.
+// close empties the schedule for good and fires what was on it. Events that were
+// firing have ended when it returns.
 func (s *schedule) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -106,6 +110,8 @@ func (s *schedule) close() {
 	}
 	s.arm()
 	s.mu.Unlock()
+	s.firing.Lock()
+	s.firing.Unlock() //nolint:staticcheck // waits for run
 	for _, e := range all {
 		e.fire(true)
 	}

@@ -2,6 +2,7 @@ package redsync
 
 import (
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,29 +99,18 @@ func TestScheduleKeepsToItsLimit(t *testing.T) {
 	})
 }
 
-func TestValueLogFindsRepetitions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l valueLog
-		until := func() time.Time { return time.Now().Add(time.Minute) }
-		assert.NoError(t, l.claim("a", until()))
-		assert.ErrorContains(t, l.claim("a", until()), `returned "a" again`)
-		time.Sleep(59 * time.Second)
-		l.keep("a", until())
-		time.Sleep(59 * time.Second)
-		assert.Error(t, l.claim("a", until()))
-		time.Sleep(time.Second)
-		assert.NoError(t, l.claim("a", until()))
-	})
-}
-
-func TestValueLogForgetsWhatIsOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l valueLog
-		for range 100 * minSweep {
-			value, _ := newValue()
-			assert.NoError(t, l.claim(value, time.Now().Add(time.Second)))
-			time.Sleep(time.Millisecond)
+func TestValueLogFindsRepetitionsAmongTheLastValues(t *testing.T) {
+	var l valueLog
+	assert.NoError(t, l.claim("a"))
+	assert.NoError(t, l.claim("b"))
+	assert.ErrorContains(t, l.claim("a"), `returned "a" again`)
+	for i := range 2 * rememberedValues {
+		assert.NoError(t, l.claim(strconv.Itoa(i)))
+		if i%rememberedValues == 0 {
+			l.keep("b") // in use still
 		}
-		assert.LessOrEqual(t, len(l.used), 3*minSweep)
-	})
+	}
+	assert.NoError(t, l.claim("a"), "long ago")
+	assert.Error(t, l.claim("b"))
+	assert.LessOrEqual(t, len(l.now)+len(l.old), 2*rememberedValues)
 }

@@ -28,14 +28,14 @@ type release struct {
 	command script.Command
 	votes   *round
 
-	mu    sync.Mutex
-	nodes []sending
+	mu       sync.Mutex
+	progress []progress // by node
 }
 
-// sending is the state of a release on one node.
-type sending struct {
+// progress is the state of a release on one node.
+type progress struct {
 	full    bool          // the node does not have the script
-	orderly bool          // when it was sent, all that set the value had been answered
+	orderly bool          // when it was last sent, all that set the value had been answered
 	delay   time.Duration // before the next repetition
 }
 
@@ -44,10 +44,10 @@ type sending struct {
 // be over, or have never begun.
 func startRelease(h *hold, waitAll bool) *round {
 	rel := &release{
-		hold:    h,
-		command: script.Release(h.name, h.value),
-		votes:   newRound(h.core, waitAll),
-		nodes:   make([]sending, len(h.nodes)),
+		hold:     h,
+		command:  script.Release(h.name, h.value),
+		votes:    newRound(h.core, waitAll),
+		progress: make([]progress, len(h.nodes)),
 	}
 	h.core.unsettled.add(len(h.nodes))
 	for i := range h.nodes {
@@ -56,8 +56,8 @@ func startRelease(h *hold, waitAll bool) *round {
 	return rel.votes
 }
 
-// send sends the release to node i. Room for it was paid for by what may have
-// set the value there.
+// send sends the release to node i. Where the value may have been set, that has
+// reserved the room for it.
 func (rel *release) send(i int, full bool) {
 	args := rel.command.Args
 	if full {
@@ -65,14 +65,14 @@ func (rel *release) send(i int, full bool) {
 	}
 	f := rel.footprint(i)
 	rel.mu.Lock()
-	rel.nodes[i].full, rel.nodes[i].orderly = full, f.settled()
+	rel.progress[i].full, rel.progress[i].orderly = full, f.settled()
 	rel.mu.Unlock()
-	err := rel.core.nodes[i].Send(pool.Request{Args: args, Reserved: f.reached, To: rel, Tag: i})
+	err := rel.core.nodes[i].Send(pool.Request{Args: args, Reserved: f.reached(), To: rel, Tag: i})
 	if err == nil {
 		return
 	}
 	rel.votes.vote(i, failed, &RedisError{Node: i, Err: err})
-	if f.reached && !errors.Is(err, pool.ErrClosed) {
+	if f.reached() && !errors.Is(err, pool.ErrClosed) {
 		rel.repeatLater(i)
 		return
 	}
@@ -82,7 +82,7 @@ func (rel *release) send(i int, full bool) {
 // Receive takes a node's reply.
 func (rel *release) Receive(i int, reply pool.Reply) {
 	rel.mu.Lock()
-	sent := rel.nodes[i]
+	sent := rel.progress[i]
 	rel.mu.Unlock()
 	if pool.IsNoScript(reply.Err) && !sent.full {
 		rel.send(i, true)
@@ -102,9 +102,9 @@ func (rel *release) Receive(i int, reply pool.Reply) {
 // ordered stream guarantees the latter when those commands were answered by now,
 // because their replies come first; else they must have been when the release
 // was sent.
-func (rel *release) settles(i int, sent sending, reply pool.Reply) bool {
+func (rel *release) settles(i int, sent progress, reply pool.Reply) bool {
 	f := rel.footprint(i)
-	if !f.reached {
+	if !f.reached() {
 		return true
 	}
 	looked := reply.Fate == pool.Answered && reply.Err == nil
@@ -114,7 +114,7 @@ func (rel *release) settles(i int, sent sending, reply pool.Reply) bool {
 // repeatLater schedules the next sending to node i.
 func (rel *release) repeatLater(i int) {
 	rel.mu.Lock()
-	s := &rel.nodes[i]
+	s := &rel.progress[i]
 	s.delay = min(max(2*s.delay, minReleaseDelay), maxReleaseDelay)
 	delay := s.delay
 	rel.mu.Unlock()
@@ -130,7 +130,7 @@ func (rel *release) repeat(i int) {
 		return
 	}
 	rel.mu.Lock()
-	full := rel.nodes[i].full
+	full := rel.progress[i].full
 	rel.mu.Unlock()
 	rel.send(i, full)
 }

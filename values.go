@@ -2,51 +2,52 @@ package redsync
 
 import (
 	"fmt"
+	"hash/maphash"
 	"sync"
-	"time"
 )
 
-// A valueLog remembers the values of a user's generator for as long as keys or
-// releases with them may be about, so that a generator that repeats itself is
-// found out. Values of our own generator are not logged.
+// usedValues remembers what users' generators returned, for the whole process:
+// its Redsyncs may work on the same nodes. Values of our own generator are not
+// logged.
+var usedValues valueLog
+
+// rememberedValues is how many values a valueLog remembers at least.
+const rememberedValues = 1 << 17
+
+// A valueLog finds out a generator that repeats itself. No time bounds how long
+// a key, or a release on its way, may keep a value in use, so that the last
+// values are remembered by their number: as hashes, in two generations.
 type valueLog struct {
-	mu    sync.Mutex
-	used  map[string]time.Time // until when
-	sweep int                  // size at which the map is swept
+	mu       sync.Mutex
+	now, old map[uint64]struct{}
 }
 
-const minSweep = 1024
+var valueSeed = maphash.MakeSeed()
 
-// claim books value until a time, or returns an error if it is booked.
-func (l *valueLog) claim(value string, until time.Time) error {
+// claim notes value, or returns an error if it is remembered.
+func (l *valueLog) claim(value string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at := time.Now()
-	if before, ok := l.used[value]; ok && at.Before(before) {
+	hash := maphash.String(valueSeed, value)
+	_, now := l.now[hash]
+	_, old := l.old[hash]
+	if now || old {
 		return fmt.Errorf("redsync: WithGenValueFunc returned %q again: every attempt needs a fresh value", value)
 	}
-	if len(l.used) >= max(l.sweep, minSweep) {
-		for v, until := range l.used {
-			if !at.Before(until) {
-				delete(l.used, v)
-			}
-		}
-		l.sweep = 2 * len(l.used)
-	}
-	l.put(value, until)
+	l.put(hash)
 	return nil
 }
 
-// keep books value for longer.
-func (l *valueLog) keep(value string, until time.Time) {
+// keep notes a value that is in use still.
+func (l *valueLog) keep(value string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.put(value, until)
+	l.put(maphash.String(valueSeed, value))
 }
 
-func (l *valueLog) put(value string, until time.Time) {
-	if l.used == nil {
-		l.used = make(map[string]time.Time)
+func (l *valueLog) put(hash uint64) {
+	if l.now == nil || len(l.now) >= rememberedValues {
+		l.now, l.old = make(map[uint64]struct{}), l.now
 	}
-	l.used[value] = until
+	l.now[hash] = struct{}{}
 }

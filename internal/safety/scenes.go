@@ -453,6 +453,7 @@ func lateValid(e *Env) error {
 	time.Sleep(950 * time.Millisecond)
 	// The nodes look while the keys are there and answer when Until has passed.
 	delayAll(e, "get", 45*time.Millisecond)
+	delayAll(e, "evalsha", 45*time.Millisecond)
 	ok, err := m.ValidContext(background)
 	return refuse("Valid", ok, err)
 }

@@ -27,10 +27,14 @@ var extend string
 //go:embed heal.lua
 var heal string
 
+//go:embed valid.lua
+var valid string
+
 var (
 	releaseScript = pool.NewScript(release)
 	extendScript  = pool.NewScript(extend)
 	healScript    = pool.NewScript(heal)
+	validScript   = pool.NewScript(valid)
 )
 
 // Acquire sets key to value for ttl milliseconds where it is free. It is a
@@ -44,9 +48,10 @@ func Ping() Command {
 	return Command{Args: []any{"ping"}}
 }
 
-// Get reads key.
-func Get(key string) Command {
-	return Command{Args: []any{"get", key}}
+// Valid looks whether key holds value. It is a script and not a GET, which a
+// Cluster client may be set to send to a replica.
+func Valid(key, value string) Command {
+	return of(validScript, key, value)
 }
 
 // Release deletes key where it holds value.

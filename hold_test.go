@@ -1,0 +1,256 @@
+package redsync
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// A puppet is a node whose replies the test decides: answer returns the reply,
+// none for the time being, or a refusal.
+type puppet struct {
+	answer func(req pool.Request) (*pool.Reply, error)
+
+	mu   sync.Mutex
+	sent []pool.Request
+}
+
+func (p *puppet) Send(req pool.Request) error {
+	p.mu.Lock()
+	p.sent = append(p.sent, req)
+	p.mu.Unlock()
+	reply, err := p.answer(req)
+	if reply != nil {
+		go req.To.Receive(req.Tag, *reply)
+	}
+	return err
+}
+
+func (p *puppet) CloseIdle()     {}
+func (p *puppet) Close() error   { return nil }
+func (p *puppet) String() string { return "puppet" }
+
+// count counts what was sent by the name of the command.
+func (p *puppet) count(name string) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, req := range p.sent {
+		if req.Args[0] == name {
+			n++
+		}
+	}
+	return n
+}
+
+// yes is the reply of a node on which everything succeeds.
+func yes(req pool.Request) (*pool.Reply, error) {
+	if req.Args[0] == "set" {
+		return &pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1}, nil
+	}
+	return &pool.Reply{Value: script.Mine, Fate: pool.Answered, Conn: 1}, nil
+}
+
+var errPuppet = errors.New("the string broke")
+
+func TestReleaseReservesNoRoomWhereTheAcquireWasRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &puppet{answer: func(req pool.Request) (*pool.Reply, error) {
+			if !req.Reserved {
+				return nil, &pool.OutstandingError{Limit: 1}
+			}
+			return nil, nil
+		}}
+		require.Error(t, New(p).NewMutex("lock").TryLock())
+		synctest.Wait()
+		for _, req := range p.sent {
+			assert.False(t, req.Reserved, "%v", req.Args)
+		}
+	})
+}
+
+func TestReleaseIsNotRepeatedWhereNothingWasSent(t *testing.T) {
+	for name, answer := range map[string]func(pool.Request) (*pool.Reply, error){
+		"refused by the limit": func(pool.Request) (*pool.Reply, error) {
+			return nil, &pool.OutstandingError{Limit: 1}
+		},
+		"no connection": func(pool.Request) (*pool.Reply, error) {
+			return &pool.Reply{Err: errPuppet, Fate: pool.NotSent, Conn: 1}, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &puppet{answer: answer}
+				require.Error(t, New(p).NewMutex("lock").TryLock())
+				time.Sleep(20 * time.Second)
+				assert.Equal(t, 1, p.count("evalsha"))
+			})
+		})
+	}
+}
+
+func TestReleaseRepeatsUntilALateKeyHasRunOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var last time.Duration
+		p := &puppet{}
+		p.answer = func(req pool.Request) (*pool.Reply, error) {
+			if req.Args[0] == "set" { // executed after 3 s: the key lives for 11 s
+				time.AfterFunc(3*time.Second, func() {
+					req.To.Receive(req.Tag, pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1})
+				})
+				return nil, nil
+			}
+			last = time.Since(start)
+			return &pool.Reply{Err: errPuppet, Conn: 1}, nil // cut off since
+		}
+		rs := New(p)
+		require.Error(t, rs.NewMutex("lock").TryLock())
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		assert.Greater(t, last, 10*time.Second)
+		assert.Less(t, last, 12*time.Second)
+		assert.LessOrEqual(t, p.count("evalsha"), 20, "with growing delays")
+		require.NoError(t, rs.Close(t.Context()))
+	})
+}
+
+// Without an order of execution a release settles nothing that was sent before
+// the acquire was answered.
+func TestReleaseOnAPoolWithoutOrderIsRepeatedBehindTheAcquire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var held atomic.Bool // the node has the key
+		p := &puppet{}
+		p.answer = func(req pool.Request) (*pool.Reply, error) {
+			if req.Args[0] == "set" { // overtaken by the release
+				time.AfterFunc(time.Second, func() {
+					held.Store(true)
+					req.To.Receive(req.Tag, pool.Reply{Value: "OK", Fate: pool.Answered})
+				})
+				return nil, nil
+			}
+			found := script.Missing
+			if held.Swap(false) {
+				found = script.Mine
+			}
+			return &pool.Reply{Value: found, Fate: pool.Answered}, nil
+		}
+		require.Error(t, New(p).NewMutex("lock").TryLock())
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		assert.False(t, held.Load())
+	})
+}
+
+func TestReleasesThatWaitAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s schedule
+		defer s.close()
+		accepted := 0
+		for range maxUnsettled + 10 {
+			if s.setWithin(&event{fire: func(bool) {}}, time.Now().Add(time.Hour), maxUnsettled) {
+				accepted++
+			}
+		}
+		assert.Equal(t, maxUnsettled, accepted)
+	})
+}
+
+// testHold returns a hold on n nodes that do not exist.
+func testHold(t *testing.T, n int, start instant) *hold {
+	t.Helper()
+	settings := defaultSettings()
+	terms, err := settings.terms()
+	require.NoError(t, err)
+	return newHold(&core{nodes: make([]pool.Pool, n)}, "lock", "v", terms, start)
+}
+
+func TestHoldClearedGoesByTheMonotonicClock(t *testing.T) {
+	h := testHold(t, 0, at(0, 0))
+	assert.False(t, h.cleared(at(time.Second, time.Hour)))
+	assert.False(t, h.cleared(at(8*time.Second+82*time.Millisecond, 0)))
+	assert.True(t, h.cleared(at(8*time.Second+83*time.Millisecond, 0)))
+}
+
+func TestHoldClearedAtTheLongestExpiry(t *testing.T) {
+	terms, err := deriveTerms(math.MaxInt64, 0.01, 0.05, 0)
+	require.NoError(t, err)
+	assert.False(t, newHold(&core{}, "lock", "v", terms, at(0, 0)).cleared(at(time.Hour, 0)))
+}
+
+func TestHoldFootprintCountsMany(t *testing.T) {
+	h := testHold(t, 1, at(0, 0))
+	for range 1 << 16 {
+		h.sending(0)
+	}
+	assert.False(t, h.footprint(0).settled())
+	for range 1 << 16 {
+		h.answered(0, pool.Answered)
+	}
+	assert.True(t, h.footprint(0).settled())
+	h.sending(0)
+	h.answered(0, pool.Unknown)
+	assert.False(t, h.footprint(0).settled(), "what was lost may come yet")
+}
+
+func TestCloseReleasesAHoldWhoseEventIsFiring(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &puppet{answer: yes}
+		rs := New(p)
+		m := rs.NewMutex("lock")
+		require.NoError(t, m.Lock())
+		h := m.hold
+		rs.core.holds.drop(&h.expiry) // the schedule has taken it off
+		require.NoError(t, rs.Close(t.Context()))
+		h.expire(false) // and fires it
+		synctest.Wait()
+		assert.Equal(t, 1, p.count("evalsha"))
+	})
+}
+
+func TestSecondCloseKeepsToItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &puppet{answer: func(req pool.Request) (*pool.Reply, error) {
+			if req.Args[0] == "set" {
+				return yes(req)
+			}
+			return nil, nil
+		}}
+		rs := New(p)
+		require.NoError(t, rs.NewMutex("lock").Lock())
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.Error(t, rs.Close(t.Context())) })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		require.ErrorIs(t, rs.Close(ctx), context.DeadlineExceeded)
+		assert.Equal(t, 10*time.Millisecond, time.Since(start))
+		wg.Wait()
+	})
+}
+
+func TestTakeOverOfAHoldFoundLostFails(t *testing.T) {
+	c := newCore([]pool.Pool{&puppet{}})
+	m := &Mutex{core: c, name: "lock", set: defaultSettings(), adopted: "v"}
+	terms, err := m.set.terms()
+	require.NoError(t, err)
+	h1, h2 := adoptedHold(c, "lock", "v", terms, now()), adoptedHold(c, "lock", "v", terms, now())
+	ok, err := m.takeOver(h1)
+	require.NoError(t, err)
+	require.True(t, ok)
+	h1.end(lost(nil)) // Valid found out
+	ok, err = m.takeOver(h2)
+	assert.False(t, ok)
+	require.ErrorIs(t, err, ErrLockLost)
+}
