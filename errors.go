@@ -39,11 +39,10 @@ var (
 	ErrClosed = errors.New("redsync: closed")
 )
 
-// ErrTaken says that the lock is taken: so many nodes hold another value that
-// those left are no quorum. In the error of Lock that counts the nodes that
-// failed as well, as long as they alone would leave a quorum; their errors
-// stand beside it. Nodes are indices into the pools of New. It is always
-// returned as a pointer.
+// ErrTaken says that the lock is taken: a quorum of nodes has answered, but too
+// many hold another value to leave one. In the error of Lock the errors of nodes
+// that failed stand beside it. Nodes are indices into the pools of New. It is
+// always returned as a pointer.
 type ErrTaken struct {
 	Nodes []int
 }

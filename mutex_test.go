@@ -71,7 +71,11 @@ func (f field) commands(names ...string) int {
 	return count
 }
 
-func (f field) traffic() int { return f.commands("set", "evalsha", "eval") }
+// traffic counts what a lock sends; what is on its way has arrived then.
+func (f field) traffic() int {
+	synctest.Wait()
+	return f.commands("set", "evalsha", "eval")
+}
 
 // lose deletes the key on some nodes.
 func (f field) lose(nodes ...int) {
@@ -621,6 +625,22 @@ func TestMutexLockTakenWithDeadNodesSaysBoth(t *testing.T) {
 		assert.Contains(t, []int{0, 1}, down.Node)
 		assert.NotContains(t, err.Error(), "\n")
 		assert.NotContains(t, err.Error(), "before the operation ended")
+	})
+}
+
+func TestMutexLockWithoutAQuorumIsNotTakenAlthoughOneNodeRefuses(t *testing.T) {
+	play(t, func(f field) {
+		f.held()
+		f.nodes[0].Kill()
+		f.nodes[1].Kill()
+		f.freeze(2, 3)
+		start := time.Now()
+		err := process(f.nodes).NewMutex("lock").TryLock()
+		assert.Equal(t, 400*time.Millisecond, time.Since(start), "the frozen ones might answer")
+		var taken *redsync.ErrTaken
+		require.NotErrorAs(t, err, &taken)
+		var down *redsync.RedisError
+		require.ErrorAs(t, err, &down)
 	})
 }
 

@@ -58,6 +58,12 @@ func (t tally) refuted() bool { return t.refused > t.n-quorumOf(t.n) }
 
 func (t tally) decided() bool { return t.won() || t.lost() }
 
+// explained reports whether it is clear why a lost round is lost: a quorum has
+// answered, so that refusals are to blame, or so many have failed that none can.
+func (t tally) explained() bool {
+	return t.granted+t.refused >= quorumOf(t.n) || t.failed > t.n-quorumOf(t.n)
+}
+
 func (t tally) complete() bool { return t.granted+t.refused+t.failed == t.n }
 
 // An operation gives a round its meaning: what is sent, and what the nodes'
@@ -82,6 +88,7 @@ type round struct {
 	op      operation
 	command script.Command
 	waitAll bool // after the decision, wait for the other nodes (WithFailFast(false))
+	explain bool // a loss counts as decided when it is explained
 
 	mu      sync.Mutex
 	tally   tally
@@ -116,6 +123,7 @@ func newRound(c *core, waitAll bool) *round {
 func startRound(c *core, op operation, waitAll bool) *round {
 	r := newRound(c, waitAll)
 	r.op, r.command = op, op.command()
+	_, r.explain = op.(acquire)
 	for i := range c.nodes {
 		if err := r.send(i, r.command.Args); err != nil {
 			r.vote(i, failed, err)
@@ -172,10 +180,10 @@ func (r *round) vote(i int, v vote, err error) {
 	if r.closed || r.votes[i].vote != pending {
 		return
 	}
-	before := r.tally.decided()
+	before := r.isDecided()
 	r.votes[i].vote, r.votes[i].err = v, err
 	r.tally.add(v)
-	if !before && r.tally.decided() {
+	if !before && r.isDecided() {
 		r.closed = !r.waitAll
 		close(r.decided)
 	}
@@ -183,6 +191,15 @@ func (r *round) vote(i int, v vote, err error) {
 		r.closed = true
 		close(r.all)
 	}
+}
+
+// isDecided reports whether the answer can be given; r.mu is held. An acquire
+// also says why it lost: a taken lock is something else than nodes that are
+// down, and dead nodes fail faster than live ones refuse. It waits for that only
+// while fewer than a quorum have answered, at most for the node deadline, and what
+// it does then is the same; so no promise hangs on it.
+func (r *round) isDecided() bool {
+	return r.tally.won() || r.tally.lost() && (!r.explain || r.tally.explained())
 }
 
 // Why a node has no vote.
@@ -252,7 +269,7 @@ func (r *round) result(at instant, silent error) result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
-	undecided := !r.tally.decided()
+	undecided := !r.isDecided()
 	res := result{tally: r.tally, at: at}
 	if r.tally.won() && r.tally.failed+r.tally.refused == 0 {
 		return res // the usual case allocates nothing
@@ -285,10 +302,9 @@ func (res result) err() error {
 	return nodeErrors(res.errs)
 }
 
-// notAcquired returns why an acquire did not win. It tells a taken lock from
-// nodes that are down: *ErrTaken when a quorum would have been there but for
-// the nodes with another value, together with those that failed. A round does
-// not wait for more refusals than it takes to lose.
+// notAcquired returns why an acquire did not win, which is explained: *ErrTaken
+// when a quorum of nodes is there but not free, with the errors of those that
+// failed beside it; else an entry for each node.
 func (res result) notAcquired() error {
 	if len(res.taken) == 0 || res.tally.failed > res.tally.n-quorumOf(res.tally.n) {
 		return nodeErrors(res.errs)

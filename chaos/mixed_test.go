@@ -16,7 +16,6 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/safety"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // A fleet of processes, some with redsync v4 and some with this library, shares
@@ -84,56 +83,11 @@ func (f *fleet) requireSoon(condition func() bool, message string) {
 	require.Eventually(f.t, condition, 3*time.Second, 10*time.Millisecond, message)
 }
 
-// oursLibrary is this library on the nodes of a scene.
-type oursLibrary struct {
-	t  *testing.T
-	rs *redsync.Redsync
-}
-
-func openOurs(t *testing.T, options ...redsync.Option) safety.Open {
-	t.Helper()
-	return func(clients []*redis.Client) safety.Library {
-		pools := make([]pool.Pool, len(clients))
-		for i, c := range clients {
-			pools[i] = pool.New(c)
-		}
-		return oursLibrary{t, redsync.New(pools...).With(options...)}
-	}
-}
-
-// NewMutex implements safety.Library.
-func (l oursLibrary) NewMutex(name string, o safety.Options) safety.Mutex {
-	var options []redsync.Option
-	if o.Expiry != 0 {
-		options = append(options, redsync.WithExpiry(o.Expiry))
-	}
-	if o.Tries != 0 {
-		options = append(options, redsync.WithTries(o.Tries))
-	}
-	if o.RetryDelay != 0 {
-		options = append(options, redsync.WithRetryDelay(o.RetryDelay))
-	}
-	if o.Value != "" {
-		options = append(options, redsync.WithValue(o.Value))
-	}
-	if o.Heal {
-		options = append(options, redsync.WithSetNXOnExtend())
-	}
-	return l.rs.NewMutex(name, options...)
-}
-
-// Close implements safety.Library.
-func (l oursLibrary) Close() {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	require.NoError(l.t, l.rs.Close(ctx))
-}
-
 // directions calls f for each order of the two libraries. Options are ours.
 func directions(t *testing.T, f func(t *testing.T, first, second safety.Open), options ...redsync.Option) {
 	t.Helper()
-	t.Run("ours, then redsync", func(t *testing.T) { f(t, openOurs(t, options...), openRival) })
-	t.Run("redsync, then ours", func(t *testing.T) { f(t, openRival, openOurs(t, options...)) })
+	t.Run("ours, then redsync", func(t *testing.T) { f(t, safety.Ours(options...), openRival) })
+	t.Run("redsync, then ours", func(t *testing.T) { f(t, openRival, safety.Ours(options...)) })
 }
 
 func TestMixedFleetNeverHasTwoHolders(t *testing.T) {
@@ -144,7 +98,7 @@ func TestMixedFleetNeverHasTwoHolders(t *testing.T) {
 	var shares [2]atomic.Int64
 	var wg sync.WaitGroup
 	for i := range 8 {
-		open := [...]safety.Open{openOurs(t), openRival}[i%2]
+		open := [...]safety.Open{safety.Ours(), openRival}[i%2]
 		lib := f.process(open)
 		wg.Go(func() {
 			c := contender{

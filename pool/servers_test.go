@@ -58,7 +58,7 @@ func lockOnce(t *testing.T, p pool.Pool, key string) {
 	t.Helper()
 	require.Equal(t, "OK", pool.Answer(t, p, script.Acquire(key, "v", 60000).Args...).Value)
 	require.Nil(t, pool.Answer(t, p, script.Acquire(key, "w", 60000).Args...).Value)
-	require.Equal(t, "v", pool.Answer(t, p, script.Get(key).Args...).Value)
+	require.Equal(t, script.Mine, run(t, p, script.Valid(key, "v")))
 	require.Equal(t, script.Mine, run(t, p, script.Extend(key, "v", 90000)))
 	require.Equal(t, script.Other, run(t, p, script.Release(key, "w")))
 	require.Equal(t, script.Mine, run(t, p, script.Release(key, "v")))
@@ -170,8 +170,7 @@ func refusesSomething(t *testing.T, p pool.Pool) bool {
 		return r
 	}
 	send(script.Acquire("lock:c", "v", 60000).Args)
-	send(script.Get("lock:c").Args)
-	for _, c := range []script.Command{script.Extend("lock:c", "v", 90000), script.Release("lock:c", "v")} {
+	for _, c := range []script.Command{script.Valid("lock:c", "v"), script.Extend("lock:c", "v", 90000), script.Release("lock:c", "v")} {
 		if pool.IsNoScript(send(c.Args).Err) {
 			send(c.InFull())
 		}
