@@ -231,9 +231,9 @@ func (h *hold) answered(i int, fate pool.Fate) {
 	h.renewed = now() // it may have been executed as late as this
 }
 
-// limit is how long a round for h may take: the node deadline.
-func (h *hold) limit() limit {
-	return limit{decide: h.terms.nodeTimeout, node: h.terms.nodeTimeout}
+// bounds is how long a round for h may take: the node deadline.
+func (h *hold) bounds() bounds {
+	return bounds{decide: h.terms.nodeTimeout, node: h.terms.nodeTimeout}
 }
 
 // footprint returns what h may have left on node i.

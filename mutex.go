@@ -132,7 +132,7 @@ func (m *Mutex) attempt(ctx context.Context, c *core, t terms) (h *hold, final b
 		return nil, true, err
 	}
 	h = newHold(c, m.name, value, t, now())
-	res := startRound(c, acquire{h}, m.set.waitAll).wait(ctx, h.limit())
+	res := startRound(c, acquire{h}, m.set.waitAll).wait(ctx, h.bounds())
 	switch {
 	case !res.tally.won():
 		err = res.notAcquired()
@@ -232,7 +232,7 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 // release sends the release of h, which has ended, and reports what the nodes
 // say. An adopted hold has no Until that could have passed.
 func (m *Mutex) release(ctx context.Context, h *hold, adopted bool) (bool, error) {
-	res := startRelease(h, m.set.waitAll).wait(ctx, h.limit())
+	res := startRelease(h, m.set.waitAll).wait(ctx, h.bounds())
 	switch {
 	case res.tally.won() && (adopted || h.stood(res.at)):
 		return true, nil
@@ -298,8 +298,8 @@ func (m *Mutex) extend(ctx context.Context, h *hold) (result, error) {
 		usedValues.keep(h.value)
 	}
 	// The votes count until the old Until, not only for one node deadline.
-	limit := limit{decide: h.remaining(start), node: h.terms.nodeTimeout, over: h.done()}
-	res := startRound(h.core, extension{h, m.set.heals}, m.set.waitAll).wait(ctx, limit)
+	b := bounds{decide: h.remaining(start), node: h.terms.nodeTimeout, over: h.done()}
+	res := startRound(h.core, extension{h, m.set.heals}, m.set.waitAll).wait(ctx, b)
 	if res.tally.won() {
 		return res, h.extended(start, res.at)
 	}
@@ -338,7 +338,7 @@ func (m *Mutex) lostBy(res result) bool {
 
 // adopt extends a lock that was acquired elsewhere, and makes it m's own.
 func (m *Mutex) adopt(ctx context.Context, h *hold) (bool, error) {
-	res := startRound(h.core, extension{h, false}, m.set.waitAll).wait(ctx, h.limit())
+	res := startRound(h.core, extension{h, false}, m.set.waitAll).wait(ctx, h.bounds())
 	switch {
 	case res.tally.won() && h.held(now()) == nil:
 		return m.takeOver(h)
@@ -394,10 +394,10 @@ func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 	if err := h.held(now()); err != nil {
 		return false, m.failure("valid", err)
 	}
-	limit := h.limit()
-	limit.decide = min(limit.decide, h.remaining(now()))
-	limit.over = h.done()
-	res := startRound(c, check{h}, m.set.waitAll).wait(ctx, limit)
+	b := h.bounds()
+	b.decide = min(b.decide, h.remaining(now()))
+	b.over = h.done()
+	res := startRound(c, check{h}, m.set.waitAll).wait(ctx, b)
 	return m.checked(ctx, h, adopted != "", res)
 }
 

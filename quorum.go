@@ -209,8 +209,8 @@ var (
 	errAbandoned = errors.New("the hold ended meanwhile")
 )
 
-// A limit is how long a round may take.
-type limit struct {
+// bounds say how long a round may take.
+type bounds struct {
 	decide time.Duration   // until it is given up undecided
 	node   time.Duration   // the node deadline
 	over   <-chan struct{} // gives it up when it is closed; may be nil
@@ -218,22 +218,22 @@ type limit struct {
 
 // wait returns the result once the round is decided and, with waitAll, every
 // node has voted or its deadline has passed; or once it is given up: after
-// limit.decide, when ctx is done, when limit.over is closed, or on Close. Nodes
+// b.decide, when ctx is done, when b.over is closed, or on Close. Nodes
 // that have not voted by then have failed.
-func (r *round) wait(ctx context.Context, l limit) result {
+func (r *round) wait(ctx context.Context, b bounds) result {
 	start := time.Now()
-	timer := time.NewTimer(l.decide)
+	timer := time.NewTimer(b.decide)
 	defer timer.Stop()
 	select {
 	case <-r.decided:
 		at := now()
-		r.linger(ctx, l.node-time.Since(start))
+		r.linger(ctx, b.node-time.Since(start))
 		return r.result(at, errUndecided)
 	case <-timer.C:
-		return r.result(now(), fmt.Errorf("%w of %v", errNoAnswer, l.decide))
+		return r.result(now(), fmt.Errorf("%w of %v", errNoAnswer, b.decide))
 	case <-ctx.Done():
 		return r.result(now(), context.Cause(ctx))
-	case <-l.over:
+	case <-b.over:
 		return r.result(now(), errAbandoned)
 	case <-r.core.closing:
 		return r.result(now(), ErrClosed)

@@ -107,11 +107,11 @@ func (r *Redsync) ping(ctx context.Context) error {
 	defer c.exit()
 	ctx, cancel := context.WithTimeoutCause(orBackground(ctx), openTimeout, fmt.Errorf("no quorum within %v", openTimeout))
 	defer cancel()
-	limit := limit{decide: openTimeout, node: openTimeout}
-	res := startRound(c, ping{}, false).wait(ctx, limit)
+	b := bounds{decide: openTimeout, node: openTimeout}
+	res := startRound(c, ping{}, false).wait(ctx, b)
 	if !res.tally.won() && ctx.Err() == nil {
 		// Once more, for what every node has to say.
-		res = startRound(c, ping{}, true).wait(ctx, limit)
+		res = startRound(c, ping{}, true).wait(ctx, b)
 	}
 	if res.tally.won() {
 		return nil
@@ -151,11 +151,8 @@ func (r *Redsync) Close(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	timeout := minNodeTimeout
-	if t, err := r.set.terms(); err == nil {
-		timeout = max(timeout, t.nodeTimeout)
-	}
-	return r.core.close(ctx, timeout)
+	t, _ := r.set.terms() // zero if they are no use
+	return r.core.close(ctx, max(t.nodeTimeout, minNodeTimeout))
 }
 
 // core is what all copies of a Redsync and all its locks share.
@@ -221,7 +218,7 @@ func (c *core) exit() { c.active.add(-1) }
 func (c *core) close(ctx context.Context, timeout time.Duration) error {
 	switch {
 	case c.err != nil:
-		return nil
+		return nil //nolint:nilerr // nothing has ever started
 	case c.isClosed.CompareAndSwap(false, true):
 		c.closeErr = c.shutDown(ctx, timeout)
 		close(c.closed)
