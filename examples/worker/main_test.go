@@ -184,10 +184,31 @@ func TestRunQuorumFailsForGood(t *testing.T) {
 			servers[2].Freeze()
 		})
 		start := time.Now()
-		text, err := runOn(t, servers, "-for", "0")
+		text, err := runOn(t, servers, "-for", "5m")
 		require.ErrorContains(t, err, "no quorum of nodes reached for 10s")
 		assert.WithinRange(t, time.Now(), start.Add(14*time.Second), start.Add(35*time.Second))
 		assert.Equal(t, 1, strings.Count(text, "LOST"), text)
+	})
+}
+
+// A lock that another process holds is taken, not out of reach, also while two
+// of five nodes are dead.
+func TestRunTakenByAnotherProcess(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		servers := embedded.Start(5)
+		for i, s := range servers {
+			if i < 2 {
+				s.Kill()
+				continue
+			}
+			require.NoError(t, s.Set("example-worker", "another process"))
+			s.SetTTL("example-worker", 30*time.Second)
+		}
+		text, err := runOn(t, servers, "-for", "40s", "-workers", "1")
+		require.NoError(t, err, text)
+		assert.Contains(t, text, "waits: another worker has the lock")
+		assert.Contains(t, text, " locked, ")
+		assertUndisturbed(t, text)
 	})
 }
 
