@@ -23,8 +23,8 @@
 //     adopted a hold by [WithValue], and the one that gave it away, share it.)
 //   - A hold starts before the first byte of the attempt that won is sent, and
 //     ends drift earlier than its keys can. Both clocks of the machine count,
-//     the monotonic and the wall clock: a hold does not outlive a suspension,
-//     nor a wall clock that is set back.
+//     the monotonic and the wall clock: neither a suspension of the machine nor a
+//     wall clock that is set back makes a hold last longer.
 //   - Extend prolongs a hold that has not ended; it brings none back.
 //   - true is never returned with an error, false never without one.
 //   - Every operation decides once a quorum, N/2 + 1 nodes, has made the answer
@@ -56,27 +56,31 @@
 //
 // # What a failure leaves behind
 //
-// A Lock that fails, or whose context ends, holds nothing. Keys that it has set,
+// A Lock that fails, or whose context ends, acquires nothing; what the Mutex held
+// before, it still holds. Keys that the attempt has set,
 // or may have set, are released in the background, whatever happens to the
 // context, and repeatedly until each node has settled it; the same goes for
 // Unlock. Keys that cannot be released, because the node is out of reach or the
 // process ends, vanish with their expiry.
 //
 // After an Extend that failed with [ErrExtendFailed] the lock is held until the
-// old Until. After [ErrLockAlreadyExpired] it is over; [ErrLockLost] is added
-// where this call found out. After Unlock the Mutex is not held, whatever was
-// returned.
+// old Until. After [ErrLockAlreadyExpired] it is over: Until has passed.
+// [ErrLockLost] comes with it when Until passed while an Extend was under way, or
+// when the nodes proved to an Extend or a Valid that no quorum holds the lock;
+// later calls return both as well, until Unlock or the next successful Lock.
+// After Unlock the Mutex is not held, whatever was returned.
 //
 // # Compatibility
 //
-// Names and signatures are those of redsync v4. A lock is one key on each node,
+// Names and signatures are those of redsync v4, except for New, which takes this
+// module's pools. A lock is one key on each node,
 // set by SET name value NX PX milliseconds: the format of redsync and of other
 // implementations of Redlock. Processes that use redsync v4 and processes that
 // use this package exclude each other, on the same nodes and names. The format
 // stays within a major version.
 //
-// Redis 6.2, Valkey 7.2 and later serve as nodes. Lock needs SET alone; Unlock
-// and Extend are scripts.
+// Redis 6.2, Valkey 7.2 and later serve as nodes. Lock needs SET alone; Unlock,
+// Extend and Valid are scripts.
 //
 // # Sources
 //

@@ -52,34 +52,34 @@ func (v validity) until() time.Time {
 	return v.start.wall.Add(v.span)
 }
 
-// terms are the durations that follow from a Mutex's settings.
-type terms struct {
+// timing is the durations that follow from a Mutex's settings.
+type timing struct {
 	ttl         time.Duration // of the keys; whole milliseconds
 	span        time.Duration // of the holder's validity: ttl - drift
 	nodeTimeout time.Duration // how long a round waits for one node
 }
 
-// deriveTerms computes the terms of an expiry. A nodeTimeout of 0 stands for
+// deriveTiming computes the timing of an expiry. A nodeTimeout of 0 stands for
 // timeoutFactor of the expiry, at least minNodeTimeout; in any case it is at
 // most half of the span. Arguments out of range are errors that name them.
-func deriveTerms(expiry time.Duration, driftFactor, timeoutFactor float64, nodeTimeout time.Duration) (terms, error) {
+func deriveTiming(expiry time.Duration, driftFactor, timeoutFactor float64, nodeTimeout time.Duration) (timing, error) {
 	switch {
 	case !(driftFactor >= 0 && driftFactor < 1): // also false for NaN
-		return terms{}, outOfRange("WithDriftFactor", driftFactor, "0 <= factor < 1")
+		return timing{}, outOfRange("WithDriftFactor", driftFactor, "0 <= factor < 1")
 	case !(timeoutFactor > 0 && timeoutFactor <= 1):
-		return terms{}, outOfRange("WithTimeoutFactor", timeoutFactor, "0 < factor <= 1")
+		return timing{}, outOfRange("WithTimeoutFactor", timeoutFactor, "0 < factor <= 1")
 	}
-	t := terms{ttl: expiry.Truncate(time.Millisecond)}
+	t := timing{ttl: expiry.Truncate(time.Millisecond)}
 	t.span = t.ttl - scale(t.ttl, driftFactor)
 	if t.ttl <= 0 || t.span <= clockDrift {
-		return terms{}, outOfRange("WithExpiry", expiry, fmt.Sprintf(
+		return timing{}, outOfRange("WithExpiry", expiry, fmt.Sprintf(
 			"expiry - drift > 0, where drift is expiry * %v + %v", driftFactor, clockDrift))
 	}
 	t.span -= clockDrift
 	t.nodeTimeout = min(max(scale(t.ttl, timeoutFactor), minNodeTimeout), t.span/2)
 	if nodeTimeout != 0 {
 		if nodeTimeout < 0 || nodeTimeout > t.span/2 {
-			return terms{}, outOfRange("WithNodeTimeout", nodeTimeout, fmt.Sprintf(
+			return timing{}, outOfRange("WithNodeTimeout", nodeTimeout, fmt.Sprintf(
 				"0 < timeout <= %v, half of the validity", t.span/2))
 		}
 		t.nodeTimeout = nodeTimeout

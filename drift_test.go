@@ -45,23 +45,23 @@ func TestValidityNeverExceedsExpiryMinusDrift(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		expiry := time.Duration(rapid.Int64Range(-10, math.MaxInt64).Draw(t, "expiry"))
 		factor := rapid.Float64Range(0, math.Nextafter(1, 0)).Draw(t, "drift factor")
-		terms, err := deriveTerms(expiry, factor, 0.05, 0)
+		timing, err := deriveTiming(expiry, factor, 0.05, 0)
 		if err != nil {
 			return
 		}
 		// The product is exact to a part in 2^52.
-		exact := float64(terms.ttl) * (1 - factor)
-		if float64(terms.span) > exact*(1+1e-15)+float64(time.Microsecond)-float64(clockDrift) {
-			t.Fatalf("span %d of ttl %d, factor %v", terms.span, terms.ttl, factor)
+		exact := float64(timing.ttl) * (1 - factor)
+		if float64(timing.span) > exact*(1+1e-15)+float64(time.Microsecond)-float64(clockDrift) {
+			t.Fatalf("span %d of ttl %d, factor %v", timing.span, timing.ttl, factor)
 		}
-		if terms.span <= 0 || terms.span > terms.ttl-clockDrift || terms.ttl > expiry {
-			t.Fatalf("ttl %v, span %v of expiry %v", terms.ttl, terms.span, expiry)
+		if timing.span <= 0 || timing.span > timing.ttl-clockDrift || timing.ttl > expiry {
+			t.Fatalf("ttl %v, span %v of expiry %v", timing.ttl, timing.span, expiry)
 		}
-		if terms.ttl%time.Millisecond != 0 {
-			t.Fatalf("ttl %v is not whole milliseconds", terms.ttl)
+		if timing.ttl%time.Millisecond != 0 {
+			t.Fatalf("ttl %v is not whole milliseconds", timing.ttl)
 		}
-		if terms.nodeTimeout <= 0 && terms.span > 1 || terms.nodeTimeout > terms.span/2 {
-			t.Fatalf("node timeout %v of span %v", terms.nodeTimeout, terms.span)
+		if timing.nodeTimeout <= 0 && timing.span > 1 || timing.nodeTimeout > timing.span/2 {
+			t.Fatalf("node timeout %v of span %v", timing.nodeTimeout, timing.span)
 		}
 	})
 }
@@ -86,15 +86,15 @@ func TestValidityIsNeverExtendedByAnyClock(t *testing.T) {
 	})
 }
 
-func TestDeriveTermsDefaults(t *testing.T) {
-	terms, err := deriveTerms(8*time.Second, 0.01, 0.05, 0)
+func TestDeriveTimingDefaults(t *testing.T) {
+	timing, err := deriveTiming(8*time.Second, 0.01, 0.05, 0)
 	require.NoError(t, err)
-	assert.Equal(t, 8*time.Second, terms.ttl)
-	assert.Equal(t, 8*time.Second-80*time.Millisecond-2*time.Millisecond, terms.span)
-	assert.Equal(t, 400*time.Millisecond, terms.nodeTimeout)
+	assert.Equal(t, 8*time.Second, timing.ttl)
+	assert.Equal(t, 8*time.Second-80*time.Millisecond-2*time.Millisecond, timing.span)
+	assert.Equal(t, 400*time.Millisecond, timing.nodeTimeout)
 }
 
-func TestDeriveTermsAtTheEdges(t *testing.T) {
+func TestDeriveTimingAtTheEdges(t *testing.T) {
 	for name, c := range map[string]struct {
 		expiry, node  time.Duration
 		drift, factor float64
@@ -122,11 +122,11 @@ func TestDeriveTermsAtTheEdges(t *testing.T) {
 		"the longest, all drift": {math.MaxInt64, 0, math.Nextafter(1, 0), 0.05, "WithExpiry"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			terms, err := deriveTerms(c.expiry, c.drift, c.factor, c.node)
+			timing, err := deriveTiming(c.expiry, c.drift, c.factor, c.node)
 			if c.complaint == "" {
 				require.NoError(t, err)
-				assert.Positive(t, terms.span)
-				assert.Less(t, terms.span, terms.ttl)
+				assert.Positive(t, timing.span)
+				assert.Less(t, timing.span, timing.ttl)
 				return
 			}
 			require.ErrorIs(t, err, errOutOfRange)
@@ -139,11 +139,11 @@ func FuzzValidityNeverExceedsExpiry(f *testing.F) {
 	f.Add(int64(8*time.Second), 0.01, int64(time.Second), int64(time.Second))
 	f.Add(int64(math.MaxInt64), 0.999, int64(0), int64(math.MinInt64))
 	f.Fuzz(func(t *testing.T, expiry int64, factor float64, mono, wall int64) {
-		terms, err := deriveTerms(time.Duration(expiry), factor, 0.05, 0)
+		timing, err := deriveTiming(time.Duration(expiry), factor, 0.05, 0)
 		if err != nil || mono < 0 {
 			return
 		}
-		v := validity{start: at(0, 0), span: terms.span}
+		v := validity{start: at(0, 0), span: timing.span}
 		if left := v.remaining(at(time.Duration(mono), time.Duration(wall))); left > time.Duration(expiry) {
 			t.Fatalf("%v left of %v", left, time.Duration(expiry))
 		}

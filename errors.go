@@ -24,12 +24,13 @@ var (
 	// has passed, or that the nodes no longer hold.
 	ErrLockAlreadyExpired = errors.New("redsync: lock was already expired")
 
-	// ErrLockLost joins ErrLockAlreadyExpired when a hold that was not unlocked
-	// was found to be over: Extend or Valid found out.
+	// ErrLockLost joins ErrLockAlreadyExpired when Until passed during an Extend,
+	// or when the nodes proved to Extend or Valid that no quorum holds the lock.
+	// Later calls return it too, until Unlock or the next successful Lock.
 	ErrLockLost = errors.New("redsync: lock lost")
 
 	// ErrNotHeld is the error of Unlock, Extend and Valid on a Mutex that is
-	// not held. Nothing was sent.
+	// not held (nothing was sent), or that another call unlocked meanwhile.
 	ErrNotHeld = errors.New("redsync: lock not held")
 
 	// ErrNoPools is the error of every operation of a Redsync without nodes.

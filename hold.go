@@ -12,19 +12,19 @@ import (
 // Unlock, loss or expiry. Everything that may come late (a reply, an extend, a
 // release, a timer) names its hold, so that it cannot hurt a newer one.
 type hold struct {
-	core  *core
-	name  string
-	value string
-	terms terms
+	core   *core
+	name   string
+	value  string
+	timing timing
 
-	// rounds is held for reading by every round that may set or keep the value
-	// on a node, and for writing by what ends the hold: a release is sent after
-	// the last of them has been sent.
+	// rounds is held for reading while an extend sends and waits, for writing by
+	// end: a release goes behind the last extension. An acquire needs none: its
+	// release starts after its round is closed.
 	rounds sync.RWMutex
 
 	mu       sync.Mutex
 	validity validity
-	renewed  instant       // when the last command can have been executed that made the keys last for terms.ttl
+	renewed  instant       // the latest time at which a node can have set a key's TTL to timing.ttl
 	over     bool          // ended by Unlock, loss or Close
 	cause    error         // why, nil after Unlock
 	ended    chan struct{} // closed with over; made when somebody asks
@@ -49,12 +49,12 @@ func (f footprint) reached() bool { return f.sent > 0 }
 func (f footprint) settled() bool { return f.unanswered == 0 && !f.unknown }
 
 // newHold starts a term with an attempt at start.
-func newHold(c *core, name, value string, t terms, start instant) *hold {
+func newHold(c *core, name, value string, t timing, start instant) *hold {
 	return &hold{
 		core:     c,
 		name:     name,
 		value:    value,
-		terms:    t,
+		timing:   t,
 		validity: validity{start: start, span: t.span},
 		renewed:  start,
 		nodes:    make([]footprint, len(c.nodes)),
@@ -63,7 +63,7 @@ func newHold(c *core, name, value string, t terms, start instant) *hold {
 
 // adoptedHold is a term whose value was acquired elsewhere: any node may hold
 // it, or be about to.
-func adoptedHold(c *core, name, value string, t terms, start instant) *hold {
+func adoptedHold(c *core, name, value string, t timing, start instant) *hold {
 	h := newHold(c, name, value, t, start)
 	for i := range h.nodes {
 		h.nodes[i] = footprint{sent: 1, unknown: true}
@@ -107,6 +107,12 @@ func (h *hold) end(cause error) bool {
 	h.rounds.Lock()
 	h.rounds.Unlock() //nolint:staticcheck // waits for the rounds that end abandoned
 	return first
+}
+
+// abandon ends the term for cause and releases what it left on the nodes.
+func (h *hold) abandon(cause error) {
+	h.end(cause)
+	startRelease(h, false)
 }
 
 // done returns a channel that is closed when h is over.
@@ -179,7 +185,7 @@ func (h *hold) extended(start, confirmed instant) error {
 		return err
 	}
 	if start.since(h.validity.start) > 0 {
-		h.validity = validity{start: start, span: h.terms.span}
+		h.validity = validity{start: start, span: h.timing.span}
 	}
 	return h.heldLocked(now())
 }
@@ -190,12 +196,12 @@ func (h *hold) extended(start, confirmed instant) error {
 func (h *hold) cleared(now instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	drift := h.terms.ttl - h.terms.span
-	return now.mono-h.renewed.mono-h.terms.ttl > drift
+	drift := h.timing.ttl - h.timing.span
+	return now.mono-h.renewed.mono-h.timing.ttl > drift
 }
 
 // renewing notes that a command is about to be sent, or may have been executed,
-// that makes the keys last for terms.ttl from now on.
+// that makes the keys last for timing.ttl from now on.
 func (h *hold) renewing() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -233,7 +239,7 @@ func (h *hold) answered(i int, fate pool.Fate) {
 
 // bounds is how long a round for h may take: the node deadline.
 func (h *hold) bounds() bounds {
-	return bounds{decide: h.terms.nodeTimeout, node: h.terms.nodeTimeout}
+	return bounds{decide: h.timing.nodeTimeout, node: h.timing.nodeTimeout}
 }
 
 // footprint returns what h may have left on node i.
@@ -247,8 +253,11 @@ func (h *hold) footprint(i int) footprint {
 type acquire struct{ *hold }
 
 func (a acquire) command() script.Command {
-	return script.Acquire(a.name, a.value, a.terms.ttl.Milliseconds())
+	return script.Acquire(a.name, a.value, a.timing.ttl.Milliseconds())
 }
+
+// A lost lock must be told from nodes that are down.
+func (acquire) explains() bool { return true }
 
 func (a acquire) judge(i int, reply pool.Reply) (vote, error) {
 	a.answered(i, reply.Fate)
@@ -270,12 +279,14 @@ type extension struct {
 }
 
 func (e extension) command() script.Command {
-	ttl := e.terms.ttl.Milliseconds()
+	ttl := e.timing.ttl.Milliseconds()
 	if e.heals {
 		return script.Heal(e.name, e.value, ttl)
 	}
 	return script.Extend(e.name, e.value, ttl)
 }
+
+func (extension) explains() bool { return false }
 
 // Only an extension that heals can set the value.
 
@@ -310,7 +321,9 @@ func found(i int, reply pool.Reply) (vote, error) {
 		return granted, nil
 	case script.Other:
 		return refused, &ErrNodeTaken{Node: i}
-	default: // missing, or set again by this very round, which proves nothing
+	case script.Created: // by this very round, which proves nothing
+		return refused, &nodeMissing{node: i}
+	default: // script.Missing
 		return refused, &nodeMissing{node: i}
 	}
 }
@@ -319,6 +332,8 @@ func found(i int, reply pool.Reply) (vote, error) {
 type check struct{ *hold }
 
 func (c check) command() script.Command { return script.Valid(c.name, c.value) }
+
+func (check) explains() bool { return false }
 
 // A check leaves nothing behind.
 

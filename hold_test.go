@@ -157,12 +157,12 @@ func TestReleasesThatWaitAreBounded(t *testing.T) {
 		var s schedule
 		defer s.close()
 		accepted := 0
-		for range maxUnsettled + 10 {
-			if s.setWithin(&event{fire: func(bool) {}}, time.Now().Add(time.Hour), maxUnsettled) {
+		for range maxRepeats + 10 {
+			if s.setWithin(&event{fire: func(bool) {}}, time.Now().Add(time.Hour), maxRepeats) {
 				accepted++
 			}
 		}
-		assert.Equal(t, maxUnsettled, accepted)
+		assert.Equal(t, maxRepeats, accepted)
 	})
 }
 
@@ -170,9 +170,9 @@ func TestReleasesThatWaitAreBounded(t *testing.T) {
 func testHold(t *testing.T, n int, start instant) *hold {
 	t.Helper()
 	settings := defaultSettings()
-	terms, err := settings.terms()
+	timing, err := settings.timing()
 	require.NoError(t, err)
-	return newHold(&core{nodes: make([]pool.Pool, n)}, "lock", "v", terms, start)
+	return newHold(&core{nodes: make([]pool.Pool, n)}, "lock", "v", timing, start)
 }
 
 func TestHoldClearedGoesByTheMonotonicClock(t *testing.T) {
@@ -183,9 +183,9 @@ func TestHoldClearedGoesByTheMonotonicClock(t *testing.T) {
 }
 
 func TestHoldClearedAtTheLongestExpiry(t *testing.T) {
-	terms, err := deriveTerms(math.MaxInt64, 0.01, 0.05, 0)
+	timing, err := deriveTiming(math.MaxInt64, 0.01, 0.05, 0)
 	require.NoError(t, err)
-	assert.False(t, newHold(&core{}, "lock", "v", terms, at(0, 0)).cleared(at(time.Hour, 0)))
+	assert.False(t, newHold(&core{}, "lock", "v", timing, at(0, 0)).cleared(at(time.Hour, 0)))
 }
 
 func TestHoldFootprintCountsMany(t *testing.T) {
@@ -243,9 +243,9 @@ func TestSecondCloseKeepsToItsContext(t *testing.T) {
 func TestTakeOverOfAHoldFoundLostFails(t *testing.T) {
 	c := newCore([]pool.Pool{&puppet{}})
 	m := &Mutex{core: c, name: "lock", set: defaultSettings(), adopted: "v"}
-	terms, err := m.set.terms()
+	timing, err := m.set.timing()
 	require.NoError(t, err)
-	h1, h2 := adoptedHold(c, "lock", "v", terms, now()), adoptedHold(c, "lock", "v", terms, now())
+	h1, h2 := adoptedHold(c, "lock", "v", timing, now()), adoptedHold(c, "lock", "v", timing, now())
 	ok, err := m.takeOver(h1)
 	require.NoError(t, err)
 	require.True(t, ok)

@@ -28,19 +28,19 @@ type Mutex struct {
 func (m *Mutex) Name() string { return m.name }
 
 // Value returns the value that the nodes hold for the current lock, which
-// WithValue takes to hand it over; "" when m is not held.
+// WithValue takes to hand it over: "" before the first Lock and after Unlock. It
+// is kept when the lock expires or is lost, until the next Lock or Unlock.
 //
 // Lock returns at a quorum, when the slowest nodes may not have their key yet.
 // This library bears that. One that releases each node only once may leave such
 // a key to its expiry: to hand a lock over to it at once, acquire with
 // WithFailFast(false).
 func (m *Mutex) Value() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.hold != nil {
-		return m.hold.value
+	h, adopted := m.term()
+	if h != nil {
+		return h.value
 	}
-	return m.adopted
+	return adopted
 }
 
 // Until returns when the lock ends unless it is extended, or ended if nothing
@@ -75,9 +75,13 @@ func (m *Mutex) Lock() error {
 // before the first request of the attempt that won, minus drift. Past it another
 // process may hold the same name even if Unlock was never called.
 //
-// On failure m is not held by this call and the error matches ErrFailed and the
-// reason. Keys already set are released in the background, even when ctx is
-// done; any left behind vanish within the expiry.
+// A Mutex that is held is not locked again: its own keys stand in the way like
+// anybody's, and the hold it has goes on.
+//
+// On failure nothing was acquired. The error matches ErrFailed and the reason:
+// *ErrTaken, *RedisError, ErrLockAlreadyExpired (the nodes answered too late),
+// ctx's error and its cause, or ErrClosed. Keys already set are released in the
+// background, even when ctx is done; any left behind vanish within the expiry.
 func (m *Mutex) LockContext(ctx context.Context) error {
 	return m.lock(ctx, m.set.tries)
 }
@@ -92,57 +96,68 @@ func (m *Mutex) TryLockContext(ctx context.Context) error {
 	return m.lock(ctx, 1)
 }
 
-// lock makes attempts until one succeeds; tries 0 is no limit.
+// lock acquires m for a new term.
 func (m *Mutex) lock(ctx context.Context, tries int) error {
 	ctx = orBackground(ctx)
-	c, t, err := m.enter()
+	t, err := m.enter()
 	if err != nil {
 		return m.failure("lock", err, ErrFailed)
 	}
-	defer c.exit()
+	defer m.core.exit()
 	m.dropOver()
+	h, err := m.acquire(ctx, t, tries)
+	if err == nil {
+		err = m.begin(h)
+	}
+	if err != nil {
+		return m.failure("lock", err, ErrFailed)
+	}
+	return nil
+}
+
+// acquire makes attempts, with delays between, until one succeeds; tries 0 is no
+// limit. Its error is that of the last attempt, with what ended the trying.
+func (m *Mutex) acquire(ctx context.Context, t timing, tries int) (*hold, error) {
+	var last error
 	for try := 1; ; try++ {
 		if ctx.Err() != nil {
-			return m.failure("lock", m.ended(ctx, err), ErrFailed)
+			return nil, m.ended(ctx, last)
 		}
-		var h *hold
-		var final bool
-		if h, final, err = m.attempt(ctx, c, t); err == nil {
-			return m.begin(h)
+		value, err := m.newValue()
+		if err != nil {
+			return nil, err
 		}
-		if final || try == tries {
-			return m.failure("lock", m.ended(ctx, err), ErrFailed)
+		h, err := m.attempt(ctx, t, value)
+		if err == nil {
+			return h, nil
 		}
+		if try == tries {
+			return nil, m.ended(ctx, err)
+		}
+		last = err
 		delay := m.set.delay(try)
 		if delay < 0 {
-			return m.failure("lock", outOfRange("WithRetryDelayFunc", delay, "0 or more"), ErrFailed)
+			return nil, outOfRange("WithRetryDelayFunc", delay, "0 or more")
 		}
-		if pause(ctx, delay, c.closing) {
-			return m.failure("lock", ErrClosed, ErrFailed)
+		if pause(ctx, delay, m.core.closing) {
+			return nil, m.ended(ctx, last)
 		}
 	}
 }
 
 // attempt makes one round for the lock. After an error nothing is held, and what
-// the round may have set is being released; final says that another attempt
-// would fail as well.
-func (m *Mutex) attempt(ctx context.Context, c *core, t terms) (h *hold, final bool, err error) {
-	value, err := m.newValue()
-	if err != nil {
-		return nil, true, err
-	}
-	h = newHold(c, m.name, value, t, now())
-	res := startRound(c, acquire{h}, m.set.waitAll).wait(ctx, h.bounds())
-	switch {
-	case !res.tally.won():
-		err = res.notAcquired()
-	case h.held(now()) != nil:
-		err = fmt.Errorf("%w: the nodes answered after the validity of %v", ErrLockAlreadyExpired, t.span)
-	default:
-		return h, false, nil
+// the round may have set is being released.
+func (m *Mutex) attempt(ctx context.Context, t timing, value string) (*hold, error) {
+	h := newHold(m.core, m.name, value, t, now())
+	res := startRound(m.core, acquire{h}, m.set.waitAll).wait(ctx, h.bounds())
+	if res.tally.won() && h.held(now()) == nil {
+		return h, nil
 	}
 	startRelease(h, false)
-	return nil, false, err
+	if res.tally.won() {
+		return nil, fmt.Errorf("%w: the nodes answered after the validity of %v", ErrLockAlreadyExpired, t.span)
+	}
+	return nil, res.notAcquired()
 }
 
 func (m *Mutex) newValue() (string, error) {
@@ -158,21 +173,19 @@ func (m *Mutex) newValue() (string, error) {
 	return value, nil
 }
 
-// begin makes h the current term of m. A term that is current still, although
-// the nodes granted another, is over; what it left is released.
+// begin makes h the current term of m. If m has one already, this grant proves
+// that it is over.
 func (m *Mutex) begin(h *hold) error {
 	if !h.begin() {
-		h.end(ErrClosed)
-		startRelease(h, false)
-		return m.failure("lock", ErrClosed, ErrFailed)
+		h.abandon(ErrClosed)
+		return ErrClosed
 	}
 	m.mu.Lock()
 	former := m.hold
 	m.hold, m.adopted = h, ""
 	m.mu.Unlock()
 	if former != nil {
-		former.end(lost(nil))
-		startRelease(former, false)
+		former.abandon(lost(nil))
 	}
 	return nil
 }
@@ -188,8 +201,7 @@ func (m *Mutex) dropOver() {
 	}
 	m.hold = nil
 	m.mu.Unlock()
-	h.end(ErrLockAlreadyExpired)
-	startRelease(h, false)
+	h.abandon(ErrLockAlreadyExpired)
 }
 
 // Unlock is UnlockContext without a context.
@@ -206,17 +218,17 @@ func (m *Mutex) Unlock() (bool, error) {
 // case m is not held afterwards; a second Unlock returns ErrNotHeld.
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
-	c, t, err := m.enter()
+	t, err := m.enter()
 	if err != nil {
 		return false, m.failure("unlock", err)
 	}
-	defer c.exit()
+	defer m.core.exit()
 	h, adopted := m.take()
 	switch {
 	case h == nil && adopted == "":
 		return false, m.failure("unlock", ErrNotHeld)
 	case h == nil:
-		h = adoptedHold(c, m.name, adopted, t, now())
+		h = adoptedHold(m.core, m.name, adopted, t, now())
 		h.end(nil)
 		return m.release(ctx, h, true)
 	}
@@ -242,7 +254,7 @@ func (m *Mutex) release(ctx context.Context, h *hold, adopted bool) (bool, error
 	return false, m.failure("unlock", m.ended(ctx, nodeErrors(res.errs)))
 }
 
-// take ends what m holds and returns it: the current term, or an adopted value.
+// take detaches from m what it holds: the current term, or an adopted value.
 func (m *Mutex) take() (h *hold, adopted string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -259,23 +271,23 @@ func (m *Mutex) Extend() (bool, error) {
 // ExtendContext makes the lock last for its expiry from now on. It returns true
 // when a quorum has confirmed that before the old Until, and moves Until.
 //
-// It waits for the nodes until the old Until has passed or ctx is done. After
-// ErrExtendFailed the lock is held until the old Until still, and Extend may be
-// tried again. After ErrLockLost, with ErrLockAlreadyExpired, it is over:
-// Until has passed, or the nodes prove that no quorum holds the lock.
+// It waits for the nodes until the old Until has passed or ctx is done (for an
+// adopted lock: the node deadline). After ErrExtendFailed the lock is held until
+// the old Until still, and Extend may be tried again. After
+// ErrLockAlreadyExpired it is over; see ErrLockLost.
 func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
-	c, t, err := m.enter()
+	t, err := m.enter()
 	if err != nil {
 		return false, m.failure("extend", err)
 	}
-	defer c.exit()
+	defer m.core.exit()
 	h, adopted := m.term()
 	switch {
 	case h == nil && adopted == "":
 		return false, m.failure("extend", ErrNotHeld)
 	case h == nil:
-		return m.adopt(ctx, adoptedHold(c, m.name, adopted, t, now()))
+		return m.adopt(ctx, adoptedHold(m.core, m.name, adopted, t, now()))
 	}
 	if err := h.held(now()); err != nil {
 		return false, m.failure("extend", err)
@@ -298,7 +310,7 @@ func (m *Mutex) extend(ctx context.Context, h *hold) (result, error) {
 		usedValues.keep(h.value)
 	}
 	// The votes count until the old Until, not only for one node deadline.
-	b := bounds{decide: h.remaining(start), node: h.terms.nodeTimeout, over: h.done()}
+	b := bounds{decide: h.remaining(start), node: h.timing.nodeTimeout, over: h.done()}
 	res := startRound(h.core, extension{h, m.set.heals}, m.set.waitAll).wait(ctx, b)
 	if res.tally.won() {
 		return res, h.extended(start, res.at)
@@ -314,15 +326,11 @@ func (m *Mutex) extended(ctx context.Context, h *hold, res result, over error) (
 		return true, nil
 	case errors.Is(over, ErrLockAlreadyExpired) && !errors.Is(over, ErrLockLost):
 		// Until passed meanwhile; what q nodes say now proves no continuity.
-		over = lost(nil)
-		h.end(over)
-		return false, m.failure("extend", over)
+		return false, m.lose("extend", h, nil)
 	case over != nil: // unlocked, lost or closed meanwhile
 		return false, m.failure("extend", over)
 	case m.lostBy(res):
-		over = lost(res.err())
-		h.end(over)
-		return false, m.failure("extend", over)
+		return false, m.lose("extend", h, res.err())
 	}
 	return false, m.failure("extend", m.ended(ctx, res.err()), ErrExtendFailed)
 }
@@ -377,19 +385,22 @@ func (m *Mutex) Valid() (bool, error) {
 // ValidContext asks the nodes whether they hold the lock. It returns true only
 // if a quorum does and Until has still not passed. When Until has passed it says
 // so without asking. Remaining is the cheap local check.
+//
+// After ErrLockLost the lock is over: too few nodes still hold it. After any other
+// error but ErrLockAlreadyExpired it is as it was, until Until.
 func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
-	c, t, err := m.enter()
+	t, err := m.enter()
 	if err != nil {
 		return false, m.failure("valid", err)
 	}
-	defer c.exit()
+	defer m.core.exit()
 	h, adopted := m.term()
 	switch {
 	case h == nil && adopted == "":
 		return false, m.failure("valid", ErrNotHeld)
 	case h == nil:
-		h = adoptedHold(c, m.name, adopted, t, now())
+		h = adoptedHold(m.core, m.name, adopted, t, now())
 	}
 	if err := h.held(now()); err != nil {
 		return false, m.failure("valid", err)
@@ -397,7 +408,7 @@ func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 	b := h.bounds()
 	b.decide = min(b.decide, h.remaining(now()))
 	b.over = h.done()
-	res := startRound(c, check{h}, m.set.waitAll).wait(ctx, b)
+	res := startRound(m.core, check{h}, m.set.waitAll).wait(ctx, b)
 	return m.checked(ctx, h, adopted != "", res)
 }
 
@@ -411,28 +422,24 @@ func (m *Mutex) checked(ctx context.Context, h *hold, adopted bool, res result) 
 	case adopted && res.tally.refuted():
 		return false, m.failure("valid", res.err(), ErrLockAlreadyExpired)
 	case !adopted && m.lostBy(res):
-		over = lost(res.err())
-		h.end(over)
-		return false, m.failure("valid", over)
+		return false, m.lose("valid", h, res.err())
 	}
 	return false, m.failure("valid", m.ended(ctx, nodeErrors(res.errs)))
 }
 
-// enter begins an operation on m; core.exit ends it.
-func (m *Mutex) enter() (*core, terms, error) {
-	c, err := m.core.enter()
-	if err != nil {
-		return nil, terms{}, err
+// enter begins an operation on m; m.core.exit ends it.
+func (m *Mutex) enter() (timing, error) {
+	if err := m.core.enter(); err != nil {
+		return timing{}, err
 	}
-	t, err := m.set.terms()
+	t, err := m.set.timing()
 	if err == nil {
 		err = checkName(m.name)
 	}
 	if err != nil {
-		c.exit()
-		return nil, terms{}, err
+		m.core.exit()
 	}
-	return c, t, nil
+	return t, err
 }
 
 // reserved are the keys beside a lock's own, {name}:fence and so on.
@@ -471,6 +478,14 @@ func (m *Mutex) failure(op string, why error, is ...error) error {
 		is = append(is, why)
 	}
 	return &opError{op: op, name: m.name, causes: is}
+}
+
+// lose ends h, which was found to be over, and returns the error of the operation
+// that found out.
+func (m *Mutex) lose(op string, h *hold, why error) error {
+	over := lost(why)
+	h.end(over)
+	return m.failure(op, over)
 }
 
 // lost returns the error of a hold that was found to be over.

@@ -349,7 +349,7 @@ func TestMutexUnlockWithTooFewAnswersCannotTell(t *testing.T) {
 		assert.Len(t, nodes.Errors, 3, "an entry for each node that did not delete")
 		var node *redsync.RedisError
 		require.ErrorAs(t, err, &node)
-		assert.ErrorContains(t, err, "no answer within the node deadline of 400ms")
+		assert.ErrorContains(t, err, "no answer within 400ms")
 		for _, n := range f.nodes {
 			n.Thaw()
 		}
@@ -624,7 +624,7 @@ func TestMutexLockTakenWithDeadNodesSaysBoth(t *testing.T) {
 		require.ErrorAs(t, err, &down)
 		assert.Contains(t, []int{0, 1}, down.Node)
 		assert.NotContains(t, err.Error(), "\n")
-		assert.NotContains(t, err.Error(), "before the operation ended")
+		assert.NotContains(t, err.Error(), "had decided")
 	})
 }
 

@@ -56,15 +56,15 @@ func defaultDelay(int) time.Duration {
 // newValue returns a value that nobody has used: 130 bits at random.
 func newValue() (string, error) { return rand.Text(), nil }
 
-// terms checks the settings and derives what a hold needs.
-func (s *settings) terms() (terms, error) {
+// timing checks the settings and derives what a hold needs.
+func (s *settings) timing() (timing, error) {
 	switch {
 	case s.err != nil:
-		return terms{}, s.err
+		return timing{}, s.err
 	case s.tries < 0:
-		return terms{}, outOfRange("WithTries", s.tries, "0 (no limit) or more")
+		return timing{}, outOfRange("WithTries", s.tries, "0 (no limit) or more")
 	}
-	return deriveTerms(s.expiry, s.driftFactor, s.timeoutFactor, s.nodeTimeout)
+	return deriveTiming(s.expiry, s.driftFactor, s.timeoutFactor, s.nodeTimeout)
 }
 
 func (s *settings) fail(err error) {
@@ -84,9 +84,8 @@ func (m *Mutex) apply(options []Option) {
 	}
 }
 
-// An Option configures a Mutex. An option out of its range makes the first
-// operation that uses it fail with an error that names the option, the value
-// and the range.
+// An Option configures a Mutex. An option out of its range makes every operation
+// fail with an error that names the option, the value and the range.
 type Option interface {
 	Apply(*Mutex)
 }
@@ -106,8 +105,9 @@ func (f OptionFunc) Apply(m *Mutex) {
 // A DelayFunc returns how long to wait before attempt number tries + 1.
 type DelayFunc func(tries int) time.Duration
 
-// WithExpiry sets how long the lock is held unless it is extended; after that
-// the nodes free it by themselves. The default is 8 s. It is cut to whole
+// WithExpiry sets how long the nodes keep the lock unless it is extended; after
+// that they free it by themselves. The holder may rely on it for drift less: 1 %
+// and 2 ms by default. The default is 8 s. It is cut to whole
 // milliseconds; the least is what leaves a validity after drift, 3 ms by
 // default. A short expiry frees the lock of a dead holder soon, a long one
 // tolerates longer pauses of a live one.
@@ -136,8 +136,8 @@ func WithRetryDelay(delay time.Duration) Option {
 }
 
 // WithRetryDelayFunc sets a function of the attempts so far that returns the
-// time until the next one, 0 or more; a negative time makes Lock fail. See
-// WithRetryDelay.
+// time until the next one, 0 or more; a negative time makes Lock fail. It may be
+// called by many goroutines at once. See WithRetryDelay.
 func WithRetryDelayFunc(delayFunc DelayFunc) Option {
 	return OptionFunc(func(m *Mutex) {
 		if delayFunc == nil {
@@ -157,7 +157,7 @@ func WithDriftFactor(factor float64) Option {
 // WithTimeoutFactor sets how long an operation waits for a node that does not
 // answer, as a part of the expiry: the node deadline. The default is 0.05, the
 // range 0 < factor <= 1. The deadline is at least 50 ms and at most half of the
-// validity. An operation that the other nodes decide does not wait at all. See
+// validity (which counts where both cannot be). An operation that the other nodes decide does not wait at all. See
 // WithNodeTimeout.
 func WithTimeoutFactor(factor float64) Option {
 	return OptionFunc(func(m *Mutex) { m.set.timeoutFactor = factor })
@@ -180,7 +180,8 @@ func WithNodeTimeout(timeout time.Duration) Option {
 // which proves the ownership of the keys it set. The default is 130 bits from
 // crypto/rand. A function that repeats itself makes Lock fail, because the late
 // release of one attempt would delete the keys of another: each value is compared
-// with the last hundred thousand of the process.
+// with the last hundred thousand of the process. Its error, or an empty value,
+// ends Lock without a further attempt. It may be called by many goroutines at once.
 func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 	return OptionFunc(func(m *Mutex) {
 		if genValueFunc == nil {
@@ -201,8 +202,9 @@ func WithValue(v string) Option {
 // WithFailFast decides whether an operation returns as soon as its outcome is
 // clear, while slow nodes are dealt with in the background: the default. With
 // false it also waits, once the outcome is clear, until every node has answered or
-// the node deadline has passed; the outcome is the same, and an error tells of
-// every node.
+// the node deadline has passed. Whether it succeeds is the same; the reason of a
+// failure may be more definite (ErrLockLost in place of ErrExtendFailed), and the
+// error tells of every node that did not grant.
 func WithFailFast(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.set.waitAll = !b })
 }

@@ -46,22 +46,26 @@ func (t *tally) add(v vote) {
 	}
 }
 
+// blocks reports whether k nodes that do not grant leave no quorum.
+func (t tally) blocks(k int) bool { return k > t.n-quorumOf(t.n) }
+
 // won reports whether a quorum granted.
 func (t tally) won() bool { return t.granted >= quorumOf(t.n) }
 
-// lost reports whether a quorum can no longer grant.
-func (t tally) lost() bool { return t.refused+t.failed > t.n-quorumOf(t.n) }
+// blocked reports whether a quorum can no longer grant.
+func (t tally) blocked() bool { return t.blocks(t.refused + t.failed) }
 
 // refuted reports whether the nodes prove that no quorum can say yes, whatever
 // those say that did not answer.
-func (t tally) refuted() bool { return t.refused > t.n-quorumOf(t.n) }
+func (t tally) refuted() bool { return t.blocks(t.refused) }
 
-func (t tally) decided() bool { return t.won() || t.lost() }
+// decided reports whether the answer cannot change.
+func (t tally) decided() bool { return t.won() || t.blocked() }
 
-// explained reports whether it is clear why a lost round is lost: a quorum has
+// explained reports whether it is clear why a round is blocked: a quorum has
 // answered, so that refusals are to blame, or so many have failed that none can.
 func (t tally) explained() bool {
-	return t.granted+t.refused >= quorumOf(t.n) || t.failed > t.n-quorumOf(t.n)
+	return t.granted+t.refused >= quorumOf(t.n) || t.blocks(t.failed)
 }
 
 func (t tally) complete() bool { return t.granted+t.refused+t.failed == t.n }
@@ -80,15 +84,18 @@ type operation interface {
 	// than granted. It is called for every reply, also for those that come
 	// after the decision, from the goroutine of the node's pool.
 	judge(i int, reply pool.Reply) (vote, error)
+
+	// explains reports whether a round that is blocked must be explained.
+	explains() bool
 }
 
-// A round is one command on its way to all nodes.
+// A round is one command on its way to all nodes, and their votes.
 type round struct {
 	core    *core
-	op      operation
-	command script.Command
-	waitAll bool // after the decision, wait for the other nodes (WithFailFast(false))
-	explain bool // a loss counts as decided when it is explained
+	op      operation      // unset in the round of a release,
+	command script.Command // which sends for itself
+	waitAll bool           // after the decision, wait for the other nodes (WithFailFast(false))
+	explain bool           // see isDecided
 
 	mu      sync.Mutex
 	tally   tally
@@ -122,8 +129,7 @@ func newRound(c *core, waitAll bool) *round {
 // startRound sends op's command to all nodes. It does not wait: Send never does.
 func startRound(c *core, op operation, waitAll bool) *round {
 	r := newRound(c, waitAll)
-	r.op, r.command = op, op.command()
-	_, r.explain = op.(acquire)
+	r.op, r.command, r.explain = op, op.command(), op.explains()
 	for i := range c.nodes {
 		if err := r.send(i, r.command.Args); err != nil {
 			r.vote(i, failed, err)
@@ -158,9 +164,9 @@ func (r *round) Receive(i int, reply pool.Reply) {
 }
 
 // resend sends the script in full to node i, which does not have it and ran
-// nothing: once, and not when the vote is closed, because then the value may
-// have been released, and what can set it must not follow that. So it sends
-// while it holds r.mu, which closing takes.
+// nothing: once, and only while the vote is open. After that the value may have
+// been released, and nothing that can set it may follow. r.mu is held while
+// sending, because closing the vote takes it.
 func (r *round) resend(i int) (sent bool, refusal error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -194,19 +200,19 @@ func (r *round) vote(i int, v vote, err error) {
 }
 
 // isDecided reports whether the answer can be given; r.mu is held. An acquire
-// also says why it lost: a taken lock is something else than nodes that are
-// down, and dead nodes fail faster than live ones refuse. It waits for that only
-// while fewer than a quorum have answered, at most for the node deadline, and what
-// it does then is the same; so no promise hangs on it.
+// also says why it is blocked: a taken lock is something else than nodes that are
+// down, and dead nodes fail faster than live ones refuse. It waits for the reason
+// while fewer than a quorum have answered, at most for the node deadline. What it
+// does then does not depend on the reason, so safety does not either.
 func (r *round) isDecided() bool {
-	return r.tally.won() || r.tally.lost() && (!r.explain || r.tally.explained())
+	return r.tally.decided() && (r.tally.won() || !r.explain || r.tally.explained())
 }
 
 // Why a node has no vote.
 var (
-	errNoAnswer  = errors.New("no answer within the node deadline")
-	errUndecided = errors.New("no answer before the operation ended")
-	errAbandoned = errors.New("the hold ended meanwhile")
+	errNoAnswer   = errors.New("no answer")
+	errNotAwaited = errors.New("no answer before the others had decided")
+	errAbandoned  = errors.New("the hold ended meanwhile")
 )
 
 // bounds say how long a round may take.
@@ -218,8 +224,8 @@ type bounds struct {
 
 // wait returns the result once the round is decided and, with waitAll, every
 // node has voted or its deadline has passed; or once it is given up: after
-// b.decide, when ctx is done, when b.over is closed, or on Close. Nodes
-// that have not voted by then have failed.
+// b.decide, when ctx is done, when b.over is closed, or on Close. In a round that
+// is given up the nodes that have not voted have failed.
 func (r *round) wait(ctx context.Context, b bounds) result {
 	start := time.Now()
 	timer := time.NewTimer(b.decide)
@@ -227,10 +233,9 @@ func (r *round) wait(ctx context.Context, b bounds) result {
 	select {
 	case <-r.decided:
 		at := now()
-		r.linger(ctx, b.node-time.Since(start))
-		return r.result(at, errUndecided)
+		return r.result(at, r.linger(ctx, start, b.node))
 	case <-timer.C:
-		return r.result(now(), fmt.Errorf("%w of %v", errNoAnswer, b.decide))
+		return r.result(now(), fmt.Errorf("%w within %v", errNoAnswer, b.decide))
 	case <-ctx.Done():
 		return r.result(now(), context.Cause(ctx))
 	case <-b.over:
@@ -240,18 +245,23 @@ func (r *round) wait(ctx context.Context, b bounds) result {
 	}
 }
 
-// linger waits for the votes that the decision did not need.
-func (r *round) linger(ctx context.Context, atMost time.Duration) {
+// linger waits for the votes that the decision did not need, until the node
+// deadline, and returns why one may be missing.
+func (r *round) linger(ctx context.Context, start time.Time, deadline time.Duration) error {
 	if !r.waitAll {
-		return
+		return errNotAwaited
 	}
-	timer := time.NewTimer(atMost)
+	timer := time.NewTimer(deadline - time.Since(start))
 	defer timer.Stop()
 	select {
 	case <-r.all:
+		return nil
 	case <-timer.C:
+		return fmt.Errorf("%w within %v", errNoAnswer, deadline)
 	case <-ctx.Done():
+		return context.Cause(ctx)
 	case <-r.core.closing:
+		return ErrClosed
 	}
 }
 
@@ -296,7 +306,7 @@ func (r *round) result(at instant, silent error) result {
 // err returns why the round did not grant: *ErrTaken when the nodes prove that
 // another value holds the lock, else an entry for each node.
 func (res result) err() error {
-	if len(res.taken) > res.tally.n-quorumOf(res.tally.n) {
+	if res.tally.blocks(len(res.taken)) {
 		return &ErrTaken{Nodes: res.taken}
 	}
 	return nodeErrors(res.errs)
@@ -306,12 +316,12 @@ func (res result) err() error {
 // when a quorum of nodes is there but not free, with the errors of those that
 // failed beside it; else an entry for each node.
 func (res result) notAcquired() error {
-	if len(res.taken) == 0 || res.tally.failed > res.tally.n-quorumOf(res.tally.n) {
+	if len(res.taken) == 0 || res.tally.blocks(res.tally.failed) {
 		return nodeErrors(res.errs)
 	}
 	errs := []error{&ErrTaken{Nodes: res.taken}}
 	for _, err := range res.errs {
-		if failed := (*RedisError)(nil); errors.As(err, &failed) && !errors.Is(err, errUndecided) {
+		if node := (*RedisError)(nil); errors.As(err, &node) && !errors.Is(err, errNotAwaited) {
 			errs = append(errs, err)
 		}
 	}

@@ -23,13 +23,13 @@ func walk(t *testing.T, before tally) {
 	for _, v := range []vote{granted, refused, failed} {
 		after := before
 		after.add(v)
-		assert.False(t, after.won() && after.lost(), "%+v", after)
-		assert.False(t, after.refuted() && !after.lost(), "%+v", after)
+		assert.False(t, after.won() && after.blocked(), "%+v", after)
+		assert.False(t, after.refuted() && !after.blocked(), "%+v", after)
 		if before.won() {
 			assert.True(t, after.won(), "%+v then %v", before, v)
 		}
-		if before.lost() {
-			assert.True(t, after.lost(), "%+v then %v", before, v)
+		if before.blocked() {
+			assert.True(t, after.blocked(), "%+v then %v", before, v)
 		}
 		walk(t, after)
 	}

@@ -100,8 +100,8 @@ func redacted(address string) string {
 
 // ping returns nil once a quorum of nodes has answered.
 func (r *Redsync) ping(ctx context.Context) error {
-	c, err := r.core.enter()
-	if err != nil {
+	c := r.core
+	if err := c.enter(); err != nil {
 		return err
 	}
 	defer c.exit()
@@ -130,7 +130,8 @@ func (r *Redsync) With(options ...Option) *Redsync {
 
 // NewMutex returns a lock with the given name, which is its Redis key. It sends
 // nothing. The name must not be empty, nor of the form {x}:fence or {x}:queue,
-// which belong to the lock named x.
+// which belong to the lock named x; with such a name, or an option out of its
+// range, every operation fails and says so.
 func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 	m := &Mutex{core: r.core, name: name, set: r.set}
 	m.apply(options)
@@ -139,19 +140,19 @@ func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 }
 
 // Close unlocks what is still held, tries every pending release once more, ends
-// the connections of Open, and lets those of New end when they are idle. It
-// waits until every node has answered, ctx is done, or the node deadline has
-// passed; in the latter cases it returns an error, and keys that it could not
-// release run out within their expiry. Every later operation fails with
-// ErrClosed. A second Close returns what the first did.
+// the connections of Open, and lets those of New end when they are idle. Every
+// later operation fails with ErrClosed. A second Close returns what the first did.
+//
+// It waits until every node has answered or failed, ctx is done, or the node
+// deadline of r's options (at least 50 ms) has passed; in the latter two cases it
+// returns an error. nil does not say that every key is gone: what a node that
+// failed still holds runs out within the expiry.
 func (r *Redsync) Close(ctx context.Context) error {
 	if r == nil || r.core == nil {
 		return nil
 	}
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	t, _ := r.set.terms() // zero if they are no use
+	ctx = orBackground(ctx)
+	t, _ := r.set.timing() // zero if they are no use
 	return r.core.close(ctx, max(t.nodeTimeout, minNodeTimeout))
 }
 
@@ -197,19 +198,19 @@ func unusable(p pool.Pool) error {
 }
 
 // enter begins an operation; exit ends it.
-func (c *core) enter() (*core, error) {
+func (c *core) enter() error {
 	switch {
 	case c == nil:
-		return nil, ErrNoPools
+		return ErrNoPools
 	case c.err != nil:
-		return nil, c.err
+		return c.err
 	}
 	c.active.add(1)
 	if c.isClosed.Load() {
 		c.exit()
-		return nil, ErrClosed
+		return ErrClosed
 	}
-	return c, nil
+	return nil
 }
 
 func (c *core) exit() { c.active.add(-1) }
@@ -229,7 +230,7 @@ func (c *core) close(ctx context.Context, timeout time.Duration) error {
 }
 
 func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w of %v", errNoAnswer, timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w within %v", errNoAnswer, timeout))
 	defer cancel()
 	close(c.closing)
 	// Operations under way give up and leave only releases.
@@ -270,6 +271,7 @@ type ping struct{}
 func (ping) command() script.Command { return script.Ping() }
 func (ping) sending(int)             {}
 func (ping) unsent(int)              {}
+func (ping) explains() bool          { return false }
 
 func (ping) judge(i int, reply pool.Reply) (vote, error) {
 	if reply.Err != nil {

@@ -112,5 +112,5 @@ func TestValueLogFindsRepetitionsAmongTheLastValues(t *testing.T) {
 	}
 	assert.NoError(t, l.claim("a"), "long ago")
 	assert.Error(t, l.claim("b"))
-	assert.LessOrEqual(t, len(l.now)+len(l.old), 2*rememberedValues)
+	assert.LessOrEqual(t, len(l.young)+len(l.old), 2*rememberedValues)
 }

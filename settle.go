@@ -14,10 +14,10 @@ const (
 	minReleaseDelay = 50 * time.Millisecond
 	maxReleaseDelay = time.Second
 
-	// maxUnsettled bounds the releases that wait to be repeated, on all nodes
+	// maxRepeats bounds the releases that wait to be repeated, on all nodes
 	// together. One that is dropped leaves a key on one node for at most its
 	// TTL.
-	maxUnsettled = 1 << 16
+	maxRepeats = 1 << 16
 )
 
 // A release takes a hold's value off all nodes, also those that never answered,
@@ -56,8 +56,8 @@ func startRelease(h *hold, waitAll bool) *round {
 	return rel.votes
 }
 
-// send sends the release to node i. Where the value may have been set, that has
-// reserved the room for it.
+// send sends the release to node i. Where h may have reached the node the request
+// is Reserved: the command that set the value has paid for its room.
 func (rel *release) send(i int, full bool) {
 	args := rel.command.Args
 	if full {
@@ -97,11 +97,10 @@ func (rel *release) Receive(i int, reply pool.Reply) {
 	rel.repeatLater(i)
 }
 
-// settles reports whether reply shows that node i is done with the value: the
-// node looked, after everything that may set the value there was executed. An
-// ordered stream guarantees the latter when those commands were answered by now,
-// because their replies come first; else they must have been when the release
-// was sent.
+// settles reports whether reply shows that node i is done with the value. Every
+// command that may set the value must have been executed before the node looked.
+// On an ordered stream (Conn is not 0) it is enough that they are answered by now;
+// on any other pool they must have been when the release was sent (orderly).
 func (rel *release) settles(i int, sent progress, reply pool.Reply) bool {
 	f := rel.footprint(i)
 	if !f.reached() {
@@ -119,7 +118,7 @@ func (rel *release) repeatLater(i int) {
 	delay := s.delay
 	rel.mu.Unlock()
 	again := &event{fire: func(bool) { rel.repeat(i) }}
-	if !rel.core.repeats.setWithin(again, time.Now().Add(delay), maxUnsettled) {
+	if !rel.core.repeats.setWithin(again, time.Now().Add(delay), maxRepeats) {
 		rel.core.unsettled.add(-1)
 	}
 }

@@ -14,12 +14,12 @@ var usedValues valueLog
 // rememberedValues is how many values a valueLog remembers at least.
 const rememberedValues = 1 << 17
 
-// A valueLog finds out a generator that repeats itself. No time bounds how long
-// a key, or a release on its way, may keep a value in use, so that the last
-// values are remembered by their number: as hashes, in two generations.
+// A valueLog detects a generator that repeats itself. It remembers by number, not
+// by time: nothing bounds how long a key or a late release keeps a value in use.
+// The values are hashes, in two generations.
 type valueLog struct {
-	mu       sync.Mutex
-	now, old map[uint64]struct{}
+	mu         sync.Mutex
+	young, old map[uint64]struct{}
 }
 
 var valueSeed = maphash.MakeSeed()
@@ -29,9 +29,9 @@ func (l *valueLog) claim(value string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	hash := maphash.String(valueSeed, value)
-	_, now := l.now[hash]
+	_, young := l.young[hash]
 	_, old := l.old[hash]
-	if now || old {
+	if young || old {
 		return fmt.Errorf("redsync: WithGenValueFunc returned %q again: every attempt needs a fresh value", value)
 	}
 	l.put(hash)
@@ -46,8 +46,8 @@ func (l *valueLog) keep(value string) {
 }
 
 func (l *valueLog) put(hash uint64) {
-	if l.now == nil || len(l.now) >= rememberedValues {
-		l.now, l.old = make(map[uint64]struct{}), l.now
+	if l.young == nil || len(l.young) >= rememberedValues {
+		l.young, l.old = make(map[uint64]struct{}), l.young
 	}
-	l.now[hash] = struct{}{}
+	l.young[hash] = struct{}{}
 }

@@ -47,8 +47,8 @@ func (p *batchPool) Send(req Request) error {
 	if p.closed {
 		return ErrClosed
 	}
-	if p.owed >= p.outstanding && (!req.Reserved || p.owed >= 2*maxOutstanding) {
-		return &OutstandingError{Limit: p.outstanding}
+	if err := admit(p.owed, p.outstanding, req.Reserved); err != nil {
+		return err
 	}
 	p.owed++
 	p.queue = append(p.queue, newCommand(req))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"reflect"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +22,9 @@ const (
 	// maxOutstanding keeps requests and reserved requests together below the
 	// stream's window of 65,536, at which go-redis would make Send wait.
 	maxOutstanding = 16384
+
+	// maxOwed bounds requests of every kind, reserved ones included.
+	maxOwed = 2 * maxOutstanding
 
 	// maxReadTimeout bounds how long a silent connection is trusted, whatever
 	// the user's client allows; without a bound a stream cannot be closed.
@@ -46,7 +48,7 @@ func (c *config) Err() error { return c.err }
 // further requests, so that a frozen node costs neither latency nor memory.
 // The default is 2048, the range 1 to 16384. A larger limit rides out longer
 // pauses of a node under load, a smaller one holds less memory during them.
-// Reserved requests are not counted against it.
+// Reserved requests are not refused by it, but take room like any other.
 func WithOutstanding(limit int) Option {
 	return func(c *config) {
 		if limit < 1 || limit > maxOutstanding {
@@ -241,13 +243,6 @@ func failure(err error, conn uint64) Reply {
 	case errors.As(err, &answer):
 		return Reply{Err: err, Fate: Answered, Conn: conn}
 	default:
-		return Reply{Err: err, Conn: conn}
+		return Reply{Err: err, Fate: Unknown, Conn: conn}
 	}
-}
-
-// streams holds the running stream of every client, so that a program that
-// makes its pools anew for every request still has one connection to a node.
-var streams struct {
-	sync.Mutex
-	running map[*redis.Client]*stream
 }

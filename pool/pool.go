@@ -21,11 +21,14 @@ import (
 //   - A reply with a Conn other than 0 was produced after the node had executed
 //     every request that the same Pool accepted earlier and that was Answered.
 //   - All methods may be called from many goroutines at once.
+//
+// A Pool may also have a method Err() error that says why no Send can ever
+// succeed; a Redsync then fails at once.
 type Pool interface {
 	// Send puts req behind everything that was sent before it. An error means
 	// that the request was refused, will never be executed and gets no reply:
-	// ErrClosed, or an *OutstandingError when the node already owes too many
-	// replies.
+	// ErrClosed, an *OutstandingError when the node already owes too many
+	// replies, or why the pool can never send.
 	Send(req Request) error
 
 	// CloseIdle ends connections and background work as soon as no reply is
@@ -113,6 +116,15 @@ func (f Fate) String() string {
 
 // ErrClosed is the error of Send after Close.
 var ErrClosed = errors.New("pool: closed")
+
+// admit returns the error of a request that the node's outstanding replies leave
+// no room for.
+func admit(owed, limit int, reserved bool) error {
+	if owed < limit || reserved && owed < maxOwed {
+		return nil
+	}
+	return &OutstandingError{Limit: limit}
+}
 
 // An OutstandingError is the error of Send when a node owes Limit replies
 // already: it is frozen, cut off, or slower than its callers.

@@ -49,6 +49,13 @@ func (p *streamPool) Send(req Request) error {
 	}
 }
 
+// streams holds the running stream of every client, so that a program that
+// makes its pools anew for every request still has one connection to a node.
+var streams struct {
+	sync.Mutex
+	running map[*redis.Client]*stream
+}
+
 // running returns the stream of p's client, started if need be.
 func (p *streamPool) running() (*stream, error) {
 	if s := p.last.Load(); s != nil && !s.stopped.Load() {
@@ -138,8 +145,8 @@ func (s *stream) submit(cmd *command, reserved bool, limit int) error {
 	if s.stopped.Load() {
 		return errStopped
 	}
-	if owed := int(s.owed.Load()); owed >= limit && (!reserved || owed >= 2*maxOutstanding) {
-		return &OutstandingError{Limit: limit}
+	if err := admit(int(s.owed.Load()), limit, reserved); err != nil {
+		return err
 	}
 	s.owed.Add(1)
 	s.sent = append(s.sent, future{s.pipe.Submit(context.Background(), cmd), cmd})
