@@ -19,7 +19,7 @@ func BenchmarkLockUnlock(b *testing.B) {
 	for i, s := range servers {
 		addrs[i] = s.Addr()
 	}
-	for _, name := range []string{defaults, ours} {
+	for _, name := range []string{defaults, ours, floor} {
 		for _, width := range []int{1, 16} {
 			b.Run(fmt.Sprintf("%s/%d", name, width), func(b *testing.B) {
 				benchmarkPairs(b, addrs, name, width)
@@ -31,7 +31,8 @@ func BenchmarkLockUnlock(b *testing.B) {
 func benchmarkPairs(b *testing.B, addrs []string, name string, width int) {
 	b.Helper()
 	i := slices.IndexFunc(contenders, func(c contender) bool { return c.name == name })
-	lib := contenders[i].open(addrs)
+	lib, err := contenders[i].open(addrs, expiry)
+	require.NoError(b, err)
 	defer func() { require.NoError(b, lib.Close()) }()
 	require.NoError(b, pair(b.Context(), lib)) // opens the connections
 	b.ReportAllocs()

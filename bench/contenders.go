@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/bsm/redislock"
 	rival "github.com/go-redsync/redsync/v4"
 	rivalredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
@@ -14,7 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// expiry is that of every lock measured.
+// expiry is that of every lock measured, except where locks are held for long.
 const expiry = 8 * time.Second
 
 // A library is a contender at work: one process with connections of its own.
@@ -33,24 +34,50 @@ type held interface {
 // A contender is one library with one configuration.
 type contender struct {
 	name string
-	// strict: a key left behind on a node is an error of the whole run.
+	// strict: a key left behind on a node, or a Lock that fails while all nodes
+	// work, is an error of the whole run.
 	strict bool
-	open   func(addrs []string) library
+	// single: it uses the first node only, and so does a fifth of the work.
+	single bool
+	// inScripts are the commands that its scripts call. INFO commandstats counts
+	// them too, though no client sends them.
+	inScripts []string
+	// open connects to the nodes. Locks expire after ttl.
+	open func(addrs []string, ttl time.Duration) (library, error)
 }
 
-// ours and defaults are the contenders that the report and the benchmarks
-// mention by name.
+// Names of contenders, as the report has them.
 const (
-	ours     = "ours"
-	defaults = "redsync"
+	ours      = "ours"
+	defaults  = "redsync"
+	failFast  = "redsync WithFailFast"
+	onRueidis = "redsync on rueidis, WithFailFast"
+	oneKey    = "rueidislock (one node, one key)"
+	oneNode   = "bsm/redislock (one node)"
+	floor     = "the floor"
 )
 
 var contenders = []contender{
-	{name: ours, strict: true, open: openOurs},
-	{name: defaults, open: func(addrs []string) library { return openRedsync(addrs) }},
-	{name: "redsync WithFailFast", open: func(addrs []string) library {
-		return openRedsync(addrs, rival.WithFailFast(true))
-	}},
+	{name: ours, strict: true, inScripts: []string{"get", "del"}, open: openOurs},
+	{name: defaults, inScripts: []string{"get", "del"}, open: openRedsync},
+	{name: failFast, inScripts: []string{"get", "del"}, open: openFailFast},
+	{name: onRueidis, inScripts: []string{"get", "del"}, open: openRueidis},
+	{name: oneKey, single: true, inScripts: []string{"set", "get", "del", "pexpireat"}, open: openRueidislock},
+	{name: oneNode, single: true, inScripts: []string{"set", "getrange", "get", "del"}, open: openRedislock},
+	{name: floor, strict: true, inScripts: []string{"get", "del"}, open: openFloor},
+}
+
+// named returns the contenders with the given names, in the order of names.
+func named(names ...string) []contender {
+	var list []contender
+	for _, name := range names {
+		for _, c := range contenders {
+			if c.name == name {
+				list = append(list, c)
+			}
+		}
+	}
+	return list
 }
 
 // clients is one go-redis client per node, with the defaults of go-redis.
@@ -74,20 +101,22 @@ func (cs clients) Close() error {
 
 type oursLibrary struct {
 	clients
-	rs *redsync.Redsync
+	rs      *redsync.Redsync
+	options []redsync.Option
 }
 
-func openOurs(addrs []string) library {
+func openOurs(addrs []string, ttl time.Duration) (library, error) {
 	cs := dial(addrs)
 	pools := make([]pool.Pool, len(cs))
 	for i, c := range cs {
 		pools[i] = pool.New(c)
 	}
-	return &oursLibrary{clients: cs, rs: redsync.New(pools...)}
+	options := []redsync.Option{redsync.WithExpiry(ttl)}
+	return &oursLibrary{clients: cs, rs: redsync.New(pools...), options: options}, nil
 }
 
 func (l *oursLibrary) Lock(ctx context.Context, name string) (held, error) {
-	m := l.rs.NewMutex(name, redsync.WithExpiry(expiry))
+	m := l.rs.NewMutex(name, l.options...)
 	return m, m.LockContext(ctx)
 }
 
@@ -98,22 +127,55 @@ func (l *oursLibrary) Close() error {
 }
 
 type redsyncLibrary struct {
-	clients
 	rs      *rival.Redsync
 	options []rival.Option
+	close   func() error
 }
 
-func openRedsync(addrs []string, options ...rival.Option) library {
+func openRedsync(addrs []string, ttl time.Duration) (library, error) {
+	return redsyncOnGoRedis(addrs, rival.WithExpiry(ttl)), nil
+}
+
+func openFailFast(addrs []string, ttl time.Duration) (library, error) {
+	return redsyncOnGoRedis(addrs, rival.WithExpiry(ttl), rival.WithFailFast(true)), nil
+}
+
+func redsyncOnGoRedis(addrs []string, options ...rival.Option) *redsyncLibrary {
 	cs := dial(addrs)
 	pools := make([]rivalredis.Pool, len(cs))
 	for i, c := range cs {
 		pools[i] = goredis.NewPool(c)
 	}
-	options = append([]rival.Option{rival.WithExpiry(expiry)}, options...)
-	return &redsyncLibrary{clients: cs, rs: rival.New(pools...), options: options}
+	return &redsyncLibrary{rs: rival.New(pools...), options: options, close: cs.Close}
 }
 
 func (l *redsyncLibrary) Lock(ctx context.Context, name string) (held, error) {
 	m := l.rs.NewMutex(name, l.options...)
 	return m, m.LockContext(ctx)
+}
+
+func (l *redsyncLibrary) Close() error { return l.close() }
+
+// redislockLibrary is bsm/redislock on the first node.
+type redislockLibrary struct {
+	clients
+	locker *redislock.Client
+	ttl    time.Duration
+}
+
+func openRedislock(addrs []string, ttl time.Duration) (library, error) {
+	cs := dial(addrs[:1])
+	return &redislockLibrary{clients: cs, locker: redislock.New(cs[0]), ttl: ttl}, nil
+}
+
+func (l *redislockLibrary) Lock(ctx context.Context, name string) (held, error) {
+	lock, err := l.locker.Obtain(ctx, name, l.ttl, nil)
+	return redislockLock{lock}, err
+}
+
+type redislockLock struct{ *redislock.Lock }
+
+func (l redislockLock) UnlockContext(ctx context.Context) (bool, error) {
+	err := l.Release(ctx)
+	return err == nil, err
 }

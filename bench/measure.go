@@ -77,7 +77,10 @@ func takeSample(ctx context.Context, p plan, c cell, addrs []string, look client
 	if err := flush(ctx, look); err != nil {
 		return sample{}, err
 	}
-	lib := c.contender.open(addrs)
+	lib, err := c.contender.open(addrs, expiry)
+	if err != nil {
+		return sample{}, err
+	}
 	defer func() { err = errors.Join(err, lib.Close()) }()
 	if _, err := c.scene.play(ctx, lib, c.width, p.warmUp); err != nil {
 		return sample{}, err

@@ -1,0 +1,291 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// The floor is what any Go client of five nodes could reach: SET NX PX and a
+// compare-and-delete, written as RESP by hand, one connection per node, no more
+// than counting the replies. It knows neither retries nor faults, nor the drift of
+// clocks: it is here to compare with, not to lock with.
+type floorLibrary struct {
+	wires  []*wire
+	quorum int
+	ttl    string // in ms
+	sha    string // of compareAndDelete
+	ops    sync.Pool
+}
+
+// compareAndDelete is the release script of redsync.
+const compareAndDelete = `if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) else return 0 end`
+
+func openFloor(addrs []string, ttl time.Duration) (library, error) {
+	l := &floorLibrary{quorum: len(addrs)/2 + 1, ttl: strconv.FormatInt(ttl.Milliseconds(), 10)}
+	l.ops.New = func() any { return &floorOp{done: make(chan bool, 1)} }
+	for _, addr := range addrs {
+		w, sha, err := dialWire(addr)
+		if err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
+		l.sha, l.wires = sha, append(l.wires, w)
+	}
+	return l, nil
+}
+
+func (l *floorLibrary) Close() error {
+	var errs []error
+	for _, w := range l.wires {
+		errs = append(errs, w.close())
+	}
+	return errors.Join(errs...)
+}
+
+// floorLock is a lock that is held.
+type floorLock struct {
+	l     *floorLibrary
+	name  string
+	value [32]byte
+}
+
+var errFloorRefused = errors.New("no quorum")
+
+// Lock tries once.
+func (l *floorLibrary) Lock(ctx context.Context, name string) (held, error) {
+	lock := &floorLock{l: l, name: name}
+	var random [16]byte
+	_, _ = rand.Read(random[:]) // never fails
+	hex.Encode(lock.value[:], random[:])
+	op := l.newOp()
+	op.cmd = appendCommand(op.cmd[:0], "SET", name, string(lock.value[:]), "NX", "PX", l.ttl)
+	ok, err := l.do(ctx, op)
+	if err == nil && !ok {
+		_, _ = lock.UnlockContext(ctx) // the keys of a minority
+		err = errFloorRefused
+	}
+	return lock, err
+}
+
+func (f *floorLock) UnlockContext(ctx context.Context) (bool, error) {
+	op := f.l.newOp()
+	op.cmd = appendCommand(op.cmd[:0], "EVALSHA", f.l.sha, "1", f.name, string(f.value[:]))
+	return f.l.do(ctx, op)
+}
+
+// floorOp is one command on all nodes. It is used again when the caller and
+// every node have let go of it.
+type floorOp struct {
+	cmd            []byte
+	yes, no, users atomic.Int32
+	done           chan bool // gets the outcome once
+}
+
+func (l *floorLibrary) newOp() *floorOp {
+	op := l.ops.Get().(*floorOp)
+	op.yes.Store(0)
+	op.no.Store(0)
+	op.users.Store(int32(len(l.wires)) + 1)
+	return op
+}
+
+// do sends op's command to all nodes and returns once a quorum agrees.
+func (l *floorLibrary) do(ctx context.Context, op *floorOp) (bool, error) {
+	for _, w := range l.wires {
+		if !w.send(l, op) {
+			l.answer(op, false)
+		}
+	}
+	select {
+	case ok := <-op.done:
+		l.drop(op)
+		return ok, nil
+	case <-ctx.Done():
+		return false, ctx.Err() // op is left to the garbage collector
+	}
+}
+
+// answer counts a node's answer. Of the two outcomes only one can come about.
+func (l *floorLibrary) answer(op *floorOp, ok bool) {
+	if ok && int(op.yes.Add(1)) == l.quorum {
+		op.done <- true
+	}
+	if !ok && int(op.no.Add(1)) == len(l.wires)-l.quorum+1 {
+		op.done <- false
+	}
+	l.drop(op)
+}
+
+func (l *floorLibrary) drop(op *floorOp) {
+	if op.users.Add(-1) == 0 {
+		l.ops.Put(op)
+	}
+}
+
+// wire is the connection to one node, with a goroutine that writes whatever is
+// queued and one that reads the replies.
+type wire struct {
+	conn net.Conn
+	wake chan struct{} // one slot: out is not empty, or closed is set
+
+	mu      sync.Mutex
+	out     []byte    // queued commands
+	waiting []pending // in the order of the commands
+	closed  bool
+
+	ended sync.WaitGroup
+}
+
+type pending struct {
+	l  *floorLibrary
+	op *floorOp
+}
+
+// dialWire connects, and loads the script.
+func dialWire(addr string) (*wire, string, error) {
+	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return nil, "", err
+	}
+	w := &wire{conn: conn, wake: make(chan struct{}, 1)}
+	r := bufio.NewReaderSize(conn, 1<<16)
+	sha, err := w.load(r)
+	if err != nil {
+		return nil, "", errors.Join(err, conn.Close())
+	}
+	w.ended.Go(w.write)
+	w.ended.Go(func() { w.read(r) })
+	return w, sha, nil
+}
+
+func (w *wire) load(r *bufio.Reader) (string, error) {
+	if _, err := w.conn.Write(appendCommand(nil, "SCRIPT", "LOAD", compareAndDelete)); err != nil {
+		return "", err
+	}
+	line, err := readLine(r)
+	if err != nil {
+		return "", err
+	}
+	if string(line) != "$40" {
+		return "", fmt.Errorf("SCRIPT LOAD: %s", line)
+	}
+	sha, err := readLine(r)
+	return string(sha), err
+}
+
+// send queues op's command; false when the connection is at its end.
+func (w *wire) send(l *floorLibrary, op *floorOp) bool {
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		return false
+	}
+	first := len(w.out) == 0
+	w.out = append(w.out, op.cmd...)
+	w.waiting = append(w.waiting, pending{l, op})
+	w.mu.Unlock()
+	if first {
+		w.signal()
+	}
+	return true
+}
+
+func (w *wire) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// write sends all that is queued at once, and then what was queued meanwhile.
+func (w *wire) write() {
+	var buf []byte
+	for range w.wake {
+		w.mu.Lock()
+		buf, w.out = w.out, buf[:0]
+		closed := w.closed
+		w.mu.Unlock()
+		if closed {
+			return
+		}
+		if _, err := w.conn.Write(buf); err != nil {
+			return // the reader ends too
+		}
+	}
+}
+
+// read counts replies until the connection ends. Replies that did not come are
+// answers in the negative.
+func (w *wire) read(r *bufio.Reader) {
+	var batch []pending
+	next := 0
+	for {
+		line, err := readLine(r)
+		if err != nil {
+			break
+		}
+		if next == len(batch) {
+			batch, next = w.take(batch), 0
+		}
+		p := batch[next]
+		next++
+		p.l.answer(p.op, len(line) > 1 && (line[0] == '+' || string(line) == ":1"))
+	}
+	w.mu.Lock()
+	w.closed = true
+	rest := w.waiting
+	w.mu.Unlock()
+	w.signal()
+	for _, p := range append(batch[next:], rest...) {
+		p.l.answer(p.op, false)
+	}
+}
+
+// take returns the commands that are waiting, and leaves an empty list.
+func (w *wire) take(spare []pending) []pending {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	batch := w.waiting
+	w.waiting = spare[:0]
+	return batch
+}
+
+func (w *wire) close() error {
+	err := w.conn.Close()
+	w.ended.Wait()
+	return err
+}
+
+// appendCommand appends a command as RESP.
+func appendCommand(b []byte, args ...string) []byte {
+	b = append(b, '*')
+	b = strconv.AppendInt(b, int64(len(args)), 10)
+	for _, arg := range args {
+		b = append(b, "\r\n$"...)
+		b = strconv.AppendInt(b, int64(len(arg)), 10)
+		b = append(b, "\r\n"...)
+		b = append(b, arg...)
+	}
+	return append(b, "\r\n"...)
+}
+
+// readLine returns a line without its end, valid until the next call.
+func readLine(r *bufio.Reader) ([]byte, error) {
+	line, err := r.ReadSlice('\n')
+	if err != nil {
+		return nil, err
+	}
+	if len(line) < 2 || line[len(line)-2] != '\r' {
+		return nil, io.ErrUnexpectedEOF
+	}
+	return line[:len(line)-2], nil
+}
