@@ -131,12 +131,12 @@ func (h *hold) done() <-chan struct{} {
 // begin makes h known to its core, which releases it on Close and forgets it
 // when its time is up. It reports false when the core is closed already.
 func (h *hold) begin() bool {
-	h.expiry.fire = h.expire
+	h.expiry.what = h
 	return h.core.holds.set(&h.expiry, h.until())
 }
 
-// expire runs at what was once the end of the validity, and on Close.
-func (h *hold) expire(closing bool) {
+// fire runs at what was once the end of the validity, and on Close.
+func (h *hold) fire(closing bool) {
 	if closing {
 		if h.end(ErrClosed) {
 			startRelease(h, false)
@@ -145,7 +145,7 @@ func (h *hold) expire(closing bool) {
 	}
 	left := h.remaining(now())
 	if left > 0 && !h.core.holds.set(&h.expiry, time.Now().Add(left)) {
-		h.expire(true) // Close came while this was firing
+		h.fire(true) // Close came while this was firing
 	}
 }
 

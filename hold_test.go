@@ -158,7 +158,7 @@ func TestReleasesThatWaitAreBounded(t *testing.T) {
 		defer s.close()
 		accepted := 0
 		for range maxRepeats + 10 {
-			if s.setWithin(&event{fire: func(bool) {}}, time.Now().Add(time.Hour), maxRepeats) {
+			if s.setWithin(&event{what: call(func(bool) {})}, time.Now().Add(time.Hour), maxRepeats) {
 				accepted++
 			}
 		}
@@ -212,7 +212,7 @@ func TestCloseReleasesAHoldWhoseEventIsFiring(t *testing.T) {
 		h := m.hold
 		rs.core.holds.drop(&h.expiry) // the schedule has taken it off
 		require.NoError(t, rs.Close(t.Context()))
-		h.expire(false) // and fires it
+		h.fire(false) // and fires it
 		synctest.Wait()
 		assert.Equal(t, 1, p.count("evalsha"))
 	})

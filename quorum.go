@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/script"
@@ -101,7 +102,8 @@ type round struct {
 	tally   tally
 	votes   []ballot
 	closed  bool          // later votes do not count
-	decided chan struct{} // closed when the answer cannot change
+	expired atomic.Bool   // the deadline came before the decision
+	decided chan struct{} // closed when the answer cannot change, or at the deadline
 	all     chan struct{} // closed when every node has voted
 }
 
@@ -111,24 +113,21 @@ type ballot struct {
 	err  error // why not granted
 }
 
-// newRound returns a round that takes the votes of c's nodes.
-func newRound(c *core, waitAll bool) *round {
-	r := &round{
-		core:    c,
-		waitAll: waitAll,
-		tally:   tally{n: len(c.nodes)},
-		votes:   make([]ballot, len(c.nodes)),
-		decided: make(chan struct{}),
-	}
+// init makes r, which is zero, take the votes of c's nodes.
+func (r *round) init(c *core, waitAll bool) {
+	r.core, r.waitAll = c, waitAll
+	r.tally.n = len(c.nodes)
+	r.votes = make([]ballot, len(c.nodes))
+	r.decided = make(chan struct{})
 	if waitAll {
 		r.all = make(chan struct{})
 	}
-	return r
 }
 
 // startRound sends op's command to all nodes. It does not wait: Send never does.
 func startRound(c *core, op operation, waitAll bool) *round {
-	r := newRound(c, waitAll)
+	r := &round{}
+	r.init(c, waitAll)
 	r.op, r.command, r.explain = op, op.command(), op.explains()
 	for i := range c.nodes {
 		if err := r.send(i, r.command.Args); err != nil {
@@ -224,24 +223,37 @@ type bounds struct {
 
 // wait returns the result once the round is decided and, with waitAll, every
 // node has voted or its deadline has passed; or once it is given up: after
-// b.decide, when ctx is done, when b.over is closed, or on Close. In a round that
-// is given up the nodes that have not voted have failed.
+// b.decide, when ctx is done, or when b.over is closed. In a round that is given
+// up the nodes that have not voted have failed.
+//
+// Close is not among these: a channel that all rounds share would be a lock that
+// all rounds share. Close closes b.over, and leaves the rest to their deadline.
 func (r *round) wait(ctx context.Context, b bounds) result {
 	start := time.Now()
-	timer := time.NewTimer(b.decide)
-	defer timer.Stop()
+	deadline := time.AfterFunc(b.decide, r.expire)
+	defer deadline.Stop()
 	select {
 	case <-r.decided:
 		at := now()
+		if r.expired.Load() {
+			return r.result(at, fmt.Errorf("%w within %v", errNoAnswer, b.decide))
+		}
 		return r.result(at, r.linger(ctx, start, b.node))
-	case <-timer.C:
-		return r.result(now(), fmt.Errorf("%w within %v", errNoAnswer, b.decide))
 	case <-ctx.Done():
 		return r.result(now(), context.Cause(ctx))
 	case <-b.over:
 		return r.result(now(), errAbandoned)
-	case <-r.core.closing:
-		return r.result(now(), ErrClosed)
+	}
+}
+
+// expire gives up the round at its deadline.
+func (r *round) expire() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.isDecided() {
+		r.expired.Store(true)
+		r.closed = true
+		close(r.decided)
 	}
 }
 
@@ -260,8 +272,6 @@ func (r *round) linger(ctx context.Context, start time.Time, deadline time.Durat
 		return fmt.Errorf("%w within %v", errNoAnswer, deadline)
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-r.core.closing:
-		return ErrClosed
 	}
 }
 

@@ -233,9 +233,9 @@ func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) 
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w within %v", errNoAnswer, timeout))
 	defer cancel()
 	close(c.closing)
-	// Operations under way give up and leave only releases.
-	await(ctx, c.active.zero())
 	c.holds.close()
+	// Operations under way give up at their next step, or have a deadline.
+	await(ctx, c.active.zero())
 	c.repeats.close()
 	if !await(ctx, c.unsettled.zero()) {
 		err = fmt.Errorf("redsync: Close: keys are left to their expiry: %w", context.Cause(ctx))

@@ -18,13 +18,16 @@ type schedule struct {
 	closed bool
 }
 
-// An event is something to do at a time. fire must not block; it may call the
-// schedule. last says that the schedule is closed and the time has not come.
+// An event is something to do at a time.
 type event struct {
-	fire  func(last bool)
+	what  firer
 	at    time.Time
 	index int // in the heap, from 1; 0 when not scheduled
 }
+
+// A firer is what an event is for. fire must not block; it may call the schedule.
+// last says that the schedule is closed and the time has not come.
+type firer interface{ fire(last bool) }
 
 // set schedules e at a time, instead of any earlier setting. It reports false
 // when the schedule is closed.
@@ -57,17 +60,13 @@ func (s *schedule) drop(e *event) {
 	if e.index != 0 {
 		heap.Remove(&s.events, e.index-1)
 	}
-	s.arm()
 }
 
 // arm makes the timer fire for the first event; s.mu is held. A timer that
-// would fire earlier is left alone: it finds nothing due and is armed again.
+// would fire earlier is left alone: when it finds nothing due it is armed again,
+// or not at all. That is rare, and a timer is dear to move.
 func (s *schedule) arm() {
 	if len(s.events) == 0 {
-		if s.timer != nil {
-			s.timer.Stop()
-		}
-		s.armed = time.Time{}
 		return
 	}
 	first := s.events[0].at
@@ -91,7 +90,7 @@ func (s *schedule) run() {
 	for len(s.events) > 0 && !s.events[0].at.After(time.Now()) {
 		e := heap.Pop(&s.events).(*event)
 		s.mu.Unlock()
-		e.fire(false)
+		e.what.fire(false)
 		s.mu.Lock()
 	}
 	s.arm()
@@ -108,12 +107,14 @@ func (s *schedule) close() {
 	for _, e := range all {
 		e.index = 0
 	}
-	s.arm()
+	if s.timer != nil {
+		s.timer.Stop()
+	}
 	s.mu.Unlock()
 	s.firing.Lock()
 	s.firing.Unlock() //nolint:staticcheck // waits for run
 	for _, e := range all {
-		e.fire(true)
+		e.what.fire(true)
 	}
 }
 

@@ -10,6 +10,11 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
+// call makes a function a firer.
+type call func(last bool)
+
+func (c call) fire(last bool) { c(last) }
+
 func TestScheduleFiresInTimeAndOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s schedule
@@ -18,7 +23,7 @@ func TestScheduleFiresInTimeAndOrder(t *testing.T) {
 		order := rand.Perm(100)
 		for _, i := range order {
 			after := time.Duration(i) * time.Second
-			s.set(&event{fire: func(bool) { fired = append(fired, time.Since(start)) }}, start.Add(after))
+			s.set(&event{what: call(func(bool) { fired = append(fired, time.Since(start)) })}, start.Add(after))
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -36,7 +41,7 @@ func TestScheduleMovesAndDropsEvents(t *testing.T) {
 		start := time.Now()
 		fired := map[string]time.Duration{}
 		note := func(name string) *event {
-			return &event{fire: func(bool) { fired[name] = time.Since(start) }}
+			return &event{what: call(func(bool) { fired[name] = time.Since(start) })}
 		}
 		sooner, later, dropped := note("sooner"), note("later"), note("dropped")
 		s.set(sooner, start.Add(time.Minute))
@@ -57,11 +62,11 @@ func TestScheduleEventMaySetItselfAgain(t *testing.T) {
 		var s schedule
 		var times int
 		var e event
-		e.fire = func(bool) {
+		e.what = call(func(bool) {
 			if times++; times < 5 {
 				s.set(&e, time.Now().Add(time.Second))
 			}
-		}
+		})
 		s.set(&e, time.Now().Add(time.Second))
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -74,15 +79,15 @@ func TestScheduleClosedFiresTheRestAtOnceAndTakesNoMore(t *testing.T) {
 		var s schedule
 		last := 0
 		for range 10 {
-			s.set(&event{fire: func(closing bool) {
+			s.set(&event{what: call(func(closing bool) {
 				if closing {
 					last++
 				}
-			}}, time.Now().Add(time.Hour))
+			})}, time.Now().Add(time.Hour))
 		}
 		s.close()
 		assert.Equal(t, 10, last)
-		assert.False(t, s.set(&event{fire: func(bool) { t.Error("fired") }}, time.Now()))
+		assert.False(t, s.set(&event{what: call(func(bool) { t.Error("fired") })}, time.Now()))
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		assert.Equal(t, 10, last)
@@ -94,7 +99,7 @@ func TestScheduleKeepsToItsLimit(t *testing.T) {
 		var s schedule
 		defer s.close()
 		for i := range 5 {
-			assert.Equal(t, i < 3, s.setWithin(&event{fire: func(bool) {}}, time.Now().Add(time.Hour), 3))
+			assert.Equal(t, i < 3, s.setWithin(&event{what: call(func(bool) {})}, time.Now().Add(time.Hour), 3))
 		}
 	})
 }

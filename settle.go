@@ -3,6 +3,7 @@ package redsync
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/script"
@@ -26,7 +27,7 @@ const (
 type release struct {
 	*hold
 	command script.Command
-	votes   *round
+	votes   round
 
 	mu       sync.Mutex
 	progress []progress // by node
@@ -46,14 +47,14 @@ func startRelease(h *hold, waitAll bool) *round {
 	rel := &release{
 		hold:     h,
 		command:  script.Release(h.name, h.value),
-		votes:    newRound(h.core, waitAll),
 		progress: make([]progress, len(h.nodes)),
 	}
+	rel.votes.init(h.core, waitAll)
 	h.core.unsettled.add(len(h.nodes))
 	for i := range h.nodes {
 		rel.send(i, false)
 	}
-	return rel.votes
+	return &rel.votes
 }
 
 // send sends the release to node i. Where h may have reached the node the request
@@ -102,12 +103,12 @@ func (rel *release) Receive(i int, reply pool.Reply) {
 // On an ordered stream (Conn is not 0) it is enough that they are answered by now;
 // on any other pool they must have been when the release was sent (orderly).
 func (rel *release) settles(i int, sent progress, reply pool.Reply) bool {
-	f := rel.footprint(i)
-	if !f.reached() {
+	if looked := reply.Fate == pool.Answered && reply.Err == nil; looked && sent.orderly {
 		return true
+	} else if f := rel.footprint(i); f.reached() {
+		return looked && f.settled() && reply.Conn != 0
 	}
-	looked := reply.Fate == pool.Answered && reply.Err == nil
-	return looked && f.settled() && (sent.orderly || reply.Conn != 0)
+	return true
 }
 
 // repeatLater schedules the next sending to node i.
@@ -117,11 +118,19 @@ func (rel *release) repeatLater(i int) {
 	s.delay = min(max(2*s.delay, minReleaseDelay), maxReleaseDelay)
 	delay := s.delay
 	rel.mu.Unlock()
-	again := &event{fire: func(bool) { rel.repeat(i) }}
+	again := &event{what: repetition{rel, i}}
 	if !rel.core.repeats.setWithin(again, time.Now().Add(delay), maxRepeats) {
 		rel.core.unsettled.add(-1)
 	}
 }
+
+// A repetition is a release that is due again on one node.
+type repetition struct {
+	*release
+	node int
+}
+
+func (r repetition) fire(bool) { r.repeat(r.node) }
 
 func (rel *release) repeat(i int) {
 	if rel.cleared(now()) {
@@ -134,35 +143,25 @@ func (rel *release) repeat(i int) {
 	rel.send(i, full)
 }
 
-// A gauge counts what is under way, and lets one wait for none.
+// A gauge counts what is under way, and lets Close wait for none.
 type gauge struct {
-	mu    sync.Mutex
-	count int
-	none  chan struct{} // closed when count falls to 0, if anybody waits
+	count   atomic.Int64
+	waiting atomic.Bool // somebody waits, on none
+	none    chan struct{}
+	once    sync.Once
 }
 
 func (g *gauge) add(n int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.count += n
-	if g.count == 0 && g.none != nil {
-		close(g.none)
-		g.none = nil
+	if g.count.Add(int64(n)) == 0 && g.waiting.Load() {
+		g.once.Do(func() { close(g.none) })
 	}
 }
 
-// zero returns a channel that is closed when, or while, nothing is under way.
+// zero returns a channel that is closed once nothing is under way. It is called
+// once in the life of g.
 func (g *gauge) zero() <-chan struct{} {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.none != nil {
-		return g.none
-	}
-	none := make(chan struct{})
-	if g.count == 0 {
-		close(none)
-	} else {
-		g.none = none
-	}
-	return none
+	g.none = make(chan struct{})
+	g.waiting.Store(true)
+	g.add(0)
+	return g.none
 }

@@ -471,7 +471,7 @@ func TestStreamLoadsScriptsOnConnect(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		p, other := New(clientOf(t, node, nil)), clientOf(t, node, nil)
 		for range 2 {
-			require.Nil(t, answer(t, p, testScript.Args([]string{"k"})...).Value)
+			require.Nil(t, answer(t, p, testScript.Args(1, "k")...).Value)
 			node.Kill()
 			node.Restart(true)
 			require.NoError(t, other.ScriptFlush(t.Context()).Err())
@@ -484,7 +484,7 @@ func TestStreamWithoutScriptLoadAnswersNoScript(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		node.On("script", 1000, embedded.Fault{Err: "NOPERM this user has no permissions to run the 'script|load' command"})
 		p := New(clientOf(t, node, nil))
-		cmd := testScript.Args([]string{"k"})
+		cmd := testScript.Args(1, "k")
 		r := ask(t, p, cmd...)
 		require.True(t, IsNoScript(r.Err), "%v", r.Err)
 		require.Equal(t, Answered, r.Fate)
@@ -497,7 +497,7 @@ func TestStreamLostWhileLoadingScriptsIsNotUsed(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		p := New(clientOf(t, node, nil))
 		node.On("script", 1, embedded.Fault{LoseCommand: true}) // go-redis tries its second pool then
-		answer(t, p, testScript.Args([]string{"k"})...)
+		answer(t, p, testScript.Args(1, "k")...)
 		require.Equal(t, 1, node.CurrentConnectionCount())
 	})
 }
@@ -525,7 +525,7 @@ func TestStreamRunsTheUsersOnConnectFirst(t *testing.T) {
 }
 
 func TestScriptArgs(t *testing.T) {
-	cmd := testScript.Args([]string{"a", "b"}, "x", 1)
+	cmd := testScript.Args(2, "a", "b", "x", 1)
 	require.Equal(t, []any{"evalsha", testScript.sha, 2, "a", "b", "x", 1}, cmd)
 	require.Equal(t, []any{"eval", testScript.source, 2, "a", "b", "x", 1}, testScript.InFull(cmd))
 	require.Equal(t, "evalsha", cmd[0], "InFull leaves the command of a round as it is")

@@ -14,6 +14,7 @@ import (
 type Script struct {
 	source string
 	sha    string
+	arg    any // sha, boxed once
 }
 
 // scripts are those of NewScript, by SHA1.
@@ -25,6 +26,7 @@ var scripts sync.Map
 func NewScript(source string) *Script {
 	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
 	s := &Script{source: source, sha: hex.EncodeToString(sum[:])}
+	s.arg = s.sha
 	scripts.Store(s.sha, s)
 	return s
 }
@@ -37,15 +39,11 @@ func knownScripts() (known []*Script) {
 	return known
 }
 
-// Args returns the command that runs the script by its SHA1. All keys that the
-// script touches must be in keys.
-func (s *Script) Args(keys []string, args ...any) []any {
-	cmd := make([]any, 0, 3+len(keys)+len(args))
-	cmd = append(cmd, "evalsha", s.sha, len(keys))
-	for _, key := range keys {
-		cmd = append(cmd, key)
-	}
-	return append(cmd, args...)
+// Args returns the command that runs the script by its SHA1. The first keys of
+// args are the keys that the script touches, all of them.
+func (s *Script) Args(keys int, args ...any) []any {
+	cmd := make([]any, 0, 3+len(args))
+	return append(append(cmd, "evalsha", s.arg, keys), args...)
 }
 
 // InFull returns the command of Args with the source in place of the SHA1, for

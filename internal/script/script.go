@@ -5,7 +5,6 @@ package script
 
 import (
 	_ "embed" // the sources
-	"strconv"
 
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -40,7 +39,7 @@ var (
 // Acquire sets key to value for ttl milliseconds where it is free. It is a
 // plain command: the wire format that redsync, node-redlock and others share.
 func Acquire(key, value string, ttl int64) Command {
-	return Command{Args: []any{"set", key, value, "nx", "px", strconv.FormatInt(ttl, 10)}}
+	return Command{Args: []any{"set", key, value, "nx", "px", ttl}}
 }
 
 // Ping asks whether the node answers.
@@ -62,12 +61,12 @@ func Release(key, value string) Command {
 // Extend makes key expire in ttl milliseconds, or when it would anyway if that
 // is later, where it holds value.
 func Extend(key, value string, ttl int64) Command {
-	return of(extendScript, key, value, strconv.FormatInt(ttl, 10))
+	return of(extendScript, key, value, ttl)
 }
 
 // Heal does what Extend does, and sets key again where it is missing.
 func Heal(key, value string, ttl int64) Command {
-	return of(healScript, key, value, strconv.FormatInt(ttl, 10))
+	return of(healScript, key, value, ttl)
 }
 
 // A Command is what all nodes of a round are sent.
@@ -76,8 +75,9 @@ type Command struct {
 	script *pool.Script
 }
 
-func of(s *pool.Script, key string, args ...any) Command {
-	return Command{Args: s.Args([]string{key}, args...), script: s}
+// of returns the command that runs s on the key that args begin with.
+func of(s *pool.Script, args ...any) Command {
+	return Command{Args: s.Args(1, args...), script: s}
 }
 
 // InFull returns the command for a node that answered NOSCRIPT.

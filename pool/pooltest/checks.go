@@ -150,7 +150,7 @@ func unknownScriptIsAnAnswer(t *testing.T, env Env) {
 	requireAnswer(t, r, "NOSCRIPT")
 	require.True(t, pool.IsNoScript(r.Err))
 
-	cmd := release.Args([]string{key(0)}, "a")
+	cmd := release.Args(1, key(0), "a")
 	answer(t, p, "set", key(0), "a")
 	_, err := env.Do("script", "flush")
 	require.NoError(t, err)
@@ -167,7 +167,7 @@ func requestsAreExecutedInOrder(t *testing.T, env Env) {
 		t.Skip("the pool promises no order of execution")
 	}
 	const rounds, senders, each = 2, 4, 200
-	answer(t, p, release.InFull(release.Args([]string{key(0)}, "v"))...) // whatever pools load
+	answer(t, p, release.InFull(release.Args(1, key(0), "v"))...) // whatever pools load
 	for range rounds {
 		var wg sync.WaitGroup
 		for s := range senders {
@@ -175,7 +175,7 @@ func requestsAreExecutedInOrder(t *testing.T, env Env) {
 				for i := range each {
 					k := key(s*each + i)
 					errSet := p.Send(pool.Request{Args: []any{"set", k, "v", "nx", "px", "600000"}, To: in})
-					errDel := p.Send(pool.Request{Args: release.Args([]string{k}, "v"), To: in, Reserved: true})
+					errDel := p.Send(pool.Request{Args: release.Args(1, k, "v"), To: in, Reserved: true})
 					if errSet != nil || errDel != nil {
 						t.Errorf("Send: %v, %v", errSet, errDel)
 					}
