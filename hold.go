@@ -13,8 +13,8 @@ import (
 // release, a timer) names its hold, so that it cannot hurt a newer one.
 type hold struct {
 	core   *core
-	name   string
 	value  string
+	lock   script.Lock // the name and the value
 	timing timing
 
 	// rounds is held for reading while an extend sends and waits, for writing by
@@ -30,6 +30,7 @@ type hold struct {
 	ended    chan struct{} // closed with over; made when somebody asks
 	expiry   event         // at the end of validity, while core.holds has it
 	nodes    []footprint
+	few      [few]footprint // room for nodes
 }
 
 // A footprint is what a hold may have left on one node.
@@ -50,15 +51,16 @@ func (f footprint) settled() bool { return f.unanswered == 0 && !f.unknown }
 
 // newHold starts a term with an attempt at start.
 func newHold(c *core, name, value string, t timing, start instant) *hold {
-	return &hold{
+	h := &hold{
 		core:     c,
-		name:     name,
 		value:    value,
+		lock:     script.NewLock(name, value),
 		timing:   t,
 		validity: validity{start: start, span: t.span},
 		renewed:  start,
-		nodes:    make([]footprint, len(c.nodes)),
 	}
+	h.nodes = room(h.few[:], len(c.nodes))
+	return h
 }
 
 // adoptedHold is a term whose value was acquired elsewhere: any node may hold
@@ -253,7 +255,7 @@ func (h *hold) footprint(i int) footprint {
 type acquire struct{ *hold }
 
 func (a acquire) command() script.Command {
-	return script.Acquire(a.name, a.value, a.timing.ttl.Milliseconds())
+	return script.Acquire(a.lock, a.timing.ttl.Milliseconds())
 }
 
 // A lost lock must be told from nodes that are down.
@@ -281,9 +283,9 @@ type extension struct {
 func (e extension) command() script.Command {
 	ttl := e.timing.ttl.Milliseconds()
 	if e.heals {
-		return script.Heal(e.name, e.value, ttl)
+		return script.Heal(e.lock, ttl)
 	}
-	return script.Extend(e.name, e.value, ttl)
+	return script.Extend(e.lock, ttl)
 }
 
 func (extension) explains() bool { return false }
@@ -331,7 +333,7 @@ func found(i int, reply pool.Reply) (vote, error) {
 // A check is the round that looks whether the nodes hold a hold's value.
 type check struct{ *hold }
 
-func (c check) command() script.Command { return script.Valid(c.name, c.value) }
+func (c check) command() script.Command { return script.Valid(c.lock) }
 
 func (check) explains() bool { return false }
 

@@ -31,6 +31,7 @@ type release struct {
 
 	mu       sync.Mutex
 	progress []progress // by node
+	few      [few]progress
 }
 
 // progress is the state of a release on one node.
@@ -44,11 +45,8 @@ type progress struct {
 // that was sent for h, and returns the round of its first votes. The hold must
 // be over, or have never begun.
 func startRelease(h *hold, waitAll bool) *round {
-	rel := &release{
-		hold:     h,
-		command:  script.Release(h.name, h.value),
-		progress: make([]progress, len(h.nodes)),
-	}
+	rel := &release{hold: h, command: script.Release(h.lock)}
+	rel.progress = room(rel.few[:], len(h.nodes))
 	rel.votes.init(h.core, waitAll)
 	h.core.unsettled.add(len(h.nodes))
 	for i := range h.nodes {

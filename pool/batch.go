@@ -11,6 +11,20 @@ import (
 // maxBatch bounds one write of a batchPool.
 const maxBatch = 512
 
+// A pipelined is a request as a command of a Pipeline.
+type pipelined struct {
+	*redis.Cmd
+	req Request
+}
+
+// NoRetry holds on every path of go-redis that would send a command again.
+func (*pipelined) NoRetry() bool { return true }
+
+// Clone keeps the promise of NoRetry on the copy.
+func (p *pipelined) Clone() redis.Cmder {
+	return &pipelined{Cmd: p.Cmd.Clone().(*redis.Cmd), req: p.req}
+}
+
 // batchPool sends through the Pipeline of a client that offers no stream: while
 // one batch is under way the next one gathers. Nothing runs while nothing is
 // outstanding. It promises no order of execution, because the client may route
@@ -20,7 +34,7 @@ type batchPool struct {
 	client redis.UniversalClient
 
 	mu      sync.Mutex
-	queue   []*command
+	queue   []*pipelined
 	owed    int
 	closed  bool
 	running bool // a goroutine is in run
@@ -39,8 +53,8 @@ func (p *batchPool) Close() error {
 }
 
 func (p *batchPool) Send(req Request) error {
-	if p.err != nil {
-		return p.err
+	if err := p.usable(req); err != nil {
+		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +65,7 @@ func (p *batchPool) Send(req Request) error {
 		return err
 	}
 	p.owed++
-	p.queue = append(p.queue, newCommand(req))
+	p.queue = append(p.queue, &pipelined{Cmd: redis.NewCmd(context.Background(), req.Args...), req: req})
 	if !p.running {
 		p.running = true
 		go p.run()
@@ -75,13 +89,13 @@ func (p *batchPool) run() {
 			p.mu.Lock()
 			p.owed--
 			p.mu.Unlock()
-			cmd.to.Receive(cmd.tag, cmd.reply(0))
+			cmd.req.deliver(cmd.Cmd, 0)
 		}
 	}
 }
 
 // take returns the next batch, or nil after noting that run ends.
-func (p *batchPool) take() []*command {
+func (p *batchPool) take() []*pipelined {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := min(len(p.queue), maxBatch)

@@ -44,6 +44,14 @@ type config struct {
 // its first operation fails at once instead of trying again.
 func (c *config) Err() error { return c.err }
 
+// usable returns why req cannot be sent.
+func (c *config) usable(req Request) error {
+	if c.err == nil && (len(req.Args) == 0 || req.To == nil) {
+		return errors.New("pool: a Request needs Args and To")
+	}
+	return c.err
+}
+
 // WithOutstanding sets how many replies the node may owe before Send refuses
 // further requests, so that a frozen node costs neither latency nor memory.
 // The default is 2048, the range 1 to 16384. A larger limit rides out longer
@@ -201,34 +209,14 @@ type dialError struct{ err error }
 func (e *dialError) Error() string { return e.err.Error() }
 func (e *dialError) Unwrap() error { return e.err }
 
-// command is a go-redis command that is never sent twice.
-type command struct {
-	*redis.Cmd
-	to  Receiver
-	tag int
-}
-
-func newCommand(req Request) *command {
-	return &command{Cmd: redis.NewCmd(context.Background(), req.Args...), to: req.To, tag: req.Tag}
-}
-
-// NoRetry holds on every path of go-redis that would send a command again.
-func (c *command) NoRetry() bool { return true }
-
-// Clone keeps the promise of NoRetry on the copy.
-func (c *command) Clone() redis.Cmder {
-	clone := *c
-	clone.Cmd = c.Cmd.Clone().(*redis.Cmd)
-	return &clone
-}
-
-// reply reads the outcome of an executed command.
-func (c *command) reply(conn uint64) Reply {
-	value, err := c.Result()
-	if err == nil {
-		return Reply{Value: value, Fate: Answered, Conn: conn}
+// deliver hands the outcome of an executed command to who waits for it.
+func (req *Request) deliver(cmd *redis.Cmd, conn uint64) {
+	value, err := cmd.Result()
+	if err != nil {
+		req.To.Receive(req.Tag, failure(err, conn))
+		return
 	}
-	return failure(err, conn)
+	req.To.Receive(req.Tag, Reply{Value: value, Fate: Answered, Conn: conn})
 }
 
 // failure is the reply of a command that ended with err.

@@ -303,11 +303,37 @@ func TestSendLostReplyIsNotSentAgain(t *testing.T) {
 }
 
 func TestCommandNeverRetries(t *testing.T) {
-	cmd := newCommand(Request{Args: []any{"set", "a", "b"}})
-	require.True(t, cmd.NoRetry())
-	require.True(t, cmd.Clone().NoRetry())
-	require.Equal(t, cmd.Args(), cmd.Clone().Args())
+	req := Request{Args: []any{"SET", "a", 1}}
+	for _, cmd := range []redis.Cmder{
+		&command{req: req},
+		&pipelined{Cmd: redis.NewCmd(t.Context(), req.Args...), req: req},
+	} {
+		require.True(t, cmd.NoRetry())
+		require.True(t, cmd.Clone().NoRetry())
+		for _, c := range []redis.Cmder{cmd, cmd.Clone()} {
+			require.Equal(t, req.Args, c.Args())
+			require.Equal(t, "set", c.Name())
+			require.Equal(t, "set", c.FullName())
+			require.Contains(t, c.String(), "SET a 1")
+		}
+	}
 }
+
+func TestSendOfAnIncompleteRequestIsAnError(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		client := clientOf(t, node, nil)
+		for _, p := range []Pool{New(client), New(struct{ redis.UniversalClient }{client})} {
+			require.ErrorContains(t, p.Send(Request{To: &receiver{}}), "needs Args and To")
+			require.ErrorContains(t, p.Send(Request{Args: []any{"ping"}}), "needs Args and To")
+			require.NoError(t, p.Close())
+		}
+	})
+}
+
+// receiver keeps the reply that it was given.
+type receiver struct{ reply Reply }
+
+func (r *receiver) Receive(_ int, reply Reply) { r.reply = reply }
 
 func TestReplyFateByError(t *testing.T) {
 	refused := &dialError{&net.OpError{Op: "dial", Err: errors.New("connection refused")}}
@@ -323,9 +349,11 @@ func TestReplyFateByError(t *testing.T) {
 		{context.DeadlineExceeded, Unknown},
 		{redis.ErrClosed, Unknown},
 	} {
-		cmd := newCommand(Request{Args: []any{"ping"}})
+		var to receiver
+		cmd := &command{req: Request{Args: []any{"ping"}, To: &to}}
 		cmd.SetErr(c.err)
-		r := cmd.reply(7)
+		cmd.req.deliver(&cmd.Cmd, 7)
+		r := to.reply
 		require.Equal(t, c.want, r.Fate, "%v", c.err)
 		require.Equal(t, uint64(7), r.Conn)
 		if c.want != Answered {

@@ -56,14 +56,14 @@ func poolOf(t *testing.T, client redis.UniversalClient) pool.Pool {
 // lockOnce does with key what a lock does in its life.
 func lockOnce(t *testing.T, p pool.Pool, key string) {
 	t.Helper()
-	require.Equal(t, "OK", pool.Answer(t, p, script.Acquire(key, "v", 60000).Args...).Value)
-	require.Nil(t, pool.Answer(t, p, script.Acquire(key, "w", 60000).Args...).Value)
-	require.Equal(t, script.Mine, run(t, p, script.Valid(key, "v")))
-	require.Equal(t, script.Mine, run(t, p, script.Extend(key, "v", 90000)))
-	require.Equal(t, script.Other, run(t, p, script.Release(key, "w")))
-	require.Equal(t, script.Mine, run(t, p, script.Release(key, "v")))
-	require.Equal(t, script.Created, run(t, p, script.Heal(key, "v", 60000)))
-	require.Equal(t, script.Mine, run(t, p, script.Release(key, "v")))
+	require.Equal(t, "OK", pool.Answer(t, p, script.Acquire(script.NewLock(key, "v"), 60000).Args...).Value)
+	require.Nil(t, pool.Answer(t, p, script.Acquire(script.NewLock(key, "w"), 60000).Args...).Value)
+	require.Equal(t, script.Mine, run(t, p, script.Valid(script.NewLock(key, "v"))))
+	require.Equal(t, script.Mine, run(t, p, script.Extend(script.NewLock(key, "v"), 90000)))
+	require.Equal(t, script.Other, run(t, p, script.Release(script.NewLock(key, "w"))))
+	require.Equal(t, script.Mine, run(t, p, script.Release(script.NewLock(key, "v"))))
+	require.Equal(t, script.Created, run(t, p, script.Heal(script.NewLock(key, "v"), 60000)))
+	require.Equal(t, script.Mine, run(t, p, script.Release(script.NewLock(key, "v"))))
 }
 
 // run executes a script, in full where the node does not have it.
@@ -169,8 +169,8 @@ func refusesSomething(t *testing.T, p pool.Pool) bool {
 		refused = refused || r.Err != nil && !pool.IsNoScript(r.Err)
 		return r
 	}
-	send(script.Acquire("lock:c", "v", 60000).Args)
-	for _, c := range []script.Command{script.Valid("lock:c", "v"), script.Extend("lock:c", "v", 90000), script.Release("lock:c", "v")} {
+	send(script.Acquire(script.NewLock("lock:c", "v"), 60000).Args)
+	for _, c := range []script.Command{script.Valid(script.NewLock("lock:c", "v")), script.Extend(script.NewLock("lock:c", "v"), 90000), script.Release(script.NewLock("lock:c", "v"))} {
 		if pool.IsNoScript(send(c.Args).Err) {
 			send(c.InFull())
 		}

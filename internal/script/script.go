@@ -36,10 +36,17 @@ var (
 	validScript   = pool.NewScript(valid)
 )
 
+// A Lock is what all commands of a hold are about: a key and the holder's value,
+// as arguments of commands.
+type Lock struct{ key, value any }
+
+// NewLock returns the Lock of key and value.
+func NewLock(key, value string) Lock { return Lock{key, value} }
+
 // Acquire sets key to value for ttl milliseconds where it is free. It is a
 // plain command: the wire format that redsync, node-redlock and others share.
-func Acquire(key, value string, ttl int64) Command {
-	return Command{Args: []any{"set", key, value, "nx", "px", ttl}}
+func Acquire(l Lock, ttl int64) Command {
+	return Command{Args: []any{"set", l.key, l.value, "nx", "px", ttl}}
 }
 
 // Ping asks whether the node answers.
@@ -49,24 +56,24 @@ func Ping() Command {
 
 // Valid looks whether key holds value. It is a script and not a GET, which a
 // Cluster client may be set to send to a replica.
-func Valid(key, value string) Command {
-	return of(validScript, key, value)
+func Valid(l Lock) Command {
+	return of(validScript, l.key, l.value)
 }
 
 // Release deletes key where it holds value.
-func Release(key, value string) Command {
-	return of(releaseScript, key, value)
+func Release(l Lock) Command {
+	return of(releaseScript, l.key, l.value)
 }
 
 // Extend makes key expire in ttl milliseconds, or when it would anyway if that
 // is later, where it holds value.
-func Extend(key, value string, ttl int64) Command {
-	return of(extendScript, key, value, ttl)
+func Extend(l Lock, ttl int64) Command {
+	return of(extendScript, l.key, l.value, ttl)
 }
 
 // Heal does what Extend does, and sets key again where it is missing.
-func Heal(key, value string, ttl int64) Command {
-	return of(healScript, key, value, ttl)
+func Heal(l Lock, ttl int64) Command {
+	return of(healScript, l.key, l.value, ttl)
 }
 
 // A Command is what all nodes of a round are sent.
