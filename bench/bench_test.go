@@ -34,7 +34,7 @@ func benchmarkPairs(b *testing.B, addrs []string, name string, width int) {
 	lib, err := contenders[i].open(addrs, expiry)
 	require.NoError(b, err)
 	defer func() { require.NoError(b, lib.Close()) }()
-	require.NoError(b, pair(b.Context(), lib)) // opens the connections
+	require.NoError(b, onePair(b.Context(), lib)) // opens the connections
 	b.ReportAllocs()
 	b.ResetTimer()
 	var done atomic.Int64
@@ -42,7 +42,7 @@ func benchmarkPairs(b *testing.B, addrs []string, name string, width int) {
 	for range width {
 		wg.Go(func() {
 			for done.Add(1) <= int64(b.N) {
-				if err := pair(b.Context(), lib); err != nil {
+				if err := onePair(b.Context(), lib); err != nil {
 					b.Error(err)
 					return
 				}

@@ -12,42 +12,31 @@ import (
 
 // A machine is where and with what a run was measured.
 type machine struct {
-	platform  string // "linux/amd64"
-	cpus      int
-	goVersion string
-	server    string
-	libraries []string // "path version"
+	Platform  string   `json:"platform"` // "linux/amd64"
+	CPUs      int      `json:"cpus"`
+	Go        string   `json:"go"`
+	Server    string   `json:"server"`
+	Libraries []string `json:"libraries"` // "path version"
 }
 
 func (m machine) String() string {
 	return fmt.Sprintf("%s, %d CPUs shared by the program and the servers; %s; redis-server %s; %s.",
-		m.platform, m.cpus, m.goVersion, m.server, strings.Join(m.libraries, ", "))
+		m.Platform, m.CPUs, m.Go, m.Server, strings.Join(m.Libraries, ", "))
 }
 
-func describeMachine(ctx context.Context, addr string) (machine, error) {
-	version, err := serverVersion(ctx, addr)
-	return machine{
-		platform:  runtime.GOOS + "/" + runtime.GOARCH,
-		cpus:      runtime.NumCPU(),
-		goVersion: runtime.Version(),
-		server:    version,
-		libraries: libraryVersions("github.com/go-redsync/redsync/v4", "github.com/redis/go-redis/v9"),
-	}, err
-}
-
-func serverVersion(ctx context.Context, addr string) (string, error) {
-	c := redis.NewClient(&redis.Options{Addr: addr})
-	defer func() { _ = c.Close() }()
-	info, err := c.Info(ctx, "server").Result()
+func describeMachine(ctx context.Context, c *redis.Client) (machine, error) {
+	text, err := c.Info(ctx, "server").Result()
 	if err != nil {
-		return "", fmt.Errorf("INFO server: %w", err)
+		return machine{}, fmt.Errorf("INFO server: %w", err)
 	}
-	for line := range strings.Lines(info) {
-		if version, ok := strings.CutPrefix(line, "redis_version:"); ok {
-			return strings.TrimSpace(version), nil
-		}
-	}
-	return "of unknown version", nil
+	return machine{
+		Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		CPUs:     runtime.NumCPU(),
+		Go:       runtime.Version(),
+		Server:   parseInfo(text)["redis_version"],
+		Libraries: libraryVersions("github.com/go-redsync/redsync/v4", "github.com/redis/go-redis/v9",
+			"github.com/redis/rueidis", "github.com/bsm/redislock"),
+	}, nil
 }
 
 // libraryVersions returns the versions that the program was built with.

@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -22,12 +23,19 @@ const nodes = 5
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	err := start(ctx, os.Args[1:])
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+func start(ctx context.Context, args []string) error {
+	if len(args) > 0 && args[0] == childArg {
+		return runChild(ctx, args[1:], os.Stdin, os.Stdout)
+	}
+	return run(ctx, args, os.Stdout, os.Stderr)
 }
 
 // run measures the plan of the command line. The report goes to out, progress
@@ -37,47 +45,73 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	servers, err := startServers(nodes)
+	s, err := startServers(nodes)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, servers.stop()) }()
-	addrs := servers.addresses()
-	m, err := describeMachine(ctx, addrs[0])
+	defer func() { err = errors.Join(err, s.stop()) }()
+	l := newLab(p, s)
+	defer func() { err = errors.Join(err, l.close()) }()
+	m, err := describeMachine(ctx, l.look[0])
 	if err != nil {
 		return err
 	}
-	results, err := measure(ctx, p, addrs, log)
+	results, err := measureAll(ctx, l, log)
 	if err != nil {
 		return err
 	}
-	if err := writeReport(out, m, p, results); err != nil {
-		return err
-	}
-	return leftovers(results)
+	return errors.Join(publish(out, p, m, results), verdict(results))
 }
 
-// A plan is what to measure, and for how long.
+// publish writes the results wherever the plan wants them.
+func publish(out io.Writer, p plan, m machine, results []*result) error {
+	err := writeReport(out, m, p, results)
+	if p.json != "" {
+		err = errors.Join(err, writeJSON(p.json, m, p, results))
+	}
+	if p.charts != "" {
+		err = errors.Join(err, drawCharts(p.charts, results))
+	}
+	return err
+}
+
+// A plan is what to measure, for how long, and where the results go besides the
+// report.
 type plan struct {
-	scenes     []scene
-	contenders []contender
-	rounds     int
-	warmUp     time.Duration // of each cell, not counted
-	cell       time.Duration // of each cell
+	args   []string // of the command line
+	scenes []scene
+	quick  bool
+	rounds int
+
+	warmUp  time.Duration // of each cell, not counted
+	cell    time.Duration // of each cell
+	contend time.Duration // of each cell where one key is contended
+	frozen  time.Duration // how long a node is frozen while goroutines are counted
+	grace   time.Duration // how long releases in the background may take
+	held    int           // locks held at once
+
+	json, charts string // a file, a folder; or empty
 }
 
 func parsePlan(args []string, log io.Writer) (plan, error) {
-	p := plan{scenes: scenes, contenders: contenders, warmUp: 200 * time.Millisecond}
+	p := plan{
+		args: args, warmUp: 200 * time.Millisecond, contend: 3 * time.Second,
+		frozen: 10 * time.Second, grace: time.Second, held: 20_000,
+	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(log)
 	flags.IntVar(&p.rounds, "rounds", 3, "rounds; each measures all cells in turn, the report has the medians (1 to 99)")
-	flags.DurationVar(&p.cell, "time", 2*time.Second, "time per cell and round (100ms to 1m)")
-	quick := flags.Bool("quick", false, "3 rounds of 500ms: a rough figure in less than a minute")
+	flags.DurationVar(&p.cell, "time", time.Second, "time per cell and round (100ms to 1m)")
+	flags.BoolVar(&p.quick, "quick", false, "one round of short and fewer cells: a rough figure in less than a minute")
+	flags.StringVar(&p.json, "json", "", "write all samples to this `file`")
+	flags.StringVar(&p.charts, "charts", "", "draw charts as SVG into this `folder`")
+	which := flags.String("scenes", "all", "comma-separated names of scenes: "+sceneNames())
 	if err := flags.Parse(args); err != nil {
 		return plan{}, err
 	}
-	if *quick {
-		p.rounds, p.cell = 3, 500*time.Millisecond
+	if p.quick {
+		p.rounds, p.cell, p.warmUp, p.grace = 1, 250*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond
+		p.contend, p.frozen, p.held = 700*time.Millisecond, 3*time.Second, 5_000
 	}
 	switch {
 	case flags.NArg() > 0:
@@ -87,5 +121,37 @@ func parsePlan(args []string, log io.Writer) (plan, error) {
 	case p.cell < 100*time.Millisecond || p.cell > time.Minute:
 		return plan{}, fmt.Errorf("-time %v is out of range: 100ms to 1m", p.cell)
 	}
-	return p, nil
+	var err error
+	p.scenes, err = pickScenes(*which)
+	return p, err
+}
+
+func sceneNames() string {
+	names := make([]string, len(scenes))
+	for i, sc := range scenes {
+		names[i] = sc.name
+	}
+	return strings.Join(names, ", ")
+}
+
+// pickScenes returns the scenes of a comma-separated list, in the report's order.
+func pickScenes(list string) ([]scene, error) {
+	if list == "all" {
+		return scenes, nil
+	}
+	wanted := make(map[string]bool)
+	for name := range strings.SplitSeq(list, ",") {
+		wanted[strings.TrimSpace(name)] = true
+	}
+	var picked []scene
+	for _, sc := range scenes {
+		if wanted[sc.name] {
+			picked = append(picked, sc)
+			delete(wanted, sc.name)
+		}
+	}
+	for name := range wanted {
+		return nil, fmt.Errorf("no scene %q; there are: %s", name, sceneNames())
+	}
+	return picked, nil
 }

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -10,30 +13,37 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestMain lets the test binary be its own child process.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == childArg {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
 func TestParsePlanRefusesWhatIsOutOfRange(t *testing.T) {
 	for _, args := range [][]string{
 		{"-rounds", "0"}, {"-rounds", "100"}, {"-time", "1ms"}, {"-time", "2m"}, {"more"}, {"-no-such-flag"},
+		{"-scenes", "distinct,none"}, {"-scenes", ""},
 	} {
 		_, err := parsePlan(args, io.Discard)
 		require.Error(t, err, args)
 	}
 }
 
-func TestMedianIsOfTheRounds(t *testing.T) {
-	r := result{samples: []sample{{rate: 3}, {rate: 1}, {rate: 2}}}
-	require.InDelta(t, 2.0, median(r, func(s sample) float64 { return s.rate }), 0)
+func TestParsePlanPicksScenesInTheirOrder(t *testing.T) {
+	p, err := parsePlan([]string{"-scenes", "held, distinct"}, io.Discard)
+	require.NoError(t, err)
+	require.Len(t, p.scenes, 2)
+	require.Equal(t, "distinct", p.scenes[0].name)
+	require.Equal(t, "held", p.scenes[1].name)
 }
 
-func TestSummarizeCountsEveryPair(t *testing.T) {
-	o := observed{elapsed: 2 * time.Second}
-	for i := range 100 {
-		o.latencies = append(o.latencies, time.Duration(100-i)*time.Microsecond)
-	}
-	s := summarize(o, 1000)
-	require.InDelta(t, 50.0, s.rate, 0)
-	require.InDelta(t, 10.0, s.allocs, 0)
-	require.Equal(t, 51*time.Microsecond, s.p50)
-	require.Equal(t, 100*time.Microsecond, s.p99)
+func TestPlayPairsReturnsTheErrorOfAWorker(t *testing.T) {
+	o := playPairs(t.Context(), fake{err: io.ErrUnexpectedEOF}, 3, 10*time.Millisecond)
+	require.ErrorIs(t, o.firstErr, io.ErrUnexpectedEOF)
+	require.Len(t, o.locks, o.failed)
 }
 
 // fake is a library that does nothing, or fails.
@@ -43,20 +53,65 @@ func (f fake) Lock(context.Context, string) (held, error)  { return f, f.err }
 func (f fake) UnlockContext(context.Context) (bool, error) { return true, nil }
 func (f fake) Close() error                                { return nil }
 
-func TestPlayUncontendedReturnsTheErrorOfAWorker(t *testing.T) {
-	_, err := playUncontended(t.Context(), fake{err: io.ErrUnexpectedEOF}, 3, time.Minute)
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+// sampled returns a result for every cell of the scenes, with figures that grow.
+func sampled(p plan, scs ...scene) []*result {
+	var results []*result
+	for _, sc := range scs {
+		for _, c := range sc.cells(p) {
+			n := float64(len(results) + 1)
+			f := figures{"left": n - 1, "failed": 0}
+			for _, col := range sc.columns {
+				if _, ok := f[col.key]; !ok {
+					f[col.key] = n * 100
+				}
+			}
+			results = append(results, &result{cell: c, samples: []figures{f}})
+		}
+	}
+	return results
 }
 
-func TestReportNamesWhatWasLeftBehind(t *testing.T) {
-	p := plan{scenes: scenes, contenders: contenders, rounds: 1}
-	results := cells(p)
-	for i := range results {
-		results[i].samples = []sample{{rate: float64(i + 1), left: int64(i)}}
-	}
+func TestVerdictNamesWhatAStrictContenderLeftBehind(t *testing.T) {
+	err := verdict(sampled(plan{}, distinctScene))
+	require.ErrorContains(t, err, "distinct, goroutines 16, ours: 7 keys left behind")
+	require.NotContains(t, err.Error(), defaults)
+}
+
+func TestReportHasATableForEveryScene(t *testing.T) {
+	p := plan{scenes: scenes, rounds: 1}
 	var b strings.Builder
-	require.NoError(t, writeReport(&b, machine{}, p, results))
-	require.Contains(t, b.String(), "| redsync WithFailFast |")
-	require.ErrorContains(t, leftovers(results), "uncontended, goroutines 16, ours: 3 keys left behind")
-	require.NotContains(t, leftovers(results).Error(), "redsync")
+	require.NoError(t, writeReport(&b, machine{}, p, sampled(p, scenes...)))
+	for _, sc := range scenes {
+		require.Contains(t, b.String(), "### "+sc.name)
+	}
+	require.Contains(t, b.String(), "| one frozen ")
+}
+
+func TestColumnsOfRatiosUseTheirBase(t *testing.T) {
+	results := sampled(plan{}, distinctScene)
+	col := column{key: "rate", base: toLibrary(defaults)}
+	v, ok := col.value(results[0], index(results))
+	require.True(t, ok)
+	require.InDelta(t, 0.5, v, 1e-9, "100 of ours, 200 of the second")
+	_, ok = column{key: "rate", base: toLibrary("none")}.value(results[0], index(results))
+	require.False(t, ok)
+}
+
+func TestPublishWritesJSONAndCharts(t *testing.T) {
+	dir := t.TempDir()
+	p := plan{scenes: scenes, rounds: 1, json: filepath.Join(dir, "all.json"), charts: dir}
+	require.NoError(t, publish(io.Discard, p, machine{}, sampled(p, scenes...)))
+	text, err := os.ReadFile(p.json)
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"variant": "one frozen"`)
+}
+
+func TestAppendCommandIsRESP(t *testing.T) {
+	require.Equal(t, "*2\r\n$3\r\nGET\r\n$0\r\n\r\n", string(appendCommand(nil, "GET", "")))
+}
+
+func TestRunChildRefusesWhatItDoesNotKnow(t *testing.T) {
+	for _, args := range [][]string{nil, {"nap", "{}"}, {"proxy", "["}, {"contend", `{"Library":"none"}`}} {
+		require.Error(t, runChild(t.Context(), args, new(bytes.Buffer), io.Discard), args)
+	}
 }

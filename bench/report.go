@@ -1,82 +1,110 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // writeReport prints the machine and one table per scene, in Markdown.
-func writeReport(w io.Writer, m machine, p plan, results []result) error {
+func writeReport(w io.Writer, m machine, p plan, results []*result) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", m)
-	fmt.Fprintf(&b, "%d nodes on loopback, expiry %v; medians of %d interleaved rounds of %v.\n",
+	fmt.Fprintf(&b, "%d nodes on loopback, expiry %v; %d interleaved rounds, %v per cell, medians.\n",
 		nodes, expiry, p.rounds, p.cell)
 	for _, sc := range p.scenes {
 		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n", sc.name, sc.about)
-		writeTable(&b, rows(sc, results))
+		writeTable(&b, sc, rows(sc, index(results)))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-var header = []string{
-	"goroutines", "library", "pairs/s", "p50 µs", "p99 µs", "allocs/pair", "x " + defaults, "keys left",
+// An index finds results by their cell, and keeps their order.
+type resultIndex struct {
+	list []*result
+	byID map[id]*result
+}
+
+func index(results []*result) resultIndex {
+	byID := make(map[id]*result, len(results))
+	for _, r := range results {
+		byID[r.cell.id] = r
+	}
+	return resultIndex{results, byID}
 }
 
 // rows returns the lines of a scene's table, the header first.
-func rows(sc scene, results []result) [][]string {
-	table := [][]string{header}
-	for _, r := range results {
-		if r.scene.name != sc.name {
-			continue
+func rows(sc scene, all resultIndex) [][]string {
+	head := []string{"goroutines", "library"}
+	if sc.variant != "" {
+		head = append([]string{sc.variant}, head...)
+	}
+	for _, col := range sc.columns {
+		head = append(head, col.title)
+	}
+	table := [][]string{head}
+	for _, r := range all.list {
+		if r.cell.Scene == sc.name {
+			table = append(table, row(sc, r, all))
 		}
-		rate := median(r, func(s sample) float64 { return s.rate })
-		table = append(table, []string{
-			strconv.Itoa(r.width),
-			r.contender.name,
-			fmt.Sprintf("%.0f", rate),
-			micros(median(r, func(s sample) time.Duration { return s.p50 })),
-			micros(median(r, func(s sample) time.Duration { return s.p99 })),
-			fmt.Sprintf("%.0f", median(r, func(s sample) float64 { return s.allocs })),
-			ratio(rate, r.cell, results),
-			strconv.FormatInt(r.left(), 10),
-		})
 	}
 	return table
 }
 
-func micros(d time.Duration) string {
-	return strconv.FormatInt(d.Microseconds(), 10)
-}
-
-// ratio relates a rate to that of redsync's defaults in the same cell.
-func ratio(rate float64, c cell, results []result) string {
-	for _, r := range results {
-		if r.scene.name == c.scene.name && r.width == c.width && r.contender.name == defaults {
-			if base := median(r, func(s sample) float64 { return s.rate }); base > 0 {
-				return fmt.Sprintf("%.2f", rate/base)
-			}
-		}
+func row(sc scene, r *result, all resultIndex) []string {
+	fields := []string{strconv.Itoa(r.cell.Goroutines), r.cell.Library}
+	if sc.variant != "" {
+		fields = append([]string{r.cell.Variant}, fields...)
 	}
-	return "-"
+	for _, col := range sc.columns {
+		fields = append(fields, col.text(r, all))
+	}
+	return fields
 }
 
-// writeTable aligns a Markdown table; the second column is text, the rest are
-// numbers.
-func writeTable(b *strings.Builder, table [][]string) {
+// text returns the field of a cell: a median, or a ratio of medians.
+func (col column) text(r *result, all resultIndex) string {
+	v, ok := col.value(r, all)
+	if !ok {
+		return "-"
+	}
+	return col.format(v)
+}
+
+func (col column) value(r *result, all resultIndex) (float64, bool) {
+	v, ok := r.median(col.key)
+	if !ok || col.base == nil {
+		return v, ok
+	}
+	base := all.byID[col.base(r.cell.id)]
+	if base == nil {
+		return 0, false
+	}
+	of, ok := base.median(col.key)
+	return v / of, ok && of > 0
+}
+
+// writeTable aligns a Markdown table; what stands before the figures is text,
+// except the number of goroutines.
+func writeTable(b *strings.Builder, sc scene, table [][]string) {
 	widths := make([]int, len(table[0]))
-	for _, row := range table {
-		for i, field := range row {
+	for _, fields := range table {
+		for i, field := range fields {
 			widths[i] = max(widths[i], len([]rune(field)))
 		}
 	}
-	for n, row := range table {
-		for i, field := range row {
+	text := make([]bool, len(widths))
+	for i := range len(widths) - len(sc.columns) {
+		text[i] = table[0][i] != "goroutines"
+	}
+	for n, fields := range table {
+		for i, field := range fields {
 			pad := strings.Repeat(" ", widths[i]-len([]rune(field)))
-			if i == 1 {
+			if text[i] {
 				fmt.Fprintf(b, "| %s%s ", field, pad)
 			} else {
 				fmt.Fprintf(b, "| %s%s ", pad, field)
@@ -84,19 +112,40 @@ func writeTable(b *strings.Builder, table [][]string) {
 		}
 		b.WriteString("|\n")
 		if n == 0 {
-			writeRule(b, widths)
+			writeRule(b, widths, text)
 		}
 	}
 }
 
-func writeRule(b *strings.Builder, widths []int) {
+func writeRule(b *strings.Builder, widths []int, text []bool) {
 	for i, width := range widths {
 		dashes := strings.Repeat("-", width)
-		if i == 1 {
+		if text[i] {
 			fmt.Fprintf(b, "|:%s-", dashes)
 		} else {
 			fmt.Fprintf(b, "|-%s:", dashes)
 		}
 	}
 	b.WriteString("|\n")
+}
+
+// writeJSON writes the machine, the command line and all samples to a file.
+func writeJSON(path string, m machine, p plan, results []*result) error {
+	type entry struct {
+		id
+		Samples []figures `json:"samples"`
+	}
+	file := struct {
+		Machine machine  `json:"machine"`
+		Args    []string `json:"args"`
+		Results []entry  `json:"results"`
+	}{Machine: m, Args: p.args}
+	for _, r := range results {
+		file.Results = append(file.Results, entry{r.cell.id, r.samples})
+	}
+	text, err := json.MarshalIndent(file, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
 }

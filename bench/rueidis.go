@@ -92,9 +92,12 @@ type rueidislockLibrary struct{ locker rueidislock.Locker }
 
 func openRueidislock(addrs []string, ttl time.Duration) (library, error) {
 	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption:   rueidis.ClientOption{InitAddress: addrs[:1], ForceSingleClient: true},
-		KeyValidity:    ttl,
-		KeyMajority:    1,
+		ClientOption: rueidis.ClientOption{InitAddress: addrs[:1], ForceSingleClient: true},
+		KeyValidity:  ttl,
+		KeyMajority:  1,
+		// Of one key there is no next. With the default of 20 ms a Lock that takes
+		// longer than that under load gives up and then waits for ever.
+		TryNextAfter:   time.Second,
 		NoLoopTracking: true, // recommended from Redis 7.0.5 on
 	})
 	return rueidislockLibrary{locker}, err

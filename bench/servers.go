@@ -39,6 +39,20 @@ func (s *servers) addresses() []string {
 	return addrs
 }
 
+// freeze stops the first n servers, which keep their connections.
+func (s *servers) freeze(n int) {
+	for _, one := range s.list[:n] {
+		one.Freeze()
+	}
+}
+
+// thaw lets them go on.
+func (s *servers) thaw(n int) {
+	for _, one := range s.list[:n] {
+		one.Thaw()
+	}
+}
+
 // stop ends the processes and removes their files.
 func (s *servers) stop() error {
 	for _, one := range s.list {

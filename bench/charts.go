@@ -1,0 +1,3 @@
+package main
+
+func drawCharts(dir string, results []*result) error { return nil }

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// A child is another process of this program, which is given an order as an
+// argument and answers in lines of JSON. It ends when its input does.
+type child struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *json.Decoder
+}
+
+// childArg marks the command line of a child.
+const childArg = "child"
+
+// childLife is the longest that a child lives.
+const childLife = 2 * time.Minute
+
+func startChild(ctx context.Context, task string, order any) (*child, error) {
+	text, err := json.Marshal(order)
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, childArg, task, string(text))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return &child{cmd: cmd, in: in, out: json.NewDecoder(bufio.NewReader(out))}, nil
+}
+
+// receive waits for the child's next answer.
+func (c *child) receive(to any) error { return c.out.Decode(to) }
+
+// begin lets the child go on.
+func (c *child) begin() error {
+	_, err := io.WriteString(c.in, "\n")
+	return err
+}
+
+// end waits for the end of the child, which has a few seconds for it.
+func (c *child) end() error {
+	defer time.AfterFunc(5*time.Second, func() { _ = c.cmd.Process.Kill() }).Stop()
+	_ = c.in.Close()
+	if err := c.cmd.Wait(); err != nil {
+		return fmt.Errorf("child process: %w", err)
+	}
+	return nil
+}
+
+// runChild does what the parent ordered: args are the task and the order.
+func runChild(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer time.AfterFunc(childLife, cancel).Stop()
+	if len(args) != 2 {
+		return fmt.Errorf("a child takes a task and an order, not %q", args)
+	}
+	switch task, text := args[0], []byte(args[1]); task {
+	case "contend":
+		var order contendOrder
+		if err := json.Unmarshal(text, &order); err != nil {
+			return err
+		}
+		return contendChild(ctx, order, in, out)
+	case "proxy":
+		var order proxyOrder
+		if err := json.Unmarshal(text, &order); err != nil {
+			return err
+		}
+		return proxyChild(ctx, order, in, out)
+	default:
+		return fmt.Errorf("no task %q", task)
+	}
+}

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+)
+
+var contentionScene = scene{
+	name: "contention",
+	about: "Goroutines lock one key, hold it, unlock it and begin again. Wait is the time from the " +
+		"call of Lock until the lock is held, over retries of Locks that failed; max includes the " +
+		"waits that the end of the measurement cut off. Fewest and most are acquisitions per goroutine.",
+	variant: "processes, hold",
+	columns: []column{
+		{title: "acquired/s", key: "rate", format: whole},
+		{title: "wait p50 ms", key: "wait_p50", format: millis},
+		{title: "p99 ms", key: "wait_p99", format: millis},
+		{title: "max ms", key: "wait_max", format: millis},
+		{title: "fewest", key: "fewest", format: whole},
+		{title: "most", key: "most", format: whole},
+		{title: "failed", key: "failed", format: whole},
+	},
+	cells: contentionCells,
+}
+
+func millis(us float64) string { return tenth(us / 1000) }
+
+// contendProcesses is how many processes contend where more than one do.
+const contendProcesses = 4
+
+func contentionCells(p plan) []cell {
+	list := named(ours, defaults, oneKey)
+	holds := []time.Duration{0, time.Millisecond}
+	if p.quick {
+		holds = holds[1:]
+	}
+	var cells []cell
+	for _, hold := range holds {
+		one := fmt.Sprintf("one, %v", hold)
+		cells = append(cells, grid("contention", one, []int{8, 32}, list, measureContention(hold))...)
+		many := fmt.Sprintf("four, %v", hold)
+		cells = append(cells, grid("contention", many, []int{16}, list, measureProcesses(hold))...)
+	}
+	for i := range cells {
+		cells[i].rounds = 1
+	}
+	return cells
+}
+
+// waits is what contending goroutines saw.
+type waits struct {
+	Counts []int           // acquisitions, by goroutine
+	Times  []time.Duration // of each acquisition
+	CutOff []time.Duration // the waits that the end cut off
+	Failed int             // Locks that gave up
+}
+
+func measureContention(hold time.Duration) func(context.Context, *lab, cell) (figures, error) {
+	return func(ctx context.Context, l *lab, c cell) (f figures, err error) {
+		lib, err := c.contender.open(l.addrs, expiry)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, lib.Close()) }()
+		if err := onePair(ctx, lib); err != nil {
+			return nil, err
+		}
+		return contend(ctx, lib, freshKey(), c.Goroutines, hold, l.plan.contend).figures(l.plan.contend), nil
+	}
+}
+
+func onePair(ctx context.Context, lib library) error {
+	lock, err := lib.Lock(ctx, freshKey())
+	if err != nil {
+		return err
+	}
+	return unlock(ctx, lock)
+}
+
+// contend puts width goroutines on one key for a time.
+func contend(ctx context.Context, lib library, key string, width int, hold, d time.Duration) waits {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer time.AfterFunc(d, cancel).Stop()
+	each := make([]waits, width)
+	var wg sync.WaitGroup
+	for i := range each {
+		wg.Go(func() { each[i].run(ctx, lib, key, hold) })
+	}
+	wg.Wait()
+	return joinWaits(each)
+}
+
+// run acquires key again and again until ctx is done.
+func (w *waits) run(ctx context.Context, lib library, key string, hold time.Duration) {
+	count := 0
+	for start := time.Now(); ctx.Err() == nil; {
+		lock, err := lib.Lock(ctx, key)
+		switch {
+		case ctx.Err() != nil:
+			w.CutOff = append(w.CutOff, time.Since(start))
+		case err != nil:
+			w.Failed++
+			continue // and waits on
+		default:
+			w.Times = append(w.Times, time.Since(start))
+			count++
+		}
+		if err == nil {
+			if hold > 0 {
+				time.Sleep(hold)
+			}
+			// Past the end too. The result is of no use here.
+			_, _ = lock.UnlockContext(context.WithoutCancel(ctx))
+		}
+		start = time.Now()
+	}
+	w.Counts = []int{count}
+}
+
+func joinWaits(each []waits) waits {
+	var all waits
+	for _, w := range each {
+		all.Counts = append(all.Counts, w.Counts...)
+		all.Times = append(all.Times, w.Times...)
+		all.CutOff = append(all.CutOff, w.CutOff...)
+		all.Failed += w.Failed
+	}
+	return all
+}
+
+func (w waits) figures(d time.Duration) figures {
+	f := figures{
+		"rate":   float64(len(w.Times)) / d.Seconds(),
+		"failed": float64(w.Failed),
+		"fewest": float64(slices.Min(w.Counts)),
+		"most":   float64(slices.Max(w.Counts)),
+	}
+	f.addTimes("wait", w.Times)
+	for _, t := range w.CutOff {
+		f["wait_max"] = max(f["wait_max"], micros(t))
+	}
+	return f
+}
+
+// A contendOrder is what a process that contends is told.
+type contendOrder struct {
+	Library    string
+	Addrs      []string
+	Key        string
+	Goroutines int
+	Hold, Time time.Duration
+}
+
+// measureProcesses has the goroutines in several processes.
+func measureProcesses(hold time.Duration) func(context.Context, *lab, cell) (figures, error) {
+	return func(ctx context.Context, l *lab, c cell) (figures, error) {
+		order := contendOrder{
+			Library: c.Library, Addrs: l.addrs, Key: freshKey(),
+			Goroutines: c.Goroutines / contendProcesses, Hold: hold, Time: l.plan.contend,
+		}
+		each, err := contendInProcesses(ctx, order)
+		if err != nil {
+			return nil, err
+		}
+		return joinWaits(each).figures(l.plan.contend), nil
+	}
+}
+
+// contendInProcesses starts the processes, lets them begin together once all are
+// ready, and collects what they saw.
+func contendInProcesses(ctx context.Context, order contendOrder) (each []waits, err error) {
+	var children []*child
+	defer func() {
+		for _, c := range children {
+			err = errors.Join(err, c.end())
+		}
+	}()
+	for range contendProcesses {
+		c, err := startChild(ctx, "contend", order)
+		if err != nil {
+			return nil, err
+		}
+		children = append(children, c)
+		if err := c.receive(new(string)); err != nil {
+			return nil, err
+		}
+	}
+	for _, c := range children {
+		if err := c.begin(); err != nil {
+			return nil, err
+		}
+	}
+	for _, c := range children {
+		var w waits
+		if err := c.receive(&w); err != nil {
+			return nil, err
+		}
+		each = append(each, w)
+	}
+	return each, nil
+}
+
+// contendChild is the process's side.
+func contendChild(ctx context.Context, order contendOrder, in io.Reader, out io.Writer) (err error) {
+	list := named(order.Library)
+	if len(list) == 0 {
+		return fmt.Errorf("no library %q", order.Library)
+	}
+	lib, err := list[0].open(order.Addrs, expiry)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lib.Close()) }()
+	if err := warmUpChild(ctx, lib); err != nil {
+		return err
+	}
+	enc := json.NewEncoder(out)
+	if err := enc.Encode("ready"); err != nil {
+		return err
+	}
+	if _, err := bufio.NewReader(in).ReadString('\n'); err != nil {
+		return err // the parent is gone
+	}
+	return enc.Encode(contend(ctx, lib, order.Key, order.Goroutines, order.Hold, order.Time))
+}
+
+// warmUpChild uses a key that no other process uses.
+func warmUpChild(ctx context.Context, lib library) error {
+	lock, err := lib.Lock(ctx, fmt.Sprintf("bench:warm:%d", time.Now().UnixNano()))
+	if err != nil {
+		return err
+	}
+	return unlock(ctx, lock)
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"runtime"
+	"time"
+)
+
+const healthy = "healthy"
+
+var faultsScene = scene{
+	name: "faults",
+	about: "The load of distinct keys. The fault sets in when the load begins, so its first " +
+		"moments count. A go-redis read of a frozen node ends after 5 s: where pairs is small, " +
+		"the figures are of so few.",
+	variant: "nodes",
+	columns: []column{
+		{title: "pairs/s", key: "rate", format: whole},
+		{title: "x healthy", key: "rate", format: cents, base: toVariant(healthy)},
+		{title: "Lock p50 µs", key: "lock_p50", format: whole},
+		{title: "Lock p99 µs", key: "lock_p99", format: whole},
+		{title: "p99 x healthy", key: "lock_p99", format: cents, base: toVariant(healthy)},
+		{title: "Lock max µs", key: "lock_max", format: whole},
+		{title: "Unlock p99 µs", key: "unlock_p99", format: whole},
+		{title: "pairs", key: "pairs", format: whole},
+		{title: "failed", key: "failed", format: whole},
+	},
+	cells: faultCells,
+}
+
+// A fault is something that befalls nodes.
+type fault struct {
+	name        string
+	set, repair func(s *servers)
+}
+
+var faults = []fault{
+	{name: healthy, set: func(*servers) {}, repair: func(*servers) {}},
+	{name: "one frozen", set: func(s *servers) { s.freeze(1) }, repair: func(s *servers) { s.thaw(1) }},
+	{name: "one dead", set: func(s *servers) { s.list[0].Kill() }, repair: func(s *servers) { s.list[0].Restart() }},
+	{name: "two frozen", set: func(s *servers) { s.freeze(2) }, repair: func(s *servers) { s.thaw(2) }},
+}
+
+// faultCells has redsync with its defaults in one round only, because its pairs
+// take 10 s where a node is frozen, and not at all in a quick run.
+func faultCells(p plan) []cell {
+	widths := []int{1, 16, 128}
+	if p.quick {
+		widths = widths[:2]
+	}
+	var cells []cell
+	for _, fl := range faults {
+		for _, c := range grid("faults", fl.name, widths, named(ours, defaults, failFast), fl.measure) {
+			c.rounds = 2
+			if c.Library == defaults && fl.name != healthy {
+				c.rounds = 1
+				if p.quick && (fl.name != "one dead" || c.Goroutines > 1) {
+					continue
+				}
+			}
+			cells = append(cells, c)
+		}
+	}
+	return cells
+}
+
+func (fl fault) measure(ctx context.Context, l *lab, c cell) (figures, error) {
+	lib, err := l.open(ctx, c, l.addrs)
+	if err != nil {
+		return nil, err
+	}
+	fl.set(l.servers)
+	o := playPairs(ctx, lib, c.Goroutines, l.plan.cell)
+	fl.repair(l.servers)
+	// Close may complain about what the fault did.
+	_ = lib.Close()
+	if fl.name == healthy && c.contender.strict && o.firstErr != nil {
+		return nil, o.firstErr
+	}
+	return o.figures(), nil
+}
+
+var frozenScene = scene{
+	name: "goroutines",
+	about: "16 goroutines lock and unlock distinct keys, and after 300 ms one node is frozen. " +
+		"Goroutines of the whole process, before and in the last moment of the load. The load " +
+		"ends early at 50,000.",
+	columns: []column{
+		{title: "seconds frozen", key: "seconds", format: tenth},
+		{title: "before", key: "before", format: whole},
+		{title: "most", key: "most", format: whole},
+		{title: "at the end", key: "after", format: whole},
+		{title: "pairs", key: "pairs", format: whole},
+		{title: "failed", key: "failed", format: whole},
+	},
+	cells: func(p plan) []cell {
+		list := named(ours, defaults, failFast)
+		if p.quick {
+			list = named(ours, failFast)
+		}
+		cells := grid("goroutines", "", []int{16}, list, measureFrozen)
+		for i := range cells {
+			cells[i].rounds = 1
+		}
+		return cells
+	},
+}
+
+const tooManyGoroutines = 50_000
+
+func measureFrozen(ctx context.Context, l *lab, c cell) (figures, error) {
+	lib, err := l.open(ctx, c, l.addrs)
+	if err != nil {
+		return nil, err
+	}
+	loadCtx, stop := context.WithCancel(ctx)
+	defer stop()
+	const settle = 300 * time.Millisecond
+	load := make(chan observed)
+	go func() { load <- playPairs(loadCtx, lib, c.Goroutines, settle+l.plan.frozen) }()
+	time.Sleep(settle)
+	before := runtime.NumGoroutine()
+	l.servers.freeze(1)
+	start := time.Now()
+	most, after := watchGoroutines(ctx, l.plan.frozen-100*time.Millisecond) // the load still runs
+	seconds := time.Since(start).Seconds()
+	if after >= tooManyGoroutines {
+		stop()
+	}
+	l.servers.thaw(1)
+	o := <-load
+	awaitGoroutines(ctx, before)
+	_ = lib.Close() // may complain about the fault
+	f := figures{"pairs": float64(len(o.locks)), "failed": float64(o.failed)}
+	f["before"], f["most"], f["after"], f["seconds"] = float64(before), float64(most), float64(after), seconds
+	return f, nil
+}
+
+// watchGoroutines returns the most and the last number of goroutines within d.
+func watchGoroutines(ctx context.Context, d time.Duration) (most, last int) {
+	for end := time.Now().Add(d); time.Now().Before(end) && ctx.Err() == nil && last < tooManyGoroutines; {
+		time.Sleep(20 * time.Millisecond)
+		last = runtime.NumGoroutine()
+		most = max(most, last)
+	}
+	return most, last
+}
+
+// awaitGoroutines waits until no more than limit goroutines are left, at most
+// for 15 s, so that the next cell is not measured beside them.
+func awaitGoroutines(ctx context.Context, limit int) {
+	for end := time.Now().Add(15 * time.Second); time.Now().Before(end) && ctx.Err() == nil; {
+		if runtime.NumGoroutine() <= limit {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}

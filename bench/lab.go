@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A lab is what measurements are made with.
+type lab struct {
+	plan    plan
+	servers *servers
+	addrs   []string
+	look    clients // for INFO, FLUSHALL and counting keys
+}
+
+func newLab(p plan, s *servers) *lab {
+	l := &lab{plan: p, servers: s, addrs: s.addresses()}
+	l.look = dial(l.addrs)
+	return l
+}
+
+func (l *lab) close() error { return l.look.Close() }
+
+// A result is all samples of a cell, one per round.
+type result struct {
+	cell    cell
+	samples []figures
+}
+
+// measureAll takes a sample of every cell in each round. Contenders take turns
+// within a round, so that a change of the machine's pace meets all of them.
+func measureAll(ctx context.Context, l *lab, log io.Writer) ([]*result, error) {
+	var results []*result
+	for _, sc := range l.plan.scenes {
+		for _, c := range sc.cells(l.plan) {
+			results = append(results, &result{cell: c})
+		}
+	}
+	for round := range l.plan.rounds {
+		for _, r := range results {
+			if r.cell.rounds > 0 && round >= r.cell.rounds {
+				continue
+			}
+			start := time.Now()
+			f, err := sampleOnce(ctx, l, r.cell)
+			if err != nil {
+				return nil, fmt.Errorf("%v: %w", r.cell.id, err)
+			}
+			r.samples = append(r.samples, f)
+			if _, err := fmt.Fprintf(log, "round %d of %d: %v: %.1f s\n",
+				round+1, l.plan.rounds, r.cell.id, time.Since(start).Seconds()); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return results, nil
+}
+
+// longestCell bounds a cell that hangs.
+const longestCell = 2 * time.Minute
+
+// sampleOnce measures a cell on empty nodes. The context of the load has no
+// deadline, because libraries look at it and do other work then.
+func sampleOnce(ctx context.Context, l *lab, c cell) (figures, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	bound := time.AfterFunc(longestCell, func() { cancel(errors.New("the cell took too long")) })
+	defer bound.Stop()
+	if err := flush(ctx, l.look); err != nil {
+		return nil, err
+	}
+	runtime.GC()
+	f, err := c.measure(ctx, l, c)
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	return f, err
+}
+
+// open returns c's library, warmed up by the load of the cell, and a function
+// that closes it.
+func (l *lab) open(ctx context.Context, c cell, addrs []string) (library, error) {
+	lib, err := c.contender.open(addrs, expiry)
+	if err != nil {
+		return nil, err
+	}
+	playPairs(ctx, lib, c.Goroutines, l.plan.warmUp)
+	return lib, nil
+}
+
+// leftBehind counts the keys on all nodes once they are none, or after a grace,
+// which is much less than the expiry, after which keys are gone in any case.
+func (l *lab) leftBehind(ctx context.Context) (int64, error) {
+	for end := time.Now().Add(l.plan.grace); ; {
+		count, err := countKeys(ctx, l.look)
+		if err != nil || count == 0 || time.Now().After(end) {
+			return count, err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func countKeys(ctx context.Context, look clients) (int64, error) {
+	var count int64
+	for _, c := range look {
+		n, err := c.DBSize(ctx).Result()
+		if err != nil {
+			return 0, err
+		}
+		count += n
+	}
+	return count, nil
+}
+
+func flush(ctx context.Context, look []*redis.Client) error {
+	for _, c := range look {
+		if err := c.FlushAll(ctx).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verdict returns an error for every strict contender that left keys behind, or
+// failed while all nodes worked.
+func verdict(results []*result) error {
+	var errs []error
+	for _, r := range results {
+		if r.cell.Scene != distinctScene.name || !r.cell.contender.strict {
+			continue
+		}
+		if left := r.most("left"); left > 0 {
+			errs = append(errs, fmt.Errorf("%v: %.0f keys left behind", r.cell.id, left))
+		}
+		if failed := r.most("failed"); failed > 0 {
+			errs = append(errs, fmt.Errorf("%v: %.0f operations failed", r.cell.id, failed))
+		}
+	}
+	return errors.Join(errs...)
+}

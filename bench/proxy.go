@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// A proxyOrder is what the process between client and nodes is told.
+type proxyOrder struct {
+	Targets []string
+	Delays  []time.Duration // per direction, by target
+}
+
+// proxyThreads lets as many connections wait for their exact moments in the
+// kernel, whose timers are finer than those of Go.
+const proxyThreads = 256
+
+// proxyChild is the process's side. It ends when in does.
+func proxyChild(ctx context.Context, order proxyOrder, in io.Reader, out io.Writer) (err error) {
+	runtime.GOMAXPROCS(proxyThreads)
+	var addrs []string
+	for i, target := range order.Targets {
+		p, err := startProxy(target, order.Delays[i])
+		if err != nil {
+			return err
+		}
+		defer p.close()
+		addrs = append(addrs, p.addr())
+	}
+	if err := json.NewEncoder(out).Encode(addrs); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, in)
+		close(ended)
+	}()
+	select {
+	case <-ctx.Done():
+	case <-ended:
+	}
+	return nil
+}
+
+// A proxy passes the bytes of each connection on to a target, each chunk a fixed
+// delay after it came, in both directions. The order is kept and nothing waits for
+// anything but its time: the buffers have no limit.
+type proxy struct {
+	listener net.Listener
+	target   string
+	delay    time.Duration
+
+	mu    sync.Mutex
+	conns []net.Conn // of both sides, to be closed
+}
+
+func startProxy(target string, delay time.Duration) (*proxy, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &proxy{listener: l, target: target, delay: delay}
+	go p.accept()
+	return p, nil
+}
+
+func (p *proxy) addr() string { return p.listener.Addr().String() }
+
+func (p *proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return // closed
+		}
+		node, err := net.DialTimeout("tcp", p.target, time.Second)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		p.mu.Lock()
+		p.conns = append(p.conns, client, node)
+		p.mu.Unlock()
+		go relay(node, client, p.delay)
+		go relay(client, node, p.delay)
+	}
+}
+
+// close ends the proxy and its connections.
+func (p *proxy) close() {
+	_ = p.listener.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
+}
+
+// A chunk is what one read gave. A chunk without bytes is the end.
+type chunk struct {
+	due   time.Time
+	bytes []byte
+}
+
+// relay passes on what src sends, then its end.
+func relay(dst, src net.Conn, delay time.Duration) {
+	q := newChunkQueue()
+	go func() {
+		for {
+			c := q.pop()
+			sleepUntil(c.due)
+			if len(c.bytes) == 0 {
+				_ = dst.Close()
+				return
+			}
+			if _, err := dst.Write(c.bytes); err != nil {
+				_ = src.Close() // ends the reader, whose end ends this
+			}
+		}
+	}()
+	buf := make([]byte, 1<<16)
+	for {
+		n, err := src.Read(buf)
+		due := time.Now().Add(delay)
+		if n > 0 {
+			q.push(chunk{due, append([]byte(nil), buf[:n]...)})
+		}
+		if err != nil {
+			q.push(chunk{due: due})
+			return
+		}
+	}
+}
+
+// chunkQueue is a queue without a limit.
+type chunkQueue struct {
+	mu    sync.Mutex
+	some  *sync.Cond
+	items []chunk
+}
+
+func newChunkQueue() *chunkQueue {
+	q := &chunkQueue{}
+	q.some = sync.NewCond(&q.mu)
+	return q
+}
+
+func (q *chunkQueue) push(c chunk) {
+	q.mu.Lock()
+	q.items = append(q.items, c)
+	q.mu.Unlock()
+	q.some.Signal()
+}
+
+func (q *chunkQueue) pop() chunk {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.items) == 0 {
+		q.some.Wait()
+	}
+	c := q.items[0]
+	q.items = q.items[1:]
+	return c
+}
+
+// sleepUntil returns at t, or at once if that is past.
+func sleepUntil(t time.Time) {
+	const coarse = 2 * time.Millisecond // as much as a timer of Go may be late
+	if rest := time.Until(t); rest > 2*coarse {
+		time.Sleep(rest - coarse)
+	}
+	if rest := time.Until(t); rest > 0 {
+		sleepExactly(rest)
+	}
+}
+
+// A remote is a process of proxies in front of all nodes.
+type remote struct {
+	child *child
+	addrs []string
+}
+
+// startRemote puts delays, per direction, between client and nodes.
+func startRemote(ctx context.Context, addrs []string, delays []time.Duration) (*remote, error) {
+	c, err := startChild(ctx, "proxy", proxyOrder{Targets: addrs, Delays: delays})
+	if err != nil {
+		return nil, err
+	}
+	r := &remote{child: c}
+	if err := c.receive(&r.addrs); err != nil {
+		return nil, errors.Join(err, c.end())
+	}
+	return r, nil
+}
+
+func (r *remote) close() error { return r.child.end() }

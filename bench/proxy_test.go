@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// echo returns the address of a server that sends back what it gets.
+func echo(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(c, c)
+				_ = c.Close()
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// through returns a connection through a proxy.
+func through(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	return c
+}
+
+func TestProxyDelaysBothDirections(t *testing.T) {
+	const delay = 30 * time.Millisecond
+	p, err := startProxy(echo(t), delay)
+	require.NoError(t, err)
+	defer p.close()
+	c := through(t, p.addr())
+	start := time.Now()
+	_, err = c.Write([]byte("hello"))
+	require.NoError(t, err)
+	buf := make([]byte, 5)
+	_, err = io.ReadFull(c, buf)
+	require.NoError(t, err)
+	require.Equal(t, "hello", string(buf))
+	require.GreaterOrEqual(t, time.Since(start), 2*delay)
+}
+
+func TestProxyDelaysDoNotAddUp(t *testing.T) {
+	const delay, chunks = 50 * time.Millisecond, 40
+	p, err := startProxy(echo(t), delay)
+	require.NoError(t, err)
+	defer p.close()
+	c := through(t, p.addr())
+	start := time.Now()
+	for range chunks {
+		_, err = c.Write([]byte("x"))
+		require.NoError(t, err)
+		time.Sleep(time.Millisecond) // so that each is a chunk of its own
+	}
+	_, err = io.ReadFull(c, make([]byte, chunks))
+	require.NoError(t, err)
+	require.Less(t, time.Since(start), chunks*delay/4)
+}
+
+func TestProxyKeepsOrderAndTakesAnyAmount(t *testing.T) {
+	p, err := startProxy(echo(t), 5*time.Millisecond)
+	require.NoError(t, err)
+	defer p.close()
+	c := through(t, p.addr())
+	want := make([]byte, 4<<20)
+	for i := range want {
+		want[i] = byte(i >> 10)
+	}
+	go func() { _, _ = c.Write(want) }()
+	got := make([]byte, len(want))
+	_, err = io.ReadFull(c, got)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(want, got))
+}
+
+func TestProxyPassesOnTheEnd(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			_, _ = c.Write([]byte("bye"))
+			_ = c.Close()
+		}
+	}()
+	p, err := startProxy(l.Addr().String(), time.Millisecond)
+	require.NoError(t, err)
+	defer p.close()
+	got, err := io.ReadAll(through(t, p.addr()))
+	require.NoError(t, err)
+	require.Equal(t, "bye", string(got))
+}
+
+func TestRemoteIsAProcessThatEnds(t *testing.T) {
+	r, err := startRemote(t.Context(), []string{echo(t)}, []time.Duration{time.Millisecond})
+	require.NoError(t, err)
+	c := through(t, r.addrs[0])
+	_, err = c.Write([]byte("x"))
+	require.NoError(t, err)
+	_, err = io.ReadFull(c, make([]byte, 1))
+	require.NoError(t, err)
+	require.NoError(t, r.close())
+	_, err = c.Read(make([]byte, 1))
+	require.Error(t, err)
+}
+
+func TestTripIsThatOfTheQuorum(t *testing.T) {
+	require.Equal(t, 6*time.Millisecond, trip(staggered))
+}

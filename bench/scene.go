@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+)
+
+// figures are what one measurement of a cell gave, by the keys of columns.
+// Times are in µs unless the key says otherwise.
+type figures map[string]float64
+
+// An id says which cell a figure belongs to.
+type id struct {
+	Scene      string `json:"scene"`
+	Variant    string `json:"variant,omitempty"` // "one frozen", "hold 1ms"
+	Goroutines int    `json:"goroutines"`
+	Library    string `json:"library"`
+}
+
+func (i id) String() string {
+	s := i.Scene
+	if i.Variant != "" {
+		s += ", " + i.Variant
+	}
+	return fmt.Sprintf("%s, goroutines %d, %s", s, i.Goroutines, i.Library)
+}
+
+// A cell is one line of the report: a contender under a load.
+type cell struct {
+	id
+	contender contender
+	// rounds is the most that the cell is measured in; 0 stands for all.
+	rounds  int
+	measure func(ctx context.Context, l *lab, c cell) (figures, error)
+}
+
+// A scene is one kind of load and the table of what it gave.
+type scene struct {
+	name, about string
+	// variant is the title of the column of variants; without it there is none.
+	variant string
+	columns []column
+	cells   func(p plan) []cell
+}
+
+// A column is one figure in the table of a scene.
+type column struct {
+	title  string
+	key    string
+	format func(v float64) string
+	// base, if any, makes the column a ratio to the same figure of another cell.
+	base func(i id) id
+}
+
+var scenes = []scene{
+	distinctScene, networkScene, staggeredScene, faultsScene, frozenScene, contentionScene, heldScene, commandsScene,
+}
+
+// grid returns a cell for every width and contender.
+func grid(sc, variant string, widths []int, list []contender,
+	measure func(ctx context.Context, l *lab, c cell) (figures, error),
+) []cell {
+	var cells []cell
+	for _, width := range widths {
+		for _, c := range list {
+			cells = append(cells, cell{
+				id:        id{Scene: sc, Variant: variant, Goroutines: width, Library: c.name},
+				contender: c, measure: measure,
+			})
+		}
+	}
+	return cells
+}
+
+func whole(v float64) string { return strconv.FormatFloat(v, 'f', 0, 64) }
+func tenth(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }
+func cents(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
+
+// toLibrary is the base of columns that compare libraries within a row's group.
+func toLibrary(name string) func(id) id {
+	return func(i id) id {
+		i.Library = name
+		return i
+	}
+}
+
+// toVariant is the base of columns that compare a library with itself.
+func toVariant(variant string) func(id) id {
+	return func(i id) id {
+		i.Variant = variant
+		return i
+	}
+}
