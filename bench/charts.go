@@ -1,3 +1,353 @@
 package main
 
-func drawCharts(dir string, results []*result) error { return nil }
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"image/color"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// Size of a chart, and of the legend at its right.
+const (
+	chartWidth  = 9.6 * vg.Inch
+	chartHeight = 4.5 * vg.Inch
+	legendWidth = 2.85 * vg.Inch
+)
+
+// colors tell the libraries apart in all charts, for the colour-blind too.
+var colors = map[string]color.Color{
+	ours:      color.RGBA{0xd5, 0x5e, 0x00, 0xff},
+	defaults:  color.RGBA{0x00, 0x72, 0xb2, 0xff},
+	failFast:  color.RGBA{0x56, 0xb4, 0xe9, 0xff},
+	onRueidis: color.RGBA{0x00, 0x9e, 0x73, 0xff},
+	oneKey:    color.RGBA{0xcc, 0x79, 0xa7, 0xff},
+	oneNode:   color.RGBA{0xe6, 0x9f, 0x00, 0xff},
+	floor:     color.RGBA{0x55, 0x55, 0x55, 0xff},
+}
+
+// drawCharts writes the charts that there are results for into dir.
+func drawCharts(dir string, results []*result) error {
+	all := index(results)
+	charts := []struct {
+		file string
+		draw func(resultIndex) *chart
+	}{
+		{"throughput.svg", throughputChart},
+		{"ratio.svg", ratioChart},
+		{"faults.svg", faultsChart},
+		{"contention.svg", contentionChart},
+	}
+	var errs []error
+	for _, ch := range charts {
+		if c := ch.draw(all); !c.empty() {
+			errs = append(errs, c.write(filepath.Join(dir, ch.file)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// A chart is a plot and its legend.
+type chart struct {
+	plot  *plot.Plot
+	names []entry // of the legend
+	err   error
+}
+
+// An entry is one of the legend.
+type entry struct {
+	library string
+	symbols []plot.Thumbnailer
+}
+
+func newChart(title, x, y string) *chart {
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
+	p.Title.Padding = 8
+	p.X.Padding = 2
+	for _, style := range []*draw.TextStyle{
+		&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label,
+	} {
+		style.Font.Typeface, style.Font.Variant = "Liberation", "Sans"
+		style.Font.Size = 11
+	}
+	p.Title.TextStyle.Font.Size = 13
+	return &chart{plot: p}
+}
+
+func (c *chart) empty() bool { return len(c.names) == 0 && c.err == nil }
+
+// logarithmic makes y a scale of powers of ten, with a tick at these multiples of
+// each.
+func (c *chart) logarithmic(low, high float64, name func(float64) string, steps ...float64) {
+	c.plot.Y.Scale = plot.LogScale{}
+	c.plot.Y.Min, c.plot.Y.Max = low, high
+	var ticks plot.ConstantTicks
+	for power := math.Pow(10, math.Floor(math.Log10(low))); power <= high; power *= 10 {
+		for _, step := range steps {
+			if v := power * step; v >= low*0.999 && v <= high*1.001 {
+				ticks = append(ticks, plot.Tick{Value: v, Label: name(v)})
+			}
+		}
+	}
+	c.plot.Y.Tick.Marker = ticks
+}
+
+func (c *chart) addGrid(vertical bool) {
+	g := plotter.NewGrid()
+	g.Horizontal.Color = color.Gray{0xe0}
+	g.Vertical.Color = color.Gray{0xe0}
+	if !vertical {
+		g.Vertical.Color = nil
+	}
+	c.plot.Add(g)
+}
+
+func (c *chart) write(path string) error {
+	if c.err != nil {
+		return c.err
+	}
+	canvas := vgsvg.New(chartWidth, chartHeight)
+	all := draw.New(canvas)
+	all.SetColor(color.White)
+	all.Fill(all.Rectangle.Path())
+	c.plot.Draw(draw.Crop(all, 6, -legendWidth, 6, -6))
+	c.drawLegend(draw.Crop(all, chartWidth-legendWidth, -6, 6, -0.6*vg.Inch))
+	var b bytes.Buffer
+	if _, err := canvas.WriteTo(&b); err != nil {
+		return err
+	}
+	// Where a font is missing, others of the same widths do.
+	text := bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans"),
+		[]byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif"))
+	return os.WriteFile(path, text, 0o644)
+}
+
+// drawLegend draws a line for each library, from the top.
+func (c *chart) drawLegend(area draw.Canvas) {
+	const line, symbol = 20, 24
+	style := c.plot.X.Tick.Label
+	style.XAlign, style.YAlign = draw.XLeft, draw.YCenter
+	for i, e := range c.names {
+		middle := area.Max.Y - vg.Length(i)*line
+		at := draw.Canvas{Canvas: area.Canvas, Rectangle: vg.Rectangle{
+			Min: vg.Point{X: area.Min.X, Y: middle - 5},
+			Max: vg.Point{X: area.Min.X + symbol, Y: middle + 5},
+		}}
+		for _, s := range e.symbols {
+			s.Thumbnail(&at)
+		}
+		area.FillText(style, vg.Point{X: area.Min.X + symbol + 8, Y: middle}, e.library)
+	}
+}
+
+func throughputChart(all resultIndex) *chart {
+	c := newChart("Lock + Unlock of distinct keys, five nodes", "goroutines", "pairs/s")
+	c.addGrid(true)
+	widths := []float64{1, 16, 128, 1024}
+	for _, lib := range slices.Backward(contenders) { // ours is on top
+		var points plotter.XYs
+		for _, width := range widths {
+			at := id{Scene: distinctScene.name, Goroutines: int(width), Library: lib.name}
+			if v, ok := all.value(at, "rate"); ok {
+				points = append(points, plotter.XY{X: width, Y: v})
+			}
+		}
+		c.addLine(lib, points)
+	}
+	slices.Reverse(c.names)
+	c.plot.X.Scale = plot.LogScale{}
+	var ticks plot.ConstantTicks
+	for _, width := range widths {
+		ticks = append(ticks, plot.Tick{Value: width, Label: strconv.Itoa(int(width))})
+	}
+	c.plot.X.Tick.Marker = ticks
+	c.plot.X.Min, c.plot.X.Max = 1, 1024
+	c.logarithmic(1000, 100_000, thousands, 1, 2, 5)
+	return c
+}
+
+// addLine adds a library; those of one node are dashed.
+func (c *chart) addLine(lib contender, points plotter.XYs) {
+	if len(points) == 0 {
+		return
+	}
+	line, dots, err := plotter.NewLinePoints(points)
+	if err != nil {
+		c.err = err
+		return
+	}
+	line.Color, dots.Color = colors[lib.name], colors[lib.name]
+	line.Width, dots.Radius, dots.Shape = 1.5, 3, draw.CircleGlyph{}
+	if lib.name == ours {
+		line.Width, dots.Radius = 3, 4
+	}
+	if lib.single {
+		line.Dashes = []vg.Length{4, 3}
+	}
+	c.plot.Add(line, dots)
+	c.names = append(c.names, entry{lib.name, []plot.Thumbnailer{line, dots}})
+}
+
+func ratioChart(all resultIndex) *chart {
+	c := newChart("Pairs/s in relation to redsync with its defaults", "goroutines", "times as many")
+	c.addGrid(false)
+	var groups []group
+	for _, width := range []int{1, 16, 128, 1024} {
+		groups = append(groups, group{strconv.Itoa(width), func(library string) (float64, bool) {
+			at := id{Scene: distinctScene.name, Goroutines: width, Library: library}
+			v, ok := all.value(at, "rate")
+			base, _ := all.value(toLibrary(defaults)(at), "rate")
+			return v / base, ok && base > 0
+		}})
+	}
+	c.addBars(groups, []string{defaults, failFast, onRueidis, ours, floor}, 0, tenth)
+	c.plot.Y.Min = 0
+	return c
+}
+
+func faultsChart(all resultIndex) *chart {
+	c := newChart("p99 of Lock while nodes fail, 1 goroutine", "nodes", "p99 (logarithmic)")
+	c.addGrid(false)
+	var groups []group
+	for _, fl := range faults {
+		groups = append(groups, group{fl.name, func(library string) (float64, bool) {
+			return all.value(id{Scene: faultsScene.name, Variant: fl.name, Goroutines: 1, Library: library}, "lock_p99")
+		}})
+	}
+	c.addBars(groups, []string{defaults, failFast, ours}, 10, duration)
+	c.logarithmic(10, 20e6, duration, 1)
+	return c
+}
+
+func contentionChart(all resultIndex) *chart {
+	c := newChart("p99 of the wait for one contended key, held for 1 ms", "processes x goroutines", "p99 (logarithmic)")
+	c.addGrid(false)
+	var groups []group
+	for _, at := range []struct {
+		title, variant string
+		goroutines     int
+	}{{"1 x 8", "one, 1ms", 8}, {"1 x 32", "one, 1ms", 32}, {"4 x 4", "four, 1ms", 16}} {
+		groups = append(groups, group{at.title, func(library string) (float64, bool) {
+			return all.value(id{
+				Scene: contentionScene.name, Variant: at.variant, Goroutines: at.goroutines, Library: library,
+			}, "wait_p99")
+		}})
+	}
+	c.addBars(groups, []string{defaults, oneKey, ours}, 1000, duration)
+	c.logarithmic(1000, 5e6, duration, 1)
+	return c
+}
+
+// value returns the median of a figure.
+func (all resultIndex) value(at id, key string) (float64, bool) {
+	r := all.byID[at]
+	if r == nil {
+		return 0, false
+	}
+	return r.median(key)
+}
+
+// A group is a place on the x axis with a bar for each library.
+type group struct {
+	title string
+	value func(library string) (float64, bool)
+}
+
+// addBars adds groups of bars that stand on base, with their values above them.
+func (c *chart) addBars(groups []group, libraries []string, base float64, name func(float64) string) {
+	titles := make([]string, len(groups))
+	for i, g := range groups {
+		titles[i] = g.title
+	}
+	for at, library := range libraries {
+		b := &bars{base: base, name: name, color: colors[library]}
+		for i, g := range groups {
+			if v, ok := g.value(library); ok {
+				x := float64(i) + (float64(at)+0.5)/float64(len(libraries))*groupShare - groupShare/2
+				b.points = append(b.points, plotter.XY{X: x, Y: v})
+				b.width = groupShare / float64(len(libraries))
+			}
+		}
+		if len(b.points) > 0 {
+			c.plot.Add(b)
+			c.names = append(c.names, entry{library, []plot.Thumbnailer{b}})
+		}
+	}
+	c.plot.NominalX(titles...)
+	c.plot.X.Min, c.plot.X.Max = -0.5, float64(len(groups))-0.5
+}
+
+// groupShare is how much of the room between two groups their bars take.
+const groupShare = 0.8
+
+// bars draws the bars of one library; unlike those of plotter they stand on a
+// logarithmic scale too.
+type bars struct {
+	points plotter.XYs
+	base   float64
+	width  float64 // in units of x
+	color  color.Color
+	name   func(float64) string
+}
+
+func (b *bars) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	label := p.X.Tick.Label
+	label.Font.Size = 8.5
+	label.XAlign, label.YAlign = draw.XCenter, draw.YBottom
+	for _, at := range b.points {
+		left, right := x(at.X-b.width*0.45), x(at.X+b.width*0.45)
+		bottom, top := y(b.base), y(at.Y)
+		c.FillPolygon(b.color, []vg.Point{{X: left, Y: bottom}, {X: right, Y: bottom}, {X: right, Y: top}, {X: left, Y: top}})
+		c.FillText(label, vg.Point{X: (left + right) / 2, Y: top + 2}, b.name(at.Y))
+	}
+}
+
+// DataRange makes room for the highest bar and its value.
+func (b *bars) DataRange() (xmin, xmax, ymin, ymax float64) {
+	for _, at := range b.points {
+		ymax = max(ymax, at.Y*1.08)
+	}
+	return b.points[0].X, b.points[len(b.points)-1].X, b.base, ymax
+}
+
+func (b *bars) Thumbnail(c *draw.Canvas) {
+	c.FillPolygon(b.color, []vg.Point{
+		{X: c.Min.X, Y: c.Min.Y}, {X: c.Max.X, Y: c.Min.Y}, {X: c.Max.X, Y: c.Max.Y}, {X: c.Min.X, Y: c.Max.Y},
+	})
+}
+
+func thousands(v float64) string {
+	if v < 1000 {
+		return whole(v)
+	}
+	return fmt.Sprintf("%g k", v/1000)
+}
+
+// duration names µs, with two digits.
+func duration(us float64) string {
+	for _, unit := range []struct {
+		us   float64
+		name string
+	}{{1e6, "s"}, {1e3, "ms"}, {1, "µs"}} {
+		if us >= 0.995*unit.us {
+			v := us / unit.us
+			if v < 9.95 {
+				return strconv.FormatFloat(v, 'g', 2, 64) + " " + unit.name
+			}
+			return whole(v) + " " + unit.name
+		}
+	}
+	return "0"
+}

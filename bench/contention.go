@@ -85,7 +85,7 @@ func onePair(ctx context.Context, lib library) error {
 }
 
 // contend puts width goroutines on one key for a time.
-func contend(ctx context.Context, lib library, key string, width int, hold, d time.Duration) waits {
+func contend(ctx context.Context, lib library, key string, width int, hold, d time.Duration) *waits {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer time.AfterFunc(d, cancel).Stop()
@@ -125,8 +125,8 @@ func (w *waits) run(ctx context.Context, lib library, key string, hold time.Dura
 	w.Counts = []int{count}
 }
 
-func joinWaits(each []waits) waits {
-	var all waits
+func joinWaits(each []waits) *waits {
+	all := &waits{}
 	for _, w := range each {
 		all.Counts = append(all.Counts, w.Counts...)
 		all.Times = append(all.Times, w.Times...)
@@ -136,7 +136,7 @@ func joinWaits(each []waits) waits {
 	return all
 }
 
-func (w waits) figures(d time.Duration) figures {
+func (w *waits) figures(d time.Duration) figures {
 	f := figures{
 		"rate":   float64(len(w.Times)) / d.Seconds(),
 		"failed": float64(w.Failed),

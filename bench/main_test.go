@@ -24,8 +24,14 @@ func TestMain(m *testing.M) {
 
 func TestParsePlanRefusesWhatIsOutOfRange(t *testing.T) {
 	for _, args := range [][]string{
-		{"-rounds", "0"}, {"-rounds", "100"}, {"-time", "1ms"}, {"-time", "2m"}, {"more"}, {"-no-such-flag"},
-		{"-scenes", "distinct,none"}, {"-scenes", ""},
+		{"-rounds", "0"},
+		{"-rounds", "100"},
+		{"-time", "1ms"},
+		{"-time", "2m"},
+		{"more"},
+		{"-no-such-flag"},
+		{"-scenes", "distinct,none"},
+		{"-scenes", ""},
 	} {
 		_, err := parsePlan(args, io.Discard)
 		require.Error(t, err, args)

@@ -131,17 +131,17 @@ func writeRule(b *strings.Builder, widths []int, text []bool) {
 
 // writeJSON writes the machine, the command line and all samples to a file.
 func writeJSON(path string, m machine, p plan, results []*result) error {
-	type entry struct {
+	type measured struct {
 		id
 		Samples []figures `json:"samples"`
 	}
 	file := struct {
-		Machine machine  `json:"machine"`
-		Args    []string `json:"args"`
-		Results []entry  `json:"results"`
+		Machine machine    `json:"machine"`
+		Args    []string   `json:"args"`
+		Results []measured `json:"results"`
 	}{Machine: m, Args: p.args}
 	for _, r := range results {
-		file.Results = append(file.Results, entry{r.cell.id, r.samples})
+		file.Results = append(file.Results, measured{r.cell.id, r.samples})
 	}
 	text, err := json.MarshalIndent(file, "", "\t")
 	if err != nil {

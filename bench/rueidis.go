@@ -41,9 +41,6 @@ func openRueidis(addrs []string, ttl time.Duration) (library, error) {
 type rueidisPool struct{ client rueidis.Client }
 
 func (p rueidisPool) Get(ctx context.Context) (rivalredis.Conn, error) {
-	if ctx == nil {
-		ctx = context.Background()
-	}
 	return &rueidisConn{p.client, ctx}, nil
 }
 
@@ -80,11 +77,14 @@ func (c *rueidisConn) Eval(script *rivalredis.Script, keysAndArgs ...any) (any, 
 	return v, err
 }
 
-func (c *rueidisConn) Close() error                               { return nil }
-func (c *rueidisConn) Get(string) (string, error)                 { return "", errors.ErrUnsupported }
-func (c *rueidisConn) Set(string, string) (bool, error)           { return false, errors.ErrUnsupported }
-func (c *rueidisConn) PTTL(string) (time.Duration, error)         { return 0, errors.ErrUnsupported }
-func (c *rueidisConn) ScriptLoad(script *rivalredis.Script) error { return errors.ErrUnsupported }
+func (c *rueidisConn) Close() error { return nil }
+
+// The rest of redsync's interface is not called by Lock and Unlock.
+
+func (c *rueidisConn) Get(string) (string, error)          { return "", errors.ErrUnsupported }
+func (c *rueidisConn) Set(_, _ string) (bool, error)       { return false, errors.ErrUnsupported }
+func (c *rueidisConn) PTTL(string) (time.Duration, error)  { return 0, errors.ErrUnsupported }
+func (c *rueidisConn) ScriptLoad(*rivalredis.Script) error { return errors.ErrUnsupported }
 
 // rueidislockLibrary is rueidislock with one key on the first node. A lock that
 // it holds is extended until it is released; that is no option of it.
