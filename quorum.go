@@ -105,7 +105,12 @@ type round struct {
 	expired atomic.Bool   // the deadline came before the decision
 	decided chan struct{} // closed when the answer cannot change, or at the deadline
 	all     chan struct{} // closed when every node has voted
+	few     [few]ballot   // room for votes
 }
+
+// few is the number of nodes that most have. What is kept by node has room for
+// so many beside it, which saves an allocation.
+const few = 5
 
 type ballot struct {
 	vote vote
@@ -117,11 +122,19 @@ type ballot struct {
 func (r *round) init(c *core, waitAll bool) {
 	r.core, r.waitAll = c, waitAll
 	r.tally.n = len(c.nodes)
-	r.votes = make([]ballot, len(c.nodes))
+	r.votes = room(r.few[:], len(c.nodes))
 	r.decided = make(chan struct{})
 	if waitAll {
 		r.all = make(chan struct{})
 	}
+}
+
+// room returns n zero elements: of spare, which is zero, if it has as many.
+func room[T any](spare []T, n int) []T {
+	if n <= len(spare) {
+		return spare[:n]
+	}
+	return make([]T, n)
 }
 
 // startRound sends op's command to all nodes. It does not wait: Send never does.

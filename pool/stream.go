@@ -12,9 +12,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// idleTimeout is how long a stream waits for work before it ends. Reopening
-// costs a few round trips; programs that never call Close rely on the end.
-const idleTimeout = 30 * time.Second
+const (
+	// idleTimeout is how long a stream waits for work before it ends. Reopening
+	// costs a few round trips; programs that never call Close rely on the end.
+	idleTimeout = 30 * time.Second
+
+	// While busy requests or more are unanswered, further ones are gathered and
+	// handed to the driver together: when fewer are unanswered, when gatherMost
+	// have come, or after gatherTime. With 128 callers on loopback that saves
+	// client and servers a fifth of their CPU time (bench/README.md); on a network
+	// it delays a request by gatherTime at most.
+	busy       = 2
+	gatherMost = 32
+	gatherTime = 30 * time.Microsecond
+)
 
 // streamPool sends through the stream of its client, and starts one where none
 // is running.
@@ -102,11 +113,16 @@ type stream struct {
 
 	mu      sync.Mutex
 	sent    []future    // submitted and not yet taken by collect, in order
+	waiting []*command  // gathered, behind those
 	stopped atomic.Bool // set under mu
 	ending  bool        // stop at the next quiet moment
 
+	gather  *time.Timer // calls flush; not running while nothing waits
+	started bool        // gather is running
+
 	// owed counts the requests whose reply has not come. It rises under mu.
-	owed atomic.Int64
+	// gathered counts those of them that wait.
+	owed, gathered atomic.Int64
 
 	// wake holds a token when collect may have something to do.
 	wake chan struct{}
@@ -167,12 +183,15 @@ func startStream(user *redis.Client) (*stream, error) {
 		_ = s.client.Close()
 		return nil, err
 	}
+	s.gather = time.AfterFunc(gatherTime, s.flush)
+	s.gather.Stop()
 	go s.collect()
 	return s, nil
 }
 
-// submit hands cmd to the driver. The driver's queue and ours are appended to
-// under one lock: collect waits for replies in the order of the wire.
+// submit hands cmd to the driver, at once or gathered with others. The driver's
+// queue and ours are appended to under one lock: collect waits for replies in the
+// order of the wire.
 func (s *stream) submit(cmd *command, reserved bool, limit int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,12 +201,49 @@ func (s *stream) submit(cmd *command, reserved bool, limit int) error {
 	if err := admit(int(s.owed.Load()), limit, reserved); err != nil {
 		return err
 	}
-	s.owed.Add(1)
-	s.sent = append(s.sent, future{s.pipe.Submit(context.Background(), cmd), cmd})
-	if len(s.sent) == 1 {
-		s.nudge()
+	unanswered := s.owed.Add(1) - s.gathered.Add(1)
+	s.waiting = append(s.waiting, cmd)
+	switch {
+	case len(s.waiting) == 1 && unanswered < busy, len(s.waiting) >= gatherMost:
+		s.flushLocked()
+	case !s.started:
+		s.started = true
+		s.gather.Reset(gatherTime)
 	}
 	return nil
+}
+
+// flush hands what has been gathered to the driver.
+func (s *stream) flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.started = false
+	s.flushLocked()
+}
+
+func (s *stream) flushLocked() {
+	if len(s.waiting) == 0 {
+		return
+	}
+	if len(s.sent) == 0 {
+		s.nudge()
+	}
+	for _, cmd := range s.waiting {
+		s.sent = append(s.sent, future{s.pipe.Submit(context.Background(), cmd), cmd})
+	}
+	clear(s.waiting)
+	s.waiting = s.waiting[:0]
+	s.gathered.Store(0)
+}
+
+// answered books a reply, and flushes when that leaves few unanswered.
+func (s *stream) answered() {
+	owed := s.owed.Add(-1)
+	if gathered := s.gathered.Load(); gathered > 0 && owed-gathered < busy {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.flushLocked()
+	}
 }
 
 func (s *stream) nudge() {
@@ -214,7 +270,7 @@ func (s *stream) collect() {
 		batch = s.take(batch)
 		for _, f := range batch {
 			_ = f.Wait() // the error is the command's, read below
-			s.owed.Add(-1)
+			s.answered()
 			f.cmd.req.deliver(&f.cmd.Cmd, s.dials.newest.Load())
 		}
 		if s.ended() {
