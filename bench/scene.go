@@ -77,6 +77,18 @@ func whole(v float64) string { return strconv.FormatFloat(v, 'f', 0, 64) }
 func tenth(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }
 func cents(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
+// digits shows two digits of a small number.
+func digits(v float64) string {
+	switch {
+	case v >= 100 || v == 0:
+		return whole(v)
+	case v >= 0.1:
+		return cents(v)
+	default:
+		return strconv.FormatFloat(v, 'g', 2, 64)
+	}
+}
+
 // toLibrary is the base of columns that compare libraries within a row's group.
 func toLibrary(name string) func(id) id {
 	return func(i id) id {

@@ -46,6 +46,12 @@ func TestObservedFiguresCountEveryPair(t *testing.T) {
 	require.Equal(t, want, f)
 }
 
+func TestDigitsShowSmallNumbers(t *testing.T) {
+	for want, v := range map[string]float64{"1235": 1234.6, "12.35": 12.345, "0.1": 0.0999, "0.00012": 0.000123, "0": 0} {
+		require.Equal(t, want, digits(v))
+	}
+}
+
 func TestObservedFiguresOfNothing(t *testing.T) {
 	f := observed{}.figures()
 	f.since(usage{}, usage{})
