@@ -5,8 +5,11 @@ import (
 	"time"
 )
 
-// sleepExactly sleeps in the kernel, to within some 50 µs.
+// sleepExactly sleeps in the kernel, which by default is up to 50 µs late: the
+// slack of the thread's timers, here set to the least.
 func sleepExactly(d time.Duration) {
+	const setTimerSlack, leastSlack = 29, 1
+	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, setTimerSlack, leastSlack, 0) // else it is late
 	ts := syscall.NsecToTimespec(d.Nanoseconds())
 	_ = syscall.Nanosleep(&ts, nil) // a signal may end it early, by little
 }

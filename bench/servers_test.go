@@ -1,0 +1,92 @@
+package main
+
+import (
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+func startNodes(t *testing.T, n int) (addrs []string) {
+	t.Helper()
+	for _, s := range realredis.Start(t, n) {
+		addrs = append(addrs, s.Addr())
+	}
+	return addrs
+}
+
+func TestEveryContenderLocksAndUnlocks(t *testing.T) {
+	addrs := startNodes(t, nodes)
+	look := dial(addrs)
+	defer func() { _ = look.Close() }()
+	for _, c := range contenders {
+		t.Run(c.name, func(t *testing.T) {
+			lib, err := c.open(addrs, expiry)
+			require.NoError(t, err)
+			lock, err := lib.Lock(t.Context(), freshKey())
+			require.NoError(t, err)
+			require.Eventually(t, func() bool {
+				n, err := countKeys(t.Context(), look)
+				return err == nil && (n > nodes/2 || c.single && n == 1)
+			}, 5*time.Second, time.Millisecond)
+			require.NoError(t, unlock(t.Context(), lock))
+			if c.name != failFast && c.name != onRueidis { // they may leave a minority
+				require.Eventually(t, func() bool {
+					n, err := countKeys(t.Context(), look)
+					return err == nil && n == 0
+				}, 5*time.Second, time.Millisecond)
+			}
+			require.NoError(t, lib.Close())
+			require.NoError(t, flush(t.Context(), look))
+		})
+	}
+}
+
+func TestFloorRefusesWhatIsHeld(t *testing.T) {
+	lib, err := openFloor(startNodes(t, 3), expiry)
+	require.NoError(t, err)
+	key := freshKey()
+	lock, err := lib.Lock(t.Context(), key)
+	require.NoError(t, err)
+	_, err = lib.Lock(t.Context(), key)
+	require.ErrorIs(t, err, errFloorRefused)
+	require.NoError(t, unlock(t.Context(), lock), "the second Lock deleted nothing")
+	require.NoError(t, lib.Close())
+	_, err = lib.Lock(t.Context(), key)
+	require.ErrorIs(t, err, errFloorRefused, "closed")
+}
+
+func TestContendersWaitInProcesses(t *testing.T) {
+	order := contendOrder{
+		Library: ours, Addrs: startNodes(t, 3), Key: freshKey(), Goroutines: 2, Time: 300 * time.Millisecond,
+	}
+	each, err := contendInProcesses(t.Context(), order)
+	require.NoError(t, err)
+	all := joinWaits(each)
+	require.Len(t, all.Counts, 2*contendProcesses)
+	require.NotEmpty(t, all.Times)
+}
+
+func TestMeasureAllInterleavesRounds(t *testing.T) {
+	startNodes(t, 0) // skips where there is no redis-server
+	p, err := parsePlan([]string{"-scenes", "distinct", "-quick"}, io.Discard)
+	require.NoError(t, err)
+	p.rounds, p.cell, p.warmUp = 2, 5*time.Millisecond, time.Millisecond
+	cells := p.scenes[0].cells(p)[:2]
+	p.scenes = []scene{{name: distinctScene.name, cells: func(plan) []cell { return cells }}}
+	cells[1].rounds = 1
+	s, err := startServers(nodes)
+	require.NoError(t, err)
+	l := newLab(p, s)
+	results, err := measureAll(t.Context(), l, io.Discard)
+	require.NoError(t, err)
+	require.Len(t, results[0].samples, 2)
+	require.Len(t, results[1].samples, 1)
+	require.Positive(t, results[0].samples[0]["server_cpu"])
+	require.NoError(t, verdict(results))
+	require.NoError(t, l.close())
+	require.NoError(t, s.stop())
+}
