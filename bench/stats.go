@@ -28,14 +28,16 @@ func (f figures) addTimes(name string, times []time.Duration) {
 	f[name+"_max"] = micros(percentile(times, 1))
 }
 
-// median returns that of a figure over the rounds; false if no round has it.
+// median returns that of a figure over the rounds, the mean of the middle two of an
+// even number; false if no round has it.
 func (r *result) median(key string) (float64, bool) {
 	values := r.values(key)
 	if len(values) == 0 {
 		return 0, false
 	}
 	slices.Sort(values)
-	return percentile(values, 0.5), true
+	n := len(values)
+	return (values[(n-1)/2] + values[n/2]) / 2, true
 }
 
 // most returns the greatest of a figure over the rounds, or 0.

@@ -25,6 +25,9 @@ func TestMedianIsOfTheRoundsThatHaveTheFigure(t *testing.T) {
 	require.True(t, ok)
 	require.InDelta(t, 2, v, 0)
 	require.InDelta(t, 3, r.most("rate"), 0)
+	r.samples = append(r.samples, figures{"rate": 4})
+	v, _ = r.median("rate")
+	require.InDelta(t, 2.5, v, 0)
 	_, ok = r.median("none")
 	require.False(t, ok)
 }
