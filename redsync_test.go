@@ -306,3 +306,28 @@ func TestDistinctLocksAtOnceLeaveNoKey(t *testing.T) {
 		assert.Zero(t, left, "node %d", i)
 	}
 }
+
+func BenchmarkLockUnlock(b *testing.B) {
+	rs := realProcess(realredis.Start(b, 5))
+	defer func() { _ = rs.Close(b.Context()) }()
+	for _, callers := range []int{1, 64} {
+		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetParallelism(callers) // times GOMAXPROCS
+			var key atomic.Int64
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					m := rs.NewMutex(fmt.Sprintf("%s-%d", b.Name(), key.Add(1)))
+					if err := m.Lock(); err != nil {
+						b.Error(err)
+						return
+					}
+					if _, err := m.Unlock(); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		})
+	}
+}
