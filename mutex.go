@@ -339,7 +339,7 @@ func (m *Mutex) extended(ctx context.Context, h *hold, res result, over error) (
 // extends set missing keys again, only another value proves it.
 func (m *Mutex) lostBy(res result) bool {
 	if m.set.heals {
-		return len(res.taken) > res.tally.n-quorumOf(res.tally.n)
+		return res.tally.blocks(len(res.taken))
 	}
 	return res.tally.refuted()
 }

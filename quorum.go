@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/script"
@@ -102,7 +101,7 @@ type round struct {
 	tally   tally
 	votes   []ballot
 	closed  bool          // later votes do not count
-	expired atomic.Bool   // the deadline came before the decision
+	expired bool          // the deadline came before the decision; set before decided is closed
 	decided chan struct{} // closed when the answer cannot change, or at the deadline
 	all     chan struct{} // closed when every node has voted
 	few     [few]ballot   // room for votes
@@ -248,7 +247,7 @@ func (r *round) wait(ctx context.Context, b bounds) result {
 	select {
 	case <-r.decided:
 		at := now()
-		if r.expired.Load() {
+		if r.expired {
 			return r.result(at, fmt.Errorf("%w within %v", errNoAnswer, b.decide))
 		}
 		return r.result(at, r.linger(ctx, start, b.node))
@@ -264,7 +263,7 @@ func (r *round) expire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.isDecided() {
-		r.expired.Store(true)
+		r.expired = true
 		r.closed = true
 		close(r.decided)
 	}

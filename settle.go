@@ -101,12 +101,12 @@ func (rel *release) Receive(i int, reply pool.Reply) {
 // On an ordered stream (Conn is not 0) it is enough that they are answered by now;
 // on any other pool they must have been when the release was sent (orderly).
 func (rel *release) settles(i int, sent progress, reply pool.Reply) bool {
-	if looked := reply.Fate == pool.Answered && reply.Err == nil; looked && sent.orderly {
+	looked := reply.Fate == pool.Answered && reply.Err == nil
+	if looked && sent.orderly {
 		return true
-	} else if f := rel.footprint(i); f.reached() {
-		return looked && f.settled() && reply.Conn != 0
 	}
-	return true
+	f := rel.footprint(i)
+	return !f.reached() || looked && f.settled() && reply.Conn != 0
 }
 
 // repeatLater schedules the next sending to node i.

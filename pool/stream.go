@@ -117,7 +117,7 @@ type stream struct {
 	stopped atomic.Bool // set under mu
 	ending  bool        // stop at the next quiet moment
 
-	gather  *time.Timer // calls flush; not running while nothing waits
+	gather  *time.Timer // calls flush
 	started bool        // gather is running
 
 	// owed counts the requests whose reply has not come. It rises under mu.

@@ -152,14 +152,19 @@ func (s *Server) Pid() int { return s.cmd.Process.Pid }
 // Client returns a new client of the server. The test closes it; after Launch
 // the caller does.
 func (s *Server) Client() *redis.Client {
-	c := redis.NewClient(&redis.Options{
-		Addr:                     s.addr,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
+	c := s.connect()
 	if s.tb != nil {
 		s.tb.Cleanup(func() { _ = c.Close() })
 	}
 	return c
+}
+
+// connect returns a client that starts no goroutine of its own.
+func (s *Server) connect() *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr:                     s.addr,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
 }
 
 // Freeze stops the process with SIGSTOP; connections stay open.
@@ -200,10 +205,7 @@ func (s *Server) Restart() {
 func (s *Server) Do(args ...any) (any, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	c := redis.NewClient(&redis.Options{
-		Addr:                     s.addr,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
+	c := s.connect()
 	defer func() { _ = c.Close() }()
 	v, err := c.Do(ctx, args...).Result()
 	if err != nil {
