@@ -97,8 +97,10 @@ func openWorkers(ctx context.Context, cfg config, nodes *nodes, j *journal) ([]*
 	reg := newRegister()
 	var workers []*worker
 	for id := 1; id <= cfg.workers; id++ {
-		// A few attempts at a time, to report that the worker is waiting.
-		rs, err := nodes.open(ctx, redsync.WithExpiry(cfg.expiry), redsync.WithTries(10))
+		// A few attempts at a time, to report that the worker is waiting. Workers
+		// that begin at once may leave the winner with a bare quorum: extends set
+		// the missing keys again, so that it can lose nodes afterwards.
+		rs, err := nodes.open(ctx, redsync.WithExpiry(cfg.expiry), redsync.WithTries(10), redsync.WithSetNXOnExtend())
 		if err != nil {
 			for _, w := range workers {
 				w.close()
