@@ -529,6 +529,7 @@ func TestStreamLostWhileLoadingScriptsIsNotUsed(t *testing.T) {
 		p := New(clientOf(t, node, nil))
 		node.On("script", 1, embedded.Fault{LoseCommand: true}) // go-redis tries its second pool then
 		answer(t, p, testScript.Args(1, "k")...)
+		synctest.Wait() // the node notices the end of the first connection
 		require.Equal(t, 1, node.CurrentConnectionCount())
 	})
 }
