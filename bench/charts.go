@@ -45,6 +45,7 @@ func drawCharts(dir string, results []*result) error {
 	}{
 		{"throughput.svg", throughputChart},
 		{"ratio.svg", ratioChart},
+		{"network.svg", networkChart},
 		{"faults.svg", faultsChart},
 		{"contention.svg", contentionChart},
 	}
@@ -66,7 +67,7 @@ type chart struct {
 
 // An entry is one of the legend.
 type entry struct {
-	library string
+	name    string
 	symbols []plot.Thumbnailer
 }
 
@@ -133,7 +134,7 @@ func (c *chart) write(path string) error {
 	return os.WriteFile(path, text, 0o644)
 }
 
-// drawLegend draws a line for each library, from the top.
+// drawLegend draws a line for each entry, from the top.
 func (c *chart) drawLegend(area draw.Canvas) {
 	const line, symbol = 20, 24
 	style := c.plot.X.Tick.Label
@@ -147,7 +148,7 @@ func (c *chart) drawLegend(area draw.Canvas) {
 		for _, s := range e.symbols {
 			s.Thumbnail(&at)
 		}
-		area.FillText(style, vg.Point{X: area.Min.X + symbol + 8, Y: middle}, e.library)
+		area.FillText(style, vg.Point{X: area.Min.X + symbol + 8, Y: middle}, e.name)
 	}
 }
 
@@ -212,6 +213,29 @@ func ratioChart(all resultIndex) *chart {
 		}})
 	}
 	c.addBars(groups, []string{defaults, failFast, onRueidis, ours, floor}, 0, tenth)
+	c.plot.Y.Min = 0
+	return c
+}
+
+func networkChart(all resultIndex) *chart {
+	c := newChart("The slower of Lock and Unlock on networks, p50, 1 goroutine",
+		"delay of the nodes, per direction", "round trips to the third fastest node")
+	c.addGrid(false)
+	var groups []group
+	for _, at := range []struct{ title, scene, variant string }{
+		{"all 1 ms", networkScene.name, "1ms"},
+		{"all 20 ms", networkScene.name, "20ms"},
+		{"1, 2, 3, 8 and 20 ms", staggeredScene.name, ""},
+	} {
+		groups = append(groups, group{at.title, func(library string) (float64, bool) {
+			cell := id{Scene: at.scene, Variant: at.variant, Goroutines: 1, Library: library}
+			lock, ok := all.value(cell, "lock_trips")
+			unlock, also := all.value(cell, "unlock_trips")
+			return max(lock, unlock), ok && also
+		}})
+	}
+	c.addBars(groups, []string{defaults, failFast, ours, floor}, 0, cents)
+	c.addLevel(1, "one round trip")
 	c.plot.Y.Min = 0
 	return c
 }
@@ -286,6 +310,22 @@ func (c *chart) addBars(groups []group, libraries []string, base float64, name f
 	}
 	c.plot.NominalX(titles...)
 	c.plot.X.Min, c.plot.X.Max = -0.5, float64(len(groups))-0.5
+}
+
+// addLevel adds a line across all groups, for the bars to be measured by; without
+// bars there is none, so that the chart stays empty.
+func (c *chart) addLevel(y float64, name string) {
+	if c.empty() {
+		return
+	}
+	line, err := plotter.NewLine(plotter.XYs{{X: c.plot.X.Min, Y: y}, {X: c.plot.X.Max, Y: y}})
+	if err != nil {
+		c.err = err
+		return
+	}
+	line.Dashes = []vg.Length{4, 3}
+	c.plot.Add(line)
+	c.names = append(c.names, entry{name, []plot.Thumbnailer{line}})
 }
 
 // groupShare is how much of the room between two groups their bars take.

@@ -112,6 +112,33 @@ func TestPublishWritesJSONAndCharts(t *testing.T) {
 	require.Contains(t, string(text), `"variant": "one frozen"`)
 }
 
+func TestNetworkChartShowsTheSlowerOfLockAndUnlock(t *testing.T) {
+	dir := t.TempDir()
+	results := sampled(plan{}, networkScene, staggeredScene)
+	for _, r := range results {
+		r.samples[0]["lock_trips"], r.samples[0]["unlock_trips"] = 1.01, 1.02
+		if r.Scene == staggeredScene.name {
+			r.samples[0]["lock_trips"] = 6.78
+		}
+	}
+	require.NoError(t, drawCharts(dir, results))
+	text, err := os.ReadFile(filepath.Join(dir, "network.svg"))
+	require.NoError(t, err)
+	libraries := len(remoteContenders())
+	require.Equal(t, 2*libraries, strings.Count(string(text), ">1.02<"))
+	require.Equal(t, libraries, strings.Count(string(text), ">6.78<"))
+	require.NotContains(t, string(text), ">1.01<")
+	require.Contains(t, string(text), ">one round trip<")
+}
+
+func TestChartsWithoutResultsAreNotDrawn(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, drawCharts(dir, sampled(plan{}, commandsScene)))
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, files)
+}
+
 func TestAppendCommandIsRESP(t *testing.T) {
 	require.Equal(t, "*2\r\n$3\r\nGET\r\n$0\r\n\r\n", string(appendCommand(nil, "GET", "")))
 }

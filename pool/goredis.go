@@ -110,6 +110,7 @@ func streamOptions(user *redis.Options, d *dials) *redis.Options {
 	opt := *user
 	opt.MaxRetries = -1   // a command is sent at most once
 	opt.DialerRetries = 1 // a dead node is told at once
+	opt.Protocol = 2      // nothing is pushed, so that no reply is searched for it
 	opt.ReadTimeout = boundedTimeout(opt.ReadTimeout)
 	opt.WriteTimeout = boundedTimeout(opt.WriteTimeout)
 	opt.ContextTimeoutEnabled = false

@@ -176,7 +176,7 @@ func TestWithOutstandingRange(t *testing.T) {
 // copied as it is, and one that we change is named here.
 func TestStreamOptionsChanged(t *testing.T) {
 	changed := []string{
-		"MaxRetries", "DialerRetries", "ReadTimeout", "WriteTimeout", "ContextTimeoutEnabled",
+		"MaxRetries", "DialerRetries", "Protocol", "ReadTimeout", "WriteTimeout", "ContextTimeoutEnabled",
 		"Dialer", "OnConnect", "PoolSize", "PipelinePoolSize", "MinIdleConns", "MaxIdleConns",
 		"MaxActiveConns", "MaxConcurrentDials", "PoolTimeout", "Limiter", "AutoPipelineOptions",
 		"MaintNotificationsConfig", "ClientSideCacheConfig", "ClientSideCache", "PushNotificationProcessor",
