@@ -228,9 +228,9 @@ func networkChart(all resultIndex) *chart {
 		{"1, 2, 3, 8 and 20 ms", staggeredScene.name, ""},
 	} {
 		groups = append(groups, group{at.title, func(library string) (float64, bool) {
-			cell := id{Scene: at.scene, Variant: at.variant, Goroutines: 1, Library: library}
-			lock, ok := all.value(cell, "lock_trips")
-			unlock, also := all.value(cell, "unlock_trips")
+			bar := id{Scene: at.scene, Variant: at.variant, Goroutines: 1, Library: library}
+			lock, ok := all.value(bar, "lock_trips")
+			unlock, also := all.value(bar, "unlock_trips")
 			return max(lock, unlock), ok && also
 		}})
 	}

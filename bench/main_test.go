@@ -117,7 +117,7 @@ func TestNetworkChartShowsTheSlowerOfLockAndUnlock(t *testing.T) {
 	results := sampled(plan{}, networkScene, staggeredScene)
 	for _, r := range results {
 		r.samples[0]["lock_trips"], r.samples[0]["unlock_trips"] = 1.01, 1.02
-		if r.Scene == staggeredScene.name {
+		if r.cell.Scene == staggeredScene.name {
 			r.samples[0]["lock_trips"] = 6.78
 		}
 	}
