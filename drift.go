@@ -30,6 +30,12 @@ func (i instant) since(start instant) time.Duration {
 	return max(i.mono-start.mono, i.wall.Round(0).Sub(start.wall.Round(0)))
 }
 
+// lead returns by how much the wall clock is ahead of the monotonic clock, from an
+// arbitrary origin.
+func (i instant) lead() time.Duration {
+	return i.wall.Round(0).Sub(time.Unix(0, 0)) - i.mono
+}
+
 // A validity is how long a hold may be relied upon: for span from start. The
 // start is taken before the first byte of the round that won is sent.
 type validity struct {
@@ -52,39 +58,73 @@ func (v validity) until() time.Time {
 	return v.start.wall.Add(v.span)
 }
 
-// timing is the durations that follow from a Mutex's settings.
-type timing struct {
-	ttl         time.Duration // of the keys; whole milliseconds
-	span        time.Duration // of the holder's validity: ttl - drift
-	nodeTimeout time.Duration // how long a round waits for one node
+// bases are the settings that durations are derived from.
+type bases struct {
+	expiry        time.Duration
+	driftFactor   float64
+	timeoutFactor float64
+	nodeTimeout   time.Duration // 0: by timeoutFactor
+	lockDelay     time.Duration
+	maxHold       time.Duration // 0: no limit
 }
 
-// deriveTiming computes the timing of an expiry. A nodeTimeout of 0 stands for
-// timeoutFactor of the expiry, at least minNodeTimeout; in any case it is at
-// most half of the span. Arguments out of range are errors that name them.
-func deriveTiming(expiry time.Duration, driftFactor, timeoutFactor float64, nodeTimeout time.Duration) (timing, error) {
+// timing is the durations that follow from a Mutex's settings.
+type timing struct {
+	expiry      time.Duration // in whole milliseconds
+	ttl         time.Duration // of the keys: expiry + lock delay
+	span        time.Duration // of the holder's validity: expiry - drift
+	nodeTimeout time.Duration // how long a round waits for one node
+	maxHold     time.Duration // no validity goes beyond it; 0: no limit
+}
+
+// derive computes the timing of b. A nodeTimeout of 0 stands for timeoutFactor of
+// the expiry, at least minNodeTimeout; in any case it is at most half of the
+// span. Settings out of range are errors that name them.
+func (b bases) derive() (timing, error) {
 	switch {
-	case !(driftFactor >= 0 && driftFactor < 1): // also false for NaN
-		return timing{}, outOfRange("WithDriftFactor", driftFactor, "0 <= factor < 1")
-	case !(timeoutFactor > 0 && timeoutFactor <= 1):
-		return timing{}, outOfRange("WithTimeoutFactor", timeoutFactor, "0 < factor <= 1")
+	case !(b.driftFactor >= 0 && b.driftFactor < 1): // also false for NaN
+		return timing{}, outOfRange("WithDriftFactor", b.driftFactor, "0 <= factor < 1")
+	case !(b.timeoutFactor > 0 && b.timeoutFactor <= 1):
+		return timing{}, outOfRange("WithTimeoutFactor", b.timeoutFactor, "0 < factor <= 1")
 	}
-	t := timing{ttl: expiry.Truncate(time.Millisecond)}
-	t.span = t.ttl - scale(t.ttl, driftFactor)
-	if t.ttl <= 0 || t.span <= clockDrift {
-		return timing{}, outOfRange("WithExpiry", expiry, fmt.Sprintf(
-			"expiry - drift > 0, where drift is expiry * %v + %v", driftFactor, clockDrift))
+	if b.maxHold < 0 {
+		return timing{}, outOfRange("WithMaxHold", b.maxHold, "more than 0")
+	}
+	t := timing{expiry: b.expiry.Truncate(time.Millisecond), maxHold: b.maxHold}
+	t.span = t.expiry - scale(t.expiry, b.driftFactor)
+	if t.expiry <= 0 || t.span <= clockDrift {
+		return timing{}, outOfRange("WithExpiry", b.expiry, fmt.Sprintf(
+			"expiry - drift > 0, where drift is expiry * %v + %v", b.driftFactor, clockDrift))
 	}
 	t.span -= clockDrift
-	t.nodeTimeout = min(max(scale(t.ttl, timeoutFactor), minNodeTimeout), t.span/2)
-	if nodeTimeout != 0 {
-		if nodeTimeout < 0 || nodeTimeout > t.span/2 {
-			return timing{}, outOfRange("WithNodeTimeout", nodeTimeout, fmt.Sprintf(
+	t.ttl = t.expiry + roundUp(b.lockDelay)
+	if b.lockDelay < 0 || t.ttl < t.expiry { // it overflows
+		return timing{}, outOfRange("WithLockDelay", b.lockDelay, "0 or more, with the expiry at most 292 years")
+	}
+	t.nodeTimeout = min(max(scale(t.expiry, b.timeoutFactor), minNodeTimeout), t.span/2)
+	if b.nodeTimeout != 0 {
+		if b.nodeTimeout < 0 || b.nodeTimeout > t.span/2 {
+			return timing{}, outOfRange("WithNodeTimeout", b.nodeTimeout, fmt.Sprintf(
 				"0 < timeout <= %v, half of the validity", t.span/2))
 		}
-		t.nodeTimeout = nodeTimeout
+		t.nodeTimeout = b.nodeTimeout
 	}
 	return t, nil
+}
+
+// term returns the TTL of the keys and the validity of an attempt or extension
+// that starts when the lock has been held for a time: what maxHold leaves.
+func (t timing) term(held time.Duration) (ttl, span time.Duration) {
+	if t.maxHold == 0 || t.span <= t.maxHold-held {
+		return t.ttl, t.span
+	}
+	span = max(t.maxHold-held, 0)
+	return t.ttl - (t.span - span).Truncate(time.Millisecond), span
+}
+
+// roundUp returns d in whole milliseconds.
+func roundUp(d time.Duration) time.Duration {
+	return (d + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
 // scale returns d * factor for 0 <= factor <= 1, rounded up, so that a drift is

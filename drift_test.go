@@ -45,7 +45,7 @@ func TestValidityNeverExceedsExpiryMinusDrift(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		expiry := time.Duration(rapid.Int64Range(-10, math.MaxInt64).Draw(t, "expiry"))
 		factor := rapid.Float64Range(0, math.Nextafter(1, 0)).Draw(t, "drift factor")
-		timing, err := deriveTiming(expiry, factor, 0.05, 0)
+		timing, err := bases{expiry: expiry, driftFactor: factor, timeoutFactor: 0.05}.derive()
 		if err != nil {
 			return
 		}
@@ -86,15 +86,15 @@ func TestValidityIsNeverExtendedByAnyClock(t *testing.T) {
 	})
 }
 
-func TestDeriveTimingDefaults(t *testing.T) {
-	timing, err := deriveTiming(8*time.Second, 0.01, 0.05, 0)
+func TestTimingDefaults(t *testing.T) {
+	timing, err := bases{expiry: 8 * time.Second, driftFactor: 0.01, timeoutFactor: 0.05}.derive()
 	require.NoError(t, err)
 	assert.Equal(t, 8*time.Second, timing.ttl)
 	assert.Equal(t, 8*time.Second-80*time.Millisecond-2*time.Millisecond, timing.span)
 	assert.Equal(t, 400*time.Millisecond, timing.nodeTimeout)
 }
 
-func TestDeriveTimingAtTheEdges(t *testing.T) {
+func TestTimingAtTheEdges(t *testing.T) {
 	for name, c := range map[string]struct {
 		expiry, node  time.Duration
 		drift, factor float64
@@ -122,7 +122,7 @@ func TestDeriveTimingAtTheEdges(t *testing.T) {
 		"the longest, all drift": {math.MaxInt64, 0, math.Nextafter(1, 0), 0.05, "WithExpiry"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			timing, err := deriveTiming(c.expiry, c.drift, c.factor, c.node)
+			timing, err := bases{expiry: c.expiry, driftFactor: c.drift, timeoutFactor: c.factor, nodeTimeout: c.node}.derive()
 			if c.complaint == "" {
 				require.NoError(t, err)
 				assert.Positive(t, timing.span)
@@ -139,7 +139,7 @@ func FuzzValidityNeverExceedsExpiry(f *testing.F) {
 	f.Add(int64(8*time.Second), 0.01, int64(time.Second), int64(time.Second))
 	f.Add(int64(math.MaxInt64), 0.999, int64(0), int64(math.MinInt64))
 	f.Fuzz(func(t *testing.T, expiry int64, factor float64, mono, wall int64) {
-		timing, err := deriveTiming(time.Duration(expiry), factor, 0.05, 0)
+		timing, err := bases{expiry: time.Duration(expiry), driftFactor: factor, timeoutFactor: 0.05}.derive()
 		if err != nil || mono < 0 {
 			return
 		}

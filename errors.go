@@ -24,10 +24,15 @@ var (
 	// has passed, or that the nodes no longer hold.
 	ErrLockAlreadyExpired = errors.New("redsync: lock was already expired")
 
-	// ErrLockLost joins ErrLockAlreadyExpired when Until passed during an Extend,
-	// or when the nodes proved to Extend or Valid that no quorum holds the lock.
-	// Later calls return it too, until Unlock or the next successful Lock.
+	// ErrLockLost says that the hold is over and that it was not Unlock. It comes
+	// with the cause. Err has it for every loss, Extend and Valid where Until passed
+	// during the call or the nodes proved that no quorum holds the lock; then later
+	// calls return it too, until Unlock or the next successful Lock.
 	ErrLockLost = errors.New("redsync: lock lost")
+
+	// ErrMaxHold says that the hold has lasted as long as WithMaxHold allows, or
+	// that an Extend cannot prolong it any more for that reason.
+	ErrMaxHold = errors.New("redsync: lock held for the longest time allowed")
 
 	// ErrNotHeld is the error of Unlock, Extend and Valid on a Mutex that is
 	// not held (nothing was sent), or that another call unlocked meanwhile.

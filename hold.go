@@ -1,6 +1,7 @@
 package redsync
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -13,9 +14,11 @@ import (
 // release, a timer) names its hold, so that it cannot hurt a newer one.
 type hold struct {
 	core   *core
+	set    *settings
 	value  string
 	lock   script.Lock // the name and the value
 	timing timing
+	first  instant // the start of the attempt that acquired the lock
 
 	// rounds is held for reading while an extend sends and waits, for writing by
 	// end: a release goes behind the last extension. An acquire needs none: its
@@ -24,13 +27,40 @@ type hold struct {
 
 	mu       sync.Mutex
 	validity validity
-	renewed  instant       // the latest time at which a node can have set a key's TTL to timing.ttl
+	renewed  time.Duration // the latest monotonic time at which a node can have set a key's TTL to timing.ttl
+	past     bool          // the validity was seen to have ended, which no step of a clock takes back
 	over     bool          // ended by Unlock, loss or Close
 	cause    error         // why, nil after Unlock
-	ended    chan struct{} // closed with over; made when somebody asks
+	ended    signal        // over
+	lost     signal        // past, or over for a cause
 	expiry   event         // at the end of validity, while core.holds has it
+	watchdog *watchdog     // nil without WithWatchdog
 	nodes    []footprint
 	few      [few]footprint // room for nodes
+}
+
+// A signal is a channel that is closed once, made when somebody asks for it. It
+// is used with a lock held.
+type signal struct {
+	c     chan struct{}
+	given bool
+}
+
+func (s *signal) give() {
+	if s.c != nil && !s.given {
+		close(s.c)
+	}
+	s.given = true
+}
+
+func (s *signal) channel() <-chan struct{} {
+	if s.c == nil {
+		s.c = make(chan struct{})
+		if s.given {
+			close(s.c)
+		}
+	}
+	return s.c
 }
 
 // A footprint is what a hold may have left on one node.
@@ -50,23 +80,26 @@ func (f footprint) reached() bool { return f.sent > 0 }
 func (f footprint) settled() bool { return f.unanswered == 0 && !f.unknown }
 
 // newHold starts a term with an attempt at start.
-func newHold(c *core, name, value string, t timing, start instant) *hold {
+func newHold(c *core, set *settings, name, value string, t timing, start instant) *hold {
 	h := &hold{
-		core:     c,
-		value:    value,
-		lock:     script.NewLock(name, value),
-		timing:   t,
-		validity: validity{start: start, span: t.span},
-		renewed:  start,
+		core:    c,
+		set:     set,
+		value:   value,
+		lock:    script.NewLock(name, value),
+		timing:  t,
+		first:   start,
+		renewed: start.mono,
 	}
+	_, span := t.term(0)
+	h.validity = validity{start: start, span: span}
 	h.nodes = room(h.few[:], len(c.nodes))
 	return h
 }
 
 // adoptedHold is a term whose value was acquired elsewhere: any node may hold
 // it, or be about to.
-func adoptedHold(c *core, name, value string, t timing, start instant) *hold {
-	h := newHold(c, name, value, t, start)
+func adoptedHold(c *core, set *settings, name, value string, t timing, start instant) *hold {
+	h := newHold(c, set, name, value, t, start)
 	for i := range h.nodes {
 		h.nodes[i] = footprint{sent: 1, unknown: true}
 	}
@@ -81,15 +114,36 @@ func (h *hold) held(now instant) error {
 }
 
 func (h *hold) heldLocked(now instant) error {
-	switch {
-	case h.over && h.cause == nil:
+	if h.over && h.cause == nil {
 		return ErrNotHeld
-	case h.over:
-		return h.cause
-	case !h.validity.held(now):
-		return ErrLockAlreadyExpired
 	}
-	return nil
+	if h.over {
+		return h.cause
+	}
+	if !h.past && h.validity.held(now) {
+		return nil
+	}
+	h.past = true
+	h.lost.give()
+	if h.spent() {
+		return because(ErrLockAlreadyExpired, ErrMaxHold)
+	}
+	return ErrLockAlreadyExpired
+}
+
+// spent reports whether the validity lasts as long as WithMaxHold allows.
+func (h *hold) spent() bool {
+	limit := h.timing.maxHold
+	return limit != 0 && h.validity.span >= limit-h.validity.start.since(h.first)
+}
+
+// err returns why h is not held at now, nil while it is.
+func (h *hold) err(now instant) error {
+	err := h.held(now)
+	if err == nil || errors.Is(err, ErrLockLost) || errors.Is(err, ErrNotHeld) {
+		return err
+	}
+	return because(ErrLockLost, err)
 }
 
 // end ends the term for cause, nil for Unlock, and reports whether it was not
@@ -100,14 +154,18 @@ func (h *hold) end(cause error) bool {
 	first := !h.over
 	if first {
 		h.over, h.cause = true, cause
-		if h.ended != nil {
-			close(h.ended)
+		h.ended.give()
+		if cause != nil {
+			h.lost.give()
 		}
 	}
 	h.mu.Unlock()
 	h.core.holds.drop(&h.expiry)
 	h.rounds.Lock()
 	h.rounds.Unlock() //nolint:staticcheck // waits for the rounds that end abandoned
+	if h.watchdog != nil {
+		h.watchdog.stop()
+	}
 	return first
 }
 
@@ -117,35 +175,66 @@ func (h *hold) abandon(cause error) {
 	startRelease(h, false)
 }
 
+// lose ends the term, which was found to be over, and returns why.
+func (h *hold) lose(why error) error {
+	err := lost(why)
+	h.end(err)
+	return err
+}
+
+// lost returns the error of a hold that was found to be over.
+func lost(why error) error {
+	return because(ErrLockLost, ErrLockAlreadyExpired, why)
+}
+
+// lostBy reports whether the votes prove that no quorum holds the value. Where
+// extends set missing keys again, only another value proves it.
+func (h *hold) lostBy(res result) bool {
+	if h.set.heals {
+		return res.tally.blocks(len(res.taken))
+	}
+	return res.tally.refuted()
+}
+
 // done returns a channel that is closed when h is over.
 func (h *hold) done() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.ended == nil {
-		h.ended = make(chan struct{})
-		if h.over {
-			close(h.ended)
-		}
-	}
-	return h.ended
+	return h.ended.channel()
 }
 
-// begin makes h known to its core, which releases it on Close and forgets it
-// when its time is up. It reports false when the core is closed already.
+// gone returns a channel that is closed when h is past, or over for a cause.
+func (h *hold) gone() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lost.channel()
+}
+
+// begin makes h known to its core, which tells when its time is up, releases it
+// on Close, and extends it until then if the settings say so. It reports false
+// when the core is closed already.
 func (h *hold) begin() bool {
+	h.core.holds.compareClocks(min(h.timing.expiry/10, time.Second))
 	h.expiry.what = h
-	return h.core.holds.set(&h.expiry, h.until())
+	if !h.core.holds.set(&h.expiry, h.until()) {
+		return false
+	}
+	if h.set.watchdog {
+		h.watchdog = startWatchdog(h)
+	}
+	return true
 }
 
-// fire runs at what was once the end of the validity, and on Close.
+// fire runs at what was once the end of the validity, when a clock was stepped,
+// and on Close.
 func (h *hold) fire(closing bool) {
 	if closing {
-		if h.end(ErrClosed) {
+		if h.end(because(ErrLockLost, ErrClosed)) {
 			startRelease(h, false)
 		}
 		return
 	}
-	left := h.remaining(now())
+	left := h.remaining(now()) // none: the holder has been told
 	if left > 0 && !h.core.holds.set(&h.expiry, time.Now().Add(left)) {
 		h.fire(true) // Close came while this was firing
 	}
@@ -165,31 +254,45 @@ func (h *hold) until() time.Time {
 func (h *hold) stood(now instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.validity.held(now)
+	return !h.past && h.validity.held(now)
 }
 
 func (h *hold) remaining(now instant) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over {
+	if h.heldLocked(now) != nil {
 		return 0
 	}
 	return h.validity.remaining(now)
 }
 
-// extended moves the validity to start, if the old one stood at the time when a
-// quorum was seen to have confirmed: else somebody may have held the lock in
-// between.
-func (h *hold) extended(start, confirmed instant) error {
+// extension returns the round that prolongs h from start on.
+func (h *hold) extension(start instant) (extension, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := h.heldLocked(confirmed); err != nil {
-		return err
+	if err := h.heldLocked(start); err != nil {
+		return extension{}, err
 	}
-	if start.since(h.validity.start) > 0 {
-		h.validity = validity{start: start, span: h.timing.span}
+	ttl, span := h.timing.term(start.since(h.first))
+	if span <= h.validity.remaining(start) && h.spent() {
+		return extension{}, ErrMaxHold
 	}
-	return h.heldLocked(now())
+	h.renewed = start.mono
+	if h.set.ownValues {
+		usedValues.keep(h.value)
+	}
+	return extension{hold: h, heals: h.set.heals, start: start, ttl: ttl, span: span}, nil
+}
+
+// extended moves the validity to e's, if the old one stood at the time when a
+// quorum was seen to have confirmed: else somebody may have held the lock in
+// between.
+func (h *hold) extended(e extension, confirmed instant) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.heldLocked(confirmed) == nil && e.span > h.validity.remaining(e.start) {
+		h.validity = validity{start: e.start, span: e.span}
+	}
 }
 
 // cleared reports whether every key that h set has run out by the nodes' clocks,
@@ -198,8 +301,8 @@ func (h *hold) extended(start, confirmed instant) error {
 func (h *hold) cleared(now instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	drift := h.timing.ttl - h.timing.span
-	return now.mono-h.renewed.mono-h.timing.ttl > drift
+	drift := h.timing.expiry - h.timing.span
+	return now.mono-h.renewed-h.timing.ttl > drift
 }
 
 // renewing notes that a command is about to be sent, or may have been executed,
@@ -207,7 +310,7 @@ func (h *hold) cleared(now instant) bool {
 func (h *hold) renewing() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.renewed = now()
+	h.renewed = now().mono
 }
 
 // sending, unsent and answered keep the footprint of a command that may set the
@@ -236,7 +339,7 @@ func (h *hold) answered(i int, fate pool.Fate) {
 	defer h.mu.Unlock()
 	h.nodes[i].unanswered--
 	h.nodes[i].unknown = h.nodes[i].unknown || fate == pool.Unknown
-	h.renewed = now() // it may have been executed as late as this
+	h.renewed = now().mono // it may have been executed as late as this
 }
 
 // bounds is how long a round for h may take: the node deadline.
@@ -255,11 +358,15 @@ func (h *hold) footprint(i int) footprint {
 type acquire struct{ *hold }
 
 func (a acquire) command() script.Command {
-	return script.Acquire(a.lock, a.timing.ttl.Milliseconds())
+	ttl, _ := a.timing.term(0)
+	return script.Acquire(a.lock, ttl.Milliseconds())
 }
 
 // A lost lock must be told from nodes that are down.
 func (acquire) explains() bool { return true }
+
+// The one who waits looks whether the nodes answered in time.
+func (acquire) won(instant) {}
 
 func (a acquire) judge(i int, reply pool.Reply) (vote, error) {
 	a.answered(i, reply.Fate)
@@ -278,10 +385,13 @@ func (a acquire) judge(i int, reply pool.Reply) (vote, error) {
 type extension struct {
 	*hold
 	heals bool // sets missing keys again (WithSetNXOnExtend)
+	start instant
+	ttl   time.Duration // of the keys
+	span  time.Duration // of the validity, from start
 }
 
 func (e extension) command() script.Command {
-	ttl := e.timing.ttl.Milliseconds()
+	ttl := e.ttl.Milliseconds()
 	if e.heals {
 		return script.Heal(e.lock, ttl)
 	}
@@ -289,6 +399,10 @@ func (e extension) command() script.Command {
 }
 
 func (extension) explains() bool { return false }
+
+// The hold goes on from the moment of the decision, however late the one who
+// waits for it runs.
+func (e extension) won(at instant) { e.extended(e, at) }
 
 // Only an extension that heals can set the value.
 
@@ -336,6 +450,7 @@ type check struct{ *hold }
 func (c check) command() script.Command { return script.Valid(c.lock) }
 
 func (check) explains() bool { return false }
+func (check) won(instant)    {}
 
 // A check leaves nothing behind.
 

@@ -172,7 +172,7 @@ func testHold(t *testing.T, n int, start instant) *hold {
 	settings := defaultSettings()
 	timing, err := settings.timing()
 	require.NoError(t, err)
-	return newHold(&core{nodes: make([]pool.Pool, n)}, "lock", "v", timing, start)
+	return newHold(&core{nodes: make([]pool.Pool, n)}, &settings, "lock", "v", timing, start)
 }
 
 func TestHoldClearedGoesByTheMonotonicClock(t *testing.T) {
@@ -183,9 +183,9 @@ func TestHoldClearedGoesByTheMonotonicClock(t *testing.T) {
 }
 
 func TestHoldClearedAtTheLongestExpiry(t *testing.T) {
-	timing, err := deriveTiming(math.MaxInt64, 0.01, 0.05, 0)
+	timing, err := bases{expiry: math.MaxInt64, driftFactor: 0.01, timeoutFactor: 0.05}.derive()
 	require.NoError(t, err)
-	assert.False(t, newHold(&core{}, "lock", "v", timing, at(0, 0)).cleared(at(time.Hour, 0)))
+	assert.False(t, newHold(&core{}, &settings{}, "lock", "v", timing, at(0, 0)).cleared(at(time.Hour, 0)))
 }
 
 func TestHoldFootprintCountsMany(t *testing.T) {
@@ -245,12 +245,15 @@ func TestTakeOverOfAHoldFoundLostFails(t *testing.T) {
 	m := &Mutex{core: c, name: "lock", set: defaultSettings(), adopted: "v"}
 	timing, err := m.set.timing()
 	require.NoError(t, err)
-	h1, h2 := adoptedHold(c, "lock", "v", timing, now()), adoptedHold(c, "lock", "v", timing, now())
-	ok, err := m.takeOver(h1)
+	h1 := adoptedHold(c, &m.set, "lock", "v", timing, now())
+	h2 := adoptedHold(c, &m.set, "lock", "v", timing, now())
+	e, err := h1.extension(h1.first)
+	require.NoError(t, err)
+	ok, err := m.takeOver(h1, e)
 	require.NoError(t, err)
 	require.True(t, ok)
 	h1.end(lost(nil)) // Valid found out
-	ok, err = m.takeOver(h2)
+	ok, err = m.takeOver(h2, e)
 	assert.False(t, ok)
 	require.ErrorIs(t, err, ErrLockLost)
 }

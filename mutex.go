@@ -148,7 +148,7 @@ func (m *Mutex) acquire(ctx context.Context, t timing, tries int) (*hold, error)
 // attempt makes one round for the lock. After an error nothing is held, and what
 // the round may have set is being released.
 func (m *Mutex) attempt(ctx context.Context, t timing, value string) (*hold, error) {
-	h := newHold(m.core, m.name, value, t, now())
+	h := newHold(m.core, &m.set, m.name, value, t, now())
 	res := startRound(m.core, acquire{h}, m.set.waitAll).wait(ctx, h.bounds())
 	if res.tally.won() && h.held(now()) == nil {
 		return h, nil
@@ -228,7 +228,7 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	case h == nil && adopted == "":
 		return false, m.failure("unlock", ErrNotHeld)
 	case h == nil:
-		h = adoptedHold(m.core, m.name, adopted, t, now())
+		h = adoptedHold(m.core, &m.set, m.name, adopted, t, now())
 		h.end(nil)
 		return m.release(ctx, h, true)
 	}
@@ -287,7 +287,7 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	case h == nil && adopted == "":
 		return false, m.failure("extend", ErrNotHeld)
 	case h == nil:
-		return m.adopt(ctx, adoptedHold(m.core, m.name, adopted, t, now()))
+		return m.adopt(ctx, adoptedHold(m.core, &m.set, m.name, adopted, t, now()))
 	}
 	if err := h.held(now()); err != nil {
 		return false, m.failure("extend", err)
@@ -301,20 +301,13 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 func (m *Mutex) extend(ctx context.Context, h *hold) (result, error) {
 	h.rounds.RLock()
 	defer h.rounds.RUnlock()
-	start := now()
-	if err := h.held(start); err != nil {
+	e, err := h.extension(now())
+	if err != nil {
 		return result{}, err
 	}
-	h.renewing()
-	if m.set.ownValues {
-		usedValues.keep(h.value)
-	}
 	// The votes count until the old Until, not only for one node deadline.
-	b := bounds{decide: h.remaining(start), node: h.timing.nodeTimeout, over: h.done()}
-	res := startRound(h.core, extension{h, m.set.heals}, m.set.waitAll).wait(ctx, b)
-	if res.tally.won() {
-		return res, h.extended(start, res.at)
-	}
+	b := bounds{decide: h.remaining(e.start), node: h.timing.nodeTimeout, over: h.done()}
+	res := startRound(h.core, e, m.set.waitAll).wait(ctx, b)
 	return res, h.held(now())
 }
 
@@ -324,32 +317,30 @@ func (m *Mutex) extended(ctx context.Context, h *hold, res result, over error) (
 	switch {
 	case over == nil && res.tally.won():
 		return true, nil
+	case over == ErrMaxHold: //nolint:errorlint // on its own: the lock is held still
+		return false, m.failure("extend", over, ErrExtendFailed)
 	case errors.Is(over, ErrLockAlreadyExpired) && !errors.Is(over, ErrLockLost):
 		// Until passed meanwhile; what q nodes say now proves no continuity.
-		return false, m.lose("extend", h, nil)
+		return false, m.failure("extend", h.lose(nil))
 	case over != nil: // unlocked, lost or closed meanwhile
 		return false, m.failure("extend", over)
-	case m.lostBy(res):
-		return false, m.lose("extend", h, res.err())
+	case h.lostBy(res):
+		return false, m.failure("extend", h.lose(res.err()))
 	}
 	return false, m.failure("extend", m.ended(ctx, res.err()), ErrExtendFailed)
 }
 
-// lostBy reports whether the votes prove that no quorum holds the value. Where
-// extends set missing keys again, only another value proves it.
-func (m *Mutex) lostBy(res result) bool {
-	if m.set.heals {
-		return res.tally.blocks(len(res.taken))
-	}
-	return res.tally.refuted()
-}
-
 // adopt extends a lock that was acquired elsewhere, and makes it m's own.
 func (m *Mutex) adopt(ctx context.Context, h *hold) (bool, error) {
-	res := startRound(h.core, extension{h, false}, m.set.waitAll).wait(ctx, h.bounds())
+	e, err := h.extension(h.first)
+	if err != nil {
+		return false, m.failure("extend", err)
+	}
+	e.heals = false // the lock may be another's by now
+	res := startRound(h.core, e, m.set.waitAll).wait(ctx, h.bounds())
 	switch {
 	case res.tally.won() && h.held(now()) == nil:
-		return m.takeOver(h)
+		return m.takeOver(h, e)
 	case res.tally.refuted():
 		return false, m.failure("extend", res.err(), ErrLockAlreadyExpired)
 	}
@@ -358,7 +349,7 @@ func (m *Mutex) adopt(ctx context.Context, h *hold) (bool, error) {
 
 // takeOver makes h, an adopted hold that a quorum has confirmed, the current
 // term, unless another call has done the same meanwhile.
-func (m *Mutex) takeOver(h *hold) (bool, error) {
+func (m *Mutex) takeOver(h *hold, e extension) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -370,7 +361,8 @@ func (m *Mutex) takeOver(h *hold) (bool, error) {
 	case m.hold == nil || m.hold.value != h.value:
 		return false, m.failure("extend", ErrNotHeld)
 	default:
-		if err := m.hold.extended(h.validity.start, now()); err != nil {
+		m.hold.extended(e, now())
+		if err := m.hold.held(now()); err != nil {
 			return false, m.failure("extend", err)
 		}
 	}
@@ -400,7 +392,7 @@ func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 	case h == nil && adopted == "":
 		return false, m.failure("valid", ErrNotHeld)
 	case h == nil:
-		h = adoptedHold(m.core, m.name, adopted, t, now())
+		h = adoptedHold(m.core, &m.set, m.name, adopted, t, now())
 	}
 	if err := h.held(now()); err != nil {
 		return false, m.failure("valid", err)
@@ -421,8 +413,8 @@ func (m *Mutex) checked(ctx context.Context, h *hold, adopted bool, res result) 
 		return true, nil
 	case adopted && res.tally.refuted():
 		return false, m.failure("valid", res.err(), ErrLockAlreadyExpired)
-	case !adopted && m.lostBy(res):
-		return false, m.lose("valid", h, res.err())
+	case !adopted && h.lostBy(res):
+		return false, m.failure("valid", h.lose(res.err()))
 	}
 	return false, m.failure("valid", m.ended(ctx, nodeErrors(res.errs)))
 }
@@ -480,19 +472,6 @@ func (m *Mutex) failure(op string, why error, is ...error) error {
 	return &opError{op: op, name: m.name, causes: is}
 }
 
-// lose ends h, which was found to be over, and returns the error of the operation
-// that found out.
-func (m *Mutex) lose(op string, h *hold, why error) error {
-	over := lost(why)
-	h.end(over)
-	return m.failure(op, over)
-}
-
-// lost returns the error of a hold that was found to be over.
-func lost(why error) error {
-	return because(ErrLockLost, ErrLockAlreadyExpired, why)
-}
-
 // ended adds to why what ended the operation early, if anything did: the
 // context, by its error and its cause, or Close.
 func (m *Mutex) ended(ctx context.Context, why error) error {
@@ -533,8 +512,10 @@ func orBackground(ctx context.Context) context.Context {
 // origin is what instants count monotonic time from.
 var origin = time.Now()
 
-// now reads both clocks.
-func now() instant {
+// now reads both clocks. Tests step them.
+var now = readClocks
+
+func readClocks() instant {
 	t := time.Now()
 	return instant{mono: t.Sub(origin), wall: t}
 }

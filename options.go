@@ -23,28 +23,28 @@ const (
 
 // settings are what options set. Every primitive has them.
 type settings struct {
-	expiry        time.Duration
-	tries         int
-	delay         DelayFunc
-	driftFactor   float64
-	timeoutFactor float64
-	nodeTimeout   time.Duration // 0: by timeoutFactor
-	genValue      func() (string, error)
-	ownValues     bool // genValue is the user's
-	value         string
-	waitAll       bool
-	heals         bool
-	err           error // the first option that cannot be used
+	bases
+	tries     int
+	delay     DelayFunc
+	genValue  func() (string, error)
+	ownValues bool // genValue is the user's
+	value     string
+	waitAll   bool
+	heals     bool
+	watchdog  bool
+	err       error // the first option that cannot be used
 }
 
 func defaultSettings() settings {
 	return settings{
-		expiry:        defaultExpiry,
-		tries:         defaultTries,
-		delay:         defaultDelay,
-		driftFactor:   defaultDriftFactor,
-		timeoutFactor: defaultTimeoutFactor,
-		genValue:      newValue,
+		bases: bases{
+			expiry:        defaultExpiry,
+			driftFactor:   defaultDriftFactor,
+			timeoutFactor: defaultTimeoutFactor,
+		},
+		tries:    defaultTries,
+		delay:    defaultDelay,
+		genValue: newValue,
 	}
 }
 
@@ -64,7 +64,7 @@ func (s *settings) timing() (timing, error) {
 	case s.tries < 0:
 		return timing{}, outOfRange("WithTries", s.tries, "0 (no limit) or more")
 	}
-	return deriveTiming(s.expiry, s.driftFactor, s.timeoutFactor, s.nodeTimeout)
+	return s.derive()
 }
 
 func (s *settings) fail(err error) {
@@ -222,4 +222,38 @@ func WithShufflePools(bool) Option {
 // another value on a quorum does.
 func WithSetNXOnExtend() Option {
 	return OptionFunc(func(m *Mutex) { m.set.heals = true })
+}
+
+// WithWatchdog makes the lock extend itself, every third of the expiry counted
+// from its start, from Lock (or the Extend that adopts it) until Unlock, or until
+// it is lost. An extension that fails is tried again while the lock is held. There
+// is no goroutine and no timer of its own for each lock. The default is off:
+// the lock ends with its expiry unless Extend is called. A lock that is extended
+// outlives a caller that hangs: see WithMaxHold.
+func WithWatchdog() Option {
+	return OptionFunc(func(m *Mutex) { m.set.watchdog = true })
+}
+
+// WithMaxHold sets how long the lock can be held, from the start of the attempt
+// that acquired it, however often it is extended: Until is never later. Then Lost
+// is closed, Err matches ErrMaxHold, and the nodes free the lock by its expiry. The
+// default is no limit, the range more than 0. A short one bounds how long a worker
+// that hangs keeps others out, a long one bears slow work.
+func WithMaxHold(limit time.Duration) Option {
+	return OptionFunc(func(m *Mutex) {
+		if limit <= 0 {
+			m.set.fail(outOfRange("WithMaxHold", limit, "more than 0"))
+		}
+		m.set.maxHold = limit
+	})
+}
+
+// WithLockDelay makes the nodes keep the lock for so much longer than the expiry,
+// by which the holder goes: nobody can have it for that time after a holder that
+// did not unlock. Work that the holder had begun and that does not ask (a request
+// on its way, say) then has the delay to end. It is rounded up to milliseconds.
+// The default is 0, the range 0 or more. Unlock frees the lock at once. The idea
+// is that of Chubby's lock-delay (Burrows, OSDI 2006).
+func WithLockDelay(delay time.Duration) Option {
+	return OptionFunc(func(m *Mutex) { m.set.lockDelay = delay })
 }

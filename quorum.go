@@ -87,6 +87,10 @@ type operation interface {
 
 	// explains reports whether a round that is blocked must be explained.
 	explains() bool
+
+	// won takes effect when a quorum has granted, at that moment and before
+	// anybody else is told. The round is locked.
+	won(at instant)
 }
 
 // A round is one command on its way to all nodes, and their votes.
@@ -96,11 +100,13 @@ type round struct {
 	command script.Command // which sends for itself
 	waitAll bool           // after the decision, wait for the other nodes (WithFailFast(false))
 	explain bool           // see isDecided
+	then    decider        // told of the decision; nil where somebody waits for it
 
 	mu      sync.Mutex
 	tally   tally
 	votes   []ballot
 	closed  bool          // later votes do not count
+	at      instant       // when the round was decided; set before decided is closed
 	expired bool          // the deadline came before the decision; set before decided is closed
 	decided chan struct{} // closed when the answer cannot change, or at the deadline
 	all     chan struct{} // closed when every node has voted
@@ -110,6 +116,10 @@ type round struct {
 // few is the number of nodes that most have. What is kept by node has room for
 // so many beside it, which saves an allocation.
 const few = 5
+
+// A decider goes on when a round is decided. decided is called once, with the
+// round locked: it must not block, nor use the round.
+type decider interface{ decided() }
 
 type ballot struct {
 	vote vote
@@ -122,7 +132,9 @@ func (r *round) init(c *core, waitAll bool) {
 	r.core, r.waitAll = c, waitAll
 	r.tally.n = len(c.nodes)
 	r.votes = room(r.few[:], len(c.nodes))
-	r.decided = make(chan struct{})
+	if r.then == nil {
+		r.decided = make(chan struct{})
+	}
 	if waitAll {
 		r.all = make(chan struct{})
 	}
@@ -140,13 +152,17 @@ func room[T any](spare []T, n int) []T {
 func startRound(c *core, op operation, waitAll bool) *round {
 	r := &round{}
 	r.init(c, waitAll)
+	r.start(op)
+	return r
+}
+
+func (r *round) start(op operation) {
 	r.op, r.command, r.explain = op, op.command(), op.explains()
-	for i := range c.nodes {
+	for i := range r.core.nodes {
 		if err := r.send(i, r.command.Args); err != nil {
 			r.vote(i, failed, err)
 		}
 	}
-	return r
 }
 
 func (r *round) send(i int, args []any) error {
@@ -202,12 +218,25 @@ func (r *round) vote(i int, v vote, err error) {
 	r.tally.add(v)
 	if !before && r.isDecided() {
 		r.closed = !r.waitAll
-		close(r.decided)
+		r.decide()
 	}
 	if r.waitAll && r.tally.complete() {
 		r.closed = true
 		close(r.all)
 	}
+}
+
+// decide tells who waits that the round is over; r.mu is held.
+func (r *round) decide() {
+	r.at = now()
+	if r.op != nil && r.tally.won() {
+		r.op.won(r.at)
+	}
+	if r.then != nil {
+		r.then.decided()
+		return
+	}
+	close(r.decided)
 }
 
 // isDecided reports whether the answer can be given; r.mu is held. An acquire
@@ -246,15 +275,14 @@ func (r *round) wait(ctx context.Context, b bounds) result {
 	defer deadline.Stop()
 	select {
 	case <-r.decided:
-		at := now()
 		if r.expired {
-			return r.result(at, fmt.Errorf("%w within %v", errNoAnswer, b.decide))
+			return r.result(fmt.Errorf("%w within %v", errNoAnswer, b.decide))
 		}
-		return r.result(at, r.linger(ctx, start, b.node))
+		return r.result(r.linger(ctx, start, b.node))
 	case <-ctx.Done():
-		return r.result(now(), context.Cause(ctx))
+		return r.result(context.Cause(ctx))
 	case <-b.over:
-		return r.result(now(), errAbandoned)
+		return r.result(errAbandoned)
 	}
 }
 
@@ -265,8 +293,15 @@ func (r *round) expire() {
 	if !r.isDecided() {
 		r.expired = true
 		r.closed = true
-		close(r.decided)
+		r.decide()
 	}
+}
+
+// close lets no later vote count, and nothing more be sent for the round.
+func (r *round) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
 }
 
 // linger waits for the votes that the decision did not need, until the node
@@ -290,19 +325,22 @@ func (r *round) linger(ctx context.Context, start time.Time, deadline time.Durat
 // A result is what a round came to.
 type result struct {
 	tally tally
-	at    instant // when that was seen
+	at    instant // when it was decided; zero if it was given up before
 	taken []int   // nodes that hold another value
 	errs  []error // one per node that did not grant
 }
 
+// decided reports whether the round was decided before it was given up.
+func (res result) decided() bool { return res.at != instant{} }
+
 // result closes the vote. In an undecided round the nodes without a vote have
 // failed; silent says why there is none.
-func (r *round) result(at instant, silent error) result {
+func (r *round) result(silent error) result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
 	undecided := !r.isDecided()
-	res := result{tally: r.tally, at: at}
+	res := result{tally: r.tally, at: r.at}
 	if r.tally.won() && r.tally.failed+r.tally.refused == 0 {
 		return res // the usual case allocates nothing
 	}

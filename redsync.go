@@ -163,6 +163,7 @@ type core struct {
 	owned bool  // Close closes the pools
 
 	holds     schedule // of every hold, its expiry
+	extends   schedule // watchdogs
 	repeats   schedule // releases to be sent again
 	unsettled gauge    // releases not settled, one per node
 	active    gauge    // operations under way
@@ -233,6 +234,7 @@ func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) 
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w within %v", errNoAnswer, timeout))
 	defer cancel()
 	close(c.closing)
+	c.extends.close()
 	c.holds.close()
 	// Operations under way give up at their next step, or have a deadline.
 	await(ctx, c.active.zero())
@@ -272,6 +274,7 @@ func (ping) command() script.Command { return script.Ping() }
 func (ping) sending(int)             {}
 func (ping) unsent(int)              {}
 func (ping) explains() bool          { return false }
+func (ping) won(instant)             {}
 
 func (ping) judge(i int, reply pool.Reply) (vote, error) {
 	if reply.Err != nil {

@@ -16,6 +16,12 @@ type schedule struct {
 	timer  *time.Timer
 	armed  time.Time // when timer fires; zero when it is not running
 	closed bool
+
+	// compare is how often the wall clock is compared with the monotonic one while
+	// events wait, 0 for never. lead is by how much the former was ahead when the
+	// events were last right.
+	compare time.Duration
+	lead    time.Duration
 }
 
 // An event is something to do at a time.
@@ -53,6 +59,32 @@ func (s *schedule) setWithin(e *event, at time.Time, limit int) bool {
 	return true
 }
 
+// compareClocks fires all events, due or not, within that time after the wall
+// clock was set forward, or the machine was suspended. The shortest time asked for
+// counts, until the schedule is empty.
+func (s *schedule) compareClocks(every time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.compare == 0 {
+		s.compare, s.lead = every, now().lead()
+	}
+	s.compare = min(s.compare, every)
+}
+
+// stepped reports whether the wall clock has gained on the monotonic one. s.mu is
+// held.
+func (s *schedule) stepped() bool {
+	if s.compare == 0 {
+		return false
+	}
+	lead := now().lead()
+	forward := lead-s.lead >= time.Millisecond
+	if forward || lead < s.lead {
+		s.lead = lead // one set back counts from there: what begins now began then
+	}
+	return forward
+}
+
 // drop takes e off the schedule. It may be firing at this moment.
 func (s *schedule) drop(e *event) {
 	s.mu.Lock()
@@ -67,9 +99,15 @@ func (s *schedule) drop(e *event) {
 // or not at all. That is rare, and a timer is dear to move.
 func (s *schedule) arm() {
 	if len(s.events) == 0 {
+		s.compare = 0
 		return
 	}
 	first := s.events[0].at
+	if s.compare > 0 {
+		if look := time.Now().Add(s.compare); look.Before(first) {
+			first = look
+		}
+	}
 	if !s.armed.IsZero() && !first.Before(s.armed) {
 		return
 	}
@@ -87,6 +125,11 @@ func (s *schedule) run() {
 	defer s.firing.Unlock()
 	s.mu.Lock()
 	s.armed = time.Time{}
+	if s.stepped() {
+		for _, e := range s.events {
+			e.at = time.Time{}
+		}
+	}
 	for len(s.events) > 0 && !s.events[0].at.After(time.Now()) {
 		e := heap.Pop(&s.events).(*event)
 		s.mu.Unlock()
