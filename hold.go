@@ -124,11 +124,32 @@ func (h *hold) heldLocked(now instant) error {
 		return nil
 	}
 	h.past = true
-	h.lost.give()
+	h.tellLost()
+	return h.expired()
+}
+
+// expired returns why a hold is over whose time is up.
+func (h *hold) expired() error {
 	if h.spent() {
 		return because(ErrLockAlreadyExpired, ErrMaxHold)
 	}
 	return ErrLockAlreadyExpired
+}
+
+// tellLost tells that the hold is over, and not by Unlock. h.mu is held.
+func (h *hold) tellLost() {
+	if h.lost.given {
+		return
+	}
+	h.lost.give()
+	if h.expiry.what != nil { // it had begun
+		err := h.cause
+		if err == nil {
+			err = because(ErrLockLost, h.expired())
+		}
+		later(h.core, h.set, LostObserver.ObserveLost,
+			Lost{Name: h.lock.Name(), Held: now().since(h.first), Err: err})
+	}
 }
 
 // spent reports whether the validity lasts as long as WithMaxHold allows.
@@ -156,7 +177,7 @@ func (h *hold) end(cause error) bool {
 		h.over, h.cause = true, cause
 		h.ended.give()
 		if cause != nil {
-			h.lost.give()
+			h.tellLost()
 		}
 	}
 	h.mu.Unlock()
@@ -368,6 +389,8 @@ func (acquire) explains() bool { return true }
 // The one who waits looks whether the nodes answered in time.
 func (acquire) won(instant) {}
 
+func (a acquire) witnessed() *witness { return a.witness("lock") }
+
 func (a acquire) judge(i int, reply pool.Reply) (vote, error) {
 	a.answered(i, reply.Fate)
 	switch {
@@ -403,6 +426,8 @@ func (extension) explains() bool { return false }
 // The hold goes on from the moment of the decision, however late the one who
 // waits for it runs.
 func (e extension) won(at instant) { e.extended(e, at) }
+
+func (e extension) witnessed() *witness { return e.witness("extend") }
 
 // Only an extension that heals can set the value.
 
@@ -451,6 +476,8 @@ func (c check) command() script.Command { return script.Valid(c.lock) }
 
 func (check) explains() bool { return false }
 func (check) won(instant)    {}
+
+func (c check) witnessed() *witness { return c.witness("valid") }
 
 // A check leaves nothing behind.
 

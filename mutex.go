@@ -105,59 +105,83 @@ func (m *Mutex) lock(ctx context.Context, tries int) error {
 	}
 	defer m.core.exit()
 	m.dropOver()
-	h, err := m.acquire(ctx, t, tries)
+	start := now()
+	h, tries, err := m.acquire(ctx, t, tries)
 	if err == nil {
 		err = m.begin(h)
 	}
 	if err != nil {
 		return m.failure("lock", err, ErrFailed)
 	}
+	m.acquired(h, start, tries)
 	return nil
 }
 
-// acquire makes attempts, with delays between, until one succeeds; tries 0 is no
+// acquired tells that m holds h.
+func (m *Mutex) acquired(h *hold, start instant, tries int) {
+	now := now()
+	tell(m.set.observers, AcquiredObserver.ObserveAcquired,
+		Acquired{Name: m.name, Waited: now.since(start), Tries: tries, Left: h.remaining(now)})
+}
+
+// acquire makes attempts, with delays between, until one succeeds; limit 0 is no
 // limit. Its error is that of the last attempt, with what ended the trying.
-func (m *Mutex) acquire(ctx context.Context, t timing, tries int) (*hold, error) {
+func (m *Mutex) acquire(ctx context.Context, t timing, limit int) (h *hold, tries int, err error) {
 	var last error
 	for try := 1; ; try++ {
 		if ctx.Err() != nil {
-			return nil, m.ended(ctx, last)
+			return nil, try, m.ended(ctx, last)
 		}
 		value, err := m.newValue()
 		if err != nil {
-			return nil, err
+			return nil, try, err
 		}
-		h, err := m.attempt(ctx, t, value)
+		h, err := m.attempt(ctx, t, value, try)
 		if err == nil {
-			return h, nil
+			return h, try, nil
 		}
-		if try == tries {
-			return nil, m.ended(ctx, err)
+		if try == limit {
+			return nil, try, m.ended(ctx, err)
 		}
 		last = err
 		delay := m.set.delay(try)
 		if delay < 0 {
-			return nil, outOfRange("WithRetryDelayFunc", delay, "0 or more")
+			return nil, try, outOfRange("WithRetryDelayFunc", delay, "0 or more")
 		}
 		if pause(ctx, delay, m.core.closing) {
-			return nil, m.ended(ctx, last)
+			return nil, try, m.ended(ctx, last)
 		}
 	}
 }
 
-// attempt makes one round for the lock. After an error nothing is held, and what
-// the round may have set is being released.
-func (m *Mutex) attempt(ctx context.Context, t timing, value string) (*hold, error) {
+// attempt makes one round for the lock, and tells the observers.
+func (m *Mutex) attempt(ctx context.Context, t timing, value string, try int) (*hold, error) {
 	h := newHold(m.core, &m.set, m.name, value, t, now())
 	res := startRound(m.core, acquire{h}, m.set.waitAll).wait(ctx, h.bounds())
+	err := h.won(res)
+	if len(m.set.observers) > 0 {
+		tell(m.set.observers, AttemptObserver.ObserveAttempt, Attempt{
+			Name: m.name, Try: try, Took: now().since(h.first), Err: err,
+			Granted: res.tally.granted, Refused: res.tally.refused, Failed: res.tally.failed,
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// won returns why h was not acquired, if it was not. Then nothing is held, and what
+// the round may have set is being released.
+func (h *hold) won(res result) error {
 	if res.tally.won() && h.held(now()) == nil {
-		return h, nil
+		return nil
 	}
 	startRelease(h, false)
 	if res.tally.won() {
-		return nil, fmt.Errorf("%w: the nodes answered after the validity of %v", ErrLockAlreadyExpired, t.span)
+		return fmt.Errorf("%w: the nodes answered after the validity of %v", ErrLockAlreadyExpired, h.timing.span)
 	}
-	return nil, res.notAcquired()
+	return res.notAcquired()
 }
 
 func (m *Mutex) newValue() (string, error) {
@@ -224,21 +248,30 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	}
 	defer m.core.exit()
 	h, adopted := m.take()
+	event, start := Released{Name: m.name}, now()
 	switch {
-	case h == nil && adopted == "":
+	case h != nil:
+		event.Held, event.Left = start.since(h.first), h.remaining(start)
+	case adopted != "":
+		h = adoptedHold(m.core, &m.set, m.name, adopted, t, start)
+	default:
 		return false, m.failure("unlock", ErrNotHeld)
-	case h == nil:
-		h = adoptedHold(m.core, &m.set, m.name, adopted, t, now())
-		h.end(nil)
-		return m.release(ctx, h, true)
 	}
+	ok, err := m.unlock(ctx, h, adopted != "")
+	event.Took, event.Err = now().since(start), err
+	tell(m.set.observers, ReleasedObserver.ObserveReleased, event)
+	return ok, err
+}
+
+// unlock ends h and releases it.
+func (m *Mutex) unlock(ctx context.Context, h *hold, adopted bool) (bool, error) {
 	over := h.held(now())
 	h.end(nil)
 	if over != nil {
 		startRelease(h, false)
 		return false, m.failure("unlock", over)
 	}
-	return m.release(ctx, h, false)
+	return m.release(ctx, h, adopted)
 }
 
 // release sends the release of h, which has ended, and reports what the nodes
@@ -287,13 +320,22 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	case h == nil && adopted == "":
 		return false, m.failure("extend", ErrNotHeld)
 	case h == nil:
-		return m.adopt(ctx, adoptedHold(m.core, &m.set, m.name, adopted, t, now()))
+		h = adoptedHold(m.core, &m.set, m.name, adopted, t, now())
+		ok, err := m.adopt(ctx, h)
+		if ok {
+			m.acquired(h, h.first, 0)
+		}
+		return ok, err
 	}
-	if err := h.held(now()); err != nil {
+	start := now()
+	if err := h.held(start); err != nil {
 		return false, m.failure("extend", err)
 	}
+	left := h.remaining(start)
 	res, err := m.extend(ctx, h)
-	return m.extended(ctx, h, res, err)
+	ok, err := m.extended(ctx, h, res, err)
+	tell(m.set.observers, ExtendedObserver.ObserveExtended, h.extendedEvent(start, left, err))
+	return ok, err
 }
 
 // extend makes one round that prolongs h, and reports what it means for h. When

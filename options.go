@@ -32,6 +32,8 @@ type settings struct {
 	waitAll   bool
 	heals     bool
 	watchdog  bool
+	observers observers
+	votes     bool  // one of them is a VoteObserver
 	err       error // the first option that cannot be used
 }
 

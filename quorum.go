@@ -88,6 +88,9 @@ type operation interface {
 	// explains reports whether a round that is blocked must be explained.
 	explains() bool
 
+	// witnessed returns who is told of the votes, nil for nobody.
+	witnessed() *witness
+
 	// won takes effect when a quorum has granted, at that moment and before
 	// anybody else is told. The round is locked.
 	won(at instant)
@@ -101,6 +104,7 @@ type round struct {
 	waitAll bool           // after the decision, wait for the other nodes (WithFailFast(false))
 	explain bool           // see isDecided
 	then    decider        // told of the decision; nil where somebody waits for it
+	witness *witness       // told of every vote; nil without an observer
 
 	mu      sync.Mutex
 	tally   tally
@@ -122,9 +126,10 @@ const few = 5
 type decider interface{ decided() }
 
 type ballot struct {
-	vote vote
-	full bool  // the script was sent in full
-	err  error // why not granted
+	vote  vote
+	full  bool  // the script was sent in full
+	heard bool  // the node's answer has come, in time or not
+	err   error // why not granted
 }
 
 // init makes r, which is zero, take the votes of c's nodes.
@@ -157,7 +162,7 @@ func startRound(c *core, op operation, waitAll bool) *round {
 }
 
 func (r *round) start(op operation) {
-	r.op, r.command, r.explain = op, op.command(), op.explains()
+	r.op, r.command, r.explain, r.witness = op, op.command(), op.explains(), op.witnessed()
 	for i := range r.core.nodes {
 		if err := r.send(i, r.command.Args); err != nil {
 			r.vote(i, failed, err)
@@ -205,16 +210,27 @@ func (r *round) resend(i int) (sent bool, refusal error) {
 	return refusal == nil, refusal
 }
 
-// vote counts node i's vote. The one that decides closes the vote, unless the
-// others are to be heard as well.
+// vote counts node i's vote, and lets the observer see it.
 func (r *round) vote(i int, v vote, err error) {
+	first, late := r.count(i, v, err)
+	if r.witness != nil && first {
+		r.witness.saw(i, late, err)
+	}
+}
+
+// count counts node i's vote. The one that decides closes the vote, unless the
+// others are to be heard as well. It reports whether it is the node's first
+// answer, and whether it came too late to count.
+func (r *round) count(i int, v vote, err error) (first, late bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed || r.votes[i].vote != pending {
-		return
+	b := &r.votes[i]
+	first, b.heard = !b.heard, true
+	if r.closed || b.vote != pending {
+		return first, true
 	}
 	before := r.isDecided()
-	r.votes[i].vote, r.votes[i].err = v, err
+	b.vote, b.err = v, err
 	r.tally.add(v)
 	if !before && r.isDecided() {
 		r.closed = !r.waitAll
@@ -224,6 +240,7 @@ func (r *round) vote(i int, v vote, err error) {
 		r.closed = true
 		close(r.all)
 	}
+	return first, false
 }
 
 // decide tells who waits that the round is over; r.mu is held.

@@ -167,6 +167,7 @@ type core struct {
 	repeats   schedule // releases to be sent again
 	unsettled gauge    // releases not settled, one per node
 	active    gauge    // operations under way
+	notices   notices
 
 	isClosed atomic.Bool
 	closing  chan struct{} // closed when Close begins
@@ -274,6 +275,7 @@ func (ping) command() script.Command { return script.Ping() }
 func (ping) sending(int)             {}
 func (ping) unsent(int)              {}
 func (ping) explains() bool          { return false }
+func (ping) witnessed() *witness     { return nil }
 func (ping) won(instant)             {}
 
 func (ping) judge(i int, reply pool.Reply) (vote, error) {

@@ -48,6 +48,7 @@ func startRelease(h *hold, waitAll bool) *round {
 	rel := &release{hold: h, command: script.Release(h.lock)}
 	rel.progress = room(rel.few[:], len(h.nodes))
 	rel.votes.init(h.core, waitAll)
+	rel.votes.witness = h.witness("unlock")
 	h.core.unsettled.add(len(h.nodes))
 	for i := range h.nodes {
 		rel.send(i, false)
@@ -72,7 +73,7 @@ func (rel *release) send(i int, full bool) {
 	}
 	rel.votes.vote(i, failed, &RedisError{Node: i, Err: err})
 	if f.reached() && !errors.Is(err, pool.ErrClosed) {
-		rel.repeatLater(i)
+		rel.repeatLater(i, err)
 		return
 	}
 	rel.core.unsettled.add(-1)
@@ -93,7 +94,7 @@ func (rel *release) Receive(i int, reply pool.Reply) {
 		rel.core.unsettled.add(-1)
 		return
 	}
-	rel.repeatLater(i)
+	rel.repeatLater(i, reply.Err)
 }
 
 // settles reports whether reply shows that node i is done with the value. Every
@@ -109,15 +110,19 @@ func (rel *release) settles(i int, sent progress, reply pool.Reply) bool {
 	return !f.reached() || looked && f.settled() && reply.Conn != 0
 }
 
-// repeatLater schedules the next sending to node i.
-func (rel *release) repeatLater(i int) {
+// repeatLater schedules the next sending to node i, which did not settle this one.
+func (rel *release) repeatLater(i int, err error) {
 	rel.mu.Lock()
 	s := &rel.progress[i]
 	s.delay = min(max(2*s.delay, minReleaseDelay), maxReleaseDelay)
 	delay := s.delay
 	rel.mu.Unlock()
 	again := &event{what: repetition{rel, i}}
-	if !rel.core.repeats.setWithin(again, time.Now().Add(delay), maxRepeats) {
+	dropped := !rel.core.repeats.setWithin(again, time.Now().Add(delay), maxRepeats)
+	later(rel.core, rel.set, UnsettledObserver.ObserveUnsettled, Unsettled{
+		Name: rel.lock.Name(), Node: i, Pending: rel.core.unsettled.now(), Dropped: dropped, Err: err,
+	})
+	if dropped {
 		rel.core.unsettled.add(-1)
 	}
 }
@@ -154,6 +159,8 @@ func (g *gauge) add(n int) {
 		g.once.Do(func() { close(g.none) })
 	}
 }
+
+func (g *gauge) now() int { return int(g.count.Load()) }
 
 // zero returns a channel that is closed once nothing is under way. It is called
 // once in the life of g.

@@ -20,8 +20,10 @@ type watchdog struct {
 
 	mu      sync.Mutex
 	stopped bool
-	round   *round // the open one, nil between extensions
-	backoff time.Duration
+	round   *round        // the open one, nil between extensions
+	start   instant       // when it began
+	left    time.Duration // of the validity then
+	backoff time.Duration // after the last one, if it failed
 }
 
 // firstBackoff is the part of the patience after which a round that failed is
@@ -93,6 +95,7 @@ func (w *watchdog) act() error {
 	}
 	res := w.round.result(errNoAnswer)
 	w.round = nil
+	w.tell(res)
 	switch {
 	case res.tally.won():
 		w.backoff = 0
@@ -116,10 +119,25 @@ func (w *watchdog) extend() {
 	if err != nil {
 		return
 	}
+	w.start, w.left = e.start, w.hold.remaining(e.start)
 	w.round = &round{then: w}
 	w.round.init(w.hold.core, false)
 	w.schedule(w.patience()) // before the start, which may decide
 	w.round.start(e)
+}
+
+// tell tells what the round has come to.
+func (w *watchdog) tell(res result) {
+	if len(w.hold.set.observers) == 0 {
+		return
+	}
+	var err error
+	if !res.tally.won() {
+		err = because(ErrExtendFailed, res.err())
+	}
+	event := w.hold.extendedEvent(w.start, w.left, err)
+	event.Watchdog = true
+	later(w.hold.core, w.hold.set, ExtendedObserver.ObserveExtended, event)
 }
 
 // Lost returns a channel that is closed when the current hold can no longer be

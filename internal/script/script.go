@@ -43,6 +43,9 @@ type Lock struct{ key, value any }
 // NewLock returns the Lock of key and value.
 func NewLock(key, value string) Lock { return Lock{key, value} }
 
+// Name returns the key.
+func (l Lock) Name() string { return l.key.(string) }
+
 // Acquire sets key to value for ttl milliseconds where it is free. It is a
 // plain command: the wire format that redsync, node-redlock and others share.
 func Acquire(l Lock, ttl int64) Command {
