@@ -242,11 +242,12 @@ func TestSecondCloseKeepsToItsContext(t *testing.T) {
 
 func TestTakeOverOfAHoldFoundLostFails(t *testing.T) {
 	c := newCore([]pool.Pool{&puppet{}})
-	m := &Mutex{core: c, name: "lock", set: defaultSettings(), adopted: "v"}
+	set := defaultSettings()
+	m := &Mutex{core: c, name: "lock", set: &set, adopted: "v"}
 	timing, err := m.set.timing()
 	require.NoError(t, err)
-	h1 := adoptedHold(c, &m.set, "lock", "v", timing, now())
-	h2 := adoptedHold(c, &m.set, "lock", "v", timing, now())
+	h1 := adoptedHold(c, m.set, "lock", "v", timing, now())
+	h2 := adoptedHold(c, m.set, "lock", "v", timing, now())
 	e, err := h1.extension(h1.first)
 	require.NoError(t, err)
 	ok, err := m.takeOver(h1, e)

@@ -17,7 +17,9 @@ import (
 type Mutex struct {
 	core *core
 	name string
-	set  settings
+	set  *settings // shared, unless changed; nil in the zero Mutex
+
+	changed bool // see change
 
 	mu      sync.Mutex
 	hold    *hold  // the current term; nil before the first and after Unlock
@@ -83,7 +85,7 @@ func (m *Mutex) Lock() error {
 // ctx's error and its cause, or ErrClosed. Keys already set are released in the
 // background, even when ctx is done; any left behind vanish within the expiry.
 func (m *Mutex) LockContext(ctx context.Context) error {
-	return m.lock(ctx, m.set.tries)
+	return m.lock(ctx, false)
 }
 
 // TryLock is TryLockContext without a context.
@@ -93,11 +95,11 @@ func (m *Mutex) TryLock() error {
 
 // TryLockContext makes one attempt to acquire m, as LockContext does.
 func (m *Mutex) TryLockContext(ctx context.Context) error {
-	return m.lock(ctx, 1)
+	return m.lock(ctx, true)
 }
 
-// lock acquires m for a new term.
-func (m *Mutex) lock(ctx context.Context, tries int) error {
+// lock acquires m for a new term, in one attempt if once is set.
+func (m *Mutex) lock(ctx context.Context, once bool) error {
 	ctx = orBackground(ctx)
 	t, err := m.enter()
 	if err != nil {
@@ -105,8 +107,11 @@ func (m *Mutex) lock(ctx context.Context, tries int) error {
 	}
 	defer m.core.exit()
 	m.dropOver()
-	start := now()
-	h, tries, err := m.acquire(ctx, t, tries)
+	start, limit := now(), m.set.tries
+	if once {
+		limit = 1
+	}
+	h, tries, err := m.acquire(ctx, t, limit)
 	if err == nil {
 		err = m.begin(h)
 	}
@@ -156,7 +161,7 @@ func (m *Mutex) acquire(ctx context.Context, t timing, limit int) (h *hold, trie
 
 // attempt makes one round for the lock, and tells the observers.
 func (m *Mutex) attempt(ctx context.Context, t timing, value string, try int) (*hold, error) {
-	h := newHold(m.core, &m.set, m.name, value, t, now())
+	h := newHold(m.core, m.set, m.name, value, t, now())
 	res := startRound(m.core, acquire{h}, m.set.waitAll).wait(ctx, h.bounds())
 	err := h.won(res)
 	if len(m.set.observers) > 0 {
@@ -253,7 +258,7 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	case h != nil:
 		event.Held, event.Left = start.since(h.first), h.remaining(start)
 	case adopted != "":
-		h = adoptedHold(m.core, &m.set, m.name, adopted, t, start)
+		h = adoptedHold(m.core, m.set, m.name, adopted, t, start)
 	default:
 		return false, m.failure("unlock", ErrNotHeld)
 	}
@@ -320,7 +325,7 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	case h == nil && adopted == "":
 		return false, m.failure("extend", ErrNotHeld)
 	case h == nil:
-		h = adoptedHold(m.core, &m.set, m.name, adopted, t, now())
+		h = adoptedHold(m.core, m.set, m.name, adopted, t, now())
 		ok, err := m.adopt(ctx, h)
 		if ok {
 			m.acquired(h, h.first, 0)
@@ -434,7 +439,7 @@ func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 	case h == nil && adopted == "":
 		return false, m.failure("valid", ErrNotHeld)
 	case h == nil:
-		h = adoptedHold(m.core, &m.set, m.name, adopted, t, now())
+		h = adoptedHold(m.core, m.set, m.name, adopted, t, now())
 	}
 	if err := h.held(now()); err != nil {
 		return false, m.failure("valid", err)

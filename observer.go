@@ -110,12 +110,13 @@ func WithObserver(observer any) Option {
 		case AttemptObserver, VoteObserver, AcquiredObserver, ExtendedObserver,
 			ReleasedObserver, LostObserver, UnsettledObserver, MissedObserver:
 			// A copy: Redsyncs made by With share what is before.
-			m.set.observers = append(slices.Clone(m.set.observers), observer)
+			set := m.change()
+			set.observers = append(slices.Clone(set.observers), observer)
 			if _, ok := observer.(VoteObserver); ok {
-				m.set.votes = true
+				set.votes = true
 			}
 		default:
-			m.set.fail(fmt.Errorf("redsync: WithObserver(%T): it has none of the methods of an observer", observer))
+			m.change().fail(fmt.Errorf("redsync: WithObserver(%T): it has none of the methods of an observer", observer))
 		}
 	})
 }
@@ -126,7 +127,7 @@ func WithObserver(observer any) Option {
 // debug. The default is no log.
 func WithLogger(logger *slog.Logger) Option {
 	if logger == nil {
-		return OptionFunc(func(m *Mutex) { m.set.fail(errors.New("redsync: WithLogger(nil)")) })
+		return OptionFunc(func(m *Mutex) { m.change().fail(errors.New("redsync: WithLogger(nil)")) })
 	}
 	return WithObserver(&logObserver{logger})
 }

@@ -75,11 +75,24 @@ func (s *settings) fail(err error) {
 	}
 }
 
+// change returns m's settings to be changed: its own copy of those that it shares
+// with what was made by the same Redsync.
+func (m *Mutex) change() *settings {
+	if !m.changed {
+		set := defaultSettings()
+		if m.set != nil {
+			set = *m.set
+		}
+		m.set, m.changed = &set, true
+	}
+	return m.set
+}
+
 // apply lets options change the settings of m.
 func (m *Mutex) apply(options []Option) {
 	for i, o := range options {
 		if o == nil {
-			m.set.fail(fmt.Errorf("redsync: option #%d is nil", i))
+			m.change().fail(fmt.Errorf("redsync: option #%d is nil", i))
 			continue
 		}
 		o.Apply(m)
@@ -98,7 +111,7 @@ type OptionFunc func(*Mutex)
 // Apply calls f(m).
 func (f OptionFunc) Apply(m *Mutex) {
 	if f == nil {
-		m.set.fail(errors.New("redsync: nil OptionFunc"))
+		m.change().fail(errors.New("redsync: nil OptionFunc"))
 		return
 	}
 	f(m)
@@ -114,7 +127,7 @@ type DelayFunc func(tries int) time.Duration
 // default. A short expiry frees the lock of a dead holder soon, a long one
 // tolerates longer pauses of a live one.
 func WithExpiry(expiry time.Duration) Option {
-	return OptionFunc(func(m *Mutex) { m.set.expiry = expiry })
+	return OptionFunc(func(m *Mutex) { m.change().expiry = expiry })
 }
 
 // WithTries sets how many attempts Lock makes before it gives up, with a retry
@@ -122,7 +135,7 @@ func WithExpiry(expiry time.Duration) Option {
 // means no limit, so that only the context ends Lock. Negative is out of range.
 // TryLock makes one attempt whatever is set.
 func WithTries(tries int) Option {
-	return OptionFunc(func(m *Mutex) { m.set.tries = tries })
+	return OptionFunc(func(m *Mutex) { m.change().tries = tries })
 }
 
 // WithRetryDelay sets the time between two attempts of Lock, 0 or more. The
@@ -131,9 +144,9 @@ func WithTries(tries int) Option {
 func WithRetryDelay(delay time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		if delay < 0 {
-			m.set.fail(outOfRange("WithRetryDelay", delay, "0 or more"))
+			m.change().fail(outOfRange("WithRetryDelay", delay, "0 or more"))
 		}
-		m.set.delay = func(int) time.Duration { return delay }
+		m.change().delay = func(int) time.Duration { return delay }
 	})
 }
 
@@ -143,9 +156,9 @@ func WithRetryDelay(delay time.Duration) Option {
 func WithRetryDelayFunc(delayFunc DelayFunc) Option {
 	return OptionFunc(func(m *Mutex) {
 		if delayFunc == nil {
-			m.set.fail(errors.New("redsync: WithRetryDelayFunc(nil)"))
+			m.change().fail(errors.New("redsync: WithRetryDelayFunc(nil)"))
 		}
-		m.set.delay = delayFunc
+		m.change().delay = delayFunc
 	})
 }
 
@@ -153,7 +166,7 @@ func WithRetryDelayFunc(delayFunc DelayFunc) Option {
 // a part of the expiry by which the holder's validity is shorter. The default is
 // 0.01, the range 0 <= factor < 1; 2 ms are added in any case.
 func WithDriftFactor(factor float64) Option {
-	return OptionFunc(func(m *Mutex) { m.set.driftFactor = factor })
+	return OptionFunc(func(m *Mutex) { m.change().driftFactor = factor })
 }
 
 // WithTimeoutFactor sets how long an operation waits for a node that does not
@@ -162,7 +175,7 @@ func WithDriftFactor(factor float64) Option {
 // validity (which counts where both cannot be). An operation that the other nodes decide does not wait at all. See
 // WithNodeTimeout.
 func WithTimeoutFactor(factor float64) Option {
-	return OptionFunc(func(m *Mutex) { m.set.timeoutFactor = factor })
+	return OptionFunc(func(m *Mutex) { m.change().timeoutFactor = factor })
 }
 
 // WithNodeTimeout sets the node deadline of WithTimeoutFactor as a time instead.
@@ -172,9 +185,9 @@ func WithTimeoutFactor(factor float64) Option {
 func WithNodeTimeout(timeout time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		if timeout <= 0 {
-			m.set.fail(outOfRange("WithNodeTimeout", timeout, "more than 0, at most half of the validity"))
+			m.change().fail(outOfRange("WithNodeTimeout", timeout, "more than 0, at most half of the validity"))
 		}
-		m.set.nodeTimeout = timeout
+		m.change().nodeTimeout = timeout
 	})
 }
 
@@ -187,9 +200,9 @@ func WithNodeTimeout(timeout time.Duration) Option {
 func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 	return OptionFunc(func(m *Mutex) {
 		if genValueFunc == nil {
-			m.set.fail(errors.New("redsync: WithGenValueFunc(nil)"))
+			m.change().fail(errors.New("redsync: WithGenValueFunc(nil)"))
 		}
-		m.set.genValue, m.set.ownValues = genValueFunc, true
+		m.set.genValue, m.change().ownValues = genValueFunc, true
 	})
 }
 
@@ -198,7 +211,7 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 // alone; Extend takes over the hold, with Until and everything, from its success
 // on; Valid asks the nodes. Lock starts a hold of its own with a fresh value.
 func WithValue(v string) Option {
-	return OptionFunc(func(m *Mutex) { m.set.value = v })
+	return OptionFunc(func(m *Mutex) { m.change().value = v })
 }
 
 // WithFailFast decides whether an operation returns as soon as its outcome is
@@ -208,7 +221,7 @@ func WithValue(v string) Option {
 // failure may be more definite (ErrLockLost in place of ErrExtendFailed), and the
 // error tells of every node that did not grant.
 func WithFailFast(b bool) Option {
-	return OptionFunc(func(m *Mutex) { m.set.waitAll = !b })
+	return OptionFunc(func(m *Mutex) { m.change().waitAll = !b })
 }
 
 // WithShufflePools is accepted for compatibility and has no effect: all nodes
@@ -223,7 +236,7 @@ func WithShufflePools(bool) Option {
 // same Extend. Missing keys then do not prove a loss before Until has passed;
 // another value on a quorum does.
 func WithSetNXOnExtend() Option {
-	return OptionFunc(func(m *Mutex) { m.set.heals = true })
+	return OptionFunc(func(m *Mutex) { m.change().heals = true })
 }
 
 // WithWatchdog makes the lock extend itself, every third of the expiry counted
@@ -233,7 +246,7 @@ func WithSetNXOnExtend() Option {
 // the lock ends with its expiry unless Extend is called. A lock that is extended
 // outlives a caller that hangs: see WithMaxHold.
 func WithWatchdog() Option {
-	return OptionFunc(func(m *Mutex) { m.set.watchdog = true })
+	return OptionFunc(func(m *Mutex) { m.change().watchdog = true })
 }
 
 // WithMaxHold sets how long the lock can be held, from the start of the attempt
@@ -244,9 +257,9 @@ func WithWatchdog() Option {
 func WithMaxHold(limit time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		if limit <= 0 {
-			m.set.fail(outOfRange("WithMaxHold", limit, "more than 0"))
+			m.change().fail(outOfRange("WithMaxHold", limit, "more than 0"))
 		}
-		m.set.maxHold = limit
+		m.change().maxHold = limit
 	})
 }
 
@@ -257,5 +270,5 @@ func WithMaxHold(limit time.Duration) Option {
 // The default is 0, the range 0 or more. Unlock frees the lock at once. The idea
 // is that of Chubby's lock-delay (Burrows, OSDI 2006).
 func WithLockDelay(delay time.Duration) Option {
-	return OptionFunc(func(m *Mutex) { m.set.lockDelay = delay })
+	return OptionFunc(func(m *Mutex) { m.change().lockDelay = delay })
 }

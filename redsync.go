@@ -20,7 +20,7 @@ import (
 // many goroutines at once.
 type Redsync struct {
 	core *core
-	set  settings
+	set  *settings
 }
 
 // New returns a Redsync on the nodes behind pools, one each. The nodes must be
@@ -30,7 +30,8 @@ type Redsync struct {
 // New starts nothing and never fails; no pools, or a nil one, is the error of
 // the first operation.
 func New(pools ...pool.Pool) *Redsync {
-	return &Redsync{core: newCore(pools), set: defaultSettings()}
+	set := defaultSettings()
+	return &Redsync{core: newCore(pools), set: &set}
 }
 
 // Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or
@@ -135,7 +136,9 @@ func (r *Redsync) With(options ...Option) *Redsync {
 func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 	m := &Mutex{core: r.core, name: name, set: r.set}
 	m.apply(options)
-	m.adopted = m.set.value
+	if m.set != nil {
+		m.adopted = m.set.value
+	}
 	return m
 }
 
@@ -175,8 +178,14 @@ type core struct {
 	closeErr error
 }
 
+// extendsInARow spreads the extensions of many locks that are due at once: each is
+// two events, so that 64,000 begin in a second. More would pile up at the nodes,
+// whose limit of outstanding requests would refuse some.
+const extendsInARow = 128
+
 func newCore(pools []pool.Pool) *core {
 	c := &core{nodes: pools, closing: make(chan struct{}), closed: make(chan struct{})}
+	c.extends.burst = extendsInARow
 	if len(pools) == 0 {
 		c.err = ErrNoPools
 	}

@@ -17,12 +17,19 @@ type schedule struct {
 	armed  time.Time // when timer fires; zero when it is not running
 	closed bool
 
+	// burst is how many events fire in a row before a pause, 0 for no limit;
+	// notBefore is when the pause ends.
+	burst     int
+	notBefore time.Time
+
 	// compare is how often the wall clock is compared with the monotonic one while
 	// events wait, 0 for never. lead is by how much the former was ahead when the
 	// events were last right.
 	compare time.Duration
 	lead    time.Duration
 }
+
+const burstPause = time.Millisecond
 
 // An event is something to do at a time.
 type event struct {
@@ -108,6 +115,9 @@ func (s *schedule) arm() {
 			first = look
 		}
 	}
+	if first.Before(s.notBefore) {
+		first = s.notBefore
+	}
 	if !s.armed.IsZero() && !first.Before(s.armed) {
 		return
 	}
@@ -130,7 +140,11 @@ func (s *schedule) run() {
 			e.at = time.Time{}
 		}
 	}
-	for len(s.events) > 0 && !s.events[0].at.After(time.Now()) {
+	for fired := 1; len(s.events) > 0 && !s.events[0].at.After(time.Now()); fired++ {
+		if s.burst > 0 && fired > s.burst {
+			s.notBefore = time.Now().Add(burstPause)
+			break
+		}
 		e := heap.Pop(&s.events).(*event)
 		s.mu.Unlock()
 		e.what.fire(false)

@@ -3,6 +3,7 @@ package redsync
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -178,8 +179,7 @@ func (r *Redsync) Do(ctx context.Context, name string, fn func(context.Context) 
 	if fn == nil {
 		return errors.New("redsync: Do: the function is nil")
 	}
-	m := r.NewMutex(name, options...)
-	m.set.watchdog = true
+	m := r.NewMutex(name, append(slices.Clone(options), WithWatchdog())...)
 	ctx = orBackground(ctx)
 	if err := m.LockContext(ctx); err != nil {
 		return err
