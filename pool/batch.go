@@ -89,7 +89,7 @@ func (p *batchPool) run() {
 			p.mu.Lock()
 			p.owed--
 			p.mu.Unlock()
-			cmd.req.deliver(cmd.Cmd, 0)
+			cmd.req.To.Receive(cmd.req.Tag, replyOf(cmd.Cmd, 0))
 		}
 	}
 }

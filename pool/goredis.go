@@ -36,13 +36,20 @@ type Option func(*config)
 
 type config struct {
 	outstanding int
+	guard       time.Duration
+	newNodes    bool
 	err         error
 }
 
 // Err returns why no Send can ever succeed: the pool was made from a nil
-// client, or with an option out of its range. A Redsync asks for it, so that
-// its first operation fails at once instead of trying again.
+// client, with an option out of its range, or with one that its client cannot
+// have. A Redsync asks for it, so that its first operation fails at once instead
+// of trying again.
 func (c *config) Err() error { return c.err }
+
+// RestartGuard returns the longest expiry plus lock delay of WithRestartGuard, 0
+// without a guard. A Redsync asks for it.
+func (c *config) RestartGuard() time.Duration { return c.guard }
 
 // usable returns why req cannot be sent.
 func (c *config) usable(req Request) error {
@@ -66,6 +73,57 @@ func WithOutstanding(limit int) Option {
 	}
 }
 
+// WithRestartGuard makes a node that has restarted count for nothing until all
+// locks that it may have forgotten have expired. Without it a node that comes
+// back without its keys, or with those of its last fsync, grants locks that
+// others still hold, and two processes may hold one lock.
+//
+// MaxExpiry is the longest expiry plus lock delay that anyone uses on these nodes,
+// other programs included. It must be more than 0; there is no default, and so no
+// guard, without this option. A Redsync counts no grant and no extension of a
+// node whose server started less than maxExpiry + drift + 1 s before; it refuses
+// a Mutex whose expiry plus lock delay is longer. Releases are sent always.
+//
+// The guard costs nothing per operation: a server is asked for INFO when a
+// connection to it is opened, in a round trip that is made anyway. It costs
+// availability: a node that has restarted is as good as down for that time, and
+// a quorum must be found without it. All nodes of a fresh deployment have just
+// started, so that the first lock waits as long; WithNewNodes waives that.
+//
+// The user of the client must be allowed INFO (+info): a node that refuses it
+// never counts.
+//
+// What the guard cannot see: FLUSHALL, eviction (have maxmemory-policy
+// noeviction), a failover to a replica that lacks keys, a server's clock that is
+// set while it runs, and a restart behind a TCP proxy that keeps the client's
+// connection open.
+//
+// It needs a *redis.Client, whose connections can be watched. With any other
+// client (*redis.ClusterClient, *redis.Ring, ...) it is the error of Err and of
+// every Send, as is a maxExpiry out of range.
+func WithRestartGuard(maxExpiry time.Duration) Option {
+	return func(c *config) {
+		if maxExpiry <= 0 {
+			c.err = fmt.Errorf("pool: WithRestartGuard(%v) is out of range: more than 0", maxExpiry)
+			return
+		}
+		c.guard = maxExpiry
+	}
+}
+
+// WithNewNodes says that the node is new: nobody has held a lock on it before its
+// server started, so that the restart guard need not wait for anything. The first
+// server process that the Pool meets has Server.New set, in all its replies; one
+// that starts later has not.
+//
+// It is for a fresh deployment, for tests, and for programs that start their own
+// nodes. A program that says so while the nodes have in fact restarted lets two
+// processes hold one lock; the library cannot tell, because a power failure looks
+// the same. Without WithRestartGuard it changes nothing but that field.
+func WithNewNodes() Option {
+	return func(c *config) { c.newNodes = true }
+}
+
 // New returns a Pool for the node behind client: a *redis.Client (Sentinel
 // failover clients are such), or any other redis.UniversalClient.
 //
@@ -80,8 +138,11 @@ func WithOutstanding(limit int) Option {
 // directly, one Pipeline at a time; their own timeouts bound how long a frozen
 // server holds up what is sent behind.
 //
-// New starts nothing and never fails; a nil client or an option out of its
-// range is the error of every Send.
+// A stream asks for INFO server on every connection that it opens, which tells
+// Reply.Server. A node that refuses is not asked again on that connection.
+//
+// New starts nothing and never fails; a nil client, or an option out of its range
+// or not for this client, is the error of every Send.
 func New(client redis.UniversalClient, options ...Option) Pool {
 	cfg := config{outstanding: defaultOutstanding}
 	for _, option := range options {
@@ -95,6 +156,9 @@ func New(client redis.UniversalClient, options ...Option) Pool {
 		cfg.err = fmt.Errorf("pool: nil client (%T)", client)
 	} else if c, ok := client.(*redis.Client); ok {
 		return &streamPool{config: cfg, client: c}
+	}
+	if cfg.guard > 0 && cfg.err == nil {
+		cfg.err = fmt.Errorf("pool: WithRestartGuard(%v) needs a *redis.Client: a %T does not tell when a connection is opened", cfg.guard, client)
 	}
 	return &batchPool{config: cfg, client: client}
 }
@@ -115,7 +179,7 @@ func streamOptions(user *redis.Options, d *dials) *redis.Options {
 	opt.WriteTimeout = boundedTimeout(opt.WriteTimeout)
 	opt.ContextTimeoutEnabled = false
 	opt.Dialer = d.wrap(opt.Dialer)
-	opt.OnConnect = loadScripts(opt.OnConnect)
+	opt.OnConnect = d.prepare(opt.OnConnect)
 
 	// One connection carries the stream. The second pool is where go-redis
 	// looks when the first fails to dial.
@@ -142,31 +206,35 @@ func boundedTimeout(d time.Duration) time.Duration {
 	return d
 }
 
-// loadScripts returns an OnConnect that runs the user's own and then gives the
-// node every script. A node that refuses (SCRIPT LOAD needs its own permission)
-// answers NOSCRIPT later and is sent the source then.
-func loadScripts(user func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
+// prepare returns an OnConnect that runs the user's own, then asks the node who
+// it is and gives it every script, in one round trip. A node may refuse either,
+// for want of permission: it is unknown then, and answers NOSCRIPT later and is
+// sent the source. Any other failure is the connection's.
+func (d *dials) prepare(user func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
 	return func(ctx context.Context, cn *redis.Conn) error {
 		if user != nil {
 			if err := user(ctx, cn); err != nil {
 				return err
 			}
 		}
-		known := knownScripts()
-		if len(known) == 0 {
-			return nil
-		}
-		_, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for _, script := range known {
+		covers := d.opened.Load() // before INFO is sent
+		var info *redis.Cmd
+		cmds, _ := cn.Pipelined(ctx, func(p redis.Pipeliner) error { // every command has its own error
+			info = p.Do(ctx, infoArgs...)
+			for _, script := range knownScripts() {
 				p.ScriptLoad(ctx, script.source)
 			}
 			return nil
 		})
-		var refused redis.Error
-		if errors.As(err, &refused) {
-			return nil
+		for _, cmd := range cmds {
+			var refused redis.Error
+			if err := cmd.Err(); err != nil && !errors.As(err, &refused) {
+				return err
+			}
 		}
-		return err
+		text, _ := info.Val().(string)
+		d.learn(covers, text, info.Err())
+		return nil
 	}
 }
 
@@ -176,8 +244,11 @@ var connections atomic.Uint64
 
 // dials numbers the connections that a stream begins to open, and marks the
 // errors of those that fail: a request that never had a connection was not sent.
+// It counts those that succeed, and holds what is known of who is at their end.
 type dials struct {
-	newest atomic.Uint64
+	newest   atomic.Uint64
+	opened   atomic.Uint64
+	identity atomic.Pointer[identity]
 }
 
 // begin makes newest a number that no connection has had. Of two dials at once
@@ -201,6 +272,7 @@ func (d *dials) wrap(dial dialFunc) dialFunc {
 		if err != nil {
 			return nil, &dialError{err}
 		}
+		d.opened.Add(1) // before anything can be read from conn
 		return conn, nil
 	}
 }
@@ -210,14 +282,13 @@ type dialError struct{ err error }
 func (e *dialError) Error() string { return e.err.Error() }
 func (e *dialError) Unwrap() error { return e.err }
 
-// deliver hands the outcome of an executed command to who waits for it.
-func (req *Request) deliver(cmd *redis.Cmd, conn uint64) {
+// replyOf is the reply of an executed command.
+func replyOf(cmd *redis.Cmd, conn uint64) Reply {
 	value, err := cmd.Result()
 	if err != nil {
-		req.To.Receive(req.Tag, failure(err, conn))
-		return
+		return failure(err, conn)
 	}
-	req.To.Receive(req.Tag, Reply{Value: value, Fate: Answered, Conn: conn})
+	return Reply{Value: value, Fate: Answered, Conn: conn}
 }
 
 // failure is the reply of a command that ended with err.

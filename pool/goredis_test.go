@@ -308,7 +308,7 @@ func TestSendLostReplyIsNotSentAgain(t *testing.T) {
 func TestCommandNeverRetries(t *testing.T) {
 	req := Request{Args: []any{"SET", "a", 1}}
 	for _, cmd := range []redis.Cmder{
-		&command{req: req},
+		&command{args: req.Args},
 		&pipelined{Cmd: redis.NewCmd(t.Context(), req.Args...), req: req},
 	} {
 		require.True(t, cmd.NoRetry())
@@ -326,17 +326,12 @@ func TestSendOfAnIncompleteRequestIsAnError(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		client := clientOf(t, node, nil)
 		for _, p := range []Pool{New(client), New(struct{ redis.UniversalClient }{client})} {
-			require.ErrorContains(t, p.Send(Request{To: &receiver{}}), "needs Args and To")
+			require.ErrorContains(t, p.Send(Request{To: make(replies, 1)}), "needs Args and To")
 			require.ErrorContains(t, p.Send(Request{Args: []any{"ping"}}), "needs Args and To")
 			require.NoError(t, p.Close())
 		}
 	})
 }
-
-// receiver keeps the reply that it was given.
-type receiver struct{ reply Reply }
-
-func (r *receiver) Receive(_ int, reply Reply) { r.reply = reply }
 
 func TestReplyFateByError(t *testing.T) {
 	refused := &dialError{&net.OpError{Op: "dial", Err: errors.New("connection refused")}}
@@ -352,11 +347,9 @@ func TestReplyFateByError(t *testing.T) {
 		{context.DeadlineExceeded, Unknown},
 		{redis.ErrClosed, Unknown},
 	} {
-		var to receiver
-		cmd := &command{req: Request{Args: []any{"ping"}, To: &to}}
+		cmd := redis.NewCmd(t.Context(), "ping")
 		cmd.SetErr(c.err)
-		cmd.req.deliver(&cmd.Cmd, 7)
-		r := to.reply
+		r := replyOf(cmd, 7)
 		require.Equal(t, c.want, r.Fate, "%v", c.err)
 		require.Equal(t, uint64(7), r.Conn)
 		if c.want != Answered {

@@ -22,8 +22,13 @@ import (
 //     every request that the same Pool accepted earlier and that was Answered.
 //   - All methods may be called from many goroutines at once.
 //
-// A Pool may also have a method Err() error that says why no Send can ever
-// succeed; a Redsync then fails at once.
+// A Pool may also have these methods, which a Redsync looks for:
+//
+//   - Err() error says why no Send can ever succeed; a Redsync then fails at once.
+//   - RestartGuard() time.Duration says that the node counts only when its server
+//     started long enough before, as WithRestartGuard has it; 0 asks for nothing.
+//
+// A Pool that cannot tell which server process answers leaves Reply.Server nil.
 type Pool interface {
 	// Send puts req behind everything that was sent before it. An error means
 	// that the request was refused, will never be executed and gets no reply:
@@ -87,6 +92,14 @@ type Reply struct {
 	// has a higher one than any reply delivered before the restart. 0 when the
 	// pool cannot promise the node's order of execution.
 	Conn uint64
+
+	// Server is the process that answered, nil unless the Fate is Answered and
+	// the process known. It is unknown where the node refuses INFO or answers
+	// oddly, where the pool does not ask, and where a connection has been opened
+	// that has not been identified: it may lead to another process. A reply never
+	// bears a process that ended before the one that answered started; it may bear
+	// the follower of a process that has died meanwhile, see Server.Age.
+	Server *Server
 }
 
 // Fate says whether a node executed a request. The zero value is Unknown.

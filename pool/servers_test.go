@@ -16,7 +16,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -178,6 +181,139 @@ func refusesSomething(t *testing.T, p pool.Pool) bool {
 	return refused
 }
 
+// runID asks the server who it is, past every pool.
+func runID(t *testing.T, s *realredis.Server) string {
+	t.Helper()
+	info, err := s.Do("info", "server")
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(info.(string), "run_id:")
+	require.True(t, found, info)
+	id, _, _ := strings.Cut(rest, "\r\n")
+	return id
+}
+
+// calls counts how often the server executed or refused a command.
+func calls(t *testing.T, s *realredis.Server, command string) (n int) {
+	t.Helper()
+	stats, err := s.Do("info", "commandstats")
+	require.NoError(t, err)
+	_, line, _ := strings.Cut(stats.(string), "cmdstat_"+command+":")
+	line, _, _ = strings.Cut(line, "\r\n")
+	for part := range strings.SplitSeq(line, ",") {
+		name, value, _ := strings.Cut(part, "=")
+		if name == "calls" || name == "rejected_calls" {
+			count, err := strconv.Atoi(value)
+			require.NoError(t, err)
+			n += count
+		}
+	}
+	return n
+}
+
+func TestServerIsKnownAndRestarts(t *testing.T) {
+	server := realredis.Start(t, 1)[0]
+	born := time.Now() // no later than this
+	p := poolOf(t, clientOf(t, server.Addr(), nil))
+	for range 3 {
+		s := pool.Answer(t, p, "ping").Server
+		require.NotNil(t, s)
+		require.Equal(t, runID(t, server), s.RunID)
+		asked := calls(t, server, "info")
+		for range 100 {
+			require.Same(t, s, pool.Answer(t, p, "ping").Server)
+		}
+		require.Equal(t, asked+1, calls(t, server, "info"), "the one that counted before")
+		for _, at := range []time.Time{born, time.Now()} {
+			age := s.Age(at)
+			require.LessOrEqual(t, age, at.Sub(born)+3*time.Second, "startup took less than 2 s")
+			require.Greater(t, age, at.Sub(born)-2*time.Second)
+		}
+		server.Kill()
+		require.Nil(t, pool.Ask(t, p, "ping").Server)
+		server.Restart()
+		born = time.Now()
+		eventually(t, "the pool finds the node again", func() bool { return pool.Ask(t, p, "ping").Err == nil })
+	}
+}
+
+// Under load, with restarts: who answered is who the pool says it was, unless
+// the pool does not know, or the process had died by the time of delivery.
+func TestServerIsTheOneThatAnsweredUnderLoad(t *testing.T) {
+	server := realredis.Start(t, 1)[0]
+	p := poolOf(t, clientOf(t, server.Addr(), nil))
+	time.Sleep(1100 * time.Millisecond) //nolint:forbidigo // older than the second that ages may be off
+	stop := make(chan struct{})
+	var right atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				sent := time.Now()
+				r := pool.Ask(t, p, "info", "server")
+				text, _ := r.Value.(string)
+				switch {
+				case r.Server == nil:
+				case strings.Contains(text, "run_id:"+r.Server.RunID+"\r\n"):
+					right.Add(1)
+				case r.Server.Age(sent) >= time.Second:
+					t.Errorf("the answer %q is said to be of %+v", text, *r.Server)
+				}
+			}
+		})
+	}
+	for range 4 {
+		time.Sleep(300 * time.Millisecond) //nolint:forbidigo // load
+		server.Kill()
+		server.Restart()
+		before := right.Load()
+		eventually(t, "answers are known again", func() bool { return right.Load() > before })
+	}
+	close(stop)
+	wg.Wait()
+}
+
+func TestServerWithoutInfoIsUnknown(t *testing.T) {
+	server := realredis.Start(t, 1)[0]
+	args := []any{"acl", "setuser", "smallest", "reset", "on", ">secret", "~lock:*"}
+	for _, rule := range smallestACL {
+		args = append(args, rule)
+	}
+	_, err := server.Do(args...)
+	require.NoError(t, err)
+	client := clientOf(t, server.Addr(), func(o *redis.Options) { o.Username, o.Password = "smallest", "secret" })
+	p := poolOf(t, client)
+	before := calls(t, server, "info")
+	for i := range 100 {
+		require.Nil(t, pool.Answer(t, p, "get", fmt.Sprintf("lock:%d", i)).Server)
+	}
+	lockOnce(t, p, "lock:a")
+	require.Equal(t, 2, calls(t, server, "info")-before, "the stream's, and the one that counted before")
+
+	_, err = server.Do("acl", "setuser", "smallest", "+info")
+	require.NoError(t, err)
+	require.Nil(t, pool.Answer(t, p, "get", "lock:a").Server, "the connection was refused")
+	p.CloseIdle()
+	eventually(t, "the next connection is not", func() bool {
+		return pool.Answer(t, p, "get", "lock:a").Server != nil
+	})
+}
+
+func TestServerAtTwoAddressesIsOne(t *testing.T) {
+	servers := realredis.Start(t, 2)
+	_, port, err := net.SplitHostPort(servers[0].Addr())
+	require.NoError(t, err)
+	s := pool.Answer(t, poolOf(t, clientOf(t, servers[0].Addr(), nil)), "ping").Server
+	alias := pool.Answer(t, poolOf(t, clientOf(t, "localhost:"+port, nil)), "ping").Server
+	other := pool.Answer(t, poolOf(t, clientOf(t, servers[1].Addr(), nil)), "ping").Server
+	require.Equal(t, s.RunID, alias.RunID)
+	require.NotEqual(t, s.RunID, other.RunID)
+}
+
 func TestServerWithTLS(t *testing.T) {
 	server := realredis.Start(t, 1)[0] // also skips where there is no server
 	dir, config := certificates(t)
@@ -263,6 +399,7 @@ func TestSentinelFailover(t *testing.T) {
 	})
 	lockOnce(t, p, "lock")
 	require.Greater(t, pool.Answer(t, p, "ping").Conn, before)
+	require.Equal(t, runID(t, replica), pool.Answer(t, p, "ping").Server.RunID)
 	v, err := replica.Do("get", "k")
 	require.NoError(t, err)
 	require.Equal(t, "v", v)
@@ -314,6 +451,7 @@ func TestClusterClient(t *testing.T) {
 		lockOnce(t, p, fmt.Sprintf("lock:%d", i))
 	}
 	require.Zero(t, pool.Answer(t, p, "get", "a").Conn, "no order of execution across nodes")
+	require.Nil(t, pool.Answer(t, p, "get", "a").Server, "many servers")
 
 	// "moved" has slot 13347, of the third master: the client does not know yet
 	// that the first one has it now.

@@ -34,6 +34,11 @@ type streamPool struct {
 	client *redis.Client // the user's: its options are read, nothing else
 	closed atomic.Bool
 	last   atomic.Pointer[stream]
+
+	// Of shown, which says who may use them.
+	first  string  // the RunID of the first process met
+	met    *Server // what marked is a copy of
+	marked *Server
 }
 
 func (p *streamPool) String() string { return p.client.Options().Addr }
@@ -42,7 +47,7 @@ func (p *streamPool) Send(req Request) error {
 	if err := p.usable(req); err != nil {
 		return err
 	}
-	cmd := &command{req: req}
+	cmd := &command{args: req.Args, to: req.To, tag: req.Tag, pool: p}
 	for {
 		if p.closed.Load() {
 			return ErrClosed
@@ -124,6 +129,9 @@ type stream struct {
 	// gathered counts those of them that wait.
 	owed, gathered atomic.Int64
 
+	// asking is 1 while an INFO of the stream's own is among the owed.
+	asking atomic.Int64
+
 	// wake holds a token when collect may have something to do.
 	wake chan struct{}
 }
@@ -133,16 +141,19 @@ type stream struct {
 // routes nothing by them.
 type command struct {
 	redis.Cmd
-	req Request
+	args []any
+	to   Receiver
+	tag  int
+	pool *streamPool // whose request it is; nil for the stream's own
 }
 
 // Args returns the whole command.
-func (c *command) Args() []any { return c.req.Args }
+func (c *command) Args() []any { return c.args }
 
 // Name returns the command's name in lower case, by which go-redis knows those
 // that are not for a stream.
 func (c *command) Name() string {
-	name, _ := c.req.Args[0].(string)
+	name, _ := c.args[0].(string)
 	return strings.ToLower(name)
 }
 
@@ -151,14 +162,16 @@ func (c *command) FullName() string { return c.Name() }
 
 // String describes the command, for go-redis's log.
 func (c *command) String() string {
-	return strings.TrimSuffix(fmt.Sprintln(c.req.Args...), "\n")
+	return strings.TrimSuffix(fmt.Sprintln(c.args...), "\n")
 }
 
 // NoRetry holds on every path of go-redis that would send a command again.
 func (c *command) NoRetry() bool { return true }
 
 // Clone keeps all of this on the copy.
-func (c *command) Clone() redis.Cmder { return &command{req: c.req} }
+func (c *command) Clone() redis.Cmder {
+	return &command{args: c.args, to: c.to, tag: c.tag, pool: c.pool}
+}
 
 type future struct {
 	redis.AutoFuture
@@ -198,7 +211,7 @@ func (s *stream) submit(cmd *command, reserved bool, limit int) error {
 	if s.stopped.Load() {
 		return errStopped
 	}
-	if err := admit(int(s.owed.Load()), limit, reserved); err != nil {
+	if err := admit(int(s.owed.Load()-s.asking.Load()), limit, reserved); err != nil {
 		return err
 	}
 	unanswered := s.owed.Add(1) - s.gathered.Add(1)
@@ -271,7 +284,7 @@ func (s *stream) collect() {
 		for _, f := range batch {
 			_ = f.Wait() // the error is the command's, read below
 			s.answered()
-			f.cmd.req.deliver(&f.cmd.Cmd, s.dials.newest.Load())
+			s.deliver(f.cmd)
 		}
 		if s.ended() {
 			break
@@ -288,6 +301,15 @@ func (s *stream) collect() {
 	}
 	_ = s.pipe.Close()
 	_ = s.client.Close()
+}
+
+// deliver hands the outcome of cmd to who waits for it.
+func (s *stream) deliver(cmd *command) {
+	r := replyOf(&cmd.Cmd, s.dials.newest.Load())
+	if r.Fate == Answered && cmd.pool != nil {
+		r.Server = s.server(cmd.pool, r.Err)
+	}
+	cmd.to.Receive(cmd.tag, r)
 }
 
 // take swaps the requests sent so far for the empty slice in hand.

@@ -7,6 +7,8 @@ package embedded
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"net"
@@ -60,17 +62,19 @@ type Node struct {
 	peers sync.Map // those that are connections
 	conns sync.Map // the clients' ends
 
-	mu    sync.Mutex
-	down  bool
-	gate  chan struct{} // not nil while frozen; closed by Thaw and Kill
-	rules []*rule
-	seen  map[string]int
+	mu      sync.Mutex
+	down    bool
+	gate    chan struct{} // not nil while frozen; closed by Thaw and Kill
+	rules   []*rule
+	seen    map[string]int
+	runID   string
+	started time.Time // of the process that runID names
 }
 
 func start(name string) *Node {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
-	n := &Node{Miniredis: m, name: name}
+	n := &Node{Miniredis: m, name: name, runID: newRunID(), started: time.Now()}
 	if c, err := m.Dial(); err == nil { // starts the server; it cannot fail
 		_ = c.Close()
 	}
@@ -141,7 +145,7 @@ func (n *Node) Kill() {
 }
 
 // Restart accepts connections again, with the data there was or, when empty,
-// with none.
+// with none. INFO names another process from then on.
 func (n *Node) Restart(empty bool) {
 	if empty {
 		n.FlushAll()
@@ -149,6 +153,7 @@ func (n *Node) Restart(empty bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.down = false
+	n.runID, n.started = newRunID(), time.Now()
 }
 
 // Commands returns how many times the node executed or refused command.
@@ -209,8 +214,28 @@ func (n *Node) before(peer *server.Peer, command string, args ...string) bool {
 	case fault.Err != "":
 		peer.WriteError(fault.Err)
 		return true
+	case command == "INFO" && len(args) == 1 && strings.EqualFold(args[0], "server"):
+		peer.WriteBulk(n.infoServer())
+		return true
 	}
 	return false
+}
+
+// infoServer is the answer to INFO server, which Miniredis does not have. As in
+// Redis the uptime is the difference of two clocks of whole seconds: up to a
+// second more than has passed.
+func (n *Node) infoServer() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	uptime := time.Now().Unix() - n.started.Unix()
+	return fmt.Sprintf("# Server\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n", n.runID, uptime)
+}
+
+// newRunID returns 40 random hexadecimal digits, as Redis does.
+func newRunID() string {
+	id := make([]byte, 20)
+	_, _ = rand.Read(id) // it never fails
+	return hex.EncodeToString(id)
 }
 
 // isClient tells the peers that are connections, which begin with HELLO, from

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -338,6 +339,7 @@ func deadNodeExecutesNothing(t *testing.T, env Env) {
 		require.Equal(t, i, got.tag)
 		require.Error(t, got.Err)
 		require.Nil(t, got.Value)
+		require.Nil(t, got.Server)
 		want := pool.NotSent
 		if got.Conn == 0 && got.Fate == pool.Unknown {
 			want = pool.Unknown // nothing is known of a pool that routes
@@ -360,6 +362,7 @@ func lostReplyIsUnknown(t *testing.T, env Env) {
 		require.Error(t, r.Err)
 		require.Equal(t, pool.Unknown, r.Fate)
 		require.Nil(t, r.Value)
+		require.Nil(t, r.Server)
 		answer(t, p, "ping")
 	}
 	longAfter()
@@ -474,6 +477,61 @@ func restartWhileIdleRaisesConn(t *testing.T, env Env) {
 	env.Restart()
 	require.Greater(t, newest(t, first, before), before)
 	require.Greater(t, newest(t, second, before), before)
+}
+
+// serverStays: a pool may not know who answers, but it does not tell two things of
+// one process.
+func serverStays(t *testing.T, env Env) {
+	p, q := open(t, env, many), open(t, env, many)
+	s := answer(t, p, "ping").Server
+	if s == nil {
+		t.Skip("the pool does not know who answers")
+	}
+	require.NotEmpty(t, s.RunID)
+	require.False(t, s.At.After(time.Now()))
+	require.GreaterOrEqual(t, s.Uptime, time.Duration(0))
+	require.Zero(t, s.Uptime%time.Second, "what the server says is in whole seconds")
+	require.Equal(t, s.Uptime+time.Minute, s.Age(s.At.Add(time.Minute)))
+	value := *s
+	for i := range 100 {
+		if r := answer(t, p, "echo", i); r.Server != s && r.Server != nil {
+			require.Equal(t, s.RunID, r.Server.RunID)
+			require.True(t, r.Server.At.After(s.At), "another pointer is another answer")
+		}
+	}
+	if r := answer(t, q, "ping"); r.Server != nil {
+		require.Equal(t, s.RunID, r.Server.RunID, "another pool of the node")
+	}
+	require.Equal(t, value, *s, "a Server is never changed")
+}
+
+func restartChangesServer(t *testing.T, env Env) {
+	needs(t, env.Kill != nil, env.Restart != nil)
+	p := open(t, env, many)
+	s := answer(t, p, "ping").Server
+	if s == nil {
+		t.Skip("the pool does not know who answers")
+	}
+	seen := map[string]bool{s.RunID: true}
+	for range 3 {
+		down := time.Now()
+		env.Kill()
+		env.Restart()
+		var sent time.Time
+		eventually(t, "the restarted node answers", func() bool {
+			sent = time.Now()
+			r := ask(t, p, "ping")
+			s = r.Server
+			require.True(t, r.Fate == pool.Answered || s == nil, "nobody answered")
+			return r.Err == nil
+		})
+		if s == nil {
+			continue // not known yet, or not known again
+		}
+		require.False(t, seen[s.RunID], "the process of before the restart")
+		require.LessOrEqual(t, s.Age(sent), sent.Sub(down)+time.Second)
+		seen[s.RunID] = true
+	}
 }
 
 func closeAnswersWhatWasAccepted(t *testing.T, env Env) {

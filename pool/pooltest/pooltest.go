@@ -83,6 +83,8 @@ var checks = []struct {
 	{"no request is executed twice", noRequestIsExecutedTwice},
 	{"a restart raises Conn", restartRaisesConn},
 	{"a restart while idle raises Conn", restartWhileIdleRaisesConn},
+	{"Server stays the same", serverStays},
+	{"a restart changes Server", restartChangesServer},
 	{"Close answers what was accepted", closeAnswersWhatWasAccepted},
 	{"Close does not wait for a frozen node", closeDoesNotWait},
 	{"Close races with Send", closeRacesWithSend},

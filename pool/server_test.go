@@ -1,0 +1,560 @@
+package pool
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+// known asks once, and fails if the node does not answer or is unknown.
+func known(t *testing.T, p Pool) *Server {
+	t.Helper()
+	s := answer(t, p, "ping").Server
+	require.NotNil(t, s, "who answered")
+	return s
+}
+
+// restart kills the node and starts it again, and waits until p finds it.
+func restart(t *testing.T, node *embedded.Node, p Pool) {
+	t.Helper()
+	node.Kill()
+	node.Restart(true)
+	for ask(t, p, "ping").Err != nil { // the first may find the end of the old connection
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// openAnother opens a connection as the stream of p's client does, and nothing
+// more. It is counted, and nothing was asked on it.
+func openAnother(t *testing.T, p Pool) {
+	t.Helper()
+	conn, err := p.(*streamPool).last.Load().client.Options().Dialer(t.Context(), "tcp", "")
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+}
+
+func TestServerIsKnownAtTheFirstReply(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		time.Sleep(90*time.Second + 300*time.Millisecond)
+		p := New(clientOf(t, node, nil))
+		s := known(t, p)
+		text := answer(t, p, "info", "server").Value.(string)
+		require.Equal(t, Server{RunID: field(text, "run_id"), Uptime: 90 * time.Second, At: time.Now()}, *s)
+		for range 100 {
+			require.Same(t, s, known(t, p))
+			require.Same(t, s, ask(t, p, "no such command").Server, "with an error that the node answered")
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.Equal(t, 2, node.Commands("info"), "ours, and the one of this test")
+	})
+}
+
+func TestServerAfterRestartIsAnother(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		p := New(clientOf(t, node, nil))
+		seen := map[string]bool{known(t, p).RunID: true}
+		for range 5 {
+			time.Sleep(20 * time.Second)
+			node.Kill()
+			require.Nil(t, ask(t, p, "ping").Server, "without an answer")
+			time.Sleep(10 * time.Second)
+			up := time.Now()
+			restart(t, node, p)
+			sent := time.Now()
+			s := known(t, p)
+			require.False(t, seen[s.RunID], "another process")
+			require.Less(t, s.Age(sent), sent.Sub(up)+time.Second)
+			seen[s.RunID] = true
+		}
+		require.Equal(t, 6, node.Commands("info"))
+	})
+}
+
+// The uptime is cut as the difference of two clocks of whole seconds.
+func TestServerAge(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		require.Zero(t, time.Now().Nanosecond(), "a bubble begins at a whole second")
+		start := time.Now()
+		time.Sleep(10*time.Second + 700*time.Millisecond)
+		p := New(clientOf(t, node, nil))
+		s := known(t, p)
+		require.Equal(t, 10*time.Second, s.Age(time.Now()), "10.7 s")
+		require.Equal(t, -700*time.Millisecond, s.Age(start))
+		require.Equal(t, -10*time.Second, s.Age(start.Add(-9300*time.Millisecond)), "before the process started")
+		time.Sleep(time.Hour)
+		require.Equal(t, time.Hour+10*time.Second, s.Age(time.Now()))
+
+		time.Sleep(200 * time.Millisecond) // to .9 of a second
+		up := time.Now()
+		node.Kill()
+		node.Restart(true)
+		time.Sleep(1200 * time.Millisecond)
+		s = known(t, p) // on a new connection: the stream had ended
+		require.Equal(t, 2*time.Second, s.Age(time.Now()), "0.8 s more than has passed since the start")
+		require.Equal(t, 800*time.Millisecond, s.Age(up))
+	})
+}
+
+// What the answer takes on its way makes the process seem younger, not older.
+func TestServerAgeWithSlowAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		time.Sleep(10 * time.Second)
+		node.On("script", 1, embedded.Fault{Delay: 2 * time.Second}) // behind INFO, in the same round trip
+		p := New(clientOf(t, node, nil))
+		s := known(t, p)
+		require.Equal(t, 10*time.Second, s.Uptime)
+		require.Equal(t, 10*time.Second, s.Age(time.Now()), "12 s")
+	})
+}
+
+// A connection that nobody has identified may lead to another process.
+func TestServerIsUnknownAfterAConnectionIsOpened(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		p := New(clientOf(t, node, nil))
+		first := known(t, p)
+		for i := range 5 {
+			openAnother(t, p)
+			require.Nil(t, answer(t, p, "ping").Server)
+			synctest.Wait() // the stream's own INFO is answered
+			s := known(t, p)
+			require.Equal(t, first.RunID, s.RunID)
+			require.Equal(t, time.Duration(i)*10*time.Second, s.Uptime, "asked anew")
+			for range 50 {
+				require.Same(t, s, known(t, p))
+			}
+			require.Equal(t, 2+i, node.Commands("info"))
+			time.Sleep(10 * time.Second)
+		}
+	})
+}
+
+func TestServerIsAskedOnceWhileManyRepliesAreOutstanding(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		p := New(clientOf(t, node, nil))
+		first := known(t, p)
+		node.Freeze()
+		in := make(replies, 500)
+		for range 500 {
+			require.NoError(t, p.Send(Request{Args: []any{"ping"}, To: in}))
+		}
+		openAnother(t, p)
+		node.Thaw()
+		for range 500 {
+			if s := in.wait(t).Server; s != nil { // behind the stream's INFO
+				require.Equal(t, first.RunID, s.RunID)
+			}
+		}
+		synctest.Wait()
+		require.Equal(t, 2, node.Commands("info"))
+		require.Equal(t, first.RunID, known(t, p).RunID)
+		require.Equal(t, 2, node.Commands("info"))
+	})
+}
+
+// sending is a Receiver that sends the next request from Receive.
+type sending struct {
+	p    Pool
+	left int
+	errs []error
+	done chan struct{}
+}
+
+func (s *sending) Receive(int, Reply) {
+	if s.left == 0 {
+		close(s.done)
+		return
+	}
+	s.left--
+	if err := s.p.Send(Request{Args: []any{"ping"}, To: s}); err != nil {
+		s.errs = append(s.errs, err)
+		close(s.done)
+	}
+}
+
+func TestServerIsAskedOutsideTheLimit(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		p := New(clientOf(t, node, nil), WithOutstanding(1))
+		known(t, p)
+		openAnother(t, p)
+		node.On("info", 1, embedded.Fault{Delay: time.Second})
+		s := &sending{p: p, left: 10, done: make(chan struct{})}
+		s.Receive(0, Reply{})
+		<-s.done
+		require.Empty(t, s.errs)
+		require.Equal(t, 2, node.Commands("info"))
+	})
+}
+
+// A limit of one admits one, also while the stream asks.
+func TestServerIsAskedWithinTheUsersLimit(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		p, in := New(clientOf(t, node, nil), WithOutstanding(1)), make(replies, 2)
+		known(t, p)
+		openAnother(t, p)
+		node.On("info", 1, embedded.Fault{Delay: time.Second})
+		answer(t, p, "ping")
+		require.NoError(t, p.Send(Request{Args: []any{"ping"}, To: in}))
+		var full *OutstandingError
+		require.ErrorAs(t, p.Send(Request{Args: []any{"ping"}, To: in}), &full)
+		require.NoError(t, in.wait(t).Err)
+	})
+}
+
+const noInfo = "NOPERM this user has no permissions to run the 'info' command"
+
+func TestServerThatRefusesInfoIsNotAskedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		node.On("info", 1000, embedded.Fault{Err: noInfo})
+		p := New(clientOf(t, node, nil), WithNewNodes())
+		for connections := 1; connections <= 3; connections++ {
+			for range 50 {
+				require.Nil(t, answer(t, p, "ping").Server)
+			}
+			require.Equal(t, connections, node.Commands("info"))
+			restart(t, node, p)
+		}
+		require.Equal(t, 4, node.Commands("info"))
+		openAnother(t, p)
+		for range 50 {
+			require.Nil(t, answer(t, p, "ping").Server)
+		}
+		synctest.Wait()
+		require.Equal(t, 5, node.Commands("info"))
+		require.Nil(t, answer(t, p, testScript.Args(1, "k")...).Value, "scripts are loaded all the same")
+	})
+}
+
+// A node that runs a long script refuses nearly everything, for as long.
+func TestServerThatWasBusyIsAskedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		busy := embedded.Fault{Err: "BUSY Redis is busy running a script."}
+		node.On("info", 1, busy)
+		node.On("ping", 3, busy)
+		p := New(clientOf(t, node, nil))
+		for range 3 {
+			require.Nil(t, ask(t, p, "ping").Server)
+		}
+		require.Equal(t, 1, node.Commands("info"), "an error is no reason to ask")
+		require.Nil(t, answer(t, p, "ping").Server)
+		synctest.Wait()
+		s := known(t, p)
+		require.Same(t, s, known(t, p))
+		require.Equal(t, 2, node.Commands("info"))
+	})
+}
+
+func TestServerAnswerLostIsAskedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		p := New(clientOf(t, node, nil))
+		first := known(t, p)
+		openAnother(t, p)
+		node.On("info", 1, embedded.Fault{LoseReply: true}) // the stream's own, and its connection with it
+		require.Nil(t, answer(t, p, "ping").Server)
+		synctest.Wait()
+		require.Equal(t, first.RunID, known(t, p).RunID)
+		require.Equal(t, 3, node.Commands("info"))
+	})
+}
+
+// Each command of a new connection's first round trip counts for itself.
+func TestStreamLostBehindRefusedInfoIsNotUsed(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		node.On("info", 1, embedded.Fault{Err: noInfo})
+		node.On("script", 1, embedded.Fault{LoseCommand: true})
+		known(t, New(clientOf(t, node, nil)))
+	})
+}
+
+func TestServerIsKnownWithoutScriptLoad(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		node.On("script", 1000, embedded.Fault{Err: "NOPERM this user has no permissions to run the 'script|load' command"})
+		known(t, New(clientOf(t, node, nil)))
+	})
+}
+
+func TestServerIsOneForAllPoolsOfAClient(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		client := clientOf(t, node, nil)
+		first := known(t, New(client))
+		for range 10 {
+			require.Same(t, first, known(t, New(client)))
+		}
+		require.Equal(t, 1, node.Commands("info"))
+		other := known(t, New(clientOf(t, node, nil)))
+		require.Equal(t, first.RunID, other.RunID, "through another client")
+	})
+}
+
+func TestServerIsTheSameAfterTheStreamEnded(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		p := New(clientOf(t, node, nil))
+		first := known(t, p)
+		for i := range 3 {
+			time.Sleep(time.Minute)
+			s := known(t, p)
+			require.Equal(t, first.RunID, s.RunID)
+			require.Equal(t, time.Duration(i+1)*time.Minute, s.Uptime)
+		}
+		require.Equal(t, 4, node.Commands("info"))
+		p.CloseIdle()
+		synctest.Wait()
+		node.Kill()
+		node.Restart(true)
+		require.NotEqual(t, first.RunID, known(t, p).RunID, "it restarted while nobody was connected")
+	})
+}
+
+func TestWithNewNodesMarksTheFirstServerOfEachPool(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		client := clientOf(t, node, nil)
+		plain, fresh := New(client), New(client, WithNewNodes())
+		shared, marked := known(t, plain), known(t, fresh)
+		require.False(t, shared.New)
+		require.True(t, marked.New)
+		want := *shared
+		want.New = true
+		require.Equal(t, want, *marked, "nothing else differs")
+		require.Same(t, shared, known(t, plain), "what is shared is not changed")
+		require.Same(t, marked, known(t, fresh))
+
+		time.Sleep(time.Minute) // the stream ends
+		require.True(t, known(t, fresh).New, "the same process, identified again")
+		require.NotEqual(t, marked.At, known(t, fresh).At)
+
+		late := New(client, WithNewNodes()) // meets nobody yet
+		restart(t, node, fresh)
+		require.False(t, known(t, fresh).New)
+		require.False(t, known(t, plain).New)
+		require.True(t, known(t, late).New)
+		restart(t, node, late)
+		require.False(t, known(t, late).New)
+		require.False(t, known(t, fresh).New)
+		require.Zero(t, fresh.(interface{ RestartGuard() time.Duration }).RestartGuard())
+	})
+}
+
+func TestWithRestartGuard(t *testing.T) {
+	type guarded interface {
+		Err() error
+		RestartGuard() time.Duration
+	}
+	plain := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	failover := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}})
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}})
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	t.Cleanup(func() { _ = errors.Join(plain.Close(), failover.Close(), ring.Close(), cluster.Close()) })
+	for name, c := range map[string]struct {
+		client  redis.UniversalClient
+		options []Option
+		guard   time.Duration
+		err     string
+	}{
+		"none":          {client: plain},
+		"a client":      {client: plain, options: []Option{WithRestartGuard(time.Minute)}, guard: time.Minute},
+		"Sentinel":      {client: failover, options: []Option{WithRestartGuard(1)}, guard: 1},
+		"new nodes too": {client: plain, options: []Option{WithNewNodes(), WithRestartGuard(time.Hour)}, guard: time.Hour},
+		"0":             {client: plain, options: []Option{WithRestartGuard(0)}, err: "pool: WithRestartGuard(0s) is out of range: more than 0"},
+		"negative":      {client: plain, options: []Option{WithRestartGuard(-time.Second)}, err: "pool: WithRestartGuard(-1s) is out of range: more than 0"},
+		"ring":          {client: ring, options: []Option{WithRestartGuard(time.Minute)}, guard: time.Minute, err: "pool: WithRestartGuard(1m0s) needs a *redis.Client: a *redis.Ring does not tell when a connection is opened"},
+		"cluster":       {client: cluster, options: []Option{WithRestartGuard(time.Minute)}, guard: time.Minute, err: "needs a *redis.Client: a *redis.ClusterClient does"},
+		"other":         {client: notAClient{plain}, options: []Option{WithRestartGuard(time.Minute)}, guard: time.Minute, err: "needs a *redis.Client: a pool.notAClient does"},
+		"cluster, 0":    {client: cluster, options: []Option{WithRestartGuard(0)}, err: "WithRestartGuard(0s) is out of range"},
+		"nil cluster":   {client: (*redis.ClusterClient)(nil), options: []Option{WithRestartGuard(1)}, guard: 1, err: "nil client"},
+		"cluster, new":  {client: cluster, options: []Option{WithNewNodes()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := New(c.client, c.options...)
+			require.Equal(t, c.guard, p.(guarded).RestartGuard())
+			if c.err == "" {
+				require.NoError(t, p.(guarded).Err())
+				return
+			}
+			require.ErrorContains(t, p.(guarded).Err(), c.err)
+			require.ErrorContains(t, p.Send(Request{Args: []any{"ping"}, To: make(replies, 1)}), c.err)
+		})
+	}
+}
+
+// attributions receives answers to INFO, and holds who answered against who the
+// pool says it was.
+type attributions struct {
+	t    *testing.T
+	sent []time.Time
+
+	mu                    sync.Mutex
+	right, unknown, later int
+	done                  chan struct{}
+}
+
+func (a *attributions) Receive(tag int, r Reply) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	text, _ := r.Value.(string)
+	switch {
+	case r.Fate != Answered && r.Server != nil:
+		a.t.Errorf("a request without an answer has a Server")
+	case r.Server == nil, r.Err != nil:
+		a.unknown++
+	case r.Server.RunID == field(text, "run_id"):
+		a.right++
+	case r.Server.Age(a.sent[tag]) < time.Second:
+		a.later++ // an old answer, which a guard does not count
+	default:
+		a.t.Errorf("the answer of %s is said to be of %s, %v old", field(text, "run_id"), r.Server.RunID, r.Server.Age(a.sent[tag]))
+	}
+	if a.right+a.unknown+a.later == len(a.sent) {
+		close(a.done)
+	}
+}
+
+// The node is killed and restarted under load: no answer is attributed to the
+// process before the one that gave it, nor to an older one than the truth.
+func TestServerIsTheOneThatAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		p := New(clientOf(t, node, nil))
+		const n = 4000
+		in := &attributions{t: t, sent: make([]time.Time, n), done: make(chan struct{})}
+		for i := range n {
+			switch {
+			case i%200 == 100:
+				node.Kill()
+				if i%400 == 100 { // the next INFO, most often that of the new connection, tells nothing
+					node.On("info", 1, embedded.Fault{Err: "BUSY Redis is busy running a script."})
+				}
+				node.Restart(true)
+			case i%50 == 25:
+				openAnother(t, p)
+			case i%10 == 0:
+				time.Sleep(200 * time.Millisecond) // replies come; the driver connects anew
+			}
+			in.sent[i] = time.Now()
+			require.NoError(t, p.Send(Request{Args: infoArgs, To: in, Tag: i}))
+		}
+		<-in.done
+		require.Greater(t, in.right, n/2, "known")
+		require.Positive(t, in.unknown)
+		t.Logf("%d right, %d unknown, %d of a later process", in.right, in.unknown, in.later)
+	})
+}
+
+// A reply that is delivered when its process has died and the next one is known.
+func TestServerOfALateReplyIsYoung(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		p := New(clientOf(t, node, nil))
+		old := known(t, p)
+		time.Sleep(time.Hour)
+		known(t, p)
+		hold, late := make(chan struct{}), make(replies, 1)
+		sent := time.Now()
+		require.NoError(t, p.Send(Request{Args: []any{"ping"}, To: holding(hold)}))
+		require.NoError(t, p.Send(Request{Args: infoArgs, To: late}))
+		require.NoError(t, p.Send(Request{Args: []any{"ping"}, To: make(replies, 1)}))
+		synctest.Wait() // all are answered; the first is being received
+		node.Kill()
+		node.Restart(true)
+		for range 3 { // the driver notices the end, and connects for what comes then
+			require.NoError(t, p.Send(Request{Args: []any{"ping"}, To: make(replies, 1)}))
+			time.Sleep(time.Second)
+		}
+		close(hold)
+		r := late.wait(t)
+		require.Equal(t, old.RunID, field(r.Value.(string), "run_id"), "the old process answered")
+		require.NotNil(t, r.Server)
+		require.NotEqual(t, old.RunID, r.Server.RunID, "its follower is known")
+		require.LessOrEqual(t, r.Server.Age(sent), time.Duration(0))
+	})
+}
+
+// holding is a Receiver that is done when the channel is closed.
+type holding chan struct{}
+
+func (h holding) Receive(int, Reply) { <-h }
+
+func TestLearnKeepsTheAnswerThatCoversMost(t *testing.T) {
+	info := func(id string) string { return "run_id:" + id + "\r\nuptime_in_seconds:1\r\n" }
+	d := &dials{}
+	d.opened.Store(5)
+	who := func() string {
+		s, ask := d.server()
+		switch {
+		case ask:
+			return "ask"
+		case s == nil:
+			return "unknown"
+		}
+		return s.RunID
+	}
+	require.Equal(t, "ask", who())
+	d.learn(4, info("a"), nil)
+	require.Equal(t, "ask", who(), "one connection is not covered")
+	d.learn(5, info("b"), nil)
+	require.Equal(t, "b", who())
+	first, _ := d.server()
+	d.learn(4, info("a"), nil)
+	d.learn(5, info("b"), nil)
+	s, _ := d.server()
+	require.Same(t, first, s)
+	d.opened.Add(1)
+	require.Equal(t, "ask", who())
+	d.learn(6, "", errors.New("connection reset"))
+	require.Equal(t, "ask", who(), "the answer was lost")
+	d.learn(6, "run_id:\r\nuptime_in_seconds:1\r\n", nil)
+	require.Equal(t, "unknown", who(), "an odd answer is one")
+	d.opened.Add(1)
+	d.learn(7, info("c"), nil)
+	require.Equal(t, "c", who())
+}
+
+func TestParseInfo(t *testing.T) {
+	at := time.Now()
+	for text, want := range map[string]*Server{
+		"# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\nuptime_in_seconds:17\r\nuptime_in_days:0\r\n": {RunID: "abc", Uptime: 17 * time.Second, At: at},
+		"run_id:abc\nuptime_in_seconds:0":                       {RunID: "abc", At: at},
+		"uptime_in_seconds:3153600000\nrun_id: abc \n":          {RunID: "abc", Uptime: maxUptime, At: at},
+		"run_id:a\nuptime_in_seconds:1\nrun_id:b\n":             {RunID: "a", Uptime: time.Second, At: at},
+		"run_id:a:b\nuptime_in_seconds:1\n":                     {RunID: "a:b", Uptime: time.Second, At: at},
+		"":                                                      nil,
+		"run_id:abc":                                            nil,
+		"uptime_in_seconds:1":                                   nil,
+		"run_id:\r\nuptime_in_seconds:1\r\n":                    nil,
+		"run_id:abc\r\nuptime_in_seconds:\r\n":                  nil,
+		"run_id:abc\r\nuptime_in_seconds:-1\r\n":                nil,
+		"run_id:abc\r\nuptime_in_seconds:1.5\r\n":               nil,
+		"run_id:abc\r\nuptime_in_seconds:3153600001\r\n":        nil,
+		"run_id:abc\r\nuptime_in_seconds:9223372036854775807\n": nil,
+		"run_id:abc\r\nuptime_in_seconds:1e3\r\n":               nil,
+		"run_idx:abc\r\nxuptime_in_seconds:1\r\n":               nil,
+		"run_id abc\r\nuptime_in_seconds 1\r\n":                 nil,
+	} {
+		require.Equal(t, want, parseInfo(text, at), "%q", text)
+	}
+}
+
+func FuzzParseInfo(f *testing.F) {
+	f.Add("# Server\r\nrun_id:abc\r\nuptime_in_seconds:17\r\n")
+	f.Add("run_id:\nuptime_in_seconds:9223372036854775807")
+	f.Add("\r\n:::\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		at := time.Now()
+		s := parseInfo(text, at)
+		if s == nil {
+			return
+		}
+		require.NotEmpty(t, s.RunID)
+		require.Contains(t, text, "run_id:")
+		require.False(t, strings.ContainsRune(s.RunID, '\n'), "one line")
+		require.Equal(t, s.RunID, strings.TrimFunc(s.RunID, unicode.IsSpace))
+		require.True(t, 0 <= s.Uptime && s.Uptime <= maxUptime && s.Uptime%time.Second == 0, "%v", s.Uptime)
+		require.Equal(t, s.Uptime, s.Age(at))
+		require.False(t, s.New)
+	})
+}
