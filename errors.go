@@ -41,6 +41,11 @@ var (
 	// ErrNoPools is the error of every operation of a Redsync without nodes.
 	ErrNoPools = errors.New("redsync: no pools")
 
+	// ErrDuplicateNode is the error of a Lock when two pools turn out to lead to one
+	// server, by its run ID. Their votes count as one, so that nobody is let in
+	// wrongly; but the configuration is wrong. It names both.
+	ErrDuplicateNode = errors.New("redsync: two pools lead to one server")
+
 	// ErrClosed is the error of every operation after Close.
 	ErrClosed = errors.New("redsync: closed")
 )

@@ -401,6 +401,15 @@ func (a acquire) judge(i int, reply pool.Reply) (vote, error) {
 		// another's, or a value used twice would admit two holders.
 		return refused, &ErrNodeTaken{Node: i}
 	}
+	return a.guarded(i, reply.Server, a.first)
+}
+
+// guarded counts a grant of node i in a round that started at start, unless the
+// node's server may have forgotten what it granted to others.
+func (h *hold) guarded(i int, s *pool.Server, start instant) (vote, error) {
+	if err := h.core.nodes[i].counts(s, start.wall, h.set.driftFactor); err != nil {
+		return failed, &RedisError{Node: i, Err: err}
+	}
 	return granted, nil
 }
 
@@ -449,7 +458,10 @@ func (e extension) judge(i int, reply pool.Reply) (vote, error) {
 	} else {
 		e.renewing()
 	}
-	return found(i, reply)
+	if v, err := found(i, reply); v != granted {
+		return v, err
+	}
+	return e.guarded(i, reply.Server, e.start)
 }
 
 // found reads the reply of a script that looks for a hold's value.

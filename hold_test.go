@@ -172,7 +172,7 @@ func testHold(t *testing.T, n int, start instant) *hold {
 	settings := defaultSettings()
 	timing, err := settings.timing()
 	require.NoError(t, err)
-	return newHold(&core{nodes: make([]pool.Pool, n)}, &settings, "lock", "v", timing, start)
+	return newHold(&core{nodes: make([]*node, n)}, &settings, "lock", "v", timing, start)
 }
 
 func TestHoldClearedGoesByTheMonotonicClock(t *testing.T) {

@@ -161,8 +161,14 @@ func (m *Mutex) acquire(ctx context.Context, t timing, limit int) (h *hold, trie
 
 // attempt makes one round for the lock, and tells the observers.
 func (m *Mutex) attempt(ctx context.Context, t timing, value string, try int) (*hold, error) {
+	if err := m.core.duplicate(); err != nil {
+		return nil, err
+	}
 	h := newHold(m.core, m.set, m.name, value, t, now())
-	res := startRound(m.core, acquire{h}, m.set.waitAll).wait(ctx, h.bounds())
+	// The first one waits to hear who every node is.
+	waitAll := m.set.waitAll || !m.core.census.known.Load()
+	res := startRound(m.core, acquire{h}, waitAll).wait(ctx, h.bounds())
+	m.core.census.known.Store(true)
 	err := h.won(res)
 	if len(m.set.observers) > 0 {
 		tell(m.set.observers, AttemptObserver.ObserveAttempt, Attempt{
@@ -179,10 +185,14 @@ func (m *Mutex) attempt(ctx context.Context, t timing, value string, try int) (*
 // won returns why h was not acquired, if it was not. Then nothing is held, and what
 // the round may have set is being released.
 func (h *hold) won(res result) error {
-	if res.tally.won() && h.held(now()) == nil {
+	duplicate := h.core.duplicate()
+	if res.tally.won() && duplicate == nil && h.held(now()) == nil {
 		return nil
 	}
 	startRelease(h, false)
+	if duplicate != nil {
+		return duplicate
+	}
 	if res.tally.won() {
 		return fmt.Errorf("%w: the nodes answered after the validity of %v", ErrLockAlreadyExpired, h.timing.span)
 	}
@@ -474,6 +484,10 @@ func (m *Mutex) enter() (timing, error) {
 	t, err := m.set.timing()
 	if err == nil {
 		err = checkName(m.name)
+	}
+	if guard, node, ok := m.core.shortestGuard(); ok && err == nil && t.ttl > guard {
+		err = outOfRange("WithExpiry and WithLockDelay", t.ttl,
+			fmt.Sprintf("together at most %v, which pool #%d guards (pool.WithRestartGuard)", guard, node))
 	}
 	if err != nil {
 		m.core.exit()

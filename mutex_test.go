@@ -60,6 +60,15 @@ func (f field) held(options ...redsync.Option) *redsync.Mutex {
 	return m
 }
 
+// meet lets the Redsync hear from every node, for which its first Lock waits.
+func (f field) meet() {
+	f.Helper()
+	m := f.NewMutex("meet")
+	require.NoError(f, m.Lock())
+	_, err := m.Unlock()
+	require.NoError(f, err)
+}
+
 // commands counts what all nodes were sent.
 func (f field) commands(names ...string) int {
 	count := 0
@@ -115,6 +124,7 @@ func TestMutexIdleIsNotHeldAndSendsNothing(t *testing.T) {
 
 func TestMutexHeldCountsFromBeforeTheFirstRequest(t *testing.T) {
 	play(t, func(f field) {
+		f.meet()
 		for i, n := range f.nodes {
 			n.On("set", 1, embedded.Fault{Delay: time.Duration(i) * 100 * time.Millisecond})
 		}

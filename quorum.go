@@ -182,6 +182,7 @@ func (r *round) send(i int, args []any) error {
 
 // Receive takes a node's reply.
 func (r *round) Receive(i int, reply pool.Reply) {
+	r.core.meet(i, reply.Server)
 	v, err := r.op.judge(i, reply)
 	if pool.IsNoScript(reply.Err) {
 		sent, refusal := r.resend(i)
@@ -230,6 +231,9 @@ func (r *round) count(i int, v vote, err error) (first, late bool) {
 		return first, true
 	}
 	before := r.isDecided()
+	if v == granted && r.counted(i) {
+		v, err = failed, &RedisError{Node: i, Err: ErrDuplicateNode}
+	}
 	b.vote, b.err = v, err
 	r.tally.add(v)
 	if !before && r.isDecided() {
@@ -241,6 +245,20 @@ func (r *round) count(i int, v vote, err error) (first, late bool) {
 		close(r.all)
 	}
 	return first, false
+}
+
+// counted reports whether the server behind node i has granted already, as
+// another node. r.mu is held.
+func (r *round) counted(i int) bool {
+	if r.core.duplicate() == nil {
+		return false
+	}
+	for j := range r.votes {
+		if j != i && r.votes[j].vote == granted && r.core.same(i, j) {
+			return true
+		}
+	}
+	return false
 }
 
 // decide tells who waits that the round is over; r.mu is held.

@@ -161,10 +161,11 @@ func (r *Redsync) Close(ctx context.Context) error {
 
 // core is what all copies of a Redsync and all its locks share.
 type core struct {
-	nodes []pool.Pool
+	nodes []*node
 	err   error // the pools cannot be used
 	owned bool  // Close closes the pools
 
+	census    census
 	holds     schedule // of every hold, its expiry
 	extends   schedule // watchdogs
 	repeats   schedule // releases to be sent again
@@ -184,12 +185,13 @@ type core struct {
 const extendsInARow = 128
 
 func newCore(pools []pool.Pool) *core {
-	c := &core{nodes: pools, closing: make(chan struct{}), closed: make(chan struct{})}
+	c := &core{closing: make(chan struct{}), closed: make(chan struct{})}
 	c.extends.burst = extendsInARow
 	if len(pools) == 0 {
 		c.err = ErrNoPools
 	}
 	for i, p := range pools {
+		c.nodes = append(c.nodes, newNode(p))
 		if err := unusable(p); err != nil && c.err == nil {
 			c.err = fmt.Errorf("redsync: pool #%d: %w", i, err)
 		}

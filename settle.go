@@ -81,6 +81,7 @@ func (rel *release) send(i int, full bool) {
 
 // Receive takes a node's reply.
 func (rel *release) Receive(i int, reply pool.Reply) {
+	rel.core.meet(i, reply.Server)
 	rel.mu.Lock()
 	sent := rel.progress[i]
 	rel.mu.Unlock()

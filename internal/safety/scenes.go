@@ -163,6 +163,9 @@ func subsetDead(e *Env, dead int) error {
 
 func twoDead(e *Env) error {
 	m := e.Process().NewMutex(key, Options{})
+	if err := cycle(e, m); err != nil { // the first may wait to hear who the nodes are
+		return err
+	}
 	e.Kill(1)
 	e.Kill(3)
 	if err := first(cycle(e, m), cycle(e, m)); err != nil {
@@ -176,6 +179,9 @@ func twoDead(e *Env) error {
 func frozen(count int) func(*Env) error {
 	return func(e *Env) error {
 		m := e.Process().NewMutex(key, Options{})
+		if err := cycle(e, m); err != nil { // as in twoDead
+			return err
+		}
 		for i := range count {
 			e.Freeze(i)
 		}

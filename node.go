@@ -1,0 +1,112 @@
+package redsync
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file is who the nodes are: which server process answers for a node, for how
+// long it has been running, and whether two nodes are one.
+
+// A node is one independent Redis, as a core knows it.
+type node struct {
+	pool.Pool
+	guard  time.Duration               // the longest TTL in use that it may have forgotten; 0: no guard
+	server atomic.Pointer[pool.Server] // the process that answered last, if known
+}
+
+func newNode(p pool.Pool) *node {
+	n := &node{Pool: p}
+	if guarded, ok := p.(interface{ RestartGuard() time.Duration }); ok {
+		n.guard = guarded.RestartGuard()
+	}
+	return n
+}
+
+// second is what the whole seconds of an uptime may be too much.
+const second = time.Second
+
+// counts returns why what a node granted or confirmed does not count. sent is a
+// time before the request was. A node that has restarted may have forgotten
+// locks, until the longest-lived of them has run out everywhere.
+func (n *node) counts(s *pool.Server, sent time.Time, driftFactor float64) error {
+	if n.guard == 0 || s != nil && s.New {
+		return nil
+	}
+	if s == nil {
+		return errUnknownServer
+	}
+	quarantine := n.guard + scale(n.guard, driftFactor) + clockDrift + second
+	if age := s.Age(sent); age < quarantine {
+		return fmt.Errorf("restarted %v before: it counts from %v on", max(age, 0).Round(time.Millisecond), quarantine)
+	}
+	return nil
+}
+
+var errUnknownServer = errors.New("it is not known how long the server has been running (INFO)")
+
+// census knows which nodes are one server at two addresses. Two nodes with one
+// memory count once: else two quorums might share no node.
+type census struct {
+	known atomic.Bool // an acquire has waited for what every node has to say
+
+	mu    sync.Mutex
+	twins atomic.Pointer[twins] // nil if there are none
+}
+
+// twins are two nodes that are one server.
+type twins struct{ a, b int }
+
+func (t *twins) err() error {
+	return fmt.Errorf("%w: #%d and #%d", ErrDuplicateNode, t.a, t.b)
+}
+
+// meet notes the process that has answered for node i. It costs a comparison when
+// that is no other than before.
+func (c *core) meet(i int, s *pool.Server) {
+	if s == nil || c.nodes[i].server.Load() == s {
+		return
+	}
+	c.census.mu.Lock()
+	defer c.census.mu.Unlock()
+	c.nodes[i].server.Store(s)
+	var found *twins
+	for b := range c.nodes {
+		for a := range b {
+			if c.same(a, b) {
+				found = &twins{a, b}
+			}
+		}
+	}
+	c.census.twins.Store(found)
+}
+
+// same reports whether nodes a and b are known to be one server.
+func (c *core) same(a, b int) bool {
+	s, t := c.nodes[a].server.Load(), c.nodes[b].server.Load()
+	return s != nil && t != nil && s.RunID == t.RunID
+}
+
+// duplicate returns ErrDuplicateNode, with the nodes, if two are one server.
+func (c *core) duplicate() error {
+	if t := c.census.twins.Load(); t != nil {
+		return t.err()
+	}
+	return nil
+}
+
+// shortestGuard returns the longest TTL that every guarded node allows, and the
+// node that allows no more; ok is false without a guard.
+func (c *core) shortestGuard() (guard time.Duration, node int, ok bool) {
+	for i, n := range c.nodes {
+		if n.guard != 0 && (!ok || n.guard < guard) {
+			guard, node, ok = n.guard, i, true
+		}
+	}
+	return guard, node, ok
+}
