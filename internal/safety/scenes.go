@@ -161,9 +161,15 @@ func subsetDead(e *Env, dead int) error {
 	return first(expect("Extend", extended, err1), expect("Valid", valid, err2), expect("Unlock", unlocked, err3))
 }
 
+// meet is a cycle while all nodes are well. The first lock of a process may wait
+// to hear who the nodes are.
+func meet(e *Env, m Mutex) error {
+	return first(cycle(e, m), e.Gone(key, time.Second))
+}
+
 func twoDead(e *Env) error {
 	m := e.Process().NewMutex(key, Options{})
-	if err := cycle(e, m); err != nil { // the first may wait to hear who the nodes are
+	if err := meet(e, m); err != nil {
 		return err
 	}
 	e.Kill(1)
@@ -179,7 +185,7 @@ func twoDead(e *Env) error {
 func frozen(count int) func(*Env) error {
 	return func(e *Env) error {
 		m := e.Process().NewMutex(key, Options{})
-		if err := cycle(e, m); err != nil { // as in twoDead
+		if err := meet(e, m); err != nil {
 			return err
 		}
 		for i := range count {
