@@ -2,6 +2,7 @@ package redsync_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -773,20 +774,21 @@ func TestMutexLockGivesEachAttemptAFreshValue(t *testing.T) {
 
 func TestMutexLockRefusesAValueUsedBefore(t *testing.T) {
 	play(t, func(f field) {
-		constant := repeating("constant")
+		value := rand.Text()
+		constant := repeating(value)
 		m := f.NewMutex("lock", constant)
 		require.NoError(t, m.Lock())
 		_, err := m.Unlock()
 		require.NoError(t, err)
 		err = f.NewMutex("other", constant).Lock()
 		require.ErrorIs(t, err, redsync.ErrFailed)
-		assert.ErrorContains(t, err, `WithGenValueFunc returned "constant" again`)
+		assert.ErrorContains(t, err, fmt.Sprintf("WithGenValueFunc returned %q again", value))
 	})
 }
 
 func TestMutexLockRefusesAValueUsedByAnotherRedsync(t *testing.T) {
 	play(t, func(f field) {
-		constant := repeating("constant of two")
+		constant := repeating(rand.Text())
 		a := f.NewMutex("lock", constant)
 		require.NoError(t, a.Lock())
 		other := process(f.nodes)
@@ -799,7 +801,7 @@ func TestMutexLockRefusesAValueUsedByAnotherRedsync(t *testing.T) {
 
 func TestMutexLockRefusesAValueWhoseReleaseIsOnItsWay(t *testing.T) {
 	play(t, func(f field) {
-		constant := repeating("constant on its way")
+		constant := repeating(rand.Text())
 		for _, n := range f.nodes[2:] {
 			n.On("set", 1, embedded.Fault{Delay: 17 * time.Second})
 		}
