@@ -128,7 +128,7 @@ func because(errs ...error) error {
 	return c
 }
 
-func (c causes) Error() string { return c.text(": ") }
+func (c causes) Error() string { return "redsync: " + c.text(": ") }
 
 // Unwrap returns everything that errors.Is and errors.As may find.
 func (c causes) Unwrap() []error { return c }

@@ -184,7 +184,7 @@ func (r *Redsync) Do(ctx context.Context, name string, fn func(context.Context) 
 	if err := m.LockContext(ctx); err != nil {
 		return err
 	}
-	working, cancel := context.WithCancelCause(ctx)
+	working, cancel := context.WithCancelCause(context.WithValue(ctx, mutexKey{}, m))
 	defer func() {
 		lost := m.Err()
 		cancel(nil)
@@ -202,4 +202,14 @@ func (r *Redsync) Do(ctx context.Context, name string, fn func(context.Context) 
 		}
 	}()
 	return fn(working)
+}
+
+type mutexKey struct{}
+
+// FromContext returns the Mutex that Do holds for the function whose context ctx is,
+// or is derived from; nil if there is none. The function may ask it (Remaining,
+// Valid, Until), and leaves Unlock to Do.
+func FromContext(ctx context.Context) *Mutex {
+	m, _ := ctx.Value(mutexKey{}).(*Mutex)
+	return m
 }

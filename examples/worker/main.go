@@ -1,6 +1,7 @@
 // Worker is the job that a distributed lock is for: several workers want the
-// same name, one at a time has it, works for longer than the lock's expiry by
-// extending it, and gives it back.
+// same name, one at a time has it, works for longer than the lock's expiry, which
+// redsync.Do extends meanwhile, and gives it back. A worker whose lock is lost,
+// because its nodes are gone, is told and stops in time.
 //
 //	go run ./examples/worker                                  # five nodes inside the process
 //	go run ./examples/worker -nodes host1:6379,host2:6379,... # real ones
@@ -100,16 +101,17 @@ func openWorkers(ctx context.Context, cfg config, nodes *nodes, j *journal) ([]*
 		// A few attempts at a time, to report that the worker is waiting. Workers
 		// that begin at once may leave the winner with a bare quorum: extends set
 		// the missing keys again, so that it can lose nodes afterwards.
-		rs, err := nodes.open(ctx, redsync.WithExpiry(cfg.expiry), redsync.WithTries(10), redsync.WithSetNXOnExtend())
+		w := &worker{id: id, name: cfg.name, expiry: cfg.expiry, register: reg, journal: j}
+		rs, err := nodes.open(ctx, redsync.WithExpiry(cfg.expiry), redsync.WithTries(10),
+			redsync.WithSetNXOnExtend(), redsync.WithObserver(w))
 		if err != nil {
 			for _, w := range workers {
 				w.close()
 			}
 			return nil, err
 		}
-		workers = append(workers, &worker{
-			id: id, expiry: cfg.expiry, client: rs, mutex: rs.NewMutex(cfg.name), register: reg, journal: j,
-		})
+		w.client = rs
+		workers = append(workers, w)
 	}
 	j.note("%d workers want %q on %s, expiry %v", cfg.workers, cfg.name, nodes.what, cfg.expiry)
 	return workers, nil
@@ -119,7 +121,7 @@ func openWorkers(ctx context.Context, cfg config, nodes *nodes, j *journal) ([]*
 func summarize(j *journal, cfg config, why error, workers []*worker, nodes *nodes) {
 	j.note("stopped: %v", why)
 	for _, w := range workers {
-		j.note("worker %d: %d acquisitions, %d extensions, %d losses", w.id, w.acquired, w.extended, w.lost)
+		j.note("worker %d: %d acquisitions, %d extensions, %d losses", w.id, w.acquired, w.extended.Load(), w.lost)
 	}
 	left, answered := nodes.keys(cfg.name)
 	j.note("keys left on the nodes: %d (%d of %d nodes answered)", left, answered, len(nodes.look))

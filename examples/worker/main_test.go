@@ -184,10 +184,11 @@ func TestRunQuorumFailsForGood(t *testing.T) {
 			servers[2].Freeze()
 		})
 		start := time.Now()
-		text, err := runOn(t, servers, "-for", "5m")
+		text, err := runOn(t, servers, "-for", "5m", "-workers", "1")
 		require.ErrorContains(t, err, "no quorum of nodes reached for 10s")
 		assert.WithinRange(t, time.Now(), start.Add(14*time.Second), start.Add(35*time.Second))
 		assert.Equal(t, 1, strings.Count(text, "LOST"), text)
+		assert.Contains(t, text, "stops working: redsync: lock lost")
 	})
 }
 
@@ -242,17 +243,15 @@ func TestRegisterFindsTwoHolders(t *testing.T) {
 		require.NoError(t, err)
 		workers, err := openWorkers(t.Context(), cfg, nodes, &journal{out: &buffer{}, start: time.Now()})
 		require.NoError(t, err)
-		a, b := workers[0], workers[1]
-		defer a.close()
-		defer b.close()
-		b.mutex = b.client.NewMutex("another name")
-		for _, w := range workers {
-			require.NoError(t, w.mutex.Lock())
-			w.register.enter(w)
+		for i, w := range workers {
+			defer w.close()
+			mutex := w.client.NewMutex(fmt.Sprintf("name of worker %d", i))
+			require.NoError(t, mutex.Lock())
+			w.register.enter(w.id, mutex)
 		}
-		require.ErrorContains(t, a.register.check(), "TWO HOLDERS")
-		a.unlock(t.Context())
-		require.NoError(t, a.register.check())
+		require.ErrorIs(t, workers[0].register.check(), errTwoHolders)
+		workers[1].register.leave(workers[1].id)
+		require.NoError(t, workers[0].register.check())
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync"
@@ -19,13 +20,14 @@ const closeTimeout = 5 * time.Second
 // A worker contends for one lock.
 type worker struct {
 	id       int
+	name     string // of the lock
 	expiry   time.Duration
 	client   *redsync.Redsync
-	mutex    *redsync.Mutex
 	register *register
 	journal  *journal
 
-	acquired, extended, lost int
+	acquired, lost int
+	extended       atomic.Int64
 }
 
 // say reports an event of w.
@@ -38,14 +40,10 @@ func (w *worker) say(format string, args ...any) {
 func (w *worker) run(ctx context.Context) error {
 	defer w.close()
 	for ctx.Err() == nil {
-		locked, err := w.lock(ctx)
-		if err != nil {
-			return err
-		}
-		if !locked {
-			continue
-		}
-		if err := w.hold(ctx); err != nil {
+		// Do extends the lock until work returns, and ends work's context if the
+		// lock is lost.
+		err := w.client.Do(ctx, w.name, w.work)
+		if err := w.judge(ctx, err); err != nil {
 			return err
 		}
 		sleep(ctx, w.expiry/2) // let the others have it
@@ -53,100 +51,73 @@ func (w *worker) run(ctx context.Context) error {
 	return nil
 }
 
-// lock makes a few attempts to acquire the lock.
-func (w *worker) lock(ctx context.Context) (bool, error) {
-	err := w.mutex.LockContext(ctx)
+// work is what needs the lock: it takes one and a half expiries. It stops when ctx
+// is done: the lock is lost then, or the run at its end.
+func (w *worker) work(ctx context.Context) error {
+	mutex := redsync.FromContext(ctx)
+	w.acquired++
+	w.say("locked, remaining %v", mutex.Remaining().Round(time.Millisecond))
+	w.register.enter(w.id, mutex)
+	defer w.register.leave(w.id)
+	for range steps {
+		if err := w.register.check(); err != nil {
+			return err
+		}
+		sleep(ctx, w.expiry*3/2/steps)
+		if ctx.Err() != nil {
+			w.say("stops working: %v", context.Cause(ctx))
+			return nil
+		}
+	}
+	if _, err := mutex.ValidContext(ctx); err != nil { // a question to the nodes, which Remaining is not
+		w.say("not valid: %v", err)
+		return nil
+	}
+	w.say("valid, remaining %v", mutex.Remaining().Round(time.Millisecond))
+	return nil
+}
+
+// steps is how many steps the work has.
+const steps = 10
+
+// judge tells how a Do ended, and returns an error if the run cannot go on.
+func (w *worker) judge(ctx context.Context, err error) error {
 	var taken *redsync.ErrTaken
 	var node *redsync.RedisError
 	switch {
 	case err == nil:
-		w.acquired++
 		w.register.answered()
-		w.say("locked, remaining %v", w.remaining())
-		return true, nil
-	case ctx.Err() != nil:
-		return false, nil //nolint:nilerr // the end of the run is no failure
+		w.say("unlocked")
+	case errors.Is(err, errTwoHolders):
+		return err
+	case errors.Is(err, redsync.ErrLockLost), errors.Is(err, redsync.ErrLockAlreadyExpired):
+		w.lost++
+		w.say("LOST the lock: %v", err)
+	case ctx.Err() != nil && errors.Is(err, redsync.ErrFailed): // the end of the run is no failure
 	case errors.As(err, &taken):
 		w.register.answered()
 		w.say("waits: another worker has the lock")
-		return false, nil
 	case !errors.As(err, &node):
-		return false, err // not the nodes' fault: another attempt fails as well
+		return err // not the nodes' fault: another attempt fails as well
 	case w.register.silence() > patience:
-		return false, fmt.Errorf("no quorum of nodes reached for %v: %w", patience, err)
-	}
-	w.say("waits: %v", err)
-	return false, nil
-}
-
-// hold works for one and a half expiries, extending the lock every third of the
-// expiry, and unlocks. The hold ends early when the lock is lost or ctx is done.
-func (w *worker) hold(ctx context.Context) error {
-	w.register.enter(w)
-	defer w.register.leave(w)
-	done := time.NewTimer(w.expiry * 3 / 2)
-	defer done.Stop()
-	extend := time.NewTicker(w.expiry / 3)
-	defer extend.Stop()
-	for {
-		if err := w.register.check(); err != nil {
-			w.unlock(ctx)
-			return err
-		}
-		select {
-		case <-extend.C:
-			if !w.extend(ctx) {
-				return nil
-			}
-		case <-done.C:
-			w.validate(ctx)
-			w.unlock(ctx)
-			return nil
-		case <-ctx.Done():
-			w.say("stops working: %v", context.Cause(ctx))
-			w.unlock(ctx)
-			return nil
-		}
-	}
-}
-
-// extend reports whether the lock is still held. An extend that failed may be
-// tried again: the lock stands until its old end.
-func (w *worker) extend(ctx context.Context) bool {
-	_, err := w.mutex.ExtendContext(ctx)
-	switch {
-	case err == nil:
-		w.extended++
-		w.register.answered()
-		w.say("extended, remaining %v", w.remaining())
-	case errors.Is(err, redsync.ErrLockAlreadyExpired):
-		w.lost++
-		w.say("LOST the lock: %v", err)
-		return false
+		return fmt.Errorf("no quorum of nodes reached for %v: %w", patience, err)
+	case errors.Is(err, redsync.ErrFailed):
+		w.say("waits: %v", err)
 	default:
-		w.say("could not extend, remaining %v: %v", w.remaining(), err)
-	}
-	return true
-}
-
-// validate asks the nodes whether the lock is held, which Remaining does not.
-func (w *worker) validate(ctx context.Context) {
-	if _, err := w.mutex.ValidContext(ctx); err != nil {
-		w.say("not valid: %v", err)
-		return
-	}
-	w.say("valid, remaining %v", w.remaining())
-}
-
-// unlock gives the lock back, also when ctx is done.
-func (w *worker) unlock(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-	defer cancel()
-	if _, err := w.mutex.UnlockContext(ctx); err != nil {
 		w.say("could not unlock: %v", err)
+	}
+	return nil
+}
+
+// ObserveExtended tells of the extensions that Do makes: w is an observer.
+func (w *worker) ObserveExtended(e redsync.Extended) {
+	if e.Err != nil {
+		w.say("could not extend, remaining %v: %v", e.Left.Round(time.Millisecond), e.Err)
 		return
 	}
-	w.say("unlocked")
+	w.extended.Add(1)
+	w.register.answered()
+	w.say("extended, with %v to spare", e.Left.Round(time.Millisecond))
 }
 
 // close waits until the nodes have settled what the worker left there.
@@ -156,10 +127,6 @@ func (w *worker) close() {
 	if err := w.client.Close(ctx); err != nil {
 		w.say("closed: %v", err)
 	}
-}
-
-func (w *worker) remaining() time.Duration {
-	return w.mutex.Remaining().Round(time.Millisecond)
 }
 
 // sleep waits for d or until ctx is done.
@@ -184,19 +151,22 @@ func newRegister() *register {
 	return &register{holders: make(map[int]*redsync.Mutex), heard: time.Now()}
 }
 
-// enter books w, which has acquired the lock.
-func (r *register) enter(w *worker) {
+// enter books a worker, which has acquired the lock.
+func (r *register) enter(id int, mutex *redsync.Mutex) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.holders[w.id] = w.mutex
+	r.holders[id] = mutex
 }
 
-// leave ends the booking of w, which has unlocked or lost the lock.
-func (r *register) leave(w *worker) {
+// leave ends the booking of a worker, which is about to unlock, or has lost the
+// lock.
+func (r *register) leave(id int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.holders, w.id)
+	delete(r.holders, id)
 }
+
+var errTwoHolders = errors.New("TWO HOLDERS AT ONCE")
 
 // check returns an error when two workers rely on the lock at this moment. One
 // whose time has run out no longer relies on it, even if it has not noticed yet.
@@ -210,7 +180,7 @@ func (r *register) check() error {
 		}
 	}
 	if len(holders) > 1 {
-		return fmt.Errorf("TWO HOLDERS AT ONCE: workers %v", holders)
+		return fmt.Errorf("%w: workers %v", errTwoHolders, holders)
 	}
 	return nil
 }
