@@ -10,10 +10,22 @@
 //	}
 //	defer mutex.Unlock()
 //
-// Before each step that needs the lock, [Mutex.Remaining] says how long it may
-// still be relied upon, without traffic. Work that outlasts the expiry calls
-// [Mutex.Extend], about every third of it. [New] takes pools of clients that
-// exist already, in place of Open's addresses.
+// [New] takes pools of clients that exist already, in place of Open's addresses.
+//
+// # Three ways to hold a lock for long
+//
+//   - [Redsync.Do] is for work that is a function with a context: it locks,
+//     extends, ends the context when the lock is lost, and unlocks. Start here.
+//   - [WithWatchdog] is for a lock that outlives a function: it extends itself
+//     from Lock to Unlock. [Mutex.Lost] is closed when the lock is lost, and
+//     [Mutex.Err] says why. Somebody has to listen.
+//   - [Mutex.Extend], about every third of the expiry, is for work that shall
+//     keep the lock only while it makes progress. Lost and Err tell of the end here
+//     as well.
+//
+// In each, [Mutex.Remaining] says without traffic how long the lock may still be
+// relied upon: ask before a step that needs it. [Mutex.Valid] asks the nodes.
+// [WithMaxHold] bounds how long a worker that hangs keeps others out.
 //
 // # What is guaranteed
 //
@@ -25,7 +37,11 @@
 //     ends drift earlier than its keys can. Both clocks of the machine count,
 //     the monotonic and the wall clock: neither a suspension of the machine nor a
 //     wall clock that is set back makes a hold last longer.
-//   - Extend prolongs a hold that has not ended; it brings none back.
+//   - Extend and the watchdog prolong a hold that has not ended; they bring none
+//     back.
+//   - A holder is told of the end of its hold by its own clocks, whether or not it
+//     reaches a node: Lost is closed at Until and the lateness of a timer, drift
+//     before anybody else can acquire the lock.
 //   - true is never returned with an error, false never without one.
 //   - Every operation decides once a quorum, N/2 + 1 nodes, has made the answer
 //     certain. Nodes that are down or frozen cost no time while a quorum of the
@@ -39,9 +55,9 @@
 //   - No node evicts keys: maxmemory-policy noeviction.
 //   - Clocks run at about the same rate, within [WithDriftFactor]. They need not
 //     agree on the time.
-//   - A node that restarts still has its keys (appendfsync always), or stays out
-//     for longer than the longest expiry in use: see to that by a delayed
-//     restart.
+//   - A node that restarts still has its keys (appendfsync always), or counts for
+//     nothing until the longest-lived of them has expired, which
+//     pool.WithRestartGuard sees to.
 //   - Everybody who uses a name follows the protocol.
 //
 // # What is not guaranteed
@@ -50,8 +66,9 @@
 //     between a check and a step may make the step after the lock has ended. No
 //     lock with an expiry can prevent that. The remedy is a fencing token that
 //     the resource checks; this package does not have one yet.
-//   - A quorum that includes a node restarted without its keys may grant a lock
-//     that is still held.
+//   - Without pool.WithRestartGuard a quorum that includes nodes restarted without
+//     their keys may grant a lock that is still held. With it FLUSHALL, eviction,
+//     a failover to a stale replica and a step of a node's clock are not seen.
 //   - Waiting is not fair, and an unlock wakes nobody: Lock polls.
 //
 // # What a failure leaves behind
@@ -64,10 +81,11 @@
 // process ends, vanish with their expiry.
 //
 // After an Extend that failed with [ErrExtendFailed] the lock is held until the
-// old Until. After [ErrLockAlreadyExpired] it is over: Until has passed.
-// [ErrLockLost] comes with it when Until passed while an Extend was under way, or
-// when the nodes proved to an Extend or a Valid that no quorum holds the lock;
-// later calls return both as well, until Unlock or the next successful Lock.
+// old Until, and the watchdog tries again. After [ErrLockAlreadyExpired] it is
+// over: Until has passed. [ErrLockLost] comes with it when Until passed while an
+// Extend was under way, or when the nodes proved to an extension or a Valid that no
+// quorum holds the lock; later calls return both as well, until Unlock or the next
+// successful Lock.
 // After Unlock the Mutex is not held, whatever was returned.
 //
 // # Compatibility
@@ -89,4 +107,5 @@
 //   - Martin Kleppmann, "How to do distributed locking",
 //     https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html
 //   - Salvatore Sanfilippo, "Is Redlock safe?", http://antirez.com/news/101
+//   - Mike Burrows, "The Chubby lock service", OSDI 2006, for the lock delay
 package redsync

@@ -37,7 +37,8 @@ func New(pools ...pool.Pool) *Redsync {
 // Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or
 // unix:// URLs, and returns once a quorum has answered, else an error naming
 // each node. It waits no longer than 5 s. The options are defaults for the
-// Redsync's locks. Close ends its connections.
+// Redsync's locks. Close ends its connections. For the options of a pool, such as
+// pool.WithRestartGuard, use New.
 func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync, error) {
 	pools := make([]pool.Pool, 0, len(addresses))
 	seen := make(map[string]bool)
@@ -106,13 +107,16 @@ func (r *Redsync) ping(ctx context.Context) error {
 		return err
 	}
 	defer c.exit()
-	ctx, cancel := context.WithTimeoutCause(orBackground(ctx), openTimeout, fmt.Errorf("no quorum within %v", openTimeout))
-	defer cancel()
+	ctx, start := orBackground(ctx), time.Now()
 	b := bounds{decide: openTimeout, node: openTimeout}
 	res := startRound(c, ping{}, false).wait(ctx, b)
-	if !res.tally.won() && ctx.Err() == nil {
+	if left := openTimeout - time.Since(start); !res.tally.won() && ctx.Err() == nil && left > 0 {
 		// Once more, for what every node has to say.
+		b = bounds{decide: left, node: left}
 		res = startRound(c, ping{}, true).wait(ctx, b)
+	}
+	if err := c.duplicate(); err != nil {
+		return fmt.Errorf("redsync: Open: %w", err)
 	}
 	if res.tally.won() {
 		return nil
