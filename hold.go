@@ -237,11 +237,14 @@ func (h *hold) gone() <-chan struct{} {
 func (h *hold) begin() bool {
 	h.core.holds.compareClocks(min(h.timing.expiry/10, time.Second))
 	h.expiry.what = h
-	if !h.core.holds.set(&h.expiry, h.until()) {
+	if h.set.watchdog {
+		h.watchdog = newWatchdog(h)
+	}
+	if !h.core.holds.set(&h.expiry, h.until()) { // from here on Close may end h
 		return false
 	}
-	if h.set.watchdog {
-		h.watchdog = startWatchdog(h)
+	if h.watchdog != nil {
+		h.watchdog.start()
 	}
 	return true
 }

@@ -31,12 +31,20 @@ type watchdog struct {
 // followed by another; it doubles.
 const firstBackoff = 8
 
-// startWatchdog watches over h, which has just begun.
-func startWatchdog(h *hold) *watchdog {
+// newWatchdog returns a watchdog for h, which is about to begin.
+func newWatchdog(h *hold) *watchdog {
 	w := &watchdog{hold: h}
 	w.event.what = w
-	w.schedule(w.next(now()))
 	return w
+}
+
+// start begins to watch, unless the hold has ended meanwhile.
+func (w *watchdog) start() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.stopped {
+		w.schedule(w.next(now()))
+	}
 }
 
 // stop lets go of the hold, which is over. Nothing that the watchdog has begun
