@@ -244,7 +244,7 @@ func (h *hold) begin() bool {
 		return false
 	}
 	if h.watchdog != nil {
-		h.watchdog.start()
+		h.watchdog.watch()
 	}
 	return true
 }

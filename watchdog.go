@@ -38,8 +38,8 @@ func newWatchdog(h *hold) *watchdog {
 	return w
 }
 
-// start begins to watch, unless the hold has ended meanwhile.
-func (w *watchdog) start() {
+// watch begins to watch, unless the hold has ended meanwhile.
+func (w *watchdog) watch() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.stopped {
