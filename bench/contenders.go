@@ -101,8 +101,7 @@ func (cs clients) Close() error {
 
 type oursLibrary struct {
 	clients
-	rs      *redsync.Redsync
-	options []redsync.Option
+	rs *redsync.Redsync
 }
 
 func openOurs(addrs []string, ttl time.Duration) (library, error) {
@@ -111,12 +110,11 @@ func openOurs(addrs []string, ttl time.Duration) (library, error) {
 	for i, c := range cs {
 		pools[i] = pool.New(c)
 	}
-	options := []redsync.Option{redsync.WithExpiry(ttl)}
-	return &oursLibrary{clients: cs, rs: redsync.New(pools...), options: options}, nil
+	return &oursLibrary{clients: cs, rs: redsync.New(pools...).With(redsync.WithExpiry(ttl))}, nil
 }
 
 func (l *oursLibrary) Lock(ctx context.Context, name string) (held, error) {
-	m := l.rs.NewMutex(name, l.options...)
+	m := l.rs.NewMutex(name)
 	return m, m.LockContext(ctx)
 }
 
@@ -150,7 +148,7 @@ func redsyncOnGoRedis(addrs []string, options ...rival.Option) *redsyncLibrary {
 }
 
 func (l *redsyncLibrary) Lock(ctx context.Context, name string) (held, error) {
-	m := l.rs.NewMutex(name, l.options...)
+	m := l.rs.NewMutex(name)
 	return m, m.LockContext(ctx)
 }
 

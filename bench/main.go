@@ -90,13 +90,15 @@ type plan struct {
 	grace   time.Duration // how long releases in the background may take
 	held    int           // locks held at once
 
+	extended time.Duration // each half of the time for which they are extended
+
 	json, charts string // a file, a folder; or empty
 }
 
 func parsePlan(args []string, log io.Writer) (plan, error) {
 	p := plan{
 		args: args, warmUp: 200 * time.Millisecond, contend: 3 * time.Second,
-		frozen: 10 * time.Second, grace: time.Second, held: 20_000,
+		frozen: 10 * time.Second, grace: time.Second, held: 20_000, extended: 12 * time.Second,
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(log)
@@ -111,7 +113,7 @@ func parsePlan(args []string, log io.Writer) (plan, error) {
 	}
 	if p.quick {
 		p.rounds, p.cell, p.warmUp, p.grace = 1, 250*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond
-		p.contend, p.frozen, p.held = 700*time.Millisecond, 3*time.Second, 5_000
+		p.contend, p.frozen, p.held, p.extended = 700*time.Millisecond, 3*time.Second, 5_000, 3*time.Second
 	}
 	switch {
 	case flags.NArg() > 0:

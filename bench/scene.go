@@ -54,7 +54,8 @@ type column struct {
 }
 
 var scenes = []scene{
-	distinctScene, networkScene, staggeredScene, faultsScene, frozenScene, contentionScene, heldScene, commandsScene,
+	distinctScene, networkScene, staggeredScene, faultsScene, frozenScene, contentionScene, heldScene, extendedScene,
+	commandsScene,
 }
 
 // grid returns a cell for every width and contender.

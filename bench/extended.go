@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync"
+)
+
+// extendedLoad is the number of goroutines that work beside the extensions.
+const extendedLoad = 16
+
+var extendedScene = scene{
+	name: "extended",
+	about: "Many locks held at once for some expiries, and extended all the while; in the second half " +
+		"16 goroutines lock and unlock other keys at the same time. Memory after a garbage collection, per lock; " +
+		"its key is part of it. CPU is of the first half, in percent of one core. The least that was left of a " +
+		"validity when it was extended is of the whole time.",
+	columns: []column{
+		{title: "locks", key: "locks", format: whole},
+		{title: "heap bytes each", key: "heap", format: whole},
+		{title: "stack bytes each", key: "stack", format: whole},
+		{title: "goroutines each", key: "goroutines", format: cents},
+		{title: "client CPU %", key: "client", format: tenth},
+		{title: "server CPU %", key: "server", format: tenth},
+		{title: "extended/s", key: "extended", format: whole},
+		{title: "least left ms", key: "left", format: whole},
+		{title: "pairs/s beside", key: "rate", format: whole},
+		{title: "lost", key: "lost", format: whole},
+	},
+	cells: func(plan) []cell {
+		list := append([]contender{{name: "ours WithWatchdog", strict: true, open: openWatched}}, named(oneKey)...)
+		cells := grid("extended", "", []int{extendedLoad}, list, measureExtended)
+		for i := range cells {
+			cells[i].rounds = 1
+		}
+		return cells
+	},
+}
+
+// An extensions counts what the watchdogs do.
+type extensions struct {
+	done, lost, least atomic.Int64
+}
+
+func (e *extensions) ObserveExtended(x redsync.Extended) {
+	if x.Err != nil {
+		return
+	}
+	e.done.Add(1)
+	for {
+		least := e.least.Load()
+		if least != 0 && least <= int64(x.Left) || e.least.CompareAndSwap(least, int64(x.Left)) {
+			return
+		}
+	}
+}
+
+func (e *extensions) ObserveLost(redsync.Lost) { e.lost.Add(1) }
+
+// watchedLibrary is ours with WithWatchdog.
+type watchedLibrary struct {
+	*oursLibrary
+	extensions extensions
+}
+
+func openWatched(addrs []string, ttl time.Duration) (library, error) {
+	lib, err := openOurs(addrs, ttl)
+	if err != nil {
+		return nil, err
+	}
+	w := &watchedLibrary{oursLibrary: lib.(*oursLibrary)}
+	w.rs = w.rs.With(redsync.WithWatchdog(), redsync.WithObserver(&w.extensions))
+	return w, nil
+}
+
+func measureExtended(ctx context.Context, l *lab, c cell) (f figures, err error) {
+	lib, err := c.contender.open(l.addrs, expiry)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, lib.Close()) }()
+	playPairs(ctx, lib, extendedLoad, l.plan.warmUp)
+	locks := make([]held, l.plan.held)
+	before := weigh()
+	if err := acquireAll(ctx, lib, locks); err != nil {
+		return nil, err
+	}
+	f = figures{"locks": float64(len(locks))}
+	if err := l.idleShare(ctx, f, l.plan.extended); err != nil {
+		return nil, err
+	}
+	after := weigh()
+	n := float64(len(locks))
+	f["heap"], f["stack"] = (after.heap-before.heap)/n, (after.stack-before.stack)/n
+	f["goroutines"] = (after.goroutines - before.goroutines) / n
+	start := time.Now()
+	beside := playPairs(ctx, lib, c.Goroutines, l.plan.extended)
+	f["rate"] = float64(len(beside.locks)) / time.Since(start).Seconds()
+	if w, ok := lib.(*watchedLibrary); ok {
+		e := &w.extensions
+		f["left"] = float64(time.Duration(e.least.Load()).Milliseconds())
+		f["extended"] = float64(e.done.Load()) / (2 * l.plan.extended.Seconds())
+		f["lost"] = float64(e.lost.Load())
+	}
+	return f, errors.Join(releaseAll(ctx, locks), beside.firstErr)
+}
+
+// idleShare waits for d, and notes the CPU used meanwhile.
+func (l *lab) idleShare(ctx context.Context, f figures, d time.Duration) error {
+	start := time.Now()
+	before, err := l.usage(ctx)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	after, err := l.usage(ctx)
+	elapsed := time.Since(start)
+	f["client"] = 100 * float64(after.client-before.client) / float64(elapsed)
+	f["server"] = 100 * float64(after.server-before.server) / float64(elapsed)
+	return err
+}
