@@ -35,11 +35,13 @@ const second = time.Second
 // time before the request was. A node that has restarted may have forgotten
 // locks, until the longest-lived of them has run out everywhere.
 func (n *node) counts(s *pool.Server, sent time.Time, driftFactor float64) error {
-	if n.guard == 0 || s != nil && s.New {
+	switch {
+	case n.guard == 0:
 		return nil
-	}
-	if s == nil {
+	case s == nil:
 		return errUnknownServer
+	case s.New && s.Age(sent) >= 0: // less: it started after the request, which another one answered
+		return nil
 	}
 	quarantine := n.guard + scale(n.guard, driftFactor) + clockDrift + second
 	if age := s.Age(sent); age < quarantine {
