@@ -137,6 +137,22 @@ func TestServerIsUnknownAfterAConnectionIsOpened(t *testing.T) {
 	})
 }
 
+// An INFO speaks for what had been opened when it was sent, not when it was
+// answered: neither on connecting nor later.
+func TestServerIsUnknownAfterAConnectionIsOpenedMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		p := New(clientOf(t, node, nil))
+		node.On("info", 2, embedded.Fault{Then: func([]string) { openAnother(t, p) }})
+		for asked := 1; asked <= 2; asked++ {
+			require.Nil(t, answer(t, p, "ping").Server)
+			synctest.Wait() // the stream's own INFO is answered
+			require.Equal(t, asked+1, node.Commands("info"))
+		}
+		known(t, p)
+		require.Equal(t, 3, node.Commands("info"))
+	})
+}
+
 func TestServerIsAskedOnceWhileManyRepliesAreOutstanding(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		p := New(clientOf(t, node, nil))
@@ -390,9 +406,9 @@ type attributions struct {
 	t    *testing.T
 	sent []time.Time
 
-	mu                    sync.Mutex
-	right, unknown, later int
-	done                  chan struct{}
+	mu                             sync.Mutex
+	arrived, right, unknown, later int
+	done                           chan struct{}
 }
 
 func (a *attributions) Receive(tag int, r Reply) {
@@ -411,7 +427,7 @@ func (a *attributions) Receive(tag int, r Reply) {
 	default:
 		a.t.Errorf("the answer of %s is said to be of %s, %v old", field(text, "run_id"), r.Server.RunID, r.Server.Age(a.sent[tag]))
 	}
-	if a.right+a.unknown+a.later == len(a.sent) {
+	if a.arrived++; a.arrived == len(a.sent) {
 		close(a.done)
 	}
 }
@@ -532,7 +548,8 @@ func TestParseInfo(t *testing.T) {
 		"run_id:abc\r\nuptime_in_seconds:3153600001\r\n":        nil,
 		"run_id:abc\r\nuptime_in_seconds:9223372036854775807\n": nil,
 		"run_id:abc\r\nuptime_in_seconds:1e3\r\n":               nil,
-		"run_idx:abc\r\nxuptime_in_seconds:1\r\n":               nil,
+		"xrun_id:abc\r\nuptime_in_seconds:1\r\n":                nil,
+		"run_id:abc\r\nuptime_in_secondsx:1\r\n":                nil,
 		"run_id abc\r\nuptime_in_seconds 1\r\n":                 nil,
 	} {
 		require.Equal(t, want, parseInfo(text, at), "%q", text)

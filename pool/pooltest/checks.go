@@ -618,9 +618,9 @@ func closeLeavesNoGoroutine(t *testing.T, env Env) {
 		longAfter()
 	}
 	life()
-	before := runtime.NumGoroutine()
+	before := goroutines()
 	life()
-	within(t, soon, "goroutines end", func() bool { return runtime.NumGoroutine() <= before })
+	within(t, soon, "goroutines end", func() bool { return goroutines() <= before })
 }
 
 func stringNamesTheNode(t *testing.T, env Env) {

@@ -1,6 +1,7 @@
 package pooltest
 
 import (
+	"bytes"
 	"fmt"
 	"runtime"
 	"sync"
@@ -139,6 +140,10 @@ func longAfter() { sleep(200 * time.Millisecond) }
 func sleep(d time.Duration) {
 	time.Sleep(d) //nolint:forbidigo // also used outside bubbles, where nothing signals that nothing happens
 }
+
+// goroutines counts while the world stands still. What runtime.NumGoroutine says
+// may be one too few at times.
+func goroutines() int { return bytes.Count(stacks(), []byte("\n\ngoroutine ")) + 1 }
 
 func stacks() []byte {
 	buf := make([]byte, 1<<20)
