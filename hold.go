@@ -203,10 +203,12 @@ func (h *hold) done() <-chan struct{} {
 	return h.ended.channel()
 }
 
-// gone returns a channel that is closed when h is past, or over for a cause.
-func (h *hold) gone() <-chan struct{} {
+// gone returns a channel that is closed when h is past, or over for a cause: at
+// once if that is so at now.
+func (h *hold) gone(now instant) <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	_ = h.heldLocked(now)
 	return h.lost.channel()
 }
 
@@ -214,13 +216,16 @@ func (h *hold) gone() <-chan struct{} {
 // on Close, and extends it until then if the settings say so. It reports false
 // when the core is closed already.
 func (h *hold) begin() bool {
-	h.core.holds.compareClocks(min(h.timing.expiry/10, time.Second))
 	h.expiry.what = h
-	if !h.core.holds.set(&h.expiry, h.until()) {
+	if h.set.watchdog {
+		h.watchdog = newWatchdog(h)
+	}
+	if !h.core.holds.set(&h.expiry, h.until()) { // from here on Close may end h
 		return false
 	}
-	if h.set.watchdog {
-		h.watchdog = startWatchdog(h)
+	h.core.holds.compareClocks(min(h.timing.expiry/10, time.Second), h.first)
+	if h.watchdog != nil {
+		h.watchdog.start()
 	}
 	return true
 }
