@@ -132,6 +132,9 @@ func TestWatchdogTriesAgainAndKeepsToItsThirds(t *testing.T) {
 			3200 * ms, 3320 * ms, 3560 * ms, 4040 * ms, 5000 * ms,
 			6400 * ms, 9600 * ms, 12800 * ms,
 		}, j.extended())
+		failing.Store(true)
+		time.Sleep(1700 * time.Millisecond)
+		assert.Equal(t, []time.Duration{16000 * ms, 16120 * ms}, j.extended(), "from the beginning")
 		_, err := m.Unlock()
 		require.NoError(t, err)
 	})
@@ -159,6 +162,34 @@ func TestWatchdogIsNotHeldUpByOneRefusal(t *testing.T) {
 		assert.Equal(t, 100*time.Millisecond, extends[1]-extends[0])
 		assert.Equal(t, extends[1]+8*time.Second-82*time.Millisecond, m.Until().Sub(j.start))
 		assert.True(t, open(lost))
+		_, err := m.Unlock()
+		require.NoError(t, err)
+	})
+}
+
+func TestWatchdogTriesAgainBesideANodeThatNeverAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		j := newJournal(func(req pool.Request) (*pool.Reply, error) {
+			if isExtend(req) && away.Load() {
+				return nil, errPuppet
+			}
+			return yes(req)
+		})
+		deaf := newJournal(func(req pool.Request) (*pool.Reply, error) {
+			if isExtend(req) {
+				return nil, nil
+			}
+			return yes(req)
+		})
+		m := New(j, newJournal(nil), deaf).NewMutex("lock", WithExpiry(9*time.Second), WithWatchdog())
+		require.NoError(t, m.Lock())
+		away.Store(true)
+		time.Sleep(4 * time.Second)
+		away.Store(false)
+		time.Sleep(3 * time.Second)
+		ms := time.Millisecond
+		assert.Equal(t, []time.Duration{3000 * ms, 3900 * ms, 4800 * ms, 6000 * ms}, j.extended())
 		_, err := m.Unlock()
 		require.NoError(t, err)
 	})
