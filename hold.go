@@ -224,10 +224,12 @@ func (h *hold) done() <-chan struct{} {
 	return h.ended.channel()
 }
 
-// gone returns a channel that is closed when h is past, or over for a cause.
-func (h *hold) gone() <-chan struct{} {
+// gone returns a channel that is closed when h is past, or over for a cause: at
+// once if that is so at now.
+func (h *hold) gone(now instant) <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	_ = h.heldLocked(now)
 	return h.lost.channel()
 }
 
@@ -235,7 +237,6 @@ func (h *hold) gone() <-chan struct{} {
 // on Close, and extends it until then if the settings say so. It reports false
 // when the core is closed already.
 func (h *hold) begin() bool {
-	h.core.holds.compareClocks(min(h.timing.expiry/10, time.Second))
 	h.expiry.what = h
 	if h.set.watchdog {
 		h.watchdog = newWatchdog(h)
@@ -243,8 +244,9 @@ func (h *hold) begin() bool {
 	if !h.core.holds.set(&h.expiry, h.until()) { // from here on Close may end h
 		return false
 	}
+	h.core.holds.compareClocks(min(h.timing.expiry/10, time.Second), h.first)
 	if h.watchdog != nil {
-		h.watchdog.watch()
+		h.watchdog.start()
 	}
 	return true
 }

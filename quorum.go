@@ -313,7 +313,7 @@ func (r *round) wait(ctx context.Context, b bounds) result {
 		if r.expired {
 			return r.result(fmt.Errorf("%w within %v", errNoAnswer, b.decide))
 		}
-		return r.result(r.linger(ctx, start, b.node))
+		return r.result(r.linger(ctx, start, b))
 	case <-ctx.Done():
 		return r.result(context.Cause(ctx))
 	case <-b.over:
@@ -332,6 +332,13 @@ func (r *round) expire() {
 	}
 }
 
+// over reports whether the round is decided.
+func (r *round) over() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.isDecided()
+}
+
 // close lets no later vote count, and nothing more be sent for the round.
 func (r *round) close() {
 	r.mu.Lock()
@@ -341,19 +348,21 @@ func (r *round) close() {
 
 // linger waits for the votes that the decision did not need, until the node
 // deadline, and returns why one may be missing.
-func (r *round) linger(ctx context.Context, start time.Time, deadline time.Duration) error {
+func (r *round) linger(ctx context.Context, start time.Time, b bounds) error {
 	if !r.waitAll {
 		return errNotAwaited
 	}
-	timer := time.NewTimer(deadline - time.Since(start))
+	timer := time.NewTimer(b.node - time.Since(start))
 	defer timer.Stop()
 	select {
 	case <-r.all:
 		return nil
 	case <-timer.C:
-		return fmt.Errorf("%w within %v", errNoAnswer, deadline)
+		return fmt.Errorf("%w within %v", errNoAnswer, b.node)
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	case <-b.over:
+		return errAbandoned
 	}
 }
 
@@ -364,9 +373,6 @@ type result struct {
 	taken []int   // nodes that hold another value
 	errs  []error // one per node that did not grant
 }
-
-// decided reports whether the round was decided before it was given up.
-func (res result) decided() bool { return res.at != instant{} }
 
 // result closes the vote. In an undecided round the nodes without a vote have
 // failed; silent says why there is none.

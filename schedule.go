@@ -67,15 +67,20 @@ func (s *schedule) setWithin(e *event, at time.Time, limit int) bool {
 }
 
 // compareClocks fires all events, due or not, within that time after the wall
-// clock was set forward, or the machine was suspended. The shortest time asked for
-// counts, until the schedule is empty.
-func (s *schedule) compareClocks(every time.Duration) {
+// clock was set forward, or the machine was suspended, since start. The shortest
+// time asked for counts, until the schedule is empty: the event that it is for must
+// be set before.
+func (s *schedule) compareClocks(every time.Duration, start instant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.compare == 0 {
-		s.compare, s.lead = every, now().lead()
+	if len(s.events) == 0 {
+		return // fired or dropped
 	}
-	s.compare = min(s.compare, every)
+	if s.compare == 0 {
+		s.compare, s.lead = every, start.lead()
+	}
+	s.compare, s.lead = min(s.compare, every), min(s.lead, start.lead())
+	s.arm()
 }
 
 // stepped reports whether the wall clock has gained on the monotonic one. s.mu is

@@ -12,34 +12,40 @@ import (
 // core's schedule and keeps no goroutine, and Do.
 
 // A watchdog extends its hold every third of the expiry, counted from the hold's
-// start: a late timer shifts nothing. One round is open at a time. If it is not
-// decided in time, or decided against, another follows, so that a quorum of nodes
-// that answers again before the end of the validity is enough.
+// start: a late timer shifts nothing. A round that is not decided in time is
+// followed by another and stays open, because its votes count until the old Until;
+// so is one that is decided against. A quorum of nodes that answers again before
+// the end of the validity is enough.
 type watchdog struct {
-	hold  *hold
-	event event // when there is something to do
+	hold    *hold
+	event   event // when to start a round
+	verdict event // when one is decided
 
 	mu      sync.Mutex
 	stopped bool
-	round   *round        // the open one, nil between extensions
-	start   instant       // when it began
-	left    time.Duration // of the validity then
-	backoff time.Duration // after the last one, if it failed
+	rounds  []extending // that are open, none between extensions
+	backoff time.Duration
+}
+
+// extending is a round of a watchdog.
+type extending struct {
+	*round
+	began instant
+	left  time.Duration // of the validity then
 }
 
 // firstBackoff is the part of the patience after which a round that failed is
 // followed by another; it doubles.
 const firstBackoff = 8
 
-// newWatchdog returns a watchdog for h, which is about to begin.
 func newWatchdog(h *hold) *watchdog {
 	w := &watchdog{hold: h}
-	w.event.what = w
+	w.event.what, w.verdict.what = w, verdict{w}
 	return w
 }
 
-// watch begins to watch, unless the hold has ended meanwhile.
-func (w *watchdog) watch() {
+// start watches over the hold, which has just begun. Close may have ended it.
+func (w *watchdog) start() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.stopped {
@@ -54,13 +60,20 @@ func (w *watchdog) stop() {
 	defer w.mu.Unlock()
 	w.stopped = true
 	w.hold.core.extends.drop(&w.event)
-	if w.round != nil {
-		w.round.close()
-	}
+	w.closeRounds()
 }
 
-// schedule makes the watchdog act in a while. It need not succeed: the schedule
-// is closed only with the core, which ends all holds.
+// closeRounds gives up what is open; w.mu is held.
+func (w *watchdog) closeRounds() {
+	for _, r := range w.rounds {
+		r.close()
+	}
+	w.rounds = nil
+	w.hold.core.extends.drop(&w.verdict)
+}
+
+// schedule makes the watchdog start a round in a while. It need not succeed: the
+// schedule is closed only with the core, which ends all holds.
 func (w *watchdog) schedule(after time.Duration) {
 	w.hold.core.extends.set(&w.event, time.Now().Add(after))
 }
@@ -71,80 +84,89 @@ func (w *watchdog) next(now instant) time.Duration {
 	return third - (now.mono-w.hold.first.mono)%third
 }
 
-// patience is how long a round may be undecided before another is tried, which
-// goes behind it and is answered right after it.
+// patience is how long a round may be undecided before another is tried as well,
+// which reaches nodes that have come back meanwhile.
 func (w *watchdog) patience() time.Duration {
 	return max(w.hold.timing.nodeTimeout, w.hold.timing.expiry/10)
 }
 
-// decided wakes the watchdog for the outcome of its round.
-func (w *watchdog) decided() { w.schedule(0) }
-
-// fire acts: on the outcome of the round, or by starting one. It runs on the
-// schedule's goroutine.
+// fire starts a round. It runs on the schedule's goroutine. It does nothing when
+// the hold is over, or lasts as long as WithMaxHold allows already.
 func (w *watchdog) fire(closing bool) {
-	if closing {
-		return
-	}
-	if lost := w.act(); lost != nil {
-		w.hold.lose(lost)
-	}
-}
-
-// act returns why the lock is lost, if the nodes prove that it is.
-func (w *watchdog) act() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stopped {
-		return nil
+	if closing || w.stopped {
+		return
 	}
-	if w.round == nil {
-		w.extend()
-		return nil
-	}
-	res := w.round.result(errNoAnswer)
-	w.round = nil
-	w.tell(res)
-	switch {
-	case res.tally.won():
-		w.backoff = 0
-		w.schedule(w.next(now()))
-	case w.hold.lostBy(res):
-		return res.err()
-	case !res.decided():
-		w.extend()
-	default:
-		patience := w.patience()
-		w.backoff = min(max(2*w.backoff, patience/firstBackoff), patience)
-		w.schedule(w.backoff)
-	}
-	return nil
-}
-
-// extend starts a round. It does nothing when the hold is over, or lasts as long
-// as WithMaxHold allows already.
-func (w *watchdog) extend() {
 	e, err := w.hold.extension(now())
 	if err != nil {
 		return
 	}
-	w.start, w.left = e.start, w.hold.remaining(e.start)
-	w.round = &round{then: w}
-	w.round.init(w.hold.core, false)
-	w.schedule(w.patience()) // before the start, which may decide
-	w.round.start(e)
+	if n := len(w.rounds); n > 0 {
+		w.tell(w.rounds[n-1], because(ErrExtendFailed, errNoAnswer))
+	}
+	r := extending{&round{then: w}, e.start, w.hold.remaining(e.start)}
+	r.init(w.hold.core, false)
+	w.rounds = append(w.rounds, r)
+	w.schedule(w.patience())
+	r.start(e)
 }
 
-// tell tells what the round has come to.
-func (w *watchdog) tell(res result) {
+// decided calls for the verdict of one of the rounds.
+func (w *watchdog) decided() {
+	w.hold.core.extends.set(&w.verdict, time.Now())
+}
+
+// A verdict is due when a round is decided. It is an event of its own, lest one
+// that moves the next round push it off.
+type verdict struct{ *watchdog }
+
+func (v verdict) fire(closing bool) {
+	if closing {
+		return
+	}
+	if lost := v.heed(); lost != nil {
+		_ = v.hold.lose(lost)
+	}
+}
+
+// heed acts on the rounds that are decided. It returns why the lock is lost, if the
+// nodes prove that it is.
+func (w *watchdog) heed() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, r := range slices.Backward(w.rounds) {
+		if !r.over() {
+			continue
+		}
+		res := r.result(errNoAnswer)
+		w.rounds = slices.Delete(w.rounds, i, i+1)
+		if res.tally.won() {
+			w.tell(r, nil)
+			w.closeRounds()
+			w.backoff = 0
+			w.schedule(w.next(now()))
+			return nil
+		}
+		w.tell(r, because(ErrExtendFailed, res.err()))
+		switch {
+		case w.hold.lostBy(res):
+			return res.err()
+		case i == len(w.rounds): // the latest
+			patience := w.patience()
+			w.backoff = min(max(2*w.backoff, patience/firstBackoff), patience)
+			w.schedule(w.backoff)
+		}
+	}
+	return nil
+}
+
+// tell tells what has become of r.
+func (w *watchdog) tell(r extending, err error) {
 	if len(w.hold.set.observers) == 0 {
 		return
 	}
-	var err error
-	if !res.tally.won() {
-		err = because(ErrExtendFailed, res.err())
-	}
-	event := w.hold.extendedEvent(w.start, w.left, err)
+	event := w.hold.extendedEvent(r.began, r.left, err)
 	event.Watchdog = true
 	later(w.hold.core, w.hold.set, ExtendedObserver.ObserveExtended, event)
 }
@@ -159,7 +181,7 @@ func (w *watchdog) tell(res result) {
 // forward is noticed within a tenth of the expiry, and within 1 s.
 func (m *Mutex) Lost() <-chan struct{} {
 	if h := m.current(); h != nil {
-		return h.gone()
+		return h.gone(now())
 	}
 	return nil
 }

@@ -216,7 +216,7 @@ func TestRunTakenByAnotherProcess(t *testing.T) {
 func TestRunQuorumFailsForAWhile(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		servers := embedded.Start(5)
-		time.AfterFunc(5*time.Second, func() {
+		time.AfterFunc(4200*time.Millisecond, func() { // the third hold has begun at 4 s
 			for _, s := range servers[:3] {
 				s.Freeze()
 			}
@@ -226,7 +226,7 @@ func TestRunQuorumFailsForAWhile(t *testing.T) {
 				s.Thaw()
 			}
 		})
-		text, err := runOn(t, servers, "-for", "20s", "-expiry", "1s")
+		text, err := runOn(t, servers, "-for", "20s", "-expiry", "1s", "-workers", "1")
 		require.NoError(t, err, text)
 		assert.Equal(t, 1, strings.Count(text, "LOST"), text)
 		assert.Contains(t, text[strings.Index(text, "LOST"):], " locked, ")
