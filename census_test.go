@@ -1,6 +1,7 @@
 package redsync
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"testing"
@@ -67,10 +68,11 @@ func TestVotesOfOneServerCountOnce(t *testing.T) {
 							require.NoError(t, m.Lock())
 							s.grants = false
 							var ok bool
+							var err error
 							done := make(chan struct{})
 							go func() {
 								defer close(done)
-								ok, _ = operation(m)
+								ok, err = operation(m)
 							}()
 							synctest.Wait()
 							for _, i := range order {
@@ -82,6 +84,11 @@ func TestVotesOfOneServerCountOnce(t *testing.T) {
 							}
 							<-done
 							assert.Equal(t, yeses&4 != 0 && yeses&3 != 0, ok)
+							if name == "Extend" {
+								// Two that have no such key prove a loss.
+								proven := yeses == 0 || yeses&(yeses-1) == 0
+								assert.Equal(t, proven, errors.Is(err, ErrLockLost), "%v", err)
+							}
 							require.ErrorIs(t, s.core.duplicate(), ErrDuplicateNode)
 							s.grants = true
 							time.Sleep(time.Minute) // releases are repeated where nothing came

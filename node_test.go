@@ -422,6 +422,42 @@ func TestRestartGuardCountsWhatWasGrantedBeforeTheRestart(t *testing.T) {
 	})
 }
 
+// The age counts when the request was sent: the reply may be that of a process
+// which has died since.
+func TestRestartGuardGoesByTheTimeOfTheRequest(t *testing.T) {
+	play(t, func(f field) {
+		m := f.process(guards[true]...).NewMutex("lock")
+		require.Error(t, m.TryLock())
+		time.Sleep(quarantine - 100*time.Millisecond)
+		for _, n := range f.nodes {
+			n.On("set", 1, embedded.Fault{Delay: 200 * time.Millisecond})
+		}
+		require.ErrorContains(t, m.TryLock(), "restarted 8.982s before")
+		require.NoError(t, m.TryLock())
+	})
+}
+
+// A hold that goes on for long enough counts on nodes that restarted during it.
+func TestRestartGuardExtendCountsHealedNodesAfterTheirQuarantine(t *testing.T) {
+	play(t, func(f field) {
+		rs := f.veteran(guards[true]...)
+		m := rs.NewMutex("lock", redsync.WithSetNXOnExtend())
+		require.NoError(t, m.TryLock())
+		f.restart(true, 0, 1)
+		restarted := time.Now()
+		for time.Since(restarted) < quarantine+time.Second {
+			time.Sleep(time.Second)
+			ok, err := m.Extend()
+			require.NoError(t, err)
+			require.True(t, ok)
+		}
+		f.freeze(3, 4)
+		ok, err := m.Extend()
+		require.NoError(t, err)
+		assert.True(t, ok)
+	})
+}
+
 func TestRestartGuardReleasesGoToQuarantinedNodes(t *testing.T) {
 	play(t, func(f field) {
 		// An attempt that does not count leaves nothing behind.
@@ -821,10 +857,9 @@ func TestDuplicateNodeFoundLater(t *testing.T) {
 				f.nodes[0].Kill() // with the connections that led there
 				f.nodes[0].Restart(true)
 				time.Sleep(time.Second)
-				again := rs.NewMutex("lock")
-				_ = again.TryLock() // it may find that the connections are gone
-				time.Sleep(time.Millisecond)
-				require.NoError(t, again.TryLock())
+				wake(rs)
+				time.Sleep(time.Second)
+				require.NoError(t, rs.NewMutex("lock").TryLock())
 			})
 		})
 	}
