@@ -852,6 +852,7 @@ func TestDuplicateNodeFoundLater(t *testing.T) {
 				require.NoError(t, err)
 				assert.True(t, ok)
 
+				time.Sleep(time.Minute) // no release is repeated any more
 				moving.to.Store(f.nodes[1])
 				f.nodes[1].Restart(true)
 				f.nodes[0].Kill() // with the connections that led there
