@@ -43,7 +43,8 @@ var (
 
 	// ErrDuplicateNode is the error of a Lock when two pools turn out to lead to one
 	// server, by its run ID. Their votes count as one, so that nobody is let in
-	// wrongly; but the configuration is wrong. It names both.
+	// wrongly; but the configuration is wrong. It names both. Lock does not try again
+	// then; the next one asks the nodes first whether it is so still.
 	ErrDuplicateNode = errors.New("redsync: two pools lead to one server")
 
 	// ErrClosed is the error of every operation after Close.

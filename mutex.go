@@ -145,7 +145,7 @@ func (m *Mutex) acquire(ctx context.Context, t timing, limit int) (h *hold, trie
 		if err == nil {
 			return h, try, nil
 		}
-		if try == limit {
+		if try == limit || errors.Is(err, ErrDuplicateNode) { // which no waiting mends
 			return nil, try, m.ended(ctx, err)
 		}
 		last = err
@@ -161,7 +161,7 @@ func (m *Mutex) acquire(ctx context.Context, t timing, limit int) (h *hold, trie
 
 // attempt makes one round for the lock, and tells the observers.
 func (m *Mutex) attempt(ctx context.Context, t timing, value string, try int) (*hold, error) {
-	if err := m.core.duplicate(); err != nil {
+	if err := m.core.stillDuplicate(ctx, t); err != nil {
 		return nil, err
 	}
 	h := newHold(m.core, m.set, m.name, value, t, now())

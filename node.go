@@ -1,8 +1,10 @@
 package redsync
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,11 +45,20 @@ func (n *node) counts(s *pool.Server, sent time.Time, driftFactor float64) error
 	case s.New && s.Age(sent) >= 0: // less: it started after the request, which another one answered
 		return nil
 	}
-	quarantine := n.guard + scale(n.guard, driftFactor) + clockDrift + second
+	quarantine := n.quarantine(driftFactor)
 	if age := s.Age(sent); age < quarantine {
 		return fmt.Errorf("restarted %v before: it counts from %v on", max(age, 0).Round(time.Millisecond), quarantine)
 	}
 	return nil
+}
+
+// quarantine returns for how long a node does not count after its start.
+func (n *node) quarantine(driftFactor float64) time.Duration {
+	margin := scale(n.guard, driftFactor)
+	if n.guard > math.MaxInt64-clockDrift-second-margin { // it overflows
+		return math.MaxInt64
+	}
+	return n.guard + margin + clockDrift + second
 }
 
 var errUnknownServer = errors.New("it is not known how long the server has been running (INFO)")
@@ -100,6 +111,17 @@ func (c *core) duplicate() error {
 		return t.err()
 	}
 	return nil
+}
+
+// stillDuplicate returns ErrDuplicateNode if two nodes are one server. Where they
+// were, it asks the nodes again: an address may lead elsewhere by now, and nothing
+// else is sent that could tell.
+func (c *core) stillDuplicate(ctx context.Context, t timing) error {
+	if c.duplicate() == nil {
+		return nil
+	}
+	startRound(c, ping{}, true).wait(ctx, bounds{decide: t.nodeTimeout, node: t.nodeTimeout})
+	return c.duplicate()
 }
 
 // shortestGuard returns the longest TTL that every guarded node allows, and the
