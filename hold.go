@@ -142,7 +142,7 @@ func (h *hold) tellLost() {
 		return
 	}
 	h.lost.give()
-	if h.expiry.what != nil { // it had begun
+	if h.begun() {
 		err := h.cause
 		if err == nil {
 			err = because(ErrLockLost, h.expired())
@@ -238,6 +238,7 @@ func (h *hold) begin() bool {
 	h.core.holds.compareClocks(min(h.timing.expiry/10, time.Second))
 	h.expiry.what = h
 	if !h.core.holds.set(&h.expiry, h.until()) {
+		h.expiry.what = nil // nobody was told that it is held
 		return false
 	}
 	if h.set.watchdog {
@@ -245,6 +246,9 @@ func (h *hold) begin() bool {
 	}
 	return true
 }
+
+// begun reports whether h was held by a Mutex.
+func (h *hold) begun() bool { return h.expiry.what != nil }
 
 // fire runs at what was once the end of the validity, when a clock was stepped,
 // and on Close.

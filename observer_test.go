@@ -134,3 +134,20 @@ func TestObserveVoteOfASecondPoolOnOneServerIsNoGrant(t *testing.T) {
 		assert.Len(t, granted, 3, "%v", votes)
 	})
 }
+
+func TestObserveLostNotOfALockThatCloseForestalled(t *testing.T) {
+	observe(t, func(f field, r *recorder) {
+		for _, n := range f.nodes {
+			n.On("set", 1, embedded.Fault{Delay: 10 * time.Millisecond})
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.ErrorIs(t, f.NewMutex("lock").Lock(), redsync.ErrClosed) })
+		time.Sleep(time.Millisecond)
+		require.NoError(t, f.Close(f.Context()))
+		wg.Wait()
+		lost, _ := of[redsync.Lost](r)
+		assert.Empty(t, lost, "it was never held")
+		acquired, _ := of[redsync.Acquired](r)
+		assert.Empty(t, acquired)
+	})
+}
