@@ -337,7 +337,7 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	case h == nil:
 		h = adoptedHold(m.core, m.set, m.name, adopted, t, now())
 		ok, err := m.adopt(ctx, h)
-		if ok {
+		if ok && h.begun() { // no other call was first
 			m.acquired(h, h.first, 0)
 		}
 		return ok, err

@@ -151,3 +151,25 @@ func TestObserveLostNotOfALockThatCloseForestalled(t *testing.T) {
 		assert.Empty(t, acquired)
 	})
 }
+
+func TestObserveAcquiredOnceWhereTwoCallsAdoptALock(t *testing.T) {
+	observe(t, func(f field, r *recorder) {
+		m := f.With().NewMutex("lock")
+		require.NoError(t, m.Lock())
+		a := f.NewMutex("lock", redsync.WithValue(m.Value()))
+		r.forget()
+		for _, n := range f.nodes {
+			n.On("evalsha", 2, embedded.Fault{Delay: 10 * time.Millisecond})
+		}
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				_, err := a.Extend()
+				assert.NoError(t, err)
+			})
+		}
+		wg.Wait()
+		acquired, _ := of[redsync.Acquired](r)
+		assert.Len(t, acquired, 1)
+	})
+}
