@@ -147,7 +147,7 @@ func (h *hold) tellLost() {
 		if err == nil {
 			err = because(ErrLockLost, h.expired())
 		}
-		later(h.core, h.set, LostObserver.ObserveLost,
+		later(h.core, h.set.observers, LostObserver.ObserveLost,
 			Lost{Name: h.lock.Name(), Held: now().since(h.first), Err: err})
 	}
 }

@@ -170,7 +170,7 @@ func (m *Mutex) attempt(ctx context.Context, t timing, value string, try int) (*
 	res := startRound(m.core, acquire{h}, waitAll).wait(ctx, h.bounds())
 	m.core.census.known.Store(true)
 	err := h.won(res)
-	if len(m.set.observers) > 0 {
+	if m.set.observers != nil {
 		tell(m.set.observers, AttemptObserver.ObserveAttempt, Attempt{
 			Name: m.name, Try: try, Took: now().since(h.first), Err: err,
 			Granted: res.tally.granted, Refused: res.tally.refused, Failed: res.tally.failed,

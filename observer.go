@@ -109,12 +109,8 @@ func WithObserver(observer any) Option {
 		switch observer.(type) {
 		case AttemptObserver, VoteObserver, AcquiredObserver, ExtendedObserver,
 			ReleasedObserver, LostObserver, UnsettledObserver, MissedObserver:
-			// A copy: Redsyncs made by With share what is before.
 			set := m.change()
-			set.observers = append(slices.Clone(set.observers), observer)
-			if _, ok := observer.(VoteObserver); ok {
-				set.votes = true
-			}
+			set.observers = set.observers.with(observer)
 		default:
 			m.change().fail(fmt.Errorf("redsync: WithObserver(%T): it has none of the methods of an observer", observer))
 		}
@@ -132,12 +128,30 @@ func WithLogger(logger *slog.Logger) Option {
 	return WithObserver(&logObserver{logger})
 }
 
-// observers are told of events.
-type observers []any
+// observers are told of events. They do not change: Redsyncs made by With share
+// them. nil are none.
+type observers struct {
+	all   []any
+	votes bool // one of them is a VoteObserver
+}
+
+// with returns o and another observer.
+func (o *observers) with(observer any) *observers {
+	_, votes := observer.(VoteObserver)
+	more := &observers{all: []any{observer}, votes: votes}
+	if o != nil {
+		more.all = append(slices.Clone(o.all), observer)
+		more.votes = votes || o.votes
+	}
+	return more
+}
 
 // tell calls method, of the observer interface O, where it is implemented.
-func tell[O, E any](all observers, method func(O, E), event E) {
-	for _, o := range all {
+func tell[O, E any](to *observers, method func(O, E), event E) {
+	if to == nil {
+		return
+	}
+	for _, o := range to.all {
 		if o, ok := o.(O); ok {
 			method(o, event)
 		}
@@ -153,23 +167,31 @@ type notices struct {
 	mu      sync.Mutex
 	waiting []func()
 	running bool
-	missed  map[*settings]int
+	missed  map[*observers]int // events dropped since the last that were told
 }
 
-func (n *notices) add(set *settings, notice func()) {
+func (n *notices) add(to *observers, notice func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.waiting) >= maxNotices {
-		if n.missed == nil {
-			n.missed = make(map[*settings]int)
-		}
-		n.missed[set]++
+		n.miss(to)
 		return
 	}
 	n.waiting = append(n.waiting, notice)
 	if !n.running {
 		n.running = true
 		go n.run()
+	}
+}
+
+// miss counts an event that is dropped; n.mu is held. Where every lock has
+// observers of its own those of some may not hear of it.
+func (n *notices) miss(to *observers) {
+	if n.missed == nil {
+		n.missed = make(map[*observers]int)
+	}
+	if _, known := n.missed[to]; known || len(n.missed) < maxNotices {
+		n.missed[to]++
 	}
 }
 
@@ -186,36 +208,37 @@ func (n *notices) run() {
 		for _, notice := range now {
 			notice()
 		}
-		for set, events := range missed {
-			tell(set.observers, MissedObserver.ObserveMissed, Missed{events})
+		for to, events := range missed {
+			tell(to, MissedObserver.ObserveMissed, Missed{events})
 		}
 	}
 }
 
 // later tells an event by a goroutine of its own.
-func later[O, E any](c *core, set *settings, method func(O, E), event E) {
-	if len(set.observers) > 0 {
-		c.notices.add(set, func() { tell(set.observers, method, event) })
+func later[O, E any](c *core, to *observers, method func(O, E), event E) {
+	if to != nil {
+		c.notices.add(to, func() { tell(to, method, event) })
 	}
 }
 
 // A witness tells observers of the votes of one round.
 type witness struct {
-	set      *settings
+	to       *observers
 	name, op string
 	start    time.Time
 }
 
 // witness returns nil where nobody listens.
 func (h *hold) witness(op string) *witness {
-	if !h.set.votes {
+	to := h.set.observers
+	if to == nil || !to.votes {
 		return nil
 	}
-	return &witness{h.set, h.lock.Name(), op, time.Now()}
+	return &witness{to, h.lock.Name(), op, time.Now()}
 }
 
 func (w *witness) saw(i int, late bool, err error) {
-	tell(w.set.observers, VoteObserver.ObserveVote,
+	tell(w.to, VoteObserver.ObserveVote,
 		Vote{Name: w.name, Node: i, Op: w.op, Latency: time.Since(w.start), Late: late, Err: err})
 }
 

@@ -32,8 +32,7 @@ type settings struct {
 	waitAll   bool
 	heals     bool
 	watchdog  bool
-	observers observers
-	votes     bool  // one of them is a VoteObserver
+	observers *observers
 	err       error // the first option that cannot be used
 }
 

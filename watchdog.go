@@ -129,7 +129,7 @@ func (w *watchdog) extend() {
 
 // tell tells what the round has come to.
 func (w *watchdog) tell(res result) {
-	if len(w.hold.set.observers) == 0 {
+	if w.hold.set.observers == nil {
 		return
 	}
 	var err error
@@ -138,7 +138,7 @@ func (w *watchdog) tell(res result) {
 	}
 	event := w.hold.extendedEvent(w.start, w.left, err)
 	event.Watchdog = true
-	later(w.hold.core, w.hold.set, ExtendedObserver.ObserveExtended, event)
+	later(w.hold.core, w.hold.set.observers, ExtendedObserver.ObserveExtended, event)
 }
 
 // Lost returns a channel that is closed when the current hold can no longer be
