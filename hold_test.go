@@ -169,10 +169,10 @@ func TestReleasesThatWaitAreBounded(t *testing.T) {
 // testHold returns a hold on n nodes that do not exist.
 func testHold(t *testing.T, n int, start instant) *hold {
 	t.Helper()
-	settings := defaultSettings()
-	timing, err := settings.timing()
+	set := defaultSettings()
+	timing, err := set.timing()
 	require.NoError(t, err)
-	return newHold(&core{nodes: make([]*node, n)}, &settings, "lock", "v", timing, start)
+	return newHold(&core{nodes: make([]*node, n)}, &set, "lock", "v", timing, start)
 }
 
 func TestHoldClearedGoesByTheMonotonicClock(t *testing.T) {

@@ -79,7 +79,7 @@ func (w *watchdog) fire(closing bool) {
 		return
 	}
 	if lost := w.act(); lost != nil {
-		w.hold.lose(lost)
+		_ = w.hold.lose(lost)
 	}
 }
 
