@@ -605,6 +605,12 @@ func TestObserveLostOnceWithItsCause(t *testing.T) {
 		is   error
 	}{
 		"by its expiry": {func(f field) *redsync.Mutex { return lock(f) }, span, redsync.ErrLockAlreadyExpired},
+		"after an extension": {func(f field) *redsync.Mutex {
+			m := lock(f)
+			_, err := m.Extend()
+			assert.NoError(f, err)
+			return m
+		}, time.Second + span, redsync.ErrLockAlreadyExpired},
 		"by WithMaxHold": {func(f field) *redsync.Mutex {
 			return lock(f, redsync.WithMaxHold(3*time.Second))
 		}, 3 * time.Second, redsync.ErrMaxHold},
@@ -651,6 +657,10 @@ func TestObserveLostOnceWithItsCause(t *testing.T) {
 				require.ErrorIs(f, err, redsync.ErrLockLost)
 				require.ErrorIs(f, err, c.is)
 				assert.Equal(t, cause.Error(), err.Error(), "as Err says")
+				extended, _ := of[redsync.Extended](r)
+				for _, e := range extended {
+					assert.GreaterOrEqual(t, e.Left, time.Duration(0))
+				}
 			})
 		})
 	}
@@ -797,8 +807,17 @@ func TestWithObserverAddsToThoseBefore(t *testing.T) {
 		}
 		require.NoError(f, both.NewMutex("own", redsync.WithObserver(&d)).Lock())
 		require.NoError(f, both.NewMutex("after").Lock())
+		earlier, _ := of[redsync.Acquired](&a)
+		assert.Len(t, earlier, 5)
+		a.forget()
+		m := first.NewMutex("votes", redsync.WithObserver(onlyLost{}), redsync.WithWatchdog())
+		require.NoError(f, m.TryLock())
+		votes, _ := of[redsync.Vote](&a)
+		assert.Len(t, votes, 5, "although the last observer takes none")
+		_, err := m.Unlock()
+		require.NoError(f, err)
 		for who, want := range map[*recorder][]string{
-			&a: {"first", "both", "other", "own", "after"}, &b: {"both", "own", "after"}, &c: {"other"}, &d: {"own"},
+			&a: {"votes"}, &b: {"both", "own", "after"}, &c: {"other"}, &d: {"own"},
 		} {
 			var names []string
 			events, _ := of[redsync.Acquired](who)
