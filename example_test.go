@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -205,4 +207,72 @@ func ExampleWithValue() {
 	// Output:
 	// taken over: true
 	// unlocked
+}
+
+// slowNodes counts the answers that took half a second, by node, and keeps by how
+// much the closest extension made it. Its labels are few: no names of locks.
+type slowNodes struct {
+	mu      sync.Mutex
+	slow    map[int]int
+	closest time.Duration
+}
+
+// These make sure that the methods are found.
+var (
+	_ redsync.VoteObserver     = (*slowNodes)(nil)
+	_ redsync.ExtendedObserver = (*slowNodes)(nil)
+)
+
+func (s *slowNodes) ObserveVote(v redsync.Vote) {
+	s.mu.Lock() // briefly: replies are waiting to be read
+	defer s.mu.Unlock()
+	if v.Latency >= time.Second/2 {
+		s.slow[v.Node]++
+	}
+}
+
+func (s *slowNodes) ObserveExtended(e redsync.Extended) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closest = min(s.closest, e.Left)
+}
+
+// An observer counts what is worth an alert: nodes that are slow, and extensions
+// that hardly make it.
+func ExampleWithObserver() {
+	nodes := embedded.Start(5) // in the process; node 3 is slow
+	defer nodes.Close()
+	nodes[3].On("set", 1, embedded.Fault{Delay: time.Second})
+	var pools []pool.Pool
+	for _, n := range nodes {
+		client := n.Client()
+		defer client.Close()
+		pools = append(pools, pool.New(client))
+	}
+
+	seen := &slowNodes{slow: make(map[int]int), closest: time.Hour}
+	rs := redsync.New(pools...).With(redsync.WithObserver(seen))
+	defer rs.Close(context.Background())
+
+	mutex := rs.NewMutex("orders:17", redsync.WithExpiry(30*time.Second))
+	if err := mutex.Lock(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	if _, err := mutex.Extend(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	if _, err := mutex.Unlock(); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	fmt.Println("slow answers by node:", seen.slow)
+	fmt.Println("an extension came close:", seen.closest < 10*time.Second)
+	// Output:
+	// slow answers by node: map[3:1]
+	// an extension came close: false
 }

@@ -142,12 +142,12 @@ func (h *hold) tellLost() {
 		return
 	}
 	h.lost.give()
-	if h.expiry.what != nil { // it had begun
+	if h.begun() {
 		err := h.cause
 		if err == nil {
 			err = because(ErrLockLost, h.expired())
 		}
-		later(h.core, h.set, LostObserver.ObserveLost,
+		later(h.core, h.set.observers, LostObserver.ObserveLost,
 			Lost{Name: h.lock.Name(), Held: now().since(h.first), Err: err})
 	}
 }
@@ -242,6 +242,7 @@ func (h *hold) begin() bool {
 		h.watchdog = newWatchdog(h)
 	}
 	if !h.core.holds.set(&h.expiry, h.until()) { // from here on Close may end h
+		h.expiry.what = nil // nobody was told that it is held
 		return false
 	}
 	h.core.holds.compareClocks(min(h.timing.expiry/10, time.Second), h.first)
@@ -250,6 +251,9 @@ func (h *hold) begin() bool {
 	}
 	return true
 }
+
+// begun reports whether h was held by a Mutex.
+func (h *hold) begun() bool { return h.expiry.what != nil }
 
 // fire runs at what was once the end of the validity, when a clock was stepped,
 // and on Close.

@@ -170,7 +170,7 @@ func (m *Mutex) attempt(ctx context.Context, t timing, value string, try int) (*
 	res := startRound(m.core, acquire{h}, waitAll).wait(ctx, h.bounds())
 	m.core.census.known.Store(true)
 	err := h.won(res)
-	if len(m.set.observers) > 0 {
+	if m.set.observers != nil {
 		tell(m.set.observers, AttemptObserver.ObserveAttempt, Attempt{
 			Name: m.name, Try: try, Took: now().since(h.first), Err: err,
 			Granted: res.tally.granted, Refused: res.tally.refused, Failed: res.tally.failed,
@@ -337,7 +337,7 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	case h == nil:
 		h = adoptedHold(m.core, m.set, m.name, adopted, t, now())
 		ok, err := m.adopt(ctx, h)
-		if ok {
+		if ok && h.begun() { // no other call was first
 			m.acquired(h, h.first, 0)
 		}
 		return ok, err

@@ -67,8 +67,8 @@ func (f field) veteran(options ...pool.Option) *redsync.Redsync {
 	return rs
 }
 
-// restart kills nodes and starts them again at once, without data if empty.
-func (f field) restart(empty bool, nodes ...int) {
+// reboot kills nodes and starts them again at once, without data if empty.
+func (f field) reboot(empty bool, nodes ...int) {
 	for _, i := range nodes {
 		f.nodes[i].Kill()
 		f.nodes[i].Restart(empty)
@@ -141,7 +141,7 @@ func TestRestartGuardIsWaivedByWithNewNodes(t *testing.T) {
 		_, err = m.Unlock()
 		require.NoError(t, err)
 		assert.Zero(t, time.Since(start))
-		f.restart(true, 0, 1, 2)
+		f.reboot(true, 0, 1, 2)
 		wake(rs)
 		require.ErrorContains(t, m.TryLock(), "restarted", "its follower is not new")
 	})
@@ -164,7 +164,7 @@ func TestRestartGuardKeepsOthersOutUntilTheHolderIsOver(t *testing.T) {
 		m := f.process(guards[guarded]...).NewMutex("lock")
 		require.NoError(t, m.TryLock())
 		time.Sleep(time.Millisecond)
-		f.restart(true, 0, 1, 2)
+		f.reboot(true, 0, 1, 2)
 		time.Sleep(time.Millisecond)
 
 		start := time.Now()
@@ -183,7 +183,7 @@ func TestRestartGuardKeepsOthersOutUntilTheHolderIsOver(t *testing.T) {
 func TestRestartGuardErrorSaysWhen(t *testing.T) {
 	play(t, func(f field) {
 		time.Sleep(time.Minute)
-		f.restart(true, 0, 1, 2)
+		f.reboot(true, 0, 1, 2)
 		m := f.process(guards[true]...).NewMutex("lock", redsync.WithFailFast(false))
 		require.Error(t, m.TryLock())
 		time.Sleep(1001 * time.Millisecond)
@@ -221,7 +221,7 @@ func TestRestartGuardDoesNotCountExtends(t *testing.T) {
 				require.NoError(t, m.TryLock())
 				until := m.Until()
 				time.Sleep(2 * time.Second)
-				f.restart(c.empty, 0, 1, 2)
+				f.reboot(c.empty, 0, 1, 2)
 				wake(rs)
 				extend := func(want error) {
 					t.Helper()
@@ -258,7 +258,7 @@ func TestRestartGuardDoesNotCountTheExtendThatAdopts(t *testing.T) {
 		m := rs.NewMutex("lock")
 		require.NoError(t, m.TryLock())
 		time.Sleep(time.Millisecond)
-		f.restart(false, 0, 1, 2)
+		f.reboot(false, 0, 1, 2)
 		wake(rs)
 		ok, err := rs.NewMutex("lock", redsync.WithValue(m.Value())).Extend()
 		assert.Equal(t, !guarded, ok)
@@ -280,7 +280,7 @@ func TestRestartGuardEndsAWatchedHoldAtUntil(t *testing.T) {
 				require.NoError(t, m.TryLock())
 				until := m.Until()
 				time.Sleep(time.Second)
-				f.restart(len(options) == 2, 0, 1, 2)
+				f.reboot(len(options) == 2, 0, 1, 2)
 				time.Sleep(time.Until(until) - time.Nanosecond)
 				assert.Positive(t, m.Remaining())
 				time.Sleep(time.Nanosecond)
@@ -332,7 +332,7 @@ func TestRestartGuardOfExtendsKeepsASecondQuorumFromForming(t *testing.T) {
 					}
 				})
 				time.Sleep(300 * time.Millisecond)
-				f.restart(true, 3)
+				f.reboot(true, 3)
 				for range 30 {
 					time.Sleep(100 * time.Millisecond)
 					if name != "by its watchdog" {
@@ -352,7 +352,7 @@ func TestRestartGuardBearsAMinority(t *testing.T) {
 			m := rs.NewMutex("lock", options...)
 			require.NoError(t, m.TryLock())
 			time.Sleep(time.Second)
-			f.restart(true, 0, 1)
+			f.reboot(true, 0, 1)
 			wake(rs)
 			until := m.Until()
 			ok, err := m.Extend()
@@ -392,7 +392,7 @@ func TestRestartGuardWhileALockIsUnderWay(t *testing.T) {
 			}
 		})
 		time.Sleep(100 * time.Millisecond)
-		f.restart(true, 0, 1, 2)
+		f.reboot(true, 0, 1, 2)
 		wg.Wait()
 	})
 }
@@ -443,7 +443,7 @@ func TestRestartGuardExtendCountsHealedNodesAfterTheirQuarantine(t *testing.T) {
 		rs := f.veteran(guards[true]...)
 		m := rs.NewMutex("lock", redsync.WithSetNXOnExtend())
 		require.NoError(t, m.TryLock())
-		f.restart(true, 0, 1)
+		f.reboot(true, 0, 1)
 		restarted := time.Now()
 		for time.Since(restarted) < quarantine+time.Second {
 			time.Sleep(time.Second)
@@ -472,7 +472,7 @@ func TestRestartGuardReleasesGoToQuarantinedNodes(t *testing.T) {
 		m := rs.NewMutex("lock", redsync.WithSetNXOnExtend())
 		require.NoError(t, m.TryLock())
 		time.Sleep(time.Millisecond)
-		f.restart(true, 0, 1, 2)
+		f.reboot(true, 0, 1, 2)
 		wake(rs)
 		_, err := m.Extend()
 		require.ErrorIs(t, err, redsync.ErrExtendFailed)

@@ -13,35 +13,46 @@ import (
 // This file is what can be seen of locks from outside: events for observers, and
 // the observer that writes a log.
 
-// An Attempt is one attempt of Lock or TryLock.
+// An Attempt is one attempt of Lock or TryLock. Err matches *ErrTaken if others
+// were first; any other error is about nodes, or about the caller's context.
+//
+// Nodes that are in none of the counts had not answered when the others decided.
+// Where nothing was decided (the node deadline, the context) they count as Failed.
 type Attempt struct {
-	Name                     string
-	Try                      int           // from 1
-	Took                     time.Duration // until it was decided
-	Granted, Refused, Failed int           // nodes; the others had not answered yet
-	Err                      error         // nil if the lock was acquired
+	Name    string
+	Try     int           // from 1
+	Took    time.Duration // from its start until Lock went on
+	Granted int           // nodes
+	Refused int           // nodes: they hold another value
+	Failed  int           // nodes: an error, or no answer
+	Err     error         // nil if the lock was acquired
 }
 
-// A Vote is one node's answer to one request for a lock. Votes that come after the
-// others have decided are told as well: a node that is slow shows here.
+// A Vote is one node's first answer in one round of requests, or its failure to
+// answer. Votes that come after the others have decided are told as well: a node
+// that is slow shows here. One that does not answer is told when its connection is
+// given up, up to some seconds later.
 type Vote struct {
 	Name    string
 	Node    int           // index into the pools of New
-	Op      string        // "lock", "extend", "valid" or "unlock"
+	Op      string        // "lock", "extend", "valid" or "unlock", which also clears up after others
 	Latency time.Duration // since the requests were sent
 	Late    bool          // it does not count any more
-	Err     error         // nil if the node granted
+	Err     error         // nil if the node granted, else *ErrNodeTaken, *RedisError or that it has no key
 }
 
-// Acquired is a lock that Lock or TryLock has acquired, or Extend has adopted.
+// Acquired is a lock that Lock or TryLock has acquired, or Extend has adopted (see
+// WithValue).
 type Acquired struct {
 	Name   string
 	Waited time.Duration // since the call
-	Tries  int           // attempts made, 0 if adopted
+	Tries  int           // attempts made; 0 if adopted
 	Left   time.Duration // of the validity
 }
 
-// Extended is an extension that has ended, of Extend or of the watchdog.
+// Extended is an extension that has ended, of Extend or of the watchdog, which
+// tries again while the lock is held. Err matches ErrExtendFailed, or what ended
+// the hold.
 type Extended struct {
 	Name     string
 	Watchdog bool
@@ -50,81 +61,96 @@ type Extended struct {
 	Err      error         // nil if it was confirmed
 }
 
-// Released is a lock that Unlock has released, or found to be over.
+// Released is a lock that Unlock has released, or could not. Err matches
+// ErrLockAlreadyExpired if the lock was over before.
 type Released struct {
 	Name string
-	Held time.Duration // since the start of the attempt that acquired it; 0 if adopted
-	Left time.Duration // of the validity
-	Took time.Duration
-	Err  error // Unlock's
+	Held time.Duration // when Unlock was called; 0 if adopted and never extended
+	Left time.Duration // of the validity when Unlock was called; 0 as above
+	Took time.Duration // Unlock
+	Err  error         // Unlock's
 }
 
-// Lost is a hold that has ended, and not by Unlock.
+// Lost is a hold that has ended, and not by Unlock: each is told once.
 type Lost struct {
 	Name string
-	Held time.Duration
-	Err  error // that of Mutex.Err
+	Held time.Duration // since the start of the attempt that acquired it
+	Err  error         // as of Mutex.Err: it matches ErrLockLost and the cause
 }
 
-// Unsettled is a release that a node has not settled and that will be sent to it
-// again.
+// Unsettled is a release that a node has not settled. It will be sent to it again,
+// until the keys have run out.
 type Unsettled struct {
 	Name    string
 	Node    int
-	Pending int   // releases of all locks that nodes have not settled
-	Dropped bool  // too many wait: the key is left to its expiry
-	Err     error // the node's answer, nil if there was none or it proved nothing
+	Pending int   // releases of all locks that nodes have not settled, one for each node
+	Dropped bool  // not again, after Close or as too many wait: the key is left to its expiry
+	Err     error // why; nil if the node's answer proved nothing
 }
 
-// Missed says that events were dropped, because observers were too slow.
+// Missed says that events were dropped, because an observer was too slow.
 type Missed struct {
 	Events int
 }
 
-// What an observer may implement.
 type (
-	AttemptObserver   interface{ ObserveAttempt(Attempt) }
-	VoteObserver      interface{ ObserveVote(Vote) }
-	AcquiredObserver  interface{ ObserveAcquired(Acquired) }
-	ExtendedObserver  interface{ ObserveExtended(Extended) }
-	ReleasedObserver  interface{ ObserveReleased(Released) }
-	LostObserver      interface{ ObserveLost(Lost) }
+	// An AttemptObserver is told of every attempt of Lock and TryLock.
+	AttemptObserver interface{ ObserveAttempt(Attempt) }
+	// A VoteObserver is told of every node's answers.
+	VoteObserver interface{ ObserveVote(Vote) }
+	// An AcquiredObserver is told of locks that were acquired.
+	AcquiredObserver interface{ ObserveAcquired(Acquired) }
+	// An ExtendedObserver is told of every extension.
+	ExtendedObserver interface{ ObserveExtended(Extended) }
+	// A ReleasedObserver is told of every Unlock of a lock.
+	ReleasedObserver interface{ ObserveReleased(Released) }
+	// A LostObserver is told of every loss.
+	LostObserver interface{ ObserveLost(Lost) }
+	// An UnsettledObserver is told of releases that must be repeated.
 	UnsettledObserver interface{ ObserveUnsettled(Unsettled) }
-	MissedObserver    interface{ ObserveMissed(Missed) }
+	// A MissedObserver is told how many events were dropped.
+	MissedObserver interface{ ObserveMissed(Missed) }
 )
 
 // WithObserver adds an observer, which has one or more of the methods of
 // AttemptObserver, VoteObserver, AcquiredObserver, ExtendedObserver,
 // ReleasedObserver, LostObserver, UnsettledObserver and MissedObserver. The default
-// is none. Structs of events may get further fields.
+// is none; each WithObserver adds one to those of the Redsync. A method with another
+// signature is not found: var _ redsync.LostObserver = (*metrics)(nil) makes sure.
+// Structs of events may get further fields.
+//
+// For metrics: Op, Node, Watchdog, Late and which error of this package Err matches
+// are few, and fit as labels. Name and the text of Err may be any number.
 //
 // The methods may be called by many goroutines at once, and should return soon.
 // ObserveVote is called where a node's replies are read: it must not block, and not
-// call a Mutex. ObserveAttempt, ObserveAcquired, ObserveReleased and ObserveExtended
-// delay the call they tell of. What happens in the background is told by a
-// goroutine of its own, in order, and delays nothing; if more than 65,536 such
-// events wait, further ones are dropped and counted by ObserveMissed.
+// call a Mutex. ObserveAttempt, ObserveAcquired, ObserveReleased and the
+// ObserveExtended of Extend are called before the call they tell of returns, and
+// delay it. Losses, extensions of the watchdog and Unsettled are told by a goroutine
+// of its own, in order, and delay no lock; Close does not wait for it. An observer
+// that blocks there delays the others. If more than 65,536 such events wait, further
+// ones are dropped and counted by ObserveMissed.
 func WithObserver(observer any) Option {
 	return OptionFunc(func(m *Mutex) {
 		switch observer.(type) {
 		case AttemptObserver, VoteObserver, AcquiredObserver, ExtendedObserver,
 			ReleasedObserver, LostObserver, UnsettledObserver, MissedObserver:
-			// A copy: Redsyncs made by With share what is before.
 			set := m.change()
-			set.observers = append(slices.Clone(set.observers), observer)
-			if _, ok := observer.(VoteObserver); ok {
-				set.votes = true
-			}
+			set.observers = set.observers.with(observer)
 		default:
-			m.change().fail(fmt.Errorf("redsync: WithObserver(%T): it has none of the methods of an observer", observer))
+			m.change().fail(fmt.Errorf("redsync: WithObserver(%T): it has no method of an observer (see AttemptObserver and so on)", observer))
 		}
 	})
 }
 
-// WithLogger writes a log: losses as errors; extensions that failed, attempts that
-// too few nodes answered, releases that were given up and events that were dropped
-// as warnings; all else for debugging. While all is well there is nothing above
-// debug. The default is no log.
+// WithLogger writes a log: losses, but by Close, as errors; as warnings attempts, extensions and
+// Unlocks that failed, releases that were given up and events that were dropped; all
+// else for debugging, and so are attempts that failed because the lock is taken or
+// the context was canceled. While all is well there is nothing above debug. The
+// default is no log.
+//
+// The messages begin with "redsync: ". The attributes are "lock", "error" and those
+// named like the fields of the events. A lock's value is not among them.
 func WithLogger(logger *slog.Logger) Option {
 	if logger == nil {
 		return OptionFunc(func(m *Mutex) { m.change().fail(errors.New("redsync: WithLogger(nil)")) })
@@ -132,12 +158,30 @@ func WithLogger(logger *slog.Logger) Option {
 	return WithObserver(&logObserver{logger})
 }
 
-// observers are told of events.
-type observers []any
+// observers are told of events. They do not change: Redsyncs made by With share
+// them. nil are none.
+type observers struct {
+	all   []any
+	votes bool // one of them is a VoteObserver
+}
+
+// with returns o and another observer.
+func (o *observers) with(observer any) *observers {
+	_, votes := observer.(VoteObserver)
+	more := &observers{all: []any{observer}, votes: votes}
+	if o != nil {
+		more.all = append(slices.Clone(o.all), observer)
+		more.votes = votes || o.votes
+	}
+	return more
+}
 
 // tell calls method, of the observer interface O, where it is implemented.
-func tell[O, E any](all observers, method func(O, E), event E) {
-	for _, o := range all {
+func tell[O, E any](to *observers, method func(O, E), event E) {
+	if to == nil {
+		return
+	}
+	for _, o := range to.all {
 		if o, ok := o.(O); ok {
 			method(o, event)
 		}
@@ -153,23 +197,31 @@ type notices struct {
 	mu      sync.Mutex
 	waiting []func()
 	running bool
-	missed  map[*settings]int
+	missed  map[*observers]int // events dropped since the last that were told
 }
 
-func (n *notices) add(set *settings, notice func()) {
+func (n *notices) add(to *observers, notice func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.waiting) >= maxNotices {
-		if n.missed == nil {
-			n.missed = make(map[*settings]int)
-		}
-		n.missed[set]++
+		n.miss(to)
 		return
 	}
 	n.waiting = append(n.waiting, notice)
 	if !n.running {
 		n.running = true
 		go n.run()
+	}
+}
+
+// miss counts an event that is dropped; n.mu is held. Where every lock has
+// observers of its own those of some may not hear of it.
+func (n *notices) miss(to *observers) {
+	if n.missed == nil {
+		n.missed = make(map[*observers]int)
+	}
+	if _, known := n.missed[to]; known || len(n.missed) < maxNotices {
+		n.missed[to]++
 	}
 }
 
@@ -186,36 +238,37 @@ func (n *notices) run() {
 		for _, notice := range now {
 			notice()
 		}
-		for set, events := range missed {
-			tell(set.observers, MissedObserver.ObserveMissed, Missed{events})
+		for to, events := range missed {
+			tell(to, MissedObserver.ObserveMissed, Missed{events})
 		}
 	}
 }
 
 // later tells an event by a goroutine of its own.
-func later[O, E any](c *core, set *settings, method func(O, E), event E) {
-	if len(set.observers) > 0 {
-		c.notices.add(set, func() { tell(set.observers, method, event) })
+func later[O, E any](c *core, to *observers, method func(O, E), event E) {
+	if to != nil {
+		c.notices.add(to, func() { tell(to, method, event) })
 	}
 }
 
 // A witness tells observers of the votes of one round.
 type witness struct {
-	set      *settings
+	to       *observers
 	name, op string
 	start    time.Time
 }
 
 // witness returns nil where nobody listens.
 func (h *hold) witness(op string) *witness {
-	if !h.set.votes {
+	to := h.set.observers
+	if to == nil || !to.votes {
 		return nil
 	}
-	return &witness{h.set, h.lock.Name(), op, time.Now()}
+	return &witness{to, h.lock.Name(), op, time.Now()}
 }
 
 func (w *witness) saw(i int, late bool, err error) {
-	tell(w.set.observers, VoteObserver.ObserveVote,
+	tell(w.to, VoteObserver.ObserveVote,
 		Vote{Name: w.name, Node: i, Op: w.op, Latency: time.Since(w.start), Late: late, Err: err})
 }
 
@@ -230,11 +283,12 @@ func (h *hold) extendedEvent(start instant, left time.Duration, err error) Exten
 type logObserver struct{ log *slog.Logger }
 
 func (l *logObserver) ObserveAttempt(a Attempt) {
-	level := slog.LevelDebug
-	if a.Err != nil && a.Failed > a.Granted+a.Refused {
-		level = slog.LevelWarn
+	level, message := outcome(a.Err, "redsync: attempt won", "redsync: attempt failed")
+	var taken *ErrTaken
+	if errors.As(a.Err, &taken) || errors.Is(a.Err, context.Canceled) {
+		level = slog.LevelDebug
 	}
-	l.write(level, "redsync: attempt", a.Name, a.Err, "try", a.Try, "took", a.Took,
+	l.write(level, message, a.Name, a.Err, "try", a.Try, "took", a.Took,
 		"granted", a.Granted, "refused", a.Refused, "failed", a.Failed)
 }
 
@@ -243,19 +297,21 @@ func (l *logObserver) ObserveAcquired(a Acquired) {
 }
 
 func (l *logObserver) ObserveExtended(e Extended) {
-	level := slog.LevelDebug
-	if e.Err != nil {
-		level = slog.LevelWarn
-	}
-	l.write(level, "redsync: extended", e.Name, e.Err, "watchdog", e.Watchdog, "took", e.Took, "left", e.Left)
+	level, message := outcome(e.Err, "redsync: extended", "redsync: extend failed")
+	l.write(level, message, e.Name, e.Err, "watchdog", e.Watchdog, "took", e.Took, "left", e.Left)
 }
 
 func (l *logObserver) ObserveReleased(r Released) {
-	l.write(slog.LevelDebug, "redsync: released", r.Name, r.Err, "held", r.Held, "left", r.Left, "took", r.Took)
+	level, message := outcome(r.Err, "redsync: unlocked", "redsync: unlock failed")
+	l.write(level, message, r.Name, r.Err, "held", r.Held, "left", r.Left, "took", r.Took)
 }
 
 func (l *logObserver) ObserveLost(lost Lost) {
-	l.write(slog.LevelError, "redsync: lost", lost.Name, lost.Err, "held", lost.Held)
+	level := slog.LevelError
+	if errors.Is(lost.Err, ErrClosed) { // as was asked for
+		level = slog.LevelDebug
+	}
+	l.write(level, "redsync: lost", lost.Name, lost.Err, "held", lost.Held)
 }
 
 func (l *logObserver) ObserveUnsettled(u Unsettled) {
@@ -268,6 +324,14 @@ func (l *logObserver) ObserveUnsettled(u Unsettled) {
 
 func (l *logObserver) ObserveMissed(m Missed) {
 	l.log.Warn("redsync: events were dropped", "events", m.Events)
+}
+
+// outcome returns what to write of something that succeeded or failed.
+func outcome(err error, success, failure string) (slog.Level, string) {
+	if err != nil {
+		return slog.LevelWarn, failure
+	}
+	return slog.LevelDebug, success
 }
 
 func (l *logObserver) write(level slog.Level, message, name string, err error, args ...any) {

@@ -32,8 +32,7 @@ type settings struct {
 	waitAll   bool
 	heals     bool
 	watchdog  bool
-	observers observers
-	votes     bool  // one of them is a VoteObserver
+	observers *observers
 	err       error // the first option that cannot be used
 }
 
@@ -202,7 +201,8 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 		if genValueFunc == nil {
 			m.change().fail(errors.New("redsync: WithGenValueFunc(nil)"))
 		}
-		m.set.genValue, m.change().ownValues = genValueFunc, true
+		set := m.change()
+		set.genValue, set.ownValues = genValueFunc, true
 	})
 }
 

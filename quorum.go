@@ -213,7 +213,7 @@ func (r *round) resend(i int) (sent bool, refusal error) {
 
 // vote counts node i's vote, and lets the observer see it.
 func (r *round) vote(i int, v vote, err error) {
-	first, late := r.count(i, v, err)
+	first, late, err := r.count(i, v, err)
 	if r.witness != nil && first {
 		r.witness.saw(i, late, err)
 	}
@@ -221,14 +221,14 @@ func (r *round) vote(i int, v vote, err error) {
 
 // count counts node i's vote. The one that decides closes the vote, unless the
 // others are to be heard as well. It reports whether it is the node's first
-// answer, and whether it came too late to count.
-func (r *round) count(i int, v vote, err error) (first, late bool) {
+// answer, whether it came too late to count, and why it is not a grant.
+func (r *round) count(i int, v vote, err error) (first, late bool, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := &r.votes[i]
 	first, b.heard = !b.heard, true
 	if r.closed || b.vote != pending {
-		return first, true
+		return first, true, err
 	}
 	before := r.isDecided()
 	if v == granted && r.counted(i) {
@@ -244,7 +244,7 @@ func (r *round) count(i int, v vote, err error) (first, late bool) {
 		r.closed = true
 		close(r.all)
 	}
-	return first, false
+	return first, false, err
 }
 
 // counted reports whether the server behind node i has granted already, as

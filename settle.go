@@ -120,7 +120,7 @@ func (rel *release) repeatLater(i int, err error) {
 	rel.mu.Unlock()
 	again := &event{what: repetition{rel, i}}
 	dropped := !rel.core.repeats.setWithin(again, time.Now().Add(delay), maxRepeats)
-	later(rel.core, rel.set, UnsettledObserver.ObserveUnsettled, Unsettled{
+	later(rel.core, rel.set.observers, UnsettledObserver.ObserveUnsettled, Unsettled{
 		Name: rel.lock.Name(), Node: i, Pending: rel.core.unsettled.now(), Dropped: dropped, Err: err,
 	})
 	if dropped {

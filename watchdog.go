@@ -135,6 +135,10 @@ func (v verdict) fire(closing bool) {
 func (w *watchdog) heed() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.hold.held(now()) != nil { // too late; its end has been told
+		w.closeRounds()
+		return nil
+	}
 	for i, r := range slices.Backward(w.rounds) {
 		if !r.over() {
 			continue
@@ -163,12 +167,12 @@ func (w *watchdog) heed() error {
 
 // tell tells what has become of r.
 func (w *watchdog) tell(r extending, err error) {
-	if len(w.hold.set.observers) == 0 {
+	if w.hold.set.observers == nil {
 		return
 	}
 	event := w.hold.extendedEvent(r.began, r.left, err)
 	event.Watchdog = true
-	later(w.hold.core, w.hold.set, ExtendedObserver.ObserveExtended, event)
+	later(w.hold.core, w.hold.set.observers, ExtendedObserver.ObserveExtended, event)
 }
 
 // Lost returns a channel that is closed when the current hold can no longer be
