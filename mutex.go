@@ -168,7 +168,9 @@ func (m *Mutex) attempt(ctx context.Context, t timing, value string, try int) (*
 	// The first one waits to hear who every node is.
 	waitAll := m.set.waitAll || !m.core.census.known.Load()
 	res := startRound(m.core, acquire{h}, waitAll).wait(ctx, h.bounds())
-	m.core.census.known.Store(true)
+	if ctx.Err() == nil {
+		m.core.census.known.Store(true)
+	}
 	err := h.won(res)
 	if m.set.observers != nil {
 		tell(m.set.observers, AttemptObserver.ObserveAttempt, Attempt{

@@ -91,7 +91,7 @@ func (c *core) meet(i int, s *pool.Server) {
 	var found *twins
 	for b := range c.nodes {
 		for a := range b {
-			if c.same(a, b) {
+			if sameServer(c.nodes[a].server.Load(), c.nodes[b].server.Load()) {
 				found = &twins{a, b}
 			}
 		}
@@ -99,9 +99,8 @@ func (c *core) meet(i int, s *pool.Server) {
 	c.census.twins.Store(found)
 }
 
-// same reports whether nodes a and b are known to be one server.
-func (c *core) same(a, b int) bool {
-	s, t := c.nodes[a].server.Load(), c.nodes[b].server.Load()
+// sameServer reports whether two answers are known to be of one process.
+func sameServer(s, t *pool.Server) bool {
 	return s != nil && t != nil && s.RunID == t.RunID
 }
 

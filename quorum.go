@@ -127,9 +127,10 @@ type decider interface{ decided() }
 
 type ballot struct {
 	vote  vote
-	full  bool  // the script was sent in full
-	heard bool  // the node's answer has come, in time or not
-	err   error // why not granted
+	full  bool         // the script was sent in full
+	heard bool         // the node's answer has come, in time or not
+	by    *pool.Server // who granted, if known
+	err   error        // why not granted
 }
 
 // init makes r, which is zero, take the votes of c's nodes.
@@ -165,7 +166,7 @@ func (r *round) start(op operation) {
 	r.op, r.command, r.explain, r.witness = op, op.command(), op.explains(), op.witnessed()
 	for i := range r.core.nodes {
 		if err := r.send(i, r.command.Args); err != nil {
-			r.vote(i, failed, err)
+			r.vote(i, failed, err, nil)
 		}
 	}
 }
@@ -193,7 +194,7 @@ func (r *round) Receive(i int, reply pool.Reply) {
 			err = refusal
 		}
 	}
-	r.vote(i, v, err)
+	r.vote(i, v, err, reply.Server)
 }
 
 // resend sends the script in full to node i, which does not have it and ran
@@ -211,9 +212,10 @@ func (r *round) resend(i int) (sent bool, refusal error) {
 	return refusal == nil, refusal
 }
 
-// vote counts node i's vote, and lets the observer see it.
-func (r *round) vote(i int, v vote, err error) {
-	first, late, err := r.count(i, v, err)
+// vote counts node i's vote, which a server process gave, if one did and it is
+// known, and lets the observer see it.
+func (r *round) vote(i int, v vote, err error, by *pool.Server) {
+	first, late, err := r.count(i, v, err, by)
 	if r.witness != nil && first {
 		r.witness.saw(i, late, err)
 	}
@@ -222,7 +224,7 @@ func (r *round) vote(i int, v vote, err error) {
 // count counts node i's vote. The one that decides closes the vote, unless the
 // others are to be heard as well. It reports whether it is the node's first
 // answer, whether it came too late to count, and why it is not a grant.
-func (r *round) count(i int, v vote, err error) (first, late bool, why error) {
+func (r *round) count(i int, v vote, err error, by *pool.Server) (first, late bool, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := &r.votes[i]
@@ -231,10 +233,10 @@ func (r *round) count(i int, v vote, err error) (first, late bool, why error) {
 		return first, true, err
 	}
 	before := r.isDecided()
-	if v == granted && r.counted(i) {
+	if v == granted && r.counted(by) {
 		v, err = failed, &RedisError{Node: i, Err: ErrDuplicateNode}
 	}
-	b.vote, b.err = v, err
+	b.vote, b.err, b.by = v, err, by
 	r.tally.add(v)
 	if !before && r.isDecided() {
 		r.closed = !r.waitAll
@@ -247,14 +249,11 @@ func (r *round) count(i int, v vote, err error) (first, late bool, why error) {
 	return first, false, err
 }
 
-// counted reports whether the server behind node i has granted already, as
-// another node. r.mu is held.
-func (r *round) counted(i int) bool {
-	if r.core.duplicate() == nil {
-		return false
-	}
-	for j := range r.votes {
-		if j != i && r.votes[j].vote == granted && r.core.same(i, j) {
+// counted reports whether a server has granted already, as another node. r.mu is
+// held.
+func (r *round) counted(by *pool.Server) bool {
+	for _, b := range r.votes {
+		if b.vote == granted && sameServer(b.by, by) {
 			return true
 		}
 	}
@@ -377,9 +376,14 @@ type result struct {
 // result closes the vote. In an undecided round the nodes without a vote have
 // failed; silent says why there is none.
 func (r *round) result(silent error) result {
+	r.close()
+	return r.soFar(silent)
+}
+
+// soFar returns what result would, and leaves the vote open.
+func (r *round) soFar(silent error) result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.closed = true
 	undecided := !r.isDecided()
 	res := result{tally: r.tally, at: r.at}
 	if r.tally.won() && r.tally.failed+r.tally.refused == 0 {

@@ -71,7 +71,7 @@ func (rel *release) send(i int, full bool) {
 	if err == nil {
 		return
 	}
-	rel.votes.vote(i, failed, &RedisError{Node: i, Err: err})
+	rel.votes.vote(i, failed, &RedisError{Node: i, Err: err}, nil)
 	if f.reached() && !errors.Is(err, pool.ErrClosed) {
 		rel.repeatLater(i, err)
 		return
@@ -90,7 +90,7 @@ func (rel *release) Receive(i int, reply pool.Reply) {
 		return
 	}
 	v, err := found(i, reply)
-	rel.votes.vote(i, v, err)
+	rel.votes.vote(i, v, err, reply.Server)
 	if rel.settles(i, sent, reply) {
 		rel.core.unsettled.add(-1)
 		return

@@ -103,7 +103,8 @@ func (w *watchdog) fire(closing bool) {
 		return
 	}
 	if n := len(w.rounds); n > 0 {
-		w.tell(w.rounds[n-1], because(ErrExtendFailed, errNoAnswer))
+		last := w.rounds[n-1]
+		w.tell(last, because(ErrExtendFailed, last.soFar(errNoAnswer).err()))
 	}
 	r := extending{&round{then: w}, e.start, w.hold.remaining(e.start)}
 	r.init(w.hold.core, false)
