@@ -104,8 +104,8 @@ func openRueidislock(addrs []string, ttl time.Duration) (library, error) {
 }
 
 func (l rueidislockLibrary) Lock(ctx context.Context, name string) (held, error) {
-	_, cancel, err := l.locker.WithContext(ctx, name)
-	return rueidislockLock(cancel), err
+	ctx, cancel, err := l.locker.WithContext(ctx, name)
+	return rueidislockLock{ctx.Done(), cancel}, err
 }
 
 func (l rueidislockLibrary) Close() error {
@@ -114,9 +114,14 @@ func (l rueidislockLibrary) Close() error {
 }
 
 // rueidislockLock releases the lock and waits until that is done.
-type rueidislockLock context.CancelFunc
+type rueidislockLock struct {
+	lost    <-chan struct{}
+	release context.CancelFunc
+}
 
 func (l rueidislockLock) UnlockContext(context.Context) (bool, error) {
-	l()
+	l.release()
 	return true, nil
 }
+
+func (l rueidislockLock) gone() <-chan struct{} { return l.lost }

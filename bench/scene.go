@@ -55,7 +55,7 @@ type column struct {
 
 var scenes = []scene{
 	distinctScene, networkScene, staggeredScene, faultsScene, frozenScene, contentionScene, heldScene, extendedScene,
-	commandsScene,
+	cutOffScene, commandsScene,
 }
 
 // grid returns a cell for every width and contender.

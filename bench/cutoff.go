@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync"
+)
+
+// cutExpiry is short, because nothing is measured until it has passed.
+const cutExpiry = 4 * time.Second
+
+var cutOffScene = scene{
+	name: "cutoff",
+	about: fmt.Sprintf("A holder that extends its lock is cut off from all nodes (the process between them is stopped), "+
+		"one and a half expiries of %v after Lock, while another process waits for the lock. Times are since the cut. A "+
+		"positive difference is how long before the next holder the cut-off one was told.", cutExpiry),
+	columns: []column{
+		{title: "holder told ms", key: "told", format: whole},
+		{title: "next holder ms", key: "next", format: whole},
+		{title: "told before ms", key: "ahead", format: whole},
+	},
+	cells: func(p plan) []cell {
+		if p.quick {
+			return nil
+		}
+		list := append([]contender{{name: "ours WithWatchdog", open: openWatched}}, named(oneKey)...)
+		cells := grid("cutoff", "", []int{1}, list, measureCutOff)
+		for i := range cells {
+			cells[i].rounds = 3
+		}
+		return cells
+	},
+}
+
+func measureCutOff(ctx context.Context, l *lab, c cell) (f figures, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*cutExpiry)
+	defer cancel()
+	r, err := startRemote(ctx, l.addrs, make([]time.Duration, nodes))
+	if err != nil {
+		return nil, err
+	}
+	proxy := r.child.cmd.Process
+	defer func() { err = errors.Join(err, proxy.Signal(syscall.SIGCONT), r.close()) }()
+	holder, err := c.contender.open(r.addrs, cutExpiry)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = proxy.Signal(syscall.SIGCONT); err = errors.Join(err, holder.Close()) }()
+	waiter, err := c.contender.open(l.addrs, cutExpiry)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, waiter.Close()) }()
+
+	key := freshKey()
+	lock, err := holder.Lock(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	time.Sleep(cutExpiry * 3 / 2)
+	if err := proxy.Signal(syscall.SIGSTOP); err != nil {
+		return nil, err
+	}
+	cut := time.Now()
+	next := make(chan time.Duration, 1)
+	go func() {
+		for ctx.Err() == nil {
+			if lock, err := waiter.Lock(ctx, key); err == nil {
+				next <- time.Since(cut)
+				_ = unlock(ctx, lock)
+				return
+			}
+		}
+		next <- 0
+	}()
+	select {
+	case <-lossOf(lock):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	f = figures{"told": float64(time.Since(cut).Milliseconds())}
+	f["next"] = float64((<-next).Milliseconds())
+	f["ahead"] = f["next"] - f["told"]
+	return f, nil
+}
+
+// lossOf returns what is closed when lock is lost.
+func lossOf(lock held) <-chan struct{} {
+	if m, ok := lock.(*redsync.Mutex); ok {
+		return m.Lost()
+	}
+	return lock.(interface{ gone() <-chan struct{} }).gone()
+}
