@@ -124,6 +124,9 @@ func (m *Mutex) lock(ctx context.Context, once bool) error {
 
 // acquired tells that m holds h.
 func (m *Mutex) acquired(h *hold, start instant, tries int) {
+	if m.set.observers == nil {
+		return
+	}
 	now := now()
 	tell(m.set.observers, AcquiredObserver.ObserveAcquired,
 		Acquired{Name: m.name, Waited: now.since(start), Tries: tries, Left: h.remaining(now)})
@@ -264,25 +267,28 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 		return false, m.failure("unlock", err)
 	}
 	defer m.core.exit()
+	start := now()
 	h, adopted := m.take()
-	event, start := Released{Name: m.name}, now()
+	event := Released{Name: m.name}
 	switch {
-	case h != nil:
-		event.Held, event.Left = start.since(h.first), h.remaining(start)
-	case adopted != "":
-		h = adoptedHold(m.core, m.set, m.name, adopted, t, start)
-	default:
+	case h == nil && adopted == "":
 		return false, m.failure("unlock", ErrNotHeld)
+	case h == nil:
+		h = adoptedHold(m.core, m.set, m.name, adopted, t, start)
+	case m.set.observers != nil:
+		event.Held, event.Left = start.since(h.first), h.remaining(start)
 	}
-	ok, err := m.unlock(ctx, h, adopted != "")
-	event.Took, event.Err = now().since(start), err
-	tell(m.set.observers, ReleasedObserver.ObserveReleased, event)
+	ok, err := m.unlock(ctx, h, adopted != "", start)
+	if m.set.observers != nil {
+		event.Took, event.Err = now().since(start), err
+		tell(m.set.observers, ReleasedObserver.ObserveReleased, event)
+	}
 	return ok, err
 }
 
 // unlock ends h and releases it.
-func (m *Mutex) unlock(ctx context.Context, h *hold, adopted bool) (bool, error) {
-	over := h.held(now())
+func (m *Mutex) unlock(ctx context.Context, h *hold, adopted bool, now instant) (bool, error) {
+	over := h.held(now)
 	h.end(nil)
 	if over != nil {
 		startRelease(h, false)
@@ -487,9 +493,8 @@ func (m *Mutex) enter() (timing, error) {
 	if err == nil {
 		err = checkName(m.name)
 	}
-	if guard, node, ok := m.core.shortestGuard(); ok && err == nil && t.ttl > guard {
-		err = outOfRange("WithExpiry and WithLockDelay", t.ttl,
-			fmt.Sprintf("together at most %v, which pool #%d guards (pool.WithRestartGuard)", guard, node))
+	if err == nil {
+		err = m.core.allows(t.ttl)
 	}
 	if err != nil {
 		m.core.exit()

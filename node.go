@@ -18,12 +18,13 @@ import (
 // A node is one independent Redis, as a core knows it.
 type node struct {
 	pool.Pool
+	index  int
 	guard  time.Duration               // the longest TTL in use that it may have forgotten; 0: no guard
 	server atomic.Pointer[pool.Server] // the process that answered last, if known
 }
 
-func newNode(p pool.Pool) *node {
-	n := &node{Pool: p}
+func newNode(i int, p pool.Pool) *node {
+	n := &node{Pool: p, index: i}
 	if guarded, ok := p.(interface{ RestartGuard() time.Duration }); ok {
 		n.guard = guarded.RestartGuard()
 	}
@@ -123,13 +124,11 @@ func (c *core) stillDuplicate(ctx context.Context, t timing) error {
 	return c.duplicate()
 }
 
-// shortestGuard returns the longest TTL that every guarded node allows, and the
-// node that allows no more; ok is false without a guard.
-func (c *core) shortestGuard() (guard time.Duration, node int, ok bool) {
-	for i, n := range c.nodes {
-		if n.guard != 0 && (!ok || n.guard < guard) {
-			guard, node, ok = n.guard, i, true
-		}
+// allows returns an error if a guarded node does not reckon with so long a TTL.
+func (c *core) allows(ttl time.Duration) error {
+	if c.guarded == nil || ttl <= c.guarded.guard {
+		return nil
 	}
-	return guard, node, ok
+	return outOfRange("WithExpiry and WithLockDelay", ttl, fmt.Sprintf(
+		"together at most %v, which pool #%d guards (pool.WithRestartGuard)", c.guarded.guard, c.guarded.index))
 }

@@ -34,6 +34,9 @@ type settings struct {
 	watchdog  bool
 	observers *observers
 	err       error // the first option that cannot be used
+
+	ready   bool // derived is of these settings, which are in order
+	derived timing
 }
 
 func defaultSettings() settings {
@@ -59,6 +62,20 @@ func newValue() (string, error) { return rand.Text(), nil }
 
 // timing checks the settings and derives what a hold needs.
 func (s *settings) timing() (timing, error) {
+	if s.ready {
+		return s.derived, nil
+	}
+	return s.check()
+}
+
+// prepare checks the settings ahead, if they are not to be changed any more.
+func (s *settings) prepare() {
+	var err error
+	s.derived, err = s.check()
+	s.ready = err == nil
+}
+
+func (s *settings) check() (timing, error) {
 	switch {
 	case s.err != nil:
 		return timing{}, s.err
@@ -84,6 +101,7 @@ func (m *Mutex) change() *settings {
 		}
 		m.set, m.changed = &set, true
 	}
+	m.set.ready = false
 	return m.set
 }
 
@@ -95,6 +113,9 @@ func (m *Mutex) apply(options []Option) {
 			continue
 		}
 		o.Apply(m)
+	}
+	if m.changed {
+		m.set.prepare()
 	}
 }
 

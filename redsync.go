@@ -31,6 +31,7 @@ type Redsync struct {
 // the first operation.
 func New(pools ...pool.Pool) *Redsync {
 	set := defaultSettings()
+	set.prepare()
 	return &Redsync{core: newCore(pools), set: &set}
 }
 
@@ -165,9 +166,10 @@ func (r *Redsync) Close(ctx context.Context) error {
 
 // core is what all copies of a Redsync and all its locks share.
 type core struct {
-	nodes []*node
-	err   error // the pools cannot be used
-	owned bool  // Close closes the pools
+	nodes   []*node
+	guarded *node // the one whose guard allows least; nil without a guard
+	err     error // the pools cannot be used
+	owned   bool  // Close closes the pools
 
 	census    census
 	holds     schedule // of every hold, its expiry
@@ -195,7 +197,11 @@ func newCore(pools []pool.Pool) *core {
 		c.err = ErrNoPools
 	}
 	for i, p := range pools {
-		c.nodes = append(c.nodes, newNode(p))
+		n := newNode(i, p)
+		c.nodes = append(c.nodes, n)
+		if n.guard != 0 && (c.guarded == nil || n.guard < c.guarded.guard) {
+			c.guarded = n
+		}
 		if err := unusable(p); err != nil && c.err == nil {
 			c.err = fmt.Errorf("redsync: pool #%d: %w", i, err)
 		}
