@@ -112,9 +112,9 @@ func (b bases) derive() (timing, error) {
 	return t, nil
 }
 
-// term returns the TTL of the keys and the validity of an attempt or extension
+// atAge returns the TTL of the keys and the validity of an attempt or extension
 // that starts when the lock has been held for a time: what maxHold leaves.
-func (t timing) term(held time.Duration) (ttl, span time.Duration) {
+func (t timing) atAge(held time.Duration) (ttl, span time.Duration) {
 	if t.maxHold == 0 || t.span <= t.maxHold-held {
 		return t.ttl, t.span
 	}

@@ -33,10 +33,10 @@ type hold struct {
 	cause    error         // why, nil after Unlock
 	ended    signal        // over
 	lost     signal        // past, or over for a cause
-	expiry   event         // at the end of validity, while core.holds has it
+	expiry   alarm         // at the end of validity, while core.holds has it
 	watchdog *watchdog     // nil without WithWatchdog
 	nodes    []footprint
-	few      [few]footprint // room for nodes
+	spare    [usualNodes]footprint // room for nodes
 }
 
 // A signal is a channel that is closed once, made when somebody asks for it. It
@@ -90,9 +90,9 @@ func newHold(c *core, set *settings, name, value string, t timing, start instant
 		first:   start,
 		renewed: start.mono,
 	}
-	_, span := t.term(0)
+	_, span := t.atAge(0)
 	h.validity = validity{start: start, span: span}
-	h.nodes = room(h.few[:], len(c.nodes))
+	h.nodes = room(h.spare[:], len(c.nodes))
 	return h
 }
 
@@ -106,14 +106,16 @@ func adoptedHold(c *core, set *settings, name, value string, t timing, start ins
 	return h
 }
 
-// held reports whether h can be relied upon at now, and why not.
-func (h *hold) held(now instant) error {
+// whyNotHeld returns nil while h may be relied upon at now, else why it may not. It
+// is more than a question: the first call that finds the time up makes h past,
+// closes lost and tells observers.
+func (h *hold) whyNotHeld(now instant) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.heldLocked(now)
+	return h.whyNotHeldLocked(now)
 }
 
-func (h *hold) heldLocked(now instant) error {
+func (h *hold) whyNotHeldLocked(now instant) error {
 	if h.over && h.cause == nil {
 		return ErrNotHeld
 	}
@@ -124,20 +126,20 @@ func (h *hold) heldLocked(now instant) error {
 		return nil
 	}
 	h.past = true
-	h.tellLost()
-	return h.expired()
+	h.tellLostLocked()
+	return h.expiryErrorLocked()
 }
 
-// expired returns why a hold is over whose time is up.
-func (h *hold) expired() error {
-	if h.spent() {
+// expiryErrorLocked returns why a hold is over whose time is up.
+func (h *hold) expiryErrorLocked() error {
+	if h.spentLocked() {
 		return because(ErrLockAlreadyExpired, ErrMaxHold)
 	}
 	return ErrLockAlreadyExpired
 }
 
-// tellLost tells that the hold is over, and not by Unlock. h.mu is held.
-func (h *hold) tellLost() {
+// tellLostLocked tells that the hold is over, and not by Unlock.
+func (h *hold) tellLostLocked() {
 	if h.lost.given {
 		return
 	}
@@ -145,22 +147,22 @@ func (h *hold) tellLost() {
 	if h.begun() {
 		err := h.cause
 		if err == nil {
-			err = because(ErrLockLost, h.expired())
+			err = because(ErrLockLost, h.expiryErrorLocked())
 		}
-		later(h.core, h.set.observers, LostObserver.ObserveLost,
+		tellLater(h.core, h.set.observers, LostObserver.ObserveLost,
 			Lost{Name: h.lock.Name(), Held: now().since(h.first), Err: err})
 	}
 }
 
-// spent reports whether the validity lasts as long as WithMaxHold allows.
-func (h *hold) spent() bool {
+// spentLocked reports whether the validity lasts as long as WithMaxHold allows.
+func (h *hold) spentLocked() bool {
 	limit := h.timing.maxHold
 	return limit != 0 && h.validity.span >= limit-h.validity.start.since(h.first)
 }
 
 // err returns why h is not held at now, nil while it is.
 func (h *hold) err(now instant) error {
-	err := h.held(now)
+	err := h.whyNotHeld(now)
 	if err == nil || errors.Is(err, ErrLockLost) || errors.Is(err, ErrNotHeld) {
 		return err
 	}
@@ -177,7 +179,7 @@ func (h *hold) end(cause error) bool {
 		h.over, h.cause = true, cause
 		h.ended.give()
 		if cause != nil {
-			h.tellLost()
+			h.tellLostLocked()
 		}
 	}
 	h.mu.Unlock()
@@ -229,7 +231,7 @@ func (h *hold) done() <-chan struct{} {
 func (h *hold) gone(now instant) <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_ = h.heldLocked(now)
+	_ = h.whyNotHeldLocked(now)
 	return h.lost.channel()
 }
 
@@ -290,7 +292,7 @@ func (h *hold) stood(now instant) bool {
 func (h *hold) remaining(now instant) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.heldLocked(now) != nil {
+	if h.whyNotHeldLocked(now) != nil {
 		return 0
 	}
 	return h.validity.remaining(now)
@@ -300,27 +302,27 @@ func (h *hold) remaining(now instant) time.Duration {
 func (h *hold) extension(start instant) (extension, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := h.heldLocked(start); err != nil {
+	if err := h.whyNotHeldLocked(start); err != nil {
 		return extension{}, err
 	}
-	ttl, span := h.timing.term(start.since(h.first))
-	if span <= h.validity.remaining(start) && h.spent() {
+	ttl, span := h.timing.atAge(start.since(h.first))
+	if span <= h.validity.remaining(start) && h.spentLocked() {
 		return extension{}, ErrMaxHold
 	}
 	h.renewed = start.mono
-	if h.set.ownValues {
+	if h.set.customValues {
 		usedValues.keep(h.value)
 	}
 	return extension{hold: h, heals: h.set.heals, start: start, ttl: ttl, span: span}, nil
 }
 
-// extended moves the validity to e's, if the old one stood at the time when a
+// prolong moves the validity to e's, if the old one stood at the time when a
 // quorum was seen to have confirmed: else somebody may have held the lock in
 // between.
-func (h *hold) extended(e extension, confirmed instant) {
+func (h *hold) prolong(e extension, confirmed instant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.heldLocked(confirmed) == nil && e.span > h.validity.remaining(e.start) {
+	if h.whyNotHeldLocked(confirmed) == nil && e.span > h.validity.remaining(e.start) {
 		h.validity = validity{start: e.start, span: e.span}
 	}
 }
@@ -388,7 +390,7 @@ func (h *hold) footprint(i int) footprint {
 type acquire struct{ *hold }
 
 func (a acquire) command() script.Command {
-	ttl, _ := a.timing.term(0)
+	ttl, _ := a.timing.atAge(0)
 	return script.Acquire(a.lock, ttl.Milliseconds())
 }
 
@@ -396,7 +398,7 @@ func (a acquire) command() script.Command {
 func (acquire) explains() bool { return true }
 
 // The one who waits looks whether the nodes answered in time.
-func (acquire) won(instant) {}
+func (acquire) onWon(instant) {}
 
 func (a acquire) witnessed() *witness { return a.witness("lock") }
 
@@ -410,13 +412,13 @@ func (a acquire) judge(i int, reply pool.Reply) (vote, error) {
 		// another's, or a value used twice would admit two holders.
 		return refused, &ErrNodeTaken{Node: i}
 	}
-	return a.guarded(i, reply.Server, a.first)
+	return a.grantUnlessRestarted(i, reply.Server, a.first)
 }
 
-// guarded counts a grant of node i in a round that started at start, unless the
+// grantUnlessRestarted counts a grant of node i in a round that started at start, unless the
 // node's server may have forgotten what it granted to others.
-func (h *hold) guarded(i int, s *pool.Server, start instant) (vote, error) {
-	if err := h.core.nodes[i].counts(s, start.wall, h.set.driftFactor); err != nil {
+func (h *hold) grantUnlessRestarted(i int, s *pool.Server, start instant) (vote, error) {
+	if err := h.core.nodes[i].distrust(s, start.wall, h.set.driftFactor); err != nil {
 		return failed, &RedisError{Node: i, Err: err}
 	}
 	return granted, nil
@@ -443,7 +445,7 @@ func (extension) explains() bool { return false }
 
 // The hold goes on from the moment of the decision, however late the one who
 // waits for it runs.
-func (e extension) won(at instant) { e.extended(e, at) }
+func (e extension) onWon(at instant) { e.prolong(e, at) }
 
 func (e extension) witnessed() *witness { return e.witness("extend") }
 
@@ -470,7 +472,7 @@ func (e extension) judge(i int, reply pool.Reply) (vote, error) {
 	if v, err := found(i, reply); v != granted {
 		return v, err
 	}
-	return e.guarded(i, reply.Server, e.start)
+	return e.grantUnlessRestarted(i, reply.Server, e.start)
 }
 
 // found reads the reply of a script that looks for a hold's value.
@@ -496,7 +498,7 @@ type check struct{ *hold }
 func (c check) command() script.Command { return script.Valid(c.lock) }
 
 func (check) explains() bool { return false }
-func (check) won(instant)    {}
+func (check) onWon(instant)  {}
 
 func (c check) witnessed() *witness { return c.witness("valid") }
 

@@ -158,7 +158,7 @@ func TestReleasesThatWaitAreBounded(t *testing.T) {
 		defer s.close()
 		accepted := 0
 		for range maxRepeats + 10 {
-			if s.setWithin(&event{what: call(func(bool) {})}, time.Now().Add(time.Hour), maxRepeats) {
+			if s.setUnlessFull(&alarm{what: call(func(bool) {})}, time.Now().Add(time.Hour), maxRepeats) {
 				accepted++
 			}
 		}

@@ -138,7 +138,7 @@ func (m *Mutex) acquire(ctx context.Context, t timing, limit int) (h *hold, trie
 	var last error
 	for try := 1; ; try++ {
 		if ctx.Err() != nil {
-			return nil, try, m.ended(ctx, last)
+			return nil, try, m.withInterruption(ctx, last)
 		}
 		value, err := m.newValue()
 		if err != nil {
@@ -149,7 +149,7 @@ func (m *Mutex) acquire(ctx context.Context, t timing, limit int) (h *hold, trie
 			return h, try, nil
 		}
 		if try == limit || errors.Is(err, ErrDuplicateNode) { // which no waiting mends
-			return nil, try, m.ended(ctx, err)
+			return nil, try, m.withInterruption(ctx, err)
 		}
 		last = err
 		delay := m.set.delay(try)
@@ -157,7 +157,7 @@ func (m *Mutex) acquire(ctx context.Context, t timing, limit int) (h *hold, trie
 			return nil, try, outOfRange("WithRetryDelayFunc", delay, "0 or more")
 		}
 		if pause(ctx, delay, m.core.closing) {
-			return nil, try, m.ended(ctx, last)
+			return nil, try, m.withInterruption(ctx, last)
 		}
 	}
 }
@@ -174,7 +174,7 @@ func (m *Mutex) attempt(ctx context.Context, t timing, value string, try int) (*
 	if ctx.Err() == nil {
 		m.core.census.known.Store(true)
 	}
-	err := h.won(res)
+	err := h.whyNotWon(res)
 	if m.set.observers != nil {
 		tell(m.set.observers, AttemptObserver.ObserveAttempt, Attempt{
 			Name: m.name, Try: try, Took: now().since(h.first), Err: err,
@@ -187,11 +187,11 @@ func (m *Mutex) attempt(ctx context.Context, t timing, value string, try int) (*
 	return h, nil
 }
 
-// won returns why h was not acquired, if it was not. Then nothing is held, and what
+// whyNotWon returns why h was not acquired, nil if it was. If not, nothing is held, and what
 // the round may have set is being released.
-func (h *hold) won(res result) error {
+func (h *hold) whyNotWon(res result) error {
 	duplicate := h.core.duplicate()
-	if res.tally.won() && duplicate == nil && h.held(now()) == nil {
+	if res.tally.won() && duplicate == nil && h.whyNotHeld(now()) == nil {
 		return nil
 	}
 	startRelease(h, false)
@@ -211,7 +211,7 @@ func (m *Mutex) newValue() (string, error) {
 		return "", err
 	case value == "":
 		return "", errors.New("redsync: WithGenValueFunc returned an empty value")
-	case m.set.ownValues:
+	case m.set.customValues:
 		return value, usedValues.claim(value)
 	}
 	return value, nil
@@ -239,7 +239,7 @@ func (m *Mutex) begin(h *hold) error {
 func (m *Mutex) dropOver() {
 	m.mu.Lock()
 	h := m.hold
-	if h == nil || h.held(now()) == nil {
+	if h == nil || h.whyNotHeld(now()) == nil {
 		m.mu.Unlock()
 		return
 	}
@@ -288,7 +288,7 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 
 // unlock ends h and releases it.
 func (m *Mutex) unlock(ctx context.Context, h *hold, adopted bool, now instant) (bool, error) {
-	over := h.held(now)
+	over := h.whyNotHeld(now)
 	h.end(nil)
 	if over != nil {
 		startRelease(h, false)
@@ -307,7 +307,7 @@ func (m *Mutex) release(ctx context.Context, h *hold, adopted bool) (bool, error
 	case res.tally.won(), res.tally.refuted():
 		return false, m.failure("unlock", res.err(), ErrLockAlreadyExpired)
 	}
-	return false, m.failure("unlock", m.ended(ctx, nodeErrors(res.errs)))
+	return false, m.failure("unlock", m.withInterruption(ctx, nodeErrors(res.errs)))
 }
 
 // take detaches from m what it holds: the current term, or an adopted value.
@@ -351,7 +351,7 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 		return ok, err
 	}
 	start := now()
-	if err := h.held(start); err != nil {
+	if err := h.whyNotHeld(start); err != nil {
 		return false, m.failure("extend", err)
 	}
 	left := h.remaining(start)
@@ -373,7 +373,7 @@ func (m *Mutex) extend(ctx context.Context, h *hold) (result, error) {
 	// The votes count until the old Until, not only for one node deadline.
 	b := bounds{decide: h.remaining(e.start), node: h.timing.nodeTimeout, over: h.done()}
 	res := startRound(h.core, e, m.set.waitAll).wait(ctx, b)
-	return res, h.held(now())
+	return res, h.whyNotHeld(now())
 }
 
 // extended turns the outcome of a round into Extend's: over is why h is not
@@ -392,7 +392,7 @@ func (m *Mutex) extended(ctx context.Context, h *hold, res result, over error) (
 	case h.lostBy(res):
 		return false, m.failure("extend", h.lose(res.err()))
 	}
-	return false, m.failure("extend", m.ended(ctx, res.err()), ErrExtendFailed)
+	return false, m.failure("extend", m.withInterruption(ctx, res.err()), ErrExtendFailed)
 }
 
 // adopt extends a lock that was acquired elsewhere, and makes it m's own.
@@ -404,12 +404,12 @@ func (m *Mutex) adopt(ctx context.Context, h *hold) (bool, error) {
 	e.heals = false // the lock may be another's by now
 	res := startRound(h.core, e, m.set.waitAll).wait(ctx, h.bounds())
 	switch {
-	case res.tally.won() && h.held(now()) == nil:
+	case res.tally.won() && h.whyNotHeld(now()) == nil:
 		return m.takeOver(h, e)
 	case res.tally.refuted():
 		return false, m.failure("extend", res.err(), ErrLockAlreadyExpired)
 	}
-	return false, m.failure("extend", m.ended(ctx, res.err()), ErrExtendFailed)
+	return false, m.failure("extend", m.withInterruption(ctx, res.err()), ErrExtendFailed)
 }
 
 // takeOver makes h, an adopted hold that a quorum has confirmed, the current
@@ -426,8 +426,8 @@ func (m *Mutex) takeOver(h *hold, e extension) (bool, error) {
 	case m.hold == nil || m.hold.value != h.value:
 		return false, m.failure("extend", ErrNotHeld)
 	default:
-		m.hold.extended(e, now())
-		if err := m.hold.held(now()); err != nil {
+		m.hold.prolong(e, now())
+		if err := m.hold.whyNotHeld(now()); err != nil {
 			return false, m.failure("extend", err)
 		}
 	}
@@ -459,7 +459,7 @@ func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 	case h == nil:
 		h = adoptedHold(m.core, m.set, m.name, adopted, t, now())
 	}
-	if err := h.held(now()); err != nil {
+	if err := h.whyNotHeld(now()); err != nil {
 		return false, m.failure("valid", err)
 	}
 	b := h.bounds()
@@ -470,7 +470,7 @@ func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 }
 
 func (m *Mutex) checked(ctx context.Context, h *hold, adopted bool, res result) (bool, error) {
-	over := h.held(now())
+	over := h.whyNotHeld(now())
 	switch {
 	case over != nil:
 		return false, m.failure("valid", over)
@@ -481,7 +481,7 @@ func (m *Mutex) checked(ctx context.Context, h *hold, adopted bool, res result) 
 	case !adopted && h.lostBy(res):
 		return false, m.failure("valid", h.lose(res.err()))
 	}
-	return false, m.failure("valid", m.ended(ctx, nodeErrors(res.errs)))
+	return false, m.failure("valid", m.withInterruption(ctx, nodeErrors(res.errs)))
 }
 
 // enter begins an operation on m; m.core.exit ends it.
@@ -540,9 +540,9 @@ func (m *Mutex) failure(op string, why error, is ...error) error {
 	return &opError{op: op, name: m.name, causes: is}
 }
 
-// ended adds to why what ended the operation early, if anything did: the
+// withInterruption adds to why what ended the operation early, if anything did: the
 // context, by its error and its cause, or Close.
-func (m *Mutex) ended(ctx context.Context, why error) error {
+func (m *Mutex) withInterruption(ctx context.Context, why error) error {
 	if m.core.isClosed.Load() {
 		why = because(ErrClosed, why)
 	}

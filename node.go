@@ -31,13 +31,13 @@ func newNode(i int, p pool.Pool) *node {
 	return n
 }
 
-// second is what the whole seconds of an uptime may be too much.
-const second = time.Second
+// uptimeGranularity is what an uptime may be too much: INFO reports whole seconds.
+const uptimeGranularity = time.Second
 
-// counts returns why what a node granted or confirmed does not count. sent is a
-// time before the request was. A node that has restarted may have forgotten
+// distrust returns why what a node granted or confirmed does not count, nil if it
+// does. sent is a time before the request was. A node that has restarted may have forgotten
 // locks, until the longest-lived of them has run out everywhere.
-func (n *node) counts(s *pool.Server, sent time.Time, driftFactor float64) error {
+func (n *node) distrust(s *pool.Server, sent time.Time, driftFactor float64) error {
 	switch {
 	case n.guard == 0:
 		return nil
@@ -56,10 +56,10 @@ func (n *node) counts(s *pool.Server, sent time.Time, driftFactor float64) error
 // quarantine returns for how long a node does not count after its start.
 func (n *node) quarantine(driftFactor float64) time.Duration {
 	margin := scale(n.guard, driftFactor)
-	if n.guard > math.MaxInt64-clockDrift-second-margin { // it overflows
+	if n.guard > math.MaxInt64-clockDrift-uptimeGranularity-margin { // it overflows
 		return math.MaxInt64
 	}
-	return n.guard + margin + clockDrift + second
+	return n.guard + margin + clockDrift + uptimeGranularity
 }
 
 var errUnknownServer = errors.New("it is not known how long the server has been running (INFO)")

@@ -38,7 +38,7 @@ func playStuck(t *testing.T, f func(s *stuck, c *core, lose func(*observers))) *
 	synctest.Test(t, func(*testing.T) {
 		s.release = make(chan struct{})
 		c := newCore(nil)
-		lose := func(to *observers) { later(c, to, LostObserver.ObserveLost, Lost{}) }
+		lose := func(to *observers) { tellLater(c, to, LostObserver.ObserveLost, Lost{}) }
 		lose((*observers)(nil).with(s))
 		synctest.Wait()
 		f(s, c, lose)
@@ -83,7 +83,7 @@ func TestEventsAllocateNothingWithoutObservers(t *testing.T) {
 		m.acquired(h, h.first, 1)
 		tell(h.set.observers, ReleasedObserver.ObserveReleased, Released{Name: m.name, Err: ErrLockLost})
 		tell(h.set.observers, ExtendedObserver.ObserveExtended, h.extendedEvent(h.first, 0, nil))
-		later(h.core, h.set.observers, UnsettledObserver.ObserveUnsettled, Unsettled{Name: m.name, Pending: 1000})
+		tellLater(h.core, h.set.observers, UnsettledObserver.ObserveUnsettled, Unsettled{Name: m.name, Pending: 1000})
 		(&watchdog{hold: h}).tell(extending{}, nil)
 		if h.witness("lock") != nil {
 			t.Fatal("a witness for nobody")
@@ -99,7 +99,7 @@ func TestHoldThatNeverBeganTellsNoLoss(t *testing.T) {
 		close(s.release)
 		h := testHold(t, 0, at(0, 0))
 		h.set.observers = h.set.observers.with(s)
-		require.Error(t, h.held(at(h.timing.expiry, 0)))
+		require.Error(t, h.whyNotHeld(at(h.timing.expiry, 0)))
 		synctest.Wait()
 		assert.Zero(t, s.told)
 	})

@@ -204,7 +204,7 @@ func (n *notices) add(to *observers, notice func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.waiting) >= maxNotices {
-		n.miss(to)
+		n.missLocked(to)
 		return
 	}
 	n.waiting = append(n.waiting, notice)
@@ -214,9 +214,9 @@ func (n *notices) add(to *observers, notice func()) {
 	}
 }
 
-// miss counts an event that is dropped; n.mu is held. Where every lock has
+// missLocked counts an event that is dropped. Where every lock has
 // observers of its own those of some may not hear of it.
-func (n *notices) miss(to *observers) {
+func (n *notices) missLocked(to *observers) {
 	if n.missed == nil {
 		n.missed = make(map[*observers]int)
 	}
@@ -244,8 +244,8 @@ func (n *notices) run() {
 	}
 }
 
-// later tells an event by a goroutine of its own.
-func later[O, E any](c *core, to *observers, method func(O, E), event E) {
+// tellLater queues an event for the goroutine of c's notices.
+func tellLater[O, E any](c *core, to *observers, method func(O, E), event E) {
 	if to != nil {
 		c.notices.add(to, func() { tell(to, method, event) })
 	}

@@ -24,16 +24,16 @@ const (
 // settings are what options set. Every primitive has them.
 type settings struct {
 	bases
-	tries     int
-	delay     DelayFunc
-	genValue  func() (string, error)
-	ownValues bool // genValue is the user's
-	value     string
-	waitAll   bool
-	heals     bool
-	watchdog  bool
-	observers *observers
-	err       error // the first option that cannot be used
+	tries        int
+	delay        DelayFunc
+	genValue     func() (string, error)
+	customValues bool
+	value        string
+	waitAll      bool
+	heals        bool
+	watchdog     bool
+	observers    *observers
+	err          error // the first option that cannot be used
 
 	ready   bool // derived is of these settings, which are in order
 	derived timing
@@ -48,7 +48,7 @@ func defaultSettings() settings {
 		},
 		tries:    defaultTries,
 		delay:    defaultDelay,
-		genValue: newValue,
+		genValue: randomValue,
 	}
 }
 
@@ -57,8 +57,8 @@ func defaultDelay(int) time.Duration {
 	return minRetryDelay + mathrand.N(maxRetryDelay-minRetryDelay) //nolint:gosec // a delay is no secret
 }
 
-// newValue returns a value that nobody has used: 130 bits at random.
-func newValue() (string, error) { return rand.Text(), nil }
+// randomValue returns a value that nobody has used: 130 bits at random.
+func randomValue() (string, error) { return rand.Text(), nil }
 
 // timing checks the settings and derives what a hold needs.
 func (s *settings) timing() (timing, error) {
@@ -223,7 +223,7 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 			m.change().fail(errors.New("redsync: WithGenValueFunc(nil)"))
 		}
 		set := m.change()
-		set.genValue, set.ownValues = genValueFunc, true
+		set.genValue, set.customValues = genValueFunc, true
 	})
 }
 

@@ -91,39 +91,39 @@ type operation interface {
 	// witnessed returns who is told of the votes, nil for nobody.
 	witnessed() *witness
 
-	// won takes effect when a quorum has granted, at that moment and before
+	// onWon takes effect when a quorum has granted, at that moment and before
 	// anybody else is told. The round is locked.
-	won(at instant)
+	onWon(at instant)
 }
 
 // A round is one command on its way to all nodes, and their votes.
 type round struct {
 	core    *core
-	op      operation      // unset in the round of a release,
-	command script.Command // which sends for itself
-	waitAll bool           // after the decision, wait for the other nodes (WithFailFast(false))
-	explain bool           // see isDecided
-	then    decider        // told of the decision; nil where somebody waits for it
-	witness *witness       // told of every vote; nil without an observer
+	op      operation // nil in the round of a release, which sends for itself
+	command script.Command
+	waitAll bool     // after the decision, wait for the other nodes (WithFailFast(false))
+	explain bool     // see isDecidedLocked
+	then    decider  // told of the decision; nil where somebody waits for it
+	witness *witness // told of every vote; nil without an observer
 
 	mu      sync.Mutex
 	tally   tally
 	votes   []ballot
-	closed  bool          // later votes do not count
-	at      instant       // when the round was decided; set before decided is closed
-	expired bool          // the deadline came before the decision; set before decided is closed
-	decided chan struct{} // closed when the answer cannot change, or at the deadline
-	all     chan struct{} // closed when every node has voted
-	few     [few]ballot   // room for votes
+	closed  bool               // later votes do not count
+	at      instant            // when the round was decided; set before decided is closed
+	expired bool               // the deadline came before the decision; set before decided is closed
+	decided chan struct{}      // closed when the answer cannot change, or at the deadline
+	all     chan struct{}      // closed when every node has voted
+	spare   [usualNodes]ballot // room for votes
 }
 
-// few is the number of nodes that most have. What is kept by node has room for
+// usualNodes is the number of nodes that most have. What is kept by node has room for
 // so many beside it, which saves an allocation.
-const few = 5
+const usualNodes = 5
 
-// A decider goes on when a round is decided. decided is called once, with the
+// A decider goes on when a round is decided. notifyDecided is called once, with the
 // round locked: it must not block, nor use the round.
-type decider interface{ decided() }
+type decider interface{ notifyDecided() }
 
 type ballot struct {
 	vote  vote
@@ -133,11 +133,11 @@ type ballot struct {
 	err   error        // why not granted
 }
 
-// init makes r, which is zero, take the votes of c's nodes.
-func (r *round) init(c *core, waitAll bool) {
+// prepare makes r, which is zero, take the votes of c's nodes.
+func (r *round) prepare(c *core, waitAll bool) {
 	r.core, r.waitAll = c, waitAll
 	r.tally.n = len(c.nodes)
-	r.votes = room(r.few[:], len(c.nodes))
+	r.votes = room(r.spare[:], len(c.nodes))
 	if r.then == nil {
 		r.decided = make(chan struct{})
 	}
@@ -157,7 +157,7 @@ func room[T any](spare []T, n int) []T {
 // startRound sends op's command to all nodes. It does not wait: Send never does.
 func startRound(c *core, op operation, waitAll bool) *round {
 	r := &round{}
-	r.init(c, waitAll)
+	r.prepare(c, waitAll)
 	r.start(op)
 	return r
 }
@@ -232,15 +232,15 @@ func (r *round) count(i int, v vote, err error, by *pool.Server) (first, late bo
 	if r.closed || b.vote != pending {
 		return first, true, err
 	}
-	before := r.isDecided()
-	if v == granted && r.counted(by) {
+	before := r.isDecidedLocked()
+	if v == granted && r.hasGrantedLocked(by) {
 		v, err = failed, &RedisError{Node: i, Err: ErrDuplicateNode}
 	}
 	b.vote, b.err, b.by = v, err, by
 	r.tally.add(v)
-	if !before && r.isDecided() {
+	if !before && r.isDecidedLocked() {
 		r.closed = !r.waitAll
-		r.decide()
+		r.decideLocked()
 	}
 	if r.waitAll && r.tally.complete() {
 		r.closed = true
@@ -249,9 +249,8 @@ func (r *round) count(i int, v vote, err error, by *pool.Server) (first, late bo
 	return first, false, err
 }
 
-// counted reports whether a server has granted already, as another node. r.mu is
-// held.
-func (r *round) counted(by *pool.Server) bool {
+// hasGrantedLocked reports whether a server has granted already, as another node.
+func (r *round) hasGrantedLocked(by *pool.Server) bool {
 	for _, b := range r.votes {
 		if b.vote == granted && sameServer(b.by, by) {
 			return true
@@ -260,25 +259,25 @@ func (r *round) counted(by *pool.Server) bool {
 	return false
 }
 
-// decide tells who waits that the round is over; r.mu is held.
-func (r *round) decide() {
+// decideLocked tells who waits that the round is decided, or at its deadline.
+func (r *round) decideLocked() {
 	r.at = now()
 	if r.op != nil && r.tally.won() {
-		r.op.won(r.at)
+		r.op.onWon(r.at)
 	}
 	if r.then != nil {
-		r.then.decided()
+		r.then.notifyDecided()
 		return
 	}
 	close(r.decided)
 }
 
-// isDecided reports whether the answer can be given; r.mu is held. An acquire
+// isDecidedLocked reports whether the answer can be given. An acquire
 // also says why it is blocked: a taken lock is something else than nodes that are
 // down, and dead nodes fail faster than live ones refuse. It waits for the reason
 // while fewer than a quorum have answered, at most for the node deadline. What it
 // does then does not depend on the reason, so safety does not either.
-func (r *round) isDecided() bool {
+func (r *round) isDecidedLocked() bool {
 	return r.tally.decided() && (r.tally.won() || !r.explain || r.tally.explained())
 }
 
@@ -301,8 +300,9 @@ type bounds struct {
 // b.decide, when ctx is done, or when b.over is closed. In a round that is given
 // up the nodes that have not voted have failed.
 //
-// Close is not among these: a channel that all rounds share would be a lock that
-// all rounds share. Close closes b.over, and leaves the rest to their deadline.
+// It does not watch core.closing: one channel in the select of every round is one
+// lock for all. Close ends each hold, which closes b.over; a round without b.over
+// runs to its deadline.
 func (r *round) wait(ctx context.Context, b bounds) result {
 	start := time.Now()
 	deadline := time.AfterFunc(b.decide, r.expire)
@@ -324,18 +324,18 @@ func (r *round) wait(ctx context.Context, b bounds) result {
 func (r *round) expire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.isDecided() {
+	if !r.isDecidedLocked() {
 		r.expired = true
 		r.closed = true
-		r.decide()
+		r.decideLocked()
 	}
 }
 
-// over reports whether the round is decided.
-func (r *round) over() bool {
+// isDecided reports whether the answer can be given.
+func (r *round) isDecided() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.isDecided()
+	return r.isDecidedLocked()
 }
 
 // close lets no later vote count, and nothing more be sent for the round.
@@ -384,7 +384,7 @@ func (r *round) result(silent error) result {
 func (r *round) soFar(silent error) result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	undecided := !r.isDecided()
+	undecided := !r.isDecidedLocked()
 	res := result{tally: r.tally, at: r.at}
 	if r.tally.won() && r.tally.failed+r.tally.refused == 0 {
 		return res // the usual case allocates nothing

@@ -297,7 +297,7 @@ func (ping) sending(int)             {}
 func (ping) unsent(int)              {}
 func (ping) explains() bool          { return false }
 func (ping) witnessed() *witness     { return nil }
-func (ping) won(instant)             {}
+func (ping) onWon(instant)           {}
 
 func (ping) judge(i int, reply pool.Reply) (vote, error) {
 	if reply.Err != nil {

@@ -11,9 +11,9 @@ import (
 )
 
 // call makes a function a firer.
-type call func(last bool)
+type call func(closing bool)
 
-func (c call) fire(last bool) { c(last) }
+func (c call) fire(closing bool) { c(closing) }
 
 func TestScheduleFiresInTimeAndOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -23,7 +23,7 @@ func TestScheduleFiresInTimeAndOrder(t *testing.T) {
 		order := rand.Perm(100)
 		for _, i := range order {
 			after := time.Duration(i) * time.Second
-			s.set(&event{what: call(func(bool) { fired = append(fired, time.Since(start)) })}, start.Add(after))
+			s.set(&alarm{what: call(func(bool) { fired = append(fired, time.Since(start)) })}, start.Add(after))
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -40,8 +40,8 @@ func TestScheduleMovesAndDropsEvents(t *testing.T) {
 		var s schedule
 		start := time.Now()
 		fired := map[string]time.Duration{}
-		note := func(name string) *event {
-			return &event{what: call(func(bool) { fired[name] = time.Since(start) })}
+		note := func(name string) *alarm {
+			return &alarm{what: call(func(bool) { fired[name] = time.Since(start) })}
 		}
 		sooner, later, dropped := note("sooner"), note("later"), note("dropped")
 		s.set(sooner, start.Add(time.Minute))
@@ -61,7 +61,7 @@ func TestScheduleEventMaySetItselfAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s schedule
 		var times int
-		var e event
+		var e alarm
 		e.what = call(func(bool) {
 			if times++; times < 5 {
 				s.set(&e, time.Now().Add(time.Second))
@@ -79,7 +79,7 @@ func TestScheduleClosedFiresTheRestAtOnceAndTakesNoMore(t *testing.T) {
 		var s schedule
 		last := 0
 		for range 10 {
-			s.set(&event{what: call(func(closing bool) {
+			s.set(&alarm{what: call(func(closing bool) {
 				if closing {
 					last++
 				}
@@ -87,7 +87,7 @@ func TestScheduleClosedFiresTheRestAtOnceAndTakesNoMore(t *testing.T) {
 		}
 		s.close()
 		assert.Equal(t, 10, last)
-		assert.False(t, s.set(&event{what: call(func(bool) { t.Error("fired") })}, time.Now()))
+		assert.False(t, s.set(&alarm{what: call(func(bool) { t.Error("fired") })}, time.Now()))
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		assert.Equal(t, 10, last)
@@ -99,7 +99,7 @@ func TestScheduleKeepsToItsLimit(t *testing.T) {
 		var s schedule
 		defer s.close()
 		for i := range 5 {
-			assert.Equal(t, i < 3, s.setWithin(&event{what: call(func(bool) {})}, time.Now().Add(time.Hour), 3))
+			assert.Equal(t, i < 3, s.setUnlessFull(&alarm{what: call(func(bool) {})}, time.Now().Add(time.Hour), 3))
 		}
 	})
 }

@@ -27,16 +27,16 @@ const (
 type release struct {
 	*hold
 	command script.Command
-	votes   round
+	round   round
 
 	mu       sync.Mutex
 	progress []progress // by node
-	few      [few]progress
+	spare    [usualNodes]progress
 }
 
 // progress is the state of a release on one node.
 type progress struct {
-	full    bool          // the node does not have the script
+	inFull  bool          // the node does not have the script
 	orderly bool          // when it was last sent, all that set the value had been answered
 	delay   time.Duration // before the next repetition
 }
@@ -46,14 +46,14 @@ type progress struct {
 // be over, or have never begun.
 func startRelease(h *hold, waitAll bool) *round {
 	rel := &release{hold: h, command: script.Release(h.lock)}
-	rel.progress = room(rel.few[:], len(h.nodes))
-	rel.votes.init(h.core, waitAll)
-	rel.votes.witness = h.witness("unlock")
+	rel.progress = room(rel.spare[:], len(h.nodes))
+	rel.round.prepare(h.core, waitAll)
+	rel.round.witness = h.witness("unlock")
 	h.core.unsettled.add(len(h.nodes))
 	for i := range h.nodes {
 		rel.send(i, false)
 	}
-	return &rel.votes
+	return &rel.round
 }
 
 // send sends the release to node i. Where h may have reached the node the request
@@ -65,13 +65,13 @@ func (rel *release) send(i int, full bool) {
 	}
 	f := rel.footprint(i)
 	rel.mu.Lock()
-	rel.progress[i].full, rel.progress[i].orderly = full, f.settled()
+	rel.progress[i].inFull, rel.progress[i].orderly = full, f.settled()
 	rel.mu.Unlock()
 	err := rel.core.nodes[i].Send(pool.Request{Args: args, Reserved: f.reached(), To: rel, Tag: i})
 	if err == nil {
 		return
 	}
-	rel.votes.vote(i, failed, &RedisError{Node: i, Err: err}, nil)
+	rel.round.vote(i, failed, &RedisError{Node: i, Err: err}, nil)
 	if f.reached() && !errors.Is(err, pool.ErrClosed) {
 		rel.repeatLater(i, err)
 		return
@@ -85,12 +85,12 @@ func (rel *release) Receive(i int, reply pool.Reply) {
 	rel.mu.Lock()
 	sent := rel.progress[i]
 	rel.mu.Unlock()
-	if pool.IsNoScript(reply.Err) && !sent.full {
+	if pool.IsNoScript(reply.Err) && !sent.inFull {
 		rel.send(i, true)
 		return
 	}
 	v, err := found(i, reply)
-	rel.votes.vote(i, v, err, reply.Server)
+	rel.round.vote(i, v, err, reply.Server)
 	if rel.settles(i, sent, reply) {
 		rel.core.unsettled.add(-1)
 		return
@@ -118,10 +118,10 @@ func (rel *release) repeatLater(i int, err error) {
 	s.delay = min(max(2*s.delay, minReleaseDelay), maxReleaseDelay)
 	delay := s.delay
 	rel.mu.Unlock()
-	again := &event{what: repetition{rel, i}}
-	dropped := !rel.core.repeats.setWithin(again, time.Now().Add(delay), maxRepeats)
-	later(rel.core, rel.set.observers, UnsettledObserver.ObserveUnsettled, Unsettled{
-		Name: rel.lock.Name(), Node: i, Pending: rel.core.unsettled.now(), Dropped: dropped, Err: err,
+	again := &alarm{what: repetition{rel, i}}
+	dropped := !rel.core.repeats.setUnlessFull(again, time.Now().Add(delay), maxRepeats)
+	tellLater(rel.core, rel.set.observers, UnsettledObserver.ObserveUnsettled, Unsettled{
+		Name: rel.lock.Name(), Node: i, Pending: rel.core.unsettled.n(), Dropped: dropped, Err: err,
 	})
 	if dropped {
 		rel.core.unsettled.add(-1)
@@ -142,7 +142,7 @@ func (rel *release) repeat(i int) {
 		return
 	}
 	rel.mu.Lock()
-	full := rel.progress[i].full
+	full := rel.progress[i].inFull
 	rel.mu.Unlock()
 	rel.send(i, full)
 }
@@ -161,7 +161,7 @@ func (g *gauge) add(n int) {
 	}
 }
 
-func (g *gauge) now() int { return int(g.count.Load()) }
+func (g *gauge) n() int { return int(g.count.Load()) }
 
 // zero returns a channel that is closed once nothing is under way. It is called
 // once in the life of g.

@@ -7,8 +7,8 @@ import (
 )
 
 // usedValues remembers what users' generators returned, for the whole process:
-// its Redsyncs may work on the same nodes. Values of our own generator are not
-// logged.
+// its Redsyncs may work on the same nodes. Values of the default generator are
+// not remembered.
 var usedValues valueLog
 
 // rememberedValues is how many values a valueLog remembers at least.
@@ -34,7 +34,7 @@ func (l *valueLog) claim(value string) error {
 	if young || old {
 		return fmt.Errorf("redsync: WithGenValueFunc returned %q again: every attempt needs a fresh value", value)
 	}
-	l.put(hash)
+	l.putLocked(hash)
 	return nil
 }
 
@@ -42,10 +42,10 @@ func (l *valueLog) claim(value string) error {
 func (l *valueLog) keep(value string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.put(maphash.String(valueSeed, value))
+	l.putLocked(maphash.String(valueSeed, value))
 }
 
-func (l *valueLog) put(hash uint64) {
+func (l *valueLog) putLocked(hash uint64) {
 	if l.young == nil || len(l.young) >= rememberedValues {
 		l.young, l.old = make(map[uint64]struct{}), l.young
 	}

@@ -18,8 +18,8 @@ import (
 // the end of the validity is enough.
 type watchdog struct {
 	hold    *hold
-	event   event // when to start a round
-	verdict event // when one is decided
+	alarm   alarm // when to start the next round
+	verdict alarm // when one is decided
 
 	mu      sync.Mutex
 	stopped bool
@@ -40,7 +40,7 @@ const firstBackoff = 8
 
 func newWatchdog(h *hold) *watchdog {
 	w := &watchdog{hold: h}
-	w.event.what, w.verdict.what = w, verdict{w}
+	w.alarm.what, w.verdict.what = w, verdict{w}
 	return w
 }
 
@@ -59,12 +59,12 @@ func (w *watchdog) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stopped = true
-	w.hold.core.extends.drop(&w.event)
-	w.closeRounds()
+	w.hold.core.extends.drop(&w.alarm)
+	w.closeRoundsLocked()
 }
 
-// closeRounds gives up what is open; w.mu is held.
-func (w *watchdog) closeRounds() {
+// closeRoundsLocked gives up what is open.
+func (w *watchdog) closeRoundsLocked() {
 	for _, r := range w.rounds {
 		r.close()
 	}
@@ -75,7 +75,7 @@ func (w *watchdog) closeRounds() {
 // schedule makes the watchdog start a round in a while. It need not succeed: the
 // schedule is closed only with the core, which ends all holds.
 func (w *watchdog) schedule(after time.Duration) {
-	w.hold.core.extends.set(&w.event, time.Now().Add(after))
+	w.hold.core.extends.set(&w.alarm, time.Now().Add(after))
 }
 
 // next returns how long it is to the next third of the expiry.
@@ -107,19 +107,19 @@ func (w *watchdog) fire(closing bool) {
 		w.tell(last, because(ErrExtendFailed, last.soFar(errNoAnswer).err()))
 	}
 	r := extending{&round{then: w}, e.start, w.hold.remaining(e.start)}
-	r.init(w.hold.core, false)
+	r.prepare(w.hold.core, false)
 	w.rounds = append(w.rounds, r)
 	w.schedule(w.patience())
 	r.start(e)
 }
 
-// decided calls for the verdict of one of the rounds.
-func (w *watchdog) decided() {
+// notifyDecided calls for the verdict of one of the rounds.
+func (w *watchdog) notifyDecided() {
 	w.hold.core.extends.set(&w.verdict, time.Now())
 }
 
-// A verdict is due when a round is decided. It is an event of its own, lest one
-// that moves the next round push it off.
+// A verdict is due when a round is decided. It is an alarm apart from the one for
+// the next round: each has its own time, and setting one must not move the other.
 type verdict struct{ *watchdog }
 
 func (v verdict) fire(closing bool) {
@@ -136,19 +136,19 @@ func (v verdict) fire(closing bool) {
 func (w *watchdog) heed() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.hold.held(now()) != nil { // too late; its end has been told
-		w.closeRounds()
+	if w.hold.whyNotHeld(now()) != nil { // too late; its end has been told
+		w.closeRoundsLocked()
 		return nil
 	}
 	for i, r := range slices.Backward(w.rounds) {
-		if !r.over() {
+		if !r.isDecided() {
 			continue
 		}
 		res := r.result(errNoAnswer)
 		w.rounds = slices.Delete(w.rounds, i, i+1)
 		if res.tally.won() {
 			w.tell(r, nil)
-			w.closeRounds()
+			w.closeRoundsLocked()
 			w.backoff = 0
 			w.schedule(w.next(now()))
 			return nil
@@ -173,7 +173,7 @@ func (w *watchdog) tell(r extending, err error) {
 	}
 	event := w.hold.extendedEvent(r.began, r.left, err)
 	event.Watchdog = true
-	later(w.hold.core, w.hold.set.observers, ExtendedObserver.ObserveExtended, event)
+	tellLater(w.hold.core, w.hold.set.observers, ExtendedObserver.ObserveExtended, event)
 }
 
 // Lost returns a channel that is closed when the current hold can no longer be

@@ -539,7 +539,7 @@ func TestScheduleComparesClocks(t *testing.T) {
 		var s schedule
 		start := time.Now()
 		var fired []time.Duration
-		note := &event{}
+		note := &alarm{}
 		note.what = call(func(bool) {
 			fired = append(fired, time.Since(start))
 			s.set(note, time.Now().Add(time.Hour))
@@ -579,7 +579,7 @@ func TestScheduleWithoutComparisonGoesByTheMonotonicClock(t *testing.T) {
 		var s schedule
 		start := time.Now()
 		var fired time.Duration
-		s.set(&event{what: call(func(bool) { fired = time.Since(start) })}, start.Add(time.Minute))
+		s.set(&alarm{what: call(func(bool) { fired = time.Since(start) })}, start.Add(time.Minute))
 		clock.step(time.Hour)
 		time.Sleep(time.Hour)
 		synctest.Wait()
