@@ -14,28 +14,6 @@ import (
 // (1 ms) and 1 ms for small TTLs, as in the Redlock algorithm.
 const clockDrift = 2 * time.Millisecond
 
-// An instant is one moment on both clocks. A monotonic clock stops while a
-// machine is suspended, the wall clock does not; a wall clock can be stepped,
-// the monotonic clock cannot.
-type instant struct {
-	mono time.Duration // since an arbitrary origin
-	wall time.Time
-}
-
-// since returns the time elapsed from start to i by the clock on which more
-// has passed. A wall clock stepped forward ends a hold early, which is safe;
-// one stepped back is outvoted.
-func (i instant) since(start instant) time.Duration {
-	// Round(0) strips the monotonic reading, which Sub would prefer.
-	return max(i.mono-start.mono, i.wall.Round(0).Sub(start.wall.Round(0)))
-}
-
-// lead returns by how much the wall clock is ahead of the monotonic clock, from an
-// arbitrary origin.
-func (i instant) lead() time.Duration {
-	return i.wall.Round(0).Sub(time.Unix(0, 0)) - i.mono
-}
-
 // A validity is how long a hold may be relied upon: for span from start. The
 // start is taken before the first byte of the round that won is sent.
 type validity struct {

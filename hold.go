@@ -2,6 +2,7 @@ package redsync
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -104,6 +105,23 @@ func adoptedHold(c *core, set *settings, name, value string, t timing, start ins
 		h.nodes[i] = footprint{sent: 1, unknown: true}
 	}
 	return h
+}
+
+// whyNotWon returns why h was not acquired, nil if it was. If not, nothing is held, and what
+// the round may have set is being released.
+func (h *hold) whyNotWon(res result) error {
+	duplicate := h.core.duplicate()
+	if res.tally.won() && duplicate == nil && h.whyNotHeld(now()) == nil {
+		return nil
+	}
+	startRelease(h, false)
+	if duplicate != nil {
+		return duplicate
+	}
+	if res.tally.won() {
+		return fmt.Errorf("%w: the nodes answered after the validity of %v", ErrLockAlreadyExpired, h.timing.span)
+	}
+	return res.notAcquired()
 }
 
 // whyNotHeld returns nil while h may be relied upon at now, else why it may not. It
@@ -385,126 +403,3 @@ func (h *hold) footprint(i int) footprint {
 	defer h.mu.Unlock()
 	return h.nodes[i]
 }
-
-// An acquire is the round that sets a hold's value.
-type acquire struct{ *hold }
-
-func (a acquire) command() script.Command {
-	ttl, _ := a.timing.atAge(0)
-	return script.Acquire(a.lock, ttl.Milliseconds())
-}
-
-// A lost lock must be told from nodes that are down.
-func (acquire) explains() bool { return true }
-
-// The one who waits looks whether the nodes answered in time.
-func (acquire) onWon(instant) {}
-
-func (a acquire) witnessed() *witness { return a.witness("lock") }
-
-func (a acquire) judge(i int, reply pool.Reply) (vote, error) {
-	a.answered(i, reply.Fate)
-	switch {
-	case reply.Err != nil:
-		return failed, &RedisError{Node: i, Err: reply.Err}
-	case reply.Value == nil:
-		// Whose value the node holds is not said: even one's own counts as
-		// another's, or a value used twice would admit two holders.
-		return refused, &ErrNodeTaken{Node: i}
-	}
-	return a.grantUnlessRestarted(i, reply.Server, a.first)
-}
-
-// grantUnlessRestarted counts a grant of node i in a round that started at start, unless the
-// node's server may have forgotten what it granted to others.
-func (h *hold) grantUnlessRestarted(i int, s *pool.Server, start instant) (vote, error) {
-	if err := h.core.nodes[i].distrust(s, start.wall, h.set.driftFactor); err != nil {
-		return failed, &RedisError{Node: i, Err: err}
-	}
-	return granted, nil
-}
-
-// An extension is the round that prolongs a hold.
-type extension struct {
-	*hold
-	heals bool // sets missing keys again (WithSetNXOnExtend)
-	start instant
-	ttl   time.Duration // of the keys
-	span  time.Duration // of the validity, from start
-}
-
-func (e extension) command() script.Command {
-	ttl := e.ttl.Milliseconds()
-	if e.heals {
-		return script.Heal(e.lock, ttl)
-	}
-	return script.Extend(e.lock, ttl)
-}
-
-func (extension) explains() bool { return false }
-
-// The hold goes on from the moment of the decision, however late the one who
-// waits for it runs.
-func (e extension) onWon(at instant) { e.prolong(e, at) }
-
-func (e extension) witnessed() *witness { return e.witness("extend") }
-
-// Only an extension that heals can set the value.
-
-func (e extension) sending(i int) {
-	if e.heals {
-		e.hold.sending(i)
-	}
-}
-
-func (e extension) unsent(i int) {
-	if e.heals {
-		e.hold.unsent(i)
-	}
-}
-
-func (e extension) judge(i int, reply pool.Reply) (vote, error) {
-	if e.heals {
-		e.answered(i, reply.Fate)
-	} else {
-		e.renewing()
-	}
-	if v, err := found(i, reply); v != granted {
-		return v, err
-	}
-	return e.grantUnlessRestarted(i, reply.Server, e.start)
-}
-
-// found reads the reply of a script that looks for a hold's value.
-func found(i int, reply pool.Reply) (vote, error) {
-	if reply.Err != nil {
-		return failed, &RedisError{Node: i, Err: reply.Err}
-	}
-	switch what, _ := reply.Value.(int64); what {
-	case script.Mine:
-		return granted, nil
-	case script.Other:
-		return refused, &ErrNodeTaken{Node: i}
-	case script.Created: // by this very round, which proves nothing
-		return refused, &nodeMissing{node: i}
-	default: // script.Missing
-		return refused, &nodeMissing{node: i}
-	}
-}
-
-// A check is the round that looks whether the nodes hold a hold's value.
-type check struct{ *hold }
-
-func (c check) command() script.Command { return script.Valid(c.lock) }
-
-func (check) explains() bool { return false }
-func (check) onWon(instant)  {}
-
-func (c check) witnessed() *witness { return c.witness("valid") }
-
-// A check leaves nothing behind.
-
-func (check) sending(int) {}
-func (check) unsent(int)  {}
-
-func (check) judge(i int, reply pool.Reply) (vote, error) { return found(i, reply) }

@@ -65,6 +65,32 @@ func (m *Mutex) Remaining() time.Duration {
 	return 0
 }
 
+// Lost returns a channel that is closed when the current hold can no longer be
+// proven: at Until by the clock on which more time has passed (and the lateness of
+// a timer), whether or not the network answers, or at once when an extension or a
+// Valid proves that the nodes do not hold the lock any more, or on Close. Err says
+// why. Unlock does not close it. Without a hold Lost returns nil.
+//
+// A machine that is suspended tells when it runs again; a wall clock that is set
+// forward is noticed within a tenth of the expiry, and within 1 s.
+func (m *Mutex) Lost() <-chan struct{} {
+	if h := m.current(); h != nil {
+		return h.gone(now())
+	}
+	return nil
+}
+
+// Err returns nil while m is held, and otherwise why it is not: ErrNotHeld before
+// the first Lock and after Unlock; else ErrLockLost with its cause, which is
+// ErrLockAlreadyExpired (Until has passed, or the nodes proved the loss and how),
+// ErrMaxHold or ErrClosed. It sends nothing.
+func (m *Mutex) Err() error {
+	if h := m.current(); h != nil {
+		return h.err(now())
+	}
+	return ErrNotHeld
+}
+
 // Lock is LockContext without a context.
 func (m *Mutex) Lock() error {
 	return m.LockContext(context.Background())
@@ -170,7 +196,7 @@ func (m *Mutex) attempt(ctx context.Context, t timing, value string, try int) (*
 	h := newHold(m.core, m.set, m.name, value, t, now())
 	// The first one waits to hear who every node is.
 	waitAll := m.set.waitAll || !m.core.census.known.Load()
-	res := startRound(m.core, acquire{h}, waitAll).wait(ctx, h.bounds())
+	res := startRound(m.core, acquire{hold: h}, waitAll).wait(ctx, h.bounds())
 	if ctx.Err() == nil {
 		m.core.census.known.Store(true)
 	}
@@ -185,23 +211,6 @@ func (m *Mutex) attempt(ctx context.Context, t timing, value string, try int) (*
 		return nil, err
 	}
 	return h, nil
-}
-
-// whyNotWon returns why h was not acquired, nil if it was. If not, nothing is held, and what
-// the round may have set is being released.
-func (h *hold) whyNotWon(res result) error {
-	duplicate := h.core.duplicate()
-	if res.tally.won() && duplicate == nil && h.whyNotHeld(now()) == nil {
-		return nil
-	}
-	startRelease(h, false)
-	if duplicate != nil {
-		return duplicate
-	}
-	if res.tally.won() {
-		return fmt.Errorf("%w: the nodes answered after the validity of %v", ErrLockAlreadyExpired, h.timing.span)
-	}
-	return res.notAcquired()
 }
 
 func (m *Mutex) newValue() (string, error) {
@@ -465,7 +474,7 @@ func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 	b := h.bounds()
 	b.decide = min(b.decide, h.remaining(now()))
 	b.over = h.done()
-	res := startRound(m.core, check{h}, m.set.waitAll).wait(ctx, b)
+	res := startRound(m.core, check{hold: h}, m.set.waitAll).wait(ctx, b)
 	return m.checked(ctx, h, adopted != "", res)
 }
 
@@ -575,15 +584,4 @@ func orBackground(ctx context.Context) context.Context {
 		return context.Background()
 	}
 	return ctx
-}
-
-// origin is what instants count monotonic time from.
-var origin = time.Now()
-
-// now reads both clocks. Tests step them.
-var now = readClocks
-
-func readClocks() instant {
-	t := time.Now()
-	return instant{mono: t.Sub(origin), wall: t}
 }

@@ -1,8 +1,6 @@
 package redsync
 
 import (
-	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -174,77 +172,4 @@ func (w *watchdog) tell(r extending, err error) {
 	event := w.hold.extendedEvent(r.began, r.left, err)
 	event.Watchdog = true
 	tellLater(w.hold.core, w.hold.set.observers, ExtendedObserver.ObserveExtended, event)
-}
-
-// Lost returns a channel that is closed when the current hold can no longer be
-// proven: at Until by the clock on which more time has passed (and the lateness of
-// a timer), whether or not the network answers, or at once when an extension or a
-// Valid proves that the nodes do not hold the lock any more, or on Close. Err says
-// why. Unlock does not close it. Without a hold Lost returns nil.
-//
-// A machine that is suspended tells when it runs again; a wall clock that is set
-// forward is noticed within a tenth of the expiry, and within 1 s.
-func (m *Mutex) Lost() <-chan struct{} {
-	if h := m.current(); h != nil {
-		return h.gone(now())
-	}
-	return nil
-}
-
-// Err returns nil while m is held, and otherwise why it is not: ErrNotHeld before
-// the first Lock and after Unlock; else ErrLockLost with its cause, which is
-// ErrLockAlreadyExpired (Until has passed, or the nodes proved the loss and how),
-// ErrMaxHold or ErrClosed. It sends nothing.
-func (m *Mutex) Err() error {
-	if h := m.current(); h != nil {
-		return h.err(now())
-	}
-	return ErrNotHeld
-}
-
-// Do locks name, calls fn, and unlocks. Meanwhile the lock extends itself, as with
-// WithWatchdog. fn's context is done when ctx is, or when the lock is lost, no
-// later than Until: context.Cause then matches ErrLockLost.
-//
-// Do returns the error of Lock, without having called fn; else what fn returned,
-// joined with why the lock was lost or could not be unlocked, so that neither hides
-// the other. It returns after fn, which must heed its context. A panic in fn goes
-// on when the lock is unlocked.
-func (r *Redsync) Do(ctx context.Context, name string, fn func(context.Context) error, options ...Option) (err error) {
-	if fn == nil {
-		return errors.New("redsync: Do: the function is nil")
-	}
-	m := r.NewMutex(name, append(slices.Clone(options), WithWatchdog())...)
-	ctx = orBackground(ctx)
-	if err := m.LockContext(ctx); err != nil {
-		return err
-	}
-	working, cancel := context.WithCancelCause(context.WithValue(ctx, mutexKey{}, m))
-	defer func() {
-		lost := m.Err()
-		cancel(nil)
-		_, unlocked := m.UnlockContext(context.WithoutCancel(ctx))
-		if lost != nil {
-			unlocked = m.failure("do", lost)
-		}
-		err = errors.Join(err, unlocked)
-	}()
-	go func() {
-		select {
-		case <-m.Lost():
-			cancel(m.Err())
-		case <-working.Done():
-		}
-	}()
-	return fn(working)
-}
-
-type mutexKey struct{}
-
-// FromContext returns the Mutex that Do holds for the function whose context ctx is,
-// or is derived from; nil if there is none. The function may ask it (Remaining,
-// Valid, Until), and leaves Unlock to Do.
-func FromContext(ctx context.Context) *Mutex {
-	m, _ := ctx.Value(mutexKey{}).(*Mutex)
-	return m
 }

@@ -1,0 +1,106 @@
+package redsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or
+// unix:// URLs, and returns once a quorum has answered, else an error naming
+// each node. It waits no longer than 5 s. The options are defaults for the
+// Redsync's locks. Close ends its connections. For the options of a pool, such as
+// pool.WithRestartGuard, use New.
+func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync, error) {
+	pools := make([]pool.Pool, 0, len(addresses))
+	seen := make(map[string]bool)
+	for i, address := range addresses {
+		opt, err := parseAddress(address)
+		if err != nil {
+			return nil, fmt.Errorf("redsync: Open: address #%d: %w", i, err)
+		}
+		if seen[opt.Addr] {
+			return nil, fmt.Errorf("redsync: Open: address #%d: %q is there twice: each node counts once", i, opt.Addr)
+		}
+		seen[opt.Addr] = true
+		// The client itself stays unused and starts nothing: its pool reads
+		// the options.
+		opt.MinIdleConns = 0
+		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		pools = append(pools, pool.New(redis.NewClient(opt)))
+	}
+	rs := New(pools...).With(options...)
+	rs.core.owned = true
+	if err := rs.ping(ctx); err != nil {
+		return nil, errors.Join(err, rs.Close(ctx))
+	}
+	return rs, nil
+}
+
+// openTimeout bounds Open.
+const openTimeout = 5 * time.Second
+
+// ping returns nil once a quorum of nodes has answered.
+func (r *Redsync) ping(ctx context.Context) error {
+	c := r.core
+	if err := c.enter(); err != nil {
+		return err
+	}
+	defer c.exit()
+	ctx, start := orBackground(ctx), time.Now()
+	b := bounds{decide: openTimeout, node: openTimeout}
+	res := startRound(c, ping{}, false).wait(ctx, b)
+	if left := openTimeout - time.Since(start); !res.tally.won() && ctx.Err() == nil && left > 0 {
+		// Once more, for what every node has to say.
+		b = bounds{decide: left, node: left}
+		res = startRound(c, ping{}, true).wait(ctx, b)
+	}
+	if err := c.duplicate(); err != nil {
+		return fmt.Errorf("redsync: Open: %w", err)
+	}
+	if res.tally.won() {
+		return nil
+	}
+	return fmt.Errorf("redsync: Open: %d of %d nodes answered, %d needed: %w",
+		res.tally.granted, res.tally.n, quorumOf(res.tally.n), nodeErrors(res.errs))
+}
+
+func parseAddress(address string) (*redis.Options, error) {
+	if strings.Contains(address, "://") {
+		opt, err := redis.ParseURL(address)
+		switch {
+		case err == nil:
+			return opt, nil
+		case strings.Contains(address, "@"):
+			// The parser's words may quote a part of the password.
+			return nil, fmt.Errorf("%q cannot be parsed as a URL", redacted(address))
+		default:
+			return nil, fmt.Errorf("%q: %w", address, err)
+		}
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" || port == "" || strings.Contains(address, "@") {
+		return nil, fmt.Errorf("%q is not of the form host:port or redis://", redacted(address))
+	}
+	return &redis.Options{Addr: address}, nil
+}
+
+// redacted cuts what may be a password out of an address.
+func redacted(address string) string {
+	at := strings.LastIndexByte(address, '@')
+	if at < 0 {
+		return address
+	}
+	if scheme, _, ok := strings.Cut(address, "://"); ok {
+		return scheme + "://..." + address[at:]
+	}
+	return "..." + address[at:]
+}

@@ -1,0 +1,154 @@
+package redsync
+
+import (
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file is what rounds are made for: each operation is a command, how its
+// replies are read, and what it leaves behind. A release is in settle.go, because it
+// is repeated, node by node.
+
+// noEffects are the parts of an operation that has none: it sets no value, ends as
+// soon as it is decided, tells nobody and changes nothing.
+type noEffects struct{}
+
+func (noEffects) sending(int)         {}
+func (noEffects) unsent(int)          {}
+func (noEffects) explains() bool      { return false }
+func (noEffects) witnessed() *witness { return nil }
+func (noEffects) onWon(instant)       {}
+
+// An acquire is the round that sets a hold's value.
+type acquire struct {
+	noEffects // when it is won: the one who waits looks whether the nodes answered in time
+	hold      *hold
+}
+
+func (a acquire) command() script.Command {
+	ttl, _ := a.hold.timing.atAge(0)
+	return script.Acquire(a.hold.lock, ttl.Milliseconds())
+}
+
+func (a acquire) sending(i int) { a.hold.sending(i) }
+func (a acquire) unsent(i int)  { a.hold.unsent(i) }
+
+// A lock that is taken must be told from nodes that are down.
+func (acquire) explains() bool { return true }
+
+func (a acquire) witnessed() *witness { return a.hold.witness("lock") }
+
+func (a acquire) judge(i int, reply pool.Reply) (vote, error) {
+	a.hold.answered(i, reply.Fate)
+	switch {
+	case reply.Err != nil:
+		return failed, &RedisError{Node: i, Err: reply.Err}
+	case reply.Value == nil:
+		// Whose value the node holds is not said: even one's own counts as
+		// another's, or a value used twice would admit two holders.
+		return refused, &ErrNodeTaken{Node: i}
+	}
+	return a.hold.grantUnlessRestarted(i, reply.Server, a.hold.first)
+}
+
+// grantUnlessRestarted counts a grant of node i in a round that started at start, unless the
+// node's server may have forgotten what it granted to others.
+func (h *hold) grantUnlessRestarted(i int, s *pool.Server, start instant) (vote, error) {
+	if err := h.core.nodes[i].distrust(s, start.wall, h.set.driftFactor); err != nil {
+		return failed, &RedisError{Node: i, Err: err}
+	}
+	return granted, nil
+}
+
+// An extension is the round that prolongs a hold.
+type extension struct {
+	noEffects
+	hold  *hold
+	heals bool // sets missing keys again (WithSetNXOnExtend)
+	start instant
+	ttl   time.Duration // of the keys
+	span  time.Duration // of the validity, from start
+}
+
+func (e extension) command() script.Command {
+	ttl := e.ttl.Milliseconds()
+	if e.heals {
+		return script.Heal(e.hold.lock, ttl)
+	}
+	return script.Extend(e.hold.lock, ttl)
+}
+
+// Only an extension that heals can set the value.
+
+func (e extension) sending(i int) {
+	if e.heals {
+		e.hold.sending(i)
+	}
+}
+
+func (e extension) unsent(i int) {
+	if e.heals {
+		e.hold.unsent(i)
+	}
+}
+
+func (e extension) witnessed() *witness { return e.hold.witness("extend") }
+
+// The hold goes on from the moment of the decision, however late the one who
+// waits for it runs.
+func (e extension) onWon(at instant) { e.hold.prolong(e, at) }
+
+func (e extension) judge(i int, reply pool.Reply) (vote, error) {
+	if e.heals {
+		e.hold.answered(i, reply.Fate)
+	} else {
+		e.hold.renewing()
+	}
+	if v, err := found(i, reply); v != granted {
+		return v, err
+	}
+	return e.hold.grantUnlessRestarted(i, reply.Server, e.start)
+}
+
+// A check is the round that looks whether the nodes hold a hold's value.
+type check struct {
+	noEffects
+	hold *hold
+}
+
+func (c check) command() script.Command { return script.Valid(c.hold.lock) }
+
+func (c check) witnessed() *witness { return c.hold.witness("valid") }
+
+func (check) judge(i int, reply pool.Reply) (vote, error) { return found(i, reply) }
+
+// found reads the reply of a script that looks for a hold's value.
+func found(i int, reply pool.Reply) (vote, error) {
+	if reply.Err != nil {
+		return failed, &RedisError{Node: i, Err: reply.Err}
+	}
+	switch what, _ := reply.Value.(int64); what {
+	case script.Mine:
+		return granted, nil
+	case script.Other:
+		return refused, &ErrNodeTaken{Node: i}
+	case script.Created: // by this very round, which proves nothing
+		return refused, &nodeMissing{node: i}
+	default: // script.Missing
+		return refused, &nodeMissing{node: i}
+	}
+}
+
+// A ping is the round that asks whether nodes answer.
+type ping struct{ noEffects }
+
+func (ping) command() script.Command { return script.Ping() }
+
+func (ping) judge(i int, reply pool.Reply) (vote, error) {
+	if reply.Err != nil {
+		return failed, &RedisError{Node: i, Err: reply.Err}
+	}
+	return granted, nil
+}
