@@ -13,6 +13,23 @@ import (
 // A hold is one term of holding a lock: from the attempt that acquired it to
 // Unlock, loss or expiry. Everything that may come late (a reply, an extend, a
 // release, a timer) names its hold, so that it cannot hurt a newer one.
+//
+//	attempt --won: begin--> held --time--> past
+//	   |                      |             |
+//	not won               end(cause)    end(cause)
+//	   v                      v             v
+//	released               over <-----------+
+//
+// An attempt that is not won is released without having begun. The cause of over is
+// nil for Unlock; else it is the loss: the time was up, the nodes proved it, Close,
+// or a newer hold of the same Mutex. ended is closed when the hold is over; lost
+// when it is past, or over for a cause. No transition goes back, whatever the clocks
+// do.
+//
+//	whyNotHeld(now)  nil while it may be relied upon; else makes it past, if the time is up
+//	stood(now)       whether time alone had not ended it, of a hold already ended
+//	begun()          whether it was ever held by a Mutex
+//	cleared(now)     whether its keys have run out on every node
 type hold struct {
 	core   *core
 	set    *settings
@@ -20,6 +37,7 @@ type hold struct {
 	lock   script.Lock // the name and the value
 	timing timing
 	first  instant // the start of the attempt that acquired the lock
+	try    int     // the number of that attempt, from 1; 0 if adopted
 
 	// rounds is held for reading while an extend sends and waits, for writing by
 	// end: a release goes behind the last extension. An acquire needs none: its
@@ -81,26 +99,26 @@ func (f footprint) reached() bool { return f.sent > 0 }
 func (f footprint) settled() bool { return f.unanswered == 0 && !f.unknown }
 
 // newHold starts a term with an attempt at start.
-func newHold(c *core, set *settings, name, value string, t timing, start instant) *hold {
+func (m *Mutex) newHold(value string, t timing, start instant) *hold {
 	h := &hold{
-		core:    c,
-		set:     set,
+		core:    m.core,
+		set:     m.set,
 		value:   value,
-		lock:    script.NewLock(name, value),
+		lock:    script.NewLock(m.name, value),
 		timing:  t,
 		first:   start,
 		renewed: start.mono,
 	}
 	_, span := t.atAge(0)
 	h.validity = validity{start: start, span: span}
-	h.nodes = room(h.spare[:], len(c.nodes))
+	h.nodes = room(h.spare[:], len(m.core.nodes))
 	return h
 }
 
 // adoptedHold is a term whose value was acquired elsewhere: any node may hold
 // it, or be about to.
-func adoptedHold(c *core, set *settings, name, value string, t timing, start instant) *hold {
-	h := newHold(c, set, name, value, t, start)
+func (m *Mutex) adoptedHold(value string, t timing, start instant) *hold {
+	h := m.newHold(value, t, start)
 	for i := range h.nodes {
 		h.nodes[i] = footprint{sent: 1, unknown: true}
 	}
@@ -272,7 +290,8 @@ func (h *hold) begin() bool {
 	return true
 }
 
-// begun reports whether h was held by a Mutex.
+// begun reports whether h was ever the current term of a Mutex: not the hold of an
+// attempt that failed, nor one that is adopted for a single Unlock or Valid.
 func (h *hold) begun() bool { return h.expiry.what != nil }
 
 // fire runs at what was once the end of the validity, when a clock was stepped,
@@ -300,7 +319,8 @@ func (h *hold) until() time.Time {
 	return h.validity.until()
 }
 
-// stood reports whether the validity had not ended at now, by time alone.
+// stood reports whether the validity had not ended at now, by time alone. It is for
+// a hold already ended, which whyNotHeld does not ask the clocks about.
 func (h *hold) stood(now instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -316,7 +336,8 @@ func (h *hold) remaining(now instant) time.Duration {
 	return h.validity.remaining(now)
 }
 
-// extension returns the round that prolongs h from start on.
+// extension returns the round that prolongs h from start on. Its error is why h is
+// not held, or ErrExtendFailed with ErrMaxHold: then it is held, but not for longer.
 func (h *hold) extension(start instant) (extension, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -325,7 +346,7 @@ func (h *hold) extension(start instant) (extension, error) {
 	}
 	ttl, span := h.timing.atAge(start.since(h.first))
 	if span <= h.validity.remaining(start) && h.spentLocked() {
-		return extension{}, ErrMaxHold
+		return extension{}, because(ErrExtendFailed, ErrMaxHold)
 	}
 	h.renewed = start.mono
 	if h.set.customValues {

@@ -172,7 +172,8 @@ func testHold(t *testing.T, n int, start instant) *hold {
 	set := defaultSettings()
 	timing, err := set.timing()
 	require.NoError(t, err)
-	return newHold(&core{nodes: make([]*node, n)}, &set, "lock", "v", timing, start)
+	m := &Mutex{core: &core{nodes: make([]*node, n)}, set: &set, name: "lock"}
+	return m.newHold("v", timing, start)
 }
 
 func TestHoldClearedGoesByTheMonotonicClock(t *testing.T) {
@@ -185,7 +186,8 @@ func TestHoldClearedGoesByTheMonotonicClock(t *testing.T) {
 func TestHoldClearedAtTheLongestExpiry(t *testing.T) {
 	timing, err := bases{expiry: math.MaxInt64, driftFactor: 0.01, timeoutFactor: 0.05}.derive()
 	require.NoError(t, err)
-	assert.False(t, newHold(&core{}, &settings{}, "lock", "v", timing, at(0, 0)).cleared(at(time.Hour, 0)))
+	m := &Mutex{core: &core{}, set: &settings{}, name: "lock"}
+	assert.False(t, m.newHold("v", timing, at(0, 0)).cleared(at(time.Hour, 0)))
 }
 
 func TestHoldFootprintCountsMany(t *testing.T) {
@@ -246,8 +248,8 @@ func TestTakeOverOfAHoldFoundLostFails(t *testing.T) {
 	m := &Mutex{core: c, name: "lock", set: &set, adopted: "v"}
 	timing, err := m.set.timing()
 	require.NoError(t, err)
-	h1 := adoptedHold(c, m.set, "lock", "v", timing, now())
-	h2 := adoptedHold(c, m.set, "lock", "v", timing, now())
+	h1 := m.adoptedHold("v", timing, now())
+	h2 := m.adoptedHold("v", timing, now())
 	e, err := h1.extension(h1.first)
 	require.NoError(t, err)
 	ok, err := m.takeOver(h1, e)

@@ -137,53 +137,53 @@ func (m *Mutex) lock(ctx context.Context, once bool) error {
 	if once {
 		limit = 1
 	}
-	h, tries, err := m.acquire(ctx, t, limit)
+	h, err := m.acquire(ctx, t, limit)
 	if err == nil {
 		err = m.begin(h)
 	}
 	if err != nil {
 		return m.failure("lock", err, ErrFailed)
 	}
-	m.acquired(h, start, tries)
+	m.acquired(h, start)
 	return nil
 }
 
-// acquired tells that m holds h.
-func (m *Mutex) acquired(h *hold, start instant, tries int) {
+// acquired tells that m holds h, after a call that began at start.
+func (m *Mutex) acquired(h *hold, start instant) {
 	if m.set.observers == nil {
 		return
 	}
 	now := now()
 	tell(m.set.observers, AcquiredObserver.ObserveAcquired,
-		Acquired{Name: m.name, Waited: now.since(start), Tries: tries, Left: h.remaining(now)})
+		Acquired{Name: m.name, Waited: now.since(start), Tries: h.try, Left: h.remaining(now)})
 }
 
 // acquire makes attempts, with delays between, until one succeeds; limit 0 is no
 // limit. Its error is that of the last attempt, with what ended the trying.
-func (m *Mutex) acquire(ctx context.Context, t timing, limit int) (h *hold, tries int, err error) {
+func (m *Mutex) acquire(ctx context.Context, t timing, limit int) (*hold, error) {
 	var last error
 	for try := 1; ; try++ {
 		if ctx.Err() != nil {
-			return nil, try, m.withInterruption(ctx, last)
+			return nil, m.withInterruption(ctx, last)
 		}
 		value, err := m.newValue()
 		if err != nil {
-			return nil, try, err
+			return nil, err
 		}
 		h, err := m.attempt(ctx, t, value, try)
 		if err == nil {
-			return h, try, nil
+			return h, nil
 		}
 		if try == limit || errors.Is(err, ErrDuplicateNode) { // which no waiting mends
-			return nil, try, m.withInterruption(ctx, err)
+			return nil, m.withInterruption(ctx, err)
 		}
 		last = err
 		delay := m.set.delay(try)
 		if delay < 0 {
-			return nil, try, outOfRange("WithRetryDelayFunc", delay, "0 or more")
+			return nil, outOfRange("WithRetryDelayFunc", delay, "0 or more")
 		}
 		if pause(ctx, delay, m.core.closing) {
-			return nil, try, m.withInterruption(ctx, last)
+			return nil, m.withInterruption(ctx, last)
 		}
 	}
 }
@@ -193,7 +193,8 @@ func (m *Mutex) attempt(ctx context.Context, t timing, value string, try int) (*
 	if err := m.core.stillDuplicate(ctx, t); err != nil {
 		return nil, err
 	}
-	h := newHold(m.core, m.set, m.name, value, t, now())
+	h := m.newHold(value, t, now())
+	h.try = try
 	// The first one waits to hear who every node is.
 	waitAll := m.set.waitAll || !m.core.census.known.Load()
 	res := startRound(m.core, acquire{hold: h}, waitAll).wait(ctx, h.bounds())
@@ -283,11 +284,11 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	case h == nil && adopted == "":
 		return false, m.failure("unlock", ErrNotHeld)
 	case h == nil:
-		h = adoptedHold(m.core, m.set, m.name, adopted, t, start)
+		h = m.adoptedHold(adopted, t, start)
 	case m.set.observers != nil:
 		event.Held, event.Left = start.since(h.first), h.remaining(start)
 	}
-	ok, err := m.unlock(ctx, h, adopted != "", start)
+	ok, err := m.unlock(ctx, h)
 	if m.set.observers != nil {
 		event.Took, event.Err = now().since(start), err
 		tell(m.set.observers, ReleasedObserver.ObserveReleased, event)
@@ -296,22 +297,22 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 }
 
 // unlock ends h and releases it.
-func (m *Mutex) unlock(ctx context.Context, h *hold, adopted bool, now instant) (bool, error) {
-	over := h.whyNotHeld(now)
+func (m *Mutex) unlock(ctx context.Context, h *hold) (bool, error) {
+	over := h.whyNotHeld(now())
 	h.end(nil)
 	if over != nil {
 		startRelease(h, false)
 		return false, m.failure("unlock", over)
 	}
-	return m.release(ctx, h, adopted)
+	return m.release(ctx, h)
 }
 
 // release sends the release of h, which has ended, and reports what the nodes
-// say. An adopted hold has no Until that could have passed.
-func (m *Mutex) release(ctx context.Context, h *hold, adopted bool) (bool, error) {
+// say. An adopted hold, which has not begun, has no Until that could have passed.
+func (m *Mutex) release(ctx context.Context, h *hold) (bool, error) {
 	res := startRelease(h, m.set.waitAll).wait(ctx, h.bounds())
 	switch {
-	case res.tally.won() && (adopted || h.stood(res.at)):
+	case res.tally.won() && (!h.begun() || h.stood(res.at)):
 		return true, nil
 	case res.tally.won(), res.tally.refuted():
 		return false, m.failure("unlock", res.err(), ErrLockAlreadyExpired)
@@ -342,37 +343,65 @@ func (m *Mutex) Extend() (bool, error) {
 // ErrLockAlreadyExpired it is over; see ErrLockLost.
 func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
-	t, err := m.enter()
+	h, err := m.open("extend")
 	if err != nil {
-		return false, m.failure("extend", err)
+		return false, err
 	}
 	defer m.core.exit()
-	h, adopted := m.term()
-	switch {
-	case h == nil && adopted == "":
-		return false, m.failure("extend", ErrNotHeld)
-	case h == nil:
-		h = adoptedHold(m.core, m.set, m.name, adopted, t, now())
-		ok, err := m.adopt(ctx, h)
-		if ok && h.begun() { // no other call was first
-			m.acquired(h, h.first, 0)
-		}
-		return ok, err
+	if !h.begun() {
+		return m.adopt(ctx, h)
 	}
 	start := now()
-	if err := h.whyNotHeld(start); err != nil {
-		return false, m.failure("extend", err)
-	}
 	left := h.remaining(start)
-	res, err := m.extend(ctx, h)
-	ok, err := m.extended(ctx, h, res, err)
+	ok, err := m.extend(ctx, h)
 	tell(m.set.observers, ExtendedObserver.ObserveExtended, h.extendedEvent(start, left, err))
 	return ok, err
 }
 
-// extend makes one round that prolongs h, and reports what it means for h. When
-// it returns nothing more is sent for the round.
-func (m *Mutex) extend(ctx context.Context, h *hold) (result, error) {
+// open begins an operation on what m holds, which is held: the current term, or a
+// new one for an adopted value. Without an error m.core.exit ends the operation.
+func (m *Mutex) open(op string) (*hold, error) {
+	t, err := m.enter()
+	if err != nil {
+		return nil, m.failure(op, err)
+	}
+	h, adopted := m.term()
+	switch {
+	case h != nil:
+		err = h.whyNotHeld(now())
+	case adopted != "":
+		h = m.adoptedHold(adopted, t, now())
+	default:
+		err = ErrNotHeld
+	}
+	if err != nil {
+		m.core.exit()
+		return nil, m.failure(op, err)
+	}
+	return h, nil
+}
+
+// extend makes one round that prolongs h, and acts on what the nodes say.
+func (m *Mutex) extend(ctx context.Context, h *hold) (bool, error) {
+	res, over := m.askToExtend(ctx, h)
+	switch {
+	case over == nil && res.tally.won():
+		return true, nil
+	case errors.Is(over, ErrLockAlreadyExpired) && !errors.Is(over, ErrLockLost):
+		// Until passed meanwhile; what q nodes say now proves no continuity.
+		return false, m.failure("extend", h.lose(nil))
+	case over != nil: // unlocked, lost or closed meanwhile, or as long as WithMaxHold allows
+		return false, m.failure("extend", over)
+	case h.lostBy(res):
+		return false, m.failure("extend", h.lose(res.err()))
+	}
+	return false, m.failure("extend", m.withInterruption(ctx, res.err()), ErrExtendFailed)
+}
+
+// askToExtend is the round of extend: it returns what the nodes said, and why h is
+// not held afterwards, or cannot be extended. When it returns nothing more is sent
+// for the round.
+func (m *Mutex) askToExtend(ctx context.Context, h *hold) (res result, over error) {
 	h.rounds.RLock()
 	defer h.rounds.RUnlock()
 	e, err := h.extension(now())
@@ -381,27 +410,8 @@ func (m *Mutex) extend(ctx context.Context, h *hold) (result, error) {
 	}
 	// The votes count until the old Until, not only for one node deadline.
 	b := bounds{decide: h.remaining(e.start), node: h.timing.nodeTimeout, over: h.done()}
-	res := startRound(h.core, e, m.set.waitAll).wait(ctx, b)
+	res = startRound(h.core, e, m.set.waitAll).wait(ctx, b)
 	return res, h.whyNotHeld(now())
-}
-
-// extended turns the outcome of a round into Extend's: over is why h is not
-// held any more.
-func (m *Mutex) extended(ctx context.Context, h *hold, res result, over error) (bool, error) {
-	switch {
-	case over == nil && res.tally.won():
-		return true, nil
-	case over == ErrMaxHold: //nolint:errorlint // on its own: the lock is held still
-		return false, m.failure("extend", over, ErrExtendFailed)
-	case errors.Is(over, ErrLockAlreadyExpired) && !errors.Is(over, ErrLockLost):
-		// Until passed meanwhile; what q nodes say now proves no continuity.
-		return false, m.failure("extend", h.lose(nil))
-	case over != nil: // unlocked, lost or closed meanwhile
-		return false, m.failure("extend", over)
-	case h.lostBy(res):
-		return false, m.failure("extend", h.lose(res.err()))
-	}
-	return false, m.failure("extend", m.withInterruption(ctx, res.err()), ErrExtendFailed)
 }
 
 // adopt extends a lock that was acquired elsewhere, and makes it m's own.
@@ -414,7 +424,11 @@ func (m *Mutex) adopt(ctx context.Context, h *hold) (bool, error) {
 	res := startRound(h.core, e, m.set.waitAll).wait(ctx, h.bounds())
 	switch {
 	case res.tally.won() && h.whyNotHeld(now()) == nil:
-		return m.takeOver(h, e)
+		ok, err := m.takeOver(h, e)
+		if ok && h.begun() { // no other call was first
+			m.acquired(h, h.first)
+		}
+		return ok, err
 	case res.tally.refuted():
 		return false, m.failure("extend", res.err(), ErrLockAlreadyExpired)
 	}
@@ -456,38 +470,29 @@ func (m *Mutex) Valid() (bool, error) {
 // error but ErrLockAlreadyExpired it is as it was, until Until.
 func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
-	t, err := m.enter()
+	h, err := m.open("valid")
 	if err != nil {
-		return false, m.failure("valid", err)
+		return false, err
 	}
 	defer m.core.exit()
-	h, adopted := m.term()
-	switch {
-	case h == nil && adopted == "":
-		return false, m.failure("valid", ErrNotHeld)
-	case h == nil:
-		h = adoptedHold(m.core, m.set, m.name, adopted, t, now())
-	}
-	if err := h.whyNotHeld(now()); err != nil {
-		return false, m.failure("valid", err)
-	}
 	b := h.bounds()
 	b.decide = min(b.decide, h.remaining(now()))
 	b.over = h.done()
 	res := startRound(m.core, check{hold: h}, m.set.waitAll).wait(ctx, b)
-	return m.checked(ctx, h, adopted != "", res)
+	return m.checked(ctx, h, res)
 }
 
-func (m *Mutex) checked(ctx context.Context, h *hold, adopted bool, res result) (bool, error) {
+// checked turns the outcome of a check into Valid's.
+func (m *Mutex) checked(ctx context.Context, h *hold, res result) (bool, error) {
 	over := h.whyNotHeld(now())
 	switch {
 	case over != nil:
 		return false, m.failure("valid", over)
 	case res.tally.won():
 		return true, nil
-	case adopted && res.tally.refuted():
+	case !h.begun() && res.tally.refuted(): // adopted: there is no hold to lose
 		return false, m.failure("valid", res.err(), ErrLockAlreadyExpired)
-	case !adopted && h.lostBy(res):
+	case h.begun() && h.lostBy(res):
 		return false, m.failure("valid", h.lose(res.err()))
 	}
 	return false, m.failure("valid", m.withInterruption(ctx, nodeErrors(res.errs)))
