@@ -2,6 +2,8 @@ package redsync
 
 import "time"
 
+// This file is the two clocks: a moment on both, and how it is read.
+
 // An instant is one moment on both clocks. A monotonic clock stops while a
 // machine is suspended, the wall clock does not; a wall clock can be stepped,
 // the monotonic clock cannot.

@@ -38,12 +38,12 @@ func (v validity) until() time.Time {
 
 // bases are the settings that durations are derived from.
 type bases struct {
-	expiry        time.Duration
-	driftFactor   float64
-	timeoutFactor float64
-	nodeTimeout   time.Duration // 0: by timeoutFactor
-	lockDelay     time.Duration
-	maxHold       time.Duration // 0: no limit
+	expiry        time.Duration // WithExpiry
+	driftFactor   float64       // WithDriftFactor
+	timeoutFactor float64       // WithTimeoutFactor
+	nodeTimeout   time.Duration // WithNodeTimeout; 0: by timeoutFactor
+	lockDelay     time.Duration // WithLockDelay
+	maxHold       time.Duration // WithMaxHold; 0: no limit
 }
 
 // timing is the durations that follow from a Mutex's settings.

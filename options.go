@@ -23,17 +23,17 @@ const (
 
 // settings are what options set. Every primitive has them.
 type settings struct {
-	bases
-	tries        int
-	delay        DelayFunc
-	genValue     func() (string, error)
-	customValues bool
-	value        string
-	waitAll      bool
-	heals        bool
-	watchdog     bool
-	observers    *observers
-	err          error // the first option that cannot be used
+	bases                               // each field names its option
+	tries        int                    // WithTries
+	delay        DelayFunc              // WithRetryDelay, WithRetryDelayFunc
+	genValue     func() (string, error) // WithGenValueFunc
+	customValues bool                   // genValue is the user's
+	value        string                 // WithValue
+	waitAll      bool                   // WithFailFast(false)
+	heals        bool                   // WithSetNXOnExtend
+	watchdog     bool                   // WithWatchdog
+	observers    *observers             // WithObserver, WithLogger
+	err          error                  // the first option that cannot be used
 
 	ready   bool // derived is of these settings, which are in order
 	derived timing

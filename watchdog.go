@@ -7,13 +7,13 @@ import (
 )
 
 // This file is automatic extension: the watchdog of a hold, which runs on the
-// core's schedule and keeps no goroutine, and Do.
+// core's schedule and keeps no goroutine.
 
-// A watchdog extends its hold every third of the expiry, counted from the hold's
-// start: a late timer shifts nothing. A round that is not decided in time is
-// followed by another and stays open, because its votes count until the old Until;
-// so is one that is decided against. A quorum of nodes that answers again before
-// the end of the validity is enough.
+// A watchdog extends its hold. It starts a round every third of the expiry, counted
+// from the hold's start, so that a late timer shifts nothing. If a round is
+// undecided after patience, another starts and the first stays open, because its
+// votes count until the old Until. If a round fails, another starts after a backoff.
+// So a quorum of nodes that answers again before the end of the validity is enough.
 type watchdog struct {
 	hold    *hold
 	alarm   alarm // when to start the next round
@@ -32,9 +32,9 @@ type extending struct {
 	left  time.Duration // of the validity then
 }
 
-// firstBackoff is the part of the patience after which a round that failed is
-// followed by another; it doubles.
-const firstBackoff = 8
+// backoffDivisor: the first backoff is patience / backoffDivisor, and it doubles with
+// each round that fails, up to patience.
+const backoffDivisor = 8
 
 func newWatchdog(h *hold) *watchdog {
 	w := &watchdog{hold: h}
@@ -101,6 +101,7 @@ func (w *watchdog) fire(closing bool) {
 		return
 	}
 	if n := len(w.rounds); n > 0 {
+		// The one before is undecided still: observers are told now, not at Until.
 		last := w.rounds[n-1]
 		w.tell(last, because(ErrExtendFailed, last.soFar(errNoAnswer).err()))
 	}
@@ -155,9 +156,9 @@ func (w *watchdog) heed() error {
 		switch {
 		case w.hold.lostBy(res):
 			return res.err()
-		case i == len(w.rounds): // the latest
+		case i == len(w.rounds): // no younger round is under way, so one starts after the backoff
 			patience := w.patience()
-			w.backoff = min(max(2*w.backoff, patience/firstBackoff), patience)
+			w.backoff = min(max(2*w.backoff, patience/backoffDivisor), patience)
 			w.schedule(w.backoff)
 		}
 	}
