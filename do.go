@@ -8,7 +8,8 @@ import (
 
 // Do locks name, calls fn, and unlocks. Meanwhile the lock extends itself, as with
 // WithWatchdog. fn's context is done when ctx is, or when the lock is lost, no
-// later than Until: context.Cause then matches ErrLockLost.
+// later than Until: context.Cause then matches ErrLockLost. The options configure
+// this lock alone; WithWatchdog is implied.
 //
 // Do returns the error of Lock, without having called fn; else what fn returned,
 // joined with why the lock was lost or could not be unlocked, so that neither hides

@@ -4,13 +4,12 @@
 //	rs, err := redsync.Open(ctx, []string{"a:6379", "b:6379", "c:6379", "d:6379", "e:6379"})
 //	...
 //	defer rs.Close(ctx)
-//	mutex := rs.NewMutex("orders:17")
-//	if err := mutex.LockContext(ctx); err != nil {
-//		return err // not held
-//	}
-//	defer mutex.Unlock()
+//	err = rs.Do(ctx, "orders:17", func(ctx context.Context) error {
+//		return work(ctx) // for as long as it takes; ctx ends if the lock is lost
+//	})
 //
-// [New] takes pools of clients that exist already, in place of Open's addresses.
+// To use go-redis clients that you already have, pass pool.New(client) for each to
+// [New].
 //
 // # Three ways to hold a lock for long
 //
@@ -22,6 +21,15 @@
 //   - [Mutex.Extend], about every third of the expiry, is for work that shall
 //     keep the lock only while it makes progress. Lost and Err tell of the end here
 //     as well.
+//
+// The second and the third begin and end with a [Mutex] (the third without the
+// option):
+//
+//	mutex := rs.NewMutex("orders:17", redsync.WithWatchdog())
+//	if err := mutex.LockContext(ctx); err != nil {
+//		return err // not held
+//	}
+//	defer mutex.Unlock()
 //
 // In each, [Mutex.Remaining] says without traffic how long the lock may still be
 // relied upon: ask before a step that needs it. [Mutex.Valid] asks the nodes.
@@ -40,13 +48,17 @@
 //   - Extend and the watchdog prolong a hold that has not ended; they bring none
 //     back.
 //   - A holder is told of the end of its hold by its own clocks, whether or not it
-//     reaches a node: Lost is closed at Until and the lateness of a timer, drift
-//     before anybody else can acquire the lock.
+//     reaches a node: Lost is closed at Until, or later only by the lateness of a
+//     timer. That is drift earlier than anybody else can acquire the lock.
 //   - true is never returned with an error, false never without one.
 //   - Every operation decides once a quorum, N/2 + 1 nodes, has made the answer
 //     certain. Nodes that are down or frozen cost no time while a quorum of the
 //     others answers, and no more than the node deadline otherwise (Extend: the
 //     rest of the validity).
+//   - Three times Lock waits longer, at most for the node deadline (0.4 s by
+//     default): in the first Lock of a Redsync, which learns whether two nodes are
+//     one server; when it has failed and must tell a taken lock from nodes that are
+//     down; and after ErrDuplicateNode.
 //
 // # What is assumed
 //
@@ -74,28 +86,24 @@
 // # What a failure leaves behind
 //
 // A Lock that fails, or whose context ends, acquires nothing; what the Mutex held
-// before, it still holds. Keys that the attempt has set,
-// or may have set, are released in the background, whatever happens to the
-// context, and repeatedly until each node has settled it; the same goes for
-// Unlock. Keys that cannot be released, because the node is out of reach or the
-// process ends, vanish with their expiry.
+// before, it still holds. Keys that the attempt has set, or may have set, are
+// released in the background, whatever happens to the context, and repeatedly until
+// each node has settled it; the same goes for Unlock. Keys that cannot be released,
+// because the node is out of reach or the process ends, vanish with their expiry.
 //
 // After an Extend that failed with [ErrExtendFailed] the lock is held until the
-// old Until, and the watchdog tries again. After [ErrLockAlreadyExpired] it is
-// over: Until has passed. [ErrLockLost] comes with it when Until passed while an
-// Extend was under way, or when the nodes proved to an extension or a Valid that no
-// quorum holds the lock; later calls return both as well, until Unlock or the next
-// successful Lock.
-// After Unlock the Mutex is not held, whatever was returned.
+// old Until, and the watchdog tries again, unless [ErrMaxHold] comes with it. After
+// [ErrLockAlreadyExpired] it is over: Until has passed, or the nodes proved it; in
+// the latter case, and where Until passed during an Extend, [ErrLockLost] comes with
+// it. After Unlock the Mutex is not held, whatever was returned.
 //
 // # Compatibility
 //
 // Names and signatures are those of redsync v4, except for New, which takes this
-// module's pools. A lock is one key on each node,
-// set by SET name value NX PX milliseconds: the format of redsync and of other
-// implementations of Redlock. Processes that use redsync v4 and processes that
-// use this package exclude each other, on the same nodes and names. The format
-// stays within a major version.
+// module's pools. A lock is one key on each node, set by SET name value NX PX
+// milliseconds: the format of redsync and of other implementations of Redlock.
+// Processes that use redsync v4 and processes that use this package exclude each
+// other, on the same nodes and names. The format stays within a major version.
 //
 // Redis 6.2, Valkey 7.2 and later serve as nodes. Lock needs SET alone; Unlock,
 // Extend and Valid are scripts.

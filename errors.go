@@ -11,9 +11,8 @@ import (
 // Errors of the package. They are compared with errors.Is: what a method
 // returns wraps them together with the cause.
 var (
-	// ErrFailed is the error of a Lock or TryLock that gave up. It comes with
-	// the reason: *ErrTaken, a *RedisError per node that failed, or the cause
-	// of the context's end.
+	// ErrFailed is the error of a Lock or TryLock that gave up. It comes with the
+	// reason; LockContext lists them.
 	ErrFailed = errors.New("redsync: failed to acquire lock")
 
 	// ErrExtendFailed is the error of an Extend that too few nodes confirmed.
@@ -24,14 +23,17 @@ var (
 	// has passed, or that the nodes no longer hold.
 	ErrLockAlreadyExpired = errors.New("redsync: lock was already expired")
 
-	// ErrLockLost says that the hold is over and that it was not Unlock. It comes
-	// with the cause. Err has it for every loss, Extend and Valid where Until passed
-	// during the call or the nodes proved that no quorum holds the lock; then later
-	// calls return it too, until Unlock or the next successful Lock.
+	// ErrLockLost says that a hold ended, and not by Unlock. It always comes with the
+	// cause. Err returns it for every such end. Extend returns it when Until passed
+	// during the call; Extend and Valid when the nodes proved that no quorum holds
+	// the lock. Once returned by Extend or Valid it is returned by every later call,
+	// until Unlock or the next successful Lock. A Valid during which Until passes
+	// returns ErrLockAlreadyExpired without it.
 	ErrLockLost = errors.New("redsync: lock lost")
 
-	// ErrMaxHold says that the hold has lasted as long as WithMaxHold allows, or
-	// that an Extend cannot prolong it any more for that reason.
+	// ErrMaxHold comes with ErrLockAlreadyExpired when the hold has reached the limit
+	// of WithMaxHold, and with ErrExtendFailed when Extend cannot prolong it any
+	// further: then it is held until Until.
 	ErrMaxHold = errors.New("redsync: lock held for the longest time allowed")
 
 	// ErrNotHeld is the error of Unlock, Extend and Valid on a Mutex that is
@@ -41,10 +43,10 @@ var (
 	// ErrNoPools is the error of every operation of a Redsync without nodes.
 	ErrNoPools = errors.New("redsync: no pools")
 
-	// ErrDuplicateNode is the error of a Lock when two pools turn out to lead to one
-	// server, by its run ID. Their votes count as one, so that nobody is let in
-	// wrongly; but the configuration is wrong. It names both. Lock does not try again
-	// then; the next one asks the nodes first whether it is so still.
+	// ErrDuplicateNode is the error of Open or of a Lock when two pools turn out to
+	// lead to one server, by its run ID. Their votes count as one, so that nobody is
+	// let in wrongly; but the configuration is wrong. It names both. Lock does not try
+	// again then; the next one asks the nodes first whether it is so still.
 	ErrDuplicateNode = errors.New("redsync: two pools lead to one server")
 
 	// ErrClosed is the error of every operation after Close.
@@ -53,10 +55,9 @@ var (
 
 // ErrTaken says that the lock is taken: a quorum of nodes has answered, but too
 // many hold another value to leave one. In the error of Lock the errors of nodes
-// that failed stand beside it. Nodes are indices into the pools of New. It is
-// always returned as a pointer.
+// that failed stand beside it. It is always returned as a pointer.
 type ErrTaken struct {
-	Nodes []int
+	Nodes []int // that hold another value: indices into the pools of New or the addresses of Open, from 0
 }
 
 // Error names the nodes.
@@ -67,7 +68,7 @@ func (err ErrTaken) Error() string {
 // ErrNodeTaken is one node's refusal: it holds another value. It is always
 // returned as a pointer.
 type ErrNodeTaken struct {
-	Node int
+	Node int // index into the pools of New or the addresses of Open, from 0
 }
 
 // Error names the node.
@@ -78,7 +79,7 @@ func (err ErrNodeTaken) Error() string {
 // A RedisError is one node's failure to answer, or its answer that it could
 // not do what was asked. It is always returned as a pointer.
 type RedisError struct {
-	Node int
+	Node int // index into the pools of New or the addresses of Open, from 0
 	Err  error
 }
 

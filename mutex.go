@@ -13,7 +13,8 @@ import (
 // same nodes. Make one with Redsync.NewMutex.
 //
 // It may be used by many goroutines at once. As with sync.Mutex a lock belongs
-// to no goroutine: whoever has the Mutex may unlock it.
+// to no goroutine: whoever has the Mutex may unlock it. A nil context is
+// context.Background().
 type Mutex struct {
 	core *core
 	name string
@@ -104,12 +105,15 @@ func (m *Mutex) Lock() error {
 // process may hold the same name even if Unlock was never called.
 //
 // A Mutex that is held is not locked again: its own keys stand in the way like
-// anybody's, and the hold it has goes on.
+// anybody's, so that the error matches *ErrTaken once the attempts are used up, and
+// the hold it has goes on.
 //
 // On failure nothing was acquired. The error matches ErrFailed and the reason:
-// *ErrTaken, *RedisError, ErrLockAlreadyExpired (the nodes answered too late),
-// ctx's error and its cause, or ErrClosed. Keys already set are released in the
-// background, even when ctx is done; any left behind vanish within the expiry.
+// *ErrTaken; *RedisError, one for each node that failed; ErrLockAlreadyExpired (the
+// nodes answered too late); ctx's error and its cause; ErrClosed; ErrDuplicateNode;
+// ErrNoPools; or it names an option or a name that cannot be used. Keys already set
+// are released in the background, even when ctx is done; any left behind vanish
+// within the expiry.
 func (m *Mutex) LockContext(ctx context.Context) error {
 	return m.lock(ctx, false)
 }
@@ -339,8 +343,9 @@ func (m *Mutex) Extend() (bool, error) {
 //
 // It waits for the nodes until the old Until has passed or ctx is done (for an
 // adopted lock: the node deadline). After ErrExtendFailed the lock is held until
-// the old Until still, and Extend may be tried again. After
-// ErrLockAlreadyExpired it is over; see ErrLockLost.
+// the old Until still, and Extend may be tried again, unless ErrMaxHold comes with
+// it: WithMaxHold allows no more. After ErrLockAlreadyExpired the lock is over; see
+// ErrLockLost.
 func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
 	h, err := m.open("extend")

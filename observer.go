@@ -34,8 +34,8 @@ type Attempt struct {
 // given up, up to some seconds later.
 type Vote struct {
 	Name    string
-	Node    int           // index into the pools of New
-	Op      string        // "lock", "extend", "valid" or "unlock", which also clears up after others
+	Node    int           // index into the pools of New or the addresses of Open, from 0
+	Op      string        // "lock", "extend", "valid" or "unlock": also of attempts that failed and locks that were lost
 	Latency time.Duration // since the requests were sent
 	Late    bool          // it does not count any more
 	Err     error         // nil if the node granted, else *ErrNodeTaken, *RedisError or that it has no key
@@ -57,7 +57,7 @@ type Extended struct {
 	Name     string
 	Watchdog bool
 	Took     time.Duration
-	Left     time.Duration // of the old validity when this one was decided: how close it came
+	Left     time.Duration // of the old validity when the extension ended; near 0: it hardly made it
 	Err      error         // nil if it was confirmed
 }
 
@@ -78,19 +78,19 @@ type Lost struct {
 	Err  error         // as of Mutex.Err: it matches ErrLockLost and the cause
 }
 
-// Unsettled is a release that a node has not settled. It will be sent to it again,
-// until the keys have run out.
+// Unsettled is a release that a node has not settled. It is sent again until the
+// keys have run out, unless Dropped.
 type Unsettled struct {
 	Name    string
-	Node    int
+	Node    int   // index into the pools of New or the addresses of Open, from 0
 	Pending int   // releases of all locks that nodes have not settled, one for each node
-	Dropped bool  // not again, after Close or as too many wait: the key is left to its expiry
+	Dropped bool  // it will not be sent again: Close was called, or 65,536 releases are waiting
 	Err     error // why; nil if the node's answer proved nothing
 }
 
 // Missed says that events were dropped, because an observer was too slow.
 type Missed struct {
-	Events int
+	Events int // dropped since the last Missed
 }
 
 type (
@@ -126,9 +126,9 @@ type (
 // ObserveVote is called where a node's replies are read: it must not block, and not
 // call a Mutex. ObserveAttempt, ObserveAcquired, ObserveReleased and the
 // ObserveExtended of Extend are called before the call they tell of returns, and
-// delay it. Losses, extensions of the watchdog and Unsettled are told by a goroutine
-// of its own, in order, and delay no lock; Close does not wait for it. An observer
-// that blocks there delays the others. If more than 65,536 such events wait, further
+// delay it. Losses, extensions of the watchdog and Unsettled are told in order by one
+// goroutine per New or Open, and delay no lock; Close does not wait for it. An
+// observer that blocks there delays the others. If more than 65,536 such events wait, further
 // ones are dropped and counted by ObserveMissed.
 func WithObserver(observer any) Option {
 	return OptionFunc(func(m *Mutex) {
@@ -143,11 +143,13 @@ func WithObserver(observer any) Option {
 	})
 }
 
-// WithLogger writes a log: losses, but by Close, as errors; as warnings attempts, extensions and
-// Unlocks that failed, releases that were given up and events that were dropped; all
-// else for debugging, and so are attempts that failed because the lock is taken or
-// the context was canceled. While all is well there is nothing above debug. The
-// default is no log.
+// WithLogger writes a log. The default is none. Its levels:
+//
+//   - Error: losses, except by Close.
+//   - Warn: attempts, extensions and Unlocks that failed; releases given up; events
+//     that were dropped.
+//   - Debug: everything else, also an attempt that failed because the lock is taken
+//     or the context was canceled. While all is well there is nothing above Debug.
 //
 // The messages begin with "redsync: ". The attributes are "lock", "error" and those
 // named like the fields of the events. A lock's value is not among them.

@@ -141,8 +141,8 @@ func (f OptionFunc) Apply(m *Mutex) {
 type DelayFunc func(tries int) time.Duration
 
 // WithExpiry sets how long the nodes keep the lock unless it is extended; after
-// that they free it by themselves. The holder may rely on it for drift less: 1 %
-// and 2 ms by default. The default is 8 s. It is cut to whole
+// that they free it by themselves. The holder may rely on it for the expiry less
+// drift (1 % + 2 ms by default). The default is 8 s. It is cut to whole
 // milliseconds; the least is what leaves a validity after drift, 3 ms by
 // default. A short expiry frees the lock of a dead holder soon, a long one
 // tolerates longer pauses of a live one.
@@ -191,9 +191,10 @@ func WithDriftFactor(factor float64) Option {
 
 // WithTimeoutFactor sets how long an operation waits for a node that does not
 // answer, as a part of the expiry: the node deadline. The default is 0.05, the
-// range 0 < factor <= 1. The deadline is at least 50 ms and at most half of the
-// validity (which counts where both cannot be). An operation that the other nodes decide does not wait at all. See
-// WithNodeTimeout.
+// range 0 < factor <= 1. The deadline is at least 50 ms, and at most half of the
+// validity, which takes precedence. An operation that the other nodes decide does
+// not wait, with three exceptions for Lock that the package's documentation lists.
+// See WithNodeTimeout.
 func WithTimeoutFactor(factor float64) Option {
 	return OptionFunc(func(m *Mutex) { m.change().timeoutFactor = factor })
 }
@@ -229,8 +230,9 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 
 // WithValue adopts a lock that was acquired elsewhere with this value, so that
 // it can be handed to another process. Unlock then goes by the nodes' votes
-// alone; Extend takes over the hold, with Until and everything, from its success
-// on; Valid asks the nodes. Lock starts a hold of its own with a fresh value.
+// alone; Valid asks the nodes. A successful Extend makes the hold this Mutex's own:
+// from then on it has Until, Remaining and Lost. Lock starts a hold of its own with
+// a fresh value.
 func WithValue(v string) Option {
 	return OptionFunc(func(m *Mutex) { m.change().value = v })
 }
@@ -238,7 +240,8 @@ func WithValue(v string) Option {
 // WithFailFast decides whether an operation returns as soon as its outcome is
 // clear, while slow nodes are dealt with in the background: the default. With
 // false it also waits, once the outcome is clear, until every node has answered or
-// the node deadline has passed. Whether it succeeds is the same; the reason of a
+// the node deadline has passed. (Three times Lock waits longer in any case: see the
+// package's documentation, What is guaranteed.) Whether it succeeds is the same; the reason of a
 // failure may be more definite (ErrLockLost in place of ErrExtendFailed), and the
 // error tells of every node that did not grant.
 func WithFailFast(b bool) Option {
@@ -284,9 +287,9 @@ func WithMaxHold(limit time.Duration) Option {
 	})
 }
 
-// WithLockDelay makes the nodes keep the lock for so much longer than the expiry,
-// by which the holder goes: nobody can have it for that time after a holder that
-// did not unlock. Work that the holder had begun and that does not ask (a request
+// WithLockDelay makes the nodes keep the lock for delay longer than the expiry, by
+// which the holder goes. After a holder that did not unlock, the lock stays taken for
+// expiry + delay. Work that the holder had begun and that does not ask (a request
 // on its way, say) then has the delay to end. It is rounded up to milliseconds.
 // The default is 0, the range 0 or more. Unlock frees the lock at once. The idea
 // is that of Chubby's lock-delay (Burrows, OSDI 2006).

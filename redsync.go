@@ -22,7 +22,7 @@ type Redsync struct {
 // A lock needs N/2 + 1 of them, so five bear the loss of two.
 //
 // New starts nothing and never fails; no pools, or a nil one, is the error of
-// the first operation.
+// every operation.
 func New(pools ...pool.Pool) *Redsync {
 	set := defaultSettings()
 	set.prepare()
