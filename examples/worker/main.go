@@ -12,6 +12,9 @@
 // once, or when no quorum of nodes can be reached at the start, or for ten
 // seconds later on. Ctrl-C unlocks and leaves no key behind. Status 2 means bad
 // flags.
+//
+// Read worker.go: run, work and judge are what a program needs; the rest is flags,
+// embedded nodes and the check that only one holds the lock.
 package main
 
 import (
@@ -95,13 +98,13 @@ func runWorkers(ctx context.Context, cfg config, nodes *nodes, out io.Writer) er
 
 // openWorkers connects every worker to the nodes, or none.
 func openWorkers(ctx context.Context, cfg config, nodes *nodes, j *journal) ([]*worker, error) {
-	reg := newRegister()
+	reg, con := newRegister(), newContact()
 	var workers []*worker
 	for id := 1; id <= cfg.workers; id++ {
 		// A few attempts at a time, to report that the worker is waiting. Workers
 		// that begin at once may leave the winner with a bare quorum: extends set
 		// the missing keys again, so that it can lose nodes afterwards.
-		w := &worker{id: id, name: cfg.name, expiry: cfg.expiry, register: reg, journal: j}
+		w := &worker{id: id, name: cfg.name, expiry: cfg.expiry, register: reg, contact: con, journal: j}
 		rs, err := nodes.open(ctx, redsync.WithExpiry(cfg.expiry), redsync.WithTries(10),
 			redsync.WithSetNXOnExtend(), redsync.WithObserver(w))
 		if err != nil {
@@ -110,7 +113,7 @@ func openWorkers(ctx context.Context, cfg config, nodes *nodes, j *journal) ([]*
 			}
 			return nil, err
 		}
-		w.client = rs
+		w.rs = rs
 		workers = append(workers, w)
 	}
 	j.note("%d workers want %q on %s, expiry %v", cfg.workers, cfg.name, nodes.what, cfg.expiry)

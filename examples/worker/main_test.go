@@ -245,7 +245,7 @@ func TestRegisterFindsTwoHolders(t *testing.T) {
 		require.NoError(t, err)
 		for i, w := range workers {
 			defer w.close()
-			mutex := w.client.NewMutex(fmt.Sprintf("name of worker %d", i))
+			mutex := w.rs.NewMutex(fmt.Sprintf("name of worker %d", i))
 			require.NoError(t, mutex.Lock())
 			w.register.enter(w.id, mutex)
 		}

@@ -22,8 +22,9 @@ type worker struct {
 	id       int
 	name     string // of the lock
 	expiry   time.Duration
-	client   *redsync.Redsync
+	rs       *redsync.Redsync
 	register *register
+	contact  *contact
 	journal  *journal
 
 	acquired, lost int
@@ -42,7 +43,7 @@ func (w *worker) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		// Do extends the lock until work returns, and ends work's context if the
 		// lock is lost.
-		err := w.client.Do(ctx, w.name, w.work)
+		err := w.rs.Do(ctx, w.name, w.work)
 		if err := w.judge(ctx, err); err != nil {
 			return err
 		}
@@ -86,7 +87,7 @@ func (w *worker) judge(ctx context.Context, err error) error {
 	var node *redsync.RedisError
 	switch {
 	case err == nil:
-		w.register.answered()
+		w.contact.answered()
 		w.say("unlocked")
 	case errors.Is(err, errTwoHolders):
 		return err
@@ -95,11 +96,11 @@ func (w *worker) judge(ctx context.Context, err error) error {
 		w.say("LOST the lock: %v", err)
 	case ctx.Err() != nil && errors.Is(err, redsync.ErrFailed): // the end of the run is no failure
 	case errors.As(err, &taken):
-		w.register.answered()
+		w.contact.answered()
 		w.say("waits: another worker has the lock")
 	case !errors.As(err, &node):
 		return err // not the nodes' fault: another attempt fails as well
-	case w.register.silence() > patience:
+	case w.contact.silence() > patience:
 		return fmt.Errorf("no quorum of nodes reached for %v: %w", patience, err)
 	case errors.Is(err, redsync.ErrFailed):
 		w.say("waits: %v", err)
@@ -116,7 +117,7 @@ func (w *worker) ObserveExtended(e redsync.Extended) {
 		return
 	}
 	w.extended.Add(1)
-	w.register.answered()
+	w.contact.answered()
 	w.say("extended, with %v to spare", e.Left.Round(time.Millisecond))
 }
 
@@ -124,7 +125,7 @@ func (w *worker) ObserveExtended(e redsync.Extended) {
 func (w *worker) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	if err := w.client.Close(ctx); err != nil {
+	if err := w.rs.Close(ctx); err != nil {
 		w.say("closed: %v", err)
 	}
 }
@@ -144,11 +145,10 @@ func sleep(ctx context.Context, d time.Duration) {
 type register struct {
 	mu      sync.Mutex
 	holders map[int]*redsync.Mutex // by worker
-	heard   time.Time              // when a quorum last answered a worker
 }
 
 func newRegister() *register {
-	return &register{holders: make(map[int]*redsync.Mutex), heard: time.Now()}
+	return &register{holders: make(map[int]*redsync.Mutex)}
 }
 
 // enter books a worker, which has acquired the lock.
@@ -185,16 +185,24 @@ func (r *register) check() error {
 	return nil
 }
 
+// A contact knows when a quorum last answered one of the workers.
+type contact struct {
+	mu    sync.Mutex
+	heard time.Time
+}
+
+func newContact() *contact { return &contact{heard: time.Now()} }
+
 // answered notes that a quorum has answered.
-func (r *register) answered() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.heard = time.Now()
+func (c *contact) answered() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard = time.Now()
 }
 
 // silence returns how long no quorum has answered.
-func (r *register) silence() time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return time.Since(r.heard)
+func (c *contact) silence() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.heard)
 }
