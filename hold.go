@@ -125,8 +125,8 @@ func (m *Mutex) adoptedHold(value string, t timing, start instant) *hold {
 	return h
 }
 
-// whyNotWon returns why h was not acquired, nil if it was. If not, nothing is held, and what
-// the round may have set is being released.
+// whyNotWon returns why h was not acquired, nil if it was. If not, nothing is held,
+// and what the round may have set is being released.
 func (h *hold) whyNotWon(res result) error {
 	duplicate := h.core.duplicate()
 	if res.tally.won() && duplicate == nil && h.whyNotHeld(now()) == nil {

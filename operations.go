@@ -11,8 +11,8 @@ import (
 // replies are read, and what it leaves behind. A release is in settle.go, because it
 // is repeated, node by node.
 
-// noEffects are the parts of an operation that has none: it sets no value, ends as
-// soon as it is decided, tells nobody and changes nothing.
+// noEffects is embedded by an operation for what it does not do: set a value, explain
+// why it is blocked, have its votes told, take effect when it is won.
 type noEffects struct{}
 
 func (noEffects) sending(int)         {}
@@ -23,7 +23,7 @@ func (noEffects) onWon(instant)       {}
 
 // An acquire is the round that sets a hold's value.
 type acquire struct {
-	noEffects // when it is won: the one who waits looks whether the nodes answered in time
+	noEffects // on winning: the one who waits looks whether the nodes answered in time
 	hold      *hold
 }
 
@@ -51,15 +51,6 @@ func (a acquire) judge(i int, reply pool.Reply) (vote, error) {
 		return refused, &ErrNodeTaken{Node: i}
 	}
 	return a.hold.grantUnlessRestarted(i, reply.Server, a.hold.first)
-}
-
-// grantUnlessRestarted counts a grant of node i in a round that started at start, unless the
-// node's server may have forgotten what it granted to others.
-func (h *hold) grantUnlessRestarted(i int, s *pool.Server, start instant) (vote, error) {
-	if err := h.core.nodes[i].distrust(s, start.wall, h.set.driftFactor); err != nil {
-		return failed, &RedisError{Node: i, Err: err}
-	}
-	return granted, nil
 }
 
 // An extension is the round that prolongs a hold.
@@ -123,6 +114,15 @@ func (c check) command() script.Command { return script.Valid(c.hold.lock) }
 func (c check) witnessed() *witness { return c.hold.witness("valid") }
 
 func (check) judge(i int, reply pool.Reply) (vote, error) { return found(i, reply) }
+
+// grantUnlessRestarted counts a grant of node i in a round that started at start,
+// unless the node's server may have forgotten what it granted to others.
+func (h *hold) grantUnlessRestarted(i int, s *pool.Server, start instant) (vote, error) {
+	if err := h.core.nodes[i].distrust(s, start.wall, h.set.driftFactor); err != nil {
+		return failed, &RedisError{Node: i, Err: err}
+	}
+	return granted, nil
+}
 
 // found reads the reply of a script that looks for a hold's value.
 func found(i int, reply pool.Reply) (vote, error) {
