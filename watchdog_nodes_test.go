@@ -2,11 +2,9 @@ package redsync_test
 
 import (
 	"context"
-	"errors"
 	"math"
 	"math/rand/v2"
 	"net"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,7 +22,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// Locks that extend themselves, their end, and how one learns of it, from outside.
+// Locks that extend themselves on whole sets of nodes, their end, and how one learns of
+// it, from outside.
 
 // open reports whether c has not been closed.
 func open(c <-chan struct{}) bool {
@@ -607,167 +606,6 @@ func TestHoldOptionsOutOfRange(t *testing.T) {
 	}
 	play(t, func(f field) {
 		f.unlocks(f.held(redsync.WithMaxHold(1), redsync.WithMaxHold(math.MaxInt64), redsync.WithWatchdog()))
-	})
-}
-
-// Do.
-
-var errWork = errors.New("work went wrong")
-
-func TestDoReturnsWhatTheFunctionDid(t *testing.T) {
-	for _, want := range []error{nil, errWork} {
-		play(t, func(f field) {
-			err := f.Do(f.Context(), "lock", func(ctx context.Context) error {
-				start := time.Now()
-				time.Sleep(time.Minute) // many expiries
-				require.NoError(t, ctx.Err())
-				assert.Equal(t, 5, f.nodes.Keys("lock"))
-				require.Error(t, process(f.nodes).NewMutex("lock").TryLock())
-				assert.Equal(t, time.Minute, time.Since(start))
-				return want
-			})
-			require.ErrorIs(t, err, want)
-			assert.Equal(t, want == nil, err == nil)
-			time.Sleep(time.Millisecond)
-			assert.Zero(t, f.nodes.Keys("lock"))
-		})
-	}
-}
-
-func TestDoThatDoesNotGetTheLockCallsNothing(t *testing.T) {
-	play(t, func(f field) {
-		f.held(redsync.WithWatchdog())
-		never := func(context.Context) error { panic("called") }
-		err := f.Do(f.Context(), "lock", never)
-		require.ErrorIs(t, err, redsync.ErrFailed)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(t, err, &taken)
-		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, f.Do(ctx, "lock", never), context.DeadlineExceeded)
-		require.ErrorContains(t, f.Do(f.Context(), "other", nil), "the function is nil")
-		require.ErrorContains(t, f.Do(f.Context(), "", never), "must not be empty")
-		require.ErrorContains(t, f.Do(f.Context(), "other", never, redsync.WithExpiry(-1)), "WithExpiry(-1ns) is out of range")
-		require.ErrorContains(t, f.Do(f.Context(), "other", never, nil), "option #0 is nil")
-		require.ErrorIs(t, redsync.New().Do(f.Context(), "other", never), redsync.ErrNoPools)
-		synctest.Wait()
-		assert.Zero(t, f.nodes.Keys("other"))
-	})
-}
-
-func TestDoTellsOfALossBesideTheFunctionsError(t *testing.T) {
-	for _, worked := range []error{nil, errWork} {
-		play(t, func(f field) {
-			var until time.Time
-			err := f.Do(f.Context(), "lock", func(ctx context.Context) error {
-				start := time.Now()
-				f.freeze(0, 1, 2)
-				<-ctx.Done()
-				until = start.Add(8*time.Second - drift)
-				assert.Equal(t, until, time.Now())
-				require.ErrorIs(t, ctx.Err(), context.Canceled)
-				require.ErrorIs(t, context.Cause(ctx), redsync.ErrLockLost)
-				require.ErrorIs(t, context.Cause(ctx), redsync.ErrLockAlreadyExpired)
-				return worked
-			})
-			assert.Equal(t, until, time.Now(), "nothing to wait for")
-			require.ErrorIs(t, err, redsync.ErrLockLost)
-			require.ErrorContains(t, err, `do "lock"`)
-			if worked != nil {
-				require.ErrorIs(t, err, worked)
-			}
-		})
-	}
-}
-
-func TestDoTellsOfALossThatTheFunctionDidNotHeed(t *testing.T) {
-	play(t, func(f field) {
-		err := f.Do(f.Context(), "lock", func(context.Context) error {
-			time.Sleep(time.Minute)
-			return nil
-		}, redsync.WithMaxHold(10*time.Second))
-		require.ErrorIs(t, err, redsync.ErrLockLost)
-		require.ErrorIs(t, err, redsync.ErrMaxHold)
-	})
-}
-
-func TestDoTellsOfAnUnlockThatFailed(t *testing.T) {
-	play(t, func(f field) {
-		err := f.Do(f.Context(), "lock", func(context.Context) error {
-			f.freeze(0, 1, 2)
-			return errWork
-		})
-		require.ErrorIs(t, err, errWork)
-		require.ErrorContains(t, err, `unlock "lock"`)
-		require.NotErrorIs(t, err, redsync.ErrLockLost)
-	})
-}
-
-func TestDoUnlocksWhateverTheFunctionDoes(t *testing.T) {
-	for name, c := range map[string]struct {
-		work  func()
-		panic any
-	}{
-		"returns":        {func() {}, nil},
-		"panics":         {func() { panic("at the disco") }, "at the disco"},
-		"ends goroutine": {runtime.Goexit, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				var wg sync.WaitGroup
-				wg.Go(func() {
-					defer func() { assert.Equal(t, c.panic, recover()) }()
-					_ = f.Do(f.Context(), "lock", func(context.Context) error {
-						time.Sleep(10 * time.Second)
-						c.work()
-						return nil
-					})
-				})
-				wg.Wait()
-				synctest.Wait()
-				assert.Zero(t, f.nodes.Keys("lock"))
-			})
-		})
-	}
-}
-
-func TestDoWhoseContextEndsUnlocks(t *testing.T) {
-	play(t, func(f field) {
-		reason := errors.New("enough")
-		ctx, cancel := context.WithCancelCause(f.Context())
-		err := f.Do(ctx, "lock", func(ctx context.Context) error {
-			time.Sleep(time.Millisecond)
-			cancel(reason)
-			<-ctx.Done()
-			require.ErrorIs(t, context.Cause(ctx), reason)
-			assert.Equal(t, 5, f.nodes.Keys("lock"))
-			return ctx.Err()
-		})
-		require.ErrorIs(t, err, context.Canceled)
-		require.NotErrorIs(t, err, redsync.ErrLockLost)
-		time.Sleep(time.Millisecond)
-		assert.Zero(t, f.nodes.Keys("lock"))
-	})
-}
-
-func TestDoOneAfterAnother(t *testing.T) {
-	play(t, func(f field) {
-		inside, count := 0, 0
-		var wg sync.WaitGroup
-		for range 5 {
-			wg.Go(func() {
-				assert.NoError(t, f.Do(nil, "lock", func(context.Context) error { //nolint:staticcheck // nil is context.Background
-					inside++
-					assert.Equal(t, 1, inside)
-					time.Sleep(10 * time.Second)
-					inside--
-					count++
-					return nil
-				}, redsync.WithTries(0)))
-			})
-		}
-		wg.Wait()
-		assert.Equal(t, 5, count)
 	})
 }
 
