@@ -27,7 +27,7 @@ var (
 	// cause. Err returns it for every such end. Extend returns it when Until passed
 	// during the call; Extend and Valid when the nodes proved that no quorum holds
 	// the lock. Once returned by Extend or Valid it is returned by every later call,
-	// until Unlock or the next successful Lock. A Valid during which Until passes
+	// until Unlock or the next Lock. A Valid during which Until passes
 	// returns ErrLockAlreadyExpired without it.
 	ErrLockLost = errors.New("redsync: lock lost")
 

@@ -22,8 +22,8 @@ import (
 //
 // An attempt that is not won is released without having begun. The cause of over is
 // nil for Unlock; else it is the loss: the time was up, the nodes proved it, Close,
-// or a newer hold of the same Mutex. ended is closed when the hold is over; lost
-// when it is past, or over for a cause. No transition goes back, whatever the clocks
+// or a newer hold of the same Mutex. ended is closed when the hold is past or over;
+// lost when it is past, or over for a cause. No transition goes back, whatever the clocks
 // do.
 //
 //	whyNotHeld(now)  nil while it may be relied upon; else makes it past, if the time is up
@@ -50,7 +50,7 @@ type hold struct {
 	past     bool          // the validity was seen to have ended, which no step of a clock takes back
 	over     bool          // ended by Unlock, loss or Close
 	cause    error         // why, nil after Unlock
-	ended    signal        // over
+	ended    signal        // past or over
 	lost     signal        // past, or over for a cause
 	expiry   alarm         // at the end of validity, while core.holds has it
 	watchdog *watchdog     // nil without WithWatchdog
@@ -84,13 +84,17 @@ func (s *signal) channel() <-chan struct{} {
 
 // A footprint is what a hold may have left on one node.
 type footprint struct {
-	// sent counts the commands that may have set the value, or still may.
+	// sent counts the commands that may have set the value, or still may, up to
+	// maxSent.
 	sent int32
 	// unanswered counts those of them that have no reply yet.
 	unanswered int32
 	// unknown: one of them was lost. Nobody can tell when it is executed.
 	unknown bool
 }
+
+// maxSent is far more than are ever taken back by unsent.
+const maxSent = 1 << 30
 
 // reached reports whether the node may hold the value, now or later.
 func (f footprint) reached() bool { return f.sent > 0 }
@@ -137,7 +141,7 @@ func (h *hold) whyNotWon(res result) error {
 		return duplicate
 	}
 	if res.tally.won() {
-		return fmt.Errorf("%w: the nodes answered after the validity of %v", ErrLockAlreadyExpired, h.timing.span)
+		return fmt.Errorf("%w: the nodes answered after the validity of %v", ErrLockAlreadyExpired, h.validity.span)
 	}
 	return res.notAcquired()
 }
@@ -162,6 +166,7 @@ func (h *hold) whyNotHeldLocked(now instant) error {
 		return nil
 	}
 	h.past = true
+	h.ended.give()
 	h.tellLostLocked()
 	return h.expiryErrorLocked()
 }
@@ -255,7 +260,7 @@ func (h *hold) lostBy(res result) bool {
 	return res.tally.refuted()
 }
 
-// done returns a channel that is closed when h is over.
+// done returns a channel that is closed when h is past or over.
 func (h *hold) done() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -283,12 +288,16 @@ func (h *hold) begin() bool {
 		h.expiry.what = nil // nobody was told that it is held
 		return false
 	}
-	h.core.holds.compareClocks(min(h.timing.expiry/10, time.Second), h.first)
+	h.core.holds.compareClocks(max(min(h.timing.expiry/10, time.Second), minCompare), h.first)
 	if h.watchdog != nil {
 		h.watchdog.start()
 	}
 	return true
 }
+
+// minCompare is the least time between two comparisons of the clocks. A hold with
+// so short an expiry is looked at soon in any case.
+const minCompare = 10 * time.Millisecond
 
 // begun reports whether h was ever the current term of a Mutex: not the hold of an
 // attempt that failed, nor one that is adopted for a single Unlock or Valid.
@@ -303,9 +312,13 @@ func (h *hold) fire(closing bool) {
 		}
 		return
 	}
-	left := h.remaining(now()) // none: the holder has been told
-	if left > 0 && !h.core.holds.set(&h.expiry, time.Now().Add(left)) {
+	left := h.remaining(now())
+	switch {
+	case left == 0: // the holder has been told
+	case !h.core.holds.set(&h.expiry, time.Now().Add(left)):
 		h.fire(true) // Close came while this was firing
+	case h.watchdog != nil: // a step of the wall clock may have left it little time
+		h.core.extends.hasten(&h.watchdog.alarm, time.Now().Add(left/2))
 	}
 }
 
@@ -345,7 +358,7 @@ func (h *hold) extension(start instant) (extension, error) {
 		return extension{}, err
 	}
 	ttl, span := h.timing.atAge(start.since(h.first))
-	if span <= h.validity.remaining(start) && h.spentLocked() {
+	if h.begun() && span <= h.validity.remaining(start) && h.spentLocked() {
 		return extension{}, because(ErrExtendFailed, ErrMaxHold)
 	}
 	h.renewed = start.mono
@@ -361,8 +374,12 @@ func (h *hold) extension(start instant) (extension, error) {
 func (h *hold) prolong(e extension, confirmed instant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.whyNotHeldLocked(confirmed) == nil && e.span > h.validity.remaining(e.start) {
-		h.validity = validity{start: e.start, span: e.span}
+	span := e.span
+	if limit := h.timing.maxHold; limit != 0 { // e may be of a hold that began later: see takeOver
+		span = min(span, limit-e.start.since(h.first))
+	}
+	if h.whyNotHeldLocked(confirmed) == nil && span > h.validity.remaining(e.start) {
+		h.validity = validity{start: e.start, span: span}
 	}
 }
 
@@ -390,7 +407,7 @@ func (h *hold) renewing() {
 func (h *hold) sending(i int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.nodes[i].sent++
+	h.nodes[i].sent = min(h.nodes[i].sent+1, maxSent)
 	h.nodes[i].unanswered++
 }
 

@@ -249,7 +249,7 @@ func (m *Mutex) begin(h *hold) error {
 }
 
 // dropOver releases what a term that is over may have left on the nodes, which
-// would stand in the way of the next.
+// would stand in the way of the next. With a lock delay it shall.
 func (m *Mutex) dropOver() {
 	m.mu.Lock()
 	h := m.hold
@@ -259,7 +259,10 @@ func (m *Mutex) dropOver() {
 	}
 	m.hold = nil
 	m.mu.Unlock()
-	h.abandon(ErrLockAlreadyExpired)
+	h.end(ErrLockAlreadyExpired)
+	if h.timing.ttl == h.timing.expiry { // else the keys stay for the lock delay
+		startRelease(h, false)
+	}
 }
 
 // Unlock is UnlockContext without a context.
@@ -303,7 +306,9 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 // unlock ends h and releases it.
 func (m *Mutex) unlock(ctx context.Context, h *hold) (bool, error) {
 	over := h.whyNotHeld(now())
-	h.end(nil)
+	if first := h.end(nil); !first && over == nil {
+		over = h.whyNotHeld(now()) // a loss or Close came between
+	}
 	if over != nil {
 		startRelease(h, false)
 		return false, m.failure("unlock", over)
@@ -394,7 +399,9 @@ func (m *Mutex) extend(ctx context.Context, h *hold) (bool, error) {
 		return true, nil
 	case errors.Is(over, ErrLockAlreadyExpired) && !errors.Is(over, ErrLockLost):
 		// Until passed meanwhile; what q nodes say now proves no continuity.
-		return false, m.failure("extend", h.lose(nil))
+		err := because(ErrLockLost, over)
+		h.end(err)
+		return false, m.failure("extend", err)
 	case over != nil: // unlocked, lost or closed meanwhile, or as long as WithMaxHold allows
 		return false, m.failure("extend", over)
 	case h.lostBy(res):

@@ -120,8 +120,19 @@ func (c *core) stillDuplicate(ctx context.Context, t timing) error {
 	if c.duplicate() == nil {
 		return nil
 	}
+	c.forget()
 	startRound(c, ping{}, true).wait(ctx, bounds{decide: t.nodeTimeout, node: t.nodeTimeout})
 	return c.duplicate()
+}
+
+// forget forgets who the nodes are, until each answers.
+func (c *core) forget() {
+	c.census.mu.Lock()
+	defer c.census.mu.Unlock()
+	for _, n := range c.nodes {
+		n.server.Store(nil)
+	}
+	c.census.twins.Store(nil)
 }
 
 // allows returns an error if a guarded node does not reckon with so long a TTL.

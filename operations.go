@@ -12,7 +12,8 @@ import (
 // is repeated, node by node.
 
 // noEffects is embedded by an operation for what it does not do: set a value, explain
-// why it is blocked, have its votes told, take effect when it is won.
+// why it is blocked, have its votes told, take effect when it is won, come to an end
+// while its round is open.
 type noEffects struct{}
 
 func (noEffects) sending(int)         {}
@@ -20,6 +21,7 @@ func (noEffects) unsent(int)          {}
 func (noEffects) explains() bool      { return false }
 func (noEffects) witnessed() *witness { return nil }
 func (noEffects) onWon(instant)       {}
+func (noEffects) stands() bool        { return true }
 
 // An acquire is the round that sets a hold's value.
 type acquire struct {
@@ -90,6 +92,9 @@ func (e extension) witnessed() *witness { return e.hold.witness("extend") }
 // The hold goes on from the moment of the decision, however late the one who
 // waits for it runs.
 func (e extension) onWon(at instant) { e.hold.prolong(e, at) }
+
+// Nothing sets the value again once the hold has ended.
+func (e extension) stands() bool { return e.hold.whyNotHeld(now()) == nil }
 
 func (e extension) judge(i int, reply pool.Reply) (vote, error) {
 	if e.heals {

@@ -232,7 +232,8 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 // it can be handed to another process. Unlock then goes by the nodes' votes
 // alone; Valid asks the nodes. A successful Extend makes the hold this Mutex's own:
 // from then on it has Until, Remaining and Lost. Lock starts a hold of its own with
-// a fresh value.
+// a fresh value. Whoever gave the lock away must not go on with it: where it is
+// unlocked or extended in two places, neither knows of the other.
 func WithValue(v string) Option {
 	return OptionFunc(func(m *Mutex) { m.change().value = v })
 }
@@ -258,7 +259,9 @@ func WithShufflePools(bool) Option {
 // and free, so that nodes that lost their data join in again. It does so only
 // while the lock is held, and a key that was set again does not count in the
 // same Extend. Missing keys then do not prove a loss before Until has passed;
-// another value on a quorum does.
+// another value on a quorum does. So do not combine it with an Unlock of the same
+// lock elsewhere (WithValue), or with deleting its keys by hand: the holder would
+// not notice, and set them again.
 func WithSetNXOnExtend() Option {
 	return OptionFunc(func(m *Mutex) { m.change().heals = true })
 }

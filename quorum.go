@@ -88,6 +88,9 @@ type operation interface {
 	// explains reports whether a round that is blocked must be explained.
 	explains() bool
 
+	// stands reports whether the command may still be sent.
+	stands() bool
+
 	// witnessed returns who is told of the votes, nil for nobody.
 	witnessed() *witness
 
@@ -204,7 +207,7 @@ func (r *round) Receive(i int, reply pool.Reply) {
 func (r *round) resend(i int) (sent bool, refusal error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed || r.votes[i].full {
+	if r.closed || r.votes[i].full || !r.op.stands() {
 		return false, nil
 	}
 	r.votes[i].full = true

@@ -66,6 +66,17 @@ func (s *schedule) setUnlessFull(a *alarm, at time.Time, limit int) bool {
 	return true
 }
 
+// hasten makes a due now if it is scheduled for later than at.
+func (s *schedule) hasten(a *alarm, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.index != 0 && a.at.After(at) {
+		a.at = time.Now()
+		heap.Fix(&s.alarms, a.index-1)
+		s.armLocked()
+	}
+}
+
 // compareClocks makes the schedule compare the clocks every so often, and fire all
 // alarms, due or not, once the wall clock has gained on the monotonic one since
 // start: it was set forward, or the machine was suspended. The shortest interval
@@ -141,6 +152,11 @@ func (s *schedule) run() {
 	defer s.firing.Unlock()
 	s.mu.Lock()
 	s.armed = time.Time{}
+	if time.Now().Before(s.notBefore) { // it was armed while the burst was firing
+		s.armLocked()
+		s.mu.Unlock()
+		return
+	}
 	if s.steppedLocked() {
 		for _, a := range s.alarms {
 			a.at = time.Time{}

@@ -98,11 +98,18 @@ func (w *watchdog) fire(closing bool) {
 	}
 	e, err := w.hold.extension(now())
 	if err != nil {
+		if w.hold.whyNotHeld(now()) != nil {
+			w.closeRoundsLocked()
+		}
 		return
 	}
 	if n := len(w.rounds); n > 0 {
-		// The one before is undecided still: observers are told now, not at Until.
 		last := w.rounds[n-1]
+		if last.isDecided() { // its verdict is due as well
+			w.schedule(w.patience())
+			return
+		}
+		// It is undecided still: observers are told now, not at Until.
 		w.tell(last, because(ErrExtendFailed, last.soFar(errNoAnswer).err()))
 	}
 	r := extending{&round{then: w}, e.start, w.hold.remaining(e.start)}
