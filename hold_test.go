@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -205,6 +206,33 @@ func TestHoldFootprintCountsMany(t *testing.T) {
 	assert.False(t, h.footprint(0).settled(), "what was lost may come yet")
 }
 
+func TestHoldFootprintCountsNoFurtherThanMaxSent(t *testing.T) {
+	h := testHold(t, 1, at(0, 0))
+	h.nodes[0].sent = maxSent - 1
+	for range 3 {
+		h.sending(0)
+		assert.EqualValues(t, maxSent, h.footprint(0).sent)
+	}
+}
+
+func TestHoldComparesClocksNotTooOften(t *testing.T) {
+	for expiry, every := range map[time.Duration]time.Duration{
+		20 * time.Millisecond:  10 * time.Millisecond,
+		200 * time.Millisecond: 20 * time.Millisecond,
+		8 * time.Second:        800 * time.Millisecond,
+		time.Hour:              time.Second,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			rs := New(&puppet{answer: yes})
+			require.NoError(t, rs.NewMutex("lock", WithExpiry(expiry)).Lock())
+			rs.core.holds.mu.Lock()
+			assert.Equal(t, every, rs.core.holds.compare)
+			rs.core.holds.mu.Unlock()
+			require.NoError(t, rs.Close(t.Context()))
+		})
+	}
+}
+
 func TestCloseReleasesAHoldWhoseEventIsFiring(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &puppet{answer: yes}
@@ -218,6 +246,36 @@ func TestCloseReleasesAHoldWhoseEventIsFiring(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, 1, p.count("evalsha"))
 	})
+}
+
+// Close comes between Unlock's look at the hold and its end of it. A sync.Mutex goes
+// round in order once somebody has waited for 1 ms and was overtaken.
+func TestUnlockThatACloseForestallsSaysSo(t *testing.T) {
+	rs := New(&puppet{answer: yes})
+	defer func() { require.NoError(t, rs.Close(t.Context())) }()
+	for i := range 10 {
+		m := rs.NewMutex(strconv.Itoa(i), WithExpiry(time.Hour))
+		require.NoError(t, m.Lock())
+		h, _ := m.take()
+		var wg sync.WaitGroup
+		queue := func(f func()) {
+			wg.Go(f)
+			time.Sleep(2 * time.Millisecond)
+		}
+		h.mu.Lock()
+		queue(func() { h.footprint(0) })
+		h.mu.Unlock()
+		h.mu.Lock() // overtakes
+		time.Sleep(2 * time.Millisecond)
+		var unlocked, closed bool
+		var err error
+		queue(func() { unlocked, err = m.unlock(t.Context(), h) })
+		queue(func() { closed = h.end(because(ErrLockLost, ErrClosed)) })
+		h.mu.Unlock()
+		wg.Wait()
+		assert.Equal(t, !closed, unlocked)
+		assert.Equal(t, closed, errors.Is(err, ErrClosed))
+	}
 }
 
 func TestSecondCloseKeepsToItsContext(t *testing.T) {
@@ -259,4 +317,34 @@ func TestTakeOverOfAHoldFoundLostFails(t *testing.T) {
 	ok, err = m.takeOver(h2, e)
 	assert.False(t, ok)
 	require.ErrorIs(t, err, ErrLockLost)
+}
+
+func TestTakeOverKeepsToTheMaxHoldOfTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rs := New(&puppet{answer: func(req pool.Request) (*pool.Reply, error) {
+			if isExtend(req) {
+				time.AfterFunc(300*time.Millisecond, func() {
+					reply, _ := yes(req)
+					req.To.Receive(req.Tag, *reply)
+				})
+				return nil, nil
+			}
+			return yes(req)
+		}})
+		m := rs.NewMutex("lock", WithValue("v"), WithMaxHold(7950*time.Millisecond))
+		start := time.Now()
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				ok, err := m.Extend()
+				assert.NoError(t, err)
+				assert.True(t, ok)
+			})
+			time.Sleep(250 * time.Millisecond)
+		}
+		wg.Wait()
+		assert.Equal(t, 550*time.Millisecond, time.Since(start))
+		assert.Equal(t, 7950*time.Millisecond, m.Until().Sub(start))
+		require.NoError(t, rs.Close(t.Context()))
+	})
 }

@@ -866,6 +866,28 @@ func TestDuplicateNodeFoundLater(t *testing.T) {
 	}
 }
 
+func TestDuplicateNodeThatIsDownByNowIsNone(t *testing.T) {
+	play(t, func(f field) {
+		var moving movable
+		moving.to.Store(f.nodes[0])
+		pools := []pool.Pool{pool.New(f.nodes[0].Client()), pool.New(moving.client())}
+		for _, n := range f.nodes[2:] {
+			pools = append(pools, pool.New(n.Client()))
+		}
+		rs := redsync.New(pools...)
+		require.ErrorIs(t, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
+		moving.to.Store(f.nodes[1])
+		f.nodes[1].Kill()
+		time.Sleep(time.Minute) // the connection to the wrong one has ended
+		m := rs.NewMutex("lock")
+		require.NoError(t, m.TryLock())
+		_, err := m.Unlock()
+		require.NoError(t, err)
+		f.nodes[1].Restart(true)
+		require.NoError(t, m.TryLock())
+	})
+}
+
 // What the first Lock waits for.
 
 func TestFirstLockWaitsForEveryNodeOnce(t *testing.T) {

@@ -104,6 +104,29 @@ func TestScheduleKeepsToItsLimit(t *testing.T) {
 	})
 }
 
+func TestSchedulePausesAfterABurstThoughAlarmsSetThemselves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := schedule{burst: 4}
+		start := time.Now()
+		fired, want := map[time.Duration]int{}, map[time.Duration]int{}
+		for i := range 40 {
+			a := &alarm{}
+			a.what = call(func(closing bool) {
+				if !closing {
+					fired[time.Since(start)]++
+					s.set(a, time.Now().Add(time.Hour))
+				}
+			})
+			s.set(a, start.Add(time.Second))
+			want[time.Second+time.Duration(i/4)*burstPause]++
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, want, fired)
+		s.close()
+	})
+}
+
 func TestValueLogFindsRepetitionsAmongTheLastValues(t *testing.T) {
 	var l valueLog
 	assert.NoError(t, l.claim("a"))

@@ -536,6 +536,40 @@ func TestMaxHoldThatIsNotReachedIsNoCause(t *testing.T) {
 	})
 }
 
+func TestMaxHoldCutsAnAdoptedLock(t *testing.T) {
+	for _, limit := range []time.Duration{5 * time.Second, 8*time.Second - drift} {
+		play(t, func(f field) {
+			m := f.NewMutex("lock", redsync.WithValue(f.held().Value()), redsync.WithMaxHold(limit))
+			start := time.Now()
+			ok, err := m.Extend()
+			require.NoError(t, err)
+			assert.True(t, ok)
+			assert.Equal(t, limit, m.Until().Sub(start))
+			<-m.Lost()
+			assert.Equal(t, limit, time.Since(start))
+			require.ErrorIs(t, m.Err(), redsync.ErrMaxHold)
+		})
+	}
+}
+
+func TestMaxHoldIsTheCauseThoughAnExtendLingers(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock", redsync.WithMaxHold(8*time.Second), redsync.WithFailFast(false))
+		start := time.Now()
+		require.NoError(t, m.Lock())
+		f.freeze(4)
+		time.Sleep(7800 * time.Millisecond)
+		ok, err := m.Extend() // confirmed at once; waits for the frozen node
+		assert.Equal(t, 8*time.Second, time.Since(start))
+		assert.False(t, ok)
+		for _, err := range []error{err, m.Err()} {
+			require.ErrorIs(t, err, redsync.ErrLockLost)
+			require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+			require.ErrorIs(t, err, redsync.ErrMaxHold)
+		}
+	})
+}
+
 // WithLockDelay.
 
 func TestLockDelayKeepsOthersOutAfterAHolderThatVanished(t *testing.T) {
@@ -561,6 +595,32 @@ func TestLockDelayKeepsOthersOutAfterAHolderThatVanished(t *testing.T) {
 			_ = gone.Close(f.Context())
 		})
 	}
+}
+
+func TestLockDelayOutlastsTheNextLockOfTheHolder(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock", redsync.WithLockDelay(5*time.Second))
+		start := time.Now()
+		require.NoError(t, m.Lock())
+		<-m.Lost()
+		var taken *redsync.ErrTaken
+		require.ErrorAs(t, m.TryLock(), &taken)
+		other := process(f.nodes).NewMutex("lock")
+		time.Sleep(time.Until(start.Add(13*time.Second - time.Millisecond)))
+		require.Equal(t, 5, f.nodes.Keys("lock"))
+		require.ErrorAs(t, other.TryLock(), &taken)
+		time.Sleep(time.Millisecond)
+		require.NoError(t, other.TryLock())
+	})
+}
+
+func TestWithoutLockDelayTheHolderLocksAgainAtOnce(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		<-m.Lost()
+		require.Equal(t, 5, f.nodes.Keys("lock"), "the drift has not passed")
+		require.NoError(t, m.TryLock())
+	})
 }
 
 func TestLockDelayIsNoMatterAfterUnlock(t *testing.T) {

@@ -374,6 +374,71 @@ func TestWatchdogFindsALossWhileAnExtendLingers(t *testing.T) {
 	})
 }
 
+func TestWatchdogSendsNothingInFullAfterUntil(t *testing.T) {
+	for _, late := range []time.Duration{0, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			var unanswered []pool.Request
+			j := newJournal(func(req pool.Request) (*pool.Reply, error) {
+				if isExtend(req) {
+					unanswered = append(unanswered, req)
+					return nil, nil
+				}
+				return yes(req)
+			})
+			rs := New(j)
+			m := rs.NewMutex("lock", WithWatchdog(), WithSetNXOnExtend())
+			require.NoError(t, m.Lock())
+			<-m.Lost()
+			time.Sleep(late)
+			synctest.Wait()
+			assert.Equal(t, late == 0, len(m.hold.watchdog.rounds) > 0, "the next time it wakes it gives them up")
+			require.Len(t, unanswered, 7)
+			for _, req := range unanswered {
+				req.To.Receive(req.Tag, pool.Reply{Err: noScript{}, Fate: pool.Answered, Conn: 1})
+			}
+			synctest.Wait()
+			assert.Len(t, unanswered, 7)
+			assert.Zero(t, j.count("eval"), "it would set the key")
+			require.NoError(t, rs.Close(t.Context()))
+		})
+	}
+}
+
+// extensions notes what became of them.
+type extensions []Extended
+
+func (e *extensions) ObserveExtended(event Extended) { *e = append(*e, event) }
+
+func TestWatchdogStartsNoRoundBesideOneThatIsDecided(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []pool.Request
+		rs := New(newJournal(func(req pool.Request) (*pool.Reply, error) {
+			if isExtend(req) {
+				asked = append(asked, req)
+				return nil, nil
+			}
+			return yes(req)
+		}))
+		var told extensions
+		m := rs.NewMutex("lock", WithExpiry(9*time.Second), WithWatchdog(), WithObserver(&told))
+		require.NoError(t, m.Lock())
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		require.Len(t, asked, 1)
+		rs.core.extends.firing.Lock() // other alarms are firing
+		reply, _ := yes(asked[0])
+		asked[0].To.Receive(asked[0].Tag, *reply)
+		m.hold.watchdog.fire(false) // was due before the verdict
+		rs.core.extends.firing.Unlock()
+		synctest.Wait()
+		assert.Len(t, asked, 1)
+		require.Len(t, told, 1)
+		require.NoError(t, told[0].Err)
+		_, err := m.Unlock()
+		require.NoError(t, err)
+	})
+}
+
 // Clocks.
 
 // A stepper is a wall clock that can be set.
@@ -499,6 +564,47 @@ func TestClockSetForwardALittleEndsTheHoldEarlierByThat(t *testing.T) {
 		<-lost
 		assert.Equal(t, 6*time.Second-92*time.Millisecond, time.Since(j.start))
 	})
+}
+
+func TestClockSetForwardWakesTheWatchdog(t *testing.T) {
+	clocks(t, func(t *testing.T, s *stepper, j *journal, m *Mutex) {
+		lost := m.Lost()
+		s.step(7 * time.Second)
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, []time.Duration{900 * time.Millisecond, 3 * time.Second, 6 * time.Second, 9 * time.Second}, j.extended())
+		assert.True(t, open(lost))
+		require.NoError(t, m.Err())
+	}, WithWatchdog())
+}
+
+func TestClockSetForwardEndsWhatWaitsForTheNodes(t *testing.T) {
+	for name, operation := range map[string]func(*Mutex) (bool, error){"Extend": (*Mutex).Extend, "Valid": (*Mutex).Valid} {
+		for expiry, compare := range map[time.Duration]time.Duration{
+			9 * time.Second: 900 * time.Millisecond,
+			time.Hour:       time.Second,
+		} {
+			t.Run(name+" "+expiry.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := stepClock(t)
+					rs := New(&puppet{answer: func(req pool.Request) (*pool.Reply, error) {
+						if req.Args[0] == "set" {
+							return yes(req)
+						}
+						return nil, nil
+					}})
+					m := rs.NewMutex("lock", WithExpiry(expiry), WithNodeTimeout(4*time.Second))
+					require.NoError(t, m.Lock())
+					start := time.Now()
+					time.AfterFunc(compare*3/2, func() { s.step(2 * time.Hour) })
+					ok, err := operation(m)
+					assert.Equal(t, 2*compare, time.Since(start))
+					assert.False(t, ok)
+					require.ErrorIs(t, err, ErrLockAlreadyExpired)
+					require.NoError(t, rs.Close(t.Context()))
+				})
+			})
+		}
+	}
 }
 
 func TestClockThatRunsFastEndsTheHoldEarlier(t *testing.T) {
