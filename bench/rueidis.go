@@ -105,7 +105,10 @@ func openRueidislock(addrs []string, ttl time.Duration) (library, error) {
 
 func (l rueidislockLibrary) Lock(ctx context.Context, name string) (held, error) {
 	ctx, cancel, err := l.locker.WithContext(ctx, name)
-	return rueidislockLock{ctx.Done(), cancel}, err
+	if err != nil {
+		return nil, err
+	}
+	return rueidislockLock{ctx.Done(), cancel}, nil
 }
 
 func (l rueidislockLibrary) Close() error {
