@@ -69,9 +69,9 @@ func measureCutOff(ctx context.Context, l *lab, c cell) (f figures, err error) {
 	next := make(chan time.Duration, 1)
 	go func() {
 		for ctx.Err() == nil {
-			if lock, err := waiter.Lock(ctx, key); err == nil {
+			if theirs, err := waiter.Lock(ctx, key); err == nil {
 				next <- time.Since(cut)
-				_ = unlock(ctx, lock)
+				_ = unlock(ctx, theirs)
 				return
 			}
 		}
