@@ -997,6 +997,87 @@ func TestRestartGuardOnRealServers(t *testing.T) {
 	}
 }
 
+// guardedOn returns a Redsync under the guard on real servers, which are new.
+func guardedOn(t *testing.T, servers []*realredis.Server, guard time.Duration, more ...pool.Option) *redsync.Redsync {
+	t.Helper()
+	var pools []pool.Pool
+	for _, s := range servers {
+		pools = append(pools, pool.New(s.Client(), append(more, pool.WithRestartGuard(guard))...))
+	}
+	rs := redsync.New(pools...).With(redsync.WithExpiry(guard), redsync.WithNodeTimeout(guard/4))
+	t.Cleanup(func() { _ = rs.Close(context.Background()) }) //nolint:usetesting // t's is done then
+	return rs
+}
+
+func reboot(servers ...*realredis.Server) {
+	for _, s := range servers {
+		s.Kill()
+		s.Restart()
+	}
+}
+
+func TestRestartGuardOnRealServersAFreshDeploymentWaits(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 3)
+	reboot(servers...) // an uptime of 0, however long the start took
+	started := time.Now()
+	waiting := guardedOn(t, servers, 3*time.Second)
+	err := waiting.NewMutex("lock").TryLock()
+	require.ErrorContains(t, err, "it counts from")
+	told := guardedOn(t, servers, 3*time.Second, pool.WithNewNodes()).NewMutex("lock")
+	require.NoError(t, told.Lock())
+	_, err = told.Unlock()
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, waiting.NewMutex("lock", redsync.WithTries(0)).LockContext(ctx))
+	assert.Greater(t, time.Since(started), 3*time.Second, "but for the cut of the uptime: 4.032 s")
+}
+
+func TestRestartGuardOnRealServersOneAfterAnother(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	a := guardedOn(t, servers, 6*time.Second, pool.WithNewNodes())
+	b := guardedOn(t, servers, 6*time.Second, pool.WithNewNodes())
+	for _, rs := range []*redsync.Redsync{a, b} { // meet the nodes
+		m := rs.NewMutex("meet")
+		require.NoError(t, m.Lock())
+		_, err := m.Unlock()
+		require.NoError(t, err)
+	}
+	m := a.NewMutex("lock", redsync.WithSetNXOnExtend())
+	require.NoError(t, m.Lock())
+	other := b.NewMutex("lock")
+	for _, s := range servers[:3] {
+		reboot(s)
+		require.Error(t, other.TryLock())
+		time.Sleep(200 * time.Millisecond)
+	}
+	// The first two Extends may find connections gone and keys missing; whatever
+	// they set again is on nodes that do not count.
+	for range 4 {
+		if m.Remaining() == 0 {
+			t.Skip("the restarts took the hold's time")
+		}
+		ok, err := m.Extend()
+		assert.False(t, ok)
+		require.Error(t, err)
+		require.Error(t, other.TryLock())
+		time.Sleep(200 * time.Millisecond)
+	}
+	// Releases are for all nodes, young or not.
+	_, _ = m.Unlock()
+	assert.Eventually(t, func() bool {
+		left := 0
+		for _, s := range servers {
+			if v, _ := s.Do("get", "lock"); v != nil {
+				left++
+			}
+		}
+		return left == 0
+	}, 30*time.Second, 20*time.Millisecond)
+}
+
 func TestDuplicateNodeOnRealServers(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 2)
