@@ -364,7 +364,9 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	start := now()
 	left := h.remaining(start)
 	ok, err := m.extend(ctx, h)
-	tell(m.set.observers, ExtendedObserver.ObserveExtended, h.extendedEvent(start, left, err))
+	if m.set.observers != nil {
+		tell(m.set.observers, ExtendedObserver.ObserveExtended, h.extendedEvent(start, left, err))
+	}
 	return ok, err
 }
 

@@ -379,14 +379,20 @@ type result struct {
 // result closes the vote. In an undecided round the nodes without a vote have
 // failed; silent says why there is none.
 func (r *round) result(silent error) result {
-	r.close()
-	return r.soFar(silent)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	return r.resultLocked(silent)
 }
 
 // soFar returns what result would, and leaves the vote open.
 func (r *round) soFar(silent error) result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.resultLocked(silent)
+}
+
+func (r *round) resultLocked(silent error) result {
 	undecided := !r.isDecidedLocked()
 	res := result{tally: r.tally, at: r.at}
 	if r.tally.won() && r.tally.failed+r.tally.refused == 0 {
