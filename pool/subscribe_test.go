@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/auth"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
@@ -116,6 +117,7 @@ func TestSubscribeDeliversInOrder(t *testing.T) {
 		start, e := time.Now(), NewEar()
 		s := listenTo(t, p, e)
 		require.Equal(t, start, e.Hears(t, "subscribed").At)
+		synctest.Wait()
 		require.Equal(t, 1, node.CurrentConnectionCount())
 		for i := range 1000 {
 			require.Equal(t, 1, node.Publish("channel", fmt.Sprint(i)))
@@ -223,6 +225,25 @@ func TestSubscribeBacksOffFromShortConnections(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Greater(t, opened(node), 60/2)
 		require.Less(t, opened(node), 60+6)
+	})
+}
+
+// A dial that does not heed its context, as go-redis's with TLS, opens no more.
+func TestSubscribeOpensOneConnectionPerAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		e := NewEar()
+		listenTo(t, New(clientOf(t, node, func(o *redis.Options) {
+			o.Dialer = func(context.Context, string, string) (net.Conn, error) {
+				return node.Dial(context.Background(), "", "")
+			}
+		})), e)
+		for i := range 10 {
+			e.Hears(t, "subscribed")
+			synctest.Wait()
+			require.Equal(t, i+1, opened(node))
+			node.Disconnect()
+			e.Hears(t, "unsubscribed")
+		}
 	})
 }
 
@@ -370,6 +391,13 @@ func TestSubscribeOpeningIsBounded(t *testing.T) {
 			attempts(t, node, New(clientOf(t, node, func(o *redis.Options) { o.ReadTimeout = -1 })))
 		})
 	})
+	t.Run("a slow greeting", func(t *testing.T) {
+		bubble(t, func(t *testing.T, node *embedded.Node) {
+			node.On("hello", 5, embedded.Fault{Delay: 3 * time.Second})
+			node.On("client", 10, embedded.Fault{Delay: 1500 * time.Millisecond})
+			attempts(t, node, New(clientOf(t, node, nil)))
+		})
+	})
 	t.Run("the dial", func(t *testing.T) {
 		bubble(t, func(t *testing.T, node *embedded.Node) {
 			hanging := 5
@@ -409,7 +437,7 @@ func TestSubscribeConnectionEndsBeforeConfirmation(t *testing.T) {
 		node.On("subscribe", 1, embedded.Fault{LoseCommand: true})
 		e := NewEar()
 		listenTo(t, p, e)
-		require.ErrorContains(t, e.Hears(t, "unsubscribed").Err, "pool: SUBSCRIBE not confirmed: ")
+		require.ErrorContains(t, e.Hears(t, "unsubscribed").Err, "pool: ")
 		e.Hears(t, "subscribed")
 		node.Publish("channel", "x")
 		e.Hears(t, "message x")
@@ -695,6 +723,54 @@ func TestPoolCloseFromListener(t *testing.T) {
 		e.silent(t)
 		slow.silent(t)
 		require.Zero(t, node.CurrentConnectionCount())
+	})
+}
+
+func TestPoolCloseDoesNotWaitForListener(t *testing.T) {
+	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+		e := NewEar()
+		e.then = func(Heard) { time.Sleep(time.Second) }
+		s := listenTo(t, p, e)
+		start := e.Hears(t, "subscribed").At
+		node.Publish("channel", "x")
+		require.NoError(t, p.Close())
+		require.Equal(t, start, time.Now())
+		s.Close()
+		require.Equal(t, start.Add(time.Second), time.Now(), "the Close of the Subscription does")
+		e.silent(t)
+	})
+}
+
+// credentials counts who follows them.
+type credentials struct{ followers atomic.Int64 }
+
+func (c *credentials) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
+	c.followers.Add(1)
+	return auth.NewBasicCredentials("default", ""), func() error { c.followers.Add(-1); return nil }, nil
+}
+
+// What go-redis holds for a connection ends with it.
+func TestSubscribeEndsCredentials(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		c, e := &credentials{}, NewEar()
+		s := listenTo(t, New(clientOf(t, node, func(o *redis.Options) { o.StreamingCredentialsProvider = c })), e)
+		for range 5 {
+			e.Hears(t, "subscribed")
+			require.Equal(t, int64(1), c.followers.Load())
+			time.Sleep(time.Minute)
+			node.Disconnect()
+			e.Hears(t, "unsubscribed")
+		}
+		e.Hears(t, "subscribed")
+		s.Close()
+		synctest.Wait()
+		require.Zero(t, c.followers.Load())
+
+		node.On("subscribe", 1, embedded.Fault{Err: "NOPERM no"})
+		listenTo(t, New(clientOf(t, node, func(o *redis.Options) { o.StreamingCredentialsProvider = c })), e)
+		e.Hears(t, "refused")
+		synctest.Wait()
+		require.Zero(t, c.followers.Load(), "after a refusal")
 	})
 }
 

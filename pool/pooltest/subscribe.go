@@ -306,6 +306,9 @@ func nothingAfterClose(t *testing.T, env Env) {
 		for range 50 {
 			require.NoError(t, p.Send(pool.Request{Args: []any{"publish", key(i), "x"}, To: in}))
 		}
+		if i%2 == 1 && i%5 > 0 {
+			e.await(message, i%7) // the others are on their way
+		}
 		var wg sync.WaitGroup
 		for range 2 {
 			wg.Go(func() {
@@ -394,4 +397,4 @@ func subscriptionLeavesNothing(t *testing.T, env Env) {
 }
 
 // pauseBriefly lets a method of a Listener take long enough to be met.
-func pauseBriefly() { sleep(10 * time.Microsecond) }
+func pauseBriefly() { sleep(time.Millisecond) }
