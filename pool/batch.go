@@ -32,6 +32,7 @@ func (p *pipelined) Clone() redis.Cmder {
 type batchPool struct {
 	config
 	client redis.UniversalClient
+	subs   subscriptions
 
 	mu      sync.Mutex
 	queue   []*pipelined
@@ -46,6 +47,7 @@ func (p *batchPool) String() string { return fmt.Sprintf("%T", p.client) }
 func (p *batchPool) CloseIdle() {}
 
 func (p *batchPool) Close() error {
+	p.subs.close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true

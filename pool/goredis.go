@@ -141,6 +141,10 @@ func WithNewNodes() Option {
 // A stream asks for INFO server on every connection that it opens, which tells
 // Reply.Server. A node that refuses is not asked again on that connection.
 //
+// Both kinds are Subscribers. A *redis.Client is not used for that either: each
+// Subscription has a connection of its own, on a copy of the client's options, and
+// goes on when the client is closed.
+//
 // New starts nothing and never fails; a nil client, or an option out of its range
 // or not for this client, is the error of every Send.
 func New(client redis.UniversalClient, options ...Option) Pool {
@@ -171,18 +175,25 @@ func isNil(client redis.UniversalClient) bool {
 // streamOptions copies the options of a user's client for a stream. Every
 // difference is one that the contract of Pool needs.
 func streamOptions(user *redis.Options, d *dials) *redis.Options {
+	opt := ownOptions(user)
+	opt.ContextTimeoutEnabled = false
+	opt.Dialer = d.wrap(opt.Dialer)
+	opt.OnConnect = d.prepare(opt.OnConnect)
+	return opt
+}
+
+// ownOptions copies the options of a user's client for a client that carries one
+// connection of ours.
+func ownOptions(user *redis.Options) *redis.Options {
 	opt := *user
 	opt.MaxRetries = -1   // a command is sent at most once
 	opt.DialerRetries = 1 // a dead node is told at once
 	opt.Protocol = 2      // nothing is pushed, so that no reply is searched for it
 	opt.ReadTimeout = boundedTimeout(opt.ReadTimeout)
 	opt.WriteTimeout = boundedTimeout(opt.WriteTimeout)
-	opt.ContextTimeoutEnabled = false
-	opt.Dialer = d.wrap(opt.Dialer)
-	opt.OnConnect = d.prepare(opt.OnConnect)
 
-	// One connection carries the stream. The second pool is where go-redis
-	// looks when the first fails to dial.
+	// One connection is used. The second pool is where go-redis looks when the
+	// first fails to dial.
 	opt.PoolSize, opt.PipelinePoolSize = 2, 2
 	opt.MinIdleConns, opt.MaxIdleConns, opt.MaxActiveConns = 0, 0, 0
 	opt.MaxConcurrentDials = 0

@@ -27,6 +27,7 @@ import (
 //   - Err() error says why no Send can ever succeed; a Redsync then fails at once.
 //   - RestartGuard() time.Duration says that the node counts only when its server
 //     started long enough before, as WithRestartGuard has it; 0 asks for nothing.
+//   - Subscribe of Subscriber listens to a channel. Pools of New have it.
 //
 // A Pool that cannot tell which server process answers leaves Reply.Server nil.
 type Pool interface {
@@ -37,11 +38,12 @@ type Pool interface {
 	Send(req Request) error
 
 	// CloseIdle ends connections and background work as soon as no reply is
-	// outstanding. The next Send starts them again.
+	// outstanding. The next Send starts them again. Subscriptions stay.
 	CloseIdle()
 
 	// Close refuses every later Send with ErrClosed and ends connections and
-	// background work as soon as no reply is outstanding. It does not wait and
+	// background work as soon as no reply is outstanding. A Subscriber's Close ends
+	// its subscriptions at once. It does not wait and
 	// never closes a client that the user made. A second Close does nothing.
 	Close() error
 
@@ -127,7 +129,7 @@ func (f Fate) String() string {
 	}
 }
 
-// ErrClosed is the error of Send after Close.
+// ErrClosed is the error of Send and of Subscribe after Close.
 var ErrClosed = errors.New("pool: closed")
 
 // admit returns the error of a request that the node's outstanding replies leave

@@ -315,6 +315,21 @@ func TestServerAtTwoAddressesIsOne(t *testing.T) {
 }
 
 func TestServerWithTLS(t *testing.T) {
+	addr, config := startTLS(t)
+	p := poolOf(t, clientOf(t, addr, func(o *redis.Options) { o.TLSConfig = config }))
+	lockOnce(t, p, "lock")
+
+	stranger := poolOf(t, clientOf(t, addr, func(o *redis.Options) { o.TLSConfig = &tls.Config{} }))
+	r := pool.Ask(t, stranger, "set", "k", "v")
+	require.Equal(t, pool.NotSent, r.Fate, "a failed handshake: %v", r.Err)
+	var unknown *tls.CertificateVerificationError
+	require.ErrorAs(t, r.Err, &unknown)
+}
+
+// startTLS returns the address of a server that speaks TLS, and a client's side of
+// it. It skips the test where the server cannot.
+func startTLS(t *testing.T) (addr string, config *tls.Config) {
+	t.Helper()
 	server := realredis.Start(t, 1)[0] // also skips where there is no server
 	dir, config := certificates(t)
 	_, port, _ := net.SplitHostPort(freeAddr(t))
@@ -329,14 +344,7 @@ func TestServerWithTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p := poolOf(t, clientOf(t, "127.0.0.1:"+port, func(o *redis.Options) { o.TLSConfig = config }))
-	lockOnce(t, p, "lock")
-
-	stranger := poolOf(t, clientOf(t, "127.0.0.1:"+port, func(o *redis.Options) { o.TLSConfig = &tls.Config{} }))
-	r := pool.Ask(t, stranger, "set", "k", "v")
-	require.Equal(t, pool.NotSent, r.Fate, "a failed handshake: %v", r.Err)
-	var unknown *tls.CertificateVerificationError
-	require.ErrorAs(t, r.Err, &unknown)
+	return "127.0.0.1:" + port, config
 }
 
 // certificates writes a self-signed certificate for 127.0.0.1 to a directory

@@ -34,6 +34,7 @@ type streamPool struct {
 	client *redis.Client // the user's: its options are read, nothing else
 	closed atomic.Bool
 	last   atomic.Pointer[stream]
+	subs   subscriptions
 
 	// Of shown, which says who may use them.
 	first  string  // the RunID of the first process met
@@ -104,6 +105,7 @@ func (p *streamPool) CloseIdle() {
 
 func (p *streamPool) Close() error {
 	p.closed.Store(true)
+	p.subs.close()
 	p.CloseIdle()
 	return nil
 }

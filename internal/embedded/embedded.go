@@ -67,6 +67,7 @@ type Node struct {
 	gate    chan struct{} // not nil while frozen; closed by Thaw and Kill
 	rules   []*rule
 	seen    map[string]int
+	losing  int // so many messages to subscribers are lost
 	runID   string
 	started time.Time // of the process that runID names
 }
@@ -86,7 +87,7 @@ func start(name string) *Node {
 // A Fault is what happens to a command that a rule of On matches.
 type Fault struct {
 	// LoseReply executes the command and cuts the connection instead of
-	// answering. LoseCommand cuts it without executing.
+	// answering; it is not for SUBSCRIBE. LoseCommand cuts it without executing.
 	LoseReply, LoseCommand bool
 	// Delay is how long the node waits before it goes on with the command and
 	// with everything behind it on that connection.
@@ -138,10 +139,25 @@ func (n *Node) Kill() {
 	n.down = true
 	n.mu.Unlock()
 	n.Thaw() // what is frozen sees that the node is down
+	n.Disconnect()
+}
+
+// Disconnect ends all connections. The node goes on, and accepts new ones.
+func (n *Node) Disconnect() {
 	n.conns.Range(func(c, _ any) bool {
 		_ = c.(*end).Close()
 		return true
 	})
+}
+
+// LoseMessages makes the next times messages that the node has for subscribers
+// vanish on their way: the node counts them as delivered. A message that two
+// clients subscribe to is two messages. Messages of more than 4,000 bytes are not
+// lost.
+func (n *Node) LoseMessages(times int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.losing += times
 }
 
 // Restart accepts connections again, with the data there was or, when empty,
@@ -174,14 +190,17 @@ func (n *Node) Client() *redis.Client {
 }
 
 // Dial opens a connection to the node; it fits redis.Options.Dialer.
-func (n *Node) Dial(context.Context, string, string) (net.Conn, error) {
+func (n *Node) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	if n.isDown() {
 		return nil, fmt.Errorf("dial %s: connection refused", n.name)
 	}
 	client, srv := pipe()
 	client.onClose = func() { n.conns.Delete(client) }
 	n.conns.Store(client, true)
-	n.srv.ServeConn(srv)
+	n.srv.ServeConn(&speaker{srv, n})
 	if n.isDown() { // killed meanwhile
 		_ = client.Close()
 	}

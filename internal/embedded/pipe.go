@@ -1,9 +1,12 @@
 package embedded
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"os"
+	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -124,4 +127,44 @@ func (h *half) setDeadline(t time.Time) {
 		h.timer = time.AfterFunc(time.Until(t), h.changed.Broadcast)
 	}
 	h.changed.Broadcast()
+}
+
+// speaker is the node's end of a connection. It loses messages to subscribers.
+type speaker struct {
+	*end
+	node *Node
+}
+
+func (s *speaker) Write(p []byte) (int, error) {
+	if _, err := s.end.Write(s.node.without(p)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// messageHead is how a message to a subscriber begins, behind * or >.
+var messageHead = []byte("3\r\n$7\r\nmessage\r\n")
+
+// without returns what is left of p when the messages to be lost are taken out.
+func (n *Node) without(p []byte) []byte {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for n.losing > 0 {
+		start := bytes.Index(p, messageHead) - 1
+		if start < 0 {
+			break
+		}
+		rest := p[start+1+len(messageHead):]
+		for range 2 { // channel and payload
+			head, tail, _ := bytes.Cut(rest, []byte("\r\n"))
+			size, err := strconv.Atoi(string(bytes.TrimPrefix(head, []byte("$"))))
+			if err != nil || len(tail) < size+2 {
+				return p // not all of it is here
+			}
+			rest = tail[size+2:]
+		}
+		n.losing--
+		p = slices.Concat(p[:start], rest)
+	}
+	return p
 }

@@ -583,7 +583,7 @@ func closeRacesWithSend(t *testing.T, env Env) {
 		var wg sync.WaitGroup
 		var accepted int
 		wg.Go(func() {
-			for p.Send(pool.Request{Args: []any{"ping"}, To: in}) == nil && accepted < 20 {
+			for accepted < 20 && p.Send(pool.Request{Args: []any{"ping"}, To: in}) == nil {
 				accepted++
 				runtime.Gosched()
 			}

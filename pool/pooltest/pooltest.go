@@ -1,5 +1,6 @@
-// Package pooltest is the conformance suite of pool.Pool: one check for each
-// promise of the interface. Whoever implements Pool runs it in a test:
+// Package pooltest is the conformance suite of pool.Pool, and of pool.Subscriber
+// where a Pool is one: one check for each promise. Whoever implements Pool runs it
+// in a test:
 //
 //	func TestPoolConforms(t *testing.T) {
 //		pooltest.Run(t, func(t *testing.T, check func(*testing.T, pooltest.Env)) {
@@ -91,4 +92,18 @@ var checks = []struct {
 	{"CloseIdle ends connections until the next Send", closeIdleEndsConnections},
 	{"Close leaves no goroutine", closeLeavesNoGoroutine},
 	{"String names the node", stringNamesTheNode},
+
+	// Skipped where the pool is not a Subscriber.
+	{"Subscribe needs its arguments", subscribeNeedsItsArguments},
+	{"a subscription is confirmed before messages", confirmedBeforeMessages},
+	{"messages keep their order", messagesKeepTheirOrder},
+	{"payloads are binary", payloadsAreBinary},
+	{"a reconnect is announced", reconnectIsAnnounced},
+	{"a subscription waits for a dead node", subscriptionWaitsForDeadNode},
+	{"a frozen node is unsubscribed", frozenNodeIsUnsubscribed},
+	{"a refusal is final", refusalIsFinal},
+	{"a Listener may close its subscription", closeFromListener},
+	{"nothing is called after the Close of a subscription", nothingAfterClose},
+	{"a pool has many subscriptions", manySubscriptions},
+	{"a subscription leaves nothing", subscriptionLeavesNothing},
 }

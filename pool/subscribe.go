@@ -1,0 +1,465 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"reflect"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// openTimeout bounds the way from the dial to the node's confirmation.
+	openTimeout = 5 * time.Second
+
+	// A connection on which nothing has come for pingAfter is asked for a sign of
+	// life, and given up when nothing has come for maxSilence. A node may be away
+	// for 3 s at any time, and one that is gone is noticed after 3 to 5 s.
+	pingAfter  = 2 * time.Second
+	maxSilence = maxReadTimeout
+
+	// The pauses between attempts double from firstPause to lastPause, and are
+	// lengthened by up to a half at random, lest all subscribers of a node that
+	// comes back come back at once.
+	firstPause = 50 * time.Millisecond
+	lastPause  = time.Second
+)
+
+// A Subscriber is a Pool that can also listen to what clients PUBLISH on the node.
+// It is found by type assertion; pools of New have it.
+//
+// Delivery is that of Redis, at most once: what is published while no connection
+// stands reaches nobody, and nothing tells that it was missed, except that
+// Subscribed is called again. Whoever waits for a message has another reason to
+// look in any case, such as a timer.
+type Subscriber interface {
+	// Subscribe listens to channel until the Subscription is closed, or the node
+	// refuses, or the Pool is closed. It does not wait for the node: what becomes
+	// of it is told to the Listener, whose methods may be called before Subscribe
+	// returns.
+	//
+	// Each Subscription is one goroutine and one connection, also for a channel
+	// that the Pool listens to already. The node's user needs SUBSCRIBE and the
+	// channel (+subscribe &channel); PING is used, and need not be allowed.
+	//
+	// An error means that nothing was started, and the Listener is never called:
+	// ErrClosed, an empty channel, a nil Listener, or why the Pool can never send.
+	Subscribe(channel string, to Listener) (Subscription, error)
+}
+
+// A Listener is told what becomes of a Subscription. Its methods are called one at
+// a time, from a goroutine of the Subscription. They must not block: while one
+// runs nothing else is delivered, and the node ends the connection of a client
+// that lets too much pile up.
+//
+// What is called follows
+//
+//	{ Unsubscribed | Subscribed { Message } Unsubscribed } [ Refused ]
+//
+// and ends anywhere when the Subscription is closed; Subscribed may come twice in
+// a row where a client of the user's own has changed its connection. A method may
+// call Close, and methods of the Pool.
+type Listener interface {
+	// Subscribed: the node has confirmed. What is published on it from now on is
+	// delivered, as long as the connection stands. It is called again after every
+	// reconnect: what was published between was missed.
+	Subscribed()
+
+	// Message is called with the payload of each message, in the order in which
+	// the node published them. A message is delivered at most once.
+	Message(payload string)
+
+	// Unsubscribed: the connection is lost, or could not be made or was not
+	// confirmed within 5 s; err says why. It is called after every attempt that
+	// fails, and the next one follows after 50 ms, doubling to 1 s, and up to half
+	// as much more at random, without end. The pauses begin anew with a connection
+	// that was good for a second.
+	//
+	// A lost connection whose end the node or its system tells is noticed at once.
+	// A silent one (a frozen node, a cut network) is when nothing has come for 5 s:
+	// the node is asked for a sign of life every 2 s, so that it is noticed 3 to
+	// 5 s after it falls silent. Messages may have been missed that long without
+	// notice.
+	Unsubscribed(err error)
+
+	// Refused: the node does not let its user SUBSCRIBE to the channel (NOPERM,
+	// NOAUTH, ...); err is its answer, a redis.Error. It is called at most once,
+	// nothing is called or tried after it, and the connection is closed. Errors
+	// that pass (LOADING, BUSY, ...), and those of the greeting (a wrong password,
+	// which may be changed), are Unsubscribed.
+	Refused(err error)
+}
+
+// A Subscription is what Subscribe has started.
+type Subscription interface {
+	// Close ends the Subscription. It does not wait for the node. When it returns
+	// no method of the Listener is running and none is called any more. To that
+	// end it waits for a method that is running, so do not hold a lock that the
+	// methods take. Called from a method of a Listener, of this Subscription or of
+	// another, it does not wait: that method goes on, and one of another
+	// Subscription may. The Pool's Close ends the Subscription without waiting
+	// either.
+	//
+	// The connection is closed and the goroutine ends at once, or when a dial ends
+	// that is under way and does not heed its context, as go-redis's with TLS. With
+	// clients other than a *redis.Client an attempt to connect is under way until
+	// their own timeouts end it.
+	//
+	// A second Close does what the first did. After Refused it has nothing to end.
+	Close()
+}
+
+var (
+	_ Subscriber = (*streamPool)(nil)
+	_ Subscriber = (*batchPool)(nil)
+)
+
+// Subscribe implements Subscriber.
+func (p *streamPool) Subscribe(channel string, to Listener) (Subscription, error) {
+	return p.subs.start(&p.config, channel, to, p.dialChannel)
+}
+
+// Subscribe implements Subscriber.
+func (p *batchPool) Subscribe(channel string, to Listener) (Subscription, error) {
+	return p.subs.start(&p.config, channel, to, p.dialChannel)
+}
+
+// A dialer opens a connection and sends SUBSCRIBE on it. Closing what it returns
+// closes the connection, as does the end of ctx.
+type dialer = func(ctx context.Context, channel string) (*redis.PubSub, io.Closer, error)
+
+// dialChannel is the dialer of a *redis.Client: a client of our own for a single
+// connection. go-redis reconnects behind the back of who reads; the second dial is
+// refused, so that each connection is one that we asked for.
+func (p *streamPool) dialChannel(ctx context.Context, channel string) (*redis.PubSub, io.Closer, error) {
+	opening, done := context.WithTimeout(ctx, openTimeout)
+	defer done()
+	opt := ownOptions(p.client.Options())
+	opt.ContextTimeoutEnabled = true // the greeting is part of opening
+	opt.Dialer = onceUntil(ctx, opt.Dialer)
+	client := redis.NewClient(opt)
+	ps := client.Subscribe(opening) // to no channel: it does not dial
+	if err := ps.Subscribe(opening, channel); err != nil {
+		_ = client.Close()
+		return nil, nil, err
+	}
+	return ps, client, nil
+}
+
+var errLost = errors.New("a connection is opened once")
+
+// onceUntil returns a dial for one connection, which is closed when ctx ends.
+func onceUntil(ctx context.Context, dial dialFunc) dialFunc {
+	var used atomic.Bool
+	return func(opening context.Context, network, addr string) (net.Conn, error) {
+		if used.Swap(true) {
+			return nil, errLost
+		}
+		conn, err := dial(opening, network, addr)
+		if err == nil {
+			context.AfterFunc(ctx, func() { _ = conn.Close() })
+		}
+		return conn, err
+	}
+}
+
+// dialChannel is the dialer of other clients, which know where to subscribe. What
+// they return has swallowed why it has no connection; PING tells, after one more
+// attempt to connect. A Ring panics when it is closed or its shards are down.
+func (p *batchPool) dialChannel(ctx context.Context, channel string) (ps *redis.PubSub, c io.Closer, err error) {
+	defer recovered(&err)
+	opening, done := context.WithTimeout(ctx, openTimeout)
+	defer done()
+	ps = p.client.Subscribe(opening, channel)
+	if err := ps.Ping(opening); err != nil {
+		_ = ps.Close()
+		return nil, nil, err
+	}
+	context.AfterFunc(ctx, func() { _ = ps.Close() })
+	return ps, ps, nil
+}
+
+// recovered makes an error of a panic in go-redis.
+func recovered(err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case error:
+		*err = r
+	default:
+		*err = fmt.Errorf("%v", r)
+	}
+}
+
+// subscriptions are those of a Pool that have not ended.
+type subscriptions struct {
+	mu     sync.Mutex
+	closed bool
+	open   map[*subscription]struct{}
+}
+
+func (ss *subscriptions) start(cfg *config, channel string, to Listener, dial dialer) (Subscription, error) {
+	switch {
+	case cfg.err != nil:
+		return nil, cfg.err
+	case channel == "":
+		return nil, errors.New("pool: Subscribe needs a channel")
+	case to == nil:
+		return nil, errors.New("pool: Subscribe needs a Listener")
+	}
+	ctx, end := context.WithCancel(context.Background())
+	s := &subscription{channel: channel, to: to, dial: dial, end: end, telling: make(chan struct{}, 1)}
+	if !ss.add(s) {
+		end()
+		return nil, ErrClosed
+	}
+	go func() {
+		defer ss.remove(s)
+		defer end()
+		s.run(ctx)
+	}()
+	return s, nil
+}
+
+// add notes s, unless the Pool is closed.
+func (ss *subscriptions) add(s *subscription) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.closed {
+		return false
+	}
+	if ss.open == nil {
+		ss.open = make(map[*subscription]struct{})
+	}
+	ss.open[s] = struct{}{}
+	return true
+}
+
+func (ss *subscriptions) remove(s *subscription) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	delete(ss.open, s)
+}
+
+// close ends all subscriptions, now and later.
+func (ss *subscriptions) close() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.closed = true
+	for s := range ss.open {
+		s.stop()
+	}
+}
+
+// subscription is a Subscription of a Pool of New.
+type subscription struct {
+	channel string
+	to      Listener
+	dial    dialer
+	end     context.CancelFunc // of the context of run
+
+	closed atomic.Bool // nothing more is told
+
+	// telling holds a token while a method of the Listener runs. It is a lock, but
+	// waiting for it is idleness to testing/synctest.
+	telling chan struct{}
+}
+
+func (s *subscription) stop() {
+	s.closed.Store(true)
+	s.end()
+}
+
+func (s *subscription) Close() {
+	s.stop()
+	// Whoever tells from here on finds closed set, and does not. The method that
+	// runs now is waited for, unless that is what calls us, or one of another
+	// Listener does: two that close each other's subscription would wait for ever.
+	select {
+	case s.telling <- struct{}{}:
+	default:
+		if inListener() {
+			return
+		}
+		s.telling <- struct{}{}
+	}
+	<-s.telling
+}
+
+// tell calls a method of the Listener, unless s is closed.
+func (s *subscription) tell(method func()) {
+	s.telling <- struct{}{}
+	defer func() { <-s.telling }()
+	if !s.closed.Load() {
+		listener(method)
+	}
+}
+
+// listener is on the stack of every method of a Listener: inListener looks for it.
+//
+//go:noinline
+func listener(method func()) { method() }
+
+var listenerEntry = reflect.ValueOf(listener).Pointer()
+
+// inListener reports whether its caller was called by a method of a Listener.
+func inListener() bool {
+	pcs := make([]uintptr, 64)
+	n := runtime.Callers(1, pcs)
+	for ; n == len(pcs); n = runtime.Callers(1, pcs) {
+		pcs = make([]uintptr, 2*len(pcs))
+	}
+	for frames := runtime.CallersFrames(pcs[:n]); ; {
+		frame, more := frames.Next()
+		if frame.Entry == listenerEntry {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
+}
+
+// run keeps s subscribed until ctx ends or the node refuses.
+func (s *subscription) run(ctx context.Context) {
+	pause := firstPause
+	for {
+		lasted, err := s.listen(ctx)
+		var refused *refusedError
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.As(err, &refused):
+			s.tell(func() { s.to.Refused(err) })
+			return
+		}
+		s.tell(func() { s.to.Unsubscribed(err) })
+		if lasted >= lastPause {
+			pause = firstPause
+		}
+		if !sleep(ctx, pause+rand.N(pause/2)) { //nolint:gosec // a delay is no secret
+			return
+		}
+		pause = min(2*pause, lastPause)
+	}
+}
+
+// sleep reports whether d has passed before the end of ctx.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// listen delivers what comes on one connection until it ends or ctx does. It
+// returns why, and for how long it was subscribed.
+func (s *subscription) listen(ctx context.Context) (lasted time.Duration, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	start := time.Now()
+	ps, conn, err := s.dial(ctx, s.channel)
+	if err != nil {
+		return 0, fmt.Errorf("pool: not subscribed: %w", err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := s.confirm(ps, time.Until(start.Add(openTimeout))); err != nil { //nolint:contextcheck // see ended
+		return 0, err
+	}
+	start = time.Now()
+	s.tell(s.to.Subscribed)
+	err = s.deliver(ps) //nolint:contextcheck // see ended
+	return time.Since(start), fmt.Errorf("pool: connection lost: %w", err)
+}
+
+// confirm waits for the answer to SUBSCRIBE, which is the first on its connection.
+func (s *subscription) confirm(ps *redis.PubSub, timeout time.Duration) error {
+	msg, err := receive(ps, max(timeout, 1)) // 0 would be no timeout
+	switch {
+	case isAnswer(err) && !passes(err):
+		return &refusedError{s.channel, err}
+	case err != nil:
+		return fmt.Errorf("pool: SUBSCRIBE not confirmed: %w", err)
+	}
+	if sub, ok := msg.(*redis.Subscription); !ok || sub.Kind != "subscribe" || sub.Channel != s.channel {
+		return fmt.Errorf("pool: SUBSCRIBE not confirmed: the node answered %v", msg)
+	}
+	return nil
+}
+
+// deliver tells the Listener what comes until the connection is lost. A read that
+// times out may have read a part of a message: it is the end of the connection,
+// and PING is sent while another read waits.
+func (s *subscription) deliver(ps *redis.PubSub) error {
+	ping := time.AfterFunc(pingAfter, func() { _ = ps.Ping(ended) }) // an error is the reader's too
+	defer ping.Stop()
+	for {
+		msg, err := receive(ps, maxSilence)
+		if err != nil && !isAnswer(err) { // a PING that is not allowed is answered all the same
+			return err
+		}
+		ping.Reset(pingAfter)
+		switch msg := msg.(type) {
+		case *redis.Message:
+			s.tell(func() { s.to.Message(msg.Payload) })
+		case *redis.Subscription:
+			s.tell(s.to.Subscribed)
+		}
+	}
+}
+
+// ended is the context of everything that is done on a connection: it is not
+// looked at, except where go-redis dials to replace a lost one, which fails then.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// receive returns the next that comes. Of an answer that no Redis gives go-redis
+// makes a panic.
+func receive(ps *redis.PubSub, timeout time.Duration) (msg any, err error) {
+	defer recovered(&err)
+	return ps.ReceiveTimeout(ended, timeout)
+}
+
+// isAnswer reports whether err is an error that the node answered with. To go-redis
+// a null is one too.
+func isAnswer(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer) && !errors.Is(err, redis.Nil)
+}
+
+// passing are the beginnings of errors that a node gives for a time only.
+var passing = []string{
+	"LOADING ", "BUSY ", "TRYAGAIN ", "CLUSTERDOWN ", "MASTERDOWN ", "READONLY ", "OOM ",
+	"max number of clients reached", // behind an ERR, which HasErrorPrefix skips
+}
+
+func passes(err error) bool {
+	return slices.ContainsFunc(passing, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
+}
+
+// A refusedError is the error of Refused.
+type refusedError struct {
+	channel string
+	answer  error
+}
+
+func (e *refusedError) Error() string {
+	return fmt.Sprintf("pool: subscribing to %q is refused: %v", e.channel, e.answer)
+}
+
+func (e *refusedError) Unwrap() error { return e.answer }

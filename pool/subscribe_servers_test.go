@@ -1,0 +1,304 @@
+package pool_test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// leavesNothing fails if, when all else of the test has been cleaned up, there are
+// goroutines that it began. It is the first call of a test.
+func leavesNothing(t *testing.T) {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) })
+}
+
+// listenTo subscribes until the end of the test.
+func listenTo(t *testing.T, p pool.Pool, channel string) (*pool.Ear, pool.Subscription) {
+	t.Helper()
+	e := pool.NewEar()
+	s, err := p.(pool.Subscriber).Subscribe(channel, e)
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return e, s
+}
+
+// hearsFrom fails unless a message that the server publishes is the next that e
+// hears.
+func hearsFrom(t *testing.T, s *realredis.Server, e *pool.Ear, channel, payload string) {
+	t.Helper()
+	_, err := s.Do("publish", channel, payload)
+	require.NoError(t, err)
+	e.Hears(t, "message "+payload)
+}
+
+// again returns when e has heard Subscribed, after any number of Unsubscribed.
+func again(t *testing.T, e *pool.Ear) {
+	t.Helper()
+	for h := e.Next(t); h.What != "subscribed"; h = e.Next(t) {
+		require.Equal(t, "unsubscribed", h.What, "%v", h.Err)
+	}
+}
+
+// asUser returns a pool of a user with these rules.
+func asUser(t *testing.T, s *realredis.Server, rules ...any) pool.Pool {
+	t.Helper()
+	_, err := s.Do(append([]any{"acl", "setuser", "listener", "reset", "on", ">secret"}, rules...)...)
+	require.NoError(t, err)
+	return poolOf(t, clientOf(t, s.Addr(), func(o *redis.Options) { o.Username, o.Password = "listener", "secret" }))
+}
+
+func TestSubscribeWithSmallestACL(t *testing.T) {
+	leavesNothing(t)
+	server := realredis.Start(t, 1)[0]
+	p := asUser(t, server, "+subscribe", "resetchannels", "&lock:*")
+	e, _ := listenTo(t, p, "lock:wake")
+	e.Hears(t, "subscribed")
+	hearsFrom(t, server, e, "lock:wake", "x")
+
+	other, _ := listenTo(t, p, "other")
+	var refused redis.Error
+	require.ErrorAs(t, other.Hears(t, "refused").Err, &refused)
+	require.Contains(t, refused.Error(), "NOPERM")
+
+	// PING is not allowed; its answer shows that the node lives.
+	time.Sleep(7 * time.Second) //nolint:forbidigo // nothing signals that nothing happens
+	hearsFrom(t, server, e, "lock:wake", "y")
+
+	_, err := server.Do("acl", "setuser", "listener", "resetchannels") // ends the connection
+	require.NoError(t, err)
+	e.Hears(t, "unsubscribed", "refused")
+}
+
+func TestSubscribeWithoutPermission(t *testing.T) {
+	leavesNothing(t)
+	server := realredis.Start(t, 1)[0]
+	for _, rules := range [][]any{
+		{"+@all", "resetchannels"},
+		{"+@all", "-subscribe", "allchannels"},
+	} {
+		e, s := listenTo(t, asUser(t, server, rules...), "channel")
+		require.ErrorContains(t, e.Hears(t, "refused").Err, "NOPERM")
+		eventually(t, "no connection is left", func() bool {
+			list, err := server.Do("client", "list")
+			return err == nil && strings.Count(list.(string), "\n") == 1
+		})
+		s.Close()
+		_, err := server.Do("acl", "deluser", "listener")
+		require.NoError(t, err)
+	}
+}
+
+func TestSubscribeWithoutPassword(t *testing.T) {
+	leavesNothing(t)
+	server := realredis.Start(t, 1, "--requirepass", "secret")[0]
+	e, _ := listenTo(t, poolOf(t, clientOf(t, server.Addr(), nil)), "channel")
+	require.ErrorContains(t, e.Hears(t, "refused").Err, "NOAUTH")
+	e, _ = listenTo(t, poolOf(t, clientOf(t, server.Addr(), func(o *redis.Options) { o.Password = "guess" })), "channel")
+	require.ErrorContains(t, e.Hears(t, "unsubscribed", "unsubscribed").Err, "WRONGPASS")
+	e, _ = listenTo(t, poolOf(t, clientOf(t, server.Addr(), func(o *redis.Options) { o.Password = "secret" })), "channel")
+	e.Hears(t, "subscribed")
+}
+
+func TestSubscribeToKilledServer(t *testing.T) {
+	leavesNothing(t)
+	server := realredis.Start(t, 1)[0]
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			options := *server.Client().Options()
+			client := k.client(&options)
+			t.Cleanup(func() { _ = client.Close() })
+			e, _ := listenTo(t, poolOf(t, client), "channel")
+			e.Hears(t, "subscribed")
+			for i := range 3 {
+				hearsFrom(t, server, e, "channel", fmt.Sprint(i))
+				killed := time.Now()
+				server.Kill()
+				require.Less(t, e.Hears(t, "unsubscribed").At.Sub(killed), time.Second, "the system tells")
+				e.Hears(t, "unsubscribed")
+				server.Restart()
+				up := time.Now()
+				again(t, e)
+				require.Less(t, time.Since(up), 3*time.Second)
+			}
+			hearsFrom(t, server, e, "channel", "x")
+		})
+	}
+}
+
+func TestSubscribeToStoppedServer(t *testing.T) {
+	leavesNothing(t)
+	server := realredis.Start(t, 1)[0]
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			options := *server.Client().Options()
+			client := k.client(&options)
+			t.Cleanup(func() { _ = client.Close() })
+			e, s := listenTo(t, poolOf(t, client), "channel")
+			e.Hears(t, "subscribed")
+			time.Sleep(2500 * time.Millisecond) //nolint:forbidigo // the node has been asked for a sign of life
+			server.Freeze()
+			frozen := time.Now()
+			took := e.Hears(t, "unsubscribed").At.Sub(frozen)
+			require.Greater(t, took, 2900*time.Millisecond)
+			require.Less(t, took, 6*time.Second)
+			server.Thaw()
+			again(t, e)
+			hearsFrom(t, server, e, "channel", "x")
+
+			server.Freeze()
+			start := time.Now()
+			s.Close()
+			require.Less(t, time.Since(start), time.Second, "Close of a subscription to a frozen node")
+			server.Thaw()
+		})
+	}
+}
+
+func TestSubscribeClientKill(t *testing.T) {
+	leavesNothing(t)
+	server := realredis.Start(t, 1)[0]
+	p := poolOf(t, clientOf(t, server.Addr(), nil))
+	var ears []*pool.Ear
+	for range 5 {
+		e, _ := listenTo(t, p, "channel")
+		e.Hears(t, "subscribed")
+		ears = append(ears, e)
+	}
+	for range 3 {
+		n, err := server.Do("client", "kill", "type", "pubsub")
+		require.NoError(t, err)
+		require.Equal(t, int64(5), n)
+		for _, e := range ears {
+			e.Hears(t, "unsubscribed", "subscribed")
+		}
+	}
+	_, err := server.Do("publish", "channel", "x")
+	require.NoError(t, err)
+	for _, e := range ears {
+		e.Hears(t, "message x")
+	}
+}
+
+// A client that reads too slowly has its connection ended.
+func TestSubscribeOutputBufferLimit(t *testing.T) {
+	leavesNothing(t)
+	server := realredis.Start(t, 1)[0]
+	_, err := server.Do("config", "set", "client-output-buffer-limit", "pubsub 100kb 0 0")
+	require.NoError(t, err)
+	slow := &slowEar{Ear: pool.NewEar(), release: make(chan struct{})}
+	s, err := poolOf(t, clientOf(t, server.Addr(), nil)).(pool.Subscriber).Subscribe("channel", slow)
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	slow.Hears(t, "subscribed")
+	payload := strings.Repeat("x", 1<<20)
+	eventually(t, "the server ends the connection", func() bool {
+		n, err := server.Do("publish", "channel", payload)
+		return err == nil && n == int64(0)
+	})
+	close(slow.release)
+	for h := slow.Next(t); h.What != "unsubscribed"; h = slow.Next(t) {
+		require.Equal(t, "message "+payload, h.What)
+	}
+	again(t, slow.Ear)
+	hearsFrom(t, server, slow.Ear, "channel", "y")
+}
+
+type slowEar struct {
+	*pool.Ear
+	release chan struct{}
+}
+
+func (e *slowEar) Message(payload string) {
+	<-e.release
+	e.Ear.Message(payload)
+}
+
+func TestSubscribeWithTLS(t *testing.T) {
+	leavesNothing(t)
+	addr, config := startTLS(t)
+	client := clientOf(t, addr, func(o *redis.Options) { o.TLSConfig = config })
+	for _, p := range []pool.Pool{poolOf(t, client), poolOf(t, other{client})} {
+		e, s := listenTo(t, p, "channel")
+		e.Hears(t, "subscribed")
+		require.NoError(t, client.Publish(t.Context(), "channel", "x").Err())
+		e.Hears(t, "message x")
+		require.NoError(t, client.ClientKillByFilter(t.Context(), "type", "pubsub").Err())
+		e.Hears(t, "unsubscribed", "subscribed")
+		s.Close()
+	}
+	e, _ := listenTo(t, poolOf(t, clientOf(t, addr, func(o *redis.Options) { o.TLSConfig = &tls.Config{} })), "channel")
+	var unknown *tls.CertificateVerificationError
+	require.ErrorAs(t, e.Hears(t, "unsubscribed", "unsubscribed").Err, &unknown)
+}
+
+func TestSubscribeSentinelFailover(t *testing.T) {
+	primary := realredis.Start(t, 1, "--repl-diskless-sync-delay", "0")[0]
+	host, port, _ := net.SplitHostPort(primary.Addr())
+	replica := realredis.Start(t, 1, "--replicaof", host, port, "--repl-diskless-sync-delay", "0")[0]
+	sentinel := startSentinel(t, host, port)
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "main", SentinelAddrs: []string{sentinel}})
+	t.Cleanup(func() { _ = client.Close() })
+	e, _ := listenTo(t, poolOf(t, client), "channel")
+	e.Hears(t, "subscribed")
+	hearsFrom(t, primary, e, "channel", "x")
+	watch := clientOf(t, sentinel, nil)
+	eventually(t, "the sentinel knows the replica", func() bool {
+		replicas, err := watch.Do(t.Context(), "sentinel", "replicas", "main").Result()
+		return err == nil && strings.Contains(fmt.Sprint(replicas), "master-link-status:ok")
+	})
+	primary.Kill()
+	e.Hears(t, "unsubscribed")
+	again(t, e)
+	hearsFrom(t, replica, e, "channel", "y")
+}
+
+func TestSubscribeCluster(t *testing.T) {
+	servers := startCluster(t)
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs:                    []string{servers[0].Addr()},
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	p := poolOf(t, client)
+	var ears []*pool.Ear
+	for i := range 6 {
+		e, _ := listenTo(t, p, fmt.Sprintf("channel:%d", i))
+		ears = append(ears, e)
+	}
+	for i, e := range ears {
+		again(t, e)
+		for j, s := range servers { // the cluster passes on what is published anywhere
+			hearsFrom(t, s, e, fmt.Sprintf("channel:%d", i), fmt.Sprint(j))
+		}
+	}
+	for _, s := range servers {
+		_, err := s.Do("client", "kill", "type", "pubsub")
+		require.NoError(t, err)
+	}
+	for i, e := range ears {
+		e.Hears(t, "unsubscribed", "subscribed")
+		hearsFrom(t, servers[0], e, fmt.Sprintf("channel:%d", i), "again")
+	}
+	require.NoError(t, p.Close())
+	eventually(t, "no subscription is left", func() bool {
+		left := ""
+		for _, s := range servers {
+			channels, err := s.Do("pubsub", "channels")
+			left += fmt.Sprint(channels, err)
+		}
+		return left == strings.Repeat("[] <nil>", 3)
+	})
+}

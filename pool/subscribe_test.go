@@ -1,0 +1,962 @@
+package pool
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/auth"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+// A Heard is one call of a Listener.
+type Heard struct {
+	At   time.Time
+	What string // the method in lower case; a message's payload in "message x"
+	Err  error
+}
+
+// An Ear is a Listener that a test reads from.
+type Ear struct {
+	calls chan Heard
+	then  func(Heard) // called with every call, if set
+}
+
+// NewEar returns an Ear that has heard nothing.
+func NewEar() *Ear { return &Ear{calls: make(chan Heard, 100_000)} }
+
+func (e *Ear) hear(what string, err error) {
+	h := Heard{time.Now(), what, err}
+	e.calls <- h
+	if e.then != nil {
+		e.then(h)
+	}
+}
+
+func (e *Ear) Subscribed()             { e.hear("subscribed", nil) }
+func (e *Ear) Message(payload string)  { e.hear("message "+payload, nil) }
+func (e *Ear) Unsubscribed(err error)  { e.hear("unsubscribed", err) }
+func (e *Ear) Refused(err error)       { e.hear("refused", err) }
+func (e *Ear) Next(t *testing.T) Heard { t.Helper(); return e.within(t, 2*time.Minute) }
+
+func (e *Ear) within(t *testing.T, limit time.Duration) Heard {
+	t.Helper()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case h := <-e.calls:
+		return h
+	case <-timer.C:
+		t.Fatalf("the Listener is not called within %v", limit)
+		return Heard{}
+	}
+}
+
+// Hears fails unless the next calls are these.
+func (e *Ear) Hears(t *testing.T, calls ...string) (last Heard) {
+	t.Helper()
+	for _, want := range calls {
+		last = e.Next(t)
+		require.Equal(t, want, last.What, "%v", last.Err)
+	}
+	return last
+}
+
+// silent fails if there is a call that was not read, or one in the next hour.
+func (e *Ear) silent(t *testing.T) {
+	t.Helper()
+	time.Sleep(time.Hour)
+	select {
+	case h := <-e.calls:
+		t.Fatalf("the Listener is called: %+v", h)
+	default:
+	}
+}
+
+// listenTo subscribes to "channel" until the end of the test.
+func listenTo(t *testing.T, p Pool, to Listener) Subscription {
+	t.Helper()
+	s, err := p.(Subscriber).Subscribe("channel", to)
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// opened counts the connections to node so far.
+func opened(node *embedded.Node) int {
+	return node.TotalConnectionCount() - 1 // the node's own, at its start
+}
+
+// ofBoth runs f for the pool of a *redis.Client and for that of others, with a
+// node that nobody else is connected to.
+func ofBoth(t *testing.T, f func(t *testing.T, node *embedded.Node, p Pool)) {
+	t.Helper()
+	bothPools(t, func(t *testing.T, node *embedded.Node, of func(*redis.Client, ...Option) Pool) {
+		p := of(clientOf(t, node, nil))
+		t.Cleanup(func() { _ = p.Close() })
+		f(t, node, p)
+	})
+}
+
+func TestSubscribeDeliversInOrder(t *testing.T) {
+	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+		start, e := time.Now(), NewEar()
+		s := listenTo(t, p, e)
+		require.Equal(t, start, e.Hears(t, "subscribed").At)
+		synctest.Wait()
+		require.Equal(t, 1, node.CurrentConnectionCount())
+		for i := range 1000 {
+			require.Equal(t, 1, node.Publish("channel", fmt.Sprint(i)))
+			node.Publish("another channel", "x")
+		}
+		for i := range 1000 {
+			e.Hears(t, fmt.Sprintf("message %d", i))
+		}
+		require.Equal(t, start, time.Now())
+		s.Close()
+		synctest.Wait()
+		require.Zero(t, node.CurrentConnectionCount())
+		e.silent(t)
+	})
+}
+
+// A script that publishes is what a release will be.
+func TestSubscribeHearsWhatAScriptPublishes(t *testing.T) {
+	ofBoth(t, func(t *testing.T, _ *embedded.Node, p Pool) {
+		e := NewEar()
+		listenTo(t, p, e)
+		e.Hears(t, "subscribed")
+		r := answer(t, p, "eval", "return redis.pcall('PUBLISH', 'channel', ARGV[1])", 0, "a\r\n\x00b")
+		require.Equal(t, int64(1), r.Value)
+		e.Hears(t, "message a\r\n\x00b")
+		answer(t, p, "publish", "channel", "")
+		e.Hears(t, "message ")
+	})
+}
+
+func TestSubscribeBadArguments(t *testing.T) {
+	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+		e := NewEar()
+		_, err := p.(Subscriber).Subscribe("", e)
+		require.ErrorContains(t, err, "channel")
+		_, err = p.(Subscriber).Subscribe("channel", nil)
+		require.ErrorContains(t, err, "Listener")
+		require.NoError(t, p.Close())
+		_, err = p.(Subscriber).Subscribe("channel", e)
+		require.ErrorIs(t, err, ErrClosed)
+		for _, broken := range []Pool{New(nil), New((*redis.ClusterClient)(nil)), New((*redis.Client)(nil))} {
+			_, err = broken.(Subscriber).Subscribe("channel", e)
+			require.ErrorContains(t, err, "nil client")
+		}
+		e.silent(t)
+		require.Zero(t, opened(node))
+	})
+}
+
+// The pauses between attempts double from 50 ms to 1 s, and are longer by up to a
+// half.
+func TestSubscribeBacksOff(t *testing.T) {
+	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+		node.Kill()
+		start, e := time.Now(), NewEar()
+		listenTo(t, p, e)
+		first := e.Hears(t, "unsubscribed")
+		require.Equal(t, start, first.At)
+		require.ErrorContains(t, first.Err, "pool: not subscribed: ")
+		require.ErrorContains(t, first.Err, "connection refused")
+		last, jittered := first.At, 0
+		backsOff := func(pause time.Duration, then string) {
+			t.Helper()
+			h := e.Hears(t, then)
+			took := h.At.Sub(last)
+			require.GreaterOrEqual(t, took, pause)
+			require.Less(t, took, pause*3/2)
+			if took > pause*5/4 {
+				jittered++
+			}
+			last = h.At
+		}
+		for pause := 50 * time.Millisecond; pause < time.Second; pause *= 2 {
+			backsOff(pause, "unsubscribed")
+		}
+		for range 100 {
+			backsOff(time.Second, "unsubscribed")
+		}
+		require.Greater(t, jittered, 20)
+		require.Less(t, jittered, 80)
+		node.Restart(true)
+		backsOff(time.Second, "subscribed")
+
+		time.Sleep(time.Second) // a good connection
+		node.Kill()
+		last = e.Hears(t, "unsubscribed").At
+		require.Equal(t, time.Now(), last, "the end of the connection is noticed at once")
+		backsOff(50*time.Millisecond, "unsubscribed")
+		backsOff(100*time.Millisecond, "unsubscribed")
+		node.Restart(true)
+		backsOff(200*time.Millisecond, "subscribed")
+	})
+}
+
+// A node that confirms and then ends the connection is no reason to hurry.
+func TestSubscribeBacksOffFromShortConnections(t *testing.T) {
+	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+		e := NewEar()
+		e.then = func(h Heard) {
+			if h.What == "subscribed" {
+				node.Disconnect()
+			}
+		}
+		listenTo(t, p, e)
+		time.Sleep(time.Minute)
+		require.Greater(t, opened(node), 60/2)
+		require.Less(t, opened(node), 60+6)
+	})
+}
+
+// A dial that does not heed its context, as go-redis's with TLS, opens no more.
+func TestSubscribeOpensOneConnectionPerAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		e := NewEar()
+		listenTo(t, New(clientOf(t, node, func(o *redis.Options) {
+			o.Dialer = func(context.Context, string, string) (net.Conn, error) {
+				return node.Dial(context.Background(), "", "")
+			}
+		})), e)
+		for i := range 10 {
+			e.Hears(t, "subscribed")
+			synctest.Wait()
+			require.Equal(t, i+1, opened(node))
+			node.Disconnect()
+			e.Hears(t, "unsubscribed")
+		}
+	})
+}
+
+func TestSubscribeAnnouncesReconnect(t *testing.T) {
+	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+		e := NewEar()
+		listenTo(t, p, e)
+		e.Hears(t, "subscribed")
+		for range 5 {
+			node.Publish("channel", "before")
+			e.Hears(t, "message before")
+			time.Sleep(time.Minute)
+			cut := time.Now()
+			node.Disconnect()
+			h := e.Hears(t, "unsubscribed")
+			require.Equal(t, cut, h.At)
+			require.ErrorContains(t, h.Err, "pool: connection lost: ")
+			require.ErrorIs(t, h.Err, io.EOF)
+			synctest.Wait()
+			require.Zero(t, node.Publish("channel", "missed"))
+			again := e.Hears(t, "subscribed").At.Sub(cut)
+			require.GreaterOrEqual(t, again, 50*time.Millisecond)
+			require.Less(t, again, 75*time.Millisecond)
+			require.Equal(t, 1, node.CurrentConnectionCount())
+		}
+	})
+}
+
+// A lost message is lost: nothing tells, and the next one comes.
+func TestSubscribeLostMessageIsNotNoticed(t *testing.T) {
+	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+		e := NewEar()
+		listenTo(t, p, e)
+		e.Hears(t, "subscribed")
+		node.LoseMessages(2)
+		for i := range 4 {
+			require.Equal(t, 1, node.Publish("channel", fmt.Sprint(i)))
+		}
+		e.Hears(t, "message 2", "message 3")
+		e.silent(t)
+	})
+}
+
+// An idle connection stays, and the node is asked every 2 s.
+func TestSubscribePingsIdleConnection(t *testing.T) {
+	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+		e := NewEar()
+		listenTo(t, p, e)
+		e.Hears(t, "subscribed")
+		before := node.Commands("ping")
+		e.silent(t)
+		require.InDelta(t, 1800, node.Commands("ping")-before, 1)
+		require.Equal(t, 1, opened(node))
+
+		before = node.Commands("ping")
+		for range 1000 { // messages are signs of life
+			node.Publish("channel", "x")
+			time.Sleep(2*time.Second - time.Millisecond)
+			e.Hears(t, "message x")
+		}
+		require.LessOrEqual(t, node.Commands("ping")-before, 1)
+	})
+}
+
+// A user who may not PING has an answer that is an error.
+func TestSubscribeWithoutPing(t *testing.T) {
+	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+		node.On("ping", 1e6, embedded.Fault{Err: "NOPERM this user has no permissions to run the 'ping' command"})
+		e := NewEar()
+		listenTo(t, p, e)
+		e.Hears(t, "subscribed")
+		e.silent(t)
+		require.Equal(t, 1, opened(node))
+		node.Publish("channel", "x")
+		e.Hears(t, "message x")
+	})
+}
+
+// A frozen node is given up 5 s after it has last said something.
+func TestSubscribeNoticesFrozenNode(t *testing.T) {
+	for _, quiet := range []time.Duration{0, 500 * time.Millisecond, 1999 * time.Millisecond} {
+		ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+			e := NewEar()
+			listenTo(t, p, e)
+			e.Hears(t, "subscribed")
+			time.Sleep(time.Minute + 100*time.Millisecond)
+			node.Publish("channel", "x")
+			heard := e.Hears(t, "message x").At
+			time.Sleep(quiet)
+			node.Freeze()
+			h := e.Hears(t, "unsubscribed")
+			require.Equal(t, heard.Add(5*time.Second), h.At)
+			require.ErrorContains(t, h.Err, "pool: connection lost: ")
+			var timeout net.Error
+			require.ErrorAs(t, h.Err, &timeout)
+			require.True(t, timeout.Timeout())
+		})
+	}
+}
+
+// A node that is away for less than 3 s is none that is gone.
+func TestSubscribeRidesOutPause(t *testing.T) {
+	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+		e := NewEar()
+		listenTo(t, p, e)
+		e.Hears(t, "subscribed")
+		for i := range 20 {
+			time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+			node.Freeze()
+			time.Sleep(3*time.Second - time.Millisecond)
+			node.Thaw()
+			time.Sleep(time.Second)
+		}
+		e.silent(t)
+		require.Equal(t, 1, opened(node))
+	})
+}
+
+// A connection that is not confirmed within 5 s is given up, wherever it hangs.
+func TestSubscribeOpeningIsBounded(t *testing.T) {
+	attempts := func(t *testing.T, node *embedded.Node, p Pool) {
+		t.Helper()
+		e, last := NewEar(), time.Now()
+		listenTo(t, p, e)
+		for i := range 5 {
+			h := e.Hears(t, "unsubscribed")
+			took := h.At.Sub(last)
+			pause := min(50*time.Millisecond<<i, time.Second) / 2 // the one before this attempt
+			if i == 0 {
+				require.Equal(t, 5*time.Second, took)
+			} else {
+				require.GreaterOrEqual(t, took, 5*time.Second+pause)
+				require.Less(t, took, 5*time.Second+pause*3/2)
+			}
+			last = h.At
+		}
+		node.Thaw()
+		for h := e.Next(t); h.What != "subscribed"; h = e.Next(t) {
+			require.Equal(t, "unsubscribed", h.What)
+		}
+	}
+	t.Run("the greeting", func(t *testing.T) {
+		bubble(t, func(t *testing.T, node *embedded.Node) {
+			node.Freeze()
+			attempts(t, node, New(clientOf(t, node, func(o *redis.Options) { o.ReadTimeout = -1 })))
+		})
+	})
+	t.Run("a slow greeting", func(t *testing.T) {
+		bubble(t, func(t *testing.T, node *embedded.Node) {
+			node.On("hello", 5, embedded.Fault{Delay: 3 * time.Second})
+			node.On("client", 10, embedded.Fault{Delay: 1500 * time.Millisecond})
+			attempts(t, node, New(clientOf(t, node, nil)))
+		})
+	})
+	t.Run("the dial", func(t *testing.T) {
+		bubble(t, func(t *testing.T, node *embedded.Node) {
+			hanging := 5
+			attempts(t, node, New(clientOf(t, node, func(o *redis.Options) {
+				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					if hanging--; hanging >= 0 {
+						<-ctx.Done()
+						return nil, ctx.Err()
+					}
+					return node.Dial(ctx, network, addr)
+				}
+			})))
+		})
+	})
+	t.Run("SUBSCRIBE", func(t *testing.T) {
+		ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+			node.On("subscribe", 5, embedded.Fault{Delay: 6 * time.Second})
+			attempts(t, node, p)
+		})
+	})
+}
+
+func TestSubscribeLateConfirmation(t *testing.T) {
+	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+		node.On("subscribe", 1, embedded.Fault{Delay: 5*time.Second - time.Millisecond})
+		start, e := time.Now(), NewEar()
+		listenTo(t, p, e)
+		synctest.Wait()
+		require.Zero(t, node.Publish("channel", "missed"))
+		require.Equal(t, start.Add(5*time.Second-time.Millisecond), e.Hears(t, "subscribed").At)
+		e.silent(t)
+	})
+}
+
+func TestSubscribeConnectionEndsBeforeConfirmation(t *testing.T) {
+	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+		node.On("subscribe", 1, embedded.Fault{LoseCommand: true})
+		e := NewEar()
+		listenTo(t, p, e)
+		require.ErrorContains(t, e.Hears(t, "unsubscribed").Err, "pool: ")
+		e.Hears(t, "subscribed")
+		node.Publish("channel", "x")
+		e.Hears(t, "message x")
+	})
+}
+
+func TestSubscribeRefusedIsFinal(t *testing.T) {
+	for _, text := range []string{
+		"NOPERM this user has no permissions to access one of the channels used as arguments",
+		"NOPERM this user has no permissions to run the 'subscribe' command",
+		"NOAUTH Authentication required.",
+		"ERR unknown command 'subscribe'",
+	} {
+		ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+			node.On("subscribe", 1e6, embedded.Fault{Err: text})
+			e := NewEar()
+			s := listenTo(t, p, e)
+			h := e.Hears(t, "refused")
+			var answer redis.Error
+			require.ErrorAs(t, h.Err, &answer)
+			require.Equal(t, text, answer.Error())
+			require.EqualError(t, h.Err, `pool: subscribing to "channel" is refused: `+text)
+			e.silent(t)
+			require.Equal(t, 1, node.Commands("subscribe"))
+			require.Zero(t, node.CurrentConnectionCount())
+			s.Close()
+			e.silent(t)
+		})
+	}
+}
+
+// One that was allowed and is no longer is refused at the next connection.
+func TestSubscribeRefusedLater(t *testing.T) {
+	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+		e := NewEar()
+		listenTo(t, p, e)
+		e.Hears(t, "subscribed")
+		node.On("subscribe", 1e6, embedded.Fault{Err: "NOPERM no"})
+		node.Disconnect()
+		e.Hears(t, "unsubscribed", "refused")
+		e.silent(t)
+	})
+}
+
+func TestSubscribeErrorsThatPass(t *testing.T) {
+	texts := []string{
+		"LOADING Redis is loading the dataset in memory",
+		"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+		"TRYAGAIN Multiple keys request during rehashing of slot",
+		"CLUSTERDOWN The cluster is down",
+		"MASTERDOWN Link with MASTER is down",
+		"READONLY You can't write against a read only replica.",
+		"OOM command not allowed when used memory > 'maxmemory'.",
+		"ERR max number of clients reached",
+	}
+	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+		for _, text := range texts {
+			node.On("subscribe", 1, embedded.Fault{Err: text})
+		}
+		e := NewEar()
+		listenTo(t, p, e)
+		for _, text := range texts {
+			require.ErrorContains(t, e.Hears(t, "unsubscribed").Err, text)
+		}
+		e.Hears(t, "subscribed")
+		e.silent(t)
+	})
+}
+
+// A wrong password may be changed.
+func TestSubscribeRefusedGreetingIsTriedAgain(t *testing.T) {
+	ofBoth(t, func(t *testing.T, node *embedded.Node, _ Pool) {
+		node.RequireAuth("secret")
+		for _, of := range []func(*redis.Client) Pool{
+			func(c *redis.Client) Pool { return New(c) },
+			func(c *redis.Client) Pool { return New(notAClient{c}) },
+		} {
+			e, password := NewEar(), &atomic.Value{}
+			password.Store("guess")
+			p := of(clientOf(t, node, func(o *redis.Options) {
+				o.CredentialsProvider = func() (string, string) { return "", password.Load().(string) }
+			}))
+			listenTo(t, p, e)
+			for range 5 {
+				require.ErrorContains(t, e.Hears(t, "unsubscribed").Err, "WRONGPASS")
+			}
+			password.Store("secret")
+			e.Hears(t, "subscribed")
+			require.NoError(t, p.Close())
+		}
+	})
+}
+
+func TestSubscriptionCloseFromListener(t *testing.T) {
+	for method, prepare := range map[string]func(*embedded.Node){
+		"subscribed":   func(*embedded.Node) {},
+		"message x":    func(*embedded.Node) {},
+		"unsubscribed": func(n *embedded.Node) { n.On("subscribe", 1, embedded.Fault{LoseCommand: true}) },
+		"refused":      func(n *embedded.Node) { n.On("subscribe", 1, embedded.Fault{Err: "NOPERM no"}) },
+	} {
+		t.Run(method, func(t *testing.T) {
+			ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+				prepare(node)
+				e, ready := NewEar(), make(chan struct{})
+				var s Subscription
+				e.then = func(h Heard) {
+					if <-ready; h.What == method {
+						s.Close()
+						node.Publish("channel", "late")
+						node.Disconnect()
+						s.Close()
+					}
+				}
+				s = listenTo(t, p, e)
+				close(ready)
+				if method == "message x" {
+					e.Hears(t, "subscribed")
+					node.Publish("channel", "x")
+					node.Publish("channel", "y")
+				}
+				e.Hears(t, method)
+				e.silent(t)
+				require.Zero(t, node.CurrentConnectionCount())
+				require.LessOrEqual(t, node.Commands("subscribe"), 1)
+			})
+		})
+	}
+}
+
+// Close from anywhere else returns when the method that runs has returned.
+func TestSubscriptionCloseWaitsForListener(t *testing.T) {
+	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+		e := NewEar()
+		e.then = func(h Heard) {
+			if h.What == "message x" {
+				time.Sleep(time.Second)
+			}
+		}
+		s := listenTo(t, p, e)
+		e.Hears(t, "subscribed")
+		node.Publish("channel", "x")
+		node.Publish("channel", "y")
+		start := e.Hears(t, "message x").At
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				s.Close()
+				if took := time.Since(start); took != time.Second {
+					t.Errorf("Close took %v, want 1s", took)
+				}
+			})
+		}
+		wg.Wait()
+		s.Close()
+		e.silent(t)
+	})
+}
+
+// Two listeners that close each other's subscription do not wait for each other.
+func TestSubscriptionsCloseEachOther(t *testing.T) {
+	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+		var meet sync.WaitGroup
+		meet.Add(2)
+		var subs [2]Subscription
+		var ears [2]*Ear
+		for i := range ears {
+			ears[i] = NewEar()
+			ears[i].then = func(h Heard) {
+				if h.What == "message x" {
+					meet.Done()
+					meet.Wait()
+					deep(100, subs[1-i].Close)
+				}
+			}
+			subs[i] = listenTo(t, p, ears[i])
+			ears[i].Hears(t, "subscribed")
+		}
+		require.Equal(t, 2, node.Publish("channel", "x"))
+		synctest.Wait()
+		require.Zero(t, node.CurrentConnectionCount())
+		for i := range ears {
+			ears[i].Hears(t, "message x")
+			ears[i].silent(t)
+		}
+	})
+}
+
+// deep calls f with so many frames below it.
+//
+//go:noinline
+func deep(frames int, f func()) {
+	if frames > 0 {
+		deep(frames-1, f)
+		return
+	}
+	f()
+}
+
+// Close does not wait for the node, and a connection that is being opened ends too.
+func TestSubscriptionCloseWhileOpening(t *testing.T) {
+	for name, prepare := range map[string]func(*embedded.Node){
+		"frozen at the greeting": func(n *embedded.Node) { n.Freeze() },
+		"SUBSCRIBE unanswered":   func(n *embedded.Node) { n.On("subscribe", 1, embedded.Fault{Delay: time.Hour}) },
+		"dead":                   func(n *embedded.Node) { n.Kill() },
+		"dial hangs":             nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, node *embedded.Node) {
+				p := New(clientOf(t, node, func(o *redis.Options) {
+					if prepare == nil {
+						o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+							<-ctx.Done()
+							return nil, ctx.Err()
+						}
+					}
+				}))
+				if prepare != nil {
+					prepare(node)
+				}
+				e := NewEar()
+				s, start := listenTo(t, p, e), time.Now()
+				time.Sleep(20 * time.Millisecond)
+				s.Close()
+				synctest.Wait()
+				require.Equal(t, start.Add(20*time.Millisecond), time.Now())
+				subs := &p.(*streamPool).subs
+				subs.mu.Lock()
+				require.Empty(t, subs.open, "the goroutine has ended")
+				subs.mu.Unlock()
+				node.Thaw()
+				synctest.Wait()
+				if name == "dead" {
+					e.Hears(t, "unsubscribed")
+				}
+				e.silent(t)
+				require.Zero(t, node.CurrentConnectionCount())
+			})
+		})
+	}
+}
+
+func TestPoolCloseEndsSubscriptions(t *testing.T) {
+	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+		ears := make([]*Ear, 20)
+		for i := range ears {
+			ears[i] = NewEar()
+			listenTo(t, p, ears[i])
+			ears[i].Hears(t, "subscribed")
+		}
+		p.CloseIdle()
+		node.Publish("channel", "x")
+		for _, e := range ears {
+			e.Hears(t, "message x")
+		}
+		require.Equal(t, 20, node.CurrentConnectionCount(), "CloseIdle leaves them")
+		start := time.Now()
+		require.NoError(t, p.Close())
+		require.NoError(t, p.Close())
+		synctest.Wait()
+		require.Zero(t, node.CurrentConnectionCount())
+		require.Equal(t, start, time.Now())
+		_, err := p.(Subscriber).Subscribe("channel", ears[0])
+		require.ErrorIs(t, err, ErrClosed)
+		for _, e := range ears {
+			e.silent(t)
+		}
+	})
+}
+
+// The Pool's Close waits for no method of a Listener, and may be called from one.
+func TestPoolCloseFromListener(t *testing.T) {
+	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+		e, slow := NewEar(), NewEar()
+		release := make(chan struct{})
+		slow.then = func(Heard) { <-release }
+		listenTo(t, p, slow)
+		synctest.Wait()
+		e.then = func(Heard) { _ = p.Close() }
+		listenTo(t, p, e)
+		e.Hears(t, "subscribed")
+		close(release)
+		slow.Hears(t, "subscribed")
+		e.silent(t)
+		slow.silent(t)
+		require.Zero(t, node.CurrentConnectionCount())
+	})
+}
+
+func TestPoolCloseDoesNotWaitForListener(t *testing.T) {
+	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+		e := NewEar()
+		e.then = func(Heard) { time.Sleep(time.Second) }
+		s := listenTo(t, p, e)
+		start := e.Hears(t, "subscribed").At
+		node.Publish("channel", "x")
+		require.NoError(t, p.Close())
+		require.Equal(t, start, time.Now())
+		s.Close()
+		require.Equal(t, start.Add(time.Second), time.Now(), "the Close of the Subscription does")
+		e.silent(t)
+	})
+}
+
+// credentials counts who follows them.
+type credentials struct{ followers atomic.Int64 }
+
+func (c *credentials) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
+	c.followers.Add(1)
+	return auth.NewBasicCredentials("default", ""), func() error { c.followers.Add(-1); return nil }, nil
+}
+
+// What go-redis holds for a connection ends with it.
+func TestSubscribeEndsCredentials(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		c, e := &credentials{}, NewEar()
+		s := listenTo(t, New(clientOf(t, node, func(o *redis.Options) { o.StreamingCredentialsProvider = c })), e)
+		for range 5 {
+			e.Hears(t, "subscribed")
+			require.Equal(t, int64(1), c.followers.Load())
+			time.Sleep(time.Minute)
+			node.Disconnect()
+			e.Hears(t, "unsubscribed")
+		}
+		e.Hears(t, "subscribed")
+		s.Close()
+		synctest.Wait()
+		require.Zero(t, c.followers.Load())
+
+		node.On("subscribe", 1, embedded.Fault{Err: "NOPERM no"})
+		listenTo(t, New(clientOf(t, node, func(o *redis.Options) { o.StreamingCredentialsProvider = c })), e)
+		e.Hears(t, "refused")
+		synctest.Wait()
+		require.Zero(t, c.followers.Load(), "after a refusal")
+	})
+}
+
+// Subscribe and Close in any order leave nothing behind.
+func TestSubscribeRacesWithClose(t *testing.T) {
+	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
+		stream, isStream := p.(*streamPool)
+		for i := range 200 {
+			q := New(clientOf(t, node, nil))
+			if !isStream {
+				q = New(p.(*batchPool).client)
+			}
+			var wg sync.WaitGroup
+			for range 4 {
+				wg.Go(func() {
+					s, err := q.(Subscriber).Subscribe("channel", NewEar())
+					if err == nil && i%2 == 0 {
+						s.Close()
+					}
+				})
+			}
+			wg.Go(func() { _ = q.Close() })
+			wg.Wait()
+			synctest.Wait()
+			require.Zero(t, node.CurrentConnectionCount())
+		}
+		require.False(t, isStream && stream.closed.Load())
+	})
+}
+
+// What is closed by the user is not used: other clients say so, and our own copy of
+// a *redis.Client goes on.
+func TestSubscribeWithClosedClient(t *testing.T) {
+	t.Run("client", func(t *testing.T) {
+		bubble(t, func(t *testing.T, node *embedded.Node) {
+			client, e := clientOf(t, node, nil), NewEar()
+			s := listenTo(t, New(client), e)
+			e.Hears(t, "subscribed")
+			require.NoError(t, client.Close())
+			node.Disconnect()
+			e.Hears(t, "unsubscribed", "subscribed")
+			node.Publish("channel", "x")
+			e.Hears(t, "message x")
+			e.silent(t)
+			s.Close()
+		})
+	})
+	ring := func(c *redis.Client) redis.UniversalClient {
+		return redis.NewRing(&redis.RingOptions{
+			Addrs:     map[string]string{"one": ""},
+			NewClient: func(*redis.Options) *redis.Client { return c }, HeartbeatFrequency: time.Hour,
+		})
+	}
+	for name, of := range map[string]func(*redis.Client) redis.UniversalClient{
+		"other client": func(c *redis.Client) redis.UniversalClient { return notAClient{c} },
+		"ring":         ring,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, node *embedded.Node) {
+				client, e := of(clientOf(t, node, nil)), NewEar()
+				s := listenTo(t, New(client), e)
+				e.Hears(t, "subscribed")
+				require.NoError(t, client.Close())
+				e.Hears(t, "unsubscribed")
+				closed := e.Hears(t, "unsubscribed")
+				require.ErrorIs(t, closed.Err, redis.ErrClosed)
+				require.EqualError(t, closed.Err, "pool: not subscribed: redis: client is closed")
+				time.Sleep(10 * time.Minute)
+				require.Less(t, len(e.calls), 610)
+				require.Equal(t, 1, opened(node))
+				s.Close()
+			})
+		})
+	}
+}
+
+// Answers that no Redis gives end the connection, and nothing else.
+func TestSubscribeMalformedAnswers(t *testing.T) {
+	const confirmation = "*3\r\n$9\r\nsubscribe\r\n$7\r\nchannel\r\n:1\r\n"
+	for _, answer := range []string{
+		"*0\r\n", "*-1\r\n", "$-1\r\n", ":1\r\n", "+OK\r\n", "*1\r\n:1\r\n", "*1\r\n$9\r\nsubscribe\r\n",
+		"*3\r\n$9\r\nsubscribe\r\n$7\r\nanother\r\n:1\r\n", "*3\r\n$11\r\nunsubscribe\r\n$7\r\nchannel\r\n:0\r\n",
+		"*3\r\n$7\r\nmessage\r\n$7\r\nchannel\r\n$1\r\nx\r\n", "*3\r\n$9\r\nsubscribe\r\n$7\r\nchannel\r\n$1\r\n1\r\n",
+		"*2\r\n$4\r\npong\r\n$0\r\n\r\n", "HTTP/1.1 400 Bad Request\r\n", "*3\r\n", "",
+	} {
+		for _, before := range []string{"", confirmation} {
+			t.Run(before+answer, func(t *testing.T) {
+				for _, of := range []func(*redis.Client) Pool{
+					func(c *redis.Client) Pool { return New(c) },
+					func(c *redis.Client) Pool { return New(notAClient{c}) },
+				} {
+					bubble(t, func(t *testing.T, node *embedded.Node) {
+						client := clientOf(t, node, func(o *redis.Options) { o.Dialer = saying(before + answer) })
+						e := NewEar()
+						s := listenTo(t, of(client), e)
+						if before != "" {
+							e.Hears(t, "subscribed")
+						}
+						for h := e.Next(t); h.What != "unsubscribed"; h = e.Next(t) {
+							require.NotEqual(t, "refused", h.What)
+							require.NotEmpty(t, before, h.What)
+						}
+						s.Close()
+					})
+				}
+			})
+		}
+	}
+}
+
+// saying returns a dial to a server that says text to SUBSCRIBE and hangs up after
+// a while.
+func saying(text string) dialFunc {
+	return func(context.Context, string, string) (net.Conn, error) {
+		client, server := net.Pipe()
+		go func() {
+			defer func() { _ = server.Close() }()
+			for lines := bufio.NewScanner(server); lines.Scan(); {
+				switch strings.ToLower(lines.Text()) {
+				case "hello", "setinfo":
+					go func() { _, _ = io.WriteString(server, "-ERR unknown command\r\n") }()
+				case "subscribe":
+					go func() {
+						_, _ = io.WriteString(server, text)
+						time.Sleep(10 * time.Second)
+						_ = server.Close()
+					}()
+				}
+			}
+		}()
+		return client, nil
+	}
+}
+
+// TestOwnOptionsForListening holds the options of a connection that listens against
+// those of the user's client.
+func TestOwnOptionsForListening(t *testing.T) {
+	changed := []string{
+		"MaxRetries", "DialerRetries", "Protocol", "ReadTimeout", "WriteTimeout",
+		"PoolSize", "PipelinePoolSize", "MinIdleConns", "MaxIdleConns",
+		"MaxActiveConns", "MaxConcurrentDials", "PoolTimeout", "Limiter", "AutoPipelineOptions",
+		"MaintNotificationsConfig", "ClientSideCacheConfig", "ClientSideCache", "PushNotificationProcessor",
+	}
+	user := new(redis.Options)
+	v := reflect.ValueOf(user).Elem()
+	for i := range v.NumField() {
+		fill(v.Field(i))
+	}
+	user.Dialer = new(net.Dialer).DialContext
+	user.OnConnect = func(context.Context, *redis.Conn) error { return nil }
+	user.Limiter, user.ClientSideCache = limiter{}, &redis.LocalCache{}
+	own := reflect.ValueOf(ownOptions(user)).Elem()
+	for i := range v.NumField() {
+		name := v.Type().Field(i).Name
+		require.Equal(t, !slices.Contains(changed, name), same(v.Field(i), own.Field(i)), "is %s the same?", name)
+	}
+}
+
+// The user's client has no part in it, except that its OnConnect is run.
+func TestSubscribeLeavesTheUsersClientAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		greeted := 0
+		client := clientOf(t, node, func(o *redis.Options) {
+			o.OnConnect = func(context.Context, *redis.Conn) error { greeted++; return nil }
+		})
+		client.AddHook(forbidding{t})
+		before, e := *client.PoolStats(), NewEar()
+		s := listenTo(t, New(client), e)
+		e.Hears(t, "subscribed")
+		require.Equal(t, before, *client.PoolStats())
+		require.Equal(t, 1, greeted)
+		require.Zero(t, node.Commands("info")+node.Commands("script"), "what a stream asks for")
+		s.Close()
+	})
+}
+
+func TestRecoveredKeepsErrors(t *testing.T) {
+	failing := errors.New("failing")
+	for _, r := range []any{failing, "failing"} {
+		err := func() (err error) {
+			defer recovered(&err)
+			panic(r)
+		}()
+		require.EqualError(t, err, "failing")
+		if r == failing { //nolint:errorlint // the value itself
+			require.ErrorIs(t, err, failing)
+		}
+	}
+}
