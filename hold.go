@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // A hold is one term of holding a lock: from the attempt that acquired it to
@@ -31,13 +30,14 @@ import (
 //	begun()          whether it was ever held by a Mutex
 //	cleared(now)     whether its keys have run out on every node
 type hold struct {
-	core   *core
-	set    *settings
-	value  string
-	lock   script.Lock // the name and the value
-	timing timing
-	first  instant // the start of the attempt that acquired the lock
-	try    int     // the number of that attempt, from 1; 0 if adopted
+	core     *core
+	set      *settings
+	value    string
+	lock     script.Lock // the name and the value
+	timing   timing
+	first    instant // the start of the attempt that acquired the lock, or when it was handed over
+	acquired instant // the start of the attempt that acquired the lock, for whomever
+	try      int     // the number of that attempt, from 1; 0 if adopted
 
 	// rounds is held for reading while an extend sends and waits, for writing by
 	// end: a release goes behind the last extension. An acquire needs none: its
@@ -46,16 +46,16 @@ type hold struct {
 
 	mu       sync.Mutex
 	validity validity
-	renewed  time.Duration // the latest monotonic time at which a node can have set a key's TTL to timing.ttl
-	past     bool          // the validity was seen to have ended, which no step of a clock takes back
-	over     bool          // ended by Unlock, loss or Close
-	cause    error         // why, nil after Unlock
-	ended    signal        // past or over
-	lost     signal        // past, or over for a cause
-	expiry   alarm         // at the end of validity, while core.holds has it
-	watchdog *watchdog     // nil without WithWatchdog
-	nodes    []footprint
-	spare    [usualNodes]footprint // room for nodes
+	past     bool      // the validity was seen to have ended, which no step of a clock takes back
+	over     bool      // ended by Unlock, loss or Close
+	cause    error     // why, nil after Unlock
+	ended    signal    // past or over
+	lost     signal    // past, or over for a cause
+	expiry   alarm     // at the end of validity, while core.holds has it
+	watchdog *watchdog // nil without WithWatchdog
+
+	*trail       // of the value; a hold that was handed over shares that of the former
+	own    trail // the trail, unless it was handed over
 }
 
 // A signal is a channel that is closed once, made when somebody asks for it. It
@@ -82,40 +82,22 @@ func (s *signal) channel() <-chan struct{} {
 	return s.c
 }
 
-// A footprint is what a hold may have left on one node.
-type footprint struct {
-	// sent counts the commands that may have set the value, or still may, up to
-	// maxSent.
-	sent int32
-	// unanswered counts those of them that have no reply yet.
-	unanswered int32
-	// unknown: one of them was lost. Nobody can tell when it is executed.
-	unknown bool
-}
-
-// maxSent is far more than are ever taken back by unsent.
-const maxSent = 1 << 30
-
-// reached reports whether the node may hold the value, now or later.
-func (f footprint) reached() bool { return f.sent > 0 }
-
-// settled reports whether nothing that could set the value is on its way.
-func (f footprint) settled() bool { return f.unanswered == 0 && !f.unknown }
-
 // newHold starts a term with an attempt at start.
 func (m *Mutex) newHold(value string, t timing, start instant) *hold {
 	h := &hold{
-		core:    m.core,
-		set:     m.set,
-		value:   value,
-		lock:    script.NewLock(m.name, value),
-		timing:  t,
-		first:   start,
-		renewed: start.mono,
+		core:     m.core,
+		set:      m.set,
+		value:    value,
+		lock:     script.NewLock(m.name, value),
+		timing:   t,
+		first:    start,
+		acquired: start,
 	}
 	_, span := t.atAge(0)
 	h.validity = validity{start: start, span: span}
-	h.nodes = room(h.spare[:], len(m.core.nodes))
+	h.trail = &h.own
+	h.own.renewed = start.mono
+	h.own.nodes = room(h.own.spare[:], len(m.core.nodes))
 	return h
 }
 
@@ -130,13 +112,12 @@ func (m *Mutex) adoptedHold(value string, t timing, start instant) *hold {
 }
 
 // whyNotWon returns why h was not acquired, nil if it was. If not, nothing is held,
-// and what the round may have set is being released.
+// and what the round may have set must be released.
 func (h *hold) whyNotWon(res result) error {
 	duplicate := h.core.duplicate()
 	if res.tally.won() && duplicate == nil && h.whyNotHeld(now()) == nil {
 		return nil
 	}
-	startRelease(h, false)
 	if duplicate != nil {
 		return duplicate
 	}
@@ -236,7 +217,15 @@ func (h *hold) end(cause error) bool {
 // abandon ends the term for cause and releases what it left on the nodes.
 func (h *hold) abandon(cause error) {
 	h.end(cause)
-	startRelease(h, false)
+	h.letGo(false)
+}
+
+// letGo releases what h, which has ended, left on the nodes, and lets those in who
+// wait for it in this process: their commands go behind.
+func (h *hold) letGo(waitAll bool) *release {
+	rel := startRelease(h, waitAll)
+	h.core.lines.released(h)
+	return rel
 }
 
 // lose ends the term, which was found to be over, and returns why.
@@ -361,7 +350,7 @@ func (h *hold) extension(start instant) (extension, error) {
 	if h.begun() && span <= h.validity.remaining(start) && h.spentLocked() {
 		return extension{}, because(ErrExtendFailed, ErrMaxHold)
 	}
-	h.renewed = start.mono
+	h.renewing()
 	if h.set.customValues {
 		usedValues.keep(h.value)
 	}
@@ -387,57 +376,11 @@ func (h *hold) prolong(e extension, confirmed instant) {
 // as far as anybody can tell. It goes by the monotonic clock alone: a step of the
 // wall clock must not end what is still to be done.
 func (h *hold) cleared(now instant) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	drift := h.timing.expiry - h.timing.span
-	return now.mono-h.renewed-h.timing.ttl > drift
-}
-
-// renewing notes that a command is about to be sent, or may have been executed,
-// that makes the keys last for timing.ttl from now on.
-func (h *hold) renewing() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.renewed = now().mono
-}
-
-// sending, unsent and answered keep the footprint of a command that may set the
-// value on node i.
-
-func (h *hold) sending(i int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.nodes[i].sent = min(h.nodes[i].sent+1, maxSent)
-	h.nodes[i].unanswered++
-}
-
-func (h *hold) unsent(i int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.nodes[i].sent--
-	h.nodes[i].unanswered--
-}
-
-func (h *hold) answered(i int, fate pool.Fate) {
-	if fate == pool.NotSent {
-		h.unsent(i)
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.nodes[i].unanswered--
-	h.nodes[i].unknown = h.nodes[i].unknown || fate == pool.Unknown
-	h.renewed = now().mono // it may have been executed as late as this
+	return now.mono-h.lastRenewed()-h.timing.ttl > drift
 }
 
 // bounds is how long a round for h may take: the node deadline.
 func (h *hold) bounds() bounds {
 	return bounds{decide: h.timing.nodeTimeout, node: h.timing.nodeTimeout}
-}
-
-// footprint returns what h may have left on node i.
-func (h *hold) footprint(i int) footprint {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.nodes[i]
 }

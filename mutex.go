@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // A Mutex is a lock on a name, shared by everybody who uses the same name on the
@@ -25,6 +26,7 @@ type Mutex struct {
 	mu      sync.Mutex
 	hold    *hold  // the current term; nil before the first and after Unlock
 	adopted string // the value of WithValue, until there is a hold
+	gaveWay bool   // the last Unlock has let in another process
 }
 
 // Name returns the name of the lock, its Redis key.
@@ -141,7 +143,7 @@ func (m *Mutex) lock(ctx context.Context, once bool) error {
 	if once {
 		limit = 1
 	}
-	h, err := m.acquire(ctx, t, limit)
+	h, err := m.acquire(ctx, t, start, limit)
 	if err == nil {
 		err = m.begin(h)
 	}
@@ -162,60 +164,90 @@ func (m *Mutex) acquired(h *hold, start instant) {
 		Acquired{Name: m.name, Waited: now.since(start), Tries: h.try, Left: h.remaining(now)})
 }
 
-// acquire makes attempts, with delays between, until one succeeds; limit 0 is no
-// limit. Its error is that of the last attempt, with what ended the trying.
-func (m *Mutex) acquire(ctx context.Context, t timing, limit int) (*hold, error) {
-	var last error
-	for try := 1; ; try++ {
-		if ctx.Err() != nil {
-			return nil, m.withInterruption(ctx, last)
-		}
-		value, err := m.newValue()
-		if err != nil {
-			return nil, err
-		}
-		h, err := m.attempt(ctx, t, value, try)
-		if err == nil {
-			return h, nil
-		}
-		if try == limit || errors.Is(err, ErrDuplicateNode) { // which no waiting mends
-			return nil, m.withInterruption(ctx, err)
-		}
-		last = err
-		delay := m.set.delay(try)
-		if delay < 0 {
-			return nil, outOfRange("WithRetryDelayFunc", delay, "0 or more")
-		}
-		if pause(ctx, delay, m.core.closing) {
-			return nil, m.withInterruption(ctx, last)
-		}
+// acquire makes one attempt, and if that fails waits until the lock is free: see
+// wait.go. Limit 0 is no limit. Its error is that of the last attempt, with what ended
+// the trying.
+func (m *Mutex) acquire(ctx context.Context, t timing, start instant, limit int) (*hold, error) {
+	if ctx.Err() != nil {
+		return nil, m.withInterruption(ctx, nil)
 	}
+	var h *hold
+	var err error
+	switch {
+	case limit == 1 && m.set.fair:
+		h, err = m.newWaiter(t, start).try(ctx, 1, false, true)
+	case limit == 1 || m.mayBarge():
+		h, err = m.attempt(ctx, t, 1, nil)
+	default:
+		return m.waitFrom(ctx, t, start, limit, nil)
+	}
+	switch {
+	case err == nil || !mends(err):
+		return h, err
+	case limit == 1 || ctx.Err() != nil:
+		return nil, m.withInterruption(ctx, err)
+	}
+	return m.waitFrom(ctx, t, start, limit, err)
 }
 
-// attempt makes one round for the lock, and tells the observers.
-func (m *Mutex) attempt(ctx context.Context, t timing, value string, try int) (*hold, error) {
+// mayBarge reports whether a first attempt may come before those who wait: not in
+// fair mode, nor where there are such in this process, nor right after an Unlock by
+// m that let one in.
+func (m *Mutex) mayBarge() bool {
+	m.mu.Lock()
+	gaveWay := m.gaveWay
+	m.gaveWay = false
+	m.mu.Unlock()
+	return !m.set.fair && !gaveWay && !m.core.lines.exists(m.name)
+}
+
+// waitFrom waits for the lock, after a first attempt that failed, if err is not nil.
+func (m *Mutex) waitFrom(ctx context.Context, t timing, start instant, limit int, err error) (*hold, error) {
+	w := m.newWaiter(t, start)
+	m.core.lines.join(w, err)
+	return w.wait(ctx, limit)
+}
+
+// attempt makes one round for the lock, and tells the observers. e is the acquire of
+// a waiter, nil of one who does not wait.
+func (m *Mutex) attempt(ctx context.Context, t timing, try int, e *entry) (*hold, error) {
+	value, err := m.newValue()
+	if err != nil {
+		return nil, &hopelessError{err}
+	}
 	if err := m.core.stillDuplicate(ctx, t); err != nil {
 		return nil, err
 	}
 	h := m.newHold(value, t, now())
 	h.try = try
+	var op operation = acquire{hold: h}
+	if e != nil {
+		e.hold, op = h, e
+	}
 	// The first one waits to hear who every node is.
 	waitAll := m.set.waitAll || !m.core.census.known.Load()
-	res := startRound(m.core, acquire{hold: h}, waitAll).wait(ctx, h.bounds())
+	res := startRound(m.core, op, waitAll).wait(ctx, h.bounds())
 	if ctx.Err() == nil {
 		m.core.census.known.Store(true)
 	}
-	err := h.whyNotWon(res)
+	err = h.whyNotWon(res)
 	if m.set.observers != nil {
 		tell(m.set.observers, AttemptObserver.ObserveAttempt, Attempt{
 			Name: m.name, Try: try, Took: now().since(h.first), Err: err,
 			Granted: res.tally.granted, Refused: res.tally.refused, Failed: res.tally.failed,
 		})
 	}
-	if err != nil {
-		return nil, err
+	switch {
+	case err == nil:
+		return h, nil
+	case e != nil:
+		e.rollBack(res, ctx.Err() != nil)
+	case res.tally.granted > 0:
+		h.letGo(false)
+	default:
+		startRelease(h, false)
 	}
-	return h, nil
+	return nil, err
 }
 
 func (m *Mutex) newValue() (string, error) {
@@ -261,7 +293,7 @@ func (m *Mutex) dropOver() {
 	m.mu.Unlock()
 	h.end(ErrLockAlreadyExpired)
 	if h.timing.ttl == h.timing.expiry { // else the keys stay for the lock delay
-		startRelease(h, false)
+		h.letGo(false)
 	}
 }
 
@@ -310,8 +342,11 @@ func (m *Mutex) unlock(ctx context.Context, h *hold) (bool, error) {
 		over = h.whyNotHeld(now()) // a loss or Close came between
 	}
 	if over != nil {
-		startRelease(h, false)
+		h.letGo(false)
 		return false, m.failure("unlock", over)
+	}
+	if m.core.lines.handOver(h) {
+		return true, nil
 	}
 	return m.release(ctx, h)
 }
@@ -319,7 +354,13 @@ func (m *Mutex) unlock(ctx context.Context, h *hold) (bool, error) {
 // release sends the release of h, which has ended, and reports what the nodes
 // say. An adopted hold, which has not begun, has no Until that could have passed.
 func (m *Mutex) release(ctx context.Context, h *hold) (bool, error) {
-	res := startRelease(h, m.set.waitAll).wait(ctx, h.bounds())
+	rel := h.letGo(m.set.waitAll)
+	res := rel.round.wait(ctx, h.bounds())
+	if rel.woke.Load() {
+		m.mu.Lock()
+		m.gaveWay = true
+		m.mu.Unlock()
+	}
 	switch {
 	case res.tally.won() && (!h.begun() || h.stood(res.at)):
 		return true, nil
@@ -530,17 +571,12 @@ func (m *Mutex) enter() (timing, error) {
 	return t, err
 }
 
-// reserved are the keys beside a lock's own, {name}:fence and so on.
-var reserved = []string{"}:fence", "}:queue"}
-
 func checkName(name string) error {
 	if name == "" {
 		return errors.New("redsync: the name of a Mutex must not be empty")
 	}
-	for _, suffix := range reserved {
-		if strings.HasPrefix(name, "{") && strings.HasSuffix(name, suffix) {
-			return fmt.Errorf("redsync: the name %q is reserved: {x%s belongs to the lock x", name, suffix)
-		}
+	if side := script.Reserved(name); side != "" {
+		return fmt.Errorf("redsync: the name %q is reserved: {x}%s belongs to the lock x", name, side)
 	}
 	return nil
 }
@@ -582,20 +618,6 @@ func (m *Mutex) withInterruption(ctx context.Context, why error) error {
 		return because(cause, why)
 	}
 	return because(ctx.Err(), cause, why)
-}
-
-// pause waits for d or until ctx is done, and reports whether closing was closed
-// first.
-func pause(ctx context.Context, d time.Duration, closing <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-closing:
-		return true
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-	return false
 }
 
 func orBackground(ctx context.Context) context.Context {

@@ -88,6 +88,14 @@ type Unsettled struct {
 	Err     error // why; nil if the node's answer proved nothing
 }
 
+// Unwoken says that a node does not let its user be woken when a lock is released, by
+// its ACL: it refuses SUBSCRIBE, or the keys beside the lock's own. Whoever waits goes
+// by its retry delay then. It is told once for each node, or once for all.
+type Unwoken struct {
+	Node int   // index into the pools of New or the addresses of Open, from 0
+	Err  error // its answer
+}
+
 // Missed says that events were dropped, because an observer was too slow.
 type Missed struct {
 	Events int // dropped since the last Missed
@@ -108,13 +116,15 @@ type (
 	LostObserver interface{ ObserveLost(Lost) }
 	// An UnsettledObserver is told of releases that must be repeated.
 	UnsettledObserver interface{ ObserveUnsettled(Unsettled) }
+	// An UnwokenObserver is told of nodes that do not wake who waits.
+	UnwokenObserver interface{ ObserveUnwoken(Unwoken) }
 	// A MissedObserver is told how many events were dropped.
 	MissedObserver interface{ ObserveMissed(Missed) }
 )
 
 // WithObserver adds an observer, which has one or more of the methods of
 // AttemptObserver, VoteObserver, AcquiredObserver, ExtendedObserver,
-// ReleasedObserver, LostObserver, UnsettledObserver and MissedObserver. The default
+// ReleasedObserver, LostObserver, UnsettledObserver, UnwokenObserver and MissedObserver. The default
 // is none; each WithObserver adds one to those of the Redsync. A method with another
 // signature is not found: var _ redsync.LostObserver = (*metrics)(nil) makes sure.
 // Structs of events may get further fields.
@@ -134,7 +144,7 @@ func WithObserver(observer any) Option {
 	return OptionFunc(func(m *Mutex) {
 		switch observer.(type) {
 		case AttemptObserver, VoteObserver, AcquiredObserver, ExtendedObserver,
-			ReleasedObserver, LostObserver, UnsettledObserver, MissedObserver:
+			ReleasedObserver, LostObserver, UnsettledObserver, UnwokenObserver, MissedObserver:
 			set := m.change()
 			set.observers = set.observers.with(observer)
 		default:
@@ -146,8 +156,8 @@ func WithObserver(observer any) Option {
 // WithLogger writes a log. The default is none. Its levels:
 //
 //   - Error: losses, except by Close.
-//   - Warn: attempts, extensions and Unlocks that failed; releases given up; events
-//     that were dropped.
+//   - Warn: attempts, extensions and Unlocks that failed; releases given up; nodes
+//     that do not wake who waits; events that were dropped.
 //   - Debug: everything else, also an attempt that failed because the lock is taken
 //     or the context was canceled. While all is well there is nothing above Debug.
 //
@@ -322,6 +332,10 @@ func (l *logObserver) ObserveUnsettled(u Unsettled) {
 		level, message = slog.LevelWarn, "redsync: release given up"
 	}
 	l.write(level, message, u.Name, u.Err, "node", u.Node, "pending", u.Pending)
+}
+
+func (l *logObserver) ObserveUnwoken(u Unwoken) {
+	l.log.Warn("redsync: nobody is woken by the node", "node", u.Node, "error", u.Err)
 }
 
 func (l *logObserver) ObserveMissed(m Missed) {

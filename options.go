@@ -32,6 +32,9 @@ type settings struct {
 	waitAll      bool                   // WithFailFast(false)
 	heals        bool                   // WithSetNXOnExtend
 	watchdog     bool                   // WithWatchdog
+	fair         bool                   // WithFair
+	class        int                    // WithPriority
+	noHandOver   bool                   // WithHandOver(false)
 	observers    *observers             // WithObserver, WithLogger
 	err          error                  // the first option that cannot be used
 
@@ -298,4 +301,46 @@ func WithMaxHold(limit time.Duration) Option {
 // is that of Chubby's lock-delay (Burrows, OSDI 2006).
 func WithLockDelay(delay time.Duration) Option {
 	return OptionFunc(func(m *Mutex) { m.change().lockDelay = delay })
+}
+
+// WithFair makes everybody wait in the order in which they called Lock, by their own
+// clocks, in this and in other processes: nobody comes before those who wait, as a
+// first attempt may by default. It must be set by all who lock the name. Locks are not
+// handed over within the process, and each costs the nodes a script: choose it where
+// waiting much longer than others does harm. The default is off.
+//
+// A process that stops without a word holds up the others for up to a second. The
+// nodes' user must be allowed what WithHandOver lists; else Lock fails.
+func WithFair() Option {
+	return OptionFunc(func(m *Mutex) { m.change().fair = true })
+}
+
+// maxPriority is the highest priority, and the lowest below 0.
+const maxPriority = 999
+
+// WithPriority lets those who wait with a higher priority have the lock before those
+// with a lower one, however long these have waited: they may wait forever. It orders
+// who waits, and without WithFair not who comes when the lock is free. The default is
+// 0, the range -999 to 999.
+func WithPriority(priority int) Option {
+	return OptionFunc(func(m *Mutex) {
+		if priority < -maxPriority || priority > maxPriority {
+			m.change().fail(outOfRange("WithPriority", priority, "-999 to 999"))
+			return
+		}
+		m.change().class = priority
+	})
+}
+
+// WithHandOver decides whether Unlock may hand the lock to the next who waits for it
+// in the same process (of the same New or Open) without telling the nodes, which is
+// many times faster than to release and acquire it. The default is true.
+//
+// The lock is handed over for at most 20 ms, and a tenth of the expiry, from when it
+// was acquired; then other processes are let in, if any wait. The receiver has its own
+// Until, nine tenths of an expiry away at least. Only locks with the same expiry,
+// drift, node deadline and lock delay are handed over, and none with WithFair,
+// WithMaxHold, WithValue or WithGenValueFunc.
+func WithHandOver(b bool) Option {
+	return OptionFunc(func(m *Mutex) { m.change().noHandOver = !b })
 }

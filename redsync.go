@@ -2,6 +2,7 @@ package redsync
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -38,8 +39,8 @@ func (r *Redsync) With(options ...Option) *Redsync {
 }
 
 // NewMutex returns a lock with the given name, which is its Redis key. It sends
-// nothing. The name must not be empty, nor of the form {x}:fence or {x}:queue,
-// which belong to the lock named x; with such a name, or an option out of its
+// nothing. The name must not be empty, nor of the form {x}:queue, {x}:deadlines or
+// {x}:fence, which belong to the lock named x; with such a name, or an option out of its
 // range, every operation fails and says so.
 func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 	m := &Mutex{core: r.core, name: name, set: r.set}
@@ -74,7 +75,13 @@ type core struct {
 	err     error // the pools cannot be used
 	owned   bool  // Close closes the pools
 
+	process   string        // by which nodes know the waiters of this Redsync
+	tickets   atomic.Uint64 // made so far
+	queueless atomic.Bool   // a node does not let us queue
+
 	census    census
+	lines     lines
+	ear       ear
 	holds     schedule // of every hold, its expiry
 	extends   schedule // watchdogs
 	repeats   schedule // releases to be sent again
@@ -94,7 +101,8 @@ type core struct {
 const extendsInARow = 128
 
 func newCore(pools []pool.Pool) *core {
-	c := &core{closing: make(chan struct{}), closed: make(chan struct{})}
+	c := &core{closing: make(chan struct{}), closed: make(chan struct{}), process: rand.Text()[:16]}
+	c.ear.core = c
 	c.extends.burst = extendsInARow
 	if len(pools) == 0 {
 		c.err = ErrNoPools
@@ -163,6 +171,7 @@ func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) 
 	c.holds.close()
 	// Operations under way give up at their next step, or have a deadline.
 	await(ctx, c.active.zero())
+	c.ear.close()
 	c.repeats.close()
 	if !await(ctx, c.unsettled.zero()) {
 		err = fmt.Errorf("redsync: Close: keys are left to their expiry: %w", context.Cause(ctx))

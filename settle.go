@@ -28,6 +28,7 @@ type release struct {
 	*hold
 	command script.Command
 	round   round
+	woke    atomic.Bool // a waiter of another process has been told
 
 	mu       sync.Mutex
 	progress []progress // by node
@@ -36,38 +37,40 @@ type release struct {
 
 // progress is the state of a release on one node.
 type progress struct {
-	inFull  bool          // the node does not have the script
+	form
 	orderly bool          // when it was last sent, all that set the value had been answered
 	delay   time.Duration // before the next repetition
 }
 
+// A form is how a node must be sent the release.
+type form struct {
+	inFull  bool // it does not have the script
+	quietly bool // it does not let its user touch queues
+}
+
 // startRelease sends the release of h to all nodes at once, behind everything
-// that was sent for h, and returns the round of its first votes. The hold must
-// be over, or have never begun.
-func startRelease(h *hold, waitAll bool) *round {
-	rel := &release{hold: h, command: script.Release(h.lock)}
+// that was sent for h. The hold must be over, or have never begun.
+func startRelease(h *hold, waitAll bool) *release {
+	rel := &release{hold: h, command: script.Release(h.lock, h.core.process, h.leaving())}
 	rel.progress = room(rel.spare[:], len(h.nodes))
 	rel.round.prepare(h.core, waitAll)
 	rel.round.witness = h.witness("unlock")
 	h.core.unsettled.add(len(h.nodes))
+	quietly := h.core.queueless.Load()
 	for i := range h.nodes {
-		rel.send(i, false)
+		rel.send(i, form{quietly: quietly})
 	}
-	return &rel.round
+	return rel
 }
 
 // send sends the release to node i. Where h may have reached the node the request
 // is Reserved: the command that set the value has paid for its room.
-func (rel *release) send(i int, full bool) {
-	args := rel.command.Args
-	if full {
-		args = rel.command.InFull()
-	}
+func (rel *release) send(i int, as form) {
 	f := rel.footprint(i)
 	rel.mu.Lock()
-	rel.progress[i].inFull, rel.progress[i].orderly = full, f.settled()
+	rel.progress[i].form, rel.progress[i].orderly = as, f.settled()
 	rel.mu.Unlock()
-	err := rel.core.nodes[i].Send(pool.Request{Args: args, Reserved: f.reached(), To: rel, Tag: i})
+	err := rel.core.nodes[i].Send(pool.Request{Args: rel.args(as), Reserved: f.reached(), To: rel, Tag: i})
 	if err == nil {
 		return
 	}
@@ -79,15 +82,35 @@ func (rel *release) send(i int, full bool) {
 	rel.core.unsettled.add(-1)
 }
 
+// args returns the command in a form.
+func (rel *release) args(as form) []any {
+	command := rel.command
+	if as.quietly {
+		command = script.ReleaseQuietly(rel.lock)
+	}
+	if as.inFull {
+		return command.InFull()
+	}
+	return command.Args
+}
+
 // Receive takes a node's reply.
 func (rel *release) Receive(i int, reply pool.Reply) {
 	rel.core.meet(i, reply.Server)
 	rel.mu.Lock()
 	sent := rel.progress[i]
 	rel.mu.Unlock()
-	if pool.IsNoScript(reply.Err) && !sent.inFull {
-		rel.send(i, true)
+	switch {
+	case pool.IsNoScript(reply.Err) && !sent.inFull:
+		rel.send(i, form{inFull: true, quietly: sent.quietly})
 		return
+	case pool.IsDenied(reply.Err) && !sent.quietly:
+		rel.core.denyQueues(i, reply.Err, rel.set.observers)
+		rel.send(i, form{inFull: sent.inFull, quietly: true})
+		return
+	}
+	if wasWoken(reply) {
+		rel.woke.Store(true)
 	}
 	v, err := found(i, reply)
 	rel.round.vote(i, v, err, reply.Server)
@@ -142,9 +165,9 @@ func (rel *release) repeat(i int) {
 		return
 	}
 	rel.mu.Lock()
-	full := rel.progress[i].inFull
+	as := rel.progress[i].form
 	rel.mu.Unlock()
-	rel.send(i, full)
+	rel.send(i, as)
 }
 
 // A gauge counts what is under way, and lets Close wait for none.

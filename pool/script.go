@@ -61,3 +61,9 @@ func IsNoScript(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOSCRIPT")
 }
+
+// IsDenied reports whether err is a node's answer that its user may not touch one of
+// the keys of a command, or that they are not of one slot. The command was not run.
+func IsDenied(err error) bool {
+	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "CROSSSLOT")
+}

@@ -15,10 +15,18 @@ const (
 	Mine    int64 = 1 // the caller's value
 	Other   int64 = 2 // another value
 	Created int64 = 3 // no key; it has been set again
+
+	Woke int64 = 4 // added to the above by Release: a waiter has been told
 )
+
+// What Enter returns for a grant; anything else is a refusal, see there.
+const Granted int64 = 0
 
 //go:embed release.lua
 var release string
+
+//go:embed enter.lua
+var enter string
 
 //go:embed extend.lua
 var extend string
@@ -31,6 +39,7 @@ var valid string
 
 var (
 	releaseScript = pool.NewScript(release)
+	enterScript   = pool.NewScript(enter)
 	extendScript  = pool.NewScript(extend)
 	healScript    = pool.NewScript(heal)
 	validScript   = pool.NewScript(valid)
@@ -63,9 +72,32 @@ func Valid(l Lock) Command {
 	return of(validScript, l.key, l.value)
 }
 
-// Release deletes key where it holds value.
-func Release(l Lock) Command {
+// Release deletes key where it holds value. The tickets leave the queue of its
+// waiters, and if the key is free then the first of another process than the given
+// one is told.
+func Release(l Lock, process any, tickets []any) Command {
+	queue, deadlines := SideKeys(l.Name())
+	return ofKeys(3, releaseScript, append([]any{l.key, queue, deadlines, l.value, process}, tickets...)...)
+}
+
+// ReleaseQuietly deletes key where it holds value, and touches no other key.
+func ReleaseQuietly(l Lock) Command {
 	return of(releaseScript, l.key, l.value)
+}
+
+// Enter puts ticket in the queue of key's waiters, where it counts as alive for
+// alive milliseconds, and sets key to value for ttl milliseconds where it is free;
+// if strict is set only for the process that is first in the queue.
+//
+// It returns Granted, or in how many milliseconds a refusal may end by itself, -1
+// for never.
+func Enter(l Lock, ttl int64, ticket any, alive int64, strict bool) Command {
+	queue, deadlines := SideKeys(l.Name())
+	first := 0
+	if strict {
+		first = 1
+	}
+	return ofKeys(3, enterScript, l.key, queue, deadlines, l.value, ttl, ticket, alive, first)
 }
 
 // Extend makes key expire in ttl milliseconds, or when it would anyway if that
@@ -86,8 +118,11 @@ type Command struct {
 }
 
 // of returns the command that runs s on the key that args begin with.
-func of(s *pool.Script, args ...any) Command {
-	return Command{Args: s.Args(1, args...), script: s}
+func of(s *pool.Script, args ...any) Command { return ofKeys(1, s, args...) }
+
+// ofKeys returns the command that runs s on the keys that args begin with.
+func ofKeys(keys int, s *pool.Script, args ...any) Command {
+	return Command{Args: s.Args(keys, args...), script: s}
 }
 
 // InFull returns the command for a node that answered NOSCRIPT.

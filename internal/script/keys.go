@@ -1,0 +1,66 @@
+package script
+
+import "strings"
+
+// This file is the names of keys and channels: what stands beside a lock, in the
+// same slot of a Redis Cluster.
+
+// sides are the keys beside a lock's own.
+var sides = []string{":queue", ":deadlines", ":fence"}
+
+// SideKeys returns the keys of the queue of name's waiters and of their deadlines.
+//
+// They have name's hash tag if it has one, else name is their tag. Where name has
+// none and yet a closing brace (a}b) there is no such key in its slot: on a Cluster
+// the nodes refuse it.
+func SideKeys(name string) (queue, deadlines string) {
+	base := sideBase(name)
+	return base + ":queue", base + ":deadlines"
+}
+
+// FenceKey returns the key of name's fencing register. SideKeys says in which slot.
+func FenceKey(name string) string { return sideBase(name) + ":fence" }
+
+// sideBase is what the side keys of name begin with. Names with a tag of their own
+// are repeated behind it: {b} is another lock than b.
+func sideBase(name string) string {
+	if tag := hashTag(name); tag != "" {
+		return "{" + tag + "}:" + name
+	}
+	return "{" + name + "}"
+}
+
+// hashTag returns the part of a key that Redis Cluster hashes in place of the whole,
+// "" if that is the whole.
+func hashTag(key string) string {
+	_, after, open := strings.Cut(key, "{")
+	tag, _, closed := strings.Cut(after, "}")
+	if !open || !closed {
+		return ""
+	}
+	return tag
+}
+
+// Reserved returns the suffix of name if it is a side key of another lock, else "".
+func Reserved(name string) string {
+	for _, side := range sides {
+		base, ok := strings.CutSuffix(name, side)
+		if ok && isSideBase(base) {
+			return side
+		}
+	}
+	return ""
+}
+
+func isSideBase(base string) bool {
+	if strings.HasPrefix(base, "{") && strings.HasSuffix(base, "}") {
+		return true
+	}
+	tag := hashTag(base)
+	name, ok := strings.CutPrefix(base, "{"+tag+"}:")
+	return ok && tag != "" && hashTag(name) == tag
+}
+
+// Channel returns the channel on which a process is told that a lock is free. The
+// scripts put it together as well.
+func Channel(process string) string { return "redsync:" + process }
