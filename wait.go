@@ -369,7 +369,7 @@ func (w *waiter) why() error {
 	ls := &w.m.core.lines
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if w.err != nil {
+	if w.err != nil || w.given != nil {
 		return w.err
 	}
 	return ls.byName[w.m.name].why
