@@ -26,7 +26,6 @@ type Mutex struct {
 	mu      sync.Mutex
 	hold    *hold  // the current term; nil before the first and after Unlock
 	adopted string // the value of WithValue, until there is a hold
-	gaveWay bool   // the last Unlock has let in another process
 }
 
 // Name returns the name of the lock, its Redis key.
@@ -175,8 +174,9 @@ func (m *Mutex) acquire(ctx context.Context, t timing, start instant, limit int)
 	var err error
 	switch {
 	case limit == 1 && m.set.fair:
-		h, err = m.newWaiter(t, start).try(ctx, 1, false, true)
-	case limit == 1 || m.mayBarge():
+		w := m.newWaiter(t, start)
+		h, err = w.try(ctx, 1, &entry{waiter: w, strict: true, last: true})
+	case limit == 1 || !m.set.fair && m.core.lines.mayBarge(m.name):
 		h, err = m.attempt(ctx, t, 1, nil)
 	default:
 		return m.waitFrom(ctx, t, start, limit, nil)
@@ -188,17 +188,6 @@ func (m *Mutex) acquire(ctx context.Context, t timing, start instant, limit int)
 		return nil, m.withInterruption(ctx, err)
 	}
 	return m.waitFrom(ctx, t, start, limit, err)
-}
-
-// mayBarge reports whether a first attempt may come before those who wait: not in
-// fair mode, nor where there are such in this process, nor right after an Unlock by
-// m that let one in.
-func (m *Mutex) mayBarge() bool {
-	m.mu.Lock()
-	gaveWay := m.gaveWay
-	m.gaveWay = false
-	m.mu.Unlock()
-	return !m.set.fair && !gaveWay && !m.core.lines.exists(m.name)
 }
 
 // waitFrom waits for the lock, after a first attempt that failed, if err is not nil.
@@ -356,11 +345,7 @@ func (m *Mutex) unlock(ctx context.Context, h *hold) (bool, error) {
 func (m *Mutex) release(ctx context.Context, h *hold) (bool, error) {
 	rel := h.letGo(m.set.waitAll)
 	res := rel.round.wait(ctx, h.bounds())
-	if rel.woke.Load() {
-		m.mu.Lock()
-		m.gaveWay = true
-		m.mu.Unlock()
-	}
+	m.core.lines.toldRivals(m.name, rel.woke.Load())
 	switch {
 	case res.tally.won() && (!h.begun() || h.stood(res.at)):
 		return true, nil

@@ -45,11 +45,15 @@ const (
 
 // lines are those who wait in this process, by the name of the lock.
 type lines struct {
-	count atomic.Int64 // of lines: a look without the lock
+	count atomic.Int64 // of lines and of gaveWay: a look without the lock
 
-	mu     sync.Mutex
-	byName map[string]*line
+	mu      sync.Mutex
+	byName  map[string]*line
+	gaveWay map[string]bool // the last release has let in another process
 }
+
+// maxGaveWay bounds gaveWay. One that is forgotten lets somebody barge.
+const maxGaveWay = 1024
 
 // A line is who waits for one name in this process, by class and then in the order
 // of arrival.
@@ -57,6 +61,7 @@ type line struct {
 	waiters []*waiter
 	holder  *hold // who got the lock out of this line and has not released it, if known
 	why     error // of the last attempt
+	rivals  bool  // the last release has told a waiter of another process
 }
 
 // A waiter is one call of Lock that waits.
@@ -71,6 +76,7 @@ type waiter struct {
 	trying   bool      // an attempt is under way
 	attempts int       // made so far
 	ready    bool      // to be tried at once
+	behind   bool      // right behind a release of this process, and nobody else is known to wait
 	woken    []bool    // by node: it has woken us since the last attempt began
 	freed    []bool    // by node: the last attempt was granted, which is taken back
 	wokenAt  time.Time // the first of woken
@@ -95,14 +101,41 @@ func (c *core) newTicket(class int, start instant) string {
 	return fmt.Sprintf("%04d:%016x:%s:%08x", maxPriority-class, max(start.wall.UnixMicro(), 0), c.process, uint32(c.tickets.Add(1)))
 }
 
-// exists reports whether somebody waits for name.
-func (ls *lines) exists(name string) bool {
+// mayBarge reports whether a first attempt for name may come before those who wait:
+// not where there are such in this process, nor right after a release by which it let
+// in another one.
+func (ls *lines) mayBarge(name string) bool {
 	if ls.count.Load() == 0 {
-		return false
+		return true
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	return ls.byName[name] != nil
+	gaveWay := ls.gaveWay[name]
+	if gaveWay {
+		delete(ls.gaveWay, name)
+		ls.count.Add(-1)
+	}
+	return !gaveWay && ls.byName[name] == nil
+}
+
+// toldRivals notes whether a release has told a waiter of another process.
+func (ls *lines) toldRivals(name string, told bool) {
+	if !told && ls.count.Load() == 0 {
+		return
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if l := ls.byName[name]; l != nil {
+		l.rivals = told
+		return
+	}
+	if ls.gaveWay == nil {
+		ls.gaveWay = make(map[string]bool)
+	}
+	if told && !ls.gaveWay[name] && len(ls.gaveWay) < maxGaveWay {
+		ls.gaveWay[name] = true
+		ls.count.Add(1)
+	}
 }
 
 // join puts w in its line. why is why its first attempt failed, nil if it has made
@@ -168,6 +201,7 @@ func (ls *lines) released(h *hold) {
 	defer ls.mu.Unlock()
 	if l := ls.byName[h.lock.Name()]; l != nil {
 		l.holder = nil
+		l.waiters[0].behind = !l.rivals
 		l.waiters[0].tryLocked()
 	}
 }
@@ -249,8 +283,8 @@ func (w *waiter) waitInLine(ctx context.Context, limit int) (*hold, error) {
 			try++
 		}
 		last := what == elapsed && try == limit
-		if what == turn || w.isFirst() {
-			h, err := w.try(ctx, try, what == elapsed, last)
+		if e := w.begin(what == elapsed, last); e != nil {
+			h, err := w.try(ctx, try, e)
 			if err == nil || !mends(err) {
 				return h, err
 			}
@@ -356,13 +390,6 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-func (w *waiter) isFirst() bool {
-	ls := &w.m.core.lines
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	return w.given == nil && ls.byName[w.m.name].waiters[0] == w
-}
-
 // why returns why the lock has not been acquired so far: what w found out, or who
 // stands before it.
 func (w *waiter) why() error {
@@ -386,55 +413,58 @@ type hopelessError struct{ error }
 
 func (e *hopelessError) Unwrap() error { return e.error }
 
-// try makes an attempt. A poll, for which there is no other reason than the time,
-// takes the lock where it is free, except in fair mode; any other respects the order
-// of the queue. After the last one w stands in no queue.
+// begin notes that an attempt begins, and returns it; nil if w is not the first in
+// line, or has been handed the lock. A poll, for which there is no other reason than
+// the time, takes the lock where it is free, except in fair mode; any other respects
+// the order of the queues. After the last one w stands in no queue.
+func (w *waiter) begin(poll, last bool) *entry {
+	ls, set := &w.m.core.lines, w.m.set
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if w.given != nil || ls.byName[w.m.name].waiters[0] != w {
+		return nil
+	}
+	plain := w.behind && !set.fair // nobody is known to be in the queues
+	w.trying, w.ready, w.behind = true, false, false
+	w.attempts++
+	clear(w.woken)
+	clear(w.freed)
+	w.wokenAt, w.runsOut = time.Time{}, time.Time{}
+	return &entry{waiter: w, number: w.attempts, strict: set.fair || !poll, plain: plain, last: last}
+}
+
+// try makes the attempt.
 //
 // Whoever is in the queues must hear the nodes. The very first attempt of a fair
 // waiter, which may succeed, does not wait for that: it is repeated if it fails.
-func (w *waiter) try(ctx context.Context, try int, poll, last bool) (*hold, error) {
-	c := w.m.core
-	e := &entry{
-		waiter: w, number: w.begin(), last: last,
-		strict:    w.m.set.fair || !poll,
-		queueless: c.queueless.Load() && !w.m.set.fair,
+func (w *waiter) try(ctx context.Context, try int, e *entry) (*hold, error) {
+	c, set := w.m.core, w.m.set
+	if c.queueless.Load() && !set.fair {
+		e.plain, e.final = true, true
 	}
-	e.deaf = w.err == nil || last || e.queueless
-	if !e.deaf {
-		c.ear.listen(ctx, w.timing.nodeTimeout, w.m.set.observers)
+	if w.err != nil && !e.last && !e.plain {
+		c.ear.listen(ctx, w.timing.nodeTimeout, set.observers)
+		e.final = true
 	}
 	h, err := w.m.attempt(ctx, w.timing, try, e)
 	w.end(e, err)
 	return h, err
 }
 
-// begin notes that an attempt begins, and returns its number.
-func (w *waiter) begin() int {
-	ls := &w.m.core.lines
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	w.trying, w.ready = true, false
-	w.attempts++
-	clear(w.woken)
-	clear(w.freed)
-	w.wokenAt, w.runsOut = time.Time{}, time.Time{}
-	return w.attempts
-}
-
 // end notes what an attempt has come to, and makes sure that w is woken later.
 func (w *waiter) end(e *entry, err error) {
-	if err == nil {
+	if err == nil && (!e.plain || w.last != nil) {
 		e.hold.leaveQueues(w.ticket) // when it is released
 	}
 	c := w.m.core
 	c.lines.mu.Lock()
 	defer c.lines.mu.Unlock()
 	w.trying, w.err = false, err
-	if err == nil || e.last || e.queueless {
+	if err == nil || e.last {
 		return
 	}
 	c.lines.byName[w.m.name].why = err
-	w.ready = w.ready || e.deaf
+	w.ready = w.ready || !e.final
 	w.runsOut = e.runsOut(time.Now())
 	w.refresh = time.Now().Add(aliveFor / 2)
 }
@@ -444,11 +474,11 @@ func (w *waiter) end(e *entry, err error) {
 // then it would stand in everybody's way.
 func (e *entry) rollBack(res result, over bool) {
 	w, h := e.waiter, e.hold
-	w.last = nil
 	switch {
-	case e.queueless:
+	case e.plain:
 	case e.last || over || res.tally.granted+res.tally.refused < quorumOf(res.tally.n):
 		h.leaveQueues(w.ticket)
+		w.last = nil
 	default:
 		w.last = h
 	}
@@ -466,19 +496,19 @@ func (w *waiter) withdraw() {
 // An entry is the acquire of a waiter: it enters the queues of the nodes as well.
 type entry struct {
 	acquire
-	waiter    *waiter
-	number    int  // of the attempt
-	strict    bool // only if this process is the first in the queue
-	last      bool // w does not wait any longer
-	deaf      bool // w cannot be woken yet
-	queueless bool // nodes refuse queues: it is a plain acquire
+	waiter *waiter
+	number int  // of the attempt
+	strict bool // only if this process is the first in the queue
+	plain  bool // enter no queue
+	final  bool // if it fails there is no reason to repeat it at once
+	last   bool // the waiter does not wait any longer
 
 	mu   sync.Mutex
 	free []time.Time // when the lock may be free on a node that has answered
 }
 
 func (e *entry) command() script.Command {
-	if e.queueless {
+	if e.plain {
 		return e.acquire.command()
 	}
 	ttl, _ := e.hold.timing.atAge(0)
@@ -486,7 +516,7 @@ func (e *entry) command() script.Command {
 }
 
 func (e *entry) judge(i int, reply pool.Reply) (vote, error) {
-	if e.queueless {
+	if e.plain {
 		return e.acquire.judge(i, reply)
 	}
 	e.hold.answered(i, reply.Fate)
