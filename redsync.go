@@ -76,7 +76,7 @@ type core struct {
 	owned   bool  // Close closes the pools
 
 	process   string        // by which nodes know the waiters of this Redsync
-	tickets   atomic.Uint64 // made so far
+	tickets   atomic.Uint32 // made so far
 	queueless atomic.Bool   // a node does not let us queue
 
 	census    census

@@ -98,7 +98,7 @@ func (m *Mutex) newWaiter(t timing, start instant) *waiter {
 // newTicket returns the place of a waiter that began at start: a text of fixed
 // width, by which nodes sort it. enter.lua and release.lua find the process in it.
 func (c *core) newTicket(class int, start instant) string {
-	return fmt.Sprintf("%04d:%016x:%s:%08x", maxPriority-class, max(start.wall.UnixMicro(), 0), c.process, uint32(c.tickets.Add(1)))
+	return fmt.Sprintf("%04d:%016x:%s:%08x", maxPriority-class, max(start.wall.UnixMicro(), 0), c.process, c.tickets.Add(1))
 }
 
 // mayBarge reports whether a first attempt for name may come before those who wait:

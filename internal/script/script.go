@@ -19,7 +19,7 @@ const (
 	Woke int64 = 4 // added to the above by Release: a waiter has been told
 )
 
-// What Enter returns for a grant; anything else is a refusal, see there.
+// Granted is what Enter returns for a grant; anything else is a refusal, see there.
 const Granted int64 = 0
 
 //go:embed release.lua
