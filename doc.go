@@ -81,7 +81,30 @@
 //   - Without pool.WithRestartGuard a quorum that includes nodes restarted without
 //     their keys may grant a lock that is still held. With it FLUSHALL, eviction,
 //     a failover to a stale replica and a step of a node's clock are not seen.
-//   - Waiting is not fair, and an unlock wakes nobody: Lock polls.
+//   - By default waiting is not fair: see Waiting.
+//
+// # Waiting
+//
+// Whoever waits for a lock is woken when it is released. It stands in a queue on the
+// nodes, and each node tells the first in it; those of one process (of one New or Open)
+// stand in a line of which only the first talks to the nodes, so that a thousand
+// goroutines cost them no more than one. It is for them too that Unlock may hand the
+// lock to the next in the process without telling the nodes ([WithHandOver]).
+//
+// By default the first attempt of a Lock may come before those who wait, like that of a
+// sync.Mutex, except where its own process has others waiting or has just let another
+// one in. [WithFair] makes everybody queue; [WithPriority] lets some wait at the front.
+//
+// A wake-up can be lost, a holder or a waiter can die, and programs with other
+// libraries wake nobody. So the first in line also tries when what stands in its way
+// runs out, every half second, and after every retry delay: WithTries counts these, and
+// no attempt that has another reason. While a quorum of nodes answers, a lock that is
+// free is thus taken within a retry delay; or, in fair mode, within a second, for which
+// a process that has stopped without a word keeps its place.
+//
+// Where the user of a node may not be woken (SUBSCRIBE, or the keys beside the lock's
+// own: {name}:queue and {name}:deadlines), who waits goes by its retry delay alone; see
+// [Unwoken].
 //
 // # What a failure leaves behind
 //
@@ -106,7 +129,7 @@
 // other, on the same nodes and names. The format stays within a major version.
 //
 // Redis 6.2, Valkey 7.2 and later serve as nodes. Lock needs SET alone; Unlock,
-// Extend and Valid are scripts.
+// Extend and Valid are scripts, and so is the Lock of who waits.
 //
 // # Sources
 //
@@ -115,5 +138,7 @@
 //   - Martin Kleppmann, "How to do distributed locking",
 //     https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html
 //   - Salvatore Sanfilippo, "Is Redlock safe?", http://antirez.com/news/101
+//   - Leslie Lamport, "A New Solution of Dijkstra's Concurrent Programming Problem",
+//     CACM 17(8), 1974, for tickets as the order of who waits
 //   - Mike Burrows, "The Chubby lock service", OSDI 2006, for the lock delay
 package redsync
