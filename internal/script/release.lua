@@ -14,7 +14,7 @@ for i = 3, #ARGV do
   redis.pcall('HDEL', KEYS[3], ARGV[i])
 end
 if v and found == 0 then return 2 end
-if not KEYS[2] then return found end
+if not KEYS[2] or redis.pcall('EXISTS', KEYS[2]) ~= 1 then return found end
 local head = redis.pcall('ZRANGE', KEYS[2], 0, 0)[1]
 if not head then return found end
 local t = redis.call('TIME')
