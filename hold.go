@@ -39,6 +39,8 @@ type hold struct {
 	acquired instant // the start of the attempt that acquired the lock, for whomever
 	try      int     // the number of that attempt, from 1; 0 if adopted
 
+	tokens *tokens // nil without WithFencing
+
 	// rounds is held for reading while an extend sends and waits, for writing by
 	// end: a release goes behind the last extension. An acquire needs none: its
 	// release starts after its round is closed.

@@ -209,6 +209,9 @@ func (m *Mutex) attempt(ctx context.Context, t timing, try int, e *entry) (*hold
 	}
 	h := m.newHold(value, t, now())
 	h.try = try
+	if m.set.fencing {
+		h.tokens = m.core.newTokens(t, h.first)
+	}
 	var op operation = acquire{hold: h}
 	if e != nil {
 		e.hold, op = h, e
@@ -216,6 +219,9 @@ func (m *Mutex) attempt(ctx context.Context, t timing, try int, e *entry) (*hold
 	// The first one waits to hear who every node is.
 	waitAll := m.set.waitAll || !m.core.census.known.Load()
 	res := startRound(m.core, op, waitAll).wait(ctx, h.bounds())
+	for n := 0; n < maxCatchUps && ctx.Err() == nil && h.tokens.behind(res); n++ {
+		res = startRound(m.core, op, m.set.waitAll).wait(ctx, h.bounds())
+	}
 	if ctx.Err() == nil {
 		m.core.census.known.Store(true)
 	}
@@ -228,10 +234,11 @@ func (m *Mutex) attempt(ctx context.Context, t timing, try int, e *entry) (*hold
 	}
 	switch {
 	case err == nil:
+		h.tokens.win()
 		return h, nil
 	case e != nil:
 		e.rollBack(res, ctx.Err() != nil)
-	case res.tally.granted > 0:
+	case res.tally.granted > 0 || m.set.fencing:
 		h.letGo(false)
 	default:
 		startRelease(h, false)

@@ -36,8 +36,9 @@ const uptimeGranularity = time.Second
 
 // distrust returns why what a node granted or confirmed does not count, nil if it
 // does. sent is a time before the request was. A node that has restarted may have forgotten
-// locks, until the longest-lived of them has run out everywhere.
-func (n *node) distrust(s *pool.Server, sent time.Time, driftFactor float64) error {
+// locks, until the longest-lived of them has run out everywhere, and for a margin its
+// fencing registers.
+func (n *node) distrust(s *pool.Server, sent time.Time, driftFactor float64, margin time.Duration) error {
 	switch {
 	case n.guard == 0:
 		return nil
@@ -46,7 +47,7 @@ func (n *node) distrust(s *pool.Server, sent time.Time, driftFactor float64) err
 	case s.New && s.Age(sent) >= 0: // less: it started after the request, which another one answered
 		return nil
 	}
-	quarantine := n.quarantine(driftFactor)
+	quarantine := n.quarantine(driftFactor, margin)
 	if age := s.Age(sent); age < quarantine {
 		return fmt.Errorf("restarted %v before: it counts from %v on", max(age, 0).Round(time.Millisecond), quarantine)
 	}
@@ -54,8 +55,8 @@ func (n *node) distrust(s *pool.Server, sent time.Time, driftFactor float64) err
 }
 
 // quarantine returns for how long a node does not count after its start.
-func (n *node) quarantine(driftFactor float64) time.Duration {
-	margin := scale(n.guard, driftFactor)
+func (n *node) quarantine(driftFactor float64, margin time.Duration) time.Duration {
+	margin += scale(n.guard, driftFactor)
 	if n.guard > math.MaxInt64-clockDrift-uptimeGranularity-margin { // it overflows
 		return math.MaxInt64
 	}

@@ -145,7 +145,7 @@ func TestNodeCounts(t *testing.T) {
 		"longest guard":             {math.MaxInt64, &pool.Server{At: now, Uptime: time.Hour}, false},
 		"almost the longest":        {math.MaxInt64 - time.Second, &pool.Server{At: now, Uptime: time.Hour}, false},
 	} {
-		err := (&node{guard: c.guard}).distrust(c.server, now, 0.01)
+		err := (&node{guard: c.guard}).distrust(c.server, now, 0.01, 0)
 		assert.Equal(t, c.want, err == nil, "%s: %v", name, err)
 	}
 }

@@ -29,9 +29,16 @@ type acquire struct {
 	hold      *hold
 }
 
-func (a acquire) command() script.Command {
+func (a acquire) command() script.Command { return a.from(script.Place{}) }
+
+// from returns the command for one who stands at a place. It is a plain one where that
+// is nowhere.
+func (a acquire) from(place script.Place) script.Command {
 	ttl, _ := a.hold.timing.atAge(0)
-	return script.Acquire(a.hold.lock, ttl.Milliseconds())
+	if place.Ticket == nil && a.hold.tokens == nil {
+		return script.Acquire(a.hold.lock, ttl.Milliseconds())
+	}
+	return script.Enter(a.hold.lock, ttl.Milliseconds(), place, a.hold.tokens.fence())
 }
 
 func (a acquire) sending(i int) { a.hold.sending(i) }
@@ -43,14 +50,32 @@ func (acquire) explains() bool { return true }
 func (a acquire) witnessed() *witness { return a.hold.witness("lock") }
 
 func (a acquire) judge(i int, reply pool.Reply) (vote, error) {
-	a.hold.answered(i, reply.Fate)
-	switch {
-	case reply.Err != nil:
+	if pool.IsNoScript(reply.Err) {
+		a.hold.unsent(i) // nothing was executed
+	} else {
+		a.hold.answered(i, reply.Fate)
+	}
+	if reply.Err != nil {
 		return failed, &RedisError{Node: i, Err: reply.Err}
-	case reply.Value == nil:
+	}
+	switch reply.Value.(type) {
+	case nil:
 		// Whose value the node holds is not said: even one's own counts as
 		// another's, or a value used twice would admit two holders.
 		return refused, &ErrNodeTaken{Node: i}
+	case string:
+		return a.hold.grantUnlessRestarted(i, reply.Server, a.hold.first)
+	}
+	entered, err := script.ParseEntered(reply.Value)
+	switch {
+	case err != nil:
+		return failed, &RedisError{Node: i, Err: err}
+	case entered.Wait != script.Granted || entered.WasThere && a.hold.footprint(i).sent < 2:
+		// The value can only be one's own where it has been sent before.
+		return refused, &ErrNodeTaken{Node: i}
+	}
+	if err := a.hold.tokens.took(i, entered); err != nil {
+		return refused, err
 	}
 	return a.hold.grantUnlessRestarted(i, reply.Server, a.hold.first)
 }
@@ -123,7 +148,7 @@ func (check) judge(i int, reply pool.Reply) (vote, error) { return found(i, repl
 // grantUnlessRestarted counts a grant of node i in a round that started at start,
 // unless the node's server may have forgotten what it granted to others.
 func (h *hold) grantUnlessRestarted(i int, s *pool.Server, start instant) (vote, error) {
-	if err := h.core.nodes[i].distrust(s, start.wall, h.set.driftFactor); err != nil {
+	if err := h.core.nodes[i].distrust(s, start.wall, h.set.driftFactor, h.tokens.margin()); err != nil {
 		return failed, &RedisError{Node: i, Err: err}
 	}
 	return granted, nil

@@ -33,6 +33,7 @@ type settings struct {
 	heals        bool                   // WithSetNXOnExtend
 	watchdog     bool                   // WithWatchdog
 	fair         bool                   // WithFair
+	fencing      bool                   // WithFencing
 	class        int                    // WithPriority
 	noHandOver   bool                   // WithHandOver(false)
 	observers    *observers             // WithObserver, WithLogger
@@ -313,6 +314,25 @@ func WithLockDelay(delay time.Duration) Option {
 // nodes' user must be allowed what WithHandOver lists; else Lock fails.
 func WithFair() Option {
 	return OptionFunc(func(m *Mutex) { m.change().fair = true })
+}
+
+// WithFencing gives each hold a fencing token: see Mutex.Fence. Everybody who locks the
+// name and writes to what it protects must set it: a Lock without it gets no token. The
+// default is off.
+//
+// The nodes keep a register beside the lock, {name}:fence, for 24 hours after the last
+// use. An acquire is a script then, and takes one round trip as without it, one or two
+// more where the nodes' registers differ by more than the time since the last token.
+// Locks are not handed over within the process, because each holder needs a token of its
+// own.
+//
+// What bounds the promise: the 24 hours must exceed the skew of the clients' clocks and
+// the time that an attempt takes. A node that loses its data may take its register with
+// it. pool.WithRestartGuard covers that while the clients' clocks differ by no more than
+// 10 s; without it one empty restart can break the order when the clients' clocks are
+// skewed. Clocks that agree keep the order even then.
+func WithFencing() Option {
+	return OptionFunc(func(m *Mutex) { m.change().fencing = true })
 }
 
 // maxPriority is the highest priority, and the lowest below 0.

@@ -79,6 +79,8 @@ type core struct {
 	tickets   atomic.Uint32 // made so far
 	queueless atomic.Bool   // a node does not let us queue
 
+	highestToken atomic.Uint64 // seen in any register
+
 	census    census
 	lines     lines
 	ear       ear

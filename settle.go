@@ -51,7 +51,7 @@ type form struct {
 // startRelease sends the release of h to all nodes at once, behind everything
 // that was sent for h. The hold must be over, or have never begun.
 func startRelease(h *hold, waitAll bool) *release {
-	rel := &release{hold: h, command: script.Release(h.lock, h.core.process, h.leaving())}
+	rel := &release{hold: h, command: script.Release(h.lock, h.core.process, h.leaving(), h.tokens.final())}
 	rel.progress = room(rel.spare[:], len(h.nodes))
 	rel.round.prepare(h.core, waitAll)
 	rel.round.witness = h.witness("unlock")
@@ -86,7 +86,7 @@ func (rel *release) send(i int, as form) {
 func (rel *release) args(as form) []any {
 	command := rel.command
 	if as.quietly {
-		command = script.ReleaseQuietly(rel.lock)
+		command = script.ReleaseQuietly(rel.lock, rel.tokens.final())
 	}
 	if as.inFull {
 		return command.InFull()

@@ -511,31 +511,33 @@ func (e *entry) command() script.Command {
 	if e.plain {
 		return e.acquire.command()
 	}
-	ttl, _ := e.hold.timing.atAge(0)
-	return script.Enter(e.hold.lock, ttl.Milliseconds(), e.waiter.ticket, aliveFor.Milliseconds(), e.strict)
+	e.mu.Lock()
+	e.free = e.free[:0] // a new round asks all nodes again
+	e.mu.Unlock()
+	return e.from(script.Place{Ticket: e.waiter.ticket, Alive: aliveFor.Milliseconds(), Strict: e.strict})
 }
 
 func (e *entry) judge(i int, reply pool.Reply) (vote, error) {
 	if e.plain {
 		return e.acquire.judge(i, reply)
 	}
-	e.hold.answered(i, reply.Fate)
-	if reply.Err != nil {
-		if pool.IsDenied(reply.Err) {
-			e.hold.core.denyQueues(i, reply.Err, e.hold.set.observers)
-		}
-		return failed, &RedisError{Node: i, Err: reply.Err}
+	if pool.IsDenied(reply.Err) {
+		e.hold.core.denyQueues(i, reply.Err, e.hold.set.observers)
 	}
-	wait, _ := reply.Value.(int64)
+	if entered, err := script.ParseEntered(reply.Value); reply.Err == nil && err == nil {
+		e.learn(i, entered.Wait)
+	}
+	return e.acquire.judge(i, reply)
+}
+
+// learn notes when the lock may be free on node i, in milliseconds, -1 for never.
+func (e *entry) learn(i int, wait int64) {
 	if wait == script.Granted {
-		e.freeIn(0)
 		e.waiter.freedBy(i, e.number)
-		return e.hold.grantUnlessRestarted(i, reply.Server, e.hold.first)
 	}
-	if wait > 0 {
+	if wait >= 0 {
 		e.freeIn(time.Duration(wait) * time.Millisecond)
 	}
-	return refused, &ErrNodeTaken{Node: i}
 }
 
 func (e *entry) freeIn(d time.Duration) {
@@ -602,7 +604,7 @@ func (ls *lines) handOver(h *hold) bool {
 
 // passes reports whether locks with these settings may be handed over.
 func (s *settings) passes() bool {
-	return !s.noHandOver && !s.fair && !s.customValues && s.value == "" && s.maxHold == 0
+	return !s.noHandOver && !s.fair && !s.fencing && !s.customValues && s.value == "" && s.maxHold == 0
 }
 
 // mayPass reports whether the lock of h may be handed over now. h has been ended by

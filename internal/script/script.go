@@ -5,6 +5,8 @@ package script
 
 import (
 	_ "embed" // the sources
+	"fmt"
+	"strconv"
 
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -72,33 +74,136 @@ func Valid(l Lock) Command {
 	return of(validScript, l.key, l.value)
 }
 
-// Release deletes key where it holds value. The tickets leave the queue of its
-// waiters, and if the key is free then the first of another process than the given
-// one is told.
-func Release(l Lock, process any, tickets []any) Command {
+// A Fence is a fencing token for the register of a lock, which is kept for TTL
+// milliseconds. The zero value is none.
+type Fence struct {
+	Token uint64
+	TTL   int64
+}
+
+// Release deletes key where it holds value, and raises the register to the token of
+// fence. The tickets leave the queue of its waiters, and if the key is free then the
+// first of another process than the given one is told.
+func Release(l Lock, process any, tickets []any, fence Fence) Command {
 	queue, deadlines := SideKeys(l.Name())
-	return ofKeys(3, releaseScript, append([]any{l.key, queue, deadlines, l.value, process}, tickets...)...)
+	r := newRequest(releaseScript)
+	r.keys(l.key, queue, deadlines)
+	r.register(l, fence)
+	r.args(l.value, process)
+	r.token(fence)
+	r.args(tickets...)
+	return r.command()
 }
 
-// ReleaseQuietly deletes key where it holds value, and touches no other key.
-func ReleaseQuietly(l Lock) Command {
-	return of(releaseScript, l.key, l.value)
+// ReleaseQuietly does what Release does, and touches no queue.
+func ReleaseQuietly(l Lock, fence Fence) Command {
+	r := newRequest(releaseScript)
+	r.keys(l.key)
+	r.register(l, fence)
+	r.args(l.value, "")
+	r.token(fence)
+	return r.command()
 }
 
-// Enter puts ticket in the queue of key's waiters, where it counts as alive for
-// alive milliseconds, and sets key to value for ttl milliseconds where it is free;
-// if strict is set only for the process that is first in the queue.
+// A Place is where who asks for a lock stands in the queue of its waiters: nowhere,
+// if Ticket is nil.
+type Place struct {
+	Ticket any   // a string
+	Alive  int64 // how long it counts as alive, in milliseconds
+	Strict bool  // it is let in only if its process is the first
+}
+
+// Enter puts the ticket of place in the queue of key's waiters, and sets key to value
+// for ttl milliseconds where it is free. Then it raises the register to the token of
+// fence, if that is strictly greater.
 //
 // It returns Granted, or in how many milliseconds a refusal may end by itself, -1
-// for never.
-func Enter(l Lock, ttl int64, ticket any, alive int64, strict bool) Command {
-	queue, deadlines := SideKeys(l.Name())
-	first := 0
-	if strict {
-		first = 1
+// for never; ParseEntered reads what it returns.
+func Enter(l Lock, ttl int64, place Place, fence Fence) Command {
+	r := newRequest(enterScript)
+	r.keys(l.key)
+	ticket, strict := any(""), 0
+	if place.Ticket != nil {
+		queue, deadlines := SideKeys(l.Name())
+		r.keys(queue, deadlines)
+		ticket = place.Ticket
 	}
-	return ofKeys(3, enterScript, l.key, queue, deadlines, l.value, ttl, ticket, alive, first)
+	if place.Strict {
+		strict = 1
+	}
+	r.register(l, fence)
+	r.args(l.value, ttl, ticket, place.Alive, strict)
+	r.token(fence)
+	return r.command()
 }
+
+// An Entered is what Enter has come to on a node.
+type Entered struct {
+	Wait     int64  // Granted, or how long a refusal may last; see Enter
+	Register uint64 // of the fence
+	Stored   bool   // the token is the register now
+	WasThere bool   // the key had the value before
+}
+
+// ParseEntered reads a reply to Enter.
+func ParseEntered(reply any) (Entered, error) {
+	if wait, ok := reply.(int64); ok {
+		return Entered{Wait: wait}, nil
+	}
+	if parts, ok := reply.([]any); ok && len(parts) == 3 {
+		wait, isWait := parts[0].(int64)
+		text, _ := parts[1].(string)
+		done, isDone := parts[2].(int64)
+		register, err := strconv.ParseUint(text, 10, 64)
+		if isWait && isDone && err == nil {
+			return Entered{wait, register, done&1 != 0, done&2 != 0}, nil
+		}
+	}
+	return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: %v", reply)
+}
+
+// A request is a command under construction, its keys first.
+type request struct {
+	script *pool.Script
+	cmd    []any
+	n      int // keys
+}
+
+// usualArgs is how many arguments most commands have at most.
+const usualArgs = 10
+
+func newRequest(s *pool.Script) *request {
+	return &request{script: s, cmd: append(make([]any, 0, usualArgs), s.Args(0)...)}
+}
+
+func (r *request) keys(keys ...any) {
+	r.cmd = append(r.cmd, keys...)
+	r.n += len(keys)
+}
+
+func (r *request) args(args ...any) { r.cmd = append(r.cmd, args...) }
+
+// register adds the key of the register, if there is a fence.
+func (r *request) register(l Lock, f Fence) {
+	if f.Token != 0 {
+		r.keys(FenceKey(l.Name()))
+	}
+}
+
+// token adds the arguments of a fence, if there is one.
+func (r *request) token(f Fence) {
+	if f.Token != 0 {
+		r.args(strconv.FormatUint(f.Token, 10), f.TTL)
+	}
+}
+
+func (r *request) command() Command {
+	r.cmd[keyCount] = r.n
+	return Command{Args: r.cmd, script: r.script}
+}
+
+// keyCount is where a command says how many keys it has.
+const keyCount = 2
 
 // Extend makes key expire in ttl milliseconds, or when it would anyway if that
 // is later, where it holds value.
@@ -118,11 +223,8 @@ type Command struct {
 }
 
 // of returns the command that runs s on the key that args begin with.
-func of(s *pool.Script, args ...any) Command { return ofKeys(1, s, args...) }
-
-// ofKeys returns the command that runs s on the keys that args begin with.
-func ofKeys(keys int, s *pool.Script, args ...any) Command {
-	return Command{Args: s.Args(keys, args...), script: s}
+func of(s *pool.Script, args ...any) Command {
+	return Command{Args: s.Args(1, args...), script: s}
 }
 
 // InFull returns the command for a node that answered NOSCRIPT.

@@ -1,0 +1,168 @@
+package redsync
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// This file is fencing tokens. Each node keeps a register for each name. An attempt
+// proposes a token, and a node that grants the lock raises its register to it if that
+// is strictly greater. A quorum that did so makes the token the hold's: any later
+// attempt meets one of them, and must propose more. Where registers stand in the way
+// the attempt is repeated, with the same value, with a token beyond what it has seen.
+
+const (
+	// fenceTTL is how long a register is kept after its last use. It must exceed
+	// the skew of the clients' clocks.
+	fenceTTL = 24 * time.Hour
+
+	// maxCatchUps is how often an attempt is repeated for its token.
+	maxCatchUps = 2
+
+	// fenceSkew is by how much clients' clocks may differ where a node that has
+	// forgotten its registers shall not matter (pool.WithRestartGuard).
+	fenceSkew = 10 * time.Second
+)
+
+// tokens are what an attempt proposes. A nil *tokens is no fencing.
+type tokens struct {
+	core   *core
+	timing timing
+
+	mu       sync.Mutex
+	proposal uint64
+	seen     uint64 // the highest register that a node has shown
+	won      bool   // the proposal is the hold's
+}
+
+// newTokens returns the first proposal of an attempt: microseconds of the clock, or
+// more than any token that is known.
+func (c *core) newTokens(t timing, start instant) *tokens {
+	clock := uint64(max(start.wall.UnixMicro(), 1))
+	return &tokens{core: c, timing: t, proposal: max(clock, beyond(c.highestToken.Load()))}
+}
+
+// beyond returns the next token, the same at the very last.
+func beyond(token uint64) uint64 {
+	if token == math.MaxUint64 {
+		return token
+	}
+	return token + 1
+}
+
+// fence returns the proposal for an acquire.
+func (t *tokens) fence() script.Fence {
+	if t == nil {
+		return script.Fence{}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return script.Fence{Token: t.proposal, TTL: fenceTTL.Milliseconds()}
+}
+
+// final returns the hold's token for its release, none of an attempt that was not won:
+// its proposals are nobody's.
+func (t *tokens) final() script.Fence {
+	if t.token() == 0 {
+		return script.Fence{}
+	}
+	return t.fence()
+}
+
+// token returns the hold's token, 0 if there is none.
+func (t *tokens) token() uint64 {
+	if t == nil {
+		return 0
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.won {
+		return 0
+	}
+	return t.proposal
+}
+
+// took notes what node i, which has granted the lock, did with the proposal. Its error
+// says why that is not a grant of the token.
+func (t *tokens) took(i int, e script.Entered) error {
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.seen = max(t.seen, e.Register)
+	raise(&t.core.highestToken, e.Register)
+	if e.Stored {
+		return nil
+	}
+	return &RedisError{Node: i, Err: fmt.Errorf("its fencing register is at %d, not below the proposal", e.Register)}
+}
+
+// raise makes highest at least n.
+func raise(highest *atomic.Uint64, n uint64) {
+	for {
+		old := highest.Load()
+		if old >= n || highest.CompareAndSwap(old, n) {
+			return
+		}
+	}
+}
+
+// behind reports whether res failed for the proposal alone: a quorum of nodes may hold
+// the lock. Then the next round proposes more.
+func (t *tokens) behind(res result) bool {
+	if t == nil || res.tally.won() || res.tally.blocks(len(res.taken)+res.tally.failed) {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.seen < t.proposal || t.seen == math.MaxUint64 {
+		return false
+	}
+	t.proposal = beyond(t.seen)
+	return true
+}
+
+// win makes the proposal the hold's token.
+func (t *tokens) win() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.won = true
+	raise(&t.core.highestToken, t.proposal)
+}
+
+// margin is how much longer a restarted node must be distrusted for the order of
+// tokens: proposals may be as much older, by other clocks and by the time that an
+// attempt takes.
+func (t *tokens) margin() time.Duration {
+	if t == nil {
+		return 0
+	}
+	return fenceSkew + (1+maxCatchUps)*t.timing.nodeTimeout
+}
+
+// Fence returns the fencing token of the current hold: a number for the resource that
+// the lock protects. The resource refuses a write that comes with a lower number than
+// one it has seen (package fencing does that); so a holder that was paused beyond its
+// expiry, and does not know, cannot overwrite what its follower wrote. It is 0 without
+// [WithFencing], and when m is not held: after the end of a hold it stays until the
+// next Lock or Unlock, like Value.
+//
+// If a Lock returned token a before another Lock of the name began, that one's token
+// is greater than a; and no two Locks of a name return the same. Both hold also where
+// exclusion was violated, and with any skew of the clients' clocks. WithFencing says
+// what bounds it.
+func (m *Mutex) Fence() uint64 {
+	if h := m.current(); h != nil {
+		return h.tokens.token()
+	}
+	return 0
+}
