@@ -1,8 +1,12 @@
 package redsync
 
 import (
+	"context"
+	"encoding/base64"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -165,4 +169,71 @@ func (m *Mutex) Fence() uint64 {
 		return h.tokens.token()
 	}
 	return 0
+}
+
+// A Sequencer proves a hold to others: a holder hands it to a server along with a
+// request, and the server asks the nodes whether it is still the current one, or keeps
+// the highest token that it has seen. The idea and the word are Chubby's (Burrows,
+// OSDI 2006).
+//
+// It holds the lock's value: whoever has it can extend and release the lock.
+type Sequencer struct {
+	Name  string
+	Token uint64 // 0 without WithFencing
+	Value string
+}
+
+// Sequencer returns that of the current hold, the zero value when m is not held.
+func (m *Mutex) Sequencer() Sequencer {
+	h := m.current()
+	if h == nil || h.whyNotHeld(now()) != nil {
+		return Sequencer{}
+	}
+	return Sequencer{Name: m.name, Token: h.tokens.token(), Value: h.value}
+}
+
+// sequencerForm begins the text of a Sequencer.
+const sequencerForm = "redsync1"
+
+// String returns s as a text of letters, digits, -, _ and dots.
+func (s Sequencer) String() string {
+	encode := base64.RawURLEncoding.EncodeToString
+	return strings.Join([]string{
+		sequencerForm, encode([]byte(s.Name)), strconv.FormatUint(s.Token, 10), encode([]byte(s.Value)),
+	}, ".")
+}
+
+// ParseSequencer reads what Sequencer.String returns.
+func ParseSequencer(text string) (Sequencer, error) {
+	parts := strings.Split(text, ".")
+	if len(parts) != 4 || parts[0] != sequencerForm {
+		return Sequencer{}, fmt.Errorf("redsync: no sequencer: it must be %s.name.token.value", sequencerForm)
+	}
+	name, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return Sequencer{}, fmt.Errorf("redsync: no sequencer: its name: %w", err)
+	}
+	token, err := strconv.ParseUint(parts[2], 10, 64)
+	if err != nil {
+		return Sequencer{}, fmt.Errorf("redsync: no sequencer: its token: %w", err)
+	}
+	value, err := base64.RawURLEncoding.DecodeString(parts[3])
+	if err != nil {
+		return Sequencer{}, fmt.Errorf("redsync: no sequencer: its value: %w", err)
+	}
+	return Sequencer{Name: string(name), Token: token, Value: string(value)}, nil
+}
+
+// Current asks the nodes whether s is of the current hold of its lock. It returns nil if
+// a quorum holds its value; an error that matches ErrLockAlreadyExpired if they prove
+// that the hold is over; any other error if too few nodes tell.
+//
+// The hold may end right after the answer. A server that must not bear that compares
+// tokens.
+func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
+	if s.Name == "" || s.Value == "" {
+		return fmt.Errorf("redsync: a sequencer without a hold: %w", ErrNotHeld)
+	}
+	_, err := r.NewMutex(s.Name, WithValue(s.Value)).ValidContext(ctx)
+	return err
 }
