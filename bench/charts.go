@@ -28,6 +28,8 @@ const (
 // colors tell the libraries apart in all charts, for the colour-blind too.
 var colors = map[string]color.Color{
 	ours:      color.RGBA{0xd5, 0x5e, 0x00, 0xff},
+	oursApart: color.RGBA{0xf4, 0xb1, 0x83, 0xff},
+	oursFair:  color.RGBA{0x7f, 0x38, 0x00, 0xff},
 	defaults:  color.RGBA{0x00, 0x72, 0xb2, 0xff},
 	failFast:  color.RGBA{0x56, 0xb4, 0xe9, 0xff},
 	onRueidis: color.RGBA{0x00, 0x9e, 0x73, 0xff},
@@ -268,7 +270,7 @@ func contentionChart(all resultIndex) *chart {
 			}, "wait_p99")
 		}})
 	}
-	c.addBars(groups, []string{defaults, oneKey, ours}, 1000, duration)
+	c.addBars(groups, []string{defaults, oneKey, ours, oursApart, oursFair}, 1000, duration)
 	c.logarithmic(1000, 5e6, duration, 1)
 	return c
 }

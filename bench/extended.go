@@ -67,11 +67,7 @@ type watchedLibrary struct {
 }
 
 func openWatched(addrs []string, ttl time.Duration) (library, error) {
-	lib, err := openOurs(addrs, ttl)
-	if err != nil {
-		return nil, err
-	}
-	w := &watchedLibrary{oursLibrary: lib.(*oursLibrary)}
+	w := &watchedLibrary{oursLibrary: dialOurs(addrs, ttl)}
 	w.rs = w.rs.With(redsync.WithWatchdog(), redsync.WithObserver(&w.extensions))
 	return w, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ func TestEveryContenderLocksAndUnlocks(t *testing.T) {
 	addrs := startNodes(t, nodes)
 	look := dial(addrs)
 	defer func() { _ = look.Close() }()
-	for _, c := range contenders {
+	for _, c := range slices.Concat(contenders, variants) {
 		t.Run(c.name, func(t *testing.T) {
 			lib, err := c.open(addrs, expiry)
 			require.NoError(t, err)

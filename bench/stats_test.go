@@ -84,6 +84,12 @@ func TestWaitsCountWhatTheEndCutOff(t *testing.T) {
 	})
 	f := w.figures(2 * time.Second)
 	require.Equal(t, figures{
-		"rate": 1, "failed": 1, "fewest": 0, "most": 2, "wait_p50": 1, "wait_p99": 3, "wait_max": 9,
+		"rate": 1, "failed": 1, "fewest": 0, "most": 2, "fewest_share": 0, "wait_p50": 1, "wait_p99": 3, "wait_max": 9,
 	}, f)
+}
+
+func TestWaitsRelateTheFewestToTheMean(t *testing.T) {
+	w := joinWaits([]waits{{Counts: []int{3}, Times: make([]time.Duration, 3)}, {Counts: []int{1}, Times: make([]time.Duration, 1)}})
+	require.InDelta(t, 0.5, w.figures(time.Second)["fewest_share"], 1e-9)
+	require.NotContains(t, (&waits{Counts: []int{0}}).figures(time.Second), "fewest_share", "there is no mean")
 }
