@@ -217,11 +217,7 @@ func contendInProcesses(ctx context.Context, order contendOrder) (each []waits, 
 
 // contendChild is the process's side.
 func contendChild(ctx context.Context, order contendOrder, in io.Reader, out io.Writer) (err error) {
-	list := named(order.Library)
-	if len(list) == 0 {
-		return fmt.Errorf("no library %q", order.Library)
-	}
-	lib, err := list[0].open(order.Addrs, expiry)
+	lib, err := openNamed(order.Library, order.Addrs)
 	if err != nil {
 		return err
 	}
@@ -237,6 +233,15 @@ func contendChild(ctx context.Context, order contendOrder, in io.Reader, out io.
 		return err // the parent is gone
 	}
 	return enc.Encode(contend(ctx, lib, order.Key, order.Goroutines, order.Hold, order.Time))
+}
+
+// openNamed opens a contender in a child.
+func openNamed(name string, addrs []string) (library, error) {
+	list := named(name)
+	if len(list) == 0 {
+		return nil, fmt.Errorf("no library %q", name)
+	}
+	return list[0].open(addrs, expiry)
 }
 
 // warmUpChild uses a key that no other process uses.

@@ -93,3 +93,17 @@ func TestWaitsRelateTheFewestToTheMean(t *testing.T) {
 	require.InDelta(t, 0.5, w.figures(time.Second)["fewest_share"], 1e-9)
 	require.NotContains(t, (&waits{Counts: []int{0}}).figures(time.Second), "fewest_share", "there is no mean")
 }
+
+func TestWakeupsLeaveOutAWaiterThatCameTooLate(t *testing.T) {
+	var w wakeups
+	w.add(1000, 3000, wakeAnswer{Called: 100, Locked: 2000, Futile: []int64{100, 900, 1500}})
+	w.add(5000, 6000, wakeAnswer{Called: 5001, Locked: 9000})
+	f := w.figures(wakeReady{Trip: 500, Counts: true})
+	require.InDelta(t, 1, f["locks"], 0)
+	require.InDelta(t, 1, f["call_p50"], 1e-9)
+	require.InDelta(t, -1, f["return_p99"], 1e-9, "before Unlock returned")
+	require.InDelta(t, 2, f["call_p99_trips"], 1e-9)
+	require.InDelta(t, 3, f["futile"], 0)
+	require.InDelta(t, 1, f["futile_after"], 0)
+	require.NotContains(t, w.figures(wakeReady{Trip: 500}), "futile", "it does not know")
+}
