@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
@@ -28,6 +29,8 @@ const (
 // colors tell the libraries apart in all charts, for the colour-blind too.
 var colors = map[string]color.Color{
 	ours:      color.RGBA{0xd5, 0x5e, 0x00, 0xff},
+	oursApart: color.RGBA{0xf4, 0xb1, 0x83, 0xff},
+	oursFair:  color.RGBA{0x7f, 0x38, 0x00, 0xff},
 	defaults:  color.RGBA{0x00, 0x72, 0xb2, 0xff},
 	failFast:  color.RGBA{0x56, 0xb4, 0xe9, 0xff},
 	onRueidis: color.RGBA{0x00, 0x9e, 0x73, 0xff},
@@ -60,9 +63,10 @@ func drawCharts(dir string, results []*result) error {
 
 // A chart is a plot and its legend.
 type chart struct {
-	plot  *plot.Plot
-	names []entry // of the legend
-	err   error
+	plot   *plot.Plot
+	values font.Length // size of the values above bars
+	names  []entry     // of the legend
+	err    error
 }
 
 // An entry is one of the legend.
@@ -83,7 +87,7 @@ func newChart(title, x, y string) *chart {
 		style.Font.Size = 11
 	}
 	p.Title.TextStyle.Font.Size = 13
-	return &chart{plot: p}
+	return &chart{plot: p, values: 8.5}
 }
 
 func (c *chart) empty() bool { return len(c.names) == 0 && c.err == nil }
@@ -268,7 +272,8 @@ func contentionChart(all resultIndex) *chart {
 			}, "wait_p99")
 		}})
 	}
-	c.addBars(groups, []string{defaults, oneKey, ours}, 1000, duration)
+	c.values = 7 // narrow bars
+	c.addBars(groups, []string{defaults, oneKey, ours, oursApart, oursFair}, 1000, duration)
 	c.logarithmic(1000, 5e6, duration, 1)
 	return c
 }
@@ -295,7 +300,7 @@ func (c *chart) addBars(groups []group, libraries []string, base float64, name f
 		titles[i] = g.title
 	}
 	for at, library := range libraries {
-		b := &bars{base: base, name: name, color: colors[library]}
+		b := &bars{base: base, name: name, size: c.values, color: colors[library]}
 		for i, g := range groups {
 			if v, ok := g.value(library); ok {
 				x := float64(i) + (float64(at)+0.5)/float64(len(libraries))*groupShare - groupShare/2
@@ -339,12 +344,13 @@ type bars struct {
 	width  float64 // in units of x
 	color  color.Color
 	name   func(float64) string
+	size   font.Length // of the values
 }
 
 func (b *bars) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	label := p.X.Tick.Label
-	label.Font.Size = 8.5
+	label.Font.Size = b.size
 	label.XAlign, label.YAlign = draw.XCenter, draw.YBottom
 	for _, at := range b.points {
 		left, right := x(at.X-b.width*0.45), x(at.X+b.width*0.45)

@@ -79,18 +79,25 @@ func runChild(ctx context.Context, args []string, in io.Reader, out io.Writer) e
 	}
 	switch task, text := args[0], []byte(args[1]); task {
 	case "contend":
-		var order contendOrder
-		if err := json.Unmarshal(text, &order); err != nil {
-			return err
-		}
-		return contendChild(ctx, order, in, out)
+		return obey(ctx, text, in, out, contendChild)
+	case "wakeup":
+		return obey(ctx, text, in, out, wakeupChild)
+	case "waiters":
+		return obey(ctx, text, in, out, waitersChild)
 	case "proxy":
-		var order proxyOrder
-		if err := json.Unmarshal(text, &order); err != nil {
-			return err
-		}
-		return proxyChild(ctx, order, in, out)
+		return obey(ctx, text, in, out, proxyChild)
 	default:
 		return fmt.Errorf("no task %q", task)
 	}
+}
+
+// obey does what an order says.
+func obey[T any](ctx context.Context, text []byte, in io.Reader, out io.Writer,
+	do func(ctx context.Context, order T, in io.Reader, out io.Writer) error,
+) error {
+	var order T
+	if err := json.Unmarshal(text, &order); err != nil {
+		return err
+	}
+	return do(ctx, order, in, out)
 }

@@ -78,13 +78,14 @@ func (l *lab) calls(ctx context.Context) ([]map[string]int64, error) {
 
 // addCommands raises f to the figures of one node where they are higher.
 func (f figures) addCommands(before, after map[string]int64, inScripts []string) {
-	node := figures{"set": 0, "evalsha": 0, "eval": 0, "get": 0, "del": 0, "others": 0, "sent": 0}
+	node := figures{"set": 0, "evalsha": 0, "eval": 0, "get": 0, "del": 0, "others": 0, "sent": 0, "commands": 0}
 	for name, n := range after {
 		calls := float64(n-before[name]) / f["pairs"]
 		base, _, _ := strings.Cut(name, "|")
 		if base == "info" {
 			continue // our own look
 		}
+		node["commands"] += calls
 		if _, ok := node[name]; ok {
 			node[name] += calls
 		} else {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -49,6 +50,8 @@ type contender struct {
 // Names of contenders, as the report has them.
 const (
 	ours      = "ours"
+	oursApart = "ours WithHandOver(false)"
+	oursFair  = "ours WithFair"
 	defaults  = "redsync"
 	failFast  = "redsync WithFailFast"
 	onRueidis = "redsync on rueidis, WithFailFast"
@@ -58,7 +61,7 @@ const (
 )
 
 var contenders = []contender{
-	{name: ours, strict: true, inScripts: []string{"get", "del"}, open: openOurs},
+	{name: ours, strict: true, inScripts: oursInScripts, open: openOurs},
 	{name: defaults, inScripts: []string{"get", "del"}, open: openRedsync},
 	{name: failFast, inScripts: []string{"get", "del"}, open: openFailFast},
 	{name: onRueidis, inScripts: []string{"get", "del"}, open: openRueidis},
@@ -67,11 +70,23 @@ var contenders = []contender{
 	{name: floor, strict: true, inScripts: []string{"get", "del"}, open: openFloor},
 }
 
+// variants are this library with options that matter where somebody waits.
+var variants = []contender{
+	{name: oursApart, strict: true, inScripts: oursInScripts, open: openOursWith(redsync.WithHandOver(false))},
+	{name: oursFair, strict: true, inScripts: append([]string{"set"}, oursInScripts...), open: openOursWith(redsync.WithFair())},
+}
+
+// oursInScripts are the commands that release.lua and enter.lua call. That enter.lua
+// sets the lock is left out, because plain attempts send SET as well.
+var oursInScripts = []string{
+	"get", "del", "zrange", "zrem", "zadd", "hget", "hset", "hdel", "time", "exists", "pttl", "pexpire", "publish",
+}
+
 // named returns the contenders with the given names, in the order of names.
 func named(names ...string) []contender {
 	var list []contender
 	for _, name := range names {
-		for _, c := range contenders {
+		for _, c := range slices.Concat(contenders, variants) {
 			if c.name == name {
 				list = append(list, c)
 			}
@@ -104,13 +119,24 @@ type oursLibrary struct {
 	rs *redsync.Redsync
 }
 
-func openOurs(addrs []string, ttl time.Duration) (library, error) {
+func openOurs(addrs []string, ttl time.Duration) (library, error) { return dialOurs(addrs, ttl), nil }
+
+// openOursWith opens this library with options.
+func openOursWith(options ...redsync.Option) func(addrs []string, ttl time.Duration) (library, error) {
+	return func(addrs []string, ttl time.Duration) (library, error) {
+		lib := dialOurs(addrs, ttl)
+		lib.rs = lib.rs.With(options...)
+		return lib, nil
+	}
+}
+
+func dialOurs(addrs []string, ttl time.Duration) *oursLibrary {
 	cs := dial(addrs)
 	pools := make([]pool.Pool, len(cs))
 	for i, c := range cs {
 		pools[i] = pool.New(c)
 	}
-	return &oursLibrary{clients: cs, rs: redsync.New(pools...).With(redsync.WithExpiry(ttl))}, nil
+	return &oursLibrary{clients: cs, rs: redsync.New(pools...).With(redsync.WithExpiry(ttl))}
 }
 
 func (l *oursLibrary) Lock(ctx context.Context, name string) (held, error) {

@@ -16,15 +16,19 @@ var contentionScene = scene{
 	name: "contention",
 	about: "Goroutines lock one key, hold it, unlock it and begin again. Wait is the time from the " +
 		"call of Lock until the lock is held, over retries of Locks that failed; max includes the " +
-		"waits that the end of the measurement cut off. Fewest and most are acquisitions per goroutine.",
+		"waits that the end of the measurement cut off, p50 and p99 are of the others. Fewest and most are " +
+		"acquisitions per goroutine, and the mean is over all goroutines.",
 	variant: "processes, hold",
 	columns: []column{
 		{title: "acquired/s", key: "rate", format: whole},
+		{title: "x " + defaults, key: "rate", format: digits, base: toLibrary(defaults)},
 		{title: "wait p50 ms", key: "wait_p50", format: millis},
 		{title: "p99 ms", key: "wait_p99", format: millis},
+		{title: "p99 x " + defaults, key: "wait_p99", format: digits, base: toLibrary(defaults)},
 		{title: "max ms", key: "wait_max", format: millis},
 		{title: "fewest", key: "fewest", format: whole},
 		{title: "most", key: "most", format: whole},
+		{title: "fewest / mean", key: "fewest_share", format: cents},
 		{title: "failed", key: "failed", format: whole},
 	},
 	cells: contentionCells,
@@ -36,15 +40,15 @@ func millis(us float64) string { return tenth(us / 1000) }
 const contendProcesses = 4
 
 func contentionCells(p plan) []cell {
-	list := named(ours, defaults, oneKey)
-	holds := []time.Duration{0, time.Millisecond}
+	list := named(ours, oursApart, oursFair, defaults, oneKey)
+	holds, widths := []time.Duration{0, time.Millisecond}, []int{8, 32}
 	if p.quick {
-		holds = holds[1:]
+		holds, widths = holds[1:], widths[:1]
 	}
 	var cells []cell
 	for _, hold := range holds {
 		one := fmt.Sprintf("one, %v", hold)
-		cells = append(cells, grid("contention", one, []int{8, 32}, list, measureContention(hold))...)
+		cells = append(cells, grid("contention", one, widths, list, measureContention(hold))...)
 		many := fmt.Sprintf("four, %v", hold)
 		cells = append(cells, grid("contention", many, []int{16}, list, measureProcesses(hold))...)
 	}
@@ -143,6 +147,9 @@ func (w *waits) figures(d time.Duration) figures {
 		"fewest": float64(slices.Min(w.Counts)),
 		"most":   float64(slices.Max(w.Counts)),
 	}
+	if n := len(w.Times); n > 0 {
+		f["fewest_share"] = f["fewest"] * float64(len(w.Counts)) / float64(n)
+	}
 	f.addTimes("wait", w.Times)
 	for _, t := range w.CutOff {
 		f["wait_max"] = max(f["wait_max"], micros(t))
@@ -210,11 +217,7 @@ func contendInProcesses(ctx context.Context, order contendOrder) (each []waits, 
 
 // contendChild is the process's side.
 func contendChild(ctx context.Context, order contendOrder, in io.Reader, out io.Writer) (err error) {
-	list := named(order.Library)
-	if len(list) == 0 {
-		return fmt.Errorf("no library %q", order.Library)
-	}
-	lib, err := list[0].open(order.Addrs, expiry)
+	lib, err := openNamed(order.Library, order.Addrs)
 	if err != nil {
 		return err
 	}
@@ -230,6 +233,15 @@ func contendChild(ctx context.Context, order contendOrder, in io.Reader, out io.
 		return err // the parent is gone
 	}
 	return enc.Encode(contend(ctx, lib, order.Key, order.Goroutines, order.Hold, order.Time))
+}
+
+// openNamed opens a contender in a child.
+func openNamed(name string, addrs []string) (library, error) {
+	list := named(name)
+	if len(list) == 0 {
+		return nil, fmt.Errorf("no library %q", name)
+	}
+	return list[0].open(addrs, expiry)
 }
 
 // warmUpChild uses a key that no other process uses.

@@ -21,8 +21,12 @@ var distinctScene = scene{
 		{title: "keys left", key: "left", format: whole},
 		{title: "failed", key: "failed", format: whole},
 	},
-	cells: func(plan) []cell {
-		return grid("distinct", "", []int{1, 16, 128, 1024}, contenders, measureDistinct)
+	cells: func(p plan) []cell {
+		widths := []int{1, 16, 128, 1024}
+		if p.quick {
+			widths = []int{1, 128}
+		}
+		return grid("distinct", "", widths, contenders, measureDistinct)
 	},
 }
 

@@ -30,8 +30,11 @@ var extendedScene = scene{
 		{title: "pairs/s beside", key: "rate", format: whole},
 		{title: "lost", key: "lost", format: whole},
 	},
-	cells: func(plan) []cell {
+	cells: func(p plan) []cell {
 		list := append([]contender{{name: "ours WithWatchdog", strict: true, open: openWatched}}, named(oneKey)...)
+		if p.quick {
+			list = list[:1]
+		}
 		cells := grid("extended", "", []int{extendedLoad}, list, measureExtended)
 		for i := range cells {
 			cells[i].rounds = 1
@@ -67,11 +70,7 @@ type watchedLibrary struct {
 }
 
 func openWatched(addrs []string, ttl time.Duration) (library, error) {
-	lib, err := openOurs(addrs, ttl)
-	if err != nil {
-		return nil, err
-	}
-	w := &watchedLibrary{oursLibrary: lib.(*oursLibrary)}
+	w := &watchedLibrary{oursLibrary: dialOurs(addrs, ttl)}
 	w.rs = w.rs.With(redsync.WithWatchdog(), redsync.WithObserver(&w.extensions))
 	return w, nil
 }

@@ -89,6 +89,7 @@ type plan struct {
 	frozen  time.Duration // how long a node is frozen while goroutines are counted
 	grace   time.Duration // how long releases in the background may take
 	held    int           // locks held at once
+	wakeups int           // locks that pass from process to process
 
 	extended time.Duration // each half of the time for which they are extended
 
@@ -98,7 +99,7 @@ type plan struct {
 func parsePlan(args []string, log io.Writer) (plan, error) {
 	p := plan{
 		args: args, warmUp: 200 * time.Millisecond, contend: 3 * time.Second,
-		frozen: 10 * time.Second, grace: time.Second, held: 20_000, extended: 12 * time.Second,
+		frozen: 10 * time.Second, grace: time.Second, held: 20_000, wakeups: 300, extended: 12 * time.Second,
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(log)
@@ -113,7 +114,8 @@ func parsePlan(args []string, log io.Writer) (plan, error) {
 	}
 	if p.quick {
 		p.rounds, p.cell, p.warmUp, p.grace = 1, 250*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond
-		p.contend, p.frozen, p.held, p.extended = 700*time.Millisecond, 3*time.Second, 5_000, 3*time.Second
+		p.contend, p.frozen, p.extended = 700*time.Millisecond, 2*time.Second, 2*time.Second
+		p.held, p.wakeups = 5_000, 20
 	}
 	switch {
 	case flags.NArg() > 0:

@@ -144,7 +144,14 @@ func TestAppendCommandIsRESP(t *testing.T) {
 }
 
 func TestRunChildRefusesWhatItDoesNotKnow(t *testing.T) {
-	for _, args := range [][]string{nil, {"nap", "{}"}, {"proxy", "["}, {"contend", `{"Library":"none"}`}} {
+	for _, args := range [][]string{
+		nil,
+		{"nap", "{}"},
+		{"proxy", "["},
+		{"contend", `{"Library":"none"}`},
+		{"wakeup", `{"Library":"none"}`},
+		{"waiters", `{"Library":"none"}`},
+	} {
 		require.Error(t, runChild(t.Context(), args, new(bytes.Buffer), io.Discard), args)
 	}
 }

@@ -54,8 +54,8 @@ type column struct {
 }
 
 var scenes = []scene{
-	distinctScene, networkScene, staggeredScene, faultsScene, frozenScene, contentionScene, heldScene, extendedScene,
-	cutOffScene, commandsScene,
+	distinctScene, networkScene, staggeredScene, faultsScene, frozenScene, contentionScene, wakeupScene, waitersScene,
+	heldScene, extendedScene, cutOffScene, commandsScene,
 }
 
 // grid returns a cell for every width and contender.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ func TestEveryContenderLocksAndUnlocks(t *testing.T) {
 	addrs := startNodes(t, nodes)
 	look := dial(addrs)
 	defer func() { _ = look.Close() }()
-	for _, c := range contenders {
+	for _, c := range slices.Concat(contenders, variants) {
 		t.Run(c.name, func(t *testing.T) {
 			lib, err := c.open(addrs, expiry)
 			require.NoError(t, err)
@@ -68,6 +69,47 @@ func TestContendersWaitInProcesses(t *testing.T) {
 	all := joinWaits(each)
 	require.Len(t, all.Counts, 2*contendProcesses)
 	require.NotEmpty(t, all.Times)
+}
+
+// shortLab is a lab with little time, and the cell of a scene for one library.
+func shortLab(t *testing.T, sc scene, library string) (*lab, cell) {
+	t.Helper()
+	startNodes(t, 0) // skips where there is no redis-server
+	p, err := parsePlan([]string{"-quick"}, io.Discard)
+	require.NoError(t, err)
+	p.contend, p.wakeups = 200*time.Millisecond, 3
+	s, err := startServers(nodes)
+	require.NoError(t, err)
+	l := newLab(p, s)
+	t.Cleanup(func() {
+		require.NoError(t, l.close())
+		require.NoError(t, s.stop())
+	})
+	cells := sc.cells(plan{})
+	i := slices.IndexFunc(cells, func(c cell) bool { return c.Library == library })
+	return l, cells[i]
+}
+
+func TestAWaiterInAnotherProcessGetsTheLock(t *testing.T) {
+	for _, library := range []string{ours, oursFair, oneKey} {
+		l, c := shortLab(t, wakeupScene, library)
+		f, err := sampleOnce(t.Context(), l, c)
+		require.NoError(t, err, library)
+		require.Positive(t, f["locks"], library)
+		require.Positive(t, f["call_p50_trips"], library)
+		require.Equal(t, !c.contender.single, f["futile"] > 0, library)
+	}
+}
+
+func TestWaitersAreCountedAndWeighed(t *testing.T) {
+	l, c := shortLab(t, waitersScene, ours)
+	c.Goroutines = 2 * contendProcesses
+	f, err := sampleOnce(t.Context(), l, c)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, f["connections"], float64(contendProcesses))
+	require.GreaterOrEqual(t, f["goroutines"], 1.0)
+	require.Positive(t, f["commands"])
+	require.Zero(t, f["left"])
 }
 
 func TestMeasureAllInterleavesRounds(t *testing.T) {

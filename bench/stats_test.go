@@ -84,6 +84,26 @@ func TestWaitsCountWhatTheEndCutOff(t *testing.T) {
 	})
 	f := w.figures(2 * time.Second)
 	require.Equal(t, figures{
-		"rate": 1, "failed": 1, "fewest": 0, "most": 2, "wait_p50": 1, "wait_p99": 3, "wait_max": 9,
+		"rate": 1, "failed": 1, "fewest": 0, "most": 2, "fewest_share": 0, "wait_p50": 1, "wait_p99": 3, "wait_max": 9,
 	}, f)
+}
+
+func TestWaitsRelateTheFewestToTheMean(t *testing.T) {
+	w := joinWaits([]waits{{Counts: []int{3}, Times: make([]time.Duration, 3)}, {Counts: []int{1}, Times: make([]time.Duration, 1)}})
+	require.InDelta(t, 0.5, w.figures(time.Second)["fewest_share"], 1e-9)
+	require.NotContains(t, (&waits{Counts: []int{0}}).figures(time.Second), "fewest_share", "there is no mean")
+}
+
+func TestWakeupsLeaveOutAWaiterThatCameTooLate(t *testing.T) {
+	var w wakeups
+	w.add(1000, 3000, wakeAnswer{Called: 100, Locked: 2000, Futile: []int64{100, 900, 1500}})
+	w.add(5000, 6000, wakeAnswer{Called: 5001, Locked: 9000})
+	f := w.figures(wakeReady{Trip: 500, Counts: true})
+	require.InDelta(t, 1, f["locks"], 0)
+	require.InDelta(t, 1, f["call_p50"], 1e-9)
+	require.InDelta(t, -1, f["return_p99"], 1e-9, "before Unlock returned")
+	require.InDelta(t, 2, f["call_p99_trips"], 1e-9)
+	require.InDelta(t, 3, f["futile"], 0)
+	require.InDelta(t, 1, f["futile_after"], 0)
+	require.NotContains(t, w.figures(wakeReady{Trip: 500}), "futile", "it does not know")
 }

@@ -1,0 +1,269 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// waiterCount is how many goroutines wait, in contendProcesses processes.
+const waiterCount = 1000
+
+// waitersSettle is how long they wait before anything is counted.
+const waitersSettle = 500 * time.Millisecond
+
+var waitersScene = scene{
+	name: "waiters",
+	about: fmt.Sprintf("%d goroutines in %d processes wait for one key, which is held all the time. Commands are those on a "+
+		"node per second, the most of any node, by INFO commandstats, which counts those that scripts call as well; sent "+
+		"are all but those. Connections to a node, the most of any, are of all the processes that wait. Goroutines and "+
+		"memory, the latter after a garbage collection, are those of the process that has the most, per waiter: what it "+
+		"has more than before the waiting, and one goroutine is that of the caller. Gave up are the Locks that failed, after "+
+		"which the goroutine calls Lock again. Keys left are those on all nodes at the end, when nobody holds the lock or "+
+		"waits for it.", waiterCount, contendProcesses),
+	columns: []column{
+		{title: "commands/s", key: "commands", format: whole},
+		{title: "sent/s", key: "sent", format: whole},
+		{title: "set/s", key: "set", format: whole},
+		{title: "evalsha/s", key: "evalsha", format: whole},
+		{title: "x " + defaults, key: "commands", format: digits, base: toLibrary(defaults)},
+		{title: "connections", key: "connections", format: whole},
+		{title: "goroutines each", key: "goroutines", format: cents},
+		{title: "heap bytes each", key: "heap", format: whole},
+		{title: "stack bytes each", key: "stack", format: whole},
+		{title: "gave up", key: "gave_up", format: whole},
+		{title: "keys left", key: "left", format: whole},
+	},
+	cells: func(p plan) []cell {
+		list := named(ours, oursFair, defaults)
+		if p.quick {
+			list = named(ours, defaults)
+		}
+		cells := grid("waiters", "", []int{waiterCount}, list, measureWaiters)
+		for i := range cells {
+			cells[i].rounds = 1
+		}
+		return cells
+	},
+}
+
+// A waitersOrder is what a process that waits is told.
+type waitersOrder struct {
+	Library    string
+	Addrs      []string
+	Key        string
+	Goroutines int
+}
+
+// A waitersEnd is its last answer.
+type waitersEnd struct{ Acquired, GaveUp int64 }
+
+func measureWaiters(ctx context.Context, l *lab, c cell) (f figures, err error) {
+	holder, err := c.contender.open(l.addrs, heldTTL)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, holder.Close()) }()
+	key := freshKey()
+	lock, err := holder.Lock(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	before, err := l.connections(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f, err = l.wait(ctx, before, waitersOrder{
+		Library: c.Library, Addrs: l.addrs, Key: key, Goroutines: c.Goroutines / contendProcesses,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := unlock(ctx, lock); err != nil {
+		return nil, err
+	}
+	left, err := l.leftBehind(ctx)
+	f["left"] = float64(left)
+	return f, err
+}
+
+// wait starts the processes that wait, looks at them, and ends them.
+func (l *lab) wait(ctx context.Context, connected []float64, order waitersOrder) (f figures, err error) {
+	var children []*child
+	defer func() {
+		for _, c := range children {
+			err = errors.Join(err, c.end())
+		}
+	}()
+	for range contendProcesses {
+		c, err := startChild(ctx, "waiters", order)
+		if err != nil {
+			return nil, err
+		}
+		children = append(children, c)
+	}
+	// They are ready, and begin.
+	if _, err := answers[string](children, false); err != nil {
+		return nil, err
+	}
+	if _, err := answers[string](children, true); err != nil {
+		return nil, err
+	}
+	time.Sleep(waitersSettle)
+	f, err = l.commandsFor(ctx, l.plan.contend, named(order.Library)[0].inScripts)
+	if err != nil {
+		return nil, err
+	}
+	now, err := l.connections(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range now {
+		f["connections"] = max(f["connections"], now[i]-connected[i])
+	}
+	weights, err := answers[figures](children, true)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range weights {
+		for key, v := range w {
+			if old, ok := f[key]; !ok || v > old {
+				f[key] = v
+			}
+		}
+	}
+	ends, err := answers[waitersEnd](children, true)
+	for _, e := range ends {
+		f["gave_up"] += float64(e.GaveUp)
+		if e.Acquired > 0 {
+			err = errors.Join(err, errors.New("a waiter has acquired the lock that is held"))
+		}
+	}
+	return f, err
+}
+
+// answers returns what the children say next, all at the same time; once they have
+// been let go on, if that is wanted.
+func answers[T any](children []*child, begin bool) ([]T, error) {
+	if begin {
+		for _, c := range children {
+			if err := c.begin(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	list := make([]T, len(children))
+	for i, c := range children {
+		if err := c.receive(&list[i]); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// commandsFor waits for d, and returns the commands per second meanwhile on the
+// node that had the most.
+func (l *lab) commandsFor(ctx context.Context, d time.Duration, inScripts []string) (figures, error) {
+	before, err := l.calls(ctx)
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	time.Sleep(d)
+	after, err := l.calls(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f := figures{"pairs": time.Since(start).Seconds()} // what addCommands divides by
+	for i := range after {
+		f.addCommands(before[i], after[i], inScripts)
+	}
+	delete(f, "pairs")
+	return f, nil
+}
+
+// connections returns how many clients each node has.
+func (l *lab) connections(ctx context.Context) ([]float64, error) {
+	list := make([]float64, len(l.look))
+	for i, c := range l.look {
+		text, err := c.Info(ctx, "clients").Result()
+		if err != nil {
+			return nil, fmt.Errorf("INFO clients: %w", err)
+		}
+		if list[i], err = strconv.ParseFloat(parseInfo(text)["connected_clients"], 64); err != nil {
+			return nil, fmt.Errorf("INFO clients: %w", err)
+		}
+	}
+	return list, nil
+}
+
+// waitersChild is the process's side. It goes on with each line of input: to wait,
+// to be weighed, and to end.
+func waitersChild(ctx context.Context, order waitersOrder, in io.Reader, out io.Writer) (err error) {
+	lib, err := openNamed(order.Library, order.Addrs)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lib.Close()) }()
+	if err := warmUpChild(ctx, lib); err != nil {
+		return err
+	}
+	enc, lines := json.NewEncoder(out), bufio.NewReader(in)
+	answer := func(what any) error {
+		if err := enc.Encode(what); err != nil {
+			return err
+		}
+		_, err := lines.ReadString('\n')
+		return err // the parent is gone
+	}
+	if err := answer("ready"); err != nil {
+		return err
+	}
+	before := weigh()
+	end := waitFor(ctx, lib, order.Key, order.Goroutines)
+	if err := answer("waiting"); err != nil {
+		return err
+	}
+	after, n := weigh(), float64(order.Goroutines)
+	if err := answer(figures{
+		"heap":       (after.heap - before.heap) / n,
+		"stack":      (after.stack - before.stack) / n,
+		"goroutines": (after.goroutines - before.goroutines) / n,
+	}); err != nil {
+		return err
+	}
+	return enc.Encode(end())
+}
+
+// waitFor has goroutines call Lock for key, which is held, until they are ended.
+func waitFor(ctx context.Context, lib library, key string, goroutines int) (end func() waitersEnd) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	var acquired, gaveUp atomic.Int64
+	for range goroutines {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				lock, err := lib.Lock(ctx, key)
+				switch {
+				case err == nil:
+					acquired.Add(1)
+					_ = unlock(context.WithoutCancel(ctx), lock)
+				case ctx.Err() == nil:
+					gaveUp.Add(1)
+				}
+			}
+		})
+	}
+	return func() waitersEnd {
+		cancel()
+		wg.Wait()
+		return waitersEnd{Acquired: acquired.Load(), GaveUp: gaveUp.Load()}
+	}
+}

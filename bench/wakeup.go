@@ -1,0 +1,284 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync"
+)
+
+// A lock is held for a time in this range while the other process waits, so that
+// those who poll are met at any moment.
+const (
+	leastHeld = 20 * time.Millisecond
+	mostHeld  = 120 * time.Millisecond
+)
+
+var wakeupScene = scene{
+	name: "wakeup",
+	about: fmt.Sprintf("One process holds a lock for %v to %v, another one waits for it, alone; the first unlocks. Times are "+
+		"until Lock returns in the other process: since the call of Unlock, and since its return, which may be later than "+
+		"that of Lock. They are by the clock that both processes read. A trip is the p50 of Locks of this library on free "+
+		"keys on all five nodes, by the process that waits, which is idle before each for as long as a lock is held. Futile "+
+		"are the attempts per lock that the waiter makes in vain, and those of them that begin after the call of Unlock.",
+		leastHeld, mostHeld),
+	columns: []column{
+		{title: "since call p50 µs", key: "call_p50", format: whole},
+		{title: "p99 µs", key: "call_p99", format: whole},
+		{title: "max µs", key: "call_max", format: whole},
+		{title: "p50 trips", key: "call_p50_trips", format: cents},
+		{title: "p99 trips", key: "call_p99_trips", format: cents},
+		{title: "since return p50 µs", key: "return_p50", format: whole},
+		{title: "p99 µs", key: "return_p99", format: whole},
+		{title: "p50 trips", key: "return_p50_trips", format: cents},
+		{title: "p99 trips", key: "return_p99_trips", format: cents},
+		{title: "Unlock p50 µs", key: "unlock_p50", format: whole},
+		{title: "trip µs", key: "trip", format: whole},
+		{title: "futile", key: "futile", format: cents},
+		{title: "after Unlock", key: "futile_after", format: cents},
+		{title: "locks", key: "locks", format: whole},
+	},
+	cells: func(p plan) []cell {
+		list := named(ours, oursFair, defaults, oneKey)
+		if p.quick {
+			list = named(ours, defaults)
+		}
+		cells := grid("wakeup", "", []int{1}, list, measureWakeup)
+		for i := range cells {
+			cells[i].rounds = 1
+		}
+		return cells
+	},
+}
+
+// A wakeOrder is what the process that waits is told.
+type wakeOrder struct {
+	Library string
+	Addrs   []string
+	Key     string
+	Trips   int // round trips to measure
+}
+
+// A wakeReady is its first answer.
+type wakeReady struct {
+	Trip   time.Duration
+	Counts bool // it knows its futile attempts
+}
+
+// A wakeAnswer is what it says of each lock. Times are of the wall clock, in ns,
+// which is the same for all processes of a machine.
+type wakeAnswer struct {
+	Called, Locked int64
+	Futile         []int64 // when attempts in vain began
+}
+
+func measureWakeup(ctx context.Context, l *lab, c cell) (f figures, err error) {
+	lib, err := c.contender.open(l.addrs, expiry)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, lib.Close()) }()
+	key := freshKey()
+	order := wakeOrder{Library: c.Library, Addrs: l.addrs, Key: key, Trips: max(l.plan.wakeups/4, 1)}
+	waiter, err := startChild(ctx, "wakeup", order)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, waiter.end()) }()
+	var ready wakeReady
+	if err := waiter.receive(&ready); err != nil {
+		return nil, err
+	}
+	var w wakeups
+	const warmUp = 3
+	for i := range warmUp + l.plan.wakeups {
+		if i == warmUp {
+			w = wakeups{}
+		}
+		if err := w.once(ctx, lib, key, waiter); err != nil {
+			return nil, err
+		}
+	}
+	return w.figures(ready), nil
+}
+
+func holdTime() time.Duration { return leastHeld + rand.N(mostHeld-leastHeld) }
+
+// wakeups is what the process that unlocks has seen.
+type wakeups struct {
+	sinceCall, sinceReturn, unlocks []time.Duration
+	futile, futileAfter             int
+}
+
+// once locks key, lets the waiter wait for it, and unlocks it.
+func (w *wakeups) once(ctx context.Context, lib library, key string, waiter *child) error {
+	lock, err := lockAtLast(ctx, lib, key)
+	if err != nil {
+		return err
+	}
+	if err := waiter.begin(); err != nil {
+		return err
+	}
+	time.Sleep(holdTime())
+	called := time.Now().UnixNano()
+	if err := unlock(ctx, lock); err != nil {
+		return err
+	}
+	returned := time.Now().UnixNano()
+	var a wakeAnswer
+	if err := waiter.receive(&a); err != nil {
+		return err
+	}
+	w.add(called, returned, a)
+	return nil
+}
+
+// add notes one lock, unless the waiter came too late to wait for it.
+func (w *wakeups) add(called, returned int64, a wakeAnswer) {
+	if a.Called >= called {
+		return
+	}
+	w.sinceCall = append(w.sinceCall, time.Duration(a.Locked-called))
+	w.sinceReturn = append(w.sinceReturn, time.Duration(a.Locked-returned))
+	w.unlocks = append(w.unlocks, time.Duration(returned-called))
+	w.futile += len(a.Futile)
+	for _, began := range a.Futile {
+		if began > called {
+			w.futileAfter++
+		}
+	}
+}
+
+func (w *wakeups) figures(ready wakeReady) figures {
+	n := len(w.sinceCall)
+	f := figures{"locks": float64(n), "trip": micros(ready.Trip)}
+	if n == 0 {
+		return f
+	}
+	f.addTimes("call", w.sinceCall)
+	f.addTimes("return", w.sinceReturn)
+	f.addTimes("unlock", w.unlocks)
+	for _, key := range []string{"call_p50", "call_p99", "return_p50", "return_p99"} {
+		f[key+"_trips"] = f[key] / f["trip"]
+	}
+	if ready.Counts {
+		f["futile"], f["futile_after"] = float64(w.futile)/float64(n), float64(w.futileAfter)/float64(n)
+	}
+	return f
+}
+
+// lockAtLast calls Lock until it succeeds.
+func lockAtLast(ctx context.Context, lib library, key string) (held, error) {
+	for {
+		lock, err := lib.Lock(ctx, key)
+		if err == nil {
+			return lock, nil
+		}
+		if ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+// wakeupChild is the side of the process that waits. A line of input lets it lock,
+// and unlock, once.
+func wakeupChild(ctx context.Context, order wakeOrder, in io.Reader, out io.Writer) (err error) {
+	lib, err := openNamed(order.Library, order.Addrs)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lib.Close()) }()
+	if err := warmUpChild(ctx, lib); err != nil {
+		return err
+	}
+	var seen futile
+	o, counts := lib.(*oursLibrary)
+	if counts {
+		o.rs = o.rs.With(redsync.WithObserver(&seen))
+	}
+	trip, err := measureTrip(ctx, order.Addrs, order.Trips)
+	if err != nil {
+		return err
+	}
+	enc, lines := json.NewEncoder(out), bufio.NewScanner(in)
+	if err := enc.Encode(wakeReady{Trip: trip, Counts: counts}); err != nil {
+		return err
+	}
+	for lines.Scan() {
+		called := time.Now().UnixNano()
+		lock, err := lockAtLast(ctx, lib, order.Key)
+		if err != nil {
+			return err
+		}
+		locked := time.Now().UnixNano()
+		if err := unlock(ctx, lock); err != nil {
+			return err
+		}
+		if err := enc.Encode(wakeAnswer{Called: called, Locked: locked, Futile: seen.take()}); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// measureTrip returns what a round trip to all nodes takes.
+func measureTrip(ctx context.Context, addrs []string, n int) (trip time.Duration, err error) {
+	lib, err := openOurs(addrs, expiry)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, lib.Close()) }()
+	if err := warmUpChild(ctx, lib); err != nil {
+		return 0, err
+	}
+	times := make([]time.Duration, n)
+	for i := range times {
+		time.Sleep(holdTime())
+		start := time.Now()
+		lock, err := lib.Lock(ctx, fmt.Sprintf("bench:trip:%d", start.UnixNano()))
+		if err != nil {
+			return 0, err
+		}
+		times[i] = time.Since(start)
+		if err := unlock(ctx, lock); err != nil {
+			return 0, err
+		}
+	}
+	slices.Sort(times)
+	return percentile(times, 0.50), nil
+}
+
+// futile collects when attempts began that did not get the lock.
+type futile struct {
+	mu    sync.Mutex
+	began []int64
+}
+
+var _ redsync.AttemptObserver = (*futile)(nil)
+
+// ObserveAttempt implements redsync.AttemptObserver.
+func (f *futile) ObserveAttempt(a redsync.Attempt) {
+	if a.Err == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.began = append(f.began, time.Now().Add(-a.Took).UnixNano())
+}
+
+// take returns those since the last take.
+func (f *futile) take() []int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	began := f.began
+	f.began = nil
+	return began
+}
