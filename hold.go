@@ -222,14 +222,6 @@ func (h *hold) abandon(cause error) {
 	h.letGo(false)
 }
 
-// letGo releases what h, which has ended, left on the nodes, and lets those in who
-// wait for it in this process: their commands go behind.
-func (h *hold) letGo(waitAll bool) *release {
-	rel := startRelease(h, waitAll)
-	h.core.lines.released(h)
-	return rel
-}
-
 // lose ends the term, which was found to be over, and returns why.
 func (h *hold) lose(why error) error {
 	err := lost(why)
@@ -299,7 +291,7 @@ func (h *hold) begun() bool { return h.expiry.what != nil }
 func (h *hold) fire(closing bool) {
 	if closing {
 		if h.end(because(ErrLockLost, ErrClosed)) {
-			startRelease(h, false)
+			startRelease(h, releasing{})
 		}
 		return
 	}

@@ -174,8 +174,7 @@ func (m *Mutex) acquire(ctx context.Context, t timing, start instant, limit int)
 	var err error
 	switch {
 	case limit == 1 && m.set.fair:
-		w := m.newWaiter(t, start)
-		h, err = w.try(ctx, 1, &entry{waiter: w, strict: true, last: true})
+		h, err = m.tryFairly(ctx, t, start)
 	case limit == 1 || !m.set.fair && m.core.lines.mayBarge(m.name):
 		h, err = m.attempt(ctx, t, 1, nil)
 	default:
@@ -188,6 +187,15 @@ func (m *Mutex) acquire(ctx context.Context, t timing, start instant, limit int)
 		return nil, m.withInterruption(ctx, err)
 	}
 	return m.waitFrom(ctx, t, start, limit, err)
+}
+
+// tryFairly makes one attempt that comes before nobody who waits.
+func (m *Mutex) tryFairly(ctx context.Context, t timing, start instant) (*hold, error) {
+	if why := m.core.lines.waits(m.name); why != nil {
+		return nil, why
+	}
+	w := m.newWaiter(t, start)
+	return w.try(ctx, 1, &entry{waiter: w, ticket: w.ticket, strict: true, last: true})
 }
 
 // waitFrom waits for the lock, after a first attempt that failed, if err is not nil.
@@ -238,10 +246,11 @@ func (m *Mutex) attempt(ctx context.Context, t timing, try int, e *entry) (*hold
 		return h, nil
 	case e != nil:
 		e.rollBack(res, ctx.Err() != nil)
-	case res.tally.granted > 0 || m.set.fencing:
-		h.letGo(false)
 	default:
-		startRelease(h, false)
+		startRelease(h, releasing{})
+		if res.tally.granted > 0 || m.set.fencing {
+			m.core.lines.tryFirst(m.name)
+		}
 	}
 	return nil, err
 }
@@ -352,7 +361,7 @@ func (m *Mutex) unlock(ctx context.Context, h *hold) (bool, error) {
 func (m *Mutex) release(ctx context.Context, h *hold) (bool, error) {
 	rel := h.letGo(m.set.waitAll)
 	res := rel.round.wait(ctx, h.bounds())
-	m.core.lines.toldRivals(m.name, rel.woke.Load())
+	m.core.lines.tellRivals(m.name, rel.rivals.Load())
 	switch {
 	case res.tally.won() && (!h.begun() || h.stood(res.at)):
 		return true, nil

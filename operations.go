@@ -159,7 +159,7 @@ func found(i int, reply pool.Reply) (vote, error) {
 	if reply.Err != nil {
 		return failed, &RedisError{Node: i, Err: reply.Err}
 	}
-	switch what, _ := reply.Value.(int64); what &^ script.Woke {
+	switch what, _ := reply.Value.(int64); what &^ (script.Woke | script.First | script.Others) {
 	case script.Mine:
 		return granted, nil
 	case script.Other:
@@ -169,12 +169,6 @@ func found(i int, reply pool.Reply) (vote, error) {
 	default: // script.Missing
 		return refused, &nodeMissing{node: i}
 	}
-}
-
-// wasWoken reports whether a release has told a waiter that the lock is free.
-func wasWoken(reply pool.Reply) bool {
-	what, _ := reply.Value.(int64)
-	return what&script.Woke != 0
 }
 
 // A ping is the round that asks whether nodes answer.

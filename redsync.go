@@ -75,9 +75,9 @@ type core struct {
 	err     error // the pools cannot be used
 	owned   bool  // Close closes the pools
 
-	process   string        // by which nodes know the waiters of this Redsync
-	tickets   atomic.Uint32 // made so far
-	queueless atomic.Bool   // a node does not let us queue
+	process any           // a string: by which nodes know the waiters of this Redsync
+	tickets atomic.Uint32 // made so far
+	denied  atomic.Bool   // a node does not let us queue
 
 	highestToken atomic.Uint64 // seen in any register
 

@@ -28,7 +28,8 @@ type release struct {
 	*hold
 	command script.Command
 	round   round
-	woke    atomic.Bool // a waiter of another process has been told
+	by      *waiter     // whose attempt it undoes, if it does
+	rivals  atomic.Bool // other processes wait
 
 	mu       sync.Mutex
 	progress []progress // by node
@@ -46,19 +47,28 @@ type progress struct {
 type form struct {
 	inFull  bool // it does not have the script
 	quietly bool // it does not let its user touch queues
+	again   bool // it has been sent before
+}
+
+// releasing is how to release a hold.
+type releasing struct {
+	waitAll bool
+	enters  any     // the ticket that enters the queues with it; nil for none
+	by      *waiter // whose attempt it undoes; nil if it is something else
 }
 
 // startRelease sends the release of h to all nodes at once, behind everything
 // that was sent for h. The hold must be over, or have never begun.
-func startRelease(h *hold, waitAll bool) *release {
-	rel := &release{hold: h, command: script.Release(h.lock, h.core.process, h.leaving(), h.tokens.final())}
+func startRelease(h *hold, how releasing) *release {
+	rel := &release{hold: h, by: how.by}
+	turnover := script.Turnover{Enters: how.enters, Alive: aliveFor.Milliseconds(), Leave: h.leaving()}
+	rel.command = script.Release(h.lock, h.core.process, turnover, h.tokens.final())
 	rel.progress = room(rel.spare[:], len(h.nodes))
-	rel.round.prepare(h.core, waitAll)
+	rel.round.prepare(h.core, how.waitAll)
 	rel.round.witness = h.witness("unlock")
 	h.core.unsettled.add(len(h.nodes))
-	quietly := h.core.queueless.Load()
-	for i := range h.nodes {
-		rel.send(i, form{quietly: quietly})
+	for i, n := range h.core.nodes {
+		rel.send(i, form{quietly: n.denied.Load() && len(turnover.Leave) == 0})
 	}
 	return rel
 }
@@ -85,8 +95,11 @@ func (rel *release) send(i int, as form) {
 // args returns the command in a form.
 func (rel *release) args(as form) []any {
 	command := rel.command
-	if as.quietly {
+	switch {
+	case as.quietly:
 		command = script.ReleaseQuietly(rel.lock, rel.tokens.final())
+	case as.again: // who entered then may have left
+		command = script.Release(rel.lock, rel.core.process, script.Turnover{Leave: rel.leaving()}, rel.tokens.final())
 	}
 	if as.inFull {
 		return command.InFull()
@@ -102,16 +115,18 @@ func (rel *release) Receive(i int, reply pool.Reply) {
 	rel.mu.Unlock()
 	switch {
 	case pool.IsNoScript(reply.Err) && !sent.inFull:
-		rel.send(i, form{inFull: true, quietly: sent.quietly})
+		sent.inFull = true
+		rel.send(i, sent.form)
 		return
 	case pool.IsDenied(reply.Err) && !sent.quietly:
-		rel.core.denyQueues(i, reply.Err, rel.set.observers)
-		rel.send(i, form{inFull: sent.inFull, quietly: true})
+		rel.core.deny(i, reply.Err, rel.set.observers)
+		fallthrough
+	case pool.IsCrossSlot(reply.Err) && !sent.quietly:
+		sent.quietly = true
+		rel.send(i, sent.form)
 		return
 	}
-	if wasWoken(reply) {
-		rel.woke.Store(true)
-	}
+	rel.notice(i, reply)
 	v, err := found(i, reply)
 	rel.round.vote(i, v, err, reply.Server)
 	if rel.settles(i, sent, reply) {
@@ -119,6 +134,17 @@ func (rel *release) Receive(i int, reply pool.Reply) {
 		return
 	}
 	rel.repeatLater(i, reply.Err)
+}
+
+// notice takes from node i's reply who waits for the lock.
+func (rel *release) notice(i int, reply pool.Reply) {
+	what, _ := reply.Value.(int64)
+	if what&(script.Woke|script.Others) != 0 {
+		rel.rivals.Store(true)
+	}
+	if what&script.First != 0 {
+		rel.core.lines.wake(rel.lock.Name(), i, rel.by)
+	}
 }
 
 // settles reports whether reply shows that node i is done with the value. Every
@@ -167,6 +193,7 @@ func (rel *release) repeat(i int) {
 	rel.mu.Lock()
 	as := rel.progress[i].form
 	rel.mu.Unlock()
+	as.again = true
 	rel.send(i, as)
 }
 

@@ -1,6 +1,7 @@
 package redsync
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -88,4 +89,20 @@ func (t *trail) footprint(i int) footprint {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.nodes[i]
+}
+
+// leaveQueues makes the release of the value take a ticket off the queues.
+func (t *trail) leaveQueues(ticket any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !slices.Contains(t.tickets, ticket) {
+		t.tickets = append(t.tickets, ticket)
+	}
+}
+
+// leaving returns the tickets that the release of the value takes off the queues.
+func (t *trail) leaving() []any {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.tickets)
 }

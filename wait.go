@@ -17,12 +17,10 @@ import (
 
 // This file is waiting for a lock that is taken.
 //
-// Those who wait for one name in one process stand in a line. Only the first one
-// talks to the nodes, however many there are. It puts its ticket in the queue of
-// each node (enter.lua) and tries again when it has reason to: it is woken by the
-// nodes (wake.go), this process has released the lock, what stood in its way has run
-// out, or its retry delay has elapsed. A lock that is released may also pass to the
-// first in line without the nodes knowing: see handOver.
+// The first in line (line.go) puts its ticket in the queue of each node (enter.lua),
+// and tries again when it has reason to: it is woken by the nodes (wake.go), this
+// process has released the lock, what stood in its way has run out, or its retry delay
+// has elapsed.
 
 const (
 	// A waiter counts as alive for aliveFor after an attempt, and the first in line
@@ -31,45 +29,27 @@ const (
 	aliveFor = time.Second
 
 	// wakeGrace is how long the first in line waits for a quorum of wake-ups after
-	// the first one: some of the others may be lost.
-	wakeGrace = 3 * time.Millisecond
+	// the first one, and up to as much longer at random: some of the others may be
+	// lost.
+	wakeGrace = 2 * time.Millisecond
 
 	// runOutJitter spreads those who wait for the same TTL to run out.
 	runOutJitter = 10 * time.Millisecond
 
-	// A lock is handed over within the process for at most maxChain since it was
-	// acquired, and a tenth of its expiry: for so long other processes are not let
-	// in. It pays for the acquire many times.
-	maxChain = 20 * time.Millisecond
+	// minTry is how long a try of one who is not the first takes at least.
+	minTry = 10 * time.Millisecond
 )
-
-// lines are those who wait in this process, by the name of the lock.
-type lines struct {
-	count atomic.Int64 // of lines and of gaveWay: a look without the lock
-
-	mu      sync.Mutex
-	byName  map[string]*line
-	gaveWay map[string]bool // the last release has let in another process
-}
-
-// maxGaveWay bounds gaveWay. One that is forgotten lets somebody barge.
-const maxGaveWay = 1024
-
-// A line is who waits for one name in this process, by class and then in the order
-// of arrival.
-type line struct {
-	waiters []*waiter
-	holder  *hold // who got the lock out of this line and has not released it, if known
-	why     error // of the last attempt
-	rivals  bool  // the last release has told a waiter of another process
-}
 
 // A waiter is one call of Lock that waits.
 type waiter struct {
 	m      *Mutex
 	timing timing
-	ticket any           // a string
+	start  instant
+	ticket any           // a string; under lines.mu
 	look   chan struct{} // has room for one token: something has changed
+	err    error         // of the last attempt
+
+	queueless bool // the lock's nodes cannot have its queue
 
 	// Under lines.mu.
 	given    *hold     // handed over
@@ -79,17 +59,16 @@ type waiter struct {
 	behind   bool      // right behind a release of this process, and nobody else is known to wait
 	woken    []bool    // by node: it has woken us since the last attempt began
 	freed    []bool    // by node: the last attempt was granted, which is taken back
-	wokenAt  time.Time // the first of woken
+	hurry    time.Time // when a wake-up is reason enough, although no quorum came; zero: none came
 	runsOut  time.Time // what refused us then runs out on a quorum; zero: not known
 	refresh  time.Time // when the ticket must be shown again
-	last     *hold     // of the last attempt, if that entered the queues
-	err      error     // of the last attempt
+	last     *hold     // through whose release the ticket leaves the queues; nil if it is in none
 }
 
 func (m *Mutex) newWaiter(t timing, start instant) *waiter {
 	n := len(m.core.nodes)
 	return &waiter{
-		m: m, timing: t, ticket: m.core.newTicket(m.set.class, start),
+		m: m, timing: t, start: start, ticket: m.core.newTicket(m.set.class, start),
 		look:  make(chan struct{}, 1),
 		woken: make([]bool, n), freed: make([]bool, n),
 	}
@@ -101,129 +80,6 @@ func (c *core) newTicket(class int, start instant) string {
 	return fmt.Sprintf("%04d:%016x:%s:%08x", maxPriority-class, max(start.wall.UnixMicro(), 0), c.process, c.tickets.Add(1))
 }
 
-// mayBarge reports whether a first attempt for name may come before those who wait:
-// not where there are such in this process, nor right after a release by which it let
-// in another one.
-func (ls *lines) mayBarge(name string) bool {
-	if ls.count.Load() == 0 {
-		return true
-	}
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	gaveWay := ls.gaveWay[name]
-	if gaveWay {
-		delete(ls.gaveWay, name)
-		ls.count.Add(-1)
-	}
-	return !gaveWay && ls.byName[name] == nil
-}
-
-// toldRivals notes whether a release has told a waiter of another process.
-func (ls *lines) toldRivals(name string, told bool) {
-	if !told && ls.count.Load() == 0 {
-		return
-	}
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if l := ls.byName[name]; l != nil {
-		l.rivals = told
-		return
-	}
-	if ls.gaveWay == nil {
-		ls.gaveWay = make(map[string]bool)
-	}
-	if told && !ls.gaveWay[name] && len(ls.gaveWay) < maxGaveWay {
-		ls.gaveWay[name] = true
-		ls.count.Add(1)
-	}
-}
-
-// join puts w in its line. why is why its first attempt failed, nil if it has made
-// none. Unless the nodes are to blame there is reason to try at once.
-func (ls *lines) join(w *waiter, why error) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	l := ls.byName[w.m.name]
-	if l == nil {
-		l = &line{}
-		if ls.byName == nil {
-			ls.byName = make(map[string]*line)
-		}
-		ls.byName[w.m.name] = l
-		ls.count.Add(1)
-	}
-	// Before the first of a lower class.
-	i, _ := slices.BinarySearchFunc(l.waiters, w, func(in, w *waiter) int {
-		return cmp.Or(cmp.Compare(w.m.set.class, in.m.set.class), -1)
-	})
-	l.waiters = slices.Insert(l.waiters, i, w)
-	var taken *ErrTaken
-	w.ready = l.holder == nil && (why == nil || errors.As(why, &taken))
-	w.err, l.why = why, cmp.Or(why, l.why, errWaiting)
-}
-
-// errWaiting is the reason where none is known yet.
-var errWaiting = errors.New("redsync: others of this process wait for it")
-
-// leave takes w out of its line, unless it has been handed the lock, and lets the
-// next one try. holder is the hold that w has acquired, nil if it has not.
-func (ls *lines) leave(w *waiter, holder *hold) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if w.given == nil {
-		ls.removeLocked(w, holder)
-	}
-}
-
-func (ls *lines) removeLocked(w *waiter, holder *hold) {
-	l := ls.byName[w.m.name]
-	i := slices.Index(l.waiters, w)
-	l.waiters = slices.Delete(l.waiters, i, i+1)
-	if holder != nil {
-		l.holder = holder
-	}
-	switch {
-	case len(l.waiters) == 0:
-		delete(ls.byName, w.m.name)
-		ls.count.Add(-1)
-	case i == 0 && l.holder == nil:
-		l.waiters[0].tryLocked()
-	}
-}
-
-// released makes the first in line try, because h has been, or is being, released:
-// the commands of its attempt go behind those of the release.
-func (ls *lines) released(h *hold) {
-	if ls.count.Load() == 0 {
-		return
-	}
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if l := ls.byName[h.lock.Name()]; l != nil {
-		l.holder = nil
-		l.waiters[0].behind = !l.rivals
-		l.waiters[0].tryLocked()
-	}
-}
-
-// wake notes that node i has told that the lock of that name is free.
-func (ls *lines) wake(name string, i int) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if l := ls.byName[name]; l != nil {
-		l.waiters[0].wakeLocked(i)
-	}
-}
-
-// wakeAll notes that node i may have told about any lock, and nobody heard.
-func (ls *lines) wakeAll(i int) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	for _, l := range ls.byName {
-		l.waiters[0].wakeLocked(i)
-	}
-}
-
 func (w *waiter) tryLocked() {
 	w.ready = true
 	w.lookAgain()
@@ -231,9 +87,16 @@ func (w *waiter) tryLocked() {
 
 func (w *waiter) wakeLocked(i int) {
 	w.woken[i] = true
-	if w.wokenAt.IsZero() {
-		w.wokenAt = time.Now()
+	if w.hurry.IsZero() {
+		w.hurry = time.Now().Add(wakeGrace + mathrand.N(wakeGrace)) //nolint:gosec // a delay is no secret
 	}
+	w.lookAgain()
+}
+
+// enteredLocked notes that the release of h puts the ticket in the queues.
+func (w *waiter) enteredLocked(h *hold) {
+	w.last = cmp.Or(w.last, h)
+	w.refresh = time.Now().Add(aliveFor / 2)
 	w.lookAgain()
 }
 
@@ -257,21 +120,32 @@ const (
 
 // wait is Lock from the moment when w has joined its line. It makes attempts until
 // one succeeds, or limit retry delays have elapsed; 0 is no limit.
-func (w *waiter) wait(ctx context.Context, limit int) (*hold, error) {
-	h, err := w.waitInLine(ctx, limit)
-	w.m.core.lines.leave(w, h)
-	switch {
-	case w.given != nil: // it may have come while the waiting ended
-		return w.given, nil
-	case err != nil:
-		w.withdraw()
-	}
+func (w *waiter) wait(ctx context.Context, limit int) (h *hold, err error) {
+	returned := false
+	defer func() { // also where a function of the user's has panicked
+		w.m.core.lines.leave(w, h)
+		if h == nil && w.given == nil {
+			w.withdraw()
+		}
+		if w.given == nil {
+			return
+		}
+		if h != nil {
+			h.abandon(ErrFailed) // the nodes have granted it twice
+		}
+		h, err = w.given, nil // it may have come while the waiting ended
+		if !returned {
+			h.abandon(ErrFailed)
+		}
+	}()
+	h, err = w.waitInLine(ctx, limit)
+	returned = true
 	return h, err
 }
 
 func (w *waiter) waitInLine(ctx context.Context, limit int) (*hold, error) {
 	try := 1
-	tick, err := w.tick(try)
+	tick, err := w.tick(try, 0)
 	for err == nil {
 		what := w.next(ctx, tick)
 		switch what {
@@ -283,29 +157,31 @@ func (w *waiter) waitInLine(ctx context.Context, limit int) (*hold, error) {
 			try++
 		}
 		last := what == elapsed && try == limit
+		least := minTry
 		if e := w.begin(what == elapsed, last); e != nil {
 			h, err := w.try(ctx, try, e)
 			if err == nil || !mends(err) {
 				return h, err
 			}
+			least = 0
 		}
 		if last {
 			return nil, w.m.withInterruption(ctx, w.why())
 		}
 		if what == elapsed {
-			tick, err = w.tick(try)
+			tick, err = w.tick(try, least)
 		}
 	}
 	return nil, err
 }
 
-// tick returns when the retry delay after a try is over.
-func (w *waiter) tick(try int) (time.Time, error) {
+// tick returns when the retry delay after a try is over, in no less than least.
+func (w *waiter) tick(try int, least time.Duration) (time.Time, error) {
 	delay := w.m.set.delay(try)
 	if delay < 0 {
 		return time.Time{}, outOfRange("WithRetryDelayFunc", delay, "0 or more")
 	}
-	return time.Now().Add(delay), nil
+	return time.Now().Add(max(delay, least)), nil
 }
 
 // next waits until there is something to do, at the latest at tick.
@@ -343,43 +219,37 @@ func (w *waiter) due(tick time.Time) (event, time.Time) {
 	ls := &w.m.core.lines
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if w.given != nil {
-		return handed, tick
-	}
 	now := time.Now()
-	if !now.Before(tick) {
+	switch {
+	case w.given != nil:
+		return handed, tick
+	case !now.Before(tick):
 		return elapsed, tick
 	}
-	if ls.byName[w.m.name].waiters[0] != w {
+	l := ls.byName[w.m.name]
+	if l.first() != w {
 		return nothing, tick
 	}
-	at := w.turnLocked()
-	switch {
-	case w.ready || !at.IsZero() && !at.After(now):
+	if left := l.held(); left > 0 {
+		return nothing, earlier(tick, now.Add(left))
+	}
+	at := earlier(earlier(w.runsOut, w.refresh), w.hurry)
+	if w.ready || w.wokenByQuorum() || !at.IsZero() && !at.After(now) {
 		return turn, now
-	case at.IsZero() || at.After(tick):
-		return nothing, tick
 	}
-	return nothing, at
+	return nothing, earlier(tick, at)
 }
 
-// turnLocked returns when the first in line is to try, zero if there is no such time.
-func (w *waiter) turnLocked() time.Time {
-	at := earlier(w.runsOut, w.refresh)
-	if w.wokenAt.IsZero() {
-		return at
-	}
-	// The lock is free on the nodes that say so, and on those that we freed.
+// wokenByQuorum reports whether the lock is free on a quorum: on the nodes that have
+// said so, one at least, and on those that w has freed itself.
+func (w *waiter) wokenByQuorum() bool {
 	free := 0
 	for i := range w.woken {
 		if w.woken[i] || w.freed[i] {
 			free++
 		}
 	}
-	if free >= quorumOf(len(w.woken)) {
-		return w.wokenAt
-	}
-	return earlier(at, w.wokenAt.Add(wakeGrace))
+	return !w.hurry.IsZero() && free >= quorumOf(len(w.woken))
 }
 
 // earlier returns the earlier of two times, of which zero is never.
@@ -414,14 +284,14 @@ type hopelessError struct{ error }
 func (e *hopelessError) Unwrap() error { return e.error }
 
 // begin notes that an attempt begins, and returns it; nil if w is not the first in
-// line, or has been handed the lock. A poll, for which there is no other reason than
-// the time, takes the lock where it is free, except in fair mode; any other respects
-// the order of the queues. After the last one w stands in no queue.
+// line, has been handed the lock, or this process holds it. A poll, for which there is
+// no other reason than the time, takes the lock where it is free, except in fair mode;
+// any other respects the order of the queues. After the last one w stands in no queue.
 func (w *waiter) begin(poll, last bool) *entry {
 	ls, set := &w.m.core.lines, w.m.set
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if w.given != nil || ls.byName[w.m.name].waiters[0] != w {
+	if l := ls.byName[w.m.name]; w.given != nil || l.first() != w || l.held() > 0 {
 		return nil
 	}
 	plain := w.behind && !set.fair // nobody is known to be in the queues
@@ -429,8 +299,8 @@ func (w *waiter) begin(poll, last bool) *entry {
 	w.attempts++
 	clear(w.woken)
 	clear(w.freed)
-	w.wokenAt, w.runsOut = time.Time{}, time.Time{}
-	return &entry{waiter: w, number: w.attempts, strict: set.fair || !poll, plain: plain, last: last}
+	w.hurry, w.runsOut, w.refresh = time.Time{}, time.Time{}, time.Time{}
+	return &entry{waiter: w, ticket: w.ticket, number: w.attempts, strict: set.fair || !poll, plain: plain, last: last}
 }
 
 // try makes the attempt.
@@ -439,10 +309,13 @@ func (w *waiter) begin(poll, last bool) *entry {
 // waiter, which may succeed, does not wait for that: it is repeated if it fails.
 func (w *waiter) try(ctx context.Context, try int, e *entry) (*hold, error) {
 	c, set := w.m.core, w.m.set
-	if c.queueless.Load() && !set.fair {
+	switch {
+	case !set.fair && (w.queueless || c.denied.Load()):
 		e.plain, e.final = true, true
-	}
-	if w.err != nil && !e.last && !e.plain {
+	case e.plain, e.last:
+	case w.err == nil:
+		e.final = c.ear.stands()
+	default:
 		c.ear.listen(ctx, w.timing.nodeTimeout, set.observers)
 		e.final = true
 	}
@@ -451,45 +324,51 @@ func (w *waiter) try(ctx context.Context, try int, e *entry) (*hold, error) {
 	return h, err
 }
 
-// end notes what an attempt has come to, and makes sure that w is woken later.
+// end notes what an attempt has come to, and makes sure that w tries again.
 func (w *waiter) end(e *entry, err error) {
-	if err == nil && (!e.plain || w.last != nil) {
-		e.hold.leaveQueues(w.ticket) // when it is released
-	}
-	c := w.m.core
-	c.lines.mu.Lock()
-	defer c.lines.mu.Unlock()
+	ls := &w.m.core.lines
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	w.trying, w.err = false, err
-	if err == nil || e.last {
-		return
+	w.queueless = w.queueless || e.crossSlot.Load()
+	switch {
+	case err == nil && (!e.plain || w.last != nil):
+		e.hold.leaveQueues(w.ticket) // when it is released
+	case err == nil, e.last, !mends(err):
+	default:
+		ls.byName[w.m.name].why = err
+		w.ready = w.ready || !e.final
+		w.runsOut = e.runsOut(time.Now())
+		w.refresh = time.Now().Add(aliveFor / 2)
 	}
-	c.lines.byName[w.m.name].why = err
-	w.ready = w.ready || !e.final
-	w.runsOut = e.runsOut(time.Now())
-	w.refresh = time.Now().Add(aliveFor / 2)
 }
 
 // rollBack releases what the attempt has left, which came to res. The waiter keeps
 // its place in the queues unless it waits no longer (over), or cannot reach a quorum:
-// then it would stand in everybody's way.
+// then it would stand in everybody's way. It enters them again with another ticket, which
+// no release that is late takes away.
 func (e *entry) rollBack(res result, over bool) {
 	w, h := e.waiter, e.hold
+	ls := &w.m.core.lines
+	ls.mu.Lock()
 	switch {
 	case e.plain:
 	case e.last || over || res.tally.granted+res.tally.refused < quorumOf(res.tally.n):
 		h.leaveQueues(w.ticket)
-		w.last = nil
+		w.ticket, w.last = w.m.core.newTicket(w.m.set.class, w.start), nil
 	default:
 		w.last = h
 	}
-	startRelease(h, false)
+	ls.mu.Unlock()
+	startRelease(h, releasing{by: w})
 }
 
-// withdraw takes w out of the queues of the nodes, if it may be in one.
+// withdraw takes w, which has left its line, out of the queues of the nodes, if it may
+// be in one.
 func (w *waiter) withdraw() {
 	if w.last != nil {
 		w.last.leaveQueues(w.ticket)
-		startRelease(w.last, false)
+		startRelease(w.last, releasing{})
 	}
 }
 
@@ -497,11 +376,14 @@ func (w *waiter) withdraw() {
 type entry struct {
 	acquire
 	waiter *waiter
+	ticket any
 	number int  // of the attempt
 	strict bool // only if this process is the first in the queue
 	plain  bool // enter no queue
 	final  bool // if it fails there is no reason to repeat it at once
 	last   bool // the waiter does not wait any longer
+
+	crossSlot atomic.Bool // the queue's keys cannot be on the nodes
 
 	mu   sync.Mutex
 	free []time.Time // when the lock may be free on a node that has answered
@@ -514,18 +396,22 @@ func (e *entry) command() script.Command {
 	e.mu.Lock()
 	e.free = e.free[:0] // a new round asks all nodes again
 	e.mu.Unlock()
-	return e.from(script.Place{Ticket: e.waiter.ticket, Alive: aliveFor.Milliseconds(), Strict: e.strict})
+	return e.from(script.Place{Ticket: e.ticket, Alive: aliveFor.Milliseconds(), Strict: e.strict})
 }
 
 func (e *entry) judge(i int, reply pool.Reply) (vote, error) {
 	if e.plain {
 		return e.acquire.judge(i, reply)
 	}
-	if pool.IsDenied(reply.Err) {
-		e.hold.core.denyQueues(i, reply.Err, e.hold.set.observers)
-	}
-	if entered, err := script.ParseEntered(reply.Value); reply.Err == nil && err == nil {
-		e.learn(i, entered.Wait)
+	switch {
+	case pool.IsDenied(reply.Err):
+		e.hold.core.deny(i, reply.Err, e.hold.set.observers)
+	case pool.IsCrossSlot(reply.Err):
+		e.crossSlot.Store(true)
+	case reply.Err == nil:
+		if entered, err := script.ParseEntered(reply.Value); err == nil {
+			e.learn(i, entered.Wait)
+		}
 	}
 	return e.acquire.judge(i, reply)
 }
@@ -552,7 +438,7 @@ func (e *entry) runsOut(now time.Time) time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slices.SortFunc(e.free, time.Time.Compare)
-	q := quorumOf(len(e.hold.core.nodes))
+	q := quorumOf(len(e.waiter.m.core.nodes))
 	if len(e.free) < q || !e.free[q-1].After(now) {
 		return time.Time{}
 	}
@@ -567,82 +453,8 @@ func (w *waiter) freedBy(i, number int) {
 	defer ls.mu.Unlock()
 	if w.attempts == number {
 		w.freed[i] = true
-		if !w.trying && !w.wokenAt.IsZero() {
+		if !w.hurry.IsZero() {
 			w.lookAgain()
 		}
 	}
-}
-
-// handOver passes the lock of h, which has been ended by Unlock, to the first in
-// line, and reports whether it did. The value and its validity go to a new hold. No
-// node is told, and nothing that the giver does later touches the new hold.
-//
-// It must be worth as much as a lock that is acquired now, within a tenth; and other
-// processes are let in every maxChain.
-func (ls *lines) handOver(h *hold) bool {
-	if ls.count.Load() == 0 || !h.mayPass() {
-		return false
-	}
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	l := ls.byName[h.lock.Name()]
-	if l == nil {
-		return false
-	}
-	w := l.waiters[0]
-	if w.trying || !w.m.set.passes() || w.timing != h.timing {
-		return false
-	}
-	w.given = h.pass(w.m.set)
-	if w.last != nil {
-		w.given.leaveQueues(w.ticket)
-	}
-	ls.removeLocked(w, w.given)
-	w.lookAgain()
-	return true
-}
-
-// passes reports whether locks with these settings may be handed over.
-func (s *settings) passes() bool {
-	return !s.noHandOver && !s.fair && !s.fencing && !s.customValues && s.value == "" && s.maxHold == 0
-}
-
-// mayPass reports whether the lock of h may be handed over now. h has been ended by
-// Unlock.
-func (h *hold) mayPass() bool {
-	now := now()
-	return h.set.passes() && now.since(h.acquired) < min(h.timing.expiry/10, maxChain) && h.fresh(now)
-}
-
-// fresh reports whether nine tenths of the validity are left.
-func (h *hold) fresh(now instant) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return !h.past && h.validity.remaining(now) >= h.timing.span-h.timing.span/10
-}
-
-// pass returns the hold that goes on with the lock of h.
-func (h *hold) pass(set *settings) *hold {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return &hold{
-		core: h.core, set: set, value: h.value, lock: h.lock, timing: h.timing,
-		first: now(), acquired: h.acquired, validity: h.validity, trail: h.trail,
-	}
-}
-
-// leaveQueues makes the release of the value take a ticket off the queues.
-func (t *trail) leaveQueues(ticket any) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !slices.Contains(t.tickets, ticket) {
-		t.tickets = append(t.tickets, ticket)
-	}
-}
-
-// leaving returns the tickets that the release of the value takes off the queues.
-func (t *trail) leaving() []any {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.Clone(t.tickets)
 }

@@ -42,7 +42,15 @@ func (e *ear) listen(ctx context.Context, timeout time.Duration, observers *obse
 	case <-timer.C:
 		e.giveUp()
 	case <-ctx.Done():
+	case <-e.core.closing:
 	}
+}
+
+// stands reports whether each node can be heard, or has failed to let us listen.
+func (e *ear) stands() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.open != nil && len(e.unknown) == 0
 }
 
 // start makes sure that the subscriptions stand, or are about to. It returns what is
@@ -75,7 +83,7 @@ func (e *ear) subscribeLocked(i int, n *node, observers *observers) {
 	if !ok {
 		return
 	}
-	s, err := p.Subscribe(script.Channel(e.core.process), listener{e.core, i, observers})
+	s, err := p.Subscribe(script.Channel(e.core.process.(string)), listener{e.core, i, observers})
 	if err == nil {
 		e.open = append(e.open, s)
 		e.unknown[i] = true
@@ -100,6 +108,10 @@ func (e *ear) learn(i int) bool {
 func (e *ear) giveUp() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.giveUpLocked()
+}
+
+func (e *ear) giveUpLocked() {
 	if len(e.unknown) > 0 {
 		clear(e.unknown)
 		close(e.known)
@@ -108,7 +120,7 @@ func (e *ear) giveUp() {
 
 // rest ends the subscriptions if nobody waits any more.
 func (e *ear) rest() {
-	if e.core.lines.count.Load() == 0 {
+	if !e.core.lines.anybody() {
 		e.stop(false)
 		return
 	}
@@ -126,8 +138,8 @@ func (e *ear) stop(forGood bool) {
 	if e.idle != nil {
 		e.idle.Stop()
 	}
+	e.giveUpLocked()
 	e.mu.Unlock()
-	e.giveUp()
 	for _, s := range open {
 		s.Close()
 	}
@@ -148,7 +160,7 @@ func (l listener) Subscribed() {
 }
 
 // Message implements pool.Listener.
-func (l listener) Message(name string) { l.core.lines.wake(name, l.i) }
+func (l listener) Message(name string) { l.core.lines.wake(name, l.i, nil) }
 
 // Unsubscribed implements pool.Listener. Until it stands again the timers serve.
 func (l listener) Unsubscribed(error) { l.core.ear.learn(l.i) }
@@ -159,9 +171,10 @@ func (l listener) Refused(err error) {
 	tellLater(l.core, l.observers, UnwokenObserver.ObserveUnwoken, Unwoken{Node: l.i, Err: err})
 }
 
-// denyQueues notes that node i does not let its user queue. From then on nobody does.
-func (c *core) denyQueues(i int, err error, observers *observers) {
-	if !c.queueless.Swap(true) {
+// deny notes that node i does not let its user queue.
+func (c *core) deny(i int, err error, observers *observers) {
+	c.denied.Store(true)
+	if !c.nodes[i].denied.Swap(true) {
 		tellLater(c, observers, UnwokenObserver.ObserveUnwoken, Unwoken{Node: i, Err: err})
 	}
 }

@@ -62,8 +62,14 @@ func IsNoScript(err error) bool {
 	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOSCRIPT")
 }
 
-// IsDenied reports whether err is a node's answer that its user may not touch one of
-// the keys of a command, or that they are not of one slot. The command was not run.
-func IsDenied(err error) bool {
-	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "CROSSSLOT")
+// IsDenied reports whether err is a node's answer that its user may not do what was
+// asked. The command was not run.
+func IsDenied(err error) bool { return answers(err, "NOPERM") }
+
+// IsCrossSlot reports whether err is a node's answer that the keys of a command are not
+// of one slot. The command was not run.
+func IsCrossSlot(err error) bool { return answers(err, "CROSSSLOT") }
+
+func answers(err error, prefix string) bool {
+	return err != nil && redis.HasErrorPrefix(err, prefix)
 }

@@ -18,7 +18,10 @@ const (
 	Other   int64 = 2 // another value
 	Created int64 = 3 // no key; it has been set again
 
-	Woke int64 = 4 // added to the above by Release: a waiter has been told
+	// Added to the above by Release, if the key is free and somebody waits.
+	Woke   int64 = 4  // a waiter of another process has been told
+	First  int64 = 8  // the caller's process is first in the queue
+	Others int64 = 16 // with First: the next is of another process
 )
 
 // Granted is what Enter returns for a grant; anything else is a refusal, see there.
@@ -81,17 +84,30 @@ type Fence struct {
 	TTL   int64
 }
 
+// A Turnover is who enters the queue of a lock's waiters with a release, and who leaves
+// it: tickets, which are strings.
+type Turnover struct {
+	Enters any // nil for nobody
+	Alive  int64
+	Leave  []any
+}
+
 // Release deletes key where it holds value, and raises the register to the token of
-// fence. The tickets leave the queue of its waiters, and if the key is free then the
-// first of another process than the given one is told.
-func Release(l Lock, process any, tickets []any, fence Fence) Command {
+// fence. The turnover is made in the queue of its waiters, and if the key is free then
+// the first of another process than the given one is told.
+func Release(l Lock, process any, turnover Turnover, fence Fence) Command {
 	queue, deadlines := SideKeys(l.Name())
 	r := newRequest(releaseScript)
 	r.keys(l.key, queue, deadlines)
 	r.register(l, fence)
 	r.args(l.value, process)
 	r.token(fence)
-	r.args(tickets...)
+	if turnover.Enters != nil {
+		r.args(turnover.Enters, turnover.Alive)
+	} else if len(turnover.Leave) > 0 {
+		r.args("", 0)
+	}
+	r.args(turnover.Leave...)
 	return r.command()
 }
 
