@@ -1,0 +1,256 @@
+package pool
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// keptBuffer bounds what a connection keeps of a buffer that has been written.
+const keptBuffer = 512 << 10
+
+// A conn is one connection of a stream, after its handshake: a goroutine that
+// writes what is queued, and one that reads the replies and delivers them.
+type conn struct {
+	net           net.Conn
+	stream        *stream
+	number        uint64
+	server        *Server       // who is at the other end, nil if it does not say
+	authenticated bool          // as far as its handshake could tell
+	timeout       time.Duration // for how long it may be silent while it owes replies
+	opened        time.Time
+
+	watch *time.Timer   // calls checkSilence
+	ended chan struct{} // closed when the last reply has been delivered
+
+	// Under the stream's mu.
+	written  []queued // taken by serve and not by read, in order
+	inFlight int      // taken by serve, and not booked as delivered by read
+	watching bool     // watch is running
+	retired  bool     // takes nothing more, and ends when nothing is in flight
+	dead     bool     // read has come to its end
+	cause    error    // why it was closed from our side
+
+	// Of read alone.
+	batch     []queued // taken from written
+	next      int      // the index in batch of the request that is answered next
+	delivered int      // replies that have been delivered and not been booked
+	waited    int64    // since when read waits for the next reply, as clock has it
+
+	// silent is since when, as clock has it, read has been waiting for a reply that
+	// is owed; 0 while it does not wait or none is owed.
+	silent atomic.Int64
+}
+
+var (
+	errUnasked = errors.New("pool: the node sent a reply that was not asked for")
+	errDone    = errors.New("pool: connection not needed any more")
+)
+
+// serve carries requests until the connection has ended and every request that it
+// took has its reply.
+func (c *conn) serve() {
+	c.watch = time.AfterFunc(c.timeout, c.checkSilence)
+	c.watch.Stop()
+	go c.read()
+	var encoded []byte
+	var requests []queued
+	for {
+		var err error
+		if encoded, requests, err = c.take(encoded, requests); err == nil {
+			// A write that hangs needs no deadline: replies are owed meanwhile, and
+			// checkSilence closes a connection on which none comes.
+			_, err = c.net.Write(encoded)
+		}
+		if err != nil {
+			c.abort(err)
+			break
+		}
+	}
+	<-c.ended
+}
+
+// take waits for requests, books them as in flight and returns them, encoded. It
+// gives the two slices in hand to the stream in exchange. An error means that the
+// connection shall end.
+func (c *conn) take(encoded []byte, requests []queued) ([]byte, []queued, error) {
+	if cap(encoded) > keptBuffer {
+		encoded, requests = nil, nil
+	}
+	clear(requests) // drop the references
+	s := c.stream
+	for {
+		s.mu.Lock()
+		work := len(s.queued) > 0 && !c.retired
+		switch {
+		case c.dead, c.inFlight == 0 && (c.retired || s.ending && !work):
+			s.mu.Unlock()
+			return nil, nil, errDone
+		case work:
+			if c.inFlight == 0 {
+				c.startWatch()
+			}
+			c.inFlight += len(s.queued)
+			c.written = append(c.written, s.queued...)
+			s.queued, requests = requests[:0], s.queued
+			s.encoded, encoded = encoded[:0], s.encoded
+			s.mu.Unlock()
+			return encoded, requests, nil
+		}
+		s.mu.Unlock()
+		<-s.wake
+		// Let those who are about to send do so, that fewer writes carry more
+		// (bench/README.md). It takes no time when nobody is.
+		runtime.Gosched()
+	}
+}
+
+// read delivers replies until the connection ends.
+func (c *conn) read() {
+	r := bufio.NewReaderSize(bookingReader{c}, readBuffer)
+	for {
+		value, err := readReply(r)
+		if err == nil {
+			err = c.deliver(value)
+		}
+		if err != nil {
+			c.end(err)
+			return
+		}
+	}
+}
+
+// deliver hands the answer to the oldest request to who waits for it.
+func (c *conn) deliver(value any) error {
+	if c.next == len(c.batch) && !c.takeWritten() {
+		return errUnasked
+	}
+	req := c.batch[c.next]
+	c.next++
+	r := Reply{Value: value, Fate: Answered, Conn: c.number, Server: req.pool.shown(c.server)}
+	if err, refused := value.(refusal); refused {
+		r.Value, r.Err = nil, err
+		c.retireAfter(err)
+	}
+	c.stream.owed.Add(-1)
+	req.to.Receive(req.tag, r)
+	c.delivered++
+	return nil
+}
+
+// takeWritten makes the requests that have been written meanwhile the batch.
+func (c *conn) takeWritten() bool {
+	clear(c.batch) // drop the references to what has been delivered
+	c.stream.mu.Lock()
+	defer c.stream.mu.Unlock()
+	c.batch, c.written, c.next = c.written, c.batch[:0], 0
+	return len(c.batch) > 0
+}
+
+// retireAfter retires a connection whose credentials have ceased to be good: the
+// next one is opened with those of the day. One that never had any stays.
+func (c *conn) retireAfter(err refusal) {
+	if c.authenticated && redis.HasErrorPrefix(err, "NOAUTH ") {
+		c.stream.mu.Lock()
+		c.retired = true
+		c.stream.mu.Unlock()
+	}
+}
+
+// bookingReader is what the buffer of read is filled from. It books what has been
+// delivered and watches the silence once for all replies that come together.
+type bookingReader struct{ *conn }
+
+func (r bookingReader) Read(p []byte) (int, error) {
+	r.book()
+	n, err := r.net.Read(p)
+	r.waited = r.silent.Swap(0)
+	return n, err
+}
+
+// book books the replies that have been delivered. The silence begins with the
+// last of them, or with the next request when none is owed.
+func (c *conn) book() {
+	s := c.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.delivered > 0 {
+		c.inFlight -= c.delivered
+		c.delivered, c.waited = 0, 0
+		s.quiet = time.Now()
+	}
+	switch {
+	case c.inFlight > 0 && c.waited > 0:
+		c.silent.Store(c.waited) // a part of the reply has come
+	case c.inFlight > 0:
+		c.silent.Store(c.clock())
+	case c.retired || s.ending:
+		s.nudge()
+	}
+}
+
+// clock returns the time since the connection was opened, never 0.
+func (c *conn) clock() int64 { return int64(time.Since(c.opened)) + 1 }
+
+// startWatch begins to count a silence. It is called under the stream's mu when
+// nothing is in flight.
+func (c *conn) startWatch() {
+	c.silent.Store(c.clock())
+	if !c.watching {
+		c.watching = true
+		c.watch.Reset(c.timeout)
+	}
+}
+
+// checkSilence gives the connection up when it owes a reply and nothing has come
+// for too long.
+func (c *conn) checkSilence() {
+	c.stream.mu.Lock()
+	left := c.timeout
+	if since := c.silent.Load(); since > 0 {
+		left -= time.Duration(c.clock() - since)
+	}
+	c.watching = c.inFlight > 0 && !c.dead
+	if c.watching && left > 0 {
+		c.watch.Reset(left)
+	}
+	silent := c.watching && left <= 0
+	c.stream.mu.Unlock()
+	if silent {
+		c.abort(fmt.Errorf("pool: no reply for %v: %w", c.timeout, os.ErrDeadlineExceeded))
+	}
+}
+
+// abort makes read come to its end.
+func (c *conn) abort(cause error) {
+	c.stream.mu.Lock()
+	if c.cause == nil {
+		c.cause = cause
+	}
+	c.stream.mu.Unlock()
+	_ = c.net.Close() // nothing is to be learnt from it
+}
+
+// end delivers that the fate of what is in flight is unknown.
+func (c *conn) end(err error) {
+	_ = c.net.Close()
+	s := c.stream
+	s.mu.Lock()
+	c.dead = true
+	if c.cause != nil {
+		err = c.cause
+	}
+	lost := append(c.batch[c.next:], c.written...)
+	s.mu.Unlock()
+	s.nudge()
+	c.watch.Stop()
+	s.fail(lost, Reply{Err: err, Fate: Unknown, Conn: c.number})
+	close(c.ended)
+}

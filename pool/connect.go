@@ -1,0 +1,174 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// This file opens connections. go-redis does it: it dials, with TLS, Sentinel and
+// the user's own Dialer, and shakes hands (HELLO, AUTH with the credentials of the
+// day, SELECT, CLIENT SETNAME, the user's OnConnect). Then the connection is ours.
+
+const (
+	// maxReadTimeout bounds how long a silent connection is trusted, whatever
+	// the user's client allows; without a bound a stream cannot be closed.
+	maxReadTimeout = 5 * time.Second
+
+	// defaultDialTimeout is for clients that have none.
+	defaultDialTimeout = 5 * time.Second
+)
+
+// connections counts what all streams begin to open, so that a client's next
+// stream goes on where its last one ended.
+var connections atomic.Uint64
+
+// connect opens a connection. An error means that no request was written on it.
+func (s *stream) connect() (*conn, error) {
+	c := &conn{stream: s, number: connections.Add(1), ended: make(chan struct{})}
+	if err := c.open(s.user.Options()); err != nil {
+		return nil, fmt.Errorf("pool: connect: %w", err)
+	}
+	c.opened = time.Now()
+	return c, nil
+}
+
+func (c *conn) open(user *redis.Options) error {
+	timeout := user.DialTimeout
+	if timeout <= 0 {
+		timeout = defaultDialTimeout
+	}
+	c.timeout = boundedTimeout(user.ReadTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	dialed, err := user.Dialer(ctx, user.Network, user.Addr)
+	if err != nil {
+		return err
+	}
+	ctx, cancel = context.WithTimeout(context.Background(), timeout+maxReadTimeout)
+	defer cancel()
+	lent := &lentConn{Conn: dialed}
+	client := redis.NewClient(streamOptions(user, lent))
+	defer func() { _ = client.Close() }() // closes the connection unless it has been taken back
+	if err := c.shakeHands(ctx, client); err != nil {
+		return err
+	}
+	c.net, err = lent.takeBack()
+	return err
+}
+
+// shakeHands makes go-redis prepare its connection, then asks the node who it is
+// and gives it every script, in one round trip. A node may refuse either, for want
+// of permission: it is unknown then, and answers NOSCRIPT later and is sent the
+// source. Any other failure is the connection's. A node that is busy with a script
+// refuses nearly everything: it is tried again later.
+func (c *conn) shakeHands(ctx context.Context, client *redis.Client) error {
+	var info *redis.Cmd
+	cmds, _ := client.Conn().Pipelined(ctx, func(p redis.Pipeliner) error { // every command has its own error
+		info = p.Do(ctx, "info", "server")
+		for _, script := range knownScripts() {
+			p.ScriptLoad(ctx, script.source)
+		}
+		return nil
+	})
+	at := time.Now()
+	for _, cmd := range cmds {
+		var refused redis.Error
+		if err := cmd.Err(); err != nil && (!errors.As(err, &refused) || redis.HasErrorPrefix(err, "BUSY ")) {
+			return err
+		}
+	}
+	text, _ := info.Val().(string)
+	c.server = parseInfo(text, at)
+	c.authenticated = !redis.HasErrorPrefix(info.Err(), "NOAUTH ")
+	return nil
+}
+
+// lentConn is a connection that go-redis has until it is taken back. From then on
+// nothing that go-redis does reaches it.
+//
+// At that moment go-redis is done with it: the client has executed all that it was
+// given, it has no other connection, and what might use this one by itself (checks
+// of idle connections, renewal of credentials) waits until the Conn that holds it
+// lets go of it, which it never does. Its reader holds nothing back: it read one
+// reply for each command, and with RESP2 a node sends nothing else.
+type lentConn struct {
+	net.Conn
+	state atomic.Int32
+}
+
+const (
+	lent = iota
+	takenBack
+	closed
+)
+
+// takeBack returns the connection without deadlines, or an error when go-redis has
+// closed it.
+func (c *lentConn) takeBack() (net.Conn, error) {
+	if !c.state.CompareAndSwap(lent, takenBack) {
+		return nil, net.ErrClosed
+	}
+	if err := c.Conn.SetDeadline(time.Time{}); err != nil {
+		_ = c.Conn.Close()
+		return nil, err
+	}
+	return c.Conn, nil
+}
+
+// Close closes the connection while it is lent.
+func (c *lentConn) Close() error {
+	if c.state.CompareAndSwap(lent, closed) {
+		return c.Conn.Close()
+	}
+	return nil
+}
+
+func (c *lentConn) Read(p []byte) (int, error) {
+	if c.state.Load() != lent {
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Read(p)
+}
+
+func (c *lentConn) Write(p []byte) (int, error) {
+	if c.state.Load() != lent {
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(p)
+}
+
+// streamOptions copies the options of a user's client for a handshake on dialed.
+// Every difference is one that the contract of Pool needs.
+func streamOptions(user *redis.Options, dialed net.Conn) *redis.Options {
+	opt := *user
+	opt.MaxRetries = -1 // what fails fails once
+	opt.Protocol = 2    // nothing is pushed, so that every reply is the answer to a request
+	opt.ReadTimeout = boundedTimeout(opt.ReadTimeout)
+	opt.WriteTimeout = boundedTimeout(opt.WriteTimeout)
+	opt.ContextTimeoutEnabled = true // one bound for all of the handshake
+	opt.Dialer = func(context.Context, string, string) (net.Conn, error) { return dialed, nil }
+	opt.MinIdleConns = 0 // there is no other connection
+
+	// What could answer in the node's place, or delay or divert a command.
+	opt.Limiter = nil
+	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	opt.ClientSideCacheConfig, opt.ClientSideCache = nil, nil
+	opt.PushNotificationProcessor = nil // go-redis has put the one of the user's client here
+	return &opt
+}
+
+// boundedTimeout takes an I/O timeout as go-redis stores it, where 0 and less
+// mean none.
+func boundedTimeout(d time.Duration) time.Duration {
+	if d <= 0 || d > maxReadTimeout {
+		return maxReadTimeout
+	}
+	return d
+}
