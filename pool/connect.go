@@ -33,7 +33,7 @@ var connections atomic.Uint64
 func (s *stream) connect() (*conn, error) {
 	c := &conn{stream: s, number: connections.Add(1), ended: make(chan struct{})}
 	if err := c.open(s.user.Options()); err != nil {
-		return nil, fmt.Errorf("pool: connect: %w", err)
+		return nil, err
 	}
 	c.opened = time.Now()
 	return c, nil
@@ -57,7 +57,7 @@ func (c *conn) open(user *redis.Options) error {
 	client := redis.NewClient(streamOptions(user, lent))
 	defer func() { _ = client.Close() }() // closes the connection unless it has been taken back
 	if err := c.shakeHands(ctx, client); err != nil {
-		return err
+		return fmt.Errorf("pool: handshake: %w", err)
 	}
 	c.net, err = lent.takeBack()
 	return err
