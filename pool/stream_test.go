@@ -190,7 +190,7 @@ func TestStreamFateByStage(t *testing.T) {
 		"at SCRIPT LOAD":           {first: func(k *talk) { k.greet(4) }, want: "nnn"},
 		"handshake in odd words":   {first: func(k *talk) { k.next(); k.say("HTTP/1.1 400\r\n") }, want: "nnn"},
 		"handshake never answered": {first: func(k *talk) { k.greet(1); k.next(); k.next() }, want: "nnn"},
-		"before the write":         {first: func(k *talk) { k.greet(whole); time.Sleep(1) }, want: "uuu"},
+		"before the write":         {first: func(k *talk) { k.greet(whole); time.Sleep(time.Nanosecond) }, want: "uuu"},
 		"after a byte":             {first: func(k *talk) { k.greet(whole); _, _ = k.r.ReadByte() }, want: "uuu"},
 		"after a request":          {first: func(k *talk) { k.greet(whole); k.next() }, want: "uuu"},
 		"after all requests":       {first: func(k *talk) { k.greet(whole); k.next(); k.next(); k.next() }, want: "uuu"},
