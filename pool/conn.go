@@ -25,6 +25,7 @@ type conn struct {
 	server        *Server       // who is at the other end, nil if it does not say
 	authenticated bool          // as far as its handshake could tell
 	timeout       time.Duration // for how long it may be silent while it owes replies
+	lifetime      time.Duration // after which it is retired; 0: never
 	opened        time.Time
 
 	watch *time.Timer   // calls checkSilence
@@ -50,8 +51,8 @@ type conn struct {
 }
 
 var (
-	errUnasked = errors.New("pool: the node sent a reply that was not asked for")
-	errDone    = errors.New("pool: connection not needed any more")
+	errUnasked = errors.New("the node sent a reply that was not asked for")
+	errDone    = errors.New("the connection is not needed any more")
 )
 
 // serve carries requests until the connection has ended and every request that it
@@ -59,6 +60,9 @@ var (
 func (c *conn) serve() {
 	c.watch = time.AfterFunc(c.timeout, c.checkSilence)
 	c.watch.Stop()
+	if c.lifetime > 0 {
+		defer time.AfterFunc(c.lifetime, c.retire).Stop()
+	}
 	go c.read()
 	var encoded []byte
 	var requests []queued
@@ -137,7 +141,9 @@ func (c *conn) deliver(value any) error {
 	r := Reply{Value: value, Fate: Answered, Conn: c.number, Server: req.pool.shown(c.server)}
 	if err, refused := value.(refusal); refused {
 		r.Value, r.Err = nil, err
-		c.retireAfter(err)
+		if c.authenticated && redis.HasErrorPrefix(err, "NOAUTH ") {
+			c.retire() // its credentials are no longer good; the next has those of the day
+		}
 	}
 	c.stream.owed.Add(-1)
 	req.to.Receive(req.tag, r)
@@ -154,14 +160,13 @@ func (c *conn) takeWritten() bool {
 	return len(c.batch) > 0
 }
 
-// retireAfter retires a connection whose credentials have ceased to be good: the
-// next one is opened with those of the day. One that never had any stays.
-func (c *conn) retireAfter(err refusal) {
-	if c.authenticated && redis.HasErrorPrefix(err, "NOAUTH ") {
-		c.stream.mu.Lock()
-		c.retired = true
-		c.stream.mu.Unlock()
-	}
+// retire lets the connection end when it owes nothing. What is queued waits for the
+// next one.
+func (c *conn) retire() {
+	c.stream.mu.Lock()
+	c.retired = true
+	c.stream.mu.Unlock()
+	c.stream.nudge()
 }
 
 // bookingReader is what the buffer of read is filled from. It books what has been
@@ -224,7 +229,7 @@ func (c *conn) checkSilence() {
 	silent := c.watching && left <= 0
 	c.stream.mu.Unlock()
 	if silent {
-		c.abort(fmt.Errorf("pool: no reply for %v: %w", c.timeout, os.ErrDeadlineExceeded))
+		c.abort(fmt.Errorf("no reply for %v: %w", c.timeout, os.ErrDeadlineExceeded))
 	}
 }
 
@@ -251,6 +256,6 @@ func (c *conn) end(err error) {
 	s.mu.Unlock()
 	s.nudge()
 	c.watch.Stop()
-	s.fail(lost, Reply{Err: err, Fate: Unknown, Conn: c.number})
+	s.fail(lost, Reply{Err: fmt.Errorf("pool: connection lost: %w", err), Fate: Unknown, Conn: c.number})
 	close(c.ended)
 }

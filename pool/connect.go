@@ -44,7 +44,7 @@ func (c *conn) open(user *redis.Options) error {
 	if timeout <= 0 {
 		timeout = defaultDialTimeout
 	}
-	c.timeout = boundedTimeout(user.ReadTimeout)
+	c.timeout, c.lifetime = boundedTimeout(user.ReadTimeout), user.ConnMaxLifetime
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	dialed, err := user.Dialer(ctx, user.Network, user.Addr)
@@ -93,11 +93,13 @@ func (c *conn) shakeHands(ctx context.Context, client *redis.Client) error {
 // lentConn is a connection that go-redis has until it is taken back. From then on
 // nothing that go-redis does reaches it.
 //
-// At that moment go-redis is done with it: the client has executed all that it was
-// given, it has no other connection, and what might use this one by itself (checks
-// of idle connections, renewal of credentials) waits until the Conn that holds it
-// lets go of it, which it never does. Its reader holds nothing back: it read one
-// reply for each command, and with RESP2 a node sends nothing else.
+// At that moment go-redis (v9.23.0) is done with it. The client has executed all
+// that it was given and has no other connection. What go-redis does by itself either
+// does not run here (the drainer of client-side caches, maintenance notifications,
+// MinIdleConns, dials repeated after a failure) or waits until a connection is put
+// back into its pool (checks of idle ones, renewal of credentials), and the Conn that
+// holds this one never does that. Its reader holds nothing back: it read one reply
+// for each command, and with RESP2 a node sends nothing else.
 type lentConn struct {
 	net.Conn
 	state atomic.Int32

@@ -118,15 +118,17 @@ func WithNewNodes() Option {
 // New returns a Pool for the node behind client: a *redis.Client (Sentinel
 // failover clients are such), or any other redis.UniversalClient.
 //
-// A *redis.Client is not used itself: the pool opens a stream of its own, shared by
-// all pools of the same client. go-redis opens its connection, with the options of
-// the client: Dialer, TLS, Sentinel, credentials, DB, ClientName, OnConnect, and
-// the timeouts. Requests are then written and replies read by the pool itself. The
-// stream starts with the first Send, stops when idle for half a minute, and leaves
-// the user's client untouched. Hooks, limiters and client-side caches of the user's
-// client do not apply to it. A connection that owes replies and is silent for
-// ReadTimeout, 5 s at most, is given up; after a failure to connect the node is left
-// alone for 100 ms.
+// A *redis.Client is not used itself: the pool has a stream of its own, shared by all
+// pools of the same client. It starts with the first Send, stops when idle for half
+// a minute, and leaves the user's client untouched. go-redis opens its connection,
+// with the client's Dialer, TLS, Sentinel, credentials, DB, ClientName, OnConnect and
+// timeouts; requests are written and replies read by the pool. Hooks, limiters and
+// client-side caches of the user's client do not apply.
+//
+// A connection that owes replies and is silent for ReadTimeout, 5 s at most, is
+// given up. It is exchanged for a new one, when nothing is outstanding, after
+// ConnMaxLifetime, and when the node answers NOAUTH: new credentials are used on
+// connecting only. A node that cannot be connected to is left alone for up to 100 ms.
 //
 // Other clients, *redis.ClusterClient among them, do not say which connection leads
 // to which node. They are used directly, one Pipeline at a time; their own timeouts

@@ -277,7 +277,6 @@ func TestSendToFrozenNodeFailsInTime(t *testing.T) {
 			require.Equal(t, NotSent, r.Fate)
 			require.Equal(t, 2*want, time.Since(start))
 			node.Thaw()
-			time.Sleep(redialPause)
 			answer(t, p, "ping")
 			time.Sleep(time.Hour)
 			require.LessOrEqual(t, node.Commands("incr"), 1)
@@ -516,7 +515,6 @@ func TestStreamLostWhileLoadingScriptsIsNotUsed(t *testing.T) {
 		p := New(clientOf(t, node, nil))
 		node.On("script", 1, embedded.Fault{LoseCommand: true})
 		require.Equal(t, NotSent, ask(t, p, testScript.Args(1, "k")...).Fate)
-		time.Sleep(redialPause)
 		answer(t, p, testScript.Args(1, "k")...)
 		synctest.Wait() // the node notices the end of the first connection
 		require.Equal(t, 1, node.CurrentConnectionCount())
@@ -539,7 +537,6 @@ func TestStreamRunsTheUsersOnConnectFirst(t *testing.T) {
 		r := ask(t, p, "incr", "n")
 		require.ErrorIs(t, r.Err, fail)
 		require.Equal(t, NotSent, r.Fate)
-		time.Sleep(redialPause)
 		require.Equal(t, int64(1), answer(t, p, "incr", "n").Value)
 		require.Equal(t, []int{0, 0}, loaded, "scripts that were loaded before the user's OnConnect")
 		require.Positive(t, node.Commands("script"))

@@ -98,7 +98,7 @@ func (refusal) RedisError() {}
 
 // errMalformed is what is wrong with bytes that are no reply. Nothing that comes
 // behind them can be told apart any more.
-var errMalformed = errors.New("pool: the node sent something that is no reply")
+var errMalformed = errors.New("the node sent something that is no reply")
 
 // okReply is boxed once: it is the answer to every SET.
 var okReply any = "OK"

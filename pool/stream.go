@@ -14,8 +14,10 @@ const (
 	// costs a few round trips; programs that never call Close rely on the end.
 	idleTimeout = 30 * time.Second
 
-	// redialPause is how long a node that could not be connected to is left alone:
-	// what is sent meanwhile fails at once, with the same error.
+	// After redialTries failures in a row to connect to a node it is left alone for
+	// redialPause each time: what is sent meanwhile fails at once, with the same
+	// error.
+	redialTries = 4
 	redialPause = 100 * time.Millisecond
 )
 
@@ -195,14 +197,17 @@ func (s *stream) checkIdle() {
 // replies are delivered by run or by the connection that it waits for: in order.
 func (s *stream) run() {
 	var failed error // the last connect
+	var failures int // in a row
 	var retry time.Time
 	for s.awaitWork() {
-		if failed == nil || !time.Now().Before(retry) {
+		if failures < redialTries || !time.Now().Before(retry) {
 			var c *conn
 			if c, failed = s.connect(); failed == nil {
+				failures = 0
 				c.serve()
 				continue
 			}
+			failures++
 			retry = time.Now().Add(redialPause)
 		}
 		s.refuse(failed)
