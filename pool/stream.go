@@ -112,7 +112,7 @@ type stream struct {
 	encoded []byte   // these as RESP
 	stopped atomic.Bool
 	ending  bool        // stop at the next quiet moment
-	quiet   time.Time   // when the last reply was delivered
+	quiet   time.Time   // when replies were delivered last
 	idle    *time.Timer // calls checkIdle
 
 	// owed counts the requests whose reply is not being delivered yet. It rises
@@ -181,11 +181,7 @@ func (s *stream) finish() {
 func (s *stream) checkIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	wait := idleTimeout
-	if s.owed.Load() == 0 {
-		wait -= time.Since(s.quiet)
-	}
-	if wait > 0 {
+	if wait := idleTimeout - time.Since(s.quiet); wait > 0 {
 		s.idle.Reset(wait)
 		return
 	}

@@ -258,6 +258,7 @@ func TestStreamQueuedBehindAHungWriteGoesOut(t *testing.T) {
 			if k.greet(whole); n == 1 {
 				time.Sleep(time.Minute)
 			} else {
+				time.Sleep(time.Second)
 				k.echo()
 			}
 		}).pool(nil)
@@ -265,15 +266,81 @@ func TestStreamQueuedBehindAHungWriteGoesOut(t *testing.T) {
 		synctest.Wait() // they are being written
 		time.Sleep(time.Second)
 		sendAll(t, p, in, 3, 5)
+		p.CloseIdle() // ends it when nothing is outstanding
 		synctest.Wait()
 		require.Empty(t, in.fates())
 		time.Sleep(readTimeout - time.Second)
 		synctest.Wait()
-		require.Equal(t, "uuaaa", in.fates())
+		require.Equal(t, "uu", in.fates())
 		require.Equal(t, readTimeout, time.Since(start))
 		require.ErrorIs(t, in.replies[1].Err, os.ErrDeadlineExceeded)
+		sendAll(t, p, in, 6, 6)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, "uuaaaa", in.fates())
 		require.Equal(t, in.replies[1].Conn+1, in.replies[3].Conn)
+		require.Equal(t, in.replies[3].Conn, in.replies[6].Conn)
 	})
+}
+
+// What a connection lost is delivered before anything that is sent on the next one.
+func TestStreamLostRepliesComeFirst(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		p := peer(func(n int, k *talk) {
+			if k.greet(whole); n == 1 {
+				k.next()
+				return
+			}
+			k.echo()
+		}).pool(nil)
+		hold, in := make(chan struct{}), newLedger(t)
+		require.NoError(t, p.Send(Request{Args: []any{"echo", 0}, To: holding(hold)}))
+		sendAll(t, p, in, 1, 1)
+		synctest.Wait() // the connection has ended, and the first receiver holds the second up
+		sendAll(t, p, in, 2, 3)
+		synctest.Wait()
+		require.Empty(t, in.fates())
+		close(hold)
+		synctest.Wait()
+		require.Equal(t, "uaa", in.fates())
+	})
+}
+
+// A stream that is to end, or to go on with another connection, does not wait for a
+// connection that is lost.
+func TestStreamLostWhileItIsToEnd(t *testing.T) {
+	for _, noauth := range []string{"", "-NOAUTH Authentication required.\r\n"} {
+		virtual(t, func(t *testing.T) {
+			p := peer(func(n int, k *talk) {
+				if k.greet(whole); n == 1 {
+					k.next()
+					k.next()
+					k.say("%s", noauth)
+					time.Sleep(time.Second)
+					return
+				}
+				k.echo()
+			}).pool(nil)
+			in := make(replies, 10)
+			sendAll(t, p, in, 1, 2)
+			time.Sleep(time.Millisecond)
+			if noauth == "" {
+				require.NoError(t, p.Close())
+			} else {
+				sendAll(t, p, in, 3, 3) // for the next connection
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+			streams.Lock()
+			defer streams.Unlock()
+			if noauth == "" {
+				require.Len(t, in, 2)
+				require.Empty(t, streams.running)
+			} else {
+				require.Len(t, in, 3)
+			}
+		})
+	}
 }
 
 // A reply may come in pieces, and many at once.
@@ -521,6 +588,22 @@ func TestStreamDialsADeadNodeRarely(t *testing.T) {
 	})
 }
 
+// The failures that count are those in a row.
+func TestStreamDialsAgainAtOnceAfterAFewFailures(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		p := New(clientOf(t, node, nil))
+		for range 5 {
+			node.Kill()
+			synctest.Wait()
+			for range redialTries - 1 {
+				require.Equal(t, NotSent, ask(t, p, "ping").Fate)
+			}
+			node.Restart(true)
+			answer(t, p, "ping")
+		}
+	})
+}
+
 // The handshake is bounded, also where no single answer takes too long.
 func TestStreamHandshakeIsBounded(t *testing.T) {
 	virtual(t, func(t *testing.T) {
@@ -623,6 +706,28 @@ func TestSendOfAnOddArgumentIsAnError(t *testing.T) {
 		require.Equal(t, "a", answer(t, p, "echo", "a").Value)
 		require.Empty(t, in)
 	})
+}
+
+// A request and its reply cost no allocation of the pool's.
+func TestStreamAllocatesNothing(t *testing.T) {
+	p := peer(func(_ int, k *talk) {
+		k.greet(whole)
+		for b, answer := make([]byte, 1024), []byte("+OK\r\n"); ; {
+			if _, err := k.Read(b); err != nil {
+				return
+			}
+			_, _ = k.Write(answer)
+		}
+	}).pool(nil)
+	in := make(replies, 1)
+	req := Request{Args: []any{"set", "key", "value", "nx", "px", 8000}, To: in}
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+		if err := p.Send(req); err != nil {
+			t.Error(err)
+		}
+		<-in
+	}), 0.0)
+	require.NoError(t, p.Close())
 }
 
 // Close in the midst of everything: what was accepted is answered, then the
