@@ -13,20 +13,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// keptBuffer bounds what a connection keeps of a buffer that has been written.
-const keptBuffer = 512 << 10
+const (
+	// keptBuffer bounds what a connection keeps of a buffer that has been written.
+	keptBuffer = 512 << 10
+
+	// renewPause is how old a connection must be to be exchanged for what the node
+	// answers: the next one may be answered the same.
+	renewPause = time.Second
+)
 
 // A conn is one connection of a stream, after its handshake: a goroutine that
 // writes what is queued, and one that reads the replies and delivers them.
 type conn struct {
-	net           net.Conn
-	stream        *stream
-	number        uint64
-	server        *Server       // who is at the other end, nil if it does not say
-	authenticated bool          // as far as its handshake could tell
-	timeout       time.Duration // for how long it may be silent while it owes replies
-	lifetime      time.Duration // after which it is retired; 0: never
-	opened        time.Time
+	net      net.Conn
+	stream   *stream
+	number   uint64
+	server   *Server       // who is at the other end, nil if it does not say
+	timeout  time.Duration // for how long it may be silent while it owes replies
+	lifetime time.Duration // after which it is retired; 0: never
+	opened   time.Time
 
 	watch *time.Timer   // calls checkSilence
 	ended chan struct{} // closed when the last reply has been delivered
@@ -141,14 +146,21 @@ func (c *conn) deliver(value any) error {
 	r := Reply{Value: value, Fate: Answered, Conn: c.number, Server: req.pool.shown(c.server)}
 	if err, refused := value.(refusal); refused {
 		r.Value, r.Err = nil, err
-		if c.authenticated && redis.HasErrorPrefix(err, "NOAUTH ") {
-			c.retire() // its credentials are no longer good; the next has those of the day
+		if outdated(err) && time.Since(c.opened) >= renewPause {
+			c.retire()
 		}
 	}
 	c.stream.owed.Add(-1)
 	req.to.Receive(req.tag, r)
 	c.delivered++
 	return nil
+}
+
+// outdated reports whether a node's answer says that a new connection may do better:
+// one with the credentials of the day, or to the server that the address leads to
+// by now.
+func outdated(err refusal) bool {
+	return redis.HasErrorPrefix(err, "NOAUTH ") || redis.HasErrorPrefix(err, "READONLY ")
 }
 
 // takeWritten makes the requests that have been written meanwhile the batch.

@@ -86,7 +86,6 @@ func (c *conn) shakeHands(ctx context.Context, client *redis.Client) error {
 	}
 	text, _ := info.Val().(string)
 	c.server = parseInfo(text, at)
-	c.authenticated = !redis.HasErrorPrefix(info.Err(), "NOAUTH ")
 	return nil
 }
 

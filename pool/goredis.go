@@ -126,9 +126,10 @@ func WithNewNodes() Option {
 // client-side caches of the user's client do not apply.
 //
 // A connection that owes replies and is silent for ReadTimeout, 5 s at most, is
-// given up. It is exchanged for a new one, when nothing is outstanding, after
-// ConnMaxLifetime, and when the node answers NOAUTH: new credentials are used on
-// connecting only. A node that cannot be connected to is left alone for up to 100 ms.
+// given up. After ConnMaxLifetime it is exchanged for a new one, as soon as nothing
+// is outstanding on it; so it is when the node answers NOAUTH or READONLY, because
+// credentials are asked for, and names looked up, on connecting only. A node that
+// cannot be connected to is left alone for up to 100 ms.
 //
 // Other clients, *redis.ClusterClient among them, do not say which connection leads
 // to which node. They are used directly, one Pipeline at a time; their own timeouts

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -315,6 +316,7 @@ func TestStreamLostWhileItIsToEnd(t *testing.T) {
 				if k.greet(whole); n == 1 {
 					k.next()
 					k.next()
+					time.Sleep(renewPause)
 					k.say("%s", noauth)
 					time.Sleep(time.Second)
 					return
@@ -323,7 +325,7 @@ func TestStreamLostWhileItIsToEnd(t *testing.T) {
 			}).pool(nil)
 			in := make(replies, 10)
 			sendAll(t, p, in, 1, 2)
-			time.Sleep(time.Millisecond)
+			time.Sleep(renewPause + time.Millisecond)
 			if noauth == "" {
 				require.NoError(t, p.Close())
 			} else {
@@ -474,36 +476,70 @@ func TestStreamUnaskedReply(t *testing.T) {
 	})
 }
 
-// Where credentials have ceased to be good the next connection helps: the one in
-// use takes nothing more, and ends when all that it took is answered.
-func TestStreamWithOldCredentialsConnectsAnew(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		release := make(chan struct{})
-		p := peer(func(n int, k *talk) {
-			if k.greet(whole); n == 1 {
-				for range 3 {
-					k.next()
+// Where credentials have ceased to be good, or a name leads elsewhere by now, the
+// next connection helps: the one in use takes nothing more, and ends when all that it
+// took is answered.
+func TestStreamConnectsAnewWhenOutdated(t *testing.T) {
+	for text, want := range map[string]bool{
+		"NOAUTH Authentication required.":                        true,
+		"READONLY You can't write against a read only replica.":  true,
+		"ERR READONLY You can't write against a read only slave": true,
+		"LOADING Redis is loading the dataset in memory":         false,
+		"NOPERM this user has no permissions":                    false,
+		"READONLYX":                                              false,
+	} {
+		virtual(t, func(t *testing.T) {
+			release := make(chan struct{})
+			p := peer(func(n int, k *talk) {
+				if k.greet(whole); n == 1 {
+					for range 3 {
+						k.next()
+					}
+					time.Sleep(renewPause)
+					k.say("+1\r\n-%s\r\n", text)
+					<-release
+					k.say("+3\r\n")
 				}
-				k.say("+1\r\n-NOAUTH Authentication required.\r\n")
-				<-release
-				k.say("+3\r\n")
-			}
-			k.echo()
-		}).pool(nil)
-		in := make(replies, 10)
-		sendAll(t, p, in, 1, 3)
-		first := in.wait(t)
-		require.Equal(t, "1", first.Value)
-		require.ErrorContains(t, in.wait(t).Err, "NOAUTH")
-		sendAll(t, p, in, 4, 5)
-		time.Sleep(time.Second)
-		require.Empty(t, in, "the third is not answered, and the next wait for that")
-		close(release)
-		for i := 3; i <= 5; i++ {
+				k.echo()
+			}).pool(nil)
+			in := make(replies, 10)
+			sendAll(t, p, in, 1, 3)
+			first := in.wait(t)
+			require.Equal(t, "1", first.Value)
 			r := in.wait(t)
-			require.Equal(t, fmt.Sprint(i), r.Value)
-			require.Equal(t, i > 3, r.Conn > first.Conn)
+			require.EqualError(t, r.Err, text)
+			require.Equal(t, Answered, r.Fate)
+			sendAll(t, p, in, 4, 5)
+			time.Sleep(time.Second)
+			require.Empty(t, in, "the third is not answered, and the next wait for that")
+			close(release)
+			for i := 3; i <= 5; i++ {
+				r := in.wait(t)
+				require.Equal(t, fmt.Sprint(i), r.Value)
+				require.Equal(t, want && i > 3, r.Conn > first.Conn, text)
+			}
+		})
+	}
+}
+
+// It may not help: then a connection is opened once a second at most.
+func TestStreamConnectsAnewOnceASecond(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var opened atomic.Int64
+		p := peer(func(_ int, k *talk) {
+			opened.Add(1)
+			k.greetWith(whole, "-NOAUTH Authentication required.")
+			for k.next() != nil {
+				k.say("-NOAUTH Authentication required.\r\n")
+			}
+		}).pool(nil)
+		for range 1000 {
+			r := ask(t, p, "ping")
+			require.Equal(t, Answered, r.Fate)
+			require.ErrorContains(t, r.Err, "NOAUTH")
+			time.Sleep(10 * time.Millisecond)
 		}
+		require.Equal(t, int64(10), opened.Load())
 	})
 }
 
@@ -523,25 +559,6 @@ func TestStreamConnMaxLifetime(t *testing.T) {
 			require.Equal(t, conn+1, answer(t, p, "ping").Conn)
 		})
 	}
-}
-
-// A client without credentials stays with its connection.
-func TestStreamWithoutCredentialsKeepsItsConnection(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		p := peer(func(_ int, k *talk) {
-			k.greetWith(whole, "-NOAUTH Authentication required.")
-			for k.next() != nil {
-				k.say("-NOAUTH Authentication required.\r\n")
-			}
-		}).pool(nil)
-		conn := ask(t, p, "ping").Conn
-		for range 10 {
-			r := ask(t, p, "ping")
-			require.Equal(t, Answered, r.Fate)
-			require.ErrorContains(t, r.Err, "NOAUTH")
-			require.Equal(t, conn, r.Conn)
-		}
-	})
 }
 
 // A node that cannot be connected to is dialed once at a time and, after a while,
