@@ -77,7 +77,8 @@ type Receiver interface {
 
 // A Reply tells what became of a request.
 type Reply struct {
-	// Value is what the node answered: nil, string, int64 or []any.
+	// Value is what the node answered: nil, string, int64 or []any. A stream takes no
+	// more than 16 MiB for a reply.
 	Value any
 
 	// Err is a redis.Error when the node answered with an error (Fate is

@@ -20,7 +20,7 @@ const (
 	// maxDepth and maxReply bound what a peer can make the client hold: how deep
 	// arrays are nested, and how many bytes a reply takes in memory.
 	maxDepth = 32
-	maxReply = 64 << 20
+	maxReply = 16 << 20
 
 	// valueSize is what any value takes in memory, at least.
 	valueSize = 16

@@ -117,9 +117,9 @@ func TestReadReplyMalformed(t *testing.T) {
 		":\r\n", ":-\r\n", ":+1\r\n", ":1 \r\n", ": 1\r\n", ":1.5\r\n", ":1e3\r\n", ":0x1\r\n", ":--1\r\n",
 		":9223372036854775808\r\n", ":-9223372036854775809\r\n", ":18446744073709551617\r\n", ":99999999999999999999\r\n",
 		"$\r\n", "$-2\r\n", "$x\r\n", "$1\r\nab\r\n", "$2\r\na\r\n\r\n", "$1\r\na\n\n", "$0\r\nxx",
-		"$67108865\r\n", "$9223372036854775807\r\n", "$-9223372036854775808\r\n",
+		fmt.Sprintf("$%d\r\n", maxReply+1), "$9223372036854775807\r\n", "$-9223372036854775808\r\n",
 		"$32768\r\n" + long + "xx",
-		"*\r\n", "*-2\r\n", "*x\r\n", "*4194305\r\n", "*9223372036854775807\r\n", "*1\r\nx\r\n", "*2\r\n:1\r\n$-2\r\n",
+		"*\r\n", "*-2\r\n", "*x\r\n", fmt.Sprintf("*%d\r\n", maxReply/valueSize+1), "*9223372036854775807\r\n", "*1\r\nx\r\n", "*2\r\n:1\r\n$-2\r\n",
 		strings.Repeat("*1\r\n", maxDepth+1) + ":1\r\n",
 		"+" + long, "-" + long + "\r\n", ":" + long, long,
 		"%1\r\n+a\r\n+b\r\n", "_\r\n", "#t\r\n", ",1.5\r\n", ">1\r\n+a\r\n", "~0\r\n", "(1\r\n", "=5\r\ntxt:a\r\n", "|0\r\n", // RESP3
@@ -140,13 +140,13 @@ func TestReadReplyHostile(t *testing.T) {
 		want error
 		most uint64 // bytes allocated
 	}{
-		"long string that never comes": {strings.NewReader("$67000000\r\nabc"), io.ErrUnexpectedEOF, 1 << 20},
-		"long array that never comes":  {strings.NewReader("*4194304\r\n:1\r\n"), io.ErrUnexpectedEOF, 1 << 20},
-		"deep arrays that never come":  {strings.NewReader(strings.Repeat("*4194304\r\n", maxDepth)), io.ErrUnexpectedEOF, 1 << 20},
-		"array without end":            {endless("*4194304\r\n", "$-1\r\n"), errMalformed, 6 * maxReply},
-		"arrays without end":           {endless("", "*4000000\r\n*0\r\n"), errMalformed, 1 << 20},
-		"strings without end":          {endless("*4194304\r\n", "$1000\r\n"+long[:1000]+crLF), errMalformed, 4 * maxReply},
-		"longest string, twice":        {endless("*2\r\n", "$33554432\r\n"+strings.Repeat("x", 32<<20)+crLF), errMalformed, 4 * maxReply},
+		"long string that never comes": {strings.NewReader("$16000000\r\nabc"), io.ErrUnexpectedEOF, 1 << 20},
+		"long array that never comes":  {strings.NewReader("*1048576\r\n:1\r\n"), io.ErrUnexpectedEOF, 1 << 20},
+		"deep arrays that never come":  {strings.NewReader(strings.Repeat("*1048576\r\n", maxDepth)), io.ErrUnexpectedEOF, 1 << 20},
+		"array without end":            {endless("*1048576\r\n", "$-1\r\n"), errMalformed, 8 * maxReply},
+		"arrays without end":           {endless("", "*1000000\r\n*0\r\n"), errMalformed, 1 << 20},
+		"strings without end":          {endless("*1048576\r\n", "$1000\r\n"+long[:1000]+crLF), errMalformed, 8 * maxReply},
+		"longest string, twice":        {endless("*2\r\n", "$8388608\r\n"+strings.Repeat("x", 8<<20)+crLF), errMalformed, 8 * maxReply},
 		"line without end":             {endless("+", "x"), errMalformed, 1 << 20},
 	} {
 		var before, after runtime.MemStats
