@@ -48,10 +48,9 @@ type conn struct {
 	batch     []queued // taken from written
 	next      int      // the index in batch of the request that is answered next
 	delivered int      // replies that have been delivered and not been booked
-	waited    int64    // since when read waits for the next reply, as clock has it
 
-	// silent is since when, as clock has it, read has been waiting for a reply that
-	// is owed; 0 while it does not wait or none is owed.
+	// silent is since when, as clock has it, read has been waiting for a whole reply
+	// that is owed; 0 while none is owed or those that have come are delivered.
 	silent atomic.Int64
 }
 
@@ -141,6 +140,9 @@ func (c *conn) deliver(value any) error {
 	if c.next == len(c.batch) && !c.takeWritten() {
 		return errUnasked
 	}
+	if c.silent.Load() != 0 {
+		c.silent.Store(0)
+	}
 	req := c.batch[c.next]
 	c.next++
 	r := Reply{Value: value, Fate: Answered, Conn: c.number, Server: req.pool.shown(c.server)}
@@ -187,9 +189,7 @@ type bookingReader struct{ *conn }
 
 func (r bookingReader) Read(p []byte) (int, error) {
 	r.book()
-	n, err := r.net.Read(p)
-	r.waited = r.silent.Swap(0)
-	return n, err
+	return r.net.Read(p)
 }
 
 // book books the replies that have been delivered. The silence begins with the
@@ -200,15 +200,13 @@ func (c *conn) book() {
 	defer s.mu.Unlock()
 	if c.delivered > 0 {
 		c.inFlight -= c.delivered
-		c.delivered, c.waited = 0, 0
+		c.delivered = 0
 		s.quiet = time.Now()
+		if c.inFlight > 0 {
+			c.silent.Store(c.clock())
+		}
 	}
-	switch {
-	case c.inFlight > 0 && c.waited > 0:
-		c.silent.Store(c.waited) // a part of the reply has come
-	case c.inFlight > 0:
-		c.silent.Store(c.clock())
-	case c.retired || s.ending:
+	if c.inFlight == 0 && (c.retired || s.ending) {
 		s.nudge()
 	}
 }

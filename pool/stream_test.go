@@ -230,6 +230,7 @@ func TestStreamFateByStage(t *testing.T) {
 				in := newLedger(t)
 				p := peer(func(n int, k *talk) {
 					if n == 1 {
+						time.Sleep(time.Millisecond) // all three are queued by then
 						c.first(k)
 					} else if k.greet(whole) {
 						k.echo()
@@ -254,8 +255,9 @@ func TestStreamFateByStage(t *testing.T) {
 // What waits behind a write that hangs goes out on the next connection.
 func TestStreamQueuedBehindAHungWriteGoesOut(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		in, start := newLedger(t), time.Now()
+		in := newLedger(t)
 		p := peer(func(n int, k *talk) {
+			time.Sleep(time.Millisecond) // the first two are queued by then
 			if k.greet(whole); n == 1 {
 				time.Sleep(time.Minute)
 			} else {
@@ -264,7 +266,9 @@ func TestStreamQueuedBehindAHungWriteGoesOut(t *testing.T) {
 			}
 		}).pool(nil)
 		sendAll(t, p, in, 1, 2)
+		time.Sleep(time.Millisecond)
 		synctest.Wait() // they are being written
+		start := time.Now()
 		time.Sleep(time.Second)
 		sendAll(t, p, in, 3, 5)
 		p.CloseIdle() // ends it when nothing is outstanding
@@ -276,7 +280,7 @@ func TestStreamQueuedBehindAHungWriteGoesOut(t *testing.T) {
 		require.Equal(t, readTimeout, time.Since(start))
 		require.ErrorIs(t, in.replies[1].Err, os.ErrDeadlineExceeded)
 		sendAll(t, p, in, 6, 6)
-		time.Sleep(time.Second)
+		time.Sleep(time.Second + time.Millisecond)
 		synctest.Wait()
 		require.Equal(t, "uuaaaa", in.fates())
 		require.Equal(t, in.replies[1].Conn+1, in.replies[3].Conn)
@@ -288,16 +292,19 @@ func TestStreamQueuedBehindAHungWriteGoesOut(t *testing.T) {
 func TestStreamLostRepliesComeFirst(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		p := peer(func(n int, k *talk) {
-			if k.greet(whole); n == 1 {
+			if n == 1 {
+				time.Sleep(time.Millisecond) // both are queued by then
+				k.greet(whole)
 				k.next()
 				return
 			}
+			k.greet(whole)
 			k.echo()
 		}).pool(nil)
 		hold, in := make(chan struct{}), newLedger(t)
 		require.NoError(t, p.Send(Request{Args: []any{"echo", 0}, To: holding(hold)}))
 		sendAll(t, p, in, 1, 1)
-		synctest.Wait() // the connection has ended, and the first receiver holds the second up
+		time.Sleep(time.Second) // the connection has ended, and the first receiver holds the second up
 		sendAll(t, p, in, 2, 3)
 		synctest.Wait()
 		require.Empty(t, in.fates())
