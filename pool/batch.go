@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -55,7 +56,7 @@ func (p *batchPool) Close() error {
 }
 
 func (p *batchPool) Send(req Request) error {
-	if err := p.usable(req); err != nil {
+	if err := p.usable(&req); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -91,7 +92,7 @@ func (p *batchPool) run() {
 			p.mu.Lock()
 			p.owed--
 			p.mu.Unlock()
-			cmd.req.To.Receive(cmd.req.Tag, replyOf(cmd.Cmd, 0))
+			cmd.req.To.Receive(cmd.req.Tag, replyOf(cmd.Cmd))
 		}
 	}
 }
@@ -108,4 +109,21 @@ func (p *batchPool) take() []*pipelined {
 	batch := p.queue[:n:n]
 	p.queue = p.queue[n:]
 	return batch
+}
+
+// replyOf is the reply of an executed command. Of one that got no answer nothing
+// is known: the client may have tried several connections.
+func replyOf(cmd *redis.Cmd) Reply {
+	value, err := cmd.Result()
+	var answer redis.Error
+	switch {
+	case err == nil:
+		return Reply{Value: value, Fate: Answered}
+	case errors.Is(err, redis.Nil):
+		return Reply{Fate: Answered}
+	case errors.As(err, &answer):
+		return Reply{Err: err, Fate: Answered}
+	default:
+		return Reply{Err: err, Fate: Unknown}
+	}
 }

@@ -1,16 +1,12 @@
 package pool
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
 	"reflect"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 const (
@@ -19,16 +15,11 @@ const (
 	// every caller for 21 s behind one frozen node).
 	defaultOutstanding = 2048
 
-	// maxOutstanding keeps requests and reserved requests together below the
-	// stream's window of 65,536, at which go-redis would make Send wait.
+	// maxOutstanding keeps the memory that a frozen node costs in bounds.
 	maxOutstanding = 16384
 
 	// maxOwed bounds requests of every kind, reserved ones included.
 	maxOwed = 2 * maxOutstanding
-
-	// maxReadTimeout bounds how long a silent connection is trusted, whatever
-	// the user's client allows; without a bound a stream cannot be closed.
-	maxReadTimeout = 5 * time.Second
 )
 
 // An Option configures a Pool of New.
@@ -52,7 +43,7 @@ func (c *config) Err() error { return c.err }
 func (c *config) RestartGuard() time.Duration { return c.guard }
 
 // usable returns why req cannot be sent.
-func (c *config) usable(req Request) error {
+func (c *config) usable(req *Request) error {
 	if c.err == nil && (len(req.Args) == 0 || req.To == nil) {
 		return errors.New("pool: a Request needs Args and To")
 	}
@@ -127,16 +118,22 @@ func WithNewNodes() Option {
 // New returns a Pool for the node behind client: a *redis.Client (Sentinel
 // failover clients are such), or any other redis.UniversalClient.
 //
-// A *redis.Client is not used itself: the pool opens a stream of its own, on a
-// copy of the client's options without retries, shared by all pools of the same
-// client. It starts with the first Send, stops when idle for half a minute, and
-// leaves the user's client untouched. Hooks, limiters and client-side caches of
-// the user's client do not apply to it.
+// A *redis.Client is not used itself: the pool has a stream of its own, shared by all
+// pools of the same client. It starts with the first Send, stops when idle for half
+// a minute, and leaves the user's client untouched. go-redis opens its connection,
+// with the client's Dialer, TLS, Sentinel, credentials, DB, ClientName, OnConnect and
+// timeouts; requests are written and replies read by the pool. Hooks, limiters and
+// client-side caches of the user's client do not apply.
 //
-// Other clients, *redis.ClusterClient among them, offer no stream whose Submit
-// never waits (routing may have to load the slots first). They are used
-// directly, one Pipeline at a time; their own timeouts bound how long a frozen
-// server holds up what is sent behind.
+// A connection that owes replies and is silent for ReadTimeout, 5 s at most, is
+// given up. After ConnMaxLifetime it is exchanged for a new one, as soon as nothing
+// is outstanding on it; so it is when the node answers NOAUTH or READONLY, because
+// credentials are asked for, and names looked up, on connecting only. A node that
+// cannot be connected to is left alone for up to 100 ms.
+//
+// Other clients, *redis.ClusterClient among them, do not say which connection leads
+// to which node. They are used directly, one Pipeline at a time; their own timeouts
+// bound how long a frozen server holds up what is sent behind.
 //
 // A stream asks for INFO server on every connection that it opens, which tells
 // Reply.Server. A node that refuses is not asked again on that connection.
@@ -170,150 +167,4 @@ func New(client redis.UniversalClient, options ...Option) Pool {
 func isNil(client redis.UniversalClient) bool {
 	v := reflect.ValueOf(client)
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
-}
-
-// streamOptions copies the options of a user's client for a stream. Every
-// difference is one that the contract of Pool needs.
-func streamOptions(user *redis.Options, d *dials) *redis.Options {
-	opt := ownOptions(user)
-	opt.ContextTimeoutEnabled = false
-	opt.Dialer = d.wrap(opt.Dialer)
-	opt.OnConnect = d.prepare(opt.OnConnect)
-	return opt
-}
-
-// ownOptions copies the options of a user's client for a client that carries one
-// connection of ours.
-func ownOptions(user *redis.Options) *redis.Options {
-	opt := *user
-	opt.MaxRetries = -1   // a command is sent at most once
-	opt.DialerRetries = 1 // a dead node is told at once
-	opt.Protocol = 2      // nothing is pushed, so that no reply is searched for it
-	opt.ReadTimeout = boundedTimeout(opt.ReadTimeout)
-	opt.WriteTimeout = boundedTimeout(opt.WriteTimeout)
-
-	// One connection is used. The second pool is where go-redis looks when the
-	// first fails to dial.
-	opt.PoolSize, opt.PipelinePoolSize = 2, 2
-	opt.MinIdleConns, opt.MaxIdleConns, opt.MaxActiveConns = 0, 0, 0
-	opt.MaxConcurrentDials = 0
-	opt.PoolTimeout = 0
-
-	// What could answer in the node's place, or delay or divert a command.
-	opt.Limiter = nil
-	opt.AutoPipelineOptions = nil
-	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	opt.ClientSideCacheConfig, opt.ClientSideCache = nil, nil
-	opt.PushNotificationProcessor = nil // go-redis has put the one of the user's client here
-	return &opt
-}
-
-// boundedTimeout takes an I/O timeout as go-redis stores it, where 0 and less
-// mean none.
-func boundedTimeout(d time.Duration) time.Duration {
-	if d <= 0 || d > maxReadTimeout {
-		return maxReadTimeout
-	}
-	return d
-}
-
-// prepare returns an OnConnect that runs the user's own, then asks the node who
-// it is and gives it every script, in one round trip. A node may refuse either,
-// for want of permission: it is unknown then, and answers NOSCRIPT later and is
-// sent the source. Any other failure is the connection's.
-func (d *dials) prepare(user func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
-	return func(ctx context.Context, cn *redis.Conn) error {
-		if user != nil {
-			if err := user(ctx, cn); err != nil {
-				return err
-			}
-		}
-		covers := d.opened.Load() // before INFO is sent
-		var info *redis.Cmd
-		cmds, _ := cn.Pipelined(ctx, func(p redis.Pipeliner) error { // every command has its own error
-			info = p.Do(ctx, infoArgs...)
-			for _, script := range knownScripts() {
-				p.ScriptLoad(ctx, script.source)
-			}
-			return nil
-		})
-		for _, cmd := range cmds {
-			var refused redis.Error
-			if err := cmd.Err(); err != nil && !errors.As(err, &refused) {
-				return err
-			}
-		}
-		text, _ := info.Val().(string)
-		d.learn(covers, text, info.Err())
-		return nil
-	}
-}
-
-// connections counts what all streams begin to open, so that a client's next
-// stream goes on where its last one ended.
-var connections atomic.Uint64
-
-// dials numbers the connections that a stream begins to open, and marks the
-// errors of those that fail: a request that never had a connection was not sent.
-// It counts those that succeed, and holds what is known of who is at their end.
-type dials struct {
-	newest   atomic.Uint64
-	opened   atomic.Uint64
-	identity atomic.Pointer[identity]
-}
-
-// begin makes newest a number that no connection has had. Of two dials at once
-// the higher number stays.
-func (d *dials) begin() {
-	n := connections.Add(1)
-	for {
-		old := d.newest.Load()
-		if old >= n || d.newest.CompareAndSwap(old, n) {
-			return
-		}
-	}
-}
-
-type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
-
-func (d *dials) wrap(dial dialFunc) dialFunc {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		d.begin()
-		conn, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, &dialError{err}
-		}
-		d.opened.Add(1) // before anything can be read from conn
-		return conn, nil
-	}
-}
-
-type dialError struct{ err error }
-
-func (e *dialError) Error() string { return e.err.Error() }
-func (e *dialError) Unwrap() error { return e.err }
-
-// replyOf is the reply of an executed command.
-func replyOf(cmd *redis.Cmd, conn uint64) Reply {
-	value, err := cmd.Result()
-	if err != nil {
-		return failure(err, conn)
-	}
-	return Reply{Value: value, Fate: Answered, Conn: conn}
-}
-
-// failure is the reply of a command that ended with err.
-func failure(err error, conn uint64) Reply {
-	var answer redis.Error
-	var dial *dialError
-	switch {
-	case errors.Is(err, redis.Nil):
-		return Reply{Fate: Answered, Conn: conn}
-	case errors.As(err, &dial):
-		return Reply{Err: err, Fate: NotSent, Conn: conn}
-	case errors.As(err, &answer):
-		return Reply{Err: err, Fate: Answered, Conn: conn}
-	default:
-		return Reply{Err: err, Fate: Unknown, Conn: conn}
-	}
 }

@@ -54,7 +54,7 @@ type Pool interface {
 // A Request is one command on its way to a node.
 type Request struct {
 	// Args is the whole command, its name first: "set", key, value, ... Elements
-	// are strings or integers. It is only read, so that all nodes of a round
+	// are strings or integers; a Pool need not take others. It is only read, so that all nodes of a round
 	// can share one slice; keys stand where Redis expects them. Commands that
 	// block or change their connection (BLPOP, SUBSCRIBE, MULTI, SELECT,
 	// CLIENT, ...) are not for a Pool.
@@ -79,7 +79,8 @@ type Receiver interface {
 
 // A Reply tells what became of a request.
 type Reply struct {
-	// Value is what the node answered: nil, string, int64 or []any.
+	// Value is what the node answered: nil, string, int64 or []any. A stream takes no
+	// more than 16 MiB for a reply.
 	Value any
 
 	// Err is a redis.Error when the node answered with an error (Fate is
@@ -88,19 +89,17 @@ type Reply struct {
 
 	Fate Fate
 
-	// Conn is the number of the newest connection that the pool had begun to
-	// open when the reply was delivered. Numbers rise, also where another Pool
-	// of the same client goes on with the node: a reply from a restarted node
-	// has a higher one than any reply delivered before the restart. 0 when the
-	// pool cannot promise the node's order of execution.
+	// Conn is the number of the connection that the reply came on, and not lower
+	// than that of any earlier reply. Numbers rise from one connection to the next,
+	// also where another Pool of the same client goes on with the node: a reply from
+	// a restarted node has a higher one than any reply delivered before the restart,
+	// because it came on a connection that was opened after it. 0 when the pool
+	// cannot promise the node's order of execution.
 	Conn uint64
 
 	// Server is the process that answered, nil unless the Fate is Answered and
 	// the process known. It is unknown where the node refuses INFO or answers
-	// oddly, where the pool does not ask, and where a connection has been opened
-	// that has not been identified: it may lead to another process. A reply never
-	// bears a process that ended before the one that answered started; it may bear
-	// the follower of a process that has died meanwhile, see Server.Age.
+	// oddly, and where the pool does not ask.
 	Server *Server
 }
 

@@ -2,6 +2,7 @@ package pool_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -10,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
 	"os"
@@ -28,6 +30,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -345,6 +348,90 @@ func startTLS(t *testing.T) (addr string, config *tls.Config) {
 		}
 	}
 	return "127.0.0.1:" + port, config
+}
+
+// What go-redis arranges on connecting is in force on the connection of the stream.
+func TestServerSeesTheOptionsOfTheClient(t *testing.T) {
+	server := realredis.Start(t, 1)[0]
+	_, err := server.Do("acl", "setuser", "alice", "on", ">secret", "~*", "+@all")
+	require.NoError(t, err)
+	asked := 0
+	p := poolOf(t, clientOf(t, server.Addr(), func(o *redis.Options) {
+		o.DB, o.ClientName, o.Protocol = 3, "locks", 3
+		o.CredentialsProvider = func() (username, password string) {
+			asked++
+			return "alice", "secret"
+		}
+		o.OnConnect = func(ctx context.Context, cn *redis.Conn) error { return cn.ClientSetName(ctx, "renamed").Err() }
+	}))
+	for i := 1; i <= 2; i++ {
+		info := pool.Answer(t, p, "client", "info").Value.(string)
+		for _, want := range []string{" name=renamed ", " db=3 ", " user=alice ", " resp=2", " lib-name=go-redis"} {
+			if want == " lib-name=go-redis" && !strings.Contains(info, "lib-name") {
+				continue // before Redis 7.2
+			}
+			require.Contains(t, info, want)
+		}
+		require.Equal(t, i, asked, "credentials of the day")
+		_, err = server.Do("client", "kill", "user", "alice")
+		require.NoError(t, err)
+		eventually(t, "it connects again", func() bool { return pool.Ask(t, p, "ping").Err == nil })
+	}
+}
+
+// A client's TLS is that of its pool, also where the server has none.
+func TestTLSThroughAProxy(t *testing.T) {
+	dir, config := certificates(t)
+	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"))
+	require.NoError(t, err)
+	nodes := embedded.Start(1)
+	t.Cleanup(nodes.Close)
+	proxy, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	go func() {
+		for {
+			from, err := proxy.Accept()
+			if err != nil {
+				return
+			}
+			to, err := nodes[0].Dial(context.Background(), "", "")
+			if err != nil {
+				_ = from.Close()
+				continue
+			}
+			pass := func(a, b net.Conn) {
+				_, _ = io.Copy(a, b)
+				_ = a.Close()
+				_ = b.Close()
+			}
+			go pass(from, to)
+			go pass(to, from)
+		}
+	}()
+	p := poolOf(t, clientOf(t, proxy.Addr().String(), func(o *redis.Options) { o.TLSConfig = config }))
+	for i := range 200 {
+		lockOnce(t, p, fmt.Sprintf("lock:%d", i))
+	}
+	nodes[0].Kill()
+	nodes[0].Restart(true)
+	eventually(t, "it connects again", func() bool { return pool.Ask(t, p, "ping").Err == nil })
+	lockOnce(t, p, "lock")
+
+	nodes[0].Freeze()
+	slow := poolOf(t, clientOf(t, proxy.Addr().String(), func(o *redis.Options) { o.TLSConfig, o.ReadTimeout = config, 200*time.Millisecond }))
+	require.Equal(t, pool.NotSent, pool.Ask(t, slow, "ping").Fate)
+	nodes[0].Thaw()
+	eventually(t, "it connects", func() bool { return pool.Ask(t, slow, "ping").Err == nil })
+	nodes[0].Freeze()
+	require.ErrorIs(t, pool.Ask(t, slow, "ping").Err, os.ErrDeadlineExceeded)
+	nodes[0].Thaw()
+
+	stranger := poolOf(t, clientOf(t, proxy.Addr().String(), func(o *redis.Options) { o.TLSConfig = &tls.Config{} })) //nolint:gosec // never gets that far
+	r := pool.Ask(t, stranger, "set", "k", "v")
+	require.Equal(t, pool.NotSent, r.Fate, "a failed handshake: %v", r.Err)
+	var unknown *tls.CertificateVerificationError
+	require.ErrorAs(t, r.Err, &unknown)
 }
 
 // certificates writes a self-signed certificate for 127.0.0.1 to a directory

@@ -1,10 +1,7 @@
 package pool
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,14 +14,11 @@ const (
 	// costs a few round trips; programs that never call Close rely on the end.
 	idleTimeout = 30 * time.Second
 
-	// While busy requests or more are unanswered, further ones are gathered and
-	// handed to the driver together: when fewer are unanswered, when gatherMost
-	// have come, or after gatherTime. With 128 callers on loopback that saves
-	// client and servers a fifth of their CPU time (bench/README.md); on a network
-	// it delays a request by gatherTime at most.
-	busy       = 2
-	gatherMost = 32
-	gatherTime = 30 * time.Microsecond
+	// After redialTries failures in a row to connect to a node it is left alone for
+	// redialPause each time: what is sent meanwhile fails at once, with the same
+	// error.
+	redialTries = 4
+	redialPause = 100 * time.Millisecond
 )
 
 // streamPool sends through the stream of its client, and starts one where none
@@ -45,19 +39,15 @@ type streamPool struct {
 func (p *streamPool) String() string { return p.client.Options().Addr }
 
 func (p *streamPool) Send(req Request) error {
-	if err := p.usable(req); err != nil {
+	if err := p.usable(&req); err != nil {
 		return err
 	}
-	cmd := &command{args: req.Args, to: req.To, tag: req.Tag, pool: p}
 	for {
 		if p.closed.Load() {
 			return ErrClosed
 		}
-		s, err := p.running()
-		if err != nil {
-			return err
-		}
-		err = s.submit(cmd, req.Reserved, p.outstanding)
+		s := p.running()
+		err := s.submit(&req, p)
 		if err == errStopped { //nolint:errorlint // a sentinel of this file
 			continue // it stopped between the two calls; the next is a new one
 		}
@@ -76,25 +66,22 @@ var streams struct {
 }
 
 // running returns the stream of p's client, started if need be.
-func (p *streamPool) running() (*stream, error) {
+func (p *streamPool) running() *stream {
 	if s := p.last.Load(); s != nil && !s.stopped.Load() {
-		return s, nil
+		return s
 	}
 	streams.Lock()
 	defer streams.Unlock()
 	s := streams.running[p.client]
 	if s == nil || s.stopped.Load() {
-		var err error
-		if s, err = startStream(p.client); err != nil {
-			return nil, err
-		}
+		s = startStream(p.client)
 		if streams.running == nil {
 			streams.running = make(map[*redis.Client]*stream)
 		}
 		streams.running[p.client] = s
 	}
 	p.last.Store(s)
-	return s, nil
+	return s
 }
 
 func (p *streamPool) CloseIdle() {
@@ -110,155 +97,71 @@ func (p *streamPool) Close() error {
 	return nil
 }
 
-// stream is one ordered full-duplex connection and the goroutine that collects
-// its replies. It lives from the first request to the end of a quiet spell.
+// A stream is an ordered sequence of requests, and the connections that carry
+// them: one at a time, opened when there is something to send. It lives from the
+// first request to the end of a quiet spell.
+//
+// A request waits in queued until the connection takes it. From then on a byte of
+// it may have left, and its fate is that of the connection: answered, or Unknown.
+// What is still in queued when a connection ends has not been sent, and goes out
+// on the next one, or is NotSent when there is none to be had. So a request is
+// written at most once.
 type stream struct {
-	user   *redis.Client
-	client *redis.Client // our own
-	pipe   *redis.AutoPipeliner
-	dials  *dials
+	user *redis.Client
 
 	mu      sync.Mutex
-	sent    []future    // submitted and not yet taken by collect, in order
-	waiting []*command  // gathered, behind those
-	stopped atomic.Bool // set under mu
+	queued  []queued // taken by no connection yet, in order
+	encoded []byte   // these as RESP
+	stopped atomic.Bool
 	ending  bool        // stop at the next quiet moment
+	quiet   time.Time   // when replies were delivered last
+	idle    *time.Timer // calls checkIdle
 
-	gather  *time.Timer // calls flush
-	started bool        // gather is running
+	// owed counts the requests whose reply is not being delivered yet. It rises
+	// under mu.
+	owed atomic.Int64
 
-	// owed counts the requests whose reply has not come. It rises under mu.
-	// gathered counts those of them that wait.
-	owed, gathered atomic.Int64
-
-	// asking is 1 while an INFO of the stream's own is among the owed.
-	asking atomic.Int64
-
-	// wake holds a token when collect may have something to do.
+	// wake holds a token when run may have something to do.
 	wake chan struct{}
 }
 
-// command is a request on the stream. It is a redis.Cmd without arguments of its
-// own, which saves an allocation for each: a stream asks for them by Args, and
-// routes nothing by them.
-type command struct {
-	redis.Cmd
-	args []any
+// queued is a request without its command.
+type queued struct {
 	to   Receiver
 	tag  int
-	pool *streamPool // whose request it is; nil for the stream's own
-}
-
-// Args returns the whole command.
-func (c *command) Args() []any { return c.args }
-
-// Name returns the command's name in lower case, by which go-redis knows those
-// that are not for a stream.
-func (c *command) Name() string {
-	name, _ := c.args[0].(string)
-	return strings.ToLower(name)
-}
-
-// FullName returns the command's name: none that is sent has a second word.
-func (c *command) FullName() string { return c.Name() }
-
-// String describes the command, for go-redis's log.
-func (c *command) String() string {
-	return strings.TrimSuffix(fmt.Sprintln(c.args...), "\n")
-}
-
-// NoRetry holds on every path of go-redis that would send a command again.
-func (c *command) NoRetry() bool { return true }
-
-// Clone keeps all of this on the copy.
-func (c *command) Clone() redis.Cmder {
-	return &command{args: c.args, to: c.to, tag: c.tag, pool: c.pool}
-}
-
-type future struct {
-	redis.AutoFuture
-	cmd *command
+	pool *streamPool // whose request it is
 }
 
 var errStopped = errors.New("pool: stream stopped")
 
-// startStream opens nothing yet: the first request dials.
-func startStream(user *redis.Client) (*stream, error) {
-	s := &stream{user: user, dials: &dials{}, wake: make(chan struct{}, 1)}
-	s.client = redis.NewClient(streamOptions(user.Options(), s.dials))
-	var err error
-	// A full-duplex stream writes a request as soon as it comes and reads
-	// replies meanwhile. Under load it waits up to MaxFlushDelay for more.
-	s.pipe, err = s.client.AsyncAutoPipelineWithOptions(&redis.AutoPipelineOptions{
-		FullDuplex:    true,
-		MaxBatchSize:  512,
-		MaxFlushDelay: 100 * time.Microsecond,
-	})
-	if err != nil {
-		_ = s.client.Close()
-		return nil, err
-	}
-	s.gather = time.AfterFunc(gatherTime, s.flush)
-	s.gather.Stop()
-	go s.collect()
-	return s, nil
+// startStream opens nothing yet: the first request does.
+func startStream(user *redis.Client) *stream {
+	s := &stream{user: user, wake: make(chan struct{}, 1)}
+	s.idle = time.AfterFunc(idleTimeout, s.checkIdle)
+	go s.run()
+	return s
 }
 
-// submit hands cmd to the driver, at once or gathered with others. The driver's
-// queue and ours are appended to under one lock: collect waits for replies in the
-// order of the wire.
-func (s *stream) submit(cmd *command, reserved bool, limit int) error {
+// submit puts a request of p behind the others.
+func (s *stream) submit(req *Request, p *streamPool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped.Load() {
 		return errStopped
 	}
-	if err := admit(int(s.owed.Load()-s.asking.Load()), limit, reserved); err != nil {
+	if err := admit(int(s.owed.Load()), p.outstanding, req.Reserved); err != nil {
 		return err
 	}
-	unanswered := s.owed.Add(1) - s.gathered.Add(1)
-	s.waiting = append(s.waiting, cmd)
-	switch {
-	case len(s.waiting) == 1 && unanswered < busy, len(s.waiting) >= gatherMost:
-		s.flushLocked()
-	case !s.started:
-		s.started = true
-		s.gather.Reset(gatherTime)
+	var err error
+	if s.encoded, err = appendCommand(s.encoded, req.Args); err != nil {
+		return err
 	}
-	return nil
-}
-
-// flush hands what has been gathered to the driver.
-func (s *stream) flush() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.started = false
-	s.flushLocked()
-}
-
-func (s *stream) flushLocked() {
-	if len(s.waiting) == 0 {
-		return
-	}
-	if len(s.sent) == 0 {
+	s.owed.Add(1)
+	s.queued = append(s.queued, queued{req.To, req.Tag, p})
+	if len(s.queued) == 1 {
 		s.nudge()
 	}
-	for _, cmd := range s.waiting {
-		s.sent = append(s.sent, future{s.pipe.Submit(context.Background(), cmd), cmd})
-	}
-	clear(s.waiting)
-	s.waiting = s.waiting[:0]
-	s.gathered.Store(0)
-}
-
-// answered books a reply, and flushes when that leaves few unanswered.
-func (s *stream) answered() {
-	owed := s.owed.Add(-1)
-	if gathered := s.gathered.Load(); gathered > 0 && owed-gathered < busy {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.flushLocked()
-	}
+	return nil
 }
 
 func (s *stream) nudge() {
@@ -276,69 +179,87 @@ func (s *stream) finish() {
 	s.nudge()
 }
 
-// collect delivers replies in order until the stream ends.
-func (s *stream) collect() {
-	idle := time.NewTimer(idleTimeout)
-	defer idle.Stop()
-	var batch []future
-	for {
-		batch = s.take(batch)
-		for _, f := range batch {
-			_ = f.Wait() // the error is the command's, read below
-			s.answered()
-			s.deliver(f.cmd)
-		}
-		if s.ended() {
-			break
-		}
-		if len(batch) > 0 {
-			continue
-		}
-		idle.Reset(idleTimeout)
-		select {
-		case <-s.wake:
-		case <-idle.C:
-			s.finish()
-		}
-	}
-	_ = s.pipe.Close()
-	_ = s.client.Close()
-}
-
-// deliver hands the outcome of cmd to who waits for it.
-func (s *stream) deliver(cmd *command) {
-	r := replyOf(&cmd.Cmd, s.dials.newest.Load())
-	if r.Fate == Answered && cmd.pool != nil {
-		r.Server = s.server(cmd.pool, r.Err)
-	}
-	cmd.to.Receive(cmd.tag, r)
-}
-
-// take swaps the requests sent so far for the empty slice in hand.
-func (s *stream) take(batch []future) []future {
-	clear(batch) // drop the references to what was delivered
+// checkIdle ends a stream that has been quiet for long enough.
+func (s *stream) checkIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	taken := s.sent
-	s.sent = batch[:0]
-	return taken
+	if wait := idleTimeout - time.Since(s.quiet); wait > 0 {
+		s.idle.Reset(wait)
+		return
+	}
+	s.ending = true
+	s.nudge()
 }
 
-// ended stops s if it shall end and nothing is outstanding. Collect, its only
-// caller, has delivered every reply that has come.
-func (s *stream) ended() bool {
-	s.mu.Lock()
-	end := s.ending && s.owed.Load() == 0
-	if end {
-		s.stopped.Store(true)
-	}
-	s.mu.Unlock()
-	if end {
-		streams.Lock()
-		if streams.running[s.user] == s {
-			delete(streams.running, s.user)
+// run connects while there is something to send, until the stream ends. All
+// replies are delivered by run or by the connection that it waits for: in order.
+func (s *stream) run() {
+	var failed error // the last connect
+	var failures int // in a row
+	var retry time.Time
+	for s.awaitWork() {
+		if failures < redialTries || !time.Now().Before(retry) {
+			var c *conn
+			if c, failed = s.connect(); failed == nil {
+				failures = 0
+				c.serve()
+				continue
+			}
+			failures++
+			retry = time.Now().Add(redialPause)
 		}
-		streams.Unlock()
+		s.refuse(failed)
 	}
-	return end
+}
+
+// awaitWork returns true when there is something to send, and false when the
+// stream has stopped.
+func (s *stream) awaitWork() bool {
+	for {
+		s.mu.Lock()
+		work, stop := len(s.queued) > 0, s.ending
+		if !work && stop {
+			s.stopped.Store(true)
+		}
+		s.mu.Unlock()
+		switch {
+		case work:
+			return true
+		case stop:
+			s.stop()
+			return false
+		}
+		<-s.wake
+	}
+}
+
+// stop forgets the stream.
+func (s *stream) stop() {
+	s.idle.Stop()
+	streams.Lock()
+	defer streams.Unlock()
+	if streams.running[s.user] == s {
+		delete(streams.running, s.user)
+	}
+}
+
+// refuse delivers that nothing of what is queued has been sent. No connection has
+// yet begun with a higher number than these replies have.
+func (s *stream) refuse(err error) {
+	s.mu.Lock()
+	refused := s.queued
+	s.queued, s.encoded = nil, nil
+	s.mu.Unlock()
+	s.fail(refused, Reply{Err: err, Fate: NotSent, Conn: connections.Load()})
+}
+
+// fail delivers the same reply to requests that got no answer.
+func (s *stream) fail(requests []queued, r Reply) {
+	for _, req := range requests {
+		s.owed.Add(-1)
+		req.to.Receive(req.tag, r)
+	}
+	s.mu.Lock()
+	s.quiet = time.Now()
+	s.mu.Unlock()
 }

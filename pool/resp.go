@@ -1,0 +1,258 @@
+package pool
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+)
+
+// This file is RESP2, the language of Redis: commands as a stream writes them, and
+// replies as it reads them.
+
+const (
+	// readBuffer is what a stream reads at a time, and the longest line.
+	readBuffer = 16 << 10
+
+	// maxDepth and maxReply bound what a peer can make the client hold: how deep
+	// arrays are nested, and how many bytes a reply takes in memory.
+	maxDepth = 32
+	maxReply = 16 << 20
+
+	// valueSize is what any value takes in memory, at least.
+	valueSize = 16
+)
+
+var crlf = []byte("\r\n")
+
+// appendCommand appends a command to b, as an array of bulk strings. On an error b
+// is as before.
+func appendCommand(b []byte, args []any) ([]byte, error) {
+	begin := len(b)
+	b = appendHeader(b, '*', len(args))
+	for _, arg := range args {
+		switch v := arg.(type) {
+		case string:
+			b = appendHeader(b, '$', len(v))
+			b = append(b, v...)
+			b = append(b, crlf...)
+		case int:
+			b = appendInt(b, int64(v))
+		case int64:
+			b = appendInt(b, v)
+		case int32:
+			b = appendInt(b, int64(v))
+		case int16:
+			b = appendInt(b, int64(v))
+		case int8:
+			b = appendInt(b, int64(v))
+		case uint:
+			b = appendUint(b, uint64(v))
+		case uint64:
+			b = appendUint(b, v)
+		case uint32:
+			b = appendUint(b, uint64(v))
+		case uint16:
+			b = appendUint(b, uint64(v))
+		case uint8:
+			b = appendUint(b, uint64(v))
+		default:
+			return b[:begin], fmt.Errorf("pool: an element of Args is a %T: want a string or an integer", arg)
+		}
+	}
+	return b, nil
+}
+
+func appendHeader(b []byte, kind byte, n int) []byte {
+	b = append(b, kind)
+	b = strconv.AppendInt(b, int64(n), 10)
+	return append(b, crlf...)
+}
+
+func appendInt(b []byte, n int64) []byte {
+	var digits [20]byte
+	return appendDigits(b, strconv.AppendInt(digits[:0], n, 10))
+}
+
+func appendUint(b []byte, n uint64) []byte {
+	var digits [20]byte
+	return appendDigits(b, strconv.AppendUint(digits[:0], n, 10))
+}
+
+func appendDigits(b, digits []byte) []byte {
+	b = appendHeader(b, '$', len(digits))
+	b = append(b, digits...)
+	return append(b, crlf...)
+}
+
+// A refusal is an error that a node answered with. It is a redis.Error.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// RedisError marks an error that came from a node.
+func (refusal) RedisError() {}
+
+// errMalformed is what is wrong with bytes that are no reply. Nothing that comes
+// behind them can be told apart any more.
+var errMalformed = errors.New("the node sent something that is no reply")
+
+// okReply is boxed once: it is the answer to every SET.
+var okReply any = "OK"
+
+// readReply reads one reply: nil, string, int64, []any of these, or refusal. An
+// error means that the connection has ended or is of no more use.
+func readReply(r *bufio.Reader) (any, error) {
+	d := decoder{Reader: r, left: maxReply}
+	return d.value(0)
+}
+
+// A decoder reads one reply.
+type decoder struct {
+	*bufio.Reader
+	left int // how many bytes the rest of the reply may take in memory
+}
+
+func (d *decoder) value(depth int) (any, error) {
+	line, err := d.line()
+	if err != nil {
+		return nil, err
+	}
+	kind, text := line[0], line[1:]
+	switch kind {
+	case '+':
+		if string(text) == "OK" {
+			return okReply, nil
+		}
+		return string(text), nil
+	case '-':
+		return refusal(text), nil
+	}
+	n, err := parseInt(text)
+	if err != nil {
+		return nil, err
+	}
+	switch kind {
+	case ':':
+		return n, nil
+	case '$':
+		return d.bulk(n)
+	case '*':
+		return d.array(n, depth)
+	}
+	return nil, errMalformed
+}
+
+// line returns the next line without its end. It is not empty, and valid until the
+// next read.
+func (d *decoder) line() ([]byte, error) {
+	line, err := d.ReadSlice('\n')
+	if err != nil {
+		return nil, broken(err, len(line) > 0)
+	}
+	text, found := bytes.CutSuffix(line, crlf)
+	if !found || len(text) == 0 || !d.take(valueSize+len(text)) {
+		return nil, errMalformed
+	}
+	return text, nil
+}
+
+// bulk returns a string of n bytes, which come next.
+func (d *decoder) bulk(n int64) (any, error) {
+	if n == -1 {
+		return nil, nil
+	}
+	if n < 0 || n > maxReply || !d.take(int(n)) {
+		return nil, errMalformed
+	}
+	size := int(n) + len(crlf)
+	if size > d.Size() {
+		return d.longBulk(int(n))
+	}
+	b, err := d.Peek(size)
+	if err != nil {
+		return nil, broken(err, true)
+	}
+	text, found := bytes.CutSuffix(b, crlf)
+	if !found {
+		return nil, errMalformed
+	}
+	value := string(text)
+	_, _ = d.Discard(size) // it is there
+	return value, nil
+}
+
+// longBulk is bulk for what is larger than the buffer. Memory grows as the bytes
+// come, not as the peer says they will.
+func (d *decoder) longBulk(n int) (any, error) {
+	var b bytes.Buffer
+	if _, err := io.CopyN(&b, d.Reader, int64(n+len(crlf))); err != nil {
+		return nil, broken(err, true)
+	}
+	text, found := bytes.CutSuffix(b.Bytes(), crlf)
+	if !found {
+		return nil, errMalformed
+	}
+	return string(text), nil
+}
+
+func (d *decoder) array(n int64, depth int) (any, error) {
+	if n == -1 {
+		return nil, nil
+	}
+	if n < 0 || n > maxReply/valueSize || depth == maxDepth {
+		return nil, errMalformed
+	}
+	values := make([]any, 0, min(n, 64)) // it grows as they come
+	for range n {
+		v, err := d.value(depth + 1)
+		if err != nil {
+			return nil, broken(err, true)
+		}
+		values = append(values, v)
+	}
+	return values, nil
+}
+
+// take reports whether the reply may take n more bytes.
+func (d *decoder) take(n int) bool {
+	d.left -= n
+	return d.left >= 0
+}
+
+// broken is the error of a reply that cannot be read. In the midst of one the end
+// of a connection comes unexpected; a line that is longer than the buffer is none.
+func broken(err error, within bool) error {
+	switch {
+	case errors.Is(err, bufio.ErrBufferFull):
+		return errMalformed
+	case within && errors.Is(err, io.EOF):
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// parseInt reads an integer as Redis writes it.
+func parseInt(text []byte) (int64, error) {
+	digits, negative := bytes.CutPrefix(text, []byte("-"))
+	if len(digits) == 0 || len(digits) > 19 {
+		return 0, errMalformed
+	}
+	var n uint64
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return 0, errMalformed
+		}
+		n = 10*n + uint64(c-'0')
+	}
+	switch {
+	case negative && n <= 1<<63:
+		return -int64(n), nil //nolint:gosec // -1<<63 is its own negative
+	case !negative && n <= math.MaxInt64:
+		return int64(n), nil
+	}
+	return 0, errMalformed
+}

@@ -1,0 +1,302 @@
+package pool
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// decode reads one reply, and says how many bytes it was.
+func decode(r io.Reader) (value any, size int, err error) {
+	counted := &counter{r: r}
+	b := bufio.NewReaderSize(counted, readBuffer)
+	value, err = readReply(b)
+	return value, counted.n - b.Buffered(), err
+}
+
+type counter struct {
+	r io.Reader
+	n int
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += n
+	return n, err
+}
+
+var long = strings.Repeat("0123456789abcdef", readBuffer/8) // twice the buffer
+
+var replyTexts = map[string]any{
+	"+OK\r\n":                          "OK",
+	"+\r\n":                            "",
+	"+PONG\r\n":                        "PONG",
+	"+a\rb\r\n":                        "a\rb",
+	"-ERR no\r\n":                      refusal("ERR no"),
+	"-\r\n":                            refusal(""),
+	":0\r\n":                           int64(0),
+	":-1\r\n":                          int64(-1),
+	":0042\r\n":                        int64(42),
+	":9223372036854775807\r\n":         int64(math.MaxInt64),
+	":-9223372036854775808\r\n":        int64(math.MinInt64),
+	"$-1\r\n":                          nil,
+	"$0\r\n\r\n":                       "",
+	"$5\r\na\r\nb\x00\r\n":             "a\r\nb\x00",
+	"*-1\r\n":                          nil,
+	"*0\r\n":                           []any{},
+	"*1\r\n$-1\r\n":                    []any{nil},
+	"*2\r\n*1\r\n:1\r\n*0\r\n":         []any{[]any{int64(1)}, []any{}},
+	"*3\r\n+a\r\n-ERR b\r\n:3\r\n":     []any{"a", refusal("ERR b"), int64(3)},
+	"$32768\r\n" + long + "\r\n":       long,
+	"*1\r\n$32768\r\n" + long + crLF:   []any{long},
+	"$16382\r\n" + long[:16382] + crLF: long[:16382], // the buffer, exactly
+	"$16383\r\n" + long[:16383] + crLF: long[:16383],
+	"+" + long[:readBuffer-3] + crLF:   long[:readBuffer-3],
+	strings.Repeat("*1\r\n", maxDepth) + ":1\r\n": nest(maxDepth, int64(1)),
+}
+
+const crLF = "\r\n"
+
+func nest(depth int, v any) any {
+	for range depth {
+		v = []any{v}
+	}
+	return v
+}
+
+func TestReadReply(t *testing.T) {
+	for text, want := range replyTexts {
+		name := text[:min(len(text), 40)]
+		for how, r := range map[string]io.Reader{
+			"at once":        strings.NewReader(text),
+			"byte by byte":   iotest.OneByteReader(strings.NewReader(text)),
+			"with more":      strings.NewReader(text + "+next\r\n"),
+			"end with bytes": iotest.DataErrReader(strings.NewReader(text)),
+		} {
+			v, n, err := decode(r)
+			require.NoError(t, err, "%q %s", name, how)
+			require.Equal(t, want, v, "%q %s", name, how)
+			require.Equal(t, len(text), n, "%q %s", name, how)
+		}
+	}
+}
+
+// The end of a connection is an end only between replies.
+func TestReadReplyTruncated(t *testing.T) {
+	for text := range replyTexts {
+		for i := 0; i < len(text); i += 1 + i/1000 {
+			_, _, err := decode(strings.NewReader(text[:i]))
+			want := io.ErrUnexpectedEOF
+			if i == 0 {
+				want = io.EOF
+			}
+			require.Equal(t, want, err, "%q, %d bytes", text[:min(len(text), 40)], i)
+		}
+		if len(text) < 100 {
+			for i := range text {
+				_, _, err := decode(io.MultiReader(strings.NewReader(text[:i]), iotest.ErrReader(iotest.ErrTimeout)))
+				require.Equal(t, iotest.ErrTimeout, err)
+			}
+		}
+	}
+}
+
+func TestReadReplyMalformed(t *testing.T) {
+	for _, text := range []string{
+		"\r\n", "\n", "x\r\n", "OK\r\n", "+OK\n", "+a\nb\r\n", "\x00\r\n", "HTTP/1.1 400 Bad Request\r\n",
+		":\r\n", ":-\r\n", ":+1\r\n", ":1 \r\n", ": 1\r\n", ":1.5\r\n", ":1e3\r\n", ":0x1\r\n", ":--1\r\n",
+		":9223372036854775808\r\n", ":-9223372036854775809\r\n", ":18446744073709551617\r\n", ":99999999999999999999\r\n",
+		"$\r\n", "$-2\r\n", "$x\r\n", "$1\r\nab\r\n", "$2\r\na\r\n\r\n", "$1\r\na\n\n", "$0\r\nxx",
+		fmt.Sprintf("$%d\r\n", maxReply+1), "$9223372036854775807\r\n", "$-9223372036854775808\r\n",
+		"$32768\r\n" + long + "xx",
+		"*\r\n", "*-2\r\n", "*x\r\n", fmt.Sprintf("*%d\r\n", maxReply/valueSize+1), "*9223372036854775807\r\n", "*1\r\nx\r\n", "*2\r\n:1\r\n$-2\r\n",
+		strings.Repeat("*1\r\n", maxDepth+1) + ":1\r\n",
+		"+" + long, "-" + long + "\r\n", ":" + long, long,
+		"%1\r\n+a\r\n+b\r\n", "_\r\n", "#t\r\n", ",1.5\r\n", ">1\r\n+a\r\n", "~0\r\n", "(1\r\n", "=5\r\ntxt:a\r\n", "|0\r\n", // RESP3
+	} {
+		v, _, err := decode(strings.NewReader(text))
+		require.Equal(t, errMalformed, err, "%q", text[:min(len(text), 40)])
+		require.Nil(t, v)
+	}
+}
+
+// What a reply takes in memory is bounded by what has come, and in all.
+func TestReadReplyHostile(t *testing.T) {
+	endless := func(head, more string) io.Reader {
+		return io.MultiReader(strings.NewReader(head), &repeating{text: more})
+	}
+	for name, c := range map[string]struct {
+		r    io.Reader
+		want error
+		most uint64 // bytes allocated
+	}{
+		"long string that never comes": {strings.NewReader("$16000000\r\nabc"), io.ErrUnexpectedEOF, 1 << 20},
+		"long array that never comes":  {strings.NewReader("*1048576\r\n:1\r\n"), io.ErrUnexpectedEOF, 1 << 20},
+		"deep arrays that never come":  {strings.NewReader(strings.Repeat("*1048576\r\n", maxDepth)), io.ErrUnexpectedEOF, 1 << 20},
+		"array without end":            {endless("*1048576\r\n", "$-1\r\n"), errMalformed, 8 * maxReply},
+		"arrays without end":           {endless("", "*1000000\r\n*0\r\n"), errMalformed, 1 << 20},
+		"strings without end":          {endless("*1048576\r\n", "$1000\r\n"+long[:1000]+crLF), errMalformed, 8 * maxReply},
+		"longest string, twice":        {endless("*2\r\n", "$8388608\r\n"+strings.Repeat("x", 8<<20)+crLF), errMalformed, 8 * maxReply},
+		"line without end":             {endless("+", "x"), errMalformed, 1 << 20},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _, err := decode(c.r)
+		runtime.ReadMemStats(&after)
+		require.Equal(t, c.want, err, name)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, c.most, name)
+	}
+	largest := strings.Repeat("x", maxReply-2*valueSize)
+	v, _, err := decode(strings.NewReader(fmt.Sprintf("$%d\r\n%s\r\n", len(largest), largest)))
+	require.NoError(t, err)
+	require.True(t, v == largest)
+}
+
+// repeating is a text again and again.
+type repeating struct {
+	text string
+	at   int
+}
+
+func (r *repeating) Read(p []byte) (n int, err error) {
+	n = copy(p, r.text[r.at:])
+	r.at = (r.at + n) % len(r.text)
+	return n, nil
+}
+
+func TestReadReplyAllocatesLittle(t *testing.T) {
+	for text, want := range map[string]float64{"+OK\r\n": 0, ":1\r\n": 0, ":0\r\n": 0, "$-1\r\n": 0, "*-1\r\n": 0, "$3\r\nabc\r\n": 2, "-ERR\r\n": 2} {
+		in := strings.NewReader(text)
+		r := bufio.NewReaderSize(in, readBuffer)
+		require.LessOrEqual(t, testing.AllocsPerRun(100, func() {
+			in.Reset(text)
+			r.Reset(in)
+			if _, err := readReply(r); err != nil {
+				t.Error(err)
+			}
+		}), want, "%q", text)
+	}
+}
+
+func TestRefusalIsARedisError(t *testing.T) {
+	var err error = refusal("NOSCRIPT No matching script.")
+	var answer redis.Error
+	require.ErrorAs(t, err, &answer)
+	require.True(t, redis.HasErrorPrefix(err, "NOSCRIPT"))
+	require.True(t, IsNoScript(err))
+	require.False(t, IsNoScript(refusal("ERR NOSCRIPT")))
+	require.EqualError(t, err, "NOSCRIPT No matching script.")
+}
+
+func TestAppendCommand(t *testing.T) {
+	for _, c := range []struct {
+		args []any
+		want string
+	}{
+		{[]any{"ping"}, "*1\r\n$4\r\nping\r\n"},
+		{[]any{"set", "", "a\r\nb", "px", 8000}, "*5\r\n$3\r\nset\r\n$0\r\n\r\n$4\r\na\r\nb\r\n$2\r\npx\r\n$4\r\n8000\r\n"},
+		{[]any{int64(math.MinInt64), uint64(math.MaxUint64)}, "*2\r\n$20\r\n-9223372036854775808\r\n$20\r\n18446744073709551615\r\n"},
+		{
+			[]any{int8(-8), int16(-16), int32(-32), int64(-64), -1, uint8(8), uint16(16), uint32(32), uint64(64), uint(1)},
+			"*10\r\n$2\r\n-8\r\n$3\r\n-16\r\n$3\r\n-32\r\n$3\r\n-64\r\n$2\r\n-1\r\n$1\r\n8\r\n$2\r\n16\r\n$2\r\n32\r\n$2\r\n64\r\n$1\r\n1\r\n",
+		},
+	} {
+		b, err := appendCommand([]byte("before"), c.args)
+		require.NoError(t, err)
+		require.Equal(t, "before"+c.want, string(b))
+	}
+	for _, odd := range []any{nil, 1.5, true, []byte("a"), []string{"a"}, struct{}{}, fmt.Errorf("a")} {
+		b, err := appendCommand([]byte("before"), []any{"set", "a", odd})
+		require.ErrorContains(t, err, fmt.Sprintf("%T", odd))
+		require.Equal(t, "before", string(b))
+	}
+}
+
+// A command comes back as the array of strings that it is.
+func FuzzCommandRoundTrip(f *testing.F) {
+	f.Add("set", "key", int64(-5), uint64(5))
+	f.Add("", "\r\n$5\r\n", int64(math.MinInt64), uint64(math.MaxUint64))
+	f.Fuzz(func(t *testing.T, a, b string, n int64, u uint64) {
+		text, err := appendCommand(nil, []any{a, b, n, u})
+		require.NoError(t, err)
+		v, size, err := decode(iotest.HalfReader(bytes.NewReader(text)))
+		require.NoError(t, err)
+		require.Equal(t, len(text), size)
+		require.Equal(t, []any{a, b, strconv.FormatInt(n, 10), strconv.FormatUint(u, 10)}, v)
+	})
+}
+
+// Whatever a peer sends: no panic, values of the four types, and what was read
+// reads the same byte by byte.
+func FuzzReadReply(f *testing.F) {
+	for text := range replyTexts {
+		if len(text) < 200 {
+			f.Add([]byte(text))
+		}
+	}
+	f.Add([]byte("*2\r\n$3\r\nabc\r\n*1\r\n:5\r\n+rest"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		v, n, err := decode(bytes.NewReader(text))
+		slow, m, slowErr := decode(iotest.OneByteReader(bytes.NewReader(text)))
+		require.Equal(t, err, slowErr)
+		require.Equal(t, v, slow)
+		if err != nil {
+			require.Nil(t, v)
+			return
+		}
+		require.Equal(t, n, m)
+		wellFormed(t, v)
+		require.Equal(t, v, mustDecode(t, appendReply(nil, v)))
+	})
+}
+
+func wellFormed(t *testing.T, v any) {
+	t.Helper()
+	switch v := v.(type) {
+	case nil, string, int64, refusal:
+	case []any:
+		for _, e := range v {
+			wellFormed(t, e)
+		}
+	default:
+		t.Fatalf("a %T", v)
+	}
+}
+
+func mustDecode(t *testing.T, text []byte) any {
+	t.Helper()
+	v, _, err := decode(bytes.NewReader(text))
+	require.NoError(t, err, "%q", text)
+	return v
+}
+
+// appendReply writes a value as a node does.
+func appendReply(b []byte, v any) []byte {
+	switch v := v.(type) {
+	case nil:
+		return append(b, "$-1\r\n"...)
+	case string:
+		return fmt.Appendf(b, "$%d\r\n%s\r\n", len(v), v)
+	case int64:
+		return fmt.Appendf(b, ":%d\r\n", v)
+	case refusal:
+		return fmt.Appendf(b, "-%s\r\n", string(v))
+	case []any:
+		b = fmt.Appendf(b, "*%d\r\n", len(v))
+		for _, e := range v {
+			b = appendReply(b, e)
+		}
+		return b
+	}
+	panic(v)
+}

@@ -1,0 +1,816 @@
+package pool
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+// A peer is a node of a test's own words: it is called for each connection, in a
+// goroutine of its own, and the connection is closed when it returns.
+type peer func(n int, k *talk)
+
+// A talk is one connection as a peer sees it. Nothing is buffered on the way: what
+// the peer does not read hangs.
+type talk struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+const readTimeout = 2 * time.Second
+
+// pool returns a Pool of the peer.
+func (p peer) pool(change func(*redis.Options)) Pool {
+	var mu sync.Mutex
+	opened := 0
+	options := &redis.Options{
+		Addr:                     "peer:1",
+		ReadTimeout:              readTimeout,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			mu.Lock()
+			opened++
+			n := opened
+			mu.Unlock()
+			go func() {
+				defer func() { _ = theirs.Close() }()
+				p(n, &talk{theirs, bufio.NewReader(theirs)})
+			}()
+			return ours, nil
+		},
+	}
+	if change != nil {
+		change(options)
+	}
+	return New(redis.NewClient(options))
+}
+
+// next reads a command; nil at the end of the connection.
+func (k *talk) next() []any {
+	v, err := readReply(k.r)
+	if err != nil {
+		return nil
+	}
+	return v.([]any)
+}
+
+func (k *talk) say(format string, args ...any) { _, _ = fmt.Fprintf(k, format, args...) }
+
+// greet answers the handshake. It stops before the answer to command number stop,
+// if there is so many, and reports whether it was complete.
+func (k *talk) greet(stop int) bool {
+	return k.greetWith(stop, "run_id:peer\r\nuptime_in_seconds:5\r\n")
+}
+
+func (k *talk) greetWith(stop int, info string) bool {
+	for i, scripts := 0, len(knownScripts()); scripts > 0; i++ {
+		cmd := k.next()
+		if cmd == nil || i == stop {
+			return false
+		}
+		switch cmd[0] {
+		case "hello":
+			k.say("-ERR unknown command 'HELLO'\r\n")
+		case "info":
+			if strings.HasPrefix(info, "-") {
+				k.say("%s\r\n", info)
+			} else {
+				k.say("$%d\r\n%s\r\n", len(info), info)
+			}
+		case "script":
+			scripts--
+			k.say("$40\r\n%040d\r\n", 0)
+		default:
+			k.say("+OK\r\n")
+		}
+	}
+	return true
+}
+
+const whole = -1
+
+// echo answers every command with its second word until the connection ends.
+func (k *talk) echo() {
+	for cmd := k.next(); cmd != nil; cmd = k.next() {
+		k.say("$%d\r\n%s\r\n", len(cmd[1].(string)), cmd[1])
+	}
+}
+
+// virtual runs f in virtual time, which ends when all streams have.
+func virtual(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(time.Minute) })
+		f(t)
+	})
+}
+
+// sendAll sends echo requests of the numbers from first to last.
+func sendAll(t *testing.T, p Pool, to Receiver, first, last int) {
+	t.Helper()
+	for i := first; i <= last; i++ {
+		require.NoError(t, p.Send(Request{Args: []any{"echo", i}, To: to, Tag: i}))
+	}
+}
+
+// ledger holds the replies by number, and fails when one comes twice or in
+// another order than that of sending.
+type ledger struct {
+	t *testing.T
+
+	mu      sync.Mutex
+	last    int
+	conn    uint64
+	replies map[int]Reply
+}
+
+func newLedger(t *testing.T) *ledger {
+	t.Helper()
+	return &ledger{t: t, replies: make(map[int]Reply)}
+}
+
+func (l *ledger) Receive(tag int, r Reply) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if tag != l.last+1 {
+		l.t.Errorf("reply %d after %d", tag, l.last)
+	}
+	if r.Conn < l.conn {
+		l.t.Errorf("reply %d on connection %d after %d", tag, r.Conn, l.conn)
+	}
+	l.last, l.conn, l.replies[tag] = tag, r.Conn, r
+}
+
+// fates returns the fates of the replies so far, as "a", "n" and "u".
+func (l *ledger) fates() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := ""
+	for i := range l.last {
+		r := l.replies[i+1]
+		s += r.Fate.String()[:1]
+		if r.Fate == Answered && r.Value != fmt.Sprint(i+1) {
+			l.t.Errorf("request %d was answered with %v", i+1, r.Value)
+		}
+		if r.Fate != Answered && (r.Err == nil || r.Value != nil || r.Server != nil) {
+			l.t.Errorf("request %d: %+v", i+1, r)
+		}
+	}
+	return s
+}
+
+// A connection is cut, or fails, at each stage. The first three requests meet that;
+// the next three are sent a moment later.
+func TestStreamFateByStage(t *testing.T) {
+	for name, c := range map[string]struct {
+		first func(k *talk)
+		want  string
+	}{
+		"before the handshake":     {first: func(*talk) {}, want: "nnn"},
+		"at HELLO":                 {first: func(k *talk) { k.greet(0) }, want: "nnn"},
+		"at CLIENT SETINFO":        {first: func(k *talk) { k.greet(1) }, want: "nnn"},
+		"at INFO":                  {first: func(k *talk) { k.greet(3) }, want: "nnn"},
+		"at SCRIPT LOAD":           {first: func(k *talk) { k.greet(4) }, want: "nnn"},
+		"handshake in odd words":   {first: func(k *talk) { k.next(); k.say("HTTP/1.1 400\r\n") }, want: "nnn"},
+		"handshake never answered": {first: func(k *talk) { k.greet(1); k.next(); k.next() }, want: "nnn"},
+		"before the write":         {first: func(k *talk) { k.greet(whole); time.Sleep(time.Nanosecond) }, want: "uuu"},
+		"after a byte":             {first: func(k *talk) { k.greet(whole); _, _ = k.r.ReadByte() }, want: "uuu"},
+		"after a request":          {first: func(k *talk) { k.greet(whole); k.next() }, want: "uuu"},
+		"after all requests":       {first: func(k *talk) { k.greet(whole); k.next(); k.next(); k.next() }, want: "uuu"},
+		"in a reply":               {first: func(k *talk) { k.greet(whole); k.next(); k.say("$1\r\n") }, want: "uuu"},
+		"after a reply":            {first: func(k *talk) { k.greet(whole); k.next(); k.next(); k.next(); k.say("$1\r\n1\r\n") }, want: "auu"},
+		"in the second reply":      {first: func(k *talk) { k.greet(whole); k.next(); k.next(); k.next(); k.say("$1\r\n1\r\n$1\r\n2") }, want: "auu"},
+		"after two replies":        {first: func(k *talk) { k.greet(whole); k.next(); k.next(); k.next(); k.say("$1\r\n1\r\n$1\r\n2\r\n") }, want: "aau"},
+		"after all": {first: func(k *talk) {
+			k.greet(whole)
+			k.next()
+			k.next()
+			k.next()
+			k.say("$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n")
+		}, want: "aaa"},
+		"nothing is answered": {first: func(k *talk) { k.greet(whole); _, _ = io.Copy(io.Discard, k) }, want: "uuu"},
+		"nothing is read":     {first: func(k *talk) { k.greet(whole); time.Sleep(time.Minute) }, want: "uuu"},
+		"odd words": {first: func(k *talk) {
+			k.greet(whole)
+			k.next()
+			k.next()
+			k.next()
+			k.say("$1\r\n1\r\nOK\r\n")
+			k.echo()
+		}, want: "auu"},
+		"a string too long": {first: func(k *talk) {
+			k.greet(whole)
+			k.next()
+			k.next()
+			k.next()
+			k.say("$1\r\n12\r\n")
+			k.echo()
+		}, want: "uuu"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				in := newLedger(t)
+				p := peer(func(n int, k *talk) {
+					if n == 1 {
+						time.Sleep(time.Millisecond) // all three are queued by then
+						c.first(k)
+					} else if k.greet(whole) {
+						k.echo()
+					}
+				}).pool(nil)
+				sendAll(t, p, in, 1, 3)
+				time.Sleep(5 * time.Second)
+				require.Equal(t, c.want, in.fates())
+				start := time.Now()
+				sendAll(t, p, in, 4, 6)
+				synctest.Wait()
+				require.Equal(t, c.want+"aaa", in.fates())
+				require.Zero(t, time.Since(start), "the next ones wait for nothing")
+				require.NoError(t, p.Close())
+				time.Sleep(time.Minute)
+				require.Equal(t, c.want+"aaa", in.fates(), "nothing comes twice")
+			})
+		})
+	}
+}
+
+// What waits behind a write that hangs goes out on the next connection.
+func TestStreamQueuedBehindAHungWriteGoesOut(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		in := newLedger(t)
+		p := peer(func(n int, k *talk) {
+			time.Sleep(time.Millisecond) // the first two are queued by then
+			if k.greet(whole); n == 1 {
+				time.Sleep(time.Minute)
+			} else {
+				time.Sleep(time.Second)
+				k.echo()
+			}
+		}).pool(nil)
+		sendAll(t, p, in, 1, 2)
+		time.Sleep(time.Millisecond)
+		synctest.Wait() // they are being written
+		start := time.Now()
+		time.Sleep(time.Second)
+		sendAll(t, p, in, 3, 5)
+		p.CloseIdle() // ends it when nothing is outstanding
+		synctest.Wait()
+		require.Empty(t, in.fates())
+		time.Sleep(readTimeout - time.Second)
+		synctest.Wait()
+		require.Equal(t, "uu", in.fates())
+		require.Equal(t, readTimeout, time.Since(start))
+		require.ErrorIs(t, in.replies[1].Err, os.ErrDeadlineExceeded)
+		sendAll(t, p, in, 6, 6)
+		time.Sleep(time.Second + time.Millisecond)
+		synctest.Wait()
+		require.Equal(t, "uuaaaa", in.fates())
+		require.Equal(t, in.replies[1].Conn+1, in.replies[3].Conn)
+		require.Equal(t, in.replies[3].Conn, in.replies[6].Conn)
+	})
+}
+
+// What a connection lost is delivered before anything that is sent on the next one.
+func TestStreamLostRepliesComeFirst(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		p := peer(func(n int, k *talk) {
+			if n == 1 {
+				time.Sleep(time.Millisecond) // both are queued by then
+				k.greet(whole)
+				k.next()
+				return
+			}
+			k.greet(whole)
+			k.echo()
+		}).pool(nil)
+		hold, in := make(chan struct{}), newLedger(t)
+		require.NoError(t, p.Send(Request{Args: []any{"echo", 0}, To: holding(hold)}))
+		sendAll(t, p, in, 1, 1)
+		time.Sleep(time.Second) // the connection has ended, and the first receiver holds the second up
+		sendAll(t, p, in, 2, 3)
+		synctest.Wait()
+		require.Empty(t, in.fates())
+		close(hold)
+		synctest.Wait()
+		require.Equal(t, "uaa", in.fates())
+	})
+}
+
+// A stream that is to end, or to go on with another connection, does not wait for a
+// connection that is lost.
+func TestStreamLostWhileItIsToEnd(t *testing.T) {
+	for _, noauth := range []string{"", "-NOAUTH Authentication required.\r\n"} {
+		virtual(t, func(t *testing.T) {
+			p := peer(func(n int, k *talk) {
+				if k.greet(whole); n == 1 {
+					k.next()
+					k.next()
+					time.Sleep(renewPause)
+					k.say("%s", noauth)
+					time.Sleep(time.Second)
+					return
+				}
+				k.echo()
+			}).pool(nil)
+			in := make(replies, 10)
+			sendAll(t, p, in, 1, 2)
+			time.Sleep(renewPause + time.Millisecond)
+			if noauth == "" {
+				require.NoError(t, p.Close())
+			} else {
+				sendAll(t, p, in, 3, 3) // for the next connection
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+			streams.Lock()
+			defer streams.Unlock()
+			if noauth == "" {
+				require.Len(t, in, 2)
+				require.Empty(t, streams.running)
+			} else {
+				require.Len(t, in, 3)
+			}
+		})
+	}
+}
+
+// A reply may come in pieces, and many at once.
+func TestStreamReplyInPieces(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		in := newLedger(t)
+		p := peer(func(_ int, k *talk) {
+			k.greet(whole)
+			for range 3 {
+				k.next()
+			}
+			for _, b := range []byte("$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n") {
+				time.Sleep(readTimeout / 10)
+				k.say("%c", b)
+			}
+			text := ""
+			for i := range 500 {
+				k.next()
+				text += fmt.Sprintf("+%d\r\n", i+4)
+			}
+			k.say("%s", text)
+			k.echo()
+		}).pool(nil)
+		sendAll(t, p, in, 1, 503)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, strings.Repeat("a", 503), in.fates())
+		require.Equal(t, in.replies[1].Conn, in.replies[503].Conn)
+	})
+}
+
+// A peer that sends a byte now and then is trusted no longer than a silent one.
+func TestStreamTrickleIsSilence(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		p, start := peer(func(_ int, k *talk) {
+			k.greet(whole)
+			k.next()
+			k.say("$1000\r\n")
+			for range 100 {
+				time.Sleep(readTimeout / 10)
+				k.say("x")
+			}
+		}).pool(nil), time.Now()
+		require.Equal(t, Unknown, ask(t, p, "ping").Fate)
+		require.Equal(t, readTimeout, time.Since(start))
+	})
+}
+
+// The silence counts from the last reply, or from the request after a quiet time,
+// and not while a receiver takes its time.
+func TestStreamSilence(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		almost := readTimeout - time.Millisecond
+		in := newLedger(t)
+		p := peer(func(_ int, k *talk) {
+			k.greet(whole)
+			for i := range 10 {
+				k.next()
+				time.Sleep(almost)
+				k.say("+%d\r\n", i+1)
+			}
+			for i := range 2 { // at once, the first to a slow receiver
+				k.next()
+				k.say("+%d\r\n", i)
+			}
+			k.next()
+			time.Sleep(almost)
+			k.say("+2\r\n")
+			k.next()
+			k.next()
+		}).pool(nil)
+		go sendAll(t, p, in, 1, 10)
+		time.Sleep(10 * almost)
+		synctest.Wait()
+		require.Equal(t, strings.Repeat("a", 10), in.fates())
+		time.Sleep(20 * time.Second)
+
+		hold, next := make(chan struct{}), make(replies, 3)
+		require.NoError(t, p.Send(Request{Args: []any{"ping"}, To: holding(hold)}))
+		for range 3 {
+			require.NoError(t, p.Send(Request{Args: []any{"ping"}, To: next}))
+		}
+		time.Sleep(3 * readTimeout)
+		close(hold)
+		start := time.Now()
+		for range 2 {
+			require.Equal(t, Answered, next.wait(t).Fate)
+		}
+		require.Equal(t, Unknown, next.wait(t).Fate)
+		require.Equal(t, almost+readTimeout, time.Since(start), "since the last reply")
+	})
+}
+
+// Nobody waits for the end of a connection while it is idle: it is noticed, and the
+// next request is answered on another one.
+func TestStreamEndWhileIdle(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		p := peer(func(_ int, k *talk) {
+			k.greet(whole)
+			cmd := k.next()
+			k.say("+%s\r\n", cmd[1])
+		}).pool(nil)
+		var last uint64
+		for i := range 20 {
+			r := answer(t, p, "echo", i)
+			require.Equal(t, fmt.Sprint(i), r.Value)
+			require.Greater(t, r.Conn, last)
+			last = r.Conn
+			synctest.Wait()
+		}
+	})
+}
+
+// A reply that nobody asked for is not taken for the answer to the next request.
+func TestStreamUnaskedReply(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		p := peer(func(n int, k *talk) {
+			k.greet(whole)
+			if n == 1 {
+				k.next()
+				k.say("+1\r\n")
+				time.Sleep(time.Second)
+				k.say("+OK\r\n")
+			}
+			k.echo()
+		}).pool(nil)
+		first := answer(t, p, "echo", 1)
+		time.Sleep(2 * time.Second)
+		r := answer(t, p, "echo", 2)
+		require.Equal(t, "2", r.Value)
+		require.Equal(t, first.Conn+1, r.Conn)
+	})
+}
+
+// Where credentials have ceased to be good, or a name leads elsewhere by now, the
+// next connection helps: the one in use takes nothing more, and ends when all that it
+// took is answered.
+func TestStreamConnectsAnewWhenOutdated(t *testing.T) {
+	for text, want := range map[string]bool{
+		"NOAUTH Authentication required.":                        true,
+		"READONLY You can't write against a read only replica.":  true,
+		"ERR READONLY You can't write against a read only slave": true,
+		"LOADING Redis is loading the dataset in memory":         false,
+		"NOPERM this user has no permissions":                    false,
+		"READONLYX":                                              false,
+	} {
+		virtual(t, func(t *testing.T) {
+			release := make(chan struct{})
+			p := peer(func(n int, k *talk) {
+				if k.greet(whole); n == 1 {
+					for range 3 {
+						k.next()
+					}
+					time.Sleep(renewPause)
+					k.say("+1\r\n-%s\r\n", text)
+					<-release
+					k.say("+3\r\n")
+				}
+				k.echo()
+			}).pool(nil)
+			in := make(replies, 10)
+			sendAll(t, p, in, 1, 3)
+			first := in.wait(t)
+			require.Equal(t, "1", first.Value)
+			r := in.wait(t)
+			require.EqualError(t, r.Err, text)
+			require.Equal(t, Answered, r.Fate)
+			sendAll(t, p, in, 4, 5)
+			time.Sleep(time.Second)
+			require.Empty(t, in, "the third is not answered, and the next wait for that")
+			close(release)
+			for i := 3; i <= 5; i++ {
+				r := in.wait(t)
+				require.Equal(t, fmt.Sprint(i), r.Value)
+				require.Equal(t, want && i > 3, r.Conn > first.Conn, text)
+			}
+		})
+	}
+}
+
+// It may not help: then a connection is opened once a second at most.
+func TestStreamConnectsAnewOnceASecond(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var opened atomic.Int64
+		p := peer(func(_ int, k *talk) {
+			opened.Add(1)
+			k.greetWith(whole, "-NOAUTH Authentication required.")
+			for k.next() != nil {
+				k.say("-NOAUTH Authentication required.\r\n")
+			}
+		}).pool(nil)
+		for range 1000 {
+			r := ask(t, p, "ping")
+			require.Equal(t, Answered, r.Fate)
+			require.ErrorContains(t, r.Err, "NOAUTH")
+			time.Sleep(10 * time.Millisecond)
+		}
+		require.Equal(t, int64(10), opened.Load())
+	})
+}
+
+func TestStreamConnMaxLifetime(t *testing.T) {
+	for _, used := range []bool{true, false} {
+		bubble(t, func(t *testing.T, node *embedded.Node) {
+			p := New(clientOf(t, node, func(o *redis.Options) { o.ConnMaxLifetime = 10 * time.Second }))
+			conn := answer(t, p, "ping").Conn
+			for range 99 {
+				if time.Sleep(100 * time.Millisecond); used {
+					require.Equal(t, conn, answer(t, p, "ping").Conn)
+				}
+			}
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			require.Zero(t, node.CurrentConnectionCount())
+			require.Equal(t, conn+1, answer(t, p, "ping").Conn)
+		})
+	}
+}
+
+// A node that cannot be connected to is dialed once at a time and, after a while,
+// ten times a second, however much is sent.
+func TestStreamDialsADeadNodeRarely(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		dials, dialing := 0, 0
+		refused, slow := errors.New("refused"), time.Duration(0)
+		p := peer(nil).pool(func(o *redis.Options) {
+			o.Dialer = func(context.Context, string, string) (net.Conn, error) {
+				dials++
+				dialing++
+				require.Equal(t, 1, dialing)
+				time.Sleep(slow)
+				dialing--
+				return nil, refused
+			}
+		})
+		for _, most := range []int{13, 10, 10} { // in each second
+			dials = 0
+			for range 1000 {
+				start := time.Now()
+				r := ask(t, p, "ping")
+				require.Equal(t, NotSent, r.Fate)
+				require.ErrorIs(t, r.Err, refused)
+				require.Zero(t, time.Since(start))
+				time.Sleep(time.Millisecond)
+			}
+			require.Equal(t, most, dials)
+		}
+
+		dials = 0
+		time.Sleep(redialPause)
+		slow = 3 * time.Second
+		in := make(replies, 100)
+		for range 100 {
+			require.NoError(t, p.Send(Request{Args: []any{"ping"}, To: in}))
+			time.Sleep(time.Millisecond)
+		}
+		require.Empty(t, in)
+		time.Sleep(slow)
+		require.Len(t, in, 100, "all that waited for the dial")
+		require.Equal(t, 1, dials)
+	})
+}
+
+// The failures that count are those in a row.
+func TestStreamDialsAgainAtOnceAfterAFewFailures(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		p := New(clientOf(t, node, nil))
+		for range 5 {
+			node.Kill()
+			synctest.Wait()
+			for range redialTries - 1 {
+				require.Equal(t, NotSent, ask(t, p, "ping").Fate)
+			}
+			node.Restart(true)
+			answer(t, p, "ping")
+		}
+	})
+}
+
+// The handshake is bounded, also where no single answer takes too long.
+func TestStreamHandshakeIsBounded(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		p := peer(func(_ int, k *talk) { k.greet(whole) }).pool(func(o *redis.Options) {
+			o.DialTimeout = 3 * time.Second
+			o.OnConnect = func(ctx context.Context, _ *redis.Conn) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+		})
+		start := time.Now()
+		require.Equal(t, NotSent, ask(t, p, "ping").Fate)
+		require.Equal(t, 3*time.Second+maxReadTimeout, time.Since(start))
+	})
+	virtual(t, func(t *testing.T) {
+		for timeout, want := range map[time.Duration]time.Duration{0: 5 * time.Second, -1: defaultDialTimeout, time.Minute: time.Minute} {
+			p := peer(nil).pool(func(o *redis.Options) {
+				o.DialTimeout = timeout
+				o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+			})
+			start := time.Now()
+			require.Equal(t, NotSent, ask(t, p, "ping").Fate)
+			require.Equal(t, want, time.Since(start))
+		}
+	})
+}
+
+// Connections are cut at random, in the midst of requests and replies: nothing is
+// executed twice, what was answered was executed, what was not sent was not.
+func TestStreamExecutesAtMostOnceUnderCuts(t *testing.T) {
+	all := ""
+	for seed := range uint64(50) {
+		virtual(t, func(t *testing.T) {
+			rnd, peers := rand.New(rand.NewPCG(seed, 0)), rand.New(rand.NewPCG(seed, 1))
+			var mu sync.Mutex
+			executed := map[string]int{}
+			p := peer(func(_ int, k *talk) {
+				mu.Lock()
+				last, stop, half := peers.IntN(30), whole, peers.IntN(4)
+				if peers.IntN(4) == 0 {
+					stop = peers.IntN(6)
+				}
+				mu.Unlock()
+				if !k.greet(stop) {
+					return
+				}
+				for i := 0; ; i++ {
+					cmd := k.next()
+					if cmd == nil {
+						return
+					}
+					text := cmd[1].(string)
+					mu.Lock()
+					executed[text]++
+					mu.Unlock()
+					if i == last {
+						reply := fmt.Sprintf("$%d\r\n%s\r\n", len(text), text)
+						k.say("%s", reply[:half*len(reply)/4])
+						return
+					}
+					k.say("$%d\r\n%s\r\n", len(text), text)
+				}
+			}).pool(nil)
+			in := newLedger(t)
+			const n = 500
+			for i := 1; i <= n; i++ {
+				sendAll(t, p, in, i, i)
+				if rnd.IntN(10) == 0 {
+					time.Sleep(time.Duration(rnd.IntN(40)) * time.Millisecond)
+				}
+				if rnd.IntN(50) == 0 {
+					p.CloseIdle()
+				}
+			}
+			time.Sleep(10 * time.Second)
+			fates := in.fates()
+			require.Len(t, fates, n, "seed %d", seed)
+			for i, fate := range fates {
+				count := executed[fmt.Sprint(i+1)]
+				require.LessOrEqual(t, count, 1, "seed %d", seed)
+				require.False(t, fate == 'a' && count == 0 || fate == 'n' && count == 1, "seed %d: request %d: %c, %d", seed, i+1, fate, count)
+			}
+			all += fates
+		})
+	}
+	for _, fate := range []string{"a", "n", "u"} {
+		require.Greater(t, strings.Count(all, fate), 1000)
+	}
+}
+
+func TestSendOfAnOddArgumentIsAnError(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		p, in := New(clientOf(t, node, nil), WithOutstanding(1)), make(replies, 1)
+		for _, odd := range []any{nil, 1.5, []byte("a"), time.Second, true} {
+			require.ErrorContains(t, p.Send(Request{Args: []any{"set", "a", odd}, To: in}), fmt.Sprintf("%T", odd))
+		}
+		require.Equal(t, "a", answer(t, p, "echo", "a").Value)
+		require.Empty(t, in)
+	})
+}
+
+// A request and its reply cost no allocation of the pool's.
+func TestStreamAllocatesNothing(t *testing.T) {
+	p := peer(func(_ int, k *talk) {
+		k.greet(whole)
+		for b, answer := make([]byte, 1024), []byte("+OK\r\n"); ; {
+			if _, err := k.Read(b); err != nil {
+				return
+			}
+			_, _ = k.Write(answer)
+		}
+	}).pool(nil)
+	in := make(replies, 1)
+	req := Request{Args: []any{"set", "key", "value", "nx", "px", 8000}, To: in}
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+		if err := p.Send(req); err != nil {
+			t.Error(err)
+		}
+		<-in
+	}), 0.0)
+	require.NoError(t, p.Close())
+}
+
+// Close in the midst of everything: what was accepted is answered, then the
+// connection ends.
+func TestCloseEndsAfterTheLastReply(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		ended := make(chan time.Duration, 1)
+		start := time.Now()
+		p := peer(func(_ int, k *talk) {
+			k.greet(whole)
+			for i := range 3 {
+				k.next()
+				time.Sleep(time.Second)
+				k.say("+%d\r\n", i+1)
+			}
+			require.Nil(t, k.next())
+			ended <- time.Since(start)
+		}).pool(nil)
+		in := newLedger(t)
+		sendAll(t, p, in, 1, 3)
+		require.NoError(t, p.Close())
+		require.Equal(t, 3*time.Second, <-ended)
+		require.Equal(t, "aaa", in.fates())
+		synctest.Wait()
+		streams.Lock()
+		defer streams.Unlock()
+		require.Empty(t, streams.running)
+	})
+}
+
+// From the moment it is taken back a connection is out of go-redis's reach.
+func TestLentConn(t *testing.T) {
+	ours, theirs := net.Pipe()
+	go func() { _, _ = io.Copy(theirs, theirs) }()
+	c := &lentConn{Conn: ours}
+	b := make([]byte, 2)
+	echo := func(rw io.ReadWriter) error {
+		if _, err := rw.Write([]byte("ab")); err != nil {
+			return err
+		}
+		_, err := io.ReadFull(rw, b)
+		return err
+	}
+	require.NoError(t, echo(c))
+	require.NoError(t, c.SetDeadline(time.Now().Add(-time.Second)))
+	taken, err := c.takeBack()
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	require.NoError(t, echo(taken), "neither closed nor past a deadline")
+	require.ErrorIs(t, echo(c), net.ErrClosed)
+	_, err = c.Read(b)
+	require.ErrorIs(t, err, net.ErrClosed)
+	_, err = c.takeBack()
+	require.ErrorIs(t, err, net.ErrClosed)
+	require.NoError(t, taken.Close())
+
+	ours, _ = net.Pipe()
+	c = &lentConn{Conn: ours}
+	require.NoError(t, c.Close())
+	_, err = c.takeBack()
+	require.ErrorIs(t, err, net.ErrClosed, "go-redis has closed it")
+}
