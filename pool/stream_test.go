@@ -52,7 +52,7 @@ func (p peer) pool(change func(*redis.Options)) Pool {
 			mu.Unlock()
 			go func() {
 				defer func() { _ = theirs.Close() }()
-				p(n, &talk{theirs, bufio.NewReader(theirs)})
+				p(n, &talk{theirs, bufio.NewReaderSize(theirs, 1<<16)}) // all of a handshake at once
 			}()
 			return ours, nil
 		},
