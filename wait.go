@@ -138,6 +138,13 @@ func (ls *lines) toldRivals(name string, told bool) {
 	}
 }
 
+// anybody reports whether somebody waits.
+func (ls *lines) anybody() bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return len(ls.byName) > 0
+}
+
 // join puts w in its line. why is why its first attempt failed, nil if it has made
 // none. Unless the nodes are to blame there is reason to try at once.
 func (ls *lines) join(w *waiter, why error) {

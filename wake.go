@@ -108,7 +108,7 @@ func (e *ear) giveUp() {
 
 // rest ends the subscriptions if nobody waits any more.
 func (e *ear) rest() {
-	if e.core.lines.count.Load() == 0 {
+	if !e.core.lines.anybody() {
 		e.stop(false)
 		return
 	}
