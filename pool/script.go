@@ -63,7 +63,9 @@ func IsNoScript(err error) bool {
 }
 
 // IsDenied reports whether err is a node's answer that its user may not touch one of
-// the keys of a command, or that they are not of one slot. The command was not run.
+// the keys of a command, or that they are not of one slot: then the command was not
+// run; or that a script of its user's may not do what it does: then it ended there.
 func IsDenied(err error) bool {
-	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "CROSSSLOT")
+	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "CROSSSLOT") ||
+		redis.HasErrorPrefix(err, "The user executing the script can't") // ERR, before Redis 7.2
 }

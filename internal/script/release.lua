@@ -17,7 +17,8 @@ if v and found == 0 then return 2 end
 if not KEYS[2] then return found end
 local head = redis.pcall('ZRANGE', KEYS[2], 0, 0)[1]
 if not head then return found end
-local t = redis.call('TIME')
+local t = redis.pcall('TIME')
+if t.err then return found end
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 repeat
   local deadline = redis.pcall('HGET', KEYS[3], head)
