@@ -198,7 +198,7 @@ func TestWaitersBesideAnotherLibrary(t *testing.T) {
 			inside--
 			mu.Unlock()
 		}
-		ctx, cancel := context.WithTimeout(f.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(f.Context(), 6*time.Second)
 		defer cancel()
 		var wg sync.WaitGroup
 		for _, rs := range []*redsync.Redsync{f.Redsync, f.Redsync, f.another()} {
@@ -224,8 +224,8 @@ func TestWaitersBesideAnotherLibrary(t *testing.T) {
 			}
 		})
 		wg.Wait()
-		assert.Greater(f, turns["ours"], 20)
-		assert.Greater(f, turns["theirs"], 5)
+		assert.Greater(f, turns["ours"], 10)
+		assert.Positive(f, turns["theirs"])
 	})
 }
 
