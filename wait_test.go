@@ -354,6 +354,35 @@ func TestWaiterIsWokenByOneMessage(t *testing.T) {
 	})
 }
 
+// A few milliseconds count from the first message.
+func TestWaiterIsWokenByTwoMessagesOneAfterTheOther(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(mode...)
+		w := f.calls(f.another(mode...), patient()...)
+		time.Sleep(time.Millisecond)
+		f.nodes[1].On("evalsha", 1, embedded.Fault{Delay: 2 * time.Millisecond})
+		for _, n := range f.nodes[2:] {
+			n.LoseMessages(1)
+		}
+		f.unlock(m)
+		assert.Equal(f, 3*time.Millisecond, f.within(w, time.Second))
+	})
+}
+
+// Where its last attempt was granted the lock is free as well.
+func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held()
+		f.lose(3, 4)
+		w := f.calls(f.another(mode...), patient()...)
+		time.Sleep(time.Millisecond)
+		for _, n := range f.nodes[1:] {
+			n.LoseMessages(1)
+		}
+		f.atOnce(m, w)
+	})
+}
+
 func TestWaiterIsWokenAlthoughTheReplyToTheReleaseIsLost(t *testing.T) {
 	inEachMode(t, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
