@@ -25,6 +25,7 @@ type field struct {
 	*testing.T
 	*redsync.Redsync
 	nodes embedded.Nodes
+	last  *[]func() // to be done at the end, also of a test that fails
 }
 
 // play runs f in a bubble; afterwards nothing may be left running.
@@ -38,7 +39,13 @@ func play(t *testing.T, f func(f field)) {
 		}()
 		rs := process(nodes)
 		defer func() { _ = rs.Close(t.Context()) }() // nodes may be frozen
-		f(field{t, rs, nodes})
+		var last []func()
+		defer func() {
+			for _, do := range last {
+				do()
+			}
+		}()
+		f(field{t, rs, nodes, &last})
 	})
 }
 

@@ -63,8 +63,11 @@ func IsNoScript(err error) bool {
 }
 
 // IsDenied reports whether err is a node's answer that its user may not do what was
-// asked. The command was not run.
-func IsDenied(err error) bool { return answers(err, "NOPERM") }
+// asked: then the command was not run; or that a script of its may not do what it
+// does: then it ended there.
+func IsDenied(err error) bool {
+	return answers(err, "NOPERM") || answers(err, "The user executing the script can't") // ERR, before Redis 7.2
+}
 
 // IsCrossSlot reports whether err is a node's answer that the keys of a command are not
 // of one slot. The command was not run.

@@ -22,9 +22,11 @@ func SideKeys(name string) (queue, deadlines string) {
 func FenceKey(name string) string { return sideBase(name) + ":fence" }
 
 // sideBase is what the side keys of name begin with. Names with a tag of their own
-// are repeated behind it: {b} is another lock than b.
+// are repeated behind it: {b} is another lock than b. So are those that can have no
+// tag: b}:{b is another one than {b}.
 func sideBase(name string) string {
-	if tag := hashTag(name); tag != "" {
+	tag := hashTag(name)
+	if tag != "" || strings.Contains(name, "}") {
 		return "{" + tag + "}:" + name
 	}
 	return "{" + name + "}"
@@ -53,7 +55,7 @@ func Reserved(name string) string {
 }
 
 func isSideBase(base string) bool {
-	if strings.HasPrefix(base, "{") && strings.HasSuffix(base, "}") {
+	if strings.HasPrefix(base, "{") && strings.HasSuffix(base, "}") || strings.HasPrefix(base, "{}:") {
 		return true
 	}
 	tag := hashTag(base)

@@ -1,0 +1,154 @@
+package script_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// slotless are names with which no side key can share a slot.
+func slotless(name string) bool {
+	return strings.Contains(name, "}") && hashed(name) == name
+}
+
+// hashed is what Redis Cluster hashes of a key, as its specification has it.
+func hashed(key string) string {
+	open := strings.IndexByte(key, '{')
+	if open < 0 {
+		return key
+	}
+	length := strings.IndexByte(key[open+1:], '}')
+	if length <= 0 {
+		return key
+	}
+	return key[open+1 : open+1+length]
+}
+
+// names are lock names, and what their side keys begin with.
+var names = map[string]string{
+	"b":         "{b}",
+	"{b}":       "{b}:{b}",
+	"x{b}y":     "{b}:x{b}y",
+	"x{b}y{c}":  "{b}:x{b}y{c}",
+	"{b":        "{{b}",
+	"a{":        "{a{}",
+	"{{b}}":     "{{b}:{{b}}",
+	"{b}:queue": "", // reserved
+	"a:b":       "{a:b}",
+	":queue":    "{:queue}",
+	"queue":     "{queue}",
+	"日本":        "{日本}",
+	" ":         "{ }",
+}
+
+func TestSideKeysBeginWithTheHashTag(t *testing.T) {
+	for name, base := range names {
+		if base == "" {
+			continue
+		}
+		queue, deadlines := script.SideKeys(name)
+		assert.Equal(t, base+":queue", queue)
+		assert.Equal(t, base+":deadlines", deadlines)
+		assert.Equal(t, base+":fence", script.FenceKey(name))
+	}
+}
+
+func TestReservedNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"{b}:queue":          ":queue",
+		"{b}:deadlines":      ":deadlines",
+		"{b}:fence":          ":fence",
+		"{}:queue":           ":queue",
+		"{b}:{b}:queue":      ":queue",
+		"{b}:x{b}y:fence":    ":fence",
+		"{{}x}:queue":        ":queue",
+		"{a}b}:queue":        ":queue",
+		"b:queue":            "",
+		"b}:queue":           "",
+		"{b:queue":           "",
+		":queue":             "",
+		"queue":              "",
+		"x{b}:queue":         "",
+		"{b}x:queue":         "",
+		"{b}:queues":         "",
+		"{b}:{c}:queue":      ":queue",
+		"{}:b}:queue":        ":queue",
+		"{b}:c:queue":        "",
+		"{}:{}:queue":        ":queue",
+		"{b}:queue:":         "",
+		"{b}":                "",
+		"{b}:queue:x":        "",
+		"":                   "",
+		"{b}:deadlines:b":    "",
+		"x{b}:{b}:deadlines": "",
+	} {
+		assert.Equal(t, want, script.Reserved(name), name)
+	}
+}
+
+// beside returns all side keys of a name.
+func beside(name string) []string {
+	queue, deadlines := script.SideKeys(name)
+	return []string{queue, deadlines, script.FenceKey(name)}
+}
+
+// allowed reports whether a lock may have the name.
+func allowed(name string) bool { return name != "" && script.Reserved(name) == "" }
+
+func FuzzSideKeys(f *testing.F) {
+	for name := range names {
+		f.Add(name, "{"+name+"}")
+	}
+	f.Add("{b}", "b}:{b")
+	f.Add("a}b", "{}x")
+	f.Add("{}:x", "}:x")
+	f.Add("{}", "}")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		if !allowed(a) || !allowed(b) {
+			return
+		}
+		for _, name := range []string{a, b} {
+			for _, key := range beside(name) {
+				if allowed(key) {
+					t.Errorf("%q is a side key of %q, and a name that is allowed", key, name)
+				}
+				if !slotless(name) && hashed(key) != hashed(name) {
+					t.Errorf("%q is not in the slot of %q", key, name)
+				}
+			}
+		}
+		for _, key := range beside(a) {
+			if a != b && slices.Contains(beside(b), key) {
+				t.Errorf("%q is a side key of %q and of %q", key, a, b)
+			}
+		}
+	})
+}
+
+func TestSideKeysAreInTheSlotOfTheLock(t *testing.T) {
+	server := realredis.Start(t, 1, "--cluster-enabled", "yes")[0]
+	slot := func(key string) any {
+		v, err := server.Do("cluster", "keyslot", key)
+		require.NoError(t, err)
+		return v
+	}
+	for name := range names {
+		for _, key := range beside(name) {
+			assert.Equal(t, slot(name), slot(key), key)
+		}
+	}
+	for _, name := range []string{"a}b", "{}x", "{}", "}"} {
+		require.True(t, slotless(name))
+		assert.NotEqual(t, slot(name), slot(beside(name)[0]), "%q has side keys in its slot: say so", name)
+	}
+}
+
+func TestChannelIsOfTheProcess(t *testing.T) {
+	assert.Equal(t, "redsync:p", script.Channel("p"))
+}

@@ -1,0 +1,379 @@
+package script_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// What enter and release do on one node: on a real server and on an embedded one.
+
+const (
+	alive = 10_000 // milliseconds: longer than a test
+	ttl   = 60_000
+
+	us   = "us--------------" // processes
+	they = "they------------"
+)
+
+// ticket returns a ticket of a process, of which the smaller rank is first.
+func ticket(rank int, process string) string {
+	return fmt.Sprintf("%04d:%016x:%s:%08x", 999, rank, process, rank)
+}
+
+// higher and lower return tickets of another class.
+func higher(ticket string) string { return "0998" + ticket[4:] }
+func lower(ticket string) string  { return "1000" + ticket[4:] }
+
+// A ground is one empty node.
+type ground struct {
+	*testing.T
+	client *redis.Client
+	pubsub *redis.PubSub
+}
+
+// onBoth runs f on nodes of both kinds.
+func onBoth(t *testing.T, f func(g ground)) {
+	t.Helper()
+	for kind, client := range map[string]func(t *testing.T) *redis.Client{
+		"server": func(t *testing.T) *redis.Client { t.Helper(); return realredis.Start(t, 1)[0].Client() },
+		"embedded": func(t *testing.T) *redis.Client {
+			t.Helper()
+			nodes := embedded.Start(1)
+			t.Cleanup(nodes.Close)
+			c := nodes[0].Client()
+			t.Cleanup(func() { _ = c.Close() })
+			return c
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			g := ground{T: t, client: client(t)}
+			g.pubsub = g.client.Subscribe(t.Context(), script.Channel(us), script.Channel(they))
+			defer func() { _ = g.pubsub.Close() }()
+			for range 2 {
+				_, err := g.pubsub.ReceiveTimeout(t.Context(), 10*time.Second)
+				require.NoError(t, err)
+			}
+			f(g)
+		})
+	}
+}
+
+// do runs a command.
+func (g ground) do(args ...any) any {
+	g.Helper()
+	v, err := g.client.Do(g.Context(), args...).Result()
+	if err != nil {
+		require.ErrorIs(g, err, redis.Nil)
+	}
+	return v
+}
+
+// run runs a script, and looks that nothing is left without a TTL.
+func (g ground) run(c script.Command) int64 {
+	g.Helper()
+	v := g.do(c.InFull()...)
+	g.expires()
+	return v.(int64)
+}
+
+// expires looks that each key of the library has a TTL.
+func (g ground) expires() {
+	g.Helper()
+	keys, err := g.client.Keys(g.Context(), "*").Result()
+	require.NoError(g, err)
+	for _, key := range keys {
+		if key != "forever" {
+			assert.Positive(g, g.do("pttl", key), "%s has no TTL", key)
+		}
+	}
+}
+
+func (g ground) enter(name, value, ticket string, strict bool) int64 {
+	g.Helper()
+	return g.run(script.Enter(script.NewLock(name, value), ttl, script.Place{Ticket: ticket, Alive: alive, Strict: strict}, script.Fence{}))
+}
+
+func (g ground) release(value, process string, tickets ...any) int64 {
+	g.Helper()
+	return g.run(script.Release(script.NewLock("lock", value), process, script.Turnover{Leave: tickets}, script.Fence{}))
+}
+
+// waits puts a ticket in the queue of the lock, whose deadline is so many
+// milliseconds from now.
+func (g ground) waits(ticket string, deadline int64) {
+	g.Helper()
+	now, err := g.client.Time(g.Context()).Result()
+	require.NoError(g, err)
+	g.do("zadd", "{lock}:queue", 0, ticket)
+	g.do("hset", "{lock}:deadlines", ticket, now.UnixMilli()+deadline)
+	g.do("pexpire", "{lock}:queue", 2*alive)
+	g.do("pexpire", "{lock}:deadlines", 2*alive)
+}
+
+// queue looks who is in the queue: these, each with a deadline.
+func (g ground) queue(want ...string) {
+	g.Helper()
+	members, err := g.client.ZRange(g.Context(), "{lock}:queue", 0, -1).Result()
+	require.NoError(g, err)
+	assert.Equal(g, strings.Join(want, "\n"), strings.Join(members, "\n"))
+	deadlines, err := g.client.HKeys(g.Context(), "{lock}:deadlines").Result()
+	require.NoError(g, err)
+	assert.ElementsMatch(g, want, deadlines)
+}
+
+// heard looks what has been published: to whom, each about the lock.
+func (g ground) heard(want ...string) {
+	g.Helper()
+	g.do("publish", script.Channel(us), "end")
+	var got []string
+	for {
+		m, err := g.pubsub.ReceiveTimeout(context.Background(), 10*time.Second)
+		require.NoError(g, err)
+		message := m.(*redis.Message)
+		if message.Payload == "end" {
+			break
+		}
+		assert.Equal(g, "lock", message.Payload)
+		got = append(got, strings.TrimPrefix(message.Channel, "redsync:"))
+	}
+	assert.Equal(g, want, got)
+}
+
+func TestEnter(t *testing.T) {
+	first, second, third := ticket(1, they), ticket(2, us), ticket(3, they)
+	for name, c := range map[string]struct {
+		before  func(g ground)
+		ticket  string
+		strict  bool
+		least   int64 // of the answer
+		most    int64
+		lock    any
+		waiting []string
+	}{
+		"free":                               {nil, second, false, 0, 0, "v", []string{second}},
+		"free, strict":                       {nil, second, true, 0, 0, "v", []string{second}},
+		"taken by another":                   {func(g ground) { g.do("set", "lock", "w", "px", 5000) }, second, false, 4000, 5000, "w", []string{second}},
+		"taken by another, strict":           {func(g ground) { g.do("set", "lock", "w", "px", 5000) }, second, true, 4000, 5000, "w", []string{second}},
+		"taken without a TTL":                {func(g ground) { g.do("set", "lock", "w"); g.do("rename", "lock", "forever") }, second, true, 0, 0, "v", []string{second}},
+		"taken by the same value":            {func(g ground) { g.do("set", "lock", "v", "px", 5000) }, second, false, 4000, 5000, "v", []string{second}},
+		"behind another process":             {func(g ground) { g.waits(first, 3000) }, second, true, 2000, 3000, nil, []string{first, second}},
+		"behind another process, not strict": {func(g ground) { g.waits(first, 3000) }, second, false, 0, 0, "v", []string{first, second}},
+		"before another process":             {func(g ground) { g.waits(third, 3000) }, second, true, 0, 0, "v", []string{second, third}},
+		"behind one's own process":           {func(g ground) { g.waits(ticket(1, us), 3000) }, second, true, 0, 0, "v", []string{ticket(1, us), second}},
+		"behind a dead waiter":               {func(g ground) { g.waits(first, -1) }, second, true, 0, 0, "v", []string{second}},
+		"behind a dead waiter, not strict":   {func(g ground) { g.waits(first, -1) }, second, false, 0, 0, "v", []string{first, second}},
+		"behind one without a deadline":      {func(g ground) { g.waits(first, 1); g.do("hdel", "{lock}:deadlines", first) }, second, true, 0, 0, "v", []string{second}},
+		"behind three dead and one alive": {func(g ground) {
+			g.waits(ticket(1, they), -1)
+			g.waits(ticket(2, they), -9)
+			g.waits(ticket(3, they), 0)
+			g.waits(ticket(4, they), 3000)
+		}, ticket(5, us), true, 2000, 3000, nil, []string{ticket(4, they), ticket(5, us)}},
+		"behind a dead one of one's own":      {func(g ground) { g.waits(ticket(0, us), -1); g.waits(first, 3000) }, second, true, 0, 0, "v", nil},
+		"again":                               {func(g ground) { g.waits(second, 1) }, second, true, 0, 0, "v", []string{second}},
+		"free, with a lower class before it":  {func(g ground) { g.waits(lower(first), 3000) }, second, true, 0, 0, "v", []string{second, lower(first)}},
+		"free, with a higher class before it": {func(g ground) { g.waits(higher(third), 3000) }, second, true, 2000, 3000, nil, []string{higher(third), second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(g ground) {
+				if c.before != nil {
+					c.before(g)
+				}
+				answer := g.enter("lock", "v", c.ticket, c.strict)
+				assert.GreaterOrEqual(t, answer, c.least)
+				assert.LessOrEqual(t, answer, c.most)
+				assert.Equal(t, c.lock, g.do("get", "lock"))
+				if c.waiting != nil {
+					g.queue(c.waiting...)
+				}
+				if answer == script.Granted {
+					assert.Greater(t, g.do("pttl", "lock"), int64(ttl-5000))
+				}
+				g.heard()
+			})
+		})
+	}
+}
+
+func TestEnterWhereTheLockNeverEnds(t *testing.T) {
+	onBoth(t, func(g ground) {
+		g.do("set", "forever", "w")
+		assert.Equal(t, int64(-1), g.enter("forever", "v", ticket(1, us), true))
+		assert.Equal(t, "w", g.do("get", "forever"))
+	})
+}
+
+// A deadline is that of the node's own clock, and moves with each attempt.
+func TestEnterShowsThatTheWaiterLives(t *testing.T) {
+	onBoth(t, func(g ground) {
+		g.waits(ticket(1, us), 5)
+		g.enter("lock", "v", ticket(1, us), true)
+		deadline, err := g.client.HGet(t.Context(), "{lock}:deadlines", ticket(1, us)).Int64()
+		require.NoError(t, err)
+		now, err := g.client.Time(t.Context()).Result()
+		require.NoError(t, err)
+		assert.InDelta(t, now.UnixMilli()+alive, deadline, 5000)
+		assert.LessOrEqual(t, deadline, now.UnixMilli()+alive)
+	})
+}
+
+// The keys of the queue outlive every deadline in them, and none is made to last less.
+func TestEnterShortensNoTTL(t *testing.T) {
+	onBoth(t, func(g ground) {
+		g.enter("lock", "v", ticket(1, us), true)
+		for _, key := range []string{"{lock}:queue", "{lock}:deadlines"} {
+			assert.InDelta(t, 2*alive, g.do("pttl", key), 5000, key)
+			g.do("pexpire", key, 9*alive)
+		}
+		g.enter("lock", "w", ticket(2, us), true)
+		for _, key := range []string{"{lock}:queue", "{lock}:deadlines"} {
+			assert.Greater(t, g.do("pttl", key), int64(8*alive), key)
+		}
+	})
+}
+
+// A key of another's that lacks a TTL gets one.
+func TestEnterGivesTheQueueATTL(t *testing.T) {
+	onBoth(t, func(g ground) {
+		g.do("zadd", "{lock}:queue", 0, ticket(1, they))
+		g.do("hset", "{lock}:deadlines", ticket(1, they), 1)
+		g.enter("lock", "v", ticket(2, us), true)
+		g.queue(ticket(2, us))
+	})
+}
+
+func TestRelease(t *testing.T) {
+	mine := func(g ground) { g.do("set", "lock", "v", "px", ttl) }
+	others := func(g ground) { g.do("set", "lock", "w", "px", ttl) }
+	for name, c := range map[string]struct {
+		before  func(g ground)
+		waiting map[string]int64 // with their deadlines from now
+		tickets []any            // that leave
+		want    int64
+		lock    any
+		left    []string
+		told    []string
+	}{
+		"mine":                                {mine, nil, nil, script.Mine, nil, nil, nil},
+		"missing":                             {nil, nil, nil, script.Missing, nil, nil, nil},
+		"another's":                           {others, nil, nil, script.Other, "w", nil, nil},
+		"mine, somebody waits":                {mine, map[string]int64{ticket(1, they): 9000}, nil, script.Mine + script.Woke, nil, []string{ticket(1, they)}, []string{they}},
+		"missing, somebody waits":             {nil, map[string]int64{ticket(1, they): 9000}, nil, script.Missing + script.Woke, nil, []string{ticket(1, they)}, []string{they}},
+		"another's, somebody waits":           {others, map[string]int64{ticket(1, they): 9000}, nil, script.Other, "w", []string{ticket(1, they)}, nil},
+		"another's, a ticket leaves":          {others, map[string]int64{ticket(1, us): 9000, ticket(2, they): 9000}, []any{ticket(1, us)}, script.Other, "w", []string{ticket(2, they)}, nil},
+		"mine, we wait first":                 {mine, map[string]int64{ticket(1, us): 9000, ticket(2, they): 9000}, nil, script.Mine + script.First + script.Others, nil, []string{ticket(1, us), ticket(2, they)}, nil},
+		"mine, we leave":                      {mine, map[string]int64{ticket(1, us): 9000, ticket(2, they): 9000}, []any{ticket(1, us)}, script.Mine + script.Woke, nil, []string{ticket(2, they)}, []string{they}},
+		"missing, we leave":                   {nil, map[string]int64{ticket(1, us): 9000, ticket(2, they): 9000}, []any{ticket(1, us)}, script.Missing + script.Woke, nil, []string{ticket(2, they)}, []string{they}},
+		"mine, all leave":                     {mine, map[string]int64{ticket(1, us): 9000, ticket(2, us): 9000}, []any{ticket(1, us), ticket(2, us)}, script.Mine, nil, nil, nil},
+		"mine, one leaves that is not there":  {mine, nil, []any{ticket(1, us)}, script.Mine, nil, nil, nil},
+		"mine, dead ones before a live one":   {mine, map[string]int64{ticket(1, they): -1, ticket(2, us): -1, ticket(3, they): 9000}, nil, script.Mine + script.Woke, nil, []string{ticket(3, they)}, []string{they}},
+		"mine, dead ones only":                {mine, map[string]int64{ticket(1, they): -1, ticket(2, they): -1}, nil, script.Mine, nil, nil, nil},
+		"mine, two of ours wait first":        {mine, map[string]int64{ticket(1, us): 9000, ticket(2, us): 9000, ticket(3, they): 9000}, nil, script.Mine + script.First, nil, []string{ticket(1, us), ticket(2, us), ticket(3, they)}, nil},
+		"mine, the dead before one of ours":   {mine, map[string]int64{ticket(1, they): -1, ticket(2, us): 9000}, nil, script.Mine + script.First, nil, []string{ticket(2, us)}, nil},
+		"mine, a higher class than the first": {mine, map[string]int64{ticket(1, us): 9000, higher(ticket(2, they)): 9000}, nil, script.Mine + script.Woke, nil, []string{higher(ticket(2, they)), ticket(1, us)}, []string{they}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(g ground) {
+				if c.before != nil {
+					c.before(g)
+				}
+				for ticket, deadline := range c.waiting {
+					g.waits(ticket, deadline)
+				}
+				assert.Equal(t, c.want, g.release("v", us, c.tickets...))
+				assert.Equal(t, c.lock, g.do("get", "lock"))
+				g.queue(c.left...)
+				g.heard(c.told...)
+			})
+		})
+	}
+}
+
+// With a release the next one of the process enters.
+func TestReleaseTurnsTheQueueOver(t *testing.T) {
+	for name, c := range map[string]struct {
+		lock string
+		want int64
+		told []string
+	}{
+		"mine":      {"v", script.Mine + script.Woke, []string{they}},
+		"another's": {"w", script.Other, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(g ground) {
+				g.do("set", "lock", c.lock, "px", ttl)
+				g.waits(ticket(1, us), 9000)
+				g.waits(ticket(2, they), 9000)
+				turnover := script.Turnover{Enters: ticket(3, us), Alive: alive, Leave: []any{ticket(1, us)}}
+				assert.Equal(t, c.want, g.run(script.Release(script.NewLock("lock", "v"), us, turnover, script.Fence{})))
+				g.queue(ticket(2, they), ticket(3, us))
+				g.heard(c.told...)
+				for _, key := range []string{"{lock}:queue", "{lock}:deadlines"} {
+					assert.InDelta(t, 2*alive, g.do("pttl", key), 5000, key)
+				}
+			})
+		})
+	}
+}
+
+// A waiter without a deadline is dead.
+func TestReleaseDropsAHeadWithoutADeadline(t *testing.T) {
+	onBoth(t, func(g ground) {
+		g.waits(ticket(1, they), 9000)
+		g.do("hdel", "{lock}:deadlines", ticket(1, they))
+		assert.Equal(t, script.Missing, g.release("v", us))
+		g.queue()
+		g.heard()
+	})
+}
+
+// The form for users that may not touch the queue.
+func TestReleaseQuietlyLooksAtNoQueue(t *testing.T) {
+	onBoth(t, func(g ground) {
+		g.waits(ticket(1, they), 9000)
+		lock := script.NewLock("lock", "v")
+		assert.Equal(t, script.Missing, g.run(script.ReleaseQuietly(lock, script.Fence{})))
+		g.do("set", "lock", "w", "px", ttl)
+		assert.Equal(t, script.Other, g.run(script.ReleaseQuietly(lock, script.Fence{})))
+		g.do("set", "lock", "v", "px", ttl)
+		assert.Equal(t, script.Mine, g.run(script.ReleaseQuietly(lock, script.Fence{})))
+		assert.Nil(t, g.do("get", "lock"))
+		assert.Equal(t, "1", fmt.Sprint(script.ReleaseQuietly(lock, script.Fence{}).InFull()[2]), "keys")
+		g.queue(ticket(1, they))
+		g.heard()
+	})
+}
+
+// A queue of another type is somebody else's: the release of the lock goes on.
+func TestReleaseBesideAKeyOfAnotherType(t *testing.T) {
+	onBoth(t, func(g ground) {
+		g.do("set", "{lock}:queue", "x", "px", ttl)
+		g.do("set", "{lock}:deadlines", "x", "px", ttl)
+		g.do("set", "lock", "v", "px", ttl)
+		assert.Equal(t, script.Mine, g.release("v", us, ticket(1, us)))
+		assert.Nil(t, g.do("get", "lock"))
+		assert.Equal(t, "x", g.do("get", "{lock}:queue"))
+	})
+}
+
+// Two nodes sort the same tickets the same way, and as their processes do.
+func TestTicketsAreSortedAsText(t *testing.T) {
+	onBoth(t, func(g ground) {
+		want := []string{ticket(1, they), ticket(1, us), ticket(2, they), ticket(0x10, us), ticket(0xff, us)}
+		for _, i := range []int{3, 0, 4, 2, 1} {
+			g.waits(want[i], 9000)
+		}
+		g.queue(want...)
+	})
+}

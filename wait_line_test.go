@@ -1,0 +1,573 @@
+package redsync_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+// Many who wait in one process, and locks that are handed over among them.
+
+func TestManyWaitersOfAProcessCostAsMuchAsOne(t *testing.T) {
+	for name, options := range map[string][]redsync.Option{
+		"default":  {redsync.WithTries(0), redsync.WithRetryDelay(100 * time.Millisecond)},
+		"fair":     {redsync.WithTries(0), redsync.WithRetryDelay(100 * time.Millisecond), redsync.WithFair()},
+		"patient":  patient(),
+		"impolite": {redsync.WithTries(0), redsync.WithRetryDelay(10 * time.Millisecond)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			costs := func(waiters int) (commands int) {
+				play(t, func(f field) {
+					m := f.another().NewMutex("lock", redsync.WithExpiry(time.Hour))
+					require.NoError(f, m.Lock())
+					for range waiters {
+						c := f.NewMutex("lock", options...)
+						ctx, cancel := context.WithCancel(f.Context())
+						*f.last = append(*f.last, cancel)
+						go func() { assert.Error(f, c.LockContext(ctx)) }()
+					}
+					time.Sleep(time.Second)
+					before := f.traffic()
+					time.Sleep(3 * time.Second)
+					commands = f.traffic() - before
+				})
+				return commands
+			}
+			one, many := costs(1), costs(1000)
+			assert.Positive(t, one)
+			assert.LessOrEqual(t, many, one)
+		})
+	}
+}
+
+func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
+	for name, options := range map[string][]redsync.Option{
+		"handed over":     nil,
+		"not handed over": {redsync.WithHandOver(false)},
+		"fair":            {redsync.WithFair()},
+		"polling":         {redsync.WithRetryDelay(5 * time.Millisecond)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				m := f.another(options...).NewMutex("lock")
+				require.NoError(t, m.Lock())
+				var calls []*call
+				for range 100 {
+					calls = append(calls, f.calls(f.Redsync, patient(options...)...))
+				}
+				time.Sleep(time.Second)
+				f.unlock(m)
+				start := time.Now()
+				assert.Equal(t, ascending(100), f.inOrder(calls, time.Millisecond))
+				assert.Equal(t, 100*time.Millisecond, time.Since(start), "nobody waits for a timer")
+				f.nobodyWaits()
+				assert.Zero(t, f.nodes.Keys("lock"))
+			})
+		})
+	}
+}
+
+// WithTries counts retry delays: who stands behind others gives up when its own are over.
+func TestEachWaiterOfAProcessGivesUpAfterItsOwnTries(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
+		other := f.another(mode...)
+		var calls []*call
+		var starts []time.Time
+		for i := range 10 {
+			starts = append(starts, time.Now())
+			calls = append(calls, f.calls(other, redsync.WithTries(3+i%3), redsync.WithRetryDelay(time.Second)))
+			time.Sleep(10 * time.Millisecond)
+		}
+		for i, c := range calls {
+			<-c.done
+			assert.Equal(f, time.Duration(2+i%3)*time.Second, c.at.Sub(starts[i]))
+			require.ErrorIs(f, c.err, redsync.ErrFailed)
+			var taken *redsync.ErrTaken
+			require.ErrorAs(f, c.err, &taken)
+			assert.GreaterOrEqual(f, len(taken.Nodes), 3)
+		}
+		f.unlock(m)
+		f.nobodyWaits()
+	})
+}
+
+// An attempt at the last tick may succeed.
+func TestLastTrySucceeds(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
+		c := f.calls(f.another(mode...), redsync.WithTries(3), redsync.WithRetryDelay(time.Second))
+		for _, n := range f.nodes {
+			n.LoseMessages(10)
+		}
+		time.Sleep(1900 * time.Millisecond)
+		f.unlock(m)
+		assert.Equal(f, 100*time.Millisecond, f.within(c, time.Second))
+	})
+}
+
+func TestWaiterOfAProcessThatGivesUpIsPassedOver(t *testing.T) {
+	for name, who := range map[string]int{"first": 0, "middle": 3, "last": 5} {
+		t.Run(name, func(t *testing.T) {
+			inEachMode(t, func(f field, mode []redsync.Option) {
+				m := f.held(mode...)
+				other := f.another(mode...)
+				var calls []*call
+				want := []int{}
+				for i := range 6 {
+					calls = append(calls, f.calls(other, patient()...))
+					if i != who {
+						want = append(want, i)
+					}
+				}
+				start := time.Now()
+				calls[who].cancel()
+				<-calls[who].done
+				require.ErrorIs(f, calls[who].err, context.Canceled)
+				var taken *redsync.ErrTaken
+				require.ErrorAs(f, calls[who].err, &taken, "it says why it waited")
+				f.unlock(m)
+				assert.Equal(f, want, f.inOrder(calls, 0))
+				assert.Zero(f, time.Since(start))
+				f.nobodyWaits()
+			})
+		})
+	}
+}
+
+// Whose nodes cannot be reached gives up when it says so, not when the first does.
+func TestWaiterSaysWhichNodesFailed(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		f.kill(0, 1, 2)
+		start := time.Now()
+		c := f.calls(f.Redsync, redsync.WithTries(3), redsync.WithRetryDelay(time.Second))
+		<-c.done
+		var node *redsync.RedisError
+		require.ErrorAs(t, c.err, &node)
+		var taken *redsync.ErrTaken
+		assert.NotErrorAs(t, c.err, &taken)
+		assert.InDelta(t, 2*time.Second, time.Since(start), float64(200*time.Millisecond))
+	})
+}
+
+// Hand-over.
+
+// handed returns a lock that has been handed over from giver, which takes options, to
+// receiver, and until when giver had it.
+func (f field) handed(giving, receiving []redsync.Option) (giver *redsync.Mutex, receiver *call, until time.Time) {
+	f.Helper()
+	f.meet()
+	giver = f.NewMutex("lock", giving...)
+	require.NoError(f, giver.Lock())
+	receiver = f.calls(f.Redsync, patient(receiving...)...)
+	time.Sleep(time.Millisecond)
+	until = giver.Until()
+	before := f.traffic()
+	f.atOnce(giver, receiver)
+	require.Equal(f, before, f.traffic(), "nothing is sent")
+	return giver, receiver, until
+}
+
+func TestHandOver(t *testing.T) {
+	play(t, func(f field) {
+		giver, m, until := f.handed(nil, nil)
+		assert.NotEmpty(t, m.Value())
+		for i, n := range f.nodes {
+			value, err := n.Get("lock")
+			require.NoError(t, err)
+			assert.Equal(t, m.Value(), value, "node %d", i)
+		}
+		assert.Equal(t, until, m.Until())
+		assert.Equal(t, time.Until(until), m.Remaining())
+		require.NoError(t, m.Err())
+		ok, err := m.Valid()
+		require.NoError(t, err)
+		assert.True(t, ok)
+
+		assert.Zero(t, giver.Until())
+		assert.Empty(t, giver.Value())
+		for name, operation := range operations(giver) {
+			ok, err := operation()
+			assert.False(t, ok, name)
+			require.ErrorIs(t, err, redsync.ErrNotHeld, name)
+		}
+		synctest.Wait()
+		assert.Equal(t, 5, f.nodes.Keys("lock"))
+
+		time.Sleep(time.Second)
+		ok, err = m.Extend()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		assert.Equal(t, 8*time.Second-drift, time.Until(m.Until()))
+		f.unlock(m.Mutex)
+		time.Sleep(time.Second)
+		assert.Zero(t, f.nodes.Keys("lock"))
+		f.nobodyWaits()
+	})
+}
+
+func TestHandOverTellsTheGiver(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		giver := f.NewMutex("lock")
+		require.NoError(t, giver.Lock())
+		f.calls(f.Redsync, patient()...)
+		before := f.traffic()
+		f.unlock(giver)
+		assert.Equal(t, before, f.traffic())
+	})
+}
+
+// The giver's alarm is for the giver: the receiver's hold goes on past it.
+func TestHandOverOutlivesTheGiversUntil(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		giver := f.NewMutex("lock")
+		require.NoError(t, giver.Lock())
+		givers := giver.Lost()
+		m := f.calls(f.Redsync, patient()...)
+		f.atOnce(giver, m)
+		lost := m.Lost()
+		time.Sleep(7 * time.Second)
+		_, err := m.Extend()
+		require.NoError(t, err)
+		time.Sleep(7 * time.Second)
+		assert.True(t, open(lost))
+		assert.True(t, open(givers), "Unlock does not close it")
+		require.NoError(t, m.Err())
+		f.unlocks(m.Mutex)
+	})
+}
+
+func TestHandOverIsLostAtItsUntil(t *testing.T) {
+	play(t, func(f field) {
+		_, m, until := f.handed(nil, nil)
+		lost := m.Lost()
+		time.Sleep(time.Until(until) - time.Millisecond)
+		assert.True(t, open(lost))
+		time.Sleep(time.Millisecond)
+		assert.False(t, open(lost))
+		require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
+	})
+}
+
+func TestHandOverFromAWatchdogExtendsNoMore(t *testing.T) {
+	play(t, func(f field) {
+		_, m, until := f.handed([]redsync.Option{redsync.WithWatchdog()}, nil)
+		before := f.traffic()
+		time.Sleep(time.Until(until) + time.Second)
+		assert.Equal(t, before, f.traffic())
+		require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
+
+func TestHandOverToAWatchdogIsExtended(t *testing.T) {
+	for name, giving := range map[string][]redsync.Option{"from none": nil, "from another": {redsync.WithWatchdog()}} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				_, m, _ := f.handed(giving, []redsync.Option{redsync.WithWatchdog()})
+				before := f.traffic()
+				time.Sleep(time.Minute)
+				require.NoError(f, m.Err())
+				assert.LessOrEqual(f, f.traffic()-before, 5*23, "every third of the expiry")
+				f.unlocks(m.Mutex)
+			})
+		})
+	}
+}
+
+// The giver's extension arrives when the lock is the receiver's, or after it.
+func TestHandOverWithAnExtensionOnTheWay(t *testing.T) {
+	for name, unlockFirst := range map[string]bool{"arrives before the receiver's Unlock": false, "arrives after it": true} {
+		for _, options := range [][]redsync.Option{nil, {redsync.WithSetNXOnExtend()}} {
+			t.Run(fmt.Sprint(name, len(options)), func(t *testing.T) {
+				play(t, func(f field) {
+					f.meet()
+					giver := f.NewMutex("lock", options...)
+					require.NoError(f, giver.Lock())
+					m := f.calls(f.Redsync, patient()...)
+					until := giver.Until()
+					time.Sleep(time.Millisecond)
+					for _, n := range f.nodes {
+						n.On("evalsha", 1, embedded.Fault{Delay: 50 * time.Millisecond})
+					}
+					var wg sync.WaitGroup
+					wg.Go(func() {
+						ok, err := giver.Extend()
+						assert.False(f, ok)
+						assert.ErrorIs(f, err, redsync.ErrNotHeld)
+					})
+					synctest.Wait()
+					f.atOnce(giver, m)
+					assert.Equal(f, until, m.Until())
+					if !unlockFirst {
+						time.Sleep(60 * time.Millisecond)
+						assert.Equal(f, until, m.Until())
+						ok, err := m.Valid()
+						require.NoError(f, err)
+						assert.True(f, ok)
+					}
+					f.unlocks(m.Mutex)
+					wg.Wait()
+				})
+			})
+		}
+	}
+}
+
+// A SET of the giver's is late on one node: the receiver's Unlock settles it.
+func TestHandOverWithALateAcquire(t *testing.T) {
+	for name, fault := range map[string]embedded.Fault{
+		"late":                   {Delay: time.Second},
+		"late, its reply lost":   {Delay: time.Second, LoseReply: true},
+		"its reply lost":         {LoseReply: true},
+		"lost":                   {LoseCommand: true},
+		"after the node's error": {Delay: 300 * time.Millisecond, Err: "ERR"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				f.meet()
+				f.nodes[4].On("set", 1, fault)
+				_, m, _ := f.handed(nil, nil)
+				time.Sleep(5 * time.Millisecond)
+				second := f.calls(f.Redsync, patient()...)
+				f.atOnce(m.Mutex, second)
+				time.Sleep(5 * time.Millisecond)
+				f.unlock(second.Mutex)
+				time.Sleep(1500 * time.Millisecond)
+				assert.Zero(f, f.nodes.Keys("lock"))
+				f.nobodyWaits()
+			})
+		})
+	}
+}
+
+// A chain of hand-overs ends at its cap. The release at the end tells the process
+// whether others wait; the next one lets them in.
+func TestHandOverLetsOtherProcessesIn(t *testing.T) {
+	for expiry, limit := range map[time.Duration]time.Duration{
+		8 * time.Second:        20 * time.Millisecond,
+		100 * time.Millisecond: 10 * time.Millisecond,
+	} {
+		t.Run(fmt.Sprint(expiry), func(t *testing.T) {
+			play(t, func(f field) {
+				f.meet()
+				other := f.another()
+				ctx, cancel := context.WithCancel(f.Context())
+				var wg sync.WaitGroup
+				var rounds atomic.Int64
+				for range 10 {
+					wg.Go(func() {
+						m := f.NewMutex("lock", patient(redsync.WithExpiry(expiry), redsync.WithNodeTimeout(40*time.Millisecond))...)
+						for ctx.Err() == nil {
+							if m.LockContext(ctx) != nil {
+								return
+							}
+							rounds.Add(1)
+							time.Sleep(time.Millisecond)
+							_, err := m.Unlock()
+							assert.NoError(f, err)
+						}
+					})
+				}
+				time.Sleep(111 * time.Millisecond)
+				for range 5 {
+					before := rounds.Load()
+					c := f.calls(other, patient()...)
+					took := f.within(c, 2*limit+3*time.Millisecond)
+					assert.GreaterOrEqual(f, rounds.Load()-before, took.Milliseconds()-2, "handed over meanwhile")
+					time.Sleep(2 * time.Millisecond)
+					f.unlock(c.Mutex)
+					time.Sleep(23 * time.Millisecond)
+				}
+				before, start := f.commands("set")+f.commands("evalsha"), time.Now()
+				time.Sleep(100 * time.Millisecond)
+				chains := 100*time.Millisecond/limit + 1
+				assert.LessOrEqual(f, f.commands("set")+f.commands("evalsha")-before, int(chains)*10, "%v", time.Since(start))
+				cancel()
+				wg.Wait()
+				time.Sleep(time.Second)
+				f.nobodyWaits()
+				assert.Zero(f, f.nodes.Keys("lock"))
+			})
+		})
+	}
+}
+
+func TestNoHandOver(t *testing.T) {
+	value := func() (string, error) { return fmt.Sprint(rand.Uint64()), nil } //nolint:gosec // no secret
+	for name, c := range map[string]struct {
+		giving, receiving redsync.Option
+		after             time.Duration // of the acquire
+	}{
+		"WithFair":                          {redsync.WithFair(), redsync.WithFair(), 0},
+		"WithFair of the receiver":          {nil, redsync.WithFair(), 0},
+		"WithMaxHold":                       {redsync.WithMaxHold(time.Hour), nil, 0},
+		"WithMaxHold of the receiver":       {nil, redsync.WithMaxHold(time.Hour), 0},
+		"WithValue":                         {redsync.WithValue("v"), nil, 0},
+		"WithValue of the receiver":         {nil, redsync.WithValue("v"), 0},
+		"WithGenValueFunc":                  {redsync.WithGenValueFunc(value), nil, 0},
+		"WithGenValueFunc of the receiver":  {nil, redsync.WithGenValueFunc(value), 0},
+		"WithHandOver(false)":               {redsync.WithHandOver(false), nil, 0},
+		"WithHandOver(false), receiver":     {nil, redsync.WithHandOver(false), 0},
+		"another expiry":                    {nil, redsync.WithExpiry(9 * time.Second), 0},
+		"a shorter expiry":                  {nil, redsync.WithExpiry(7 * time.Second), 0},
+		"another lock delay":                {nil, redsync.WithLockDelay(time.Second), 0},
+		"another drift":                     {nil, redsync.WithDriftFactor(0.02), 0},
+		"20 ms after the acquire":           {nil, nil, 20 * time.Millisecond},
+		"a tenth of the expiry after":       {redsync.WithExpiry(100 * time.Millisecond), redsync.WithExpiry(100 * time.Millisecond), 10 * time.Millisecond},
+		"a tenth of the validity after":     {redsync.WithExpiry(100 * time.Millisecond), redsync.WithExpiry(100 * time.Millisecond), 9800 * time.Microsecond},
+		"much later, although it extended ": {redsync.WithWatchdog(), nil, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				f.meet()
+				giver := f.NewMutex("lock")
+				if c.giving != nil {
+					giver = f.NewMutex("lock", c.giving)
+				}
+				require.NoError(t, giver.Lock())
+				value := giver.Value()
+				receiver := patient()
+				if c.receiving != nil {
+					receiver = patient(c.receiving)
+				}
+				m := f.calls(f.Redsync, receiver...)
+				time.Sleep(c.after)
+				before := f.commands("set", "evalsha")
+				f.atOnce(giver, m)
+				assert.NotEqual(t, value, m.Value())
+				assert.Greater(t, f.traffic(), before)
+				f.unlocks(m.Mutex)
+			})
+		})
+	}
+}
+
+func TestHandOverWithinTheCap(t *testing.T) {
+	for expiry, after := range map[time.Duration]time.Duration{
+		8 * time.Second:        19 * time.Millisecond,
+		100 * time.Millisecond: 9 * time.Millisecond,
+	} {
+		play(t, func(f field) {
+			f.meet()
+			giver := f.NewMutex("lock", redsync.WithExpiry(expiry))
+			require.NoError(t, giver.Lock())
+			m := f.calls(f.Redsync, patient(redsync.WithExpiry(expiry))...)
+			time.Sleep(after)
+			value := giver.Value()
+			f.atOnce(giver, m)
+			assert.Equal(t, value, m.Value())
+			f.unlocks(m.Mutex)
+		})
+	}
+}
+
+// A lock that was granted late is worth less than a fresh one.
+func TestNoHandOverOfALockThatWasGrantedLate(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		option := redsync.WithExpiry(150 * time.Millisecond)
+		for _, n := range f.nodes {
+			n.On("set", 1, embedded.Fault{Delay: 16 * time.Millisecond})
+		}
+		giver := f.NewMutex("lock", option)
+		require.NoError(t, giver.Lock())
+		value := giver.Value()
+		m := f.calls(f.Redsync, patient(option)...)
+		f.atOnce(giver, m)
+		assert.NotEqual(t, value, m.Value())
+		f.unlocks(m.Mutex)
+	})
+}
+
+func TestHandOverOnlyAmongThoseWhoWaitForTheSameName(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		other := f.another().NewMutex("other")
+		require.NoError(t, other.Lock())
+		c := &call{done: make(chan struct{})}
+		ctx, cancel := context.WithCancel(f.Context())
+		go func() { c.err = f.NewMutex("other", patient()...).LockContext(ctx); close(c.done) }()
+		assert.False(t, c.isDone())
+		f.unlock(m)
+		synctest.Wait()
+		assert.Zero(t, f.nodes.Keys("lock"))
+		cancel()
+		<-c.done
+	})
+}
+
+// Whichever comes first, no key is left of it.
+func TestHandOverToOneThatGivesUpAtTheSameMoment(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		both := map[bool]int{}
+		for i := range 200 {
+			giver := f.NewMutex("lock")
+			require.NoError(t, giver.Lock())
+			c := f.calls(f.Redsync, patient()...)
+			next := f.calls(f.Redsync, patient()...)
+			var wg sync.WaitGroup
+			steps := []func(){c.cancel, func() { f.unlock(giver) }}
+			wg.Go(steps[i%2])
+			wg.Go(steps[1-i%2])
+			wg.Wait()
+			<-c.done
+			both[c.err == nil]++
+			if c.err == nil {
+				f.unlock(c.Mutex)
+			} else {
+				require.ErrorIs(t, c.err, context.Canceled)
+			}
+			f.within(next, 0)
+			f.unlock(next.Mutex)
+			synctest.Wait()
+			require.Zero(t, f.nodes.Keys("lock"))
+		}
+		t.Log(both)
+		f.nobodyWaits()
+	})
+}
+
+func TestHandOverWhileTheRedsyncCloses(t *testing.T) {
+	for i := range 20 {
+		play(t, func(f field) {
+			f.meet()
+			giver := f.NewMutex("lock")
+			require.NoError(t, giver.Lock())
+			var calls []*call
+			for range 5 {
+				calls = append(calls, f.calls(f.Redsync, patient()...))
+			}
+			var wg sync.WaitGroup
+			steps := []func(){func() { _, _ = giver.Unlock() }, func() { assert.NoError(f, f.Close(f.Context())) }}
+			wg.Go(steps[i%2])
+			wg.Go(steps[1-i%2])
+			wg.Wait()
+			for _, c := range calls {
+				<-c.done
+				if c.err != nil {
+					require.ErrorIs(f, c.err, redsync.ErrClosed)
+				}
+				assert.Zero(f, c.Until())
+			}
+			synctest.Wait()
+			assert.Zero(f, f.nodes.Keys("lock"))
+			f.nobodyWaits()
+		})
+	}
+}

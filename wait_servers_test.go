@@ -1,0 +1,324 @@
+package redsync_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// Waiting on real servers, where users may be allowed little.
+
+// soon is far less than the retry delay of who is patient, and far more than a busy
+// machine needs.
+const soon = 20 * time.Second
+
+// An unwokenLog is told what nodes do not allow.
+type unwokenLog struct {
+	mu   sync.Mutex
+	told []redsync.Unwoken
+}
+
+func (l *unwokenLog) ObserveUnwoken(u redsync.Unwoken) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told = append(l.told, u)
+}
+
+// nodes returns of which nodes l was told.
+func (l *unwokenLog) nodes(t *testing.T) (nodes []int) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, u := range l.told {
+		require.ErrorContains(t, u.Err, "NOPERM")
+		nodes = append(nodes, u.Node)
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
+// processAs is a process of a user with these rules.
+func processAs(t *testing.T, servers []*realredis.Server, rules []string, options ...redsync.Option) *redsync.Redsync {
+	t.Helper()
+	var pools []pool.Pool
+	for _, s := range servers {
+		args := []any{"acl", "setuser", "locker", "reset", "on", ">secret"}
+		for _, rule := range rules {
+			args = append(args, rule)
+		}
+		_, err := s.Do(args...)
+		require.NoError(t, err)
+		c := redis.NewClient(&redis.Options{
+			Addr: s.Addr(), Username: "locker", Password: "secret",
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		})
+		t.Cleanup(func() { _ = c.Close() })
+		pools = append(pools, pool.New(c))
+	}
+	rs := redsync.New(pools...)
+	t.Cleanup(func() { _ = rs.Close(context.Background()) })
+	return rs.With(append(options, redsync.WithExpiry(40*time.Second))...)
+}
+
+// smallestACL is what a process that locks "lock" and waits for it needs.
+var smallestACL = []string{
+	"~lock", "~{lock}:queue", "~{lock}:deadlines", "resetchannels", "&redsync:*",
+	"+set", "+evalsha", "+eval", "+get", "+del", // locks
+	"+exists", "+pttl", "+time", "+pexpire", "+zadd", "+zrange", "+zrem", "+hset", "+hget", "+hdel", // queues
+	"+publish", "+subscribe", // wake-ups
+}
+
+// plainACL is what a lock needs where nobody waits.
+var plainACL = []string{"~lock", "resetchannels", "+set", "+evalsha", "+eval", "+get", "+del", "+pttl", "+pexpire"}
+
+// passes plays a lock that passes from one process to another, who waits with these
+// options, and returns how long that took, or what went wrong.
+func passes(t *testing.T, a, b *redsync.Redsync, options ...redsync.Option) (time.Duration, error) {
+	t.Helper()
+	m := a.NewMutex("lock", options...)
+	if err := m.TryLock(); err != nil {
+		return 0, fmt.Errorf("TryLock: %w", err)
+	}
+	if ok, err := m.Extend(); !ok {
+		return 0, fmt.Errorf("extend: %w", err)
+	}
+	if ok, err := m.Valid(); !ok {
+		return 0, fmt.Errorf("valid: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	waiter := b.NewMutex("lock", options...)
+	done := make(chan error, 1)
+	start := time.Now()
+	go func() { done <- waiter.LockContext(ctx) }()
+	time.Sleep(50 * time.Millisecond) //nolint:forbidigo // real servers
+	if ok, err := m.Unlock(); !ok {
+		return 0, fmt.Errorf("unlock: %w", err)
+	}
+	if err := <-done; err != nil {
+		return 0, fmt.Errorf("the waiter: %w", err)
+	}
+	took := time.Since(start)
+	if ok, err := waiter.Unlock(); !ok {
+		return 0, fmt.Errorf("the waiter's unlock: %w", err)
+	}
+	return took, nil
+}
+
+// unwoken is when a waiter looks that has not been woken.
+const unwoken = 490 * time.Millisecond
+
+// empties flushes servers, of their scripts as well.
+func empties(t *testing.T, servers []*realredis.Server) {
+	t.Helper()
+	for _, s := range servers {
+		for _, what := range [][]any{{"flushall"}, {"script", "flush"}} {
+			_, err := s.Do(what...)
+			require.NoError(t, err)
+		}
+	}
+}
+
+func TestWaitingWithTheSmallestACL(t *testing.T) {
+	servers := realredis.Start(t, 3)
+	for name, mode := range modes {
+		t.Run(name, func(t *testing.T) {
+			empties(t, servers)
+			log := &unwokenLog{}
+			a := processAs(t, servers, smallestACL, redsync.WithObserver(log))
+			b := processAs(t, servers, smallestACL, redsync.WithObserver(log))
+			woken := false
+			for i := 0; i < 3 || !woken && i < 20; i++ {
+				took, err := passes(t, a, b, patient(mode...)...)
+				require.NoError(t, err)
+				woken = woken || took < unwoken
+			}
+			assert.True(t, woken)
+			assert.Empty(t, log.nodes(t))
+			for _, s := range servers {
+				keys, err := s.Do("keys", "*")
+				require.NoError(t, err)
+				assert.Empty(t, keys)
+			}
+		})
+	}
+	for _, rule := range smallestACL {
+		if rule == "resetchannels" {
+			continue
+		}
+		t.Run("not without "+rule, func(t *testing.T) {
+			empties(t, servers)
+			log := &unwokenLog{}
+			rules := slices.DeleteFunc(slices.Clone(smallestACL), func(r string) bool { return r == rule })
+			a := processAs(t, servers, rules, redsync.WithObserver(log))
+			b := processAs(t, servers, rules, redsync.WithObserver(log))
+			took, err := passes(t, a, b, patient(redsync.WithFair())...)
+			if err == nil && took < unwoken {
+				took, err = passes(t, a, b, patient(redsync.WithFair(), redsync.WithPriority(1))...)
+			}
+			// Where a waiter has died nobody else need be dropped: nothing fails at once.
+			if rule != "+hget" && rule != "+hdel" {
+				assert.True(t, err != nil || took >= unwoken || len(log.nodes(t)) > 0, "it works")
+			}
+		})
+	}
+}
+
+// A process whose user may not queue, or not be woken, locks all the same.
+func TestWaitingWithoutPermission(t *testing.T) {
+	without := func(rules ...string) []string {
+		return slices.DeleteFunc(slices.Clone(smallestACL), func(r string) bool { return slices.Contains(rules, r) })
+	}
+	for name, c := range map[string]struct {
+		rules []string
+		told  []int  // of which nodes, once each; -1: once for all
+		fair  string // what a fair lock fails with, if it does
+	}{
+		"not the keys":            {append(slices.Clone(plainACL), "+subscribe", "&redsync:*", "+time", "+exists"), []int{-1}, "NOPERM"},
+		"nothing but plain locks": {plainACL, []int{-1, 0, 1, 2}, "NOPERM"},
+		"not the commands":        {append(slices.Clone(plainACL), "~*", "+subscribe", "&redsync:*"), []int{-1}, "NOPERM|can't run this command"},
+		"not ZADD":                {without("+zadd"), []int{-1}, "NOPERM|can't run this command"},
+		"not SUBSCRIBE":           {without("+subscribe"), []int{0, 1, 2}, ""},
+		"not the channel":         {without("&redsync:*"), []int{0, 1, 2}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			servers := realredis.Start(t, 3)
+			log, text := &unwokenLog{}, &safeBuffer{}
+			delay := redsync.WithRetryDelay(100 * time.Millisecond)
+			logger := redsync.WithLogger(slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{Level: slog.LevelWarn})))
+			a := processAs(t, servers, c.rules, delay, redsync.WithTries(0))
+			b := processAs(t, servers, c.rules, delay, redsync.WithTries(0), redsync.WithObserver(log), logger)
+			for range 3 {
+				_, err := passes(t, a, b)
+				require.NoError(t, err)
+			}
+			for _, s := range servers {
+				v, err := s.Do("exists", "lock")
+				require.NoError(t, err)
+				assert.Zero(t, v)
+			}
+			assert.Equal(t, len(c.told), strings.Count(text.String(), `level=WARN msg="redsync: nobody is woken by the node"`), text.String())
+			log.mu.Lock()
+			assert.Len(t, log.told, len(c.told))
+			log.mu.Unlock()
+			if c.told[0] == 0 {
+				assert.Equal(t, c.told, log.nodes(t))
+			}
+
+			_, err := passes(t, a, b, redsync.WithFair(), redsync.WithTries(3))
+			if c.fair == "" {
+				require.NoError(t, err)
+			} else {
+				require.Regexp(t, c.fair, err)
+				require.ErrorIs(t, err, redsync.ErrFailed)
+			}
+		})
+	}
+}
+
+// A safeBuffer is written and read by several goroutines.
+type safeBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// An entry of a dead process, a stopped server and a killed one.
+func TestWaitingOnRealServersWithFaults(t *testing.T) {
+	servers := realredis.Start(t, 5)
+	a, b := realProcess(servers), realProcess(servers)
+	for name, mode := range modes {
+		t.Run(name, func(t *testing.T) {
+			for range 3 {
+				_, err := passes(t, a, b, patient(mode...)...)
+				require.NoError(t, err)
+			}
+		})
+	}
+	servers[0].Freeze()
+	defer servers[0].Thaw()
+	servers[4].Kill()
+	for name, mode := range modes {
+		t.Run(name+", one stopped and one killed", func(t *testing.T) {
+			for range 3 {
+				_, err := passes(t, a, b, patient(mode...)...)
+				require.NoError(t, err)
+			}
+		})
+	}
+	servers[0].Thaw()
+	_ = a.Close(t.Context()) // one server is gone
+	_ = b.Close(t.Context())
+}
+
+// A client of another library, with the commands that such use.
+func TestWaitingBesideAnotherLibraryOnRealServers(t *testing.T) {
+	servers := realredis.Start(t, 3)
+	rs := realProcess(servers)
+	defer func() { _ = rs.Close(t.Context()) }()
+	const remove = `if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) else return 0 end`
+	for name, mode := range modes {
+		t.Run(name, func(t *testing.T) {
+			m := rs.NewMutex("lock", append(mode, redsync.WithExpiry(time.Minute))...)
+			require.NoError(t, m.Lock())
+			for _, s := range servers {
+				v, err := s.Client().SetNX(t.Context(), "lock", "theirs", time.Minute).Result() //nolint:staticcheck // as they do
+				require.NoError(t, err)
+				assert.False(t, v, "excluded")
+			}
+			ok, err := m.Unlock()
+			require.NoError(t, err)
+			assert.True(t, ok)
+			for _, s := range servers {
+				assert.Eventually(t, func() bool {
+					v, err := s.Client().SetNX(t.Context(), "lock", "theirs", time.Minute).Result() //nolint:staticcheck // as they do
+					return err == nil && v
+				}, soon, 10*time.Millisecond)
+			}
+			require.ErrorIs(t, m.TryLock(), redsync.ErrFailed)
+			done := make(chan error, 1)
+			waiter := rs.NewMutex("lock", append(mode, redsync.WithTries(0))...)
+			go func() { done <- waiter.Lock() }()
+			time.Sleep(300 * time.Millisecond) //nolint:forbidigo // real servers
+			for _, s := range servers {
+				v, err := s.Client().Eval(t.Context(), remove, []string{"lock"}, "theirs").Int()
+				require.NoError(t, err)
+				assert.Equal(t, 1, v, "it was theirs all the time")
+			}
+			select {
+			case err := <-done:
+				require.NoError(t, err)
+			case <-time.After(soon): //nolint:forbidigo // real servers
+				t.Fatal("not served")
+			}
+			ok, err = waiter.Unlock()
+			require.NoError(t, err)
+			assert.True(t, ok)
+		})
+	}
+}
