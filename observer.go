@@ -90,7 +90,8 @@ type Unsettled struct {
 
 // Unwoken says that a node does not let its user be woken when a lock is released, by
 // its ACL: it refuses SUBSCRIBE, or the keys beside the lock's own. Whoever waits goes
-// by its retry delay then. It is told once for each node, or once for all.
+// by its retry delay then. It is told once for each node and reason; SUBSCRIBE is tried
+// again when nobody has waited for half a minute.
 type Unwoken struct {
 	Node int   // index into the pools of New or the addresses of Open, from 0
 	Err  error // its answer
