@@ -29,7 +29,9 @@ var mayImport = map[string][]string{
 }
 
 // nobodyImports are programs and test suites with modules of their own.
-var nobodyImports = []string{module + "/chaos/", module + "/bench/"}
+var nobodyImports = []string{
+	module + "/chaos/", module + "/bench/", module + "/examples/fencing/", module + "/examples/paused/",
+}
 
 type listedPackage struct {
 	ImportPath                         string
