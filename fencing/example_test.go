@@ -3,6 +3,7 @@ package fencing_test
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -133,6 +134,19 @@ func ExampleRedis() {
 	// <nil>
 	// fencing: token 41 is stale: the resource has seen 42
 	// paid 42 <nil>
+}
+
+// Any number of statements, in any tables, of one transaction. Create has made the table of
+// the tokens, when the program was deployed or started.
+func ExampleSQL_Do() {
+	pay := func(ctx context.Context, db *sql.DB, token uint64) error {
+		guard := fencing.NewPostgreSQL(db)
+		return guard.Do(ctx, "orders:17", token, func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, `UPDATE orders SET state = 'paid' WHERE id = 17`)
+			return err
+		})
+	}
+	_ = pay // with an SQLite file: examples/fencing
 }
 
 // A resource that can compare and write in one step needs no more than Admit: here a record

@@ -2,7 +2,9 @@ package fencing_test
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -58,17 +60,24 @@ func TestGuardDoPanicLeavesItUsable(t *testing.T) {
 	require.NoError(t, g.Check(3))
 }
 
-// TestGuardManyGoroutines lets many write at once: no write may come after one with a
-// newer token.
+// TestGuardManyGoroutines lets many write at once: one write at a time, and none after one
+// with a newer token.
 func TestGuardManyGoroutines(t *testing.T) {
 	var g fencing.Guard
+	var inside atomic.Int32
 	var written []uint64 // by Do alone
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
 			for range 300 {
 				token := rand.Uint64N(500) + 1
-				err := g.Do(token, func() error { written = append(written, token); return nil })
+				err := g.Do(token, func() error {
+					assert.EqualValues(t, 1, inside.Add(1))
+					runtime.Gosched()
+					written = append(written, token)
+					inside.Add(-1)
+					return nil
+				})
 				if err != nil {
 					assert.ErrorIs(t, err, fencing.ErrStale)
 				}
@@ -91,13 +100,18 @@ func TestGuardsAreSeparateByName(t *testing.T) {
 }
 
 func TestGuardsForTheSameToAll(t *testing.T) {
-	for range 100 {
+	for range 2000 {
 		var g fencing.Guards
 		var found sync.Map
 		var all sync.WaitGroup
-		for range 4 {
-			all.Go(func() { found.Store(g.For("a"), true) })
+		begin := make(chan struct{})
+		for range 8 {
+			all.Go(func() {
+				<-begin
+				found.Store(g.For("a"), true)
+			})
 		}
+		close(begin)
 		all.Wait()
 		count := 0
 		found.Range(func(any, any) bool { count++; return true })

@@ -16,13 +16,13 @@ var writeSource string
 var writeScript = redis.NewScript(writeSource)
 
 // Redis guards values in Redis. A value and its token are the fields value and fence of
-// one hash, so both expire, move and are lost together. It is of use to many goroutines at
-// once.
+// one hash, so both expire, move and are lost together. It may be used by many goroutines
+// at once.
 //
 // The key must be written by this type alone: who uses SET or DEL on it removes the token.
-// The server should not be one of the lock's nodes unless the keys differ from the locks'
-// names. It must not evict (maxmemory-policy noeviction); and where it can lose its last
-// writes (appendfsync everysec, a failover) it can let an old holder in after that.
+// On a server that is also a node of the lock it must not be the name of a lock. The server
+// must not evict (maxmemory-policy noeviction); and where it can lose its last writes
+// (appendfsync everysec, a failover) it can let an old holder in after that.
 type Redis struct{ client redis.UniversalClient }
 
 // NewRedis returns a guard of the values that client reaches. The caller closes client.

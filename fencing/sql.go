@@ -9,11 +9,11 @@ import (
 // SQL guards what is in a database, whatever tables that is in: it keeps the newest token
 // of each resource in a table of its own, fencing_tokens, and raises it in the transaction
 // that makes the writes. Until that ends, everybody else with the same name waits for the
-// row. It is of use to many goroutines at once. Names have at most 255 bytes.
+// row. It may be used by many goroutines at once. Names have at most 255 bytes.
 //
 // A token is kept as a text of 20 digits: BIGINT ends at 2^63-1, SQLite's NUMERIC is a
-// float beyond that, and database/sql passes on no larger number either. As text every
-// token is exact, and the order is the numbers'.
+// float beyond that, and database/sql passes on no greater uint64 either. As text every
+// token is exact, and the order is that of the numbers.
 //
 // # A column of your own
 //
