@@ -215,15 +215,15 @@ type watch struct {
 
 func startWatch() *watch {
 	w := &watch{make(chan struct{}), make(chan time.Duration, 1)}
-	go w.run()
+	go w.run(time.Now()) // it may get to run only after the pause
 	return w
 }
 
-func (w *watch) run() {
+func (w *watch) run(last time.Time) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	var longest time.Duration
-	for last, running := time.Now(), true; running; last = time.Now() {
+	for running := true; running; last = time.Now() {
 		select {
 		case <-w.done:
 			running = false

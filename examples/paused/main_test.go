@@ -66,11 +66,10 @@ func TestPausedHolderOfRedsyncV4IsNot(t *testing.T) {
 	requirePaused(t, o)
 }
 
-// requirePaused checks that A was stopped, and B was not: by their own clocks.
+// requirePaused checks that A was stopped, by its own clock.
 func requirePaused(t *testing.T, o *outcome) {
 	t.Helper()
 	assert.Greater(t, o.A.Paused, expiry/4)
-	assert.Less(t, o.B.Paused, o.A.Paused)
 }
 
 func TestRunTellsBothAccounts(t *testing.T) {
@@ -104,8 +103,8 @@ func TestPlayNoServers(t *testing.T) {
 	}
 }
 
-func TestWatchMeasuresTheLastGap(t *testing.T) {
-	w := startWatch()
-	time.Sleep(50 * time.Millisecond)
-	assert.Positive(t, w.stop())
+func TestWatchMeasuresFromTheStart(t *testing.T) {
+	w := &watch{make(chan struct{}), make(chan time.Duration, 1)}
+	go w.run(time.Now().Add(-time.Hour))
+	assert.GreaterOrEqual(t, w.stop(), time.Hour)
 }
