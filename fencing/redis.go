@@ -30,7 +30,9 @@ func NewRedis(client redis.UniversalClient) *Redis { return &Redis{client} }
 
 // Set writes value, as go-redis encodes it, to key if token is not older than the newest
 // there. Otherwise it returns a *StaleError and changes nothing, or ErrNoToken for 0. An
-// equal token is in order. After any other error the value may have been written.
+// equal token is in order. After any other error the value may have been written. (Where
+// client repeats a command whose reply was lost, the first may have been executed, before
+// a newer holder's, and the second be refused.)
 //
 // Value and token are kept for keep from now on, rounded up to milliseconds; 0 is for
 // ever. keep must be longer than a holder may be paused or a request be on its way: once
