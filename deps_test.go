@@ -21,6 +21,7 @@ const module = "github.com/seed14bd9ef4/redsync"
 var mayImport = map[string][]string{
 	module + "/pool":            {"github.com/redis/go-redis/v9/"},
 	module + "/internal/script": {module + "/pool"},
+	module + "/fencing":         {"github.com/redis/go-redis/v9/"},
 	module: {
 		module + "/pool", module + "/internal/script",
 		"github.com/redis/go-redis/v9/", "github.com/hashicorp/go-multierror",
@@ -28,14 +29,16 @@ var mayImport = map[string][]string{
 }
 
 // nobodyImports are programs and test suites with modules of their own.
-var nobodyImports = []string{module + "/chaos/", module + "/bench/"}
+var nobodyImports = []string{
+	module + "/chaos/", module + "/bench/", module + "/examples/fencing/", module + "/examples/paused/",
+}
 
 type listedPackage struct {
 	ImportPath                         string
 	Imports, TestImports, XTestImports []string
 }
 
-// TestImportsRunOneWay holds the import directions: pool -> go-redis,
+// TestImportsRunOneWay holds the import directions: pool and fencing -> go-redis,
 // internal/script -> pool, the library -> both, everything else -> the library.
 func TestImportsRunOneWay(t *testing.T) {
 	seen := 0

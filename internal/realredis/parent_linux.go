@@ -2,7 +2,7 @@ package realredis
 
 import "syscall"
 
-// endWithParent makes a process end when this one does, even if it is killed.
-func endWithParent() *syscall.SysProcAttr {
+// EndWithParent makes a process end when this one does, even if it is killed.
+func EndWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

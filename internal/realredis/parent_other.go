@@ -4,5 +4,5 @@ package realredis
 
 import "syscall"
 
-// endWithParent can promise nothing here.
-func endWithParent() *syscall.SysProcAttr { return nil }
+// EndWithParent can promise nothing here.
+func EndWithParent() *syscall.SysProcAttr { return nil }

@@ -106,7 +106,7 @@ func (s *Server) start() error {
 	defer func() { _ = log.Close() }()
 	cmd, exit := exec.Command("redis-server", args...), make(chan struct{}) //nolint:gosec // our own arguments
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = endWithParent()
+	cmd.SysProcAttr = EndWithParent()
 	if err := cmd.Start(); err != nil {
 		return err
 	}

@@ -1,0 +1,182 @@
+// Fencing is a resource that refuses holders of a lock that has ended: a server for orders
+// in an SQLite file. A request to save one carries the fencing token of the holder's lock
+// in the header Fencing-Token. The server raises the newest token of the order and saves
+// it in one transaction; an older token it answers by 412 Precondition Failed, with both
+// tokens.
+//
+//	go run ./examples/fencing                 # a file that vanishes at the end
+//	go run ./examples/fencing -db orders.db   # one that stays, with the tokens in it
+//
+// The program runs the server on a loopback port, five nodes inside the process, and two
+// holders of one lock: the first is late, the second has the lock by then. It ends with
+// status 1 if the late one's request is not refused.
+//
+// Read server.go: that is what a resource needs.
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	_ "modernc.org/sqlite" // the driver sqlite
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/fencing"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+func main() {
+	logging.Disable() // go-redis
+	file := flag.String("db", "", "SQLite `file`; none: a temporary one")
+	flag.Parse()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	err := run(ctx, *file, os.Stdout)
+	cancel()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "fencing:", err)
+		os.Exit(1)
+	}
+}
+
+// run serves the orders in file, and plays the two holders.
+func run(ctx context.Context, file string, out io.Writer) error {
+	if file == "" {
+		dir, err := os.MkdirTemp("", "fencing")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		file = filepath.Join(dir, "orders.db")
+	}
+	db, err := openSQLite(file)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	orders := &orders{db, fencing.NewSQLite(db)}
+	if err := orders.create(ctx); err != nil {
+		return err
+	}
+	server := httptest.NewServer(orders)
+	defer server.Close()
+	return play(ctx, &client{server.Client(), server.URL + "/orders/17"}, out)
+}
+
+// openSQLite opens file. Who finds it locked waits: a guard needs that.
+func openSQLite(file string) (*sql.DB, error) {
+	return sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)")
+}
+
+// expiry is that of the late holder's lock.
+const expiry = 200 * time.Millisecond
+
+// play lets one holder be late with its request.
+func play(ctx context.Context, order *client, out io.Writer) error {
+	rs, stop := fiveNodes()
+	defer stop()
+
+	late := rs.NewMutex("orders:17", redsync.WithFencing(), redsync.WithExpiry(expiry))
+	if err := late.LockContext(ctx); err != nil {
+		return err
+	}
+	lateToken := late.Fence() // right after Lock
+	_, _ = fmt.Fprintf(out, "A has the lock, token %d, and is late\n", lateToken)
+
+	next := rs.NewMutex("orders:17", redsync.WithFencing())
+	if err := next.LockContext(ctx); err != nil { // waits for the end of A's
+		return err
+	}
+	defer next.Unlock()
+	_, _ = fmt.Fprintf(out, "B has the lock, token %d\n", next.Fence())
+
+	for _, request := range []struct {
+		who, state string
+		token      uint64
+	}{{"B", "paid", next.Fence()}, {"A", "cancelled", lateToken}} {
+		answer, err := order.save(ctx, request.state, request.token)
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(out, "%s saves %q: %s\n", request.who, request.state, answer)
+	}
+	state, err := order.load(ctx)
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(out, "the order is %q\n", state)
+	if state != "paid" {
+		return errors.New("the late request was not refused")
+	}
+	return nil
+}
+
+// fiveNodes returns a Redsync on nodes inside the process.
+func fiveNodes() (*redsync.Redsync, func()) {
+	nodes := embedded.Start(5)
+	var clients []*redis.Client
+	var pools []pool.Pool
+	for _, n := range nodes {
+		c := n.Client()
+		clients, pools = append(clients, c), append(pools, pool.New(c))
+	}
+	rs := redsync.New(pools...)
+	return rs, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = rs.Close(ctx) // its nodes end now
+		for _, c := range clients {
+			c.Close()
+		}
+		nodes.Close()
+	}
+}
+
+// A client is of one order.
+type client struct {
+	http *http.Client
+	url  string
+}
+
+// save asks the server to save state, and returns its answer in a line.
+func (c *client) save(ctx context.Context, state string, token uint64) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, c.url, strings.NewReader(state))
+	if err != nil {
+		return "", err
+	}
+	setToken(req, token)
+	status, text, err := c.do(req)
+	return strings.TrimSpace(status + ": " + text), err
+}
+
+// load returns what the server has.
+func (c *client) load(ctx context.Context) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, nil)
+	if err != nil {
+		return "", err
+	}
+	_, text, err := c.do(req)
+	return text, err
+}
+
+func (c *client) do(req *http.Request) (status, text string, err error) {
+	res, err := c.http.Do(req)
+	if err != nil {
+		return "", "", err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	return res.Status, string(body), err
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/seed14bd9ef4/redsync/fencing"
+)
+
+func TestMain(m *testing.M) {
+	logging.Disable()
+	goleak.VerifyTestMain(m)
+}
+
+func TestRunRefusesTheLateHolder(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "orders.db")
+	for range 2 { // the second finds the tokens of the first
+		var out bytes.Buffer
+		require.NoError(t, run(t.Context(), file, &out))
+		assert.Regexp(t, `^A has the lock, token (\d+), and is late
+B has the lock, token (\d+)
+B saves "paid": 204 No Content:
+A saves "cancelled": 412 Precondition Failed: fencing: token \d+ is stale: the resource has seen \d+
+the order is "paid"
+$`, out.String())
+	}
+}
+
+func TestRunTemporaryFile(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), "", &out))
+}
+
+func TestRunNoFile(t *testing.T) {
+	var out bytes.Buffer
+	require.Error(t, run(t.Context(), filepath.Join(t.TempDir(), "none", "orders.db"), &out))
+}
+
+func TestServer(t *testing.T) {
+	db, err := openSQLite(filepath.Join(t.TempDir(), "orders.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	o := &orders{db, fencing.NewSQLite(db)}
+	require.NoError(t, o.create(t.Context()))
+
+	for _, step := range []struct {
+		method, path, token, body string
+		status                    int
+		answer                    string
+	}{
+		{"GET", "/orders/17", "", "", 404, "no such order"},
+		{"PUT", "/orders/17", "42", "paid", 204, ""},
+		{"PUT", "/orders/17", "41", "open", 412, "fencing: token 41 is stale: the resource has seen 42"},
+		{"GET", "/orders/17", "", "", 200, "paid"},
+		{"PUT", "/orders/17", "42", "sent", 204, ""},
+		{"GET", "/orders/17", "", "", 200, "sent"},
+		{"PUT", "/orders/18", "41", "open", 204, ""},
+		{"PUT", "/orders/17", "18446744073709551615", "done", 204, ""},
+		{"PUT", "/orders/17", "18446744073709551614", "open", 412, "fencing: token 18446744073709551614 is stale: the resource has seen 18446744073709551615"},
+		{"PUT", "/orders/17", "0", "open", 412, "fencing: token 0: lock with WithFencing, and call Fence while the lock is held"},
+		{"PUT", "/orders/17", "", "open", 428, `Fencing-Token: strconv.ParseUint: parsing "": invalid syntax`},
+		{"PUT", "/orders/17", "-1", "open", 428, `Fencing-Token: strconv.ParseUint: parsing "-1": invalid syntax`},
+		{"PUT", "/orders/17", "18446744073709551615", strings.Repeat("x", maxState+1), 400, "http: request body too large"},
+		{"DELETE", "/orders/17", "42", "", 405, "GET or PUT"},
+		{"GET", "/orders/17", "", "", 200, "done"},
+	} {
+		r := httptest.NewRequest(step.method, step.path, strings.NewReader(step.body))
+		if step.token != "" {
+			r.Header.Set("Fencing-Token", step.token)
+		}
+		w := httptest.NewRecorder()
+		o.ServeHTTP(w, r)
+		assert.Equal(t, step.status, w.Code, "%+v", step)
+		assert.Equal(t, step.answer, strings.TrimSpace(w.Body.String()))
+	}
+
+	require.NoError(t, db.Close())
+	w := httptest.NewRecorder()
+	o.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/orders/17", nil))
+	assert.Equal(t, http.StatusInternalServerError, w.Code)
+}

@@ -1,0 +1,105 @@
+// Paused shows what no lock with an expiry can prevent, and what a fencing token does
+// about it.
+//
+//	go run ./examples/paused     # needs redis-server; takes 5 s
+//
+// It starts five redis-servers for the lock and a sixth for the data, on free loopback
+// ports, and two holders as processes of their own. A has the lock, sees that there is
+// time left, and is about to write; there SIGSTOP stops it, as a garbage collection, a
+// full disk or a moved virtual machine would. Its lock expires, B has it next, and writes.
+// Then SIGCONT lets A go on: it writes.
+//
+// With this library and a guard where the data is, A's write is refused. With redsync v4,
+// which has no tokens, it goes through, and B's is lost without a trace: the control. The
+// program ends with status 1 where that is not so.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+const (
+	nodes   = 5
+	servers = nodes + 1 // the last has the data
+
+	// patience bounds the whole: what takes longer has gone wrong.
+	patience = 2 * time.Minute
+)
+
+func main() {
+	logging.Disable() // go-redis
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	var err error
+	if text := os.Getenv(envJob); text != "" {
+		err = hold(ctx, text, os.Stdin, os.Stdout)
+	} else {
+		err = run(ctx, os.Stdout)
+	}
+	cancel()
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "paused:", err)
+		os.Exit(1)
+	}
+}
+
+// run starts the servers, and plays the scene with both libraries.
+func run(ctx context.Context, out io.Writer) error {
+	dir, err := os.MkdirTemp("", "paused")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	var addresses []string
+	for i := range servers {
+		s, err := launch(filepath.Join(dir, strconv.Itoa(i)))
+		if err != nil {
+			return fmt.Errorf("redis-server is needed: %w", err)
+		}
+		defer s.Kill()
+		addresses = append(addresses, s.Addr())
+	}
+	return playBoth(ctx, addresses, out)
+}
+
+func launch(dir string) (*realredis.Server, error) {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	return realredis.Launch(dir)
+}
+
+// playBoth plays the scene with each library, and returns an error if it does not end as
+// it should.
+func playBoth(ctx context.Context, addresses []string, out io.Writer) error {
+	_, _ = fmt.Fprintln(out, "This library, and fencing.Redis where the data is:")
+	o, err := play(ctx, thisLibrary, addresses, out)
+	switch {
+	case err != nil:
+		return err
+	case !o.refused() || o.Data != "written by B":
+		return errors.New("the write of the paused holder was not refused")
+	}
+	_, _ = fmt.Fprintln(out, "\nThe control: redsync v4, which has no tokens, and SET:")
+	o, err = play(ctx, redsyncV4, addresses, out)
+	switch {
+	case err != nil:
+		return err
+	case o.refused() || o.Data != "written by A":
+		return errors.New("the control: the write of the paused holder did not go through")
+	}
+	return nil
+}

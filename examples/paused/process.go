@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+// envJob is the environment variable that makes this program a holder: its job.
+const envJob = "PAUSED_JOB"
+
+// A process is one holder, a child of this one.
+type process struct {
+	who     string
+	cmd     *exec.Cmd
+	stdin   io.WriteCloser
+	reports chan report // closed when the process has ended
+}
+
+// start starts the program again, as the holder of j.
+func start(ctx context.Context, j job) (*process, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(j)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, program)
+	cmd.Env = append(os.Environ(), envJob+"="+string(text))
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = realredis.EndWithParent()
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &process{j.Who, cmd, stdin, make(chan report, 2)} // as many as a holder makes
+	go p.listen(stdout)
+	return p, nil
+}
+
+// listen passes the reports on, until the process ends.
+func (p *process) listen(stdout io.Reader) {
+	defer close(p.reports)
+	for decoder := json.NewDecoder(stdout); ; {
+		var r report
+		if decoder.Decode(&r) != nil {
+			break
+		}
+		p.reports <- r
+	}
+	_ = p.cmd.Wait() // how it ended does not matter
+}
+
+// next returns the next report, which must be of one of steps.
+func (p *process) next(ctx context.Context, steps ...step) (report, error) {
+	select {
+	case r, ok := <-p.reports:
+		for _, s := range steps {
+			if ok && r.Step == s {
+				return r, nil
+			}
+		}
+		return report{}, fmt.Errorf("%s: %s", p.who, r)
+	case <-ctx.Done():
+		return report{}, fmt.Errorf("%s does not go on: %w", p.who, ctx.Err())
+	}
+}
+
+// write lets the process go on to its write, and returns its report.
+func (p *process) write(ctx context.Context) (report, error) {
+	if _, err := io.WriteString(p.stdin, "\n"); err != nil {
+		return report{}, err
+	}
+	return p.next(ctx, wrote, refused)
+}
+
+func (p *process) pause() error  { return p.cmd.Process.Signal(syscall.SIGSTOP) }
+func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
+
+// end gives the process, which has nothing left to do, a way out, and kills it if it is
+// stopped. It returns when it has ended.
+func (p *process) end() {
+	_ = p.stdin.Close()
+	_ = p.cmd.Process.Kill() // it may have ended
+	for range p.reports {
+		continue
+	}
+}

@@ -1,0 +1,246 @@
+package fencing_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/fencing"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// fiveNodes stand for five Redis servers.
+func fiveNodes() (rs *redsync.Redsync, stop func()) {
+	nodes := embedded.Start(5)
+	var pools []pool.Pool
+	var clients []*redis.Client
+	for _, n := range nodes {
+		c := n.Client()
+		clients = append(clients, c)
+		pools = append(pools, pool.New(c))
+	}
+	rs = redsync.New(pools...)
+	return rs, func() {
+		if err := rs.Close(context.Background()); err != nil {
+			log.Print(err)
+		}
+		for _, c := range clients {
+			c.Close()
+		}
+		nodes.Close()
+	}
+}
+
+// The lock ends while its holder does not know. The guard refuses what it writes then.
+func Example() {
+	rs, stop := fiveNodes()
+	defer stop()
+	var guard fencing.Guard // in the process that has the data
+	var data string
+	save := func(text string) func() error {
+		return func() error { data = text; return nil }
+	}
+
+	paused := rs.NewMutex("orders:17", redsync.WithFencing(), redsync.WithExpiry(100*time.Millisecond))
+	if err := paused.Lock(); err != nil {
+		log.Print(err)
+		return
+	}
+	token := paused.Fence() // take it right after Lock
+	// Here this holder is paused for longer than its expiry. Meanwhile:
+
+	next := rs.NewMutex("orders:17", redsync.WithFencing())
+	if err := next.Lock(); err != nil {
+		log.Print(err)
+		return
+	}
+	defer next.Unlock()
+	fmt.Println("the next holder:", guard.Do(next.Fence(), save("by the next holder")))
+
+	err := guard.Do(token, save("by the paused holder"))
+	fmt.Println("the paused one is refused:", errors.Is(err, fencing.ErrStale))
+	fmt.Println("data:", data)
+
+	// Output:
+	// the next holder: <nil>
+	// the paused one is refused: true
+	// data: by the next holder
+}
+
+func ExampleGuard_Do() {
+	var guard fencing.Guard
+	write := func() error { fmt.Println("written"); return nil }
+	fmt.Println(guard.Do(42, write))
+	fmt.Println(guard.Do(42, write)) // the same holder again
+	fmt.Println(guard.Do(41, write)) // one before it
+	fmt.Println(guard.Do(0, write))  // one without WithFencing
+
+	// Output:
+	// written
+	// <nil>
+	// written
+	// <nil>
+	// fencing: token 41 is stale: the resource has seen 42
+	// fencing: token 0: lock with WithFencing, and call Fence while the lock is held
+}
+
+// A holder that reads before it writes calls Check first. From then on nobody before it can
+// write between the two.
+func ExampleGuard_Check() {
+	var guards fencing.Guards
+	stock := 10
+	take := func(token uint64) error {
+		guard := guards.For("stock")
+		if err := guard.Check(token); err != nil {
+			return err
+		}
+		left := stock - 1
+		return guard.Do(token, func() error { stock = left; return nil })
+	}
+	fmt.Println(take(42), stock)
+	fmt.Println(take(41), stock)
+
+	// Output:
+	// <nil> 9
+	// fencing: token 41 is stale: the resource has seen 42 9
+}
+
+func ExampleRedis() {
+	nodes := embedded.Start(1) // stands for the Redis that has the data
+	defer nodes.Close()
+	client := nodes[0].Client()
+	defer client.Close()
+	ctx := context.Background()
+
+	data := fencing.NewRedis(client)
+	fmt.Println(data.Set(ctx, "order:17", "paid", 42, 24*time.Hour))
+	fmt.Println(data.Set(ctx, "order:17", "open", 41, 24*time.Hour))
+	fmt.Println(data.Get(ctx, "order:17"))
+
+	// Output:
+	// <nil>
+	// fencing: token 41 is stale: the resource has seen 42
+	// paid 42 <nil>
+}
+
+// Any number of statements, in any tables, of one transaction. Create has made the table of
+// the tokens, when the program was deployed or started.
+func ExampleSQL_Do() {
+	pay := func(ctx context.Context, db *sql.DB, token uint64) error {
+		guard := fencing.NewPostgreSQL(db)
+		return guard.Do(ctx, "orders:17", token, func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, `UPDATE orders SET state = 'paid' WHERE id = 17`)
+			return err
+		})
+	}
+	_ = pay // with an SQLite file: examples/fencing
+}
+
+// A resource that can compare and write in one step needs no more than Admit: here a record
+// that is replaced if it is still the one that has been read.
+func ExampleAdmit() {
+	type record struct {
+		text  string
+		fence uint64 // of who wrote text
+	}
+	var stored record
+	swap := func(before, after record) bool { // as databases and files have it
+		if stored != before {
+			return false
+		}
+		stored = after
+		return true
+	}
+	write := func(text string, token uint64) error {
+		for {
+			before := stored
+			if err := fencing.Admit(token, before.fence); err != nil {
+				return err
+			}
+			if swap(before, record{text, token}) {
+				return nil
+			}
+		}
+	}
+	fmt.Println(write("paid", 42), stored.text)
+	fmt.Println(write("open", 41), stored.text)
+
+	// Output:
+	// <nil> paid
+	// fencing: token 41 is stale: the resource has seen 42 paid
+}
+
+// fenced is middleware for a server whose data is in its process: the token comes in the
+// header Fencing-Token. An older one than the resource has seen is answered by 412
+// Precondition Failed with both tokens, a request without one by 428 Precondition
+// Required.
+func fenced(guards *fencing.Guards, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token, err := strconv.ParseUint(r.Header.Get("Fencing-Token"), 10, 64)
+		if err != nil {
+			http.Error(w, "Fencing-Token: "+err.Error(), http.StatusPreconditionRequired)
+			return
+		}
+		// All of the body first: while the guard waits for a slow client nobody can write.
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		err = guards.For(r.URL.Path).Do(token, func() error {
+			next.ServeHTTP(w, r)
+			return nil
+		})
+		if err != nil { // of the guard: next was not called
+			http.Error(w, err.Error(), http.StatusPreconditionFailed)
+		}
+	})
+}
+
+// A server refuses requests of holders whose lock has ended.
+func Example_http() {
+	server := httptest.NewServer(fenced(new(fencing.Guards), http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			text, _ := io.ReadAll(r.Body)
+			fmt.Fprintf(w, "saved %s\n", text)
+		})))
+	defer server.Close()
+	put := func(text, token string) {
+		req, err := http.NewRequest(http.MethodPut, server.URL+"/orders/17", strings.NewReader(text))
+		if err != nil {
+			log.Print(err)
+			return
+		}
+		req.Header.Set("Fencing-Token", token) // strconv.FormatUint(mutex.Fence(), 10)
+		res, err := server.Client().Do(req)
+		if err != nil {
+			log.Print(err)
+			return
+		}
+		defer res.Body.Close()
+		answer, _ := io.ReadAll(res.Body)
+		fmt.Printf("%d %s", res.StatusCode, answer)
+	}
+	put("paid", "42")
+	put("open", "41")
+	put("open", "")
+
+	// Output:
+	// 200 saved paid
+	// 412 fencing: token 41 is stale: the resource has seen 42
+	// 428 Fencing-Token: strconv.ParseUint: parsing "": invalid syntax
+}
