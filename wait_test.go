@@ -429,6 +429,35 @@ func TestWakeUpDuringAnAttemptIsNotLost(t *testing.T) {
 	})
 }
 
+// Who is in a queue can hear: what is published before is not missed.
+func TestWaiterCanHearBeforeItIsInAQueue(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(mode...)
+		b := f.another(mode...)
+		for _, n := range f.nodes {
+			n.On("subscribe", 1, embedded.Fault{Delay: 100 * time.Millisecond})
+		}
+		w := f.calls(b, patient()...)
+		time.Sleep(50 * time.Millisecond)
+		f.unlock(m)
+		assert.Equal(f, 50*time.Millisecond, f.within(w, time.Second))
+	})
+}
+
+// Nodes that cannot be heard hold nobody up for longer than the node deadline, once.
+func TestWaiterDoesWithoutNodesThatCannotBeHeard(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
+		b := f.another(mode...)
+		for _, n := range f.nodes[:2] {
+			n.On("subscribe", 1, embedded.Fault{Delay: 4 * time.Second})
+		}
+		w := f.calls(b, patient()...)
+		time.Sleep(800 * time.Millisecond)
+		f.atOnce(m, w)
+	})
+}
+
 // Other programs publish nothing.
 func TestHolderOfAnotherLibraryIsSeenByTheRetryDelay(t *testing.T) {
 	inEachMode(t, func(f field, mode []redsync.Option) {
