@@ -63,10 +63,10 @@ func lockOnce(t *testing.T, p pool.Pool, key string) {
 	require.Nil(t, pool.Answer(t, p, script.Acquire(script.NewLock(key, "w"), 60000).Args...).Value)
 	require.Equal(t, script.Mine, run(t, p, script.Valid(script.NewLock(key, "v"))))
 	require.Equal(t, script.Mine, run(t, p, script.Extend(script.NewLock(key, "v"), 90000)))
-	require.Equal(t, script.Other, run(t, p, script.Release(script.NewLock(key, "w"))))
-	require.Equal(t, script.Mine, run(t, p, script.Release(script.NewLock(key, "v"))))
+	require.Equal(t, script.Other, run(t, p, script.ReleaseQuietly(script.NewLock(key, "w"))))
+	require.Equal(t, script.Mine, run(t, p, script.ReleaseQuietly(script.NewLock(key, "v"))))
 	require.Equal(t, script.Created, run(t, p, script.Heal(script.NewLock(key, "v"), 60000)))
-	require.Equal(t, script.Mine, run(t, p, script.Release(script.NewLock(key, "v"))))
+	require.Equal(t, script.Mine, run(t, p, script.ReleaseQuietly(script.NewLock(key, "v"))))
 }
 
 // run executes a script, in full where the node does not have it.
@@ -173,7 +173,7 @@ func refusesSomething(t *testing.T, p pool.Pool) bool {
 		return r
 	}
 	send(script.Acquire(script.NewLock("lock:c", "v"), 60000).Args)
-	for _, c := range []script.Command{script.Valid(script.NewLock("lock:c", "v")), script.Extend(script.NewLock("lock:c", "v"), 90000), script.Release(script.NewLock("lock:c", "v"))} {
+	for _, c := range []script.Command{script.Valid(script.NewLock("lock:c", "v")), script.Extend(script.NewLock("lock:c", "v"), 90000), script.ReleaseQuietly(script.NewLock("lock:c", "v"))} {
 		if pool.IsNoScript(send(c.Args).Err) {
 			send(c.InFull())
 		}
