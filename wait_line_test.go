@@ -355,6 +355,19 @@ func TestHandOverWithALateAcquire(t *testing.T) {
 	}
 }
 
+// What the giver's replies prove is known to the receiver's release.
+func TestHandOverSharesWhatTheRepliesProve(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		f.nodes[4].On("set", 1, embedded.Fault{Delay: 30 * time.Millisecond})
+		_, m, _ := f.handed(nil, nil)
+		time.Sleep(100 * time.Millisecond)
+		before := f.traffic()
+		f.unlocks(m.Mutex)
+		assert.Equal(t, before+5, f.traffic(), "no release is repeated")
+	})
+}
+
 // A chain of hand-overs ends at its cap. The release at the end tells the process
 // whether others wait; the next one lets them in.
 func TestHandOverLetsOtherProcessesIn(t *testing.T) {

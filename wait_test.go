@@ -429,6 +429,35 @@ func TestWakeUpDuringAnAttemptIsNotLost(t *testing.T) {
 	})
 }
 
+// Who is in a queue can hear: what is published before is not missed.
+func TestWaiterCanHearBeforeItIsInAQueue(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(mode...)
+		b := f.another(mode...)
+		for _, n := range f.nodes {
+			n.On("subscribe", 1, embedded.Fault{Delay: 100 * time.Millisecond})
+		}
+		w := f.calls(b, patient()...)
+		time.Sleep(50 * time.Millisecond)
+		f.unlock(m)
+		assert.Equal(f, 50*time.Millisecond, f.within(w, time.Second))
+	})
+}
+
+// Nodes that cannot be heard hold nobody up for longer than the node deadline, once.
+func TestWaiterDoesWithoutNodesThatCannotBeHeard(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
+		b := f.another(mode...)
+		for _, n := range f.nodes[:2] {
+			n.On("subscribe", 1, embedded.Fault{Delay: 4 * time.Second})
+		}
+		w := f.calls(b, patient()...)
+		time.Sleep(800 * time.Millisecond)
+		f.atOnce(m, w)
+	})
+}
+
 // Other programs publish nothing.
 func TestHolderOfAnotherLibraryIsSeenByTheRetryDelay(t *testing.T) {
 	inEachMode(t, func(f field, mode []redsync.Option) {
@@ -507,6 +536,23 @@ func TestSubscriptionsOutlastTheLastWaiterByHalfAMinute(t *testing.T) {
 	})
 }
 
+func TestSubscriptionsOutlastEveryWaiterByHalfAMinute(t *testing.T) {
+	play(t, func(f field) {
+		b := f.another()
+		for range 2 {
+			m := f.held()
+			c := f.calls(b, patient()...)
+			f.atOnce(m, c)
+			f.unlock(c.Mutex)
+			time.Sleep(20 * time.Second)
+		}
+		time.Sleep(5 * time.Second) // 25 s after the last, 45 s after the first
+		assert.Equal(t, 5, f.subscribers())
+		time.Sleep(10 * time.Second)
+		assert.Zero(t, f.subscribers())
+	})
+}
+
 // Order.
 
 // inOrder lets each call have the lock in turn, and returns the order.
@@ -540,7 +586,9 @@ func ascending(n int) []int {
 	return order
 }
 
-func TestFairOrderIsThatOfTheCalls(t *testing.T) {
+// Only the first waiter of a process is in the queues. When it leaves, the next one
+// enters behind the release, and one of another process may come between.
+func TestFairOrderOfManyInAProcessIsNearlyThatOfTheCalls(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3, 4} {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			play(t, func(f field) {
@@ -553,14 +601,16 @@ func TestFairOrderIsThatOfTheCalls(t *testing.T) {
 					time.Sleep(time.Millisecond)
 				}
 				f.unlock(m)
-				assert.Equal(t, ascending(15), f.inOrder(calls, time.Millisecond))
+				for place, who := range f.inOrder(calls, time.Millisecond) {
+					assert.InDelta(t, who, place, 2)
+				}
 				f.nobodyWaits()
 			})
 		})
 	}
 }
 
-func TestFairOrderAmongSlowNodes(t *testing.T) {
+func TestFairOrderIsThatOfTheCalls(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3, 4} {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			play(t, func(f field) {
