@@ -77,7 +77,7 @@
 //   - A holder that is paused (garbage collection, swapping, a stopped process)
 //     between a check and a step may make the step after the lock has ended. No
 //     lock with an expiry can prevent that. The remedy is a fencing token that
-//     the resource checks; this package does not have one yet.
+//     the resource checks: see Fencing.
 //   - Without pool.WithRestartGuard a quorum that includes nodes restarted without
 //     their keys may grant a lock that is still held. With it FLUSHALL, eviction,
 //     a failover to a stale replica and a step of a node's clock are not seen.
@@ -106,6 +106,19 @@
 // own: {name}:queue and {name}:deadlines), who waits goes by its retry delay alone; see
 // [Unwoken].
 //
+// # Fencing
+//
+// With [WithFencing] each hold has a token, [Mutex.Fence]: a number that is greater
+// than that of any hold of the name whose Lock had returned before this one's was
+// called, and that no other hold has. Both are true also where exclusion was violated,
+// and whatever the clocks of the clients say. The holder sends it along with what it
+// writes, and the resource refuses a number lower than one it has seen: package fencing
+// does that for values in Redis, rows in databases and data in a process.
+// [Mutex.Sequencer] is for a server that asks the nodes instead.
+//
+// It costs the nodes a script in place of SET, and a Lock another round trip where the
+// nodes' registers disagree. [WithFencing] says what bounds the promise.
+//
 // # What a failure leaves behind
 //
 // A Lock that fails, or whose context ends, acquires nothing; what the Mutex held
@@ -129,7 +142,7 @@
 // other, on the same nodes and names. The format stays within a major version.
 //
 // Redis 6.2, Valkey 7.2 and later serve as nodes. Lock needs SET alone; Unlock,
-// Extend and Valid are scripts, and so is the Lock of who waits.
+// Extend and Valid are scripts, and so is the Lock of who waits, or wants a token.
 //
 // # Sources
 //
