@@ -321,7 +321,7 @@ func WithFair() Option {
 // default is off.
 //
 // The nodes keep a register beside the lock, {name}:fence, for 24 hours after the last
-// use. An acquire is a script then, and takes one round trip as without it, one or two
+// use: about 100 bytes for each name. An acquire is a script then, and takes one round trip as without it, one or two
 // more where the nodes' registers differ by more than the time since the last token.
 // Locks are not handed over within the process, because each holder needs a token of its
 // own.

@@ -54,7 +54,7 @@ type column struct {
 }
 
 var scenes = []scene{
-	distinctScene, networkScene, staggeredScene, faultsScene, frozenScene, contentionScene, wakeupScene, waitersScene,
+	distinctScene, networkScene, staggeredScene, faultsScene, frozenScene, contentionScene, wakeupScene, waitersScene, fencingScene,
 	heldScene, extendedScene, cutOffScene, commandsScene,
 }
 
