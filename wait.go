@@ -93,8 +93,10 @@ func (w *waiter) wakeLocked(i int) {
 	w.lookAgain()
 }
 
-// enteredLocked notes that the release of h puts the ticket in the queues.
+// enteredLocked notes that the release of h puts the ticket in the queues. The nodes
+// tell when it is w's turn.
 func (w *waiter) enteredLocked(h *hold) {
+	w.ready = false
 	w.last = cmp.Or(w.last, h)
 	w.refresh = time.Now().Add(aliveFor / 2)
 	w.lookAgain()
