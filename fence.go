@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/script"
@@ -35,20 +34,23 @@ const (
 
 // tokens are what an attempt proposes. A nil *tokens is no fencing.
 type tokens struct {
-	core   *core
+	known  *knownTokens
+	name   string
 	timing timing
 
 	mu       sync.Mutex
 	proposal uint64
 	seen     uint64 // the highest register that a node has shown
+	granted  bool   // a node has granted the lock, whatever its register
 	won      bool   // the proposal is the hold's
 }
 
 // newTokens returns the first proposal of an attempt: microseconds of the clock, or
-// more than any token that is known.
-func (c *core) newTokens(t timing, start instant) *tokens {
+// more than any token of the name that is known.
+func (m *Mutex) newTokens(t timing, start instant) *tokens {
 	clock := uint64(max(start.wall.UnixMicro(), 1))
-	return &tokens{core: c, timing: t, proposal: max(clock, beyond(c.highestToken.Load()))}
+	known := &m.core.known
+	return &tokens{known: known, name: m.name, timing: t, proposal: max(clock, beyond(known.of(m.name)))}
 }
 
 // beyond returns the next token, the same at the very last.
@@ -99,22 +101,39 @@ func (t *tokens) took(i int, e script.Entered) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.seen = max(t.seen, e.Register)
-	raise(&t.core.highestToken, e.Register)
+	t.seen, t.granted = max(t.seen, e.Register), true
+	t.known.raise(t.name, e.Register)
 	if e.Stored {
 		return nil
 	}
 	return &RedisError{Node: i, Err: fmt.Errorf("its fencing register is at %d, not below the proposal", e.Register)}
 }
 
-// raise makes highest at least n.
-func raise(highest *atomic.Uint64, n uint64) {
-	for {
-		old := highest.Load()
-		if old >= n || highest.CompareAndSwap(old, n) {
-			return
-		}
+// maxKnown bounds what is known. A token that is forgotten costs a round trip.
+const maxKnown = 4096
+
+// knownTokens are the highest tokens seen, by the name of the lock.
+type knownTokens struct {
+	mu     sync.Mutex
+	byName map[string]uint64
+}
+
+func (k *knownTokens) of(name string) uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.byName[name]
+}
+
+func (k *knownTokens) raise(name string, token uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if token <= k.byName[name] {
+		return
 	}
+	if k.byName == nil || len(k.byName) >= maxKnown {
+		k.byName = make(map[string]uint64)
+	}
+	k.byName[name] = token
 }
 
 // behind reports whether res failed for the proposal alone: a quorum of nodes may hold
@@ -132,6 +151,16 @@ func (t *tokens) behind(res result) bool {
 	return true
 }
 
+// tookLock reports whether a node has granted the lock.
+func (t *tokens) tookLock() bool {
+	if t == nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.granted
+}
+
 // win makes the proposal the hold's token.
 func (t *tokens) win() {
 	if t == nil {
@@ -140,7 +169,7 @@ func (t *tokens) win() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.won = true
-	raise(&t.core.highestToken, t.proposal)
+	t.known.raise(t.name, t.proposal)
 }
 
 // margin is how much longer a restarted node must be distrusted for the order of

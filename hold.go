@@ -37,7 +37,7 @@ type hold struct {
 	timing   timing
 	first    instant // the start of the attempt that acquired the lock, or when it was handed over
 	acquired instant // the start of the attempt that acquired the lock, for whomever
-	try      int     // the number of that attempt, from 1; 0 if adopted
+	try      int     // see Attempt.Try; 0 if adopted or handed over
 
 	tokens *tokens // nil without WithFencing
 

@@ -91,12 +91,13 @@ func (ls *lines) join(w *waiter, why error) {
 	})
 	l.waiters = slices.Insert(l.waiters, i, w)
 	var taken *ErrTaken
-	w.ready = why == nil || errors.As(why, &taken)
+	// Who comes before the former first does not know what that one has been told.
+	w.ready = why == nil || errors.As(why, &taken) || i == 0 && len(l.waiters) > 1
 	w.err, l.why = why, cmp.Or(why, l.why, errWaiting)
 }
 
 // errWaiting is the reason where none is known yet.
-var errWaiting = errors.New("redsync: others of this process wait for it")
+var errWaiting error = causes{&ErrTaken{}, errors.New("redsync: others of this process wait for it")}
 
 func (ls *lines) lineLocked(name string) *line {
 	l := ls.byName[name]
@@ -181,48 +182,54 @@ func (ls *lines) anybody() bool {
 
 // letGo releases what h, which has ended, left on the nodes, and lets in who waits for
 // it in this process.
-//
-// Where nobody else waits, as far as is known, the first in line tries at once, and
-// its commands go behind those of the release. Else the release puts its ticket in the
-// queues, and the nodes say whose turn it is.
 func (h *hold) letGo(waitAll bool) *release {
 	ls := &h.core.lines
 	if ls.count.Load() == 0 {
 		return startRelease(h, releasing{waitAll: waitAll})
 	}
-	next, enters := ls.beforeRelease(h)
-	rel := startRelease(h, releasing{waitAll: waitAll, enters: enters})
-	if next != nil {
+	heard := h.core.ear.stands()
+	first, s := ls.succeed(h, heard)
+	rel := startRelease(h, releasing{waitAll: waitAll, enters: s.enters})
+	if s.tries {
 		ls.mu.Lock()
 		defer ls.mu.Unlock()
-		next.behind = enters == nil
-		next.tryLocked()
+		first.behind = s.enters == nil
+		first.tryLocked()
 	}
 	return rel
 }
 
-// beforeRelease returns who shall try right after the release of h, and the ticket that
-// enters the queues with it; nil for nobody.
-func (ls *lines) beforeRelease(h *hold) (next *waiter, enters any) {
+// A succession is what becomes of the first in line with a release.
+//
+//	other processes wait, or it is fair    ticket enters; the nodes tell whose turn it is
+//	the same, and they cannot be heard     ticket enters, and tries at once
+//	the same, and it is trying now         ticket enters, and tries again
+//	nobody else waits, as far as is known  tries at once, right behind the release
+type succession struct {
+	enters any  // the ticket that enters the queues with the release; nil for none
+	tries  bool // the first in line tries behind the release
+}
+
+func (ls *lines) succeed(h *hold, heard bool) (first *waiter, s succession) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l := ls.byName[h.lock.Name()]
-	next = l.first()
-	if next == nil {
-		return nil, nil
+	first = l.first()
+	if first == nil {
+		return nil, succession{}
 	}
-	if l.holder == h {
+	if l.holder != nil && l.holder.value == h.value {
 		l.holder = nil
 	}
-	if !l.rivals && !next.m.set.fair {
-		return next, nil
+	if !l.rivals && !first.m.set.fair {
+		return first, succession{tries: true}
 	}
-	enters = next.ticket
-	next.enteredLocked(h)
-	if !next.trying { // it is woken; one that is trying may be too early
-		next = nil
+	first.enteredLocked(h)
+	s = succession{enters: first.ticket, tries: first.trying || !heard}
+	if !s.tries {
+		first.ready = false
 	}
-	return next, enters
+	return first, s
 }
 
 // tellRivals notes whether other processes waited when the lock of that name was

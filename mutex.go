@@ -195,7 +195,7 @@ func (m *Mutex) tryFairly(ctx context.Context, t timing, start instant) (*hold, 
 		return nil, why
 	}
 	w := m.newWaiter(t, start)
-	return w.try(ctx, 1, &entry{waiter: w, ticket: w.ticket, strict: true, last: true})
+	return w.try(ctx, 1, &entry{waiter: w, ticket: w.ticket, strict: true, leaves: true})
 }
 
 // waitFrom waits for the lock, after a first attempt that failed, if err is not nil.
@@ -218,7 +218,7 @@ func (m *Mutex) attempt(ctx context.Context, t timing, try int, e *entry) (*hold
 	h := m.newHold(value, t, now())
 	h.try = try
 	if m.set.fencing {
-		h.tokens = m.core.newTokens(t, h.first)
+		h.tokens = m.newTokens(t, h.first)
 	}
 	var op operation = acquire{hold: h}
 	if e != nil {
@@ -227,32 +227,47 @@ func (m *Mutex) attempt(ctx context.Context, t timing, try int, e *entry) (*hold
 	// The first one waits to hear who every node is.
 	waitAll := m.set.waitAll || !m.core.census.known.Load()
 	res := startRound(m.core, op, waitAll).wait(ctx, h.bounds())
-	for n := 0; n < maxCatchUps && ctx.Err() == nil && h.tokens.behind(res); n++ {
+	for n := 0; n < maxCatchUps && ctx.Err() == nil && h.whyNotHeld(now()) == nil && h.tokens.behind(res); n++ {
 		res = startRound(m.core, op, m.set.waitAll).wait(ctx, h.bounds())
 	}
 	if ctx.Err() == nil {
 		m.core.census.known.Store(true)
 	}
 	err = h.whyNotWon(res)
-	if m.set.observers != nil {
-		tell(m.set.observers, AttemptObserver.ObserveAttempt, Attempt{
-			Name: m.name, Try: try, Took: now().since(h.first), Err: err,
-			Granted: res.tally.granted, Refused: res.tally.refused, Failed: res.tally.failed,
-		})
-	}
 	switch {
 	case err == nil:
 		h.tokens.win()
-		return h, nil
 	case e != nil:
 		e.rollBack(res, ctx.Err() != nil)
 	default:
 		startRelease(h, releasing{})
-		if res.tally.granted > 0 || m.set.fencing {
+		if res.tally.granted > 0 || h.tokens.tookLock() {
 			m.core.lines.tryFirst(m.name)
 		}
 	}
-	return nil, err
+	if m.set.observers != nil {
+		h.tellAttempt(res, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// tellAttempt tells what the attempt for h has come to. If an observer panics what was
+// acquired is released.
+func (h *hold) tellAttempt(res result, err error) {
+	told := false
+	defer func() {
+		if !told && err == nil {
+			h.abandon(ErrFailed)
+		}
+	}()
+	tell(h.set.observers, AttemptObserver.ObserveAttempt, Attempt{
+		Name: h.lock.Name(), Try: h.try, Took: now().since(h.first), Err: err,
+		Granted: res.tally.granted, Refused: res.tally.refused, Failed: res.tally.failed,
+	})
+	told = true
 }
 
 func (m *Mutex) newValue() (string, error) {

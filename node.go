@@ -21,7 +21,9 @@ type node struct {
 	index  int
 	guard  time.Duration               // the longest TTL in use that it may have forgotten; 0: no guard
 	server atomic.Pointer[pool.Server] // the process that answered last, if known
-	denied atomic.Bool                 // it does not let its user touch queues
+
+	deniedUntil atomic.Int64 // monotonic time; see denies
+	toldDenied  atomic.Bool
 }
 
 func newNode(i int, p pool.Pool) *node {

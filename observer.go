@@ -20,7 +20,7 @@ import (
 // Where nothing was decided (the node deadline, the context) they count as Failed.
 type Attempt struct {
 	Name    string
-	Try     int           // from 1
+	Try     int           // retry delays that have elapsed, and 1: attempts for another reason have that of the one before
 	Took    time.Duration // from its start until Lock went on
 	Granted int           // nodes
 	Refused int           // nodes: they hold another value
@@ -46,7 +46,7 @@ type Vote struct {
 type Acquired struct {
 	Name   string
 	Waited time.Duration // since the call
-	Tries  int           // attempts made; 0 if adopted
+	Tries  int           // retry delays that have elapsed, and 1; 0 if adopted or handed over
 	Left   time.Duration // of the validity
 }
 
@@ -90,11 +90,12 @@ type Unsettled struct {
 
 // Unwoken says that a node does not let its user be woken when a lock is released, by
 // its ACL: it refuses SUBSCRIBE, or the keys beside the lock's own. Whoever waits goes
-// by its retry delay then. It is told once for each node and reason; SUBSCRIBE is tried
-// again when nobody has waited for half a minute.
+// by its retry delay then. It is told once for each node where keys are refused, and each
+// time that the nodes are listened to where it is SUBSCRIBE.
 type Unwoken struct {
-	Node int   // index into the pools of New or the addresses of Open, from 0
-	Err  error // its answer
+	Name string // of the lock whose keys are refused; "" where it is SUBSCRIBE
+	Node int    // index into the pools of New or the addresses of Open, from 0
+	Err  error  // its answer
 }
 
 // Missed says that events were dropped, because an observer was too slow.
@@ -336,7 +337,7 @@ func (l *logObserver) ObserveUnsettled(u Unsettled) {
 }
 
 func (l *logObserver) ObserveUnwoken(u Unwoken) {
-	l.log.Warn("redsync: nobody is woken by the node", "node", u.Node, "error", u.Err)
+	l.write(slog.LevelWarn, "redsync: nobody is woken by the node", u.Name, u.Err, "node", u.Node)
 }
 
 func (l *logObserver) ObserveMissed(m Missed) {

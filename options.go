@@ -154,8 +154,9 @@ func WithExpiry(expiry time.Duration) Option {
 	return OptionFunc(func(m *Mutex) { m.change().expiry = expiry })
 }
 
-// WithTries sets how many attempts Lock makes before it gives up, with a retry
-// delay between them. The default is 32, about 4.7 s with the default delay; 0
+// WithTries sets how many tries Lock has before it gives up, with a retry delay
+// between them. Attempts that have another reason than the delay, such as a release,
+// use none, and one who waits behind others of its process makes none. The default is 32, about 4.7 s with the default delay; 0
 // means no limit, so that only the context ends Lock. Negative is out of range.
 // TryLock makes one attempt whatever is set.
 func WithTries(tries int) Option {
@@ -360,7 +361,7 @@ func WithPriority(priority int) Option {
 // was acquired; then other processes are let in, if any wait. The receiver has its own
 // Until, nine tenths of an expiry away at least. Only locks with the same expiry,
 // drift, node deadline and lock delay are handed over, and none with WithFair,
-// WithMaxHold, WithValue or WithGenValueFunc.
+// WithFencing, WithMaxHold, WithValue or WithGenValueFunc.
 func WithHandOver(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().noHandOver = !b })
 }

@@ -77,9 +77,8 @@ type core struct {
 
 	process any           // a string: by which nodes know the waiters of this Redsync
 	tickets atomic.Uint32 // made so far
-	denied  atomic.Bool   // a node does not let us queue
 
-	highestToken atomic.Uint64 // seen in any register
+	known knownTokens
 
 	census    census
 	lines     lines

@@ -2,6 +2,7 @@ package redsync
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,13 +63,16 @@ type releasing struct {
 func startRelease(h *hold, how releasing) *release {
 	rel := &release{hold: h, by: how.by}
 	turnover := script.Turnover{Enters: how.enters, Alive: aliveFor.Milliseconds(), Leave: h.leaving()}
+	if slices.Contains(turnover.Leave, turnover.Enters) {
+		turnover.Enters = nil // it has given up meanwhile
+	}
 	rel.command = script.Release(h.lock, h.core.process, turnover, h.tokens.final())
 	rel.progress = room(rel.spare[:], len(h.nodes))
 	rel.round.prepare(h.core, how.waitAll)
 	rel.round.witness = h.witness("unlock")
 	h.core.unsettled.add(len(h.nodes))
 	for i, n := range h.core.nodes {
-		rel.send(i, form{quietly: n.denied.Load() && len(turnover.Leave) == 0})
+		rel.send(i, form{quietly: n.denies() && len(turnover.Leave) == 0})
 	}
 	return rel
 }
@@ -118,10 +122,8 @@ func (rel *release) Receive(i int, reply pool.Reply) {
 		sent.inFull = true
 		rel.send(i, sent.form)
 		return
-	case pool.IsDenied(reply.Err) && !sent.quietly:
-		rel.core.deny(i, reply.Err, rel.set.observers)
-		fallthrough
-	case pool.IsCrossSlot(reply.Err) && !sent.quietly:
+	case !sent.quietly && (pool.IsDenied(reply.Err) || pool.IsCrossSlot(reply.Err)):
+		rel.deny(i, reply.Err)
 		sent.quietly = true
 		rel.send(i, sent.form)
 		return

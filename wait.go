@@ -36,7 +36,7 @@ const (
 	// runOutJitter spreads those who wait for the same TTL to run out.
 	runOutJitter = 10 * time.Millisecond
 
-	// minTry is how long a try of one who is not the first takes at least.
+	// minTry is how long a try that asks no node, or hears none, takes at least.
 	minTry = 10 * time.Millisecond
 )
 
@@ -49,13 +49,13 @@ type waiter struct {
 	look   chan struct{} // has room for one token: something has changed
 	err    error         // of the last attempt
 
-	queueless bool // the lock's nodes cannot have its queue
+	queueless bool // a node does not let us queue
 
 	// Under lines.mu.
 	given    *hold     // handed over
 	trying   bool      // an attempt is under way
 	attempts int       // made so far
-	ready    bool      // to be tried at once
+	ready    bool      // to be tried at once: w is new, or has become the first; a release; a first attempt that must be repeated
 	behind   bool      // right behind a release of this process, and nobody else is known to wait
 	woken    []bool    // by node: it has woken us since the last attempt began
 	freed    []bool    // by node: the last attempt was granted, which is taken back
@@ -93,10 +93,8 @@ func (w *waiter) wakeLocked(i int) {
 	w.lookAgain()
 }
 
-// enteredLocked notes that the release of h puts the ticket in the queues. The nodes
-// tell when it is w's turn.
+// enteredLocked notes that the release of h puts the ticket in the queues.
 func (w *waiter) enteredLocked(h *hold) {
-	w.ready = false
 	w.last = cmp.Or(w.last, h)
 	w.refresh = time.Now().Add(aliveFor / 2)
 	w.lookAgain()
@@ -165,7 +163,10 @@ func (w *waiter) waitInLine(ctx context.Context, limit int) (*hold, error) {
 			if err == nil || !mends(err) {
 				return h, err
 			}
-			least = 0
+			var taken *ErrTaken
+			if errors.As(err, &taken) {
+				least = 0 // the nodes answer: that takes a while
+			}
 		}
 		if last {
 			return nil, w.m.withInterruption(ctx, w.why())
@@ -287,13 +288,14 @@ func (e *hopelessError) Unwrap() error { return e.error }
 
 // begin notes that an attempt begins, and returns it; nil if w is not the first in
 // line, has been handed the lock, or this process holds it. A poll, for which there is
-// no other reason than the time, takes the lock where it is free, except in fair mode;
-// any other respects the order of the queues. After the last one w stands in no queue.
+// no other reason than the time, is made all the same, lest the lock was released
+// elsewhere, and takes it where it is free, except in fair mode; any other attempt
+// respects the order of the queues. After the last one w stands in no queue.
 func (w *waiter) begin(poll, last bool) *entry {
 	ls, set := &w.m.core.lines, w.m.set
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if l := ls.byName[w.m.name]; w.given != nil || l.first() != w || l.held() > 0 {
+	if l := ls.byName[w.m.name]; w.given != nil || l.first() != w || !poll && l.held() > 0 {
 		return nil
 	}
 	plain := w.behind && !set.fair // nobody is known to be in the queues
@@ -302,7 +304,7 @@ func (w *waiter) begin(poll, last bool) *entry {
 	clear(w.woken)
 	clear(w.freed)
 	w.hurry, w.runsOut, w.refresh = time.Time{}, time.Time{}, time.Time{}
-	return &entry{waiter: w, ticket: w.ticket, number: w.attempts, strict: set.fair || !poll, plain: plain, last: last}
+	return &entry{waiter: w, ticket: w.ticket, number: w.attempts, strict: set.fair || !poll, plain: plain, leaves: last}
 }
 
 // try makes the attempt.
@@ -312,14 +314,14 @@ func (w *waiter) begin(poll, last bool) *entry {
 func (w *waiter) try(ctx context.Context, try int, e *entry) (*hold, error) {
 	c, set := w.m.core, w.m.set
 	switch {
-	case !set.fair && (w.queueless || c.denied.Load()):
-		e.plain, e.final = true, true
-	case e.plain, e.last:
+	case w.queueless && !set.fair:
+		e.plain, e.conclusive = true, true
+	case e.plain, e.leaves:
 	case w.err == nil:
-		e.final = c.ear.stands()
+		e.conclusive = c.ear.stands()
 	default:
 		c.ear.listen(ctx, w.timing.nodeTimeout, set.observers)
-		e.final = true
+		e.conclusive = true
 	}
 	h, err := w.m.attempt(ctx, w.timing, try, e)
 	w.end(e, err)
@@ -332,14 +334,14 @@ func (w *waiter) end(e *entry, err error) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	w.trying, w.err = false, err
-	w.queueless = w.queueless || e.crossSlot.Load()
+	w.queueless = w.queueless || e.denied.Load()
 	switch {
 	case err == nil && (!e.plain || w.last != nil):
 		e.hold.leaveQueues(w.ticket) // when it is released
-	case err == nil, e.last, !mends(err):
+	case err == nil, e.leaves, !mends(err):
 	default:
 		ls.byName[w.m.name].why = err
-		w.ready = w.ready || !e.final
+		w.ready = w.ready || !e.conclusive
 		w.runsOut = e.runsOut(time.Now())
 		w.refresh = time.Now().Add(aliveFor / 2)
 	}
@@ -355,7 +357,7 @@ func (e *entry) rollBack(res result, over bool) {
 	ls.mu.Lock()
 	switch {
 	case e.plain:
-	case e.last || over || res.tally.granted+res.tally.refused < quorumOf(res.tally.n):
+	case e.leaves || over || res.tally.granted+res.tally.refused < quorumOf(res.tally.n):
 		h.leaveQueues(w.ticket)
 		w.ticket, w.last = w.m.core.newTicket(w.m.set.class, w.start), nil
 	default:
@@ -377,15 +379,15 @@ func (w *waiter) withdraw() {
 // An entry is the acquire of a waiter: it enters the queues of the nodes as well.
 type entry struct {
 	acquire
-	waiter *waiter
-	ticket any
-	number int  // of the attempt
-	strict bool // only if this process is the first in the queue
-	plain  bool // enter no queue
-	final  bool // if it fails there is no reason to repeat it at once
-	last   bool // the waiter does not wait any longer
+	waiter     *waiter
+	ticket     any
+	number     int  // of the attempt
+	strict     bool // only if this process is the first in the queue
+	plain      bool // enter no queue
+	conclusive bool // if it fails there is no reason to repeat it at once
+	leaves     bool // the waiter does not wait any longer
 
-	crossSlot atomic.Bool // the queue's keys cannot be on the nodes
+	denied atomic.Bool // a node does not let us queue
 
 	mu   sync.Mutex
 	free []time.Time // when the lock may be free on a node that has answered
@@ -406,10 +408,9 @@ func (e *entry) judge(i int, reply pool.Reply) (vote, error) {
 		return e.acquire.judge(i, reply)
 	}
 	switch {
-	case pool.IsDenied(reply.Err):
-		e.hold.core.deny(i, reply.Err, e.hold.set.observers)
-	case pool.IsCrossSlot(reply.Err):
-		e.crossSlot.Store(true)
+	case pool.IsDenied(reply.Err), pool.IsCrossSlot(reply.Err):
+		e.denied.Store(true)
+		e.hold.deny(i, reply.Err)
 	case reply.Err == nil:
 		if entered, err := script.ParseEntered(reply.Value); err == nil {
 			e.learn(i, entered.Wait)

@@ -171,10 +171,21 @@ func (l listener) Refused(err error) {
 	tellLater(l.core, l.observers, UnwokenObserver.ObserveUnwoken, Unwoken{Node: l.i, Err: err})
 }
 
-// deny notes that node i does not let its user queue.
-func (c *core) deny(i int, err error, observers *observers) {
-	c.denied.Store(true)
-	if !c.nodes[i].denied.Swap(true) {
-		tellLater(c, observers, UnwokenObserver.ObserveUnwoken, Unwoken{Node: i, Err: err})
+// deniedFor is for how long a node that did not let its user touch the queue of one
+// lock is not asked for another's on the way.
+const deniedFor = 5 * time.Second
+
+// deny notes that node i does not let its user touch the queue of h's lock.
+func (h *hold) deny(i int, err error) {
+	n := h.core.nodes[i]
+	n.deniedUntil.Store(int64(now().mono + deniedFor))
+	if !n.toldDenied.Swap(true) {
+		tellLater(h.core, h.set.observers, UnwokenObserver.ObserveUnwoken, Unwoken{Name: h.lock.Name(), Node: i, Err: err})
 	}
+}
+
+// denies reports whether n has lately not let its user touch a queue.
+func (n *node) denies() bool {
+	until := n.deniedUntil.Load()
+	return until != 0 && int64(now().mono) < until
 }

@@ -59,13 +59,16 @@ var (
 	errDone    = errors.New("the connection is not needed any more")
 )
 
+// minLifetime lets a connection serve at all, whatever the user's client allows.
+const minLifetime = time.Second
+
 // serve carries requests until the connection has ended and every request that it
 // took has its reply.
 func (c *conn) serve() {
 	c.watch = time.AfterFunc(c.timeout, c.checkSilence)
 	c.watch.Stop()
 	if c.lifetime > 0 {
-		defer time.AfterFunc(c.lifetime, c.retire).Stop()
+		defer time.AfterFunc(max(c.lifetime, minLifetime), c.retire).Stop()
 	}
 	go c.read()
 	var encoded []byte

@@ -57,6 +57,7 @@ func (c *conn) open(user *redis.Options) error {
 	client := redis.NewClient(streamOptions(user, lent))
 	defer func() { _ = client.Close() }() // closes the connection unless it has been taken back
 	if err := c.shakeHands(ctx, client); err != nil {
+		_ = lent.Close() // go-redis may not have got as far as having it
 		return fmt.Errorf("pool: handshake: %w", err)
 	}
 	c.net, err = lent.takeBack()

@@ -19,9 +19,10 @@ local function answer(wait, done)
   return wait
 end
 
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local now
 if queue then
+  local t = redis.call('TIME')
+  now = t[1] * 1000 + math.floor(t[2] / 1000)
   redis.call('ZADD', queue, 0, ARGV[3])
   redis.call('HSET', deadlines, ARGV[3], string.format('%.0f', now + ARGV[4]))
   for i = 2, 3 do
