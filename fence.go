@@ -28,6 +28,9 @@ const (
 	// maxCatchUps is how often an attempt is repeated for its token.
 	maxCatchUps = 2
 
+	// maxKnown is the highest token that the proposals for other names go by.
+	maxKnown = math.MaxInt64
+
 	// fenceSkew is by how much clients' clocks may differ where a node that has
 	// forgotten its registers shall not matter (pool.WithRestartGuard).
 	fenceSkew = 10 * time.Second
@@ -107,9 +110,10 @@ func (t *tokens) took(i int, e script.Entered) error {
 	return &RedisError{Node: i, Err: fmt.Errorf("its fencing register is at %d, not below the proposal", e.Register)}
 }
 
-// raise makes highest at least n.
+// raise makes highest at least n. What no clock shows is left to its name: the registers
+// of all others would end with it.
 func raise(highest *atomic.Uint64, n uint64) {
-	for {
+	for n <= maxKnown {
 		old := highest.Load()
 		if old >= n || highest.CompareAndSwap(old, n) {
 			return

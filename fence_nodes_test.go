@@ -217,6 +217,27 @@ func TestFenceAtItsLastIsAnError(t *testing.T) {
 	})
 }
 
+// The registers of one name that are at their end are not the end of others.
+func TestFenceAtItsLastIsOfOneName(t *testing.T) {
+	for name, last := range map[string]string{"the last": "18446744073709551615", "the last but one": "18446744073709551614"} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				rs := f.fenced()
+				f.registers(last, last, last, last, last)
+				if m := rs.NewMutex("lock"); m.TryLock() == nil {
+					f.unlock(m)
+				}
+				for range 3 {
+					m := rs.NewMutex("other")
+					require.NoError(t, m.TryLock())
+					f.unlock(m)
+					time.Sleep(time.Second)
+				}
+			})
+		})
+	}
+}
+
 func TestFenceOddRegisterIsAnErrorThatNamesIt(t *testing.T) {
 	for name, odd := range map[string]string{
 		"letters":        "abcdefghijklmnopqrstuvwxyz",
