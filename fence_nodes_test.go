@@ -2,6 +2,7 @@ package redsync_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"math"
 	"strings"
@@ -302,6 +303,30 @@ func TestFenceRepliesLostInTheFirstRound(t *testing.T) {
 		assert.EqualValues(t, uint64(2000000000000001), m.Fence())
 		f.areAt(m.Fence(), m.Fence(), m.Fence(), m.Fence(), m.Fence())
 	})
+}
+
+// A value that another process uses too is another's, however it looks.
+func TestFenceValueOfAnother(t *testing.T) {
+	for _, ahead := range []bool{false, true} {
+		t.Run(fmt.Sprintf("registers ahead %v", ahead), func(t *testing.T) {
+			play(t, func(f field) {
+				value := rand.Text()
+				same := redsync.WithGenValueFunc(func() (string, error) { return value, nil })
+				for _, n := range f.nodes {
+					require.NoError(t, n.Set("lock", value))
+					n.SetTTL("lock", time.Hour)
+				}
+				if ahead {
+					f.registers("2000000000000000", "2000000000000000", "2000000000000000", "2000000000000000", "2000000000000000")
+				}
+				m := f.With(redsync.WithFencing()).NewMutex("lock", same)
+				err := m.TryLock()
+				var taken *redsync.ErrTaken
+				require.ErrorAs(t, err, &taken)
+				assert.Zero(t, m.Fence())
+			})
+		})
+	}
 }
 
 // The registers stay raised after an attempt that failed, and its keys do not.
