@@ -78,8 +78,10 @@ func TestFenceIsTheClock(t *testing.T) {
 		first := m.Fence()
 		f.areAt(first, first, first, first, first)
 		f.unlock(m)
+		before := f.scripts()
 		require.NoError(t, m.Lock(), "in the same microsecond")
 		assert.Equal(t, first+1, m.Fence())
+		assert.Equal(t, before+5, f.scripts(), "at once")
 	})
 }
 
@@ -209,9 +211,11 @@ func TestFenceAtItsLastIsAnError(t *testing.T) {
 		last := "18446744073709551615"
 		f.registers(last, last, last, last, last)
 		for range 3 {
+			before := f.scripts()
 			err := m.TryLock()
 			require.ErrorIs(t, err, redsync.ErrFailed)
 			require.ErrorContains(t, err, "fencing register is at "+last)
+			assert.Equal(t, before+10, f.scripts(), "one round and its release")
 			assert.Zero(t, m.Fence())
 			f.noKeys()
 		}
@@ -497,6 +501,7 @@ func TestFenceOfThoseWithout(t *testing.T) {
 		for _, options := range [][]redsync.Option{nil, {redsync.WithFair()}} {
 			plain := f.another().NewMutex("lock", options...)
 			require.NoError(t, plain.Lock())
+			synctest.Wait() // all nodes have it
 			assert.Zero(t, plain.Fence())
 			err = fenced.TryLock()
 			var taken *redsync.ErrTaken
