@@ -504,6 +504,7 @@ func TestFenceOfThoseWithout(t *testing.T) {
 			synctest.Wait() // all nodes have it
 			assert.Zero(t, plain.Fence())
 			err = fenced.TryLock()
+			synctest.Wait() // and has refused it
 			var taken *redsync.ErrTaken
 			require.ErrorAs(t, err, &taken, "they exclude each other")
 			f.unlock(plain)
