@@ -3,6 +3,7 @@ package redsync
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -250,7 +251,11 @@ func ParseSequencer(text string) (Sequencer, error) {
 	if err != nil {
 		return Sequencer{}, fmt.Errorf("redsync: no sequencer: its value: %w", err)
 	}
-	return Sequencer{Name: string(name), Token: token, Value: string(value)}, nil
+	s := Sequencer{Name: string(name), Token: token, Value: string(value)}
+	if s.String() != text {
+		return Sequencer{}, errors.New("redsync: no sequencer: it is not as String writes it")
+	}
+	return s, nil
 }
 
 // Current asks the nodes whether s is of the current hold of its lock. It returns nil if

@@ -1,0 +1,251 @@
+package redsync_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sort"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+// The promise of fencing tokens at random: processes whose clocks differ, nodes that
+// fail, holders that stay for too long, and keys that vanish from under them.
+
+// A tokenOf is a Lock that succeeded: its token, and when it was called and returned, in
+// numbers of one sequence.
+type tokenOf struct {
+	token            uint64
+	called, returned int
+}
+
+// misordered returns what is wrong with the tokens of one name, nil if they keep the
+// promise: no two are the same, and a Lock that was called after another had returned
+// has the greater one.
+func misordered(locks []tokenOf) error {
+	seen := map[uint64]bool{}
+	for _, l := range locks {
+		switch {
+		case l.token == 0:
+			return errors.New("a Lock without a token")
+		case seen[l.token]:
+			return fmt.Errorf("two Locks have the token %d", l.token)
+		}
+		seen[l.token] = true
+	}
+	byCall, byReturn := append([]tokenOf(nil), locks...), append([]tokenOf(nil), locks...)
+	sort.Slice(byCall, func(a, b int) bool { return byCall[a].called < byCall[b].called })
+	sort.Slice(byReturn, func(a, b int) bool { return byReturn[a].returned < byReturn[b].returned })
+	var highest tokenOf // of those that had returned
+	for _, l := range byCall {
+		for len(byReturn) > 0 && byReturn[0].returned < l.called {
+			if byReturn[0].token > highest.token {
+				highest = byReturn[0]
+			}
+			byReturn = byReturn[1:]
+		}
+		if l.token <= highest.token {
+			return fmt.Errorf("a Lock called at %d has the token %d, one that returned at %d has %d", l.called, l.token, highest.returned, highest.token)
+		}
+	}
+	return nil
+}
+
+func TestMisorderedTokensAreFound(t *testing.T) {
+	for name, c := range map[string]struct {
+		locks []tokenOf
+		want  string // "" for none
+	}{
+		"none":                            {nil, ""},
+		"one after another":               {[]tokenOf{{5, 1, 2}, {6, 3, 4}, {9, 5, 6}}, ""},
+		"noted late":                      {[]tokenOf{{9, 5, 6}, {5, 1, 2}, {6, 3, 4}}, ""},
+		"at the same time, either way":    {[]tokenOf{{6, 1, 4}, {5, 2, 3}}, ""},
+		"at the same time as both":        {[]tokenOf{{5, 1, 2}, {4, 0, 9}, {6, 3, 4}}, ""},
+		"no token":                        {[]tokenOf{{5, 1, 2}, {0, 3, 4}}, "without a token"},
+		"the same twice":                  {[]tokenOf{{5, 1, 4}, {5, 2, 3}}, "two Locks"},
+		"lower":                           {[]tokenOf{{5, 1, 2}, {4, 3, 4}}, "called at 3"},
+		"lower than one long before":      {[]tokenOf{{9, 1, 2}, {3, 0, 20}, {10, 3, 6}, {8, 5, 7}}, "called at 5"},
+		"lower, noted in the other order": {[]tokenOf{{4, 3, 4}, {5, 1, 2}}, "called at 3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := misordered(c.locks); c.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.want)
+			}
+		})
+	}
+}
+
+// A contest is many Locks of one name with fencing.
+type contest struct {
+	field
+	options []redsync.Option
+
+	mu       sync.Mutex
+	sequence int
+	locks    []tokenOf
+	at       map[uint64]bool // the tokens of those who believe that they hold the lock
+	together int             // how often more than one did
+}
+
+func (c *contest) next() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sequence++
+	return c.sequence
+}
+
+// contender is one goroutine, of a process whose clock is ahead.
+func (c *contest) contender(rs *redsync.Redsync, ahead time.Duration, times int, random *rand.Rand) {
+	for range times {
+		if random.IntN(20) == 0 {
+			ahead += time.Duration(random.IntN(10_000)) * time.Millisecond // stepped
+		}
+		if ahead > 0 {
+			redsync.KnowsToken(rs, "lock", uint64(time.Now().Add(ahead).UnixMicro())) //nolint:gosec // after 1970
+		}
+		options := c.options
+		if random.IntN(6) == 0 {
+			options = append(append([]redsync.Option(nil), options...), redsync.WithWatchdog(), redsync.WithMaxHold(time.Second))
+		}
+		c.contend(rs.NewMutex("lock", options...), random)
+		time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond)
+	}
+}
+
+func (c *contest) contend(m *redsync.Mutex, random *rand.Rand) {
+	patience := 5 * time.Second
+	if random.IntN(5) == 0 {
+		patience = time.Duration(random.IntN(60)) * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), patience)
+	defer cancel()
+	called := c.next()
+	err := m.LockContext(ctx)
+	returned, token := c.next(), m.Fence()
+	if err != nil {
+		assert.Zero(c, token)
+		return
+	}
+	c.mu.Lock()
+	c.locks = append(c.locks, tokenOf{token, called, returned})
+	c.at[token] = true
+	if len(c.at) > 1 {
+		c.together++
+	}
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.at, token)
+	}()
+	switch random.IntN(8) {
+	case 0: // it stays beyond its expiry
+		time.Sleep(time.Duration(300+random.IntN(500)) * time.Millisecond)
+		assert.Equal(c, token, m.Fence())
+		if random.IntN(2) == 0 {
+			_, _ = m.Unlock()
+		}
+	case 1: // it goes without a word
+	default:
+		time.Sleep(time.Duration(random.IntN(15)) * time.Millisecond)
+		_, _ = m.Unlock() // the nodes may be away
+	}
+}
+
+// fault makes up to two nodes fail for a while; none forgets anything.
+func (c *contest) fault(random *rand.Rand) {
+	a := random.IntN(5)
+	b := (a + 1 + random.IntN(4)) % 5
+	for _, i := range []int{a, b} {
+		n := c.nodes[i]
+		switch random.IntN(7) {
+		case 0:
+			n.Freeze()
+		case 1:
+			n.Kill()
+		case 2:
+			n.Disconnect()
+		case 3:
+			n.On("evalsha", 3, embedded.Fault{LoseReply: true})
+		case 4:
+			n.On("evalsha", 3, embedded.Fault{LoseCommand: true})
+		case 5:
+			n.On("evalsha", 9, embedded.Fault{Delay: time.Duration(random.IntN(60)) * time.Millisecond})
+		case 6: // the lock itself is violated
+			c.lose(0, 1, 2, 3, 4)
+		}
+	}
+	time.Sleep(time.Duration(random.IntN(400)) * time.Millisecond)
+	for _, i := range []int{a, b} {
+		c.nodes[i].Thaw()
+		c.nodes[i].Restart(false)
+	}
+	time.Sleep(time.Duration(random.IntN(200)) * time.Millisecond)
+}
+
+func TestFenceOrderAtRandom(t *testing.T) {
+	seeds := 12
+	if testing.Short() {
+		seeds = 2
+	}
+	acquired := 0
+	for seed := range seeds {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			play(t, func(f field) { acquired += contends(f, uint64(seed)) }) //nolint:gosec // it is not negative
+		})
+	}
+	t.Logf("%d acquisitions", acquired)
+	assert.Greater(t, acquired, 150*seeds)
+}
+
+func contends(f field, seed uint64) int {
+	random := func(i uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, i)) } //nolint:gosec // a test repeats itself
+	c := &contest{field: f, at: map[uint64]bool{}}
+	c.options = []redsync.Option{
+		redsync.WithFencing(), redsync.WithExpiry(250 * time.Millisecond), redsync.WithTries(0),
+		redsync.WithRetryDelay(150 * time.Millisecond),
+	}
+	if seed%4 == 1 {
+		c.options = append(c.options, redsync.WithFair())
+	}
+	if seed%4 == 2 {
+		c.options = append(c.options, redsync.WithFailFast(false))
+	}
+	plan := random(0)
+	var contenders, faults sync.WaitGroup
+	for i := range uint64(4) {
+		rs := f.another()
+		ahead := []time.Duration{0, 0, time.Hour, time.Duration(plan.IntN(1_000_000)) * time.Minute}[i]
+		for j := range uint64(2) {
+			contenders.Go(func() { c.contender(rs, ahead, 30, random(10*i+j+1)) })
+		}
+	}
+	ctx, cancel := context.WithCancel(f.Context())
+	faults.Go(func() {
+		for ctx.Err() == nil {
+			c.fault(plan)
+		}
+	})
+	contenders.Wait()
+	cancel()
+	faults.Wait()
+	time.Sleep(5 * time.Second) // releases are repeated until the keys have run out
+	require.NoError(f, misordered(c.locks))
+	assert.Positive(f, c.together, "exclusion was violated")
+	assert.Zero(f, f.nodes.Keys("lock"))
+	for _, n := range f.nodes {
+		assert.InDelta(f, 24*time.Hour, n.TTL("{lock}:fence"), float64(10*time.Minute))
+	}
+	f.nobodyWaits()
+	return len(c.locks)
+}
