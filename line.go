@@ -225,7 +225,7 @@ func (ls *lines) succeed(h *hold, heard bool) (first *waiter, s succession) {
 		return first, succession{tries: true}
 	}
 	first.enteredLocked(h)
-	s = succession{enters: first.ticket, tries: first.trying || !heard}
+	s = succession{enters: first.placeLocked(), tries: first.trying || !heard}
 	if !s.tries {
 		first.ready = false
 	}

@@ -194,8 +194,8 @@ func (m *Mutex) tryFairly(ctx context.Context, t timing, start instant) (*hold, 
 	if why := m.core.lines.waits(m.name); why != nil {
 		return nil, why
 	}
-	w := m.newWaiter(t, start)
-	return w.try(ctx, 1, &entry{waiter: w, ticket: w.ticket, strict: true, leaves: true})
+	w := m.newWaiter(t, start) // in no line: nobody else knows it
+	return w.try(ctx, 1, &entry{waiter: w, ticket: w.placeLocked(), strict: true, leaves: true})
 }
 
 // waitFrom waits for the lock, after a first attempt that failed, if err is not nil.

@@ -45,13 +45,13 @@ type waiter struct {
 	m      *Mutex
 	timing timing
 	start  instant
-	ticket any           // a string; under lines.mu
 	look   chan struct{} // has room for one token: something has changed
 	err    error         // of the last attempt
 
 	queueless bool // a node does not let us queue
 
 	// Under lines.mu.
+	ticket   any       // a string; nil until it is needed, which it is not where the lock is handed over
 	given    *hold     // handed over
 	trying   bool      // an attempt is under way
 	attempts int       // made so far
@@ -68,16 +68,21 @@ type waiter struct {
 func (m *Mutex) newWaiter(t timing, start instant) *waiter {
 	n := len(m.core.nodes)
 	return &waiter{
-		m: m, timing: t, start: start, ticket: m.core.newTicket(m.set.class, start),
+		m: m, timing: t, start: start,
 		look:  make(chan struct{}, 1),
 		woken: make([]bool, n), freed: make([]bool, n),
 	}
 }
 
-// newTicket returns the place of a waiter that began at start: a text of fixed
-// width, by which nodes sort it. enter.lua and release.lua find the process in it.
-func (c *core) newTicket(class int, start instant) string {
-	return fmt.Sprintf("%04d:%016x:%s:%08x", maxPriority-class, max(start.wall.UnixMicro(), 0), c.process, c.tickets.Add(1))
+// placeLocked returns w's ticket, its place in the queues: a text of fixed width, by
+// which nodes sort it. enter.lua and release.lua find the process in it.
+func (w *waiter) placeLocked() any {
+	if w.ticket == nil {
+		c := w.m.core
+		w.ticket = fmt.Sprintf("%04d:%016x:%s:%08x",
+			maxPriority-w.m.set.class, max(w.start.wall.UnixMicro(), 0), c.process, c.tickets.Add(1))
+	}
+	return w.ticket
 }
 
 func (w *waiter) tryLocked() {
@@ -304,7 +309,7 @@ func (w *waiter) begin(poll, last bool) *entry {
 	clear(w.woken)
 	clear(w.freed)
 	w.hurry, w.runsOut, w.refresh = time.Time{}, time.Time{}, time.Time{}
-	return &entry{waiter: w, ticket: w.ticket, number: w.attempts, strict: set.fair || !poll, plain: plain, leaves: last}
+	return &entry{waiter: w, ticket: w.placeLocked(), number: w.attempts, strict: set.fair || !poll, plain: plain, leaves: last}
 }
 
 // try makes the attempt.
@@ -359,7 +364,7 @@ func (e *entry) rollBack(res result, over bool) {
 	case e.plain:
 	case e.leaves || over || res.tally.granted+res.tally.refused < quorumOf(res.tally.n):
 		h.leaveQueues(w.ticket)
-		w.ticket, w.last = w.m.core.newTicket(w.m.set.class, w.start), nil
+		w.ticket, w.last = nil, nil
 	default:
 		w.last = h
 	}
