@@ -75,10 +75,7 @@ func (t *tokens) fence() script.Fence {
 // final returns the hold's token for its release, none of an attempt that was not won:
 // its proposals are nobody's.
 func (t *tokens) final() script.Fence {
-	if t.token() == 0 {
-		return script.Fence{}
-	}
-	return t.fence()
+	return script.Fence{Token: t.token(), TTL: fenceTTL.Milliseconds()}
 }
 
 // token returns the hold's token, 0 if there is none.
