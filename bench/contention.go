@@ -217,14 +217,11 @@ func contendInProcesses(ctx context.Context, order contendOrder) (each []waits, 
 
 // contendChild is the process's side.
 func contendChild(ctx context.Context, order contendOrder, in io.Reader, out io.Writer) (err error) {
-	lib, err := openNamed(order.Library, order.Addrs)
+	lib, err := openWarm(ctx, order.Library, order.Addrs)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, lib.Close()) }()
-	if err := warmUpChild(ctx, lib); err != nil {
-		return err
-	}
 	enc := json.NewEncoder(out)
 	if err := enc.Encode("ready"); err != nil {
 		return err
@@ -235,13 +232,20 @@ func contendChild(ctx context.Context, order contendOrder, in io.Reader, out io.
 	return enc.Encode(contend(ctx, lib, order.Key, order.Goroutines, order.Hold, order.Time))
 }
 
-// openNamed opens a contender in a child.
-func openNamed(name string, addrs []string) (library, error) {
+// openWarm opens a contender in a child, and uses it once.
+func openWarm(ctx context.Context, name string, addrs []string) (library, error) {
 	list := named(name)
 	if len(list) == 0 {
 		return nil, fmt.Errorf("no library %q", name)
 	}
-	return list[0].open(addrs, expiry)
+	lib, err := list[0].open(addrs, expiry)
+	if err != nil {
+		return nil, err
+	}
+	if err := warmUpChild(ctx, lib); err != nil {
+		return nil, errors.Join(err, lib.Close())
+	}
+	return lib, nil
 }
 
 // warmUpChild uses a key that no other process uses.

@@ -207,14 +207,11 @@ func (l *lab) connections(ctx context.Context) ([]float64, error) {
 // waitersChild is the process's side. It goes on with each line of input: to wait,
 // to be weighed, and to end.
 func waitersChild(ctx context.Context, order waitersOrder, in io.Reader, out io.Writer) (err error) {
-	lib, err := openNamed(order.Library, order.Addrs)
+	lib, err := openWarm(ctx, order.Library, order.Addrs)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, lib.Close()) }()
-	if err := warmUpChild(ctx, lib); err != nil {
-		return err
-	}
 	enc, lines := json.NewEncoder(out), bufio.NewReader(in)
 	answer := func(what any) error {
 		if err := enc.Encode(what); err != nil {

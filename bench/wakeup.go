@@ -191,14 +191,11 @@ func lockAtLast(ctx context.Context, lib library, key string) (held, error) {
 // wakeupChild is the side of the process that waits. A line of input lets it lock,
 // and unlock, once.
 func wakeupChild(ctx context.Context, order wakeOrder, in io.Reader, out io.Writer) (err error) {
-	lib, err := openNamed(order.Library, order.Addrs)
+	lib, err := openWarm(ctx, order.Library, order.Addrs)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, lib.Close()) }()
-	if err := warmUpChild(ctx, lib); err != nil {
-		return err
-	}
 	var seen futile
 	o, counts := lib.(*oursLibrary)
 	if counts {
@@ -231,14 +228,11 @@ func wakeupChild(ctx context.Context, order wakeOrder, in io.Reader, out io.Writ
 
 // measureTrip returns what a round trip to all nodes takes.
 func measureTrip(ctx context.Context, addrs []string, n int) (trip time.Duration, err error) {
-	lib, err := openOurs(addrs, expiry)
+	lib, err := openWarm(ctx, ours, addrs)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, lib.Close()) }()
-	if err := warmUpChild(ctx, lib); err != nil {
-		return 0, err
-	}
 	times := make([]time.Duration, n)
 	for i := range times {
 		time.Sleep(holdTime())
