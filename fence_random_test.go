@@ -186,10 +186,8 @@ func (c *contest) fault(random *rand.Rand) {
 		}
 	}
 	time.Sleep(time.Duration(random.IntN(400)) * time.Millisecond)
-	for _, i := range []int{a, b} {
-		c.nodes[i].Thaw()
-		c.nodes[i].Restart(false)
-	}
+	c.thaw(a, b)
+	c.restart(a, b)
 	time.Sleep(time.Duration(random.IntN(200)) * time.Millisecond)
 }
 

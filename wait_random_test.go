@@ -108,10 +108,8 @@ func (r *rush) fault() {
 		}
 	}
 	time.Sleep(time.Duration(r.IntN(700)) * time.Millisecond)
-	for _, i := range []int{a, b} {
-		r.nodes[i].Thaw()
-		r.nodes[i].Restart(false)
-	}
+	r.thaw(a, b)
+	r.restart(a, b)
 	time.Sleep(time.Duration(r.IntN(500)) * time.Millisecond)
 }
 
