@@ -102,9 +102,8 @@
 // free is thus taken within a retry delay; or, in fair mode, within a second, for which
 // a process that has stopped without a word keeps its place.
 //
-// Where the user of a node may not be woken (SUBSCRIBE, or the keys beside the lock's
-// own: {name}:queue and {name}:deadlines), who waits goes by its retry delay alone; see
-// [Unwoken].
+// Where the user of a node may not be woken (SUBSCRIBE, or the key beside the lock's
+// own, {name}:queue), who waits goes by its retry delay alone; see [Unwoken].
 //
 // # Fencing
 //

@@ -776,8 +776,8 @@ func TestMutexLockGivesEachAttemptAFreshValue(t *testing.T) {
 			}
 			n.On("set", 100, embedded.Fault{Then: func(args []string) { note(args[1]) }})
 			n.On("evalsha", 100, embedded.Fault{Then: func(args []string) {
-				if len(args) > 7 && strings.Contains(args[7], ":") { // a waiter's acquire, no release
-					note(args[5])
+				if len(args) > 6 && strings.Contains(args[6], ":") { // a waiter's acquire, no release
+					note(args[4])
 				}
 			}})
 		}

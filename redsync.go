@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math/big"
 	"sync/atomic"
 	"time"
 
@@ -39,8 +40,8 @@ func (r *Redsync) With(options ...Option) *Redsync {
 }
 
 // NewMutex returns a lock with the given name, which is its Redis key. It sends
-// nothing. The name must not be empty, nor of the form {x}:queue, {x}:deadlines or
-// {x}:fence, which belong to the lock named x; with such a name, or an option out of its
+// nothing. The name must not be empty, nor of the form {x}:queue or {x}:fence,
+// which belong to the lock named x; with such a name, or an option out of its
 // range, every operation fails and says so.
 func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 	m := &Mutex{core: r.core, name: name, set: r.set}
@@ -102,7 +103,7 @@ type core struct {
 const extendsInARow = 128
 
 func newCore(pools []pool.Pool) *core {
-	c := &core{closing: make(chan struct{}), closed: make(chan struct{}), process: rand.Text()[:16]}
+	c := &core{closing: make(chan struct{}), closed: make(chan struct{}), process: newProcess()}
 	c.ear.core = c
 	c.extends.burst = extendsInARow
 	if len(pools) == 0 {
@@ -119,6 +120,12 @@ func newCore(pools []pool.Pool) *core {
 		}
 	}
 	return c
+}
+
+// newProcess returns what tells a process from all others in a ticket: 16 digits.
+func newProcess() string {
+	n, _ := rand.Int(rand.Reader, big.NewInt(1e16)) // never fails
+	return fmt.Sprintf("%016d", n)
 }
 
 // unusable returns why p can never serve, if p knows.

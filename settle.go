@@ -29,6 +29,7 @@ type release struct {
 	*hold
 	command script.Command
 	round   round
+	process any         // a string: that of the core if somebody in it waits, or did; else ""
 	by      *waiter     // whose attempt it undoes, if it does
 	rivals  atomic.Bool // other processes wait
 
@@ -61,12 +62,15 @@ type releasing struct {
 // startRelease sends the release of h to all nodes at once, behind everything
 // that was sent for h. The hold must be over, or have never begun.
 func startRelease(h *hold, how releasing) *release {
-	rel := &release{hold: h, by: how.by}
+	rel := &release{hold: h, by: how.by, process: ""}
 	turnover := script.Turnover{Enters: how.enters, Alive: aliveFor.Milliseconds(), Leave: h.leaving()}
 	if slices.Contains(turnover.Leave, turnover.Enters) {
 		turnover.Enters = nil // it has given up meanwhile
 	}
-	rel.command = script.Release(h.lock, h.core.process, turnover, h.tokens.final())
+	if h.core.lines.count.Load() > 0 || len(turnover.Leave) > 0 {
+		rel.process = h.core.process
+	}
+	rel.command = script.Release(h.lock, rel.process, turnover, h.tokens.final())
 	rel.progress = room(rel.spare[:], len(h.nodes))
 	rel.round.prepare(h.core, how.waitAll)
 	rel.round.witness = h.witness("unlock")
@@ -103,7 +107,7 @@ func (rel *release) args(as form) []any {
 	case as.quietly:
 		command = script.ReleaseQuietly(rel.lock, rel.tokens.final())
 	case as.again: // who entered then may have left
-		command = script.Release(rel.lock, rel.core.process, script.Turnover{Leave: rel.leaving()}, rel.tokens.final())
+		command = script.Release(rel.lock, rel.process, script.Turnover{Leave: rel.leaving()}, rel.tokens.final())
 	}
 	if as.inFull {
 		return command.InFull()

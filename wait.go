@@ -74,13 +74,16 @@ func (m *Mutex) newWaiter(t timing, start instant) *waiter {
 	}
 }
 
+// maxTicketTime is the latest time that has room in a ticket, in microseconds: 2286.
+const maxTicketTime = 1e16 - 1
+
 // placeLocked returns w's ticket, its place in the queues: a text of fixed width, by
-// which nodes sort it. enter.lua and release.lua find the process in it.
+// which nodes sort it. queue.lua finds the process in it.
 func (w *waiter) placeLocked() any {
 	if w.ticket == nil {
 		c := w.m.core
-		w.ticket = fmt.Sprintf("%04d:%016x:%s:%08x",
-			maxPriority-w.m.set.class, max(w.start.wall.UnixMicro(), 0), c.process, c.tickets.Add(1))
+		w.ticket = fmt.Sprintf("%04d:%016d:%s:%010d",
+			maxPriority-w.m.set.class, min(max(w.start.wall.UnixMicro(), 0), maxTicketTime), c.process, c.tickets.Add(1))
 	}
 	return w.ticket
 }

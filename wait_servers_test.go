@@ -76,9 +76,9 @@ func processAs(t *testing.T, servers []*realredis.Server, rules []string, option
 
 // smallestACL is what a process that locks "lock" and waits for it needs.
 var smallestACL = []string{
-	"~lock", "~{lock}:queue", "~{lock}:deadlines", "resetchannels", "&redsync:*",
+	"~lock", "~{lock}:queue", "resetchannels", "&redsync:*",
 	"+set", "+evalsha", "+eval", "+get", "+del", // locks
-	"+exists", "+pttl", "+time", "+pexpire", "+zadd", "+zrange", "+zrem", "+hset", "+hget", "+hdel", // queues
+	"+pttl", "+time", "+pexpire", // queues
 	"+publish", "+subscribe", // wake-ups
 }
 
@@ -93,6 +93,7 @@ func passes(t *testing.T, a, b *redsync.Redsync, options ...redsync.Option) (tim
 	if err := m.TryLock(); err != nil {
 		return 0, fmt.Errorf("TryLock: %w", err)
 	}
+	time.Sleep(5 * time.Millisecond) //nolint:forbidigo // so that there is something to extend
 	if ok, err := m.Extend(); !ok {
 		return 0, fmt.Errorf("extend: %w", err)
 	}
@@ -170,10 +171,7 @@ func TestWaitingWithTheSmallestACL(t *testing.T) {
 			if err == nil && took < unwoken {
 				took, err = passes(t, a, b, patient(redsync.WithFair(), redsync.WithPriority(1))...)
 			}
-			// Where a waiter has died nobody else need be dropped: nothing fails at once.
-			if rule != "+hget" && rule != "+hdel" {
-				assert.True(t, err != nil || took >= unwoken || len(log.nodes(t)) > 0, "it works")
-			}
+			assert.True(t, err != nil || took >= unwoken || len(log.nodes(t)) > 0, "it works")
 		})
 	}
 }
@@ -188,10 +186,10 @@ func TestWaitingWithoutPermission(t *testing.T) {
 		told  []int  // of which nodes, once for each reason
 		fair  string // what a fair lock fails with, if it does
 	}{
-		"not the keys":            {append(slices.Clone(plainACL), "+subscribe", "&redsync:*", "+time", "+exists"), []int{0, 1, 2}, "NOPERM"},
+		"not the keys":            {append(slices.Clone(plainACL), "+subscribe", "&redsync:*", "+time"), []int{0, 1, 2}, "NOPERM"},
 		"nothing but plain locks": {plainACL, []int{0, 0, 1, 1, 2, 2}, "NOPERM"},
 		"not the commands":        {append(slices.Clone(plainACL), "~*", "+subscribe", "&redsync:*"), []int{0, 1, 2}, "NOPERM|can't run this command"},
-		"not ZADD":                {without("+zadd"), []int{0, 1, 2}, "NOPERM|can't run this command"},
+		"not TIME":                {without("+time"), []int{0, 1, 2}, "NOPERM|can't run this command"},
 		"not SUBSCRIBE":           {without("+subscribe"), []int{0, 1, 2}, ""},
 		"not the channel":         {without("&redsync:*"), []int{0, 1, 2}, ""},
 	} {

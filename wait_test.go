@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -104,7 +105,7 @@ func (f field) nobodyWaits() {
 	synctest.Wait()
 	for i, n := range f.nodes {
 		for _, key := range n.Keys() {
-			assert.False(f, strings.HasSuffix(key, ":queue") || strings.HasSuffix(key, ":deadlines"), "%s on node %d", key, i)
+			assert.False(f, strings.HasSuffix(key, ":queue"), "%s on node %d", key, i)
 		}
 	}
 }
@@ -116,21 +117,23 @@ func (f field) stranger(alive time.Duration, first bool, nodes ...int) string {
 	if first {
 		class = 0
 	}
-	ticket := fmt.Sprintf("%04d:%016x:%s:%08x", class, time.Now().UnixMicro(), "stranger--------", 1)
+	ticket := fmt.Sprintf("%04d:%016d:%s:%010d", class, time.Now().UnixMicro(), "9999999999999999", 1)
 	for _, i := range nodes {
 		n := f.nodes[i]
-		_, _ = n.ZAdd("{lock}:queue", 0, ticket)
-		n.HSet("{lock}:deadlines", ticket, fmt.Sprint(time.Now().Add(alive).UnixMilli()))
+		queue, _ := n.Get("{lock}:queue")
+		records := append(slices.Collect(strings.Lines(queue)), fmt.Sprintf("%s %013d\n", ticket, time.Now().Add(alive).UnixMilli()))
+		slices.Sort(records)
+		_ = n.Set("{lock}:queue", strings.Join(records, ""))
 		n.SetTTL("{lock}:queue", 2*alive)
-		n.SetTTL("{lock}:deadlines", 2*alive)
 	}
 	return ticket
 }
 
 // inQueue returns who waits at a node.
 func (f field) inQueue(node int) (tickets []string) {
-	if members, err := f.nodes[node].ZMembers("{lock}:queue"); err == nil {
-		tickets = members
+	queue, _ := f.nodes[node].Get("{lock}:queue")
+	for record := range strings.Lines(queue) {
+		tickets = append(tickets, strings.Fields(record)[0])
 	}
 	return tickets
 }

@@ -50,7 +50,7 @@ func (j *journal) note(req pool.Request) {
 	}
 }
 
-func isExtend(req pool.Request) bool { return req.Args[0] != "set" && len(req.Args) == 6 }
+func isExtend(req pool.Request) bool { return req.Args[0] != "set" && req.Args[2] == 1 }
 
 // extended returns when extensions were sent, and starts a new list.
 func (j *journal) extended() []time.Duration {

@@ -314,10 +314,10 @@ func TestFenceIsTheLastKey(t *testing.T) {
 		keys    []any
 	}{
 		"enter":                {script.Enter(lock, ttl, script.Place{}, token(7)), []any{"a{b}c", "{b}:a{b}c:fence"}},
-		"enter, with a ticket": {script.Enter(lock, ttl, script.Place{Ticket: "t"}, token(7)), []any{"a{b}c", "{b}:a{b}c:queue", "{b}:a{b}c:deadlines", "{b}:a{b}c:fence"}},
+		"enter, with a ticket": {script.Enter(lock, ttl, script.Place{Ticket: "t"}, token(7)), []any{"a{b}c", "{b}:a{b}c:queue", "{b}:a{b}c:fence"}},
 		"enter, no fence":      {script.Enter(lock, ttl, script.Place{}, script.Fence{}), []any{"a{b}c"}},
-		"release":              {script.Release(lock, us, script.Turnover{}, token(7)), []any{"a{b}c", "{b}:a{b}c:queue", "{b}:a{b}c:deadlines", "{b}:a{b}c:fence"}},
-		"release, no fence":    {script.Release(lock, us, script.Turnover{}, script.Fence{}), []any{"a{b}c", "{b}:a{b}c:queue", "{b}:a{b}c:deadlines"}},
+		"release":              {script.Release(lock, us, script.Turnover{}, token(7)), []any{"a{b}c", "{b}:a{b}c:queue", "{b}:a{b}c:fence"}},
+		"release, no fence":    {script.Release(lock, us, script.Turnover{}, script.Fence{}), []any{"a{b}c", "{b}:a{b}c:queue"}},
 		"quietly":              {script.ReleaseQuietly(lock, token(7)), []any{"a{b}c", "{b}:a{b}c:fence"}},
 	} {
 		t.Run(name, func(t *testing.T) {

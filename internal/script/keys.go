@@ -6,19 +6,16 @@ import "strings"
 // same slot of a Redis Cluster.
 
 // sides are the keys beside a lock's own.
-var sides = []string{":queue", ":deadlines", ":fence"}
+var sides = []string{":queue", ":fence"}
 
-// SideKeys returns the keys of the queue of name's waiters and of their deadlines.
+// QueueKey returns the key of the queue of name's waiters.
 //
-// They have name's hash tag if it has one, else name is their tag. Where name has
+// Side keys have name's hash tag if it has one, else name is their tag. Where name has
 // none and yet a closing brace (a}b) there is no such key in its slot: on a Cluster
 // the nodes refuse it.
-func SideKeys(name string) (queue, deadlines string) {
-	base := sideBase(name)
-	return base + ":queue", base + ":deadlines"
-}
+func QueueKey(name string) string { return sideBase(name) + ":queue" }
 
-// FenceKey returns the key of name's fencing register. SideKeys says in which slot.
+// FenceKey returns the key of name's fencing register. QueueKey says in which slot.
 func FenceKey(name string) string { return sideBase(name) + ":fence" }
 
 // sideBase is what the side keys of name begin with. Names with a tag of their own

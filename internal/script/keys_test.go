@@ -52,41 +52,38 @@ func TestSideKeysBeginWithTheHashTag(t *testing.T) {
 		if base == "" {
 			continue
 		}
-		queue, deadlines := script.SideKeys(name)
-		assert.Equal(t, base+":queue", queue)
-		assert.Equal(t, base+":deadlines", deadlines)
+		assert.Equal(t, base+":queue", script.QueueKey(name))
 		assert.Equal(t, base+":fence", script.FenceKey(name))
 	}
 }
 
 func TestReservedNames(t *testing.T) {
 	for name, want := range map[string]string{
-		"{b}:queue":          ":queue",
-		"{b}:deadlines":      ":deadlines",
-		"{b}:fence":          ":fence",
-		"{}:queue":           ":queue",
-		"{b}:{b}:queue":      ":queue",
-		"{b}:x{b}y:fence":    ":fence",
-		"{{}x}:queue":        ":queue",
-		"{a}b}:queue":        ":queue",
-		"b:queue":            "",
-		"b}:queue":           "",
-		"{b:queue":           "",
-		":queue":             "",
-		"queue":              "",
-		"x{b}:queue":         "",
-		"{b}x:queue":         "",
-		"{b}:queues":         "",
-		"{b}:{c}:queue":      ":queue",
-		"{}:b}:queue":        ":queue",
-		"{b}:c:queue":        "",
-		"{}:{}:queue":        ":queue",
-		"{b}:queue:":         "",
-		"{b}":                "",
-		"{b}:queue:x":        "",
-		"":                   "",
-		"{b}:deadlines:b":    "",
-		"x{b}:{b}:deadlines": "",
+		"{b}:queue":       ":queue",
+		"{b}:fence":       ":fence",
+		"{}:queue":        ":queue",
+		"{b}:{b}:queue":   ":queue",
+		"{b}:x{b}y:fence": ":fence",
+		"{{}x}:queue":     ":queue",
+		"{a}b}:queue":     ":queue",
+		"b:queue":         "",
+		"b}:queue":        "",
+		"{b:queue":        "",
+		":queue":          "",
+		"queue":           "",
+		"x{b}:queue":      "",
+		"{b}x:queue":      "",
+		"{b}:queues":      "",
+		"{b}:{c}:queue":   ":queue",
+		"{}:b}:queue":     ":queue",
+		"{b}:c:queue":     "",
+		"{}:{}:queue":     ":queue",
+		"{b}:queue:":      "",
+		"{b}":             "",
+		"{b}:queue:x":     "",
+		"":                "",
+		"{b}:fence:b":     "",
+		"x{b}:{b}:fence":  "",
 	} {
 		assert.Equal(t, want, script.Reserved(name), name)
 	}
@@ -94,8 +91,7 @@ func TestReservedNames(t *testing.T) {
 
 // beside returns all side keys of a name.
 func beside(name string) []string {
-	queue, deadlines := script.SideKeys(name)
-	return []string{queue, deadlines, script.FenceKey(name)}
+	return []string{script.QueueKey(name), script.FenceKey(name)}
 }
 
 // allowed reports whether a lock may have the name.

@@ -3,6 +3,8 @@ package script_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,13 +24,13 @@ const (
 	alive = 10_000 // milliseconds: longer than a test
 	ttl   = 60_000
 
-	us   = "us--------------" // processes
-	they = "they------------"
+	us   = "2222222222222222" // processes
+	they = "1111111111111111"
 )
 
 // ticket returns a ticket of a process, of which the smaller rank is first.
 func ticket(rank int, process string) string {
-	return fmt.Sprintf("%04d:%016x:%s:%08x", 999, rank, process, rank)
+	return fmt.Sprintf("%04d:%016d:%s:%010d", 999, rank, process, rank)
 }
 
 // higher and lower return tickets of another class.
@@ -115,21 +117,35 @@ func (g ground) waits(ticket string, deadline int64) {
 	g.Helper()
 	now, err := g.client.Time(g.Context()).Result()
 	require.NoError(g, err)
-	g.do("zadd", "{lock}:queue", 0, ticket)
-	g.do("hset", "{lock}:deadlines", ticket, now.UnixMilli()+deadline)
-	g.do("pexpire", "{lock}:queue", 2*alive)
-	g.do("pexpire", "{lock}:deadlines", 2*alive)
+	g.store(append(g.records(), record(ticket, now.UnixMilli()+deadline)))
+}
+
+// record returns a ticket with its deadline as a queue has it.
+func record(ticket string, deadline int64) string { return fmt.Sprintf("%s %013d\n", ticket, deadline) }
+
+// records returns what is in the queue.
+func (g ground) records() []string {
+	g.Helper()
+	text, _ := g.do("get", "{lock}:queue").(string)
+	return slices.Collect(strings.Lines(text))
+}
+
+// store makes the queue of records, which it sorts.
+func (g ground) store(records []string) {
+	g.Helper()
+	slices.Sort(records)
+	g.do("set", "{lock}:queue", strings.Join(records, ""), "px", 2*alive)
 }
 
 // queue looks who is in the queue: these, each with a deadline.
 func (g ground) queue(want ...string) {
 	g.Helper()
-	members, err := g.client.ZRange(g.Context(), "{lock}:queue", 0, -1).Result()
-	require.NoError(g, err)
-	assert.Equal(g, strings.Join(want, "\n"), strings.Join(members, "\n"))
-	deadlines, err := g.client.HKeys(g.Context(), "{lock}:deadlines").Result()
-	require.NoError(g, err)
-	assert.ElementsMatch(g, want, deadlines)
+	var tickets []string
+	for _, r := range g.records() {
+		assert.Regexp(g, `^\d{4}:\d{16}:\d{16}:\d{10} \d{13}\n$`, r)
+		tickets = append(tickets, r[:len(ticket(0, us))])
+	}
+	assert.Equal(g, strings.Join(want, "\n"), strings.Join(tickets, "\n"))
 }
 
 // heard looks what has been published: to whom, each about the lock.
@@ -172,15 +188,15 @@ func TestEnter(t *testing.T) {
 		"before another process":             {func(g ground) { g.waits(third, 3000) }, second, true, 0, 0, "v", []string{second, third}},
 		"behind one's own process":           {func(g ground) { g.waits(ticket(1, us), 3000) }, second, true, 0, 0, "v", []string{ticket(1, us), second}},
 		"behind a dead waiter":               {func(g ground) { g.waits(first, -1) }, second, true, 0, 0, "v", []string{second}},
-		"behind a dead waiter, not strict":   {func(g ground) { g.waits(first, -1) }, second, false, 0, 0, "v", []string{first, second}},
-		"behind one without a deadline":      {func(g ground) { g.waits(first, 1); g.do("hdel", "{lock}:deadlines", first) }, second, true, 0, 0, "v", []string{second}},
+		"behind a dead waiter, not strict":   {func(g ground) { g.waits(first, -1) }, second, false, 0, 0, "v", []string{second}},
+		"a queue that is none":               {func(g ground) { g.do("set", "{lock}:queue", "what?", "px", ttl) }, second, true, 0, 0, "v", []string{second}},
 		"behind three dead and one alive": {func(g ground) {
 			g.waits(ticket(1, they), -1)
 			g.waits(ticket(2, they), -9)
 			g.waits(ticket(3, they), 0)
 			g.waits(ticket(4, they), 3000)
 		}, ticket(5, us), true, 2000, 3000, nil, []string{ticket(4, they), ticket(5, us)}},
-		"behind a dead one of one's own":      {func(g ground) { g.waits(ticket(0, us), -1); g.waits(first, 3000) }, second, true, 0, 0, "v", nil},
+		"behind a dead one of one's own":      {func(g ground) { g.waits(ticket(0, us), -1); g.waits(first, 3000) }, second, true, 2000, 3000, nil, []string{first, second}},
 		"again":                               {func(g ground) { g.waits(second, 1) }, second, true, 0, 0, "v", []string{second}},
 		"free, with a lower class before it":  {func(g ground) { g.waits(lower(first), 3000) }, second, true, 0, 0, "v", []string{second, lower(first)}},
 		"free, with a higher class before it": {func(g ground) { g.waits(higher(third), 3000) }, second, true, 2000, 3000, nil, []string{higher(third), second}},
@@ -219,7 +235,7 @@ func TestEnterShowsThatTheWaiterLives(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.waits(ticket(1, us), 5)
 		g.enter("lock", "v", ticket(1, us), true)
-		deadline, err := g.client.HGet(t.Context(), "{lock}:deadlines", ticket(1, us)).Int64()
+		deadline, err := strconv.ParseInt(g.records()[0][50:63], 10, 64)
 		require.NoError(t, err)
 		now, err := g.client.Time(t.Context()).Result()
 		require.NoError(t, err)
@@ -232,22 +248,17 @@ func TestEnterShowsThatTheWaiterLives(t *testing.T) {
 func TestEnterShortensNoTTL(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.enter("lock", "v", ticket(1, us), true)
-		for _, key := range []string{"{lock}:queue", "{lock}:deadlines"} {
-			assert.InDelta(t, 2*alive, g.do("pttl", key), 5000, key)
-			g.do("pexpire", key, 9*alive)
-		}
+		assert.InDelta(t, 2*alive, g.do("pttl", "{lock}:queue"), 5000)
+		g.do("pexpire", "{lock}:queue", 9*alive)
 		g.enter("lock", "w", ticket(2, us), true)
-		for _, key := range []string{"{lock}:queue", "{lock}:deadlines"} {
-			assert.Greater(t, g.do("pttl", key), int64(8*alive), key)
-		}
+		assert.Greater(t, g.do("pttl", "{lock}:queue"), int64(8*alive))
 	})
 }
 
 // A key of another's that lacks a TTL gets one.
 func TestEnterGivesTheQueueATTL(t *testing.T) {
 	onBoth(t, func(g ground) {
-		g.do("zadd", "{lock}:queue", 0, ticket(1, they))
-		g.do("hset", "{lock}:deadlines", ticket(1, they), 1)
+		g.do("set", "{lock}:queue", record(ticket(1, they), 1))
 		g.enter("lock", "v", ticket(2, us), true)
 		g.queue(ticket(2, us))
 	})
@@ -319,22 +330,49 @@ func TestReleaseTurnsTheQueueOver(t *testing.T) {
 				assert.Equal(t, c.want, g.run(script.Release(script.NewLock("lock", "v"), us, turnover, script.Fence{})))
 				g.queue(ticket(2, they), ticket(3, us))
 				g.heard(c.told...)
-				for _, key := range []string{"{lock}:queue", "{lock}:deadlines"} {
-					assert.InDelta(t, 2*alive, g.do("pttl", key), 5000, key)
-				}
+				assert.InDelta(t, 2*alive, g.do("pttl", "{lock}:queue"), 5000)
 			})
 		})
 	}
 }
 
-// A waiter without a deadline is dead.
-func TestReleaseDropsAHeadWithoutADeadline(t *testing.T) {
+// What stands where a deadline should is none: such a waiter is dead.
+func TestReleaseDropsWhatIsNoWaiter(t *testing.T) {
 	onBoth(t, func(g ground) {
-		g.waits(ticket(1, they), 9000)
-		g.do("hdel", "{lock}:deadlines", ticket(1, they))
-		assert.Equal(t, script.Missing, g.release("v", us))
-		g.queue()
+		for _, queue := range []string{"?", ticket(1, they) + " when?        \n", ticket(1, they)} {
+			g.do("set", "{lock}:queue", queue, "px", ttl)
+			assert.Equal(t, script.Missing, g.release("v", us))
+			g.queue()
+		}
 		g.heard()
+	})
+}
+
+// Where nobody of the process waits it need not be told that it is first.
+func TestReleaseForNoProcess(t *testing.T) {
+	onBoth(t, func(g ground) {
+		g.do("set", "lock", "v", "px", ttl)
+		assert.Equal(t, script.Mine, g.release("v", ""))
+		g.waits(ticket(1, us), 9000)
+		g.do("set", "lock", "v", "px", ttl)
+		assert.Equal(t, script.Mine+script.Woke, g.release("v", ""))
+		g.heard(us)
+	})
+}
+
+// A thousand wait, and the last of them comes in between.
+func TestLongQueue(t *testing.T) {
+	onBoth(t, func(g ground) {
+		var want []string
+		for i := range 1000 {
+			want = append(want, ticket(2*i, they))
+			g.waits(ticket(2*i, they), 9000)
+		}
+		want = slices.Insert(want, 500, ticket(999, us))
+		assert.Positive(t, g.enter("lock", "v", ticket(999, us), true))
+		g.queue(want...)
+		assert.Equal(t, script.Missing+script.Woke, g.release("v", us, ticket(999, us)))
+		g.queue(slices.Delete(want, 500, 501)...)
 	})
 }
 
@@ -358,12 +396,12 @@ func TestReleaseQuietlyLooksAtNoQueue(t *testing.T) {
 // A queue of another type is somebody else's: the release of the lock goes on.
 func TestReleaseBesideAKeyOfAnotherType(t *testing.T) {
 	onBoth(t, func(g ground) {
-		g.do("set", "{lock}:queue", "x", "px", ttl)
-		g.do("set", "{lock}:deadlines", "x", "px", ttl)
+		g.do("rpush", "{lock}:queue", "x")
+		g.do("pexpire", "{lock}:queue", ttl)
 		g.do("set", "lock", "v", "px", ttl)
 		assert.Equal(t, script.Mine, g.release("v", us, ticket(1, us)))
 		assert.Nil(t, g.do("get", "lock"))
-		assert.Equal(t, "x", g.do("get", "{lock}:queue"))
+		assert.Equal(t, int64(1), g.do("llen", "{lock}:queue"))
 	})
 }
 

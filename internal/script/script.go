@@ -7,6 +7,7 @@ import (
 	_ "embed" // the sources
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -27,6 +28,9 @@ const (
 // Granted is what Enter returns for a grant; anything else is a refusal, see there.
 const Granted int64 = 0
 
+//go:embed queue.lua
+var queue string
+
 //go:embed release.lua
 var release string
 
@@ -43,12 +47,17 @@ var heal string
 var valid string
 
 var (
-	releaseScript = pool.NewScript(release)
-	enterScript   = pool.NewScript(enter)
+	releaseScript = pool.NewScript(withQueue(release))
+	enterScript   = pool.NewScript(withQueue(enter))
 	extendScript  = pool.NewScript(extend)
 	healScript    = pool.NewScript(heal)
 	validScript   = pool.NewScript(valid)
 )
+
+// withQueue returns a script with what both have in common about the queue.
+func withQueue(script string) string {
+	return strings.Replace(script, "-- include queue.lua\n", queue, 1)
+}
 
 // A Lock is what all commands of a hold are about: a key and the holder's value,
 // as arguments of commands.
@@ -92,21 +101,30 @@ type Turnover struct {
 	Leave  []any
 }
 
+func (t Turnover) none() bool { return t.Enters == nil && len(t.Leave) == 0 }
+
 // Release deletes key where it holds value, and raises the register to the token of
 // fence. The turnover is made in the queue of its waiters, and if the key is free then
-// the first of another process than the given one is told.
+// the first of another process than the given one is told; process is "" if nobody of
+// it waits.
 func Release(l Lock, process any, turnover Turnover, fence Fence) Command {
-	queue, deadlines := SideKeys(l.Name())
 	r := newRequest(releaseScript)
-	r.keys(l.key, queue, deadlines)
+	r.keys(l.key, QueueKey(l.Name()))
 	r.register(l, fence)
-	r.args(l.value, process)
-	r.token(fence)
-	if turnover.Enters != nil {
-		r.args(turnover.Enters, turnover.Alive)
-	} else if len(turnover.Leave) > 0 {
-		r.args("", 0)
+	r.args(l.value)
+	if process == "" && fence.Token == 0 && turnover.none() {
+		return r.command()
 	}
+	r.args(process)
+	r.token(fence)
+	if turnover.none() {
+		return r.command()
+	}
+	enters := turnover.Enters
+	if enters == nil {
+		enters = ""
+	}
+	r.args(enters, turnover.Alive)
 	r.args(turnover.Leave...)
 	return r.command()
 }
@@ -116,7 +134,7 @@ func ReleaseQuietly(l Lock, fence Fence) Command {
 	r := newRequest(releaseScript)
 	r.keys(l.key)
 	r.register(l, fence)
-	r.args(l.value, "")
+	r.args(l.value, "-")
 	r.token(fence)
 	return r.command()
 }
@@ -140,8 +158,7 @@ func Enter(l Lock, ttl int64, place Place, fence Fence) Command {
 	r.keys(l.key)
 	ticket, strict := any(""), 0
 	if place.Ticket != nil {
-		queue, deadlines := SideKeys(l.Name())
-		r.keys(queue, deadlines)
+		r.keys(QueueKey(l.Name()))
 		ticket = place.Ticket
 	}
 	if place.Strict {

@@ -1,0 +1,42 @@
+-- A queue is a text: for each waiter its ticket, a space, its deadline and a newline,
+-- 64 bytes in all, in the order of the tickets. From the deadline on it counts as dead,
+-- unless it shows itself before: in milliseconds by this node's clock. Tickets are 49
+-- digits and colons: Lua compares as the server's locale has it, and these have the same
+-- order in all.
+
+-- with returns the queue with a ticket in its place. What is no queue counts as empty.
+local function with(queue, ticket, deadline)
+  if #queue % 64 ~= 0 then queue = '' end
+  local at = #queue - 63 -- new ones mostly come last
+  while at > 0 and string.sub(queue, at, at + 48) > ticket do at = at - 64 end
+  local rest = string.sub(queue, at + 64)
+  if at > 0 and string.sub(queue, at, at + 48) == ticket then at = at - 64 end
+  return string.sub(queue, 1, at + 63) .. ticket .. string.format(' %013.0f\n', deadline) .. rest
+end
+
+-- without returns the queue without a ticket.
+local function without(queue, ticket)
+  local at = string.find(queue, ticket, 1, true)
+  if not at then return queue end
+  return string.sub(queue, 1, at - 1) .. string.sub(queue, at + 64)
+end
+
+-- waiter returns the process of the n-th waiter, '' if there is none, and its deadline.
+local function waiter(n, queue)
+  local at = 64 * n - 63
+  return string.sub(queue, at + 22, at + 37), tonumber(string.sub(queue, at + 50, at + 62)) or 0
+end
+
+-- living returns the queue without the dead ones at its head.
+local function living(queue, now)
+  while queue ~= '' and select(2, waiter(1, queue)) <= now do queue = string.sub(queue, 65) end
+  return queue
+end
+
+-- store makes a queue last for so many milliseconds, or longer if it did before.
+local function store(key, queue, ttl)
+  if queue == '' then return redis.pcall('DEL', key) end
+  local left = redis.pcall('PTTL', key)
+  if type(left) == 'number' then ttl = math.max(ttl, left) end
+  return redis.pcall('SET', key, queue, 'PX', string.format('%.0f', ttl))
+end
