@@ -98,7 +98,6 @@ func (m *Mutex) newHold(value string, t timing, start instant) *hold {
 	_, span := t.atAge(0)
 	h.validity = validity{start: start, span: span}
 	h.trail = &h.own
-	h.own.renewed = start.mono
 	h.own.nodes = room(h.own.spare[:], len(m.core.nodes))
 	return h
 }
@@ -344,7 +343,6 @@ func (h *hold) extension(start instant) (extension, error) {
 	if h.begun() && span <= h.validity.remaining(start) && h.spentLocked() {
 		return extension{}, because(ErrExtendFailed, ErrMaxHold)
 	}
-	h.renewing()
 	if h.set.customValues {
 		usedValues.keep(h.value)
 	}

@@ -269,7 +269,7 @@ func TestUnlockThatACloseForestallsSaysSo(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		var unlocked, closed bool
 		var err error
-		queue(func() { unlocked, err = m.unlock(t.Context(), h) })
+		queue(func() { unlocked, err = m.unlock(t.Context(), h, now()) })
 		queue(func() { closed = h.end(because(ErrLockLost, ErrClosed)) })
 		h.mu.Unlock()
 		wg.Wait()

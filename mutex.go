@@ -176,7 +176,7 @@ func (m *Mutex) acquire(ctx context.Context, t timing, start instant, limit int)
 	case limit == 1 && m.set.fair:
 		h, err = m.tryFairly(ctx, t, start)
 	case limit == 1 || !m.set.fair && m.core.lines.mayBarge(m.name):
-		h, err = m.attempt(ctx, t, 1, nil)
+		h, err = m.attempt(ctx, t, start, 1, nil)
 	default:
 		return m.waitFrom(ctx, t, start, limit, nil)
 	}
@@ -205,9 +205,9 @@ func (m *Mutex) waitFrom(ctx context.Context, t timing, start instant, limit int
 	return w.wait(ctx, limit)
 }
 
-// attempt makes one round for the lock, and tells the observers. e is the acquire of
-// a waiter, nil of one who does not wait.
-func (m *Mutex) attempt(ctx context.Context, t timing, try int, e *entry) (*hold, error) {
+// attempt makes one round for the lock, which counts from start, and tells the
+// observers. e is the acquire of a waiter, nil of one who does not wait.
+func (m *Mutex) attempt(ctx context.Context, t timing, start instant, try int, e *entry) (*hold, error) {
 	value, err := m.newValue()
 	if err != nil {
 		return nil, &hopelessError{err}
@@ -215,7 +215,7 @@ func (m *Mutex) attempt(ctx context.Context, t timing, try int, e *entry) (*hold
 	if err := m.core.stillDuplicate(ctx, t); err != nil {
 		return nil, err
 	}
-	h := m.newHold(value, t, now())
+	h := m.newHold(value, t, start)
 	h.try = try
 	if m.set.fencing {
 		h.tokens = m.newTokens(t, h.first)
@@ -347,7 +347,7 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	case m.set.observers != nil:
 		event.Held, event.Left = start.since(h.first), h.remaining(start)
 	}
-	ok, err := m.unlock(ctx, h)
+	ok, err := m.unlock(ctx, h, start)
 	if m.set.observers != nil {
 		event.Took, event.Err = now().since(start), err
 		tell(m.set.observers, ReleasedObserver.ObserveReleased, event)
@@ -355,9 +355,9 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	return ok, err
 }
 
-// unlock ends h and releases it.
-func (m *Mutex) unlock(ctx context.Context, h *hold) (bool, error) {
-	over := h.whyNotHeld(now())
+// unlock ends h at start, and releases it.
+func (m *Mutex) unlock(ctx context.Context, h *hold, start instant) (bool, error) {
+	over := h.whyNotHeld(start)
 	if first := h.end(nil); !first && over == nil {
 		over = h.whyNotHeld(now()) // a loss or Close came between
 	}

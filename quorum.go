@@ -167,16 +167,18 @@ func startRound(c *core, op operation, waitAll bool) *round {
 
 func (r *round) start(op operation) {
 	r.op, r.command, r.explain, r.witness = op, op.command(), op.explains(), op.witnessed()
-	for i := range r.core.nodes {
-		if err := r.send(i, r.command.Args); err != nil {
-			r.vote(i, failed, err, nil)
+	r.command.WithRESP(func(resp []byte) {
+		for i := range r.core.nodes {
+			if err := r.send(i, r.command.Args, resp); err != nil {
+				r.vote(i, failed, err, nil)
+			}
 		}
-	}
+	})
 }
 
-func (r *round) send(i int, args []any) error {
+func (r *round) send(i int, args []any, resp []byte) error {
 	r.op.sending(i)
-	err := r.core.nodes[i].Send(pool.Request{Args: args, To: r, Tag: i})
+	err := r.core.nodes[i].Send(pool.Request{Args: args, RESP: resp, To: r, Tag: i})
 	if err != nil {
 		r.op.unsent(i)
 		return &RedisError{Node: i, Err: err}
@@ -211,7 +213,7 @@ func (r *round) resend(i int) (sent bool, refusal error) {
 		return false, nil
 	}
 	r.votes[i].full = true
-	refusal = r.send(i, r.command.InFull())
+	refusal = r.send(i, r.command.InFull(), nil)
 	return refusal == nil, refusal
 }
 
@@ -307,9 +309,11 @@ type bounds struct {
 // lock for all. Close ends each hold, which closes b.over; a round without b.over
 // runs to its deadline.
 func (r *round) wait(ctx context.Context, b bounds) result {
-	start := time.Now()
-	deadline := time.AfterFunc(b.decide, r.expire)
-	defer deadline.Stop()
+	var start time.Time // for linger alone: the clock is not free
+	if r.waitAll {
+		start = time.Now()
+	}
+	defer r.core.deadlines.start(r, b.decide).stop()
 	select {
 	case <-r.decided:
 		if r.expired {
@@ -320,6 +324,38 @@ func (r *round) wait(ctx context.Context, b bounds) result {
 		return r.result(context.Cause(ctx))
 	case <-b.over:
 		return r.result(errAbandoned)
+	}
+}
+
+// A deadline gives up a round, at its time. Those that stopped before are used again:
+// their timers are a good part of what a round allocates.
+type deadline struct {
+	timer *time.Timer
+	round *round
+	back  *deadlines
+}
+
+// deadlines are those that can be used again.
+type deadlines struct{ sync.Pool }
+
+func (ds *deadlines) start(r *round, after time.Duration) *deadline {
+	d, ok := ds.Get().(*deadline)
+	if !ok {
+		d = &deadline{back: ds, round: r}
+		d.timer = time.AfterFunc(after, d.fire)
+		return d
+	}
+	d.round = r
+	d.timer.Reset(after)
+	return d
+}
+
+func (d *deadline) fire() { d.round.expire() }
+
+func (d *deadline) stop() {
+	if d.timer.Stop() { // else fire has been called, or is about to be
+		d.round = nil
+		d.back.Put(d)
 	}
 }
 

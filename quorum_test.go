@@ -1,7 +1,10 @@
 package redsync
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"pgregory.net/rapid"
@@ -59,4 +62,27 @@ func TestQuorumsShareANode(t *testing.T) {
 		assert.Greater(t, 2*quorumOf(n), n)
 		assert.LessOrEqual(t, quorumOf(n), n)
 	}
+}
+
+// Deadlines are used again, each for one round at a time.
+func TestDeadlineGivesUpItsOwnRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCore(nil)
+		c.nodes = make([]*node, 3)
+		open := func() *round {
+			r := &round{}
+			r.prepare(c, false)
+			return r
+		}
+		for range 100 {
+			former, next := open(), open()
+			close(former.decided)
+			former.wait(context.Background(), bounds{decide: time.Second})
+			start := time.Now()
+			next.wait(context.Background(), bounds{decide: 3 * time.Second})
+			assert.Equal(t, 3*time.Second, time.Since(start))
+			assert.False(t, former.expired)
+			assert.True(t, next.expired)
+		}
+	})
 }

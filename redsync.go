@@ -81,6 +81,7 @@ type core struct {
 
 	known knownTokens
 
+	deadlines deadlines
 	census    census
 	lines     lines
 	ear       ear

@@ -33,8 +33,8 @@ type release struct {
 	by      *waiter     // whose attempt it undoes, if it does
 	rivals  atomic.Bool // other processes wait
 
-	mu       sync.Mutex
-	progress []progress // by node
+	// By node, each used by who sends to it and then by who takes its reply.
+	progress []progress
 	spare    [usualNodes]progress
 }
 
@@ -74,21 +74,29 @@ func startRelease(h *hold, how releasing) *release {
 	rel.progress = room(rel.spare[:], len(h.nodes))
 	rel.round.prepare(h.core, how.waitAll)
 	rel.round.witness = h.witness("unlock")
+	h.releasing()
 	h.core.unsettled.add(len(h.nodes))
-	for i, n := range h.core.nodes {
-		rel.send(i, form{quietly: n.denies() && len(turnover.Leave) == 0})
-	}
+	rel.command.WithRESP(func(resp []byte) {
+		for i, n := range h.core.nodes {
+			if n.denies() && len(turnover.Leave) == 0 {
+				rel.send(i, form{quietly: true}, nil)
+				continue
+			}
+			rel.send(i, form{}, resp)
+		}
+	})
 	return rel
 }
 
-// send sends the release to node i. Where h may have reached the node the request
-// is Reserved: the command that set the value has paid for its room.
-func (rel *release) send(i int, as form) {
+// send sends the release to node i, in a form of which resp is the encoding, if there is
+// one. Where h may have reached the node the request is Reserved: the command that set
+// the value has paid for its room.
+func (rel *release) send(i int, as form, resp []byte) {
 	f := rel.footprint(i)
-	rel.mu.Lock()
 	rel.progress[i].form, rel.progress[i].orderly = as, f.settled()
-	rel.mu.Unlock()
-	err := rel.core.nodes[i].Send(pool.Request{Args: rel.args(as), Reserved: f.reached(), To: rel, Tag: i})
+	err := rel.core.nodes[i].Send(pool.Request{
+		Args: rel.args(as), RESP: resp, Reserved: f.reached(), To: rel, Tag: i,
+	})
 	if err == nil {
 		return
 	}
@@ -118,18 +126,16 @@ func (rel *release) args(as form) []any {
 // Receive takes a node's reply.
 func (rel *release) Receive(i int, reply pool.Reply) {
 	rel.core.meet(i, reply.Server)
-	rel.mu.Lock()
 	sent := rel.progress[i]
-	rel.mu.Unlock()
 	switch {
 	case pool.IsNoScript(reply.Err) && !sent.inFull:
 		sent.inFull = true
-		rel.send(i, sent.form)
+		rel.send(i, sent.form, nil)
 		return
 	case !sent.quietly && (pool.IsDenied(reply.Err) || pool.IsCrossSlot(reply.Err)):
 		rel.deny(i, reply.Err)
 		sent.quietly = true
-		rel.send(i, sent.form)
+		rel.send(i, sent.form, nil)
 		return
 	}
 	rel.notice(i, reply)
@@ -168,13 +174,10 @@ func (rel *release) settles(i int, sent progress, reply pool.Reply) bool {
 
 // repeatLater schedules the next sending to node i, which did not settle this one.
 func (rel *release) repeatLater(i int, err error) {
-	rel.mu.Lock()
 	s := &rel.progress[i]
 	s.delay = min(max(2*s.delay, minReleaseDelay), maxReleaseDelay)
-	delay := s.delay
-	rel.mu.Unlock()
 	again := &alarm{what: repetition{rel, i}}
-	dropped := !rel.core.repeats.setUnlessFull(again, time.Now().Add(delay), maxRepeats)
+	dropped := !rel.core.repeats.setUnlessFull(again, time.Now().Add(s.delay), maxRepeats)
 	tellLater(rel.core, rel.set.observers, UnsettledObserver.ObserveUnsettled, Unsettled{
 		Name: rel.lock.Name(), Node: i, Pending: rel.core.unsettled.n(), Dropped: dropped, Err: err,
 	})
@@ -196,11 +199,9 @@ func (rel *release) repeat(i int) {
 		rel.core.unsettled.add(-1)
 		return
 	}
-	rel.mu.Lock()
 	as := rel.progress[i].form
-	rel.mu.Unlock()
 	as.again = true
-	rel.send(i, as)
+	rel.send(i, as, nil)
 }
 
 // A gauge counts what is under way, and lets Close wait for none.

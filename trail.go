@@ -12,11 +12,12 @@ import (
 // release must undo. A hold that is handed over shares it with the hold that goes on
 // with the value, because replies may still come for the former.
 type trail struct {
-	mu      sync.Mutex
-	renewed time.Duration // the latest monotonic time at which a node can have set the key's TTL
-	nodes   []footprint
-	tickets []any                 // of waiters, to be taken off the nodes' queues with the value
-	spare   [usualNodes]footprint // room for nodes
+	mu       sync.Mutex
+	released bool          // a release has begun
+	renewed  time.Duration // then: the latest monotonic time at which a node can have set the key's TTL
+	nodes    []footprint
+	tickets  []any                 // of waiters, to be taken off the nodes' queues with the value
+	spare    [usualNodes]footprint // room for nodes
 }
 
 // A footprint is what a value may have left on one node.
@@ -65,15 +66,31 @@ func (t *trail) answered(i int, fate pool.Fate) {
 	defer t.mu.Unlock()
 	t.nodes[i].unanswered--
 	t.nodes[i].unknown = t.nodes[i].unknown || fate == pool.Unknown
-	t.renewed = now().mono // it may have been executed as late as this
+	t.renewedLocked()
 }
 
-// renewing notes that a command is about to be sent, or may have been executed,
-// that makes the keys last for their TTL from now on.
+// renewing notes that a command may have been executed by now that makes the keys last
+// for their TTL.
 func (t *trail) renewing() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.renewed = now().mono
+	t.renewedLocked()
+}
+
+// renewedLocked reads the clock only where it matters.
+func (t *trail) renewedLocked() {
+	if t.released {
+		t.renewed = now().mono
+	}
+}
+
+// releasing notes that a release begins. What has been answered before was executed
+// before.
+func (t *trail) releasing() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.released = true
+	t.renewedLocked()
 }
 
 // lastRenewed returns the latest monotonic time at which a node can have set the

@@ -331,7 +331,7 @@ func (w *waiter) try(ctx context.Context, try int, e *entry) (*hold, error) {
 		c.ear.listen(ctx, w.timing.nodeTimeout, set.observers)
 		e.conclusive = true
 	}
-	h, err := w.m.attempt(ctx, w.timing, try, e)
+	h, err := w.m.attempt(ctx, w.timing, now(), try, e)
 	w.end(e, err)
 	return h, err
 }

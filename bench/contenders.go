@@ -76,11 +76,9 @@ var variants = []contender{
 	{name: oursFair, strict: true, inScripts: append([]string{"set"}, oursInScripts...), open: openOursWith(redsync.WithFair())},
 }
 
-// oursInScripts are the commands that release.lua and enter.lua call. That enter.lua
-// sets the lock is left out, because plain attempts send SET as well.
-var oursInScripts = []string{
-	"get", "del", "zrange", "zrem", "zadd", "hget", "hset", "hdel", "time", "exists", "pttl", "pexpire", "publish",
-}
+// oursInScripts are the commands that release.lua and enter.lua call. That they set
+// locks and queues is left out, because plain attempts send SET as well.
+var oursInScripts = []string{"get", "del", "time", "pttl", "pexpire", "publish"}
 
 // named returns the contenders with the given names, in the order of names.
 func named(names ...string) []contender {

@@ -54,11 +54,15 @@ type Pool interface {
 // A Request is one command on its way to a node.
 type Request struct {
 	// Args is the whole command, its name first: "set", key, value, ... Elements
-	// are strings or integers; a Pool need not take others. It is only read, so that all nodes of a round
-	// can share one slice; keys stand where Redis expects them. Commands that
-	// block or change their connection (BLPOP, SUBSCRIBE, MULTI, SELECT,
-	// CLIENT, ...) are not for a Pool.
+	// are strings or integers; a Pool need not take others. It is only read, so
+	// that all nodes of a round can share one slice; keys stand where Redis expects
+	// them. Commands that block or change their connection (BLPOP, SUBSCRIBE, MULTI,
+	// SELECT, CLIENT, ...) are not for a Pool.
 	Args []any
+
+	// RESP is Args as AppendCommand writes it, if the sender has it: what goes to many
+	// nodes need be encoded but once. It is only read, and only until Send returns.
+	RESP []byte
 
 	// Reserved marks a request whose room an earlier one has paid for: a
 	// release of something that this pool has sent. The limit of outstanding

@@ -28,9 +28,10 @@ const (
 
 var crlf = []byte("\r\n")
 
-// appendCommand appends a command to b, as an array of bulk strings. On an error b
-// is as before.
-func appendCommand(b []byte, args []any) ([]byte, error) {
+// AppendCommand appends a command to b, as an array of bulk strings: see Request.Args
+// and Request.RESP. An error names an element that is no string or integer; then b is as
+// before.
+func AppendCommand(b []byte, args []any) ([]byte, error) {
 	begin := len(b)
 	b = appendHeader(b, '*', len(args))
 	for _, arg := range args {

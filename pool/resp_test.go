@@ -211,12 +211,12 @@ func TestAppendCommand(t *testing.T) {
 			"*10\r\n$2\r\n-8\r\n$3\r\n-16\r\n$3\r\n-32\r\n$3\r\n-64\r\n$2\r\n-1\r\n$1\r\n8\r\n$2\r\n16\r\n$2\r\n32\r\n$2\r\n64\r\n$1\r\n1\r\n",
 		},
 	} {
-		b, err := appendCommand([]byte("before"), c.args)
+		b, err := AppendCommand([]byte("before"), c.args)
 		require.NoError(t, err)
 		require.Equal(t, "before"+c.want, string(b))
 	}
 	for _, odd := range []any{nil, 1.5, true, []byte("a"), []string{"a"}, struct{}{}, fmt.Errorf("a")} {
-		b, err := appendCommand([]byte("before"), []any{"set", "a", odd})
+		b, err := AppendCommand([]byte("before"), []any{"set", "a", odd})
 		require.ErrorContains(t, err, fmt.Sprintf("%T", odd))
 		require.Equal(t, "before", string(b))
 	}
@@ -227,7 +227,7 @@ func FuzzCommandRoundTrip(f *testing.F) {
 	f.Add("set", "key", int64(-5), uint64(5))
 	f.Add("", "\r\n$5\r\n", int64(math.MinInt64), uint64(math.MaxUint64))
 	f.Fuzz(func(t *testing.T, a, b string, n int64, u uint64) {
-		text, err := appendCommand(nil, []any{a, b, n, u})
+		text, err := AppendCommand(nil, []any{a, b, n, u})
 		require.NoError(t, err)
 		v, size, err := decode(iotest.HalfReader(bytes.NewReader(text)))
 		require.NoError(t, err)

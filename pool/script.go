@@ -42,8 +42,12 @@ func knownScripts() (known []*Script) {
 // Args returns the command that runs the script by its SHA1. The first keys of
 // args are the keys that the script touches, all of them.
 func (s *Script) Args(keys int, args ...any) []any {
-	cmd := make([]any, 0, 3+len(args))
-	return append(append(cmd, "evalsha", s.arg, keys), args...)
+	return append(s.Append(make([]any, 0, 3+len(args)), keys), args...)
+}
+
+// Append appends the beginning of the command to cmd, up to the number of keys.
+func (s *Script) Append(cmd []any, keys int) []any {
+	return append(cmd, "evalsha", s.arg, keys)
 }
 
 // InFull returns the command of Args with the source in place of the SHA1, for

@@ -152,8 +152,7 @@ func (s *stream) submit(req *Request, p *streamPool) error {
 	if err := admit(int(s.owed.Load()), p.outstanding, req.Reserved); err != nil {
 		return err
 	}
-	var err error
-	if s.encoded, err = appendCommand(s.encoded, req.Args); err != nil {
+	if err := s.encode(req); err != nil {
 		return err
 	}
 	s.owed.Add(1)
@@ -162,6 +161,15 @@ func (s *stream) submit(req *Request, p *streamPool) error {
 		s.nudge()
 	}
 	return nil
+}
+
+func (s *stream) encode(req *Request) (err error) {
+	if len(req.RESP) > 0 {
+		s.encoded = append(s.encoded, req.RESP...)
+		return nil
+	}
+	s.encoded, err = AppendCommand(s.encoded, req.Args)
+	return err
 }
 
 func (s *stream) nudge() {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -108,7 +109,7 @@ func (t Turnover) none() bool { return t.Enters == nil && len(t.Leave) == 0 }
 // the first of another process than the given one is told; process is "" if nobody of
 // it waits.
 func Release(l Lock, process any, turnover Turnover, fence Fence) Command {
-	r := newRequest(releaseScript)
+	r := newRequest(releaseScript, 6)
 	r.keys(l.key, QueueKey(l.Name()))
 	r.register(l, fence)
 	r.args(l.value)
@@ -131,7 +132,7 @@ func Release(l Lock, process any, turnover Turnover, fence Fence) Command {
 
 // ReleaseQuietly does what Release does, and touches no queue.
 func ReleaseQuietly(l Lock, fence Fence) Command {
-	r := newRequest(releaseScript)
+	r := newRequest(releaseScript, 8)
 	r.keys(l.key)
 	r.register(l, fence)
 	r.args(l.value, "-")
@@ -154,7 +155,7 @@ type Place struct {
 // It returns Granted, or in how many milliseconds a refusal may end by itself, -1
 // for never; ParseEntered reads what it returns.
 func Enter(l Lock, ttl int64, place Place, fence Fence) Command {
-	r := newRequest(enterScript)
+	r := newRequest(enterScript, 12)
 	r.keys(l.key)
 	ticket, strict := any(""), 0
 	if place.Ticket != nil {
@@ -202,11 +203,9 @@ type request struct {
 	n      int // keys
 }
 
-// usualArgs is how many arguments most commands have at most.
-const usualArgs = 10
-
-func newRequest(s *pool.Script) *request {
-	return &request{script: s, cmd: append(make([]any, 0, usualArgs), s.Args(0)...)}
+// newRequest begins a command that will have about n elements.
+func newRequest(s *pool.Script, n int) *request {
+	return &request{script: s, cmd: s.Append(make([]any, 0, n), 0)}
 }
 
 func (r *request) keys(keys ...any) {
@@ -258,6 +257,17 @@ type Command struct {
 // of returns the command that runs s on the key that args begin with.
 func of(s *pool.Script, args ...any) Command {
 	return Command{Args: s.Args(1, args...), script: s}
+}
+
+// encodings are buffers for WithRESP.
+var encodings = sync.Pool{New: func() any { return new([]byte) }}
+
+// WithRESP calls f with the command as RESP, which is valid until f returns.
+func (c Command) WithRESP(f func(resp []byte)) {
+	b := encodings.Get().(*[]byte)
+	*b, _ = pool.AppendCommand((*b)[:0], c.Args) // the elements are as they must be
+	f(*b)
+	encodings.Put(b)
 }
 
 // InFull returns the command for a node that answered NOSCRIPT.

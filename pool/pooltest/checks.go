@@ -35,6 +35,22 @@ func everyRequestHasOneReply(t *testing.T, env Env) {
 	}
 }
 
+func encodingIsReadUntilSendReturns(t *testing.T, env Env) {
+	p, in := open(t, env, many), newInbox()
+	const n = 200
+	var buffer []byte
+	for i := range n {
+		args := []any{"echo", strconv.Itoa(i)}
+		buffer, _ = pool.AppendCommand(buffer[:0], args)
+		require.NoError(t, p.Send(pool.Request{Args: args, RESP: buffer, To: in, Tag: i}))
+		clear(buffer)
+	}
+	for i, got := range in.exactly(t, n) {
+		require.NoError(t, got.Err)
+		require.Equal(t, strconv.Itoa(i), got.Value)
+	}
+}
+
 func goroutinesShareAPool(t *testing.T, env Env) {
 	p, in := open(t, env, many), newInbox()
 	const senders, each = 16, 100

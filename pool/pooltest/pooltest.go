@@ -67,6 +67,7 @@ var checks = []struct {
 	check   func(*testing.T, Env)
 }{
 	{"every request has one reply, in order", everyRequestHasOneReply},
+	{"an encoding is read until Send returns", encodingIsReadUntilSendReturns},
 	{"goroutines share a pool", goroutinesShareAPool},
 	{"a receiver may send", receiverMaySend},
 	{"a missing key is a nil value", missingKeyIsNil},
