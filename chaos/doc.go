@@ -1,3 +1,5 @@
-// Package chaos tests the library on real servers, against and together with
-// other libraries, and under faults.
-package chaos
+// Command chaos puts the library under faults on real servers and checks what its
+// clients believed; its tests do so against and together with other libraries.
+package main
+
+func main() {}

@@ -1,0 +1,196 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Term is one call of Lock that succeeded, and what became of it.
+type Term struct {
+	Client   string
+	Number   int
+	Name     string
+	Token    uint64
+	Called   time.Duration // Lock was called
+	From, To time.Duration // the client believed to hold the lock for at least so long
+	Until    time.Duration // the last that it was promised
+	Lost     time.Duration // when it was told that it is over; 0 if it was not
+	Paused   bool          // see Event.Paused
+}
+
+func (t Term) String() string {
+	return fmt.Sprintf("%s #%d [%v, %v)", t.Client, t.Number, t.From, t.To)
+}
+
+// Terms returns the terms of a history that is in the order of time.
+//
+// A client believes from the return of Lock until it calls Unlock, is told of a loss, or
+// until the Until that it knows of passes: what it was told of later does not make it
+// believe before. All three are noted so that the belief is never longer than it was.
+func Terms(events []Event) []Term {
+	type id struct {
+		client string
+		number int
+	}
+	var terms []*Term
+	called, open := map[id]time.Duration{}, map[id]*Term{}
+	for _, e := range events {
+		of := id{e.Client, e.Term}
+		t := open[of]
+		switch e.Kind {
+		case Call:
+			called[of] = e.At
+		case Held:
+			t = &Term{Client: e.Client, Number: e.Term, Name: e.Name, Token: e.Token, Called: called[of], From: e.At, To: e.Until, Until: e.Until}
+			open[of], terms = t, append(terms, t)
+		case Extended:
+			if t != nil && e.At < t.To {
+				t.To, t.Until = e.Until, e.Until
+			}
+		case Lost:
+			if t != nil {
+				t.To, t.Lost, t.Paused = min(t.To, e.At), e.At, e.Paused
+			}
+		case Unlock:
+			if t != nil {
+				t.To = min(t.To, e.At)
+			}
+		}
+	}
+	result := make([]Term, len(terms))
+	for i, t := range terms {
+		t.To = max(t.To, t.From)
+		result[i] = *t
+	}
+	return result
+}
+
+// Rules are what a history must keep. The zero value asks for exclusion and the order of
+// tokens alone.
+type Rules struct {
+	MaxTTL   time.Duration // of a lock's key; 0: any
+	LostSlop time.Duration // by how much a loss may be told after the next holder came; 0: any time
+	Settled  time.Duration // after this no lock may be there; 0: that does not matter
+}
+
+// A Violation is a promise that was broken.
+type Violation struct {
+	Rule string
+	Name string
+	At   time.Duration
+	What string
+}
+
+func (v Violation) String() string {
+	return fmt.Sprintf("%v %s %q: %s", v.At, v.Rule, v.Name, v.What)
+}
+
+// The names of what may be violated.
+const (
+	Exclusion   = "exclusion"
+	TokenOrder  = "token order"
+	TokenUnique = "token used twice"
+	LateLost    = "loss told too late"
+	Endless     = "key without a TTL"
+	TooLong     = "key with too long a TTL"
+	LeftBehind  = "key left behind"
+)
+
+// Check returns what a history, in the order of time, breaks.
+func Check(events []Event, rules Rules) []Violation {
+	byName := map[string][]Term{}
+	for _, t := range Terms(events) {
+		byName[t.Name] = append(byName[t.Name], t)
+	}
+	var found []Violation
+	for _, terms := range byName {
+		found = append(found, overlaps(terms)...)
+		found = append(found, misordered(terms)...)
+		found = append(found, toldLate(terms, rules)...)
+	}
+	for _, e := range events {
+		if e.Kind == Key {
+			found = append(found, lasting(e, rules)...)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b Violation) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), strings.Compare(a.Rule, b.Rule))
+	})
+	return found
+}
+
+// overlaps sweeps over the beliefs in a name by their beginnings.
+func overlaps(terms []Term) (found []Violation) {
+	slices.SortStableFunc(terms, func(a, b Term) int { return cmp.Compare(a.From, b.From) })
+	var last Term // of those before, the one that lasts longest
+	for i, t := range terms {
+		if i > 0 && t.From < last.To && t.From < t.To {
+			found = append(found, Violation{Exclusion, t.Name, t.From, fmt.Sprintf("%v and %v", last, t)})
+		}
+		if i == 0 || t.To > last.To {
+			last = t
+		}
+	}
+	return found
+}
+
+// misordered sweeps over the calls of a name: each must get a greater token than all whose
+// Lock had returned before.
+func misordered(terms []Term) (found []Violation) {
+	terms = slices.DeleteFunc(slices.Clone(terms), func(t Term) bool { return t.Token == 0 })
+	byToken := map[uint64]Term{}
+	byReturn := slices.Clone(terms)
+	slices.SortFunc(terms, func(a, b Term) int { return cmp.Compare(a.Called, b.Called) })
+	slices.SortFunc(byReturn, func(a, b Term) int { return cmp.Compare(a.From, b.From) })
+	var highest Term // of those that had returned
+	for _, t := range terms {
+		for len(byReturn) > 0 && byReturn[0].From < t.Called {
+			if byReturn[0].Token > highest.Token {
+				highest = byReturn[0]
+			}
+			byReturn = byReturn[1:]
+		}
+		if other, used := byToken[t.Token]; used {
+			found = append(found, Violation{TokenUnique, t.Name, t.From, fmt.Sprintf("%d: %v and %v", t.Token, other, t)})
+		} else if t.Token <= highest.Token {
+			found = append(found, Violation{TokenOrder, t.Name, t.From, fmt.Sprintf(
+				"%v was called at %v and got %d, %v had %d", t, t.Called, t.Token, highest, highest.Token)})
+		}
+		byToken[t.Token] = t
+	}
+	return found
+}
+
+// toldLate looks that each loss was told before the next holder came.
+func toldLate(terms []Term, rules Rules) (found []Violation) {
+	if rules.LostSlop == 0 {
+		return nil
+	}
+	for i, t := range terms { // in the order of From, by overlaps
+		if t.Lost == 0 || t.Paused || i+1 == len(terms) {
+			continue
+		}
+		if next := terms[i+1]; t.Lost > next.From+rules.LostSlop {
+			found = append(found, Violation{LateLost, t.Name, t.Lost, fmt.Sprintf("%v was told at %v, %v had come", t, t.Lost, next)})
+		}
+	}
+	return found
+}
+
+func lasting(e Event, rules Rules) []Violation {
+	what := fmt.Sprintf("%q on node %d, TTL %v", e.Key, e.Node, e.TTL)
+	switch {
+	case e.TTL == NoTTL:
+		return []Violation{{Endless, e.Name, e.At, what}}
+	case e.Name == "": // not the key of a lock itself
+		return nil
+	case rules.Settled != 0 && e.At > rules.Settled:
+		return []Violation{{LeftBehind, e.Name, e.At, what}}
+	case rules.MaxTTL != 0 && e.TTL > rules.MaxTTL:
+		return []Violation{{TooLong, e.Name, e.At, what}}
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+// Package history is what clients of locks believed and when, and a checker that says
+// which promises that breaks. It knows nothing of how locks are made: the simulation
+// and the chaos program write histories of this library and of others.
+package history
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A Kind is what an Event is.
+type Kind string
+
+// What clients note. A term is one call of Lock and what follows from it; clients number
+// theirs.
+const (
+	Call     Kind = "call"     // Lock is about to be called
+	Held     Kind = "held"     // it has returned: the client holds the lock until Until
+	Refused  Kind = "refused"  // it has failed
+	Extended Kind = "extended" // the hold goes on, until Until
+	Lost     Kind = "lost"     // the client was told that the hold is over, or saw it
+	Unlock   Kind = "unlock"   // Unlock is about to be called: the client believes no more
+	Unlocked Kind = "unlocked" // it has returned
+)
+
+// What is noted beside them.
+const (
+	Key   Kind = "key"   // a look at a key of a node
+	Fault Kind = "fault" // a fault sets in or ends
+)
+
+// NoTTL is the TTL of a Key that never runs out.
+const NoTTL = time.Duration(-1)
+
+// An Event is something that happened. Times are of one clock that all who write to the
+// history share, from an arbitrary origin.
+type Event struct {
+	At   time.Duration `json:"at"`
+	Kind Kind          `json:"kind"`
+
+	// Of clients.
+	Client string        `json:"client,omitempty"` // one at a time uses a Mutex of that name
+	Term   int           `json:"term,omitempty"`
+	Name   string        `json:"name,omitempty"`
+	Until  time.Duration `json:"until,omitempty"`  // of Held and Extended
+	Token  uint64        `json:"token,omitempty"`  // of Held, with fencing
+	Paused bool          `json:"paused,omitempty"` // of Lost: the client, or its clock, may have stood still meanwhile
+	Err    string        `json:"err,omitempty"`
+
+	// Of Key.
+	Node int           `json:"node,omitempty"`
+	Key  string        `json:"key,omitempty"`
+	TTL  time.Duration `json:"ttl,omitempty"`
+
+	// Of Fault: where, what, and whether it ends.
+	Where string `json:"where,omitempty"`
+	What  string `json:"what,omitempty"`
+	Ends  bool   `json:"ends,omitempty"`
+}
+
+// A Log takes events from many goroutines, and keeps them or writes them as JSON, one on
+// a line. The zero value keeps them.
+type Log struct {
+	mu     sync.Mutex
+	out    *json.Encoder
+	events []Event
+	err    error
+}
+
+// NewLog returns a Log that writes to w, each event in one Write.
+func NewLog(w io.Writer) *Log { return &Log{out: json.NewEncoder(w)} }
+
+// Note takes an event.
+func (l *Log) Note(e Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.out == nil {
+		l.events = append(l.events, e)
+		return
+	}
+	l.err = errors.Join(l.err, l.out.Encode(e))
+}
+
+// Err returns what went wrong with writing.
+func (l *Log) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// Events returns what the Log has kept, in the order of time.
+func (l *Log) Events() []Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Merge(l.events)
+}
+
+// Read reads what a Log has written. The last line may be cut off, where the process that
+// wrote it was killed.
+func Read(r io.Reader) ([]Event, error) {
+	var events []Event
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return events, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		var e Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return nil, fmt.Errorf("history: line %d: %w", len(events)+1, err)
+		}
+		events = append(events, e)
+	}
+}
+
+// Merge returns the events of several logs in the order of time.
+func Merge(logs ...[]Event) []Event {
+	all := slices.Concat(logs...)
+	slices.SortStableFunc(all, func(a, b Event) int { return int(a.At - b.At) })
+	return all
+}

@@ -1,0 +1,110 @@
+package history_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/history"
+)
+
+// term returns the events of a term: when Lock was called and returned, until when it
+// was promised, and when Unlock was called; 0: never.
+func term(client string, called, held, until, unlock int, token uint64) []history.Event {
+	events := []history.Event{
+		{At: time.Duration(called), Kind: history.Call, Client: client, Name: "a"},
+		{At: time.Duration(held), Kind: history.Held, Client: client, Name: "a", Until: time.Duration(until), Token: token},
+	}
+	if unlock != 0 {
+		events = append(events, history.Event{At: time.Duration(unlock), Kind: history.Unlock, Client: client, Name: "a"})
+	}
+	return events
+}
+
+func extended(client string, at, until int) []history.Event {
+	return []history.Event{{At: time.Duration(at), Kind: history.Extended, Client: client, Until: time.Duration(until)}}
+}
+
+func lost(client string, at int, paused bool) []history.Event {
+	return []history.Event{{At: time.Duration(at), Kind: history.Lost, Client: client, Paused: paused}}
+}
+
+func key(name string, at, ttl int) []history.Event {
+	return []history.Event{{At: time.Duration(at), Kind: history.Key, Name: name, Key: name, TTL: time.Duration(ttl)}}
+}
+
+func TestCheck(t *testing.T) {
+	for name, c := range map[string]struct {
+		logs  [][]history.Event
+		rules history.Rules
+		want  string // the rules that are broken
+	}{
+		"nothing":                     {},
+		"one after the other":         {logs: [][]history.Event{term("x", 1, 2, 9, 5, 0), term("y", 1, 5, 9, 0, 0)}},
+		"two at once":                 {logs: [][]history.Event{term("x", 1, 2, 9, 6, 0), term("y", 1, 5, 9, 0, 0)}, want: "exclusion"},
+		"after Until":                 {logs: [][]history.Event{term("x", 1, 2, 9, 20, 0), term("y", 1, 9, 15, 0, 0)}},
+		"before Until":                {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), term("y", 1, 8, 15, 0, 0)}, want: "exclusion"},
+		"of no use from the start":    {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), term("y", 1, 8, 7, 0, 0)}},
+		"behind a short one":          {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), term("y", 1, 3, 4, 0, 0), term("z", 1, 5, 6, 0, 0)}, want: "exclusion exclusion"},
+		"extended":                    {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), extended("x", 5, 19), term("y", 1, 12, 15, 0, 0)}, want: "exclusion"},
+		"extended to less":            {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), extended("x", 5, 7), term("y", 1, 8, 15, 0, 0)}},
+		"extended too late":           {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), extended("x", 10, 19), term("y", 1, 12, 15, 0, 0)}},
+		"lost before":                 {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), lost("x", 5, false), term("y", 1, 5, 9, 0, 0)}},
+		"lost after":                  {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), lost("x", 12, false), term("y", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}, want: "loss told too late"},
+		"lost after, within bounds":   {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), lost("x", 11, false), term("y", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}},
+		"lost after a pause":          {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), lost("x", 12, true), term("y", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}},
+		"tokens rise":                 {logs: [][]history.Event{term("x", 1, 2, 3, 0, 7), term("y", 4, 5, 6, 0, 8)}},
+		"tokens fall":                 {logs: [][]history.Event{term("x", 1, 2, 3, 0, 7), term("y", 4, 5, 6, 0, 6)}, want: "token order"},
+		"tokens fall, at once":        {logs: [][]history.Event{term("x", 1, 3, 4, 0, 7), term("y", 2, 5, 6, 0, 6)}},
+		"a token twice":               {logs: [][]history.Event{term("x", 1, 3, 4, 0, 7), term("y", 2, 5, 6, 0, 7)}, want: "token used twice"},
+		"below one of long before":    {logs: [][]history.Event{term("x", 1, 2, 3, 0, 9), term("y", 1, 4, 5, 0, 5), term("z", 6, 7, 8, 0, 7)}, want: "token order"},
+		"none beside tokens":          {logs: [][]history.Event{term("x", 1, 2, 3, 0, 9), term("y", 4, 5, 6, 0, 0)}},
+		"a key for ever":              {logs: [][]history.Event{key("", 1, -1)}, want: "key without a TTL"},
+		"a key for long":              {logs: [][]history.Event{key("a", 1, 8)}, rules: history.Rules{MaxTTL: 7}, want: "key with too long a TTL"},
+		"a key for as long as it may": {logs: [][]history.Event{key("a", 1, 7), key("", 1, 100)}, rules: history.Rules{MaxTTL: 7}},
+		"a key left behind":           {logs: [][]history.Event{key("a", 5, 7), key("a", 9, 3)}, rules: history.Rules{Settled: 8}, want: "key left behind"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var broken []string
+			for _, v := range history.Check(history.Merge(c.logs...), c.rules) {
+				broken = append(broken, v.Rule)
+			}
+			assert.Equal(t, c.want, strings.Join(broken, " "))
+		})
+	}
+}
+
+func TestOtherNamesAndTermsDoNotMeet(t *testing.T) {
+	other := term("y", 1, 5, 9, 0, 3)
+	for i := range other {
+		other[i].Name = "b"
+	}
+	again := term("x", 10, 11, 15, 0, 5)
+	for i := range again {
+		again[i].Term = 1
+	}
+	events := history.Merge(term("x", 1, 2, 9, 0, 4), other, again)
+	assert.Empty(t, history.Check(events, history.Rules{}))
+	assert.Len(t, history.Terms(events), 3)
+}
+
+func TestLogIsReadAsItWasWritten(t *testing.T) {
+	var b bytes.Buffer
+	log, kept := history.NewLog(&b), &history.Log{}
+	want := append(term("x", 1, 2, 9, 5, 7), key("a", 3, -1)...)
+	for _, e := range want {
+		log.Note(e)
+		kept.Note(e)
+	}
+	require.NoError(t, log.Err())
+	got, err := history.Read(strings.NewReader(b.String() + `{"at":`))
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+	assert.Equal(t, history.Merge(want), kept.Events())
+	_, err = history.Read(strings.NewReader("{}\nno\n{}\n"))
+	require.ErrorContains(t, err, "line 2")
+}
