@@ -192,7 +192,7 @@ func (c *contest) fault(random *rand.Rand) {
 }
 
 func TestFenceOrderAtRandom(t *testing.T) {
-	seeds := 12
+	seeds := 6
 	if testing.Short() {
 		seeds = 2
 	}
