@@ -389,6 +389,7 @@ func publishing(text []byte, size int) peer {
 			switch {
 			case cmd[0] == "subscribe" && n == 1:
 				_, _ = io.CopyBuffer(struct{ io.Writer }{k}, &chunks{text, size}, make([]byte, size))
+				time.Sleep(time.Second) // on a pipe whose other end is closed nothing more is read
 				return
 			case cmd[0] == "subscribe":
 				k.say("%s*3\r\n%s%s%s", usual(cmd), bulk("message"), bulk("channel"), bulk("end"))
