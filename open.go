@@ -110,7 +110,7 @@ func redacted(address string) string {
 	if at < 0 {
 		return address
 	}
-	if scheme, _, ok := strings.Cut(address, "://"); ok {
+	if scheme, _, ok := strings.Cut(address, "://"); ok && !strings.ContainsAny(scheme, ":@") {
 		return scheme + "://..." + address[at:]
 	}
 	return "..." + address[at:]
