@@ -20,8 +20,17 @@ import (
 // anyReply makes what a node may answer: of every type that a pool gives, and of others.
 func anyReply(shape uint8, n, done int64, text string) any {
 	return []any{
-		nil, n, text, []any{n, text, done}, "OK", []any{}, []any{n}, []any{text, text, done}, []any{n, text, nil}, []any{n, text, done, done},
-		true, float64(n), []byte(text), int(n), []string{text}, struct{}{},
+		nil, n, text,
+		[]any{n, text, done},
+		"OK",
+		[]any{},
+		[]any{n},
+		[]any{text, text, done},
+		[]any{n, text, nil},
+		[]any{n, text, done, done},
+		true, float64(n), []byte(text), int(n),
+		[]string{text},
+		struct{}{},
 	}[shape%16]
 }
 

@@ -39,9 +39,10 @@ func (r *reference) reply(depth int) (any, error) {
 		return nil, err
 	}
 	kind, text := line[0], line[1:]
-	if kind == '+' {
+	switch kind {
+	case '+':
 		return text, nil
-	} else if kind == '-' {
+	case '-':
 		return refusal(text), nil
 	}
 	n, err := strconv.ParseInt(text, 10, 64)

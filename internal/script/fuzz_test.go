@@ -453,8 +453,15 @@ func FuzzParseEntered(f *testing.F) {
 			}
 		default:
 			reply = []any{
-				nil, register, []any{}, []any{wait}, []any{wait, register}, []any{register, register, done},
-				[]any{wait, wait, done}, []any{wait, register, register}, []any{wait, register, done, done}, []any{nil, nil, nil},
+				nil, register,
+				[]any{},
+				[]any{wait},
+				[]any{wait, register},
+				[]any{register, register, done},
+				[]any{wait, wait, done},
+				[]any{wait, register, register},
+				[]any{wait, register, done, done},
+				[]any{nil, nil, nil},
 			}[shape%12-2]
 		}
 		got, err := script.ParseEntered(reply)
