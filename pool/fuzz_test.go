@@ -446,7 +446,7 @@ func FuzzSubscription(f *testing.F) {
 		subscribed + "x", subscribed + "*3\r\n+message\r\n:1\r\n:2\r\n", subscribed + "*1\r\n+message\r\n", subscribed + "*0\r\n", subscribed + "*-1\r\n", subscribed + "$-1\r\n",
 		subscribed + "*3\r\n+message\r\n+channel\r\n$-1\r\n", subscribed + "*3\r\n+message\r\n+channel\r\n*1\r\n+a\r\n", subscribed + "*4\r\n+pmessage\r\n+c*\r\n+channel\r\n+a\r\n",
 		subscribed + "*3\r\n+unsubscribe\r\n+channel\r\n:0\r\n", subscribed + "*3\r\n+subscribe\r\n$-1\r\n:0\r\n", "*3\r\n+subscribe\r\n+other\r\n:1\r\n", "*2\r\n+pong\r\n+\r\n", subscribed + "*2\r\n+pong\r\n+\r\n" + message,
-		">3\r\n+subscribe\r\n+channel\r\n:1\r\n", "%1\r\n+a\r\n+b\r\n", subscribed + "*3\r\n*1\r\n+a\r\n+b\r\n+c\r\n", subscribed + "*3\r\n:1\r\n:1\r\n:1\r\n", subscribed + "*-2\r\n", subscribed + "$9999\r\n",
+		"!6\r\nERR no\r\n", ">3\r\n+subscribe\r\n+channel\r\n:1\r\n", "%1\r\n+a\r\n+b\r\n", subscribed + "*3\r\n*1\r\n+a\r\n+b\r\n+c\r\n", subscribed + "*3\r\n:1\r\n:1\r\n:1\r\n", subscribed + "*-2\r\n", subscribed + "$9999\r\n",
 	} {
 		f.Add([]byte(text), uint8(len(text)))
 	}
@@ -467,7 +467,7 @@ func FuzzSubscription(f *testing.F) {
 			require.Regexp(t, grammar, letters)
 			require.Equal(t, want, calls[:min(len(want), len(calls))])
 			if strings.HasSuffix(letters, "R") {
-				require.Equal(t, byte('-'), text[0])
+				require.Contains(t, "-!", string(text[:1]), "an error, of RESP2 or 3")
 				return
 			}
 			if all {
