@@ -23,19 +23,16 @@ func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync,
 	pools := make([]pool.Pool, 0, len(addresses))
 	seen := make(map[string]bool)
 	for i, address := range addresses {
-		opt, err := parseAddress(address)
+		client, err := newClient(address)
 		if err != nil {
 			return nil, fmt.Errorf("redsync: Open: address #%d: %w", i, err)
 		}
-		if seen[opt.Addr] {
-			return nil, fmt.Errorf("redsync: Open: address #%d: %q is there twice: each node counts once", i, opt.Addr)
+		addr := client.Options().Addr
+		if seen[addr] {
+			return nil, fmt.Errorf("redsync: Open: address #%d: %q is there twice: each node counts once", i, addr)
 		}
-		seen[opt.Addr] = true
-		// The client itself stays unused and starts nothing: its pool reads
-		// the options.
-		opt.MinIdleConns = 0
-		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-		pools = append(pools, pool.New(redis.NewClient(opt)))
+		seen[addr] = true
+		pools = append(pools, pool.New(client))
 	}
 	rs := New(pools...).With(options...)
 	rs.core.owned = true
@@ -73,6 +70,20 @@ func (r *Redsync) ping(ctx context.Context) error {
 		res.tally.granted, res.tally.n, quorumOf(res.tally.n), nodeErrors(res.errs))
 }
 
+// newClient returns the client of the node at address. It stays unused and starts nothing:
+// its pool reads the options. The sizes of a URL mean nothing here, and make go-redis
+// panic where they are odd.
+func newClient(address string) (*redis.Client, error) {
+	opt, err := parseAddress(address)
+	if err != nil {
+		return nil, err
+	}
+	opt.PoolSize, opt.PipelinePoolSize, opt.MaxConcurrentDials = 0, 0, 0
+	opt.MinIdleConns, opt.MaxIdleConns, opt.MaxActiveConns = 0, 0, 0
+	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return redis.NewClient(opt), nil
+}
+
 func parseAddress(address string) (*redis.Options, error) {
 	if strings.Contains(address, "://") {
 		opt, err := redis.ParseURL(address)
@@ -99,7 +110,7 @@ func redacted(address string) string {
 	if at < 0 {
 		return address
 	}
-	if scheme, _, ok := strings.Cut(address, "://"); ok {
+	if scheme, _, ok := strings.Cut(address, "://"); ok && !strings.ContainsAny(scheme, ":@") {
 		return scheme + "://..." + address[at:]
 	}
 	return "..." + address[at:]

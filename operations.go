@@ -1,6 +1,7 @@
 package redsync
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/script"
@@ -58,12 +59,12 @@ func (a acquire) judge(i int, reply pool.Reply) (vote, error) {
 	if reply.Err != nil {
 		return failed, &RedisError{Node: i, Err: reply.Err}
 	}
-	switch reply.Value.(type) {
-	case nil:
+	switch {
+	case reply.Value == nil:
 		// Whose value the node holds is not said: even one's own counts as
 		// another's, or a value used twice would admit two holders.
 		return refused, &ErrNodeTaken{Node: i}
-	case string:
+	case reply.Value == setDone && a.hold.tokens == nil: // SET raises no register
 		return a.hold.grantUnlessRestarted(i, reply.Server, a.hold.first)
 	}
 	entered, err := script.ParseEntered(reply.Value)
@@ -79,6 +80,10 @@ func (a acquire) judge(i int, reply pool.Reply) (vote, error) {
 	}
 	return a.hold.grantUnlessRestarted(i, reply.Server, a.hold.first)
 }
+
+// setDone is the answer to a SET that has set the key. Any other text is of something
+// else.
+var setDone any = "OK"
 
 // An extension is the round that prolongs a hold.
 type extension struct {
@@ -154,21 +159,22 @@ func (h *hold) grantUnlessRestarted(i int, s *pool.Server, start instant) (vote,
 	return granted, nil
 }
 
-// found reads the reply of a script that looks for a hold's value.
+// found reads the reply of a script that looks for a hold's value. What no script of ours
+// answers says nothing of the value: that it is missing would prove a loss.
 func found(i int, reply pool.Reply) (vote, error) {
 	if reply.Err != nil {
 		return failed, &RedisError{Node: i, Err: reply.Err}
 	}
-	switch what, _ := reply.Value.(int64); what &^ (script.Woke | script.First | script.Others) {
-	case script.Mine:
+	what, ok := reply.Value.(int64)
+	switch what &^= script.Woke | script.First | script.Others; {
+	case ok && what == script.Mine:
 		return granted, nil
-	case script.Other:
+	case ok && what == script.Other:
 		return refused, &ErrNodeTaken{Node: i}
-	case script.Created: // by this very round, which proves nothing
-		return refused, &nodeMissing{node: i}
-	default: // script.Missing
+	case ok && what == script.Missing, ok && what == script.Created: // by this very round, which proves nothing
 		return refused, &nodeMissing{node: i}
 	}
+	return failed, &RedisError{Node: i, Err: fmt.Errorf("redsync: odd answer of a script: %v", reply.Value)}
 }
 
 // A ping is the round that asks whether nodes answer.

@@ -141,6 +141,9 @@ func (rel *release) Receive(i int, reply pool.Reply) {
 	rel.notice(i, reply)
 	v, err := found(i, reply)
 	rel.round.vote(i, v, err, reply.Server)
+	if v == failed && reply.Err == nil {
+		reply.Err = err // an odd answer settles nothing
+	}
 	if rel.settles(i, sent, reply) {
 		rel.core.unsettled.add(-1)
 		return

@@ -67,12 +67,13 @@ func (r *Redis) write(ctx context.Context, key string, token uint64, keep time.D
 	if keep%time.Millisecond > 0 {
 		ms++
 	}
-	args := append([]any{strconv.FormatUint(token, 10), what, ms}, value...)
+	own := strconv.FormatUint(token, 10)
+	args := append([]any{own, what, ms}, value...)
 	text, err := writeScript.Run(ctx, r.client, []string{key}, args...).Text()
 	if err != nil {
 		return fmt.Errorf("fencing: %s %q: %w", what, key, err)
 	}
-	return admitText(token, text)
+	return admitText(token, own, text)
 }
 
 // Get returns the value of key and the newest token there, 0 for none. Where there is no
@@ -91,11 +92,14 @@ func (r *Redis) Get(ctx context.Context, key string) (value string, token uint64
 	return *found.Value, found.Fence, nil
 }
 
-// admitText is Admit with the decimal that a database keeps.
-func admitText(token uint64, newest string) error {
-	n, err := strconv.ParseUint(newest, 10, 64)
-	if err != nil {
-		return fmt.Errorf("fencing: the resource's token: %w", err)
+// admitText returns nil if token was let in: then the resource keeps its text, own, now.
+// Another text that it keeps is that of a greater token, or of none: nothing was written.
+func admitText(token uint64, own, kept string) error {
+	if kept == own {
+		return nil
 	}
-	return Admit(token, n)
+	if n, err := strconv.ParseUint(kept, 10, 64); err == nil && n > token {
+		return &StaleError{Token: token, Newest: n}
+	}
+	return fmt.Errorf("fencing: the resource keeps %q in place of a token", kept)
 }

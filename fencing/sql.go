@@ -121,7 +121,7 @@ func (s *SQL) Check(ctx context.Context, tx *sql.Tx, name string, token uint64) 
 	if err := tx.QueryRowContext(ctx, s.newest, name).Scan(&newest); err != nil {
 		return fmt.Errorf("fencing: read the token of %q: %w", name, err)
 	}
-	return admitText(token, newest)
+	return admitText(token, Text(token), newest)
 }
 
 // Text returns token as 20 digits: texts of that form have the order of their numbers.

@@ -5,6 +5,7 @@ package history
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -125,6 +126,6 @@ func Read(r io.Reader) ([]Event, error) {
 // Merge returns the events of several logs in the order of time.
 func Merge(logs ...[]Event) []Event {
 	all := slices.Concat(logs...)
-	slices.SortStableFunc(all, func(a, b Event) int { return int(a.At - b.At) })
+	slices.SortStableFunc(all, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	return all
 }

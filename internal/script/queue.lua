@@ -14,17 +14,21 @@ local function with(queue, ticket, deadline)
   return string.sub(queue, 1, at + 63) .. ticket .. string.format(' %013.0f\n', deadline) .. rest
 end
 
--- without returns the queue without a ticket.
+-- without returns the queue without a ticket. Elsewhere than at the beginning of a waiter
+-- the same text is none.
 local function without(queue, ticket)
   local at = string.find(queue, ticket, 1, true)
+  while at and at % 64 ~= 1 do at = string.find(queue, ticket, at + 1, true) end
   if not at then return queue end
   return string.sub(queue, 1, at - 1) .. string.sub(queue, at + 64)
 end
 
--- waiter returns the process of the n-th waiter, '' if there is none, and its deadline.
+-- waiter returns the process of the n-th waiter, '' if there is none, and its deadline: 0
+-- where that is not all digits (inf and nan are numbers to Lua, and never pass).
 local function waiter(n, queue)
   local at = 64 * n - 63
-  return string.sub(queue, at + 22, at + 37), tonumber(string.sub(queue, at + 50, at + 62)) or 0
+  local deadline = string.sub(queue, at + 50, at + 62)
+  return string.sub(queue, at + 22, at + 37), not string.find(deadline, '%D') and tonumber(deadline) or 0
 end
 
 -- living returns the queue without the dead ones at its head.

@@ -1,0 +1,295 @@
+package redsync_test
+
+import (
+	"context"
+	"encoding/base64"
+	"maps"
+	"math"
+	"math/big"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// Names, options, registers and sequencers of any kind, on nodes in virtual time.
+
+// onThree runs f with three nodes and two processes.
+func onThree(t *testing.T, f func(t *testing.T, nodes embedded.Nodes, a, b *redsync.Redsync)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := embedded.Start(3)
+		a, b := process(nodes), process(nodes)
+		defer func() {
+			_ = a.Close(context.Background())
+			_ = b.Close(context.Background())
+			nodes.Close()
+			time.Sleep(time.Minute)
+		}()
+		f(t, nodes, a, b)
+	})
+}
+
+// contents are the texts of all keys of a node, without those of some names.
+func contents(n *embedded.Node, without ...string) map[string]string {
+	found := map[string]string{}
+	for _, key := range n.Keys() {
+		found[key], _ = n.Get(key)
+	}
+	for _, name := range without {
+		for _, key := range []string{name, script.QueueKey(name), script.FenceKey(name)} {
+			delete(found, key)
+		}
+	}
+	return found
+}
+
+func allowed(name string) bool { return name != "" && script.Reserved(name) == "" }
+
+// Any bytes are the name of a lock, but for the empty and the reserved ones: it excludes,
+// wakes who waits in another process at once, extends, and leaves no key but its register;
+// and none of that touches a key of another name.
+func FuzzName(f *testing.F) {
+	for _, name := range []string{
+		"lock", "", " ", "\x00", "\n", "\r\n$3\r\n", "'", `"`, `\`, "{b}", "{", "}", "{}", "a}b", "{}x", "{{b}}", "{b}:queue", "{b}:fence", "{b}:{b}:queue", ":queue", "queue",
+		"\xff\xfe", "säule ☃", "%s%d", "--", "KEYS[1]", strings.Repeat("n", 20_000), strings.Repeat("{", 300), "redsync:0000000000000000", "0", "-1", "nil", "*", "a b", "\x1b[0m",
+	} {
+		for _, other := range []string{"lock2", name + "x", "{" + name + "}", name + ":queue"} {
+			f.Add(name, other, uint8(len(name)))
+		}
+	}
+	f.Fuzz(func(t *testing.T, name, other string, how uint8) {
+		if len(name) > 1<<16 || name == other || !allowed(other) {
+			t.Skip()
+		}
+		options := []redsync.Option{redsync.WithTries(0), redsync.WithRetryDelay(time.Hour)}
+		fences := how&1 != 0
+		if fences {
+			options = append(options, redsync.WithFencing())
+		}
+		if how&2 != 0 {
+			options = append(options, redsync.WithFair())
+		}
+		onThree(t, func(t *testing.T, nodes embedded.Nodes, a, b *redsync.Redsync) {
+			beside := a.NewMutex(other, redsync.WithExpiry(time.Hour), redsync.WithFencing())
+			require.NoError(t, beside.Lock())
+			time.Sleep(time.Millisecond)
+			before := contents(nodes[0], name)
+			require.Len(t, before, 2)
+
+			first, second := a.NewMutex(name, options...), b.NewMutex(name, options...)
+			if !allowed(name) {
+				require.ErrorIs(t, first.Lock(), redsync.ErrFailed)
+				_, err := first.Unlock()
+				require.Error(t, err)
+				require.Equal(t, before, contents(nodes[0]))
+				return
+			}
+			require.NoError(t, first.Lock())
+			require.Equal(t, name, first.Name())
+			var taken *redsync.ErrTaken
+			require.ErrorAs(t, second.TryLock(), &taken)
+			waits := make(chan error, 1)
+			go func() { waits <- second.Lock() }()
+			time.Sleep(2 * time.Second)
+			ok, err := first.Extend()
+			require.True(t, ok, "%v", err)
+			ok, err = first.Valid()
+			require.True(t, ok, "%v", err)
+			require.Equal(t, before, contents(nodes[0], name))
+
+			released, token := time.Now(), first.Fence()
+			ok, err = first.Unlock()
+			require.True(t, ok, "%v", err)
+			require.NoError(t, <-waits)
+			require.Equal(t, released, time.Now(), "it is woken")
+			require.Equal(t, fences, second.Fence() > token)
+			if fences {
+				require.NoError(t, a.Current(t.Context(), second.Sequencer()))
+			}
+			ok, err = second.Unlock()
+			require.True(t, ok, "%v", err)
+			time.Sleep(5 * time.Second)
+			want := maps.Clone(before)
+			if fences {
+				want[script.FenceKey(name)], _ = nodes[0].Get(script.FenceKey(name))
+			}
+			require.Equal(t, want, contents(nodes[0]))
+			require.Positive(t, beside.Remaining())
+			ok, err = beside.Valid()
+			require.True(t, ok, "%v", err)
+		})
+	})
+}
+
+// Whatever the options are: Lock works and keeps its promises, or fails with an error that
+// names an option. What the holder believes ends before each key does, by the drift and the
+// lock delay, and never lasts longer than the expiry or the longest hold.
+func FuzzOptions(f *testing.F) {
+	const s = int64(time.Second)
+	f.Add(8*s, 0.01, 0.05, int64(0), int64(0), int64(0), int64(1), 1, 0, uint16(0))
+	f.Add(int64(3*time.Millisecond), 0.01, 1.0, int64(0), int64(1), int64(1), int64(0), 2, 999, uint16(0xffff))
+	f.Add(int64(math.MaxInt64), 0.0, 1.0, int64(0), int64(0), int64(0), int64(math.MaxInt64), 3, -999, uint16(0x1f))
+	f.Add(int64(math.MaxInt64), 0.5, 1.0, int64(1), int64(math.MaxInt64), int64(math.MaxInt64), int64(-1), 1, 0, uint16(0))
+	f.Add(int64(math.MaxInt64/2), 0.5, 0.3, int64(1), int64(math.MaxInt64/3), s, int64(0), 0, 0, uint16(0xf))
+	f.Add(s, math.NaN(), 0.05, int64(0), int64(0), int64(0), int64(0), 0, 0, uint16(0))
+	f.Add(s, 0.01, math.Inf(1), int64(0), int64(0), int64(0), int64(0), 0, 0, uint16(0))
+	f.Add(s, 0.01, 0.05, int64(-1), int64(-1), int64(-1), int64(-1), -1, 1000, uint16(0x7ff))
+	f.Add(s, 0.9, 0.05, s/40, s/7, s/3, int64(0), 2, 5, uint16(0xfff))
+	f.Fuzz(func(t *testing.T, expiry int64, drift, factor float64, node, delay, maxHold, retry int64, tries, class int, how uint16) {
+		options := []redsync.Option{
+			redsync.WithExpiry(time.Duration(expiry)), redsync.WithDriftFactor(drift), redsync.WithTimeoutFactor(factor),
+			redsync.WithTries(tries), redsync.WithLockDelay(time.Duration(delay)),
+		}
+		for bit, more := range []redsync.Option{
+			redsync.WithNodeTimeout(time.Duration(node)), redsync.WithMaxHold(time.Duration(maxHold)), redsync.WithRetryDelay(time.Duration(retry)), redsync.WithPriority(class),
+			redsync.WithFencing(), redsync.WithFair(), redsync.WithWatchdog(), redsync.WithSetNXOnExtend(), redsync.WithFailFast(false), redsync.WithHandOver(false), redsync.WithValue("adopted"),
+		} {
+			if how>>bit&1 != 0 {
+				options = append(options, more)
+			}
+		}
+		onThree(t, func(t *testing.T, nodes embedded.Nodes, a, _ *redsync.Redsync) {
+			m, start := a.NewMutex("lock", options...), time.Now()
+			if err := m.TryLock(); err != nil {
+				require.ErrorIs(t, err, redsync.ErrFailed)
+				require.Regexp(t, `With[A-Z]\w+\(.*\) is out of range: |expired|validity`, err.Error())
+				require.Zero(t, m.Remaining())
+				time.Sleep(time.Second)
+				require.Zero(t, nodes.Keys("lock"))
+				return
+			}
+			checkBelief := func() {
+				t.Helper()
+				left := m.Remaining()
+				require.LessOrEqual(t, m.Until().Sub(start), time.Duration(expiry)-2*time.Millisecond)
+				if how&2 != 0 {
+					require.LessOrEqual(t, m.Until().Sub(start), time.Duration(maxHold))
+				}
+				for i, n := range nodes {
+					if n.Exists("lock") && left > 0 {
+						require.GreaterOrEqual(t, n.TTL("lock"), left+2*time.Millisecond, "node %d", i)
+						require.LessOrEqual(t, n.TTL("lock").Milliseconds(), time.Duration(expiry).Milliseconds()+time.Duration(delay).Milliseconds()+1)
+					}
+				}
+			}
+			checkBelief()
+			synctest.Wait()
+			checkBelief()
+			if ok, err := m.Extend(); ok {
+				checkBelief()
+			} else {
+				require.Error(t, err)
+			}
+			held := m.Remaining() > 0
+			ok, err := m.Unlock()
+			require.Equal(t, held, ok, "%v", err)
+			time.Sleep(2 * time.Second)
+			if held || delay <= 0 {
+				require.Zero(t, nodes.Keys("lock"))
+			}
+		})
+	})
+}
+
+// Whatever texts stand in the registers of the nodes: a Lock gets a token that is greater
+// than the registers of a quorum, as far as these are numbers, and each later one a greater
+// one; or it fails, and leaves no key.
+func FuzzRegisters(f *testing.F) {
+	for _, texts := range [][3]string{
+		{"", "", ""},
+		{"7", "8", "9"},
+		{"18446744073709551615", "18446744073709551615", "0"},
+		{"18446744073709551614", "", "x"},
+		{"x", "y", "z"},
+		{"x", "", ""},
+		{"", "99999999999999999", "18446744073709551616"},
+		{"00000000000000000000000007", "1", "2"},
+		{"99999999999999998", "99999999999999999", "99999999999999997"},
+		{"-1", "+5", " 3"},
+		{strings.Repeat("9", 30), strings.Repeat("9", 30), ""},
+	} {
+		f.Add(texts[0], texts[1], texts[2])
+	}
+	f.Fuzz(func(t *testing.T, x, y, z string) {
+		onThree(t, func(t *testing.T, nodes embedded.Nodes, a, b *redsync.Redsync) {
+			var numbers []uint64
+			for i, text := range []string{x, y, z} {
+				if text != "" {
+					require.NoError(t, nodes[i].Set(fenceKey, text))
+					nodes[i].SetTTL(fenceKey, time.Hour)
+				}
+				if n, err := strconv.ParseUint(text, 10, 64); err == nil && text == strconv.FormatUint(n, 10) {
+					numbers = append(numbers, n)
+				} else if text == "" {
+					numbers = append(numbers, 0)
+				}
+			}
+			slices.Sort(numbers)
+			var last uint64
+			for _, rs := range []*redsync.Redsync{a, b, a} {
+				m := rs.NewMutex("lock", redsync.WithFencing())
+				if err := m.TryLock(); err != nil {
+					require.ErrorIs(t, err, redsync.ErrFailed)
+					require.True(t, len(numbers) < 3 || numbers[1] > math.MaxUint64-3 || numbers[2] > math.MaxUint64-3, "%v", err)
+				} else {
+					require.Greater(t, m.Fence(), last)
+					if len(numbers) == 3 {
+						require.Greater(t, m.Fence(), numbers[1])
+					}
+					last = m.Fence()
+					ok, err := m.Unlock()
+					require.True(t, ok, "%v", err)
+				}
+				time.Sleep(time.Second)
+				require.Zero(t, nodes.Keys("lock"))
+				for i, n := range nodes {
+					for _, key := range n.Keys() {
+						require.Positive(t, n.TTL(key), "%s on node %d", key, i)
+					}
+				}
+			}
+		})
+	})
+}
+
+var sequencer = regexp.MustCompile(`^redsync1\.([A-Za-z0-9_-]*)\.(0|[1-9][0-9]{0,19})\.([A-Za-z0-9_-]*)$`)
+
+// A text is a sequencer if and only if it has its form, once read by other means, and is
+// what String writes.
+func FuzzSequencerText(f *testing.F) {
+	for _, text := range []string{
+		"", "redsync1.bG9jaw.7.dg", "redsync1..0.", "redsync1.bG9jaw.07.dg", "redsync1.bG9jaw.18446744073709551615.dg", "redsync1.bG9jaw.18446744073709551616.dg", "redsync1.bG9jaw.7.dh",
+		"redsync1.b\ng.7.dg", "redsync1.bG9jaw.7.dg\n", "redsync1.bG9jaw.+7.dg", "redsync1.bG9jaw==.7.dg", "redsync1.bG9jaw.7.dg.", "redsync2.bG9jaw.7.dg", "redsync1.b.7.dg", "redsync1.__-_.7.--",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var want redsync.Sequencer
+		parts, good := sequencer.FindStringSubmatch(text), false
+		if parts != nil {
+			strict := base64.RawURLEncoding.Strict()
+			name, err1 := strict.DecodeString(parts[1])
+			value, err2 := strict.DecodeString(parts[3])
+			token, _ := new(big.Int).SetString(parts[2], 10)
+			if good = err1 == nil && err2 == nil && token.IsUint64(); good {
+				want = redsync.Sequencer{Name: string(name), Token: token.Uint64(), Value: string(value)}
+			}
+		}
+		got, err := redsync.ParseSequencer(text)
+		require.Equal(t, good, err == nil, "%v", err)
+		require.Equal(t, want, got)
+		if good {
+			require.Equal(t, text, got.String())
+		}
+	})
+}

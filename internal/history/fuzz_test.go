@@ -1,0 +1,159 @@
+package history_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/history"
+)
+
+// write returns events as a Log writes them.
+func write(t *testing.T, events []history.Event) string {
+	t.Helper()
+	var b bytes.Buffer
+	log := history.NewLog(&b)
+	for _, e := range events {
+		log.Note(e)
+	}
+	require.NoError(t, log.Err())
+	return b.String()
+}
+
+// Any text is read as its whole lines, each by itself, or is an error at the first line
+// that is no event; what has been read is written and read again as it was; and a text that
+// is cut off loses what it lost and nothing else.
+func FuzzRead(f *testing.F) {
+	for _, text := range []string{
+		"", "\n", "{}", "{}\n", "{}\n{}", "null\n", "no\n", "{}\n\n{}\n", "[]\n", `{"at":1,"kind":"held","client":"x","term":-1,"until":9223372036854775807,"token":18446744073709551615}` + "\n",
+		`{"at":1.5}` + "\n", `{"at":9223372036854775808}` + "\n", `{"token":-1}` + "\n", `{"kind":"\u0000\ud800","err":"<&>"}` + "\n", "{\"name\":\"\xff\"}\n", `{"AT":3}` + "\n",
+		`{} {}` + "\n", "{}\r\n", `{"at":1,"at":2}` + "\n", `{"ttl":-1,"node":4,"key":"{a}:queue","ends":true}` + "\n{\"at\":",
+	} {
+		f.Add(text, uint16(len(text)/2))
+	}
+	f.Fuzz(func(t *testing.T, text string, cut uint16) {
+		want, good := []history.Event(nil), true
+		for line := range strings.Lines(text) {
+			var e history.Event
+			if !strings.HasSuffix(line, "\n") {
+				break
+			}
+			if json.Unmarshal([]byte(line), &e) != nil {
+				good = false
+				break
+			}
+			want = append(want, e)
+		}
+		got, err := history.Read(strings.NewReader(text))
+		require.Equal(t, good, err == nil, "%v", err)
+		if !good {
+			assert.ErrorContains(t, err, "history: line ")
+			return
+		}
+		require.Equal(t, want, got)
+		written := write(t, got)
+		again, err := history.Read(strings.NewReader(written))
+		require.NoError(t, err)
+		require.Equal(t, got, again)
+		part, err := history.Read(strings.NewReader(written[:min(int(cut), len(written))]))
+		require.NoError(t, err)
+		require.Len(t, part, strings.Count(written[:min(int(cut), len(written))], "\n"))
+		require.Equal(t, append([]history.Event(nil), got[:len(part)]...), part)
+	})
+}
+
+// kinds are those that clients note.
+var kinds = []history.Kind{history.Call, history.Held, history.Extended, history.Lost, history.Unlock, history.Held, history.Unlocked, history.Refused}
+
+// eventsOf makes a history of a plan: two bytes are an event of one of three clients, who
+// lock one of two names.
+func eventsOf(plan []byte) (events []history.Event) {
+	at := time.Duration(0)
+	terms := map[string]int{}
+	for i := 0; i+1 < len(plan) && i < 80; i += 2 {
+		a, b := plan[i], plan[i+1]
+		client := string("xyz"[a>>3%3])
+		e := history.Event{At: at, Kind: kinds[a%8], Client: client, Name: string("ab"[a>>7]), Until: at + time.Duration(b%16) - 2, Token: uint64(b >> 4)}
+		if e.Kind == history.Call {
+			terms[client]++
+		}
+		e.Term = terms[client]
+		events = append(events, e)
+		at += time.Duration(a >> 5 % 4)
+	}
+	return events
+}
+
+// pairwise returns what is violated, as all pairs of terms of one name show it.
+func pairwise(terms []history.Term) (exclusion, order, unique bool) {
+	for i, a := range terms {
+		for j, b := range terms {
+			if i == j || a.Name != b.Name {
+				continue
+			}
+			exclusion = exclusion || max(a.From, b.From) < min(a.To, b.To)
+			if a.Token == 0 || b.Token == 0 {
+				continue
+			}
+			unique = unique || a.Token == b.Token
+			order = order || a.From < b.Called && a.Token > b.Token
+		}
+	}
+	return exclusion, order, unique
+}
+
+// Check finds what a look at every pair of terms finds, whatever the history; and a belief
+// is never longer than what was promised.
+func FuzzCheck(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{0x20, 0, 0x21, 0x1a, 0x28, 0, 0x29, 0x2a})
+	f.Add([]byte{0x20, 0, 0x21, 0x3a, 0x60, 0, 0x44, 0, 0x28, 0, 0x29, 0x2a, 0x2c, 0})
+	f.Add([]byte{0x20, 0, 0x21, 0x3f, 0x22, 0x0f, 0x23, 0, 0x28, 0, 0x29, 0x3a, 0x2c, 0, 0x30, 0, 0x31, 0x3a})
+	f.Add([]byte{0x20, 0, 0xa1, 0x1a, 0x28, 0, 0x29, 0x1a, 0x30, 0, 0x31, 0x1a})
+	f.Fuzz(func(t *testing.T, plan []byte) {
+		events := eventsOf(plan)
+		terms := history.Terms(events)
+		for _, term := range terms {
+			assert.LessOrEqual(t, term.From, term.To)
+			assert.LessOrEqual(t, term.Called, term.From)
+			assert.LessOrEqual(t, term.To, max(term.From, term.Until))
+		}
+		exclusion, order, unique := pairwise(terms)
+		found := map[string]bool{}
+		for _, v := range history.Check(events, history.Rules{}) {
+			found[v.Rule] = true
+		}
+		assert.Equal(t, exclusion, found[history.Exclusion], "%v", terms)
+		assert.Equal(t, unique, found[history.TokenUnique], "%v", terms)
+		if !unique { // a token that is used twice is not said to be in disorder as well
+			assert.Equal(t, order, found[history.TokenOrder], "%v", terms)
+		}
+	})
+}
+
+// Merge puts any times in order, and leaves events of one time as they were.
+func FuzzMerge(f *testing.F) {
+	f.Add(int64(1), int64(2), int64(1))
+	f.Add(int64(math.MaxInt64), int64(math.MinInt64), int64(0))
+	f.Add(int64(1), int64(1)<<32, int64(1)<<33)
+	f.Fuzz(func(t *testing.T, a, b, c int64) {
+		event := func(at int64, term int) history.Event {
+			return history.Event{At: time.Duration(at), Kind: history.Call, Term: term}
+		}
+		merged := history.Merge([]history.Event{event(a, 1), event(b, 2)}, []history.Event{event(c, 3)})
+		require.Len(t, merged, 3)
+		require.True(t, slices.IsSortedFunc(merged, func(a, b history.Event) int {
+			if a.At > b.At || a.At == b.At && a.Term > b.Term {
+				return 1
+			}
+			return -1
+		}), "%v", merged)
+	})
+}

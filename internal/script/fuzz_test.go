@@ -1,0 +1,530 @@
+package script_test
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/proto"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// One node against small models of what the scripts do, from any text that may stand in
+// their keys.
+
+// bubble runs f with an embedded node in virtual time.
+func bubble(t *testing.T, f func(t *testing.T, n *embedded.Node, c *redis.Client)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := embedded.Start(1)
+		c := nodes[0].Client()
+		defer func() {
+			_ = c.Close()
+			nodes.Close()
+			time.Sleep(time.Minute)
+		}()
+		f(t, nodes[0], c)
+	})
+}
+
+// recordSize is that of a waiter in a queue: 49 bytes of ticket, a space, 13 of deadline
+// and a newline.
+const recordSize = 64
+
+// A queue is who waits, as the model has it: records, in which anything may stand.
+type queue []string
+
+// queueOf cuts a text into records; what is left over is one, too.
+func queueOf(text string) (q queue) {
+	for len(text) > recordSize {
+		q, text = append(q, text[:recordSize]), text[recordSize:]
+	}
+	if text != "" {
+		q = append(q, text)
+	}
+	return q
+}
+
+// whole reports whether all records of q are.
+func (q queue) whole() bool { return len(q) == 0 || len(q[len(q)-1]) == recordSize }
+
+func part(record string, from, to int) string {
+	return record[min(from, len(record)):min(to, len(record))]
+}
+
+var digits = regexp.MustCompile(`^[0-9]+$`)
+
+// deadline returns that of a record, 0 where there is none.
+func deadline(record string) int64 {
+	text := part(record, 50, 63)
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || !digits.MatchString(text) {
+		return 0
+	}
+	return n
+}
+
+// process returns the text that stands for the process of a record.
+func processOf(record string) string { return part(record, 22, 38) }
+
+// living returns q from the first record on that counts as alive.
+func (q queue) living(now int64) queue {
+	for len(q) > 0 && deadline(q[0]) <= now {
+		q = q[1:]
+	}
+	return q
+}
+
+// with returns q with a ticket behind the last one that is not after it.
+func (q queue) with(ticket string, deadline int64) queue {
+	if !q.whole() {
+		q = nil
+	}
+	at := len(q)
+	for at > 0 && q[at-1][:len(ticket)] > ticket {
+		at--
+	}
+	end := at
+	if at > 0 && q[at-1][:len(ticket)] == ticket {
+		at--
+	}
+	return slices.Concat(q[:at], queue{record(ticket, deadline)}, q[end:])
+}
+
+// without returns q without a ticket.
+func (q queue) without(ticket string) queue {
+	i := slices.IndexFunc(q, func(r string) bool { return strings.HasPrefix(r, ticket) })
+	if i < 0 {
+		return q
+	}
+	return slices.Concat(q[:i], q[i+1:])
+}
+
+// waiting are the records of waiters that are alive, each as a ticket is written.
+func (q queue) waiting(now int64) (live []string) {
+	for _, r := range q {
+		if wellFormed.MatchString(r) && deadline(r) > now {
+			live = append(live, r)
+		}
+	}
+	return live
+}
+
+var wellFormed = regexp.MustCompile(`^\d{4}:\d{16}:\d{16}:\d{10} \d{13}\n$`)
+
+// A node is one with a lock and its queue, and the model of it.
+type node struct {
+	*testing.T
+	*embedded.Node
+	client *redis.Client
+	queue  queue
+	lock   string // its value, "" if it is free
+}
+
+const queueKey = "{lock}:queue"
+
+func (n *node) run(c script.Command) any {
+	n.Helper()
+	v, err := n.client.Do(n.Context(), c.InFull()...).Result()
+	require.NoError(n, err)
+	return v
+}
+
+// now is the node's clock, in milliseconds.
+func (n *node) now() int64 { return time.Now().UnixMilli() }
+
+// enter compares an enter with the model. Its answer is when a refusal may end.
+func (n *node) enter(value, ticket string, strict bool) {
+	n.Helper()
+	place := script.Place{Ticket: ticket, Alive: alive, Strict: strict}
+	got := n.run(script.Enter(script.NewLock("lock", value), ttl, place, script.Fence{}))
+
+	n.queue = n.queue.with(ticket, n.now()+alive).living(n.now())
+	want := int64(0)
+	switch first := n.queue[0]; {
+	case n.lock != "":
+		want = n.TTL("lock").Milliseconds()
+	case strict && processOf(first) != processOf(ticket):
+		want = deadline(first) - n.now()
+	default:
+		n.lock = value
+	}
+	require.Equal(n, want, got)
+	require.GreaterOrEqual(n, n.TTL(queueKey), 2*alive*time.Millisecond)
+}
+
+// release compares a release with the model.
+func (n *node) release(value, process string, turnover script.Turnover) {
+	n.Helper()
+	var live []string
+	if turnover.Enters == nil || n.queue.whole() { // else the text is replaced
+		live = n.queue.waiting(n.now())
+	}
+	got := n.run(script.Release(script.NewLock("lock", value), process, turnover, script.Fence{}))
+
+	want := script.Missing
+	switch n.lock {
+	case "":
+	case value:
+		want, n.lock = script.Mine, ""
+	default:
+		want = script.Other
+	}
+	if want != script.Other || turnover.Enters != nil || len(turnover.Leave) > 0 {
+		for _, ticket := range turnover.Leave {
+			n.queue = n.queue.without(ticket.(string))
+		}
+		if turnover.Enters != nil {
+			n.queue = n.queue.with(turnover.Enters.(string), n.now()+alive)
+		}
+		n.queue = n.queue.living(n.now())
+	}
+	if want != script.Other && len(n.queue) > 0 {
+		switch {
+		case processOf(n.queue[0]) != process:
+			want += script.Woke
+		case len(n.queue) > 1 && processOf(n.queue[1]) != "" && processOf(n.queue[1]) != process:
+			want += script.First + script.Others
+		default:
+			want += script.First
+		}
+	}
+	require.Equal(n, want, got)
+	n.keeps(live, turnover)
+}
+
+// keeps looks that all who waited, and are alive, still do, but for those who left.
+func (n *node) keeps(live []string, turnover script.Turnover) {
+	n.Helper()
+	after, _ := n.Get(queueKey)
+	for _, r := range live {
+		if !slices.Contains(turnover.Leave, any(r[:49])) && turnover.Enters != r[:49] {
+			require.Contains(n, after, r)
+		}
+	}
+}
+
+// compare looks that the node is as the model has it, and that each key has a TTL.
+func (n *node) compare() {
+	n.Helper()
+	text, _ := n.Get(queueKey)
+	require.Equal(n, strings.Join(n.queue, ""), text)
+	lock, _ := n.Get("lock")
+	require.Equal(n, n.lock, lock)
+	for _, key := range n.Keys() {
+		require.Positive(n, n.TTL(key), key)
+	}
+}
+
+// step makes one step of a plan: what, and with which of eight tickets of two processes.
+func (n *node) step(b byte) {
+	n.Helper()
+	rank := int(b >> 3 % 8)
+	who := []string{us, they}[rank%2]
+	value := []string{"v", "w"}[rank/2%2]
+	mine, other := ticket(rank, who), ticket(rank/2+1, who)
+	switch b % 8 {
+	case 0, 1:
+		n.enter(value, mine, b%8 == 1)
+	case 2:
+		n.release(value, who, script.Turnover{})
+	case 3:
+		n.release(value, who, script.Turnover{Leave: []any{mine}})
+	case 4:
+		n.release(value, who, script.Turnover{Leave: []any{mine, other}})
+	case 5:
+		n.release(value, who, script.Turnover{Enters: mine, Alive: alive, Leave: []any{other}})
+	case 6:
+		time.Sleep(time.Duration(b) * 40 * time.Millisecond)
+		if !n.Exists(queueKey) {
+			n.queue = nil
+		}
+		if !n.Exists("lock") {
+			n.lock = ""
+		}
+		return
+	case 7:
+		found := n.run(script.ReleaseQuietly(script.NewLock("lock", value), script.Fence{}))
+		switch n.lock {
+		case "":
+			require.Equal(n, script.Missing, found)
+		case value:
+			require.Equal(n, script.Mine, found)
+			n.lock = ""
+		default:
+			require.Equal(n, script.Other, found)
+		}
+	}
+	n.compare()
+}
+
+// Whatever text stands in a queue: enter and release do what the model does, which cuts it
+// into records; no release fails, or leaves its key, or loses a waiter that is alive; and
+// no key is left without a TTL.
+func FuzzQueue(f *testing.F) {
+	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() // when bubbles begin
+	live := func(rank int, process string) string { return record(ticket(rank, process), now+5000) }
+	dead := record(ticket(0, they), now-5)
+	plan := []byte{0, 0x11, 2, 0x0b, 0x1d, 0x0a, 0x76, 0x1d, 0x2c, 0x17, 0x3a}
+	for _, text := range []string{
+		"", "what?", live(1, they), live(1, they) + live(2, us), dead + live(1, us), dead + dead + live(3, they) + live(4, us), dead,
+		live(2, us) + live(1, they), live(1, they) + live(1, they), "x" + live(1, they), live(1, they) + "x", live(1, they)[1:], live(1, they)[:63],
+		ticket(1, they) + "           inf\n", ticket(1, they) + "           nan\n", ticket(1, they) + " 0x1p+1000    \n", ticket(1, they) + " 9999999999999\n",
+		ticket(1, they) + " 94668480000.5\n", ticket(1, they) + "  946684900000\n", ticket(1, they) + " -946684900000\n", ticket(1, they) + " 1e300        \n", ticket(1, they) + " 0b11111111111\n", ticket(1, they) + " 1_000_000_000\n",
+		// A ticket that is not at the beginning of a record.
+		strings.Repeat("x", 10) + ticket(1, they) + "12345" + live(3, they), strings.Repeat("x", 60) + live(1, they) + "123\n" + live(4, us),
+		strings.Repeat("\x00", 64) + live(1, us), strings.Repeat("\xff", 128), strings.Repeat("9", 64) + live(2, they), strings.Repeat("9", 640), strings.Repeat("\n", 64),
+	} {
+		f.Add(text, plan)
+		f.Add(text, []byte{0x0b})
+		f.Add(text, []byte{0x0d, 0x0c, 0x1b})
+		f.Add(text, []byte{1, 1, 9, 9, 0x1e, 0x0a, 0x12})
+	}
+	f.Fuzz(func(t *testing.T, text string, plan []byte) {
+		bubble(t, func(t *testing.T, m *embedded.Node, c *redis.Client) {
+			n := &node{T: t, Node: m, client: c, queue: queueOf(text)}
+			if text != "" {
+				require.NoError(t, m.Set(queueKey, text))
+				m.SetTTL(queueKey, 2*alive*time.Millisecond)
+			}
+			for _, b := range plan[:min(len(plan), 16)] {
+				n.step(b)
+			}
+		})
+	})
+}
+
+// A text that happens to be a ticket, elsewhere than where one begins, is not cut out: that
+// took half of the next waiter away with it.
+func TestReleaseLooksForTicketsWhereTheyBegin(t *testing.T) {
+	onBoth(t, func(g ground) {
+		g.do("set", "lock", "v", "px", ttl)
+		g.waits(ticket(3, they), 9000)
+		text := strings.Repeat("x", 15) + ticket(1, us) + g.do("get", queueKey).(string)
+		g.do("set", queueKey, text, "px", ttl)
+		assert.Equal(t, script.Mine+script.Woke, g.release("v", us, ticket(1, us)))
+		assert.Equal(t, []string{record(ticket(3, they), deadline(text[64:]))}, g.records())
+		g.heard(they)
+	})
+}
+
+// Such deadlines are numbers to Lua, and would be behind no time.
+func TestDeadlinesThatAreNoTimeHavePassed(t *testing.T) {
+	for _, odd := range []string{"          inf", "          nan", "    0x1p+1000", "        1e300", " 999999999999"} {
+		onBoth(t, func(g ground) {
+			g.do("set", queueKey, ticket(1, they)+" "+odd+"\n", "px", ttl)
+			assert.Zero(t, g.enter("lock", "v", ticket(2, us), true), odd)
+			g.queue(ticket(2, us))
+			g.do("set", queueKey, ticket(1, they)+" "+odd+"\n", "px", ttl)
+			assert.Equal(t, script.Mine, g.release("v", us))
+			g.queue()
+		})
+	}
+}
+
+// greater reports whether a token is beyond what a register holds, as numbers; known is
+// false where that is none as the scripts write it.
+func greater(token uint64, register string) (beyond, known bool) {
+	if register == "" {
+		return true, true
+	}
+	n, ok := new(big.Int).SetString(register, 10)
+	if !ok || n.String() != register || n.Sign() < 0 {
+		return false, false
+	}
+	return new(big.Int).SetUint64(token).Cmp(n) > 0, true
+}
+
+// Whatever text stands in a register: a number of any length gives way to a greater token
+// alone, and nothing but a token comes after it; each answer can be read, or is an error;
+// a release deletes its key; and no key is left without a TTL.
+func FuzzRegister(f *testing.F) {
+	for _, register := range []string{
+		"", "0", "1", "6", "7", "8", "10", "007", "+7", "-1", "7 ", "abc", "~", "\xff\x00", "9007199254740993", "18446744073709551615", "18446744073709551616", "1e3", "0x10", strings.Repeat("9", 40), "00000000000000000000000007", "1763000000000000x",
+	} {
+		for _, token := range []uint64{1, 7, 9007199254740992, math.MaxUint64} {
+			f.Add(register, token, uint8(token%64))
+		}
+		f.Add(register, uint64(8), uint8(0xff))
+	}
+	f.Fuzz(func(t *testing.T, register string, number uint64, how uint8) {
+		if number == 0 {
+			number = 1 // 0 is no fence
+		}
+		bubble(t, func(t *testing.T, m *embedded.Node, c *redis.Client) {
+			const key = "{lock}:fence"
+			n := &node{T: t, Node: m, client: c}
+			set := func() {
+				m.FlushAll()
+				if register != "" {
+					require.NoError(t, m.Set(key, register))
+					m.SetTTL(key, time.Minute)
+				}
+			}
+			looks := func(raises bool) {
+				left, _ := m.Get(key)
+				beyond, known := greater(number, register)
+				raised := left == strconv.FormatUint(number, 10)
+				require.True(t, raised || left == register, "%q", left)
+				if known && raises {
+					require.Equal(t, beyond, raised && left != register)
+				}
+				if !raises {
+					require.Equal(t, register, left)
+				}
+				for _, key := range m.Keys() {
+					require.Positive(t, m.TTL(key), key)
+				}
+			}
+			set()
+			there := []string{"", "v", "w", ""}[how%4]
+			if there != "" {
+				require.NoError(t, m.Set("lock", there))
+				m.SetTTL("lock", time.Second)
+			}
+			lock := script.NewLock("lock", "v")
+			place := script.Place{Alive: alive}
+			if how&4 != 0 {
+				place.Ticket = ticket(1, us)
+			}
+			reply := n.run(script.Enter(lock, ttl, place, token(number)))
+			looks(there != "w")
+			left, _ := m.Get(key)
+			entered, err := script.ParseEntered(reply)
+			if _, bad := strconv.ParseUint(left, 10, 64); bad != nil && left != "" {
+				require.Error(t, err)
+			} else if left != "" || there != "w" {
+				require.NoError(t, err)
+				require.Equal(t, there != "w", entered.Wait == script.Granted)
+				require.Equal(t, there == "v", entered.WasThere)
+				require.Equal(t, entered.Stored, left != register)
+			}
+
+			set()
+			require.NoError(t, m.Set("lock", "v"))
+			release := script.Release(lock, us, script.Turnover{}, token(number))
+			if how&8 != 0 {
+				release = script.ReleaseQuietly(lock, token(number))
+			}
+			require.Equal(t, script.Mine, n.run(release))
+			require.False(t, m.Exists("lock"))
+			looks(true)
+		})
+	})
+}
+
+// decimal is what a register holds.
+var decimal = regexp.MustCompile(`^[0-9]+$`)
+
+// An answer to an acquire is read as it stands there, whatever it is: granted is nothing but
+// a 0 in its place, a register nothing but the digits of a uint64.
+func FuzzParseEntered(f *testing.F) {
+	for shape := range uint8(12) {
+		f.Add(shape, int64(0), "7", int64(1))
+		f.Add(shape, int64(-1), "18446744073709551615", int64(3))
+	}
+	for _, register := range []string{"", "18446744073709551616", "-1", "+1", " 1", "1_0", "0x1", "007", "1e3", "٣", "1\n"} {
+		f.Add(uint8(1), int64(9), register, int64(-1))
+	}
+	f.Fuzz(func(t *testing.T, shape uint8, wait int64, register string, done int64) {
+		var reply any
+		var want script.Entered
+		odd := true
+		switch shape % 12 {
+		case 0:
+			reply, want, odd = wait, script.Entered{Wait: wait}, false
+		case 1:
+			reply = []any{wait, register, done}
+			n, _ := new(big.Int).SetString(register, 10)
+			if decimal.MatchString(register) && n.IsUint64() {
+				want, odd = script.Entered{Wait: wait, Register: n.Uint64(), Stored: done%2 != 0, WasThere: done>>1%2 != 0}, false
+			}
+		default:
+			reply = []any{
+				nil, register,
+				[]any{},
+				[]any{wait},
+				[]any{wait, register},
+				[]any{register, register, done},
+				[]any{wait, wait, done},
+				[]any{wait, register, register},
+				[]any{wait, register, done, done},
+				[]any{nil, nil, nil},
+			}[shape%12-2]
+		}
+		got, err := script.ParseEntered(reply)
+		require.Equal(t, want, got)
+		require.Equal(t, odd, err != nil, "%v", err)
+	})
+}
+
+// A command touches the keys of its lock and no others, says how many there are, and has
+// the same bytes for a node, once read by another reader, as its elements; its long form
+// differs in the script alone.
+func FuzzCommands(f *testing.F) {
+	for _, name := range []string{"lock", "{b}", "a}b", "\r\n$1\r\n", "\x00\xff", "'\"", strings.Repeat("n", 5000), "{}x", " "} {
+		f.Add(name, "value", us, uint64(7), uint8(0))
+		f.Add(name, "", "", uint64(0), uint8(7))
+		f.Add(name, name, name, uint64(math.MaxUint64), uint8(5))
+	}
+	f.Fuzz(func(t *testing.T, name, value, process string, number uint64, how uint8) {
+		lock, fence := script.NewLock(name, value), script.Fence{Token: number, TTL: day}
+		place, turnover := script.Place{Alive: alive, Strict: how&1 != 0}, script.Turnover{Alive: alive}
+		if how&2 != 0 {
+			place.Ticket, turnover.Enters = ticket(1, us), ticket(2, us)
+		}
+		if how&4 != 0 {
+			turnover.Leave = []any{ticket(3, us), ticket(4, us)}
+		}
+		require.Equal(t, name, lock.Name())
+		for what, c := range map[string]script.Command{
+			"set":     script.Acquire(lock, ttl),
+			"enter":   script.Enter(lock, ttl, place, fence),
+			"release": script.Release(lock, process, turnover, fence),
+			"quietly": script.ReleaseQuietly(lock, fence),
+			"extend":  script.Extend(lock, ttl),
+			"heal":    script.Heal(lock, ttl),
+			"valid":   script.Valid(lock),
+		} {
+			var texts []string
+			for _, arg := range c.Args {
+				texts = append(texts, fmt.Sprint(arg))
+			}
+			c.WithRESP(func(resp []byte) {
+				read, err := proto.ReadStrings(string(resp))
+				require.NoError(t, err, what)
+				require.True(t, slices.Equal(texts, read), "%s: %q, want %q", what, read, texts)
+			})
+			if what == "set" {
+				require.Equal(t, []string{"set", name, value, "nx", "px", strconv.Itoa(ttl)}, texts)
+				continue
+			}
+			keys, err := strconv.Atoi(texts[2])
+			require.NoError(t, err, what)
+			want := []string{name}
+			if what == "release" || what == "enter" && place.Ticket != nil {
+				want = append(want, script.QueueKey(name))
+			}
+			if number != 0 && slices.Contains([]string{"enter", "release", "quietly"}, what) {
+				want = append(want, script.FenceKey(name))
+			}
+			require.Equal(t, want, texts[3:3+keys], what)
+			require.Equal(t, value, texts[3+keys], what)
+			full := c.InFull()
+			require.Equal(t, "eval", full[0])
+			require.Equal(t, c.Args[2:], full[2:], what)
+		}
+	})
+}

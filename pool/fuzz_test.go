@@ -1,0 +1,504 @@
+package pool
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"math/big"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/proto"
+	"github.com/stretchr/testify/require"
+)
+
+// What a node sends is read once more here, plainly and slowly, from a text that is all
+// there.
+
+// A reference reads replies. left is how many bytes the reply may still take in memory.
+type reference struct {
+	text []byte
+	left int
+}
+
+var integer = regexp.MustCompile(`^-?[0-9]{1,19}$`)
+
+// reply returns the next one. What is wrong is errMalformed, io.EOF between replies, and
+// io.ErrUnexpectedEOF within one.
+func (r *reference) reply(depth int) (any, error) {
+	line, err := r.line(depth == 0)
+	if err != nil {
+		return nil, err
+	}
+	kind, text := line[0], line[1:]
+	switch kind {
+	case '+':
+		return text, nil
+	case '-':
+		return refusal(text), nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || !integer.MatchString(text) {
+		return nil, errMalformed
+	}
+	switch {
+	case kind == ':':
+		return n, nil
+	case kind != '$' && kind != '*':
+		return nil, errMalformed
+	case n == -1:
+		return nil, nil
+	case kind == '$':
+		return r.bulk(n)
+	case n < 0 || n > maxReply/valueSize || depth == maxDepth:
+		return nil, errMalformed
+	}
+	values := []any{}
+	for range n {
+		v, err := r.reply(depth + 1)
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, v)
+	}
+	return values, nil
+}
+
+func (r *reference) line(first bool) (string, error) {
+	line, rest, found := bytes.Cut(r.text, []byte("\n"))
+	switch {
+	case len(r.text) == 0 && first:
+		return "", io.EOF
+	case len(line) >= readBuffer:
+		return "", errMalformed
+	case !found:
+		return "", io.ErrUnexpectedEOF
+	}
+	r.text = rest
+	r.left -= valueSize + len(line) - 1
+	if len(line) < 2 || line[len(line)-1] != '\r' || r.left < 0 {
+		return "", errMalformed
+	}
+	return string(line[:len(line)-1]), nil
+}
+
+func (r *reference) bulk(n int64) (any, error) {
+	if n < 0 || n > int64(r.left) {
+		return nil, errMalformed
+	}
+	r.left -= int(n)
+	if int64(len(r.text)) < n+2 {
+		return nil, io.ErrUnexpectedEOF
+	}
+	text, end := string(r.text[:n]), string(r.text[n:n+2])
+	r.text = r.text[n+2:]
+	if end != crLF {
+		return nil, errMalformed
+	}
+	return text, nil
+}
+
+// next returns the next reply of the text.
+func (r *reference) next() (any, error) {
+	r.left = maxReply
+	return r.reply(0)
+}
+
+// chunks are read so many bytes at a time.
+type chunks struct {
+	text []byte
+	size int
+}
+
+func (c *chunks) Read(p []byte) (int, error) {
+	if len(c.text) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p[:min(len(p), c.size)], c.text)
+	c.text = c.text[n:]
+	return n, nil
+}
+
+// Whatever a node sends, and in however small pieces it comes: one reply after another is
+// read as the reference reads it, up to the same error.
+func FuzzReplies(f *testing.F) {
+	all := ""
+	for text := range replyTexts {
+		if len(text) < 200 {
+			f.Add([]byte(text), uint16(1))
+			all += text
+		}
+	}
+	f.Add([]byte(all), uint16(7))
+	for _, text := range []string{
+		"+a\r\n:1\r\nx\r\n", ":1\r\n$3\r\nab", "*2\r\n:1\r\n", "$16777199\r\nabc", "$16777200\r\nabc", "*1048577\r\n:1\r\n",
+		":00000000000000000001\r\n", ":+1\r\n", ":1_0\r\n", "$-01\r\n", "+\n", "\r\n", "_\r\n", "*-2\r\n", "*1\r\n*-1\r\n",
+		strings.Repeat("*1\r\n", maxDepth+1) + ":1\r\n", "+" + long[:readBuffer-3] + crLF, "+" + long[:readBuffer-2] + crLF, long[:readBuffer], long[:readBuffer-1],
+		"$16382\r\n" + long[:16382] + crLF + "+OK\r\n", "$16383\r\n" + long[:16383] + "\rx",
+	} {
+		f.Add([]byte(text), uint16(0))
+		f.Add([]byte(text), uint16(999))
+	}
+	f.Fuzz(func(t *testing.T, text []byte, size uint16) {
+		want := &reference{text: text}
+		got := bufio.NewReaderSize(&chunks{text, int(size) + 1}, readBuffer)
+		for range len(text) + 1 { // each takes a byte at least
+			wantValue, wantErr := want.next()
+			value, err := readReply(got)
+			require.Equal(t, wantErr, err)
+			require.Equal(t, wantValue, value)
+			if err != nil {
+				return
+			}
+		}
+		t.Error("more replies than bytes")
+	})
+}
+
+// args makes a command of a plan: an element for each byte, and what their texts are. odd
+// is the first that no command may have, nil if there is none.
+func args(plan []byte, text string, n int64) (args []any, texts []string, odd any) {
+	for i, kind := range plan {
+		var arg any
+		switch kind % 16 {
+		case 0:
+			arg = text[min(i, len(text)):]
+		case 1:
+			arg = int(n)
+		case 2:
+			arg = n
+		case 3:
+			arg = int32(n) //nolint:gosec // any will do, as in the others
+		case 4:
+			arg = int16(n)
+		case 5:
+			arg = int8(n)
+		case 6:
+			arg = uint(n)
+		case 7:
+			arg = uint64(n)
+		case 8:
+			arg = uint32(n)
+		case 9:
+			arg = uint16(n)
+		case 10:
+			arg = uint8(n)
+		case 11:
+			arg = []any{float64(n), []byte(text), nil, true, time.Duration(n), []string{text}}[i%6]
+			odd = [2]any{arg, odd}
+		default:
+			arg = text
+		}
+		args, texts = append(args, arg), append(texts, fmt.Sprint(arg))
+	}
+	return args, texts, odd
+}
+
+// A command is what two other readers of RESP, neither of them ours, find in its bytes;
+// and what was there before it stays. One with an element that is no string or integer
+// leaves nothing.
+func FuzzAppendCommand(f *testing.F) {
+	f.Add([]byte{0}, "ping", int64(0))
+	f.Add([]byte{0, 12, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, "\r\n$5\r\n", int64(-1))
+	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, "", int64(math.MinInt64))
+	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, "\xff\x00", int64(math.MaxInt64))
+	f.Add([]byte{0, 11}, "a", int64(1))
+	f.Add([]byte{}, "", int64(1))
+	f.Add(bytes.Repeat([]byte{12}, 120), "{b}:queue", int64(10))
+	f.Fuzz(func(t *testing.T, plan []byte, text string, n int64) {
+		args, texts, odd := args(plan, text, n)
+		b, err := AppendCommand([]byte("+before\r\n"), args)
+		if odd != nil {
+			require.Error(t, err)
+			require.Equal(t, "+before\r\n", string(b))
+			return
+		}
+		require.NoError(t, err)
+		encoded, found := bytes.CutPrefix(b, []byte("+before\r\n"))
+		require.True(t, found)
+
+		plain := &reference{text: encoded}
+		value, err := plain.next()
+		require.NoError(t, err)
+		require.Empty(t, plain.text)
+		require.Len(t, value, len(texts))
+		for i, v := range value.([]any) {
+			require.Equal(t, texts[i], v)
+		}
+		theirs, err := proto.ReadStrings(string(encoded))
+		require.NoError(t, err)
+		require.Equal(t, len(texts), len(theirs))
+		require.True(t, slices.Equal(texts, theirs), "%q, want %q", theirs, texts)
+	})
+}
+
+// infoField returns the text behind the name at the beginning of the first line that has
+// it.
+func infoField(text, name string) string {
+	found := regexp.MustCompile(`(?:^|\n)` + name + `:([^\n]*)`).FindStringSubmatch(text)
+	if found == nil {
+		return ""
+	}
+	return strings.TrimSpace(found[1])
+}
+
+// A server is known if and only if both fields are there, once read by another reader; and
+// it is no older than the text says.
+func FuzzInfo(f *testing.F) {
+	for _, text := range []string{
+		"", "# Server\r\nrun_id:abc\r\nuptime_in_seconds:17\r\n", "run_id:\nuptime_in_seconds:9223372036854775807", "\r\n:::\n",
+		"run_id:abc\nuptime_in_seconds:3153600000", "run_id:abc\nuptime_in_seconds:3153600001", "run_id:a\nuptime_in_seconds:-1",
+		"uptime_in_seconds: 5 \nrun_id:\t a:b \r\n", "uptime_in_seconds:+5\nrun_id:a\nrun_id:b", "uptime_in_seconds:05\nrun_id:a",
+		"xrun_id:a\nrun_id:b\nuptime_in_seconds:1_0", "run_id:a\nuptime_in_seconds:\nuptime_in_seconds:5", "run_id:\u0085\nuptime_in_seconds:5",
+		"run_id :a\nuptime_in_seconds:5", "run_id:a\ruptime_in_seconds:5", "uptime_in_seconds:00000000000000000000000000000000005\nrun_id:\xff",
+	} {
+		f.Add(text)
+	}
+	number := regexp.MustCompile(`^[+-]?[0-9]+$`)
+	f.Fuzz(func(t *testing.T, text string) {
+		var want *Server
+		at, seconds := time.Now(), infoField(text, "uptime_in_seconds")
+		if id := infoField(text, "run_id"); id != "" && number.MatchString(seconds) {
+			n, _ := new(big.Int).SetString(seconds, 10)
+			if n.Sign() >= 0 && n.Cmp(big.NewInt(100*365*24*60*60)) <= 0 {
+				want = &Server{RunID: id, Uptime: time.Duration(n.Int64()) * time.Second, At: at}
+			}
+		}
+		require.Equal(t, want, parseInfo(text, at))
+	})
+}
+
+// usual is how a node answers a command.
+func usual(cmd []any) string {
+	switch cmd[0] {
+	case "hello":
+		return "-ERR unknown command 'HELLO'\r\n"
+	case "info":
+		return bulk("run_id:a\r\nuptime_in_seconds:5\r\n")
+	case "ping":
+		return "*2\r\n" + bulk("pong") + bulk("")
+	case "script":
+		return bulk(strings.Repeat("0", 40))
+	case "echo":
+		return bulk(cmd[1].(string))
+	case "subscribe":
+		return "*3\r\n" + bulk("subscribe") + bulk(cmd[1].(string)) + ":1\r\n"
+	}
+	return "+OK\r\n"
+}
+
+func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
+
+// An odd peer prepares its first connection in other words, as long as they last, and is
+// like any node else.
+func odd(answers []string) peer {
+	return func(n int, k *talk) {
+		for cmd := k.next(); len(cmd) > 0; cmd = k.next() {
+			answer := usual(cmd)
+			if n == 1 && len(answers) > 0 && cmd[0] != "echo" {
+				answer, answers = answers[0], answers[1:]
+			}
+			if _, err := io.WriteString(k, answer); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// inTurn reports whether the answers are one whole reply each.
+func inTurn(answers []string) bool {
+	for _, text := range answers {
+		r := &reference{text: []byte(text)}
+		if _, err := r.next(); err != nil || len(r.text) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// go-redis, which prepares connections and reads what is published, allocates what a header
+// promises before it has come, without bound: such texts end the process, and prove nothing
+// of ours.
+var promises = regexp.MustCompile(`[0-9]{5}`)
+
+// Whatever a node answers to the commands by which a connection is prepared (separated by
+// |): nothing panics, each request gets exactly one reply, in bounded time, and what comes
+// on a connection that is prepared is the answer to what was asked. Requests that follow are
+// answered by the next connection at the latest.
+func FuzzHandshake(f *testing.F) {
+	for _, text := range []string{
+		"", "+OK\r\n", "-ERR no\r\n|-ERR no\r\n|-ERR no\r\n|-ERR no\r\n", "-NOAUTH no\r\n", "-LOADING no\r\n", "-BUSY no\r\n", "x", "+OK", "\r\n",
+		"*0\r\n", "*-1\r\n", "$-1\r\n", ":1\r\n", "*1\r\n*1\r\n:1\r\n", "%1\r\n+proto\r\n:2\r\n", "%1\r\n+proto\r\n:3\r\n", "%0\r\n", "_\r\n", "#t\r\n", ">1\r\n+a\r\n", ",1\r\n", "(1\r\n", "~0\r\n", "|1\r\n+a\r\n+b\r\n+OK\r\n",
+		"*14\r\n+server\r\n+redis\r\n+version\r\n+7\r\n+proto\r\n:2\r\n+id\r\n:1\r\n+mode\r\n+x\r\n+role\r\n+master\r\n+modules\r\n*0\r\n",
+		"+OK\r\n|+OK\r\n|+OK\r\n|+OK\r\n|:5\r\n|$-1\r\n|*0\r\n|-NOPERM\r\n", "+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n",
+		"*-2\r\n", "$-2\r\n", "*9999\r\n", "$9999\r\n", "%-1\r\n", "-\r\n", "+\r\n", "-MOVED 1 a:1\r\n", "-READONLY\r\n", "$5\r\nabc\r\n", "-ERR|-OOM no\r\n|+a\nb\r\n",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if promises.MatchString(text) {
+			t.Skip("too much for go-redis")
+		}
+		answers := strings.Split(text, "|")
+		if text == "" {
+			answers = nil
+		}
+		virtual(t, func(t *testing.T) {
+			p := odd(answers).pool(nil)
+			defer p.Close()
+			start := time.Now()
+			for range 2 {
+				got := make(replies, 1)
+				require.NoError(t, p.Send(Request{Args: []any{"echo", "first"}, To: got}))
+				checkEcho(t, got.wait(t), "first", inTurn(answers))
+				require.Less(t, time.Since(start), 25*time.Second)
+				time.Sleep(redialPause)
+			}
+			for i := range 3 {
+				require.Equal(t, strconv.Itoa(i), answer(t, p, "echo", i).Value, "the peer is in order by now")
+			}
+		})
+	})
+}
+
+// checkEcho looks at the reply to an echo that a connection in order, or not, has answered.
+func checkEcho(t *testing.T, r Reply, want string, inOrder bool) {
+	t.Helper()
+	switch {
+	case r.Fate != Answered:
+		require.Error(t, r.Err)
+		require.Nil(t, r.Server)
+	case inOrder:
+		require.NoError(t, r.Err)
+		require.Equal(t, want, r.Value)
+	}
+}
+
+// publishing is a peer that lets a client subscribe, and then has said so much on its first
+// connection, so many bytes at a time, before it closes it; on the next it publishes "end".
+func publishing(text []byte, size int) peer {
+	return func(n int, k *talk) {
+		for cmd := k.next(); len(cmd) > 0; cmd = k.next() {
+			switch {
+			case cmd[0] == "subscribe" && n == 1:
+				_, _ = io.CopyBuffer(struct{ io.Writer }{k}, &chunks{text, size}, make([]byte, size))
+				time.Sleep(time.Second) // on a pipe whose other end is closed nothing more is read
+				return
+			case cmd[0] == "subscribe":
+				k.say("%s*3\r\n%s%s%s", usual(cmd), bulk("message"), bulk("channel"), bulk("end"))
+			default:
+				k.say("%s", usual(cmd))
+			}
+		}
+	}
+}
+
+// heardOf returns what a Listener must hear of a text, and whether it is all there is: from
+// the first reply on that a subscribed client is never sent nothing is known.
+func heardOf(text []byte) (calls []string, all bool) {
+	calls = []string{}
+	r := &reference{text: text}
+	for {
+		v, err := r.next()
+		words, _ := v.([]any)
+		switch {
+		case err != nil:
+			return calls, len(r.text) == 0 && err == io.EOF //nolint:errorlint // as it comes
+		case len(calls) == 0:
+			if !reflect.DeepEqual(v, []any{"subscribe", "channel", int64(1)}) {
+				return calls, false
+			}
+			calls = append(calls, "subscribed")
+		case len(words) == 3 && words[0] == "message":
+			_, isText := words[1].(string)
+			payload, ok := words[2].(string)
+			if !ok || !isText {
+				return calls, false
+			}
+			calls = append(calls, "message "+payload)
+		case v == "PONG":
+		default:
+			return calls, false
+		}
+	}
+}
+
+// grammar is what a Listener may hear until it is closed, with a letter for each call.
+var grammar = regexp.MustCompile(`^(U|S+M*U)*(R|S+M*)$`)
+
+// Whatever a node says to a subscriber: nothing panics, the calls follow the grammar, what
+// a reader of our own finds to be messages is heard as it was published, and the
+// subscription goes on with the next connection unless it was refused.
+func FuzzSubscription(f *testing.F) {
+	subscribed := usual([]any{"subscribe", "channel"})
+	message := "*3\r\n" + bulk("message") + bulk("channel") + bulk("a\r\n\x00b")
+	for _, text := range []string{
+		"", subscribed, subscribed + message, subscribed + message + message + "+PONG\r\n" + message, subscribed + message[:20], message, "+OK\r\n",
+		"-ERR no\r\n", "-NOPERM no\r\n", "-LOADING no\r\n", "-ERR max number of clients reached\r\n", "-\r\n", subscribed + "-ERR no\r\n" + message,
+		subscribed + "x", subscribed + "*3\r\n+message\r\n:1\r\n:2\r\n", subscribed + "*1\r\n+message\r\n", subscribed + "*0\r\n", subscribed + "*-1\r\n", subscribed + "$-1\r\n",
+		subscribed + "*3\r\n+message\r\n+channel\r\n$-1\r\n", subscribed + "*3\r\n+message\r\n+channel\r\n*1\r\n+a\r\n", subscribed + "*4\r\n+pmessage\r\n+c*\r\n+channel\r\n+a\r\n",
+		subscribed + "*3\r\n+unsubscribe\r\n+channel\r\n:0\r\n", subscribed + "*3\r\n+subscribe\r\n$-1\r\n:0\r\n", "*3\r\n+subscribe\r\n+other\r\n:1\r\n", "*2\r\n+pong\r\n+\r\n", subscribed + "*2\r\n+pong\r\n+\r\n" + message,
+		"!6\r\nERR no\r\n", ">3\r\n+subscribe\r\n+channel\r\n:1\r\n", "%1\r\n+a\r\n+b\r\n", subscribed + "*3\r\n*1\r\n+a\r\n+b\r\n+c\r\n", subscribed + "*3\r\n:1\r\n:1\r\n:1\r\n", subscribed + "*-2\r\n", subscribed + "$9999\r\n",
+	} {
+		f.Add([]byte(text), uint8(len(text)))
+	}
+	f.Fuzz(func(t *testing.T, text []byte, size uint8) {
+		if promises.Match(text) {
+			t.Skip("too much for go-redis")
+		}
+		want, all := heardOf(text)
+		virtual(t, func(t *testing.T) {
+			heard := &heard{}
+			p := publishing(text, int(size)+1).pool(nil)
+			s, err := p.(Subscriber).Subscribe("channel", heard)
+			require.NoError(t, err)
+			time.Sleep(20 * time.Second)
+			s.Close()
+			require.NoError(t, p.Close())
+			letters, calls := heard.all()
+			require.Regexp(t, grammar, letters)
+			require.Equal(t, want, calls[:min(len(want), len(calls))])
+			if strings.HasSuffix(letters, "R") {
+				require.Contains(t, "-!", string(text[:1]), "an error, of RESP2 or 3")
+				return
+			}
+			if all {
+				require.Equal(t, "unsubscribed", calls[len(want)])
+			}
+			require.Equal(t, []string{"subscribed", "message end"}, calls[len(calls)-2:])
+		})
+	})
+}
+
+// heard is a Listener that notes its calls.
+type heard struct {
+	mu      sync.Mutex
+	letters string
+	calls   []string
+}
+
+func (h *heard) note(letter, call string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.letters += letter
+	h.calls = append(h.calls, call)
+}
+
+func (h *heard) all() (letters string, calls []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.letters, h.calls
+}
+
+func (h *heard) Subscribed()            { h.note("S", "subscribed") }
+func (h *heard) Message(payload string) { h.note("M", "message "+payload) }
+func (h *heard) Unsubscribed(error)     { h.note("U", "unsubscribed") }
+func (h *heard) Refused(error)          { h.note("R", "refused") }
