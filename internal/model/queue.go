@@ -91,6 +91,7 @@ type queueBounds struct {
 	early   bool  // attempts end as soon as they are decided, else when all nodes have answered
 	orderly bool  // an attempt begins when all that was sent before has been executed
 	grace   bool  // one wake-up is enough, after a moment
+	patient bool  // nobody tries only because its retry delay has elapsed
 	cancels bool  // who waits may give up
 	losses  uint8 // of acquires, or of the replies to them
 	deaths  uint8
@@ -111,7 +112,8 @@ type queue struct {
 var (
 	queueTwo      = queueBounds{name: "two processes", process: []uint8{0, 1}, early: true, cancels: true}
 	queueFairTwo  = queueBounds{name: "two processes, fair", process: []uint8{0, 1}, fair: true, early: true, cancels: true}
-	queueThree    = queueBounds{name: "three processes", process: []uint8{0, 1, 2}, orderly: true}
+	queueGrace    = queueBounds{name: "two processes, fair, one wake-up is enough", process: []uint8{0, 1}, fair: true, orderly: true, grace: true}
+	queueThree    = queueBounds{name: "three processes", process: []uint8{0, 1, 2}, orderly: true, patient: true}
 	queueFair     = queueBounds{name: "three processes, fair", process: []uint8{0, 1, 2}, fair: true, orderly: true}
 	queueGivesUp  = queueBounds{name: "three processes, fair, that may give up", process: []uint8{0, 1, 2}, fair: true, orderly: true, cancels: true}
 	queueLine     = queueBounds{name: "two processes, one with a line", process: []uint8{0, 1, 0}, orderly: true}
@@ -120,7 +122,7 @@ var (
 	queueTwoDeath = queueBounds{name: "two processes, one dies, a lost message", process: []uint8{0, 1}, fair: true, early: true, deaths: 1, losses: 1, goal: []int{0, 1}}
 	queueMinority = queueBounds{name: "the first reaches one node only", process: []uint8{0, 1}, reach: [maxCalls]uint8{1, 3, 0}, fair: true, early: true, goal: []int{1}}
 	queueDeath    = queueBounds{name: "three processes, one dies", process: []uint8{0, 1, 2}, fair: true, orderly: true, deaths: 1, goal: []int{0, 1, 2}, size: Large}
-	queueFast     = queueBounds{name: "three processes, fair, attempts follow at once", process: []uint8{0, 1, 2}, fair: true, size: Large}
+	queueFast     = queueBounds{name: "three processes, fair, attempts follow at once", process: []uint8{0, 1, 2}, fair: true, patient: true, size: Large}
 	queueFastLine = queueBounds{name: "two processes, one with a line, attempts follow at once", process: []uint8{0, 1, 0}, size: Large}
 )
 
@@ -133,7 +135,7 @@ var queueRules = []struct {
 	{"a grant leaves the queue", "6 waiting", "a grant leaves the ticket in the queue: who is granted too few keeps its place", queueFair, queueFlaws{dequeued: true}},
 	{"a release tells only if it has deleted", "6 waiting", "a release tells the first whenever the lock is free then, even if it has deleted nothing", queueFair, queueFlaws{onlyDeleted: true}},
 	{"a rollback tells nobody", "6 waiting", "who takes back its grants tells the first in the queue, as every release does", queueFair, queueFlaws{silentRollback: true}},
-	{"wakes itself", "6 waiting", "nobody is woken by its own rollback", queueFairTwo, queueFlaws{wakesItself: true}},
+	{"wakes itself", "6 waiting", "nobody is woken by its own rollback", queueGrace, queueFlaws{wakesItself: true}},
 	{"wake-ups during an attempt are dropped", "6 waiting", "a wake-up that comes during an attempt is kept for after it", queueFairTwo, queueFlaws{dropsWakes: true}},
 	{"its own rollbacks are not counted", "6 waiting", "the lock is free on the nodes that have said so and on those that granted what was taken back", queueFair, queueFlaws{onlyWoken: true}},
 	{"stays although it hears too few", "6 waiting", "who hears fewer than a quorum leaves the queues", queueMinority, queueFlaws{stays: true}},
@@ -146,7 +148,7 @@ var queueRules = []struct {
 
 func queueCases() (cases []Case) {
 	for _, b := range []queueBounds{
-		queueTwo, queueFairTwo, queueThree, queueFair, queueGivesUp, queueLine, queueFairLine, queueLossy, queueTwoDeath, queueMinority,
+		queueTwo, queueFairTwo, queueGrace, queueThree, queueFair, queueGivesUp, queueLine, queueFairLine, queueLossy, queueTwoDeath, queueMinority,
 		queueDeath, queueFast, queueFastLine,
 	} {
 		cases = append(cases, Case{Model: "queue", Name: b.name, Size: b.size, Explore: queue{b, queueFlaws{}}.explore})
@@ -479,7 +481,7 @@ func (q queue) goOn(s queueState, c int, do func(Step, queueState)) {
 	case woken > 0 && (free >= quorum || q.grace):
 		q.begin(&t, c, strict)
 		do(Step{"{c} wakes up and tries", Work, c, 0}, t)
-	default:
+	case !q.patient:
 		how := strict
 		if !q.fair {
 			how = loose
