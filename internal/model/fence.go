@@ -67,7 +67,7 @@ type fenceBounds struct {
 	ttl      uint8 // of a register since its last use; 0: for ever
 	restarts uint8
 	guard    uint8 // ticks after a restart for which a node does not count
-	agree    bool  // clocks agree, a round takes a tick at least, and what is checked is the order alone
+	agree    bool  // clocks agree, a message takes a tick at least, and what is checked is the order alone
 	size     Size
 }
 
@@ -85,9 +85,9 @@ var (
 	fenceTwice    = fenceBounds{name: "two locks, any proposals, two more rounds", locks: 2, proposals: 4, highest: 7, rounds: 2, size: Large}
 	fenceThree    = fenceBounds{name: "three locks, any proposals", locks: 3, proposals: 3, highest: 3, size: Large}
 	fenceExpires  = fenceBounds{name: "registers expire", locks: 2, highest: 12, ticks: 4, skew: 1, window: 1, ttl: 3}
-	fenceRestarts = fenceBounds{name: "restarts without data, with the guard", locks: 2, highest: 12, ticks: 4, skew: 1, window: 1, restarts: 1, guard: 3}
-	fenceLong     = fenceBounds{name: "registers expire, restarts, one more round", locks: 2, highest: 12, rounds: 1, ticks: 4, skew: 1, window: 1, ttl: 3, restarts: 1, guard: 3, size: Large}
-	fenceAgree    = fenceBounds{name: "restarts without the guard, clocks agree", locks: 2, highest: 12, rounds: 1, ticks: 3, window: 2, restarts: 2, agree: true, size: Large}
+	fenceRestarts = fenceBounds{name: "restarts without data, with the guard", locks: 2, highest: 12, ticks: 4, skew: 1, window: 1, restarts: 1, guard: 3, size: Medium}
+	fenceLong     = fenceBounds{name: "registers expire, restarts, one more round", locks: 2, highest: 12, rounds: 1, ticks: 3, skew: 1, window: 1, ttl: 3, restarts: 1, guard: 3, size: Large}
+	fenceAgree    = fenceBounds{name: "restarts without the guard, clocks agree", locks: 2, highest: 12, rounds: 1, ticks: 3, window: 2, restarts: 2, agree: true, size: Medium}
 )
 
 var fenceRules = []struct {
@@ -112,7 +112,7 @@ func fenceCases() (cases []Case) {
 
 func fenceMutations() (cases []Case) {
 	for _, r := range fenceRules {
-		cases = append(cases, Case{Model: "fence", Name: r.name, Rule: r.rule, Section: r.section, Explore: fence{r.bounds, r.flaws}.explore})
+		cases = append(cases, Case{Model: "fence", Name: r.name, Rule: r.rule, Section: r.section, Size: r.bounds.size, Explore: fence{r.bounds, r.flaws}.explore})
 	}
 	return cases
 }
@@ -225,7 +225,7 @@ func (f fence) stored(s *fenceState, i int) bool {
 			votes++
 		}
 	}
-	return votes >= quorum && (!f.agree || s.now > s.locks[i].asked)
+	return votes >= quorum
 }
 
 // win returns Lock i with its proposal as the token.
@@ -268,7 +268,11 @@ func (f fence) node(s fenceState, i, node int, do func(Step, fenceState)) {
 	if l.phase == idle {
 		return
 	}
-	for _, p := range [...]uint8{l.earlier[0], l.earlier[1], l.proposal} {
+	onTheWay := f.agree && s.now == l.asked
+	for k, p := range [...]uint8{l.earlier[0], l.earlier[1], l.proposal} {
+		if k == 2 && onTheWay {
+			return
+		}
 		t := s
 		if p > 0 {
 			t.nodes[node].grant(p)

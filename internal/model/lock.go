@@ -89,14 +89,14 @@ type lock struct {
 // The bounds in which the rules are explored.
 var (
 	lockGhosts  = lockBounds{name: "late messages, two attempts of one client and a rival", attempts: 3, retry: true, ttl: 2}
-	lockThree   = lockBounds{name: "three clients", attempts: 3, ttl: 2, extends: 1, size: Large}
-	lockExtends = lockBounds{name: "extensions, of which some are shorter", attempts: 2, ttl: 3, extends: 2, shorter: true}
+	lockThree   = lockBounds{name: "three clients", attempts: 3, ttl: 2, extends: 1}
+	lockExtends = lockBounds{name: "extensions, of which some are shorter", attempts: 2, ttl: 3, extends: 2, shorter: true, size: Medium}
 	lockHeals   = lockBounds{name: "extensions that set missing keys again", attempts: 2, ttl: 3, extends: 2, heals: true}
 	lockAgain   = lockBounds{name: "the acquire is sent twice, for a token", attempts: 2, ttl: 3, again: true}
-	lockDrift   = lockBounds{name: "clocks of nodes that get ahead", attempts: 2, ttl: 3, drift: 1, extends: 1}
+	lockDrift   = lockBounds{name: "clocks of nodes that get ahead", attempts: 2, ttl: 3, drift: 1, extends: 1, size: Medium}
 	lockShared  = lockBounds{name: "one value for two clients, that let it run out", attempts: 2, ttl: 2, again: true, shared: true}
-	lockRestart = lockBounds{name: "restarts without data", attempts: 2, ttl: 2, extends: 1, restarts: 2}
-	lockMends   = lockBounds{name: "restarts, and extensions that set missing keys again", attempts: 2, ttl: 2, extends: 1, heals: true, restarts: 2}
+	lockRestart = lockBounds{name: "restarts without data", attempts: 2, ttl: 2, extends: 1, restarts: 2, size: Medium}
+	lockMends   = lockBounds{name: "restarts, and extensions that set missing keys again", attempts: 2, ttl: 2, extends: 1, heals: true, restarts: 2, size: Medium}
 	lockWhole   = lockBounds{name: "all of it", attempts: 3, retry: true, ttl: 2, drift: 1, extends: 1, shorter: true, heals: true, restarts: 1, size: Large}
 )
 
@@ -146,7 +146,7 @@ func lockCases() (cases []Case) {
 
 func lockMutations() (cases []Case) {
 	for _, r := range lockRules {
-		cases = append(cases, Case{Model: "lock", Name: r.name, Rule: r.rule, Section: r.section, Explore: lock{r.bounds, r.flaws}.explore})
+		cases = append(cases, Case{Model: "lock", Name: r.name, Rule: r.rule, Section: r.section, Size: r.bounds.size, Explore: lock{r.bounds, r.flaws}.explore})
 	}
 	return cases
 }

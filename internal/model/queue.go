@@ -113,16 +113,17 @@ var (
 	queueTwo      = queueBounds{name: "two processes", process: []uint8{0, 1}, early: true, cancels: true}
 	queueFairTwo  = queueBounds{name: "two processes, fair", process: []uint8{0, 1}, fair: true, early: true, cancels: true}
 	queueGrace    = queueBounds{name: "two processes, fair, one wake-up is enough", process: []uint8{0, 1}, fair: true, orderly: true, grace: true}
-	queueThree    = queueBounds{name: "three processes", process: []uint8{0, 1, 2}, orderly: true, patient: true}
-	queueFair     = queueBounds{name: "three processes, fair", process: []uint8{0, 1, 2}, fair: true, orderly: true}
-	queueGivesUp  = queueBounds{name: "three processes, fair, that may give up", process: []uint8{0, 1, 2}, fair: true, orderly: true, cancels: true}
-	queueLine     = queueBounds{name: "two processes, one with a line", process: []uint8{0, 1, 0}, orderly: true}
+	queueThree    = queueBounds{name: "three processes", process: []uint8{0, 1, 2}, orderly: true, patient: true, size: Large}
+	queueFair     = queueBounds{name: "three processes, fair", process: []uint8{0, 1, 2}, fair: true, orderly: true, size: Medium}
+	queueGivesUp  = queueBounds{name: "three processes, fair, that may give up", process: []uint8{0, 1, 2}, fair: true, orderly: true, cancels: true, size: Medium}
+	queueLine     = queueBounds{name: "two processes, one with a line", process: []uint8{0, 1, 0}, orderly: true, size: Medium}
 	queueFairLine = queueBounds{name: "two processes, one with a line, fair", process: []uint8{0, 1, 0}, fair: true, orderly: true}
 	queueLossy    = queueBounds{name: "two processes, a lost message", process: []uint8{0, 1}, fair: true, early: true, grace: true, losses: 1}
-	queueTwoDeath = queueBounds{name: "two processes, one dies, a lost message", process: []uint8{0, 1}, fair: true, early: true, deaths: 1, losses: 1, goal: []int{0, 1}}
+	queueTwoDeath = queueBounds{name: "two processes, one dies, a lost message", process: []uint8{0, 1}, fair: true, early: true, deaths: 1, losses: 1, goal: []int{0, 1}, size: Medium}
 	queueMinority = queueBounds{name: "the first reaches one node only", process: []uint8{0, 1}, reach: [maxCalls]uint8{1, 3, 0}, fair: true, early: true, goal: []int{1}}
+	queueDown     = queueBounds{name: "one node is down, fair", process: []uint8{0, 1}, reach: [maxCalls]uint8{3, 3, 0}, fair: true, early: true}
 	queueDeath    = queueBounds{name: "three processes, one dies", process: []uint8{0, 1, 2}, fair: true, orderly: true, deaths: 1, goal: []int{0, 1, 2}, size: Large}
-	queueFast     = queueBounds{name: "three processes, fair, attempts follow at once", process: []uint8{0, 1, 2}, fair: true, patient: true, size: Large}
+	queueFast     = queueBounds{name: "three processes, fair, attempts follow at once", process: []uint8{0, 1, 2}, fair: true, patient: true, size: Medium}
 	queueFastLine = queueBounds{name: "two processes, one with a line, attempts follow at once", process: []uint8{0, 1, 0}, size: Large}
 )
 
@@ -137,7 +138,7 @@ var queueRules = []struct {
 	{"a rollback tells nobody", "6 waiting", "who takes back its grants tells the first in the queue, as every release does", queueFair, queueFlaws{silentRollback: true}},
 	{"wakes itself", "6 waiting", "nobody is woken by its own rollback", queueGrace, queueFlaws{wakesItself: true}},
 	{"wake-ups during an attempt are dropped", "6 waiting", "a wake-up that comes during an attempt is kept for after it", queueFairTwo, queueFlaws{dropsWakes: true}},
-	{"its own rollbacks are not counted", "6 waiting", "the lock is free on the nodes that have said so and on those that granted what was taken back", queueFair, queueFlaws{onlyWoken: true}},
+	{"its own rollbacks are not counted", "6 waiting", "the lock is free on the nodes that have said so and on those that granted what was taken back", queueDown, queueFlaws{onlyWoken: true}},
 	{"stays although it hears too few", "6 waiting", "who hears fewer than a quorum leaves the queues", queueMinority, queueFlaws{stays: true}},
 	{"anybody is let in", "6 waiting", "in fair mode only the first in the queue is let in", queueFair, queueFlaws{lets: true}},
 	{"an unlock stays in the queue", "6 waiting", "a release takes the holder's ticket out of the queues", queueFairTwo, queueFlaws{unlockStays: true}},
@@ -148,7 +149,7 @@ var queueRules = []struct {
 
 func queueCases() (cases []Case) {
 	for _, b := range []queueBounds{
-		queueTwo, queueFairTwo, queueGrace, queueThree, queueFair, queueGivesUp, queueLine, queueFairLine, queueLossy, queueTwoDeath, queueMinority,
+		queueTwo, queueFairTwo, queueGrace, queueThree, queueFair, queueGivesUp, queueLine, queueFairLine, queueLossy, queueTwoDeath, queueMinority, queueDown,
 		queueDeath, queueFast, queueFastLine,
 	} {
 		cases = append(cases, Case{Model: "queue", Name: b.name, Size: b.size, Explore: queue{b, queueFlaws{}}.explore})
@@ -158,7 +159,7 @@ func queueCases() (cases []Case) {
 
 func queueMutations() (cases []Case) {
 	for _, r := range queueRules {
-		cases = append(cases, Case{Model: "queue", Name: r.name, Rule: r.rule, Section: r.section, Explore: queue{r.bounds, r.flaws}.explore})
+		cases = append(cases, Case{Model: "queue", Name: r.name, Rule: r.rule, Section: r.section, Size: r.bounds.size, Explore: queue{r.bounds, r.flaws}.explore})
 	}
 	return cases
 }
