@@ -94,8 +94,8 @@ func Explore[S comparable](sys System[S], limit int) Result {
 		if len(x.states) > limit {
 			return x.result(false, "", nil)
 		}
-		if why := x.visit(int32(i)); why != "" { //nolint:gosec // limits are far below 2^31
-			return x.result(false, why, x.path(int32(i))) //nolint:gosec // the same
+		if why := x.visit(short(i)); why != "" {
+			return x.result(false, why, x.path(short(i)))
 		}
 	}
 	if path := x.circle(); x.Spins && path != nil {
@@ -128,6 +128,12 @@ type edge struct {
 	kind Kind
 }
 
+// short returns an index in the half of the memory that it needs: there is no room for
+// 2^31 states anyhow.
+func short(i int) int32 {
+	return int32(i) //nolint:gosec // see above
+}
+
 func (x *explorer[S]) canonical(s S) S {
 	if x.Same == nil {
 		return s
@@ -142,16 +148,16 @@ func (x *explorer[S]) add(s S, from int32) int32 {
 		return i - 1
 	}
 	x.states, x.from = append(x.states, s), append(x.from, from)
-	x.table[at] = int32(len(x.states)) //nolint:gosec // limits are far below 2^31
+	x.table[at] = short(len(x.states))
 	if 2*len(x.states) > len(x.table) {
 		x.grow()
 	}
-	return int32(len(x.states)) - 1 //nolint:gosec // the same
+	return short(len(x.states) - 1)
 }
 
 // place returns where in the table s is, or would be.
 func (x *explorer[S]) place(s S) uint64 {
-	mask := uint64(len(x.table) - 1)
+	mask := uint64(len(x.table) - 1) //nolint:gosec // a table is not empty
 	at := maphash.Comparable(x.seed, s) & mask
 	for x.table[at] != 0 && x.states[x.table[at]-1] != s {
 		at = (at + 1) & mask
@@ -162,7 +168,7 @@ func (x *explorer[S]) place(s S) uint64 {
 func (x *explorer[S]) grow() {
 	x.table = make([]int32, 2*len(x.table))
 	for i, s := range x.states {
-		x.table[x.place(s)] = int32(i) + 1 //nolint:gosec // the same
+		x.table[x.place(s)] = short(i + 1)
 	}
 }
 
@@ -215,31 +221,31 @@ func (x *explorer[S]) circle() []int32 {
 		return nil
 	}
 	const onTheWay, done = 1, 2
-	mark, next := make([]uint8, len(x.states)), make([]int32, len(x.states))
+	marks, next := make([]uint8, len(x.states)), make([]int32, len(x.states))
 	for root := range x.states {
-		if mark[root] != 0 {
+		if marks[root] != 0 {
 			continue
 		}
-		way := []int32{int32(root)} //nolint:gosec // limits are far below 2^31
-		mark[root] = onTheWay
+		way := []int32{short(root)}
+		marks[root] = onTheWay
 		for len(way) > 0 {
 			i := way[len(way)-1]
 			edges := x.edgesOf(i)
 			if int(next[i]) == len(edges) {
-				mark[i], way = done, way[:len(way)-1]
+				marks[i], way = done, way[:len(way)-1]
 				continue
 			}
 			e := edges[next[i]]
 			next[i]++
 			switch {
 			case e.kind != Work:
-			case mark[e.to] == onTheWay:
+			case marks[e.to] == onTheWay:
 				for way[0] != e.to {
 					way = way[1:]
 				}
 				return append(append(x.path(e.to), way[1:]...), e.to)
-			case mark[e.to] == 0:
-				mark[e.to], way = onTheWay, append(way, e.to)
+			case marks[e.to] == 0:
+				marks[e.to], way = onTheWay, append(way, e.to)
 			}
 		}
 	}
@@ -262,7 +268,7 @@ func (x *explorer[S]) stuck() int32 {
 	}
 	for i, s := range x.states {
 		if x.Goal(s) {
-			reach(int32(i)) //nolint:gosec // limits are far below 2^31
+			reach(short(i))
 		}
 	}
 	for len(todo) > 0 {
@@ -274,7 +280,7 @@ func (x *explorer[S]) stuck() int32 {
 	}
 	for i, ok := range reaches {
 		if !ok {
-			return int32(i) //nolint:gosec // the same
+			return short(i)
 		}
 	}
 	return -1
@@ -292,8 +298,8 @@ func (x *explorer[S]) reversed() (back []int32, ends []int) {
 	}
 	back = make([]int32, len(x.edges))
 	for i := range x.states {
-		for _, e := range x.edgesOf(int32(i)) { //nolint:gosec // limits are far below 2^31
-			back[ends[e.to+1]] = int32(i) //nolint:gosec // the same
+		for _, e := range x.edgesOf(short(i)) {
+			back[ends[e.to+1]] = short(i)
 			ends[e.to+1]++
 		}
 	}

@@ -119,7 +119,7 @@ func fenceMutations() (cases []Case) {
 
 func (f fence) explore(limit int) Result {
 	return Explore(System[fenceState]{
-		Clients: []string{"A", "B", "C"}, Next: f.next, Same: sameFence, Wrong: wrongFence, Show: fenceState.show,
+		Clients: []string{"A", "B", "C"}, Next: f.next, Same: sameFence, Wrong: wrongFence, Show: func(s fenceState) string { return s.show() },
 	}, limit)
 }
 
@@ -346,7 +346,7 @@ func sameFence(s fenceState) fenceState {
 	return s
 }
 
-func (s fenceState) show() string {
+func (s *fenceState) show() string {
 	var b strings.Builder
 	b.WriteString("registers")
 	for _, n := range s.nodes {

@@ -74,7 +74,7 @@ func (f handFlaws) explore(limit int) Result {
 	start.validity[giver], start.phase[giver] = handTTL, held
 	return Explore(System[handState]{
 		Start: start, Clients: []string{"the giver", "the taker", "the rival"},
-		Next: f.next, Wrong: wrongHand, Show: handState.show,
+		Next: f.next, Wrong: wrongHand, Show: func(s handState) string { return s.show() },
 	}, limit)
 }
 
@@ -224,7 +224,7 @@ func tick(s handState, do func(Step, handState)) {
 	do(Step{Text: "a tick passes", Kind: Timer}, s)
 }
 
-func (s handState) show() string {
+func (s *handState) show() string {
 	var b strings.Builder
 	b.WriteString([...]string{"no key", "our key", "the rival's key"}[s.key])
 	for i, who := range [...]string{"giver", "taker", "rival"} {

@@ -461,7 +461,7 @@ func (l lock) value(i int) uint8 {
 	if l.shared || l.reused && i == 1 {
 		return 1
 	}
-	return uint8(i) + 1 //nolint:gosec // below maxAttempts
+	return mark(i)
 }
 
 func (l lock) executeAcquire(s lockState, i, node int, do func(Step, lockState)) {
@@ -535,7 +535,7 @@ func sameLock(s lockState) lockState {
 	return s
 }
 
-func (s lockState) show(names []string) string {
+func (s *lockState) show(names []string) string {
 	var b strings.Builder
 	for _, n := range s.nodes {
 		if n.value == 0 {

@@ -46,6 +46,11 @@ func Mutations() []Case {
 	return slices.Concat(lockMutations(), fenceMutations(), queueMutations(), settleMutations(), handOverMutations())
 }
 
+// mark is how a state names client i, with 0 for none.
+func mark(i int) uint8 {
+	return uint8(i + 1) //nolint:gosec // there are few
+}
+
 // A vote is what a client knows of a node in the round that it has open.
 type vote uint8
 

@@ -66,7 +66,7 @@ func (p queuePhase) inLine() bool { return p == trying || p == waiting }
 
 type queueCall struct {
 	phase  queuePhase
-	how    manner // of the attempt
+	how    manner // of the last attempt
 	ready  bool   // there is reason to try at once
 	behind bool   // and to do so right behind a release of the process, in no queue
 	queued bool   // its ticket may be in queues
@@ -393,7 +393,7 @@ func (q queue) win(s queueState, c int, do func(Step, queueState)) {
 			s.overtook = true
 		}
 	}
-	*call = queueCall{phase: holding, leaves: (call.queued || call.how != plain) && !q.unlockStays}
+	*call = queueCall{phase: holding, how: call.how, leaves: (call.queued || call.how != plain) && !q.unlockStays}
 	for i := range s.nodes {
 		n := &s.nodes[i]
 		if !n.slots[c].onTheWay() {
@@ -431,7 +431,7 @@ func (q queue) rollBack(s queueState, c int, do func(Step, queueState)) {
 			s.calls[other].before &^= bit(c)
 		}
 	}
-	call.phase, call.how, call.before = waiting, plain, 0
+	call.phase, call.before = waiting, 0
 	for i := range s.nodes {
 		if n := &s.nodes[i]; n.slots[c] == granted {
 			n.freed |= bit(c)
@@ -536,7 +536,7 @@ func (q queue) unlock(s queueState, c int, do func(Step, queueState)) {
 		do(Step{"{c} unlocks, the next in line tries", Choice, c, 0}, t)
 	}
 	if !q.notEntered {
-		s.calls[c].enters = uint8(next) + 1 //nolint:gosec // below maxCalls
+		s.calls[c].enters = mark(next)
 		s.calls[next].queued = true
 	}
 	s.calls[next].ready = s.calls[next].phase == trying
@@ -608,7 +608,7 @@ func (q queue) executeAcquire(s *queueState, c, node int) {
 	}
 	letIn := n.lock == 0 && (call.how != strict || first || q.lets)
 	if letIn {
-		n.lock = uint8(c) + 1 //nolint:gosec // below maxCalls
+		n.lock = mark(c)
 		if q.dequeued {
 			n.queue &^= bit(c)
 		}
@@ -635,7 +635,7 @@ func (q queue) isFirst(queue uint8, c int) bool {
 
 func (q queue) executeRelease(s *queueState, c, node int) {
 	n, call := &s.nodes[node], s.calls[c]
-	deleted := n.lock == uint8(c)+1 //nolint:gosec // below maxCalls
+	deleted := n.lock == mark(c)
 	if deleted {
 		n.lock = 0
 	}
@@ -676,7 +676,7 @@ func (q queue) tell(s *queueState, c, node int) {
 // expire removes what a dead call has left on a node.
 func (q queue) expire(s queueState, c, node int, do func(Step, queueState)) {
 	n := &s.nodes[node]
-	if n.lock == uint8(c)+1 { //nolint:gosec // below maxCalls
+	if n.lock == mark(c) {
 		t := s
 		t.nodes[node].lock = 0
 		do(Step{"{c}'s key on node {n} runs out", Timer, c, node}, t)

@@ -26,9 +26,7 @@ type settleState struct {
 	key      bool // the node has the value
 	setters  [maxSetters]setter
 	release  message // the one under way
-	behind   bool    // it goes behind all setters that are in flight
 	orderly  bool    // when it was sent, all setters had been answered
-	found    bool    // it has been executed, and the reply is on its way
 	sent     uint8   // releases sent
 	settled  bool
 	replaced bool // the first connection is lost
@@ -101,7 +99,7 @@ func settleMutations() (cases []Case) {
 
 func (m settle) explore(limit int) Result {
 	return Explore(System[settleState]{
-		Clients: []string{"the acquire", "the extension"}, Next: m.next, Wrong: wrongSettle, Show: settleState.show,
+		Clients: []string{"the acquire", "the extension"}, Next: m.next, Wrong: wrongSettle, Show: func(s settleState) string { return s.show() },
 		// With a lost setter only time settles: the keys run out.
 		Goal: func(s settleState) bool { return s.settled || s.anybodyUnknown() && s.sent > 1 },
 	}, limit)
@@ -260,7 +258,7 @@ func (m settle) lose(s settleState, do func(Step, settleState)) {
 	do(Step{Text: "the connection is LOST", Kind: Choice}, s)
 }
 
-func (s settleState) show() string {
+func (s *settleState) show() string {
 	var b strings.Builder
 	if s.key {
 		b.WriteString("the node has the value")
