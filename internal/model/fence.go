@@ -86,7 +86,6 @@ var (
 	fenceThree    = fenceBounds{name: "three locks, any proposals", locks: 3, proposals: 3, highest: 3, size: Large}
 	fenceExpires  = fenceBounds{name: "registers expire", locks: 2, highest: 12, ticks: 4, skew: 1, window: 1, ttl: 3}
 	fenceRestarts = fenceBounds{name: "restarts without data, with the guard", locks: 2, highest: 12, ticks: 4, skew: 1, window: 1, restarts: 1, guard: 3, size: Medium}
-	fenceLong     = fenceBounds{name: "registers expire, restarts, one more round", locks: 2, highest: 12, rounds: 1, ticks: 3, skew: 1, window: 1, ttl: 3, restarts: 1, guard: 3, size: Large}
 	fenceAgree    = fenceBounds{name: "restarts without the guard, clocks agree", locks: 2, highest: 12, rounds: 1, ticks: 3, window: 2, restarts: 2, agree: true, size: Medium}
 )
 
@@ -104,7 +103,7 @@ var fenceRules = []struct {
 }
 
 func fenceCases() (cases []Case) {
-	for _, b := range []fenceBounds{fenceSkewed, fenceTwice, fenceThree, fenceExpires, fenceRestarts, fenceLong, fenceAgree} {
+	for _, b := range []fenceBounds{fenceSkewed, fenceTwice, fenceThree, fenceExpires, fenceRestarts, fenceAgree} {
 		cases = append(cases, Case{Model: "fence", Name: b.name, Size: b.size, Explore: fence{b, fenceFlaws{}}.explore})
 	}
 	return cases
