@@ -1,0 +1,344 @@
+package model
+
+import (
+	"fmt"
+	"hash/maphash"
+	"strings"
+)
+
+// This file is the explorer: it visits every state that a small system can reach, the
+// nearest first, so that the first violation that it meets has a shortest trace.
+
+// A Kind says what makes a step happen.
+type Kind uint8
+
+// The kinds of steps.
+const (
+	Work   Kind = iota // happens by itself, soon: a message is executed, a client goes on
+	Timer              // happens when a time has passed
+	Choice             // happens or not: a failure, or what a user does
+)
+
+// A Step is something that happens. In its text {c} stands for a client and {n} for a
+// node.
+type Step struct {
+	Text   string
+	Kind   Kind
+	Client int
+	Node   int
+}
+
+// A System is a state machine and what must be true of it. S is a value without
+// pointers.
+type System[S comparable] struct {
+	Start   S
+	Clients []string // names, for traces
+	Next    func(s S, do func(Step, S))
+
+	// Same maps states that differ in nothing but the names of things to one of them;
+	// nil if there is no such symmetry. It must commute with Next and agree with the
+	// properties.
+	Same func(S) S
+
+	// Wrong says what is wrong in a state, "" if nothing is.
+	Wrong func(S) string
+
+	// Rest says why the system must not come to rest in s, where no step is Work; nil
+	// if it may anywhere.
+	Rest func(s S) string
+
+	// Spins forbids endless work: a circle of steps that are all Work.
+	Spins bool
+
+	// Goal must be within reach from every state; nil for none.
+	Goal func(S) bool
+
+	Show func(S) string
+}
+
+// A Result is what an exploration came to.
+type Result struct {
+	States, Steps int
+	Complete      bool   // every reachable state was visited
+	Violation     string // "" if there was none
+	Trace         []Line // how it came about
+}
+
+// A Line is one step of a trace and the state after it.
+type Line struct{ Step, State string }
+
+// Length returns the number of steps.
+func (r Result) Length() int { return max(len(r.Trace)-1, 0) }
+
+func (r Result) String() string {
+	var b strings.Builder
+	outcome := "complete, no violation"
+	switch {
+	case r.Violation != "":
+		outcome = fmt.Sprintf("%s, after %d steps", r.Violation, r.Length())
+	case !r.Complete:
+		outcome = "INCOMPLETE, no violation so far"
+	}
+	fmt.Fprintf(&b, "%d states, %d steps: %s", r.States, r.Steps, outcome)
+	for i, l := range r.Trace {
+		fmt.Fprintf(&b, "\n%4d. %-58s %s", i, l.Step, l.State)
+	}
+	return b.String()
+}
+
+// Explore visits the states of a system, at most limit of them.
+func Explore[S comparable](sys System[S], limit int) Result {
+	x := &explorer[S]{System: sys, seed: maphash.MakeSeed(), table: make([]int32, 1<<10)}
+	x.add(x.canonical(sys.Start), -1)
+	for i := 0; i < len(x.states); i++ {
+		if len(x.states) > limit {
+			return x.result(false, "", nil)
+		}
+		if why := x.visit(short(i)); why != "" {
+			return x.result(false, why, x.path(short(i)))
+		}
+	}
+	if path := x.circle(); x.Spins && path != nil {
+		return x.result(true, "endless work: the last state has been there before", path)
+	}
+	if stuck := x.stuck(); stuck >= 0 {
+		return x.result(true, "the goal is out of reach", x.path(stuck))
+	}
+	return x.result(true, "", nil)
+}
+
+// An explorer knows the states met so far, in the order in which they were met.
+type explorer[S comparable] struct {
+	System[S]
+	states []S
+	from   []int32 // by state, the one that it was first reached from
+	steps  int
+
+	seed  maphash.Seed
+	table []int32 // index of a state + 1, at the first place free from its hash on
+
+	// Only where a property needs them: the steps of state i are edges[ends[i-1]:ends[i]].
+	edges []edge
+	ends  []int
+}
+
+// An edge is a step to a state.
+type edge struct {
+	to   int32
+	kind Kind
+}
+
+// short returns an index in the half of the memory that it needs: there is no room for
+// 2^31 states anyhow.
+func short(i int) int32 {
+	return int32(i) //nolint:gosec // see above
+}
+
+func (x *explorer[S]) canonical(s S) S {
+	if x.Same == nil {
+		return s
+	}
+	return x.Same(s)
+}
+
+// add returns the index of canonical state s, which was reached from a state.
+func (x *explorer[S]) add(s S, from int32) int32 {
+	at := x.place(s)
+	if i := x.table[at]; i != 0 {
+		return i - 1
+	}
+	x.states, x.from = append(x.states, s), append(x.from, from)
+	x.table[at] = short(len(x.states))
+	if 2*len(x.states) > len(x.table) {
+		x.grow()
+	}
+	return short(len(x.states) - 1)
+}
+
+// place returns where in the table s is, or would be.
+func (x *explorer[S]) place(s S) uint64 {
+	mask := uint64(len(x.table) - 1) //nolint:gosec // a table is not empty
+	at := maphash.Comparable(x.seed, s) & mask
+	for x.table[at] != 0 && x.states[x.table[at]-1] != s {
+		at = (at + 1) & mask
+	}
+	return at
+}
+
+func (x *explorer[S]) grow() {
+	x.table = make([]int32, 2*len(x.table))
+	for i, s := range x.states {
+		x.table[x.place(s)] = short(i + 1)
+	}
+}
+
+// visit adds the states that follow state i, and returns what is wrong with it.
+func (x *explorer[S]) visit(i int32) string {
+	s := x.states[i]
+	if x.Wrong != nil {
+		if why := x.Wrong(s); why != "" {
+			return why
+		}
+	}
+	graph, rests := x.Spins || x.Goal != nil, true
+	x.Next(s, func(step Step, to S) {
+		x.steps++
+		rests = rests && step.Kind != Work
+		j := x.add(x.canonical(to), i)
+		if graph {
+			x.edges = append(x.edges, edge{j, step.Kind})
+		}
+	})
+	if graph {
+		x.ends = append(x.ends, len(x.edges))
+	}
+	if rests && x.Rest != nil {
+		return x.Rest(s)
+	}
+	return ""
+}
+
+func (x *explorer[S]) edgesOf(i int32) []edge {
+	first := 0
+	if i > 0 {
+		first = x.ends[i-1]
+	}
+	return x.edges[first:x.ends[i]]
+}
+
+// path returns the states on the way to state i.
+func (x *explorer[S]) path(i int32) (path []int32) {
+	for ; i >= 0; i = x.from[i] {
+		path = append([]int32{i}, path...)
+	}
+	return path
+}
+
+// circle returns the way into a circle of Work and once around it, nil if there is none.
+// It goes as deep as it can: a state met again on the way down closes a circle.
+func (x *explorer[S]) circle() []int32 {
+	if !x.Spins {
+		return nil
+	}
+	const onTheWay, done = 1, 2
+	marks, next := make([]uint8, len(x.states)), make([]int32, len(x.states))
+	for root := range x.states {
+		if marks[root] != 0 {
+			continue
+		}
+		way := []int32{short(root)}
+		marks[root] = onTheWay
+		for len(way) > 0 {
+			i := way[len(way)-1]
+			edges := x.edgesOf(i)
+			if int(next[i]) == len(edges) {
+				marks[i], way = done, way[:len(way)-1]
+				continue
+			}
+			e := edges[next[i]]
+			next[i]++
+			switch {
+			case e.kind != Work:
+			case marks[e.to] == onTheWay:
+				for way[0] != e.to {
+					way = way[1:]
+				}
+				return append(append(x.path(e.to), way[1:]...), e.to)
+			case marks[e.to] == 0:
+				marks[e.to], way = onTheWay, append(way, e.to)
+			}
+		}
+	}
+	return nil
+}
+
+// stuck returns the first state from which the goal is out of reach, -1 if there is
+// none.
+func (x *explorer[S]) stuck() int32 {
+	if x.Goal == nil {
+		return -1
+	}
+	back, ends := x.reversed()
+	reaches := make([]bool, len(x.states))
+	var todo []int32
+	reach := func(i int32) {
+		if !reaches[i] {
+			reaches[i], todo = true, append(todo, i)
+		}
+	}
+	for i, s := range x.states {
+		if x.Goal(s) {
+			reach(short(i))
+		}
+	}
+	for len(todo) > 0 {
+		i := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for _, j := range back[ends[i]:ends[i+1]] {
+			reach(j)
+		}
+	}
+	for i, ok := range reaches {
+		if !ok {
+			return short(i)
+		}
+	}
+	return -1
+}
+
+// reversed returns the edges the other way round: state i was reached from
+// back[ends[i]:ends[i+1]].
+func (x *explorer[S]) reversed() (back []int32, ends []int) {
+	ends = make([]int, len(x.states)+2)
+	for _, e := range x.edges {
+		ends[e.to+2]++
+	}
+	for i := 2; i < len(ends); i++ {
+		ends[i] += ends[i-1]
+	}
+	back = make([]int32, len(x.edges))
+	for i := range x.states {
+		for _, e := range x.edgesOf(short(i)) {
+			back[ends[e.to+1]] = short(i)
+			ends[e.to+1]++
+		}
+	}
+	return back, ends
+}
+
+func (x *explorer[S]) result(complete bool, violation string, path []int32) Result {
+	r := Result{States: len(x.states), Steps: x.steps, Complete: complete, Violation: violation}
+	if path != nil {
+		r.Trace = x.trace(path)
+	}
+	return r
+}
+
+// trace goes along path again. It begins at Start and takes steps as they are, so that
+// what a step says is true of the trace, whatever symmetry the states of path were cut
+// down by.
+func (x *explorer[S]) trace(path []int32) []Line {
+	s := x.Start
+	lines := []Line{{"start", x.Show(s)}}
+	for _, i := range path[1:] {
+		found := false
+		var then S
+		x.Next(s, func(step Step, to S) {
+			if !found && x.canonical(to) == x.states[i] {
+				found, then = true, to
+				lines = append(lines, Line{Step: x.text(step)})
+			}
+		})
+		s = then
+		lines[len(lines)-1].State = x.Show(s)
+	}
+	return lines
+}
+
+func (x *explorer[S]) text(s Step) string {
+	client := ""
+	if s.Client < len(x.Clients) {
+		client = x.Clients[s.Client]
+	}
+	return strings.NewReplacer("{c}", client, "{n}", fmt.Sprint(s.Node+1)).Replace(s.Text)
+}

@@ -1,0 +1,223 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// plenty is more states than the systems of these tests have.
+const plenty = 1000
+
+// numbers is a system that counts up to 20, by 1 or by 5.
+func numbers() System[int] {
+	return System[int]{
+		Next: func(s int, do func(Step, int)) {
+			for _, by := range []int{1, 5} {
+				if s+by <= 20 {
+					do(Step{Text: "add {n}", Node: by - 1}, s+by)
+				}
+			}
+		},
+		Show: func(s int) string { return fmt.Sprint(s) },
+	}
+}
+
+func TestExploreVisitsEveryStateOnce(t *testing.T) {
+	t.Parallel()
+	visits := make(map[int]int)
+	sys := numbers()
+	sys.Wrong = func(s int) string { visits[s]++; return "" }
+	r := Explore(sys, plenty)
+	assert.True(t, r.Complete)
+	assert.Empty(t, r.Violation)
+	assert.Equal(t, 21, r.States)
+	assert.Equal(t, 20+16, r.Steps)
+	assert.Len(t, visits, 21)
+	for s, n := range visits {
+		assert.Equal(t, 1, n, "visits of %d", s)
+	}
+}
+
+func TestExploreManyStates(t *testing.T) {
+	t.Parallel()
+	const side = 200 // enough for the table to grow
+	r := Explore(System[[2]int]{
+		Next: func(s [2]int, do func(Step, [2]int)) {
+			do(Step{}, [2]int{(s[0] + 1) % side, s[1]})
+			do(Step{}, [2]int{s[0], (s[1] + 1) % side})
+		},
+	}, side*side)
+	assert.True(t, r.Complete)
+	assert.Equal(t, side*side, r.States)
+}
+
+func TestExploreTraceIsShortest(t *testing.T) {
+	t.Parallel()
+	sys := numbers()
+	sys.Wrong = func(s int) string {
+		if s == 11 {
+			return "eleven"
+		}
+		return ""
+	}
+	r := Explore(sys, plenty)
+	assert.Equal(t, "eleven", r.Violation)
+	assert.False(t, r.Complete)
+	require.Equal(t, 3, r.Length())
+	assert.Equal(t, Line{"start", "0"}, r.Trace[0])
+	s := 0
+	for _, l := range r.Trace[1:] {
+		by := 1
+		if l.Step == "add 5" {
+			by = 5
+		}
+		s += by
+		assert.Equal(t, Line{fmt.Sprint("add ", by), fmt.Sprint(s)}, l)
+	}
+	assert.Equal(t, 11, s)
+}
+
+func TestExploreEndsAtItsLimit(t *testing.T) {
+	t.Parallel()
+	r := Explore(System[int]{Next: func(s int, do func(Step, int)) { do(Step{}, s+1) }}, plenty)
+	assert.False(t, r.Complete)
+	assert.Empty(t, r.Violation)
+	assert.Equal(t, plenty+1, r.States)
+}
+
+// A trace shows things that happened, one after another, although the states were cut
+// down by symmetry.
+func TestExploreTraceWithSymmetryIsARun(t *testing.T) {
+	t.Parallel()
+	start := [3]int{1, 0, 0} // which is not the one that stands for its like
+	r := Explore(System[[3]int]{
+		Start: start,
+		Next: func(s [3]int, do func(Step, [3]int)) {
+			for i := range s {
+				next := s
+				next[i]++
+				do(Step{Text: "{n}", Node: i}, next)
+			}
+		},
+		Same: func(s [3]int) [3]int { slices.Sort(s[:]); return s },
+		Wrong: func(s [3]int) string {
+			if s == [3]int{1, 2, 3} {
+				return "found"
+			}
+			return ""
+		},
+		Show: func(s [3]int) string { return fmt.Sprint(s) },
+	}, plenty)
+	require.Equal(t, "found", r.Violation)
+	require.Equal(t, 5, r.Length())
+	s := start
+	for _, l := range r.Trace[1:] {
+		s[int(l.Step[0]-'1')]++
+		assert.Equal(t, fmt.Sprint(s), l.State)
+	}
+	slices.Sort(s[:])
+	assert.Equal(t, [3]int{1, 2, 3}, s)
+}
+
+// arrows is a system of named states: its steps go from the first letter to the second,
+// and a third one, t or c, makes it a Timer or a Choice.
+func arrows(steps ...string) System[byte] {
+	return System[byte]{
+		Start: 'a',
+		Next: func(s byte, do func(Step, byte)) {
+			for _, step := range steps {
+				kind := Work
+				if len(step) > 2 {
+					kind = map[byte]Kind{'t': Timer, 'c': Choice}[step[2]]
+				}
+				if step[0] == s {
+					do(Step{Kind: kind}, step[1])
+				}
+			}
+		},
+		Show: func(s byte) string { return string(s) },
+	}
+}
+
+// statesOfTrace returns the states that a trace goes through.
+func (r Result) statesOfTrace() (text string) {
+	for _, l := range r.Trace {
+		text += l.State
+	}
+	return text
+}
+
+func TestExploreRest(t *testing.T) {
+	t.Parallel()
+	notC := func(s byte) string {
+		if s == 'c' {
+			return "c"
+		}
+		return ""
+	}
+	for _, test := range []struct {
+		name  string
+		steps []string
+		want  string // the trace
+	}{
+		{"no step leaves it", []string{"ab", "bc"}, "abc"},
+		{"only a timer", []string{"ab", "bc", "cdt"}, "abc"},
+		{"only a choice", []string{"ab", "bc", "cdc"}, "abc"},
+		{"work goes on", []string{"ab", "bc", "cdt", "cd"}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			sys := arrows(test.steps...)
+			sys.Rest = notC
+			assert.Equal(t, test.want, Explore(sys, plenty).statesOfTrace())
+		})
+	}
+}
+
+func TestExploreSpins(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		steps []string
+		want  string
+	}{
+		{"a circle", []string{"ab", "bc", "cd", "db"}, "abcdb"},
+		{"one state", []string{"ab", "bb"}, "abb"},
+		{"a circle with a timer", []string{"ab", "bc", "cbt"}, ""},
+		{"a circle with a choice", []string{"ab", "bcc", "cb"}, ""},
+		{"two ways to one end", []string{"ab", "ac", "bd", "cd"}, ""},
+		{"entered by a choice", []string{"abc", "bc", "cb"}, "abcb"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			sys := arrows(test.steps...)
+			sys.Spins = true
+			assert.Equal(t, test.want, Explore(sys, plenty).statesOfTrace())
+		})
+	}
+}
+
+func TestExploreGoal(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		steps []string
+		want  string
+	}{
+		{"from everywhere", []string{"ab", "bg", "ac", "ca"}, ""},
+		{"a trap", []string{"ab", "bg", "bc", "cd", "dc"}, "abc"},
+		{"by a timer", []string{"abt", "bgt"}, ""},
+		{"after the goal", []string{"ag", "gb"}, "agb"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			sys := arrows(test.steps...)
+			sys.Goal = func(s byte) bool { return s == 'g' }
+			assert.Equal(t, test.want, Explore(sys, plenty).statesOfTrace())
+		})
+	}
+}

@@ -1,0 +1,239 @@
+package model
+
+import (
+	"fmt"
+	"strings"
+)
+
+// This file is a lock that is handed over within a process: the giver's Unlock passes
+// the value and what is left of the validity to the first in line, and no node is told.
+//
+// The nodes are one here: what a quorum does is in lock.go. There is a rival of another
+// process. Time passes in ticks. The giver may have an extension on its way, which sets
+// a missing key again, and which is executed late or never once its connection is lost.
+
+type handState struct {
+	key      handKey
+	left     uint8           // ticks until it runs out
+	validity [numHands]uint8 // ticks for which each believes to hold the lock
+	phase    [numHands]lockPhase
+	extends  message // the giver's extension
+	age      uint8   // ticks since it was sent
+	release  message // of the value that was handed over, or not
+	settled  bool    // it is known to have left nothing behind
+	again    bool    // the giver has called Unlock twice
+}
+
+// handKey is whose value the node has.
+type handKey uint8
+
+const (
+	noKey handKey = iota
+	ourKey
+	rivalKey
+)
+
+// Who may hold the lock.
+const (
+	giver = iota
+	taker
+	rival
+	numHands
+)
+
+const handTTL = 3
+
+type handFlaws struct {
+	fresh, alsoReleases, unlocksAgain, ownTrail, extendsOn bool
+}
+
+var handRules = []struct {
+	name, section, rule string
+	flaws               handFlaws
+}{
+	{"the taker's validity begins anew", "6 waiting, hand-over", "the validity moves as it is: no node was told of another hold", handFlaws{fresh: true}},
+	{"the giver releases as well", "6 waiting, hand-over", "a lock that is handed over is not released", handFlaws{alsoReleases: true}},
+	{"the giver's second Unlock releases", "6 waiting, hand-over", "what the giver does later names its own hold, which is over", handFlaws{unlocksAgain: true}},
+	{"the taker does not know what the giver has sent", "6 waiting, hand-over", "the release of the taker is settled only when what the giver has sent is too", handFlaws{ownTrail: true}},
+	{"the giver's extensions go on", "6 waiting, hand-over", "the giver's extensions have ended before the lock is handed over", handFlaws{extendsOn: true}},
+}
+
+func handOverCases() []Case {
+	return []Case{{Model: "hand-over", Name: "a giver, a taker and a rival", Explore: handFlaws{}.explore}}
+}
+
+func handOverMutations() (cases []Case) {
+	for _, r := range handRules {
+		cases = append(cases, Case{Model: "hand-over", Name: r.name, Rule: r.rule, Section: r.section, Explore: r.flaws.explore})
+	}
+	return cases
+}
+
+func (f handFlaws) explore(limit int) Result {
+	start := handState{key: ourKey, left: handTTL}
+	start.validity[giver], start.phase[giver] = handTTL, held
+	return Explore(System[handState]{
+		Start: start, Clients: []string{"the giver", "the taker", "the rival"},
+		Next: f.next, Wrong: wrongHand, Show: func(s handState) string { return s.show() },
+	}, limit)
+}
+
+// wrongHand is the promise: one holder, and nothing left behind by what is settled.
+func wrongHand(s handState) string {
+	holders := 0
+	for _, left := range s.validity {
+		if left > 0 {
+			holders++
+		}
+	}
+	onItsWay := s.extends == flying || s.extends == stray
+	switch {
+	case holders > 1:
+		return "two holders"
+	case s.settled && (s.key == ourKey || onItsWay):
+		return "the release is settled, and the key is there or may come back"
+	}
+	return ""
+}
+
+func (f handFlaws) next(s handState, do func(Step, handState)) {
+	f.giver(s, do)
+	f.extension(s, do)
+	f.taker(s, do)
+	f.node(s, do)
+	rivals(s, do)
+	tick(s, do)
+}
+
+func (f handFlaws) giver(s handState, do func(Step, handState)) {
+	over := s.phase[giver] == over
+	if s.extends == unsent && (!over || f.extendsOn) {
+		t := s
+		t.extends, t.age = flying, 0
+		do(Step{"{c} sends an extension", Choice, giver, 0}, t)
+	}
+	switch {
+	case !over:
+		if s.extends == flying && !f.extendsOn {
+			return // Unlock waits for its extensions, or for their connection to be lost
+		}
+		f.unlock(s, do)
+	case !s.again && f.unlocksAgain:
+		s.again, s.release = true, flying
+		do(Step{"{c} unlocks AGAIN and sends a release", Choice, giver, 0}, s)
+	}
+}
+
+// unlock ends the giver's hold: the lock is handed over, or released.
+func (f handFlaws) unlock(s handState, do func(Step, handState)) {
+	left := s.validity[giver]
+	s.validity[giver], s.phase[giver] = 0, over
+	t := s
+	t.release = flying
+	do(Step{"{c} unlocks and sends its release", Choice, giver, 0}, t)
+	if left == 0 || s.phase[taker] != idle {
+		return
+	}
+	s.phase[taker], s.validity[taker] = held, left
+	if f.fresh {
+		s.validity[taker] = handTTL
+	}
+	if f.alsoReleases {
+		s.release = flying
+	}
+	do(Step{"{c} unlocks: it HANDS the lock OVER", Choice, giver, 0}, s)
+}
+
+// extension is what may become of the giver's extension.
+func (f handFlaws) extension(s handState, do func(Step, handState)) {
+	if s.extends != flying && s.extends != stray {
+		return
+	}
+	t := s
+	executed := t.extend()
+	t.extends = unknown
+	if s.extends == flying {
+		t.extends = answered
+		if left := handTTL - s.age; executed && s.phase[giver] == held && s.validity[giver] > 0 && s.age < handTTL {
+			t.validity[giver] = max(s.validity[giver], left)
+		}
+		t.age = 0
+		lost := s
+		lost.extends, lost.age = stray, 0
+		do(Step{"the connection with {c}'s extension is LOST", Choice, giver, 0}, lost)
+	}
+	do(Step{"the node executes {c}'s extension", Work, giver, 0}, t)
+}
+
+// extend executes an extension that heals, and reports whether the key was there.
+func (s *handState) extend() bool {
+	there := s.key == ourKey
+	if s.key != rivalKey {
+		s.key, s.left = ourKey, handTTL
+	}
+	return there
+}
+
+func (f handFlaws) taker(s handState, do func(Step, handState)) {
+	if s.phase[taker] == held {
+		s.phase[taker], s.validity[taker], s.release = over, 0, flying
+		do(Step{"{c} unlocks and sends its release", Choice, taker, 0}, s)
+	}
+}
+
+// node executes the release. It settles if nothing is known to be on its way that sets
+// the value; else it is repeated, until the keys have run out.
+func (f handFlaws) node(s handState, do func(Step, handState)) {
+	if s.release != flying {
+		return
+	}
+	if s.key == ourKey {
+		s.key, s.left = noKey, 0
+	}
+	s.release = answered
+	nothing := s.extends == unsent || s.extends == answered
+	s.settled = s.phase[taker] != held && (nothing || f.ownTrail && s.phase[taker] == over)
+	do(Step{"the node executes the release of {c}'s value", Work, giver, 0}, s)
+}
+
+func rivals(s handState, do func(Step, handState)) {
+	switch {
+	case s.phase[rival] == idle && s.key == noKey:
+		s.key, s.left, s.validity[rival], s.phase[rival] = rivalKey, handTTL, handTTL, held
+		do(Step{"{c} HOLDS the lock", Choice, rival, 0}, s)
+	case s.phase[rival] == held:
+		s.validity[rival], s.phase[rival] = 0, over
+		if s.key == rivalKey {
+			s.key, s.left = noKey, 0
+		}
+		do(Step{"{c} unlocks", Choice, rival, 0}, s)
+	}
+}
+
+func tick(s handState, do func(Step, handState)) {
+	for i := range s.validity {
+		s.validity[i] = max(s.validity[i], 1) - 1
+	}
+	s.left = max(s.left, 1) - 1
+	if s.left == 0 {
+		s.key = noKey
+	}
+	if s.extends == flying {
+		s.age = min(s.age+1, handTTL)
+	}
+	do(Step{Text: "a tick passes", Kind: Timer}, s)
+}
+
+func (s *handState) show() string {
+	var b strings.Builder
+	b.WriteString([...]string{"no key", "our key", "the rival's key"}[s.key])
+	for i, who := range [...]string{"giver", "taker", "rival"} {
+		if s.validity[i] > 0 {
+			fmt.Fprintf(&b, ", the %s has %d", who, s.validity[i])
+		}
+	}
+	if s.settled {
+		b.WriteString(", settled")
+	}
+	return b.String()
+}

@@ -1,0 +1,553 @@
+package model
+
+import (
+	"fmt"
+	"strings"
+)
+
+// This file is a lock: acquire, extend and release on three nodes, and nodes that
+// restart without data.
+//
+// Time passes in ticks, for all at once; a key's TTL and a client's validity are some
+// ticks. A message, once sent, is executed by each node at any later time and any number
+// of times: that covers the late, the lost (never) and the repeated. A reply comes at
+// once or not at all: a client may win with any quorum of grants, and give up whatever
+// it has been granted. A client that dies is one that gives up and whose release is
+// never executed.
+
+// maxAttempts is how many attempts there are. Each has a value of its own, 1 more than
+// its index.
+const maxAttempts = 3
+
+// A lockState is the state of the nodes and of the attempts.
+type lockState struct {
+	nodes       [numNodes]lockNode
+	attempts    [maxAttempts]lockAttempt
+	restarts    uint8 // so far
+	interrupted bool  // a hold was prolonged that somebody else's had come into
+}
+
+type lockNode struct {
+	value uint8             // that the key has; 0: no key
+	left  uint8             // ticks until it runs out
+	up    uint8             // ticks since the start of the node, until it may count
+	fast  uint8             // ticks that the clock of the node may still get ahead
+	votes [maxAttempts]vote // in the round that the attempt has open
+}
+
+type lockPhase uint8
+
+const (
+	idle lockPhase = iota
+	asking
+	held
+	extending // held as well
+	over
+)
+
+type lockAttempt struct {
+	phase    lockPhase
+	age      uint8 // ticks since the round began
+	left     uint8 // ticks of validity: the hold may be relied upon while there are any
+	extended uint8 // extensions begun
+	short    bool  // the last one is shorter
+	sent     [2]bool
+	again    bool // the acquire has been sent twice
+	began    bool // it was held once
+	broken   bool // since then somebody else acquired the lock
+}
+
+// lockBounds are what happens, and how often.
+type lockBounds struct {
+	name     string
+	attempts int
+	retry    bool // attempt 1 is another one of the client of attempt 0
+	ttl      uint8
+	drift    uint8 // ticks that a node's clock may get ahead
+	extends  uint8 // of each hold
+	shorter  bool  // extensions may be for one tick
+	heals    bool  // extensions set missing keys again
+	again    bool  // an acquire that a quorum has granted may be sent a second time, as for a fencing token
+	restarts uint8
+	shared   bool // all attempts have one value, and none is released
+	size     Size
+}
+
+// lockFlaws weaken the rules: see lockRules.
+type lockFlaws struct {
+	minority, reused, ownCounts, blind                     bool
+	fromReply, fromSecond, noDrift, clientClock            bool
+	late, afterwards, shortens, unconfirmed, createdCounts bool
+	noGuard, extendUnguarded, guardShort, youngTogether    bool
+}
+
+type lock struct {
+	lockBounds
+	lockFlaws
+}
+
+// The bounds in which the rules are explored.
+var (
+	lockGhosts  = lockBounds{name: "late messages, two attempts of one client and a rival", attempts: 3, retry: true, ttl: 2}
+	lockThree   = lockBounds{name: "three clients", attempts: 3, ttl: 2, extends: 1}
+	lockExtends = lockBounds{name: "extensions, of which some are shorter", attempts: 2, ttl: 3, extends: 2, shorter: true, size: Medium}
+	lockHeals   = lockBounds{name: "extensions that set missing keys again", attempts: 2, ttl: 3, extends: 2, heals: true}
+	lockAgain   = lockBounds{name: "the acquire is sent twice, for a token", attempts: 2, ttl: 3, again: true}
+	lockDrift   = lockBounds{name: "clocks of nodes that get ahead", attempts: 2, ttl: 3, drift: 1, extends: 1, size: Medium}
+	lockShared  = lockBounds{name: "one value for two clients, that let it run out", attempts: 2, ttl: 2, again: true, shared: true}
+	lockRestart = lockBounds{name: "restarts without data", attempts: 2, ttl: 2, extends: 1, restarts: 2, size: Medium}
+	lockMends   = lockBounds{name: "restarts, and extensions that set missing keys again", attempts: 2, ttl: 2, extends: 1, heals: true, restarts: 2, size: Medium}
+	lockWhole   = lockBounds{name: "all of it", attempts: 3, retry: true, ttl: 2, drift: 1, extends: 1, shorter: true, heals: true, restarts: 1, size: Large}
+)
+
+// lockRules are the mutations.
+var lockRules = []struct {
+	name, section, rule string
+	bounds              lockBounds
+	flaws               lockFlaws
+}{
+	{"a minority decides", "1 rounds", "an acquire is won by a quorum of grants: any two quorums share a node", lockGhosts, lockFlaws{minority: true}},
+	{"a value is used again", "1 rounds, values", "each attempt has a fresh value: the release of an earlier one, that is late, must not delete the grant of this one", lockGhosts, lockFlaws{reused: true}},
+	{"the first send meets its own value", "1 rounds, values", "that the node has one's own value is a grant only where it was sent before", lockShared, lockFlaws{ownCounts: true}},
+	{"a release deletes whatever is there", "1 rounds, release", "a release deletes its own value only", lockGhosts, lockFlaws{blind: true}},
+	{"validity from the decision", "2 validity", "the validity counts from before the first request is sent, not from the replies", lockGhosts, lockFlaws{fromReply: true}},
+	{"validity from the second sending", "4 fencing tokens", "where the acquire is sent again for its token, the validity counts from the first time", lockAgain, lockFlaws{fromSecond: true}},
+	{"validity without drift", "2 validity", "the validity ends earlier than the keys by what a node's clock may get ahead", lockDrift, lockFlaws{noDrift: true}},
+	{"expiry by the client's clock", "1 rounds, TTLs", "TTLs are relative: no client's clock says when a key expires", lockGhosts, lockFlaws{clientClock: true}},
+	{"an extension is confirmed late", "2 validity, extend", "an extension that was not confirmed before the old end counts for nothing, even if a quorum says yes", lockGhosts.extending(1), lockFlaws{late: true}},
+	{"an ended hold is extended", "2 validity, extend", "no extension, and none that heals, begins after the end of the hold", lockHeals, lockFlaws{afterwards: true}},
+	{"an extension shortens a TTL", "2 validity, extend", "an extension never shortens a TTL: where too few nodes extend, the old end stays right", lockExtends, lockFlaws{shortens: true}},
+	{"an extension counts when it is sent", "2 validity, extend", "the end moves when a quorum has confirmed it, not before", lockExtends, lockFlaws{unconfirmed: true}},
+	{"a key set again counts", "2 validity, extend", "a key that an extension has set again says nothing of the time before: it is no vote, least of all of a node that has restarted", lockMends, lockFlaws{createdCounts: true}},
+	{"no restart guard", "5 restart guard", "a node that has restarted counts for nothing until all that it may have forgotten has run out", lockRestart, lockFlaws{noGuard: true}},
+	{"extensions are not guarded", "5 restart guard", "the guard is for the votes of extensions too", lockRestart, lockFlaws{extendUnguarded: true}},
+	{"the guard is a tick short", "5 restart guard", "the guard lasts for the longest TTL, and for what an uptime may be off", lockRestart, lockFlaws{guardShort: true}},
+	{"nodes that are all young count", "5 restart guard", "that all nodes have just started is no proof that they are new", lockRestart.restarting(3), lockFlaws{youngTogether: true}},
+}
+
+// extending returns the bounds with n extensions of each hold.
+func (b lockBounds) extending(n uint8) lockBounds {
+	b.extends = n
+	return b
+}
+
+// restarting returns the bounds with n restarts and no extensions.
+func (b lockBounds) restarting(n uint8) lockBounds {
+	b.restarts, b.extends = n, 0
+	return b
+}
+
+func lockCases() (cases []Case) {
+	for _, b := range []lockBounds{lockGhosts, lockThree, lockExtends, lockHeals, lockAgain, lockDrift, lockShared, lockRestart, lockMends, lockWhole} {
+		cases = append(cases, Case{Model: "lock", Name: b.name, Size: b.size, Explore: lock{b, lockFlaws{}}.explore})
+	}
+	return cases
+}
+
+func lockMutations() (cases []Case) {
+	for _, r := range lockRules {
+		cases = append(cases, Case{Model: "lock", Name: r.name, Rule: r.rule, Section: r.section, Size: r.bounds.size, Explore: lock{r.bounds, r.flaws}.explore})
+	}
+	return cases
+}
+
+func (l lock) explore(limit int) Result {
+	start := lockState{}
+	for n := range start.nodes {
+		start.nodes[n].up, start.nodes[n].fast = l.guard(), l.drift
+	}
+	names := []string{"A", "B", "C"}
+	if l.retry {
+		names = []string{"A", "A again", "B"}
+	}
+	return Explore(System[lockState]{
+		Start: start, Clients: names, Next: l.next, Same: sameLock, Wrong: wrongLock,
+		Show: func(s lockState) string { return s.show(names) },
+	}, limit)
+}
+
+// wrongLock is the promise: one hold at a time, without an interruption that its holder
+// does not notice.
+func wrongLock(s lockState) string {
+	holders := 0
+	for _, a := range s.attempts {
+		if a.left > 0 {
+			holders++
+		}
+	}
+	switch {
+	case holders > 1:
+		return "two holders"
+	case s.interrupted:
+		return "a hold goes on although another one came in between"
+	}
+	return ""
+}
+
+func (l lock) next(s lockState, do func(Step, lockState)) {
+	if l.drift > 0 {
+		l.getAhead(s, do)
+	}
+	if s.restarts < l.restarts {
+		restart(s, do)
+	}
+	for i := range l.attempts {
+		l.client(s, i, do)
+		for n := range s.nodes {
+			l.node(s, i, n, do)
+		}
+	}
+	l.tick(s, do)
+}
+
+// tick lets a tick pass for everybody.
+func (l lock) tick(s lockState, do func(Step, lockState)) {
+	for n := range s.nodes {
+		l.age(&s.nodes[n])
+	}
+	for i := range s.attempts {
+		a := &s.attempts[i]
+		if a.phase == asking || a.phase == extending {
+			a.age = min(a.age+1, l.ttl)
+		}
+		a.left = max(a.left, 1) - 1
+		switch a.phase {
+		case asking:
+			if a.age >= l.span(l.ttl) { // what is granted now comes too late
+				l.end(&s, i)
+			}
+		case held:
+			if a.left == 0 {
+				l.end(&s, i)
+			}
+		case extending:
+			if a.left == 0 && (!l.late && !l.afterwards || a.age == l.ttl) {
+				l.end(&s, i)
+			}
+		}
+	}
+	do(Step{Text: "a tick passes", Kind: Timer}, s)
+}
+
+// age lets a tick pass on a node.
+func (l lock) age(n *lockNode) {
+	n.up = min(n.up+1, l.guard())
+	n.left = max(n.left, 1) - 1
+	if n.left == 0 {
+		n.value = 0
+	}
+}
+
+// getAhead lets a tick pass on one node only.
+func (l lock) getAhead(s lockState, do func(Step, lockState)) {
+	for i := range s.nodes {
+		t := s
+		if n := &t.nodes[i]; n.fast > 0 {
+			n.fast--
+			l.age(n)
+			do(Step{"the clock of node {n} gets ahead by a tick", Choice, 0, i}, t)
+		}
+	}
+}
+
+func restart(s lockState, do func(Step, lockState)) {
+	s.restarts++
+	for i := range s.nodes {
+		t := s
+		n := &t.nodes[i]
+		n.value, n.left, n.up = 0, 0, 0
+		do(Step{"node {n} restarts without data", Choice, 0, i}, t)
+	}
+}
+
+// guard is the uptime from which on a node counts.
+func (l lock) guard() uint8 {
+	switch {
+	case l.restarts == 0:
+		return 0
+	case l.guardShort:
+		return l.ttl + l.drift - 1
+	}
+	return l.ttl + l.drift
+}
+
+// counts reports whether the votes of a node do.
+func (l lock) counts(s *lockState, node int) bool {
+	if l.youngTogether {
+		together := true
+		for _, n := range s.nodes {
+			together = together && n.up < l.guard()
+		}
+		if together {
+			return true
+		}
+	}
+	return l.noGuard || s.nodes[node].up >= l.guard()
+}
+
+// span is for how long a holder relies on keys of that TTL.
+func (l lock) span(ttl uint8) uint8 {
+	if l.noDrift || ttl <= l.drift {
+		return ttl
+	}
+	return ttl - l.drift
+}
+
+// client is what the client of attempt i may do.
+func (l lock) client(s lockState, i int, do func(Step, lockState)) {
+	a := &s.attempts[i]
+	mayBegin := i != 1 || !l.retry || s.attempts[0].phase == over
+	grants := l.grants(&s, i)
+	switch {
+	case a.phase == idle && mayBegin:
+		a.phase = asking
+		do(Step{"{c} sends its acquire", Choice, i, 0}, s)
+	case a.phase == asking:
+		t := s
+		l.end(&t, i)
+		do(Step{"{c} gives up and sends its release", Choice, i, 0}, t)
+		if grants {
+			l.win(s, i, do)
+		}
+		if l.again && grants && !a.again {
+			l.sendAgain(s, i, do)
+		}
+	case a.phase == held:
+		t := s
+		l.end(&t, i)
+		do(Step{"{c} unlocks and sends its release", Choice, i, 0}, t)
+		l.extend(s, i, do)
+	case a.phase == extending:
+		if grants {
+			l.confirm(s, i, do)
+		}
+		a.phase, a.age = held, 0
+		s.forget(i)
+		if a.left == 0 {
+			l.end(&s, i)
+		}
+		do(Step{"{c} waits no longer for its extension", Choice, i, 0}, s)
+	case a.phase == over && l.afterwards && a.began:
+		l.extend(s, i, do)
+	}
+}
+
+func (l lock) grants(s *lockState, i int) bool {
+	votes := 0
+	for _, n := range s.nodes {
+		if n.votes[i] == yes {
+			votes++
+		}
+	}
+	return votes >= quorum || l.minority && votes > 0
+}
+
+// win begins the hold of attempt i.
+func (l lock) win(s lockState, i int, do func(Step, lockState)) {
+	a := &s.attempts[i]
+	a.left = l.span(l.ttl) - a.age
+	if l.fromReply {
+		a.left = l.span(l.ttl)
+	}
+	a.phase, a.age, a.began = held, 0, true
+	s.forget(i)
+	for j := range s.attempts {
+		if other := &s.attempts[j]; j != i && other.began {
+			other.broken = true
+		}
+	}
+	do(Step{"{c} HOLDS the lock", Work, i, 0}, s)
+}
+
+func (l lock) sendAgain(s lockState, i int, do func(Step, lockState)) {
+	a := &s.attempts[i]
+	a.again = true
+	if l.fromSecond {
+		a.age = 0
+	}
+	s.forget(i)
+	do(Step{"{c} sends its acquire again", Work, i, 0}, s)
+}
+
+// extend begins an extension of hold i, for the whole TTL or for one tick.
+func (l lock) extend(s lockState, i int, do func(Step, lockState)) {
+	if s.attempts[i].extended == l.extends {
+		return
+	}
+	for _, short := range [...]bool{false, true} {
+		if short && !l.shorter {
+			return
+		}
+		t := s
+		a := &t.attempts[i]
+		a.phase, a.age, a.short = extending, 0, short
+		a.extended++
+		a.sent[length(short)] = true
+		if l.unconfirmed {
+			a.left = max(a.left, l.span(l.extension(short)))
+		}
+		do(Step{[...]string{"{c} sends an extension", "{c} sends an extension for one tick"}[length(short)], Choice, i, 0}, t)
+	}
+}
+
+// length is the index of short extensions, or of the others.
+func length(short bool) int {
+	if short {
+		return 1
+	}
+	return 0
+}
+
+// extension is the TTL that an extension asks for.
+func (l lock) extension(short bool) uint8 {
+	if short {
+		return 1
+	}
+	return l.ttl
+}
+
+// confirm prolongs hold i, if that is for longer.
+func (l lock) confirm(s lockState, i int, do func(Step, lockState)) {
+	a := &s.attempts[i]
+	if span := l.span(l.extension(a.short)); span > a.age {
+		a.left = max(a.left, span-a.age)
+	}
+	a.phase, a.age = held, 0
+	s.forget(i)
+	if a.left == 0 {
+		return
+	}
+	s.interrupted = a.broken
+	do(Step{"{c}'s extension is CONFIRMED", Work, i, 0}, s)
+}
+
+// end ends attempt i. What it has sent remains on the way.
+func (l lock) end(s *lockState, i int) {
+	a := &s.attempts[i]
+	then := lockAttempt{phase: over, sent: a.sent}
+	if l.afterwards {
+		then.extended, then.began, then.broken = a.extended, a.began, a.broken
+	}
+	*a = then
+	s.forget(i)
+}
+
+// forget closes the round of attempt i: later replies are no votes.
+func (s *lockState) forget(i int) {
+	for n := range s.nodes {
+		s.nodes[n].votes[i] = pending
+	}
+}
+
+// node is what node n may execute for attempt i.
+func (l lock) node(s lockState, i, n int, do func(Step, lockState)) {
+	a := &s.attempts[i]
+	if a.phase == idle {
+		return
+	}
+	l.executeAcquire(s, i, n, do)
+	for _, short := range [...]bool{false, true} {
+		if a.sent[length(short)] {
+			l.executeExtend(s, i, n, short, do)
+		}
+	}
+	if a.phase == over && !l.shared {
+		l.executeRelease(s, i, n, do)
+	}
+}
+
+// value is what attempt i sets the key to.
+func (l lock) value(i int) uint8 {
+	if l.shared || l.reused && i == 1 {
+		return 1
+	}
+	return mark(i)
+}
+
+func (l lock) executeAcquire(s lockState, i, node int, do func(Step, lockState)) {
+	before := s
+	n, a := &s.nodes[node], s.attempts[i]
+	granted := n.value == l.value(i) && (a.again || l.ownCounts)
+	if n.value == 0 {
+		n.value, n.left = l.value(i), l.ttl
+		if l.clientClock { // which is a tick behind the node's
+			n.left = max(l.ttl-a.age, 1) - 1
+			if n.left == 0 {
+				n.value = 0
+			}
+		}
+		granted = true
+	}
+	if a.phase == asking {
+		s.vote(i, node, granted && l.counts(&s, node))
+	}
+	if s != before {
+		do(Step{"node {n} executes {c}'s acquire", Work, i, node}, s)
+	}
+}
+
+func (l lock) executeExtend(s lockState, i, node int, short bool, do func(Step, lockState)) {
+	before := s
+	n, a := &s.nodes[node], s.attempts[i]
+	confirmed, counts, ttl := false, l.counts(&s, node) || l.extendUnguarded, l.extension(short)
+	switch {
+	case n.value == l.value(i):
+		if ttl > n.left || l.shortens {
+			n.left = ttl
+		}
+		confirmed = true
+	case n.value == 0 && l.heals:
+		n.value, n.left = l.value(i), ttl
+		confirmed, counts = l.createdCounts, true
+	}
+	if a.phase == extending && a.short == short {
+		s.vote(i, node, confirmed && counts)
+	}
+	if s != before {
+		do(Step{"node {n} executes {c}'s extension", Work, i, node}, s)
+	}
+}
+
+func (l lock) executeRelease(s lockState, i, node int, do func(Step, lockState)) {
+	n := &s.nodes[node]
+	if n.value == l.value(i) || l.blind && n.value != 0 {
+		n.value, n.left = 0, 0
+		do(Step{"node {n} executes {c}'s release", Work, i, node}, s)
+	}
+}
+
+// vote counts the first answer of a node in the open round of attempt i.
+func (s *lockState) vote(i, node int, granted bool) {
+	v := &s.nodes[node].votes[i]
+	switch {
+	case *v != pending:
+	case granted:
+		*v = yes
+	default:
+		*v = no
+	}
+}
+
+func sameLock(s lockState) lockState {
+	sortNodes(&s.nodes, func(n *lockNode) uint64 {
+		return pack(n.value, n.left, n.up, n.fast, uint8(n.votes[0]), uint8(n.votes[1]), uint8(n.votes[2]))
+	})
+	return s
+}
+
+func (s *lockState) show(names []string) string {
+	var b strings.Builder
+	for _, n := range s.nodes {
+		if n.value == 0 {
+			b.WriteString("- ")
+			continue
+		}
+		fmt.Fprintf(&b, "%s:%d ", names[n.value-1], n.left)
+	}
+	for i, a := range s.attempts {
+		if a.left > 0 {
+			fmt.Fprintf(&b, " %s has %d", names[i], a.left)
+		}
+	}
+	return b.String()
+}

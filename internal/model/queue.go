@@ -1,0 +1,718 @@
+package model
+
+import (
+	"fmt"
+	"math/bits"
+	"strings"
+)
+
+// This file is waiting for a lock: the queues on the nodes, and who is told when.
+//
+// Each client is a call of Lock, and its number is its ticket: the lower one comes
+// first. Two calls may be of one process, where they stand in a line of which only the
+// first talks to the nodes. A node executes the messages of one process in the order in
+// which they were sent; at most two of a call are on their way to it at once. A wake-up
+// comes as soon as it is sent. No time passes: a timer may fire at any moment, and what
+// must not need one is what the model is about.
+
+const maxCalls = 3
+
+type queueState struct {
+	nodes    [numNodes]queueNode
+	calls    [maxCalls]queueCall
+	lost     uint8 // acquires, so far
+	died     uint8
+	overtook bool
+}
+
+type queueNode struct {
+	lock  uint8 // whose key there is, 1 + the call; 0: none
+	queue uint8 // whose tickets there are, as bits
+	woken uint8 // whom the node has woken since their attempt began, as bits
+	freed uint8 // whose last attempt it has granted, as bits
+	slots [maxCalls]slot
+}
+
+// A slot is what is on its way from a call to a node, or what the node has said to its
+// attempt.
+type slot uint8
+
+const (
+	nothing slot = iota
+	granted
+	refused
+	unheard   // the attempt will hear nothing
+	acquiring // on its way: the acquire
+	releasing // the release
+	turning   // the release, and behind it the acquire of the next attempt
+	undoing   // the acquire, and behind it its release
+)
+
+func (s slot) onTheWay() bool { return s >= acquiring }
+
+type queuePhase uint8
+
+const (
+	away    queuePhase = iota
+	barging            // makes its first attempt, in no line and no queue
+	trying
+	waiting
+	holding
+	gone
+	dead
+)
+
+func (p queuePhase) inLine() bool { return p == trying || p == waiting }
+
+type queueCall struct {
+	phase  queuePhase
+	how    manner // of the last attempt
+	ready  bool   // there is reason to try at once
+	behind bool   // and to do so right behind a release of the process, in no queue
+	queued bool   // its ticket may be in queues
+	leaves bool   // its releases take the ticket out of the queues
+	enters uint8  // the call whose ticket its release puts into the queues, 1 + its number
+	before uint8  // who stood in a quorum of queues before it when its attempt began, as bits
+}
+
+type manner uint8
+
+const (
+	plain  manner = iota // enters no queue, and takes the lock where it is free
+	strict               // only where its process is first in the queue
+	loose                // enters the queue, and takes the lock where it is free
+)
+
+type queueBounds struct {
+	name    string
+	process []uint8         // of each call
+	reach   [maxCalls]uint8 // the nodes that it reaches, as bits; 0: all
+	fair    bool
+	early   bool  // attempts end as soon as they are decided, else when all nodes have answered
+	orderly bool  // an attempt begins when all that was sent before has been executed
+	grace   bool  // one wake-up is enough, after a moment
+	patient bool  // nobody tries only because its retry delay has elapsed
+	cancels bool  // who waits may give up
+	losses  uint8 // of acquires, or of the replies to them
+	deaths  uint8
+	goal    []int // the calls that must be served, whatever happens; none: nobody may wait for a timer
+	size    Size
+}
+
+type queueFlaws struct {
+	lookFirst, dequeued, onlyDeleted, silentRollback, wakesItself, dropsWakes, onlyWoken bool
+	stays, lets, unlockStays, notEntered, triesOnce, cancelsSilently                     bool
+}
+
+type queue struct {
+	queueBounds
+	queueFlaws
+}
+
+var (
+	queueTwo      = queueBounds{name: "two processes", process: []uint8{0, 1}, early: true, cancels: true}
+	queueFairTwo  = queueBounds{name: "two processes, fair", process: []uint8{0, 1}, fair: true, early: true, cancels: true}
+	queueGrace    = queueBounds{name: "two processes, fair, one wake-up is enough", process: []uint8{0, 1}, fair: true, orderly: true, grace: true}
+	queueThree    = queueBounds{name: "three processes", process: []uint8{0, 1, 2}, orderly: true, patient: true, size: Large}
+	queueFair     = queueBounds{name: "three processes, fair", process: []uint8{0, 1, 2}, fair: true, orderly: true, size: Medium}
+	queueGivesUp  = queueBounds{name: "three processes, fair, that may give up", process: []uint8{0, 1, 2}, fair: true, orderly: true, cancels: true, size: Medium}
+	queueLine     = queueBounds{name: "two processes, one with a line", process: []uint8{0, 1, 0}, orderly: true, size: Medium}
+	queueFairLine = queueBounds{name: "two processes, one with a line, fair", process: []uint8{0, 1, 0}, fair: true, orderly: true}
+	queueLossy    = queueBounds{name: "two processes, a lost message", process: []uint8{0, 1}, fair: true, early: true, grace: true, losses: 1}
+	queueTwoDeath = queueBounds{name: "two processes, one dies, a lost message", process: []uint8{0, 1}, fair: true, early: true, deaths: 1, losses: 1, goal: []int{0, 1}, size: Medium}
+	queueMinority = queueBounds{name: "the first reaches one node only", process: []uint8{0, 1}, reach: [maxCalls]uint8{1, 3, 0}, fair: true, early: true, goal: []int{1}}
+	queueDown     = queueBounds{name: "one node is down, fair", process: []uint8{0, 1}, reach: [maxCalls]uint8{3, 3, 0}, fair: true, early: true}
+	queueDeath    = queueBounds{name: "three processes, one dies", process: []uint8{0, 1, 2}, fair: true, orderly: true, deaths: 1, goal: []int{0, 1, 2}, size: Large}
+	queueFast     = queueBounds{name: "three processes, fair, attempts follow at once", process: []uint8{0, 1, 2}, fair: true, patient: true, size: Medium}
+	queueFastLine = queueBounds{name: "two processes, one with a line, attempts follow at once", process: []uint8{0, 1, 0}, size: Large}
+)
+
+var queueRules = []struct {
+	name, section, rule string
+	bounds              queueBounds
+	flaws               queueFlaws
+}{
+	{"looks before it enters", "6 waiting", "a node puts the ticket in the queue first, and looks who is the first then", queueFair, queueFlaws{lookFirst: true}},
+	{"a grant leaves the queue", "6 waiting", "a grant leaves the ticket in the queue: who is granted too few keeps its place", queueFair, queueFlaws{dequeued: true}},
+	{"a release tells only if it has deleted", "6 waiting", "a release tells the first whenever the lock is free then, even if it has deleted nothing", queueFair, queueFlaws{onlyDeleted: true}},
+	{"a rollback tells nobody", "6 waiting", "who takes back its grants tells the first in the queue, as every release does", queueFair, queueFlaws{silentRollback: true}},
+	{"wakes itself", "6 waiting", "nobody is woken by its own rollback", queueGrace, queueFlaws{wakesItself: true}},
+	{"wake-ups during an attempt are dropped", "6 waiting", "a wake-up that comes during an attempt is kept for after it", queueFairTwo, queueFlaws{dropsWakes: true}},
+	{"its own rollbacks are not counted", "6 waiting", "the lock is free on the nodes that have said so and on those that granted what was taken back", queueDown, queueFlaws{onlyWoken: true}},
+	{"stays although it hears too few", "6 waiting", "who hears fewer than a quorum leaves the queues", queueMinority, queueFlaws{stays: true}},
+	{"anybody is let in", "6 waiting", "in fair mode only the first in the queue is let in", queueFair, queueFlaws{lets: true}},
+	{"an unlock stays in the queue", "6 waiting", "a release takes the holder's ticket out of the queues", queueFairTwo, queueFlaws{unlockStays: true}},
+	{"who gives up tells nobody", "6 waiting", "who gives up leaves the queues, and the next one is told", queueGivesUp, queueFlaws{cancelsSilently: true}},
+	{"the next in line is not entered", "6 waiting", "where others wait too, a release puts the ticket of the next in the process's line into the queues", queueFairLine, queueFlaws{notEntered: true}},
+	{"the attempt behind a release is the only one", "6 waiting", "who tried right behind a release, in no queue, tries again in the queues", queueLine, queueFlaws{triesOnce: true}},
+}
+
+func queueCases() (cases []Case) {
+	for _, b := range []queueBounds{
+		queueTwo, queueFairTwo, queueGrace, queueThree, queueFair, queueGivesUp, queueLine, queueFairLine, queueLossy, queueTwoDeath, queueMinority, queueDown,
+		queueDeath, queueFast, queueFastLine,
+	} {
+		cases = append(cases, Case{Model: "queue", Name: b.name, Size: b.size, Explore: queue{b, queueFlaws{}}.explore})
+	}
+	return cases
+}
+
+func queueMutations() (cases []Case) {
+	for _, r := range queueRules {
+		cases = append(cases, Case{Model: "queue", Name: r.name, Rule: r.rule, Section: r.section, Size: r.bounds.size, Explore: queue{r.bounds, r.flaws}.explore})
+	}
+	return cases
+}
+
+func (q queue) explore(limit int) Result {
+	sys := System[queueState]{
+		Clients: []string{"A", "B", "C"}, Next: q.next, Same: sameQueue, Wrong: q.wrong, Show: q.show,
+		Spins: q.losses == 0 && q.deaths == 0, // else chance ends it: see README
+	}
+	if q.reach != [maxCalls]uint8{} {
+		sys.Same = nil // nodes differ
+	}
+	if len(q.goal) > 0 {
+		sys.Goal = q.served
+	} else {
+		sys.Rest = q.rest
+	}
+	return Explore(sys, limit)
+}
+
+// wrong is the promise of order: nobody comes before another who stood before it.
+func (q queue) wrong(s queueState) string {
+	holders := 0
+	for _, c := range s.calls {
+		if c.phase == holding {
+			holders++
+		}
+	}
+	switch {
+	case holders > 1 && q.deaths == 0:
+		return "two holders"
+	case s.overtook:
+		return "a later ticket has overtaken an earlier one"
+	}
+	return ""
+}
+
+// rest is the promise of waking: as long as somebody waits, somebody holds the lock or
+// something is on its way.
+func (q queue) rest(s queueState) string {
+	waits := false
+	for _, c := range s.calls {
+		if c.phase == holding {
+			return ""
+		}
+		waits = waits || c.phase == waiting
+	}
+	if waits {
+		return "a stall: the lock is free, and only a timer helps who waits"
+	}
+	return ""
+}
+
+func (q queue) served(s queueState) bool {
+	for _, c := range q.goal {
+		if s.calls[c].phase < gone {
+			return false
+		}
+	}
+	return true
+}
+
+func (q queue) next(s queueState, do func(Step, queueState)) {
+	for c := range q.process {
+		q.call(s, c, do)
+		for n := range s.nodes {
+			q.node(s, c, n, do)
+		}
+		if s.died < q.deaths && s.calls[c].phase != away && s.calls[c].phase < gone {
+			q.die(s, c, do)
+		}
+	}
+}
+
+// call is what call c may do.
+func (q queue) call(s queueState, c int, do func(Step, queueState)) {
+	switch s.calls[c].phase {
+	case away:
+		q.come(s, c, do)
+	case barging, trying:
+		if q.decided(&s, c) {
+			q.decide(s, c, do)
+		}
+	case waiting:
+		if q.firstInLine(&s, q.process[c]) == c && !q.holds(&s, q.process[c]) && !q.crowded(&s, c) {
+			q.goOn(s, c, do)
+		}
+		if q.cancels {
+			q.cancel(s, c, do)
+		}
+	case holding:
+		q.unlock(s, c, do)
+	}
+}
+
+// come is the beginning of Lock: with an attempt that comes before who waits, unless
+// this is a fair lock or others of the process wait.
+func (q queue) come(s queueState, c int, do func(Step, queueState)) {
+	call := &s.calls[c]
+	for earlier := range c {
+		if q.process[earlier] == q.process[c] && s.calls[earlier].phase == away {
+			return // the calls of a process come in order
+		}
+	}
+	if q.fair || q.firstInLine(&s, q.process[c]) >= 0 {
+		call.phase, call.ready = waiting, true
+		do(Step{"{c} comes and waits", Choice, c, 0}, s)
+		return
+	}
+	q.begin(&s, c, plain)
+	call.phase = barging
+	do(Step{"{c} comes and tries before who waits", Choice, c, 0}, s)
+}
+
+// firstInLine returns who of a process talks to the nodes, -1 for nobody.
+func (q queue) firstInLine(s *queueState, process uint8) int {
+	for c, p := range q.process {
+		if p == process && s.calls[c].phase.inLine() {
+			return c
+		}
+	}
+	return -1
+}
+
+func (q queue) holds(s *queueState, process uint8) bool {
+	for c, p := range q.process {
+		if p == process && s.calls[c].phase == holding {
+			return true
+		}
+	}
+	return false
+}
+
+// crowded reports whether there is no room for another message of call c.
+func (q queue) crowded(s *queueState, c int) bool {
+	for _, n := range s.nodes {
+		if n.slots[c].onTheWay() && (q.orderly || n.slots[c] != releasing) {
+			return true
+		}
+	}
+	return false
+}
+
+// begin sends the acquires of an attempt.
+func (q queue) begin(s *queueState, c int, how manner) {
+	call := &s.calls[c]
+	call.phase, call.how, call.ready, call.behind = trying, how, false, false
+	for i := range s.nodes {
+		n := &s.nodes[i]
+		n.woken &^= bit(c)
+		n.freed &^= bit(c)
+		switch {
+		case !q.reaches(c, i):
+			n.slots[c] = unheard
+		case n.slots[c] == releasing:
+			n.slots[c] = turning
+		default:
+			n.slots[c] = acquiring
+		}
+	}
+	call.before = 0
+	if how != strict {
+		return
+	}
+	for other := range c {
+		if s.calls[other].phase.inLine() && s.inQueues(other) >= quorum {
+			call.before |= bit(other)
+		}
+	}
+}
+
+func bit(i int) uint8 { return 1 << i }
+
+func (q queue) reaches(c, node int) bool { return q.reach[c] == 0 || q.reach[c]&bit(node) != 0 }
+
+// inQueues returns in how many queues call c is.
+func (s *queueState) inQueues(c int) (count int) {
+	for _, n := range s.nodes {
+		if n.queue&bit(c) != 0 {
+			count++
+		}
+	}
+	return count
+}
+
+// answers counts what the nodes have said to the attempt of call c.
+func (s *queueState) answers(c int) (grants, refusals, silent, open int) {
+	for _, n := range s.nodes {
+		switch n.slots[c] {
+		case granted:
+			grants++
+		case refused:
+			refusals++
+		case unheard:
+			silent++
+		default:
+			open++
+		}
+	}
+	return grants, refusals, silent, open
+}
+
+// decided reports whether the attempt of call c is over.
+func (q queue) decided(s *queueState, c int) bool {
+	grants, refusals, silent, open := s.answers(c)
+	for _, n := range s.nodes {
+		if n.slots[c] == turning {
+			return false // there is no room for another message
+		}
+	}
+	if open == 0 {
+		return true
+	}
+	const minority = numNodes - quorum
+	explained := grants+refusals >= quorum || silent > minority
+	return q.early && (grants >= quorum || refusals+silent > minority && explained)
+}
+
+func (q queue) decide(s queueState, c int, do func(Step, queueState)) {
+	if grants, _, _, _ := s.answers(c); grants >= quorum {
+		q.win(s, c, do)
+		return
+	}
+	q.rollBack(s, c, do)
+}
+
+func (q queue) win(s queueState, c int, do func(Step, queueState)) {
+	call := &s.calls[c]
+	for other := range c {
+		if call.before&bit(other) != 0 && s.calls[other].phase.inLine() {
+			s.overtook = true
+		}
+	}
+	*call = queueCall{phase: holding, how: call.how, leaves: (call.queued || call.how != plain) && !q.unlockStays}
+	for i := range s.nodes {
+		n := &s.nodes[i]
+		if !n.slots[c].onTheWay() {
+			n.slots[c] = nothing
+		}
+		n.woken &^= bit(c)
+		n.freed &^= bit(c)
+	}
+	q.makeFirstTry(&s, c)
+	do(Step{"{c} HOLDS the lock", Work, c, 0}, s)
+}
+
+// makeFirstTry lets who has become the first of c's process try.
+func (q queue) makeFirstTry(s *queueState, c int) {
+	if next := q.firstInLine(s, q.process[c]); next > c && s.calls[next].phase == waiting {
+		s.calls[next].ready = true
+	}
+}
+
+// rollBack ends an attempt that has failed, and sends its release.
+func (q queue) rollBack(s queueState, c int, do func(Step, queueState)) {
+	call := &s.calls[c]
+	grants, refusals, _, _ := s.answers(c)
+	heard := grants+refusals >= quorum
+	switch {
+	case call.phase == barging:
+		call.ready = heard
+	case call.how == plain:
+		call.ready = !q.triesOnce
+	default:
+		call.queued, call.leaves = heard || q.stays, !heard && !q.stays
+	}
+	if !call.queued {
+		for other := range s.calls {
+			s.calls[other].before &^= bit(c)
+		}
+	}
+	call.phase, call.before = waiting, 0
+	for i := range s.nodes {
+		if n := &s.nodes[i]; n.slots[c] == granted {
+			n.freed |= bit(c)
+		}
+	}
+	q.release(&s, c)
+	do(Step{"{c} fails and takes its grants back", Work, c, 0}, s)
+}
+
+// release sends the release of call c behind all that it has sent.
+func (q queue) release(s *queueState, c int) {
+	for i := range s.nodes {
+		n := &s.nodes[i]
+		switch {
+		case !q.reaches(c, i):
+			n.slots[c] = nothing
+		case n.slots[c] == acquiring:
+			n.slots[c] = undoing
+		default:
+			n.slots[c] = releasing
+		}
+	}
+}
+
+// goOn makes the next attempt of call c, which waits, for any reason that it may have.
+func (q queue) goOn(s queueState, c int, do func(Step, queueState)) {
+	call := s.calls[c]
+	woken, free := 0, 0
+	for _, n := range s.nodes {
+		if n.woken&bit(c) != 0 {
+			woken++
+		}
+		if (n.woken|n.freed)&bit(c) != 0 {
+			free++
+		}
+	}
+	if q.onlyWoken {
+		free = woken
+	}
+	t := s
+	switch {
+	case call.ready && call.behind:
+		q.begin(&t, c, plain)
+		do(Step{"{c} tries right behind the release", Work, c, 0}, t)
+	case call.ready:
+		q.begin(&t, c, strict)
+		do(Step{"{c} tries", Work, c, 0}, t)
+	case woken > 0 && (free >= quorum || q.grace):
+		q.begin(&t, c, strict)
+		do(Step{"{c} wakes up and tries", Work, c, 0}, t)
+	case !q.patient:
+		how := strict
+		if !q.fair {
+			how = loose
+		}
+		q.begin(&t, c, how)
+		do(Step{"{c}'s retry delay has elapsed", Timer, c, 0}, t)
+	}
+}
+
+// cancel lets call c wait no longer.
+func (q queue) cancel(s queueState, c int, do func(Step, queueState)) {
+	call := &s.calls[c]
+	if q.crowded(&s, c) {
+		return
+	}
+	wasFirst := q.firstInLine(&s, q.process[c]) == c
+	if call.queued && !q.cancelsSilently {
+		call.leaves = true
+		q.release(&s, c)
+	}
+	*call = queueCall{phase: gone, leaves: call.leaves}
+	for i := range s.nodes {
+		n := &s.nodes[i]
+		if q.cancelsSilently {
+			n.queue &^= bit(c)
+		}
+		n.woken &^= bit(c)
+		n.freed &^= bit(c)
+	}
+	if wasFirst {
+		q.makeFirstTry(&s, c)
+	}
+	do(Step{"{c} gives up", Choice, c, 0}, s)
+}
+
+// unlock ends the hold of call c. Who is next in line tries right behind the release; or
+// the release puts its ticket into the queues, and the nodes tell whose turn it is. Which
+// of the two depends on who is known to wait elsewhere: it may be either, except that the
+// order of a fair lock is that of the queues.
+func (q queue) unlock(s queueState, c int, do func(Step, queueState)) {
+	s.calls[c].phase = gone
+	q.release(&s, c)
+	next := q.firstInLine(&s, q.process[c])
+	if next < 0 {
+		do(Step{"{c} unlocks", Choice, c, 0}, s)
+		return
+	}
+	if !q.fair {
+		t := s
+		t.calls[next].ready, t.calls[next].behind = true, true
+		do(Step{"{c} unlocks, the next in line tries", Choice, c, 0}, t)
+	}
+	if !q.notEntered {
+		s.calls[c].enters = mark(next)
+		s.calls[next].queued = true
+	}
+	s.calls[next].ready = s.calls[next].phase == trying
+	do(Step{"{c} unlocks, the next in line enters the queues", Choice, c, 0}, s)
+}
+
+// die ends call c, whose messages remain on their way.
+func (q queue) die(s queueState, c int, do func(Step, queueState)) {
+	s.died++
+	s.calls[c] = queueCall{phase: dead, how: s.calls[c].how, leaves: s.calls[c].leaves}
+	for i := range s.nodes {
+		n := &s.nodes[i]
+		if !n.slots[c].onTheWay() {
+			n.slots[c] = nothing
+		}
+		n.woken &^= bit(c)
+		n.freed &^= bit(c)
+	}
+	for other := range s.calls {
+		s.calls[other].before &^= bit(c)
+	}
+	do(Step{"{c} DIES", Choice, c, 0}, s)
+}
+
+// node is what node n may execute for call c.
+func (q queue) node(s queueState, c, node int, do func(Step, queueState)) {
+	n := &s.nodes[node]
+	if s.calls[c].phase == dead && !n.slots[c].onTheWay() {
+		q.expire(s, c, node, do)
+		return
+	}
+	for earlier := range c {
+		if q.process[earlier] == q.process[c] && n.slots[earlier].onTheWay() {
+			return // it was sent before
+		}
+	}
+	switch n.slots[c] {
+	case acquiring, undoing:
+		if s.lost < q.losses && n.slots[c] == acquiring {
+			q.lose(s, c, node, do)
+		}
+		q.executeAcquire(&s, c, node)
+		do(Step{"node {n} executes {c}'s acquire", Work, c, node}, s)
+	case releasing, turning:
+		q.executeRelease(&s, c, node)
+		do(Step{"node {n} executes {c}'s release", Work, c, node}, s)
+	}
+}
+
+// lose loses an acquire, or the reply to it.
+func (q queue) lose(s queueState, c, node int, do func(Step, queueState)) {
+	s.lost++
+	t := s
+	t.nodes[node].slots[c] = unheard
+	do(Step{"{c}'s acquire is LOST on the way to node {n}", Choice, c, node}, t)
+	q.executeAcquire(&s, c, node)
+	s.nodes[node].slots[c] = unheard
+	do(Step{"node {n} executes {c}'s acquire, the reply is LOST", Choice, c, node}, s)
+}
+
+func (q queue) executeAcquire(s *queueState, c, node int) {
+	n, call := &s.nodes[node], s.calls[c]
+	first := q.isFirst(n.queue, c)
+	if call.how != plain {
+		n.queue |= bit(c)
+		if !q.lookFirst {
+			first = q.isFirst(n.queue, c)
+		}
+	}
+	letIn := n.lock == 0 && (call.how != strict || first || q.lets)
+	if letIn {
+		n.lock = mark(c)
+		if q.dequeued {
+			n.queue &^= bit(c)
+		}
+	}
+	switch {
+	case n.slots[c] == undoing:
+		n.slots[c] = releasing
+		if letIn && call.phase == waiting {
+			n.freed |= bit(c)
+		}
+	case !call.phase.inLine() && call.phase != barging:
+		n.slots[c] = nothing
+	case letIn:
+		n.slots[c] = granted
+	default:
+		n.slots[c] = refused
+	}
+}
+
+// isFirst reports whether the first in a queue is of c's process, or there is nobody.
+func (q queue) isFirst(queue uint8, c int) bool {
+	return queue == 0 || q.process[bits.TrailingZeros8(queue)] == q.process[c]
+}
+
+func (q queue) executeRelease(s *queueState, c, node int) {
+	n, call := &s.nodes[node], s.calls[c]
+	deleted := n.lock == mark(c)
+	if deleted {
+		n.lock = 0
+	}
+	if call.leaves {
+		n.queue &^= bit(c)
+	}
+	if call.enters > 0 {
+		n.queue |= bit(int(call.enters) - 1)
+	}
+	if n.slots[c] == turning {
+		n.slots[c] = acquiring
+	} else {
+		n.slots[c] = nothing
+	}
+	rollback := call.phase < holding
+	switch {
+	case q.onlyDeleted && !deleted, q.silentRollback && rollback, n.lock != 0 || n.queue == 0:
+		return
+	}
+	q.tell(s, c, node)
+}
+
+// tell wakes who talks for the process of the first in a queue, unless it is the one
+// that has released.
+func (q queue) tell(s *queueState, c, node int) {
+	n := &s.nodes[node]
+	process := q.process[bits.TrailingZeros8(n.queue)]
+	w := q.firstInLine(s, process)
+	switch {
+	case w < 0 || q.holds(s, process):
+	case w == c && !q.wakesItself:
+	case s.calls[w].phase == trying && q.dropsWakes:
+	default:
+		n.woken |= bit(w)
+	}
+}
+
+// expire removes what a dead call has left on a node.
+func (q queue) expire(s queueState, c, node int, do func(Step, queueState)) {
+	n := &s.nodes[node]
+	if n.lock == mark(c) {
+		t := s
+		t.nodes[node].lock = 0
+		do(Step{"{c}'s key on node {n} runs out", Timer, c, node}, t)
+	}
+	if n.queue&bit(c) != 0 {
+		n.queue &^= bit(c)
+		do(Step{"{c} counts as dead on node {n}", Timer, c, node}, s)
+	}
+}
+
+func sameQueue(s queueState) queueState {
+	sortNodes(&s.nodes, func(n *queueNode) uint64 {
+		return pack(n.lock, n.queue, n.woken, n.freed, uint8(n.slots[0]), uint8(n.slots[1]), uint8(n.slots[2]))
+	})
+	return s
+}
+
+func (q queue) show(s queueState) string {
+	var b strings.Builder
+	for _, n := range s.nodes {
+		b.WriteString("  " + string("-ABC"[n.lock]) + " [")
+		for c := range q.process {
+			if n.queue&bit(c) != 0 {
+				b.WriteByte("ABC"[c])
+			}
+		}
+		b.WriteString("]")
+	}
+	for c := range q.process {
+		woken := 0
+		for _, n := range s.nodes {
+			woken += int(n.woken >> c & 1)
+		}
+		if woken > 0 {
+			fmt.Fprintf(&b, "  %c woken by %d", 'A'+c, woken)
+		}
+	}
+	return b.String()
+}
