@@ -19,11 +19,12 @@ const module = "github.com/seed14bd9ef4/redsync"
 // mayImport lists, for the packages of the library, what their code may import
 // besides the standard library. A trailing slash stands for all packages below.
 var mayImport = map[string][]string{
-	module + "/pool":            {"github.com/redis/go-redis/v9/"},
+	module + "/internal/jitter": {},
+	module + "/pool":            {module + "/internal/jitter", "github.com/redis/go-redis/v9/"},
 	module + "/internal/script": {module + "/pool"},
 	module + "/fencing":         {"github.com/redis/go-redis/v9/"},
 	module: {
-		module + "/pool", module + "/internal/script",
+		module + "/pool", module + "/internal/script", module + "/internal/jitter",
 		"github.com/redis/go-redis/v9/", "github.com/hashicorp/go-multierror",
 	},
 }

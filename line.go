@@ -3,6 +3,7 @@ package redsync
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -278,7 +279,8 @@ func (ls *lines) wake(name string, i int, by *waiter) {
 func (ls *lines) wakeAll(i int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	for _, l := range ls.byName {
+	for _, name := range slices.Sorted(maps.Keys(ls.byName)) { // the same comes of it each time
+		l := ls.byName[name]
 		if w := l.first(); w != nil && l.held() == 0 {
 			w.wakeLocked(i)
 		}

@@ -4,8 +4,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
 	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/jitter"
 )
 
 // Defaults, those of redsync.
@@ -58,7 +59,7 @@ func defaultSettings() settings {
 
 // defaultDelay spreads retries, so that clients that collided do not meet again.
 func defaultDelay(int) time.Duration {
-	return minRetryDelay + mathrand.N(maxRetryDelay-minRetryDelay) //nolint:gosec // a delay is no secret
+	return minRetryDelay + jitter.N(maxRetryDelay-minRetryDelay)
 }
 
 // randomValue returns a value that nobody has used: 130 bits at random.
@@ -238,7 +239,8 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 // alone; Valid asks the nodes. A successful Extend makes the hold this Mutex's own:
 // from then on it has Until, Remaining and Lost. Lock starts a hold of its own with
 // a fresh value. Whoever gave the lock away must not go on with it: where it is
-// unlocked or extended in two places, neither knows of the other.
+// unlocked or extended in two places, neither knows of the other. Close unlocks it there
+// as well, until the Until that it had when it was given away has passed.
 func WithValue(v string) Option {
 	return OptionFunc(func(m *Mutex) { m.change().value = v })
 }

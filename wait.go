@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/jitter"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -96,7 +96,7 @@ func (w *waiter) tryLocked() {
 func (w *waiter) wakeLocked(i int) {
 	w.woken[i] = true
 	if w.hurry.IsZero() {
-		w.hurry = time.Now().Add(wakeGrace + mathrand.N(wakeGrace)) //nolint:gosec // a delay is no secret
+		w.hurry = time.Now().Add(wakeGrace + jitter.N(wakeGrace))
 	}
 	w.lookAgain()
 }
@@ -453,7 +453,7 @@ func (e *entry) runsOut(now time.Time) time.Time {
 	if len(e.free) < q || !e.free[q-1].After(now) {
 		return time.Time{}
 	}
-	return e.free[q-1].Add(time.Millisecond + mathrand.N(runOutJitter)) //nolint:gosec // a delay is no secret
+	return e.free[q-1].Add(time.Millisecond + jitter.N(runOutJitter))
 }
 
 // freedBy notes that node i has granted the attempt of that number, which has failed

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"reflect"
 	"runtime"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seed14bd9ef4/redsync/internal/jitter"
 )
 
 const (
@@ -345,7 +346,7 @@ func (s *subscription) run(ctx context.Context) {
 		if lasted >= lastPause {
 			pause = firstPause
 		}
-		if !sleep(ctx, pause+rand.N(pause/2)) { //nolint:gosec // a delay is no secret
+		if !sleep(ctx, pause+jitter.N(pause/2)) {
 			return
 		}
 		pause = min(2*pause, lastPause)

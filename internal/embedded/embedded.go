@@ -6,14 +6,18 @@ package embedded
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -59,17 +63,39 @@ type Node struct {
 	name string
 	srv  *server.Server
 
-	peers sync.Map // those that are connections
-	conns sync.Map // the clients' ends
+	lua       *interpreter
+	executing sync.Mutex                  // one command at a time
+	inside    atomic.Pointer[server.Peer] // whose command Miniredis executes
+
+	peers   sync.Map // those that are connections, with their client
+	greeted atomic.Int64
+	conns   sync.Map // the clients' ends, with their numbers
+	dials   atomic.Int64
 
 	mu      sync.Mutex
 	down    bool
-	gate    chan struct{} // not nil while frozen; closed by Thaw and Kill
+	gate    *gate // not nil while frozen
 	rules   []*rule
 	seen    map[string]int
 	losing  int // so many messages to subscribers are lost
 	runID   string
-	started time.Time // of the process that runID names
+	started time.Time // of the process that runID names, by the node's clock
+	clock   clock
+}
+
+// A clock shows another time than the caller's, and runs at another rate. The zero value
+// is the caller's own.
+type clock struct {
+	set   time.Time // when it was set, by the caller's clock
+	shown time.Time // what it showed then
+	rate  float64
+}
+
+func (c clock) now() time.Time {
+	if c.set.IsZero() {
+		return time.Now()
+	}
+	return c.shown.Add(time.Duration(float64(time.Since(c.set)) * c.rate))
 }
 
 func start(name string) *Node {
@@ -80,6 +106,7 @@ func start(name string) *Node {
 		_ = c.Close()
 	}
 	n.srv = m.Server()
+	n.lua = newInterpreter(n.srv.Dispatch)
 	n.srv.SetPreHook(n.before)
 	return n
 }
@@ -92,6 +119,9 @@ type Fault struct {
 	// Delay is how long the node waits before it goes on with the command and
 	// with everything behind it on that connection.
 	Delay time.Duration
+	// Again executes the command once more so long after its time, and tells nobody:
+	// something on the way has sent it twice. It must be one that may be executed at once.
+	Again time.Duration
 	// Err is the node's answer in place of executing.
 	Err string
 	// Then runs before the command is executed, on the node's goroutine, with
@@ -113,41 +143,84 @@ func (n *Node) On(command string, times int, fault Fault) {
 	n.rules = append(n.rules, &rule{command: strings.ToUpper(command), times: times, fault: fault})
 }
 
+// Heal ends a Freeze and forgets the faults of On and LoseMessages that are still to come.
+func (n *Node) Heal() {
+	n.ThawInTurn()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.rules, n.losing = nil, 0
+}
+
 // Freeze stops execution, as SIGSTOP stops a server: connections stay open,
 // requests pile up.
 func (n *Node) Freeze() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.gate == nil {
-		n.gate = make(chan struct{})
+		n.gate = &gate{opened: make(chan struct{})}
 	}
 }
 
 // Thaw ends a Freeze; what piled up is executed.
-func (n *Node) Thaw() {
+func (n *Node) Thaw() { n.thaw(false) }
+
+// ThawInTurn ends a Freeze. The connections go on in the order in which they were opened,
+// a nanosecond apart, so that each time the same comes of it.
+func (n *Node) ThawInTurn() { n.thaw(true) }
+
+func (n *Node) thaw(inTurn bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.gate != nil {
-		close(n.gate)
+		n.gate.inTurn = inTurn
+		close(n.gate.opened)
 		n.gate = nil
 	}
 }
 
-// Kill ends all connections and refuses new ones. Data stays, for Restart.
+// A gate is where commands wait for the end of a Freeze.
+type gate struct {
+	opened chan struct{}
+	inTurn bool // set before
+}
+
+// A client is who is at the other end of a connection.
+type client struct {
+	process string // the node's runID when the connection was opened
+	turn    time.Duration
+}
+
+// Kill ends all connections and refuses new ones. What was on its way to the node is
+// lost with them. Data stays, for Restart.
 func (n *Node) Kill() {
 	n.mu.Lock()
 	n.down = true
+	n.runID = "" // what is frozen sees that its process is gone
 	n.mu.Unlock()
-	n.Thaw() // what is frozen sees that the node is down
-	n.Disconnect()
+	n.Thaw()
+	for _, c := range n.connected() {
+		c.out.drop()
+		_ = c.other.Close()
+	}
 }
 
-// Disconnect ends all connections. The node goes on, and accepts new ones.
+// Disconnect ends all connections. The node goes on, and accepts new ones. What is on
+// its way to it arrives, and is executed; replies are lost.
 func (n *Node) Disconnect() {
-	n.conns.Range(func(c, _ any) bool {
-		_ = c.(*end).Close()
+	for _, c := range n.connected() {
+		_ = c.Close()
+	}
+}
+
+// connected returns the clients' ends of all connections, in the order in which they were
+// opened.
+func (n *Node) connected() []*end {
+	numbers := map[*end]int64{}
+	n.conns.Range(func(c, number any) bool {
+		numbers[c.(*end)] = number.(int64)
 		return true
 	})
+	return slices.SortedFunc(maps.Keys(numbers), func(a, b *end) int { return cmp.Compare(numbers[a], numbers[b]) })
 }
 
 // LoseMessages makes the next times messages that the node has for subscribers
@@ -169,7 +242,27 @@ func (n *Node) Restart(empty bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.down = false
-	n.runID, n.started = newRunID(), time.Now()
+	n.runID, n.started = newRunID(), n.clock.now()
+}
+
+// SetClock steps the node's clock, and lets it run at a rate from now on: 1 is as fast
+// as the caller's clock. Keys last by it, and INFO tells the uptime by it.
+func (n *Node) SetClock(step time.Duration, rate float64) {
+	n.mu.Lock()
+	n.clock = clock{set: time.Now(), shown: n.clock.now().Add(step), rate: rate}
+	n.mu.Unlock()
+	n.Follow()
+}
+
+// Follow lets the data know what time it is by the node's clock. Every command does so;
+// who looks at the data of a node whose clock was set calls it before.
+func (n *Node) Follow() {
+	n.mu.Lock()
+	c := n.clock
+	n.mu.Unlock()
+	if !c.set.IsZero() {
+		n.SetTime(c.now())
+	}
 }
 
 // Commands returns how many times the node executed or refused command.
@@ -191,15 +284,29 @@ func (n *Node) Client() *redis.Client {
 
 // Dial opens a connection to the node; it fits redis.Options.Dialer.
 func (n *Node) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	return n.dial(ctx, nil)
+}
+
+// A Delay says how long what is sent now is on its way, to the node or back. Nothing
+// overtakes what was sent before it on the same connection.
+type Delay func(toNode bool) time.Duration
+
+// DialVia returns a Dial for connections that delay what is sent, and the news of their
+// end. To open them takes no time.
+func (n *Node) DialVia(delay Delay) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, _, _ string) (net.Conn, error) { return n.dial(ctx, delay) }
+}
+
+func (n *Node) dial(ctx context.Context, delay Delay) (net.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if n.isDown() {
 		return nil, fmt.Errorf("dial %s: connection refused", n.name)
 	}
-	client, srv := pipe()
+	client, srv := pipe(delay)
 	client.onClose = func() { n.conns.Delete(client) }
-	n.conns.Store(client, true)
+	n.conns.Store(client, n.dials.Add(1))
 	n.srv.ServeConn(&speaker{srv, n})
 	if n.isDown() { // killed meanwhile
 		_ = client.Close()
@@ -209,25 +316,28 @@ func (n *Node) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 
 // before runs ahead of every command and reports whether it is done with.
 func (n *Node) before(peer *server.Peer, command string, args ...string) bool {
-	if !n.isClient(peer, command) {
+	if n.inside.Load() == peer || !n.isClient(peer, command) {
 		return false
 	}
-	n.await()
+	from := n.from(peer)
+	n.await(from)
 	fault := n.count(command)
 	if fault.Then != nil {
 		fault.Then(args)
 	}
 	if fault.Delay > 0 {
 		time.Sleep(fault.Delay)
-		n.await()
+		n.await(from)
+	}
+	if fault.Again > 0 {
+		time.AfterFunc(fault.Again, func() { n.again(from, command, args) })
 	}
 	switch {
-	case n.isDown() || fault.LoseCommand:
+	case !n.runs(from.process) || fault.LoseCommand:
 		peer.Close()
 		return true
 	case fault.LoseReply:
-		void := server.NewPeer(bufio.NewWriter(io.Discard))
-		n.srv.Dispatch(void, append([]string{command}, args...))
+		n.executeUnanswered(command, args)
 		peer.Close()
 		return true
 	case fault.Err != "":
@@ -237,7 +347,33 @@ func (n *Node) before(peer *server.Peer, command string, args ...string) bool {
 		peer.WriteBulk(n.infoServer())
 		return true
 	}
-	return false
+	n.execute(peer, command, args)
+	return true
+}
+
+// execute executes a command: a script here, any other in Miniredis.
+func (n *Node) execute(peer *server.Peer, command string, args []string) {
+	n.executing.Lock()
+	defer n.executing.Unlock()
+	n.Follow()
+	if n.lua.execute(peer, command, args) {
+		return
+	}
+	n.inside.Store(peer)
+	defer n.inside.Store(nil)
+	n.srv.Dispatch(peer, append([]string{command}, args...))
+}
+
+// again executes a command once more, unless the process that has executed it is gone.
+func (n *Node) again(from client, command string, args []string) {
+	n.await(from)
+	if n.runs(from.process) {
+		n.executeUnanswered(command, args)
+	}
+}
+
+func (n *Node) executeUnanswered(command string, args []string) {
+	n.execute(server.NewPeer(bufio.NewWriter(io.Discard)), command, args)
 }
 
 // infoServer is the answer to INFO server, which Miniredis does not have. As in
@@ -246,7 +382,7 @@ func (n *Node) before(peer *server.Peer, command string, args ...string) bool {
 func (n *Node) infoServer() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	uptime := time.Now().Unix() - n.started.Unix()
+	uptime := n.clock.now().Unix() - n.started.Unix()
 	return fmt.Sprintf("# Server\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n", n.runID, uptime)
 }
 
@@ -262,7 +398,7 @@ func newRunID() string {
 // server's lock and must not be held up.
 func (n *Node) isClient(peer *server.Peer, command string) bool {
 	if command == "HELLO" {
-		if _, known := n.peers.LoadOrStore(peer, true); !known {
+		if _, known := n.peers.LoadOrStore(peer, client{n.process(), time.Duration(n.greeted.Add(1))}); !known {
 			peer.OnDisconnect(func() { n.peers.Delete(peer) })
 		}
 		return true
@@ -271,13 +407,19 @@ func (n *Node) isClient(peer *server.Peer, command string) bool {
 	return ok
 }
 
-// await returns once the node is not frozen.
-func (n *Node) await() {
-	n.mu.Lock()
-	gate := n.gate
-	n.mu.Unlock()
-	if gate != nil {
-		<-gate
+// await returns once the node is not frozen, for a command of c.
+func (n *Node) await(c client) {
+	for {
+		n.mu.Lock()
+		g := n.gate
+		n.mu.Unlock()
+		if g == nil {
+			return
+		}
+		<-g.opened
+		if g.inTurn {
+			time.Sleep(c.turn)
+		}
 	}
 }
 
@@ -285,6 +427,23 @@ func (n *Node) isDown() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.down
+}
+
+// process names the process that runs, "" when none does.
+func (n *Node) process() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.runID
+}
+
+// runs reports whether a process is the one that runs. What was sent to one that was
+// killed is not executed by the next.
+func (n *Node) runs(process string) bool { return process != "" && process == n.process() }
+
+// from returns who has sent what came on a connection.
+func (n *Node) from(peer *server.Peer) client {
+	c, _ := n.peers.Load(peer)
+	return c.(client)
 }
 
 // count books a command and returns the fault that it meets.

@@ -15,15 +15,23 @@ import (
 // pipe returns the two ends of a connection that behaves as TCP does where
 // net.Pipe does not: writes are buffered and never wait for the reader, what was
 // written before a Close is still read, then io.EOF; writing to a closed end is
-// syscall.EPIPE, and setting a deadline never fails.
-func pipe() (client, srv *end) {
+// syscall.EPIPE, and setting a deadline never fails. What is written can be read after
+// its delay, which may be nil.
+func pipe(delay Delay) (client, srv *end) {
 	up, down := newHalf(), newHalf()
-	return &end{in: down, out: up}, &end{in: up, out: down}
+	if delay != nil {
+		up.delay = func() time.Duration { return delay(true) }
+		down.delay = func() time.Duration { return delay(false) }
+	}
+	client, srv = &end{in: down, out: up}, &end{in: up, out: down}
+	client.other = srv
+	return client, srv
 }
 
 // end is one end of a pipe.
 type end struct {
 	in, out *half
+	other   *end // of the client: the node's
 	onClose func()
 	once    sync.Once
 }
@@ -31,9 +39,12 @@ type end struct {
 func (e *end) Read(p []byte) (int, error)  { return e.in.read(p) }
 func (e *end) Write(p []byte) (int, error) { return e.out.write(p) }
 
-// Close closes both directions.
+// Close closes both directions. What is on its way here is lost; what is on its way to
+// the other end arrives there.
 func (e *end) Close() error {
+	e.in.cut()
 	e.in.close()
+	e.out.finish()
 	e.out.close()
 	e.once.Do(func() {
 		if e.onClose != nil {
@@ -65,10 +76,18 @@ func (address) String() string  { return "embedded" }
 type half struct {
 	mu       sync.Mutex
 	changed  *sync.Cond
-	data     []byte
+	delay    func() time.Duration // nil: none
+	data     []byte               // that has arrived
+	coming   []parcel             // that has not, in order
 	closed   bool
 	deadline time.Time
 	timer    *time.Timer
+}
+
+// A parcel is data on its way.
+type parcel struct {
+	data []byte
+	due  time.Time
 }
 
 func newHalf() *half {
@@ -81,12 +100,13 @@ func (h *half) read(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for {
+		h.arriveLocked()
 		switch {
 		case len(h.data) > 0:
 			n := copy(p, h.data)
 			h.data = h.data[n:]
 			return n, nil
-		case h.closed:
+		case h.closed && len(h.coming) == 0:
 			return 0, io.EOF
 		case !h.deadline.IsZero() && !time.Now().Before(h.deadline):
 			return 0, os.ErrDeadlineExceeded
@@ -101,9 +121,54 @@ func (h *half) write(p []byte) (int, error) {
 	if h.closed {
 		return 0, syscall.EPIPE
 	}
-	h.data = append(h.data, p...)
-	h.changed.Broadcast()
+	if h.delay == nil {
+		h.data = append(h.data, p...)
+		h.changed.Broadcast()
+		return len(p), nil
+	}
+	h.sendLocked(slices.Clone(p))
 	return len(p), nil
+}
+
+// sendLocked sends data on its way, behind what is.
+func (h *half) sendLocked(data []byte) {
+	due := time.Now().Add(h.delay())
+	if n := len(h.coming); n > 0 && h.coming[n-1].due.After(due) {
+		due = h.coming[n-1].due
+	}
+	h.coming = append(h.coming, parcel{data, due})
+	time.AfterFunc(time.Until(due), h.changed.Broadcast)
+}
+
+// arriveLocked lets arrive what is due.
+func (h *half) arriveLocked() {
+	for len(h.coming) > 0 && !h.coming[0].due.After(time.Now()) {
+		h.data = append(h.data, h.coming[0].data...)
+		h.coming = h.coming[1:]
+	}
+}
+
+// finish lets the end be known at the other end when it has arrived there.
+func (h *half) finish() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.delay != nil && !h.closed {
+		h.sendLocked(nil)
+	}
+}
+
+// cut loses what has not arrived.
+func (h *half) cut() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.coming = nil
+}
+
+// drop loses what has not been read.
+func (h *half) drop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.data, h.coming = nil, nil
 }
 
 func (h *half) close() {

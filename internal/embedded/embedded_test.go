@@ -1,0 +1,154 @@
+package embedded_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+// on runs f with a node and a client of it whose messages take so long each way.
+func on(t *testing.T, each time.Duration, f func(t *testing.T, n *embedded.Node, c *redis.Client)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n := embedded.Start(1)[0]
+		opt := *n.Client().Options()
+		opt.MaxRetries = -1
+		opt.Dialer = n.DialVia(func(bool) time.Duration { return each })
+		c := redis.NewClient(&opt)
+		defer func() {
+			_ = c.Close()
+			embedded.Nodes{n}.Close()
+			time.Sleep(time.Minute)
+		}()
+		require.NoError(t, c.Ping(t.Context()).Err())
+		f(t, n, c)
+	})
+}
+
+func TestMessagesTakeTheirDelay(t *testing.T) {
+	on(t, 3*time.Millisecond, func(t *testing.T, _ *embedded.Node, c *redis.Client) {
+		start := time.Now()
+		require.NoError(t, c.Ping(t.Context()).Err())
+		assert.Equal(t, 6*time.Millisecond, time.Since(start))
+	})
+}
+
+func TestKillLosesWhatIsOnItsWayAndDisconnectDoesNot(t *testing.T) {
+	for name, cut := range map[string]func(n *embedded.Node){
+		"": (*embedded.Node).Disconnect,
+		"kill": func(n *embedded.Node) {
+			n.Kill()
+			n.Restart(false)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			on(t, time.Millisecond, func(t *testing.T, n *embedded.Node, c *redis.Client) {
+				go func() { assert.Error(t, c.Set(context.Background(), "k", "v", time.Hour).Err()) }()
+				time.Sleep(time.Millisecond / 2)
+				cut(n)
+				time.Sleep(time.Second)
+				assert.Equal(t, name == "", n.Exists("k"))
+			})
+		})
+	}
+}
+
+func TestRestartDoesNotExecuteWhatWasFrozenBefore(t *testing.T) {
+	on(t, time.Millisecond, func(t *testing.T, n *embedded.Node, c *redis.Client) {
+		n.Freeze()
+		go func() { assert.Error(t, c.Set(context.Background(), "k", "v", time.Hour).Err()) }()
+		time.Sleep(10 * time.Millisecond)
+		n.Kill()
+		n.Restart(false)
+		time.Sleep(time.Second)
+		assert.False(t, n.Exists("k"))
+	})
+}
+
+func TestAgainExecutesTwice(t *testing.T) {
+	on(t, time.Millisecond, func(t *testing.T, n *embedded.Node, c *redis.Client) {
+		n.On("incr", 1, embedded.Fault{Again: time.Second})
+		require.NoError(t, c.Incr(t.Context(), "k").Err())
+		for _, want := range []string{"1", "2"} {
+			got, err := n.Get("k")
+			require.NoError(t, err)
+			assert.Equal(t, want, got)
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+func TestKeysLastByTheNodesClock(t *testing.T) {
+	on(t, 0, func(t *testing.T, n *embedded.Node, c *redis.Client) {
+		n.SetClock(0, 2)
+		require.NoError(t, c.Set(t.Context(), "k", "v", 4*time.Second).Err())
+		time.Sleep(2*time.Second - 1)
+		n.Follow()
+		assert.True(t, n.Exists("k"))
+		time.Sleep(time.Nanosecond)
+		n.Follow()
+		assert.False(t, n.Exists("k"))
+		require.NoError(t, c.Set(t.Context(), "k", "v", 4*time.Second).Err())
+		n.SetClock(4*time.Second, 1)
+		assert.False(t, n.Exists("k"))
+	})
+}
+
+func TestThawInTurnIsInTheOrderOfTheConnections(t *testing.T) {
+	on(t, time.Millisecond, func(t *testing.T, n *embedded.Node, first *redis.Client) {
+		second := n.Client()
+		defer second.Close()
+		require.NoError(t, second.Ping(t.Context()).Err())
+		n.Freeze()
+		go func() { assert.NoError(t, second.Append(context.Background(), "k", "2").Err()) }()
+		synctest.Wait() // the second is frozen before the first is
+		go func() { assert.NoError(t, first.Append(context.Background(), "k", "1").Err()) }()
+		time.Sleep(10 * time.Millisecond)
+		n.ThawInTurn()
+		time.Sleep(10 * time.Millisecond)
+		got, err := n.Get("k")
+		require.NoError(t, err)
+		assert.Equal(t, "12", got)
+	})
+}
+
+// Scripts answer as in Redis.
+func TestScripts(t *testing.T) {
+	on(t, 0, func(t *testing.T, n *embedded.Node, c *redis.Client) {
+		require.NoError(t, n.Set("text", "v"))
+		for script, want := range map[string]any{
+			`return 3.9`:                           int64(3),
+			`return 'a'`:                           "a",
+			`return {1, 'a', {2}}`:                 []any{int64(1), "a", []any{int64(2)}},
+			`return redis.call('GET', KEYS[1])`:    "v",
+			`return redis.call('GET', ARGV[1])`:    nil,
+			`return redis.call('STRLEN', 'text')`:  int64(1),
+			`return redis.pcall('INCR', 'text')`:   "ERR value is not an integer or out of range",
+			`return redis.call('INCR', 'text')`:    "value is not an integer or out of range",
+			`return redis.call('SET', 'x', 7).ok`:  "OK",
+			`return redis.call('TIME')[1] + 0 > 1`: int64(1),
+		} {
+			got, err := c.Eval(t.Context(), script, []string{"text"}, "none").Result()
+			switch {
+			case err == nil || want == nil:
+				assert.Equal(t, want, got, script)
+			default:
+				assert.ErrorContains(t, err, want.(string), script)
+			}
+		}
+		sha, err := c.ScriptLoad(t.Context(), "return ARGV[1]").Result()
+		require.NoError(t, err)
+		got, err := c.EvalSha(t.Context(), sha, nil, "x").Result()
+		require.NoError(t, err)
+		assert.Equal(t, "x", got)
+		assert.ErrorContains(t, c.EvalSha(t.Context(), "0000", nil).Err(), "NOSCRIPT")
+		assert.Error(t, c.Eval(t.Context(), "return (", nil).Err())
+	})
+}

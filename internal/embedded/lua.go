@@ -1,0 +1,238 @@
+package embedded
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha1" //nolint:gosec // EVALSHA names scripts by their SHA1
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/alicebob/miniredis/v2/server"
+	lua "github.com/yuin/gopher-lua"
+	"github.com/yuin/gopher-lua/parse"
+)
+
+// This file runs scripts in place of Miniredis, which makes a new Lua with all its
+// libraries for each: about ten times the work of the script itself. Here a node keeps
+// one.
+
+// An interpreter is the Lua of one node. One script runs at a time, and no other command
+// of a client meanwhile.
+type interpreter struct {
+	state    *lua.LState
+	scripts  map[string]*lua.LFunction // by SHA1
+	dispatch func(to *server.Peer, args []string)
+
+	// What a command within a script answers.
+	reply bytes.Buffer
+	out   *bufio.Writer
+}
+
+// compiled are the scripts of the program, by source.
+var compiled sync.Map
+
+func compile(source string) (*lua.FunctionProto, error) {
+	if proto, ok := compiled.Load(source); ok {
+		return proto.(*lua.FunctionProto), nil
+	}
+	chunk, err := parse.Parse(strings.NewReader(source), "user_script")
+	if err != nil {
+		return nil, err
+	}
+	proto, err := lua.Compile(chunk, "user_script")
+	if err == nil {
+		compiled.Store(source, proto)
+	}
+	return proto, err
+}
+
+func newInterpreter(dispatch func(to *server.Peer, args []string)) *interpreter {
+	in := &interpreter{
+		state:    lua.NewState(lua.Options{SkipOpenLibs: true, RegistrySize: 256, RegistryMaxSize: 1 << 16}),
+		scripts:  make(map[string]*lua.LFunction),
+		dispatch: dispatch,
+	}
+	in.out = bufio.NewWriter(&in.reply)
+	for name, open := range map[string]lua.LGFunction{
+		lua.BaseLibName: lua.OpenBase, lua.TabLibName: lua.OpenTable, lua.StringLibName: lua.OpenString, lua.MathLibName: lua.OpenMath,
+	} {
+		in.state.Push(in.state.NewFunction(open))
+		in.state.Push(lua.LString(name))
+		in.state.Call(1, 0)
+	}
+	redis := in.state.NewTable()
+	redis.RawSetString("call", in.state.NewFunction(in.call))
+	redis.RawSetString("pcall", in.state.NewFunction(in.pcall))
+	in.state.SetGlobal("redis", redis)
+	return in
+}
+
+// load makes a script known and returns its SHA1.
+func (in *interpreter) load(source string) (string, error) {
+	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
+	sha := hex.EncodeToString(sum[:])
+	if in.scripts[sha] == nil {
+		proto, err := compile(source)
+		if err != nil {
+			return "", err
+		}
+		in.scripts[sha] = in.state.NewFunctionFromProto(proto)
+	}
+	return sha, nil
+}
+
+// execute answers SCRIPT LOAD, EVAL and EVALSHA, and reports whether the command is one
+// of these.
+func (in *interpreter) execute(peer *server.Peer, command string, args []string) bool {
+	switch {
+	case command == "SCRIPT" && len(args) == 2 && strings.EqualFold(args[0], "load"):
+		sha, err := in.load(args[1])
+		if err != nil {
+			peer.WriteError("ERR " + err.Error())
+			return true
+		}
+		peer.WriteBulk(sha)
+	case command == "EVAL" && len(args) >= 2:
+		sha, err := in.load(args[0])
+		if err != nil {
+			peer.WriteError("ERR " + err.Error())
+			return true
+		}
+		in.run(peer, in.scripts[sha], args[1:])
+	case command == "EVALSHA" && len(args) >= 2:
+		script := in.scripts[args[0]]
+		if script == nil {
+			peer.WriteError("NOSCRIPT No matching script. Please use EVAL.")
+			return true
+		}
+		in.run(peer, script, args[1:])
+	default:
+		return false
+	}
+	return true
+}
+
+// run runs a script. args begin with the number of its keys.
+func (in *interpreter) run(peer *server.Peer, script *lua.LFunction, args []string) {
+	n, err := strconv.Atoi(args[0])
+	if err != nil || n < 0 || n >= len(args) {
+		peer.WriteError("ERR Number of keys can't be negative or greater than number of args")
+		return
+	}
+	in.state.SetGlobal("KEYS", in.list(args[1:1+n]))
+	in.state.SetGlobal("ARGV", in.list(args[1+n:]))
+	in.state.Push(script)
+	if err := in.state.PCall(0, 1, nil); err != nil {
+		peer.WriteError("ERR " + strings.ReplaceAll(err.Error(), "\n", " "))
+		return
+	}
+	result := in.state.Get(-1)
+	in.state.Pop(1)
+	answer(peer, result)
+}
+
+func (in *interpreter) list(elements []string) *lua.LTable {
+	t := in.state.CreateTable(len(elements), 0)
+	for _, e := range elements {
+		t.Append(lua.LString(e))
+	}
+	return t
+}
+
+// answer writes a value of Lua as Redis does.
+func answer(peer *server.Peer, value lua.LValue) {
+	switch v := value.(type) {
+	case lua.LBool:
+		if !v {
+			peer.WriteNull()
+			return
+		}
+		peer.WriteInt(1)
+	case lua.LNumber:
+		peer.WriteInt(int(v))
+	case lua.LString:
+		peer.WriteBulk(string(v))
+	case *lua.LTable:
+		if text, ok := v.RawGetString("err").(lua.LString); ok {
+			peer.WriteError(string(text))
+			return
+		}
+		if text, ok := v.RawGetString("ok").(lua.LString); ok {
+			peer.WriteInline(string(text))
+			return
+		}
+		peer.WriteLen(v.Len())
+		for i := range v.Len() {
+			answer(peer, v.RawGetInt(i+1))
+		}
+	default:
+		peer.WriteNull()
+	}
+}
+
+// call is redis.call: an error ends the script.
+func (in *interpreter) call(l *lua.LState) int {
+	value, err := in.command(l)
+	if err != nil {
+		l.RaiseError("%s", err.Error())
+	}
+	l.Push(value)
+	return 1
+}
+
+// pcall is redis.pcall: an error is a table with the field err.
+func (in *interpreter) pcall(l *lua.LState) int {
+	value, err := in.command(l)
+	if err != nil {
+		t := l.NewTable()
+		t.RawSetString("err", lua.LString(err.Error()))
+		value = t
+	}
+	l.Push(value)
+	return 1
+}
+
+// command executes a command of a script.
+func (in *interpreter) command(l *lua.LState) (lua.LValue, error) {
+	args := make([]string, l.GetTop())
+	for i := range args {
+		args[i] = l.Get(i + 1).String()
+	}
+	in.reply.Reset()
+	in.out.Reset(&in.reply)
+	in.dispatch(server.NewPeer(in.out), args)
+	_ = in.out.Flush() // into memory
+	reply, err := server.ParseReply(bufio.NewReaderSize(&in.reply, 16))
+	if err != nil {
+		return nil, err
+	}
+	return in.value(reply), nil
+}
+
+// value makes a reply a value of Lua.
+func (in *interpreter) value(reply any) lua.LValue {
+	switch r := reply.(type) {
+	case int:
+		return lua.LNumber(r)
+	case int64:
+		return lua.LNumber(r)
+	case string:
+		return lua.LString(r)
+	case []byte:
+		return lua.LString(r)
+	case server.Simple:
+		t := in.state.NewTable()
+		t.RawSetString("ok", lua.LString(r))
+		return t
+	case []any:
+		t := in.state.NewTable()
+		for _, element := range r {
+			t.Append(in.value(element))
+		}
+		return t
+	default:
+		return lua.LFalse
+	}
+}

@@ -1,0 +1,258 @@
+package redsync_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/history"
+)
+
+// This file is what the clients of a simulation do.
+
+// A simClient is a goroutine that locks, one term after the other.
+type simClient struct {
+	*simulation
+	process int
+	name    string
+	random  *rand.Rand
+	term    int
+	former  *simTerm // the last, if it has ended and its Mutex may be used again
+}
+
+func (c *simClient) run() {
+	for c.now() < c.lasts {
+		c.pause(0, 60*time.Millisecond)
+		c.lock()
+	}
+}
+
+func (c *simClient) pause(least, most time.Duration) { time.Sleep(between(c.random, least, most)) }
+
+func (c *simClient) oneIn(n int) bool { return oneIn(c.random, n) }
+
+// A simTerm is a term of a client.
+type simTerm struct {
+	*redsync.Mutex
+	client *simClient
+	number int
+	expiry time.Duration
+	drawn  drawnOptions
+	done   chan struct{} // closed when the client believes no more
+}
+
+// drawnOptions are those that decide what a client may do in a term.
+type drawnOptions struct {
+	watched, limited bool // WithWatchdog, WithMaxHold
+	once             bool // TryLock
+}
+
+// options draws the options of a term.
+func (c *simClient) options() (options []redsync.Option, expiry time.Duration, drawn drawnOptions) {
+	pick := func(n int, option redsync.Option) bool {
+		picked := c.oneIn(n)
+		if picked {
+			options = append(options, option)
+		}
+		return picked
+	}
+	expiry = c.expiry
+	if c.realm != tidy && c.oneIn(5) {
+		expiry = between(c.random, 40*time.Millisecond, 400*time.Millisecond)
+	}
+	options = append(options, redsync.WithExpiry(expiry), redsync.WithTries(c.random.IntN(6)))
+	pick(2, redsync.WithRetryDelayFunc(func(int) time.Duration { return 20*time.Millisecond + c.jitter(100*time.Millisecond) }))
+	if c.fair {
+		options = append(options, redsync.WithFair())
+	}
+	if c.fencing || c.oneIn(5) {
+		options = append(options, redsync.WithFencing())
+	}
+	drawn.watched = pick(4, redsync.WithWatchdog())
+	drawn.limited = pick(6, redsync.WithMaxHold(between(c.random, expiry/2, 3*expiry)))
+	drawn.once = c.oneIn(8)
+	pick(4, redsync.WithPriority(c.random.IntN(3)-1))
+	pick(4, redsync.WithHandOver(false))
+	pick(6, redsync.WithFailFast(false))
+	pick(5, redsync.WithSetNXOnExtend())
+	if c.realm != tidy {
+		pick(8, redsync.WithLockDelay(between(c.random, 0, 90*time.Millisecond)))
+	}
+	return options, expiry, drawn
+}
+
+// note notes an event of a term.
+func (t *simTerm) note(kind history.Kind, err error) {
+	e := history.Event{At: t.client.now(), Kind: kind, Client: t.client.name, Term: t.number, Name: t.Name()}
+	switch kind {
+	case history.Held:
+		e.Token = t.Fence()
+		fallthrough
+	case history.Extended:
+		e.Until = e.At + t.Remaining()
+	}
+	if err != nil {
+		e.Err = err.Error()
+	}
+	t.client.log.Note(e)
+}
+
+// lock is one term.
+func (c *simClient) lock() {
+	t := c.begin()
+	ctx, cancel := c.patience()
+	defer cancel()
+	t.note(history.Call, nil)
+	if err := t.try(ctx); err != nil {
+		t.note(history.Refused, err)
+		c.former = t
+		return
+	}
+	c.former = nil
+	t.note(history.Held, nil)
+	t.work()
+}
+
+// begin makes a Mutex, or takes the last one again.
+func (c *simClient) begin() *simTerm {
+	c.term++
+	t := &simTerm{client: c, number: c.term, done: make(chan struct{})}
+	if former := c.former; former != nil && c.oneIn(3) {
+		t.Mutex, t.expiry, t.drawn = former.Mutex, former.expiry, former.drawn
+		return t
+	}
+	c.former = nil
+	var options []redsync.Option
+	options, t.expiry, t.drawn = c.options()
+	t.Mutex = c.current(c.process).NewMutex(c.names[c.random.IntN(len(c.names))], options...)
+	return t
+}
+
+func (t *simTerm) try(ctx context.Context) error {
+	if t.drawn.once {
+		return t.TryLockContext(ctx)
+	}
+	return t.LockContext(ctx)
+}
+
+// patience is for how long a client waits.
+func (c *simClient) patience() (context.Context, context.CancelFunc) {
+	most := time.Second
+	if c.oneIn(4) {
+		most = 20 * time.Millisecond
+	}
+	return context.WithTimeout(c.Context(), between(c.random, 0, most))
+}
+
+// work is what a client does with a lock.
+func (t *simTerm) work() {
+	c := t.client
+	longest := t.expiry / 2
+	if c.realm == tidy {
+		longest = 60 * time.Millisecond
+	}
+	c.follow(t)
+	for range c.random.IntN(4) {
+		c.pause(0, longest)
+		t.step()
+	}
+	mayStay := c.realm != tidy
+	switch kind := c.random.IntN(12); {
+	case kind == 0 && mayStay && (!t.drawn.watched || t.drawn.limited): // it goes without a word
+		return
+	case kind == 1 && mayStay: // it stays for too long
+		c.pause(t.expiry/2, 2*t.expiry)
+	case kind == 2 && !t.drawn.watched: // a watchdog would go on
+		t.handOn()
+		return
+	}
+	t.end()
+}
+
+// step is something that a holder does.
+func (t *simTerm) step() {
+	c := t.client
+	switch c.random.IntN(4) {
+	case 0, 1:
+		ctx, cancel := c.patience()
+		defer cancel()
+		if ok, err := t.ExtendContext(ctx); ok {
+			t.note(history.Extended, nil)
+		} else {
+			assert.Error(c, err)
+		}
+	case 2:
+		_, _ = t.Valid()
+	}
+}
+
+// end unlocks.
+func (t *simTerm) end() {
+	c := t.client
+	ctx, cancel := c.Context(), context.CancelFunc(func() {})
+	if c.oneIn(6) {
+		ctx, cancel = context.WithTimeout(ctx, between(c.random, 0, 5*time.Millisecond))
+	}
+	defer cancel()
+	t.note(history.Unlock, nil)
+	close(t.done)
+	_, err := t.UnlockContext(ctx)
+	t.note(history.Unlocked, err)
+	assert.Error(c, t.Err())
+	c.former = t
+}
+
+// handOn gives the lock to another process by its value. That one believes from the
+// Extend that adopts it on.
+func (t *simTerm) handOn() {
+	c := t.client
+	to := c.begin()
+	options := []redsync.Option{redsync.WithExpiry(t.expiry), redsync.WithValue(t.Value())}
+	to.Mutex = c.current((c.process+1)%simProcesses).NewMutex(t.Name(), options...)
+	to.expiry, to.drawn = t.expiry, drawnOptions{}
+	given := &c.givenUntil[c.process]
+	given.Store(max(given.Load(), int64(c.now()+t.Remaining())))
+	t.note(history.Unlock, nil)
+	close(t.done)
+	to.note(history.Call, nil)
+	if ok, err := to.Extend(); !ok {
+		to.note(history.Refused, err)
+		_, _ = to.Unlock()
+		return
+	}
+	to.note(history.Held, nil)
+	c.follow(to)
+	c.pause(0, 60*time.Millisecond)
+	to.end()
+}
+
+// follow notes what a term is told while it is held: that it goes on, where the watchdog
+// extends it, and that it is lost.
+func (c *simClient) follow(t *simTerm) {
+	lost, until := t.Lost(), c.now()+t.Remaining()
+	go func() {
+		for {
+			timer := time.NewTimer(until - 1 - c.now())
+			select {
+			case <-lost:
+				timer.Stop()
+				t.note(history.Lost, nil)
+				return
+			case <-t.done:
+				timer.Stop()
+				return
+			case <-timer.C:
+			}
+			left := t.Remaining()
+			if c.now()+left <= until {
+				left = time.Hour // nothing but the end comes now
+			} else {
+				t.note(history.Extended, nil)
+			}
+			until = c.now() + left
+		}
+	}()
+}

@@ -1,0 +1,214 @@
+package redsync_test
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/history"
+)
+
+// Simulations: the whole library in virtual time, five nodes and a few processes, with
+// everything that may go wrong drawn from a seed. Package history checks what the clients
+// believed.
+//
+//	REDSYNC_SIM_SEEDS=3000 go test -run 'TestSimulation$' .   # so many seeds
+//	REDSYNC_SIM_FROM=9000                                     # from this one on
+//	REDSYNC_SIM_SEED=17 go test -run 'TestSimulation$' -v .   # one, with its history
+
+// fromEnv returns a number of the environment, otherwise the default.
+func fromEnv(t *testing.T, name string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err, name)
+	return n
+}
+
+// oneByOne lets no two goroutines run at once, for which the order would be that of the
+// machine, and not of the seed.
+func oneByOne(t *testing.T) {
+	t.Helper()
+	procs, garbage := runtime.GOMAXPROCS(1), debug.SetGCPercent(400)
+	t.Cleanup(func() {
+		runtime.GOMAXPROCS(procs)
+		debug.SetGCPercent(garbage)
+	})
+}
+
+// rules are what the history of a simulation must keep.
+func (s *simulation) rules(events []history.Event) history.Rules {
+	r := history.Rules{MaxTTL: s.longest, LostSlop: 1}
+	if s.clocks == "wall" {
+		// A time of this machine knows when it was by the monotonic clock as well, and
+		// timers go by that. In a bubble it does not, and they are off by the steps.
+		r.LostSlop = 0
+	}
+	for _, e := range events {
+		if e.What == atRest {
+			r.Settled = e.At
+		}
+	}
+	return r
+}
+
+func TestSimulation(t *testing.T) {
+	oneByOne(t)
+	if os.Getenv("REDSYNC_SIM_SEED") != "" {
+		seed := fromEnv(t, "REDSYNC_SIM_SEED", 0)
+		s, events := simulate(t, uint64(seed), realm(os.Getenv("REDSYNC_SIM_REALM")))
+		t.Logf("%+v", s.simPlan)
+		t.Log(tell(events))
+		s.check(t, events)
+		return
+	}
+	seeds := 120
+	if testing.Short() {
+		seeds = 15
+	}
+	first, held := fromEnv(t, "REDSYNC_SIM_FROM", 0), 0
+	seeds = fromEnv(t, "REDSYNC_SIM_SEEDS", seeds)
+	for seed := first; seed < first+seeds; seed++ {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			s, events := simulate(t, uint64(seed), "")
+			s.check(t, events)
+			held += count(events, history.Held)
+		})
+	}
+	t.Logf("%d seeds, %d holds", seeds, held)
+	assert.Greater(t, held, 5*seeds)
+}
+
+// check fails t for what the history breaks, and shows how it came.
+func (s *simulation) check(t *testing.T, events []history.Event) {
+	t.Helper()
+	for _, v := range history.Check(events, s.rules(events)) {
+		near := slices.DeleteFunc(slices.Clone(events), func(e history.Event) bool {
+			return e.At < v.At-time.Second || e.At > v.At+100*time.Millisecond ||
+				e.Kind != history.Fault && e.Name != v.Name
+		})
+		t.Errorf("%v\n%s", v, tell(near))
+	}
+	if t.Failed() {
+		t.Logf("%+v", s.simPlan)
+		t.Logf("again: REDSYNC_SIM_SEED=%d REDSYNC_SIM_REALM=%s go test -run 'TestSimulation$' -v .", s.seed, s.realm)
+	}
+}
+
+func count(events []history.Event, kind history.Kind) (n int) {
+	for _, e := range events {
+		if e.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// tell returns a history as text, without the keys that are in order.
+func tell(events []history.Event) string {
+	var b strings.Builder
+	for _, e := range events {
+		switch {
+		case e.Kind == history.Key:
+			continue
+		case e.Kind == history.Fault && e.Ends:
+			fmt.Fprintf(&b, "%14v  %s: ends: %s\n", e.At, e.Where, e.What)
+		case e.Kind == history.Fault:
+			fmt.Fprintf(&b, "%14v  %s: %s\n", e.At, e.Where, e.What)
+		default:
+			fmt.Fprintf(&b, "%14v      %s #%d %q %s", e.At, e.Client, e.Term, e.Name, e.Kind)
+			if e.Until != 0 {
+				fmt.Fprintf(&b, " until %v", e.Until)
+			}
+			if e.Token != 0 {
+				fmt.Fprintf(&b, " token %d", e.Token)
+			}
+			if e.Err != "" {
+				fmt.Fprintf(&b, " (%s)", e.Err)
+			}
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+// A seed is the whole history, to the nanosecond. Where the machine takes the processor
+// away in the middle of an instant two goroutines may run in the other order all the same,
+// and the history goes on differently from there: so one seed in ten is tried again.
+func TestSimulationRepeatsItself(t *testing.T) {
+	oneByOne(t)
+	seeds := fromEnv(t, "REDSYNC_SIM_TWICE", 10)
+	again := 1 + seeds/10
+	for seed := range seeds {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			differ := differs(t, uint64(seed))
+			for ; differ != "" && again > 0; again-- {
+				t.Log(differ)
+				differ = differs(t, uint64(seed))
+			}
+			assert.Empty(t, differ)
+		})
+	}
+}
+
+// differs runs a seed twice and returns where the histories begin to differ, "" if they
+// are the same.
+func differs(t *testing.T, seed uint64) string {
+	t.Helper()
+	_, once := simulate(t, seed, "")
+	_, twice := simulate(t, seed, "")
+	require.NotEmpty(t, once)
+	sortInstants(once)
+	sortInstants(twice)
+	for i := range min(len(once), len(twice)) {
+		if once[i] != twice[i] {
+			return fmt.Sprintf("event %d:\n%+v\n%+v", i, once[i], twice[i])
+		}
+	}
+	if len(once) != len(twice) {
+		return fmt.Sprintf("%d and %d events", len(once), len(twice))
+	}
+	return ""
+}
+
+// sortInstants puts what happened in one instant in an order of its own: what a client was
+// told and what it did next may have come to pass on two goroutines.
+func sortInstants(events []history.Event) {
+	slices.SortStableFunc(events, func(a, b history.Event) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Client, b.Client), cmp.Compare(a.Kind, b.Kind))
+	})
+}
+
+// Beyond the contract exclusion breaks, and the checker sees it. Fencing tokens keep their
+// order all the same.
+func TestSimulationBeyondTheContractIsSeenToBreak(t *testing.T) {
+	oneByOne(t)
+	seeds, broken := fromEnv(t, "REDSYNC_SIM_LAWLESS", 20), 0
+	for seed := range seeds {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			_, events := simulate(t, uint64(seed), lawless)
+			found := history.Check(events, history.Rules{})
+			if slices.ContainsFunc(found, func(v history.Violation) bool { return v.Rule == history.Exclusion }) {
+				broken++
+			}
+			for _, v := range found {
+				assert.Equal(t, history.Exclusion, v.Rule, "%v", v)
+			}
+		})
+	}
+	t.Logf("exclusion broke in %d of %d seeds", broken, seeds)
+	assert.Greater(t, broken, seeds/10)
+}
