@@ -23,14 +23,14 @@ import (
 // envChild makes TestObjectionsChild a holder: its orders.
 const envChild = "OBJECTIONS_CHILD"
 
-// orders are what a child process shall do: open a library, try to lock a name, and
-// then, told by a line on its standard input, write to the data without asking
+// orders are what a child process shall do: open a library, lock a name, and then, told by a line on its standard input, write to the data without asking
 // again.
 type orders struct {
 	Library string
 	Addrs   []string
 	Set     setting
 	Name    string
+	Once    bool   // one attempt to lock
 	Data    string // the address of the server with the data
 }
 
@@ -99,7 +99,11 @@ func (o orders) obey(ctx context.Context, in io.Reader) error {
 	if _, err := lines.ReadString('\n'); err != nil {
 		return nil //nolint:nilerr // the end of the orders
 	}
-	g, err := p.TryLock(ctx, o.Name)
+	lock := p.Lock
+	if o.Once {
+		lock = p.TryLock
+	}
+	g, err := lock(ctx, o.Name)
 	switch {
 	case err != nil:
 		say(said{What: saidFailed, Text: err.Error()})

@@ -21,6 +21,10 @@ const (
 	// soon is how long something may take that needs no waiting.
 	soon = 3 * time.Second
 
+	// prompt is how long a call may take that waits for no node: less than this
+	// library's node deadline at the long expiry, 1.5 s.
+	prompt = time.Second
+
 	// patience bounds what must happen for a scene to go on.
 	patience = 20 * time.Second
 )
@@ -95,22 +99,28 @@ func (s *stage) party(addrs []string, set setting) party {
 }
 
 // warm lets a fault meet what it is meant for: connections are open, scripts are
-// loaded.
+// loaded. On a busy machine an answer may be too late, which is no matter here.
 func warm(ctx context.Context, p party) error {
-	for _, name := range []string{"a name of its own", "and another"} {
-		g, err := p.Lock(ctx, name)
-		if err != nil {
-			return fmt.Errorf("warm up: %w", err)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var err error
+	for rounds := 0; rounds < 2 && ctx.Err() == nil; {
+		var g grip
+		if g, err = p.Lock(ctx, "a name of its own"); err == nil {
+			err = g.Unlock(ctx)
 		}
-		if err := g.Unlock(ctx); err != nil {
-			return fmt.Errorf("warm up: %w", err)
+		if err == nil {
+			rounds++
 		}
+	}
+	if err != nil {
+		return fmt.Errorf("warm up: %w", err)
 	}
 	return nil
 }
 
-// lock acquires the lock, and waits until all reachable nodes have it.
-func (s *stage) lock(p party, reachable int) grip {
+// lock acquires the lock, and waits until so many nodes have it.
+func (s *stage) lock(p party, nodes int) grip {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
@@ -118,7 +128,7 @@ func (s *stage) lock(p party, reachable int) grip {
 	if err != nil {
 		s.t.Fatalf("Lock: %v", err)
 	}
-	s.until("the nodes have the key", func() bool { return s.holding() >= reachable })
+	s.until("the nodes have the key", func() bool { return s.holding() >= nodes })
 	return g
 }
 

@@ -31,7 +31,7 @@ type objection struct {
 	brief []string
 }
 
-const oneNodeOnly = "it has one node: see the row above"
+const oneNodeOnly = "it has one node, and no quorum"
 
 var (
 	v4      = []string{redsyncV4}
