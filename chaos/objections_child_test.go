@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -265,6 +266,10 @@ func (c *child) cont() {
 // stopped tells whether all threads of the process have stopped: one may still run
 // while another one takes the signal.
 func (c *child) stopped() bool {
+	if runtime.GOOS != "linux" {
+		time.Sleep(pauseSeen / 4)
+		return true
+	}
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", c.cmd.Process.Pid))
 	for _, task := range tasks {
 		text, err := os.ReadFile(task)

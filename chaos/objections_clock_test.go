@@ -5,8 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -50,27 +50,28 @@ int gettimeofday(struct timeval *restrict tv, void *restrict tz) {
 }
 `
 
-// compileClock compiles clockSource, once for all scenes.
-var compileClock = sync.OnceValues(func() (library string, err error) {
-	dir, err := os.MkdirTemp("", "clock")
-	if err != nil {
-		return "", err
+// compileClock compiles clockSource, and skips t where that cannot be done.
+func compileClock(t *testing.T) (library string) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("the clocks of servers are set on Linux only")
 	}
+	dir := t.TempDir()
 	source := filepath.Join(dir, "clock.c")
 	if err := os.WriteFile(source, []byte(clockSource), 0o600); err != nil {
-		return "", err
+		t.Fatal(err)
 	}
 	library = filepath.Join(dir, "clock.so")
-	return library, exec.Command("cc", "-shared", "-fPIC", "-O1", "-o", library, source).Run()
-})
-
-// startWithClock starts a server whose clock can be set.
-func (s *stage) startWithClock() {
-	s.t.Helper()
-	library, err := compileClock()
-	if err != nil {
-		s.t.Skipf("the clocks of servers cannot be set without a C compiler: %v", err)
+	if err := exec.Command("cc", "-shared", "-fPIC", "-O1", "-o", library, source).Run(); err != nil {
+		t.Skipf("the clocks of servers cannot be set without a C compiler: %v", err)
 	}
+	return library
+}
+
+// startWithClock starts a server whose clock can be set, with the library of
+// compileClock.
+func (s *stage) startWithClock(library string) {
+	s.t.Helper()
 	file := filepath.Join(s.t.TempDir(), "clock")
 	setClock(s.t, file, 0)
 	starting.Lock()

@@ -16,7 +16,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// A library is what objections are raised against.
+// An accused is a library against which objections are raised.
 type accused struct {
 	name string
 	// nodes is how many servers a lock of it is on.

@@ -126,7 +126,7 @@ func clocksDiffer(s *stage) finding {
 // clockOfABareQuorum is Kleppmann's first example.
 func clockOfABareQuorum(s *stage) finding {
 	detours, addrs := s.detours()
-	set := setting{Expiry: long}
+	set := setting{Expiry: long, Fencing: true}
 	a, b := s.party(addrs, set), s.party(s.addrs(), set)
 	detours[3].refuse()
 	detours[4].refuse()

@@ -44,9 +44,13 @@ var starting sync.Mutex
 func newStage(t *testing.T, a accused, clocks bool) *stage {
 	t.Helper()
 	s := &stage{t: t, accused: a}
+	library := ""
+	if clocks {
+		library = compileClock(t)
+	}
 	for range a.nodes {
 		if clocks {
-			s.startWithClock()
+			s.startWithClock(library)
 		} else {
 			s.servers = append(s.servers, startServer(t))
 		}
@@ -268,10 +272,19 @@ func (s *stage) contest(a grip, b party) finding {
 		return found(lost, "the first was told at once")
 	case !second.Held():
 		return found(broken, "two had it, and both lost it")
-	case !ok:
-		return found(broken, "two holders for more than %s", seconds(disbelief))
 	}
-	return found(broken, "two holders for %s", seconds(overlap))
+	length := seconds(overlap)
+	if !ok {
+		length = "more than " + seconds(disbelief)
+	}
+	f := found(broken, "two holders for %s", length)
+	if a.Token() != 0 {
+		f.saw += ", with tokens in order"
+		if second.Token() <= a.Token() {
+			s.t.Errorf("the second holder's token is %d, the first one's %d", second.Token(), a.Token())
+		}
+	}
+	return f
 }
 
 // gone looks that no key of the lock is left.

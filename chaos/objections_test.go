@@ -53,7 +53,7 @@ var objections = []objection{
 	{key: "minority-restarts", text: "two nodes restart without their data", play: minorityRestarts, brief: anybody},
 	{
 		key: "bare-quorum-restarts", text: "a lock on three of five nodes, and one restarts without its data",
-		play: bareQuorumRestarts(setting{Expiry: long}), out: map[string]string{oneKeyOnOne: oneNodeOnly},
+		play: bareQuorumRestarts(setting{Expiry: long, Fencing: true}), out: map[string]string{oneKeyOnOne: oneNodeOnly},
 	},
 	{
 		key: "bare-quorum-restarts-guarded", text: "the same with pool.WithRestartGuard",
@@ -87,7 +87,7 @@ var objections = []objection{
 const envLong = "REDSYNC_TEST_LONG"
 
 // atOnce is how many scenes are played at the same time. They wait, mostly.
-const atOnce = 4
+const atOnce = 6
 
 // TestObjections plays every objection with this library, and with the others where
 // that takes less than 2 s; with all of them where REDSYNC_TEST_LONG is set. It
