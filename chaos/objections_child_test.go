@@ -1,0 +1,297 @@
+package main_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed14bd9ef4/redsync/fencing"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+// envChild makes TestObjectionsChild a holder: its orders.
+const envChild = "OBJECTIONS_CHILD"
+
+// orders are what a child process shall do: open a library, lock a name, and then, told by a line on its standard input, write to the data without asking
+// again.
+type orders struct {
+	Library string
+	Addrs   []string
+	Set     setting
+	Name    string
+	Once    bool   // one attempt to lock
+	Data    string // the address of the server with the data
+}
+
+// dataKey is what the children write to.
+const dataKey = "data"
+
+// A said is one line of a child.
+type said struct {
+	What string // one of the following
+	Text string // of an error
+
+	// Of woke: whether the library told the holder, on its first look after a
+	// pause, that it holds the lock, and how much longer it did so.
+	Held   bool
+	Longer time.Duration
+}
+
+const (
+	saidOpen   = "open"
+	saidLocked = "locked"
+	saidFailed = "failed"
+	saidWoke   = "woke"
+	saidWrote  = "wrote"
+)
+
+// saidMark begins a line that is meant for the parent.
+const saidMark = "said: "
+
+// pauseSeen is the time between two looks by which a child knows that it was
+// stopped.
+const pauseSeen = time.Second
+
+// TestObjectionsChild is the child, where a scene has started the program as one.
+func TestObjectionsChild(t *testing.T) {
+	text := os.Getenv(envChild)
+	if text == "" {
+		t.Skip("it is the process that the scenes of TestObjections stop")
+	}
+	var o orders
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := o.obey(ctx, os.Stdin); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func say(s said) {
+	text, _ := json.Marshal(s) // it has no field that could fail
+	fmt.Fprintf(os.Stdout, "\n%s%s\n", saidMark, text)
+}
+
+func (o orders) obey(ctx context.Context, in io.Reader) error {
+	p, err := accusedNamed(o.Library).open(o.Addrs, o.Set)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	lines := bufio.NewReader(in)
+	if err := warm(ctx, p); err != nil {
+		return err
+	}
+	say(said{What: saidOpen})
+	if _, err := lines.ReadString('\n'); err != nil {
+		return nil //nolint:nilerr // the end of the orders
+	}
+	lock := p.Lock
+	if o.Once {
+		lock = p.TryLock
+	}
+	g, err := lock(ctx, o.Name)
+	switch {
+	case err != nil:
+		say(said{What: saidFailed, Text: err.Error()})
+		return nil
+	case !g.Held():
+		say(said{What: saidFailed, Text: "it was acquired, and is over"})
+		return nil
+	}
+	go watchForPause(ctx, g, time.Now()) // it may get to run only after the pause
+	say(said{What: saidLocked})
+	if _, err := lines.ReadString('\n'); err != nil {
+		return nil //nolint:nilerr // the end of the orders
+	}
+	say(o.write(ctx, g))
+	return nil
+}
+
+// watchForPause says what the library tells after a pause that begins after last.
+func watchForPause(ctx context.Context, g grip, last time.Time) {
+	for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
+		held := g.Held()
+		now := time.Now()
+		if now.Sub(last) < pauseSeen {
+			last = now
+			continue
+		}
+		if !g.Held() && held { // it was asked before the pause
+			held = false
+		}
+		for held && g.Held() && time.Since(now) < patience/4 {
+			time.Sleep(time.Millisecond)
+		}
+		say(said{What: saidWoke, Held: held, Longer: time.Since(now)})
+		return
+	}
+}
+
+// write writes to the data, with the token of g if it has one.
+func (o orders) write(ctx context.Context, g grip) said {
+	data := redis.NewClient(&redis.Options{Addr: o.Data})
+	defer func() { _ = data.Close() }()
+	err := writeData(ctx, data, "the paused one", g.Token())
+	if err != nil {
+		return said{What: saidFailed, Text: err.Error()}
+	}
+	return said{What: saidWrote}
+}
+
+func writeData(ctx context.Context, data *redis.Client, text string, token uint64) error {
+	if token != 0 {
+		return fencing.NewRedis(data).Set(ctx, dataKey, text, token, 0)
+	}
+	return data.Set(ctx, dataKey, text, 0).Err()
+}
+
+// A child is a process that obeys orders.
+type child struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	lines chan said // closed when the process has ended
+}
+
+// startChild starts a child, which has opened its library when startChild returns.
+func (s *stage) startChild(o orders) *child {
+	s.t.Helper()
+	c := s.spawn(o)
+	c.next(saidOpen)
+	return c
+}
+
+func (s *stage) spawn(o orders) *child {
+	s.t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	o.Library, o.Name = s.accused.name, lockName
+	text, err := json.Marshal(o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	cmd := exec.Command(program, "-test.run=^TestObjectionsChild$", "-test.timeout=2m")
+	starting.Lock()
+	defer starting.Unlock()
+	cmd.Env = append(os.Environ(), envChild+"="+string(text))
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = realredis.EndWithParent()
+	c := &child{t: s.t, cmd: cmd, lines: make(chan said, 8)}
+	if c.stdin, err = cmd.StdinPipe(); err != nil {
+		s.t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	go c.listen(stdout)
+	s.t.Cleanup(c.kill)
+	return c
+}
+
+func (c *child) listen(out io.Reader) {
+	defer close(c.lines)
+	for scanner := bufio.NewScanner(out); scanner.Scan(); {
+		var s said
+		if text, ok := strings.CutPrefix(scanner.Text(), saidMark); ok && json.Unmarshal([]byte(text), &s) == nil {
+			c.lines <- s
+		}
+	}
+	_ = c.cmd.Wait() // how it ended does not matter
+}
+
+// next returns the next line, which must be one of what.
+func (c *child) next(what ...string) said {
+	c.t.Helper()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	select {
+	case s, ok := <-c.lines:
+		for _, w := range what {
+			if ok && s.What == w {
+				return s
+			}
+		}
+		c.t.Fatalf("the child said %+v, want %v", s, what)
+	case <-limit.C:
+		c.t.Fatalf("the child did not say %v", what)
+	}
+	return said{}
+}
+
+// goOn lets the child take its next step.
+func (c *child) goOn() {
+	c.t.Helper()
+	if _, err := io.WriteString(c.stdin, "\n"); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// stop stops the process, and returns when it has stopped. What it does not read is
+// kept for it, and its timers are overdue when it goes on: as after a long garbage
+// collection.
+func (c *child) stop() {
+	c.t.Helper()
+	c.signal(syscall.SIGSTOP)
+	if !within(patience, c.stopped) {
+		c.t.Fatal("the child did not stop")
+	}
+}
+
+func (c *child) cont() {
+	c.t.Helper()
+	c.signal(syscall.SIGCONT)
+}
+
+// stopped tells whether all threads of the process have stopped: one may still run
+// while another one takes the signal.
+func (c *child) stopped() bool {
+	if runtime.GOOS != "linux" {
+		time.Sleep(pauseSeen / 4)
+		return true
+	}
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", c.cmd.Process.Pid))
+	for _, task := range tasks {
+		text, err := os.ReadFile(task)
+		if err != nil || !strings.Contains(string(text), ") T ") {
+			return false
+		}
+	}
+	return len(tasks) > 0
+}
+
+func (c *child) signal(sig os.Signal) {
+	c.t.Helper()
+	if err := c.cmd.Process.Signal(sig); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// kill ends the process, stopped or not, and returns when it has ended.
+func (c *child) kill() {
+	_ = c.cmd.Process.Kill() // it may have ended
+	_ = c.stdin.Close()      // only now: at its end the child would unlock
+	for range c.lines {
+		continue
+	}
+}

@@ -1,0 +1,494 @@
+package main_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Expiries: short where the end of a lock is waited for, long where it must not
+// come.
+const (
+	short = 2 * time.Second
+	long  = 30 * time.Second
+)
+
+func pausedHolderAsks(s *stage) finding {
+	set := setting{Expiry: short, Auto: true}
+	a := s.startChild(orders{Addrs: s.addrs(), Set: set})
+	b := s.party(s.addrs(), set)
+	a.goOn()
+	a.next(saidLocked)
+	a.stop()
+	second := s.mustNext(b)
+	a.cont()
+	woke := a.next(saidWoke)
+	switch {
+	case !second.Held():
+		s.t.Fatal("the second holder has lost it")
+	case woke.Held:
+		return found(broken, "told that it holds, for %s", woke.Longer.Round(100*time.Microsecond))
+	}
+	return found(kept, "told on its first look")
+}
+
+func pausedHolderWrites(s *stage) finding {
+	data := startServer(s.t)
+	set := setting{Expiry: short, Fencing: true}
+	a := s.startChild(orders{Addrs: s.addrs(), Set: set, Data: data.Addr()})
+	b := s.party(s.addrs(), setting{Expiry: long, Fencing: true})
+	a.goOn()
+	a.next(saidLocked)
+	a.stop()
+	second := s.mustNext(b)
+	if err := writeData(s.t.Context(), data.Client(), "the next one", second.Token()); err != nil {
+		s.t.Fatal(err)
+	}
+	a.cont()
+	a.next(saidWoke)
+	a.goOn()
+	wrote := a.next(saidWrote, saidFailed)
+	switch {
+	case wrote.What == saidWrote:
+		return found(broken, "the late write went through")
+	case !strings.Contains(wrote.Text, "is stale"):
+		s.t.Fatalf("the write failed: %s", wrote.Text)
+	}
+	return found(kept, "the late write was refused")
+}
+
+// pausedDuringLock is Kleppmann's second example: the replies wait in the kernel
+// while the client is stopped, until the keys have expired.
+func pausedDuringLock(s *stage) finding {
+	detours, addrs := s.detours()
+	a := s.startChild(orders{Addrs: addrs, Set: setting{Expiry: short}, Once: true})
+	b := s.party(s.addrs(), setting{Expiry: long})
+	for _, d := range detours {
+		d.holdReplies()
+	}
+	a.goOn()
+	s.until("a quorum has the key", func() bool { return s.holding() >= s.quorum() })
+	a.stop()
+	for _, d := range detours {
+		d.resume()
+	}
+	s.mustNext(b)
+	a.cont()
+	if said := a.next(saidLocked, saidFailed); said.What == saidLocked {
+		return found(broken, "two holders")
+	}
+	return found(kept, "Lock failed")
+}
+
+func clockForward(s *stage) finding {
+	a, b := s.party(s.addrs(), setting{Expiry: long}), s.party(s.addrs(), setting{Expiry: long})
+	g := s.lock(a, s.accused.nodes)
+	s.jump(0, s.some(2), time.Hour)
+	s.until("the keys have expired", func() bool { return s.holding() == s.accused.nodes-s.some(2) })
+	return s.contest(g, b)
+}
+
+// clockBack lets a holder die whose keys some nodes then keep for an hour.
+func clockBack(s *stage) finding {
+	a := s.startChild(orders{Addrs: s.addrs(), Set: setting{Expiry: short}})
+	b := s.party(s.addrs(), setting{Expiry: long})
+	a.goOn()
+	a.next(saidLocked)
+	within(short/4, func() bool { return s.holding() == s.accused.nodes })
+	s.jump(0, s.some(2), -time.Hour)
+	a.kill()
+	start, limit := time.Now(), short+2*soon
+	if _, err := s.next(b, limit); err != nil {
+		return found(broken, "still taken after %s", seconds(limit))
+	}
+	return found(kept, "free after %s", seconds(time.Since(start)))
+}
+
+func clocksDiffer(s *stage) finding {
+	s.jump(0, s.accused.nodes, time.Minute)
+	set := setting{Expiry: long}
+	a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
+	g, err := s.next(a, patience)
+	if err != nil {
+		return found(broken, "Lock failed")
+	}
+	f := s.contest(g, b)
+	if f.verdict == lost {
+		f.saw = "a lock is over as soon as it is acquired"
+	}
+	return f
+}
+
+// clockOfABareQuorum is Kleppmann's first example.
+func clockOfABareQuorum(s *stage) finding {
+	detours, addrs := s.detours()
+	set := setting{Expiry: long, Fencing: true}
+	a, b := s.party(addrs, set), s.party(s.addrs(), set)
+	detours[3].refuse()
+	detours[4].refuse()
+	g := s.lock(a, 3)
+	s.jump(2, 3, time.Hour)
+	s.until("its key has expired", func() bool { return !s.has(2) })
+	return s.contest(g, b)
+}
+
+func (s *stage) restart(servers ...int) {
+	for _, i := range servers {
+		s.servers[i].Kill()
+	}
+	starting.Lock()
+	defer starting.Unlock()
+	for _, i := range servers {
+		s.servers[i].Restart()
+	}
+}
+
+func minorityRestarts(s *stage) finding {
+	set := setting{Expiry: long}
+	a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
+	g := s.lock(a, s.accused.nodes)
+	s.restart([]int{0, 1}[:s.some(2)]...)
+	return s.contest(g, b)
+}
+
+func bareQuorumRestarts(set setting) func(*stage) finding {
+	return func(s *stage) finding {
+		a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
+		s.servers[3].Kill()
+		s.servers[4].Kill()
+		g := s.lock(a, 3)
+		s.restart(3, 4)
+		s.restart(2)
+		return s.contest(g, b)
+	}
+}
+
+// lateSet holds up what a sends to a quorum of nodes, on the connections of that
+// time, until a has given up, or unlocked.
+func lateSet(s *stage) finding {
+	detours, addrs := s.detours()
+	a := s.party(addrs, setting{Expiry: long})
+	for _, d := range detours[:s.some(3)] {
+		d.holdRequests()
+	}
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	if g, err := a.TryLock(ctx, lockName); err == nil {
+		_ = g.Unlock(ctx)
+	}
+	for _, d := range detours {
+		d.resume()
+	}
+	time.Sleep(persistence / 2) // it arrives
+	return s.gone()
+}
+
+func lateRelease(s *stage) finding {
+	detours, addrs := s.detours()
+	a, b := s.party(addrs, setting{Expiry: short}), s.party(s.addrs(), setting{Expiry: long})
+	g := s.lock(a, 0)
+	for _, d := range detours {
+		d.holdRequests()
+		// rueidislock would extend the lock otherwise, on a connection that it
+		// opens anew.
+		d.future.up.shut()
+	}
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	var unlocking sync.WaitGroup
+	unlocking.Go(func() { _ = g.Unlock(ctx) })
+	second := s.mustNext(b)
+	for _, d := range detours {
+		d.resume()
+	}
+	unlocking.Wait()
+	time.Sleep(persistence / 2) // it arrives
+	return s.unharmed(second)
+}
+
+// unharmed looks that a quorum still has the lock of g.
+func (s *stage) unharmed(g grip) finding {
+	if n := s.holding(); n < s.quorum() || !g.Held() {
+		return found(broken, "the next holder's keys are on %d of %d nodes", n, s.accused.nodes)
+	}
+	return found(kept, "the next holder's keys stay")
+}
+
+func frozenMinority(s *stage) finding {
+	a := s.party(s.addrs(), setting{Expiry: long})
+	for i := range s.some(2) {
+		s.servers[i].Freeze()
+		defer s.servers[i].Thaw()
+	}
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	var g grip
+	steps := []struct {
+		name string
+		do   func() error
+	}{
+		{"TryLock", func() (err error) { g, err = a.TryLock(ctx, lockName); return err }},
+		{"Extend", func() error { return g.Extend(ctx) }},
+		{"Unlock", func() error { return g.Unlock(ctx) }},
+	}
+	var slowest time.Duration
+	for _, step := range steps {
+		start := time.Now()
+		err := step.do()
+		took := time.Since(start)
+		switch {
+		case errors.Is(err, errors.ErrUnsupported):
+		case err != nil:
+			return found(broken, "%s failed after %s", step.name, seconds(took))
+		case took > prompt:
+			return found(broken, "%s took %s", step.name, seconds(took))
+		}
+		slowest = max(slowest, took)
+	}
+	return found(kept, "the slowest call took %.1f ms", slowest.Seconds()*1000)
+}
+
+// lostReplies loses the replies to the acquire on a quorum of nodes, which have the
+// key then.
+func lostReplies(s *stage) finding {
+	detours, addrs := s.detours()
+	a := s.party(addrs, setting{Expiry: long})
+	for _, d := range detours[:s.some(3)] {
+		d.loseReplies()
+	}
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	g, err := a.TryLock(ctx, lockName)
+	if err == nil {
+		_ = g.Unlock(ctx)
+	}
+	f := s.gone()
+	if err != nil && s.accused.saysTaken(err) {
+		return found(broken, "called taken by somebody else; %s", f.saw)
+	}
+	return f
+}
+
+func cancelledLock(s *stage) finding {
+	a := s.party(s.addrs(), setting{Expiry: long})
+	for i := range s.some(3) {
+		s.servers[i].Freeze()
+		defer s.servers[i].Thaw()
+	}
+	ctx, cancel := context.WithTimeout(s.t.Context(), 100*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	_, err := a.TryLock(ctx, lockName)
+	took := time.Since(start)
+	for i := range s.some(3) {
+		s.servers[i].Thaw()
+	}
+	if err == nil {
+		s.t.Fatal("Lock succeeded without a quorum")
+	}
+	f := s.gone()
+	if f.verdict == kept && took > soon {
+		return found(broken, "Lock ended after %s, 0.1 s were given", seconds(took))
+	}
+	return f
+}
+
+// splitVote lets five processes want one lock again and again.
+func splitVote(s *stage) finding {
+	const processes, times = 5, 4
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	var holder atomic.Pointer[grip]
+	var two, failures atomic.Int64
+	var wg sync.WaitGroup
+	start := time.Now()
+	for range processes {
+		p := s.party(s.addrs(), setting{Expiry: 8 * time.Second})
+		wg.Go(func() {
+			for range times {
+				g, err := p.Lock(ctx, lockName)
+				if err != nil {
+					failures.Add(1)
+					return
+				}
+				if other := holder.Swap(&g); other != nil && (*other).Held() && g.Held() {
+					two.Add(1)
+				}
+				time.Sleep(2 * time.Millisecond)
+				holder.CompareAndSwap(&g, nil)
+				_ = g.Unlock(ctx)
+			}
+		})
+	}
+	wg.Wait()
+	switch {
+	case two.Load() > 0:
+		return found(broken, "two holders, %d times", two.Load())
+	case failures.Load() > 0:
+		return found(broken, "%d of %d processes did not get it in %s", failures.Load(), processes, seconds(patience))
+	}
+	return found(kept, "%d holds of %d processes in %s", processes*times, processes, seconds(time.Since(start)))
+}
+
+// failover replaces a node by its replica, which has not heard of the lock.
+func failover(s *stage) finding {
+	replica := startServer(s.t)
+	host, port, _ := strings.Cut(s.servers[0].Addr(), ":")
+	_, err := replica.Do("replicaof", host, port)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.until("the replica is in step", func() bool {
+		info, err := replica.Do("info", "replication")
+		return err == nil && strings.Contains(fmt.Sprint(info), "master_link_status:up")
+	})
+	detours, addrs := s.detours()
+	set := setting{Expiry: long}
+	a, b := s.party(addrs, set), s.party(addrs, set)
+	// Replication is asynchronous: what comes now the replica does not hear.
+	if _, err := replica.Do("replicaof", "no", "one"); err != nil {
+		s.t.Fatal(err)
+	}
+	g := s.lock(a, s.accused.nodes)
+	s.servers[0].Kill()
+	detours[0].lead(replica.Addr())
+	return s.contest(g, b)
+}
+
+func flush(servers int, set setting) func(*stage) finding {
+	return func(s *stage) finding {
+		a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
+		g := s.lock(a, s.accused.nodes)
+		for i := range s.some(servers) {
+			s.do(i, "flushall")
+		}
+		return s.contest(g, b)
+	}
+}
+
+func eviction(s *stage) finding {
+	set := setting{Expiry: long}
+	a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
+	g := s.lock(a, s.accused.nodes)
+	for i := range s.some(2) {
+		s.fill(i)
+	}
+	return s.contest(g, b)
+}
+
+// fill lets server i evict keys until the lock is among them.
+func (s *stage) fill(i int) {
+	s.t.Helper()
+	const limit = 4 << 20 // bytes; an empty server uses about 1 MB
+	c, ctx := s.servers[i].Client(), s.t.Context()
+	for _, setting := range [][2]string{{"maxmemory-policy", "allkeys-random"}, {"maxmemory", fmt.Sprint(limit)}} {
+		if err := c.ConfigSet(ctx, setting[0], setting[1]).Err(); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	text := strings.Repeat("x", 10_000)
+	for n := 0; s.has(i); n++ {
+		if n == 20_000 {
+			s.t.Fatal("the key of the lock is not evicted")
+		}
+		if err := c.Set(ctx, fmt.Sprint("filler ", n), text, 0).Err(); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	if err := c.ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func extendAfterLoss(s *stage) finding {
+	a, b := s.party(s.addrs(), setting{Expiry: short / 2, Heal: true}), s.party(s.addrs(), setting{Expiry: long})
+	g := s.lock(a, 0)
+	second := s.mustNext(b)
+	if err := second.Unlock(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
+	s.until("the keys are gone", func() bool { return s.holding() == 0 })
+	err := g.Extend(s.t.Context())
+	left := s.holding()
+	switch {
+	case err == nil:
+		return found(broken, "Extend succeeded, and set %s", countKeys(left))
+	case left > 0:
+		return found(broken, "Extend failed, and set %s", countKeys(left))
+	}
+	return found(kept, "Extend failed, and set nothing")
+}
+
+// taken lets b have the lock that a holds, by deleting a's keys.
+func (s *stage) taken(b party) grip {
+	s.t.Helper()
+	for i := range s.servers {
+		s.do(i, "del", s.accused.key(lockName))
+	}
+	return s.mustNext(b)
+}
+
+func autoExtensionAfterLoss(s *stage) finding {
+	a, b := s.party(s.addrs(), setting{Expiry: short, Auto: true}), s.party(s.addrs(), setting{Expiry: long})
+	g := s.lock(a, s.accused.nodes)
+	second := s.taken(b)
+	start := time.Now()
+	at, ok := told(g, disbelief)
+	switch {
+	case !ok:
+		return found(broken, "not told in %s", seconds(disbelief))
+	case at.Sub(start) > short+tolerance:
+		return found(broken, "told after %s, the expiry is %s", seconds(at.Sub(start)), seconds(short))
+	}
+	time.Sleep(short / 2) // for an extension that goes on
+	f := s.unharmed(second)
+	if f.verdict == kept {
+		f.saw = "told after " + seconds(at.Sub(start))
+	}
+	return f
+}
+
+func unlockOfAnothers(s *stage) finding {
+	a, b := s.party(s.addrs(), setting{Expiry: long}), s.party(s.addrs(), setting{Expiry: long})
+	g := s.lock(a, s.accused.nodes)
+	second := s.taken(b)
+	_ = g.Unlock(s.t.Context()) // what it says is another matter
+	time.Sleep(persistence / 2)
+	return s.unharmed(second)
+}
+
+func partition(s *stage) finding {
+	detours, addrs := s.detours()
+	set := setting{Expiry: short, Auto: true}
+	a, b := s.party(addrs, set), s.party(s.addrs(), set)
+	g := s.lock(a, 0)
+	if s.accused.name != redsyncV4 { // it extends itself
+		time.Sleep(short * 3 / 2)
+	}
+	for _, d := range detours {
+		d.stall()
+	}
+	came := make(chan time.Time, 1)
+	go func() {
+		if _, err := s.next(b, patience); err == nil {
+			came <- time.Now()
+		}
+		close(came)
+	}()
+	at, ok := told(g, patience)
+	next, got := <-came
+	late := at.Sub(next)
+	switch {
+	case !got:
+		s.t.Fatal("nobody came next")
+	case !ok:
+		return found(broken, "never told")
+	case late > tolerance:
+		return found(broken, "told %s after the next holder had come", seconds(late))
+	}
+	return found(kept, "told before the next holder came")
+}

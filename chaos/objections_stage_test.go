@@ -1,0 +1,303 @@
+package main_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+const (
+	// lockName is the lock of every scene.
+	lockName = "objection"
+
+	// tolerance is how much later than the next holder came the former one may be
+	// told: what a busy machine makes late, and more than any drift here.
+	tolerance = 250 * time.Millisecond
+
+	// soon is how long something may take that needs no waiting.
+	soon = 3 * time.Second
+
+	// prompt is how long a call may take that waits for no node: less than this
+	// library's node deadline at the long expiry, 1.5 s.
+	prompt = time.Second
+
+	// patience bounds what must happen for a scene to go on.
+	patience = 20 * time.Second
+)
+
+// A stage is what one scene with one library is played on.
+type stage struct {
+	t       *testing.T
+	accused accused
+	servers []*realredis.Server
+	clocks  []string // the file of each server's clock, see setClock; nil where nobody sets them
+}
+
+// starting is held while processes start: the environment is that of all.
+var starting sync.Mutex
+
+// newStage starts the servers, with clocks that can be set if clocks is true.
+func newStage(t *testing.T, a accused, clocks bool) *stage {
+	t.Helper()
+	s := &stage{t: t, accused: a}
+	library := ""
+	if clocks {
+		library = compileClock(t)
+	}
+	for range a.nodes {
+		if clocks {
+			s.startWithClock(library)
+		} else {
+			s.servers = append(s.servers, startServer(t))
+		}
+	}
+	return s
+}
+
+func startServer(t *testing.T) *realredis.Server {
+	t.Helper()
+	starting.Lock()
+	defer starting.Unlock()
+	return realredis.Start(t, 1)[0]
+}
+
+// some is n of five servers, or the one.
+func (s *stage) some(n int) int { return min(n, s.accused.nodes) }
+
+func (s *stage) quorum() int { return s.accused.nodes/2 + 1 }
+
+func (s *stage) addrs() []string {
+	var addrs []string
+	for _, server := range s.servers {
+		addrs = append(addrs, server.Addr())
+	}
+	return addrs
+}
+
+// detours puts one between the servers and whoever uses the addresses returned.
+func (s *stage) detours() (detours []*detour, addrs []string) {
+	s.t.Helper()
+	for _, server := range s.servers {
+		d := newDetour(s.t, server.Addr())
+		detours, addrs = append(detours, d), append(addrs, d.addr())
+	}
+	return detours, addrs
+}
+
+// party opens the library, as a process whose connections are open.
+func (s *stage) party(addrs []string, set setting) party {
+	s.t.Helper()
+	p, err := s.accused.open(addrs, set)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(p.Close)
+	if err := warm(s.t.Context(), p); err != nil {
+		s.t.Fatal(err)
+	}
+	return p
+}
+
+// warm lets a fault meet what it is meant for: connections are open, scripts are
+// loaded. On a busy machine an answer may be too late, which is no matter here.
+func warm(ctx context.Context, p party) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var err error
+	for rounds := 0; rounds < 2 && ctx.Err() == nil; {
+		var g grip
+		if g, err = p.Lock(ctx, "a name of its own"); err == nil {
+			err = g.Unlock(ctx)
+		}
+		if err == nil {
+			rounds++
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("warm up: %w", err)
+	}
+	return nil
+}
+
+// lock acquires the lock, and waits until so many nodes have it.
+func (s *stage) lock(p party, nodes int) grip {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	g, err := p.Lock(ctx, lockName)
+	if err != nil {
+		s.t.Fatalf("Lock: %v", err)
+	}
+	s.until("the nodes have the key", func() bool { return s.holding() >= nodes })
+	return g
+}
+
+// next waits for the lock, as who comes next does.
+func (s *stage) next(p party, limit time.Duration) (grip, error) {
+	ctx, cancel := context.WithTimeout(s.t.Context(), limit)
+	defer cancel()
+	return p.Lock(ctx, lockName)
+}
+
+// mustNext is next where the lock must become free.
+func (s *stage) mustNext(p party) grip {
+	s.t.Helper()
+	g, err := s.next(p, patience)
+	if err != nil {
+		s.t.Fatalf("the next holder: %v", err)
+	}
+	return g
+}
+
+func (s *stage) do(i int, args ...any) any {
+	s.t.Helper()
+	v, err := s.servers[i].Do(args...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return v
+}
+
+func (s *stage) has(i int) bool {
+	v, err := s.servers[i].Do("exists", s.accused.key(lockName))
+	return err == nil && v == int64(1)
+}
+
+// holding counts the servers that have the key of the lock.
+func (s *stage) holding() int {
+	count := 0
+	for i := range s.servers {
+		if s.has(i) {
+			count++
+		}
+	}
+	return count
+}
+
+// within waits for condition, at most for limit.
+func within(limit time.Duration, condition func() bool) bool {
+	for end := time.Now().Add(limit); ; time.Sleep(2 * time.Millisecond) {
+		if condition() {
+			return true
+		}
+		if !time.Now().Before(end) {
+			return false
+		}
+	}
+}
+
+func (s *stage) until(what string, condition func() bool) {
+	s.t.Helper()
+	if !within(patience, condition) {
+		s.t.Fatalf("not after %v: %s", patience, what)
+	}
+}
+
+// A finding is what a scene came to.
+type finding struct {
+	verdict string
+	saw     string
+}
+
+const (
+	// kept: the lock did what it is there for.
+	kept = "kept"
+	// lost: the lock was lost, and its holder was told before anything could
+	// happen: within the tolerance.
+	lost = "lost"
+	// broken: two holders, keys left behind, no lock in time, a late write.
+	broken = "broken"
+	// unplayed: the scene does not apply.
+	unplayed = "n/a"
+)
+
+func (f finding) String() string { return "**" + f.verdict + "**: " + f.saw }
+
+func found(verdict, format string, args ...any) finding {
+	return finding{verdict, fmt.Sprintf(format, args...)}
+}
+
+// seconds is d as the table has it.
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
+
+// told returns when the holder of g was told that it is lost, or how long that has
+// not happened.
+func told(g grip, limit time.Duration) (at time.Time, ok bool) {
+	ended := g.Lost()
+	ok = within(limit, func() bool {
+		if ended == nil {
+			return !g.Held()
+		}
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	})
+	return time.Now(), ok
+}
+
+const (
+	// persistence is for how long somebody else tries to get a lock that is held.
+	persistence = time.Second
+	// disbelief is how long a scene watches two holders.
+	disbelief = 3 * time.Second
+)
+
+// contest lets b try to get the lock that a holds.
+func (s *stage) contest(a grip, b party) finding {
+	s.t.Helper()
+	var second grip
+	got := within(persistence, func() bool {
+		g, err := b.TryLock(s.t.Context(), lockName)
+		second = g
+		return err == nil
+	})
+	since := time.Now()
+	switch {
+	case !got && a.Held():
+		return found(kept, "one holder")
+	case !got:
+		return found(lost, "its holder was told; nobody got it in %s", seconds(persistence))
+	}
+	at, ok := told(a, disbelief)
+	overlap := at.Sub(since)
+	switch {
+	case overlap <= tolerance:
+		return found(lost, "the first was told at once")
+	case !second.Held():
+		return found(broken, "two had it, and both lost it")
+	}
+	length := seconds(overlap)
+	if !ok {
+		length = "more than " + seconds(disbelief)
+	}
+	f := found(broken, "two holders for %s", length)
+	if a.Token() != 0 {
+		f.saw += ", with tokens in order"
+		if second.Token() <= a.Token() {
+			s.t.Errorf("the second holder's token is %d, the first one's %d", second.Token(), a.Token())
+		}
+	}
+	return f
+}
+
+// gone looks that no key of the lock is left.
+func (s *stage) gone() finding {
+	if within(soon, func() bool { return s.holding() == 0 }) {
+		return found(kept, "no key left")
+	}
+	return found(broken, "%s left", countKeys(s.holding()))
+}
+
+func countKeys(n int) string {
+	if n == 1 {
+		return "1 key"
+	}
+	return fmt.Sprintf("%d keys", n)
+}

@@ -1,0 +1,321 @@
+package main_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/seed14bd9ef4/redsync/internal/safety"
+)
+
+// An objection is something that people say can go wrong with locks on Redis, and
+// the scene that plays it.
+type objection struct {
+	key    string // the name of the test
+	text   string
+	play   func(*stage) finding
+	clocks bool // servers have clocks that can be set
+	// out says why the scene does not apply to a library.
+	out map[string]string
+	// brief are the other libraries with which it takes less than 2 s.
+	brief []string
+}
+
+const oneNodeOnly = "it has one node, and no quorum"
+
+var (
+	v4      = []string{redsyncV4}
+	oneKey  = []string{oneKeyOnOne}
+	anybody = []string{redsyncV4, oneKeyOnOne}
+)
+
+var objections = []objection{
+	{key: "paused-holder-asks", text: "the holder is paused, and then asks", play: pausedHolderAsks},
+	{key: "paused-holder-writes", text: "the holder is paused between its check and its write", play: pausedHolderWrites},
+	{key: "paused-during-lock", text: "the client is paused while the replies to Lock are on their way", play: pausedDuringLock},
+	{key: "server-clock-forward", text: "clocks of two nodes jump forward by an hour", play: clockForward, clocks: true, brief: anybody},
+	{key: "server-clock-back", text: "clocks of two nodes jump back by an hour, and the holder dies", play: clockBack, clocks: true},
+	{key: "clocks-differ", text: "the nodes' clocks are a minute ahead of the clients'", play: clocksDiffer, clocks: true, brief: anybody},
+	{
+		key: "bare-quorum-clock", text: "a lock on three of five nodes, and the clock of one jumps", play: clockOfABareQuorum, clocks: true,
+		out: map[string]string{oneKeyOnOne: oneNodeOnly},
+	},
+	{key: "minority-restarts", text: "two nodes restart without their data", play: minorityRestarts, brief: anybody},
+	{
+		key: "bare-quorum-restarts", text: "a lock on three of five nodes, and one restarts without its data",
+		play: bareQuorumRestarts(setting{Expiry: long, Fencing: true}), out: map[string]string{oneKeyOnOne: oneNodeOnly},
+	},
+	{
+		key: "bare-quorum-restarts-guarded", text: "the same with pool.WithRestartGuard",
+		play: bareQuorumRestarts(setting{Expiry: long, Guard: true}),
+		out:  map[string]string{redsyncV4: "it has no guard", oneKeyOnOne: "it has no guard"},
+	},
+	{key: "late-set", text: "SETs arrive after the client has given up or unlocked", play: lateSet},
+	{key: "late-release", text: "a release arrives when the next one has the lock", play: lateRelease},
+	{key: "frozen-minority", text: "two nodes are frozen", play: frozenMinority},
+	{key: "lost-replies", text: "the replies to Lock are lost on three nodes", play: lostReplies, brief: v4},
+	{key: "cancelled-lock", text: "the context ends while Lock waits for frozen nodes", play: cancelledLock},
+	{key: "split-vote", text: "five processes split the votes", play: splitVote, brief: v4},
+	{key: "failover", text: "a node fails over to a replica that lacks the key", play: failover, brief: anybody},
+	{key: "flush-minority", text: "FLUSHALL on two nodes", play: flush(2, setting{Expiry: long}), brief: anybody},
+	{key: "flush-all", text: "FLUSHALL on all nodes", play: flush(standardNodes, setting{Expiry: short, Auto: true}), brief: oneKey},
+	{key: "eviction", text: "two nodes evict the key", play: eviction, brief: anybody},
+	{
+		key: "extend-after-loss", text: "Extend when the lock is over, with keys set again on extension", play: extendAfterLoss, brief: v4,
+		out: map[string]string{oneKeyOnOne: "it has no Extend"},
+	},
+	{
+		key: "auto-extension-after-loss", text: "a lock that extends itself is somebody else's", play: autoExtensionAfterLoss, brief: oneKey,
+		out: map[string]string{redsyncV4: "it does not extend locks itself"},
+	},
+	{key: "unlock-of-anothers", text: "Unlock when somebody else has the lock", play: unlockOfAnothers, brief: anybody},
+	{key: "partition", text: "a holder that extends its lock is cut off from all nodes", play: partition},
+}
+
+// envLong is the environment variable that, when set, adds tests that wait for
+// minutes.
+const envLong = "REDSYNC_TEST_LONG"
+
+// atOnce is how many scenes are played at the same time. They wait, mostly.
+const atOnce = 6
+
+// TestObjections plays every objection with this library, and with the others where
+// that takes less than 2 s; with all of them where REDSYNC_TEST_LONG is set. It
+// prints what was seen, and fails where a verdict is not that of docs/safety.md:
+// not because one is bad.
+func TestObjections(t *testing.T) {
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		startServer(t) // skips, or fails, as the environment says
+	}
+	table := readTable(t)
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	var mu sync.Mutex
+	findings := make(map[string]finding) // by objection and library
+	slots := make(chan struct{}, atOnce)
+	var playing sync.WaitGroup
+	for _, o := range objections {
+		for _, a := range accusedOnes {
+			if !o.toBePlayed(a) {
+				continue
+			}
+			slots <- struct{}{}
+			playing.Go(func() {
+				defer func() { <-slots }()
+				t.Run(o.key+"/"+a.name, func(t *testing.T) {
+					f := o.playWith(t, a)
+					mu.Lock()
+					findings[o.key+"/"+a.name] = f
+					mu.Unlock()
+					if want := table[o.key][a.name]; want != f.verdict && want != "varies" {
+						t.Errorf("%v; docs/safety.md says %s", f, want)
+					}
+				})
+			})
+		}
+	}
+	playing.Wait()
+	t.Log(report(t, findings))
+}
+
+func (o objection) toBePlayed(a accused) bool {
+	return a.name == thisOne || o.out[a.name] != "" || os.Getenv(envLong) != "" || slices.Contains(o.brief, a.name)
+}
+
+func (o objection) playWith(t *testing.T, a accused) finding {
+	t.Helper()
+	if why := o.out[a.name]; why != "" {
+		return found(unplayed, "%s", why)
+	}
+	start := time.Now()
+	f := o.play(newStage(t, a, o.clocks))
+	t.Logf("%v (%v)", f, time.Since(start).Round(10*time.Millisecond))
+	return f
+}
+
+// report is what was seen, in Markdown.
+func report(t *testing.T, findings map[string]finding) string {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\n| objection", machine(t))
+	for _, a := range accusedOnes {
+		fmt.Fprintf(&b, " | %s", a.name)
+	}
+	b.WriteString(" |\n|---|---|---|---|\n")
+	for _, o := range objections {
+		fmt.Fprintf(&b, "| %s", o.text)
+		for _, a := range accusedOnes {
+			text := "not played"
+			if f, ok := findings[o.key+"/"+a.name]; ok {
+				text = f.String()
+			}
+			fmt.Fprintf(&b, " | %s", text)
+		}
+		b.WriteString(" |\n")
+	}
+	return b.String()
+}
+
+// machine is where and with what the scenes are played.
+func machine(t *testing.T) string {
+	t.Helper()
+	server := "none"
+	if out, err := exec.Command("redis-server", "--version").Output(); err == nil {
+		server = regexp.MustCompile(`v=(\S+)`).FindStringSubmatch(string(out))[1]
+	}
+	return fmt.Sprintf("%s/%s, %d CPUs, %s, redis-server %s; %s.", runtime.GOOS, runtime.GOARCH,
+		runtime.NumCPU(), runtime.Version(), server, strings.Join(required(t), ", "))
+}
+
+// required are the versions of the libraries, from go.mod.
+func required(t *testing.T) []string {
+	t.Helper()
+	text := read(t, "go.mod")
+	var list []string
+	for _, path := range []string{"go-redsync/redsync/v4", "redis/rueidis", "redis/go-redis/v9"} {
+		if m := regexp.MustCompile(`github\.com/` + path + ` (v\S+)`).FindStringSubmatch(text); m != nil {
+			list = append(list, path+" "+m[1])
+		}
+	}
+	return list
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// The table of docs/safety.md.
+
+const document = "../docs/safety.md"
+
+// Columns of the table.
+const (
+	columnHere = iota + 1
+	columnPromise
+	columnTests
+	columnV4
+	columnOneKey
+	columns
+)
+
+// rows returns the cells of the table, without its head.
+func rows(t *testing.T) [][]string {
+	t.Helper()
+	var list [][]string
+	for line := range strings.Lines(read(t, document)) {
+		if !strings.HasPrefix(line, "| ") {
+			continue
+		}
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+		if len(cells) != columns {
+			t.Fatalf("%s: %d cells, want %d: %s", document, len(cells), columns, line)
+		}
+		list = append(list, cells)
+	}
+	if len(list) < 2 {
+		t.Fatalf("%s has no table", document)
+	}
+	return list[1:]
+}
+
+var (
+	quoted      = regexp.MustCompile("`(Test[^`]*)`")
+	boldFirst   = regexp.MustCompile(`^\s*\*\*([a-z/]+)\*\*`)
+	scenePrefix = "TestObjections/"
+)
+
+// readTable returns the verdicts of the table, by objection and library.
+func readTable(t *testing.T) map[string]map[string]string {
+	t.Helper()
+	table := make(map[string]map[string]string)
+	for _, cells := range rows(t) {
+		for _, m := range quoted.FindAllStringSubmatch(cells[columnTests], -1) {
+			key, ok := strings.CutPrefix(m[1], scenePrefix)
+			if !ok {
+				continue
+			}
+			if table[key] != nil {
+				t.Errorf("%s has two rows for %s", document, key)
+			}
+			table[key] = map[string]string{
+				thisOne: verdictOf(cells[columnHere]), redsyncV4: verdictOf(cells[columnV4]), oneKeyOnOne: verdictOf(cells[columnOneKey]),
+			}
+		}
+	}
+	return table
+}
+
+func verdictOf(cell string) string {
+	if m := boldFirst.FindStringSubmatch(cell); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// TestObjectionsDocument checks that docs/safety.md has a row for each objection,
+// and that each test which it names exists.
+func TestObjectionsDocument(t *testing.T) {
+	table := readTable(t)
+	for _, o := range objections {
+		if table[o.key] == nil {
+			t.Errorf("%s has no row for %s", document, o.key)
+		}
+		delete(table, o.key)
+	}
+	for key := range table {
+		t.Errorf("%s names %s%s, and there is no such objection", document, scenePrefix, key)
+	}
+	tests := testsOfTheRepository(t)
+	for _, m := range quoted.FindAllStringSubmatch(read(t, document), -1) {
+		function, scene, _ := strings.Cut(m[1], "/")
+		if !tests[function] {
+			t.Errorf("%s names %s, and there is no such test", document, function)
+		}
+		if strings.HasPrefix(function, "TestScenes") && !isScene(scene) {
+			t.Errorf("%s names the scene %q, and there is none", document, scene)
+		}
+	}
+	for _, cells := range rows(t) {
+		if !quoted.MatchString(cells[columnTests]) {
+			t.Errorf("%s: no test for: %s", document, cells[0])
+		}
+	}
+}
+
+func isScene(name string) bool {
+	return slices.ContainsFunc(safety.Scenes, func(s safety.Scene) bool { return s.Name == name })
+}
+
+var testFunction = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+
+func testsOfTheRepository(t *testing.T) map[string]bool {
+	t.Helper()
+	tests := make(map[string]bool)
+	err := filepath.WalkDir("..", func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		for _, m := range testFunction.FindAllStringSubmatch(read(t, path), -1) {
+			tests[m[1]] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tests
+}
