@@ -33,9 +33,11 @@ type lockName struct {
 
 var lockNames = []lockName{
 	{name: "quick"},
+	{name: "quick-2"},
 	{name: "quick-fenced", fenced: true},
 	{name: "quick-fair", fair: true},
 	{name: "slow", slow: true},
+	{name: "slow-2", slow: true},
 	{name: "slow-fenced", slow: true, fenced: true},
 	{name: "slow-fair-fenced", slow: true, fair: true, fenced: true},
 }
@@ -281,11 +283,12 @@ func (c *client) between(least, most time.Duration) time.Duration {
 // chance is true in one of n cases.
 func (c *client) chance(n int) bool { return c.rand.IntN(n) == 0 }
 
-// pick returns one of the locks that the client may have.
+// pick returns one of the locks that the client may have: few wait for one that others
+// hold for long.
 func (c *client) pick() lockName {
+	slow := c.slow || c.chance(8)
 	for {
-		l := lockNames[c.rand.IntN(len(lockNames))]
-		if l.slow || !c.slow {
+		if l := lockNames[c.rand.IntN(len(lockNames))]; l.slow == slow {
 			return l
 		}
 	}

@@ -56,8 +56,8 @@ func (c *client) lockAndUnlock(patience time.Duration, options ...redsync.Option
 		return
 	}
 	work := c.between(0, 15*ms)
-	if c.chance(5) {
-		work = c.between(15*ms, 400*ms)
+	if c.chance(8) {
+		work = c.between(15*ms, 300*ms)
 	}
 	told := t.hold(work)
 	if !told && c.chance(3) {

@@ -145,8 +145,7 @@ const (
 // around returns the events about v: of its name, and the faults.
 func (r *result) around(v history.Violation) (events []history.Event) {
 	for _, e := range r.Events {
-		of := e.Kind == history.Fault || e.Name == v.Name || e.Kind == history.Key && beside(e.Key) == v.Name
-		if of && e.Kind != history.Refused && e.Kind != history.Call && (e.At-v.At).Abs() <= aroundIt {
+		if concerns(e, v) {
 			events = append(events, e)
 		}
 	}
@@ -155,6 +154,23 @@ func (r *result) around(v history.Violation) (events []history.Event) {
 	})
 	events = events[:min(len(events), maxAround)]
 	return history.Merge(events)
+}
+
+// concerns reports whether e is near v: of the same lock, or a fault.
+func concerns(e history.Event, v history.Violation) bool {
+	if (e.At - v.At).Abs() > aroundIt {
+		return false
+	}
+	switch e.Kind {
+	case history.Call, history.Refused: // of the many who wait
+		return false
+	case history.Fault:
+		return strings.HasSuffix(e.What, ": "+e.Where) || strings.Contains(e.What, ": "+e.Where+", ") // once
+	case history.Key:
+		return e.Name == v.Name || beside(e.Key) == v.Name
+	default:
+		return e.Name == v.Name
+	}
 }
 
 // describe returns an event in words.

@@ -25,7 +25,7 @@ const (
 	// shortExpiry lets much happen in a run.
 	shortExpiry = 1500 * ms
 	// longExpiry leaves time for an excluded fault within a hold.
-	longExpiry = 4 * time.Second
+	longExpiry = 3 * time.Second
 )
 
 var scenes = []scene{
