@@ -65,7 +65,7 @@ func (c *client) lockAndUnlock(patience time.Duration, options ...redsync.Option
 		told = t.hold(work)
 	}
 	if told {
-		t.checkOver()
+		t.checkOver(ctx)
 	}
 	t.unlock()
 }
@@ -98,7 +98,7 @@ func (c *client) holdLong(options ...redsync.Option) {
 		return
 	}
 	if t.hold(c.between(c.Expiry/2, 2*c.Expiry)) {
-		t.checkOver()
+		t.checkOver(ctx)
 	}
 	t.unlock()
 }
@@ -126,9 +126,9 @@ func (c *client) overstay() {
 		return
 	}
 	if t.hold(2 * longestExpiry(c.Expiry)) {
-		t.checkOver()
+		t.checkOver(ctx)
 		pause(c.ctx, c.between(0, 300*ms))
-		t.checkOver()
+		t.checkOver(ctx)
 	}
 	t.unlock()
 }
@@ -147,7 +147,7 @@ func (c *client) doIt() {
 		work, stop := context.WithTimeout(ctx, c.between(c.Expiry/2, 2*c.Expiry))
 		defer stop()
 		if t.hold(lockTime, work.Done()) {
-			t.checkOver()
+			t.checkOver(ctx)
 		}
 		t.note(history.Event{Kind: history.Unlock})
 		return nil
@@ -275,8 +275,8 @@ func (t *turn) extend() {
 }
 
 // checkOver looks whether a lock that was lost stays so.
-func (t *turn) checkOver() {
-	ctx, cancel := context.WithTimeout(context.Background(), unlockTime)
+func (t *turn) checkOver(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTime)
 	defer cancel()
 	if left := t.m.Remaining(); left > 0 {
 		t.broken("it is lost, and %v remain", left)
@@ -322,7 +322,7 @@ func (t *turn) lockAndGo() {
 	ctx, cancel := context.WithTimeout(t.ctx, lockTime)
 	defer cancel()
 	if t.lock(ctx) && t.hold(4*longestTTL(t.Expiry)) {
-		t.checkOver()
+		t.checkOver(ctx)
 	}
 }
 

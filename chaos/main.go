@@ -91,7 +91,7 @@ func parse(args []string, out io.Writer) (*commandLine, error) {
 	flags.StringVar(&line.page, "report", "", "HTML `file` for the report")
 	flags.StringVar(&line.data, "json", "", "`file` for the report as JSON")
 	flags.BoolVar(&line.verbose, "v", false, "say what befalls")
-	flags.BoolVar(&line.Keep, "keep", false, "keep the files of the run: logs, and the events of each process")
+	flags.BoolVar(&line.Keep, "keep", false, "keep the files of the run: logs, and the history")
 	flags.BoolVar(&line.requireFakeTime, "require-faketime", os.Getenv(envFakeTime) == requireFakeTime,
 		"fail, not leave faults out, where libfaketime is missing; "+envFakeTime+"="+requireFakeTime+" does the same")
 	err := flags.Parse(args)

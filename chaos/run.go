@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -212,7 +215,24 @@ func (w *world) judge(ctx context.Context, r *result, rules history.Rules) error
 		logs = append(logs, events)
 	}
 	r.Events = history.Merge(logs...)
+	if r.Dir != "" {
+		if err := keepEvents(filepath.Join(r.Dir, "events.jsonl"), r.Events); err != nil {
+			return err
+		}
+	}
 	r.Terms = history.Terms(r.Events)
 	r.Violations = history.Check(r.Events, rules)
 	return nil
+}
+
+// keepEvents writes the history to a file.
+func keepEvents(name string, events []history.Event) error {
+	return writeFile(name, func(w io.Writer) error {
+		buffer := bufio.NewWriter(w)
+		log := history.NewLog(buffer)
+		for _, e := range events {
+			log.Note(e)
+		}
+		return errors.Join(log.Err(), buffer.Flush())
+	})
 }

@@ -100,12 +100,13 @@ func made(t *testing.T, name string, violations ...history.Violation) *result {
 		{At: 500 * ms, Kind: history.Fault, Where: "node 2", What: what},
 		{At: 600 * ms, Kind: history.Fault, Where: "node 2", What: what, Ends: true},
 	}
-	for i := range time.Duration(3) {
-		of := history.Event{Client: "1/plain/4", Term: int(i), Name: "quick"}
+	for i := range 3 {
+		start := time.Duration(i) * time.Second
+		of := history.Event{Client: "1/plain/4", Term: i, Name: "quick"}
 		call, held, unlock := of, of, of
-		call.At, call.Kind = i*time.Second, history.Call
-		held.At, held.Kind, held.Until, held.Token = i*time.Second+1, history.Held, (i+1)*time.Second, uint64(i+1)
-		unlock.At, unlock.Kind = i*time.Second+500*ms, history.Unlock
+		call.At, call.Kind = start, history.Call
+		held.At, held.Kind, held.Until, held.Token = start+1, history.Held, start+time.Second, uint64(i+1)
+		unlock.At, unlock.Kind = start+500*ms, history.Unlock
 		r.Events = append(r.Events, call, held, unlock)
 	}
 	r.Events = append(r.Events, keyEvent(550*ms, 1, "{quick}:fence", 77), keyEvent(550*ms, 1, "slow", 77))
