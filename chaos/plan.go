@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -169,27 +170,23 @@ const (
 // any time no more than maxOut nodes are out of action, and one of the processes is
 // stopped or cut off.
 func planContract(seed uint64, length, quarantine time.Duration) (plan []fault) {
-	r := rand.New(rand.NewPCG(seed, 1))
-	list := recipes(quarantine)
-	p := planner{r: r}
-	for at := lull; ; at += between(r, minGap, maxGap) {
-		f, after, ok := p.draw(list, at)
-		if at+f.For > length-lull {
-			if at > length-lull {
-				return plan
-			}
+	p := planner{r: rand.New(rand.NewPCG(seed, 1)), end: length - lull, recipes: recipes(quarantine)}
+	for at := lull; at <= p.end; at += between(p.r, minGap, maxGap) {
+		if p.r.IntN(bareQuorums) == 0 {
+			plan = append(plan, p.bareQuorum(at, quarantine)...)
 			continue
 		}
-		if ok {
-			p.take(&f, after)
-			plan = append(plan, f)
-		}
+		plan = append(plan, p.draw(at)...)
 	}
+	slices.SortStableFunc(plan, func(a, b fault) int { return cmp.Compare(a.At, b.At) })
+	return plan
 }
 
 // A planner knows what it has chosen so far.
 type planner struct {
 	r         *rand.Rand
+	recipes   []recipe
+	end       time.Duration // when all must be healed
 	nodes     [nodeCount]busy
 	processes [processCount]busy
 }
@@ -201,28 +198,70 @@ type busy struct {
 	quarantined time.Duration // it is kept out by the guard
 }
 
-// draw chooses a fault that may begin at that time, if there is one.
-func (p *planner) draw(list []recipe, at time.Duration) (f fault, after recipe, ok bool) {
+// draw chooses a fault that begins at that time, or none if there is no place for it.
+func (p *planner) draw(at time.Duration) []fault {
 	total := 0
-	for _, c := range list {
+	for _, c := range p.recipes {
 		total += c.weight
 	}
 	n := p.r.IntN(total)
-	i := slices.IndexFunc(list, func(c recipe) bool { n -= c.weight; return n < 0 })
-	c := list[i]
-	f = fault{At: at, Kind: c.kind}
+	i := slices.IndexFunc(p.recipes, func(c recipe) bool { n -= c.weight; return n < 0 })
+	c := p.recipes[i]
+	f := fault{At: at, Kind: c.kind}
 	if c.most > 0 {
-		// Short ones are as likely as long ones, by their order of magnitude.
-		most := c.least + time.Duration(p.r.Float64()*float64(c.most-c.least))
-		f.For = between(p.r, c.least, max(most, c.least))
+		most := between(p.r, c.least, c.most)
+		f.For = between(p.r, c.least, most) // short ones are more likely
 	}
 	if c.vary != nil {
 		c.vary(p.r, &f)
 	}
+	free := false
 	if c.kind == partition || c.kind == stopped {
-		return f, c, p.aimAtProcess(&f)
+		free = p.aimAtProcess(&f)
+	} else {
+		free = p.aimAtNode(&f, c)
 	}
-	return f, c, p.aimAtNode(&f, c)
+	if !free || at+f.For > p.end {
+		return nil
+	}
+	p.take(&f, c)
+	return []fault{f}
+}
+
+// bareQuorums: of so many draws one is a bareQuorum.
+const bareQuorums = 12
+
+// bareQuorum lets two nodes refuse every lock for a while, so that what is locked stands
+// on the other three, and at its end restarts one of these. The guard alone keeps the
+// three that have no key then from letting a second holder in.
+func (p *planner) bareQuorum(at, quarantine time.Duration) []fault {
+	victims := p.r.Perm(nodeCount)[:maxOut+1]
+	refusing, down := between(p.r, 700*ms, 1500*ms), between(p.r, 20*ms, 100*ms)
+	restart := fault{
+		At: at + refusing + 50*ms, For: down, Nodes: victims[maxOut:], out: down + quarantine,
+		Kind: []kind{restartKept, restartEmpty, restartEmpty, restartFlushed}[p.r.IntN(4)],
+	}
+	for _, b := range p.nodes {
+		if b.out > at || b.quarantined > at {
+			return nil
+		}
+	}
+	for _, i := range victims {
+		if p.nodes[i].until > at {
+			return nil
+		}
+	}
+	if restart.At+restart.For > p.end {
+		return nil
+	}
+	plan := []fault{restart}
+	for _, i := range victims[:maxOut] {
+		plan = append(plan, fault{At: at, For: refusing, Kind: outOfMemory, Nodes: []int{i}, out: refusing})
+		p.nodes[i] = busy{until: at + refusing, out: at + refusing}
+	}
+	end := restart.At + restart.out
+	p.nodes[victims[maxOut]] = busy{until: end, out: end, quarantined: end}
+	return plan
 }
 
 // aimAtProcess chooses the process, if none has anything now.
