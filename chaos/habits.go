@@ -169,6 +169,7 @@ type turn struct {
 	began  time.Time
 	until  time.Duration // as noted
 	token  uint64
+	untold bool  // it was noted that Lost is not told
 	err    error // of Lock
 }
 
@@ -250,6 +251,7 @@ func (t *turn) hold(work time.Duration, ends ...<-chan struct{}) bool {
 			return false
 		case <-looks.C:
 			t.noteUntil()
+			t.checkTold()
 		}
 	}
 }
@@ -261,6 +263,14 @@ func (t *turn) noteUntil() {
 	if until > t.until+ms {
 		t.until = until
 		t.note(history.Event{At: at, Kind: history.Extended, Until: until})
+	}
+}
+
+// checkTold looks whether the client is told of the end of its hold at all.
+func (t *turn) checkTold() {
+	if over := t.now() - t.until; over > lostSlop && !t.untold && !t.beat.pausedSince(t.began) {
+		t.untold = true
+		t.broken("it has been over for %v, and Lost is not closed", over)
 	}
 }
 
