@@ -259,8 +259,8 @@ func (t *turn) hold(work time.Duration, ends ...<-chan struct{}) bool {
 // noteUntil notes that the hold has been extended, if it has.
 func (t *turn) noteUntil() {
 	at := t.now()
-	until := at + t.m.Remaining()
-	if until > t.until+ms {
+	left := t.m.Remaining()
+	if until := at + left; left > 0 && until > t.until+ms {
 		t.until = until
 		t.note(history.Event{At: at, Kind: history.Extended, Until: until})
 	}
