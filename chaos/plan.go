@@ -215,7 +215,7 @@ func (p *planner) draw(at time.Duration) []fault {
 	if c.vary != nil {
 		c.vary(p.r, &f)
 	}
-	free := false
+	var free bool
 	if c.kind == partition || c.kind == stopped {
 		free = p.aimAtProcess(&f)
 	} else {
