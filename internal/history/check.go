@@ -74,6 +74,12 @@ type Rules struct {
 	MaxTTL   time.Duration // of a lock's key; 0: any
 	LostSlop time.Duration // by how much a loss may be told after the next holder came; 0: any time
 	Settled  time.Duration // after this no lock may be there; 0: that does not matter
+
+	// MaxSideTTL is as MaxTTL, of keys beside the locks, by how they end (":queue").
+	MaxSideTTL map[string]time.Duration
+	// SetBack is by how much the clocks of nodes were set back in all: keys that were
+	// there then have so much longer a TTL.
+	SetBack map[int]time.Duration
 }
 
 // A Violation is a promise that was broken.
@@ -97,6 +103,7 @@ const (
 	Endless     = "key without a TTL"
 	TooLong     = "key with too long a TTL"
 	LeftBehind  = "key left behind"
+	Promise     = "promise to a client"
 )
 
 // Check returns what a history, in the order of time, breaks.
@@ -112,8 +119,11 @@ func Check(events []Event, rules Rules) []Violation {
 		found = append(found, toldLate(terms, rules)...)
 	}
 	for _, e := range events {
-		if e.Kind == Key {
+		switch e.Kind {
+		case Key:
 			found = append(found, lasting(e, rules)...)
+		case Broken:
+			found = append(found, Violation{Promise, e.Name, e.At, fmt.Sprintf("%s #%d: %s", e.Client, e.Term, e.Err)})
 		}
 	}
 	slices.SortStableFunc(found, func(a, b Violation) int {
@@ -180,17 +190,30 @@ func toldLate(terms []Term, rules Rules) (found []Violation) {
 	return found
 }
 
+// lasting looks how long a key lasts.
 func lasting(e Event, rules Rules) []Violation {
 	what := fmt.Sprintf("%q on node %d, TTL %v", e.Key, e.Node, e.TTL)
+	bound := rules.maxTTL(e)
 	switch {
 	case e.TTL == NoTTL:
 		return []Violation{{Endless, e.Name, e.At, what}}
-	case e.Name == "": // not the key of a lock itself
-		return nil
-	case rules.Settled != 0 && e.At > rules.Settled:
+	case e.Name != "" && rules.Settled != 0 && e.At > rules.Settled:
 		return []Violation{{LeftBehind, e.Name, e.At, what}}
-	case rules.MaxTTL != 0 && e.TTL > rules.MaxTTL:
+	case bound != 0 && e.TTL > bound+rules.SetBack[e.Node]:
 		return []Violation{{TooLong, e.Name, e.At, what}}
 	}
 	return nil
+}
+
+// maxTTL returns how long a key may last, 0 if that does not matter.
+func (r Rules) maxTTL(e Event) time.Duration {
+	if e.Name != "" {
+		return r.MaxTTL
+	}
+	for end, ttl := range r.MaxSideTTL {
+		if strings.HasSuffix(e.Key, end) {
+			return ttl
+		}
+	}
+	return 0
 }

@@ -28,6 +28,7 @@ const (
 	Lost     Kind = "lost"     // the client was told that the hold is over, or saw it
 	Unlock   Kind = "unlock"   // Unlock is about to be called: the client believes no more
 	Unlocked Kind = "unlocked" // it has returned
+	Broken   Kind = "broken"   // the client itself saw a promise broken: Err says which
 )
 
 // What is noted beside them.

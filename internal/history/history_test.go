@@ -37,6 +37,17 @@ func key(name string, at, ttl int) []history.Event {
 	return []history.Event{{At: time.Duration(at), Kind: history.Key, Name: name, Key: name, TTL: time.Duration(ttl)}}
 }
 
+func side(key string, at, ttl int) []history.Event {
+	return []history.Event{{At: time.Duration(at), Kind: history.Key, Key: key, TTL: time.Duration(ttl)}}
+}
+
+func on(node int, events []history.Event) []history.Event {
+	for i := range events {
+		events[i].Node = node
+	}
+	return events
+}
+
 func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		logs  [][]history.Event
@@ -66,7 +77,14 @@ func TestCheck(t *testing.T) {
 		"a key for ever":              {logs: [][]history.Event{key("", 1, -1)}, want: "key without a TTL"},
 		"a key for long":              {logs: [][]history.Event{key("a", 1, 8)}, rules: history.Rules{MaxTTL: 7}, want: "key with too long a TTL"},
 		"a key for as long as it may": {logs: [][]history.Event{key("a", 1, 7), key("", 1, 100)}, rules: history.Rules{MaxTTL: 7}},
-		"a key left behind":           {logs: [][]history.Event{key("a", 5, 7), key("a", 9, 3)}, rules: history.Rules{Settled: 8}, want: "key left behind"},
+		"a key beside a lock for long": {logs: [][]history.Event{side("{a}:queue", 1, 8), side("{a}:fence", 2, 9)}, rules: history.Rules{
+			MaxTTL: 1, MaxSideTTL: map[string]time.Duration{":queue": 7, ":fence": 9},
+		}, want: "key with too long a TTL"},
+		"a key whose node's clock was set back": {logs: [][]history.Event{key("a", 1, 8), on(1, key("a", 1, 8)), on(1, key("a", 2, 9))}, rules: history.Rules{
+			MaxTTL: 7, SetBack: map[int]time.Duration{1: 1},
+		}, want: "key with too long a TTL key with too long a TTL"},
+		"a promise that the client saw broken": {logs: [][]history.Event{{{At: 1, Kind: history.Broken, Client: "x", Name: "a"}}}, want: "promise to a client"},
+		"a key left behind":                    {logs: [][]history.Event{key("a", 5, 7), key("a", 9, 3)}, rules: history.Rules{Settled: 8}, want: "key left behind"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var broken []string

@@ -35,6 +35,7 @@ const (
 type Server struct {
 	addr string
 	dir  string
+	env  []string // beside those of this process
 	args []string
 	tb   testing.TB // nil after Launch
 	cmd  *exec.Cmd
@@ -67,13 +68,19 @@ func Start(tb testing.TB, n int, args ...string) []*Server {
 // Launch returns a running server without persistence that keeps its files in
 // dir; Kill ends it.
 func Launch(dir string, args ...string) (*Server, error) {
+	return LaunchWith(dir, nil, args...)
+}
+
+// LaunchWith is Launch, with variables added to the environment of the process
+// ("NAME=value").
+func LaunchWith(dir string, env []string, args ...string) (*Server, error) {
 	var errs []error
 	for range launchTries {
 		addr, err := freeAddr()
 		if err != nil {
 			return nil, err
 		}
-		s := &Server{addr: addr, dir: dir, args: args}
+		s := &Server{addr: addr, dir: dir, env: env, args: args}
 		if err = s.start(); err == nil {
 			return s, nil
 		}
@@ -105,6 +112,7 @@ func (s *Server) start() error {
 	}
 	defer func() { _ = log.Close() }()
 	cmd, exit := exec.Command("redis-server", args...), make(chan struct{}) //nolint:gosec // our own arguments
+	cmd.Env = append(os.Environ(), s.env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = EndWithParent()
 	if err := cmd.Start(); err != nil {
@@ -190,7 +198,7 @@ func (s *Server) Kill() {
 // Restart starts a killed server again at the same address, without data. When
 // it does not come up the test fails; after Launch, Restart panics then.
 func (s *Server) Restart() {
-	err := s.start()
+	err := s.Relaunch()
 	switch {
 	case err == nil:
 	case s.tb == nil:
@@ -200,6 +208,10 @@ func (s *Server) Restart() {
 		s.tb.Fatal(err)
 	}
 }
+
+// Relaunch starts a killed server again at the same address, with the data that its
+// arguments made it keep.
+func (s *Server) Relaunch() error { return s.start() }
 
 // Do runs one command on the server, for looking at its data.
 func (s *Server) Do(args ...any) (any, error) {

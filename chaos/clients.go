@@ -1,0 +1,319 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/history"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file is a process of clients: what it is told, and the clients that it has.
+
+// A lockName is a lock, and what all who lock it must agree on.
+type lockName struct {
+	name   string
+	slow   bool // some hold it for long
+	fair   bool
+	fenced bool // with fencing tokens
+}
+
+var lockNames = []lockName{
+	{name: "quick"},
+	{name: "quick-2"},
+	{name: "quick-fenced", fenced: true},
+	{name: "quick-fair", fair: true},
+	{name: "slow", slow: true},
+	{name: "slow-2", slow: true},
+	{name: "slow-fenced", slow: true, fenced: true},
+	{name: "slow-fair-fenced", slow: true, fair: true, fenced: true},
+}
+
+// options are those that all must have.
+func (l lockName) options() (options []redsync.Option) {
+	if l.fair {
+		options = append(options, redsync.WithFair())
+	}
+	if l.fenced {
+		options = append(options, redsync.WithFencing())
+	}
+	return options
+}
+
+// A crowd is the clients of a process.
+type crowd struct {
+	job
+	rs      *redsync.Redsync
+	log     *history.Log
+	beat    *heartbeat
+	ctx     context.Context //nolint:containedctx // of the traffic, which ends on an order
+	stop    context.CancelFunc
+	clients sync.WaitGroup
+}
+
+// serve is the whole of a process of clients. It obeys what comes from in.
+func serve(text string, in io.Reader, out io.Writer) error {
+	var j job
+	if err := json.Unmarshal([]byte(text), &j); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(j.Events, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	c := &crowd{job: j, log: history.NewLog(f), beat: startHeartbeat()}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	defer c.stop()
+	c.rs = c.open()
+	if err := c.meetNodes(); err != nil {
+		return err
+	}
+	if err := c.obey(in, out); err != nil {
+		return err
+	}
+	return errors.Join(c.close(), c.log.Err(), f.Close())
+}
+
+// obey does what it is told, one line after the other, until the input ends.
+func (c *crowd) obey(in io.Reader, out io.Writer) error {
+	_, _ = fmt.Fprintln(out, sayReady)
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		word := lines.Text()
+		switch word {
+		case sayGo:
+			c.start()
+		case sayStop:
+			c.stop()
+			c.clients.Wait()
+		case sayProbe:
+			c.probe()
+		case sayGoodbye:
+			_, _ = fmt.Fprintln(out, word)
+			return nil
+		default:
+			return fmt.Errorf("told %q", word)
+		}
+		_, _ = fmt.Fprintln(out, word)
+	}
+	return errors.New("the input has ended")
+}
+
+// open makes the library of the process, on nodes that have just been started for it.
+func (c *crowd) open() *redsync.Redsync {
+	options := []pool.Option{pool.WithNewNodes()}
+	if c.Guard != 0 {
+		options = append(options, pool.WithRestartGuard(c.Guard))
+	}
+	var pools []pool.Pool
+	for _, address := range c.Nodes {
+		client := redis.NewClient(&redis.Options{
+			Addr: address, DialTimeout: time.Second,
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		})
+		pools = append(pools, pool.New(client, options...))
+	}
+	return redsync.New(pools...)
+}
+
+func (c *crowd) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), replyTime/3)
+	defer cancel()
+	_ = c.rs.Close(ctx) // a node that is still kept out may hold on to keys
+	return nil
+}
+
+// meetNodes returns when each pool has met the first process of its node: the one that is
+// known to be new.
+func (c *crowd) meetNodes() error {
+	counter := &grantCounter{}
+	for end := time.Now().Add(replyTime / 2); time.Now().Before(end); {
+		m := c.rs.NewMutex(fmt.Sprintf("warm-up-%d", c.Process), redsync.WithFailFast(false),
+			redsync.WithNodeTimeout(c.Expiry/3), redsync.WithExpiry(c.Expiry), redsync.WithObserver(counter))
+		if err := m.TryLock(); err == nil {
+			_, _ = m.Unlock() // it runs out all the same
+		}
+		if counter.granted == len(c.Nodes) {
+			return nil
+		}
+		pause(c.ctx, 10*ms)
+	}
+	return fmt.Errorf("%d of %d nodes answer", counter.granted, len(c.Nodes))
+}
+
+// A grantCounter keeps how many nodes have granted the last attempt.
+type grantCounter struct{ granted int }
+
+// ObserveAttempt implements redsync.AttemptObserver.
+func (g *grantCounter) ObserveAttempt(a redsync.Attempt) { g.granted = a.Granted }
+
+// start lets the clients loose.
+func (c *crowd) start() {
+	number := 0
+	for _, h := range habits {
+		for range h.clients {
+			number++
+			one := newClient(c, h, number)
+			c.clients.Go(one.live)
+		}
+	}
+	for range c.Fake {
+		number++
+		one := newClient(c, habit{name: "fake"}, number)
+		c.clients.Go(one.believe)
+	}
+}
+
+// probeTime is how long a free lock may take to be had, with all faults healed.
+const probeTime = 10 * time.Second
+
+// probe notes a broken promise for each lock that cannot be had. Other processes do the
+// same meanwhile.
+func (c *crowd) probe() {
+	for i, l := range lockNames {
+		one := newClient(c, habit{name: "probe"}, 1000+i)
+		ctx, cancel := context.WithTimeout(context.Background(), probeTime)
+		t := one.begin(l, append(l.options(), redsync.WithExpiry(c.Expiry), redsync.WithTries(0))...)
+		if t.lock(ctx) {
+			t.unlock()
+		} else {
+			t.broken("it is free, and cannot be had within %v: %v", probeTime, t.err)
+		}
+		cancel()
+	}
+}
+
+// now is the time in events.
+func (c *crowd) now() time.Duration { return since(c.Origin) }
+
+// since returns the time since an origin that another process took: by the wall clock.
+func since(origin time.Time) time.Duration { return time.Now().Round(0).Sub(origin.Round(0)) }
+
+// A heartbeat knows when the process did not run.
+type heartbeat struct {
+	mu   sync.Mutex
+	last time.Time
+	gaps []time.Time // ends of pauses
+}
+
+const (
+	beatEvery = 20 * ms
+	// aPause is what counts as one: nobody promises to run at once on a busy machine.
+	aPause = 300 * ms
+)
+
+func startHeartbeat() *heartbeat {
+	h := &heartbeat{last: time.Now()}
+	go func() { // for the life of the process
+		for {
+			time.Sleep(beatEvery)
+			h.tick()
+		}
+	}()
+	return h
+}
+
+func (h *heartbeat) tick() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if now.Sub(h.last) > aPause {
+		h.gaps = append(h.gaps, now)
+	}
+	h.last = now
+}
+
+// pausedSince reports whether the process did not run for a while after t.
+func (h *heartbeat) pausedSince(t time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Since(h.last) > aPause || slices.ContainsFunc(h.gaps, t.Before)
+}
+
+// A habit is what clients of a kind do, again and again.
+type habit struct {
+	name    string
+	clients int  // in each process
+	slow    bool // only with locks that some hold for long
+	pace    time.Duration
+	do      func(*client)
+}
+
+// A client is one of a process.
+type client struct {
+	*crowd
+	habit
+	who  string
+	rand *rand.Rand
+	term int
+}
+
+func newClient(c *crowd, h habit, number int) *client {
+	seed := c.Seed<<16 + uint64(c.Process)<<10 + uint64(number)
+	return &client{
+		crowd: c, habit: h, who: fmt.Sprintf("%d/%s/%d", c.Process, h.name, number),
+		rand: rand.New(rand.NewPCG(seed, 3)),
+	}
+}
+
+// live does what the client does, until the traffic ends.
+func (c *client) live() {
+	for c.ctx.Err() == nil {
+		c.do(c)
+		pause(c.ctx, c.between(0, c.pace))
+	}
+}
+
+func (c *client) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(c.rand.Int64N(int64(most-least)+1))
+}
+
+// chance is true in one of n cases.
+func (c *client) chance(n int) bool { return c.rand.IntN(n) == 0 }
+
+// pick returns one of the locks that the client may have: few wait for one that others
+// hold for long.
+func (c *client) pick() lockName {
+	slow := c.slow || c.chance(8)
+	for {
+		if l := lockNames[c.rand.IntN(len(lockNames))]; l.slow == slow {
+			return l
+		}
+	}
+}
+
+// believe is what a client does that asks no node: a library that is no good.
+func (c *client) believe() {
+	for c.ctx.Err() == nil {
+		c.pretend()
+		pause(c.ctx, c.between(0, 200*ms))
+	}
+}
+
+// pretend is a term that no node knows of.
+func (c *client) pretend() {
+	c.term++
+	l := c.pick()
+	e := history.Event{At: c.now(), Kind: history.Call, Client: c.who, Term: c.term, Name: l.name}
+	c.log.Note(e)
+	e.At, e.Kind = c.now(), history.Held
+	e.Until = e.At + c.Expiry
+	if l.fenced {
+		e.Token = uint64(c.term)
+	}
+	c.log.Note(e)
+	pause(c.ctx, 100*ms)
+	c.log.Note(history.Event{At: c.now(), Kind: history.Unlock, Client: c.who, Term: c.term, Name: l.name})
+}

@@ -1,0 +1,344 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/history"
+)
+
+// This file is what clients do with locks, and what they note of it.
+
+// habits are those of every process.
+var habits = []habit{
+	{name: "plain", clients: 4, pace: 30 * ms, do: (*client).plain},
+	{name: "try", clients: 1, pace: 60 * ms, do: (*client).try},
+	{name: "cancel", clients: 1, pace: 60 * ms, do: (*client).cancel},
+	{name: "priority", clients: 1, pace: 60 * ms, do: (*client).prior},
+	{name: "watchdog", clients: 1, slow: true, pace: 500 * ms, do: (*client).watch},
+	{name: "healing", clients: 1, slow: true, pace: 500 * ms, do: (*client).heal},
+	{name: "do", clients: 1, slow: true, pace: 500 * ms, do: (*client).doIt},
+	{name: "hanging", clients: 1, slow: true, pace: 3000 * ms, do: (*client).hang},
+	{name: "leaving", clients: 1, slow: true, pace: 3000 * ms, do: (*client).leave},
+	{name: "overstaying", clients: 1, slow: true, pace: 3000 * ms, do: (*client).overstay},
+	{name: "delay", clients: 1, slow: true, pace: 3000 * ms, do: (*client).delay},
+}
+
+const (
+	// lockTime bounds a Lock.
+	lockTime = 6 * time.Second
+	// unlockTime bounds an Unlock.
+	unlockTime = 2 * time.Second
+	// look is how often a client looks whether its lock has been extended.
+	look = 40 * ms
+)
+
+// expiryNow returns an expiry: from two thirds to four thirds of that of the job.
+func (c *client) expiryNow() time.Duration {
+	return c.between(c.Expiry-c.Expiry/3, longestExpiry(c.Expiry)).Truncate(ms)
+}
+
+// plain locks, works for a short time, extends at times, and unlocks.
+func (c *client) plain() { c.lockAndUnlock(lockTime) }
+
+// prior is plain, with a priority.
+func (c *client) prior() { c.lockAndUnlock(lockTime, redsync.WithPriority(c.rand.IntN(11)-5)) }
+
+// lockAndUnlock waits for the lock for some time at most.
+func (c *client) lockAndUnlock(patience time.Duration, options ...redsync.Option) {
+	t := c.beginAny(options...)
+	ctx, cancel := context.WithTimeout(c.ctx, patience)
+	defer cancel()
+	if !t.lock(ctx) {
+		return
+	}
+	work := c.between(0, 15*ms)
+	if c.chance(8) {
+		work = c.between(15*ms, 300*ms)
+	}
+	told := t.hold(work)
+	if !told && c.chance(3) {
+		t.extend()
+		told = t.hold(work)
+	}
+	if told {
+		t.checkOver(ctx)
+	}
+	t.unlock()
+}
+
+// try makes one attempt.
+func (c *client) try() {
+	t := c.beginAny()
+	if t.took(t.m.TryLockContext(c.ctx)) {
+		t.hold(c.between(0, 15*ms))
+		t.unlock()
+	}
+}
+
+// cancel gives up early.
+func (c *client) cancel() {
+	c.lockAndUnlock(c.between(0, 150*ms))
+}
+
+// watch holds for longer than the expiry.
+func (c *client) watch() { c.holdLong(redsync.WithWatchdog()) }
+
+// heal is watch, and sets keys again that nodes have lost.
+func (c *client) heal() { c.holdLong(redsync.WithWatchdog(), redsync.WithSetNXOnExtend()) }
+
+func (c *client) holdLong(options ...redsync.Option) {
+	t := c.beginAny(options...)
+	ctx, cancel := context.WithTimeout(c.ctx, lockTime)
+	defer cancel()
+	if !t.lock(ctx) {
+		return
+	}
+	if t.hold(c.between(c.Expiry/2, 2*c.Expiry)) {
+		t.checkOver(ctx)
+	}
+	t.unlock()
+}
+
+// hang has a watchdog and a limit, and never unlocks.
+func (c *client) hang() {
+	t := c.beginAny(redsync.WithWatchdog(), redsync.WithMaxHold(c.between(c.Expiry, 2*c.Expiry)))
+	if t.lockAndGo(); t.ctx.Err() != nil {
+		t.unlock() // the traffic has ended: nothing shall be extended any more
+	}
+}
+
+// leave locks, and goes without Unlock.
+func (c *client) leave() { c.beginAny().lockAndGo() }
+
+// delay leaves as well, and others have to wait for a delay more.
+func (c *client) delay() { c.beginAny(redsync.WithLockDelay(lockDelay)).lockAndGo() }
+
+// overstay goes on until it is told, and then some.
+func (c *client) overstay() {
+	t := c.beginAny()
+	ctx, cancel := context.WithTimeout(c.ctx, lockTime)
+	defer cancel()
+	if !t.lock(ctx) {
+		return
+	}
+	if t.hold(2 * longestExpiry(c.Expiry)) {
+		t.checkOver(ctx)
+		pause(c.ctx, c.between(0, 300*ms))
+		t.checkOver(ctx)
+	}
+	t.unlock()
+}
+
+// doIt works within Do.
+func (c *client) doIt() {
+	ctx, cancel := context.WithTimeout(c.ctx, lockTime)
+	defer cancel()
+	l := c.pick()
+	t := c.begin(l)
+	held := false
+	err := c.rs.Do(ctx, l.name, func(ctx context.Context) error {
+		held = true
+		t.m = redsync.FromContext(ctx)
+		t.took(nil)
+		work, stop := context.WithTimeout(ctx, c.between(c.Expiry/2, 2*c.Expiry))
+		defer stop()
+		if t.hold(lockTime, work.Done()) {
+			t.checkOver(ctx)
+		}
+		t.note(history.Event{Kind: history.Unlock})
+		return nil
+	}, append(l.options(), redsync.WithExpiry(t.expiry))...)
+	if !held {
+		t.took(err)
+		return
+	}
+	t.note(history.Event{Kind: history.Unlocked, Err: text(err)})
+}
+
+// A turn is one call of Lock, and what follows from it.
+type turn struct {
+	*client
+	number int
+	on     lockName
+	expiry time.Duration
+	m      *redsync.Mutex
+	began  time.Time
+	until  time.Duration // as noted
+	token  uint64
+	untold bool  // it was noted that Lost is not told
+	err    error // of Lock
+}
+
+// beginAny begins a term with one of the locks.
+func (c *client) beginAny(options ...redsync.Option) *turn {
+	l := c.pick()
+	return c.begin(l, append(l.options(), options...)...)
+}
+
+func (c *client) begin(l lockName, options ...redsync.Option) *turn {
+	c.term++
+	t := &turn{client: c, number: c.term, on: l, expiry: c.expiryNow(), began: time.Now()}
+	t.m = c.rs.NewMutex(l.name, append([]redsync.Option{redsync.WithExpiry(t.expiry)}, options...)...)
+	t.note(history.Event{Kind: history.Call})
+	return t
+}
+
+// note notes an event of the term, now unless it says when.
+func (t *turn) note(e history.Event) {
+	e.Client, e.Term, e.Name = t.who, t.number, t.on.name
+	if e.At == 0 {
+		e.At = t.now()
+	}
+	t.log.Note(e)
+}
+
+func (t *turn) broken(format string, args ...any) {
+	t.note(history.Event{Kind: history.Broken, Err: fmt.Sprintf(format, args...)})
+}
+
+func (t *turn) lock(ctx context.Context) bool { return t.took(t.m.LockContext(ctx)) }
+
+// took notes what Lock has returned.
+func (t *turn) took(err error) bool {
+	at := t.now() // before Remaining is asked: the belief is not longer than that
+	left := t.m.Remaining()
+	t.err = err
+	if err != nil {
+		t.note(history.Event{At: at, Kind: history.Refused, Err: text(err)})
+		if left > 0 {
+			t.broken("Lock has failed, and %v remain: %v", left, err)
+		}
+		return false
+	}
+	t.until, t.token = at+left, t.m.Fence()
+	t.note(history.Event{At: at, Kind: history.Held, Until: t.until, Token: t.token})
+	if (t.token != 0) != t.on.fenced {
+		t.broken("with fencing %v, the token is %d", t.on.fenced, t.token)
+	}
+	return true
+}
+
+// hold holds the lock for a time, or until one of the channels is closed, and reports
+// whether it was lost before.
+func (t *turn) hold(work time.Duration, ends ...<-chan struct{}) bool {
+	end := time.NewTimer(work)
+	defer end.Stop()
+	looks := time.NewTicker(look)
+	defer looks.Stop()
+	var early <-chan struct{}
+	if len(ends) > 0 {
+		early = ends[0]
+	}
+	for {
+		select {
+		case <-t.m.Lost():
+			t.note(history.Event{Kind: history.Lost, Paused: t.beat.pausedSince(t.began), Err: text(t.m.Err())})
+			return true
+		case <-t.ctx.Done():
+			return false
+		case <-early:
+			early = nil
+			select {
+			case <-t.m.Lost(): // that is why
+			default:
+				return false
+			}
+		case <-end.C:
+			return false
+		case <-looks.C:
+			t.noteUntil()
+			t.checkTold()
+		}
+	}
+}
+
+// noteUntil notes that the hold has been extended, if it has.
+func (t *turn) noteUntil() {
+	at := t.now()
+	left := t.m.Remaining()
+	if until := at + left; left > 0 && until > t.until+ms {
+		t.until = until
+		t.note(history.Event{At: at, Kind: history.Extended, Until: until})
+	}
+}
+
+// checkTold looks whether the client is told of the end of its hold at all.
+func (t *turn) checkTold() {
+	if over := t.now() - t.until; over > lostSlop && !t.untold && !t.beat.pausedSince(t.began) {
+		t.untold = true
+		t.broken("it has been over for %v, and Lost is not closed", over)
+	}
+}
+
+func (t *turn) extend() {
+	ctx, cancel := context.WithTimeout(t.ctx, t.between(0, t.expiry))
+	defer cancel()
+	ok, err := t.m.ExtendContext(ctx)
+	t.agree("Extend", ok, err)
+	if ok {
+		t.noteUntil()
+	}
+}
+
+// checkOver looks whether a lock that was lost stays so.
+func (t *turn) checkOver(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTime)
+	defer cancel()
+	if left := t.m.Remaining(); left > 0 {
+		t.broken("it is lost, and %v remain", left)
+	}
+	if err := t.m.Err(); !errors.Is(err, redsync.ErrLockLost) {
+		t.broken("it is lost, and Err is %v", err)
+	}
+	if ok, err := t.m.ExtendContext(ctx); ok || err == nil {
+		t.broken("it is lost, and Extend returns %v, %v", ok, err)
+	}
+	if t.m.Remaining() > 0 {
+		t.broken("it was lost, and Extend has brought it back")
+	}
+}
+
+// agree looks whether an operation returns true if and only if there is no error.
+func (t *turn) agree(operation string, ok bool, err error) {
+	if ok != (err == nil) {
+		t.broken("%s returns %v, %v", operation, ok, err)
+	}
+}
+
+// unlock unlocks, whether or not the traffic has ended.
+func (t *turn) unlock() {
+	t.noteUntil()
+	t.note(history.Event{Kind: history.Unlock})
+	lost := t.m.Err() != nil
+	ctx, cancel := context.WithTimeout(context.Background(), unlockTime)
+	defer cancel()
+	ok, err := t.m.UnlockContext(ctx)
+	t.note(history.Event{Kind: history.Unlocked, Err: text(err)})
+	t.agree("Unlock", ok, err)
+	switch {
+	case lost && ok:
+		t.broken("it was lost, and Unlock returns true")
+	case t.m.Remaining() > 0:
+		t.broken("it is unlocked, and %v remain", t.m.Remaining())
+	}
+}
+
+// lockAndGo locks, and only looks on from then on.
+func (t *turn) lockAndGo() {
+	ctx, cancel := context.WithTimeout(t.ctx, lockTime)
+	defer cancel()
+	if t.lock(ctx) && t.hold(4*longestTTL(t.Expiry)) {
+		t.checkOver(ctx)
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

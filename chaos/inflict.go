@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/history"
+)
+
+// This file brings faults about, and heals them.
+
+// A world is all that runs: nodes, client processes, and the links between them.
+type world struct {
+	nodes     []*node
+	processes []*process
+	links     [][]*link // by process and node
+	log       history.Log
+	origin    time.Time
+}
+
+func (w *world) now() time.Duration { return since(w.origin) }
+
+// inflict lets f begin, last, and end.
+func (w *world) inflict(ctx context.Context, f fault) error {
+	unlock := w.claim(f)
+	defer unlock()
+	w.note(f, false)
+	defer w.note(f, true)
+	heal, err := w.begin(ctx, f)
+	if err == nil {
+		pause(ctx, f.For)
+		err = heal()
+	}
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%v: %w", f, err)
+	}
+	return nil
+}
+
+// claim waits until what f befalls has nothing else: on a busy machine a fault may last
+// longer than planned.
+func (w *world) claim(f fault) (unlock func()) {
+	if f.Process != 0 {
+		p := w.processes[f.Process-1]
+		p.fault.Lock()
+		return p.fault.Unlock
+	}
+	for _, i := range f.Nodes { // in their order, or two faults might wait for each other
+		w.nodes[i].fault.Lock()
+	}
+	return func() {
+		for _, i := range f.Nodes {
+			w.nodes[i].fault.Unlock()
+		}
+	}
+}
+
+func (w *world) note(f fault, ends bool) {
+	for _, row := range f.where() {
+		w.log.Note(history.Event{At: w.now(), Kind: history.Fault, Where: row, What: f.String(), Ends: ends})
+	}
+}
+
+// begin lets f begin. Heal ends it, and is called once.
+func (w *world) begin(ctx context.Context, f fault) (heal func() error, err error) {
+	switch f.Kind {
+	case stopped:
+		p := w.processes[f.Process-1]
+		return p.resume, p.pause()
+	case partition:
+		return all(w.linksOf(f), func(l *link) func() {
+			there, back := l.cut(toNode), l.cut(toClient)
+			return func() { there(); back() }
+		}), nil
+	case flushAll, restartMost, clockForward:
+		return w.beginOnMany(ctx, f)
+	default:
+		return w.beginOnNode(ctx, f, w.nodes[f.Nodes[0]])
+	}
+}
+
+// beginOnMany is begin for a fault that many nodes have at once.
+func (w *world) beginOnMany(ctx context.Context, f fault) (heal func() error, err error) {
+	for _, i := range f.Nodes {
+		n := w.nodes[i]
+		switch f.Kind {
+		case restartMost:
+			n.kill()
+		case clockForward:
+			err = errors.Join(err, n.clock.step(f.By))
+		default:
+			err = errors.Join(err, n.do(ctx, "FLUSHALL"))
+		}
+	}
+	return func() (err error) {
+		for _, i := range f.Nodes {
+			if f.Kind == restartMost {
+				err = errors.Join(err, w.nodes[i].restart(ctx, false))
+			}
+		}
+		return err
+	}, err
+}
+
+// beginOnNode is begin for a fault of one node.
+func (w *world) beginOnNode(ctx context.Context, f fault, n *node) (heal func() error, err error) {
+	switch f.Kind {
+	case freeze:
+		n.server.Freeze()
+		return func() error { n.server.Thaw(); return nil }, nil
+	case restartKept, restartEmpty, restartFlushed:
+		n.kill()
+		return func() error { return w.comeBack(ctx, f, n) }, nil
+	case clientKill:
+		return nothing, errors.Join(n.do(ctx, "CLIENT", "KILL", "TYPE", "normal"), n.do(ctx, "CLIENT", "KILL", "TYPE", "pubsub"))
+	case scriptFlush:
+		return nothing, n.do(ctx, "SCRIPT", "FLUSH")
+	case outOfMemory:
+		return func() error { return n.do(ctx, "CONFIG", "SET", "maxmemory", "0") }, n.do(ctx, "CONFIG", "SET", "maxmemory", "1")
+	case clockRate:
+		return func() error { return n.clock.run(1) }, n.clock.run(f.Rate)
+	case clockBack:
+		return nothing, n.clock.step(f.By)
+	default:
+		return all(w.linksOf(f), func(l *link) func() { return l.begin(f) }), nil
+	}
+}
+
+func nothing() error { return nil }
+
+// comeBack restarts a node that was killed. The restart guard keeps it out for
+// longer than the expiry, if only by a second less: it may be flushed until then, unless
+// the machine is so busy that the time is near.
+func (w *world) comeBack(ctx context.Context, f fault, n *node) error {
+	start := time.Now()
+	if err := n.restart(ctx, f.Kind == restartKept); err != nil {
+		return err
+	}
+	if f.Kind == restartFlushed && time.Since(start) < shortExpiry {
+		return n.do(ctx, "FLUSHALL")
+	}
+	return nil
+}
+
+// begin begins a fault of the network.
+func (l *link) begin(f fault) (heal func()) {
+	switch f.Kind {
+	case cutRequests:
+		return l.cut(toNode)
+	case cutReplies:
+		return l.cut(toClient)
+	case cutBoth:
+		there, back := l.cut(toNode), l.cut(toClient)
+		return func() { there(); back() }
+	case slowRequests:
+		return l.slow(toNode, f.By)
+	case slowReplies:
+		return l.slow(toClient, f.By)
+	case loseReplies:
+		return l.lose()
+	default: // reset
+		l.reset()
+		return func() {}
+	}
+}
+
+// linksOf returns the links that f befalls: of a process to some nodes, or all to a node.
+func (w *world) linksOf(f fault) (links []*link) {
+	for p, row := range w.links {
+		for _, i := range f.Nodes {
+			if f.Process == 0 || f.Process == p+1 {
+				links = append(links, row[i])
+			}
+		}
+	}
+	return links
+}
+
+// all begins something on all links. Heal ends it.
+func all(links []*link, begin func(*link) (heal func())) (heal func() error) {
+	var heals []func()
+	for _, l := range links {
+		heals = append(heals, begin(l))
+	}
+	return func() error {
+		for _, h := range heals {
+			h()
+		}
+		return nil
+	}
+}

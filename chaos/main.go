@@ -1,0 +1,143 @@
+// Command chaos puts the library under faults on real servers and checks what its
+// clients believed.
+//
+//	go run ./chaos -for 60s -seed 1     # needs redis-server; README.md says more
+//
+// It starts five redis-servers, each behind proxies of its own, and three processes of
+// clients that lock, hold, extend, unlock, give up and vanish in many ways. Meanwhile a
+// plan that follows from the seed stops and kills servers, cuts and slows connections,
+// disturbs clocks, and more. In the end package internal/history says what was broken.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+)
+
+// envFakeTime is the environment variable that, set to requireFakeTime, makes it a failure
+// that libfaketime is missing.
+const (
+	envFakeTime     = "REDSYNC_TEST_FAKETIME"
+	requireFakeTime = "require"
+)
+
+func main() {
+	logging.Disable() // go-redis, which reports every failed dial
+	if text := os.Getenv(envJob); text != "" {
+		if err := serve(text, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "chaos: clients:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := command(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(1)
+	}
+}
+
+// A command line is what is asked for.
+type commandLine struct {
+	settings
+	page, data      string // files
+	verbose         bool
+	requireFakeTime bool
+}
+
+// command does what the arguments ask for. Its error says that the run failed, or that
+// what had to be found was not.
+func command(ctx context.Context, args []string, out io.Writer) error {
+	line, err := parse(args, out)
+	if err != nil {
+		return err
+	}
+	line.say = func(string, ...any) {}
+	if line.verbose {
+		line.say = func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
+	}
+	line.FakeTime, err = findFakeTime()
+	if err != nil && (line.requireFakeTime || line.Scene.faketime) {
+		return err
+	}
+	r, err := run(ctx, line.settings)
+	if err != nil {
+		return err
+	}
+	r.summary(out)
+	return errors.Join(line.write(r), r.verdict())
+}
+
+func parse(args []string, out io.Writer) (*commandLine, error) {
+	line := &commandLine{}
+	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	flags.SetOutput(out)
+	flags.DurationVar(&line.Length, "for", time.Minute, "how long the clients lock and unlock")
+	flags.Uint64Var(&line.Seed, "seed", 0, "of the plan of faults; 0: any")
+	name := flags.String("scene", "contract", "one of "+sceneNames())
+	flags.StringVar(&line.page, "report", "", "HTML `file` for the report")
+	flags.StringVar(&line.data, "json", "", "`file` for the report as JSON")
+	flags.BoolVar(&line.verbose, "v", false, "say what befalls")
+	flags.BoolVar(&line.Keep, "keep", false, "keep the files of the run: logs, and the history")
+	flags.BoolVar(&line.requireFakeTime, "require-faketime", os.Getenv(envFakeTime) == requireFakeTime,
+		"fail, not leave faults out, where libfaketime is missing; "+envFakeTime+"="+requireFakeTime+" does the same")
+	err := flags.Parse(args)
+	switch {
+	case err != nil:
+		return nil, err
+	case flags.NArg() > 0:
+		return nil, fmt.Errorf("not an argument: %q", flags.Arg(0))
+	case line.Length < 2*lull:
+		return nil, fmt.Errorf("-for %v: it takes %v at least", line.Length, 2*lull)
+	}
+	if line.Seed == 0 {
+		line.Seed = uint64(time.Now().UnixNano()) % 1_000_000
+	}
+	line.Scene, err = findScene(*name)
+	return line, err
+}
+
+func sceneNames() string {
+	var names []string
+	for _, s := range scenes {
+		names = append(names, fmt.Sprintf("%s (%s)", s.name, s.about))
+	}
+	return strings.Join(names, ", ")
+}
+
+// write writes the files that were asked for.
+func (line *commandLine) write(r *result) error {
+	var errs []error
+	if line.page != "" {
+		errs = append(errs, writeFile(line.page, r.writePage))
+	}
+	if line.data != "" {
+		errs = append(errs, writeFile(line.data, func(w io.Writer) error {
+			e := json.NewEncoder(w)
+			e.SetIndent("", " ")
+			return e.Encode(r.account())
+		}))
+	}
+	return errors.Join(errs...)
+}
+
+func writeFile(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}

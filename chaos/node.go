@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+// A node is one redis-server, which hands all that it is told to the kernel before it
+// answers: a process that is killed loses nothing, and disks that are busy hold up nobody.
+// (Against a failure of power it would take appendfsync always.)
+type node struct {
+	index  int
+	dir    string
+	clock  *nodeClock
+	server *realredis.Server
+	direct *redis.Client // past the proxies
+
+	fault sync.Mutex // held by what befalls the node
+}
+
+// patience is how long a server may take to answer, on a busy machine.
+const patience = 10 * time.Second
+
+func startNode(i int, dir, fakeTime string) (*node, error) {
+	n := &node{index: i, dir: filepath.Join(dir, fmt.Sprintf("node%d", i))}
+	err := os.Mkdir(n.dir, 0o700)
+	if err != nil {
+		return nil, err
+	}
+	if n.clock, err = newNodeClock(fakeTime, n.dir); err != nil {
+		return nil, err
+	}
+	n.server, err = realredis.LaunchWith(n.dir, n.clock.env(),
+		"--appendonly", "yes", "--appendfsync", "no", "--maxmemory-policy", "noeviction")
+	if err != nil {
+		return nil, err
+	}
+	n.direct = redis.NewClient(&redis.Options{
+		Addr:        n.server.Addr(),
+		MaxRetries:  -1,
+		ReadTimeout: patience, WriteTimeout: patience, DialTimeout: patience,
+		ContextTimeoutEnabled:    true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	return n, nil
+}
+
+// kill ends the process as a power failure would.
+func (n *node) kill() {
+	pid := n.server.Pid()
+	n.server.Kill()
+	n.clock.tidy(pid)
+}
+
+// restart starts the process that was killed again, without its data unless told to keep
+// them, and waits until it answers.
+func (n *node) restart(ctx context.Context, keepData bool) error {
+	if !keepData {
+		if err := os.RemoveAll(filepath.Join(n.dir, "appendonlydir")); err != nil {
+			return err
+		}
+	}
+	if err := n.clock.starting(); err != nil {
+		return err
+	}
+	if err := n.server.Relaunch(); err != nil {
+		return err
+	}
+	return n.awaitAnswer(ctx)
+}
+
+// awaitAnswer waits until the process has read its data.
+func (n *node) awaitAnswer(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		err := n.direct.Ping(ctx).Err()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		pause(ctx, 5*time.Millisecond)
+	}
+}
+
+// do runs a command on the node itself.
+func (n *node) do(ctx context.Context, args ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := n.direct.Do(ctx, args...).Err(); err != nil {
+		return fmt.Errorf("node %d: %v: %w", n.index, args, err)
+	}
+	return nil
+}
+
+// stop ends the node for good.
+func (n *node) stop() {
+	n.server.Thaw()
+	n.kill()
+	_ = n.direct.Close()
+}
+
+// pause waits, until ctx is done at most.
+func pause(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	<-ctx.Done()
+}

@@ -1,0 +1,326 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	nodeCount = 5
+	quorum    = nodeCount/2 + 1
+
+	// maxOut is how many nodes faults may put out of action at a time where the
+	// contract is kept: the others are a quorum.
+	maxOut = nodeCount - quorum
+)
+
+// A kind is what befalls.
+type kind string
+
+// Faults of nodes.
+const (
+	freeze         kind = "freeze"                     // SIGSTOP
+	restartKept    kind = "restart with data"          // SIGKILL; what it said is on its disk
+	restartEmpty   kind = "restart without data"       // SIGKILL; for the guard
+	restartFlushed kind = "restart, and FLUSHALL"      // while the guard does not let it count
+	cutRequests    kind = "cut, requests"              // nothing passes to the node
+	cutReplies     kind = "cut, replies"               // nothing passes from the node
+	cutBoth        kind = "cut"                        //
+	slowRequests   kind = "slow requests"              //
+	slowReplies    kind = "slow replies"               //
+	loseReplies    kind = "lost replies"               // then the connections break
+	reset          kind = "reset"                      // of the connections, once
+	clientKill     kind = "CLIENT KILL"                // once
+	scriptFlush    kind = "SCRIPT FLUSH"               // once
+	outOfMemory    kind = "out of memory"              // no write is taken
+	clockRate      kind = "clock rate"                 // wrong by less than the drift
+	clockBack      kind = "clock set back"             // for good
+	clockForward   kind = "clocks of a majority ahead" // for good; breaks the contract
+	flushAll       kind = "FLUSHALL everywhere"        // breaks the contract
+	restartMost    kind = "majority restarts empty"    // breaks the contract without a guard
+)
+
+// Faults of client processes.
+const (
+	partition kind = "partition"      // from some nodes, in both directions
+	stopped   kind = "stopped client" // SIGSTOP
+)
+
+// A fault is what befalls nodes or a process, from At on, for a time. At counts from the
+// start of the traffic.
+type fault struct {
+	At      time.Duration `json:"at"`
+	For     time.Duration `json:"for,omitempty"` // 0: at once
+	Kind    kind          `json:"kind"`
+	Nodes   []int         `json:"nodes,omitempty"`
+	Process int           `json:"process,omitempty"` // from 1 on; 0: of no process
+	By      time.Duration `json:"by,omitempty"`      // a delay, or a step of a clock
+	Rate    float64       `json:"rate,omitempty"`    // of a clock
+
+	// out is how long the nodes are out of action, or kept so by the guard.
+	out time.Duration
+}
+
+func (f fault) String() string {
+	text := string(f.Kind)
+	if f.By != 0 {
+		text += fmt.Sprintf(" by %v", f.By)
+	}
+	if f.Rate != 0 {
+		text += fmt.Sprintf(" %+.2f %%", 100*(f.Rate-1))
+	}
+	if f.For != 0 {
+		text += fmt.Sprintf(" for %v", f.For)
+	}
+	return text + ": " + strings.Join(f.where(), ", ")
+}
+
+// where names what it befalls.
+func (f fault) where() (rows []string) {
+	if f.Process != 0 {
+		rows = append(rows, processRow(f.Process))
+	}
+	for _, i := range f.Nodes {
+		rows = append(rows, nodeRow(i))
+	}
+	return rows
+}
+
+func nodeRow(i int) string    { return fmt.Sprintf("node %d", i) }
+func processRow(i int) string { return fmt.Sprintf("process %d", i) }
+
+// fakesTime reports whether it takes libfaketime.
+func (f fault) fakesTime() bool {
+	return f.Kind == clockRate || f.Kind == clockBack || f.Kind == clockForward
+}
+
+// A recipe is how faults of a kind are chosen.
+type recipe struct {
+	kind   kind
+	weight int // how often, by comparison
+	least  time.Duration
+	most   time.Duration // they last at least and at most so long; 0: at once
+	out    bool          // the node is out of action meanwhile
+	after  time.Duration // and for so long afterwards
+
+	restarts bool // one node at a time is kept out by the guard, which leaves room for others
+	vary     func(r *rand.Rand, f *fault)
+}
+
+const (
+	ms = time.Millisecond
+
+	// settling is how long a node may take to be as before, when a fault has ended.
+	settling = 500 * ms
+	// maxSetBack is the most that a clock is set back at once.
+	maxSetBack = time.Second
+	// maxRate is by how much a clock may go wrong: less than the drift factor, 1 %.
+	maxRate = 0.008
+)
+
+// recipes returns the faults under which the contract must be kept, when nodes are kept
+// out for quarantine after a restart.
+func recipes(quarantine time.Duration) []recipe {
+	by := func(least, most time.Duration) func(*rand.Rand, *fault) {
+		return func(r *rand.Rand, f *fault) { f.By = between(r, least, most) }
+	}
+	return []recipe{
+		{kind: freeze, weight: 8, least: 50 * ms, most: 3000 * ms, out: true, after: settling},
+		{kind: restartKept, weight: 1, least: 50 * ms, most: 1500 * ms, out: true, after: quarantine, restarts: true},
+		{kind: restartEmpty, weight: 1, least: 50 * ms, most: 1500 * ms, out: true, after: quarantine, restarts: true},
+		{kind: restartFlushed, weight: 1, least: 50 * ms, most: 1500 * ms, out: true, after: quarantine, restarts: true},
+		{kind: cutRequests, weight: 5, least: 50 * ms, most: 3000 * ms, out: true, after: settling},
+		{kind: cutReplies, weight: 5, least: 50 * ms, most: 3000 * ms, out: true, after: settling},
+		{kind: cutBoth, weight: 5, least: 50 * ms, most: 7000 * ms, out: true, after: settling},
+		{kind: slowRequests, weight: 4, least: 200 * ms, most: 3000 * ms, out: true, after: settling, vary: by(5*ms, 300*ms)},
+		{kind: slowReplies, weight: 4, least: 200 * ms, most: 3000 * ms, out: true, after: settling, vary: by(5*ms, 300*ms)},
+		{kind: loseReplies, weight: 5, least: 20 * ms, most: 1000 * ms, out: true, after: settling},
+		{kind: reset, weight: 5},
+		{kind: clientKill, weight: 4},
+		{kind: scriptFlush, weight: 4},
+		{kind: outOfMemory, weight: 4, least: 200 * ms, most: 2000 * ms, out: true, after: settling},
+		{kind: clockRate, weight: 4, least: 2000 * ms, most: 8000 * ms, vary: func(r *rand.Rand, f *fault) {
+			f.Rate = 1 + maxRate*(2*r.Float64()-1)
+		}},
+		{kind: clockBack, weight: 2, out: true, after: maxSetBack + settling, vary: func(r *rand.Rand, f *fault) {
+			f.By = -between(r, 50*ms, maxSetBack)
+		}},
+		{kind: partition, weight: 5, least: 100 * ms, most: 4000 * ms},
+		{kind: stopped, weight: 6, least: 50 * ms, most: 3500 * ms},
+	}
+}
+
+func between(r *rand.Rand, least, most time.Duration) time.Duration {
+	return (least + time.Duration(r.Int64N(int64(most-least)+1))).Round(ms)
+}
+
+const (
+	// lull is how long the traffic runs without faults at its start and at its end.
+	lull = time.Second
+	// minGap and maxGap are from one fault to the next.
+	minGap = 100 * ms
+	maxGap = 900 * ms
+)
+
+// planContract chooses faults for a run of that length under which nothing may break. At
+// any time no more than maxOut nodes are out of action, and one of the processes is
+// stopped or cut off.
+func planContract(seed uint64, length, quarantine time.Duration) (plan []fault) {
+	p := planner{r: rand.New(rand.NewPCG(seed, 1)), end: length - lull, recipes: recipes(quarantine)}
+	for at := lull; at <= p.end; at += between(p.r, minGap, maxGap) {
+		if p.r.IntN(bareQuorums) == 0 {
+			plan = append(plan, p.bareQuorum(at, quarantine)...)
+			continue
+		}
+		plan = append(plan, p.draw(at)...)
+	}
+	slices.SortStableFunc(plan, func(a, b fault) int { return cmp.Compare(a.At, b.At) })
+	return plan
+}
+
+// A planner knows what it has chosen so far.
+type planner struct {
+	r         *rand.Rand
+	recipes   []recipe
+	end       time.Duration // when all must be healed
+	nodes     [nodeCount]busy
+	processes [processCount]busy
+}
+
+// busy is until when something is.
+type busy struct {
+	until       time.Duration // it cannot be chosen
+	out         time.Duration // it is out of action
+	quarantined time.Duration // it is kept out by the guard
+}
+
+// draw chooses a fault that begins at that time, or none if there is no place for it.
+func (p *planner) draw(at time.Duration) []fault {
+	total := 0
+	for _, c := range p.recipes {
+		total += c.weight
+	}
+	n := p.r.IntN(total)
+	i := slices.IndexFunc(p.recipes, func(c recipe) bool { n -= c.weight; return n < 0 })
+	c := p.recipes[i]
+	f := fault{At: at, Kind: c.kind}
+	if c.most > 0 {
+		most := between(p.r, c.least, c.most)
+		f.For = between(p.r, c.least, most) // short ones are more likely
+	}
+	if c.vary != nil {
+		c.vary(p.r, &f)
+	}
+	var free bool
+	if c.kind == partition || c.kind == stopped {
+		free = p.aimAtProcess(&f)
+	} else {
+		free = p.aimAtNode(&f, c)
+	}
+	if !free || at+f.For > p.end {
+		return nil
+	}
+	p.take(&f, c)
+	return []fault{f}
+}
+
+// bareQuorums: of so many draws one is a bareQuorum.
+const bareQuorums = 12
+
+// bareQuorum lets two nodes refuse every lock for a while, so that what is locked stands
+// on the other three, and at its end restarts one of these. The guard alone keeps the
+// three that have no key then from letting a second holder in.
+func (p *planner) bareQuorum(at, quarantine time.Duration) []fault {
+	victims := p.r.Perm(nodeCount)[:maxOut+1]
+	refusing, down := between(p.r, 700*ms, 1500*ms), between(p.r, 20*ms, 100*ms)
+	restart := fault{
+		At: at + refusing + 50*ms, For: down, Nodes: victims[maxOut:], out: down + quarantine,
+		Kind: []kind{restartKept, restartEmpty, restartEmpty, restartFlushed}[p.r.IntN(4)],
+	}
+	for _, b := range p.nodes {
+		if b.out > at || b.quarantined > at {
+			return nil
+		}
+	}
+	for _, i := range victims {
+		if p.nodes[i].until > at {
+			return nil
+		}
+	}
+	if restart.At+restart.For > p.end {
+		return nil
+	}
+	plan := []fault{restart}
+	for _, i := range victims[:maxOut] {
+		plan = append(plan, fault{At: at, For: refusing, Kind: outOfMemory, Nodes: []int{i}, out: refusing})
+		p.nodes[i] = busy{until: at + refusing, out: at + refusing}
+	}
+	end := restart.At + restart.out
+	p.nodes[victims[maxOut]] = busy{until: end, out: end, quarantined: end}
+	return plan
+}
+
+// aimAtProcess chooses the process, if none has anything now.
+func (p *planner) aimAtProcess(f *fault) bool {
+	i := p.r.IntN(processCount)
+	f.Process = i + 1
+	if f.Kind == partition {
+		f.Nodes = p.r.Perm(nodeCount)[:1+p.r.IntN(nodeCount)]
+		slices.Sort(f.Nodes)
+	}
+	return !slices.ContainsFunc(p.processes[:], func(b busy) bool { return b.until > f.At })
+}
+
+// aimAtNode chooses the node, if one may have that now.
+func (p *planner) aimAtNode(f *fault, c recipe) bool {
+	i := p.r.IntN(nodeCount)
+	f.Nodes = []int{i}
+	out, quarantined := 0, false
+	for _, b := range p.nodes {
+		if b.out > f.At {
+			out++
+		}
+		quarantined = quarantined || b.quarantined > f.At
+	}
+	return p.nodes[i].until <= f.At && (!c.out || out < maxOut) && (!c.restarts || !quarantined)
+}
+
+// take notes that f, which is of recipe c, is chosen.
+func (p *planner) take(f *fault, c recipe) {
+	end := f.At + f.For + c.after
+	if f.Process != 0 {
+		p.processes[f.Process-1].until = end
+		return
+	}
+	b := &p.nodes[f.Nodes[0]]
+	b.until = end
+	if c.restarts {
+		b.quarantined = end
+	}
+	if c.out {
+		b.out, f.out = end, end-f.At
+	}
+}
+
+// planRepeated has one fault again and again: of some nodes, that all begin at once.
+func planRepeated(seed uint64, length, every time.Duration, victims int, f fault) (plan []fault) {
+	r := rand.New(rand.NewPCG(seed, 2))
+	for at := every; at <= length-lull; at += every + between(r, 0, every/4) {
+		one := f
+		one.At = at
+		one.Nodes = r.Perm(nodeCount)[:victims]
+		slices.Sort(one.Nodes)
+		plan = append(plan, one)
+	}
+	return plan
+}
+
+// withoutFakeTime returns what of a plan needs no libfaketime, and how much does.
+func withoutFakeTime(plan []fault) (rest []fault, left int) {
+	rest = slices.DeleteFunc(slices.Clone(plan), fault.fakesTime)
+	return rest, len(plan) - len(rest)
+}

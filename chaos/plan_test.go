@@ -1,0 +1,109 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// planned is how many seeds the tests of plans try.
+const planned = 300
+
+func contractPlan(seed uint64) []fault {
+	s, _ := findScene("contract")
+	return s.plan(seed, time.Minute)
+}
+
+func TestPlanFollowsFromTheSeed(t *testing.T) {
+	for _, s := range scenes {
+		assert.Equal(t, s.plan(7, time.Minute), s.plan(7, time.Minute), s.name)
+		if s.name != "calm" {
+			assert.NotEqual(t, s.plan(7, time.Minute), s.plan(8, time.Minute), s.name)
+		}
+	}
+}
+
+func TestPlanOfTheContractLeavesAQuorum(t *testing.T) {
+	for seed := range uint64(planned) {
+		plan := contractPlan(seed)
+		for _, f := range plan {
+			out := map[int]bool{}
+			for _, g := range plan {
+				if g.out > 0 && g.At <= f.At && f.At < g.At+g.out {
+					out[g.Nodes[0]] = true
+				}
+			}
+			require.LessOrEqual(t, len(out), 2, "seed %d, at %v", seed, f.At)
+		}
+	}
+}
+
+func TestPlanOfTheContractKeepsItsBounds(t *testing.T) {
+	seen := map[kind]int{}
+	for seed := range uint64(planned) {
+		last := lull
+		for _, f := range contractPlan(seed) {
+			seen[f.Kind]++
+			require.GreaterOrEqual(t, f.At, last, "in order, %v", f)
+			require.LessOrEqual(t, f.At+f.For, time.Minute-lull, "healed before the end, %v", f)
+			require.LessOrEqual(t, f.For, 8*time.Second, "%v", f)
+			last = f.At
+			switch f.Kind {
+			case clockRate:
+				require.InDelta(t, 1, f.Rate, 0.0099, "within the drift factor, %v", f)
+			case clockBack:
+				require.Negative(t, f.By, "%v", f)
+			case restartKept, restartEmpty, restartFlushed:
+				require.GreaterOrEqual(t, f.out, f.For+13*time.Second, "as long as the guard keeps it out, %v", f)
+			case partition, stopped:
+				require.Positive(t, f.Process, "%v", f)
+			case clockForward, flushAll, restartMost:
+				require.Fail(t, "excluded by the contract", "%v", f)
+			}
+		}
+	}
+	for _, r := range recipes(time.Second) {
+		assert.Positive(t, seen[r.kind], "%s", r.kind)
+	}
+}
+
+func TestPlanOfTheContractHasOneFaultOfANodeAtATime(t *testing.T) {
+	for seed := range uint64(planned) {
+		until := map[string]time.Duration{}
+		for _, f := range contractPlan(seed) {
+			who := f.where()[0] // of a partition: the process
+			require.GreaterOrEqual(t, f.At, until[who], "seed %d, %v", seed, f)
+			until[who] = f.At + f.For
+		}
+	}
+}
+
+func TestPlansOfExcludedScenesHitEnoughNodes(t *testing.T) {
+	for _, s := range scenes {
+		if !s.excluded {
+			continue
+		}
+		plan := s.plan(1, 10*time.Second)
+		require.GreaterOrEqual(t, len(plan), 3, s.name)
+		for _, f := range plan {
+			assert.GreaterOrEqual(t, len(f.Nodes), quorum, s.name)
+		}
+	}
+}
+
+func TestPlanWithoutFakeTime(t *testing.T) {
+	plan := contractPlan(1)
+	rest, left := withoutFakeTime(plan)
+	assert.Positive(t, left)
+	assert.Len(t, plan, len(rest)+left)
+	for _, f := range rest {
+		assert.False(t, f.fakesTime(), "%v", f)
+	}
+}
+
+func TestFaultSaysWhatItIs(t *testing.T) {
+	assert.Equal(t, "clock rate +0.50 % for 2s: node 3", fault{Kind: clockRate, Rate: 1.005, For: 2 * time.Second, Nodes: []int{3}}.String())
+	assert.Equal(t, "partition for 1s: process 2, node 0, node 4", fault{Kind: partition, For: time.Second, Process: 2, Nodes: []int{0, 4}}.String())
+}

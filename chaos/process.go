@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/history"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+// processCount is how many processes of clients there are.
+const processCount = 3
+
+// envJob is the environment variable that makes this program a process of clients.
+const envJob = "CHAOS_JOB"
+
+// A job is what a process of clients is to do.
+type job struct {
+	Process int           // from 1 on
+	Nodes   []string      // addresses: its links
+	Origin  time.Time     // of the times in its events
+	Seed    uint64        //
+	Guard   time.Duration // the longest TTL; 0: no guard
+	Expiry  time.Duration // about
+	Events  string        // the file that they go to
+	Fake    int           // how many of its clients believe in locks without asking; for tests
+}
+
+// The words between this program and a process of clients, which says each when it is
+// done with what it was told.
+const (
+	sayReady   = "ready" // by itself: it knows all nodes
+	sayGo      = "go"    // lock and unlock
+	sayStop    = "stop"
+	sayProbe   = "probe" // whether each lock can be had
+	sayGoodbye = "goodbye"
+)
+
+// replyTime bounds how long a process may take for what it is told.
+const replyTime = 30 * time.Second
+
+// A process is one with clients, a child of this one.
+type process struct {
+	number int
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	said   chan string   // closed when it says no more
+	ended  chan struct{} // closed when it has ended
+	err    error         // how; set before ended is closed
+	events string
+
+	fault sync.Mutex // held by what befalls it
+}
+
+func startProcess(dir string, j job) (*process, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	j.Events = filepath.Join(dir, fmt.Sprintf("process%d.jsonl", j.Process))
+	text, err := json.Marshal(j)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), envJob+"="+string(text))
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = realredis.EndWithParent()
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &process{
+		number: j.Process, cmd: cmd, stdin: stdin, events: j.Events,
+		said: make(chan string), ended: make(chan struct{}),
+	}
+	go p.listen(stdout)
+	return p, nil
+}
+
+// listen passes on what the process says, until it ends.
+func (p *process) listen(stdout io.Reader) {
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		p.said <- lines.Text()
+	}
+	close(p.said)
+	p.err = p.cmd.Wait()
+	close(p.ended)
+}
+
+// tell gives an order, and waits until it is done.
+func (p *process) tell(ctx context.Context, word string) error {
+	if _, err := io.WriteString(p.stdin, word+"\n"); err != nil {
+		return fmt.Errorf("process %d: %w", p.number, err)
+	}
+	return p.await(ctx, word)
+}
+
+// await waits until the process says word.
+func (p *process) await(ctx context.Context, word string) error {
+	ctx, cancel := context.WithTimeout(ctx, replyTime)
+	defer cancel()
+	select {
+	case said, ok := <-p.said:
+		if said == word {
+			return nil
+		}
+		if !ok {
+			said = "nothing, and has ended"
+		}
+		return fmt.Errorf("process %d says %s, not %s", p.number, said, word)
+	case <-ctx.Done():
+		return fmt.Errorf("process %d does not say %s: %w", p.number, word, ctx.Err())
+	}
+}
+
+func (p *process) pause() error  { return p.cmd.Process.Signal(syscall.SIGSTOP) }
+func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
+
+// finish waits for the end of the process, which was told, and returns its events.
+func (p *process) finish(ctx context.Context) ([]history.Event, error) {
+	ctx, cancel := context.WithTimeout(ctx, replyTime)
+	defer cancel()
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("process %d does not end: %w", p.number, ctx.Err())
+	}
+	if p.err != nil {
+		return nil, fmt.Errorf("process %d: %w", p.number, p.err)
+	}
+	f, err := os.Open(p.events)
+	if err != nil {
+		return nil, err
+	}
+	events, err := history.Read(f)
+	return events, errors.Join(err, f.Close())
+}
+
+// kill ends the process, if it has not ended.
+func (p *process) kill() {
+	_ = p.stdin.Close()
+	_ = p.cmd.Process.Kill() // it may have ended
+	for range p.said {
+		continue
+	}
+	<-p.ended
+}

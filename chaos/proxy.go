@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+)
+
+// A direction is one of the two of a link.
+type direction int
+
+const (
+	toNode direction = iota
+	toClient
+)
+
+// A link is all connections from one client process to one node: a proxy that passes
+// bytes on, in their order, and does with them what a bad network would. What it passes
+// was never altered: a connection that has lost a byte is never used again.
+type link struct {
+	listener net.Listener
+	target   string
+	done     sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	cuts    [2]int           // by direction: how many faults let nothing pass; the connection stays
+	delay   [2]time.Duration // by direction: of each byte
+	losing  int              // how many faults lose what the node replies
+	changed chan struct{}    // closed, and made anew, when cuts or losing changes
+	wires   map[*wire]bool
+}
+
+// A wire is one connection through a link: both its ends.
+type wire struct {
+	client, node net.Conn
+	ended        chan struct{} // closed when the connection is
+	once         sync.Once
+	lossy        bool // it has lost replies, and must not live on; guarded by link.mu
+}
+
+// end closes both ends. A reset tells them at once and throws away what is on its way.
+func (w *wire) end(reset bool) {
+	w.once.Do(func() {
+		for _, c := range []net.Conn{w.client, w.node} {
+			if t, ok := c.(*net.TCPConn); ok && reset {
+				_ = t.SetLinger(0) // what it cannot do does no harm
+			}
+			_ = c.Close()
+		}
+		close(w.ended)
+	})
+}
+
+func newLink(target string) (*link, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	l := &link{listener: listener, target: target, changed: make(chan struct{}), wires: map[*wire]bool{}}
+	l.done.Go(l.accept)
+	return l, nil
+}
+
+func (l *link) addr() string { return l.listener.Addr().String() }
+
+func (l *link) accept() {
+	for {
+		client, err := l.listener.Accept()
+		if err != nil {
+			return // closed
+		}
+		node, err := net.DialTimeout("tcp", l.target, time.Second)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		w := &wire{client: client, node: node, ended: make(chan struct{})}
+		if !l.add(w) {
+			w.end(true)
+			return
+		}
+		l.done.Go(func() { l.relay(w, toNode) })
+		l.done.Go(func() { l.relay(w, toClient) })
+	}
+}
+
+// add makes w one of l's, unless l is closed.
+func (l *link) add(w *wire) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.wires[w] = true
+	}
+	return !l.closed
+}
+
+func (l *link) drop(w *wire, reset bool) {
+	w.end(reset)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.wires, w)
+}
+
+// close ends the link and its connections.
+func (l *link) close() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	_ = l.listener.Close()
+	l.reset()
+	l.done.Wait()
+}
+
+// reset breaks the connections that there are.
+func (l *link) reset() {
+	l.mu.Lock()
+	wires := make([]*wire, 0, len(l.wires))
+	for w := range l.wires {
+		wires = append(wires, w)
+	}
+	l.mu.Unlock()
+	for _, w := range wires {
+		l.drop(w, true)
+	}
+}
+
+// cut lets nothing pass in direction d, until it is healed.
+func (l *link) cut(d direction) (heal func()) {
+	l.change(func() { l.cuts[d]++ })
+	return func() { l.change(func() { l.cuts[d]-- }) }
+}
+
+// slow delays all that passes in direction d by so much more, until it is healed.
+func (l *link) slow(d direction, by time.Duration) (heal func()) {
+	l.change(func() { l.delay[d] += by })
+	return func() { l.change(func() { l.delay[d] -= by }) }
+}
+
+// lose throws away what the node replies. When it is healed the connections on which
+// something was lost break: TCP loses nothing in the middle of a connection.
+func (l *link) lose() (heal func()) {
+	l.change(func() { l.losing++ })
+	return func() {
+		l.change(func() { l.losing-- })
+		l.mu.Lock()
+		var lossy []*wire
+		for w := range l.wires {
+			if w.lossy {
+				lossy = append(lossy, w)
+			}
+		}
+		l.mu.Unlock()
+		for _, w := range lossy {
+			l.drop(w, true)
+		}
+	}
+}
+
+func (l *link) change(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// A chunk is what one read gave. One without bytes is the end of the connection.
+type chunk struct {
+	due   time.Time
+	bytes []byte
+}
+
+// maxChunks bounds what a link keeps in one direction of a connection: beyond it the
+// sender is held up, as by a full buffer.
+const maxChunks = 1 << 14
+
+// relay passes on what one end of w sends, until either ends.
+func (l *link) relay(w *wire, d direction) {
+	src, dst := w.client, w.node
+	if d == toClient {
+		src, dst = dst, src
+	}
+	chunks := make(chan chunk, maxChunks)
+	l.done.Go(func() {
+		defer l.drop(w, false)
+		for c := range chunks {
+			if !l.pass(w, d, c) || len(c.bytes) == 0 {
+				return
+			}
+			if l.loses(w, d) {
+				continue
+			}
+			if _, err := dst.Write(c.bytes); err != nil {
+				return
+			}
+		}
+	})
+	defer close(chunks)
+	buf := make([]byte, 1<<16)
+	for {
+		n, err := src.Read(buf)
+		c := chunk{due: time.Now().Add(l.delayed(d)), bytes: append([]byte(nil), buf[:n]...)}
+		if n > 0 && !w.push(chunks, c) {
+			return
+		}
+		if err != nil {
+			w.push(chunks, chunk{due: c.due})
+			return
+		}
+	}
+}
+
+func (w *wire) push(chunks chan<- chunk, c chunk) bool {
+	select {
+	case chunks <- c:
+		return true
+	case <-w.ended:
+		return false
+	}
+}
+
+func (l *link) delayed(d direction) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.delay[d]
+}
+
+// loses reports whether what passes in direction d is lost, and remembers that.
+func (l *link) loses(w *wire, d direction) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lost := d == toClient && (l.losing > 0 || w.lossy)
+	w.lossy = w.lossy || lost
+	return lost
+}
+
+// pass waits until c may pass, or reports false when the connection has ended.
+func (l *link) pass(w *wire, d direction, c chunk) bool {
+	ctx, cancel := context.WithDeadline(context.Background(), c.due)
+	defer cancel()
+	select {
+	case <-ctx.Done():
+	case <-w.ended:
+		return false
+	}
+	for {
+		l.mu.Lock()
+		open, changed := l.cuts[d] == 0, l.changed
+		l.mu.Unlock()
+		if open {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-w.ended:
+			return false
+		}
+	}
+}

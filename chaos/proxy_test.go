@@ -1,0 +1,135 @@
+package main
+
+import (
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+// generous is for what happens at once, on a busy machine.
+const generous = 10 * time.Second
+
+// wired returns both ends of a connection through a link.
+func wired(t *testing.T) (l *link, client, node net.Conn) {
+	t.Helper()
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	l, err = newLink(listener.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(l.close)
+	client, err = net.Dial("tcp", l.addr())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	node, err = listener.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = node.Close() })
+	return l, client, node
+}
+
+func send(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	_, err := io.WriteString(c, text)
+	require.NoError(t, err)
+}
+
+// requireReads requires that text comes next.
+func requireReads(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(generous)))
+	got := make([]byte, len(text))
+	_, err := io.ReadFull(c, got)
+	require.NoError(t, err)
+	assert.Equal(t, text, string(got))
+}
+
+// requireSilent requires that nothing comes for a moment.
+func requireSilent(t *testing.T, c net.Conn) {
+	t.Helper()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(50*ms)))
+	n, err := c.Read(make([]byte, 1))
+	assert.Zero(t, n)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+}
+
+// requireEnded requires that the connection has ended, and nothing came before.
+func requireEnded(t *testing.T, c net.Conn) {
+	t.Helper()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(generous)))
+	n, err := c.Read(make([]byte, 1))
+	assert.Zero(t, n)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+}
+
+func TestLinkPassesBothDirections(t *testing.T) {
+	_, client, node := wired(t)
+	send(t, client, "request")
+	requireReads(t, node, "request")
+	send(t, node, "reply")
+	requireReads(t, client, "reply")
+	_ = client.Close()
+	requireEnded(t, node)
+}
+
+func TestLinkCutHoldsOneDirectionBack(t *testing.T) {
+	l, client, node := wired(t)
+	heal := l.cut(toNode)
+	send(t, client, "one ")
+	send(t, client, "two")
+	requireSilent(t, node)
+	send(t, node, "reply")
+	requireReads(t, client, "reply")
+	heal()
+	requireReads(t, node, "one two")
+}
+
+func TestLinkCutTwiceIsHealedTwice(t *testing.T) {
+	l, client, node := wired(t)
+	first, second := l.cut(toNode), l.cut(toNode)
+	send(t, client, "x")
+	first()
+	requireSilent(t, node)
+	second()
+	requireReads(t, node, "x")
+}
+
+func TestLinkSlowDelaysAndKeepsTheOrder(t *testing.T) {
+	l, client, node := wired(t)
+	heal := l.slow(toNode, 100*ms)
+	start := time.Now()
+	send(t, client, "slow ")
+	time.Sleep(20 * ms) // it is read before the fault ends
+	heal()
+	send(t, client, "fast")
+	requireReads(t, node, "slow fast")
+	assert.GreaterOrEqual(t, time.Since(start), 100*ms)
+}
+
+func TestLinkLosesRepliesAndThenBreaks(t *testing.T) {
+	l, client, node := wired(t)
+	heal := l.lose()
+	send(t, client, "request")
+	requireReads(t, node, "request")
+	send(t, node, "lost")
+	requireSilent(t, client)
+	heal()
+	_, _ = io.WriteString(node, "late") // must not stand in for the one that was lost
+	requireEnded(t, client)
+}
+
+func TestLinkResetBreaksBothEnds(t *testing.T) {
+	l, client, node := wired(t)
+	send(t, client, "x")
+	requireReads(t, node, "x")
+	l.reset()
+	requireEnded(t, client)
+	requireEnded(t, node)
+}

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/history"
+)
+
+// This file is what a run has come to, in words and figures.
+
+// least is how many locks must have been acquired in a second of traffic, or the run has
+// shown nothing.
+const least = 3
+
+// verdict returns why the run is a failure, nil if it is none.
+func (r *result) verdict() error {
+	var broken []string
+	excluded := 0
+	for _, v := range r.Violations {
+		switch {
+		case !r.Scene.allowed(v):
+			broken = append(broken, v.Rule)
+		case v.Rule == history.Exclusion:
+			excluded++
+		}
+	}
+	slices.Sort(broken)
+	enough := int(r.Length.Seconds() * least)
+	switch {
+	case len(broken) > 0:
+		return fmt.Errorf("%d violations: %s", len(broken), strings.Join(slices.Compact(broken), ", "))
+	case r.Scene.excluded && excluded == 0:
+		return fmt.Errorf("exclusion was not broken, as it must be in the scene %q", r.Scene.name)
+	case len(r.Terms) < enough:
+		return fmt.Errorf("only %d locks were acquired: %d are needed to show something", len(r.Terms), enough)
+	}
+	return nil
+}
+
+// replay returns the command that plays the same again. What the clients do depends on
+// time, so that it is not the same history.
+func (r *result) replay() string {
+	return fmt.Sprintf("go run ./chaos -scene %s -for %v -seed %d", r.Scene.name, r.Length, r.Seed)
+}
+
+// summary writes what a person wants to know.
+func (r *result) summary(out io.Writer) {
+	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
+	say("scene %s: %s", r.Scene.name, r.Scene.about)
+	say("again: %s", r.replay())
+	say("\n%d faults", len(r.Plan))
+	for _, c := range r.faultCounts() {
+		say("%7d  %s", c.Count, c.What)
+	}
+	if r.LeftOut > 0 {
+		say("%7d  left out: %v", r.LeftOut, errNoFakeTime)
+	}
+	say("\n%d locks acquired, of %d tried, by clients in %d processes", len(r.Terms), r.calls(), processCount)
+	for _, c := range r.clientCounts() {
+		say("%7d  %s", c.Count, c.What)
+	}
+	say("%7d  were told of a loss, %d extensions seen, %d looks at keys",
+		r.count(history.Lost), r.count(history.Extended), r.count(history.Key))
+	say("\n%d violations", len(r.Violations))
+	for i, v := range r.Violations {
+		if i == maxShown {
+			say("... and %d more", len(r.Violations)-maxShown)
+			break
+		}
+		say("\n%v", v)
+		for _, e := range r.around(v) {
+			say("  %s", describe(e))
+		}
+	}
+	if err := r.verdict(); err != nil {
+		say("\nFAILED: %v", err)
+	} else {
+		say("\nas it must be")
+	}
+}
+
+// maxShown is how many violations a summary shows.
+const maxShown = 5
+
+func (r *result) calls() int { return r.count(history.Call) }
+
+func (r *result) count(k history.Kind) (n int) {
+	for _, e := range r.Events {
+		if e.Kind == k {
+			n++
+		}
+	}
+	return n
+}
+
+// A tallied is how often something was.
+type tallied struct {
+	What  string `json:"what"`
+	Count int    `json:"count"`
+}
+
+func tally(counts map[string]int) (list []tallied) {
+	for _, what := range slices.Sorted(maps.Keys(counts)) {
+		list = append(list, tallied{what, counts[what]})
+	}
+	slices.SortStableFunc(list, func(a, b tallied) int { return cmp.Compare(b.Count, a.Count) })
+	return list
+}
+
+func (r *result) faultCounts() []tallied {
+	counts := map[string]int{}
+	for _, f := range r.Plan {
+		counts[string(f.Kind)]++
+	}
+	return tally(counts)
+}
+
+func (r *result) clientCounts() []tallied {
+	counts := map[string]int{}
+	for _, t := range r.Terms {
+		counts[habitOf(t.Client)]++
+	}
+	return tally(counts)
+}
+
+// habitOf returns the kind of a client: process/kind/number.
+func habitOf(who string) string {
+	parts := strings.Split(who, "/")
+	return parts[min(1, len(parts)-1)]
+}
+
+const (
+	// aroundIt is how long before and after a violation its events are shown.
+	aroundIt = 700 * ms
+	// maxAround is how many at most, those nearest.
+	maxAround = 40
+)
+
+// around returns the events about v: of its name, and the faults.
+func (r *result) around(v history.Violation) (events []history.Event) {
+	for _, e := range r.Events {
+		if concerns(e, v) {
+			events = append(events, e)
+		}
+	}
+	slices.SortStableFunc(events, func(a, b history.Event) int {
+		return cmp.Compare((a.At - v.At).Abs(), (b.At - v.At).Abs())
+	})
+	events = events[:min(len(events), maxAround)]
+	return history.Merge(events)
+}
+
+// concerns reports whether e is near v: of the same lock, or a fault.
+func concerns(e history.Event, v history.Violation) bool {
+	if (e.At - v.At).Abs() > aroundIt {
+		return false
+	}
+	switch e.Kind {
+	case history.Call, history.Refused: // of the many who wait
+		return false
+	case history.Fault:
+		return strings.HasSuffix(e.What, ": "+e.Where) || strings.Contains(e.What, ": "+e.Where+", ") // once
+	case history.Key:
+		return e.Name == v.Name || beside(e.Key) == v.Name
+	default:
+		return e.Name == v.Name
+	}
+}
+
+// describe returns an event in words.
+func describe(e history.Event) string {
+	text := fmt.Sprintf("%11.6f ", e.At.Seconds())
+	switch e.Kind {
+	case history.Fault:
+		if e.Ends {
+			return text + "ends: " + e.What
+		}
+		return text + "begins: " + e.What
+	case history.Key:
+		return text + fmt.Sprintf("node %d has %s for %v", e.Node, e.Key, e.TTL)
+	case history.Held, history.Extended:
+		text += fmt.Sprintf("%s #%d %s, until %.6f", e.Client, e.Term, e.Kind, e.Until.Seconds())
+		if e.Token != 0 {
+			text += fmt.Sprintf(", token %d", e.Token)
+		}
+		return text
+	default:
+		text += fmt.Sprintf("%s #%d %s", e.Client, e.Term, e.Kind)
+		if e.Err != "" {
+			text += ": " + e.Err
+		}
+		return text
+	}
+}
+
+// An account is the report as data.
+type account struct {
+	Scene      string        `json:"scene"`
+	Seed       uint64        `json:"seed"`
+	For        time.Duration `json:"for"`
+	Again      string        `json:"again"`
+	Failed     string        `json:"failed,omitempty"`
+	Faults     []tallied     `json:"faults"`
+	LeftOut    int           `json:"left_out"` // for want of libfaketime
+	Plan       []fault       `json:"plan"`
+	Tried      int           `json:"tried"`
+	Acquired   int           `json:"acquired"`
+	ByClient   []tallied     `json:"acquired_by_client"`
+	Violations []told        `json:"violations"`
+}
+
+// told is a violation with the events about it.
+type told struct {
+	Rule   string          `json:"rule"`
+	Name   string          `json:"name"`
+	At     time.Duration   `json:"at"`
+	What   string          `json:"what"`
+	Events []history.Event `json:"events"`
+}
+
+func (r *result) account() account {
+	a := account{
+		Scene: r.Scene.name, Seed: r.Seed, For: r.Length, Again: r.replay(),
+		Faults: r.faultCounts(), LeftOut: r.LeftOut, Plan: r.Plan,
+		Tried: r.calls(), Acquired: len(r.Terms), ByClient: r.clientCounts(),
+	}
+	if err := r.verdict(); err != nil {
+		a.Failed = err.Error()
+	}
+	for _, v := range r.Violations {
+		a.Violations = append(a.Violations, told{v.Rule, v.Name, v.At, v.What, r.around(v)})
+	}
+	return a
+}

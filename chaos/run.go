@@ -1,0 +1,238 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/history"
+)
+
+// settings are what a run is asked for.
+type settings struct {
+	Scene    scene
+	Seed     uint64
+	Length   time.Duration // of the traffic
+	FakeTime string        // the library, "" for none
+	Keep     bool          // the files
+	fakes    int           // clients that ask no node, in the first process; for tests
+	say      func(format string, args ...any)
+}
+
+// A result is what a run has come to.
+type result struct {
+	settings
+	Plan       []fault
+	LeftOut    int           // faults that need libfaketime
+	From, To   time.Duration // of the traffic
+	Events     []history.Event
+	Terms      []history.Term
+	Violations []history.Violation
+	Dir        string // "" unless kept
+}
+
+// run plays a scene.
+func run(ctx context.Context, s settings) (*result, error) {
+	dir, err := os.MkdirTemp("", "chaos")
+	if err != nil {
+		return nil, err
+	}
+	r := &result{settings: s, Plan: s.Scene.plan(s.Seed, s.Length)}
+	if s.FakeTime == "" {
+		r.Plan, r.LeftOut = withoutFakeTime(r.Plan)
+	}
+	if s.Keep {
+		r.Dir = dir
+		s.say("files: %s", dir)
+	} else {
+		defer func() { _ = os.RemoveAll(dir) }()
+	}
+	w := &world{origin: time.Now()}
+	defer w.end()
+	if err := w.start(ctx, dir, s); err != nil {
+		return nil, err
+	}
+	if err := w.play(ctx, r); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// start starts the nodes and, when these are ready, the processes of clients.
+func (w *world) start(ctx context.Context, dir string, s settings) error {
+	for i := range nodeCount {
+		n, err := startNode(i, dir, s.FakeTime)
+		if err != nil {
+			return fmt.Errorf("node %d: %w", i, err)
+		}
+		w.nodes = append(w.nodes, n)
+	}
+	for i := range processCount {
+		if err := w.startProcess(dir, s, i+1); err != nil {
+			return fmt.Errorf("process %d: %w", i+1, err)
+		}
+	}
+	return w.each(func(p *process) error { return p.await(ctx, sayReady) })
+}
+
+func (w *world) startProcess(dir string, s settings, number int) error {
+	j := job{Process: number, Origin: w.origin, Seed: s.Seed, Expiry: s.Scene.expiry}
+	if s.Scene.guard {
+		j.Guard = longestTTL(s.Scene.expiry)
+	}
+	if number == 1 {
+		j.Fake = s.fakes
+	}
+	var links []*link
+	for _, n := range w.nodes {
+		l, err := newLink(n.server.Addr())
+		if err != nil {
+			return err
+		}
+		links = append(links, l)
+		j.Nodes = append(j.Nodes, l.addr())
+	}
+	w.links = append(w.links, links)
+	p, err := startProcess(dir, j)
+	if err == nil {
+		w.processes = append(w.processes, p)
+	}
+	return err
+}
+
+// end ends all that runs.
+func (w *world) end() {
+	for _, p := range w.processes {
+		p.kill()
+	}
+	for _, row := range w.links {
+		for _, l := range row {
+			l.close()
+		}
+	}
+	for _, n := range w.nodes {
+		n.stop()
+	}
+}
+
+// each lets all processes do something at once.
+func (w *world) each(f func(*process) error) error {
+	errs := make([]error, len(w.processes))
+	var wg sync.WaitGroup
+	for i, p := range w.processes {
+		wg.Go(func() { errs[i] = f(p) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// tell gives all processes an order, and waits until it is done.
+func (w *world) tell(ctx context.Context, word string) error {
+	return w.each(func(p *process) error { return p.tell(ctx, word) })
+}
+
+// margin is how much later than it should a key may be gone.
+const margin = time.Second
+
+// play lets the clients at it, under the faults of the plan, and judges what they saw.
+func (w *world) play(ctx context.Context, r *result) error {
+	sampling, stop := context.WithCancel(ctx)
+	var samplers sync.WaitGroup
+	defer samplers.Wait()
+	defer stop()
+	for _, n := range w.nodes {
+		samplers.Go(func() { w.sample(sampling, n) })
+	}
+	if err := w.tell(ctx, sayGo); err != nil {
+		return err
+	}
+	r.From = w.now()
+	if err := w.inflictAll(ctx, r); err != nil {
+		return err
+	}
+	if err := w.tell(ctx, sayStop); err != nil {
+		return err
+	}
+	r.To = w.now()
+
+	setBack := map[int]time.Duration{}
+	var most time.Duration
+	for _, n := range w.nodes {
+		setBack[n.index] = n.clock.wasSetBack()
+		most = max(most, setBack[n.index])
+	}
+	settled := r.To + longestTTL(r.Scene.expiry) + most + margin
+	pause(ctx, settled-r.To+3*sampleEvery)
+	stop()
+	samplers.Wait() // what is locked from here on is not left behind
+	return w.judge(ctx, r, r.Scene.rules(settled, setBack))
+}
+
+// inflictAll lets the faults befall when they are due, each by itself, and returns when
+// the time is over and all are healed.
+func (w *world) inflictAll(ctx context.Context, r *result) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	start := time.Now()
+	var faults sync.WaitGroup
+	for _, f := range r.Plan {
+		pause(ctx, time.Until(start.Add(f.At)))
+		if ctx.Err() != nil {
+			break
+		}
+		r.say("%7.2f s  %v", f.At.Seconds(), f)
+		faults.Go(func() {
+			if err := w.inflict(ctx, f); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	pause(ctx, time.Until(start.Add(r.Length)))
+	faults.Wait()
+	return context.Cause(ctx)
+}
+
+// judge probes whether all locks can be had, ends the processes, and checks the history.
+func (w *world) judge(ctx context.Context, r *result, rules history.Rules) error {
+	if err := w.tell(ctx, sayProbe); err != nil {
+		return err
+	}
+	if err := w.tell(ctx, sayGoodbye); err != nil {
+		return err
+	}
+	logs := [][]history.Event{w.log.Events()}
+	for _, p := range w.processes {
+		events, err := p.finish(ctx)
+		if err != nil {
+			return err
+		}
+		logs = append(logs, events)
+	}
+	r.Events = history.Merge(logs...)
+	if r.Dir != "" {
+		if err := keepEvents(filepath.Join(r.Dir, "events.jsonl"), r.Events); err != nil {
+			return err
+		}
+	}
+	r.Terms = history.Terms(r.Events)
+	r.Violations = history.Check(r.Events, rules)
+	return nil
+}
+
+// keepEvents writes the history to a file.
+func keepEvents(name string, events []history.Event) error {
+	return writeFile(name, func(w io.Writer) error {
+		buffer := bufio.NewWriter(w)
+		log := history.NewLog(buffer)
+		for _, e := range events {
+			log.Note(e)
+		}
+		return errors.Join(log.Err(), buffer.Flush())
+	})
+}

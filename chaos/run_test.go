@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/seed14bd9ef4/redsync/internal/history"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+// play runs a scene for a short time.
+func play(t *testing.T, name string, length time.Duration, fakes int) *result {
+	t.Helper()
+	realredis.Start(t, 0) // skips the test where there is no redis-server
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	s, err := findScene(name)
+	require.NoError(t, err)
+	fakeTime, _ := findFakeTime() // where it is missing the faults are left out
+	r, err := run(t.Context(), settings{
+		Scene: s, Seed: 5, Length: length, FakeTime: fakeTime, fakes: fakes, say: t.Logf,
+	})
+	require.NoError(t, err)
+	return r
+}
+
+// rulesBroken returns the rules that r breaks.
+func rulesBroken(r *result) map[string]int {
+	counts := map[string]int{}
+	for _, v := range r.Violations {
+		counts[v.Rule]++
+	}
+	return counts
+}
+
+func TestRunWithoutFaultsFindsNothing(t *testing.T) {
+	r := play(t, "calm", 2*time.Second, 0)
+	assert.Empty(t, r.Violations)
+	require.NoError(t, r.verdict())
+	assert.Positive(t, r.count(history.Key), "keys were looked at")
+	assert.Positive(t, r.count(history.Extended))
+	for _, h := range []string{"plain", "try", "probe"} {
+		assert.Positive(t, tallyOf(r.clientCounts(), h), h)
+	}
+}
+
+func tallyOf(list []tallied, what string) int {
+	for _, c := range list {
+		if c.What == what {
+			return c.Count
+		}
+	}
+	return 0
+}
+
+func TestRunUnderFaultsOfTheContractFindsNothing(t *testing.T) {
+	r := play(t, "contract", 4*time.Second, 0)
+	assert.Empty(t, r.Violations)
+	assert.NotEmpty(t, r.Plan)
+	assert.GreaterOrEqual(t, r.count(history.Fault), 2*len(r.Plan), "each begins and ends")
+}
+
+func TestRunFindsClientsThatAskNoNode(t *testing.T) {
+	r := play(t, "calm", 2*time.Second, 3)
+	broken := rulesBroken(r)
+	assert.Positive(t, broken[history.Exclusion])
+	assert.Positive(t, broken[history.TokenOrder])
+	require.ErrorContains(t, r.verdict(), history.Exclusion)
+}
+
+func TestRunFindsHoldersThatAFlushLetsIn(t *testing.T) {
+	r := play(t, "flushall", 3*time.Second, 0)
+	broken := rulesBroken(r)
+	assert.Positive(t, broken[history.Exclusion])
+	assert.Zero(t, broken[history.TokenOrder], "tokens rise all the same")
+	assert.Zero(t, broken[history.TokenUnique])
+	require.NoError(t, r.verdict())
+}
+
+// made returns the result of a run of a second in which three locks were acquired, or one.
+func made(t *testing.T, name string, violations ...history.Violation) *result {
+	t.Helper()
+	s, err := findScene(name)
+	require.NoError(t, err)
+	r := &result{settings: settings{Scene: s, Seed: 9, Length: time.Second}, To: 3 * time.Second, Violations: violations}
+	r.Plan = []fault{{Kind: freeze, At: 500 * ms, For: 100 * ms, Nodes: []int{2}}}
+	what := r.Plan[0].String()
+	r.Events = []history.Event{
+		{At: 500 * ms, Kind: history.Fault, Where: "node 2", What: what},
+		{At: 600 * ms, Kind: history.Fault, Where: "node 2", What: what, Ends: true},
+	}
+	for i := range 3 {
+		start := time.Duration(i) * time.Second
+		of := history.Event{Client: "1/plain/4", Term: i, Name: "quick"}
+		call, held, unlock := of, of, of
+		call.At, call.Kind = start, history.Call
+		held.At, held.Kind, held.Until, held.Token = start+1, history.Held, start+time.Second, uint64(i+1)
+		unlock.At, unlock.Kind = start+500*ms, history.Unlock
+		r.Events = append(r.Events, call, held, unlock)
+	}
+	r.Events = append(r.Events, keyEvent(550*ms, 1, "{quick}:fence", 77), keyEvent(550*ms, 1, "slow", 77))
+	r.Events = history.Merge(r.Events)
+	r.Terms = history.Terms(r.Events)
+	return r
+}
+
+var (
+	two   = history.Violation{Rule: history.Exclusion, Name: "quick", At: 520 * ms, What: "<two> & more"}
+	late  = history.Violation{Rule: history.LateLost, Name: "quick", At: 520 * ms}
+	order = history.Violation{Rule: history.TokenOrder, Name: "quick", At: 520 * ms}
+)
+
+func TestVerdict(t *testing.T) {
+	for name, c := range map[string]struct {
+		r    *result
+		want string
+	}{
+		"nothing broken":                   {made(t, "contract"), ""},
+		"two holders":                      {made(t, "contract", two), "1 violations: exclusion"},
+		"each rule once":                   {made(t, "contract", late, two, two), "3 violations: exclusion, loss told too late"},
+		"excluded, and found":              {made(t, "flushall", two, late), ""},
+		"excluded, and not found":          {made(t, "flushall", late), "exclusion was not broken"},
+		"excluded, but tokens have fallen": {made(t, "flushall", two, order), "1 violations: token order"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.want == "" {
+				require.NoError(t, c.r.verdict())
+				return
+			}
+			require.ErrorContains(t, c.r.verdict(), c.want)
+		})
+	}
+	few := made(t, "contract")
+	few.Terms = few.Terms[:2]
+	require.ErrorContains(t, few.verdict(), "only 2 locks were acquired: 3 are needed")
+}
+
+func TestSummaryTellsWhatHappened(t *testing.T) {
+	r := made(t, "contract", two)
+	r.LeftOut = 4
+	var out bytes.Buffer
+	r.summary(&out)
+	for _, want := range []string{
+		"again: go run ./chaos -scene contract -for 1s -seed 9",
+		"1 faults\n      1  freeze\n      4  left out: libfaketime is not here",
+		"3 locks acquired, of 3 tried",
+		"3  plain",
+		`520ms exclusion "quick": <two> & more`,
+		"0.500000 begins: freeze for 100ms: node 2",
+		"0.500000 1/plain/4 #0 unlock\n",
+		"0.550000 node 1 has {quick}:fence for 77ms",
+		"0.600000 ends: freeze",
+		"held, until 1.000000, token 1",
+		"FAILED: 1 violations: exclusion",
+	} {
+		assert.Contains(t, out.String(), want)
+	}
+	assert.NotContains(t, out.String(), "has slow", "of another lock")
+	assert.NotContains(t, out.String(), "#2", "long after")
+}
+
+func TestPageShowsHoldsAndFaults(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, made(t, "contract", two).writePage(&out))
+	text := out.String()
+	for _, want := range []string{
+		"<text x=\"4\" y=\"12\">quick</text>", "<text x=\"4\" y=\"12\">process 3</text>",
+		"freeze for 100ms: node 2</title>", "1/plain/4 #0 [1ns, 500ms), 499.999999ms, token 1</title>",
+		"&lt;two&gt; &amp; more", "FAILED: 1 violations",
+	} {
+		assert.Contains(t, text, want)
+	}
+	assert.NotContains(t, text, "ZgotmplZ", "what the template takes for unsafe")
+	svg := text[strings.Index(text, "<svg"):strings.Index(text, "</svg>")] + "</svg>"
+	for d := xml.NewDecoder(strings.NewReader(svg)); ; {
+		_, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+	}
+}
+
+func TestAccountIsWritten(t *testing.T) {
+	line := &commandLine{page: filepath.Join(t.TempDir(), "page.html"), data: filepath.Join(t.TempDir(), "data.json")}
+	require.NoError(t, line.write(made(t, "contract", two)))
+	data, err := os.ReadFile(line.data)
+	require.NoError(t, err)
+	var got account
+	require.NoError(t, json.Unmarshal(data, &got))
+	assert.Equal(t, "contract", got.Scene)
+	assert.Equal(t, 3, got.Acquired)
+	require.Len(t, got.Violations, 1)
+	assert.NotEmpty(t, got.Violations[0].Events)
+	assert.FileExists(t, line.page)
+}
+
+func TestCommandRefuses(t *testing.T) {
+	for _, c := range [][2]string{
+		{"-scene none", `no scene "none"`},
+		{"-for 1s", "it takes 2s at least"},
+		{"-seed", "flag needs an argument"},
+		{"more", `not an argument: "more"`},
+	} {
+		require.ErrorContains(t, command(t.Context(), strings.Fields(c[0]), io.Discard), c[1])
+	}
+}
+
+func TestHeartbeatNoticesAPause(t *testing.T) {
+	start := time.Now()
+	h := &heartbeat{last: start}
+	assert.False(t, h.pausedSince(start))
+	h.last = time.Now().Add(-2 * aPause)
+	assert.True(t, h.pausedSince(start), "it is paused until now")
+	h.tick()
+	assert.True(t, h.pausedSince(start), "it was paused")
+	assert.False(t, h.pausedSince(time.Now()), "not since")
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/history"
+)
+
+// A scene is faults, and what may break under them.
+type scene struct {
+	name  string
+	about string
+	guard bool // the pools have a restart guard
+
+	expiry time.Duration // of the locks, about
+	// excluded: the faults are such as the contract excludes. Exclusion must break.
+	excluded bool
+	faketime bool // it is nothing without libfaketime
+	plan     func(seed uint64, length time.Duration) []fault
+}
+
+const (
+	// shortExpiry lets much happen in a run.
+	shortExpiry = 1500 * ms
+	// longExpiry leaves time for an excluded fault within a hold.
+	longExpiry = 3 * time.Second
+)
+
+var scenes = []scene{
+	{
+		name:   "contract",
+		about:  "whatever the contract allows: nothing may break",
+		guard:  true,
+		expiry: shortExpiry,
+		plan: func(seed uint64, length time.Duration) []fault {
+			return planContract(seed, length, quarantine(longestTTL(shortExpiry)))
+		},
+	},
+	{
+		name:   "calm",
+		about:  "no faults: nothing may break",
+		guard:  true,
+		expiry: shortExpiry,
+		plan:   func(uint64, time.Duration) []fault { return nil },
+	},
+	{
+		name:     "majority-restart",
+		about:    "a majority of nodes restarts without data, and no guard",
+		expiry:   longExpiry,
+		excluded: true,
+		plan: func(seed uint64, length time.Duration) []fault {
+			return planRepeated(seed, length, 2*time.Second, quorum, fault{Kind: restartMost, For: 20 * ms})
+		},
+	},
+	{
+		name:     "majority-clock",
+		about:    "the clocks of a majority are set forward by more than the expiry",
+		expiry:   longExpiry,
+		excluded: true,
+		faketime: true,
+		plan: func(seed uint64, length time.Duration) []fault {
+			return planRepeated(seed, length, 2*time.Second, quorum, fault{Kind: clockForward, By: 2 * longExpiry})
+		},
+	},
+	{
+		name:     "flushall",
+		about:    "all nodes are flushed",
+		expiry:   longExpiry,
+		excluded: true,
+		plan: func(seed uint64, length time.Duration) []fault {
+			return planRepeated(seed, length, 2*time.Second, nodeCount, fault{Kind: flushAll})
+		},
+	},
+}
+
+func findScene(name string) (scene, error) {
+	i := slices.IndexFunc(scenes, func(s scene) bool { return s.name == name })
+	if i < 0 {
+		return scene{}, fmt.Errorf("there is no scene %q", name)
+	}
+	return scenes[i], nil
+}
+
+// lockDelay is that of the clients that have one.
+const lockDelay = 300 * ms
+
+// longestExpiry returns the longest that clients choose about an expiry.
+func longestExpiry(expiry time.Duration) time.Duration { return expiry + expiry/3 }
+
+// longestTTL returns that of the keys of such locks.
+func longestTTL(expiry time.Duration) time.Duration { return longestExpiry(expiry) + lockDelay }
+
+// quarantine returns for how long a guard for that TTL keeps a node out, with fencing: the
+// library adds the drift, 1 s, 10 s for the skew of clocks, and some rounds.
+func quarantine(ttl time.Duration) time.Duration {
+	const skew, granularity, rounds = 10 * time.Second, time.Second, 500 * ms
+	return ttl + ttl/100 + skew + granularity + rounds
+}
+
+// queueTTL is that of the queue beside a lock, and fenceTTL that of the register.
+const (
+	queueTTL = 2 * time.Second
+	fenceTTL = 24 * time.Hour
+)
+
+// lostSlop is by how much a loss may be told after the next holder came: the machine is
+// busy.
+const lostSlop = 2 * time.Second
+
+// rules returns what must be kept.
+func (s scene) rules(settled time.Duration, setBack map[int]time.Duration) history.Rules {
+	return history.Rules{
+		MaxTTL:     longestTTL(s.expiry),
+		MaxSideTTL: map[string]time.Duration{":queue": queueTTL, ":fence": fenceTTL},
+		LostSlop:   lostSlop,
+		Settled:    settled,
+		SetBack:    setBack,
+	}
+}
+
+// allowed reports whether the scene may break that rule: where somebody else is let in
+// beside a holder, that one also hears of its loss too late.
+func (s scene) allowed(v history.Violation) bool {
+	return s.excluded && (v.Rule == history.Exclusion || v.Rule == history.LateLost)
+}
