@@ -2,10 +2,8 @@ package redsync_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sort"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/history"
 )
 
 // The promise of fencing tokens at random: processes whose clocks differ, nodes that
@@ -27,62 +26,17 @@ type tokenOf struct {
 	called, returned int
 }
 
-// misordered returns what is wrong with the tokens of one name, nil if they keep the
-// promise: no two are the same, and a Lock that was called after another had returned
-// has the greater one.
-func misordered(locks []tokenOf) error {
-	seen := map[uint64]bool{}
-	for _, l := range locks {
-		switch {
-		case l.token == 0:
-			return errors.New("a Lock without a token")
-		case seen[l.token]:
-			return fmt.Errorf("two Locks have the token %d", l.token)
-		}
-		seen[l.token] = true
+// history returns the Locks for the checker, which nobody believed in: exclusion is not
+// what is tested here.
+func (c *contest) history() []history.Event {
+	var events []history.Event
+	for i, l := range c.locks {
+		called, returned := time.Duration(l.called), time.Duration(l.returned)
+		events = append(events,
+			history.Event{Kind: history.Call, At: called, Term: i},
+			history.Event{Kind: history.Held, At: returned, Term: i, Until: returned, Token: l.token})
 	}
-	byCall, byReturn := append([]tokenOf(nil), locks...), append([]tokenOf(nil), locks...)
-	sort.Slice(byCall, func(a, b int) bool { return byCall[a].called < byCall[b].called })
-	sort.Slice(byReturn, func(a, b int) bool { return byReturn[a].returned < byReturn[b].returned })
-	var highest tokenOf // of those that had returned
-	for _, l := range byCall {
-		for len(byReturn) > 0 && byReturn[0].returned < l.called {
-			if byReturn[0].token > highest.token {
-				highest = byReturn[0]
-			}
-			byReturn = byReturn[1:]
-		}
-		if l.token <= highest.token {
-			return fmt.Errorf("a Lock called at %d has the token %d, one that returned at %d has %d", l.called, l.token, highest.returned, highest.token)
-		}
-	}
-	return nil
-}
-
-func TestMisorderedTokensAreFound(t *testing.T) {
-	for name, c := range map[string]struct {
-		locks []tokenOf
-		want  string // "" for none
-	}{
-		"none":                            {nil, ""},
-		"one after another":               {[]tokenOf{{5, 1, 2}, {6, 3, 4}, {9, 5, 6}}, ""},
-		"noted late":                      {[]tokenOf{{9, 5, 6}, {5, 1, 2}, {6, 3, 4}}, ""},
-		"at the same time, either way":    {[]tokenOf{{6, 1, 4}, {5, 2, 3}}, ""},
-		"at the same time as both":        {[]tokenOf{{5, 1, 2}, {4, 0, 9}, {6, 3, 4}}, ""},
-		"no token":                        {[]tokenOf{{5, 1, 2}, {0, 3, 4}}, "without a token"},
-		"the same twice":                  {[]tokenOf{{5, 1, 4}, {5, 2, 3}}, "two Locks"},
-		"lower":                           {[]tokenOf{{5, 1, 2}, {4, 3, 4}}, "called at 3"},
-		"lower than one long before":      {[]tokenOf{{9, 1, 2}, {3, 0, 20}, {10, 3, 6}, {8, 5, 7}}, "called at 5"},
-		"lower, noted in the other order": {[]tokenOf{{4, 3, 4}, {5, 1, 2}}, "called at 3"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if err := misordered(c.locks); c.want == "" {
-				require.NoError(t, err)
-			} else {
-				require.ErrorContains(t, err, c.want)
-			}
-		})
-	}
+	return history.Merge(events)
 }
 
 // A contest is many Locks of one name with fencing.
@@ -136,6 +90,7 @@ func (c *contest) contend(m *redsync.Mutex, random *rand.Rand) {
 		assert.Zero(c, token)
 		return
 	}
+	assert.NotZero(c, token)
 	c.mu.Lock()
 	c.locks = append(c.locks, tokenOf{token, called, returned})
 	c.at[token] = true
@@ -238,7 +193,7 @@ func contends(f field, seed uint64) int {
 	cancel()
 	faults.Wait()
 	time.Sleep(5 * time.Second) // releases are repeated until the keys have run out
-	require.NoError(f, misordered(c.locks))
+	require.Empty(f, history.Check(c.history(), history.Rules{}))
 	assert.Positive(f, c.together, "exclusion was violated")
 	assert.Zero(f, f.nodes.Keys("lock"))
 	for _, n := range f.nodes {
