@@ -18,9 +18,9 @@ func needFakeTime(t *testing.T) string {
 	library, err := findFakeTime()
 	if err != nil {
 		if os.Getenv(envFakeTime) == requireFakeTime {
-			t.Fatal(err)
+			t.Fatalf("%s=%s, and %v", envFakeTime, requireFakeTime, err)
 		}
-		t.Skip(err)
+		t.Skipf("%v; %s=%s makes this a failure", err, envFakeTime, requireFakeTime)
 	}
 	return library
 }

@@ -1,4 +1,4 @@
-package main_test
+package main
 
 import (
 	"bufio"
@@ -74,7 +74,7 @@ func TestObjectionsChild(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), scenePatience)
 	defer cancel()
 	if err := o.obey(ctx, os.Stdin); err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func watchForPause(ctx context.Context, g grip, last time.Time) {
 		if !g.Held() && held { // it was asked before the pause
 			held = false
 		}
-		for held && g.Held() && time.Since(now) < patience/4 {
+		for held && g.Held() && time.Since(now) < scenePatience/4 {
 			time.Sleep(time.Millisecond)
 		}
 		say(said{What: saidWoke, Held: held, Longer: time.Since(now)})
@@ -182,14 +182,12 @@ func (s *stage) spawn(o orders) *child {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	o.Library, o.Name = s.accused.name, lockName
+	o.Library, o.Name = s.accused.name, sceneLock
 	text, err := json.Marshal(o)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	cmd := exec.Command(program, "-test.run=^TestObjectionsChild$", "-test.timeout=2m")
-	starting.Lock()
-	defer starting.Unlock()
 	cmd.Env = append(os.Environ(), envChild+"="+string(text))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = realredis.EndWithParent()
@@ -223,7 +221,7 @@ func (c *child) listen(out io.Reader) {
 // next returns the next line, which must be one of what.
 func (c *child) next(what ...string) said {
 	c.t.Helper()
-	limit := time.NewTimer(patience)
+	limit := time.NewTimer(scenePatience)
 	defer limit.Stop()
 	select {
 	case s, ok := <-c.lines:
@@ -253,7 +251,7 @@ func (c *child) goOn() {
 func (c *child) stop() {
 	c.t.Helper()
 	c.signal(syscall.SIGSTOP)
-	if !within(patience, c.stopped) {
+	if !within(scenePatience, c.stopped) {
 		c.t.Fatal("the child did not stop")
 	}
 }

@@ -1,4 +1,4 @@
-package main_test
+package main
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
 // Expiries: short where the end of a lock is waited for, long where it must not
@@ -37,7 +39,7 @@ func pausedHolderAsks(s *stage) finding {
 }
 
 func pausedHolderWrites(s *stage) finding {
-	data := startServer(s.t)
+	data := realredis.Start(s.t, 1)[0]
 	set := setting{Expiry: short, Fencing: true}
 	a := s.startChild(orders{Addrs: s.addrs(), Set: set, Data: data.Addr()})
 	b := s.party(s.addrs(), setting{Expiry: long, Fencing: true})
@@ -84,7 +86,7 @@ func pausedDuringLock(s *stage) finding {
 	return found(kept, "Lock failed")
 }
 
-func clockForward(s *stage) finding {
+func clocksForward(s *stage) finding {
 	a, b := s.party(s.addrs(), setting{Expiry: long}), s.party(s.addrs(), setting{Expiry: long})
 	g := s.lock(a, s.accused.nodes)
 	s.jump(0, s.some(2), time.Hour)
@@ -92,8 +94,8 @@ func clockForward(s *stage) finding {
 	return s.contest(g, b)
 }
 
-// clockBack lets a holder die whose keys some nodes then keep for an hour.
-func clockBack(s *stage) finding {
+// clocksBack lets a holder die whose keys some nodes then keep for an hour.
+func clocksBack(s *stage) finding {
 	a := s.startChild(orders{Addrs: s.addrs(), Set: setting{Expiry: short}})
 	b := s.party(s.addrs(), setting{Expiry: long})
 	a.goOn()
@@ -112,7 +114,7 @@ func clocksDiffer(s *stage) finding {
 	s.jump(0, s.accused.nodes, time.Minute)
 	set := setting{Expiry: long}
 	a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
-	g, err := s.next(a, patience)
+	g, err := s.next(a, scenePatience)
 	if err != nil {
 		return found(broken, "Lock failed")
 	}
@@ -140,8 +142,6 @@ func (s *stage) restart(servers ...int) {
 	for _, i := range servers {
 		s.servers[i].Kill()
 	}
-	starting.Lock()
-	defer starting.Unlock()
 	for _, i := range servers {
 		s.servers[i].Restart()
 	}
@@ -175,9 +175,9 @@ func lateSet(s *stage) finding {
 	for _, d := range detours[:s.some(3)] {
 		d.holdRequests()
 	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
 	defer cancel()
-	if g, err := a.TryLock(ctx, lockName); err == nil {
+	if g, err := a.TryLock(ctx, sceneLock); err == nil {
 		_ = g.Unlock(ctx)
 	}
 	for _, d := range detours {
@@ -197,7 +197,7 @@ func lateRelease(s *stage) finding {
 		// opens anew.
 		d.future.up.shut()
 	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
 	defer cancel()
 	var unlocking sync.WaitGroup
 	unlocking.Go(func() { _ = g.Unlock(ctx) })
@@ -224,14 +224,14 @@ func frozenMinority(s *stage) finding {
 		s.servers[i].Freeze()
 		defer s.servers[i].Thaw()
 	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
 	defer cancel()
 	var g grip
 	steps := []struct {
 		name string
 		do   func() error
 	}{
-		{"TryLock", func() (err error) { g, err = a.TryLock(ctx, lockName); return err }},
+		{"TryLock", func() (err error) { g, err = a.TryLock(ctx, sceneLock); return err }},
 		{"Extend", func() error { return g.Extend(ctx) }},
 		{"Unlock", func() error { return g.Unlock(ctx) }},
 	}
@@ -260,9 +260,9 @@ func lostReplies(s *stage) finding {
 	for _, d := range detours[:s.some(3)] {
 		d.loseReplies()
 	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
 	defer cancel()
-	g, err := a.TryLock(ctx, lockName)
+	g, err := a.TryLock(ctx, sceneLock)
 	if err == nil {
 		_ = g.Unlock(ctx)
 	}
@@ -282,7 +282,7 @@ func cancelledLock(s *stage) finding {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 100*time.Millisecond)
 	defer cancel()
 	start := time.Now()
-	_, err := a.TryLock(ctx, lockName)
+	_, err := a.TryLock(ctx, sceneLock)
 	took := time.Since(start)
 	for i := range s.some(3) {
 		s.servers[i].Thaw()
@@ -300,7 +300,7 @@ func cancelledLock(s *stage) finding {
 // splitVote lets five processes want one lock again and again.
 func splitVote(s *stage) finding {
 	const processes, times = 5, 4
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
 	defer cancel()
 	var holder atomic.Pointer[grip]
 	var two, failures atomic.Int64
@@ -310,7 +310,7 @@ func splitVote(s *stage) finding {
 		p := s.party(s.addrs(), setting{Expiry: 8 * time.Second})
 		wg.Go(func() {
 			for range times {
-				g, err := p.Lock(ctx, lockName)
+				g, err := p.Lock(ctx, sceneLock)
 				if err != nil {
 					failures.Add(1)
 					return
@@ -329,14 +329,14 @@ func splitVote(s *stage) finding {
 	case two.Load() > 0:
 		return found(broken, "two holders, %d times", two.Load())
 	case failures.Load() > 0:
-		return found(broken, "%d of %d processes did not get it in %s", failures.Load(), processes, seconds(patience))
+		return found(broken, "%d of %d processes did not get it in %s", failures.Load(), processes, seconds(scenePatience))
 	}
 	return found(kept, "%d holds of %d processes in %s", processes*times, processes, seconds(time.Since(start)))
 }
 
 // failover replaces a node by its replica, which has not heard of the lock.
 func failover(s *stage) finding {
-	replica := startServer(s.t)
+	replica := realredis.Start(s.t, 1)[0]
 	host, port, _ := strings.Cut(s.servers[0].Addr(), ":")
 	_, err := replica.Do("replicaof", host, port)
 	if err != nil {
@@ -427,7 +427,7 @@ func extendAfterLoss(s *stage) finding {
 func (s *stage) taken(b party) grip {
 	s.t.Helper()
 	for i := range s.servers {
-		s.do(i, "del", s.accused.key(lockName))
+		s.do(i, "del", s.accused.key(sceneLock))
 	}
 	return s.mustNext(b)
 }
@@ -437,7 +437,7 @@ func autoExtensionAfterLoss(s *stage) finding {
 	g := s.lock(a, s.accused.nodes)
 	second := s.taken(b)
 	start := time.Now()
-	at, ok := told(g, disbelief)
+	at, ok := toldWithin(g, disbelief)
 	switch {
 	case !ok:
 		return found(broken, "not told in %s", seconds(disbelief))
@@ -461,7 +461,7 @@ func unlockOfAnothers(s *stage) finding {
 	return s.unharmed(second)
 }
 
-func partition(s *stage) finding {
+func cutOff(s *stage) finding {
 	detours, addrs := s.detours()
 	set := setting{Expiry: short, Auto: true}
 	a, b := s.party(addrs, set), s.party(s.addrs(), set)
@@ -474,12 +474,12 @@ func partition(s *stage) finding {
 	}
 	came := make(chan time.Time, 1)
 	go func() {
-		if _, err := s.next(b, patience); err == nil {
+		if _, err := s.next(b, scenePatience); err == nil {
 			came <- time.Now()
 		}
 		close(came)
 	}()
-	at, ok := told(g, patience)
+	at, ok := toldWithin(g, scenePatience)
 	next, got := <-came
 	late := at.Sub(next)
 	switch {

@@ -1,9 +1,9 @@
-package main_test
+package main
 
 import (
 	"context"
 	"fmt"
-	"sync"
+	"strconv"
 	"testing"
 	"time"
 
@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// lockName is the lock of every scene.
-	lockName = "objection"
+	// sceneLock is the lock of every scene.
+	sceneLock = "objection"
 
 	// tolerance is how much later than the next holder came the former one may be
 	// told: what a busy machine makes late, and more than any drift here.
@@ -25,8 +25,8 @@ const (
 	// library's node deadline at the long expiry, 1.5 s.
 	prompt = time.Second
 
-	// patience bounds what must happen for a scene to go on.
-	patience = 20 * time.Second
+	// scenePatience bounds what must happen for a scene to go on.
+	scenePatience = 20 * time.Second
 )
 
 // A stage is what one scene with one library is played on.
@@ -34,35 +34,57 @@ type stage struct {
 	t       *testing.T
 	accused accused
 	servers []*realredis.Server
-	clocks  []string // the file of each server's clock, see setClock; nil where nobody sets them
+	clocks  []*nodeClock // those of the servers; nil where nobody sets them
 }
-
-// starting is held while processes start: the environment is that of all.
-var starting sync.Mutex
 
 // newStage starts the servers, with clocks that can be set if clocks is true.
 func newStage(t *testing.T, a accused, clocks bool) *stage {
 	t.Helper()
 	s := &stage{t: t, accused: a}
-	library := ""
-	if clocks {
-		library = compileClock(t)
+	if !clocks {
+		s.servers = realredis.Start(t, a.nodes)
+		return s
 	}
+	library := needFakeTime(t)
 	for range a.nodes {
-		if clocks {
-			s.startWithClock(library)
-		} else {
-			s.servers = append(s.servers, startServer(t))
-		}
+		s.startWithClock(library)
 	}
 	return s
 }
 
-func startServer(t *testing.T) *realredis.Server {
-	t.Helper()
-	starting.Lock()
-	defer starting.Unlock()
-	return realredis.Start(t, 1)[0]
+// startWithClock starts a server whose clock can be set.
+func (s *stage) startWithClock(library string) {
+	s.t.Helper()
+	dir := s.t.TempDir()
+	clock, err := newNodeClock(library, dir)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	server, err := realredis.LaunchWith(dir, clock.env())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		server.Kill()
+		clock.tidy(server.Pid())
+	})
+	s.servers, s.clocks = append(s.servers, server), append(s.clocks, clock)
+}
+
+// jump sets the clocks of servers first to last-1, which are right, forward or back.
+func (s *stage) jump(first, last int, by time.Duration) {
+	s.t.Helper()
+	for i := first; i < last; i++ {
+		if err := s.clocks[i].step(by); err != nil {
+			s.t.Fatal(err)
+		}
+		s.until("the clock of a server is set", func() bool {
+			reply := s.do(i, "time").([]any)
+			seconds, _ := strconv.ParseInt(reply[0].(string), 10, 64)
+			off := time.Until(time.Unix(seconds, 0)) - by
+			return off.Abs() < 10*time.Second
+		})
+	}
 }
 
 // some is n of five servers, or the one.
@@ -105,7 +127,7 @@ func (s *stage) party(addrs []string, set setting) party {
 // warm lets a fault meet what it is meant for: connections are open, scripts are
 // loaded. On a busy machine an answer may be too late, which is no matter here.
 func warm(ctx context.Context, p party) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, scenePatience)
 	defer cancel()
 	var err error
 	for rounds := 0; rounds < 2 && ctx.Err() == nil; {
@@ -126,9 +148,9 @@ func warm(ctx context.Context, p party) error {
 // lock acquires the lock, and waits until so many nodes have it.
 func (s *stage) lock(p party, nodes int) grip {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
 	defer cancel()
-	g, err := p.Lock(ctx, lockName)
+	g, err := p.Lock(ctx, sceneLock)
 	if err != nil {
 		s.t.Fatalf("Lock: %v", err)
 	}
@@ -140,13 +162,13 @@ func (s *stage) lock(p party, nodes int) grip {
 func (s *stage) next(p party, limit time.Duration) (grip, error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), limit)
 	defer cancel()
-	return p.Lock(ctx, lockName)
+	return p.Lock(ctx, sceneLock)
 }
 
 // mustNext is next where the lock must become free.
 func (s *stage) mustNext(p party) grip {
 	s.t.Helper()
-	g, err := s.next(p, patience)
+	g, err := s.next(p, scenePatience)
 	if err != nil {
 		s.t.Fatalf("the next holder: %v", err)
 	}
@@ -163,7 +185,7 @@ func (s *stage) do(i int, args ...any) any {
 }
 
 func (s *stage) has(i int) bool {
-	v, err := s.servers[i].Do("exists", s.accused.key(lockName))
+	v, err := s.servers[i].Do("exists", s.accused.key(sceneLock))
 	return err == nil && v == int64(1)
 }
 
@@ -192,41 +214,46 @@ func within(limit time.Duration, condition func() bool) bool {
 
 func (s *stage) until(what string, condition func() bool) {
 	s.t.Helper()
-	if !within(patience, condition) {
-		s.t.Fatalf("not after %v: %s", patience, what)
+	if !within(scenePatience, condition) {
+		s.t.Fatalf("not after %v: %s", scenePatience, what)
 	}
 }
 
-// A finding is what a scene came to.
-type finding struct {
-	verdict string
-	saw     string
-}
+// A verdict is how a scene ends, or is expected to.
+type verdict string
 
 const (
 	// kept: the lock did what it is there for.
-	kept = "kept"
+	kept verdict = "kept"
 	// lost: the lock was lost, and its holder was told before anything could
 	// happen: within the tolerance.
-	lost = "lost"
+	lost verdict = "lost"
 	// broken: two holders, keys left behind, no lock in time, a late write.
-	broken = "broken"
+	broken verdict = "broken"
+	// varies: it depends on timing. It is expected, and never found.
+	varies verdict = "varies"
 	// unplayed: the scene does not apply.
-	unplayed = "n/a"
+	unplayed verdict = "n/a"
 )
 
-func (f finding) String() string { return "**" + f.verdict + "**: " + f.saw }
+// A finding is what a scene came to.
+type finding struct {
+	verdict verdict
+	saw     string
+}
 
-func found(verdict, format string, args ...any) finding {
-	return finding{verdict, fmt.Sprintf(format, args...)}
+func (f finding) String() string { return fmt.Sprintf("**%s**: %s", f.verdict, f.saw) }
+
+func found(v verdict, format string, args ...any) finding {
+	return finding{v, fmt.Sprintf(format, args...)}
 }
 
 // seconds is d as the table has it.
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
-// told returns when the holder of g was told that it is lost, or how long that has
+// toldWithin returns when the holder of g was told that it is lost, or how long that has
 // not happened.
-func told(g grip, limit time.Duration) (at time.Time, ok bool) {
+func toldWithin(g grip, limit time.Duration) (at time.Time, ok bool) {
 	ended := g.Lost()
 	ok = within(limit, func() bool {
 		if ended == nil {
@@ -254,7 +281,7 @@ func (s *stage) contest(a grip, b party) finding {
 	s.t.Helper()
 	var second grip
 	got := within(persistence, func() bool {
-		g, err := b.TryLock(s.t.Context(), lockName)
+		g, err := b.TryLock(s.t.Context(), sceneLock)
 		second = g
 		return err == nil
 	})
@@ -265,7 +292,7 @@ func (s *stage) contest(a grip, b party) finding {
 	case !got:
 		return found(lost, "its holder was told; nobody got it in %s", seconds(persistence))
 	}
-	at, ok := told(a, disbelief)
+	at, ok := toldWithin(a, disbelief)
 	overlap := at.Sub(since)
 	switch {
 	case overlap <= tolerance:

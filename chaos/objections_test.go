@@ -1,4 +1,4 @@
-package main_test
+package main
 
 import (
 	"fmt"
@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/safety"
 )
 
@@ -43,8 +44,8 @@ var objections = []objection{
 	{key: "paused-holder-asks", text: "the holder is paused, and then asks", play: pausedHolderAsks},
 	{key: "paused-holder-writes", text: "the holder is paused between its check and its write", play: pausedHolderWrites},
 	{key: "paused-during-lock", text: "the client is paused while the replies to Lock are on their way", play: pausedDuringLock},
-	{key: "server-clock-forward", text: "clocks of two nodes jump forward by an hour", play: clockForward, clocks: true, brief: anybody},
-	{key: "server-clock-back", text: "clocks of two nodes jump back by an hour, and the holder dies", play: clockBack, clocks: true},
+	{key: "server-clock-forward", text: "clocks of two nodes jump forward by an hour", play: clocksForward, clocks: true, brief: anybody},
+	{key: "server-clock-back", text: "clocks of two nodes jump back by an hour, and the holder dies", play: clocksBack, clocks: true},
 	{key: "clocks-differ", text: "the nodes' clocks are a minute ahead of the clients'", play: clocksDiffer, clocks: true, brief: anybody},
 	{
 		key: "bare-quorum-clock", text: "a lock on three of five nodes, and the clock of one jumps", play: clockOfABareQuorum, clocks: true,
@@ -79,12 +80,8 @@ var objections = []objection{
 		out: map[string]string{redsyncV4: "it does not extend locks itself"},
 	},
 	{key: "unlock-of-anothers", text: "Unlock when somebody else has the lock", play: unlockOfAnothers, brief: anybody},
-	{key: "partition", text: "a holder that extends its lock is cut off from all nodes", play: partition},
+	{key: "partition", text: "a holder that extends its lock is cut off from all nodes", play: cutOff},
 }
-
-// envLong is the environment variable that, when set, adds tests that wait for
-// minutes.
-const envLong = "REDSYNC_TEST_LONG"
 
 // atOnce is how many scenes are played at the same time. They wait, mostly.
 const atOnce = 6
@@ -94,9 +91,7 @@ const atOnce = 6
 // prints what was seen, and fails where a verdict is not that of docs/safety.md:
 // not because one is bad.
 func TestObjections(t *testing.T) {
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		startServer(t) // skips, or fails, as the environment says
-	}
+	realredis.Start(t, 0) // skips the test where there is no redis-server
 	table := readTable(t)
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	var mu sync.Mutex
@@ -116,7 +111,7 @@ func TestObjections(t *testing.T) {
 					mu.Lock()
 					findings[o.key+"/"+a.name] = f
 					mu.Unlock()
-					if want := table[o.key][a.name]; want != f.verdict && want != "varies" {
+					if want := table[o.key][a.name]; want != f.verdict && want != varies {
 						t.Errorf("%v; docs/safety.md says %s", f, want)
 					}
 				})
@@ -239,9 +234,9 @@ var (
 )
 
 // readTable returns the verdicts of the table, by objection and library.
-func readTable(t *testing.T) map[string]map[string]string {
+func readTable(t *testing.T) map[string]map[string]verdict {
 	t.Helper()
-	table := make(map[string]map[string]string)
+	table := make(map[string]map[string]verdict)
 	for _, cells := range rows(t) {
 		for _, m := range quoted.FindAllStringSubmatch(cells[columnTests], -1) {
 			key, ok := strings.CutPrefix(m[1], scenePrefix)
@@ -251,7 +246,7 @@ func readTable(t *testing.T) map[string]map[string]string {
 			if table[key] != nil {
 				t.Errorf("%s has two rows for %s", document, key)
 			}
-			table[key] = map[string]string{
+			table[key] = map[string]verdict{
 				thisOne: verdictOf(cells[columnHere]), redsyncV4: verdictOf(cells[columnV4]), oneKeyOnOne: verdictOf(cells[columnOneKey]),
 			}
 		}
@@ -259,9 +254,9 @@ func readTable(t *testing.T) map[string]map[string]string {
 	return table
 }
 
-func verdictOf(cell string) string {
+func verdictOf(cell string) verdict {
 	if m := boldFirst.FindStringSubmatch(cell); m != nil {
-		return m[1]
+		return verdict(m[1])
 	}
 	return ""
 }

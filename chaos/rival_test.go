@@ -51,15 +51,6 @@ func (l rivalLibrary) NewMutex(name string, o safety.Options) safety.Mutex {
 // Close implements safety.Library; redsync has nothing to close.
 func (rivalLibrary) Close() {}
 
-// A verdict is what is expected of a scene that is not always kept.
-type verdict string
-
-const (
-	broken verdict = "broken"
-	// varies: the outcome depends on timing.
-	varies verdict = "varies"
-)
-
 // redsyncEmbedded are the scenes in which redsync v4.18.1 breaks the promise on
 // embedded nodes. It keeps those that are not here.
 var redsyncEmbedded = map[string]verdict{
