@@ -45,23 +45,23 @@ func TestValidityNeverExceedsExpiryMinusDrift(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		expiry := time.Duration(rapid.Int64Range(-10, math.MaxInt64).Draw(t, "expiry"))
 		factor := rapid.Float64Range(0, math.Nextafter(1, 0)).Draw(t, "drift factor")
-		timing, err := bases{expiry: expiry, driftFactor: factor, timeoutFactor: 0.05}.derive()
+		got, err := bases{expiry: expiry, driftFactor: factor, timeoutFactor: 0.05}.derive()
 		if err != nil {
 			return
 		}
 		// The product is exact to a part in 2^52.
-		exact := float64(timing.ttl) * (1 - factor)
-		if float64(timing.span) > exact*(1+1e-15)+float64(time.Microsecond)-float64(clockDrift) {
-			t.Fatalf("span %d of ttl %d, factor %v", timing.span, timing.ttl, factor)
+		exact := float64(got.ttl) * (1 - factor)
+		if float64(got.span) > exact*(1+1e-15)+float64(time.Microsecond)-float64(clockDrift) {
+			t.Fatalf("span %d of ttl %d, factor %v", got.span, got.ttl, factor)
 		}
-		if timing.span <= 0 || timing.span > timing.ttl-clockDrift || timing.ttl > expiry {
-			t.Fatalf("ttl %v, span %v of expiry %v", timing.ttl, timing.span, expiry)
+		if got.span <= 0 || got.span > got.ttl-clockDrift || got.ttl > expiry {
+			t.Fatalf("ttl %v, span %v of expiry %v", got.ttl, got.span, expiry)
 		}
-		if timing.ttl%time.Millisecond != 0 {
-			t.Fatalf("ttl %v is not whole milliseconds", timing.ttl)
+		if got.ttl%time.Millisecond != 0 {
+			t.Fatalf("ttl %v is not whole milliseconds", got.ttl)
 		}
-		if timing.nodeTimeout <= 0 && timing.span > 1 || timing.nodeTimeout > timing.span/2 {
-			t.Fatalf("node timeout %v of span %v", timing.nodeTimeout, timing.span)
+		if got.nodeTimeout <= 0 && got.span > 1 || got.nodeTimeout > got.span/2 {
+			t.Fatalf("node timeout %v of span %v", got.nodeTimeout, got.span)
 		}
 	})
 }
@@ -87,11 +87,11 @@ func TestValidityIsNeverExtendedByAnyClock(t *testing.T) {
 }
 
 func TestTimingDefaults(t *testing.T) {
-	timing, err := bases{expiry: 8 * time.Second, driftFactor: 0.01, timeoutFactor: 0.05}.derive()
+	got, err := bases{expiry: 8 * time.Second, driftFactor: 0.01, timeoutFactor: 0.05}.derive()
 	require.NoError(t, err)
-	assert.Equal(t, 8*time.Second, timing.ttl)
-	assert.Equal(t, 8*time.Second-80*time.Millisecond-2*time.Millisecond, timing.span)
-	assert.Equal(t, 400*time.Millisecond, timing.nodeTimeout)
+	assert.Equal(t, 8*time.Second, got.ttl)
+	assert.Equal(t, 8*time.Second-80*time.Millisecond-2*time.Millisecond, got.span)
+	assert.Equal(t, 400*time.Millisecond, got.nodeTimeout)
 }
 
 func TestTimingAtTheEdges(t *testing.T) {
@@ -122,11 +122,11 @@ func TestTimingAtTheEdges(t *testing.T) {
 		"the longest, all drift": {math.MaxInt64, 0, math.Nextafter(1, 0), 0.05, "WithExpiry"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			timing, err := bases{expiry: c.expiry, driftFactor: c.drift, timeoutFactor: c.factor, nodeTimeout: c.node}.derive()
+			got, err := bases{expiry: c.expiry, driftFactor: c.drift, timeoutFactor: c.factor, nodeTimeout: c.node}.derive()
 			if c.complaint == "" {
 				require.NoError(t, err)
-				assert.Positive(t, timing.span)
-				assert.Less(t, timing.span, timing.ttl)
+				assert.Positive(t, got.span)
+				assert.Less(t, got.span, got.ttl)
 				return
 			}
 			require.ErrorIs(t, err, errOutOfRange)
@@ -139,11 +139,11 @@ func FuzzValidityNeverExceedsExpiry(f *testing.F) {
 	f.Add(int64(8*time.Second), 0.01, int64(time.Second), int64(time.Second))
 	f.Add(int64(math.MaxInt64), 0.999, int64(0), int64(math.MinInt64))
 	f.Fuzz(func(t *testing.T, expiry int64, factor float64, mono, wall int64) {
-		timing, err := bases{expiry: time.Duration(expiry), driftFactor: factor, timeoutFactor: 0.05}.derive()
+		got, err := bases{expiry: time.Duration(expiry), driftFactor: factor, timeoutFactor: 0.05}.derive()
 		if err != nil || mono < 0 {
 			return
 		}
-		v := validity{start: at(0, 0), span: timing.span}
+		v := validity{start: at(0, 0), span: got.span}
 		if left := v.remaining(at(time.Duration(mono), time.Duration(wall))); left > time.Duration(expiry) {
 			t.Fatalf("%v left of %v", left, time.Duration(expiry))
 		}
