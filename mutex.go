@@ -212,8 +212,11 @@ func (m *Mutex) attempt(ctx context.Context, t timing, start instant, try int, e
 	if err != nil {
 		return nil, &hopelessError{err}
 	}
-	if err := m.core.stillDuplicate(ctx, t); err != nil {
-		return nil, err
+	if m.core.duplicate() != nil {
+		if err := m.core.stillDuplicate(ctx, t); err != nil {
+			return nil, err
+		}
+		start = now() // it has taken a while, and nothing has been sent for the lock
 	}
 	h := m.newHold(value, t, start)
 	h.try = try

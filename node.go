@@ -117,13 +117,10 @@ func (c *core) duplicate() error {
 	return nil
 }
 
-// stillDuplicate returns ErrDuplicateNode if two nodes are one server. Where they
-// were, it asks the nodes again: an address may lead elsewhere by now, and nothing
-// else is sent that could tell.
+// stillDuplicate asks the nodes again where two were one server, and returns
+// ErrDuplicateNode if they are: an address may lead elsewhere by now, and nothing else is
+// sent that could tell.
 func (c *core) stillDuplicate(ctx context.Context, t timing) error {
-	if c.duplicate() == nil {
-		return nil
-	}
 	c.forget()
 	startRound(c, ping{}, true).wait(ctx, bounds{decide: t.nodeTimeout, node: t.nodeTimeout})
 	return c.duplicate()

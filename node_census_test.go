@@ -126,6 +126,26 @@ func TestVotesOfUnknownServersCount(t *testing.T) {
 	}
 }
 
+// The validity begins when the acquire is sent, not while it is asked who the nodes are.
+func TestLockAfterDuplicateNodeLastsAsLongAsAny(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage()
+		s.core.meet(0, &pool.Server{RunID: "twin"})
+		s.core.meet(1, &pool.Server{RunID: "twin"})
+		s.puppets[2].answer = func(req pool.Request) (*pool.Reply, error) {
+			if req.Args[0] == "ping" {
+				return nil, nil // it is frozen
+			}
+			return yes(req)
+		}
+		m := s.NewMutex("lock", WithExpiry(time.Second), WithTimeoutFactor(0.4))
+		begin := time.Now()
+		require.NoError(t, m.TryLock())
+		require.NotZero(t, time.Since(begin))
+		assert.Equal(t, 988*time.Millisecond, m.Remaining())
+	})
+}
+
 func TestNodeCounts(t *testing.T) {
 	now := time.Now()
 	for name, c := range map[string]struct {

@@ -61,7 +61,8 @@ type Request struct {
 	Args []any
 
 	// RESP is Args as AppendCommand writes it, if the sender has it: what goes to many
-	// nodes need be encoded but once. It is only read, and only until Send returns.
+	// nodes need be encoded but once. It is only read, and only until Send returns. Who
+	// passes a request on with other Args leaves it out.
 	RESP []byte
 
 	// Reserved marks a request whose room an earlier one has paid for: a

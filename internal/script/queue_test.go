@@ -405,6 +405,39 @@ func TestReleaseBesideAKeyOfAnotherType(t *testing.T) {
 	})
 }
 
+// Who is in no queue must hear that, and not only that the lock is taken. A release
+// releases.
+func TestQueueThatCannotBeWritten(t *testing.T) {
+	for name, c := range map[string]struct {
+		setting  string
+		releases bool // a node that is short of memory can delete
+	}{
+		"OOM":        {"maxmemory", true},
+		"NOREPLICAS": {"min-replicas-to-write", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
+			for _, fence := range []script.Fence{{}, token(7)} {
+				g.do("flushall")
+				g.do("set", "lock", "w", "px", ttl)
+				g.waits(ticket(1, they), 9000)
+				g.do("config", "set", c.setting, 1)
+				place := script.Place{Ticket: ticket(2, us), Alive: alive}
+				err := g.client.Do(t.Context(), script.Enter(script.NewLock("lock", "v"), ttl, place, fence).InFull()...).Err()
+				require.ErrorContains(t, err, name)
+				g.queue(ticket(1, they))
+				turnover := script.Turnover{Enters: ticket(2, us), Alive: alive, Leave: []any{ticket(1, they)}}
+				assert.Equal(t, script.Other, g.run(script.Release(script.NewLock("lock", "v"), us, turnover, fence)))
+				if c.releases {
+					g.run(script.Release(script.NewLock("lock", "w"), us, turnover, fence))
+					assert.Nil(t, g.do("get", "lock"))
+				}
+				g.do("config", "set", c.setting, 0)
+			}
+		})
+	}
+}
+
 // Two nodes sort the same tickets the same way, and as their processes do.
 func TestTicketsAreSortedAsText(t *testing.T) {
 	onBoth(t, func(g ground) {

@@ -42,7 +42,7 @@ if enters and enters ~= '' then
   queue, ttl = with(queue, enters, now + alive), 2 * alive
 end
 queue = living(queue, now)
-if queue ~= before then store(KEYS[2], queue, ttl) end
+if queue ~= before then store(redis.pcall, KEYS[2], queue, ttl) end
 if found == 2 or queue == '' then return found end
 
 local head, second = waiter(1, queue), waiter(2, queue)
