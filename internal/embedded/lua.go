@@ -83,8 +83,8 @@ func (in *interpreter) load(source string) (string, error) {
 	return sha, nil
 }
 
-// execute answers SCRIPT LOAD, EVAL and EVALSHA, and reports whether the command is one
-// of these.
+// execute answers SCRIPT LOAD, EVAL and EVALSHA, and reports whether it has answered. It
+// forgets all scripts on SCRIPT FLUSH.
 func (in *interpreter) execute(peer *server.Peer, command string, args []string) bool {
 	switch {
 	case command == "SCRIPT" && len(args) == 2 && strings.EqualFold(args[0], "load"):
@@ -108,6 +108,9 @@ func (in *interpreter) execute(peer *server.Peer, command string, args []string)
 			return true
 		}
 		in.run(peer, script, args[1:])
+	case command == "SCRIPT" && len(args) > 0 && strings.EqualFold(args[0], "flush"):
+		clear(in.scripts)
+		return false // Miniredis checks the arguments, and answers
 	default:
 		return false
 	}
