@@ -137,7 +137,7 @@ func (p *simPlan) draw(r *rand.Rand) {
 	if p.realm == "" {
 		p.realm = drawn
 	}
-	p.lasts = between(r, 400*time.Millisecond, 1400*time.Millisecond)
+	p.lasts = between(r, 350*time.Millisecond, 1300*time.Millisecond)
 	p.expiry = between(r, 80*time.Millisecond, 400*time.Millisecond)
 	p.longest = 500 * time.Millisecond
 	if p.realm == guarded {
