@@ -48,6 +48,7 @@ type simTerm struct {
 type drawnOptions struct {
 	watched, limited bool // WithWatchdog, WithMaxHold
 	once             bool // TryLock
+	unhurried        bool // WithFailFast(false): what was confirmed in time may be told later
 }
 
 // options draws the options of a term.
@@ -63,7 +64,10 @@ func (c *simClient) options() (options []redsync.Option, expiry time.Duration, d
 	if c.realm != tidy && c.oneIn(5) {
 		expiry = between(c.random, 40*time.Millisecond, 400*time.Millisecond)
 	}
-	options = append(options, redsync.WithExpiry(expiry), redsync.WithTries(c.random.IntN(6)))
+	options = append(options, redsync.WithExpiry(expiry), redsync.WithTries(c.random.IntN(6)), redsync.WithDriftFactor(c.drift))
+	if c.realm == guarded {
+		options = append(options, redsync.WithObserver(countsNoneTooYoung{c.simulation}))
+	}
 	pick(2, redsync.WithRetryDelayFunc(func(int) time.Duration { return 20*time.Millisecond + c.jitter(100*time.Millisecond) }))
 	if c.fair {
 		options = append(options, redsync.WithFair())
@@ -76,7 +80,7 @@ func (c *simClient) options() (options []redsync.Option, expiry time.Duration, d
 	drawn.once = c.oneIn(8)
 	pick(4, redsync.WithPriority(c.random.IntN(3)-1))
 	pick(4, redsync.WithHandOver(false))
-	pick(6, redsync.WithFailFast(false))
+	drawn.unhurried = pick(6, redsync.WithFailFast(false))
 	pick(5, redsync.WithSetNXOnExtend())
 	if c.realm != tidy {
 		pick(8, redsync.WithLockDelay(between(c.random, 0, 90*time.Millisecond)))
@@ -113,7 +117,27 @@ func (c *simClient) lock() {
 	}
 	c.former = nil
 	t.note(history.Held, nil)
+	t.checkHandedOver()
 	t.work()
+}
+
+// checkHandedOver looks that a lock was not handed over within the process for longer
+// than others bear.
+func (t *simTerm) checkHandedOver() {
+	first, _ := t.client.acquired.LoadOrStore(t.Value(), t.client.now())
+	assert.LessOrEqual(t.client, t.client.now()-first.(time.Duration), min(t.expiry/10, 20*time.Millisecond), "handed over for so long")
+}
+
+// A countsNoneTooYoung looks that nothing counts that a node has said soon after a
+// restart, when it may have forgotten what it had granted.
+type countsNoneTooYoung struct{ *simulation }
+
+func (s countsNoneTooYoung) ObserveVote(v redsync.Vote) {
+	restarted := time.Duration(s.restarted[v.Node].Load())
+	asked, granted := s.now()-v.Latency, v.Err == nil && !v.Late && (v.Op == "lock" || v.Op == "extend")
+	if granted && restarted > 0 && asked > restarted {
+		assert.Greater(s, s.now()-restarted, s.longest, "%s of %q counts on node %d", v.Op, v.Name, v.Node)
+	}
 }
 
 // begin makes a Mutex, or takes the last one again.
@@ -177,16 +201,54 @@ func (t *simTerm) step() {
 	c := t.client
 	switch c.random.IntN(4) {
 	case 0, 1:
-		ctx, cancel := c.patience()
-		defer cancel()
-		if ok, err := t.ExtendContext(ctx); ok {
-			t.note(history.Extended, nil)
-		} else {
-			assert.Error(c, err)
-		}
+		t.extend()
 	case 2:
 		_, _ = t.Valid()
+	case 3:
+		if c.realm != tidy && c.oneIn(3) {
+			t.extendElsewhere()
+		}
 	}
+}
+
+// extend extends, now or in the nick of time, or a little later.
+func (t *simTerm) extend() {
+	c := t.client
+	if c.realm != tidy && c.oneIn(3) {
+		time.Sleep(max(0, t.Remaining()-between(c.random, 0, 4*c.base)))
+	}
+	ctx, cancel := c.patience()
+	defer cancel()
+	until := c.now() + t.Remaining()
+	ok, err := t.ExtendContext(ctx)
+	if !ok {
+		assert.Error(c, err)
+		return
+	}
+	if c.clocks != "wall" && !t.drawn.watched && !t.drawn.unhurried {
+		assert.LessOrEqual(c, c.now(), until, "%s #%d goes on although it had ended", c.name, t.number)
+	}
+	t.note(history.Extended, nil)
+}
+
+// extendElsewhere lets another process extend the lock by its value, for a shorter time.
+// That must not end what is promised here.
+func (t *simTerm) extendElsewhere() {
+	c := t.client
+	other := (c.process + 1) % simProcesses
+	expiry := between(c.random, min(30*time.Millisecond, t.expiry-1), t.expiry)
+	m := c.current(other).NewMutex(t.Name(), redsync.WithExpiry(expiry), redsync.WithDriftFactor(c.drift), redsync.WithValue(t.Value()))
+	c.shared(other, expiry)
+	ctx, cancel := c.patience()
+	defer cancel()
+	_, _ = m.ExtendContext(ctx)
+	c.shared(other, expiry)
+}
+
+// shared notes that a process holds what is held elsewhere as well, for so long.
+func (s *simulation) shared(process int, lasts time.Duration) {
+	until := &s.givenUntil[process]
+	until.Store(max(until.Load(), int64(s.now()+lasts)))
 }
 
 // end unlocks.
@@ -210,11 +272,10 @@ func (t *simTerm) end() {
 func (t *simTerm) handOn() {
 	c := t.client
 	to := c.begin()
-	options := []redsync.Option{redsync.WithExpiry(t.expiry), redsync.WithValue(t.Value())}
+	options := []redsync.Option{redsync.WithExpiry(t.expiry), redsync.WithDriftFactor(c.drift), redsync.WithValue(t.Value())}
 	to.Mutex = c.current((c.process+1)%simProcesses).NewMutex(t.Name(), options...)
 	to.expiry, to.drawn = t.expiry, drawnOptions{}
-	given := &c.givenUntil[c.process]
-	given.Store(max(given.Load(), int64(c.now()+t.Remaining())))
+	c.shared(c.process, t.Remaining())
 	t.note(history.Unlock, nil)
 	close(t.done)
 	to.note(history.Call, nil)
@@ -233,12 +294,16 @@ func (t *simTerm) handOn() {
 // extends it, and that it is lost.
 func (c *simClient) follow(t *simTerm) {
 	lost, until := t.Lost(), c.now()+t.Remaining()
+	promised := until
 	go func() {
 		for {
 			timer := time.NewTimer(until - 1 - c.now())
 			select {
 			case <-lost:
 				timer.Stop()
+				if c.clocks != "wall" && until > promised { // the end has come meanwhile
+					assert.LessOrEqual(c, c.now(), promised+1, "%s #%d was told so late that it had ended", c.name, t.number)
+				}
 				t.note(history.Lost, nil)
 				return
 			case <-t.done:
@@ -248,11 +313,12 @@ func (c *simClient) follow(t *simTerm) {
 			}
 			left := t.Remaining()
 			if c.now()+left <= until {
-				left = time.Hour // nothing but the end comes now
-			} else {
-				t.note(history.Extended, nil)
+				until += time.Hour // nothing but the end comes now
+				continue
 			}
+			t.note(history.Extended, nil)
 			until = c.now() + left
+			promised = until
 		}
 	}()
 }

@@ -58,7 +58,8 @@ type simPlan struct {
 	names   []string
 	fair    bool // all
 	fencing bool // all; else some
-	rates   bool // the nodes' clocks run at rates of their own
+	rates   bool // the nodes' clocks run at rates of their own, as far off as drift allows
+	drift   float64
 	clocks  string
 	rest    time.Duration // between two faults, about
 }
@@ -80,7 +81,10 @@ type simulation struct {
 	ways [simProcesses][simNodes]way
 	calm atomic.Bool // messages take their usual time
 
-	givenUntil [simProcesses]atomic.Int64 // the latest Until of what a process has given away
+	givenUntil [simProcesses]atomic.Int64 // the latest Until of what a process shares by its value
+
+	restarted [simNodes]atomic.Int64 // the last time, since the start
+	acquired  sync.Map               // by value: when it was first held, since the start
 
 	mu    sync.Mutex
 	drawn struct { // from jitter
@@ -91,7 +95,18 @@ type simulation struct {
 }
 
 // A way is from a process to a node and back.
-type way struct{ heldUntil atomic.Int64 } // nothing arrives before; since the start
+type way struct {
+	heldUntil atomic.Int64 // nothing arrives before, on connections opened until heldFrom
+	heldFrom  atomic.Int64 // both since the start
+}
+
+// holdUp is for how much longer nothing arrives on a connection opened at a time.
+func (w *way) holdUp(opened, now time.Duration) time.Duration {
+	if int64(opened) > w.heldFrom.Load() {
+		return 0
+	}
+	return max(0, time.Duration(w.heldUntil.Load())-now)
+}
 
 // now returns the time since the start.
 func (s *simulation) now() time.Duration { return time.Since(s.start) }
@@ -122,7 +137,7 @@ func (p *simPlan) draw(r *rand.Rand) {
 	if p.realm == "" {
 		p.realm = drawn
 	}
-	p.lasts = between(r, 500*time.Millisecond, 1500*time.Millisecond)
+	p.lasts = between(r, 350*time.Millisecond, 1300*time.Millisecond)
 	p.expiry = between(r, 80*time.Millisecond, 400*time.Millisecond)
 	p.longest = 500 * time.Millisecond
 	if p.realm == guarded {
@@ -135,6 +150,7 @@ func (p *simPlan) draw(r *rand.Rand) {
 	p.spikes = []int{0, 30, 200}[r.IntN(3)]
 	p.names = []string{"a", "b"}[:1+r.IntN(2)]
 	p.fair, p.fencing, p.rates = oneIn(r, 4), oneIn(r, 3), oneIn(r, 2)
+	p.drift = []float64{0.01, 0.1}[r.IntN(2)] // of 0.1 more is to be seen
 	p.clocks = []string{"", "", "", "wall", "suspended"}[r.IntN(5)]
 	p.rest = between(r, 20*time.Millisecond, 200*time.Millisecond)
 	switch {
@@ -147,13 +163,13 @@ func (p *simPlan) draw(r *rand.Rand) {
 
 // delay is how long a message takes, between process i and node j.
 func (s *simulation) delay(i, j int) embedded.Delay {
-	opened := uint64(s.now())
+	opened := s.now()
 	return func(toNode bool) time.Duration {
 		at, direction := s.now(), uint64(0)
 		if toNode {
 			direction = 1
 		}
-		n := s.mix(uint64(i), uint64(j), direction, opened, uint64(at))
+		n := s.mix(uint64(i), uint64(j), direction, uint64(opened), uint64(at))
 		d := s.base/2 + time.Duration(n%uint64(s.base))
 		if s.calm.Load() {
 			return d
@@ -161,7 +177,7 @@ func (s *simulation) delay(i, j int) embedded.Delay {
 		if s.spikes > 0 && (n>>40)%uint64(s.spikes) == 0 {
 			d *= time.Duration(2 + (n>>50)%100)
 		}
-		return d + max(0, time.Duration(s.ways[i][j].heldUntil.Load())-at)
+		return d + s.ways[i][j].holdUp(opened, at)
 	}
 }
 
@@ -324,19 +340,31 @@ func (s *simulation) restart(r *rand.Rand, empty bool, nodes ...int) {
 	time.Sleep(between(r, 0, 200*time.Millisecond))
 	for _, i := range nodes {
 		s.nodes[i].Restart(empty)
+		s.restarted[i].Store(int64(s.now()))
 		s.ends(node(i), fmt.Sprintf("killed, empty %v", empty))
 		time.Sleep(between(r, 0, time.Millisecond))
 	}
 }
 
-// separate holds up what is sent between a process and some nodes, or all.
+// separate holds up what is sent between a process and some nodes, or all. Then these
+// may lose their connections, and what is sent over the next ones overtakes it.
 func (s *simulation) separate(r *rand.Rand) {
 	i, lasts := r.IntN(simProcesses), between(r, 0, 300*time.Millisecond)
+	some := r.Perm(simNodes)[:1+r.IntN(simNodes)]
 	s.fault(fmt.Sprintf("process %d", i), fmt.Sprintf("cut off for %v", lasts), func() {
-		for _, j := range r.Perm(simNodes)[:1+r.IntN(simNodes)] {
+		for _, j := range some {
+			s.ways[i][j].heldFrom.Store(int64(s.now()))
 			s.ways[i][j].heldUntil.Store(int64(s.now() + lasts))
 		}
 	})
+	if oneIn(r, 2) {
+		return
+	}
+	time.Sleep(between(r, 0, lasts+1))
+	for _, j := range some {
+		s.fault(node(j), "disconnected", s.nodes[j].Disconnect)
+		time.Sleep(between(r, 0, time.Millisecond))
+	}
 }
 
 // disturbCommands makes a node do something odd with some of the next commands.
@@ -463,12 +491,12 @@ func (s *simulation) open() {
 	r := s.random(3)
 	if s.rates {
 		for _, n := range s.nodes {
-			n.SetClock(0, 0.991+0.018*r.Float64())
+			n.SetClock(0, 1+0.95*s.drift*(1-2*r.Float64()))
 		}
 	}
 	for i := range s.processes {
 		s.processes[i] = s.process(i, pool.WithNewNodes())
-		m := s.processes[i].NewMutex("meet", redsync.WithExpiry(s.longest), redsync.WithNodeTimeout(s.longest/3))
+		m := s.processes[i].NewMutex("meet", redsync.WithExpiry(s.longest), redsync.WithNodeTimeout(s.longest/3), redsync.WithDriftFactor(s.drift))
 		assert.NoError(s, m.Lock())
 		_, err := m.Unlock()
 		assert.NoError(s, err)
@@ -503,11 +531,11 @@ func (s *simulation) play() {
 func (s *simulation) quiesce() {
 	s.heal()
 	if s.realm == guarded {
-		time.Sleep(s.longest + s.longest/50 + 1100*time.Millisecond)
+		time.Sleep(s.longest*3/2 + 1100*time.Millisecond)
 	}
 	for _, name := range s.names {
 		ctx, cancel := context.WithTimeout(s.Context(), 3*time.Second)
-		m := s.current(0).NewMutex(name, redsync.WithTries(0), redsync.WithExpiry(s.longest))
+		m := s.current(0).NewMutex(name, redsync.WithTries(0), redsync.WithExpiry(s.longest), redsync.WithDriftFactor(s.drift))
 		assert.NoError(s, m.LockContext(ctx), "%s is free in the end", name)
 		_, err := m.Unlock()
 		assert.NoError(s, err)
@@ -516,7 +544,39 @@ func (s *simulation) quiesce() {
 	time.Sleep(2500 * time.Millisecond) // a release is repeated every second
 	s.log.Note(history.Event{At: s.now() - 1, Kind: history.Fault, Where: "all", What: atRest})
 	s.look()
+	s.nobodyWaits()
+	s.queueUp()
+	time.Sleep(100 * time.Millisecond) // far less than the queues' own TTL
+	s.nobodyWaits()
+}
+
+// queueUp lets all processes want a lock at once, some in vain.
+func (s *simulation) queueUp() {
+	var all sync.WaitGroup
+	for i := range simProcesses * 2 {
+		r := s.random(uint64(200 + i))
+		patience := 3 * time.Second
+		if i >= simProcesses {
+			patience = between(r, 0, 30*time.Millisecond)
+		}
+		all.Go(func() {
+			time.Sleep(between(r, 0, 10*time.Millisecond))
+			ctx, cancel := context.WithTimeout(s.Context(), patience)
+			defer cancel()
+			m := s.current(i%simProcesses).NewMutex(s.names[0], redsync.WithTries(0), redsync.WithExpiry(s.longest), redsync.WithDriftFactor(s.drift))
+			if m.LockContext(ctx) == nil {
+				time.Sleep(between(r, 0, 40*time.Millisecond))
+				_, err := m.Unlock()
+				assert.NoError(s, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func (s *simulation) nobodyWaits() {
 	for i, n := range s.nodes {
+		n.Follow()
 		for _, key := range n.Keys() {
 			assert.False(s, strings.HasSuffix(key, ":queue"), "somebody waits still: %s on node %d", key, i)
 		}
