@@ -115,8 +115,8 @@
 // does that for values in Redis, rows in databases and data in a process.
 // [Mutex.Sequencer] is for a server that asks the nodes instead.
 //
-// It costs the nodes a script in place of SET: with 128 callers they spend 2.7 times the
-// CPU time, and a program has half the locks per second (bench/README.md); and a Lock
+// It costs the nodes a script in place of SET: with 128 callers they spend 2.9 times the
+// CPU time, and a program has 0.43 of the locks per second (bench/README.md); and a Lock
 // costs another round trip where the nodes' registers disagree. So use it where a late
 // write would do harm and the resource can check a number, and not where the lock only
 // saves work from being done twice. [WithFencing] says what bounds the promise.
