@@ -65,6 +65,8 @@ func newInterpreter(dispatch func(to *server.Peer, args []string)) *interpreter 
 	redis := in.state.NewTable()
 	redis.RawSetString("call", in.state.NewFunction(in.call))
 	redis.RawSetString("pcall", in.state.NewFunction(in.pcall))
+	redis.RawSetString("error_reply", in.state.NewFunction(field("err")))
+	redis.RawSetString("status_reply", in.state.NewFunction(field("ok")))
 	in.state.SetGlobal("redis", redis)
 	return in
 }
@@ -195,6 +197,16 @@ func (in *interpreter) pcall(l *lua.LState) int {
 	}
 	l.Push(value)
 	return 1
+}
+
+// field returns redis.error_reply or redis.status_reply: a table with that field.
+func field(name string) lua.LGFunction {
+	return func(l *lua.LState) int {
+		t := l.NewTable()
+		t.RawSetString(name, lua.LString(l.CheckString(1)))
+		l.Push(t)
+		return 1
+	}
 }
 
 // command executes a command of a script.
