@@ -252,7 +252,6 @@ func ExampleWithObserver() {
 
 	seen := &slowNodes{slow: make(map[int]int), closest: time.Hour}
 	rs := redsync.New(pools...).With(redsync.WithObserver(seen))
-	defer rs.Close(context.Background())
 
 	mutex := rs.NewMutex("orders:17", redsync.WithExpiry(30*time.Second))
 	if err := mutex.Lock(); err != nil {
@@ -266,6 +265,10 @@ func ExampleWithObserver() {
 	if _, err := mutex.Unlock(); err != nil {
 		fmt.Println(err)
 		return
+	}
+
+	if err := rs.Close(context.Background()); err != nil { // every node has answered
+		fmt.Println(err)
 	}
 
 	seen.mu.Lock()

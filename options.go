@@ -333,7 +333,7 @@ func WithFair() Option {
 // the time that an attempt takes. A node that loses its data may take its register with
 // it. pool.WithRestartGuard covers that while the clients' clocks differ by no more than
 // 10 s; without it one empty restart can break the order when the clients' clocks are
-// skewed. Clocks that agree keep the order even then.
+// skewed. Clocks that agree keep the order even then, but not that no two are the same.
 func WithFencing() Option {
 	return OptionFunc(func(m *Mutex) { m.change().fencing = true })
 }

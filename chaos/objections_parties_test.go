@@ -73,10 +73,8 @@ var accusedOnes = []accused{
 	},
 	{
 		name: redsyncV4, nodes: standardNodes, open: openV4,
-		key: func(name string) string { return name },
-		saysTaken: func(err error) bool {
-			return errors.As(err, new(*rival.ErrTaken)) || errors.As(err, new(*rival.ErrNodeTaken))
-		},
+		key:       func(name string) string { return name },
+		saysTaken: func(err error) bool { return errors.As(err, new(*rival.ErrTaken)) },
 	},
 	{
 		name: oneKeyOnOne, nodes: 1, open: openRueidislock,
