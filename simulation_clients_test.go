@@ -313,6 +313,10 @@ func (c *simClient) follow(t *simTerm) {
 			}
 			left := t.Remaining()
 			if c.now()+left <= until {
+				if until > promised {
+					assert.Fail(c, "never told of its end", "%s #%d", c.name, t.number)
+					return
+				}
 				until += time.Hour // nothing but the end comes now
 				continue
 			}

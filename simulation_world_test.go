@@ -458,12 +458,20 @@ func simulate(t *testing.T, seed uint64, in realm) (*simulation, []history.Event
 	formerSource := jitter.Source
 	defer func() { jitter.Source = formerSource }()
 	jitter.Source = s.jitter
+	// What fails in the bubble ends the test with it: then the history is told here.
+	returned := false
+	defer func() {
+		if s.T = t; !returned {
+			t.Log(tell(s.log.Events()))
+			s.check(t, s.log.Events())
+		}
+	}()
 	synctest.Test(t, func(t *testing.T) {
 		s.T = t
 		s.start = time.Now()
 		s.run()
 	})
-	s.T = t
+	returned = true
 	return s, s.log.Events()
 }
 

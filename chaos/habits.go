@@ -236,7 +236,8 @@ func (t *turn) hold(work time.Duration, ends ...<-chan struct{}) bool {
 	for {
 		select {
 		case <-t.m.Lost():
-			t.note(history.Event{Kind: history.Lost, Paused: t.beat.pausedSince(t.began), Err: text(t.m.Err())})
+			at := t.now() // before the question whether it was paused
+			t.note(history.Event{At: at, Kind: history.Lost, Paused: t.beat.pausedSince(t.began), Err: text(t.m.Err())})
 			return true
 		case <-t.ctx.Done():
 			return false

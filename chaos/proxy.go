@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"time"
@@ -68,8 +69,12 @@ func (l *link) addr() string { return l.listener.Addr().String() }
 func (l *link) accept() {
 	for {
 		client, err := l.listener.Accept()
-		if err != nil {
-			return // closed
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // too many files, or gone before it was accepted
+			time.Sleep(10 * ms)
+			continue
 		}
 		node, err := net.DialTimeout("tcp", l.target, time.Second)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -220,7 +221,7 @@ func (w *world) judge(ctx context.Context, r *result, rules history.Rules) error
 			return err
 		}
 	}
-	r.Terms = history.Terms(r.Events)
+	r.Terms = slices.DeleteFunc(history.Terms(r.Events), func(t history.Term) bool { return t.Again }) // those that are counted
 	r.Violations = history.Check(r.Events, rules)
 	return nil
 }

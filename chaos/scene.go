@@ -101,7 +101,7 @@ func quarantine(ttl time.Duration) time.Duration {
 
 // queueTTL is that of the queue beside a lock, and fenceTTL that of the register.
 const (
-	queueTTL = 2 * time.Second
+	queueTTL = 2*time.Second + 20*ms // a clock whose rate changes jumps a little
 	fenceTTL = 24 * time.Hour
 )
 

@@ -19,6 +19,7 @@ type Term struct {
 	Until    time.Duration // the last that it was promised
 	Lost     time.Duration // when it was told that it is over; 0 if it was not
 	Paused   bool          // see Event.Paused
+	Again    bool          // it came back after its Until had passed, by an Extended
 }
 
 func (t Term) String() string {
@@ -28,15 +29,16 @@ func (t Term) String() string {
 // Terms returns the terms of a history that is in the order of time.
 //
 // A client believes from the return of Lock until it calls Unlock, is told of a loss, or
-// until the Until that it knows of passes: what it was told of later does not make it
-// believe before. All three are noted so that the belief is never longer than it was.
+// until the Until that it knows of passes. What it was told of later does not make it
+// believe before; from then on it believes again, which is a term of its own. All are
+// noted so that the belief is never longer than it was.
 func Terms(events []Event) []Term {
 	type id struct {
 		client string
 		number int
 	}
 	var terms []*Term
-	called, open := map[id]time.Duration{}, map[id]*Term{}
+	called, open, over := map[id]time.Duration{}, map[id]*Term{}, map[id]bool{}
 	for _, e := range events {
 		of := id{e.Client, e.Term}
 		t := open[of]
@@ -45,16 +47,24 @@ func Terms(events []Event) []Term {
 			called[of] = e.At
 		case Held:
 			t = &Term{Client: e.Client, Number: e.Term, Name: e.Name, Token: e.Token, Called: called[of], From: e.At, To: e.Until, Until: e.Until}
-			open[of], terms = t, append(terms, t)
+			open[of], terms, over[of] = t, append(terms, t), false
 		case Extended:
-			if t != nil && e.At < t.To {
+			switch {
+			case t == nil || over[of]:
+			case e.At < t.To:
 				t.To, t.Until = e.Until, e.Until
+			default:
+				again := *t
+				again.From, again.To, again.Until, again.Token, again.Again = e.At, e.Until, e.Until, 0, true
+				open[of], terms = &again, append(terms, &again)
 			}
 		case Lost:
+			over[of] = true
 			if t != nil {
 				t.To, t.Lost, t.Paused = min(t.To, e.At), e.At, e.Paused
 			}
 		case Unlock:
+			over[of] = true
 			if t != nil {
 				t.To = min(t.To, e.At)
 			}
