@@ -216,7 +216,7 @@ func (m *Mutex) Sequencer() Sequencer {
 	if h == nil || h.whyNotHeld(now()) != nil {
 		return Sequencer{}
 	}
-	return Sequencer{Name: m.name, Token: h.tokens.token(), Value: h.value}
+	return Sequencer{Name: m.name, Token: h.tokens.token(), Value: h.value()}
 }
 
 // sequencerForm begins the text of a Sequencer.

@@ -32,7 +32,6 @@ import (
 type hold struct {
 	core     *core
 	set      *settings
-	value    string
 	lock     script.Lock // the name and the value
 	timing   timing
 	first    instant // the start of the attempt that acquired the lock, or when it was handed over
@@ -89,7 +88,6 @@ func (m *Mutex) newHold(value string, t timing, start instant) *hold {
 	h := &hold{
 		core:     m.core,
 		set:      m.set,
-		value:    value,
 		lock:     script.NewLock(m.name, value),
 		timing:   t,
 		first:    start,
@@ -102,12 +100,14 @@ func (m *Mutex) newHold(value string, t timing, start instant) *hold {
 	return h
 }
 
+func (h *hold) value() string { return h.lock.Value() }
+
 // adoptedHold is a term whose value was acquired elsewhere: any node may hold
 // it, or be about to.
 func (m *Mutex) adoptedHold(value string, t timing, start instant) *hold {
 	h := m.newHold(value, t, start)
 	for i := range h.nodes {
-		h.nodes[i] = footprint{sent: 1, unknown: true}
+		h.nodes[i].Store(oneSent + oneLost)
 	}
 	return h
 }
@@ -218,7 +218,7 @@ func (h *hold) end(cause error) bool {
 // abandon ends the term for cause and releases what it left on the nodes.
 func (h *hold) abandon(cause error) {
 	h.end(cause)
-	h.letGo(false)
+	h.letGo(releasing{})
 }
 
 // lose ends the term, which was found to be over, and returns why.
@@ -344,7 +344,7 @@ func (h *hold) extension(start instant) (extension, error) {
 		return extension{}, because(ErrExtendFailed, ErrMaxHold)
 	}
 	if h.set.customValues {
-		usedValues.keep(h.value)
+		usedValues.keep(h.value())
 	}
 	return extension{hold: h, heals: h.set.heals, start: start, ttl: ttl, span: span}, nil
 }

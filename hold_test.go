@@ -208,10 +208,10 @@ func TestHoldFootprintCountsMany(t *testing.T) {
 
 func TestHoldFootprintCountsNoFurtherThanMaxSent(t *testing.T) {
 	h := testHold(t, 1, at(0, 0))
-	h.nodes[0].sent = maxSent - 1
+	h.nodes[0].Store((maxSent - 1) * oneSent)
 	for range 3 {
 		h.sending(0)
-		assert.EqualValues(t, maxSent, h.footprint(0).sent)
+		assert.EqualValues(t, maxSent, h.footprint(0).sent())
 	}
 }
 

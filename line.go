@@ -183,14 +183,15 @@ func (ls *lines) anybody() bool {
 
 // letGo releases what h, which has ended, left on the nodes, and lets in who waits for
 // it in this process.
-func (h *hold) letGo(waitAll bool) *release {
+func (h *hold) letGo(how releasing) *release {
 	ls := &h.core.lines
 	if ls.count.Load() == 0 {
-		return startRelease(h, releasing{waitAll: waitAll})
+		return startRelease(h, how)
 	}
 	heard := h.core.ear.stands()
 	first, s := ls.succeed(h, heard)
-	rel := startRelease(h, releasing{waitAll: waitAll, enters: s.enters})
+	how.enters = s.enters
+	rel := startRelease(h, how)
 	if s.tries {
 		ls.mu.Lock()
 		defer ls.mu.Unlock()
@@ -219,7 +220,7 @@ func (ls *lines) succeed(h *hold, heard bool) (first *waiter, s succession) {
 	if first == nil {
 		return nil, succession{}
 	}
-	if l.holder != nil && l.holder.value == h.value {
+	if l.holder != nil && l.holder.value() == h.value() {
 		l.holder = nil
 	}
 	if !l.rivals && !first.m.set.fair {
@@ -341,7 +342,7 @@ func (h *hold) pass(set *settings) *hold {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return &hold{
-		core: h.core, set: set, value: h.value, lock: h.lock, timing: h.timing,
+		core: h.core, set: set, lock: h.lock, timing: h.timing,
 		first: now(), acquired: h.acquired, validity: h.validity, trail: h.trail,
 	}
 }

@@ -42,7 +42,7 @@ func (m *Mutex) Name() string { return m.name }
 func (m *Mutex) Value() string {
 	h, adopted := m.term()
 	if h != nil {
-		return h.value
+		return h.value()
 	}
 	return adopted
 }
@@ -316,7 +316,7 @@ func (m *Mutex) dropOver() {
 	m.mu.Unlock()
 	h.end(ErrLockAlreadyExpired)
 	if h.timing.ttl == h.timing.expiry { // else the keys stay for the lock delay
-		h.letGo(false)
+		h.letGo(releasing{})
 	}
 }
 
@@ -365,7 +365,7 @@ func (m *Mutex) unlock(ctx context.Context, h *hold, start instant) (bool, error
 		over = h.whyNotHeld(now()) // a loss or Close came between
 	}
 	if over != nil {
-		h.letGo(false)
+		h.letGo(releasing{})
 		return false, m.failure("unlock", over)
 	}
 	if m.core.lines.handOver(h) {
@@ -377,11 +377,11 @@ func (m *Mutex) unlock(ctx context.Context, h *hold, start instant) (bool, error
 // release sends the release of h, which has ended, and reports what the nodes
 // say. An adopted hold, which has not begun, has no Until that could have passed.
 func (m *Mutex) release(ctx context.Context, h *hold) (bool, error) {
-	rel := h.letGo(m.set.waitAll)
+	rel := h.letGo(releasing{awaited: true, waitAll: m.set.waitAll})
 	res := rel.round.wait(ctx, h.bounds())
 	m.core.lines.tellRivals(m.name, rel.rivals.Load())
 	switch {
-	case res.tally.won() && (!h.begun() || h.stood(res.at)):
+	case res.tally.won() && (!h.begun() || h.stood(rel.won)):
 		return true, nil
 	case res.tally.won(), res.tally.refuted():
 		return false, m.failure("unlock", res.err(), ErrLockAlreadyExpired)
@@ -515,12 +515,12 @@ func (m *Mutex) takeOver(h *hold, e extension) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case m.hold == nil && m.adopted == h.value:
+	case m.hold == nil && m.adopted == h.value():
 		if !h.begin() {
 			return false, m.failure("extend", ErrClosed)
 		}
 		m.hold, m.adopted = h, ""
-	case m.hold == nil || m.hold.value != h.value:
+	case m.hold == nil || m.hold.value() != h.value():
 		return false, m.failure("extend", ErrNotHeld)
 	default:
 		m.hold.prolong(e, now())

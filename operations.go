@@ -21,7 +21,7 @@ func (noEffects) sending(int)         {}
 func (noEffects) unsent(int)          {}
 func (noEffects) explains() bool      { return false }
 func (noEffects) witnessed() *witness { return nil }
-func (noEffects) onWon(instant)       {}
+func (noEffects) onWon()              {}
 func (noEffects) stands() bool        { return true }
 
 // An acquire is the round that sets a hold's value.
@@ -71,7 +71,7 @@ func (a acquire) judge(i int, reply pool.Reply) (vote, error) {
 	switch {
 	case err != nil:
 		return failed, &RedisError{Node: i, Err: err}
-	case entered.Wait != script.Granted || entered.WasThere && a.hold.footprint(i).sent < 2:
+	case entered.Wait != script.Granted || entered.WasThere && a.hold.footprint(i).sent() < 2:
 		// The value can only be one's own where it has been sent before.
 		return refused, &ErrNodeTaken{Node: i}
 	}
@@ -121,7 +121,7 @@ func (e extension) witnessed() *witness { return e.hold.witness("extend") }
 
 // The hold goes on from the moment of the decision, however late the one who
 // waits for it runs.
-func (e extension) onWon(at instant) { e.hold.prolong(e, at) }
+func (e extension) onWon() { e.hold.prolong(e, now()) }
 
 // Nothing sets the value again once the hold has ended.
 func (e extension) stands() bool { return e.hold.whyNotHeld(now()) == nil }

@@ -96,27 +96,27 @@ type operation interface {
 
 	// onWon takes effect when a quorum has granted, at that moment and before
 	// anybody else is told. The round is locked.
-	onWon(at instant)
+	onWon()
 }
 
 // A round is one command on its way to all nodes, and their votes.
 type round struct {
 	core    *core
-	op      operation // nil in the round of a release, which sends for itself
+	op      operation
 	command script.Command
+	then    decider  // told of the decision: a *waiting, where somebody waits
+	witness *witness // told of every vote; nil without an observer
 	waitAll bool     // after the decision, wait for the other nodes (WithFailFast(false))
 	explain bool     // see isDecidedLocked
-	then    decider  // told of the decision; nil where somebody waits for it
-	witness *witness // told of every vote; nil without an observer
 
+	// Under mu, but before then is told for who is told.
+	closed  bool          // later votes do not count
+	expired bool          // the deadline came before the decision
+	all     chan struct{} // closed when every node has voted
 	mu      sync.Mutex
 	tally   tally
 	votes   []ballot
-	closed  bool               // later votes do not count
-	at      instant            // when the round was decided; set before decided is closed
-	expired bool               // the deadline came before the decision; set before decided is closed
-	decided chan struct{}      // closed when the answer cannot change, or at the deadline
-	all     chan struct{}      // closed when every node has voted
+	errs    map[int]error      // by node: why it has not granted
 	spare   [usualNodes]ballot // room for votes
 }
 
@@ -124,26 +124,28 @@ type round struct {
 // so many beside it, which saves an allocation.
 const usualNodes = 5
 
-// A decider goes on when a round is decided. notifyDecided is called once, with the
-// round locked: it must not block, nor use the round.
+// A decider goes on when the answer of a round cannot change, or at its deadline.
+// notifyDecided is called once, with the round locked: it must not block, nor use the
+// round.
 type decider interface{ notifyDecided() }
 
 type ballot struct {
-	vote  vote
-	full  bool         // the script was sent in full
-	heard bool         // the node's answer has come, in time or not
 	by    *pool.Server // who granted, if known
-	err   error        // why not granted
+	vote  vote
+	full  bool // the script was sent in full
+	heard bool // the node's answer has come, in time or not
 }
 
+// A nobody is told where nobody cares.
+type nobody struct{}
+
+func (nobody) notifyDecided() {}
+
 // prepare makes r, which is zero, take the votes of c's nodes.
-func (r *round) prepare(c *core, waitAll bool) {
-	r.core, r.waitAll = c, waitAll
+func (r *round) prepare(c *core, waitAll bool, then decider) {
+	r.core, r.waitAll, r.then = c, waitAll, then
 	r.tally.n = len(c.nodes)
 	r.votes = room(r.spare[:], len(c.nodes))
-	if r.then == nil {
-		r.decided = make(chan struct{})
-	}
 	if waitAll {
 		r.all = make(chan struct{})
 	}
@@ -160,7 +162,7 @@ func room[T any](spare []T, n int) []T {
 // startRound sends op's command to all nodes. It does not wait: Send never does.
 func startRound(c *core, op operation, waitAll bool) *round {
 	r := &round{}
-	r.prepare(c, waitAll)
+	r.prepare(c, waitAll, c.waitings.get(r))
 	r.start(op)
 	return r
 }
@@ -241,7 +243,10 @@ func (r *round) count(i int, v vote, err error, by *pool.Server) (first, late bo
 	if v == granted && r.hasGrantedLocked(by) {
 		v, err = failed, &RedisError{Node: i, Err: ErrDuplicateNode}
 	}
-	b.vote, b.err, b.by = v, err, by
+	b.vote, b.by = v, by
+	if err != nil {
+		r.noteLocked(i, err)
+	}
 	r.tally.add(v)
 	if !before && r.isDecidedLocked() {
 		r.closed = !r.waitAll
@@ -252,6 +257,13 @@ func (r *round) count(i int, v vote, err error, by *pool.Server) (first, late bo
 		close(r.all)
 	}
 	return first, false, err
+}
+
+func (r *round) noteLocked(i int, err error) {
+	if r.errs == nil {
+		r.errs = make(map[int]error)
+	}
+	r.errs[i] = err
 }
 
 // hasGrantedLocked reports whether a server has granted already, as another node.
@@ -266,15 +278,10 @@ func (r *round) hasGrantedLocked(by *pool.Server) bool {
 
 // decideLocked tells who waits that the round is decided, or at its deadline.
 func (r *round) decideLocked() {
-	r.at = now()
-	if r.op != nil && r.tally.won() {
-		r.op.onWon(r.at)
+	if r.tally.won() {
+		r.op.onWon()
 	}
-	if r.then != nil {
-		r.then.notifyDecided()
-		return
-	}
-	close(r.decided)
+	r.then.notifyDecided()
 }
 
 // isDecidedLocked reports whether the answer can be given. An acquire
@@ -313,49 +320,55 @@ func (r *round) wait(ctx context.Context, b bounds) result {
 	if r.waitAll {
 		start = time.Now()
 	}
-	defer r.core.deadlines.start(r, b.decide).stop()
+	w := r.then.(*waiting)
+	w.timer.Reset(b.decide)
 	select {
-	case <-r.decided:
+	case <-w.decided:
+		r.core.waitings.put(w)
 		if r.expired {
 			return r.result(fmt.Errorf("%w within %v", errNoAnswer, b.decide))
 		}
 		return r.result(r.linger(ctx, start, b))
 	case <-ctx.Done():
+		w.timer.Stop()
 		return r.result(context.Cause(ctx))
 	case <-b.over:
+		w.timer.Stop()
 		return r.result(errAbandoned)
 	}
 }
 
-// A deadline gives up a round, at its time. Those that stopped before are used again:
-// their timers are a good part of what a round allocates.
-type deadline struct {
-	timer *time.Timer
-	round *round
-	back  *deadlines
+// A waiting is what it takes to wait for a round.
+type waiting struct {
+	decided chan struct{} // gets its token when the answer cannot change, or at the deadline
+	timer   *time.Timer
+	round   *round
 }
 
-// deadlines are those that can be used again.
-type deadlines struct{ sync.Pool }
+func (w *waiting) notifyDecided() { w.decided <- struct{}{} }
 
-func (ds *deadlines) start(r *round, after time.Duration) *deadline {
-	d, ok := ds.Get().(*deadline)
+func (w *waiting) expire() { w.round.expire() }
+
+// waitings are those that can be used again: they are a good part of what a round
+// allocates.
+type waitings struct{ sync.Pool }
+
+func (ws *waitings) get(r *round) *waiting {
+	w, ok := ws.Get().(*waiting)
 	if !ok {
-		d = &deadline{back: ds, round: r}
-		d.timer = time.AfterFunc(after, d.fire)
-		return d
+		w = &waiting{decided: make(chan struct{}, 1)}
+		w.timer = time.AfterFunc(time.Hour, w.expire)
+		w.timer.Stop()
 	}
-	d.round = r
-	d.timer.Reset(after)
-	return d
+	w.round = r
+	return w
 }
 
-func (d *deadline) fire() { d.round.expire() }
-
-func (d *deadline) stop() {
-	if d.timer.Stop() { // else fire has been called, or is about to be
-		d.round = nil
-		d.back.Put(d)
+// put takes back a waiting whose token has been taken.
+func (ws *waitings) put(w *waiting) {
+	if w.timer.Stop() { // else expire has been called, or is about to be
+		w.round = nil
+		ws.Put(w)
 	}
 }
 
@@ -407,7 +420,6 @@ func (r *round) linger(ctx context.Context, start time.Time, b bounds) error {
 // A result is what a round came to.
 type result struct {
 	tally tally
-	at    instant // when it was decided; zero if it was given up before
 	taken []int   // nodes that hold another value
 	errs  []error // one per node that did not grant
 }
@@ -430,11 +442,12 @@ func (r *round) soFar(silent error) result {
 
 func (r *round) resultLocked(silent error) result {
 	undecided := !r.isDecidedLocked()
-	res := result{tally: r.tally, at: r.at}
+	res := result{tally: r.tally}
 	if r.tally.won() && r.tally.failed+r.tally.refused == 0 {
 		return res // the usual case allocates nothing
 	}
 	for i, b := range r.votes {
+		err := r.errs[i]
 		switch {
 		case b.vote == granted:
 			continue
@@ -442,13 +455,13 @@ func (r *round) resultLocked(silent error) result {
 			if undecided {
 				res.tally.add(failed)
 			}
-			b.err = &RedisError{Node: i, Err: silent}
+			err = &RedisError{Node: i, Err: silent}
 		}
 		var taken *ErrNodeTaken
-		if errors.As(b.err, &taken) {
+		if errors.As(err, &taken) {
 			res.taken = append(res.taken, i)
 		}
-		res.errs = append(res.errs, b.err)
+		res.errs = append(res.errs, err)
 	}
 	return res
 }

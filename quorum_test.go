@@ -71,12 +71,12 @@ func TestDeadlineGivesUpItsOwnRound(t *testing.T) {
 		c.nodes = make([]*node, 3)
 		open := func() *round {
 			r := &round{}
-			r.prepare(c, false)
+			r.prepare(c, false, c.waitings.get(r))
 			return r
 		}
 		for range 100 {
 			former, next := open(), open()
-			close(former.decided)
+			former.then.notifyDecided()
 			former.wait(context.Background(), bounds{decide: time.Second})
 			start := time.Now()
 			next.wait(context.Background(), bounds{decide: 3 * time.Second})

@@ -81,7 +81,7 @@ type core struct {
 
 	known knownTokens
 
-	deadlines deadlines
+	waitings  waitings
 	census    census
 	lines     lines
 	ear       ear

@@ -89,10 +89,13 @@ func (s *schedule) compareClocks(every time.Duration, start instant) {
 		return // fired or dropped
 	}
 	if s.compare == 0 {
-		s.compare, s.lead = every, start.lead()
+		s.compare, s.lead = math.MaxInt64, start.lead()
 	}
-	s.compare, s.lead = min(s.compare, every), min(s.lead, start.lead())
-	s.armLocked()
+	s.lead = min(s.lead, start.lead())
+	if every < s.compare {
+		s.compare, s.armed = every, time.Time{} // what it is armed for may be too late
+		s.armLocked()
+	}
 }
 
 // steppedLocked reports whether the wall clock has gained on the monotonic one.
@@ -127,6 +130,9 @@ func (s *schedule) armLocked() {
 		return
 	}
 	first := s.alarms[0].at
+	if !s.armed.IsZero() && !first.Before(s.armed) {
+		return // also in time for the next comparison: it was when it was armed
+	}
 	if s.compare > 0 {
 		if look := time.Now().Add(s.compare); look.Before(first) {
 			first = look
@@ -134,9 +140,6 @@ func (s *schedule) armLocked() {
 	}
 	if first.Before(s.notBefore) {
 		first = s.notBefore
-	}
-	if !s.armed.IsZero() && !first.Before(s.armed) {
-		return
 	}
 	s.armed = first
 	if s.timer == nil {

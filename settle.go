@@ -26,9 +26,10 @@ const (
 // and repeats until each is settled: until nothing can set the value there any
 // more, or the keys have run out. It depends on no caller's context.
 type release struct {
+	noEffects
 	*hold
-	command script.Command
 	round   round
+	won     instant     // when it was; set before who waits is told
 	process any         // a string: that of the core if somebody in it waits, or did; else ""
 	by      *waiter     // whose attempt it undoes, if it does
 	rivals  atomic.Bool // other processes wait
@@ -41,8 +42,8 @@ type release struct {
 // progress is the state of a release on one node.
 type progress struct {
 	form
-	orderly bool          // when it was last sent, all that set the value had been answered
-	delay   time.Duration // before the next repetition
+	orderly bool  // when it was last sent, all that set the value had been answered
+	repeats int32 // how often it has been put off
 }
 
 // A form is how a node must be sent the release.
@@ -54,7 +55,8 @@ type form struct {
 
 // releasing is how to release a hold.
 type releasing struct {
-	waitAll bool
+	awaited bool    // somebody waits for its round
+	waitAll bool    // see round
 	enters  any     // the ticket that enters the queues with it; nil for none
 	by      *waiter // whose attempt it undoes; nil if it is something else
 }
@@ -70,13 +72,16 @@ func startRelease(h *hold, how releasing) *release {
 	if h.core.lines.count.Load() > 0 || len(turnover.Leave) > 0 {
 		rel.process = h.core.process
 	}
-	rel.command = script.Release(h.lock, rel.process, turnover, h.tokens.final())
+	rel.round.op, rel.round.command = rel, script.Release(h.lock, rel.process, turnover, h.tokens.final())
 	rel.progress = room(rel.spare[:], len(h.nodes))
-	rel.round.prepare(h.core, how.waitAll)
+	if how.awaited {
+		rel.round.prepare(h.core, how.waitAll, h.core.waitings.get(&rel.round))
+	} else {
+		rel.round.prepare(h.core, false, nobody{})
+	}
 	rel.round.witness = h.witness("unlock")
-	h.releasing()
 	h.core.unsettled.add(len(h.nodes))
-	rel.command.WithRESP(func(resp []byte) {
+	rel.round.command.WithRESP(func(resp []byte) {
 		for i, n := range h.core.nodes {
 			if n.denies() && len(turnover.Leave) == 0 {
 				rel.send(i, form{quietly: true}, nil)
@@ -87,6 +92,12 @@ func startRelease(h *hold, how releasing) *release {
 	})
 	return rel
 }
+
+func (rel *release) command() script.Command { return rel.round.command }
+
+func (*release) judge(i int, reply pool.Reply) (vote, error) { return found(i, reply) }
+
+func (rel *release) onWon() { rel.won = now() }
 
 // send sends the release to node i, in a form of which resp is the encoding, if there is
 // one. Where h may have reached the node the request is Reserved: the command that set
@@ -110,7 +121,7 @@ func (rel *release) send(i int, as form, resp []byte) {
 
 // args returns the command in a form.
 func (rel *release) args(as form) []any {
-	command := rel.command
+	command := rel.command()
 	switch {
 	case as.quietly:
 		command = script.ReleaseQuietly(rel.lock, rel.tokens.final())
@@ -139,7 +150,7 @@ func (rel *release) Receive(i int, reply pool.Reply) {
 		return
 	}
 	rel.notice(i, reply)
-	v, err := found(i, reply)
+	v, err := rel.judge(i, reply)
 	rel.round.vote(i, v, err, reply.Server)
 	if v == failed && reply.Err == nil {
 		reply.Err = err // an odd answer settles nothing
@@ -177,10 +188,12 @@ func (rel *release) settles(i int, sent progress, reply pool.Reply) bool {
 
 // repeatLater schedules the next sending to node i, which did not settle this one.
 func (rel *release) repeatLater(i int, err error) {
+	rel.repeating()
 	s := &rel.progress[i]
-	s.delay = min(max(2*s.delay, minReleaseDelay), maxReleaseDelay)
+	delay := min(minReleaseDelay<<min(s.repeats, 10), maxReleaseDelay)
+	s.repeats++
 	again := &alarm{what: repetition{rel, i}}
-	dropped := !rel.core.repeats.setUnlessFull(again, time.Now().Add(s.delay), maxRepeats)
+	dropped := !rel.core.repeats.setUnlessFull(again, time.Now().Add(delay), maxRepeats)
 	tellLater(rel.core, rel.set.observers, UnsettledObserver.ObserveUnsettled, Unsettled{
 		Name: rel.lock.Name(), Node: i, Pending: rel.core.unsettled.n(), Dropped: dropped, Err: err,
 	})

@@ -3,6 +3,7 @@ package redsync
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -12,49 +13,58 @@ import (
 // release must undo. A hold that is handed over shares it with the hold that goes on
 // with the value, because replies may still come for the former.
 type trail struct {
-	mu       sync.Mutex
-	released bool          // a release has begun
-	renewed  time.Duration // then: the latest monotonic time at which a node can have set the key's TTL
-	nodes    []footprint
-	tickets  []any                 // of waiters, to be taken off the nodes' queues with the value
-	spare    [usualNodes]footprint // room for nodes
+	nodes   []mark
+	spare   [usualNodes]mark // room for nodes
+	repeats atomic.Bool      // a release is repeated
+
+	mu      sync.Mutex
+	renewed time.Duration // if repeats: the latest monotonic time at which a node can have set the key's TTL
+	tickets []any         // of waiters, to be taken off the nodes' queues with the value
 }
 
-// A footprint is what a value may have left on one node.
-type footprint struct {
-	// sent counts the commands that may have set the value, or still may, up to
-	// maxSent.
-	sent int32
-	// unanswered counts those of them that have no reply yet.
-	unanswered int32
-	// unknown: one of them was lost. Nobody can tell when it is executed.
-	unknown bool
-}
+// A mark is where the footprint on one node is kept.
+type mark struct{ atomic.Int64 }
 
-// maxSent is far more than are ever taken back by unsent.
-const maxSent = 1 << 30
+// A footprint is what a value may have left on one node, in one word:
+//
+//	bits 0 to 30   how many commands that may set the value have no reply yet
+//	bit 31         one of them was lost: nobody can tell when it is executed
+//	bits 32 to 62  how many may have set the value, or still may, up to maxSent
+type footprint int64
+
+const (
+	oneUnanswered = 1
+	oneLost       = 1 << 31
+	oneSent       = 1 << 32
+
+	// maxSent is far more than are ever taken back by unsent.
+	maxSent = 1 << 30
+)
+
+func (f footprint) sent() int { return int(f / oneSent) }
 
 // reached reports whether the node may hold the value, now or later.
-func (f footprint) reached() bool { return f.sent > 0 }
+func (f footprint) reached() bool { return f.sent() > 0 }
 
 // settled reports whether nothing that could set the value is on its way.
-func (f footprint) settled() bool { return f.unanswered == 0 && !f.unknown }
+func (f footprint) settled() bool { return f&(oneSent-1) == 0 }
+
+// footprint returns what there may be on node i.
+func (t *trail) footprint(i int) footprint { return footprint(t.nodes[i].Load()) }
 
 // sending, unsent and answered keep the footprint of a command that may set the
 // value on node i.
 
 func (t *trail) sending(i int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.nodes[i].sent = min(t.nodes[i].sent+1, maxSent)
-	t.nodes[i].unanswered++
+	if t.footprint(i).sent() == maxSent {
+		t.nodes[i].Add(oneUnanswered)
+		return
+	}
+	t.nodes[i].Add(oneSent + oneUnanswered)
 }
 
 func (t *trail) unsent(i int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.nodes[i].sent--
-	t.nodes[i].unanswered--
+	t.nodes[i].Add(-oneSent - oneUnanswered)
 }
 
 func (t *trail) answered(i int, fate pool.Fate) {
@@ -62,35 +72,31 @@ func (t *trail) answered(i int, fate pool.Fate) {
 		t.unsent(i)
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.nodes[i].unanswered--
-	t.nodes[i].unknown = t.nodes[i].unknown || fate == pool.Unknown
-	t.renewedLocked()
+	if fate == pool.Unknown {
+		t.nodes[i].Or(oneLost)
+	}
+	t.nodes[i].Add(-oneUnanswered)
+	t.renewing()
 }
 
 // renewing notes that a command may have been executed by now that makes the keys last
-// for their TTL.
+// for their TTL. It reads the clock only where it matters.
 func (t *trail) renewing() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.renewedLocked()
-}
-
-// renewedLocked reads the clock only where it matters.
-func (t *trail) renewedLocked() {
-	if t.released {
+	if t.repeats.Load() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
 		t.renewed = now().mono
 	}
 }
 
-// releasing notes that a release begins. What has been answered before was executed
-// before.
-func (t *trail) releasing() {
+// repeating notes that a release is to be repeated. What has been answered by then was
+// executed before.
+func (t *trail) repeating() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.released = true
-	t.renewedLocked()
+	if !t.repeats.Swap(true) {
+		t.renewed = now().mono
+	}
 }
 
 // lastRenewed returns the latest monotonic time at which a node can have set the
@@ -99,13 +105,6 @@ func (t *trail) lastRenewed() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.renewed
-}
-
-// footprint returns what there may be on node i.
-func (t *trail) footprint(i int) footprint {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.nodes[i]
 }
 
 // leaveQueues makes the release of the value take a ticket off the queues.

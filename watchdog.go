@@ -112,8 +112,8 @@ func (w *watchdog) fire(closing bool) {
 		// It is undecided still: observers are told now, not at Until.
 		w.tell(last, because(ErrExtendFailed, last.soFar(errNoAnswer).err()))
 	}
-	r := extending{&round{then: w}, e.start, w.hold.remaining(e.start)}
-	r.prepare(w.hold.core, false)
+	r := extending{&round{}, e.start, w.hold.remaining(e.start)}
+	r.prepare(w.hold.core, false, w)
 	w.rounds = append(w.rounds, r)
 	w.schedule(w.patience())
 	r.start(e)

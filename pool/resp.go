@@ -39,7 +39,7 @@ func AppendCommand(b []byte, args []any) ([]byte, error) {
 		case string:
 			b = appendHeader(b, '$', len(v))
 			b = append(b, v...)
-			b = append(b, crlf...)
+			b = append(b, "\r\n"...)
 		case int:
 			b = appendInt(b, int64(v))
 		case int64:
@@ -68,9 +68,15 @@ func AppendCommand(b []byte, args []any) ([]byte, error) {
 }
 
 func appendHeader(b []byte, kind byte, n int) []byte {
+	if n < 10 {
+		return append(b, kind, byte('0'+n), '\r', '\n')
+	}
+	if n < 100 {
+		return append(b, kind, byte('0'+n/10), byte('0'+n%10), '\r', '\n')
+	}
 	b = append(b, kind)
 	b = strconv.AppendInt(b, int64(n), 10)
-	return append(b, crlf...)
+	return append(b, "\r\n"...)
 }
 
 func appendInt(b []byte, n int64) []byte {
@@ -86,7 +92,7 @@ func appendUint(b []byte, n uint64) []byte {
 func appendDigits(b, digits []byte) []byte {
 	b = appendHeader(b, '$', len(digits))
 	b = append(b, digits...)
-	return append(b, crlf...)
+	return append(b, "\r\n"...)
 }
 
 // A refusal is an error that a node answered with. It is a redis.Error.

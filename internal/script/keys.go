@@ -13,20 +13,20 @@ var sides = []string{":queue", ":fence"}
 // Side keys have name's hash tag if it has one, else name is their tag. Where name has
 // none and yet a closing brace (a}b) there is no such key in its slot: on a Cluster
 // the nodes refuse it.
-func QueueKey(name string) string { return sideBase(name) + ":queue" }
+func QueueKey(name string) string { return sideKey(name, ":queue") }
 
 // FenceKey returns the key of name's fencing register. QueueKey says in which slot.
-func FenceKey(name string) string { return sideBase(name) + ":fence" }
+func FenceKey(name string) string { return sideKey(name, ":fence") }
 
-// sideBase is what the side keys of name begin with. Names with a tag of their own
+// sideKey returns the side key of name that ends in side. Names with a tag of their own
 // are repeated behind it: {b} is another lock than b. So are those that can have no
 // tag: b}:{b is another one than {b}.
-func sideBase(name string) string {
+func sideKey(name, side string) string {
 	tag := hashTag(name)
 	if tag != "" || strings.Contains(name, "}") {
-		return "{" + tag + "}:" + name
+		return "{" + tag + "}:" + name + side
 	}
-	return "{" + name + "}"
+	return "{" + name + "}" + side
 }
 
 // hashTag returns the part of a key that Redis Cluster hashes in place of the whole,

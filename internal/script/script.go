@@ -70,6 +70,9 @@ func NewLock(key, value string) Lock { return Lock{key, value} }
 // Name returns the key.
 func (l Lock) Name() string { return l.key.(string) }
 
+// Value returns the value.
+func (l Lock) Value() string { return l.value.(string) }
+
 // Acquire sets key to value for ttl milliseconds where it is free. It is a
 // plain command: the wire format that redsync, node-redlock and others share.
 func Acquire(l Lock, ttl int64) Command {
