@@ -230,7 +230,7 @@ func (m *Mutex) attempt(ctx context.Context, t timing, start instant, try int, e
 	// The first one waits to hear who every node is.
 	waitAll := m.set.waitAll || !m.core.census.known.Load()
 	res := startRound(m.core, op, waitAll).wait(ctx, h.bounds())
-	for n := 0; n < maxCatchUps && ctx.Err() == nil && h.whyNotHeld(now()) == nil && h.tokens.behind(res); n++ {
+	for n := 0; h.tokens != nil && n < maxCatchUps && ctx.Err() == nil && h.whyNotHeld(now()) == nil && h.tokens.behind(res); n++ {
 		res = startRound(m.core, op, m.set.waitAll).wait(ctx, h.bounds())
 	}
 	if ctx.Err() == nil {

@@ -360,6 +360,61 @@ func TestReleaseForNoProcess(t *testing.T) {
 	})
 }
 
+// A plain release deletes the lock, and nothing else.
+func TestReleasePlain(t *testing.T) {
+	onBoth(t, func(g ground) { g.releasesPlainly(func() {}, func() {}) })
+}
+
+// So it does where it may not look for a queue while it deletes, or has no memory for that.
+func TestReleasePlainWithoutTheShortCut(t *testing.T) {
+	for name, hindered := range map[string][2][]any{
+		"not allowed": {{"acl", "setuser", "default", "-bitop"}, {"acl", "setuser", "default", "+bitop"}},
+		"no memory":   {{"config", "set", "maxmemory", 1}, {"config", "set", "maxmemory", 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
+			g.releasesPlainly(func() { g.do(hindered[0]...) }, func() { g.do(hindered[1]...) })
+		})
+	}
+}
+
+// releasesPlainly releases, hindered, a lock that may be held beside a queue that may be
+// there.
+func (g ground) releasesPlainly(hinder, unhinder func()) {
+	g.Helper()
+	for value, found := range map[string]int64{"v": script.Mine, "w": script.Other, "": script.Missing} {
+		for _, beside := range []string{"nothing", "a queue", "a list"} {
+			g.do("flushall")
+			switch beside {
+			case "a queue":
+				g.waits(ticket(1, they), 9000)
+			case "a list":
+				g.do("rpush", "{lock}:queue", "x")
+				g.do("pexpire", "{lock}:queue", ttl)
+			}
+			if value != "" {
+				g.do("set", "lock", value, "px", ttl)
+			}
+			if beside == "a queue" && found != script.Other {
+				found += script.Woke
+			}
+			hinder()
+			assert.Equal(g, found, g.release("v", ""), "%q beside %s", value, beside)
+			unhinder()
+			assert.Equal(g, found == script.Other, g.do("get", "lock") != nil, "%q beside %s", value, beside)
+			switch beside {
+			case "nothing":
+				assert.Zero(g, g.do("exists", "{lock}:queue"))
+			case "a queue":
+				g.queue(ticket(1, they))
+				found -= found & script.Woke
+			case "a list":
+				assert.EqualValues(g, 1, g.do("llen", "{lock}:queue"))
+			}
+		}
+	}
+}
+
 // A thousand wait, and the last of them comes in between.
 func TestLongQueue(t *testing.T) {
 	onBoth(t, func(g ground) {
