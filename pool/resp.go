@@ -68,11 +68,12 @@ func AppendCommand(b []byte, args []any) ([]byte, error) {
 }
 
 func appendHeader(b []byte, kind byte, n int) []byte {
-	if n < 10 {
-		return append(b, kind, byte('0'+n), '\r', '\n')
-	}
-	if n < 100 {
-		return append(b, kind, byte('0'+n/10), byte('0'+n%10), '\r', '\n')
+	const digits = "0123456789"
+	switch {
+	case n < 10: // most are short, and this is on the way of every command
+		return append(b, kind, digits[n], '\r', '\n')
+	case n < 100:
+		return append(b, kind, digits[n/10], digits[n%10], '\r', '\n')
 	}
 	b = append(b, kind)
 	b = strconv.AppendInt(b, int64(n), 10)
