@@ -135,7 +135,7 @@ func (k *knownTokens) raise(name string, token uint64) {
 }
 
 // behind reports whether res failed for the proposal alone: a quorum of nodes may hold
-// the lock. Then the next round proposes more.
+// the lock. Then it raises the proposal for the next round.
 func (t *tokens) behind(res result) bool {
 	if t == nil || res.tally.won() || res.tally.blocks(len(res.taken)+res.tally.failed) {
 		return false

@@ -28,7 +28,7 @@ import (
 //	whyNotHeld(now)  nil while it may be relied upon; else makes it past, if the time is up
 //	stood(now)       whether time alone had not ended it, of a hold already ended
 //	begun()          whether it was ever held by a Mutex
-//	cleared(now)     whether its keys have run out on every node
+//	cleared(now)     whether its keys have run out on every node, while a release is repeated
 type hold struct {
 	core     *core
 	set      *settings
@@ -100,17 +100,18 @@ func (m *Mutex) newHold(value string, t timing, start instant) *hold {
 	return h
 }
 
-func (h *hold) value() string { return h.lock.Value() }
-
 // adoptedHold is a term whose value was acquired elsewhere: any node may hold
 // it, or be about to.
 func (m *Mutex) adoptedHold(value string, t timing, start instant) *hold {
 	h := m.newHold(value, t, start)
 	for i := range h.nodes {
-		h.nodes[i].Store(oneSent + oneLost)
+		h.nodes[i].Store(oneSent | anyLost)
 	}
 	return h
 }
+
+// value returns what the nodes hold for h.
+func (h *hold) value() string { return h.lock.Value() }
 
 // whyNotWon returns why h was not acquired, nil if it was. If not, nothing is held,
 // and what the round may have set must be released.
@@ -365,7 +366,7 @@ func (h *hold) prolong(e extension, confirmed instant) {
 }
 
 // cleared reports whether every key that h set has run out by the nodes' clocks,
-// as far as anybody can tell. It goes by the monotonic clock alone: a step of the
+// as far as anybody can tell. It is for a release that is repeated: see keepTime. It goes by the monotonic clock alone: a step of the
 // wall clock must not end what is still to be done.
 func (h *hold) cleared(now instant) bool {
 	drift := h.timing.expiry - h.timing.span

@@ -182,7 +182,7 @@ func (ls *lines) anybody() bool {
 }
 
 // letGo releases what h, which has ended, left on the nodes, and lets in who waits for
-// it in this process.
+// it in this process. Who enters the queues is for letGo to say.
 func (h *hold) letGo(how releasing) *release {
 	ls := &h.core.lines
 	if ls.count.Load() == 0 {

@@ -230,8 +230,8 @@ func (m *Mutex) attempt(ctx context.Context, t timing, start instant, try int, e
 	// The first one waits to hear who every node is.
 	waitAll := m.set.waitAll || !m.core.census.known.Load()
 	res := startRound(m.core, op, waitAll).wait(ctx, h.bounds())
-	for n := 0; h.tokens != nil && n < maxCatchUps && ctx.Err() == nil && h.whyNotHeld(now()) == nil && h.tokens.behind(res); n++ {
-		res = startRound(m.core, op, m.set.waitAll).wait(ctx, h.bounds())
+	if h.tokens != nil {
+		res = m.catchUp(ctx, h, op, res)
 	}
 	if ctx.Err() == nil {
 		m.core.census.known.Store(true)
@@ -255,6 +255,17 @@ func (m *Mutex) attempt(ctx context.Context, t timing, start instant, try int, e
 		return nil, err
 	}
 	return h, nil
+}
+
+// catchUp repeats the round of op, which came to res, while only the token is in the way.
+func (m *Mutex) catchUp(ctx context.Context, h *hold, op operation, res result) result {
+	for range maxCatchUps {
+		if ctx.Err() != nil || h.whyNotHeld(now()) != nil || !h.tokens.behind(res) {
+			break
+		}
+		res = startRound(m.core, op, m.set.waitAll).wait(ctx, h.bounds())
+	}
+	return res
 }
 
 // tellAttempt tells what the attempt for h has come to. If an observer panics what was
@@ -381,7 +392,7 @@ func (m *Mutex) release(ctx context.Context, h *hold) (bool, error) {
 	res := rel.round.wait(ctx, h.bounds())
 	m.core.lines.tellRivals(m.name, rel.rivals.Load())
 	switch {
-	case res.tally.won() && (!h.begun() || h.stood(rel.won)):
+	case res.tally.won() && (!h.begun() || h.stood(rel.wonAt)):
 		return true, nil
 	case res.tally.won(), res.tally.refuted():
 		return false, m.failure("unlock", res.err(), ErrLockAlreadyExpired)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -104,19 +105,20 @@ type round struct {
 	core    *core
 	op      operation
 	command script.Command
-	then    decider  // told of the decision: a *waiting, where somebody waits
-	witness *witness // told of every vote; nil without an observer
-	waitAll bool     // after the decision, wait for the other nodes (WithFailFast(false))
-	explain bool     // see isDecidedLocked
+	then    decider       // told of the decision: a *sleeper, where somebody waits
+	witness *witness      // told of every vote; nil without an observer
+	all     chan struct{} // closed when every node has voted, with waitAll
+	waitAll bool          // after the decision, wait for the other nodes (WithFailFast(false))
+	explain bool          // see isDecidedLocked
 
-	// Under mu, but before then is told for who is told.
-	closed  bool          // later votes do not count
-	expired bool          // the deadline came before the decision
-	all     chan struct{} // closed when every node has voted
+	// mu protects what follows. Who has been told of the decision may read expired
+	// without it.
 	mu      sync.Mutex
+	closed  bool // later votes do not count
+	expired bool // the deadline came before the decision
 	tally   tally
 	votes   []ballot
-	errs    map[int]error      // by node: why it has not granted
+	errs    map[int]error      // by node, why it has not granted; nil while none has refused or failed
 	spare   [usualNodes]ballot // room for votes
 }
 
@@ -129,17 +131,17 @@ const usualNodes = 5
 // round.
 type decider interface{ notifyDecided() }
 
+// nobody is the decider of a round that is not awaited.
+type nobody struct{}
+
+func (nobody) notifyDecided() {}
+
 type ballot struct {
-	by    *pool.Server // who granted, if known
+	by    *pool.Server // who voted, if known
 	vote  vote
 	full  bool // the script was sent in full
 	heard bool // the node's answer has come, in time or not
 }
-
-// A nobody is told where nobody cares.
-type nobody struct{}
-
-func (nobody) notifyDecided() {}
 
 // prepare makes r, which is zero, take the votes of c's nodes.
 func (r *round) prepare(c *core, waitAll bool, then decider) {
@@ -162,7 +164,7 @@ func room[T any](spare []T, n int) []T {
 // startRound sends op's command to all nodes. It does not wait: Send never does.
 func startRound(c *core, op operation, waitAll bool) *round {
 	r := &round{}
-	r.prepare(c, waitAll, c.waitings.get(r))
+	r.prepare(c, waitAll, c.sleepers.get(r))
 	r.start(op)
 	return r
 }
@@ -245,7 +247,10 @@ func (r *round) count(i int, v vote, err error, by *pool.Server) (first, late bo
 	}
 	b.vote, b.by = v, by
 	if err != nil {
-		r.noteLocked(i, err)
+		if r.errs == nil {
+			r.errs = make(map[int]error)
+		}
+		r.errs[i] = err
 	}
 	r.tally.add(v)
 	if !before && r.isDecidedLocked() {
@@ -259,13 +264,6 @@ func (r *round) count(i int, v vote, err error, by *pool.Server) (first, late bo
 	return first, false, err
 }
 
-func (r *round) noteLocked(i int, err error) {
-	if r.errs == nil {
-		r.errs = make(map[int]error)
-	}
-	r.errs[i] = err
-}
-
 // hasGrantedLocked reports whether a server has granted already, as another node.
 func (r *round) hasGrantedLocked(by *pool.Server) bool {
 	for _, b := range r.votes {
@@ -276,7 +274,8 @@ func (r *round) hasGrantedLocked(by *pool.Server) bool {
 	return false
 }
 
-// decideLocked tells who waits that the round is decided, or at its deadline.
+// decideLocked makes a won round take effect, and tells that the round is decided, or that
+// its deadline has come.
 func (r *round) decideLocked() {
 	if r.tally.won() {
 		r.op.onWon()
@@ -310,7 +309,8 @@ type bounds struct {
 // wait returns the result once the round is decided and, with waitAll, every
 // node has voted or its deadline has passed; or once it is given up: after
 // b.decide, when ctx is done, or when b.over is closed. In a round that is given
-// up the nodes that have not voted have failed.
+// up the nodes that have not voted have failed. It is called once, where then is a
+// *sleeper.
 //
 // It does not watch core.closing: one channel in the select of every round is one
 // lock for all. Close ends each hold, which closes b.over; a round without b.over
@@ -320,55 +320,57 @@ func (r *round) wait(ctx context.Context, b bounds) result {
 	if r.waitAll {
 		start = time.Now()
 	}
-	w := r.then.(*waiting)
-	w.timer.Reset(b.decide)
+	s := r.then.(*sleeper)
+	s.timer.Reset(b.decide)
 	select {
-	case <-w.decided:
-		r.core.waitings.put(w)
+	case <-s.decided:
+		r.core.sleepers.put(s)
 		if r.expired {
 			return r.result(fmt.Errorf("%w within %v", errNoAnswer, b.decide))
 		}
 		return r.result(r.linger(ctx, start, b))
 	case <-ctx.Done():
-		w.timer.Stop()
+		s.timer.Stop() // s is not used again: it may be told still
 		return r.result(context.Cause(ctx))
 	case <-b.over:
-		w.timer.Stop()
+		s.timer.Stop()
 		return r.result(errAbandoned)
 	}
 }
 
-// A waiting is what it takes to wait for a round.
-type waiting struct {
-	decided chan struct{} // gets its token when the answer cannot change, or at the deadline
-	timer   *time.Timer
+// A sleeper is what it takes to wait for a round.
+type sleeper struct {
+	decided chan struct{} // has room for one: the round is decided, or its deadline has come
+	timer   *time.Timer   // for the deadline, started by wait
 	round   *round
 }
 
-func (w *waiting) notifyDecided() { w.decided <- struct{}{} }
+func (s *sleeper) notifyDecided() { s.decided <- struct{}{} }
 
-func (w *waiting) expire() { w.round.expire() }
+func (s *sleeper) expire() { s.round.expire() }
 
-// waitings are those that can be used again: they are a good part of what a round
+// sleepers are those that can be used again: they are a good part of what a round
 // allocates.
-type waitings struct{ sync.Pool }
+type sleepers struct{ sync.Pool }
 
-func (ws *waitings) get(r *round) *waiting {
-	w, ok := ws.Get().(*waiting)
+// get returns a sleeper for r.
+func (ss *sleepers) get(r *round) *sleeper {
+	s, ok := ss.Get().(*sleeper)
 	if !ok {
-		w = &waiting{decided: make(chan struct{}, 1)}
-		w.timer = time.AfterFunc(time.Hour, w.expire)
-		w.timer.Stop()
+		s = &sleeper{decided: make(chan struct{}, 1)}
+		s.timer = time.AfterFunc(math.MaxInt64, s.expire)
+		s.timer.Stop()
 	}
-	w.round = r
-	return w
+	s.round = r
+	return s
 }
 
-// put takes back a waiting whose token has been taken.
-func (ws *waitings) put(w *waiting) {
-	if w.timer.Stop() { // else expire has been called, or is about to be
-		w.round = nil
-		ws.Put(w)
+// put takes back a sleeper that has been told of its round. Nothing else is sent to it,
+// unless its timer has fired.
+func (ss *sleepers) put(s *sleeper) {
+	if s.timer.Stop() { // else expire has been called, or is about to be
+		s.round = nil
+		ss.Put(s)
 	}
 }
 

@@ -71,7 +71,7 @@ func TestDeadlineGivesUpItsOwnRound(t *testing.T) {
 		c.nodes = make([]*node, 3)
 		open := func() *round {
 			r := &round{}
-			r.prepare(c, false, c.waitings.get(r))
+			r.prepare(c, false, c.sleepers.get(r))
 			return r
 		}
 		for range 100 {

@@ -81,7 +81,7 @@ type core struct {
 
 	known knownTokens
 
-	waitings  waitings
+	sleepers  sleepers
 	census    census
 	lines     lines
 	ear       ear

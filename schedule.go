@@ -14,7 +14,7 @@ type schedule struct {
 	mu     sync.Mutex
 	alarms alarmHeap
 	timer  *time.Timer
-	armed  time.Time // when timer fires; zero when it is not running
+	armed  time.Time // when timer fires; zero when it is not running, or must be set anew
 	closed bool
 
 	// burst is how many alarms fire in a row before a pause, 0 for no limit;
@@ -88,11 +88,11 @@ func (s *schedule) compareClocks(every time.Duration, start instant) {
 	if len(s.alarms) == 0 {
 		return // fired or dropped
 	}
-	if s.compare == 0 {
-		s.compare, s.lead = math.MaxInt64, start.lead()
+	lead, first := start.lead(), s.compare == 0
+	if first || lead < s.lead {
+		s.lead = lead
 	}
-	s.lead = min(s.lead, start.lead())
-	if every < s.compare {
+	if first || every < s.compare {
 		s.compare, s.armed = every, time.Time{} // what it is armed for may be too late
 		s.armLocked()
 	}
@@ -130,16 +130,16 @@ func (s *schedule) armLocked() {
 		return
 	}
 	first := s.alarms[0].at
+	if first.Before(s.notBefore) {
+		first = s.notBefore
+	}
 	if !s.armed.IsZero() && !first.Before(s.armed) {
-		return // also in time for the next comparison: it was when it was armed
+		return // in time for the next comparison as well, since it was when it was armed
 	}
 	if s.compare > 0 {
 		if look := time.Now().Add(s.compare); look.Before(first) {
 			first = look
 		}
-	}
-	if first.Before(s.notBefore) {
-		first = s.notBefore
 	}
 	s.armed = first
 	if s.timer == nil {

@@ -25,11 +25,15 @@ const (
 // A release takes a hold's value off all nodes, also those that never answered,
 // and repeats until each is settled: until nothing can set the value there any
 // more, or the keys have run out. It depends on no caller's context.
+//
+// It sends, repeats and takes replies by itself: as the operation of its round it only
+// notes when that was won. It sets no value, so that it keeps no footprint: noEffects
+// stands before the methods of the hold's trail.
 type release struct {
 	noEffects
 	*hold
 	round   round
-	won     instant     // when it was; set before who waits is told
+	wonAt   instant     // when a quorum had confirmed; set before who waits is told
 	process any         // a string: that of the core if somebody in it waits, or did; else ""
 	by      *waiter     // whose attempt it undoes, if it does
 	rivals  atomic.Bool // other processes wait
@@ -43,7 +47,7 @@ type release struct {
 type progress struct {
 	form
 	orderly bool  // when it was last sent, all that set the value had been answered
-	repeats int32 // how often it has been put off
+	repeats int32 // how often it has been put off, for the delay
 }
 
 // A form is how a node must be sent the release.
@@ -55,8 +59,8 @@ type form struct {
 
 // releasing is how to release a hold.
 type releasing struct {
-	awaited bool    // somebody waits for its round
-	waitAll bool    // see round
+	awaited bool    // the caller waits for its round
+	waitAll bool    // see round; only if awaited
 	enters  any     // the ticket that enters the queues with it; nil for none
 	by      *waiter // whose attempt it undoes; nil if it is something else
 }
@@ -72,14 +76,14 @@ func startRelease(h *hold, how releasing) *release {
 	if h.core.lines.count.Load() > 0 || len(turnover.Leave) > 0 {
 		rel.process = h.core.process
 	}
-	rel.round.op, rel.round.command = rel, script.Release(h.lock, rel.process, turnover, h.tokens.final())
 	rel.progress = room(rel.spare[:], len(h.nodes))
+	then := decider(nobody{})
 	if how.awaited {
-		rel.round.prepare(h.core, how.waitAll, h.core.waitings.get(&rel.round))
-	} else {
-		rel.round.prepare(h.core, false, nobody{})
+		then = h.core.sleepers.get(&rel.round)
 	}
-	rel.round.witness = h.witness("unlock")
+	rel.round.prepare(h.core, how.waitAll, then)
+	rel.round.op, rel.round.witness = rel, rel.witnessed()
+	rel.round.command = script.Release(h.lock, rel.process, turnover, h.tokens.final())
 	h.core.unsettled.add(len(h.nodes))
 	rel.round.command.WithRESP(func(resp []byte) {
 		for i, n := range h.core.nodes {
@@ -97,7 +101,9 @@ func (rel *release) command() script.Command { return rel.round.command }
 
 func (*release) judge(i int, reply pool.Reply) (vote, error) { return found(i, reply) }
 
-func (rel *release) onWon() { rel.won = now() }
+func (rel *release) witnessed() *witness { return rel.witness("unlock") }
+
+func (rel *release) onWon() { rel.wonAt = now() }
 
 // send sends the release to node i, in a form of which resp is the encoding, if there is
 // one. Where h may have reached the node the request is Reserved: the command that set
@@ -188,9 +194,9 @@ func (rel *release) settles(i int, sent progress, reply pool.Reply) bool {
 
 // repeatLater schedules the next sending to node i, which did not settle this one.
 func (rel *release) repeatLater(i int, err error) {
-	rel.repeating()
+	rel.keepTime() // a repetition asks whether the keys have run out
 	s := &rel.progress[i]
-	delay := min(minReleaseDelay<<min(s.repeats, 10), maxReleaseDelay)
+	delay := min(minReleaseDelay<<min(s.repeats, 8), maxReleaseDelay) // 8 is beyond the maximum
 	s.repeats++
 	again := &alarm{what: repetition{rel, i}}
 	dropped := !rel.core.repeats.setUnlessFull(again, time.Now().Add(delay), maxRepeats)

@@ -13,31 +13,33 @@ import (
 // release must undo. A hold that is handed over shares it with the hold that goes on
 // with the value, because replies may still come for the former.
 type trail struct {
-	nodes   []mark
-	spare   [usualNodes]mark // room for nodes
-	repeats atomic.Bool      // a release is repeated
+	nodes []atomic.Int64           // by node, its footprint
+	spare [usualNodes]atomic.Int64 // room for nodes
+	timed atomic.Bool              // renewed is kept
 
 	mu      sync.Mutex
-	renewed time.Duration // if repeats: the latest monotonic time at which a node can have set the key's TTL
+	renewed time.Duration // the latest monotonic time at which a node can have set the key's TTL
 	tickets []any         // of waiters, to be taken off the nodes' queues with the value
 }
 
-// A mark is where the footprint on one node is kept.
-type mark struct{ atomic.Int64 }
-
-// A footprint is what a value may have left on one node, in one word:
+// A footprint is what a value may have left on one node. It is one word, so that it is
+// read and changed without a lock:
 //
 //	bits 0 to 30   how many commands that may set the value have no reply yet
-//	bit 31         one of them was lost: nobody can tell when it is executed
-//	bits 32 to 62  how many may have set the value, or still may, up to maxSent
+//	bit 31         set when one was lost: nobody can tell when it is executed
+//	bits 32 to 62  how many may have set the value, or still may
+//
+// Each sending is taken back once, by unsent or answered, so that no part takes from the
+// next.
 type footprint int64
 
 const (
 	oneUnanswered = 1
-	oneLost       = 1 << 31
+	anyLost       = 1 << 31
 	oneSent       = 1 << 32
 
-	// maxSent is far more than are ever taken back by unsent.
+	// maxSent is how far they are counted: far more than are ever taken back by unsent,
+	// with room for calls that race.
 	maxSent = 1 << 30
 )
 
@@ -56,16 +58,14 @@ func (t *trail) footprint(i int) footprint { return footprint(t.nodes[i].Load())
 // value on node i.
 
 func (t *trail) sending(i int) {
-	if t.footprint(i).sent() == maxSent {
+	if t.footprint(i).sent() >= maxSent {
 		t.nodes[i].Add(oneUnanswered)
 		return
 	}
 	t.nodes[i].Add(oneSent + oneUnanswered)
 }
 
-func (t *trail) unsent(i int) {
-	t.nodes[i].Add(-oneSent - oneUnanswered)
-}
+func (t *trail) unsent(i int) { t.nodes[i].Add(-oneSent - oneUnanswered) }
 
 func (t *trail) answered(i int, fate pool.Fate) {
 	if fate == pool.NotSent {
@@ -73,7 +73,7 @@ func (t *trail) answered(i int, fate pool.Fate) {
 		return
 	}
 	if fate == pool.Unknown {
-		t.nodes[i].Or(oneLost)
+		t.nodes[i].Or(anyLost) // first, or the node would look settled in between
 	}
 	t.nodes[i].Add(-oneUnanswered)
 	t.renewing()
@@ -82,25 +82,25 @@ func (t *trail) answered(i int, fate pool.Fate) {
 // renewing notes that a command may have been executed by now that makes the keys last
 // for their TTL. It reads the clock only where it matters.
 func (t *trail) renewing() {
-	if t.repeats.Load() {
+	if t.timed.Load() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.renewed = now().mono
 	}
 }
 
-// repeating notes that a release is to be repeated. What has been answered by then was
-// executed before.
-func (t *trail) repeating() {
+// keepTime begins to keep the time of the last renewal, if that has not begun: now, for
+// whatever was answered before was executed before.
+func (t *trail) keepTime() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.repeats.Swap(true) {
+	if !t.timed.Swap(true) { // the clock is read after that: an answer that is not timed came before
 		t.renewed = now().mono
 	}
 }
 
 // lastRenewed returns the latest monotonic time at which a node can have set the
-// key's TTL, as far as anybody can tell.
+// key's TTL, as far as anybody can tell, if that is kept (see keepTime).
 func (t *trail) lastRenewed() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

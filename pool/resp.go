@@ -26,7 +26,7 @@ const (
 	valueSize = 16
 )
 
-var crlf = []byte("\r\n")
+const crlf = "\r\n"
 
 // AppendCommand appends a command to b, as an array of bulk strings: see Request.Args
 // and Request.RESP. An error names an element that is no string or integer; then b is as
@@ -39,7 +39,7 @@ func AppendCommand(b []byte, args []any) ([]byte, error) {
 		case string:
 			b = appendHeader(b, '$', len(v))
 			b = append(b, v...)
-			b = append(b, "\r\n"...)
+			b = append(b, crlf...)
 		case int:
 			b = appendInt(b, int64(v))
 		case int64:
@@ -77,7 +77,7 @@ func appendHeader(b []byte, kind byte, n int) []byte {
 	}
 	b = append(b, kind)
 	b = strconv.AppendInt(b, int64(n), 10)
-	return append(b, "\r\n"...)
+	return append(b, crlf...)
 }
 
 func appendInt(b []byte, n int64) []byte {
@@ -93,7 +93,7 @@ func appendUint(b []byte, n uint64) []byte {
 func appendDigits(b, digits []byte) []byte {
 	b = appendHeader(b, '$', len(digits))
 	b = append(b, digits...)
-	return append(b, "\r\n"...)
+	return append(b, crlf...)
 }
 
 // A refusal is an error that a node answered with. It is a redis.Error.
@@ -161,7 +161,7 @@ func (d *decoder) line() ([]byte, error) {
 	if err != nil {
 		return nil, broken(err, len(line) > 0)
 	}
-	text, found := bytes.CutSuffix(line, crlf)
+	text, found := bytes.CutSuffix(line, []byte(crlf))
 	if !found || len(text) == 0 || !d.take(valueSize+len(text)) {
 		return nil, errMalformed
 	}
@@ -184,7 +184,7 @@ func (d *decoder) bulk(n int64) (any, error) {
 	if err != nil {
 		return nil, broken(err, true)
 	}
-	text, found := bytes.CutSuffix(b, crlf)
+	text, found := bytes.CutSuffix(b, []byte(crlf))
 	if !found {
 		return nil, errMalformed
 	}
@@ -200,7 +200,7 @@ func (d *decoder) longBulk(n int) (any, error) {
 	if _, err := io.CopyN(&b, d.Reader, int64(n+len(crlf))); err != nil {
 		return nil, broken(err, true)
 	}
-	text, found := bytes.CutSuffix(b.Bytes(), crlf)
+	text, found := bytes.CutSuffix(b.Bytes(), []byte(crlf))
 	if !found {
 		return nil, errMalformed
 	}

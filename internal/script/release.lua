@@ -12,9 +12,9 @@
 -- then 16 if the next one is of another.
 local found, v = 0, redis.call('GET', KEYS[1])
 if v == ARGV[1] then
-  -- In the plain case one call deletes the lock and looks for a queue: a result of no bytes
-  -- is no key (bitops.c). Else the lock is a copy of the queue for a moment. Where it may not
-  -- be called, or there is no memory for a copy, it costs a call more.
+  -- In the plain case one call deletes the lock and looks for a queue: where there is none,
+  -- BITOP has no bytes to write, deletes the key and returns 0. A copy of the queue is
+  -- deleted right below. An error is not 0: no permission, no memory, a key of another type.
   if not ARGV[2] and redis.pcall('BITOP', 'OR', KEYS[1], KEYS[2]) == 0 then return 1 end
   redis.call('DEL', KEYS[1])
   found = 1
