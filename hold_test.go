@@ -126,6 +126,36 @@ func TestReleaseRepeatsUntilALateKeyHasRunOut(t *testing.T) {
 	})
 }
 
+// A second release of the same value, of a waiter that leaves, is repeated for as long as
+// the first was.
+func TestReleaseOnceMoreIsRepeatedAsLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cut := true
+		p := &puppet{}
+		p.answer = func(req pool.Request) (*pool.Reply, error) {
+			if cut {
+				return &pool.Reply{Err: errPuppet, Conn: 1}, nil
+			}
+			return yes(req)
+		}
+		rs := New(p)
+		m := rs.NewMutex("lock", WithExpiry(time.Second))
+		timing, err := m.set.timing()
+		require.NoError(t, err)
+		h := m.newHold("v", timing, now())
+		h.sending(0)
+		h.answered(0, pool.Answered)
+		for range 2 {
+			before := p.count("evalsha")
+			startRelease(h, releasing{})
+			time.Sleep(5 * time.Second)
+			assert.Equal(t, before+5, p.count("evalsha"), "after 0, 50, 150, 350 and 750 ms")
+		}
+		cut = false
+		require.NoError(t, rs.Close(t.Context()))
+	})
+}
+
 // Without an order of execution a release settles nothing that was sent before
 // the acquire was answered.
 func TestReleaseOnAPoolWithoutOrderIsRepeatedBehindTheAcquire(t *testing.T) {

@@ -93,7 +93,10 @@ func (s *schedule) compareClocks(every time.Duration, start instant) {
 		s.lead = lead
 	}
 	if first || every < s.compare {
-		s.compare, s.armed = every, time.Time{} // what it is armed for may be too late
+		s.compare = every
+		if time.Now().Add(every).Before(s.armed) {
+			s.armed = time.Time{} // it is armed for too late
+		}
 		s.armLocked()
 	}
 }

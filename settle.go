@@ -84,6 +84,7 @@ func startRelease(h *hold, how releasing) *release {
 	rel.round.prepare(h.core, how.waitAll, then)
 	rel.round.op, rel.round.witness = rel, rel.witnessed()
 	rel.round.command = script.Release(h.lock, rel.process, turnover, h.tokens.final())
+	h.renewing() // what has been answered by now, if an earlier release is repeated
 	h.core.unsettled.add(len(h.nodes))
 	rel.round.command.WithRESP(func(resp []byte) {
 		for i, n := range h.core.nodes {

@@ -577,6 +577,27 @@ func TestClockSetForwardWakesTheWatchdog(t *testing.T) {
 	}, WithWatchdog())
 }
 
+// A hold with a shorter expiry asks for comparisons more often: that moves none that is
+// due to a later time.
+func TestClockSetForwardIsNoticedWhoeverLocksMeanwhile(t *testing.T) {
+	clocks(t, func(t *testing.T, s *stepper, j *journal, m *Mutex) {
+		lost := m.Lost()
+		rs := &Redsync{core: m.core, set: m.set}
+		s.step(time.Hour)
+		var others sync.WaitGroup
+		for i := range 10 {
+			others.Go(func() {
+				time.Sleep(time.Duration(i+1) * 600 * time.Millisecond)
+				shorter := WithExpiry(8900*time.Millisecond - time.Duration(i)*100*time.Millisecond)
+				assert.NoError(t, rs.NewMutex(strconv.Itoa(i), shorter).Lock())
+			})
+		}
+		<-lost
+		assert.Equal(t, 900*time.Millisecond, time.Since(j.start))
+		others.Wait()
+	})
+}
+
 func TestClockSetForwardEndsWhatWaitsForTheNodes(t *testing.T) {
 	for name, operation := range map[string]func(*Mutex) (bool, error){"Extend": (*Mutex).Extend, "Valid": (*Mutex).Valid} {
 		for expiry, compare := range map[time.Duration]time.Duration{

@@ -378,6 +378,18 @@ func TestReleasePlainWithoutTheShortCut(t *testing.T) {
 	}
 }
 
+// Where the lock may not be deleted it is no copy of the queue either, which would stay.
+func TestReleasePlainWithoutPermissionToDelete(t *testing.T) {
+	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
+	g.waits(ticket(1, they), 9000)
+	g.do("set", "lock", "v", "px", ttl)
+	g.do("acl", "setuser", "default", "-del")
+	release := script.Release(script.NewLock("lock", "v"), "", script.Turnover{}, script.Fence{})
+	require.ErrorContains(t, g.client.Do(t.Context(), release.InFull()...).Err(), "can't run this command")
+	g.expires()
+	g.queue(ticket(1, they))
+}
+
 // releasesPlainly releases, hindered, a lock that may be held beside a queue that may be
 // there.
 func (g ground) releasesPlainly(hinder, unhinder func()) {
