@@ -130,10 +130,10 @@ func TestReleaseRepeatsUntilALateKeyHasRunOut(t *testing.T) {
 // the first was.
 func TestReleaseOnceMoreIsRepeatedAsLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cut := true
+		var reached atomic.Bool
 		p := &puppet{}
 		p.answer = func(req pool.Request) (*pool.Reply, error) {
-			if cut {
+			if !reached.Load() {
 				return &pool.Reply{Err: errPuppet, Conn: 1}, nil
 			}
 			return yes(req)
@@ -151,7 +151,7 @@ func TestReleaseOnceMoreIsRepeatedAsLong(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			assert.Equal(t, before+5, p.count("evalsha"), "after 0, 50, 150, 350 and 750 ms")
 		}
-		cut = false
+		reached.Store(true)
 		require.NoError(t, rs.Close(t.Context()))
 	})
 }
