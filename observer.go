@@ -83,7 +83,7 @@ type Lost struct {
 type Unsettled struct {
 	Name    string
 	Node    int   // index into the pools of New or the addresses of Open, from 0
-	Pending int   // releases of all locks that nodes have not settled, one for each node
+	Pending int   // releases, of all locks, that some node has not settled
 	Dropped bool  // it will not be sent again: Close was called, or 65,536 releases are waiting
 	Err     error // why; nil if the node's answer proved nothing
 }

@@ -88,7 +88,7 @@ type core struct {
 	holds     schedule // of every hold, its expiry
 	extends   schedule // watchdogs
 	repeats   schedule // releases to be sent again
-	unsettled gauge    // releases not settled, one per node
+	unsettled gauge    // releases that a node has not settled
 	active    gauge    // operations under way
 	notices   notices
 

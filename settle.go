@@ -33,10 +33,11 @@ type release struct {
 	noEffects
 	*hold
 	round   round
-	wonAt   instant     // when a quorum had confirmed; set before who waits is told
-	process any         // a string: that of the core if somebody in it waits, or did; else ""
-	by      *waiter     // whose attempt it undoes, if it does
-	rivals  atomic.Bool // other processes wait
+	wonAt   instant      // when a quorum had confirmed; set before who waits is told
+	process any          // a string: that of the core if somebody in it waits, or did; else ""
+	by      *waiter      // whose attempt it undoes, if it does
+	rivals  atomic.Bool  // other processes wait
+	open    atomic.Int32 // nodes that have not settled it
 
 	// By node, each used by who sends to it and then by who takes its reply.
 	progress []progress
@@ -84,8 +85,9 @@ func startRelease(h *hold, how releasing) *release {
 	rel.round.prepare(h.core, how.waitAll, then)
 	rel.round.op, rel.round.witness = rel, rel.witnessed()
 	rel.round.command = script.Release(h.lock, rel.process, turnover, h.tokens.final())
-	h.renewing() // what has been answered by now, if an earlier release is repeated
-	h.core.unsettled.add(len(h.nodes))
+	h.renewing()                        // what has been answered by now, if an earlier release is repeated
+	rel.open.Store(int32(len(h.nodes))) //nolint:gosec // there are few
+	h.core.unsettled.add(1)
 	rel.round.command.WithRESP(func(resp []byte) {
 		for i, n := range h.core.nodes {
 			if n.denies() && len(turnover.Leave) == 0 {
@@ -123,7 +125,7 @@ func (rel *release) send(i int, as form, resp []byte) {
 		rel.repeatLater(i, err)
 		return
 	}
-	rel.core.unsettled.add(-1)
+	rel.nodeSettled()
 }
 
 // args returns the command in a form.
@@ -163,7 +165,7 @@ func (rel *release) Receive(i int, reply pool.Reply) {
 		reply.Err = err // an odd answer settles nothing
 	}
 	if rel.settles(i, sent, reply) {
-		rel.core.unsettled.add(-1)
+		rel.nodeSettled()
 		return
 	}
 	rel.repeatLater(i, reply.Err)
@@ -193,6 +195,13 @@ func (rel *release) settles(i int, sent progress, reply pool.Reply) bool {
 	return !f.reached() || looked && f.settled() && reply.Conn != 0
 }
 
+// nodeSettled notes that one more node has settled the release, or is given up.
+func (rel *release) nodeSettled() {
+	if rel.open.Add(-1) == 0 {
+		rel.core.unsettled.add(-1)
+	}
+}
+
 // repeatLater schedules the next sending to node i, which did not settle this one.
 func (rel *release) repeatLater(i int, err error) {
 	rel.keepTime() // a repetition asks whether the keys have run out
@@ -205,7 +214,7 @@ func (rel *release) repeatLater(i int, err error) {
 		Name: rel.lock.Name(), Node: i, Pending: rel.core.unsettled.n(), Dropped: dropped, Err: err,
 	})
 	if dropped {
-		rel.core.unsettled.add(-1)
+		rel.nodeSettled()
 	}
 }
 
@@ -219,7 +228,7 @@ func (r repetition) fire(bool) { r.repeat(r.node) }
 
 func (rel *release) repeat(i int) {
 	if rel.cleared(now()) {
-		rel.core.unsettled.add(-1)
+		rel.nodeSettled()
 		return
 	}
 	as := rel.progress[i].form
