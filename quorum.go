@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -321,7 +320,7 @@ func (r *round) wait(ctx context.Context, b bounds) result {
 		start = time.Now()
 	}
 	s := r.then.(*sleeper)
-	s.timer.Reset(b.decide)
+	s.start(b.decide)
 	select {
 	case <-s.decided:
 		r.core.sleepers.put(s)
@@ -330,27 +329,77 @@ func (r *round) wait(ctx context.Context, b bounds) result {
 		}
 		return r.result(r.linger(ctx, start, b))
 	case <-ctx.Done():
-		s.timer.Stop() // s is not used again: it may be told still
+		s.stop()
 		return r.result(context.Cause(ctx))
 	case <-b.over:
-		s.timer.Stop()
+		s.stop()
 		return r.result(errAbandoned)
 	}
 }
 
-// A sleeper is what it takes to wait for a round.
+// A sleeper is what it takes to wait for a round. It is used again, and its timer is left
+// alone for as long as it fires early enough: most rounds end long before their deadline.
 type sleeper struct {
 	decided chan struct{} // has room for one: the round is decided, or its deadline has come
-	timer   *time.Timer   // for the deadline, started by wait
-	round   *round
+
+	mu       sync.Mutex
+	round    *round    // nil while it is not used
+	deadline time.Time // of the round; zero until it is waited for
+	timer    *time.Timer
+	fires    time.Time // when timer does; zero when it is not running
 }
 
 func (s *sleeper) notifyDecided() { s.decided <- struct{}{} }
 
-func (s *sleeper) expire() { s.round.expire() }
+// start sets the deadline of the round.
+func (s *sleeper) start(after time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deadline = time.Now().Add(after)
+	if s.fires.IsZero() || s.deadline.Before(s.fires) {
+		s.armLocked(after)
+	}
+}
 
-// sleepers are those that can be used again: they are a good part of what a round
-// allocates.
+func (s *sleeper) armLocked(after time.Duration) {
+	s.fires = s.deadline
+	if s.timer == nil {
+		s.timer = time.AfterFunc(after, s.fire)
+		return
+	}
+	s.timer.Reset(after)
+}
+
+// stop ends the life of a sleeper that may be told of its round still.
+func (s *sleeper) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.timer.Stop()
+}
+
+// fire gives up the round if its deadline has come.
+func (s *sleeper) fire() {
+	if r := s.due(); r != nil {
+		r.expire()
+	}
+}
+
+// due returns the round if its deadline has come. Else the timer goes on.
+func (s *sleeper) due() *round {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fires = time.Time{}
+	if s.round == nil || s.deadline.IsZero() {
+		return nil
+	}
+	if left := time.Until(s.deadline); left > 0 {
+		s.armLocked(left)
+		return nil
+	}
+	return s.round
+}
+
+// sleepers are those that can be used again.
 type sleepers struct{ sync.Pool }
 
 // get returns a sleeper for r.
@@ -358,20 +407,19 @@ func (ss *sleepers) get(r *round) *sleeper {
 	s, ok := ss.Get().(*sleeper)
 	if !ok {
 		s = &sleeper{decided: make(chan struct{}, 1)}
-		s.timer = time.AfterFunc(math.MaxInt64, s.expire)
-		s.timer.Stop()
 	}
-	s.round = r
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.round, s.deadline = r, time.Time{}
 	return s
 }
 
-// put takes back a sleeper that has been told of its round. Nothing else is sent to it,
-// unless its timer has fired.
+// put takes back a sleeper that has been told of its round, which tells it nothing more.
 func (ss *sleepers) put(s *sleeper) {
-	if s.timer.Stop() { // else expire has been called, or is about to be
-		s.round = nil
-		ss.Put(s)
-	}
+	s.mu.Lock()
+	s.round = nil
+	s.mu.Unlock()
+	ss.Put(s)
 }
 
 // expire gives up the round at its deadline.
