@@ -64,7 +64,8 @@ func TestQuorumsShareANode(t *testing.T) {
 	}
 }
 
-// Deadlines are used again, each for one round at a time.
+// Sleepers are used again, each for one round at a time, whether its deadline is later or
+// earlier than that of the one before.
 func TestDeadlineGivesUpItsOwnRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCore(nil)
@@ -75,14 +76,17 @@ func TestDeadlineGivesUpItsOwnRound(t *testing.T) {
 			return r
 		}
 		for range 100 {
-			former, next := open(), open()
-			former.then.notifyDecided()
-			former.wait(context.Background(), bounds{decide: time.Second})
-			start := time.Now()
-			next.wait(context.Background(), bounds{decide: 3 * time.Second})
-			assert.Equal(t, 3*time.Second, time.Since(start))
-			assert.False(t, former.expired)
-			assert.True(t, next.expired)
+			for _, before := range []time.Duration{time.Second, time.Hour} {
+				former := open()
+				former.then.notifyDecided()
+				former.wait(context.Background(), bounds{decide: before})
+				next := open()
+				start := time.Now()
+				next.wait(context.Background(), bounds{decide: 3 * time.Second})
+				assert.Equal(t, 3*time.Second, time.Since(start))
+				assert.False(t, former.expired)
+				assert.True(t, next.expired)
+			}
 		}
 	})
 }
