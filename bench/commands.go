@@ -20,6 +20,7 @@ var commandsScene = scene{
 		{title: "eval", key: "eval", format: cents},
 		{title: "get", key: "get", format: cents},
 		{title: "del", key: "del", format: cents},
+		{title: "bitop", key: "bitop", format: cents},
 		{title: "others", key: "others", format: cents},
 		{title: "pairs", key: "pairs", format: whole},
 	},
@@ -78,7 +79,7 @@ func (l *lab) calls(ctx context.Context) ([]map[string]int64, error) {
 
 // addCommands raises f to the figures of one node where they are higher.
 func (f figures) addCommands(before, after map[string]int64, inScripts []string) {
-	node := figures{"set": 0, "evalsha": 0, "eval": 0, "get": 0, "del": 0, "others": 0, "sent": 0, "commands": 0}
+	node := figures{"set": 0, "evalsha": 0, "eval": 0, "get": 0, "del": 0, "bitop": 0, "others": 0, "sent": 0, "commands": 0}
 	for name, n := range after {
 		calls := float64(n-before[name]) / f["pairs"]
 		base, _, _ := strings.Cut(name, "|")

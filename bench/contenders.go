@@ -78,7 +78,7 @@ var variants = []contender{
 
 // oursInScripts are the commands that release.lua and enter.lua call. That they set
 // locks and queues is left out, because plain attempts send SET as well.
-var oursInScripts = []string{"get", "del", "time", "pttl", "pexpire", "publish"}
+var oursInScripts = []string{"get", "del", "bitop", "time", "pttl", "pexpire", "publish"}
 
 // named returns the contenders with the given names, in the order of names.
 func named(names ...string) []contender {
