@@ -470,8 +470,8 @@ func (r *round) linger(ctx context.Context, start time.Time, b bounds) error {
 // A result is what a round came to.
 type result struct {
 	tally tally
-	taken []int   // nodes that hold another value
-	errs  []error // one per node that did not grant
+	taken []int   // nodes that hold another value; nil if it is won
+	errs  []error // one per node that did not grant; nil if it is won
 }
 
 // result closes the vote. In an undecided round the nodes without a vote have
@@ -491,11 +491,11 @@ func (r *round) soFar(silent error) result {
 }
 
 func (r *round) resultLocked(silent error) result {
-	undecided := !r.isDecidedLocked()
 	res := result{tally: r.tally}
-	if r.tally.won() && r.tally.failed+r.tally.refused == 0 {
-		return res // the usual case allocates nothing
+	if r.tally.won() {
+		return res // nobody asks about the others
 	}
+	undecided := !r.isDecidedLocked()
 	for i, b := range r.votes {
 		err := r.errs[i]
 		switch {
