@@ -182,21 +182,23 @@ const probeTime = 10 * time.Second
 // probe notes a broken promise for each lock that cannot be had. Other processes do the
 // same meanwhile.
 func (c *crowd) probe() {
-	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
-	defer cancel()
 	var probes sync.WaitGroup
 	for i, l := range lockNames {
 		one := newClient(c, habit{name: "probe"}, 1000+i)
-		probes.Go(func() {
-			t := one.begin(l, append(l.options(), redsync.WithExpiry(c.Expiry), redsync.WithTries(0))...)
-			if t.lock(ctx) {
-				t.unlock()
-			} else {
-				t.broken("it is free, and cannot be had within %v: %v", probeTime, t.err)
-			}
-		})
+		probes.Go(func() { one.probe(l) })
 	}
 	probes.Wait()
+}
+
+func (c *client) probe(l lockName) {
+	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
+	defer cancel()
+	t := c.begin(l, append(l.options(), redsync.WithExpiry(c.Expiry), redsync.WithTries(0))...)
+	if t.lock(ctx) {
+		t.unlock()
+	} else {
+		t.broken("it is free, and cannot be had within %v: %v", probeTime, t.err)
+	}
 }
 
 // now is the time in events.
