@@ -366,8 +366,9 @@ func (h *hold) prolong(e extension, confirmed instant) {
 }
 
 // cleared reports whether every key that h set has run out by the nodes' clocks,
-// as far as anybody can tell. It is for a release that is repeated: see keepTime. It goes by the monotonic clock alone: a step of the
-// wall clock must not end what is still to be done.
+// as far as anybody can tell. It is for a release that is repeated: see keepTime. It goes
+// by the monotonic clock alone: a step of the wall clock must not end what is still to be
+// done.
 func (h *hold) cleared(now instant) bool {
 	drift := h.timing.expiry - h.timing.span
 	return now.mono-h.lastRenewed()-h.timing.ttl > drift

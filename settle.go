@@ -85,7 +85,8 @@ func startRelease(h *hold, how releasing) *release {
 	rel.round.prepare(h.core, how.waitAll, then)
 	rel.round.op, rel.round.witness = rel, rel.witnessed()
 	rel.round.command = script.Release(h.lock, rel.process, turnover, h.tokens.final())
-	h.renewing()                        // what has been answered by now, if an earlier release is repeated
+	// What has been answered by now, if an earlier release is repeated.
+	h.renewing()
 	rel.open.Store(int32(len(h.nodes))) //nolint:gosec // there are few
 	h.core.unsettled.add(1)
 	rel.round.command.WithRESP(func(resp []byte) {
