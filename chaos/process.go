@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -62,36 +61,18 @@ type process struct {
 	fault sync.Mutex // held by what befalls it
 }
 
-func startProcess(dir string, j job) (*process, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
+// startProcess starts a process, which lives until it is told to end, or is killed.
+func startProcess(ctx context.Context, dir string, j job) (*process, error) {
 	j.Events = filepath.Join(dir, fmt.Sprintf("process%d.jsonl", j.Process))
-	text, err := json.Marshal(j)
+	child, err := realredis.StartChild(context.WithoutCancel(ctx), envJob, j)
 	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(program)
-	cmd.Env = append(os.Environ(), envJob+"="+string(text))
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = realredis.EndWithParent()
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	p := &process{
-		number: j.Process, cmd: cmd, stdin: stdin, events: j.Events,
+		number: j.Process, cmd: child.Cmd, stdin: child.Stdin, events: j.Events,
 		said: make(chan string), ended: make(chan struct{}),
 	}
-	go p.listen(stdout)
+	go p.listen(child.Stdout)
 	return p, nil
 }
 

@@ -75,14 +75,14 @@ func (w *world) start(ctx context.Context, dir string, s settings) error {
 		w.nodes = append(w.nodes, n)
 	}
 	for i := range processCount {
-		if err := w.startProcess(dir, s, i+1); err != nil {
+		if err := w.startProcess(ctx, dir, s, i+1); err != nil {
 			return fmt.Errorf("process %d: %w", i+1, err)
 		}
 	}
 	return w.each(func(p *process) error { return p.await(ctx, sayReady) })
 }
 
-func (w *world) startProcess(dir string, s settings, number int) error {
+func (w *world) startProcess(ctx context.Context, dir string, s settings, number int) error {
 	j := job{Process: number, Origin: w.origin, Seed: s.Seed, Expiry: s.Scene.expiry}
 	if s.Scene.guard {
 		j.Guard = longestTTL(s.Scene.expiry)
@@ -100,7 +100,7 @@ func (w *world) startProcess(dir string, s settings, number int) error {
 		j.Nodes = append(j.Nodes, l.addr())
 	}
 	w.links = append(w.links, links)
-	p, err := startProcess(dir, j)
+	p, err := startProcess(ctx, dir, j)
 	if err == nil {
 		w.processes = append(w.processes, p)
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"syscall"
 
@@ -25,31 +24,12 @@ type process struct {
 
 // start starts the program again, as the holder of j.
 func start(ctx context.Context, j job) (*process, error) {
-	program, err := os.Executable()
+	child, err := realredis.StartChild(ctx, envJob, j)
 	if err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(j)
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, program)
-	cmd.Env = append(os.Environ(), envJob+"="+string(text))
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = realredis.EndWithParent()
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	p := &process{j.Who, cmd, stdin, make(chan report, 2)} // as many as a holder makes
-	go p.listen(stdout)
+	p := &process{j.Who, child.Cmd, child.Stdin, make(chan report, 2)} // as many as a holder makes
+	go p.listen(child.Stdout)
 	return p, nil
 }
 
