@@ -589,11 +589,18 @@ func startCluster(t *testing.T) (servers []*realredis.Server) {
 	for _, s := range servers {
 		eventually(t, "the cluster is up", func() bool {
 			info, err := s.Do("cluster", "info")
-			return err == nil && strings.Contains(info.(string), "cluster_state:ok") &&
-				strings.Contains(info.(string), "cluster_known_nodes:3")
+			nodes, nodesErr := s.Do("cluster", "nodes")
+			return err == nil && nodesErr == nil && strings.Contains(info.(string), "cluster_state:ok") &&
+				introduced(nodes.(string), len(servers))
 		})
 	}
 	return servers
+}
+
+// introduced reports whether a node of a cluster has got to know all n of them: until then
+// it passes nothing on to those that are missing.
+func introduced(nodes string, n int) bool {
+	return strings.Count(nodes, " connected ") == n && !strings.Contains(nodes, "handshake")
 }
 
 func release(l script.Lock) script.Command {
