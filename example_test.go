@@ -36,7 +36,8 @@ func startFiveNodes() (addresses []string, stop func()) {
 
 func openFiveNodes() (*redsync.Redsync, func()) {
 	addresses, stop := startFiveNodes()
-	rs, err := redsync.Open(context.Background(), addresses)
+	// The default, 400 ms for a node, is little for a slow machine.
+	rs, err := redsync.Open(context.Background(), addresses, redsync.WithTimeoutFactor(0.4))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -119,7 +120,7 @@ func ExampleOpen() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(mutex.Remaining() > 29*time.Second)
+	fmt.Println(mutex.Remaining() > 20*time.Second)
 	// Output: true
 }
 
@@ -156,7 +157,7 @@ func ExampleMutex_TryLock() {
 func ExampleMutex_Extend() {
 	rs, stop := openFiveNodes()
 	defer stop()
-	const expiry = 900 * time.Millisecond
+	const expiry = 3 * time.Second
 	mutex := rs.NewMutex("report", redsync.WithExpiry(expiry))
 	if err := mutex.Lock(); err != nil {
 		fmt.Println(err)
@@ -209,7 +210,7 @@ func ExampleWithValue() {
 	// unlocked
 }
 
-// slowNodes counts the answers that took half a second, by node, and keeps by how
+// slowNodes counts the answers that took two seconds, by node, and keeps by how
 // much the closest extension made it. Its labels are few: no names of locks.
 type slowNodes struct {
 	mu      sync.Mutex
@@ -226,7 +227,7 @@ var (
 func (s *slowNodes) ObserveVote(v redsync.Vote) {
 	s.mu.Lock() // briefly: replies are waiting to be read
 	defer s.mu.Unlock()
-	if v.Latency >= time.Second/2 {
+	if v.Latency >= 2*time.Second {
 		s.slow[v.Node]++
 	}
 }
@@ -242,7 +243,7 @@ func (s *slowNodes) ObserveExtended(e redsync.Extended) {
 func ExampleWithObserver() {
 	nodes := embedded.Start(5) // in the process; node 3 is slow
 	defer nodes.Close()
-	nodes[3].On("set", 1, embedded.Fault{Delay: time.Second})
+	nodes[3].On("set", 1, embedded.Fault{Delay: 2500 * time.Millisecond})
 	var pools []pool.Pool
 	for _, n := range nodes {
 		client := n.Client()
@@ -253,7 +254,7 @@ func ExampleWithObserver() {
 	seen := &slowNodes{slow: make(map[int]int), closest: time.Hour}
 	rs := redsync.New(pools...).With(redsync.WithObserver(seen))
 
-	mutex := rs.NewMutex("orders:17", redsync.WithExpiry(30*time.Second))
+	mutex := rs.NewMutex("orders:17", redsync.WithExpiry(time.Minute))
 	if err := mutex.Lock(); err != nil {
 		fmt.Println(err)
 		return

@@ -208,7 +208,7 @@ func TestOpenEndedByItsContextNamesWhatNodesSaid(t *testing.T) {
 	silent2, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = silent2.Close() }()
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	_, err = redsync.Open(ctx, []string{closedPort(t), silent.Addr().String(), silent2.Addr().String()})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -238,12 +238,13 @@ func closedPort(t *testing.T) string {
 
 // On real servers.
 
+// realProcess is a process that gives a slow machine time to answer.
 func realProcess(servers []*realredis.Server) *redsync.Redsync {
 	pools := make([]pool.Pool, len(servers))
 	for i, s := range servers {
 		pools[i] = pool.New(s.Client())
 	}
-	return redsync.New(pools...)
+	return redsync.New(pools...).With(redsync.WithTimeoutFactor(0.4))
 }
 
 func TestFrozenNodeUnderLoadCostsNoGoroutines(t *testing.T) {

@@ -733,7 +733,7 @@ func TestWatchdogOfAMutexUsedByManyGoroutinesAtOnce(t *testing.T) {
 func TestWatchdogOnRealServersSurvivesAMinority(t *testing.T) {
 	servers := realredis.Start(t, 5)
 	rs := realProcess(servers)
-	m := rs.NewMutex("lock", redsync.WithExpiry(3*time.Second), redsync.WithNodeTimeout(time.Second), redsync.WithWatchdog())
+	m := rs.NewMutex("lock", redsync.WithExpiry(6*time.Second), redsync.WithNodeTimeout(2500*time.Millisecond), redsync.WithWatchdog())
 	require.NoError(t, m.Lock())
 	lost := m.Lost()
 	servers[0].Freeze()
@@ -742,7 +742,7 @@ func TestWatchdogOnRealServersSurvivesAMinority(t *testing.T) {
 	select {
 	case <-lost:
 		t.Error(m.Err())
-	case <-time.After(7 * time.Second): //nolint:forbidigo // real servers
+	case <-time.After(13 * time.Second): //nolint:forbidigo // real servers
 	}
 	require.NoError(t, m.Err())
 	ok, err := m.Valid()

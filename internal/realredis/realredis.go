@@ -3,9 +3,11 @@
 package realredis
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -111,6 +113,10 @@ func (s *Server) start() error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
+	before, err := log.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
 	cmd, exit := exec.Command("redis-server", args...), make(chan struct{}) //nolint:gosec // our own arguments
 	cmd.Env = append(os.Environ(), s.env...)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -123,7 +129,7 @@ func (s *Server) start() error {
 		_ = cmd.Wait() // how it ended does not matter
 		close(exit)
 	}()
-	if err := s.awaitReady(); err != nil {
+	if err := s.awaitReady(before); err != nil {
 		s.Kill()
 		return err
 	}
@@ -132,19 +138,24 @@ func (s *Server) start() error {
 
 func (s *Server) log() string { return filepath.Join(s.dir, "log") }
 
-// awaitReady waits until the server accepts connections.
-func (s *Server) awaitReady() error {
+// awaitReady waits until the server accepts connections, as it says in its log, of which
+// so much was there before. Who can connect may have met another process, which took the
+// port first.
+func (s *Server) awaitReady(before int64) error {
 	pause := time.NewTicker(readyPause)
 	defer pause.Stop()
 	for end := time.Now().Add(readyTimeout); time.Now().Before(end); {
-		conn, err := net.DialTimeout("tcp", s.addr, time.Second)
-		if err == nil {
-			return conn.Close()
+		text, err := os.ReadFile(s.log())
+		if err != nil {
+			return err
+		}
+		said := text[before:]
+		if bytes.Contains(said, []byte("Ready to accept connections")) {
+			return nil
 		}
 		select {
 		case <-s.exit:
-			text, _ := os.ReadFile(s.log()) // for the message only
-			return fmt.Errorf("redis-server %v ended: %s", s.cmd.Args, text)
+			return fmt.Errorf("redis-server %v ended: %s", s.cmd.Args, said)
 		case <-pause.C:
 		}
 	}

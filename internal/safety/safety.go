@@ -118,6 +118,15 @@ func (e *Env) Soon() time.Duration {
 	return 3 * time.Second
 }
 
+// brief is a time of a scene that waits for the end of an expiry: d in virtual time, and
+// on real servers long enough for what a slow machine does meanwhile.
+func (e *Env) brief(d time.Duration) time.Duration {
+	if e.Embedded != nil {
+		return d
+	}
+	return 10 * d
+}
+
 // Gone waits until no node holds key, for at most within, and returns an error
 // that names the nodes that still do.
 func (e *Env) Gone(key string, within time.Duration) error {

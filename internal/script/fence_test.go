@@ -112,21 +112,21 @@ func TestEnterRaisesTheRegister(t *testing.T) {
 
 // Where the lock is not granted the register is told, and left alone.
 func TestEnterLeavesTheRegisterOfALockThatItDoesNotGet(t *testing.T) {
-	others := func(g ground) { g.do("set", "lock", "w", "px", 5000) }
+	others := func(g ground) { g.do("set", "lock", "w", "px", 60_000) }
 	for name, c := range map[string]struct {
 		before      func(g ground)
 		ticket      string
 		register    string
 		least, most int64
 	}{
-		"taken":                        {others, "", "5", 4000, 5000},
-		"taken, no register":           {others, "", "", 4000, 5000},
-		"taken, a higher register":     {others, "", "12", 4000, 5000},
-		"taken, with a ticket":         {others, ticket(1, us), "5", 4000, 5000},
-		"taken, a ticket, no register": {others, ticket(1, us), "", 4000, 5000},
-		"behind another process":       {func(g ground) { g.waits(ticket(1, they), 3000) }, ticket(2, us), "5", 2000, 3000},
-		"behind another, no register":  {func(g ground) { g.waits(ticket(1, they), 3000) }, ticket(2, us), "", 2000, 3000},
-		"behind another, a higher one": {func(g ground) { g.waits(ticket(1, they), 3000) }, ticket(2, us), "12", 2000, 3000},
+		"taken":                        {others, "", "5", 50_000, 60_000},
+		"taken, no register":           {others, "", "", 50_000, 60_000},
+		"taken, a higher register":     {others, "", "12", 50_000, 60_000},
+		"taken, with a ticket":         {others, ticket(1, us), "5", 50_000, 60_000},
+		"taken, a ticket, no register": {others, ticket(1, us), "", 50_000, 60_000},
+		"behind another process":       {func(g ground) { g.waits(ticket(1, they), 50_000) }, ticket(2, us), "5", 40_000, 50_000},
+		"behind another, no register":  {func(g ground) { g.waits(ticket(1, they), 50_000) }, ticket(2, us), "", 40_000, 50_000},
+		"behind another, a higher one": {func(g ground) { g.waits(ticket(1, they), 50_000) }, ticket(2, us), "12", 40_000, 50_000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(g ground) {
@@ -164,7 +164,7 @@ func TestEnterAgainPassesTheQueue(t *testing.T) {
 	onBoth(t, func(g ground) {
 		mine := ticket(5, us)
 		require.True(t, g.enters("v", mine, true, token(7)).Stored)
-		g.waits(ticket(1, they), 9000)
+		g.waits(ticket(1, they), 60_000)
 		assert.Equal(t, script.Entered{Register: 9, Stored: true, WasThere: true}, g.enters("v", mine, true, token(9)))
 		assert.Equal(t, script.Entered{Register: 9, WasThere: true}, g.enters("v", mine, true, token(9)))
 		g.queue(ticket(1, they), mine)
@@ -206,7 +206,7 @@ func TestReleaseRaisesTheRegister(t *testing.T) {
 					for value, want := range map[string]int64{"v": script.Mine, "": script.Missing, "w": script.Other} {
 						g.do("flushall")
 						g.register(c.register)
-						g.waits(ticket(1, us), 9000)
+						g.waits(ticket(1, us), 60_000)
 						if value != "" {
 							g.do("set", "lock", value, "px", ttl)
 						}
@@ -241,7 +241,7 @@ func TestReleaseRaisesTheRegister(t *testing.T) {
 func TestReleaseWithAFenceWakes(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("set", "lock", "v", "px", ttl)
-		g.waits(ticket(2, they), 9000)
+		g.waits(ticket(2, they), 60_000)
 		release := script.Release(script.NewLock("lock", "v"), us, script.Turnover{Leave: []any{ticket(1, us)}}, token(7))
 		assert.Equal(t, script.Mine+script.Woke, g.run(release))
 		g.heard(they)

@@ -179,14 +179,14 @@ func TestEnter(t *testing.T) {
 	}{
 		"free":                               {nil, second, false, 0, 0, "v", []string{second}},
 		"free, strict":                       {nil, second, true, 0, 0, "v", []string{second}},
-		"taken by another":                   {func(g ground) { g.do("set", "lock", "w", "px", 5000) }, second, false, 4000, 5000, "w", []string{second}},
-		"taken by another, strict":           {func(g ground) { g.do("set", "lock", "w", "px", 5000) }, second, true, 4000, 5000, "w", []string{second}},
+		"taken by another":                   {func(g ground) { g.do("set", "lock", "w", "px", 60_000) }, second, false, 50_000, 60_000, "w", []string{second}},
+		"taken by another, strict":           {func(g ground) { g.do("set", "lock", "w", "px", 60_000) }, second, true, 50_000, 60_000, "w", []string{second}},
 		"taken without a TTL":                {func(g ground) { g.do("set", "lock", "w"); g.do("rename", "lock", "forever") }, second, true, 0, 0, "v", []string{second}},
-		"taken by the same value":            {func(g ground) { g.do("set", "lock", "v", "px", 5000) }, second, false, 4000, 5000, "v", []string{second}},
-		"behind another process":             {func(g ground) { g.waits(first, 3000) }, second, true, 2000, 3000, nil, []string{first, second}},
-		"behind another process, not strict": {func(g ground) { g.waits(first, 3000) }, second, false, 0, 0, "v", []string{first, second}},
-		"before another process":             {func(g ground) { g.waits(third, 3000) }, second, true, 0, 0, "v", []string{second, third}},
-		"behind one's own process":           {func(g ground) { g.waits(ticket(1, us), 3000) }, second, true, 0, 0, "v", []string{ticket(1, us), second}},
+		"taken by the same value":            {func(g ground) { g.do("set", "lock", "v", "px", 60_000) }, second, false, 50_000, 60_000, "v", []string{second}},
+		"behind another process":             {func(g ground) { g.waits(first, 50_000) }, second, true, 40_000, 50_000, nil, []string{first, second}},
+		"behind another process, not strict": {func(g ground) { g.waits(first, 50_000) }, second, false, 0, 0, "v", []string{first, second}},
+		"before another process":             {func(g ground) { g.waits(third, 50_000) }, second, true, 0, 0, "v", []string{second, third}},
+		"behind one's own process":           {func(g ground) { g.waits(ticket(1, us), 50_000) }, second, true, 0, 0, "v", []string{ticket(1, us), second}},
 		"behind a dead waiter":               {func(g ground) { g.waits(first, -1) }, second, true, 0, 0, "v", []string{second}},
 		"behind a dead waiter, not strict":   {func(g ground) { g.waits(first, -1) }, second, false, 0, 0, "v", []string{second}},
 		"a queue that is none":               {func(g ground) { g.do("set", "{lock}:queue", "what?", "px", ttl) }, second, true, 0, 0, "v", []string{second}},
@@ -194,12 +194,12 @@ func TestEnter(t *testing.T) {
 			g.waits(ticket(1, they), -1)
 			g.waits(ticket(2, they), -9)
 			g.waits(ticket(3, they), 0)
-			g.waits(ticket(4, they), 3000)
-		}, ticket(5, us), true, 2000, 3000, nil, []string{ticket(4, they), ticket(5, us)}},
-		"behind a dead one of one's own":      {func(g ground) { g.waits(ticket(0, us), -1); g.waits(first, 3000) }, second, true, 2000, 3000, nil, []string{first, second}},
+			g.waits(ticket(4, they), 50_000)
+		}, ticket(5, us), true, 40_000, 50_000, nil, []string{ticket(4, they), ticket(5, us)}},
+		"behind a dead one of one's own":      {func(g ground) { g.waits(ticket(0, us), -1); g.waits(first, 50_000) }, second, true, 40_000, 50_000, nil, []string{first, second}},
 		"again":                               {func(g ground) { g.waits(second, 1) }, second, true, 0, 0, "v", []string{second}},
-		"free, with a lower class before it":  {func(g ground) { g.waits(lower(first), 3000) }, second, true, 0, 0, "v", []string{second, lower(first)}},
-		"free, with a higher class before it": {func(g ground) { g.waits(higher(third), 3000) }, second, true, 2000, 3000, nil, []string{higher(third), second}},
+		"free, with a lower class before it":  {func(g ground) { g.waits(lower(first), 50_000) }, second, true, 0, 0, "v", []string{second, lower(first)}},
+		"free, with a higher class before it": {func(g ground) { g.waits(higher(third), 50_000) }, second, true, 40_000, 50_000, nil, []string{higher(third), second}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(g ground) {
@@ -279,20 +279,20 @@ func TestRelease(t *testing.T) {
 		"mine":                                {mine, nil, nil, script.Mine, nil, nil, nil},
 		"missing":                             {nil, nil, nil, script.Missing, nil, nil, nil},
 		"another's":                           {others, nil, nil, script.Other, "w", nil, nil},
-		"mine, somebody waits":                {mine, map[string]int64{ticket(1, they): 9000}, nil, script.Mine + script.Woke, nil, []string{ticket(1, they)}, []string{they}},
-		"missing, somebody waits":             {nil, map[string]int64{ticket(1, they): 9000}, nil, script.Missing + script.Woke, nil, []string{ticket(1, they)}, []string{they}},
-		"another's, somebody waits":           {others, map[string]int64{ticket(1, they): 9000}, nil, script.Other, "w", []string{ticket(1, they)}, nil},
-		"another's, a ticket leaves":          {others, map[string]int64{ticket(1, us): 9000, ticket(2, they): 9000}, []any{ticket(1, us)}, script.Other, "w", []string{ticket(2, they)}, nil},
-		"mine, we wait first":                 {mine, map[string]int64{ticket(1, us): 9000, ticket(2, they): 9000}, nil, script.Mine + script.First + script.Others, nil, []string{ticket(1, us), ticket(2, they)}, nil},
-		"mine, we leave":                      {mine, map[string]int64{ticket(1, us): 9000, ticket(2, they): 9000}, []any{ticket(1, us)}, script.Mine + script.Woke, nil, []string{ticket(2, they)}, []string{they}},
-		"missing, we leave":                   {nil, map[string]int64{ticket(1, us): 9000, ticket(2, they): 9000}, []any{ticket(1, us)}, script.Missing + script.Woke, nil, []string{ticket(2, they)}, []string{they}},
-		"mine, all leave":                     {mine, map[string]int64{ticket(1, us): 9000, ticket(2, us): 9000}, []any{ticket(1, us), ticket(2, us)}, script.Mine, nil, nil, nil},
+		"mine, somebody waits":                {mine, map[string]int64{ticket(1, they): 60_000}, nil, script.Mine + script.Woke, nil, []string{ticket(1, they)}, []string{they}},
+		"missing, somebody waits":             {nil, map[string]int64{ticket(1, they): 60_000}, nil, script.Missing + script.Woke, nil, []string{ticket(1, they)}, []string{they}},
+		"another's, somebody waits":           {others, map[string]int64{ticket(1, they): 60_000}, nil, script.Other, "w", []string{ticket(1, they)}, nil},
+		"another's, a ticket leaves":          {others, map[string]int64{ticket(1, us): 60_000, ticket(2, they): 60_000}, []any{ticket(1, us)}, script.Other, "w", []string{ticket(2, they)}, nil},
+		"mine, we wait first":                 {mine, map[string]int64{ticket(1, us): 60_000, ticket(2, they): 60_000}, nil, script.Mine + script.First + script.Others, nil, []string{ticket(1, us), ticket(2, they)}, nil},
+		"mine, we leave":                      {mine, map[string]int64{ticket(1, us): 60_000, ticket(2, they): 60_000}, []any{ticket(1, us)}, script.Mine + script.Woke, nil, []string{ticket(2, they)}, []string{they}},
+		"missing, we leave":                   {nil, map[string]int64{ticket(1, us): 60_000, ticket(2, they): 60_000}, []any{ticket(1, us)}, script.Missing + script.Woke, nil, []string{ticket(2, they)}, []string{they}},
+		"mine, all leave":                     {mine, map[string]int64{ticket(1, us): 60_000, ticket(2, us): 60_000}, []any{ticket(1, us), ticket(2, us)}, script.Mine, nil, nil, nil},
 		"mine, one leaves that is not there":  {mine, nil, []any{ticket(1, us)}, script.Mine, nil, nil, nil},
-		"mine, dead ones before a live one":   {mine, map[string]int64{ticket(1, they): -1, ticket(2, us): -1, ticket(3, they): 9000}, nil, script.Mine + script.Woke, nil, []string{ticket(3, they)}, []string{they}},
+		"mine, dead ones before a live one":   {mine, map[string]int64{ticket(1, they): -1, ticket(2, us): -1, ticket(3, they): 60_000}, nil, script.Mine + script.Woke, nil, []string{ticket(3, they)}, []string{they}},
 		"mine, dead ones only":                {mine, map[string]int64{ticket(1, they): -1, ticket(2, they): -1}, nil, script.Mine, nil, nil, nil},
-		"mine, two of ours wait first":        {mine, map[string]int64{ticket(1, us): 9000, ticket(2, us): 9000, ticket(3, they): 9000}, nil, script.Mine + script.First, nil, []string{ticket(1, us), ticket(2, us), ticket(3, they)}, nil},
-		"mine, the dead before one of ours":   {mine, map[string]int64{ticket(1, they): -1, ticket(2, us): 9000}, nil, script.Mine + script.First, nil, []string{ticket(2, us)}, nil},
-		"mine, a higher class than the first": {mine, map[string]int64{ticket(1, us): 9000, higher(ticket(2, they)): 9000}, nil, script.Mine + script.Woke, nil, []string{higher(ticket(2, they)), ticket(1, us)}, []string{they}},
+		"mine, two of ours wait first":        {mine, map[string]int64{ticket(1, us): 60_000, ticket(2, us): 60_000, ticket(3, they): 60_000}, nil, script.Mine + script.First, nil, []string{ticket(1, us), ticket(2, us), ticket(3, they)}, nil},
+		"mine, the dead before one of ours":   {mine, map[string]int64{ticket(1, they): -1, ticket(2, us): 60_000}, nil, script.Mine + script.First, nil, []string{ticket(2, us)}, nil},
+		"mine, a higher class than the first": {mine, map[string]int64{ticket(1, us): 60_000, higher(ticket(2, they)): 60_000}, nil, script.Mine + script.Woke, nil, []string{higher(ticket(2, they)), ticket(1, us)}, []string{they}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(g ground) {
@@ -324,8 +324,8 @@ func TestReleaseTurnsTheQueueOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(g ground) {
 				g.do("set", "lock", c.lock, "px", ttl)
-				g.waits(ticket(1, us), 9000)
-				g.waits(ticket(2, they), 9000)
+				g.waits(ticket(1, us), 60_000)
+				g.waits(ticket(2, they), 60_000)
 				turnover := script.Turnover{Enters: ticket(3, us), Alive: alive, Leave: []any{ticket(1, us)}}
 				assert.Equal(t, c.want, g.run(script.Release(script.NewLock("lock", "v"), us, turnover, script.Fence{})))
 				g.queue(ticket(2, they), ticket(3, us))
@@ -353,7 +353,7 @@ func TestReleaseForNoProcess(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("set", "lock", "v", "px", ttl)
 		assert.Equal(t, script.Mine, g.release("v", ""))
-		g.waits(ticket(1, us), 9000)
+		g.waits(ticket(1, us), 60_000)
 		g.do("set", "lock", "v", "px", ttl)
 		assert.Equal(t, script.Mine+script.Woke, g.release("v", ""))
 		g.heard(us)
@@ -381,7 +381,7 @@ func TestReleasePlainWithoutTheShortCut(t *testing.T) {
 // Where the lock may not be deleted it is no copy of the queue either, which would stay.
 func TestReleasePlainWithoutPermissionToDelete(t *testing.T) {
 	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
-	g.waits(ticket(1, they), 9000)
+	g.waits(ticket(1, they), 60_000)
 	g.do("set", "lock", "v", "px", ttl)
 	g.do("acl", "setuser", "default", "-del")
 	release := script.Release(script.NewLock("lock", "v"), "", script.Turnover{}, script.Fence{})
@@ -399,7 +399,7 @@ func (g ground) releasesPlainly(hinder, unhinder func()) {
 			g.do("flushall")
 			switch beside {
 			case "a queue":
-				g.waits(ticket(1, they), 9000)
+				g.waits(ticket(1, they), 60_000)
 			case "a list":
 				g.do("rpush", "{lock}:queue", "x")
 				g.do("pexpire", "{lock}:queue", ttl)
@@ -433,7 +433,7 @@ func TestLongQueue(t *testing.T) {
 		var want []string
 		for i := range 1000 {
 			want = append(want, ticket(2*i, they))
-			g.waits(ticket(2*i, they), 9000)
+			g.waits(ticket(2*i, they), 60_000)
 		}
 		want = slices.Insert(want, 500, ticket(999, us))
 		assert.Positive(t, g.enter("lock", "v", ticket(999, us), true))
@@ -446,7 +446,7 @@ func TestLongQueue(t *testing.T) {
 // The form for users that may not touch the queue.
 func TestReleaseQuietlyLooksAtNoQueue(t *testing.T) {
 	onBoth(t, func(g ground) {
-		g.waits(ticket(1, they), 9000)
+		g.waits(ticket(1, they), 60_000)
 		lock := script.NewLock("lock", "v")
 		assert.Equal(t, script.Missing, g.run(script.ReleaseQuietly(lock, script.Fence{})))
 		g.do("set", "lock", "w", "px", ttl)
@@ -487,7 +487,7 @@ func TestQueueThatCannotBeWritten(t *testing.T) {
 			for _, fence := range []script.Fence{{}, token(7)} {
 				g.do("flushall")
 				g.do("set", "lock", "w", "px", ttl)
-				g.waits(ticket(1, they), 9000)
+				g.waits(ticket(1, they), 60_000)
 				g.do("config", "set", c.setting, 1)
 				place := script.Place{Ticket: ticket(2, us), Alive: alive}
 				err := g.client.Do(t.Context(), script.Enter(script.NewLock("lock", "v"), ttl, place, fence).InFull()...).Err()
@@ -510,7 +510,7 @@ func TestTicketsAreSortedAsText(t *testing.T) {
 	onBoth(t, func(g ground) {
 		want := []string{ticket(1, they), ticket(1, us), ticket(2, they), ticket(0x10, us), ticket(0xff, us)}
 		for _, i := range []int{3, 0, 4, 2, 1} {
-			g.waits(want[i], 9000)
+			g.waits(want[i], 60_000)
 		}
 		g.queue(want...)
 	})
