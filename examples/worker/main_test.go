@@ -256,7 +256,10 @@ func TestRegisterFindsTwoHolders(t *testing.T) {
 	})
 }
 
-var loss = regexp.MustCompile(`could not (extend|unlock)|LOST|not valid|TWO`)
+// loss is what must not happen. An extension may fail: a worker that has won a bare
+// quorum, against others, may lose a node before the missing keys are set. The next
+// one makes up for it, or the lock is LOST, as the work takes longer than the expiry.
+var loss = regexp.MustCompile(`could not unlock|LOST|not valid|TWO`)
 
 // TestRunRealServers kills one server of five and freezes another while the
 // workers run, and brings both back. Each hold takes 6 s: the lock passes on while
