@@ -490,8 +490,8 @@ func cutOff(s *stage) finding {
 	set := setting{Expiry: short, Auto: true}
 	a, b := s.party(addrs, set), s.party(s.addrs(), set)
 	g := s.lock(a, 0)
-	if s.accused.name != redsyncV4 { // it extends itself
-		time.Sleep(short * 3 / 2)
+	if s.accused.name != redsyncV4 { // it extends itself; at this time no extension is due
+		time.Sleep(short * 7 / 4)
 	}
 	for _, d := range detours {
 		d.stall()
