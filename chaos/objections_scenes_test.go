@@ -376,21 +376,21 @@ func minorityFlushed(s *stage) finding {
 }
 
 // allFlushed lets b in beside a, which hears of it with its next extension or at its end.
-// On a machine that has stalled meanwhile b comes too late for that: it is played again.
+// On a machine that stalls b comes too late for that: it is played again, with more time.
 func allFlushed(s *stage) finding {
-	set := setting{Expiry: short, Auto: true}
-	a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
 	flush := func() {
 		for i := range s.servers {
 			s.do(i, "flushall")
 		}
 	}
-	for again := 10; ; again-- {
+	for expiry := short; ; expiry *= 2 {
+		set := setting{Expiry: expiry, Auto: true}
+		a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
 		start := time.Now()
 		g := s.lockBriefly(a)
 		flush()
 		f := s.contest(g, b)
-		if f.verdict == broken || time.Since(start) < short/4 || again == 0 {
+		if f.verdict == broken || time.Since(start) < expiry/4 || expiry >= long {
 			return f
 		}
 		flush() // b's lock
