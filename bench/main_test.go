@@ -47,15 +47,20 @@ func TestParsePlanPicksScenesInTheirOrder(t *testing.T) {
 }
 
 func TestPlayPairsReturnsTheErrorOfAWorker(t *testing.T) {
-	o := playPairs(t.Context(), fake{err: io.ErrUnexpectedEOF}, 3, 10*time.Millisecond)
+	o := playPairs(t.Context(), fake{err: io.ErrUnexpectedEOF}, 3, 500*time.Millisecond)
 	require.ErrorIs(t, o.firstErr, io.ErrUnexpectedEOF)
 	require.Len(t, o.locks, o.failed)
 }
 
-// fake is a library that does nothing, or fails.
+// fake is a library that does nothing, or fails; it takes its time for it, so that a long
+// load is no heavy one.
 type fake struct{ err error }
 
-func (f fake) Lock(context.Context, string) (held, error)  { return f, f.err }
+func (f fake) Lock(context.Context, string) (held, error) {
+	time.Sleep(time.Millisecond)
+	return f, f.err
+}
+
 func (f fake) UnlockContext(context.Context) (bool, error) { return true, nil }
 func (f fake) Close() error                                { return nil }
 

@@ -58,7 +58,7 @@ func TestProxyDelaysBothDirections(t *testing.T) {
 }
 
 func TestProxyDelaysDoNotAddUp(t *testing.T) {
-	const delay, chunks = 50 * time.Millisecond, 40
+	const delay, chunks = 200 * time.Millisecond, 40
 	p, err := startProxy(echo(t), delay)
 	require.NoError(t, err)
 	defer p.close()
@@ -71,7 +71,7 @@ func TestProxyDelaysDoNotAddUp(t *testing.T) {
 	}
 	_, err = io.ReadFull(c, make([]byte, chunks))
 	require.NoError(t, err)
-	require.Less(t, time.Since(start), chunks*delay/4)
+	require.Less(t, time.Since(start), chunks*delay/2, "on a busy machine, too")
 }
 
 func TestProxyKeepsOrderAndTakesAnyAmount(t *testing.T) {

@@ -61,8 +61,8 @@ const (
 const saidMark = "said: "
 
 // pauseSeen is the time between two looks by which a child knows that it was
-// stopped.
-const pauseSeen = time.Second
+// stopped, and that not the machine has stalled.
+const pauseSeen = paused / 2
 
 // TestObjectionsChild is the child, where a scene has started the program as one.
 func TestObjectionsChild(t *testing.T) {
@@ -74,7 +74,7 @@ func TestObjectionsChild(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), scenePatience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*scenePatience)
 	defer cancel()
 	if err := o.obey(ctx, os.Stdin); err != nil {
 		t.Fatal(err)
@@ -108,6 +108,7 @@ func (o orders) obey(ctx context.Context, in io.Reader) error {
 	switch {
 	case err != nil:
 		say(said{What: saidFailed, Text: err.Error()})
+		_, _ = lines.ReadString('\n') // it may be about to be stopped
 		return nil
 	case !g.Held():
 		say(said{What: saidFailed, Text: "it was acquired, and is over"})
@@ -251,7 +252,7 @@ func (c *child) goOn() {
 func (c *child) stop() {
 	c.t.Helper()
 	c.signal(syscall.SIGSTOP)
-	if !within(scenePatience, c.stopped) {
+	if _, ok := within(scenePatience, c.stopped); !ok {
 		c.t.Fatal("the child did not stop")
 	}
 }

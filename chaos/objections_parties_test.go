@@ -35,6 +35,10 @@ type setting struct {
 	Fencing bool
 	Heal    bool // Extend sets missing keys again
 	Guard   bool // nodes that have restarted do not count for an expiry
+
+	// Deadline is how long this library waits for a node, as a part of the expiry; 0
+	// is its default. The others keep theirs.
+	Deadline float64
 }
 
 // A party is one process that uses a library, with connections of its own.
@@ -128,6 +132,9 @@ func openThis(addrs []string, set setting) (party, error) {
 	}
 	if set.Heal {
 		options = append(options, redsync.WithSetNXOnExtend())
+	}
+	if set.Deadline != 0 {
+		options = append(options, redsync.WithTimeoutFactor(set.Deadline))
 	}
 	clients := dialAll(addrs)
 	pools := make([]pool.Pool, len(clients))

@@ -17,12 +17,14 @@ import (
 const (
 	short = 2 * time.Second
 	long  = 30 * time.Second
+
+	// paused is that of locks whose holder is stopped: the machine may stall before.
+	paused = 6 * time.Second
 )
 
 func pausedHolderAsks(s *stage) finding {
-	set := setting{Expiry: short, Auto: true}
-	a := s.startChild(orders{Addrs: s.addrs(), Set: set})
-	b := s.party(s.addrs(), set)
+	a := s.startChild(orders{Addrs: s.addrs(), Set: setting{Expiry: paused, Auto: true}})
+	b := s.party(s.addrs(), setting{Expiry: long})
 	a.goOn()
 	a.next(saidLocked)
 	a.stop()
@@ -40,7 +42,7 @@ func pausedHolderAsks(s *stage) finding {
 
 func pausedHolderWrites(s *stage) finding {
 	data := realredis.Start(s.t, 1)[0]
-	set := setting{Expiry: short, Fencing: true}
+	set := setting{Expiry: paused, Fencing: true}
 	a := s.startChild(orders{Addrs: s.addrs(), Set: set, Data: data.Addr()})
 	b := s.party(s.addrs(), setting{Expiry: long, Fencing: true})
 	a.goOn()
@@ -64,16 +66,17 @@ func pausedHolderWrites(s *stage) finding {
 }
 
 // pausedDuringLock is Kleppmann's second example: the replies wait in the kernel
-// while the client is stopped, until the keys have expired.
+// while the client is stopped, until the keys have expired. The deadline leaves time to
+// stop it; on a machine so slow that it has given up by then, it has not got the lock.
 func pausedDuringLock(s *stage) finding {
 	detours, addrs := s.detours()
-	a := s.startChild(orders{Addrs: addrs, Set: setting{Expiry: short}, Once: true})
+	a := s.startChild(orders{Addrs: addrs, Set: setting{Expiry: paused, Deadline: 0.45}, Once: true})
 	b := s.party(s.addrs(), setting{Expiry: long})
 	for _, d := range detours {
 		d.holdReplies()
 	}
 	a.goOn()
-	s.until("a quorum has the key", func() bool { return s.holding() >= s.quorum() })
+	s.until("a quorum has the key", func() bool { return s.holding() >= s.quorum() || len(a.lines) > 0 })
 	a.stop()
 	for _, d := range detours {
 		d.resume()
@@ -219,7 +222,7 @@ func (s *stage) unharmed(g grip) finding {
 }
 
 func frozenMinority(s *stage) finding {
-	a := s.party(s.addrs(), setting{Expiry: long})
+	a := s.party(s.addrs(), setting{Expiry: long, Deadline: 0.2}) // 6 s: more than prompt
 	for i := range s.some(2) {
 		s.servers[i].Freeze()
 		defer s.servers[i].Thaw()
@@ -362,14 +365,35 @@ func failover(s *stage) finding {
 	return s.contest(g, b)
 }
 
-func flush(servers int, set setting) func(*stage) finding {
-	return func(s *stage) finding {
-		a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
-		g := s.lock(a, s.accused.nodes)
-		for i := range s.some(servers) {
+func minorityFlushed(s *stage) finding {
+	set := setting{Expiry: long}
+	a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
+	g := s.lock(a, s.accused.nodes)
+	for i := range s.some(2) {
+		s.do(i, "flushall")
+	}
+	return s.contest(g, b)
+}
+
+// allFlushed lets b in beside a, which hears of it with its next extension or at its end.
+// On a machine that stalls b comes too late for that: it is played again, with more time.
+func allFlushed(s *stage) finding {
+	flush := func() {
+		for i := range s.servers {
 			s.do(i, "flushall")
 		}
-		return s.contest(g, b)
+	}
+	for expiry := short; ; expiry *= 2 {
+		set := setting{Expiry: expiry, Auto: true}
+		a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
+		start := time.Now()
+		g := s.lockBriefly(a)
+		flush()
+		f := s.contest(g, b)
+		if f.verdict == broken || time.Since(start) < expiry/4 || expiry >= long {
+			return f
+		}
+		flush() // b's lock
 	}
 }
 
@@ -411,9 +435,7 @@ func extendAfterLoss(s *stage) finding {
 	a, b := s.party(s.addrs(), setting{Expiry: short / 2, Heal: true}), s.party(s.addrs(), setting{Expiry: long})
 	g := s.lock(a, 0)
 	second := s.mustNext(b)
-	if err := second.Unlock(s.t.Context()); err != nil {
-		s.t.Fatal(err)
-	}
+	_ = second.Unlock(s.t.Context()) // an answer may be late, but the keys go
 	s.until("the keys are gone", func() bool { return s.holding() == 0 })
 	err := g.Extend(s.t.Context())
 	left := s.holding()
@@ -437,20 +459,19 @@ func (s *stage) taken(b party) grip {
 
 func autoExtensionAfterLoss(s *stage) finding {
 	a, b := s.party(s.addrs(), setting{Expiry: short, Auto: true}), s.party(s.addrs(), setting{Expiry: long})
-	g := s.lock(a, s.accused.nodes)
+	g := s.lockBriefly(a)
 	second := s.taken(b)
-	start := time.Now()
-	at, ok := toldWithin(g, disbelief)
+	waited, ok := toldWithin(g, disbelief)
 	switch {
 	case !ok:
 		return found(broken, "not told in %s", seconds(disbelief))
-	case at.Sub(start) > short+tolerance:
-		return found(broken, "told after %s, the expiry is %s", seconds(at.Sub(start)), seconds(short))
+	case waited > short+tolerance:
+		return found(broken, "told after %s, the expiry is %s", seconds(waited), seconds(short))
 	}
 	time.Sleep(short / 2) // for an extension that goes on
 	f := s.unharmed(second)
 	if f.verdict == kept {
-		f.saw = "told after " + seconds(at.Sub(start))
+		f.saw = "told after " + seconds(waited)
 	}
 	return f
 }
@@ -469,8 +490,8 @@ func cutOff(s *stage) finding {
 	set := setting{Expiry: short, Auto: true}
 	a, b := s.party(addrs, set), s.party(s.addrs(), set)
 	g := s.lock(a, 0)
-	if s.accused.name != redsyncV4 { // it extends itself
-		time.Sleep(short * 3 / 2)
+	if s.accused.name != redsyncV4 { // it extends itself; at this time no extension is due
+		time.Sleep(short * 7 / 4)
 	}
 	for _, d := range detours {
 		d.stall()
@@ -482,7 +503,8 @@ func cutOff(s *stage) finding {
 		}
 		close(came)
 	}()
-	at, ok := toldWithin(g, scenePatience)
+	_, ok := toldWithin(g, scenePatience)
+	at := time.Now()
 	next, got := <-came
 	late := at.Sub(next)
 	switch {

@@ -15,15 +15,16 @@ const (
 	sceneLock = "objection"
 
 	// tolerance is how much later than the next holder came the former one may be
-	// told: what a busy machine makes late, and more than any drift here.
+	// told: what a busy machine makes late, and more than any drift here. Where looks
+	// are made until then (within), a machine that stalls does not use it up.
 	tolerance = 250 * time.Millisecond
 
 	// soon is how long something may take that needs no waiting.
 	soon = 3 * time.Second
 
-	// prompt is how long a call may take that waits for no node: less than this
-	// library's node deadline at the long expiry, 1.5 s.
-	prompt = time.Second
+	// prompt is how long a call may take that waits for no node: less than the node
+	// deadline that frozenMinority gives this library, and than redsync's wait, 5 s.
+	prompt = 4 * time.Second
 
 	// scenePatience bounds what must happen for a scene to go on.
 	scenePatience = 20 * time.Second
@@ -158,6 +159,15 @@ func (s *stage) lock(p party, nodes int) grip {
 	return g
 }
 
+// lockBriefly is lock on all nodes where the expiry is short: on a machine that has
+// stalled the keys may be gone again.
+func (s *stage) lockBriefly(p party) grip {
+	s.t.Helper()
+	g := s.lock(p, 0)
+	within(short/4, func() bool { return s.holding() == s.accused.nodes })
+	return g
+}
+
 // next waits for the lock, as who comes next does.
 func (s *stage) next(p party, limit time.Duration) (grip, error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), limit)
@@ -200,21 +210,27 @@ func (s *stage) holding() int {
 	return count
 }
 
-// within waits for condition, at most for limit.
-func within(limit time.Duration, condition func() bool) bool {
-	for end := time.Now().Add(limit); ; time.Sleep(2 * time.Millisecond) {
-		if condition() {
-			return true
-		}
-		if !time.Now().Before(end) {
-			return false
+// longestLook is the most that counts of the time between two looks of within.
+const longestLook = 50 * time.Millisecond
+
+// within waits for condition, at most for limit, and returns for how long it has waited.
+// A machine that stalls, or a condition that takes its time, does not use up the limit:
+// it is some looks at least.
+func within(limit time.Duration, condition func() bool) (waited time.Duration, ok bool) {
+	for last := time.Now(); ; time.Sleep(2 * time.Millisecond) {
+		ok = condition()
+		now := time.Now()
+		waited += min(now.Sub(last), longestLook)
+		last = now
+		if ok || waited >= limit {
+			return waited, ok
 		}
 	}
 }
 
 func (s *stage) until(what string, condition func() bool) {
 	s.t.Helper()
-	if !within(scenePatience, condition) {
+	if _, ok := within(scenePatience, condition); !ok {
 		s.t.Fatalf("not after %v: %s", scenePatience, what)
 	}
 }
@@ -251,11 +267,10 @@ func found(v verdict, format string, args ...any) finding {
 // seconds is d as the table has it.
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
-// toldWithin returns when the holder of g was told that it is lost, or how long that has
-// not happened.
-func toldWithin(g grip, limit time.Duration) (at time.Time, ok bool) {
+// toldWithin returns after which wait the holder of g was told that it is lost, if it was.
+func toldWithin(g grip, limit time.Duration) (waited time.Duration, ok bool) {
 	ended := g.Lost()
-	ok = within(limit, func() bool {
+	return within(limit, func() bool {
 		if ended == nil {
 			return !g.Held()
 		}
@@ -266,7 +281,6 @@ func toldWithin(g grip, limit time.Duration) (at time.Time, ok bool) {
 			return false
 		}
 	})
-	return time.Now(), ok
 }
 
 const (
@@ -280,20 +294,18 @@ const (
 func (s *stage) contest(a grip, b party) finding {
 	s.t.Helper()
 	var second grip
-	got := within(persistence, func() bool {
+	_, got := within(persistence, func() bool {
 		g, err := b.TryLock(s.t.Context(), sceneLock)
 		second = g
 		return err == nil
 	})
-	since := time.Now()
 	switch {
 	case !got && a.Held():
 		return found(kept, "one holder")
 	case !got:
 		return found(lost, "its holder was told; nobody got it in %s", seconds(persistence))
 	}
-	at, ok := toldWithin(a, disbelief)
-	overlap := at.Sub(since)
+	overlap, ok := toldWithin(a, disbelief)
 	switch {
 	case overlap <= tolerance:
 		return found(lost, "the first was told at once")
@@ -316,7 +328,7 @@ func (s *stage) contest(a grip, b party) finding {
 
 // gone looks that no key of the lock is left.
 func (s *stage) gone() finding {
-	if within(soon, func() bool { return s.holding() == 0 }) {
+	if _, ok := within(soon, func() bool { return s.holding() == 0 }); ok {
 		return found(kept, "no key left")
 	}
 	return found(broken, "%s left", countKeys(s.holding()))

@@ -68,8 +68,8 @@ var objections = []objection{
 	{key: "cancelled-lock", text: "the context ends while Lock waits for frozen nodes", play: cancelledLock},
 	{key: "split-vote", text: "five processes split the votes", play: splitVote, brief: v4},
 	{key: "failover", text: "a node fails over to a replica that lacks the key", play: failover, brief: anybody},
-	{key: "flush-minority", text: "FLUSHALL on two nodes", play: flush(2, setting{Expiry: long}), brief: anybody},
-	{key: "flush-all", text: "FLUSHALL on all nodes", play: flush(standardNodes, setting{Expiry: short, Auto: true}), brief: oneKey},
+	{key: "flush-minority", text: "FLUSHALL on two nodes", play: minorityFlushed, brief: anybody},
+	{key: "flush-all", text: "FLUSHALL on all nodes", play: allFlushed, brief: oneKey},
 	{key: "eviction", text: "two nodes evict the key", play: eviction, brief: anybody},
 	{
 		key: "extend-after-loss", text: "Extend when the lock is over, with keys set again on extension", play: extendAfterLoss, brief: v4,

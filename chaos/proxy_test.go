@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -101,16 +102,27 @@ func TestLinkCutTwiceIsHealedTwice(t *testing.T) {
 	requireReads(t, node, "x")
 }
 
+// TestLinkSlowDelaysAndKeepsTheOrder is in virtual time, to know that the link has read
+// before the fault ends.
 func TestLinkSlowDelaysAndKeepsTheOrder(t *testing.T) {
-	l, client, node := wired(t)
-	heal := l.slow(toNode, time.Second)
-	start := time.Now()
-	send(t, client, "slow ")
-	time.Sleep(400 * ms) // it is read before the fault ends
-	heal()
-	send(t, client, "fast")
-	requireReads(t, node, "slow fast")
-	assert.GreaterOrEqual(t, time.Since(start), time.Second)
+	synctest.Test(t, func(t *testing.T) {
+		client, near := net.Pipe()
+		far, node := net.Pipe()
+		l := &link{changed: make(chan struct{}), wires: map[*wire]bool{}}
+		w := &wire{client: near, node: far, ended: make(chan struct{})}
+		l.done.Go(func() { l.relay(w, toNode) })
+		heal := l.slow(toNode, time.Second)
+		start := time.Now()
+		send(t, client, "slow ")
+		synctest.Wait() // it is read
+		heal()
+		send(t, client, "fast")
+		requireReads(t, node, "slow fast")
+		assert.Equal(t, time.Second, time.Since(start))
+		_ = client.Close()
+		requireEnded(t, node)
+		l.done.Wait()
+	})
 }
 
 func TestLinkLosesRepliesAndThenBreaks(t *testing.T) {

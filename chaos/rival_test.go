@@ -17,19 +17,27 @@ import (
 
 // rivalLibrary is redsync v4 on the nodes of a scene. Those who made the clients
 // close them.
-type rivalLibrary struct{ rs *rival.Redsync }
+type rivalLibrary struct {
+	rs       *rival.Redsync
+	defaults []rival.Option
+}
 
-func openRival(clients []*redis.Client) safety.Library {
-	pools := make([]rivalredis.Pool, len(clients))
-	for i, c := range clients {
-		pools[i] = goredis.NewPool(c)
+func openRival(clients []*redis.Client) safety.Library { return openRivalWith()(clients) }
+
+// openRivalWith opens redsync v4; options are defaults of its locks.
+func openRivalWith(options ...rival.Option) safety.Open {
+	return func(clients []*redis.Client) safety.Library {
+		pools := make([]rivalredis.Pool, len(clients))
+		for i, c := range clients {
+			pools[i] = goredis.NewPool(c)
+		}
+		return rivalLibrary{rival.New(pools...), options}
 	}
-	return rivalLibrary{rival.New(pools...)}
 }
 
 // NewMutex implements safety.Library.
 func (l rivalLibrary) NewMutex(name string, o safety.Options) safety.Mutex {
-	var options []rival.Option
+	options := slices.Clone(l.defaults)
 	if o.Expiry != 0 {
 		options = append(options, rival.WithExpiry(o.Expiry))
 	}

