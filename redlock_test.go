@@ -1,6 +1,7 @@
 package redsync_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -17,6 +18,10 @@ import (
 // safety, in virtual time and on real servers.
 
 func TestMain(m *testing.M) {
+	// Those that run in parallel wait for real servers, most of the time.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	// go-redis looks once a second whether a pool that could not dial has been
 	// closed; goleak waits for less.

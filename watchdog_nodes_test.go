@@ -731,6 +731,7 @@ func TestWatchdogOfAMutexUsedByManyGoroutinesAtOnce(t *testing.T) {
 // Real servers.
 
 func TestWatchdogOnRealServersSurvivesAMinority(t *testing.T) {
+	t.Parallel()
 	servers := realredis.Start(t, 5)
 	rs := realProcess(servers)
 	m := rs.NewMutex("lock", redsync.WithExpiry(6*time.Second), redsync.WithNodeTimeout(2500*time.Millisecond), redsync.WithWatchdog())
@@ -756,6 +757,7 @@ func TestWatchdogOnRealServersSurvivesAMinority(t *testing.T) {
 }
 
 func TestLostOnRealServersBeforeAnotherAcquires(t *testing.T) {
+	t.Parallel()
 	servers := realredis.Start(t, 5)
 	rs, others := realProcess(servers), realProcess(servers)
 	m := rs.NewMutex("lock", redsync.WithExpiry(2*time.Second), redsync.WithWatchdog())
