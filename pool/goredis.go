@@ -10,10 +10,11 @@ import (
 )
 
 const (
-	// defaultOutstanding is far more than a healthy node ever owes, and little
-	// memory when a frozen one does (measured: a stream without a limit stalled
-	// every caller for 21 s behind one frozen node).
-	defaultOutstanding = 2048
+	// defaultOutstanding is more than a healthy node owes (measured: with 1024
+	// goroutines a node that lagged reached 2048 now and then), and little memory
+	// when a frozen one does (a stream without a limit stalled every caller for 21 s
+	// behind one frozen node).
+	defaultOutstanding = 4096
 
 	// maxOutstanding keeps the memory that a frozen node costs in bounds.
 	maxOutstanding = 16384
@@ -52,7 +53,7 @@ func (c *config) usable(req *Request) error {
 
 // WithOutstanding sets how many replies the node may owe before Send refuses
 // further requests, so that a frozen node costs neither latency nor memory.
-// The default is 2048, the range 1 to 16384. A larger limit rides out longer
+// The default is 4096, the range 1 to 16384. A larger limit rides out longer
 // pauses of a node under load, a smaller one holds less memory during them.
 // Reserved requests are not refused by it, but take room like any other.
 func WithOutstanding(limit int) Option {

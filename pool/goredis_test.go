@@ -142,7 +142,7 @@ func TestWithOutstandingRange(t *testing.T) {
 		options []Option
 		limit   int
 	}{
-		{nil, 2048},
+		{nil, 4096},
 		{[]Option{WithOutstanding(1)}, 1},
 		{[]Option{WithOutstanding(16384)}, 16384},
 	} {
