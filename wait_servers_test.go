@@ -134,6 +134,18 @@ func empties(t *testing.T, servers []*realredis.Server) {
 	}
 }
 
+// awaitAnswers waits until every server answers a command with want: the last ones do
+// after the quorum.
+func awaitAnswers(t *testing.T, servers []*realredis.Server, want int64, command ...any) {
+	t.Helper()
+	for _, s := range servers {
+		require.Eventually(t, func() bool {
+			v, err := s.Do(command...)
+			return err == nil && v == want
+		}, 10*time.Second, time.Millisecond)
+	}
+}
+
 func TestWaitingWithTheSmallestACL(t *testing.T) {
 	servers := realredis.Start(t, 3)
 	for name, mode := range modes {
@@ -150,12 +162,7 @@ func TestWaitingWithTheSmallestACL(t *testing.T) {
 			}
 			assert.True(t, woken)
 			assert.Empty(t, log.nodes(t))
-			for _, s := range servers {
-				assert.Eventually(t, func() bool {
-					left, err := s.Do("dbsize")
-					return err == nil && left == int64(0)
-				}, soon, time.Millisecond)
-			}
+			awaitAnswers(t, servers, 0, "dbsize")
 		})
 	}
 	for _, rule := range smallestACL {
@@ -206,12 +213,7 @@ func TestWaitingWithoutPermission(t *testing.T) {
 				_, err := passes(t, a, b)
 				require.NoError(t, err)
 			}
-			for _, s := range servers {
-				require.Eventually(t, func() bool {
-					v, err := s.Do("exists", "lock")
-					return err == nil && v == int64(0)
-				}, 10*time.Second, time.Millisecond)
-			}
+			awaitAnswers(t, servers, 0, "exists", "lock")
 			assert.Equal(t, len(c.told), strings.Count(text.String(), `level=WARN msg="redsync: nobody is woken by the node"`), text.String())
 			log.mu.Lock()
 			assert.Len(t, log.told, len(c.told))
@@ -286,12 +288,7 @@ func TestWaitingBesideAnotherLibraryOnRealServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := rs.NewMutex("lock", append(mode, redsync.WithExpiry(time.Minute))...)
 			require.NoError(t, m.Lock())
-			for _, s := range servers {
-				require.Eventually(t, func() bool { // the last one, after the quorum
-					v, err := s.Do("exists", "lock")
-					return err == nil && v == int64(1)
-				}, soon, time.Millisecond)
-			}
+			awaitAnswers(t, servers, 1, "exists", "lock")
 			for _, s := range servers {
 				v, err := s.Client().SetNX(t.Context(), "lock", "theirs", time.Minute).Result() //nolint:staticcheck // as they do
 				require.NoError(t, err)
