@@ -16,9 +16,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// expiry is that of every lock measured, except where locks are held for long.
-const expiry = 8 * time.Second
-
 // A library is a contender at work: one process with connections of its own.
 type library interface {
 	// Lock acquires name, with the retries of the library's defaults.

@@ -68,7 +68,7 @@ type waits struct {
 
 func measureContention(hold time.Duration) func(context.Context, *lab, cell) (figures, error) {
 	return func(ctx context.Context, l *lab, c cell) (f figures, err error) {
-		lib, err := c.contender.open(l.addrs, expiry)
+		lib, err := c.contender.open(l.addrs, l.plan.expiry)
 		if err != nil {
 			return nil, err
 		}
@@ -163,6 +163,7 @@ type contendOrder struct {
 	Addrs      []string
 	Key        string
 	Goroutines int
+	Expiry     time.Duration
 	Hold, Time time.Duration
 }
 
@@ -171,7 +172,8 @@ func measureProcesses(hold time.Duration) func(context.Context, *lab, cell) (fig
 	return func(ctx context.Context, l *lab, c cell) (figures, error) {
 		order := contendOrder{
 			Library: c.Library, Addrs: l.addrs, Key: freshKey(),
-			Goroutines: c.Goroutines / contendProcesses, Hold: hold, Time: l.plan.contend,
+			Goroutines: c.Goroutines / contendProcesses,
+			Expiry:     l.plan.expiry, Hold: hold, Time: l.plan.contend,
 		}
 		each, err := contendInProcesses(ctx, order)
 		if err != nil {
@@ -217,7 +219,7 @@ func contendInProcesses(ctx context.Context, order contendOrder) (each []waits, 
 
 // contendChild is the process's side.
 func contendChild(ctx context.Context, order contendOrder, in io.Reader, out io.Writer) (err error) {
-	lib, err := openWarm(ctx, order.Library, order.Addrs)
+	lib, err := openWarm(ctx, order.Library, order.Addrs, order.Expiry)
 	if err != nil {
 		return err
 	}
@@ -233,7 +235,7 @@ func contendChild(ctx context.Context, order contendOrder, in io.Reader, out io.
 }
 
 // openWarm opens a contender in a child, and uses it once.
-func openWarm(ctx context.Context, name string, addrs []string) (library, error) {
+func openWarm(ctx context.Context, name string, addrs []string, expiry time.Duration) (library, error) {
 	list := named(name)
 	if len(list) == 0 {
 		return nil, fmt.Errorf("no library %q", name)

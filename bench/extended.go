@@ -76,7 +76,7 @@ func openWatched(addrs []string, ttl time.Duration) (library, error) {
 }
 
 func measureExtended(ctx context.Context, l *lab, c cell) (f figures, err error) {
-	lib, err := c.contender.open(l.addrs, expiry)
+	lib, err := c.contender.open(l.addrs, l.plan.expiry)
 	if err != nil {
 		return nil, err
 	}

@@ -83,6 +83,7 @@ type plan struct {
 	quick  bool
 	rounds int
 
+	expiry  time.Duration // of every lock, except where locks are held for long
 	warmUp  time.Duration // of each cell, not counted
 	cell    time.Duration // of each cell
 	contend time.Duration // of each cell where one key is contended
@@ -98,7 +99,7 @@ type plan struct {
 
 func parsePlan(args []string, log io.Writer) (plan, error) {
 	p := plan{
-		args: args, warmUp: 200 * time.Millisecond, contend: 3 * time.Second,
+		args: args, expiry: 8 * time.Second, warmUp: 200 * time.Millisecond, contend: 3 * time.Second,
 		frozen: 10 * time.Second, grace: time.Second, held: 20_000, wakeups: 300, extended: 12 * time.Second,
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -159,4 +160,35 @@ func TestRunChildRefusesWhatItDoesNotKnow(t *testing.T) {
 	} {
 		require.Error(t, runChild(t.Context(), args, new(bytes.Buffer), io.Discard), args)
 	}
+}
+
+// forgetful is a library whose first Lock is not woken.
+type forgetful struct {
+	fake
+	calls *int
+}
+
+func (f forgetful) Lock(ctx context.Context, name string) (held, error) {
+	if *f.calls++; *f.calls == 1 {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return f.fake.Lock(ctx, name)
+}
+
+func TestLockAtLastCallsAgainWhoIsNotWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start, calls := time.Now(), 0
+		lock, err := lockAtLast(t.Context(), forgetful{calls: &calls}, freshKey())
+		require.NoError(t, err)
+		require.NotNil(t, lock)
+		require.Equal(t, longestWait+time.Millisecond, time.Since(start))
+	})
+}
+
+func TestLockAtLastEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := lockAtLast(ctx, fake{err: io.ErrUnexpectedEOF}, freshKey())
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }

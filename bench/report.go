@@ -14,7 +14,7 @@ func writeReport(w io.Writer, m machine, p plan, results []*result) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", m)
 	fmt.Fprintf(&b, "%d nodes on loopback, expiry %v; %d interleaved rounds, %v per cell, medians.\n",
-		nodes, expiry, p.rounds, p.cell)
+		nodes, p.expiry, p.rounds, p.cell)
 	for _, sc := range p.scenes {
 		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n", sc.name, sc.about)
 		writeTable(&b, sc, rows(sc, index(results)))

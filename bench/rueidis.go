@@ -97,7 +97,7 @@ func openRueidislock(addrs []string, ttl time.Duration) (library, error) {
 		KeyMajority:  1,
 		// Of one key there is no next. With the default of 20 ms a Lock that takes
 		// longer than that under load gives up, and then waits to be woken: in vain.
-		TryNextAfter:   time.Second,
+		TryNextAfter:   ttl,
 		NoLoopTracking: true, // recommended from Redis 7.0.5 on
 	})
 	return rueidislockLibrary{locker}, err

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
@@ -26,8 +25,7 @@ func TestEveryContenderLocksAndUnlocks(t *testing.T) {
 	defer func() { _ = look.Close() }()
 	for _, c := range slices.Concat(contenders, variants) {
 		t.Run(c.name, func(t *testing.T) {
-			// Deadlines are a part of the expiry: a long one bears a busy machine.
-			lib, err := c.open(addrs, 5*expiry)
+			lib, err := c.open(addrs, patientExpiry)
 			require.NoError(t, err)
 			lock, err := lib.Lock(t.Context(), freshKey())
 			require.NoError(t, err)
@@ -49,7 +47,7 @@ func TestEveryContenderLocksAndUnlocks(t *testing.T) {
 }
 
 func TestFloorRefusesWhatIsHeld(t *testing.T) {
-	lib, err := openFloor(startNodes(t, 3), expiry)
+	lib, err := openFloor(startNodes(t, 3), patientExpiry)
 	require.NoError(t, err)
 	key := freshKey()
 	lock, err := lib.Lock(t.Context(), key)
@@ -64,7 +62,8 @@ func TestFloorRefusesWhatIsHeld(t *testing.T) {
 
 func TestContendersWaitInProcesses(t *testing.T) {
 	order := contendOrder{
-		Library: ours, Addrs: startNodes(t, 3), Key: freshKey(), Goroutines: 2, Time: time.Second,
+		Library: ours, Addrs: startNodes(t, 3), Key: freshKey(), Goroutines: 2,
+		Expiry: patientExpiry, Time: time.Second,
 	}
 	each, err := contendInProcesses(t.Context(), order)
 	require.NoError(t, err)
@@ -73,8 +72,12 @@ func TestContendersWaitInProcesses(t *testing.T) {
 	require.NotEmpty(t, all.Times)
 }
 
-// patientGrace bears a busy machine, and is less than the expiry.
-const patientGrace = 5 * time.Second
+// A busy machine needs patience: nodes have a part of the expiry to answer, and what
+// is released a grace, which is less than the expiry, to be gone.
+const (
+	patientExpiry = 40 * time.Second
+	patientGrace  = 5 * time.Second
+)
 
 // shortLab is a lab with little time, and the cell of a scene for one library.
 func shortLab(t *testing.T, sc scene, library string) (*lab, cell) {
@@ -82,7 +85,7 @@ func shortLab(t *testing.T, sc scene, library string) (*lab, cell) {
 	startNodes(t, 0) // skips where there is no redis-server
 	p, err := parsePlan([]string{"-quick"}, io.Discard)
 	require.NoError(t, err)
-	p.contend, p.wakeups, p.grace = 200*time.Millisecond, 8, patientGrace
+	p.expiry, p.grace, p.contend, p.wakeups = patientExpiry, patientGrace, 200*time.Millisecond, 8
 	s, err := startServers(nodes)
 	require.NoError(t, err)
 	l := newLab(p, s)
@@ -121,10 +124,10 @@ func TestMeasureAllInterleavesRounds(t *testing.T) {
 	startNodes(t, 0) // skips where there is no redis-server
 	p, err := parsePlan([]string{"-scenes", "distinct", "-quick"}, io.Discard)
 	require.NoError(t, err)
-	p.rounds, p.cell, p.warmUp, p.grace = 2, 300*time.Millisecond, time.Millisecond, patientGrace
+	p.expiry, p.grace = patientExpiry, patientGrace
+	p.rounds, p.cell, p.warmUp = 2, 300*time.Millisecond, time.Millisecond
 	cells := p.scenes[0].cells(p)[:2]
 	require.Equal(t, ours, cells[0].Library)
-	cells[0].contender.open = openOursWith(redsync.WithTimeoutFactor(0.4)) // none may fail, on a busy machine, too
 	p.scenes = []scene{{name: distinctScene.name, cells: func(plan) []cell { return cells }}}
 	cells[1].rounds = 1
 	s, err := startServers(nodes)

@@ -60,6 +60,7 @@ type waitersOrder struct {
 	Addrs      []string
 	Key        string
 	Goroutines int
+	Expiry     time.Duration
 }
 
 // A waitersEnd is its last answer.
@@ -82,6 +83,7 @@ func measureWaiters(ctx context.Context, l *lab, c cell) (f figures, err error) 
 	}
 	f, err = l.wait(ctx, before, waitersOrder{
 		Library: c.Library, Addrs: l.addrs, Key: key, Goroutines: c.Goroutines / contendProcesses,
+		Expiry: l.plan.expiry,
 	})
 	if err != nil {
 		return nil, err
@@ -207,7 +209,7 @@ func (l *lab) connections(ctx context.Context) ([]float64, error) {
 // waitersChild is the process's side. It goes on with each line of input: to wait,
 // to be weighed, and to end.
 func waitersChild(ctx context.Context, order waitersOrder, in io.Reader, out io.Writer) (err error) {
-	lib, err := openWarm(ctx, order.Library, order.Addrs)
+	lib, err := openWarm(ctx, order.Library, order.Addrs, order.Expiry)
 	if err != nil {
 		return err
 	}

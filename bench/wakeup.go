@@ -28,8 +28,9 @@ var wakeupScene = scene{
 		"until Lock returns in the other process: since the call of Unlock, and since its return, which may be later than "+
 		"that of Lock. They are by the clock that both processes read. A trip is the p50 of Locks of this library on free "+
 		"keys on all five nodes, by the process that waits, which is idle before each for as long as a lock is held. Futile "+
-		"are the attempts per lock that the waiter makes in vain, and those of them that begin after the call of Unlock.",
-		leastHeld, mostHeld),
+		"are the attempts per lock that the waiter makes in vain, and those of them that begin after the call of Unlock. "+
+		"A Lock that has waited for %v is called again, and its wait counts.",
+		leastHeld, mostHeld, longestWait),
 	columns: []column{
 		{title: "since call p50 µs", key: "call_p50", format: whole},
 		{title: "p99 µs", key: "call_p99", format: whole},
@@ -64,6 +65,7 @@ type wakeOrder struct {
 	Library string
 	Addrs   []string
 	Key     string
+	Expiry  time.Duration
 	Trips   int // round trips to measure
 }
 
@@ -81,13 +83,16 @@ type wakeAnswer struct {
 }
 
 func measureWakeup(ctx context.Context, l *lab, c cell) (f figures, err error) {
-	lib, err := c.contender.open(l.addrs, expiry)
+	lib, err := c.contender.open(l.addrs, l.plan.expiry)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, lib.Close()) }()
 	key := freshKey()
-	order := wakeOrder{Library: c.Library, Addrs: l.addrs, Key: key, Trips: max(l.plan.wakeups/4, 1)}
+	order := wakeOrder{
+		Library: c.Library, Addrs: l.addrs, Key: key,
+		Expiry: l.plan.expiry, Trips: max(l.plan.wakeups/4, 1),
+	}
 	waiter, err := startChild(ctx, "wakeup", order)
 	if err != nil {
 		return nil, err
@@ -175,13 +180,22 @@ func (w *wakeups) figures(ready wakeReady) figures {
 	return f
 }
 
+// longestWait is how long a Lock may wait before it is called again. Without it, a
+// waiter of rueidislock that nobody wakes, as happens to some on a busy machine, waits
+// until the cell is given up, although the lock is free.
+const longestWait = 10 * time.Second
+
 // lockAtLast calls Lock until it succeeds.
 func lockAtLast(ctx context.Context, lib library, key string) (held, error) {
 	for {
-		lock, err := lib.Lock(ctx, key)
+		each, cancel := context.WithCancel(ctx) // not ended with the call: it may be the lock's
+		bound := time.AfterFunc(longestWait, cancel)
+		lock, err := lib.Lock(each, key)
+		bound.Stop()
 		if err == nil {
 			return lock, nil
 		}
+		cancel()
 		if ctx.Err() != nil {
 			return nil, err
 		}
@@ -191,7 +205,7 @@ func lockAtLast(ctx context.Context, lib library, key string) (held, error) {
 // wakeupChild is the side of the process that waits. A line of input lets it lock,
 // and unlock, once.
 func wakeupChild(ctx context.Context, order wakeOrder, in io.Reader, out io.Writer) (err error) {
-	lib, err := openWarm(ctx, order.Library, order.Addrs)
+	lib, err := openWarm(ctx, order.Library, order.Addrs, order.Expiry)
 	if err != nil {
 		return err
 	}
@@ -201,7 +215,7 @@ func wakeupChild(ctx context.Context, order wakeOrder, in io.Reader, out io.Writ
 	if counts {
 		o.rs = o.rs.With(redsync.WithObserver(&seen))
 	}
-	trip, err := measureTrip(ctx, order.Addrs, order.Trips)
+	trip, err := measureTrip(ctx, order)
 	if err != nil {
 		return err
 	}
@@ -227,13 +241,13 @@ func wakeupChild(ctx context.Context, order wakeOrder, in io.Reader, out io.Writ
 }
 
 // measureTrip returns what a round trip to all nodes takes.
-func measureTrip(ctx context.Context, addrs []string, n int) (trip time.Duration, err error) {
-	lib, err := openWarm(ctx, ours, addrs)
+func measureTrip(ctx context.Context, order wakeOrder) (trip time.Duration, err error) {
+	lib, err := openWarm(ctx, ours, order.Addrs, order.Expiry)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, lib.Close()) }()
-	times := make([]time.Duration, n)
+	times := make([]time.Duration, order.Trips)
 	for i := range times {
 		time.Sleep(holdTime())
 		start := time.Now()
