@@ -147,6 +147,7 @@ func (c *contest) fault(random *rand.Rand) {
 }
 
 func TestFenceOrderAtRandom(t *testing.T) {
+	t.Parallel()
 	seeds := 6
 	if testing.Short() {
 		seeds = 2

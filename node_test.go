@@ -601,6 +601,7 @@ func (s *siege) run(heals bool, of ...pool.Option) (grants, overlap int) {
 }
 
 func TestRestartGuardNeverTwoHoldersWhileNodesRestartOneAfterAnother(t *testing.T) {
+	t.Parallel()
 	for _, heals := range []bool{false, true} {
 		t.Run(fmt.Sprintf("heals=%v guarded", heals), func(t *testing.T) {
 			grants, sieges := 0, 6

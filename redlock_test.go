@@ -18,7 +18,8 @@ import (
 // safety, in virtual time and on real servers.
 
 func TestMain(m *testing.M) {
-	// Those that run in parallel wait for real servers, most of the time.
+	// Those that run in parallel wait for real servers, most of the time, or are
+	// the longest in virtual time, which runs on one CPU each.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
@@ -36,6 +37,7 @@ func TestMain(m *testing.M) {
 func TestScenesInVirtualTime(t *testing.T) {
 	for _, s := range safety.Scenes {
 		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
 			require.NoError(t, safety.PlayEmbedded(t, safety.Ours(), s))
 		})
 	}
@@ -56,6 +58,7 @@ func TestScenesWithWatchdog(t *testing.T) {
 			if why := unwatched[s.Name]; why != "" {
 				t.Skip(why)
 			}
+			t.Parallel()
 			require.NoError(t, safety.PlayEmbedded(t, safety.Ours(redsync.WithWatchdog()), s))
 		})
 	}
@@ -64,6 +67,7 @@ func TestScenesWithWatchdog(t *testing.T) {
 func TestScenesOnPlainClients(t *testing.T) {
 	for _, s := range safety.Scenes {
 		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
 			require.NoError(t, safety.PlayEmbedded(t, safety.OursOnPlainClients, s))
 		})
 	}

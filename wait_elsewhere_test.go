@@ -62,6 +62,7 @@ func (c *attemptCounter) ObserveAttempt(a redsync.Attempt) {
 // Where processes take turns, each waits until it is told: no attempt is in vain, once
 // all can hear.
 func TestNoAttemptIsInVainWhereProcessesTakeTurns(t *testing.T) {
+	t.Parallel()
 	for name, mode := range map[string]redsync.Option{"default": redsync.WithHandOver(false), "fair": redsync.WithFair()} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {

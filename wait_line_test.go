@@ -20,6 +20,7 @@ import (
 // Many who wait in one process, and locks that are handed over among them.
 
 func TestManyWaitersOfAProcessCostAsMuchAsOne(t *testing.T) {
+	t.Parallel()
 	for name, options := range map[string][]redsync.Option{
 		"default":  {redsync.WithTries(0), redsync.WithRetryDelay(100 * time.Millisecond)},
 		"fair":     {redsync.WithTries(0), redsync.WithRetryDelay(100 * time.Millisecond), redsync.WithFair()},

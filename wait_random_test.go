@@ -114,6 +114,7 @@ func (r *rush) fault() {
 }
 
 func TestWaitersAtRandom(t *testing.T) {
+	t.Parallel()
 	seeds := 16
 	if testing.Short() {
 		seeds = 4
@@ -166,6 +167,7 @@ func rushes(f field, seed uint64, fair bool) {
 
 // Another library's client, by the commands it sends, and ours wait for each other.
 func TestWaitersBesideAnotherLibrary(t *testing.T) {
+	t.Parallel()
 	inEachMode(t, func(f field, mode []redsync.Option) {
 		f.meet()
 		theirs := func() bool { // one attempt, as others make it

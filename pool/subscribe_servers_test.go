@@ -114,9 +114,10 @@ func TestSubscribeWithoutPassword(t *testing.T) {
 
 func TestSubscribeToKilledServer(t *testing.T) {
 	leavesNothing(t)
-	server := realredis.Start(t, 1)[0]
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			server := realredis.Start(t, 1)[0]
 			options := *server.Client().Options()
 			client := k.client(&options)
 			t.Cleanup(func() { _ = client.Close() })
@@ -140,9 +141,10 @@ func TestSubscribeToKilledServer(t *testing.T) {
 
 func TestSubscribeToStoppedServer(t *testing.T) {
 	leavesNothing(t)
-	server := realredis.Start(t, 1)[0]
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			server := realredis.Start(t, 1)[0]
 			options := *server.Client().Options()
 			client := k.client(&options)
 			t.Cleanup(func() { _ = client.Close() })
