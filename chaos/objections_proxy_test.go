@@ -24,6 +24,7 @@ type detour struct {
 type lane struct {
 	client, server net.Conn
 	up, down       gate // towards the server, and back
+	warned         bool // loses, from the next bytes from the client on
 	loses          bool // the next bytes from the server, and then the connection
 }
 
@@ -69,11 +70,18 @@ func (d *detour) open(client net.Conn) {
 	l.up.inherit(&d.future.up)
 	l.down.inherit(&d.future.down)
 	d.lanes[l] = true
-	d.wg.Go(func() { d.carry(client, server, &l.up, func() bool { return false }) })
+	d.wg.Go(func() { d.carry(client, server, &l.up, func() bool { d.asks(l); return false }) })
 	d.wg.Go(func() {
 		d.carry(server, client, &l.down, func() bool { return d.loses(l) })
 		d.drop(l)
 	})
+}
+
+// asks notes that l's client has sent something.
+func (d *detour) asks(l *lane) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l.loses = l.loses || l.warned
 }
 
 func (d *detour) loses(l *lane) bool {
@@ -158,9 +166,9 @@ func (d *detour) resume() {
 	})
 }
 
-// loseReplies lets the next reply on each open connection be lost, with the
-// connection.
-func (d *detour) loseReplies() { d.each(func(l *lane) { l.loses = true }) }
+// loseReplies lets the reply to the next request on each open connection be lost, with
+// the connection. Replies that are still on their way arrive, unless it overtakes them.
+func (d *detour) loseReplies() { d.each(func(l *lane) { l.warned = true }) }
 
 // refuse ends all connections and refuses new ones.
 func (d *detour) refuse() {
