@@ -188,16 +188,18 @@ const longestWait = 10 * time.Second
 // lockAtLast calls Lock until it succeeds.
 func lockAtLast(ctx context.Context, lib library, key string) (held, error) {
 	for {
-		each, cancel := context.WithCancel(ctx) // not ended with the call: it may be the lock's
+		each, cancel := context.WithCancel(ctx) // a lock of rueidislock ends with it
 		bound := time.AfterFunc(longestWait, cancel)
 		lock, err := lib.Lock(each, key)
-		bound.Stop()
-		if err == nil {
+		switch inTime := bound.Stop(); {
+		case err == nil && inTime:
 			return lock, nil
+		case err == nil:
+			err = unlock(ctx, lock)
 		}
 		cancel()
 		if ctx.Err() != nil {
-			return nil, err
+			return nil, errors.Join(err, ctx.Err())
 		}
 	}
 }

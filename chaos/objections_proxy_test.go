@@ -24,7 +24,7 @@ type detour struct {
 type lane struct {
 	client, server net.Conn
 	up, down       gate // towards the server, and back
-	warned         bool // loses, from the next bytes from the client on
+	armed          bool // loses, from the next bytes from the client on
 	loses          bool // the next bytes from the server, and then the connection
 }
 
@@ -81,7 +81,7 @@ func (d *detour) open(client net.Conn) {
 func (d *detour) asks(l *lane) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	l.loses = l.loses || l.warned
+	l.loses = l.loses || l.armed
 }
 
 func (d *detour) loses(l *lane) bool {
@@ -167,8 +167,9 @@ func (d *detour) resume() {
 }
 
 // loseReplies lets the reply to the next request on each open connection be lost, with
-// the connection. Replies that are still on their way arrive, unless it overtakes them.
-func (d *detour) loseReplies() { d.each(func(l *lane) { l.warned = true }) }
+// the connection. Replies that are still on their way arrive, unless the client sends that
+// request before they do.
+func (d *detour) loseReplies() { d.each(func(l *lane) { l.armed = true }) }
 
 // refuse ends all connections and refuses new ones.
 func (d *detour) refuse() {
