@@ -367,6 +367,7 @@ func TestNewLeavesTheUsersClientAlone(t *testing.T) {
 		require.Equal(t, "127.0.0.1:7001", p.String())
 		answer(t, p, "ping")
 		require.Equal(t, before, *client.PoolStats(), "the user's connections")
+		synctest.Wait()
 		require.Equal(t, 1, node.CurrentConnectionCount())
 		require.NoError(t, p.Close())
 		synctest.Wait()
@@ -422,8 +423,10 @@ func TestNewSharesOneStreamPerClient(t *testing.T) {
 			}
 			require.Equal(t, conn, r.Conn)
 		}
+		synctest.Wait()
 		require.Equal(t, 1, node.CurrentConnectionCount())
 		answer(t, New(clientOf(t, node, nil)), "ping")
+		synctest.Wait()
 		require.Equal(t, 2, node.CurrentConnectionCount(), "another client has another stream")
 	})
 }
@@ -464,6 +467,7 @@ func TestStreamKeepsItsConnection(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			require.Equal(t, conn, answer(t, p, "ping").Conn)
 		}
+		synctest.Wait()
 		require.Equal(t, 1, node.CurrentConnectionCount())
 	})
 }
