@@ -613,7 +613,7 @@ func TestRestartGuardNeverTwoHoldersWhileNodesRestartOneAfterAnother(t *testing.
 				assert.Zero(t, overlaps, "seed %d", seed)
 				grants += g
 			}
-			assert.Greater(t, grants, 2*sieges, "the schedule leaves nobody in")
+			assert.Greater(t, grants, 5*sieges, "the schedule leaves nobody in")
 		})
 		t.Run(fmt.Sprintf("heals=%v, without the guard some siege has two holders", heals), func(t *testing.T) {
 			for seed := range 60 { // about half of them have
