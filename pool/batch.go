@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,18 +84,26 @@ func (p *batchPool) run() {
 		if batch == nil {
 			return
 		}
-		pipe := p.client.Pipeline()
-		for _, cmd := range batch {
-			_ = pipe.Process(context.Background(), cmd) // only queues
-		}
-		_, _ = pipe.Exec(context.Background()) // every command has its own error
+		err := p.execute(batch)
 		for _, cmd := range batch {
 			p.mu.Lock()
 			p.owed--
 			p.mu.Unlock()
-			cmd.req.To.Receive(cmd.req.Tag, replyOf(cmd.Cmd))
+			cmd.req.To.Receive(cmd.req.Tag, replyOf(cmd.Cmd, err))
 		}
 	}
+}
+
+// execute sends a batch and waits for the replies. Its error is not that of each
+// command, which has its own.
+func (p *batchPool) execute(batch []*pipelined) (err error) {
+	defer recovered(&err)
+	pipe := p.client.Pipeline()
+	for _, cmd := range batch {
+		_ = pipe.Process(context.Background(), cmd) // only queues
+	}
+	_, err = pipe.Exec(context.Background())
+	return err
 }
 
 // take returns the next batch, or nil after noting that run ends.
@@ -111,19 +120,26 @@ func (p *batchPool) take() []*pipelined {
 	return batch
 }
 
-// replyOf is the reply of an executed command. Of one that got no answer nothing
-// is known: the client may have tried several connections.
-func replyOf(cmd *redis.Cmd) Reply {
+// replyOf is the reply of an executed command, of a batch that came to failed. Of a
+// command that got no answer nothing is known: the client may have tried several
+// connections. One that has neither an error nor a value has got none: a null is an error
+// to go-redis, and where the greeting of a connection fails it leaves commands as they
+// were.
+func replyOf(cmd *redis.Cmd, failed error) Reply {
 	value, err := cmd.Result()
-	var answer redis.Error
+	if err == nil && value == nil {
+		err = &unanswered{cmp.Or(failed, errNotExecuted)}
+	}
 	switch {
 	case err == nil:
 		return Reply{Value: value, Fate: Answered}
 	case errors.Is(err, redis.Nil):
 		return Reply{Fate: Answered}
-	case errors.As(err, &answer):
-		return Reply{Err: err, Fate: Answered}
+	case isAnswer(err) && cmd.Err() != nil:
+		return Reply{Err: shortened(err), Fate: Answered}
 	default:
-		return Reply{Err: err, Fate: Unknown}
+		return Reply{Err: shortened(err), Fate: Unknown}
 	}
 }
+
+var errNotExecuted = errors.New("pool: the client has neither executed the command nor failed")

@@ -174,17 +174,16 @@ func TestWithOutstandingRange(t *testing.T) {
 
 // changedOptions are those that no connection of ours has from the user's client.
 var changedOptions = []string{
-	"MaxRetries", "DialerRetries", "Protocol", "ReadTimeout", "WriteTimeout",
+	"ContextTimeoutEnabled", "MaxRetries", "DialerRetries", "Protocol", "ReadTimeout", "WriteTimeout",
 	"PoolSize", "PipelinePoolSize", "MinIdleConns", "MaxIdleConns",
 	"MaxActiveConns", "MaxConcurrentDials", "PoolTimeout", "Limiter", "AutoPipelineOptions",
 	"MaintNotificationsConfig", "ClientSideCacheConfig", "ClientSideCache", "PushNotificationProcessor",
 }
 
-// TestStreamOptionsChanged holds the options of a stream against those of the
-// user's client field by field: a field that a new version of go-redis adds is
-// copied as it is, and one that we change is named here.
-func TestStreamOptionsChanged(t *testing.T) {
-	changed := append([]string{"ContextTimeoutEnabled", "Dialer"}, changedOptions...)
+// TestOwnOptionsChanged holds the options of a connection of the pool's own against those
+// of the user's client field by field: a field that a new version of go-redis adds is
+// copied as it is, and one that the pool changes is named here.
+func TestOwnOptionsChanged(t *testing.T) {
 	user := new(redis.Options)
 	v := reflect.ValueOf(user).Elem()
 	for i := range v.NumField() {
@@ -196,13 +195,13 @@ func TestStreamOptionsChanged(t *testing.T) {
 	user.ContextTimeoutEnabled = false
 	before := *user
 
-	stream := reflect.ValueOf(streamOptions(user, nil)).Elem()
+	stream := reflect.ValueOf(ownOptions(user)).Elem()
 	original := reflect.ValueOf(&before).Elem()
 	for i := range v.NumField() {
 		name := v.Type().Field(i).Name
-		require.True(t, same(original.Field(i), v.Field(i)), "streamOptions changed the user's %s", name)
-		require.Equal(t, !slices.Contains(changed, name), same(v.Field(i), stream.Field(i)),
-			"is %s the same in the stream's options?", name)
+		require.True(t, same(original.Field(i), v.Field(i)), "ownOptions changed the user's %s", name)
+		require.Equal(t, !slices.Contains(changedOptions, name), same(v.Field(i), stream.Field(i)),
+			"is %s the same in our options?", name)
 	}
 }
 
@@ -238,7 +237,7 @@ func same(a, b reflect.Value) bool {
 	}
 }
 
-func TestStreamOptionsTimeoutsAreBounded(t *testing.T) {
+func TestOwnOptionsTimeoutsAreBounded(t *testing.T) {
 	for user, want := range map[time.Duration]time.Duration{
 		0:                5 * time.Second, // go-redis's default
 		-1:               5 * time.Second, // none
@@ -248,7 +247,7 @@ func TestStreamOptionsTimeoutsAreBounded(t *testing.T) {
 		time.Millisecond: time.Millisecond,
 	} {
 		client := redis.NewClient(&redis.Options{ReadTimeout: user, WriteTimeout: user, MaxRetries: 10})
-		stream := redis.NewClient(streamOptions(client.Options(), nil))
+		stream := redis.NewClient(ownOptions(client.Options()))
 		require.Equal(t, want, stream.Options().ReadTimeout, "ReadTimeout %d", user)
 		require.Equal(t, want, stream.Options().WriteTimeout, "WriteTimeout %d", user)
 		require.Zero(t, stream.Options().MaxRetries)
@@ -335,7 +334,6 @@ func TestReplyOfABatchFateByError(t *testing.T) {
 		err  error
 		want Fate
 	}{
-		{nil, Answered},
 		{redis.Nil, Answered},
 		{refusal("ERR no"), Answered},
 		{&net.OpError{Op: "dial", Err: errors.New("connection refused")}, Unknown}, // perhaps not of the first try
@@ -345,13 +343,28 @@ func TestReplyOfABatchFateByError(t *testing.T) {
 	} {
 		cmd := redis.NewCmd(t.Context(), "ping")
 		cmd.SetErr(c.err)
-		r := replyOf(cmd)
+		r := replyOf(cmd, nil)
 		require.Equal(t, c.want, r.Fate, "%v", c.err)
 		require.Zero(t, r.Conn)
 		if c.want != Answered {
 			require.ErrorIs(t, r.Err, c.err)
 		}
 	}
+}
+
+// What was neither answered nor failed has not been executed, as far as anybody knows:
+// go-redis leaves commands so when the greeting of their connection fails.
+func TestReplyOfABatchThatNobodyAnswered(t *testing.T) {
+	cmd := redis.NewCmd(t.Context(), "set", "key", "value", "nx")
+	wrong := refusal("WRONGPASS invalid username-password pair")
+	r := replyOf(cmd, wrong)
+	require.Equal(t, Unknown, r.Fate)
+	require.ErrorIs(t, r.Err, wrong)
+	r = replyOf(cmd, nil)
+	require.Equal(t, Unknown, r.Fate)
+	require.Error(t, r.Err)
+	cmd.SetVal("OK")
+	require.Equal(t, Reply{Value: "OK", Fate: Answered}, replyOf(cmd, wrong), "of another command")
 }
 
 func TestFateString(t *testing.T) {

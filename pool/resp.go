@@ -24,6 +24,9 @@ const (
 
 	// valueSize is what any value takes in memory, at least.
 	valueSize = 16
+
+	// maxErrorText is how much of an error's text is kept, whoever wrote it.
+	maxErrorText = 300
 )
 
 const crlf = "\r\n"
@@ -104,6 +107,29 @@ func (r refusal) Error() string { return string(r) }
 // RedisError marks an error that came from a node.
 func (refusal) RedisError() {}
 
+// cut returns a text that is no longer than an error's may be.
+func cut(text string) string {
+	if len(text) <= maxErrorText {
+		return text
+	}
+	return fmt.Sprintf("%s... (%d bytes)", text[:maxErrorText], len(text))
+}
+
+// shortened returns err with a text that is no longer than an error's may be.
+func shortened(err error) error {
+	if err == nil || len(err.Error()) <= maxErrorText {
+		return err
+	}
+	return &shortError{err}
+}
+
+// A shortError tells the beginning of an error's text.
+type shortError struct{ error }
+
+func (e *shortError) Error() string { return cut(e.error.Error()) }
+
+func (e *shortError) Unwrap() error { return e.error }
+
 // errMalformed is what is wrong with bytes that are no reply. Nothing that comes
 // behind them can be told apart any more.
 var errMalformed = errors.New("the node sent something that is no reply")
@@ -137,7 +163,7 @@ func (d *decoder) value(depth int) (any, error) {
 		}
 		return string(text), nil
 	case '-':
-		return refusal(text), nil
+		return refusal(cut(string(text))), nil
 	}
 	n, err := parseInt(text)
 	if err != nil {

@@ -59,11 +59,8 @@ func (s *Script) InFull(cmd []any) []any {
 // IsNoScript reports whether err is a node's answer that it does not have the
 // script of an EVALSHA. The script was not run.
 func IsNoScript(err error) bool {
-	if err == nil {
-		return false
-	}
 	var answer redis.Error
-	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOSCRIPT")
+	return answers(err, "NOSCRIPT") && errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOSCRIPT")
 }
 
 // IsDenied reports whether err is a node's answer that its user may not do what was
@@ -77,6 +74,12 @@ func IsDenied(err error) bool {
 // of one slot. The command was not run.
 func IsCrossSlot(err error) bool { return answers(err, "CROSSSLOT") }
 
+// answers reports whether err is a node's answer to a request and begins like that. What
+// the node said to the greeting says nothing of the request.
 func answers(err error, prefix string) bool {
-	return err != nil && redis.HasErrorPrefix(err, prefix)
+	if err == nil || !redis.HasErrorPrefix(err, prefix) {
+		return false
+	}
+	var other *unanswered
+	return !errors.As(err, &other)
 }

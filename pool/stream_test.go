@@ -786,10 +786,10 @@ func TestCloseEndsAfterTheLastReply(t *testing.T) {
 func TestLentConn(t *testing.T) {
 	ours, theirs := net.Pipe()
 	go func() { _, _ = io.Copy(theirs, theirs) }()
-	c := &lentConn{Conn: ours}
-	b := make([]byte, 2)
+	c := newLentConn(ours)
+	b := make([]byte, 5)
 	echo := func(rw io.ReadWriter) error {
-		if _, err := rw.Write([]byte("ab")); err != nil {
+		if _, err := io.WriteString(rw, "+ab\r\n"); err != nil {
 			return err
 		}
 		_, err := io.ReadFull(rw, b)
@@ -797,20 +797,21 @@ func TestLentConn(t *testing.T) {
 	}
 	require.NoError(t, echo(c))
 	require.NoError(t, c.SetDeadline(time.Now().Add(-time.Second)))
-	taken, err := c.takeBack()
-	require.NoError(t, err)
+	require.NoError(t, c.takeBack())
 	require.NoError(t, c.Close())
-	require.NoError(t, echo(taken), "neither closed nor past a deadline")
+	require.NoError(t, echo(ours), "neither closed nor past a deadline")
 	require.ErrorIs(t, echo(c), net.ErrClosed)
-	_, err = c.Read(b)
+	_, err := c.Read(b)
 	require.ErrorIs(t, err, net.ErrClosed)
-	_, err = c.takeBack()
-	require.ErrorIs(t, err, net.ErrClosed)
-	require.NoError(t, taken.Close())
+	for _, set := range []func(time.Time) error{c.SetDeadline, c.SetReadDeadline, c.SetWriteDeadline} {
+		require.ErrorIs(t, set(time.Now()), net.ErrClosed)
+	}
+	require.NoError(t, echo(ours), "no deadline was set")
+	require.ErrorIs(t, c.takeBack(), net.ErrClosed)
+	require.NoError(t, ours.Close())
 
 	ours, _ = net.Pipe()
-	c = &lentConn{Conn: ours}
+	c = newLentConn(ours)
 	require.NoError(t, c.Close())
-	_, err = c.takeBack()
-	require.ErrorIs(t, err, net.ErrClosed, "go-redis has closed it")
+	require.ErrorIs(t, c.takeBack(), net.ErrClosed, "go-redis has closed it")
 }

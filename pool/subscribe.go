@@ -1,10 +1,10 @@
 package pool
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"reflect"
 	"runtime"
@@ -134,71 +134,187 @@ func (p *batchPool) Subscribe(channel string, to Listener) (Subscription, error)
 	return p.subs.start(&p.config, channel, to, p.dialChannel)
 }
 
-// A dialer opens a connection and sends SUBSCRIBE on it. Closing what it returns
-// closes the connection, as does the end of ctx.
-type dialer = func(ctx context.Context, channel string) (*redis.PubSub, io.Closer, error)
+// A dialer opens a connection and sends SUBSCRIBE on it. The end of ctx closes it.
+type dialer = func(ctx context.Context, channel string) (wire, error)
 
-// dialChannel is the dialer of a *redis.Client: a client of our own for a single
-// connection. go-redis reconnects behind the back of who reads; the second dial is
-// refused, so that each connection is one that we asked for.
-func (p *streamPool) dialChannel(ctx context.Context, channel string) (*redis.PubSub, io.Closer, error) {
-	opening, done := context.WithTimeout(ctx, openTimeout)
-	defer done()
-	opt := ownOptions(p.client.Options())
-	opt.ContextTimeoutEnabled = true // the greeting is part of opening
-	opt.Dialer = onceUntil(ctx, opt.Dialer)
-	client := redis.NewClient(opt)
-	ps := client.Subscribe(opening) // to no channel: it does not dial
-	if err := ps.Subscribe(opening, channel); err != nil {
-		_ = client.Close()
-		return nil, nil, err
-	}
-	return ps, client, nil
+// A wire is a connection that listens to a channel.
+type wire interface {
+	// receive returns what comes next, within timeout. An answer of the node that is an
+	// error is a redis.Error.
+	receive(timeout time.Duration) (news, error)
+
+	// ping asks the node for a sign of life.
+	ping()
+
+	Close() error
 }
 
-var errLost = errors.New("a connection is opened once")
-
-// onceUntil returns a dial for one connection, which is closed when ctx ends.
-func onceUntil(ctx context.Context, dial dialFunc) dialFunc {
-	var used atomic.Bool
-	return func(opening context.Context, network, addr string) (net.Conn, error) {
-		if used.Swap(true) {
-			return nil, errLost
-		}
-		conn, err := dial(opening, network, addr)
-		if err == nil {
-			context.AfterFunc(ctx, func() { _ = conn.Close() })
-		}
-		return conn, err
-	}
+// news is what has come: a message, the confirmation of a channel, or neither.
+type news struct {
+	message    bool
+	text       string // of the message
+	subscribed string // the channel that is confirmed
 }
 
-// dialChannel is the dialer of other clients, which know where to subscribe. What
-// they return has swallowed why it has no connection; PING tells, after one more
-// attempt to connect. A Ring panics when it is closed or its shards are down.
-func (p *batchPool) dialChannel(ctx context.Context, channel string) (ps *redis.PubSub, c io.Closer, err error) {
+// dialChannel is the dialer of a *redis.Client.
+func (p *streamPool) dialChannel(ctx context.Context, channel string) (wire, error) {
+	return dialWire(ctx, p.client.Options(), channel)
+}
+
+// dialChannel is the dialer of other clients. A cluster and a ring know which of their
+// nodes to listen to; it is listened to like the node of a *redis.Client.
+func (p *batchPool) dialChannel(ctx context.Context, channel string) (w wire, err error) {
 	defer recovered(&err)
+	var node *redis.Client
+	switch client := p.client.(type) {
+	case *redis.ClusterClient:
+		node, err = client.MasterForKey(ctx, channel)
+	case *redis.Ring:
+		node, err = client.GetShardClientForKey(channel)
+	default:
+		return dialPubSub(ctx, client, channel)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return dialWire(ctx, node.Options(), channel)
+}
+
+// An ownWire is a connection of the pool's own.
+type ownWire struct {
+	net.Conn
+	replies *bufio.Reader
+	owed    atomic.Int32 // answers
+}
+
+// dialWire opens a connection to the node of a user's client, and sends SUBSCRIBE.
+func dialWire(ctx context.Context, user *redis.Options, channel string) (wire, error) {
+	ctx, end := context.WithCancel(ctx)
+	conn, err := open(ctx, user, opening{dial: openTimeout, whole: openTimeout, renewed: end})
+	if err != nil {
+		end()
+		return nil, err
+	}
+	w := &ownWire{Conn: conn, replies: bufio.NewReaderSize(conn, readBuffer)}
+	if err := w.send("subscribe", channel); err != nil {
+		end()
+		return nil, err
+	}
+	return w, nil
+}
+
+// send writes a command.
+func (w *ownWire) send(args ...any) error {
+	b, err := AppendCommand(nil, args)
+	if err == nil {
+		err = w.SetWriteDeadline(time.Now().Add(maxSilence))
+	}
+	if err == nil {
+		w.owed.Add(1)
+		_, err = w.Write(b)
+	}
+	return err
+}
+
+func (w *ownWire) ping() { _ = w.send("ping") } // an error is the reader's too
+
+func (w *ownWire) receive(timeout time.Duration) (news, error) {
+	if err := w.SetReadDeadline(time.Now().Add(timeout)); err != nil {
+		return news{}, err
+	}
+	reply, err := readReply(w.replies)
+	if err != nil {
+		return news{}, err
+	}
+	if text, is := message(reply); is {
+		return news{message: true, text: text}, nil
+	}
+	if w.owed.Add(-1) < 0 {
+		return news{}, errUnasked
+	}
+	switch reply := reply.(type) {
+	case refusal:
+		return news{}, reply
+	case string:
+		if reply == "PONG" {
+			return news{}, nil
+		}
+	case []any:
+		if channel, is := confirmation(reply); is {
+			return news{subscribed: channel}, nil
+		}
+		if len(reply) > 0 && reply[0] == "pong" {
+			return news{}, nil
+		}
+	}
+	return news{}, errUnasked
+}
+
+// confirmation returns the channel of a reply that confirms SUBSCRIBE.
+func confirmation(reply []any) (channel string, is bool) {
+	if len(reply) != 3 || reply[0] != "subscribe" {
+		return "", false
+	}
+	_, counts := reply[2].(int64)
+	channel, is = reply[1].(string)
+	return channel, is && counts
+}
+
+// message returns the payload of a reply that is a message.
+func message(reply any) (payload string, is bool) {
+	m, _ := reply.([]any)
+	if len(m) != 3 || m[0] != "message" {
+		return "", false
+	}
+	payload, is = m[2].(string)
+	return payload, is
+}
+
+// A pubSubWire is a connection of a client that says nothing of its nodes. go-redis
+// reconnects behind the back of who reads, which it must not.
+type pubSubWire struct{ *redis.PubSub }
+
+// dialPubSub subscribes as client does. What it returns has swallowed why it has no
+// connection; PING tells, after one more attempt to connect.
+func dialPubSub(ctx context.Context, client redis.UniversalClient, channel string) (wire, error) {
 	opening, done := context.WithTimeout(ctx, openTimeout)
 	defer done()
-	ps = p.client.Subscribe(opening, channel)
+	ps := client.Subscribe(opening, channel)
 	if err := ps.Ping(opening); err != nil {
 		_ = ps.Close()
-		return nil, nil, err
+		return nil, err
 	}
 	context.AfterFunc(ctx, func() { _ = ps.Close() })
-	return ps, ps, nil
+	return pubSubWire{ps}, nil
 }
 
-// recovered makes an error of a panic in go-redis.
-func recovered(err *error) {
-	switch r := recover().(type) {
-	case nil:
-	case error:
-		*err = r
-	default:
-		*err = fmt.Errorf("%v", r)
+func (w pubSubWire) ping() { _ = w.Ping(ended) }
+
+// receive makes errors of the panics that go-redis has for what no Redis sends.
+func (w pubSubWire) receive(timeout time.Duration) (n news, err error) {
+	defer recovered(&err)
+	msg, err := w.ReceiveTimeout(ended, timeout)
+	if err != nil {
+		return news{}, shortened(err)
 	}
+	switch msg := msg.(type) {
+	case *redis.Message:
+		return news{message: true, text: msg.Payload}, nil
+	case *redis.Subscription:
+		if msg.Kind == "subscribe" {
+			n.subscribed = msg.Channel
+		}
+	}
+	return n, nil
 }
+
+// ended is the context of everything that is done on a pubSubWire: it is not looked at,
+// except where go-redis dials to replace a lost connection, which fails then.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 // subscriptions are those of a Pool that have not ended.
 type subscriptions struct {
@@ -371,31 +487,30 @@ func (s *subscription) listen(ctx context.Context) (lasted time.Duration, err er
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	start := time.Now()
-	ps, conn, err := s.dial(ctx, s.channel)
+	w, err := s.dial(ctx, s.channel)
 	if err != nil {
 		return 0, fmt.Errorf("pool: not subscribed: %w", err)
 	}
-	defer func() { _ = conn.Close() }()
-	if err := s.confirm(ps, time.Until(start.Add(openTimeout))); err != nil { //nolint:contextcheck // see ended
+	defer func() { _ = w.Close() }()
+	if err := s.confirm(w, time.Until(start.Add(openTimeout))); err != nil {
 		return 0, err
 	}
 	start = time.Now()
 	s.tell(s.to.Subscribed)
-	err = s.deliver(ps) //nolint:contextcheck // see ended
+	err = s.deliver(w)
 	return time.Since(start), fmt.Errorf("pool: connection lost: %w", err)
 }
 
 // confirm waits for the answer to SUBSCRIBE, which is the first on its connection.
-func (s *subscription) confirm(ps *redis.PubSub, timeout time.Duration) error {
-	msg, err := receive(ps, max(timeout, 1)) // 0 would be no timeout
+func (s *subscription) confirm(w wire, timeout time.Duration) error {
+	h, err := w.receive(max(timeout, 1)) // 0 would be no timeout
 	switch {
 	case isAnswer(err) && !passes(err):
 		return &refusedError{s.channel, err}
 	case err != nil:
 		return fmt.Errorf("pool: SUBSCRIBE not confirmed: %w", err)
-	}
-	if sub, ok := msg.(*redis.Subscription); !ok || sub.Kind != "subscribe" || sub.Channel != s.channel {
-		return fmt.Errorf("pool: SUBSCRIBE not confirmed: the node answered %v", msg)
+	case h.subscribed != s.channel:
+		return fmt.Errorf("pool: SUBSCRIBE not confirmed: %w", errUnasked)
 	}
 	return nil
 }
@@ -403,37 +518,22 @@ func (s *subscription) confirm(ps *redis.PubSub, timeout time.Duration) error {
 // deliver tells the Listener what comes until the connection is lost. A read that
 // times out may have read a part of a message: it is the end of the connection,
 // and PING is sent while another read waits.
-func (s *subscription) deliver(ps *redis.PubSub) error {
-	ping := time.AfterFunc(pingAfter, func() { _ = ps.Ping(ended) }) // an error is the reader's too
+func (s *subscription) deliver(w wire) error {
+	ping := time.AfterFunc(pingAfter, w.ping)
 	defer ping.Stop()
 	for {
-		msg, err := receive(ps, maxSilence)
+		h, err := w.receive(maxSilence)
 		if err != nil && !isAnswer(err) { // a PING that is not allowed is answered all the same
 			return err
 		}
 		ping.Reset(pingAfter)
-		switch msg := msg.(type) {
-		case *redis.Message:
-			s.tell(func() { s.to.Message(msg.Payload) })
-		case *redis.Subscription:
+		switch {
+		case h.message:
+			s.tell(func() { s.to.Message(h.text) })
+		case h.subscribed != "":
 			s.tell(s.to.Subscribed)
 		}
 	}
-}
-
-// ended is the context of everything that is done on a connection: it is not
-// looked at, except where go-redis dials to replace a lost one, which fails then.
-var ended = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
-
-// receive returns the next that comes. Of an answer that no Redis gives go-redis
-// makes a panic.
-func receive(ps *redis.PubSub, timeout time.Duration) (msg any, err error) {
-	defer recovered(&err)
-	return ps.ReceiveTimeout(ended, timeout)
 }
 
 // isAnswer reports whether err is an error that the node answered with. To go-redis
