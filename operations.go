@@ -174,7 +174,7 @@ func found(i int, reply pool.Reply) (vote, error) {
 	case ok && what == script.Missing, ok && what == script.Created: // by this very round, which proves nothing
 		return refused, &nodeMissing{node: i}
 	}
-	return failed, &RedisError{Node: i, Err: fmt.Errorf("redsync: odd answer of a script: %v", reply.Value)}
+	return failed, &RedisError{Node: i, Err: fmt.Errorf("redsync: odd answer of a script: %s", script.Describe(reply.Value))}
 }
 
 // A ping is the round that asks whether nodes answer.

@@ -34,6 +34,9 @@ func New(pools ...pool.Pool) *Redsync {
 // With returns a Redsync on the same nodes whose locks have other defaults.
 // Closing one closes all.
 func (r *Redsync) With(options ...Option) *Redsync {
+	if r == nil {
+		r = &Redsync{} // of an Open that failed: it has no nodes
+	}
 	m := Mutex{set: r.set}
 	m.apply(options)
 	return &Redsync{core: r.core, set: m.set}
@@ -44,6 +47,9 @@ func (r *Redsync) With(options ...Option) *Redsync {
 // which belong to the lock named x; with such a name, or an option out of its
 // range, every operation fails and says so.
 func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
+	if r == nil {
+		r = &Redsync{} // see With
+	}
 	m := &Mutex{core: r.core, name: name, set: r.set}
 	m.apply(options)
 	if m.set != nil {

@@ -101,5 +101,5 @@ func admitText(token uint64, own, kept string) error {
 	if n, err := strconv.ParseUint(kept, 10, 64); err == nil && n > token {
 		return &StaleError{Token: token, Newest: n}
 	}
-	return fmt.Errorf("fencing: the resource keeps %q in place of a token", kept)
+	return fmt.Errorf("fencing: the resource keeps %.100q in place of a token", kept)
 }

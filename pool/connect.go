@@ -79,6 +79,10 @@ func (c *conn) askServer(ctx context.Context, cn *redis.Conn) error {
 		if err := cmd.Err(); err != nil && (!isAnswer(err) || redis.HasErrorPrefix(err, "BUSY ")) {
 			return err
 		}
+		// A node that has sent a reply too many answers the next command with the last.
+		if loaded, is := cmd.(*redis.StringCmd); is && loaded.Err() == nil && len(loaded.Val()) != shaLength {
+			return errUnasked
+		}
 	}
 	text, _ := info.Val().(string)
 	c.server = parseInfo(text, at)
@@ -178,9 +182,9 @@ func greet(ctx context.Context, opt *redis.Options, conn net.Conn, ask func(cont
 	case greeted:
 		return nil
 	case failed != nil:
-		err = failed
+		return failed
 	case err == nil:
-		err = errors.New("go-redis has not greeted the node")
+		return errors.New("go-redis has not greeted the node")
 	}
 	return lent.explained(err)
 }
@@ -302,7 +306,7 @@ type lentConn struct {
 	arrived bytes.Buffer  // what go-redis has not been given
 	whole   int           // so much of arrived is a reply
 	broken  error         // what has ended the reading
-	refused error         // the last error that the node has answered with
+	refused error         // the last reply, if it was an error
 }
 
 const (
@@ -376,6 +380,7 @@ func (c *lentConn) readReply() error {
 		c.broken = err
 		return err
 	}
+	c.refused = nil
 	if refused, ok := value.(refusal); ok {
 		c.refused = refused
 	}

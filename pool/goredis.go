@@ -121,10 +121,16 @@ func WithNewNodes() Option {
 //
 // A *redis.Client is not used itself: the pool has a stream of its own, shared by all
 // pools of the same client. It starts with the first Send, stops when idle for half
-// a minute, and leaves the user's client untouched. go-redis opens its connection,
-// with the client's Dialer, TLS, Sentinel, credentials, DB, ClientName, OnConnect and
-// timeouts; requests are written and replies read by the pool. Hooks, limiters and
-// client-side caches of the user's client do not apply.
+// a minute, and leaves the user's client untouched. go-redis opens its connection and
+// greets the node, with the client's Dialer, TLS, Sentinel, credentials, DB, ClientName,
+// OnConnect and timeouts. Then the pool writes requests and reads replies. Hooks, limiters
+// and client-side caches of the user's client do not apply.
+//
+// A connection carries requests only if its greeting is complete. Where the node or
+// OnConnect refuses a part of it (a wrong password, a DB that the user may not SELECT),
+// requests fail with that error and are not sent. When a StreamingCredentialsProvider
+// replaces the credentials, the pool opens a new connection with the new ones and closes
+// the old one once its replies have come. A reply of the greeting may take 1 MiB.
 //
 // A connection that owes replies and is silent for ReadTimeout, 5 s at most, is
 // given up. After ConnMaxLifetime it is exchanged for a new one, as soon as nothing

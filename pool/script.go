@@ -17,6 +17,9 @@ type Script struct {
 	arg    any // sha, boxed once
 }
 
+// shaLength is that of a SHA1 in hexadecimal digits.
+const shaLength = 2 * sha1.Size
+
 // scripts are those of NewScript, by SHA1.
 var scripts sync.Map
 

@@ -487,6 +487,11 @@ func TestSentinelFailover(t *testing.T) {
 	lockOnce(t, p, "lock")
 	before := pool.Answer(t, p, "ping").Conn
 	require.NotZero(t, before, "a failover client has an ordered stream")
+	stranger := redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: "main", SentinelAddrs: []string{sentinel}, Username: "nobody", Password: "x",
+	})
+	t.Cleanup(func() { _ = stranger.Close() })
+	require.ErrorContains(t, pool.Ask(t, poolOf(t, stranger), "set", "k", "v").Err, "WRONGPASS", "its greeting is looked at as well")
 
 	watch := clientOf(t, sentinel, nil)
 	eventually(t, "the sentinel knows the replica", func() bool {

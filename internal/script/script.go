@@ -196,7 +196,7 @@ func ParseEntered(reply any) (Entered, error) {
 			return Entered{wait, register, done&1 != 0, done&2 != 0}, nil
 		}
 	}
-	return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: %v", reply)
+	return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
 }
 
 // A request is a command under construction, its keys first.
@@ -279,4 +279,15 @@ func (c Command) InFull() []any {
 		return c.Args
 	}
 	return c.script.InFull(c.Args)
+}
+
+// Describe returns what a node has answered as a short text, however much it was.
+func Describe(reply any) string {
+	switch reply := reply.(type) {
+	case string:
+		return fmt.Sprintf("%.100q", reply)
+	case []any:
+		return fmt.Sprintf("an array of %d", len(reply))
+	}
+	return fmt.Sprint(reply)
 }

@@ -1,0 +1,122 @@
+package pool_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// do runs a command on a server.
+func do(t *testing.T, s *realredis.Server, args ...any) any {
+	t.Helper()
+	v, err := s.Do(args...)
+	require.NoError(t, err, "%v", args)
+	return v
+}
+
+// keysIn returns how many keys a database of a server has.
+func keysIn(t *testing.T, s *realredis.Server, db int) int64 {
+	t.Helper()
+	n, err := clientOf(t, s.Addr(), func(o *redis.Options) { o.DB = db }).DBSize(t.Context()).Result()
+	require.NoError(t, err)
+	return n
+}
+
+// Whatever go-redis's own first command fails with fails every request, in the server's
+// words. The default user stays open meanwhile: a request that went out all the same would
+// be executed, as the default user and in database 0.
+func TestGreetingsThatAServerRefuses(t *testing.T) {
+	server := realredis.Start(t, 1, "--databases", "4")[0]
+	do(t, server, "acl", "setuser", "app", "on", ">1", "~*", "&*", "+@all")
+	do(t, server, "acl", "setuser", "small", "on", ">1", "~*", "&*", "+@all", "-select", "-ping", "-client|setname")
+	for name, c := range map[string]struct {
+		words  string
+		change func(*redis.Options)
+	}{
+		"a wrong password":         {"WRONGPASS", func(o *redis.Options) { o.Username, o.Password = "app", "2" }},
+		"an unknown user":          {"WRONGPASS", func(o *redis.Options) { o.Username, o.Password = "nobody", "1" }},
+		"no such database":         {"ERR DB index is out of range", func(o *redis.Options) { o.DB = 4 }},
+		"SELECT is not allowed":    {"NOPERM", func(o *redis.Options) { o.Username, o.Password, o.DB = "small", "1", 3 }},
+		"SETNAME is not allowed":   {"NOPERM", func(o *redis.Options) { o.Username, o.Password, o.ClientName = "small", "1", "me" }},
+		"OnConnect fails":          {"no such key", func(o *redis.Options) { o.OnConnect = renaming }},
+		"OnConnect objects itself": {"not today", func(o *redis.Options) { o.OnConnect = objecting }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := clientOf(t, server.Addr(), c.change)
+			require.ErrorContains(t, client.Ping(t.Context()).Err(), c.words, "go-redis itself")
+			p := poolOf(t, client)
+			r := pool.Ask(t, p, "set", "key", "value")
+			require.Equal(t, pool.NotSent, r.Fate)
+			require.ErrorContains(t, r.Err, c.words)
+			e := pool.NewEar()
+			s, err := p.(pool.Subscriber).Subscribe("channel", e)
+			require.NoError(t, err)
+			defer s.Close()
+			require.ErrorContains(t, e.Hears(t, "unsubscribed").Err, c.words)
+			for db := range 4 {
+				require.Zero(t, keysIn(t, server, db), "database %d", db)
+			}
+		})
+	}
+	t.Run("PING is not allowed", func(t *testing.T) {
+		client := clientOf(t, server.Addr(), func(o *redis.Options) { o.Username, o.Password = "small", "1" })
+		require.ErrorContains(t, client.Ping(t.Context()).Err(), "NOPERM")
+		lockOnce(t, poolOf(t, client), "lock")
+	})
+}
+
+func renaming(ctx context.Context, cn *redis.Conn) error {
+	return cn.Rename(ctx, "there is", "no such key").Err()
+}
+
+func objecting(context.Context, *redis.Conn) error { return errors.New("not today") }
+
+// A password that is replaced: connections that stand go on, new ones fail until their
+// client has the new one too. No request is ever another user's.
+func TestAPasswordIsReplaced(t *testing.T) {
+	server := realredis.Start(t, 1)[0]
+	do(t, server, "acl", "setuser", "app", "on", ">1", "~*", "&*", "+@all")
+	password := "1"
+	client := clientOf(t, server.Addr(), func(o *redis.Options) {
+		o.CredentialsProvider = func() (string, string) { return "app", password }
+		o.DB = 3
+	})
+	p := poolOf(t, client)
+	pool.Answer(t, p, "set", "before", "value")
+	do(t, server, "acl", "setuser", "app", "resetpass", ">2")
+	pool.Answer(t, p, "set", "standing", "value")
+	do(t, server, "client", "kill", "user", "app")
+	for range 5 {
+		r := pool.Ask(t, p, "set", "key", "value")
+		require.NotEqual(t, pool.Answered, r.Fate)
+		require.Error(t, r.Err)
+	}
+	require.ErrorContains(t, pool.Ask(t, p, "set", "key", "value").Err, "WRONGPASS")
+	require.Zero(t, keysIn(t, server, 0))
+	require.Equal(t, int64(2), keysIn(t, server, 3))
+	password = "2"
+	eventually(t, "the next connection has the new password", func() bool {
+		return pool.Ask(t, p, "set", "key", "value").Err == nil
+	})
+	require.Zero(t, keysIn(t, server, 0))
+}
+
+// A server that has no room for another client says so.
+func TestGreetingTellsThatAServerIsFull(t *testing.T) {
+	server := realredis.Start(t, 1)[0]
+	do(t, server, "config", "set", "maxclients", "1")
+	holder := clientOf(t, server.Addr(), func(o *redis.Options) { o.MinIdleConns, o.PoolSize = 1, 1 })
+	require.NoError(t, holder.Ping(t.Context()).Err())
+	p := poolOf(t, clientOf(t, server.Addr(), nil))
+	eventually(t, "the server's words", func() bool {
+		r := pool.Ask(t, p, "get", "key")
+		return r.Err != nil && strings.Contains(r.Err.Error(), "max number of clients")
+	})
+}

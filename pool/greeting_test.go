@@ -1,0 +1,379 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/auth"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+// What a greeting may fail with, and what of it Send and Subscribe must tell.
+var refusedGreetings = map[string]struct {
+	change  func(*redis.Options)
+	refuses string // the command that the node refuses
+	answer  string // its words
+}{
+	"SELECT is not allowed": {func(o *redis.Options) { o.DB = 3 }, "select", "NOPERM this user has no permissions to run the 'select' command"},
+	"no such database":      {func(o *redis.Options) { o.DB = 3 }, "select", "ERR DB index is out of range"},
+	"CLIENT is not allowed": {func(o *redis.Options) { o.ClientName = "app" }, "client", "NOPERM this user has no permissions to run the 'client|setname' command"},
+	"a wrong password":      {func(o *redis.Options) { o.Password = "x" }, "auth", "WRONGPASS invalid username-password pair or user is disabled."},
+	"the node refuses OnConnect": {func(o *redis.Options) {
+		o.OnConnect = func(ctx context.Context, cn *redis.Conn) error { return cn.Do(ctx, "incr", "greeted").Err() }
+	}, "incr", "NOPERM this user has no permissions to run the 'incr' command"},
+}
+
+// A connection whose greeting the node refuses carries nothing: a request on it would be
+// another user's, or go to another database.
+func TestARefusedGreetingIsNoConnection(t *testing.T) {
+	for name, c := range refusedGreetings {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, node *embedded.Node) {
+				if c.refuses == "auth" { // HELLO carries the password, AUTH is tried after it
+					node.On("hello", 1000, embedded.Fault{Err: c.answer})
+				}
+				node.On(c.refuses, 1000, embedded.Fault{Err: c.answer})
+				p := New(clientOf(t, node, c.change))
+				for range 10 {
+					r := ask(t, p, "set", "key", "value")
+					require.Equal(t, NotSent, r.Fate)
+					require.ErrorContains(t, r.Err, "pool: handshake: "+c.answer)
+					require.Nil(t, r.Server)
+					require.False(t, IsDenied(r.Err), "the answer to another command")
+					time.Sleep(redialPause)
+				}
+				require.Zero(t, node.Commands("set"))
+
+				e := NewEar()
+				listenTo(t, p, e)
+				require.ErrorContains(t, e.Hears(t, "unsubscribed").Err, c.answer)
+				require.Zero(t, node.Commands("subscribe"))
+
+				node.Heal()
+				for h := e.Next(t); h.What != "subscribed"; h = e.Next(t) {
+					require.Equal(t, "unsubscribed", h.What, "it is tried again")
+				}
+				answer(t, p, "set", "key", "value")
+			})
+		})
+	}
+}
+
+// The user's own error is told as it is, not as go-redis unwraps it.
+func TestOnConnectFailsInItsOwnWords(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		mine := fmt.Errorf("no connection today: %w", errors.New("it is Sunday"))
+		p := New(clientOf(t, node, func(o *redis.Options) {
+			o.OnConnect = func(context.Context, *redis.Conn) error { return mine }
+		}))
+		r := ask(t, p, "set", "key", "value")
+		require.ErrorIs(t, r.Err, mine)
+		require.EqualError(t, r.Err, "pool: handshake: no connection today: it is Sunday")
+		require.Zero(t, node.Commands("set"))
+	})
+}
+
+// What a function of the user's does when a connection is opened ends no process.
+func TestPanicOnConnecting(t *testing.T) {
+	for name, change := range map[string]func(*redis.Options){
+		"OnConnect": func(o *redis.Options) { o.OnConnect = func(context.Context, *redis.Conn) error { panic("oops") } },
+		"Dialer": func(o *redis.Options) {
+			o.Dialer = func(context.Context, string, string) (net.Conn, error) { panic("oops") }
+		},
+		"credentials": func(o *redis.Options) { o.CredentialsProvider = func() (string, string) { panic("oops") } },
+		"provider":    func(o *redis.Options) { o.StreamingCredentialsProvider = panicking{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, node *embedded.Node) {
+				p, e := New(clientOf(t, node, change)), NewEar()
+				r := ask(t, p, "set", "key", "value")
+				require.Equal(t, NotSent, r.Fate)
+				require.ErrorContains(t, r.Err, "oops")
+				listenTo(t, p, e)
+				require.ErrorContains(t, e.Hears(t, "unsubscribed").Err, "oops")
+				synctest.Wait()
+				require.Zero(t, node.CurrentConnectionCount())
+			})
+		})
+	}
+}
+
+type panicking struct{}
+
+func (panicking) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
+	panic("oops")
+}
+
+// The command that makes go-redis connect is not sent: a user may be allowed neither
+// PING nor anything else that the pool does not need.
+func TestGreetingSendsNoCommandOfItsOwn(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		p, e := New(clientOf(t, node, nil)), NewEar()
+		answer(t, p, "set", "key", "value")
+		listenTo(t, p, e)
+		e.Hears(t, "subscribed")
+		require.Zero(t, node.Commands("ping"))
+		require.Equal(t, 1, node.Commands("info"))
+	})
+}
+
+// A node that has no room says so at once, and hangs up. go-redis goes on greeting it and
+// knows only the end of the connection.
+func TestGreetingTellsWhatTheNodeSaidLast(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		p := peer(func(_ int, k *talk) {
+			k.next()
+			k.say("-ERR max number of clients reached\r\n")
+		}).pool(nil)
+		r := ask(t, p, "set", "key", "value")
+		require.ErrorContains(t, r.Err, "max number of clients reached")
+		require.Equal(t, NotSent, r.Fate)
+	})
+}
+
+// A node that sends more than it was asked for during the greeting has no connection:
+// the rest would be taken for the answer to the first request.
+func TestGreetingWithAReplyTooMany(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		p := peer(func(n int, k *talk) {
+			for cmd := k.next(); cmd != nil; cmd = k.next() {
+				k.say("%s", usual(cmd))
+				if n == 1 && cmd[0] == "info" {
+					k.say("+OK\r\n")
+				}
+			}
+		}).pool(nil)
+		r := ask(t, p, "echo", "1")
+		require.NotEqual(t, "OK", r.Value)
+		for range 3 {
+			require.Equal(t, "2", answer(t, p, "echo", "2").Value, "the next connection")
+		}
+	})
+}
+
+// tokens is a provider of credentials that may be replaced.
+type tokens struct {
+	followers atomic.Int64
+	eager     bool // it tells a new listener at once
+
+	mu        sync.Mutex
+	now       auth.Credentials
+	listeners map[auth.CredentialsListener]bool
+}
+
+func (s *tokens) Subscribe(l auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
+	s.followers.Add(1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listeners == nil {
+		s.listeners = make(map[auth.CredentialsListener]bool)
+	}
+	s.listeners[l] = true
+	if s.eager {
+		l.OnNext(s.now)
+	}
+	return s.now, func() error {
+		s.followers.Add(-1)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.listeners, l)
+		return nil
+	}, nil
+}
+
+// renew replaces the credentials.
+func (s *tokens) renew(name, password string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = auth.NewBasicCredentials(name, password)
+	for l := range s.listeners {
+		l.OnNext(s.now)
+	}
+}
+
+// A connection whose credentials are replaced is exchanged for one that is greeted with
+// the new ones, behind every request that it carries: none is lost.
+func TestCredentialsAreRenewed(t *testing.T) {
+	for _, eager := range []bool{false, true} {
+		bubble(t, func(t *testing.T, node *embedded.Node) {
+			node.RequireUserAuth("app", "1")
+			s := &tokens{eager: eager}
+			s.renew("app", "1")
+			p := New(clientOf(t, node, func(o *redis.Options) { o.StreamingCredentialsProvider = s }))
+			e := NewEar()
+			listenTo(t, p, e)
+			e.Hears(t, "subscribed")
+			first := answer(t, p, "get", "key").Conn
+			require.Equal(t, int64(2), s.followers.Load())
+			s.renew("app", "1")
+			require.Equal(t, first, answer(t, p, "get", "key").Conn, "with the same credentials")
+
+			in := make(replies, 100)
+			for i := range 100 {
+				require.NoError(t, p.Send(Request{Args: []any{"get", i}, To: in}))
+				if i == 50 {
+					synctest.Wait()
+					node.RequireUserAuth("app", "2")
+					s.renew("app", "2")
+				}
+			}
+			for range 100 {
+				require.Equal(t, Answered, in.wait(t).Fate)
+			}
+			require.Greater(t, answer(t, p, "get", "key").Conn, first)
+			e.Hears(t, "unsubscribed", "subscribed")
+			require.Equal(t, int64(2), s.followers.Load(), "those of the former connections have ended")
+			require.NoError(t, p.Close())
+			synctest.Wait()
+			require.Zero(t, s.followers.Load())
+		})
+	}
+}
+
+// A provider that fails, or gives nothing, fails the requests, and is asked again.
+func TestCredentialsThatCannotBeHad(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		s := &tokens{}
+		p := New(clientOf(t, node, func(o *redis.Options) { o.StreamingCredentialsProvider = s }))
+		require.ErrorContains(t, ask(t, p, "get", "key").Err, "no credentials")
+		require.Zero(t, s.followers.Load())
+		s.renew("default", "")
+		answer(t, p, "get", "key")
+
+		away := errors.New("the vault is closed")
+		p = New(clientOf(t, node, func(o *redis.Options) { o.StreamingCredentialsProvider = failing{away} }))
+		require.ErrorIs(t, ask(t, p, "get", "key").Err, away)
+	})
+}
+
+type failing struct{ err error }
+
+func (f failing) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
+	return nil, nil, f.err
+}
+
+// nonsense is what no node in order sends: a text, and then another one again and again for
+// as long as it is read, up to some megabytes.
+var nonsense = []struct{ begin, more string }{
+	{"$9223372036854775807\r\n", ""},
+	{"$9223372036854775800\r\n", "x"},
+	{"$999999999999999\r\n", ""},
+	{"$9999999999\r\n", "x"},
+	{"$1073741824\r\n", "x"},
+	{"$16777217\r\n", "x"},
+	{"$-5\r\n", ""},
+	{"*9223372036854775807\r\n", ""},
+	{"*2147483647\r\n", "$-1\r\n"},
+	{"*1048576\r\n*1048576\r\n*1048576\r\n", "*1048576\r\n"},
+	{"*400000000\r\n", ""},
+	{"*-7\r\n", ""},
+	{"", "*1\r\n"},
+	{"", "%1\r\n"},
+	{"%9223372036854775800\r\n", "+a\r\n"},
+	{"%9999999\r\n", "+a\r\n"},
+	{"~2147483647\r\n", ":1\r\n"},
+	{">2147483647\r\n", ":1\r\n"},
+	{"", ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n"},
+	{"", "|1\r\n+a\r\n+b\r\n"},
+	{"=2\r\nab\r\n", ""},
+	{"!2147483647\r\n", "x"},
+	{"(", "9"},
+	{"+", "a"},
+	{"-", "a"},
+	{"-ERR ", "a"},
+	{"", "-ERR you are wrong\r\n"},
+	{"", "+OK\r\n"},
+	{"", ":5\r\n"},
+	{"", "$-1\r\n"},
+	{"", "*0\r\n"},
+	{"", "\x00\xff\r\n"},
+	{"HTTP/1.1 400 Bad Request\r\nContent-Type: text/html\r\n\r\n", ""},
+	{"$100\r\nabc", ""},
+}
+
+// utter sends nonsense until nobody reads any more.
+func (k *talk) utter(begin, more string) {
+	if _, err := io.WriteString(k, begin); err != nil || more == "" {
+		return
+	}
+	chunk := []byte(strings.Repeat(more, 1+65536/len(more)))
+	for range 20 << 20 / len(chunk) {
+		if _, err := k.Write(chunk); err != nil {
+			return
+		}
+	}
+}
+
+// moments are the commands in whose place a node may answer nonsense: those of a greeting,
+// what a stream asks for, a request, and those of a subscription.
+var moments = []string{"hello", "client", "select", "info", "script", "echo", "subscribe", "ping"}
+
+// Whatever a node answers, at any moment in the life of a connection: the process goes on,
+// takes little memory, and each request gets one reply.
+func FuzzNonsense(f *testing.F) {
+	for moment := range moments {
+		for _, c := range nonsense {
+			f.Add(uint8(moment), c.begin, c.more)
+		}
+	}
+	f.Fuzz(func(t *testing.T, moment uint8, begin, more string) {
+		command := moments[int(moment)%len(moments)]
+		virtual(t, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			p := peer(func(n int, k *talk) {
+				for cmd := k.next(); len(cmd) > 0; cmd = k.next() {
+					if cmd[0] == command && n <= 2 { // on the stream's first connection and the subscription's
+						k.utter(begin, more)
+						return
+					}
+					k.say("%s", usual(cmd))
+				}
+			}).pool(func(o *redis.Options) { o.DB, o.ClientName = 1, "app" })
+			defer p.Close()
+			e := NewEar()
+			listenTo(t, p, e)
+			got := make(replies, 1)
+			require.NoError(t, p.Send(Request{Args: []any{"echo", "first"}, To: got}))
+			checkErrorText(t, got.wait(t).Err)
+			h := e.Next(t)
+			for ; h.What == "unsubscribed"; h = e.Next(t) {
+				checkErrorText(t, h.Err)
+			}
+			if h.What == "refused" {
+				require.Equal(t, "subscribe", command)
+				require.Equal(t, "-", (begin + more)[:1], "an error")
+			}
+			time.Sleep(10 * time.Second)
+			for range 2 { // one may be lost with a connection
+				got = make(replies, 1)
+				require.NoError(t, p.Send(Request{Args: []any{"echo", "second"}, To: got}))
+				checkErrorText(t, got.wait(t).Err)
+			}
+			require.Equal(t, "third", answer(t, p, "echo", "third").Value)
+			runtime.ReadMemStats(&after)
+			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(96<<20), "bytes")
+		})
+	})
+}
+
+// checkErrorText fails if an error is longer than its text and what stands around it.
+func checkErrorText(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		require.LessOrEqual(t, len(err.Error()), 2*maxErrorText)
+	}
+}
