@@ -98,7 +98,7 @@ func (ls *lines) join(w *waiter, why error) {
 }
 
 // errWaiting is the reason where none is known yet.
-var errWaiting error = causes{&ErrTaken{}, errors.New("redsync: others of this process wait for it")}
+var errWaiting = because(&ErrTaken{}, errors.New("redsync: others of this process wait for it"))
 
 func (ls *lines) lineLocked(name string) *line {
 	l := ls.byName[name]

@@ -631,7 +631,7 @@ func (m *Mutex) failure(op string, why error, is ...error) error {
 	if why != nil {
 		is = append(is, why)
 	}
-	return &opError{op: op, name: m.name, causes: is}
+	return &opError{op: op, name: m.name, causes: causes{is}}
 }
 
 // withInterruption adds to why what ended the operation early, if anything did: the

@@ -1,0 +1,60 @@
+package redsync_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+)
+
+// Errors can be compared, and are the same as long as they say the same.
+
+func TestEveryErrorCanBeComparedAndIsAKey(t *testing.T) {
+	play(t, func(f field) {
+		var all []error
+		note := func(_ any, err error) {
+			f.Helper()
+			require.Error(f, err)
+			all = append(all, err)
+		}
+		m := f.held(redsync.WithMaxHold(3 * time.Second))
+		note(nil, f.NewMutex("lock").TryLock())
+		time.Sleep(4 * time.Second)
+		note(nil, m.Err())
+		for _, do := range operations(m) {
+			note(do())
+		}
+		m = f.held(redsync.WithExpiry(time.Second))
+		f.lose(0, 1, 2)
+		note(m.Extend())
+		note(nil, m.Err())
+		time.Sleep(2 * time.Second)
+		m = f.held()
+		note(nil, f.Do(f.Context(), "lock", nil))
+		note(nil, f.Do(f.Context(), "lock", func(context.Context) error { return nil }, redsync.WithTries(2)))
+		f.freeze(0, 1, 2)
+		note(m.Extend())
+		note(m.Unlock())
+		note(nil, f.NewMutex("lock").TryLock())
+		note(nil, f.Current(f.Context(), redsync.Sequencer{Name: "lock", Value: "v"}))
+		ctx, cancel := context.WithCancelCause(f.Context())
+		cancel(errors.New("enough"))
+		note(nil, f.NewMutex("lock").LockContext(ctx))
+		f.thaw(0, 1, 2)
+		_ = f.Close(f.Context())
+		note(nil, f.NewMutex("lock").Lock())
+		for _, err := range all {
+			assert.NotPanics(f, func() {
+				_ = map[error]int{err: 1}
+				for each := err; each != nil; each = errors.Unwrap(each) {
+					_ = map[error]int{each: 1}
+				}
+			}, "%v", err)
+		}
+	})
+}
