@@ -58,3 +58,42 @@ func TestEveryErrorCanBeComparedAndIsAKey(t *testing.T) {
 		}
 	})
 }
+
+func TestErrIsTheSameErrorEachTime(t *testing.T) {
+	for name, lose := range map[string]func(f field) *redsync.Mutex{
+		"expired": func(f field) *redsync.Mutex {
+			m := f.held(redsync.WithExpiry(time.Second))
+			time.Sleep(time.Second)
+			return m
+		},
+		"held for the longest time": func(f field) *redsync.Mutex {
+			m := f.held(redsync.WithMaxHold(time.Second))
+			time.Sleep(time.Second)
+			return m
+		},
+		"proven": func(f field) *redsync.Mutex {
+			m := f.held()
+			f.lose(0, 1, 2)
+			_, _ = m.Valid()
+			return m
+		},
+		"closed": func(f field) *redsync.Mutex {
+			m := f.held()
+			_ = f.Close(f.Context())
+			return m
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			observe(t, func(f field, r *recorder) {
+				m := lose(f)
+				err := m.Err()
+				require.ErrorIs(t, err, redsync.ErrLockLost)
+				_, _ = m.Valid()
+				_, _ = m.Extend()
+				assert.Same(t, err, m.Err())
+				_, told := only[redsync.Lost](t, r)
+				assert.Same(t, err, told)
+			})
+		})
+	}
+}

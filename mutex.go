@@ -24,16 +24,20 @@ type Mutex struct {
 	changed bool // see change
 
 	mu      sync.Mutex
-	hold    *hold  // the current term; nil before the first and after Unlock
+	hold    *hold  // the current term; nil before the first, and after Unlock
 	adopted string // the value of WithValue, until there is a hold
 }
 
 // Name returns the name of the lock, its Redis key.
 func (m *Mutex) Name() string { return m.name }
 
-// Value returns the value that the nodes hold for the current lock, which
-// WithValue takes to hand it over: "" before the first Lock and after Unlock. It
-// is kept when the lock expires or is lost, until the next Lock or Unlock.
+// Value returns the value that the nodes hold for the current lock: "" before the
+// first Lock, and after Unlock. It is kept when the lock expires or is lost,
+// until the next Lock or Unlock.
+//
+// The value belongs to this hold alone. Once Value or Sequencer has returned it, another
+// process may use it: Unlock then releases the lock instead of handing it to the next
+// waiter (see WithHandOver), and no later Lock of m releases it.
 //
 // Lock returns at a quorum, when the slowest nodes may not have their key yet.
 // This library bears that. One that releases each node only once may leave such
@@ -42,7 +46,7 @@ func (m *Mutex) Name() string { return m.name }
 func (m *Mutex) Value() string {
 	h, adopted := m.term()
 	if h != nil {
-		return h.value()
+		return h.show()
 	}
 	return adopted
 }
@@ -149,18 +153,44 @@ func (m *Mutex) lock(ctx context.Context, once bool) error {
 	if err != nil {
 		return m.failure("lock", err, ErrFailed)
 	}
-	m.acquired(h, start)
+	m.acquired(h, start, "")
 	return nil
 }
 
-// acquired tells that m holds h, after a call that began at start.
-func (m *Mutex) acquired(h *hold, start instant) {
+// acquired tells that m holds h, after a call that began at start. If an observer
+// panics the caller learns nothing of the hold, so that m gives it up: it is released,
+// or adopted as before if that is what the call found.
+func (m *Mutex) acquired(h *hold, start instant, adopted string) {
 	if m.set.observers == nil {
 		return
 	}
+	told := false
+	defer func() {
+		if !told {
+			m.giveUp(h, adopted)
+		}
+	}()
 	now := now()
 	tell(m.set.observers, AcquiredObserver.ObserveAcquired,
 		Acquired{Name: m.name, Waited: now.since(start), Tries: h.try, Left: h.remaining(now)})
+	told = true
+}
+
+// giveUp ends h, unless another call has ended it meanwhile, and makes m what it was
+// before: not held, or the holder of an adopted value, which stays on the nodes.
+func (m *Mutex) giveUp(h *hold, adopted string) {
+	m.mu.Lock()
+	mine := m.hold == h
+	if mine {
+		m.hold, m.adopted = nil, adopted
+	}
+	m.mu.Unlock()
+	if mine {
+		h.end(nil)
+	}
+	if mine && adopted == "" {
+		h.letGo(releasing{})
+	}
 }
 
 // acquire makes one attempt, and if that fails waits until the lock is free: see
@@ -249,7 +279,7 @@ func (m *Mutex) attempt(ctx context.Context, t timing, start instant, try int, e
 		}
 	}
 	if m.set.observers != nil {
-		h.tellAttempt(res, err)
+		h.tellAttempt(e, res, err)
 	}
 	if err != nil {
 		return nil, err
@@ -268,14 +298,18 @@ func (m *Mutex) catchUp(ctx context.Context, h *hold, op operation, res result) 
 	return res
 }
 
-// tellAttempt tells what the attempt for h has come to. If an observer panics what was
-// acquired is released.
-func (h *hold) tellAttempt(res result, err error) {
+// tellAttempt tells what the attempt for h has come to. e is as in attempt. If an
+// observer panics what was acquired is released, and the waiter leaves the queues.
+func (h *hold) tellAttempt(e *entry, res result, err error) {
 	told := false
 	defer func() {
-		if !told && err == nil {
-			h.abandon(ErrFailed)
+		if told || err != nil {
+			return
 		}
+		if e != nil && !e.plain {
+			h.leaveQueues(e.ticket)
+		}
+		h.abandon(ErrFailed)
 	}()
 	tell(h.set.observers, AttemptObserver.ObserveAttempt, Attempt{
 		Name: h.lock.Name(), Try: h.try, Took: now().since(h.first), Err: err,
@@ -297,25 +331,37 @@ func (m *Mutex) newValue() (string, error) {
 	return value, nil
 }
 
-// begin makes h the current term of m. If m has one already, this grant proves
-// that it is over.
+// begin makes h, which has won, the current term of m. If m has one already, this grant
+// proves that it is over. Where h cannot begin, because the caller was held up until
+// its validity was over, or because of Close, it is released, and m's term goes on.
 func (m *Mutex) begin(h *hold) error {
-	if !h.begin() {
-		h.abandon(ErrClosed)
-		return ErrClosed
+	former, err := m.replaceBy(h)
+	if err != nil {
+		h.abandon(err)
+		return err
 	}
-	m.mu.Lock()
-	former := m.hold
-	m.hold, m.adopted = h, ""
-	m.mu.Unlock()
 	if former != nil {
-		former.abandon(lost(nil))
+		former.end(lost(nil))
+		former.clearAway()
 	}
 	return nil
 }
 
-// dropOver releases what a term that is over may have left on the nodes, which
-// would stand in the way of the next. With a lock delay it shall.
+// replaceBy makes h the current term, if it can begin, and returns the former. It looks
+// and replaces with m locked: a hold that is over cannot displace one that began later.
+func (m *Mutex) replaceBy(h *hold) (former *hold, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := h.begin(); err != nil {
+		return nil, err
+	}
+	former = m.hold
+	m.hold, m.adopted = h, ""
+	return former, nil
+}
+
+// dropOver ends a term that is over, and clears away what it left on the nodes, which
+// would stand in the way of the next.
 func (m *Mutex) dropOver() {
 	m.mu.Lock()
 	h := m.hold
@@ -326,8 +372,23 @@ func (m *Mutex) dropOver() {
 	m.hold = nil
 	m.mu.Unlock()
 	h.end(ErrLockAlreadyExpired)
-	if h.timing.ttl == h.timing.expiry { // else the keys stay for the lock delay
+	h.clearUnlessDelayed()
+}
+
+// clearAway releases what h, which has ended, left on the nodes, if nobody else can know
+// of it. Where the user has seen the value another Mutex may hold the lock by it: then
+// only an Unlock releases it.
+func (h *hold) clearAway() {
+	if h.withdraw() {
 		h.letGo(releasing{})
+	}
+}
+
+// clearUnlessDelayed is clearAway for a hold that time has ended. With a lock delay its
+// keys are meant to stay.
+func (h *hold) clearUnlessDelayed() {
+	if h.timing.ttl == h.timing.expiry {
+		h.clearAway()
 	}
 }
 
@@ -511,7 +572,7 @@ func (m *Mutex) adopt(ctx context.Context, h *hold) (bool, error) {
 	case res.tally.won() && h.whyNotHeld(now()) == nil:
 		ok, err := m.takeOver(h, e)
 		if ok && h.begun() { // no other call was first
-			m.acquired(h, h.first)
+			m.acquired(h, h.first, h.value())
 		}
 		return ok, err
 	case res.tally.refuted():
@@ -527,8 +588,8 @@ func (m *Mutex) takeOver(h *hold, e extension) (bool, error) {
 	defer m.mu.Unlock()
 	switch {
 	case m.hold == nil && m.adopted == h.value():
-		if !h.begin() {
-			return false, m.failure("extend", ErrClosed)
+		if err := h.begin(); err != nil {
+			return false, m.failure("extend", err)
 		}
 		m.hold, m.adopted = h, ""
 	case m.hold == nil || m.hold.value() != h.value():

@@ -919,7 +919,7 @@ func TestMutexReleasesATermFoundLostWhileAnotherGoroutineLocks(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { assert.NoError(t, m.Lock()) })
 		time.Sleep(10 * time.Millisecond) // it waits
-		former := m.Value()
+		former := redsync.PeekValue(m)
 		f.lose(0, 1, 2)
 		_, err := m.Extend()
 		require.ErrorIs(t, err, redsync.ErrLockLost)
@@ -951,6 +951,22 @@ func TestMutexAdoptedExtendedTwiceAtOnceMovesUntilTwice(t *testing.T) {
 		assert.True(t, ok)
 		assert.Equal(t, 8*time.Second-82*time.Millisecond, a.Until().Sub(start))
 		wg.Wait()
+	})
+}
+
+// An observer that takes its time stands for any caller that is held up.
+type slow struct{ by time.Duration }
+
+func (s slow) ObserveAttempt(redsync.Attempt) { time.Sleep(s.by) }
+
+func TestLockThatIsHeldUpBeyondItsValidityFails(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		m := f.NewMutex("lock", redsync.WithObserver(slow{10 * time.Second}))
+		err := m.Lock()
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
 	})
 }
 

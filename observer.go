@@ -125,9 +125,9 @@ type (
 )
 
 // WithObserver adds an observer, which has one or more of the methods of
-// AttemptObserver, VoteObserver, AcquiredObserver, ExtendedObserver,
-// ReleasedObserver, LostObserver, UnsettledObserver, UnwokenObserver and MissedObserver. The default
-// is none; each WithObserver adds one to those of the Redsync. A method with another
+// AttemptObserver, VoteObserver, AcquiredObserver, ExtendedObserver, ReleasedObserver,
+// LostObserver, UnsettledObserver, UnwokenObserver and MissedObserver. The
+// default is none; each WithObserver adds one to those of the Redsync. A method with another
 // signature is not found: var _ redsync.LostObserver = (*metrics)(nil) makes sure.
 // Structs of events may get further fields.
 //
@@ -136,9 +136,10 @@ type (
 //
 // The methods may be called by many goroutines at once, and should return soon.
 // ObserveVote is called where a node's replies are read: it must not block, and not
-// call a Mutex. ObserveAttempt, ObserveAcquired, ObserveReleased and the
-// ObserveExtended of Extend are called before the call they tell of returns, and
-// delay it. Losses, extensions of the watchdog and Unsettled are told in order by one
+// call a Mutex. ObserveAttempt, ObserveAcquired, ObserveReleased and
+// the ObserveExtended of Extend are called before the call they tell of returns, and
+// delay it; a panic of theirs goes on in the caller. A Lock that an observer ends by a
+// panic has acquired nothing, and an Extend that adopts has adopted nothing. Losses, extensions of the watchdog and Unsettled are told in order by one
 // goroutine per New or Open, and delay no lock; Close does not wait for it. An
 // observer that blocks there delays the others. If more than 65,536 such events wait, further
 // ones are dropped and counted by ObserveMissed.
