@@ -11,7 +11,7 @@ import (
 )
 
 // A hold is one term of holding a lock: from the attempt that acquired it to
-// Unlock, loss or expiry. Everything that may come late (a reply, an extend, a
+// Unlock, Detach, loss or expiry. Everything that may come late (a reply, an extend, a
 // release, a timer) names its hold, so that it cannot hurt a newer one.
 //
 //	attempt --won: begin--> held --time--> past
@@ -21,7 +21,7 @@ import (
 //	released               over <-----------+
 //
 // An attempt that is not won is released without having begun. The cause of over is
-// nil for Unlock; else it is the loss: the time was up, the nodes proved it, Close,
+// nil for Unlock and Detach; else it is the loss: the time was up, the nodes proved it, Close,
 // or a newer hold of the same Mutex. ended is closed when the hold is past or over;
 // lost when it is past, or over for a cause. No transition goes back, whatever the clocks
 // do.
@@ -58,10 +58,10 @@ type hold struct {
 	mu        sync.Mutex
 	validity  validity
 	past      bool      // the validity was seen to have ended, which no step of a clock takes back
-	over      bool      // ended by Unlock, loss or Close
+	over      bool      // ended by Unlock, Detach, loss or Close
 	shown     bool      // the user may have seen the value
 	withdrawn bool      // the value is not shown any more
-	cause     error     // why it is over, nil after Unlock
+	cause     error     // why it is over, nil after Unlock and Detach
 	loss      error     // what Err returns of it, made once
 	ended     signal    // past or over
 	lost      signal    // past, or over for a cause
@@ -277,6 +277,32 @@ func (h *hold) end(cause error) bool {
 		h.watchdog.stop()
 	}
 	return first
+}
+
+// detach ends the term for Detach, and withdraws it, if it may be relied upon at now;
+// otherwise it returns why it may not. The caller calls end.
+func (h *hold) detach(now instant) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.whyNotHeldLocked(now); err != nil {
+		return err
+	}
+	h.over, h.withdrawn = true, true
+	h.ended.give()
+	return nil
+}
+
+// detachLate makes h, which has been detached, lost if its validity has ended at now, and
+// returns how long it is left.
+func (h *hold) detachLate(now instant) (left time.Duration, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if left := h.validity.remaining(now); left > 0 {
+		return left, nil
+	}
+	h.past, h.cause = true, because(ErrLockLost, h.expiryErrorLocked())
+	h.tellLostLocked()
+	return 0, h.cause
 }
 
 // abandon ends the term for cause and releases what it left on the nodes.

@@ -365,6 +365,7 @@ func TestBeginRefusesAHoldThatIsPast(t *testing.T) {
 func TestAHoldThatIsWithdrawnShowsNothing(t *testing.T) {
 	for name, end := range map[string]func(h *hold){
 		"unlocked":  func(h *hold) { h.end(nil) },
+		"detached":  func(h *hold) { assert.NoError(t, h.detach(now())) },
 		"withdrawn": func(h *hold) { assert.True(t, h.withdraw()) },
 	} {
 		t.Run(name, func(t *testing.T) {

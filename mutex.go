@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/script"
@@ -23,8 +24,10 @@ type Mutex struct {
 
 	changed bool // see change
 
+	inDo atomic.Bool // Do unlocks it
+
 	mu      sync.Mutex
-	hold    *hold  // the current term; nil before the first, and after Unlock
+	hold    *hold  // the current term; nil before the first, and after Unlock and Detach
 	adopted string // the value of WithValue, until there is a hold
 }
 
@@ -32,12 +35,13 @@ type Mutex struct {
 func (m *Mutex) Name() string { return m.name }
 
 // Value returns the value that the nodes hold for the current lock: "" before the
-// first Lock, and after Unlock. It is kept when the lock expires or is lost,
+// first Lock, and after Unlock or Detach. It is kept when the lock expires or is lost,
 // until the next Lock or Unlock.
 //
 // The value belongs to this hold alone. Once Value or Sequencer has returned it, another
 // process may use it: Unlock then releases the lock instead of handing it to the next
-// waiter (see WithHandOver), and no later Lock of m releases it.
+// waiter (see WithHandOver), and no later Lock of m releases it. To give the lock away
+// use Detach.
 //
 // Lock returns at a quorum, when the slowest nodes may not have their key yet.
 // This library bears that. One that releases each node only once may leave such
@@ -75,7 +79,7 @@ func (m *Mutex) Remaining() time.Duration {
 // proven: at Until by the clock on which more time has passed (and the lateness of
 // a timer), whether or not the network answers, or at once when an extension or a
 // Valid proves that the nodes do not hold the lock any more, or on Close. Err says
-// why. Unlock does not close it. Without a hold Lost returns nil.
+// why. Unlock and Detach do not close it. Without a hold Lost returns nil.
 //
 // A machine that is suspended tells when it runs again; a wall clock that is set
 // forward is noticed within a tenth of the expiry, and within 1 s.
@@ -87,7 +91,7 @@ func (m *Mutex) Lost() <-chan struct{} {
 }
 
 // Err returns nil while m is held, and otherwise why it is not: ErrNotHeld before
-// the first Lock and after Unlock; else ErrLockLost with its cause, which is
+// the first Lock, and after Unlock or Detach; else ErrLockLost with its cause, which is
 // ErrLockAlreadyExpired (Until has passed, or the nodes proved the loss and how),
 // ErrMaxHold or ErrClosed. It sends nothing.
 func (m *Mutex) Err() error {
@@ -468,6 +472,94 @@ func (m *Mutex) take() (h *hold, adopted string) {
 	h, adopted = m.hold, m.adopted
 	m.hold, m.adopted = nil, ""
 	return h, adopted
+}
+
+// Detach gives the lock away without releasing it: it returns what another Mutex, in
+// this process or another one, takes to go on with the lock, by WithValue(s.Value). That
+// one should call Extend before Until has passed.
+//
+// After success m is not held, and nothing that m or its Redsync does later touches the
+// lock: the watchdog has stopped, Close does not unlock it, and Lost is not closed.
+// Detach first ends the rounds under way, and then waits until the nodes have answered
+// each command that could set or prolong a key: at most for the node deadline, or until
+// ctx is done. A node that has not answered by then may run such a command after the
+// receiver has unlocked. An Unlock of this library deletes that key as well, because it
+// repeats its release; with another library the key stays for up to an expiry.
+//
+// The errors, by which m is what it was: ErrNotHeld, also for an adopted value that has
+// not been extended; ErrLockAlreadyExpired or ErrLockLost, as of Extend; ctx's error and
+// its cause, if it is done already; ErrClosed; and that of a Mutex which Do unlocks. If
+// Until passes while Detach waits the error matches ErrLockLost and
+// ErrLockAlreadyExpired, and m is not held. Where two calls detach at once, one gets
+// ErrNotHeld.
+func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
+	ctx = orBackground(ctx)
+	if _, err := m.enter(); err != nil {
+		return Sequencer{}, m.failure("detach", err)
+	}
+	defer m.core.exit()
+	h, err := m.cutOff(ctx)
+	if err != nil {
+		return Sequencer{}, m.failure("detach", err)
+	}
+	start := now()
+	h.end(nil) // from here on nothing more is sent for it
+	h.awaitReplies(ctx)
+	left, err := h.detachLate(now())
+	m.core.lines.tryFirst(m.name) // it has waited for an Unlock here; now the nodes tell it
+	if err != nil {
+		h.clearUnlessDelayed()
+		return Sequencer{}, m.failure("detach", err)
+	}
+	if m.set.observers != nil {
+		told := false
+		defer func() {
+			if !told { // by a panic: the caller gets no Sequencer
+				h.clearAway()
+			}
+		}()
+		tell(m.set.observers, DetachedObserver.ObserveDetached, Detached{Name: m.name, Held: start.since(h.first), Left: left})
+		told = true
+	}
+	return h.sequencer(), nil
+}
+
+// cutOff takes from m the current term, ended for Detach, unless it may not be detached.
+func (m *Mutex) cutOff(ctx context.Context) (*hold, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h, now := m.hold, now()
+	if h == nil {
+		return nil, ErrNotHeld
+	}
+	if err := h.whyNotHeld(now); err != nil {
+		return nil, err
+	}
+	if m.inDo.Load() {
+		return nil, errInDo
+	}
+	if ctx.Err() != nil {
+		return nil, m.withInterruption(ctx, nil)
+	}
+	if err := h.detach(now); err != nil {
+		return nil, err // Close came between
+	}
+	m.hold = nil
+	return h, nil
+}
+
+var errInDo = errors.New("redsync: Do unlocks it when its function returns")
+
+// awaitReplies waits until every command that can set or prolong a key of h, which has
+// ended, has been answered, for the node deadline at most.
+func (h *hold) awaitReplies(ctx context.Context) {
+	timer := time.NewTimer(h.timing.nodeTimeout)
+	defer timer.Stop()
+	select {
+	case <-h.awaitQuiet():
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // Extend is ExtendContext without a context.

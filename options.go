@@ -240,7 +240,8 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 // from then on it has Until, Remaining and Lost. Lock starts a hold of its own with
 // a fresh value, and does not release the adopted one.
 //
-// A giver that only reads Mutex.Value still holds the lock: if both sides unlock or extend
+// The giver should use Mutex.Detach, which returns the value and ends the giver's hold. A
+// giver that only reads Mutex.Value still holds the lock: if both sides unlock or extend
 // it, neither knows of the other. The giver's Close then unlocks it too, until the Until
 // that the giver had has passed.
 func WithValue(v string) Option {

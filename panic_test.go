@@ -32,6 +32,7 @@ func (p panics) ObserveAttempt(redsync.Attempt)   { p.when("attempt") }
 func (p panics) ObserveAcquired(redsync.Acquired) { p.when("acquired") }
 func (p panics) ObserveExtended(redsync.Extended) { p.when("extended") }
 func (p panics) ObserveReleased(redsync.Released) { p.when("released") }
+func (p panics) ObserveDetached(redsync.Detached) { p.when("detached") }
 
 // logs returns the option of a log whose handler panics at a message.
 func logs(message string) redsync.Option { return redsync.WithLogger(slog.New(panics{on: message})) }
