@@ -120,16 +120,16 @@ type causes struct{ all []error }
 
 // because joins the errors that are not nil; it returns nil if all are.
 func because(errs ...error) error {
-	c := &causes{}
+	var all []error
 	for _, err := range errs {
 		if err != nil {
-			c.all = append(c.all, err)
+			all = append(all, err)
 		}
 	}
-	if len(c.all) == 0 {
+	if len(all) == 0 {
 		return nil
 	}
-	return c
+	return &causes{all}
 }
 
 func (c *causes) Error() string { return "redsync: " + joined(c.all, ": ") }
