@@ -20,6 +20,8 @@ func (r *Redsync) Do(ctx context.Context, name string, fn func(context.Context) 
 		return errors.New("redsync: Do: the function is nil")
 	}
 	m := r.NewMutex(name, append(slices.Clone(options), WithWatchdog())...)
+	m.inDo.Store(true)
+	defer m.inDo.Store(false)
 	ctx = orBackground(ctx)
 	if err := m.LockContext(ctx); err != nil {
 		return err
@@ -48,7 +50,7 @@ type mutexKey struct{}
 
 // FromContext returns the Mutex that Do holds for the function whose context ctx is,
 // or is derived from; nil if there is none. The function may ask it (Remaining,
-// Valid, Until), and leaves Unlock to Do.
+// Valid, Until), and leaves Unlock to Do; Detach fails.
 func FromContext(ctx context.Context) *Mutex {
 	m, _ := ctx.Value(mutexKey{}).(*Mutex)
 	return m

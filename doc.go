@@ -40,7 +40,10 @@
 // While the assumptions below hold:
 //
 //   - At most one hold of a name has Remaining() > 0 at any time. (A Mutex that
-//     adopted a hold by [WithValue], and the one that gave it away, share it.)
+//     adopted a value by [WithValue] shares the hold with the one that showed it.
+//     After [Mutex.Detach] the giver holds nothing.)
+//   - A value belongs to one hold. Once the user has seen it the lock is not handed
+//     over inside the process, and no later Lock of the Mutex releases it.
 //   - A hold starts before the first byte of the attempt that won is sent, and
 //     ends drift earlier than its keys can. Both clocks of the machine count,
 //     the monotonic and the wall clock: neither a suspension of the machine nor a

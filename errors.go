@@ -110,35 +110,37 @@ type opError struct {
 }
 
 func (e *opError) Error() string {
-	return fmt.Sprintf("redsync: %s %q: %s", e.op, e.name, e.causes.text(": "))
+	return fmt.Sprintf("redsync: %s %q: %s", e.op, e.name, joined(e.all, ": "))
 }
 
-// causes are errors that hold all at once, told on one line.
-type causes []error
+// causes are errors that hold all at once, told on one line. They are returned by
+// pointer: callers compare errors with == and use them as keys, and a slice would make
+// either panic.
+type causes struct{ all []error }
 
 // because joins the errors that are not nil; it returns nil if all are.
 func because(errs ...error) error {
-	var c causes
+	var all []error
 	for _, err := range errs {
 		if err != nil {
-			c = append(c, err)
+			all = append(all, err)
 		}
 	}
-	if len(c) == 0 {
+	if len(all) == 0 {
 		return nil
 	}
-	return c
+	return &causes{all}
 }
 
-func (c causes) Error() string { return "redsync: " + c.text(": ") }
+func (c *causes) Error() string { return "redsync: " + joined(c.all, ": ") }
 
 // Unwrap returns everything that errors.Is and errors.As may find.
-func (c causes) Unwrap() []error { return c }
+func (c *causes) Unwrap() []error { return c.all }
 
-// text joins the texts, without the package's name before each.
-func (c causes) text(separator string) string {
+// joined joins the texts of errs, without the package's name before each.
+func joined(errs []error, separator string) string {
 	var b strings.Builder
-	for i, err := range c {
+	for i, err := range errs {
 		if i > 0 {
 			b.WriteString(separator)
 		}
@@ -153,6 +155,6 @@ func nodeErrors(errs []error) error {
 		return nil
 	}
 	return &multierror.Error{Errors: errs, ErrorFormat: func(errs []error) string {
-		return causes(errs).text("; ")
+		return joined(errs, "; ")
 	}}
 }

@@ -192,9 +192,13 @@ func ExampleWithValue() {
 		fmt.Println(err)
 		return
 	}
-	name, value := mutex.Name(), mutex.Value() // send these to the other process
+	s, err := mutex.Detach(context.Background()) // send its name and value to the other process
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 
-	heir := rs.NewMutex(name, redsync.WithValue(value))
+	heir := rs.NewMutex(s.Name, redsync.WithValue(s.Value))
 	if _, err := heir.Extend(); err != nil {
 		fmt.Println(err) // the heir holds nothing yet
 		return

@@ -210,13 +210,23 @@ type Sequencer struct {
 	Value string
 }
 
-// Sequencer returns that of the current hold, the zero value when m is not held.
+// Sequencer returns that of the current hold, the zero value when m is not held. From
+// then on the value belongs to this hold alone, as after Value: Unlock does not hand the
+// lock over, and so the sequencer is not current any more after Unlock.
 func (m *Mutex) Sequencer() Sequencer {
 	h := m.current()
-	if h == nil || h.whyNotHeld(now()) != nil {
+	if h == nil {
 		return Sequencer{}
 	}
-	return Sequencer{Name: m.name, Token: h.tokens.token(), Value: h.value()}
+	if h.showHeld(now()) == "" {
+		return Sequencer{}
+	}
+	return h.sequencer()
+}
+
+// sequencer returns the Sequencer of h, whose value is for its receiver to know.
+func (h *hold) sequencer() Sequencer {
+	return Sequencer{Name: h.lock.Name(), Token: h.tokens.token(), Value: h.value()}
 }
 
 // sequencerForm begins the text of a Sequencer.

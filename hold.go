@@ -4,13 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // A hold is one term of holding a lock: from the attempt that acquired it to
-// Unlock, loss or expiry. Everything that may come late (a reply, an extend, a
+// Unlock, Detach, loss or expiry. Everything that may come late (a reply, an extend, a
 // release, a timer) names its hold, so that it cannot hurt a newer one.
 //
 //	attempt --won: begin--> held --time--> past
@@ -20,7 +21,7 @@ import (
 //	released               over <-----------+
 //
 // An attempt that is not won is released without having begun. The cause of over is
-// nil for Unlock; else it is the loss: the time was up, the nodes proved it, Close,
+// nil for Unlock and Detach; else it is the loss: the time was up, the nodes proved it, Close,
 // or a newer hold of the same Mutex. ended is closed when the hold is past or over;
 // lost when it is past, or over for a cause. No transition goes back, whatever the clocks
 // do.
@@ -29,6 +30,13 @@ import (
 //	stood(now)       whether time alone had not ended it, of a hold already ended
 //	begun()          whether it was ever held by a Mutex
 //	cleared(now)     whether its keys have run out on every node, while a release is repeated
+//
+// The value belongs to one hold. Once the user has seen it, somebody else may rely on it:
+// the hold is not handed over then, and no later Lock releases it. So a hold that is
+// handed over or released is withdrawn first: from then on it shows its value to nobody.
+//
+//	show()           the value, for the user; "" of a hold that is withdrawn
+//	withdraw()       withdraws it, and reports whether the value is known here alone
 type hold struct {
 	core     *core
 	set      *settings
@@ -45,15 +53,20 @@ type hold struct {
 	// release starts after its round is closed.
 	rounds sync.RWMutex
 
-	mu       sync.Mutex
-	validity validity
-	past     bool      // the validity was seen to have ended, which no step of a clock takes back
-	over     bool      // ended by Unlock, loss or Close
-	cause    error     // why, nil after Unlock
-	ended    signal    // past or over
-	lost     signal    // past, or over for a cause
-	expiry   alarm     // at the end of validity, while core.holds has it
-	watchdog *watchdog // nil without WithWatchdog
+	started atomic.Bool // see begun; set with mu held
+
+	mu        sync.Mutex
+	validity  validity
+	past      bool      // the validity was seen to have ended, which no step of a clock takes back
+	over      bool      // ended by Unlock, Detach, loss or Close
+	shown     bool      // the user may have seen the value
+	withdrawn bool      // the value is not shown any more
+	cause     error     // why it is over, nil after Unlock and Detach
+	loss      error     // what Err returns of it, made once
+	ended     signal    // past or over
+	lost      signal    // past, or over for a cause
+	expiry    alarm     // at the end of validity, while core.holds has it
+	watchdog  *watchdog // nil without WithWatchdog; set by begin
 
 	*trail       // of the value; a hold that was handed over shares that of the former
 	own    trail // the trail, unless it was handed over
@@ -92,6 +105,7 @@ func (m *Mutex) newHold(value string, t timing, start instant) *hold {
 		timing:   t,
 		first:    start,
 		acquired: start,
+		shown:    m.set.customValues, // the user made it
 	}
 	_, span := t.atAge(0)
 	h.validity = validity{start: start, span: span}
@@ -104,6 +118,7 @@ func (m *Mutex) newHold(value string, t timing, start instant) *hold {
 // it, or be about to.
 func (m *Mutex) adoptedHold(value string, t timing, start instant) *hold {
 	h := m.newHold(value, t, start)
+	h.shown = true
 	for i := range h.nodes {
 		h.nodes[i].Store(oneSent | anyLost)
 	}
@@ -112,6 +127,40 @@ func (m *Mutex) adoptedHold(value string, t timing, start instant) *hold {
 
 // value returns what the nodes hold for h.
 func (h *hold) value() string { return h.lock.Value() }
+
+// show returns the value for the user, who may pass it on; "" once h is withdrawn.
+func (h *hold) show() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.showLocked()
+}
+
+// showHeld does what show does while h may be relied upon; otherwise it returns "".
+func (h *hold) showHeld(now instant) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.whyNotHeldLocked(now) != nil {
+		return ""
+	}
+	return h.showLocked()
+}
+
+func (h *hold) showLocked() string {
+	if h.withdrawn {
+		return ""
+	}
+	h.shown = true
+	return h.value()
+}
+
+// withdraw lets nobody see the value any more, and reports whether nobody has: then h
+// may be handed over, or released on behalf of somebody who does not know of it.
+func (h *hold) withdraw() (private bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.withdrawn = true
+	return !h.shown
+}
 
 // whyNotWon returns why h was not acquired, nil if it was. If not, nothing is held,
 // and what the round may have set must be released.
@@ -169,13 +218,24 @@ func (h *hold) tellLostLocked() {
 	}
 	h.lost.give()
 	if h.begun() {
-		err := h.cause
-		if err == nil {
-			err = because(ErrLockLost, h.expiryErrorLocked())
-		}
 		tellLater(h.core, h.set.observers, LostObserver.ObserveLost,
-			Lost{Name: h.lock.Name(), Held: now().since(h.first), Err: err})
+			Lost{Name: h.lock.Name(), Held: now().since(h.first), Err: h.lossLocked()})
 	}
+}
+
+// lossLocked returns why h was lost, which it is. It is the same error each time.
+func (h *hold) lossLocked() error {
+	if h.loss != nil {
+		return h.loss
+	}
+	h.loss = h.cause
+	if h.loss == nil {
+		h.loss = h.expiryErrorLocked()
+	}
+	if !errors.Is(h.loss, ErrLockLost) {
+		h.loss = because(ErrLockLost, h.loss)
+	}
+	return h.loss
 }
 
 // spentLocked reports whether the validity lasts as long as WithMaxHold allows.
@@ -186,19 +246,22 @@ func (h *hold) spentLocked() bool {
 
 // err returns why h is not held at now, nil while it is.
 func (h *hold) err(now instant) error {
-	err := h.whyNotHeld(now)
-	if err == nil || errors.Is(err, ErrLockLost) || errors.Is(err, ErrNotHeld) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	err := h.whyNotHeldLocked(now)
+	if err == nil || h.over && h.cause == nil {
 		return err
 	}
-	return because(ErrLockLost, err)
+	return h.lossLocked()
 }
 
-// end ends the term for cause, nil for Unlock, and reports whether it was not
+// end ends the term for cause, nil for Unlock, which withdraws it as well, and reports whether it was not
 // over before. When it returns, nothing that could set the value is on its way
 // to a pool any more.
 func (h *hold) end(cause error) bool {
 	h.mu.Lock()
 	first := !h.over
+	h.withdrawn = h.withdrawn || cause == nil
 	if first {
 		h.over, h.cause = true, cause
 		h.ended.give()
@@ -214,6 +277,32 @@ func (h *hold) end(cause error) bool {
 		h.watchdog.stop()
 	}
 	return first
+}
+
+// detach ends the term for Detach, and withdraws it, if it may be relied upon at now;
+// otherwise it returns why it may not. The caller calls end.
+func (h *hold) detach(now instant) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.whyNotHeldLocked(now); err != nil {
+		return err
+	}
+	h.over, h.withdrawn = true, true
+	h.ended.give()
+	return nil
+}
+
+// detachLate makes h, which has been detached, lost if its validity has ended at now, and
+// returns how long it is left.
+func (h *hold) detachLate(now instant) (left time.Duration, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if left := h.validity.remaining(now); left > 0 {
+		return left, nil
+	}
+	h.past, h.cause = true, because(ErrLockLost, h.expiryErrorLocked())
+	h.tellLostLocked()
+	return 0, h.cause
 }
 
 // abandon ends the term for cause and releases what it left on the nodes.
@@ -260,22 +349,37 @@ func (h *hold) gone(now instant) <-chan struct{} {
 }
 
 // begin makes h known to its core, which tells when its time is up, releases it
-// on Close, and extends it until then if the settings say so. It reports false
-// when the core is closed already.
-func (h *hold) begin() bool {
-	h.expiry.what = h
-	if h.set.watchdog {
-		h.watchdog = newWatchdog(h)
-	}
-	if !h.core.holds.set(&h.expiry, h.until()) { // from here on Close may end h
-		h.expiry.what = nil // nobody was told that it is held
-		return false
+// on Close, and extends it until then if the settings say so. Its error is why h cannot
+// begin: its validity has ended since the attempt, or the core is closed. Nobody is told
+// then that it was held.
+func (h *hold) begin() error {
+	if err := h.beginLocked(); err != nil {
+		return err
 	}
 	h.core.holds.compareClocks(max(min(h.timing.expiry/10, time.Second), minCompare), h.first)
 	if h.watchdog != nil {
 		h.watchdog.start()
 	}
-	return true
+	return nil
+}
+
+// beginLocked is the part of begin that decides, with h.mu held: a look from elsewhere
+// finds the time up either before, so that h does not begin, or after, so that it is told.
+func (h *hold) beginLocked() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.whyNotHeldLocked(now()); err != nil {
+		return err
+	}
+	h.expiry.what = h
+	if h.set.watchdog {
+		h.watchdog = newWatchdog(h)
+	}
+	if !h.core.holds.set(&h.expiry, h.validity.until()) { // from here on Close may end h
+		return ErrClosed
+	}
+	h.started.Store(true)
+	return nil
 }
 
 // minCompare is the least time between two comparisons of the clocks. A hold with
@@ -284,7 +388,7 @@ const minCompare = 10 * time.Millisecond
 
 // begun reports whether h was ever the current term of a Mutex: not the hold of an
 // attempt that failed, nor one that is adopted for a single Unlock or Valid.
-func (h *hold) begun() bool { return h.expiry.what != nil }
+func (h *hold) begun() bool { return h.started.Load() }
 
 // fire runs at what was once the end of the validity, when a clock was stepped,
 // and on Close.

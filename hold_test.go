@@ -330,6 +330,80 @@ func TestSecondCloseKeepsToItsContext(t *testing.T) {
 	})
 }
 
+// A Lock is held up between its attempt and begin until its validity is over. Another
+// call of the same Mutex has acquired the lock meanwhile.
+func TestBeginRefusesAHoldThatIsPast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &puppet{answer: yes}
+		rs := New(p)
+		m := rs.NewMutex("lock")
+		timing, err := m.enter()
+		require.NoError(t, err)
+		stale, err := m.acquire(t.Context(), timing, now(), 1)
+		require.NoError(t, err)
+		time.Sleep(10 * time.Second)
+		require.NoError(t, m.Lock())
+		lost, until := m.Lost(), m.Until()
+		handed := stale.pass(m.set)
+		for i, h := range []*hold{stale, handed} {
+			require.ErrorIs(t, m.begin(h), ErrLockAlreadyExpired)
+			synctest.Wait()
+			assert.Equal(t, i+1, p.count("evalsha"), "it is released")
+			assert.False(t, h.begun())
+		}
+		select {
+		case <-lost:
+			assert.Fail(t, "the hold that stands was ended")
+		default:
+		}
+		assert.Equal(t, until, m.Until())
+		m.core.exit()
+		require.NoError(t, rs.Close(t.Context()))
+	})
+}
+
+func TestAHoldThatIsWithdrawnShowsNothing(t *testing.T) {
+	for name, end := range map[string]func(h *hold){
+		"unlocked":  func(h *hold) { h.end(nil) },
+		"detached":  func(h *hold) { assert.NoError(t, h.detach(now())) },
+		"withdrawn": func(h *hold) { assert.True(t, h.withdraw()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := testHold(t, 0, now())
+			h.core = newCore(nil)
+			end(h)
+			assert.Empty(t, h.show())
+			assert.Empty(t, h.showHeld(now()))
+			assert.True(t, h.withdraw(), "nobody has seen it")
+		})
+	}
+	h := testHold(t, 0, now())
+	h.core = newCore(nil)
+	h.end(lost(nil))
+	assert.Equal(t, "v", h.show(), "kept after a loss")
+	assert.False(t, h.withdraw())
+}
+
+// The line of those who wait looks at a hold before it has begun.
+func TestBeginAndTheLooksOfOthersDoNotRace(t *testing.T) {
+	for range 100 {
+		h := testHold(t, 0, now())
+		h.core = newCore(nil)
+		h.validity.span = 50 * time.Microsecond
+		l := &line{holder: h}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for l.held() > 0 {
+				continue
+			}
+		})
+		_ = h.begin()
+		wg.Wait()
+		h.end(nil)
+		h.core.holds.close()
+	}
+}
+
 func TestTakeOverOfAHoldFoundLostFails(t *testing.T) {
 	c := newCore([]pool.Pool{&puppet{}})
 	set := defaultSettings()

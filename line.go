@@ -98,7 +98,7 @@ func (ls *lines) join(w *waiter, why error) {
 }
 
 // errWaiting is the reason where none is known yet.
-var errWaiting error = causes{&ErrTaken{}, errors.New("redsync: others of this process wait for it")}
+var errWaiting = because(&ErrTaken{}, errors.New("redsync: others of this process wait for it"))
 
 func (ls *lines) lineLocked(name string) *line {
 	l := ls.byName[name]
@@ -325,9 +325,13 @@ func (s *settings) passes() bool {
 
 // mayPass reports whether the lock of h may be handed over now. h has been ended by
 // Unlock.
+//
+// Where the user has seen the value Unlock releases it: somebody may use it to ask whether
+// this hold has ended, or to release it a second time. Unlock has withdrawn h, so that
+// nobody sees the value after this look.
 func (h *hold) mayPass() bool {
 	now := now()
-	return h.set.passes() && now.since(h.acquired) < min(h.timing.expiry/10, maxChain) && h.fresh(now)
+	return h.set.passes() && now.since(h.acquired) < min(h.timing.expiry/10, maxChain) && h.withdraw() && h.fresh(now)
 }
 
 // fresh reports whether nine tenths of the validity are left.

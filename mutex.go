@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/script"
@@ -23,17 +24,24 @@ type Mutex struct {
 
 	changed bool // see change
 
+	inDo atomic.Bool // Do unlocks it
+
 	mu      sync.Mutex
-	hold    *hold  // the current term; nil before the first and after Unlock
+	hold    *hold  // the current term; nil before the first, and after Unlock and Detach
 	adopted string // the value of WithValue, until there is a hold
 }
 
 // Name returns the name of the lock, its Redis key.
 func (m *Mutex) Name() string { return m.name }
 
-// Value returns the value that the nodes hold for the current lock, which
-// WithValue takes to hand it over: "" before the first Lock and after Unlock. It
-// is kept when the lock expires or is lost, until the next Lock or Unlock.
+// Value returns the value that the nodes hold for the current lock: "" before the
+// first Lock, and after Unlock or Detach. It is kept when the lock expires or is lost,
+// until the next Lock or Unlock.
+//
+// The value belongs to this hold alone. Once Value or Sequencer has returned it, another
+// process may use it: Unlock then releases the lock instead of handing it to the next
+// waiter (see WithHandOver), and no later Lock of m releases it. To give the lock away
+// use Detach.
 //
 // Lock returns at a quorum, when the slowest nodes may not have their key yet.
 // This library bears that. One that releases each node only once may leave such
@@ -42,7 +50,7 @@ func (m *Mutex) Name() string { return m.name }
 func (m *Mutex) Value() string {
 	h, adopted := m.term()
 	if h != nil {
-		return h.value()
+		return h.show()
 	}
 	return adopted
 }
@@ -71,7 +79,7 @@ func (m *Mutex) Remaining() time.Duration {
 // proven: at Until by the clock on which more time has passed (and the lateness of
 // a timer), whether or not the network answers, or at once when an extension or a
 // Valid proves that the nodes do not hold the lock any more, or on Close. Err says
-// why. Unlock does not close it. Without a hold Lost returns nil.
+// why. Unlock and Detach do not close it. Without a hold Lost returns nil.
 //
 // A machine that is suspended tells when it runs again; a wall clock that is set
 // forward is noticed within a tenth of the expiry, and within 1 s.
@@ -83,7 +91,7 @@ func (m *Mutex) Lost() <-chan struct{} {
 }
 
 // Err returns nil while m is held, and otherwise why it is not: ErrNotHeld before
-// the first Lock and after Unlock; else ErrLockLost with its cause, which is
+// the first Lock, and after Unlock or Detach; else ErrLockLost with its cause, which is
 // ErrLockAlreadyExpired (Until has passed, or the nodes proved the loss and how),
 // ErrMaxHold or ErrClosed. It sends nothing.
 func (m *Mutex) Err() error {
@@ -149,18 +157,44 @@ func (m *Mutex) lock(ctx context.Context, once bool) error {
 	if err != nil {
 		return m.failure("lock", err, ErrFailed)
 	}
-	m.acquired(h, start)
+	m.acquired(h, start, "")
 	return nil
 }
 
-// acquired tells that m holds h, after a call that began at start.
-func (m *Mutex) acquired(h *hold, start instant) {
+// acquired tells that m holds h, after a call that began at start. If an observer
+// panics the caller learns nothing of the hold, so that m gives it up: it is released,
+// or adopted as before if that is what the call found.
+func (m *Mutex) acquired(h *hold, start instant, adopted string) {
 	if m.set.observers == nil {
 		return
 	}
+	told := false
+	defer func() {
+		if !told {
+			m.giveUp(h, adopted)
+		}
+	}()
 	now := now()
 	tell(m.set.observers, AcquiredObserver.ObserveAcquired,
 		Acquired{Name: m.name, Waited: now.since(start), Tries: h.try, Left: h.remaining(now)})
+	told = true
+}
+
+// giveUp ends h, unless another call has ended it meanwhile, and makes m what it was
+// before: not held, or the holder of an adopted value, which stays on the nodes.
+func (m *Mutex) giveUp(h *hold, adopted string) {
+	m.mu.Lock()
+	mine := m.hold == h
+	if mine {
+		m.hold, m.adopted = nil, adopted
+	}
+	m.mu.Unlock()
+	if mine {
+		h.end(nil)
+	}
+	if mine && adopted == "" {
+		h.letGo(releasing{})
+	}
 }
 
 // acquire makes one attempt, and if that fails waits until the lock is free: see
@@ -249,7 +283,7 @@ func (m *Mutex) attempt(ctx context.Context, t timing, start instant, try int, e
 		}
 	}
 	if m.set.observers != nil {
-		h.tellAttempt(res, err)
+		h.tellAttempt(e, res, err)
 	}
 	if err != nil {
 		return nil, err
@@ -268,14 +302,18 @@ func (m *Mutex) catchUp(ctx context.Context, h *hold, op operation, res result) 
 	return res
 }
 
-// tellAttempt tells what the attempt for h has come to. If an observer panics what was
-// acquired is released.
-func (h *hold) tellAttempt(res result, err error) {
+// tellAttempt tells what the attempt for h has come to. e is as in attempt. If an
+// observer panics what was acquired is released, and the waiter leaves the queues.
+func (h *hold) tellAttempt(e *entry, res result, err error) {
 	told := false
 	defer func() {
-		if !told && err == nil {
-			h.abandon(ErrFailed)
+		if told || err != nil {
+			return
 		}
+		if e != nil && !e.plain {
+			h.leaveQueues(e.ticket)
+		}
+		h.abandon(ErrFailed)
 	}()
 	tell(h.set.observers, AttemptObserver.ObserveAttempt, Attempt{
 		Name: h.lock.Name(), Try: h.try, Took: now().since(h.first), Err: err,
@@ -297,25 +335,37 @@ func (m *Mutex) newValue() (string, error) {
 	return value, nil
 }
 
-// begin makes h the current term of m. If m has one already, this grant proves
-// that it is over.
+// begin makes h, which has won, the current term of m. If m has one already, this grant
+// proves that it is over. Where h cannot begin, because the caller was held up until
+// its validity was over, or because of Close, it is released, and m's term goes on.
 func (m *Mutex) begin(h *hold) error {
-	if !h.begin() {
-		h.abandon(ErrClosed)
-		return ErrClosed
+	former, err := m.replaceBy(h)
+	if err != nil {
+		h.abandon(err)
+		return err
 	}
-	m.mu.Lock()
-	former := m.hold
-	m.hold, m.adopted = h, ""
-	m.mu.Unlock()
 	if former != nil {
-		former.abandon(lost(nil))
+		former.end(lost(nil))
+		former.clearAway()
 	}
 	return nil
 }
 
-// dropOver releases what a term that is over may have left on the nodes, which
-// would stand in the way of the next. With a lock delay it shall.
+// replaceBy makes h the current term, if it can begin, and returns the former. It looks
+// and replaces with m locked: a hold that is over cannot displace one that began later.
+func (m *Mutex) replaceBy(h *hold) (former *hold, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := h.begin(); err != nil {
+		return nil, err
+	}
+	former = m.hold
+	m.hold, m.adopted = h, ""
+	return former, nil
+}
+
+// dropOver ends a term that is over, and clears away what it left on the nodes, which
+// would stand in the way of the next.
 func (m *Mutex) dropOver() {
 	m.mu.Lock()
 	h := m.hold
@@ -326,8 +376,23 @@ func (m *Mutex) dropOver() {
 	m.hold = nil
 	m.mu.Unlock()
 	h.end(ErrLockAlreadyExpired)
-	if h.timing.ttl == h.timing.expiry { // else the keys stay for the lock delay
+	h.clearUnlessDelayed()
+}
+
+// clearAway releases what h, which has ended, left on the nodes, if nobody else can know
+// of it. Where the user has seen the value another Mutex may hold the lock by it: then
+// only an Unlock releases it.
+func (h *hold) clearAway() {
+	if h.withdraw() {
 		h.letGo(releasing{})
+	}
+}
+
+// clearUnlessDelayed is clearAway for a hold that time has ended. With a lock delay its
+// keys are meant to stay.
+func (h *hold) clearUnlessDelayed() {
+	if h.timing.ttl == h.timing.expiry {
+		h.clearAway()
 	}
 }
 
@@ -407,6 +472,94 @@ func (m *Mutex) take() (h *hold, adopted string) {
 	h, adopted = m.hold, m.adopted
 	m.hold, m.adopted = nil, ""
 	return h, adopted
+}
+
+// Detach gives the lock away without releasing it: it returns what another Mutex, in
+// this process or another one, takes to go on with the lock, by WithValue(s.Value). That
+// one should call Extend before Until has passed.
+//
+// After success m is not held, and nothing that m or its Redsync does later touches the
+// lock: the watchdog has stopped, Close does not unlock it, and Lost is not closed.
+// Detach first ends the rounds under way, and then waits until the nodes have answered
+// each command that could set or prolong a key: at most for the node deadline, or until
+// ctx is done. A node that has not answered by then may run such a command after the
+// receiver has unlocked. An Unlock of this library deletes that key as well, because it
+// repeats its release; with another library the key stays for up to an expiry.
+//
+// The errors, by which m is what it was: ErrNotHeld, also for an adopted value that has
+// not been extended; ErrLockAlreadyExpired or ErrLockLost, as of Extend; ctx's error and
+// its cause, if it is done already; ErrClosed; and that of a Mutex which Do unlocks. If
+// Until passes while Detach waits the error matches ErrLockLost and
+// ErrLockAlreadyExpired, and m is not held. Where two calls detach at once, one gets
+// ErrNotHeld.
+func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
+	ctx = orBackground(ctx)
+	if _, err := m.enter(); err != nil {
+		return Sequencer{}, m.failure("detach", err)
+	}
+	defer m.core.exit()
+	h, err := m.cutOff(ctx)
+	if err != nil {
+		return Sequencer{}, m.failure("detach", err)
+	}
+	start := now()
+	h.end(nil) // from here on nothing more is sent for it
+	h.awaitReplies(ctx)
+	left, err := h.detachLate(now())
+	m.core.lines.tryFirst(m.name) // it has waited for an Unlock here; now the nodes tell it
+	if err != nil {
+		h.clearUnlessDelayed()
+		return Sequencer{}, m.failure("detach", err)
+	}
+	if m.set.observers != nil {
+		told := false
+		defer func() {
+			if !told { // by a panic: the caller gets no Sequencer
+				h.clearAway()
+			}
+		}()
+		tell(m.set.observers, DetachedObserver.ObserveDetached, Detached{Name: m.name, Held: start.since(h.first), Left: left})
+		told = true
+	}
+	return h.sequencer(), nil
+}
+
+// cutOff takes from m the current term, ended for Detach, unless it may not be detached.
+func (m *Mutex) cutOff(ctx context.Context) (*hold, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h, now := m.hold, now()
+	if h == nil {
+		return nil, ErrNotHeld
+	}
+	if err := h.whyNotHeld(now); err != nil {
+		return nil, err
+	}
+	if m.inDo.Load() {
+		return nil, errInDo
+	}
+	if ctx.Err() != nil {
+		return nil, m.withInterruption(ctx, nil)
+	}
+	if err := h.detach(now); err != nil {
+		return nil, err // Close came between
+	}
+	m.hold = nil
+	return h, nil
+}
+
+var errInDo = errors.New("redsync: Do unlocks it when its function returns")
+
+// awaitReplies waits until every command that can set or prolong a key of h, which has
+// ended, has been answered, for the node deadline at most.
+func (h *hold) awaitReplies(ctx context.Context) {
+	timer := time.NewTimer(h.timing.nodeTimeout)
+	defer timer.Stop()
+	select {
+	case <-h.awaitQuiet():
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // Extend is ExtendContext without a context.
@@ -511,7 +664,7 @@ func (m *Mutex) adopt(ctx context.Context, h *hold) (bool, error) {
 	case res.tally.won() && h.whyNotHeld(now()) == nil:
 		ok, err := m.takeOver(h, e)
 		if ok && h.begun() { // no other call was first
-			m.acquired(h, h.first)
+			m.acquired(h, h.first, h.value())
 		}
 		return ok, err
 	case res.tally.refuted():
@@ -527,8 +680,8 @@ func (m *Mutex) takeOver(h *hold, e extension) (bool, error) {
 	defer m.mu.Unlock()
 	switch {
 	case m.hold == nil && m.adopted == h.value():
-		if !h.begin() {
-			return false, m.failure("extend", ErrClosed)
+		if err := h.begin(); err != nil {
+			return false, m.failure("extend", err)
 		}
 		m.hold, m.adopted = h, ""
 	case m.hold == nil || m.hold.value() != h.value():
@@ -631,7 +784,7 @@ func (m *Mutex) failure(op string, why error, is ...error) error {
 	if why != nil {
 		is = append(is, why)
 	}
-	return &opError{op: op, name: m.name, causes: is}
+	return &opError{op: op, name: m.name, causes: causes{is}}
 }
 
 // withInterruption adds to why what ended the operation early, if anything did: the

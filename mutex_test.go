@@ -919,7 +919,7 @@ func TestMutexReleasesATermFoundLostWhileAnotherGoroutineLocks(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { assert.NoError(t, m.Lock()) })
 		time.Sleep(10 * time.Millisecond) // it waits
-		former := m.Value()
+		former := redsync.PeekValue(m)
 		f.lose(0, 1, 2)
 		_, err := m.Extend()
 		require.ErrorIs(t, err, redsync.ErrLockLost)
@@ -951,6 +951,22 @@ func TestMutexAdoptedExtendedTwiceAtOnceMovesUntilTwice(t *testing.T) {
 		assert.True(t, ok)
 		assert.Equal(t, 8*time.Second-82*time.Millisecond, a.Until().Sub(start))
 		wg.Wait()
+	})
+}
+
+// An observer that takes its time stands for any caller that is held up.
+type slow struct{ by time.Duration }
+
+func (s slow) ObserveAttempt(redsync.Attempt) { time.Sleep(s.by) }
+
+func TestLockThatIsHeldUpBeyondItsValidityFails(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		m := f.NewMutex("lock", redsync.WithObserver(slow{10 * time.Second}))
+		err := m.Lock()
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
 	})
 }
 
@@ -1033,6 +1049,11 @@ func TestZeroAndPoollessValuesFailWithoutPanic(t *testing.T) {
 	refuses(t, new(redsync.Redsync).NewMutex("lock"), "no pools")
 	refuses(t, redsync.New().NewMutex("lock"), "no pools")
 	require.ErrorIs(t, redsync.New().NewMutex("lock").Lock(), redsync.ErrNoPools)
+	var failed *redsync.Redsync // of an Open that failed
+	require.ErrorIs(t, failed.NewMutex("lock").Lock(), redsync.ErrNoPools)
+	require.ErrorIs(t, failed.With(redsync.WithFair()).NewMutex("lock").TryLock(), redsync.ErrNoPools)
+	require.ErrorIs(t, failed.Do(t.Context(), "lock", func(context.Context) error { return nil }), redsync.ErrNoPools)
+	require.ErrorIs(t, failed.Current(t.Context(), redsync.Sequencer{Name: "lock", Value: "value"}), redsync.ErrNoPools)
 	refuses(t, redsync.New(pool.New(nil)).NewMutex("lock", redsync.WithValue("v")), "nil client")
 	refuses(t, redsync.New(nil).NewMutex("lock"), "pool #0: it is nil")
 	for _, rs := range []*redsync.Redsync{nil, new(redsync.Redsync), redsync.New(), redsync.New(nil)} {

@@ -71,7 +71,14 @@ type Released struct {
 	Err  error         // Unlock's
 }
 
-// Lost is a hold that has ended, and not by Unlock: each is told once.
+// Detached is a lock that Detach has given away.
+type Detached struct {
+	Name string
+	Held time.Duration // when Detach was called
+	Left time.Duration // of the validity when Detach returned
+}
+
+// Lost is a hold that has ended, and not by Unlock or Detach: each is told once.
 type Lost struct {
 	Name string
 	Held time.Duration // since the start of the attempt that acquired it
@@ -114,6 +121,8 @@ type (
 	ExtendedObserver interface{ ObserveExtended(Extended) }
 	// A ReleasedObserver is told of every Unlock of a lock.
 	ReleasedObserver interface{ ObserveReleased(Released) }
+	// A DetachedObserver is told of every lock that is given away.
+	DetachedObserver interface{ ObserveDetached(Detached) }
 	// A LostObserver is told of every loss.
 	LostObserver interface{ ObserveLost(Lost) }
 	// An UnsettledObserver is told of releases that must be repeated.
@@ -125,9 +134,9 @@ type (
 )
 
 // WithObserver adds an observer, which has one or more of the methods of
-// AttemptObserver, VoteObserver, AcquiredObserver, ExtendedObserver,
-// ReleasedObserver, LostObserver, UnsettledObserver, UnwokenObserver and MissedObserver. The default
-// is none; each WithObserver adds one to those of the Redsync. A method with another
+// AttemptObserver, VoteObserver, AcquiredObserver, ExtendedObserver, ReleasedObserver,
+// DetachedObserver, LostObserver, UnsettledObserver, UnwokenObserver and MissedObserver. The
+// default is none; each WithObserver adds one to those of the Redsync. A method with another
 // signature is not found: var _ redsync.LostObserver = (*metrics)(nil) makes sure.
 // Structs of events may get further fields.
 //
@@ -136,9 +145,10 @@ type (
 //
 // The methods may be called by many goroutines at once, and should return soon.
 // ObserveVote is called where a node's replies are read: it must not block, and not
-// call a Mutex. ObserveAttempt, ObserveAcquired, ObserveReleased and the
-// ObserveExtended of Extend are called before the call they tell of returns, and
-// delay it. Losses, extensions of the watchdog and Unsettled are told in order by one
+// call a Mutex. ObserveAttempt, ObserveAcquired, ObserveReleased, ObserveDetached and
+// the ObserveExtended of Extend are called before the call they tell of returns, and
+// delay it; a panic of theirs goes on in the caller. A Lock that an observer ends by a
+// panic has acquired nothing, and an Extend that adopts has adopted nothing. Losses, extensions of the watchdog and Unsettled are told in order by one
 // goroutine per New or Open, and delay no lock; Close does not wait for it. An
 // observer that blocks there delays the others. If more than 65,536 such events wait, further
 // ones are dropped and counted by ObserveMissed.
@@ -146,7 +156,7 @@ func WithObserver(observer any) Option {
 	return OptionFunc(func(m *Mutex) {
 		switch observer.(type) {
 		case AttemptObserver, VoteObserver, AcquiredObserver, ExtendedObserver,
-			ReleasedObserver, LostObserver, UnsettledObserver, UnwokenObserver, MissedObserver:
+			ReleasedObserver, DetachedObserver, LostObserver, UnsettledObserver, UnwokenObserver, MissedObserver:
 			set := m.change()
 			set.observers = set.observers.with(observer)
 		default:
@@ -318,6 +328,10 @@ func (l *logObserver) ObserveExtended(e Extended) {
 func (l *logObserver) ObserveReleased(r Released) {
 	level, message := outcome(r.Err, "redsync: unlocked", "redsync: unlock failed")
 	l.write(level, message, r.Name, r.Err, "held", r.Held, "left", r.Left, "took", r.Took)
+}
+
+func (l *logObserver) ObserveDetached(d Detached) {
+	l.write(slog.LevelDebug, "redsync: detached", d.Name, nil, "held", d.Held, "left", d.Left)
 }
 
 func (l *logObserver) ObserveLost(lost Lost) {

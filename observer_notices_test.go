@@ -80,7 +80,7 @@ func TestEventsAllocateNothingWithoutObservers(t *testing.T) {
 	h.core = newCore(nil)
 	m := &Mutex{core: h.core, name: "lock", set: h.set}
 	allocated := testing.AllocsPerRun(100, func() {
-		m.acquired(h, h.first)
+		m.acquired(h, h.first, "")
 		tell(h.set.observers, ReleasedObserver.ObserveReleased, Released{Name: m.name, Err: ErrLockLost})
 		tell(h.set.observers, ExtendedObserver.ObserveExtended, h.extendedEvent(h.first, 0, nil))
 		tellLater(h.core, h.set.observers, UnsettledObserver.ObserveUnsettled, Unsettled{Name: m.name, Pending: 1000})

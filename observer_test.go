@@ -60,6 +60,8 @@ func (r *recorder) ObserveReleased(e redsync.Released) {
 	r.note(e, err)
 }
 
+func (r *recorder) ObserveDetached(e redsync.Detached) { r.note(e, nil) }
+
 func (r *recorder) ObserveLost(e redsync.Lost) {
 	err := e.Err
 	e.Err = nil

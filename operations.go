@@ -108,12 +108,16 @@ func (e extension) command() script.Command {
 func (e extension) sending(i int) {
 	if e.heals {
 		e.hold.sending(i)
+	} else {
+		e.hold.prolongs()
 	}
 }
 
 func (e extension) unsent(i int) {
 	if e.heals {
 		e.hold.unsent(i)
+	} else {
+		e.hold.prolonged()
 	}
 }
 
@@ -130,6 +134,7 @@ func (e extension) judge(i int, reply pool.Reply) (vote, error) {
 	if e.heals {
 		e.hold.answered(i, reply.Fate)
 	} else {
+		e.hold.prolonged()
 		e.hold.renewing()
 	}
 	if v, err := found(i, reply); v != granted {

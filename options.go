@@ -238,9 +238,12 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 // it can be handed to another process. Unlock then goes by the nodes' votes
 // alone; Valid asks the nodes. A successful Extend makes the hold this Mutex's own:
 // from then on it has Until, Remaining and Lost. Lock starts a hold of its own with
-// a fresh value. Whoever gave the lock away must not go on with it: where it is
-// unlocked or extended in two places, neither knows of the other. Close unlocks it there
-// as well, until the Until that it had when it was given away has passed.
+// a fresh value, and does not release the adopted one.
+//
+// The giver should use Mutex.Detach, which returns the value and ends the giver's hold. A
+// giver that only reads Mutex.Value still holds the lock: if both sides unlock or extend
+// it, neither knows of the other. The giver's Close then unlocks it too, until the Until
+// that the giver had has passed.
 func WithValue(v string) Option {
 	return OptionFunc(func(m *Mutex) { m.change().value = v })
 }
@@ -363,7 +366,8 @@ func WithPriority(priority int) Option {
 // was acquired; then other processes are let in, if any wait. The receiver has its own
 // Until, nine tenths of an expiry away at least. Only locks with the same expiry,
 // drift, node deadline and lock delay are handed over, and none with WithFair,
-// WithFencing, WithMaxHold, WithValue or WithGenValueFunc.
+// WithFencing, WithMaxHold, WithValue or WithGenValueFunc. Unlock releases a lock whose
+// value the user has seen (Mutex.Value, Mutex.Sequencer) instead of handing it over.
 func WithHandOver(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().noHandOver = !b })
 }

@@ -124,7 +124,7 @@ func (c *simClient) lock() {
 // checkHandedOver looks that a lock was not handed over within the process for longer
 // than others bear.
 func (t *simTerm) checkHandedOver() {
-	first, _ := t.client.acquired.LoadOrStore(t.Value(), t.client.now())
+	first, _ := t.client.acquired.LoadOrStore(redsync.PeekValue(t.Mutex), t.client.now())
 	assert.LessOrEqual(t.client, t.client.now()-first.(time.Duration), min(t.expiry/10, 20*time.Millisecond), "handed over for so long")
 }
 

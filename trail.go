@@ -17,7 +17,11 @@ type trail struct {
 	spare [usualNodes]atomic.Int64 // room for nodes
 	timed atomic.Bool              // renewed is kept
 
+	prolonging atomic.Int64 // commands without a reply that may prolong the key, and cannot set it
+	awaited    atomic.Bool  // somebody waits for quiet
+
 	mu      sync.Mutex
+	quiet   signal        // nothing that could set or prolong the key is on its way
 	renewed time.Duration // the latest monotonic time at which a node can have set the key's TTL
 	tickets []any         // of waiters, to be taken off the nodes' queues with the value
 }
@@ -51,6 +55,10 @@ func (f footprint) reached() bool { return f.sent() > 0 }
 // settled reports whether nothing that could set the value is on its way.
 func (f footprint) settled() bool { return f&(oneSent-1) == 0 }
 
+// awaits reports whether a command that may set the value has no reply yet, where one
+// that was lost counts as replied to.
+func (f footprint) awaits() bool { return f&(anyLost-1) != 0 }
+
 // footprint returns what there may be on node i.
 func (t *trail) footprint(i int) footprint { return footprint(t.nodes[i].Load()) }
 
@@ -65,7 +73,10 @@ func (t *trail) sending(i int) {
 	t.nodes[i].Add(oneSent + oneUnanswered)
 }
 
-func (t *trail) unsent(i int) { t.nodes[i].Add(-oneSent - oneUnanswered) }
+func (t *trail) unsent(i int) {
+	t.nodes[i].Add(-oneSent - oneUnanswered)
+	t.hush()
+}
 
 func (t *trail) answered(i int, fate pool.Fate) {
 	if fate == pool.NotSent {
@@ -76,7 +87,42 @@ func (t *trail) answered(i int, fate pool.Fate) {
 		t.nodes[i].Or(anyLost) // first, or the node would look settled in between
 	}
 	t.nodes[i].Add(-oneUnanswered)
+	t.hush()
 	t.renewing()
+}
+
+// prolongs and prolonged count a command that may prolong the key, and cannot set it.
+
+func (t *trail) prolongs() { t.prolonging.Add(1) }
+
+func (t *trail) prolonged() {
+	t.prolonging.Add(-1)
+	t.hush()
+}
+
+// awaitQuiet returns a channel that is closed when each command that may set or prolong
+// the key has been replied to, or is known to be lost. No further one may be sent.
+func (t *trail) awaitQuiet() <-chan struct{} {
+	t.awaited.Store(true) // first: a reply that comes after the look below looks by itself
+	t.hush()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.quiet.channel()
+}
+
+// hush tells who waits for quiet, if anybody does, that there is.
+func (t *trail) hush() {
+	if !t.awaited.Load() || t.prolonging.Load() > 0 {
+		return
+	}
+	for i := range t.nodes {
+		if t.footprint(i).awaits() {
+			return
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.quiet.give()
 }
 
 // renewing notes that a command may have been executed by now that makes the keys last

@@ -454,7 +454,7 @@ func TestNoHandOver(t *testing.T) {
 					giver = f.NewMutex("lock", c.giving)
 				}
 				require.NoError(t, giver.Lock())
-				value := giver.Value()
+				value := redsync.PeekValue(giver)
 				receiver := patient()
 				if c.receiving != nil {
 					receiver = patient(c.receiving)
@@ -482,9 +482,9 @@ func TestHandOverWithinTheCap(t *testing.T) {
 			require.NoError(t, giver.Lock())
 			m := f.calls(f.Redsync, patient(redsync.WithExpiry(expiry))...)
 			time.Sleep(after)
-			value := giver.Value()
+			value := redsync.PeekValue(giver)
 			f.atOnce(giver, m)
-			assert.Equal(t, value, m.Value())
+			assert.Equal(t, value, redsync.PeekValue(m.Mutex))
 			f.unlocks(m.Mutex)
 		})
 	}
@@ -500,7 +500,7 @@ func TestNoHandOverOfALockThatWasGrantedLate(t *testing.T) {
 		}
 		giver := f.NewMutex("lock", option)
 		require.NoError(t, giver.Lock())
-		value := giver.Value()
+		value := redsync.PeekValue(giver)
 		m := f.calls(f.Redsync, patient(option)...)
 		f.atOnce(giver, m)
 		assert.NotEqual(t, value, m.Value())

@@ -1,0 +1,202 @@
+package redsync_test
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+)
+
+// Functions of the user's that panic on the caller's goroutine.
+
+// panics has an observer's method that panics for each that is set.
+type panics struct {
+	on string // the name of the event
+	slog.Handler
+}
+
+func (p panics) when(event string) {
+	if p.on == event {
+		panic("the user's")
+	}
+}
+
+func (p panics) ObserveAttempt(redsync.Attempt)   { p.when("attempt") }
+func (p panics) ObserveAcquired(redsync.Acquired) { p.when("acquired") }
+func (p panics) ObserveExtended(redsync.Extended) { p.when("extended") }
+func (p panics) ObserveReleased(redsync.Released) { p.when("released") }
+func (p panics) ObserveDetached(redsync.Detached) { p.when("detached") }
+
+// logs returns the option of a log whose handler panics at a message.
+func logs(message string) redsync.Option { return redsync.WithLogger(slog.New(panics{on: message})) }
+
+func (panics) Enabled(context.Context, slog.Level) bool { return true }
+
+func (p panics) Handle(_ context.Context, r slog.Record) error {
+	p.when(r.Message)
+	return nil
+}
+
+// closesAtOnce looks that no operation is under way.
+func (f field) closesAtOnce() {
+	f.Helper()
+	start := time.Now()
+	require.NoError(f, f.Close(f.Context()))
+	assert.Zero(f, time.Since(start))
+}
+
+func TestALockWhoseObserverPanicsIsReleased(t *testing.T) {
+	for by, option := range map[string]redsync.Option{
+		"attempt":         redsync.WithObserver(panics{on: "attempt"}),
+		"acquired":        redsync.WithObserver(panics{on: "acquired"}),
+		"log of attempt":  logs("redsync: attempt won"),
+		"log of acquired": logs("redsync: acquired"),
+	} {
+		for call, do := range map[string]func(rs *redsync.Redsync, m *redsync.Mutex){
+			"Lock":    func(_ *redsync.Redsync, m *redsync.Mutex) { _ = m.Lock() },
+			"TryLock": func(_ *redsync.Redsync, m *redsync.Mutex) { _ = m.TryLock() },
+			"Do": func(rs *redsync.Redsync, _ *redsync.Mutex) {
+				_ = rs.Do(context.Background(), "lock", func(context.Context) error { return nil }, option)
+			},
+		} {
+			t.Run(call+", "+by, func(t *testing.T) {
+				play(t, func(f field) {
+					f.meet()
+					m := f.NewMutex("lock", option, redsync.WithWatchdog())
+					assert.PanicsWithValue(t, "the user's", func() { do(f.Redsync, m) })
+					require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
+					assert.Empty(t, m.Value())
+					time.Sleep(time.Millisecond)
+					assert.Zero(t, f.nodes.Keys("lock"))
+					before := f.traffic()
+					time.Sleep(time.Minute)
+					assert.Equal(t, before, f.traffic(), "nothing extends it")
+					f.closesAtOnce()
+				})
+			})
+		}
+	}
+}
+
+// Nodes that refuse have put its ticket in their queues.
+func TestALockWhoseObserverPanicsLeavesTheQueues(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		for _, n := range f.nodes[3:] {
+			require.NoError(t, n.Set("lock", "another's"))
+		}
+		m := f.NewMutex("lock", redsync.WithFair(), redsync.WithObserver(panics{on: "attempt"}))
+		assert.PanicsWithValue(t, "the user's", func() { _ = m.Lock() })
+		synctest.Wait()
+		f.nobodyWaits()
+	})
+}
+
+// The next waiter has the lock at once.
+func TestALockWhoseObserverPanicsGoesToTheNext(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		bad := f.NewMutex("lock", patient(redsync.WithObserver(panics{on: "acquired"}))...)
+		done := make(chan any)
+		go func() {
+			defer func() { done <- recover() }()
+			_ = bad.Lock()
+		}()
+		time.Sleep(time.Millisecond)
+		next := f.calls(f.Redsync, patient()...)
+		f.unlock(m)
+		assert.Equal(t, "the user's", <-done)
+		f.within(next, 0)
+		f.unlock(next.Mutex)
+		f.nobodyWaits()
+	})
+}
+
+func TestAnExtendWhoseObserverPanicsAdoptsNothing(t *testing.T) {
+	play(t, func(f field) {
+		value := f.held().Value()
+		m := f.NewMutex("lock", redsync.WithValue(value), redsync.WithWatchdog(), redsync.WithObserver(panics{on: "acquired"}))
+		time.Sleep(time.Second)
+		assert.PanicsWithValue(t, "the user's", func() { _, _ = m.Extend() })
+		assert.Equal(t, value, m.Value())
+		assert.Zero(t, m.Until())
+		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
+		ok, err := m.Valid()
+		require.NoError(t, err)
+		assert.True(t, ok, "nothing is released")
+		before := f.traffic()
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, before, f.traffic(), "nothing extends it")
+		assert.Zero(t, f.nodes.Keys("lock"))
+		f.closesAtOnce()
+	})
+}
+
+// Of a lock that is held already the observers' panics change nothing.
+func TestAPanicLeavesAHeldLockAsItIs(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		m := f.NewMutex("lock", redsync.WithObserver(panics{on: "extended"}))
+		require.NoError(t, m.Lock())
+		assert.Panics(t, func() { _, _ = m.Extend() })
+		require.NoError(t, m.Err())
+		f.unlocks(m)
+
+		m = f.NewMutex("lock", redsync.WithWatchdog(), redsync.WithObserver(panics{on: "released"}))
+		require.NoError(t, m.Lock())
+		assert.Panics(t, func() { _, _ = m.Unlock() })
+		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
+		time.Sleep(time.Millisecond)
+		assert.Zero(t, f.nodes.Keys("lock"))
+		f.closesAtOnce()
+	})
+}
+
+func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
+	var values int
+	generates := func(calls int) redsync.Option {
+		return redsync.WithGenValueFunc(func() (string, error) {
+			if values++; values > calls {
+				panic("the user's")
+			}
+			return rand.Text(), nil
+		})
+	}
+	for name, options := range map[string][]redsync.Option{
+		"the first value":  {generates(0)},
+		"the second value": {generates(1), redsync.WithRetryDelay(10 * time.Millisecond)},
+		"the third value":  {generates(2), redsync.WithRetryDelay(10 * time.Millisecond)},
+		"the delay":        {redsync.WithRetryDelayFunc(func(int) time.Duration { panic("the user's") })},
+		"the second delay": {redsync.WithRetryDelayFunc(func(tries int) time.Duration {
+			if tries == 2 {
+				panic("the user's")
+			}
+			return 10 * time.Millisecond
+		})},
+		"the attempt": {redsync.WithObserver(panics{on: "attempt"})},
+		"the log":     {logs("redsync: attempt failed")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inEachMode(t, func(f field, mode []redsync.Option) {
+				values = 0
+				m := f.held(mode...)
+				bad := f.NewMutex("lock", append(options, mode...)...)
+				assert.PanicsWithValue(f, "the user's", func() { _ = bad.Lock() })
+				require.ErrorIs(f, bad.Err(), redsync.ErrNotHeld)
+				next := f.calls(f.Redsync, patient(mode...)...)
+				f.atOnce(m, next)
+				f.unlock(next.Mutex)
+				time.Sleep(time.Second)
+				f.nobodyWaits()
+				f.closesAtOnce()
+			})
+		})
+	}
+}

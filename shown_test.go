@@ -1,0 +1,231 @@
+package redsync_test
+
+import (
+	"crypto/rand"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+)
+
+// Values that the user has seen belong to one hold.
+
+// shows are the ways in which a user sees the value of a hold.
+var shows = map[string]func(m *redsync.Mutex) (value string){
+	"Value":     (*redsync.Mutex).Value,
+	"Sequencer": func(m *redsync.Mutex) string { return m.Sequencer().Value },
+}
+
+func TestAValueThatWasShownIsNotHandedOver(t *testing.T) {
+	for name, show := range shows {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				server := f.another()
+				giver := f.NewMutex("lock")
+				require.NoError(t, giver.Lock())
+				c := f.calls(f.Redsync, patient()...)
+				s := redsync.Sequencer{Name: "lock", Value: show(giver)}
+				require.NotEmpty(t, s.Value)
+				f.atOnce(giver, c)
+				assert.NotEqual(t, s.Value, redsync.PeekValue(c.Mutex))
+				require.ErrorIs(t, server.Current(f.Context(), s), redsync.ErrLockAlreadyExpired, "it was unlocked")
+				_, err := server.NewMutex("lock", redsync.WithValue(s.Value)).Unlock()
+				require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+				f.unlocks(c.Mutex)
+			})
+		})
+	}
+}
+
+// The receiver of a hold that is handed over may see its value: it is then released.
+func TestAValueThatAReceiverHasSeenIsNotHandedOn(t *testing.T) {
+	play(t, func(f field) {
+		_, second, _ := f.handed(nil, nil)
+		third := f.calls(f.Redsync, patient()...)
+		value := second.Value()
+		f.atOnce(second.Mutex, third)
+		assert.NotEqual(t, value, redsync.PeekValue(third.Mutex))
+		f.unlocks(third.Mutex)
+	})
+}
+
+// The value was sent to a process that has unlocked it, and another one has the lock.
+func TestUnlockDoesNotHandOverWhatAnotherHasReleased(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		second, third := f.another(), f.another()
+		m := f.NewMutex("lock")
+		require.NoError(t, m.Lock())
+		f.unlock(second.NewMutex("lock", redsync.WithValue(m.Value())))
+		other := third.NewMutex("lock")
+		require.NoError(t, other.Lock())
+		c := f.calls(f.Redsync, patient()...)
+		time.Sleep(time.Millisecond)
+		_, err := m.Unlock()
+		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+		assert.False(t, c.isDone())
+		assert.Positive(t, other.Remaining())
+		f.unlock(other)
+		f.within(c, 0)
+	})
+}
+
+// A value is either shown or handed over, however Value and Unlock meet.
+func TestAValueIsNotShownOnceItIsHandedOver(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		handed, shown := 0, 0
+		for range 200 {
+			giver := f.NewMutex("lock")
+			require.NoError(t, giver.Lock())
+			c := f.calls(f.Redsync, patient()...)
+			was := redsync.PeekValue(giver)
+			var wg sync.WaitGroup
+			var value string
+			wg.Go(func() { value = giver.Value() })
+			wg.Go(func() { f.unlock(giver) })
+			wg.Wait()
+			<-c.done
+			require.NoError(t, c.err)
+			if redsync.PeekValue(c.Mutex) == was {
+				handed++
+				assert.Empty(t, value)
+			}
+			if value != "" {
+				shown++
+				assert.Equal(t, was, value)
+			}
+			f.unlock(c.Mutex)
+			time.Sleep(time.Second)
+		}
+		t.Logf("%d handed over, %d shown", handed, shown)
+	})
+}
+
+// What the user has given away lives on, although the Mutex that acquired it is locked
+// again.
+func TestALaterLockDoesNotReleaseAValueThatWasShown(t *testing.T) {
+	for name, show := range shows {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				other := f.another()
+				m := f.held()
+				given := other.NewMutex("lock", redsync.WithValue(show(m)), redsync.WithWatchdog())
+				_, err := given.Extend()
+				require.NoError(t, err)
+				time.Sleep(time.Minute)
+				require.Zero(t, m.Remaining())
+				var taken *redsync.ErrTaken
+				require.ErrorAs(t, m.TryLock(), &taken)
+				time.Sleep(time.Minute)
+				assert.Equal(t, 5, f.nodes.Keys("lock"))
+				require.NoError(t, given.Err())
+				f.unlocks(given)
+			})
+		})
+	}
+}
+
+func TestALaterLockReleasesNoValueThatItDidNotMake(t *testing.T) {
+	mine := rand.Text()
+	for name, c := range map[string]struct{ owner, later func(f field) *redsync.Mutex }{
+		"adopted": {
+			func(f field) *redsync.Mutex { return f.held(redsync.WithWatchdog()) },
+			func(f field) *redsync.Mutex {
+				value, err := f.nodes[0].Get("lock")
+				require.NoError(f, err)
+				m := f.NewMutex("lock", redsync.WithValue(value), redsync.WithExpiry(time.Second))
+				_, err = m.Extend()
+				require.NoError(f, err)
+				return m
+			},
+		},
+		"of the user's generator": {
+			func(f field) *redsync.Mutex {
+				m := f.another().NewMutex("lock", redsync.WithValue(mine), redsync.WithWatchdog())
+				time.AfterFunc(time.Millisecond, func() {
+					_, err := m.Extend()
+					assert.NoError(f, err)
+				})
+				return m
+			},
+			func(f field) *redsync.Mutex {
+				values := make(chan string, 2)
+				values <- mine
+				values <- rand.Text()
+				m := f.NewMutex("lock", redsync.WithExpiry(time.Second),
+					redsync.WithGenValueFunc(func() (string, error) { return <-values, nil }))
+				require.NoError(f, m.Lock())
+				return m
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				owner := c.owner(f)
+				later := c.later(f)
+				time.Sleep(10 * time.Second)
+				require.ErrorIs(t, later.Err(), redsync.ErrLockLost)
+				require.ErrorIs(t, later.TryLock(), redsync.ErrFailed)
+				time.Sleep(time.Second)
+				assert.Equal(t, 5, f.nodes.Keys("lock"))
+				require.NoError(t, owner.Err())
+				f.unlocks(owner)
+			})
+		})
+	}
+}
+
+// A Lock that wins proves that the former hold of the Mutex is over. Its value is left
+// to the expiry all the same if the user has seen it.
+func TestALockThatWinsLeavesAValueThatWasShown(t *testing.T) {
+	for name, c := range map[string]struct {
+		shown bool
+		want  int
+	}{"shown": {true, 2}, "not shown": {false, 0}} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				m := f.held()
+				former := redsync.PeekValue(m)
+				if c.shown {
+					require.Equal(t, former, m.Value())
+				}
+				lost := m.Lost()
+				f.lose(0, 1, 2)
+				require.NoError(t, m.TryLock())
+				assert.False(t, open(lost))
+				time.Sleep(time.Second)
+				left := 0
+				for _, n := range f.nodes {
+					if value, _ := n.Get("lock"); value == former {
+						left++
+					}
+				}
+				assert.Equal(t, c.want, left)
+			})
+		})
+	}
+}
+
+// An Unlock says which lock it means: it releases a hold that is over.
+func TestUnlockOfALockThatIsOverReleasesAValueThatWasShown(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		value := m.Value()
+		given := f.another().NewMutex("lock", redsync.WithValue(value))
+		time.Sleep(7 * time.Second)
+		_, err := given.Extend()
+		require.NoError(t, err)
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, value, m.Value(), "kept")
+		_, err = m.Unlock()
+		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+		assert.Empty(t, m.Value())
+		time.Sleep(time.Millisecond)
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
