@@ -53,7 +53,7 @@ func Terms(events []Event) []Term {
 		case Call:
 			called[of] = e.At
 		case Held:
-			t = &Term{Client: e.Client, Number: e.Term, Name: e.Name, Token: e.Token, Called: called[of], From: e.At, To: e.Until, Until: e.Until, Hold: cmp.Or(e.Shares, e.ID())}
+			t = &Term{Client: e.Client, Number: e.Term, Name: e.Name, Token: e.Token, Called: called[of], From: e.At, To: e.Until, Until: e.Until, Hold: e.hold()}
 			open[of], terms = t, append(terms, t)
 			over[of] = shared.begins(t)
 		case Extended:
@@ -73,7 +73,7 @@ func Terms(events []Event) []Term {
 				t.To, t.Lost, t.Paused = min(t.To, e.At), e.At, e.Paused
 			}
 		case Unlock:
-			for _, other := range shared.unlocks(t) {
+			for _, other := range shared.unlocks(e) {
 				over[id{other.Client, other.Number}] = true
 				other.To, other.Ended = min(other.To, e.At), true
 			}
@@ -84,7 +84,7 @@ func Terms(events []Event) []Term {
 				t.To = min(t.To, e.At)
 			}
 		case Unlocked:
-			shared.unlocked(t, e)
+			shared.unlocked(e)
 		}
 	}
 	result := make([]Term, len(terms))
@@ -105,17 +105,17 @@ type share struct {
 // shares are the shares of holds, by these.
 type shares map[string]*share
 
-func (s shares) of(t *Term) *share {
-	if s[t.Hold] == nil {
-		s[t.Hold] = &share{}
+func (s shares) of(hold string) *share {
+	if s[hold] == nil {
+		s[hold] = &share{}
 	}
-	return s[t.Hold]
+	return s[hold]
 }
 
 // begins notes a term. It reports whether it was adopted while it was being unlocked: then
 // its belief ends at once.
 func (s shares) begins(t *Term) (over bool) {
-	of := s.of(t)
+	of := s.of(t.Hold)
 	of.terms = append(of.terms, t)
 	if over = of.unlocks && (of.unlocked == 0 || t.Called < of.unlocked); over {
 		t.To, t.Ended = t.From, true
@@ -123,20 +123,17 @@ func (s shares) begins(t *Term) (over bool) {
 	return over
 }
 
-// unlocks notes that Unlock is called for t, and returns the others who share it.
-func (s shares) unlocks(t *Term) (others []*Term) {
-	if t == nil {
-		return nil
-	}
-	of := s.of(t)
+// unlocks notes that Unlock is called, and returns the others who share the hold.
+func (s shares) unlocks(e Event) (others []*Term) {
+	of := s.of(e.hold())
 	of.unlocks = true
-	return slices.DeleteFunc(slices.Clone(of.terms), func(other *Term) bool { return other.Client == t.Client && other.Number == t.Number })
+	return slices.DeleteFunc(slices.Clone(of.terms), func(t *Term) bool { return t.Client == e.Client && t.Number == e.Term })
 }
 
-// unlocked notes what Unlock has come to for t.
-func (s shares) unlocked(t *Term, e Event) {
-	if t != nil && e.Err == "" && s.of(t).unlocked == 0 {
-		s.of(t).unlocked = e.At
+// unlocked notes what Unlock has come to.
+func (s shares) unlocked(e Event) {
+	if of := s.of(e.hold()); e.Err == "" && of.unlocked == 0 {
+		of.unlocked = e.At
 	}
 }
 

@@ -53,7 +53,7 @@ type Event struct {
 	Name   string        `json:"name,omitempty"`
 	Until  time.Duration `json:"until,omitempty"`  // of Held and Extended
 	Token  uint64        `json:"token,omitempty"`  // of Held, with fencing
-	Shares string        `json:"shares,omitempty"` // of Held: whose term it shares, by its ID; "": it is a hold of its own
+	Shares string        `json:"shares,omitempty"` // whose term's hold it is, by the ID of that; "": a hold of its own
 	Paused bool          `json:"paused,omitempty"` // of Lost: the client, or its clock, may have stood still meanwhile
 	Err    string        `json:"err,omitempty"`
 
@@ -70,6 +70,9 @@ type Event struct {
 
 // ID names the term of an event, for others who share it.
 func (e Event) ID() string { return fmt.Sprintf("%s #%d", e.Client, e.Term) }
+
+// hold names the hold that a term has.
+func (e Event) hold() string { return cmp.Or(e.Shares, e.ID()) }
 
 // A Log takes events from many goroutines, and keeps them or writes them as JSON, one on
 // a line. The zero value keeps them.

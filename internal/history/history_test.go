@@ -28,9 +28,7 @@ func term(client string, called, held, until, unlock int, token uint64) []histor
 // sharing makes events those of terms that share the hold of a client.
 func sharing(whose string, events []history.Event) []history.Event {
 	for i := range events {
-		if events[i].Kind == history.Held {
-			events[i].Shares = history.Event{Client: whose}.ID()
-		}
+		events[i].Shares = history.Event{Client: whose}.ID()
 	}
 	return events
 }
