@@ -6,6 +6,14 @@ import "time"
 // proposals are then those of a clock that is ahead.
 func KnowsToken(r *Redsync, name string, token uint64) { r.core.known.raise(name, token) }
 
+// PeekValue returns what Value does, for a test alone: the value does not count as shown.
+func PeekValue(m *Mutex) string {
+	if h := m.current(); h != nil {
+		return h.value()
+	}
+	return ""
+}
+
 // SetClocks lets everybody read the clocks as change has them, until restore is called.
 // It is for when nobody reads them, as is restore.
 func SetClocks(change func(mono time.Duration, wall time.Time) (time.Duration, time.Time)) (restore func()) {
@@ -15,13 +23,4 @@ func SetClocks(change func(mono time.Duration, wall time.Time) (time.Duration, t
 		return i
 	}
 	return func() { now = readClocks }
-}
-
-// Peek returns the value of m and shows it to nobody: Mutex.Value gives it away.
-func Peek(m *Mutex) string {
-	h, adopted := m.term()
-	if h != nil {
-		return h.value()
-	}
-	return adopted
 }

@@ -137,7 +137,7 @@ func (c *simClient) lock() {
 // checkHandedOver looks that a lock was not handed over within the process for longer
 // than others bear.
 func (t *simTerm) checkHandedOver() {
-	first, _ := t.client.acquired.LoadOrStore(redsync.Peek(t.Mutex), t.client.now())
+	first, _ := t.client.acquired.LoadOrStore(redsync.PeekValue(t.Mutex), t.client.now())
 	assert.LessOrEqual(t.client, t.client.now()-first.(time.Duration), min(t.expiry/10, 20*time.Millisecond), "handed over for so long")
 }
 
@@ -281,12 +281,16 @@ func (t *simTerm) end() {
 		ctx, cancel = context.WithTimeout(ctx, between(c.random, 0, 5*time.Millisecond))
 	}
 	defer cancel()
-	t.note(history.Unlock, nil)
 	close(t.done)
-	_, err := t.UnlockContext(ctx)
-	t.note(history.Unlocked, err)
+	t.unlock(ctx)
 	assert.Error(c, t.Err())
 	c.former = t
+}
+
+func (t *simTerm) unlock(ctx context.Context) {
+	t.note(history.Unlock, nil)
+	_, err := t.UnlockContext(ctx)
+	t.note(history.Unlocked, err)
 }
 
 // giveAway lets another client go on with the lock. The giver believes no more. It neither
@@ -297,7 +301,7 @@ func (t *simTerm) giveAway() {
 	close(t.done)
 	given, err := t.detach()
 	if err != nil {
-		_, _ = t.Unlock()
+		t.unlock(c.Context())
 		return
 	}
 	t.show(given, true)
@@ -360,9 +364,7 @@ func (c *simClient) adopt(name, value, whose string, away bool) {
 	if ok, err := t.ExtendContext(ctx); !ok {
 		t.note(history.Refused, err)
 		if away {
-			t.note(history.Unlock, nil)
-			_, err := t.Unlock()
-			t.note(history.Unlocked, err)
+			t.unlock(c.Context())
 		}
 		return
 	}
