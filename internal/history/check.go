@@ -262,7 +262,7 @@ func toldLate(terms []Term, rules Rules) (found []Violation) {
 			continue
 		}
 		after := terms[i+1:]
-		at := slices.IndexFunc(after, func(next Term) bool { return next.Hold != t.Hold })
+		at := slices.IndexFunc(after, func(next Term) bool { return next.Hold != t.Hold && next.From < next.To })
 		if at < 0 {
 			continue
 		}
