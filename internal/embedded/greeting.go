@@ -15,7 +15,8 @@ import (
 
 // SetUser lets a user in by that password from now on, and by no other. Connections that
 // there are stay. The default user stays open: it needs no password, as in a Redis with
-// "user default on nopass". Miniredis itself closes it as soon as there is another.
+// "user default on nopass". Miniredis itself, which is asked as long as there is no user
+// here (RequireUserAuth), closes it as soon as there is another.
 func (n *Node) SetUser(name, password string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -32,7 +33,7 @@ func (n *Node) greet(peer *server.Peer, command string, args []string) {
 		at = slices.IndexFunc(args, func(arg string) bool { return strings.EqualFold(arg, "auth") })
 	}
 	switch rest := args[at+1:]; {
-	case command == "HELLO" && at < 0:
+	case !n.hasUsers() || command == "HELLO" && at < 0:
 	case len(rest) < 2 || !n.knows(rest[0], rest[1]):
 		peer.WriteError("WRONGPASS invalid username-password pair or user is disabled.")
 		return
@@ -43,6 +44,12 @@ func (n *Node) greet(peer *server.Peer, command string, args []string) {
 		args = slices.Concat(args[:at], rest[2:]) // Miniredis knows no users
 	}
 	n.execute(peer, 0, command, args)
+}
+
+func (n *Node) hasUsers() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.users) > 0
 }
 
 func (n *Node) knows(user, password string) bool {
