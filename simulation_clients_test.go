@@ -1,7 +1,9 @@
 package redsync_test
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -21,6 +23,7 @@ type simClient struct {
 	random  *rand.Rand
 	term    int
 	former  *simTerm // the last, if it has ended and its Mutex may be used again
+	shown   int      // how many values
 }
 
 func (c *simClient) run() {
@@ -41,6 +44,8 @@ type simTerm struct {
 	number int
 	expiry time.Duration
 	drawn  drawnOptions
+	shares string        // whose term's hold it is, where it was adopted
+	shown  bool          // others may have its value
 	done   chan struct{} // closed when the client believes no more
 }
 
@@ -49,10 +54,11 @@ type drawnOptions struct {
 	watched, limited bool // WithWatchdog, WithMaxHold
 	once             bool // TryLock
 	unhurried        bool // WithFailFast(false): what was confirmed in time may be told later
+	heals            bool // WithSetNXOnExtend, which nobody else may unlock
 }
 
-// options draws the options of a term.
-func (c *simClient) options() (options []redsync.Option, expiry time.Duration, drawn drawnOptions) {
+// options draws the options of a term, which may be one that is adopted.
+func (c *simClient) options(adopted bool) (options []redsync.Option, expiry time.Duration, drawn drawnOptions) {
 	pick := func(n int, option redsync.Option) bool {
 		picked := c.oneIn(n)
 		if picked {
@@ -81,22 +87,29 @@ func (c *simClient) options() (options []redsync.Option, expiry time.Duration, d
 	pick(4, redsync.WithPriority(c.random.IntN(3)-1))
 	pick(4, redsync.WithHandOver(false))
 	drawn.unhurried = pick(6, redsync.WithFailFast(false))
-	pick(5, redsync.WithSetNXOnExtend())
+	drawn.heals = !adopted && pick(5, redsync.WithSetNXOnExtend())
 	if c.realm != tidy {
 		pick(8, redsync.WithLockDelay(between(c.random, 0, 90*time.Millisecond)))
 	}
 	return options, expiry, drawn
 }
 
+func (t *simTerm) event(kind history.Kind) history.Event {
+	return history.Event{At: t.client.now(), Kind: kind, Client: t.client.name, Term: t.number, Name: t.Name(), Shares: t.shares}
+}
+
 // note notes an event of a term.
 func (t *simTerm) note(kind history.Kind, err error) {
-	e := history.Event{At: t.client.now(), Kind: kind, Client: t.client.name, Term: t.number, Name: t.Name()}
+	e := t.event(kind)
 	switch kind {
 	case history.Held:
 		e.Token = t.Fence()
 		fallthrough
 	case history.Extended:
 		e.Until = e.At + t.Remaining()
+		if t.shown || t.shares != "" {
+			t.client.shared(t.client.process, e.Until-e.At)
+		}
 	}
 	if err != nil {
 		e.Err = err.Error()
@@ -150,7 +163,7 @@ func (c *simClient) begin() *simTerm {
 	}
 	c.former = nil
 	var options []redsync.Option
-	options, t.expiry, t.drawn = c.options()
+	options, t.expiry, t.drawn = c.options(false)
 	t.Mutex = c.current(c.process).NewMutex(c.names[c.random.IntN(len(c.names))], options...)
 	return t
 }
@@ -179,7 +192,14 @@ func (t *simTerm) work() {
 		longest = 60 * time.Millisecond
 	}
 	c.follow(t)
-	for range c.random.IntN(4) {
+	steps := c.random.IntN(4)
+	switch {
+	case t.shares != "": // longer than the giver would have held it
+		steps *= 2
+	case t.mayShow() && c.oneIn(3):
+		t.show(redsync.Sequencer{Value: t.Value()}, false)
+	}
+	for range steps {
 		c.pause(0, longest)
 		t.step()
 	}
@@ -189,8 +209,8 @@ func (t *simTerm) work() {
 		return
 	case kind == 1 && mayStay: // it stays for too long
 		c.pause(t.expiry/2, 2*t.expiry)
-	case kind == 2 && !t.drawn.watched: // a watchdog would go on
-		t.handOn()
+	case (kind == 2 || kind < 6 && c.class[values]) && !t.drawn.watched: // a watchdog would go on
+		t.giveAway()
 		return
 	}
 	t.end()
@@ -207,6 +227,8 @@ func (t *simTerm) step() {
 	case 3:
 		if c.realm != tidy && c.oneIn(3) {
 			t.extendElsewhere()
+		} else if t.mayShow() {
+			t.show(t.Sequencer(), false)
 		}
 	}
 }
@@ -259,35 +281,98 @@ func (t *simTerm) end() {
 		ctx, cancel = context.WithTimeout(ctx, between(c.random, 0, 5*time.Millisecond))
 	}
 	defer cancel()
-	t.note(history.Unlock, nil)
 	close(t.done)
-	_, err := t.UnlockContext(ctx)
-	t.note(history.Unlocked, err)
+	t.unlock(ctx)
 	assert.Error(c, t.Err())
 	c.former = t
 }
 
-// handOn gives the lock to another process by its value. That one believes from the
-// Extend that adopts it on.
-func (t *simTerm) handOn() {
-	c := t.client
-	to := c.begin()
-	options := []redsync.Option{redsync.WithExpiry(t.expiry), redsync.WithDriftFactor(c.drift), redsync.WithValue(t.Value())}
-	to.Mutex = c.current((c.process+1)%simProcesses).NewMutex(t.Name(), options...)
-	to.expiry, to.drawn = t.expiry, drawnOptions{}
-	c.shared(c.process, t.Remaining())
+func (t *simTerm) unlock(ctx context.Context) {
 	t.note(history.Unlock, nil)
+	_, err := t.UnlockContext(ctx)
+	t.note(history.Unlocked, err)
+}
+
+// giveAway lets another client go on with the lock. The giver believes no more. It neither
+// extends nor unlocks, but it may lock again, also by the same Mutex.
+func (t *simTerm) giveAway() {
+	c := t.client
+	t.note(history.Gave, nil)
 	close(t.done)
-	to.note(history.Call, nil)
-	if ok, err := to.Extend(); !ok {
-		to.note(history.Refused, err)
-		_, _ = to.Unlock()
+	given, err := t.detach()
+	if err != nil {
+		t.unlock(c.Context())
 		return
 	}
-	to.note(history.Held, nil)
-	c.follow(to)
-	c.pause(0, 60*time.Millisecond)
-	to.end()
+	t.show(given, true)
+	if c.class[values] {
+		c.former = t
+		c.pause(0, min(2*t.expiry, 200*time.Millisecond)) // sometimes its own time is over when it locks again
+	}
+}
+
+// detach is how a giver parts with a lock, so that nothing that it does later hurts those
+// who go on with it.
+func (t *simTerm) detach() (redsync.Sequencer, error) {
+	if m, ok := any(t.Mutex).(interface {
+		Detach(context.Context) (redsync.Sequencer, error)
+	}); ok {
+		return m.Detach(t.client.Context())
+	}
+	t.client.shared(t.client.process, t.Remaining()) // Close unlocks it until then
+	return redsync.Sequencer{Value: t.Value()}, nil
+}
+
+// mayShow reports whether others may have the value while t goes on.
+func (t *simTerm) mayShow() bool { return t.client.class[values] && !t.drawn.heals }
+
+// show lets a client of another process, or of this one, have the value of t. It adopts the
+// lock soon, and has to unlock it if t does not any more.
+func (t *simTerm) show(given redsync.Sequencer, away bool) {
+	c := t.client
+	c.shown++
+	t.shown = true
+	c.shared(c.process, t.Remaining())
+	to := &simClient{
+		simulation: c.simulation, process: (c.process + 1) % simProcesses,
+		name: fmt.Sprintf("%s>%d", c.name, c.shown), random: rand.New(rand.NewPCG(c.random.Uint64(), 1)),
+	}
+	wait := time.Duration(0)
+	if c.class[values] {
+		to.process = c.random.IntN(simProcesses)
+		wait = between(c.random, 0, min(t.expiry, 100*time.Millisecond))
+	}
+	whose := cmp.Or(t.shares, t.event("").ID())
+	c.adopters.Go(func() {
+		time.Sleep(wait)
+		to.adopt(t.Name(), given.Value, whose, away)
+	})
+}
+
+// adopt is a term that goes on with what another client has locked. The client believes
+// from the Extend that adopts it on.
+func (c *simClient) adopt(name, value, whose string, away bool) {
+	c.term++
+	t := &simTerm{client: c, number: c.term, shares: whose, done: make(chan struct{})}
+	var options []redsync.Option
+	options, t.expiry, t.drawn = c.options(true)
+	t.Mutex = c.current(c.process).NewMutex(name, append(options, redsync.WithValue(value))...)
+	c.shared(c.process, t.expiry)
+	ctx, cancel := c.patience()
+	defer cancel()
+	t.note(history.Call, nil)
+	if ok, err := t.ExtendContext(ctx); !ok {
+		t.note(history.Refused, err)
+		if away {
+			t.unlock(c.Context())
+		}
+		return
+	}
+	t.note(history.Held, nil)
+	t.work()
+	if c.class[values] && c.oneIn(4) {
+		c.lock()
+	}
 }
 
 // follow notes what a term is told while it is held: that it goes on, where the watchdog

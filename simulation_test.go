@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/history"
+	"github.com/seed14bd9ef4/redsync/internal/nonsense"
 )
 
 // Simulations: the whole library in virtual time, five nodes and a few processes, with
@@ -25,6 +26,9 @@ import (
 //	REDSYNC_SIM_SEEDS=3000 go test -run 'TestSimulation$' .   # so many seeds
 //	REDSYNC_SIM_FROM=9000                                     # from this one on
 //	REDSYNC_SIM_SEED=17 go test -run 'TestSimulation$' -v .   # one, with its history
+//	REDSYNC_SIM_WITHOUT=greetings,values,nonsense             # without these of its classes
+//
+// What ends the process, a panic for one, says no seed: -v tells which one ran.
 
 // fromEnv returns a number of the environment, otherwise the default.
 func fromEnv(t *testing.T, name string, otherwise int) int {
@@ -42,8 +46,9 @@ func fromEnv(t *testing.T, name string, otherwise int) int {
 // machine, and not of the seed.
 func oneByOne(t *testing.T) {
 	t.Helper()
-	procs, garbage := runtime.GOMAXPROCS(1), debug.SetGCPercent(400)
+	procs, garbage, stack := runtime.GOMAXPROCS(1), debug.SetGCPercent(400), debug.SetMaxStack(nonsense.MaxStack)
 	t.Cleanup(func() {
+		debug.SetMaxStack(stack)
 		runtime.GOMAXPROCS(procs)
 		debug.SetGCPercent(garbage)
 	})

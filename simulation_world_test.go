@@ -2,9 +2,11 @@ package redsync_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +22,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/history"
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
+	"github.com/seed14bd9ef4/redsync/internal/nonsense"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -62,7 +65,23 @@ type simPlan struct {
 	drift   float64
 	clocks  string
 	rest    time.Duration // between two faults, about
+	class   map[string]bool
 }
+
+// The classes of what may go wrong that a plan has or has not. REDSYNC_SIM_WITHOUT lists
+// those that none has.
+const (
+	greetings = "greetings" // clients have a user, a password and a database; nodes refuse them
+	values    = "values"    // clients show the values of their locks, and others adopt these
+	babble    = "nonsense"  // nodes say what no Redis says
+)
+
+// What clients have to say when they connect, with greetings.
+const (
+	simUser     = "locker"
+	simPassword = "right"
+	simDatabase = 3
+)
 
 // A simulation is five nodes and some processes in virtual time.
 //
@@ -84,7 +103,10 @@ type simulation struct {
 	givenUntil [simProcesses]atomic.Int64 // the latest Until of what a process shares by its value
 
 	restarted [simNodes]atomic.Int64 // the last time, since the start
-	acquired  sync.Map               // by value: when it was first held, since the start
+	unready   [simNodes]atomic.Bool  // OnConnect fails
+	strays    sync.Map               // keys outside of the database, by node and key
+	adopters  sync.WaitGroup
+	acquired  sync.Map // by value: when it was first held, since the start
 
 	mu    sync.Mutex
 	drawn struct { // from jitter
@@ -153,6 +175,10 @@ func (p *simPlan) draw(r *rand.Rand) {
 	p.drift = []float64{0.01, 0.1}[r.IntN(2)] // of 0.1 more is to be seen
 	p.clocks = []string{"", "", "", "wall", "suspended"}[r.IntN(5)]
 	p.rest = between(r, 20*time.Millisecond, 200*time.Millisecond)
+	p.class = map[string]bool{}
+	for _, class := range []string{greetings, values, babble} {
+		p.class[class] = oneIn(r, 2) && !strings.Contains(os.Getenv("REDSYNC_SIM_WITHOUT"), class)
+	}
 	switch {
 	case p.realm == lawless:
 		p.clocks, p.fencing = "", true
@@ -188,15 +214,28 @@ func (s *simulation) process(i int, options ...pool.Option) *redsync.Redsync {
 	}
 	var pools []pool.Pool
 	for j, n := range s.nodes {
-		opt := *n.Client().Options()
-		opt.ReadTimeout = 400*time.Millisecond + time.Duration(s.mix(7, uint64(i), uint64(j))%uint64(600*time.Millisecond))
-		opt.DialTimeout = opt.ReadTimeout
-		opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return n.DialVia(s.delay(i, j))(ctx, network, addr)
-		}
-		pools = append(pools, pool.New(redis.NewClient(&opt), options...))
+		client := n.Client(func(opt *redis.Options) {
+			opt.ReadTimeout = 400*time.Millisecond + time.Duration(s.mix(7, uint64(i), uint64(j))%uint64(600*time.Millisecond))
+			opt.DialTimeout = opt.ReadTimeout
+			opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				return n.DialVia(s.delay(i, j))(ctx, network, addr)
+			}
+			if s.class[greetings] {
+				opt.Username, opt.Password, opt.DB = simUser, simPassword, simDatabase
+				opt.OnConnect = func(context.Context, *redis.Conn) error { return s.ready(j) }
+			}
+		})
+		pools = append(pools, pool.New(client, options...))
 	}
 	return redsync.New(pools...)
+}
+
+// ready is what clients make sure of when they have connected to a node.
+func (s *simulation) ready(node int) error {
+	if s.unready[node].Load() {
+		return errors.New("not ready")
+	}
+	return nil
 }
 
 func (s *simulation) current(process int) *redsync.Redsync {
@@ -291,7 +330,7 @@ func (s *simulation) disturb(r *rand.Rand, until time.Duration) {
 		if s.now() >= until {
 			return
 		}
-		switch kind := r.IntN(10); {
+		switch kind := r.IntN(12); {
 		case s.realm == lawless && kind < 3:
 			s.breakLaw(r)
 		case s.realm == guarded && kind == 0 && oneIn(r, 3):
@@ -304,6 +343,10 @@ func (s *simulation) disturb(r *rand.Rand, until time.Duration) {
 		case kind == 6 && oneIn(r, 4) && s.realm != tidy: // Close leaves keys on nodes that are away
 			i := r.IntN(simProcesses)
 			s.fault(fmt.Sprintf("process %d", i), "closed and opened", func() { s.reopen(i) })
+		case kind == 7 && s.class[greetings]:
+			s.refuse(r)
+		case kind == 8 && s.class[babble]:
+			s.babble(r)
 		default:
 			s.disturbCommands(r)
 		}
@@ -364,6 +407,52 @@ func (s *simulation) separate(r *rand.Rand) {
 	for _, j := range some {
 		s.fault(node(j), "disconnected", s.nodes[j].Disconnect)
 		time.Sleep(between(r, 0, time.Millisecond))
+	}
+}
+
+// refuse makes nodes lose their connections, and refuse whoever connects, for a while: by
+// the password, by SELECT, or by what the client makes sure of. The default user is open,
+// and so is database 0.
+func (s *simulation) refuse(r *rand.Rand) {
+	kind, some := r.IntN(3), r.Perm(simNodes)[:1+r.IntN(simNodes)]
+	for _, i := range some {
+		switch kind {
+		case 0:
+			s.fault(node(i), "password changed", func() { s.nodes[i].SetUser(simUser, "changed") })
+		case 1:
+			times := 1 + r.IntN(30)
+			s.fault(node(i), fmt.Sprintf("refuses SELECT %d times", times), func() {
+				s.nodes[i].On("select", times, embedded.Fault{Err: "NOPERM this user has no permissions to run the 'select' command"})
+			})
+		default:
+			s.fault(node(i), "not ready", func() { s.unready[i].Store(true) })
+		}
+		s.fault(node(i), "disconnected", s.nodes[i].Disconnect)
+		time.Sleep(between(r, 0, time.Millisecond))
+	}
+	time.Sleep(between(r, 0, 500*time.Millisecond))
+	for _, i := range some {
+		s.welcome(i)
+		s.ends(node(i), "refuses who connects")
+		time.Sleep(between(r, 0, time.Millisecond))
+	}
+}
+
+// welcome lets a node greet those who connect as they expect it, but for SELECT.
+func (s *simulation) welcome(i int) {
+	s.nodes[i].SetUser(simUser, simPassword)
+	s.unready[i].Store(false)
+}
+
+// babble makes a node talk nonsense, to those who connect or to those who are connected.
+func (s *simulation) babble(r *rand.Rand) {
+	i, bursts := r.IntN(simNodes), make([]nonsense.Outburst, 1+r.IntN(4))
+	for k := range bursts {
+		bursts[k] = nonsense.Draw(r)
+		s.fault(node(i), bursts[k].String(), func() { s.nodes[i].Babble(bursts[k]) })
+	}
+	if oneIn(r, 2) {
+		s.fault(node(i), "disconnected", s.nodes[i].Disconnect)
 	}
 }
 
@@ -434,6 +523,20 @@ func (s *simulation) look() {
 			}
 			s.log.Note(e)
 		}
+		s.lookForStrays(i)
+	}
+}
+
+// lookForStrays notes keys of a node that somebody has set whose greeting was refused.
+func (s *simulation) lookForStrays(i int) {
+	if !s.class[greetings] {
+		return
+	}
+	for _, key := range s.nodes[i].DB(0).Keys() {
+		what := fmt.Sprintf("%s has %q in database 0", node(i), key)
+		if _, noted := s.strays.LoadOrStore(what, true); !noted {
+			s.log.Note(history.Event{At: s.now(), Kind: history.Broken, Err: what})
+		}
 	}
 }
 
@@ -479,6 +582,12 @@ func simulate(t *testing.T, seed uint64, in realm) (*simulation, []history.Event
 func (s *simulation) run() {
 	defer s.stepClocks(s.clockSteps(s.random(2)))()
 	s.nodes = embedded.Start(simNodes)
+	for i, n := range s.nodes {
+		s.welcome(i)
+		if s.class[greetings] {
+			n.Select(simDatabase)
+		}
+	}
 	defer func() {
 		s.nodes.Close()
 		time.Sleep(time.Minute) // what ends by itself has ended
@@ -530,6 +639,7 @@ func (s *simulation) play() {
 		clients.Go(c.run)
 	}
 	clients.Wait()
+	s.adopters.Wait()
 	cancel()
 	others.Wait()
 }

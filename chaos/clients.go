@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/history"
+	"github.com/seed14bd9ef4/redsync/internal/nonsense"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -74,6 +76,10 @@ func serve(text string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	debug.SetMaxStack(nonsense.MaxStack)
+	if err := os.MkdirAll(j.gifts(), 0o700); err != nil {
+		return err
+	}
 	c := &crowd{job: j, log: history.NewLog(f), beat: startHeartbeat()}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	defer c.stop()
@@ -121,6 +127,7 @@ func (c *crowd) open() *redsync.Redsync {
 	for _, address := range c.Nodes {
 		client := redis.NewClient(&redis.Options{
 			Addr: address, DialTimeout: time.Second,
+			Username: lockUser, Password: lockPassword, DB: lockDatabase,
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		})
 		pools = append(pools, pool.New(client, options...))

@@ -25,6 +25,8 @@ var habits = []habit{
 	{name: "leaving", clients: 1, slow: true, pace: 3000 * ms, do: (*client).leave},
 	{name: "overstaying", clients: 1, slow: true, pace: 3000 * ms, do: (*client).overstay},
 	{name: "delay", clients: 1, slow: true, pace: 3000 * ms, do: (*client).delay},
+	{name: "giving", clients: 1, slow: true, pace: 500 * ms, do: (*client).give},
+	{name: "adopting", clients: 1, pace: 100 * ms, do: (*client).adopt},
 }
 
 const (
@@ -169,8 +171,9 @@ type turn struct {
 	began  time.Time
 	until  time.Duration // as noted
 	token  uint64
-	untold bool  // it was noted that Lost is not told
-	err    error // of Lock
+	shares string // whose term's hold it is, where it was adopted
+	untold bool   // it was noted that Lost is not told
+	err    error  // of Lock
 }
 
 // beginAny begins a term with one of the locks.
@@ -189,7 +192,7 @@ func (c *client) begin(l lockName, options ...redsync.Option) *turn {
 
 // note notes an event of the term, now unless it says when.
 func (t *turn) note(e history.Event) {
-	e.Client, e.Term, e.Name = t.who, t.number, t.on.name
+	e.Client, e.Term, e.Name, e.Shares = t.who, t.number, t.on.name, t.shares
 	if e.At == 0 {
 		e.At = t.now()
 	}
@@ -216,7 +219,7 @@ func (t *turn) took(err error) bool {
 	}
 	t.until, t.token = at+left, t.m.Fence()
 	t.note(history.Event{At: at, Kind: history.Held, Until: t.until, Token: t.token})
-	if (t.token != 0) != t.on.fenced {
+	if (t.token != 0) != t.on.fenced && t.shares == "" {
 		t.broken("with fencing %v, the token is %d", t.on.fenced, t.token)
 	}
 	return true

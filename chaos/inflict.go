@@ -114,7 +114,11 @@ func (w *world) beginOnNode(ctx context.Context, f fault, n *node) (heal func() 
 		n.kill()
 		return func() error { return w.comeBack(ctx, f, n) }, nil
 	case clientKill:
-		return nothing, errors.Join(n.do(ctx, "CLIENT", "KILL", "TYPE", "normal"), n.do(ctx, "CLIENT", "KILL", "TYPE", "pubsub"))
+		return nothing, n.disconnect(ctx)
+	case password:
+		return n.refuse(ctx, "resetpass", ">changed")
+	case noSelect:
+		return n.refuse(ctx, "-select")
 	case scriptFlush:
 		return nothing, n.do(ctx, "SCRIPT", "FLUSH")
 	case outOfMemory:
@@ -160,6 +164,8 @@ func (l *link) begin(f fault) (heal func()) {
 		return l.slow(toClient, f.By)
 	case loseReplies:
 		return l.lose()
+	case babble:
+		return l.babble(f.Seed)
 	default: // reset
 		l.reset()
 		return func() {}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,8 +25,18 @@ type node struct {
 	server *realredis.Server
 	direct *redis.Client // past the proxies
 
+	strayed bool // keys were seen outside of the database; for sample alone
+
 	fault sync.Mutex // held by what befalls the node
 }
+
+// What clients say when they connect. The default user needs no password, and so somebody
+// whose greeting is refused, and who does not notice, is in database 0.
+const (
+	lockUser     = "locker"
+	lockPassword = "right"
+	lockDatabase = 3
+)
 
 // patience is how long a server may take to answer, on a busy machine.
 const patience = 10 * time.Second
@@ -40,12 +51,14 @@ func startNode(i int, dir, fakeTime string) (*node, error) {
 		return nil, err
 	}
 	n.server, err = realredis.LaunchWith(n.dir, n.clock.env(),
-		"--appendonly", "yes", "--appendfsync", "no", "--maxmemory-policy", "noeviction")
+		"--appendonly", "yes", "--appendfsync", "no", "--maxmemory-policy", "noeviction",
+		"--user", lockUser, "on", ">"+lockPassword, "~*", "&*", "+@all")
 	if err != nil {
 		return nil, err
 	}
 	n.direct = redis.NewClient(&redis.Options{
 		Addr:        n.server.Addr(),
+		DB:          lockDatabase,
 		MaxRetries:  -1,
 		ReadTimeout: patience, WriteTimeout: patience, DialTimeout: patience,
 		ContextTimeoutEnabled:    true,
@@ -99,6 +112,19 @@ func (n *node) do(ctx context.Context, args ...any) error {
 		return fmt.Errorf("node %d: %v: %w", n.index, args, err)
 	}
 	return nil
+}
+
+// disconnect ends all connections of clients.
+func (n *node) disconnect(ctx context.Context) error {
+	return errors.Join(n.do(ctx, "CLIENT", "KILL", "TYPE", "normal"), n.do(ctx, "CLIENT", "KILL", "TYPE", "pubsub"))
+}
+
+// refuse changes the clients' user by rules of ACL SETUSER, and ends their connections.
+// Heal makes it what it was.
+func (n *node) refuse(ctx context.Context, rules ...any) (heal func() error, err error) {
+	user := []any{"ACL", "SETUSER", lockUser}
+	heal = func() error { return n.do(ctx, append(user, "resetpass", ">"+lockPassword, "+@all")...) }
+	return heal, errors.Join(n.do(ctx, append(user, rules...)...), n.disconnect(ctx))
 }
 
 // stop ends the node for good.

@@ -35,6 +35,9 @@ const (
 	loseReplies    kind = "lost replies"               // then the connections break
 	reset          kind = "reset"                      // of the connections, once
 	clientKill     kind = "CLIENT KILL"                // once
+	password       kind = "password changed"           // and CLIENT KILL
+	noSelect       kind = "SELECT refused"             // and CLIENT KILL
+	babble         kind = "nonsense"                   // in place of replies and messages
 	scriptFlush    kind = "SCRIPT FLUSH"               // once
 	outOfMemory    kind = "out of memory"              // no write is taken
 	clockRate      kind = "clock rate"                 // wrong by less than the drift
@@ -60,6 +63,7 @@ type fault struct {
 	Process int           `json:"process,omitempty"` // from 1 on; 0: of no process
 	By      time.Duration `json:"by,omitempty"`      // a delay, or a step of a clock
 	Rate    float64       `json:"rate,omitempty"`    // of a clock
+	Seed    uint64        `json:"seed,omitempty"`    // of nonsense
 
 	// out is how long the nodes are out of action, or kept so by the guard.
 	out time.Duration
@@ -141,6 +145,11 @@ func recipes(quarantine time.Duration) []recipe {
 		{kind: loseReplies, weight: 5, least: 20 * ms, most: 1000 * ms, out: true, after: settling},
 		{kind: reset, weight: 5},
 		{kind: clientKill, weight: 4},
+		{kind: password, weight: 3, least: 50 * ms, most: 2000 * ms, out: true, after: settling},
+		{kind: noSelect, weight: 3, least: 50 * ms, most: 2000 * ms, out: true, after: settling},
+		{kind: babble, weight: 6, least: 20 * ms, most: 1000 * ms, out: true, after: settling, vary: func(r *rand.Rand, f *fault) {
+			f.Seed = r.Uint64()
+		}},
 		{kind: scriptFlush, weight: 4},
 		{kind: outOfMemory, weight: 4, least: 200 * ms, most: 2000 * ms, out: true, after: settling},
 		{kind: clockRate, weight: 4, least: 2000 * ms, most: 8000 * ms, vary: func(r *rand.Rand, f *fault) {

@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/nonsense"
 )
 
 // A direction is one of the two of a link.
@@ -18,7 +21,7 @@ const (
 
 // A link is all connections from one client process to one node: a proxy that passes
 // bytes on, in their order, and does with them what a bad network would. What it passes
-// was never altered: a connection that has lost a byte is never used again.
+// was never altered, but for nonsense: a connection that has lost a byte is never used again.
 type link struct {
 	listener net.Listener
 	target   string
@@ -29,6 +32,7 @@ type link struct {
 	cuts    [2]int           // by direction: how many faults let nothing pass; the connection stays
 	delay   [2]time.Duration // by direction: of each byte
 	losing  int              // how many faults lose what the node replies
+	bursts  *rand.Rand       // draws what each connection is told once in place of a reply; nil: nothing
 	changed chan struct{}    // closed, and made anew, when cuts or losing changes
 	wires   map[*wire]bool
 }
@@ -39,6 +43,7 @@ type wire struct {
 	ended        chan struct{} // closed when the connection is
 	once         sync.Once
 	lossy        bool // it has lost replies, and must not live on; guarded by link.mu
+	babbled      bool // it was told nonsense; guarded by link.mu
 }
 
 // end closes both ends. A reset tells them at once and throws away what is on its way.
@@ -149,17 +154,31 @@ func (l *link) lose() (heal func()) {
 	l.change(func() { l.losing++ })
 	return func() {
 		l.change(func() { l.losing-- })
-		l.mu.Lock()
-		var lossy []*wire
-		for w := range l.wires {
-			if w.lossy {
-				lossy = append(lossy, w)
-			}
+		l.dropLossy()
+	}
+}
+
+// babble tells each connection that there is, and each new one, nonsense once, in place of
+// what the node says first. When it is healed those break on which the node hangs.
+func (l *link) babble(seed uint64) (heal func()) {
+	l.change(func() { l.bursts = rand.New(rand.NewPCG(seed, 4)) })
+	return func() {
+		l.change(func() { l.bursts = nil })
+		l.dropLossy()
+	}
+}
+
+func (l *link) dropLossy() {
+	l.mu.Lock()
+	var lossy []*wire
+	for w := range l.wires {
+		if w.lossy {
+			lossy = append(lossy, w)
 		}
-		l.mu.Unlock()
-		for _, w := range lossy {
-			l.drop(w, true)
-		}
+	}
+	l.mu.Unlock()
+	for _, w := range lossy {
+		l.drop(w, true)
 	}
 }
 
@@ -197,7 +216,8 @@ func (l *link) relay(w *wire, d direction) {
 			if l.loses(w, d) {
 				continue
 			}
-			if _, err := dst.Write(c.bytes); err != nil {
+			said, goesOn := l.twist(w, d, c.bytes)
+			if _, err := dst.Write(said); err != nil || !goesOn {
 				return
 			}
 		}
@@ -239,6 +259,26 @@ func (l *link) loses(w *wire, d direction) bool {
 	lost := d == toClient && (l.losing > 0 || w.lossy)
 	w.lossy = w.lossy || lost
 	return lost
+}
+
+// twist returns what is said in place of what passes in direction d, and whether the
+// connection goes on.
+func (l *link) twist(w *wire, d direction, said []byte) (instead []byte, goesOn bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d != toClient || l.bursts == nil || w.babbled {
+		return said, true
+	}
+	w.babbled = true
+	b := nonsense.Draw(l.bursts)
+	if b.Whole && b.Then == nonsense.GoOn {
+		b.Then = nonsense.Hang // it may stand for several replies: the next would be out of step
+	}
+	w.lossy = b.Then == nonsense.Hang
+	if b.After {
+		return append(said, b.Bytes...), b.Then != nonsense.Close
+	}
+	return []byte(b.Bytes), b.Then != nonsense.Close
 }
 
 // pass waits until c may pass, or reports false when the connection has ended.

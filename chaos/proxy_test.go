@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"testing"
@@ -11,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/seed14bd9ef4/redsync/internal/nonsense"
 )
 
 // generous is for what happens at once, on a busy machine.
@@ -144,4 +147,32 @@ func TestLinkResetBreaksBothEnds(t *testing.T) {
 	l.reset()
 	requireEnded(t, client)
 	requireEnded(t, node)
+}
+
+func TestLinkTellsNonsenseOnce(t *testing.T) {
+	for seed := range uint64(20) {
+		want := nonsense.Draw(rand.New(rand.NewPCG(seed, 4)))
+		t.Run(want.String(), func(t *testing.T) {
+			l, client, node := wired(t)
+			heal := l.babble(seed)
+			send(t, node, "reply")
+			if want.After {
+				requireReads(t, client, "reply")
+			}
+			requireReads(t, client, want.Bytes)
+			if want.Then == nonsense.Close {
+				requireEnded(t, client)
+				return
+			}
+			send(t, node, "more")
+			if want.Then == nonsense.Hang || want.Whole {
+				requireSilent(t, client)
+				heal()
+				requireEnded(t, client)
+				return
+			}
+			requireReads(t, client, "more")
+			heal()
+		})
+	}
 }

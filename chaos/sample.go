@@ -43,6 +43,16 @@ func (w *world) look(ctx context.Context, n *node) {
 		ttl, _ := found[i+1].(int64)
 		w.log.Note(keyEvent(at, n.index, key, ttl))
 	}
+	w.lookForStrays(ctx, n)
+}
+
+// lookForStrays notes when clients whose greeting n has refused have set keys all the same.
+func (w *world) lookForStrays(ctx context.Context, n *node) {
+	keys, err := n.direct.Info(ctx, "keyspace").Result()
+	if err == nil && strings.Contains(keys, "db0:") && !n.strayed {
+		n.strayed = true
+		w.log.Note(history.Event{At: w.now(), Kind: history.Broken, Client: nodeRow(n.index), Err: "it has keys in database 0"})
+	}
 }
 
 // keyEvent is a look at a key, which lasts for so many milliseconds; -1: for ever.

@@ -15,6 +15,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,8 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/seed14bd9ef4/redsync/internal/nonsense"
 )
 
 // Nodes is a set of independent nodes.
@@ -77,7 +80,10 @@ type Node struct {
 	gate    *gate // not nil while frozen
 	rules   []*rule
 	seen    map[string]int
-	losing  int // so many messages to subscribers are lost
+	losing  int                 // so many messages to subscribers are lost
+	users   map[string]string   // their passwords
+	bursts  []nonsense.Outburst // to come, one each time that the node says something
+	mute    []*speaker          // connections on which it says no more
 	runID   string
 	started time.Time // of the process that runID names, by the node's clock
 	clock   clock
@@ -143,12 +149,17 @@ func (n *Node) On(command string, times int, fault Fault) {
 	n.rules = append(n.rules, &rule{command: strings.ToUpper(command), times: times, fault: fault})
 }
 
-// Heal ends a Freeze and forgets the faults of On and LoseMessages that are still to come.
+// Heal ends a Freeze, forgets the faults of On, LoseMessages and Babble that are still to
+// come, and closes connections on which the node hangs.
 func (n *Node) Heal() {
 	n.ThawInTurn()
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.rules, n.losing = nil, 0
+	mute := n.mute
+	n.rules, n.losing, n.bursts, n.mute = nil, 0, nil, nil
+	n.mu.Unlock()
+	for _, s := range mute {
+		_ = s.Close()
+	}
 }
 
 // Freeze stops execution, as SIGSTOP stops a server: connections stay open,
@@ -188,6 +199,7 @@ type gate struct {
 type client struct {
 	process string // the node's runID when the connection was opened
 	turn    time.Duration
+	db      int // selected
 }
 
 // Kill ends all connections and refuses new ones. What was on its way to the node is
@@ -272,14 +284,18 @@ func (n *Node) Commands(command string) int {
 	return n.seen[strings.ToUpper(command)]
 }
 
-// Client returns a new client of the node.
-func (n *Node) Client() *redis.Client {
-	return redis.NewClient(&redis.Options{
+// Client returns a new client of the node, whose options may be changed.
+func (n *Node) Client(changes ...func(*redis.Options)) *redis.Client {
+	opt := &redis.Options{
 		Addr:   n.name,
 		Dialer: n.Dial,
 		// They keep a goroutine per client, and look up host names.
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
+	}
+	for _, change := range changes {
+		change(opt)
+	}
+	return redis.NewClient(opt)
 }
 
 // Dial opens a connection to the node; it fits redis.Options.Dialer.
@@ -307,7 +323,7 @@ func (n *Node) dial(ctx context.Context, delay Delay) (net.Conn, error) {
 	client, srv := pipe(delay)
 	client.onClose = func() { n.conns.Delete(client) }
 	n.conns.Store(client, n.dials.Add(1))
-	n.srv.ServeConn(&speaker{srv, n})
+	n.srv.ServeConn(&speaker{end: srv, node: n})
 	if n.isDown() { // killed meanwhile
 		_ = client.Close()
 	}
@@ -337,26 +353,33 @@ func (n *Node) before(peer *server.Peer, command string, args ...string) bool {
 		peer.Close()
 		return true
 	case fault.LoseReply:
-		n.executeUnanswered(command, args)
+		n.executeUnanswered(from, command, args)
 		peer.Close()
 		return true
 	case fault.Err != "":
 		peer.WriteError(fault.Err)
 		return true
+	case command == "HELLO", command == "AUTH":
+		n.greet(peer, command, args)
+		return true
+	case command == "SELECT" && len(args) == 1:
+		n.selects(peer, from, args)
+		return true
 	case command == "INFO" && len(args) == 1 && strings.EqualFold(args[0], "server"):
 		peer.WriteBulk(n.infoServer())
 		return true
 	}
-	n.execute(peer, command, args)
+	n.execute(peer, from.db, command, args)
 	return true
 }
 
-// execute executes a command: a script here, any other in Miniredis.
-func (n *Node) execute(peer *server.Peer, command string, args []string) {
+// execute executes a command: a script here, any other in Miniredis. The peer has selected
+// db there.
+func (n *Node) execute(peer *server.Peer, db int, command string, args []string) {
 	n.executing.Lock()
 	defer n.executing.Unlock()
 	n.Follow()
-	if n.lua.execute(peer, command, args) {
+	if n.lua.execute(peer, db, command, args) {
 		return
 	}
 	n.inside.Store(peer)
@@ -368,12 +391,14 @@ func (n *Node) execute(peer *server.Peer, command string, args []string) {
 func (n *Node) again(from client, command string, args []string) {
 	n.await(from)
 	if n.runs(from.process) {
-		n.executeUnanswered(command, args)
+		n.executeUnanswered(from, command, args)
 	}
 }
 
-func (n *Node) executeUnanswered(command string, args []string) {
-	n.execute(server.NewPeer(bufio.NewWriter(io.Discard)), command, args)
+func (n *Node) executeUnanswered(from client, command string, args []string) {
+	peer := server.NewPeer(bufio.NewWriter(io.Discard))
+	n.srv.Dispatch(peer, []string{"SELECT", strconv.Itoa(from.db)})
+	n.execute(peer, from.db, command, args)
 }
 
 // infoServer is the answer to INFO server, which Miniredis does not have. As in
@@ -398,7 +423,7 @@ func newRunID() string {
 // server's lock and must not be held up.
 func (n *Node) isClient(peer *server.Peer, command string) bool {
 	if command == "HELLO" {
-		if _, known := n.peers.LoadOrStore(peer, client{n.process(), time.Duration(n.greeted.Add(1))}); !known {
+		if _, known := n.peers.LoadOrStore(peer, client{process: n.process(), turn: time.Duration(n.greeted.Add(1))}); !known {
 			peer.OnDisconnect(func() { n.peers.Delete(peer) })
 		}
 		return true

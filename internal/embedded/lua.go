@@ -24,6 +24,8 @@ type interpreter struct {
 	state    *lua.LState
 	scripts  map[string]*lua.LFunction // by SHA1
 	dispatch func(to *server.Peer, args []string)
+	callers  map[int]*server.Peer // who executes the commands of scripts, by database
+	caller   *server.Peer         // of the script that runs
 
 	// What a command within a script answers.
 	reply bytes.Buffer
@@ -52,6 +54,7 @@ func newInterpreter(dispatch func(to *server.Peer, args []string)) *interpreter 
 	in := &interpreter{
 		state:    lua.NewState(lua.Options{SkipOpenLibs: true, RegistrySize: 256, RegistryMaxSize: 1 << 16}),
 		scripts:  make(map[string]*lua.LFunction),
+		callers:  make(map[int]*server.Peer),
 		dispatch: dispatch,
 	}
 	in.out = bufio.NewWriter(&in.reply)
@@ -87,7 +90,8 @@ func (in *interpreter) load(source string) (string, error) {
 
 // execute answers SCRIPT LOAD, EVAL and EVALSHA, and reports whether it has answered. It
 // forgets all scripts on SCRIPT FLUSH.
-func (in *interpreter) execute(peer *server.Peer, command string, args []string) bool {
+func (in *interpreter) execute(peer *server.Peer, db int, command string, args []string) bool {
+	in.caller = in.callerIn(db)
 	switch {
 	case command == "SCRIPT" && len(args) == 2 && strings.EqualFold(args[0], "load"):
 		sha, err := in.load(args[1])
@@ -117,6 +121,15 @@ func (in *interpreter) execute(peer *server.Peer, command string, args []string)
 		return false
 	}
 	return true
+}
+
+// callerIn returns who executes the commands of scripts in a database.
+func (in *interpreter) callerIn(db int) *server.Peer {
+	if in.callers[db] == nil {
+		in.callers[db] = server.NewPeer(in.out)
+		in.dispatch(in.callers[db], []string{"SELECT", strconv.Itoa(db)})
+	}
+	return in.callers[db]
 }
 
 // run runs a script. args begin with the number of its keys.
@@ -217,7 +230,7 @@ func (in *interpreter) command(l *lua.LState) (lua.LValue, error) {
 	}
 	in.reply.Reset()
 	in.out.Reset(&in.reply)
-	in.dispatch(server.NewPeer(in.out), args)
+	in.dispatch(in.caller, args)
 	_ = in.out.Flush() // into memory
 	reply, err := server.ParseReply(bufio.NewReaderSize(&in.reply, 16))
 	if err != nil {

@@ -8,8 +8,11 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/nonsense"
 )
 
 // pipe returns the two ends of a connection that behaves as TCP does where
@@ -194,15 +197,28 @@ func (h *half) setDeadline(t time.Time) {
 	h.changed.Broadcast()
 }
 
-// speaker is the node's end of a connection. It loses messages to subscribers.
+// speaker is the node's end of a connection. It loses messages to subscribers, and talks
+// nonsense.
 type speaker struct {
 	*end
 	node *Node
+	hung atomic.Bool // it says no more
 }
 
 func (s *speaker) Write(p []byte) (int, error) {
-	if _, err := s.end.Write(s.node.without(p)); err != nil {
+	if s.hung.Load() {
+		return len(p), nil
+	}
+	said, then := s.node.twisted(s.node.without(p))
+	if _, err := s.end.Write(said); err != nil {
 		return 0, err
+	}
+	switch then {
+	case nonsense.Hang:
+		s.hung.Store(true)
+		s.node.hangs(s)
+	case nonsense.Close:
+		_ = s.Close()
 	}
 	return len(p), nil
 }

@@ -20,6 +20,8 @@ type Term struct {
 	Lost     time.Duration // when it was told that it is over; 0 if it was not
 	Paused   bool          // see Event.Paused
 	Again    bool          // it came back after its Until had passed, by an Extended
+	Hold     string        // the ID of the term that began it: those who share it are one holder
+	Ended    bool          // another who shares it has unlocked it
 }
 
 func (t Term) String() string {
@@ -32,6 +34,10 @@ func (t Term) String() string {
 // until the Until that it knows of passes. What it was told of later does not make it
 // believe before; from then on it believes again, which is a term of its own. All are
 // noted so that the belief is never longer than it was.
+//
+// Some may share a hold, by its value. They are one holder. Who unlocks it ends the belief
+// of all, and of those who are about to adopt it: that is between them. But who begins to
+// adopt it when it has been unlocked believes in his own right.
 func Terms(events []Event) []Term {
 	type id struct {
 		client string
@@ -39,6 +45,7 @@ func Terms(events []Event) []Term {
 	}
 	var terms []*Term
 	called, open, over := map[id]time.Duration{}, map[id]*Term{}, map[id]bool{}
+	shared := shares{}
 	for _, e := range events {
 		of := id{e.Client, e.Term}
 		t := open[of]
@@ -46,8 +53,9 @@ func Terms(events []Event) []Term {
 		case Call:
 			called[of] = e.At
 		case Held:
-			t = &Term{Client: e.Client, Number: e.Term, Name: e.Name, Token: e.Token, Called: called[of], From: e.At, To: e.Until, Until: e.Until}
-			open[of], terms, over[of] = t, append(terms, t), false
+			t = &Term{Client: e.Client, Number: e.Term, Name: e.Name, Token: e.Token, Called: called[of], From: e.At, To: e.Until, Until: e.Until, Hold: e.hold()}
+			open[of], terms = t, append(terms, t)
+			over[of] = shared.begins(t)
 		case Extended:
 			switch {
 			case t == nil || over[of]:
@@ -57,6 +65,7 @@ func Terms(events []Event) []Term {
 				again := *t
 				again.From, again.To, again.Until, again.Token, again.Again = e.At, e.Until, e.Until, 0, true
 				open[of], terms = &again, append(terms, &again)
+				shared.begins(&again)
 			}
 		case Lost:
 			over[of] = true
@@ -64,10 +73,18 @@ func Terms(events []Event) []Term {
 				t.To, t.Lost, t.Paused = min(t.To, e.At), e.At, e.Paused
 			}
 		case Unlock:
+			for _, other := range shared.unlocks(e) {
+				over[id{other.Client, other.Number}] = true
+				other.To, other.Ended = min(other.To, e.At), true
+			}
+			fallthrough
+		case Gave:
 			over[of] = true
 			if t != nil {
 				t.To = min(t.To, e.At)
 			}
+		case Unlocked:
+			shared.unlocked(e)
 		}
 	}
 	result := make([]Term, len(terms))
@@ -76,6 +93,48 @@ func Terms(events []Event) []Term {
 		result[i] = *t
 	}
 	return result
+}
+
+// A share is who has a hold, and whether one of them has unlocked it.
+type share struct {
+	terms    []*Term
+	unlocks  bool          // Unlock was called
+	unlocked time.Duration // when the first Unlock had succeeded; 0: none has
+}
+
+// shares are the shares of holds, by these.
+type shares map[string]*share
+
+func (s shares) of(hold string) *share {
+	if s[hold] == nil {
+		s[hold] = &share{}
+	}
+	return s[hold]
+}
+
+// begins notes a term. It reports whether it was adopted while it was being unlocked: then
+// its belief ends at once.
+func (s shares) begins(t *Term) (over bool) {
+	of := s.of(t.Hold)
+	of.terms = append(of.terms, t)
+	if over = of.unlocks && (of.unlocked == 0 || t.Called < of.unlocked); over {
+		t.To, t.Ended = t.From, true
+	}
+	return over
+}
+
+// unlocks notes that Unlock is called, and returns the others who share the hold.
+func (s shares) unlocks(e Event) (others []*Term) {
+	of := s.of(e.hold())
+	of.unlocks = true
+	return slices.DeleteFunc(slices.Clone(of.terms), func(t *Term) bool { return t.Client == e.Client && t.Number == e.Term })
+}
+
+// unlocked notes what Unlock has come to.
+func (s shares) unlocked(e Event) {
+	if of := s.of(e.hold()); e.Err == "" && of.unlocked == 0 {
+		of.unlocked = e.At
+	}
 }
 
 // Rules are what a history must keep. The zero value asks for exclusion and the order of
@@ -145,13 +204,22 @@ func Check(events []Event, rules Rules) []Violation {
 // overlaps sweeps over the beliefs in a name by their beginnings.
 func overlaps(terms []Term) (found []Violation) {
 	slices.SortStableFunc(terms, func(a, b Term) int { return cmp.Compare(a.From, b.From) })
-	var last Term // of those before, the one that lasts longest
-	for i, t := range terms {
-		if i > 0 && t.From < last.To && t.From < t.To {
-			found = append(found, Violation{Exclusion, t.Name, t.From, fmt.Sprintf("%v and %v", last, t)})
+	var last, other Term // of those before, the one that lasts longest, and of the other holds
+	for _, t := range terms {
+		rival := last
+		if t.Hold == last.Hold {
+			rival = other
 		}
-		if i == 0 || t.To > last.To {
+		if t.From < rival.To && t.From < t.To {
+			found = append(found, Violation{Exclusion, t.Name, t.From, fmt.Sprintf("%v and %v", rival, t)})
+		}
+		switch {
+		case t.To > last.To && t.Hold == last.Hold:
 			last = t
+		case t.To > last.To:
+			last, other = t, last
+		case t.To > other.To && t.Hold != last.Hold:
+			other = t
 		}
 	}
 	return found
@@ -190,10 +258,15 @@ func toldLate(terms []Term, rules Rules) (found []Violation) {
 		return nil
 	}
 	for i, t := range terms { // in the order of From, by overlaps
-		if t.Lost == 0 || t.Paused || i+1 == len(terms) {
+		if t.Lost == 0 || t.Paused || t.Ended {
 			continue
 		}
-		if next := terms[i+1]; t.Lost > next.From+rules.LostSlop {
+		after := terms[i+1:]
+		at := slices.IndexFunc(after, func(next Term) bool { return next.Hold != t.Hold && next.From < next.To })
+		if at < 0 {
+			continue
+		}
+		if next := after[at]; t.Lost > next.From+rules.LostSlop {
 			found = append(found, Violation{LateLost, t.Name, t.Lost, fmt.Sprintf("%v was told at %v, %v had come", t, t.Lost, next)})
 		}
 	}

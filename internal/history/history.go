@@ -26,6 +26,7 @@ const (
 	Refused  Kind = "refused"  // it has failed
 	Extended Kind = "extended" // the hold goes on, until Until
 	Lost     Kind = "lost"     // the client was told that the hold is over, or saw it
+	Gave     Kind = "gave"     // the client believes no more: the hold goes on with those who have its value
 	Unlock   Kind = "unlock"   // Unlock is about to be called: the client believes no more
 	Unlocked Kind = "unlocked" // it has returned
 	Broken   Kind = "broken"   // the client itself saw a promise broken: Err says which
@@ -52,6 +53,7 @@ type Event struct {
 	Name   string        `json:"name,omitempty"`
 	Until  time.Duration `json:"until,omitempty"`  // of Held and Extended
 	Token  uint64        `json:"token,omitempty"`  // of Held, with fencing
+	Shares string        `json:"shares,omitempty"` // whose term's hold it is, by the ID of that; "": a hold of its own
 	Paused bool          `json:"paused,omitempty"` // of Lost: the client, or its clock, may have stood still meanwhile
 	Err    string        `json:"err,omitempty"`
 
@@ -65,6 +67,12 @@ type Event struct {
 	What  string `json:"what,omitempty"`
 	Ends  bool   `json:"ends,omitempty"`
 }
+
+// ID names the term of an event, for others who share it.
+func (e Event) ID() string { return fmt.Sprintf("%s #%d", e.Client, e.Term) }
+
+// hold names the hold that a term has.
+func (e Event) hold() string { return cmp.Or(e.Shares, e.ID()) }
 
 // A Log takes events from many goroutines, and keeps them or writes them as JSON, one on
 // a line. The zero value keeps them.

@@ -25,6 +25,22 @@ func term(client string, called, held, until, unlock int, token uint64) []histor
 	return events
 }
 
+// sharing makes events those of terms that share the hold of a client.
+func sharing(whose string, events []history.Event) []history.Event {
+	for i := range events {
+		events[i].Shares = history.Event{Client: whose}.ID()
+	}
+	return events
+}
+
+func gave(client string, at int) []history.Event {
+	return []history.Event{{At: time.Duration(at), Kind: history.Gave, Client: client}}
+}
+
+func unlocked(client string, at int, err string) []history.Event {
+	return []history.Event{{At: time.Duration(at), Kind: history.Unlocked, Client: client, Err: err}}
+}
+
 func extended(client string, at, until int) []history.Event {
 	return []history.Event{{At: time.Duration(at), Kind: history.Extended, Client: client, Until: time.Duration(until)}}
 }
@@ -54,32 +70,42 @@ func TestCheck(t *testing.T) {
 		rules history.Rules
 		want  string // the rules that are broken
 	}{
-		"nothing":                     {},
-		"one after the other":         {logs: [][]history.Event{term("x", 1, 2, 9, 5, 0), term("y", 1, 5, 9, 0, 0)}},
-		"two at once":                 {logs: [][]history.Event{term("x", 1, 2, 9, 6, 0), term("y", 1, 5, 9, 0, 0)}, want: "exclusion"},
-		"after Until":                 {logs: [][]history.Event{term("x", 1, 2, 9, 20, 0), term("y", 1, 9, 15, 0, 0)}},
-		"before Until":                {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), term("y", 1, 8, 15, 0, 0)}, want: "exclusion"},
-		"of no use from the start":    {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), term("y", 1, 8, 7, 0, 0)}},
-		"behind a short one":          {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), term("y", 1, 3, 4, 0, 0), term("z", 1, 5, 6, 0, 0)}, want: "exclusion exclusion"},
-		"extended":                    {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), extended("x", 5, 19), term("y", 1, 12, 15, 0, 0)}, want: "exclusion"},
-		"extended to less":            {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), extended("x", 5, 7), term("y", 1, 8, 15, 0, 0)}},
-		"extended too late":           {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), extended("x", 10, 19), term("y", 1, 12, 15, 0, 0)}, want: "exclusion"},
-		"extended too late, alone":    {logs: [][]history.Event{term("x", 1, 2, 9, 0, 7), extended("x", 10, 19)}},
-		"extended after Unlock":       {logs: [][]history.Event{term("x", 1, 2, 9, 5, 0), extended("x", 6, 19), term("y", 1, 12, 15, 0, 0)}},
-		"extended after a loss":       {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), lost("x", 5, false), extended("x", 6, 19), term("y", 1, 12, 15, 0, 0)}},
-		"lost before":                 {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), lost("x", 5, false), term("y", 1, 5, 9, 0, 0)}},
-		"lost after":                  {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), lost("x", 12, false), term("y", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}, want: "loss told too late"},
-		"lost after, within bounds":   {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), lost("x", 11, false), term("y", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}},
-		"lost after a pause":          {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), lost("x", 12, true), term("y", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}},
-		"tokens rise":                 {logs: [][]history.Event{term("x", 1, 2, 3, 0, 7), term("y", 4, 5, 6, 0, 8)}},
-		"tokens fall":                 {logs: [][]history.Event{term("x", 1, 2, 3, 0, 7), term("y", 4, 5, 6, 0, 6)}, want: "token order"},
-		"tokens fall, at once":        {logs: [][]history.Event{term("x", 1, 3, 4, 0, 7), term("y", 2, 5, 6, 0, 6)}},
-		"a token twice":               {logs: [][]history.Event{term("x", 1, 3, 4, 0, 7), term("y", 2, 5, 6, 0, 7)}, want: "token used twice"},
-		"below one of long before":    {logs: [][]history.Event{term("x", 1, 2, 3, 0, 9), term("y", 1, 4, 5, 0, 5), term("z", 6, 7, 8, 0, 7)}, want: "token order"},
-		"none beside tokens":          {logs: [][]history.Event{term("x", 1, 2, 3, 0, 9), term("y", 4, 5, 6, 0, 0)}},
-		"a key for ever":              {logs: [][]history.Event{key("", 1, -1)}, want: "key without a TTL"},
-		"a key for long":              {logs: [][]history.Event{key("a", 1, 8)}, rules: history.Rules{MaxTTL: 7}, want: "key with too long a TTL"},
-		"a key for as long as it may": {logs: [][]history.Event{key("a", 1, 7), key("", 1, 100)}, rules: history.Rules{MaxTTL: 7}},
+		"nothing":                               {},
+		"one after the other":                   {logs: [][]history.Event{term("x", 1, 2, 9, 5, 0), term("y", 1, 5, 9, 0, 0)}},
+		"two at once":                           {logs: [][]history.Event{term("x", 1, 2, 9, 6, 0), term("y", 1, 5, 9, 0, 0)}, want: "exclusion"},
+		"after Until":                           {logs: [][]history.Event{term("x", 1, 2, 9, 20, 0), term("y", 1, 9, 15, 0, 0)}},
+		"before Until":                          {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), term("y", 1, 8, 15, 0, 0)}, want: "exclusion"},
+		"of no use from the start":              {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), term("y", 1, 8, 7, 0, 0)}},
+		"behind a short one":                    {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), term("y", 1, 3, 4, 0, 0), term("z", 1, 5, 6, 0, 0)}, want: "exclusion exclusion"},
+		"extended":                              {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), extended("x", 5, 19), term("y", 1, 12, 15, 0, 0)}, want: "exclusion"},
+		"extended to less":                      {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), extended("x", 5, 7), term("y", 1, 8, 15, 0, 0)}},
+		"extended too late":                     {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), extended("x", 10, 19), term("y", 1, 12, 15, 0, 0)}, want: "exclusion"},
+		"extended too late, alone":              {logs: [][]history.Event{term("x", 1, 2, 9, 0, 7), extended("x", 10, 19)}},
+		"extended after Unlock":                 {logs: [][]history.Event{term("x", 1, 2, 9, 5, 0), extended("x", 6, 19), term("y", 1, 12, 15, 0, 0)}},
+		"extended after a loss":                 {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), lost("x", 5, false), extended("x", 6, 19), term("y", 1, 12, 15, 0, 0)}},
+		"lost before":                           {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), lost("x", 5, false), term("y", 1, 5, 9, 0, 0)}},
+		"lost after":                            {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), lost("x", 12, false), term("y", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}, want: "loss told too late"},
+		"lost after, within bounds":             {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), lost("x", 11, false), term("y", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}},
+		"lost after a pause":                    {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), lost("x", 12, true), term("y", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}},
+		"tokens rise":                           {logs: [][]history.Event{term("x", 1, 2, 3, 0, 7), term("y", 4, 5, 6, 0, 8)}},
+		"tokens fall":                           {logs: [][]history.Event{term("x", 1, 2, 3, 0, 7), term("y", 4, 5, 6, 0, 6)}, want: "token order"},
+		"tokens fall, at once":                  {logs: [][]history.Event{term("x", 1, 3, 4, 0, 7), term("y", 2, 5, 6, 0, 6)}},
+		"a token twice":                         {logs: [][]history.Event{term("x", 1, 3, 4, 0, 7), term("y", 2, 5, 6, 0, 7)}, want: "token used twice"},
+		"below one of long before":              {logs: [][]history.Event{term("x", 1, 2, 3, 0, 9), term("y", 1, 4, 5, 0, 5), term("z", 6, 7, 8, 0, 7)}, want: "token order"},
+		"none beside tokens":                    {logs: [][]history.Event{term("x", 1, 2, 3, 0, 9), term("y", 4, 5, 6, 0, 0)}},
+		"shared":                                {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), sharing("x", term("y", 3, 4, 12, 0, 0)), sharing("x", term("z", 3, 5, 8, 0, 0))}},
+		"shared, and another":                   {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), sharing("x", term("y", 3, 4, 12, 0, 0)), term("z", 3, 10, 15, 0, 0)}, want: "exclusion"},
+		"shared, between two others":            {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), term("y", 1, 3, 8, 0, 0), sharing("x", term("z", 1, 4, 5, 0, 0))}, want: "exclusion exclusion"},
+		"given away":                            {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), gave("x", 3), extended("x", 4, 20), sharing("x", term("y", 3, 4, 7, 0, 0)), term("z", 3, 8, 15, 0, 0)}},
+		"given away, and another":               {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), gave("x", 3), sharing("x", term("y", 3, 4, 7, 0, 0)), term("z", 3, 6, 15, 0, 0)}, want: "exclusion"},
+		"shared, and unlocked by one":           {logs: [][]history.Event{term("x", 1, 2, 9, 5, 0), sharing("x", term("y", 3, 4, 12, 0, 0)), extended("y", 6, 20), lost("y", 12, false), term("z", 3, 7, 15, 0, 0)}, rules: history.Rules{LostSlop: 1}},
+		"adopted while it is unlocked":          {logs: [][]history.Event{term("x", 1, 2, 9, 5, 0), unlocked("x", 8, ""), sharing("x", term("y", 6, 7, 12, 0, 0)), term("z", 3, 9, 15, 0, 0)}},
+		"adopted, of an Unlock that has failed": {logs: [][]history.Event{term("x", 1, 2, 9, 5, 0), unlocked("x", 6, "no quorum"), sharing("x", term("y", 7, 8, 12, 0, 0)), term("z", 3, 9, 15, 0, 0)}},
+		"adopted while it is unlocked, before the end of the next": {logs: [][]history.Event{term("x", 1, 2, 9, 5, 0), unlocked("x", 6, ""), sharing("x", term("y", 5, 8, 15, 0, 0)), term("z", 3, 7, 12, 0, 0), lost("z", 12, false)}, rules: history.Rules{LostSlop: 1}},
+		"adopted when it was unlocked":                             {logs: [][]history.Event{term("x", 1, 2, 9, 5, 0), unlocked("x", 6, ""), sharing("x", term("y", 7, 8, 12, 0, 0)), term("z", 3, 9, 15, 0, 0)}, want: "exclusion"},
+		"a key for ever":                                           {logs: [][]history.Event{key("", 1, -1)}, want: "key without a TTL"},
+		"a key for long":                                           {logs: [][]history.Event{key("a", 1, 8)}, rules: history.Rules{MaxTTL: 7}, want: "key with too long a TTL"},
+		"a key for as long as it may":                              {logs: [][]history.Event{key("a", 1, 7), key("", 1, 100)}, rules: history.Rules{MaxTTL: 7}},
 		"a key beside a lock for long": {logs: [][]history.Event{side("{a}:queue", 1, 8), side("{a}:fence", 2, 9)}, rules: history.Rules{
 			MaxTTL: 1, MaxSideTTL: map[string]time.Duration{":queue": 7, ":fence": 9},
 		}, want: "key with too long a TTL"},

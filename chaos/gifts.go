@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/history"
+)
+
+// This file is how clients let others have their locks, also those of other processes.
+
+// A gift is a lock that a client lets others have. It lies in a file until one takes it.
+type gift struct {
+	Sequencer string
+	Shares    string // the ID of the term whose hold it is
+}
+
+// gifts is the directory where they lie.
+func (j job) gifts() string { return filepath.Join(filepath.Dir(j.Events), "gifts") }
+
+// put lets others have s. It appears at once, and whole.
+func (t *turn) put(s redsync.Sequencer) {
+	if s.Value == "" {
+		return // it is not held any more
+	}
+	shares := t.shares
+	if shares == "" {
+		shares = history.Event{Client: t.who, Term: t.number}.ID()
+	}
+	text, err := json.Marshal(gift{s.String(), shares})
+	file := filepath.Join(t.gifts(), fmt.Sprintf("%d-%d-%d", t.Process, time.Now().UnixNano(), t.number))
+	if err == nil {
+		err = os.WriteFile(file+".new", text, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(file+".new", file+".gift")
+	}
+	if err != nil {
+		t.broken("it cannot be given away: %v", err)
+	}
+}
+
+// takeGift takes a gift, if there is one. One process gets each.
+func (c *client) takeGift() (s redsync.Sequencer, shares string, ok bool) {
+	files, err := filepath.Glob(filepath.Join(c.gifts(), "*.gift"))
+	if err != nil || len(files) == 0 {
+		return s, "", false
+	}
+	file := files[c.rand.IntN(len(files))]
+	mine := fmt.Sprintf("%s.%d", file, c.Process)
+	if os.Rename(file, mine) != nil {
+		return s, "", false // another has it
+	}
+	var g gift
+	text, err := os.ReadFile(mine)
+	if err == nil {
+		err = json.Unmarshal(text, &g)
+	}
+	if err == nil {
+		s, err = redsync.ParseSequencer(g.Sequencer)
+	}
+	_ = os.Remove(mine)
+	return s, g.Shares, err == nil
+}
+
+// give locks, and lets another client have the lock. Either both go on with it, or the
+// giver does without. Then it may lock again, by the same Mutex.
+func (c *client) give() {
+	t := c.beginAny()
+	ctx, cancel := context.WithTimeout(c.ctx, 2*lockTime)
+	defer cancel()
+	if !t.lock(ctx) || t.hold(c.between(0, c.Expiry/4)) {
+		return
+	}
+	if c.chance(3) {
+		t.put(t.m.Sequencer())
+		t.hold(c.between(0, c.Expiry/2))
+		t.unlock()
+		return
+	}
+	t.note(history.Event{Kind: history.Gave})
+	t.put(t.detach(ctx))
+	pause(ctx, c.between(0, 2*c.Expiry))
+	again := c.begin(t.on)
+	again.m, again.expiry = t.m, t.expiry
+	if again.lock(ctx) {
+		again.hold(c.between(0, c.Expiry/4))
+		again.unlock()
+	}
+}
+
+// detach is how a giver parts with a lock, so that nothing that it does later hurts those
+// who go on with it.
+func (t *turn) detach(ctx context.Context) redsync.Sequencer {
+	if m, ok := any(t.m).(interface {
+		Detach(ctx context.Context) (redsync.Sequencer, error)
+	}); ok {
+		s, err := m.Detach(ctx)
+		if err != nil {
+			t.unlock()
+		}
+		return s
+	}
+	return t.m.Sequencer()
+}
+
+// adopt goes on with a lock that another client has, or had.
+func (c *client) adopt() {
+	s, shares, ok := c.takeGift()
+	if !ok {
+		return
+	}
+	c.term++
+	t := &turn{client: c, number: c.term, expiry: c.expiryNow(), shares: shares, began: time.Now()}
+	t.on = lockNames[slices.IndexFunc(lockNames, func(l lockName) bool { return l.name == s.Name })]
+	options := []redsync.Option{redsync.WithExpiry(t.expiry), redsync.WithValue(s.Value)}
+	if c.chance(2) {
+		options = append(options, redsync.WithWatchdog())
+	}
+	t.m = c.rs.NewMutex(s.Name, options...)
+	t.note(history.Event{Kind: history.Call})
+	ctx, cancel := context.WithTimeout(c.ctx, t.expiry)
+	defer cancel()
+	ok, err := t.m.ExtendContext(ctx)
+	t.agree("Extend", ok, err)
+	if !t.took(err) {
+		return
+	}
+	if !t.hold(c.between(0, t.expiry/2)) && c.chance(2) {
+		t.extend()
+		t.hold(c.between(0, c.Expiry))
+	}
+	t.unlock()
+}
