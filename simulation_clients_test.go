@@ -209,7 +209,7 @@ func (t *simTerm) work() {
 		return
 	case kind == 1 && mayStay: // it stays for too long
 		c.pause(t.expiry/2, 2*t.expiry)
-	case (kind == 2 || kind < 6 && c.class[values]) && !t.drawn.watched: // a watchdog would go on
+	case kind == 2 || kind < 6 && c.class[values]:
 		t.giveAway()
 		return
 	}
@@ -299,7 +299,7 @@ func (t *simTerm) giveAway() {
 	c := t.client
 	t.note(history.Gave, nil)
 	close(t.done)
-	given, err := t.detach()
+	given, err := t.Detach(c.Context())
 	if err != nil {
 		t.unlock(c.Context())
 		return
@@ -309,18 +309,6 @@ func (t *simTerm) giveAway() {
 		c.former = t
 		c.pause(0, min(2*t.expiry, 200*time.Millisecond)) // sometimes its own time is over when it locks again
 	}
-}
-
-// detach is how a giver parts with a lock, so that nothing that it does later hurts those
-// who go on with it.
-func (t *simTerm) detach() (redsync.Sequencer, error) {
-	if m, ok := any(t.Mutex).(interface {
-		Detach(context.Context) (redsync.Sequencer, error)
-	}); ok {
-		return m.Detach(t.client.Context())
-	}
-	t.client.shared(t.client.process, t.Remaining()) // Close unlocks it until then
-	return redsync.Sequencer{Value: t.Value()}, nil
 }
 
 // mayShow reports whether others may have the value while t goes on.

@@ -85,7 +85,12 @@ func (c *client) give() {
 		return
 	}
 	t.note(history.Event{Kind: history.Gave})
-	t.put(t.detach(ctx))
+	given, err := t.m.Detach(ctx)
+	if err != nil {
+		t.unlock()
+		return
+	}
+	t.put(given)
 	pause(ctx, c.between(0, 2*c.Expiry))
 	again := c.begin(t.on)
 	again.m, again.expiry = t.m, t.expiry
@@ -93,21 +98,6 @@ func (c *client) give() {
 		again.hold(c.between(0, c.Expiry/4))
 		again.unlock()
 	}
-}
-
-// detach is how a giver parts with a lock, so that nothing that it does later hurts those
-// who go on with it.
-func (t *turn) detach(ctx context.Context) redsync.Sequencer {
-	if m, ok := any(t.m).(interface {
-		Detach(ctx context.Context) (redsync.Sequencer, error)
-	}); ok {
-		s, err := m.Detach(ctx)
-		if err != nil {
-			t.unlock()
-		}
-		return s
-	}
-	return t.m.Sequencer()
 }
 
 // adopt goes on with a lock that another client has, or had.
