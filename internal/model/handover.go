@@ -11,6 +11,10 @@ import (
 // The nodes are one here: what a quorum does is in lock.go. There is a rival of another
 // process. Time passes in ticks. The giver may have an extension on its way, which sets
 // a missing key again, and which is executed late or never once its connection is lost.
+//
+// The giver may also show its value to an adopter of another process, instead of
+// unlocking. The adopter extends the lock by that value, holds it, and unlocks it. The
+// giver and the adopter share one hold. The giver may lock again after its time is up.
 
 type handState struct {
 	key      handKey
@@ -22,6 +26,7 @@ type handState struct {
 	release  message // of the value that was handed over, or not
 	settled  bool    // it is known to have left nothing behind
 	again    bool    // the giver has called Unlock twice
+	shown    bool    // the adopter may know the value
 }
 
 // handKey is whose value the node has.
@@ -38,13 +43,14 @@ const (
 	giver = iota
 	taker
 	rival
+	adopter
 	numHands
 )
 
 const handTTL = 3
 
 type handFlaws struct {
-	fresh, alsoReleases, unlocksAgain, ownTrail, extendsOn bool
+	fresh, alsoReleases, unlocksAgain, ownTrail, extendsOn, handsShown, dropsShown bool
 }
 
 var handRules = []struct {
@@ -56,10 +62,12 @@ var handRules = []struct {
 	{"the giver's second Unlock releases", "6 waiting, hand-over", "what the giver does later names its own hold, which is over", handFlaws{unlocksAgain: true}},
 	{"the taker does not know what the giver has sent", "6 waiting, hand-over", "the release of the taker is settled only when what the giver has sent is too", handFlaws{ownTrail: true}},
 	{"the giver's extensions go on", "6 waiting, hand-over", "the giver's extensions have ended before the lock is handed over", handFlaws{extendsOn: true}},
+	{"a value that was shown is handed over", "6 waiting, hand-over", "who knows the value may release it: the lock of another hold must not go by it", handFlaws{handsShown: true}},
+	{"the giver's next Lock releases a value that was shown", "api, a value that was shown", "the giver's hold is over, and the adopter's is not", handFlaws{dropsShown: true}},
 }
 
 func handOverCases() []Case {
-	return []Case{{Model: "hand-over", Name: "a giver, a taker and a rival", Explore: handFlaws{}.explore}}
+	return []Case{{Model: "hand-over", Name: "a giver, a taker, a rival and an adopter", Explore: handFlaws{}.explore}}
 }
 
 func handOverMutations() (cases []Case) {
@@ -73,7 +81,7 @@ func (f handFlaws) explore(limit int) Result {
 	start := handState{key: ourKey, left: handTTL}
 	start.validity[giver], start.phase[giver] = handTTL, held
 	return Explore(System[handState]{
-		Start: start, Clients: []string{"the giver", "the taker", "the rival"},
+		Start: start, Clients: []string{"the giver", "the taker", "the rival", "the adopter"},
 		Next: f.next, Wrong: wrongHand, Show: func(s handState) string { return s.show() },
 	}, limit)
 }
@@ -85,6 +93,9 @@ func wrongHand(s handState) string {
 		if left > 0 {
 			holders++
 		}
+	}
+	if s.validity[giver] > 0 && s.validity[adopter] > 0 {
+		holders-- // they share one hold
 	}
 	onItsWay := s.extends == flying || s.extends == stray
 	switch {
@@ -101,6 +112,7 @@ func (f handFlaws) next(s handState, do func(Step, handState)) {
 	f.extension(s, do)
 	f.taker(s, do)
 	f.node(s, do)
+	adopt(s, do)
 	rivals(s, do)
 	tick(s, do)
 }
@@ -117,7 +129,13 @@ func (f handFlaws) giver(s handState, do func(Step, handState)) {
 		if s.extends == flying && !f.extendsOn {
 			return // Unlock waits for its extensions, or for their connection to be lost
 		}
+		if s.shown {
+			f.part(s, do)
+			return
+		}
 		f.unlock(s, do)
+		s.shown = true
+		do(Step{"{c} SHOWS its value", Choice, giver, 0}, s)
 	case !s.again && f.unlocksAgain:
 		s.again, s.release = true, flying
 		do(Step{"{c} unlocks AGAIN and sends a release", Choice, giver, 0}, s)
@@ -142,6 +160,37 @@ func (f handFlaws) unlock(s handState, do func(Step, handState)) {
 		s.release = flying
 	}
 	do(Step{"{c} unlocks: it HANDS the lock OVER", Choice, giver, 0}, s)
+}
+
+// part ends the hold of a giver that has shown its value: it goes without a word, or
+// locks again once its time is up.
+func (f handFlaws) part(s handState, do func(Step, handState)) {
+	left := s.validity[giver]
+	s.validity[giver], s.phase[giver] = 0, over
+	do(Step{"{c} gives the lock AWAY", Choice, giver, 0}, s)
+	switch {
+	case left == 0 && f.dropsShown:
+		s.release = flying
+		do(Step{"{c} locks again and RELEASES its old value", Choice, giver, 0}, s)
+	case left > 0 && f.handsShown && s.phase[taker] == idle:
+		s.phase[taker], s.validity[taker] = held, left
+		do(Step{"{c} unlocks: it HANDS the lock OVER", Choice, giver, 0}, s)
+	}
+}
+
+// adopt is what one does who knows the value: it extends the lock, and unlocks it.
+func adopt(s handState, do func(Step, handState)) {
+	switch {
+	case s.shown && s.phase[adopter] == idle && s.key == ourKey:
+		s.left, s.validity[adopter], s.phase[adopter] = handTTL, handTTL, held
+		do(Step{"{c} extends and HOLDS the lock", Choice, adopter, 0}, s)
+	case s.phase[adopter] == held && s.validity[giver] == 0: // before, the unlock is the giver's
+		s.validity[adopter], s.phase[adopter] = 0, over
+		if s.key == ourKey {
+			s.key, s.left = noKey, 0
+		}
+		do(Step{"{c} unlocks", Choice, adopter, 0}, s)
+	}
 }
 
 // extension is what may become of the giver's extension.
@@ -227,7 +276,7 @@ func tick(s handState, do func(Step, handState)) {
 func (s *handState) show() string {
 	var b strings.Builder
 	b.WriteString([...]string{"no key", "our key", "the rival's key"}[s.key])
-	for i, who := range [...]string{"giver", "taker", "rival"} {
+	for i, who := range [...]string{"giver", "taker", "rival", "adopter"} {
 		if s.validity[i] > 0 {
 			fmt.Fprintf(&b, ", the %s has %d", who, s.validity[i])
 		}
