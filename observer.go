@@ -144,8 +144,8 @@ type (
 // are few, and fit as labels. Name and the text of Err may be any number.
 //
 // The methods may be called by many goroutines at once, and should return soon.
-// ObserveVote is called where a node's replies are read: it must not block, and not
-// call a Mutex. ObserveAttempt, ObserveAcquired, ObserveReleased, ObserveDetached and
+// ObserveVote is called where a node's replies are read: it must not block, not panic, and
+// not call a Mutex. ObserveAttempt, ObserveAcquired, ObserveReleased, ObserveDetached and
 // the ObserveExtended of Extend are called before the call they tell of returns, and
 // delay it; a panic of theirs goes on in the caller. A Lock that an observer ends by a
 // panic has acquired nothing, and an Extend that adopts has adopted nothing. Losses, extensions of the watchdog and Unsettled are told in order by one

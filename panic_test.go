@@ -3,7 +3,10 @@ package redsync_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
+	"runtime/debug"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // Functions of the user's that panic on the caller's goroutine.
@@ -199,4 +203,56 @@ func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
 			})
 		})
 	}
+}
+
+// refusing is a pool that refuses to send for a while.
+type refusing struct {
+	pool.Pool
+	on *atomic.Bool
+}
+
+func (r refusing) Send(req pool.Request) error {
+	if r.on.Load() {
+		return &pool.OutstandingError{Limit: 1}
+	}
+	return r.Pool.Send(req)
+}
+
+// stacks notes where the votes of refused sends were told.
+type stacks chan string
+
+func (s stacks) ObserveVote(v redsync.Vote) {
+	if errors.As(v.Err, new(*pool.OutstandingError)) {
+		s <- string(debug.Stack())
+	}
+}
+
+// A vote of a node that nothing could be sent to is not told by the caller's goroutine: an
+// observer that panics there would keep the request, or the release, from other nodes.
+func TestARefusedSendIsNotToldByTheCaller(t *testing.T) {
+	play(t, func(f field) {
+		on, told := new(atomic.Bool), make(stacks, 10)
+		var pools []pool.Pool
+		for i, n := range f.nodes {
+			p := pool.New(n.Client())
+			if i == 0 {
+				p = refusing{p, on}
+			}
+			pools = append(pools, p)
+		}
+		rs := redsync.New(pools...)
+		on.Store(true)
+		m := rs.NewMutex("lock", redsync.WithObserver(told))
+		require.NoError(f, m.Lock())
+		ok, err := m.Unlock()
+		require.True(f, ok, err)
+		for range 2 {
+			stack := <-told
+			assert.NotContains(f, stack, "LockContext")
+			assert.NotContains(f, stack, "UnlockContext")
+		}
+		require.NoError(f, rs.Close(f.Context()))
+		time.Sleep(time.Second)
+		assert.Zero(f, f.nodes.Keys("lock"))
+	})
 }

@@ -173,7 +173,7 @@ func (r *round) start(op operation) {
 	r.command.WithRESP(func(resp []byte) {
 		for i := range r.core.nodes {
 			if err := r.send(i, r.command.Args, resp); err != nil {
-				r.vote(i, failed, err, nil)
+				r.refuse(i, err)
 			}
 		}
 	})
@@ -226,6 +226,16 @@ func (r *round) vote(i int, v vote, err error, by *pool.Server) {
 	first, late, err := r.count(i, v, err, by)
 	if r.witness != nil && first {
 		r.witness.saw(i, late, err)
+	}
+}
+
+// refuse counts that the pool of node i refused to send. The observer sees it later: this
+// is the goroutine of a caller, which must go on to the other nodes whatever an observer
+// does.
+func (r *round) refuse(i int, err error) {
+	first, late, err := r.count(i, failed, err, nil)
+	if w := r.witness; w != nil && first {
+		r.core.notices.add(w.to, func() { w.saw(i, late, err) })
 	}
 }
 

@@ -121,7 +121,7 @@ func (rel *release) send(i int, as form, resp []byte) {
 	if err == nil {
 		return
 	}
-	rel.round.vote(i, failed, &RedisError{Node: i, Err: err}, nil)
+	rel.round.refuse(i, &RedisError{Node: i, Err: err})
 	if f.reached() && !errors.Is(err, pool.ErrClosed) {
 		rel.repeatLater(i, err)
 		return

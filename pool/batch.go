@@ -127,18 +127,17 @@ func (p *batchPool) take() []*pipelined {
 // were.
 func replyOf(cmd *redis.Cmd, failed error) Reply {
 	value, err := cmd.Result()
-	if err == nil && value == nil {
-		err = &unanswered{cmp.Or(failed, errNotExecuted)}
-	}
 	switch {
+	case err == nil && value == nil:
+		return Reply{Err: noAnswer("", cmp.Or(failed, errNotExecuted)), Fate: Unknown}
 	case err == nil:
 		return Reply{Value: value, Fate: Answered}
 	case errors.Is(err, redis.Nil):
 		return Reply{Fate: Answered}
-	case isAnswer(err) && cmd.Err() != nil:
+	case isAnswer(err):
 		return Reply{Err: shortened(err), Fate: Answered}
 	default:
-		return Reply{Err: shortened(err), Fate: Unknown}
+		return Reply{Err: noAnswer("", err), Fate: Unknown}
 	}
 }
 

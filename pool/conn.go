@@ -186,6 +186,17 @@ func (c *conn) retire() {
 	c.stream.nudge()
 }
 
+// renew exchanges the connection for one with the credentials of the day. It lets it
+// serve for a while first, lest credentials that never settle leave no connection that
+// serves.
+func (c *conn) renew() {
+	if left := renewPause - time.Since(c.opened); left > 0 {
+		time.AfterFunc(left, c.retire)
+		return
+	}
+	c.retire()
+}
+
 // bookingReader is what the buffer of read is filled from. It books what has been
 // delivered and watches the silence once for all replies that come together.
 type bookingReader struct{ *conn }

@@ -38,11 +38,10 @@ var connections atomic.Uint64
 
 // connect opens a connection. An error means that no request was written on it.
 func (s *stream) connect() (*conn, error) {
-	c := &conn{stream: s, number: connections.Add(1), ended: make(chan struct{})}
+	c := &conn{stream: s, number: connections.Add(1), opened: time.Now(), ended: make(chan struct{})}
 	if err := c.open(s.user.Options()); err != nil {
 		return nil, err
 	}
-	c.opened = time.Now()
 	return c, nil
 }
 
@@ -53,7 +52,7 @@ func (c *conn) open(user *redis.Options) (err error) {
 		timeout = defaultDialTimeout
 	}
 	c.net, err = open(context.Background(), user, opening{
-		dial: timeout, whole: timeout + maxReadTimeout, ask: c.askServer, renewed: c.retire,
+		dial: timeout, whole: timeout + maxReadTimeout, ask: c.askServer, renewed: c.renew,
 	})
 	return err
 }
@@ -85,6 +84,9 @@ func (c *conn) askServer(ctx context.Context, cn *redis.Conn) error {
 		}
 	}
 	text, _ := info.Val().(string)
+	if text == "QUEUED" { // OnConnect has left a MULTI open
+		return errUnasked
+	}
 	c.server = parseInfo(text, at)
 	return nil
 }
@@ -103,21 +105,23 @@ type opening struct {
 // that client would. It is the caller's alone, and has no deadlines. The end of ctx closes
 // it.
 func open(ctx context.Context, user *redis.Options, how opening) (_ net.Conn, err error) {
-	opened := &ownConn{}
+	opened, step := &ownConn{}, ""
 	defer func() {
 		if err != nil {
 			_ = opened.Close()
-			err = shortened(err)
+			err = noAnswer(step, err)
 		}
 	}()
-	defer recovered(&err) // the Dialer and the provider are the user's
+	defer recovered(&err) // the Dialer is the user's
+	bounded, cancel := context.WithTimeout(ctx, how.whole)
+	defer cancel()
+	step = "pool: handshake: "
 	opt := ownOptions(user)
-	if opened.credentials, err = follow(opt, how.renewed); err != nil {
+	if opened.credentials, err = follow(bounded, opt, how.renewed); err != nil {
 		return nil, err
 	}
-	greeting, cancel := context.WithTimeout(ctx, how.whole)
-	defer cancel()
-	dialing, cancel := context.WithTimeout(greeting, how.dial)
+	step = ""
+	dialing, cancel := context.WithTimeout(bounded, how.dial)
 	defer cancel()
 	dialed, err := user.Dialer(dialing, user.Network, user.Addr)
 	if err != nil {
@@ -125,15 +129,24 @@ func open(ctx context.Context, user *redis.Options, how opening) (_ net.Conn, er
 	}
 	opened.Conn = dialed
 	context.AfterFunc(ctx, func() { _ = opened.Close() })
-	if err := greet(greeting, opt, opened.Conn, how.ask); err != nil {
-		return nil, &unanswered{fmt.Errorf("pool: handshake: %w", err)}
-	}
-	return opened, nil
+	step = "pool: handshake: "
+	return opened, greet(bounded, opt, opened.Conn, how.ask)
 }
 
 // unanswered is an error in whose place no request was answered, although it may hold
 // what a node has said: to the greeting, say.
-type unanswered struct{ error }
+type unanswered struct {
+	text string
+	error
+}
+
+// noAnswer returns err as one that can be compared and whose text is short, whatever a
+// function of the user's has made of it.
+func noAnswer(step string, err error) error {
+	return &unanswered{cut(step + fmt.Sprint(err)), err} // fmt bears an Error that panics
+}
+
+func (e *unanswered) Error() string { return e.text }
 
 func (e *unanswered) Unwrap() error { return e.error }
 
@@ -201,8 +214,10 @@ type ownConn struct {
 	*credentials // nil but with a StreamingCredentialsProvider
 }
 
-func (c *ownConn) Close() error {
-	c.credentials.release()
+// Close implements net.Conn. A Dialer of the user's may have returned anything.
+func (c *ownConn) Close() (err error) {
+	defer c.credentials.release()
+	defer recovered(&err)
 	if c.Conn == nil {
 		return nil
 	}
@@ -213,42 +228,57 @@ func (c *ownConn) Close() error {
 // provider replaces them the connection is exchanged for one that is greeted with the
 // new ones: go-redis would send AUTH, on a connection that lies idle in its pool.
 type credentials struct {
-	renewed     func() // what exchanges the connection
-	unsubscribe auth.UnsubscribeFunc
-	released    sync.Once
+	renewed func() // what exchanges the connection
 
-	mu       sync.Mutex
-	latest   auth.Credentials
-	used     bool // by the greeting, as name and password
-	name     string
-	password string
+	mu          sync.Mutex
+	unsubscribe auth.UnsubscribeFunc
+	latest      auth.Credentials
+	used        bool // by the greeting, as name and password
+	name        string
+	password    string
 }
 
-// follow makes opt ask the user's provider, if there is one, for one connection.
-func follow(opt *redis.Options, renewed func()) (*credentials, error) {
+// follow makes opt ask the user's provider, if there is one, for one connection. It waits
+// for the provider until ctx is done.
+func follow(ctx context.Context, opt *redis.Options, renewed func()) (*credentials, error) {
 	provider := opt.StreamingCredentialsProvider
 	if provider == nil {
 		return nil, nil
 	}
 	c := &credentials{renewed: renewed}
-	first, unsubscribe, err := provider.Subscribe(c)
-	if err != nil {
-		return nil, fmt.Errorf("pool: handshake: no credentials: %w", err)
+	subscribed := make(chan error, 1)
+	go func() { subscribed <- c.subscribe(provider) }()
+	select {
+	case err := <-subscribed:
+		if err != nil {
+			return nil, fmt.Errorf("no credentials: %w", err)
+		}
+	case <-ctx.Done():
+		go func() { // it may answer still
+			if <-subscribed == nil {
+				c.release()
+			}
+		}()
+		return nil, fmt.Errorf("no credentials: the provider has not answered: %w", context.Cause(ctx))
 	}
-	c.unsubscribe = unsubscribe
-	c.begin(first)
 	opt.StreamingCredentialsProvider = nil
 	opt.CredentialsProviderContext = c.use
 	return c, nil
 }
 
-// begin notes what Subscribe has returned. The provider may have replaced it already.
-func (c *credentials) begin(first auth.Credentials) {
+func (c *credentials) subscribe(provider auth.StreamingCredentialsProvider) (err error) {
+	defer recovered(&err)
+	first, unsubscribe, err := provider.Subscribe(c)
+	if err != nil {
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.latest == nil {
+	c.unsubscribe = unsubscribe
+	if c.latest == nil { // else it has been replaced already
 		c.latest = first
 	}
+	return nil
 }
 
 // use returns the credentials to greet with.
@@ -259,9 +289,15 @@ func (c *credentials) use(context.Context) (name, password string, err error) {
 		return "", "", errors.New("the StreamingCredentialsProvider gave no credentials")
 	}
 	c.name, c.password = c.latest.BasicAuth()
+	if c.password == "" && c.name != "" && c.name != "default" {
+		return "", "", errNoPassword
+	}
 	c.used = true
 	return c.name, c.password, nil
 }
+
+// errNoPassword is for what go-redis would greet as the default user, without a word.
+var errNoPassword = errors.New("the StreamingCredentialsProvider gave a name without a password")
 
 // OnNext implements auth.CredentialsListener.
 func (c *credentials) OnNext(next auth.Credentials) {
@@ -284,11 +320,23 @@ func (c *credentials) replace(next auth.Credentials) bool {
 // greeted with. Where that is not enough the node ends it, and the next greeting fails.
 func (*credentials) OnError(error) {}
 
-// release ends the subscription to the provider. c may be nil.
+// release ends the subscription to the provider, which may take its time. c may be nil.
 func (c *credentials) release() {
-	if c != nil && c.unsubscribe != nil {
-		c.released.Do(func() { _ = c.unsubscribe() }) // go-redis does not look at it either
+	if c == nil {
+		return
 	}
+	c.mu.Lock()
+	unsubscribe := c.unsubscribe
+	c.unsubscribe = nil
+	c.mu.Unlock()
+	if unsubscribe == nil {
+		return
+	}
+	go func() {
+		var err error // go-redis does not look at it either
+		defer recovered(&err)
+		err = unsubscribe()
+	}()
 }
 
 // A lentConn is a connection that go-redis has until it is taken back. From then on

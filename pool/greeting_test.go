@@ -225,7 +225,7 @@ func TestCredentialsAreRenewed(t *testing.T) {
 			for i := range 100 {
 				require.NoError(t, p.Send(Request{Args: []any{"get", i}, To: in}))
 				if i == 50 {
-					synctest.Wait()
+					time.Sleep(2 * time.Second) // a connection serves for a while first
 					node.RequireUserAuth("app", "2")
 					s.renew("app", "2")
 				}
@@ -249,7 +249,10 @@ func TestCredentialsThatCannotBeHad(t *testing.T) {
 		s := &tokens{}
 		p := New(clientOf(t, node, func(o *redis.Options) { o.StreamingCredentialsProvider = s }))
 		require.ErrorContains(t, ask(t, p, "get", "key").Err, "no credentials")
+		synctest.Wait()
 		require.Zero(t, s.followers.Load())
+		s.renew("app", "")
+		require.ErrorContains(t, ask(t, p, "get", "key").Err, "without a password", "go-redis would be the default user")
 		s.renew("default", "")
 		answer(t, p, "get", "key")
 
@@ -258,6 +261,115 @@ func TestCredentialsThatCannotBeHad(t *testing.T) {
 		require.ErrorIs(t, ask(t, p, "get", "key").Err, away)
 	})
 }
+
+// Credentials that are replaced again and again, each soon after they were given, do not
+// keep a connection from serving.
+func TestCredentialsThatNeverSettle(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		node.On("hello", 1e6, embedded.Fault{Delay: 2 * time.Millisecond})
+		var n atomic.Int64
+		ended := make(chan struct{})
+		p := New(clientOf(t, node, func(o *redis.Options) {
+			o.StreamingCredentialsProvider = providerFunc(func(l auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
+				go func() {
+					for i := range 100 {
+						select {
+						case <-time.After(time.Millisecond): //nolint:forbidigo // in virtual time
+							l.OnNext(auth.NewBasicCredentials("default", strings.Repeat("x", i)))
+						case <-ended:
+						}
+					}
+				}()
+				return auth.NewBasicCredentials("default", fmt.Sprint(n.Add(1))), func() error { return nil }, nil
+			})
+		}))
+		for range 20 {
+			answer(t, p, "get", "key")
+			time.Sleep(500 * time.Millisecond)
+		}
+		close(ended)
+		require.LessOrEqual(t, opened(node), 11)
+	})
+}
+
+// What a function of the user's does when a connection is opened or ends: no request
+// hangs, nothing is left, and the process goes on.
+func TestFunctionsOfTheUserThatMisbehave(t *testing.T) {
+	good := func() auth.Credentials { return auth.NewBasicCredentials("default", "") }
+	for name, change := range map[string]func(*redis.Options){
+		"an unsubscribe that panics": func(o *redis.Options) {
+			o.StreamingCredentialsProvider = providerFunc(func(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
+				return good(), func() error { panic("oops") }, nil
+			})
+		},
+		"an unsubscribe that takes an hour": func(o *redis.Options) {
+			o.StreamingCredentialsProvider = providerFunc(func(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
+				return good(), func() error { time.Sleep(time.Hour); return nil }, nil
+			})
+		},
+		"a provider that takes an hour": func(o *redis.Options) {
+			o.StreamingCredentialsProvider = providerFunc(func(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
+				time.Sleep(time.Hour)
+				return good(), func() error { return nil }, nil
+			})
+		},
+		"a nil connection": func(o *redis.Options) {
+			o.Dialer = func(context.Context, string, string) (net.Conn, error) { var c *net.TCPConn; return c, nil }
+		},
+		"no connection": func(o *redis.Options) {
+			o.Dialer = func(context.Context, string, string) (net.Conn, error) { return nil, nil }
+		},
+		"a nil error": func(o *redis.Options) {
+			o.Dialer = func(context.Context, string, string) (net.Conn, error) { var e *nilError; return nil, e }
+		},
+		"an error that cannot be compared": func(o *redis.Options) {
+			o.Dialer = func(context.Context, string, string) (net.Conn, error) { return nil, listError{"oops"} }
+		},
+		"a panic with such an error": func(o *redis.Options) {
+			o.Dialer = func(context.Context, string, string) (net.Conn, error) { panic(listError{"oops"}) }
+		},
+		"a Dialer that ends its goroutine": func(o *redis.Options) {
+			o.Dialer = func(context.Context, string, string) (net.Conn, error) { runtime.Goexit(); return nil, nil }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, node *embedded.Node) {
+				p := New(clientOf(t, node, change))
+				for i := range 3 {
+					r := ask(t, p, "get", "key") // fails the test where there is no reply
+					if r.Err != nil {
+						_ = map[error]bool{r.Err: true}
+						require.NotEmpty(t, r.Err.Error())
+					}
+					if i == 1 {
+						node.Freeze()
+						got := make(replies, 1)
+						require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: got}))
+						got.wait(t)
+						node.Thaw()
+					}
+				}
+				require.NoError(t, p.Close())
+				time.Sleep(2 * time.Hour)
+				require.Zero(t, node.CurrentConnectionCount())
+			})
+		})
+	}
+}
+
+type providerFunc func(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error)
+
+func (f providerFunc) Subscribe(l auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
+	return f(l)
+}
+
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+
+type listError []string
+
+func (e listError) Error() string { return strings.Join(e, ", ") }
 
 type failing struct{ err error }
 

@@ -22,8 +22,9 @@ const (
 	maxDepth = 32
 	maxReply = 16 << 20
 
-	// valueSize is what any value takes in memory, at least.
-	valueSize = 16
+	// valueSize is what any value takes in memory besides its bytes: an element of an
+	// array, the head of a string, and where the string stands.
+	valueSize = 48
 
 	// maxErrorText is how much of an error's text is kept, whoever wrote it.
 	maxErrorText = 300

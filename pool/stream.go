@@ -202,6 +202,7 @@ func (s *stream) checkIdle() {
 // run connects while there is something to send, until the stream ends. All
 // replies are delivered by run or by the connection that it waits for: in order.
 func (s *stream) run() {
+	defer s.abandoned()
 	var failed error // the last connect
 	var failures int // in a row
 	var retry time.Time
@@ -219,6 +220,20 @@ func (s *stream) run() {
 		s.refuse(failed)
 	}
 }
+
+// abandoned refuses what is queued where run has not come to its end: a Dialer of the
+// user's has ended the goroutine. The next request starts another stream.
+func (s *stream) abandoned() {
+	s.mu.Lock()
+	ended := s.stopped.Swap(true)
+	s.mu.Unlock()
+	if !ended {
+		s.stop()
+		s.refuse(errAbandoned)
+	}
+}
+
+var errAbandoned = errors.New("pool: the goroutine that connects has been ended")
 
 // awaitWork returns true when there is something to send, and false when the
 // stream has stopped.

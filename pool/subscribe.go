@@ -560,7 +560,7 @@ type refusedError struct {
 }
 
 func (e *refusedError) Error() string {
-	return fmt.Sprintf("pool: subscribing to %q is refused: %v", e.channel, e.answer)
+	return fmt.Sprintf("pool: subscribing to %q is refused: %v", cut(e.channel), e.answer)
 }
 
 func (e *refusedError) Unwrap() error { return e.answer }
