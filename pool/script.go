@@ -62,8 +62,11 @@ func (s *Script) InFull(cmd []any) []any {
 // IsNoScript reports whether err is a node's answer that it does not have the
 // script of an EVALSHA. The script was not run.
 func IsNoScript(err error) bool {
+	if !answers(err, "NOSCRIPT") {
+		return false
+	}
 	var answer redis.Error
-	return answers(err, "NOSCRIPT") && errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOSCRIPT")
+	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOSCRIPT")
 }
 
 // IsDenied reports whether err is a node's answer that its user may not do what was
