@@ -59,9 +59,10 @@
 //     others answers, and no more than the node deadline otherwise (Extend: the
 //     rest of the validity).
 //   - Three times Lock waits longer, at most for the node deadline (0.4 s by
-//     default): in the first Lock of a Redsync, which learns whether two nodes are
-//     one server; when it has failed and must tell a taken lock from nodes that are
-//     down; and after ErrDuplicateNode.
+//     default): in the first Lock on a client in this process, which learns whether
+//     two nodes are one server, and leaves its context half of the time that it has;
+//     when it has failed and must tell a taken lock from nodes that are down; and
+//     after ErrDuplicateNode.
 //
 // # What is assumed
 //

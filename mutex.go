@@ -261,14 +261,13 @@ func (m *Mutex) attempt(ctx context.Context, t timing, start instant, try int, e
 	if e != nil {
 		e.hold, op = h, e
 	}
-	// The first one waits to hear who every node is.
-	waitAll := m.set.waitAll || !m.core.census.known.Load()
-	res := startRound(m.core, op, waitAll).wait(ctx, h.bounds())
+	waitAll, limits := m.set.waitAll, h.bounds()
+	if m.core.introduces() && !waitAll {
+		waitAll, limits.node = true, introduction(ctx, limits.node)
+	}
+	res := startRound(m.core, op, waitAll).wait(ctx, limits)
 	if h.tokens != nil {
 		res = m.catchUp(ctx, h, op, res)
-	}
-	if ctx.Err() == nil {
-		m.core.census.known.Store(true)
 	}
 	err = h.whyNotWon(res)
 	switch {
