@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -20,10 +21,18 @@ type shared interface {
 	Sibling() pool.Pool
 }
 
+// unused returns a client that starts nothing.
+func unused(address string) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr:                     address,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}
+
 func newShared(c *redis.Client) shared { return pool.New(c).(shared) }
 
 func TestPoolsOfOneClientKnowIt(t *testing.T) {
-	a, b := redis.NewClient(&redis.Options{Addr: "a:1"}), redis.NewClient(&redis.Options{Addr: "a:1"})
+	a, b := unused("a:1"), unused("a:1")
 	defer func() { _ = a.Close(); _ = b.Close() }()
 	first, second, other := newShared(a), newShared(a), newShared(b)
 	assert.Equal(t, first.Client(), second.Client())
@@ -36,7 +45,7 @@ func TestPoolsOfOneClientKnowIt(t *testing.T) {
 }
 
 func TestSiblingOutlivesThePool(t *testing.T) {
-	c := redis.NewClient(&redis.Options{Addr: "a:1"})
+	c := unused("a:1")
 	defer func() { _ = c.Close() }()
 	p := newShared(c)
 	sibling := p.Sibling()
@@ -58,9 +67,7 @@ func (nothing) Refused(error)      {}
 func TestClientsThatWereMetAreNotKept(t *testing.T) {
 	before := pool.ClientsMet()
 	for range 100 {
-		c := redis.NewClient(&redis.Options{Addr: "a:1"})
-		newShared(c).MetBefore()
-		_ = c.Close()
+		newShared(unused("a:1")).MetBefore()
 	}
 	assert.Eventually(t, func() bool {
 		runtime.GC()
