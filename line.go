@@ -135,15 +135,17 @@ func (ls *lines) join(w *waiter, why error) {
 	defer ls.mu.Unlock()
 	l := ls.lineLocked(w.m.name)
 	before := l.first()
+	var taken *ErrTaken
+	answered := errors.As(why, &taken)
+	w.unheard = why != nil && !answered
 	// Before the first of a lower class.
 	i, _ := slices.BinarySearchFunc(l.waiters, w, func(in, w *waiter) int {
 		return cmp.Or(cmp.Compare(w.m.set.class, in.m.set.class), -1)
 	})
 	l.waiters = slices.Insert(l.waiters, i, w)
-	var taken *ErrTaken
 	// Who comes before the former first does not know what that one has been told.
 	first := l.first() == w
-	w.ready = why == nil || errors.As(why, &taken) || first && before != nil
+	w.ready = why == nil || answered || first && before != nil
 	w.err, l.why = why, cmp.Or(why, l.why, errWaiting)
 	if l.pacer == nil || w.pace.mean < l.pacer.pace.mean {
 		l.pacer = w
