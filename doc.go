@@ -59,9 +59,10 @@
 //     others answers, and no more than the node deadline otherwise (Extend: the
 //     rest of the validity).
 //   - Three times Lock waits longer, at most for the node deadline (0.4 s by
-//     default): in the first Lock of a Redsync, which learns whether two nodes are
-//     one server; when it has failed and must tell a taken lock from nodes that are
-//     down; and after ErrDuplicateNode.
+//     default): in the first Lock on a client in this process, which learns whether
+//     two nodes are one server, and leaves its context half of the time that it has;
+//     when it has failed and must tell a taken lock from nodes that are down; and
+//     after ErrDuplicateNode.
 //
 // # What is assumed
 //
@@ -89,10 +90,11 @@
 // # Waiting
 //
 // Whoever waits for a lock is woken when it is released. It stands in a queue on the
-// nodes, and each node tells the first in it; those of one process (of one New or Open)
-// stand in a line of which only the first talks to the nodes, so that a thousand
-// goroutines cost them no more than one. It is for them too that Unlock may hand the
-// lock to the next in the process without telling the nodes ([WithHandOver]).
+// nodes, and each node tells the first in it. The waiters of one process (of all Redsyncs
+// on the same go-redis clients, in the same order) stand in a line for each lock. Only the
+// first in it talks to the nodes, so that a thousand goroutines cost them no more than
+// one, and next to nothing here. Unlock may hand the lock to the next waiter of the same
+// Redsync without telling the nodes ([WithHandOver]).
 //
 // By default the first attempt of a Lock may come before those who wait, like that of a
 // sync.Mutex, except where its own process has others waiting or has just let another
@@ -100,8 +102,10 @@
 //
 // A wake-up can be lost, a holder or a waiter can die, and programs with other
 // libraries wake nobody. So the first in line also tries when what stands in its way
-// runs out, every half second, and after every retry delay: WithTries counts these, and
-// no attempt that has another reason. While a quorum of nodes answers, a lock that is
+// runs out, every half second, and after every retry delay, of those in line the shortest:
+// WithTries counts the delays of its own Lock, and no attempt that has another reason. A
+// waiter whose attempts hear fewer nodes than a quorum gives way to those with a longer node
+// deadline. While a quorum of nodes answers, a lock that is
 // free is thus taken within a retry delay; or, in fair mode, within a second, for which
 // a process that has stopped without a word keeps its place.
 //

@@ -24,3 +24,13 @@ func SetClocks(change func(mono time.Duration, wall time.Time) (time.Duration, t
 	}
 	return func() { now = readClocks }
 }
+
+// SameProcess reports whether two Redsyncs are one process to the nodes.
+func SameProcess(a, b *Redsync) bool { return a.core.group == b.core.group }
+
+// Groups returns of how many lists of clients there are groups.
+func Groups() int {
+	groups.Lock()
+	defer groups.Unlock()
+	return len(groups.byClients)
+}

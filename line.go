@@ -14,7 +14,7 @@ import (
 // stand in a line, and only the first one talks to the nodes, however many there are.
 // A lock that is released may pass to it without the nodes knowing.
 
-// lines are the lines of a core, by the name of the lock.
+// lines are the lines of a group, by the name of the lock.
 type lines struct {
 	count atomic.Int64 // of lines: a look without the lock
 
@@ -25,20 +25,68 @@ type lines struct {
 
 // A line is who waits for one name, by class and then in the order of arrival. It is
 // kept for a while after the last one where other processes wait: see mayBarge.
+//
+// Waiters with any settings stand in it. Those of the first one must not keep the others
+// from a lock that is free: see first for its node deadline, and pacer for its retry delay.
 type line struct {
 	waiters []*waiter
+	pacer   *waiter   // has the shortest retry delay; nil where nobody waits
 	holder  *hold     // who got the lock out of this line, until it is released or over
 	rivals  bool      // other processes waited when the lock was last released
 	why     error     // of the last attempt
 	empty   time.Time // since when nobody waits
 }
 
-// first returns who talks to the nodes, nil if nobody waits. l may be nil.
+// first returns who talks to the nodes, nil if nobody waits. l may be nil. That is the
+// first in the line, unless its last attempt heard fewer nodes than a quorum, and somebody
+// behind it has a longer node deadline: then the next such one.
 func (l *line) first() *waiter {
 	if l == nil || len(l.waiters) == 0 {
 		return nil
 	}
-	return l.waiters[0]
+	first := l.waiters[0]
+	if !first.unheard || first.trying {
+		return first
+	}
+	for _, w := range l.waiters[1:] {
+		if w.timing.nodeTimeout <= first.timing.nodeTimeout {
+			continue
+		}
+		first = w
+		if !w.unheard || w.trying {
+			break
+		}
+	}
+	return first
+}
+
+// paces reports whether w, which is not the first, says when that one polls: its retry
+// delay is the shortest.
+func (l *line) paces(w *waiter) bool {
+	return l.pacer == w && w.pace.mean < l.first().pace.mean
+}
+
+// findPacer chooses the pacer, where the former one's delay was at least atLeast.
+func (l *line) findPacer(atLeast time.Duration) {
+	if l.pacer = l.first(); l.pacer == nil || l.pacer.pace.mean <= atLeast {
+		return
+	}
+	for _, w := range l.waiters {
+		if w.pace.mean < l.pacer.pace.mean {
+			l.pacer = w
+		}
+	}
+}
+
+// turned lets those go on for whom it matters who is the first, if that is not before any
+// more.
+func (l *line) turned(before *waiter) {
+	first := l.first()
+	if first == nil || first == before {
+		return
+	}
+	first.tryLocked()
+	l.pacer.lookAgain()
 }
 
 // held returns for how long the lock is held, as far as the line knows, at least.
@@ -86,19 +134,29 @@ func (ls *lines) join(w *waiter, why error) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l := ls.lineLocked(w.m.name)
+	before := l.first()
+	var taken *ErrTaken
+	answered := errors.As(why, &taken)
+	w.unheard = why != nil && !answered
 	// Before the first of a lower class.
 	i, _ := slices.BinarySearchFunc(l.waiters, w, func(in, w *waiter) int {
 		return cmp.Or(cmp.Compare(w.m.set.class, in.m.set.class), -1)
 	})
 	l.waiters = slices.Insert(l.waiters, i, w)
-	var taken *ErrTaken
 	// Who comes before the former first does not know what that one has been told.
-	w.ready = why == nil || errors.As(why, &taken) || i == 0 && len(l.waiters) > 1
+	first := l.first() == w
+	w.ready = why == nil || answered || first && before != nil
 	w.err, l.why = why, cmp.Or(why, l.why, errWaiting)
+	if l.pacer == nil || w.pace.mean < l.pacer.pace.mean {
+		l.pacer = w
+	}
+	if first && l.pacer != w {
+		l.pacer.lookAgain()
+	}
 }
 
-// errWaiting is the reason where none is known yet.
-var errWaiting = because(&ErrTaken{}, errors.New("redsync: others of this process wait for it"))
+// errWaiting is the reason where no node has been asked yet.
+var errWaiting = errors.New("redsync: others of this process wait for it")
 
 func (ls *lines) lineLocked(name string) *line {
 	l := ls.byName[name]
@@ -125,17 +183,64 @@ func (ls *lines) leave(w *waiter, holder *hold) {
 
 func (ls *lines) removeLocked(w *waiter, holder *hold) {
 	l := ls.byName[w.m.name]
+	before := l.first()
 	i := slices.Index(l.waiters, w)
 	l.waiters = slices.Delete(l.waiters, i, i+1)
 	if holder != nil {
 		l.holder = holder
 	}
-	switch next := l.first(); {
-	case next == nil:
-		ls.emptiedLocked(w.m.name, l)
-	case i == 0:
-		next.tryLocked()
+	if l.pacer == w {
+		l.findPacer(w.pace.mean)
+		if l.pacer != nil {
+			l.pacer.lookAgain()
+		}
 	}
+	if l.first() == nil {
+		ls.emptiedLocked(w.m.name, l)
+		return
+	}
+	l.turned(before)
+}
+
+// prompt lets the first in w's line poll, because the retry delay of w is over.
+func (ls *lines) prompt(w *waiter) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l := ls.byName[w.m.name]
+	if first := l.first(); l.paces(w) && !first.trying {
+		first.polls = true
+		first.lookAgain()
+	}
+}
+
+// setPace notes that w's retry delay is another now, of a function of the user's.
+func (ls *lines) setPace(w *waiter, delay time.Duration) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l, former := ls.byName[w.m.name], w.pace.mean
+	w.pace.mean = delay
+	switch {
+	case l.pacer == w && delay > former:
+		l.findPacer(former)
+		l.pacer.lookAgain()
+	case l.pacer != w && delay < l.pacer.pace.mean:
+		l.pacer = w
+	}
+}
+
+// triedLocked notes that an attempt of w, which is in its line, has ended, and whether it
+// has heard a quorum of nodes in the time that it took. Waiters with that much time would
+// have heard them, too.
+func (ls *lines) triedLocked(w *waiter, heard bool, took time.Duration) {
+	l := ls.byName[w.m.name]
+	before := l.first()
+	w.trying, w.unheard = false, !heard
+	if heard && l.waiters[0] != w {
+		for _, other := range l.waiters {
+			other.unheard = other.unheard && other.timing.nodeTimeout < took
+		}
+	}
+	l.turned(before)
 }
 
 // emptiedLocked removes l, where nobody waits any more, now or after a while.
@@ -276,14 +381,24 @@ func (ls *lines) wake(name string, i int, by *waiter) {
 	}
 }
 
+// tryAll makes the first in each line try.
+func (ls *lines) tryAll() {
+	ls.eachFirst((*waiter).tryLocked)
+}
+
 // wakeAll notes that node i may have told about any lock, and nobody heard.
 func (ls *lines) wakeAll(i int) {
+	ls.eachFirst(func(w *waiter) { w.wakeLocked(i) })
+}
+
+// eachFirst does something to the first in each line, unless this process has the lock.
+func (ls *lines) eachFirst(do func(*waiter)) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(ls.byName)) { // the same comes of it each time
 		l := ls.byName[name]
 		if w := l.first(); w != nil && l.held() == 0 {
-			w.wakeLocked(i)
+			do(w)
 		}
 	}
 }
@@ -298,7 +413,8 @@ const maxChain = 20 * time.Millisecond
 // node is told, and nothing that the giver does later touches the new hold.
 //
 // It must be worth as much as a lock that is acquired now, within a tenth; and other
-// processes are let in every maxChain.
+// processes are let in every maxChain. It stays within one core: another one of the group
+// may be closed meanwhile, and tries right behind the release.
 func (ls *lines) handOver(h *hold) bool {
 	if ls.count.Load() == 0 || !h.mayPass() {
 		return false
@@ -306,7 +422,7 @@ func (ls *lines) handOver(h *hold) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	w := ls.byName[h.lock.Name()].first()
-	if w == nil || w.trying || !w.m.set.passes() || w.timing != h.timing {
+	if w == nil || w.m.core != h.core || w.trying || !w.m.set.passes() || w.timing != h.timing {
 		return false
 	}
 	w.given = h.pass(w.m.set)

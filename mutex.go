@@ -118,7 +118,8 @@ func (m *Mutex) Lock() error {
 // the hold it has goes on.
 //
 // On failure nothing was acquired. The error matches ErrFailed and the reason:
-// *ErrTaken; *RedisError, one for each node that failed; ErrLockAlreadyExpired (the
+// *ErrTaken; *RedisError, one for each node that failed; that others of this process wait,
+// where no node has been asked for them either; ErrLockAlreadyExpired (the
 // nodes answered too late); ctx's error and its cause; ErrClosed; ErrDuplicateNode;
 // ErrNoPools; or it names an option or a name that cannot be used. Keys already set
 // are released in the background, even when ctx is done; any left behind vanish
@@ -235,8 +236,12 @@ func (m *Mutex) tryFairly(ctx context.Context, t timing, start instant) (*hold, 
 // waitFrom waits for the lock, after a first attempt that failed, if err is not nil.
 func (m *Mutex) waitFrom(ctx context.Context, t timing, start instant, limit int, err error) (*hold, error) {
 	w := m.newWaiter(t, start)
+	w.pace = pace{delay: m.set.delay, mean: m.set.meanDelay, limit: limit, try: 1}
+	if unusable := w.pace.begin(0); unusable != nil {
+		return nil, unusable
+	}
 	m.core.lines.join(w, err)
-	return w.wait(ctx, limit)
+	return w.wait(ctx)
 }
 
 // attempt makes one round for the lock, which counts from start, and tells the
@@ -261,14 +266,13 @@ func (m *Mutex) attempt(ctx context.Context, t timing, start instant, try int, e
 	if e != nil {
 		e.hold, op = h, e
 	}
-	// The first one waits to hear who every node is.
-	waitAll := m.set.waitAll || !m.core.census.known.Load()
-	res := startRound(m.core, op, waitAll).wait(ctx, h.bounds())
+	waitAll, limits := m.set.waitAll, h.bounds()
+	if m.core.introduces() && !waitAll {
+		waitAll, limits.node = true, introduction(ctx, limits.node)
+	}
+	res := startRound(m.core, op, waitAll).wait(ctx, limits)
 	if h.tokens != nil {
 		res = m.catchUp(ctx, h, op, res)
-	}
-	if ctx.Err() == nil {
-		m.core.census.known.Store(true)
 	}
 	err = h.whyNotWon(res)
 	switch {

@@ -71,10 +71,36 @@ var errUnknownServer = errors.New("it is not known how long the server has been 
 // census knows which nodes are one server at two addresses. Two nodes with one
 // memory count once: else two quorums might share no node.
 type census struct {
-	known atomic.Bool // an acquire has waited for what every node has to say
+	known atomic.Bool // an acquire has waited, or need not wait, for what every node has to say
 
 	mu    sync.Mutex
 	twins atomic.Pointer[twins] // nil if there are none
+}
+
+// introduces reports whether the caller's acquire is the one that waits to hear which
+// server each node is: the first on a client in this process. No other acquire waits, so
+// that a node which does not answer is waited for once, however this one ends.
+func (c *core) introduces() bool {
+	if c.census.known.Load() || !c.census.known.CompareAndSwap(false, true) {
+		return false
+	}
+	first := false
+	for _, n := range c.nodes {
+		known, ok := n.Pool.(interface{ MetBefore() bool })
+		first = !ok || !known.MetBefore() || first // ask each of them
+	}
+	return first
+}
+
+// introduction returns for how long at most an acquire waits to hear which server each
+// node is: for the node deadline, and half of the time that ctx has left. The caller
+// needs the rest for what it does with the lock.
+func introduction(ctx context.Context, nodeTimeout time.Duration) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return nodeTimeout
+	}
+	return min(nodeTimeout, time.Until(deadline)/2)
 }
 
 // twins are two nodes that are one server.

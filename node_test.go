@@ -941,14 +941,94 @@ func TestFirstLockThatFailsHasWaitedToo(t *testing.T) {
 	})
 }
 
-func TestFirstLockHeedsItsContextWhileItWaits(t *testing.T) {
+// The caller keeps half of the time that its context has left.
+func TestFirstLockLeavesTimeToItsContext(t *testing.T) {
+	for name, c := range map[string]struct{ timeout, want time.Duration }{
+		"shorter than the node deadline": {100 * time.Millisecond, 50 * time.Millisecond},
+		"hardly longer":                  {500 * time.Millisecond, 250 * time.Millisecond},
+		"long enough":                    {time.Second, 400 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				f.freeze(4)
+				ctx, cancel := context.WithTimeout(f.Context(), c.timeout)
+				defer cancel()
+				start := time.Now()
+				require.NoError(t, f.NewMutex("lock").LockContext(ctx))
+				require.NoError(t, ctx.Err())
+				assert.Equal(t, c.want, time.Since(start))
+			})
+		})
+	}
+}
+
+func TestFirstLockThatIsInterruptedHasWaitedForAll(t *testing.T) {
 	play(t, func(f field) {
 		f.freeze(4)
-		ctx, cancel := context.WithTimeout(f.Context(), 100*time.Millisecond)
-		defer cancel()
+		ctx, cancel := context.WithCancel(f.Context())
+		time.AfterFunc(30*time.Millisecond, cancel)
 		start := time.Now()
-		require.NoError(t, f.NewMutex("lock").LockContext(ctx), "a quorum had granted")
-		assert.Equal(t, 100*time.Millisecond, time.Since(start))
+		_ = f.NewMutex("lock").LockContext(ctx)
+		require.NoError(t, f.NewMutex("other").Lock())
+		assert.Equal(t, 30*time.Millisecond, time.Since(start))
+	})
+}
+
+// clients returns a client of each node.
+func (f field) clients() (clients []*redis.Client) {
+	for _, n := range f.nodes {
+		clients = append(clients, n.Client())
+	}
+	return clients
+}
+
+// on returns a Redsync on pools of its own.
+func on(clients []*redis.Client, options ...pool.Option) *redsync.Redsync {
+	var pools []pool.Pool
+	for _, c := range clients {
+		pools = append(pools, pool.New(c, options...))
+	}
+	return redsync.New(pools...)
+}
+
+// A program may call New for every request: the process waits once.
+func TestFirstLockOfAProcessWaitsForEveryNodeOnce(t *testing.T) {
+	play(t, func(f field) {
+		f.freeze(0)
+		clients := f.clients()
+		var took []time.Duration
+		for range 3 {
+			rs := on(clients)
+			m, start := rs.NewMutex("lock"), time.Now()
+			require.NoError(t, m.Lock())
+			took = append(took, time.Since(start))
+			_, _ = m.Unlock()
+			_ = rs.Close(f.Context())
+		}
+		assert.Equal(t, []time.Duration{400 * time.Millisecond, 0, 0}, took)
+	})
+}
+
+// A host that is off drops what it is sent: connecting to it takes until go-redis gives
+// up.
+func TestDoSucceedsInTimeWithOneHostOff(t *testing.T) {
+	play(t, func(f field) {
+		clients := f.clients()
+		clients[0].Options().Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		rs := on(clients)
+		for range 30 {
+			ctx, cancel := context.WithTimeout(f.Context(), 2*time.Second)
+			// The node deadline is 3 s.
+			err := rs.Do(ctx, "lock", func(ctx context.Context) error { return ctx.Err() }, redsync.WithExpiry(time.Minute))
+			cancel()
+			require.NoError(t, err)
+			time.Sleep(10 * time.Second)
+		}
+		_ = rs.Close(f.Context())
+		time.Sleep(time.Minute)
 	})
 }
 

@@ -22,11 +22,15 @@ const (
 	minNodeTimeout = 50 * time.Millisecond
 )
 
+// ofUser is the mean of the delays of a function of the user's.
+const ofUser time.Duration = -1
+
 // settings are what options set. Every primitive has them.
 type settings struct {
 	bases                               // each field names its option
 	tries        int                    // WithTries
 	delay        DelayFunc              // WithRetryDelay, WithRetryDelayFunc
+	meanDelay    time.Duration          // what delay returns on average; ofUser if the user knows
 	genValue     func() (string, error) // WithGenValueFunc
 	customValues bool                   // genValue is the user's
 	value        string                 // WithValue
@@ -51,8 +55,8 @@ func defaultSettings() settings {
 			driftFactor:   defaultDriftFactor,
 			timeoutFactor: defaultTimeoutFactor,
 		},
-		tries:    defaultTries,
-		delay:    defaultDelay,
+		tries: defaultTries,
+		delay: defaultDelay, meanDelay: (minRetryDelay + maxRetryDelay) / 2,
 		genValue: randomValue,
 	}
 }
@@ -172,7 +176,8 @@ func WithRetryDelay(delay time.Duration) Option {
 		if delay < 0 {
 			m.change().fail(outOfRange("WithRetryDelay", delay, "0 or more"))
 		}
-		m.change().delay = func(int) time.Duration { return delay }
+		set := m.change()
+		set.delay, set.meanDelay = func(int) time.Duration { return delay }, delay
 	})
 }
 
@@ -184,7 +189,8 @@ func WithRetryDelayFunc(delayFunc DelayFunc) Option {
 		if delayFunc == nil {
 			m.change().fail(errors.New("redsync: WithRetryDelayFunc(nil)"))
 		}
-		m.change().delay = delayFunc
+		set := m.change()
+		set.delay, set.meanDelay = delayFunc, ofUser
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -82,15 +83,10 @@ type core struct {
 	err     error // the pools cannot be used
 	owned   bool  // Close closes the pools
 
-	process any           // a string: by which nodes know the waiters of this Redsync
-	tickets atomic.Uint32 // made so far
-
-	known knownTokens
+	*membership // of the group, with what the process has but once
 
 	sleepers  sleepers
 	census    census
-	lines     lines
-	ear       ear
 	holds     schedule // of every hold, its expiry
 	extends   schedule // watchdogs
 	repeats   schedule // releases to be sent again
@@ -110,8 +106,7 @@ type core struct {
 const extendsInARow = 128
 
 func newCore(pools []pool.Pool) *core {
-	c := &core{closing: make(chan struct{}), closed: make(chan struct{}), process: newProcess()}
-	c.ear.core = c
+	c := &core{closing: make(chan struct{}), closed: make(chan struct{})}
 	c.extends.burst = extendsInARow
 	if len(pools) == 0 {
 		c.err = ErrNoPools
@@ -126,6 +121,8 @@ func newCore(pools []pool.Pool) *core {
 			c.err = fmt.Errorf("redsync: pool #%d: %w", i, err)
 		}
 	}
+	c.membership = groupOf(pools).join()
+	runtime.AddCleanup(c, (*membership).collected, c.membership)
 	return c
 }
 
@@ -186,7 +183,7 @@ func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) 
 	c.holds.close()
 	// Operations under way give up at their next step, or have a deadline.
 	await(ctx, c.active.zero())
-	c.ear.close()
+	c.leave()
 	c.repeats.close()
 	if !await(ctx, c.unsettled.zero()) {
 		err = fmt.Errorf("redsync: Close: keys are left to their expiry: %w", context.Cause(ctx))

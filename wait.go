@@ -47,14 +47,17 @@ type waiter struct {
 	start  instant
 	look   chan struct{} // has room for one token: something has changed
 	err    error         // of the last attempt
+	pace   pace          // its retry delays
 
 	queueless bool // a node does not let us queue
 
-	// Under lines.mu.
+	// Under lines.mu, and pace.mean.
 	ticket   any       // a string; nil until it is needed, which it is not where the lock is handed over
 	given    *hold     // handed over
 	trying   bool      // an attempt is under way
 	attempts int       // made so far
+	unheard  bool      // the last attempt heard fewer nodes than a quorum
+	polls    bool      // the retry delay of one behind is over
 	ready    bool      // to be tried at once: w is new, or has become the first; a release; a first attempt that must be repeated
 	behind   bool      // right behind a release of this process, and nobody else is known to wait
 	woken    []bool    // by node: it has woken us since the last attempt began
@@ -119,16 +122,19 @@ func (w *waiter) lookAgain() {
 type event int
 
 const (
-	nothing event = iota
-	handed        // the lock has been handed over
-	turn          // there is reason to try
-	elapsed       // the retry delay is over
-	ended         // the context is done, or the Redsync closed
+	nothing  event = iota
+	handed         // the lock has been handed over
+	turn           // there is reason to try
+	elapsed        // the retry delay is over
+	prompted       // that of one behind, whose delays are shorter
+	behind         // nothing, as long as others stand before
+	deaf           // there is reason to try, but nobody listens
+	ended          // the context is done, or the Redsync closed
 )
 
 // wait is Lock from the moment when w has joined its line. It makes attempts until
-// one succeeds, or limit retry delays have elapsed; 0 is no limit.
-func (w *waiter) wait(ctx context.Context, limit int) (h *hold, err error) {
+// one succeeds, or the retry delays of its limit have elapsed.
+func (w *waiter) wait(ctx context.Context) (h *hold, err error) {
 	returned := false
 	defer func() { // also where a function of the user's has panicked
 		w.m.core.lines.leave(w, h)
@@ -146,28 +152,27 @@ func (w *waiter) wait(ctx context.Context, limit int) (h *hold, err error) {
 			h.abandon(ErrFailed)
 		}
 	}()
-	h, err = w.waitInLine(ctx, limit)
+	h, err = w.waitInLine(ctx)
 	returned = true
 	return h, err
 }
 
-func (w *waiter) waitInLine(ctx context.Context, limit int) (*hold, error) {
-	try := 1
-	tick, err := w.tick(try, 0)
+func (w *waiter) waitInLine(ctx context.Context) (*hold, error) {
+	var err error
 	for err == nil {
-		what := w.next(ctx, tick)
+		what := w.next(ctx)
 		switch what {
 		case handed:
 			return nil, nil
 		case ended:
 			return nil, w.m.withInterruption(ctx, w.why())
 		case elapsed:
-			try++
+			w.pace.try++
 		}
-		last := what == elapsed && try == limit
+		last := what == elapsed && w.pace.try == w.pace.limit
 		least := minTry
-		if e := w.begin(what == elapsed, last); e != nil {
-			h, err := w.try(ctx, try, e)
+		if e := w.begin(what == elapsed || what == prompted, last); e != nil {
+			h, err := w.try(ctx, w.pace.try, e)
 			if err == nil || !mends(err) {
 				return h, err
 			}
@@ -175,48 +180,69 @@ func (w *waiter) waitInLine(ctx context.Context, limit int) (*hold, error) {
 			if errors.As(err, &taken) {
 				least = 0 // the nodes answer: that takes a while
 			}
+		} else if what == elapsed {
+			w.m.core.lines.prompt(w)
 		}
 		if last {
 			return nil, w.m.withInterruption(ctx, w.why())
 		}
 		if what == elapsed {
-			tick, err = w.tick(try, least)
+			err = w.delay(least)
 		}
 	}
 	return nil, err
 }
 
-// tick returns when the retry delay after a try is over, in no less than least.
-func (w *waiter) tick(try int, least time.Duration) (time.Time, error) {
-	delay := w.m.set.delay(try)
-	if delay < 0 {
-		return time.Time{}, outOfRange("WithRetryDelayFunc", delay, "0 or more")
+// delay begins the next retry delay, which is least at the least.
+func (w *waiter) delay(least time.Duration) error {
+	if err := w.pace.begin(least); err != nil {
+		return err
 	}
-	return time.Now().Add(max(delay, least)), nil
+	if w.m.set.meanDelay == ofUser {
+		w.m.core.lines.setPace(w, w.pace.last)
+	}
+	return nil
 }
 
-// next waits until there is something to do, at the latest at tick.
-func (w *waiter) next(ctx context.Context, tick time.Time) event {
+// next waits until there is something to do.
+func (w *waiter) next(ctx context.Context) event {
 	var timer *time.Timer
 	for {
-		what, at := w.due(tick)
+		what, at := w.due()
 		switch {
 		case what == handed:
 			return handed
 		case ctx.Err() != nil || w.m.core.isClosed.Load():
 			return ended
+		case what == behind:
+			if at = w.pace.sleep(); !at.IsZero() && !time.Now().Before(at) {
+				w.pace.spend()
+				return elapsed
+			}
+		case w.pace.asleep:
+			w.pace.wake(time.Now())
+			continue
+		case what == deaf:
+			w.m.core.ear.listen(w.m.core, w.m.set.observers)
+			continue
 		case what != nothing:
 			return what
 		}
-		if timer == nil {
-			timer = time.NewTimer(time.Until(at))
-			defer timer.Stop()
-		} else {
+		var fires <-chan time.Time
+		if timer != nil {
+			timer.Stop()
+		}
+		if !at.IsZero() {
+			if timer == nil {
+				timer = time.NewTimer(0)
+				defer timer.Stop()
+			}
 			timer.Reset(time.Until(at))
+			fires = timer.C
 		}
 		select {
 		case <-w.look:
-		case <-timer.C:
+		case <-fires:
 		case <-ctx.Done():
 			return ended
 		case <-w.m.core.closing:
@@ -225,31 +251,55 @@ func (w *waiter) next(ctx context.Context, tick time.Time) event {
 	}
 }
 
-// due returns what there is to do, or when there will be.
-func (w *waiter) due(tick time.Time) (event, time.Time) {
-	ls := &w.m.core.lines
+// due returns what there is to do, or when there will be. Only the first in line, and who
+// paces it, has anything to do at a time.
+func (w *waiter) due() (event, time.Time) {
+	ls, tick := &w.m.core.lines, w.pace.tick
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	now := time.Now()
-	switch {
-	case w.given != nil:
+	if w.given != nil {
 		return handed, tick
-	case !now.Before(tick):
-		return elapsed, tick
 	}
 	l := ls.byName[w.m.name]
-	if l.first() != w {
+	first := l.first() == w
+	switch {
+	case !first && !l.paces(w):
+		return behind, tick
+	case !now.Before(tick):
+		return elapsed, tick
+	case !first:
 		return nothing, tick
+	case w.polls:
+		return prompted, tick
 	}
 	if left := l.held(); left > 0 {
 		return nothing, earlier(tick, now.Add(left))
 	}
 	at := earlier(earlier(w.runsOut, w.refresh), w.hurry)
-	if w.ready || w.wokenByQuorum() || !at.IsZero() && !at.After(now) {
-		return turn, now
+	if !w.ready && !w.wokenByQuorum() && (at.IsZero() || at.After(now)) {
+		return nothing, earlier(tick, at)
 	}
-	return nothing, earlier(tick, at)
+	if w.needsEar() {
+		from, listens := w.m.core.ear.hears(w.maxDeaf())
+		switch {
+		case !listens:
+			return deaf, now
+		case !from.IsZero():
+			return nothing, earlier(tick, from)
+		}
+	}
+	return turn, now
 }
+
+// needsEar reports whether w does not try before it can hear the nodes: it will be in the
+// queues. Its very first attempt may succeed, and is repeated if it fails.
+func (w *waiter) needsEar() bool {
+	return w.err != nil && (w.m.set.fair || !w.queueless && !w.behind)
+}
+
+// maxDeaf is for how long w waits to be able to hear.
+func (w *waiter) maxDeaf() time.Duration { return min(w.timing.nodeTimeout, maxDeaf) }
 
 // wokenByQuorum reports whether the lock is free on a quorum: on the nodes that have
 // said so, one at least, and on those that w has freed itself.
@@ -307,18 +357,21 @@ func (w *waiter) begin(poll, last bool) *entry {
 		return nil
 	}
 	plain := w.behind && !set.fair // nobody is known to be in the queues
-	w.trying, w.ready, w.behind = true, false, false
+	w.trying, w.ready, w.behind, w.polls = true, false, false, false
 	w.attempts++
 	clear(w.woken)
 	clear(w.freed)
 	w.hurry, w.runsOut, w.refresh = time.Time{}, time.Time{}, time.Time{}
-	return &entry{waiter: w, ticket: w.placeLocked(), number: w.attempts, strict: set.fair || !poll, plain: plain, leaves: last}
+	return &entry{
+		waiter: w, ticket: w.placeLocked(), number: w.attempts, begun: time.Now(),
+		strict: set.fair || !poll, plain: plain, leaves: last,
+	}
 }
 
 // try makes the attempt.
 //
-// Whoever is in the queues must hear the nodes. The very first attempt of a fair
-// waiter, which may succeed, does not wait for that: it is repeated if it fails.
+// A waiter in the queues must hear the nodes. Where it cannot yet the attempt is repeated
+// once it can, if it fails: see needsEar for those that do not wait for that.
 func (w *waiter) try(ctx context.Context, try int, e *entry) (*hold, error) {
 	c, set := w.m.core, w.m.set
 	switch {
@@ -328,8 +381,9 @@ func (w *waiter) try(ctx context.Context, try int, e *entry) (*hold, error) {
 	case w.err == nil:
 		e.conclusive = c.ear.stands()
 	default:
-		c.ear.listen(ctx, w.timing.nodeTimeout, set.observers)
-		e.conclusive = true
+		c.ear.listen(c, set.observers)
+		from, _ := c.ear.hears(w.maxDeaf())
+		e.conclusive = from.IsZero()
 	}
 	h, err := w.m.attempt(ctx, w.timing, now(), try, e)
 	w.end(e, err)
@@ -341,8 +395,13 @@ func (w *waiter) end(e *entry, err error) {
 	ls := &w.m.core.lines
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	w.trying, w.err = false, err
+	w.err = err
 	w.queueless = w.queueless || e.denied.Load()
+	if e.leaves { // its line, if it has ever been in one
+		w.trying = false
+	} else {
+		ls.triedLocked(w, !e.unheard, time.Since(e.begun))
+	}
 	switch {
 	case err == nil && (!e.plain || w.last != nil):
 		e.hold.leaveQueues(w.ticket) // when it is released
@@ -362,10 +421,11 @@ func (w *waiter) end(e *entry, err error) {
 func (e *entry) rollBack(res result, over bool) {
 	w, h := e.waiter, e.hold
 	ls := &w.m.core.lines
+	e.unheard = res.tally.granted+res.tally.refused < quorumOf(res.tally.n)
 	ls.mu.Lock()
 	switch {
 	case e.plain:
-	case e.leaves || over || res.tally.granted+res.tally.refused < quorumOf(res.tally.n):
+	case e.leaves || over || e.unheard:
 		h.leaveQueues(w.ticket)
 		w.ticket, w.last = nil, nil
 	default:
@@ -389,7 +449,9 @@ type entry struct {
 	acquire
 	waiter     *waiter
 	ticket     any
-	number     int  // of the attempt
+	number     int // of the attempt
+	begun      time.Time
+	unheard    bool // it heard fewer nodes than a quorum
 	strict     bool // only if this process is the first in the queue
 	plain      bool // enter no queue
 	conclusive bool // if it fails there is no reason to repeat it at once

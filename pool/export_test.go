@@ -5,3 +5,10 @@ var (
 	Ask    = ask
 	Answer = answer
 )
+
+// ClientsMet returns how many clients MetBefore knows.
+func ClientsMet() int {
+	met.Lock()
+	defer met.Unlock()
+	return len(met.clients)
+}

@@ -1,0 +1,232 @@
+package redsync_test
+
+import (
+	"context"
+	"runtime"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// Redsyncs on the same clients, which are one process to the nodes.
+
+// closes closes rs at the end, also of a test that fails.
+func (f field) closes(rs ...*redsync.Redsync) {
+	*f.last = append(*f.last, func() {
+		for _, r := range rs {
+			_ = r.Close(f.Context())
+		}
+	})
+}
+
+func TestRedsyncsOnTheSameClientsSubscribeOnce(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		f.held(append(mode, redsync.WithExpiry(time.Minute))...)
+		clients := f.clients()
+		for range 20 {
+			ctx, cancel := context.WithTimeout(f.Context(), 30*time.Millisecond)
+			require.Error(f, on(clients).NewMutex("lock", mode...).LockContext(ctx)) // nobody closes it
+			cancel()
+		}
+		assert.Equal(f, 5, f.commands("subscribe"))
+	})
+}
+
+func TestRedsyncsOnTheSameClientsAreServedInOrder(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
+		clients := f.clients()
+		var calls []*call
+		for range 10 {
+			rs := on(clients)
+			f.closes(rs)
+			calls = append(calls, f.calls(rs, patient(mode...)...))
+		}
+		time.Sleep(100 * time.Millisecond)
+		before := f.commands("evalsha")
+		time.Sleep(10 * time.Second)
+		assert.LessOrEqual(f, f.commands("evalsha")-before, 5*2*22, "as much as one: an attempt and its release each half a second")
+		start := time.Now()
+		f.unlock(m)
+		assert.Equal(f, ascending(10), f.inOrder(calls, time.Millisecond))
+		assert.Equal(f, 10*time.Millisecond, time.Since(start), "nobody waits for a timer")
+		f.nobodyWaits()
+	})
+}
+
+func TestNoHandOverFromOneRedsyncToAnother(t *testing.T) {
+	play(t, func(f field) {
+		clients := f.clients()
+		a, b := on(clients), on(clients)
+		f.closes(a, b)
+		giver := a.NewMutex("lock")
+		require.NoError(t, giver.Lock())
+		value := redsync.PeekValue(giver)
+		m := f.calls(b, patient()...)
+		f.atOnce(giver, m)
+		assert.NotEqual(t, value, m.Value())
+		require.NoError(t, a.Close(f.Context()))
+		require.NoError(t, m.Err())
+		f.unlock(m.Mutex)
+	})
+}
+
+// Close ends what is of its Redsync alone.
+func TestCloseEndsNothingOfAnotherRedsync(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(mode...)
+		clients := f.clients()
+		a, b := on(clients), on(clients)
+		f.closes(a, b)
+		first, second := f.calls(a, patient(mode...)...), f.calls(b, patient(mode...)...)
+		time.Sleep(10 * time.Millisecond)
+		require.NoError(f, a.Close(f.Context()))
+		<-first.done
+		require.ErrorIs(f, first.err, redsync.ErrClosed)
+		require.ErrorIs(f, a.NewMutex("lock").Lock(), redsync.ErrClosed)
+		time.Sleep(100 * time.Millisecond)
+		f.atOnce(m, second)
+		f.unlock(second.Mutex)
+		assert.Equal(f, 5, f.commands("subscribe"))
+	})
+}
+
+// The subscriptions end with the last one; play looks that nothing is left.
+func TestCloseOfTheLastRedsyncEndsTheSubscriptions(t *testing.T) {
+	play(t, func(f field) {
+		f.held()
+		before := runtime.NumGoroutine()
+		clients := f.clients()
+		a, b := on(clients), on(clients)
+		ctx, cancel := context.WithTimeout(f.Context(), 30*time.Millisecond)
+		defer cancel()
+		require.Error(t, a.NewMutex("lock").LockContext(ctx))
+		require.NoError(t, a.Close(f.Context()))
+		synctest.Wait()
+		assert.Greater(t, runtime.NumGoroutine(), before+4, "b may wait")
+		require.NoError(t, b.Close(f.Context()))
+		require.NoError(t, a.Close(f.Context()), "which counts once")
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		assert.LessOrEqual(t, runtime.NumGoroutine(), before)
+
+		// Who comes then subscribes again.
+		c := on(clients)
+		f.closes(c)
+		w := f.calls(c, patient()...)
+		time.Sleep(10 * time.Millisecond)
+		assert.Equal(t, 10, f.commands("subscribe"))
+		w.cancel()
+		<-w.done
+	})
+}
+
+// A program may close the pools of one request.
+func TestClosedPoolsOfOneRedsyncLeaveTheOthersTheirEar(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(mode...)
+		clients := f.clients()
+		var pools []pool.Pool
+		for _, c := range clients {
+			pools = append(pools, pool.New(c))
+		}
+		a, b := redsync.New(pools...), on(clients)
+		f.closes(a, b)
+		ctx, cancel := context.WithTimeout(f.Context(), 30*time.Millisecond)
+		defer cancel()
+		require.Error(f, a.NewMutex("lock", mode...).LockContext(ctx)) // a listens
+		w := f.calls(b, patient(mode...)...)
+		for _, p := range pools {
+			require.NoError(f, p.Close())
+		}
+		time.Sleep(100 * time.Millisecond)
+		f.atOnce(m, w)
+	})
+}
+
+func TestRedsyncsOnTheSameClientsShareKnownTokens(t *testing.T) {
+	play(t, func(f field) {
+		clients := f.clients()
+		a, b := on(clients), on(clients)
+		f.closes(a, b)
+		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
+		redsync.KnowsToken(a, "lock", ahead)
+		m := b.NewMutex("lock", redsync.WithFencing())
+		require.NoError(t, m.Lock())
+		assert.Equal(t, ahead+1, m.Fence())
+	})
+}
+
+// The same clients in another order number the nodes otherwise.
+func TestRedsyncsShareNothingWhereTheirClientsDiffer(t *testing.T) {
+	play(t, func(f field) {
+		clients := f.clients()
+		for name, other := range map[string][]*redis.Client{
+			"another order":  {clients[1], clients[0], clients[2], clients[3], clients[4]},
+			"fewer":          clients[:3],
+			"another client": append(f.clients()[:1], clients[1:]...),
+		} {
+			assert.False(t, redsync.SameProcess(on(clients), on(other)), name)
+		}
+		assert.True(t, redsync.SameProcess(on(clients), on(clients)))
+		assert.True(t, redsync.SameProcess(on(clients), on(clients, pool.WithOutstanding(1))))
+		assert.False(t, redsync.SameProcess(redsync.New(), redsync.New()))
+		assert.False(t, redsync.SameProcess(redsync.New(nil, nil), redsync.New(nil, nil)))
+	})
+}
+
+func TestGroupsAreNotKept(t *testing.T) {
+	before := redsync.Groups()
+	client := redis.NewClient(&redis.Options{Addr: "a:1"})
+	defer func() { _ = client.Close() }()
+	for i := range 100 {
+		clients := []*redis.Client{client}
+		for range i {
+			clients = append(clients, client)
+		}
+		on(clients)
+	}
+	assert.Eventually(t, func() bool {
+		runtime.GC()
+		return redsync.Groups() < before+50
+	}, 20*time.Second, 10*time.Millisecond)
+}
+
+func TestNewForEachRequestOnRealServers(t *testing.T) {
+	servers := realredis.Start(t, 3)
+	var clients []*redis.Client
+	for _, s := range servers {
+		clients = append(clients, s.Client())
+	}
+	connections := func() int {
+		n, err := servers[0].Client().InfoMap(t.Context(), "clients").Result()
+		require.NoError(t, err)
+		count, err := strconv.Atoi(n["Clients"]["connected_clients"])
+		require.NoError(t, err)
+		return count
+	}
+	of := on(clients)
+	defer func() { _ = of.Close(t.Context()) }()
+	holder := of.NewMutex("lock", redsync.WithExpiry(time.Minute))
+	require.NoError(t, holder.Lock())
+	before := connections()
+	for range 50 {
+		rs := on(clients)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		require.Error(t, rs.NewMutex("lock").LockContext(ctx))
+		cancel()
+		defer func() { _ = rs.Close(context.Background()) }() //nolint:usetesting // t's is done then
+	}
+	assert.Less(t, connections(), before+10)
+	_, err := holder.Unlock()
+	require.NoError(t, err)
+}

@@ -1,0 +1,63 @@
+package pool
+
+import (
+	"runtime"
+	"sync"
+	"weak"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// This file is what pools of one client share. A program that makes its pools anew for
+// every request is one process to the nodes all the same.
+
+// Client returns what tells the client of p from all others: the same for every pool of
+// one client, and equal to nothing else. It does not keep the client.
+func (p *streamPool) Client() any {
+	if p.err != nil {
+		return nil
+	}
+	return weak.Make(p.client)
+}
+
+// Sibling returns another pool of the same client, with the same options. Closing
+// either leaves the other as it is.
+func (p *streamPool) Sibling() Pool {
+	return &streamPool{config: p.config, client: p.client}
+}
+
+// MetBefore reports true: the pool never tells which server answers, so that nobody need
+// wait to hear it.
+func (p *batchPool) MetBefore() bool { return true }
+
+// met are the clients for which MetBefore has been called.
+var met struct {
+	sync.Mutex
+	clients map[weak.Pointer[redis.Client]]struct{}
+}
+
+// MetBefore reports whether it has been called before in this process, on any pool of
+// the same client.
+func (p *streamPool) MetBefore() bool {
+	if p.err != nil {
+		return false
+	}
+	client := weak.Make(p.client)
+	met.Lock()
+	defer met.Unlock()
+	if _, before := met.clients[client]; before {
+		return true
+	}
+	if met.clients == nil {
+		met.clients = make(map[weak.Pointer[redis.Client]]struct{})
+	}
+	met.clients[client] = struct{}{}
+	runtime.AddCleanup(p.client, forgetClient, client)
+	return false
+}
+
+func forgetClient(client weak.Pointer[redis.Client]) {
+	met.Lock()
+	defer met.Unlock()
+	delete(met.clients, client)
+}

@@ -1,0 +1,76 @@
+package pool_test
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// shared are the optional methods by which pools of one client find each other.
+type shared interface {
+	pool.Pool
+	Client() any
+	MetBefore() bool
+	Sibling() pool.Pool
+}
+
+// unused returns a client that starts nothing.
+func unused(address string) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr:                     address,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}
+
+func newShared(c *redis.Client) shared { return pool.New(c).(shared) }
+
+func TestPoolsOfOneClientKnowIt(t *testing.T) {
+	a, b := unused("a:1"), unused("a:1")
+	defer func() { _ = a.Close(); _ = b.Close() }()
+	first, second, other := newShared(a), newShared(a), newShared(b)
+	assert.Equal(t, first.Client(), second.Client())
+	assert.NotEqual(t, first.Client(), other.Client())
+	assert.False(t, first.MetBefore())
+	assert.True(t, second.MetBefore())
+	assert.True(t, first.MetBefore())
+	assert.False(t, other.MetBefore())
+	assert.Nil(t, pool.New(a, pool.WithOutstanding(0)).(shared).Client(), "it is of no use")
+}
+
+func TestSiblingOutlivesThePool(t *testing.T) {
+	c := unused("a:1")
+	defer func() { _ = c.Close() }()
+	p := newShared(c)
+	sibling := p.Sibling()
+	assert.Equal(t, p.Client(), sibling.(shared).Client())
+	require.NoError(t, p.Close())
+	subscription, err := sibling.(pool.Subscriber).Subscribe("channel", nothing{})
+	require.NoError(t, err)
+	subscription.Close()
+}
+
+type nothing struct{}
+
+func (nothing) Subscribed()        {}
+func (nothing) Message(string)     {}
+func (nothing) Unsubscribed(error) {}
+func (nothing) Refused(error)      {}
+
+// What is known of a client does not keep it.
+func TestClientsThatWereMetAreNotKept(t *testing.T) {
+	before := pool.ClientsMet()
+	for range 100 {
+		newShared(unused("a:1")).MetBefore()
+	}
+	assert.Eventually(t, func() bool {
+		runtime.GC()
+		return pool.ClientsMet() < before+50
+	}, 20*time.Second, 10*time.Millisecond)
+}
