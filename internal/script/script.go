@@ -287,7 +287,23 @@ func Describe(reply any) string {
 	case string:
 		return fmt.Sprintf("%.100q", reply)
 	case []any:
-		return fmt.Sprintf("an array of %d", len(reply))
+		return describeArray(reply)
 	}
 	return fmt.Sprint(reply)
+}
+
+// describeArray describes the first elements of an array.
+func describeArray(reply []any) string {
+	const most = 4
+	var elements []string
+	for _, e := range reply[:min(len(reply), most)] {
+		if inner, ok := e.([]any); ok {
+			e = fmt.Sprintf("an array of %d", len(inner))
+		}
+		elements = append(elements, fmt.Sprintf("%.100v", e))
+	}
+	if len(reply) > most {
+		elements = append(elements, "...")
+	}
+	return "[" + strings.Join(elements, " ") + "]"
 }
