@@ -8,6 +8,7 @@ package pool
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // A Pool sends requests to one node.
@@ -69,6 +70,11 @@ type Request struct {
 	// release of something that this pool has sent. The limit of outstanding
 	// requests does not refuse it; 32,768 outstanding requests of any kind do.
 	Reserved bool
+
+	// Within is how soon the sender wants the reply; 0 says nothing. The Pool keeps the
+	// request for longer: when a connection is silent for longer than the requests that it
+	// carries want, a stream looks whether the node can be reached on another one.
+	Within time.Duration
 
 	// To receives the reply, Tag is handed back with it.
 	To  Receiver
