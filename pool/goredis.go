@@ -168,6 +168,12 @@ func New(client redis.UniversalClient, options ...Option) Pool {
 	if cfg.guard > 0 && cfg.err == nil {
 		cfg.err = fmt.Errorf("pool: WithRestartGuard(%v) needs a *redis.Client: a %T does not tell when a connection is opened", cfg.guard, client)
 	}
+	switch client.(type) {
+	case *redis.ClusterClient, *redis.Ring:
+		if cfg.err == nil {
+			return newRoutedPool(cfg, client)
+		}
+	}
 	return &batchPool{config: cfg, client: client}
 }
 

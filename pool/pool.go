@@ -79,11 +79,13 @@ type Request struct {
 	// To receives the reply, Tag is handed back with it.
 	To  Receiver
 	Tag int
+
+	asking bool // the node is to answer although the slot has not moved to it yet
 }
 
-// A Receiver takes replies. Receive is called from the pool's own goroutine, in
-// the order in which the requests of that pool were sent. It must not block;
-// it may call Send.
+// A Receiver takes replies. A pool calls Receive from goroutines of its own, for one
+// reply at a time, in the order in which its requests were sent. Replies whose Conn is 0
+// may come in another order. Receive must not block; it may call Send.
 type Receiver interface {
 	Receive(tag int, reply Reply)
 }

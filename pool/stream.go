@@ -156,17 +156,28 @@ func (s *stream) submit(req *Request, p *streamPool) error {
 	if err := admit(int(s.owed.Load()), p.outstanding, req.Reserved); err != nil {
 		return err
 	}
+	before := len(s.queued)
+	if req.asking {
+		s.encoded = append(s.encoded, "*1\r\n$6\r\nASKING\r\n"...)
+		s.queued = append(s.queued, queued{ignored{}, 0, p})
+		s.owed.Add(1)
+	}
 	if err := s.encode(req); err != nil {
 		return err
 	}
 	s.owed.Add(1)
 	s.within = sooner(s.within, req.Within)
 	s.queued = append(s.queued, queued{req.To, req.Tag, p})
-	if len(s.queued) == 1 {
+	if before == 0 {
 		s.nudge()
 	}
 	return nil
 }
+
+// ignored is the Receiver of the answers to ASKING.
+type ignored struct{}
+
+func (ignored) Receive(int, Reply) {}
 
 func (s *stream) encode(req *Request) (err error) {
 	if len(req.RESP) > 0 {
