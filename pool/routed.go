@@ -101,7 +101,7 @@ func (p *routedPool) Send(req Request) error {
 	}
 	r := &routed{pool: p, req: req}
 	if p.ready.Load() && !p.running {
-		if node, err := p.nodeOfLocked(context.Background(), keyOf(req.Args)); err == nil {
+		if node, err := p.nodeOfLocked(keyOf(req.Args)); err == nil {
 			return r.sendLocked(node, false)
 		}
 	}
@@ -123,22 +123,26 @@ func (p *routedPool) Send(req Request) error {
 // run sends what is queued once the client knows who has the keys. Until nothing is left
 // in the queue all that is sent goes through it, in order.
 func (p *routedPool) run() {
-	for {
+	for p.hasQueued() {
 		err := p.load()
 		p.mu.Lock()
 		batch := p.queue
 		p.queue = nil
-		p.running = len(batch) > 0
 		p.mu.Unlock()
-		if len(batch) == 0 {
-			return
-		}
 		for _, r := range batch {
-			if sent := p.forward(r, err); sent != nil {
-				r.deliver(Reply{Err: &unanswered{shortened(sent)}, Fate: NotSent})
+			if failed := p.forward(r, err); failed != nil {
+				r.deliver(Reply{Err: &unanswered{shortened(failed)}, Fate: NotSent})
 			}
 		}
 	}
+}
+
+// hasQueued reports whether something waits. Else run ends.
+func (p *routedPool) hasQueued() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running = len(p.queue) > 0
+	return p.running
 }
 
 // load waits until the client can route.
@@ -163,7 +167,7 @@ func (p *routedPool) forward(r *routed, err error) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	node, err := p.nodeOfLocked(context.Background(), keyOf(r.req.Args))
+	node, err := p.nodeOfLocked(keyOf(r.req.Args))
 	if err != nil {
 		return err
 	}
@@ -171,9 +175,9 @@ func (p *routedPool) forward(r *routed, err error) error {
 }
 
 // nodeOfLocked returns the node that has a key, as far as the client knows.
-func (p *routedPool) nodeOfLocked(ctx context.Context, key string) (node *streamPool, err error) {
+func (p *routedPool) nodeOfLocked(key string) (node *streamPool, err error) {
 	defer recovered(&err)
-	client, err := p.route(ctx, key)
+	client, err := p.route(context.Background(), key)
 	if err != nil {
 		return nil, err
 	}
