@@ -36,8 +36,8 @@ type routedPool struct {
 	config
 	client    redis.UniversalClient
 	route     router
-	outdated  func() // asks for the cluster anew, in the background; nothing for a Ring
-	redirects int
+	cluster   *redis.ClusterClient // nil for a Ring
+	redirects int                  // how many of one request are followed
 	subs      subscriptions
 
 	// ready says that route does no I/O. A ClusterClient loads the cluster with the first
@@ -56,16 +56,17 @@ type routedPool struct {
 
 func newRoutedPool(cfg config, client redis.UniversalClient) *routedPool {
 	p := &routedPool{
-		config: cfg, client: client, outdated: func() {},
+		config: cfg, client: client,
 		told: make(chan struct{}, 1), nodes: make(map[string]*streamPool),
 	}
 	switch client := client.(type) {
 	case *redis.ClusterClient:
-		p.route = client.MasterForKey
-		p.outdated = func() { client.ReloadState(context.Background()) }
+		p.route, p.cluster = client.MasterForKey, client
 		p.redirects = min(max(client.Options().MaxRedirects, 0), maxRedirects)
 	case *redis.Ring:
-		p.route = func(_ context.Context, key string) (*redis.Client, error) { return client.GetShardClientForKey(key) }
+		p.route = func(_ context.Context, key string) (*redis.Client, error) {
+			return client.GetShardClientForKey(key)
+		}
 		p.ready.Store(true)
 	}
 	return p
@@ -118,6 +119,13 @@ func (p *routedPool) Send(req Request) error {
 		go p.run()
 	}
 	return nil
+}
+
+// outdated makes the client ask for the cluster anew, in the background.
+func (p *routedPool) outdated() {
+	if p.cluster != nil {
+		p.cluster.ReloadState(context.Background())
+	}
 }
 
 // run sends what is queued once the client knows who has the keys. Until nothing is left
