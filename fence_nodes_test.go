@@ -604,6 +604,7 @@ func TestFenceKeysOfNames(t *testing.T) {
 func TestFenceRefusedByTheNodes(t *testing.T) {
 	for _, text := range []string{
 		"CROSSSLOT Keys in request don't hash to the same slot",
+		"TRYAGAIN Multiple keys request during rehashing of slot",
 		"NOPERM No permissions to access a key",
 	} {
 		t.Run(text, func(t *testing.T) {

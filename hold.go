@@ -482,3 +482,5 @@ func (h *hold) cleared(now instant) bool {
 func (h *hold) bounds() bounds {
 	return bounds{decide: h.timing.nodeTimeout, node: h.timing.nodeTimeout}
 }
+
+func (h *hold) nodeDeadline() time.Duration { return h.timing.nodeTimeout }

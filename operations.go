@@ -42,6 +42,8 @@ func (a acquire) from(place script.Place) script.Command {
 	return script.Enter(a.hold.lock, ttl.Milliseconds(), place, a.hold.tokens.fence())
 }
 
+func (a acquire) nodeDeadline() time.Duration { return a.hold.nodeDeadline() }
+
 func (a acquire) sending(i int) { a.hold.sending(i) }
 func (a acquire) unsent(i int)  { a.hold.unsent(i) }
 
@@ -121,6 +123,8 @@ func (e extension) unsent(i int) {
 	}
 }
 
+func (e extension) nodeDeadline() time.Duration { return e.hold.nodeDeadline() }
+
 func (e extension) witnessed() *witness { return e.hold.witness("extend") }
 
 // The hold goes on from the moment of the decision, however late the one who
@@ -150,6 +154,8 @@ type check struct {
 }
 
 func (c check) command() script.Command { return script.Valid(c.hold.lock) }
+
+func (c check) nodeDeadline() time.Duration { return c.hold.nodeDeadline() }
 
 func (c check) witnessed() *witness { return c.hold.witness("valid") }
 
@@ -184,6 +190,8 @@ func found(i int, reply pool.Reply) (vote, error) {
 
 // A ping is the round that asks whether nodes answer.
 type ping struct{ noEffects }
+
+func (ping) nodeDeadline() time.Duration { return 0 } // it has no hold
 
 func (ping) command() script.Command { return script.Ping() }
 

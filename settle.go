@@ -116,7 +116,7 @@ func (rel *release) send(i int, as form, resp []byte) {
 	f := rel.footprint(i)
 	rel.progress[i].form, rel.progress[i].orderly = as, f.settled()
 	err := rel.core.nodes[i].Send(pool.Request{
-		Args: rel.args(as), RESP: resp, Reserved: f.reached(), To: rel, Tag: i,
+		Args: rel.args(as), RESP: resp, Reserved: f.reached(), Within: rel.nodeDeadline(), To: rel, Tag: i,
 	})
 	if err == nil {
 		return

@@ -35,6 +35,14 @@ var kinds = []kind{
 			HeartbeatFrequency: time.Hour,
 		})
 	}},
+	{"cluster", func(o *redis.Options) redis.UniversalClient {
+		return redis.NewClusterClient(&redis.ClusterOptions{
+			ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+				return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: o.Addr}}}}, nil
+			},
+			NewClient: func(*redis.Options) *redis.Client { return redis.NewClient(o) },
+		})
+	}},
 }
 
 func TestPoolConformsEmbedded(t *testing.T) {

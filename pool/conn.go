@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -32,6 +31,7 @@ type conn struct {
 	timeout  time.Duration // for how long it may be silent while it owes replies
 	lifetime time.Duration // after which it is retired; 0: never
 	opened   time.Time
+	cancel   func() // releases what the opening holds; may be nil
 
 	watch *time.Timer   // calls checkSilence
 	ended chan struct{} // closed when the last reply has been delivered
@@ -43,6 +43,14 @@ type conn struct {
 	retired  bool     // takes nothing more, and ends when nothing is in flight
 	dead     bool     // read has come to its end
 	cause    error    // why it was closed from our side
+
+	// Under the stream's mu, for silence.go.
+	batchWithin   time.Duration // the least Within of batch
+	writtenWithin time.Duration // that of written
+	armed         time.Duration // for how long watch was set
+	second        *second       // is being opened; nil while none is
+	doubled       int           // how often the patience was doubled
+	doubledAt     int64         // when it last was or was halved, as clock has it
 
 	// Of read alone.
 	batch     []queued // taken from written
@@ -105,9 +113,12 @@ func (c *conn) take(encoded []byte, requests []queued) ([]byte, []queued, error)
 			s.mu.Unlock()
 			return nil, nil, errDone
 		case work:
-			if c.inFlight == 0 {
-				c.startWatch()
+			idle := c.inFlight == 0
+			if idle {
+				c.batchWithin, c.writtenWithin = 0, 0
 			}
+			c.writtenWithin, s.within = sooner(c.writtenWithin, s.within), 0
+			c.startWatch(idle)
 			c.inFlight += len(s.queued)
 			c.written = append(c.written, s.queued...)
 			s.queued, requests = requests[:0], s.queued
@@ -174,6 +185,7 @@ func (c *conn) takeWritten() bool {
 	c.stream.mu.Lock()
 	defer c.stream.mu.Unlock()
 	c.batch, c.written, c.next = c.written, c.batch[:0], 0
+	c.batchWithin, c.writtenWithin = c.writtenWithin, 0
 	return len(c.batch) > 0
 }
 
@@ -219,41 +231,12 @@ func (c *conn) book() {
 		if c.inFlight > 0 {
 			c.silent.Store(c.clock())
 		}
+		if c.second != nil {
+			c.dropSecond()
+		}
 	}
 	if c.inFlight == 0 && (c.retired || s.ending) {
 		s.nudge()
-	}
-}
-
-// clock returns the time since the connection was opened, never 0.
-func (c *conn) clock() int64 { return int64(time.Since(c.opened)) + 1 }
-
-// startWatch begins to count a silence. It is called under the stream's mu when
-// nothing is in flight.
-func (c *conn) startWatch() {
-	c.silent.Store(c.clock())
-	if !c.watching {
-		c.watching = true
-		c.watch.Reset(c.timeout)
-	}
-}
-
-// checkSilence gives the connection up when it owes a reply and nothing has come
-// for too long.
-func (c *conn) checkSilence() {
-	c.stream.mu.Lock()
-	left := c.timeout
-	if since := c.silent.Load(); since > 0 {
-		left -= time.Duration(c.clock() - since)
-	}
-	c.watching = c.inFlight > 0 && !c.dead
-	if c.watching && left > 0 {
-		c.watch.Reset(left)
-	}
-	silent := c.watching && left <= 0
-	c.stream.mu.Unlock()
-	if silent {
-		c.abort(fmt.Errorf("no reply for %v: %w", c.timeout, os.ErrDeadlineExceeded))
 	}
 }
 
@@ -277,9 +260,16 @@ func (c *conn) end(err error) {
 		err = c.cause
 	}
 	lost := append(c.batch[c.next:], c.written...)
+	if c.second != nil {
+		c.second.cancel()
+		c.second = nil
+	}
 	s.mu.Unlock()
 	s.nudge()
 	c.watch.Stop()
+	if c.cancel != nil {
+		c.cancel()
+	}
 	s.fail(lost, Reply{Err: fmt.Errorf("pool: connection lost: %w", err), Fate: Unknown, Conn: c.number})
 	close(c.ended)
 }

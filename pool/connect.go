@@ -36,22 +36,23 @@ const (
 // stream goes on where its last one ended.
 var connections atomic.Uint64
 
-// connect opens a connection. An error means that no request was written on it.
-func (s *stream) connect() (*conn, error) {
+// connect opens a connection. An error means that no request was written on it. The end
+// of ctx closes it.
+func (s *stream) connect(ctx context.Context) (*conn, error) {
 	c := &conn{stream: s, number: connections.Add(1), opened: time.Now(), ended: make(chan struct{})}
-	if err := c.open(s.user.Options()); err != nil {
+	if err := c.open(ctx, s.user.Options()); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *conn) open(user *redis.Options) (err error) {
+func (c *conn) open(ctx context.Context, user *redis.Options) (err error) {
 	c.timeout, c.lifetime = boundedTimeout(user.ReadTimeout), user.ConnMaxLifetime
 	timeout := user.DialTimeout
 	if timeout <= 0 {
 		timeout = defaultDialTimeout
 	}
-	c.net, err = open(context.Background(), user, opening{
+	c.net, err = open(ctx, user, opening{
 		dial: timeout, whole: timeout + maxReadTimeout, ask: c.askServer, renewed: c.renew,
 	})
 	return err

@@ -90,7 +90,7 @@ func WithOutstanding(limit int) Option {
 // set while it runs, and a restart behind a TCP proxy that keeps the client's
 // connection open.
 //
-// It needs a *redis.Client, whose connections can be watched. With any other
+// It needs a *redis.Client, which is one server at a time. With any other
 // client (*redis.ClusterClient, *redis.Ring, ...) it is the error of Err and of
 // every Send, as is a maxExpiry out of range.
 func WithRestartGuard(maxExpiry time.Duration) Option {
@@ -138,14 +138,30 @@ func WithNewNodes() Option {
 // credentials are asked for, and names looked up, on connecting only. A node that
 // cannot be connected to is left alone for up to 100 ms.
 //
-// Other clients, *redis.ClusterClient among them, do not say which connection leads
-// to which node. They are used directly, one Pipeline at a time; their own timeouts
-// bound how long a frozen server holds up what is sent behind.
+// A connection may die without a word: a firewall or a NAT forgets it. When one that owes
+// replies is silent for longer than its requests want (Request.Within, at least 50 ms), the
+// stream opens a second one. If the second is greeted while the first is still silent, the
+// first is given up and the second goes on; the Fate of what the first owes is Unknown. If
+// the first says something, the second is closed, and the next silence may last twice as
+// long, for a minute. So a node that is frozen for a while keeps its connection.
+//
+// With a *redis.ClusterClient each request goes through such a stream of the master that
+// has its key, and with a *redis.Ring through one of the key's shard. The client only says
+// which node that is; its own connections are not used. The limit of outstanding requests
+// holds for each of these nodes, and a frozen one delays no request to another. The pool
+// follows MOVED and ASK itself, MaxRedirects times at most for one request. It promises no
+// order of execution across nodes: Reply.Conn is 0 and Reply.Server nil. Replies of
+// different nodes may come in another order than that of sending. Before the first request
+// the client loads the cluster's state; what is sent meanwhile waits for that, for 5 s and
+// the client's own timeouts at most.
+//
+// Any other client is used directly, one Pipeline at a time; its own timeouts bound how
+// long a frozen server holds up what is sent behind.
 //
 // A stream asks for INFO server on every connection that it opens, which tells
 // Reply.Server. A node that refuses is not asked again on that connection.
 //
-// Both kinds are Subscribers. A *redis.Client is not used for that either: each
+// All of these are Subscribers. A *redis.Client is not used for that either: each
 // Subscription has a connection of its own, on a copy of the client's options, and
 // goes on when the client is closed.
 //
@@ -167,6 +183,12 @@ func New(client redis.UniversalClient, options ...Option) Pool {
 	}
 	if cfg.guard > 0 && cfg.err == nil {
 		cfg.err = fmt.Errorf("pool: WithRestartGuard(%v) needs a *redis.Client: a %T does not tell when a connection is opened", cfg.guard, client)
+	}
+	switch client.(type) {
+	case *redis.ClusterClient, *redis.Ring:
+		if cfg.err == nil {
+			return newRoutedPool(cfg, client)
+		}
 	}
 	return &batchPool{config: cfg, client: client}
 }

@@ -8,6 +8,7 @@ package pool
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // A Pool sends requests to one node.
@@ -79,14 +80,21 @@ type Request struct {
 	// requests does not refuse it; 32,768 outstanding requests of any kind do.
 	Reserved bool
 
+	// Within is how soon the sender wants the reply; 0 says nothing. The Pool keeps the
+	// request for longer: when a connection is silent for longer than the requests that it
+	// carries want, a stream looks whether the node can be reached on another one.
+	Within time.Duration
+
 	// To receives the reply, Tag is handed back with it.
 	To  Receiver
 	Tag int
+
+	asking bool // the node is to answer although the slot has not moved to it yet
 }
 
-// A Receiver takes replies. Receive is called from the pool's own goroutine, in
-// the order in which the requests of that pool were sent. It must not block;
-// it may call Send.
+// A Receiver takes replies. A pool calls Receive from goroutines of its own, for one
+// reply at a time, in the order in which its requests were sent. Replies whose Conn is 0
+// may come in another order. Receive must not block; it may call Send.
 type Receiver interface {
 	Receive(tag int, reply Reply)
 }

@@ -76,9 +76,11 @@ func IsDenied(err error) bool {
 	return answers(err, "NOPERM") || answers(err, "The user executing the script can't") // ERR, before Redis 7.2
 }
 
-// IsCrossSlot reports whether err is a node's answer that the keys of a command are not
-// of one slot. The command was not run.
-func IsCrossSlot(err error) bool { return answers(err, "CROSSSLOT") }
+// IsCrossSlot reports whether err is the answer of a cluster's node that it does not have
+// all keys of a command: they are not of one slot (CROSSSLOT), or the slot is moving and
+// some of them may be on either node (TRYAGAIN). The command was not run. One that has a
+// single key is.
+func IsCrossSlot(err error) bool { return answers(err, "CROSSSLOT") || answers(err, "TRYAGAIN") }
 
 // answers reports whether err is a node's answer to a request and begins like that. What
 // the node said to the greeting says nothing of the request.

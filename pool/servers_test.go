@@ -542,7 +542,7 @@ func startSentinel(t *testing.T, host, port string) string {
 }
 
 func TestClusterClient(t *testing.T) {
-	servers := startCluster(t)
+	servers := realredis.StartCluster(t)
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs:                    []string{servers[0].Addr()},
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -572,43 +572,6 @@ func TestClusterClient(t *testing.T) {
 	n, err := servers[0].Do("cluster", "countkeysinslot", slot)
 	require.NoError(t, err)
 	require.Equal(t, int64(0), n)
-}
-
-// startCluster returns three masters that know each other and share the slots.
-func startCluster(t *testing.T) (servers []*realredis.Server) {
-	t.Helper()
-	buses := make([]string, 3)
-	for i := range 3 {
-		_, buses[i], _ = net.SplitHostPort(freeAddr(t))
-		servers = append(servers, realredis.Start(t, 1, "--cluster-enabled", "yes", "--cluster-port", buses[i])...)
-	}
-	host, port, _ := net.SplitHostPort(servers[0].Addr())
-	for i, s := range servers {
-		first, last := i*16384/3, (i+1)*16384/3-1
-		_, err := s.Do("cluster", "addslotsrange", first, last)
-		require.NoError(t, err)
-		_, err = s.Do("cluster", "set-config-epoch", i+1)
-		require.NoError(t, err)
-		if i > 0 {
-			_, err = s.Do("cluster", "meet", host, port, buses[0])
-			require.NoError(t, err)
-		}
-	}
-	for _, s := range servers {
-		eventually(t, "the cluster is up", func() bool {
-			info, err := s.Do("cluster", "info")
-			nodes, nodesErr := s.Do("cluster", "nodes")
-			return err == nil && nodesErr == nil && strings.Contains(info.(string), "cluster_state:ok") &&
-				introduced(nodes.(string), len(servers))
-		})
-	}
-	return servers
-}
-
-// introduced reports whether a node of a cluster has got to know all n of them: until then
-// it passes nothing on to those that are missing.
-func introduced(nodes string, n int) bool {
-	return strings.Count(nodes, " connected ") == n && !strings.Contains(nodes, "handshake")
 }
 
 func release(l script.Lock) script.Command {

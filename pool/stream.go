@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -110,10 +111,13 @@ type stream struct {
 	user *redis.Client
 
 	mu      sync.Mutex
-	queued  []queued // taken by no connection yet, in order
-	encoded []byte   // these as RESP
+	queued  []queued      // taken by no connection yet, in order
+	encoded []byte        // these as RESP
+	within  time.Duration // the least Within of these
 	stopped atomic.Bool
 	ending  bool        // stop at the next quiet moment
+	next    *conn       // has been opened beside the connection in use, and goes on after it
+	opening bool        // such a one is being opened
 	quiet   time.Time   // when replies were delivered last
 	idle    *time.Timer // calls checkIdle
 
@@ -152,16 +156,28 @@ func (s *stream) submit(req *Request, p *streamPool) error {
 	if err := admit(int(s.owed.Load()), p.outstanding, req.Reserved); err != nil {
 		return err
 	}
+	before := len(s.queued)
+	if req.asking {
+		s.encoded = append(s.encoded, "*1\r\n$6\r\nASKING\r\n"...)
+		s.queued = append(s.queued, queued{ignored{}, 0, p})
+		s.owed.Add(1)
+	}
 	if err := s.encode(req); err != nil {
 		return err
 	}
 	s.owed.Add(1)
+	s.within = sooner(s.within, req.Within)
 	s.queued = append(s.queued, queued{req.To, req.Tag, p})
-	if len(s.queued) == 1 {
+	if before == 0 {
 		s.nudge()
 	}
 	return nil
 }
+
+// ignored is the Receiver of the answers to ASKING.
+type ignored struct{}
+
+func (ignored) Receive(int, Reply) {}
 
 func (s *stream) encode(req *Request) (err error) {
 	if len(req.RESP) > 0 {
@@ -206,10 +222,18 @@ func (s *stream) run() {
 	var failed error // the last connect
 	var failures int // in a row
 	var retry time.Time
-	for s.awaitWork() {
+	for {
+		if c := s.takeNext(); c != nil {
+			failures = 0
+			c.serve()
+			continue
+		}
+		if !s.awaitWork() {
+			return
+		}
 		if failures < redialTries || !time.Now().Before(retry) {
 			var c *conn
-			if c, failed = s.connect(); failed == nil {
+			if c, failed = s.connect(context.Background()); failed == nil {
 				failures = 0
 				c.serve()
 				continue
@@ -234,6 +258,16 @@ func (s *stream) abandoned() {
 }
 
 var errAbandoned = errors.New("pool: the goroutine that connects has been ended")
+
+// takeNext returns the connection that was opened beside the last one to go on in its
+// place, nil if there is none.
+func (s *stream) takeNext() *conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.next
+	s.next = nil
+	return c
+}
 
 // awaitWork returns true when there is something to send, and false when the
 // stream has stopped.
@@ -271,7 +305,7 @@ func (s *stream) stop() {
 func (s *stream) refuse(err error) {
 	s.mu.Lock()
 	refused := s.queued
-	s.queued, s.encoded = nil, nil
+	s.queued, s.encoded, s.within = nil, nil, 0
 	s.mu.Unlock()
 	s.fail(refused, Reply{Err: err, Fate: NotSent, Conn: connections.Load()})
 }

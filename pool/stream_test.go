@@ -52,7 +52,7 @@ func (p peer) pool(change func(*redis.Options)) Pool {
 			mu.Unlock()
 			go func() {
 				defer func() { _ = theirs.Close() }()
-				p(n, &talk{theirs, bufio.NewReaderSize(theirs, 1<<16)}) // all of a handshake at once
+				p(n, newTalk(theirs))
 			}()
 			return ours, nil
 		},
@@ -62,6 +62,9 @@ func (p peer) pool(change func(*redis.Options)) Pool {
 	}
 	return New(redis.NewClient(options))
 }
+
+// newTalk reads all of a handshake at once.
+func newTalk(c net.Conn) *talk { return &talk{c, bufio.NewReaderSize(c, 1<<16)} }
 
 // next reads a command; nil at the end of the connection.
 func (k *talk) next() []any {

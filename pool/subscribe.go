@@ -121,11 +121,17 @@ type Subscription interface {
 
 var (
 	_ Subscriber = (*streamPool)(nil)
+	_ Subscriber = (*routedPool)(nil)
 	_ Subscriber = (*batchPool)(nil)
 )
 
 // Subscribe implements Subscriber.
 func (p *streamPool) Subscribe(channel string, to Listener) (Subscription, error) {
+	return p.subs.start(&p.config, channel, to, p.dialChannel)
+}
+
+// Subscribe implements Subscriber.
+func (p *routedPool) Subscribe(channel string, to Listener) (Subscription, error) {
 	return p.subs.start(&p.config, channel, to, p.dialChannel)
 }
 
@@ -161,23 +167,20 @@ func (p *streamPool) dialChannel(ctx context.Context, channel string) (wire, err
 	return dialWire(ctx, p.client.Options(), channel)
 }
 
-// dialChannel is the dialer of other clients. A cluster and a ring know which of their
-// nodes to listen to; it is listened to like the node of a *redis.Client.
-func (p *batchPool) dialChannel(ctx context.Context, channel string) (w wire, err error) {
+// dialChannel is the dialer of a cluster and of a ring, which know the node to listen to.
+func (p *routedPool) dialChannel(ctx context.Context, channel string) (w wire, err error) {
 	defer recovered(&err)
-	var node *redis.Client
-	switch client := p.client.(type) {
-	case *redis.ClusterClient:
-		node, err = client.MasterForKey(ctx, channel)
-	case *redis.Ring:
-		node, err = client.GetShardClientForKey(channel)
-	default:
-		return dialPubSub(ctx, client, channel)
-	}
+	node, err := p.route(ctx, channel)
 	if err != nil {
 		return nil, err
 	}
 	return dialWire(ctx, node.Options(), channel)
+}
+
+// dialChannel is the dialer of other clients.
+func (p *batchPool) dialChannel(ctx context.Context, channel string) (w wire, err error) {
+	defer recovered(&err)
+	return dialPubSub(ctx, p.client, channel)
 }
 
 // An ownWire is a connection of the pool's own.

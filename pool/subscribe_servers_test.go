@@ -268,7 +268,7 @@ func TestSubscribeSentinelFailover(t *testing.T) {
 }
 
 func TestSubscribeCluster(t *testing.T) {
-	servers := startCluster(t)
+	servers := realredis.StartCluster(t)
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs:                    []string{servers[0].Addr()},
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},

@@ -42,6 +42,7 @@ type Server struct {
 	tb   testing.TB // nil after Launch
 	cmd  *exec.Cmd
 	exit chan struct{} // closed when cmd has ended
+	bus  string        // the port for the other nodes of a cluster
 }
 
 // Start returns n running servers without persistence, which end with the test.

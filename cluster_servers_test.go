@@ -1,0 +1,132 @@
+package redsync_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// A process with some clusters as its nodes, and their clients.
+func clusterProcess(t *testing.T, clusters ...[]*realredis.Server) (*redsync.Redsync, []*redis.ClusterClient) {
+	t.Helper()
+	var pools []pool.Pool
+	var clients []*redis.ClusterClient
+	for _, servers := range clusters {
+		client := redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs:                    []string{servers[0].Addr()},
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		})
+		t.Cleanup(func() { _ = client.Close() })
+		clients = append(clients, client)
+		pools = append(pools, pool.New(client))
+	}
+	rs := redsync.New(pools...)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		assert.NoError(t, rs.Close(ctx))
+	})
+	return rs, clients
+}
+
+// ownerOf returns the places in servers of the master of a key, and of another.
+func ownerOf(t *testing.T, client *redis.ClusterClient, servers []*realredis.Server, key string) (owner, other int) {
+	t.Helper()
+	node, err := client.MasterForKey(t.Context(), key)
+	require.NoError(t, err)
+	for servers[owner].Addr() != node.Options().Addr {
+		owner++
+	}
+	return owner, (owner + 1) % len(servers)
+}
+
+// While a slot moves its locks are released, and locked again at once. Scripts that have
+// several keys are refused then.
+func TestClusterLocksInASlotThatMoves(t *testing.T) {
+	servers := realredis.StartCluster(t)
+	rs, clients := clusterProcess(t, servers)
+	held := rs.NewMutex("moves", redsync.WithExpiry(20*time.Second))
+	require.NoError(t, held.Lock())
+	from, to := ownerOf(t, clients[0], servers, "moves")
+	source, target := servers[from], servers[to]
+	slot := realredis.Must(t, source, "cluster", "keyslot", "moves")
+	realredis.Must(t, target, "cluster", "setslot", slot, "importing", realredis.Must(t, source, "cluster", "myid"))
+	realredis.Must(t, source, "cluster", "setslot", slot, "migrating", realredis.Must(t, target, "cluster", "myid"))
+
+	waiter := rs.NewMutex("moves", redsync.WithExpiry(20*time.Second))
+	waited := make(chan error)
+	ok, err := held.Extend()
+	require.True(t, ok, "%v", err)
+	go func() { waited <- waiter.Lock() }()
+	time.Sleep(100 * time.Millisecond) //nolint:forbidigo // it waits
+	ok, err = held.Unlock()
+	require.True(t, ok, "%v", err)
+	start := time.Now()
+	require.NoError(t, <-waited)
+	assert.Less(t, time.Since(start), 2*time.Second)
+	ok, err = waiter.Unlock()
+	require.True(t, ok, "%v", err)
+	for i := range 5 {
+		m := rs.NewMutex(fmt.Sprint("{moves}", i))
+		start := time.Now()
+		require.NoError(t, m.Lock())
+		ok, err := m.Unlock()
+		require.True(t, ok, "%v", err)
+		assert.Less(t, time.Since(start), time.Second)
+	}
+	for _, s := range servers {
+		assert.Zero(t, realredis.Must(t, s, "dbsize"))
+	}
+	id := realredis.Must(t, target, "cluster", "myid")
+	for _, s := range []*realredis.Server{target, source, servers[3-from-to]} {
+		realredis.Must(t, s, "cluster", "setslot", slot, "node", id)
+	}
+	require.NoError(t, held.Lock())
+	ok, err = held.Unlock()
+	require.True(t, ok, "%v", err)
+}
+
+// A frozen master delays the locks of its own slots by a node deadline, and no others.
+func TestClusterWithAFrozenMaster(t *testing.T) {
+	for _, n := range []int{1, 2} {
+		t.Run(fmt.Sprint(n, " clusters"), func(t *testing.T) {
+			var clusters [][]*realredis.Server
+			for range n {
+				clusters = append(clusters, realredis.StartCluster(t))
+			}
+			rs, clients := clusterProcess(t, clusters...)
+			m := rs.NewMutex("lock")
+			require.NoError(t, m.Lock())
+			ok, err := m.Unlock()
+			require.True(t, ok, "%v", err)
+			frozen, _ := ownerOf(t, clients[0], clusters[0], "frozen")
+			clusters[0][frozen].Freeze()
+			defer clusters[0][frozen].Thaw()
+			start := time.Now()
+			require.Error(t, rs.NewMutex("frozen").TryLock())
+			assert.Less(t, time.Since(start), time.Second, "a node deadline")
+			for i := range 100 {
+				name := fmt.Sprint("lock:", i)
+				if owner, _ := ownerOf(t, clients[0], clusters[0], name); owner == frozen {
+					continue
+				}
+				m := rs.NewMutex(name)
+				start := time.Now()
+				require.NoError(t, m.TryLock())
+				ok, err := m.Unlock()
+				require.True(t, ok, "%v", err)
+				assert.Less(t, time.Since(start), 300*time.Millisecond)
+			}
+		})
+	}
+}

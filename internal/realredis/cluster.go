@@ -1,0 +1,76 @@
+package realredis
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// StartCluster returns three masters of a Redis Cluster that know each other and share
+// the slots: the first has the lowest ones.
+func StartCluster(tb testing.TB) []*Server {
+	tb.Helper()
+	var servers []*Server
+	for i := range 3 {
+		s := StartClusterNode(tb)
+		Must(tb, s, "cluster", "addslotsrange", i*16384/3, (i+1)*16384/3-1)
+		Must(tb, s, "cluster", "set-config-epoch", i+1)
+		servers = append(servers, s)
+		if i > 0 {
+			Meet(tb, s, servers[0])
+		}
+	}
+	AwaitCluster(tb, servers)
+	return servers
+}
+
+// StartClusterNode returns a node of a cluster of its own, without slots.
+func StartClusterNode(tb testing.TB) *Server {
+	tb.Helper()
+	bus, err := freeAddr()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(bus)
+	s := Start(tb, 1, "--cluster-enabled", "yes", "--cluster-port", port)[0]
+	s.bus = port
+	return s
+}
+
+// Meet makes s a node of the cluster of other.
+func Meet(tb testing.TB, s, other *Server) {
+	tb.Helper()
+	host, port, _ := net.SplitHostPort(other.Addr())
+	Must(tb, s, "cluster", "meet", host, port, other.bus)
+}
+
+// AwaitCluster waits until the cluster is up and all its nodes know each other: until
+// then one passes nothing on to those that are missing.
+func AwaitCluster(tb testing.TB, servers []*Server) {
+	tb.Helper()
+	for _, s := range servers {
+		for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+			info := fmt.Sprint(Must(tb, s, "cluster", "info"))
+			nodes := fmt.Sprint(Must(tb, s, "cluster", "nodes"))
+			if strings.Contains(info, "cluster_state:ok") && !strings.Contains(nodes, "handshake") &&
+				strings.Count(nodes, " connected") == len(servers) {
+				break
+			}
+			if time.Now().After(end) {
+				tb.Fatalf("the cluster is not up within a minute:\n%s\n%s", info, nodes)
+			}
+		}
+	}
+}
+
+// Must returns the answer of s, and fails if it is an error.
+func Must(tb testing.TB, s *Server, args ...any) any {
+	tb.Helper()
+	answer, err := s.Do(args...)
+	if err != nil {
+		tb.Fatalf("%v: %v", args, err)
+	}
+	return answer
+}

@@ -1,0 +1,201 @@
+package pool_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// A counter counts replies.
+type counter struct{ atomic.Int64 }
+
+func (c *counter) Receive(int, pool.Reply) { c.Add(1) }
+
+func clusterClient(t *testing.T, servers []*realredis.Server) *redis.ClusterClient {
+	t.Helper()
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs:                    []string{servers[0].Addr()},
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// keysAt returns n keys that the cluster's node at an address has.
+func keysAt(t *testing.T, client *redis.ClusterClient, addr string, n int) (keys []string) {
+	t.Helper()
+	for i := 0; len(keys) < n; i++ {
+		key := fmt.Sprintf("lock:%d", i)
+		node, err := client.MasterForKey(t.Context(), key)
+		require.NoError(t, err)
+		if node.Options().Addr == addr {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// moving begins to move the slot of key from a server to another.
+func moving(t *testing.T, from, to *realredis.Server, key string) (slot any) {
+	t.Helper()
+	slot = realredis.Must(t, from, "cluster", "keyslot", key)
+	realredis.Must(t, to, "cluster", "setslot", slot, "importing", realredis.Must(t, from, "cluster", "myid"))
+	realredis.Must(t, from, "cluster", "setslot", slot, "migrating", realredis.Must(t, to, "cluster", "myid"))
+	return slot
+}
+
+// moved ends the move of a slot.
+func moved(t *testing.T, servers []*realredis.Server, to *realredis.Server, slot any) {
+	t.Helper()
+	id := realredis.Must(t, to, "cluster", "myid")
+	realredis.Must(t, to, "cluster", "setslot", slot, "node", id)
+	for _, s := range servers {
+		realredis.Must(t, s, "cluster", "setslot", slot, "node", id)
+	}
+}
+
+// A frozen master delays nothing but its own slots, and takes no other's room.
+func TestClusterFrozenMaster(t *testing.T) {
+	servers := realredis.StartCluster(t)
+	client := clusterClient(t, servers)
+	p := pool.New(client, pool.WithOutstanding(50))
+	t.Cleanup(func() { _ = p.Close() })
+	pool.Answer(t, p, "ping")
+	cold := keysAt(t, client, servers[1].Addr(), 100)
+	well := append(keysAt(t, client, servers[0].Addr(), 50), keysAt(t, client, servers[2].Addr(), 50)...)
+	pool.Answer(t, p, "set", cold[0], "v")
+	servers[1].Freeze()
+	replies := new(counter)
+	refused := 0
+	for _, key := range cold {
+		err := p.Send(pool.Request{Args: []any{"set", key, "v"}, To: replies, Within: 50 * time.Millisecond})
+		var full *pool.OutstandingError
+		if errors.As(err, &full) {
+			refused++
+		} else {
+			require.NoError(t, err)
+		}
+	}
+	require.Equal(t, 50, refused)
+	for range 5 {
+		for _, key := range well {
+			start := time.Now()
+			pool.Answer(t, p, "set", key, "v")
+			require.Less(t, time.Since(start), 500*time.Millisecond)
+		}
+	}
+	require.Zero(t, replies.Load())
+	servers[1].Thaw()
+	eventually(t, "what it was sent is answered", func() bool { return int(replies.Load()) == 50 })
+	lockOnce(t, p, cold[0]+"another")
+}
+
+// While a slot moves, a key that is on neither node is set on the one that it moves to.
+func TestClusterMovingSlot(t *testing.T) {
+	servers := realredis.StartCluster(t)
+	client := clusterClient(t, servers)
+	p := poolOf(t, client)
+	pool.Answer(t, p, "ping")
+	key := "{moves}"
+	from, err := client.MasterForKey(t.Context(), key)
+	require.NoError(t, err)
+	i := 0
+	for servers[i].Addr() != from.Options().Addr {
+		i++
+	}
+	source, target := servers[i], servers[(i+1)%3]
+	pool.Answer(t, p, "set", key+"there", "v")
+	slot := moving(t, source, target, key)
+	require.Equal(t, "v", pool.Answer(t, p, "get", key+"there").Value)
+	for n := range 100 { // each on the target, by ASK
+		lockOnce(t, p, fmt.Sprint(key, n))
+		require.Equal(t, "OK", pool.Answer(t, p, "set", fmt.Sprint(key, n), "v", "nx", "px", 60000).Value)
+		require.Nil(t, pool.Answer(t, p, "set", fmt.Sprint(key, n), "w", "nx", "px", 60000).Value)
+	}
+	require.Equal(t, int64(100), realredis.Must(t, target, "cluster", "countkeysinslot", slot))
+	r := pool.Ask(t, p, "eval", "return 1", 2, key+"there", key+"0")
+	require.True(t, pool.IsCrossSlot(r.Err), "%v", r.Err)
+	require.Equal(t, pool.Answered, r.Fate)
+	pool.Answer(t, p, "del", key+"there")
+	moved(t, servers, target, slot)
+	for n := range 100 { // by MOVED, and then at once
+		require.Equal(t, "v", pool.Answer(t, p, "get", fmt.Sprint(key, n)).Value)
+	}
+	eventually(t, "the client knows where the slot is", func() bool {
+		node, err := client.MasterForKey(t.Context(), key)
+		return err == nil && node.Options().Addr == target.Addr()
+	})
+	lockOnce(t, p, key)
+}
+
+// A replica that takes over is found, where the old master still answers and where it is
+// gone.
+func TestClusterFailover(t *testing.T) {
+	servers := realredis.StartCluster(t)
+	replica := realredis.StartClusterNode(t)
+	realredis.Meet(t, replica, servers[0])
+	all := append(servers[:3:3], replica)
+	realredis.AwaitCluster(t, all)
+	realredis.Must(t, replica, "cluster", "replicate", realredis.Must(t, servers[1], "cluster", "myid"))
+	client := clusterClient(t, servers)
+	p := poolOf(t, client)
+	key := keysAt(t, client, servers[1].Addr(), 1)[0]
+	pool.Answer(t, p, "set", key, "v")
+	eventually(t, "the replica has the key", func() bool {
+		n, err := replica.Do("dbsize")
+		return err == nil && n == int64(1)
+	})
+	realredis.Must(t, replica, "cluster", "failover", "takeover")
+	eventually(t, "the old master has become its replica", func() bool { // what it was sent until then may be lost
+		return realredis.Must(t, servers[1], "role").([]any)[0] == "slave"
+	})
+	pool.Answer(t, p, "set", key, "w") // by MOVED
+	require.Equal(t, "w", pool.Answer(t, p, "get", key).Value)
+	require.Equal(t, "w", realredis.Must(t, replica, "get", key))
+	replica.Kill()
+	require.Error(t, pool.Ask(t, p, "get", key).Err)
+	eventually(t, "the first one has known of it", func() bool {
+		_, err := servers[1].Do("cluster", "failover", "takeover")
+		return err == nil
+	})
+	eventually(t, "it is found again", func() bool { return pool.Ask(t, p, "set", key, "x").Err == nil })
+}
+
+// A cluster's streams end with their pool; the user's client goes on.
+func TestClusterPoolsShareStreamsAndEndThem(t *testing.T) {
+	servers := realredis.StartCluster(t)
+	client := clusterClient(t, servers)
+	connections := func() int {
+		n := 0
+		for _, s := range servers {
+			for line := range strings.Lines(realredis.Must(t, s, "client", "list").(string)) {
+				if !strings.Contains(line, " cmd=client") && !strings.Contains(line, " cmd=cluster") {
+					n++ // neither the one that asks nor the user's client
+				}
+			}
+		}
+		return n
+	}
+	first, second := pool.New(client), pool.New(client)
+	for i := range 100 {
+		lockOnce(t, first, fmt.Sprint("a", i))
+		lockOnce(t, second, fmt.Sprint("b", i))
+	}
+	require.Equal(t, 3, connections())
+	require.NoError(t, first.Close())
+	require.ErrorIs(t, first.Send(pool.Request{Args: []any{"ping"}, To: new(counter)}), pool.ErrClosed)
+	lockOnce(t, second, "c")
+	require.NoError(t, second.Close())
+	eventually(t, "the streams end", func() bool { return connections() == 0 })
+	require.NoError(t, client.Set(t.Context(), "k", "v", 0).Err())
+}

@@ -1,0 +1,214 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/stretchr/testify/require"
+)
+
+// A cast is a cluster of peers by address. The client believes that the first has every
+// slot.
+type cast map[string]peer
+
+const firstOfCast = "10.0.0.1:7000"
+
+func (c cast) client(change func(*redis.ClusterOptions)) *redis.ClusterClient {
+	var mu sync.Mutex
+	opened := map[string]int{}
+	options := &redis.ClusterOptions{
+		ReadTimeout:              readTimeout,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: firstOfCast}}}}, nil
+		},
+		Dialer: func(_ context.Context, _, addr string) (net.Conn, error) {
+			p := c[addr]
+			if p == nil {
+				return nil, fmt.Errorf("nobody is at %s", addr)
+			}
+			ours, theirs := net.Pipe()
+			mu.Lock()
+			opened[addr]++
+			n := opened[addr]
+			mu.Unlock()
+			go func() {
+				defer func() { _ = theirs.Close() }()
+				p(n, newTalk(theirs))
+			}()
+			return ours, nil
+		},
+	}
+	if change != nil {
+		change(options)
+	}
+	return redis.NewClusterClient(options)
+}
+
+// says is a peer that answers every request in the same words.
+func says(words string) peer {
+	return func(_ int, k *talk) {
+		k.greet(whole)
+		for k.next() != nil {
+			k.say("%s\r\n", words)
+		}
+	}
+}
+
+func TestRoutedRedirections(t *testing.T) {
+	const other = "10.0.0.2:7000"
+	for words, want := range map[string]struct {
+		fate  Fate
+		value any
+		text  string
+	}{
+		"-MOVED 5 10.0.0.2:7000":   {fate: Answered, value: "here"},
+		"-ASK 5 10.0.0.2:7000":     {fate: Answered, value: "asked"},
+		"-MOVED 5 10.0.0.1:7000":   {fate: Answered, text: "MOVED 5 10.0.0.1:7000"}, // again and again
+		"-MOVED 5 10.0.0.9:7000":   {fate: NotSent, text: "nobody is at 10.0.0.9:7000"},
+		"-ASK 5 10.0.0.9:7000":     {fate: NotSent, text: "nobody is at 10.0.0.9:7000"},
+		"-MOVED 5 :7001":           {fate: Answered, value: "same host"},
+		"-MOVED 5 ?:7000":          {fate: Answered, text: "MOVED 5 ?:7000"},
+		"-MOVED 5":                 {fate: Answered, text: "MOVED 5"},
+		"-MOVED a b c d":           {fate: Answered, text: "MOVED a b c d"},
+		"-MOVED 5 nonsense":        {fate: Answered, text: "MOVED 5 nonsense"},
+		"-ASK 5 :":                 {fate: Answered, text: "ASK 5 :"},
+		"-TRYAGAIN Multiple keys":  {fate: Answered, text: "TRYAGAIN Multiple keys"},
+		"-CLUSTERDOWN of no use":   {fate: Answered, text: "CLUSTERDOWN of no use"},
+		"$9223372036854775807":     {fate: Unknown, text: "no reply"},
+		"*2147483647\r\n*99999999": {fate: Unknown, text: "no reply"},
+	} {
+		t.Run(words, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				client := cast{
+					firstOfCast:     says(words),
+					"10.0.0.1:7001": says("+same host"),
+					other: func(_ int, k *talk) {
+						k.greet(whole)
+						for cmd := k.next(); cmd != nil; cmd = k.next() {
+							if cmd[0] != "ASKING" {
+								k.say("+here\r\n")
+								continue
+							}
+							k.say("+OK\r\n")
+							k.next()
+							k.say("+asked\r\n")
+						}
+					},
+				}.client(nil)
+				p := New(client)
+				for range 5 {
+					r := ask(t, p, "get", "key")
+					require.Equal(t, want.fate, r.Fate, "%v", r.Err)
+					require.Equal(t, want.value, r.Value)
+					require.Zero(t, r.Conn)
+					require.Nil(t, r.Server)
+					if want.text != "" {
+						require.ErrorContains(t, r.Err, want.text)
+					} else {
+						require.NoError(t, r.Err)
+					}
+				}
+				require.NoError(t, p.Close())
+				require.NoError(t, client.Close())
+			})
+		})
+	}
+}
+
+// Many requests follow ASK at once, each behind its own ASKING, on the connection that
+// carries others as well.
+func TestRoutedAskingStandsBeforeItsRequest(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		client := cast{
+			firstOfCast: func(_ int, k *talk) {
+				k.greet(whole)
+				for cmd := k.next(); cmd != nil; cmd = k.next() {
+					if cmd[0] == "get" {
+						k.say("-ASK 5 10.0.0.2:7000\r\n")
+					} else {
+						k.say("-MOVED 5 10.0.0.2:7000\r\n")
+					}
+				}
+			},
+			"10.0.0.2:7000": func(_ int, k *talk) {
+				k.greet(whole)
+				asking := false
+				for cmd := k.next(); cmd != nil; cmd = k.next() {
+					k.say("+%v %v\r\n", cmd[0], asking)
+					asking = cmd[0] == "ASKING"
+				}
+			},
+		}.client(nil)
+		p := New(client)
+		gets, sets := make(replies, 200), make(replies, 200)
+		for i := range 100 {
+			require.NoError(t, p.Send(Request{Args: []any{"get", i}, To: gets}))
+			require.NoError(t, p.Send(Request{Args: []any{"set", i, "v"}, To: sets}))
+		}
+		for range 100 {
+			require.Equal(t, "get true", gets.wait(t).Value)
+			require.Equal(t, "set false", sets.wait(t).Value)
+		}
+		require.NoError(t, p.Close())
+		require.NoError(t, client.Close())
+	})
+}
+
+// Nothing is known of the cluster: what was sent has failed, nothing was executed, and
+// Send has not waited.
+func TestRoutedClusterThatIsNotKnown(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		away := errors.New("nobody knows")
+		var known atomic.Bool
+		client := cast{firstOfCast: says("+here")}.client(func(o *redis.ClusterOptions) {
+			slots := o.ClusterSlots
+			o.ClusterSlots = func(ctx context.Context) ([]redis.ClusterSlot, error) {
+				time.Sleep(time.Second)
+				if !known.Load() {
+					return nil, away
+				}
+				return slots(ctx)
+			}
+		})
+		p, start := New(client, WithOutstanding(10)), time.Now()
+		in := make(replies, 100)
+		for range 10 {
+			require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in}))
+		}
+		var full *OutstandingError
+		require.ErrorAs(t, p.Send(Request{Args: []any{"get", "key"}, To: in}), &full)
+		require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in, Reserved: true}))
+		require.ErrorContains(t, p.Send(Request{Args: []any{"get", 1.5}, To: in, Reserved: true}), "float64")
+		require.Zero(t, time.Since(start))
+		for range 11 {
+			r := in.wait(t)
+			require.Equal(t, NotSent, r.Fate)
+			require.ErrorIs(t, r.Err, away)
+		}
+		require.Equal(t, time.Second, time.Since(start))
+		known.Store(true)
+		require.Equal(t, "here", answer(t, p, "get", "key").Value)
+		require.NoError(t, p.Close())
+		require.NoError(t, client.Close())
+	})
+}
+
+func TestKeyOf(t *testing.T) {
+	for want, args := range map[string][]any{
+		"a": {"set", "a", "v"}, "b": {"evalsha", "x", 1, "b", "v"}, "c": {"EVAL", "x", 2, "c", "d"},
+		"": {"ping"}, "7": {"echo", 7}, "channel": {"publish", "channel", "x"},
+	} {
+		require.Equal(t, want, keyOf(args))
+	}
+	require.Empty(t, keyOf([]any{"eval", "x", 0, "v"}))
+	require.Empty(t, keyOf([]any{"eval", "x"}))
+}

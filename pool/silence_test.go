@@ -1,0 +1,358 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+const within = 100 * time.Millisecond
+
+// sendWithin sends echo requests of the numbers from first to last.
+func sendWithin(t *testing.T, p Pool, within time.Duration, to Receiver, first, last int) {
+	t.Helper()
+	for i := first; i <= last; i++ {
+		require.NoError(t, p.Send(Request{Args: []any{"echo", i}, Within: within, To: to, Tag: i}))
+	}
+}
+
+// forgotten is a peer whose first connection falls silent after some answers, as one does
+// that a firewall has forgotten. Any other works.
+func forgotten(answers int, opened *atomic.Int64) peer {
+	return func(n int, k *talk) {
+		opened.Add(1)
+		k.greet(whole)
+		if n > 1 {
+			k.echo()
+			return
+		}
+		for range answers {
+			cmd := k.next()
+			k.say("+%s\r\n", cmd[1])
+		}
+		_, _ = io.Copy(io.Discard, k)
+	}
+}
+
+func TestSilentConnectionIsReplaced(t *testing.T) {
+	for _, timeout := range []time.Duration{0, 500 * time.Millisecond} {
+		virtual(t, func(t *testing.T) {
+			var opened atomic.Int64
+			in := newLedger(t)
+			p := forgotten(1, &opened).pool(func(o *redis.Options) { o.ReadTimeout = timeout })
+			sendWithin(t, p, within, in, 1, 1)
+			synctest.Wait()
+			require.Equal(t, "a", in.fates())
+			time.Sleep(10 * time.Second)
+			sendWithin(t, p, within, in, 2, 3)
+			time.Sleep(within - time.Nanosecond)
+			synctest.Wait()
+			require.Equal(t, "a", in.fates())
+			sendWithin(t, p, within, in, 4, 4)
+			time.Sleep(time.Nanosecond)
+			synctest.Wait()
+			require.Equal(t, "auuu", in.fates(), "all that the first connection owes")
+			require.ErrorIs(t, in.replies[2].Err, os.ErrDeadlineExceeded)
+			sendWithin(t, p, within, in, 5, 100)
+			synctest.Wait()
+			require.Equal(t, "auuu"+strings.Repeat("a", 96), in.fates())
+			require.Equal(t, in.replies[4].Conn+1, in.replies[5].Conn)
+			require.Equal(t, int64(2), opened.Load())
+			require.NoError(t, p.Close())
+			synctest.Wait()
+			streams.Lock()
+			defer streams.Unlock()
+			require.Empty(t, streams.running)
+		})
+	}
+}
+
+// What waits in the stream when the connection is replaced goes out on the next one.
+func TestSilentConnectionThatHangsInAWriteIsReplaced(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		in := newLedger(t)
+		p := peer(func(n int, k *talk) {
+			if k.greet(whole); n == 1 {
+				time.Sleep(time.Minute) // nothing is read
+			}
+			k.echo()
+		}).pool(nil)
+		sendWithin(t, p, within, in, 1, 1)
+		synctest.Wait()
+		sendWithin(t, p, within, in, 2, 9)
+		time.Sleep(within)
+		synctest.Wait()
+		require.Equal(t, "uaaaaaaaa", in.fates())
+	})
+}
+
+// The silence that counts is the least that a request in flight accepts. Requests that
+// are answered, and those that say nothing, do not count.
+func TestPatienceIsThatOfTheRequestsInFlight(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			within []time.Duration // of the requests, sent in one go
+			later  time.Duration   // of one that is sent after 10 ms; 0: none is
+			want   time.Duration
+		}{
+			"one":                 {within: []time.Duration{within}, want: within},
+			"the least":           {within: []time.Duration{time.Second, within, 0}, want: within},
+			"says nothing":        {within: []time.Duration{0}, want: readTimeout},
+			"not below the floor": {within: []time.Duration{1}, want: minPatience},
+			"beyond the timeout":  {within: []time.Duration{time.Minute}, want: readTimeout},
+			"a later one":         {within: []time.Duration{time.Second}, later: within, want: within},
+		} {
+			var opened atomic.Int64
+			p, in := forgotten(1, &opened).pool(nil), newLedger(t)
+			sendWithin(t, p, 1, in, 1, 1) // is answered
+			synctest.Wait()
+			start := time.Now()
+			for i, w := range c.within {
+				sendWithin(t, p, w, in, i+2, i+2)
+			}
+			if c.later > 0 {
+				time.Sleep(10 * time.Millisecond)
+				sendWithin(t, p, c.later, in, len(c.within)+2, len(c.within)+2)
+			}
+			for len(in.fates()) == 1 {
+				time.Sleep(time.Millisecond)
+				synctest.Wait()
+			}
+			require.Equal(t, c.want, time.Since(start), name)
+			require.NoError(t, p.Close())
+		}
+	})
+}
+
+// A node that is frozen answers neither connection. When it goes on, so does the first
+// connection: nothing is lost, and the second is closed.
+func TestFrozenNodeKeepsItsConnection(t *testing.T) {
+	for _, frozen := range []time.Duration{200 * time.Millisecond, 3 * time.Second, 4900 * time.Millisecond} {
+		bubble(t, func(t *testing.T, node *embedded.Node) {
+			var dials atomic.Int64
+			p := New(clientOf(t, node, func(o *redis.Options) {
+				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					dials.Add(1)
+					return node.Dial(ctx, network, addr)
+				}
+			}))
+			in := newLedger(t)
+			sendWithin(t, p, within, in, 1, 1)
+			synctest.Wait()
+			node.Freeze()
+			n := 1
+			for start := time.Now(); time.Since(start) < frozen; time.Sleep(50 * time.Millisecond) {
+				n++
+				sendWithin(t, p, within, in, n, n)
+			}
+			require.Equal(t, "a", in.fates())
+			node.Thaw()
+			time.Sleep(time.Second)
+			require.Equal(t, strings.Repeat("a", n), in.fates())
+			require.Equal(t, in.replies[1].Conn, in.replies[n].Conn)
+			require.Equal(t, int64(2), dials.Load())
+			require.Equal(t, 1, node.CurrentConnectionCount())
+		})
+	}
+}
+
+// A node that stays frozen costs its requests the timeout, as if there were no second
+// connection, whose opening ends with the first.
+func TestFrozenNodeFailsAtTheTimeout(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		p := New(clientOf(t, node, func(o *redis.Options) { o.ReadTimeout = readTimeout }))
+		in := newLedger(t)
+		sendWithin(t, p, within, in, 1, 1)
+		synctest.Wait()
+		node.Freeze()
+		sendWithin(t, p, within, in, 2, 2)
+		require.NoError(t, p.Close())
+		time.Sleep(readTimeout)
+		synctest.Wait()
+		require.Equal(t, "au", in.fates())
+		streams.Lock()
+		require.Empty(t, streams.running)
+		streams.Unlock()
+		node.Thaw()
+		synctest.Wait()
+		require.Zero(t, node.CurrentConnectionCount())
+	})
+}
+
+// A link whose round trip is longer than the requests wait opens a few connections, and
+// then no more for a while. No request is lost.
+func TestSlowLinkKeepsItsConnection(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const trip = 300 * time.Millisecond
+		var opened atomic.Int64
+		p := peer(func(_ int, k *talk) {
+			opened.Add(1)
+			for cmd := k.next(); cmd != nil; cmd = k.next() {
+				if cmd[0] != "script" {
+					time.Sleep(trip)
+				}
+				k.say("%s", usual(cmd))
+			}
+		}).pool(nil)
+		first := answer(t, p, "echo", "0").Conn
+		rounds := func(d time.Duration) {
+			for start := time.Now(); time.Since(start) < d; {
+				in := make(replies, 1)
+				require.NoError(t, p.Send(Request{Args: []any{"echo", 1}, Within: minPatience, To: in}))
+				r := in.wait(t)
+				require.Equal(t, Answered, r.Fate)
+				require.Equal(t, first, r.Conn)
+			}
+		}
+		rounds(forgetAfter)
+		require.Equal(t, int64(4), opened.Load(), "after silences of 50, 100 and 200 ms")
+		rounds(10 * forgetAfter)
+		require.LessOrEqual(t, opened.Load(), int64(4+10))
+	})
+}
+
+// A second connection that cannot be opened is tried again, more rarely each time. The
+// first goes on meanwhile, and is replaced as soon as that works.
+func TestSecondConnectionIsTriedAgain(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var opened atomic.Int64
+		var refused []time.Duration
+		start := time.Now()
+		var broken atomic.Bool
+		p := forgotten(1, &opened).pool(func(o *redis.Options) {
+			dial := o.Dialer
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if broken.Load() {
+					refused = append(refused, time.Since(start))
+					return nil, errors.New("refused")
+				}
+				return dial(ctx, network, addr)
+			}
+		})
+		in := newLedger(t)
+		sendWithin(t, p, within, in, 1, 1)
+		synctest.Wait()
+		start = time.Now()
+		broken.Store(true)
+		sendWithin(t, p, within, in, 2, 2)
+		time.Sleep(7 * within)
+		synctest.Wait()
+		require.Equal(t, []time.Duration{within, 2 * within, 4 * within}, refused)
+		require.Equal(t, "a", in.fates())
+		broken.Store(false)
+		time.Sleep(within)
+		synctest.Wait()
+		require.Equal(t, "au", in.fates())
+		sendWithin(t, p, within, in, 3, 3)
+		synctest.Wait()
+		require.Equal(t, "aua", in.fates())
+	})
+}
+
+// A Dialer that does not heed its context, as that of go-redis with TLS, is not called
+// again while it hangs, and nothing that it returns later is used or left open.
+func TestSecondConnectionThatComesTooLate(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var opened atomic.Int64
+		var dialing, hung atomic.Int64
+		p := peer(func(n int, k *talk) {
+			opened.Add(1)
+			k.greet(whole)
+			for cmd := k.next(); cmd != nil; cmd = k.next() {
+				if n == 1 {
+					time.Sleep(3 * within)
+				}
+				k.say("+%s\r\n", cmd[1])
+			}
+		}).pool(func(o *redis.Options) {
+			dial := o.Dialer
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if opened.Load() > 0 {
+					hung.Add(1)
+					require.Equal(t, int64(1), dialing.Add(1))
+					time.Sleep(2 * time.Second)
+					dialing.Add(-1)
+				}
+				return dial(ctx, network, addr)
+			}
+		})
+		in := newLedger(t)
+		for i := range 10 {
+			sendWithin(t, p, within, in, i+1, i+1)
+			time.Sleep(3 * within)
+		}
+		synctest.Wait()
+		require.Equal(t, strings.Repeat("a", 10), in.fates())
+		require.Positive(t, hung.Load())
+		require.NoError(t, p.Close())
+		time.Sleep(3 * time.Second)
+		require.Equal(t, in.replies[1].Conn, in.replies[10].Conn)
+		streams.Lock()
+		defer streams.Unlock()
+		require.Empty(t, streams.running)
+	})
+}
+
+// A stream that is to end does so with the connection that it gives up: the second one
+// has nothing to carry.
+func TestClosedStreamEndsWithItsSilentConnection(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var opened, ended atomic.Int64
+		p := peer(func(n int, k *talk) {
+			defer ended.Add(1)
+			forgotten(0, &opened)(n, k)
+		}).pool(nil)
+		in := newLedger(t)
+		sendWithin(t, p, within, in, 1, 1)
+		require.NoError(t, p.Close())
+		time.Sleep(within)
+		synctest.Wait()
+		require.Equal(t, "u", in.fates())
+		require.Equal(t, int64(2), opened.Load())
+		require.Equal(t, int64(2), ended.Load())
+		streams.Lock()
+		defer streams.Unlock()
+		require.Empty(t, streams.running)
+	})
+}
+
+// The first connection ends by itself while the second is being opened.
+func TestSilentConnectionEndsMeanwhile(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var opened atomic.Int64
+		p := peer(func(n int, k *talk) {
+			opened.Add(1)
+			switch n {
+			case 1:
+				k.greet(whole)
+				k.next()
+				time.Sleep(within + 10*time.Millisecond)
+			case 2:
+				_, _ = io.Copy(io.Discard, k)
+			default:
+				k.greet(whole)
+				k.echo()
+			}
+		}).pool(nil)
+		in := newLedger(t)
+		sendWithin(t, p, within, in, 1, 1)
+		time.Sleep(within + 10*time.Millisecond)
+		sendWithin(t, p, within, in, 2, 2)
+		synctest.Wait()
+		require.Equal(t, "ua", in.fates())
+		require.Equal(t, int64(3), opened.Load())
+		require.Equal(t, in.replies[1].Conn+2, in.replies[2].Conn)
+	})
+}
