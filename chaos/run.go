@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/history"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
 // settings are what a run is asked for.
@@ -69,6 +70,9 @@ func run(ctx context.Context, s settings) (*result, error) {
 func (w *world) start(ctx context.Context, dir string, s settings) error {
 	for i := range nodeCount {
 		n, err := startNode(i, dir, s.FakeTime)
+		if errors.Is(err, realredis.ErrMissing) {
+			return err
+		}
 		if err != nil {
 			return fmt.Errorf("node %d: %w", i, err)
 		}
