@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -14,6 +15,9 @@ import (
 )
 
 // This file is what the clients of a simulation do.
+
+// simNodeTimeout is the least that a node has to answer by default.
+const simNodeTimeout = 50 * time.Millisecond
 
 // A simClient is a goroutine that locks, one term after the other.
 type simClient struct {
@@ -40,13 +44,15 @@ func (c *simClient) oneIn(n int) bool { return oneIn(c.random, n) }
 // A simTerm is a term of a client.
 type simTerm struct {
 	*redsync.Mutex
-	client *simClient
-	number int
-	expiry time.Duration
-	drawn  drawnOptions
-	shares string        // whose term's hold it is, where it was adopted
-	shown  bool          // others may have its value
-	done   chan struct{} // closed when the client believes no more
+	client  *simClient
+	number  int
+	expiry  time.Duration
+	drawn   drawnOptions
+	options []redsync.Option
+	own     *redsync.Redsync // of this term alone
+	shares  string           // whose term's hold it is, where it was adopted
+	shown   bool             // others may have its value
+	done    chan struct{}    // closed when the client believes no more
 }
 
 // drawnOptions are those that decide what a client may do in a term.
@@ -123,6 +129,11 @@ func (c *simClient) lock() {
 	ctx, cancel := c.patience()
 	defer cancel()
 	t.note(history.Call, nil)
+	if c.class[hurry] && t.own == nil && c.oneIn(4) {
+		t.do(ctx)
+		return
+	}
+	defer t.close()
 	if err := t.try(ctx); err != nil {
 		t.note(history.Refused, err)
 		c.former = t
@@ -158,14 +169,65 @@ func (c *simClient) begin() *simTerm {
 	c.term++
 	t := &simTerm{client: c, number: c.term, done: make(chan struct{})}
 	if former := c.former; former != nil && c.oneIn(3) {
-		t.Mutex, t.expiry, t.drawn = former.Mutex, former.expiry, former.drawn
+		t.Mutex, t.expiry, t.drawn, t.own, t.options = former.Mutex, former.expiry, former.drawn, former.own, former.options
 		return t
 	}
 	c.former = nil
 	var options []redsync.Option
 	options, t.expiry, t.drawn = c.options(false)
-	t.Mutex = c.current(c.process).NewMutex(c.names[c.random.IntN(len(c.names))], options...)
+	rs := c.current(c.process)
+	if c.class[requests] && c.oneIn(2) {
+		t.own = c.request(c.process)
+		rs = t.own
+	}
+	t.options = options
+	t.Mutex = rs.NewMutex(c.names[c.random.IntN(len(c.names))], options...)
 	return t
+}
+
+// close closes the Redsync that the term has for itself, or leaves it as it is. (In the
+// tidy realm nothing may be left to its expiry, as Close may do.)
+func (t *simTerm) close() {
+	c := t.client
+	if t.own == nil || c.realm == tidy || c.oneIn(2) {
+		return
+	}
+	if c.former == t {
+		c.former = nil
+	}
+	if t.Remaining() > 0 { // Close unlocks
+		t.note(history.Unlock, nil)
+		defer func() { t.note(history.Unlocked, nil) }()
+	}
+	ctx, cancel := c.patience()
+	defer cancel()
+	_ = t.own.Close(ctx) // nodes may be away
+}
+
+// do is a term within Do.
+func (t *simTerm) do(ctx context.Context) {
+	c, held := t.client, false
+	c.former = nil
+	t.drawn.watched = true
+	err := c.current(c.process).Do(ctx, t.Name(), func(ctx context.Context) error {
+		held = true
+		t.Mutex = redsync.FromContext(ctx)
+		t.note(history.Held, nil)
+		c.follow(t)
+		for range c.random.IntN(3) {
+			c.pause(0, min(t.expiry/2, 60*time.Millisecond))
+			t.extend()
+		}
+		close(t.done)
+		t.note(history.Unlock, nil)
+		return nil
+	}, t.options...)
+	if !held {
+		assert.Error(c, err)
+		t.note(history.Refused, err)
+		return
+	}
+	t.note(history.Unlocked, err)
 }
 
 func (t *simTerm) try(ctx context.Context) error {
@@ -178,7 +240,10 @@ func (t *simTerm) try(ctx context.Context) error {
 // patience is for how long a client waits.
 func (c *simClient) patience() (context.Context, context.CancelFunc) {
 	most := time.Second
-	if c.oneIn(4) {
+	switch {
+	case c.class[hurry] && c.oneIn(3): // less than any deadline of a node
+		most = []time.Duration{1, 4 * time.Millisecond, simNodeTimeout / 4}[c.random.IntN(3)]
+	case c.oneIn(4):
 		most = 20 * time.Millisecond
 	}
 	return context.WithTimeout(c.Context(), between(c.random, 0, most))
@@ -209,6 +274,7 @@ func (t *simTerm) work() {
 		return
 	case kind == 1 && mayStay: // it stays for too long
 		c.pause(t.expiry/2, 2*t.expiry)
+	case t.own != nil: // whose Close would unlock what others have
 	case kind == 2 || kind < 6 && c.class[values]:
 		t.giveAway()
 		return
@@ -223,7 +289,12 @@ func (t *simTerm) step() {
 	case 0, 1:
 		t.extend()
 	case 2:
-		_, _ = t.Valid()
+		ctx, cancel := c.Context(), context.CancelFunc(func() {})
+		if c.class[hurry] {
+			ctx, cancel = c.patience()
+		}
+		_, _ = t.ValidContext(ctx)
+		cancel()
 	case 3:
 		if c.realm != tidy && c.oneIn(3) {
 			t.extendElsewhere()
@@ -277,7 +348,10 @@ func (s *simulation) shared(process int, lasts time.Duration) {
 func (t *simTerm) end() {
 	c := t.client
 	ctx, cancel := c.Context(), context.CancelFunc(func() {})
-	if c.oneIn(6) {
+	switch {
+	case c.class[hurry] && c.oneIn(2):
+		ctx, cancel = c.patience()
+	case c.oneIn(6):
 		ctx, cancel = context.WithTimeout(ctx, between(c.random, 0, 5*time.Millisecond))
 	}
 	defer cancel()
@@ -312,7 +386,9 @@ func (t *simTerm) giveAway() {
 }
 
 // mayShow reports whether others may have the value while t goes on.
-func (t *simTerm) mayShow() bool { return t.client.class[values] && !t.drawn.heals }
+func (t *simTerm) mayShow() bool {
+	return t.client.class[values] && !t.drawn.heals && t.own == nil
+}
 
 // show lets a client of another process, or of this one, have the value of t. It adopts the
 // lock soon, and has to unlock it if t does not any more.
@@ -344,7 +420,8 @@ func (c *simClient) adopt(name, value, whose string, away bool) {
 	t := &simTerm{client: c, number: c.term, shares: whose, done: make(chan struct{})}
 	var options []redsync.Option
 	options, t.expiry, t.drawn = c.options(true)
-	t.Mutex = c.current(c.process).NewMutex(name, append(options, redsync.WithValue(value))...)
+	t.options = options
+	t.Mutex = c.current(c.process).NewMutex(name, append(slices.Clone(options), redsync.WithValue(value))...)
 	c.shared(c.process, t.expiry)
 	ctx, cancel := c.patience()
 	defer cancel()

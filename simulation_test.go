@@ -26,7 +26,7 @@ import (
 //	REDSYNC_SIM_SEEDS=3000 go test -run 'TestSimulation$' .   # so many seeds
 //	REDSYNC_SIM_FROM=9000                                     # from this one on
 //	REDSYNC_SIM_SEED=17 go test -run 'TestSimulation$' -v .   # one, with its history
-//	REDSYNC_SIM_WITHOUT=greetings,values,nonsense             # without these of its classes
+//	REDSYNC_SIM_WITHOUT=greetings,values,nonsense             # without these of its classes: see allClasses
 //
 // What ends the process, a panic for one, says no seed: -v tells which one ran.
 

@@ -66,6 +66,8 @@ type simPlan struct {
 	clocks  string
 	rest    time.Duration // between two faults, about
 	class   map[string]bool
+	off     int           // the node whose host is off from the start; -1: none
+	offFor  time.Duration // after the start; 0: to the end
 }
 
 // The classes of what may go wrong that a plan has or has not. REDSYNC_SIM_WITHOUT lists
@@ -74,7 +76,13 @@ const (
 	greetings = "greetings" // clients have a user, a password and a database; nodes refuse them
 	values    = "values"    // clients show the values of their locks, and others adopt these
 	babble    = "nonsense"  // nodes say what no Redis says
+	hurry     = "hurry"     // contexts end before any deadline
+	off       = "off"       // one host is off from the start
+	silence   = "silence"   // connections that stand carry nothing any more; new ones work
+	requests  = "requests"  // clients make a Redsync for each Lock, and close it or never do
 )
+
+var allClasses = []string{greetings, values, babble, hurry, off, silence, requests}
 
 // What clients have to say when they connect, with greetings.
 const (
@@ -114,6 +122,7 @@ type simulation struct {
 		times uint64
 	}
 	processes [simProcesses]*redsync.Redsync
+	clients   [simProcesses][]*redis.Client // of those who make a Redsync for each request
 }
 
 // A way is from a process to a node and back.
@@ -176,8 +185,12 @@ func (p *simPlan) draw(r *rand.Rand) {
 	p.clocks = []string{"", "", "", "wall", "suspended"}[r.IntN(5)]
 	p.rest = between(r, 20*time.Millisecond, 200*time.Millisecond)
 	p.class = map[string]bool{}
-	for _, class := range []string{greetings, values, babble} {
-		p.class[class] = oneIn(r, 2) && !strings.Contains(os.Getenv("REDSYNC_SIM_WITHOUT"), class)
+	for i, class := range allClasses {
+		p.class[class] = oneIn(r, 2+i/3) && !strings.Contains(os.Getenv("REDSYNC_SIM_WITHOUT"), class)
+	}
+	p.off = -1
+	if p.class[off] {
+		p.off, p.offFor = r.IntN(simNodes), between(r, p.lasts/3, p.lasts)*time.Duration(r.IntN(3))
 	}
 	switch {
 	case p.realm == lawless:
@@ -207,14 +220,42 @@ func (s *simulation) delay(i, j int) embedded.Delay {
 	}
 }
 
-// process opens process i: it has connections of its own.
-func (s *simulation) process(i int, options ...pool.Option) *redsync.Redsync {
-	if s.realm == guarded {
-		options = append(options, pool.WithRestartGuard(s.longest))
-	}
+// process opens process i: it has connections of its own. The nodes that answer have just
+// been started for it, where it is new.
+func (s *simulation) process(i int, isNew bool) *redsync.Redsync {
+	return s.redsync(s.connect(i), isNew)
+}
+
+// redsync makes a Redsync on clients.
+func (s *simulation) redsync(clients []*redis.Client, isNew bool) *redsync.Redsync {
 	var pools []pool.Pool
+	for j, client := range clients {
+		var options []pool.Option
+		if s.realm == guarded {
+			options = append(options, pool.WithRestartGuard(s.longest))
+		}
+		if isNew && j != s.off {
+			options = append(options, pool.WithNewNodes())
+		}
+		pools = append(pools, pool.New(client, options...))
+	}
+	return redsync.New(pools...)
+}
+
+// request makes a Redsync for one request, on clients that process i keeps.
+func (s *simulation) request(i int) *redsync.Redsync {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.clients[i] == nil {
+		s.clients[i] = s.connect(i)
+	}
+	return s.redsync(s.clients[i], false)
+}
+
+// connect makes the clients of process i.
+func (s *simulation) connect(i int) (clients []*redis.Client) {
 	for j, n := range s.nodes {
-		client := n.Client(func(opt *redis.Options) {
+		clients = append(clients, n.Client(func(opt *redis.Options) {
 			opt.ReadTimeout = 400*time.Millisecond + time.Duration(s.mix(7, uint64(i), uint64(j))%uint64(600*time.Millisecond))
 			opt.DialTimeout = opt.ReadTimeout
 			opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -224,10 +265,9 @@ func (s *simulation) process(i int, options ...pool.Option) *redsync.Redsync {
 				opt.Username, opt.Password, opt.DB = simUser, simPassword, simDatabase
 				opt.OnConnect = func(context.Context, *redis.Conn) error { return s.ready(j) }
 			}
-		})
-		pools = append(pools, pool.New(client, options...))
+		}))
 	}
-	return redsync.New(pools...)
+	return clients
 }
 
 // ready is what clients make sure of when they have connected to a node.
@@ -251,7 +291,7 @@ func (s *simulation) reopen(i int) {
 	}
 	s.mu.Lock()
 	old := s.processes[i]
-	s.processes[i] = s.process(i)
+	s.processes[i] = s.process(i, false)
 	s.mu.Unlock()
 	_ = old.Close(s.Context()) // nodes may be away
 }
@@ -337,6 +377,9 @@ func (s *simulation) disturb(r *rand.Rand, until time.Duration) {
 			s.restart(r, true, r.Perm(simNodes)...)
 		case kind < 5:
 			two := r.Perm(simNodes)[:1+r.IntN(2)]
+			if s.off >= 0 {
+				two = two[:1]
+			}
 			s.away(r, two)
 		case kind == 5:
 			s.separate(r)
@@ -347,6 +390,8 @@ func (s *simulation) disturb(r *rand.Rand, until time.Duration) {
 			s.refuse(r)
 		case kind == 8 && s.class[babble]:
 			s.babble(r)
+		case kind == 9 && s.class[silence]:
+			s.forget(r.Perm(simNodes)[:1+r.IntN(simNodes)])
 		default:
 			s.disturbCommands(r)
 		}
@@ -456,6 +501,27 @@ func (s *simulation) babble(r *rand.Rand) {
 	}
 }
 
+// forget makes all connections of some nodes fall silent at once.
+func (s *simulation) forget(nodes []int) {
+	for _, i := range nodes {
+		s.fault(node(i), "connections are forgotten", s.nodes[i].Forget)
+	}
+}
+
+// turnOff lets a host be off from the start, for as long as the plan says.
+func (s *simulation) turnOff() {
+	if s.off < 0 {
+		return
+	}
+	s.fault(node(s.off), "off", s.nodes[s.off].TurnOff)
+	if s.offFor > 0 {
+		time.AfterFunc(s.offFor, func() {
+			s.nodes[s.off].Heal()
+			s.ends(node(s.off), "off")
+		})
+	}
+}
+
 // disturbCommands makes a node do something odd with some of the next commands.
 func (s *simulation) disturbCommands(r *rand.Rand) {
 	i, command := r.IntN(simNodes), []string{"set", "evalsha"}[r.IntN(2)]
@@ -496,10 +562,16 @@ func (s *simulation) breakLaw(r *rand.Rand) {
 	}
 }
 
-// heal puts right whatever is wrong still.
+// heal puts right whatever is wrong still, but for a host that is off to the end. The last
+// connections may fall silent here: the locks must be free in time all the same.
 func (s *simulation) heal() {
-	for _, n := range s.nodes {
-		n.Heal()
+	for i, n := range s.nodes {
+		if i != s.off || s.offFor > 0 {
+			n.Heal()
+		}
+	}
+	if s.class[silence] {
+		s.forget([]int{0, 1, 2, 3, 4})
 	}
 	s.calm.Store(true)
 	s.ends("all", "everything")
@@ -588,6 +660,7 @@ func (s *simulation) run() {
 			n.Select(simDatabase)
 		}
 	}
+	s.turnOff()
 	defer func() {
 		s.nodes.Close()
 		time.Sleep(time.Minute) // what ends by itself has ended
@@ -612,7 +685,7 @@ func (s *simulation) open() {
 		}
 	}
 	for i := range s.processes {
-		s.processes[i] = s.process(i, pool.WithNewNodes())
+		s.processes[i] = s.process(i, true)
 		m := s.processes[i].NewMutex("meet", redsync.WithExpiry(s.longest), redsync.WithNodeTimeout(s.longest/3), redsync.WithDriftFactor(s.drift))
 		assert.NoError(s, m.Lock())
 		_, err := m.Unlock()

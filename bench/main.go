@@ -9,13 +9,14 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/cli"
 )
 
 // nodes is the number of independent nodes of every contender.
@@ -25,10 +26,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := start(ctx, os.Args[1:])
 	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
+	os.Exit(cli.Status("bench", err, os.Stdout, os.Stderr))
 }
 
 func start(ctx context.Context, args []string) error {
@@ -41,7 +39,7 @@ func start(ctx context.Context, args []string) error {
 // run measures the plan of the command line. The report goes to out, progress
 // to log.
 func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
-	p, err := parsePlan(args, log)
+	p, err := parsePlan(args)
 	if err != nil {
 		return err
 	}
@@ -97,20 +95,20 @@ type plan struct {
 	json, charts string // a file, a folder; or empty
 }
 
-func parsePlan(args []string, log io.Writer) (plan, error) {
+// parsePlan reads and checks the command line. Its errors are for cli.Status.
+func parsePlan(args []string) (plan, error) {
 	p := plan{
 		args: args, expiry: 8 * time.Second, warmUp: 200 * time.Millisecond, contend: 3 * time.Second,
 		frozen: 10 * time.Second, grace: time.Second, held: 20_000, wakeups: 300, extended: 12 * time.Second,
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.SetOutput(log)
 	flags.IntVar(&p.rounds, "rounds", 3, "rounds; each measures all cells in turn, the report has the medians (1 to 99)")
 	flags.DurationVar(&p.cell, "time", time.Second, "time per cell and round (100ms to 1m)")
 	flags.BoolVar(&p.quick, "quick", false, "one round of short and fewer cells: a rough figure in less than a minute")
 	flags.StringVar(&p.json, "json", "", "write all samples to this `file`")
 	flags.StringVar(&p.charts, "charts", "", "draw charts as SVG into this `folder`")
 	which := flags.String("scenes", "all", "comma-separated names of scenes: "+sceneNames())
-	if err := flags.Parse(args); err != nil {
+	if err := cli.Parse(flags, args); err != nil {
 		return plan{}, err
 	}
 	if p.quick {
@@ -119,16 +117,27 @@ func parsePlan(args []string, log io.Writer) (plan, error) {
 		p.held, p.wakeups = 5_000, 20
 	}
 	switch {
-	case flags.NArg() > 0:
-		return plan{}, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case p.rounds < 1 || p.rounds > 99:
-		return plan{}, fmt.Errorf("-rounds %d is out of range: 1 to 99", p.rounds)
+		return plan{}, cli.Misusef("-rounds %d is out of range: 1 to 99", p.rounds)
 	case p.cell < 100*time.Millisecond || p.cell > time.Minute:
-		return plan{}, fmt.Errorf("-time %v is out of range: 100ms to 1m", p.cell)
+		return plan{}, cli.Misusef("-time %v is out of range: 100ms to 1m", p.cell)
 	}
 	var err error
-	p.scenes, err = pickScenes(*which)
-	return p, err
+	if p.scenes, err = pickScenes(*which); err != nil {
+		return plan{}, err
+	}
+	return p, p.checkFiles()
+}
+
+// checkFiles looks, before anything is measured, whether the results can be written.
+func (p plan) checkFiles() (err error) {
+	if p.json != "" {
+		err = cli.File("json", p.json)
+	}
+	if err == nil && p.charts != "" {
+		err = cli.Folder("charts", p.charts)
+	}
+	return err
 }
 
 func sceneNames() string {
@@ -156,7 +165,7 @@ func pickScenes(list string) ([]scene, error) {
 		}
 	}
 	for name := range wanted {
-		return nil, fmt.Errorf("no scene %q; there are: %s", name, sceneNames())
+		return nil, cli.Misusef("-scenes %s: no scene %q; there are: %s", list, name, sceneNames())
 	}
 	return picked, nil
 }

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/cli"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
 // TestMain lets the test binary be its own child process.
@@ -24,23 +27,50 @@ func TestMain(m *testing.M) {
 }
 
 func TestParsePlanRefusesWhatIsOutOfRange(t *testing.T) {
-	for _, args := range [][]string{
-		{"-rounds", "0"},
-		{"-rounds", "100"},
-		{"-time", "1ms"},
-		{"-time", "2m"},
-		{"more"},
-		{"-no-such-flag"},
-		{"-scenes", "distinct,none"},
-		{"-scenes", ""},
+	dir := t.TempDir()
+	none := filepath.Join(dir, "none")
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-rounds", "0"}, "-rounds 0 is out of range: 1 to 99"},
+		{[]string{"-rounds", "100"}, "-rounds 100 is out of range: 1 to 99"},
+		{[]string{"-rounds", "few"}, `"few" for flag -rounds`},
+		{[]string{"-time", "1ms"}, "-time 1ms is out of range: 100ms to 1m"},
+		{[]string{"-time", "2m"}, "-time 2m0s is out of range: 100ms to 1m"},
+		{[]string{"more"}, `unexpected argument "more"`},
+		{[]string{"-no-such-flag"}, "-no-such-flag"},
+		{[]string{"-scenes", "distinct,none"}, `-scenes distinct,none: no scene "none"; there are: distinct`},
+		{[]string{"-scenes", ""}, `no scene ""`},
+		{[]string{"-charts", none}, "-charts " + none},
+		{[]string{"-json", filepath.Join(none, "all.json")}, "-json " + none},
+		{[]string{"-json", dir}, "-json " + dir},
 	} {
-		_, err := parsePlan(args, io.Discard)
-		require.Error(t, err, args)
+		err := run(t.Context(), test.args, io.Discard, io.Discard)
+		require.ErrorContains(t, err, test.want)
+		var errs bytes.Buffer
+		require.Equal(t, cli.Misuse, cli.Status("bench", err, io.Discard, &errs), test.args)
+		require.Equal(t, 1, strings.Count(errs.String(), "\n"), "one line: %s", errs.String())
 	}
 }
 
+func TestHelpIsNoError(t *testing.T) {
+	var out, errs bytes.Buffer
+	require.Equal(t, cli.OK, cli.Status("bench", run(t.Context(), []string{"-h"}, io.Discard, &errs), &out, &errs))
+	require.Contains(t, out.String(), "-rounds")
+	require.Empty(t, errs.String())
+}
+
+func TestRunWithoutServersSaysHowToInstallThem(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	var errs bytes.Buffer
+	err := run(t.Context(), nil, io.Discard, io.Discard)
+	require.Equal(t, cli.Failed, cli.Status("bench", err, io.Discard, &errs))
+	require.Equal(t, "bench: "+realredis.ErrMissing.Error()+"\n", errs.String())
+}
+
 func TestParsePlanPicksScenesInTheirOrder(t *testing.T) {
-	p, err := parsePlan([]string{"-scenes", "held, distinct"}, io.Discard)
+	p, err := parsePlan([]string{"-scenes", "held, distinct"})
 	require.NoError(t, err)
 	require.Len(t, p.scenes, 2)
 	require.Equal(t, "distinct", p.scenes[0].name)

@@ -83,7 +83,7 @@ const (
 func shortLab(t *testing.T, sc scene, library string) (*lab, cell) {
 	t.Helper()
 	startNodes(t, 0) // skips where there is no redis-server
-	p, err := parsePlan([]string{"-quick"}, io.Discard)
+	p, err := parsePlan([]string{"-quick"})
 	require.NoError(t, err)
 	p.expiry, p.grace, p.contend, p.wakeups = patientExpiry, patientGrace, 200*time.Millisecond, 8
 	s, err := startServers(nodes)
@@ -122,7 +122,7 @@ func TestWaitersAreCountedAndWeighed(t *testing.T) {
 
 func TestMeasureAllInterleavesRounds(t *testing.T) {
 	startNodes(t, 0) // skips where there is no redis-server
-	p, err := parsePlan([]string{"-scenes", "distinct", "-quick"}, io.Discard)
+	p, err := parsePlan([]string{"-scenes", "distinct", "-quick"})
 	require.NoError(t, err)
 	p.expiry, p.grace = patientExpiry, patientGrace
 	p.rounds, p.cell, p.warmUp = 2, 300*time.Millisecond, time.Millisecond

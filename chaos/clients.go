@@ -59,6 +59,7 @@ func (l lockName) options() (options []redsync.Option) {
 type crowd struct {
 	job
 	rs      *redsync.Redsync
+	redis   []*redis.Client // what rs is on
 	log     *history.Log
 	beat    *heartbeat
 	ctx     context.Context //nolint:containedctx // of the traffic, which ends on an order
@@ -83,7 +84,8 @@ func serve(text string, in io.Reader, out io.Writer) error {
 	c := &crowd{job: j, log: history.NewLog(f), beat: startHeartbeat()}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	defer c.stop()
-	c.rs = c.open()
+	c.connect()
+	c.rs = c.open(true)
 	if err := c.meetNodes(); err != nil {
 		return err
 	}
@@ -117,19 +119,29 @@ func (c *crowd) obey(in io.Reader, out io.Writer) error {
 	return errors.New("the input has ended")
 }
 
-// open makes the library of the process, on nodes that have just been started for it.
-func (c *crowd) open() *redsync.Redsync {
-	options := []pool.Option{pool.WithNewNodes()}
-	if c.Guard != 0 {
-		options = append(options, pool.WithRestartGuard(c.Guard))
-	}
-	var pools []pool.Pool
+// connect makes the clients of the nodes.
+func (c *crowd) connect() {
 	for _, address := range c.Nodes {
-		client := redis.NewClient(&redis.Options{
-			Addr: address, DialTimeout: time.Second,
+		c.redis = append(c.redis, redis.NewClient(&redis.Options{
+			Addr: address, Dialer: dial, DialTimeout: time.Second,
 			Username: lockUser, Password: lockPassword, DB: lockDatabase,
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		})
+		}))
+	}
+}
+
+// open makes a Redsync on these clients. The nodes have just been started for it, where it
+// is the first: those that it can meet.
+func (c *crowd) open(first bool) *redsync.Redsync {
+	var pools []pool.Pool
+	for i, client := range c.redis {
+		var options []pool.Option
+		if c.Guard != 0 {
+			options = append(options, pool.WithRestartGuard(c.Guard))
+		}
+		if first && i != c.Off {
+			options = append(options, pool.WithNewNodes())
+		}
 		pools = append(pools, pool.New(client, options...))
 	}
 	return redsync.New(pools...)
@@ -145,19 +157,22 @@ func (c *crowd) close() error {
 // meetNodes returns when each pool has met the first process of its node: the one that is
 // known to be new.
 func (c *crowd) meetNodes() error {
-	counter := &grantCounter{}
+	counter, there := &grantCounter{}, len(c.Nodes)
+	if c.Off >= 0 {
+		there--
+	}
 	for end := time.Now().Add(replyTime / 2); time.Now().Before(end); {
 		m := c.rs.NewMutex(fmt.Sprintf("warm-up-%d", c.Process), redsync.WithFailFast(false),
 			redsync.WithNodeTimeout(c.Expiry/3), redsync.WithExpiry(c.Expiry), redsync.WithObserver(counter))
 		if err := m.TryLock(); err == nil {
 			_, _ = m.Unlock() // it runs out all the same
 		}
-		if counter.granted == len(c.Nodes) {
+		if counter.granted == there {
 			return nil
 		}
 		pause(c.ctx, 10*ms)
 	}
-	return fmt.Errorf("%d of %d nodes answer", counter.granted, len(c.Nodes))
+	return fmt.Errorf("%d of %d nodes answer", counter.granted, there)
 }
 
 // A grantCounter keeps how many nodes have granted the last attempt.
@@ -268,6 +283,7 @@ type habit struct {
 type client struct {
 	*crowd
 	habit
+	rs   *redsync.Redsync // the crowd's, or one of its own for a while
 	who  string
 	rand *rand.Rand
 	term int
@@ -276,7 +292,7 @@ type client struct {
 func newClient(c *crowd, h habit, number int) *client {
 	seed := c.Seed<<16 + uint64(c.Process)<<10 + uint64(number)
 	return &client{
-		crowd: c, habit: h, who: fmt.Sprintf("%d/%s/%d", c.Process, h.name, number),
+		crowd: c, habit: h, rs: c.rs, who: fmt.Sprintf("%d/%s/%d", c.Process, h.name, number),
 		rand: rand.New(rand.NewPCG(seed, 3)),
 	}
 }

@@ -26,6 +26,8 @@ var habits = []habit{
 	{name: "overstaying", clients: 1, slow: true, pace: 3000 * ms, do: (*client).overstay},
 	{name: "delay", clients: 1, slow: true, pace: 3000 * ms, do: (*client).delay},
 	{name: "giving", clients: 1, slow: true, pace: 500 * ms, do: (*client).give},
+	{name: "hasty", clients: 1, pace: 60 * ms, do: (*client).hurry},
+	{name: "request", clients: 1, pace: 60 * ms, do: (*client).request},
 	{name: "adopting", clients: 1, pace: 100 * ms, do: (*client).adopt},
 }
 
@@ -86,6 +88,55 @@ func (c *client) cancel() {
 	c.lockAndUnlock(c.between(0, 150*ms))
 }
 
+// hurry has contexts that end before any deadline does, for all that it does.
+func (c *client) hurry() {
+	ctx, cancel := c.soon()
+	defer cancel()
+	if c.chance(4) {
+		c.doWithin(ctx, c.between(0, 15*ms))
+		return
+	}
+	t := c.beginAny()
+	if !t.lock(ctx) {
+		return
+	}
+	for range c.rand.IntN(4) {
+		t.hold(c.between(0, 5*ms))
+		step, done := c.soon()
+		if c.chance(2) {
+			ok, err := t.m.ExtendContext(step)
+			t.agree("Extend", ok, err)
+			t.noteUntil()
+		} else {
+			ok, err := t.m.ValidContext(step)
+			t.agree("Valid", ok, err)
+		}
+		done()
+	}
+	end, done := c.soon()
+	t.unlockWithin(end)
+	done()
+}
+
+// soon returns a context that ends at once, within a few milliseconds, or after a quarter
+// of what a node has for its answer.
+func (c *client) soon() (context.Context, context.CancelFunc) {
+	most := []time.Duration{0, 4 * ms, c.Expiry / 20 / 4}[c.rand.IntN(3)]
+	return context.WithTimeout(c.ctx, c.between(0, most))
+}
+
+// request makes a Redsync for one Lock, on the clients that the process has, and closes it
+// or never does.
+func (c *client) request() {
+	c.rs = c.open(false)
+	c.lockAndUnlock(lockTime)
+	if c.chance(2) {
+		ctx, cancel := context.WithTimeout(context.Background(), c.between(0, unlockTime))
+		defer cancel()
+		_ = c.rs.Close(ctx) // nodes may be out of action
+	}
+}
+
 // watch holds for longer than the expiry.
 func (c *client) watch() { c.holdLong(redsync.WithWatchdog()) }
 
@@ -139,6 +190,11 @@ func (c *client) overstay() {
 func (c *client) doIt() {
 	ctx, cancel := context.WithTimeout(c.ctx, lockTime)
 	defer cancel()
+	c.doWithin(ctx, c.between(c.Expiry/2, 2*c.Expiry))
+}
+
+// doWithin works within Do for some time.
+func (c *client) doWithin(ctx context.Context, work time.Duration) {
 	l := c.pick()
 	t := c.begin(l)
 	held := false
@@ -146,9 +202,9 @@ func (c *client) doIt() {
 		held = true
 		t.m = redsync.FromContext(ctx)
 		t.took(nil)
-		work, stop := context.WithTimeout(ctx, c.between(c.Expiry/2, 2*c.Expiry))
+		working, stop := context.WithTimeout(ctx, work)
 		defer stop()
-		if t.hold(lockTime, work.Done()) {
+		if t.hold(lockTime, working.Done()) {
 			t.checkOver(ctx)
 		}
 		t.note(history.Event{Kind: history.Unlock})
@@ -315,11 +371,15 @@ func (t *turn) agree(operation string, ok bool, err error) {
 
 // unlock unlocks, whether or not the traffic has ended.
 func (t *turn) unlock() {
+	ctx, cancel := context.WithTimeout(context.Background(), unlockTime)
+	defer cancel()
+	t.unlockWithin(ctx)
+}
+
+func (t *turn) unlockWithin(ctx context.Context) {
 	t.noteUntil()
 	t.note(history.Event{Kind: history.Unlock})
 	lost := t.m.Err() != nil
-	ctx, cancel := context.WithTimeout(context.Background(), unlockTime)
-	defer cancel()
 	ok, err := t.m.UnlockContext(ctx)
 	t.note(history.Event{Kind: history.Unlocked, Err: text(err)})
 	t.agree("Unlock", ok, err)

@@ -42,6 +42,9 @@ func (w *world) inflict(ctx context.Context, f fault) error {
 // claim waits until what f befalls has nothing else: on a busy machine a fault may last
 // longer than planned.
 func (w *world) claim(f fault) (unlock func()) {
+	if !f.exclusive() {
+		return func() {}
+	}
 	if f.Process != 0 {
 		p := w.processes[f.Process-1]
 		p.fault.Lock()
@@ -74,6 +77,8 @@ func (w *world) begin(ctx context.Context, f fault) (heal func() error, err erro
 			there, back := l.cut(toNode), l.cut(toClient)
 			return func() { there(); back() }
 		}), nil
+	case forgotten:
+		return all(w.linksOf(f), func(l *link) func() { return l.begin(f) }), nil
 	case flushAll, restartMost, clockForward:
 		return w.beginOnMany(ctx, f)
 	default:
@@ -166,6 +171,11 @@ func (l *link) begin(f fault) (heal func()) {
 		return l.lose()
 	case babble:
 		return l.babble(f.Seed)
+	case hostOff:
+		return l.turnOff()
+	case forgotten:
+		l.forget()
+		return func() {}
 	default: // reset
 		l.reset()
 		return func() {}

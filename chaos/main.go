@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/seed14bd9ef4/redsync/internal/cli"
 )
 
 // envFakeTime is the environment variable that, set to requireFakeTime, makes it a failure
@@ -44,10 +46,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := command(ctx, os.Args[1:], os.Stdout)
 	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "chaos:", err)
-		os.Exit(1)
-	}
+	os.Exit(cli.Status("chaos", err, os.Stdout, os.Stderr))
 }
 
 // A command line is what is asked for.
@@ -61,7 +60,7 @@ type commandLine struct {
 // command does what the arguments ask for. Its error says that the run failed, or that
 // what had to be found was not.
 func command(ctx context.Context, args []string, out io.Writer) error {
-	line, err := parse(args, out)
+	line, err := parse(args)
 	if err != nil {
 		return err
 	}
@@ -81,33 +80,44 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	return errors.Join(line.write(r), r.verdict())
 }
 
-func parse(args []string, out io.Writer) (*commandLine, error) {
+// parse reads and checks the command line. Its errors are for cli.Status.
+func parse(args []string) (*commandLine, error) {
 	line := &commandLine{}
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
-	flags.SetOutput(out)
-	flags.DurationVar(&line.Length, "for", time.Minute, "how long the clients lock and unlock")
-	flags.Uint64Var(&line.Seed, "seed", 0, "of the plan of faults; 0: any")
+	flags.DurationVar(&line.Length, "for", time.Minute, fmt.Sprintf("how long the clients lock and unlock: %v or more", 2*lull))
+	flags.Uint64Var(&line.Seed, "seed", 0, "of the plan of faults: 1 or more, or 0 for any")
 	name := flags.String("scene", "contract", "one of "+sceneNames())
 	flags.StringVar(&line.page, "report", "", "HTML `file` for the report")
 	flags.StringVar(&line.data, "json", "", "`file` for the report as JSON")
-	flags.BoolVar(&line.verbose, "v", false, "say what befalls")
+	flags.BoolVar(&line.verbose, "v", false, "tell each fault as it begins")
 	flags.BoolVar(&line.Keep, "keep", false, "keep the files of the run: logs, and the history")
 	flags.BoolVar(&line.requireFakeTime, "require-faketime", os.Getenv(envFakeTime) == requireFakeTime,
 		"fail, not leave faults out, where libfaketime is missing; "+envFakeTime+"="+requireFakeTime+" does the same")
-	err := flags.Parse(args)
-	switch {
-	case err != nil:
+	if err := cli.Parse(flags, args); err != nil {
 		return nil, err
-	case flags.NArg() > 0:
-		return nil, fmt.Errorf("not an argument: %q", flags.Arg(0))
-	case line.Length < 2*lull:
-		return nil, fmt.Errorf("-for %v: it takes %v at least", line.Length, 2*lull)
+	}
+	if line.Length < 2*lull {
+		return nil, cli.Misusef("-for %v is out of range: %v or more", line.Length, 2*lull)
 	}
 	if line.Seed == 0 {
 		line.Seed = uint64(time.Now().UnixNano()) % 1_000_000
 	}
-	line.Scene, err = findScene(*name)
-	return line, err
+	var err error
+	if line.Scene, err = findScene(*name); err != nil {
+		return nil, err
+	}
+	return line, line.checkFiles()
+}
+
+// checkFiles looks, before anything is played, whether the reports can be written.
+func (line *commandLine) checkFiles() (err error) {
+	if line.page != "" {
+		err = cli.File("report", line.page)
+	}
+	if err == nil && line.data != "" {
+		err = cli.File("json", line.data)
+	}
+	return err
 }
 
 func sceneNames() string {

@@ -43,6 +43,7 @@ const (
 	clockRate      kind = "clock rate"                 // wrong by less than the drift
 	clockBack      kind = "clock set back"             // for good
 	clockForward   kind = "clocks of a majority ahead" // for good; breaks the contract
+	hostOff        kind = "host off"                   // from the start: dials hang
 	flushAll       kind = "FLUSHALL everywhere"        // breaks the contract
 	restartMost    kind = "majority restarts empty"    // breaks the contract without a guard
 )
@@ -51,6 +52,7 @@ const (
 const (
 	partition kind = "partition"      // from some nodes, in both directions
 	stopped   kind = "stopped client" // SIGSTOP
+	forgotten kind = "silence"        // of all connections that there are, of a process or of all; new ones work
 )
 
 // A fault is what befalls nodes or a process, from At on, for a time. At counts from the
@@ -96,6 +98,9 @@ func (f fault) where() (rows []string) {
 
 func nodeRow(i int) string    { return fmt.Sprintf("node %d", i) }
 func processRow(i int) string { return fmt.Sprintf("process %d", i) }
+
+// exclusive reports whether what it befalls must have nothing else meanwhile.
+func (f fault) exclusive() bool { return f.Kind != forgotten }
 
 // fakesTime reports whether it takes libfaketime.
 func (f fault) fakesTime() bool {
@@ -160,6 +165,7 @@ func recipes(quarantine time.Duration) []recipe {
 		}},
 		{kind: partition, weight: 5, least: 100 * ms, most: 4000 * ms},
 		{kind: stopped, weight: 6, least: 50 * ms, most: 3500 * ms},
+		{kind: forgotten, weight: 3},
 	}
 }
 
@@ -180,6 +186,9 @@ const (
 // stopped or cut off.
 func planContract(seed uint64, length, quarantine time.Duration) (plan []fault) {
 	p := planner{r: rand.New(rand.NewPCG(seed, 1)), end: length - lull, recipes: recipes(quarantine)}
+	if f, ok := p.hostOff(quarantine); ok {
+		plan = append(plan, f)
+	}
 	for at := lull; at <= p.end; at += between(p.r, minGap, maxGap) {
 		if p.r.IntN(bareQuorums) == 0 {
 			plan = append(plan, p.bareQuorum(at, quarantine)...)
@@ -189,6 +198,30 @@ func planContract(seed uint64, length, quarantine time.Duration) (plan []fault) 
 	}
 	slices.SortStableFunc(plan, func(a, b fault) int { return cmp.Compare(a.At, b.At) })
 	return plan
+}
+
+// hostsOff: in one of so many plans a host is off from the start.
+const hostsOff = 3
+
+// hostOff chooses the host that is off, for half of the time at least, if one is. The guard
+// keeps it out afterwards until its server has been up for long enough.
+func (p *planner) hostOff(quarantine time.Duration) (f fault, ok bool) {
+	if p.r.IntN(hostsOff) != 0 {
+		return f, false
+	}
+	i := p.r.IntN(nodeCount)
+	f = fault{Kind: hostOff, Nodes: []int{i}, For: between(p.r, p.end/2, p.end)}
+	f.out = max(f.For, quarantine) + settling
+	p.nodes[i] = busy{until: f.out, out: f.out}
+	return f, true
+}
+
+// offFromTheStart returns the node whose host a plan lets be off at first, or -1.
+func offFromTheStart(plan []fault) int {
+	if i := slices.IndexFunc(plan, func(f fault) bool { return f.Kind == hostOff }); i >= 0 {
+		return plan[i].Nodes[0]
+	}
+	return -1
 }
 
 // A planner knows what it has chosen so far.
@@ -225,15 +258,20 @@ func (p *planner) draw(at time.Duration) []fault {
 		c.vary(p.r, &f)
 	}
 	var free bool
-	if c.kind == partition || c.kind == stopped {
+	switch c.kind {
+	case forgotten:
+		free = p.aimAtAll(&f)
+	case partition, stopped:
 		free = p.aimAtProcess(&f)
-	} else {
+	default:
 		free = p.aimAtNode(&f, c)
 	}
 	if !free || at+f.For > p.end {
 		return nil
 	}
-	p.take(&f, c)
+	if f.exclusive() {
+		p.take(&f, c)
+	}
 	return []fault{f}
 }
 
@@ -282,6 +320,15 @@ func (p *planner) aimAtProcess(f *fault) bool {
 		slices.Sort(f.Nodes)
 	}
 	return !slices.ContainsFunc(p.processes[:], func(b busy) bool { return b.until > f.At })
+}
+
+// aimAtAll chooses all nodes, and one process or all.
+func (p *planner) aimAtAll(f *fault) bool {
+	f.Process = p.r.IntN(processCount + 1)
+	for i := range nodeCount {
+		f.Nodes = append(f.Nodes, i)
+	}
+	return true
 }
 
 // aimAtNode chooses the node, if one may have that now.

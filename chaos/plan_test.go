@@ -46,6 +46,12 @@ func TestPlanOfTheContractKeepsItsBounds(t *testing.T) {
 		last := lull
 		for _, f := range contractPlan(seed) {
 			seen[f.Kind]++
+			if f.Kind == hostOff {
+				require.Zero(t, f.At, "from the start, %v", f)
+				require.GreaterOrEqual(t, f.For, 29*time.Second, "for a long time, %v", f)
+				require.LessOrEqual(t, f.For, time.Minute-lull, "healed before the end, %v", f)
+				continue
+			}
 			require.GreaterOrEqual(t, f.At, last, "in order, %v", f)
 			require.LessOrEqual(t, f.At+f.For, time.Minute-lull, "healed before the end, %v", f)
 			require.LessOrEqual(t, f.For, 8*time.Second, "%v", f)
@@ -67,17 +73,27 @@ func TestPlanOfTheContractKeepsItsBounds(t *testing.T) {
 	for _, r := range recipes(time.Second) {
 		assert.Positive(t, seen[r.kind], "%s", r.kind)
 	}
+	assert.InDelta(t, planned/hostsOff, seen[hostOff], planned/10)
 }
 
 func TestPlanOfTheContractHasOneFaultOfANodeAtATime(t *testing.T) {
 	for seed := range uint64(planned) {
 		until := map[string]time.Duration{}
 		for _, f := range contractPlan(seed) {
+			if !f.exclusive() {
+				continue
+			}
 			who := f.where()[0] // of a partition: the process
 			require.GreaterOrEqual(t, f.At, until[who], "seed %d, %v", seed, f)
 			until[who] = f.At + f.For
 		}
 	}
+}
+
+func TestOffFromTheStart(t *testing.T) {
+	assert.Equal(t, -1, offFromTheStart(nil))
+	assert.Equal(t, -1, offFromTheStart([]fault{{Kind: freeze, Nodes: []int{2}}}))
+	assert.Equal(t, 3, offFromTheStart([]fault{{Kind: hostOff, Nodes: []int{3}}}))
 }
 
 func TestPlansOfExcludedScenesHitEnoughNodes(t *testing.T) {

@@ -31,6 +31,7 @@ type job struct {
 	Seed    uint64        //
 	Guard   time.Duration // the longest TTL; 0: no guard
 	Expiry  time.Duration // about
+	Off     int           // the node whose host is off at first; -1: none
 	Events  string        // the file that they go to
 	Fake    int           // how many of its clients believe in locks without asking; for tests
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -32,6 +33,8 @@ type link struct {
 	cuts    [2]int           // by direction: how many faults let nothing pass; the connection stays
 	delay   [2]time.Duration // by direction: of each byte
 	losing  int              // how many faults lose what the node replies
+	off     bool             // dials hang
+	hanging []net.Conn       // of clients that dial meanwhile
 	bursts  *rand.Rand       // draws what each connection is told once in place of a reply; nil: nothing
 	changed chan struct{}    // closed, and made anew, when cuts or losing changes
 	wires   map[*wire]bool
@@ -42,6 +45,7 @@ type wire struct {
 	client, node net.Conn
 	ended        chan struct{} // closed when the connection is
 	once         sync.Once
+	silent       bool // it carries nothing any more; guarded by link.mu
 	lossy        bool // it has lost replies, and must not live on; guarded by link.mu
 	babbled      bool // it was told nonsense; guarded by link.mu
 }
@@ -81,9 +85,18 @@ func (l *link) accept() {
 			time.Sleep(10 * ms)
 			continue
 		}
+		if l.hangs(client) {
+			continue
+		}
 		node, err := net.DialTimeout("tcp", l.target, time.Second)
+		if err == nil {
+			_, err = client.Write(welcome)
+		}
 		if err != nil {
 			_ = client.Close()
+			if node != nil {
+				_ = node.Close()
+			}
 			continue
 		}
 		w := &wire{client: client, node: node, ended: make(chan struct{})}
@@ -94,6 +107,69 @@ func (l *link) accept() {
 		l.done.Go(func() { l.relay(w, toNode) })
 		l.done.Go(func() { l.relay(w, toClient) })
 	}
+}
+
+// welcome is what a link says to a client when the connection to the node is open. A dial
+// is over when it has come: so it can hang, which the listener of a proxy cannot bring about.
+var welcome = []byte{'+'}
+
+// dial opens a connection through the link at an address. It fits redis.Options.Dialer.
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
+	_, err = io.ReadFull(c, make([]byte, len(welcome)))
+	if !stop() {
+		err = errors.Join(err, context.Cause(ctx))
+	}
+	if err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// hangs reports whether the dial of a client hangs.
+func (l *link) hangs(client net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.off || l.closed {
+		return false
+	}
+	l.hanging = append(l.hanging, client)
+	return true
+}
+
+// turnOff makes the host of the node vanish: connections carry nothing any more, and dials
+// hang until it is healed. One that is off already stays so until then.
+func (l *link) turnOff() (heal func()) {
+	l.change(func() { l.off = true })
+	l.forget()
+	return func() {
+		l.change(func() { l.off = false })
+		l.endHanging()
+	}
+}
+
+func (l *link) endHanging() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.hanging {
+		_ = c.Close()
+	}
+	l.hanging = nil
+}
+
+// forget makes the connections that there are carry nothing any more, in either direction,
+// as where a firewall has forgotten them. An end that closes is not heard of at the other.
+func (l *link) forget() {
+	l.change(func() {
+		for w := range l.wires {
+			w.silent = true
+		}
+	})
 }
 
 // add makes w one of l's, unless l is closed.
@@ -119,16 +195,21 @@ func (l *link) close() {
 	l.closed = true
 	l.mu.Unlock()
 	_ = l.listener.Close()
-	l.reset()
+	l.endHanging()
+	l.resetAll(true)
 	l.done.Wait()
 }
 
-// reset breaks the connections that there are.
-func (l *link) reset() {
+// reset breaks the connections that there are. Those that carry nothing do not hear of it.
+func (l *link) reset() { l.resetAll(false) }
+
+func (l *link) resetAll(silentToo bool) {
 	l.mu.Lock()
 	wires := make([]*wire, 0, len(l.wires))
 	for w := range l.wires {
-		wires = append(wires, w)
+		if silentToo || !w.silent {
+			wires = append(wires, w)
+		}
 	}
 	l.mu.Unlock()
 	for _, w := range wires {
@@ -182,6 +263,20 @@ func (l *link) dropLossy() {
 	}
 }
 
+// leave ends w, unless it is silent: then the other end hears nothing, and stays until the
+// link breaks or is closed.
+func (l *link) leave(w *wire) {
+	if !l.isSilent(w) {
+		l.drop(w, false)
+	}
+}
+
+func (l *link) isSilent(w *wire) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return w.silent
+}
+
 func (l *link) change(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,9 +303,15 @@ func (l *link) relay(w *wire, d direction) {
 	}
 	chunks := make(chan chunk, maxChunks)
 	l.done.Go(func() {
-		defer l.drop(w, false)
+		defer l.leave(w)
 		for c := range chunks {
-			if !l.pass(w, d, c) || len(c.bytes) == 0 {
+			if !l.pass(w, d, c) {
+				return
+			}
+			if l.isSilent(w) {
+				continue
+			}
+			if len(c.bytes) == 0 {
 				return
 			}
 			if l.loses(w, d) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -29,7 +30,7 @@ func wired(t *testing.T) (l *link, client, node net.Conn) {
 	l, err = newLink(listener.Addr().String())
 	require.NoError(t, err)
 	t.Cleanup(l.close)
-	client, err = net.Dial("tcp", l.addr())
+	client, err = dial(t.Context(), "tcp", l.addr())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	node, err = listener.Accept()
@@ -147,6 +148,55 @@ func TestLinkResetBreaksBothEnds(t *testing.T) {
 	l.reset()
 	requireEnded(t, client)
 	requireEnded(t, node)
+}
+
+func TestLinkForgetSilencesTheConnectionsThatThereAre(t *testing.T) {
+	l, client, node := wired(t)
+	l.forget()
+	send(t, client, "request")
+	send(t, node, "reply")
+	requireSilent(t, node)
+	requireSilent(t, client)
+	l.reset()
+	requireSilent(t, client)
+	_ = client.Close()
+	requireSilent(t, node)
+}
+
+func TestLinkPassesWhatANewConnectionSendsAfterForget(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = listener.Close() }()
+	l, err := newLink(listener.Addr().String())
+	require.NoError(t, err)
+	defer l.close()
+	l.forget()
+	client, err := dial(t.Context(), "tcp", l.addr())
+	require.NoError(t, err)
+	defer func() { _ = client.Close() }()
+	node, err := listener.Accept()
+	require.NoError(t, err)
+	defer func() { _ = node.Close() }()
+	send(t, client, "request")
+	requireReads(t, node, "request")
+}
+
+func TestLinkTurnedOffLetsDialsHang(t *testing.T) {
+	l, client, node := wired(t)
+	_, heal := l.turnOff(), l.turnOff()
+	send(t, client, "request")
+	requireSilent(t, node)
+	hangs := func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
+		defer cancel()
+		_, err := dial(ctx, "tcp", l.addr())
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	hangs()
+	heal()
+	again, err := dial(t.Context(), "tcp", l.addr())
+	require.NoError(t, err)
+	require.NoError(t, again.Close())
 }
 
 func TestLinkTellsNonsenseOnce(t *testing.T) {

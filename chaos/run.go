@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/history"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
 // settings are what a run is asked for.
@@ -56,7 +57,7 @@ func run(ctx context.Context, s settings) (*result, error) {
 	}
 	w := &world{origin: time.Now()}
 	defer w.end()
-	if err := w.start(ctx, dir, s); err != nil {
+	if err := w.start(ctx, dir, s, offFromTheStart(r.Plan)); err != nil {
 		return nil, err
 	}
 	if err := w.play(ctx, r); err != nil {
@@ -65,25 +66,29 @@ func run(ctx context.Context, s settings) (*result, error) {
 	return r, nil
 }
 
-// start starts the nodes and, when these are ready, the processes of clients.
-func (w *world) start(ctx context.Context, dir string, s settings) error {
+// start starts the nodes and, when these are ready, the processes of clients. The host of the
+// node off is off already, unless off is -1.
+func (w *world) start(ctx context.Context, dir string, s settings, off int) error {
 	for i := range nodeCount {
 		n, err := startNode(i, dir, s.FakeTime)
+		if errors.Is(err, realredis.ErrMissing) {
+			return err
+		}
 		if err != nil {
 			return fmt.Errorf("node %d: %w", i, err)
 		}
 		w.nodes = append(w.nodes, n)
 	}
 	for i := range processCount {
-		if err := w.startProcess(ctx, dir, s, i+1); err != nil {
+		if err := w.startProcess(ctx, dir, s, i+1, off); err != nil {
 			return fmt.Errorf("process %d: %w", i+1, err)
 		}
 	}
 	return w.each(func(p *process) error { return p.await(ctx, sayReady) })
 }
 
-func (w *world) startProcess(ctx context.Context, dir string, s settings, number int) error {
-	j := job{Process: number, Origin: w.origin, Seed: s.Seed, Expiry: s.Scene.expiry}
+func (w *world) startProcess(ctx context.Context, dir string, s settings, number, off int) error {
+	j := job{Process: number, Origin: w.origin, Seed: s.Seed, Expiry: s.Scene.expiry, Off: off}
 	if s.Scene.guard {
 		j.Guard = longestTTL(s.Scene.expiry)
 	}
@@ -91,10 +96,13 @@ func (w *world) startProcess(ctx context.Context, dir string, s settings, number
 		j.Fake = s.fakes
 	}
 	var links []*link
-	for _, n := range w.nodes {
+	for i, n := range w.nodes {
 		l, err := newLink(n.server.Addr())
 		if err != nil {
 			return err
+		}
+		if i == off {
+			l.turnOff() // the fault of the plan heals it
 		}
 		links = append(links, l)
 		j.Nodes = append(j.Nodes, l.addr())

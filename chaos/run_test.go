@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/seed14bd9ef4/redsync/internal/cli"
 	"github.com/seed14bd9ef4/redsync/internal/history"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
@@ -208,13 +209,29 @@ func TestAccountIsWritten(t *testing.T) {
 
 func TestCommandRefuses(t *testing.T) {
 	for _, c := range [][2]string{
-		{"-scene none", `no scene "none"`},
-		{"-for 1s", "it takes 2s at least"},
-		{"-seed", "flag needs an argument"},
-		{"more", `not an argument: "more"`},
+		{"-scene none", "-scene none: there is no such scene; there are: contract"},
+		{"-for 1s", "-for 1s is out of range: 2s or more"},
+		{"-for soon", `"soon" for flag -for: parse error (-for: how long the clients lock and unlock: 2s or more)`},
+		{"-seed", "flag needs an argument: -seed"},
+		{"-seed -1", `"-1" for flag -seed`},
+		{"-report no/such/folder/page.html", "-report no/such/folder/page.html: it must be a file"},
+		{"-json /", "-json /: it must be a file"},
+		{"more", `unexpected argument "more"`},
 	} {
-		require.ErrorContains(t, command(t.Context(), strings.Fields(c[0]), io.Discard), c[1])
+		err := command(t.Context(), strings.Fields(c[0]), io.Discard)
+		require.ErrorContains(t, err, c[1])
+		var errs bytes.Buffer
+		assert.Equal(t, cli.Misuse, cli.Status("chaos", err, io.Discard, &errs))
+		assert.Equal(t, 1, strings.Count(errs.String(), "\n"), errs.String())
 	}
+}
+
+func TestCommandWithoutServersSaysHowToInstallThem(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	var errs bytes.Buffer
+	err := command(t.Context(), []string{"-for", "2s", "-scene", "calm"}, io.Discard)
+	assert.Equal(t, cli.Failed, cli.Status("chaos", err, io.Discard, &errs))
+	assert.Equal(t, "chaos: "+realredis.ErrMissing.Error()+"\n", errs.String())
 }
 
 func TestHeartbeatNoticesAPause(t *testing.T) {

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/cli"
 	"github.com/seed14bd9ef4/redsync/internal/history"
 )
 
@@ -68,7 +68,7 @@ func excluded(name, about string, nodes int, f fault) scene {
 func findScene(name string) (scene, error) {
 	i := slices.IndexFunc(scenes, func(s scene) bool { return s.name == name })
 	if i < 0 {
-		return scene{}, fmt.Errorf("there is no scene %q", name)
+		return scene{}, cli.Misusef("-scene %s: there is no such scene; there are: %s", name, sceneNames())
 	}
 	return scenes[i], nil
 }

@@ -4,12 +4,12 @@
 // it in one transaction; an older token it answers by 412 Precondition Failed, with both
 // tokens.
 //
-//	go run ./examples/fencing                 # a file that vanishes at the end
-//	go run ./examples/fencing -db orders.db   # one that stays, with the tokens in it
+//	go run ./examples/fencing                      # a file that vanishes at the end
+//	go run ./examples/fencing -db /tmp/orders.db   # one that stays, with the tokens in it
 //
 // The program runs the server on a loopback port, five nodes inside the process, and two
 // holders of one lock: the first is late, the second has the lock by then. It ends with
-// status 1 if the late one's request is not refused.
+// status 1 if the late one's request is not refused, and with 2 for bad flags.
 //
 // Read server.go: that is what a resource needs.
 package main
@@ -34,21 +34,32 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/fencing"
+	"github.com/seed14bd9ef4/redsync/internal/cli"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 func main() {
 	logging.Disable() // go-redis
-	file := flag.String("db", "", "SQLite `file`; none: a temporary one")
-	flag.Parse()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	err := run(ctx, *file, os.Stdout)
+	err := command(ctx, os.Args[1:], os.Stdout)
 	cancel()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "fencing:", err)
-		os.Exit(1)
+	os.Exit(cli.Status("fencing", err, os.Stdout, os.Stderr))
+}
+
+// command is the program.
+func command(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("fencing", flag.ContinueOnError)
+	file := flags.String("db", "", "SQLite `file`, in a folder that can be written; none: a temporary one")
+	if err := cli.Parse(flags, args); err != nil {
+		return err
 	}
+	if *file != "" {
+		if err := cli.File("db", *file); err != nil {
+			return err
+		}
+	}
+	return run(ctx, *file, out)
 }
 
 // run serves the orders in file, and plays the two holders.

@@ -22,8 +22,12 @@ import (
 )
 
 func main() {
-	addresses := strings.Split(os.Getenv("NODES"), ",") // host:port,host:port,...
-	if err := run(context.Background(), addresses, os.Stdout); err != nil {
+	nodes := os.Getenv("NODES") // host:port,host:port,...
+	if nodes == "" || len(os.Args) > 1 {
+		_, _ = fmt.Fprintln(os.Stderr, "migration: it takes no arguments, and NODES=host1:6379,host2:6379,... in the environment")
+		os.Exit(2)
+	}
+	if err := run(context.Background(), strings.Split(nodes, ","), os.Stdout); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "migration:", err)
 		os.Exit(1)
 	}

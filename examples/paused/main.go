@@ -11,12 +11,13 @@
 //
 // With this library and a guard where the data is, A's write is refused. With redsync v4,
 // which has no tokens, it goes through, and B's is lost without a trace: the control. The
-// program ends with status 1 where that is not so.
+// program ends with status 1 where that is not so, or where there is no redis-server.
 package main
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/seed14bd9ef4/redsync/internal/cli"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
@@ -46,14 +48,19 @@ func main() {
 	if text := os.Getenv(envJob); text != "" {
 		err = hold(ctx, text, os.Stdin, os.Stdout)
 	} else {
-		err = run(ctx, os.Stdout)
+		err = command(ctx, os.Args[1:], os.Stdout)
 	}
 	cancel()
 	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "paused:", err)
-		os.Exit(1)
+	os.Exit(cli.Status("paused", err, os.Stdout, os.Stderr))
+}
+
+// command is the program. It has no flags.
+func command(ctx context.Context, args []string, out io.Writer) error {
+	if err := cli.Parse(flag.NewFlagSet("paused", flag.ContinueOnError), args); err != nil {
+		return err
 	}
+	return run(ctx, out)
 }
 
 // run starts the servers, and plays the scene with both libraries.
@@ -67,7 +74,7 @@ func run(ctx context.Context, out io.Writer) error {
 	for i := range servers {
 		s, err := launch(filepath.Join(dir, strconv.Itoa(i)))
 		if err != nil {
-			return fmt.Errorf("redis-server is needed: %w", err)
+			return err
 		}
 		defer s.Kill()
 		addresses = append(addresses, s.Addr())

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/seed14bd9ef4/redsync/internal/cli"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
@@ -93,6 +94,23 @@ The control: redsync v4, .*:
   A goes on \(SIGCONT\) after a pause of \S+, and writes: it goes through
   The data: "written by A"
 $`, out.String())
+}
+
+func TestCommandExitStatus(t *testing.T) {
+	t.Setenv("PATH", t.TempDir()) // no redis-server
+	for _, c := range []struct {
+		args   []string
+		status int
+		want   string
+	}{
+		{nil, cli.Failed, "paused: " + realredis.ErrMissing.Error() + "\n"},
+		{[]string{"-h"}, cli.OK, ""},
+		{[]string{"-fast"}, cli.Misuse, "paused: flag provided but not defined: -fast (-h lists the flags)\n"},
+	} {
+		var errs bytes.Buffer
+		assert.Equal(t, c.status, cli.Status("paused", command(bounded(t), c.args, io.Discard), io.Discard, &errs))
+		assert.Equal(t, c.want, errs.String())
+	}
 }
 
 func TestPlayNoServers(t *testing.T) {

@@ -1,15 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
-	"io"
 	"net"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seed14bd9ef4/redsync/internal/cli"
 )
 
 // config is what the flags say.
@@ -28,13 +28,11 @@ const (
 	maxExpiry  = time.Hour
 )
 
-// parseFlags reads and checks the command line. An error names the flag, the
-// value and the range; for -h it is the help text and matches flag.ErrHelp.
+// parseFlags reads and checks the command line. Its errors are for cli.Status.
 func parseFlags(args []string) (config, error) {
 	var cfg config
 	var nodes string
 	flags := flag.NewFlagSet("worker", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
 	flags.StringVar(&nodes, "nodes", "",
 		"comma-separated `addresses`, host:port or redis:// URLs; none: five nodes inside the process")
 	flags.DurationVar(&cfg.runFor, "for", 15*time.Second, "how long to run: 0 (until interrupted) or more")
@@ -42,11 +40,8 @@ func parseFlags(args []string) (config, error) {
 	flags.StringVar(&cfg.name, "name", "example-worker", "name of the lock: not empty")
 	flags.DurationVar(&cfg.expiry, "expiry", 2*time.Second,
 		fmt.Sprintf("expiry of the lock: %v to %v", minExpiry, maxExpiry))
-	if err := flags.Parse(args); err != nil {
-		return config{}, &usageError{err, flags}
-	}
-	if flags.NArg() > 0 {
-		return config{}, &usageError{fmt.Errorf("unexpected argument %q", flags.Arg(0)), flags}
+	if err := cli.Parse(flags, args); err != nil {
+		return config{}, err
 	}
 	if err := cfg.check(); err != nil {
 		return config{}, err
@@ -57,13 +52,13 @@ func parseFlags(args []string) (config, error) {
 func (cfg *config) check() error {
 	switch {
 	case cfg.runFor < 0:
-		return fmt.Errorf("-for %v is out of range: 0 (until interrupted) or more", cfg.runFor)
+		return cli.Misusef("-for %v is out of range: 0 (until interrupted) or more", cfg.runFor)
 	case cfg.workers < 1 || cfg.workers > maxWorkers:
-		return fmt.Errorf("-workers %d is out of range: 1 to %d", cfg.workers, maxWorkers)
+		return cli.Misusef("-workers %d is out of range: 1 to %d", cfg.workers, maxWorkers)
 	case cfg.name == "":
-		return fmt.Errorf("-name %q is out of range: it must not be empty", cfg.name)
+		return cli.Misusef("-name %q is out of range: it must not be empty", cfg.name)
 	case cfg.expiry < minExpiry || cfg.expiry > maxExpiry:
-		return fmt.Errorf("-expiry %v is out of range: %v to %v", cfg.expiry, minExpiry, maxExpiry)
+		return cli.Misusef("-expiry %v is out of range: %v to %v", cfg.expiry, minExpiry, maxExpiry)
 	}
 	return nil
 }
@@ -78,10 +73,10 @@ func (cfg *config) parseNodes(list string) error {
 		address = strings.TrimSpace(address)
 		options, err := parseAddress(address)
 		if err != nil {
-			return fmt.Errorf("-nodes: %w", err)
+			return cli.Misusef("-nodes: %w", err)
 		}
 		if seen[options.Addr] {
-			return fmt.Errorf("-nodes: %s is there twice: each node counts once", options.Addr)
+			return cli.Misusef("-nodes: %s is there twice: each node counts once", options.Addr)
 		}
 		seen[options.Addr] = true
 		cfg.addresses = append(cfg.addresses, address)
@@ -106,22 +101,3 @@ func parseAddress(address string) (*redis.Options, error) {
 	}
 	return &redis.Options{Addr: address}, nil
 }
-
-// A usageError comes with the list of flags.
-type usageError struct {
-	err   error
-	flags *flag.FlagSet
-}
-
-func (e *usageError) Error() string {
-	var text bytes.Buffer
-	if e.err != flag.ErrHelp { //nolint:errorlint // as Parse returns it
-		_, _ = fmt.Fprintln(&text, e.err)
-	}
-	_, _ = fmt.Fprintln(&text, "Usage of worker:")
-	e.flags.SetOutput(&text)
-	e.flags.PrintDefaults()
-	return text.String()
-}
-
-func (e *usageError) Unwrap() error { return e.err }

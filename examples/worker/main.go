@@ -20,7 +20,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -32,6 +31,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/cli"
 )
 
 func main() {
@@ -45,22 +45,17 @@ func main() {
 
 // run is the program: it returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return cli.Status("worker", command(ctx, args, stdout), stdout, stderr)
+}
+
+func command(ctx context.Context, args []string, out io.Writer) error {
 	cfg, err := parseFlags(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		_, _ = fmt.Fprint(stdout, err)
-		return 0
-	case err != nil:
-		_, _ = fmt.Fprintln(stderr, "worker:", err)
-		return 2
+	if err != nil {
+		return err
 	}
 	nodes := cfg.nodes()
 	defer nodes.close()
-	if err := runWorkers(ctx, cfg, nodes, stdout); err != nil {
-		_, _ = fmt.Fprintln(stderr, "worker:", err)
-		return 1
-	}
-	return 0
+	return runWorkers(ctx, cfg, nodes, out)
 }
 
 // errTimeUp ends a run after the time of -for.
@@ -85,14 +80,18 @@ func runWorkers(ctx context.Context, cfg config, nodes *nodes, out io.Writer) er
 	errs := make([]error, len(workers))
 	for i, w := range workers {
 		group.Go(func() {
-			errs[i] = w.run(ctx)
+			errs[i] = w.run(ctx, cancel)
 			if errs[i] != nil {
 				cancel(errs[i])
 			}
 		})
 	}
 	group.Wait()
-	summarize(j, cfg, context.Cause(ctx), workers, nodes)
+	why := context.Cause(ctx)
+	summarize(j, cfg, why, workers, nodes)
+	if errors.Is(why, errOutOfReach) {
+		return why
+	}
 	return errors.Join(errs...)
 }
 
@@ -101,11 +100,12 @@ func openWorkers(ctx context.Context, cfg config, nodes *nodes, j *journal) ([]*
 	reg, con := newRegister(), newContact()
 	var workers []*worker
 	for id := 1; id <= cfg.workers; id++ {
-		// A few attempts at a time, to report that the worker is waiting. Workers
-		// that begin at once may leave the winner with a bare quorum: extends set
-		// the missing keys again, so that it can lose nodes afterwards.
-		w := &worker{id: id, name: cfg.name, expiry: cfg.expiry, register: reg, contact: con, journal: j}
-		rs, err := nodes.open(ctx, redsync.WithExpiry(cfg.expiry), redsync.WithTries(10),
+		// WithFair and WithTries(0): the worker keeps its place in the queue until it has
+		// the lock, or until the run ends. Workers that begin at once may leave the winner with a
+		// bare quorum. Its extends set the missing keys again, so that it can lose nodes
+		// afterwards.
+		w := &worker{id: id, name: cfg.name, nodes: len(nodes.look), expiry: cfg.expiry, register: reg, contact: con, journal: j}
+		rs, err := nodes.open(ctx, redsync.WithExpiry(cfg.expiry), redsync.WithFair(), redsync.WithTries(0),
 			redsync.WithSetNXOnExtend(), redsync.WithObserver(w))
 		if err != nil {
 			for _, w := range workers {

@@ -63,7 +63,10 @@ func TestRunEmbeddedNodes(t *testing.T) {
 		assert.Empty(t, errs.String())
 		assert.Less(t, time.Since(start), 21*time.Second)
 		text := out.String()
-		assert.GreaterOrEqual(t, strings.Count(text, " locked, "), 5, text)
+		assert.GreaterOrEqual(t, strings.Count(text, " locked, "), 6, text)
+		for id := range 4 {
+			assert.NotContains(t, text, fmt.Sprintf("worker %d: 0 acquisitions", id+1), "everybody in its turn")
+		}
 		assert.GreaterOrEqual(t, strings.Count(text, " extended, "), 20, text)
 		assert.Contains(t, text, "stopped: the time is up")
 		assertUndisturbed(t, text)
@@ -118,8 +121,8 @@ func TestRunBadFlags(t *testing.T) {
 		{[]string{"-nodes", "a:1,"}, []string{"-nodes", `""`, "host:port"}},
 		{[]string{"-nodes", "a:1,a:1"}, []string{"-nodes", "a:1 is there twice"}},
 		{[]string{"-nodes", "http://:secret@a"}, []string{"-nodes", "redis://"}},
-		{[]string{"-speed", "9"}, []string{"-speed", "Usage"}},
-		{[]string{"now"}, []string{`"now"`, "Usage"}},
+		{[]string{"-speed", "9"}, []string{"-speed", "-h lists the flags"}},
+		{[]string{"now"}, []string{`"now"`, "-h lists the flags"}},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			var out, errs buffer
@@ -128,6 +131,7 @@ func TestRunBadFlags(t *testing.T) {
 				assert.Contains(t, errs.String(), part)
 			}
 			assert.NotContains(t, errs.String(), "secret")
+			assert.Equal(t, 1, strings.Count(errs.String(), "\n"), "one line: %s", errs.String())
 			assert.Empty(t, out.String())
 		})
 	}
@@ -179,7 +183,7 @@ func TestRunMinorityFails(t *testing.T) {
 func TestRunQuorumFailsForGood(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		servers := embedded.Start(5)
-		time.AfterFunc(5*time.Second, func() {
+		time.AfterFunc(4*time.Second, func() { // the second hold has begun at 3 s
 			servers[0].Kill()
 			servers[1].Kill()
 			servers[2].Freeze()
@@ -217,7 +221,7 @@ func TestRunTakenByAnotherProcess(t *testing.T) {
 func TestRunQuorumFailsForAWhile(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		servers := embedded.Start(5)
-		time.AfterFunc(4200*time.Millisecond, func() { // the third hold has begun at 4 s
+		time.AfterFunc(3200*time.Millisecond, func() { // the third hold has begun at 3 s
 			for _, s := range servers[:3] {
 				s.Freeze()
 			}

@@ -21,6 +21,7 @@ const closeTimeout = 5 * time.Second
 type worker struct {
 	id       int
 	name     string // of the lock
+	nodes    int
 	expiry   time.Duration
 	rs       *redsync.Redsync
 	register *register
@@ -29,6 +30,8 @@ type worker struct {
 
 	acquired, lost int
 	extended       atomic.Int64
+	waiting        atomic.Bool // and said so
+	giveUp         context.CancelCauseFunc
 }
 
 // say reports an event of w.
@@ -38,16 +41,17 @@ func (w *worker) say(format string, args ...any) {
 
 // run locks, works and unlocks, over and over, until ctx is done. An error ends
 // the whole run.
-func (w *worker) run(ctx context.Context) error {
+func (w *worker) run(ctx context.Context, giveUp context.CancelCauseFunc) error {
 	defer w.close()
+	w.giveUp = giveUp
 	for ctx.Err() == nil {
-		// Do extends the lock until work returns, and ends work's context if the
-		// lock is lost.
+		w.waiting.Store(false)
+		// Do waits for the lock as long as ctx lasts, extends it until work returns, and
+		// ends work's context if the lock is lost.
 		err := w.rs.Do(ctx, w.name, w.work)
 		if err := w.judge(ctx, err); err != nil {
 			return err
 		}
-		sleep(ctx, w.expiry/2) // let the others have it
 	}
 	return nil
 }
@@ -83,7 +87,6 @@ const steps = 10
 
 // judge tells how a Do ended, and returns an error if the run cannot go on.
 func (w *worker) judge(ctx context.Context, err error) error {
-	var taken *redsync.ErrTaken
 	var node *redsync.RedisError
 	switch {
 	case err == nil:
@@ -95,22 +98,37 @@ func (w *worker) judge(ctx context.Context, err error) error {
 		w.lost++
 		w.say("LOST the lock: %v", err)
 	case ctx.Err() != nil && errors.Is(err, redsync.ErrFailed): // the end of the run is no failure
-	case errors.As(err, &taken):
-		w.contact.answered()
-		w.say("waits: another worker has the lock")
-	case !errors.As(err, &node):
+	case !errors.As(err, &node), errors.Is(err, redsync.ErrFailed):
 		return err // not the nodes' fault: another attempt fails as well
-	case w.contact.silence() > patience:
-		return fmt.Errorf("no quorum of nodes reached for %v: %w", patience, err)
-	case errors.Is(err, redsync.ErrFailed):
-		w.say("waits: %v", err)
 	default:
 		w.say("could not unlock: %v", err)
 	}
 	return nil
 }
 
-// ObserveExtended tells of the extensions that Do makes: w is an observer.
+// errOutOfReach ends a run whose nodes do not answer any more.
+var errOutOfReach = fmt.Errorf("no quorum of nodes reached for %v", patience)
+
+// ObserveAttempt tells, once for each Lock, why the worker has to wait: w is an observer.
+// It ends the run if no quorum of nodes has answered for too long.
+func (w *worker) ObserveAttempt(a redsync.Attempt) {
+	if 2*(a.Granted+a.Refused) > w.nodes {
+		w.contact.answered()
+	}
+	var taken *redsync.ErrTaken
+	switch {
+	case a.Err == nil:
+	case w.contact.silence() > patience:
+		w.giveUp(fmt.Errorf("%w: %w", errOutOfReach, a.Err))
+	case w.waiting.Swap(true):
+	case errors.As(a.Err, &taken):
+		w.say("waits: another worker has the lock")
+	default:
+		w.say("waits: %v", a.Err)
+	}
+}
+
+// ObserveExtended tells of the extensions that Do makes.
 func (w *worker) ObserveExtended(e redsync.Extended) {
 	if e.Err != nil {
 		w.say("could not extend, remaining %v: %v", e.Left.Round(time.Millisecond), e.Err)

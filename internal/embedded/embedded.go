@@ -75,18 +75,21 @@ type Node struct {
 	conns   sync.Map // the clients' ends, with their numbers
 	dials   atomic.Int64
 
-	mu      sync.Mutex
-	down    bool
-	gate    *gate // not nil while frozen
-	rules   []*rule
-	seen    map[string]int
-	losing  int                 // so many messages to subscribers are lost
-	users   map[string]string   // their passwords
-	bursts  []nonsense.Outburst // to come, one each time that the node says something
-	mute    []*speaker          // connections on which it says no more
-	runID   string
-	started time.Time // of the process that runID names, by the node's clock
-	clock   clock
+	mu     sync.Mutex
+	down   bool
+	off    bool
+	gate   *gate // not nil while frozen
+	rules  []*rule
+	seen   map[string]int
+	losing int                 // so many messages to subscribers are lost
+	users  map[string]string   // their passwords
+	bursts []nonsense.Outburst // to come, one each time that the node says something
+	mute   []*speaker          // connections on which it says no more
+
+	forgotten []*end // the clients' ends of connections that carry nothing any more
+	runID     string
+	started   time.Time // of the process that runID names, by the node's clock
+	clock     clock
 }
 
 // A clock shows another time than the caller's, and runs at another rate. The zero value
@@ -149,12 +152,14 @@ func (n *Node) On(command string, times int, fault Fault) {
 	n.rules = append(n.rules, &rule{command: strings.ToUpper(command), times: times, fault: fault})
 }
 
-// Heal ends a Freeze, forgets the faults of On, LoseMessages and Babble that are still to
-// come, and closes connections on which the node hangs.
+// Heal ends a Freeze and a TurnOff, forgets the faults of On, LoseMessages and Babble that
+// are still to come, and closes connections on which the node hangs. Connections that Forget
+// has met carry nothing all the same.
 func (n *Node) Heal() {
 	n.ThawInTurn()
 	n.mu.Lock()
 	mute := n.mute
+	n.off = false
 	n.rules, n.losing, n.bursts, n.mute = nil, 0, nil, nil
 	n.mu.Unlock()
 	for _, s := range mute {
@@ -208,10 +213,15 @@ func (n *Node) Kill() {
 	n.mu.Lock()
 	n.down = true
 	n.runID = "" // what is frozen sees that its process is gone
+	forgotten := n.forgotten
+	n.forgotten = nil
 	n.mu.Unlock()
 	n.Thaw()
 	for _, c := range n.connected() {
 		c.out.drop()
+		_ = c.other.Close()
+	}
+	for _, c := range forgotten { // their clients do not hear of it
 		_ = c.other.Close()
 	}
 }
@@ -222,6 +232,30 @@ func (n *Node) Disconnect() {
 	for _, c := range n.connected() {
 		_ = c.Close()
 	}
+}
+
+// Forget makes all connections that there are carry nothing any more, in either direction,
+// as where a firewall has forgotten them. What is sent on them vanishes, and so does the
+// news of their end. New connections work.
+func (n *Node) Forget() {
+	connected := n.connected()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range connected {
+		c.in.lose()
+		c.out.lose()
+		n.conns.Delete(c)
+	}
+	n.forgotten = append(n.forgotten, connected...)
+}
+
+// TurnOff makes the node's host vanish, until Heal: its connections carry nothing any more,
+// and a dial hears nothing until its context ends.
+func (n *Node) TurnOff() {
+	n.mu.Lock()
+	n.off = true
+	n.mu.Unlock()
+	n.Forget()
 }
 
 // connected returns the clients' ends of all connections, in the order in which they were
@@ -316,6 +350,10 @@ func (n *Node) DialVia(delay Delay) func(ctx context.Context, network, addr stri
 func (n *Node) dial(ctx context.Context, delay Delay) (net.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	if n.isOff() {
+		<-ctx.Done()
+		return nil, ctx.Err()
 	}
 	if n.isDown() {
 		return nil, fmt.Errorf("dial %s: connection refused", n.name)
@@ -446,6 +484,12 @@ func (n *Node) await(c client) {
 			time.Sleep(c.turn)
 		}
 	}
+}
+
+func (n *Node) isOff() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.off
 }
 
 func (n *Node) isDown() bool {

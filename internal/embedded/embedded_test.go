@@ -2,6 +2,8 @@ package embedded_test
 
 import (
 	"context"
+	"os"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,6 +71,59 @@ func TestRestartDoesNotExecuteWhatWasFrozenBefore(t *testing.T) {
 		n.Restart(false)
 		time.Sleep(time.Second)
 		assert.False(t, n.Exists("k"))
+	})
+}
+
+func TestForgetSilencesTheConnectionsThatThereAre(t *testing.T) {
+	on(t, time.Millisecond, func(t *testing.T, n *embedded.Node, c *redis.Client) {
+		old, err := n.Dial(t.Context(), "", "")
+		require.NoError(t, err)
+		n.Forget()
+		_, err = old.Write([]byte("*1\r\n$4\r\nPING\r\n"))
+		require.NoError(t, err)
+		require.NoError(t, old.SetReadDeadline(time.Now().Add(time.Minute)))
+		_, err = old.Read(make([]byte, 1))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		n.Disconnect()
+		n.Heal()
+		require.NoError(t, old.SetReadDeadline(time.Now().Add(time.Minute)))
+		_, err = old.Read(make([]byte, 1))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded, "nor does its end arrive")
+		require.NoError(t, old.Close())
+		_, err = old.Write([]byte("x"))
+		require.ErrorIs(t, err, syscall.EPIPE)
+
+		start := time.Now()
+		require.Error(t, c.Ping(t.Context()).Err(), "the connection that it has")
+		assert.Greater(t, time.Since(start), time.Second, "it waits for its read deadline")
+		require.NoError(t, c.Ping(t.Context()).Err(), "another")
+	})
+}
+
+func TestForgetLosesWhatIsOnItsWay(t *testing.T) {
+	on(t, time.Millisecond, func(t *testing.T, n *embedded.Node, c *redis.Client) {
+		go func() { assert.Error(t, c.Set(context.Background(), "k", "v", time.Hour).Err()) }()
+		time.Sleep(time.Millisecond / 2)
+		n.Forget()
+		time.Sleep(time.Second)
+		assert.False(t, n.Exists("k"))
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestTurnOffLetsDialsHang(t *testing.T) {
+	on(t, 0, func(t *testing.T, n *embedded.Node, _ *redis.Client) {
+		n.TurnOff()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		start := time.Now()
+		_, err := n.Dial(ctx, "", "")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, time.Hour, time.Since(start))
+		n.Heal()
+		c, err := n.Dial(t.Context(), "", "")
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
 	})
 }
 

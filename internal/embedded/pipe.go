@@ -48,7 +48,7 @@ func (e *end) Close() error {
 	e.in.cut()
 	e.in.close()
 	e.out.finish()
-	e.out.close()
+	e.out.leave()
 	e.once.Do(func() {
 		if e.onClose != nil {
 			e.onClose()
@@ -83,6 +83,8 @@ type half struct {
 	data     []byte               // that has arrived
 	coming   []parcel             // that has not, in order
 	closed   bool
+	lost     bool // nothing arrives any more, nor the news of the end
+	left     bool // and nobody writes any more
 	deadline time.Time
 	timer    *time.Timer
 }
@@ -121,8 +123,11 @@ func (h *half) read(p []byte) (int, error) {
 func (h *half) write(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
+	switch {
+	case h.left, h.closed && !h.lost:
 		return 0, syscall.EPIPE
+	case h.lost:
+		return len(p), nil
 	}
 	if h.delay == nil {
 		h.data = append(h.data, p...)
@@ -155,7 +160,7 @@ func (h *half) arriveLocked() {
 func (h *half) finish() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.delay != nil && !h.closed {
+	if h.delay != nil && !h.closed && !h.lost {
 		h.sendLocked(nil)
 	}
 }
@@ -165,6 +170,24 @@ func (h *half) cut() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.coming = nil
+}
+
+// lose loses what has not arrived, and all that is written from now on.
+func (h *half) lose() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lost, h.coming = true, nil
+}
+
+// leave is close by the end that writes. The other end does not hear of it where all is
+// lost.
+func (h *half) leave() {
+	h.mu.Lock()
+	h.left = h.lost
+	h.mu.Unlock()
+	if !h.left {
+		h.close()
+	}
 }
 
 // drop loses what has not been read.

@@ -49,11 +49,11 @@ type Server struct {
 // Args are added to each command line ("--requirepass", "secret").
 func Start(tb testing.TB, n int, args ...string) []*Server {
 	tb.Helper()
-	if _, err := exec.LookPath("redis-server"); err != nil {
+	if err := findServer(); err != nil {
 		if os.Getenv(Env) == Require {
 			tb.Fatalf("%s=%s, and %v", Env, Require, err)
 		}
-		tb.Skipf("no redis-server on PATH; %s=%s makes this a failure", Env, Require)
+		tb.Skipf("%v; %s=%s makes this a failure", err, Env, Require)
 	}
 	servers := make([]*Server, n)
 	for i := range servers {
@@ -69,14 +69,28 @@ func Start(tb testing.TB, n int, args ...string) []*Server {
 }
 
 // Launch returns a running server without persistence that keeps its files in
-// dir; Kill ends it.
+// dir; Kill ends it. The error is ErrMissing where there is no redis-server.
 func Launch(dir string, args ...string) (*Server, error) {
 	return LaunchWith(dir, nil, args...)
+}
+
+// ErrMissing means that there is no redis-server, and says how to get one.
+var ErrMissing = errors.New("redis-server is not on PATH: apt-get install redis-server, or brew install redis")
+
+// findServer returns ErrMissing where there is no redis-server.
+func findServer() error {
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		return ErrMissing
+	}
+	return nil
 }
 
 // LaunchWith is Launch, with variables added to the environment of the process
 // ("NAME=value").
 func LaunchWith(dir string, env []string, args ...string) (*Server, error) {
+	if err := findServer(); err != nil {
+		return nil, err
+	}
 	var errs []error
 	for range launchTries {
 		addr, err := freeAddr()

@@ -1,0 +1,118 @@
+// Package cli gives the programs of this repository the same command line: their exit
+// status, and errors of one line.
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// The exit status of a program.
+const (
+	OK     = 0 // success, and -h
+	Failed = 1
+	Misuse = 2 // bad flags
+)
+
+// A usageError says what is wrong with the command line.
+type usageError struct{ error }
+
+func (e *usageError) Unwrap() error { return e.error }
+
+// Misusef returns an error for which the program exits with Misuse.
+func Misusef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
+
+// A helpError is the answer to -h.
+type helpError struct{ text string }
+
+func (e *helpError) Error() string { return e.text }
+func (e *helpError) Unwrap() error { return flag.ErrHelp }
+
+// Parse parses args, which must be flags only. Its errors are for Status: the help text
+// for -h, otherwise one line that names the flag, its value and its usage, which should say
+// the range.
+func Parse(flags *flag.FlagSet, args []string) error {
+	flags.SetOutput(io.Discard)
+	err := flags.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		var text bytes.Buffer
+		_, _ = fmt.Fprintf(&text, "Usage of %s:\n", flags.Name())
+		flags.SetOutput(&text)
+		flags.PrintDefaults()
+		return &helpError{text.String()}
+	case err != nil:
+		return Misusef("%w%s", err, usageOf(flags, err))
+	case flags.NArg() > 0:
+		return Misusef("unexpected argument %q (-h lists the flags)", flags.Arg(0))
+	}
+	return nil
+}
+
+// usageOf returns what to add to an error of flags.Parse: what the flag is for.
+func usageOf(flags *flag.FlagSet, err error) (text string) {
+	text = " (-h lists the flags)"
+	flags.VisitAll(func(f *flag.Flag) {
+		if strings.Contains(err.Error()+":", " -"+f.Name+":") { // "... for flag -time: parse error", "flag needs an argument: -time"
+			_, usage := flag.UnquoteUsage(f)
+			text = fmt.Sprintf(" (-%s: %s)", f.Name, usage)
+		}
+	})
+	return text
+}
+
+// Status reports how a program ended, help on out and an error as a line of errs, and
+// returns the exit status.
+func Status(program string, err error, out, errs io.Writer) int {
+	if help := (*helpError)(nil); errors.As(err, &help) {
+		_, _ = io.WriteString(out, help.text)
+		return OK
+	}
+	if err == nil {
+		return OK
+	}
+	_, _ = fmt.Fprintf(errs, "%s: %v\n", program, err)
+	if misuse := (*usageError)(nil); errors.As(err, &misuse) {
+		return Misuse
+	}
+	return Failed
+}
+
+// Folder returns an error, as of Misusef, if no file can be written into the folder that
+// the value of a flag names.
+func Folder(name, folder string) error {
+	probe, err := os.CreateTemp(folder, ".probe-*")
+	if err != nil {
+		return Misusef("-%s %s: it must be a folder that can be written: %w", name, folder, cause(err))
+	}
+	_ = probe.Close()
+	return os.Remove(probe.Name())
+}
+
+// File is Folder for a flag whose value names a file that the program will write.
+func File(name, file string) error {
+	if info, err := os.Stat(file); err == nil && info.IsDir() {
+		return Misusef("-%s %s: it must be a file, and is a folder", name, file)
+	}
+	probe, err := os.CreateTemp(filepath.Dir(file), ".probe-*")
+	if err != nil {
+		return Misusef("-%s %s: it must be a file in a folder that can be written: %w", name, file, cause(err))
+	}
+	_ = probe.Close()
+	return os.Remove(probe.Name())
+}
+
+// cause returns why a file could not be created, without the name of the file, which is
+// made up here.
+func cause(err error) error {
+	if path := (*os.PathError)(nil); errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
