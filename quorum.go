@@ -112,7 +112,6 @@ type round struct {
 	all     chan struct{} // closed when every node has voted, with waitAll
 	waitAll bool          // after the decision, wait for the other nodes (WithFailFast(false))
 	explain bool          // see isDecidedLocked
-	within  time.Duration // the node deadline
 
 	// mu protects what follows. Who has been told of the decision may read expired
 	// without it.
@@ -174,7 +173,6 @@ func startRound(c *core, op operation, waitAll bool) *round {
 
 func (r *round) start(op operation) {
 	r.op, r.command, r.explain, r.witness = op, op.command(), op.explains(), op.witnessed()
-	r.within = op.nodeDeadline()
 	r.command.WithRESP(func(resp []byte) {
 		for i := range r.core.nodes {
 			if err := r.send(i, r.command.Args, resp); err != nil {
@@ -186,7 +184,7 @@ func (r *round) start(op operation) {
 
 func (r *round) send(i int, args []any, resp []byte) error {
 	r.op.sending(i)
-	err := r.core.nodes[i].Send(pool.Request{Args: args, RESP: resp, Within: r.within, To: r, Tag: i})
+	err := r.core.nodes[i].Send(pool.Request{Args: args, RESP: resp, Within: r.op.nodeDeadline(), To: r, Tag: i})
 	if err != nil {
 		r.op.unsent(i)
 		return &RedisError{Node: i, Err: err}
