@@ -461,9 +461,8 @@ func TestMutexExtendUnconfirmedLeavesTheOldUntil(t *testing.T) {
 func TestMutexExtendWaitsForSlowNodesUntilTheOldUntil(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held()
-		for _, n := range f.nodes {
-			n.On("evalsha", 1, embedded.Fault{Delay: 3 * time.Second})
-		}
+		f.freeze(0, 1, 2, 3, 4) // as a whole: a single connection that is slow would be replaced
+		time.AfterFunc(3*time.Second, func() { f.thaw(0, 1, 2, 3, 4) })
 		start := time.Now()
 		ok, err := m.Extend()
 		require.NoError(t, err)
