@@ -300,7 +300,7 @@ func describeArray(reply []any) string {
 		if inner, ok := e.([]any); ok {
 			e = fmt.Sprintf("an array of %d", len(inner))
 		}
-		elements = append(elements, fmt.Sprintf("%.100v", e))
+		elements = append(elements, fmt.Sprintf("%.100s", fmt.Sprint(e)))
 	}
 	if len(reply) > most {
 		elements = append(elements, "...")
