@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -51,7 +52,7 @@ type simTerm struct {
 	options []redsync.Option
 	own     *redsync.Redsync // of this term alone
 	shares  string           // whose term's hold it is, where it was adopted
-	shown   bool             // others may have its value
+	shown   atomic.Bool      // others may have its value
 	done    chan struct{}    // closed when the client believes no more
 }
 
@@ -113,7 +114,7 @@ func (t *simTerm) note(kind history.Kind, err error) {
 		fallthrough
 	case history.Extended:
 		e.Until = e.At + t.Remaining()
-		if t.shown || t.shares != "" {
+		if t.shown.Load() || t.shares != "" {
 			t.client.shared(t.client.process, e.Until-e.At)
 		}
 	}
@@ -395,7 +396,7 @@ func (t *simTerm) mayShow() bool {
 func (t *simTerm) show(given redsync.Sequencer, away bool) {
 	c := t.client
 	c.shown++
-	t.shown = true
+	t.shown.Store(true)
 	c.shared(c.process, t.Remaining())
 	to := &simClient{
 		simulation: c.simulation, process: (c.process + 1) % simProcesses,

@@ -183,9 +183,10 @@ func (h *half) lose() {
 // lost.
 func (h *half) leave() {
 	h.mu.Lock()
-	h.left = h.lost
+	left := h.lost
+	h.left = left
 	h.mu.Unlock()
-	if !h.left {
+	if !left {
 		h.close()
 	}
 }
