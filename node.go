@@ -24,6 +24,8 @@ type node struct {
 
 	deniedUntil atomic.Int64 // monotonic time; see denies
 	toldDenied  atomic.Bool
+
+	pace pace // of Close
 }
 
 func newNode(i int, p pool.Pool) *node {

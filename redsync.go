@@ -62,10 +62,11 @@ func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 // the connections of Open, and lets those of New end when they are idle. Every
 // later operation fails with ErrClosed. A second Close returns what the first did.
 //
-// It waits until every node has answered or failed, ctx is done, or the node
-// deadline of r's options (at least 50 ms) has passed; in the latter two cases it
-// returns an error. nil does not say that every key is gone: what a node that
-// failed still holds runs out within the expiry.
+// It waits until every node has answered or failed. It returns an error when ctx is done,
+// or once no node has released anything for a node deadline of r's options (at least
+// 50 ms). However many locks are held, healthy nodes release all of them: Close takes as
+// long as that does, so bound it by ctx where the process must end. nil does not say that
+// every key is gone: what a node that failed still holds runs out within the expiry.
 func (r *Redsync) Close(ctx context.Context) error {
 	if r == nil || r.core == nil {
 		return nil
@@ -99,6 +100,7 @@ type core struct {
 	notices   notices
 
 	isClosed atomic.Bool
+	progress atomic.Int64  // the monotonic time at which Close has begun, or a node has last settled a release since
 	closing  chan struct{} // closed when Close begins
 	closed   chan struct{} // closed when Close has ended, with closeErr
 	closeErr error
@@ -179,17 +181,16 @@ func (c *core) close(ctx context.Context, timeout time.Duration) error {
 }
 
 func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w within %v", errNoAnswer, timeout))
-	defer cancel()
+	c.progress.Store(int64(now().mono))
 	close(c.closing)
 	c.extends.close()
 	c.holds.close()
 	// Operations under way give up at their next step, or have a deadline.
-	await(ctx, c.active.zero())
+	_ = c.awaitProgress(ctx, c.active.zero(), timeout)
 	c.ear.close()
 	c.repeats.close()
-	if !await(ctx, c.unsettled.zero()) {
-		err = fmt.Errorf("redsync: Close: keys are left to their expiry: %w", context.Cause(ctx))
+	if why := c.awaitProgress(ctx, c.unsettled.zero(), timeout); why != nil {
+		err = fmt.Errorf("redsync: Close: keys are left to their expiry: %w", why)
 	}
 	for _, p := range c.nodes {
 		if c.owned {
@@ -199,6 +200,25 @@ func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) 
 		}
 	}
 	return err
+}
+
+// awaitProgress waits until done is closed, or returns an error: when ctx is done, or once
+// no node has settled a release for the length of timeout.
+func (c *core) awaitProgress(ctx context.Context, done <-chan struct{}, timeout time.Duration) error {
+	for {
+		left := timeout - (now().mono - time.Duration(c.progress.Load()))
+		step, cancel := context.WithTimeout(ctx, left)
+		ended := await(step, done)
+		cancel()
+		switch {
+		case ended:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case left <= 0:
+			return fmt.Errorf("%w within %v", errNoAnswer, timeout)
+		}
+	}
 }
 
 // await waits until done is closed, or reports false when ctx is done first.

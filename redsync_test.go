@@ -19,6 +19,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -60,7 +61,9 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 		require.Error(t, f.Close(f.Context()), "three nodes keep what they have")
 		require.Error(t, waiting.Close(f.Context()))
 		wg.Wait()
-		assert.Equal(t, 800*time.Millisecond, time.Since(start), "two node deadlines")
+		// The first Close waits for a Lock until 390 ms, whose release two nodes settle then,
+		// and a node deadline more for the other three. The second has nothing to wait for before.
+		assert.Equal(t, 1190*time.Millisecond, time.Since(start))
 		for _, n := range f.nodes {
 			n.Thaw()
 		}
@@ -68,6 +71,96 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 		assert.Zero(t, f.nodes.Keys("lock"))
 		assert.Zero(t, f.nodes.Keys("other"))
 	})
+}
+
+// A slowPool is a node that answers ten thousand requests per second, and refuses any when
+// it owes 1100 replies, as a pool does at 32,768.
+type slowPool struct {
+	sync.Mutex
+	owed    []pool.Request
+	frozen  bool
+	running bool
+	refused int
+	deleted int
+}
+
+func (p *slowPool) String() string { return "slow" }
+func (p *slowPool) CloseIdle()     {}
+func (p *slowPool) Close() error   { return nil }
+
+func (p *slowPool) Send(req pool.Request) error {
+	p.Lock()
+	defer p.Unlock()
+	if len(p.owed) >= 1100 {
+		p.refused++
+		return &pool.OutstandingError{Limit: 1100}
+	}
+	p.owed = append(p.owed, req)
+	if !p.running {
+		p.running = true
+		go p.run()
+	}
+	return nil
+}
+
+func (p *slowPool) run() {
+	for req, ok := p.next(); ok; req, ok = p.next() {
+		reply := pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1}
+		if req.Args[0] != "set" {
+			reply.Value = script.Mine
+		}
+		req.To.Receive(req.Tag, reply)
+	}
+}
+
+func (p *slowPool) next() (req pool.Request, ok bool) {
+	p.Lock()
+	defer p.Unlock()
+	if len(p.owed) == 0 || p.frozen {
+		p.running = false
+		return req, false
+	}
+	req, p.owed = p.owed[0], p.owed[1:]
+	if req.Args[0] != "set" {
+		p.deleted++
+		p.Unlock()
+		time.Sleep(100 * time.Microsecond)
+		p.Lock()
+	}
+	return req, true
+}
+
+func TestCloseReleasesHoweverManyLocksAreHeld(t *testing.T) {
+	const count = 5000
+	for name, frozen := range map[string]bool{"healthy nodes": false, "one node is frozen": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes := [3]*slowPool{{}, {}, {}}
+				rs := redsync.New(nodes[0], nodes[1], nodes[2]).With(
+					redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(50*time.Millisecond))
+				for i := range count {
+					require.NoError(t, rs.NewMutex(fmt.Sprint("lock", i)).Lock())
+				}
+				synctest.Wait()
+				nodes[2].frozen = frozen
+				start := time.Now()
+				err := rs.Close(t.Context())
+				if frozen {
+					require.ErrorContains(t, err, "keys are left to their expiry: no answer within 50ms")
+					assert.Equal(t, 550*time.Millisecond, time.Since(start), "a node deadline after the last release")
+				} else {
+					require.NoError(t, err)
+					assert.Equal(t, 500*time.Millisecond, time.Since(start), "ten node deadlines")
+				}
+				for i, n := range nodes {
+					assert.Zero(t, n.refused, "node %d", i)
+					if !frozen || i < 2 {
+						assert.Equal(t, count, n.deleted, "node %d", i)
+					}
+				}
+			})
+		})
+	}
 }
 
 func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {

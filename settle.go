@@ -48,6 +48,7 @@ type release struct {
 type progress struct {
 	form
 	orderly bool  // when it was last sent, all that set the value had been answered
+	paced   bool  // it has room in the node's pace, or waits there
 	repeats int32 // how often it has been put off, for the delay
 }
 
@@ -110,23 +111,45 @@ func (rel *release) witnessed() *witness { return rel.witness("unlock") }
 func (rel *release) onWon() { rel.wonAt = now() }
 
 // send sends the release to node i, in a form of which resp is the encoding, if there is
-// one. Where h may have reached the node the request is Reserved: the command that set
-// the value has paid for its room.
+// one. While the core is closing the release may have to wait for others.
 func (rel *release) send(i int, as form, resp []byte) {
-	f := rel.footprint(i)
-	rel.progress[i].form, rel.progress[i].orderly = as, f.settled()
-	err := rel.core.nodes[i].Send(pool.Request{
-		Args: rel.args(as), RESP: resp, Reserved: f.reached(), To: rel, Tag: i,
+	s, n := &rel.progress[i], rel.core.nodes[i]
+	s.form = as
+	if rel.core.isClosed.Load() && !s.paced {
+		s.paced = true // first: it may be sent by another goroutine from here on
+		if !n.pace.enter(rel) {
+			return
+		}
+	}
+	paced := s.paced
+	if !rel.transmit(i, resp) && paced {
+		n.pace.leave(i)
+	}
+}
+
+// transmit sends the release to node i now, and reports whether a reply will come. Where
+// h may have reached the node the request is Reserved: the command that set the value has
+// paid for its room.
+func (rel *release) transmit(i int, resp []byte) bool {
+	s, n, f := &rel.progress[i], rel.core.nodes[i], rel.footprint(i)
+	s.orderly = f.settled()
+	err := n.Send(pool.Request{
+		Args: rel.args(s.form), RESP: resp, Reserved: f.reached(), To: rel, Tag: i,
 	})
 	if err == nil {
-		return
+		return true
 	}
+	if s.paced && n.pace.putBack(rel, err) {
+		return true
+	}
+	s.paced = false
 	rel.round.vote(i, failed, &RedisError{Node: i, Err: err}, nil)
 	if f.reached() && !errors.Is(err, pool.ErrClosed) {
 		rel.repeatLater(i, err)
-		return
+		return false
 	}
 	rel.nodeSettled()
+	return false
 }
 
 // args returns the command in a form.
@@ -148,6 +171,10 @@ func (rel *release) args(as form) []any {
 func (rel *release) Receive(i int, reply pool.Reply) {
 	rel.core.meet(i, reply.Server)
 	sent := rel.progress[i]
+	if sent.paced {
+		defer rel.core.nodes[i].pace.leave(i)
+		rel.progress[i].paced = false
+	}
 	switch {
 	case pool.IsNoScript(reply.Err) && !sent.inFull:
 		sent.inFull = true
@@ -198,6 +225,9 @@ func (rel *release) settles(i int, sent progress, reply pool.Reply) bool {
 
 // nodeSettled notes that one more node has settled the release, or is given up.
 func (rel *release) nodeSettled() {
+	if rel.core.isClosed.Load() {
+		rel.core.progress.Store(int64(now().mono))
+	}
 	if rel.open.Add(-1) == 0 {
 		rel.core.unsettled.add(-1)
 	}
