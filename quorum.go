@@ -263,6 +263,20 @@ func (r *round) count(i int, v vote, err error, by *pool.Server) (first, late bo
 	return first, false, err
 }
 
+// waitFor notes that node i's vote is still to come, and err, which stands for it if it
+// does not come in time.
+func (r *round) waitFor(i int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed || r.votes[i].vote != pending {
+		return
+	}
+	if r.errs == nil {
+		r.errs = make(map[int]error)
+	}
+	r.errs[i] = err
+}
+
 // hasGrantedLocked reports whether a server has granted already, as another node.
 func (r *round) hasGrantedLocked(by *pool.Server) bool {
 	for _, b := range r.votes {
@@ -505,7 +519,9 @@ func (r *round) resultLocked(silent error) result {
 			if undecided {
 				res.tally.add(failed)
 			}
-			err = &RedisError{Node: i, Err: silent}
+			if err == nil { // see waitFor
+				err = &RedisError{Node: i, Err: silent}
+			}
 		}
 		var taken *ErrNodeTaken
 		if errors.As(err, &taken) {

@@ -2,6 +2,7 @@ package redsync
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -34,6 +35,7 @@ type release struct {
 	*hold
 	round   round
 	wonAt   instant      // when a quorum had confirmed; set before who waits is told
+	awaited bool         // a caller waits for the round
 	process any          // a string: that of the core if somebody in it waits, or did; else ""
 	by      *waiter      // whose attempt it undoes, if it does
 	rivals  atomic.Bool  // other processes wait
@@ -50,6 +52,8 @@ type progress struct {
 	orderly bool  // when it was last sent, all that set the value had been answered
 	paced   bool  // it has room in the node's pace, or waits there
 	repeats int32 // how often it has been put off, for the delay
+	lost    bool  // an earlier sending went unanswered: the node may have executed it
+	unvoted error // why the node's vote waits for the repetition; nil if it does not
 }
 
 // A form is how a node must be sent the release.
@@ -70,7 +74,7 @@ type releasing struct {
 // startRelease sends the release of h to all nodes at once, behind everything
 // that was sent for h. The hold must be over, or have never begun.
 func startRelease(h *hold, how releasing) *release {
-	rel := &release{hold: h, by: how.by, process: ""}
+	rel := &release{hold: h, by: how.by, process: "", awaited: how.awaited}
 	turnover := script.Turnover{Enters: how.enters, Alive: aliveFor.Milliseconds(), Leave: h.leaving()}
 	if slices.Contains(turnover.Leave, turnover.Enters) {
 		turnover.Enters = nil // it has given up meanwhile
@@ -142,7 +146,7 @@ func (rel *release) transmit(i int, resp []byte) bool {
 	if s.paced && n.pace.putBack(rel, err) {
 		return true
 	}
-	s.paced = false
+	s.paced, s.unvoted = false, nil
 	rel.round.vote(i, failed, &RedisError{Node: i, Err: err}, nil)
 	if f.reached() && !errors.Is(err, pool.ErrClosed) {
 		rel.repeatLater(i, err)
@@ -188,15 +192,49 @@ func (rel *release) Receive(i int, reply pool.Reply) {
 	}
 	rel.notice(i, reply)
 	v, err := rel.judge(i, reply)
-	rel.round.vote(i, v, err, reply.Server)
 	if v == failed && reply.Err == nil {
 		reply.Err = err // an odd answer settles nothing
 	}
-	if rel.settles(i, sent, reply) {
+	settled := rel.settles(i, sent, reply, v)
+	rel.heed(i, v, err, reply)
+	if settled {
 		rel.nodeSettled()
 		return
 	}
 	rel.repeatLater(i, reply.Err)
+}
+
+// heed counts node i's vote, if it can be told by now.
+//
+// A connection that broke leaves open whether the node has executed the release. The
+// caller waits for what the repetition finds then, until the node deadline. That our value
+// is there proves that it was held until now. That it is missing, or another's is there,
+// proves nothing: the first sending may have deleted ours, and somebody else may have
+// acquired the lock since.
+func (rel *release) heed(i int, v vote, err error, reply pool.Reply) {
+	s := &rel.progress[i]
+	switch {
+	case v == failed && reply.Fate == pool.Unknown && rel.awaited:
+		s.lost, s.unvoted = true, err
+		rel.round.waitFor(i, err)
+		return
+	case v == failed && reply.Fate == pool.Unknown:
+		s.lost = true
+	case v == refused && s.lost:
+		v, err = failed, &RedisError{Node: i, Err: fmt.Errorf("the reply to the release was lost, and now: %w", err)}
+	}
+	s.unvoted = nil
+	rel.round.vote(i, v, err, reply.Server)
+}
+
+// giveUp notes that nothing more is sent to node i.
+func (rel *release) giveUp(i int) {
+	s := &rel.progress[i]
+	if err := s.unvoted; err != nil {
+		s.unvoted = nil
+		rel.round.vote(i, failed, err, nil)
+	}
+	rel.nodeSettled()
 }
 
 // notice takes from node i's reply who waits for the lock.
@@ -210,17 +248,19 @@ func (rel *release) notice(i int, reply pool.Reply) {
 	}
 }
 
-// settles reports whether reply shows that node i is done with the value. Every
-// command that may set the value must have been executed before the node looked.
-// On an ordered stream (Conn is not 0) it is enough that they are answered by now;
-// on any other pool they must have been when the release was sent (orderly).
-func (rel *release) settles(i int, sent progress, reply pool.Reply) bool {
+// settles reports whether reply, which judge has read as v, shows that node i is done with
+// the value. Every command that may set the value must have been executed before the node
+// looked. On an ordered stream (Conn is not 0) it is enough that they are answered by now;
+// on any other pool they must have been when the release was sent (orderly). Where only one
+// command may have set the value, the node has executed it if the value was there: a node
+// executes each at most once. That the value is missing proves nothing of the kind.
+func (rel *release) settles(i int, sent progress, reply pool.Reply, v vote) bool {
 	looked := reply.Fate == pool.Answered && reply.Err == nil
 	if looked && sent.orderly {
 		return true
 	}
 	f := rel.footprint(i)
-	return !f.reached() || looked && f.settled() && reply.Conn != 0
+	return !f.reached() || looked && (f.settled() && reply.Conn != 0 || v == granted && f.sent() == 1)
 }
 
 // nodeSettled notes that one more node has settled the release, or is given up.
@@ -238,6 +278,9 @@ func (rel *release) repeatLater(i int, err error) {
 	rel.keepTime() // a repetition asks whether the keys have run out
 	s := &rel.progress[i]
 	delay := min(minReleaseDelay<<min(s.repeats, 8), maxReleaseDelay) // 8 is beyond the maximum
+	if s.unvoted != nil && s.repeats == 0 {                           // the caller of Unlock waits for what it finds
+		delay = min(delay, rel.timing.nodeTimeout/4)
+	}
 	s.repeats++
 	again := &alarm{what: repetition{rel, i}}
 	dropped := !rel.core.repeats.setUnlessFull(again, time.Now().Add(delay), maxRepeats)
@@ -245,7 +288,7 @@ func (rel *release) repeatLater(i int, err error) {
 		Name: rel.lock.Name(), Node: i, Pending: rel.core.unsettled.n(), Dropped: dropped, Err: err,
 	})
 	if dropped {
-		rel.nodeSettled()
+		rel.giveUp(i)
 	}
 }
 
@@ -259,7 +302,7 @@ func (r repetition) fire(bool) { r.repeat(r.node) }
 
 func (rel *release) repeat(i int) {
 	if rel.cleared(now()) {
-		rel.nodeSettled()
+		rel.giveUp(i)
 		return
 	}
 	as := rel.progress[i].form
