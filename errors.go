@@ -37,8 +37,10 @@ var (
 	ErrMaxHold = errors.New("redsync: lock held for the longest time allowed")
 
 	// ErrNotHeld is the error of Unlock, Extend and Valid on a Mutex that is
-	// not held (nothing was sent), or that another call unlocked meanwhile.
-	ErrNotHeld = errors.New("redsync: lock not held")
+	// not held (nothing was sent), or that another call unlocked or detached meanwhile.
+	// errors.Is finds ErrLockAlreadyExpired in it too, which is what redsync v4 returns
+	// from a second Unlock. To tell the two apart look for ErrNotHeld first.
+	ErrNotHeld error = &notHeldError{}
 
 	// ErrNoPools is the error of every operation of a Redsync without nodes.
 	ErrNoPools = errors.New("redsync: no pools")
@@ -52,6 +54,15 @@ var (
 	// ErrClosed is the error of every operation after Close.
 	ErrClosed = errors.New("redsync: closed")
 )
+
+// A notHeldError is the type of ErrNotHeld alone. It is not empty: pointers to values
+// without a size need not differ.
+type notHeldError struct{ _ byte }
+
+func (*notHeldError) Error() string { return "redsync: lock not held" }
+
+// Is makes a program go on that looks for the error of redsync v4.
+func (*notHeldError) Is(target error) bool { return target == ErrLockAlreadyExpired } //nolint:errorlint // a sentinel
 
 // ErrTaken says that the lock is taken: a quorum of nodes has answered, but too
 // many hold another value to leave one. In the error of Lock the errors of nodes

@@ -3,6 +3,7 @@ package redsync_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -95,5 +96,53 @@ func TestErrIsTheSameErrorEachTime(t *testing.T) {
 				assert.Same(t, err, told)
 			})
 		})
+	}
+}
+
+// A program for redsync v4 looks for ErrLockAlreadyExpired after a second Unlock.
+func TestErrNotHeldMatchesWhatRedsyncReturns(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		_, err := m.Unlock()
+		require.NoError(t, err)
+		ok, err := m.Unlock()
+		assert.False(t, ok)
+		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+		require.ErrorIs(t, err, redsync.ErrNotHeld)
+		require.NotErrorIs(t, err, redsync.ErrLockLost)
+		assert.EqualError(t, err, `redsync: unlock "lock": lock not held`)
+		assert.Equal(t, redsync.ErrNotHeld, m.Err()) //nolint:testifylint // it is the very same
+		assert.True(t, m.Err() == redsync.ErrNotHeld)
+		require.NotErrorIs(t, redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld)
+		require.NotErrorIs(t, redsync.ErrNotHeld, redsync.ErrClosed)
+	})
+}
+
+// Unlock and Detach end an Extend that is under way. The lock is not lost by that.
+func TestExtendThatIsInterruptedIsNotALoss(t *testing.T) {
+	for name, end := range map[string]func(f field, m *redsync.Mutex){
+		"Unlock": func(_ field, m *redsync.Mutex) { _, _ = m.Unlock() },
+		"Detach": func(f field, m *redsync.Mutex) { _, _ = m.Detach(f.Context()) },
+	} {
+		for kind, options := range map[string][]redsync.Option{"": nil, ", healing": {redsync.WithSetNXOnExtend()}} {
+			t.Run(name+kind, func(t *testing.T) {
+				play(t, func(f field) {
+					m := f.held(options...)
+					f.freeze(0, 1, 2)
+					var wg sync.WaitGroup
+					wg.Go(func() {
+						ok, err := m.Extend()
+						assert.False(f, ok)
+						assert.ErrorIs(f, err, redsync.ErrNotHeld)
+						assert.NotErrorIs(f, err, redsync.ErrLockLost)
+						assert.NotErrorIs(f, err, redsync.ErrExtendFailed)
+					})
+					time.Sleep(10 * time.Millisecond)
+					end(f, m)
+					wg.Wait()
+					f.thaw(0, 1, 2)
+				})
+			})
+		}
 	}
 }

@@ -623,7 +623,7 @@ func (m *Mutex) extend(ctx context.Context, h *hold) (bool, error) {
 	switch {
 	case over == nil && res.tally.won():
 		return true, nil
-	case errors.Is(over, ErrLockAlreadyExpired) && !errors.Is(over, ErrLockLost):
+	case errors.Is(over, ErrLockAlreadyExpired) && !errors.Is(over, ErrLockLost) && !errors.Is(over, ErrNotHeld):
 		// Until passed meanwhile; what q nodes say now proves no continuity.
 		err := because(ErrLockLost, over)
 		h.end(err)
