@@ -58,6 +58,9 @@ func process(nodes embedded.Nodes) *redsync.Redsync {
 	return redsync.New(pools...)
 }
 
+// named is how errors name an embedded node.
+func named(i int) string { return fmt.Sprintf("node #%d (127.0.0.1:%d): ", i, 7001+i) }
+
 // held returns a Mutex that holds the lock on all five nodes.
 func (f field) held(options ...redsync.Option) *redsync.Mutex {
 	f.Helper()
@@ -386,7 +389,7 @@ func TestMutexUnlockWhoseConnectionBreaksAnswersByTheRepetition(t *testing.T) {
 		err   string // "": true
 	}{
 		"before the node had it":                 {fault: embedded.Fault{LoseCommand: true}, want: 50 * time.Millisecond},
-		"after the node had it: nobody can tell": {fault: embedded.Fault{LoseReply: true}, want: 50 * time.Millisecond, err: "no such key"},
+		"after the node had it: nobody can tell": {fault: embedded.Fault{LoseReply: true}, want: 50 * time.Millisecond, err: "the key is gone now"},
 		"after, and somebody else has it now": {
 			fault: embedded.Fault{LoseReply: true}, want: 50 * time.Millisecond, err: "the reply to the release was lost",
 			after: func(f field) {
@@ -463,7 +466,7 @@ func TestMutexUnlockThatBreaksIsToldOnce(t *testing.T) {
 		votes, errs := of[redsync.Vote](r)
 		require.Len(t, votes, 5)
 		assert.Equal(t, 4, votes[4].Node)
-		assert.ErrorContains(t, errs[4], "no such key")
+		assert.ErrorContains(t, errs[4], "the key is gone now")
 	})
 }
 
@@ -810,7 +813,7 @@ func TestMutexLockWithDeadNodesSaysWhichAndNotTaken(t *testing.T) {
 		var taken *redsync.ErrTaken
 		require.NotErrorAs(t, err, &taken)
 		for i := 2; i < 5; i++ {
-			assert.ErrorContains(t, err, fmt.Sprintf("node #%d: dial 127.0.0.1:%d: connection refused", i, 7001+i))
+			assert.ErrorContains(t, err, named(i)+fmt.Sprintf("dial 127.0.0.1:%d: connection refused", 7001+i))
 		}
 	})
 }

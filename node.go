@@ -18,9 +18,10 @@ import (
 // A node is one independent Redis, as a core knows it.
 type node struct {
 	pool.Pool
-	index  int
-	guard  time.Duration               // the longest TTL in use that it may have forgotten; 0: no guard
-	server atomic.Pointer[pool.Server] // the process that answered last, if known
+	index   int
+	address string                      // as the pool names it
+	guard   time.Duration               // the longest TTL in use that it may have forgotten; 0: no guard
+	server  atomic.Pointer[pool.Server] // the process that answered last, if known
 
 	deniedUntil atomic.Int64 // monotonic time; see denies
 	toldDenied  atomic.Bool
@@ -30,6 +31,9 @@ type node struct {
 
 func newNode(i int, p pool.Pool) *node {
 	n := &node{Pool: p, index: i}
+	if unusable(p) == nil {
+		n.address = p.String()
+	}
 	if guarded, ok := p.(interface{ RestartGuard() time.Duration }); ok {
 		n.guard = guarded.RestartGuard()
 	}
@@ -80,10 +84,16 @@ type census struct {
 }
 
 // twins are two nodes that are one server.
-type twins struct{ a, b int }
+type twins struct {
+	a, b      int
+	addresses [2]string
+}
 
 func (t *twins) err() error {
-	return fmt.Errorf("%w: #%d and #%d", ErrDuplicateNode, t.a, t.b)
+	if t.addresses[0] == t.addresses[1] {
+		return fmt.Errorf("%w: #%d and #%d (%s)", ErrDuplicateNode, t.a, t.b, t.addresses[0])
+	}
+	return fmt.Errorf("%w: #%d (%s) and #%d (%s)", ErrDuplicateNode, t.a, t.addresses[0], t.b, t.addresses[1])
 }
 
 // meet notes the process that has answered for node i. It costs a comparison when
@@ -99,7 +109,7 @@ func (c *core) meet(i int, s *pool.Server) {
 	for b := range c.nodes {
 		for a := range b {
 			if sameServer(c.nodes[a].server.Load(), c.nodes[b].server.Load()) {
-				found = &twins{a, b}
+				found = &twins{a, b, [2]string{c.nodes[a].address, c.nodes[b].address}}
 			}
 		}
 	}
@@ -124,7 +134,7 @@ func (c *core) duplicate() error {
 // sent that could tell.
 func (c *core) stillDuplicate(ctx context.Context, t timing) error {
 	c.forget()
-	startRound(c, ping{}, true).wait(ctx, bounds{decide: t.nodeTimeout, node: t.nodeTimeout})
+	startRound(c, ping{core: c}, true).wait(ctx, bounds{decide: t.nodeTimeout, node: t.nodeTimeout})
 	return c.duplicate()
 }
 

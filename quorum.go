@@ -184,7 +184,7 @@ func (r *round) send(i int, args []any, resp []byte) error {
 	err := r.core.nodes[i].Send(pool.Request{Args: args, RESP: resp, To: r, Tag: i})
 	if err != nil {
 		r.op.unsent(i)
-		return &RedisError{Node: i, Err: err}
+		return r.core.nodes[i].failed(err)
 	}
 	return nil
 }
@@ -242,7 +242,7 @@ func (r *round) count(i int, v vote, err error, by *pool.Server) (first, late bo
 	}
 	before := r.isDecidedLocked()
 	if v == granted && r.hasGrantedLocked(by) {
-		v, err = failed, &RedisError{Node: i, Err: ErrDuplicateNode}
+		v, err = failed, r.core.nodes[i].failed(ErrDuplicateNode)
 	}
 	b.vote, b.by = v, by
 	if err != nil {
@@ -312,6 +312,13 @@ var (
 	errAbandoned  = errors.New("the hold ended meanwhile")
 )
 
+// An unheard is why a node has no vote in a round whose caller gave it up. It matches why.
+// Its text does not say that: the operation does, once.
+type unheard struct{ why error }
+
+func (*unheard) Error() string   { return errNoAnswer.Error() }
+func (e *unheard) Unwrap() error { return e.why }
+
 // bounds say how long a round may take.
 type bounds struct {
 	decide time.Duration   // until it is given up undecided
@@ -344,7 +351,7 @@ func (r *round) wait(ctx context.Context, b bounds) result {
 		return r.result(r.linger(ctx, start, b))
 	case <-ctx.Done():
 		s.stop()
-		return r.result(context.Cause(ctx))
+		return r.result(&unheard{context.Cause(ctx)})
 	case <-b.over:
 		s.stop()
 		return r.result(errAbandoned)
@@ -475,7 +482,7 @@ func (r *round) linger(ctx context.Context, start time.Time, b bounds) error {
 	case <-timer.C:
 		return fmt.Errorf("%w within %v", errNoAnswer, b.node)
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return &unheard{context.Cause(ctx)}
 	case <-b.over:
 		return errAbandoned
 	}
@@ -520,7 +527,7 @@ func (r *round) resultLocked(silent error) result {
 				res.tally.add(failed)
 			}
 			if err == nil { // see waitFor
-				err = &RedisError{Node: i, Err: silent}
+				err = r.core.nodes[i].failed(silent)
 			}
 		}
 		var taken *ErrNodeTaken
@@ -548,11 +555,11 @@ func (res result) notAcquired() error {
 	if len(res.taken) == 0 || res.tally.blocks(res.tally.failed) {
 		return nodeErrors(res.errs)
 	}
-	errs := []error{&ErrTaken{Nodes: res.taken}}
+	var errs []error
 	for _, err := range res.errs {
 		if node := (*RedisError)(nil); errors.As(err, &node) && !errors.Is(err, errNotAwaited) {
 			errs = append(errs, err)
 		}
 	}
-	return because(errs...)
+	return because(&ErrTaken{Nodes: res.taken}, nodeErrors(errs))
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"reflect"
 	"sync/atomic"
 	"time"
 
@@ -23,8 +24,9 @@ type Redsync struct {
 // independent primaries: no two of them replicas of each other, or the same.
 // A lock needs N/2 + 1 of them, so five bear the loss of two.
 //
-// New starts nothing and never fails; no pools, or a nil one, is the error of
-// every operation.
+// New starts nothing and never fails; no pools, a nil one, one that can never send (see
+// pool.New), or two that lead to one address or one client, are the error of every
+// operation.
 func New(pools ...pool.Pool) *Redsync {
 	set := defaultSettings()
 	set.prepare()
@@ -125,10 +127,33 @@ func newCore(pools []pool.Pool) *core {
 			c.guarded = n
 		}
 		if err := unusable(p); err != nil && c.err == nil {
-			c.err = fmt.Errorf("redsync: pool #%d: %w", i, err)
+			c.err = &within{fmt.Sprintf("pool #%d", i), err}
 		}
 	}
+	if c.err == nil {
+		c.err = twice(pools)
+	}
 	return c
+}
+
+// twice returns an error if two pools are known to lead to one node. Where nothing but
+// the server can tell, the census does.
+func twice(pools []pool.Pool) error {
+	seen := make(map[any]int, len(pools))
+	for i, p := range pools {
+		where := any(p)
+		if known, ok := p.(interface{ Destination() any }); ok {
+			where = known.Destination()
+		}
+		if !reflect.ValueOf(where).Comparable() {
+			continue
+		}
+		if first, there := seen[where]; there {
+			return (&twins{first, i, [2]string{pools[first].String(), p.String()}}).err()
+		}
+		seen[where] = i
+	}
+	return nil
 }
 
 // newProcess returns what tells a process from all others in a ticket: 16 digits.

@@ -108,7 +108,9 @@ func startRelease(h *hold, how releasing) *release {
 
 func (rel *release) command() script.Command { return rel.round.command }
 
-func (*release) judge(i int, reply pool.Reply) (vote, error) { return found(i, reply) }
+func (rel *release) judge(i int, reply pool.Reply) (vote, error) {
+	return rel.core.nodes[i].found(reply)
+}
 
 func (rel *release) witnessed() *witness { return rel.witness("unlock") }
 
@@ -147,7 +149,7 @@ func (rel *release) transmit(i int, resp []byte) bool {
 		return true
 	}
 	s.paced, s.unvoted = false, nil
-	rel.round.vote(i, failed, &RedisError{Node: i, Err: err}, nil)
+	rel.round.vote(i, failed, n.failed(err), nil)
 	if f.reached() && !errors.Is(err, pool.ErrClosed) {
 		rel.repeatLater(i, err)
 		return false
@@ -212,7 +214,7 @@ func (rel *release) Receive(i int, reply pool.Reply) {
 // proves nothing: the first sending may have deleted ours, and somebody else may have
 // acquired the lock since.
 func (rel *release) heed(i int, v vote, err error, reply pool.Reply) {
-	s := &rel.progress[i]
+	s, n := &rel.progress[i], rel.core.nodes[i]
 	switch {
 	case v == failed && reply.Fate == pool.Unknown && rel.awaited:
 		s.lost, s.unvoted = true, err
@@ -221,10 +223,18 @@ func (rel *release) heed(i int, v vote, err error, reply pool.Reply) {
 	case v == failed && reply.Fate == pool.Unknown:
 		s.lost = true
 	case v == refused && s.lost:
-		v, err = failed, &RedisError{Node: i, Err: fmt.Errorf("the reply to the release was lost, and now: %w", err)}
+		v, err = failed, n.failed(fmt.Errorf("the reply to the release was lost, and %s", afterwards(err)))
 	}
 	s.unvoted = nil
 	rel.round.vote(i, v, err, reply.Server)
+}
+
+// afterwards says what a repetition has found, where that proves nothing.
+func afterwards(found error) string {
+	if taken := (*ErrNodeTaken)(nil); errors.As(found, &taken) {
+		return "another value is there now"
+	}
+	return "the key is gone now"
 }
 
 // giveUp notes that nothing more is sent to node i.
