@@ -26,11 +26,12 @@ type node struct {
 	deniedUntil atomic.Int64 // monotonic time; see denies
 	toldDenied  atomic.Bool
 
-	pace pace // of Close
+	health *health // to be shared where the clients are
+	pace   pace    // of Close
 }
 
 func newNode(i int, p pool.Pool) *node {
-	n := &node{Pool: p, index: i}
+	n := &node{Pool: p, index: i, health: &health{}}
 	if unusable(p) == nil {
 		n.address = p.String()
 	}
@@ -58,9 +59,22 @@ func (n *node) distrust(s *pool.Server, sent time.Time, driftFactor float64, mar
 	}
 	quarantine := n.quarantine(driftFactor, margin)
 	if age := s.Age(sent); age < quarantine {
-		return fmt.Errorf("restarted %v before: it counts from %v on", max(age, 0).Round(time.Millisecond), quarantine)
+		return &distrust{max(age, 0).Round(time.Millisecond), quarantine}
 	}
 	return nil
+}
+
+// A distrust is why a node that has restarted does not count yet.
+type distrust struct{ age, quarantine time.Duration }
+
+func (e *distrust) Error() string {
+	return fmt.Sprintf("restarted %v before: it counts from %v on", e.age, e.quarantine)
+}
+
+// isDistrust reports whether err is of a node that answers, but whose grants do not count.
+func isDistrust(err error) bool {
+	restarted, ok := err.(*distrust)                         //nolint:errorlint // it is not wrapped
+	return ok && restarted != nil || err == errUnknownServer //nolint:errorlint // a sentinel
 }
 
 // quarantine returns for how long a node does not count after its start.

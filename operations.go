@@ -24,6 +24,8 @@ func (noEffects) witnessed() *witness { return nil }
 func (noEffects) onWon()              {}
 func (noEffects) stands() bool        { return true }
 
+func (noEffects) watched() (*observers, purpose) { return nil, looking }
+
 // An acquire is the round that sets a hold's value.
 type acquire struct {
 	noEffects // on winning: the one who waits looks whether the nodes answered in time
@@ -49,6 +51,8 @@ func (a acquire) unsent(i int)  { a.hold.unsent(i) }
 func (acquire) explains() bool { return true }
 
 func (a acquire) witnessed() *witness { return a.hold.witness("lock") }
+
+func (a acquire) watched() (*observers, purpose) { return a.hold.set.observers, granting }
 
 func (a acquire) judge(i int, reply pool.Reply) (vote, error) {
 	n := a.hold.core.nodes[i]
@@ -124,6 +128,8 @@ func (e extension) unsent(i int) {
 
 func (e extension) witnessed() *witness { return e.hold.witness("extend") }
 
+func (e extension) watched() (*observers, purpose) { return e.hold.set.observers, granting }
+
 // The hold goes on from the moment of the decision, however late the one who
 // waits for it runs.
 func (e extension) onWon() { e.hold.prolong(e, now()) }
@@ -153,6 +159,8 @@ type check struct {
 func (c check) command() script.Command { return script.Valid(c.hold.lock) }
 
 func (c check) witnessed() *witness { return c.hold.witness("valid") }
+
+func (c check) watched() (*observers, purpose) { return c.hold.set.observers, looking }
 
 func (c check) judge(i int, reply pool.Reply) (vote, error) {
 	return c.hold.core.nodes[i].found(reply)

@@ -94,6 +94,10 @@ type operation interface {
 	// witnessed returns who is told of the votes, nil for nobody.
 	witnessed() *witness
 
+	// watched returns who is told that a node is down, nil for nobody, and what the
+	// command is for.
+	watched() (*observers, purpose)
+
 	// onWon takes effect when a quorum has granted, at that moment and before
 	// anybody else is told. The round is locked.
 	onWon()
@@ -107,8 +111,12 @@ type round struct {
 	then    decider       // told of the decision: a *sleeper, where somebody waits
 	witness *witness      // told of every vote; nil without an observer
 	all     chan struct{} // closed when every node has voted, with waitAll
-	waitAll bool          // after the decision, wait for the other nodes (WithFailFast(false))
-	explain bool          // see isDecidedLocked
+
+	watching *observers // told of nodes that are down; nil without an observer
+	purpose  purpose    // of command
+
+	waitAll bool // after the decision, wait for the other nodes (WithFailFast(false))
+	explain bool // see isDecidedLocked
 
 	// mu protects what follows. Who has been told of the decision may read expired
 	// without it.
@@ -170,6 +178,7 @@ func startRound(c *core, op operation, waitAll bool) *round {
 
 func (r *round) start(op operation) {
 	r.op, r.command, r.explain, r.witness = op, op.command(), op.explains(), op.witnessed()
+	r.watching, r.purpose = op.watched()
 	r.command.WithRESP(func(resp []byte) {
 		for i := range r.core.nodes {
 			if err := r.send(i, r.command.Args, resp); err != nil {
@@ -223,22 +232,30 @@ func (r *round) resend(i int) (sent bool, refusal error) {
 // vote counts node i's vote, which a server process gave, if one did and it is
 // known, and lets the observer see it.
 func (r *round) vote(i int, v vote, err error, by *pool.Server) {
-	first, late, err := r.count(i, v, err, by)
+	v, err = r.cast(i, v, err, by)
+	r.watch(i, v, err)
+}
+
+// cast is vote for what says nothing of the node at this moment. It returns the vote as it
+// counts, with why it is not a grant.
+func (r *round) cast(i int, v vote, err error, by *pool.Server) (vote, error) {
+	first, late, v, err := r.count(i, v, err, by)
 	if r.witness != nil && first {
 		r.witness.saw(i, late, err)
 	}
+	return v, err
 }
 
 // count counts node i's vote. The one that decides closes the vote, unless the
 // others are to be heard as well. It reports whether it is the node's first
-// answer, whether it came too late to count, and why it is not a grant.
-func (r *round) count(i int, v vote, err error, by *pool.Server) (first, late bool, why error) {
+// answer, whether it came too late to count, what it counts as, and why it is not a grant.
+func (r *round) count(i int, v vote, err error, by *pool.Server) (first, late bool, as vote, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := &r.votes[i]
 	first, b.heard = !b.heard, true
 	if r.closed || b.vote != pending {
-		return first, true, err
+		return first, true, v, err
 	}
 	before := r.isDecidedLocked()
 	if v == granted && r.hasGrantedLocked(by) {
@@ -260,7 +277,7 @@ func (r *round) count(i int, v vote, err error, by *pool.Server) (first, late bo
 		r.closed = true
 		close(r.all)
 	}
-	return first, false, err
+	return first, false, v, err
 }
 
 // waitFor notes that node i's vote is still to come, and err, which stands for it if it

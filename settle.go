@@ -89,6 +89,7 @@ func startRelease(h *hold, how releasing) *release {
 	}
 	rel.round.prepare(h.core, how.waitAll, then)
 	rel.round.op, rel.round.witness = rel, rel.witnessed()
+	rel.round.watching = h.set.observers
 	rel.round.command = script.Release(h.lock, rel.process, turnover, h.tokens.final())
 	// What has been answered by now, if an earlier release is repeated.
 	h.renewing()
@@ -219,6 +220,7 @@ func (rel *release) heed(i int, v vote, err error, reply pool.Reply) {
 	case v == failed && reply.Fate == pool.Unknown && rel.awaited:
 		s.lost, s.unvoted = true, err
 		rel.round.waitFor(i, err)
+		rel.round.watch(i, v, err)
 		return
 	case v == failed && reply.Fate == pool.Unknown:
 		s.lost = true
@@ -226,7 +228,11 @@ func (rel *release) heed(i int, v vote, err error, reply pool.Reply) {
 		v, err = failed, n.failed(fmt.Errorf("the reply to the release was lost, and %s", afterwards(err)))
 	}
 	s.unvoted = nil
-	rel.round.vote(i, v, err, reply.Server)
+	v, err = rel.round.cast(i, v, err, reply.Server)
+	if reply.Err == nil && reply.Fate == pool.Answered {
+		v, err = refused, nil // whatever it counts as, the node is there
+	}
+	rel.round.watch(i, v, err)
 }
 
 // afterwards says what a repetition has found, where that proves nothing.
@@ -242,7 +248,7 @@ func (rel *release) giveUp(i int) {
 	s := &rel.progress[i]
 	if err := s.unvoted; err != nil {
 		s.unvoted = nil
-		rel.round.vote(i, failed, err, nil)
+		rel.round.cast(i, failed, err, nil)
 	}
 	rel.nodeSettled()
 }
