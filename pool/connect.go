@@ -121,12 +121,12 @@ func open(ctx context.Context, user *redis.Options, how opening) (_ net.Conn, er
 	defer cancel()
 	dialed, err := user.Dialer(dialing, user.Network, user.Addr)
 	if err != nil {
-		return nil, err // dialed may be a nil *tls.Conn
+		return nil, hintedDial(err, user) // dialed may be a nil *tls.Conn
 	}
 	opened.Conn = dialed
 	context.AfterFunc(ctx, func() { _ = opened.Close() })
 	if err := greet(greeting, opt, opened.Conn, how.ask); err != nil {
-		return nil, &unanswered{fmt.Errorf("pool: handshake: %w", err)}
+		return nil, &unanswered{fmt.Errorf("pool: handshake: %w", hinted(err))}
 	}
 	return opened, nil
 }
@@ -304,6 +304,7 @@ type lentConn struct {
 	// Of the one who reads.
 	replies *bufio.Reader // fills arrived as it reads
 	arrived bytes.Buffer  // what go-redis has not been given
+	heard   bool          // something has arrived
 	whole   int           // so much of arrived is a reply
 	broken  error         // what has ended the reading
 	refused error         // the last reply, if it was an error
@@ -331,6 +332,7 @@ type arrivals struct{ *lentConn }
 func (a arrivals) Read(p []byte) (int, error) {
 	n, err := a.Conn.Read(p)
 	a.arrived.Write(p[:n])
+	a.heard = a.heard || n > 0
 	return n, err
 }
 
@@ -392,7 +394,7 @@ func (c *lentConn) readReply() error {
 // connection: one that has too many clients says so at once, and go-redis goes on.
 func (c *lentConn) explained(err error) error {
 	if c.refused == nil || isAnswer(err) {
-		return err
+		return c.plainHint(err)
 	}
 	return fmt.Errorf("%w (the node has answered: %w)", err, c.refused)
 }
