@@ -407,7 +407,12 @@ func (m *Mutex) Unlock() (bool, error) {
 //
 // ErrLockAlreadyExpired means that the lock was over before: somebody else may
 // have held it. An error for too few nodes means that nobody can tell. In each
-// case m is not held afterwards; a second Unlock returns ErrNotHeld.
+// case m is not held afterwards; a second Unlock returns ErrNotHeld, which matches
+// ErrLockAlreadyExpired too.
+//
+// Where the connection to a node breaks, Unlock waits for what the repetition of the
+// release finds, at most for the node deadline. If it finds the key missing nobody can tell
+// which of the two has deleted it, and the node counts as one that has not answered.
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
 	t, err := m.enter()

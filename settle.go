@@ -248,7 +248,7 @@ func (rel *release) giveUp(i int) {
 	s := &rel.progress[i]
 	if err := s.unvoted; err != nil {
 		s.unvoted = nil
-		rel.round.cast(i, failed, err, nil)
+		_, _ = rel.round.cast(i, failed, err, nil)
 	}
 	rel.nodeSettled()
 }
