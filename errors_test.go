@@ -113,7 +113,7 @@ func TestErrNotHeldMatchesWhatRedsyncReturns(t *testing.T) {
 		require.ErrorIs(t, err, redsync.ErrNotHeld)
 		require.NotErrorIs(t, err, redsync.ErrLockLost)
 		assert.EqualError(t, err, `redsync: unlock "lock": lock not held`)
-		assert.Equal(t, redsync.ErrNotHeld, m.Err()) //nolint:testifylint // it is the very same
+		assert.Equal(t, redsync.ErrNotHeld, m.Err())  //nolint:testifylint // it is the very same
 		assert.True(t, m.Err() == redsync.ErrNotHeld) //nolint:errorlint // as programs for redsync v4 compare
 		require.NotErrorIs(t, redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld)
 		require.NotErrorIs(t, redsync.ErrNotHeld, redsync.ErrClosed)

@@ -94,7 +94,7 @@ func (h *health) upLocked(c *core, s sight, now time.Time) {
 }
 
 // A purpose is what a command is for, in regard to the health of a node.
-type purpose int
+type purpose uint8
 
 const (
 	looking  purpose = iota // it says nothing of grants

@@ -114,9 +114,8 @@ type round struct {
 
 	watching *observers // told of nodes that are down; nil without an observer
 	purpose  purpose    // of command
-
-	waitAll bool // after the decision, wait for the other nodes (WithFailFast(false))
-	explain bool // see isDecidedLocked
+	waitAll  bool       // after the decision, wait for the other nodes (WithFailFast(false))
+	explain  bool       // see isDecidedLocked
 
 	// mu protects what follows. Who has been told of the decision may read expired
 	// without it.
@@ -285,13 +284,20 @@ func (r *round) count(i int, v vote, err error, by *pool.Server) (first, late bo
 func (r *round) waitFor(i int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed || r.votes[i].vote != pending {
+	if r.votes[i].vote != pending {
 		return
 	}
 	if r.errs == nil {
 		r.errs = make(map[int]error)
 	}
 	r.errs[i] = err
+}
+
+// waitsFor returns what waitFor has noted of node i.
+func (r *round) waitsFor(i int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.errs[i]
 }
 
 // hasGrantedLocked reports whether a server has granted already, as another node.

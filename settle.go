@@ -51,9 +51,9 @@ type progress struct {
 	form
 	orderly bool  // when it was last sent, all that set the value had been answered
 	paced   bool  // it has room in the node's pace, or waits there
-	repeats int32 // how often it has been put off, for the delay
 	lost    bool  // an earlier sending went unanswered: the node may have executed it
-	unvoted error // why the node's vote waits for the repetition; nil if it does not
+	unvoted bool  // the node's vote waits for the repetition
+	repeats int32 // how often it has been put off, for the delay
 }
 
 // A form is how a node must be sent the release.
@@ -149,7 +149,7 @@ func (rel *release) transmit(i int, resp []byte) bool {
 	if s.paced && n.pace.putBack(rel, err) {
 		return true
 	}
-	s.paced, s.unvoted = false, nil
+	s.paced, s.unvoted = false, false
 	rel.round.vote(i, failed, n.failed(err), nil)
 	if f.reached() && !errors.Is(err, pool.ErrClosed) {
 		rel.repeatLater(i, err)
@@ -218,7 +218,7 @@ func (rel *release) heed(i int, v vote, err error, reply pool.Reply) {
 	s, n := &rel.progress[i], rel.core.nodes[i]
 	switch {
 	case v == failed && reply.Fate == pool.Unknown && rel.awaited:
-		s.lost, s.unvoted = true, err
+		s.lost, s.unvoted = true, true
 		rel.round.waitFor(i, err)
 		rel.round.watch(i, v, err)
 		return
@@ -227,7 +227,7 @@ func (rel *release) heed(i int, v vote, err error, reply pool.Reply) {
 	case v == refused && s.lost:
 		v, err = failed, n.failed(fmt.Errorf("the reply to the release was lost, and %s", afterwards(err)))
 	}
-	s.unvoted = nil
+	s.unvoted = false
 	v, err = rel.round.cast(i, v, err, reply.Server)
 	if reply.Err == nil && reply.Fate == pool.Answered {
 		v, err = refused, nil // whatever it counts as, the node is there
@@ -246,9 +246,9 @@ func afterwards(found error) string {
 // giveUp notes that nothing more is sent to node i.
 func (rel *release) giveUp(i int) {
 	s := &rel.progress[i]
-	if err := s.unvoted; err != nil {
-		s.unvoted = nil
-		_, _ = rel.round.cast(i, failed, err, nil)
+	if s.unvoted {
+		s.unvoted = false
+		_, _ = rel.round.cast(i, failed, rel.round.waitsFor(i), nil)
 	}
 	rel.nodeSettled()
 }
@@ -294,7 +294,7 @@ func (rel *release) repeatLater(i int, err error) {
 	rel.keepTime() // a repetition asks whether the keys have run out
 	s := &rel.progress[i]
 	delay := min(minReleaseDelay<<min(s.repeats, 8), maxReleaseDelay) // 8 is beyond the maximum
-	if s.unvoted != nil && s.repeats == 0 {                           // the caller of Unlock waits for what it finds
+	if s.unvoted && s.repeats == 0 {                                  // the caller of Unlock waits for what it finds
 		delay = min(delay, rel.timing.nodeTimeout/4)
 	}
 	s.repeats++
