@@ -142,6 +142,18 @@
 // the latter case, and where Until passed during an Extend, [ErrLockLost] comes with
 // it. After Unlock the Mutex is not held, whatever was returned.
 //
+// An Unlock whose connection breaks waits for what the repetition of its release finds,
+// at most for the node deadline. It returns true only if a quorum has said that it deleted
+// the value. [Redsync.Close] releases every lock that is still held, however many there
+// are, and gives up a node deadline after the last one that a node has released.
+//
+// # Nodes that are down
+//
+// A minority of nodes that are down breaks no lock, and so no call returns an error for
+// it. [WithLogger] writes a line when a node goes down and one when it is up again, with
+// its address and the cause; an observer is told by [NodeDown] and [NodeUp]. Locks tell by
+// their own traffic, and nothing is sent to find out: a Redsync that is idle tells nothing.
+//
 // # Compatibility
 //
 // Names and signatures are those of redsync v4, except for New, which takes this

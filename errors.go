@@ -3,6 +3,8 @@ package redsync
 import (
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/go-multierror"
@@ -37,13 +39,16 @@ var (
 	ErrMaxHold = errors.New("redsync: lock held for the longest time allowed")
 
 	// ErrNotHeld is the error of Unlock, Extend and Valid on a Mutex that is
-	// not held (nothing was sent), or that another call unlocked meanwhile.
-	ErrNotHeld = errors.New("redsync: lock not held")
+	// not held (nothing was sent), or that another call unlocked or detached meanwhile.
+	// errors.Is finds ErrLockAlreadyExpired in it too, which is what redsync v4 returns
+	// from a second Unlock. To tell the two apart look for ErrNotHeld first.
+	ErrNotHeld error = &notHeldError{}
 
 	// ErrNoPools is the error of every operation of a Redsync without nodes.
 	ErrNoPools = errors.New("redsync: no pools")
 
-	// ErrDuplicateNode is the error of Open or of a Lock when two pools turn out to
+	// ErrDuplicateNode is the error of every operation if two pools of New have one
+	// address or one client, and of Open or of a Lock when two turn out to
 	// lead to one server, by its run ID. Their votes count as one, so that nobody is
 	// let in wrongly; but the configuration is wrong. It names both. Lock does not try
 	// again then; the next one asks the nodes first whether it is so still.
@@ -52,6 +57,15 @@ var (
 	// ErrClosed is the error of every operation after Close.
 	ErrClosed = errors.New("redsync: closed")
 )
+
+// A notHeldError is the type of ErrNotHeld alone. It is not empty: pointers to values
+// without a size need not differ.
+type notHeldError struct{ _ byte }
+
+func (*notHeldError) Error() string { return "redsync: lock not held" }
+
+// Is makes a program go on that looks for the error of redsync v4.
+func (*notHeldError) Is(target error) bool { return target == ErrLockAlreadyExpired } //nolint:errorlint // a sentinel
 
 // ErrTaken says that the lock is taken: a quorum of nodes has answered, but too
 // many hold another value to leave one. In the error of Lock the errors of nodes
@@ -68,24 +82,26 @@ func (err ErrTaken) Error() string {
 // ErrNodeTaken is one node's refusal: it holds another value. It is always
 // returned as a pointer.
 type ErrNodeTaken struct {
-	Node int // index into the pools of New or the addresses of Open, from 0
+	Node    int    // index into the pools of New or the addresses of Open, from 0
+	Address string // of the node, as its Pool's String has it
 }
 
 // Error names the node.
 func (err ErrNodeTaken) Error() string {
-	return fmt.Sprintf("node #%d: lock already taken", err.Node)
+	return nodeName(err.Node, err.Address) + ": it holds another value"
 }
 
 // A RedisError is one node's failure to answer, or its answer that it could
 // not do what was asked. It is always returned as a pointer.
 type RedisError struct {
-	Node int // index into the pools of New or the addresses of Open, from 0
-	Err  error
+	Node    int // index into the pools of New or the addresses of Open, from 0
+	Err     error
+	Address string // of the node, as its Pool's String has it
 }
 
 // Error names the node and the cause.
 func (e RedisError) Error() string {
-	return fmt.Sprintf("node #%d: %s", e.Node, e.Err)
+	return nodeName(e.Node, e.Address) + ": " + stem(e.Err)
 }
 
 // Unwrap returns the cause.
@@ -96,12 +112,31 @@ func (e RedisError) Unwrap() error {
 // nodeMissing is one node's answer that it holds no such key. It is not
 // ErrLockAlreadyExpired: one node proves nothing.
 type nodeMissing struct {
-	node int
+	node    int
+	address string
 }
 
 func (e *nodeMissing) Error() string {
-	return fmt.Sprintf("node #%d: no such key", e.node)
+	return nodeName(e.node, e.address) + ": no such key"
 }
+
+// nodeName names a node in a message.
+func nodeName(i int, address string) string {
+	if address == "" {
+		return fmt.Sprintf("node #%d", i)
+	}
+	return fmt.Sprintf("node #%d (%s)", i, address)
+}
+
+// failed, taken and missing are the answers of a node that do not grant.
+
+func (n *node) failed(err error) error {
+	return &RedisError{Node: n.index, Address: n.address, Err: err}
+}
+
+func (n *node) taken() error { return &ErrNodeTaken{Node: n.index, Address: n.address} }
+
+func (n *node) missing() error { return &nodeMissing{node: n.index, address: n.address} }
 
 // An opError says which operation on which lock failed, and why.
 type opError struct {
@@ -109,8 +144,18 @@ type opError struct {
 	causes
 }
 
+// Error says first what failed: by the sentinel, where that says it, else by the name of
+// the operation.
 func (e *opError) Error() string {
-	return fmt.Sprintf("redsync: %s %q: %s", e.op, e.name, joined(e.all, ": "))
+	all := leaves(nil, e.all)
+	if len(all) > 0 && (all[0] == ErrFailed || all[0] == ErrExtendFailed) { //nolint:errorlint // sentinels
+		head := fmt.Sprintf("%s %q", all[0], e.name)
+		if len(all) == 1 {
+			return head
+		}
+		return head + ": " + told(all[1:])
+	}
+	return fmt.Sprintf("redsync: %s %q: %s", e.op, e.name, told(all))
 }
 
 // causes are errors that hold all at once, told on one line. They are returned by
@@ -132,10 +177,45 @@ func because(errs ...error) error {
 	return &causes{all}
 }
 
-func (c *causes) Error() string { return "redsync: " + joined(c.all, ": ") }
+func (c *causes) Error() string { return "redsync: " + told(leaves(nil, c.all)) }
 
 // Unwrap returns everything that errors.Is and errors.As may find.
 func (c *causes) Unwrap() []error { return c.all }
+
+// leaves appends to all the errors of which errs consist, each once.
+func leaves(all, errs []error) []error {
+	for _, err := range errs {
+		switch c, isCauses := err.(*causes); { //nolint:errorlint // what it wraps is told by itself
+		case isCauses:
+			all = leaves(all, c.all)
+		case !reflect.ValueOf(err).Comparable() || !slices.Contains(all, err): // a user's may be a slice
+			all = append(all, err)
+		}
+	}
+	return all
+}
+
+// told is the text of errors that hold all at once. It says each thing once: a lost lock
+// has expired, as its cause says in more detail; and where that is another value nobody
+// asks whether the lock is taken.
+func told(all []error) string {
+	lost, expired := slices.Contains(all, ErrLockLost), slices.Contains(all, ErrLockAlreadyExpired)
+	texts := make([]string, 0, len(all))
+	for i, err := range all {
+		text := stem(err)
+		taken, isTaken := err.(*ErrTaken) //nolint:errorlint // one that is wrapped has a text of its own
+		switch {
+		case err == ErrLockAlreadyExpired && lost && i+1 < len(all): //nolint:errorlint // a sentinel
+			continue
+		case err == ErrLockAlreadyExpired && lost: //nolint:errorlint // a sentinel
+			text = "it has expired"
+		case isTaken && (lost || expired):
+			text = fmt.Sprintf("another value on nodes %v", taken.Nodes)
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, ": ")
+}
 
 // joined joins the texts of errs, without the package's name before each.
 func joined(errs []error, separator string) string {
@@ -144,10 +224,28 @@ func joined(errs []error, separator string) string {
 		if i > 0 {
 			b.WriteString(separator)
 		}
-		b.WriteString(strings.TrimPrefix(err.Error(), "redsync: "))
+		b.WriteString(stem(err))
 	}
 	return b.String()
 }
+
+// stem is the text of err without the name of a package before it.
+func stem(err error) string {
+	if err == nil {
+		return "no error"
+	}
+	text := strings.TrimPrefix(err.Error(), "redsync: ")
+	return strings.TrimPrefix(text, "pool: ")
+}
+
+// A within is an error in the middle of a message.
+type within struct {
+	where string
+	error
+}
+
+func (e *within) Error() string { return "redsync: " + e.where + ": " + stem(e.error) }
+func (e *within) Unwrap() error { return e.error }
 
 // nodeErrors collects one entry per node, on one line.
 func nodeErrors(errs []error) error {

@@ -3,6 +3,8 @@ package redsync_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
 // Errors can be compared, and are the same as long as they say the same.
@@ -96,4 +99,145 @@ func TestErrIsTheSameErrorEachTime(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A program for redsync v4 looks for ErrLockAlreadyExpired after a second Unlock.
+func TestErrNotHeldMatchesWhatRedsyncReturns(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		_, err := m.Unlock()
+		require.NoError(t, err)
+		ok, err := m.Unlock()
+		assert.False(t, ok)
+		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+		require.ErrorIs(t, err, redsync.ErrNotHeld)
+		require.NotErrorIs(t, err, redsync.ErrLockLost)
+		assert.EqualError(t, err, `redsync: unlock "lock": lock not held`)
+		assert.Equal(t, redsync.ErrNotHeld, m.Err())  //nolint:testifylint // it is the very same
+		assert.True(t, m.Err() == redsync.ErrNotHeld) //nolint:errorlint // as programs for redsync v4 compare
+		require.NotErrorIs(t, redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld)
+		require.NotErrorIs(t, redsync.ErrNotHeld, redsync.ErrClosed)
+	})
+}
+
+// Unlock and Detach end an Extend that is under way. The lock is not lost by that.
+func TestExtendThatIsInterruptedIsNotALoss(t *testing.T) {
+	for name, end := range map[string]func(f field, m *redsync.Mutex){
+		"Unlock": func(_ field, m *redsync.Mutex) { _, _ = m.Unlock() },
+		"Detach": func(f field, m *redsync.Mutex) { _, _ = m.Detach(f.Context()) },
+	} {
+		for kind, options := range map[string][]redsync.Option{"": nil, ", healing": {redsync.WithSetNXOnExtend()}} {
+			t.Run(name+kind, func(t *testing.T) {
+				play(t, func(f field) {
+					m := f.held(options...)
+					f.freeze(0, 1, 2)
+					var wg sync.WaitGroup
+					wg.Go(func() {
+						ok, err := m.Extend()
+						assert.False(f, ok)
+						assert.ErrorIs(f, err, redsync.ErrNotHeld)
+						assert.NotErrorIs(f, err, redsync.ErrLockLost)
+						assert.NotErrorIs(f, err, redsync.ErrExtendFailed)
+					})
+					time.Sleep(10 * time.Millisecond)
+					end(f, m)
+					wg.Wait()
+					f.thaw(0, 1, 2)
+				})
+			})
+		}
+	}
+}
+
+// Each message says what happened once, in one order: what failed, why, which nodes.
+func TestErrorsReadAsOneSentence(t *testing.T) {
+	onNodes := func(f field, do func(n *embedded.Node)) {
+		for _, n := range f.nodes[:3] {
+			do(n)
+		}
+	}
+	take := func(f field) {
+		onNodes(f, func(n *embedded.Node) { require.NoError(f, n.Set("lock", "another's")) })
+	}
+	second := func(_ bool, err error) error { return err }
+	for want, fail := range map[string]func(f field, m *redsync.Mutex) error{
+		`redsync: failed to acquire lock "lock": lock already taken, locked nodes: [0 1 2 3 4]`: func(f field, _ *redsync.Mutex) error {
+			return f.NewMutex("lock", redsync.WithFailFast(false)).TryLock()
+		},
+		`redsync: failed to acquire lock "lock": context canceled: enough`: func(f field, _ *redsync.Mutex) error {
+			ctx, cancel := context.WithCancelCause(f.Context())
+			cancel(errors.New("enough"))
+			return f.NewMutex("lock").LockContext(ctx)
+		},
+		`redsync: unlock "lock": lock was already expired: another value on nodes [0 1 2]`: func(f field, m *redsync.Mutex) error {
+			take(f)
+			return second(m.Unlock())
+		},
+		`redsync: extend "lock": lock lost: another value on nodes [0 1 2]`: func(f field, m *redsync.Mutex) error {
+			take(f)
+			return second(m.Extend())
+		},
+		`redsync: lock lost: another value on nodes [0 1 2]`: func(f field, m *redsync.Mutex) error {
+			take(f)
+			_, _ = m.Valid()
+			return m.Err()
+		},
+		`redsync: lock lost: it has expired`: func(_ field, m *redsync.Mutex) error {
+			time.Sleep(8 * time.Second)
+			return m.Err()
+		},
+		`redsync: extend "lock": lock was already expired`: func(_ field, m *redsync.Mutex) error {
+			time.Sleep(8 * time.Second)
+			return second(m.Extend())
+		},
+		`redsync: lock lost: closed`: func(f field, m *redsync.Mutex) error {
+			_ = f.Close(f.Context())
+			return m.Err()
+		},
+		`redsync: failed to extend lock "lock": context deadline exceeded: node #0 (127.0.0.1:7001): no answer; ` +
+			`node #1 (127.0.0.1:7002): no answer; node #2 (127.0.0.1:7003): no answer`: func(f field, m *redsync.Mutex) error {
+			f.freeze(0, 1, 2)
+			defer f.thaw(0, 1, 2)
+			ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+			defer cancel()
+			return second(m.ExtendContext(ctx))
+		},
+		`redsync: unlock "lock": lock was already expired: node #0 (127.0.0.1:7001): no such key; ` +
+			`node #1 (127.0.0.1:7002): no such key; node #2 (127.0.0.1:7003): it holds another value`: func(f field, m *redsync.Mutex) error {
+			f.lose(0, 1)
+			require.NoError(f, f.nodes[2].Set("lock", "another's"))
+			m = f.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithFailFast(false))
+			return second(m.Unlock())
+		},
+		`redsync: failed to acquire lock "new": lock already taken, locked nodes: [2]: ` +
+			`node #0 (127.0.0.1:7001): dial 127.0.0.1:7001: connection refused; ` +
+			`node #1 (127.0.0.1:7002): dial 127.0.0.1:7002: connection refused`: func(f field, _ *redsync.Mutex) error {
+			f.nodes[0].Kill()
+			f.nodes[1].Kill()
+			require.NoError(f, f.nodes[2].Set("new", "another's"))
+			return f.NewMutex("new", redsync.WithFailFast(false)).TryLock()
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			play(t, func(f field) { assert.EqualError(t, fail(f, f.held()), want) })
+		})
+	}
+}
+
+func TestErrorsCarryTheAddressOfTheNode(t *testing.T) {
+	play(t, func(f field) {
+		f.held()
+		f.nodes[0].Kill()
+		f.nodes[1].Kill()
+		r := &recorder{}
+		err := f.NewMutex("lock", redsync.WithFailFast(false), redsync.WithObserver(r)).TryLock()
+		var down *redsync.RedisError
+		require.ErrorAs(t, err, &down)
+		assert.Equal(t, 0, down.Node)
+		assert.Equal(t, "127.0.0.1:7001", down.Address)
+		_, errs := of[redsync.Vote](r)
+		var taken *redsync.ErrNodeTaken
+		require.ErrorAs(t, errors.Join(errs...), &taken)
+		assert.Equal(t, fmt.Sprintf("127.0.0.1:%d", 7001+taken.Node), taken.Address)
+	})
 }

@@ -93,7 +93,7 @@ func (t *tokens) token() uint64 {
 
 // took notes what node i, which has granted the lock, did with the proposal. Its error
 // says why that is not a grant of the token.
-func (t *tokens) took(i int, e script.Entered) error {
+func (t *tokens) took(n *node, e script.Entered) error {
 	if t == nil {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (t *tokens) took(i int, e script.Entered) error {
 	if e.Stored {
 		return nil
 	}
-	return &RedisError{Node: i, Err: fmt.Errorf("its fencing register is at %d, not below the proposal", e.Register)}
+	return n.failed(fmt.Errorf("its fencing register is at %d, not below the proposal", e.Register))
 }
 
 // maxKnown bounds what is known. A token that is forgotten costs a round trip.

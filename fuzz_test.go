@@ -63,7 +63,7 @@ func FuzzVotes(f *testing.F) {
 		if found, ok := value.(int64); ok && found >= 0 && found < 32 {
 			want = []vote{refused, granted, refused, refused}[found%4]
 		}
-		got, err := found(0, reply)
+		got, err := newNode(0, nil).found(reply)
 		require.Equal(t, want, got, "%v", value)
 		checkVote(t, got, err)
 

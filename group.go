@@ -26,6 +26,8 @@ type group struct {
 	lines lines
 	ear   ear
 
+	health []health // by node
+
 	members atomic.Int64 // cores that are neither closed nor collected
 }
 
@@ -63,14 +65,14 @@ func clientsOf(pools []pool.Pool) (list any) {
 func groupOf(pools []pool.Pool) *group {
 	clients := clientsOf(pools)
 	if clients == nil {
-		return newGroup()
+		return newGroup(len(pools))
 	}
 	groups.Lock()
 	defer groups.Unlock()
 	if g := groups.byClients[clients].Value(); g != nil {
 		return g
 	}
-	g := newGroup()
+	g := newGroup(len(pools))
 	if groups.byClients == nil {
 		groups.byClients = make(map[any]weak.Pointer[group])
 	}
@@ -88,8 +90,9 @@ func forgetGroup(clients any) {
 	}
 }
 
-func newGroup() *group {
-	g := &group{process: newProcess()}
+// newGroup returns a group of cores that have so many nodes.
+func newGroup(nodes int) *group {
+	g := &group{process: newProcess(), health: make([]health, nodes)}
 	g.ear.group = g
 	return g
 }

@@ -115,12 +115,17 @@ func (m *Mutex) newHold(value string, t timing, start instant) *hold {
 }
 
 // adoptedHold is a term whose value was acquired elsewhere: any node may hold
-// it, or be about to.
+// it, or be about to. The giver has sent each node one command that sets the value, or
+// several where it heals or takes a fencing token; it has the same options as m then.
 func (m *Mutex) adoptedHold(value string, t timing, start instant) *hold {
 	h := m.newHold(value, t, start)
 	h.shown = true
+	left := int64(oneSent | anyLost)
+	if m.set.heals || m.set.fencing {
+		left += oneSent
+	}
 	for i := range h.nodes {
-		h.nodes[i].Store(oneSent | anyLost)
+		h.nodes[i].Store(left)
 	}
 	return h
 }

@@ -411,7 +411,12 @@ func (m *Mutex) Unlock() (bool, error) {
 //
 // ErrLockAlreadyExpired means that the lock was over before: somebody else may
 // have held it. An error for too few nodes means that nobody can tell. In each
-// case m is not held afterwards; a second Unlock returns ErrNotHeld.
+// case m is not held afterwards; a second Unlock returns ErrNotHeld, which matches
+// ErrLockAlreadyExpired too.
+//
+// Where the connection to a node breaks, Unlock waits for what the repetition of the
+// release finds, at most for the node deadline. If it finds the key missing nobody can tell
+// which of the two has deleted it, and the node counts as one that has not answered.
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
 	t, err := m.enter()
@@ -627,7 +632,7 @@ func (m *Mutex) extend(ctx context.Context, h *hold) (bool, error) {
 	switch {
 	case over == nil && res.tally.won():
 		return true, nil
-	case errors.Is(over, ErrLockAlreadyExpired) && !errors.Is(over, ErrLockLost):
+	case errors.Is(over, ErrLockAlreadyExpired) && !errors.Is(over, ErrLockLost) && !errors.Is(over, ErrNotHeld):
 		// Until passed meanwhile; what q nodes say now proves no continuity.
 		err := because(ErrLockLost, over)
 		h.end(err)

@@ -58,6 +58,9 @@ func process(nodes embedded.Nodes) *redsync.Redsync {
 	return redsync.New(pools...)
 }
 
+// named is how errors name an embedded node.
+func named(i int) string { return fmt.Sprintf("node #%d (127.0.0.1:%d): ", i, 7001+i) }
+
 // held returns a Mutex that holds the lock on all five nodes.
 func (f field) held(options ...redsync.Option) *redsync.Mutex {
 	f.Helper()
@@ -376,6 +379,144 @@ func TestMutexUnlockWithTooFewAnswersCannotTell(t *testing.T) {
 	})
 }
 
+// A connection that breaks under a release leaves open what the node has done. Unlock
+// answers by what the repetition finds.
+func TestMutexUnlockWhoseConnectionBreaksAnswersByTheRepetition(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault embedded.Fault
+		after func(f field) // while the repetition is on its way
+		want  time.Duration
+		err   string // "": true
+	}{
+		"before the node had it":                 {fault: embedded.Fault{LoseCommand: true}, want: 50 * time.Millisecond},
+		"after the node had it: nobody can tell": {fault: embedded.Fault{LoseReply: true}, want: 50 * time.Millisecond, err: "the key is gone now"},
+		"after, and somebody else has it now": {
+			fault: embedded.Fault{LoseReply: true}, want: 50 * time.Millisecond, err: "the reply to the release was lost",
+			after: func(f field) {
+				for _, n := range f.nodes[:3] {
+					require.NoError(f, n.Set("lock", "another's"))
+				}
+			},
+		},
+		"and nobody listens any more": {
+			fault: embedded.Fault{LoseCommand: true}, want: 50 * time.Millisecond, err: "connection refused",
+			after: func(f field) {
+				for _, n := range f.nodes[:3] {
+					n.Kill()
+				}
+			},
+		},
+		"and the node says no more": {
+			fault: embedded.Fault{LoseCommand: true}, want: 400 * time.Millisecond, err: "connection lost",
+			after: func(f field) { f.freeze(0, 1, 2) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				m := f.held()
+				for _, n := range f.nodes[:3] {
+					n.On("evalsha", 1, c.fault)
+				}
+				if c.after != nil {
+					go func() {
+						time.Sleep(time.Millisecond)
+						c.after(f)
+					}()
+				}
+				start := time.Now()
+				ok, err := m.Unlock()
+				assert.Equal(t, c.want, time.Since(start))
+				if c.err == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, c.err)
+					require.NotErrorIs(t, err, redsync.ErrLockAlreadyExpired, "it is no proof")
+					var node *redsync.RedisError
+					require.ErrorAs(t, err, &node)
+				}
+				assert.Equal(t, c.err == "", ok)
+			})
+		})
+	}
+}
+
+func TestMutexUnlockFailsAtOnceWhereNobodyListens(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		for _, n := range f.nodes[:3] {
+			n.Kill()
+		}
+		time.Sleep(time.Millisecond) // the connections are known to be gone
+		start := time.Now()
+		ok, err := m.Unlock()
+		assert.False(t, ok)
+		require.ErrorContains(t, err, "connection refused")
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+func TestMutexUnlockThatBreaksIsToldOnce(t *testing.T) {
+	observe(t, func(f field, r *recorder) {
+		m := f.held()
+		r.forget()
+		f.nodes[4].On("evalsha", 1, embedded.Fault{LoseReply: true})
+		_, err := m.Unlock()
+		require.NoError(t, err)
+		time.Sleep(10 * time.Second)
+		votes, errs := of[redsync.Vote](r)
+		require.Len(t, votes, 5)
+		assert.Equal(t, 4, votes[4].Node)
+		assert.ErrorContains(t, errs[4], "the key is gone now")
+	})
+}
+
+func TestMutexAdoptedUnlockIsSettledByNodesThatHadTheValue(t *testing.T) {
+	for name, c := range map[string]struct {
+		options []redsync.Option
+		lose    []int
+		most    int
+	}{
+		"all had it":                            {most: 5},
+		"one had not":                           {lose: []int{2}, most: 5 + 15},
+		"the giver may have healed it":          {options: []redsync.Option{redsync.WithSetNXOnExtend()}, most: 5 * 16},
+		"the giver may have sent it repeatedly": {options: []redsync.Option{redsync.WithFencing()}, most: 5 * 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				other := f.another()
+				defer func() { _ = other.Close(f.Context()) }()
+				m := f.held()
+				f.lose(c.lose...)
+				before := f.commands("evalsha", "eval")
+				ok, err := other.NewMutex("lock", append(c.options, redsync.WithValue(m.Value()))...).Unlock()
+				require.NoError(t, err)
+				assert.True(t, ok)
+				time.Sleep(20 * time.Second)
+				sent := f.commands("evalsha", "eval") - before
+				assert.LessOrEqual(t, sent, c.most)
+				assert.Equal(t, c.most > 5, sent > 5, "%d", sent)
+			})
+		})
+	}
+}
+
+// The value may come to a node that did not have it when it was asked.
+func TestMutexAdoptedUnlockGoesOnWhereTheValueWasMissing(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		other := f.another()
+		defer func() { _ = other.Close(f.Context()) }()
+		f.nodes[1].On("set", 1, embedded.Fault{Delay: 3 * time.Second})
+		m := f.NewMutex("lock")
+		require.NoError(t, m.Lock())
+		ok, err := other.NewMutex("lock", redsync.WithValue(m.Value())).Unlock()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		time.Sleep(5 * time.Second)
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
+
 func TestMutexUnlockRepeatsUntilTheNodeIsBack(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(redsync.WithExpiry(time.Minute))
@@ -671,7 +812,7 @@ func TestMutexLockWithDeadNodesSaysWhichAndNotTaken(t *testing.T) {
 		var taken *redsync.ErrTaken
 		require.NotErrorAs(t, err, &taken)
 		for i := 2; i < 5; i++ {
-			assert.ErrorContains(t, err, fmt.Sprintf("node #%d: dial 127.0.0.1:%d: connection refused", i, 7001+i))
+			assert.ErrorContains(t, err, named(i)+fmt.Sprintf("dial 127.0.0.1:%d: connection refused", 7001+i))
 		}
 	})
 }

@@ -18,16 +18,23 @@ import (
 // A node is one independent Redis, as a core knows it.
 type node struct {
 	pool.Pool
-	index  int
-	guard  time.Duration               // the longest TTL in use that it may have forgotten; 0: no guard
-	server atomic.Pointer[pool.Server] // the process that answered last, if known
+	index   int
+	address string                      // as the pool names it
+	guard   time.Duration               // the longest TTL in use that it may have forgotten; 0: no guard
+	server  atomic.Pointer[pool.Server] // the process that answered last, if known
 
 	deniedUntil atomic.Int64 // monotonic time; see denies
 	toldDenied  atomic.Bool
+
+	health *health // the group's
+	drain  drain   // of Close
 }
 
 func newNode(i int, p pool.Pool) *node {
 	n := &node{Pool: p, index: i}
+	if unusable(p) == nil {
+		n.address = p.String()
+	}
 	if guarded, ok := p.(interface{ RestartGuard() time.Duration }); ok {
 		n.guard = guarded.RestartGuard()
 	}
@@ -52,9 +59,22 @@ func (n *node) distrust(s *pool.Server, sent time.Time, driftFactor float64, mar
 	}
 	quarantine := n.quarantine(driftFactor, margin)
 	if age := s.Age(sent); age < quarantine {
-		return fmt.Errorf("restarted %v before: it counts from %v on", max(age, 0).Round(time.Millisecond), quarantine)
+		return &distrust{max(age, 0).Round(time.Millisecond), quarantine}
 	}
 	return nil
+}
+
+// A distrust is why a node that has restarted does not count yet.
+type distrust struct{ age, quarantine time.Duration }
+
+func (e *distrust) Error() string {
+	return fmt.Sprintf("restarted %v before: it counts from %v on", e.age, e.quarantine)
+}
+
+// isDistrust reports whether err is of a node that answers, but whose grants do not count.
+func isDistrust(err error) bool {
+	restarted, ok := err.(*distrust)                         //nolint:errorlint // it is not wrapped
+	return ok && restarted != nil || err == errUnknownServer //nolint:errorlint // a sentinel
 }
 
 // quarantine returns for how long a node does not count after its start.
@@ -104,10 +124,16 @@ func introduction(ctx context.Context, nodeTimeout time.Duration) time.Duration 
 }
 
 // twins are two nodes that are one server.
-type twins struct{ a, b int }
+type twins struct {
+	a, b      int
+	addresses [2]string
+}
 
 func (t *twins) err() error {
-	return fmt.Errorf("%w: #%d and #%d", ErrDuplicateNode, t.a, t.b)
+	if t.addresses[0] == t.addresses[1] {
+		return fmt.Errorf("%w: #%d and #%d (%s)", ErrDuplicateNode, t.a, t.b, t.addresses[0])
+	}
+	return fmt.Errorf("%w: #%d (%s) and #%d (%s)", ErrDuplicateNode, t.a, t.addresses[0], t.b, t.addresses[1])
 }
 
 // meet notes the process that has answered for node i. It costs a comparison when
@@ -123,7 +149,7 @@ func (c *core) meet(i int, s *pool.Server) {
 	for b := range c.nodes {
 		for a := range b {
 			if sameServer(c.nodes[a].server.Load(), c.nodes[b].server.Load()) {
-				found = &twins{a, b}
+				found = &twins{a, b, [2]string{c.nodes[a].address, c.nodes[b].address}}
 			}
 		}
 	}
@@ -148,7 +174,7 @@ func (c *core) duplicate() error {
 // sent that could tell.
 func (c *core) stillDuplicate(ctx context.Context, t timing) error {
 	c.forget()
-	startRound(c, ping{}, true).wait(ctx, bounds{decide: t.nodeTimeout, node: t.nodeTimeout})
+	startRound(c, ping{core: c}, true).wait(ctx, bounds{decide: t.nodeTimeout, node: t.nodeTimeout})
 	return c.duplicate()
 }
 

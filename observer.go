@@ -105,6 +105,29 @@ type Unwoken struct {
 	Err  error  // its answer
 }
 
+// NodeDown says that a node has failed to do what a lock asked of it, after it had been
+// doing so: its connection failed or could not be opened, it refused (LOADING, NOAUTH,
+// READONLY, ...), it owes too many replies, it has restarted under pool.WithRestartGuard,
+// or it is another node's server. A lock bears that while a quorum of nodes is up. Nothing
+// is sent to find out: a node that freezes is told when its connection is given up, some
+// seconds later.
+//
+// It is told once, to the observers of the lock whose request has failed, until the node is
+// up again; and at most once per second for each node.
+type NodeDown struct {
+	Node    int    // index into the pools of New or the addresses of Open, from 0
+	Address string // of the node, as its Pool's String has it
+	Omitted int    // how often it has been down and up again since the last NodeDown that was told
+	Err     error  // the cause
+}
+
+// NodeUp says that a node does again what locks ask of it. Each NodeUp follows a NodeDown.
+type NodeUp struct {
+	Node    int           // index into the pools of New or the addresses of Open, from 0
+	Address string        // of the node, as its Pool's String has it
+	Down    time.Duration // since it was seen to be down
+}
+
 // Missed says that events were dropped, because an observer was too slow.
 type Missed struct {
 	Events int // dropped since the last Missed
@@ -129,14 +152,18 @@ type (
 	UnsettledObserver interface{ ObserveUnsettled(Unsettled) }
 	// An UnwokenObserver is told of nodes that do not wake who waits.
 	UnwokenObserver interface{ ObserveUnwoken(Unwoken) }
+	// A NodeDownObserver is told of nodes that stop answering.
+	NodeDownObserver interface{ ObserveNodeDown(NodeDown) }
+	// A NodeUpObserver is told of nodes that answer again.
+	NodeUpObserver interface{ ObserveNodeUp(NodeUp) }
 	// A MissedObserver is told how many events were dropped.
 	MissedObserver interface{ ObserveMissed(Missed) }
 )
 
 // WithObserver adds an observer, which has one or more of the methods of
 // AttemptObserver, VoteObserver, AcquiredObserver, ExtendedObserver, ReleasedObserver,
-// DetachedObserver, LostObserver, UnsettledObserver, UnwokenObserver and MissedObserver. The
-// default is none; each WithObserver adds one to those of the Redsync. A method with another
+// DetachedObserver, LostObserver, UnsettledObserver, UnwokenObserver, NodeDownObserver,
+// NodeUpObserver and MissedObserver. The default is none; each WithObserver adds one to those of the Redsync. A method with another
 // signature is not found: var _ redsync.LostObserver = (*metrics)(nil) makes sure.
 // Structs of events may get further fields.
 //
@@ -148,7 +175,7 @@ type (
 // not call a Mutex. ObserveAttempt, ObserveAcquired, ObserveReleased, ObserveDetached and
 // the ObserveExtended of Extend are called before the call they tell of returns, and
 // delay it; a panic of theirs goes on in the caller. A Lock that an observer ends by a
-// panic has acquired nothing, and an Extend that adopts has adopted nothing. Losses, extensions of the watchdog and Unsettled are told in order by one
+// panic has acquired nothing, and an Extend that adopts has adopted nothing. Losses, extensions of the watchdog, Unsettled, NodeDown and NodeUp are told in order by one
 // goroutine per New or Open, and delay no lock; Close does not wait for it. An
 // observer that blocks there delays the others. If more than 65,536 such events wait, further
 // ones are dropped and counted by ObserveMissed.
@@ -156,7 +183,8 @@ func WithObserver(observer any) Option {
 	return OptionFunc(func(m *Mutex) {
 		switch observer.(type) {
 		case AttemptObserver, VoteObserver, AcquiredObserver, ExtendedObserver,
-			ReleasedObserver, DetachedObserver, LostObserver, UnsettledObserver, UnwokenObserver, MissedObserver:
+			ReleasedObserver, DetachedObserver, LostObserver, UnsettledObserver, UnwokenObserver,
+			NodeDownObserver, NodeUpObserver, MissedObserver:
 			set := m.change()
 			set.observers = set.observers.with(observer)
 		default:
@@ -169,7 +197,8 @@ func WithObserver(observer any) Option {
 //
 //   - Error: losses, except by Close.
 //   - Warn: attempts, extensions and Unlocks that failed; releases given up; nodes
-//     that do not wake who waits; events that were dropped.
+//     that are down, each once; nodes that do not wake who waits; events that were dropped.
+//   - Info: nodes that are up again.
 //   - Debug: everything else, also an attempt that failed because the lock is taken
 //     or the context was canceled. While all is well there is nothing above Debug.
 //
@@ -352,6 +381,18 @@ func (l *logObserver) ObserveUnsettled(u Unsettled) {
 
 func (l *logObserver) ObserveUnwoken(u Unwoken) {
 	l.write(slog.LevelWarn, "redsync: nobody is woken by the node", u.Name, u.Err, "node", u.Node)
+}
+
+func (l *logObserver) ObserveNodeDown(d NodeDown) {
+	args := []any{"node", d.Node, "address", d.Address, "error", d.Err}
+	if d.Omitted > 0 {
+		args = append(args, "omitted", d.Omitted)
+	}
+	l.log.Warn("redsync: node is down", args...)
+}
+
+func (l *logObserver) ObserveNodeUp(u NodeUp) {
+	l.log.Info("redsync: node is up again", "node", u.Node, "address", u.Address, "down", u.Down)
 }
 
 func (l *logObserver) ObserveMissed(m Missed) {

@@ -922,7 +922,7 @@ func TestLoggerLevels(t *testing.T) {
 			f.held(redsync.WithWatchdog())
 			f.kill(0, 1)
 			require.Error(f, f.NewMutex("lock").TryLock())
-		}, map[string]int{}},
+		}, map[string]int{"WARN redsync: node is down": 2}},
 		"a node is down": {func(f field) {
 			f.kill(0)
 			m := f.NewMutex("lock", redsync.WithWatchdog())
@@ -930,7 +930,7 @@ func TestLoggerLevels(t *testing.T) {
 			time.Sleep(20 * time.Second)
 			_, err := m.Unlock()
 			require.NoError(f, err)
-		}, map[string]int{}},
+		}, map[string]int{"WARN redsync: node is down": 1}},
 		"two contend": {func(f field) {
 			require.NoError(f, f.nodes[0].Set("lock", "one"))
 			require.NoError(f, f.nodes[1].Set("lock", "one"))
@@ -946,7 +946,7 @@ func TestLoggerLevels(t *testing.T) {
 		"no quorum is reachable": {func(f field) {
 			f.kill(0, 1, 2)
 			require.Error(f, f.NewMutex("lock", redsync.WithTries(2)).Lock())
-		}, map[string]int{"WARN redsync: attempt failed": 2}},
+		}, map[string]int{"WARN redsync: attempt failed": 2, "WARN redsync: node is down": 3}},
 		"the lock expires": {func(f field) {
 			m := f.held()
 			time.Sleep(10 * time.Second)
@@ -965,7 +965,7 @@ func TestLoggerLevels(t *testing.T) {
 			}
 			_, err := m.Extend()
 			require.ErrorIs(f, err, redsync.ErrExtendFailed)
-		}, map[string]int{"WARN redsync: extend failed": 1}},
+		}, map[string]int{"WARN redsync: extend failed": 1, "WARN redsync: node is down": 3}},
 		"a watchdog finds a loss": {func(f field) {
 			f.held(redsync.WithWatchdog())
 			f.lose(0, 1, 2)
@@ -975,7 +975,7 @@ func TestLoggerLevels(t *testing.T) {
 			f.held()
 			f.kill(0)
 			require.NoError(f, f.Close(f.Context()))
-		}, map[string]int{"WARN redsync: release given up": 1}},
+		}, map[string]int{"WARN redsync: release given up": 1, "WARN redsync: node is down": 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {
@@ -1029,6 +1029,8 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 			"redsync: unlocked":                 "lock held left took",
 			"redsync: unlock failed":            "lock held left took error",
 			"redsync: lost":                     "lock held error",
+			"redsync: node is down":             "node address error",
+			"redsync: node is up again":         "node address down",
 			"redsync: release will be repeated": "lock node pending error",
 		}, got)
 	})

@@ -16,25 +16,26 @@ import (
 
 // Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or
 // unix:// URLs, and returns once a quorum has answered, else an error naming
-// each node. It waits no longer than 5 s. The options are defaults for the
-// Redsync's locks. Close ends its connections. For the options of a pool, such as
+// each node. It waits no longer than 5 s. An address that nobody can dial, or that is
+// there twice (ErrDuplicateNode), is an error at once, as is an option out of its range.
+// The options are defaults for the Redsync's locks. Close ends its connections. For the options of a pool, such as
 // pool.WithRestartGuard, use New.
 func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync, error) {
 	pools := make([]pool.Pool, 0, len(addresses))
-	seen := make(map[string]bool)
 	for i, address := range addresses {
 		client, err := newClient(address)
+		if err == nil {
+			pools = append(pools, pool.New(client))
+			err = unusable(pools[i])
+		}
 		if err != nil {
-			return nil, fmt.Errorf("redsync: Open: address #%d: %w", i, err)
+			return nil, &within{fmt.Sprintf("Open: address #%d", i), err}
 		}
-		addr := client.Options().Addr
-		if seen[addr] {
-			return nil, fmt.Errorf("redsync: Open: address #%d: %q is there twice: each node counts once", i, addr)
-		}
-		seen[addr] = true
-		pools = append(pools, pool.New(client))
 	}
 	rs := New(pools...).With(options...)
+	if _, err := rs.set.timing(); err != nil {
+		return nil, &within{"Open", err}
+	}
 	rs.core.owned = true
 	if err := rs.ping(ctx); err != nil {
 		return nil, errors.Join(err, rs.Close(ctx))
@@ -54,20 +55,22 @@ func (r *Redsync) ping(ctx context.Context) error {
 	defer c.exit()
 	ctx, start := orBackground(ctx), time.Now()
 	b := bounds{decide: openTimeout, node: openTimeout}
-	res := startRound(c, ping{}, false).wait(ctx, b)
+	res := startRound(c, ping{core: c}, false).wait(ctx, b)
 	if left := openTimeout - time.Since(start); !res.tally.won() && ctx.Err() == nil && left > 0 {
 		// Once more, for what every node has to say.
 		b = bounds{decide: left, node: left}
-		res = startRound(c, ping{}, true).wait(ctx, b)
+		res = startRound(c, ping{core: c}, true).wait(ctx, b)
 	}
 	if err := c.duplicate(); err != nil {
-		return fmt.Errorf("redsync: Open: %w", err)
+		return &within{"Open", err}
 	}
 	if res.tally.won() {
 		return nil
 	}
-	return fmt.Errorf("redsync: Open: %d of %d nodes answered, %d needed: %w",
-		res.tally.granted, res.tally.n, quorumOf(res.tally.n), nodeErrors(res.errs))
+	return &within{
+		fmt.Sprintf("Open: %d of %d nodes answered, %d needed", res.tally.granted, res.tally.n, quorumOf(res.tally.n)),
+		because(context.Cause(ctx), nodeErrors(res.errs)),
+	}
 }
 
 // newClient returns the client of the node at address. It stays unused and starts nothing:

@@ -24,6 +24,8 @@ func (noEffects) witnessed() *witness { return nil }
 func (noEffects) onWon()              {}
 func (noEffects) stands() bool        { return true }
 
+func (noEffects) watched() (*observers, purpose) { return nil, looking }
+
 // An acquire is the round that sets a hold's value.
 type acquire struct {
 	noEffects // on winning: the one who waits looks whether the nodes answered in time
@@ -52,32 +54,35 @@ func (acquire) explains() bool { return true }
 
 func (a acquire) witnessed() *witness { return a.hold.witness("lock") }
 
+func (a acquire) watched() (*observers, purpose) { return a.hold.set.observers, granting }
+
 func (a acquire) judge(i int, reply pool.Reply) (vote, error) {
+	n := a.hold.core.nodes[i]
 	if pool.IsNoScript(reply.Err) {
 		a.hold.unsent(i) // nothing was executed
 	} else {
 		a.hold.answered(i, reply.Fate)
 	}
 	if reply.Err != nil {
-		return failed, &RedisError{Node: i, Err: reply.Err}
+		return failed, n.failed(reply.Err)
 	}
 	switch {
 	case reply.Value == nil:
 		// Whose value the node holds is not said: even one's own counts as
 		// another's, or a value used twice would admit two holders.
-		return refused, &ErrNodeTaken{Node: i}
+		return refused, n.taken()
 	case reply.Value == setDone && a.hold.tokens == nil: // SET raises no register
 		return a.hold.grantUnlessRestarted(i, reply.Server, a.hold.first)
 	}
 	entered, err := script.ParseEntered(reply.Value)
 	switch {
 	case err != nil:
-		return failed, &RedisError{Node: i, Err: err}
+		return failed, n.failed(err)
 	case entered.Wait != script.Granted || entered.WasThere && a.hold.footprint(i).sent() < 2:
 		// The value can only be one's own where it has been sent before.
-		return refused, &ErrNodeTaken{Node: i}
+		return refused, n.taken()
 	}
-	if err := a.hold.tokens.took(i, entered); err != nil {
+	if err := a.hold.tokens.took(n, entered); err != nil {
 		return refused, err
 	}
 	return a.hold.grantUnlessRestarted(i, reply.Server, a.hold.first)
@@ -127,6 +132,8 @@ func (e extension) nodeDeadline() time.Duration { return e.hold.nodeDeadline() }
 
 func (e extension) witnessed() *witness { return e.hold.witness("extend") }
 
+func (e extension) watched() (*observers, purpose) { return e.hold.set.observers, granting }
+
 // The hold goes on from the moment of the decision, however late the one who
 // waits for it runs.
 func (e extension) onWon() { e.hold.prolong(e, now()) }
@@ -141,7 +148,7 @@ func (e extension) judge(i int, reply pool.Reply) (vote, error) {
 		e.hold.prolonged()
 		e.hold.renewing()
 	}
-	if v, err := found(i, reply); v != granted {
+	if v, err := e.hold.core.nodes[i].found(reply); v != granted {
 		return v, err
 	}
 	return e.hold.grantUnlessRestarted(i, reply.Server, e.start)
@@ -159,45 +166,53 @@ func (c check) nodeDeadline() time.Duration { return c.hold.nodeDeadline() }
 
 func (c check) witnessed() *witness { return c.hold.witness("valid") }
 
-func (check) judge(i int, reply pool.Reply) (vote, error) { return found(i, reply) }
+func (c check) watched() (*observers, purpose) { return c.hold.set.observers, looking }
+
+func (c check) judge(i int, reply pool.Reply) (vote, error) {
+	return c.hold.core.nodes[i].found(reply)
+}
 
 // grantUnlessRestarted counts a grant of node i in a round that started at start,
 // unless the node's server may have forgotten what it granted to others.
 func (h *hold) grantUnlessRestarted(i int, s *pool.Server, start instant) (vote, error) {
-	if err := h.core.nodes[i].distrust(s, start.wall, h.set.driftFactor, h.tokens.margin()); err != nil {
-		return failed, &RedisError{Node: i, Err: err}
+	n := h.core.nodes[i]
+	if err := n.distrust(s, start.wall, h.set.driftFactor, h.tokens.margin()); err != nil {
+		return failed, n.failed(err)
 	}
 	return granted, nil
 }
 
 // found reads the reply of a script that looks for a hold's value. What no script of ours
 // answers says nothing of the value: that it is missing would prove a loss.
-func found(i int, reply pool.Reply) (vote, error) {
+func (n *node) found(reply pool.Reply) (vote, error) {
 	if reply.Err != nil {
-		return failed, &RedisError{Node: i, Err: reply.Err}
+		return failed, n.failed(reply.Err)
 	}
 	what, ok := reply.Value.(int64)
 	switch what &^= script.Woke | script.First | script.Others; {
 	case ok && what == script.Mine:
 		return granted, nil
 	case ok && what == script.Other:
-		return refused, &ErrNodeTaken{Node: i}
+		return refused, n.taken()
 	case ok && what == script.Missing, ok && what == script.Created: // by this very round, which proves nothing
-		return refused, &nodeMissing{node: i}
+		return refused, n.missing()
 	}
-	return failed, &RedisError{Node: i, Err: fmt.Errorf("redsync: odd answer of a script: %s", script.Describe(reply.Value))}
+	return failed, n.failed(fmt.Errorf("redsync: odd answer of a script: %s", script.Describe(reply.Value)))
 }
 
 // A ping is the round that asks whether nodes answer.
-type ping struct{ noEffects }
+type ping struct {
+	noEffects
+	core *core
+}
 
 func (ping) nodeDeadline() time.Duration { return 0 } // it has no hold
 
 func (ping) command() script.Command { return script.Ping() }
 
-func (ping) judge(i int, reply pool.Reply) (vote, error) {
+func (p ping) judge(i int, reply pool.Reply) (vote, error) {
 	if reply.Err != nil {
-		return failed, &RedisError{Node: i, Err: reply.Err}
+		return failed, p.core.nodes[i].failed(reply.Err)
 	}
 	return granted, nil
 }

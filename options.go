@@ -250,6 +250,10 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 // giver that only reads Mutex.Value still holds the lock: if both sides unlock or extend
 // it, neither knows of the other. The giver's Close then unlocks it too, until the Until
 // that the giver had has passed.
+//
+// Set WithSetNXOnExtend and WithFencing as the giver has them: the giver may have sent the
+// value to a node more than once then, so that Unlock repeats its release until the keys
+// have run out. Otherwise a node that had the value is done with.
 func WithValue(v string) Option {
 	return OptionFunc(func(m *Mutex) { m.change().value = v })
 }

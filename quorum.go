@@ -97,6 +97,10 @@ type operation interface {
 	// witnessed returns who is told of the votes, nil for nobody.
 	witnessed() *witness
 
+	// watched returns who is told that a node is down, nil for nobody, and what the
+	// command is for.
+	watched() (*observers, purpose)
+
 	// onWon takes effect when a quorum has granted, at that moment and before
 	// anybody else is told. The round is locked.
 	onWon()
@@ -110,8 +114,11 @@ type round struct {
 	then    decider       // told of the decision: a *sleeper, where somebody waits
 	witness *witness      // told of every vote; nil without an observer
 	all     chan struct{} // closed when every node has voted, with waitAll
-	waitAll bool          // after the decision, wait for the other nodes (WithFailFast(false))
-	explain bool          // see isDecidedLocked
+
+	watching *observers // told of nodes that are down; nil without an observer
+	purpose  purpose    // of command
+	waitAll  bool       // after the decision, wait for the other nodes (WithFailFast(false))
+	explain  bool       // see isDecidedLocked
 
 	// mu protects what follows. Who has been told of the decision may read expired
 	// without it.
@@ -173,6 +180,7 @@ func startRound(c *core, op operation, waitAll bool) *round {
 
 func (r *round) start(op operation) {
 	r.op, r.command, r.explain, r.witness = op, op.command(), op.explains(), op.witnessed()
+	r.watching, r.purpose = op.watched()
 	r.command.WithRESP(func(resp []byte) {
 		for i := range r.core.nodes {
 			if err := r.send(i, r.command.Args, resp); err != nil {
@@ -187,7 +195,7 @@ func (r *round) send(i int, args []any, resp []byte) error {
 	err := r.core.nodes[i].Send(pool.Request{Args: args, RESP: resp, Within: r.op.nodeDeadline(), To: r, Tag: i})
 	if err != nil {
 		r.op.unsent(i)
-		return &RedisError{Node: i, Err: err}
+		return r.core.nodes[i].failed(err)
 	}
 	return nil
 }
@@ -226,36 +234,45 @@ func (r *round) resend(i int) (sent bool, refusal error) {
 // vote counts node i's vote, which a server process gave, if one did and it is
 // known, and lets the observer see it.
 func (r *round) vote(i int, v vote, err error, by *pool.Server) {
-	first, late, err := r.count(i, v, err, by)
+	v, err = r.cast(i, v, err, by)
+	r.watch(i, v, err)
+}
+
+// cast is vote for what says nothing of the node at this moment. It returns the vote as it
+// counts, with why it is not a grant.
+func (r *round) cast(i int, v vote, err error, by *pool.Server) (vote, error) {
+	first, late, v, err := r.count(i, v, err, by)
 	if r.witness != nil && first {
 		r.witness.saw(i, late, err)
 	}
+	return v, err
 }
 
 // refuse counts that the pool of node i refused to send. The observer sees it later: this
 // is the goroutine of a caller, which must go on to the other nodes whatever an observer
 // does.
 func (r *round) refuse(i int, err error) {
-	first, late, err := r.count(i, failed, err, nil)
+	first, late, v, err := r.count(i, failed, err, nil)
 	if w := r.witness; w != nil && first {
 		r.core.notices.add(w.to, func() { w.saw(i, late, err) })
 	}
+	r.watch(i, v, err)
 }
 
 // count counts node i's vote. The one that decides closes the vote, unless the
 // others are to be heard as well. It reports whether it is the node's first
-// answer, whether it came too late to count, and why it is not a grant.
-func (r *round) count(i int, v vote, err error, by *pool.Server) (first, late bool, why error) {
+// answer, whether it came too late to count, what it counts as, and why it is not a grant.
+func (r *round) count(i int, v vote, err error, by *pool.Server) (first, late bool, as vote, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := &r.votes[i]
 	first, b.heard = !b.heard, true
 	if r.closed || b.vote != pending {
-		return first, true, err
+		return first, true, v, err
 	}
 	before := r.isDecidedLocked()
 	if v == granted && r.hasGrantedLocked(by) {
-		v, err = failed, &RedisError{Node: i, Err: ErrDuplicateNode}
+		v, err = failed, r.core.nodes[i].failed(ErrDuplicateNode)
 	}
 	b.vote, b.by = v, by
 	if err != nil {
@@ -273,7 +290,28 @@ func (r *round) count(i int, v vote, err error, by *pool.Server) (first, late bo
 		r.closed = true
 		close(r.all)
 	}
-	return first, false, err
+	return first, false, v, err
+}
+
+// waitFor notes that node i's vote is still to come, and err, which stands for it if it
+// does not come in time.
+func (r *round) waitFor(i int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.votes[i].vote != pending {
+		return
+	}
+	if r.errs == nil {
+		r.errs = make(map[int]error)
+	}
+	r.errs[i] = err
+}
+
+// waitsFor returns what waitFor has noted of node i.
+func (r *round) waitsFor(i int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.errs[i]
 }
 
 // hasGrantedLocked reports whether a server has granted already, as another node.
@@ -311,6 +349,13 @@ var (
 	errAbandoned  = errors.New("the hold ended meanwhile")
 )
 
+// An unheard is why a node has no vote in a round whose caller gave it up. It matches why.
+// Its text does not say that: the operation does, once.
+type unheard struct{ why error }
+
+func (*unheard) Error() string   { return errNoAnswer.Error() }
+func (e *unheard) Unwrap() error { return e.why }
+
 // bounds say how long a round may take.
 type bounds struct {
 	decide time.Duration   // until it is given up undecided
@@ -343,7 +388,7 @@ func (r *round) wait(ctx context.Context, b bounds) result {
 		return r.result(r.linger(ctx, start, b))
 	case <-ctx.Done():
 		s.stop()
-		return r.result(context.Cause(ctx))
+		return r.result(&unheard{context.Cause(ctx)})
 	case <-b.over:
 		s.stop()
 		return r.result(errAbandoned)
@@ -474,7 +519,7 @@ func (r *round) linger(ctx context.Context, start time.Time, b bounds) error {
 	case <-timer.C:
 		return fmt.Errorf("%w within %v", errNoAnswer, b.node)
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return &unheard{context.Cause(ctx)}
 	case <-b.over:
 		return errAbandoned
 	}
@@ -518,7 +563,9 @@ func (r *round) resultLocked(silent error) result {
 			if undecided {
 				res.tally.add(failed)
 			}
-			err = &RedisError{Node: i, Err: silent}
+			if err == nil { // see waitFor
+				err = r.core.nodes[i].failed(silent)
+			}
 		}
 		var taken *ErrNodeTaken
 		if errors.As(err, &taken) {
@@ -545,11 +592,11 @@ func (res result) notAcquired() error {
 	if len(res.taken) == 0 || res.tally.blocks(res.tally.failed) {
 		return nodeErrors(res.errs)
 	}
-	errs := []error{&ErrTaken{Nodes: res.taken}}
+	var errs []error
 	for _, err := range res.errs {
 		if node := (*RedisError)(nil); errors.As(err, &node) && !errors.Is(err, errNotAwaited) {
 			errs = append(errs, err)
 		}
 	}
-	return because(errs...)
+	return because(&ErrTaken{Nodes: res.taken}, nodeErrors(errs))
 }

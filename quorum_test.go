@@ -69,7 +69,7 @@ func TestQuorumsShareANode(t *testing.T) {
 func TestDeadlineGivesUpItsOwnRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCore(nil)
-		c.nodes = make([]*node, 3)
+		c.nodes = []*node{newNode(0, nil), newNode(1, nil), newNode(2, nil)}
 		open := func() *round {
 			r := &round{}
 			r.prepare(c, false, c.sleepers.get(r))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"reflect"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -24,8 +25,9 @@ type Redsync struct {
 // independent primaries: no two of them replicas of each other, or the same.
 // A lock needs N/2 + 1 of them, so five bear the loss of two.
 //
-// New starts nothing and never fails; no pools, or a nil one, is the error of
-// every operation.
+// New starts nothing and never fails; no pools, a nil one, one that can never send (see
+// pool.New), or two that lead to one address or one client, are the error of every
+// operation.
 func New(pools ...pool.Pool) *Redsync {
 	set := defaultSettings()
 	set.prepare()
@@ -63,10 +65,11 @@ func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 // the connections of Open, and lets those of New end when they are idle. Every
 // later operation fails with ErrClosed. A second Close returns what the first did.
 //
-// It waits until every node has answered or failed, ctx is done, or the node
-// deadline of r's options (at least 50 ms) has passed; in the latter two cases it
-// returns an error. nil does not say that every key is gone: what a node that
-// failed still holds runs out within the expiry.
+// It waits until every node has answered or failed. It returns an error when ctx is done,
+// or once no node has released anything for a node deadline of r's options (at least
+// 50 ms). However many locks are held, healthy nodes release all of them: Close takes as
+// long as that does, so bound it by ctx where the process must end. nil does not say that
+// every key is gone: what a node that failed still holds runs out within the expiry.
 func (r *Redsync) Close(ctx context.Context) error {
 	if r == nil || r.core == nil {
 		return nil
@@ -95,6 +98,7 @@ type core struct {
 	notices   notices
 
 	isClosed atomic.Bool
+	progress atomic.Int64  // the monotonic time at which Close has begun, or a node has last settled a release since
 	closing  chan struct{} // closed when Close begins
 	closed   chan struct{} // closed when Close has ended, with closeErr
 	closeErr error
@@ -118,12 +122,38 @@ func newCore(pools []pool.Pool) *core {
 			c.guarded = n
 		}
 		if err := unusable(p); err != nil && c.err == nil {
-			c.err = fmt.Errorf("redsync: pool #%d: %w", i, err)
+			c.err = &within{fmt.Sprintf("pool #%d", i), err}
 		}
 	}
+	if c.err == nil {
+		c.err = twice(pools)
+	}
 	c.membership = groupOf(pools).join()
+	for i, n := range c.nodes {
+		n.health = &c.health[i]
+	}
 	runtime.AddCleanup(c, (*membership).collected, c.membership)
 	return c
+}
+
+// twice returns an error if two pools are known to lead to one node. Where nothing but
+// the server can tell, the census does.
+func twice(pools []pool.Pool) error {
+	seen := make(map[any]int, len(pools))
+	for i, p := range pools {
+		where := any(p)
+		if known, ok := p.(interface{ Destination() any }); ok {
+			where = known.Destination()
+		}
+		if !reflect.ValueOf(where).Comparable() {
+			continue
+		}
+		if first, there := seen[where]; there {
+			return (&twins{first, i, [2]string{pools[first].String(), p.String()}}).err()
+		}
+		seen[where] = i
+	}
+	return nil
 }
 
 // newProcess returns what tells a process from all others in a ticket: 16 digits.
@@ -176,17 +206,16 @@ func (c *core) close(ctx context.Context, timeout time.Duration) error {
 }
 
 func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w within %v", errNoAnswer, timeout))
-	defer cancel()
+	c.progress.Store(int64(now().mono))
 	close(c.closing)
 	c.extends.close()
 	c.holds.close()
 	// Operations under way give up at their next step, or have a deadline.
-	await(ctx, c.active.zero())
+	_ = c.awaitProgress(ctx, c.active.zero(), timeout)
 	c.leave()
 	c.repeats.close()
-	if !await(ctx, c.unsettled.zero()) {
-		err = fmt.Errorf("redsync: Close: keys are left to their expiry: %w", context.Cause(ctx))
+	if why := c.awaitProgress(ctx, c.unsettled.zero(), timeout); why != nil {
+		err = fmt.Errorf("redsync: Close: keys are left to their expiry: %w", why)
 	}
 	for _, p := range c.nodes {
 		if c.owned {
@@ -196,6 +225,25 @@ func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) 
 		}
 	}
 	return err
+}
+
+// awaitProgress waits until done is closed, or returns an error: when ctx is done, or once
+// no node has settled a release for the length of timeout.
+func (c *core) awaitProgress(ctx context.Context, done <-chan struct{}, timeout time.Duration) error {
+	for {
+		left := timeout - (now().mono - time.Duration(c.progress.Load()))
+		step, cancel := context.WithTimeout(ctx, left)
+		ended := await(step, done)
+		cancel()
+		switch {
+		case ended:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case left <= 0:
+			return fmt.Errorf("%w within %v", errNoAnswer, timeout)
+		}
+	}
 }
 
 // await waits until done is closed, or reports false when ctx is done first.

@@ -13,12 +13,14 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -60,7 +62,10 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 		require.Error(t, f.Close(f.Context()), "three nodes keep what they have")
 		require.Error(t, waiting.Close(f.Context()))
 		wg.Wait()
-		assert.Equal(t, 800*time.Millisecond, time.Since(start), "two node deadlines")
+		// Each Close waits for a call under way, whose release two nodes settle then, and a
+		// node deadline more for the other three.
+		assert.GreaterOrEqual(t, time.Since(start), 800*time.Millisecond)
+		assert.LessOrEqual(t, time.Since(start), 1600*time.Millisecond)
 		for _, n := range f.nodes {
 			n.Thaw()
 		}
@@ -68,6 +73,99 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 		assert.Zero(t, f.nodes.Keys("lock"))
 		assert.Zero(t, f.nodes.Keys("other"))
 	})
+}
+
+// A slowPool is a node that answers ten thousand requests per second, and refuses any when
+// it owes 1100 replies, as a pool does at 32,768.
+type slowPool struct {
+	sync.Mutex
+	owed    []pool.Request
+	frozen  bool
+	running bool
+	refused int
+	deleted int
+}
+
+func (p *slowPool) String() string { return "slow" }
+func (p *slowPool) CloseIdle()     {}
+func (p *slowPool) Close() error   { return nil }
+
+func (p *slowPool) Send(req pool.Request) error {
+	p.Lock()
+	defer p.Unlock()
+	if len(p.owed) >= 1100 {
+		p.refused++
+		return &pool.OutstandingError{Limit: 1100}
+	}
+	p.owed = append(p.owed, req)
+	if !p.running {
+		p.running = true
+		go p.run()
+	}
+	return nil
+}
+
+func (p *slowPool) run() {
+	for req, ok := p.next(); ok; req, ok = p.next() {
+		reply := pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1}
+		if req.Args[0] != "set" {
+			reply.Value = script.Mine
+		}
+		req.To.Receive(req.Tag, reply)
+	}
+}
+
+func (p *slowPool) next() (req pool.Request, ok bool) {
+	p.Lock()
+	defer p.Unlock()
+	if len(p.owed) == 0 || p.frozen {
+		p.running = false
+		return req, false
+	}
+	req, p.owed = p.owed[0], p.owed[1:]
+	if req.Args[0] != "set" {
+		p.deleted++
+		p.Unlock()
+		time.Sleep(100 * time.Microsecond)
+		p.Lock()
+	}
+	return req, true
+}
+
+func TestCloseReleasesHoweverManyLocksAreHeld(t *testing.T) {
+	const count = 5000
+	for name, frozen := range map[string]bool{"healthy nodes": false, "one node is frozen": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes := [3]*slowPool{{}, {}, {}}
+				rs := redsync.New(nodes[0], nodes[1], nodes[2]).With(
+					redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(50*time.Millisecond))
+				for i := range count {
+					require.NoError(t, rs.NewMutex(fmt.Sprint("lock", i)).Lock())
+					if i%500 == 0 {
+						synctest.Wait() // for the slowest node
+					}
+				}
+				synctest.Wait()
+				nodes[2].frozen = frozen
+				start := time.Now()
+				err := rs.Close(t.Context())
+				if frozen {
+					require.ErrorContains(t, err, "keys are left to their expiry: no answer within 50ms")
+					assert.Equal(t, 550*time.Millisecond, time.Since(start), "a node deadline after the last release")
+				} else {
+					require.NoError(t, err)
+					assert.Equal(t, 500*time.Millisecond, time.Since(start), "ten node deadlines")
+				}
+				for i, n := range nodes {
+					assert.Zero(t, n.refused, "node %d", i)
+					if !frozen || i < 2 {
+						assert.Equal(t, count, n.deleted, "node %d", i)
+					}
+				}
+			})
+		})
+	}
 }
 
 func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
@@ -167,7 +265,7 @@ func TestOpenWithoutAQuorumNamesEachNode(t *testing.T) {
 	_, err := redsync.Open(t.Context(), addresses)
 	require.ErrorContains(t, err, "1 of 3 nodes answered, 2 needed")
 	for i := 1; i < 3; i++ {
-		assert.ErrorContains(t, err, fmt.Sprintf("node #%d: dial tcp %s", i, addresses[i]))
+		assert.ErrorContains(t, err, fmt.Sprintf("node #%d (%s): dial tcp %s", i, addresses[i], addresses[i]))
 	}
 }
 
@@ -176,7 +274,12 @@ func TestOpenBadAddressesAreErrors(t *testing.T) {
 		"no pools":                  nil,
 		`address #1: "x" is not of`: {"127.0.0.1:1", "x"},
 		`"" is not of the form`:     {""},
-		"is there twice":            {"127.0.0.1:1", "127.0.0.1:1"},
+		"#0 and #2 (127.0.0.1:1)":   {"127.0.0.1:1", "127.0.0.1:2", "redis://127.0.0.1:1/3"},
+		"contains a space":          {" 127.0.0.1:1"},
+		`port "1\n" is not`:         {"127.0.0.1:1", "127.0.0.1:1\n"},
+		`port "0" is not`:           {"127.0.0.1:0"},
+		`port "65536" is not`:       {"127.0.0.1:65536"},
+		`port "99999" is not`:       {"redis://127.0.0.1:99999"},
 		"http://h:1":                {"http://h:1"},
 	} {
 		_, err := redsync.Open(t.Context(), addresses)
@@ -188,8 +291,72 @@ func TestOpenBadAddressesAreErrors(t *testing.T) {
 		assert.NotContains(t, err.Error(), "secret")
 		assert.ErrorContains(t, err, "...@host:")
 	}
-	_, err := redsync.Open(t.Context(), []string{closedPort(t)}, redsync.WithExpiry(-1))
-	require.Error(t, err)
+	_, err := redsync.Open(t.Context(), []string{"127.0.0.1:1", "127.0.0.1:1"})
+	require.ErrorIs(t, err, redsync.ErrDuplicateNode)
+}
+
+func TestOpenChecksItsOptionsFirst(t *testing.T) {
+	server := miniredis.RunT(t)
+	_, err := redsync.Open(t.Context(), []string{server.Addr()}, redsync.WithExpiry(-1))
+	require.ErrorContains(t, err, "redsync: Open: WithExpiry(-1ns) is out of range")
+	assert.Zero(t, server.CurrentConnectionCount())
+}
+
+// One client, one address or one Pool twice is found before anything is sent.
+func TestNewRefusesOneNodeTwice(t *testing.T) {
+	clientOf := func(addr string, db int) *redis.Client {
+		client := redis.NewClient(&redis.Options{Addr: addr, DB: db})
+		t.Cleanup(func() { _ = client.Close() })
+		return client
+	}
+	at := func(addr string, db int) pool.Pool { return pool.New(clientOf(addr, db)) }
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{})
+	defer func() { _ = cluster.Close() }()
+	client, same, other := clientOf("127.0.0.1:1", 0), at("127.0.0.1:2", 0), at("127.0.0.1:3", 0)
+	dialing := redis.NewClient(&redis.Options{Addr: "x", Dialer: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("not dialed")
+	}})
+	defer func() { _ = dialing.Close() }()
+	for name, pools := range map[string][]pool.Pool{
+		"a Pool":                      {same, other, same},
+		"a client":                    {pool.New(client), other, pool.New(client, pool.WithoutIdentity())},
+		"a client with a Dialer":      {pool.New(dialing), other, pool.New(dialing)},
+		"an address":                  {at("h:7001", 0), at("h:7002", 0), at("h:7001", 1)},
+		"a client that is no *Client": {pool.New(cluster), other, pool.New(cluster)},
+	} {
+		err := redsync.New(pools...).NewMutex("lock").Lock()
+		require.ErrorIs(t, err, redsync.ErrDuplicateNode, name)
+		require.ErrorIs(t, err, redsync.ErrFailed, name)
+		assert.ErrorContains(t, err, fmt.Sprintf("#0 and #2 (%s)", pools[2]), name)
+	}
+}
+
+func TestNewOnAnAddressThatNobodyCanDialFailsAtOnce(t *testing.T) {
+	for _, addr := range []string{" h:1", "h:1\n", "h:0", "h:65536", "h:-1", "h", "h:no-such-service"} {
+		client := redis.NewClient(&redis.Options{Addr: addr})
+		err := redsync.New(pool.New(client)).NewMutex("lock").Lock()
+		require.ErrorContains(t, err, fmt.Sprintf("pool #0: address %q: ", addr))
+		require.NoError(t, client.Close())
+	}
+}
+
+// Two nodes with a constant run ID are no duplicates for who says so.
+func TestWithoutIdentityTakesNodesWithOneRunIDForTwo(t *testing.T) {
+	play(t, func(f field) {
+		proxied := func(options ...pool.Option) *redsync.Redsync {
+			return redsync.New(
+				pool.New(f.nodes[0].Client(), options...), // two connections to one server: it has one run ID
+				pool.New(f.nodes[0].Client(), options...), pool.New(f.nodes[1].Client(), options...))
+		}
+		require.ErrorIs(t, proxied().NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
+		time.Sleep(time.Second)
+		m := proxied(pool.WithoutIdentity()).NewMutex("lock")
+		require.NoError(t, m.TryLock(), "the second of the two refuses, and two grant")
+		_, err := m.Unlock()
+		require.NoError(t, err)
+		err = proxied(pool.WithoutIdentity(), pool.WithRestartGuard(time.Minute)).NewMutex("lock").TryLock()
+		require.ErrorContains(t, err, "WithRestartGuard excludes WithoutIdentity")
+	})
 }
 
 func TestOpenLeavesNoConnection(t *testing.T) {

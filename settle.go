@@ -2,6 +2,7 @@ package redsync
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -34,6 +35,7 @@ type release struct {
 	*hold
 	round   round
 	wonAt   instant      // when a quorum had confirmed; set before who waits is told
+	awaited bool         // a caller waits for the round
 	process any          // a string: that of the core if somebody in it waits, or did; else ""
 	by      *waiter      // whose attempt it undoes, if it does
 	rivals  atomic.Bool  // other processes wait
@@ -48,6 +50,9 @@ type release struct {
 type progress struct {
 	form
 	orderly bool  // when it was last sent, all that set the value had been answered
+	paced   bool  // it has room in the node's drain, or waits there
+	lost    bool  // an earlier sending went unanswered: the node may have executed it
+	unvoted bool  // the node's vote waits for the repetition
 	repeats int32 // how often it has been put off, for the delay
 }
 
@@ -69,7 +74,7 @@ type releasing struct {
 // startRelease sends the release of h to all nodes at once, behind everything
 // that was sent for h. The hold must be over, or have never begun.
 func startRelease(h *hold, how releasing) *release {
-	rel := &release{hold: h, by: how.by, process: ""}
+	rel := &release{hold: h, by: how.by, process: "", awaited: how.awaited}
 	turnover := script.Turnover{Enters: how.enters, Alive: aliveFor.Milliseconds(), Leave: h.leaving()}
 	if slices.Contains(turnover.Leave, turnover.Enters) {
 		turnover.Enters = nil // it has given up meanwhile
@@ -84,6 +89,7 @@ func startRelease(h *hold, how releasing) *release {
 	}
 	rel.round.prepare(h.core, how.waitAll, then)
 	rel.round.op, rel.round.witness = rel, rel.witnessed()
+	rel.round.watching = h.set.observers
 	rel.round.command = script.Release(h.lock, rel.process, turnover, h.tokens.final())
 	// What has been answered by now, if an earlier release is repeated.
 	h.renewing()
@@ -103,30 +109,54 @@ func startRelease(h *hold, how releasing) *release {
 
 func (rel *release) command() script.Command { return rel.round.command }
 
-func (*release) judge(i int, reply pool.Reply) (vote, error) { return found(i, reply) }
+func (rel *release) judge(i int, reply pool.Reply) (vote, error) {
+	return rel.core.nodes[i].found(reply)
+}
 
 func (rel *release) witnessed() *witness { return rel.witness("unlock") }
 
 func (rel *release) onWon() { rel.wonAt = now() }
 
 // send sends the release to node i, in a form of which resp is the encoding, if there is
-// one. Where h may have reached the node the request is Reserved: the command that set
-// the value has paid for its room.
+// one. While the core is closing the release may have to wait for others.
 func (rel *release) send(i int, as form, resp []byte) {
-	f := rel.footprint(i)
-	rel.progress[i].form, rel.progress[i].orderly = as, f.settled()
-	err := rel.core.nodes[i].Send(pool.Request{
-		Args: rel.args(as), RESP: resp, Reserved: f.reached(), Within: rel.nodeDeadline(), To: rel, Tag: i,
+	s, n := &rel.progress[i], rel.core.nodes[i]
+	s.form = as
+	if rel.core.isClosed.Load() && !s.paced {
+		s.paced = true // first: it may be sent by another goroutine from here on
+		if !n.drain.enter(rel) {
+			return
+		}
+	}
+	paced := s.paced
+	if !rel.transmit(i, resp) && paced {
+		n.drain.leave(i)
+	}
+}
+
+// transmit sends the release to node i now, and reports whether a reply will come. Where
+// h may have reached the node the request is Reserved: the command that set the value has
+// paid for its room.
+func (rel *release) transmit(i int, resp []byte) bool {
+	s, n, f := &rel.progress[i], rel.core.nodes[i], rel.footprint(i)
+	s.orderly = f.settled()
+	err := n.Send(pool.Request{
+		Args: rel.args(s.form), RESP: resp, Reserved: f.reached(), Within: rel.nodeDeadline(), To: rel, Tag: i,
 	})
 	if err == nil {
-		return
+		return true
 	}
-	rel.round.refuse(i, &RedisError{Node: i, Err: err})
+	if s.paced && n.drain.putBack(rel, err) {
+		return true
+	}
+	s.paced, s.unvoted = false, false
+	rel.round.refuse(i, n.failed(err))
 	if f.reached() && !errors.Is(err, pool.ErrClosed) {
 		rel.repeatLater(i, err)
-		return
+		return false
 	}
 	rel.nodeSettled()
+	return false
 }
 
 // args returns the command in a form.
@@ -148,6 +178,10 @@ func (rel *release) args(as form) []any {
 func (rel *release) Receive(i int, reply pool.Reply) {
 	rel.core.meet(i, reply.Server)
 	sent := rel.progress[i]
+	if sent.paced {
+		defer rel.core.nodes[i].drain.leave(i)
+		rel.progress[i].paced = false
+	}
 	switch {
 	case pool.IsNoScript(reply.Err) && !sent.inFull:
 		sent.inFull = true
@@ -161,15 +195,62 @@ func (rel *release) Receive(i int, reply pool.Reply) {
 	}
 	rel.notice(i, reply)
 	v, err := rel.judge(i, reply)
-	rel.round.vote(i, v, err, reply.Server)
 	if v == failed && reply.Err == nil {
 		reply.Err = err // an odd answer settles nothing
 	}
-	if rel.settles(i, sent, reply) {
+	settled := rel.settles(i, sent, reply, v)
+	rel.heed(i, v, err, reply)
+	if settled {
 		rel.nodeSettled()
 		return
 	}
 	rel.repeatLater(i, reply.Err)
+}
+
+// heed counts node i's vote, if it can be told by now.
+//
+// A connection that broke leaves open whether the node has executed the release. The
+// caller waits for what the repetition finds then, until the node deadline. That our value
+// is there proves that it was held until now. That it is missing, or another's is there,
+// proves nothing: the first sending may have deleted ours, and somebody else may have
+// acquired the lock since.
+func (rel *release) heed(i int, v vote, err error, reply pool.Reply) {
+	s, n := &rel.progress[i], rel.core.nodes[i]
+	switch {
+	case v == failed && reply.Fate == pool.Unknown && rel.awaited:
+		s.lost, s.unvoted = true, true
+		rel.round.waitFor(i, err)
+		rel.round.watch(i, v, err)
+		return
+	case v == failed && reply.Fate == pool.Unknown:
+		s.lost = true
+	case v == refused && s.lost:
+		v, err = failed, n.failed(fmt.Errorf("the reply to the release was lost, and %s", afterwards(err)))
+	}
+	s.unvoted = false
+	v, err = rel.round.cast(i, v, err, reply.Server)
+	if reply.Err == nil && reply.Fate == pool.Answered {
+		v, err = refused, nil // whatever it counts as, the node is there
+	}
+	rel.round.watch(i, v, err)
+}
+
+// afterwards says what a repetition has found, where that proves nothing.
+func afterwards(found error) string {
+	if taken := (*ErrNodeTaken)(nil); errors.As(found, &taken) {
+		return "another value is there now"
+	}
+	return "the key is gone now"
+}
+
+// giveUp notes that nothing more is sent to node i.
+func (rel *release) giveUp(i int) {
+	s := &rel.progress[i]
+	if s.unvoted {
+		s.unvoted = false
+		_, _ = rel.round.cast(i, failed, rel.round.waitsFor(i), nil)
+	}
+	rel.nodeSettled()
 }
 
 // notice takes from node i's reply who waits for the lock.
@@ -183,21 +264,26 @@ func (rel *release) notice(i int, reply pool.Reply) {
 	}
 }
 
-// settles reports whether reply shows that node i is done with the value. Every
-// command that may set the value must have been executed before the node looked.
-// On an ordered stream (Conn is not 0) it is enough that they are answered by now;
-// on any other pool they must have been when the release was sent (orderly).
-func (rel *release) settles(i int, sent progress, reply pool.Reply) bool {
+// settles reports whether reply, which judge has read as v, shows that node i is done with
+// the value. Every command that may set the value must have been executed before the node
+// looked. On an ordered stream (Conn is not 0) it is enough that they are answered by now;
+// on any other pool they must have been when the release was sent (orderly). Where only one
+// command may have set the value, the node has executed it if the value was there: a node
+// executes each at most once. That the value is missing proves nothing of the kind.
+func (rel *release) settles(i int, sent progress, reply pool.Reply, v vote) bool {
 	looked := reply.Fate == pool.Answered && reply.Err == nil
 	if looked && sent.orderly {
 		return true
 	}
 	f := rel.footprint(i)
-	return !f.reached() || looked && f.settled() && reply.Conn != 0
+	return !f.reached() || looked && (f.settled() && reply.Conn != 0 || v == granted && f.sent() == 1)
 }
 
 // nodeSettled notes that one more node has settled the release, or is given up.
 func (rel *release) nodeSettled() {
+	if rel.core.isClosed.Load() {
+		rel.core.progress.Store(int64(now().mono))
+	}
 	if rel.open.Add(-1) == 0 {
 		rel.core.unsettled.add(-1)
 	}
@@ -208,6 +294,9 @@ func (rel *release) repeatLater(i int, err error) {
 	rel.keepTime() // a repetition asks whether the keys have run out
 	s := &rel.progress[i]
 	delay := min(minReleaseDelay<<min(s.repeats, 8), maxReleaseDelay) // 8 is beyond the maximum
+	if s.unvoted && s.repeats == 0 {                                  // the caller of Unlock waits for what it finds
+		delay = min(delay, rel.timing.nodeTimeout/4)
+	}
 	s.repeats++
 	again := &alarm{what: repetition{rel, i}}
 	dropped := !rel.core.repeats.setUnlessFull(again, time.Now().Add(delay), maxRepeats)
@@ -215,7 +304,7 @@ func (rel *release) repeatLater(i int, err error) {
 		Name: rel.lock.Name(), Node: i, Pending: rel.core.unsettled.n(), Dropped: dropped, Err: err,
 	})
 	if dropped {
-		rel.nodeSettled()
+		rel.giveUp(i)
 	}
 }
 
@@ -229,7 +318,7 @@ func (r repetition) fire(bool) { r.repeat(r.node) }
 
 func (rel *release) repeat(i int) {
 	if rel.cleared(now()) {
-		rel.nodeSettled()
+		rel.giveUp(i)
 		return
 	}
 	as := rel.progress[i].form

@@ -489,6 +489,13 @@ func (e *entry) judge(i int, reply pool.Reply) (vote, error) {
 	return e.acquire.judge(i, reply)
 }
 
+func (e *entry) watched() (*observers, purpose) {
+	if e.plain {
+		return e.acquire.watched()
+	}
+	return e.hold.set.observers, queueing
+}
+
 // learn notes when the lock may be free on node i, in milliseconds, -1 for never.
 func (e *entry) learn(i int, wait int64) {
 	if wait == script.Granted {

@@ -126,12 +126,12 @@ func open(ctx context.Context, user *redis.Options, how opening) (_ net.Conn, er
 	defer cancel()
 	dialed, err := user.Dialer(dialing, user.Network, user.Addr)
 	if err != nil {
-		return nil, err // dialed may be a nil *tls.Conn
+		return nil, hintedDial(err, user) // dialed may be a nil *tls.Conn
 	}
 	opened.Conn = dialed
 	context.AfterFunc(ctx, func() { _ = opened.Close() })
 	step = "pool: handshake: "
-	return opened, greet(bounded, opt, opened.Conn, how.ask)
+	return opened, hinted(greet(bounded, opt, opened.Conn, how.ask))
 }
 
 // unanswered is an error in whose place no request was answered, although it may hold
@@ -353,6 +353,7 @@ type lentConn struct {
 	// Of the one who reads.
 	replies *bufio.Reader // fills arrived as it reads
 	arrived bytes.Buffer  // what go-redis has not been given
+	heard   bool          // something has arrived
 	whole   int           // so much of arrived is a reply
 	broken  error         // what has ended the reading
 	refused error         // the last reply, if it was an error
@@ -380,6 +381,7 @@ type arrivals struct{ *lentConn }
 func (a arrivals) Read(p []byte) (int, error) {
 	n, err := a.Conn.Read(p)
 	a.arrived.Write(p[:n])
+	a.heard = a.heard || n > 0
 	return n, err
 }
 
@@ -441,7 +443,7 @@ func (c *lentConn) readReply() error {
 // connection: one that has too many clients says so at once, and go-redis goes on.
 func (c *lentConn) explained(err error) error {
 	if c.refused == nil || isAnswer(err) {
-		return err
+		return c.plainHint(err)
 	}
 	return fmt.Errorf("%w (the node has answered: %w)", err, c.refused)
 }

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -30,6 +31,7 @@ type config struct {
 	outstanding int
 	guard       time.Duration
 	newNodes    bool
+	anonymous   bool // see WithoutIdentity
 	err         error
 }
 
@@ -116,6 +118,22 @@ func WithNewNodes() Option {
 	return func(c *config) { c.newNodes = true }
 }
 
+// WithoutIdentity makes the pool tell nothing of the server process that answers:
+// Reply.Server is nil, whatever INFO says. The default is to tell.
+//
+// It is for nodes whose run_id does not tell servers apart: some managed services and
+// servers that are compatible with Redis answer the same constant everywhere, and clones
+// of one virtual machine may. A Redsync takes such nodes for one server, and fails with
+// ErrDuplicateNode.
+//
+// The price: two addresses of one server are not found then, and two quorums could share
+// no node. Make sure yourself that each pool leads to a server of its own. Two pools with
+// the same address or the same client are refused even so. It excludes WithRestartGuard,
+// which needs to know the server: both together are the error of Err and of every Send.
+func WithoutIdentity() Option {
+	return func(c *config) { c.anonymous = true }
+}
+
 // New returns a Pool for the node behind client: a *redis.Client (Sentinel
 // failover clients are such), or any other redis.UniversalClient.
 //
@@ -165,8 +183,8 @@ func WithNewNodes() Option {
 // Subscription has a connection of its own, on a copy of the client's options, and
 // goes on when the client is closed.
 //
-// New starts nothing and never fails; a nil client, or an option out of its range
-// or not for this client, is the error of every Send.
+// New starts nothing and never fails; a nil client, an option out of its range or not for
+// this client, or an address that nobody can dial is the error of every Send.
 func New(client redis.UniversalClient, options ...Option) Pool {
 	cfg := config{outstanding: defaultOutstanding}
 	for _, option := range options {
@@ -176,9 +194,13 @@ func New(client redis.UniversalClient, options ...Option) Pool {
 		}
 		option(&cfg)
 	}
+	if cfg.guard > 0 && cfg.anonymous && cfg.err == nil {
+		cfg.err = errors.New("pool: WithRestartGuard excludes WithoutIdentity: it needs to know the server")
+	}
 	if isNil(client) {
 		cfg.err = fmt.Errorf("pool: nil client (%T)", client)
 	} else if c, ok := client.(*redis.Client); ok {
+		cfg.err = cmp.Or(cfg.err, badAddress(c.Options()))
 		return &streamPool{config: cfg, client: c}
 	}
 	if cfg.guard > 0 && cfg.err == nil {

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -50,7 +51,6 @@ func TestARefusedGreetingIsNoConnection(t *testing.T) {
 				for range 10 {
 					r := ask(t, p, "set", "key", "value")
 					require.Equal(t, NotSent, r.Fate)
-					require.ErrorContains(t, r.Err, "pool: handshake: "+c.answer)
 					require.Nil(t, r.Server)
 					require.False(t, IsDenied(r.Err), "the answer to another command")
 					time.Sleep(redialPause)
@@ -488,4 +488,55 @@ func checkErrorText(t *testing.T, err error) {
 	if err != nil {
 		require.LessOrEqual(t, len(err.Error()), 2*maxErrorText)
 	}
+}
+
+// Where a greeting fails the error says what that means, before the node's words.
+func TestGreetingThatFailsSaysWhatIsWrong(t *testing.T) {
+	for said, want := range map[string]string{
+		"-DENIED Redis is running in protected mode because protected mode is enabled\r\n": "protected mode: it has no password",
+		"-ERR max number of clients reached\r\n":                                           "no room for another connection (maxclients)",
+		"-WRONGPASS invalid username-password pair or user is disabled.\r\n":               "the client's user name or password is wrong: ",
+		"-NOAUTH HELLO must be called with the client already authenticated\r\n":           "the node asks for a password, and the client has none: ",
+		"\x15\x03\x01\x00\x02\x02\x46":                                                     "the node speaks TLS on this port, and the client does not",
+		"":                                                                                 "without a word (does it speak TLS on this port?)",
+	} {
+		t.Run(want, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				p := peer(func(_ int, k *talk) {
+					k.next()
+					k.say("%s", said)
+				}).pool(func(o *redis.Options) { o.Password = "1" })
+				r := ask(t, p, "set", "key", "value")
+				require.ErrorContains(t, r.Err, want)
+				require.Equal(t, NotSent, r.Fate)
+				if strings.HasPrefix(said, "-") {
+					require.ErrorContains(t, r.Err, strings.TrimSpace(said[1:20]))
+				}
+			})
+		})
+	}
+}
+
+func TestTLSToAPlainPortSaysSo(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 100))
+			_, _ = c.Write([]byte("-ERR unknown command\r\n"))
+			_ = c.Close()
+		}
+	}()
+	client := redis.NewClient(&redis.Options{Addr: l.Addr().String(), TLSConfig: &tls.Config{ServerName: "localhost", MinVersion: tls.VersionTLS12}})
+	defer func() { _ = client.Close() }()
+	p := New(client)
+	r := ask(t, p, "set", "key", "value")
+	require.ErrorContains(t, r.Err, "the client speaks TLS, and the node does not on this port")
+	require.Equal(t, NotSent, r.Fate)
+	require.NoError(t, p.Close())
 }

@@ -28,6 +28,8 @@ import (
 //   - Err() error says why no Send can ever succeed; a Redsync then fails at once.
 //   - RestartGuard() time.Duration says that the node counts only when its server
 //     started long enough before, as WithRestartGuard has it; 0 asks for nothing.
+//   - Destination() any says what the pool leads to, as a value that can be compared. A
+//     Redsync refuses two pools whose destinations are equal.
 //   - Subscribe of Subscriber listens to a channel. Pools of New have it.
 //   - MetBefore() bool reports whether it has been called before, on any pool of the same
 //     client in this process. The first Lock waits to hear which server a node is only
@@ -121,7 +123,7 @@ type Reply struct {
 
 	// Server is the process that answered, nil unless the Fate is Answered and
 	// the process known. It is unknown where the node refuses INFO or answers
-	// oddly, and where the pool does not ask.
+	// oddly, where the pool does not ask, and WithoutIdentity.
 	Server *Server
 }
 

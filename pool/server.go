@@ -67,12 +67,15 @@ func field(text, name string) string {
 	return ""
 }
 
-// shown returns s as the users of p see it: marked where p was told that its node
+// shown returns s as the users of p see it: not at all WithoutIdentity, and marked where p was told that its node
 // is new and s is the first process that p meets. Only who delivers the replies of
 // the stream in use calls it, and a stream starts after the last one has delivered
 // its replies. So there is no lock.
 func (p *streamPool) shown(s *Server) *Server {
-	if !p.newNodes || s == nil {
+	switch {
+	case p.anonymous:
+		return nil
+	case !p.newNodes || s == nil:
 		return s
 	}
 	if p.met != s {

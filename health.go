@@ -1,0 +1,131 @@
+package redsync
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file is which nodes are down, as far as the traffic of locks tells. Nothing is sent
+// to find out.
+
+// healthPause bounds how often the observers are told of one node: one NodeDown, and the
+// NodeUp that follows it, per pause.
+const healthPause = time.Second
+
+// A health is what is known of one node. It belongs to whoever shares the node's clients:
+// two Redsyncs that share it tell of a change once.
+type health struct {
+	state atomic.Int32 // see healthy; read for every vote, changed with mu held
+
+	mu         sync.Mutex
+	since      time.Time // when the node was seen to go down
+	told       time.Time // when observers were last told that it did
+	omitted    int       // how often they have not been told since
+	distrusted bool      // it answers, but its grants do not count
+}
+
+const (
+	healthy  int32 = iota
+	downTold       // observers have been told of it
+	down           // they have not yet, so soon after the last time
+)
+
+// A sight is what a vote says of a node.
+type sight struct {
+	to       *observers
+	node     *node
+	err      error // why it is down; nil if it is up
+	distrust bool  // it has answered, but its grant does not count
+	granted  bool  // it has granted, and the grant counts
+}
+
+// see notes a sight, and tells the observers if it is news.
+func (h *health) see(c *core, s sight) {
+	switch state := h.state.Load(); {
+	case s.err == nil && state == healthy, s.err != nil && state == downTold:
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if s.err == nil {
+		h.upLocked(c, s, now)
+	} else {
+		h.downLocked(c, s, now)
+	}
+}
+
+func (h *health) downLocked(c *core, s sight, now time.Time) {
+	if h.state.Load() == downTold {
+		return
+	}
+	if h.state.Load() == healthy {
+		h.since = now
+		h.distrusted = s.distrust
+	}
+	if !h.told.IsZero() && now.Sub(h.told) < healthPause {
+		h.state.Store(down) // the next failure after the pause tells, if the node is not back
+		return
+	}
+	h.state.Store(downTold)
+	tellLater(c, s.to, NodeDownObserver.ObserveNodeDown,
+		NodeDown{Node: s.node.index, Address: s.node.address, Omitted: h.omitted, Err: s.err})
+	h.told, h.omitted = now, 0
+}
+
+// upLocked takes note of an answer. Of a node whose grants do not count only a grant that
+// counts does.
+func (h *health) upLocked(c *core, s sight, now time.Time) {
+	state := h.state.Load()
+	if state == healthy || h.distrusted && !s.granted {
+		return
+	}
+	h.state.Store(healthy)
+	if state == down {
+		h.omitted++
+		return
+	}
+	tellLater(c, s.to, NodeUpObserver.ObserveNodeUp,
+		NodeUp{Node: s.node.index, Address: s.node.address, Down: now.Sub(h.since)})
+}
+
+// A purpose is what a command is for, in regard to the health of a node.
+type purpose uint8
+
+const (
+	looking  purpose = iota // it says nothing of grants
+	granting                // a grant of it counts for the lock
+	queueing                // as granting, but a node may refuse the keys beside the lock's own
+)
+
+// watch notes what node i's vote says of the node. why is the error of the vote.
+func (r *round) watch(i int, v vote, why error) {
+	if r.watching == nil {
+		return
+	}
+	n := r.core.nodes[i]
+	s := sight{to: r.watching, node: n, granted: v == granted && r.purpose != looking}
+	if v == failed {
+		s.err = cause(why)
+		switch {
+		case pool.IsNoScript(s.err): // it answers, and ran nothing
+			s.err = nil
+		case (pool.IsDenied(s.err) || pool.IsCrossSlot(s.err)) && r.purpose != granting:
+			return // it may grant all the same
+		}
+		s.distrust = errors.Is(s.err, ErrDuplicateNode) || isDistrust(s.err)
+	}
+	n.health.see(r.core, s)
+}
+
+// cause is the error of a node without the node.
+func cause(err error) error {
+	if node, ok := err.(*RedisError); ok { //nolint:errorlint // a vote's own
+		return node.Err
+	}
+	return err
+}

@@ -1,0 +1,228 @@
+package redsync_test
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// A nodeRecorder keeps which nodes were down and up again.
+type nodeRecorder struct {
+	mu   sync.Mutex
+	down []redsync.NodeDown
+	up   []redsync.NodeUp
+}
+
+func (r *nodeRecorder) ObserveNodeDown(e redsync.NodeDown) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.down = append(r.down, e)
+}
+
+func (r *nodeRecorder) ObserveNodeUp(e redsync.NodeUp) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.up = append(r.up, e)
+}
+
+// told returns what has been told since the last call.
+func (r *nodeRecorder) told() (down []redsync.NodeDown, up []redsync.NodeUp) {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	down, up = r.down, r.up
+	r.down, r.up = nil, nil
+	return down, up
+}
+
+// watching is a field whose locks tell r of nodes.
+func watching(t *testing.T, f func(f field, r *nodeRecorder)) {
+	t.Helper()
+	play(t, func(plain field) {
+		r := &nodeRecorder{}
+		plain.Redsync = plain.With(redsync.WithObserver(r))
+		plain.meet()
+		f(plain, r)
+	})
+}
+
+// uses locks and unlocks, and lets everything come that is on its way.
+func (f field) uses() {
+	f.Helper()
+	m := f.NewMutex("used")
+	if err := m.Lock(); err == nil {
+		_, _ = m.Unlock()
+	}
+	synctest.Wait()
+}
+
+func TestNodeDownAndUpAreToldOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		down  func(f field)
+		after time.Duration // until it shows
+		cause string
+		up    func(f field)
+	}{
+		"killed": {
+			down: func(f field) { f.nodes[2].Kill() }, cause: "connection refused",
+			up: func(f field) { f.nodes[2].Restart(false) },
+		},
+		"frozen, until its connection is given up": {
+			down: func(f field) { f.freeze(2) }, after: 5 * time.Second, cause: "no reply for 5s",
+			up: func(f field) { f.thaw(2) },
+		},
+		"loading": {
+			down: func(f field) {
+				f.nodes[2].On("set", 1000, embedded.Fault{Err: "LOADING Redis is loading the dataset in memory"})
+				f.nodes[2].On("evalsha", 1000, embedded.Fault{Err: "LOADING Redis is loading the dataset in memory"})
+			},
+			cause: "LOADING", up: func(f field) { f.nodes[2].Heal() },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			watching(t, func(f field, r *nodeRecorder) {
+				c.down(f)
+				time.Sleep(time.Millisecond) // a connection that is cut is known to be
+				f.uses()
+				time.Sleep(c.after)
+				for range 20 {
+					f.uses()
+					time.Sleep(100 * time.Millisecond)
+				}
+				down, up := r.told()
+				require.Len(t, down, 1, "%v", down)
+				require.ErrorContains(t, down[0].Err, c.cause)
+				var named *redsync.RedisError
+				require.False(t, errors.As(down[0].Err, &named), "the event names the node")
+				assert.Equal(t, redsync.NodeDown{Node: 2, Address: "127.0.0.1:7003", Err: down[0].Err}, down[0])
+				require.Empty(t, up)
+				c.up(f)
+				time.Sleep(time.Second)
+				for range 20 {
+					f.uses()
+					time.Sleep(100 * time.Millisecond)
+				}
+				down, up = r.told()
+				require.Empty(t, down)
+				require.Len(t, up, 1)
+				assert.Equal(t, "127.0.0.1:7003", up[0].Address)
+				assert.Equal(t, 2, up[0].Node)
+				assert.GreaterOrEqual(t, up[0].Down, 2*time.Second)
+			})
+		})
+	}
+}
+
+func TestHealthyNodesAreNotTold(t *testing.T) {
+	watching(t, func(f field, r *nodeRecorder) {
+		for _, n := range f.nodes {
+			n.On("evalsha", 1, embedded.Fault{Err: "NOSCRIPT No matching script."})
+		}
+		m := f.held()
+		for range 3 {
+			_, _ = m.Extend()
+			_, _ = m.Valid()
+		}
+		_ = f.NewMutex("lock", redsync.WithTries(2), redsync.WithFair()).Lock()
+		f.lose(0, 1)
+		_, _ = m.Unlock()
+		time.Sleep(10 * time.Second)
+		down, up := r.told()
+		assert.Empty(t, down)
+		assert.Empty(t, up)
+	})
+}
+
+func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
+	watching(t, func(f field, r *nodeRecorder) {
+		for range 100 { // ten seconds
+			f.nodes[2].On("set", 1, embedded.Fault{Err: "LOADING Redis is loading the dataset in memory"})
+			f.uses()
+			time.Sleep(50 * time.Millisecond)
+			f.uses()
+			time.Sleep(50 * time.Millisecond)
+		}
+		down, up := r.told()
+		assert.InDelta(t, 10, len(down), 1)
+		assert.Len(t, up, len(down))
+		all := len(down)
+		for _, d := range down {
+			all += d.Omitted
+		}
+		assert.InDelta(t, 100, all, 10)
+
+		// The last change is told, if late.
+		f.nodes[2].Kill()
+		for range 15 {
+			f.uses()
+			time.Sleep(100 * time.Millisecond)
+		}
+		down, _ = r.told()
+		require.Len(t, down, 1)
+		assert.ErrorContains(t, down[0].Err, "connection refused")
+	})
+}
+
+// A restarted node answers, and its grants do not count: it is down until they do.
+func TestNodeInQuarantineIsToldOnce(t *testing.T) {
+	play(t, func(f field) {
+		time.Sleep(time.Minute)
+		r := &nodeRecorder{}
+		rs := f.process(pool.WithRestartGuard(guard)).With(redsync.WithObserver(r))
+		f.Redsync = rs
+		f.meet()
+		f.reboot(true, 2)
+		wake(rs)
+		for range 50 {
+			f.uses()
+			time.Sleep(100 * time.Millisecond)
+		}
+		down, up := r.told()
+		require.NotEmpty(t, down)
+		assert.LessOrEqual(t, len(down), 2, "the connection, and the quarantine")
+		assert.ErrorContains(t, down[len(down)-1].Err, "restarted")
+		assert.LessOrEqual(t, len(up), 1)
+		for range 50 {
+			f.uses()
+			time.Sleep(100 * time.Millisecond)
+		}
+		down, up = r.told()
+		assert.Empty(t, down)
+		assert.Len(t, up, 1)
+		_ = rs.Close(f.Context())
+	})
+}
+
+func TestLogOfANodeThatGoesDownAndComesBack(t *testing.T) {
+	play(t, func(f field) {
+		var b strings.Builder
+		logger := slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelInfo}))
+		f.Redsync = f.With(redsync.WithLogger(logger))
+		f.meet()
+		f.nodes[1].Kill()
+		for range 20 {
+			f.uses()
+		}
+		f.nodes[1].Restart(false)
+		time.Sleep(3 * time.Second)
+		for range 20 {
+			f.uses()
+		}
+		synctest.Wait()
+		lines := strings.Split(strings.TrimSpace(b.String()), "\n")
+		require.Len(t, lines, 2, "%s", b.String())
+		assert.Contains(t, lines[0], `level=WARN msg="redsync: node is down" node=1 address=127.0.0.1:7002 error="`)
+		assert.Contains(t, lines[1], `level=INFO msg="redsync: node is up again" node=1 address=127.0.0.1:7002 down=`)
+	})
+}
