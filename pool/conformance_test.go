@@ -89,9 +89,13 @@ func embeddedEnv(n *embedded.Node, k kind) (redis.UniversalClient, pooltest.Env)
 	}
 }
 
+// With -short it plays one client of each way to send: the others differ above it.
 func TestPoolConformsRealServer(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
+			if testing.Short() && k.name != "client" && k.name != "cluster" {
+				t.Skip("not with -short")
+			}
 			pooltest.Run(t, func(t *testing.T, check func(*testing.T, pooltest.Env)) {
 				server := realredis.Start(t, 1)[0]
 				client, env := realEnv(server, k)

@@ -102,6 +102,7 @@ func TestClusterFrozenMaster(t *testing.T) {
 
 // While a slot moves, a key that is on neither node is set on the one that it moves to.
 func TestClusterMovingSlot(t *testing.T) {
+	t.Parallel()
 	servers := realredis.StartCluster(t)
 	client := clusterClient(t, servers)
 	p := poolOf(t, client)
@@ -141,6 +142,7 @@ func TestClusterMovingSlot(t *testing.T) {
 // A replica that takes over is found, where the old master still answers and where it is
 // gone.
 func TestClusterFailover(t *testing.T) {
+	t.Parallel()
 	servers := realredis.StartCluster(t)
 	replica := realredis.StartClusterNode(t)
 	realredis.Meet(t, replica, servers[0])

@@ -475,6 +475,7 @@ func freeAddr(t *testing.T) string {
 }
 
 func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
 	primary := realredis.Start(t, 1, "--repl-diskless-sync-delay", "0")[0]
 	host, port, _ := net.SplitHostPort(primary.Addr())
 	replica := realredis.Start(t, 1, "--replicaof", host, port, "--repl-diskless-sync-delay", "0")[0]
@@ -542,6 +543,7 @@ func startSentinel(t *testing.T, host, port string) string {
 }
 
 func TestClusterClient(t *testing.T) {
+	t.Parallel()
 	servers := realredis.StartCluster(t)
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs:                    []string{servers[0].Addr()},

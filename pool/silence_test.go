@@ -348,7 +348,7 @@ func TestSilentConnectionEndsMeanwhile(t *testing.T) {
 		}).pool(nil)
 		in := newLedger(t)
 		sendWithin(t, p, within, in, 1, 1)
-		time.Sleep(within + 10*time.Millisecond)
+		time.Sleep(within + 20*time.Millisecond)
 		sendWithin(t, p, within, in, 2, 2)
 		synctest.Wait()
 		require.Equal(t, "ua", in.fates())

@@ -247,6 +247,7 @@ func TestSubscribeWithTLS(t *testing.T) {
 }
 
 func TestSubscribeSentinelFailover(t *testing.T) {
+	t.Parallel()
 	primary := realredis.Start(t, 1, "--repl-diskless-sync-delay", "0")[0]
 	host, port, _ := net.SplitHostPort(primary.Addr())
 	replica := realredis.Start(t, 1, "--replicaof", host, port, "--repl-diskless-sync-delay", "0")[0]
@@ -268,6 +269,7 @@ func TestSubscribeSentinelFailover(t *testing.T) {
 }
 
 func TestSubscribeCluster(t *testing.T) {
+	t.Parallel()
 	servers := realredis.StartCluster(t)
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs:                    []string{servers[0].Addr()},
