@@ -320,6 +320,7 @@ func (h *hold) abandon(cause error) {
 func (h *hold) lose(why error) error {
 	err := lost(why)
 	h.end(err)
+	h.core.lines.tryFirst(h.lock.Name()) // it has waited for the end of h
 	return err
 }
 
@@ -400,7 +401,7 @@ func (h *hold) begun() bool { return h.started.Load() }
 func (h *hold) fire(closing bool) {
 	if closing {
 		if h.end(because(ErrLockLost, ErrClosed)) {
-			startRelease(h, releasing{})
+			h.letGo(releasing{})
 		}
 		return
 	}

@@ -189,6 +189,7 @@ func (ls *lines) removeLocked(w *waiter, holder *hold) {
 	if holder != nil {
 		l.holder = holder
 	}
+	w.gone = holder == nil
 	if l.pacer == w {
 		l.findPacer(w.pace.mean)
 		if l.pacer != nil {
@@ -206,6 +207,9 @@ func (ls *lines) removeLocked(w *waiter, holder *hold) {
 func (ls *lines) prompt(w *waiter) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	if w.given != nil { // it has left the line meanwhile
+		return
+	}
 	l := ls.byName[w.m.name]
 	if first := l.first(); l.paces(w) && !first.trying {
 		first.polls = true
@@ -219,6 +223,9 @@ func (ls *lines) setPace(w *waiter, delay time.Duration) {
 	defer ls.mu.Unlock()
 	l, former := ls.byName[w.m.name], w.pace.mean
 	w.pace.mean = delay
+	if w.given != nil { // it has left the line meanwhile
+		return
+	}
 	switch {
 	case l.pacer == w && delay > former:
 		l.findPacer(former)
@@ -297,6 +304,10 @@ func (h *hold) letGo(how releasing) *release {
 	first, s := ls.succeed(h, heard)
 	how.enters = s.enters
 	rel := startRelease(h, how)
+	if s.enters != nil && ls.hasGone(first) { // its own removal of the ticket may have come before
+		h.leaveQueues(s.enters)
+		startRelease(h, releasing{})
+	}
 	if s.tries {
 		ls.mu.Lock()
 		defer ls.mu.Unlock()
@@ -304,6 +315,13 @@ func (h *hold) letGo(how releasing) *release {
 		first.tryLocked()
 	}
 	return rel
+}
+
+// hasGone reports whether w has left its line without the lock.
+func (ls *lines) hasGone(w *waiter) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return w.gone
 }
 
 // A succession is what becomes of the first in line with a release.

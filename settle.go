@@ -201,7 +201,7 @@ func (rel *release) Receive(i int, reply pool.Reply) {
 	settled := rel.settles(i, sent, reply, v)
 	rel.heed(i, v, err, reply)
 	if settled {
-		rel.nodeSettled()
+		rel.giveUp(i)
 		return
 	}
 	rel.repeatLater(i, reply.Err)

@@ -57,6 +57,7 @@ type waiter struct {
 	trying   bool      // an attempt is under way
 	attempts int       // made so far
 	unheard  bool      // the last attempt heard fewer nodes than a quorum
+	gone     bool      // it has left its line without the lock
 	polls    bool      // the retry delay of one behind is over
 	ready    bool      // to be tried at once: w is new, or has become the first; a release; a first attempt that must be repeated
 	behind   bool      // right behind a release of this process, and nobody else is known to wait
@@ -397,9 +398,7 @@ func (w *waiter) end(e *entry, err error) {
 	defer ls.mu.Unlock()
 	w.err = err
 	w.queueless = w.queueless || e.denied.Load()
-	if e.leaves { // its line, if it has ever been in one
-		w.trying = false
-	} else {
+	if !e.leaves { // else it leaves its line at once, and is the first until then
 		ls.triedLocked(w, !e.unheard, time.Since(e.begun))
 	}
 	switch {

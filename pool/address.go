@@ -23,6 +23,9 @@ type destination struct{ network, addr string }
 // decides where an address leads; then it is the client.
 func (p *streamPool) Destination() any {
 	if opt := p.client.Options(); dialsItself(opt) {
+		if opt.Network == "unix" {
+			return destination{opt.Network, opt.Addr}
+		}
 		return destination{opt.Network, strings.ToLower(opt.Addr)}
 	}
 	return p.client

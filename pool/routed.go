@@ -256,14 +256,11 @@ func (r *routed) sendLocked(node *streamPool, asking bool) error {
 // Receive takes the reply of a node.
 func (r *routed) Receive(_ int, reply Reply) {
 	p := r.pool
-	if reply.Fate != Answered {
-		p.outdated() // the node may have been replaced
+	if reply.Fate != Answered || answers(reply.Err, "MOVED ") {
+		p.outdated() // the node may have been replaced, or has lost the slot
 	}
 	addr, ask, is := redirection(reply.Err, r.at.client.Options().Addr)
 	if is && reply.Fate == Answered && r.moves < p.redirects {
-		if !ask {
-			p.outdated()
-		}
 		err := r.follow(addr, ask)
 		if err == nil {
 			return
@@ -300,9 +297,14 @@ func redirection(err error, from string) (addr string, ask, is bool) {
 	if len(words) != 3 {
 		return "", false, false
 	}
-	host, port, err := net.SplitHostPort(words[2])
+	// A server writes an IPv6 address without brackets.
+	colon := strings.LastIndexByte(words[2], ':')
+	if colon < 0 {
+		return "", false, false
+	}
+	host, port := strings.Trim(words[2][:colon], "[]"), words[2][colon+1:]
 	switch {
-	case err != nil || port == "" || host == "?":
+	case port == "" || host == "?":
 		return "", false, false
 	case host == "": // it does not know how it is called, and the other is called the same
 		host, _, _ = net.SplitHostPort(from)

@@ -212,3 +212,20 @@ func TestKeyOf(t *testing.T) {
 	require.Empty(t, keyOf([]any{"eval", "x", 0, "v"}))
 	require.Empty(t, keyOf([]any{"eval", "x"}))
 }
+
+// A server writes an IPv6 address without brackets.
+func TestRedirectionToAnIPv6Address(t *testing.T) {
+	for text, want := range map[string]string{
+		"MOVED 3999 2001:db8::1:6381":   "[2001:db8::1]:6381",
+		"ASK 3999 [2001:db8::1]:6381":   "[2001:db8::1]:6381",
+		"MOVED 3999 10.0.0.1:6381":      "10.0.0.1:6381",
+		"MOVED 3999 :6381":              "[2001:db8::2]:6381",
+		"MOVED 3999 ?:6381":             "",
+		"MOVED 3999 6381":               "",
+		"MOVED 3999 node.example.com:1": "node.example.com:1",
+	} {
+		addr, _, is := redirection(refusal(text), "[2001:db8::2]:6379")
+		require.Equal(t, want, addr, text)
+		require.Equal(t, want != "", is, text)
+	}
+}

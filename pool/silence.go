@@ -28,6 +28,10 @@ const (
 	// connection unwatched for ever. No patience is longer than the timeout.
 	maxDoubled  = 10
 	forgetAfter = time.Minute
+
+	// lastLook is how long a second connection that has been greeted waits before the
+	// first is given up: what has come on the first is read meanwhile.
+	lastLook = time.Millisecond
 )
 
 var errForgotten = errors.New("no reply while a second connection was opened")
@@ -129,6 +133,7 @@ func (c *conn) replace(ctx context.Context, d *second) {
 	next, err := c.stream.connect(ctx)
 	if err == nil {
 		next.cancel = d.cancel
+		sleep(ctx, lastLook)
 	}
 	if c.succeeds(d, next) {
 		c.abort(fmt.Errorf("%w: %w", errForgotten, os.ErrDeadlineExceeded))

@@ -57,7 +57,7 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 			require.Equal(t, "a", in.fates())
 			time.Sleep(10 * time.Second)
 			sendWithin(t, p, within, in, 2, 3)
-			time.Sleep(within - time.Nanosecond)
+			time.Sleep(within + lastLook - time.Nanosecond)
 			synctest.Wait()
 			require.Equal(t, "a", in.fates())
 			sendWithin(t, p, within, in, 4, 4)
@@ -92,7 +92,7 @@ func TestSilentConnectionThatHangsInAWriteIsReplaced(t *testing.T) {
 		sendWithin(t, p, within, in, 1, 1)
 		synctest.Wait()
 		sendWithin(t, p, within, in, 2, 9)
-		time.Sleep(within)
+		time.Sleep(within + lastLook)
 		synctest.Wait()
 		require.Equal(t, "uaaaaaaaa", in.fates())
 	})
@@ -107,12 +107,12 @@ func TestPatienceIsThatOfTheRequestsInFlight(t *testing.T) {
 			later  time.Duration   // of one that is sent after 10 ms; 0: none is
 			want   time.Duration
 		}{
-			"one":                 {within: []time.Duration{within}, want: within},
-			"the least":           {within: []time.Duration{time.Second, within, 0}, want: within},
+			"one":                 {within: []time.Duration{within}, want: within + lastLook},
+			"the least":           {within: []time.Duration{time.Second, within, 0}, want: within + lastLook},
 			"says nothing":        {within: []time.Duration{0}, want: readTimeout},
-			"not below the floor": {within: []time.Duration{1}, want: minPatience},
+			"not below the floor": {within: []time.Duration{1}, want: minPatience + lastLook},
 			"beyond the timeout":  {within: []time.Duration{time.Minute}, want: readTimeout},
-			"a later one":         {within: []time.Duration{time.Second}, later: within, want: within},
+			"a later one":         {within: []time.Duration{time.Second}, later: within, want: within + lastLook},
 		} {
 			var opened atomic.Int64
 			p, in := forgotten(1, &opened).pool(nil), newLedger(t)
@@ -252,7 +252,7 @@ func TestSecondConnectionIsTriedAgain(t *testing.T) {
 		require.Equal(t, []time.Duration{within, 2 * within, 4 * within}, refused)
 		require.Equal(t, "a", in.fates())
 		broken.Store(false)
-		time.Sleep(within)
+		time.Sleep(within + lastLook)
 		synctest.Wait()
 		require.Equal(t, "au", in.fates())
 		sendWithin(t, p, within, in, 3, 3)
@@ -317,7 +317,7 @@ func TestClosedStreamEndsWithItsSilentConnection(t *testing.T) {
 		in := newLedger(t)
 		sendWithin(t, p, within, in, 1, 1)
 		require.NoError(t, p.Close())
-		time.Sleep(within)
+		time.Sleep(within + lastLook)
 		synctest.Wait()
 		require.Equal(t, "u", in.fates())
 		require.Equal(t, int64(2), opened.Load())
