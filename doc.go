@@ -40,8 +40,8 @@
 // While the assumptions below hold:
 //
 //   - At most one hold of a name has Remaining() > 0 at any time. (A Mutex that
-//     adopted a value by [WithValue] shares the hold with the one that showed it.
-//     After [Mutex.Detach] the giver holds nothing.)
+//     adopted a value by [WithValue] shares the hold with the Mutex that the value came
+//     from. After [Mutex.Detach] that Mutex holds nothing.)
 //   - A value belongs to one hold. Once the user has seen it the lock is not handed
 //     over inside the process, and no later Lock of the Mutex releases it.
 //   - A hold starts before the first byte of the attempt that won is sent, and
@@ -58,11 +58,11 @@
 //     certain. Nodes that are down or frozen cost no time while a quorum of the
 //     others answers, and no more than the node deadline otherwise (Extend: the
 //     rest of the validity).
-//   - Three times Lock waits longer, at most for the node deadline (0.4 s by
-//     default): in the first Lock on a client in this process, which learns whether
-//     two nodes are one server, and leaves its context half of the time that it has;
-//     when it has failed and must tell a taken lock from nodes that are down; and
-//     after ErrDuplicateNode.
+//   - In three cases Lock waits longer, at most for the node deadline (0.4 s by
+//     default): the first Lock on a client in this process learns whether two nodes
+//     are one server, and uses at most half of the time that its context has left;
+//     a Lock that failed must tell a taken lock from nodes that are down; and a Lock
+//     after ErrDuplicateNode asks the nodes first.
 //
 // # What is assumed
 //
@@ -92,8 +92,8 @@
 // Whoever waits for a lock is woken when it is released. It stands in a queue on the
 // nodes, and each node tells the first in it. The waiters of one process (of all Redsyncs
 // on the same go-redis clients, in the same order) stand in a line for each lock. Only the
-// first in it talks to the nodes, so that a thousand goroutines cost them no more than
-// one, and next to nothing here. Unlock may hand the lock to the next waiter of the same
+// first in it talks to the nodes, so that a thousand goroutines cost the nodes no more
+// than one, and this process next to nothing. Unlock may hand the lock to the next waiter of the same
 // Redsync without telling the nodes ([WithHandOver]).
 //
 // By default the first attempt of a Lock may come before those who wait, like that of a
@@ -102,12 +102,12 @@
 //
 // A wake-up can be lost, a holder or a waiter can die, and programs with other
 // libraries wake nobody. So the first in line also tries when what stands in its way
-// runs out, every half second, and after every retry delay, of those in line the shortest:
-// WithTries counts the delays of its own Lock, and no attempt that has another reason. A
-// waiter whose attempts hear fewer nodes than a quorum gives way to those with a longer node
-// deadline. While a quorum of nodes answers, a lock that is
-// free is thus taken within a retry delay; or, in fair mode, within a second, for which
-// a process that has stopped without a word keeps its place.
+// runs out, every half second, and after every retry delay; the shortest delay of all
+// waiters in the line counts. WithTries counts only the retry delays of its own Lock, no
+// attempt made for another reason. A waiter whose attempt is answered by less than a quorum
+// lets waiters with a longer node deadline try first. While a quorum of nodes answers, a
+// free lock is thus taken within a retry delay; or, in fair mode, within a second, because
+// a crashed process keeps its place that long.
 //
 // Where the user of a node may not be woken (SUBSCRIBE, or the key beside the lock's
 // own, {name}:queue), who waits goes by its retry delay alone; see [Unwoken].
@@ -142,10 +142,10 @@
 // the latter case, and where Until passed during an Extend, [ErrLockLost] comes with
 // it. After Unlock the Mutex is not held, whatever was returned.
 //
-// An Unlock whose connection breaks waits for what the repetition of its release finds,
-// at most for the node deadline. It returns true only if a quorum has said that it deleted
-// the value. [Redsync.Close] releases every lock that is still held, however many there
-// are, and gives up a node deadline after the last one that a node has released.
+// If a connection breaks during Unlock, the release is sent again, and Unlock waits for
+// that reply, at most for the node deadline. It returns true only if a quorum has said that
+// it deleted the value. [Redsync.Close] releases every lock that is still held, however
+// many there are. It gives up once no node has released anything for a node deadline.
 //
 // # Nodes that are down
 //

@@ -210,9 +210,9 @@ type Sequencer struct {
 	Value string
 }
 
-// Sequencer returns that of the current hold, the zero value when m is not held. From
-// then on the value belongs to this hold alone, as after Value: Unlock does not hand the
-// lock over, and so the sequencer is not current any more after Unlock.
+// Sequencer returns the Sequencer of the current hold, or the zero value if m is not held.
+// From then on the value belongs to this hold alone, as after Value: Unlock does not hand
+// the lock over, so the Sequencer is no longer current after Unlock.
 func (m *Mutex) Sequencer() Sequencer {
 	h := m.current()
 	if h == nil {

@@ -260,9 +260,9 @@ func (h *hold) err(now instant) error {
 	return h.lossLocked()
 }
 
-// end ends the term for cause, nil for Unlock, which withdraws it as well, and reports whether it was not
-// over before. When it returns, nothing that could set the value is on its way
-// to a pool any more.
+// end ends the term for cause and reports whether it was not over before. A nil cause, as
+// for Unlock and Detach, withdraws the hold as well. When end returns, nothing that could
+// set the value is on its way to a pool any more.
 func (h *hold) end(cause error) bool {
 	h.mu.Lock()
 	first := !h.over

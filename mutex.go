@@ -118,9 +118,9 @@ func (m *Mutex) Lock() error {
 // the hold it has goes on.
 //
 // On failure nothing was acquired. The error matches ErrFailed and the reason:
-// *ErrTaken; *RedisError, one for each node that failed; that others of this process wait,
-// where no node has been asked for them either; ErrLockAlreadyExpired (the
-// nodes answered too late); ctx's error and its cause; ErrClosed; ErrDuplicateNode;
+// *ErrTaken; *RedisError, one for each node that failed; an error which says that other
+// waiters of this process stand in front, if no node has been asked for those either;
+// ErrLockAlreadyExpired (the nodes answered too late); ctx's error and its cause; ErrClosed; ErrDuplicateNode;
 // ErrNoPools; or it names an option or a name that cannot be used. Keys already set
 // are released in the background, even when ctx is done; any left behind vanish
 // within the expiry.
@@ -414,9 +414,9 @@ func (m *Mutex) Unlock() (bool, error) {
 // case m is not held afterwards; a second Unlock returns ErrNotHeld, which matches
 // ErrLockAlreadyExpired too.
 //
-// Where the connection to a node breaks, Unlock waits for what the repetition of the
-// release finds, at most for the node deadline. If it finds the key missing nobody can tell
-// which of the two has deleted it, and the node counts as one that has not answered.
+// If the connection to a node breaks, the release is sent again, and Unlock waits for that
+// reply, at most for the node deadline. If the key is missing then, nobody can tell whether
+// the first release deleted it, and the node counts as one that has not answered.
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
 	t, err := m.enter()
@@ -483,9 +483,9 @@ func (m *Mutex) take() (h *hold, adopted string) {
 	return h, adopted
 }
 
-// Detach gives the lock away without releasing it: it returns what another Mutex, in
-// this process or another one, takes to go on with the lock, by WithValue(s.Value). That
-// one should call Extend before Until has passed.
+// Detach gives the lock away without releasing it. It returns a Sequencer s: another
+// Mutex, in this process or another one, takes the lock over by WithValue(s.Value). The
+// receiver should call Extend before Until has passed.
 //
 // After success m is not held, and nothing that m or its Redsync does later touches the
 // lock: the watchdog has stopped, Close does not unlock it, and Lost is not closed.
@@ -495,12 +495,12 @@ func (m *Mutex) take() (h *hold, adopted string) {
 // receiver has unlocked. An Unlock of this library deletes that key as well, because it
 // repeats its release; with another library the key stays for up to an expiry.
 //
-// The errors, by which m is what it was: ErrNotHeld, also for an adopted value that has
-// not been extended; ErrLockAlreadyExpired or ErrLockLost, as of Extend; ctx's error and
-// its cause, if it is done already; ErrClosed; and that of a Mutex which Do unlocks. If
-// Until passes while Detach waits the error matches ErrLockLost and
-// ErrLockAlreadyExpired, and m is not held. Where two calls detach at once, one gets
-// ErrNotHeld.
+// These errors leave m as it was: ErrNotHeld, also for an adopted value that has not been
+// extended; ErrLockAlreadyExpired or ErrLockLost, as Extend returns them; ctx's error and
+// its cause, if ctx is already done; ErrClosed; and an error for a Mutex that Do unlocks.
+// If Until passes while Detach waits, the error matches ErrLockLost and
+// ErrLockAlreadyExpired, and m is no longer held. If two calls detach at once, one of them
+// gets ErrNotHeld.
 func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	ctx = orBackground(ctx)
 	if _, err := m.enter(); err != nil {

@@ -108,12 +108,12 @@ type Unwoken struct {
 // NodeDown says that a node has failed to do what a lock asked of it, after it had been
 // doing so: its connection failed or could not be opened, it refused (LOADING, NOAUTH,
 // READONLY, ...), it owes too many replies, it has restarted under pool.WithRestartGuard,
-// or it is another node's server. A lock bears that while a quorum of nodes is up. Nothing
-// is sent to find out: a node that freezes is told when its connection is given up, some
-// seconds later.
+// or it is the same server as another node. Locks keep working while a quorum of nodes is
+// up. Nothing is sent to find out: a frozen node is reported when its connection is given
+// up, some seconds later.
 //
-// It is told once, to the observers of the lock whose request has failed, until the node is
-// up again; and at most once per second for each node.
+// Only the observers of the lock whose request failed are told. They are told once until
+// the node is up again, and at most once per second for each node.
 type NodeDown struct {
 	Node    int    // index into the pools of New or the addresses of Open, from 0
 	Address string // of the node, as its Pool's String has it
@@ -163,8 +163,9 @@ type (
 // WithObserver adds an observer, which has one or more of the methods of
 // AttemptObserver, VoteObserver, AcquiredObserver, ExtendedObserver, ReleasedObserver,
 // DetachedObserver, LostObserver, UnsettledObserver, UnwokenObserver, NodeDownObserver,
-// NodeUpObserver and MissedObserver. The default is none; each WithObserver adds one to those of the Redsync. A method with another
-// signature is not found: var _ redsync.LostObserver = (*metrics)(nil) makes sure.
+// NodeUpObserver and MissedObserver. The default is none; each WithObserver adds one to
+// those of the Redsync. A method with another signature is not found; the declaration
+// var _ redsync.LostObserver = (*metrics)(nil) makes the compiler check it.
 // Structs of events may get further fields.
 //
 // For metrics: Op, Node, Watchdog, Late and which error of this package Err matches
@@ -174,11 +175,13 @@ type (
 // ObserveVote is called where a node's replies are read: it must not block, not panic, and
 // not call a Mutex. ObserveAttempt, ObserveAcquired, ObserveReleased, ObserveDetached and
 // the ObserveExtended of Extend are called before the call they tell of returns, and
-// delay it; a panic of theirs goes on in the caller. A Lock that an observer ends by a
-// panic has acquired nothing, and an Extend that adopts has adopted nothing. Losses, extensions of the watchdog, Unsettled, NodeDown and NodeUp are told in order by one
-// goroutine per New or Open, and delay no lock; Close does not wait for it. An
-// observer that blocks there delays the others. If more than 65,536 such events wait, further
-// ones are dropped and counted by ObserveMissed.
+// delay it; a panic in one of them goes on in the caller. If an observer panics, Lock has
+// acquired nothing, and an Extend that was to adopt a value has adopted nothing.
+//
+// Losses, extensions of the watchdog, Unsettled, NodeDown and NodeUp are told in order by
+// one goroutine per New or Open, and delay no lock; Close does not wait for it. An observer
+// that blocks there delays the others. If more than 65,536 such events wait, further ones
+// are dropped and counted by ObserveMissed.
 func WithObserver(observer any) Option {
 	return OptionFunc(func(m *Mutex) {
 		switch observer.(type) {

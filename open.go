@@ -16,10 +16,10 @@ import (
 
 // Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or
 // unix:// URLs, and returns once a quorum has answered, else an error naming
-// each node. It waits no longer than 5 s. An address that nobody can dial, or that is
-// there twice (ErrDuplicateNode), is an error at once, as is an option out of its range.
-// The options are defaults for the Redsync's locks. Close ends its connections. For the options of a pool, such as
-// pool.WithRestartGuard, use New.
+// each node. It waits no longer than 5 s. Open fails at once if an address cannot be
+// dialed by anybody or is listed twice (ErrDuplicateNode), or if an option is out of its
+// range. The options are defaults for the Redsync's locks. Close ends its connections. For
+// the options of a pool, such as pool.WithRestartGuard, use New.
 func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync, error) {
 	pools := make([]pool.Pool, 0, len(addresses))
 	for i, address := range addresses {

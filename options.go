@@ -248,12 +248,13 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 //
 // The giver should use Mutex.Detach, which returns the value and ends the giver's hold. A
 // giver that only reads Mutex.Value still holds the lock: if both sides unlock or extend
-// it, neither knows of the other. The giver's Close then unlocks it too, until the Until
-// that the giver had has passed.
+// it, neither knows of the other. The giver's Close then unlocks it too, unless the
+// giver's Until has passed.
 //
-// Set WithSetNXOnExtend and WithFencing as the giver has them: the giver may have sent the
-// value to a node more than once then, so that Unlock repeats its release until the keys
-// have run out. Otherwise a node that had the value is done with.
+// Set WithSetNXOnExtend and WithFencing as the giver has them. With either, the giver may
+// have sent the value to a node more than once, so Unlock repeats its release until the
+// keys have run out. Without them, a node on which Unlock found the value is settled at
+// once.
 func WithValue(v string) Option {
 	return OptionFunc(func(m *Mutex) { m.change().value = v })
 }

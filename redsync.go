@@ -25,9 +25,8 @@ type Redsync struct {
 // independent primaries: no two of them replicas of each other, or the same.
 // A lock needs N/2 + 1 of them, so five bear the loss of two.
 //
-// New starts nothing and never fails; no pools, a nil one, one that can never send (see
-// pool.New), or two that lead to one address or one client, are the error of every
-// operation.
+// New starts nothing and never fails. Every operation fails if there are no pools, if one
+// is nil or can never send (see pool.New), or if two lead to one address or one client.
 func New(pools ...pool.Pool) *Redsync {
 	set := defaultSettings()
 	set.prepare()

@@ -20,8 +20,8 @@ import (
 // An errHook is a context whose Err runs a function first: it stands for a goroutine that is
 // preempted there.
 type errHook struct {
-	context.Context
-	hook func()
+	context.Context //nolint:containedctx // it is one
+	hook            func()
 }
 
 func (c errHook) Err() error {

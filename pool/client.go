@@ -26,8 +26,25 @@ func (p *streamPool) Sibling() Pool {
 	return &streamPool{config: p.config, client: p.client}
 }
 
+// Client returns what tells the client of p from all others, as for a *redis.Client.
+func (p *routedPool) Client() any {
+	switch client := p.client.(type) {
+	case *redis.ClusterClient:
+		return weak.Make(client)
+	case *redis.Ring:
+		return weak.Make(client)
+	}
+	return nil
+}
+
+// Sibling returns another pool of the same client, with the same options.
+func (p *routedPool) Sibling() Pool { return newRoutedPool(p.config, p.client) }
+
 // MetBefore reports true: the pool never tells which server answers, so that nobody need
 // wait to hear it.
+func (p *routedPool) MetBefore() bool { return true }
+
+// MetBefore reports true, for the same reason.
 func (p *batchPool) MetBefore() bool { return true }
 
 // met are the clients for which MetBefore has been called.

@@ -74,3 +74,17 @@ func TestClientsThatWereMetAreNotKept(t *testing.T) {
 		return pool.ClientsMet() < before+50
 	}, 20*time.Second, 10*time.Millisecond)
 }
+
+// Pools of one Cluster or Ring client know it as well, and never tell a server.
+func TestRoutedPoolsOfOneClientKnowIt(t *testing.T) {
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}, HeartbeatFrequency: time.Hour})
+	t.Cleanup(func() { _ = ring.Close() })
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	t.Cleanup(func() { _ = cluster.Close() })
+	known := func(c redis.UniversalClient) shared { return pool.New(c).(shared) }
+	require.Equal(t, known(ring).Client(), known(ring).Client())
+	require.Equal(t, known(cluster).Client(), known(cluster).Sibling().(shared).Client())
+	require.NotEqual(t, known(ring).Client(), known(cluster).Client())
+	require.True(t, known(ring).MetBefore())
+	require.NoError(t, known(cluster).Sibling().Close())
+}

@@ -123,11 +123,11 @@ func WithNewNodes() Option {
 //
 // It is for nodes whose run_id does not tell servers apart: some managed services and
 // servers that are compatible with Redis answer the same constant everywhere, and clones
-// of one virtual machine may. A Redsync takes such nodes for one server, and fails with
-// ErrDuplicateNode.
+// of one virtual machine may answer alike. Without this option a Redsync takes such nodes
+// for one server, and fails with ErrDuplicateNode.
 //
-// The price: two addresses of one server are not found then, and two quorums could share
-// no node. Make sure yourself that each pool leads to a server of its own. Two pools with
+// The price: two addresses of one server are not detected, so two quorums may have no
+// server in common. Make sure yourself that each pool leads to a server of its own. Two pools with
 // the same address or the same client are refused even so. It excludes WithRestartGuard,
 // which needs to know the server: both together are the error of Err and of every Send.
 func WithoutIdentity() Option {
@@ -160,12 +160,12 @@ func WithoutIdentity() Option {
 // replies is silent for longer than its requests want (Request.Within, at least 50 ms), the
 // stream opens a second one. If the second is greeted while the first is still silent, the
 // first is given up and the second goes on; the Fate of what the first owes is Unknown. If
-// the first says something, the second is closed, and the next silence may last twice as
-// long, for a minute. So a node that is frozen for a while keeps its connection.
+// the first says something, the second is closed, and for a minute a silence may last twice
+// as long. So a node that is frozen for a while keeps its connection.
 //
-// With a *redis.ClusterClient each request goes through such a stream of the master that
-// has its key, and with a *redis.Ring through one of the key's shard. The client only says
-// which node that is; its own connections are not used. The limit of outstanding requests
+// With a *redis.ClusterClient each request goes through such a stream to the master that
+// has its key, and with a *redis.Ring through a stream to the shard that has its key. The
+// client only says which node that is; its own connections are not used. The limit of outstanding requests
 // holds for each of these nodes, and a frozen one delays no request to another. The pool
 // follows MOVED and ASK itself, MaxRedirects times at most for one request. It promises no
 // order of execution across nodes: Reply.Conn is 0 and Reply.Server nil. Replies of

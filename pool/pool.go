@@ -32,14 +32,14 @@ import (
 //     Redsync refuses two pools whose destinations are equal.
 //   - Subscribe of Subscriber listens to a channel. Pools of New have it.
 //   - MetBefore() bool reports whether it has been called before, on any pool of the same
-//     client in this process. The first Lock waits to hear which server a node is only
-//     where it has not; without the method, once for each Redsync.
-//   - Client() any returns a comparable value that stands for the client of the pool, nil
-//     for none, and Sibling() Pool another pool of that client. Redsyncs on pools of the
-//     same clients, in the same order, are one process to the nodes: they share a line
-//     for each lock and the subscriptions, which are made through siblings.
+//     client in this process. If it returns false, the first Lock of a Redsync waits to
+//     hear which server the node is. So it does for a pool without the method.
+//   - Client() any returns a comparable value that stands for the client of the pool, or
+//     nil for none. Sibling() Pool returns another pool of that client. Redsyncs on pools
+//     of the same clients, in the same order, are one process to the nodes: they share a
+//     line for each lock and the subscriptions, which are made through siblings.
 //
-// The last three are methods of pools of New that have a *redis.Client.
+// A pool of New for a *redis.Client has MetBefore, Client and Sibling.
 //
 // A Pool that cannot tell which server process answers leaves Reply.Server nil.
 type Pool interface {

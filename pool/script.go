@@ -77,9 +77,9 @@ func IsDenied(err error) bool {
 }
 
 // IsCrossSlot reports whether err is the answer of a cluster's node that it does not have
-// all keys of a command: they are not of one slot (CROSSSLOT), or the slot is moving and
-// some of them may be on either node (TRYAGAIN). The command was not run. One that has a
-// single key is.
+// all keys of a command: they are not in one slot (CROSSSLOT), or the slot is moving and
+// the keys may be on different nodes (TRYAGAIN). The command was not run. A command with a
+// single key is never refused for these reasons.
 func IsCrossSlot(err error) bool { return answers(err, "CROSSSLOT") || answers(err, "TRYAGAIN") }
 
 // answers reports whether err is a node's answer to a request and begins like that. What
