@@ -143,10 +143,10 @@ func TestReadReplyHostile(t *testing.T) {
 		"long string that never comes": {strings.NewReader("$16000000\r\nabc"), io.ErrUnexpectedEOF, 1 << 20},
 		"long array that never comes":  {strings.NewReader("*349525\r\n:1\r\n"), io.ErrUnexpectedEOF, 1 << 20},
 		"deep arrays that never come":  {strings.NewReader(strings.Repeat("*349525\r\n", maxDepth)), io.ErrUnexpectedEOF, 1 << 20},
-		"array without end":            {endless("*349525\r\n", "$-1\r\n"), errMalformed, 4 * maxReply},
+		"array without end":            {endless("*349525\r\n", "$-1\r\n"), errMalformed, 8 * maxReply},
 		"arrays without end":           {endless("", "*1000000\r\n*0\r\n"), errMalformed, 1 << 20},
-		"strings without end":          {endless("*349525\r\n", "$1000\r\n"+long[:1000]+crLF), errMalformed, 4 * maxReply},
-		"longest string, twice":        {endless("*2\r\n", "$8388608\r\n"+strings.Repeat("x", 8<<20)+crLF), errMalformed, 4 * maxReply},
+		"strings without end":          {endless("*349525\r\n", "$1000\r\n"+long[:1000]+crLF), errMalformed, 8 * maxReply},
+		"longest string, twice":        {endless("*2\r\n", "$8388608\r\n"+strings.Repeat("x", 8<<20)+crLF), errMalformed, 8 * maxReply},
 		"line without end":             {endless("+", "x"), errMalformed, 1 << 20},
 	} {
 		var before, after runtime.MemStats
