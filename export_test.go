@@ -17,12 +17,13 @@ func PeekValue(m *Mutex) string {
 // SetClocks lets everybody read the clocks as change has them, until restore is called.
 // It is for when nobody reads them, as is restore.
 func SetClocks(change func(mono time.Duration, wall time.Time) (time.Duration, time.Time)) (restore func()) {
-	now = func() instant {
+	stepped := func() instant {
 		i := readClocks()
 		i.mono, i.wall = change(i.mono, i.wall)
 		return i
 	}
-	return func() { now = readClocks }
+	steppedClocks.Store(&stepped)
+	return func() { steppedClocks.Store(nil) }
 }
 
 // SameProcess reports whether two Redsyncs are one process to the nodes.

@@ -448,15 +448,15 @@ type stepper struct{ offset atomic.Int64 }
 func stepClock(t *testing.T) *stepper {
 	t.Helper()
 	s := &stepper{}
-	former := now
-	now = func() instant {
-		i := former()
+	stepped := func() instant {
+		i := readClocks()
 		i.wall = i.wall.Round(0).Add(time.Duration(s.offset.Load()))
 		return i
 	}
+	steppedClocks.Store(&stepped)
 	t.Cleanup(func() {
 		synctest.Wait()
-		now = former
+		steppedClocks.Store(nil)
 	})
 	return s
 }
