@@ -75,7 +75,7 @@ func TestNodeDownAndUpAreToldOnce(t *testing.T) {
 		up    func(f field)
 	}{
 		"killed": {
-			down: func(f field) { f.nodes[2].Kill() }, cause: "connection" /* lost, or refused */,
+			down: func(f field) { f.nodes[2].Kill() }, cause: "connection", /* lost, or refused */
 			up: func(f field) { f.nodes[2].Restart(false) },
 		},
 		"frozen, until its connection is given up": {
