@@ -39,7 +39,7 @@ import (
 //     of the same clients, in the same order, are one process to the nodes: they share a
 //     line for each lock and the subscriptions, which are made through siblings.
 //
-// A pool of New for a *redis.Client has MetBefore, Client and Sibling.
+// A pool of New for a *redis.Client, a Cluster or a Ring has MetBefore, Client and Sibling.
 //
 // A Pool that cannot tell which server process answers leaves Reply.Server nil.
 type Pool interface {

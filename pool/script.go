@@ -65,7 +65,7 @@ func IsNoScript(err error) bool {
 	if !answers(err, "NOSCRIPT") {
 		return false
 	}
-	var answer redis.Error
+	var answer redis.Error // answers passes over a leading ERR, which no NOSCRIPT has
 	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOSCRIPT")
 }
 
