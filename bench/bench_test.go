@@ -31,7 +31,7 @@ func BenchmarkLockUnlock(b *testing.B) {
 func benchmarkPairs(b *testing.B, addrs []string, name string, width int) {
 	b.Helper()
 	i := slices.IndexFunc(contenders, func(c contender) bool { return c.name == name })
-	lib, err := contenders[i].open(addrs, patientExpiry)
+	lib, err := contenders[i].start(b.Context(), addrs, patientExpiry)
 	require.NoError(b, err)
 	defer func() { require.NoError(b, lib.Close()) }()
 	require.NoError(b, onePair(b.Context(), lib)) // opens the connections

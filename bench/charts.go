@@ -21,9 +21,9 @@ import (
 
 // Size of a chart, and of the legend at its right.
 const (
-	chartWidth  = 9.6 * vg.Inch
+	chartWidth  = 10.6 * vg.Inch
 	chartHeight = 4.5 * vg.Inch
-	legendWidth = 2.85 * vg.Inch
+	legendWidth = 3.5 * vg.Inch
 )
 
 // colors tell the libraries apart in all charts, for the colour-blind too.
@@ -63,10 +63,12 @@ func drawCharts(dir string, results []*result) error {
 
 // A chart is a plot and its legend.
 type chart struct {
-	plot   *plot.Plot
-	values font.Length // size of the values above bars
-	names  []entry     // of the legend
-	err    error
+	plot    *plot.Plot
+	values  font.Length    // size of the values above bars
+	upright bool           // the values stand upright, because the bars are narrow
+	names   []entry        // of the legend
+	labels  []vg.Rectangle // where the values above bars were drawn
+	err     error
 }
 
 // An entry is one of the legend.
@@ -160,7 +162,7 @@ func throughputChart(all resultIndex) *chart {
 	c := newChart("Lock + Unlock of distinct keys, five nodes", "goroutines", "pairs/s")
 	c.addGrid(true)
 	widths := []float64{1, 16, 128, 1024}
-	for _, lib := range slices.Backward(contenders) { // ours is on top
+	for _, lib := range slices.Backward(contenders) { // this library is on top
 		var points plotter.XYs
 		for _, width := range widths {
 			at := id{Scene: distinctScene.name, Goroutines: int(width), Library: lib.name}
@@ -205,7 +207,7 @@ func (c *chart) addLine(lib contender, points plotter.XYs) {
 }
 
 func ratioChart(all resultIndex) *chart {
-	c := newChart("Pairs/s in relation to redsync with its defaults", "goroutines", "times as many")
+	c := newChart("Pairs/s in relation to redsync v4 with its defaults", "goroutines", "times as many")
 	c.addGrid(false)
 	var groups []group
 	for _, width := range []int{1, 16, 128, 1024} {
@@ -272,7 +274,7 @@ func contentionChart(all resultIndex) *chart {
 			}, "wait_p99")
 		}})
 	}
-	c.values = 7 // narrow bars
+	c.upright = true
 	c.addBars(groups, []string{defaults, oneKey, ours, oursApart, oursFair}, 1000, duration)
 	c.logarithmic(1000, 5e6, duration, 1)
 	return c
@@ -300,7 +302,7 @@ func (c *chart) addBars(groups []group, libraries []string, base float64, name f
 		titles[i] = g.title
 	}
 	for at, library := range libraries {
-		b := &bars{base: base, name: name, size: c.values, color: colors[library]}
+		b := &bars{chart: c, base: base, name: name, color: colors[library]}
 		for i, g := range groups {
 			if v, ok := g.value(library); ok {
 				x := float64(i) + (float64(at)+0.5)/float64(len(libraries))*groupShare - groupShare/2
@@ -339,25 +341,40 @@ const groupShare = 0.8
 // bars draws the bars of one library; unlike those of plotter they stand on a
 // logarithmic scale too.
 type bars struct {
+	chart  *chart
 	points plotter.XYs
 	base   float64
 	width  float64 // in units of x
 	color  color.Color
 	name   func(float64) string
-	size   font.Length // of the values
 }
 
 func (b *bars) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
-	label := p.X.Tick.Label
-	label.Font.Size = b.size
-	label.XAlign, label.YAlign = draw.XCenter, draw.YBottom
 	for _, at := range b.points {
 		left, right := x(at.X-b.width*0.45), x(at.X+b.width*0.45)
 		bottom, top := y(b.base), y(at.Y)
 		c.FillPolygon(b.color, []vg.Point{{X: left, Y: bottom}, {X: right, Y: bottom}, {X: right, Y: top}, {X: left, Y: top}})
-		c.FillText(label, vg.Point{X: (left + right) / 2, Y: top + 2}, b.name(at.Y))
+		b.label(c, b.name(at.Y), vg.Point{X: (left + right) / 2, Y: top + 2})
 	}
+}
+
+// label writes the value of a bar above it.
+func (b *bars) label(c draw.Canvas, text string, foot vg.Point) {
+	style := b.chart.plot.X.Tick.Label
+	style.Font.Size = b.chart.values
+	style.XAlign, style.YAlign = draw.XCenter, draw.YBottom
+	width, height := style.Width(text), style.Height(text)
+	if b.chart.upright {
+		style.Rotation = math.Pi / 2
+		style.XAlign, style.YAlign = draw.XLeft, draw.YCenter
+		width, height = height, width
+	}
+	c.FillText(style, foot, text)
+	b.chart.labels = append(b.chart.labels, vg.Rectangle{
+		Min: vg.Point{X: foot.X - width/2, Y: foot.Y},
+		Max: vg.Point{X: foot.X + width/2, Y: foot.Y + height},
+	})
 }
 
 // DataRange makes room for the highest bar and its value.

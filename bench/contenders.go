@@ -40,37 +40,60 @@ type contender struct {
 	// inScripts are the commands that its scripts call. INFO commandstats counts
 	// them too, though no client sends them.
 	inScripts []string
-	// open connects to the nodes. Locks expire after ttl.
+	// open connects to the nodes. Locks expire after ttl. Scenes call start instead.
 	open func(addrs []string, ttl time.Duration) (library, error)
+	// settings are what a lock that expires after ttl must be configured with.
+	settings func(ttl time.Duration) []setting
+	// keyPrefix is what the library puts before the name of a lock.
+	keyPrefix string
 }
 
 // Names of contenders, as the report has them.
 const (
-	ours      = "ours"
-	oursApart = "ours WithHandOver(false)"
-	oursFair  = "ours WithFair"
-	defaults  = "redsync"
-	failFast  = "redsync WithFailFast"
-	onRueidis = "redsync on rueidis, WithFailFast"
-	oneKey    = "rueidislock (one node, one key)"
-	oneNode   = "bsm/redislock (one node)"
-	floor     = "the floor"
+	ours        = "redsync (this library)"
+	oursApart   = ours + " WithHandOver(false)"
+	oursFair    = ours + " WithFair"
+	oursFenced  = ours + " WithFencing"
+	oursWatched = ours + " WithWatchdog"
+	defaults    = "redsync v4"
+	failFast    = "redsync v4 WithFailFast"
+	onRueidis   = "redsync v4 on rueidis, WithFailFast"
+	oneKey      = "rueidislock (one node, one key)"
+	oneNode     = "bsm/redislock (one node)"
+	floor       = "the floor"
 )
 
 var contenders = []contender{
-	{name: ours, strict: true, inScripts: oursInScripts, open: openOurs},
-	{name: defaults, inScripts: []string{"get", "del"}, open: openRedsync},
-	{name: failFast, inScripts: []string{"get", "del"}, open: openFailFast},
-	{name: onRueidis, inScripts: []string{"get", "del"}, open: openRueidis},
-	{name: oneKey, single: true, inScripts: []string{"set", "get", "del", "pexpireat"}, open: openRueidislock},
-	{name: oneNode, single: true, inScripts: []string{"set", "getrange", "get", "del"}, open: openRedislock},
-	{name: floor, strict: true, inScripts: []string{"get", "del"}, open: openFloor},
+	{name: ours, strict: true, inScripts: oursInScripts, open: openOursWith(), settings: oursSettings("")},
+	{name: defaults, inScripts: []string{"get", "del"}, open: openRedsync, settings: redsyncSettings(false)},
+	{name: failFast, inScripts: []string{"get", "del"}, open: openFailFast, settings: redsyncSettings(true)},
+	{name: onRueidis, inScripts: []string{"get", "del"}, open: openRueidis, settings: redsyncSettings(true)},
+	{
+		name: oneKey, single: true, inScripts: []string{"set", "get", "del", "pexpireat"},
+		open: openRueidislock, settings: rueidislockSettings, keyPrefix: "rueidislock:0:",
+	},
+	{
+		name: oneNode, single: true, inScripts: []string{"set", "getrange", "get", "del"},
+		open: openRedislock, settings: noSettings,
+	},
+	{name: floor, strict: true, inScripts: []string{"get", "del"}, open: openFloor, settings: noSettings},
 }
 
-// variants are this library with options that matter where somebody waits.
+// variants are this library with options that matter in some scenes.
 var variants = []contender{
-	{name: oursApart, strict: true, inScripts: oursInScripts, open: openOursWith(redsync.WithHandOver(false))},
-	{name: oursFair, strict: true, inScripts: append([]string{"set"}, oursInScripts...), open: openOursWith(redsync.WithFair())},
+	{
+		name: oursApart, strict: true, inScripts: oursInScripts,
+		open: openOursWith(redsync.WithHandOver(false)), settings: oursSettings("noHandOver"),
+	},
+	{
+		name: oursFair, strict: true, inScripts: append([]string{"set"}, oursInScripts...),
+		open: openOursWith(redsync.WithFair()), settings: oursSettings("fair"),
+	},
+	{
+		name: oursFenced, inScripts: oursInScripts,
+		open: openOursWith(redsync.WithFencing()), settings: oursSettings("fencing"),
+	},
+	{name: oursWatched, strict: true, inScripts: oursInScripts, open: openWatched, settings: oursSettings("watchdog")},
 }
 
 // oursInScripts are the commands that release.lua and enter.lua call. That they set
@@ -114,8 +137,6 @@ type oursLibrary struct {
 	rs *redsync.Redsync
 }
 
-func openOurs(addrs []string, ttl time.Duration) (library, error) { return dialOurs(addrs, ttl), nil }
-
 // openOursWith opens this library with options.
 func openOursWith(options ...redsync.Option) func(addrs []string, ttl time.Duration) (library, error) {
 	return func(addrs []string, ttl time.Duration) (library, error) {
@@ -145,6 +166,7 @@ func (l *oursLibrary) Close() error {
 	return errors.Join(l.rs.Close(ctx), l.clients.Close())
 }
 
+// redsyncLibrary is redsync v4, which takes its options with each mutex.
 type redsyncLibrary struct {
 	rs      *rival.Redsync
 	options []rival.Option
@@ -169,7 +191,7 @@ func redsyncOnGoRedis(addrs []string, options ...rival.Option) *redsyncLibrary {
 }
 
 func (l *redsyncLibrary) Lock(ctx context.Context, name string) (held, error) {
-	m := l.rs.NewMutex(name)
+	m := l.rs.NewMutex(name, l.options...)
 	return m, m.LockContext(ctx)
 }
 

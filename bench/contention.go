@@ -68,7 +68,7 @@ type waits struct {
 
 func measureContention(hold time.Duration) func(context.Context, *lab, cell) (figures, error) {
 	return func(ctx context.Context, l *lab, c cell) (f figures, err error) {
-		lib, err := c.contender.open(l.addrs, l.plan.expiry)
+		lib, err := c.contender.start(ctx, l.addrs, l.plan.expiry)
 		if err != nil {
 			return nil, err
 		}
@@ -219,7 +219,7 @@ func contendInProcesses(ctx context.Context, order contendOrder) (each []waits, 
 
 // contendChild is the process's side.
 func contendChild(ctx context.Context, order contendOrder, in io.Reader, out io.Writer) (err error) {
-	lib, err := openWarm(ctx, order.Library, order.Addrs, order.Expiry)
+	lib, err := startNamed(ctx, order.Library, order.Addrs, order.Expiry)
 	if err != nil {
 		return err
 	}
@@ -234,27 +234,11 @@ func contendChild(ctx context.Context, order contendOrder, in io.Reader, out io.
 	return enc.Encode(contend(ctx, lib, order.Key, order.Goroutines, order.Hold, order.Time))
 }
 
-// openWarm opens a contender in a child, and uses it once.
-func openWarm(ctx context.Context, name string, addrs []string, expiry time.Duration) (library, error) {
+// startNamed starts a contender in a child, which locks and unlocks once.
+func startNamed(ctx context.Context, name string, addrs []string, expiry time.Duration) (library, error) {
 	list := named(name)
 	if len(list) == 0 {
 		return nil, fmt.Errorf("no library %q", name)
 	}
-	lib, err := list[0].open(addrs, expiry)
-	if err != nil {
-		return nil, err
-	}
-	if err := warmUpChild(ctx, lib); err != nil {
-		return nil, errors.Join(err, lib.Close())
-	}
-	return lib, nil
-}
-
-// warmUpChild uses a key that no other process uses.
-func warmUpChild(ctx context.Context, lib library) error {
-	lock, err := lib.Lock(ctx, fmt.Sprintf("bench:warm:%d", time.Now().UnixNano()))
-	if err != nil {
-		return err
-	}
-	return unlock(ctx, lock)
+	return list[0].start(ctx, addrs, expiry)
 }

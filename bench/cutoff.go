@@ -27,7 +27,7 @@ var cutOffScene = scene{
 		if p.quick {
 			return nil
 		}
-		list := append([]contender{{name: "ours WithWatchdog", open: openWatched}}, named(oneKey)...)
+		list := named(oursWatched, oneKey)
 		cells := grid("cutoff", "", []int{1}, list, measureCutOff)
 		for i := range cells {
 			cells[i].rounds = 3
@@ -45,12 +45,12 @@ func measureCutOff(ctx context.Context, l *lab, c cell) (f figures, err error) {
 	}
 	proxy := r.child.cmd.Process
 	defer func() { err = errors.Join(err, proxy.Signal(syscall.SIGCONT), r.close()) }()
-	holder, err := c.contender.open(r.addrs, cutExpiry)
+	holder, err := c.contender.start(ctx, r.addrs, cutExpiry)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = proxy.Signal(syscall.SIGCONT); err = errors.Join(err, holder.Close()) }()
-	waiter, err := c.contender.open(l.addrs, cutExpiry)
+	waiter, err := c.contender.start(ctx, l.addrs, cutExpiry)
 	if err != nil {
 		return nil, err
 	}

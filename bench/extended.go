@@ -31,7 +31,7 @@ var extendedScene = scene{
 		{title: "lost", key: "lost", format: whole},
 	},
 	cells: func(p plan) []cell {
-		list := append([]contender{{name: "ours WithWatchdog", strict: true, open: openWatched}}, named(oneKey)...)
+		list := named(oursWatched, oneKey)
 		if p.quick {
 			list = list[:1]
 		}
@@ -63,7 +63,7 @@ func (e *extensions) ObserveExtended(x redsync.Extended) {
 
 func (e *extensions) ObserveLost(redsync.Lost) { e.lost.Add(1) }
 
-// watchedLibrary is ours with WithWatchdog.
+// watchedLibrary is this library WithWatchdog.
 type watchedLibrary struct {
 	*oursLibrary
 	extensions extensions
@@ -76,7 +76,7 @@ func openWatched(addrs []string, ttl time.Duration) (library, error) {
 }
 
 func measureExtended(ctx context.Context, l *lab, c cell) (f figures, err error) {
-	lib, err := c.contender.open(l.addrs, l.plan.expiry)
+	lib, err := c.contender.start(ctx, l.addrs, l.plan.expiry)
 	if err != nil {
 		return nil, err
 	}

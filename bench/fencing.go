@@ -1,9 +1,5 @@
 package main
 
-import "github.com/seed14bd9ef4/redsync"
-
-const oursFenced = "ours WithFencing"
-
 var fencingScene = scene{
 	name: "fencing",
 	about: "The load of distinct keys, without and with fencing tokens: what the scripts and the " +
@@ -14,8 +10,8 @@ var fencingScene = scene{
 		{title: "p99 µs", key: "pair_p99", format: whole},
 		{title: "client CPU µs", key: "client_cpu", format: tenth},
 		{title: "server CPU µs", key: "server_cpu", format: tenth},
-		{title: "x " + ours, key: "rate", format: cents, base: toLibrary(ours)},
-		{title: "server CPU x " + ours, key: "server_cpu", format: cents, base: toLibrary(ours)},
+		{title: "x without", key: "rate", format: cents, base: toLibrary(ours)},
+		{title: "server CPU x without", key: "server_cpu", format: cents, base: toLibrary(ours)},
 		{title: "failed", key: "failed", format: whole},
 	},
 	cells: func(p plan) []cell {
@@ -23,7 +19,6 @@ var fencingScene = scene{
 		if p.quick {
 			widths = []int{128}
 		}
-		list := append(named(ours), contender{name: oursFenced, open: openOursWith(redsync.WithFencing())})
-		return grid("fencing", "", widths, list, measureDistinct)
+		return grid("fencing", "", widths, named(ours, oursFenced), measureDistinct)
 	},
 }

@@ -36,7 +36,7 @@ var heldScene = scene{
 }
 
 func measureHeld(ctx context.Context, l *lab, c cell) (f figures, err error) {
-	lib, err := c.contender.open(l.addrs, heldTTL)
+	lib, err := c.contender.start(ctx, l.addrs, heldTTL)
 	if err != nil {
 		return nil, err
 	}

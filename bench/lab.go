@@ -86,7 +86,7 @@ func sampleOnce(ctx context.Context, l *lab, c cell) (figures, error) {
 // open returns c's library, warmed up by the load of the cell, and a function
 // that closes it.
 func (l *lab) open(ctx context.Context, c cell, addrs []string) (library, error) {
-	lib, err := c.contender.open(addrs, l.plan.expiry)
+	lib, err := c.contender.start(ctx, addrs, l.plan.expiry)
 	if err != nil {
 		return nil, err
 	}

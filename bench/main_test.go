@@ -115,7 +115,7 @@ func sampled(p plan, scs ...scene) []*result {
 
 func TestVerdictNamesWhatAStrictContenderLeftBehind(t *testing.T) {
 	err := verdict(sampled(plan{}, distinctScene))
-	require.ErrorContains(t, err, "distinct, goroutines 16, ours: 7 keys left behind")
+	require.ErrorContains(t, err, "distinct, goroutines 16, redsync (this library): 7 keys left behind")
 	require.NotContains(t, err.Error(), defaults)
 }
 
@@ -134,7 +134,7 @@ func TestColumnsOfRatiosUseTheirBase(t *testing.T) {
 	col := column{key: "rate", base: toLibrary(defaults)}
 	v, ok := col.value(results[0], index(results))
 	require.True(t, ok)
-	require.InDelta(t, 0.5, v, 1e-9, "100 of ours, 200 of the second")
+	require.InDelta(t, 0.5, v, 1e-9, "100 of the first, 200 of the second")
 	_, ok = column{key: "rate", base: toLibrary("none")}.value(results[0], index(results))
 	require.False(t, ok)
 }
@@ -165,6 +165,32 @@ func TestNetworkChartShowsTheSlowerOfLockAndUnlock(t *testing.T) {
 	require.Equal(t, libraries, strings.Count(string(text), ">6.78<"))
 	require.NotContains(t, string(text), ">1.01<")
 	require.Contains(t, string(text), ">one round trip<")
+}
+
+// TestValuesAboveBarsDoNotOverlap draws bars of similar heights whose values are as long as they get.
+func TestValuesAboveBarsDoNotOverlap(t *testing.T) {
+	results := sampled(plan{}, scenes...)
+	for i, r := range results {
+		for key := range r.samples[0] {
+			r.samples[0][key] = 888_000 + float64(i)
+			if strings.HasSuffix(key, "_trips") {
+				r.samples[0][key] = 88.88
+			}
+		}
+	}
+	all := index(results)
+	for _, draw := range []func(resultIndex) *chart{ratioChart, networkChart, faultsChart, contentionChart} {
+		c := draw(all)
+		require.NoError(t, c.write(filepath.Join(t.TempDir(), "chart.svg")))
+		require.Greater(t, len(c.labels), 5)
+		for i, one := range c.labels {
+			for _, other := range c.labels[:i] {
+				require.False(t, one.Min.X < other.Max.X && other.Min.X < one.Max.X &&
+					one.Min.Y < other.Max.Y && other.Min.Y < one.Max.Y, "%v: %v and %v", c.plot.Title.Text, one, other)
+			}
+			require.LessOrEqual(t, one.Max.Y, chartHeight, c.plot.Title.Text)
+		}
+	}
 }
 
 func TestChartsWithoutResultsAreNotDrawn(t *testing.T) {

@@ -11,5 +11,6 @@ func sleepExactly(d time.Duration) {
 	const setTimerSlack, leastSlack = 29, 1
 	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, setTimerSlack, leastSlack, 0) // else it is late
 	ts := syscall.NsecToTimespec(d.Nanoseconds())
-	_ = syscall.Nanosleep(&ts, nil) // a signal may end it early, by little
+	for syscall.Nanosleep(&ts, &ts) == syscall.EINTR { // the runtime's signals end it early
+	}
 }

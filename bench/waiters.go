@@ -67,7 +67,7 @@ type waitersOrder struct {
 type waitersEnd struct{ Acquired, GaveUp int64 }
 
 func measureWaiters(ctx context.Context, l *lab, c cell) (f figures, err error) {
-	holder, err := c.contender.open(l.addrs, heldTTL)
+	holder, err := c.contender.start(ctx, l.addrs, heldTTL)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +209,7 @@ func (l *lab) connections(ctx context.Context) ([]float64, error) {
 // waitersChild is the process's side. It goes on with each line of input: to wait,
 // to be weighed, and to end.
 func waitersChild(ctx context.Context, order waitersOrder, in io.Reader, out io.Writer) (err error) {
-	lib, err := openWarm(ctx, order.Library, order.Addrs, order.Expiry)
+	lib, err := startNamed(ctx, order.Library, order.Addrs, order.Expiry)
 	if err != nil {
 		return err
 	}

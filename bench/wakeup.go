@@ -83,7 +83,7 @@ type wakeAnswer struct {
 }
 
 func measureWakeup(ctx context.Context, l *lab, c cell) (f figures, err error) {
-	lib, err := c.contender.open(l.addrs, l.plan.expiry)
+	lib, err := c.contender.start(ctx, l.addrs, l.plan.expiry)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +207,7 @@ func lockAtLast(ctx context.Context, lib library, key string) (held, error) {
 // wakeupChild is the side of the process that waits. A line of input lets it lock,
 // and unlock, once.
 func wakeupChild(ctx context.Context, order wakeOrder, in io.Reader, out io.Writer) (err error) {
-	lib, err := openWarm(ctx, order.Library, order.Addrs, order.Expiry)
+	lib, err := startNamed(ctx, order.Library, order.Addrs, order.Expiry)
 	if err != nil {
 		return err
 	}
@@ -244,7 +244,7 @@ func wakeupChild(ctx context.Context, order wakeOrder, in io.Reader, out io.Writ
 
 // measureTrip returns what a round trip to all nodes takes.
 func measureTrip(ctx context.Context, order wakeOrder) (trip time.Duration, err error) {
-	lib, err := openWarm(ctx, ours, order.Addrs, order.Expiry)
+	lib, err := startNamed(ctx, ours, order.Addrs, order.Expiry)
 	if err != nil {
 		return 0, err
 	}
