@@ -247,12 +247,30 @@ type within struct {
 func (e *within) Error() string { return "redsync: " + e.where + ": " + stem(e.error) }
 func (e *within) Unwrap() error { return e.error }
 
-// nodeErrors collects one entry per node, on one line.
+// nodeErrors joins one error for each node, on one line; it returns nil for none.
 func nodeErrors(errs []error) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return &multierror.Error{Errors: errs, ErrorFormat: func(errs []error) string {
-		return joined(errs, "; ")
-	}}
+	return &errorsOfNodes{errs}
+}
+
+// errorsOfNodes can be matched as the errors of nodes in every version of redsync v4: up to v4.16.0
+// they were a *multierror.Error, and since v4.17.0 errors.Join joins them.
+type errorsOfNodes struct{ all []error }
+
+func (e *errorsOfNodes) Error() string { return joined(e.all, "; ") }
+
+// Unwrap returns the error of each node, as what errors.Join returns does.
+func (e *errorsOfNodes) Unwrap() []error { return e.all }
+
+// As gives errors.As a *multierror.Error of the same errors.
+func (e *errorsOfNodes) As(target any) bool {
+	as, ok := target.(**multierror.Error)
+	if ok {
+		*as = &multierror.Error{Errors: slices.Clone(e.all), ErrorFormat: func(errs []error) string {
+			return joined(errs, "; ")
+		}}
+	}
+	return ok
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-multierror"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -240,4 +241,45 @@ func TestErrorsCarryTheAddressOfTheNode(t *testing.T) {
 		require.ErrorAs(t, errors.Join(errs...), &taken)
 		assert.Equal(t, fmt.Sprintf("127.0.0.1:%d", 7001+taken.Node), taken.Address)
 	})
+}
+
+// TestErrorsOfNodesMatchInBothWaysOfRedsync matches the errors of nodes as programs do that were written for
+// redsync v4: as a *multierror.Error (up to v4.16.0) and by walking what errors.Join returned (since v4.17.0).
+func TestErrorsOfNodesMatchInBothWaysOfRedsync(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		f.freeze(0, 1, 2)
+		_, extended := m.Extend()
+		_, valid := m.Valid()
+		_, unlocked := m.Unlock()
+		locked := f.NewMutex("other", redsync.WithFailFast(false)).TryLock()
+		for _, err := range []error{locked, extended, valid, unlocked} {
+			var many *multierror.Error
+			require.ErrorAs(f, err, &many)
+			require.GreaterOrEqual(f, len(many.WrappedErrors()), 3)
+			found := joinedNodes(err)
+			require.Len(f, found, len(many.Errors))
+			for i, each := range many.Errors {
+				require.Same(f, each, found[i])
+			}
+			var one *redsync.RedisError
+			require.ErrorAs(f, many, &one)
+			many.Errors[0] = nil // is the caller's
+			require.NotNil(f, joinedNodes(err)[0])
+		}
+		f.thaw(0, 1, 2)
+	})
+}
+
+// joinedNodes collects the errors of nodes from errors that were joined.
+func joinedNodes(err error) (all []error) {
+	if _, ok := err.(*redsync.RedisError); ok { //nolint:errorlint // what it wraps is no node
+		return []error{err}
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, each := range joined.Unwrap() {
+			all = append(all, joinedNodes(each)...)
+		}
+	}
+	return all
 }
