@@ -20,11 +20,15 @@ const module = "github.com/seed14bd9ef4/redsync"
 // besides the standard library. A trailing slash stands for all packages below.
 var mayImport = map[string][]string{
 	module + "/internal/jitter": {},
+	module + "/internal/clock":  {},
+	module + "/internal/notice": {},
+	module + "/internal/alarm":  {module + "/internal/clock"},
 	module + "/pool":            {module + "/internal/jitter", "github.com/redis/go-redis/v9/"},
 	module + "/internal/script": {module + "/pool"},
 	module + "/fencing":         {"github.com/redis/go-redis/v9/"},
 	module: {
 		module + "/pool", module + "/internal/script", module + "/internal/jitter",
+		module + "/internal/alarm", module + "/internal/clock", module + "/internal/notice",
 		"github.com/redis/go-redis/v9/", "github.com/hashicorp/go-multierror",
 	},
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
 // This file is the arithmetic of validity. It reads no clock and does no I/O;
@@ -17,23 +19,23 @@ const clockDrift = 2 * time.Millisecond
 // A validity is how long a hold may be relied upon: for span from start. The
 // start is taken before the first byte of the round that won is sent.
 type validity struct {
-	start instant
+	start clock.Instant
 	span  time.Duration
 }
 
 // remaining returns how much of v is left at now, 0 when it is over.
-func (v validity) remaining(now instant) time.Duration {
-	return max(v.span-now.since(v.start), 0)
+func (v validity) remaining(now clock.Instant) time.Duration {
+	return max(v.span-now.Since(v.start), 0)
 }
 
 // held reports whether v still stands at now.
-func (v validity) held(now instant) bool {
+func (v validity) held(now clock.Instant) bool {
 	return v.remaining(now) > 0
 }
 
 // until returns the end of v, for display and for comparison by one clock.
 func (v validity) until() time.Time {
-	return v.start.wall.Add(v.span)
+	return v.start.Wall.Add(v.span)
 }
 
 // bases are the settings that durations are derived from.

@@ -8,19 +8,21 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
 var wallOrigin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // at is the instant at which both clocks have advanced by these times.
-func at(mono, wall time.Duration) instant {
-	return instant{mono: mono, wall: wallOrigin.Add(wall)}
+func at(mono, wall time.Duration) clock.Instant {
+	return clock.Instant{Mono: mono, Wall: wallOrigin.Add(wall)}
 }
 
 func TestValidityGoesByTheClockThatAdvancedMore(t *testing.T) {
 	v := validity{start: at(0, 0), span: 10 * time.Second}
 	for name, c := range map[string]struct {
-		now  instant
+		now  clock.Instant
 		left time.Duration
 	}{
 		"both clocks agree":            {at(4*time.Second, 4*time.Second), 6 * time.Second},
@@ -32,7 +34,7 @@ func TestValidityGoesByTheClockThatAdvancedMore(t *testing.T) {
 		"the end":                      {at(10*time.Second, 0), 0},
 		"long after":                   {at(1000*time.Hour, 0), 0},
 		"both clocks in the past":      {at(-time.Second, -time.Second), 11 * time.Second},
-		"farther than durations reach": {instant{mono: time.Second, wall: wallOrigin.AddDate(500, 0, 0)}, 0},
+		"farther than durations reach": {clock.Instant{Mono: time.Second, Wall: wallOrigin.AddDate(500, 0, 0)}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, c.left, v.remaining(c.now))

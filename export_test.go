@@ -1,7 +1,5 @@
 package redsync
 
-import "time"
-
 // KnowsToken lets r know a fencing token of a lock, as if a register had shown it: its
 // proposals are then those of a clock that is ahead.
 func KnowsToken(r *Redsync, name string, token uint64) { r.core.known.raise(name, token) }
@@ -12,18 +10,6 @@ func PeekValue(m *Mutex) string {
 		return h.value()
 	}
 	return ""
-}
-
-// SetClocks lets everybody read the clocks as change has them, until restore is called.
-// It is for when nobody reads them, as is restore.
-func SetClocks(change func(mono time.Duration, wall time.Time) (time.Duration, time.Time)) (restore func()) {
-	stepped := func() instant {
-		i := readClocks()
-		i.mono, i.wall = change(i.mono, i.wall)
-		return i
-	}
-	steppedClocks.Store(&stepped)
-	return func() { steppedClocks.Store(nil) }
 }
 
 // SameProcess reports whether two Redsyncs are one process to the nodes.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
@@ -48,10 +49,10 @@ type tokens struct {
 
 // newTokens returns the first proposal of an attempt: microseconds of the clock, or
 // more than any token of the name that is known.
-func (m *Mutex) newTokens(t timing, start instant) *tokens {
-	clock := uint64(max(start.wall.UnixMicro(), 1))
+func (m *Mutex) newTokens(t timing, start clock.Instant) *tokens {
+	micros := uint64(max(start.Wall.UnixMicro(), 1))
 	known := &m.core.known
-	return &tokens{known: known, name: m.name, timing: t, proposal: max(clock, beyond(known.of(m.name)))}
+	return &tokens{known: known, name: m.name, timing: t, proposal: max(micros, beyond(known.of(m.name)))}
 }
 
 // beyond returns the next token, the same at the very last.
@@ -218,7 +219,7 @@ func (m *Mutex) Sequencer() Sequencer {
 	if h == nil {
 		return Sequencer{}
 	}
-	if h.showHeld(now()) == "" {
+	if h.showHeld(clock.Now()) == "" {
 		return Sequencer{}
 	}
 	return h.sequencer()

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/alarm"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
@@ -42,9 +44,9 @@ type hold struct {
 	set      *settings
 	lock     script.Lock // the name and the value
 	timing   timing
-	first    instant // the start of the attempt that acquired the lock, or when it was handed over
-	acquired instant // the start of the attempt that acquired the lock, for whomever
-	try      int     // see Attempt.Try; 0 if adopted or handed over
+	first    clock.Instant // the start of the attempt that acquired the lock, or when it was handed over
+	acquired clock.Instant // the start of the attempt that acquired the lock, for whomever
+	try      int           // see Attempt.Try; 0 if adopted or handed over
 
 	tokens *tokens // nil without WithFencing
 
@@ -57,16 +59,16 @@ type hold struct {
 
 	mu        sync.Mutex
 	validity  validity
-	past      bool      // the validity was seen to have ended, which no step of a clock takes back
-	over      bool      // ended by Unlock, Detach, loss or Close
-	shown     bool      // the user may have seen the value
-	withdrawn bool      // the value is not shown any more
-	cause     error     // why it is over, nil after Unlock and Detach
-	loss      error     // what Err returns of it, made once
-	ended     signal    // past or over
-	lost      signal    // past, or over for a cause
-	expiry    alarm     // at the end of validity, while core.holds has it
-	watchdog  *watchdog // nil without WithWatchdog; set by begin
+	past      bool        // the validity was seen to have ended, which no step of a clock takes back
+	over      bool        // ended by Unlock, Detach, loss or Close
+	shown     bool        // the user may have seen the value
+	withdrawn bool        // the value is not shown any more
+	cause     error       // why it is over, nil after Unlock and Detach
+	loss      error       // what Err returns of it, made once
+	ended     signal      // past or over
+	lost      signal      // past, or over for a cause
+	expiry    alarm.Alarm // at the end of validity, while core.holds has it
+	watchdog  *watchdog   // nil without WithWatchdog; set by begin
 
 	*trail       // of the value; a hold that was handed over shares that of the former
 	own    trail // the trail, unless it was handed over
@@ -97,7 +99,7 @@ func (s *signal) channel() <-chan struct{} {
 }
 
 // newHold starts a term with an attempt at start.
-func (m *Mutex) newHold(value string, t timing, start instant) *hold {
+func (m *Mutex) newHold(value string, t timing, start clock.Instant) *hold {
 	h := &hold{
 		core:     m.core,
 		set:      m.set,
@@ -117,7 +119,7 @@ func (m *Mutex) newHold(value string, t timing, start instant) *hold {
 // adoptedHold is a term whose value was acquired elsewhere: any node may hold
 // it, or be about to. The giver has sent each node one command that sets the value, or
 // several where it heals or takes a fencing token; it has the same options as m then.
-func (m *Mutex) adoptedHold(value string, t timing, start instant) *hold {
+func (m *Mutex) adoptedHold(value string, t timing, start clock.Instant) *hold {
 	h := m.newHold(value, t, start)
 	h.shown = true
 	left := int64(oneSent | anyLost)
@@ -141,7 +143,7 @@ func (h *hold) show() string {
 }
 
 // showHeld does what show does while h may be relied upon; otherwise it returns "".
-func (h *hold) showHeld(now instant) string {
+func (h *hold) showHeld(now clock.Instant) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.whyNotHeldLocked(now) != nil {
@@ -171,7 +173,7 @@ func (h *hold) withdraw() (private bool) {
 // and what the round may have set must be released.
 func (h *hold) whyNotWon(res result) error {
 	duplicate := h.core.duplicate()
-	if res.tally.won() && duplicate == nil && h.whyNotHeld(now()) == nil {
+	if res.tally.won() && duplicate == nil && h.whyNotHeld(clock.Now()) == nil {
 		return nil
 	}
 	if duplicate != nil {
@@ -186,13 +188,13 @@ func (h *hold) whyNotWon(res result) error {
 // whyNotHeld returns nil while h may be relied upon at now, else why it may not. It
 // is more than a question: the first call that finds the time up makes h past,
 // closes lost and tells observers.
-func (h *hold) whyNotHeld(now instant) error {
+func (h *hold) whyNotHeld(now clock.Instant) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.whyNotHeldLocked(now)
 }
 
-func (h *hold) whyNotHeldLocked(now instant) error {
+func (h *hold) whyNotHeldLocked(now clock.Instant) error {
 	if h.over && h.cause == nil {
 		return ErrNotHeld
 	}
@@ -224,7 +226,7 @@ func (h *hold) tellLostLocked() {
 	h.lost.give()
 	if h.begun() {
 		tellLater(h.core, h.set.observers, LostObserver.ObserveLost,
-			Lost{Name: h.lock.Name(), Held: now().since(h.first), Err: h.lossLocked()})
+			Lost{Name: h.lock.Name(), Held: clock.Now().Since(h.first), Err: h.lossLocked()})
 	}
 }
 
@@ -246,11 +248,11 @@ func (h *hold) lossLocked() error {
 // spentLocked reports whether the validity lasts as long as WithMaxHold allows.
 func (h *hold) spentLocked() bool {
 	limit := h.timing.maxHold
-	return limit != 0 && h.validity.span >= limit-h.validity.start.since(h.first)
+	return limit != 0 && h.validity.span >= limit-h.validity.start.Since(h.first)
 }
 
 // err returns why h is not held at now, nil while it is.
-func (h *hold) err(now instant) error {
+func (h *hold) err(now clock.Instant) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	err := h.whyNotHeldLocked(now)
@@ -275,7 +277,7 @@ func (h *hold) end(cause error) bool {
 		}
 	}
 	h.mu.Unlock()
-	h.core.holds.drop(&h.expiry)
+	h.core.holds.Drop(&h.expiry)
 	h.rounds.Lock()
 	h.rounds.Unlock() //nolint:staticcheck // waits for the rounds that end abandoned
 	if h.watchdog != nil {
@@ -286,7 +288,7 @@ func (h *hold) end(cause error) bool {
 
 // detach ends the term for Detach, and withdraws it, if it may be relied upon at now;
 // otherwise it returns why it may not. The caller calls end.
-func (h *hold) detach(now instant) error {
+func (h *hold) detach(now clock.Instant) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.whyNotHeldLocked(now); err != nil {
@@ -299,7 +301,7 @@ func (h *hold) detach(now instant) error {
 
 // detachLate makes h, which has been detached, lost if its validity has ended at now, and
 // returns how long it is left.
-func (h *hold) detachLate(now instant) (left time.Duration, err error) {
+func (h *hold) detachLate(now clock.Instant) (left time.Duration, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if left := h.validity.remaining(now); left > 0 {
@@ -347,7 +349,7 @@ func (h *hold) done() <-chan struct{} {
 
 // gone returns a channel that is closed when h is past, or over for a cause: at
 // once if that is so at now.
-func (h *hold) gone(now instant) <-chan struct{} {
+func (h *hold) gone(now clock.Instant) <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	_ = h.whyNotHeldLocked(now)
@@ -362,7 +364,7 @@ func (h *hold) begin() error {
 	if err := h.beginLocked(); err != nil {
 		return err
 	}
-	h.core.holds.compareClocks(max(min(h.timing.expiry/10, time.Second), minCompare), h.first)
+	h.core.holds.CompareClocks(max(min(h.timing.expiry/10, time.Second), minCompare), h.first)
 	if h.watchdog != nil {
 		h.watchdog.start()
 	}
@@ -374,14 +376,14 @@ func (h *hold) begin() error {
 func (h *hold) beginLocked() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := h.whyNotHeldLocked(now()); err != nil {
+	if err := h.whyNotHeldLocked(clock.Now()); err != nil {
 		return err
 	}
-	h.expiry.what = h
+	h.expiry.What = h
 	if h.set.watchdog {
 		h.watchdog = newWatchdog(h)
 	}
-	if !h.core.holds.set(&h.expiry, h.validity.until()) { // from here on Close may end h
+	if !h.core.holds.Set(&h.expiry, h.validity.until()) { // from here on Close may end h
 		return ErrClosed
 	}
 	h.started.Store(true)
@@ -398,20 +400,20 @@ func (h *hold) begun() bool { return h.started.Load() }
 
 // fire runs at what was once the end of the validity, when a clock was stepped,
 // and on Close.
-func (h *hold) fire(closing bool) {
+func (h *hold) Fire(closing bool) {
 	if closing {
 		if h.end(because(ErrLockLost, ErrClosed)) {
 			h.letGo(releasing{})
 		}
 		return
 	}
-	left := h.remaining(now())
+	left := h.remaining(clock.Now())
 	switch {
 	case left == 0: // the holder has been told
-	case !h.core.holds.set(&h.expiry, time.Now().Add(left)):
-		h.fire(true) // Close came while this was firing
+	case !h.core.holds.Set(&h.expiry, time.Now().Add(left)):
+		h.Fire(true) // Close came while this was firing
 	case h.watchdog != nil: // a step of the wall clock may have left it little time
-		h.core.extends.hasten(&h.watchdog.alarm, time.Now().Add(left/2))
+		h.core.extends.Hasten(&h.watchdog.alarm, time.Now().Add(left/2))
 	}
 }
 
@@ -427,13 +429,13 @@ func (h *hold) until() time.Time {
 
 // stood reports whether the validity had not ended at now, by time alone. It is for
 // a hold already ended, which whyNotHeld does not ask the clocks about.
-func (h *hold) stood(now instant) bool {
+func (h *hold) stood(now clock.Instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.past && h.validity.held(now)
 }
 
-func (h *hold) remaining(now instant) time.Duration {
+func (h *hold) remaining(now clock.Instant) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.whyNotHeldLocked(now) != nil {
@@ -444,13 +446,13 @@ func (h *hold) remaining(now instant) time.Duration {
 
 // extension returns the round that prolongs h from start on. Its error is why h is
 // not held, or ErrExtendFailed with ErrMaxHold: then it is held, but not for longer.
-func (h *hold) extension(start instant) (extension, error) {
+func (h *hold) extension(start clock.Instant) (extension, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.whyNotHeldLocked(start); err != nil {
 		return extension{}, err
 	}
-	ttl, span := h.timing.atAge(start.since(h.first))
+	ttl, span := h.timing.atAge(start.Since(h.first))
 	if h.begun() && span <= h.validity.remaining(start) && h.spentLocked() {
 		return extension{}, because(ErrExtendFailed, ErrMaxHold)
 	}
@@ -463,12 +465,12 @@ func (h *hold) extension(start instant) (extension, error) {
 // prolong moves the validity to e's, if the old one stood at the time when a
 // quorum was seen to have confirmed: else somebody may have held the lock in
 // between.
-func (h *hold) prolong(e extension, confirmed instant) {
+func (h *hold) prolong(e extension, confirmed clock.Instant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	span := e.span
 	if limit := h.timing.maxHold; limit != 0 { // e may be of a hold that began later: see takeOver
-		span = min(span, limit-e.start.since(h.first))
+		span = min(span, limit-e.start.Since(h.first))
 	}
 	if h.whyNotHeldLocked(confirmed) == nil && span > h.validity.remaining(e.start) {
 		h.validity = validity{start: e.start, span: span}
@@ -479,9 +481,9 @@ func (h *hold) prolong(e extension, confirmed instant) {
 // as far as anybody can tell. It is for a release that is repeated: see keepTime. It goes
 // by the monotonic clock alone: a step of the wall clock must not end what is still to be
 // done.
-func (h *hold) cleared(now instant) bool {
+func (h *hold) cleared(now clock.Instant) bool {
 	drift := h.timing.expiry - h.timing.span
-	return now.mono-h.lastRenewed()-h.timing.ttl > drift
+	return now.Mono-h.lastRenewed()-h.timing.ttl > drift
 }
 
 // bounds is how long a round for h may take: the node deadline.

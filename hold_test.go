@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed14bd9ef4/redsync/internal/alarm"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -142,7 +144,7 @@ func TestReleaseOnceMoreIsRepeatedAsLong(t *testing.T) {
 		m := rs.NewMutex("lock", WithExpiry(time.Second))
 		timing, err := m.set.timing()
 		require.NoError(t, err)
-		h := m.newHold("v", timing, now())
+		h := m.newHold("v", timing, clock.Now())
 		h.sending(0)
 		h.answered(0, pool.Answered)
 		for range 2 {
@@ -183,13 +185,18 @@ func TestReleaseOnAPoolWithoutOrderIsRepeatedBehindTheAcquire(t *testing.T) {
 	})
 }
 
+// never is what an alarm is for that does not fire.
+type never struct{}
+
+func (never) Fire(bool) {}
+
 func TestReleasesThatWaitAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s schedule
-		defer s.close()
+		var s alarm.Schedule
+		defer s.Close()
 		accepted := 0
 		for range maxRepeats + 10 {
-			if s.setUnlessFull(&alarm{what: call(func(bool) {})}, time.Now().Add(time.Hour), maxRepeats) {
+			if s.SetUnlessFull(&alarm.Alarm{What: never{}}, time.Now().Add(time.Hour), maxRepeats) {
 				accepted++
 			}
 		}
@@ -198,7 +205,7 @@ func TestReleasesThatWaitAreBounded(t *testing.T) {
 }
 
 // testHold returns a hold on n nodes that do not exist.
-func testHold(t *testing.T, n int, start instant) *hold {
+func testHold(t *testing.T, n int, start clock.Instant) *hold {
 	t.Helper()
 	set := defaultSettings()
 	timing, err := set.timing()
@@ -255,9 +262,7 @@ func TestHoldComparesClocksNotTooOften(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			rs := New(&puppet{answer: yes})
 			require.NoError(t, rs.NewMutex("lock", WithExpiry(expiry)).Lock())
-			rs.core.holds.mu.Lock()
-			assert.Equal(t, every, rs.core.holds.compare)
-			rs.core.holds.mu.Unlock()
+			assert.Equal(t, every, rs.core.holds.Comparing())
 			require.NoError(t, rs.Close(t.Context()))
 		})
 	}
@@ -270,9 +275,9 @@ func TestCloseReleasesAHoldWhoseEventIsFiring(t *testing.T) {
 		m := rs.NewMutex("lock")
 		require.NoError(t, m.Lock())
 		h := m.hold
-		rs.core.holds.drop(&h.expiry) // the schedule has taken it off
+		rs.core.holds.Drop(&h.expiry) // the schedule has taken it off
 		require.NoError(t, rs.Close(t.Context()))
-		h.fire(false) // and fires it
+		h.Fire(false) // and fires it
 		synctest.Wait()
 		assert.Equal(t, 1, p.count("evalsha"))
 	})
@@ -299,7 +304,7 @@ func TestUnlockThatACloseForestallsSaysSo(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		var unlocked, closed bool
 		var err error
-		queue(func() { unlocked, err = m.unlock(t.Context(), h, now()) })
+		queue(func() { unlocked, err = m.unlock(t.Context(), h, clock.Now()) })
 		queue(func() { closed = h.end(because(ErrLockLost, ErrClosed)) })
 		h.mu.Unlock()
 		wg.Wait()
@@ -339,7 +344,7 @@ func TestBeginRefusesAHoldThatIsPast(t *testing.T) {
 		m := rs.NewMutex("lock")
 		timing, err := m.enter()
 		require.NoError(t, err)
-		stale, err := m.acquire(t.Context(), timing, now(), 1)
+		stale, err := m.acquire(t.Context(), timing, clock.Now(), 1)
 		require.NoError(t, err)
 		time.Sleep(10 * time.Second)
 		require.NoError(t, m.Lock())
@@ -365,19 +370,19 @@ func TestBeginRefusesAHoldThatIsPast(t *testing.T) {
 func TestAHoldThatIsWithdrawnShowsNothing(t *testing.T) {
 	for name, end := range map[string]func(h *hold){
 		"unlocked":  func(h *hold) { h.end(nil) },
-		"detached":  func(h *hold) { assert.NoError(t, h.detach(now())) },
+		"detached":  func(h *hold) { assert.NoError(t, h.detach(clock.Now())) },
 		"withdrawn": func(h *hold) { assert.True(t, h.withdraw()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := testHold(t, 0, now())
+			h := testHold(t, 0, clock.Now())
 			h.core = newCore(nil)
 			end(h)
 			assert.Empty(t, h.show())
-			assert.Empty(t, h.showHeld(now()))
+			assert.Empty(t, h.showHeld(clock.Now()))
 			assert.True(t, h.withdraw(), "nobody has seen it")
 		})
 	}
-	h := testHold(t, 0, now())
+	h := testHold(t, 0, clock.Now())
 	h.core = newCore(nil)
 	h.end(lost(nil))
 	assert.Equal(t, "v", h.show(), "kept after a loss")
@@ -387,7 +392,7 @@ func TestAHoldThatIsWithdrawnShowsNothing(t *testing.T) {
 // The line of those who wait looks at a hold before it has begun.
 func TestBeginAndTheLooksOfOthersDoNotRace(t *testing.T) {
 	for range 100 {
-		h := testHold(t, 0, now())
+		h := testHold(t, 0, clock.Now())
 		h.core = newCore(nil)
 		h.validity.span = 50 * time.Microsecond
 		l := &line{holder: h}
@@ -400,7 +405,7 @@ func TestBeginAndTheLooksOfOthersDoNotRace(t *testing.T) {
 		_ = h.begin()
 		wg.Wait()
 		h.end(nil)
-		h.core.holds.close()
+		h.core.holds.Close()
 	}
 }
 
@@ -410,8 +415,8 @@ func TestTakeOverOfAHoldFoundLostFails(t *testing.T) {
 	m := &Mutex{core: c, name: "lock", set: &set, adopted: "v"}
 	timing, err := m.set.timing()
 	require.NoError(t, err)
-	h1 := m.adoptedHold("v", timing, now())
-	h2 := m.adoptedHold("v", timing, now())
+	h1 := m.adoptedHold("v", timing, clock.Now())
+	h2 := m.adoptedHold("v", timing, clock.Now())
 	e, err := h1.extension(h1.first)
 	require.NoError(t, err)
 	ok, err := m.takeOver(h1, e)

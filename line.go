@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
 // This file is those who wait for a lock in this process. Those who wait for one name
@@ -94,7 +96,7 @@ func (l *line) held() time.Duration {
 	if l.holder == nil {
 		return 0
 	}
-	left := l.holder.remaining(now())
+	left := l.holder.remaining(clock.Now())
 	if left == 0 {
 		l.holder = nil
 	}
@@ -464,12 +466,12 @@ func (s *settings) passes() bool {
 // this hold has ended, or to release it a second time. Unlock has withdrawn h, so that
 // nobody sees the value after this look.
 func (h *hold) mayPass() bool {
-	now := now()
-	return h.set.passes() && now.since(h.acquired) < min(h.timing.expiry/10, maxChain) && h.withdraw() && h.fresh(now)
+	now := clock.Now()
+	return h.set.passes() && now.Since(h.acquired) < min(h.timing.expiry/10, maxChain) && h.withdraw() && h.fresh(now)
 }
 
 // fresh reports whether nine tenths of the validity are left.
-func (h *hold) fresh(now instant) bool {
+func (h *hold) fresh(now clock.Instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.past && h.validity.remaining(now) >= h.timing.span-h.timing.span/10
@@ -481,6 +483,6 @@ func (h *hold) pass(set *settings) *hold {
 	defer h.mu.Unlock()
 	return &hold{
 		core: h.core, set: set, lock: h.lock, timing: h.timing,
-		first: now(), acquired: h.acquired, validity: h.validity, trail: h.trail,
+		first: clock.Now(), acquired: h.acquired, validity: h.validity, trail: h.trail,
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
@@ -70,7 +71,7 @@ func (m *Mutex) Until() time.Time {
 // check to make before a step that needs the lock.
 func (m *Mutex) Remaining() time.Duration {
 	if h := m.current(); h != nil {
-		return h.remaining(now())
+		return h.remaining(clock.Now())
 	}
 	return 0
 }
@@ -85,7 +86,7 @@ func (m *Mutex) Remaining() time.Duration {
 // forward is noticed within a tenth of the expiry, and within 1 s.
 func (m *Mutex) Lost() <-chan struct{} {
 	if h := m.current(); h != nil {
-		return h.gone(now())
+		return h.gone(clock.Now())
 	}
 	return nil
 }
@@ -96,7 +97,7 @@ func (m *Mutex) Lost() <-chan struct{} {
 // ErrMaxHold or ErrClosed. It sends nothing.
 func (m *Mutex) Err() error {
 	if h := m.current(); h != nil {
-		return h.err(now())
+		return h.err(clock.Now())
 	}
 	return ErrNotHeld
 }
@@ -147,7 +148,7 @@ func (m *Mutex) lock(ctx context.Context, once bool) error {
 	}
 	defer m.core.exit()
 	m.dropOver()
-	start, limit := now(), m.set.tries
+	start, limit := clock.Now(), m.set.tries
 	if once {
 		limit = 1
 	}
@@ -165,7 +166,7 @@ func (m *Mutex) lock(ctx context.Context, once bool) error {
 // acquired tells that m holds h, after a call that began at start. If an observer
 // panics the caller learns nothing of the hold, so that m gives it up: it is released,
 // or adopted as before if that is what the call found.
-func (m *Mutex) acquired(h *hold, start instant, adopted string) {
+func (m *Mutex) acquired(h *hold, start clock.Instant, adopted string) {
 	if m.set.observers == nil {
 		return
 	}
@@ -175,9 +176,9 @@ func (m *Mutex) acquired(h *hold, start instant, adopted string) {
 			m.giveUp(h, adopted)
 		}
 	}()
-	now := now()
+	now := clock.Now()
 	tell(m.set.observers, AcquiredObserver.ObserveAcquired,
-		Acquired{Name: m.name, Waited: now.since(start), Tries: h.try, Left: h.remaining(now)})
+		Acquired{Name: m.name, Waited: now.Since(start), Tries: h.try, Left: h.remaining(now)})
 	told = true
 }
 
@@ -201,7 +202,7 @@ func (m *Mutex) giveUp(h *hold, adopted string) {
 // acquire makes one attempt, and if that fails waits until the lock is free: see
 // wait.go. Limit 0 is no limit. Its error is that of the last attempt, with what ended
 // the trying.
-func (m *Mutex) acquire(ctx context.Context, t timing, start instant, limit int) (*hold, error) {
+func (m *Mutex) acquire(ctx context.Context, t timing, start clock.Instant, limit int) (*hold, error) {
 	if ctx.Err() != nil {
 		return nil, m.withInterruption(ctx, nil)
 	}
@@ -225,7 +226,7 @@ func (m *Mutex) acquire(ctx context.Context, t timing, start instant, limit int)
 }
 
 // tryFairly makes one attempt that comes before nobody who waits.
-func (m *Mutex) tryFairly(ctx context.Context, t timing, start instant) (*hold, error) {
+func (m *Mutex) tryFairly(ctx context.Context, t timing, start clock.Instant) (*hold, error) {
 	if why := m.core.lines.waits(m.name); why != nil {
 		return nil, why
 	}
@@ -234,7 +235,7 @@ func (m *Mutex) tryFairly(ctx context.Context, t timing, start instant) (*hold, 
 }
 
 // waitFrom waits for the lock, after a first attempt that failed, if err is not nil.
-func (m *Mutex) waitFrom(ctx context.Context, t timing, start instant, limit int, err error) (*hold, error) {
+func (m *Mutex) waitFrom(ctx context.Context, t timing, start clock.Instant, limit int, err error) (*hold, error) {
 	w := m.newWaiter(t, start)
 	w.pace = pace{delay: m.set.delay, mean: m.set.meanDelay, limit: limit, try: 1}
 	if unusable := w.pace.begin(0); unusable != nil {
@@ -246,7 +247,7 @@ func (m *Mutex) waitFrom(ctx context.Context, t timing, start instant, limit int
 
 // attempt makes one round for the lock, which counts from start, and tells the
 // observers. e is the acquire of a waiter, nil of one who does not wait.
-func (m *Mutex) attempt(ctx context.Context, t timing, start instant, try int, e *entry) (*hold, error) {
+func (m *Mutex) attempt(ctx context.Context, t timing, start clock.Instant, try int, e *entry) (*hold, error) {
 	value, err := m.newValue()
 	if err != nil {
 		return nil, &hopelessError{err}
@@ -255,7 +256,7 @@ func (m *Mutex) attempt(ctx context.Context, t timing, start instant, try int, e
 		if err := m.core.stillDuplicate(ctx, t); err != nil {
 			return nil, err
 		}
-		start = now() // it has taken a while, and nothing has been sent for the lock
+		start = clock.Now() // it has taken a while, and nothing has been sent for the lock
 	}
 	h := m.newHold(value, t, start)
 	h.try = try
@@ -298,7 +299,7 @@ func (m *Mutex) attempt(ctx context.Context, t timing, start instant, try int, e
 // catchUp repeats the round of op, which came to res, while only the token is in the way.
 func (m *Mutex) catchUp(ctx context.Context, h *hold, op operation, res result) result {
 	for range maxCatchUps {
-		if ctx.Err() != nil || h.whyNotHeld(now()) != nil || !h.tokens.behind(res) {
+		if ctx.Err() != nil || h.whyNotHeld(clock.Now()) != nil || !h.tokens.behind(res) {
 			break
 		}
 		res = startRound(m.core, op, m.set.waitAll).wait(ctx, h.bounds())
@@ -320,7 +321,7 @@ func (h *hold) tellAttempt(e *entry, res result, err error) {
 		h.abandon(ErrFailed)
 	}()
 	tell(h.set.observers, AttemptObserver.ObserveAttempt, Attempt{
-		Name: h.lock.Name(), Try: h.try, Took: now().since(h.first), Err: err,
+		Name: h.lock.Name(), Try: h.try, Took: clock.Now().Since(h.first), Err: err,
 		Granted: res.tally.granted, Refused: res.tally.refused, Failed: res.tally.failed,
 	})
 	told = true
@@ -373,7 +374,7 @@ func (m *Mutex) replaceBy(h *hold) (former *hold, err error) {
 func (m *Mutex) dropOver() {
 	m.mu.Lock()
 	h := m.hold
-	if h == nil || h.whyNotHeld(now()) == nil {
+	if h == nil || h.whyNotHeld(clock.Now()) == nil {
 		m.mu.Unlock()
 		return
 	}
@@ -424,7 +425,7 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 		return false, m.failure("unlock", err)
 	}
 	defer m.core.exit()
-	start := now()
+	start := clock.Now()
 	h, adopted := m.take()
 	event := Released{Name: m.name}
 	switch {
@@ -433,21 +434,21 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	case h == nil:
 		h = m.adoptedHold(adopted, t, start)
 	case m.set.observers != nil:
-		event.Held, event.Left = start.since(h.first), h.remaining(start)
+		event.Held, event.Left = start.Since(h.first), h.remaining(start)
 	}
 	ok, err := m.unlock(ctx, h, start)
 	if m.set.observers != nil {
-		event.Took, event.Err = now().since(start), err
+		event.Took, event.Err = clock.Now().Since(start), err
 		tell(m.set.observers, ReleasedObserver.ObserveReleased, event)
 	}
 	return ok, err
 }
 
 // unlock ends h at start, and releases it.
-func (m *Mutex) unlock(ctx context.Context, h *hold, start instant) (bool, error) {
+func (m *Mutex) unlock(ctx context.Context, h *hold, start clock.Instant) (bool, error) {
 	over := h.whyNotHeld(start)
 	if first := h.end(nil); !first && over == nil {
-		over = h.whyNotHeld(now()) // a loss or Close came between
+		over = h.whyNotHeld(clock.Now()) // a loss or Close came between
 	}
 	if over != nil {
 		h.letGo(releasing{})
@@ -511,10 +512,10 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	if err != nil {
 		return Sequencer{}, m.failure("detach", err)
 	}
-	start := now()
+	start := clock.Now()
 	h.end(nil) // from here on nothing more is sent for it
 	h.awaitReplies(ctx)
-	left, err := h.detachLate(now())
+	left, err := h.detachLate(clock.Now())
 	m.core.lines.tryFirst(m.name) // it has waited for an Unlock here; now the nodes tell it
 	if err != nil {
 		h.clearUnlessDelayed()
@@ -527,7 +528,7 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 				h.clearAway()
 			}
 		}()
-		tell(m.set.observers, DetachedObserver.ObserveDetached, Detached{Name: m.name, Held: start.since(h.first), Left: left})
+		tell(m.set.observers, DetachedObserver.ObserveDetached, Detached{Name: m.name, Held: start.Since(h.first), Left: left})
 		told = true
 	}
 	return h.sequencer(), nil
@@ -537,7 +538,7 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 func (m *Mutex) cutOff(ctx context.Context) (*hold, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	h, now := m.hold, now()
+	h, now := m.hold, clock.Now()
 	if h == nil {
 		return nil, ErrNotHeld
 	}
@@ -594,7 +595,7 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	if !h.begun() {
 		return m.adopt(ctx, h)
 	}
-	start := now()
+	start := clock.Now()
 	left := h.remaining(start)
 	ok, err := m.extend(ctx, h)
 	if m.set.observers != nil {
@@ -613,9 +614,9 @@ func (m *Mutex) open(op string) (*hold, error) {
 	h, adopted := m.term()
 	switch {
 	case h != nil:
-		err = h.whyNotHeld(now())
+		err = h.whyNotHeld(clock.Now())
 	case adopted != "":
-		h = m.adoptedHold(adopted, t, now())
+		h = m.adoptedHold(adopted, t, clock.Now())
 	default:
 		err = ErrNotHeld
 	}
@@ -651,14 +652,14 @@ func (m *Mutex) extend(ctx context.Context, h *hold) (bool, error) {
 func (m *Mutex) askToExtend(ctx context.Context, h *hold) (res result, over error) {
 	h.rounds.RLock()
 	defer h.rounds.RUnlock()
-	e, err := h.extension(now())
+	e, err := h.extension(clock.Now())
 	if err != nil {
 		return result{}, err
 	}
 	// The votes count until the old Until, not only for one node deadline.
 	b := bounds{decide: h.remaining(e.start), node: h.timing.nodeTimeout, over: h.done()}
 	res = startRound(h.core, e, m.set.waitAll).wait(ctx, b)
-	return res, h.whyNotHeld(now())
+	return res, h.whyNotHeld(clock.Now())
 }
 
 // adopt extends a lock that was acquired elsewhere, and makes it m's own.
@@ -670,7 +671,7 @@ func (m *Mutex) adopt(ctx context.Context, h *hold) (bool, error) {
 	e.heals = false // the lock may be another's by now
 	res := startRound(h.core, e, m.set.waitAll).wait(ctx, h.bounds())
 	switch {
-	case res.tally.won() && h.whyNotHeld(now()) == nil:
+	case res.tally.won() && h.whyNotHeld(clock.Now()) == nil:
 		ok, err := m.takeOver(h, e)
 		if ok && h.begun() { // no other call was first
 			m.acquired(h, h.first, h.value())
@@ -696,8 +697,8 @@ func (m *Mutex) takeOver(h *hold, e extension) (bool, error) {
 	case m.hold == nil || m.hold.value() != h.value():
 		return false, m.failure("extend", ErrNotHeld)
 	default:
-		m.hold.prolong(e, now())
-		if err := m.hold.whyNotHeld(now()); err != nil {
+		m.hold.prolong(e, clock.Now())
+		if err := m.hold.whyNotHeld(clock.Now()); err != nil {
 			return false, m.failure("extend", err)
 		}
 	}
@@ -723,7 +724,7 @@ func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 	}
 	defer m.core.exit()
 	b := h.bounds()
-	b.decide = min(b.decide, h.remaining(now()))
+	b.decide = min(b.decide, h.remaining(clock.Now()))
 	b.over = h.done()
 	res := startRound(m.core, check{hold: h}, m.set.waitAll).wait(ctx, b)
 	return m.checked(ctx, h, res)
@@ -731,7 +732,7 @@ func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 
 // checked turns the outcome of a check into Valid's.
 func (m *Mutex) checked(ctx context.Context, h *hold, res result) (bool, error) {
-	over := h.whyNotHeld(now())
+	over := h.whyNotHeld(clock.Now())
 	switch {
 	case over != nil:
 		return false, m.failure("valid", over)

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
 // This file is what can be seen of locks from outside: events for observers, and
@@ -244,66 +245,13 @@ func tell[O, E any](to *observers, method func(O, E), event E) {
 	}
 }
 
-// maxNotices bounds the events that wait to be told.
-const maxNotices = 1 << 16
-
-// notices are events of goroutines that must not wait for an observer. They are
-// told by a goroutine that runs while there are any.
-type notices struct {
-	mu      sync.Mutex
-	waiting []func()
-	running bool
-	missed  map[*observers]int // events dropped since the last that were told
-}
-
-func (n *notices) add(to *observers, notice func()) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(n.waiting) >= maxNotices {
-		n.missLocked(to)
-		return
-	}
-	n.waiting = append(n.waiting, notice)
-	if !n.running {
-		n.running = true
-		go n.run()
-	}
-}
-
-// missLocked counts an event that is dropped. Where every lock has
-// observers of its own those of some may not hear of it.
-func (n *notices) missLocked(to *observers) {
-	if n.missed == nil {
-		n.missed = make(map[*observers]int)
-	}
-	if _, known := n.missed[to]; known || len(n.missed) < maxNotices {
-		n.missed[to]++
-	}
-}
-
-func (n *notices) run() {
-	for {
-		n.mu.Lock()
-		now, missed := n.waiting, n.missed
-		n.waiting, n.missed = nil, nil
-		n.running = len(now) > 0
-		n.mu.Unlock()
-		if len(now) == 0 {
-			return
-		}
-		for _, notice := range now {
-			notice()
-		}
-		for to, events := range missed {
-			tell(to, MissedObserver.ObserveMissed, Missed{events})
-		}
-	}
-}
+// Dropped implements notice.Receiver.
+func (to *observers) Dropped(events int) { tell(to, MissedObserver.ObserveMissed, Missed{events}) }
 
 // tellLater queues an event for the goroutine of c's notices.
 func tellLater[O, E any](c *core, to *observers, method func(O, E), event E) {
 	if to != nil {
-		c.notices.add(to, func() { tell(to, method, event) })
+		c.notices.Add(to, func() { tell(to, method, event) })
 	}
 }
 
@@ -330,8 +278,8 @@ func (w *witness) saw(i int, late bool, err error) {
 
 // extendedEvent tells of an extension that began at start, with so much left, and
 // has just ended.
-func (h *hold) extendedEvent(start instant, left time.Duration, err error) Extended {
-	took := now().since(start)
+func (h *hold) extendedEvent(start clock.Instant, left time.Duration, err error) Extended {
+	took := clock.Now().Since(start)
 	return Extended{Name: h.lock.Name(), Took: took, Left: max(left-took, 0), Err: err}
 }
 

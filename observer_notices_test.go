@@ -7,6 +7,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/notice"
 )
 
 // A stuck observer does not come back before it is let go.
@@ -15,6 +18,7 @@ type stuck struct {
 
 	mu           sync.Mutex
 	told, missed int
+	times        int // that it was told of missed events
 }
 
 func (s *stuck) ObserveLost(Lost) {
@@ -28,55 +32,32 @@ func (s *stuck) ObserveMissed(m Missed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.missed += m.Events
+	s.times++
 }
 
-// playStuck runs f with an observer that is stuck in its first notice; lose tells
-// another. Then it lets the observer go on.
-func playStuck(t *testing.T, f func(s *stuck, c *core, lose func(*observers))) *stuck {
-	t.Helper()
+// TestObserversMissTogetherWhatTooMuchWaitsFor drops events of locks with the same observers.
+func TestObserversMissTogetherWhatTooMuchWaitsFor(t *testing.T) {
 	s := &stuck{}
 	synctest.Test(t, func(*testing.T) {
 		s.release = make(chan struct{})
 		c := newCore(nil)
-		lose := func(to *observers) { tellLater(c, to, LostObserver.ObserveLost, Lost{}) }
-		lose((*observers)(nil).with(s))
+		tellLater(c, (*observers)(nil).with(s), LostObserver.ObserveLost, Lost{})
 		synctest.Wait()
-		f(s, c, lose)
+		rs := (&Redsync{core: c, set: &settings{}}).With(WithObserver(s))
+		for range notice.Max + 1000 { // as Do, which gives each Mutex settings of its own
+			tellLater(c, rs.NewMutex("lock", WithWatchdog()).set.observers, LostObserver.ObserveLost, Lost{})
+		}
 		close(s.release)
 		synctest.Wait()
-		assert.False(t, c.notices.running)
 	})
-	return s
-}
-
-func TestNoticesAreMissedTogetherByLocksWithTheSameObservers(t *testing.T) {
-	s := playStuck(t, func(s *stuck, c *core, lose func(*observers)) {
-		rs := (&Redsync{core: c, set: &settings{}}).With(WithObserver(s))
-		for range maxNotices + 1000 { // as Do, which gives each Mutex settings of its own
-			lose(rs.NewMutex("lock", WithWatchdog()).set.observers)
-		}
-		assert.Len(t, c.notices.waiting, maxNotices)
-		assert.Len(t, c.notices.missed, 1)
-	})
-	assert.Equal(t, 1+maxNotices, s.told)
+	assert.Equal(t, 1+notice.Max, s.told)
 	assert.Equal(t, 1000, s.missed)
-}
-
-func TestNoticesAreBoundedForLocksWithObserversOfTheirOwn(t *testing.T) {
-	s := playStuck(t, func(s *stuck, c *core, lose func(*observers)) {
-		for range 3 * maxNotices {
-			lose((*observers)(nil).with(s))
-		}
-		assert.Len(t, c.notices.waiting, maxNotices)
-		assert.Len(t, c.notices.missed, maxNotices)
-	})
-	assert.Equal(t, 1+maxNotices, s.told)
-	assert.Equal(t, maxNotices, s.missed)
+	assert.Equal(t, 1, s.times)
 }
 
 // Without observers an event costs nothing.
 func TestEventsAllocateNothingWithoutObservers(t *testing.T) {
-	h := testHold(t, 0, now())
+	h := testHold(t, 0, clock.Now())
 	h.core = newCore(nil)
 	m := &Mutex{core: h.core, name: "lock", set: h.set}
 	allocated := testing.AllocsPerRun(100, func() {

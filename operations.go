@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -97,7 +98,7 @@ type extension struct {
 	noEffects
 	hold  *hold
 	heals bool // sets missing keys again (WithSetNXOnExtend)
-	start instant
+	start clock.Instant
 	ttl   time.Duration // of the keys
 	span  time.Duration // of the validity, from start
 }
@@ -136,10 +137,10 @@ func (e extension) watched() (*observers, purpose) { return e.hold.set.observers
 
 // The hold goes on from the moment of the decision, however late the one who
 // waits for it runs.
-func (e extension) onWon() { e.hold.prolong(e, now()) }
+func (e extension) onWon() { e.hold.prolong(e, clock.Now()) }
 
 // Nothing sets the value again once the hold has ended.
-func (e extension) stands() bool { return e.hold.whyNotHeld(now()) == nil }
+func (e extension) stands() bool { return e.hold.whyNotHeld(clock.Now()) == nil }
 
 func (e extension) judge(i int, reply pool.Reply) (vote, error) {
 	if e.heals {
@@ -174,9 +175,9 @@ func (c check) judge(i int, reply pool.Reply) (vote, error) {
 
 // grantUnlessRestarted counts a grant of node i in a round that started at start,
 // unless the node's server may have forgotten what it granted to others.
-func (h *hold) grantUnlessRestarted(i int, s *pool.Server, start instant) (vote, error) {
+func (h *hold) grantUnlessRestarted(i int, s *pool.Server, start clock.Instant) (vote, error) {
 	n := h.core.nodes[i]
-	if err := n.distrust(s, start.wall, h.set.driftFactor, h.tokens.margin()); err != nil {
+	if err := n.distrust(s, start.Wall, h.set.driftFactor, h.tokens.margin()); err != nil {
 		return failed, n.failed(err)
 	}
 	return granted, nil

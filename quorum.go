@@ -254,7 +254,7 @@ func (r *round) cast(i int, v vote, err error, by *pool.Server) (vote, error) {
 func (r *round) refuse(i int, err error) {
 	first, late, v, err := r.count(i, failed, err, nil)
 	if w := r.witness; w != nil && first {
-		r.core.notices.add(w.to, func() { w.saw(i, late, err) })
+		r.core.notices.Add(w.to, func() { w.saw(i, late, err) })
 	}
 	r.watch(i, v, err)
 }

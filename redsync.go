@@ -11,6 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/alarm"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/notice"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -89,12 +92,12 @@ type core struct {
 
 	sleepers  sleepers
 	census    census
-	holds     schedule // of every hold, its expiry
-	extends   schedule // watchdogs
-	repeats   schedule // releases to be sent again
-	unsettled gauge    // releases that a node has not settled
-	active    gauge    // operations under way
-	notices   notices
+	holds     alarm.Schedule // of every hold, its expiry
+	extends   alarm.Schedule // watchdogs
+	repeats   alarm.Schedule // releases to be sent again
+	unsettled gauge          // releases that a node has not settled
+	active    gauge          // operations under way
+	notices   notice.Queue
 
 	isClosed atomic.Bool
 	progress atomic.Int64  // the monotonic time at which Close has begun, or a node has last settled a release since
@@ -110,7 +113,7 @@ const extendsInARow = 128
 
 func newCore(pools []pool.Pool) *core {
 	c := &core{closing: make(chan struct{}), closed: make(chan struct{})}
-	c.extends.burst = extendsInARow
+	c.extends.InARow = extendsInARow
 	if len(pools) == 0 {
 		c.err = ErrNoPools
 	}
@@ -205,14 +208,14 @@ func (c *core) close(ctx context.Context, timeout time.Duration) error {
 }
 
 func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) {
-	c.progress.Store(int64(now().mono))
+	c.progress.Store(int64(clock.Now().Mono))
 	close(c.closing)
-	c.extends.close()
-	c.holds.close()
+	c.extends.Close()
+	c.holds.Close()
 	// Operations under way give up at their next step, or have a deadline.
 	_ = c.awaitProgress(ctx, c.active.zero(), timeout)
 	c.leave()
-	c.repeats.close()
+	c.repeats.Close()
 	if why := c.awaitProgress(ctx, c.unsettled.zero(), timeout); why != nil {
 		err = fmt.Errorf("redsync: Close: keys are left to their expiry: %w", why)
 	}
@@ -230,7 +233,7 @@ func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) 
 // no node has settled a release for the length of timeout.
 func (c *core) awaitProgress(ctx context.Context, done <-chan struct{}, timeout time.Duration) error {
 	for {
-		left := timeout - (now().mono - time.Duration(c.progress.Load()))
+		left := timeout - (clock.Now().Mono - time.Duration(c.progress.Load()))
 		step, cancel := context.WithTimeout(ctx, left)
 		ended := await(step, done)
 		cancel()

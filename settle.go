@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/alarm"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -34,12 +36,12 @@ type release struct {
 	noEffects
 	*hold
 	round   round
-	wonAt   instant      // when a quorum had confirmed; set before who waits is told
-	awaited bool         // a caller waits for the round
-	process any          // a string: that of the core if somebody in it waits, or did; else ""
-	by      *waiter      // whose attempt it undoes, if it does
-	rivals  atomic.Bool  // other processes wait
-	open    atomic.Int32 // nodes that have not settled it
+	wonAt   clock.Instant // when a quorum had confirmed; set before who waits is told
+	awaited bool          // a caller waits for the round
+	process any           // a string: that of the core if somebody in it waits, or did; else ""
+	by      *waiter       // whose attempt it undoes, if it does
+	rivals  atomic.Bool   // other processes wait
+	open    atomic.Int32  // nodes that have not settled it
 
 	// By node, each used by who sends to it and then by who takes its reply.
 	progress []progress
@@ -115,7 +117,7 @@ func (rel *release) judge(i int, reply pool.Reply) (vote, error) {
 
 func (rel *release) witnessed() *witness { return rel.witness("unlock") }
 
-func (rel *release) onWon() { rel.wonAt = now() }
+func (rel *release) onWon() { rel.wonAt = clock.Now() }
 
 // send sends the release to node i, in a form of which resp is the encoding, if there is
 // one. While the core is closing the release may have to wait for others.
@@ -282,7 +284,7 @@ func (rel *release) settles(i int, sent progress, reply pool.Reply, v vote) bool
 // nodeSettled notes that one more node has settled the release, or is given up.
 func (rel *release) nodeSettled() {
 	if rel.core.isClosed.Load() {
-		rel.core.progress.Store(int64(now().mono))
+		rel.core.progress.Store(int64(clock.Now().Mono))
 	}
 	if rel.open.Add(-1) == 0 {
 		rel.core.unsettled.add(-1)
@@ -298,8 +300,8 @@ func (rel *release) repeatLater(i int, err error) {
 		delay = min(delay, rel.timing.nodeTimeout/4)
 	}
 	s.repeats++
-	again := &alarm{what: repetition{rel, i}}
-	dropped := !rel.core.repeats.setUnlessFull(again, time.Now().Add(delay), maxRepeats)
+	again := &alarm.Alarm{What: repetition{rel, i}}
+	dropped := !rel.core.repeats.SetUnlessFull(again, time.Now().Add(delay), maxRepeats)
 	tellLater(rel.core, rel.set.observers, UnsettledObserver.ObserveUnsettled, Unsettled{
 		Name: rel.lock.Name(), Node: i, Pending: rel.core.unsettled.n(), Dropped: dropped, Err: err,
 	})
@@ -314,10 +316,10 @@ type repetition struct {
 	node int
 }
 
-func (r repetition) fire(bool) { r.repeat(r.node) }
+func (r repetition) Fire(bool) { r.repeat(r.node) }
 
 func (rel *release) repeat(i int) {
-	if rel.cleared(now()) {
+	if rel.cleared(clock.Now()) {
 		rel.giveUp(i)
 		return
 	}

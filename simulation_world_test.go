@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/history"
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
@@ -336,16 +337,17 @@ func (s *simulation) clockSteps(r *rand.Rand) (steps []step) {
 
 // stepClocks makes the library read clocks with these steps.
 func (s *simulation) stepClocks(steps []step) (restore func()) {
-	return redsync.SetClocks(func(mono time.Duration, wall time.Time) (time.Duration, time.Time) {
+	return clock.Step(func(i clock.Instant) clock.Instant {
 		at, ahead := s.now(), time.Duration(0)
 		for _, st := range steps {
 			if at < st.at {
 				break
 			}
 			ahead = st.wall
-			mono -= min(st.lag, at-st.at)
+			i.Mono -= min(st.lag, at-st.at)
 		}
-		return mono, wall.Add(ahead)
+		i.Wall = i.Wall.Add(ahead)
+		return i
 	})
 }
 

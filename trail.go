@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -131,7 +132,7 @@ func (t *trail) renewing() {
 	if t.timed.Load() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		t.renewed = now().mono
+		t.renewed = clock.Now().Mono
 	}
 }
 
@@ -141,7 +142,7 @@ func (t *trail) keepTime() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.timed.Swap(true) { // the clock is read after that: an answer that is not timed came before
-		t.renewed = now().mono
+		t.renewed = clock.Now().Mono
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -44,7 +45,7 @@ const (
 type waiter struct {
 	m      *Mutex
 	timing timing
-	start  instant
+	start  clock.Instant
 	look   chan struct{} // has room for one token: something has changed
 	err    error         // of the last attempt
 	pace   pace          // its retry delays
@@ -69,7 +70,7 @@ type waiter struct {
 	last     *hold     // through whose release the ticket leaves the queues; nil if it is in none
 }
 
-func (m *Mutex) newWaiter(t timing, start instant) *waiter {
+func (m *Mutex) newWaiter(t timing, start clock.Instant) *waiter {
 	n := len(m.core.nodes)
 	return &waiter{
 		m: m, timing: t, start: start,
@@ -87,7 +88,7 @@ func (w *waiter) placeLocked() any {
 	if w.ticket == nil {
 		c := w.m.core
 		w.ticket = fmt.Sprintf("%04d:%016d:%s:%010d",
-			maxPriority-w.m.set.class, min(max(w.start.wall.UnixMicro(), 0), maxTicketTime), c.process, c.tickets.Add(1))
+			maxPriority-w.m.set.class, min(max(w.start.Wall.UnixMicro(), 0), maxTicketTime), c.process, c.tickets.Add(1))
 	}
 	return w.ticket
 }
@@ -386,7 +387,7 @@ func (w *waiter) try(ctx context.Context, try int, e *entry) (*hold, error) {
 		from, _ := c.ear.hears(w.maxDeaf())
 		e.conclusive = from.IsZero()
 	}
-	h, err := w.m.attempt(ctx, w.timing, now(), try, e)
+	h, err := w.m.attempt(ctx, w.timing, clock.Now(), try, e)
 	w.end(e, err)
 	return h, err
 }

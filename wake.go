@@ -5,6 +5,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -220,7 +221,7 @@ const deniedFor = 5 * time.Second
 // deny notes that node i does not let its user touch the queue of h's lock.
 func (h *hold) deny(i int, err error) {
 	n := h.core.nodes[i]
-	n.deniedUntil.Store(int64(now().mono + deniedFor))
+	n.deniedUntil.Store(int64(clock.Now().Mono + deniedFor))
 	if !n.toldDenied.Swap(true) {
 		tellLater(h.core, h.set.observers, UnwokenObserver.ObserveUnwoken, Unwoken{Name: h.lock.Name(), Node: i, Err: err})
 	}
@@ -229,5 +230,5 @@ func (h *hold) deny(i int, err error) {
 // denies reports whether n has lately not let its user touch a queue.
 func (n *node) denies() bool {
 	until := n.deniedUntil.Load()
-	return until != 0 && int64(now().mono) < until
+	return until != 0 && int64(clock.Now().Mono) < until
 }

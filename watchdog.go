@@ -4,6 +4,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/alarm"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
 // This file is automatic extension: the watchdog of a hold, which runs on the
@@ -16,8 +19,8 @@ import (
 // So a quorum of nodes that answers again before the end of the validity is enough.
 type watchdog struct {
 	hold    *hold
-	alarm   alarm // when to start the next round
-	verdict alarm // when one is decided
+	alarm   alarm.Alarm // when to start the next round
+	verdict alarm.Alarm // when one is decided
 
 	mu      sync.Mutex
 	stopped bool
@@ -28,7 +31,7 @@ type watchdog struct {
 // extending is a round of a watchdog.
 type extending struct {
 	*round
-	began instant
+	began clock.Instant
 	left  time.Duration // of the validity then
 }
 
@@ -38,7 +41,7 @@ const backoffDivisor = 8
 
 func newWatchdog(h *hold) *watchdog {
 	w := &watchdog{hold: h}
-	w.alarm.what, w.verdict.what = w, verdict{w}
+	w.alarm.What, w.verdict.What = w, verdict{w}
 	return w
 }
 
@@ -47,7 +50,7 @@ func (w *watchdog) start() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.stopped {
-		w.schedule(w.next(now()))
+		w.schedule(w.next(clock.Now()))
 	}
 }
 
@@ -57,7 +60,7 @@ func (w *watchdog) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stopped = true
-	w.hold.core.extends.drop(&w.alarm)
+	w.hold.core.extends.Drop(&w.alarm)
 	w.closeRoundsLocked()
 }
 
@@ -67,19 +70,19 @@ func (w *watchdog) closeRoundsLocked() {
 		r.close()
 	}
 	w.rounds = nil
-	w.hold.core.extends.drop(&w.verdict)
+	w.hold.core.extends.Drop(&w.verdict)
 }
 
 // schedule makes the watchdog start a round in a while. It need not succeed: the
 // schedule is closed only with the core, which ends all holds.
 func (w *watchdog) schedule(after time.Duration) {
-	w.hold.core.extends.set(&w.alarm, time.Now().Add(after))
+	w.hold.core.extends.Set(&w.alarm, time.Now().Add(after))
 }
 
 // next returns how long it is to the next third of the expiry.
-func (w *watchdog) next(now instant) time.Duration {
+func (w *watchdog) next(now clock.Instant) time.Duration {
 	third := w.hold.timing.expiry / 3
-	return third - (now.mono-w.hold.first.mono)%third
+	return third - (now.Mono-w.hold.first.Mono)%third
 }
 
 // patience is how long a round may be undecided before another is tried as well,
@@ -90,15 +93,15 @@ func (w *watchdog) patience() time.Duration {
 
 // fire starts a round. It runs on the schedule's goroutine. It does nothing when
 // the hold is over, or lasts as long as WithMaxHold allows already.
-func (w *watchdog) fire(closing bool) {
+func (w *watchdog) Fire(closing bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if closing || w.stopped {
 		return
 	}
-	e, err := w.hold.extension(now())
+	e, err := w.hold.extension(clock.Now())
 	if err != nil {
-		if w.hold.whyNotHeld(now()) != nil {
+		if w.hold.whyNotHeld(clock.Now()) != nil {
 			w.closeRoundsLocked()
 		}
 		return
@@ -121,14 +124,14 @@ func (w *watchdog) fire(closing bool) {
 
 // notifyDecided calls for the verdict of one of the rounds.
 func (w *watchdog) notifyDecided() {
-	w.hold.core.extends.set(&w.verdict, time.Now())
+	w.hold.core.extends.Set(&w.verdict, time.Now())
 }
 
 // A verdict is due when a round is decided. It is an alarm apart from the one for
 // the next round: each has its own time, and setting one must not move the other.
 type verdict struct{ *watchdog }
 
-func (v verdict) fire(closing bool) {
+func (v verdict) Fire(closing bool) {
 	if closing {
 		return
 	}
@@ -142,7 +145,7 @@ func (v verdict) fire(closing bool) {
 func (w *watchdog) heed() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.hold.whyNotHeld(now()) != nil { // too late; its end has been told
+	if w.hold.whyNotHeld(clock.Now()) != nil { // too late; its end has been told
 		w.closeRoundsLocked()
 		return nil
 	}
@@ -156,7 +159,7 @@ func (w *watchdog) heed() error {
 			w.tell(r, nil)
 			w.closeRoundsLocked()
 			w.backoff = 0
-			w.schedule(w.next(now()))
+			w.schedule(w.next(clock.Now()))
 			return nil
 		}
 		w.tell(r, because(ErrExtendFailed, res.err()))

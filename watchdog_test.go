@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed14bd9ef4/redsync/internal/alarm"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -425,11 +427,11 @@ func TestWatchdogStartsNoRoundBesideOneThatIsDecided(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		require.Len(t, asked, 1)
-		rs.core.extends.firing.Lock() // other alarms are firing
+		resume := rs.core.extends.Pause() // other alarms are firing
 		reply, _ := yes(asked[0])
 		asked[0].To.Receive(asked[0].Tag, *reply)
-		m.hold.watchdog.fire(false) // was due before the verdict
-		rs.core.extends.firing.Unlock()
+		m.hold.watchdog.Fire(false) // was due before the verdict
+		resume()
 		synctest.Wait()
 		assert.Len(t, asked, 1)
 		require.Len(t, told, 1)
@@ -448,15 +450,13 @@ type stepper struct{ offset atomic.Int64 }
 func stepClock(t *testing.T) *stepper {
 	t.Helper()
 	s := &stepper{}
-	stepped := func() instant {
-		i := readClocks()
-		i.wall = i.wall.Round(0).Add(time.Duration(s.offset.Load()))
+	restore := clock.Step(func(i clock.Instant) clock.Instant {
+		i.Wall = i.Wall.Round(0).Add(time.Duration(s.offset.Load()))
 		return i
-	}
-	steppedClocks.Store(&stepped)
+	})
 	t.Cleanup(func() {
 		synctest.Wait()
-		steppedClocks.Store(nil)
+		restore()
 	})
 	return s
 }
@@ -657,60 +657,6 @@ func TestClockSetForwardDuringLockCounts(t *testing.T) {
 		require.NoError(t, m.Lock())
 		<-m.Lost()
 		assert.Equal(t, 4*time.Second-92*time.Millisecond, time.Since(j.start))
-	})
-}
-
-func TestScheduleComparesClocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		clock := stepClock(t)
-		var s schedule
-		start := time.Now()
-		var fired []time.Duration
-		note := &alarm{}
-		note.what = call(func(bool) {
-			fired = append(fired, time.Since(start))
-			s.set(note, time.Now().Add(time.Hour))
-		})
-		s.compareClocks(time.Millisecond, now()) // nothing to compare for
-		s.set(note, time.Now().Add(time.Hour))
-		s.compareClocks(time.Second, now())
-		s.compareClocks(100*time.Millisecond, now())
-		s.compareClocks(time.Minute, now()) // the shortest counts
-		time.Sleep(time.Second + time.Millisecond)
-		for _, by := range []time.Duration{
-			0, 999 * time.Microsecond, time.Microsecond, time.Hour, // the third makes a millisecond
-			-time.Hour, time.Millisecond,
-		} {
-			clock.step(by)
-			time.Sleep(time.Second)
-		}
-		synctest.Wait()
-		require.Len(t, fired, 3)
-		for i, after := range []time.Duration{3 * time.Second, 4 * time.Second, 6 * time.Second} {
-			assert.Equal(t, after+100*time.Millisecond, fired[i])
-		}
-		s.drop(note)
-		time.Sleep(time.Second)
-		synctest.Wait()
-		assert.Zero(t, s.compare, "nothing to compare for")
-		clock.step(time.Hour)
-		time.Sleep(2 * time.Hour)
-		synctest.Wait()
-		assert.Len(t, fired, 3)
-	})
-}
-
-func TestScheduleWithoutComparisonGoesByTheMonotonicClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		clock := stepClock(t)
-		var s schedule
-		start := time.Now()
-		var fired time.Duration
-		s.set(&alarm{what: call(func(bool) { fired = time.Since(start) })}, start.Add(time.Minute))
-		clock.step(time.Hour)
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		assert.Equal(t, time.Minute, fired)
 	})
 }
 

@@ -1,15 +1,19 @@
-package redsync
+// Package alarm keeps one timer for many alarms. It is what leases, watchdogs and releases do
+// things at a time with, however many there are.
+package alarm
 
 import (
 	"container/heap"
 	"math"
 	"sync"
 	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
-// A schedule fires alarms at their times. However many are set, there is one
+// A Schedule fires alarms at their times. However many are set, there is one
 // timer, and no goroutine until it fires.
-type schedule struct {
+type Schedule struct {
 	firing sync.Mutex // held while due alarms fire
 	mu     sync.Mutex
 	alarms alarmHeap
@@ -17,9 +21,9 @@ type schedule struct {
 	armed  time.Time // when timer fires; zero when it is not running, or must be set anew
 	closed bool
 
-	// burst is how many alarms fire in a row before a pause, 0 for no limit;
+	// InARow is how many alarms fire in a row before a pause, 0 for no limit;
 	// notBefore is when the pause ends.
-	burst     int
+	InARow    int
 	notBefore time.Time
 
 	// compare is how often the wall clock is compared with the monotonic one while
@@ -31,26 +35,26 @@ type schedule struct {
 
 const burstPause = time.Millisecond
 
-// An alarm is something to do at a time.
-type alarm struct {
-	what  firer
+// An Alarm is something to do at a time.
+type Alarm struct {
+	What  Firer
 	at    time.Time
 	index int // in the heap, from 1; 0 when not scheduled
 }
 
-// A firer is what an alarm is for. fire must not block; it may call the schedule.
+// A Firer is what an alarm is for. Fire must not block; it may call the schedule.
 // closing says that the schedule is closed and the time has not come.
-type firer interface{ fire(closing bool) }
+type Firer interface{ Fire(closing bool) }
 
-// set sets a to a time, instead of any earlier one. It reports false
+// Set sets a to a time, instead of any earlier one. It reports false
 // when the schedule is closed.
-func (s *schedule) set(a *alarm, at time.Time) bool {
-	return s.setUnlessFull(a, at, math.MaxInt)
+func (s *Schedule) Set(a *Alarm, at time.Time) bool {
+	return s.SetUnlessFull(a, at, math.MaxInt)
 }
 
-// setUnlessFull does what set does, unless limit alarms are set or the schedule is
+// SetUnlessFull does what Set does, unless limit alarms are set or the schedule is
 // closed; it reports whether it did.
-func (s *schedule) setUnlessFull(a *alarm, at time.Time, limit int) bool {
+func (s *Schedule) SetUnlessFull(a *Alarm, at time.Time, limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || len(s.alarms) >= limit {
@@ -66,8 +70,8 @@ func (s *schedule) setUnlessFull(a *alarm, at time.Time, limit int) bool {
 	return true
 }
 
-// hasten makes a due now if it is scheduled for later than at.
-func (s *schedule) hasten(a *alarm, at time.Time) {
+// Hasten makes a due now if it is scheduled for later than at.
+func (s *Schedule) Hasten(a *Alarm, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a.index != 0 && a.at.After(at) {
@@ -77,18 +81,18 @@ func (s *schedule) hasten(a *alarm, at time.Time) {
 	}
 }
 
-// compareClocks makes the schedule compare the clocks every so often, and fire all
+// CompareClocks makes the schedule compare the clocks every so often, and fire all
 // alarms, due or not, once the wall clock has gained on the monotonic one since
 // start: it was set forward, or the machine was suspended. The shortest interval
 // asked for counts, until the schedule is empty. So the alarm that it is for must be
 // set before.
-func (s *schedule) compareClocks(every time.Duration, start instant) {
+func (s *Schedule) CompareClocks(every time.Duration, start clock.Instant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.alarms) == 0 {
 		return // fired or dropped
 	}
-	lead, first := start.lead(), s.compare == 0
+	lead, first := start.Lead(), s.compare == 0
 	if first || lead < s.lead {
 		s.lead = lead
 	}
@@ -102,11 +106,11 @@ func (s *schedule) compareClocks(every time.Duration, start instant) {
 }
 
 // steppedLocked reports whether the wall clock has gained on the monotonic one.
-func (s *schedule) steppedLocked() bool {
+func (s *Schedule) steppedLocked() bool {
 	if s.compare == 0 {
 		return false
 	}
-	lead := now().lead()
+	lead := clock.Now().Lead()
 	forward := lead-s.lead >= time.Millisecond
 	if forward || lead < s.lead {
 		s.lead = lead // one set back counts from there: what begins now began then
@@ -114,8 +118,8 @@ func (s *schedule) steppedLocked() bool {
 	return forward
 }
 
-// drop takes a off the schedule. It may be firing at this moment.
-func (s *schedule) drop(a *alarm) {
+// Drop takes a off the schedule. It may be firing at this moment.
+func (s *Schedule) Drop(a *Alarm) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a.index != 0 {
@@ -127,7 +131,7 @@ func (s *schedule) drop(a *alarm) {
 // comparison of the clocks. Without alarms it ends the comparisons. A timer that
 // would fire earlier is left alone: when it finds nothing due it is armed again,
 // or not at all. That is rare, and a timer is dear to move.
-func (s *schedule) armLocked() {
+func (s *Schedule) armLocked() {
 	if len(s.alarms) == 0 {
 		s.compare = 0
 		return
@@ -153,7 +157,7 @@ func (s *schedule) armLocked() {
 }
 
 // run fires what is due.
-func (s *schedule) run() {
+func (s *Schedule) run() {
 	s.firing.Lock()
 	defer s.firing.Unlock()
 	s.mu.Lock()
@@ -169,22 +173,22 @@ func (s *schedule) run() {
 		}
 	}
 	for fired := 1; len(s.alarms) > 0 && !s.alarms[0].at.After(time.Now()); fired++ {
-		if s.burst > 0 && fired > s.burst {
+		if s.InARow > 0 && fired > s.InARow {
 			s.notBefore = time.Now().Add(burstPause)
 			break
 		}
-		a := heap.Pop(&s.alarms).(*alarm)
+		a := heap.Pop(&s.alarms).(*Alarm)
 		s.mu.Unlock()
-		a.what.fire(false)
+		a.What.Fire(false)
 		s.mu.Lock()
 	}
 	s.armLocked()
 	s.mu.Unlock()
 }
 
-// close empties the schedule for good and fires what was on it. Alarms that were
+// Close empties the schedule for good and fires what was on it. Alarms that were
 // firing have ended when it returns.
-func (s *schedule) close() {
+func (s *Schedule) Close() {
 	s.mu.Lock()
 	s.closed = true
 	all := s.alarms
@@ -199,12 +203,25 @@ func (s *schedule) close() {
 	s.firing.Lock()
 	s.firing.Unlock() //nolint:staticcheck // waits for run
 	for _, a := range all {
-		a.what.fire(true)
+		a.What.Fire(true)
 	}
 }
 
+// Comparing returns how often the clocks are compared, 0 for never. It is for tests.
+func (s *Schedule) Comparing() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.compare
+}
+
+// Pause lets no alarm fire until resume is called. It is for tests.
+func (s *Schedule) Pause() (resume func()) {
+	s.firing.Lock()
+	return s.firing.Unlock
+}
+
 // alarmHeap implements heap.Interface, the earliest alarm first.
-type alarmHeap []*alarm
+type alarmHeap []*Alarm
 
 func (h alarmHeap) Len() int           { return len(h) }
 func (h alarmHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
@@ -216,7 +233,7 @@ func (h alarmHeap) Swap(i, j int) {
 
 // Push implements heap.Interface.
 func (h *alarmHeap) Push(x any) {
-	a := x.(*alarm)
+	a := x.(*Alarm)
 	*h = append(*h, a)
 	a.index = len(*h)
 }

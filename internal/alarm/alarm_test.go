@@ -1,0 +1,206 @@
+package alarm
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+)
+
+// call makes a function a firer.
+type call func(closing bool)
+
+func (c call) Fire(closing bool) { c(closing) }
+
+func TestScheduleFiresInTimeAndOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s Schedule
+		start := time.Now()
+		var fired []time.Duration
+		order := rand.Perm(100)
+		for _, i := range order {
+			after := time.Duration(i) * time.Second
+			s.Set(&Alarm{What: call(func(bool) { fired = append(fired, time.Since(start)) })}, start.Add(after))
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if assert.Len(t, fired, 100) {
+			for i, at := range fired {
+				assert.Equal(t, time.Duration(i)*time.Second, at)
+			}
+		}
+	})
+}
+
+func TestScheduleMovesAndDropsEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s Schedule
+		start := time.Now()
+		fired := map[string]time.Duration{}
+		note := func(name string) *Alarm {
+			return &Alarm{What: call(func(bool) { fired[name] = time.Since(start) })}
+		}
+		sooner, later, dropped := note("sooner"), note("later"), note("dropped")
+		s.Set(sooner, start.Add(time.Minute))
+		s.Set(later, start.Add(time.Second))
+		s.Set(dropped, start.Add(2*time.Second))
+		s.Set(sooner, start.Add(3*time.Second))
+		s.Set(later, start.Add(time.Hour))
+		s.Drop(dropped)
+		s.Drop(dropped) // not scheduled any more: nothing happens
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		assert.Equal(t, map[string]time.Duration{"sooner": 3 * time.Second, "later": time.Hour}, fired)
+	})
+}
+
+func TestScheduleEventMaySetItselfAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s Schedule
+		var times int
+		var e Alarm
+		e.What = call(func(bool) {
+			if times++; times < 5 {
+				s.Set(&e, time.Now().Add(time.Second))
+			}
+		})
+		s.Set(&e, time.Now().Add(time.Second))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, 5, times)
+	})
+}
+
+func TestScheduleClosedFiresTheRestAtOnceAndTakesNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s Schedule
+		last := 0
+		for range 10 {
+			s.Set(&Alarm{What: call(func(closing bool) {
+				if closing {
+					last++
+				}
+			})}, time.Now().Add(time.Hour))
+		}
+		s.Close()
+		assert.Equal(t, 10, last)
+		assert.False(t, s.Set(&Alarm{What: call(func(bool) { t.Error("fired") })}, time.Now()))
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		assert.Equal(t, 10, last)
+	})
+}
+
+func TestScheduleKeepsToItsLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s Schedule
+		defer s.Close()
+		for i := range 5 {
+			assert.Equal(t, i < 3, s.SetUnlessFull(&Alarm{What: call(func(bool) {})}, time.Now().Add(time.Hour), 3))
+		}
+	})
+}
+
+func TestSchedulePausesAfterABurstThoughAlarmsSetThemselves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := Schedule{InARow: 4}
+		start := time.Now()
+		fired, want := map[time.Duration]int{}, map[time.Duration]int{}
+		for i := range 40 {
+			a := &Alarm{}
+			a.What = call(func(closing bool) {
+				if !closing {
+					fired[time.Since(start)]++
+					s.Set(a, time.Now().Add(time.Hour))
+				}
+			})
+			s.Set(a, start.Add(time.Second))
+			want[time.Second+time.Duration(i/4)*burstPause]++
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, want, fired)
+		s.Close()
+	})
+}
+
+// A stepper is a wall clock that can be set.
+type stepper struct{ offset atomic.Int64 }
+
+// stepClock makes the clocks say what the test wants.
+func stepClock(t *testing.T) *stepper {
+	t.Helper()
+	s := &stepper{}
+	restore := clock.Step(func(i clock.Instant) clock.Instant {
+		i.Wall = i.Wall.Round(0).Add(time.Duration(s.offset.Load()))
+		return i
+	})
+	t.Cleanup(func() {
+		synctest.Wait()
+		restore()
+	})
+	return s
+}
+
+func (s *stepper) step(by time.Duration) { s.offset.Add(int64(by)) }
+
+func TestScheduleComparesClocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wall := stepClock(t)
+		var s Schedule
+		start := time.Now()
+		var fired []time.Duration
+		note := &Alarm{}
+		note.What = call(func(bool) {
+			fired = append(fired, time.Since(start))
+			s.Set(note, time.Now().Add(time.Hour))
+		})
+		s.CompareClocks(time.Millisecond, clock.Now()) // nothing to compare for
+		s.Set(note, time.Now().Add(time.Hour))
+		s.CompareClocks(time.Second, clock.Now())
+		s.CompareClocks(100*time.Millisecond, clock.Now())
+		s.CompareClocks(time.Minute, clock.Now()) // the shortest counts
+		time.Sleep(time.Second + time.Millisecond)
+		for _, by := range []time.Duration{
+			0, 999 * time.Microsecond, time.Microsecond, time.Hour, // the third makes a millisecond
+			-time.Hour, time.Millisecond,
+		} {
+			wall.step(by)
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		if !assert.Len(t, fired, 3) {
+			return
+		}
+		for i, after := range []time.Duration{3 * time.Second, 4 * time.Second, 6 * time.Second} {
+			assert.Equal(t, after+100*time.Millisecond, fired[i])
+		}
+		s.Drop(note)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.Zero(t, s.compare, "nothing to compare for")
+		wall.step(time.Hour)
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		assert.Len(t, fired, 3)
+	})
+}
+
+func TestScheduleWithoutComparisonGoesByTheMonotonicClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wall := stepClock(t)
+		var s Schedule
+		start := time.Now()
+		var fired time.Duration
+		s.Set(&Alarm{What: call(func(bool) { fired = time.Since(start) })}, start.Add(time.Minute))
+		wall.step(time.Hour)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.Equal(t, time.Minute, fired)
+	})
+}

@@ -1,0 +1,54 @@
+// Package clock reads the two clocks by which a lease is judged: the monotonic clock, which
+// stops while a machine is suspended but cannot be stepped, and the wall clock, which goes on but
+// can be stepped.
+package clock
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// An Instant is one moment on both clocks.
+type Instant struct {
+	Mono time.Duration // since an arbitrary origin
+	Wall time.Time
+}
+
+// Since returns the time elapsed from start to i by the clock on which more
+// has passed. A wall clock stepped forward ends a lease early, which is safe;
+// one stepped back is outvoted.
+func (i Instant) Since(start Instant) time.Duration {
+	// Round(0) strips the monotonic reading, which Sub would prefer.
+	return max(i.Mono-start.Mono, i.Wall.Round(0).Sub(start.Wall.Round(0)))
+}
+
+// Lead returns by how much the wall clock is ahead of the monotonic clock, from an
+// arbitrary origin.
+func (i Instant) Lead() time.Duration {
+	return i.Wall.Round(0).Sub(time.Unix(0, 0)) - i.Mono
+}
+
+// origin is what instants count monotonic time from.
+var origin = time.Now()
+
+// Now reads both clocks, as Step has changed them.
+func Now() Instant {
+	t := time.Now()
+	i := Instant{Mono: t.Sub(origin), Wall: t}
+	if change := stepped.Load(); change != nil {
+		return (*change)(i)
+	}
+	return i
+}
+
+// stepped changes what the clocks say; nil outside of tests.
+var stepped atomic.Pointer[func(Instant) Instant]
+
+// Step makes Now return what change makes of the clocks, until restore is called. It is for
+// tests, which use it one at a time: it panics where the clocks are stepped already.
+func Step(change func(Instant) Instant) (restore func()) {
+	if !stepped.CompareAndSwap(nil, &change) {
+		panic("clock: the clocks are stepped already")
+	}
+	return func() { stepped.Store(nil) }
+}

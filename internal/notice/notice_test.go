@@ -1,0 +1,70 @@
+package notice
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// A listener counts what it is told. Its first notice waits for release.
+type listener struct{ told, dropped int }
+
+func (l *listener) Dropped(notices int) { l.dropped += notices }
+
+// playStuck runs f while the queue's goroutine is stuck in a notice; then it lets it go on.
+func playStuck(t *testing.T, f func(q *Queue)) {
+	t.Helper()
+	synctest.Test(t, func(*testing.T) {
+		q, release := &Queue{}, make(chan struct{})
+		q.Add(&listener{}, func() { <-release })
+		synctest.Wait()
+		f(q)
+		close(release)
+		synctest.Wait()
+		assert.False(t, q.running)
+	})
+}
+
+func TestQueueTellsInOrder(t *testing.T) {
+	var told []int
+	playStuck(t, func(q *Queue) {
+		for i := range 100 {
+			q.Add(&listener{}, func() { told = append(told, i) })
+		}
+	})
+	for i, got := range told {
+		assert.Equal(t, i, got)
+	}
+	assert.Len(t, told, 100)
+}
+
+func TestQueueTellsOneReceiverOnceOfAllThatItDropped(t *testing.T) {
+	l := &listener{}
+	playStuck(t, func(q *Queue) {
+		for range Max + 1000 {
+			q.Add(l, func() { l.told++ })
+		}
+		assert.Len(t, q.waiting, Max)
+		assert.Len(t, q.dropped, 1)
+	})
+	assert.Equal(t, Max, l.told)
+	assert.Equal(t, 1000, l.dropped)
+}
+
+func TestQueueIsBoundedForManyReceivers(t *testing.T) {
+	all := make([]listener, 3*Max)
+	playStuck(t, func(q *Queue) {
+		for i := range all {
+			q.Add(&all[i], func() { all[i].told++ })
+		}
+		assert.Len(t, q.waiting, Max)
+		assert.Len(t, q.dropped, Max)
+	})
+	var sum listener
+	for _, l := range all {
+		sum.told += l.told
+		sum.dropped += l.dropped
+	}
+	assert.Equal(t, listener{told: Max, dropped: Max}, sum)
+}
