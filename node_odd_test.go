@@ -13,7 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// Releases on nodes that answer oddly, and on pools that refuse or keep no order.
+// Nodes that answer oddly, and pools that refuse requests or keep no order.
 
 // What no script of ours answers does not show that the key is gone.
 func TestReleaseWithAnOddAnswerIsRepeated(t *testing.T) {
