@@ -261,16 +261,15 @@ func (w *goWalk) binary(n *ast.BinaryExpr) {
 	if to, ok := boundaries[n.Op]; ok {
 		w.operator("boundary", n.OpPos, n.Op, to)
 	}
-	if to, ok := opposites[n.Op]; ok && !w.whole[n] {
+	if to, ok := opposites[n.Op]; ok && !w.whole[n] && !w.isTuning(n) {
 		w.operator("swap", n.OpPos, n.Op, to)
 	}
 }
 
-// literal changes an integer by one, unless it is a hint for the allocator, or a tuning: a
-// factor of a unit of time outside of all functions.
+// literal changes an integer by one, unless it is a hint for the allocator, or a tuning.
 func (w *goWalk) literal(n *ast.BasicLit) {
 	value, err := strconv.ParseInt(n.Value, 0, 64)
-	if n.Kind != token.INT || err != nil || w.isCapacity(n) || w.fn == nil && w.isTuning() {
+	if n.Kind != token.INT || err != nil || w.isCapacity(n) || w.isTuning(w.parent(0)) {
 		return
 	}
 	w.replace("constant", n, strconv.FormatInt(value+1, 10))
@@ -292,7 +291,9 @@ func (w *goWalk) isCapacity(n ast.Expr) bool {
 	return isMap || len(call.Args) == 3
 }
 
-func (w *goWalk) isTuning() bool {
-	product, ok := w.parent(0).(*ast.BinaryExpr)
-	return ok && strings.Contains(w.text(product), "time.")
+// isTuning reports whether n is a multiple of a unit of time, outside of all functions. A tenth
+// more or less of that is no error.
+func (w *goWalk) isTuning(n ast.Node) bool {
+	product, ok := n.(*ast.BinaryExpr)
+	return ok && w.fn == nil && strings.Contains(w.text(product), "time.")
 }

@@ -33,7 +33,11 @@ func (e edit) apply(text string) string { return text[:e.start] + e.text + text[
 
 // id is the mutant's identity. It has no line number, so that it survives the moving of code.
 func (m *mutant) id() string {
-	text := strings.Replace(fmt.Sprintf("%s %s: %s => %s", m.File, m.Func, m.Old, m.New), " :", ":", 1)
+	where := m.File
+	if m.Func != "" {
+		where += " " + m.Func
+	}
+	text := fmt.Sprintf("%s: %s => %s", where, m.Old, m.New)
 	if m.Nth > 1 {
 		text += fmt.Sprintf(" #%d", m.Nth)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -39,19 +40,16 @@ type testReach struct {
 	Blocks    []int
 }
 
-// measureReach returns the reach of all tests, from the cache where that has it.
-func measureReach(ctx context.Context, t *tree, r *runner, m mode, workers int, dir string, log io.Writer) (*reach, error) {
+// measureReach returns the reach of all tests, from the folder of the cache where that has it.
+func measureReach(ctx context.Context, t *tree, r *runner, m mode, workers int, dir, cache string, log io.Writer) (*reach, error) {
 	sum, err := hashTree(t.root)
 	if err != nil {
 		return nil, err
 	}
-	cached := ""
-	if cache, err := os.UserCacheDir(); err == nil {
-		cached = filepath.Join(cache, "redsync-mutants", sum+"-"+m.name+".json")
-		if text, err := os.ReadFile(cached); err == nil {
-			known := new(reach)
-			return known, json.Unmarshal(text, known)
-		}
+	cached := filepath.Join(cache, sum+"-"+m.name+".json")
+	if text, readErr := os.ReadFile(cached); readErr == nil {
+		known := new(reach)
+		return known, json.Unmarshal(text, known)
 	}
 	began := time.Now()
 	known, err := runReach(ctx, t, r, m, workers, dir)
@@ -59,12 +57,11 @@ func measureReach(ctx context.Context, t *tree, r *runner, m mode, workers int, 
 		return nil, err
 	}
 	_, _ = fmt.Fprintf(log, "what each of %d tests executes (%s): measured in %s\n", len(known.Tests), m.name, time.Since(began).Round(time.Second))
-	if cached != "" {
-		if text, err := json.Marshal(known); err == nil && os.MkdirAll(filepath.Dir(cached), 0o700) == nil {
-			_ = os.WriteFile(cached, text, 0o600)
-		}
+	text, err := json.Marshal(known)
+	if err != nil {
+		return nil, err
 	}
-	return known, nil
+	return known, errors.Join(os.MkdirAll(cache, 0o700), os.WriteFile(cached, text, 0o600))
 }
 
 // hashTree returns a hash of the tree's code and of what its tests read.
@@ -168,7 +165,7 @@ func (r *runner) list(ctx context.Context, program, dir string) (names []string,
 	if err == nil && o.failed {
 		err = fmt.Errorf("the tests of %s cannot be listed: %s", dir, o.output)
 	}
-	for _, line := range strings.Split(o.output, "\n") {
+	for _, line := range strings.SplitSeq(o.output, "\n") {
 		if line = strings.TrimSpace(line); strings.HasPrefix(line, "Test") || strings.HasPrefix(line, "Example") || strings.HasPrefix(line, "Fuzz") {
 			names = append(names, line)
 		}
@@ -205,33 +202,21 @@ func (b block) contains(line, column int) bool {
 
 // testsOf returns the tests in dir that execute m, or its function where the profile has no
 // block for it, as for the head of a case, or where all of the function is asked for. Scripts
-// and code outside of all functions are executed by all tests that execute anything of their
-// package.
+// and code outside of all functions are in no profile: then it is all tests.
 func (known *reach) testsOf(m *mutant, dir string, wholeFunction bool) (tests []tried) {
 	hit := make([]bool, len(known.Blocks))
-	any := false
-	mark := func(matches func(block) bool) {
-		for i, b := range known.Blocks {
-			if strings.HasPrefix(b.File, m.source.pkg.path+"/") && matches(b) {
-				hit[i], any = true, true
-			}
-		}
-	}
-	file := m.source.pkg.path + "/" + filepath.Base(m.source.path)
-	if m.fn == nil {
-		mark(func(b block) bool { return !strings.Contains(b.File[len(m.source.pkg.path)+1:], "/") })
-	} else {
+	if m.fn != nil {
+		file := m.source.pkg.path + "/" + filepath.Base(m.source.path)
 		at := m.source.tokens.Position(m.source.tokens.Pos(m.start))
-		if !wholeFunction {
-			mark(func(b block) bool { return b.File == file && b.contains(at.Line, at.Column) })
-		}
-		if !any {
-			from, to := m.source.tokens.Position(m.fn.decl.Pos()), m.source.tokens.Position(m.fn.decl.End())
-			mark(func(b block) bool { return b.File == file && b.StartLine >= from.Line && b.EndLine <= to.Line })
+		from, to := m.source.tokens.Position(m.fn.decl.Pos()), m.source.tokens.Position(m.fn.decl.End())
+		isAt := func(b block) bool { return b.File == file && b.contains(at.Line, at.Column) }
+		wholeFunction = wholeFunction || !slices.ContainsFunc(known.Blocks, isAt)
+		for i, b := range known.Blocks {
+			hit[i] = isAt(b) || wholeFunction && b.File == file && b.StartLine >= from.Line && b.EndLine <= to.Line
 		}
 	}
 	for _, test := range known.Tests {
-		if test.Dir == dir && test.Passed && slices.ContainsFunc(test.Blocks, func(i int) bool { return hit[i] }) {
+		if test.Dir == dir && test.Passed && (m.fn == nil || slices.ContainsFunc(test.Blocks, func(i int) bool { return hit[i] })) {
 			tests = append(tests, tried{test.Name, test.Took})
 		}
 	}

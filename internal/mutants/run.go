@@ -152,12 +152,15 @@ func inWaves(tests []tried) (split [][]tried) {
 	return split
 }
 
+// patience is for how long a test may hang with a mutant.
+const patience = 20 * time.Second
+
 // limitOf is how long tests may take with a mutant: several times what they took without, and
 // more, because other processes are busy too.
-func limitOf(wave []tried) time.Duration {
+func limitOf(wave []tried, patience time.Duration) time.Duration {
 	sum := time.Duration(0)
 	for _, t := range wave {
 		sum += t.took
 	}
-	return 5*sum + 20*time.Second
+	return 5*sum + patience
 }

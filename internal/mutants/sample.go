@@ -42,7 +42,9 @@ func draw(candidates []*mutant, seed uint64, count int, compiles func(*mutant) b
 		groups[i] = append(groups[i], m)
 	}
 	chosen := map[*mutant]bool{}
-	for i, size := range shares(groups, count) {
+	size := 0
+	for i, share := range shares(groups, count) {
+		size += share // and what the groups before did not have
 		slices.SortFunc(groups[i], func(a, b *mutant) int { return cmp.Compare(order[a], order[b]) })
 		for _, m := range groups[i] {
 			if size > 0 && compiles(m) {
