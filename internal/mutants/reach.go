@@ -165,7 +165,7 @@ func (r *runner) list(ctx context.Context, program, dir string) (names []string,
 	if err == nil && o.failed {
 		err = fmt.Errorf("the tests of %s cannot be listed: %s", dir, o.output)
 	}
-	for _, line := range strings.SplitSeq(o.output, "\n") {
+	for line := range strings.SplitSeq(o.output, "\n") {
 		if line = strings.TrimSpace(line); strings.HasPrefix(line, "Test") || strings.HasPrefix(line, "Example") || strings.HasPrefix(line, "Fuzz") {
 			names = append(names, line)
 		}
