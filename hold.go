@@ -286,9 +286,10 @@ func (h *hold) end(cause error) bool {
 	return first
 }
 
-// detach ends the term for Detach, and withdraws it, if it may be relied upon at now;
-// otherwise it returns why it may not. The caller calls end.
-func (h *hold) detach(now clock.Instant) error {
+// endHeld ends the term for Unlock or Detach, and withdraws it, if it may be relied upon at
+// now; otherwise it returns why it may not. It looks and ends in one step, so that no loss
+// and no Close comes between. The caller calls end.
+func (h *hold) endHeld(now clock.Instant) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.whyNotHeldLocked(now); err != nil {
@@ -444,22 +445,30 @@ func (h *hold) remaining(now clock.Instant) time.Duration {
 	return h.validity.remaining(now)
 }
 
-// extension returns the round that prolongs h from start on. Its error is why h is
-// not held, or ErrExtendFailed with ErrMaxHold: then it is held, but not for longer.
+// extension returns the round that prolongs h, which has begun, from start on. Its error
+// is why h is not held, or ErrExtendFailed with ErrMaxHold: then it is held, but not for
+// longer.
 func (h *hold) extension(start clock.Instant) (extension, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.whyNotHeldLocked(start); err != nil {
 		return extension{}, err
 	}
-	ttl, span := h.timing.atAge(start.Since(h.first))
-	if h.begun() && span <= h.validity.remaining(start) && h.spentLocked() {
+	e := h.extensionFrom(start)
+	if e.span <= h.validity.remaining(start) && h.spentLocked() {
 		return extension{}, because(ErrExtendFailed, ErrMaxHold)
 	}
+	e.heals = h.set.heals
+	return e, nil
+}
+
+// extensionFrom returns the round that prolongs h from start on, and sets no missing key.
+func (h *hold) extensionFrom(start clock.Instant) extension {
 	if h.set.customValues {
 		usedValues.keep(h.value())
 	}
-	return extension{hold: h, heals: h.set.heals, start: start, ttl: ttl, span: span}, nil
+	ttl, span := h.timing.atAge(start.Since(h.first))
+	return extension{hold: h, start: start, ttl: ttl, span: span}
 }
 
 // prolong moves the validity to e's, if the old one stood at the time when a

@@ -237,13 +237,14 @@ func (ls *lines) setPace(w *waiter, delay time.Duration) {
 	}
 }
 
-// triedLocked notes that an attempt of w, which is in its line, has ended, and whether it
-// has heard a quorum of nodes in the time that it took. Waiters with that much time would
-// have heard them, too.
-func (ls *lines) triedLocked(w *waiter, heard bool, took time.Duration) {
+// triedLocked notes that an attempt of w, which is in its line, has ended: whether it has
+// won, and whether it has heard a quorum of nodes in the time that it took. Waiters with
+// that much time would have heard them, too. A waiter that has won goes on trying until it
+// leaves its line, so that it is not handed the lock as well.
+func (ls *lines) triedLocked(w *waiter, won, heard bool, took time.Duration) {
 	l := ls.byName[w.m.name]
 	before := l.first()
-	w.trying, w.unheard = false, !heard
+	w.trying, w.unheard = won, !heard
 	if heard && l.waiters[0] != w {
 		for _, other := range l.waiters {
 			other.unheard = other.unheard && other.timing.nodeTimeout < took

@@ -446,10 +446,8 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 
 // unlock ends h at start, and releases it.
 func (m *Mutex) unlock(ctx context.Context, h *hold, start clock.Instant) (bool, error) {
-	over := h.whyNotHeld(start)
-	if first := h.end(nil); !first && over == nil {
-		over = h.whyNotHeld(clock.Now()) // a loss or Close came between
-	}
+	over := h.endHeld(start)
+	h.end(nil)
 	if over != nil {
 		h.letGo(releasing{})
 		return false, m.failure("unlock", over)
@@ -551,7 +549,7 @@ func (m *Mutex) cutOff(ctx context.Context) (*hold, error) {
 	if ctx.Err() != nil {
 		return nil, m.withInterruption(ctx, nil)
 	}
-	if err := h.detach(now); err != nil {
+	if err := h.endHeld(now); err != nil {
 		return nil, err // Close came between
 	}
 	m.hold = nil
@@ -664,11 +662,7 @@ func (m *Mutex) askToExtend(ctx context.Context, h *hold) (res result, over erro
 
 // adopt extends a lock that was acquired elsewhere, and makes it m's own.
 func (m *Mutex) adopt(ctx context.Context, h *hold) (bool, error) {
-	e, err := h.extension(h.first)
-	if err != nil {
-		return false, m.failure("extend", err)
-	}
-	e.heals = false // the lock may be another's by now
+	e := h.extensionFrom(h.first) // it heals no node: the lock may be another's by now
 	res := startRound(h.core, e, m.set.waitAll).wait(ctx, h.bounds())
 	switch {
 	case res.tally.won() && h.whyNotHeld(clock.Now()) == nil:

@@ -227,6 +227,35 @@ func TestMutexAdoptedWithAWrongValueHoldsNothing(t *testing.T) {
 	})
 }
 
+// An adopted value that has expired may be another's lock by now: not even an Extend that
+// heals sets its keys.
+func TestMutexAdoptedHealsNothing(t *testing.T) {
+	play(t, func(f field) {
+		for _, alive := range []int{0, 2, 3} {
+			for _, n := range f.nodes[:alive] {
+				require.NoError(t, n.Set("lock", "v"))
+				n.SetTTL("lock", time.Minute)
+			}
+			m := f.NewMutex("lock", redsync.WithValue("v"), redsync.WithSetNXOnExtend())
+			ok, err := m.Extend()
+			synctest.Wait()
+			assert.Equal(t, alive, f.nodes.Keys("lock"))
+			if alive < 3 {
+				assert.False(t, ok)
+				require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+				continue
+			}
+			require.NoError(t, err)
+			assert.True(t, ok)
+			ok, err = m.Extend()
+			require.NoError(t, err)
+			assert.True(t, ok)
+			synctest.Wait()
+			assert.Equal(t, 5, f.nodes.Keys("lock"), "it is held, and heals from then on")
+		}
+	})
+}
+
 func TestMutexOverByTimeSaysSoWithoutAsking(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(redsync.WithExpiry(time.Second))

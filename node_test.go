@@ -425,16 +425,42 @@ func TestRestartGuardCountsWhatWasGrantedBeforeTheRestart(t *testing.T) {
 // The age counts when the request was sent: the reply may be that of a process
 // which has died since.
 func TestRestartGuardGoesByTheTimeOfTheRequest(t *testing.T) {
-	play(t, func(f field) {
-		m := f.process(guards[true]...).NewMutex("lock")
-		require.Error(t, m.TryLock())
-		time.Sleep(quarantine - 100*time.Millisecond)
-		for _, n := range f.nodes {
-			n.On("set", 1, embedded.Fault{Delay: 200 * time.Millisecond})
-		}
-		require.ErrorContains(t, m.TryLock(), "restarted 8.982s before")
-		require.NoError(t, m.TryLock())
-	})
+	for name, c := range map[string]struct {
+		option     redsync.Option
+		command    string
+		quarantine time.Duration
+		extends    bool // a lock that the nodes have already
+	}{
+		"plain":   {redsync.WithTries(1), "set", quarantine, false},
+		"fencing": {redsync.WithFencing(), "evalsha", fencedQuarantine, false},
+		"fair":    {redsync.WithFair(), "evalsha", quarantine, false},
+		"extend":  {redsync.WithValue("v"), "evalsha", quarantine, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				m := f.process(guards[true]...).NewMutex("lock", c.option)
+				ask := m.TryLock
+				if c.extends {
+					ask = func() error {
+						_, err := m.Extend()
+						return err
+					}
+					for _, n := range f.nodes {
+						require.NoError(t, n.Set("lock", "v"))
+						n.SetTTL("lock", time.Minute)
+					}
+				}
+				require.Error(t, ask())
+				age := c.quarantine - 100*time.Millisecond
+				time.Sleep(age)
+				for _, n := range f.nodes {
+					n.On(c.command, 1, embedded.Fault{Delay: 200 * time.Millisecond})
+				}
+				require.ErrorContains(t, ask(), fmt.Sprintf("restarted %v before", age))
+				require.NoError(t, ask())
+			})
+		})
+	}
 }
 
 // A hold that goes on for long enough counts on nodes that restarted during it.

@@ -146,9 +146,6 @@ func (w *waiter) wait(ctx context.Context) (h *hold, err error) {
 		if w.given == nil {
 			return
 		}
-		if h != nil {
-			h.abandon(ErrFailed) // the nodes have granted it twice
-		}
 		h, err = w.given, nil // it may have come while the waiting ended
 		if !returned {
 			h.abandon(ErrFailed)
@@ -400,7 +397,7 @@ func (w *waiter) end(e *entry, err error) {
 	w.err = err
 	w.queueless = w.queueless || e.denied.Load()
 	if !e.leaves { // else it leaves its line at once, and is the first until then
-		ls.triedLocked(w, !e.unheard, time.Since(e.begun))
+		ls.triedLocked(w, err == nil, !e.unheard, time.Since(e.begun))
 	}
 	switch {
 	case err == nil && (!e.plain || w.last != nil):

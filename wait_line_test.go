@@ -430,6 +430,7 @@ func TestNoHandOver(t *testing.T) {
 		"WithFair":                          {redsync.WithFair(), redsync.WithFair(), 0},
 		"WithFair of the receiver":          {nil, redsync.WithFair(), 0},
 		"WithMaxHold":                       {redsync.WithMaxHold(time.Hour), nil, 0},
+		"WithMaxHold of both":               {redsync.WithMaxHold(time.Hour), redsync.WithMaxHold(time.Hour), 0},
 		"WithMaxHold of the receiver":       {nil, redsync.WithMaxHold(time.Hour), 0},
 		"WithValue":                         {redsync.WithValue("v"), nil, 0},
 		"WithValue of the receiver":         {nil, redsync.WithValue("v"), 0},

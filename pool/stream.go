@@ -43,20 +43,20 @@ func (p *streamPool) Send(req Request) error {
 	if err := p.usable(&req); err != nil {
 		return err
 	}
-	for {
-		if p.closed.Load() {
-			return ErrClosed
+	for !p.closed.Load() {
+		s := p.last.Load()
+		if s == nil {
+			if s = p.running(); s == nil {
+				break
+			}
 		}
-		s := p.running()
 		err := s.submit(&req, p)
-		if err == errStopped { //nolint:errorlint // a sentinel of this file
-			continue // it stopped between the two calls; the next is a new one
+		if err != errStopped { //nolint:errorlint // a sentinel of this file
+			return err
 		}
-		if p.closed.Load() {
-			p.CloseIdle() // Close came meanwhile and may not have seen s
-		}
-		return err
+		p.last.CompareAndSwap(s, nil) // s was quiet for long, or is to end: go on with another one
 	}
+	return ErrClosed
 }
 
 // streams holds the running stream of every client, so that a program that
@@ -66,13 +66,14 @@ var streams struct {
 	running map[*redis.Client]*stream
 }
 
-// running returns the stream of p's client, started if need be.
+// running returns the stream of p's client, started if need be; nil once p is closed, so
+// that Close ends every stream that p has used.
 func (p *streamPool) running() *stream {
-	if s := p.last.Load(); s != nil && !s.stopped.Load() {
-		return s
-	}
 	streams.Lock()
 	defer streams.Unlock()
+	if p.closed.Load() {
+		return nil
+	}
 	s := streams.running[p.client]
 	if s == nil || s.stopped.Load() {
 		s = startStream(p.client)
@@ -92,7 +93,9 @@ func (p *streamPool) CloseIdle() {
 }
 
 func (p *streamPool) Close() error {
+	streams.Lock()
 	p.closed.Store(true)
+	streams.Unlock()
 	p.subs.close()
 	p.CloseIdle()
 	return nil

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -227,6 +228,31 @@ func TestEnterWhereTheLockNeverEnds(t *testing.T) {
 		g.do("set", "forever", "w")
 		assert.Equal(t, int64(-1), g.enter("forever", "v", ticket(1, us), true))
 		assert.Equal(t, "w", g.do("get", "forever"))
+	})
+}
+
+// A key is another's to its end, also while its TTL is less than a millisecond, which PTTL
+// shows as 0.
+func TestEnterLeavesTheLastMillisecondToTheOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := embedded.Start(1)
+		defer nodes.Close()
+		client := nodes[0].Client()
+		defer func() { _ = client.Close() }()
+		g := ground{T: t, client: client}
+		for _, f := range []script.Fence{{}, token(7)} {
+			for _, place := range []script.Place{{}, {Ticket: ticket(1, us), Alive: alive}, {Ticket: ticket(1, us), Alive: alive, Strict: true}} {
+				g.do("set", "lock", "w", "px", 1)
+				time.Sleep(500 * time.Microsecond)
+				require.Equal(t, int64(0), g.do("pttl", "lock"))
+				reply := g.do(script.Enter(script.NewLock("lock", "v"), ttl, place, f).InFull()...)
+				entered, err := script.ParseEntered(reply)
+				require.NoError(t, err)
+				assert.Equal(t, int64(1), entered.Wait)
+				assert.Equal(t, "w", g.do("get", "lock"))
+				time.Sleep(time.Millisecond)
+			}
+		}
 	})
 }
 

@@ -1,0 +1,123 @@
+package redsync_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+// Clocks that are stepped while the nodes answer.
+
+// steps lets both clocks of the process be ahead by the duration that it returns, which the
+// test sets. No timer is ahead: whoever looks at the clocks notices the step first.
+func steps(t *testing.T) (ahead *atomic.Int64) {
+	t.Helper()
+	ahead = new(atomic.Int64)
+	t.Cleanup(clock.Step(func(i clock.Instant) clock.Instant {
+		by := time.Duration(ahead.Load())
+		return clock.Instant{Mono: i.Mono + by, Wall: i.Wall.Round(0).Add(by)}
+	}))
+	return ahead
+}
+
+// stepsOn lets the clocks be ahead by d once a node has been sent the next such command.
+func (f field) stepsOn(command string, ahead *atomic.Int64, d time.Duration) {
+	synctest.Wait() // for commands that are on their way
+	for _, n := range f.nodes {
+		n.On(command, 1, embedded.Fault{Then: func([]string) { ahead.Store(int64(d)) }})
+	}
+}
+
+// attempts notes what they came to.
+type attempts []redsync.Attempt
+
+func (a *attempts) ObserveAttempt(e redsync.Attempt) { *a = append(*a, e) }
+
+func TestTryLockWhoseAnswersComeAfterItsValidityFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		command string
+		options []redsync.Option
+	}{
+		"plain":   {"set", nil},
+		"fencing": {"evalsha", []redsync.Option{redsync.WithFencing()}},
+		"fair":    {"evalsha", []redsync.Option{redsync.WithFair()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ahead := steps(t)
+			play(t, func(f field) {
+				f.meet()
+				var told attempts
+				m := f.NewMutex("lock", append(c.options, redsync.WithObserver(&told))...)
+				f.stepsOn(c.command, ahead, validity)
+				err := m.TryLock()
+				require.ErrorIs(t, err, redsync.ErrFailed)
+				require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+				require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
+				require.Len(t, told, 1)
+				assert.Equal(t, validity, told[0].Took)
+				require.ErrorIs(t, told[0].Err, redsync.ErrLockAlreadyExpired, "the attempt has failed")
+				f.noKeys()
+				f.nobodyWaits()
+			})
+		})
+	}
+}
+
+// An attempt whose answers came too late is one that failed: Lock makes another.
+func TestLockWhoseAnswersComeAfterItsValidityTriesAgain(t *testing.T) {
+	ahead := steps(t)
+	play(t, func(f field) {
+		f.meet()
+		var told attempts
+		m := f.NewMutex("lock", redsync.WithObserver(&told))
+		f.stepsOn("set", ahead, validity)
+		require.NoError(t, m.Lock())
+		require.Len(t, told, 2)
+		require.ErrorIs(t, told[0].Err, redsync.ErrLockAlreadyExpired)
+		require.NoError(t, told[1].Err)
+		f.unlock(m)
+		f.noKeys()
+	})
+}
+
+// The old validity has ended when the nodes confirm the new one: somebody else may have
+// held the lock in between, although no alarm has gone off yet.
+func TestExtendWhoseAnswersComeAfterUntilBringsNothingBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		by   time.Duration
+		held bool
+	}{
+		"before Until": {validity - 4*time.Second - time.Millisecond - time.Nanosecond, true},
+		"at Until":     {validity - 4*time.Second - time.Millisecond, false},
+		"after Until":  {5 * time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ahead := steps(t)
+			play(t, func(f field) {
+				f.meet()
+				m := f.held()
+				time.Sleep(4 * time.Second)
+				f.stepsOn("evalsha", ahead, c.by)
+				ok, err := m.Extend()
+				assert.Equal(t, c.held, ok)
+				if c.held {
+					require.NoError(t, err)
+					assert.Equal(t, validity-c.by, m.Remaining())
+					return
+				}
+				require.ErrorIs(t, err, redsync.ErrLockLost)
+				require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+				assert.Zero(t, m.Remaining())
+				assert.False(t, open(m.Lost()))
+			})
+		})
+	}
+}

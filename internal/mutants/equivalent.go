@@ -1,0 +1,33 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// readEquivalents reads the list of those mutants that no test can tell from the original:
+// at the beginning of a line an identity, and in the lines below, with a space in front, the
+// reason. A line with a # in front is a comment.
+func readEquivalents(file string) (ids []string, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	reasoned := true
+	for number, line := range strings.Split(string(text), "\n") {
+		switch {
+		case line == "" || line[0] == '#':
+		case line[0] == ' ' || line[0] == '\t':
+			reasoned = true
+		case !reasoned:
+			return nil, fmt.Errorf("%s:%d: the mutant above has no reason", file, number+1)
+		default:
+			ids, reasoned = append(ids, line), false
+		}
+	}
+	if !reasoned {
+		return nil, fmt.Errorf("%s: the last mutant has no reason", file)
+	}
+	return ids, nil
+}

@@ -1,0 +1,299 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A source is a file that is mutated.
+type source struct {
+	name    string // from the top of the tree, with slashes
+	path    string
+	text    string
+	pkg     *library
+	tokens  *token.File
+	file    *ast.File // nil of Lua
+	mutants []*mutant
+}
+
+// A function is one of Go with a body.
+type function struct {
+	name string
+	decl *ast.FuncDecl
+}
+
+// readGo parses a file of Go, and finds its mutants.
+func readGo(files *token.FileSet, s *source) error {
+	file, err := parser.ParseFile(files, s.path, s.text, parser.SkipObjectResolution|parser.ParseComments)
+	if err != nil {
+		return err
+	}
+	s.file, s.tokens = file, files.File(file.Pos())
+	if ast.IsGenerated(file) {
+		return nil
+	}
+	for _, decl := range file.Decls {
+		w := &goWalk{source: s, whole: map[ast.Expr]bool{}}
+		if fn, ok := decl.(*ast.FuncDecl); ok {
+			if fn.Body == nil || isText(fn.Name.Name) {
+				continue
+			}
+			w.fn = &function{nameOf(fn), fn}
+			ast.Inspect(fn.Body, w.visit)
+		} else {
+			ast.Inspect(decl, w.visit)
+		}
+		s.mutants = append(s.mutants, w.found...)
+	}
+	describe(s, s.mutants)
+	return nil
+}
+
+// isText reports whether a function of that name makes texts for people.
+func isText(name string) bool {
+	return slices.Contains([]string{"String", "GoString", "Error", "LogValue"}, name)
+}
+
+// nameOf returns "f", "(T).f" or "(*T).f".
+func nameOf(fn *ast.FuncDecl) string {
+	if fn.Recv == nil {
+		return fn.Name.Name
+	}
+	star, t := "", fn.Recv.List[0].Type
+	if pointer, ok := t.(*ast.StarExpr); ok {
+		star, t = "*", pointer.X
+	}
+	switch generic := t.(type) {
+	case *ast.IndexExpr:
+		t = generic.X
+	case *ast.IndexListExpr:
+		t = generic.X
+	}
+	return "(" + star + t.(*ast.Ident).Name + ")." + fn.Name.Name
+}
+
+// A goWalk finds the mutants of one declaration.
+type goWalk struct {
+	source *source
+	fn     *function
+	stack  []ast.Node        // the parents of what is visited
+	whole  map[ast.Expr]bool // conditions, which are negated as such
+	found  []*mutant
+}
+
+func (w *goWalk) add(kind string, from, to token.Pos, text string) {
+	m := &mutant{Kind: kind, fn: w.fn, edit: edit{w.source.tokens.Offset(from), w.source.tokens.Offset(to), text}}
+	if w.fn != nil {
+		m.Func = w.fn.name
+	}
+	w.found = append(w.found, m)
+}
+
+func (w *goWalk) text(n ast.Node) string {
+	return w.source.text[w.source.tokens.Offset(n.Pos()):w.source.tokens.Offset(n.End())]
+}
+
+func (w *goWalk) replace(kind string, n ast.Node, text string) { w.add(kind, n.Pos(), n.End(), text) }
+
+// operator replaces an operator by another one.
+func (w *goWalk) operator(kind string, at token.Pos, from, to token.Token) {
+	w.add(kind, at, at+token.Pos(len(from.String())), to.String())
+}
+
+// parent returns the n-th parent of what is visited, 0 for the next one; nil if there is none.
+func (w *goWalk) parent(n int) ast.Node {
+	if n = len(w.stack) - 2 - n; n < 0 {
+		return nil
+	}
+	return w.stack[n]
+}
+
+func (w *goWalk) visit(n ast.Node) bool {
+	if n == nil {
+		w.stack = w.stack[:len(w.stack)-1]
+		return true
+	}
+	if isMessage(n) {
+		return false
+	}
+	w.stack = append(w.stack, n)
+	switch n := n.(type) {
+	case ast.Stmt:
+		w.statement(n)
+	case ast.Expr:
+		w.expression(n)
+	}
+	return true
+}
+
+// isMessage reports whether n makes an error's text, or is an import or a type.
+func isMessage(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.ImportSpec, *ast.TypeSpec:
+		return true
+	case *ast.CallExpr:
+		switch f := n.Fun.(type) {
+		case *ast.Ident:
+			return f.Name == "panic"
+		case *ast.SelectorExpr:
+			of, ok := f.X.(*ast.Ident)
+			return ok && (of.Name == "errors" && f.Sel.Name == "New" || of.Name == "fmt" && f.Sel.Name == "Errorf")
+		}
+	}
+	return false
+}
+
+// condition mutates what decides where the code goes on. Forced either way it is still
+// compiled, so that its variables are used.
+func (w *goWalk) condition(cond ast.Expr, loop bool) {
+	if cond == nil {
+		return
+	}
+	w.whole[cond] = true
+	text := w.text(cond)
+	if not, ok := cond.(*ast.UnaryExpr); ok && not.Op == token.NOT {
+		w.replace("negate", cond, w.text(not.X))
+	} else {
+		w.replace("negate", cond, "!("+text+")")
+	}
+	w.replace("never", cond, "false && ("+text+")")
+	if !loop {
+		w.replace("always", cond, "true || ("+text+")")
+	}
+}
+
+var (
+	boundaries = map[token.Token]token.Token{token.LSS: token.LEQ, token.LEQ: token.LSS, token.GTR: token.GEQ, token.GEQ: token.GTR}
+	opposites  = map[token.Token]token.Token{
+		token.EQL: token.NEQ, token.NEQ: token.EQL, token.ADD: token.SUB, token.SUB: token.ADD, token.MUL: token.QUO, token.QUO: token.MUL,
+		token.ADD_ASSIGN: token.SUB_ASSIGN, token.SUB_ASSIGN: token.ADD_ASSIGN, token.INC: token.DEC, token.DEC: token.INC,
+	}
+)
+
+func (w *goWalk) statement(n ast.Stmt) {
+	switch n := n.(type) {
+	case *ast.IfStmt:
+		w.condition(n.Cond, false)
+	case *ast.ForStmt:
+		w.condition(n.Cond, true)
+	case *ast.SwitchStmt:
+		for _, clause := range n.Body.List {
+			for _, cond := range clause.(*ast.CaseClause).List {
+				if n.Tag == nil {
+					w.condition(cond, false)
+				}
+			}
+		}
+	case *ast.CaseClause, *ast.CommClause:
+		w.replace("drop case", n, "")
+	case *ast.AssignStmt:
+		if to, ok := opposites[n.Tok]; ok {
+			w.operator("swap", n.TokPos, n.Tok, to)
+		}
+		if n.Tok != token.DEFINE {
+			w.drop(n)
+		}
+	case *ast.IncDecStmt:
+		w.operator("swap", n.TokPos, n.Tok, opposites[n.Tok])
+		w.drop(n)
+	case *ast.ExprStmt, *ast.DeferStmt, *ast.GoStmt, *ast.SendStmt:
+		w.drop(n)
+	case *ast.ReturnStmt:
+		if _, ok := w.parent(1).(*ast.IfStmt); ok {
+			w.drop(n)
+		}
+	case *ast.BranchStmt:
+		if n.Tok == token.BREAK || n.Tok == token.CONTINUE {
+			w.drop(n)
+		}
+	}
+}
+
+// drop drops n where it stands in a list of statements.
+func (w *goWalk) drop(n ast.Stmt) {
+	switch parent := w.parent(0).(type) {
+	case *ast.BlockStmt, *ast.CaseClause:
+		w.replace("drop", n, "")
+	case *ast.CommClause:
+		if parent.Comm != n {
+			w.replace("drop", n, "")
+		}
+	}
+}
+
+func (w *goWalk) expression(n ast.Expr) {
+	switch n := n.(type) {
+	case *ast.BinaryExpr:
+		w.binary(n)
+	case *ast.UnaryExpr:
+		if n.Op == token.NOT && !w.whole[n] {
+			w.replace("negate", n, w.text(n.X))
+		}
+	case *ast.CallExpr:
+		name, ok := n.Fun.(*ast.Ident)
+		if ok && name.Name == "min" {
+			w.replace("swap", name, "max")
+		} else if ok && name.Name == "max" {
+			w.replace("swap", name, "min")
+		}
+	case *ast.Ident:
+		switch n.Name {
+		case "true":
+			w.replace("constant", n, "false")
+		case "false":
+			w.replace("constant", n, "true")
+		}
+	case *ast.BasicLit:
+		w.literal(n)
+	}
+}
+
+func (w *goWalk) binary(n *ast.BinaryExpr) {
+	if n.Op == token.LAND || n.Op == token.LOR {
+		w.replace("drop argument", n, w.text(n.X))
+		w.replace("drop argument", n, w.text(n.Y))
+		return
+	}
+	if to, ok := boundaries[n.Op]; ok {
+		w.operator("boundary", n.OpPos, n.Op, to)
+	}
+	if to, ok := opposites[n.Op]; ok && !w.whole[n] && !w.isTuning(n) {
+		w.operator("swap", n.OpPos, n.Op, to)
+	}
+}
+
+// literal changes an integer by one, unless it is a hint for the allocator, or a tuning.
+func (w *goWalk) literal(n *ast.BasicLit) {
+	value, err := strconv.ParseInt(n.Value, 0, 64)
+	if n.Kind != token.INT || err != nil || w.isCapacity(n) || w.isTuning(w.parent(0)) {
+		return
+	}
+	w.replace("constant", n, strconv.FormatInt(value+1, 10))
+	if value == 1 {
+		w.replace("constant", n, "0")
+	}
+}
+
+func (w *goWalk) isCapacity(n ast.Expr) bool {
+	call, ok := w.parent(0).(*ast.CallExpr)
+	if !ok || len(call.Args) < 2 || call.Args[len(call.Args)-1] != n {
+		return false
+	}
+	f, ok := call.Fun.(*ast.Ident)
+	if !ok || f.Name != "make" {
+		return false
+	}
+	_, isMap := call.Args[0].(*ast.MapType)
+	return isMap || len(call.Args) == 3
+}
+
+// isTuning reports whether n is a multiple of a unit of time, outside of all functions. A tenth
+// more or less of that is no error.
+func (w *goWalk) isTuning(n ast.Node) bool {
+	product, ok := n.(*ast.BinaryExpr)
+	return ok && w.fn == nil && strings.Contains(w.text(product), "time.")
+}

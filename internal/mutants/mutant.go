@@ -1,0 +1,107 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// A mutant is one small change of one file, as an edit of its text.
+type mutant struct {
+	File string `json:"file"`     // from the top of the tree, with slashes
+	Func string `json:"function"` // "(*waiter).due"; "" outside of all functions
+	Kind string `json:"kind"`
+	Old  string `json:"old"` // the lines that change, as one
+	New  string `json:"new"` // the same afterwards
+	Nth  int    `json:"nth"` // of those that are equal in all of the above, from 1
+
+	number int // among those that are built together, from 1
+	source *source
+	fn     *function // nil outside of all functions, and in Lua
+	edit
+}
+
+// An edit replaces the bytes from start to end by text.
+type edit struct {
+	start, end int
+	text       string
+}
+
+func (e edit) apply(text string) string { return text[:e.start] + e.text + text[e.end:] }
+
+// id is the mutant's identity. It has no line number, so that it survives the moving of code.
+func (m *mutant) id() string {
+	where := m.File
+	if m.Func != "" {
+		where += " " + m.Func
+	}
+	text := fmt.Sprintf("%s: %s => %s", where, m.Old, m.New)
+	if m.Nth > 1 {
+		text += fmt.Sprintf(" #%d", m.Nth)
+	}
+	return text
+}
+
+// maxShown is how many characters of a line an identity has.
+const maxShown = 160
+
+// describe fills in what the edits of mutants, all of one source, do to its lines, and
+// numbers those that look the same, in the order of the text.
+func describe(s *source, mutants []*mutant) {
+	slices.SortStableFunc(mutants, func(a, b *mutant) int {
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end))
+	})
+	seen, bare := map[mutant]int{}, s.bare()
+	for _, m := range mutants {
+		from := strings.LastIndexByte(s.text[:m.start], '\n') + 1
+		to := len(s.text)
+		if i := strings.IndexByte(s.text[m.end:], '\n'); i >= 0 {
+			to = m.end + i
+		}
+		m.source, m.File = s, s.name
+		m.Old = shown(bare[from:to])
+		m.New = shown(bare[from:m.start] + m.text + bare[m.end:to])
+		key := mutant{Func: m.Func, Old: m.Old, New: m.New}
+		seen[key]++
+		m.Nth = seen[key]
+	}
+}
+
+// shown returns text on one line, and not too much of it.
+func shown(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if text == "" {
+		return "nothing"
+	}
+	if utf8.RuneCountInString(text) > maxShown {
+		text = string([]rune(text)[:maxShown]) + "…"
+	}
+	return text
+}
+
+// bare returns the text of s with spaces for its comments.
+func (s *source) bare() string {
+	text := []byte(s.text)
+	blank := func(start, end int) {
+		for i := start; i < end; i++ {
+			if text[i] != '\n' {
+				text[i] = ' '
+			}
+		}
+	}
+	if s.file == nil {
+		end := 0
+		for _, t := range luaTokens(s.text) {
+			blank(end, t.start)
+			end = t.end
+		}
+		blank(end, len(text))
+		return string(text)
+	}
+	for _, group := range s.file.Comments {
+		blank(s.tokens.Offset(group.Pos()), s.tokens.Offset(group.End()))
+	}
+	return string(text)
+}

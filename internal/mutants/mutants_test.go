@@ -1,0 +1,284 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"go/token"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/yuin/gopher-lua/parse"
+
+	"github.com/seed14bd9ef4/redsync/internal/cli"
+)
+
+// goMutants returns the mutants of a file of Go with these declarations.
+func goMutants(t *testing.T, text string) []*mutant {
+	t.Helper()
+	s := &source{name: "x.go", path: "x.go", text: "package x\n\n" + text}
+	require.NoError(t, readGo(token.NewFileSet(), s))
+	return s.mutants
+}
+
+// luaMutants returns the mutants of a script.
+func luaMutants(text string) []*mutant {
+	s := &source{name: "x.lua", path: "x.lua", text: text}
+	readLua(s)
+	return s.mutants
+}
+
+// changes returns the identities without the file and the function.
+func changes(mutants []*mutant) (texts []string) {
+	for _, m := range mutants {
+		_, text, _ := strings.Cut(m.id(), ": ")
+		texts = append(texts, text)
+	}
+	return texts
+}
+
+func TestGoMutants(t *testing.T) {
+	for code, want := range map[string][]string{
+		"if a < b { f() }": {
+			"if a < b { f() } => if !(a < b) { f() }",
+			"if a < b { f() } => if false && (a < b) { f() }",
+			"if a < b { f() } => if true || (a < b) { f() }",
+			"if a < b { f() } => if a <= b { f() }",
+			"if a < b { f() } => if a < b { }",
+		},
+		"x := a && !b": {"x := a && !b => x := a", "x := a && !b => x := !b", "x := a && !b => x := a && b"},
+		"x := a - 1":   {"x := a - 1 => x := a + 1", "x := a - 1 => x := a - 2", "x := a - 1 => x := a - 0"},
+		"a += min(b, c)": {
+			"a += min(b, c) => nothing",
+			"a += min(b, c) => a -= min(b, c)",
+			"a += min(b, c) => a += max(b, c)",
+		},
+		"for a != b { c <- true }": {
+			"for a != b { c <- true } => for !(a != b) { c <- true }",
+			"for a != b { c <- true } => for false && (a != b) { c <- true }",
+			"for a != b { c <- true } => for a != b { }",
+			"for a != b { c <- true } => for a != b { c <- false }",
+		},
+		"if ok {\nreturn\n}":                          {"if ok { => if !(ok) {", "if ok { => if false && (ok) {", "if ok { => if true || (ok) {", "return => nothing"},
+		"select {\ncase <-a:\n}":                      {"case <-a: => nothing"},
+		"switch {\ncase !a:\n}":                       {"case !a: => nothing", "case !a: => case a:", "case !a: => case false && (!a):", "case !a: => case true || (!a):"},
+		"defer f()":                                   {"defer f() => nothing"},
+		"x := make([]int, 0, 8)":                      {"x := make([]int, 0, 8) => x := make([]int, 1, 8)"},
+		`x := errors.New(f(a == 3))`:                  nil,
+		`panic(fmt.Errorf("%d", 3))`:                  {`panic(fmt.Errorf("%d", 3)) => nothing`},
+		"x := func() bool { return a == b }":          {"x := func() bool { return a == b } => x := func() bool { return a != b }"},
+		"f()\nf()":                                    {"f() => nothing", "f() => nothing #2"},
+		"x := a + b // a comment has no part in this": {"x := a + b => x := a - b"},
+	} {
+		t.Run(code, func(t *testing.T) {
+			assert.Equal(t, want, changes(goMutants(t, "func f() {\n"+code+"\n}")))
+		})
+	}
+}
+
+func TestGoMutantsOutsideOfFunctions(t *testing.T) {
+	assert.Equal(t, []string{"const quorum = 3 => const quorum = 4"}, changes(goMutants(t, "const quorum = 3")))
+	assert.Empty(t, goMutants(t, "const delay = 10 * time.Millisecond"), "a tuning")
+	assert.Empty(t, goMutants(t, "func (e *E) Error() string { return f(e.n + 1) }"), "a text")
+}
+
+func TestGoMutantsAreNamedAfterTheirFunction(t *testing.T) {
+	for code, want := range map[string]string{
+		"func f() { g() }":             "x.go f",
+		"func (t T) f() { g() }":       "x.go (T).f",
+		"func (t *T) f() { g() }":      "x.go (*T).f",
+		"func (t *T[A]) f() { g() }":   "x.go (*T).f",
+		"func (t T[A, B]) f() { g() }": "x.go (T).f",
+		"var x = 1 + f":                "x.go",
+	} {
+		name, _, _ := strings.Cut(goMutants(t, code)[0].id(), ":")
+		assert.Equal(t, want, name)
+	}
+}
+
+func TestLuaMutants(t *testing.T) {
+	for code, want := range map[string][]string{
+		"if a == 'x' then return 0 end": {
+			"if a == 'x' then return 0 end => if not (a == 'x') then return 0 end",
+			"if a == 'x' then return 0 end => if false and (a == 'x') then return 0 end",
+			"if a == 'x' then return 0 end => if true or (a == 'x') then return 0 end",
+			"if a == 'x' then return 0 end => if a ~= 'x' then return 0 end",
+			"if a == 'x' then return 0 end => if a == 'x' then return 1 end",
+		},
+		"while #a > b do c = d end": {
+			"while #a > b do c = d end => while not (#a > b) do c = d end",
+			"while #a > b do c = d end => while false and (#a > b) do c = d end",
+			"while #a > b do c = d end => while #a >= b do c = d end",
+			"while #a > b do c = d end => while #a > b do end",
+		},
+		"redis.call('SET', a,\n  math.max(b, -c)) -- if 1 < 2 then": {
+			"redis.call('SET', a, math.max(b, -c)) => nothing",
+			"math.max(b, -c)) => math.min(b, -c))",
+		},
+		"local a = b or c * 2": {
+			"local a = b or c * 2 => local a = b and c * 2",
+			"local a = b or c * 2 => local a = b or c / 2",
+			"local a = b or c * 2 => local a = b or c * 3",
+		},
+	} {
+		t.Run(code, func(t *testing.T) { assert.Equal(t, want, changes(luaMutants(code))) })
+	}
+	inside := luaMutants("local function f(a)\n  if a then b = c end\n  d()\nend\ne()")
+	assert.Equal(t, "x.lua f: d() => nothing", inside[len(inside)-2].id())
+	assert.Equal(t, "x.lua: e() => nothing", inside[len(inside)-1].id())
+}
+
+// TestLuaMutantsOfAllScriptsParse holds that no mutant of a script dies of its syntax.
+func TestLuaMutantsOfAllScriptsParse(t *testing.T) {
+	scripts, err := filepath.Glob("../../*/*.lua")
+	require.NoError(t, err)
+	more, err := filepath.Glob("../../internal/script/*.lua")
+	require.NoError(t, err)
+	count := 0
+	for _, script := range append(scripts, more...) {
+		text, err := os.ReadFile(script)
+		require.NoError(t, err)
+		for _, m := range luaMutants(string(text)) {
+			_, err := parse.Parse(strings.NewReader(m.apply(m.source.text)), script)
+			require.NoError(t, err, m.id())
+			count++
+		}
+	}
+	assert.Greater(t, count, 200)
+}
+
+func TestIdentityOutlastsTheMovingOfCode(t *testing.T) {
+	ids := func(mutants []*mutant) (ids []string) {
+		for _, m := range mutants {
+			ids = append(ids, m.id())
+		}
+		return ids
+	}
+	f, g := "func f() {\n\tif a {\n\t\tg()\n\t}\n\tg()\n}\n", "func g() { h(1) }\n"
+	before := ids(goMutants(t, f+g))
+	after := ids(goMutants(t, "// A comment.\n"+g+"\nfunc h(int) {}\n\n// Another.\n"+strings.ReplaceAll(f, "\t", "\t\t")))
+	slices.Sort(before)
+	slices.Sort(after)
+	assert.Equal(t, before, after)
+	assert.Len(t, slices.Compact(after), len(before), "each is the only one of its name")
+}
+
+func TestDrawIsRepeatableAndOfAllStrata(t *testing.T) {
+	var candidates []*mutant
+	for file, n := range map[string]int{"x.go": 3000, "pool/x.go": 200, "fencing/x.go": 20, "internal/script/x.lua": 100} {
+		for i := range n {
+			candidates = append(candidates, &mutant{File: file, Nth: i + 1})
+		}
+	}
+	slices.SortFunc(candidates, func(a, b *mutant) int { return strings.Compare(a.id(), b.id()) })
+	compiles := func(m *mutant) bool { return m.Nth%7 != 0 }
+	sample := draw(candidates, 1, 300, compiles)
+	assert.Equal(t, sample, draw(candidates, 1, 300, compiles))
+	assert.NotEqual(t, sample, draw(candidates, 2, 300, compiles))
+	counts := map[string]int{}
+	for _, m := range sample {
+		assert.True(t, compiles(m))
+		counts[m.File]++
+	}
+	assert.Equal(t, map[string]int{"x.go": 202, "pool/x.go": 40, "fencing/x.go": 18, "internal/script/x.lua": 40}, counts)
+	assert.Len(t, draw(candidates[:100], 1, 1000, func(*mutant) bool { return true }), 100)
+}
+
+func TestEquivalentsHaveReasons(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "equivalent.txt")
+	for text, want := range map[string]string{
+		"# Comment.\n\nx.go f: a => b\n  It is.\n  So.\nx.go f: a => c\n\tToo.\n": "",
+		"x.go f: a => b\nx.go f: a => c\n  Reason.\n":                             "equivalent.txt:2: the mutant above has no reason",
+		"x.go f: a => b\n": "the last mutant has no reason",
+	} {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		ids, err := readEquivalents(file)
+		if want != "" {
+			require.ErrorContains(t, err, want)
+			continue
+		}
+		require.NoError(t, err)
+		assert.Equal(t, []string{"x.go f: a => b", "x.go f: a => c"}, ids)
+	}
+	_, err := readEquivalents("equivalent.txt")
+	require.NoError(t, err)
+}
+
+func TestFlagsOutOfTheirRange(t *testing.T) {
+	for _, args := range [][]string{{"-count", "0"}, {"-workers", "0"}, {"-only", "("}, {"-no-such-flag"}, {"-seed", "-1"}} {
+		err := start(t.Context(), args, io.Discard, io.Discard)
+		assert.Equal(t, cli.Misuse, cli.Status("mutants", err, io.Discard, io.Discard), args)
+	}
+}
+
+// A shownVerdict is what a test looks at of a verdict.
+type shownVerdict struct {
+	ID, Result, Killer string
+	Unseen             bool
+}
+
+// measureToy measures the mutants of testdata/toy whose names match, and returns the results by
+// name.
+func measureToy(t *testing.T, only, equivalents string, patience time.Duration) (results map[string]shownVerdict, log string, err error) {
+	t.Helper()
+	root, err := filepath.Abs("testdata/toy")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	listed := filepath.Join(dir, "equivalent.txt")
+	require.NoError(t, os.WriteFile(listed, []byte(equivalents), 0o600))
+	p := plan{seed: 1, workers: 2, only: regexp.MustCompile(only), json: true, patience: patience, cache: dir}
+	var out, logged bytes.Buffer
+	err = measure(t.Context(), p, root, []area{{dir: ".", tests: []string{"."}}}, listed, &out, &logged)
+	results = map[string]shownVerdict{}
+	for decoder := json.NewDecoder(&out); decoder.More(); {
+		var v shownVerdict
+		require.NoError(t, decoder.Decode(&v))
+		results[v.ID] = v
+	}
+	return results, logged.String(), err
+}
+
+// TestMeasureFindsTheGapsOfTests measures a module whose tests are known to have gaps.
+func TestMeasureFindsTheGapsOfTests(t *testing.T) {
+	results, log, err := measureToy(t, "Full|Clamp|Unused|Add|lua|size", `
+toy.go Clamp: if n > 10 { => if n >= 10 {
+  Both return 10 for 10.
+gone.go f: a => b
+  Its code has been removed.
+`, time.Minute)
+	assert.Contains(t, log, "what does not exist any more: gone.go f: a => b\n")
+	gaps := map[string]bool{} // those that survived, and whether a test executes them
+	for id, v := range results {
+		assert.NotEqual(t, timedOut, v.Result, id)
+		if v.Result == survived {
+			gaps[id] = !v.Unseen
+		}
+	}
+	assert.Equal(t, map[string]bool{
+		"toy.go Clamp: if n > 10 { => if n > 11 {":    true,
+		"toy.go Unused: return n + 2 => return n - 2": false,
+		"toy.go Unused: return n + 2 => return n + 3": false,
+		"toy.lua: return 2 => return 3":               true,
+	}, gaps, log)
+	require.ErrorContains(t, err, "4 of 20 mutants survived")
+	assert.Equal(t, "TestFull", results["toy.go: const size = 3 => const size = 4"].Killer, "by itself")
+	assert.Equal(t, "TestPair", results["toy.go (*Pair).Add: count++ => count--"].Killer)
+	assert.Equal(t, "TestLua", results["toy.lua: if x == 1 then return 0 end => if x ~= 1 then return 0 end"].Killer)
+}
+
+func TestMeasureEndsAMutantThatHangs(t *testing.T) {
+	results, log, err := measureToy(t, `Spin: i\+\+ => nothing`, "", time.Second)
+	require.NoError(t, err, log)
+	require.Len(t, results, 1)
+	for _, v := range results {
+		assert.Equal(t, timedOut, v.Result)
+		assert.Equal(t, "TestSpin", v.Killer)
+	}
+}

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A reach says what each test of the tree executes, and how long it takes, in one mode. It is
+// measured once for a state of the tree.
+type reach struct {
+	Blocks []block
+	Tests  []testReach
+}
+
+// A block is one of a coverage profile: a file by its import path, and where it begins and
+// ends in it.
+type block struct {
+	File                                 string
+	StartLine, StartCol, EndLine, EndCol int
+}
+
+// A testReach is what one test executes.
+type testReach struct {
+	Dir, Name string
+	Took      time.Duration
+	Passed    bool // else it was skipped, or failed by itself
+	Blocks    []int
+}
+
+// measureReach returns the reach of all tests, from the folder of the cache where that has it.
+func measureReach(ctx context.Context, t *tree, r *runner, m mode, workers int, dir, cache string, log io.Writer) (*reach, error) {
+	sum, err := hashTree(t.root)
+	if err != nil {
+		return nil, err
+	}
+	cached := filepath.Join(cache, sum+"-"+m.name+".json")
+	if text, readErr := os.ReadFile(cached); readErr == nil {
+		known := new(reach)
+		return known, json.Unmarshal(text, known)
+	}
+	began := time.Now()
+	known, err := runReach(ctx, t, r, m, workers, dir)
+	if err != nil {
+		return nil, err
+	}
+	_, _ = fmt.Fprintf(log, "what each of %d tests executes (%s): measured in %s\n", len(known.Tests), m.name, time.Since(began).Round(time.Second))
+	text, err := json.Marshal(known)
+	if err != nil {
+		return nil, err
+	}
+	return known, errors.Join(os.MkdirAll(cache, 0o700), os.WriteFile(cached, text, 0o600))
+}
+
+// hashTree returns a hash of the tree's code and of what its tests read.
+func hashTree(root string) (string, error) {
+	hash := sha256.New()
+	_, _ = fmt.Fprintln(hash, runtime.Version())
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() && (d.Name() == ".git" || path == filepath.Join(root, "internal", "mutants")) {
+			if d != nil && d.IsDir() && err == nil {
+				return filepath.SkipDir
+			}
+			return err
+		}
+		if ext := filepath.Ext(path); d.Type().IsRegular() && (ext == ".go" || ext == ".lua" || ext == ".mod" || ext == ".sum") {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintf(hash, "%s %d\n%s", strings.TrimPrefix(path, root), len(text), text)
+		}
+		return nil
+	})
+	return fmt.Sprintf("%.16x", hash.Sum(nil)), err
+}
+
+func runReach(ctx context.Context, t *tree, r *runner, m mode, workers int, dir string) (*reach, error) {
+	var paths []string
+	for _, l := range t.libraries {
+		paths = append(paths, l.path)
+	}
+	known := new(reach)
+	programs := map[string]string{}
+	for _, tests := range t.testDirs() {
+		program, err := t.build(ctx, tests, dir, "-cover", "-coverpkg="+strings.Join(paths, ","))
+		if err != nil {
+			return nil, err
+		}
+		names, err := r.list(ctx, program, tests)
+		if err != nil {
+			return nil, err
+		}
+		programs[tests] = program
+		for _, name := range names {
+			known.Tests = append(known.Tests, testReach{Dir: tests, Name: name})
+		}
+	}
+	numbers := map[block]int{}
+	var mu sync.Mutex
+	err := parallel(ctx, workers, len(known.Tests), func(i int) error {
+		test := &known.Tests[i]
+		profile := filepath.Join(dir, fmt.Sprintf("profile-%d", i))
+		o, err := r.tests(ctx, programs[test.Dir], test.Dir, m, 0, 5*time.Minute, []string{test.Name}, "-test.coverprofile="+profile)
+		if err != nil {
+			return err
+		}
+		result := regexp.MustCompile(`(?m)^--- (PASS|SKIP|FAIL): ` + test.Name + ` \(([\d.]+)s\)$`).FindStringSubmatch(o.output)
+		if result == nil || o.failed {
+			return nil
+		}
+		seconds, err := strconv.ParseFloat(result[2], 64)
+		if err != nil {
+			return err
+		}
+		test.Took, test.Passed = time.Duration(seconds*float64(time.Second)), result[1] == "PASS"
+		blocks, err := readProfile(profile)
+		if err != nil {
+			return err
+		}
+		_ = os.Remove(profile)
+		mu.Lock()
+		defer mu.Unlock()
+		for b, executed := range blocks {
+			if _, ok := numbers[b]; !ok {
+				numbers[b] = len(known.Blocks)
+				known.Blocks = append(known.Blocks, b)
+			}
+			if executed {
+				test.Blocks = append(test.Blocks, numbers[b])
+			}
+		}
+		return nil
+	})
+	return known, err
+}
+
+// testDirs returns the packages whose tests run.
+func (t *tree) testDirs() (dirs []string) {
+	for _, l := range t.libraries {
+		for _, dir := range l.tests {
+			if !slices.Contains(dirs, dir) {
+				dirs = append(dirs, dir)
+			}
+		}
+	}
+	return dirs
+}
+
+// list returns the tests of a program: also its examples, and the seeds of its fuzz targets.
+func (r *runner) list(ctx context.Context, program, dir string) (names []string, err error) {
+	o, err := r.tests(ctx, program, dir, fast, 0, time.Minute, nil, "-test.list", "^(Test|Example|Fuzz)")
+	if err == nil && o.failed {
+		err = fmt.Errorf("the tests of %s cannot be listed: %s", dir, o.output)
+	}
+	for line := range strings.SplitSeq(o.output, "\n") {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "Test") || strings.HasPrefix(line, "Example") || strings.HasPrefix(line, "Fuzz") {
+			names = append(names, line)
+		}
+	}
+	return names, err
+}
+
+var profileLine = regexp.MustCompile(`(?m)^(.+):(\d+)\.(\d+),(\d+)\.(\d+) \d+ (\d+)$`)
+
+// readProfile returns the blocks of a profile, and whether they were executed.
+func readProfile(file string) (map[block]bool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	blocks := map[block]bool{}
+	for _, line := range profileLine.FindAllStringSubmatch(string(text), -1) {
+		n := [4]int{}
+		for i := range n {
+			if n[i], err = strconv.Atoi(line[2+i]); err != nil {
+				return nil, err
+			}
+		}
+		b := block{line[1], n[0], n[1], n[2], n[3]}
+		blocks[b] = blocks[b] || line[6] != "0"
+	}
+	return blocks, nil
+}
+
+func (b block) contains(line, column int) bool {
+	return (b.StartLine < line || b.StartLine == line && b.StartCol <= column) &&
+		(line < b.EndLine || line == b.EndLine && column <= b.EndCol)
+}
+
+// testsOf returns the tests in dir that execute m, or its function where the profile has no
+// block for it, as for the head of a case, or where all of the function is asked for. Scripts
+// and code outside of all functions are in no profile: then it is all tests.
+func (known *reach) testsOf(m *mutant, dir string, wholeFunction bool) (tests []tried) {
+	hit := make([]bool, len(known.Blocks))
+	if m.fn != nil {
+		file := m.source.pkg.path + "/" + filepath.Base(m.source.path)
+		at := m.source.tokens.Position(m.source.tokens.Pos(m.start))
+		from, to := m.source.tokens.Position(m.fn.decl.Pos()), m.source.tokens.Position(m.fn.decl.End())
+		isAt := func(b block) bool { return b.File == file && b.contains(at.Line, at.Column) }
+		wholeFunction = wholeFunction || !slices.ContainsFunc(known.Blocks, isAt)
+		for i, b := range known.Blocks {
+			hit[i] = isAt(b) || wholeFunction && b.File == file && b.StartLine >= from.Line && b.EndLine <= to.Line
+		}
+	}
+	for _, test := range known.Tests {
+		if test.Dir == dir && test.Passed && (m.fn == nil || slices.ContainsFunc(test.Blocks, func(i int) bool { return hit[i] })) {
+			tests = append(tests, tried{test.Name, test.Took})
+		}
+	}
+	return tests
+}
+
+// find returns what is known of a test; nil if that is nothing.
+func (known *reach) find(dir, name string) *testReach {
+	i := slices.IndexFunc(known.Tests, func(t testReach) bool { return t.Dir == dir && t.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &known.Tests[i]
+}
+
+// parallel calls f for each of n numbers, by so many workers, until one returns an error.
+func parallel(ctx context.Context, workers, n int, f func(int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range workers {
+		wg.Go(func() {
+			for i := range next {
+				if err := f(i); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for i := 0; i < n && ctx.Err() == nil; i++ {
+		select {
+		case next <- i:
+		case <-ctx.Done():
+		}
+	}
+	close(next)
+	wg.Wait()
+	return context.Cause(ctx)
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A mode is how tests run.
+type mode struct {
+	name    string
+	short   bool
+	servers bool // redis-server may be found
+}
+
+var (
+	fast = mode{name: "fast", short: true}
+	slow = mode{name: "slow", servers: true}
+)
+
+// A runner runs the tests of programs that are built.
+type runner struct {
+	root string
+	path string // a PATH without redis-server
+}
+
+// newRunner returns the runner of the tree at root, which keeps what it needs in dir.
+func newRunner(root, dir string) (*runner, error) {
+	r := &runner{root: root, path: filepath.Join(dir, "path")}
+	program, err := exec.LookPath("go")
+	if err != nil {
+		return nil, err
+	}
+	return r, errors.Join(os.Mkdir(r.path, 0o700), os.Symlink(program, filepath.Join(r.path, "go")))
+}
+
+// An outcome is what a run of tests has come to.
+type outcome struct {
+	failed  bool
+	timeout bool
+	test    string // the one that failed
+	output  string
+}
+
+var (
+	failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
+	begunTest  = regexp.MustCompile(`(?m)^=== RUN   ([^/\s]+)$`)
+)
+
+// abandoned is for how long a program may go on after the time that it gives itself. It is
+// long, because this process may be stopped for a while when the program is not.
+const abandoned = 10 * time.Minute
+
+// tests runs tests of the package in dir, with the mutant of that number; 0 is none. The
+// program watches its time by itself.
+func (r *runner) tests(ctx context.Context, program, dir string, m mode, number int, limit time.Duration, tests []string, flags ...string) (outcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit+abandoned)
+	defer cancel()
+	args := []string{"-test.run", "^(" + strings.Join(tests, "|") + ")$", "-test.v", "-test.failfast", "-test.timeout", limit.String()}
+	if m.short {
+		args = append(args, "-test.short")
+	}
+	temporary, err := os.MkdirTemp(filepath.Dir(r.path), "tmp-*")
+	if err != nil {
+		return outcome{}, err
+	}
+	defer func() { _ = os.RemoveAll(temporary) }()
+	cmd := exec.CommandContext(ctx, program, append(args, flags...)...)
+	cmd.Dir = filepath.Join(r.root, dir)
+	cmd.Env = append(cmd.Environ(), fmt.Sprintf("%s=%d", variable, number), "GOWORK=off", "TMPDIR="+temporary)
+	if !m.servers {
+		cmd.Env = append(cmd.Env, "PATH="+r.path)
+	}
+	cmd.WaitDelay = time.Second // a process that a test has started may outlive it
+	output := &tail{}
+	cmd.Stdout, cmd.Stderr = output, output
+	err = cmd.Run()
+	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return outcome{}, ctx.Err()
+	}
+	exit := (*exec.ExitError)(nil)
+	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) && ctx.Err() == nil {
+		return outcome{}, err
+	}
+	text := output.String()
+	o := outcome{failed: exit != nil || ctx.Err() != nil, output: text}
+	o.timeout = o.failed && (ctx.Err() != nil || strings.Contains(text, "panic: test timed out after"))
+	if found := failedTest.FindStringSubmatch(text); found != nil {
+		o.test = found[1]
+	} else if begun := begunTest.FindAllStringSubmatch(text, -1); begun != nil {
+		o.test = begun[len(begun)-1][1]
+	}
+	return o, nil
+}
+
+// A tail keeps the beginning of what is written to it, and the end. A mutant may write without
+// end.
+type tail struct{ head, end bytes.Buffer }
+
+const tailSize = 1 << 20
+
+func (t *tail) Write(p []byte) (int, error) {
+	n := len(p)
+	if room := tailSize - t.head.Len(); room > 0 {
+		room = min(room, n)
+		t.head.Write(p[:room])
+		p = p[room:]
+	}
+	t.end.Write(p)
+	if extra := t.end.Len() - 2*tailSize; extra > 0 {
+		t.end = *bytes.NewBuffer(bytes.Clone(t.end.Bytes()[t.end.Len()-tailSize:]))
+	}
+	return n, nil
+}
+
+func (t *tail) String() string { return t.head.String() + t.end.String() }
+
+// A tried test is one that a mutant is to be tried by.
+type tried struct {
+	name string
+	took time.Duration
+}
+
+// waves are how long the tests take that run in one process, at most. A mutant that quick
+// tests kill costs no slow ones.
+var waves = []time.Duration{50 * time.Millisecond, 500 * time.Millisecond, 5 * time.Second, math.MaxInt64}
+
+// inWaves splits tests by how long they take.
+func inWaves(tests []tried) (split [][]tried) {
+	tests = slices.Clone(tests)
+	for _, longest := range waves {
+		var wave []tried
+		tests = slices.DeleteFunc(tests, func(t tried) bool {
+			if t.took <= longest {
+				wave = append(wave, t)
+			}
+			return t.took <= longest
+		})
+		if len(wave) > 0 {
+			split = append(split, wave)
+		}
+	}
+	return split
+}
+
+// patience is for how long a test may hang with a mutant.
+const patience = 20 * time.Second
+
+// limitOf is how long tests may take with a mutant: several times what they took without, and
+// more, because other processes are busy too.
+func limitOf(wave []tried, patience time.Duration) time.Duration {
+	sum := time.Duration(0)
+	for _, t := range wave {
+		sum += t.took
+	}
+	return 5*sum + patience
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A stratum is a part of the candidates of which a sample has at least so many.
+type stratum struct {
+	name  string
+	has   func(*mutant) bool
+	least int // of a sample of 300
+}
+
+// strata are asked in this order.
+var strata = []stratum{
+	{"scripts", func(m *mutant) bool { return strings.HasSuffix(m.File, ".lua") }, 40},
+	{"pool", func(m *mutant) bool { return strings.HasPrefix(m.File, "pool/") }, 40},
+	{"fencing", func(m *mutant) bool { return strings.HasPrefix(m.File, "fencing/") }, 20},
+	{"library", func(*mutant) bool { return true }, 0},
+}
+
+func stratumOf(m *mutant) int {
+	return slices.IndexFunc(strata, func(s stratum) bool { return s.has(m) })
+}
+
+// draw returns a sample of count of the candidates that compile, in the order of the tree.
+// Each stratum gets a share as large as its candidates', and no less than its least.
+//
+// The order of drawing is that of a hash of the seed and the identity, so that a change of
+// the code exchanges only the mutants of what has changed.
+func draw(candidates []*mutant, seed uint64, count int, compiles func(*mutant) bool) []*mutant {
+	order := map[*mutant]uint64{}
+	groups := make([][]*mutant, len(strata))
+	for _, m := range candidates {
+		order[m] = lot(seed, m)
+		i := stratumOf(m)
+		groups[i] = append(groups[i], m)
+	}
+	chosen := map[*mutant]bool{}
+	size := 0
+	for i, share := range shares(groups, count) {
+		size += share // and what the groups before did not have
+		slices.SortFunc(groups[i], func(a, b *mutant) int { return cmp.Compare(order[a], order[b]) })
+		for _, m := range groups[i] {
+			if size > 0 && compiles(m) {
+				chosen[m] = true
+				size--
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(candidates), func(m *mutant) bool { return !chosen[m] })
+}
+
+func lot(seed uint64, m *mutant) uint64 {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", seed, m.id()))
+	return binary.BigEndian.Uint64(sum[:])
+}
+
+// shares returns how many of count fall to each group.
+func shares(groups [][]*mutant, count int) []int {
+	all, left := 0, count
+	for _, group := range groups {
+		all += len(group)
+	}
+	sizes := make([]int, len(groups))
+	for i, group := range groups {
+		sizes[i] = min(left, len(group), max(count*len(group)/max(all, 1), (strata[i].least*count+299)/300))
+		left -= sizes[i]
+	}
+	for i := len(groups) - 1; i >= 0; i-- { // what is left falls to the last, as long as it has any
+		more := min(left, len(groups[i])-sizes[i])
+		sizes[i] += more
+		left -= more
+	}
+	return sizes
+}

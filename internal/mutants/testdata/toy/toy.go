@@ -1,0 +1,50 @@
+// Package toy is mutated by the tests of the program.
+package toy
+
+import (
+	_ "embed"
+	"strings"
+)
+
+//go:embed toy.lua
+var source string
+
+// Lines is what a test looks at of the script.
+var Lines = strings.Split(source, "\n")
+
+const size = 3
+
+// Full is tested on both sides of the boundary.
+func Full(n int) bool { return n >= size }
+
+// Clamp is not tested at its boundaries.
+func Clamp(n int) int {
+	if n > 10 {
+		return 10
+	}
+	return n
+}
+
+// Unused is executed by no test.
+func Unused(n int) int {
+	return n + 2
+}
+
+// A Pair has methods with parameters and results of all kinds.
+type Pair[T any] struct{ a, b []T }
+
+// Add counts what it adds.
+func (p *Pair[T]) Add(_ string, more ...T) (count int) {
+	for range more {
+		count++
+	}
+	p.a = append(p.a, more...)
+	return count
+}
+
+// Spin does not end if its condition is wrong.
+func Spin(int) {
+	for i := 0; i < 3; {
+		i++
+	}
+}

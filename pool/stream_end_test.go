@@ -1,0 +1,53 @@
+package pool
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The end of a stream, and what comes after it.
+
+// A stream that has ended takes no request. The pool goes on with another stream, which
+// all pools of the client share.
+func TestSendStartsAStreamAfterTheLastHasEnded(t *testing.T) {
+	for name, ends := range map[string]func(p Pool){
+		"CloseIdle":        func(p Pool) { p.CloseIdle() },
+		"idle for so long": func(Pool) { time.Sleep(idleTimeout) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				p := peer(func(_ int, k *talk) {
+					k.greet(whole)
+					k.echo()
+				}).pool(nil).(*streamPool)
+				sibling := p.Sibling()
+				first := answer(t, p, "echo", 1)
+				require.Equal(t, first.Conn, answer(t, sibling, "echo", 2).Conn)
+				ends(p)
+				synctest.Wait()
+				require.Empty(t, streams.running)
+
+				next := answer(t, p, "echo", 3)
+				require.Equal(t, "3", next.Value)
+				require.Greater(t, next.Conn, first.Conn)
+				require.Equal(t, next.Conn, answer(t, sibling, "echo", 4).Conn, "it finds the stream that runs")
+				require.Len(t, streams.running, 1)
+			})
+		})
+	}
+}
+
+// A Send that Close overtakes starts no stream behind its back: nobody would end that
+// before it has been idle for long.
+func TestStreamPoolStartsNothingOnceClosed(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		p := peer(func(int, *talk) {}).pool(nil).(*streamPool)
+		require.NoError(t, p.Close())
+		require.Nil(t, p.running(), "as for a Send that had looked before")
+		require.Empty(t, streams.running)
+		require.ErrorIs(t, p.Send(Request{Args: []any{"echo", 1}, To: newLedger(t), Tag: 1}), ErrClosed)
+	})
+}
