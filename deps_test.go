@@ -25,10 +25,11 @@ var mayImport = map[string][]string{
 	module + "/internal/alarm":  {module + "/internal/clock"},
 	module + "/pool":            {module + "/internal/jitter", "github.com/redis/go-redis/v9/"},
 	module + "/internal/script": {module + "/pool"},
+	module + "/internal/claim":  {module + "/internal/script"},
 	module + "/fencing":         {"github.com/redis/go-redis/v9/"},
 	module: {
 		module + "/pool", module + "/internal/script", module + "/internal/jitter",
-		module + "/internal/alarm", module + "/internal/clock", module + "/internal/notice",
+		module + "/internal/alarm", module + "/internal/claim", module + "/internal/clock", module + "/internal/notice",
 		"github.com/redis/go-redis/v9/", "github.com/hashicorp/go-multierror",
 	},
 }
@@ -44,7 +45,7 @@ type listedPackage struct {
 }
 
 // TestImportsRunOneWay holds the import directions: pool and fencing -> go-redis,
-// internal/script -> pool, the library -> both, everything else -> the library.
+// internal/claim -> internal/script -> pool, the library -> these, everything else -> the library.
 func TestImportsRunOneWay(t *testing.T) {
 	seen := 0
 	for _, p := range listPackages(t) {

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/hashicorp/go-multierror"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 )
 
 // Errors of the package. They are compared with errors.Is: what a method
@@ -128,15 +130,21 @@ func nodeName(i int, address string) string {
 	return fmt.Sprintf("node #%d (%s)", i, address)
 }
 
-// failed, taken and missing are the answers of a node that do not grant.
-
-func (n *node) failed(err error) error {
-	return &RedisError{Node: n.index, Address: n.address, Err: err}
+// explain returns why n's vote is not a grant, nil if it is one.
+func (n *node) explain(v vote) error {
+	switch {
+	case v.choice == granted:
+		return nil
+	case v.taken():
+		return &ErrNodeTaken{Node: n.index, Address: n.address}
+	case v.err == nil:
+		return &nodeMissing{node: n.index, address: n.address}
+	}
+	return &RedisError{Node: n.index, Address: n.address, Err: v.err}
 }
 
-func (n *node) taken() error { return &ErrNodeTaken{Node: n.index, Address: n.address} }
-
-func (n *node) missing() error { return &nodeMissing{node: n.index, address: n.address} }
+// taken reports whether the node has answered that something else is in the way.
+func (v vote) taken() bool { return v.err == nil && v.answer.Found == claim.Other }
 
 // An opError says which operation on which lock failed, and why.
 type opError struct {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
@@ -92,20 +93,20 @@ func (t *tokens) token() uint64 {
 	return t.proposal
 }
 
-// took notes what node i, which has granted the lock, did with the proposal. Its error
+// took notes what a node that has granted the lock did with the proposal. Its error
 // says why that is not a grant of the token.
-func (t *tokens) took(n *node, e script.Entered) error {
+func (t *tokens) took(a claim.Answer) error {
 	if t == nil {
 		return nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.seen, t.granted = max(t.seen, e.Register), true
-	t.known.raise(t.name, e.Register)
-	if e.Stored {
+	t.seen, t.granted = max(t.seen, a.Register), true
+	t.known.raise(t.name, a.Register)
+	if a.Stored {
 		return nil
 	}
-	return n.failed(fmt.Errorf("its fencing register is at %d, not below the proposal", e.Register))
+	return fmt.Errorf("its fencing register is at %d, not below the proposal", a.Register)
 }
 
 // maxKnown bounds what is known. A token that is forgotten costs a round trip.
@@ -227,7 +228,7 @@ func (m *Mutex) Sequencer() Sequencer {
 
 // sequencer returns the Sequencer of h, whose value is for its receiver to know.
 func (h *hold) sequencer() Sequencer {
-	return Sequencer{Name: h.lock.Name(), Token: h.tokens.token(), Value: h.value()}
+	return Sequencer{Name: h.claim.Name(), Token: h.tokens.token(), Value: h.value()}
 }
 
 // sequencerForm begins the text of a Sequencer.

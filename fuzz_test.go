@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -49,27 +50,29 @@ func addReplies(f *testing.F) {
 }
 
 // Whatever a node answers is a grant only where it is word for word what grants; refuses
-// only where it is what refuses; and is an error of the node else.
+// only where it is what refuses; and is an error of the node else. Each command has a reader of
+// its own: what grants a plain SET says nothing to a script.
 func FuzzVotes(f *testing.F) {
 	addReplies(f)
 	register := regexp.MustCompile(`^[0-9]+$`)
 	f.Fuzz(func(t *testing.T, shape uint8, n, done int64, text string, how uint8) {
 		value := anyReply(shape, n, done, text)
 		reply := pool.Reply{Value: value, Fate: pool.Answered, Conn: 1}
-		fences, sentBefore := how&1 != 0, how&4 != 0
+		fences, queues, sentBefore := how&1 != 0, how&2 != 0, how&4 != 0
+
+		h := testHold(t, 1, at(0, 0))
+		h.core.nodes[0] = newNode(0, nil)
 
 		// A script that looks for a value: what it found, and flags.
 		want := failed
 		if found, ok := value.(int64); ok && found >= 0 && found < 32 {
-			want = []vote{refused, granted, refused, refused}[found%4]
+			want = []choice{refused, granted, refused, refused}[found%4]
 		}
-		got, err := newNode(0, nil).found(reply)
-		require.Equal(t, want, got, "%v", value)
-		checkVote(t, got, err)
+		v := read(h.claim.Check(), reply)
+		require.Equal(t, want, v.choice, "%v", value)
+		checkVote(t, h.core.nodes[0], v)
 
 		// An acquire.
-		h := testHold(t, 1, at(0, 0))
-		h.core.nodes[0] = newNode(0, nil)
 		if fences {
 			h.tokens = &tokens{known: &knownTokens{}, name: "lock", timing: h.timing, proposal: 7}
 		}
@@ -77,14 +80,21 @@ func FuzzVotes(f *testing.F) {
 		if sentBefore {
 			h.sending(0)
 		}
+		var place script.Place
+		if queues {
+			place.Ticket = "ticket"
+		}
 		want = failed
 		parts, _ := value.([]any)
 		switch {
-		case value == nil, value != "OK" && shape%16 == 1 && n != 0:
+		case !fences && !queues && value == nil:
 			want = refused
-		case !fences && value == any("OK"), !fences && shape%16 == 1:
+		case !fences && !queues && value == any("OK"):
 			want = granted
-		case shape%16 == 1: // it says nothing of the token
+		case !fences && !queues: // odd for a SET
+		case shape%16 == 1 && n == 0 && !fences:
+			want = granted
+		case shape%16 == 1: // it refuses, or says nothing of the token
 			want = refused
 		case shape%16 == 3 && register.MatchString(text):
 			if token, _ := new(big.Int).SetString(text, 10); token.IsUint64() {
@@ -94,16 +104,18 @@ func FuzzVotes(f *testing.F) {
 				}
 			}
 		}
-		got, err = acquire{hold: h}.judge(0, reply)
-		require.Equal(t, want, got, "%v", value)
-		checkVote(t, got, err)
+		a := acquire{hold: h}
+		v = a.judge(0, reply, read(a.from(place), reply))
+		require.Equal(t, want, v.choice, "%v", value)
+		checkVote(t, h.core.nodes[0], v)
 	})
 }
 
-func checkVote(t *testing.T, v vote, err error) {
+func checkVote(t *testing.T, n *node, v vote) {
 	t.Helper()
-	require.Equal(t, v == granted, err == nil)
-	if v == failed {
+	err := n.explain(v)
+	require.Equal(t, v.choice == granted, err == nil)
+	if v.choice == failed {
 		var node *RedisError
 		require.ErrorAs(t, err, &node)
 	}

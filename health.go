@@ -102,15 +102,15 @@ const (
 	queueing                // as granting, but a node may refuse the keys beside the lock's own
 )
 
-// watch notes what node i's vote says of the node. why is the error of the vote.
-func (r *round) watch(i int, v vote, why error) {
+// watch notes what node i's vote says of the node.
+func (r *round) watch(i int, v vote) {
 	if r.watching == nil {
 		return
 	}
 	n := r.core.nodes[i]
-	s := sight{to: r.watching, node: n, granted: v == granted && r.purpose != looking}
-	if v == failed {
-		s.err = cause(why)
+	s := sight{to: r.watching, node: n, granted: v.choice == granted && r.purpose != looking}
+	if v.choice == failed {
+		s.err = v.err
 		switch {
 		case pool.IsNoScript(s.err): // it answers, and ran nothing
 			s.err = nil
@@ -120,12 +120,4 @@ func (r *round) watch(i int, v vote, why error) {
 		s.distrust = errors.Is(s.err, ErrDuplicateNode) || isDistrust(s.err)
 	}
 	n.health.see(r.core, s)
-}
-
-// cause is the error of a node without the node.
-func cause(err error) error {
-	if node, ok := err.(*RedisError); ok { //nolint:errorlint // a vote's own
-		return node.Err
-	}
-	return err
 }

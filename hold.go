@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/alarm"
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // A hold is one term of holding a lock: from the attempt that acquired it to
@@ -42,7 +42,7 @@ import (
 type hold struct {
 	core     *core
 	set      *settings
-	lock     script.Lock // the name and the value
+	claim    claim.Claim // what it writes on the nodes
 	timing   timing
 	first    clock.Instant // the start of the attempt that acquired the lock, or when it was handed over
 	acquired clock.Instant // the start of the attempt that acquired the lock, for whomever
@@ -72,6 +72,8 @@ type hold struct {
 
 	*trail       // of the value; a hold that was handed over shares that of the former
 	own    trail // the trail, unless it was handed over
+
+	exclusive claim.Exclusive // room for the claim
 }
 
 // A signal is a channel that is closed once, made when somebody asks for it. It
@@ -103,12 +105,13 @@ func (m *Mutex) newHold(value string, t timing, start clock.Instant) *hold {
 	h := &hold{
 		core:     m.core,
 		set:      m.set,
-		lock:     script.NewLock(m.name, value),
 		timing:   t,
 		first:    start,
 		acquired: start,
 		shown:    m.set.customValues, // the user made it
 	}
+	h.exclusive = claim.NewExclusive(m.name, value)
+	h.claim = &h.exclusive
 	_, span := t.atAge(0)
 	h.validity = validity{start: start, span: span}
 	h.trail = &h.own
@@ -133,7 +136,7 @@ func (m *Mutex) adoptedHold(value string, t timing, start clock.Instant) *hold {
 }
 
 // value returns what the nodes hold for h.
-func (h *hold) value() string { return h.lock.Value() }
+func (h *hold) value() string { return h.claim.Value() }
 
 // show returns the value for the user, who may pass it on; "" once h is withdrawn.
 func (h *hold) show() string {
@@ -226,7 +229,7 @@ func (h *hold) tellLostLocked() {
 	h.lost.give()
 	if h.begun() {
 		tellLater(h.core, h.set.observers, LostObserver.ObserveLost,
-			Lost{Name: h.lock.Name(), Held: clock.Now().Since(h.first), Err: h.lossLocked()})
+			Lost{Name: h.claim.Name(), Held: clock.Now().Since(h.first), Err: h.lossLocked()})
 	}
 }
 
@@ -323,7 +326,7 @@ func (h *hold) abandon(cause error) {
 func (h *hold) lose(why error) error {
 	err := lost(why)
 	h.end(err)
-	h.core.lines.tryFirst(h.lock.Name()) // it has waited for the end of h
+	h.core.lines.tryFirst(h.claim.Name()) // it has waited for the end of h
 	return err
 }
 

@@ -341,7 +341,7 @@ type succession struct {
 func (ls *lines) succeed(h *hold, heard bool) (first *waiter, s succession) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	l := ls.byName[h.lock.Name()]
+	l := ls.byName[h.claim.Name()]
 	first = l.first()
 	if first == nil {
 		return nil, succession{}
@@ -442,7 +442,7 @@ func (ls *lines) handOver(h *hold) bool {
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	w := ls.byName[h.lock.Name()].first()
+	w := ls.byName[h.claim.Name()].first()
 	if w == nil || w.m.core != h.core || w.trying || !w.m.set.passes() || w.timing != h.timing {
 		return false
 	}
@@ -483,7 +483,7 @@ func (h *hold) pass(set *settings) *hold {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return &hold{
-		core: h.core, set: set, lock: h.lock, timing: h.timing,
+		core: h.core, set: set, claim: h.claim, timing: h.timing,
 		first: clock.Now(), acquired: h.acquired, validity: h.validity, trail: h.trail,
 	}
 }

@@ -321,7 +321,7 @@ func (h *hold) tellAttempt(e *entry, res result, err error) {
 		h.abandon(ErrFailed)
 	}()
 	tell(h.set.observers, AttemptObserver.ObserveAttempt, Attempt{
-		Name: h.lock.Name(), Try: h.try, Took: clock.Now().Since(h.first), Err: err,
+		Name: h.claim.Name(), Try: h.try, Took: clock.Now().Since(h.first), Err: err,
 		Granted: res.tally.granted, Refused: res.tally.refused, Failed: res.tally.failed,
 	})
 	told = true

@@ -174,7 +174,7 @@ func (c *core) duplicate() error {
 // sent that could tell.
 func (c *core) stillDuplicate(ctx context.Context, t timing) error {
 	c.forget()
-	startRound(c, ping{core: c}, true).wait(ctx, bounds{decide: t.nodeTimeout, node: t.nodeTimeout})
+	startRound(c, ping{}, true).wait(ctx, bounds{decide: t.nodeTimeout, node: t.nodeTimeout})
 	return c.duplicate()
 }
 

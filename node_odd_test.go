@@ -115,7 +115,7 @@ func TestFenceBareOKIsNoGrant(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := &puppet{answer: func(req pool.Request) (*pool.Reply, error) {
 					if len(req.Args) > 11 { // it has more arguments than a release
-						return &pool.Reply{Value: setDone, Fate: pool.Answered, Conn: 1}, nil
+						return &pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1}, nil
 					}
 					return yes(req)
 				}}

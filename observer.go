@@ -268,7 +268,7 @@ func (h *hold) witness(op string) *witness {
 	if to == nil || !to.votes {
 		return nil
 	}
-	return &witness{to, h.lock.Name(), op, time.Now()}
+	return &witness{to, h.claim.Name(), op, time.Now()}
 }
 
 func (w *witness) saw(i int, late bool, err error) {
@@ -280,7 +280,7 @@ func (w *witness) saw(i int, late bool, err error) {
 // has just ended.
 func (h *hold) extendedEvent(start clock.Instant, left time.Duration, err error) Extended {
 	took := clock.Now().Since(start)
-	return Extended{Name: h.lock.Name(), Took: took, Left: max(left-took, 0), Err: err}
+	return Extended{Name: h.claim.Name(), Took: took, Left: max(left-took, 0), Err: err}
 }
 
 // logObserver is the observer of WithLogger.

@@ -55,11 +55,11 @@ func (r *Redsync) ping(ctx context.Context) error {
 	defer c.exit()
 	ctx, start := orBackground(ctx), time.Now()
 	b := bounds{decide: openTimeout, node: openTimeout}
-	res := startRound(c, ping{core: c}, false).wait(ctx, b)
+	res := startRound(c, ping{}, false).wait(ctx, b)
 	if left := openTimeout - time.Since(start); !res.tally.won() && ctx.Err() == nil && left > 0 {
 		// Once more, for what every node has to say.
 		b = bounds{decide: left, node: left}
-		res = startRound(c, ping{core: c}, true).wait(ctx, b)
+		res = startRound(c, ping{}, true).wait(ctx, b)
 	}
 	if err := c.duplicate(); err != nil {
 		return &within{"Open", err}

@@ -1,9 +1,9 @@
 package redsync
 
 import (
-	"fmt"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -33,16 +33,12 @@ type acquire struct {
 	hold      *hold
 }
 
-func (a acquire) command() script.Command { return a.from(script.Place{}) }
+func (a acquire) call() claim.Call { return a.from(script.Place{}) }
 
-// from returns the command for one who stands at a place. It is a plain one where that
-// is nowhere.
-func (a acquire) from(place script.Place) script.Command {
+// from returns the call for one who stands at a place.
+func (a acquire) from(place script.Place) claim.Call {
 	ttl, _ := a.hold.timing.atAge(0)
-	if place.Ticket == nil && a.hold.tokens == nil {
-		return script.Acquire(a.hold.lock, ttl.Milliseconds())
-	}
-	return script.Enter(a.hold.lock, ttl.Milliseconds(), place, a.hold.tokens.fence())
+	return a.hold.claim.Acquire(ttl, place, a.hold.tokens.fence())
 }
 
 func (a acquire) nodeDeadline() time.Duration { return a.hold.nodeDeadline() }
@@ -57,41 +53,24 @@ func (a acquire) witnessed() *witness { return a.hold.witness("lock") }
 
 func (a acquire) watched() (*observers, purpose) { return a.hold.set.observers, granting }
 
-func (a acquire) judge(i int, reply pool.Reply) (vote, error) {
-	n := a.hold.core.nodes[i]
+func (a acquire) judge(i int, reply pool.Reply, v vote) vote {
 	if pool.IsNoScript(reply.Err) {
 		a.hold.unsent(i) // nothing was executed
 	} else {
 		a.hold.answered(i, reply.Fate)
 	}
-	if reply.Err != nil {
-		return failed, n.failed(reply.Err)
-	}
 	switch {
-	case reply.Value == nil:
-		// Whose value the node holds is not said: even one's own counts as
-		// another's, or a value used twice would admit two holders.
-		return refused, n.taken()
-	case reply.Value == setDone && a.hold.tokens == nil: // SET raises no register
-		return a.hold.grantUnlessRestarted(i, reply.Server, a.hold.first)
-	}
-	entered, err := script.ParseEntered(reply.Value)
-	switch {
-	case err != nil:
-		return failed, n.failed(err)
-	case entered.Wait != script.Granted || entered.WasThere && a.hold.footprint(i).sent() < 2:
+	case v.choice != granted:
+		return v
+	case v.answer.WasThere && a.hold.footprint(i).sent() < 2:
 		// The value can only be one's own where it has been sent before.
-		return refused, n.taken()
+		return vote{choice: refused, answer: claim.Answer{Found: claim.Other}}
 	}
-	if err := a.hold.tokens.took(n, entered); err != nil {
-		return refused, err
+	if err := a.hold.tokens.took(v.answer); err != nil {
+		return vote{choice: refused, answer: v.answer, err: err}
 	}
-	return a.hold.grantUnlessRestarted(i, reply.Server, a.hold.first)
+	return a.hold.unlessRestarted(i, reply.Server, a.hold.first, v)
 }
-
-// setDone is the answer to a SET that has set the key. Any other text is of something
-// else.
-var setDone any = "OK"
 
 // An extension is the round that prolongs a hold.
 type extension struct {
@@ -103,13 +82,7 @@ type extension struct {
 	span  time.Duration // of the validity, from start
 }
 
-func (e extension) command() script.Command {
-	ttl := e.ttl.Milliseconds()
-	if e.heals {
-		return script.Heal(e.hold.lock, ttl)
-	}
-	return script.Extend(e.hold.lock, ttl)
-}
+func (e extension) call() claim.Call { return e.hold.claim.Extend(e.ttl, e.heals) }
 
 // Only an extension that heals can set the value.
 
@@ -142,17 +115,17 @@ func (e extension) onWon() { e.hold.prolong(e, clock.Now()) }
 // Nothing sets the value again once the hold has ended.
 func (e extension) stands() bool { return e.hold.whyNotHeld(clock.Now()) == nil }
 
-func (e extension) judge(i int, reply pool.Reply) (vote, error) {
+func (e extension) judge(i int, reply pool.Reply, v vote) vote {
 	if e.heals {
 		e.hold.answered(i, reply.Fate)
 	} else {
 		e.hold.prolonged()
 		e.hold.renewing()
 	}
-	if v, err := e.hold.core.nodes[i].found(reply); v != granted {
-		return v, err
+	if v.choice != granted { // a key that this very round has set again proves nothing
+		return v
 	}
-	return e.hold.grantUnlessRestarted(i, reply.Server, e.start)
+	return e.hold.unlessRestarted(i, reply.Server, e.start, v)
 }
 
 // A check is the round that looks whether the nodes hold a hold's value.
@@ -161,7 +134,7 @@ type check struct {
 	hold *hold
 }
 
-func (c check) command() script.Command { return script.Valid(c.hold.lock) }
+func (c check) call() claim.Call { return c.hold.claim.Check() }
 
 func (c check) nodeDeadline() time.Duration { return c.hold.nodeDeadline() }
 
@@ -169,51 +142,24 @@ func (c check) witnessed() *witness { return c.hold.witness("valid") }
 
 func (c check) watched() (*observers, purpose) { return c.hold.set.observers, looking }
 
-func (c check) judge(i int, reply pool.Reply) (vote, error) {
-	return c.hold.core.nodes[i].found(reply)
-}
+func (check) judge(_ int, _ pool.Reply, v vote) vote { return v }
 
-// grantUnlessRestarted counts a grant of node i in a round that started at start,
+// unlessRestarted returns v, a grant of node i in a round that started at start,
 // unless the node's server may have forgotten what it granted to others.
-func (h *hold) grantUnlessRestarted(i int, s *pool.Server, start clock.Instant) (vote, error) {
-	n := h.core.nodes[i]
-	if err := n.distrust(s, start.Wall, h.set.driftFactor, h.tokens.margin()); err != nil {
-		return failed, n.failed(err)
+func (h *hold) unlessRestarted(i int, s *pool.Server, start clock.Instant, v vote) vote {
+	if err := h.core.nodes[i].distrust(s, start.Wall, h.set.driftFactor, h.tokens.margin()); err != nil {
+		return failure(err)
 	}
-	return granted, nil
-}
-
-// found reads the reply of a script that looks for a hold's value. What no script of ours
-// answers says nothing of the value: that it is missing would prove a loss.
-func (n *node) found(reply pool.Reply) (vote, error) {
-	if reply.Err != nil {
-		return failed, n.failed(reply.Err)
-	}
-	what, ok := reply.Value.(int64)
-	switch what &^= script.Woke | script.First | script.Others; {
-	case ok && what == script.Mine:
-		return granted, nil
-	case ok && what == script.Other:
-		return refused, n.taken()
-	case ok && what == script.Missing, ok && what == script.Created: // by this very round, which proves nothing
-		return refused, n.missing()
-	}
-	return failed, n.failed(fmt.Errorf("redsync: odd answer of a script: %s", script.Describe(reply.Value)))
+	return v
 }
 
 // A ping is the round that asks whether nodes answer.
 type ping struct {
 	noEffects
-	core *core
 }
 
 func (ping) nodeDeadline() time.Duration { return 0 } // it has no hold
 
-func (ping) command() script.Command { return script.Ping() }
+func (ping) call() claim.Call { return claim.Ping() }
 
-func (p ping) judge(i int, reply pool.Reply) (vote, error) {
-	if reply.Err != nil {
-		return failed, p.core.nodes[i].failed(reply.Err)
-	}
-	return granted, nil
-}
+func (ping) judge(_ int, _ pool.Reply, v vote) vote { return v }

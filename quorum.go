@@ -1,13 +1,14 @@
 package redsync
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
-	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -15,15 +16,40 @@ import (
 // in, and as soon as the answer cannot change it is the answer. Every
 // operation of every primitive is a round.
 
-// A vote is one node's part in a round.
-type vote uint8
+// A choice is what a vote comes to.
+type choice uint8
 
 const (
-	pending vote = iota // no answer yet
-	granted             // yes
-	refused             // the node answered no
-	failed              // an error, or no answer within the deadline
+	pending choice = iota // no answer yet
+	granted               // yes
+	refused               // the node answered no
+	failed                // an error, or no answer within the deadline
 )
+
+// A vote is one node's part in a round.
+type vote struct {
+	choice choice
+	answer claim.Answer // what the node said; zero where it said nothing
+	err    error        // why it is no grant, where that is not in the answer
+}
+
+// failure returns the vote of a node that has failed for err.
+func failure(err error) vote { return vote{choice: failed, err: err} }
+
+// read returns the vote that a reply to call is by itself.
+func read(call claim.Call, reply pool.Reply) vote {
+	if reply.Err != nil {
+		return failure(reply.Err)
+	}
+	answer, err := call.Read(reply.Value)
+	switch {
+	case err != nil:
+		return failure(err)
+	case answer.Found == claim.Mine:
+		return vote{choice: granted, answer: answer}
+	}
+	return vote{choice: refused, answer: answer}
+}
 
 // A tally counts the votes of n nodes. It is pure: no I/O, no time.
 type tally struct {
@@ -35,7 +61,7 @@ type tally struct {
 // a node.
 func quorumOf(n int) int { return n/2 + 1 }
 
-func (t *tally) add(v vote) {
+func (t *tally) add(v choice) {
 	switch v {
 	case granted:
 		t.granted++
@@ -73,17 +99,17 @@ func (t tally) complete() bool { return t.granted+t.refused+t.failed == t.n }
 // An operation gives a round its meaning: what is sent, and what the nodes'
 // replies say.
 type operation interface {
-	command() script.Command
+	call() claim.Call
 
 	// sending notes that a command is about to go to node i; unsent takes that
 	// back, because the pool refused it.
 	sending(i int)
 	unsent(i int)
 
-	// judge reads one node's reply, with the error to report for a vote other
-	// than granted. It is called for every reply, also for those that come
-	// after the decision, from the goroutine of the node's pool.
-	judge(i int, reply pool.Reply) (vote, error)
+	// judge returns what node i's reply counts as, which is v by itself. It is called for
+	// every reply, also for those that come after the decision, from the goroutine of the
+	// node's pool.
+	judge(i int, reply pool.Reply, v vote) vote
 
 	// explains reports whether a round that is blocked must be explained.
 	explains() bool
@@ -110,13 +136,13 @@ type operation interface {
 type round struct {
 	core    *core
 	op      operation
-	command script.Command
+	call    claim.Call
 	then    decider       // told of the decision: a *sleeper, where somebody waits
 	witness *witness      // told of every vote; nil without an observer
 	all     chan struct{} // closed when every node has voted, with waitAll
 
 	watching *observers // told of nodes that are down; nil without an observer
-	purpose  purpose    // of command
+	purpose  purpose    // of call
 	waitAll  bool       // after the decision, wait for the other nodes (WithFailFast(false))
 	explain  bool       // see isDecidedLocked
 
@@ -127,7 +153,6 @@ type round struct {
 	expired bool // the deadline came before the decision
 	tally   tally
 	votes   []ballot
-	errs    map[int]error      // by node, why it has not granted; nil while none has refused or failed
 	spare   [usualNodes]ballot // room for votes
 }
 
@@ -145,11 +170,14 @@ type nobody struct{}
 
 func (nobody) notifyDecided() {}
 
+// A ballot is what a round keeps of a node's vote.
 type ballot struct {
-	by    *pool.Server // who voted, if known
-	vote  vote
-	full  bool // the script was sent in full
-	heard bool // the node's answer has come, in time or not
+	by     *pool.Server // who voted, if known
+	err    error        // as in vote; of a vote that is still to come, see waitFor
+	choice choice
+	found  claim.Found
+	full   bool // the script was sent in full
+	heard  bool // the node's answer has come, in time or not
 }
 
 // prepare makes r, which is zero, take the votes of c's nodes.
@@ -179,11 +207,11 @@ func startRound(c *core, op operation, waitAll bool) *round {
 }
 
 func (r *round) start(op operation) {
-	r.op, r.command, r.explain, r.witness = op, op.command(), op.explains(), op.witnessed()
+	r.op, r.call, r.explain, r.witness = op, op.call(), op.explains(), op.witnessed()
 	r.watching, r.purpose = op.watched()
-	r.command.WithRESP(func(resp []byte) {
+	r.call.Command.WithRESP(func(resp []byte) {
 		for i := range r.core.nodes {
-			if err := r.send(i, r.command.Args, resp); err != nil {
+			if err := r.send(i, r.call.Command.Args, resp); err != nil {
 				r.refuse(i, err)
 			}
 		}
@@ -195,25 +223,24 @@ func (r *round) send(i int, args []any, resp []byte) error {
 	err := r.core.nodes[i].Send(pool.Request{Args: args, RESP: resp, Within: r.op.nodeDeadline(), To: r, Tag: i})
 	if err != nil {
 		r.op.unsent(i)
-		return r.core.nodes[i].failed(err)
 	}
-	return nil
+	return err
 }
 
 // Receive takes a node's reply.
 func (r *round) Receive(i int, reply pool.Reply) {
 	r.core.meet(i, reply.Server)
-	v, err := r.op.judge(i, reply)
+	v := r.op.judge(i, reply, read(r.call, reply))
 	if pool.IsNoScript(reply.Err) {
 		sent, refusal := r.resend(i)
 		if sent {
 			return
 		}
 		if refusal != nil {
-			err = refusal
+			v.err = refusal
 		}
 	}
-	r.vote(i, v, err, reply.Server)
+	r.vote(i, v, reply.Server)
 }
 
 // resend sends the script in full to node i, which does not have it and ran
@@ -227,61 +254,54 @@ func (r *round) resend(i int) (sent bool, refusal error) {
 		return false, nil
 	}
 	r.votes[i].full = true
-	refusal = r.send(i, r.command.InFull(), nil)
+	refusal = r.send(i, r.call.Command.InFull(), nil)
 	return refusal == nil, refusal
 }
 
 // vote counts node i's vote, which a server process gave, if one did and it is
 // known, and lets the observer see it.
-func (r *round) vote(i int, v vote, err error, by *pool.Server) {
-	v, err = r.cast(i, v, err, by)
-	r.watch(i, v, err)
+func (r *round) vote(i int, v vote, by *pool.Server) {
+	r.watch(i, r.cast(i, v, by))
 }
 
 // cast is vote for what says nothing of the node at this moment. It returns the vote as it
-// counts, with why it is not a grant.
-func (r *round) cast(i int, v vote, err error, by *pool.Server) (vote, error) {
-	first, late, v, err := r.count(i, v, err, by)
+// counts.
+func (r *round) cast(i int, v vote, by *pool.Server) vote {
+	first, late, v := r.count(i, v, by)
 	if r.witness != nil && first {
-		r.witness.saw(i, late, err)
+		r.witness.saw(i, late, r.core.nodes[i].explain(v))
 	}
-	return v, err
+	return v
 }
 
 // refuse counts that the pool of node i refused to send. The observer sees it later: this
 // is the goroutine of a caller, which must go on to the other nodes whatever an observer
 // does.
 func (r *round) refuse(i int, err error) {
-	first, late, v, err := r.count(i, failed, err, nil)
+	first, late, v := r.count(i, failure(err), nil)
 	if w := r.witness; w != nil && first {
-		r.core.notices.Add(w.to, func() { w.saw(i, late, err) })
+		r.core.notices.Add(w.to, func() { w.saw(i, late, r.core.nodes[i].explain(v)) })
 	}
-	r.watch(i, v, err)
+	r.watch(i, v)
 }
 
 // count counts node i's vote. The one that decides closes the vote, unless the
 // others are to be heard as well. It reports whether it is the node's first
-// answer, whether it came too late to count, what it counts as, and why it is not a grant.
-func (r *round) count(i int, v vote, err error, by *pool.Server) (first, late bool, as vote, why error) {
+// answer, whether it came too late to count, and what it counts as.
+func (r *round) count(i int, v vote, by *pool.Server) (first, late bool, as vote) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := &r.votes[i]
 	first, b.heard = !b.heard, true
-	if r.closed || b.vote != pending {
-		return first, true, v, err
+	if r.closed || b.choice != pending {
+		return first, true, v
 	}
 	before := r.isDecidedLocked()
-	if v == granted && r.hasGrantedLocked(by) {
-		v, err = failed, r.core.nodes[i].failed(ErrDuplicateNode)
+	if v.choice == granted && r.hasGrantedLocked(by) {
+		v = failure(ErrDuplicateNode)
 	}
-	b.vote, b.by = v, by
-	if err != nil {
-		if r.errs == nil {
-			r.errs = make(map[int]error)
-		}
-		r.errs[i] = err
-	}
-	r.tally.add(v)
+	b.choice, b.found, b.err, b.by = v.choice, v.answer.Found, v.err, by
+	r.tally.add(v.choice)
 	if !before && r.isDecidedLocked() {
 		r.closed = !r.waitAll
 		r.decideLocked()
@@ -290,7 +310,7 @@ func (r *round) count(i int, v vote, err error, by *pool.Server) (first, late bo
 		r.closed = true
 		close(r.all)
 	}
-	return first, false, v, err
+	return first, false, v
 }
 
 // waitFor notes that node i's vote is still to come, and err, which stands for it if it
@@ -298,26 +318,22 @@ func (r *round) count(i int, v vote, err error, by *pool.Server) (first, late bo
 func (r *round) waitFor(i int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.votes[i].vote != pending {
-		return
+	if b := &r.votes[i]; b.choice == pending {
+		b.err = err
 	}
-	if r.errs == nil {
-		r.errs = make(map[int]error)
-	}
-	r.errs[i] = err
 }
 
 // waitsFor returns what waitFor has noted of node i.
 func (r *round) waitsFor(i int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.errs[i]
+	return r.votes[i].err
 }
 
 // hasGrantedLocked reports whether a server has granted already, as another node.
 func (r *round) hasGrantedLocked(by *pool.Server) bool {
 	for _, b := range r.votes {
-		if b.vote == granted && sameServer(b.by, by) {
+		if b.choice == granted && sameServer(b.by, by) {
 			return true
 		}
 	}
@@ -555,23 +571,20 @@ func (r *round) resultLocked(silent error) result {
 	}
 	undecided := !r.isDecidedLocked()
 	for i, b := range r.votes {
-		err := r.errs[i]
+		v := vote{choice: b.choice, answer: claim.Answer{Found: b.found}, err: b.err}
 		switch {
-		case b.vote == granted:
+		case b.choice == granted:
 			continue
-		case b.vote == pending:
+		case b.choice == pending:
 			if undecided {
 				res.tally.add(failed)
 			}
-			if err == nil { // see waitFor
-				err = r.core.nodes[i].failed(silent)
-			}
+			v = failure(cmp.Or(b.err, silent)) // see waitFor
 		}
-		var taken *ErrNodeTaken
-		if errors.As(err, &taken) {
+		if v.taken() {
 			res.taken = append(res.taken, i)
 		}
-		res.errs = append(res.errs, err)
+		res.errs = append(res.errs, r.core.nodes[i].explain(v))
 	}
 	return res
 }

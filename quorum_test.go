@@ -23,7 +23,7 @@ func walk(t *testing.T, before tally) {
 		assert.True(t, before.decided(), "%+v", before)
 		return
 	}
-	for _, v := range []vote{granted, refused, failed} {
+	for _, v := range []choice{granted, refused, failed} {
 		after := before
 		after.add(v)
 		assert.False(t, after.won() && after.blocked(), "%+v", after)
@@ -43,7 +43,7 @@ func TestTallyDecidesAsSoonAsTheAnswerCannotChange(t *testing.T) {
 		n := rapid.IntRange(1, 9).Draw(t, "n")
 		tl := tally{n: n}
 		for range rapid.IntRange(0, n).Draw(t, "votes") {
-			tl.add(rapid.SampledFrom([]vote{granted, refused, failed}).Draw(t, "vote"))
+			tl.add(rapid.SampledFrom([]choice{granted, refused, failed}).Draw(t, "vote"))
 		}
 		silent := n - tl.granted - tl.refused - tl.failed
 		canWin := tl.granted+silent >= n/2+1

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/alarm"
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -35,13 +36,14 @@ const (
 type release struct {
 	noEffects
 	*hold
-	round   round
-	wonAt   clock.Instant // when a quorum had confirmed; set before who waits is told
-	awaited bool          // a caller waits for the round
-	process any           // a string: that of the core if somebody in it waits, or did; else ""
-	by      *waiter       // whose attempt it undoes, if it does
-	rivals  atomic.Bool   // other processes wait
-	open    atomic.Int32  // nodes that have not settled it
+	round    round
+	wonAt    clock.Instant // when a quorum had confirmed; set before who waits is told
+	awaited  bool          // a caller waits for the round
+	turnover script.Turnover
+	process  any          // a string: that of the core if somebody in it waits, or did; else ""
+	by       *waiter      // whose attempt it undoes, if it does
+	rivals   atomic.Bool  // other processes wait
+	open     atomic.Int32 // nodes that have not settled it
 
 	// By node, each used by who sends to it and then by who takes its reply.
 	progress []progress
@@ -81,6 +83,7 @@ func startRelease(h *hold, how releasing) *release {
 	if slices.Contains(turnover.Leave, turnover.Enters) {
 		turnover.Enters = nil // it has given up meanwhile
 	}
+	rel.turnover = turnover
 	if h.core.lines.count.Load() > 0 || len(turnover.Leave) > 0 {
 		rel.process = h.core.process
 	}
@@ -92,12 +95,12 @@ func startRelease(h *hold, how releasing) *release {
 	rel.round.prepare(h.core, how.waitAll, then)
 	rel.round.op, rel.round.witness = rel, rel.witnessed()
 	rel.round.watching = h.set.observers
-	rel.round.command = script.Release(h.lock, rel.process, turnover, h.tokens.final())
+	rel.round.call = rel.call()
 	// What has been answered by now, if an earlier release is repeated.
 	h.renewing()
 	rel.open.Store(int32(len(h.nodes))) //nolint:gosec // there are few
 	h.core.unsettled.add(1)
-	rel.round.command.WithRESP(func(resp []byte) {
+	rel.round.call.Command.WithRESP(func(resp []byte) {
 		for i, n := range h.core.nodes {
 			if n.denies() && len(turnover.Leave) == 0 {
 				rel.send(i, form{quietly: true}, nil)
@@ -109,11 +112,11 @@ func startRelease(h *hold, how releasing) *release {
 	return rel
 }
 
-func (rel *release) command() script.Command { return rel.round.command }
-
-func (rel *release) judge(i int, reply pool.Reply) (vote, error) {
-	return rel.core.nodes[i].found(reply)
+func (rel *release) call() claim.Call {
+	return rel.claim.Release(rel.process, rel.turnover, rel.tokens.final())
 }
+
+func (rel *release) judge(_ int, _ pool.Reply, v vote) vote { return v }
 
 func (rel *release) witnessed() *witness { return rel.witness("unlock") }
 
@@ -152,7 +155,7 @@ func (rel *release) transmit(i int, resp []byte) bool {
 		return true
 	}
 	s.paced, s.unvoted = false, false
-	rel.round.refuse(i, n.failed(err))
+	rel.round.refuse(i, err)
 	if f.reached() && !errors.Is(err, pool.ErrClosed) {
 		rel.repeatLater(i, err)
 		return false
@@ -163,17 +166,17 @@ func (rel *release) transmit(i int, resp []byte) bool {
 
 // args returns the command in a form.
 func (rel *release) args(as form) []any {
-	command := rel.command()
+	call := rel.round.call
 	switch {
 	case as.quietly:
-		command = script.ReleaseQuietly(rel.lock, rel.tokens.final())
+		call = rel.claim.ReleaseQuietly(rel.tokens.final())
 	case as.again: // who entered then may have left
-		command = script.Release(rel.lock, rel.process, script.Turnover{Leave: rel.leaving()}, rel.tokens.final())
+		call = rel.claim.Release(rel.process, script.Turnover{Leave: rel.leaving()}, rel.tokens.final())
 	}
 	if as.inFull {
-		return command.InFull()
+		return call.Command.InFull()
 	}
-	return command.Args
+	return call.Command.Args
 }
 
 // Receive takes a node's reply.
@@ -195,13 +198,13 @@ func (rel *release) Receive(i int, reply pool.Reply) {
 		rel.send(i, sent.form, nil)
 		return
 	}
-	rel.notice(i, reply)
-	v, err := rel.judge(i, reply)
-	if v == failed && reply.Err == nil {
-		reply.Err = err // an odd answer settles nothing
+	v := read(rel.round.call, reply)
+	rel.notice(i, v.answer)
+	if v.choice == failed && reply.Err == nil {
+		reply.Err = v.err // an odd answer settles nothing
 	}
 	settled := rel.settles(i, sent, reply, v)
-	rel.heed(i, v, err, reply)
+	rel.heed(i, v, reply)
 	if settled {
 		rel.giveUp(i)
 		return
@@ -216,30 +219,30 @@ func (rel *release) Receive(i int, reply pool.Reply) {
 // is there proves that it was held until now. That it is missing, or another's is there,
 // proves nothing: the first sending may have deleted ours, and somebody else may have
 // acquired the lock since.
-func (rel *release) heed(i int, v vote, err error, reply pool.Reply) {
-	s, n := &rel.progress[i], rel.core.nodes[i]
+func (rel *release) heed(i int, v vote, reply pool.Reply) {
+	s := &rel.progress[i]
 	switch {
-	case v == failed && reply.Fate == pool.Unknown && rel.awaited:
+	case v.choice == failed && reply.Fate == pool.Unknown && rel.awaited:
 		s.lost, s.unvoted = true, true
-		rel.round.waitFor(i, err)
-		rel.round.watch(i, v, err)
+		rel.round.waitFor(i, v.err)
+		rel.round.watch(i, v)
 		return
-	case v == failed && reply.Fate == pool.Unknown:
+	case v.choice == failed && reply.Fate == pool.Unknown:
 		s.lost = true
-	case v == refused && s.lost:
-		v, err = failed, n.failed(fmt.Errorf("the reply to the release was lost, and %s", afterwards(err)))
+	case v.choice == refused && s.lost:
+		v = failure(fmt.Errorf("the reply to the release was lost, and %s", afterwards(v)))
 	}
 	s.unvoted = false
-	v, err = rel.round.cast(i, v, err, reply.Server)
+	v = rel.round.cast(i, v, reply.Server)
 	if reply.Err == nil && reply.Fate == pool.Answered {
-		v, err = refused, nil // whatever it counts as, the node is there
+		v.choice = refused // whatever it counts as, the node is there
 	}
-	rel.round.watch(i, v, err)
+	rel.round.watch(i, v)
 }
 
 // afterwards says what a repetition has found, where that proves nothing.
-func afterwards(found error) string {
-	if taken := (*ErrNodeTaken)(nil); errors.As(found, &taken) {
+func afterwards(v vote) string {
+	if v.taken() {
 		return "another value is there now"
 	}
 	return "the key is gone now"
@@ -250,19 +253,18 @@ func (rel *release) giveUp(i int) {
 	s := &rel.progress[i]
 	if s.unvoted {
 		s.unvoted = false
-		_, _ = rel.round.cast(i, failed, rel.round.waitsFor(i), nil)
+		_ = rel.round.cast(i, failure(rel.round.waitsFor(i)), nil)
 	}
 	rel.nodeSettled()
 }
 
-// notice takes from node i's reply who waits for the lock.
-func (rel *release) notice(i int, reply pool.Reply) {
-	what, _ := reply.Value.(int64)
-	if what&(script.Woke|script.Others) != 0 {
+// notice takes from node i's answer who waits for the lock.
+func (rel *release) notice(i int, a claim.Answer) {
+	if a.Rivals {
 		rel.rivals.Store(true)
 	}
-	if what&script.First != 0 {
-		rel.core.lines.wake(rel.lock.Name(), i, rel.by)
+	if a.First {
+		rel.core.lines.wake(rel.claim.Name(), i, rel.by)
 	}
 }
 
@@ -278,7 +280,7 @@ func (rel *release) settles(i int, sent progress, reply pool.Reply, v vote) bool
 		return true
 	}
 	f := rel.footprint(i)
-	return !f.reached() || looked && (f.settled() && reply.Conn != 0 || v == granted && f.sent() == 1)
+	return !f.reached() || looked && (f.settled() && reply.Conn != 0 || v.choice == granted && f.sent() == 1)
 }
 
 // nodeSettled notes that one more node has settled the release, or is given up.
@@ -303,7 +305,7 @@ func (rel *release) repeatLater(i int, err error) {
 	again := &alarm.Alarm{What: repetition{rel, i}}
 	dropped := !rel.core.repeats.SetUnlessFull(again, time.Now().Add(delay), maxRepeats)
 	tellLater(rel.core, rel.set.observers, UnsettledObserver.ObserveUnsettled, Unsettled{
-		Name: rel.lock.Name(), Node: i, Pending: rel.core.unsettled.n(), Dropped: dropped, Err: err,
+		Name: rel.claim.Name(), Node: i, Pending: rel.core.unsettled.n(), Dropped: dropped, Err: err,
 	})
 	if dropped {
 		rel.giveUp(i)

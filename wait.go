@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
 	"github.com/seed14bd9ef4/redsync/internal/script"
@@ -460,9 +461,9 @@ type entry struct {
 	free []time.Time // when the lock may be free on a node that has answered
 }
 
-func (e *entry) command() script.Command {
+func (e *entry) call() claim.Call {
 	if e.plain {
-		return e.acquire.command()
+		return e.acquire.call()
 	}
 	e.mu.Lock()
 	e.free = e.free[:0] // a new round asks all nodes again
@@ -470,20 +471,16 @@ func (e *entry) command() script.Command {
 	return e.from(script.Place{Ticket: e.ticket, Alive: aliveFor.Milliseconds(), Strict: e.strict})
 }
 
-func (e *entry) judge(i int, reply pool.Reply) (vote, error) {
-	if e.plain {
-		return e.acquire.judge(i, reply)
-	}
+func (e *entry) judge(i int, reply pool.Reply, v vote) vote {
 	switch {
+	case e.plain:
 	case pool.IsDenied(reply.Err), pool.IsCrossSlot(reply.Err):
 		e.denied.Store(true)
 		e.hold.deny(i, reply.Err)
-	case reply.Err == nil:
-		if entered, err := script.ParseEntered(reply.Value); err == nil {
-			e.learn(i, entered.Wait)
-		}
+	case v.err == nil:
+		e.learn(i, v.answer)
 	}
-	return e.acquire.judge(i, reply)
+	return e.acquire.judge(i, reply, v)
 }
 
 func (e *entry) watched() (*observers, purpose) {
@@ -493,13 +490,13 @@ func (e *entry) watched() (*observers, purpose) {
 	return e.hold.set.observers, queueing
 }
 
-// learn notes when the lock may be free on node i, in milliseconds, -1 for never.
-func (e *entry) learn(i int, wait int64) {
-	if wait == script.Granted {
+// learn notes when the lock may be free on node i.
+func (e *entry) learn(i int, a claim.Answer) {
+	if a.Found == claim.Mine {
 		e.waiter.freedBy(i, e.number)
 	}
-	if wait >= 0 {
-		e.freeIn(time.Duration(wait) * time.Millisecond)
+	if a.Wait != claim.Never {
+		e.freeIn(a.Wait)
 	}
 }
 

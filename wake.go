@@ -223,7 +223,7 @@ func (h *hold) deny(i int, err error) {
 	n := h.core.nodes[i]
 	n.deniedUntil.Store(int64(clock.Now().Mono + deniedFor))
 	if !n.toldDenied.Swap(true) {
-		tellLater(h.core, h.set.observers, UnwokenObserver.ObserveUnwoken, Unwoken{Name: h.lock.Name(), Node: i, Err: err})
+		tellLater(h.core, h.set.observers, UnwokenObserver.ObserveUnwoken, Unwoken{Name: h.claim.Name(), Node: i, Err: err})
 	}
 }
 

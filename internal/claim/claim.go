@@ -1,0 +1,72 @@
+// Package claim is what a primitive writes on a node, and how it reads what the node answers.
+// Everything else (rounds, validity, extension, release, waiting, tokens) is the same for every primitive
+// and does not look into it.
+package claim
+
+import (
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// A Claim is what one lease writes on the nodes. Its value is fresh for each attempt and
+// belongs to one lease.
+type Claim interface {
+	Name() string  // of the lock
+	Value() string // the secret that proves it
+
+	// Acquire takes the claim for ttl where it is free. It enters the queue at a place,
+	// and proposes the token of a fence, unless these are zero.
+	Acquire(ttl time.Duration, at script.Place, f script.Fence) Call
+
+	// Extend makes the claim last for ttl, or as long as it would anyway if that is longer. With heal it
+	// takes it again where it is missing, which the answer tells.
+	Extend(ttl time.Duration, heal bool) Call
+
+	// Check looks whether the claim is there.
+	Check() Call
+
+	// Release gives the claim back, tells the next waiter of another process than the
+	// given one, and makes the turnover in the queue. It raises the register to the
+	// token of a fence.
+	Release(process any, t script.Turnover, f script.Fence) Call
+
+	// ReleaseQuietly does what Release does, and touches no queue.
+	ReleaseQuietly(f script.Fence) Call
+}
+
+// A Call is a command and the only reader of its replies: the same reply means one thing from one
+// command and another thing from the next.
+type Call struct {
+	Command script.Command
+
+	// Read returns what a reply says. Its error is that no node of this protocol answers so: then
+	// the reply says nothing of the claim.
+	Read func(reply any) (Answer, error)
+}
+
+// Found is what a command has found of the claim when it was done.
+type Found uint8
+
+// What can be found.
+const (
+	Unknown Found = iota // the answer does not say
+	Mine                 // the claim is there: it was, or Acquire has taken it
+	Other                // something else is in its way
+	Missing              // nothing is there
+	Created              // nothing was there, and Extend has taken it again
+)
+
+// Never is a Wait without an end.
+const Never time.Duration = -1
+
+// An Answer is what a node says.
+type Answer struct {
+	Found    Found
+	Wait     time.Duration // of a refused Acquire: until it may end by itself; Never
+	Register uint64        // of Acquire with a fence: the register
+	Stored   bool          // of Acquire with a fence: the proposal is the register now
+	WasThere bool          // of Acquire with a fence: the claim was there before
+	First    bool          // of Release: the caller's process is the first in the queue
+	Rivals   bool          // of Release: a waiter of another process is known
+}

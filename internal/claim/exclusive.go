@@ -1,0 +1,111 @@
+package claim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// An Exclusive is the claim of a Mutex: a key with a value, which one lease has at a time.
+type Exclusive struct{ lock script.Lock }
+
+// NewExclusive returns the claim of a name by a value.
+func NewExclusive(name, value string) Exclusive { return Exclusive{script.NewLock(name, value)} }
+
+// Name implements Claim.
+func (e Exclusive) Name() string { return e.lock.Name() }
+
+// Value implements Claim.
+func (e Exclusive) Value() string { return e.lock.Value() }
+
+// Acquire implements Claim. Without a place and a fence it is a plain SET, which other
+// libraries understand.
+func (e Exclusive) Acquire(ttl time.Duration, at script.Place, f script.Fence) Call {
+	if at.Ticket == nil && f.Token == 0 {
+		return Call{script.Acquire(e.lock, ttl.Milliseconds()), readSet}
+	}
+	return Call{script.Enter(e.lock, ttl.Milliseconds(), at, f), readEntered}
+}
+
+// Extend implements Claim.
+func (e Exclusive) Extend(ttl time.Duration, heal bool) Call {
+	if heal {
+		return Call{script.Heal(e.lock, ttl.Milliseconds()), readFound}
+	}
+	return Call{script.Extend(e.lock, ttl.Milliseconds()), readFound}
+}
+
+// Check implements Claim.
+func (e Exclusive) Check() Call { return Call{script.Valid(e.lock), readFound} }
+
+// Release implements Claim.
+func (e Exclusive) Release(process any, t script.Turnover, f script.Fence) Call {
+	return Call{script.Release(e.lock, process, t, f), readFound}
+}
+
+// ReleaseQuietly implements Claim.
+func (e Exclusive) ReleaseQuietly(f script.Fence) Call {
+	return Call{script.ReleaseQuietly(e.lock, f), readFound}
+}
+
+// Ping asks whether a node answers, whatever it says.
+func Ping() Call {
+	return Call{script.Ping(), func(any) (Answer, error) { return Answer{Found: Mine}, nil }}
+}
+
+// done is the answer to a SET that has set the key. Any other text is of something else.
+var done any = "OK"
+
+// readSet reads the reply to a plain SET. It does not say whose value is there: even one's own
+// counts as another's, or a value used twice would admit two holders.
+func readSet(reply any) (Answer, error) {
+	switch reply {
+	case nil:
+		return Answer{Found: Other, Wait: Never}, nil
+	case done:
+		return Answer{Found: Mine}, nil
+	}
+	return Answer{}, fmt.Errorf("redsync: odd answer to an acquire: %s", script.Describe(reply))
+}
+
+// readEntered reads the reply of enter.lua.
+func readEntered(reply any) (Answer, error) {
+	entered, err := script.ParseEntered(reply)
+	if err != nil {
+		return Answer{}, err
+	}
+	a := Answer{Found: Other, Register: entered.Register, Stored: entered.Stored, WasThere: entered.WasThere}
+	switch {
+	case entered.Wait == script.Granted:
+		a.Found = Mine
+	case entered.Wait > 0:
+		a.Wait = time.Duration(entered.Wait) * time.Millisecond
+	default:
+		a.Wait = Never
+	}
+	return a, nil
+}
+
+// readFound reads the reply of a script that looks for the value. What none of these scripts
+// answers says nothing of the value: that it is missing would prove a loss.
+func readFound(reply any) (Answer, error) {
+	what, ok := reply.(int64)
+	a := Answer{First: what&script.First != 0, Rivals: what&(script.Woke|script.Others) != 0}
+	switch what &^= script.Woke | script.First | script.Others; {
+	case !ok:
+	case what == script.Mine:
+		a.Found = Mine
+		return a, nil
+	case what == script.Other:
+		a.Found = Other
+		return a, nil
+	case what == script.Missing:
+		a.Found = Missing
+		return a, nil
+	case what == script.Created:
+		a.Found = Created
+		return a, nil
+	}
+	return Answer{}, fmt.Errorf("redsync: odd answer of a script: %s", script.Describe(reply))
+}
