@@ -246,7 +246,7 @@ func tell[O, E any](to *observers, method func(O, E), event E) {
 }
 
 // Dropped implements notice.Receiver.
-func (to *observers) Dropped(events int) { tell(to, MissedObserver.ObserveMissed, Missed{events}) }
+func (o *observers) Dropped(events int) { tell(o, MissedObserver.ObserveMissed, Missed{events}) }
 
 // tellLater queues an event for the goroutine of c's notices.
 func tellLater[O, E any](c *core, to *observers, method func(O, E), event E) {
