@@ -1,6 +1,7 @@
 package redsync_test
 
 import (
+	"crypto/rand"
 	"errors"
 	"runtime"
 	"sync"
@@ -183,7 +184,7 @@ func TestWaiterEndsWithItsGenerator(t *testing.T) {
 				if calls++; calls > 1 {
 					return "", broken
 				}
-				return "the first", nil
+				return rand.Text(), nil
 			}))
 		require.ErrorIs(t, m.Lock(), broken)
 		assert.Equal(t, 2, calls)
