@@ -105,7 +105,7 @@ func FuzzVotes(f *testing.F) {
 			}
 		}
 		a := acquire{hold: h}
-		v = a.judge(0, reply, read(a.from(place), reply))
+		v = a.judge(0, reply, read(a.from(place).call, reply))
 		require.Equal(t, want, v.choice, "%v", value)
 		checkVote(t, h.core.nodes[0], v)
 	})

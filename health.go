@@ -104,17 +104,17 @@ const (
 
 // watch notes what node i's vote says of the node.
 func (r *round) watch(i int, v vote) {
-	if r.watching == nil {
+	if r.brief.watching == nil {
 		return
 	}
 	n := r.core.nodes[i]
-	s := sight{to: r.watching, node: n, granted: v.choice == granted && r.purpose != looking}
+	s := sight{to: r.brief.watching, node: n, granted: v.choice == granted && r.brief.purpose != looking}
 	if v.choice == failed {
 		s.err = v.err
 		switch {
 		case pool.IsNoScript(s.err): // it answers, and ran nothing
 			s.err = nil
-		case (pool.IsDenied(s.err) || pool.IsCrossSlot(s.err)) && r.purpose != granting:
+		case (pool.IsDenied(s.err) || pool.IsCrossSlot(s.err)) && r.brief.purpose != granting:
 			return // it may grant all the same
 		}
 		s.distrust = errors.Is(s.err, ErrDuplicateNode) || isDistrust(s.err)

@@ -502,5 +502,3 @@ func (h *hold) cleared(now clock.Instant) bool {
 func (h *hold) bounds() bounds {
 	return bounds{decide: h.timing.nodeTimeout, node: h.timing.nodeTimeout}
 }
-
-func (h *hold) nodeDeadline() time.Duration { return h.timing.nodeTimeout }

@@ -13,45 +13,28 @@ import (
 // replies are read, and what it leaves behind. A release is in settle.go, because it
 // is repeated, node by node.
 
-// noEffects is embedded by an operation for what it does not do: set a value, explain
-// why it is blocked, have its votes told, take effect when it is won, come to an end
-// while its round is open.
-type noEffects struct{}
+// An acquire is the round that sets a hold's value. On winning it does nothing: the one who
+// waits looks whether the nodes answered in time.
+type acquire struct{ hold *hold }
 
-func (noEffects) sending(int)         {}
-func (noEffects) unsent(int)          {}
-func (noEffects) explains() bool      { return false }
-func (noEffects) witnessed() *witness { return nil }
-func (noEffects) onWon()              {}
-func (noEffects) stands() bool        { return true }
+func (a acquire) brief() brief { return a.from(script.Place{}) }
 
-func (noEffects) watched() (*observers, purpose) { return nil, looking }
-
-// An acquire is the round that sets a hold's value.
-type acquire struct {
-	noEffects // on winning: the one who waits looks whether the nodes answered in time
-	hold      *hold
-}
-
-func (a acquire) call() claim.Call { return a.from(script.Place{}) }
-
-// from returns the call for one who stands at a place.
-func (a acquire) from(place script.Place) claim.Call {
+// from returns the brief for one who stands at a place. A lock that is taken must be told from
+// nodes that are down.
+func (a acquire) from(place script.Place) brief {
 	ttl, _ := a.hold.timing.atAge(0)
-	return a.hold.claim.Acquire(ttl, place, a.hold.tokens.fence())
+	b := a.hold.brief("lock", a.hold.claim.Acquire(ttl, place, a.hold.tokens.fence()))
+	b.explain, b.purpose = true, granting
+	return b
 }
 
-func (a acquire) nodeDeadline() time.Duration { return a.hold.nodeDeadline() }
+// brief returns the brief of an operation on h, which looks and grants nothing.
+func (h *hold) brief(op string, call claim.Call) brief {
+	return brief{call: call, within: h.timing.nodeTimeout, witness: h.witness(op), watching: h.set.observers}
+}
 
 func (a acquire) sending(i int) { a.hold.sending(i) }
 func (a acquire) unsent(i int)  { a.hold.unsent(i) }
-
-// A lock that is taken must be told from nodes that are down.
-func (acquire) explains() bool { return true }
-
-func (a acquire) witnessed() *witness { return a.hold.witness("lock") }
-
-func (a acquire) watched() (*observers, purpose) { return a.hold.set.observers, granting }
 
 func (a acquire) judge(i int, reply pool.Reply, v vote) vote {
 	if pool.IsNoScript(reply.Err) {
@@ -74,7 +57,6 @@ func (a acquire) judge(i int, reply pool.Reply, v vote) vote {
 
 // An extension is the round that prolongs a hold.
 type extension struct {
-	noEffects
 	hold  *hold
 	heals bool // sets missing keys again (WithSetNXOnExtend)
 	start clock.Instant
@@ -82,7 +64,11 @@ type extension struct {
 	span  time.Duration // of the validity, from start
 }
 
-func (e extension) call() claim.Call { return e.hold.claim.Extend(e.ttl, e.heals) }
+func (e extension) brief() brief {
+	b := e.hold.brief("extend", e.hold.claim.Extend(e.ttl, e.heals))
+	b.purpose = granting
+	return b
+}
 
 // Only an extension that heals can set the value.
 
@@ -101,12 +87,6 @@ func (e extension) unsent(i int) {
 		e.hold.prolonged()
 	}
 }
-
-func (e extension) nodeDeadline() time.Duration { return e.hold.nodeDeadline() }
-
-func (e extension) witnessed() *witness { return e.hold.witness("extend") }
-
-func (e extension) watched() (*observers, purpose) { return e.hold.set.observers, granting }
 
 // The hold goes on from the moment of the decision, however late the one who
 // waits for it runs.
@@ -129,18 +109,9 @@ func (e extension) judge(i int, reply pool.Reply, v vote) vote {
 }
 
 // A check is the round that looks whether the nodes hold a hold's value.
-type check struct {
-	noEffects
-	hold *hold
-}
+type check struct{ hold *hold }
 
-func (c check) call() claim.Call { return c.hold.claim.Check() }
-
-func (c check) nodeDeadline() time.Duration { return c.hold.nodeDeadline() }
-
-func (c check) witnessed() *witness { return c.hold.witness("valid") }
-
-func (c check) watched() (*observers, purpose) { return c.hold.set.observers, looking }
+func (c check) brief() brief { return c.hold.brief("valid", c.hold.claim.Check()) }
 
 func (check) judge(_ int, _ pool.Reply, v vote) vote { return v }
 
@@ -154,12 +125,8 @@ func (h *hold) unlessRestarted(i int, s *pool.Server, start clock.Instant, v vot
 }
 
 // A ping is the round that asks whether nodes answer.
-type ping struct {
-	noEffects
-}
+type ping struct{}
 
-func (ping) nodeDeadline() time.Duration { return 0 } // it has no hold
-
-func (ping) call() claim.Call { return claim.Ping() }
+func (ping) brief() brief { return brief{call: claim.Ping()} }
 
 func (ping) judge(_ int, _ pool.Reply, v vote) vote { return v }

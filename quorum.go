@@ -99,52 +99,50 @@ func (t tally) complete() bool { return t.granted+t.refused+t.failed == t.n }
 // An operation gives a round its meaning: what is sent, and what the nodes'
 // replies say.
 type operation interface {
-	call() claim.Call
-
-	// sending notes that a command is about to go to node i; unsent takes that
-	// back, because the pool refused it.
-	sending(i int)
-	unsent(i int)
+	// brief returns what a round of the operation needs to know. It is called as each round
+	// starts.
+	brief() brief
 
 	// judge returns what node i's reply counts as, which is v by itself. It is called for
 	// every reply, also for those that come after the decision, from the goroutine of the
 	// node's pool.
 	judge(i int, reply pool.Reply, v vote) vote
-
-	// explains reports whether a round that is blocked must be explained.
-	explains() bool
-
-	// stands reports whether the command may still be sent.
-	stands() bool
-
-	// nodeDeadline returns how long the round waits for one node, 0 if that is not said.
-	nodeDeadline() time.Duration
-
-	// witnessed returns who is told of the votes, nil for nobody.
-	witnessed() *witness
-
-	// watched returns who is told that a node is down, nil for nobody, and what the
-	// command is for.
-	watched() (*observers, purpose)
-
-	// onWon takes effect when a quorum has granted, at that moment and before
-	// anybody else is told. The round is locked.
-	onWon()
 }
+
+// A brief is what a round knows of its operation.
+type brief struct {
+	call     claim.Call
+	within   time.Duration // how long the operation waits for one node; 0 if that is not said
+	explain  bool          // a round that is blocked waits until it is clear why: see isDecidedLocked
+	witness  *witness      // told of every vote; nil without an observer
+	watching *observers    // told of nodes that are down; nil without an observer
+	purpose  purpose       // of call, in regard to the health of a node
+}
+
+// What only some operations do is an interface of its own, which a round finds by an assertion.
+
+// A recorder keeps what commands may have left on the nodes. sending notes that a command
+// is about to go to node i; unsent takes that back, because the pool refused it.
+type recorder interface {
+	sending(i int)
+	unsent(i int)
+}
+
+// A gate closes while the round is open: once it does not stand, nothing more is sent.
+type gate interface{ stands() bool }
+
+// A winner acts at the moment when a quorum has granted, before anybody else is told. The
+// round is locked.
+type winner interface{ onWon() }
 
 // A round is one command on its way to all nodes, and their votes.
 type round struct {
 	core    *core
 	op      operation
-	call    claim.Call
+	brief   brief         // of op
 	then    decider       // told of the decision: a *sleeper, where somebody waits
-	witness *witness      // told of every vote; nil without an observer
+	waitAll bool          // after the decision, wait for the other nodes (WithFailFast(false))
 	all     chan struct{} // closed when every node has voted, with waitAll
-
-	watching *observers // told of nodes that are down; nil without an observer
-	purpose  purpose    // of call
-	waitAll  bool       // after the decision, wait for the other nodes (WithFailFast(false))
-	explain  bool       // see isDecidedLocked
 
 	// mu protects what follows. Who has been told of the decision may read expired
 	// without it.
@@ -207,11 +205,10 @@ func startRound(c *core, op operation, waitAll bool) *round {
 }
 
 func (r *round) start(op operation) {
-	r.op, r.call, r.explain, r.witness = op, op.call(), op.explains(), op.witnessed()
-	r.watching, r.purpose = op.watched()
-	r.call.Command.WithRESP(func(resp []byte) {
+	r.op, r.brief = op, op.brief()
+	r.brief.call.Command.WithRESP(func(resp []byte) {
 		for i := range r.core.nodes {
-			if err := r.send(i, r.call.Command.Args, resp); err != nil {
+			if err := r.send(i, r.brief.call.Command.Args, resp); err != nil {
 				r.refuse(i, err)
 			}
 		}
@@ -219,10 +216,13 @@ func (r *round) start(op operation) {
 }
 
 func (r *round) send(i int, args []any, resp []byte) error {
-	r.op.sending(i)
-	err := r.core.nodes[i].Send(pool.Request{Args: args, RESP: resp, Within: r.op.nodeDeadline(), To: r, Tag: i})
-	if err != nil {
-		r.op.unsent(i)
+	record, records := r.op.(recorder)
+	if records {
+		record.sending(i)
+	}
+	err := r.core.nodes[i].Send(pool.Request{Args: args, RESP: resp, Within: r.brief.within, To: r, Tag: i})
+	if err != nil && records {
+		record.unsent(i)
 	}
 	return err
 }
@@ -230,7 +230,7 @@ func (r *round) send(i int, args []any, resp []byte) error {
 // Receive takes a node's reply.
 func (r *round) Receive(i int, reply pool.Reply) {
 	r.core.meet(i, reply.Server)
-	v := r.op.judge(i, reply, read(r.call, reply))
+	v := r.op.judge(i, reply, read(r.brief.call, reply))
 	if pool.IsNoScript(reply.Err) {
 		sent, refusal := r.resend(i)
 		if sent {
@@ -250,11 +250,11 @@ func (r *round) Receive(i int, reply pool.Reply) {
 func (r *round) resend(i int) (sent bool, refusal error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed || r.votes[i].full || !r.op.stands() {
+	if g, ok := r.op.(gate); r.closed || r.votes[i].full || ok && !g.stands() {
 		return false, nil
 	}
 	r.votes[i].full = true
-	refusal = r.send(i, r.call.Command.InFull(), nil)
+	refusal = r.send(i, r.brief.call.Command.InFull(), nil)
 	return refusal == nil, refusal
 }
 
@@ -268,8 +268,8 @@ func (r *round) vote(i int, v vote, by *pool.Server) {
 // counts.
 func (r *round) cast(i int, v vote, by *pool.Server) vote {
 	first, late, v := r.count(i, v, by)
-	if r.witness != nil && first {
-		r.witness.saw(i, late, r.core.nodes[i].explain(v))
+	if r.brief.witness != nil && first {
+		r.brief.witness.saw(i, late, r.core.nodes[i].explain(v))
 	}
 	return v
 }
@@ -279,7 +279,7 @@ func (r *round) cast(i int, v vote, by *pool.Server) vote {
 // does.
 func (r *round) refuse(i int, err error) {
 	first, late, v := r.count(i, failure(err), nil)
-	if w := r.witness; w != nil && first {
+	if w := r.brief.witness; w != nil && first {
 		r.core.notices.Add(w.to, func() { w.saw(i, late, r.core.nodes[i].explain(v)) })
 	}
 	r.watch(i, v)
@@ -343,8 +343,8 @@ func (r *round) hasGrantedLocked(by *pool.Server) bool {
 // decideLocked makes a won round take effect, and tells that the round is decided, or that
 // its deadline has come.
 func (r *round) decideLocked() {
-	if r.tally.won() {
-		r.op.onWon()
+	if w, ok := r.op.(winner); ok && r.tally.won() {
+		w.onWon()
 	}
 	r.then.notifyDecided()
 }
@@ -355,7 +355,7 @@ func (r *round) decideLocked() {
 // while fewer than a quorum have answered, at most for the node deadline. What it
 // does then does not depend on the reason, so safety does not either.
 func (r *round) isDecidedLocked() bool {
-	return r.tally.decided() && (r.tally.won() || !r.explain || r.tally.explained())
+	return r.tally.decided() && (r.tally.won() || !r.brief.explain || r.tally.explained())
 }
 
 // Why a node has no vote.

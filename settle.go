@@ -31,11 +31,9 @@ const (
 // more, or the keys have run out. It depends on no caller's context.
 //
 // It sends, repeats and takes replies by itself: as the operation of its round it only
-// notes when that was won. It sets no value, so that it keeps no footprint: noEffects
-// stands before the methods of the hold's trail.
+// notes when that was won. It sets no value, so that it records nothing.
 type release struct {
-	noEffects
-	*hold
+	hold     *hold
 	round    round
 	wonAt    clock.Instant // when a quorum had confirmed; set before who waits is told
 	awaited  bool          // a caller waits for the round
@@ -93,14 +91,12 @@ func startRelease(h *hold, how releasing) *release {
 		then = h.core.sleepers.get(&rel.round)
 	}
 	rel.round.prepare(h.core, how.waitAll, then)
-	rel.round.op, rel.round.witness = rel, rel.witnessed()
-	rel.round.watching = h.set.observers
-	rel.round.call = rel.call()
+	rel.round.op, rel.round.brief = rel, rel.brief()
 	// What has been answered by now, if an earlier release is repeated.
 	h.renewing()
 	rel.open.Store(int32(len(h.nodes))) //nolint:gosec // there are few
 	h.core.unsettled.add(1)
-	rel.round.call.Command.WithRESP(func(resp []byte) {
+	rel.round.brief.call.Command.WithRESP(func(resp []byte) {
 		for i, n := range h.core.nodes {
 			if n.denies() && len(turnover.Leave) == 0 {
 				rel.send(i, form{quietly: true}, nil)
@@ -112,22 +108,20 @@ func startRelease(h *hold, how releasing) *release {
 	return rel
 }
 
-func (rel *release) call() claim.Call {
-	return rel.claim.Release(rel.process, rel.turnover, rel.tokens.final())
+func (rel *release) brief() brief {
+	return rel.hold.brief("unlock", rel.hold.claim.Release(rel.process, rel.turnover, rel.hold.tokens.final()))
 }
 
 func (rel *release) judge(_ int, _ pool.Reply, v vote) vote { return v }
-
-func (rel *release) witnessed() *witness { return rel.witness("unlock") }
 
 func (rel *release) onWon() { rel.wonAt = clock.Now() }
 
 // send sends the release to node i, in a form of which resp is the encoding, if there is
 // one. While the core is closing the release may have to wait for others.
 func (rel *release) send(i int, as form, resp []byte) {
-	s, n := &rel.progress[i], rel.core.nodes[i]
+	s, n := &rel.progress[i], rel.hold.core.nodes[i]
 	s.form = as
-	if rel.core.isClosed.Load() && !s.paced {
+	if rel.hold.core.isClosed.Load() && !s.paced {
 		s.paced = true // first: it may be sent by another goroutine from here on
 		if !n.drain.enter(rel) {
 			return
@@ -143,10 +137,10 @@ func (rel *release) send(i int, as form, resp []byte) {
 // h may have reached the node the request is Reserved: the command that set the value has
 // paid for its room.
 func (rel *release) transmit(i int, resp []byte) bool {
-	s, n, f := &rel.progress[i], rel.core.nodes[i], rel.footprint(i)
+	s, n, f := &rel.progress[i], rel.hold.core.nodes[i], rel.hold.footprint(i)
 	s.orderly = f.settled()
 	err := n.Send(pool.Request{
-		Args: rel.args(s.form), RESP: resp, Reserved: f.reached(), Within: rel.nodeDeadline(), To: rel, Tag: i,
+		Args: rel.args(s.form), RESP: resp, Reserved: f.reached(), Within: rel.hold.timing.nodeTimeout, To: rel, Tag: i,
 	})
 	if err == nil {
 		return true
@@ -166,12 +160,12 @@ func (rel *release) transmit(i int, resp []byte) bool {
 
 // args returns the command in a form.
 func (rel *release) args(as form) []any {
-	call := rel.round.call
+	call := rel.round.brief.call
 	switch {
 	case as.quietly:
-		call = rel.claim.ReleaseQuietly(rel.tokens.final())
+		call = rel.hold.claim.ReleaseQuietly(rel.hold.tokens.final())
 	case as.again: // who entered then may have left
-		call = rel.claim.Release(rel.process, script.Turnover{Leave: rel.leaving()}, rel.tokens.final())
+		call = rel.hold.claim.Release(rel.process, script.Turnover{Leave: rel.hold.leaving()}, rel.hold.tokens.final())
 	}
 	if as.inFull {
 		return call.Command.InFull()
@@ -181,10 +175,10 @@ func (rel *release) args(as form) []any {
 
 // Receive takes a node's reply.
 func (rel *release) Receive(i int, reply pool.Reply) {
-	rel.core.meet(i, reply.Server)
+	rel.hold.core.meet(i, reply.Server)
 	sent := rel.progress[i]
 	if sent.paced {
-		defer rel.core.nodes[i].drain.leave(i)
+		defer rel.hold.core.nodes[i].drain.leave(i)
 		rel.progress[i].paced = false
 	}
 	switch {
@@ -193,12 +187,12 @@ func (rel *release) Receive(i int, reply pool.Reply) {
 		rel.send(i, sent.form, nil)
 		return
 	case !sent.quietly && (pool.IsDenied(reply.Err) || pool.IsCrossSlot(reply.Err)):
-		rel.deny(i, reply.Err)
+		rel.hold.deny(i, reply.Err)
 		sent.quietly = true
 		rel.send(i, sent.form, nil)
 		return
 	}
-	v := read(rel.round.call, reply)
+	v := read(rel.round.brief.call, reply)
 	rel.notice(i, v.answer)
 	if v.choice == failed && reply.Err == nil {
 		reply.Err = v.err // an odd answer settles nothing
@@ -264,7 +258,7 @@ func (rel *release) notice(i int, a claim.Answer) {
 		rel.rivals.Store(true)
 	}
 	if a.First {
-		rel.core.lines.wake(rel.claim.Name(), i, rel.by)
+		rel.hold.core.lines.wake(rel.hold.claim.Name(), i, rel.by)
 	}
 }
 
@@ -279,33 +273,33 @@ func (rel *release) settles(i int, sent progress, reply pool.Reply, v vote) bool
 	if looked && sent.orderly {
 		return true
 	}
-	f := rel.footprint(i)
+	f := rel.hold.footprint(i)
 	return !f.reached() || looked && (f.settled() && reply.Conn != 0 || v.choice == granted && f.sent() == 1)
 }
 
 // nodeSettled notes that one more node has settled the release, or is given up.
 func (rel *release) nodeSettled() {
-	if rel.core.isClosed.Load() {
-		rel.core.progress.Store(int64(clock.Now().Mono))
+	if rel.hold.core.isClosed.Load() {
+		rel.hold.core.progress.Store(int64(clock.Now().Mono))
 	}
 	if rel.open.Add(-1) == 0 {
-		rel.core.unsettled.add(-1)
+		rel.hold.core.unsettled.add(-1)
 	}
 }
 
 // repeatLater schedules the next sending to node i, which did not settle this one.
 func (rel *release) repeatLater(i int, err error) {
-	rel.keepTime() // a repetition asks whether the keys have run out
+	rel.hold.keepTime() // a repetition asks whether the keys have run out
 	s := &rel.progress[i]
 	delay := min(minReleaseDelay<<min(s.repeats, 8), maxReleaseDelay) // 8 is beyond the maximum
 	if s.unvoted && s.repeats == 0 {                                  // the caller of Unlock waits for what it finds
-		delay = min(delay, rel.timing.nodeTimeout/4)
+		delay = min(delay, rel.hold.timing.nodeTimeout/4)
 	}
 	s.repeats++
 	again := &alarm.Alarm{What: repetition{rel, i}}
-	dropped := !rel.core.repeats.SetUnlessFull(again, time.Now().Add(delay), maxRepeats)
-	tellLater(rel.core, rel.set.observers, UnsettledObserver.ObserveUnsettled, Unsettled{
-		Name: rel.claim.Name(), Node: i, Pending: rel.core.unsettled.n(), Dropped: dropped, Err: err,
+	dropped := !rel.hold.core.repeats.SetUnlessFull(again, time.Now().Add(delay), maxRepeats)
+	tellLater(rel.hold.core, rel.hold.set.observers, UnsettledObserver.ObserveUnsettled, Unsettled{
+		Name: rel.hold.claim.Name(), Node: i, Pending: rel.hold.core.unsettled.n(), Dropped: dropped, Err: err,
 	})
 	if dropped {
 		rel.giveUp(i)
@@ -314,14 +308,14 @@ func (rel *release) repeatLater(i int, err error) {
 
 // A repetition is a release that is due again on one node.
 type repetition struct {
-	*release
-	node int
+	release *release
+	node    int
 }
 
-func (r repetition) Fire(bool) { r.repeat(r.node) }
+func (r repetition) Fire(bool) { r.release.repeat(r.node) }
 
 func (rel *release) repeat(i int) {
-	if rel.cleared(clock.Now()) {
+	if rel.hold.cleared(clock.Now()) {
 		rel.giveUp(i)
 		return
 	}

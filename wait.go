@@ -461,14 +461,16 @@ type entry struct {
 	free []time.Time // when the lock may be free on a node that has answered
 }
 
-func (e *entry) call() claim.Call {
+func (e *entry) brief() brief {
 	if e.plain {
-		return e.acquire.call()
+		return e.acquire.brief()
 	}
 	e.mu.Lock()
 	e.free = e.free[:0] // a new round asks all nodes again
 	e.mu.Unlock()
-	return e.from(script.Place{Ticket: e.ticket, Alive: aliveFor.Milliseconds(), Strict: e.strict})
+	b := e.from(script.Place{Ticket: e.ticket, Alive: aliveFor.Milliseconds(), Strict: e.strict})
+	b.purpose = queueing
+	return b
 }
 
 func (e *entry) judge(i int, reply pool.Reply, v vote) vote {
@@ -481,13 +483,6 @@ func (e *entry) judge(i int, reply pool.Reply, v vote) vote {
 		e.learn(i, v.answer)
 	}
 	return e.acquire.judge(i, reply, v)
-}
-
-func (e *entry) watched() (*observers, purpose) {
-	if e.plain {
-		return e.acquire.watched()
-	}
-	return e.hold.set.observers, queueing
 }
 
 // learn notes when the lock may be free on node i.
