@@ -209,7 +209,7 @@ func told(all []error) string {
 			continue
 		case err == ErrLockAlreadyExpired && lost: //nolint:errorlint // a sentinel
 			text = "it has expired"
-		case isTaken && (lost || expired):
+		case isTaken && expired:
 			text = fmt.Sprintf("another value on nodes %v", taken.Nodes)
 		}
 		texts = append(texts, text)

@@ -400,15 +400,12 @@ func (h *hold) begun() bool { return h.started.Load() }
 // fire runs at what was once the end of the validity, when a clock was stepped,
 // and on Close.
 func (h *hold) fire(closing bool) {
-	if closing {
-		if h.end(because(ErrLockLost, ErrClosed)) {
-			h.letGo(releasing{})
-		}
-		return
+	if closing && h.end(because(ErrLockLost, ErrClosed)) {
+		h.letGo(releasing{})
 	}
 	left := h.remaining(now())
 	switch {
-	case left == 0: // the holder has been told
+	case left == 0: // it is over, or past, and the holder has been told
 	case !h.core.holds.set(&h.expiry, time.Now().Add(left)):
 		h.fire(true) // Close came while this was firing
 	case h.watchdog != nil: // a step of the wall clock may have left it little time

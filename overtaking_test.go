@@ -89,6 +89,58 @@ func TestUnlockDoesNotOvertakeAWatchdogThatHeals(t *testing.T) {
 	})
 }
 
+// pausesAfter is a pool that runs a function after it has sent, once.
+type pausesAfter struct {
+	pool.Pool
+	hook *atomic.Pointer[func()]
+}
+
+func (p pausesAfter) Send(req pool.Request) error {
+	err := p.Pool.Send(req)
+	if f := p.hook.Swap(nil); f != nil {
+		(*f)()
+	}
+	return err
+}
+
+// An Extend is held up when it has sent to the first node alone, which has answered. Detach
+// must not return before the others: the receiver may unlock, and another one lock.
+func TestDetachDoesNotOvertakeAnExtend(t *testing.T) {
+	play(t, func(f field) {
+		var hook atomic.Pointer[func()]
+		var pools []pool.Pool
+		for _, n := range f.nodes {
+			pools = append(pools, pausesAfter{pool.New(n.Client()), &hook})
+		}
+		rs := redsync.New(pools...)
+		f.closes(rs)
+		m := rs.NewMutex("lock")
+		require.NoError(t, m.Lock())
+		_, err := m.Extend() // the nodes know the script
+		require.NoError(t, err)
+		synctest.Wait()
+		var wg sync.WaitGroup
+		var before int
+		pause := func() {
+			wg.Go(func() {
+				_, err := m.Detach(f.Context())
+				before = f.commands("evalsha")
+				assert.NoError(f, err)
+			})
+			for range 10_000 {
+				runtime.Gosched()
+			}
+		}
+		hook.Store(&pause)
+		_, err = m.Extend()
+		require.ErrorIs(t, err, redsync.ErrNotHeld)
+		wg.Wait()
+		synctest.Wait()
+		assert.Equal(t, before, f.commands("evalsha"), "nothing is sent after Detach")
+		assert.Equal(t, 10, before)
+	})
+}
+
 // adopting returns the error of the first Extend of a lock adopted by WithValue. The nodes answer
 // it after 100 ms; meanwhile is called before that.
 func (f field) adopting(meanwhile func(m *redsync.Mutex)) error {
