@@ -16,8 +16,8 @@ import (
 
 // Clocks that are stepped while the nodes answer.
 
-// steps lets both clocks of the process be ahead by the duration that it returns, which the
-// test sets. No timer is ahead: whoever looks at the clocks notices the step first.
+// steps puts both clocks of the process ahead by the duration that it returns and the test sets. It
+// moves no timer, so code that reads a clock notices the step before any timer fires.
 func steps(t *testing.T) (ahead *atomic.Int64) {
 	t.Helper()
 	ahead = new(atomic.Int64)
@@ -28,7 +28,7 @@ func steps(t *testing.T) (ahead *atomic.Int64) {
 	return ahead
 }
 
-// stepsOn lets the clocks be ahead by d once a node has been sent the next such command.
+// stepsOn sets the clocks ahead by d as soon as a node receives the next command of that name.
 func (f field) stepsOn(command string, ahead *atomic.Int64, d time.Duration) {
 	synctest.Wait() // for commands that are on their way
 	for _, n := range f.nodes {
@@ -36,7 +36,7 @@ func (f field) stepsOn(command string, ahead *atomic.Int64, d time.Duration) {
 	}
 }
 
-// attempts notes what they came to.
+// attempts is an observer that records every attempt.
 type attempts []redsync.Attempt
 
 func (a *attempts) ObserveAttempt(e redsync.Attempt) { *a = append(*a, e) }

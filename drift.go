@@ -72,7 +72,7 @@ func (b bases) derive() (timing, error) {
 	}
 	t := timing{expiry: b.expiry.Truncate(time.Millisecond), maxHold: b.maxHold}
 	t.span = t.expiry - scale(t.expiry, b.driftFactor)
-	if t.expiry <= 0 || t.span <= clockDrift {
+	if t.span <= clockDrift { // also of an expiry of 0 or less, which leaves no span
 		return timing{}, outOfRange("WithExpiry", b.expiry, fmt.Sprintf(
 			"expiry - drift > 0, where drift is expiry * %v + %v", b.driftFactor, clockDrift))
 	}

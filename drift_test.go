@@ -115,12 +115,16 @@ func TestTimingAtTheEdges(t *testing.T) {
 		"timeout is no number":  {time.Second, 0, 0.01, math.NaN(), "WithTimeoutFactor(NaN)"},
 		"node timeout too long": {time.Second, 900 * time.Millisecond, 0.01, 0.05, "WithNodeTimeout(900ms)"},
 		"node timeout negative": {time.Second, -1, 0.01, 0.05, "WithNodeTimeout(-1ns)"},
+		"node timeout over half of the validity": {
+			time.Second, 499*time.Millisecond + 1, 0, 0.05, "WithNodeTimeout(499.000001ms)",
+		},
 
 		"3 ms":                   {3 * time.Millisecond, 0, 0.01, 0.05, ""},
 		"an hour":                {time.Hour, 0, 0.01, 0.05, ""},
 		"the longest":            {math.MaxInt64, 0, 0.01, 0.05, ""},
 		"the longest, no drift":  {math.MaxInt64, 0, 0, 1, ""},
 		"drift just under 1":     {time.Hour, 0, 0.999999, 0.05, ""},
+		"node timeout of half":   {time.Second, 499 * time.Millisecond, 0, 0.05, ""},
 		"the longest, all drift": {math.MaxInt64, 0, math.Nextafter(1, 0), 0.05, "WithExpiry"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -217,7 +217,7 @@ func told(all []error) string {
 			continue
 		case err == ErrLockAlreadyExpired && lost: //nolint:errorlint // a sentinel
 			text = "it has expired"
-		case isTaken && (lost || expired):
+		case isTaken && expired:
 			text = fmt.Sprintf("another value on nodes %v", taken.Nodes)
 		}
 		texts = append(texts, text)
@@ -237,7 +237,7 @@ func joined(errs []error, separator string) string {
 	return b.String()
 }
 
-// stem is the text of err without the name of a package before it.
+// stem returns the text of err without the prefix "redsync: " or "pool: ".
 func stem(err error) string {
 	if err == nil {
 		return "no error"
@@ -246,7 +246,7 @@ func stem(err error) string {
 	return strings.TrimPrefix(text, "pool: ")
 }
 
-// A within is an error in the middle of a message.
+// A within is an error and where it happened, as in "redsync: Open: address #2: ...".
 type within struct {
 	where string
 	error
@@ -263,8 +263,9 @@ func nodeErrors(errs []error) error {
 	return &errorsOfNodes{errs}
 }
 
-// errorsOfNodes can be matched as the errors of nodes in every version of redsync v4: up to v4.16.0
-// they were a *multierror.Error, and since v4.17.0 errors.Join joins them.
+// errorsOfNodes matches like the errors of nodes in every version of redsync v4. Up to v4.16.0 those
+// were a *multierror.Error, which As provides; since v4.17.0 they come from errors.Join, and Unwrap
+// returns the same as theirs.
 type errorsOfNodes struct{ all []error }
 
 func (e *errorsOfNodes) Error() string { return joined(e.all, "; ") }

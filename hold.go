@@ -402,18 +402,15 @@ const minCompare = 10 * time.Millisecond
 // attempt that failed, nor one that is adopted for a single Unlock or Valid.
 func (h *hold) begun() bool { return h.started.Load() }
 
-// fire runs at what was once the end of the validity, when a clock was stepped,
+// Fire runs at what was once the end of the validity, when a clock was stepped,
 // and on Close.
 func (h *hold) Fire(closing bool) {
-	if closing {
-		if h.end(because(ErrLockLost, ErrClosed)) {
-			h.letGo(releasing{})
-		}
-		return
+	if closing && h.end(because(ErrLockLost, ErrClosed)) {
+		h.letGo(releasing{})
 	}
 	left := h.remaining(clock.Now())
 	switch {
-	case left == 0: // the holder has been told
+	case left == 0: // it is over, or past, and the holder has been told
 	case !h.core.holds.Set(&h.expiry, time.Now().Add(left)):
 		h.Fire(true) // Close came while this was firing
 	case h.watchdog != nil: // a step of the wall clock may have left it little time

@@ -82,6 +82,51 @@ func TestReleaseReservesNoRoomWhereTheAcquireWasRefused(t *testing.T) {
 	})
 }
 
+// Close sends a release that the pool has refused once more, as any that is pending. Where the
+// node owes too much to others Close waits for a reply, and tries again.
+func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T) {
+	for name, c := range map[string]struct {
+		refusal error
+		times   []time.Duration
+	}{
+		"it owes too much": {&pool.OutstandingError{Limit: 3}, []time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond}},
+		"it cannot be":     {errPuppet, []time.Duration{0, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var start time.Time
+				var times []time.Duration
+				answered := make(chan func(), 2)
+				rs := New(&puppet{answer: func(req pool.Request) (*pool.Reply, error) {
+					reply, _ := yes(req)
+					switch {
+					case req.Args[0] == "set":
+						return reply, nil
+					case req.Args[3] == "refused":
+						times = append(times, time.Since(start))
+						return nil, c.refusal
+					}
+					answered <- func() { req.To.Receive(req.Tag, *reply) }
+					return nil, nil
+				}})
+				for _, name := range []string{"first", "second", "refused"} {
+					require.NoError(t, rs.NewMutex(name, WithExpiry(time.Minute)).Lock())
+					time.Sleep(time.Millisecond) // they are released in this order
+				}
+				start = time.Now()
+				go func() {
+					for range 2 {
+						time.Sleep(100 * time.Millisecond)
+						(<-answered)()
+					}
+				}()
+				require.NoError(t, rs.Close(t.Context()))
+				assert.Equal(t, c.times, times)
+			})
+		})
+	}
+}
+
 func TestReleaseIsNotRepeatedWhereNothingWasSent(t *testing.T) {
 	for name, answer := range map[string]func(pool.Request) (*pool.Reply, error){
 		"refused by the limit": func(pool.Request) (*pool.Reply, error) {

@@ -86,9 +86,9 @@ func TestExtendWhoseScriptThePoolRefusesSaysSo(t *testing.T) {
 	}
 }
 
-// A round is being sent when the timer of the one before fires, which both share. The
-// deadline of the former is nothing to the round.
-func TestRoundIsNotGivenUpAtTheDeadlineOfTheOneBefore(t *testing.T) {
+// Two rounds in turn use the same timer. It fires at the deadline of the first while the second is
+// still being sent. That must not end the second, whose own deadline is later.
+func TestRoundIsNotGivenUpAtTheDeadlineOfThePreviousRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rs := New(&puppet{answer: func(req pool.Request) (*pool.Reply, error) {
 			if isExtend(req) {
@@ -109,8 +109,9 @@ func TestRoundIsNotGivenUpAtTheDeadlineOfTheOneBefore(t *testing.T) {
 	})
 }
 
-// A waiter whose attempt has won leaves its line a moment later. The lock is not handed over
-// to it meanwhile, although the nodes that granted it have lost what another holds.
+// A waiter that has won the lock on the nodes stays in its line for a moment. If another holder
+// unlocks in that moment (the nodes had lost that holder's key), its lock must not be handed to
+// this waiter.
 func TestWaiterThatHasWonIsHandedNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rs := New(&puppet{answer: yes})

@@ -245,7 +245,7 @@ func (ls *lines) triedLocked(w *waiter, won, heard bool, took time.Duration) {
 	l := ls.byName[w.m.name]
 	before := l.first()
 	w.trying, w.unheard = won, !heard
-	if heard && l.waiters[0] != w {
+	if heard {
 		for _, other := range l.waiters {
 			other.unheard = other.unheard && other.timing.nodeTimeout < took
 		}

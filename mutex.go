@@ -797,11 +797,8 @@ func (m *Mutex) withInterruption(ctx context.Context, why error) error {
 	if m.core.isClosed.Load() {
 		why = because(ErrClosed, why)
 	}
-	if ctx.Err() == nil {
-		return why
-	}
 	cause := context.Cause(ctx)
-	if errors.Is(cause, ctx.Err()) {
+	if errors.Is(cause, ctx.Err()) { // also while ctx goes on: both are nil
 		return because(cause, why)
 	}
 	return because(ctx.Err(), cause, why)

@@ -15,16 +15,17 @@ import (
 
 // Nodes that answer oddly, and pools that refuse requests or keep no order.
 
-// What no script of ours answers does not show that the key is gone.
+// An answer that none of our scripts gives does not prove that the key is gone: the release is
+// repeated until the node answers as it should.
 func TestReleaseWithAnOddAnswerIsRepeated(t *testing.T) {
 	for name, odd := range map[string]any{
 		"nothing": nil, "a text": "OK", "an array": []any{script.Mine}, "another number": int64(100), "a negative number": int64(-1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var even atomic.Bool
+				var sane atomic.Bool // the node answers as it should
 				p := &puppet{answer: func(req pool.Request) (*pool.Reply, error) {
-					if req.Args[0] == "set" || even.Load() {
+					if req.Args[0] == "set" || sane.Load() {
 						return yes(req)
 					}
 					return &pool.Reply{Value: odd, Fate: pool.Answered, Conn: 1}, nil
@@ -37,7 +38,7 @@ func TestReleaseWithAnOddAnswerIsRepeated(t *testing.T) {
 				require.ErrorContains(t, err, "odd answer")
 				time.Sleep(100 * time.Millisecond)
 				assert.Equal(t, 2, p.count("evalsha"), "after 0 and 50 ms")
-				even.Store(true)
+				sane.Store(true)
 				time.Sleep(20 * time.Second)
 				assert.Equal(t, 3, p.count("evalsha"), "after 150 ms, and then it is settled")
 				require.NoError(t, rs.Close(t.Context()))
@@ -46,8 +47,9 @@ func TestReleaseWithAnOddAnswerIsRepeated(t *testing.T) {
 	}
 }
 
-// Without an order of replies, that the acquire is answered by now does not show that the
-// node had executed it when it looked: the reply to the release may be older.
+// The node executes the release before the acquire, finds no key, and answers the acquire first.
+// On a pool that keeps no order of replies, a release that found no key is therefore not settled,
+// even if the acquire has been answered by then: it is repeated.
 func TestReleaseOnAPoolWithoutOrderIsRepeatedWhereTheAcquireIsAnsweredFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var held atomic.Bool // the node has the key
@@ -107,8 +109,8 @@ func TestReleaseThatIsRefusedIsRepeated(t *testing.T) {
 	})
 }
 
-// A node that answers a request for the lock and a fencing token like a plain SET has
-// raised no register: the lock would have a token that no register knows.
+// A node answers a fencing acquire with a bare OK, as if it were a plain SET. That is no grant: the
+// node has raised no register, so the lock would have a token that no register knows.
 func TestFenceBareOKIsNoGrant(t *testing.T) {
 	for name, option := range map[string]Option{"first attempt": WithTries(1), "fair": WithFair()} {
 		t.Run(name, func(t *testing.T) {

@@ -13,9 +13,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// Replies that come after their round: nothing is sent for it any more, and no vote counts.
+// Replies that come after their round has ended: they cause no further command
+// and are not counted as votes.
 
-// hasNoScript lets nodes say after d that they do not have the next script.
+// hasNoScript makes the given nodes answer the next EVALSHA with NOSCRIPT, after d.
 func (f field) hasNoScript(d time.Duration, nodes ...int) {
 	synctest.Wait() // for scripts that are on their way
 	for _, i := range nodes {
@@ -23,8 +24,8 @@ func (f field) hasNoScript(d time.Duration, nodes ...int) {
 	}
 }
 
-// neverInFull looks that no node is sent a script in full, nor has the key of the lock, for
-// the next second.
+// neverInFull checks for a second that no node is sent a script in full (an EVAL), and that no node
+// has the key of the lock.
 func (f field) neverInFull() {
 	f.Helper()
 	for range 100 {
@@ -34,9 +35,8 @@ func (f field) neverInFull() {
 	}
 }
 
-// A node does not have the script of an acquire, and says so when the others have decided
-// and the lock has been released. It is not sent the acquire in full: that would set the key
-// again.
+// Two nodes answer an acquire with NOSCRIPT, but only after the other three have decided it and the
+// lock has been released. They must not be sent the acquire in full: it would set the key again.
 func TestANodeThatLacksTheScriptIsNotAskedOnceTheOthersHaveDecided(t *testing.T) {
 	for name, option := range map[string]redsync.Option{"fencing": redsync.WithFencing(), "fair": redsync.WithFair()} {
 		t.Run(name, func(t *testing.T) {

@@ -34,9 +34,9 @@ func (f field) hookedProcess(hook *atomic.Pointer[func()]) *redsync.Redsync {
 	return rs
 }
 
-// pausing returns a function that begins an Unlock and then stands for a goroutine that is
-// preempted for long: whatever need not wait for it goes on. Time stands still meanwhile,
-// because the Unlock may wait for a mutex.
+// pausing returns a function that starts an Unlock of m in another goroutine and then yields many
+// times, like a goroutine that is preempted for long: whatever need not wait for it goes on. It
+// does not sleep, because time stands still in a bubble while the Unlock waits for a mutex.
 func (f field) pausing(wg *sync.WaitGroup, m *redsync.Mutex) func() {
 	return func() {
 		wg.Go(func() { f.unlock(m) })
@@ -89,8 +89,60 @@ func TestUnlockDoesNotOvertakeAWatchdogThatHeals(t *testing.T) {
 	})
 }
 
-// adopting returns what Extend of an adopted lock says, where the nodes answer after 100 ms
-// and something else is done meanwhile.
+// pausesAfter is a pool that runs a function after it has sent, once.
+type pausesAfter struct {
+	pool.Pool
+	hook *atomic.Pointer[func()]
+}
+
+func (p pausesAfter) Send(req pool.Request) error {
+	err := p.Pool.Send(req)
+	if f := p.hook.Swap(nil); f != nil {
+		(*f)()
+	}
+	return err
+}
+
+// An Extend is held up when it has sent to the first node alone, which has answered. Detach
+// must not return before the others: the receiver may unlock, and another one lock.
+func TestDetachDoesNotOvertakeAnExtend(t *testing.T) {
+	play(t, func(f field) {
+		var hook atomic.Pointer[func()]
+		var pools []pool.Pool
+		for _, n := range f.nodes {
+			pools = append(pools, pausesAfter{pool.New(n.Client()), &hook})
+		}
+		rs := redsync.New(pools...)
+		f.closes(rs)
+		m := rs.NewMutex("lock")
+		require.NoError(t, m.Lock())
+		_, err := m.Extend() // the nodes know the script
+		require.NoError(t, err)
+		synctest.Wait()
+		var wg sync.WaitGroup
+		var before int
+		pause := func() {
+			wg.Go(func() {
+				_, err := m.Detach(f.Context())
+				before = f.commands("evalsha")
+				assert.NoError(f, err)
+			})
+			for range 10_000 {
+				runtime.Gosched()
+			}
+		}
+		hook.Store(&pause)
+		_, err = m.Extend()
+		require.ErrorIs(t, err, redsync.ErrNotHeld)
+		wg.Wait()
+		synctest.Wait()
+		assert.Equal(t, before, f.commands("evalsha"), "nothing is sent after Detach")
+		assert.Equal(t, 10, before)
+	})
+}
+
+// adopting returns the error of the first Extend of a lock adopted by WithValue. The nodes answer
+// it after 100 ms; meanwhile is called before that.
 func (f field) adopting(meanwhile func(m *redsync.Mutex)) error {
 	f.Helper()
 	m := f.NewMutex("lock", redsync.WithValue(f.held().Value()))
@@ -133,9 +185,9 @@ func TestExtendOfAnAdoptedLockThatMeetsClose(t *testing.T) {
 	})
 }
 
-// The node owes as many replies as the pool allows. There is room for a release all the
-// same: it is not put off.
-func TestUnlockIsSentToNodesThatOweAllTheyMay(t *testing.T) {
+// Every node owes as many replies as its pool allows, so the pools refuse another TryLock. A release
+// is sent at once all the same: room is reserved for it.
+func TestUnlockIsSentToNodesAtTheLimitOfOutstandingReplies(t *testing.T) {
 	play(t, func(f field) {
 		rs := f.process(pool.WithOutstanding(1))
 		f.closes(rs)
@@ -156,9 +208,9 @@ func TestUnlockIsSentToNodesThatOweAllTheyMay(t *testing.T) {
 	})
 }
 
-// The user of the nodes may not touch queues. The release that leaves them alone raises the
-// registers all the same, also those of nodes that have lost theirs.
-func TestUnlockOfAUserWhoMayNotQueueRaisesTheRegisters(t *testing.T) {
+// The nodes answer a release with NOPERM, because the Redis user may not touch queues. The release
+// that follows, without the queue, must still raise the registers, even where they were lost.
+func TestUnlockWithoutPermissionForQueuesRaisesTheRegisters(t *testing.T) {
 	play(t, func(f field) {
 		m := f.fenced().NewMutex("lock")
 		require.NoError(t, m.Lock())

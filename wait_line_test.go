@@ -163,6 +163,60 @@ func TestWaiterSaysWhichNodesFailed(t *testing.T) {
 	})
 }
 
+// Nobody else is known to wait: the next of this process tries right behind the release, with
+// the plain command, and does not wait for the nodes to tell it.
+func TestWaiterOfAProcessTriesRightBehindTheRelease(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithHandOver(false))
+		c := f.calls(f.Redsync, patient()...)
+		time.Sleep(time.Millisecond)
+		before := f.commands("set")
+		f.atOnce(m, c)
+		synctest.Wait()
+		assert.Equal(t, before+5, f.commands("set"))
+		f.unlocks(c.Mutex)
+		f.nobodyWaits()
+	})
+}
+
+// After a release that let in another process the next Lock of this one asks for its place in
+// the queues, and a second later for the lock alone, whatever other locks have done.
+func TestLockQueuesForASecondAfterOneOfAnotherProcess(t *testing.T) {
+	play(t, func(f field) {
+		other := f.another()
+		gives := func(name string) {
+			m := f.NewMutex(name)
+			require.NoError(t, m.Lock())
+			c := other.NewMutex(name, patient()...)
+			done := make(chan error)
+			go func() { done <- c.Lock() }()
+			synctest.Wait()
+			f.unlock(m)
+			require.NoError(t, <-done)
+			f.unlock(c)
+		}
+		plain := func(name string) int {
+			before := f.commands("set")
+			m := f.NewMutex(name)
+			require.NoError(t, m.Lock())
+			synctest.Wait()
+			sent := f.commands("set") - before
+			f.unlock(m)
+			return sent
+		}
+		f.meet()
+		gives("early")
+		time.Sleep(600 * time.Millisecond)
+		gives("late")
+		time.Sleep(600 * time.Millisecond)
+		assert.Equal(t, 5, plain("early"))
+		time.Sleep(time.Second)
+		assert.Equal(t, 5, plain("late"))
+		gives("soon")
+		assert.Zero(t, plain("soon"))
+	})
+}
+
 // Hand-over.
 
 // handed returns a lock that has been handed over from giver, which takes options, to

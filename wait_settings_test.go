@@ -147,6 +147,34 @@ func TestWaiterWithAShortNodeDeadlineGivesWay(t *testing.T) {
 	}
 }
 
+// Two waiters have heard no quorum, because the nodes were too slow for them. Now the first
+// one has, and the second one would have, too: nobody with a longer node deadline overtakes it.
+func TestWaiterThatHeardNobodyKeepsItsPlaceOnceTheFirstHears(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithExpiry(time.Minute))
+		b := f.another()
+		f.slow(5 * time.Millisecond)
+		hasty := []redsync.Option{
+			redsync.WithTries(0), redsync.WithRetryDelay(100 * time.Millisecond), redsync.WithNodeTimeout(2 * time.Millisecond),
+		}
+		first := f.calls(b, hasty...)
+		time.Sleep(time.Millisecond)
+		second := f.calls(b, hasty...)
+		time.Sleep(20 * time.Millisecond)
+		for _, n := range f.nodes {
+			n.Heal()
+		}
+		time.Sleep(100 * time.Millisecond)
+		third := f.calls(b, patient()...)
+		f.atOnce(m, first)
+		require.False(t, third.isDone())
+		f.atOnce(first.Mutex, second)
+		require.False(t, third.isDone())
+		f.atOnce(second.Mutex, third)
+		f.unlock(third.Mutex)
+	})
+}
+
 // A lock of another program, which tells nobody that it is released.
 func (f field) anothers() {
 	for _, n := range f.nodes {
@@ -185,6 +213,34 @@ func TestWaiterPollsAtTheShortestRetryDelayInLine(t *testing.T) {
 				last.cancel()
 				<-last.done
 				f.unlock(middle.Mutex)
+			})
+		})
+	}
+}
+
+// The retry delays of a function change, and so does who has the shortest.
+func TestWaiterPollsAtTheRetryDelayThatIsTheShortestNow(t *testing.T) {
+	for name, delay := range map[string]redsync.DelayFunc{
+		"the first's become longer than the second's": func(tries int) time.Duration {
+			return time.Duration(min(tries, 5)) * 20 * time.Millisecond
+		},
+		"the first's become shorter and stay longer": func(tries int) time.Duration {
+			return time.Duration(max(7-tries, 2)) * 50 * time.Millisecond
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				b := f.another()
+				f.anothers()
+				first := f.calls(b, redsync.WithTries(0), redsync.WithRetryDelayFunc(delay))
+				f.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(50*time.Millisecond))
+				time.Sleep(2030 * time.Millisecond)
+				before := f.traffic()
+				time.Sleep(time.Second)
+				assert.GreaterOrEqual(t, (f.traffic()-before)/10, 19, "by the second's delay, or by both")
+				f.lose(0, 1, 2, 3, 4)
+				f.within(first, 50*time.Millisecond)
+				f.unlock(first.Mutex)
 			})
 		})
 	}

@@ -96,8 +96,8 @@ var variants = []contender{
 	{name: oursWatched, strict: true, inScripts: oursInScripts, open: openWatched, settings: oursSettings("watchdog")},
 }
 
-// oursInScripts are the commands that release.lua and enter.lua call. That they set
-// locks and queues is left out, because plain attempts send SET as well.
+// oursInScripts are the commands that release.lua and enter.lua call. They also call
+// SET, which is left out, because plain attempts send it as well.
 var oursInScripts = []string{"get", "del", "bitop", "time", "pttl", "pexpire", "publish"}
 
 // named returns the contenders with the given names, in the order of names.

@@ -126,8 +126,8 @@ func fieldText(holder any, path string) (string, error) {
 	return "", fmt.Errorf("field %s of %T is a %v", path, holder, v.Kind())
 }
 
-// checkTTL looks whether the node that keeps key the longest keeps it for about ttl. A second of slack
-// is for the time since the lock was acquired, and for libraries that round.
+// checkTTL checks the TTL of key on the node that keeps it the longest. It may be as little as half of
+// ttl, because time has passed since Lock, and a second more than ttl, because some libraries round up.
 func checkTTL(ctx context.Context, addrs []string, key string, ttl time.Duration) (err error) {
 	nodes := dial(addrs)
 	defer func() { err = errors.Join(err, nodes.Close()) }()

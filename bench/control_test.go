@@ -92,7 +92,7 @@ func TestFailFastReturnsWhileANodeIsFrozen(t *testing.T) {
 	}
 	select {
 	case <-waited:
-		t.Error("redsync v4 with its defaults did not wait for the frozen node, or WithFailFast(true) did")
+		t.Error("a Lock that should wait for the frozen node returned before those that should not wait")
 	default:
 	}
 	servers[0].Thaw()
@@ -114,7 +114,7 @@ func TestVariantsShowTheirOption(t *testing.T) {
 		return lib.(*oursLibrary).rs
 	}
 
-	// WithFair asks the queue in its first attempt already, which is a script; without it that is SET.
+	// With WithFair even the first attempt is a script, which asks the queue. Without it, it is a SET.
 	require.Zero(t, scriptsOfALock(t, look, open(ours)))
 	require.Positive(t, scriptsOfALock(t, look, open(oursFair)))
 
@@ -123,8 +123,9 @@ func TestVariantsShowTheirOption(t *testing.T) {
 	require.Positive(t, m.Fence())
 	require.NoError(t, unlock(t.Context(), m))
 
-	// WithHandOver(false) releases the lock on the nodes although somebody waits in the process. Without
-	// it a lock that is no longer young is released too, as may happen on a slow machine.
+	// With WithHandOver(false), Unlock releases the lock on the nodes even if the same process waits for
+	// it. By default Unlock hands it over, but only if it is young, which takes more than one try on a
+	// slow machine.
 	plain, apart := open(ours), open(oursApart)
 	handed := false
 	for range 50 {

@@ -14,10 +14,10 @@ const extendedLoad = 16
 
 var extendedScene = scene{
 	name: "extended",
-	about: "Many locks held at once for some expiries, and extended all the while; in the second half " +
-		"16 goroutines lock and unlock other keys at the same time. Memory after a garbage collection, per lock; " +
-		"its key is part of it. CPU is of the first half, in percent of one core. The least that was left of a " +
-		"validity when it was extended is of the whole time.",
+	about: "Many locks are held at once for several expiries, and extended all the while; in the second half " +
+		"16 goroutines lock and unlock other keys at the same time. Memory is per lock, after a garbage collection, and " +
+		"includes the lock's key. CPU is that of the first half, in percent of one core. Least left is the shortest " +
+		"time, over both halves, that a lock still had when it was extended.",
 	columns: []column{
 		{title: "locks", key: "locks", format: whole},
 		{title: "heap bytes each", key: "heap", format: whole},

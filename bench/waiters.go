@@ -21,12 +21,12 @@ const waitersSettle = 500 * time.Millisecond
 
 var waitersScene = scene{
 	name: "waiters",
-	about: fmt.Sprintf("%d goroutines in %d processes wait for one key, which is held all the time. Commands are those on a "+
-		"node per second, the most of any node, by INFO commandstats, which counts those that scripts call as well; sent "+
-		"are all but those. Connections to a node, the most of any, are of all the processes that wait. Goroutines and "+
-		"memory, the latter after a garbage collection, are those of the process that has the most, per waiter: what it "+
-		"has more than before the waiting, and one goroutine is that of the caller. Gave up are the Locks that failed, after "+
-		"which the goroutine calls Lock again. Keys left are those on all nodes at the end, when nobody holds the lock or "+
+	about: fmt.Sprintf("%d goroutines in %d processes wait for one key, which is held all the time. Commands are per "+
+		"second, on the node that has the most, by INFO commandstats, which also counts the commands that scripts call; "+
+		"sent leaves those out. Connections are those of all waiting processes to one node, the one that has the most. "+
+		"Goroutines and memory are per waiter: by how much a process grew once its goroutines waited, in the process that "+
+		"grew most, memory after a garbage collection; one goroutine is the caller's own. Gave up counts the Locks that "+
+		"failed; the goroutine then calls Lock again. Keys left are on all nodes at the end, when nobody holds the lock or "+
 		"waits for it.", waiterCount, contendProcesses),
 	columns: []column{
 		{title: "commands/s", key: "commands", format: whole},

@@ -24,12 +24,12 @@ const (
 
 var wakeupScene = scene{
 	name: "wakeup",
-	about: fmt.Sprintf("One process holds a lock for %v to %v, another one waits for it, alone; the first unlocks. Times are "+
-		"until Lock returns in the other process: since the call of Unlock, and since its return, which may be later than "+
-		"that of Lock. They are by the clock that both processes read. A trip is the p50 of Locks of this library on free "+
-		"keys on all five nodes, by the process that waits, which is idle before each for as long as a lock is held. Futile "+
-		"are the attempts per lock that the waiter makes in vain, and those of them that begin after the call of Unlock. "+
-		"A Lock that has waited for %v is called again, and its wait counts.",
+	about: fmt.Sprintf("One process holds a lock for %v to %v and then unlocks it; a single waiter, in another process, waits "+
+		"for it. Times run until the waiter's Lock returns: since Unlock was called, and since Unlock returned, which may "+
+		"be after the waiter's Lock. Both processes read the same clock. A trip is the p50 of Lock of this library on free "+
+		"keys on all five nodes, measured in the waiter's process, which idles before each one for as long as a lock is "+
+		"held. Futile counts the waiter's failed attempts per lock; after Unlock, those of them that began after Unlock was "+
+		"called. A Lock that has waited for %v is called again, and the whole wait counts.",
 		leastHeld, mostHeld, longestWait),
 	columns: []column{
 		{title: "since call p50 µs", key: "call_p50", format: whole},

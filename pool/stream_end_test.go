@@ -47,8 +47,8 @@ func TestSendStartsAStreamAfterTheLastHasEnded(t *testing.T) {
 	}
 }
 
-// A Send that Close overtakes starts no stream behind its back: nobody would end that
-// before it has been idle for long.
+// Close comes between the check and the start of a stream in a Send. That Send must not start one:
+// nobody would end it until it has been idle for idleTimeout.
 func TestStreamPoolStartsNothingOnceClosed(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		p := peer(func(int, *talk) {}).pool(nil).(*streamPool)

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// readEquivalents reads the list of those mutants that no test can tell from the original:
-// at the beginning of a line an identity, and in the lines below, with a space in front, the
-// reason. A line with a # in front is a comment.
+// readEquivalents returns the identities in file, which lists the mutants that no test can tell
+// from the original. An entry is a line with the mutant's identity, followed by indented lines with
+// the reason. Lines that begin with # are comments.
 func readEquivalents(file string) (ids []string, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -117,7 +117,7 @@ func (w *goWalk) visit(n ast.Node) bool {
 		w.stack = w.stack[:len(w.stack)-1]
 		return true
 	}
-	if isMessage(n) {
+	if isSkipped(n) {
 		return false
 	}
 	w.stack = append(w.stack, n)
@@ -130,8 +130,9 @@ func (w *goWalk) visit(n ast.Node) bool {
 	return true
 }
 
-// isMessage reports whether n makes an error's text, or is an import or a type.
-func isMessage(n ast.Node) bool {
+// isSkipped reports whether nothing inside n is mutated: n is an import, a type, or a call that
+// makes an error's text.
+func isSkipped(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.ImportSpec, *ast.TypeSpec:
 		return true
@@ -147,8 +148,8 @@ func isMessage(n ast.Node) bool {
 	return false
 }
 
-// condition mutates what decides where the code goes on. Forced either way it is still
-// compiled, so that its variables are used.
+// condition mutates the condition of a branch or a loop: negated, never true, always true. The
+// forced forms keep its text, because its variables must still be used for the code to compile.
 func (w *goWalk) condition(cond ast.Expr, loop bool) {
 	if cond == nil {
 		return

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// A luaToken is a word, a number, a string or an operator; comments are none.
+// A luaToken is a word, a number, a string or an operator, but not a comment.
 type luaToken struct {
 	text       string
 	start, end int
 	first      bool // of its line
 }
 
-// luaTokens splits what the scripts here are written in, which have no long strings or
-// comments.
+// luaTokens splits a script into its tokens. It does not know Lua's long strings and long
+// comments ([[...]]), because our scripts have none.
 func luaTokens(text string) (tokens []luaToken) {
 	first := true
 	for i := 0; i < len(text); {
@@ -141,7 +141,8 @@ func (w *luaWalk) isSign(i int) bool {
 	return w.at(i) == "-" && (slices.Contains([]string{"=", "(", ",", "return", "{", ""}, before) || luaSwaps[before] != "")
 }
 
-// condition mutates what stands between token i and the next token end.
+// condition mutates the condition between token i and the next token whose text is end, which
+// is "then" or "do".
 func (w *luaWalk) condition(i int, end string) {
 	last := i
 	for w.at(last+1) != end {

@@ -4,27 +4,27 @@
 //
 //	go run ./internal/mutants -seed 1 -count 300
 //
-// All mutants of the sample are built into one test program for each package: a copy of the
-// mutated function, which the original calls where an environment variable has the mutant's
-// number. Scripts are exchanged in the same way. The files come to the compiler by an overlay, so
-// that the tree is not touched. A mutant is tried in two stages: by the tests that need no
-// redis-server, in short mode, the quick ones first; and, if it survives, by all tests in full,
-// with a redis-server where there is one.
+// All mutants of the sample are built into one test program for each package. Each mutant is a
+// changed copy of its function; the original function calls the copy if an environment variable
+// has the mutant's number. Scripts are replaced in the same way. The compiler gets the changed
+// files through an overlay, so the tree is not touched. A mutant is tried in two stages: first by
+// the tests in short mode, without redis-server, the quick ones first; then, if it survives, by all
+// tests in full, with redis-server if there is one.
 //
-// What cannot be told from the original by any test is listed in equivalent.txt, with the
-// reason, and is not drawn. The exit status is 0 if no mutant survived, 1 if one did.
+// equivalent.txt lists the mutants that no test can tell from the original, each with the reason;
+// they are never drawn. The exit status is 0 if no mutant survived, and 1 if one did.
 //
-// Neither of the tools that exist serves for that. Both compile and link a test program for
-// each mutant, which is 20 s of CPU time for the root package; and neither draws a sample,
-// forces a condition or knows scripts. Besides,
+// Two tools exist, and neither serves. Both compile and link a test program for each mutant, which
+// takes 20 s of CPU time for the root package; and neither draws a sample, forces a condition or
+// knows scripts. Besides,
 //
-//   - gremlins 0.6.0 drops no statements and has no list of exceptions. It measures the time
-//     after which a mutant counts as hung without the compiler's: with three times that, all 24
-//     mutants of fencing "timed out". With a hundred times, they took 295 s with two workers,
+//   - gremlins 0.6.0 cannot drop statements and has no list of exceptions. Its time limit for a
+//     mutant is a multiple of what the tests take, but compiling counts toward it: at three times,
+//     all 24 mutants of fencing "timed out". At a hundred times they took 295 s with two workers,
 //     on a machine with other work, although the tests themselves take one second.
-//   - go-mutesting exchanges the files in the tree, one after the other, counts a test that
-//     hangs as one that fails, and names an exception by the hash of a whole file, which every
-//     change of the file makes void.
+//   - go-mutesting overwrites the files of the tree, one mutant after the other. It counts a test
+//     that hangs as one that fails. It names an exception by the hash of the whole file, so any
+//     change of the file voids it.
 package main
 
 import (
@@ -266,8 +266,8 @@ func (tr *trial) build(ctx context.Context, sample []*mutant) error {
 	return nil
 }
 
-// calibrate runs all tests of the first stage without a mutant, and leaves out those that fail:
-// a copy of a function may cost an allocation.
+// calibrate runs all tests of the first stage on the built programs with no mutant chosen, and
+// drops the tests that fail there. A test that counts allocations may: the copies can add one.
 func (tr *trial) calibrate(ctx context.Context) error {
 	dirs := tr.testDirs()
 	var mu sync.Mutex
@@ -352,8 +352,9 @@ func (tr *trial) judge(ctx context.Context, in mode, v *verdict) error {
 	return nil
 }
 
-// testsFor returns the tests that a mutant is tried by. The slow ones are those that the first
-// stage has not run, or not in full.
+// testsFor returns the tests that m is tried by in a mode. In slow mode it leaves out those that
+// the fast mode has run in full: a test counts as such if its slow run takes less than twice its
+// fast one, or less than 100 ms.
 func (tr *trial) testsFor(m *mutant, in mode, dir string) ([]tried, error) {
 	if in == fast {
 		return tr.fast.testsOf(m, dir, false), nil

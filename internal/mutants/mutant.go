@@ -13,9 +13,9 @@ type mutant struct {
 	File string `json:"file"`     // from the top of the tree, with slashes
 	Func string `json:"function"` // "(*waiter).due"; "" outside of all functions
 	Kind string `json:"kind"`
-	Old  string `json:"old"` // the lines that change, as one
-	New  string `json:"new"` // the same afterwards
-	Nth  int    `json:"nth"` // of those that are equal in all of the above, from 1
+	Old  string `json:"old"` // the lines that change, joined into one
+	New  string `json:"new"` // the same lines after the change
+	Nth  int    `json:"nth"` // counts mutants with the same File, Func, Old and New, from 1
 
 	number int // among those that are built together, from 1
 	source *source
@@ -44,11 +44,11 @@ func (m *mutant) id() string {
 	return text
 }
 
-// maxShown is how many characters of a line an identity has.
+// maxShown is how many characters of the old and of the new line an identity shows at most.
 const maxShown = 160
 
-// describe fills in what the edits of mutants, all of one source, do to its lines, and
-// numbers those that look the same, in the order of the text.
+// describe sorts mutants, which are all of s, by where they are in its text, and fills in source,
+// File, Old, New and Nth.
 func describe(s *source, mutants []*mutant) {
 	slices.SortStableFunc(mutants, func(a, b *mutant) int {
 		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end))

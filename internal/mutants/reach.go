@@ -200,9 +200,10 @@ func (b block) contains(line, column int) bool {
 		(line < b.EndLine || line == b.EndLine && column <= b.EndCol)
 }
 
-// testsOf returns the tests in dir that execute m, or its function where the profile has no
-// block for it, as for the head of a case, or where all of the function is asked for. Scripts
-// and code outside of all functions are in no profile: then it is all tests.
+// testsOf returns the tests in dir that execute m. It returns the tests that execute any part of
+// m's function if wholeFunction is set, or if the profile has no block at m: a case's head, for
+// example, is in none. It returns all tests for scripts and for code outside of functions, which
+// coverage profiles leave out.
 func (known *reach) testsOf(m *mutant, dir string, wholeFunction bool) (tests []tried) {
 	hit := make([]bool, len(known.Blocks))
 	if m.fn != nil {

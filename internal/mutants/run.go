@@ -56,14 +56,14 @@ var (
 	begunTest  = regexp.MustCompile(`(?m)^=== RUN   ([^/\s]+)$`)
 )
 
-// abandoned is for how long a program may go on after the time that it gives itself. It is
-// long, because this process may be stopped for a while when the program is not.
-const abandoned = 10 * time.Minute
+// grace is how long a test program may overrun its own -test.timeout before it is killed. It is
+// long, because this process may be suspended for a while when the program is not.
+const grace = 10 * time.Minute
 
-// tests runs tests of the package in dir, with the mutant of that number; 0 is none. The
-// program watches its time by itself.
+// tests runs the named tests of the package in dir, with the mutant of that number; 0 is none.
+// The program enforces limit itself, as its -test.timeout.
 func (r *runner) tests(ctx context.Context, program, dir string, m mode, number int, limit time.Duration, tests []string, flags ...string) (outcome, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit+abandoned)
+	ctx, cancel := context.WithTimeout(ctx, limit+grace)
 	defer cancel()
 	args := []string{"-test.run", "^(" + strings.Join(tests, "|") + ")$", "-test.v", "-test.failfast", "-test.timeout", limit.String()}
 	if m.short {
@@ -81,7 +81,7 @@ func (r *runner) tests(ctx context.Context, program, dir string, m mode, number 
 		cmd.Env = append(cmd.Env, "PATH="+r.path)
 	}
 	cmd.WaitDelay = time.Second // a process that a test has started may outlive it
-	output := &tail{}
+	output := &clipped{}
 	cmd.Stdout, cmd.Stderr = output, output
 	err = cmd.Run()
 	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -102,27 +102,27 @@ func (r *runner) tests(ctx context.Context, program, dir string, m mode, number 
 	return o, nil
 }
 
-// A tail keeps the beginning of what is written to it, and the end. A mutant may write without
-// end.
-type tail struct{ head, end bytes.Buffer }
+// A clipped keeps the first and the last part of what is written to it, and drops the middle,
+// because a mutant may write forever.
+type clipped struct{ head, tail bytes.Buffer }
 
-const tailSize = 1 << 20
+const clippedPart = 1 << 20
 
-func (t *tail) Write(p []byte) (int, error) {
+func (c *clipped) Write(p []byte) (int, error) {
 	n := len(p)
-	if room := tailSize - t.head.Len(); room > 0 {
+	if room := clippedPart - c.head.Len(); room > 0 {
 		room = min(room, n)
-		t.head.Write(p[:room])
+		c.head.Write(p[:room])
 		p = p[room:]
 	}
-	t.end.Write(p)
-	if extra := t.end.Len() - 2*tailSize; extra > 0 {
-		t.end = *bytes.NewBuffer(bytes.Clone(t.end.Bytes()[t.end.Len()-tailSize:]))
+	c.tail.Write(p)
+	if extra := c.tail.Len() - 2*clippedPart; extra > 0 {
+		c.tail = *bytes.NewBuffer(bytes.Clone(c.tail.Bytes()[c.tail.Len()-clippedPart:]))
 	}
 	return n, nil
 }
 
-func (t *tail) String() string { return t.head.String() + t.end.String() }
+func (c *clipped) String() string { return c.head.String() + c.tail.String() }
 
 // A tried test is one that a mutant is to be tried by.
 type tried struct {
@@ -130,8 +130,8 @@ type tried struct {
 	took time.Duration
 }
 
-// waves are how long the tests take that run in one process, at most. A mutant that quick
-// tests kill costs no slow ones.
+// waves groups tests by how long one takes: each entry is the longest of its wave. The tests of a
+// wave run in one process, and quick waves run first: a mutant that they kill needs no slow test.
 var waves = []time.Duration{50 * time.Millisecond, 500 * time.Millisecond, 5 * time.Second, math.MaxInt64}
 
 // inWaves splits tests by how long they take.

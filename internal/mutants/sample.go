@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// A stratum is a part of the candidates of which a sample has at least so many.
+// A stratum is a group of candidates that makes up at least a given part of every sample.
 type stratum struct {
 	name  string
 	has   func(*mutant) bool
 	least int // of a sample of 300
 }
 
-// strata are asked in this order.
+// strata are in order: a mutant belongs to the first whose has function accepts it.
 var strata = []stratum{
 	{"scripts", func(m *mutant) bool { return strings.HasSuffix(m.File, ".lua") }, 40},
 	{"pool", func(m *mutant) bool { return strings.HasPrefix(m.File, "pool/") }, 40},
@@ -29,10 +29,10 @@ func stratumOf(m *mutant) int {
 }
 
 // draw returns a sample of count of the candidates that compile, in the order of the tree.
-// Each stratum gets a share as large as its candidates', and no less than its least.
+// A stratum's share of the sample is its share of the candidates, but at least its minimum.
 //
-// The order of drawing is that of a hash of the seed and the identity, so that a change of
-// the code exchanges only the mutants of what has changed.
+// Candidates are drawn in the order of a hash of seed and identity, so that an edit of the code
+// changes little of the sample besides the mutants of the edited lines.
 func draw(candidates []*mutant, seed uint64, count int, compiles func(*mutant) bool) []*mutant {
 	order := map[*mutant]uint64{}
 	groups := make([][]*mutant, len(strata))

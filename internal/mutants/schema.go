@@ -45,8 +45,9 @@ func mutantText(file, text string) string {
 }
 `
 
-// together writes the overlay with which the mutants are built all at once, in dir. Each of
-// them is a copy of its function, or of its script, and the original asks which one is chosen.
+// together writes to dir the overlay that builds all mutants into the same test programs. Each
+// mutant is a changed copy of its function or script. When the program runs, the original
+// function, or the variable of the script, picks the copy that the environment variable chooses.
 func together(t *tree, mutants []*mutant, dir string) (overlay string, err error) {
 	files := map[string]string{}
 	for _, l := range t.libraries {
@@ -99,10 +100,11 @@ func writeOverlay(dir string, files map[string]string) (string, error) {
 	return overlay, os.WriteFile(overlay, text, 0o600)
 }
 
-// embedded is a variable with the text of a script.
+// embedded matches the declaration of a variable that embeds a script.
 var embedded = regexp.MustCompile(`(?m)^//go:embed (\S+\.lua)\nvar (\w+) string$`)
 
-// schema returns s with copies of the functions of mutants.
+// schema returns the text of s with a changed copy of a function for each of mutants, and with
+// original functions that call the chosen copy ("mutant schemata").
 func (s *source) schema(mutants []*mutant) string {
 	byFunction := map[*function][]*mutant{}
 	var order []*function
@@ -134,8 +136,8 @@ func (s *source) schema(mutants []*mutant) string {
 
 func suffix(m *mutant) string { return "Mutant" + strconv.Itoa(m.number) }
 
-// choice returns what makes fn call the copy that is chosen: names for all its parameters, and
-// a switch at its beginning, on the same line.
+// choice returns the edits that make fn call the chosen copy: names for the parameters that have
+// none, and a switch behind the opening brace, on its line, so that line numbers stay the same.
 func (s *source) choice(fn *function, mutants []*mutant) (edits []edit) {
 	name := func(fields *ast.FieldList) (names []string) {
 		if fields == nil {

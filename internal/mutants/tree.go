@@ -124,9 +124,9 @@ func (t *tree) mutants() (all []*mutant) {
 	return all
 }
 
-// compiles reports whether m does. A dropped statement may have been the only one that used
-// a variable: then m uses it. An import that m leaves unused is no error here, because what is
-// built has the original code as well.
+// compiles reports whether m compiles. It may change m: if a dropped statement was the only use of
+// a variable, it puts an assignment of that variable to _ in its place. An import that m leaves
+// unused is no error, because the original function is built as well.
 func (t *tree) compiles(m *mutant) bool {
 	if m.source.file == nil {
 		return true

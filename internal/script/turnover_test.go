@@ -11,8 +11,8 @@ import (
 
 // What a release does with the queue beside deleting the lock.
 
-// The queue that a ticket enters with a release was empty before, so that it has no TTL that
-// could stay.
+// A release puts the first ticket into an empty queue. The new key has no TTL to keep, so the
+// release must give it one.
 func TestReleaseGivesTheQueueATTL(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("set", "lock", "v", "px", ttl)
