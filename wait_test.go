@@ -280,6 +280,22 @@ func TestWaiterIsServedWhenTheLockRunsOutOnAQuorum(t *testing.T) {
 	})
 }
 
+// A node on which it is free already is one of them.
+func TestWaiterIsServedWhenTheLockHasRunOutOnTheRestOfAQuorum(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		b := f.another(mode...)
+		for i, n := range f.nodes[:3] {
+			require.NoError(f, n.Set("lock", "another's"))
+			n.SetTTL("lock", []time.Duration{300 * time.Millisecond, time.Hour, time.Hour}[i])
+		}
+		for _, n := range f.nodes[1:3] { // the last to answer
+			n.On("evalsha", 9, embedded.Fault{Delay: time.Millisecond})
+		}
+		w := f.calls(b, patient()...)
+		assert.GreaterOrEqual(f, f.within(w, 315*time.Millisecond), 300*time.Millisecond)
+	})
+}
+
 func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
 	inEachMode(t, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
