@@ -402,6 +402,25 @@ func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
 	})
 }
 
+// Two nodes grant the attempt when a third one has woken the waiter.
+func TestWaiterCountsTheNodesThatItFreesAfterItWasWoken(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held()
+		f.lose(3, 4)
+		w := f.calls(f.another(mode...), patient()...)
+		time.Sleep(400 * time.Millisecond)
+		for _, n := range f.nodes[3:] { // the attempt half a second after the last one
+			n.On("evalsha", 1, embedded.Fault{Delay: 50 * time.Millisecond})
+		}
+		time.Sleep(149 * time.Millisecond)
+		for _, n := range f.nodes[1:] {
+			n.LoseMessages(1)
+		}
+		f.unlock(m)
+		assert.Equal(f, time.Millisecond, f.within(w, time.Second))
+	})
+}
+
 func TestWaiterIsWokenAlthoughTheReplyToTheReleaseIsLost(t *testing.T) {
 	inEachMode(t, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
