@@ -287,7 +287,6 @@ func (r *round) count(i int, v vote, err error, by *pool.Server) (first, late bo
 		r.decideLocked()
 	}
 	if r.waitAll && r.tally.complete() {
-		r.closed = true
 		close(r.all)
 	}
 	return first, false, v, err
@@ -387,10 +386,8 @@ func (r *round) wait(ctx context.Context, b bounds) result {
 		}
 		return r.result(r.linger(ctx, start, b))
 	case <-ctx.Done():
-		s.stop()
 		return r.result(&unheard{context.Cause(ctx)})
 	case <-b.over:
-		s.stop()
 		return r.result(errAbandoned)
 	}
 }
@@ -426,13 +423,6 @@ func (s *sleeper) armLocked(after time.Duration) {
 		return
 	}
 	s.timer.Reset(after)
-}
-
-// stop ends the life of a sleeper that may be told of its round still.
-func (s *sleeper) stop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.timer.Stop()
 }
 
 // fire gives up the round if its deadline has come.

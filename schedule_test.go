@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // call makes a function a firer.
@@ -124,6 +127,31 @@ func TestSchedulePausesAfterABurstThoughAlarmsSetThemselves(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, want, fired)
 		s.close()
+	})
+}
+
+// The nodes are silent, so that each lock is one event and not two.
+func TestExtensionsThatAreDueAtOnceAreSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &puppet{answer: func(req pool.Request) (*pool.Reply, error) {
+			if isExtend(req) {
+				return nil, nil
+			}
+			return yes(req)
+		}}
+		rs := New(p).With(WithExpiry(9*time.Second), WithWatchdog())
+		for i := range 300 {
+			require.NoError(t, rs.NewMutex(strconv.Itoa(i)).Lock())
+		}
+		synctest.Wait()
+		before := p.count("evalsha")
+		time.Sleep(3 * time.Second)
+		for _, want := range []int{128, 256, 300} {
+			synctest.Wait()
+			assert.Equal(t, want, p.count("evalsha")-before)
+			time.Sleep(time.Millisecond)
+		}
+		require.NoError(t, rs.Close(t.Context()))
 	})
 }
 
