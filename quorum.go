@@ -386,8 +386,10 @@ func (r *round) wait(ctx context.Context, b bounds) result {
 		}
 		return r.result(r.linger(ctx, start, b))
 	case <-ctx.Done():
+		s.stop()
 		return r.result(&unheard{context.Cause(ctx)})
 	case <-b.over:
+		s.stop()
 		return r.result(errAbandoned)
 	}
 }
@@ -423,6 +425,15 @@ func (s *sleeper) armLocked(after time.Duration) {
 		return
 	}
 	s.timer.Reset(after)
+}
+
+// stop ends the life of a sleeper that may be told of its round still. Its timer would keep the
+// round until a deadline that may be hours away.
+func (s *sleeper) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.timer.Stop()
+	s.round = nil
 }
 
 // fire gives up the round if its deadline has come.
