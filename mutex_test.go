@@ -831,6 +831,27 @@ func TestMutexLockWithoutAQuorumIsNotTakenAlthoughOneNodeRefuses(t *testing.T) {
 	})
 }
 
+func TestMutexLockUndecidedAtItsDeadlineSaysWhatItKnows(t *testing.T) {
+	play(t, func(f field) {
+		f.held()
+		f.lose(2)
+		f.freeze(3, 4)
+		start := time.Now()
+		err := process(f.nodes).NewMutex("lock").TryLock()
+		assert.Equal(t, 400*time.Millisecond, time.Since(start))
+		var taken *redsync.ErrTaken
+		require.ErrorAs(t, err, &taken)
+		assert.Equal(t, []int{0, 1}, taken.Nodes)
+		for i := range 5 {
+			if i < 3 {
+				assert.NotContains(t, err.Error(), named(i))
+			} else {
+				assert.ErrorContains(t, err, named(i)+"no answer within 400ms")
+			}
+		}
+	})
+}
+
 func TestMutexLockWithDeadNodesSaysWhichAndNotTaken(t *testing.T) {
 	play(t, func(f field) {
 		for _, n := range f.nodes[2:] {

@@ -381,6 +381,31 @@ func TestObserveVotesTellARepeatedReleaseOnce(t *testing.T) {
 }
 
 // What a failed attempt leaves is released, which is not an Unlock.
+// Two nodes are busy when they are asked, and release the lock when they are asked again.
+// Each has had its vote by then.
+func TestUnlockCountsTheFirstAnswerOfANode(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		for _, n := range f.nodes[:2] {
+			n.On("evalsha", 1, embedded.Fault{Err: "BUSY Redis is busy running a script."})
+		}
+		f.freeze(3, 4)
+		start := time.Now()
+		ok, err := m.Unlock()
+		assert.False(t, ok)
+		assert.Equal(t, patience, time.Since(start))
+		require.ErrorContains(t, err, named(0)+"BUSY")
+		require.ErrorContains(t, err, named(1)+"BUSY")
+		require.ErrorContains(t, err, named(3)+"no answer within")
+		assert.Equal(t, 2, f.nodes.Keys("lock"), "those that are frozen")
+		for _, n := range f.nodes {
+			n.Thaw()
+		}
+		time.Sleep(time.Second)
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
+
 func TestObserveVotesOfTheReleaseOfAFailedAttempt(t *testing.T) {
 	observe(t, func(f field, r *recorder) {
 		for _, n := range f.nodes[:3] {

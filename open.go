@@ -49,10 +49,9 @@ const openTimeout = 5 * time.Second
 // ping returns nil once a quorum of nodes has answered.
 func (r *Redsync) ping(ctx context.Context) error {
 	c := r.core
-	if err := c.enter(); err != nil {
-		return err
+	if c.err != nil {
+		return c.err
 	}
-	defer c.exit()
 	ctx, start := orBackground(ctx), time.Now()
 	b := bounds{decide: openTimeout, node: openTimeout}
 	res := startRound(c, ping{}, false).wait(ctx, b)

@@ -65,14 +65,6 @@ func (p *pace) sleep() time.Time {
 	return at
 }
 
-// spend passes over the tries up to the time that sleep has returned, which has come.
-func (p *pace) spend() {
-	for len(p.ahead) > 0 && p.ahead[0] >= 0 {
-		p.pass()
-	}
-	p.asleep = false
-}
-
 // pass passes over a try.
 func (p *pace) pass() {
 	d := max(p.draw(), minTry)
@@ -80,8 +72,8 @@ func (p *pace) pass() {
 	p.tick = p.tick.Add(d)
 }
 
-// wake makes the waiter heed tick again: that of the first try after now. Without a limit
-// nobody has counted the tries that it was asleep for.
+// wake makes the waiter heed tick again: that of the first try after now, or of the last one
+// that sleep has counted. Without a limit nobody has counted the tries that it was asleep for.
 func (p *pace) wake(now time.Time) {
 	p.asleep = false
 	for !now.Before(p.tick) && len(p.ahead) > 0 && p.ahead[0] >= 0 {

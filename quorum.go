@@ -307,7 +307,6 @@ func (r *round) count(i int, v vote, by *pool.Server) (first, late bool, as vote
 		r.decideLocked()
 	}
 	if r.waitAll && r.tally.complete() {
-		r.closed = true
 		close(r.all)
 	}
 	return first, false, v
@@ -444,11 +443,13 @@ func (s *sleeper) armLocked(after time.Duration) {
 	s.timer.Reset(after)
 }
 
-// stop ends the life of a sleeper that may be told of its round still.
+// stop ends the life of a sleeper that may be told of its round still. Its timer would keep the
+// round until a deadline that may be hours away.
 func (s *sleeper) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.timer.Stop()
+	s.round = nil
 }
 
 // fire gives up the round if its deadline has come.

@@ -233,8 +233,8 @@ func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) 
 // no node has settled a release for the length of timeout.
 func (c *core) awaitProgress(ctx context.Context, done <-chan struct{}, timeout time.Duration) error {
 	for {
-		left := timeout - (clock.Now().Mono - time.Duration(c.progress.Load()))
-		step, cancel := context.WithTimeout(ctx, left)
+		last := c.progress.Load()
+		step, cancel := context.WithTimeout(ctx, timeout-(clock.Now().Mono-time.Duration(last)))
 		ended := await(step, done)
 		cancel()
 		switch {
@@ -242,7 +242,7 @@ func (c *core) awaitProgress(ctx context.Context, done <-chan struct{}, timeout 
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case left <= 0:
+		case c.progress.Load() == last:
 			return fmt.Errorf("%w within %v", errNoAnswer, timeout)
 		}
 	}

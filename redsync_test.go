@@ -75,6 +75,28 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 	})
 }
 
+// A call that Close has forestalled is not one that Close waits for.
+func TestCloseWaitsForNoCallThatItRefused(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock", redsync.WithValue("of another process"))
+		for _, n := range f.nodes {
+			n.On("evalsha", 1, embedded.Fault{Delay: 100 * time.Millisecond})
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := m.Valid()
+			assert.ErrorContains(t, err, "no such key")
+		})
+		synctest.Wait()
+		start := time.Now()
+		wg.Go(func() { assert.NoError(t, f.Close(f.Context())) })
+		time.Sleep(10 * time.Millisecond)
+		require.ErrorIs(t, f.NewMutex("other").TryLock(), redsync.ErrClosed)
+		wg.Wait()
+		assert.Equal(t, 100*time.Millisecond, time.Since(start), "when the node has answered")
+	})
+}
+
 // A slowPool is a node that answers ten thousand requests per second, and refuses any when
 // it owes 1100 replies, as a pool does at 32,768.
 type slowPool struct {
@@ -166,6 +188,23 @@ func TestCloseReleasesHoweverManyLocksAreHeld(t *testing.T) {
 			})
 		})
 	}
+}
+
+// More releases are refused than Close lets a node owe. None of them makes the others wait.
+func TestCloseGivesUpReleasesThatThePoolRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, on := &slowPool{}, new(atomic.Bool)
+		rs := redsync.New(refusing{p, on}).With(redsync.WithExpiry(time.Hour))
+		for i := range 2000 {
+			require.NoError(t, rs.NewMutex(fmt.Sprint("lock", i)).Lock())
+		}
+		synctest.Wait()
+		on.Store(true)
+		start := time.Now()
+		require.NoError(t, rs.Close(t.Context()))
+		assert.Zero(t, time.Since(start))
+		assert.Zero(t, p.deleted)
+	})
 }
 
 func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {

@@ -216,7 +216,7 @@ func (w *waiter) next(ctx context.Context) event {
 			return ended
 		case what == behind:
 			if at = w.pace.sleep(); !at.IsZero() && !time.Now().Before(at) {
-				w.pace.spend()
+				w.pace.wake(time.Now())
 				return elapsed
 			}
 		case w.pace.asleep:

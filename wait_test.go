@@ -280,6 +280,22 @@ func TestWaiterIsServedWhenTheLockRunsOutOnAQuorum(t *testing.T) {
 	})
 }
 
+// A node on which it is free already is one of them.
+func TestWaiterIsServedWhenTheLockHasRunOutOnTheRestOfAQuorum(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		b := f.another(mode...)
+		for i, n := range f.nodes[:3] {
+			require.NoError(f, n.Set("lock", "another's"))
+			n.SetTTL("lock", []time.Duration{300 * time.Millisecond, time.Hour, time.Hour}[i])
+		}
+		for _, n := range f.nodes[1:3] { // the last to answer
+			n.On("evalsha", 9, embedded.Fault{Delay: time.Millisecond})
+		}
+		w := f.calls(b, patient()...)
+		assert.GreaterOrEqual(f, f.within(w, 315*time.Millisecond), 300*time.Millisecond)
+	})
+}
+
 func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
 	inEachMode(t, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
@@ -383,6 +399,25 @@ func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
 			n.LoseMessages(1)
 		}
 		f.atOnce(m, w)
+	})
+}
+
+// Two nodes grant the attempt when a third one has woken the waiter.
+func TestWaiterCountsTheNodesThatItFreesAfterItWasWoken(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held()
+		f.lose(3, 4)
+		w := f.calls(f.another(mode...), patient()...)
+		time.Sleep(400 * time.Millisecond)
+		for _, n := range f.nodes[3:] { // the attempt half a second after the last one
+			n.On("evalsha", 1, embedded.Fault{Delay: 50 * time.Millisecond})
+		}
+		time.Sleep(149 * time.Millisecond)
+		for _, n := range f.nodes[1:] {
+			n.LoseMessages(1)
+		}
+		f.unlock(m)
+		assert.Equal(f, time.Millisecond, f.within(w, time.Second))
 	})
 }
 

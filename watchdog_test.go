@@ -396,8 +396,9 @@ func TestWatchdogSendsNothingInFullAfterUntil(t *testing.T) {
 			require.Len(t, unanswered, 7)
 			for _, req := range unanswered {
 				req.To.Receive(req.Tag, pool.Reply{Err: noScript{}, Fate: pool.Answered, Conn: 1})
+				synctest.Wait()
+				assert.Empty(t, m.hold.watchdog.rounds, "an answer wakes it as well")
 			}
-			synctest.Wait()
 			assert.Len(t, unanswered, 7)
 			assert.Zero(t, j.count("eval"), "it would set the key")
 			require.NoError(t, rs.Close(t.Context()))
@@ -656,6 +657,31 @@ func TestClockSetForwardDuringLockCounts(t *testing.T) {
 		require.NoError(t, m.Lock())
 		<-m.Lost()
 		assert.Equal(t, 4*time.Second-92*time.Millisecond, time.Since(j.start))
+	})
+}
+
+// The nodes are silent, so that each lock is one event and not two.
+func TestExtensionsThatAreDueAtOnceAreSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &puppet{answer: func(req pool.Request) (*pool.Reply, error) {
+			if isExtend(req) {
+				return nil, nil
+			}
+			return yes(req)
+		}}
+		rs := New(p).With(WithExpiry(9*time.Second), WithWatchdog())
+		for i := range 300 {
+			require.NoError(t, rs.NewMutex(strconv.Itoa(i)).Lock())
+		}
+		synctest.Wait()
+		before := p.count("evalsha")
+		time.Sleep(3 * time.Second)
+		for _, want := range []int{128, 256, 300} {
+			synctest.Wait()
+			assert.Equal(t, want, p.count("evalsha")-before)
+			time.Sleep(time.Millisecond)
+		}
+		require.NoError(t, rs.Close(t.Context()))
 	})
 }
 

@@ -117,6 +117,8 @@ func TestNewBadArgumentIsTheErrorOfSend(t *testing.T) {
 		"limit 1e9":          {good, []Option{WithOutstanding(1e9)}, []string{"WithOutstanding(1000000000)", "1 to 16384"}},
 		"bad then good":      {good, []Option{WithOutstanding(0), WithOutstanding(1)}, []string{"WithOutstanding(0)"}},
 		"nil option":         {good, []Option{nil}, []string{"nil Option"}},
+		"other, guard":       {notAClient{good}, []Option{WithRestartGuard(1)}, []string{"WithRestartGuard(1ns) needs a *redis.Client"}},
+		"guard, nobody":      {good, []Option{WithRestartGuard(1), WithoutIdentity()}, []string{"WithRestartGuard excludes WithoutIdentity"}},
 		"other, limit 0":     {notAClient{good}, []Option{WithOutstanding(0)}, []string{"WithOutstanding(0)", "1 to 16384"}},
 	} {
 		t.Run(name, func(t *testing.T) {

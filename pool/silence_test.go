@@ -223,6 +223,41 @@ func TestSlowLinkKeepsItsConnection(t *testing.T) {
 	})
 }
 
+// A lingerer takes its time over each reply.
+type lingerer struct{ *ledger }
+
+func (l lingerer) Receive(tag int, r Reply) {
+	time.Sleep(10 * lastLook)
+	l.ledger.Receive(tag, r)
+}
+
+// The first connection has said something when the second is ready, although whoever
+// takes the reply is still busy with it.
+func TestConnectionThatSpeaksAtTheLastMomentIsKept(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var opened atomic.Int64
+		p := peer(func(n int, k *talk) {
+			opened.Add(1)
+			k.greet(whole)
+			k.next()
+			if n == 1 {
+				time.Sleep(within + lastLook/2)
+			}
+			k.say("+1\r\n")
+			k.echo()
+		}).pool(nil)
+		in := newLedger(t)
+		sendWithin(t, p, within, lingerer{in}, 1, 1)
+		synctest.Wait()
+		sendWithin(t, p, within, lingerer{in}, 2, 2)
+		time.Sleep(within + 50*lastLook)
+		synctest.Wait()
+		require.Equal(t, "aa", in.fates())
+		require.Equal(t, in.replies[1].Conn, in.replies[2].Conn)
+		require.Equal(t, int64(2), opened.Load())
+	})
+}
+
 // A second connection that cannot be opened is tried again, more rarely each time. The
 // first goes on meanwhile, and is replaced as soon as that works.
 func TestSecondConnectionIsTriedAgain(t *testing.T) {

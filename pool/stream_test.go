@@ -465,6 +465,30 @@ func TestStreamEndWhileIdle(t *testing.T) {
 	})
 }
 
+// Nonsense ends the connection although a write hangs on it.
+func TestStreamNonsenseWhileAWriteHangs(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		in := newLedger(t)
+		p := peer(func(n int, k *talk) {
+			if k.greet(whole); n == 1 {
+				k.next()
+				time.Sleep(time.Second)
+				k.say("+1\r\n?\r\n")
+				time.Sleep(time.Minute) // nothing more is read
+			}
+			k.echo()
+		}).pool(nil)
+		sendAll(t, p, in, 1, 1)
+		synctest.Wait()
+		sendAll(t, p, in, 2, 2)
+		synctest.Wait()
+		sendAll(t, p, in, 3, 3)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, "aua", in.fates())
+	})
+}
+
 // A reply that nobody asked for is not taken for the answer to the next request.
 func TestStreamUnaskedReply(t *testing.T) {
 	virtual(t, func(t *testing.T) {

@@ -53,6 +53,9 @@ import (
 var areas = []area{
 	{dir: ".", tests: []string{"."}},
 	{dir: "pool", tests: []string{"pool", "."}},
+	{dir: "internal/alarm", tests: []string{"internal/alarm", "."}},
+	{dir: "internal/claim", tests: []string{"."}},
+	{dir: "internal/notice", tests: []string{"internal/notice", "."}},
 	{dir: "internal/script", tests: []string{"internal/script", "."}},
 	{dir: "fencing", tests: []string{"fencing"}},
 }

@@ -84,15 +84,15 @@ func (r *runner) tests(ctx context.Context, program, dir string, m mode, number 
 	output := &clipped{}
 	cmd.Stdout, cmd.Stderr = output, output
 	err = cmd.Run()
-	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if errors.Is(ctx.Err(), context.Canceled) {
 		return outcome{}, ctx.Err()
 	}
-	exit := (*exec.ExitError)(nil)
-	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) && ctx.Err() == nil {
+	if cmd.ProcessState == nil {
 		return outcome{}, err
 	}
+	// Not err: it may say that ctx was done, or that a process was left over.
 	text := output.String()
-	o := outcome{failed: exit != nil || ctx.Err() != nil, output: text}
+	o := outcome{failed: !cmd.ProcessState.Success(), output: text}
 	o.timeout = o.failed && (ctx.Err() != nil || strings.Contains(text, "panic: test timed out after"))
 	if found := failedTest.FindStringSubmatch(text); found != nil {
 		o.test = found[1]
