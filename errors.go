@@ -188,7 +188,7 @@ func because(errs ...error) error {
 func (c *causes) Error() string { return "redsync: " + told(leaves(nil, c.all)) }
 
 // Unwrap returns everything that errors.Is and errors.As may find.
-func (c *causes) Unwrap() []error { return c.all }
+func (c *causes) Unwrap() []error { return slices.Clone(c.all) }
 
 // leaves appends to all the errors of which errs consist, each once.
 func leaves(all, errs []error) []error {
@@ -253,25 +253,30 @@ type within struct {
 }
 
 func (e *within) Error() string { return "redsync: " + e.where + ": " + stem(e.error) }
-func (e *within) Unwrap() error { return e.error }
+
+// Unwrap returns a list, for programs that walk what errors.Join joins.
+func (e *within) Unwrap() []error { return []error{e.error} }
 
 // nodeErrors joins one error for each node, on one line; it returns nil for none.
 func nodeErrors(errs []error) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return &errorsOfNodes{errs}
+	return &errorsOfNodes{all: errs, told: errs}
 }
 
 // errorsOfNodes matches like the errors of nodes in every version of redsync v4. Up to v4.16.0 those
 // were a *multierror.Error, which As provides; since v4.17.0 they come from errors.Join, and Unwrap
 // returns the same as theirs.
-type errorsOfNodes struct{ all []error }
+type errorsOfNodes struct {
+	all  []error // of each node that did not grant
+	told []error // those of them that the text tells
+}
 
-func (e *errorsOfNodes) Error() string { return joined(e.all, "; ") }
+func (e *errorsOfNodes) Error() string { return joined(e.told, "; ") }
 
 // Unwrap returns the error of each node, as what errors.Join returns does.
-func (e *errorsOfNodes) Unwrap() []error { return e.all }
+func (e *errorsOfNodes) Unwrap() []error { return slices.Clone(e.all) }
 
 // As gives errors.As a *multierror.Error of the same errors.
 func (e *errorsOfNodes) As(target any) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -271,9 +272,41 @@ func TestErrorsOfNodesMatchInBothWaysOfRedsync(t *testing.T) {
 	})
 }
 
+// TestErrorsOfNodesThatAreTakenOrDownMatchEachByEach has two nodes down and the others taken: redsync v4
+// joins an error for each.
+func TestErrorsOfNodesThatAreTakenOrDownMatchEachByEach(t *testing.T) {
+	play(t, func(f field) {
+		f.held()
+		f.nodes[0].Kill()
+		f.nodes[1].Kill()
+		err := f.NewMutex("lock", redsync.WithFailFast(false)).TryLock()
+		var many *multierror.Error
+		require.ErrorAs(f, err, &many)
+		require.Len(f, many.Errors, 5)
+		require.Equal(f, many.Errors, joinedNodes(err))
+		for i, each := range many.Errors {
+			var down *redsync.RedisError
+			var taken *redsync.ErrNodeTaken
+			require.Equal(f, i < 2, errors.As(each, &down))
+			require.Equal(f, i >= 2, errors.As(each, &taken))
+		}
+		require.NotContains(f, err.Error(), "it holds another value", "ErrTaken says where")
+		before := err.Error()
+		for each := []error{err}; len(each) > 0; each = each[1:] {
+			if joined, ok := each[0].(interface{ Unwrap() []error }); ok { //nolint:errorlint // a walk
+				all := joined.Unwrap()
+				each = append(each, slices.Clone(all)...)
+				clear(all) // is the caller's
+			}
+		}
+		require.Equal(f, before, err.Error())
+	})
+}
+
 // joinedNodes collects the errors of nodes from errors that were joined.
 func joinedNodes(err error) (all []error) {
-	if _, ok := err.(*redsync.RedisError); ok { //nolint:errorlint // what it wraps is no node
+	switch err.(type) { //nolint:errorlint // what it wraps is no node
+	case *redsync.RedisError, *redsync.ErrNodeTaken:
 		return []error{err}
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -282,4 +315,12 @@ func joinedNodes(err error) (all []error) {
 		}
 	}
 	return all
+}
+
+func TestErrorsOfNodesMatchInOpenToo(t *testing.T) {
+	_, err := redsync.Open(t.Context(), []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"})
+	require.Len(t, joinedNodes(err), 3)
+	var many *multierror.Error
+	require.ErrorAs(t, err, &many)
+	require.Len(t, many.Errors, 3)
 }

@@ -606,11 +606,18 @@ func (res result) notAcquired() error {
 	if len(res.taken) == 0 || res.tally.blocks(res.tally.failed) {
 		return nodeErrors(res.errs)
 	}
-	var errs []error
+	of := &errorsOfNodes{}
 	for _, err := range res.errs {
-		if node := (*RedisError)(nil); errors.As(err, &node) && !errors.Is(err, errNotAwaited) {
-			errs = append(errs, err)
+		if errors.Is(err, errNotAwaited) {
+			continue
+		}
+		of.all = append(of.all, err)
+		if node := (*RedisError)(nil); errors.As(err, &node) { // the others are in ErrTaken
+			of.told = append(of.told, err)
 		}
 	}
-	return because(&ErrTaken{Nodes: res.taken}, nodeErrors(errs))
+	if len(of.told) == 0 {
+		return &ErrTaken{Nodes: res.taken}
+	}
+	return because(&ErrTaken{Nodes: res.taken}, of)
 }

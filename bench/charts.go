@@ -213,9 +213,11 @@ func ratioChart(all resultIndex) *chart {
 	for _, width := range []int{1, 16, 128, 1024} {
 		groups = append(groups, group{strconv.Itoa(width), func(library string) (float64, bool) {
 			at := id{Scene: distinctScene.name, Goroutines: width, Library: library}
-			v, ok := all.value(at, "rate")
-			base, _ := all.value(toLibrary(defaults)(at), "rate")
-			return v / base, ok && base > 0
+			r, base := all.byID[at], all.byID[toLibrary(defaults)(at)]
+			if r == nil || base == nil {
+				return 0, false
+			}
+			return ratio(r, base, "rate")
 		}})
 	}
 	c.addBars(groups, []string{defaults, failFast, onRueidis, ours, floor}, 0, tenth)

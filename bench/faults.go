@@ -31,7 +31,7 @@ var faultsScene = scene{
 // A fault is something that befalls nodes.
 type fault struct {
 	name        string
-	frozen      bool // nodes are, which holds up redsync for up to 10 s
+	frozen      bool // nodes are, which holds up redsync v4 for up to 10 s
 	set, repair func(s *servers)
 }
 
@@ -42,8 +42,8 @@ var faults = []fault{
 	{name: "two frozen", frozen: true, set: func(s *servers) { s.freeze(2) }, repair: func(s *servers) { s.thaw(2) }},
 }
 
-// faultCells has redsync with its defaults in one round only, because its pairs
-// take 10 s where a node is frozen. In a quick run redsync meets no frozen node.
+// faultCells has redsync v4 with its defaults in one round only, because its pairs
+// take 10 s where a node is frozen. In a quick run redsync v4 meets no frozen node.
 func faultCells(p plan) []cell {
 	widths := []int{1, 16, 128}
 	if p.quick {

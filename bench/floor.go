@@ -27,7 +27,7 @@ type floorLibrary struct {
 	ops    sync.Pool
 }
 
-// compareAndDelete is the release script of redsync.
+// compareAndDelete is the release script of redsync v4.
 const compareAndDelete = `if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) else return 0 end`
 
 func openFloor(addrs []string, ttl time.Duration) (library, error) {

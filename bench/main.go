@@ -43,6 +43,13 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	if p.from != "" {
+		m, results, err := readJSON(p.from, &p)
+		if err != nil {
+			return err
+		}
+		return publish(out, p, m, results)
+	}
 	s, err := startServers(nodes)
 	if err != nil {
 		return err
@@ -93,6 +100,7 @@ type plan struct {
 	extended time.Duration // each half of the time for which they are extended
 
 	json, charts string // a file, a folder; or empty
+	from         string // a file with results, which are not measured then; or empty
 }
 
 // parsePlan reads and checks the command line. Its errors are for cli.Status.
@@ -107,6 +115,7 @@ func parsePlan(args []string) (plan, error) {
 	flags.BoolVar(&p.quick, "quick", false, "one round of short and fewer cells: a rough figure in less than a minute")
 	flags.StringVar(&p.json, "json", "", "write all samples to this `file`")
 	flags.StringVar(&p.charts, "charts", "", "draw charts as SVG into this `folder`")
+	flags.StringVar(&p.from, "from", "", "measure nothing: report what -json has written to this `file`")
 	which := flags.String("scenes", "all", "comma-separated names of scenes: "+sceneNames())
 	if err := cli.Parse(flags, args); err != nil {
 		return plan{}, err

@@ -129,6 +129,52 @@ func TestReportHasATableForEveryScene(t *testing.T) {
 	require.Contains(t, b.String(), "| one frozen ")
 }
 
+// TestReportFromAFileIsThatOfTheRun measures nothing: it reads what a run has written.
+func TestReportFromAFileIsThatOfTheRun(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "all.json")
+	p, err := parsePlan([]string{"-scenes", "faults,distinct", "-rounds", "2", "-json", file, "-charts=" + dir})
+	require.NoError(t, err)
+	m := machine{Platform: "some/where", Libraries: []string{"a v1"}}
+	var before, after strings.Builder
+	require.NoError(t, publish(&before, p, m, sampled(p, p.scenes...)))
+	chart, err := os.ReadFile(filepath.Join(dir, "ratio.svg"))
+	require.NoError(t, err)
+	again := t.TempDir()
+	require.NoError(t, run(t.Context(), []string{"-from", file, "-charts", again}, &after, io.Discard))
+	require.Equal(t, before.String(), after.String())
+	same, err := os.ReadFile(filepath.Join(again, "ratio.svg"))
+	require.NoError(t, err)
+	require.Equal(t, string(chart), string(same))
+	for name, text := range map[string]string{"none": "", "odd": "{", "flags": `{"args": ["-rounds", "0"]}`} {
+		path := filepath.Join(dir, name)
+		if text != "" {
+			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		}
+		err := run(t.Context(), []string{"-from", path}, io.Discard, io.Discard)
+		require.ErrorContains(t, err, "-from "+path)
+		require.Equal(t, cli.Misuse, cli.Status("bench", err, io.Discard, io.Discard))
+	}
+}
+
+// A ratio is that of the rounds, and not that of the medians.
+func TestRatioIsTheMedianOfThoseOfTheRounds(t *testing.T) {
+	of := func(values ...float64) *result {
+		r := &result{}
+		for _, v := range values {
+			r.samples = append(r.samples, figures{"rate": v})
+		}
+		return r
+	}
+	v, ok := ratio(of(10, 40, 30), of(5, 10, 30), "rate")
+	require.True(t, ok)
+	require.InDelta(t, 2, v, 1e-9)
+	_, ok = ratio(of(10), of(0), "rate")
+	require.False(t, ok)
+	_, ok = ratio(of(), of(1), "rate")
+	require.False(t, ok)
+}
+
 func TestColumnsOfRatiosUseTheirBase(t *testing.T) {
 	results := sampled(plan{}, distinctScene)
 	col := column{key: "rate", base: toLibrary(defaults)}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/seed14bd9ef4/redsync/internal/cli"
 )
 
 // writeReport prints the machine and one table per scene, in Markdown.
@@ -76,16 +78,29 @@ func (col column) text(r *result, all resultIndex) string {
 }
 
 func (col column) value(r *result, all resultIndex) (float64, bool) {
-	v, ok := r.median(col.key)
-	if !ok || col.base == nil {
-		return v, ok
+	if col.base == nil {
+		return r.median(col.key)
 	}
 	base := all.byID[col.base(r.cell.id)]
 	if base == nil {
 		return 0, false
 	}
-	of, ok := base.median(col.key)
-	return v / of, ok && of > 0
+	return ratio(r, base, col.key)
+}
+
+// ratio returns the median of the ratios of a figure within each round: what slows the machine
+// down in one round slows down both. Where one of the two is not measured in a round, that
+// round says nothing.
+func ratio(r, base *result, key string) (float64, bool) {
+	var ratios []float64
+	for i := range min(len(r.samples), len(base.samples)) {
+		v, ok := r.samples[i][key]
+		of, also := base.samples[i][key]
+		if ok && also && of > 0 {
+			ratios = append(ratios, v/of)
+		}
+	}
+	return median(ratios)
 }
 
 // writeTable aligns a Markdown table; what stands before the figures is text,
@@ -129,17 +144,21 @@ func writeRule(b *strings.Builder, widths []int, text []bool) {
 	b.WriteString("|\n")
 }
 
-// writeJSON writes the machine, the command line and all samples to a file.
+// A record is what -json writes: the machine, the command line and all samples.
+type record struct {
+	Machine machine    `json:"machine"`
+	Args    []string   `json:"args"`
+	Results []measured `json:"results"`
+}
+
+type measured struct {
+	id
+	Samples []figures `json:"samples"`
+}
+
+// writeJSON writes a record to a file.
 func writeJSON(path string, m machine, p plan, results []*result) error {
-	type measured struct {
-		id
-		Samples []figures `json:"samples"`
-	}
-	file := struct {
-		Machine machine    `json:"machine"`
-		Args    []string   `json:"args"`
-		Results []measured `json:"results"`
-	}{Machine: m, Args: p.args}
+	file := record{Machine: m, Args: p.args}
 	for _, r := range results {
 		file.Results = append(file.Results, measured{r.cell.id, r.samples})
 	}
@@ -148,4 +167,42 @@ func writeJSON(path string, m machine, p plan, results []*result) error {
 		return err
 	}
 	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
+// readJSON reads a record. What p has of scenes, rounds and times becomes that of the
+// command line that it was measured with.
+func readJSON(path string, p *plan) (machine, []*result, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return machine{}, nil, cli.Misusef("-from %s: %w", path, err)
+	}
+	var file record
+	if err := json.Unmarshal(text, &file); err != nil {
+		return machine{}, nil, cli.Misusef("-from %s: %w", path, err)
+	}
+	then, err := parsePlan(withoutFiles(file.Args))
+	if err != nil {
+		return machine{}, nil, cli.Misusef("-from %s: its command line: %w", path, err)
+	}
+	then.json, then.charts = p.json, p.charts
+	*p = then
+	var results []*result
+	for _, m := range file.Results {
+		results = append(results, &result{cell: cell{id: m.id}, samples: m.Samples})
+	}
+	return file.Machine, results, nil
+}
+
+// withoutFiles returns a command line without the flags that name files.
+func withoutFiles(args []string) (rest []string) {
+	for i := 0; i < len(args); i++ {
+		name, _, joined := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
+		switch {
+		case name != "json" && name != "charts":
+			rest = append(rest, args[i])
+		case !joined:
+			i++ // the file is the next argument
+		}
+	}
+	return rest
 }

@@ -31,7 +31,11 @@ func (f figures) addTimes(name string, times []time.Duration) {
 // median returns that of a figure over the rounds, the mean of the middle two of an
 // even number; false if no round has it.
 func (r *result) median(key string) (float64, bool) {
-	values := r.values(key)
+	return median(r.values(key))
+}
+
+// median returns the median of values, which it sorts.
+func median(values []float64) (float64, bool) {
 	if len(values) == 0 {
 		return 0, false
 	}
