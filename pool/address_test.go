@@ -26,8 +26,10 @@ func (c *census) UnregisterPubSubPool(redis.PubSubPooler)       { c.open.Add(-1)
 
 func (*census) RecordOperationDuration(context.Context, time.Duration, redis.Cmder, int, error, redis.ConnInfo, int) {
 }
+
 func (*census) RecordPipelineOperationDuration(context.Context, time.Duration, string, int, int, error, redis.ConnInfo, int) {
 }
+
 func (*census) RecordConnectionCreateTime(context.Context, time.Duration, redis.ConnInfo)           {}
 func (*census) RecordConnectionRelaxedTimeout(context.Context, int, redis.ConnInfo, string, string) {}
 func (*census) RecordConnectionHandoff(context.Context, redis.ConnInfo, string)                     {}
@@ -36,6 +38,7 @@ func (*census) RecordMaintenanceNotification(context.Context, redis.ConnInfo, st
 func (*census) RecordConnectionWaitTime(context.Context, time.Duration, redis.ConnInfo)             {}
 func (*census) RecordConnectionClosed(context.Context, redis.ConnInfo, string, error)               {}
 func (*census) RecordPubSubMessage(context.Context, redis.ConnInfo, string, string, bool)           {}
+
 func (*census) RecordStreamLag(context.Context, time.Duration, redis.ConnInfo, string, string, string) {
 }
 
