@@ -30,14 +30,21 @@ func (*census) RecordOperationDuration(context.Context, time.Duration, redis.Cmd
 func (*census) RecordPipelineOperationDuration(context.Context, time.Duration, string, int, int, error, redis.ConnInfo, int) {
 }
 
-func (*census) RecordConnectionCreateTime(context.Context, time.Duration, redis.ConnInfo)           {}
+func (*census) RecordConnectionCreateTime(context.Context, time.Duration, redis.ConnInfo) {}
+
 func (*census) RecordConnectionRelaxedTimeout(context.Context, int, redis.ConnInfo, string, string) {}
-func (*census) RecordConnectionHandoff(context.Context, redis.ConnInfo, string)                     {}
-func (*census) RecordError(context.Context, string, redis.ConnInfo, string, bool, int)              {}
-func (*census) RecordMaintenanceNotification(context.Context, redis.ConnInfo, string)               {}
-func (*census) RecordConnectionWaitTime(context.Context, time.Duration, redis.ConnInfo)             {}
-func (*census) RecordConnectionClosed(context.Context, redis.ConnInfo, string, error)               {}
-func (*census) RecordPubSubMessage(context.Context, redis.ConnInfo, string, string, bool)           {}
+
+func (*census) RecordConnectionHandoff(context.Context, redis.ConnInfo, string) {}
+
+func (*census) RecordError(context.Context, string, redis.ConnInfo, string, bool, int) {}
+
+func (*census) RecordMaintenanceNotification(context.Context, redis.ConnInfo, string) {}
+
+func (*census) RecordConnectionWaitTime(context.Context, time.Duration, redis.ConnInfo) {}
+
+func (*census) RecordConnectionClosed(context.Context, redis.ConnInfo, string, error) {}
+
+func (*census) RecordPubSubMessage(context.Context, redis.ConnInfo, string, string, bool) {}
 
 func (*census) RecordStreamLag(context.Context, time.Duration, redis.ConnInfo, string, string, string) {
 }
