@@ -57,8 +57,8 @@ func (r *Redis) Check(ctx context.Context, key string, token uint64) error {
 }
 
 func (r *Redis) write(ctx context.Context, key string, token uint64, keep time.Duration, what string, value ...any) error {
-	if err := Admit(token, 0); err != nil {
-		return err
+	if token == 0 {
+		return ErrNoToken
 	}
 	if keep < 0 {
 		return fmt.Errorf("fencing: keep %v is out of range: 0 (for ever) or more", keep)

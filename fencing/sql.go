@@ -84,8 +84,8 @@ func (s *SQL) Create(ctx context.Context) error {
 // If write returns an error, Do returns that, and nothing is changed, the newest token
 // included. After an error of the commit the writes may have been made.
 func (s *SQL) Do(ctx context.Context, name string, token uint64, write func(tx *sql.Tx) error) error {
-	if err := Admit(token, 0); err != nil {
-		return err
+	if token == 0 {
+		return ErrNoToken
 	}
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -110,8 +110,8 @@ func (s *SQL) Do(ctx context.Context, name string, token uint64, write func(tx *
 //
 // The token counts once the transaction is committed.
 func (s *SQL) Check(ctx context.Context, tx *sql.Tx, name string, token uint64) error {
-	if err := Admit(token, 0); err != nil {
-		return err
+	if token == 0 {
+		return ErrNoToken
 	}
 	// The number of affected rows would not do: in MySQL an equal token affects none.
 	if _, err := tx.ExecContext(ctx, s.raise, name, Text(token)); err != nil {

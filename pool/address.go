@@ -43,14 +43,17 @@ func (p *batchPool) Destination() any {
 }
 
 // defaultDialer returns the code of the Dialer that go-redis gives a client that has none.
-// It is that of a client, because the compiler may make several copies of a closure.
-var defaultDialer = sync.OnceValue(func() uintptr {
+var defaultDialer = sync.OnceValue(dialerOfClient)
+
+// dialerOfClient asks a client for it, because the compiler may make several copies of a
+// closure.
+func dialerOfClient() uintptr {
 	client := redis.NewClient(&redis.Options{
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	defer func() { _ = client.Close() }()
 	return reflect.ValueOf(client.Options().Dialer).Pointer()
-})
+}
 
 // dialsItself reports whether go-redis dials Addr, and no function of the user's.
 func dialsItself(opt *redis.Options) bool {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -539,4 +540,31 @@ func TestTLSToAPlainPortSaysSo(t *testing.T) {
 	require.ErrorContains(t, r.Err, "the client speaks TLS, and the node does not on this port")
 	require.Equal(t, NotSent, r.Fate)
 	require.NoError(t, p.Close())
+}
+
+// Where a client that speaks TLS cannot dial, the error says what that has to do with TLS,
+// if it may.
+func TestTLSDialThatFailsSaysWhatIsWrong(t *testing.T) {
+	for _, c := range []struct {
+		failed error
+		hint   string
+	}{
+		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, ""},
+		{&tls.CertificateVerificationError{Err: errors.New("unknown authority")}, ""},
+		{&net.OpError{Op: "remote error", Err: tls.AlertError(40)}, "the TLS handshake failed (does the node speak TLS on this port?): "},
+		{tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, "the client speaks TLS, and the node does not on this port: "},
+	} {
+		t.Run(c.failed.Error(), func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				p := peer(nil).pool(func(o *redis.Options) {
+					o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+					o.Dialer = func(context.Context, string, string) (net.Conn, error) { return nil, c.failed }
+				})
+				r := ask(t, p, "set", "key", "value")
+				require.EqualError(t, r.Err, c.hint+c.failed.Error())
+				require.ErrorIs(t, r.Err, c.failed)
+				require.Equal(t, NotSent, r.Fate)
+			})
+		})
+	}
 }

@@ -199,7 +199,7 @@ func (p *routedPool) nodeOfLocked(key string) (node *streamPool, err error) {
 // addLocked adds a node, and forgets those that nothing is sent to any more.
 func (p *routedPool) addLocked(addr string, client *redis.Client) *streamPool {
 	for addr, old := range p.nodes {
-		if old.client != client && old.isIdle() {
+		if old.isIdle() {
 			delete(p.nodes, addr)
 		}
 	}

@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -125,13 +129,14 @@ func TestRoutedRedirections(t *testing.T) {
 }
 
 // Many requests follow ASK at once, each behind its own ASKING, on the connection that
-// carries others as well.
+// carries others as well. Nobody is asked where the client's own knowledge leads.
 func TestRoutedAskingStandsBeforeItsRequest(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		client := cast{
 			firstOfCast: func(_ int, k *talk) {
 				k.greet(whole)
 				for cmd := k.next(); cmd != nil; cmd = k.next() {
+					assert.NotEqual(t, "ASKING", cmd[0])
 					if cmd[0] == "get" {
 						k.say("-ASK 5 10.0.0.2:7000\r\n")
 					} else {
@@ -158,6 +163,74 @@ func TestRoutedAskingStandsBeforeItsRequest(t *testing.T) {
 			require.Equal(t, "get true", gets.wait(t).Value)
 			require.Equal(t, "set false", sets.wait(t).Value)
 		}
+		require.NoError(t, p.Close())
+		require.NoError(t, client.Close())
+	})
+}
+
+// A request that is redirected to a node that owes as much as it may goes there all the
+// same: it has had its room at the first.
+func TestRoutedRedirectedRequestHasItsRoom(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const limit = 3
+		client := cast{
+			firstOfCast: says("-MOVED 5 10.0.0.2:7000"),
+			"10.0.0.2:7000": func(_ int, k *talk) {
+				k.greet(whole)
+				for range 2 * limit { // which all are on their way at once
+					k.next()
+				}
+				for range 2 * limit {
+					k.say("+here\r\n")
+				}
+			},
+		}.client(nil)
+		p, in := New(client, WithOutstanding(limit)), make(replies, 2*limit)
+		for range 2 {
+			for range limit {
+				require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in}))
+			}
+			synctest.Wait() // they have left the first node
+		}
+		for range 2 * limit {
+			r := in.wait(t)
+			require.NoError(t, r.Err)
+			require.Equal(t, "here", r.Value)
+		}
+		require.NoError(t, p.Close())
+		require.NoError(t, client.Close())
+	})
+}
+
+// A pool of a cluster whose nodes come and go keeps those that it is talking to, and forgets
+// the others.
+func TestRoutedForgetsIdleNodes(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		nodes := cast{firstOfCast: func(_ int, k *talk) {
+			k.greet(whole)
+			for cmd := k.next(); cmd != nil; cmd = k.next() {
+				k.say("-MOVED 5 %s\r\n", cmd[1])
+			}
+		}}
+		const others = 5
+		addr := func(i int) string { return fmt.Sprintf("10.0.0.2:%d", i) }
+		for i := range others {
+			nodes[addr(i)] = says("+here")
+		}
+		client := nodes.client(nil)
+		p := New(client).(*routedPool)
+		kept := func() []string {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return slices.Sorted(maps.Keys(p.nodes))
+		}
+		for i := range others - 1 {
+			answer(t, p, "get", addr(i))
+		}
+		require.Len(t, kept(), others, "all of them have been used just now")
+		time.Sleep(2 * idleTimeout)
+		answer(t, p, "get", addr(others-1))
+		require.Equal(t, []string{firstOfCast, addr(others - 1)}, kept())
 		require.NoError(t, p.Close())
 		require.NoError(t, client.Close())
 	})

@@ -184,6 +184,8 @@ func TestScripts(t *testing.T) {
 			`return {1, 'a', {2}}`:                 []any{int64(1), "a", []any{int64(2)}},
 			`return redis.call('GET', KEYS[1])`:    "v",
 			`return redis.call('GET', ARGV[1])`:    nil,
+			`return redis.call('GET', KEYS[2])`:    "command arguments must be strings or integers",
+			`return redis.pcall('GET', true)`:      "ERR Lua redis lib command arguments must be strings or integers",
 			`return redis.call('STRLEN', 'text')`:  int64(1),
 			`return redis.pcall('INCR', 'text')`:   "ERR value is not an integer or out of range",
 			`return redis.call('INCR', 'text')`:    "value is not an integer or out of range",

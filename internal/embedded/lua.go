@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"crypto/sha1" //nolint:gosec // EVALSHA names scripts by their SHA1
 	"encoding/hex"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -226,7 +227,12 @@ func field(name string) lua.LGFunction {
 func (in *interpreter) command(l *lua.LState) (lua.LValue, error) {
 	args := make([]string, l.GetTop())
 	for i := range args {
-		args[i] = l.Get(i + 1).String()
+		switch arg := l.Get(i + 1).(type) {
+		case lua.LString, lua.LNumber:
+			args[i] = arg.String()
+		default:
+			return nil, errors.New("ERR Lua redis lib command arguments must be strings or integers")
+		}
 	}
 	in.reply.Reset()
 	in.out.Reset(&in.reply)

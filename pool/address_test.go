@@ -1,0 +1,75 @@
+package pool
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/stretchr/testify/require"
+)
+
+// A census counts the pools of connections that clients have made and not closed, as the
+// metrics of go-redis do.
+type census struct{ made, open atomic.Int64 }
+
+func (c *census) begin() { c.made.Add(1); c.open.Add(1) }
+
+func (c *census) RegisterPool(string, redis.Pooler)             { c.begin() }
+func (c *census) RegisterPubSubPool(string, redis.PubSubPooler) { c.begin() }
+func (c *census) UnregisterPool(redis.Pooler)                   { c.open.Add(-1) }
+func (c *census) UnregisterPubSubPool(redis.PubSubPooler)       { c.open.Add(-1) }
+
+// The rest of the metrics, which clients of other tests may still send.
+
+func (*census) RecordOperationDuration(context.Context, time.Duration, redis.Cmder, int, error, redis.ConnInfo, int) {
+}
+
+func (*census) RecordPipelineOperationDuration(context.Context, time.Duration, string, int, int, error, redis.ConnInfo, int) {
+}
+
+func (*census) RecordConnectionCreateTime(context.Context, time.Duration, redis.ConnInfo) {}
+
+func (*census) RecordConnectionRelaxedTimeout(context.Context, int, redis.ConnInfo, string, string) {}
+
+func (*census) RecordConnectionHandoff(context.Context, redis.ConnInfo, string) {}
+
+func (*census) RecordError(context.Context, string, redis.ConnInfo, string, bool, int) {}
+
+func (*census) RecordMaintenanceNotification(context.Context, redis.ConnInfo, string) {}
+
+func (*census) RecordConnectionWaitTime(context.Context, time.Duration, redis.ConnInfo) {}
+
+func (*census) RecordConnectionClosed(context.Context, redis.ConnInfo, string, error) {}
+
+func (*census) RecordPubSubMessage(context.Context, redis.ConnInfo, string, string, bool) {}
+
+func (*census) RecordStreamLag(context.Context, time.Duration, redis.ConnInfo, string, string, string) {
+}
+
+// A client that is made for what its options say is closed, and no metrics show it.
+func TestClientsMadeForTheirOptionsAreClosed(t *testing.T) {
+	cluster := cast{}.client(nil)
+	defer func() { _ = cluster.Close() }()
+	known := redis.NewClient(&redis.Options{
+		Addr:                     firstOfCast,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	defer func() { _ = known.Close() }()
+	p := newRoutedPool(config{}, cluster)
+	for name, ask := range map[string]func(){
+		"the default dialer":               func() { dialerOfClient() },
+		"a node that the client knows not": func() { p.nodeAtLocked("10.0.0.2:7000", &streamPool{client: known}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var all census
+			redis.SetOTelRecorder(&all)
+			defer redis.SetOTelRecorder(nil)
+			ask()
+			require.Positive(t, all.made.Load())
+			require.Zero(t, all.open.Load())
+		})
+	}
+}
