@@ -182,11 +182,23 @@ type trial struct {
 	plan
 	*tree
 	*runner
-	log      io.Writer
 	dir      string
 	programs map[string]string // by the folder of their package
 	fast     *reach
-	slow     func() (*reach, error)
+	slow     *reach // nil before the second stage
+
+	mu      sync.Mutex // for what is below
+	log     io.Writer
+	leftOut map[testName]bool // tests that fail with no mutant chosen
+}
+
+// A testName names a test of the tree.
+type testName struct{ dir, name string }
+
+func (tr *trial) logf(format string, args ...any) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	_, _ = fmt.Fprintf(tr.log, format+"\n", args...)
 }
 
 func try(ctx context.Context, p plan, t *tree, sample []*mutant, out, log io.Writer) error {
@@ -199,15 +211,14 @@ func try(ctx context.Context, p plan, t *tree, sample []*mutant, out, log io.Wri
 	if err != nil {
 		return err
 	}
-	tr := &trial{plan: p, tree: t, runner: r, log: log, dir: dir, programs: map[string]string{}}
+	tr := &trial{plan: p, tree: t, runner: r, log: log, dir: dir, programs: map[string]string{}, leftOut: map[testName]bool{}}
 	if tr.fast, err = measureReach(ctx, t, r, fast, p.workers, dir, p.cache, log); err != nil {
 		return err
 	}
-	tr.slow = sync.OnceValues(func() (*reach, error) { return measureReach(ctx, t, r, slow, p.workers, dir, p.cache, log) })
 	if err := tr.build(ctx, sample); err != nil {
 		return err
 	}
-	if err := tr.calibrate(ctx); err != nil {
+	if err := tr.calibrate(ctx, fast, tr.fast); err != nil {
 		return err
 	}
 	began, done := time.Now(), 0
@@ -238,6 +249,12 @@ func try(ctx context.Context, p plan, t *tree, sample []*mutant, out, log io.Wri
 	_, _ = fmt.Fprintf(log, "the first stage took %s\n", time.Since(began).Round(time.Second))
 	if left := slices.DeleteFunc(all, func(i int) bool { return verdicts[i].Result != survived }); !p.fast && len(left) > 0 {
 		done = len(sample) - len(left)
+		if tr.slow, err = measureReach(ctx, t, r, slow, p.workers, dir, p.cache, log); err != nil {
+			return err
+		}
+		if err := tr.calibrate(ctx, slow, tr.slow); err != nil {
+			return err
+		}
 		if err := stage(slow, left); err != nil {
 			return err
 		}
@@ -266,37 +283,41 @@ func (tr *trial) build(ctx context.Context, sample []*mutant) error {
 	return nil
 }
 
-// calibrate runs all tests of the first stage on the built programs with no mutant chosen, and
-// drops the tests that fail there. A test that counts allocations may: the copies can add one.
-func (tr *trial) calibrate(ctx context.Context) error {
+// calibrate runs the tests of a mode on the built programs with no mutant chosen, and leaves out
+// those that fail there. A test that counts allocations may: the copies can add one.
+func (tr *trial) calibrate(ctx context.Context, in mode, known *reach) error {
 	dirs := tr.testDirs()
-	var mu sync.Mutex
 	return parallel(ctx, tr.workers, len(dirs), func(i int) error {
 		dir := dirs[i]
-		for {
-			names, took := []string{}, time.Duration(0)
-			mu.Lock()
-			for _, test := range tr.fast.Tests {
-				if test.Dir == dir && test.Passed {
-					names, took = append(names, test.Name), took+test.Took
-				}
+		var wave []tried
+		for _, test := range known.Tests {
+			if test.Dir == dir && test.Passed && !tr.isLeftOut(dir, test.Name) {
+				wave = append(wave, tried{test.Name, test.Took})
 			}
-			mu.Unlock()
-			o, err := tr.tests(ctx, tr.programs[dir], dir, fast, 0, 5*took+time.Minute, names)
+		}
+		for len(wave) > 0 {
+			o, err := tr.tests(ctx, tr.programs[dir], dir, in, 0, limitOf(wave, time.Minute), namesOf(wave))
 			if err != nil || !o.failed {
 				return err
 			}
-			known := tr.fast.find(dir, o.test)
-			if known == nil || !known.Passed {
-				_, _ = io.WriteString(tr.log, o.output)
-				return fmt.Errorf("the tests of %s fail without a mutant", dir)
+			if !slices.Contains(namesOf(wave), o.test) {
+				return fmt.Errorf("the tests of %s fail without a mutant:\n%s", dir, o.output)
 			}
-			_, _ = fmt.Fprintf(tr.log, "warning: %s of %s fails without a mutant, and is left out\n", o.test, dir)
-			mu.Lock()
-			known.Passed = false
-			mu.Unlock()
+			tr.logf("warning: %s of %s fails without a mutant (%s), and is left out", o.test, dir, in.name)
+			tr.mu.Lock()
+			tr.leftOut[testName{dir, o.test}] = true
+			tr.mu.Unlock()
+			passed := o.passed()
+			wave = slices.DeleteFunc(wave, func(t tried) bool { return t.name == o.test || slices.Contains(passed, t.name) })
 		}
+		return nil
 	})
+}
+
+func (tr *trial) isLeftOut(dir, name string) bool {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return tr.leftOut[testName{dir, name}]
 }
 
 // isAlone reports whether m is built by itself, because it is in no function.
@@ -325,17 +346,10 @@ func (tr *trial) judge(ctx context.Context, in mode, v *verdict) error {
 	}
 	executed := false
 	for _, dir := range v.source.pkg.tests {
-		tests, err := tr.testsFor(v.mutant, in, dir)
-		if err != nil {
-			return err
-		}
+		tests := tr.testsFor(v.mutant, in, dir)
 		executed = executed || len(tests) > 0
 		for _, wave := range inWaves(tests) {
-			var names []string
-			for _, test := range wave {
-				names = append(names, test.name)
-			}
-			o, err := tr.tests(ctx, programs[dir], dir, in, number, limitOf(wave, tr.patience), names)
+			o, err := tr.tests(ctx, programs[dir], dir, in, number, limitOf(wave, tr.patience), namesOf(wave))
 			if err != nil {
 				return err
 			}
@@ -352,22 +366,19 @@ func (tr *trial) judge(ctx context.Context, in mode, v *verdict) error {
 	return nil
 }
 
-// testsFor returns the tests that m is tried by in a mode. In slow mode it leaves out those that
-// the fast mode has run in full: a test counts as such if its slow run takes less than twice its
-// fast one, or less than 100 ms.
-func (tr *trial) testsFor(m *mutant, in mode, dir string) ([]tried, error) {
+// testsFor returns the tests that m is tried by in a mode, without those that are left out. In slow
+// mode it leaves out also those that the fast mode has run in full: a test counts as such if its
+// slow run takes less than twice its fast one, or less than 100 ms.
+func (tr *trial) testsFor(m *mutant, in mode, dir string) []tried {
+	leftOut := func(t tried) bool { return tr.isLeftOut(dir, t.name) }
+	before := slices.DeleteFunc(tr.fast.testsOf(m, dir, false), leftOut)
 	if in == fast {
-		return tr.fast.testsOf(m, dir, false), nil
+		return before
 	}
-	known, err := tr.slow()
-	if err != nil {
-		return nil, err
-	}
-	before := tr.fast.testsOf(m, dir, false)
-	return slices.DeleteFunc(known.testsOf(m, dir, true), func(t tried) bool {
+	return slices.DeleteFunc(tr.slow.testsOf(m, dir, true), func(t tried) bool {
 		i := slices.IndexFunc(before, func(b tried) bool { return b.name == t.name })
-		return i >= 0 && float64(t.took) < math.Max(2*float64(before[i].took), float64(100*time.Millisecond))
-	}), nil
+		return leftOut(t) || i >= 0 && float64(t.took) < math.Max(2*float64(before[i].took), float64(100*time.Millisecond))
+	})
 }
 
 // report prints what has become of the mutants. Its error says how many have survived.

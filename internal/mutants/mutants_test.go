@@ -224,35 +224,51 @@ type shownVerdict struct {
 	Unseen             bool
 }
 
-// measureToy measures the mutants of testdata/toy whose names match, and returns the results by
-// name.
-func measureToy(t *testing.T, only, equivalents string, patience time.Duration) (results map[string]shownVerdict, log string, err error) {
+// A toy is a copy of testdata/toy, and how it is measured.
+type toy struct {
+	plan
+	root, equivalents string
+	log               bytes.Buffer
+}
+
+// newToy returns a toy with these tests in addition, whose mutants are tried that have matching
+// names.
+func newToy(t *testing.T, only, tests string) *toy {
 	t.Helper()
-	root, err := filepath.Abs("testdata/toy")
-	require.NoError(t, err)
 	dir := t.TempDir()
-	listed := filepath.Join(dir, "equivalent.txt")
-	require.NoError(t, os.WriteFile(listed, []byte(equivalents), 0o600))
-	p := plan{seed: 1, workers: 2, only: regexp.MustCompile(only), json: true, patience: patience, cache: dir}
-	var out, logged bytes.Buffer
-	err = measure(t.Context(), p, root, []area{{dir: ".", tests: []string{"."}}}, listed, &out, &logged)
+	y := &toy{root: filepath.Join(dir, "toy"), equivalents: filepath.Join(dir, "equivalent.txt")}
+	y.plan = plan{seed: 1, workers: 2, only: regexp.MustCompile(only), json: true, patience: time.Minute, cache: filepath.Join(dir, "cache")}
+	require.NoError(t, os.CopyFS(y.root, os.DirFS("testdata/toy")))
+	require.NoError(t, os.WriteFile(filepath.Join(y.root, "more_test.go"), []byte("package toy\n\n"+tests), 0o600))
+	require.NoError(t, os.WriteFile(y.equivalents, nil, 0o600))
+	return y
+}
+
+// measure returns the results by name.
+func (y *toy) measure(t *testing.T) (results map[string]shownVerdict, err error) {
+	t.Helper()
+	var out bytes.Buffer
+	err = measure(t.Context(), y.plan, y.root, []area{{dir: ".", tests: []string{"."}}}, y.equivalents, &out, &y.log)
 	results = map[string]shownVerdict{}
 	for decoder := json.NewDecoder(&out); decoder.More(); {
 		var v shownVerdict
 		require.NoError(t, decoder.Decode(&v))
 		results[v.ID] = v
 	}
-	return results, logged.String(), err
+	return results, err
 }
 
 // TestMeasureFindsTheGapsOfTests measures a module whose tests are known to have gaps.
 func TestMeasureFindsTheGapsOfTests(t *testing.T) {
-	results, log, err := measureToy(t, "Full|Clamp|Unused|Add|lua|size", `
+	y := newToy(t, "Full|Clamp|Unused|Add|lua|size", "")
+	require.NoError(t, os.WriteFile(y.equivalents, []byte(`
 toy.go Clamp: if n > 10 { => if n >= 10 {
   Both return 10 for 10.
 gone.go f: a => b
   Its code has been removed.
-`, time.Minute)
+`), 0o600))
+	results, err := y.measure(t)
+	log := y.log.String()
 	assert.Contains(t, log, "what does not exist any more: gone.go f: a => b\n")
 	gaps := map[string]bool{} // those that survived, and whether a test executes them
 	for id, v := range results {
@@ -274,11 +290,42 @@ gone.go f: a => b
 }
 
 func TestMeasureEndsAMutantThatHangs(t *testing.T) {
-	results, log, err := measureToy(t, `Spin: i\+\+ => nothing`, "", time.Second)
-	require.NoError(t, err, log)
+	y := newToy(t, `Spin: i\+\+ => nothing`, "")
+	y.patience = time.Second
+	results, err := y.measure(t)
+	require.NoError(t, err, y.log.String())
 	require.Len(t, results, 1)
 	for _, v := range results {
 		assert.Equal(t, timedOut, v.Result)
 		assert.Equal(t, "TestSpin", v.Killer)
 	}
+}
+
+// survivor matches a mutant of the toy that no test of testdata/toy notices.
+const survivor = `Clamp: if n > 10 { => if n > 11 {`
+
+// TestMeasureSkipsTestsThatFailWithoutAMutant has a test that fails only on the programs that the
+// mutants are built into, which count no coverage, and one that does so only in full.
+func TestMeasureSkipsTestsThatFailWithoutAMutant(t *testing.T) {
+	y := newToy(t, survivor, `import "testing"
+
+func TestShort(t *testing.T) {
+	if Clamp(1) != 1 || testing.CoverMode() == "" {
+		t.Fatal("built in another way")
+	}
+}
+
+func TestFullOnly(t *testing.T) {
+	if Clamp(1) != 1 || testing.CoverMode() == "" && !testing.Short() {
+		t.Fatal("built in another way")
+	}
+}
+`)
+	results, err := y.measure(t)
+	require.ErrorContains(t, err, "1 of 1 mutants survived", y.log.String())
+	require.Len(t, results, 1)
+	assert.Equal(t, []string{
+		"warning: TestShort of . fails without a mutant (fast), and is left out",
+		"warning: TestFullOnly of . fails without a mutant (slow), and is left out",
+	}, regexp.MustCompile(`(?m)^warning: Test.*$`).FindAllString(y.log.String(), -1))
 }

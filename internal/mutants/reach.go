@@ -224,15 +224,6 @@ func (known *reach) testsOf(m *mutant, dir string, wholeFunction bool) (tests []
 	return tests
 }
 
-// find returns what is known of a test; nil if that is nothing.
-func (known *reach) find(dir, name string) *testReach {
-	i := slices.IndexFunc(known.Tests, func(t testReach) bool { return t.Dir == dir && t.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return &known.Tests[i]
-}
-
 // parallel calls f for each of n numbers, by so many workers, until one returns an error.
 func parallel(ctx context.Context, workers, n int, f func(int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)

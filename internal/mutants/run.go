@@ -53,8 +53,17 @@ type outcome struct {
 
 var (
 	failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
+	passedTest = regexp.MustCompile(`(?m)^--- PASS: (\S+)`)
 	begunTest  = regexp.MustCompile(`(?m)^=== RUN   ([^/\s]+)$`)
 )
+
+// passed returns the tests that have passed.
+func (o outcome) passed() (names []string) {
+	for _, found := range passedTest.FindAllStringSubmatch(o.output, -1) {
+		names = append(names, found[1])
+	}
+	return names
+}
 
 // grace is how long a test program may overrun its own -test.timeout before it is killed. It is
 // long, because this process may be suspended for a while when the program is not.
@@ -128,6 +137,13 @@ func (c *clipped) String() string { return c.head.String() + c.tail.String() }
 type tried struct {
 	name string
 	took time.Duration
+}
+
+func namesOf(tests []tried) (names []string) {
+	for _, t := range tests {
+		names = append(names, t.name)
+	}
+	return names
 }
 
 // waves groups tests by how long one takes: each entry is the longest of its wave. The tests of a
