@@ -349,7 +349,7 @@ func (tr *trial) judge(ctx context.Context, in mode, v *verdict) error {
 		tests := tr.testsFor(v.mutant, in, dir)
 		executed = executed || len(tests) > 0
 		for _, wave := range inWaves(tests) {
-			o, err := tr.tests(ctx, programs[dir], dir, in, number, limitOf(wave, tr.patience), namesOf(wave))
+			o, err := tr.run(ctx, in, programs[dir], dir, number, wave)
 			if err != nil {
 				return err
 			}
@@ -364,6 +364,29 @@ func (tr *trial) judge(ctx context.Context, in mode, v *verdict) error {
 	}
 	v.Unseen = v.Unseen || in == fast && !executed
 	return nil
+}
+
+// run runs a wave of tests with a mutant. A test that fails runs once more without the mutant: if
+// it fails then too, its failure says nothing of the mutant, and the other tests go on.
+func (tr *trial) run(ctx context.Context, in mode, program, dir string, number int, wave []tried) (outcome, error) {
+	for len(wave) > 0 {
+		limit := limitOf(wave, tr.patience)
+		o, err := tr.tests(ctx, program, dir, in, number, limit, namesOf(wave))
+		if err != nil || !o.failed {
+			return o, err
+		}
+		suspects := []string{o.test}
+		if !slices.Contains(namesOf(wave), o.test) {
+			suspects = namesOf(wave)
+		}
+		without, err := tr.tests(ctx, tr.programs[dir], dir, in, 0, limit, suspects)
+		if err != nil || !without.failed {
+			return o, err
+		}
+		tr.logf("warning: %s of %s fails with a mutant, and then without it (%s): it does not count", strings.Join(suspects, ", "), dir, in.name)
+		wave = slices.DeleteFunc(slices.Clone(wave), func(t tried) bool { return slices.Contains(suspects, t.name) })
+	}
+	return outcome{}, nil
 }
 
 // testsFor returns the tests that m is tried by in a mode, without those that are left out. In slow

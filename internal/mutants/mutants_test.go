@@ -329,3 +329,32 @@ func TestFullOnly(t *testing.T) {
 		"warning: TestFullOnly of . fails without a mutant (slow), and is left out",
 	}, regexp.MustCompile(`(?m)^warning: Test.*$`).FindAllString(y.log.String(), -1))
 }
+
+// TestMeasureDoesNotBelieveAFlakyTest has a test that passes while it is measured and calibrated,
+// and fails from its third run on.
+func TestMeasureDoesNotBelieveAFlakyTest(t *testing.T) {
+	y := newToy(t, `Clamp: if n > 10 {`, `import (
+	"os"
+	"testing"
+)
+
+func TestFlaky(t *testing.T) {
+	runs, _ := os.ReadFile("runs")
+	_ = os.WriteFile("runs", append(runs, '.'), 0o600)
+	if Clamp(1) != 1 || len(runs) >= 2 {
+		t.Fatal("flaky")
+	}
+}
+`)
+	y.fast, y.workers = true, 1
+	results, err := y.measure(t)
+	require.ErrorContains(t, err, " mutants survived", y.log.String())
+	for id, v := range results {
+		if strings.Contains(id, survivor) {
+			assert.Equal(t, survived, v.Result)
+		} else if v.Result == killed {
+			assert.Equal(t, "TestClamp", v.Killer, id)
+		}
+	}
+	assert.Contains(t, y.log.String(), "warning: TestFlaky of . fails with a mutant, and then without it (fast): it does not count\n")
+}
