@@ -211,6 +211,9 @@ func try(ctx context.Context, p plan, t *tree, sample []*mutant, out, log io.Wri
 	if err != nil {
 		return err
 	}
+	if !p.fast && redisServer(ctx) == "" {
+		_, _ = fmt.Fprintln(log, "warning: there is no redis-server, so the second stage skips the tests that need one")
+	}
 	tr := &trial{plan: p, tree: t, runner: r, log: log, dir: dir, programs: map[string]string{}, leftOut: map[testName]bool{}}
 	if tr.fast, err = measureReach(ctx, t, r, fast, p.workers, dir, p.cache, log); err != nil {
 		return err

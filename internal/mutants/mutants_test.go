@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -321,9 +322,15 @@ func TestFullOnly(t *testing.T) {
 	}
 }
 `)
+	program, err := exec.LookPath("go")
+	require.NoError(t, err)
+	bin := t.TempDir()
+	require.NoError(t, os.Symlink(program, filepath.Join(bin, "go")))
+	t.Setenv("PATH", bin)
 	results, err := y.measure(t)
 	require.ErrorContains(t, err, "1 of 1 mutants survived", y.log.String())
 	require.Len(t, results, 1)
+	assert.Contains(t, y.log.String(), "warning: there is no redis-server,")
 	assert.Equal(t, []string{
 		"warning: TestShort of . fails without a mutant (fast), and is left out",
 		"warning: TestFullOnly of . fails without a mutant (slow), and is left out",
@@ -357,4 +364,86 @@ func TestFlaky(t *testing.T) {
 		}
 	}
 	assert.Contains(t, y.log.String(), "warning: TestFlaky of . fails with a mutant, and then without it (fast): it does not count\n")
+}
+
+// TestMeasureWarnsOfTestsThatFailAsTheTreeIs holds that a test that fails without the program's doing
+// is named, and that no cache makes it forgotten.
+func TestMeasureWarnsOfTestsThatFailAsTheTreeIs(t *testing.T) {
+	y := newToy(t, survivor, `import "testing"
+
+func TestBroken(t *testing.T) { t.Fatal("broken") }
+`)
+	y.fast = true
+	for range 2 { // the second time tells that nothing was cached
+		y.log.Reset()
+		_, err := y.measure(t)
+		require.ErrorContains(t, err, "1 of 1 mutants survived", y.log.String())
+		assert.Contains(t, y.log.String(), "warning: TestBroken of . fails on the tree as it is (fast), and tries no mutant\n")
+	}
+	assert.NoDirExists(t, y.cache)
+}
+
+// TestMeasureKnowsItsTestsAgain holds that the cache is used, and that no setting of the caller
+// reaches the tests.
+func TestMeasureKnowsItsTestsAgain(t *testing.T) {
+	t.Setenv("REDSYNC_TOY", "broken")
+	y := newToy(t, survivor, `import (
+	"os"
+	"testing"
+)
+
+func TestSettings(t *testing.T) {
+	if os.Getenv("REDSYNC_TOY") != "" {
+		t.Fatal("set")
+	}
+}
+`)
+	y.fast = true
+	for _, want := range []bool{true, false} {
+		y.log.Reset()
+		_, err := y.measure(t)
+		require.ErrorContains(t, err, "1 of 1 mutants survived", y.log.String())
+		assert.NotContains(t, y.log.String(), "warning")
+		assert.Equal(t, want, strings.Contains(y.log.String(), "what each of"), y.log.String())
+	}
+	files, err := os.ReadDir(y.cache)
+	require.NoError(t, err)
+	assert.Len(t, files, 1, "nothing but the cache of one mode")
+}
+
+// TestStateIsOfAllThatDecidesWhatTestsExecute changes one thing after the other.
+func TestStateIsOfAllThatDecidesWhatTestsExecute(t *testing.T) {
+	dir := t.TempDir()
+	r := &runner{root: filepath.Join(dir, "root")}
+	seen := map[string]bool{}
+	write := func(name, text string) {
+		name = filepath.Join(dir, filepath.FromSlash(name))
+		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o700)) //nolint:gosec // some are programs
+	}
+	isNew := func(m mode) bool {
+		state, err := r.state(t.Context(), m)
+		require.NoError(t, err)
+		was := seen[state]
+		seen[state] = true
+		return !was
+	}
+	write("root/x.go", "package x")
+	t.Setenv("PATH", filepath.Join(dir, "bin"))
+	assert.True(t, isNew(fast))
+	assert.True(t, isNew(slow))
+	assert.False(t, isNew(slow))
+	write("root/x.md", "no code")
+	assert.False(t, isNew(slow))
+	write("root/testdata/x.md", "a test reads it")
+	assert.True(t, isNew(fast))
+	assert.True(t, isNew(slow))
+	write("bin/redis-server", "#!/bin/sh\necho 1\n")
+	assert.False(t, isNew(fast))
+	assert.True(t, isNew(slow))
+	write("bin/redis-server", "#!/bin/sh\necho 2\n")
+	assert.True(t, isNew(slow), "another version")
+	write("other/redis-server", "#!/bin/sh\necho 2\n")
+	t.Setenv("PATH", filepath.Join(dir, "other"))
+	assert.True(t, isNew(slow), "at another place")
 }

@@ -70,7 +70,8 @@ func (o outcome) passed() (names []string) {
 const grace = 10 * time.Minute
 
 // tests runs the named tests of the package in dir, with the mutant of that number; 0 is none.
-// The program enforces limit itself, as its -test.timeout.
+// The program enforces limit itself, as its -test.timeout. No setting of the caller (REDSYNC_...)
+// may change which tests run, or how.
 func (r *runner) tests(ctx context.Context, program, dir string, m mode, number int, limit time.Duration, tests []string, flags ...string) (outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit+grace)
 	defer cancel()
@@ -85,7 +86,8 @@ func (r *runner) tests(ctx context.Context, program, dir string, m mode, number 
 	defer func() { _ = os.RemoveAll(temporary) }()
 	cmd := exec.CommandContext(ctx, program, append(args, flags...)...)
 	cmd.Dir = filepath.Join(r.root, dir)
-	cmd.Env = append(cmd.Environ(), fmt.Sprintf("%s=%d", variable, number), "GOWORK=off", "TMPDIR="+temporary)
+	cmd.Env = slices.DeleteFunc(cmd.Environ(), func(setting string) bool { return strings.HasPrefix(setting, "REDSYNC_") })
+	cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", variable, number), "GOWORK=off", "TMPDIR="+temporary)
 	if !m.servers {
 		cmd.Env = append(cmd.Env, "PATH="+r.path)
 	}
