@@ -323,8 +323,9 @@ func (tr *trial) isLeftOut(dir, name string) bool {
 	return tr.leftOut[testName{dir, name}]
 }
 
-// isAlone reports whether m is built by itself, because it is in no function.
-func (m *mutant) isAlone() bool { return m.source.file != nil && m.fn == nil }
+// isAlone reports whether m is built by itself: because it is in no function, or because a copy of
+// its function would recover nothing, since the copy is not what was deferred.
+func (m *mutant) isAlone() bool { return m.source.file != nil && (m.fn == nil || m.fn.recovers) }
 
 // judge tries a mutant in one mode.
 func (tr *trial) judge(ctx context.Context, in mode, v *verdict) error {

@@ -261,7 +261,7 @@ func (y *toy) measure(t *testing.T) (results map[string]shownVerdict, err error)
 
 // TestMeasureFindsTheGapsOfTests measures a module whose tests are known to have gaps.
 func TestMeasureFindsTheGapsOfTests(t *testing.T) {
-	y := newToy(t, "Full|Clamp|Unused|Add|lua|size", "")
+	y := newToy(t, `Full|Clamp|Unused|Add|lua|size|caught: (\*|runtime)`, "")
 	require.NoError(t, os.WriteFile(y.equivalents, []byte(`
 toy.go Clamp: if n > 10 { => if n >= 10 {
   Both return 10 for 10.
@@ -282,10 +282,13 @@ gone.go f: a => b
 		"toy.go Clamp: if n > 10 { => if n > 11 {":    true,
 		"toy.go Unused: return n + 2 => return n - 2": false,
 		"toy.go Unused: return n + 2 => return n + 3": false,
+		"toy.go caught: *status = 2 => *status = 3":   true,
 		"toy.lua: return 2 => return 3":               true,
 	}, gaps, log)
-	require.ErrorContains(t, err, "4 of 20 mutants survived")
+	require.ErrorContains(t, err, "5 of 22 mutants survived")
 	assert.Equal(t, "TestFull", results["toy.go: const size = 3 => const size = 4"].Killer, "by itself")
+	assert.Equal(t, "TestStatus", results["toy.go caught: *status = 2 => nothing"].Killer, "by itself")
+	assert.NotContains(t, results, "toy.go caught: runtime.Gosched() => nothing", "it leaves an import unused")
 	assert.Equal(t, "TestPair", results["toy.go (*Pair).Add: count++ => count--"].Killer)
 	assert.Equal(t, "TestLua", results["toy.lua: if x == 1 then return 0 end => if x ~= 1 then return 0 end"].Killer)
 }
@@ -446,4 +449,22 @@ func TestStateIsOfAllThatDecidesWhatTestsExecute(t *testing.T) {
 	write("other/redis-server", "#!/bin/sh\necho 2\n")
 	t.Setenv("PATH", filepath.Join(dir, "other"))
 	assert.True(t, isNew(slow), "at another place")
+}
+
+func TestMutantsThatAreBuiltAlone(t *testing.T) {
+	for code, want := range map[string]bool{
+		"var a = 2":                                 true,
+		"func f() { g(2) }":                         false,
+		"func f() { g(2); r := recover() }":         true,
+		"func f() { defer func() { recover() }() }": false,
+		"func f() { g(func() { g() }, recover()) }": true,
+		"func f() { g(func() {}); g(a.recover()) }": false,
+	} {
+		for _, m := range goMutants(t, code) {
+			assert.Equal(t, want, m.isAlone(), m.id())
+		}
+	}
+	for _, m := range luaMutants("return 2") {
+		assert.False(t, m.isAlone())
+	}
 }

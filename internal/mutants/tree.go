@@ -126,7 +126,7 @@ func (t *tree) mutants() (all []*mutant) {
 
 // compiles reports whether m compiles. It may change m: if a dropped statement was the only use of
 // a variable, it puts an assignment of that variable to _ in its place. An import that m leaves
-// unused is no error, because the original function is built as well.
+// unused is no error if the original function is built as well.
 func (t *tree) compiles(m *mutant) bool {
 	if m.source.file == nil {
 		return true
@@ -163,7 +163,7 @@ func (t *tree) check(m *mutant) (unused []string, ok bool) {
 		}
 		if name, found := strings.CutPrefix(text, "declared and not used: "); found {
 			unused = append(unused, name)
-		} else if !strings.HasSuffix(text, " imported and not used") {
+		} else if m.isAlone() || !strings.HasSuffix(text, " imported and not used") {
 			ok = false
 		}
 	}}
