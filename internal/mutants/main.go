@@ -61,6 +61,7 @@ const equivalents = "internal/mutants/equivalent.txt"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	err := start(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(cli.Status("mutants", err, os.Stdout, os.Stderr))
@@ -83,7 +84,7 @@ type plan struct {
 func parsePlan(args []string) (p plan, err error) {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	flags.Uint64Var(&p.seed, "seed", 1, "`number` of the sample")
-	flags.IntVar(&p.count, "count", 300, "`size` of the sample: 1 or more")
+	flags.IntVar(&p.count, "count", 300, "`size` of the sample: 1 or more; a small one comes mostly from scripts, pool and fencing, which have minimum shares")
 	flags.IntVar(&p.workers, "workers", runtime.GOMAXPROCS(0), "how `many` mutants are tried at a time: 1 or more")
 	only := flags.String("only", "", "all mutants whose name matches this regular `expression`, in place of a sample")
 	flags.BoolVar(&p.list, "list", false, "print the names of the sample, and do no more")
@@ -115,11 +116,15 @@ func start(ctx context.Context, args []string, out, log io.Writer) error {
 	if err != nil {
 		return err
 	}
+	listed := filepath.Join(root, filepath.FromSlash(equivalents))
+	if _, err = os.Stat(listed); err != nil {
+		return fmt.Errorf("run it from the top of the repository: %w", err)
+	}
 	if p.cache, err = os.UserCacheDir(); err != nil {
 		p.cache = os.TempDir()
 	}
 	p.cache, p.patience = filepath.Join(p.cache, "redsync-mutants"), patience
-	return measure(ctx, p, root, areas, filepath.Join(root, filepath.FromSlash(equivalents)), out, log)
+	return measure(ctx, p, root, areas, listed, out, log)
 }
 
 // measure measures the areas of the module at root. Its report goes to out, and what goes on
@@ -139,15 +144,15 @@ func measure(ctx context.Context, p plan, root string, areas []area, equivalents
 			_, _ = fmt.Fprintf(log, "warning: %s lists what does not exist any more: %s\n", filepath.Base(equivalents), id)
 		}
 	}
-	count := len(candidates)
-	candidates = slices.DeleteFunc(candidates, func(m *mutant) bool {
-		return slices.Contains(listed, m.id()) || p.only != nil && !p.only.MatchString(m.id())
-	})
-	if p.only != nil {
-		p.count = len(candidates)
+	sample, err := sampleOf(ctx, p, t, candidates, listed)
+	if err != nil {
+		return err
 	}
-	sample := draw(candidates, p.seed, p.count, t.compiles)
-	_, _ = fmt.Fprintf(log, "%d of %d mutants, seed %d\n", len(sample), count, p.seed)
+	drawnBy := fmt.Sprint("seed ", p.seed)
+	if p.only != nil {
+		drawnBy = fmt.Sprint("all that match ", p.only)
+	}
+	_, _ = fmt.Fprintf(log, "%d of %d mutants, %s\n", len(sample), len(candidates), drawnBy)
 	if p.list {
 		for _, m := range sample {
 			_, _ = fmt.Fprintln(out, m.id())
@@ -158,6 +163,25 @@ func measure(ctx context.Context, p plan, root string, areas []area, equivalents
 		m.number = i + 1
 	}
 	return try(ctx, p, t, sample, out, log)
+}
+
+// sampleOf returns the candidates that are tried, none of which is listed.
+func sampleOf(ctx context.Context, p plan, t *tree, candidates []*mutant, listed []string) ([]*mutant, error) {
+	candidates = slices.DeleteFunc(slices.Clone(candidates), func(m *mutant) bool {
+		return slices.Contains(listed, m.id()) || p.only != nil && !p.only.MatchString(m.id())
+	})
+	if p.only != nil {
+		p.count = len(candidates)
+	}
+	// The type checker takes a while, and does not look at ctx.
+	sample := draw(candidates, p.seed, p.count, func(m *mutant) bool { return ctx.Err() == nil && t.compiles(m) })
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if p.only != nil && len(sample) == 0 {
+		return nil, cli.Misusef("-only %s matches no mutant that compiles and is not in %s", p.only, equivalents)
+	}
+	return sample, nil
 }
 
 // A verdict is what has become of a mutant.

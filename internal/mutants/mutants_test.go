@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"go/token"
 	"io"
@@ -467,4 +468,37 @@ func TestMutantsThatAreBuiltAlone(t *testing.T) {
 	for _, m := range luaMutants("return 2") {
 		assert.False(t, m.isAlone())
 	}
+}
+
+func TestMeasureOnlyWhatMatchesNothing(t *testing.T) {
+	y := newToy(t, "no such mutant", "")
+	_, err := y.measure(t)
+	require.ErrorContains(t, err, "-only no such mutant matches no mutant")
+	assert.Equal(t, cli.Misuse, cli.Status("mutants", err, io.Discard, io.Discard))
+	assert.Empty(t, y.log.String(), "nothing is measured")
+}
+
+func TestSampleIsNotDrawnOnceCanceled(t *testing.T) {
+	y := newToy(t, "", "")
+	tree, err := readTree(t.Context(), y.root, []area{{dir: "."}})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	sample, err := sampleOf(ctx, y.plan, tree, tree.mutants(), nil)
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Empty(t, sample)
+}
+
+func TestStartFromAWrongFolder(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.ErrorContains(t, start(t.Context(), nil, io.Discard, io.Discard), "run it from the top of the repository")
+}
+
+// TestMeasureOfATreeThatDoesNotCompile holds that the compiler is heard, and nobody else.
+func TestMeasureOfATreeThatDoesNotCompile(t *testing.T) {
+	y := newToy(t, survivor, "")
+	require.NoError(t, os.WriteFile(filepath.Join(y.root, "more.go"), []byte("package toy\n\nvar wrong int = true\n"), 0o600))
+	_, err := y.measure(t)
+	require.ErrorContains(t, err, "more.go:3:17: ")
+	assert.NotContains(t, err.Error(), "ImportPath\":")
 }

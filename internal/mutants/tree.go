@@ -108,8 +108,11 @@ func (t *tree) goTool(ctx context.Context, args ...string) ([]byte, error) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if err != nil {
-		return out, fmt.Errorf("go %s: %w\n%s%s", strings.Join(args, " "), err, stderr.Bytes(), out)
+		return nil, fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, stderr.Bytes())
 	}
 	return out, nil
 }
