@@ -22,8 +22,9 @@ type source struct {
 
 // A function is one of Go with a body.
 type function struct {
-	name string
-	decl *ast.FuncDecl
+	name     string
+	decl     *ast.FuncDecl
+	recovers bool // it calls recover itself, which is of use only if it is deferred itself
 }
 
 // readGo parses a file of Go, and finds its mutants.
@@ -42,7 +43,7 @@ func readGo(files *token.FileSet, s *source) error {
 			if fn.Body == nil || isText(fn.Name.Name) {
 				continue
 			}
-			w.fn = &function{nameOf(fn), fn}
+			w.fn = &function{nameOf(fn), fn, recovers(fn)}
 			ast.Inspect(fn.Body, w.visit)
 		} else {
 			ast.Inspect(decl, w.visit)
@@ -56,6 +57,19 @@ func readGo(files *token.FileSet, s *source) error {
 // isText reports whether a function of that name makes texts for people.
 func isText(name string) bool {
 	return slices.Contains([]string{"String", "GoString", "Error", "LogValue"}, name)
+}
+
+// recovers reports whether fn calls recover, outside of the functions inside it.
+func recovers(fn *ast.FuncDecl) (found bool) {
+	ast.Inspect(fn.Body, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			f, isName := call.Fun.(*ast.Ident)
+			found = found || isName && f.Name == "recover"
+		}
+		_, inside := n.(*ast.FuncLit)
+		return !inside
+	})
+	return found
 }
 
 // nameOf returns "f", "(T).f" or "(*T).f".

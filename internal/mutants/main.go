@@ -64,6 +64,7 @@ const equivalents = "internal/mutants/equivalent.txt"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	err := start(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(cli.Status("mutants", err, os.Stdout, os.Stderr))
@@ -86,7 +87,7 @@ type plan struct {
 func parsePlan(args []string) (p plan, err error) {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	flags.Uint64Var(&p.seed, "seed", 1, "`number` of the sample")
-	flags.IntVar(&p.count, "count", 300, "`size` of the sample: 1 or more")
+	flags.IntVar(&p.count, "count", 300, "`size` of the sample: 1 or more; a small one comes mostly from scripts, pool and fencing, which have minimum shares")
 	flags.IntVar(&p.workers, "workers", runtime.GOMAXPROCS(0), "how `many` mutants are tried at a time: 1 or more")
 	only := flags.String("only", "", "all mutants whose name matches this regular `expression`, in place of a sample")
 	flags.BoolVar(&p.list, "list", false, "print the names of the sample, and do no more")
@@ -118,11 +119,15 @@ func start(ctx context.Context, args []string, out, log io.Writer) error {
 	if err != nil {
 		return err
 	}
+	listed := filepath.Join(root, filepath.FromSlash(equivalents))
+	if _, err = os.Stat(listed); err != nil {
+		return fmt.Errorf("run it from the top of the repository: %w", err)
+	}
 	if p.cache, err = os.UserCacheDir(); err != nil {
 		p.cache = os.TempDir()
 	}
 	p.cache, p.patience = filepath.Join(p.cache, "redsync-mutants"), patience
-	return measure(ctx, p, root, areas, filepath.Join(root, filepath.FromSlash(equivalents)), out, log)
+	return measure(ctx, p, root, areas, listed, out, log)
 }
 
 // measure measures the areas of the module at root. Its report goes to out, and what goes on
@@ -142,15 +147,15 @@ func measure(ctx context.Context, p plan, root string, areas []area, equivalents
 			_, _ = fmt.Fprintf(log, "warning: %s lists what does not exist any more: %s\n", filepath.Base(equivalents), id)
 		}
 	}
-	count := len(candidates)
-	candidates = slices.DeleteFunc(candidates, func(m *mutant) bool {
-		return slices.Contains(listed, m.id()) || p.only != nil && !p.only.MatchString(m.id())
-	})
-	if p.only != nil {
-		p.count = len(candidates)
+	sample, err := sampleOf(ctx, p, t, candidates, listed)
+	if err != nil {
+		return err
 	}
-	sample := draw(candidates, p.seed, p.count, t.compiles)
-	_, _ = fmt.Fprintf(log, "%d of %d mutants, seed %d\n", len(sample), count, p.seed)
+	drawnBy := fmt.Sprint("seed ", p.seed)
+	if p.only != nil {
+		drawnBy = fmt.Sprint("all that match ", p.only)
+	}
+	_, _ = fmt.Fprintf(log, "%d of %d mutants, %s\n", len(sample), len(candidates), drawnBy)
 	if p.list {
 		for _, m := range sample {
 			_, _ = fmt.Fprintln(out, m.id())
@@ -161,6 +166,25 @@ func measure(ctx context.Context, p plan, root string, areas []area, equivalents
 		m.number = i + 1
 	}
 	return try(ctx, p, t, sample, out, log)
+}
+
+// sampleOf returns the candidates that are tried, none of which is listed.
+func sampleOf(ctx context.Context, p plan, t *tree, candidates []*mutant, listed []string) ([]*mutant, error) {
+	candidates = slices.DeleteFunc(slices.Clone(candidates), func(m *mutant) bool {
+		return slices.Contains(listed, m.id()) || p.only != nil && !p.only.MatchString(m.id())
+	})
+	if p.only != nil {
+		p.count = len(candidates)
+	}
+	// The type checker takes a while, and does not look at ctx.
+	sample := draw(candidates, p.seed, p.count, func(m *mutant) bool { return ctx.Err() == nil && t.compiles(m) })
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if p.only != nil && len(sample) == 0 {
+		return nil, cli.Misusef("-only %s matches no mutant that compiles and is not in %s", p.only, equivalents)
+	}
+	return sample, nil
 }
 
 // A verdict is what has become of a mutant.
@@ -185,11 +209,23 @@ type trial struct {
 	plan
 	*tree
 	*runner
-	log      io.Writer
 	dir      string
 	programs map[string]string // by the folder of their package
 	fast     *reach
-	slow     func() (*reach, error)
+	slow     *reach // nil before the second stage
+
+	mu      sync.Mutex // for what is below
+	log     io.Writer
+	leftOut map[testName]bool // tests that fail with no mutant chosen
+}
+
+// A testName names a test of the tree.
+type testName struct{ dir, name string }
+
+func (tr *trial) logf(format string, args ...any) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	_, _ = fmt.Fprintf(tr.log, format+"\n", args...)
 }
 
 func try(ctx context.Context, p plan, t *tree, sample []*mutant, out, log io.Writer) error {
@@ -202,15 +238,17 @@ func try(ctx context.Context, p plan, t *tree, sample []*mutant, out, log io.Wri
 	if err != nil {
 		return err
 	}
-	tr := &trial{plan: p, tree: t, runner: r, log: log, dir: dir, programs: map[string]string{}}
+	if !p.fast && redisServer(ctx) == "" {
+		_, _ = fmt.Fprintln(log, "warning: there is no redis-server, so the second stage skips the tests that need one")
+	}
+	tr := &trial{plan: p, tree: t, runner: r, log: log, dir: dir, programs: map[string]string{}, leftOut: map[testName]bool{}}
 	if tr.fast, err = measureReach(ctx, t, r, fast, p.workers, dir, p.cache, log); err != nil {
 		return err
 	}
-	tr.slow = sync.OnceValues(func() (*reach, error) { return measureReach(ctx, t, r, slow, p.workers, dir, p.cache, log) })
 	if err := tr.build(ctx, sample); err != nil {
 		return err
 	}
-	if err := tr.calibrate(ctx); err != nil {
+	if err := tr.calibrate(ctx, fast, tr.fast); err != nil {
 		return err
 	}
 	began, done := time.Now(), 0
@@ -241,6 +279,12 @@ func try(ctx context.Context, p plan, t *tree, sample []*mutant, out, log io.Wri
 	_, _ = fmt.Fprintf(log, "the first stage took %s\n", time.Since(began).Round(time.Second))
 	if left := slices.DeleteFunc(all, func(i int) bool { return verdicts[i].Result != survived }); !p.fast && len(left) > 0 {
 		done = len(sample) - len(left)
+		if tr.slow, err = measureReach(ctx, t, r, slow, p.workers, dir, p.cache, log); err != nil {
+			return err
+		}
+		if err := tr.calibrate(ctx, slow, tr.slow); err != nil {
+			return err
+		}
 		if err := stage(slow, left); err != nil {
 			return err
 		}
@@ -269,41 +313,46 @@ func (tr *trial) build(ctx context.Context, sample []*mutant) error {
 	return nil
 }
 
-// calibrate runs all tests of the first stage on the built programs with no mutant chosen, and
-// drops the tests that fail there. A test that counts allocations may: the copies can add one.
-func (tr *trial) calibrate(ctx context.Context) error {
+// calibrate runs the tests of a mode on the built programs with no mutant chosen, and leaves out
+// those that fail there. A test that counts allocations may: the copies can add one.
+func (tr *trial) calibrate(ctx context.Context, in mode, known *reach) error {
 	dirs := tr.testDirs()
-	var mu sync.Mutex
 	return parallel(ctx, tr.workers, len(dirs), func(i int) error {
 		dir := dirs[i]
-		for {
-			names, took := []string{}, time.Duration(0)
-			mu.Lock()
-			for _, test := range tr.fast.Tests {
-				if test.Dir == dir && test.Passed {
-					names, took = append(names, test.Name), took+test.Took
-				}
+		var wave []tried
+		for _, test := range known.Tests {
+			if test.Dir == dir && test.Passed && !tr.isLeftOut(dir, test.Name) {
+				wave = append(wave, tried{test.Name, test.Took})
 			}
-			mu.Unlock()
-			o, err := tr.tests(ctx, tr.programs[dir], dir, fast, 0, 5*took+time.Minute, names)
+		}
+		for len(wave) > 0 {
+			o, err := tr.tests(ctx, tr.programs[dir], dir, in, 0, limitOf(wave, time.Minute), namesOf(wave))
 			if err != nil || !o.failed {
 				return err
 			}
-			known := tr.fast.find(dir, o.test)
-			if known == nil || !known.Passed {
-				_, _ = io.WriteString(tr.log, o.output)
-				return fmt.Errorf("the tests of %s fail without a mutant", dir)
+			if !slices.Contains(namesOf(wave), o.test) {
+				return fmt.Errorf("the tests of %s fail without a mutant:\n%s", dir, o.output)
 			}
-			_, _ = fmt.Fprintf(tr.log, "warning: %s of %s fails without a mutant, and is left out\n", o.test, dir)
-			mu.Lock()
-			known.Passed = false
-			mu.Unlock()
+			tr.logf("warning: %s of %s fails without a mutant (%s), and is left out", o.test, dir, in.name)
+			tr.mu.Lock()
+			tr.leftOut[testName{dir, o.test}] = true
+			tr.mu.Unlock()
+			passed := o.passed()
+			wave = slices.DeleteFunc(wave, func(t tried) bool { return t.name == o.test || slices.Contains(passed, t.name) })
 		}
+		return nil
 	})
 }
 
-// isAlone reports whether m is built by itself, because it is in no function.
-func (m *mutant) isAlone() bool { return m.source.file != nil && m.fn == nil }
+func (tr *trial) isLeftOut(dir, name string) bool {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return tr.leftOut[testName{dir, name}]
+}
+
+// isAlone reports whether m is built by itself: because it is in no function, or because a copy of
+// its function would recover nothing, since the copy is not what was deferred.
+func (m *mutant) isAlone() bool { return m.source.file != nil && (m.fn == nil || m.fn.recovers) }
 
 // judge tries a mutant in one mode.
 func (tr *trial) judge(ctx context.Context, in mode, v *verdict) error {
@@ -328,17 +377,10 @@ func (tr *trial) judge(ctx context.Context, in mode, v *verdict) error {
 	}
 	executed := false
 	for _, dir := range v.source.pkg.tests {
-		tests, err := tr.testsFor(v.mutant, in, dir)
-		if err != nil {
-			return err
-		}
+		tests := tr.testsFor(v.mutant, in, dir)
 		executed = executed || len(tests) > 0
 		for _, wave := range inWaves(tests) {
-			var names []string
-			for _, test := range wave {
-				names = append(names, test.name)
-			}
-			o, err := tr.tests(ctx, programs[dir], dir, in, number, limitOf(wave, tr.patience), names)
+			o, err := tr.run(ctx, in, programs[dir], dir, number, wave)
 			if err != nil {
 				return err
 			}
@@ -355,22 +397,42 @@ func (tr *trial) judge(ctx context.Context, in mode, v *verdict) error {
 	return nil
 }
 
-// testsFor returns the tests that m is tried by in a mode. In slow mode it leaves out those that
-// the fast mode has run in full: a test counts as such if its slow run takes less than twice its
-// fast one, or less than 100 ms.
-func (tr *trial) testsFor(m *mutant, in mode, dir string) ([]tried, error) {
+// run runs a wave of tests with a mutant. A test that fails runs once more without the mutant: if
+// it fails then too, its failure says nothing of the mutant, and the other tests go on.
+func (tr *trial) run(ctx context.Context, in mode, program, dir string, number int, wave []tried) (outcome, error) {
+	for len(wave) > 0 {
+		limit := limitOf(wave, tr.patience)
+		o, err := tr.tests(ctx, program, dir, in, number, limit, namesOf(wave))
+		if err != nil || !o.failed {
+			return o, err
+		}
+		suspects := []string{o.test}
+		if !slices.Contains(namesOf(wave), o.test) {
+			suspects = namesOf(wave)
+		}
+		without, err := tr.tests(ctx, tr.programs[dir], dir, in, 0, limit, suspects)
+		if err != nil || !without.failed {
+			return o, err
+		}
+		tr.logf("warning: %s of %s fails with a mutant, and then without it (%s): it does not count", strings.Join(suspects, ", "), dir, in.name)
+		wave = slices.DeleteFunc(slices.Clone(wave), func(t tried) bool { return slices.Contains(suspects, t.name) })
+	}
+	return outcome{}, nil
+}
+
+// testsFor returns the tests that m is tried by in a mode, without those that are left out. In slow
+// mode it leaves out also those that the fast mode has run in full: a test counts as such if its
+// slow run takes less than twice its fast one, or less than 100 ms.
+func (tr *trial) testsFor(m *mutant, in mode, dir string) []tried {
+	leftOut := func(t tried) bool { return tr.isLeftOut(dir, t.name) }
+	before := slices.DeleteFunc(tr.fast.testsOf(m, dir, false), leftOut)
 	if in == fast {
-		return tr.fast.testsOf(m, dir, false), nil
+		return before
 	}
-	known, err := tr.slow()
-	if err != nil {
-		return nil, err
-	}
-	before := tr.fast.testsOf(m, dir, false)
-	return slices.DeleteFunc(known.testsOf(m, dir, true), func(t tried) bool {
+	return slices.DeleteFunc(tr.slow.testsOf(m, dir, true), func(t tried) bool {
 		i := slices.IndexFunc(before, func(b tried) bool { return b.name == t.name })
-		return i >= 0 && float64(t.took) < math.Max(2*float64(before[i].took), float64(100*time.Millisecond))
-	}), nil
+		return leftOut(t) || i >= 0 && float64(t.took) < math.Max(2*float64(before[i].took), float64(100*time.Millisecond))
+	})
 }
 
 // report prints what has become of the mutants. Its error says how many have survived.

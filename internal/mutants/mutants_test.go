@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"go/token"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -224,35 +226,51 @@ type shownVerdict struct {
 	Unseen             bool
 }
 
-// measureToy measures the mutants of testdata/toy whose names match, and returns the results by
-// name.
-func measureToy(t *testing.T, only, equivalents string, patience time.Duration) (results map[string]shownVerdict, log string, err error) {
+// A toy is a copy of testdata/toy, and how it is measured.
+type toy struct {
+	plan
+	root, equivalents string
+	log               bytes.Buffer
+}
+
+// newToy returns a toy with these tests in addition, whose mutants are tried that have matching
+// names.
+func newToy(t *testing.T, only, tests string) *toy {
 	t.Helper()
-	root, err := filepath.Abs("testdata/toy")
-	require.NoError(t, err)
 	dir := t.TempDir()
-	listed := filepath.Join(dir, "equivalent.txt")
-	require.NoError(t, os.WriteFile(listed, []byte(equivalents), 0o600))
-	p := plan{seed: 1, workers: 2, only: regexp.MustCompile(only), json: true, patience: patience, cache: dir}
-	var out, logged bytes.Buffer
-	err = measure(t.Context(), p, root, []area{{dir: ".", tests: []string{"."}}}, listed, &out, &logged)
+	y := &toy{root: filepath.Join(dir, "toy"), equivalents: filepath.Join(dir, "equivalent.txt")}
+	y.plan = plan{seed: 1, workers: 2, only: regexp.MustCompile(only), json: true, patience: time.Minute, cache: filepath.Join(dir, "cache")}
+	require.NoError(t, os.CopyFS(y.root, os.DirFS("testdata/toy")))
+	require.NoError(t, os.WriteFile(filepath.Join(y.root, "more_test.go"), []byte("package toy\n\n"+tests), 0o600))
+	require.NoError(t, os.WriteFile(y.equivalents, nil, 0o600))
+	return y
+}
+
+// measure returns the results by name.
+func (y *toy) measure(t *testing.T) (results map[string]shownVerdict, err error) {
+	t.Helper()
+	var out bytes.Buffer
+	err = measure(t.Context(), y.plan, y.root, []area{{dir: ".", tests: []string{"."}}}, y.equivalents, &out, &y.log)
 	results = map[string]shownVerdict{}
 	for decoder := json.NewDecoder(&out); decoder.More(); {
 		var v shownVerdict
 		require.NoError(t, decoder.Decode(&v))
 		results[v.ID] = v
 	}
-	return results, logged.String(), err
+	return results, err
 }
 
 // TestMeasureFindsTheGapsOfTests measures a module whose tests are known to have gaps.
 func TestMeasureFindsTheGapsOfTests(t *testing.T) {
-	results, log, err := measureToy(t, "Full|Clamp|Unused|Add|lua|size", `
+	y := newToy(t, `Full|Clamp|Unused|Add|lua|size|caught: (\*|runtime)`, "")
+	require.NoError(t, os.WriteFile(y.equivalents, []byte(`
 toy.go Clamp: if n > 10 { => if n >= 10 {
   Both return 10 for 10.
 gone.go f: a => b
   Its code has been removed.
-`, time.Minute)
+`), 0o600))
+	results, err := y.measure(t)
+	log := y.log.String()
 	assert.Contains(t, log, "what does not exist any more: gone.go f: a => b\n")
 	gaps := map[string]bool{} // those that survived, and whether a test executes them
 	for id, v := range results {
@@ -265,20 +283,222 @@ gone.go f: a => b
 		"toy.go Clamp: if n > 10 { => if n > 11 {":    true,
 		"toy.go Unused: return n + 2 => return n - 2": false,
 		"toy.go Unused: return n + 2 => return n + 3": false,
+		"toy.go caught: *status = 2 => *status = 3":   true,
 		"toy.lua: return 2 => return 3":               true,
 	}, gaps, log)
-	require.ErrorContains(t, err, "4 of 20 mutants survived")
+	require.ErrorContains(t, err, "5 of 22 mutants survived")
 	assert.Equal(t, "TestFull", results["toy.go: const size = 3 => const size = 4"].Killer, "by itself")
+	assert.Equal(t, "TestStatus", results["toy.go caught: *status = 2 => nothing"].Killer, "by itself")
+	assert.NotContains(t, results, "toy.go caught: runtime.Gosched() => nothing", "it leaves an import unused")
 	assert.Equal(t, "TestPair", results["toy.go (*Pair).Add: count++ => count--"].Killer)
 	assert.Equal(t, "TestLua", results["toy.lua: if x == 1 then return 0 end => if x ~= 1 then return 0 end"].Killer)
 }
 
 func TestMeasureEndsAMutantThatHangs(t *testing.T) {
-	results, log, err := measureToy(t, `Spin: i\+\+ => nothing`, "", time.Second)
-	require.NoError(t, err, log)
+	y := newToy(t, `Spin: i\+\+ => nothing`, "")
+	y.patience = time.Second
+	results, err := y.measure(t)
+	require.NoError(t, err, y.log.String())
 	require.Len(t, results, 1)
 	for _, v := range results {
 		assert.Equal(t, timedOut, v.Result)
 		assert.Equal(t, "TestSpin", v.Killer)
 	}
+}
+
+// survivor matches a mutant of the toy that no test of testdata/toy notices.
+const survivor = `Clamp: if n > 10 { => if n > 11 {`
+
+// TestMeasureSkipsTestsThatFailWithoutAMutant has a test that fails only on the programs that the
+// mutants are built into, which count no coverage, and one that does so only in full.
+func TestMeasureSkipsTestsThatFailWithoutAMutant(t *testing.T) {
+	y := newToy(t, survivor, `import "testing"
+
+func TestShort(t *testing.T) {
+	if Clamp(1) != 1 || testing.CoverMode() == "" {
+		t.Fatal("built in another way")
+	}
+}
+
+func TestFullOnly(t *testing.T) {
+	if Clamp(1) != 1 || testing.CoverMode() == "" && !testing.Short() {
+		t.Fatal("built in another way")
+	}
+}
+`)
+	program, err := exec.LookPath("go")
+	require.NoError(t, err)
+	bin := t.TempDir()
+	require.NoError(t, os.Symlink(program, filepath.Join(bin, "go")))
+	t.Setenv("PATH", bin)
+	results, err := y.measure(t)
+	require.ErrorContains(t, err, "1 of 1 mutants survived", y.log.String())
+	require.Len(t, results, 1)
+	assert.Contains(t, y.log.String(), "warning: there is no redis-server,")
+	assert.Equal(t, []string{
+		"warning: TestShort of . fails without a mutant (fast), and is left out",
+		"warning: TestFullOnly of . fails without a mutant (slow), and is left out",
+	}, regexp.MustCompile(`(?m)^warning: Test.*$`).FindAllString(y.log.String(), -1))
+}
+
+// TestMeasureDoesNotBelieveAFlakyTest has a test that passes while it is measured and calibrated,
+// and fails from its third run on.
+func TestMeasureDoesNotBelieveAFlakyTest(t *testing.T) {
+	y := newToy(t, `Clamp: if n > 10 {`, `import (
+	"os"
+	"testing"
+)
+
+func TestFlaky(t *testing.T) {
+	runs, _ := os.ReadFile("runs")
+	_ = os.WriteFile("runs", append(runs, '.'), 0o600)
+	if Clamp(1) != 1 || len(runs) >= 2 {
+		t.Fatal("flaky")
+	}
+}
+`)
+	y.fast, y.workers = true, 1
+	results, err := y.measure(t)
+	require.ErrorContains(t, err, " mutants survived", y.log.String())
+	for id, v := range results {
+		if strings.Contains(id, survivor) {
+			assert.Equal(t, survived, v.Result)
+		} else if v.Result == killed {
+			assert.Equal(t, "TestClamp", v.Killer, id)
+		}
+	}
+	assert.Contains(t, y.log.String(), "warning: TestFlaky of . fails with a mutant, and then without it (fast): it does not count\n")
+}
+
+// TestMeasureWarnsOfTestsThatFailAsTheTreeIs holds that a test that fails without the program's doing
+// is named, and that no cache makes it forgotten.
+func TestMeasureWarnsOfTestsThatFailAsTheTreeIs(t *testing.T) {
+	y := newToy(t, survivor, `import "testing"
+
+func TestBroken(t *testing.T) { t.Fatal("broken") }
+`)
+	y.fast = true
+	for range 2 { // the second time tells that nothing was cached
+		y.log.Reset()
+		_, err := y.measure(t)
+		require.ErrorContains(t, err, "1 of 1 mutants survived", y.log.String())
+		assert.Contains(t, y.log.String(), "warning: TestBroken of . fails on the tree as it is (fast), and tries no mutant\n")
+	}
+	assert.NoDirExists(t, y.cache)
+}
+
+// TestMeasureKnowsItsTestsAgain holds that the cache is used, and that no setting of the caller
+// reaches the tests.
+func TestMeasureKnowsItsTestsAgain(t *testing.T) {
+	t.Setenv("REDSYNC_TOY", "broken")
+	y := newToy(t, survivor, `import (
+	"os"
+	"testing"
+)
+
+func TestSettings(t *testing.T) {
+	if os.Getenv("REDSYNC_TOY") != "" {
+		t.Fatal("set")
+	}
+}
+`)
+	y.fast = true
+	for _, want := range []bool{true, false} {
+		y.log.Reset()
+		_, err := y.measure(t)
+		require.ErrorContains(t, err, "1 of 1 mutants survived", y.log.String())
+		assert.NotContains(t, y.log.String(), "warning")
+		assert.Equal(t, want, strings.Contains(y.log.String(), "what each of"), y.log.String())
+	}
+	files, err := os.ReadDir(y.cache)
+	require.NoError(t, err)
+	assert.Len(t, files, 1, "nothing but the cache of one mode")
+}
+
+// TestStateIsOfAllThatDecidesWhatTestsExecute changes one thing after the other.
+func TestStateIsOfAllThatDecidesWhatTestsExecute(t *testing.T) {
+	dir := t.TempDir()
+	r := &runner{root: filepath.Join(dir, "root")}
+	seen := map[string]bool{}
+	write := func(name, text string) {
+		name = filepath.Join(dir, filepath.FromSlash(name))
+		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o700)) //nolint:gosec // some are programs
+	}
+	isNew := func(m mode) bool {
+		state, err := r.state(t.Context(), m)
+		require.NoError(t, err)
+		was := seen[state]
+		seen[state] = true
+		return !was
+	}
+	write("root/x.go", "package x")
+	t.Setenv("PATH", filepath.Join(dir, "bin"))
+	assert.True(t, isNew(fast))
+	assert.True(t, isNew(slow))
+	assert.False(t, isNew(slow))
+	write("root/x.md", "no code")
+	assert.False(t, isNew(slow))
+	write("root/testdata/x.md", "a test reads it")
+	assert.True(t, isNew(fast))
+	assert.True(t, isNew(slow))
+	write("bin/redis-server", "#!/bin/sh\necho 1\n")
+	assert.False(t, isNew(fast))
+	assert.True(t, isNew(slow))
+	write("bin/redis-server", "#!/bin/sh\necho 2\n")
+	assert.True(t, isNew(slow), "another version")
+	write("other/redis-server", "#!/bin/sh\necho 2\n")
+	t.Setenv("PATH", filepath.Join(dir, "other"))
+	assert.True(t, isNew(slow), "at another place")
+}
+
+func TestMutantsThatAreBuiltAlone(t *testing.T) {
+	for code, want := range map[string]bool{
+		"var a = 2":                                 true,
+		"func f() { g(2) }":                         false,
+		"func f() { g(2); r := recover() }":         true,
+		"func f() { defer func() { recover() }() }": false,
+		"func f() { g(func() { g() }, recover()) }": true,
+		"func f() { g(func() {}); g(a.recover()) }": false,
+	} {
+		for _, m := range goMutants(t, code) {
+			assert.Equal(t, want, m.isAlone(), m.id())
+		}
+	}
+	for _, m := range luaMutants("return 2") {
+		assert.False(t, m.isAlone())
+	}
+}
+
+func TestMeasureOnlyWhatMatchesNothing(t *testing.T) {
+	y := newToy(t, "no such mutant", "")
+	_, err := y.measure(t)
+	require.ErrorContains(t, err, "-only no such mutant matches no mutant")
+	assert.Equal(t, cli.Misuse, cli.Status("mutants", err, io.Discard, io.Discard))
+	assert.Empty(t, y.log.String(), "nothing is measured")
+}
+
+func TestSampleIsNotDrawnOnceCanceled(t *testing.T) {
+	y := newToy(t, "", "")
+	tree, err := readTree(t.Context(), y.root, []area{{dir: "."}})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	sample, err := sampleOf(ctx, y.plan, tree, tree.mutants(), nil)
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Empty(t, sample)
+}
+
+func TestStartFromAWrongFolder(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.ErrorContains(t, start(t.Context(), nil, io.Discard, io.Discard), "run it from the top of the repository")
+}
+
+// TestMeasureOfATreeThatDoesNotCompile holds that the compiler is heard, and nobody else.
+func TestMeasureOfATreeThatDoesNotCompile(t *testing.T) {
+	y := newToy(t, survivor, "")
+	require.NoError(t, os.WriteFile(filepath.Join(y.root, "more.go"), []byte("package toy\n\nvar wrong int = true\n"), 0o600))
+	_, err := y.measure(t)
+	require.ErrorContains(t, err, "more.go:3:17: ")
+	assert.NotContains(t, err.Error(), "ImportPath\":")
 }

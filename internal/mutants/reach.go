@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -40,68 +41,110 @@ type testReach struct {
 	Blocks    []int
 }
 
-// measureReach returns the reach of all tests, from the folder of the cache where that has it.
+// measureReach returns the reach of all tests, from the folder of the cache where that has it. It
+// warns of tests that fail, which are tried with no mutant, and then writes no cache.
 func measureReach(ctx context.Context, t *tree, r *runner, m mode, workers int, dir, cache string, log io.Writer) (*reach, error) {
-	sum, err := hashTree(t.root)
+	sum, err := r.state(ctx, m)
 	if err != nil {
 		return nil, err
 	}
 	cached := filepath.Join(cache, sum+"-"+m.name+".json")
 	if text, readErr := os.ReadFile(cached); readErr == nil {
 		known := new(reach)
-		return known, json.Unmarshal(text, known)
+		if json.Unmarshal(text, known) == nil {
+			return known, nil
+		}
 	}
 	began := time.Now()
-	known, err := runReach(ctx, t, r, m, workers, dir)
+	known, failed, err := runReach(ctx, t, r, m, workers, dir)
 	if err != nil {
 		return nil, err
 	}
 	_, _ = fmt.Fprintf(log, "what each of %d tests executes (%s): measured in %s\n", len(known.Tests), m.name, time.Since(began).Round(time.Second))
+	for _, name := range failed {
+		_, _ = fmt.Fprintf(log, "warning: %s fails on the tree as it is (%s), and tries no mutant\n", name, m.name)
+	}
+	if len(failed) > 0 {
+		return known, nil
+	}
 	text, err := json.Marshal(known)
 	if err != nil {
 		return nil, err
 	}
-	return known, errors.Join(os.MkdirAll(cache, 0o700), os.WriteFile(cached, text, 0o600))
+	return known, errors.Join(os.MkdirAll(cache, 0o700), writeWhole(cached, text))
 }
 
-// hashTree returns a hash of the tree's code and of what its tests read.
-func hashTree(root string) (string, error) {
+// writeWhole writes a file in such a way that nobody ever sees a part of it.
+func writeWhole(path string, text []byte) error {
+	file, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(file.Name())
+	}
+	return err
+}
+
+// state returns a hash of all that may decide what the tests execute in a mode: the tree's code,
+// what its tests read, the version of Go, and which redis-server they find.
+func (r *runner) state(ctx context.Context, m mode) (string, error) {
 	hash := sha256.New()
 	_, _ = fmt.Fprintln(hash, runtime.Version())
-	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() && (d.Name() == ".git" || path == filepath.Join(root, "internal", "mutants")) {
+	if m.servers {
+		_, _ = fmt.Fprintln(hash, redisServer(ctx))
+	}
+	err := filepath.WalkDir(r.root, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() && (d.Name() == ".git" || path == filepath.Join(r.root, "internal", "mutants")) {
 			if d != nil && d.IsDir() && err == nil {
 				return filepath.SkipDir
 			}
 			return err
 		}
-		if ext := filepath.Ext(path); d.Type().IsRegular() && (ext == ".go" || ext == ".lua" || ext == ".mod" || ext == ".sum") {
+		name := strings.TrimPrefix(path, r.root)
+		isRead := slices.Contains([]string{".go", ".lua", ".mod", ".sum"}, filepath.Ext(name)) || strings.Contains(filepath.ToSlash(name), "/testdata/")
+		if d.Type().IsRegular() && isRead {
 			text, err := os.ReadFile(path)
 			if err != nil {
 				return err
 			}
-			_, _ = fmt.Fprintf(hash, "%s %d\n%s", strings.TrimPrefix(path, root), len(text), text)
+			_, _ = fmt.Fprintf(hash, "%s %d\n%s", name, len(text), text)
 		}
 		return nil
 	})
 	return fmt.Sprintf("%.16x", hash.Sum(nil)), err
 }
 
-func runReach(ctx context.Context, t *tree, r *runner, m mode, workers int, dir string) (*reach, error) {
+// redisServer returns the path of redis-server and what it says of its version; "" if there is
+// none.
+func redisServer(ctx context.Context) string {
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		return ""
+	}
+	version, err := exec.CommandContext(ctx, path, "--version").CombinedOutput()
+	return fmt.Sprintf("%s: %s (%v)", path, version, err)
+}
+
+func runReach(ctx context.Context, t *tree, r *runner, m mode, workers int, dir string) (known *reach, failed []string, err error) {
 	var paths []string
 	for _, l := range t.libraries {
 		paths = append(paths, l.path)
 	}
-	known := new(reach)
+	known = new(reach)
 	programs := map[string]string{}
 	for _, tests := range t.testDirs() {
 		program, err := t.build(ctx, tests, dir, "-cover", "-coverpkg="+strings.Join(paths, ","))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		names, err := r.list(ctx, program, tests)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		programs[tests] = program
 		for _, name := range names {
@@ -110,7 +153,7 @@ func runReach(ctx context.Context, t *tree, r *runner, m mode, workers int, dir 
 	}
 	numbers := map[block]int{}
 	var mu sync.Mutex
-	err := parallel(ctx, workers, len(known.Tests), func(i int) error {
+	err = parallel(ctx, workers, len(known.Tests), func(i int) error {
 		test := &known.Tests[i]
 		profile := filepath.Join(dir, fmt.Sprintf("profile-%d", i))
 		o, err := r.tests(ctx, programs[test.Dir], test.Dir, m, 0, 5*time.Minute, []string{test.Name}, "-test.coverprofile="+profile)
@@ -119,6 +162,9 @@ func runReach(ctx context.Context, t *tree, r *runner, m mode, workers int, dir 
 		}
 		result := regexp.MustCompile(`(?m)^--- (PASS|SKIP|FAIL): ` + test.Name + ` \(([\d.]+)s\)$`).FindStringSubmatch(o.output)
 		if result == nil || o.failed {
+			mu.Lock()
+			defer mu.Unlock()
+			failed = append(failed, test.Name+" of "+test.Dir)
 			return nil
 		}
 		seconds, err := strconv.ParseFloat(result[2], 64)
@@ -144,7 +190,7 @@ func runReach(ctx context.Context, t *tree, r *runner, m mode, workers int, dir 
 		}
 		return nil
 	})
-	return known, err
+	return known, failed, err
 }
 
 // testDirs returns the packages whose tests run.
@@ -222,15 +268,6 @@ func (known *reach) testsOf(m *mutant, dir string, wholeFunction bool) (tests []
 		}
 	}
 	return tests
-}
-
-// find returns what is known of a test; nil if that is nothing.
-func (known *reach) find(dir, name string) *testReach {
-	i := slices.IndexFunc(known.Tests, func(t testReach) bool { return t.Dir == dir && t.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return &known.Tests[i]
 }
 
 // parallel calls f for each of n numbers, by so many workers, until one returns an error.

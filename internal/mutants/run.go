@@ -53,15 +53,25 @@ type outcome struct {
 
 var (
 	failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
+	passedTest = regexp.MustCompile(`(?m)^--- PASS: (\S+)`)
 	begunTest  = regexp.MustCompile(`(?m)^=== RUN   ([^/\s]+)$`)
 )
+
+// passed returns the tests that have passed.
+func (o outcome) passed() (names []string) {
+	for _, found := range passedTest.FindAllStringSubmatch(o.output, -1) {
+		names = append(names, found[1])
+	}
+	return names
+}
 
 // grace is how long a test program may overrun its own -test.timeout before it is killed. It is
 // long, because this process may be suspended for a while when the program is not.
 const grace = 10 * time.Minute
 
 // tests runs the named tests of the package in dir, with the mutant of that number; 0 is none.
-// The program enforces limit itself, as its -test.timeout.
+// The program enforces limit itself, as its -test.timeout. No setting of the caller (REDSYNC_...)
+// may change which tests run, or how.
 func (r *runner) tests(ctx context.Context, program, dir string, m mode, number int, limit time.Duration, tests []string, flags ...string) (outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit+grace)
 	defer cancel()
@@ -76,7 +86,8 @@ func (r *runner) tests(ctx context.Context, program, dir string, m mode, number 
 	defer func() { _ = os.RemoveAll(temporary) }()
 	cmd := exec.CommandContext(ctx, program, append(args, flags...)...)
 	cmd.Dir = filepath.Join(r.root, dir)
-	cmd.Env = append(cmd.Environ(), fmt.Sprintf("%s=%d", variable, number), "GOWORK=off", "TMPDIR="+temporary)
+	cmd.Env = slices.DeleteFunc(cmd.Environ(), func(setting string) bool { return strings.HasPrefix(setting, "REDSYNC_") })
+	cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", variable, number), "GOWORK=off", "TMPDIR="+temporary)
 	if !m.servers {
 		cmd.Env = append(cmd.Env, "PATH="+r.path)
 	}
@@ -128,6 +139,13 @@ func (c *clipped) String() string { return c.head.String() + c.tail.String() }
 type tried struct {
 	name string
 	took time.Duration
+}
+
+func namesOf(tests []tried) (names []string) {
+	for _, t := range tests {
+		names = append(names, t.name)
+	}
+	return names
 }
 
 // waves groups tests by how long one takes: each entry is the longest of its wave. The tests of a

@@ -108,8 +108,11 @@ func (t *tree) goTool(ctx context.Context, args ...string) ([]byte, error) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if err != nil {
-		return out, fmt.Errorf("go %s: %w\n%s%s", strings.Join(args, " "), err, stderr.Bytes(), out)
+		return nil, fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, stderr.Bytes())
 	}
 	return out, nil
 }
@@ -126,7 +129,7 @@ func (t *tree) mutants() (all []*mutant) {
 
 // compiles reports whether m compiles. It may change m: if a dropped statement was the only use of
 // a variable, it puts an assignment of that variable to _ in its place. An import that m leaves
-// unused is no error, because the original function is built as well.
+// unused is no error if the original function is built as well.
 func (t *tree) compiles(m *mutant) bool {
 	if m.source.file == nil {
 		return true
@@ -163,7 +166,7 @@ func (t *tree) check(m *mutant) (unused []string, ok bool) {
 		}
 		if name, found := strings.CutPrefix(text, "declared and not used: "); found {
 			unused = append(unused, name)
-		} else if !strings.HasSuffix(text, " imported and not used") {
+		} else if m.isAlone() || !strings.HasSuffix(text, " imported and not used") {
 			ok = false
 		}
 	}}

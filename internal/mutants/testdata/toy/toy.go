@@ -3,6 +3,7 @@ package toy
 
 import (
 	_ "embed"
+	"runtime"
 	"strings"
 )
 
@@ -46,5 +47,19 @@ func (p *Pair[T]) Add(_ string, more ...T) (count int) {
 func Spin(int) {
 	for i := 0; i < 3; {
 		i++
+	}
+}
+
+// Status is 2 or so if f panics, else 0.
+func Status(f func()) (status int) {
+	defer caught(&status)
+	f()
+	return 0
+}
+
+func caught(status *int) {
+	runtime.Gosched()
+	if recover() != nil {
+		*status = 2
 	}
 }

@@ -28,3 +28,9 @@ func TestLua(t *testing.T) {
 		t.Fatal(Lines[1])
 	}
 }
+
+func TestStatus(t *testing.T) {
+	if Status(func() {}) != 0 || Status(func() { panic("no") }) < 1 {
+		t.Fatal("not caught")
+	}
+}
