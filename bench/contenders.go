@@ -42,8 +42,8 @@ type contender struct {
 	inScripts []string
 	// open connects to the nodes. Locks expire after ttl. Scenes call start instead.
 	open func(addrs []string, ttl time.Duration) (library, error)
-	// settings are what a lock that expires after ttl must be configured with.
-	settings func(ttl time.Duration) []setting
+	// like returns what has the settings of a lock that expires after ttl, see control.go.
+	like func(nodes int, ttl time.Duration) (any, error)
 	// keyPrefix is what the library puts before the name of a lock.
 	keyPrefix string
 }
@@ -64,36 +64,36 @@ const (
 )
 
 var contenders = []contender{
-	{name: ours, strict: true, inScripts: oursInScripts, open: openOursWith(), settings: oursSettings("")},
-	{name: defaults, inScripts: []string{"get", "del"}, open: openRedsync, settings: redsyncSettings(false)},
-	{name: failFast, inScripts: []string{"get", "del"}, open: openFailFast, settings: redsyncSettings(true)},
-	{name: onRueidis, inScripts: []string{"get", "del"}, open: openRueidis, settings: redsyncSettings(true)},
+	{name: ours, strict: true, inScripts: oursInScripts, open: openOursWith(), like: likeOurs()},
+	{name: defaults, inScripts: []string{"get", "del"}, open: openRedsync, like: likeRedsync(false)},
+	{name: failFast, inScripts: []string{"get", "del"}, open: openFailFast, like: likeRedsync(true)},
+	{name: onRueidis, inScripts: []string{"get", "del"}, open: openRueidis, like: likeRedsync(true)},
 	{
 		name: oneKey, single: true, inScripts: []string{"set", "get", "del", "pexpireat"},
-		open: openRueidislock, settings: rueidislockSettings, keyPrefix: "rueidislock:0:",
+		open: openRueidislock, like: likeRueidislock, keyPrefix: "rueidislock:0:",
 	},
 	{
 		name: oneNode, single: true, inScripts: []string{"set", "getrange", "get", "del"},
-		open: openRedislock, settings: noSettings,
+		open: openRedislock, like: likeNothing,
 	},
-	{name: floor, strict: true, inScripts: []string{"get", "del"}, open: openFloor, settings: noSettings},
+	{name: floor, strict: true, inScripts: []string{"get", "del"}, open: openFloor, like: likeNothing},
 }
 
 // variants are this library with options that matter in some scenes.
 var variants = []contender{
 	{
 		name: oursApart, strict: true, inScripts: oursInScripts,
-		open: openOursWith(redsync.WithHandOver(false)), settings: oursSettings("noHandOver"),
+		open: openOursWith(redsync.WithHandOver(false)), like: likeOurs(redsync.WithHandOver(false)),
 	},
 	{
 		name: oursFair, strict: true, inScripts: append([]string{"set"}, oursInScripts...),
-		open: openOursWith(redsync.WithFair()), settings: oursSettings("fair"),
+		open: openOursWith(redsync.WithFair()), like: likeOurs(redsync.WithFair()),
 	},
 	{
 		name: oursFenced, inScripts: oursInScripts,
-		open: openOursWith(redsync.WithFencing()), settings: oursSettings("fencing"),
+		open: openOursWith(redsync.WithFencing()), like: likeOurs(redsync.WithFencing()),
 	},
-	{name: oursWatched, strict: true, inScripts: oursInScripts, open: openWatched, settings: oursSettings("watchdog")},
+	{name: oursWatched, strict: true, inScripts: oursInScripts, open: openWatched, like: likeOurs(redsync.WithWatchdog())},
 }
 
 // oursInScripts are the commands that release.lua and enter.lua call. They also call
@@ -132,6 +132,9 @@ func (cs clients) Close() error {
 	return errors.Join(errs...)
 }
 
+// onGoRedis returns the clients that a library is made of.
+func (cs clients) onGoRedis() clients { return cs }
+
 type oursLibrary struct {
 	clients
 	rs *redsync.Redsync
@@ -168,6 +171,7 @@ func (l *oursLibrary) Close() error {
 
 // redsyncLibrary is redsync v4, which takes its options with each mutex.
 type redsyncLibrary struct {
+	clients // none on rueidis
 	rs      *rival.Redsync
 	options []rival.Option
 	close   func() error
@@ -187,7 +191,7 @@ func redsyncOnGoRedis(addrs []string, options ...rival.Option) *redsyncLibrary {
 	for i, c := range cs {
 		pools[i] = goredis.NewPool(c)
 	}
-	return &redsyncLibrary{rs: rival.New(pools...), options: options, close: cs.Close}
+	return &redsyncLibrary{clients: cs, rs: rival.New(pools...), options: options, close: cs.Close}
 }
 
 func (l *redsyncLibrary) Lock(ctx context.Context, name string) (held, error) {

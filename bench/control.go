@@ -7,19 +7,23 @@ import (
 	"os"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	rival "github.com/go-redsync/redsync/v4"
+	rivalredis "github.com/go-redsync/redsync/v4/redis"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// start opens the contender and checks that it runs with the options of its name: it acquires
-// one lock, reads the settings of that lock, reads its TTL from the nodes, and releases it. Every
-// scene starts its contenders here, so an option that is dropped on the way to a lock
-// fails the run instead of mislabelling a row.
+// start opens the contender and checks that it runs with the options of its name: it compares the
+// settings of its go-redis clients and of a lock with those that the name promises, and asks the nodes
+// which of them keep the lock, and for how long. Every scene starts its contenders here, so an
+// option that is dropped on the way to a lock fails the run instead of mislabelling a row.
 func (c contender) start(ctx context.Context, addrs []string, ttl time.Duration) (library, error) {
 	lib, err := c.open(addrs, ttl)
 	if err != nil {
@@ -31,116 +35,180 @@ func (c contender) start(ctx context.Context, addrs []string, ttl time.Duration)
 	return lib, nil
 }
 
-func (c contender) control(ctx context.Context, lib library, addrs []string, ttl time.Duration) error {
-	name := fmt.Sprintf("bench:control:%d:%d", os.Getpid(), time.Now().UnixNano()) // no other process uses it
+// controlLocks is how many locks the control takes at most until every node has been seen to keep one.
+// The first may not reach all nodes: this library and the floor return at a quorum, so the last keys
+// may come later than the control looks, and redsync v4 WithFailFast cancels the requests that are left.
+const controlLocks = 50
+
+func (c contender) control(ctx context.Context, lib library, addrs []string, ttl time.Duration) (err error) {
+	if l, ok := lib.(interface{ onGoRedis() clients }); ok {
+		if err := l.onGoRedis().checkDefaults(); err != nil {
+			return err
+		}
+	}
+	look := dial(addrs)
+	defer func() { err = errors.Join(err, look.Close()) }()
+	want := len(addrs)
+	if c.single {
+		want = 1
+	}
+	seen := make(map[int]bool) // the nodes that kept a lock
+	for i := 0; i < controlLocks && len(seen) < want; i++ {
+		if err := c.controlLock(ctx, lib, look, seen, ttl); err != nil {
+			return err
+		}
+	}
+	if len(seen) != want {
+		return fmt.Errorf("%d nodes kept its locks, want %d", len(seen), want)
+	}
+	return nil
+}
+
+// controlLock acquires a lock, checks it, adds the nodes that keep it to seen, and releases it.
+func (c contender) controlLock(
+	ctx context.Context, lib library, look clients, seen map[int]bool, ttl time.Duration,
+) error {
+	start := time.Now()
+	name := fmt.Sprintf("bench:control:%d:%d", os.Getpid(), start.UnixNano()) // no other process uses it
 	lock, err := lib.Lock(ctx, name)
 	if err != nil {
 		return err
 	}
-	err = c.checkSettings(lib, lock, ttl)
-	if err == nil {
-		err = checkTTL(ctx, addrs, c.keyPrefix+name, ttl)
+	err = c.checkSettings(lib, lock, len(look), ttl)
+	for i := 0; i < len(look) && err == nil; i++ {
+		var left time.Duration
+		if left, err = look[i].PTTL(ctx, c.keyPrefix+name).Result(); err != nil || left == noKey {
+			continue
+		}
+		seen[i] = true
+		err = checkTTL(left, time.Since(start), ttl)
 	}
 	return errors.Join(err, unlock(ctx, lock))
 }
 
-// A setting is a field of a lock, or of the library that made it, and the value it must have.
-// Most are unexported: reflection reads what no API tells.
-type setting struct {
-	field string
-	want  string
-}
+// noKey is what PTTL of go-redis returns where there is no key.
+const noKey time.Duration = -2
 
-func bools(field string, want bool) setting { return setting{field, strconv.FormatBool(want)} }
-
-func ints[T ~int | ~int64](field string, want T) setting {
-	return setting{field, strconv.FormatInt(int64(want), 10)}
-}
-
-// noSettings is for contenders without options of their own: the TTL on the node is all there is to check.
-func noSettings(time.Duration) []setting { return nil }
-
-func redsyncSettings(failFast bool) func(time.Duration) []setting {
-	return func(ttl time.Duration) []setting {
-		return []setting{ints("expiry", ttl), bools("failFast", failFast)}
+// checkTTL checks what is left of the TTL of a key that was set within the last elapsed. It may be a second
+// more than ttl, because some libraries round up.
+func checkTTL(left, elapsed, ttl time.Duration) error {
+	if left+elapsed < ttl-min(2*time.Second, ttl/10) || left > ttl+time.Second {
+		return fmt.Errorf("a node keeps its lock for %v after %v, want %v in all", left, elapsed, ttl)
 	}
+	return nil
 }
 
-func rueidislockSettings(ttl time.Duration) []setting {
-	return []setting{ints("validity", ttl), ints("timeout", ttl), ints("majority", 1), bools("noloop", true)}
-}
-
-// oursSettings are those of this library with one option, or none, that is not at its default.
-func oursSettings(option string) func(time.Duration) []setting {
-	return func(ttl time.Duration) []setting {
-		list := []setting{ints("set.expiry", ttl)}
-		for _, name := range []string{"waitAll", "heals", "watchdog", "fair", "fencing", "noHandOver"} {
-			list = append(list, bools("set."+name, name == option))
+// checkDefaults checks that the clients have the options that go-redis gives a client by default. It must
+// come before the first command, because a handshake may change them.
+func (cs clients) checkDefaults() error {
+	for _, c := range cs {
+		plain := redis.NewClient(&redis.Options{Addr: c.Options().Addr})
+		err := differ("options", reflect.ValueOf(c.Options()), reflect.ValueOf(plain.Options()))
+		if err := errors.Join(err, plain.Close()); err != nil {
+			return err
 		}
-		return list
 	}
+	return nil
 }
 
 // checkSettings compares the settings of a lock that was acquired with those that c must have.
-func (c contender) checkSettings(lib library, lock held, ttl time.Duration) error {
-	var holder any
-	switch l := lock.(type) {
-	case *redsync.Mutex, *rival.Mutex:
-		holder = l
+func (c contender) checkSettings(lib library, lock held, nodes int, ttl time.Duration) error {
+	like, err := c.like(nodes, ttl)
+	if err != nil || like == nil {
+		return err
+	}
+	got, want := reflect.ValueOf(lock), reflect.ValueOf(like)
+	if l, ok := lib.(rueidislockLibrary); ok {
+		got = reflect.ValueOf(l.locker)
+	}
+	if _, ok := like.(*redsync.Mutex); !ok {
+		return differ("lock", got, want)
+	}
+	return errors.Join(differPart(got, want, "set"), differPart(got, want, "core", "nodes"))
+}
+
+// The functions below return a lock, or a maker of locks, that has the settings which a name promises,
+// on a number of nodes. Each library sets its defaults itself, so no number of them is repeated here. No
+// node is asked: the pools and the client are nil.
+
+// likeNothing is for contenders without settings in their locks: the keys on the nodes are all there is to check.
+func likeNothing(int, time.Duration) (any, error) { return nil, nil } //nolint:nilnil // there is nothing
+
+func likeRedsync(failFast bool) func(int, time.Duration) (any, error) {
+	return func(nodes int, ttl time.Duration) (any, error) {
+		rs := rival.New(make([]rivalredis.Pool, nodes)...)
+		return rs.NewMutex("", rival.WithExpiry(ttl), rival.WithFailFast(failFast)), nil
+	}
+}
+
+// likeOurs is this library with one option, or none, that is not at its default.
+func likeOurs(option ...redsync.Option) func(int, time.Duration) (any, error) {
+	return func(nodes int, ttl time.Duration) (any, error) {
+		rs := redsync.New(make([]pool.Pool, nodes)...).With(redsync.WithExpiry(ttl))
+		return rs.NewMutex("", option...), nil
+	}
+}
+
+func likeRueidislock(_ int, ttl time.Duration) (any, error) {
+	return rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientBuilder: func(rueidis.ClientOption) (rueidis.Client, error) { return nil, nil }, //nolint:nilnil // see above
+		KeyValidity:   ttl, TryNextAfter: ttl, KeyMajority: 1, NoLoopTracking: true,
+	})
+}
+
+// noSettings are the fields that differ between two locks, or clients, with the same settings, and
+// those that only show that the library is at work.
+var noSettings = []string{"name", "value", "until", "observers", "client", "gates", "mu"}
+
+// differ returns an error that names a setting in which got is not as want. Most settings are
+// unexported: reflection reads what no API tells. Functions are the same if their code is; of lists
+// only the lengths are compared, of interfaces only whether they are nil.
+func differ(path string, got, want reflect.Value) error {
+	if !got.IsValid() || !want.IsValid() || got.Type() != want.Type() {
+		return fmt.Errorf("its %s is %v, want %v", path, got, want)
+	}
+	var a, b any
+	switch got.Kind() {
+	case reflect.Struct:
+		for field := range got.Type().Fields() {
+			if slices.Contains(noSettings, field.Name) {
+				continue
+			}
+			err := differ(path+"."+field.Name, got.FieldByIndex(field.Index), want.FieldByIndex(field.Index))
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	case reflect.Pointer:
+		if a, b = got.IsNil(), want.IsNil(); a == b && a == false {
+			return differ(path, got.Elem(), want.Elem())
+		}
+	case reflect.Interface:
+		a, b = got.IsNil(), want.IsNil()
+	case reflect.Slice, reflect.Map:
+		a, b = got.Len(), want.Len()
+	case reflect.Func:
+		a, b = got.Pointer(), want.Pointer()
+	case reflect.Chan:
+		return nil
 	default:
-		if r, ok := lib.(rueidislockLibrary); ok {
-			holder = r.locker
-		}
+		a, b = fmt.Sprint(got), fmt.Sprint(want)
 	}
-	for _, s := range c.settings(ttl) {
-		got, err := fieldText(holder, s.field)
-		if err != nil {
-			return err
-		}
-		if got != s.want {
-			return fmt.Errorf("its %s is %s, want %s", s.field, got, s.want)
-		}
+	if a != b {
+		return fmt.Errorf("its %s is %v, want %v", path, a, b)
 	}
 	return nil
 }
 
-// fieldText returns the boolean or integer at a path of fields.
-func fieldText(holder any, path string) (string, error) {
-	v := reflect.ValueOf(holder)
-	for step := range strings.SplitSeq(path, ".") {
-		v = reflect.Indirect(v)
-		if v.Kind() == reflect.Struct {
-			v = v.FieldByName(step)
-		} else {
-			v = reflect.Value{}
+// differPart is differ for the field at a path of fields.
+func differPart(got, want reflect.Value, path ...string) error {
+	for _, step := range path {
+		got, want = reflect.Indirect(got), reflect.Indirect(want)
+		if got.Kind() != reflect.Struct || want.Kind() != reflect.Struct {
+			return fmt.Errorf("its lock is a %v, want a struct with %s", got.Kind(), step)
 		}
+		got, want = got.FieldByName(step), want.FieldByName(step)
 	}
-	switch {
-	case !v.IsValid():
-		return "", fmt.Errorf("%T has no field %s", holder, path)
-	case v.Kind() == reflect.Bool:
-		return strconv.FormatBool(v.Bool()), nil
-	case v.CanInt():
-		return strconv.FormatInt(v.Int(), 10), nil
-	}
-	return "", fmt.Errorf("field %s of %T is a %v", path, holder, v.Kind())
-}
-
-// checkTTL checks the TTL of key on the node that keeps it the longest. It may be as little as half of
-// ttl, because time has passed since Lock, and a second more than ttl, because some libraries round up.
-func checkTTL(ctx context.Context, addrs []string, key string, ttl time.Duration) (err error) {
-	nodes := dial(addrs)
-	defer func() { err = errors.Join(err, nodes.Close()) }()
-	var left []time.Duration
-	for _, node := range nodes {
-		d, err := node.PTTL(ctx, key).Result()
-		if err != nil {
-			return err
-		}
-		left = append(left, d)
-	}
-	if longest := slices.Max(left); longest < ttl/2 || longest > ttl+time.Second {
-		return fmt.Errorf("the nodes keep %s for %v, want about %v", key, longest, ttl)
-	}
-	return nil
+	return differ(strings.Join(path, "."), got, want)
 }

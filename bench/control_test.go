@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	rival "github.com/go-redsync/redsync/v4"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -16,53 +19,157 @@ import (
 func TestEveryContenderRunsWithItsOptions(t *testing.T) {
 	addrs := startNodes(t, nodes)
 	for _, c := range slices.Concat(contenders, variants) {
-		require.NotNil(t, c.settings, c.name)
 		lib, err := c.start(t.Context(), addrs, patientExpiry)
 		require.NoError(t, err)
 		require.NoError(t, lib.Close())
 	}
 }
 
-// bare is a contender whose library drops every option on the way to its locks.
-func bare(c contender) contender {
+// with returns c with a library that change has changed after open.
+func (c contender) with(change func(library)) contender {
 	open := c.open
 	c.open = func(addrs []string, ttl time.Duration) (library, error) {
 		lib, err := open(addrs, ttl)
-		switch l := lib.(type) {
-		case *redsyncLibrary:
-			l.options = nil
-		case *oursLibrary:
-			*l = *dialOurs(addrs, ttl)
-		case *watchedLibrary:
-			l.rs = dialOurs(addrs, ttl).rs
-		case rueidislockLibrary, *redislockLibrary, *floorLibrary:
-			return open(addrs, ttl/4)
+		if err == nil {
+			change(lib)
 		}
 		return lib, err
 	}
 	return c
 }
 
-func TestAContenderThatDropsItsOptionsDoesNotStart(t *testing.T) {
+// on returns c on the first n nodes, whatever the control is told.
+func (c contender) on(n int) contender {
+	open := c.open
+	c.open = func(addrs []string, ttl time.Duration) (library, error) { return open(addrs[:n], ttl) }
+	return c
+}
+
+// shorter returns c with another TTL than the control is told.
+func (c contender) shorter(percent time.Duration) contender {
+	open := c.open
+	c.open = func(addrs []string, ttl time.Duration) (library, error) { return open(addrs, ttl*percent/100) }
+	return c
+}
+
+// mislabelled are contenders that each differ in one thing from what their name promises, with what the
+// control says of it.
+func mislabelled() map[string]contender {
+	list := make(map[string]contender)
+	add := func(c contender, what, says string) { list[c.name+", "+what+": "+says] = c }
+	rivalWith := func(name string, options ...rival.Option) contender {
+		return named(name)[0].with(func(lib library) {
+			l := lib.(*redsyncLibrary)
+			l.options = append(slices.Clone(l.options), options...)
+		})
+	}
+	oursWith := func(name string, options ...redsync.Option) contender {
+		return named(name)[0].with(func(lib library) {
+			if w, ok := lib.(*watchedLibrary); ok {
+				lib = w.oursLibrary
+			}
+			l := lib.(*oursLibrary)
+			l.rs = l.rs.With(options...)
+		})
+	}
+	for _, name := range []string{defaults, failFast, onRueidis} {
+		add(rivalWith(name, rival.WithExpiry(8*time.Second)), "expiry", "its lock.expiry is ")
+		add(rivalWith(name, rival.WithFailFast(name == defaults)), "failFast", "its lock.failFast is ")
+		add(rivalWith(name, rival.WithTries(1)), "tries", "its lock.tries is 1, want ")
+		add(rivalWith(name, rival.WithTimeoutFactor(0.5)), "timeout", "its lock.timeoutFactor is 0.5, want ")
+		add(rivalWith(name, rival.WithDriftFactor(0.5)), "drift", "its lock.driftFactor is 0.5, want ")
+		add(rivalWith(name, rival.WithRetryDelay(time.Second)), "delay", "its lock.delayFunc is ")
+		add(rivalWith(name, rival.WithShufflePools(true)), "shuffled", "its lock.shuffle is true, want false")
+		add(named(name)[0].on(3), "3 nodes", "its lock.quorum is 2, want 3")
+		add(named(name)[0].on(4), "4 nodes", "its lock.pools is 4, want 5")
+	}
+	for _, c := range slices.Concat(named(ours), variants) {
+		add(oursWith(c.name, redsync.WithExpiry(8*time.Second)), "expiry", "its set.bases.expiry is ")
+		add(oursWith(c.name, redsync.WithFailFast(false)), "failFast", "its set.waitAll is true, want false")
+		add(oursWith(c.name, redsync.WithTries(1)), "tries", "its set.tries is 1, want ")
+		add(oursWith(c.name, redsync.WithTimeoutFactor(0.5)), "timeout", "its set.bases.timeoutFactor is 0.5, want ")
+		add(oursWith(c.name, redsync.WithDriftFactor(0.5)), "drift", "its set.bases.driftFactor is 0.5, want ")
+		add(oursWith(c.name, redsync.WithRetryDelay(time.Second)), "delay", "its set.delay is ")
+		add(c.on(1), "1 node", "its core.nodes is 1, want 5")
+		add(c.on(4), "4 nodes", "its core.nodes is 4, want 5")
+	}
+	for name, option := range map[string]string{
+		oursApart: "noHandOver", oursFair: "fair", oursFenced: "fencing", oursWatched: "watchdog",
+	} {
+		c := named(name)[0]
+		c.open = openOursWith()
+		add(c, "plain", "its set."+option+" is false, want true")
+	}
+	add(named(floor)[0].on(3), "3 nodes", "3 nodes kept its locks, want 5")
+	many := named(floor)[0]
+	many.single = true
+	add(many, "said to be single", "5 nodes kept its locks, want 1")
+	for _, name := range []string{oneNode, floor} {
+		add(named(name)[0].shorter(60), "TTL", "a node keeps its lock for ")
+		add(named(name)[0].shorter(110), "long TTL", "a node keeps its lock for ")
+	}
+	add(named(oneKey)[0].shorter(60), "TTL", "its lock.validity is ")
+	for _, name := range []string{ours, defaults, failFast, oneNode} {
+		add(named(name)[0].with(func(lib library) {
+			cs := lib.(interface{ onGoRedis() clients }).onGoRedis()
+			addr := cs[0].Options().Addr
+			_ = cs[0].Close()
+			cs[0] = redis.NewClient(&redis.Options{Addr: addr, PoolSize: 3})
+		}), "pool", "its options.PoolSize is 3, want ")
+	}
+	return list
+}
+
+func TestAContenderThatIsNotWhatItsNameSaysDoesNotStart(t *testing.T) {
 	addrs := startNodes(t, nodes)
-	for _, c := range slices.Concat(contenders, variants) {
-		if c.name == ours {
-			continue // it has no options but its expiry
-		}
-		_, err := bare(c).start(t.Context(), addrs, patientExpiry)
-		require.ErrorContains(t, err, c.name)
-		require.ErrorContains(t, err, "want", c.name)
+	for what, c := range mislabelled() {
+		_, says, _ := strings.Cut(what, ": ")
+		_, err := c.start(t.Context(), addrs, patientExpiry)
+		require.ErrorContains(t, err, c.name+": "+says, what)
 	}
 }
 
-func TestFieldTextRefusesWhatIsNoSetting(t *testing.T) {
-	holder := &struct{ a struct{ b string } }{}
-	for path, want := range map[string]string{"none": "has no field none", "a.b.c": "has no field a.b.c", "a.b": "is a string"} {
-		_, err := fieldText(holder, path)
-		require.ErrorContains(t, err, want)
+func TestDifferNamesTheSetting(t *testing.T) {
+	type inner struct{ b string }
+	type outer struct {
+		a    *inner
+		f    func()
+		list []int
+		any  any
+		name string
 	}
-	_, err := fieldText(nil, "a")
-	require.ErrorContains(t, err, "has no field a")
+	one, other := func() {}, func() { panic("another") }
+	got := outer{a: &inner{"x"}, f: one, list: []int{1}, any: 1, name: "mine"}
+	same := outer{a: &inner{"x"}, f: one, list: []int{2}, any: "2", name: "yours"}
+	require.NoError(t, differ("it", reflect.ValueOf(got), reflect.ValueOf(same)))
+	for says, change := range map[string]func(*outer){
+		"its it.a.b is x, want y":        func(o *outer) { o.a = &inner{"y"} },
+		"its it.a is false, want true":   func(o *outer) { o.a = nil },
+		"its it.f is ":                   func(o *outer) { o.f = other },
+		"its it.list is 1, want 2":       func(o *outer) { o.list = []int{1, 2} },
+		"its it.any is false, want true": func(o *outer) { o.any = nil },
+	} {
+		want := same
+		change(&want)
+		require.ErrorContains(t, differ("it", reflect.ValueOf(got), reflect.ValueOf(want)), says)
+	}
+	v := reflect.ValueOf(&got)
+	require.ErrorContains(t, differ("it", v, reflect.ValueOf(1)), "its it is ")
+	require.ErrorContains(t, differPart(v, v, "none"), "its none is ")
+	require.ErrorContains(t, differPart(v, v, "list", "none"), "want a struct with none")
+}
+
+func TestCheckTTLAllowsForTheTimeThatHasPassed(t *testing.T) {
+	const ttl = 40 * time.Second
+	require.NoError(t, checkTTL(ttl, 0, ttl))
+	require.NoError(t, checkTTL(ttl-10*time.Second, 10*time.Second, ttl))
+	require.NoError(t, checkTTL(ttl-2*time.Second, 0, ttl))
+	require.NoError(t, checkTTL(ttl+time.Second, 0, ttl))
+	require.Error(t, checkTTL(ttl-2*time.Second-1, 0, ttl))
+	require.Error(t, checkTTL(ttl+time.Second+1, 0, ttl))
+	require.Error(t, checkTTL(-1, 0, ttl), "go-redis returns -1 for a key without a TTL")
+	require.NoError(t, checkTTL(3600*time.Millisecond, 0, 4*time.Second))
+	require.Error(t, checkTTL(3599*time.Millisecond, 0, 4*time.Second))
 }
 
 // TestFailFastReturnsWhileANodeIsFrozen is the scene in which the option must show: Lock with it returns

@@ -12,6 +12,9 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
+// ForceSingleClient, below, spares each client a CLUSTER SLOTS as it connects. The control does not check it:
+// on a server that is no Cluster, rueidis makes the same client without it, so no lock can tell.
+
 // openRueidis is redsync on one rueidis client per node, WithFailFast.
 func openRueidis(addrs []string, ttl time.Duration) (library, error) {
 	var opened []rueidis.Client
