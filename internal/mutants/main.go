@@ -9,7 +9,8 @@
 // has the mutant's number. Scripts are replaced in the same way. The compiler gets the changed
 // files through an overlay, so the tree is not touched. A mutant is tried in two stages: first by
 // the tests in short mode, without redis-server, the quick ones first; then, if it survives, by all
-// tests in full, with redis-server if there is one.
+// tests in full, with redis-server if there is one. A test that fails runs once more without the
+// mutant: if it fails then too, it does not count.
 //
 // equivalent.txt lists the mutants that no test can tell from the original, each with the reason;
 // they are never drawn. The exit status is 0 if no mutant survived, and 1 if one did.
