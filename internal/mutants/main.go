@@ -9,7 +9,8 @@
 // has the mutant's number. Scripts are replaced in the same way. The compiler gets the changed
 // files through an overlay, so the tree is not touched. A mutant is tried in two stages: first by
 // the tests in short mode, without redis-server, the quick ones first; then, if it survives, by all
-// tests in full, with redis-server if there is one.
+// tests in full, with redis-server if there is one. A test that fails runs once more without the
+// mutant: if it fails then too, it does not count.
 //
 // equivalent.txt lists the mutants that no test can tell from the original, each with the reason;
 // they are never drawn. The exit status is 0 if no mutant survived, and 1 if one did.
@@ -251,46 +252,68 @@ func try(ctx context.Context, p plan, t *tree, sample []*mutant, out, log io.Wri
 	if err := tr.calibrate(ctx, fast, tr.fast); err != nil {
 		return err
 	}
-	began, done := time.Now(), 0
 	verdicts := make([]verdict, len(sample))
-	var mu sync.Mutex
+	for i, m := range sample {
+		verdicts[i] = verdict{mutant: m, ID: m.id()}
+	}
+	failure := tr.stages(ctx, verdicts)
+	known := slices.DeleteFunc(verdicts, func(v verdict) bool { return v.Result == "" })
+	if failure != nil {
+		failure = fmt.Errorf("ended early, with %d of %d mutants tried: %w", len(known), len(sample), failure)
+		if len(known) == 0 {
+			return failure
+		}
+	}
+	err = report(p, known, out)
+	if failure != nil {
+		return failure
+	}
+	return err
+}
+
+// stages tries all mutants, and fills in their verdicts. After an error there are some that have
+// none, or only that of the first stage.
+func (tr *trial) stages(ctx context.Context, verdicts []verdict) (err error) {
+	began, done := time.Now(), 0
 	stage := func(m mode, which []int) error {
-		return parallel(ctx, p.workers, len(which), func(i int) error {
+		return parallel(ctx, tr.workers, len(which), func(i int) error {
 			judged := time.Now()
 			v := &verdicts[which[i]]
 			if err := tr.judge(ctx, m, v); err != nil {
 				return err
 			}
 			v.Seconds += time.Since(judged).Seconds()
-			mu.Lock()
-			defer mu.Unlock()
+			tr.mu.Lock()
+			defer tr.mu.Unlock()
 			done++
-			_, _ = fmt.Fprintf(log, "%d/%d %s %s (%s, %.1f s): %s\n", done, len(sample), m.name, v.Result, v.Killer, v.Seconds, v.ID)
+			_, _ = fmt.Fprintf(tr.log, "%d/%d %s %s (%s, %.1f s): %s\n", done, len(verdicts), m.name, v.Result, v.Killer, v.Seconds, v.ID)
 			return nil
 		})
 	}
-	all := make([]int, len(sample))
-	for i, m := range sample {
-		verdicts[i], all[i] = verdict{mutant: m, ID: m.id()}, i
+	all := make([]int, len(verdicts))
+	for i := range all {
+		all[i] = i
 	}
 	if err := stage(fast, all); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(log, "the first stage took %s\n", time.Since(began).Round(time.Second))
-	if left := slices.DeleteFunc(all, func(i int) bool { return verdicts[i].Result != survived }); !p.fast && len(left) > 0 {
-		done = len(sample) - len(left)
-		if tr.slow, err = measureReach(ctx, t, r, slow, p.workers, dir, p.cache, log); err != nil {
-			return err
-		}
-		if err := tr.calibrate(ctx, slow, tr.slow); err != nil {
-			return err
-		}
-		if err := stage(slow, left); err != nil {
-			return err
-		}
+	tr.logf("the first stage took %s", time.Since(began).Round(time.Second))
+	left := slices.DeleteFunc(all, func(i int) bool { return verdicts[i].Result != survived })
+	if tr.plan.fast || len(left) == 0 {
+		return nil
 	}
-	_, _ = fmt.Fprintf(log, "both stages took %s\n", time.Since(began).Round(time.Second))
-	return report(p, verdicts, out)
+	if tr.slow, err = measureReach(ctx, tr.tree, tr.runner, slow, tr.workers, tr.dir, tr.cache, tr.log); err != nil {
+		return err
+	}
+	if err := tr.calibrate(ctx, slow, tr.slow); err != nil {
+		return err
+	}
+	done = len(verdicts) - len(left)
+	if err := stage(slow, left); err != nil {
+		return err
+	}
+	tr.logf("both stages took %s", time.Since(began).Round(time.Second))
+	return nil
 }
 
 // build builds the mutants that are in functions and scripts, all together.
@@ -354,9 +377,8 @@ func (tr *trial) isLeftOut(dir, name string) bool {
 // its function would recover nothing, since the copy is not what was deferred.
 func (m *mutant) isAlone() bool { return m.source.file != nil && (m.fn == nil || m.fn.recovers) }
 
-// judge tries a mutant in one mode.
+// judge tries a mutant in one mode. After an error its verdict is what it was.
 func (tr *trial) judge(ctx context.Context, in mode, v *verdict) error {
-	v.Result, v.Stage = survived, in.name
 	programs, number := tr.programs, v.number
 	if v.isAlone() {
 		dir, err := os.MkdirTemp(tr.dir, "alone-")
@@ -385,7 +407,7 @@ func (tr *trial) judge(ctx context.Context, in mode, v *verdict) error {
 				return err
 			}
 			if o.failed {
-				v.Result, v.Killer = killed, o.test
+				v.Result, v.Stage, v.Killer = killed, in.name, o.test
 				if o.timeout {
 					v.Result = timedOut
 				}
@@ -393,6 +415,7 @@ func (tr *trial) judge(ctx context.Context, in mode, v *verdict) error {
 			}
 		}
 	}
+	v.Result, v.Stage = survived, in.name
 	v.Unseen = v.Unseen || in == fast && !executed
 	return nil
 }
@@ -459,6 +482,9 @@ func report(p plan, verdicts []verdict, out io.Writer) error {
 			note := ""
 			if v.Unseen {
 				note = " (executed by no test of the first stage)"
+			}
+			if v.Result == survived && v.Stage == fast.name && !p.fast {
+				note += " (not tried by the second stage)"
 			}
 			_, _ = fmt.Fprintf(out, "%s%s: %s\n", v.Result, note, v.ID)
 		}

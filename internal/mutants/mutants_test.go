@@ -250,7 +250,7 @@ func newToy(t *testing.T, only, tests string) *toy {
 func (y *toy) measure(t *testing.T) (results map[string]shownVerdict, err error) {
 	t.Helper()
 	var out bytes.Buffer
-	err = measure(t.Context(), y.plan, y.root, []area{{dir: ".", tests: []string{"."}}}, y.equivalents, &out, &y.log)
+	err = y.measureTo(t.Context(), &out, &y.log)
 	results = map[string]shownVerdict{}
 	for decoder := json.NewDecoder(&out); decoder.More(); {
 		var v shownVerdict
@@ -258,6 +258,10 @@ func (y *toy) measure(t *testing.T) (results map[string]shownVerdict, err error)
 		results[v.ID] = v
 	}
 	return results, err
+}
+
+func (y *toy) measureTo(ctx context.Context, out, log io.Writer) error {
+	return measure(ctx, y.plan, y.root, []area{{dir: ".", tests: []string{"."}}}, y.equivalents, out, log)
 }
 
 // TestMeasureFindsTheGapsOfTests measures a module whose tests are known to have gaps.
@@ -368,6 +372,9 @@ func TestFlaky(t *testing.T) {
 		}
 	}
 	assert.Contains(t, y.log.String(), "warning: TestFlaky of . fails with a mutant, and then without it (fast): it does not count\n")
+	assert.Contains(t, y.log.String(), " mutants, all that match Clamp: if n > 10 {\n")
+	assert.Contains(t, y.log.String(), "the first stage took ")
+	assert.NotContains(t, y.log.String(), "both stages took ", "there was only one")
 }
 
 // TestMeasureWarnsOfTestsThatFailAsTheTreeIs holds that a test that fails without the program's doing
@@ -501,4 +508,36 @@ func TestMeasureOfATreeThatDoesNotCompile(t *testing.T) {
 	_, err := y.measure(t)
 	require.ErrorContains(t, err, "more.go:3:17: ")
 	assert.NotContains(t, err.Error(), "ImportPath\":")
+}
+
+// A canceler is a log that cancels at a line with this text.
+type canceler struct {
+	text   string
+	cancel context.CancelFunc
+}
+
+func (c canceler) Write(line []byte) (int, error) {
+	if strings.Contains(string(line), c.text) {
+		c.cancel()
+	}
+	return len(line), nil
+}
+
+// TestMeasurePrintsWhatIsKnownWhenItEndsEarly interrupts each stage, the first one while a mutant
+// hangs, of which nothing is known.
+func TestMeasurePrintsWhatIsKnownWhenItEndsEarly(t *testing.T) {
+	for _, c := range []struct{ only, at, err, out string }{
+		{`Full|Spin: i\+\+ => nothing`, "1/2 fast", "with 1 of 2 mutants tried: context canceled", "\n1 mutants: 1 killed by a test, 0 by time, 0 survived\n"},
+		{survivor, "the first stage took", "with 1 of 1 mutants tried: context canceled", "SURVIVED (not tried by the second stage): toy.go Clamp: if n > 10 {"},
+	} {
+		y := newToy(t, c.only, "")
+		y.json = false
+		ctx, cancel := context.WithCancel(t.Context())
+		var out bytes.Buffer
+		err := y.measureTo(ctx, &out, canceler{c.at, cancel})
+		cancel()
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, c.err)
+		assert.Contains(t, out.String(), c.out)
+	}
 }
