@@ -45,10 +45,10 @@ func (c contender) on(n int) contender {
 	return c
 }
 
-// shorter returns c with another TTL than the control is told.
-func (c contender) shorter(percent time.Duration) contender {
+// longer returns c with a TTL that is longer by d than the control is told.
+func (c contender) longer(d time.Duration) contender {
 	open := c.open
-	c.open = func(addrs []string, ttl time.Duration) (library, error) { return open(addrs, ttl*percent/100) }
+	c.open = func(addrs []string, ttl time.Duration) (library, error) { return open(addrs, ttl+d) }
 	return c
 }
 
@@ -105,10 +105,10 @@ func mislabelled() map[string]contender {
 	many.single = true
 	add(many, "said to be single", "5 nodes kept its locks, want 1")
 	for _, name := range []string{oneNode, floor} {
-		add(named(name)[0].shorter(60), "TTL", "a node keeps its lock for ")
-		add(named(name)[0].shorter(110), "long TTL", "a node keeps its lock for ")
+		add(named(name)[0].longer(-patientExpiry*4/10), "TTL", "a node keeps its lock for ")
+		add(named(name)[0].longer(patientExpiry/10), "long TTL", "a node keeps its lock for ")
 	}
-	add(named(oneKey)[0].shorter(60), "TTL", "its lock.validity is ")
+	add(named(oneKey)[0].longer(-patientExpiry*4/10), "TTL", "its lock.validity is ")
 	for _, name := range []string{ours, defaults, failFast, oneNode} {
 		add(named(name)[0].with(func(lib library) {
 			cs := lib.(interface{ onGoRedis() clients }).onGoRedis()
