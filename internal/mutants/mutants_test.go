@@ -237,6 +237,9 @@ type toy struct {
 // names.
 func newToy(t *testing.T, only, tests string) *toy {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("it builds and runs a module of its own")
+	}
 	dir := t.TempDir()
 	y := &toy{root: filepath.Join(dir, "toy"), equivalents: filepath.Join(dir, "equivalent.txt")}
 	y.plan = plan{seed: 1, workers: 2, only: regexp.MustCompile(only), json: true, patience: time.Minute, cache: filepath.Join(dir, "cache")}
