@@ -45,7 +45,7 @@ type hold struct {
 	claim    claim.Claim // what it writes on the nodes
 	timing   timing
 	first    clock.Instant // the start of the attempt that acquired the lock, or when it was handed over
-	acquired clock.Instant // the start of the attempt that acquired the lock, for whomever
+	acquired clock.Instant // the start of the attempt that acquired the lock, before any hand-over
 	try      int           // see Attempt.Try; 0 if adopted or handed over
 
 	tokens *tokens // nil without WithFencing

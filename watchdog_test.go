@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -443,31 +443,11 @@ func TestWatchdogStartsNoRoundBesideOneThatIsDecided(t *testing.T) {
 
 // Clocks.
 
-// A stepper is a wall clock that can be set.
-type stepper struct{ offset atomic.Int64 }
-
-// stepClock makes now read a wall clock that the test sets.
-func stepClock(t *testing.T) *stepper {
-	t.Helper()
-	s := &stepper{}
-	restore := clock.Step(func(i clock.Instant) clock.Instant {
-		i.Wall = i.Wall.Round(0).Add(time.Duration(s.offset.Load()))
-		return i
-	})
-	t.Cleanup(func() {
-		synctest.Wait()
-		restore()
-	})
-	return s
-}
-
-func (s *stepper) step(by time.Duration) { s.offset.Add(int64(by)) }
-
 // clocks plays f with a watched lock of 9 s (or so) and a clock to step.
-func clocks(t *testing.T, f func(t *testing.T, s *stepper, j *journal, m *Mutex), options ...Option) {
+func clocks(t *testing.T, f func(t *testing.T, s *clocktest.Wall, j *journal, m *Mutex), options ...Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s, j := stepClock(t), newJournal(nil)
+		s, j := clocktest.StepWall(t), newJournal(nil)
 		rs := New(j)
 		m := rs.NewMutex("lock", append([]Option{WithExpiry(9 * time.Second)}, options...)...)
 		require.NoError(t, m.Lock())
@@ -480,11 +460,11 @@ func clocks(t *testing.T, f func(t *testing.T, s *stepper, j *journal, m *Mutex)
 func TestClockSetForwardEndsTheHold(t *testing.T) {
 	for _, expiry := range []time.Duration{100 * time.Millisecond, 9 * time.Second, time.Hour} {
 		t.Run(expiry.String(), func(t *testing.T) {
-			clocks(t, func(t *testing.T, s *stepper, j *journal, m *Mutex) {
+			clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *Mutex) {
 				lost := m.Lost()
 				time.Sleep(expiry / 8)
 				require.True(t, open(lost))
-				s.step(2 * time.Hour)
+				s.Step(2 * time.Hour)
 				start := time.Now()
 				<-lost
 				assert.LessOrEqual(t, time.Since(start), min(expiry/10, time.Second))
@@ -493,7 +473,7 @@ func TestClockSetForwardEndsTheHold(t *testing.T) {
 				require.ErrorIs(t, m.Err(), ErrLockAlreadyExpired)
 				time.Sleep(time.Minute)
 				assert.Empty(t, j.extended())
-				s.step(-2 * time.Hour)
+				s.Step(-2 * time.Hour)
 				assert.Zero(t, m.Remaining(), "what is over stays so")
 				require.ErrorIs(t, m.Err(), ErrLockLost)
 				ok, err := m.Extend()
@@ -514,9 +494,9 @@ func TestClockSetForwardIsNoticedByEveryMethod(t *testing.T) {
 		"Valid":     func(m *Mutex) bool { _, err := m.Valid(); return errors.Is(err, ErrLockAlreadyExpired) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			clocks(t, func(t *testing.T, s *stepper, j *journal, m *Mutex) {
+			clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *Mutex) {
 				lost := m.Lost()
-				s.step(time.Hour)
+				s.Step(time.Hour)
 				assert.True(t, notice(m))
 				assert.False(t, open(lost), "closed by whoever notices")
 				assert.Len(t, j.sent, 1, "without asking")
@@ -526,9 +506,9 @@ func TestClockSetForwardIsNoticedByEveryMethod(t *testing.T) {
 }
 
 func TestClockSetBackChangesNothing(t *testing.T) {
-	clocks(t, func(t *testing.T, s *stepper, j *journal, m *Mutex) {
+	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *Mutex) {
 		lost, left := m.Lost(), m.Remaining()
-		s.step(-time.Hour)
+		s.Step(-time.Hour)
 		assert.Equal(t, left, m.Remaining())
 		<-lost
 		assert.Equal(t, 9*time.Second-92*time.Millisecond, time.Since(j.start))
@@ -536,20 +516,20 @@ func TestClockSetBackChangesNothing(t *testing.T) {
 }
 
 func TestClockSetBackAndForwardChangesNothing(t *testing.T) {
-	clocks(t, func(t *testing.T, s *stepper, j *journal, m *Mutex) {
+	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *Mutex) {
 		lost := m.Lost()
-		s.step(-time.Hour)
+		s.Step(-time.Hour)
 		time.Sleep(2 * time.Second)
-		s.step(time.Hour)
+		s.Step(time.Hour)
 		<-lost
 		assert.Equal(t, 9*time.Second-92*time.Millisecond, time.Since(j.start))
 	})
 }
 
 func TestClockSetBackLeavesTheWatchdogItsThirds(t *testing.T) {
-	clocks(t, func(t *testing.T, s *stepper, j *journal, m *Mutex) {
+	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *Mutex) {
 		lost := m.Lost()
-		s.step(-time.Hour)
+		s.Step(-time.Hour)
 		time.Sleep(10 * time.Second)
 		assert.Equal(t, []time.Duration{3 * time.Second, 6 * time.Second, 9 * time.Second}, j.extended())
 		assert.True(t, open(lost))
@@ -557,19 +537,19 @@ func TestClockSetBackLeavesTheWatchdogItsThirds(t *testing.T) {
 }
 
 func TestClockSetForwardALittleEndsTheHoldEarlierByThat(t *testing.T) {
-	clocks(t, func(t *testing.T, s *stepper, j *journal, m *Mutex) {
+	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *Mutex) {
 		lost := m.Lost()
 		time.Sleep(time.Second)
-		s.step(3 * time.Second)
+		s.Step(3 * time.Second)
 		<-lost
 		assert.Equal(t, 6*time.Second-92*time.Millisecond, time.Since(j.start))
 	})
 }
 
 func TestClockSetForwardWakesTheWatchdog(t *testing.T) {
-	clocks(t, func(t *testing.T, s *stepper, j *journal, m *Mutex) {
+	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *Mutex) {
 		lost := m.Lost()
-		s.step(7 * time.Second)
+		s.Step(7 * time.Second)
 		time.Sleep(10 * time.Second)
 		assert.Equal(t, []time.Duration{900 * time.Millisecond, 3 * time.Second, 6 * time.Second, 9 * time.Second}, j.extended())
 		assert.True(t, open(lost))
@@ -580,10 +560,10 @@ func TestClockSetForwardWakesTheWatchdog(t *testing.T) {
 // A hold with a shorter expiry asks for comparisons more often: that moves none that is
 // due to a later time.
 func TestClockSetForwardIsNoticedWhoeverLocksMeanwhile(t *testing.T) {
-	clocks(t, func(t *testing.T, s *stepper, j *journal, m *Mutex) {
+	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *Mutex) {
 		lost := m.Lost()
 		rs := &Redsync{core: m.core, set: m.set}
-		s.step(time.Hour)
+		s.Step(time.Hour)
 		var others sync.WaitGroup
 		for i := range 10 {
 			others.Go(func() {
@@ -606,7 +586,7 @@ func TestClockSetForwardEndsWhatWaitsForTheNodes(t *testing.T) {
 		} {
 			t.Run(name+" "+expiry.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := stepClock(t)
+					s := clocktest.StepWall(t)
 					rs := New(&puppet{answer: func(req pool.Request) (*pool.Reply, error) {
 						if req.Args[0] == "set" {
 							return yes(req)
@@ -616,7 +596,7 @@ func TestClockSetForwardEndsWhatWaitsForTheNodes(t *testing.T) {
 					m := rs.NewMutex("lock", WithExpiry(expiry), WithNodeTimeout(4*time.Second))
 					require.NoError(t, m.Lock())
 					start := time.Now()
-					time.AfterFunc(compare*3/2, func() { s.step(2 * time.Hour) })
+					time.AfterFunc(compare*3/2, func() { s.Step(2 * time.Hour) })
 					ok, err := operation(m)
 					assert.Equal(t, 2*compare, time.Since(start))
 					assert.False(t, ok)
@@ -629,12 +609,12 @@ func TestClockSetForwardEndsWhatWaitsForTheNodes(t *testing.T) {
 }
 
 func TestClockThatRunsFastEndsTheHoldEarlier(t *testing.T) {
-	clocks(t, func(t *testing.T, s *stepper, j *journal, m *Mutex) {
+	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *Mutex) {
 		lost := m.Lost()
 		for range 8 {
 			for range 10 { // none of which is noticed
 				time.Sleep(90 * time.Millisecond)
-				s.step(400 * time.Microsecond)
+				s.Step(400 * time.Microsecond)
 			}
 		}
 		require.True(t, open(lost))
@@ -648,9 +628,9 @@ func TestClockThatRunsFastEndsTheHoldEarlier(t *testing.T) {
 
 func TestClockSetForwardDuringLockCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := stepClock(t)
+		s := clocktest.StepWall(t)
 		j := newJournal(func(req pool.Request) (*pool.Reply, error) {
-			s.step(5 * time.Second)
+			s.Step(5 * time.Second)
 			return yes(req)
 		})
 		m := New(j).NewMutex("lock", WithExpiry(9*time.Second))

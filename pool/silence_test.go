@@ -231,8 +231,8 @@ func (l lingerer) Receive(tag int, r Reply) {
 	l.ledger.Receive(tag, r)
 }
 
-// The first connection has said something when the second is ready, although whoever
-// takes the reply is still busy with it.
+// The first connection has said something by the time the second is ready, although the receiver
+// of the reply is still busy with it.
 func TestConnectionThatSpeaksAtTheLastMomentIsKept(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		var opened atomic.Int64

@@ -2,7 +2,6 @@ package alarm
 
 import (
 	"math/rand/v2"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
 )
 
 // call makes a function a firer.
@@ -129,29 +129,9 @@ func TestSchedulePausesAfterABurstThoughAlarmsSetThemselves(t *testing.T) {
 	})
 }
 
-// A stepper is a wall clock that can be set.
-type stepper struct{ offset atomic.Int64 }
-
-// stepClock makes the clocks say what the test wants.
-func stepClock(t *testing.T) *stepper {
-	t.Helper()
-	s := &stepper{}
-	restore := clock.Step(func(i clock.Instant) clock.Instant {
-		i.Wall = i.Wall.Round(0).Add(time.Duration(s.offset.Load()))
-		return i
-	})
-	t.Cleanup(func() {
-		synctest.Wait()
-		restore()
-	})
-	return s
-}
-
-func (s *stepper) step(by time.Duration) { s.offset.Add(int64(by)) }
-
 func TestScheduleComparesClocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		wall := stepClock(t)
+		wall := clocktest.StepWall(t)
 		var s Schedule
 		start := time.Now()
 		var fired []time.Duration
@@ -170,7 +150,7 @@ func TestScheduleComparesClocks(t *testing.T) {
 			0, 999 * time.Microsecond, time.Microsecond, time.Hour, // the third makes a millisecond
 			-time.Hour, time.Millisecond,
 		} {
-			wall.step(by)
+			wall.Step(by)
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
@@ -184,7 +164,7 @@ func TestScheduleComparesClocks(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		assert.Zero(t, s.compare, "nothing to compare for")
-		wall.step(time.Hour)
+		wall.Step(time.Hour)
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		assert.Len(t, fired, 3)
@@ -193,12 +173,12 @@ func TestScheduleComparesClocks(t *testing.T) {
 
 func TestScheduleWithoutComparisonGoesByTheMonotonicClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		wall := stepClock(t)
+		wall := clocktest.StepWall(t)
 		var s Schedule
 		start := time.Now()
 		var fired time.Duration
 		s.Set(&Alarm{What: call(func(bool) { fired = time.Since(start) })}, start.Add(time.Minute))
-		wall.step(time.Hour)
+		wall.Step(time.Hour)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		assert.Equal(t, time.Minute, fired)

@@ -1,5 +1,5 @@
 // Package notice tells events later: on a goroutine of its own, for those that must not wait
-// until whoever is told has heard them.
+// until their receiver has returned.
 package notice
 
 import "sync"
