@@ -26,10 +26,20 @@ var mayImport = map[string][]string{
 	module + "/pool":            {module + "/internal/jitter", "github.com/redis/go-redis/v9/"},
 	module + "/internal/script": {module + "/pool"},
 	module + "/internal/claim":  {module + "/internal/script"},
-	module + "/fencing":         {"github.com/redis/go-redis/v9/"},
+	module + "/internal/quorum": {module + "/internal/claim", module + "/internal/clock", module + "/pool"},
+	module + "/internal/lease": {
+		module + "/internal/quorum", module + "/internal/claim", module + "/internal/script", module + "/pool",
+		module + "/internal/alarm", module + "/internal/clock",
+	},
+	module + "/internal/queue": {
+		module + "/internal/lease", module + "/internal/quorum", module + "/internal/claim", module + "/internal/script",
+		module + "/pool", module + "/internal/clock", module + "/internal/jitter",
+	},
+	module + "/fencing": {"github.com/redis/go-redis/v9/"},
 	module: {
-		module + "/pool", module + "/internal/script", module + "/internal/jitter",
-		module + "/internal/alarm", module + "/internal/claim", module + "/internal/clock", module + "/internal/notice",
+		module + "/internal/queue", module + "/internal/lease", module + "/internal/quorum", module + "/internal/claim",
+		module + "/internal/script", module + "/pool",
+		module + "/internal/clock", module + "/internal/notice", module + "/internal/jitter",
 		"github.com/redis/go-redis/v9/", "github.com/hashicorp/go-multierror",
 	},
 }
@@ -44,8 +54,8 @@ type listedPackage struct {
 	Imports, TestImports, XTestImports []string
 }
 
-// TestImportsRunOneWay holds the import directions: pool and fencing -> go-redis,
-// internal/claim -> internal/script -> pool, the library -> these, everything else -> the library.
+// TestImportsRunOneWay holds the import directions: the library -> queue -> lease -> quorum -> claim ->
+// script -> pool -> go-redis; fencing -> go-redis; everything else -> the library.
 func TestImportsRunOneWay(t *testing.T) {
 	seen := 0
 	for _, p := range listPackages(t) {

@@ -1,42 +1,23 @@
 package redsync
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"time"
 
-	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
-// This file is the arithmetic of validity. It reads no clock and does no I/O;
-// every function takes its times as arguments.
+// This file is the rules of time: from an expiry to the TTL of keys and to the validity of their
+// holder. It is pure: it reads no clock and does no I/O. internal/lease obeys these rules.
 
 // clockDrift is the fixed part of the drift: the granularity of Redis expiry
 // (1 ms) and 1 ms for small TTLs, as in the Redlock algorithm.
 const clockDrift = 2 * time.Millisecond
 
-// A validity is how long a hold may be relied upon: for span from start. The
-// start is taken before the first byte of the round that won is sent.
-type validity struct {
-	start clock.Instant
-	span  time.Duration
-}
-
-// remaining returns how much of v is left at now, 0 when it is over.
-func (v validity) remaining(now clock.Instant) time.Duration {
-	return max(v.span-now.Since(v.start), 0)
-}
-
-// held reports whether v still stands at now.
-func (v validity) held(now clock.Instant) bool {
-	return v.remaining(now) > 0
-}
-
-// until returns the end of v, for display and for comparison by one clock.
-func (v validity) until() time.Time {
-	return v.start.Wall.Add(v.span)
-}
+// minNodeTimeout is the least node deadline that is derived from an expiry, if half of the validity is
+// longer.
+const minNodeTimeout = 50 * time.Millisecond
 
 // bases are the settings that durations are derived from.
 type bases struct {
@@ -48,58 +29,54 @@ type bases struct {
 	maxHold       time.Duration // WithMaxHold; 0: no limit
 }
 
-// timing is the durations that follow from a Mutex's settings.
-type timing struct {
-	expiry      time.Duration // in whole milliseconds
-	ttl         time.Duration // of the keys: expiry + lock delay
-	span        time.Duration // of the holder's validity: expiry - drift
-	nodeTimeout time.Duration // how long a round waits for one node
-	maxHold     time.Duration // no validity goes beyond it; 0: no limit
-}
-
 // derive computes the timing of b. A nodeTimeout of 0 stands for timeoutFactor of
 // the expiry, at least minNodeTimeout; in any case it is at most half of the
 // span. Settings out of range are errors that name them.
-func (b bases) derive() (timing, error) {
+func (b bases) derive() (lease.Timing, error) {
 	switch {
 	case !(b.driftFactor >= 0 && b.driftFactor < 1): // also false for NaN
-		return timing{}, outOfRange("WithDriftFactor", b.driftFactor, "0 <= factor < 1")
+		return lease.Timing{}, outOfRange("WithDriftFactor", b.driftFactor, "0 <= factor < 1")
 	case !(b.timeoutFactor > 0 && b.timeoutFactor <= 1):
-		return timing{}, outOfRange("WithTimeoutFactor", b.timeoutFactor, "0 < factor <= 1")
+		return lease.Timing{}, outOfRange("WithTimeoutFactor", b.timeoutFactor, "0 < factor <= 1")
 	}
 	if b.maxHold < 0 {
-		return timing{}, outOfRange("WithMaxHold", b.maxHold, "more than 0")
+		return lease.Timing{}, outOfRange("WithMaxHold", b.maxHold, "more than 0")
 	}
-	t := timing{expiry: b.expiry.Truncate(time.Millisecond), maxHold: b.maxHold}
-	t.span = t.expiry - scale(t.expiry, b.driftFactor)
-	if t.span <= clockDrift { // also of an expiry of 0 or less, which leaves no span
-		return timing{}, outOfRange("WithExpiry", b.expiry, fmt.Sprintf(
+	t := lease.Timing{
+		Expiry: b.expiry.Truncate(time.Millisecond), MaxHold: b.maxHold, Drift: driftFactor(b.driftFactor),
+	}
+	t.Span = t.Expiry - scale(t.Expiry, b.driftFactor)
+	if t.Span <= clockDrift { // also of an expiry of 0 or less, which leaves no span
+		return lease.Timing{}, outOfRange("WithExpiry", b.expiry, fmt.Sprintf(
 			"expiry - drift > 0, where drift is expiry * %v + %v", b.driftFactor, clockDrift))
 	}
-	t.span -= clockDrift
-	t.ttl = t.expiry + roundUp(b.lockDelay)
-	if b.lockDelay < 0 || t.ttl < t.expiry { // it overflows
-		return timing{}, outOfRange("WithLockDelay", b.lockDelay, "0 or more, with the expiry at most 292 years")
+	t.Span -= clockDrift
+	t.TTL = t.Expiry + roundUp(b.lockDelay)
+	if b.lockDelay < 0 || t.TTL < t.Expiry { // it overflows
+		return lease.Timing{}, outOfRange("WithLockDelay", b.lockDelay, "0 or more, with the expiry at most 292 years")
 	}
-	t.nodeTimeout = min(max(scale(t.expiry, b.timeoutFactor), minNodeTimeout), t.span/2)
+	t.NodeTimeout = min(max(scale(t.Expiry, b.timeoutFactor), minNodeTimeout), t.Span/2)
 	if b.nodeTimeout != 0 {
-		if b.nodeTimeout < 0 || b.nodeTimeout > t.span/2 {
-			return timing{}, outOfRange("WithNodeTimeout", b.nodeTimeout, fmt.Sprintf(
-				"0 < timeout <= %v, half of the validity", t.span/2))
+		if b.nodeTimeout < 0 || b.nodeTimeout > t.Span/2 {
+			return lease.Timing{}, outOfRange("WithNodeTimeout", b.nodeTimeout, fmt.Sprintf(
+				"0 < timeout <= %v, half of the validity", t.Span/2))
 		}
-		t.nodeTimeout = b.nodeTimeout
+		t.NodeTimeout = b.nodeTimeout
 	}
 	return t, nil
 }
 
-// atAge returns the TTL of the keys and the validity of an attempt or extension
-// that starts when the lock has been held for a time: what maxHold leaves.
-func (t timing) atAge(held time.Duration) (ttl, span time.Duration) {
-	if t.maxHold == 0 || t.span <= t.maxHold-held {
-		return t.ttl, t.span
+// A driftFactor is the rule by which clocks may differ: by so much of a time, and clockDrift. It
+// implements quorum.Drift.
+type driftFactor float64
+
+// Of returns by how much clocks may differ after d.
+func (f driftFactor) Of(d time.Duration) time.Duration {
+	drift := scale(d, float64(f))
+	if drift > math.MaxInt64-clockDrift {
+		return math.MaxInt64
 	}
-	span = max(t.maxHold-held, 0)
-	return t.ttl - (t.span - span).Truncate(time.Millisecond), span
+	return drift + clockDrift
 }
 
 // roundUp returns d in whole milliseconds.
@@ -115,11 +92,4 @@ func scale(d time.Duration, factor float64) time.Duration {
 		return d
 	}
 	return time.Duration(scaled)
-}
-
-// errOutOfRange marks every complaint about an option.
-var errOutOfRange = errors.New("out of range")
-
-func outOfRange(option string, value any, valid string) error {
-	return fmt.Errorf("redsync: %s(%v) is %w: %s", option, value, errOutOfRange, valid)
 }

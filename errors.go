@@ -9,7 +9,8 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 
-	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
 // Errors of the package. They are compared with errors.Is: what a method
@@ -130,21 +131,59 @@ func nodeName(i int, address string) string {
 	return fmt.Sprintf("node #%d (%s)", i, address)
 }
 
-// explain returns why n's vote is not a grant, nil if it is one.
-func (n *node) explain(v vote) error {
-	switch {
-	case v.choice == granted:
-		return nil
-	case v.taken():
-		return &ErrNodeTaken{Node: n.index, Address: n.address}
-	case v.err == nil:
-		return &nodeMissing{node: n.index, address: n.address}
-	}
-	return &RedisError{Node: n.index, Address: n.address, Err: v.err}
+// ends are what the ends of a lease are as errors.
+var ends = lease.Errors{
+	NotHeld:  ErrNotHeld,
+	Expired:  ErrLockAlreadyExpired,
+	MaxHold:  because(ErrLockAlreadyExpired, ErrMaxHold),
+	Spent:    because(ErrExtendFailed, ErrMaxHold),
+	Closed:   ErrClosed,
+	Failed:   ErrFailed,
+	Lost:     asLost,
+	Rejected: func(res quorum.Result) error { return lost(notGranted(res)) },
 }
 
-// taken reports whether the node has answered that something else is in the way.
-func (v vote) taken() bool { return v.err == nil && v.answer.Found == claim.Other }
+// asLost returns the error of a hold that has ended for a cause.
+func asLost(cause error) error {
+	if errors.Is(cause, ErrLockLost) {
+		return cause
+	}
+	return because(ErrLockLost, cause)
+}
+
+// lost returns the error of a hold that was found to be over.
+func lost(why error) error {
+	return because(ErrLockLost, ErrLockAlreadyExpired, why)
+}
+
+// errWaiting is the reason where no node has been asked.
+var errWaiting = errors.New("redsync: others of this process wait for it")
+
+// whyNot returns why an attempt that came to o has acquired nothing.
+func whyNot(o lease.Outcome) error {
+	switch o.Kind {
+	case lease.Waiting:
+		return errWaiting
+	case lease.NotWon:
+		return notAcquired(o.Result)
+	case lease.Late:
+		return fmt.Errorf("%w: the nodes answered after the validity of %v", ErrLockAlreadyExpired, o.Span)
+	case lease.Duplicates:
+		return duplicateError(o.Duplicate.A.Index, o.Duplicate.A.Address, o.Duplicate.B.Index, o.Duplicate.B.Address)
+	case lease.Unusable:
+		return o.Err
+	case lease.NotAsked, lease.Won:
+	}
+	return nil
+}
+
+// duplicateError returns ErrDuplicateNode with the nodes that are one.
+func duplicateError(a int, addressA string, b int, addressB string) error {
+	if addressA == addressB {
+		return fmt.Errorf("%w: #%d and #%d (%s)", ErrDuplicateNode, a, b, addressA)
+	}
+	return fmt.Errorf("%w: #%d (%s) and #%d (%s)", ErrDuplicateNode, a, addressA, b, addressB)
+}
 
 // An opError says which operation on which lock failed, and why.
 type opError struct {
@@ -287,4 +326,11 @@ func (e *errorsOfNodes) As(target any) bool {
 		}}
 	}
 	return ok
+}
+
+// errOutOfRange marks every complaint about an option.
+var errOutOfRange = errors.New("out of range")
+
+func outOfRange(option string, value any, valid string) error {
+	return fmt.Errorf("redsync: %s(%v) is %w: %s", option, value, errOutOfRange, valid)
 }

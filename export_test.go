@@ -1,23 +1,21 @@
 package redsync
 
+import "github.com/seed14bd9ef4/redsync/internal/queue"
+
 // KnowsToken lets r know a fencing token of a lock, as if a register had shown it: its
 // proposals are then those of a clock that is ahead.
-func KnowsToken(r *Redsync, name string, token uint64) { r.core.known.raise(name, token) }
+func KnowsToken(r *Redsync, name string, token uint64) { r.core.member.Tokens.Raise(name, token) }
 
 // PeekValue returns what Value does, for a test alone: the value does not count as shown.
 func PeekValue(m *Mutex) string {
 	if h := m.current(); h != nil {
-		return h.value()
+		return h.Value()
 	}
 	return ""
 }
 
 // SameProcess reports whether two Redsyncs are one process to the nodes.
-func SameProcess(a, b *Redsync) bool { return a.core.group == b.core.group }
+func SameProcess(a, b *Redsync) bool { return a.core.member.Group == b.core.member.Group }
 
 // Groups returns of how many lists of clients there are groups.
-func Groups() int {
-	groups.Lock()
-	defer groups.Unlock()
-	return len(groups.byClients)
-}
+func Groups() int { return queue.Groups() }

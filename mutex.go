@@ -8,7 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/queue"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
@@ -23,13 +27,68 @@ type Mutex struct {
 	name string
 	set  *settings // shared, unless changed; nil in the zero Mutex
 
-	changed bool // see change
+	changed bool            // see change
+	terms   *queue.Terms    // of set; nil where set has been changed since, or is of no use
+	own     queue.Terms     // room for terms
+	claim   claim.Exclusive // what terms are for
+	inDo    atomic.Bool     // Do unlocks it
 
-	inDo atomic.Bool // Do unlocks it
+	mu      sync.Mutex   // guards what follows
+	hold    *lease.Lease // the current term; nil before the first, and after Unlock and Detach
+	adopted string       // the value of WithValue, until there is a hold
+}
 
-	mu      sync.Mutex
-	hold    *hold  // the current term; nil before the first, and after Unlock and Detach
-	adopted string // the value of WithValue, until there is a hold
+// change returns m's settings to be changed: its own copy of those that it shares
+// with what was made by the same Redsync.
+func (m *Mutex) change() *settings {
+	if !m.changed {
+		set := defaultSettings()
+		if m.set != nil {
+			set = *m.set
+		}
+		m.set, m.changed = &set, true
+	}
+	m.set.ready = false
+	m.terms = nil
+	return m.set
+}
+
+// apply lets options change the settings of m.
+func (m *Mutex) apply(options []Option) {
+	for i, o := range options {
+		if o == nil {
+			m.change().fail(fmt.Errorf("redsync: option #%d is nil", i))
+			continue
+		}
+		o.Apply(m)
+	}
+	if m.changed {
+		m.set.prepare()
+	}
+}
+
+// prepare makes the terms of m, if its settings are in order.
+func (m *Mutex) prepare() {
+	if m.core == nil || m.set == nil || !m.set.ready {
+		return
+	}
+	m.terms = &m.own
+	m.fill(m.terms, m.set.derived)
+}
+
+// fill makes t the terms that follow from the settings of m.
+func (m *Mutex) fill(t *queue.Terms, timing lease.Timing) {
+	set := m.set
+	t.Terms = lease.Terms{
+		Keeper: &m.core.keeper, Claim: &m.claim, Timing: timing, Value: set.genValue, UserValues: set.customValues,
+		WaitAll: set.waitAll, Heals: set.heals, Watchdog: set.watchdog, Fencing: set.fencing, Passes: set.passes(),
+	}
+	t.Group, t.Fair, t.Priority = m.core.member.Group, set.fair, set.class
+	t.Delay, t.Mean = set.delay, set.meanDelay
+	if set.observers != nil {
+		e := &events{to: set.observers, notices: m.core.notices, name: m.name}
+		t.Events, t.Attempts = e, e
+	}
 }
 
 // Name returns the name of the lock, its Redis key.
@@ -51,7 +110,7 @@ func (m *Mutex) Name() string { return m.name }
 func (m *Mutex) Value() string {
 	h, adopted := m.term()
 	if h != nil {
-		return h.show()
+		return h.Show()
 	}
 	return adopted
 }
@@ -61,7 +120,7 @@ func (m *Mutex) Value() string {
 // It is for display, and of one clock only; Remaining goes by both.
 func (m *Mutex) Until() time.Time {
 	if h := m.current(); h != nil {
-		return h.until()
+		return h.Until()
 	}
 	return time.Time{}
 }
@@ -71,7 +130,7 @@ func (m *Mutex) Until() time.Time {
 // check to make before a step that needs the lock.
 func (m *Mutex) Remaining() time.Duration {
 	if h := m.current(); h != nil {
-		return h.remaining(clock.Now())
+		return h.Remaining(clock.Now())
 	}
 	return 0
 }
@@ -86,7 +145,7 @@ func (m *Mutex) Remaining() time.Duration {
 // forward is noticed within a tenth of the expiry, and within 1 s.
 func (m *Mutex) Lost() <-chan struct{} {
 	if h := m.current(); h != nil {
-		return h.gone(clock.Now())
+		return h.Lost(clock.Now())
 	}
 	return nil
 }
@@ -97,7 +156,7 @@ func (m *Mutex) Lost() <-chan struct{} {
 // ErrMaxHold or ErrClosed. It sends nothing.
 func (m *Mutex) Err() error {
 	if h := m.current(); h != nil {
-		return h.err(clock.Now())
+		return h.Err(clock.Now())
 	}
 	return ErrNotHeld
 }
@@ -152,21 +211,33 @@ func (m *Mutex) lock(ctx context.Context, once bool) error {
 	if once {
 		limit = 1
 	}
-	h, err := m.acquire(ctx, t, start, limit)
-	if err == nil {
-		err = m.begin(h)
+	h, why := t.Lock(ctx, start, limit)
+	if why != nil {
+		return m.failure("lock", m.notAcquired(ctx, why), ErrFailed)
 	}
-	if err != nil {
+	if err := m.begin(h); err != nil {
 		return m.failure("lock", err, ErrFailed)
 	}
 	m.acquired(h, start, "")
 	return nil
 }
 
+// notAcquired returns why Lock has acquired nothing: why the last attempt failed, and what ended the
+// trying.
+func (m *Mutex) notAcquired(ctx context.Context, why *queue.Failure) error {
+	switch {
+	case why.Delay < 0:
+		return outOfRange("WithRetryDelayFunc", why.Delay, "0 or more")
+	case why.Interrupted:
+		return m.withInterruption(ctx, whyNot(why.Last))
+	}
+	return whyNot(why.Last)
+}
+
 // acquired tells that m holds h, after a call that began at start. If an observer
 // panics the caller learns nothing of the hold, so that m gives it up: it is released,
 // or adopted as before if that is what the call found.
-func (m *Mutex) acquired(h *hold, start clock.Instant, adopted string) {
+func (m *Mutex) acquired(h *lease.Lease, start clock.Instant, adopted string) {
 	if m.set.observers == nil {
 		return
 	}
@@ -178,190 +249,50 @@ func (m *Mutex) acquired(h *hold, start clock.Instant, adopted string) {
 	}()
 	now := clock.Now()
 	tell(m.set.observers, AcquiredObserver.ObserveAcquired,
-		Acquired{Name: m.name, Waited: now.Since(start), Tries: h.try, Left: h.remaining(now)})
+		Acquired{Name: m.name, Waited: now.Since(start), Tries: h.Try, Left: h.Remaining(now)})
 	told = true
 }
 
 // giveUp ends h, unless another call has ended it meanwhile, and makes m what it was
 // before: not held, or the holder of an adopted value, which stays on the nodes.
-func (m *Mutex) giveUp(h *hold, adopted string) {
+func (m *Mutex) giveUp(h *lease.Lease, adopted string) {
 	m.mu.Lock()
 	mine := m.hold == h
 	if mine {
 		m.hold, m.adopted = nil, adopted
 	}
 	m.mu.Unlock()
-	if mine {
-		h.end(nil)
-	}
-	if mine && adopted == "" {
-		h.letGo(releasing{})
-	}
-}
-
-// acquire makes one attempt, and if that fails waits until the lock is free: see
-// wait.go. Limit 0 is no limit. Its error is that of the last attempt, with what ended
-// the trying.
-func (m *Mutex) acquire(ctx context.Context, t timing, start clock.Instant, limit int) (*hold, error) {
-	if ctx.Err() != nil {
-		return nil, m.withInterruption(ctx, nil)
-	}
-	var h *hold
-	var err error
 	switch {
-	case limit == 1 && m.set.fair:
-		h, err = m.tryFairly(ctx, t, start)
-	case limit == 1 || !m.set.fair && m.core.lines.mayBarge(m.name):
-		h, err = m.attempt(ctx, t, start, 1, nil)
+	case !mine:
+	case adopted == "":
+		h.Abandon(nil)
 	default:
-		return m.waitFrom(ctx, t, start, limit, nil)
+		h.End(nil)
 	}
-	switch {
-	case err == nil || !mends(err):
-		return h, err
-	case limit == 1 || ctx.Err() != nil:
-		return nil, m.withInterruption(ctx, err)
-	}
-	return m.waitFrom(ctx, t, start, limit, err)
-}
-
-// tryFairly makes one attempt that comes before nobody who waits.
-func (m *Mutex) tryFairly(ctx context.Context, t timing, start clock.Instant) (*hold, error) {
-	if why := m.core.lines.waits(m.name); why != nil {
-		return nil, why
-	}
-	w := m.newWaiter(t, start) // in no line: nobody else knows it
-	return w.try(ctx, 1, &entry{waiter: w, ticket: w.placeLocked(), strict: true, leaves: true})
-}
-
-// waitFrom waits for the lock, after a first attempt that failed, if err is not nil.
-func (m *Mutex) waitFrom(ctx context.Context, t timing, start clock.Instant, limit int, err error) (*hold, error) {
-	w := m.newWaiter(t, start)
-	w.pace = pace{delay: m.set.delay, mean: m.set.meanDelay, limit: limit, try: 1}
-	if unusable := w.pace.begin(0); unusable != nil {
-		return nil, unusable
-	}
-	m.core.lines.join(w, err)
-	return w.wait(ctx)
-}
-
-// attempt makes one round for the lock, which counts from start, and tells the
-// observers. e is the acquire of a waiter, nil of one who does not wait.
-func (m *Mutex) attempt(ctx context.Context, t timing, start clock.Instant, try int, e *entry) (*hold, error) {
-	value, err := m.newValue()
-	if err != nil {
-		return nil, &hopelessError{err}
-	}
-	if m.core.duplicate() != nil {
-		if err := m.core.stillDuplicate(ctx, t); err != nil {
-			return nil, err
-		}
-		start = clock.Now() // it has taken a while, and nothing has been sent for the lock
-	}
-	h := m.newHold(value, t, start)
-	h.try = try
-	if m.set.fencing {
-		h.tokens = m.newTokens(t, h.first)
-	}
-	var op operation = acquire{hold: h}
-	if e != nil {
-		e.hold, op = h, e
-	}
-	waitAll, limits := m.set.waitAll, h.bounds()
-	if m.core.introduces() && !waitAll {
-		waitAll, limits.node = true, introduction(ctx, limits.node)
-	}
-	res := startRound(m.core, op, waitAll).wait(ctx, limits)
-	if h.tokens != nil {
-		res = m.catchUp(ctx, h, op, res)
-	}
-	err = h.whyNotWon(res)
-	switch {
-	case err == nil:
-		h.tokens.win()
-	case e != nil:
-		e.rollBack(res, ctx.Err() != nil)
-	default:
-		startRelease(h, releasing{})
-		if res.tally.granted > 0 || h.tokens.tookLock() {
-			m.core.lines.tryFirst(m.name)
-		}
-	}
-	if m.set.observers != nil {
-		h.tellAttempt(e, res, err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return h, nil
-}
-
-// catchUp repeats the round of op, which came to res, while only the token is in the way.
-func (m *Mutex) catchUp(ctx context.Context, h *hold, op operation, res result) result {
-	for range maxCatchUps {
-		if ctx.Err() != nil || h.whyNotHeld(clock.Now()) != nil || !h.tokens.behind(res) {
-			break
-		}
-		res = startRound(m.core, op, m.set.waitAll).wait(ctx, h.bounds())
-	}
-	return res
-}
-
-// tellAttempt tells what the attempt for h has come to. e is as in attempt. If an
-// observer panics what was acquired is released, and the waiter leaves the queues.
-func (h *hold) tellAttempt(e *entry, res result, err error) {
-	told := false
-	defer func() {
-		if told || err != nil {
-			return
-		}
-		if e != nil && !e.plain {
-			h.leaveQueues(e.ticket)
-		}
-		h.abandon(ErrFailed)
-	}()
-	tell(h.set.observers, AttemptObserver.ObserveAttempt, Attempt{
-		Name: h.claim.Name(), Try: h.try, Took: clock.Now().Since(h.first), Err: err,
-		Granted: res.tally.granted, Refused: res.tally.refused, Failed: res.tally.failed,
-	})
-	told = true
-}
-
-func (m *Mutex) newValue() (string, error) {
-	value, err := m.set.genValue()
-	switch {
-	case err != nil:
-		return "", err
-	case value == "":
-		return "", errors.New("redsync: WithGenValueFunc returned an empty value")
-	case m.set.customValues:
-		return value, usedValues.claim(value)
-	}
-	return value, nil
 }
 
 // begin makes h, which has won, the current term of m. If m has one already, this grant
 // proves that it is over. Where h cannot begin, because the caller was held up until
 // its validity was over, or because of Close, it is released, and m's term goes on.
-func (m *Mutex) begin(h *hold) error {
+func (m *Mutex) begin(h *lease.Lease) error {
 	former, err := m.replaceBy(h)
 	if err != nil {
-		h.abandon(err)
+		h.Abandon(err)
 		return err
 	}
 	if former != nil {
-		former.end(lost(nil))
-		former.clearAway()
+		former.End(lost(nil))
+		former.ClearAway()
 	}
 	return nil
 }
 
 // replaceBy makes h the current term, if it can begin, and returns the former. It looks
 // and replaces with m locked: a hold that is over cannot displace one that began later.
-func (m *Mutex) replaceBy(h *hold) (former *hold, err error) {
+func (m *Mutex) replaceBy(h *lease.Lease) (former *lease.Lease, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := h.begin(); err != nil {
+	if err := h.Begin(); err != nil {
 		return nil, err
 	}
 	former = m.hold
@@ -374,31 +305,14 @@ func (m *Mutex) replaceBy(h *hold) (former *hold, err error) {
 func (m *Mutex) dropOver() {
 	m.mu.Lock()
 	h := m.hold
-	if h == nil || h.whyNotHeld(clock.Now()) == nil {
+	if h == nil || h.NotHeld(clock.Now()) == nil {
 		m.mu.Unlock()
 		return
 	}
 	m.hold = nil
 	m.mu.Unlock()
-	h.end(ErrLockAlreadyExpired)
-	h.clearUnlessDelayed()
-}
-
-// clearAway releases what h, which has ended, left on the nodes, if nobody else can know
-// of it. Where the user has seen the value another Mutex may hold the lock by it: then
-// only an Unlock releases it.
-func (h *hold) clearAway() {
-	if h.withdraw() {
-		h.letGo(releasing{})
-	}
-}
-
-// clearUnlessDelayed is clearAway for a hold that time has ended. With a lock delay its
-// keys are meant to stay.
-func (h *hold) clearUnlessDelayed() {
-	if h.timing.ttl == h.timing.expiry {
-		h.clearAway()
-	}
+	h.End(ErrLockAlreadyExpired)
+	h.ClearUnlessDelayed()
 }
 
 // Unlock is UnlockContext without a context.
@@ -432,9 +346,9 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	case h == nil && adopted == "":
 		return false, m.failure("unlock", ErrNotHeld)
 	case h == nil:
-		h = m.adoptedHold(adopted, t, start)
+		h = lease.Adopt(&t.Terms, adopted, start)
 	case m.set.observers != nil:
-		event.Held, event.Left = start.Since(h.first), h.remaining(start)
+		event.Held, event.Left = start.Since(h.First), h.Remaining(start)
 	}
 	ok, err := m.unlock(ctx, h, start)
 	if m.set.observers != nil {
@@ -445,36 +359,31 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 }
 
 // unlock ends h at start, and releases it.
-func (m *Mutex) unlock(ctx context.Context, h *hold, start clock.Instant) (bool, error) {
-	over := h.endHeld(start)
-	h.end(nil)
+func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant) (bool, error) {
+	group := m.core.member.Group
+	over := h.EndHeld(start)
+	h.End(nil)
 	if over != nil {
-		h.letGo(releasing{})
+		group.Release(h)
 		return false, m.failure("unlock", over)
 	}
-	if m.core.lines.handOver(h) {
+	if group.HandOver(h) {
 		return true, nil
 	}
-	return m.release(ctx, h)
-}
-
-// release sends the release of h, which has ended, and reports what the nodes
-// say. An adopted hold, which has not begun, has no Until that could have passed.
-func (m *Mutex) release(ctx context.Context, h *hold) (bool, error) {
-	rel := h.letGo(releasing{awaited: true, waitAll: m.set.waitAll})
-	res := rel.round.wait(ctx, h.bounds())
-	m.core.lines.tellRivals(m.name, rel.rivals.Load())
+	rel := group.Unlock(h)
+	res := rel.Wait(ctx)
+	group.Unlocked(h, rel)
 	switch {
-	case res.tally.won() && (!h.begun() || h.stood(rel.wonAt)):
+	case res.Won && (!h.Begun() || h.Stood(rel.WonAt())): // an adopted hold has no Until that could have passed
 		return true, nil
-	case res.tally.won(), res.tally.refuted():
-		return false, m.failure("unlock", res.err(), ErrLockAlreadyExpired)
+	case res.Won, res.Rejected:
+		return false, m.failure("unlock", notGranted(res), ErrLockAlreadyExpired)
 	}
-	return false, m.failure("unlock", m.withInterruption(ctx, nodeErrors(res.errs)))
+	return false, m.failure("unlock", m.withInterruption(ctx, nodeErrors(errorsOf(res))))
 }
 
 // take detaches from m what it holds: the current term, or an adopted value.
-func (m *Mutex) take() (h *hold, adopted string) {
+func (m *Mutex) take() (h *lease.Lease, adopted string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h, adopted = m.hold, m.adopted
@@ -511,36 +420,36 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 		return Sequencer{}, m.failure("detach", err)
 	}
 	start := clock.Now()
-	h.end(nil) // from here on nothing more is sent for it
-	h.awaitReplies(ctx)
-	left, err := h.detachLate(clock.Now())
-	m.core.lines.tryFirst(m.name) // it has waited for an Unlock here; now the nodes tell it
+	h.End(nil) // from here on nothing more is sent for it
+	h.AwaitReplies(ctx)
+	left, err := h.EndLate(clock.Now())
+	m.core.member.Try(h.Claim().Lines()) // they have waited for an Unlock here; now the nodes tell them
 	if err != nil {
-		h.clearUnlessDelayed()
+		h.ClearUnlessDelayed()
 		return Sequencer{}, m.failure("detach", err)
 	}
 	if m.set.observers != nil {
 		told := false
 		defer func() {
 			if !told { // by a panic: the caller gets no Sequencer
-				h.clearAway()
+				h.ClearAway()
 			}
 		}()
-		tell(m.set.observers, DetachedObserver.ObserveDetached, Detached{Name: m.name, Held: start.Since(h.first), Left: left})
+		tell(m.set.observers, DetachedObserver.ObserveDetached, Detached{Name: m.name, Held: start.Since(h.First), Left: left})
 		told = true
 	}
-	return h.sequencer(), nil
+	return sequencerOf(h), nil
 }
 
 // cutOff takes from m the current term, ended for Detach, unless it may not be detached.
-func (m *Mutex) cutOff(ctx context.Context) (*hold, error) {
+func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h, now := m.hold, clock.Now()
 	if h == nil {
 		return nil, ErrNotHeld
 	}
-	if err := h.whyNotHeld(now); err != nil {
+	if err := h.NotHeld(now); err != nil {
 		return nil, err
 	}
 	if m.inDo.Load() {
@@ -549,7 +458,7 @@ func (m *Mutex) cutOff(ctx context.Context) (*hold, error) {
 	if ctx.Err() != nil {
 		return nil, m.withInterruption(ctx, nil)
 	}
-	if err := h.endHeld(now); err != nil {
+	if err := h.EndHeld(now); err != nil {
 		return nil, err // Close came between
 	}
 	m.hold = nil
@@ -557,18 +466,6 @@ func (m *Mutex) cutOff(ctx context.Context) (*hold, error) {
 }
 
 var errInDo = errors.New("redsync: Do unlocks it when its function returns")
-
-// awaitReplies waits until every command that can set or prolong a key of h, which has
-// ended, has been answered, for the node deadline at most.
-func (h *hold) awaitReplies(ctx context.Context) {
-	timer := time.NewTimer(h.timing.nodeTimeout)
-	defer timer.Stop()
-	select {
-	case <-h.awaitQuiet():
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
 
 // Extend is ExtendContext without a context.
 func (m *Mutex) Extend() (bool, error) {
@@ -590,21 +487,23 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer m.core.exit()
-	if !h.begun() {
+	if !h.Begun() {
 		return m.adopt(ctx, h)
 	}
 	start := clock.Now()
-	left := h.remaining(start)
+	left := h.Remaining(start)
 	ok, err := m.extend(ctx, h)
 	if m.set.observers != nil {
-		tell(m.set.observers, ExtendedObserver.ObserveExtended, h.extendedEvent(start, left, err))
+		took := clock.Now().Since(start)
+		tell(m.set.observers, ExtendedObserver.ObserveExtended,
+			Extended{Name: m.name, Took: took, Left: max(left-took, 0), Err: err})
 	}
 	return ok, err
 }
 
 // open begins an operation on what m holds, which is held: the current term, or a
 // new one for an adopted value. Without an error m.core.exit ends the operation.
-func (m *Mutex) open(op string) (*hold, error) {
+func (m *Mutex) open(op string) (*lease.Lease, error) {
 	t, err := m.enter()
 	if err != nil {
 		return nil, m.failure(op, err)
@@ -612,9 +511,9 @@ func (m *Mutex) open(op string) (*hold, error) {
 	h, adopted := m.term()
 	switch {
 	case h != nil:
-		err = h.whyNotHeld(clock.Now())
+		err = h.NotHeld(clock.Now())
 	case adopted != "":
-		h = m.adoptedHold(adopted, t, clock.Now())
+		h = lease.Adopt(&t.Terms, adopted, clock.Now())
 	default:
 		err = ErrNotHeld
 	}
@@ -626,73 +525,56 @@ func (m *Mutex) open(op string) (*hold, error) {
 }
 
 // extend makes one round that prolongs h, and acts on what the nodes say.
-func (m *Mutex) extend(ctx context.Context, h *hold) (bool, error) {
-	res, over := m.askToExtend(ctx, h)
+func (m *Mutex) extend(ctx context.Context, h *lease.Lease) (bool, error) {
+	res, over := h.Extend(ctx)
 	switch {
-	case over == nil && res.tally.won():
+	case over == nil && res.Won:
 		return true, nil
 	case errors.Is(over, ErrLockAlreadyExpired) && !errors.Is(over, ErrLockLost) && !errors.Is(over, ErrNotHeld):
 		// Until passed meanwhile; what q nodes say now proves no continuity.
 		err := because(ErrLockLost, over)
-		h.end(err)
+		h.End(err)
 		return false, m.failure("extend", err)
 	case over != nil: // unlocked, lost or closed meanwhile, or as long as WithMaxHold allows
 		return false, m.failure("extend", over)
-	case h.lostBy(res):
-		return false, m.failure("extend", h.lose(res.err()))
+	case h.Disproved(res):
+		return false, m.failure("extend", h.Lose(ends.Rejected(res)))
 	}
-	return false, m.failure("extend", m.withInterruption(ctx, res.err()), ErrExtendFailed)
-}
-
-// askToExtend is the round of extend: it returns what the nodes said, and why h is
-// not held afterwards, or cannot be extended. When it returns nothing more is sent
-// for the round.
-func (m *Mutex) askToExtend(ctx context.Context, h *hold) (res result, over error) {
-	h.rounds.RLock()
-	defer h.rounds.RUnlock()
-	e, err := h.extension(clock.Now())
-	if err != nil {
-		return result{}, err
-	}
-	// The votes count until the old Until, not only for one node deadline.
-	b := bounds{decide: h.remaining(e.start), node: h.timing.nodeTimeout, over: h.done()}
-	res = startRound(h.core, e, m.set.waitAll).wait(ctx, b)
-	return res, h.whyNotHeld(clock.Now())
+	return false, m.failure("extend", m.withInterruption(ctx, notGranted(res)), ErrExtendFailed)
 }
 
 // adopt extends a lock that was acquired elsewhere, and makes it m's own.
-func (m *Mutex) adopt(ctx context.Context, h *hold) (bool, error) {
-	e := h.extensionFrom(h.first) // it heals no node: the lock may be another's by now
-	res := startRound(h.core, e, m.set.waitAll).wait(ctx, h.bounds())
+func (m *Mutex) adopt(ctx context.Context, h *lease.Lease) (bool, error) {
+	res, e := h.Confirm(ctx)
 	switch {
-	case res.tally.won() && h.whyNotHeld(clock.Now()) == nil:
+	case res.Won && h.NotHeld(clock.Now()) == nil:
 		ok, err := m.takeOver(h, e)
-		if ok && h.begun() { // no other call was first
-			m.acquired(h, h.first, h.value())
+		if ok && h.Begun() { // no other call was first
+			m.acquired(h, h.First, h.Value())
 		}
 		return ok, err
-	case res.tally.refuted():
-		return false, m.failure("extend", res.err(), ErrLockAlreadyExpired)
+	case res.Rejected:
+		return false, m.failure("extend", notGranted(res), ErrLockAlreadyExpired)
 	}
-	return false, m.failure("extend", m.withInterruption(ctx, res.err()), ErrExtendFailed)
+	return false, m.failure("extend", m.withInterruption(ctx, notGranted(res)), ErrExtendFailed)
 }
 
 // takeOver makes h, an adopted hold that a quorum has confirmed, the current
 // term, unless another call has done the same meanwhile.
-func (m *Mutex) takeOver(h *hold, e extension) (bool, error) {
+func (m *Mutex) takeOver(h *lease.Lease, e lease.Extension) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case m.hold == nil && m.adopted == h.value():
-		if err := h.begin(); err != nil {
+	case m.hold == nil && m.adopted == h.Value():
+		if err := h.Begin(); err != nil {
 			return false, m.failure("extend", err)
 		}
 		m.hold, m.adopted = h, ""
-	case m.hold == nil || m.hold.value() != h.value():
+	case m.hold == nil || m.hold.Value() != h.Value():
 		return false, m.failure("extend", ErrNotHeld)
 	default:
-		m.hold.prolong(e, clock.Now())
-		if err := m.hold.whyNotHeld(clock.Now()); err != nil {
+		m.hold.Prolong(e, clock.Now())
+		if err := m.hold.NotHeld(clock.Now()); err != nil {
 			return false, m.failure("extend", err)
 		}
 	}
@@ -717,45 +599,80 @@ func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer m.core.exit()
-	b := h.bounds()
-	b.decide = min(b.decide, h.remaining(clock.Now()))
-	b.over = h.done()
-	res := startRound(m.core, check{hold: h}, m.set.waitAll).wait(ctx, b)
-	return m.checked(ctx, h, res)
+	return m.checked(ctx, h, h.Check(ctx))
 }
 
 // checked turns the outcome of a check into Valid's.
-func (m *Mutex) checked(ctx context.Context, h *hold, res result) (bool, error) {
-	over := h.whyNotHeld(clock.Now())
+func (m *Mutex) checked(ctx context.Context, h *lease.Lease, res quorum.Result) (bool, error) {
+	over := h.NotHeld(clock.Now())
 	switch {
 	case over != nil:
 		return false, m.failure("valid", over)
-	case res.tally.won():
+	case res.Won:
 		return true, nil
-	case !h.begun() && res.tally.refuted(): // adopted: there is no hold to lose
-		return false, m.failure("valid", res.err(), ErrLockAlreadyExpired)
-	case h.begun() && h.lostBy(res):
-		return false, m.failure("valid", h.lose(res.err()))
+	case !h.Begun() && res.Rejected: // adopted: there is no hold to lose
+		return false, m.failure("valid", notGranted(res), ErrLockAlreadyExpired)
+	case h.Begun() && h.Disproved(res):
+		return false, m.failure("valid", h.Lose(ends.Rejected(res)))
 	}
-	return false, m.failure("valid", m.withInterruption(ctx, nodeErrors(res.errs)))
+	return false, m.failure("valid", m.withInterruption(ctx, nodeErrors(errorsOf(res))))
 }
 
-// enter begins an operation on m; m.core.exit ends it.
-func (m *Mutex) enter() (timing, error) {
-	if err := m.core.enter(); err != nil {
-		return timing{}, err
+// Fence returns the fencing token of the current hold: a number for the resource that
+// the lock protects. The resource refuses a write that comes with a lower number than
+// one it has seen (package fencing does that); so a holder that was paused beyond its
+// expiry, and does not know, cannot overwrite what its follower wrote. It is 0 without
+// [WithFencing], and when m is not held: after the end of a hold it stays until the
+// next Lock or Unlock, like Value.
+//
+// If a Lock returned token a before another Lock of the name began, that one's token
+// is greater than a; and no two Locks of a name return the same. Both hold also where
+// exclusion was violated, and with any skew of the clients' clocks. WithFencing says
+// what bounds it.
+func (m *Mutex) Fence() uint64 {
+	if h := m.current(); h != nil {
+		return h.Token()
 	}
-	t, err := m.set.timing()
+	return 0
+}
+
+// Sequencer returns the Sequencer of the current hold, or the zero value if m is not held.
+// From then on the value belongs to this hold alone, as after Value: Unlock does not hand
+// the lock over, so the Sequencer is no longer current after Unlock.
+func (m *Mutex) Sequencer() Sequencer {
+	h := m.current()
+	if h == nil {
+		return Sequencer{}
+	}
+	if h.ShowHeld(clock.Now()) == "" {
+		return Sequencer{}
+	}
+	return sequencerOf(h)
+}
+
+// enter begins an operation on m, and returns the terms of its holds; m.core.exit ends it.
+func (m *Mutex) enter() (*queue.Terms, error) {
+	if err := m.core.enter(); err != nil {
+		return nil, err
+	}
+	timing, err := m.set.timing()
 	if err == nil {
 		err = checkName(m.name)
 	}
 	if err == nil {
-		err = m.core.allows(t.ttl)
+		err = m.core.allows(timing.TTL)
 	}
 	if err != nil {
 		m.core.exit()
+		return nil, err
 	}
-	return t, err
+	if m.terms != nil {
+		return m.terms, nil
+	}
+	// An option has been applied since NewMutex.
+	t := &queue.Terms{}
+	m.fill(t, timing)
+	return t, nil
 }
 
 func checkName(name string) error {
@@ -768,13 +685,13 @@ func checkName(name string) error {
 	return nil
 }
 
-func (m *Mutex) current() *hold {
+func (m *Mutex) current() *lease.Lease {
 	h, _ := m.term()
 	return h
 }
 
 // term returns the current term, or the adopted value before there is one.
-func (m *Mutex) term() (*hold, string) {
+func (m *Mutex) term() (*lease.Lease, string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.hold != nil {
@@ -794,7 +711,7 @@ func (m *Mutex) failure(op string, why error, is ...error) error {
 // withInterruption adds to why what ended the operation early, if anything did: the
 // context, by its error and its cause, or Close.
 func (m *Mutex) withInterruption(ctx context.Context, why error) error {
-	if m.core.isClosed.Load() {
+	if m.core.keeper.IsClosed() {
 		why = because(ErrClosed, why)
 	}
 	cause := context.Cause(ctx)

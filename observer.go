@@ -1,18 +1,16 @@
 package redsync
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/notice"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
-// This file is what can be seen of locks from outside: events for observers, and
-// the observer that writes a log.
+// This file is what can be seen of locks from outside: events, and who is told of them.
 
 // An Attempt is one attempt of Lock or TryLock. Err matches *ErrTaken if others
 // were first; any other error is about nodes, or about the caller's context.
@@ -161,60 +159,6 @@ type (
 	MissedObserver interface{ ObserveMissed(Missed) }
 )
 
-// WithObserver adds an observer, which has one or more of the methods of
-// AttemptObserver, VoteObserver, AcquiredObserver, ExtendedObserver, ReleasedObserver,
-// DetachedObserver, LostObserver, UnsettledObserver, UnwokenObserver, NodeDownObserver,
-// NodeUpObserver and MissedObserver. The default is none; each WithObserver adds one to
-// those of the Redsync. A method with another signature is not found; the declaration
-// var _ redsync.LostObserver = (*metrics)(nil) makes the compiler check it.
-// Structs of events may get further fields.
-//
-// For metrics: Op, Node, Watchdog, Late and which error of this package Err matches
-// are few, and fit as labels. Name and the text of Err may be any number.
-//
-// The methods may be called by many goroutines at once, and should return soon.
-// ObserveVote is called where a node's replies are read: it must not block, not panic, and
-// not call a Mutex. ObserveAttempt, ObserveAcquired, ObserveReleased, ObserveDetached and
-// the ObserveExtended of Extend are called before the call they tell of returns, and
-// delay it; a panic in one of them goes on in the caller. If an observer panics, Lock has
-// acquired nothing, and an Extend that was to adopt a value has adopted nothing.
-//
-// Losses, extensions of the watchdog, Unsettled, NodeDown and NodeUp are told in order by
-// one goroutine per New or Open, and delay no lock; Close does not wait for it. An observer
-// that blocks there delays the others. If more than 65,536 such events wait, further ones
-// are dropped and counted by ObserveMissed.
-func WithObserver(observer any) Option {
-	return OptionFunc(func(m *Mutex) {
-		switch observer.(type) {
-		case AttemptObserver, VoteObserver, AcquiredObserver, ExtendedObserver,
-			ReleasedObserver, DetachedObserver, LostObserver, UnsettledObserver, UnwokenObserver,
-			NodeDownObserver, NodeUpObserver, MissedObserver:
-			set := m.change()
-			set.observers = set.observers.with(observer)
-		default:
-			m.change().fail(fmt.Errorf("redsync: WithObserver(%T): it has no method of an observer (see AttemptObserver and so on)", observer))
-		}
-	})
-}
-
-// WithLogger writes a log. The default is none. Its levels:
-//
-//   - Error: losses, except by Close.
-//   - Warn: attempts, extensions and Unlocks that failed; releases given up; nodes
-//     that are down, each once; nodes that do not wake who waits; events that were dropped.
-//   - Info: nodes that are up again.
-//   - Debug: everything else, also an attempt that failed because the lock is taken
-//     or the context was canceled. While all is well there is nothing above Debug.
-//
-// The messages begin with "redsync: ". The attributes are "lock", "error" and those
-// named like the fields of the events. A lock's value is not among them.
-func WithLogger(logger *slog.Logger) Option {
-	if logger == nil {
-		return OptionFunc(func(m *Mutex) { m.change().fail(errors.New("redsync: WithLogger(nil)")) })
-	}
-	return WithObserver(&logObserver{logger})
-}
-
 // observers are told of events. They do not change: Redsyncs made by With share
 // them. nil are none.
 type observers struct {
@@ -248,122 +192,82 @@ func tell[O, E any](to *observers, method func(O, E), event E) {
 // Dropped implements notice.Receiver.
 func (o *observers) Dropped(events int) { tell(o, MissedObserver.ObserveMissed, Missed{events}) }
 
-// tellLater queues an event for the goroutine of c's notices.
-func tellLater[O, E any](c *core, to *observers, method func(O, E), event E) {
-	if to != nil {
-		c.notices.Add(to, func() { tell(to, method, event) })
+// events makes events for the observers of one Mutex of what the engine below tells. It implements
+// lease.Events and queue.Events.
+type events struct {
+	to      *observers
+	notices *notice.Queue // of what must not wait for an observer
+	name    string        // of the Mutex
+}
+
+// tellLater queues an event for the goroutine of e's notices.
+func tellLater[O, E any](e *events, method func(O, E), event E) {
+	e.notices.Add(e.to, func() { tell(e.to, method, event) })
+}
+
+// TracesVotes implements quorum.Tracer.
+func (e *events) TracesVotes() bool { return e.to.votes }
+
+// Voted implements quorum.Tracer.
+func (e *events) Voted(v quorum.Voted, later bool) {
+	event := Vote{
+		Name: e.name, Node: v.Node.Index, Op: string(v.Op), Latency: v.Latency, Late: v.Late, Err: explain(v.Node, v.Vote),
 	}
-}
-
-// A witness tells observers of the votes of one round.
-type witness struct {
-	to       *observers
-	name, op string
-	start    time.Time
-}
-
-// witness returns nil where nobody listens.
-func (h *hold) witness(op string) *witness {
-	to := h.set.observers
-	if to == nil || !to.votes {
-		return nil
-	}
-	return &witness{to, h.claim.Name(), op, time.Now()}
-}
-
-func (w *witness) saw(i int, late bool, err error) {
-	tell(w.to, VoteObserver.ObserveVote,
-		Vote{Name: w.name, Node: i, Op: w.op, Latency: time.Since(w.start), Late: late, Err: err})
-}
-
-// extendedEvent tells of an extension that began at start, with so much left, and
-// has just ended.
-func (h *hold) extendedEvent(start clock.Instant, left time.Duration, err error) Extended {
-	took := clock.Now().Since(start)
-	return Extended{Name: h.claim.Name(), Took: took, Left: max(left-took, 0), Err: err}
-}
-
-// logObserver is the observer of WithLogger.
-type logObserver struct{ log *slog.Logger }
-
-func (l *logObserver) ObserveAttempt(a Attempt) {
-	level, message := outcome(a.Err, "redsync: attempt won", "redsync: attempt failed")
-	var taken *ErrTaken
-	if errors.As(a.Err, &taken) || errors.Is(a.Err, context.Canceled) {
-		level = slog.LevelDebug
-	}
-	l.write(level, message, a.Name, a.Err, "try", a.Try, "took", a.Took,
-		"granted", a.Granted, "refused", a.Refused, "failed", a.Failed)
-}
-
-func (l *logObserver) ObserveAcquired(a Acquired) {
-	l.write(slog.LevelDebug, "redsync: acquired", a.Name, nil, "waited", a.Waited, "tries", a.Tries, "left", a.Left)
-}
-
-func (l *logObserver) ObserveExtended(e Extended) {
-	level, message := outcome(e.Err, "redsync: extended", "redsync: extend failed")
-	l.write(level, message, e.Name, e.Err, "watchdog", e.Watchdog, "took", e.Took, "left", e.Left)
-}
-
-func (l *logObserver) ObserveReleased(r Released) {
-	level, message := outcome(r.Err, "redsync: unlocked", "redsync: unlock failed")
-	l.write(level, message, r.Name, r.Err, "held", r.Held, "left", r.Left, "took", r.Took)
-}
-
-func (l *logObserver) ObserveDetached(d Detached) {
-	l.write(slog.LevelDebug, "redsync: detached", d.Name, nil, "held", d.Held, "left", d.Left)
-}
-
-func (l *logObserver) ObserveLost(lost Lost) {
-	level := slog.LevelError
-	if errors.Is(lost.Err, ErrClosed) { // as was asked for
-		level = slog.LevelDebug
-	}
-	l.write(level, "redsync: lost", lost.Name, lost.Err, "held", lost.Held)
-}
-
-func (l *logObserver) ObserveUnsettled(u Unsettled) {
-	level, message := slog.LevelDebug, "redsync: release will be repeated"
-	if u.Dropped {
-		level, message = slog.LevelWarn, "redsync: release given up"
-	}
-	l.write(level, message, u.Name, u.Err, "node", u.Node, "pending", u.Pending)
-}
-
-func (l *logObserver) ObserveUnwoken(u Unwoken) {
-	l.write(slog.LevelWarn, "redsync: nobody is woken by the node", u.Name, u.Err, "node", u.Node)
-}
-
-func (l *logObserver) ObserveNodeDown(d NodeDown) {
-	args := []any{"node", d.Node, "address", d.Address, "error", d.Err}
-	if d.Omitted > 0 {
-		args = append(args, "omitted", d.Omitted)
-	}
-	l.log.Warn("redsync: node is down", args...)
-}
-
-func (l *logObserver) ObserveNodeUp(u NodeUp) {
-	l.log.Info("redsync: node is up again", "node", u.Node, "address", u.Address, "down", u.Down)
-}
-
-func (l *logObserver) ObserveMissed(m Missed) {
-	l.log.Warn("redsync: events were dropped", "events", m.Events)
-}
-
-// outcome returns what to write of something that succeeded or failed.
-func outcome(err error, success, failure string) (slog.Level, string) {
-	if err != nil {
-		return slog.LevelWarn, failure
-	}
-	return slog.LevelDebug, success
-}
-
-func (l *logObserver) write(level slog.Level, message, name string, err error, args ...any) {
-	if !l.log.Enabled(context.Background(), level) {
+	if later {
+		tellLater(e, VoteObserver.ObserveVote, event)
 		return
 	}
-	if err != nil {
-		args = append(args, "error", err)
+	tell(e.to, VoteObserver.ObserveVote, event)
+}
+
+// NodeDown implements quorum.Tracer.
+func (e *events) NodeDown(n *quorum.Node, omitted int, err error) {
+	if err == quorum.ErrDuplicate { //nolint:errorlint // a sentinel that nobody wraps
+		err = ErrDuplicateNode
 	}
-	l.log.Log(context.Background(), level, message, append([]any{"lock", name}, args...)...)
+	tellLater(e, NodeDownObserver.ObserveNodeDown, NodeDown{Node: n.Index, Address: n.Address, Omitted: omitted, Err: err})
+}
+
+// NodeUp implements quorum.Tracer.
+func (e *events) NodeUp(n *quorum.Node, down time.Duration) {
+	tellLater(e, NodeUpObserver.ObserveNodeUp, NodeUp{Node: n.Index, Address: n.Address, Down: down})
+}
+
+// Lost implements lease.Events.
+func (e *events) Lost(held time.Duration, err error) {
+	tellLater(e, LostObserver.ObserveLost, Lost{Name: e.name, Held: held, Err: err})
+}
+
+// Extended implements lease.Events.
+func (e *events) Extended(res quorum.Result, took, left time.Duration) {
+	event := Extended{Name: e.name, Watchdog: true, Took: took, Left: max(left-took, 0)}
+	if !res.Won {
+		event.Err = because(ErrExtendFailed, notGranted(res))
+	}
+	tellLater(e, ExtendedObserver.ObserveExtended, event)
+}
+
+// Unsettled implements lease.Events.
+func (e *events) Unsettled(n *quorum.Node, pending int, dropped bool, err error) {
+	tellLater(e, UnsettledObserver.ObserveUnsettled,
+		Unsettled{Name: e.name, Node: n.Index, Pending: pending, Dropped: dropped, Err: err})
+}
+
+// Denied implements lease.Events.
+func (e *events) Denied(n *quorum.Node, err error) {
+	tellLater(e, UnwokenObserver.ObserveUnwoken, Unwoken{Name: e.name, Node: n.Index, Err: err})
+}
+
+// Refused implements queue.Events.
+func (e *events) Refused(node int, err error) {
+	tellLater(e, UnwokenObserver.ObserveUnwoken, Unwoken{Node: node, Err: err})
+}
+
+// Attempted implements queue.Events.
+func (e *events) Attempted(l *lease.Lease, o lease.Outcome) {
+	count := o.Result.Count
+	tell(e.to, AttemptObserver.ObserveAttempt, Attempt{
+		Name: e.name, Try: l.Try, Took: clock.Now().Since(l.First), Err: whyNot(o),
+		Granted: count.Granted.Len(), Refused: count.Refused.Len(), Failed: count.Failed.Len(),
+	})
 }

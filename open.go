@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -26,7 +27,7 @@ func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync,
 		client, err := newClient(address)
 		if err == nil {
 			pools = append(pools, pool.New(client))
-			err = unusable(pools[i])
+			err = quorum.Unusable(pools[i])
 		}
 		if err != nil {
 			return nil, &within{fmt.Sprintf("Open: address #%d", i), err}
@@ -53,22 +54,22 @@ func (r *Redsync) ping(ctx context.Context) error {
 		return c.err
 	}
 	ctx, start := orBackground(ctx), time.Now()
-	b := bounds{decide: openTimeout, node: openTimeout}
-	res := startRound(c, ping{}, false).wait(ctx, b)
-	if left := openTimeout - time.Since(start); !res.tally.won() && ctx.Err() == nil && left > 0 {
+	set, limits := c.keeper.Set, quorum.Limits{Decide: openTimeout, Node: openTimeout}
+	res := set.Start(quorum.Ping{}, false).Wait(ctx, limits)
+	if left := openTimeout - time.Since(start); !res.Won && ctx.Err() == nil && left > 0 {
 		// Once more, for what every node has to say.
-		b = bounds{decide: left, node: left}
-		res = startRound(c, ping{}, true).wait(ctx, b)
+		limits = quorum.Limits{Decide: left, Node: left}
+		res = set.Start(quorum.Ping{}, true).Wait(ctx, limits)
 	}
-	if err := c.duplicate(); err != nil {
-		return &within{"Open", err}
+	if d := set.Duplicate(); d != nil {
+		return &within{"Open", duplicateError(d.A.Index, d.A.Address, d.B.Index, d.B.Address)}
 	}
-	if res.tally.won() {
+	if res.Won {
 		return nil
 	}
 	return &within{
-		fmt.Sprintf("Open: %d of %d nodes answered, %d needed", res.tally.granted, res.tally.n, quorumOf(res.tally.n)),
-		because(context.Cause(ctx), nodeErrors(res.errs)),
+		fmt.Sprintf("Open: %d of %d nodes answered, %d needed", res.Count.Granted.Len(), len(set.Nodes), quorumOf(len(set.Nodes))),
+		because(context.Cause(ctx), nodeErrors(errorsOf(res))),
 	}
 }
 

@@ -4,9 +4,13 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/queue"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // Defaults, those of redsync.
@@ -18,19 +22,14 @@ const (
 
 	minRetryDelay = 50 * time.Millisecond
 	maxRetryDelay = 250 * time.Millisecond
-
-	minNodeTimeout = 50 * time.Millisecond
 )
-
-// ofUser is the mean of the delays of a function of the user's.
-const ofUser time.Duration = -1
 
 // settings are what options set. Every primitive has them.
 type settings struct {
 	bases                               // each field names its option
 	tries        int                    // WithTries
 	delay        DelayFunc              // WithRetryDelay, WithRetryDelayFunc
-	meanDelay    time.Duration          // what delay returns on average; ofUser if the user knows
+	meanDelay    time.Duration          // what delay returns on average; queue.OfUser if the user knows
 	genValue     func() (string, error) // WithGenValueFunc
 	customValues bool                   // genValue is the user's
 	value        string                 // WithValue
@@ -44,8 +43,8 @@ type settings struct {
 	observers    *observers             // WithObserver, WithLogger
 	err          error                  // the first option that cannot be used
 
-	ready   bool // derived is of these settings, which are in order
-	derived timing
+	ready   bool // derived follows from these settings, which are in order
+	derived lease.Timing
 }
 
 func defaultSettings() settings {
@@ -70,7 +69,7 @@ func defaultDelay(int) time.Duration {
 func randomValue() (string, error) { return rand.Text(), nil }
 
 // timing checks the settings and derives what a hold needs.
-func (s *settings) timing() (timing, error) {
+func (s *settings) timing() (lease.Timing, error) {
 	if s.ready {
 		return s.derived, nil
 	}
@@ -84,12 +83,12 @@ func (s *settings) prepare() {
 	s.ready = err == nil
 }
 
-func (s *settings) check() (timing, error) {
+func (s *settings) check() (lease.Timing, error) {
 	switch {
 	case s.err != nil:
-		return timing{}, s.err
+		return lease.Timing{}, s.err
 	case s.tries < 0:
-		return timing{}, outOfRange("WithTries", s.tries, "0 (no limit) or more")
+		return lease.Timing{}, outOfRange("WithTries", s.tries, "0 (no limit) or more")
 	}
 	return s.derive()
 }
@@ -100,32 +99,9 @@ func (s *settings) fail(err error) {
 	}
 }
 
-// change returns m's settings to be changed: its own copy of those that it shares
-// with what was made by the same Redsync.
-func (m *Mutex) change() *settings {
-	if !m.changed {
-		set := defaultSettings()
-		if m.set != nil {
-			set = *m.set
-		}
-		m.set, m.changed = &set, true
-	}
-	m.set.ready = false
-	return m.set
-}
-
-// apply lets options change the settings of m.
-func (m *Mutex) apply(options []Option) {
-	for i, o := range options {
-		if o == nil {
-			m.change().fail(fmt.Errorf("redsync: option #%d is nil", i))
-			continue
-		}
-		o.Apply(m)
-	}
-	if m.changed {
-		m.set.prepare()
-	}
+// passes reports whether locks with these settings may be handed over.
+func (s *settings) passes() bool {
+	return !s.noHandOver && !s.fair && !s.fencing && !s.customValues && s.value == "" && s.maxHold == 0
 }
 
 // An Option configures a Mutex. An option out of its range makes every operation
@@ -190,7 +166,7 @@ func WithRetryDelayFunc(delayFunc DelayFunc) Option {
 			m.change().fail(errors.New("redsync: WithRetryDelayFunc(nil)"))
 		}
 		set := m.change()
-		set.delay, set.meanDelay = delayFunc, ofUser
+		set.delay, set.meanDelay = delayFunc, queue.OfUser
 	})
 }
 
@@ -352,16 +328,13 @@ func WithFencing() Option {
 	return OptionFunc(func(m *Mutex) { m.change().fencing = true })
 }
 
-// maxPriority is the highest priority, and the lowest below 0.
-const maxPriority = 999
-
 // WithPriority lets those who wait with a higher priority have the lock before those
 // with a lower one, however long these have waited: they may wait forever. It orders
 // who waits, and without WithFair not who comes when the lock is free. The default is
 // 0, the range -999 to 999.
 func WithPriority(priority int) Option {
 	return OptionFunc(func(m *Mutex) {
-		if priority < -maxPriority || priority > maxPriority {
+		if priority < -script.MaxPriority || priority > script.MaxPriority {
 			m.change().fail(outOfRange("WithPriority", priority, "-999 to 999"))
 			return
 		}
@@ -381,4 +354,58 @@ func WithPriority(priority int) Option {
 // value the user has seen (Mutex.Value, Mutex.Sequencer) instead of handing it over.
 func WithHandOver(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().noHandOver = !b })
+}
+
+// WithObserver adds an observer, which has one or more of the methods of
+// AttemptObserver, VoteObserver, AcquiredObserver, ExtendedObserver, ReleasedObserver,
+// DetachedObserver, LostObserver, UnsettledObserver, UnwokenObserver, NodeDownObserver,
+// NodeUpObserver and MissedObserver. The default is none; each WithObserver adds one to
+// those of the Redsync. A method with another signature is not found; the declaration
+// var _ redsync.LostObserver = (*metrics)(nil) makes the compiler check it.
+// Structs of events may get further fields.
+//
+// For metrics: Op, Node, Watchdog, Late and which error of this package Err matches
+// are few, and fit as labels. Name and the text of Err may be any number.
+//
+// The methods may be called by many goroutines at once, and should return soon.
+// ObserveVote is called where a node's replies are read: it must not block, not panic, and
+// not call a Mutex. ObserveAttempt, ObserveAcquired, ObserveReleased, ObserveDetached and
+// the ObserveExtended of Extend are called before the call they tell of returns, and
+// delay it; a panic in one of them goes on in the caller. If an observer panics, Lock has
+// acquired nothing, and an Extend that was to adopt a value has adopted nothing.
+//
+// Losses, extensions of the watchdog, Unsettled, NodeDown and NodeUp are told in order by
+// one goroutine per New or Open, and delay no lock; Close does not wait for it. An observer
+// that blocks there delays the others. If more than 65,536 such events wait, further ones
+// are dropped and counted by ObserveMissed.
+func WithObserver(observer any) Option {
+	return OptionFunc(func(m *Mutex) {
+		switch observer.(type) {
+		case AttemptObserver, VoteObserver, AcquiredObserver, ExtendedObserver,
+			ReleasedObserver, DetachedObserver, LostObserver, UnsettledObserver, UnwokenObserver,
+			NodeDownObserver, NodeUpObserver, MissedObserver:
+			set := m.change()
+			set.observers = set.observers.with(observer)
+		default:
+			m.change().fail(fmt.Errorf("redsync: WithObserver(%T): it has no method of an observer (see AttemptObserver and so on)", observer))
+		}
+	})
+}
+
+// WithLogger writes a log. The default is none. Its levels:
+//
+//   - Error: losses, except by Close.
+//   - Warn: attempts, extensions and Unlocks that failed; releases given up; nodes
+//     that are down, each once; nodes that do not wake who waits; events that were dropped.
+//   - Info: nodes that are up again.
+//   - Debug: everything else, also an attempt that failed because the lock is taken
+//     or the context was canceled. While all is well there is nothing above Debug.
+//
+// The messages begin with "redsync: ". The attributes are "lock", "error" and those
+// named like the fields of the events. A lock's value is not among them.
+func WithLogger(logger *slog.Logger) Option {
+	if logger == nil {
+		return OptionFunc(func(m *Mutex) { m.change().fail(errors.New("redsync: WithLogger(nil)")) })
+	}
+	return WithObserver(&logObserver{logger})
 }

@@ -2,18 +2,16 @@ package redsync
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
-	"math/big"
 	"reflect"
 	"runtime"
-	"sync/atomic"
 	"time"
 
-	"github.com/seed14bd9ef4/redsync/internal/alarm"
-	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/notice"
+	"github.com/seed14bd9ef4/redsync/internal/queue"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -28,8 +26,8 @@ type Redsync struct {
 // independent primaries: no two of them replicas of each other, or the same.
 // A lock needs N/2 + 1 of them, so five bear the loss of two.
 //
-// New starts nothing and never fails. Every operation fails if there are no pools, if one
-// is nil or can never send (see pool.New), or if two lead to one address or one client.
+// New starts nothing and never fails. Every operation fails if there are no pools or more than
+// 64, if one is nil or can never send (see pool.New), or if two lead to one address or one client.
 func New(pools ...pool.Pool) *Redsync {
 	set := defaultSettings()
 	set.prepare()
@@ -55,12 +53,27 @@ func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 	if r == nil {
 		r = &Redsync{} // see With
 	}
-	m := &Mutex{core: r.core, name: name, set: r.set}
+	m := &Mutex{core: r.core, name: name, set: r.set, claim: claim.NewExclusive(name)}
 	m.apply(options)
 	if m.set != nil {
 		m.adopted = m.set.value
 	}
+	m.prepare()
 	return m
+}
+
+// Current asks the nodes whether s is of the current hold of its lock. It returns nil if
+// a quorum holds its value; an error that matches ErrLockAlreadyExpired if they prove
+// that the hold is over; any other error if too few nodes tell.
+//
+// The hold may end right after the answer. A server that must not bear that compares
+// tokens.
+func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
+	if s.Name == "" || s.Value == "" {
+		return fmt.Errorf("redsync: a sequencer without a hold: %w", ErrNotHeld)
+	}
+	_, err := r.NewMutex(s.Name, WithValue(s.Value)).ValidContext(ctx)
+	return err
 }
 
 // Close unlocks what is still held, tries every pending release once more, ends
@@ -78,64 +91,47 @@ func (r *Redsync) Close(ctx context.Context) error {
 	}
 	ctx = orBackground(ctx)
 	t, _ := r.set.timing() // zero if they are no use
-	return r.core.close(ctx, max(t.nodeTimeout, minNodeTimeout))
+	return r.core.close(ctx, max(t.NodeTimeout, minNodeTimeout))
 }
 
 // core is what all copies of a Redsync and all its locks share.
 type core struct {
-	nodes   []*node
-	guarded *node // the one whose guard allows least; nil without a guard
-	err     error // the pools cannot be used
-	owned   bool  // Close closes the pools
+	keeper  lease.Keeper
+	member  *queue.Member
+	notices *notice.Queue // apart from core, which those who are told need not keep
+	err     error         // the pools cannot be used
+	owned   bool          // Close closes the pools
 
-	*membership // of the group, with what the process has but once
-
-	sleepers  sleepers
-	census    census
-	holds     alarm.Schedule // of every hold, its expiry
-	extends   alarm.Schedule // watchdogs
-	repeats   alarm.Schedule // releases to be sent again
-	unsettled gauge          // releases that a node has not settled
-	active    gauge          // operations under way
-	notices   notice.Queue
-
-	isClosed atomic.Bool
-	progress atomic.Int64  // the monotonic time at which Close has begun, or a node has last settled a release since
-	closing  chan struct{} // closed when Close begins
 	closed   chan struct{} // closed when Close has ended, with closeErr
 	closeErr error
 }
 
-// extendsInARow spreads the extensions of many locks that are due at once: each is
-// two events, so that 64,000 begin in a second. More would pile up at the nodes,
-// whose limit of outstanding requests would refuse some.
-const extendsInARow = 128
-
 func newCore(pools []pool.Pool) *core {
-	c := &core{closing: make(chan struct{}), closed: make(chan struct{})}
-	c.extends.InARow = extendsInARow
-	if len(pools) == 0 {
-		c.err = ErrNoPools
+	c := &core{notices: &notice.Queue{}, closed: make(chan struct{})}
+	c.err = unusable(pools)
+	c.member = queue.GroupOf(pools).Join()
+	c.keeper.Set = quorum.NewSet(pools, c.member.Health, majority{len(pools)})
+	c.keeper.Errors, c.keeper.Tokens = &ends, &c.member.Tokens
+	c.keeper.Process, c.keeper.Waiters = c.member.Process, c.member.Group
+	c.keeper.Init()
+	runtime.AddCleanup(c, (*queue.Member).Collected, c.member)
+	return c
+}
+
+// unusable returns why no lock can be had on these pools, if that is known.
+func unusable(pools []pool.Pool) error {
+	switch {
+	case len(pools) == 0:
+		return ErrNoPools
+	case len(pools) > claim.MaxNodes:
+		return fmt.Errorf("redsync: %d pools are too many: at most %d", len(pools), claim.MaxNodes)
 	}
 	for i, p := range pools {
-		n := newNode(i, p)
-		c.nodes = append(c.nodes, n)
-		if n.guard != 0 && (c.guarded == nil || n.guard < c.guarded.guard) {
-			c.guarded = n
-		}
-		if err := unusable(p); err != nil && c.err == nil {
-			c.err = &within{fmt.Sprintf("pool #%d", i), err}
+		if err := quorum.Unusable(p); err != nil {
+			return &within{fmt.Sprintf("pool #%d", i), err}
 		}
 	}
-	if c.err == nil {
-		c.err = twice(pools)
-	}
-	c.membership = groupOf(pools).join()
-	for i, n := range c.nodes {
-		n.health = &c.health[i]
-	}
-	runtime.AddCleanup(c, (*membership).collected, c.membership)
-	return c
+	return twice(pools)
 }
 
 // twice returns an error if two pools are known to lead to one node. Where nothing but
@@ -151,26 +147,9 @@ func twice(pools []pool.Pool) error {
 			continue
 		}
 		if first, there := seen[where]; there {
-			return (&twins{first, i, [2]string{pools[first].String(), p.String()}}).err()
+			return duplicateError(first, pools[first].String(), i, p.String())
 		}
 		seen[where] = i
-	}
-	return nil
-}
-
-// newProcess returns what tells a process from all others in a ticket: 16 digits.
-func newProcess() string {
-	n, _ := rand.Int(rand.Reader, big.NewInt(1e16)) // never fails
-	return fmt.Sprintf("%016d", n)
-}
-
-// unusable returns why p can never serve, if p knows.
-func unusable(p pool.Pool) error {
-	if p == nil {
-		return errors.New("it is nil")
-	}
-	if known, ok := p.(interface{ Err() error }); ok {
-		return known.Err()
 	}
 	return nil
 }
@@ -182,83 +161,48 @@ func (c *core) enter() error {
 		return ErrNoPools
 	case c.err != nil:
 		return c.err
-	}
-	c.active.add(1)
-	if c.isClosed.Load() {
-		c.exit()
+	case !c.keeper.Enter():
 		return ErrClosed
 	}
 	return nil
 }
 
-func (c *core) exit() { c.active.add(-1) }
+func (c *core) exit() { c.keeper.Exit() }
 
 // close closes c, or waits for the call that does.
 func (c *core) close(ctx context.Context, timeout time.Duration) error {
 	switch {
 	case c.err != nil:
 		return nil //nolint:nilerr // nothing has ever started
-	case c.isClosed.CompareAndSwap(false, true):
+	case c.keeper.BeginClose():
 		c.closeErr = c.shutDown(ctx, timeout)
 		close(c.closed)
-	case !await(ctx, c.closed):
+	case !lease.Await(ctx, c.closed):
 		return fmt.Errorf("redsync: Close: another call is closing: %w", context.Cause(ctx))
 	}
 	return c.closeErr
 }
 
 func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) {
-	c.progress.Store(int64(clock.Now().Mono))
-	close(c.closing)
-	c.extends.Close()
-	c.holds.Close()
-	// Operations under way give up at their next step, or have a deadline.
-	_ = c.awaitProgress(ctx, c.active.zero(), timeout)
-	c.leave()
-	c.repeats.Close()
-	if why := c.awaitProgress(ctx, c.unsettled.zero(), timeout); why != nil {
+	if why := c.keeper.Close(ctx, timeout, c.member.Leave); why != nil {
 		err = fmt.Errorf("redsync: Close: keys are left to their expiry: %w", why)
 	}
-	for _, p := range c.nodes {
+	for _, n := range c.keeper.Set.Nodes {
 		if c.owned {
-			_ = p.Close() // never fails, and does not wait
+			_ = n.Close() // never fails, and does not wait
 		} else {
-			p.CloseIdle()
+			n.CloseIdle()
 		}
 	}
 	return err
 }
 
-// awaitProgress waits until done is closed, or returns an error: when ctx is done, or once
-// no node has settled a release for the length of timeout.
-func (c *core) awaitProgress(ctx context.Context, done <-chan struct{}, timeout time.Duration) error {
-	for {
-		last := c.progress.Load()
-		step, cancel := context.WithTimeout(ctx, timeout-(clock.Now().Mono-time.Duration(last)))
-		ended := await(step, done)
-		cancel()
-		switch {
-		case ended:
-			return nil
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case c.progress.Load() == last:
-			return fmt.Errorf("%w within %v", errNoAnswer, timeout)
-		}
+// allows returns an error if a guarded node does not reckon with so long a TTL.
+func (c *core) allows(ttl time.Duration) error {
+	n, longest := c.keeper.Set.Guard()
+	if n == nil || ttl <= longest {
+		return nil
 	}
-}
-
-// await waits until done is closed, or reports false when ctx is done first.
-func await(ctx context.Context, done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-	}
-	select {
-	case <-done:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return outOfRange("WithExpiry and WithLockDelay", ttl, fmt.Sprintf(
+		"together at most %v, which pool #%d guards (pool.WithRestartGuard)", longest, n.Index))
 }

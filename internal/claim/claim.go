@@ -9,11 +9,14 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// A Claim is what one lease writes on the nodes. Its value is fresh for each attempt and
-// belongs to one lease.
+// A Claim is what one lease writes on the nodes. The rest of the library goes by it alone: it
+// looks at no name and no value.
 type Claim interface {
-	Name() string  // of the lock
-	Value() string // the secret that proves it
+	Name() string  // by which errors and events call it
+	Value() string // the secret that proves it: fresh for each attempt, of one lease alone
+
+	// With returns the same claim with a value. It may use room, which is zero.
+	With(value string, room *Room) Claim
 
 	// Acquire takes the claim for ttl where it is free. It enters the queue at a place,
 	// and proposes the token of a fence, unless these are zero.
@@ -29,11 +32,22 @@ type Claim interface {
 	// Release gives the claim back, tells the next waiter of another process than the
 	// given one, and makes the turnover in the queue. It raises the register to the
 	// token of a fence.
-	Release(process any, t script.Turnover, f script.Fence) Call
+	Release(p script.Process, t script.Turnover, f script.Fence) Call
 
 	// ReleaseQuietly does what Release does, and touches no queue.
 	ReleaseQuietly(f script.Fence) Call
+
+	// Lines returns the lines in which waiters of this process stand for the claim. These need not
+	// be its keys. A waiter itself stands in the first one.
+	Lines() []string
+
+	// PassesTo reports whether a lease with this claim, which ends, can go on as one with another:
+	// then the nodes need not be told.
+	PassesTo(other Claim) bool
 }
+
+// Room is memory for a claim, so that it needs no allocation of its own.
+type Room struct{ exclusive Exclusive }
 
 // A Call is a command and the only reader of its replies: the same reply means one thing from one
 // command and another thing from the next.
@@ -68,5 +82,5 @@ type Answer struct {
 	Stored   bool          // of Acquire with a fence: the proposal is the register now
 	WasThere bool          // of Acquire with a fence: the claim was there before
 	First    bool          // of Release: the caller's process is the first in the queue
-	Rivals   bool          // of Release: a waiter of another process is known
+	Others   bool          // of Release: a waiter of another process is known
 }

@@ -10,26 +10,41 @@ import (
 // An Exclusive is the claim of a Mutex: a key with a value, which one lease has at a time.
 type Exclusive struct{ lock script.Lock }
 
-// NewExclusive returns the claim of a name by a value.
-func NewExclusive(name, value string) Exclusive { return Exclusive{script.NewLock(name, value)} }
+// NewExclusive returns the claim of a name, which has no value yet.
+func NewExclusive(name string) Exclusive { return Exclusive{script.NewLock(name, "")} }
 
 // Name implements Claim.
-func (e Exclusive) Name() string { return e.lock.Name() }
+func (e *Exclusive) Name() string { return e.lock.Name() }
 
 // Value implements Claim.
-func (e Exclusive) Value() string { return e.lock.Value() }
+func (e *Exclusive) Value() string { return e.lock.Value() }
+
+// With implements Claim.
+func (e *Exclusive) With(value string, room *Room) Claim {
+	room.exclusive = Exclusive{e.lock.With(value)}
+	return &room.exclusive
+}
+
+// Lines implements Claim.
+func (e *Exclusive) Lines() []string { return []string{e.Name()} }
+
+// PassesTo implements Claim. A waiter for the same name wants nothing that e does not have.
+func (e *Exclusive) PassesTo(other Claim) bool {
+	o, same := other.(*Exclusive)
+	return same && o.Name() == e.Name()
+}
 
 // Acquire implements Claim. Without a place and a fence it is a plain SET, which other
 // libraries understand.
-func (e Exclusive) Acquire(ttl time.Duration, at script.Place, f script.Fence) Call {
-	if at.Ticket == nil && f.Token == 0 {
+func (e *Exclusive) Acquire(ttl time.Duration, at script.Place, f script.Fence) Call {
+	if at.Ticket.IsZero() && f.Token == 0 {
 		return Call{script.Acquire(e.lock, ttl.Milliseconds()), readSet}
 	}
 	return Call{script.Enter(e.lock, ttl.Milliseconds(), at, f), readEntered}
 }
 
 // Extend implements Claim.
-func (e Exclusive) Extend(ttl time.Duration, heal bool) Call {
+func (e *Exclusive) Extend(ttl time.Duration, heal bool) Call {
 	if heal {
 		return Call{script.Heal(e.lock, ttl.Milliseconds()), readFound}
 	}
@@ -37,15 +52,15 @@ func (e Exclusive) Extend(ttl time.Duration, heal bool) Call {
 }
 
 // Check implements Claim.
-func (e Exclusive) Check() Call { return Call{script.Valid(e.lock), readFound} }
+func (e *Exclusive) Check() Call { return Call{script.Valid(e.lock), readFound} }
 
 // Release implements Claim.
-func (e Exclusive) Release(process any, t script.Turnover, f script.Fence) Call {
-	return Call{script.Release(e.lock, process, t, f), readFound}
+func (e *Exclusive) Release(p script.Process, t script.Turnover, f script.Fence) Call {
+	return Call{script.Release(e.lock, p, t, f), readFound}
 }
 
 // ReleaseQuietly implements Claim.
-func (e Exclusive) ReleaseQuietly(f script.Fence) Call {
+func (e *Exclusive) ReleaseQuietly(f script.Fence) Call {
 	return Call{script.ReleaseQuietly(e.lock, f), readFound}
 }
 
@@ -91,7 +106,7 @@ func readEntered(reply any) (Answer, error) {
 // answers says nothing of the value: that it is missing would prove a loss.
 func readFound(reply any) (Answer, error) {
 	what, ok := reply.(int64)
-	a := Answer{First: what&script.First != 0, Rivals: what&(script.Woke|script.Others) != 0}
+	a := Answer{First: what&script.First != 0, Others: what&(script.Woke|script.Others) != 0}
 	switch what &^= script.Woke | script.First | script.Others; {
 	case !ok:
 	case what == script.Mine:

@@ -25,7 +25,7 @@ func (g ground) enters(value, ticket string, strict bool, f script.Fence) script
 	g.Helper()
 	place := script.Place{Alive: alive, Strict: strict}
 	if ticket != "" {
-		place.Ticket = ticket
+		place.Ticket = script.TicketOf(ticket)
 	}
 	reply := g.do(script.Enter(script.NewLock("lock", value), ttl, place, f).InFull()...)
 	g.expires()
@@ -190,12 +190,14 @@ func TestEnterWithoutAFenceLeavesTheRegister(t *testing.T) {
 func TestReleaseRaisesTheRegister(t *testing.T) {
 	lock := script.NewLock("lock", "v")
 	forms := map[string]func(f script.Fence) script.Command{
-		"in full": func(f script.Fence) script.Command { return script.Release(lock, us, script.Turnover{}, f) },
+		"in full": func(f script.Fence) script.Command {
+			return script.Release(lock, script.ProcessOf(us), script.Turnover{}, f)
+		},
 		"a ticket leaves": func(f script.Fence) script.Command {
-			return script.Release(lock, us, script.Turnover{Leave: []any{ticket(1, us)}}, f)
+			return script.Release(lock, script.ProcessOf(us), script.Turnover{Leave: []script.Ticket{aTicket(1, us)}}, f)
 		},
 		"a ticket enters": func(f script.Fence) script.Command {
-			return script.Release(lock, us, script.Turnover{Enters: ticket(9, us), Alive: alive, Leave: []any{ticket(1, us)}}, f)
+			return script.Release(lock, script.ProcessOf(us), script.Turnover{Enters: aTicket(9, us), Alive: alive, Leave: []script.Ticket{aTicket(1, us)}}, f)
 		},
 		"quietly": func(f script.Fence) script.Command { return script.ReleaseQuietly(lock, f) },
 	}
@@ -242,7 +244,7 @@ func TestReleaseWithAFenceWakes(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("set", "lock", "v", "px", ttl)
 		g.waits(ticket(2, they), 60_000)
-		release := script.Release(script.NewLock("lock", "v"), us, script.Turnover{Leave: []any{ticket(1, us)}}, token(7))
+		release := script.Release(script.NewLock("lock", "v"), script.ProcessOf(us), script.Turnover{Leave: []script.Ticket{aTicket(1, us)}}, token(7))
 		assert.Equal(t, script.Mine+script.Woke, g.run(release))
 		g.heard(they)
 		g.isAt("7")
@@ -259,7 +261,7 @@ func TestFenceBesideAKeyOfAnotherType(t *testing.T) {
 		require.ErrorContains(t, err, "WRONGTYPE")
 		assert.Nil(t, g.do("get", "lock"))
 		for _, release := range []script.Command{
-			script.Release(script.NewLock("lock", "v"), us, script.Turnover{}, token(7)),
+			script.Release(script.NewLock("lock", "v"), script.ProcessOf(us), script.Turnover{}, token(7)),
 			script.ReleaseQuietly(script.NewLock("lock", "v"), token(7)),
 		} {
 			g.do("set", "lock", "v", "px", ttl)
@@ -314,10 +316,10 @@ func TestFenceIsTheLastKey(t *testing.T) {
 		keys    []any
 	}{
 		"enter":                {script.Enter(lock, ttl, script.Place{}, token(7)), []any{"a{b}c", "{b}:a{b}c:fence"}},
-		"enter, with a ticket": {script.Enter(lock, ttl, script.Place{Ticket: "t"}, token(7)), []any{"a{b}c", "{b}:a{b}c:queue", "{b}:a{b}c:fence"}},
+		"enter, with a ticket": {script.Enter(lock, ttl, script.Place{Ticket: script.TicketOf("t")}, token(7)), []any{"a{b}c", "{b}:a{b}c:queue", "{b}:a{b}c:fence"}},
 		"enter, no fence":      {script.Enter(lock, ttl, script.Place{}, script.Fence{}), []any{"a{b}c"}},
-		"release":              {script.Release(lock, us, script.Turnover{}, token(7)), []any{"a{b}c", "{b}:a{b}c:queue", "{b}:a{b}c:fence"}},
-		"release, no fence":    {script.Release(lock, us, script.Turnover{}, script.Fence{}), []any{"a{b}c", "{b}:a{b}c:queue"}},
+		"release":              {script.Release(lock, script.ProcessOf(us), script.Turnover{}, token(7)), []any{"a{b}c", "{b}:a{b}c:queue", "{b}:a{b}c:fence"}},
+		"release, no fence":    {script.Release(lock, script.ProcessOf(us), script.Turnover{}, script.Fence{}), []any{"a{b}c", "{b}:a{b}c:queue"}},
 		"quietly":              {script.ReleaseQuietly(lock, token(7)), []any{"a{b}c", "{b}:a{b}c:fence"}},
 	} {
 		t.Run(name, func(t *testing.T) {

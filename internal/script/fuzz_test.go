@@ -148,7 +148,7 @@ func (n *node) now() int64 { return time.Now().UnixMilli() }
 // enter compares an enter with the model. Its answer is when a refusal may end.
 func (n *node) enter(value, ticket string, strict bool) {
 	n.Helper()
-	place := script.Place{Ticket: ticket, Alive: alive, Strict: strict}
+	place := script.Place{Ticket: script.TicketOf(ticket), Alive: alive, Strict: strict}
 	got := n.run(script.Enter(script.NewLock("lock", value), ttl, place, script.Fence{}))
 
 	n.queue = n.queue.with(ticket, n.now()+alive).living(n.now())
@@ -169,10 +169,10 @@ func (n *node) enter(value, ticket string, strict bool) {
 func (n *node) release(value, process string, turnover script.Turnover) {
 	n.Helper()
 	var live []string
-	if turnover.Enters == nil || n.queue.whole() { // else the text is replaced
+	if turnover.Enters.IsZero() || n.queue.whole() { // else the text is replaced
 		live = n.queue.waiting(n.now())
 	}
-	got := n.run(script.Release(script.NewLock("lock", value), process, turnover, script.Fence{}))
+	got := n.run(script.Release(script.NewLock("lock", value), script.ProcessOf(process), turnover, script.Fence{}))
 
 	want := script.Missing
 	switch n.lock {
@@ -182,12 +182,12 @@ func (n *node) release(value, process string, turnover script.Turnover) {
 	default:
 		want = script.Other
 	}
-	if want != script.Other || turnover.Enters != nil || len(turnover.Leave) > 0 {
+	if want != script.Other || !turnover.Enters.IsZero() || len(turnover.Leave) > 0 {
 		for _, ticket := range turnover.Leave {
-			n.queue = n.queue.without(ticket.(string))
+			n.queue = n.queue.without(ticket.String())
 		}
-		if turnover.Enters != nil {
-			n.queue = n.queue.with(turnover.Enters.(string), n.now()+alive)
+		if !turnover.Enters.IsZero() {
+			n.queue = n.queue.with(turnover.Enters.String(), n.now()+alive)
 		}
 		n.queue = n.queue.living(n.now())
 	}
@@ -210,7 +210,7 @@ func (n *node) keeps(live []string, turnover script.Turnover) {
 	n.Helper()
 	after, _ := n.Get(queueKey)
 	for _, r := range live {
-		if !slices.Contains(turnover.Leave, any(r[:49])) && turnover.Enters != r[:49] {
+		if t := script.TicketOf(r[:49]); !slices.Contains(turnover.Leave, t) && turnover.Enters != t {
 			require.Contains(n, after, r)
 		}
 	}
@@ -234,18 +234,18 @@ func (n *node) step(b byte) {
 	rank := int(b >> 3 % 8)
 	who := []string{us, they}[rank%2]
 	value := []string{"v", "w"}[rank/2%2]
-	mine, other := ticket(rank, who), ticket(rank/2+1, who)
+	mine, other := aTicket(rank, who), aTicket(rank/2+1, who)
 	switch b % 8 {
 	case 0, 1:
-		n.enter(value, mine, b%8 == 1)
+		n.enter(value, mine.String(), b%8 == 1)
 	case 2:
 		n.release(value, who, script.Turnover{})
 	case 3:
-		n.release(value, who, script.Turnover{Leave: []any{mine}})
+		n.release(value, who, script.Turnover{Leave: []script.Ticket{mine}})
 	case 4:
-		n.release(value, who, script.Turnover{Leave: []any{mine, other}})
+		n.release(value, who, script.Turnover{Leave: []script.Ticket{mine, other}})
 	case 5:
-		n.release(value, who, script.Turnover{Enters: mine, Alive: alive, Leave: []any{other}})
+		n.release(value, who, script.Turnover{Enters: mine, Alive: alive, Leave: []script.Ticket{other}})
 	case 6:
 		time.Sleep(time.Duration(b) * 40 * time.Millisecond)
 		if !n.Exists(queueKey) {
@@ -397,7 +397,7 @@ func FuzzRegister(f *testing.F) {
 			lock := script.NewLock("lock", "v")
 			place := script.Place{Alive: alive}
 			if how&4 != 0 {
-				place.Ticket = ticket(1, us)
+				place.Ticket = aTicket(1, us)
 			}
 			reply := n.run(script.Enter(lock, ttl, place, token(number)))
 			looks(there != "w")
@@ -414,7 +414,7 @@ func FuzzRegister(f *testing.F) {
 
 			set()
 			require.NoError(t, m.Set("lock", "v"))
-			release := script.Release(lock, us, script.Turnover{}, token(number))
+			release := script.Release(lock, script.ProcessOf(us), script.Turnover{}, token(number))
 			if how&8 != 0 {
 				release = script.ReleaseQuietly(lock, token(number))
 			}
@@ -483,16 +483,16 @@ func FuzzCommands(f *testing.F) {
 		lock, fence := script.NewLock(name, value), script.Fence{Token: number, TTL: day}
 		place, turnover := script.Place{Alive: alive, Strict: how&1 != 0}, script.Turnover{Alive: alive}
 		if how&2 != 0 {
-			place.Ticket, turnover.Enters = ticket(1, us), ticket(2, us)
+			place.Ticket, turnover.Enters = aTicket(1, us), aTicket(2, us)
 		}
 		if how&4 != 0 {
-			turnover.Leave = []any{ticket(3, us), ticket(4, us)}
+			turnover.Leave = []script.Ticket{aTicket(3, us), aTicket(4, us)}
 		}
 		require.Equal(t, name, lock.Name())
 		for what, c := range map[string]script.Command{
 			"set":     script.Acquire(lock, ttl),
 			"enter":   script.Enter(lock, ttl, place, fence),
-			"release": script.Release(lock, process, turnover, fence),
+			"release": script.Release(lock, script.ProcessOf(process), turnover, fence),
 			"quietly": script.ReleaseQuietly(lock, fence),
 			"extend":  script.Extend(lock, ttl),
 			"heal":    script.Heal(lock, ttl),
@@ -514,7 +514,7 @@ func FuzzCommands(f *testing.F) {
 			keys, err := strconv.Atoi(texts[2])
 			require.NoError(t, err, what)
 			want := []string{name}
-			if what == "release" || what == "enter" && place.Ticket != nil {
+			if what == "release" || what == "enter" && !place.Ticket.IsZero() {
 				want = append(want, script.QueueKey(name))
 			}
 			if number != 0 && slices.Contains([]string{"enter", "release", "quietly"}, what) {

@@ -2,7 +2,7 @@ package script
 
 import "strings"
 
-// This file is the names of keys and channels: what stands beside a lock, in the
+// This file is the names of keys: what stands beside a lock, in the
 // same slot of a Redis Cluster.
 
 // sides are the keys beside a lock's own.
@@ -59,7 +59,3 @@ func isSideBase(base string) bool {
 	name, ok := strings.CutPrefix(base, "{"+tag+"}:")
 	return ok && tag != "" && hashTag(name) == tag
 }
-
-// Channel returns the channel on which a process is told that a lock is free. The
-// scripts put it together as well.
-func Channel(process string) string { return "redsync:" + process }

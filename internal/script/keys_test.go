@@ -146,5 +146,5 @@ func TestSideKeysAreInTheSlotOfTheLock(t *testing.T) {
 }
 
 func TestChannelIsOfTheProcess(t *testing.T) {
-	assert.Equal(t, "redsync:p", script.Channel("p"))
+	assert.Equal(t, "redsync:p", script.ProcessOf("p").Channel())
 }

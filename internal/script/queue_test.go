@@ -29,7 +29,10 @@ const (
 	they = "1111111111111111"
 )
 
-// ticket returns a ticket of a process, of which the smaller rank is first.
+// aTicket returns the Ticket with the text that ticket returns.
+func aTicket(rank int, process string) script.Ticket { return script.TicketOf(ticket(rank, process)) }
+
+// ticket returns the text of a ticket of a process, of which the smaller rank is first.
 func ticket(rank int, process string) string {
 	return fmt.Sprintf("%04d:%016d:%s:%010d", 999, rank, process, rank)
 }
@@ -61,7 +64,7 @@ func onBoth(t *testing.T, f func(g ground)) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			g := ground{T: t, client: client(t)}
-			g.pubsub = g.client.Subscribe(t.Context(), script.Channel(us), script.Channel(they))
+			g.pubsub = g.client.Subscribe(t.Context(), script.ProcessOf(us).Channel(), script.ProcessOf(they).Channel())
 			defer func() { _ = g.pubsub.Close() }()
 			for range 2 {
 				_, err := g.pubsub.ReceiveTimeout(t.Context(), 10*time.Second)
@@ -104,12 +107,20 @@ func (g ground) expires() {
 
 func (g ground) enter(name, value, ticket string, strict bool) int64 {
 	g.Helper()
-	return g.run(script.Enter(script.NewLock(name, value), ttl, script.Place{Ticket: ticket, Alive: alive, Strict: strict}, script.Fence{}))
+	return g.run(script.Enter(script.NewLock(name, value), ttl, script.Place{Ticket: script.TicketOf(ticket), Alive: alive, Strict: strict}, script.Fence{}))
 }
 
-func (g ground) release(value, process string, tickets ...any) int64 {
+// leaving returns the Tickets with these texts.
+func leaving(texts []string) (tickets []script.Ticket) {
+	for _, text := range texts {
+		tickets = append(tickets, script.TicketOf(text))
+	}
+	return tickets
+}
+
+func (g ground) release(value, process string, tickets ...string) int64 {
 	g.Helper()
-	return g.run(script.Release(script.NewLock("lock", value), process, script.Turnover{Leave: tickets}, script.Fence{}))
+	return g.run(script.Release(script.NewLock("lock", value), script.ProcessOf(process), script.Turnover{Leave: leaving(tickets)}, script.Fence{}))
 }
 
 // waits puts a ticket in the queue of the lock, whose deadline is so many
@@ -152,7 +163,7 @@ func (g ground) queue(want ...string) {
 // heard looks what has been published: to whom, each about the lock.
 func (g ground) heard(want ...string) {
 	g.Helper()
-	g.do("publish", script.Channel(us), "end")
+	g.do("publish", script.ProcessOf(us).Channel(), "end")
 	var got []string
 	for {
 		m, err := g.pubsub.ReceiveTimeout(context.Background(), 10*time.Second)
@@ -241,7 +252,7 @@ func TestEnterLeavesTheLastMillisecondToTheOther(t *testing.T) {
 		defer func() { _ = client.Close() }()
 		g := ground{T: t, client: client}
 		for _, f := range []script.Fence{{}, token(7)} {
-			for _, place := range []script.Place{{}, {Ticket: ticket(1, us), Alive: alive}, {Ticket: ticket(1, us), Alive: alive, Strict: true}} {
+			for _, place := range []script.Place{{}, {Ticket: aTicket(1, us), Alive: alive}, {Ticket: aTicket(1, us), Alive: alive, Strict: true}} {
 				g.do("set", "lock", "w", "px", 1)
 				time.Sleep(500 * time.Microsecond)
 				require.Equal(t, int64(0), g.do("pttl", "lock"))
@@ -296,7 +307,7 @@ func TestRelease(t *testing.T) {
 	for name, c := range map[string]struct {
 		before  func(g ground)
 		waiting map[string]int64 // with their deadlines from now
-		tickets []any            // that leave
+		tickets []string         // that leave
 		want    int64
 		lock    any
 		left    []string
@@ -308,12 +319,12 @@ func TestRelease(t *testing.T) {
 		"mine, somebody waits":                {mine, map[string]int64{ticket(1, they): 60_000}, nil, script.Mine + script.Woke, nil, []string{ticket(1, they)}, []string{they}},
 		"missing, somebody waits":             {nil, map[string]int64{ticket(1, they): 60_000}, nil, script.Missing + script.Woke, nil, []string{ticket(1, they)}, []string{they}},
 		"another's, somebody waits":           {others, map[string]int64{ticket(1, they): 60_000}, nil, script.Other, "w", []string{ticket(1, they)}, nil},
-		"another's, a ticket leaves":          {others, map[string]int64{ticket(1, us): 60_000, ticket(2, they): 60_000}, []any{ticket(1, us)}, script.Other, "w", []string{ticket(2, they)}, nil},
+		"another's, a ticket leaves":          {others, map[string]int64{ticket(1, us): 60_000, ticket(2, they): 60_000}, []string{ticket(1, us)}, script.Other, "w", []string{ticket(2, they)}, nil},
 		"mine, we wait first":                 {mine, map[string]int64{ticket(1, us): 60_000, ticket(2, they): 60_000}, nil, script.Mine + script.First + script.Others, nil, []string{ticket(1, us), ticket(2, they)}, nil},
-		"mine, we leave":                      {mine, map[string]int64{ticket(1, us): 60_000, ticket(2, they): 60_000}, []any{ticket(1, us)}, script.Mine + script.Woke, nil, []string{ticket(2, they)}, []string{they}},
-		"missing, we leave":                   {nil, map[string]int64{ticket(1, us): 60_000, ticket(2, they): 60_000}, []any{ticket(1, us)}, script.Missing + script.Woke, nil, []string{ticket(2, they)}, []string{they}},
-		"mine, all leave":                     {mine, map[string]int64{ticket(1, us): 60_000, ticket(2, us): 60_000}, []any{ticket(1, us), ticket(2, us)}, script.Mine, nil, nil, nil},
-		"mine, one leaves that is not there":  {mine, nil, []any{ticket(1, us)}, script.Mine, nil, nil, nil},
+		"mine, we leave":                      {mine, map[string]int64{ticket(1, us): 60_000, ticket(2, they): 60_000}, []string{ticket(1, us)}, script.Mine + script.Woke, nil, []string{ticket(2, they)}, []string{they}},
+		"missing, we leave":                   {nil, map[string]int64{ticket(1, us): 60_000, ticket(2, they): 60_000}, []string{ticket(1, us)}, script.Missing + script.Woke, nil, []string{ticket(2, they)}, []string{they}},
+		"mine, all leave":                     {mine, map[string]int64{ticket(1, us): 60_000, ticket(2, us): 60_000}, []string{ticket(1, us), ticket(2, us)}, script.Mine, nil, nil, nil},
+		"mine, one leaves that is not there":  {mine, nil, []string{ticket(1, us)}, script.Mine, nil, nil, nil},
 		"mine, dead ones before a live one":   {mine, map[string]int64{ticket(1, they): -1, ticket(2, us): -1, ticket(3, they): 60_000}, nil, script.Mine + script.Woke, nil, []string{ticket(3, they)}, []string{they}},
 		"mine, dead ones only":                {mine, map[string]int64{ticket(1, they): -1, ticket(2, they): -1}, nil, script.Mine, nil, nil, nil},
 		"mine, two of ours wait first":        {mine, map[string]int64{ticket(1, us): 60_000, ticket(2, us): 60_000, ticket(3, they): 60_000}, nil, script.Mine + script.First, nil, []string{ticket(1, us), ticket(2, us), ticket(3, they)}, nil},
@@ -352,8 +363,8 @@ func TestReleaseTurnsTheQueueOver(t *testing.T) {
 				g.do("set", "lock", c.lock, "px", ttl)
 				g.waits(ticket(1, us), 60_000)
 				g.waits(ticket(2, they), 60_000)
-				turnover := script.Turnover{Enters: ticket(3, us), Alive: alive, Leave: []any{ticket(1, us)}}
-				assert.Equal(t, c.want, g.run(script.Release(script.NewLock("lock", "v"), us, turnover, script.Fence{})))
+				turnover := script.Turnover{Enters: aTicket(3, us), Alive: alive, Leave: []script.Ticket{aTicket(1, us)}}
+				assert.Equal(t, c.want, g.run(script.Release(script.NewLock("lock", "v"), script.ProcessOf(us), turnover, script.Fence{})))
 				g.queue(ticket(2, they), ticket(3, us))
 				g.heard(c.told...)
 				assert.InDelta(t, 2*alive, g.do("pttl", "{lock}:queue"), 5000)
@@ -410,7 +421,7 @@ func TestReleasePlainWithoutPermissionToDelete(t *testing.T) {
 	g.waits(ticket(1, they), 60_000)
 	g.do("set", "lock", "v", "px", ttl)
 	g.do("acl", "setuser", "default", "-del")
-	release := script.Release(script.NewLock("lock", "v"), "", script.Turnover{}, script.Fence{})
+	release := script.Release(script.NewLock("lock", "v"), script.Process{}, script.Turnover{}, script.Fence{})
 	require.ErrorContains(t, g.client.Do(t.Context(), release.InFull()...).Err(), "can't run this command")
 	g.expires()
 	g.queue(ticket(1, they))
@@ -515,14 +526,14 @@ func TestQueueThatCannotBeWritten(t *testing.T) {
 				g.do("set", "lock", "w", "px", ttl)
 				g.waits(ticket(1, they), 60_000)
 				g.do("config", "set", c.setting, 1)
-				place := script.Place{Ticket: ticket(2, us), Alive: alive}
+				place := script.Place{Ticket: aTicket(2, us), Alive: alive}
 				err := g.client.Do(t.Context(), script.Enter(script.NewLock("lock", "v"), ttl, place, fence).InFull()...).Err()
 				require.ErrorContains(t, err, name)
 				g.queue(ticket(1, they))
-				turnover := script.Turnover{Enters: ticket(2, us), Alive: alive, Leave: []any{ticket(1, they)}}
-				assert.Equal(t, script.Other, g.run(script.Release(script.NewLock("lock", "v"), us, turnover, fence)))
+				turnover := script.Turnover{Enters: aTicket(2, us), Alive: alive, Leave: []script.Ticket{aTicket(1, they)}}
+				assert.Equal(t, script.Other, g.run(script.Release(script.NewLock("lock", "v"), script.ProcessOf(us), turnover, fence)))
 				if c.releases {
-					g.run(script.Release(script.NewLock("lock", "w"), us, turnover, fence))
+					g.run(script.Release(script.NewLock("lock", "w"), script.ProcessOf(us), turnover, fence))
 					assert.Nil(t, g.do("get", "lock"))
 				}
 				g.do("config", "set", c.setting, 0)

@@ -60,12 +60,15 @@ func withQueue(script string) string {
 	return strings.Replace(script, "-- include queue.lua\n", queue, 1)
 }
 
-// A Lock is what all commands of a hold are about: a key and the holder's value,
-// as arguments of commands.
+// A Lock is what all commands of a lease are about: a key and the holder's value. Both are
+// strings, kept as arguments of commands, which saves an allocation for each command.
 type Lock struct{ key, value any }
 
 // NewLock returns the Lock of key and value.
 func NewLock(key, value string) Lock { return Lock{key, value} }
+
+// With returns the Lock of the same key and another value.
+func (l Lock) With(value string) Lock { return Lock{l.key, value} }
 
 // Name returns the key.
 func (l Lock) Name() string { return l.key.(string) }
@@ -97,39 +100,36 @@ type Fence struct {
 	TTL   int64
 }
 
-// A Turnover is who enters the queue of a lock's waiters with a release, and who leaves
-// it: tickets, which are strings.
+// A Turnover is who enters the queue of a lock's waiters with a release, and who leaves it.
 type Turnover struct {
-	Enters any // nil for nobody
-	Alive  int64
-	Leave  []any
+	Enters Ticket
+	Alive  int64 // how long Enters counts as alive, in milliseconds
+	Leave  []Ticket
 }
 
-func (t Turnover) none() bool { return t.Enters == nil && len(t.Leave) == 0 }
+func (t Turnover) none() bool { return t.Enters.IsZero() && len(t.Leave) == 0 }
 
 // Release deletes key where it holds value, and raises the register to the token of
 // fence. The turnover is made in the queue of its waiters, and if the key is free then
-// the first of another process than the given one is told; process is "" if nobody of
-// it waits.
-func Release(l Lock, process any, turnover Turnover, fence Fence) Command {
+// the first of another process than the given one is told; the zero process says that nobody
+// of it waits.
+func Release(l Lock, process Process, turnover Turnover, fence Fence) Command {
 	r := newRequest(releaseScript, 6)
 	r.keys(l.key, QueueKey(l.Name()))
 	r.register(l, fence)
 	r.args(l.value)
-	if process == "" && fence.Token == 0 && turnover.none() {
+	if process.IsZero() && fence.Token == 0 && turnover.none() {
 		return r.command()
 	}
-	r.args(process)
+	r.args(process.argument())
 	r.token(fence)
 	if turnover.none() {
 		return r.command()
 	}
-	enters := turnover.Enters
-	if enters == nil {
-		enters = ""
+	r.args(turnover.Enters.argument(), turnover.Alive)
+	for _, t := range turnover.Leave {
+		r.args(t.argument())
 	}
-	r.args(enters, turnover.Alive)
-	r.args(turnover.Leave...)
 	return r.command()
 }
 
@@ -143,10 +143,10 @@ func ReleaseQuietly(l Lock, fence Fence) Command {
 	return r.command()
 }
 
-// A Place is where who asks for a lock stands in the queue of its waiters: nowhere,
-// if Ticket is nil.
+// A Place is where an acquire stands in the queue of the lock's waiters: nowhere, if its
+// ticket is zero.
 type Place struct {
-	Ticket any   // a string
+	Ticket Ticket
 	Alive  int64 // how long it counts as alive, in milliseconds
 	Strict bool  // it is let in only if its process is the first
 }
@@ -160,16 +160,15 @@ type Place struct {
 func Enter(l Lock, ttl int64, place Place, fence Fence) Command {
 	r := newRequest(enterScript, 12)
 	r.keys(l.key)
-	ticket, strict := any(""), 0
-	if place.Ticket != nil {
+	strict := 0
+	if !place.Ticket.IsZero() {
 		r.keys(QueueKey(l.Name()))
-		ticket = place.Ticket
 	}
 	if place.Strict {
 		strict = 1
 	}
 	r.register(l, fence)
-	r.args(l.value, ttl, ticket, place.Alive, strict)
+	r.args(l.value, ttl, place.Ticket.argument(), place.Alive, strict)
 	r.token(fence)
 	return r.command()
 }

@@ -16,8 +16,8 @@ import (
 func TestReleaseGivesTheQueueATTL(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("set", "lock", "v", "px", ttl)
-		turnover := script.Turnover{Enters: ticket(1, they), Alive: alive}
-		assert.Equal(t, script.Mine+script.Woke, g.run(script.Release(script.NewLock("lock", "v"), us, turnover, script.Fence{})))
+		turnover := script.Turnover{Enters: aTicket(1, they), Alive: alive}
+		assert.Equal(t, script.Mine+script.Woke, g.run(script.Release(script.NewLock("lock", "v"), script.ProcessOf(us), turnover, script.Fence{})))
 		g.queue(ticket(1, they))
 		assert.InDelta(t, 2*alive, g.do("pttl", "{lock}:queue"), 5000)
 	})
@@ -29,12 +29,12 @@ func TestReleaseWithoutPermissionToAskForTheTime(t *testing.T) {
 	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
 	g.waits(ticket(1, they), 60_000)
 	g.do("acl", "setuser", "default", "-time")
-	turnover := script.Turnover{Enters: ticket(2, us), Alive: alive}
+	turnover := script.Turnover{Enters: aTicket(2, us), Alive: alive}
 	for value, found := range map[string]int64{"v": script.Mine, "w": script.Other, "": script.Missing} {
 		if value != "" {
 			g.do("set", "lock", value, "px", ttl)
 		}
-		assert.Equal(t, found, g.run(script.Release(script.NewLock("lock", "v"), us, turnover, script.Fence{})), value)
+		assert.Equal(t, found, g.run(script.Release(script.NewLock("lock", "v"), script.ProcessOf(us), turnover, script.Fence{})), value)
 		g.do("del", "lock")
 	}
 	g.queue(ticket(1, they))

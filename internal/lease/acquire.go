@@ -1,0 +1,245 @@
+package lease
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// An Outcome is what an attempt has come to. The zero Outcome says that none was made.
+type Outcome struct {
+	Kind      Kind
+	Result    quorum.Result     // of the round; zero if there was none
+	Duplicate *quorum.Duplicate // of Duplicates
+	Err       error             // of Unusable
+	Span      time.Duration     // of Late: the validity
+}
+
+// A Kind is how an attempt can end.
+type Kind uint8
+
+// The kinds of outcomes.
+const (
+	NotAsked   Kind = iota // no attempt was made
+	Waiting                // none was made, because others of this process wait for the claim
+	Won                    // the lease can begin
+	NotWon                 // no quorum granted
+	Late                   // a quorum granted, after the validity had ended
+	Duplicates             // two nodes are one server
+	Unusable               // there is no value for an attempt
+)
+
+// Mends reports whether another attempt may come to something else.
+func (o Outcome) Mends() bool { return o.Kind != Duplicates && o.Kind != Unusable }
+
+// Taken reports whether nodes have answered, and something else is in the way.
+func (o Outcome) Taken() bool {
+	return o.Kind == NotWon && o.Result.Taken != 0 && !o.Result.Set.Rule.Blocks(o.Result.Count.Failed)
+}
+
+// Heard reports whether a quorum of nodes has answered.
+func (o Outcome) Heard() bool {
+	return o.Result.Set != nil && o.Result.Set.Rule.Quorum(o.Result.Count.Answered())
+}
+
+// Touched reports whether a node has granted the lock, whatever its register.
+func (o Outcome) Touched() bool {
+	if o.Result.Count.Granted != 0 {
+		return true
+	}
+	for _, v := range o.Result.Votes {
+		if v.Answer.Found == claim.Mine {
+			return true
+		}
+	}
+	return false
+}
+
+// Acquire makes one attempt, which counts from start. If it comes to Won the lease can begin.
+// Otherwise the caller releases what the lease may have left on the nodes; it is nil if that is
+// nothing.
+func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at Place) (*Lease, Outcome) {
+	value, err := t.newValue()
+	if err != nil {
+		return nil, Outcome{Kind: Unusable, Err: err}
+	}
+	set := t.Keeper.Set
+	if set.Duplicate() != nil {
+		if d := stillDuplicate(ctx, t); d != nil {
+			return nil, Outcome{Kind: Duplicates, Duplicate: d}
+		}
+		start = clock.Now() // it has taken a while, and nothing has been sent for the lock
+	}
+	l := New(t, value, start)
+	l.Try = try
+	op := &l.attempt
+	*op = acquire{lease: l, place: at}
+	if t.Fencing {
+		op.proposal = t.Keeper.Tokens.proposal(t.Claim.Name(), start)
+	}
+	waitAll, limits := t.WaitAll, t.Timing.limits()
+	if set.Introduces() && !waitAll {
+		waitAll, limits.Node = true, quorum.Introduction(ctx, limits.Node)
+	}
+	res := set.Start(op, waitAll).Wait(ctx, limits)
+	for range maxCatchUps { // while only the token is in the way
+		if !t.Fencing || ctx.Err() != nil || l.NotHeld(clock.Now()) != nil {
+			break
+		}
+		next := beyondRegisters(res, op.proposal)
+		if next == 0 {
+			break
+		}
+		op.proposal = next
+		res = set.Start(op, t.WaitAll).Wait(ctx, t.Timing.limits())
+	}
+	return l, l.outcome(res, op.proposal)
+}
+
+// stillDuplicate asks the nodes again where two were one server, and returns them if they are: an
+// address may lead elsewhere by now, and nothing else is sent that could tell.
+func stillDuplicate(ctx context.Context, t *Terms) *quorum.Duplicate {
+	set := t.Keeper.Set
+	set.Forget()
+	set.Start(quorum.Ping{}, true).Wait(ctx, t.Timing.limits())
+	return set.Duplicate()
+}
+
+// outcome returns what the attempt for l has come to, whose last round came to res. If it is not
+// Won, nothing is held, and what the round may have set must be released.
+func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
+	o := Outcome{Kind: NotWon, Result: res}
+	switch d := l.terms.Keeper.Set.Duplicate(); {
+	case d != nil:
+		o.Kind, o.Duplicate = Duplicates, d
+	case res.Won && l.NotHeld(clock.Now()) == nil:
+		o.Kind = Won
+		l.won(res, proposal)
+	case res.Won:
+		o.Kind = Late
+		o.Span = l.validity.Span
+	}
+	return o
+}
+
+// won gives l what its round has won: its token, and its claim where only the tally knows it.
+func (l *Lease) won(res quorum.Result, proposal uint64) {
+	if w, ok := res.Tally.(claim.Winner); ok {
+		l.Replace(w.Won())
+	}
+	if proposal == 0 {
+		return
+	}
+	l.mu.Lock()
+	l.token = proposal
+	l.mu.Unlock()
+	l.terms.Keeper.Tokens.Raise(l.terms.Claim.Name(), proposal)
+}
+
+// brief returns the brief of an operation on l, which looks and grants nothing.
+func (l *Lease) brief(op quorum.Op, call claim.Call) quorum.Brief {
+	return quorum.Brief{Op: op, Call: call, Within: l.terms.Timing.NodeTimeout, Tracer: l.terms.tracer()}
+}
+
+// An acquire is the round that sets a lease's value. On winning it does nothing: its caller
+// looks whether the nodes answered in time.
+type acquire struct {
+	lease    *Lease
+	place    Place
+	proposal uint64 // of a fencing token; 0: none. Only the goroutine of Acquire uses it
+}
+
+// Brief implements quorum.Operation. A lock that is taken must be told from nodes that are down.
+func (a *acquire) Brief() quorum.Brief {
+	ttl, _ := a.lease.terms.Timing.AtAge(0)
+	c := a.lease.Claim()
+	b := a.lease.brief(quorum.Lock, c.Acquire(ttl, a.place.Place, fence(a.proposal)))
+	b.Explain, b.Purpose = true, quorum.Granting
+	if !a.place.Ticket.IsZero() {
+		b.Purpose = quorum.Queueing
+	}
+	if t, ok := c.(claim.Tallier); ok {
+		b.Tally = t.Tally(a.lease.terms.Keeper.Set.Rule)
+	}
+	return b
+}
+
+// Sending implements quorum.Recorder.
+func (a *acquire) Sending(i int) { a.lease.writes.sending(i) }
+
+// Unsent implements quorum.Recorder.
+func (a *acquire) Unsent(i int) { a.lease.writes.unsent(i) }
+
+// Judge implements quorum.Operation.
+func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
+	a.tellWaiter(i, reply, v)
+	if pool.IsNoScript(reply.Err) {
+		a.lease.writes.unsent(i) // nothing was executed
+	} else {
+		a.lease.writes.answered(i, reply.Fate)
+	}
+	switch {
+	case v.Choice != claim.Granted:
+		return v
+	case v.Answer.WasThere && a.lease.writes.footprint(i).sent() < 2:
+		// The value can only be one's own where it has been sent before.
+		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other}}
+	}
+	if a.lease.terms.Fencing {
+		a.lease.terms.Keeper.Tokens.Raise(a.lease.terms.Claim.Name(), v.Answer.Register)
+		if err := notStored(v.Answer); err != nil {
+			return claim.Vote{Choice: claim.Refused, Answer: v.Answer, Err: err}
+		}
+	}
+	return a.lease.unlessRestarted(i, reply.Server, a.lease.First, v)
+}
+
+// tellWaiter tells whoever waits what node i's answer says of its queue.
+func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
+	switch {
+	case a.place.Ticket.IsZero():
+	case pool.IsDenied(reply.Err), pool.IsCrossSlot(reply.Err):
+		a.lease.deny(i, reply.Err)
+	case v.Choice == claim.Granted && a.place.Waiter != nil:
+		a.place.Waiter.Granted(i, a.place.Number)
+	}
+}
+
+// deny notes that node i does not let its user touch the queue of l's lock.
+func (l *Lease) deny(i int, err error) {
+	n := l.terms.Keeper.Set.Nodes[i]
+	if n.Deny() && l.terms.Events != nil {
+		l.terms.Events.Denied(n, err)
+	}
+}
+
+// unlessRestarted returns v, a grant of node i in a round that started at start,
+// unless the node's server may have forgotten what it granted to others.
+func (l *Lease) unlessRestarted(i int, s *pool.Server, start clock.Instant, v claim.Vote) claim.Vote {
+	t := l.terms
+	if err := t.Keeper.Set.Nodes[i].Distrust(s, start.Wall, t.Timing.Drift, t.margin()); err != nil {
+		return claim.Failure(err)
+	}
+	return v
+}
+
+// Check asks the nodes whether they hold the claim of l.
+func (l *Lease) Check(ctx context.Context) quorum.Result {
+	limits := l.terms.Timing.limits()
+	limits.Decide = min(limits.Decide, l.Remaining(clock.Now()))
+	limits.Over = l.Done()
+	return l.terms.Keeper.Set.Start(check{l}, l.terms.WaitAll).Wait(ctx, limits)
+}
+
+// A check is the round that looks whether the nodes hold a lease's claim.
+type check struct{ lease *Lease }
+
+// Brief implements quorum.Operation.
+func (c check) Brief() quorum.Brief { return c.lease.brief(quorum.Valid, c.lease.Claim().Check()) }
+
+// Judge implements quorum.Operation.
+func (check) Judge(_ int, _ pool.Reply, v claim.Vote) claim.Vote { return v }

@@ -1,0 +1,76 @@
+package lease
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// closeWindow is how many releases Close lets one node owe. It keeps a connection busy,
+// and is far below the limit at which a pool refuses even reserved requests. Several
+// Redsyncs on the same clients may close at once.
+const closeWindow = 1024
+
+// A drain sends the releases of a closing Redsync to one node: at most closeWindow of them
+// are unanswered at any time. The others wait in the order in which they came. Without a
+// drain the pool would refuse most of fifty thousand releases that are sent at once.
+type drain struct {
+	mu      sync.Mutex // guards what follows
+	sent    int        // unanswered
+	waiting []*Release
+}
+
+// enter reports whether rel may be sent at once. Otherwise rel waits: leave sends it.
+func (d *drain) enter(rel *Release) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.sent >= closeWindow || len(d.waiting) > 0 {
+		d.waiting = append(d.waiting, rel)
+		return false
+	}
+	d.sent++
+	return true
+}
+
+// leave frees the room of a release that has been answered or refused, and sends those
+// that have waited for it. It is a loop and not a recursion, because a pool may refuse
+// every one of them.
+func (d *drain) leave(i int) {
+	for rel := d.replace(); rel != nil; rel = d.replace() {
+		if rel.transmit(i, nil) {
+			return
+		}
+	}
+}
+
+// replace gives the room of a release to the next one, and returns that.
+func (d *drain) replace() *Release {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.waiting) == 0 {
+		d.sent--
+		return nil
+	}
+	rel := d.waiting[0]
+	d.waiting[0] = nil
+	d.waiting = d.waiting[1:]
+	return rel
+}
+
+// putBack makes rel, which the pool has refused because the node owes too much to others,
+// the next to be sent, if the reply to another release will say when. It gives up the
+// room of rel then.
+func (d *drain) putBack(rel *Release, refusal error) bool {
+	if outstanding := (*pool.OutstandingError)(nil); !errors.As(refusal, &outstanding) {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.sent < 2 {
+		return false
+	}
+	d.sent--
+	d.waiting = append([]*Release{rel}, d.waiting...)
+	return true
+}

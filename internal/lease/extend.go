@@ -1,0 +1,144 @@
+package lease
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// An Extension is the round that prolongs a lease.
+type Extension struct {
+	lease *Lease
+	heals bool // sets missing keys again (WithSetNXOnExtend)
+	start clock.Instant
+	ttl   time.Duration // of the keys
+	span  time.Duration // of the validity, from start
+}
+
+// Extend makes one round that prolongs l. It returns what the nodes said, and why l is
+// not held afterwards, or cannot be extended. When it returns nothing more is sent
+// for the round.
+func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
+	l.sending.RLock()
+	defer l.sending.RUnlock()
+	e, err := l.extension(clock.Now())
+	if err != nil {
+		return quorum.Result{}, err
+	}
+	// The votes count until the old Until, not only for one node deadline.
+	limits := quorum.Limits{Decide: l.Remaining(e.start), Node: l.terms.Timing.NodeTimeout, Over: l.Done()}
+	res = l.terms.Keeper.Set.Start(e, l.terms.WaitAll).Wait(ctx, limits)
+	return res, l.NotHeld(clock.Now())
+}
+
+// Confirm asks the nodes to prolong l, which is adopted, from its start on. It heals no node: the
+// lock may be another's by now. The Extension is for Prolong.
+func (l *Lease) Confirm(ctx context.Context) (quorum.Result, Extension) {
+	e := l.extensionFrom(l.First)
+	return l.terms.Keeper.Set.Start(e, l.terms.WaitAll).Wait(ctx, l.terms.Timing.limits()), e
+}
+
+// extension returns the round that prolongs l, which has begun, from start on. Its error
+// is why l is not held, or Errors.Spent: then it is held, but not for longer.
+func (l *Lease) extension(start clock.Instant) (Extension, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.notHeldLocked(start); err != nil {
+		return Extension{}, err
+	}
+	e := l.extensionFromLocked(start)
+	if e.span <= l.validity.Remaining(start) && l.spentLocked() {
+		return Extension{}, l.terms.Keeper.Errors.Spent
+	}
+	e.heals = l.terms.Heals
+	return e, nil
+}
+
+// extensionFrom returns the round that prolongs l from start on, and sets no missing key.
+func (l *Lease) extensionFrom(start clock.Instant) Extension {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.extensionFromLocked(start)
+}
+
+func (l *Lease) extensionFromLocked(start clock.Instant) Extension {
+	if l.terms.UserValues {
+		usedValues.keep(l.claim.Value())
+	}
+	ttl, span := l.terms.Timing.AtAge(start.Since(l.First))
+	return Extension{lease: l, start: start, ttl: ttl, span: span}
+}
+
+// Prolong moves the validity to e's, if the old one stood at the time when a
+// quorum was seen to have confirmed: else somebody may have held the lock in
+// between. e may be of another lease by the same value.
+func (l *Lease) Prolong(e Extension, confirmed clock.Instant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	span := e.span
+	if limit := l.terms.Timing.MaxHold; limit != 0 { // e may be of a lease that began later
+		span = min(span, limit-e.start.Since(l.First))
+	}
+	if l.notHeldLocked(confirmed) == nil && span > l.validity.Remaining(e.start) {
+		l.validity = Validity{Start: e.start, Span: span}
+	}
+}
+
+// Disproved reports whether the votes prove that no quorum holds the claim. Where
+// extensions set missing keys again, only another value proves it.
+func (l *Lease) Disproved(res quorum.Result) bool {
+	if l.terms.Heals {
+		return res.IsTaken()
+	}
+	return res.Rejected
+}
+
+// Brief implements quorum.Operation.
+func (e Extension) Brief() quorum.Brief {
+	b := e.lease.brief(quorum.Extend, e.lease.Claim().Extend(e.ttl, e.heals))
+	b.Purpose = quorum.Granting
+	return b
+}
+
+// Sending implements quorum.Recorder. Only an extension that heals can set the value.
+func (e Extension) Sending(i int) {
+	if e.heals {
+		e.lease.writes.sending(i)
+	} else {
+		e.lease.writes.prolongs()
+	}
+}
+
+// Unsent implements quorum.Recorder.
+func (e Extension) Unsent(i int) {
+	if e.heals {
+		e.lease.writes.unsent(i)
+	} else {
+		e.lease.writes.prolonged()
+	}
+}
+
+// OnWon implements quorum.Winner. The lease goes on from the moment of the decision, however late
+// the goroutine runs that waits for it.
+func (e Extension) OnWon() { e.lease.Prolong(e, clock.Now()) }
+
+// Stands implements quorum.Gate. Nothing sets the value again once the lease has ended.
+func (e Extension) Stands() bool { return e.lease.NotHeld(clock.Now()) == nil }
+
+// Judge implements quorum.Operation.
+func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
+	if e.heals {
+		e.lease.writes.answered(i, reply.Fate)
+	} else {
+		e.lease.writes.prolonged()
+		e.lease.writes.renewing()
+	}
+	if v.Choice != claim.Granted { // a key that this very round has set again proves nothing
+		return v
+	}
+	return e.lease.unlessRestarted(i, reply.Server, e.start, v)
+}

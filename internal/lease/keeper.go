@@ -1,0 +1,117 @@
+package lease
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/alarm"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// A Keeper is what all leases of one Redsync share: the nodes, and the alarms at which leases end,
+// are extended, and are released once more.
+type Keeper struct {
+	Set     *quorum.Set
+	Errors  *Errors
+	Tokens  *Tokens
+	Process script.Process // by which nodes know the waiters of this process
+	Waiters Waiters
+
+	expiries   alarm.Schedule // of every lease, its end
+	extensions alarm.Schedule // watchdogs
+	repeats    alarm.Schedule // releases to be sent again
+	drains     []drain        // by node, of Close
+
+	operations inFlight // calls of the user under way
+	unsettled  inFlight // releases that a node has not settled
+
+	closed   atomic.Bool
+	closing  chan struct{} // closed when Close begins
+	progress atomic.Int64  // the monotonic time at which Close has begun, or a node has last settled a release since
+}
+
+// extensionsInARow spreads the extensions of many locks that are due at once: each is
+// two events, so that 64,000 begin in a second. More would pile up at the nodes,
+// whose limit of outstanding requests would refuse some.
+const extensionsInARow = 128
+
+// Init makes k ready. Its exported fields are set before.
+func (k *Keeper) Init() {
+	k.extensions.InARow = extensionsInARow
+	k.drains = make([]drain, len(k.Set.Nodes))
+	k.closing = make(chan struct{})
+}
+
+// Enter begins an operation, unless Close has begun; Exit ends it.
+func (k *Keeper) Enter() bool {
+	k.operations.add(1)
+	if k.closed.Load() {
+		k.Exit()
+		return false
+	}
+	return true
+}
+
+// Exit ends an operation.
+func (k *Keeper) Exit() { k.operations.add(-1) }
+
+// IsClosed reports whether Close has begun.
+func (k *Keeper) IsClosed() bool { return k.closed.Load() }
+
+// Closing returns a channel that is closed when Close begins.
+func (k *Keeper) Closing() <-chan struct{} { return k.closing }
+
+// BeginClose reports whether the caller is the first who closes k: it calls Close.
+func (k *Keeper) BeginClose() (first bool) { return k.closed.CompareAndSwap(false, true) }
+
+// Close ends every lease, releases it, and tries every pending release once more. leave is called
+// once no operation is under way. Close returns an error when ctx is done, or once no node has
+// settled a release for the length of timeout.
+func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func()) error {
+	k.progress.Store(int64(clock.Now().Mono))
+	close(k.closing)
+	k.extensions.Close()
+	k.expiries.Close()
+	// Operations under way give up at their next step, or have a deadline.
+	_ = k.awaitProgress(ctx, k.operations.zero(), timeout)
+	leave()
+	k.repeats.Close()
+	return k.awaitProgress(ctx, k.unsettled.zero(), timeout)
+}
+
+// awaitProgress waits until done is closed, or returns an error: when ctx is done, or once
+// no node has settled a release for the length of timeout.
+func (k *Keeper) awaitProgress(ctx context.Context, done <-chan struct{}, timeout time.Duration) error {
+	for {
+		last := k.progress.Load()
+		step, cancel := context.WithTimeout(ctx, timeout-(clock.Now().Mono-time.Duration(last)))
+		ended := Await(step, done)
+		cancel()
+		switch {
+		case ended:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case k.progress.Load() == last:
+			return quorum.Silent(timeout)
+		}
+	}
+}
+
+// Await waits until done is closed, or reports false when ctx is done first.
+func Await(ctx context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+	}
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

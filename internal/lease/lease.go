@@ -1,0 +1,394 @@
+// Package lease is one term of holding a claim: from the attempt that acquires it to its release on
+// every node.
+//
+// Everything that may come late (a reply, an extension, a release, a timer) names its lease, so that
+// it cannot hurt a newer one.
+//
+// Locks are taken in this order, from the first to the last:
+//
+//	queue.lines.mu, queue.subscriber.mu, watchdog.mu, quorum.Round.mu, Lease.mu, alarm.Schedule.mu
+//
+// writes.mu, drain.mu, inFlight and the tables of tokens and values are taken last, and no other lock
+// under them. Nobody calls a pool or an observer with one of these locks held, except that a
+// subscription is opened under subscriber.mu, and a script sent in full under Round.mu.
+package lease
+
+import (
+	"sync"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/alarm"
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+)
+
+// A State is where a lease is in its life. No transition goes back, whatever the clocks do.
+//
+//	            Begin            time
+//	Attempt ------------> Held ----------> Past
+//	   |                   |                |
+//	   | End               | End            | End
+//	   v                   v                |
+//	Dropped              Over <-------------+
+type State uint8
+
+// The states of a lease.
+const (
+	Attempt State = iota // it is being acquired, or was adopted and not extended yet
+	Held                 // somebody may rely on it
+	Past                 // its validity was seen to have ended: sticky, a clock set back does not revive it
+	Over                 // it was held, and has ended
+	Dropped              // it has ended without having been held
+)
+
+// A Lease is one term of holding a claim.
+type Lease struct {
+	First clock.Instant // the start of the attempt that acquired the lock, or when it was handed over
+	Try   int           // retry delays that had elapsed, and 1; 0 if adopted or handed over
+
+	terms    *Terms
+	acquired clock.Instant // the start of the attempt that acquired the lock, before any hand-over
+	adopted  bool          // its value was acquired elsewhere
+
+	// sending is held for reading while an extension sends and waits, for writing by End: a release
+	// goes behind the last extension. An acquire needs none: its release starts after its round is
+	// closed.
+	sending sync.RWMutex
+
+	mu       sync.Mutex // guards what follows
+	state    State
+	claim    claim.Claim
+	validity Validity
+	value    exposure
+	token    uint64      // the fencing token, once it is won
+	cause    error       // why it is over; nil after Unlock and Detach
+	loss     error       // what Err returns of it, made once
+	ended    signal      // Past, Over or Dropped
+	lost     signal      // Past, or Over for a cause
+	expiry   alarm.Alarm // at the end of validity, while the Keeper has it
+	watchdog *watchdog   // nil without Terms.Watchdog; set by Begin
+
+	writes    *writes // of the value; a lease that was handed over shares those of the former
+	ownWrites writes  // room for writes
+	room      claim.Room
+	attempt   acquire // room for the operation that acquires it
+}
+
+// New returns a lease by a value, for an attempt that counts from start.
+func New(t *Terms, value string, start clock.Instant) *Lease {
+	l := &Lease{First: start, terms: t, acquired: start}
+	l.claim = t.Claim.With(value, &l.room)
+	_, span := t.Timing.AtAge(0)
+	l.validity = Validity{Start: start, Span: span}
+	l.value.shown = t.UserValues // the user made it
+	l.writes = &l.ownWrites
+	l.writes.nodes = room(l.writes.spare[:], len(t.Keeper.Set.Nodes))
+	return l
+}
+
+// Adopt returns a lease whose value was acquired elsewhere: any node may hold
+// it, or be about to. The giver has sent each node one command that sets the value, or
+// several where it heals or takes a fencing token; it has the same options as t then.
+func Adopt(t *Terms, value string, start clock.Instant) *Lease {
+	l := New(t, value, start)
+	l.adopted = true
+	l.value.shown = true
+	left := int64(oneSent | anyLost)
+	if t.Heals || t.Fencing {
+		left += oneSent
+	}
+	for i := range l.writes.nodes {
+		l.writes.nodes[i].Store(left)
+	}
+	return l
+}
+
+// Terms returns the terms of l.
+func (l *Lease) Terms() *Terms { return l.terms }
+
+// Claim returns what l writes on the nodes.
+func (l *Lease) Claim() claim.Claim {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.claim
+}
+
+// Replace gives l another claim, which every later command is about: the permit that a round has won,
+// or what a writer keeps after a downgrade.
+func (l *Lease) Replace(c claim.Claim) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.claim = c
+}
+
+// Begun reports whether l was ever held: not the lease of an attempt that failed, nor one that is
+// adopted for a single Unlock or Valid.
+func (l *Lease) Begun() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.begunLocked()
+}
+
+func (l *Lease) begunLocked() bool { return l.state == Held || l.state == Past || l.state == Over }
+
+// moveLocked moves l to a state, and gives the signals of it. Nothing else changes the state.
+func (l *Lease) moveLocked(to State, cause error) {
+	if l.state == Past {
+		l.validity = Validity{} // it does not come back
+	}
+	l.state, l.cause = to, cause
+	if to == Held {
+		return
+	}
+	l.ended.give()
+	if to == Past || cause != nil {
+		l.tellLostLocked()
+	}
+}
+
+// tellLostLocked tells that l is over, and not by Unlock.
+func (l *Lease) tellLostLocked() {
+	if l.lost.given {
+		return
+	}
+	l.lost.give()
+	if l.begunLocked() && l.terms.Events != nil {
+		l.terms.Events.Lost(clock.Now().Since(l.First), l.lossLocked())
+	}
+}
+
+// NotHeld returns why l may not be relied upon at now, nil while it may. It
+// is more than a question: the first call that finds the time up makes a held lease past,
+// closes Lost and tells the observer.
+func (l *Lease) NotHeld(now clock.Instant) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.notHeldLocked(now)
+}
+
+func (l *Lease) notHeldLocked(now clock.Instant) error {
+	switch {
+	case (l.state == Over || l.state == Dropped) && l.cause == nil:
+		return l.terms.Keeper.Errors.NotHeld
+	case l.state == Over || l.state == Dropped:
+		return l.cause
+	case l.state != Past && l.validity.Holds(now):
+		return nil
+	case l.state == Held:
+		l.moveLocked(Past, nil)
+	}
+	return l.expiredLocked()
+}
+
+// expiredLocked returns why a lease is over whose time is up.
+func (l *Lease) expiredLocked() error {
+	if l.spentLocked() {
+		return l.terms.Keeper.Errors.MaxHold
+	}
+	return l.terms.Keeper.Errors.Expired
+}
+
+// spentLocked reports whether the validity lasts as long as MaxHold allows.
+func (l *Lease) spentLocked() bool {
+	limit := l.terms.Timing.MaxHold
+	return limit != 0 && l.validity.Span >= limit-l.validity.Start.Since(l.First)
+}
+
+// lossLocked returns why l was lost, which it is. It is the same error each time.
+func (l *Lease) lossLocked() error {
+	if l.loss == nil {
+		why := l.cause
+		if why == nil {
+			why = l.expiredLocked()
+		}
+		l.loss = l.terms.Keeper.Errors.Lost(why)
+	}
+	return l.loss
+}
+
+// Err returns what Mutex.Err says of l at now: nil while it is held.
+func (l *Lease) Err(now clock.Instant) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.notHeldLocked(now)
+	if err == nil || l.state == Over && l.cause == nil {
+		return err
+	}
+	return l.lossLocked()
+}
+
+// Begin makes l held: from now on its Keeper tells when its time is up, releases it
+// on Close, and extends it until then if the terms say so. Its error is why l cannot
+// begin: its validity has ended since the attempt, or Close has begun. Nobody is told
+// then that it was held.
+func (l *Lease) Begin() error {
+	if err := l.begin(); err != nil {
+		return err
+	}
+	l.terms.Keeper.expiries.CompareClocks(max(min(l.terms.Timing.Expiry/10, time.Second), minCompare), l.First)
+	if l.watchdog != nil {
+		l.watchdog.start()
+	}
+	return nil
+}
+
+// minCompare is the least time between two comparisons of the clocks. A lease with
+// so short an expiry is looked at soon in any case.
+const minCompare = 10 * time.Millisecond
+
+// begin is the part of Begin that decides. It looks and begins with l locked: a look from elsewhere
+// finds the time up either before, so that l does not begin, or after, so that it is told.
+func (l *Lease) begin() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.notHeldLocked(clock.Now()); err != nil {
+		return err
+	}
+	l.expiry.What = l
+	if l.terms.Watchdog {
+		l.watchdog = newWatchdog(l)
+	}
+	if !l.terms.Keeper.expiries.Set(&l.expiry, l.validity.Until()) { // from here on Close may end l
+		return l.terms.Keeper.Errors.Closed
+	}
+	l.moveLocked(Held, nil)
+	return nil
+}
+
+// End ends l for a cause and reports whether it was not over before. A nil cause, as
+// for Unlock and Detach, also hides the value. When End returns, nothing that could
+// set the value is on its way to a pool any more.
+func (l *Lease) End(cause error) (first bool) {
+	l.mu.Lock()
+	if cause == nil {
+		l.value.hidden = true
+	}
+	first = l.endLocked(cause)
+	l.mu.Unlock()
+	l.terms.Keeper.expiries.Drop(&l.expiry)
+	l.sending.Lock()
+	l.sending.Unlock() //nolint:staticcheck // waits for the rounds that the end gives up
+	if l.watchdog != nil {
+		l.watchdog.stop()
+	}
+	return first
+}
+
+// EndHeld ends l for Unlock or Detach, and hides its value, if it may be relied upon at
+// now; otherwise it returns why it may not. It looks and ends in one step, so that no loss
+// and no Close comes between. The caller calls End, too.
+func (l *Lease) EndHeld(now clock.Instant) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.notHeldLocked(now); err != nil {
+		return err
+	}
+	l.value.hidden = true
+	l.endLocked(nil)
+	return nil
+}
+
+func (l *Lease) endLocked(cause error) (first bool) {
+	switch l.state {
+	case Over, Dropped:
+		return false
+	case Attempt:
+		l.moveLocked(Dropped, cause)
+	case Held, Past:
+		l.moveLocked(Over, cause)
+	}
+	return true
+}
+
+// EndLate makes l lost, which Detach has ended, if its validity has ended at now. It returns how long
+// l is valid still.
+func (l *Lease) EndLate(now clock.Instant) (left time.Duration, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if left := l.validity.Remaining(now); left > 0 {
+		return left, nil
+	}
+	l.moveLocked(Over, l.terms.Keeper.Errors.Lost(l.expiredLocked()))
+	return 0, l.cause
+}
+
+// Lose ends l, which the nodes have disproved, lets in who has waited for its end, and returns why.
+func (l *Lease) Lose(why error) error {
+	l.End(why)
+	l.terms.Keeper.Waiters.Try(l.Claim().Lines())
+	return why
+}
+
+// Abandon ends l for a cause, and releases what it left on the nodes.
+func (l *Lease) Abandon(cause error) {
+	l.End(cause)
+	l.terms.Keeper.Waiters.Release(l)
+}
+
+// Fire runs at what was once the end of the validity, when a clock was stepped,
+// and on Close.
+func (l *Lease) Fire(closing bool) {
+	k := l.terms.Keeper
+	if closing && l.End(k.Errors.Lost(k.Errors.Closed)) {
+		k.Waiters.Release(l)
+	}
+	left := l.Remaining(clock.Now())
+	switch {
+	case left == 0: // it is over, or past, and the holder has been told
+	case !k.expiries.Set(&l.expiry, time.Now().Add(left)):
+		l.Fire(true) // Close came while this was firing
+	case l.watchdog != nil: // a step of the wall clock may have left it little time
+		k.extensions.Hasten(&l.watchdog.next, time.Now().Add(left/2))
+	}
+}
+
+// Remaining returns how long l may be relied upon still; 0 when it is not held.
+func (l *Lease) Remaining(now clock.Instant) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.notHeldLocked(now) != nil {
+		return 0
+	}
+	return l.validity.Remaining(now)
+}
+
+// Until returns the end of the validity, the zero time once l is over.
+func (l *Lease) Until() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state == Over || l.state == Dropped {
+		return time.Time{}
+	}
+	return l.validity.Until()
+}
+
+// Stood reports whether the validity had not ended at now, by time alone. It is for
+// a lease that has ended, which NotHeld does not ask the clocks about.
+func (l *Lease) Stood(now clock.Instant) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state != Past && l.validity.Holds(now)
+}
+
+// Done returns a channel that is closed when l is past or has ended.
+func (l *Lease) Done() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended.channel()
+}
+
+// Lost returns a channel that is closed when l is past, or has ended for a cause: at
+// once if that is so at now.
+func (l *Lease) Lost(now clock.Instant) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_ = l.notHeldLocked(now)
+	return l.lost.channel()
+}
+
+// Token returns the fencing token of l, 0 if there is none.
+func (l *Lease) Token() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.token
+}

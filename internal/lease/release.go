@@ -1,0 +1,362 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/alarm"
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+const (
+	// Backoff of a release that did not settle.
+	minReleaseDelay = 50 * time.Millisecond
+	maxReleaseDelay = time.Second
+
+	// maxRepeats bounds the releases that wait to be repeated, on all nodes
+	// together. One that is dropped leaves a key on one node for at most its
+	// TTL.
+	maxRepeats = 1 << 16
+
+	// AliveFor is how long a waiter counts as alive after its ticket has been shown to the nodes.
+	AliveFor = time.Second
+)
+
+// A Release takes a lease's claim off all nodes, also those that never answered,
+// and repeats until each is settled: until nothing can set the value there any
+// more, or the keys have run out. It depends on no caller's context.
+//
+// It sends, repeats and takes replies by itself: as the operation of its round it only
+// notes when that was won. It sets no value, so that it records nothing.
+type Release struct {
+	lease    *Lease
+	claim    claim.Claim
+	round    quorum.Round
+	wonAt    clock.Instant // when a quorum had confirmed; set before the waiting caller is signalled
+	awaited  bool          // a caller waits for the round
+	turnover script.Turnover
+	process  script.Process // zero where nobody in this process waits, or did
+	by       any            // see Releasing
+	open     atomic.Int32   // nodes that have not settled it
+
+	// By node, each used by who sends to it and then by who takes its reply.
+	progress []progress
+	spare    [usualNodes]progress
+}
+
+// progress is the state of a release on one node.
+type progress struct {
+	form
+	orderly bool  // when it was last sent, all that set the value had been answered
+	paced   bool  // it has room in the node's drain, or waits there
+	lost    bool  // an earlier sending went unanswered: the node may have executed it
+	unvoted bool  // the node's vote waits for the repetition
+	repeats int32 // how often it has been put off, for the delay
+}
+
+// A form is how a node must be sent the release.
+type form struct {
+	inFull  bool // it does not have the script
+	quietly bool // it does not let its user touch queues
+	again   bool // it has been sent before
+}
+
+// next returns the form in which the release is sent at once after a reply to f, if it must be.
+func next(f form, reply pool.Reply) (form, bool) {
+	switch {
+	case pool.IsNoScript(reply.Err) && !f.inFull:
+		f.inFull = true
+		return f, true
+	case isForbidden(reply.Err) && !f.quietly:
+		f.quietly = true
+		return f, true
+	}
+	return f, false
+}
+
+// isForbidden reports whether err is a node's that does not let its user touch a queue.
+func isForbidden(err error) bool { return pool.IsDenied(err) || pool.IsCrossSlot(err) }
+
+// Releasing is how to release a lease.
+type Releasing struct {
+	Awaited bool          // the caller waits for the round
+	Enters  script.Ticket // enters the queues with it; zero: none
+	By      any           // the waiter whose attempt it undoes; nil if it is something else
+}
+
+// Release sends the release of l to all nodes at once, behind everything
+// that was sent for l, which has ended or never begun. It lets in nobody who waits in this process:
+// see Waiters.
+func (l *Lease) Release(how Releasing) *Release {
+	k := l.terms.Keeper
+	rel := &Release{lease: l, claim: l.Claim(), awaited: how.Awaited, by: how.By}
+	rel.turnover = script.Turnover{Enters: how.Enters, Alive: AliveFor.Milliseconds(), Leave: l.writes.leaving()}
+	if slices.Contains(rel.turnover.Leave, how.Enters) {
+		rel.turnover.Enters = script.Ticket{} // it has given up meanwhile
+	}
+	if k.Waiters.Any() || len(rel.turnover.Leave) > 0 {
+		rel.process = k.Process
+	}
+	rel.progress = room(rel.spare[:], len(k.Set.Nodes))
+	if how.Awaited {
+		rel.round.Prepare(k.Set, rel, l.terms.WaitAll, nil)
+	} else {
+		rel.round.Prepare(k.Set, rel, false, quorum.Nobody{})
+	}
+	// What has been answered by now, if an earlier release is repeated.
+	l.writes.renewing()
+	rel.open.Store(int32(len(k.Set.Nodes))) //nolint:gosec // there are few
+	k.unsettled.add(1)
+	rel.round.Call().Command.WithRESP(func(resp []byte) {
+		for i, n := range k.Set.Nodes {
+			if n.Denies() && len(rel.turnover.Leave) == 0 {
+				rel.send(i, form{quietly: true}, nil)
+				continue
+			}
+			rel.send(i, form{}, resp)
+		}
+	})
+	return rel
+}
+
+// LeaveQueues makes every later release of l take a ticket off the queues.
+func (l *Lease) LeaveQueues(t script.Ticket) { l.writes.leaveQueues(t) }
+
+// Wait waits for a quorum of nodes, where Releasing said that somebody would.
+func (rel *Release) Wait(ctx context.Context) quorum.Result {
+	return rel.round.Wait(ctx, rel.lease.terms.Timing.limits())
+}
+
+// WonAt returns when a quorum had confirmed, of a release that was won.
+func (rel *Release) WonAt() clock.Instant { return rel.wonAt }
+
+// Others reports whether a node that has voted knows of a waiter of another process.
+func (rel *Release) Others() bool {
+	return rel.round.Any(func(a claim.Answer) bool { return a.Others })
+}
+
+// Brief implements quorum.Operation.
+func (rel *Release) Brief() quorum.Brief {
+	return rel.lease.brief(quorum.Unlock, rel.claim.Release(rel.process, rel.turnover, fence(rel.lease.Token())))
+}
+
+// Judge implements quorum.Operation.
+func (rel *Release) Judge(_ int, _ pool.Reply, v claim.Vote) claim.Vote { return v }
+
+// OnWon implements quorum.Winner.
+func (rel *Release) OnWon() { rel.wonAt = clock.Now() }
+
+// send sends the release to node i, in a form of which resp is the encoding, if there is
+// one. While the Keeper is closing the release may have to wait for others.
+func (rel *Release) send(i int, as form, resp []byte) {
+	s, k := &rel.progress[i], rel.lease.terms.Keeper
+	s.form = as
+	if k.IsClosed() && !s.paced {
+		s.paced = true // first: it may be sent by another goroutine from here on
+		if !k.drains[i].enter(rel) {
+			return
+		}
+	}
+	paced := s.paced
+	if !rel.transmit(i, resp) && paced {
+		k.drains[i].leave(i)
+	}
+}
+
+// transmit sends the release to node i now, and reports whether a reply will come. Where
+// the lease may have reached the node the request is Reserved: the command that set the value has
+// paid for its room.
+func (rel *Release) transmit(i int, resp []byte) bool {
+	s, k, f := &rel.progress[i], rel.lease.terms.Keeper, rel.lease.writes.footprint(i)
+	s.orderly = f.settled()
+	err := k.Set.Nodes[i].Send(pool.Request{
+		Args: rel.args(s.form), RESP: resp, Reserved: f.reached(), Within: rel.lease.terms.Timing.NodeTimeout, To: rel, Tag: i,
+	})
+	if err == nil {
+		return true
+	}
+	if s.paced && k.drains[i].putBack(rel, err) {
+		return true
+	}
+	s.paced, s.unvoted = false, false
+	rel.round.Refuse(i, err)
+	if f.reached() && !errors.Is(err, pool.ErrClosed) {
+		rel.repeatLater(i, err)
+		return false
+	}
+	rel.nodeSettled()
+	return false
+}
+
+// args returns the command in a form.
+func (rel *Release) args(as form) []any {
+	call := rel.round.Call()
+	switch f := fence(rel.lease.Token()); {
+	case as.quietly:
+		call = rel.claim.ReleaseQuietly(f)
+	case as.again: // who entered then may have left
+		call = rel.claim.Release(rel.process, script.Turnover{Leave: rel.lease.writes.leaving()}, f)
+	}
+	if as.inFull {
+		return call.Command.InFull()
+	}
+	return call.Command.Args
+}
+
+// Receive takes a node's reply.
+func (rel *Release) Receive(i int, reply pool.Reply) {
+	k, sent := rel.lease.terms.Keeper, rel.progress[i]
+	k.Set.Meet(i, reply.Server)
+	if sent.paced {
+		defer k.drains[i].leave(i)
+		rel.progress[i].paced = false
+	}
+	if as, again := next(sent.form, reply); again {
+		if as.quietly && !sent.quietly {
+			rel.lease.deny(i, reply.Err)
+		}
+		rel.send(i, as, nil)
+		return
+	}
+	v := k.Set.Read(rel.round.Call(), reply)
+	if v.Answer.First {
+		k.Waiters.Wake(rel.claim.Lines(), i, rel.by)
+	}
+	if v.Choice == claim.Failed && reply.Err == nil {
+		reply.Err = v.Err // an odd answer settles nothing
+	}
+	settled := rel.settles(i, sent, reply, v)
+	rel.vote(i, v, reply)
+	if settled {
+		rel.giveUp(i)
+		return
+	}
+	rel.repeatLater(i, reply.Err)
+}
+
+// vote counts node i's vote, if it can be told by now.
+//
+// A connection that broke leaves open whether the node has executed the release. The
+// caller waits for what the repetition finds then, until the node deadline. That our value
+// is there proves that it was held until now. That it is missing, or another's is there,
+// proves nothing: the first sending may have deleted ours, and somebody else may have
+// acquired the lock since.
+func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
+	s := &rel.progress[i]
+	switch {
+	case v.Choice == claim.Failed && reply.Fate == pool.Unknown && rel.awaited:
+		s.lost, s.unvoted = true, true
+		rel.round.WaitFor(i, v.Err)
+		rel.round.Watch(i, v)
+		return
+	case v.Choice == claim.Failed && reply.Fate == pool.Unknown:
+		s.lost = true
+	case v.Choice == claim.Refused && s.lost:
+		v = claim.Failure(fmt.Errorf("the reply to the release was lost, and %s", afterwards(v)))
+	}
+	s.unvoted = false
+	v = rel.round.Cast(i, v, reply.Server)
+	if reply.Err == nil && reply.Fate == pool.Answered {
+		v.Choice = claim.Refused // whatever it counts as, the node is there
+	}
+	rel.round.Watch(i, v)
+}
+
+// afterwards says what a repetition has found, where that proves nothing.
+func afterwards(v claim.Vote) string {
+	if v.Taken() {
+		return "another value is there now"
+	}
+	return "the key is gone now"
+}
+
+// giveUp notes that nothing more is sent to node i.
+func (rel *Release) giveUp(i int) {
+	s := &rel.progress[i]
+	if s.unvoted {
+		s.unvoted = false
+		_ = rel.round.Cast(i, claim.Failure(rel.round.WaitsFor(i)), nil)
+	}
+	rel.nodeSettled()
+}
+
+// settles reports whether reply, which reads as v, shows that node i is done with
+// the value. Every command that may set the value must have been executed before the node
+// looked. On an ordered stream (Conn is not 0) it is enough that they are answered by now;
+// on any other pool they must have been when the release was sent (orderly). Where only one
+// command may have set the value, the node has executed it if the value was there: a node
+// executes each at most once. That the value is missing proves nothing of the kind.
+func (rel *Release) settles(i int, sent progress, reply pool.Reply, v claim.Vote) bool {
+	looked := reply.Fate == pool.Answered && reply.Err == nil
+	if looked && sent.orderly {
+		return true
+	}
+	f := rel.lease.writes.footprint(i)
+	return !f.reached() || looked && (f.settled() && reply.Conn != 0 || v.Choice == claim.Granted && f.sent() == 1)
+}
+
+// nodeSettled notes that one more node has settled the release, or is given up.
+func (rel *Release) nodeSettled() {
+	k := rel.lease.terms.Keeper
+	if k.IsClosed() {
+		k.progress.Store(int64(clock.Now().Mono))
+	}
+	if rel.open.Add(-1) == 0 {
+		k.unsettled.add(-1)
+	}
+}
+
+// repeatLater schedules the next sending to node i, which did not settle this one.
+func (rel *Release) repeatLater(i int, err error) {
+	rel.lease.writes.keepTime() // a repetition asks whether the keys have run out
+	s, t := &rel.progress[i], rel.lease.terms
+	delay := min(minReleaseDelay<<min(s.repeats, 8), maxReleaseDelay) // 8 is beyond the maximum
+	if s.unvoted && s.repeats == 0 {                                  // the caller of Unlock waits for what it finds
+		delay = min(delay, t.Timing.NodeTimeout/4)
+	}
+	s.repeats++
+	again := &alarm.Alarm{What: repetition{rel, i}}
+	dropped := !t.Keeper.repeats.SetUnlessFull(again, time.Now().Add(delay), maxRepeats)
+	if t.Events != nil {
+		t.Events.Unsettled(t.Keeper.Set.Nodes[i], t.Keeper.unsettled.n(), dropped, err)
+	}
+	if dropped {
+		rel.giveUp(i)
+	}
+}
+
+// A repetition is a release that is due again on one node.
+type repetition struct {
+	release *Release
+	node    int
+}
+
+// Fire implements alarm.Firer.
+func (r repetition) Fire(bool) { r.release.repeat(r.node) }
+
+func (rel *Release) repeat(i int) {
+	if rel.lease.cleared(clock.Now()) {
+		rel.giveUp(i)
+		return
+	}
+	as := rel.progress[i].form
+	as.again = true
+	rel.send(i, as, nil)
+}
+
+// cleared reports whether every key that l set has run out by the nodes' clocks,
+// as far as anybody can tell. It is for a release that is repeated: see keepTime. It goes
+// by the monotonic clock alone: a step of the wall clock must not end what is still to be
+// done.
+func (l *Lease) cleared(now clock.Instant) bool {
+	drift := l.terms.Timing.Expiry - l.terms.Timing.Span
+	return now.Mono-l.writes.lastRenewed()-l.terms.Timing.TTL > drift
+}

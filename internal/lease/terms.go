@@ -1,0 +1,90 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// This file is what the root of the library and package queue hand down to leases.
+
+// Terms are what the leases of one Mutex have in common.
+type Terms struct {
+	Keeper     *Keeper
+	Claim      claim.Claim // without a value
+	Timing     Timing
+	Value      func() (string, error) // makes the value of an attempt
+	UserValues bool                   // Value is the user's: it may repeat itself, and the user knows what it made
+	WaitAll    bool                   // a round waits for every node
+	Heals      bool                   // an extension sets missing keys again
+	Watchdog   bool                   // leases extend themselves
+	Fencing    bool                   // each lease has a token
+	Passes     bool                   // leases may be handed over within the process
+	Events     Events                 // nil where nobody listens
+}
+
+// tracer returns who is told of votes, nil where nobody listens.
+func (t *Terms) tracer() quorum.Tracer {
+	if t.Events == nil {
+		return nil
+	}
+	return t.Events
+}
+
+// Errors are the ends of a lease in the words of the library. This package hands them on, and reads
+// none.
+type Errors struct {
+	NotHeld error // unlocked, detached, or never held
+	Expired error // its time is up
+	MaxHold error // its time is up, and nothing can prolong it
+	Spent   error // of an extension: it is held, but not for longer
+	Closed  error // as the cause of an end: Close
+	Failed  error // as the cause of an end: nobody has come to hold it
+
+	Lost     func(cause error) error       // of the end of a lease that somebody held
+	Rejected func(res quorum.Result) error // as the cause of an end: what the nodes have proved
+}
+
+// Events is told what becomes of leases. Its methods must not block.
+type Events interface {
+	quorum.Tracer
+
+	// Lost tells that a lease has ended that somebody held, and not by Unlock or Detach.
+	Lost(held time.Duration, err error)
+
+	// Extended tells what has become of an extension of the watchdog: res is what its round came to,
+	// by now if that is not decided. left is how long the lease was valid still.
+	Extended(res quorum.Result, took, left time.Duration)
+
+	// Unsettled tells that a node has not settled a release. dropped says that nothing more is sent.
+	Unsettled(n *quorum.Node, pending int, dropped bool, err error)
+
+	// Denied tells that a node does not let its user touch the queue.
+	Denied(n *quorum.Node, err error)
+}
+
+// Waiters are those who wait in this process for what leases hold. Package queue implements it.
+type Waiters interface {
+	// Any reports whether anybody waits.
+	Any() bool
+
+	// Release sends the release of l, which has ended, and lets in who waits for it.
+	Release(l *Lease)
+
+	// Try makes the first in each line try: it has waited for the end of something that has ended.
+	Try(lines []string)
+
+	// Wake tells that the claim of those lines is free on a node, and the turn of this process.
+	// by is the waiter whose own release told so, nil for any other.
+	Wake(lines []string, node int, by any)
+}
+
+// A Place is the part of a waiter in an attempt: where it stands in the queues, and who is told of
+// each node that grants. The zero Place is that of an attempt of nobody who waits.
+type Place struct {
+	script.Place
+	Waiter interface{ Granted(node, attempt int) } // told in time or late; nil for nobody
+	Number int                                     // of the attempt, for Waiter
+}

@@ -1,0 +1,116 @@
+package lease
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// This file is fencing tokens. Each node keeps a register for each name. An attempt
+// proposes a token, and a node that grants the lock raises its register to it if that
+// is strictly greater. A quorum that did so makes the token the lease's: any later
+// attempt meets one of them, and must propose more. Where registers stand in the way
+// the attempt is repeated, with the same value, with a token beyond what it has seen.
+
+const (
+	// fenceTTL is how long a register is kept after its last use. It must exceed
+	// the skew of the clients' clocks.
+	fenceTTL = 24 * time.Hour
+
+	// maxCatchUps is how often an attempt is repeated for its token.
+	maxCatchUps = 2
+
+	// fenceSkew is by how much clients' clocks may differ where a node that has
+	// forgotten its registers shall not matter (pool.WithRestartGuard).
+	fenceSkew = 10 * time.Second
+)
+
+// fence returns a token for the register, none for 0.
+func fence(token uint64) script.Fence {
+	return script.Fence{Token: token, TTL: fenceTTL.Milliseconds()}
+}
+
+// proposal returns the first proposal of an attempt for a name: microseconds of the clock, or
+// more than any token of the name that is known.
+func (t *Tokens) proposal(name string, start clock.Instant) uint64 {
+	micros := uint64(max(start.Wall.UnixMicro(), 1))
+	return max(micros, beyond(t.of(name)))
+}
+
+// beyond returns the next token, the same at the very last.
+func beyond(token uint64) uint64 {
+	if token == math.MaxUint64 {
+		return token
+	}
+	return token + 1
+}
+
+// notStored returns why an answer that grants the lock is no grant of the token, nil if it is.
+func notStored(a claim.Answer) error {
+	if a.Stored {
+		return nil
+	}
+	return fmt.Errorf("its fencing register is at %d, not below the proposal", a.Register)
+}
+
+// beyondRegisters returns the next proposal of an attempt that came to res, 0 unless it has failed
+// for its proposal alone: a quorum of nodes may hold the lock.
+func beyondRegisters(res quorum.Result, proposal uint64) uint64 {
+	if res.Won || res.Set.Rule.Blocks(res.Taken|res.Count.Failed) {
+		return 0
+	}
+	var seen uint64
+	for _, v := range res.Votes {
+		if v.Answer.Found == claim.Mine {
+			seen = max(seen, v.Answer.Register)
+		}
+	}
+	if seen < proposal || seen == math.MaxUint64 {
+		return 0
+	}
+	return beyond(seen)
+}
+
+// margin is how much longer a restarted node must be distrusted for the order of
+// tokens: proposals may be as much older, by other clocks and by the time that an
+// attempt takes.
+func (t *Terms) margin() time.Duration {
+	if !t.Fencing {
+		return 0
+	}
+	return fenceSkew + (1+maxCatchUps)*t.Timing.NodeTimeout
+}
+
+// maxKnown bounds what is known. A token that is forgotten costs a round trip.
+const maxKnown = 4096
+
+// Tokens are the highest fencing tokens that this process has seen, by the name of the lock.
+type Tokens struct {
+	mu     sync.Mutex // guards byName
+	byName map[string]uint64
+}
+
+func (t *Tokens) of(name string) uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.byName[name]
+}
+
+// Raise notes that a token of a name has been seen.
+func (t *Tokens) Raise(name string, token uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if token <= t.byName[name] {
+		return
+	}
+	if t.byName == nil || len(t.byName) >= maxKnown {
+		t.byName = make(map[string]uint64)
+	}
+	t.byName[name] = token
+}

@@ -1,0 +1,52 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+)
+
+// A Timing is the durations by which a lease goes. The root of the library derives it from the
+// settings (drift.go there). Leases with equal timings last equally long.
+type Timing struct {
+	Expiry      time.Duration // in whole milliseconds
+	TTL         time.Duration // of the keys: expiry + lock delay
+	Span        time.Duration // of the holder's validity: expiry - drift
+	NodeTimeout time.Duration // how long a round waits for one node
+	MaxHold     time.Duration // no validity goes beyond it; 0: no limit
+	Drift       quorum.Drift  // of the nodes' clocks
+}
+
+// AtAge returns the TTL of the keys and the validity of an attempt or extension
+// that starts when the lock has been held for a time: what MaxHold leaves.
+func (t Timing) AtAge(held time.Duration) (ttl, span time.Duration) {
+	if t.MaxHold == 0 || t.Span <= t.MaxHold-held {
+		return t.TTL, t.Span
+	}
+	span = max(t.MaxHold-held, 0)
+	return t.TTL - (t.Span - span).Truncate(time.Millisecond), span
+}
+
+// limits is how long a round may take: the node deadline.
+func (t Timing) limits() quorum.Limits {
+	return quorum.Limits{Decide: t.NodeTimeout, Node: t.NodeTimeout}
+}
+
+// A Validity is how long a lease may be relied upon: for Span from Start. Start
+// is taken before the first byte of the round that won is sent.
+type Validity struct {
+	Start clock.Instant
+	Span  time.Duration
+}
+
+// Remaining returns how much of v is left at now, 0 when it is over.
+func (v Validity) Remaining(now clock.Instant) time.Duration {
+	return max(v.Span-now.Since(v.Start), 0)
+}
+
+// Holds reports whether v still stands at now.
+func (v Validity) Holds(now clock.Instant) bool { return v.Remaining(now) > 0 }
+
+// Until returns the end of v, for display and for comparison by one clock.
+func (v Validity) Until() time.Time { return v.Start.Wall.Add(v.Span) }

@@ -1,0 +1,68 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync"
+)
+
+// usedValues remembers what users' generators returned, for the whole process:
+// its Redsyncs may work on the same nodes. Values of the default generator are
+// not remembered.
+var usedValues valueLog
+
+// newValue returns a fresh value.
+func (t *Terms) newValue() (string, error) {
+	value, err := t.Value()
+	switch {
+	case err != nil:
+		return "", err
+	case value == "":
+		return "", errors.New("redsync: WithGenValueFunc returned an empty value")
+	case t.UserValues:
+		return value, usedValues.claim(value)
+	}
+	return value, nil
+}
+
+// rememberedValues is how many values a valueLog remembers at least.
+const rememberedValues = 1 << 17
+
+// A valueLog detects a generator that repeats itself. It remembers by number, not
+// by time: nothing bounds how long a key or a late release keeps a value in use.
+// The values are hashes, in two generations.
+type valueLog struct {
+	mu         sync.Mutex // guards the generations
+	young, old map[uint64]struct{}
+}
+
+var valueSeed = maphash.MakeSeed()
+
+// claim notes value, or returns an error if it is remembered.
+func (l *valueLog) claim(value string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	hash := maphash.String(valueSeed, value)
+	_, young := l.young[hash]
+	_, old := l.old[hash]
+	if young || old {
+		return fmt.Errorf("redsync: WithGenValueFunc returned %q again: every attempt needs a fresh value", value)
+	}
+	l.putLocked(hash)
+	return nil
+}
+
+// keep notes a value that is in use still.
+func (l *valueLog) keep(value string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.putLocked(maphash.String(valueSeed, value))
+}
+
+func (l *valueLog) putLocked(hash uint64) {
+	if l.young == nil || len(l.young) >= rememberedValues {
+		l.young, l.old = make(map[uint64]struct{}), l.young
+	}
+	l.young[hash] = struct{}{}
+}

@@ -1,0 +1,184 @@
+package lease
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// writes are the writes in flight of one value: what its commands may have left on the nodes, which
+// its release must undo. A lease that is handed over shares them with the lease that goes on
+// with the value, because replies may still come for the former.
+type writes struct {
+	nodes []atomic.Int64           // by node, its footprint
+	spare [usualNodes]atomic.Int64 // room for nodes
+	timed atomic.Bool              // renewed is kept
+
+	prolonging atomic.Int64 // commands without a reply that may prolong the key, and cannot set it
+	awaited    atomic.Bool  // somebody waits for quiet
+
+	mu      sync.Mutex      // guards what follows
+	quiet   signal          // nothing that could set or prolong the key is on its way
+	renewed time.Duration   // the latest monotonic time at which a node can have set the key's TTL
+	tickets []script.Ticket // of waiters, to be taken off the nodes' queues with the value
+}
+
+// usualNodes is the number of nodes that most have. What is kept by node has room for
+// so many beside it, which saves an allocation.
+const usualNodes = 5
+
+// room returns n zero elements: of spare, which is zero, if it has as many.
+func room[T any](spare []T, n int) []T {
+	if n <= len(spare) {
+		return spare[:n]
+	}
+	return make([]T, n)
+}
+
+// A footprint is what a value may have left on one node. It is one word, so that it is
+// read and changed without a lock:
+//
+//	bits 0 to 30   how many commands that may set the value have no reply yet
+//	bit 31         set when one was lost: nobody can tell when it is executed
+//	bits 32 to 62  how many may have set the value, or still may
+//
+// Each sending is taken back once, by unsent or answered, so that no part takes from the
+// next.
+type footprint int64
+
+const (
+	oneUnanswered = 1
+	anyLost       = 1 << 31
+	oneSent       = 1 << 32
+
+	// maxSent is how far they are counted: far more than are ever taken back by unsent,
+	// with room for calls that race.
+	maxSent = 1 << 30
+)
+
+func (f footprint) sent() int { return int(f / oneSent) }
+
+// reached reports whether the node may hold the value, now or later.
+func (f footprint) reached() bool { return f.sent() > 0 }
+
+// settled reports whether nothing that could set the value is on its way.
+func (f footprint) settled() bool { return f&(oneSent-1) == 0 }
+
+// awaits reports whether a command that may set the value has no reply yet, where one
+// that was lost counts as replied to.
+func (f footprint) awaits() bool { return f&(anyLost-1) != 0 }
+
+// footprint returns what there may be on node i.
+func (w *writes) footprint(i int) footprint { return footprint(w.nodes[i].Load()) }
+
+// sending, unsent and answered keep the footprint of a command that may set the
+// value on node i.
+
+func (w *writes) sending(i int) {
+	if w.footprint(i).sent() >= maxSent {
+		w.nodes[i].Add(oneUnanswered)
+		return
+	}
+	w.nodes[i].Add(oneSent + oneUnanswered)
+}
+
+func (w *writes) unsent(i int) {
+	w.nodes[i].Add(-oneSent - oneUnanswered)
+	w.hush()
+}
+
+func (w *writes) answered(i int, fate pool.Fate) {
+	if fate == pool.NotSent {
+		w.unsent(i)
+		return
+	}
+	if fate == pool.Unknown {
+		w.nodes[i].Or(anyLost) // first, or the node would look settled in between
+	}
+	w.nodes[i].Add(-oneUnanswered)
+	w.hush()
+	w.renewing()
+}
+
+// prolongs and prolonged count a command that may prolong the key, and cannot set it.
+
+func (w *writes) prolongs() { w.prolonging.Add(1) }
+
+func (w *writes) prolonged() {
+	w.prolonging.Add(-1)
+	w.hush()
+}
+
+// awaitQuiet returns a channel that is closed when each command that may set or prolong
+// the key has been replied to, or is known to be lost. No further one may be sent.
+func (w *writes) awaitQuiet() <-chan struct{} {
+	w.awaited.Store(true) // first: a reply that comes after the look below looks by itself
+	w.hush()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.quiet.channel()
+}
+
+// hush tells who waits for quiet, if anybody does, that there is.
+func (w *writes) hush() {
+	if !w.awaited.Load() || w.prolonging.Load() > 0 {
+		return
+	}
+	for i := range w.nodes {
+		if w.footprint(i).awaits() {
+			return
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.quiet.give()
+}
+
+// renewing notes that a command may have been executed by now that makes the keys last
+// for their TTL. It reads the clock only where it matters.
+func (w *writes) renewing() {
+	if w.timed.Load() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.renewed = clock.Now().Mono
+	}
+}
+
+// keepTime begins to keep the time of the last renewal, if that has not begun: now, for
+// whatever was answered before was executed before.
+func (w *writes) keepTime() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.timed.Swap(true) { // the clock is read after that: an answer that is not timed came before
+		w.renewed = clock.Now().Mono
+	}
+}
+
+// lastRenewed returns the latest monotonic time at which a node can have set the
+// key's TTL, as far as anybody can tell, if that is kept (see keepTime).
+func (w *writes) lastRenewed() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.renewed
+}
+
+// leaveQueues makes the release of the value take a ticket off the queues.
+func (w *writes) leaveQueues(ticket script.Ticket) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Contains(w.tickets, ticket) {
+		w.tickets = append(w.tickets, ticket)
+	}
+}
+
+// leaving returns the tickets that the release of the value takes off the queues.
+func (w *writes) leaving() []script.Ticket {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.tickets)
+}

@@ -1,0 +1,93 @@
+package queue
+
+import (
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+)
+
+// This file is why and when a waiter tries next. It is pure: no lock, no clock, no I/O.
+
+// An agenda is what a waiter knows of why and when to try next. Each attempt begins with an empty one.
+type agenda struct {
+	ready   bool        // try at once: it is new, or has become the first; a release; a first attempt that must be repeated
+	behind  bool        // right behind a release of this process, and nobody else is known to wait
+	polls   bool        // the retry delay of one behind it is over
+	woken   claim.Nodes // have woken it since the last attempt began
+	freed   claim.Nodes // granted the last attempt, which is being rolled back
+	hurry   time.Time   // when a wake-up is reason enough, although no quorum came; zero: none came
+	runsOut time.Time   // when what refused the last attempt runs out on a quorum; zero: not known
+	refresh time.Time   // when the ticket must be shown again
+}
+
+// An event is what a waiter goes on for.
+type event int
+
+const (
+	nothing  event = iota
+	handed         // the lock has been handed over
+	turnCome       // there is reason to try
+	elapsed        // the retry delay is over
+	prompted       // that of one behind, whose delays are shorter
+	behind         // nothing, as long as others stand before
+	deaf           // there is reason to try, but nobody listens
+	ended          // the context is done, or the Redsync closed
+)
+
+// A view is what a waiter sees around it.
+type view struct {
+	now   time.Time
+	given bool      // it has been handed the lock
+	first bool      // it is the first in its line
+	paces bool      // it is not, and says when the first one polls
+	tick  time.Time // when its retry delay is over
+
+	// Of the first in line.
+	held   time.Duration                         // for how long this process holds the lock, as far as it knows
+	quorum func(claim.Nodes) bool                // see claim.Rule
+	hears  func() (from time.Time, listens bool) // see subscriber.hears
+}
+
+// next returns what there is to do, or when there will be. Only the first in line, and the waiter that
+// paces it, have anything to do at a time.
+func (v view) next(a agenda) (event, time.Time) {
+	switch {
+	case v.given:
+		return handed, v.tick
+	case !v.first && !v.paces:
+		return behind, v.tick
+	case !v.now.Before(v.tick):
+		return elapsed, v.tick
+	case !v.first:
+		return nothing, v.tick
+	case a.polls:
+		return prompted, v.tick
+	case v.held > 0:
+		return nothing, earlier(v.tick, v.now.Add(v.held))
+	}
+	at := earlier(earlier(a.runsOut, a.refresh), a.hurry)
+	if !a.ready && !a.wokenBy(v.quorum) && (at.IsZero() || at.After(v.now)) {
+		return nothing, earlier(v.tick, at)
+	}
+	switch from, listens := v.hears(); {
+	case !listens:
+		return deaf, v.now
+	case !from.IsZero():
+		return nothing, earlier(v.tick, from)
+	}
+	return turnCome, v.now
+}
+
+// wokenBy reports whether the lock is free on a quorum: on the nodes that have
+// said so, one at least, and on those that the waiter has freed itself.
+func (a agenda) wokenBy(quorum func(claim.Nodes) bool) bool {
+	return !a.hurry.IsZero() && quorum(a.woken|a.freed)
+}
+
+// earlier returns the earlier of two times, of which zero is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,134 @@
+package queue
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/jitter"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file is one attempt: of a call that waits for nobody, or of a waiter in its turn.
+
+// A turn is one attempt of a waiter.
+type turn struct {
+	waiter     *waiter
+	place      lease.Place // in the queues of the nodes; without a ticket it enters none
+	began      time.Time
+	conclusive bool // if it fails there is no reason to repeat it at once
+	leaves     bool // the waiter does not wait any longer
+}
+
+// enters reports whether the attempt enters the queues of the nodes.
+func (u *turn) enters() bool { return !u.place.Ticket.IsZero() }
+
+// attempt makes one attempt, which counts from start, and takes back what it has left unless it is won.
+// u is nil where nobody waits.
+func (t *Terms) attempt(ctx context.Context, start clock.Instant, try int, u *turn) (*lease.Lease, lease.Outcome) {
+	var at lease.Place
+	if u != nil {
+		at = u.place
+	}
+	l, o := lease.Acquire(ctx, &t.Terms, start, try, at)
+	switch {
+	case l == nil:
+		return nil, o
+	case o.Kind == lease.Won:
+	case u != nil:
+		u.rollBack(l, o, ctx.Err() != nil)
+	default:
+		l.Release(lease.Releasing{})
+		if o.Touched() {
+			t.Group.Try(t.Claim.Lines())
+		}
+	}
+	t.tell(l, o, u)
+	if o.Kind != lease.Won {
+		return nil, o
+	}
+	return l, o
+}
+
+// tell tells what the attempt for l has come to. If an observer panics, what was acquired is released,
+// and the waiter leaves the queues.
+func (t *Terms) tell(l *lease.Lease, o lease.Outcome, u *turn) {
+	if t.Attempts == nil {
+		return
+	}
+	told := false
+	defer func() {
+		if told || o.Kind != lease.Won {
+			return
+		}
+		if u != nil && u.enters() {
+			l.LeaveQueues(u.place.Ticket)
+		}
+		l.Abandon(t.Keeper.Errors.Failed)
+	}()
+	t.Attempts.Attempted(l, o)
+	told = true
+}
+
+// rollBack releases what the attempt for l has left, which came to o. The waiter keeps
+// its place in the queues unless it waits no longer (over), or cannot reach a quorum:
+// then it would stand in everybody's way. It enters them again with another ticket, which
+// no release that is late takes away.
+func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
+	w := u.waiter
+	ls := w.lines()
+	ls.mu.Lock()
+	switch {
+	case !u.enters():
+	case u.leaves || over || !o.Heard():
+		l.LeaveQueues(w.ticket)
+		w.ticket, w.last = script.Ticket{}, nil
+	default:
+		w.last = l
+	}
+	ls.mu.Unlock()
+	l.Release(lease.Releasing{By: w})
+}
+
+// refusesQueues reports whether a node does not let us queue.
+func refusesQueues(o lease.Outcome) bool {
+	return slices.ContainsFunc(o.Result.Votes, func(v claim.Vote) bool {
+		return v.Err != nil && (pool.IsDenied(v.Err) || pool.IsCrossSlot(v.Err))
+	})
+}
+
+// runsOut returns when the lock may be free on a quorum of nodes although nobody
+// releases it, after an attempt that came to o by now; zero if that is not known, or was so before.
+func runsOut(o lease.Outcome, now time.Time) time.Time {
+	type free struct {
+		node int
+		in   time.Duration
+	}
+	var all []free
+	for i, v := range o.Result.Votes {
+		switch {
+		case v.Choice == claim.Failed:
+		case v.Answer.Found == claim.Mine: // it is being rolled back
+			all = append(all, free{i, 0})
+		case v.Answer.Wait != claim.Never:
+			all = append(all, free{i, v.Answer.Wait})
+		}
+	}
+	slices.SortFunc(all, func(a, b free) int { return int(a.in - b.in) })
+	var nodes claim.Nodes
+	for _, f := range all {
+		nodes = nodes.With(f.node)
+		switch {
+		case !o.Result.Set.Rule.Quorum(nodes):
+		case f.in == 0:
+			return time.Time{}
+		default:
+			return now.Add(f.in + time.Millisecond + jitter.N(runOutJitter))
+		}
+	}
+	return time.Time{}
+}

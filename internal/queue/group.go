@@ -1,0 +1,134 @@
+package queue
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"weak"
+
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file is what the Redsyncs of one process share. A program may call New for every
+// request, on the same clients: to the nodes it is one process all the same.
+
+// A Group is what those Redsyncs share whose pools have the same clients, in the same order.
+// A Redsync whose pools do not tell their clients has a group of its own.
+type Group struct {
+	Process script.Process // by which nodes know the waiters of this process
+	Tokens  lease.Tokens
+	Health  []quorum.Health // by node
+
+	tickets    atomic.Uint32 // made so far
+	lines      lines
+	subscriber subscriber
+
+	members atomic.Int64 // Redsyncs that are neither closed nor collected
+}
+
+// groups finds the group of a list of clients. It keeps none: Redsyncs do, and the
+// subscriptions until they end.
+var groups struct {
+	sync.Mutex // guards byClients
+	byClients  map[any]weak.Pointer[Group]
+}
+
+// clientList is the first clients of a list and the one after them. It is a key of groups.
+type clientList struct{ first, next any }
+
+// clientsOf returns the key of groups for these pools, nil if one of them does not tell
+// its client.
+func clientsOf(pools []pool.Pool) (list any) {
+	for _, p := range pools {
+		shared, ok := p.(interface {
+			Client() any
+			Sibling() pool.Pool
+		})
+		if !ok {
+			return nil
+		}
+		client := shared.Client()
+		if client == nil {
+			return nil
+		}
+		list = clientList{list, client}
+	}
+	return list
+}
+
+// GroupOf returns the group of a Redsync with these pools.
+func GroupOf(pools []pool.Pool) *Group {
+	clients := clientsOf(pools)
+	if clients == nil {
+		return newGroup(len(pools))
+	}
+	groups.Lock()
+	defer groups.Unlock()
+	if g := groups.byClients[clients].Value(); g != nil {
+		return g
+	}
+	g := newGroup(len(pools))
+	if groups.byClients == nil {
+		groups.byClients = make(map[any]weak.Pointer[Group])
+	}
+	groups.byClients[clients] = weak.Make(g)
+	runtime.AddCleanup(g, forgetGroup, clients)
+	return g
+}
+
+// forgetGroup forgets a group that is gone, unless another has taken its place.
+func forgetGroup(clients any) {
+	groups.Lock()
+	defer groups.Unlock()
+	if groups.byClients[clients].Value() == nil {
+		delete(groups.byClients, clients)
+	}
+}
+
+// newGroup returns a group of Redsyncs that have so many nodes.
+func newGroup(nodes int) *Group {
+	g := &Group{Process: script.NewProcess(), Health: make([]quorum.Health, nodes)}
+	g.lines.group, g.subscriber.group = g, g
+	return g
+}
+
+// A Member is a Redsync's part in its group. It ends with Close, or when the Redsync is
+// collected: a program need not close what it makes for a request.
+type Member struct {
+	*Group
+	ended atomic.Bool
+}
+
+// Join makes another Redsync a member.
+func (g *Group) Join() *Member {
+	g.members.Add(1)
+	return &Member{Group: g}
+}
+
+// Leave ends the membership. The subscriptions end with the last one.
+func (m *Member) Leave() {
+	if m.end() {
+		m.subscriber.stop(m.abandoned)
+	}
+}
+
+// Collected ends the membership of a Redsync that nobody has closed. The subscriptions end
+// when they have been idle: a cleanup must not wait.
+func (m *Member) Collected() { m.end() }
+
+func (m *Member) end() (last bool) {
+	return m.ended.CompareAndSwap(false, true) && m.members.Add(-1) == 0
+}
+
+// abandoned reports whether every member has left.
+func (g *Group) abandoned() bool { return g.members.Load() == 0 }
+
+// Groups returns of how many lists of clients there are groups. It is for tests.
+func Groups() int {
+	groups.Lock()
+	defer groups.Unlock()
+	return len(groups.byClients)
+}

@@ -1,0 +1,143 @@
+package queue
+
+import (
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// This file is what becomes of a lock that is released, for those who wait for it in this process. A
+// Group is what leases know of them: it implements lease.Waiters.
+
+// maxChain is for how long a lock is handed over within the process since it was
+// acquired, a tenth of its expiry at most: for so long other processes are not let in.
+// It pays for the acquire many times.
+const maxChain = 20 * time.Millisecond
+
+// HandOver passes the lock of l, which has been ended by Unlock, to the first in
+// line, and reports whether it did. The value and its validity go to a new lease. No
+// node is told, and nothing that the giver does later touches the new lease.
+//
+// It must be worth as much as a lock that is acquired now, within a tenth; and other
+// processes are let in every maxChain. It stays within one Redsync: another one of the group
+// may be closed meanwhile, and tries right behind the release.
+func (g *Group) HandOver(l *lease.Lease) bool {
+	ls, t := &g.lines, l.Terms()
+	if ls.count.Load() == 0 || !t.Passes || !l.MayPass(min(t.Timing.Expiry/10, maxChain)) {
+		return false
+	}
+	c := l.Claim()
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	w := ls.byName[c.Lines()[0]].first()
+	if w == nil || w.state == trying || !w.terms.Passes {
+		return false
+	}
+	if w.terms.Keeper != t.Keeper || w.terms.Timing != t.Timing || !c.PassesTo(w.terms.Claim) {
+		return false
+	}
+	w.given = l.Pass(&w.terms.Terms)
+	if w.last != nil {
+		w.given.LeaveQueues(w.ticket)
+	}
+	ls.removeLocked(w, w.given)
+	w.lookAgain()
+	return true
+}
+
+// Unlock sends the release of l, which has been ended by Unlock, and lets in who waits for it. The
+// caller waits for the release.
+func (g *Group) Unlock(l *lease.Lease) *lease.Release {
+	return g.release(l, lease.Releasing{Awaited: true})
+}
+
+// Unlocked notes what a release of l has told about the waiters of other processes.
+func (g *Group) Unlocked(l *lease.Lease, rel *lease.Release) {
+	g.lines.tellOthers(l.Claim().Lines()[0], rel.Others())
+}
+
+// Any implements lease.Waiters.
+func (g *Group) Any() bool { return g.lines.count.Load() > 0 }
+
+// Release implements lease.Waiters.
+func (g *Group) Release(l *lease.Lease) { g.release(l, lease.Releasing{}) }
+
+// Try implements lease.Waiters.
+func (g *Group) Try(lines []string) {
+	for _, name := range lines {
+		g.lines.try(name)
+	}
+}
+
+// Wake implements lease.Waiters.
+func (g *Group) Wake(lines []string, node int, by any) {
+	for _, name := range lines {
+		g.lines.wake(name, node, by)
+	}
+}
+
+// release releases what l, which has ended, left on the nodes, and lets in who waits for
+// it in this process. Who enters the queues is for release to say.
+func (g *Group) release(l *lease.Lease, how lease.Releasing) *lease.Release {
+	ls := &g.lines
+	if ls.count.Load() == 0 {
+		return l.Release(how)
+	}
+	heard := g.subscriber.stands()
+	first, s := ls.succeed(l, heard)
+	how.Enters = s.enters
+	rel := l.Release(how)
+	if !s.enters.IsZero() && ls.hasGone(first) { // its own removal of the ticket may have come before
+		l.LeaveQueues(s.enters)
+		l.Release(lease.Releasing{})
+	}
+	if s.tries {
+		ls.mu.Lock()
+		defer ls.mu.Unlock()
+		first.agenda.behind = s.enters.IsZero()
+		first.tryLocked()
+	}
+	return rel
+}
+
+// hasGone reports whether w has left its line without the lock.
+func (ls *lines) hasGone(w *waiter) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return w.state == gone
+}
+
+// A succession is what becomes of the first in line with a release.
+//
+//	other processes wait, or it is fair    ticket enters; the nodes tell whose turn it is
+//	the same, and they cannot be heard     ticket enters, and tries at once
+//	the same, and it is trying now         ticket enters, and tries again
+//	nobody else waits, as far as is known  tries at once, right behind the release
+type succession struct {
+	enters script.Ticket // enters the queues with the release; zero: none
+	tries  bool          // the first in line tries behind the release
+}
+
+func (ls *lines) succeed(h *lease.Lease, heard bool) (first *waiter, s succession) {
+	c := h.Claim()
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l := ls.byName[c.Lines()[0]]
+	first = l.first()
+	if first == nil {
+		return nil, succession{}
+	}
+	if l.holder != nil && l.holder.Value() == c.Value() {
+		l.holder = nil
+	}
+	if !l.others && !first.terms.Fair {
+		return first, succession{tries: true}
+	}
+	first.enteredLocked(h)
+	s = succession{enters: first.placeLocked(), tries: first.state == trying || !heard}
+	if !s.tries {
+		first.agenda.ready = false
+	}
+	return first, s
+}

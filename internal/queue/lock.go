@@ -1,0 +1,97 @@
+// Package queue is waiting for a claim that is taken.
+//
+// Those who wait in one process for one claim stand in a line, and only the first of them talks to the
+// nodes. It puts its ticket in the queue of each node, and tries again when it has reason to: a node has
+// told it, this process has released the claim, what stood in its way has run out, or its retry delay
+// has elapsed. A lock that is released may pass to it without the nodes knowing.
+package queue
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+)
+
+// Terms are what the Locks of one Mutex have in common.
+type Terms struct {
+	lease.Terms
+	Group    *Group
+	Attempts Events // told of attempts; nil where nobody listens
+	Fair     bool   // nobody is overtaken
+	Priority int    // the higher comes first
+	Delay    func(tries int) time.Duration
+	Mean     time.Duration // of Delay; OfUser if only the user knows
+}
+
+// OfUser is the mean of the delays of a function of the user's.
+const OfUser time.Duration = -1
+
+// Events is told what becomes of attempts.
+type Events interface {
+	// Attempted tells what an attempt has come to. It may panic.
+	Attempted(l *lease.Lease, o lease.Outcome)
+
+	// Refused tells that a node does not let us subscribe.
+	Refused(node int, err error)
+}
+
+// A Failure is why Lock has acquired nothing.
+type Failure struct {
+	Last        lease.Outcome // of the last attempt, here or by those who stand before
+	Interrupted bool          // the trying was ended by the context, by Close or by the limit of tries
+	Delay       time.Duration // below 0: a retry delay that is no use
+}
+
+// Lock makes an attempt for the claim of t, and if that fails waits until it is free, until limit tries
+// are used up, or until ctx is done. Limit 0 is no limit. start is when the user called.
+func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*lease.Lease, *Failure) {
+	if ctx.Err() != nil {
+		return nil, &Failure{Interrupted: true}
+	}
+	var l *lease.Lease
+	var o lease.Outcome
+	switch {
+	case limit == 1 && t.Fair:
+		l, o = t.tryFairly(ctx, start)
+	case limit == 1 || !t.Fair && t.Group.lines.mayBarge(t.line()):
+		l, o = t.attempt(ctx, start, 1, nil)
+	default:
+		return t.wait(ctx, start, limit, lease.Outcome{})
+	}
+	switch {
+	case l != nil:
+		return l, nil
+	case !o.Mends():
+		return nil, &Failure{Last: o}
+	case limit == 1 || ctx.Err() != nil:
+		return nil, &Failure{Last: o, Interrupted: true}
+	}
+	return t.wait(ctx, start, limit, o)
+}
+
+// tryFairly makes one attempt that overtakes nobody already waiting.
+func (t *Terms) tryFairly(ctx context.Context, start clock.Instant) (*lease.Lease, lease.Outcome) {
+	if why := t.Group.lines.waits(t.line()); why.Kind != lease.NotAsked {
+		return nil, why
+	}
+	w := newWaiter(t, start) // in no line: nobody else knows it
+	at := lease.Place{Waiter: w}
+	at.Ticket, at.Alive, at.Strict = w.placeLocked(), lease.AliveFor.Milliseconds(), true
+	return w.try(ctx, 1, &turn{waiter: w, place: at, leaves: true})
+}
+
+// wait waits for the claim, after a first attempt that came to first, if one was made.
+func (t *Terms) wait(ctx context.Context, start clock.Instant, limit int, first lease.Outcome) (*lease.Lease, *Failure) {
+	w := newWaiter(t, start)
+	w.pace = pace{delay: t.Delay, mean: t.Mean, limit: limit, try: 1}
+	if !w.pace.begin(0) {
+		return nil, &Failure{Delay: w.pace.last}
+	}
+	t.Group.lines.join(w, first)
+	return w.wait(ctx)
+}
+
+// line returns the line in which waiters for the claim of t stand.
+func (t *Terms) line() string { return t.Claim.Lines()[0] }

@@ -1,0 +1,86 @@
+package queue
+
+import "time"
+
+// This file is the retry delays of one Lock. Who stands behind others in its line does not
+// wake up for each of them: it needs to know only when the last one is over.
+
+// maxAhead bounds how many delays are drawn ahead. Who has more wakes up in between.
+const maxAhead = 256
+
+// A pace is the retry delays of a waiter. It is used by the waiter alone, except for mean.
+type pace struct {
+	delay func(tries int) time.Duration
+	limit int           // the last try; 0 is no limit
+	mean  time.Duration // for comparison with others
+
+	try  int       // the last one that was made, or passed over
+	tick time.Time // when the delay after it is over
+
+	last   time.Duration   // the delay after it
+	ahead  []time.Duration // those after the next tries, drawn already
+	asleep bool            // the waiter does not heed tick
+}
+
+// begin begins the delay after the current try, in no less than least. It reports false where the
+// delay is negative.
+func (p *pace) begin(least time.Duration) bool {
+	p.last = p.draw()
+	if p.last < 0 {
+		return false
+	}
+	p.tick = time.Now().Add(max(p.last, least))
+	if p.mean == OfUser {
+		p.mean = p.last
+	}
+	return true
+}
+
+// draw returns the delay after the current try.
+func (p *pace) draw() time.Duration {
+	if len(p.ahead) == 0 {
+		return p.delay(p.try)
+	}
+	d := p.ahead[0]
+	p.ahead = p.ahead[1:]
+	return d
+}
+
+// sleep returns when the waiter must wake up although nothing has happened: when its
+// tries are used up, or a delay that was drawn is of no use. The zero time is never.
+func (p *pace) sleep() time.Time {
+	p.asleep = true
+	if p.limit == 0 {
+		return time.Time{}
+	}
+	at := p.tick
+	for i := 0; p.try+1+i < p.limit && i < maxAhead; i++ {
+		if i == len(p.ahead) {
+			p.ahead = append(p.ahead, p.delay(p.try+1+i))
+		}
+		if p.ahead[i] < 0 {
+			break
+		}
+		at = at.Add(max(p.ahead[i], minTry))
+	}
+	return at
+}
+
+// pass passes over a try.
+func (p *pace) pass() {
+	d := max(p.draw(), minTry)
+	p.try++
+	p.tick = p.tick.Add(d)
+}
+
+// wake makes the waiter heed tick again: that of the first try after now, or of the last one
+// that sleep has counted. Without a limit nobody has counted the tries that it was asleep for.
+func (p *pace) wake(now time.Time) {
+	p.asleep = false
+	for !now.Before(p.tick) && len(p.ahead) > 0 && p.ahead[0] >= 0 {
+		p.pass()
+	}
+	if p.limit == 0 && !now.Before(p.tick) {
+		p.tick = now.Add(max(p.last, minTry))
+	}
+}

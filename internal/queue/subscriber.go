@@ -1,0 +1,224 @@
+package queue
+
+import (
+	"sync"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file is how a process hears that a lock is free: on a channel of its own, by
+// one subscription on each node, however many locks it waits for.
+
+const (
+	// idleSubscriber is how long the subscriptions outlast the last waiter.
+	idleSubscriber = 30 * time.Second
+
+	// maxDeaf is how long the first in line waits to be able to hear, before it tries
+	// all the same, at most: its ticket is shown again in time.
+	maxDeaf = lease.AliveFor / 2
+)
+
+// A subscriber listens while somebody waits, on behalf of all members of a group. A node that
+// cannot be heard may have told something meanwhile: when it can be heard again, the first
+// in each line tries again.
+type subscriber struct {
+	group *Group
+
+	mu      sync.Mutex // guards what follows, and what of the session says so
+	session *session   // nil while nobody listens
+	idle    *time.Timer
+}
+
+// A session is the subscriptions from when somebody begins to wait until nobody does.
+//
+// It is ready once a quorum of nodes can be heard, or has failed to let us listen: from
+// then on a release reaches the waiters. The others are given wakeGrace, lest each of them
+// were reason for an attempt of its own.
+type session struct {
+	subscriber    *subscriber
+	rule          claim.Rule
+	begun         time.Time
+	subscriptions []pool.Subscription
+	pools         []pool.Pool // the session's own, through which it subscribes
+
+	// With subscriber.mu.
+	answered claim.Nodes
+	grace    *time.Timer
+	ready    bool
+}
+
+// stands reports whether the process can hear that a lock is free.
+func (s *subscriber) stands() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.session != nil && s.session.ready
+}
+
+// hears returns when an attempt may rely on being told: the zero time if that is now, and
+// after maxWait at the latest, although nothing stands then. It reports whether anybody
+// listens at all.
+func (s *subscriber) hears(maxWait time.Duration) (from time.Time, listens bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.session == nil {
+		return time.Time{}, false
+	}
+	if s.session.ready || time.Since(s.session.begun) >= maxWait {
+		return time.Time{}, true
+	}
+	return s.session.begun.Add(maxWait), true
+}
+
+// listen makes sure that subscriptions stand, or are about to, to the nodes of one of the members.
+// It does not wait for them. events, which may be nil, is told of a node that refuses.
+func (s *subscriber) listen(set *quorum.Set, events Events) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.group.abandoned() {
+		return
+	}
+	if s.idle == nil {
+		s.idle = time.AfterFunc(idleSubscriber, s.rest)
+	}
+	s.idle.Reset(idleSubscriber)
+	if s.session == nil {
+		s.session = &session{subscriber: s, rule: set.Rule, begun: time.Now()}
+		for i, n := range set.Nodes {
+			s.session.subscribeLocked(n.Pool, listener{session: s.session, node: i, events: events})
+		}
+	}
+}
+
+func (s *session) subscribeLocked(through pool.Pool, l listener) {
+	p, own := listenThrough(through)
+	if own != nil {
+		s.pools = append(s.pools, own)
+	}
+	if p != nil {
+		subscription, err := p.Subscribe(s.subscriber.group.Process.Channel(), l)
+		if err == nil {
+			s.subscriptions = append(s.subscriptions, subscription)
+			return
+		}
+	}
+	s.answerLocked(l.node) // it never will
+}
+
+// listenThrough returns the pool through which a group subscribes at p's node:
+// one of its own, which no user closes, where p can make one.
+func listenThrough(p pool.Pool) (s pool.Subscriber, own pool.Pool) {
+	if shared, ok := p.(interface{ Sibling() pool.Pool }); ok {
+		own = shared.Sibling()
+		p = own
+	}
+	s, _ = p.(pool.Subscriber)
+	return s, own
+}
+
+// learn notes that node i has answered, and reports whether that comes too late for those
+// who have tried already.
+func (s *session) learn(i int) (late bool) {
+	s.subscriber.mu.Lock()
+	defer s.subscriber.mu.Unlock()
+	if s.answered.Has(i) {
+		return true
+	}
+	late = s.ready
+	s.answerLocked(i)
+	return late
+}
+
+func (s *session) answerLocked(i int) {
+	s.answered = s.answered.With(i)
+	all := s.answered == s.rule.All()
+	switch {
+	case s.ready || !s.rule.Quorum(s.answered):
+	case s.grace == nil && !all:
+		s.grace = time.AfterFunc(wakeGrace, s.becomeReady)
+	case s.grace == nil:
+		s.grace = time.AfterFunc(0, s.becomeReady)
+	case all:
+		s.grace.Reset(0)
+	}
+}
+
+// becomeReady lets the first in each line try: those who could not hear before, and those
+// who have tried all the same, because they may have missed something.
+func (s *session) becomeReady() {
+	s.subscriber.mu.Lock()
+	s.ready = true
+	s.subscriber.mu.Unlock()
+	s.subscriber.group.lines.tryAll()
+}
+
+// rest ends the subscriptions if nobody waits any more.
+func (s *subscriber) rest() {
+	if !s.group.lines.anybody() {
+		s.stop(nil)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle.Reset(idleSubscriber)
+}
+
+// stop ends the subscriptions, if still is nil or still true.
+func (s *subscriber) stop(still func() bool) {
+	s.mu.Lock()
+	if still != nil && !still() {
+		s.mu.Unlock()
+		return
+	}
+	ended := s.session
+	s.session = nil
+	if s.idle != nil {
+		s.idle.Stop()
+	}
+	if ended != nil && ended.grace != nil {
+		ended.grace.Stop()
+	}
+	s.mu.Unlock()
+	if ended == nil {
+		return
+	}
+	for _, subscription := range ended.subscriptions {
+		subscription.Close()
+	}
+	for _, p := range ended.pools {
+		_ = p.Close() // never fails, and does not wait
+	}
+}
+
+// A listener hears what a node has to say.
+type listener struct {
+	session *session
+	node    int
+	events  Events // nil where nobody listens
+}
+
+func (l listener) lines() *lines { return &l.session.subscriber.group.lines }
+
+// Subscribed implements pool.Listener.
+func (l listener) Subscribed() {
+	if l.session.learn(l.node) {
+		l.lines().wakeAll(l.node)
+	}
+}
+
+// Message implements pool.Listener.
+func (l listener) Message(name string) { l.lines().wake(name, l.node, nil) }
+
+// Unsubscribed implements pool.Listener. Until it stands again the timers serve.
+func (l listener) Unsubscribed(error) { l.session.learn(l.node) }
+
+// Refused implements pool.Listener.
+func (l listener) Refused(err error) {
+	l.session.learn(l.node)
+	if l.events != nil {
+		l.events.Refused(l.node, err)
+	}
+}

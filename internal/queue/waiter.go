@@ -1,0 +1,359 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/jitter"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// This file is one call of Lock that waits in a line.
+
+const (
+	// wakeGrace is how long the first in line waits for a quorum of wake-ups after
+	// the first one, and up to as much longer at random: some of the others may be
+	// lost.
+	wakeGrace = 2 * time.Millisecond
+
+	// runOutJitter spreads those who wait for the same TTL to run out.
+	runOutJitter = 10 * time.Millisecond
+
+	// minTry is how long a try that asks no node, or hears none, takes at least.
+	minTry = 10 * time.Millisecond
+)
+
+// A waiter is one call of Lock that waits.
+type waiter struct {
+	terms *Terms
+	line  string // in which it stands
+	start clock.Instant
+	look  chan struct{} // has room for one token: something has changed
+	why   lease.Outcome // of the last attempt
+	pace  pace          // its retry delays
+
+	queueless bool // a node does not let us queue
+
+	// Under lines.mu, and pace.mean.
+	state    state
+	given    *lease.Lease  // handed over; set when it is served so
+	ticket   script.Ticket // zero until it is needed, which it is not where the lock is handed over
+	attempts int           // made so far
+	unheard  bool          // the last attempt heard fewer nodes than a quorum
+	agenda   agenda        // why and when it tries next
+	last     *lease.Lease  // through whose release the ticket leaves the queues; nil if it is in none
+}
+
+// A state is where a waiter is.
+//
+//	waiting <--> trying --won--> served
+//	   |            |
+//	   |            +--> gone
+//	   +--> served (handed over), gone
+type state uint8
+
+const (
+	waiting state = iota // in its line
+	trying               // an attempt is under way, or has won: it is handed nothing
+	served               // it has the lock, and has left its line
+	gone                 // it has left its line without the lock
+)
+
+func newWaiter(t *Terms, start clock.Instant) *waiter {
+	return &waiter{terms: t, line: t.line(), start: start, look: make(chan struct{}, 1)}
+}
+
+func (w *waiter) lines() *lines           { return &w.terms.Group.lines }
+func (w *waiter) subscriber() *subscriber { return &w.terms.Group.subscriber }
+
+// placeLocked returns w's ticket, its place in the queues.
+func (w *waiter) placeLocked() script.Ticket {
+	if w.ticket.IsZero() {
+		g := w.terms.Group
+		w.ticket = script.NewTicket(w.terms.Priority, w.start.Wall.UnixMicro(), g.Process, g.tickets.Add(1))
+	}
+	return w.ticket
+}
+
+func (w *waiter) tryLocked() {
+	w.agenda.ready = true
+	w.lookAgain()
+}
+
+func (w *waiter) wakeLocked(i int) {
+	w.agenda.woken = w.agenda.woken.With(i)
+	if w.agenda.hurry.IsZero() {
+		w.agenda.hurry = time.Now().Add(wakeGrace + jitter.N(wakeGrace))
+	}
+	w.lookAgain()
+}
+
+// enteredLocked notes that the release of h puts the ticket in the queues.
+func (w *waiter) enteredLocked(h *lease.Lease) {
+	w.last = cmp.Or(w.last, h)
+	w.agenda.refresh = time.Now().Add(lease.AliveFor / 2)
+	w.lookAgain()
+}
+
+func (w *waiter) lookAgain() {
+	select {
+	case w.look <- struct{}{}:
+	default:
+	}
+}
+
+// wait is Lock from the moment when w has joined its line. It makes attempts until
+// one succeeds, or the retry delays of its limit have elapsed.
+func (w *waiter) wait(ctx context.Context) (l *lease.Lease, failure *Failure) {
+	returned := false
+	defer func() { // also where a function of the user's has panicked
+		w.lines().leave(w, l)
+		if l == nil && w.given == nil {
+			w.leaveQueues()
+		}
+		if w.given == nil {
+			return
+		}
+		l, failure = w.given, nil // it may have come while the waiting ended
+		if !returned {
+			l.Abandon(w.terms.Keeper.Errors.Failed)
+		}
+	}()
+	l, failure = w.waitInLine(ctx)
+	returned = true
+	return l, failure
+}
+
+func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
+	for {
+		what := w.next(ctx)
+		switch what {
+		case handed:
+			return nil, nil
+		case ended:
+			return nil, &Failure{Last: w.lastOutcome(), Interrupted: true}
+		case elapsed:
+			w.pace.try++
+		}
+		last := what == elapsed && w.pace.try == w.pace.limit
+		least := minTry
+		if u := w.begin(what == elapsed || what == prompted, last); u != nil {
+			l, o := w.try(ctx, w.pace.try, u)
+			switch {
+			case l != nil:
+				return l, nil
+			case !o.Mends():
+				return nil, &Failure{Last: o}
+			case o.Taken():
+				least = 0 // the nodes answer: that takes a while
+			}
+		} else if what == elapsed {
+			w.lines().prompt(w)
+		}
+		if last {
+			return nil, &Failure{Last: w.lastOutcome(), Interrupted: true}
+		}
+		if what == elapsed && !w.delay(least) {
+			return nil, &Failure{Delay: w.pace.last}
+		}
+	}
+}
+
+// delay begins the next retry delay, which is least at the least.
+func (w *waiter) delay(least time.Duration) bool {
+	if !w.pace.begin(least) {
+		return false
+	}
+	if w.terms.Mean == OfUser {
+		w.lines().setPace(w, w.pace.last)
+	}
+	return true
+}
+
+// next waits until there is something to do.
+func (w *waiter) next(ctx context.Context) event {
+	var timer *time.Timer
+	for {
+		what, at := w.due()
+		switch {
+		case what == handed:
+			return handed
+		case ctx.Err() != nil || w.terms.Keeper.IsClosed():
+			return ended
+		case what == behind:
+			if at = w.pace.sleep(); !at.IsZero() && !time.Now().Before(at) {
+				w.pace.wake(time.Now())
+				return elapsed
+			}
+		case w.pace.asleep:
+			w.pace.wake(time.Now())
+			continue
+		case what == deaf:
+			w.subscriber().listen(w.terms.Keeper.Set, w.terms.Attempts)
+			continue
+		case what != nothing:
+			return what
+		}
+		var fires <-chan time.Time
+		if timer != nil {
+			timer.Stop()
+		}
+		if !at.IsZero() {
+			if timer == nil {
+				timer = time.NewTimer(0)
+				defer timer.Stop()
+			}
+			timer.Reset(time.Until(at))
+			fires = timer.C
+		}
+		select {
+		case <-w.look:
+		case <-fires:
+		case <-ctx.Done():
+			return ended
+		case <-w.terms.Keeper.Closing():
+			return ended
+		}
+	}
+}
+
+// due returns what there is to do, or when there will be.
+func (w *waiter) due() (event, time.Time) {
+	ls := w.lines()
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	v := view{now: time.Now(), tick: w.pace.tick, given: w.given != nil}
+	if v.given {
+		return v.next(w.agenda)
+	}
+	l := ls.byName[w.line]
+	if v.first = l.first() == w; !v.first {
+		v.paces = l.paces(w)
+		return v.next(w.agenda)
+	}
+	v.held = l.held()
+	v.quorum = w.terms.Keeper.Set.Rule.Quorum
+	v.hears = func() (time.Time, bool) {
+		if !w.needsToHear() {
+			return time.Time{}, true
+		}
+		return w.subscriber().hears(w.maxDeaf())
+	}
+	return v.next(w.agenda)
+}
+
+// needsToHear reports whether w does not try before it can hear the nodes: it will be in the
+// queues. Its very first attempt may succeed, and is repeated if it fails.
+func (w *waiter) needsToHear() bool {
+	return w.why.Kind != lease.NotAsked && (w.terms.Fair || !w.queueless && !w.agenda.behind)
+}
+
+// maxDeaf is for how long w waits to be able to hear.
+func (w *waiter) maxDeaf() time.Duration { return min(w.terms.Timing.NodeTimeout, maxDeaf) }
+
+// lastOutcome returns why the lock has not been acquired so far: what w found out, or those
+// who stand before it.
+func (w *waiter) lastOutcome() lease.Outcome {
+	ls := w.lines()
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if w.why.Kind != lease.NotAsked || w.given != nil {
+		return w.why
+	}
+	return ls.byName[w.line].why
+}
+
+// begin notes that an attempt begins, and returns it; nil if w is not the first in
+// line, has been handed the lock, or this process holds it. A poll, for which there is
+// no other reason than the time, is made all the same, lest the lock was released
+// elsewhere, and takes it where it is free, except in fair mode; any other attempt
+// respects the order of the queues. After the last one w stands in no queue.
+func (w *waiter) begin(poll, last bool) *turn {
+	ls := w.lines()
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if l := ls.byName[w.line]; w.given != nil || l.first() != w || !poll && l.held() > 0 {
+		return nil
+	}
+	plain := w.agenda.behind && !w.terms.Fair // nobody is known to be in the queues
+	w.state, w.agenda = trying, agenda{}
+	w.attempts++
+	u := &turn{waiter: w, began: time.Now(), leaves: last}
+	u.place.Waiter, u.place.Number = w, w.attempts
+	if !plain && (!w.queueless || w.terms.Fair) {
+		u.place.Ticket, u.place.Alive = w.placeLocked(), lease.AliveFor.Milliseconds()
+		u.place.Strict = w.terms.Fair || !poll
+	}
+	return u
+}
+
+// try makes the attempt.
+//
+// A waiter in the queues must hear the nodes. Where it cannot yet the attempt is repeated
+// once it can, if it fails: see needsToHear for those that do not wait for that.
+func (w *waiter) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease.Outcome) {
+	s := w.subscriber()
+	switch {
+	case w.queueless && !w.terms.Fair:
+		u.conclusive = true
+	case !u.enters(), u.leaves:
+	case w.why.Kind == lease.NotAsked:
+		u.conclusive = s.stands()
+	default:
+		s.listen(w.terms.Keeper.Set, w.terms.Attempts)
+		from, _ := s.hears(w.maxDeaf())
+		u.conclusive = from.IsZero()
+	}
+	l, o := w.terms.attempt(ctx, clock.Now(), try, u)
+	w.end(u, l, o)
+	return l, o
+}
+
+// end notes what an attempt has come to, and makes sure that w tries again.
+func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
+	ls := w.lines()
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	won := l != nil
+	w.why = o
+	w.queueless = w.queueless || refusesQueues(o)
+	if !u.leaves { // else it leaves its line at once, and is the first until then
+		ls.triedLocked(w, won, won || o.Heard() || !o.Mends(), time.Since(u.began))
+	}
+	switch {
+	case won && (u.enters() || w.last != nil):
+		l.LeaveQueues(w.ticket) // when it is released
+	case won, u.leaves, !o.Mends():
+	default:
+		ls.byName[w.line].why = o
+		w.agenda.ready = w.agenda.ready || !u.conclusive
+		w.agenda.runsOut = runsOut(o, time.Now())
+		w.agenda.refresh = time.Now().Add(lease.AliveFor / 2)
+	}
+}
+
+// leaveQueues takes w, which has left its line, out of the queues of the nodes, if it may
+// be in one.
+func (w *waiter) leaveQueues() {
+	if w.last != nil {
+		w.last.LeaveQueues(w.ticket)
+		w.last.Release(lease.Releasing{})
+	}
+}
+
+// Granted notes that node i has granted the attempt of that number, which has failed
+// or will succeed. The release goes behind: the lock is free there then.
+func (w *waiter) Granted(i, attempt int) {
+	ls := w.lines()
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if w.attempts == attempt {
+		w.agenda.freed = w.agenda.freed.With(i)
+		if !w.agenda.hurry.IsZero() {
+			w.lookAgain()
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package quorum
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file is which server answers for a node. Two nodes that are one server count once: else two
+// quorums might share no node.
+
+// An identity is what is known of which server each node is.
+type identity struct {
+	known atomic.Bool // an acquire has waited, or need not wait, for what every node has to say
+
+	mu        sync.Mutex // guards the comparison of all nodes when one of them changes
+	duplicate atomic.Pointer[Duplicate]
+}
+
+// A Duplicate is two nodes that are one server.
+type Duplicate struct{ A, B *Node }
+
+// Duplicate returns two nodes that are one server, nil if there are none.
+func (s *Set) Duplicate() *Duplicate { return s.identity.duplicate.Load() }
+
+// Introduces reports whether the caller's acquire is the one that waits to hear which
+// server each node is: the first on a client in this process. No other acquire waits, so
+// that a node which does not answer is waited for once, however this one ends.
+func (s *Set) Introduces() bool {
+	if s.identity.known.Load() || !s.identity.known.CompareAndSwap(false, true) {
+		return false
+	}
+	first := false
+	for _, n := range s.Nodes {
+		known, ok := n.Pool.(interface{ MetBefore() bool })
+		first = !ok || !known.MetBefore() || first // ask each of them
+	}
+	return first
+}
+
+// Introduction returns for how long at most an acquire waits to hear which server each
+// node is: for the node deadline, and half of the time that ctx has left. The caller
+// needs the rest for what it does with the lock.
+func Introduction(ctx context.Context, nodeTimeout time.Duration) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return nodeTimeout
+	}
+	return min(nodeTimeout, time.Until(deadline)/2)
+}
+
+// Meet notes the process that has answered for node i. It costs a comparison when
+// that is no other than before.
+func (s *Set) Meet(i int, server *pool.Server) {
+	if server == nil || s.Nodes[i].server.Load() == server {
+		return
+	}
+	s.identity.mu.Lock()
+	defer s.identity.mu.Unlock()
+	s.Nodes[i].server.Store(server)
+	var found *Duplicate
+	for b := range s.Nodes {
+		for a := range b {
+			if sameServer(s.Nodes[a].server.Load(), s.Nodes[b].server.Load()) {
+				found = &Duplicate{s.Nodes[a], s.Nodes[b]}
+			}
+		}
+	}
+	s.identity.duplicate.Store(found)
+}
+
+// sameServer reports whether two answers are known to be of one process.
+func sameServer(s, t *pool.Server) bool {
+	return s != nil && t != nil && s.RunID == t.RunID
+}
+
+// Forget forgets who the nodes are, until each answers.
+func (s *Set) Forget() {
+	s.identity.mu.Lock()
+	defer s.identity.mu.Unlock()
+	for _, n := range s.Nodes {
+		n.server.Store(nil)
+	}
+	s.identity.duplicate.Store(nil)
+}

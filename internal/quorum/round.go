@@ -1,0 +1,457 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// A Round is one command on its way to all nodes, and their votes. As soon as the answer cannot
+// change it is the answer. Every operation of every primitive is a round.
+type Round struct {
+	set     *Set
+	op      Operation
+	brief   Brief         // of op
+	began   time.Time     // where votes are traced
+	then    Decider       // told of the decision
+	waitAll bool          // after the decision, wait for the other nodes (WithFailFast(false))
+	all     chan struct{} // closed when every node has voted, with waitAll
+
+	// mu guards what follows. Who has been told of the decision may read expired
+	// without it.
+	mu      sync.Mutex
+	closed  bool // later votes do not count
+	expired bool // the deadline came before the decision
+	count   claim.Count
+	ballots []ballot
+	spare   [usualNodes]ballot // room for ballots
+}
+
+// usualNodes is the number of nodes that most have. What is kept by node has room for
+// so many beside it, which saves an allocation.
+const usualNodes = 5
+
+// A ballot is what a round keeps of a node.
+type ballot struct {
+	vote  claim.Vote   // of a vote that is still to come, Err is as in WaitFor
+	by    *pool.Server // who voted, if known
+	full  bool         // the script was sent in full
+	heard bool         // the node's answer has come, in time or not
+}
+
+// A Decider goes on when the answer of a round cannot change, or at its deadline.
+// Decided is called once, with the round locked: it must not block, nor use the
+// round.
+type Decider interface{ Decided() }
+
+// Nobody is the Decider of a round that is not awaited.
+type Nobody struct{}
+
+// Decided implements Decider.
+func (Nobody) Decided() {}
+
+// Start sends op's command to all nodes. It does not wait: Send never does.
+func (s *Set) Start(op Operation, waitAll bool) *Round {
+	r := &Round{}
+	r.Prepare(s, op, waitAll, s.timers.get(r))
+	r.Send()
+	return r
+}
+
+// Prepare makes r, which is zero, take the votes of s's nodes for op. A nil Decider stands for a
+// caller who waits.
+func (r *Round) Prepare(s *Set, op Operation, waitAll bool, then Decider) {
+	if then == nil {
+		then = s.timers.get(r)
+	}
+	r.set, r.waitAll, r.then = s, waitAll, then
+	r.op, r.brief = op, op.Brief()
+	if r.brief.Tracer != nil && r.brief.Tracer.TracesVotes() {
+		r.began = time.Now()
+	}
+	r.ballots = r.spare[:]
+	if len(s.Nodes) > usualNodes {
+		r.ballots = make([]ballot, len(s.Nodes))
+	}
+	r.ballots = r.ballots[:len(s.Nodes)]
+	if waitAll {
+		r.all = make(chan struct{})
+	}
+}
+
+// Call returns what the nodes are sent.
+func (r *Round) Call() claim.Call { return r.brief.Call }
+
+// Send sends the command to all nodes.
+func (r *Round) Send() {
+	r.brief.Call.Command.WithRESP(func(resp []byte) {
+		for i := range r.set.Nodes {
+			if err := r.send(i, r.brief.Call.Command.Args, resp); err != nil {
+				r.Refuse(i, err)
+			}
+		}
+	})
+}
+
+func (r *Round) send(i int, args []any, resp []byte) error {
+	record, records := r.op.(Recorder)
+	if records {
+		record.Sending(i)
+	}
+	err := r.set.Nodes[i].Send(pool.Request{Args: args, RESP: resp, Within: r.brief.Within, To: r, Tag: i})
+	if err != nil && records {
+		record.Unsent(i)
+	}
+	return err
+}
+
+// Receive takes a node's reply.
+func (r *Round) Receive(i int, reply pool.Reply) {
+	r.set.Meet(i, reply.Server)
+	v := r.op.Judge(i, reply, r.set.Read(r.brief.Call, reply))
+	if pool.IsNoScript(reply.Err) {
+		sent, refusal := r.resend(i)
+		if sent {
+			return
+		}
+		if refusal != nil {
+			v.Err = refusal
+		}
+	}
+	r.Watch(i, r.Cast(i, v, reply.Server))
+}
+
+// Read returns the vote that a reply to call is by itself.
+func (s *Set) Read(call claim.Call, reply pool.Reply) claim.Vote {
+	if reply.Err != nil {
+		return claim.Failure(reply.Err)
+	}
+	answer, err := call.Read(reply.Value)
+	if err != nil {
+		return claim.Failure(err)
+	}
+	return claim.Vote{Choice: s.Rule.Counts(answer), Answer: answer}
+}
+
+// resend sends the script in full to node i, which does not have it and ran
+// nothing: once, and only while the vote is open. After that the value may have
+// been released, and nothing that can set it may follow. r.mu is held while
+// sending, because closing the vote takes it.
+func (r *Round) resend(i int) (sent bool, refusal error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if g, ok := r.op.(Gate); r.closed || r.ballots[i].full || ok && !g.Stands() {
+		return false, nil
+	}
+	r.ballots[i].full = true
+	refusal = r.send(i, r.brief.Call.Command.InFull(), nil)
+	return refusal == nil, refusal
+}
+
+// Cast counts node i's vote, which a server process gave, if one did and it is known, and traces it.
+// It returns the vote as it counts.
+func (r *Round) Cast(i int, v claim.Vote, by *pool.Server) claim.Vote {
+	first, late, v := r.add(i, v, by)
+	if first {
+		r.trace(i, v, late, false)
+	}
+	return v
+}
+
+// Refuse counts that the pool of node i refused to send. The observer sees it later: this
+// is the goroutine of a caller, which must go on to the other nodes whatever an observer
+// does.
+func (r *Round) Refuse(i int, err error) {
+	first, late, v := r.add(i, claim.Failure(err), nil)
+	if first {
+		r.trace(i, v, late, true)
+	}
+	r.Watch(i, v)
+}
+
+// trace tells the tracer of node i's first answer.
+func (r *Round) trace(i int, v claim.Vote, late, later bool) {
+	if r.began.IsZero() {
+		return
+	}
+	r.brief.Tracer.Voted(Voted{r.brief.Op, r.set.Nodes[i], v, late, time.Since(r.began)}, later)
+}
+
+// Watch notes what node i's vote says of the node.
+func (r *Round) Watch(i int, v claim.Vote) {
+	if r.brief.Tracer == nil {
+		return
+	}
+	n := r.set.Nodes[i]
+	s := sight{to: r.brief.Tracer, node: n, granted: v.Choice == claim.Granted && r.brief.Purpose != Looking}
+	if v.Choice == claim.Failed {
+		s.err = v.Err
+		switch {
+		case pool.IsNoScript(s.err): // it answers, and ran nothing
+			s.err = nil
+		case (pool.IsDenied(s.err) || pool.IsCrossSlot(s.err)) && r.brief.Purpose != Granting:
+			return // it may grant all the same
+		}
+		s.distrust = s.err == ErrDuplicate || isDistrust(s.err) //nolint:errorlint // a sentinel
+	}
+	n.health.see(s)
+}
+
+// ErrDuplicate is the vote of a node whose server has granted already, as another node.
+var ErrDuplicate = errors.New("it is the same server as another node")
+
+// add counts node i's vote. The one that decides closes the vote, unless the
+// others are to be heard as well. It reports whether it is the node's first
+// answer, whether it came too late to count, and what it counts as.
+func (r *Round) add(i int, v claim.Vote, by *pool.Server) (first, late bool, as claim.Vote) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := &r.ballots[i]
+	first, b.heard = !b.heard, true
+	if r.closed || b.vote.Choice != claim.Pending {
+		return first, true, v
+	}
+	before := r.isFinalLocked()
+	if v.Choice == claim.Granted && r.hasGrantedLocked(by) {
+		v = claim.Failure(ErrDuplicate)
+	}
+	b.vote, b.by = v, by
+	r.count = r.count.With(i, v.Choice)
+	if r.brief.Tally != nil {
+		r.brief.Tally.Add(i, v)
+	}
+	if !before && r.isFinalLocked() {
+		r.closed = !r.waitAll
+		r.decideLocked()
+	}
+	if r.waitAll && r.count.Voted() == r.set.Rule.All() {
+		close(r.all)
+	}
+	return first, false, v
+}
+
+// hasGrantedLocked reports whether a server has granted already, as another node.
+func (r *Round) hasGrantedLocked(by *pool.Server) bool {
+	for _, b := range r.ballots {
+		if b.vote.Choice == claim.Granted && sameServer(b.by, by) {
+			return true
+		}
+	}
+	return false
+}
+
+// Any reports whether a node that has voted has given such an answer.
+func (r *Round) Any(has func(claim.Answer) bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.ballots, func(b ballot) bool { return has(b.vote.Answer) })
+}
+
+// WaitFor notes that node i's vote is still to come, and err, which stands for it if it
+// does not come in time.
+func (r *Round) WaitFor(i int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if b := &r.ballots[i]; b.vote.Choice == claim.Pending {
+		b.vote.Err = err
+	}
+}
+
+// WaitsFor returns what WaitFor has noted of node i.
+func (r *Round) WaitsFor(i int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ballots[i].vote.Err
+}
+
+// standingLocked returns what the votes prove by now.
+func (r *Round) standingLocked() claim.Standing {
+	if r.brief.Tally != nil {
+		return r.brief.Tally.Standing()
+	}
+	return r.set.Rule.Standing(r.count)
+}
+
+// isFinalLocked reports whether the answer can be given. An acquire
+// also says why it is blocked: a taken lock is something else than nodes that are
+// down, and dead nodes fail faster than live ones refuse. It waits for the reason
+// while fewer than a quorum have answered, at most for the node deadline. What it
+// does then does not depend on the reason, so safety does not either.
+func (r *Round) isFinalLocked() bool {
+	s := r.standingLocked()
+	return s.Won || s.Blocked && (!r.brief.Explain || s.Explained)
+}
+
+// IsFinal reports whether the answer can be given.
+func (r *Round) IsFinal() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.isFinalLocked()
+}
+
+// decideLocked makes a won round take effect, and tells that the round is decided, or that
+// its deadline has come.
+func (r *Round) decideLocked() {
+	if w, ok := r.op.(Winner); ok && r.standingLocked().Won {
+		w.OnWon()
+	}
+	r.then.Decided()
+}
+
+// expire gives up the round at its deadline.
+func (r *Round) expire() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.isFinalLocked() {
+		r.expired = true
+		r.closed = true
+		r.decideLocked()
+	}
+}
+
+// Close lets no later vote count, and nothing more be sent for the round.
+func (r *Round) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+}
+
+// Limits say how long a round may take.
+type Limits struct {
+	Decide time.Duration   // until it is given up undecided
+	Node   time.Duration   // the node deadline
+	Over   <-chan struct{} // gives it up when it is closed; may be nil
+}
+
+// Why a node has no vote.
+var (
+	ErrNoAnswer   = errors.New("no answer")
+	ErrNotAwaited = errors.New("no answer before the others had decided")
+	errAbandoned  = errors.New("the hold ended meanwhile")
+)
+
+// An unheard is why a node has no vote in a round whose caller gave it up. It matches why.
+// Its text does not say that: the operation does, once.
+type unheard struct{ why error }
+
+func (*unheard) Error() string   { return ErrNoAnswer.Error() }
+func (e *unheard) Unwrap() error { return e.why }
+
+// Silent returns why nodes have no vote that did not answer within a time.
+func Silent(within time.Duration) error { return fmt.Errorf("%w within %v", ErrNoAnswer, within) }
+
+// Wait returns the result once the round is decided and, with waitAll, every
+// node has voted or its deadline has passed; or once it is given up: after
+// l.Decide, when ctx is done, or when l.Over is closed. In a round that is given
+// up the nodes that have not voted have failed. It is called once, where the round was prepared for
+// a caller who waits.
+//
+// It does not watch for Close: one channel in the select of every round is one
+// lock for all. Close ends each lease, which closes l.Over; a round without l.Over
+// runs to its deadline.
+func (r *Round) Wait(ctx context.Context, l Limits) Result {
+	var start time.Time // for linger alone: the clock is not free
+	if r.waitAll {
+		start = time.Now()
+	}
+	t := r.then.(*roundTimer)
+	t.start(l.Decide)
+	select {
+	case <-t.decided:
+		r.set.timers.put(t)
+		if r.expired {
+			return r.Result(Silent(l.Decide))
+		}
+		return r.Result(r.linger(ctx, start, l))
+	case <-ctx.Done():
+		t.stop()
+		return r.Result(&unheard{context.Cause(ctx)})
+	case <-l.Over:
+		t.stop()
+		return r.Result(errAbandoned)
+	}
+}
+
+// linger waits for the votes that the decision did not need, until the node
+// deadline, and returns why one may be missing.
+func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
+	if !r.waitAll {
+		return ErrNotAwaited
+	}
+	timer := time.NewTimer(l.Node - time.Since(start))
+	defer timer.Stop()
+	select {
+	case <-r.all:
+		return nil
+	case <-timer.C:
+		return Silent(l.Node)
+	case <-ctx.Done():
+		return &unheard{context.Cause(ctx)}
+	case <-l.Over:
+		return errAbandoned
+	}
+}
+
+// A Result is what a round came to.
+type Result struct {
+	claim.Standing
+	Set   *Set         // that was asked
+	Tally claim.Tally  // as the brief gave it
+	Count claim.Count  // where nothing was decided, nodes without a vote have failed
+	Taken claim.Nodes  // where something else is in the way; none of a round that was won
+	Votes []claim.Vote // by node; nil of a round that was won
+}
+
+// Result closes the vote. In an undecided round the nodes without a vote have
+// failed; silent says why there is none.
+func (r *Round) Result(silent error) Result {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	return r.resultLocked(silent)
+}
+
+// SoFar returns what Result would, and leaves the vote open.
+func (r *Round) SoFar(silent error) Result {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.resultLocked(silent)
+}
+
+func (r *Round) resultLocked(silent error) Result {
+	res := Result{Standing: r.standingLocked(), Set: r.set, Tally: r.brief.Tally, Count: r.count}
+	if res.Won {
+		return res // nobody asks about the others
+	}
+	undecided := !r.isFinalLocked()
+	res.Votes = make([]claim.Vote, len(r.ballots))
+	for i, b := range r.ballots {
+		v := b.vote
+		if v.Choice == claim.Pending {
+			if undecided {
+				res.Count = res.Count.With(i, claim.Failed)
+			}
+			if v.Err == nil { // see WaitFor
+				v.Err = silent
+			}
+			v.Choice = claim.Failed
+		}
+		if v.Choice != claim.Granted && v.Taken() {
+			res.Taken = res.Taken.With(i)
+		}
+		res.Votes[i] = v
+	}
+	if undecided && r.brief.Tally == nil {
+		res.Standing = r.set.Rule.Standing(res.Count)
+	}
+	return res
+}
+
+// IsTaken reports whether the nodes prove that something else is in the way.
+func (res Result) IsTaken() bool { return res.Set != nil && res.Set.Rule.Blocks(res.Taken) }

@@ -1,0 +1,94 @@
+// Package quorum asks independent nodes for votes, and decides once enough of them have voted. A
+// round sends one command to all nodes; the rule by which votes make a decision is handed down.
+//
+// The way down of a command is Set.Start, Round.send, pool.Pool.Send; the way back of a reply is
+// Round.Receive, Operation.Judge, Round.count.
+package quorum
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// A Set is the nodes of one Redsync, and what is known of them.
+type Set struct {
+	Nodes []*Node
+	Rule  claim.Rule
+
+	guarded  *Node // the one whose guard allows least; nil without a guard
+	timers   roundTimers
+	identity identity
+}
+
+// NewSet returns the set of the nodes behind pools, whose health is known from others in this
+// process that use them. A nil pool makes a node that nothing may be sent to.
+func NewSet(pools []pool.Pool, health []Health, rule claim.Rule) *Set {
+	s := &Set{Rule: rule}
+	for i, p := range pools {
+		n := newNode(i, p)
+		n.health = &health[i]
+		s.Nodes = append(s.Nodes, n)
+		if n.guard != 0 && (s.guarded == nil || n.guard < s.guarded.guard) {
+			s.guarded = n
+		}
+	}
+	return s
+}
+
+// A Node is one independent Redis, as a Set knows it.
+type Node struct {
+	pool.Pool
+	Index   int
+	Address string // as the pool names it; "" if the pool is no use
+
+	guard  time.Duration               // the longest TTL in use that it may have forgotten; 0: no guard
+	server atomic.Pointer[pool.Server] // the process that answered last, if known
+	health *Health
+
+	deniedUntil atomic.Int64 // monotonic time; see Denies
+	toldDenied  atomic.Bool
+}
+
+func newNode(i int, p pool.Pool) *Node {
+	n := &Node{Pool: p, Index: i}
+	if Unusable(p) == nil {
+		n.Address = p.String()
+	}
+	if guarded, ok := p.(interface{ RestartGuard() time.Duration }); ok {
+		n.guard = guarded.RestartGuard()
+	}
+	return n
+}
+
+// Unusable returns why p can never serve, if p knows.
+func Unusable(p pool.Pool) error {
+	if p == nil {
+		return errors.New("it is nil")
+	}
+	if known, ok := p.(interface{ Err() error }); ok {
+		return known.Err()
+	}
+	return nil
+}
+
+// deniedFor is for how long a node that did not let its user touch the queue of one
+// lock is not asked for another's on the way.
+const deniedFor = 5 * time.Second
+
+// Deny notes that the node does not let its user touch the queue of a lock. It reports whether
+// that is the first time.
+func (n *Node) Deny() (first bool) {
+	n.deniedUntil.Store(int64(clock.Now().Mono + deniedFor))
+	return !n.toldDenied.Swap(true)
+}
+
+// Denies reports whether the node has lately not let its user touch a queue.
+func (n *Node) Denies() bool {
+	until := n.deniedUntil.Load()
+	return until != 0 && int64(clock.Now().Mono) < until
+}

@@ -1,0 +1,100 @@
+package quorum
+
+import (
+	"sync"
+	"time"
+)
+
+// This file is the deadline of a round.
+
+// A roundTimer lets a caller wait for a round. It is used again for other rounds. Its timer is left
+// alone for as long as it fires early enough: most rounds end long before their deadline, and resetting
+// a timer is expensive.
+type roundTimer struct {
+	decided chan struct{} // has room for one: the round is decided, or its deadline has come
+
+	mu       sync.Mutex // guards what follows
+	round    expirer    // nil while it is not used
+	deadline time.Time  // of the round; zero until it is waited for
+	timer    *time.Timer
+	fires    time.Time // when timer does; zero when it is not running
+}
+
+// Decided implements Decider.
+func (t *roundTimer) Decided() { t.decided <- struct{}{} }
+
+// start sets the deadline of the round.
+func (t *roundTimer) start(after time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.deadline = time.Now().Add(after)
+	if t.fires.IsZero() || t.deadline.Before(t.fires) {
+		t.armLocked(after)
+	}
+}
+
+func (t *roundTimer) armLocked(after time.Duration) {
+	t.fires = t.deadline
+	if t.timer == nil {
+		t.timer = time.AfterFunc(after, t.fire)
+		return
+	}
+	t.timer.Reset(after)
+}
+
+// stop ends the life of a roundTimer that may be told of its round still. Its timer would keep the
+// round until a deadline that may be hours away.
+func (t *roundTimer) stop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.timer.Stop()
+	t.round = nil
+}
+
+// fire gives up the round if its deadline has come.
+func (t *roundTimer) fire() {
+	if r := t.due(); r != nil {
+		r.expire()
+	}
+}
+
+// due returns the round if its deadline has come. Else the timer goes on.
+func (t *roundTimer) due() expirer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.fires = time.Time{}
+	if t.round == nil || t.deadline.IsZero() {
+		return nil
+	}
+	if left := time.Until(t.deadline); left > 0 {
+		t.armLocked(left)
+		return nil
+	}
+	return t.round
+}
+
+// An expirer is a round: expire gives it up at its deadline.
+type expirer interface{ expire() }
+
+// roundTimers are those that can be used again.
+type roundTimers struct{ sync.Pool }
+
+// get returns a roundTimer for r.
+func (ts *roundTimers) get(r expirer) *roundTimer {
+	t, ok := ts.Get().(*roundTimer)
+	if !ok {
+		t = &roundTimer{decided: make(chan struct{}, 1)}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.round, t.deadline = r, time.Time{}
+	return t
+}
+
+// put takes back a roundTimer that has been told of its round, which tells it nothing more.
+func (ts *roundTimers) put(t *roundTimer) {
+	t.mu.Lock()
+	t.round = nil
+	t.mu.Unlock()
+	ts.Put(t)
+}

@@ -1,0 +1,84 @@
+package script
+
+import (
+	"crypto/rand"
+	"fmt"
+	"math/big"
+)
+
+// This file is the texts by which nodes know the waiters of a process. Each is kept as an argument
+// of commands, which saves an allocation for each command.
+
+// A Process is by which nodes tell the waiters of one process from those of others: 16 digits. The
+// zero Process is none.
+type Process struct{ text any }
+
+// NewProcess returns a Process that nobody else has.
+func NewProcess() Process {
+	n, _ := rand.Int(rand.Reader, big.NewInt(1e16)) // never fails
+	return ProcessOf(fmt.Sprintf("%016d", n))
+}
+
+// ProcessOf returns the Process with a text.
+func ProcessOf(text string) Process {
+	if text == "" {
+		return Process{}
+	}
+	return Process{text}
+}
+
+// IsZero reports whether p is none.
+func (p Process) IsZero() bool { return p.text == nil }
+
+// String returns the text of p.
+func (p Process) String() string { return p.argument().(string) }
+
+// Channel returns the channel on which the process is told that a lock is free. The scripts put it
+// together as well.
+func (p Process) Channel() string { return "redsync:" + p.String() }
+
+func (p Process) argument() any { return textOrNone(p.text) }
+
+// A Ticket is a waiter's place in the queues of the nodes. The zero Ticket is none.
+type Ticket struct{ text any }
+
+// The latest time and the priorities that have room in a ticket.
+const (
+	maxTicketTime = 1e16 - 1 // in microseconds: the year 2286
+
+	// MaxPriority is the highest priority, and the lowest below 0.
+	MaxPriority = 999
+)
+
+// NewTicket returns a ticket: a text of fixed width, by which nodes sort it. The higher priority is
+// first, then the earlier time, in microseconds. queue.lua finds the process in it.
+func NewTicket(priority int, micros int64, p Process, number uint32) Ticket {
+	return TicketOf(fmt.Sprintf("%04d:%016d:%s:%010d",
+		MaxPriority-priority, min(max(micros, 0), maxTicketTime), p, number))
+}
+
+// TicketOf returns the Ticket with a text.
+func TicketOf(text string) Ticket {
+	if text == "" {
+		return Ticket{}
+	}
+	return Ticket{text}
+}
+
+// IsZero reports whether t is none.
+func (t Ticket) IsZero() bool { return t.text == nil }
+
+// String returns the text of t.
+func (t Ticket) String() string { return t.argument().(string) }
+
+func (t Ticket) argument() any { return textOrNone(t.text) }
+
+// none is an empty text as an argument.
+var none any = ""
+
+func textOrNone(text any) any {
+	if text == nil {
+		return none
+	}
+	return text
+}
