@@ -22,6 +22,7 @@ var mayImport = map[string][]string{
 	module + "/internal/jitter": {},
 	module + "/internal/clock":  {},
 	module + "/internal/notice": {},
+	module + "/internal/peek":   {},
 	module + "/internal/alarm":  {module + "/internal/clock"},
 	module + "/pool":            {module + "/internal/jitter", "github.com/redis/go-redis/v9/"},
 	module + "/internal/script": {module + "/pool"},
@@ -30,6 +31,7 @@ var mayImport = map[string][]string{
 	module: {
 		module + "/pool", module + "/internal/script", module + "/internal/jitter",
 		module + "/internal/alarm", module + "/internal/claim", module + "/internal/clock", module + "/internal/notice",
+		module + "/internal/peek",
 		"github.com/redis/go-redis/v9/", "github.com/hashicorp/go-multierror",
 	},
 }
