@@ -18,17 +18,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// Redsyncs on the same clients, which are one process to the nodes.
-
-// closes closes rs at the end, also of a test that fails.
-func (f field) closes(rs ...*redsync.Redsync) {
-	*f.last = append(*f.last, func() {
-		for _, r := range rs {
-			_ = r.Close(f.Context())
-		}
-	})
-}
-
 func TestRedsyncsOnTheSameClientsSubscribeOnce(t *testing.T) {
 	inEachMode(t, func(f field, mode []redsync.Option) {
 		f.held(append(mode, redsync.WithExpiry(time.Minute))...)
