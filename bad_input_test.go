@@ -14,7 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// Bad input.
+// This file shows options, names and pools that every operation refuses, and what the error says.
 
 func TestMutexBadInputIsAnErrorThatNamesIt(t *testing.T) {
 	for want, option := range map[string]redsync.Option{
@@ -67,7 +67,7 @@ func TestHoldOptionsOutOfRange(t *testing.T) {
 func TestMutexNegativeDelayOfAFunctionIsAnError(t *testing.T) {
 	play(t, func(f field) {
 		f.held()
-		m := process(f.nodes).NewMutex("lock", redsync.WithRetryDelayFunc(func(int) time.Duration { return -time.Second }))
+		m := f.process().NewMutex("lock", redsync.WithRetryDelayFunc(func(int) time.Duration { return -time.Second }))
 		require.ErrorContains(t, m.Lock(), "WithRetryDelayFunc(-1s) is out of range: 0 or more")
 	})
 }

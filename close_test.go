@@ -19,6 +19,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
+// This file shows Close.
+
 func TestCloseUnlocksWhatIsHeld(t *testing.T) {
 	play(t, func(f field) {
 		copied := f.With(redsync.WithExpiry(time.Hour))
@@ -43,7 +45,7 @@ func TestCloseUnlocksWhatIsHeld(t *testing.T) {
 func TestCloseEndsOperationsUnderWay(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held()
-		waiting := process(f.nodes)
+		waiting := f.process()
 		f.freeze(0, 1, 2)
 		var wg sync.WaitGroup
 		wg.Go(func() { assert.ErrorIs(t, f.NewMutex("other").Lock(), redsync.ErrClosed) })

@@ -21,6 +21,16 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
+// This file shows that two addresses of one server are found, and make one node.
+
+// pick returns these nodes, of which some may be the same.
+func (f field) pick(nodes ...int) (picked embedded.Nodes) {
+	for _, i := range nodes {
+		picked = append(picked, f.nodes[i])
+	}
+	return picked
+}
+
 func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
 	for name, of := range map[string][]pool.Option{
 		"plain":     nil,
@@ -31,11 +41,7 @@ func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
 			for _, tries := range []int{1, 0} {
 				t.Run(fmt.Sprintf("%s failFast=%v tries=%d", name, failFast, tries), func(t *testing.T) {
 					play(t, func(f field) {
-						var pools []pool.Pool
-						for _, i := range []int{0, 1, 2, 1, 4} {
-							pools = append(pools, pool.New(f.nodes[i].Client(), of...))
-						}
-						m := redsync.New(pools...).NewMutex("lock", redsync.WithFailFast(failFast), redsync.WithTries(tries))
+						m := process(f.pick(0, 1, 2, 1, 4), of...).NewMutex("lock", redsync.WithFailFast(failFast), redsync.WithTries(tries))
 						start := time.Now()
 						err := m.Lock()
 						require.ErrorIs(t, err, redsync.ErrDuplicateNode)
@@ -119,12 +125,9 @@ func TestDuplicateNodeIsFoundThoughItIsSlow(t *testing.T) {
 		for _, i := range []int{3, 4} {
 			f.nodes[i].On("set", 3, embedded.Fault{Delay: 300 * time.Millisecond})
 		}
-		var pools []pool.Pool
-		for _, i := range []int{0, 1, 2, 4, 4} {
-			pools = append(pools, pool.New(f.nodes[i].Client()))
-		}
+		rs := process(f.pick(0, 1, 2, 4, 4))
 		start := time.Now()
-		require.ErrorIs(t, redsync.New(pools...).NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
+		require.ErrorIs(t, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
 		assert.Equal(t, 300*time.Millisecond, time.Since(start))
 	})
 }
@@ -132,19 +135,13 @@ func TestDuplicateNodeIsFoundThoughItIsSlow(t *testing.T) {
 func TestDuplicateNodeUnknownIsNoError(t *testing.T) {
 	play(t, func(f field) {
 		f.nodes[1].On("info", 1000, embedded.Fault{Err: "NOPERM"})
-		var pools []pool.Pool
-		for _, i := range []int{0, 1, 2, 1, 4} {
-			pools = append(pools, pool.New(f.nodes[i].Client()))
-		}
-		m := redsync.New(pools...).NewMutex("lock")
+		m := process(f.pick(0, 1, 2, 1, 4)).NewMutex("lock")
 		require.NoError(t, m.TryLock())
 		ok, err := m.Unlock()
 		require.NoError(t, err)
 		assert.True(t, ok)
 	})
 }
-
-// Two nodes that are one.
 
 // A movable is an address that leads to one node or another.
 type movable struct{ to atomic.Pointer[embedded.Node] }
@@ -170,15 +167,9 @@ func TestDuplicateNodeFoundLater(t *testing.T) {
 				if guarded {
 					of = []pool.Option{pool.WithRestartGuard(guard), pool.WithNewNodes()}
 				}
-				var pools []pool.Pool
-				for i, n := range f.nodes {
-					client := n.Client()
-					if i == 1 {
-						client = moving.client()
-					}
-					pools = append(pools, pool.New(client, of...))
-				}
-				rs := redsync.New(pools...)
+				clients := clientsOf(f.nodes)
+				clients[1] = moving.client()
+				rs := on(clients, of...)
 				m := rs.NewMutex("lock")
 				require.NoError(t, m.TryLock())
 

@@ -17,6 +17,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
+// This file shows attempts that are repeated because a register is ahead of their token.
+
 func TestFenceCatchesUpWithTheRegisters(t *testing.T) {
 	play(t, func(f field) {
 		for i, ahead := range []string{"99999999999999999", "5", "18446744073709551000", "7", "99999999999999998"} {

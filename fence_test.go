@@ -14,6 +14,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
+// This file shows fencing tokens: their order, their registers, and who has none.
+
 func TestFenceIsTheClock(t *testing.T) {
 	play(t, func(f field) {
 		m := f.fenced().NewMutex("lock")

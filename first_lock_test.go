@@ -13,7 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// What the first Lock waits for.
+// This file shows that the first Lock of a process waits for every node once.
 
 func TestFirstLockWaitsForEveryNodeOnce(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -98,7 +98,7 @@ func TestFirstLockThatIsInterruptedHasWaitedForAll(t *testing.T) {
 func TestFirstLockOfAProcessWaitsForEveryNodeOnce(t *testing.T) {
 	play(t, func(f field) {
 		f.freeze(0)
-		clients := f.clients()
+		clients := clientsOf(f.nodes)
 		var took []time.Duration
 		for range 3 {
 			rs := on(clients)
@@ -116,7 +116,7 @@ func TestFirstLockOfAProcessWaitsForEveryNodeOnce(t *testing.T) {
 // up.
 func TestDoSucceedsInTimeWithOneHostOff(t *testing.T) {
 	play(t, func(f field) {
-		clients := f.clients()
+		clients := clientsOf(f.nodes)
 		clients[0].Options().Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()

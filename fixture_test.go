@@ -22,6 +22,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
+// This file has what more than one file of tests uses.
+
 // Nodes and processes.
 
 // A field is five embedded nodes in virtual time and a Redsync on them.
@@ -53,22 +55,17 @@ func play(t *testing.T, f func(f field)) {
 	})
 }
 
-// process is a Redsync with connections of its own.
-func process(nodes embedded.Nodes) *redsync.Redsync {
-	var pools []pool.Pool
-	for _, n := range nodes {
-		pools = append(pools, pool.New(n.Client()))
-	}
-	return redsync.New(pools...)
+// process returns a Redsync with connections of its own, which has not met any node.
+func process(nodes embedded.Nodes, options ...pool.Option) *redsync.Redsync {
+	return on(clientsOf(nodes), options...)
 }
 
-// process is a Redsync with connections of its own, which has not met any node.
-func (f field) process(options ...pool.Option) *redsync.Redsync {
-	var pools []pool.Pool
-	for _, n := range f.nodes {
-		pools = append(pools, pool.New(n.Client(), options...))
+// clientsOf returns a client of each node.
+func clientsOf(nodes embedded.Nodes) (clients []*redis.Client) {
+	for _, n := range nodes {
+		clients = append(clients, n.Client())
 	}
-	return redsync.New(pools...)
+	return clients
 }
 
 // on returns a Redsync on pools of its own.
@@ -80,21 +77,33 @@ func on(clients []*redis.Client, options ...pool.Option) *redsync.Redsync {
 	return redsync.New(pools...)
 }
 
-// clients returns a client of each node.
-func (f field) clients() (clients []*redis.Client) {
-	for _, n := range f.nodes {
-		clients = append(clients, n.Client())
-	}
-	return clients
+// process returns another process, which has not met any node.
+func (f field) process(options ...pool.Option) *redsync.Redsync { return process(f.nodes, options...) }
+
+// as returns the field whose Redsync is rs.
+func (f field) as(rs *redsync.Redsync) field {
+	f.Redsync = rs
+	return f
 }
 
 // another returns a further process, whose locks have these defaults, and which has
 // met the nodes.
 func (f field) another(options ...redsync.Option) *redsync.Redsync {
 	f.Helper()
-	rs := process(f.nodes)
-	field{f.T, rs, f.nodes, f.last}.meet()
+	rs := f.process()
+	f.as(rs).meet()
 	return rs.With(options...)
+}
+
+// wrapped returns a process whose pools wrap has wrapped. It is closed at the end.
+func (f field) wrapped(wrap func(pool.Pool) pool.Pool) *redsync.Redsync {
+	var pools []pool.Pool
+	for _, c := range clientsOf(f.nodes) {
+		pools = append(pools, wrap(pool.New(c)))
+	}
+	rs := redsync.New(pools...)
+	f.closes(rs)
+	return rs
 }
 
 // veteran is a process that has met every node. With the guard the nodes count from
@@ -102,15 +111,10 @@ func (f field) another(options ...redsync.Option) *redsync.Redsync {
 func (f field) veteran(options ...pool.Option) *redsync.Redsync {
 	f.Helper()
 	rs := f.process(append(options, pool.WithNewNodes())...)
-	m := rs.NewMutex("meet", redsync.WithExpiry(time.Second))
-	require.NoError(f, m.Lock())
-	_, err := m.Unlock()
-	require.NoError(f, err)
+	f.as(rs.With(redsync.WithExpiry(time.Second))).meet()
 	time.Sleep(time.Millisecond)
 	return rs
 }
-
-// Redsyncs on the same clients, which are one process to the nodes.
 
 // closes closes rs at the end, also of a test that fails.
 func (f field) closes(rs ...*redsync.Redsync) {
@@ -129,8 +133,6 @@ func (f field) closesAtOnce() {
 	assert.Zero(f, time.Since(start))
 }
 
-// On real servers.
-
 // realProcess is a process that gives a slow machine time to answer.
 func realProcess(servers []*realredis.Server) *redsync.Redsync {
 	pools := make([]pool.Pool, len(servers))
@@ -142,17 +144,20 @@ func realProcess(servers []*realredis.Server) *redsync.Redsync {
 
 // Locks.
 
-const drift = 82 * time.Millisecond // of the default expiry, 8 s
-
-// Who the nodes are: restarted ones under the guard, and two that are one. Times
-// are exact: a bubble begins on a whole second, so that an uptime is the truth where
-// a node starts on one.
-
+// What follows from the defaults.
 const (
-	guard      = 8 * time.Second // the default expiry
-	quarantine = guard + 82*time.Millisecond + time.Second
-	validity   = guard - 82*time.Millisecond
+	guard    = 8 * time.Second       // the expiry
+	drift    = 82 * time.Millisecond // of the expiry
+	validity = guard - drift
+	patience = 400 * time.Millisecond // the node deadline
+
+	// How long a restarted node does not count under the restart guard.
+	quarantine       = guard + drift + time.Second
+	fencedQuarantine = quarantine + 10*time.Second + 3*patience
 )
+
+// frozenExpiries are those by which the node deadline is 0.4 s, and 6 s.
+var frozenExpiries = []time.Duration{8 * time.Second, 2 * time.Minute}
 
 // guards are the options of a pool with the guard, and without.
 var guards = map[bool][]pool.Option{
@@ -183,8 +188,6 @@ func inEachMode(t *testing.T, test func(f field, mode []redsync.Option)) {
 		})
 	}
 }
-
-// Waiting, from outside: who is woken when, in which order, and what is left.
 
 // patient are the options of one whom no retry delay helps.
 func patient(more ...redsync.Option) []redsync.Option {
@@ -242,15 +245,10 @@ func (f field) unlock(m *redsync.Mutex) {
 // unlocks unlocks m, which holds, and looks that no key is left.
 func (f field) unlocks(m *redsync.Mutex) {
 	f.Helper()
-	ok, err := m.Unlock()
-	require.NoError(f, err)
-	assert.True(f, ok)
+	f.unlock(m)
 	time.Sleep(3 * time.Second)
 	assert.Zero(f, f.nodes.Keys("lock"))
 }
-
-// Locks that extend themselves on whole sets of nodes, their end, and how one learns of
-// it, from outside.
 
 // open reports whether c has not been closed.
 func open(c <-chan struct{}) bool {
@@ -359,8 +357,6 @@ func (f field) stranger(alive time.Duration, first bool, nodes ...int) string {
 	}
 	return ticket
 }
-
-// Fencing tokens, the nodes and their faults.
 
 const fenceKey = "{lock}:fence"
 
@@ -508,15 +504,7 @@ func (f field) calls(rs *redsync.Redsync, options ...redsync.Option) *call {
 	return c
 }
 
-func (c *call) isDone() bool {
-	synctest.Wait()
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
-}
+func (c *call) isDone() bool { return !open(c.done) }
 
 // within waits until c has the lock, at the latest after so long, and returns after
 // how long.
@@ -541,8 +529,6 @@ func (f field) atOnce(m *redsync.Mutex, c *call) {
 	assert.Equal(f, time.Duration(0), c.at.Sub(start))
 }
 
-// Hand-over.
-
 // handed returns a lock that has been handed over from giver, which takes options, to
 // receiver, and until when giver had it.
 func (f field) handed(giving, receiving []redsync.Option) (giver *redsync.Mutex, receiver *call, until time.Time) {
@@ -558,8 +544,6 @@ func (f field) handed(giving, receiving []redsync.Option) (giver *redsync.Mutex,
 	require.Equal(f, before, f.traffic(), "nothing is sent")
 	return giver, receiver, until
 }
-
-// Order.
 
 // inOrder lets each call have the lock in turn, and returns the order.
 func (f field) inOrder(calls []*call, hold time.Duration) (order []int) {
@@ -702,20 +686,8 @@ func observe(t *testing.T, f func(f field, r *recorder)) {
 	})
 }
 
-// The guard.
-
-const fencedQuarantine = quarantine + 10*time.Second + 3*400*time.Millisecond
-
-// span is the validity of a lock with the defaults, and patience the node deadline.
-const (
-	span     = 8*time.Second - 82*time.Millisecond
-	patience = 400 * time.Millisecond
-)
-
 // logs returns the option of a log whose handler panics at a message.
 func logs(message string) redsync.Option { return redsync.WithLogger(slog.New(panics{on: message})) }
-
-// Functions of the user's that panic on the caller's goroutine.
 
 // panics has an observer's method that panics for each that is set.
 type panics struct {
@@ -729,14 +701,10 @@ func (p panics) when(event string) {
 	}
 }
 
-func (p panics) ObserveAttempt(redsync.Attempt) { p.when("attempt") }
-
+func (p panics) ObserveAttempt(redsync.Attempt)   { p.when("attempt") }
 func (p panics) ObserveAcquired(redsync.Acquired) { p.when("acquired") }
-
 func (p panics) ObserveExtended(redsync.Extended) { p.when("extended") }
-
 func (p panics) ObserveReleased(redsync.Released) { p.when("released") }
-
 func (p panics) ObserveDetached(redsync.Detached) { p.when("detached") }
 
 func (panics) Enabled(context.Context, slog.Level) bool { return true }
@@ -745,8 +713,3 @@ func (p panics) Handle(_ context.Context, r slog.Record) error {
 	p.when(r.Message)
 	return nil
 }
-
-// Waiters of one process whose settings differ, or that are many.
-
-// frozenExpiries are those by which the node deadline is 0.4 s, and 6 s.
-var frozenExpiries = []time.Duration{8 * time.Second, 2 * time.Minute}

@@ -17,6 +17,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
+// This file shows what a generator of values must return.
+
 func TestMutexLockGivesEachAttemptAFreshValue(t *testing.T) {
 	play(t, func(f field) {
 		var mu sync.Mutex
@@ -71,7 +73,7 @@ func TestMutexLockRefusesAValueUsedByAnotherRedsync(t *testing.T) {
 		constant := repeating(rand.Text())
 		a := f.NewMutex("lock", constant)
 		require.NoError(t, a.Lock())
-		other := process(f.nodes)
+		other := f.process()
 		defer func() { _ = other.Close(f.Context()) }()
 		require.ErrorContains(t, other.NewMutex("lock", constant).TryLock(), "again")
 		synctest.Wait()

@@ -15,7 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 )
 
-// Many who wait in one process, and locks that are handed over among them.
+// This file shows the line of those who wait in one process.
 
 func TestManyWaitersOfAProcessCostAsMuchAsOne(t *testing.T) {
 	t.Parallel()

@@ -15,12 +15,12 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// Lock.
+// This file shows what Lock and TryLock answer, how often they try, and for how long they wait for nodes.
 
 func TestMutexLockTakenSaysWhere(t *testing.T) {
 	play(t, func(f field) {
 		f.held()
-		err := process(f.nodes).NewMutex("lock").TryLock()
+		err := f.process().NewMutex("lock").TryLock()
 		require.ErrorIs(t, err, redsync.ErrFailed)
 		var taken *redsync.ErrTaken
 		require.ErrorAs(t, err, &taken)
@@ -34,7 +34,7 @@ func TestMutexLockTakenWithDeadNodesSaysBoth(t *testing.T) {
 		f.held()
 		f.nodes[0].Kill()
 		f.nodes[1].Kill()
-		err := process(f.nodes).NewMutex("lock").TryLock()
+		err := f.process().NewMutex("lock").TryLock()
 		require.ErrorIs(t, err, redsync.ErrFailed)
 		var taken *redsync.ErrTaken
 		require.ErrorAs(t, err, &taken)
@@ -54,7 +54,7 @@ func TestMutexLockWithoutAQuorumIsNotTakenAlthoughOneNodeRefuses(t *testing.T) {
 		f.nodes[1].Kill()
 		f.freeze(2, 3)
 		start := time.Now()
-		err := process(f.nodes).NewMutex("lock").TryLock()
+		err := f.process().NewMutex("lock").TryLock()
 		assert.Equal(t, 400*time.Millisecond, time.Since(start), "the frozen ones might answer")
 		var taken *redsync.ErrTaken
 		require.NotErrorAs(t, err, &taken)
@@ -69,7 +69,7 @@ func TestMutexLockUndecidedAtItsDeadlineSaysWhatItKnows(t *testing.T) {
 		f.lose(2)
 		f.freeze(3, 4)
 		start := time.Now()
-		err := process(f.nodes).NewMutex("lock").TryLock()
+		err := f.process().NewMutex("lock").TryLock()
 		assert.Equal(t, 400*time.Millisecond, time.Since(start))
 		var taken *redsync.ErrTaken
 		require.ErrorAs(t, err, &taken)
@@ -129,7 +129,7 @@ func TestMutexLockMakesItsTriesWithDelaysBetween(t *testing.T) {
 	play(t, func(f field) {
 		f.held(redsync.WithExpiry(time.Hour))
 		r := &recorder{}
-		m := process(f.nodes).NewMutex("lock", redsync.WithTries(5), redsync.WithRetryDelay(time.Second), redsync.WithObserver(r))
+		m := f.process().NewMutex("lock", redsync.WithTries(5), redsync.WithRetryDelay(time.Second), redsync.WithObserver(r))
 		before := f.commands("set")
 		start := time.Now()
 		require.ErrorIs(t, m.Lock(), redsync.ErrFailed)
@@ -151,7 +151,7 @@ func TestMutexLockDelayFuncIsToldTheTries(t *testing.T) {
 	play(t, func(f field) {
 		f.held(redsync.WithExpiry(time.Hour))
 		var seen []int
-		m := process(f.nodes).NewMutex("lock", redsync.WithTries(4), redsync.WithRetryDelayFunc(func(tries int) time.Duration {
+		m := f.process().NewMutex("lock", redsync.WithTries(4), redsync.WithRetryDelayFunc(func(tries int) time.Duration {
 			seen = append(seen, tries)
 			return time.Duration(tries) * time.Second
 		}))
@@ -166,7 +166,7 @@ func TestMutexLockWithoutLimitWaitsForTheHolder(t *testing.T) {
 	play(t, func(f field) {
 		f.held(redsync.WithExpiry(time.Minute))
 		start := time.Now()
-		require.NoError(t, process(f.nodes).NewMutex("lock", redsync.WithTries(0)).Lock())
+		require.NoError(t, f.process().NewMutex("lock", redsync.WithTries(0)).Lock())
 		assert.GreaterOrEqual(t, time.Since(start), 59*time.Second)
 		assert.LessOrEqual(t, time.Since(start), 61*time.Second)
 	})
@@ -191,7 +191,7 @@ func TestMutexLockContextEndedWhileTakenSaysBoth(t *testing.T) {
 		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
-		err := process(f.nodes).NewMutex("lock").LockContext(ctx)
+		err := f.process().NewMutex("lock").LockContext(ctx)
 		assert.Equal(t, time.Second, time.Since(start))
 		require.ErrorIs(t, err, redsync.ErrFailed)
 		require.ErrorIs(t, err, context.DeadlineExceeded)

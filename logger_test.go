@@ -18,6 +18,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
+// This file shows what WithLogger writes, and that no event shows a value.
+
 func newLogbook() *logbook {
 	l := &logbook{}
 	l.Handler = slog.NewTextHandler(&l.text, &slog.HandlerOptions{Level: slog.LevelDebug})

@@ -13,6 +13,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
+// This file shows the events of attempts and of votes.
+
 func TestObserveAttempt(t *testing.T) {
 	taken := func(err error) bool { return errors.As(err, new(*redsync.ErrTaken)) }
 	failed := func(err error) bool { return !taken(err) && errors.As(err, new(*redsync.RedisError)) }
@@ -110,7 +112,7 @@ func TestObserveAttemptsAndAcquiredOverSeveralTries(t *testing.T) {
 			assert.Equal(t, i == 8, errs[i] == nil)
 		}
 		acquired, _ := only[redsync.Acquired](f.T, r)
-		assert.Equal(t, redsync.Acquired{Name: "lock", Waited: 2800 * time.Millisecond, Tries: 8, Left: span}, acquired)
+		assert.Equal(t, redsync.Acquired{Name: "lock", Waited: 2800 * time.Millisecond, Tries: 8, Left: validity}, acquired)
 	})
 }
 

@@ -13,6 +13,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
+// This file shows the events of one hold: acquired, extended, released, lost.
+
 func TestObserveAcquiredOnceWhereTwoCallsAdoptALock(t *testing.T) {
 	observe(t, func(f field, r *recorder) {
 		m := f.With().NewMutex("lock")
@@ -45,7 +47,7 @@ func TestObserveAdoption(t *testing.T) {
 		require.NoError(f, err)
 		acquired, _ := only[redsync.Acquired](f.T, r)
 		assert.Equal(t, redsync.Acquired{
-			Name: "lock", Waited: 20 * time.Millisecond, Left: span - 20*time.Millisecond,
+			Name: "lock", Waited: 20 * time.Millisecond, Left: validity - 20*time.Millisecond,
 		}, acquired)
 		extended, _ := of[redsync.Extended](r)
 		assert.Empty(t, extended)
@@ -54,7 +56,7 @@ func TestObserveAdoption(t *testing.T) {
 		require.NoError(f, err)
 		released, _ := only[redsync.Released](f.T, r)
 		assert.Equal(t, redsync.Released{
-			Name: "lock", Held: 1020 * time.Millisecond, Left: span - 1020*time.Millisecond,
+			Name: "lock", Held: 1020 * time.Millisecond, Left: validity - 1020*time.Millisecond,
 		}, released)
 	})
 }
@@ -72,7 +74,7 @@ func TestObserveReleased(t *testing.T) {
 				time.Sleep(2999 * time.Millisecond)
 				f.delays("evalsha")
 			},
-			redsync.Released{Held: 3 * time.Second, Left: span - 3*time.Second, Took: 20 * time.Millisecond},
+			redsync.Released{Held: 3 * time.Second, Left: validity - 3*time.Second, Took: 20 * time.Millisecond},
 			nil,
 		},
 		"after an extension": {
@@ -81,7 +83,7 @@ func TestObserveReleased(t *testing.T) {
 				_, _ = m.Extend()
 				time.Sleep(5 * time.Second)
 			},
-			redsync.Released{Held: 10 * time.Second, Left: span - 5*time.Second},
+			redsync.Released{Held: 10 * time.Second, Left: validity - 5*time.Second},
 			nil,
 		},
 		"over before": {
@@ -91,12 +93,12 @@ func TestObserveReleased(t *testing.T) {
 		},
 		"found to be over": {
 			func(f field, _ *redsync.Mutex) { f.lose(0, 1, 2) },
-			redsync.Released{Held: time.Millisecond, Left: span - time.Millisecond},
+			redsync.Released{Held: time.Millisecond, Left: validity - time.Millisecond},
 			redsync.ErrLockAlreadyExpired,
 		},
 		"too few answers to tell": {
 			func(f field, _ *redsync.Mutex) { f.freeze(0, 1, 2) },
-			redsync.Released{Held: time.Millisecond, Left: span - time.Millisecond, Took: patience},
+			redsync.Released{Held: time.Millisecond, Left: validity - time.Millisecond, Took: patience},
 			errSilent,
 		},
 	} {
@@ -140,7 +142,7 @@ func TestObserveExtendedByHand(t *testing.T) {
 	}{
 		"confirmed by the third": {
 			given: func(f field) { f.delays("evalsha") },
-			want:  redsync.Extended{Took: 20 * time.Millisecond, Left: span - 5020*time.Millisecond},
+			want:  redsync.Extended{Took: 20 * time.Millisecond, Left: validity - 5020*time.Millisecond},
 		},
 		"unconfirmed": {
 			given: func(f field) {
@@ -148,15 +150,15 @@ func TestObserveExtendedByHand(t *testing.T) {
 					n.On("evalsha", 1, embedded.Fault{LoseCommand: true})
 				}
 			},
-			want: redsync.Extended{Left: span - 5*time.Second}, err: redsync.ErrExtendFailed,
+			want: redsync.Extended{Left: validity - 5*time.Second}, err: redsync.ErrExtendFailed,
 		},
 		"no answer until Until": {
 			given: func(f field) { f.freeze(0, 1, 2) },
-			want:  redsync.Extended{Took: span - 5*time.Second}, err: redsync.ErrLockLost,
+			want:  redsync.Extended{Took: validity - 5*time.Second}, err: redsync.ErrLockLost,
 		},
 		"proven lost": {
 			given: func(f field) { f.lose(0, 1, 2) },
-			want:  redsync.Extended{Left: span - 5*time.Second}, err: redsync.ErrLockLost,
+			want:  redsync.Extended{Left: validity - 5*time.Second}, err: redsync.ErrLockLost,
 		},
 		"at WithMaxHold": {
 			given: func(field) {}, options: []redsync.Option{redsync.WithMaxHold(7 * time.Second)},
@@ -230,13 +232,13 @@ func TestObserveLostOnceWithItsCause(t *testing.T) {
 		held time.Duration
 		is   error
 	}{
-		"by its expiry": {func(f field) *redsync.Mutex { return lock(f) }, span, redsync.ErrLockAlreadyExpired},
+		"by its expiry": {func(f field) *redsync.Mutex { return lock(f) }, validity, redsync.ErrLockAlreadyExpired},
 		"after an extension": {func(f field) *redsync.Mutex {
 			m := lock(f)
 			_, err := m.Extend()
 			assert.NoError(f, err)
 			return m
-		}, time.Second + span, redsync.ErrLockAlreadyExpired},
+		}, time.Second + validity, redsync.ErrLockAlreadyExpired},
 		"by WithMaxHold": {func(f field) *redsync.Mutex {
 			return lock(f, redsync.WithMaxHold(3*time.Second))
 		}, 3 * time.Second, redsync.ErrMaxHold},
@@ -244,7 +246,7 @@ func TestObserveLostOnceWithItsCause(t *testing.T) {
 			m := lock(f, redsync.WithWatchdog())
 			f.freeze(0, 1, 2)
 			return m
-		}, span, redsync.ErrLockAlreadyExpired},
+		}, validity, redsync.ErrLockAlreadyExpired},
 		"proven by a watchdog": {func(f field) *redsync.Mutex {
 			m := lock(f, redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
 			f.lose(0, 1, 2)

@@ -16,6 +16,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
+// This file shows Open.
+
 // closedPort returns an address on which nobody listens.
 func closedPort(t *testing.T) string {
 	t.Helper()

@@ -34,13 +34,8 @@ func (f field) pausing(wg *sync.WaitGroup, m *redsync.Mutex) func() {
 // hookedProcess is a Redsync whose next Send runs a function first, where one is stored in
 // hook.
 func (f field) hookedProcess(hook *atomic.Pointer[func()]) *redsync.Redsync {
-	var pools []pool.Pool
-	for _, n := range f.nodes {
-		pools = append(pools, hooked{pool.New(n.Client()), hook})
-	}
-	rs := redsync.New(pools...)
-	f.closes(rs)
-	field{f.T, rs, f.nodes, f.last}.meet()
+	rs := f.wrapped(func(p pool.Pool) pool.Pool { return hooked{p, hook} })
+	f.as(rs).meet()
 	return rs
 }
 
@@ -50,7 +45,7 @@ func TestUnlockDoesNotOvertakeAnExtendThatHeals(t *testing.T) {
 	play(t, func(f field) {
 		var hook atomic.Pointer[func()]
 		rs := f.hookedProcess(&hook)
-		m := field{f.T, rs, f.nodes, f.last}.held(redsync.WithSetNXOnExtend())
+		m := f.as(rs).held(redsync.WithSetNXOnExtend())
 		var wg sync.WaitGroup
 		pause := f.pausing(&wg, m)
 		hook.Store(&pause)
@@ -67,7 +62,7 @@ func TestUnlockDoesNotOvertakeAWatchdogThatHeals(t *testing.T) {
 	play(t, func(f field) {
 		var hook atomic.Pointer[func()]
 		rs := f.hookedProcess(&hook)
-		m := field{f.T, rs, f.nodes, f.last}.held(redsync.WithSetNXOnExtend(), redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
+		m := f.as(rs).held(redsync.WithSetNXOnExtend(), redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
 		f.nodes[0].On("evalsha", 1, embedded.Fault{Delay: 5 * time.Millisecond, Err: "NOSCRIPT No matching script. Please use EVAL."})
 		for _, n := range f.nodes[1:] {
 			n.On("evalsha", 1, embedded.Fault{Delay: 50 * time.Millisecond})
@@ -106,12 +101,7 @@ func (p pausesAfter) Send(req pool.Request) error {
 func TestDetachDoesNotOvertakeAnExtend(t *testing.T) {
 	play(t, func(f field) {
 		var hook atomic.Pointer[func()]
-		var pools []pool.Pool
-		for _, n := range f.nodes {
-			pools = append(pools, pausesAfter{pool.New(n.Client()), &hook})
-		}
-		rs := redsync.New(pools...)
-		f.closes(rs)
+		rs := f.wrapped(func(p pool.Pool) pool.Pool { return pausesAfter{p, &hook} })
 		m := rs.NewMutex("lock")
 		require.NoError(t, m.Lock())
 		_, err := m.Extend() // the nodes know the script

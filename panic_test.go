@@ -205,10 +205,6 @@ func TestARefusedSendIsNotToldByTheCaller(t *testing.T) {
 	})
 }
 
-type panicking struct{}
-
-func (panicking) ObserveAttempt(redsync.Attempt) { panic("observer") }
-
 func TestAnObserverThatPanicsLeavesNothingLocked(t *testing.T) {
 	for name, mode := range map[string]redsync.Option{"default": redsync.WithHandOver(false), "fair": redsync.WithFair()} {
 		for _, taken := range []bool{false, true} {
@@ -218,8 +214,8 @@ func TestAnObserverThatPanicsLeavesNothingLocked(t *testing.T) {
 					if taken {
 						f.held()
 					}
-					assert.PanicsWithValue(t, "observer", func() {
-						_ = f.NewMutex("lock", mode, redsync.WithObserver(panicking{})).Lock()
+					assert.PanicsWithValue(t, "the user's", func() {
+						_ = f.NewMutex("lock", mode, redsync.WithObserver(panics{on: "attempt"})).Lock()
 					})
 					time.Sleep(time.Second)
 					want := 0

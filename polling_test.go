@@ -12,6 +12,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
+// This file shows by which retry delay waiters try where nothing wakes them.
+
 // Other programs publish nothing.
 func TestHolderOfAnotherLibraryIsSeenByTheRetryDelay(t *testing.T) {
 	inEachMode(t, func(f field, mode []redsync.Option) {

@@ -17,6 +17,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
+// This file shows the queues on the nodes: who has a place there, and what becomes of it.
+
 func TestWaiterIsServedWhenTheLockRunsOut(t *testing.T) {
 	inEachMode(t, func(f field, mode []redsync.Option) {
 		b := f.another(mode...)
@@ -174,12 +176,7 @@ func TestWaiterThatGivesUpAsItEntersTheQueuesLeavesThem(t *testing.T) {
 	play(t, func(f field) {
 		fair := redsync.WithFair()
 		var hook atomic.Pointer[func()]
-		var pools []pool.Pool
-		for _, c := range f.clients() {
-			pools = append(pools, hooked{pool.New(c), &hook})
-		}
-		rs := redsync.New(pools...)
-		f.closes(rs)
+		rs := f.wrapped(func(p pool.Pool) pool.Pool { return hooked{p, &hook} })
 		other := f.another(fair)
 		f.closes(other)
 		holder := rs.NewMutex("lock", fair, redsync.WithExpiry(time.Minute))

@@ -15,6 +15,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
+// This file shows that the votes of restarted nodes do not count for an extension.
+
 // An extend is answered with "missing" by nodes that lost the key, which proves that
 // the lock is lost. A node that has it still, or again, is not believed.
 func TestRestartGuardDoesNotCountExtends(t *testing.T) {
@@ -117,13 +119,13 @@ func TestRestartGuardEndsAWatchedHoldAtUntil(t *testing.T) {
 
 // patient is a process that waits for replies longer than others.
 func (f field) patient(options ...pool.Option) *redsync.Redsync {
-	var pools []pool.Pool
-	for _, n := range f.nodes {
-		opt := *n.Client().Options()
+	clients := clientsOf(f.nodes)
+	for i, c := range clients {
+		opt := *c.Options()
 		opt.ReadTimeout = 5 * time.Second
-		pools = append(pools, pool.New(redis.NewClient(&opt), options...))
+		clients[i] = redis.NewClient(&opt)
 	}
-	return redsync.New(pools...)
+	return on(clients, options...)
 }
 
 // The shortest trace in which an extend that counts on a restarted node admits a

@@ -14,7 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// Never two holders.
+// This file shows that the restart guard admits no second holder, whatever nodes restart when.
 
 // A siege is processes that contend for a lock while the nodes restart one after
 // another.

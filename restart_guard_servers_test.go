@@ -14,6 +14,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
+// This file shows the restart guard on real servers.
+
 // guardedOn returns a Redsync under the guard on real servers, which are new.
 func guardedOn(t *testing.T, servers []*realredis.Server, guard time.Duration, more ...pool.Option) *redsync.Redsync {
 	t.Helper()
@@ -32,8 +34,6 @@ func reboot(servers ...*realredis.Server) {
 		s.Restart()
 	}
 }
-
-// On real servers.
 
 func TestRestartGuardOnRealServers(t *testing.T) {
 	const expiry = 8 * time.Second

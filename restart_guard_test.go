@@ -15,7 +15,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// A fresh deployment.
+// This file shows pool.WithRestartGuard: nodes that restart, and those that have just been started.
+// A bubble begins on a whole second, so the uptime of a node that starts on one is exact.
 
 func TestRestartGuardFreshDeploymentWaitsForItsQuarantine(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// Unlock's decisions.
+// This file shows what Unlock answers, and how a release goes on where a node has not settled it.
 
 func TestMutexUnlockReturnsOnceAQuorumHasDeleted(t *testing.T) {
 	play(t, func(f field) {
@@ -270,7 +270,7 @@ func TestUnlockIsSentToNodesAtTheLimitOfOutstandingReplies(t *testing.T) {
 	play(t, func(f field) {
 		rs := f.process(pool.WithOutstanding(1))
 		f.closes(rs)
-		g := field{f.T, rs, f.nodes, f.last}
+		g := f.as(rs)
 		g.meet()
 		synctest.Wait() // nothing is owed
 		m := g.held()

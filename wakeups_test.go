@@ -14,7 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// Waking up.
+// This file shows what wakes a waiter, and for how long a process listens.
 
 func TestWaiterIsWokenByUnlockInAnotherProcess(t *testing.T) {
 	inEachMode(t, func(f field, mode []redsync.Option) {
@@ -337,7 +337,7 @@ func TestSubscriptionsOutlastEveryWaiterByHalfAMinute(t *testing.T) {
 func TestCloseOfAHolderLetsTheNextOneIn(t *testing.T) {
 	inEachMode(t, func(f field, mode []redsync.Option) {
 		x := f.held(mode...)
-		clients := f.clients()
+		clients := clientsOf(f.nodes)
 		a, b := on(clients), on(clients)
 		f.closes(a, b)
 		first := f.calls(a, patient(mode...)...)

@@ -16,6 +16,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
+// This file shows locks that extend themselves, on whole sets of nodes.
+
 func TestWatchdogUnlockedWithAnExtensionOnTheWayLeavesNoKey(t *testing.T) {
 	for name, healing := range map[string][]redsync.Option{"healing": {redsync.WithSetNXOnExtend()}, "not healing": nil} {
 		t.Run(name, func(t *testing.T) {
