@@ -13,7 +13,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// This file shows a lock that is adopted by its value: WithValue, and the Extend that takes it over.
+// This file shows a lock that is adopted by its value: WithValue, and the Extend that takes it
+// over.
 
 func TestMutexAdoptedGoesByTheNodesAlone(t *testing.T) {
 	play(t, func(f field) {

@@ -19,7 +19,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows Close.
+// This file shows what Close unlocks, ends and waits for.
 
 func TestCloseUnlocksWhatIsHeld(t *testing.T) {
 	play(t, func(f field) {
@@ -106,10 +106,8 @@ type slowPool struct {
 }
 
 func (p *slowPool) String() string { return "slow" }
-
-func (p *slowPool) CloseIdle() {}
-
-func (p *slowPool) Close() error { return nil }
+func (p *slowPool) CloseIdle()     {}
+func (p *slowPool) Close() error   { return nil }
 
 func (p *slowPool) Send(req pool.Request) error {
 	p.Lock()

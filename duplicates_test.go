@@ -21,7 +21,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows that two addresses of one server are found, and make one node.
+// This file shows that two pools that lead to one server are found, and what follows.
 
 // pick returns these nodes, of which some may be the same.
 func (f field) pick(nodes ...int) (picked embedded.Nodes) {

@@ -15,7 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// This file shows what Extend and Valid answer, and what an Extend that sets missing keys again does.
+// This file shows what Extend and Valid answer, and what WithSetNXOnExtend changes.
 
 func TestMutexExtendMovesUntil(t *testing.T) {
 	play(t, func(f field) {

@@ -14,7 +14,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// This file shows the order in which processes are served: with WithFair, without, and by WithPriority.
+// This file shows the order in which processes are served: with WithFair, without it, and by
+// WithPriority.
 
 // Only the first waiter of a process is in the queues. When it leaves, the next one
 // enters behind the release, and one of another process may come between.

@@ -17,7 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// This file shows attempts that are repeated because a register is ahead of their token.
+// This file shows how an attempt is repeated because a register is ahead of its token.
 
 func TestFenceCatchesUpWithTheRegisters(t *testing.T) {
 	play(t, func(f field) {

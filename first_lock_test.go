@@ -13,7 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// This file shows that the first Lock of a process waits for every node once.
+// This file shows that the first Lock of a process waits for every node, and no later one does.
 
 func TestFirstLockWaitsForEveryNodeOnce(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 )
 
-// This file shows the line of those who wait in one process.
+// This file shows the line in which the waiters of one process stand.
 
 func TestManyWaitersOfAProcessCostAsMuchAsOne(t *testing.T) {
 	t.Parallel()

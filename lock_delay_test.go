@@ -10,7 +10,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 )
 
-// This file shows WithLockDelay.
+// This file shows how WithLockDelay keeps others out.
 
 func TestLockDelayKeepsOthersOutAfterAHolderThatVanished(t *testing.T) {
 	for _, extended := range []bool{false, true} {

@@ -15,7 +15,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// This file shows what Lock and TryLock answer, how often they try, and for how long they wait for nodes.
+// This file shows what Lock and TryLock answer, how often they try, and how long they wait for
+// nodes.
 
 func TestMutexLockTakenSaysWhere(t *testing.T) {
 	play(t, func(f field) {

@@ -11,7 +11,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 )
 
-// This file shows WithMaxHold.
+// This file shows how WithMaxHold ends a hold.
 
 func TestMaxHoldEndsAWatchedLockExactly(t *testing.T) {
 	play(t, func(f field) {

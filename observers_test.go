@@ -14,7 +14,8 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 )
 
-// This file shows how observers are given, and that what is told later is in order and delays no lock.
+// This file shows how observers are set, and that events told later come in order and delay no
+// lock.
 
 func TestObserveUnsettledUntilTheKeysHaveRunOut(t *testing.T) {
 	observe(t, func(f field, r *recorder) {

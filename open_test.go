@@ -16,7 +16,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows Open.
+// This file shows what Open waits for, and what its errors say.
 
 // closedPort returns an address on which nobody listens.
 func closedPort(t *testing.T) string {

@@ -16,6 +16,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
+// Operations that overtake each other: one comes while another of the same lock is being
+// sent, or waits for its replies.
+
 // pausing returns a function that starts an Unlock of m in another goroutine and then yields many
 // times, like a goroutine that is preempted for long: whatever need not wait for it goes on. It
 // does not sleep, because time stands still in a bubble while the Unlock waits for a mutex.
@@ -27,9 +30,6 @@ func (f field) pausing(wg *sync.WaitGroup, m *redsync.Mutex) func() {
 		}
 	}
 }
-
-// Operations that overtake each other: one comes while another of the same lock is being
-// sent, or waits for its replies.
 
 // hookedProcess is a Redsync whose next Send runs a function first, where one is stored in
 // hook.

@@ -12,7 +12,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// This file shows by which retry delay waiters try where nothing wakes them.
+// This file shows how often a waiter tries where no message wakes it.
 
 // Other programs publish nothing.
 func TestHolderOfAnotherLibraryIsSeenByTheRetryDelay(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows the queues on the nodes: who has a place there, and what becomes of it.
+// This file shows which waiters have a place in the queues on the nodes, and how they lose it.
 
 func TestWaiterIsServedWhenTheLockRunsOut(t *testing.T) {
 	inEachMode(t, func(f field, mode []redsync.Option) {

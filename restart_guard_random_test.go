@@ -14,7 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows that the restart guard admits no second holder, whatever nodes restart when.
+// This file shows that the restart guard admits no second holder, whichever nodes restart.
 
 // A siege is processes that contend for a lock while the nodes restart one after
 // another.

@@ -15,8 +15,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows pool.WithRestartGuard: nodes that restart, and those that have just been started.
-// A bubble begins on a whole second, so the uptime of a node that starts on one is exact.
+// This file shows when a restarted or a new node counts under pool.WithRestartGuard. Times are
+// exact: a bubble begins on a whole second, so the uptime of a node that starts on one is the
+// truth.
 
 func TestRestartGuardFreshDeploymentWaitsForItsQuarantine(t *testing.T) {
 	for name, c := range map[string]struct {

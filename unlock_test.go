@@ -15,7 +15,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows what Unlock answers, and how a release goes on where a node has not settled it.
+// This file shows what Unlock answers, and that a release is repeated until each node has
+// settled it.
 
 func TestMutexUnlockReturnsOnceAQuorumHasDeleted(t *testing.T) {
 	play(t, func(f field) {
