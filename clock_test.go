@@ -121,3 +121,19 @@ func TestExtendWhoseAnswersComeAfterUntilBringsNothingBack(t *testing.T) {
 		})
 	}
 }
+
+// An observer that takes its time stands for any caller that is held up.
+type slow struct{ by time.Duration }
+
+func (s slow) ObserveAttempt(redsync.Attempt) { time.Sleep(s.by) }
+
+func TestLockThatIsHeldUpBeyondItsValidityFails(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		m := f.NewMutex("lock", redsync.WithObserver(slow{10 * time.Second}))
+		err := m.Lock()
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
+	})
+}

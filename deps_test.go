@@ -22,6 +22,7 @@ var mayImport = map[string][]string{
 	module + "/internal/jitter": {},
 	module + "/internal/clock":  {},
 	module + "/internal/notice": {},
+	module + "/internal/peek":   {},
 	module + "/internal/alarm":  {module + "/internal/clock"},
 	module + "/pool":            {module + "/internal/jitter", "github.com/redis/go-redis/v9/"},
 	module + "/internal/script": {module + "/pool"},
@@ -40,6 +41,7 @@ var mayImport = map[string][]string{
 		module + "/internal/queue", module + "/internal/lease", module + "/internal/quorum", module + "/internal/claim",
 		module + "/internal/script", module + "/pool",
 		module + "/internal/clock", module + "/internal/notice", module + "/internal/jitter",
+		module + "/internal/peek",
 		"github.com/redis/go-redis/v9/", "github.com/hashicorp/go-multierror",
 	},
 }

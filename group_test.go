@@ -18,21 +18,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// Redsyncs on the same clients, which are one process to the nodes.
-
-// closes closes rs at the end, also of a test that fails.
-func (f field) closes(rs ...*redsync.Redsync) {
-	*f.last = append(*f.last, func() {
-		for _, r := range rs {
-			_ = r.Close(f.Context())
-		}
-	})
-}
-
 func TestRedsyncsOnTheSameClientsSubscribeOnce(t *testing.T) {
 	inEachMode(t, func(f field, mode []redsync.Option) {
 		f.held(append(mode, redsync.WithExpiry(time.Minute))...)
-		clients := f.clients()
+		clients := clientsOf(f.nodes)
 		for range 20 {
 			ctx, cancel := context.WithTimeout(f.Context(), 30*time.Millisecond)
 			require.Error(f, on(clients).NewMutex("lock", mode...).LockContext(ctx)) // nobody closes it
@@ -45,7 +34,7 @@ func TestRedsyncsOnTheSameClientsSubscribeOnce(t *testing.T) {
 func TestRedsyncsOnTheSameClientsAreServedInOrder(t *testing.T) {
 	inEachMode(t, func(f field, mode []redsync.Option) {
 		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
-		clients := f.clients()
+		clients := clientsOf(f.nodes)
 		var calls []*call
 		for range 10 {
 			rs := on(clients)
@@ -66,7 +55,7 @@ func TestRedsyncsOnTheSameClientsAreServedInOrder(t *testing.T) {
 
 func TestNoHandOverFromOneRedsyncToAnother(t *testing.T) {
 	play(t, func(f field) {
-		clients := f.clients()
+		clients := clientsOf(f.nodes)
 		a, b := on(clients), on(clients)
 		f.closes(a, b)
 		giver := a.NewMutex("lock")
@@ -85,7 +74,7 @@ func TestNoHandOverFromOneRedsyncToAnother(t *testing.T) {
 func TestCloseEndsNothingOfAnotherRedsync(t *testing.T) {
 	inEachMode(t, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
-		clients := f.clients()
+		clients := clientsOf(f.nodes)
 		a, b := on(clients), on(clients)
 		f.closes(a, b)
 		first, second := f.calls(a, patient(mode...)...), f.calls(b, patient(mode...)...)
@@ -112,7 +101,7 @@ func subscriptions() int {
 func TestCloseOfTheLastRedsyncEndsTheSubscriptions(t *testing.T) {
 	play(t, func(f field) {
 		f.held()
-		clients := f.clients()
+		clients := clientsOf(f.nodes)
 		a, b := on(clients), on(clients)
 		ctx, cancel := context.WithTimeout(f.Context(), 30*time.Millisecond)
 		defer cancel()
@@ -141,7 +130,7 @@ func TestCloseOfTheLastRedsyncEndsTheSubscriptions(t *testing.T) {
 func TestClosedPoolsOfOneRedsyncLeaveTheOthersTheirEar(t *testing.T) {
 	inEachMode(t, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
-		clients := f.clients()
+		clients := clientsOf(f.nodes)
 		var pools []pool.Pool
 		for _, c := range clients {
 			pools = append(pools, pool.New(c))
@@ -162,7 +151,7 @@ func TestClosedPoolsOfOneRedsyncLeaveTheOthersTheirEar(t *testing.T) {
 
 func TestRedsyncsOnTheSameClientsShareKnownTokens(t *testing.T) {
 	play(t, func(f field) {
-		clients := f.clients()
+		clients := clientsOf(f.nodes)
 		a, b := on(clients), on(clients)
 		f.closes(a, b)
 		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
@@ -176,11 +165,11 @@ func TestRedsyncsOnTheSameClientsShareKnownTokens(t *testing.T) {
 // The same clients in another order number the nodes otherwise.
 func TestRedsyncsShareNothingWhereTheirClientsDiffer(t *testing.T) {
 	play(t, func(f field) {
-		clients := f.clients()
+		clients := clientsOf(f.nodes)
 		for name, other := range map[string][]*redis.Client{
 			"another order":  {clients[1], clients[0], clients[2], clients[3], clients[4]},
 			"fewer":          clients[:3],
-			"another client": append(f.clients()[:1], clients[1:]...),
+			"another client": append(clientsOf(f.nodes)[:1], clients[1:]...),
 		} {
 			assert.False(t, redsync.SameProcess(on(clients), on(other)), name)
 		}

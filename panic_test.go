@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"log/slog"
 	"runtime/debug"
 	"sync/atomic"
 	"testing"
@@ -17,44 +16,6 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
-
-// Functions of the user's that panic on the caller's goroutine.
-
-// panics has an observer's method that panics for each that is set.
-type panics struct {
-	on string // the name of the event
-	slog.Handler
-}
-
-func (p panics) when(event string) {
-	if p.on == event {
-		panic("the user's")
-	}
-}
-
-func (p panics) ObserveAttempt(redsync.Attempt)   { p.when("attempt") }
-func (p panics) ObserveAcquired(redsync.Acquired) { p.when("acquired") }
-func (p panics) ObserveExtended(redsync.Extended) { p.when("extended") }
-func (p panics) ObserveReleased(redsync.Released) { p.when("released") }
-func (p panics) ObserveDetached(redsync.Detached) { p.when("detached") }
-
-// logs returns the option of a log whose handler panics at a message.
-func logs(message string) redsync.Option { return redsync.WithLogger(slog.New(panics{on: message})) }
-
-func (panics) Enabled(context.Context, slog.Level) bool { return true }
-
-func (p panics) Handle(_ context.Context, r slog.Record) error {
-	p.when(r.Message)
-	return nil
-}
-
-// closesAtOnce looks that no operation is under way.
-func (f field) closesAtOnce() {
-	f.Helper()
-	start := time.Now()
-	require.NoError(f, f.Close(f.Context()))
-	assert.Zero(f, time.Since(start))
-}
 
 func TestALockWhoseObserverPanicsIsReleased(t *testing.T) {
 	for by, option := range map[string]redsync.Option{
@@ -205,19 +166,6 @@ func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
 	}
 }
 
-// refusing is a pool that refuses to send for a while.
-type refusing struct {
-	pool.Pool
-	on *atomic.Bool
-}
-
-func (r refusing) Send(req pool.Request) error {
-	if r.on.Load() {
-		return &pool.OutstandingError{Limit: 1}
-	}
-	return r.Pool.Send(req)
-}
-
 // stacks notes where the votes of refused sends were told.
 type stacks chan string
 
@@ -254,5 +202,58 @@ func TestARefusedSendIsNotToldByTheCaller(t *testing.T) {
 		require.NoError(f, rs.Close(f.Context()))
 		time.Sleep(time.Second)
 		assert.Zero(f, f.nodes.Keys("lock"))
+	})
+}
+
+func TestAnObserverThatPanicsLeavesNothingLocked(t *testing.T) {
+	for name, mode := range map[string]redsync.Option{"default": redsync.WithHandOver(false), "fair": redsync.WithFair()} {
+		for _, taken := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				play(t, func(f field) {
+					f.meet()
+					if taken {
+						f.held()
+					}
+					assert.PanicsWithValue(t, "the user's", func() {
+						_ = f.NewMutex("lock", mode, redsync.WithObserver(panics{on: "attempt"})).Lock()
+					})
+					time.Sleep(time.Second)
+					want := 0
+					if taken {
+						want = 5
+					}
+					assert.Equal(t, want, f.nodes.Keys("lock"))
+					for i := range f.nodes {
+						assert.Zero(t, f.inQueue(i))
+					}
+				})
+			})
+		}
+	}
+}
+
+// A waiter is handed the lock while a function of its user's runs, which panics then. Nobody
+// holds the lock, so it is released.
+func TestWaiterThatPanicsReleasesWhatItWasHanded(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		giver := f.NewMutex("lock")
+		require.NoError(t, giver.Lock())
+		calls := 0
+		m := f.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelayFunc(func(int) time.Duration {
+			if calls++; calls > 1 {
+				before := f.traffic()
+				f.unlock(giver)
+				assert.Equal(t, before, f.traffic(), "it is handed over")
+				panic("the user's")
+			}
+			return 5 * time.Millisecond
+		}))
+		assert.PanicsWithValue(t, "the user's", func() { _ = m.Lock() })
+		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
+		synctest.Wait()
+		assert.Zero(t, f.nodes.Keys("lock"))
+		f.nobodyWaits()
+		f.closesAtOnce()
 	})
 }

@@ -50,14 +50,17 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/cli"
 )
 
+// simulations are the tests that run the whole library.
+const simulations = "internal/simulation"
+
 // areas is what is mutated of this repository.
 var areas = []area{
-	{dir: ".", tests: []string{"."}},
-	{dir: "pool", tests: []string{"pool", "."}},
-	{dir: "internal/alarm", tests: []string{"internal/alarm", "."}},
-	{dir: "internal/claim", tests: []string{"."}},
-	{dir: "internal/notice", tests: []string{"internal/notice", "."}},
-	{dir: "internal/script", tests: []string{"internal/script", "."}},
+	{dir: ".", tests: []string{".", simulations}},
+	{dir: "pool", tests: []string{"pool", ".", simulations}},
+	{dir: "internal/alarm", tests: []string{"internal/alarm", ".", simulations}},
+	{dir: "internal/claim", tests: []string{".", simulations}},
+	{dir: "internal/notice", tests: []string{"internal/notice", ".", simulations}},
+	{dir: "internal/script", tests: []string{"internal/script", ".", simulations}},
 	{dir: "fencing", tests: []string{"fencing"}},
 }
 

@@ -1,4 +1,4 @@
-package redsync_test
+package simulation
 
 import (
 	"cmp"
@@ -14,21 +14,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/seed14bd9ef4/redsync/internal/history"
 	"github.com/seed14bd9ef4/redsync/internal/nonsense"
 )
 
-// Simulations: the whole library in virtual time, five nodes and a few processes, with
-// everything that may go wrong drawn from a seed. Package history checks what the clients
-// believed.
-//
-//	REDSYNC_SIM_SEEDS=3000 go test -run 'TestSimulation$' .   # so many seeds
-//	REDSYNC_SIM_FROM=9000                                     # from this one on
-//	REDSYNC_SIM_SEED=17 go test -run 'TestSimulation$' -v .   # one, with its history
-//	REDSYNC_SIM_WITHOUT=greetings,values,nonsense             # without these of its classes: see allClasses
-//
-// What ends the process, a panic for one, says no seed: -v tells which one ran.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fromEnv returns a number of the environment, otherwise the default.
 func fromEnv(t *testing.T, name string, otherwise int) int {
@@ -109,7 +101,7 @@ func (s *simulation) check(t *testing.T, events []history.Event) {
 	}
 	if t.Failed() {
 		t.Logf("%+v", s.simPlan)
-		t.Logf("again: REDSYNC_SIM_SEED=%d REDSYNC_SIM_REALM=%s go test -run 'TestSimulation$' -v .", s.seed, s.realm)
+		t.Logf("again: REDSYNC_SIM_SEED=%d REDSYNC_SIM_REALM=%s go test -run 'TestSimulation$' -v ./internal/simulation", s.seed, s.realm)
 	}
 }
 

@@ -1,4 +1,4 @@
-package redsync_test
+package simulation
 
 import (
 	"cmp"
@@ -13,9 +13,10 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/history"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
 )
 
-// This file is what the clients of a simulation do.
+// This file has what the clients of a simulation do.
 
 // simNodeTimeout is the least that a node has to answer by default.
 const simNodeTimeout = 50 * time.Millisecond
@@ -149,7 +150,7 @@ func (c *simClient) lock() {
 // checkHandedOver looks that a lock was not handed over within the process for longer
 // than others bear.
 func (t *simTerm) checkHandedOver() {
-	first, _ := t.client.acquired.LoadOrStore(redsync.PeekValue(t.Mutex), t.client.now())
+	first, _ := t.client.acquired.LoadOrStore(peek.Value(t.Mutex), t.client.now())
 	assert.LessOrEqual(t.client, t.client.now()-first.(time.Duration), min(t.expiry/10, 20*time.Millisecond), "handed over for so long")
 }
 

@@ -17,223 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// Many who wait in one process, and locks that are handed over among them.
-
-func TestManyWaitersOfAProcessCostAsMuchAsOne(t *testing.T) {
-	t.Parallel()
-	for name, options := range map[string][]redsync.Option{
-		"default":  {redsync.WithTries(0), redsync.WithRetryDelay(100 * time.Millisecond)},
-		"fair":     {redsync.WithTries(0), redsync.WithRetryDelay(100 * time.Millisecond), redsync.WithFair()},
-		"patient":  patient(),
-		"impolite": {redsync.WithTries(0), redsync.WithRetryDelay(10 * time.Millisecond)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			costs := func(waiters int) (commands int) {
-				play(t, func(f field) {
-					m := f.another().NewMutex("lock", redsync.WithExpiry(time.Hour))
-					require.NoError(f, m.Lock())
-					for range waiters {
-						c := f.NewMutex("lock", options...)
-						ctx, cancel := context.WithCancel(f.Context())
-						*f.last = append(*f.last, cancel)
-						go func() { assert.Error(f, c.LockContext(ctx)) }()
-					}
-					time.Sleep(time.Second)
-					before := f.traffic()
-					time.Sleep(3 * time.Second)
-					commands = f.traffic() - before
-				})
-				return commands
-			}
-			one, many := costs(1), costs(1000)
-			assert.Positive(t, one)
-			assert.LessOrEqual(t, many, one)
-		})
-	}
-}
-
-func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
-	for name, options := range map[string][]redsync.Option{
-		"handed over":     nil,
-		"not handed over": {redsync.WithHandOver(false)},
-		"fair":            {redsync.WithFair()},
-		"polling":         {redsync.WithRetryDelay(5 * time.Millisecond)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.another(options...).NewMutex("lock")
-				require.NoError(t, m.Lock())
-				var calls []*call
-				for range 100 {
-					calls = append(calls, f.calls(f.Redsync, patient(options...)...))
-				}
-				time.Sleep(time.Second)
-				f.unlock(m)
-				start := time.Now()
-				assert.Equal(t, ascending(100), f.inOrder(calls, time.Millisecond))
-				assert.Equal(t, 100*time.Millisecond, time.Since(start), "nobody waits for a timer")
-				f.nobodyWaits()
-				assert.Zero(t, f.nodes.Keys("lock"))
-			})
-		})
-	}
-}
-
-// WithTries counts retry delays: who stands behind others gives up when its own are over.
-func TestEachWaiterOfAProcessGivesUpAfterItsOwnTries(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
-		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
-		other := f.another(mode...)
-		var calls []*call
-		var starts []time.Time
-		for i := range 10 {
-			starts = append(starts, time.Now())
-			calls = append(calls, f.calls(other, redsync.WithTries(3+i%3), redsync.WithRetryDelay(time.Second)))
-			time.Sleep(10 * time.Millisecond)
-		}
-		for i, c := range calls {
-			<-c.done
-			assert.Equal(f, time.Duration(2+i%3)*time.Second, c.at.Sub(starts[i]))
-			require.ErrorIs(f, c.err, redsync.ErrFailed)
-			var taken *redsync.ErrTaken
-			require.ErrorAs(f, c.err, &taken)
-			assert.GreaterOrEqual(f, len(taken.Nodes), 3)
-		}
-		f.unlock(m)
-		f.nobodyWaits()
-	})
-}
-
-// An attempt at the last tick may succeed.
-func TestLastTrySucceeds(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
-		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
-		c := f.calls(f.another(mode...), redsync.WithTries(3), redsync.WithRetryDelay(time.Second))
-		for _, n := range f.nodes {
-			n.LoseMessages(10)
-		}
-		time.Sleep(1900 * time.Millisecond)
-		f.unlock(m)
-		assert.Equal(f, 100*time.Millisecond, f.within(c, time.Second))
-	})
-}
-
-func TestWaiterOfAProcessThatGivesUpIsPassedOver(t *testing.T) {
-	for name, who := range map[string]int{"first": 0, "middle": 3, "last": 5} {
-		t.Run(name, func(t *testing.T) {
-			inEachMode(t, func(f field, mode []redsync.Option) {
-				m := f.held(mode...)
-				other := f.another(mode...)
-				var calls []*call
-				want := []int{}
-				for i := range 6 {
-					calls = append(calls, f.calls(other, patient()...))
-					if i != who {
-						want = append(want, i)
-					}
-				}
-				start := time.Now()
-				calls[who].cancel()
-				<-calls[who].done
-				require.ErrorIs(f, calls[who].err, context.Canceled)
-				var taken *redsync.ErrTaken
-				require.ErrorAs(f, calls[who].err, &taken, "it says why it waited")
-				f.unlock(m)
-				assert.Equal(f, want, f.inOrder(calls, 0))
-				assert.Zero(f, time.Since(start))
-				f.nobodyWaits()
-			})
-		})
-	}
-}
-
-// Whose nodes cannot be reached gives up when it says so, not when the first does.
-func TestWaiterSaysWhichNodesFailed(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		f.kill(0, 1, 2)
-		start := time.Now()
-		c := f.calls(f.Redsync, redsync.WithTries(3), redsync.WithRetryDelay(time.Second))
-		<-c.done
-		var node *redsync.RedisError
-		require.ErrorAs(t, c.err, &node)
-		var taken *redsync.ErrTaken
-		assert.NotErrorAs(t, c.err, &taken)
-		assert.InDelta(t, 2*time.Second, time.Since(start), float64(200*time.Millisecond))
-	})
-}
-
-// Nobody else is known to wait: the next of this process tries right behind the release, with
-// the plain command, and does not wait for the nodes to tell it.
-func TestWaiterOfAProcessTriesRightBehindTheRelease(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithHandOver(false))
-		c := f.calls(f.Redsync, patient()...)
-		time.Sleep(time.Millisecond)
-		before := f.commands("set")
-		f.atOnce(m, c)
-		synctest.Wait()
-		assert.Equal(t, before+5, f.commands("set"))
-		f.unlocks(c.Mutex)
-		f.nobodyWaits()
-	})
-}
-
-// After a release that let in another process the next Lock of this one asks for its place in
-// the queues, and a second later for the lock alone, whatever other locks have done.
-func TestLockQueuesForASecondAfterOneOfAnotherProcess(t *testing.T) {
-	play(t, func(f field) {
-		other := f.another()
-		gives := func(name string) {
-			m := f.NewMutex(name)
-			require.NoError(t, m.Lock())
-			c := other.NewMutex(name, patient()...)
-			done := make(chan error)
-			go func() { done <- c.Lock() }()
-			synctest.Wait()
-			f.unlock(m)
-			require.NoError(t, <-done)
-			f.unlock(c)
-		}
-		plain := func(name string) int {
-			before := f.commands("set")
-			m := f.NewMutex(name)
-			require.NoError(t, m.Lock())
-			synctest.Wait()
-			sent := f.commands("set") - before
-			f.unlock(m)
-			return sent
-		}
-		f.meet()
-		gives("early")
-		time.Sleep(600 * time.Millisecond)
-		gives("late")
-		time.Sleep(600 * time.Millisecond)
-		assert.Equal(t, 5, plain("early"))
-		time.Sleep(time.Second)
-		assert.Equal(t, 5, plain("late"))
-		gives("soon")
-		assert.Zero(t, plain("soon"))
-	})
-}
-
-// Hand-over.
-
-// handed returns a lock that has been handed over from giver, which takes options, to
-// receiver, and until when giver had it.
-func (f field) handed(giving, receiving []redsync.Option) (giver *redsync.Mutex, receiver *call, until time.Time) {
-	f.Helper()
-	f.meet()
-	giver = f.NewMutex("lock", giving...)
-	require.NoError(f, giver.Lock())
-	receiver = f.calls(f.Redsync, patient(receiving...)...)
-	time.Sleep(time.Millisecond)
-	until = giver.Until()
-	before := f.traffic()
-	f.atOnce(giver, receiver)
-	require.Equal(f, before, f.traffic(), "nothing is sent")
-	return giver, receiver, until
-}
+// This file shows how a lock is handed over within a process, and when it is not.
 
 func TestHandOver(t *testing.T) {
 	play(t, func(f field) {
@@ -265,7 +49,7 @@ func TestHandOver(t *testing.T) {
 		ok, err = m.Extend()
 		require.NoError(t, err)
 		assert.True(t, ok)
-		assert.Equal(t, 8*time.Second-drift, time.Until(m.Until()))
+		assert.Equal(t, validity, time.Until(m.Until()))
 		f.unlock(m.Mutex)
 		time.Sleep(time.Second)
 		assert.Zero(t, f.nodes.Keys("lock"))
@@ -637,6 +421,72 @@ func TestHandOverWhileTheRedsyncCloses(t *testing.T) {
 			synctest.Wait()
 			assert.Zero(f, f.nodes.Keys("lock"))
 			f.nobodyWaits()
+		})
+	}
+}
+
+func TestFrozenNodeDelaysNoHandOver(t *testing.T) {
+	for _, expiry := range frozenExpiries {
+		t.Run(fmt.Sprint(expiry), func(t *testing.T) {
+			play(t, func(f field) {
+				rs := f.With(redsync.WithExpiry(expiry))
+				f.meet()
+				f.freeze(0, 1, 2) // not even a quorum can be heard
+				f.thaw(1, 2)
+				for _, n := range f.nodes {
+					n.On("subscribe", 1, embedded.Fault{Delay: 4 * time.Second})
+				}
+				m := rs.NewMutex("lock")
+				require.NoError(t, m.Lock())
+				value := redsync.PeekValue(m)
+				w := f.calls(rs, patient()...)
+				time.Sleep(time.Millisecond)
+				f.atOnce(m, w)
+				assert.Equal(t, value, redsync.PeekValue(w.Mutex))
+				f.unlock(w.Mutex)
+				f.thaw(0)
+			})
+		})
+	}
+}
+
+// An errHook is a context whose Err runs a function first: it stands for a goroutine that is
+// preempted there.
+type errHook struct {
+	context.Context //nolint:containedctx // it is one
+	hook            func()
+}
+
+func (c errHook) Err() error {
+	c.hook()
+	return c.Context.Err()
+}
+
+// A waiter is handed the lock between the end of its retry delay and what it does then: it
+// has left its line by that time.
+func TestWaiterIsHandedTheLockAtTheEndOfItsRetryDelay(t *testing.T) {
+	const delay = 10 * time.Millisecond
+	for name, option := range map[string]redsync.Option{
+		"WithRetryDelay":     redsync.WithRetryDelay(delay),
+		"WithRetryDelayFunc": redsync.WithRetryDelayFunc(func(int) time.Duration { return delay }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				f.meet()
+				giver := f.NewMutex("lock")
+				require.NoError(f, giver.Lock())
+				m := f.NewMutex("lock", redsync.WithTries(0), option)
+				start, unlocked := time.Now(), false
+				ctx := errHook{f.Context(), func() {
+					if time.Since(start) >= delay && !unlocked {
+						unlocked = true
+						f.unlock(giver)
+					}
+				}}
+				require.NoError(f, m.LockContext(ctx))
+				require.True(f, unlocked)
+				f.unlock(m)
+			})
 		})
 	}
 }

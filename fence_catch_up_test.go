@@ -15,19 +15,22 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// Fencing tokens, the nodes and their faults.
+// This file shows how an attempt is repeated because a register is ahead of its token.
 
-const fenceKey = "{lock}:fence"
-
-// fenced returns a process that has met the nodes, by a lock without fencing.
-func (f field) fenced(options ...redsync.Option) *redsync.Redsync {
-	f.Helper()
-	rs := f.another(append(options, redsync.WithFencing())...)
-	synctest.Wait()
-	return rs
+func TestFenceCatchesUpWithTheRegisters(t *testing.T) {
+	play(t, func(f field) {
+		for i, ahead := range []string{"99999999999999999", "5", "18446744073709551000", "7", "99999999999999998"} {
+			require.NoError(t, f.nodes[i].Set("{lock}:fence", ahead))
+		}
+		m := f.NewMutex("lock", redsync.WithFencing())
+		before := f.commands("evalsha")
+		require.NoError(t, m.Lock())
+		assert.EqualValues(t, uint64(18446744073709551001), m.Fence())
+		synctest.Wait()
+		assert.Equal(t, before+10, f.commands("evalsha"), "one more round")
+	})
 }
 
 // registers sets the registers of the nodes, "" for none.
@@ -39,50 +42,6 @@ func (f field) registers(of ...string) {
 			f.nodes[i].SetTTL(fenceKey, time.Hour)
 		}
 	}
-}
-
-// areAt looks at the registers, "" for none; each is kept for a day from now.
-func (f field) areAt(want ...any) {
-	f.Helper()
-	synctest.Wait()
-	for i, n := range f.nodes {
-		got, _ := n.Get(fenceKey)
-		assert.Equal(f, fmt.Sprint(want[i]), got, "node %d", i)
-		if got != "" {
-			assert.Equal(f, 24*time.Hour, n.TTL(fenceKey), "node %d", i)
-		}
-	}
-}
-
-// scripts counts what the nodes were sent, but for plain commands.
-func (f field) scripts() int {
-	synctest.Wait()
-	return f.commands("evalsha")
-}
-
-// noKeys looks that no node has the lock's key, nor will.
-func (f field) noKeys() {
-	f.Helper()
-	synctest.Wait()
-	assert.Zero(f, f.nodes.Keys("lock"))
-	time.Sleep(2 * time.Second)
-	assert.Zero(f, f.nodes.Keys("lock"))
-}
-
-func TestFenceIsTheClock(t *testing.T) {
-	play(t, func(f field) {
-		m := f.fenced().NewMutex("lock")
-		time.Sleep(1234567 * time.Microsecond)
-		require.NoError(t, m.Lock())
-		assert.EqualValues(t, time.Now().UnixMicro(), m.Fence())
-		first := m.Fence()
-		f.areAt(first, first, first, first, first)
-		f.unlock(m)
-		before := f.scripts()
-		require.NoError(t, m.Lock(), "in the same microsecond")
-		assert.Equal(t, first+1, m.Fence())
-		assert.Equal(t, before+5, f.scripts(), "at once")
-	})
 }
 
 // What the registers are, and what comes of it. The processes' clock is at
@@ -243,6 +202,22 @@ func TestFenceAtItsLastIsOfOneName(t *testing.T) {
 	}
 }
 
+// A name whose register is far ahead does not drive other names there.
+func TestFenceOfOneNameIsNoneOfAnother(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		for _, n := range f.nodes {
+			require.NoError(t, n.Set("{ahead}:fence", "18446744073709551614"))
+		}
+		ahead := f.NewMutex("ahead", redsync.WithFencing())
+		require.NoError(t, ahead.Lock())
+		assert.Equal(t, uint64(18446744073709551615), ahead.Fence())
+		m := f.NewMutex("lock", redsync.WithFencing())
+		require.NoError(t, m.Lock())
+		assert.LessOrEqual(t, m.Fence(), uint64(time.Now().UnixMicro()))
+	})
+}
+
 func TestFenceOddRegisterIsAnErrorThatNamesIt(t *testing.T) {
 	for name, odd := range map[string]string{
 		"letters":        "abcdefghijklmnopqrstuvwxyz",
@@ -393,304 +368,4 @@ func TestFenceEndsWithItsContext(t *testing.T) {
 		assert.Zero(t, m.Fence())
 		f.noKeys()
 	})
-}
-
-// The nodes that did not vote for the hold have its token as well, at the latest after
-// Unlock.
-func TestFenceUnlockRaisesAllRegisters(t *testing.T) {
-	for name, fault := range map[string]func(f field){
-		"two were down": func(f field) {
-			f.nodes[0].On("evalsha", 1, embedded.Fault{Err: "ERR no"})
-			f.nodes[4].On("evalsha", 1, embedded.Fault{Err: "ERR no"})
-		},
-		"two were another's": func(f field) {
-			for _, i := range []int{1, 2} {
-				_ = f.nodes[i].Set("lock", "another's")
-				f.nodes[i].SetTTL("lock", time.Minute)
-			}
-		},
-		"two forgot": func(f field) {},
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
-				fault(f)
-				require.NoError(t, m.TryLock())
-				if name == "two forgot" {
-					f.nodes[0].FlushAll()
-					f.nodes[3].FlushAll()
-				}
-				held := m.Fence()
-				f.unlock(m)
-				synctest.Wait()
-				for i, n := range f.nodes {
-					got, _ := n.Get(fenceKey)
-					assert.Equal(t, fmt.Sprint(held), got, "node %d", i)
-					assert.Equal(t, 24*time.Hour, n.TTL(fenceKey), "node %d", i)
-				}
-			})
-		})
-	}
-}
-
-// A hold that is over raises them too, and takes nothing from its follower.
-func TestFenceUnlockTooLate(t *testing.T) {
-	play(t, func(f field) {
-		m, other := f.fenced().NewMutex("lock"), f.fenced().NewMutex("lock")
-		require.NoError(t, m.Lock())
-		first := m.Fence()
-		time.Sleep(9 * time.Second)
-		require.NoError(t, other.TryLock())
-		second := other.Fence()
-		assert.Greater(t, second, first)
-		assert.Equal(t, first, m.Fence(), "kept after the expiry")
-		_, err := m.Unlock()
-		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-		assert.Zero(t, m.Fence())
-		f.areAt(second, second, second, second, second)
-		ok, err := other.Valid()
-		require.NoError(t, err)
-		assert.True(t, ok)
-	})
-}
-
-func TestFenceLastsAsLongAsTheValue(t *testing.T) {
-	play(t, func(f field) {
-		m := f.fenced().NewMutex("lock")
-		assert.Zero(t, m.Fence(), "idle")
-		require.NoError(t, m.Lock())
-		token := m.Fence()
-		time.Sleep(5 * time.Second)
-		ok, err := m.Extend()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		assert.Equal(t, token, m.Fence(), "extended")
-		time.Sleep(time.Hour)
-		assert.Equal(t, token, m.Fence(), "expired")
-		require.NoError(t, f.nodes[0].Set("lock", "x"))
-		require.NoError(t, f.nodes[1].Set("lock", "x"))
-		require.NoError(t, f.nodes[2].Set("lock", "x"))
-		require.Error(t, m.TryLock())
-		assert.Zero(t, m.Fence(), "the next Lock, that failed")
-		f.lose(0, 1, 2)
-		require.NoError(t, m.TryLock())
-		assert.Greater(t, m.Fence(), token)
-		f.unlock(m)
-		assert.Zero(t, m.Fence(), "unlocked")
-	})
-}
-
-// Locks without the option, and adopted ones, have no token and leave the registers.
-func TestFenceOfThoseWithout(t *testing.T) {
-	play(t, func(f field) {
-		fenced := f.fenced().NewMutex("lock")
-		require.NoError(t, fenced.Lock())
-		token := fenced.Fence()
-
-		adopted := f.NewMutex("lock", redsync.WithFencing(), redsync.WithValue(fenced.Value()))
-		assert.Zero(t, adopted.Fence())
-		ok, err := adopted.Extend()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		assert.Zero(t, adopted.Fence())
-		f.unlock(adopted)
-		_, _ = fenced.Unlock()
-		f.areAt(token, token, token, token, token)
-
-		time.Sleep(time.Hour)
-		for _, options := range [][]redsync.Option{nil, {redsync.WithFair()}} {
-			plain := f.another().NewMutex("lock", options...)
-			require.NoError(t, plain.Lock())
-			synctest.Wait() // all nodes have it
-			assert.Zero(t, plain.Fence())
-			err = fenced.TryLock()
-			synctest.Wait() // and has refused it
-			var taken *redsync.ErrTaken
-			require.ErrorAs(t, err, &taken, "they exclude each other")
-			f.unlock(plain)
-			synctest.Wait()
-			for _, n := range f.nodes {
-				got, _ := n.Get(fenceKey)
-				assert.Equal(t, fmt.Sprint(token), got)
-				assert.Equal(t, 23*time.Hour, n.TTL(fenceKey), "no use of it")
-			}
-		}
-	})
-}
-
-func TestFenceIsNotHandedOver(t *testing.T) {
-	play(t, func(f field) {
-		rs := f.fenced()
-		m := rs.NewMutex("lock")
-		require.NoError(t, m.Lock())
-		last := m.Fence()
-		for range 4 {
-			c := f.calls(rs, patient()...)
-			f.atOnce(m, c)
-			assert.NotEqual(t, redsync.PeekValue(m), redsync.PeekValue(c.Mutex))
-			assert.Greater(t, c.Fence(), last)
-			assert.Equal(t, fmt.Sprint(c.Fence()), fenceOf(f, 0))
-			m, last = c.Mutex, c.Fence()
-		}
-		f.unlock(m)
-		f.nobodyWaits()
-		f.noKeys()
-	})
-}
-
-// One who gives and one who receives, of which one has no fencing.
-func TestFenceIsNotHandedToOrFromThoseWithout(t *testing.T) {
-	for _, gives := range []bool{false, true} {
-		t.Run(fmt.Sprint(gives), func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				options := map[bool][]redsync.Option{true: {redsync.WithFencing()}}
-				m := f.NewMutex("lock", options[gives]...)
-				require.NoError(t, m.Lock())
-				value := redsync.PeekValue(m)
-				c := f.calls(f.Redsync, patient(options[!gives]...)...)
-				f.atOnce(m, c)
-				assert.NotEqual(t, value, c.Value())
-				assert.Equal(t, !gives, c.Fence() != 0)
-				f.unlock(c.Mutex)
-			})
-		})
-	}
-}
-
-func TestFenceRegisterIsKeptForADay(t *testing.T) {
-	play(t, func(f field) {
-		m := f.fenced().NewMutex("lock")
-		for range 3 {
-			require.NoError(t, m.Lock())
-			f.unlock(m)
-			f.areAt(fenceOf(f, 0), fenceOf(f, 0), fenceOf(f, 0), fenceOf(f, 0), fenceOf(f, 0))
-			time.Sleep(23 * time.Hour)
-			assert.Equal(t, 5, f.nodes.Keys(fenceKey))
-		}
-		time.Sleep(time.Hour + time.Second)
-		assert.Zero(t, f.nodes.Keys(fenceKey))
-	})
-}
-
-func fenceOf(f field, i int) string {
-	synctest.Wait()
-	got, _ := f.nodes[i].Get(fenceKey)
-	return got
-}
-
-func TestFenceKeysOfNames(t *testing.T) {
-	for name, key := range map[string]string{
-		"lock":    "{lock}:fence",
-		"a{b}c":   "{b}:a{b}c:fence",
-		"{b}":     "{b}:{b}:fence",
-		"a}b":     "{}:a}b:fence",
-		"a b:c\n": "{a b:c\n}:fence",
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.fenced().NewMutex(name)
-				require.NoError(t, m.Lock())
-				synctest.Wait()
-				assert.Equal(t, 5, f.nodes.Keys(key))
-				f.unlock(m)
-				require.Error(t, f.NewMutex(key).TryLock(), "it is reserved")
-			})
-		})
-	}
-}
-
-// A name that has no side key in its slot cannot be fenced on a Cluster.
-func TestFenceRefusedByTheNodes(t *testing.T) {
-	for _, text := range []string{
-		"CROSSSLOT Keys in request don't hash to the same slot",
-		"TRYAGAIN Multiple keys request during rehashing of slot",
-		"NOPERM No permissions to access a key",
-	} {
-		t.Run(text, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.fenced().NewMutex("lock")
-				for _, n := range f.nodes {
-					n.On("evalsha", 1, embedded.Fault{Err: text})
-				}
-				require.ErrorContains(t, m.TryLock(), text)
-				assert.Zero(t, m.Fence())
-				f.noKeys()
-			})
-		})
-	}
-}
-
-// The guard.
-
-const fencedQuarantine = quarantine + 10*time.Second + 3*400*time.Millisecond
-
-func TestFenceUnderTheRestartGuardWaitsForTheSkewToo(t *testing.T) {
-	for name, c := range map[string]struct {
-		options []redsync.Option
-		want    time.Duration
-	}{
-		"plain":         {nil, quarantine},
-		"fencing":       {[]redsync.Option{redsync.WithFencing()}, fencedQuarantine},
-		"fair":          {[]redsync.Option{redsync.WithFencing(), redsync.WithFair()}, fencedQuarantine},
-		"node deadline": {[]redsync.Option{redsync.WithFencing(), redsync.WithNodeTimeout(time.Second)}, quarantine + 13*time.Second},
-		"short expiry":  {[]redsync.Option{redsync.WithFencing(), redsync.WithExpiry(2 * time.Second)}, quarantine + 10*time.Second + 3*100*time.Millisecond},
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.process(guards[true]...).NewMutex("lock", c.options...)
-				require.ErrorContains(t, m.TryLock(), fmt.Sprintf("it counts from %v on", c.want))
-				time.Sleep(c.want - time.Nanosecond)
-				require.ErrorIs(t, m.TryLock(), redsync.ErrFailed)
-				time.Sleep(time.Nanosecond)
-				require.NoError(t, m.TryLock())
-				f.unlock(m)
-			})
-		})
-	}
-}
-
-// A majority restarts empty, while the clock of one process is ahead of the other's by
-// the most that is allowed.
-func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
-	for name, c := range map[string]struct {
-		guarded bool
-		skew    time.Duration
-		kept    bool
-	}{
-		"without the guard, clocks that differ": {false, 10 * time.Second, false},
-		"without the guard, clocks that agree":  {false, 0, true},
-		"the guard, clocks that differ":         {true, 10 * time.Second, true},
-		"the guard, clocks that agree":          {true, 0, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				var options []pool.Option
-				if c.guarded {
-					options = guards[true]
-				}
-				a, b := f.veteran(options...), f.veteran(options...)
-				if c.skew > 0 {
-					redsync.KnowsToken(a, "lock", uint64(time.Now().Add(c.skew).UnixMicro())) //nolint:gosec // after 1970
-				}
-				m := a.NewMutex("lock", redsync.WithFencing())
-				require.NoError(t, m.Lock())
-				token := m.Fence()
-				synctest.Wait()
-				f.reboot(true, 0, 1, 2)
-				wake(b)
-				f.freeze(3, 4) // only those that have forgotten are asked
-				other := b.NewMutex("lock", redsync.WithFencing(), redsync.WithTries(0), redsync.WithRetryDelay(50*time.Millisecond))
-				start := time.Now()
-				require.NoError(t, other.Lock())
-				if c.guarded {
-					assert.Greater(t, time.Since(start), guard+10*time.Second)
-				} else {
-					assert.Less(t, time.Since(start), time.Second)
-				}
-				assert.Equal(t, c.kept, other.Fence() > token)
-				f.thaw(3, 4)
-			})
-		})
-	}
 }

@@ -1,0 +1,250 @@
+package redsync_test
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+// This file shows a lock that is adopted by its value: WithValue, and the Extend that takes it
+// over.
+
+func TestMutexAdoptedGoesByTheNodesAlone(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		adopted := f.NewMutex("lock", redsync.WithValue(m.Value()))
+		assert.Zero(t, adopted.Until())
+		assert.Equal(t, m.Value(), adopted.Value())
+		ok, err := adopted.Valid()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		assert.Zero(t, adopted.Until(), "Valid takes nothing over")
+
+		time.Sleep(5 * time.Second)
+		start := time.Now()
+		ok, err = adopted.Extend()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		assert.Equal(t, validity, adopted.Until().Sub(start))
+
+		time.Sleep(7 * time.Second)
+		require.Zero(t, m.Remaining(), "the former holder's time is over")
+		ok, err = adopted.Unlock()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		time.Sleep(time.Millisecond)
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
+
+func TestMutexAdoptedUnlockHasNoTimeCondition(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithExpiry(time.Hour))
+		adopted := f.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithExpiry(time.Second))
+		time.Sleep(time.Minute)
+		ok, err := adopted.Unlock()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		_, err = adopted.Unlock()
+		require.ErrorIs(t, err, redsync.ErrNotHeld)
+	})
+}
+
+func TestMutexAdoptedWithAWrongValueHoldsNothing(t *testing.T) {
+	play(t, func(f field) {
+		f.held()
+		for _, name := range []string{"Extend", "Valid", "Unlock"} {
+			m := f.NewMutex("lock", redsync.WithValue("wrong"))
+			ok, err := operations(m)[name]()
+			assert.False(t, ok, name)
+			require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired, name)
+			var taken *redsync.ErrTaken
+			require.ErrorAs(t, err, &taken, name)
+			assert.GreaterOrEqual(t, len(taken.Nodes), 3)
+			assert.Zero(t, m.Until())
+		}
+		assert.Equal(t, 5, f.nodes.Keys("lock"))
+	})
+}
+
+// An adopted value that has expired may be another's lock by now: not even an Extend that
+// heals sets its keys.
+func TestMutexAdoptedHealsNothing(t *testing.T) {
+	play(t, func(f field) {
+		for _, alive := range []int{0, 2, 3} {
+			for _, n := range f.nodes[:alive] {
+				require.NoError(t, n.Set("lock", "v"))
+				n.SetTTL("lock", time.Minute)
+			}
+			m := f.NewMutex("lock", redsync.WithValue("v"), redsync.WithSetNXOnExtend())
+			ok, err := m.Extend()
+			synctest.Wait()
+			assert.Equal(t, alive, f.nodes.Keys("lock"))
+			if alive < 3 {
+				assert.False(t, ok)
+				require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+				continue
+			}
+			require.NoError(t, err)
+			assert.True(t, ok)
+			ok, err = m.Extend()
+			require.NoError(t, err)
+			assert.True(t, ok)
+			synctest.Wait()
+			assert.Equal(t, 5, f.nodes.Keys("lock"), "it is held, and heals from then on")
+		}
+	})
+}
+
+func TestMutexAdoptedUnlockIsSettledByNodesThatHadTheValue(t *testing.T) {
+	for name, c := range map[string]struct {
+		options []redsync.Option
+		lose    []int
+		most    int
+	}{
+		"all had it":                            {most: 5},
+		"one had not":                           {lose: []int{2}, most: 5 + 15},
+		"the giver may have healed it":          {options: []redsync.Option{redsync.WithSetNXOnExtend()}, most: 5 * 16},
+		"the giver may have sent it repeatedly": {options: []redsync.Option{redsync.WithFencing()}, most: 5 * 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				other := f.another()
+				defer func() { _ = other.Close(f.Context()) }()
+				m := f.held()
+				f.lose(c.lose...)
+				before := f.commands("evalsha", "eval")
+				ok, err := other.NewMutex("lock", append(c.options, redsync.WithValue(m.Value()))...).Unlock()
+				require.NoError(t, err)
+				assert.True(t, ok)
+				time.Sleep(20 * time.Second)
+				sent := f.commands("evalsha", "eval") - before
+				assert.LessOrEqual(t, sent, c.most)
+				assert.Equal(t, c.most > 5, sent > 5, "%d", sent)
+			})
+		})
+	}
+}
+
+// The value may come to a node that did not have it when it was asked.
+func TestMutexAdoptedUnlockGoesOnWhereTheValueWasMissing(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		other := f.another()
+		defer func() { _ = other.Close(f.Context()) }()
+		f.nodes[1].On("set", 1, embedded.Fault{Delay: 3 * time.Second})
+		m := f.NewMutex("lock")
+		require.NoError(t, m.Lock())
+		ok, err := other.NewMutex("lock", redsync.WithValue(m.Value())).Unlock()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		time.Sleep(5 * time.Second)
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
+
+func TestMutexAdoptedExtendedTwiceAtOnceMovesUntilTwice(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		a := f.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithFailFast(false))
+		f.freeze(4)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := a.Extend()
+			assert.NoError(t, err)
+		})
+		time.Sleep(100 * time.Millisecond)
+		start := time.Now()
+		ok, err := a.Extend()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		assert.Equal(t, validity, a.Until().Sub(start))
+		wg.Wait()
+	})
+}
+
+// adopting returns the error of the first Extend of a lock adopted by WithValue. The nodes answer
+// it after 100 ms; meanwhile is called before that.
+func (f field) adopting(meanwhile func(m *redsync.Mutex)) error {
+	f.Helper()
+	m := f.NewMutex("lock", redsync.WithValue(f.held().Value()))
+	for _, n := range f.nodes {
+		n.On("evalsha", 1, embedded.Fault{Delay: 100 * time.Millisecond})
+	}
+	var wg sync.WaitGroup
+	var ok bool
+	var err error
+	wg.Go(func() { ok, err = m.Extend() })
+	synctest.Wait()
+	meanwhile(m)
+	wg.Wait()
+	assert.False(f, ok)
+	assert.Zero(f, m.Until())
+	return err
+}
+
+// Unlock releases the adopted value while its first Extend waits for the nodes, which
+// confirm it: the lock is not held for all that.
+func TestExtendOfAnAdoptedLockThatIsUnlockedMeanwhile(t *testing.T) {
+	play(t, func(f field) {
+		require.ErrorIs(t, f.adopting(f.unlock), redsync.ErrNotHeld)
+		f.noKeys()
+	})
+}
+
+// Close comes while the first Extend of an adopted lock waits for the nodes: the lock is not
+// taken over, nor released, because another process may hold it.
+func TestExtendOfAnAdoptedLockThatMeetsClose(t *testing.T) {
+	play(t, func(f field) {
+		other := f.another()
+		f.closes(other)
+		var wg sync.WaitGroup
+		err := f.as(other).adopting(func(*redsync.Mutex) {
+			wg.Go(func() { assert.NoError(t, other.Close(f.Context())) })
+		})
+		require.ErrorIs(t, err, redsync.ErrClosed)
+		wg.Wait()
+	})
+}
+
+// A lock that came out of a line is released by somebody who has adopted it: those in
+// the line are not left waiting for its expiry.
+func TestWaitersNoticeThatAnAdoptedLockIsReleased(t *testing.T) {
+	for name, c := range map[string]struct {
+		elsewhere bool
+		within    time.Duration
+	}{
+		"in the same process": {false, 0},
+		"in another process":  {true, 250 * time.Millisecond}, // the retry delay
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				f.meet()
+				releaser := f.Redsync
+				if c.elsewhere {
+					releaser = f.another()
+				}
+				options := []redsync.Option{redsync.WithTries(0), redsync.WithHandOver(false)}
+				m := f.held(options...)
+				holder, waiter := f.calls(f.Redsync, options...), f.calls(f.Redsync, options...)
+				time.Sleep(time.Second)
+				f.unlock(m)
+				time.Sleep(10 * time.Millisecond)
+				if waiter.isDone() {
+					holder, waiter = waiter, holder
+				}
+				require.True(t, holder.isDone())
+				require.False(t, waiter.isDone())
+				f.unlock(releaser.NewMutex("lock", redsync.WithValue(holder.Value())))
+				f.within(waiter, c.within)
+			})
+		})
+	}
+}

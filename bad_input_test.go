@@ -1,0 +1,112 @@
+package redsync_test
+
+import (
+	"context"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows options, names and pools that every operation refuses, and what the error says.
+
+func TestMutexBadInputIsAnErrorThatNamesIt(t *testing.T) {
+	for want, option := range map[string]redsync.Option{
+		"WithExpiry(-1s) is out of range":                redsync.WithExpiry(-time.Second),
+		"WithExpiry(2ms) is out of range":                redsync.WithExpiry(2 * time.Millisecond),
+		"WithTries(-1) is out of range: 0 (no limit)":    redsync.WithTries(-1),
+		"WithRetryDelay(-1ns) is out of range: 0 or":     redsync.WithRetryDelay(-1),
+		"WithRetryDelayFunc(nil)":                        redsync.WithRetryDelayFunc(nil),
+		"WithGenValueFunc(nil)":                          redsync.WithGenValueFunc(nil),
+		"WithDriftFactor(1) is out of range: 0 <= fac":   redsync.WithDriftFactor(1),
+		"WithDriftFactor(-0.5) is out of range":          redsync.WithDriftFactor(-0.5),
+		"WithTimeoutFactor(0) is out of range: 0 < fact": redsync.WithTimeoutFactor(0),
+		"WithTimeoutFactor(2) is out of range":           redsync.WithTimeoutFactor(2),
+		"WithNodeTimeout(0s) is out of range":            redsync.WithNodeTimeout(0),
+		"WithNodeTimeout(8s) is out of range: 0 < time":  redsync.WithNodeTimeout(8 * time.Second),
+		"option #0 is nil":                               nil,
+		"nil OptionFunc":                                 redsync.OptionFunc(nil),
+	} {
+		t.Run(want, func(t *testing.T) {
+			play(t, func(f field) {
+				for _, m := range []*redsync.Mutex{f.NewMutex("lock", option), f.With(option).NewMutex("lock")} {
+					refuses(t, m, want)
+				}
+				assert.Zero(t, f.traffic())
+			})
+		})
+	}
+}
+
+func TestHoldOptionsOutOfRange(t *testing.T) {
+	for want, options := range map[string][]redsync.Option{
+		"WithMaxHold(0s) is out of range: more than 0":   {redsync.WithMaxHold(0)},
+		"WithMaxHold(-1s) is out of range: more than 0":  {redsync.WithMaxHold(-time.Second)},
+		"WithLockDelay(-1ns) is out of range: 0 or more": {redsync.WithLockDelay(-1)},
+		"WithLockDelay(2562047h47m16.854775807s) is out": {redsync.WithLockDelay(math.MaxInt64)},
+		"WithLockDelay(2562047h47m9.8":                   {redsync.WithLockDelay(math.MaxInt64 - 7*time.Second)},
+	} {
+		play(t, func(f field) {
+			refuses(t, f.NewMutex("lock", options...), want)
+			err := f.Do(f.Context(), "lock", func(context.Context) error { panic("called") }, options...)
+			require.ErrorContains(t, err, want)
+			assert.Zero(t, f.traffic())
+		})
+	}
+	play(t, func(f field) {
+		f.unlocks(f.held(redsync.WithMaxHold(1), redsync.WithMaxHold(math.MaxInt64), redsync.WithWatchdog()))
+	})
+}
+
+func TestMutexNegativeDelayOfAFunctionIsAnError(t *testing.T) {
+	play(t, func(f field) {
+		f.held()
+		m := f.process().NewMutex("lock", redsync.WithRetryDelayFunc(func(int) time.Duration { return -time.Second }))
+		require.ErrorContains(t, m.Lock(), "WithRetryDelayFunc(-1s) is out of range: 0 or more")
+	})
+}
+
+func TestMutexNames(t *testing.T) {
+	for _, name := range []string{"a", " ", "a b\n\r\tc", "{a}", "a}b", "{}", "}:fence", "x:fence", strings.Repeat("x", 64<<10), "\x00\xff", "日本"} {
+		play(t, func(f field) {
+			m := f.NewMutex(name)
+			require.NoError(t, m.Lock())
+			ok, err := m.Extend()
+			require.NoError(t, err)
+			assert.True(t, ok)
+			ok, err = m.Unlock()
+			require.NoError(t, err)
+			assert.True(t, ok)
+		})
+	}
+	for name, want := range map[string]string{
+		"":          "must not be empty",
+		"{a}:fence": "reserved",
+		"{}:queue":  "reserved",
+	} {
+		play(t, func(f field) { refuses(t, f.NewMutex(name), want) })
+	}
+}
+
+func TestZeroAndPoollessValuesFailWithoutPanic(t *testing.T) {
+	refuses(t, new(redsync.Mutex), "no pools")
+	refuses(t, new(redsync.Redsync).NewMutex("lock"), "no pools")
+	refuses(t, redsync.New().NewMutex("lock"), "no pools")
+	require.ErrorIs(t, redsync.New().NewMutex("lock").Lock(), redsync.ErrNoPools)
+	var failed *redsync.Redsync // of an Open that failed
+	require.ErrorIs(t, failed.NewMutex("lock").Lock(), redsync.ErrNoPools)
+	require.ErrorIs(t, failed.With(redsync.WithFair()).NewMutex("lock").TryLock(), redsync.ErrNoPools)
+	require.ErrorIs(t, failed.Do(t.Context(), "lock", func(context.Context) error { return nil }), redsync.ErrNoPools)
+	require.ErrorIs(t, failed.Current(t.Context(), redsync.Sequencer{Name: "lock", Value: "value"}), redsync.ErrNoPools)
+	refuses(t, redsync.New(pool.New(nil)).NewMutex("lock", redsync.WithValue("v")), "nil client")
+	refuses(t, redsync.New(nil).NewMutex("lock"), "pool #0: it is nil")
+	for _, rs := range []*redsync.Redsync{nil, new(redsync.Redsync), redsync.New(), redsync.New(nil)} {
+		require.NoError(t, rs.Close(t.Context()))
+	}
+}

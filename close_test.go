@@ -1,0 +1,250 @@
+package redsync_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows what Close unlocks, ends and waits for.
+
+func TestCloseUnlocksWhatIsHeld(t *testing.T) {
+	play(t, func(f field) {
+		copied := f.With(redsync.WithExpiry(time.Hour))
+		held := copied.NewMutex("lock")
+		require.NoError(t, held.Lock())
+		over := f.NewMutex("over", redsync.WithExpiry(10*time.Millisecond))
+		require.NoError(t, over.Lock())
+		time.Sleep(time.Second)
+		require.NoError(t, f.Close(f.Context()))
+		assert.Zero(t, f.nodes.Keys("lock"))
+		_, err := over.Unlock()
+		require.ErrorIs(t, err, redsync.ErrClosed)
+		for _, m := range []*redsync.Mutex{held, f.NewMutex("new"), copied.NewMutex("new")} {
+			refuses(t, m, "closed")
+			require.ErrorIs(t, m.Lock(), redsync.ErrClosed)
+			require.ErrorIs(t, m.Lock(), redsync.ErrFailed)
+		}
+		require.NoError(t, copied.Close(f.Context()), "a second Close does nothing")
+	})
+}
+
+func TestCloseEndsOperationsUnderWay(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		waiting := f.process()
+		f.freeze(0, 1, 2)
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.ErrorIs(t, f.NewMutex("other").Lock(), redsync.ErrClosed) })
+		wg.Go(func() {
+			_, err := m.Extend()
+			assert.ErrorIs(t, err, redsync.ErrClosed)
+		})
+		wg.Go(func() { assert.ErrorIs(t, waiting.NewMutex("lock").Lock(), redsync.ErrClosed) })
+		time.Sleep(10 * time.Millisecond)
+		start := time.Now()
+		require.Error(t, f.Close(f.Context()), "three nodes keep what they have")
+		require.Error(t, waiting.Close(f.Context()))
+		wg.Wait()
+		// Each Close waits for a call under way, whose release two nodes settle then, and a
+		// node deadline more for the other three.
+		assert.GreaterOrEqual(t, time.Since(start), 800*time.Millisecond)
+		assert.LessOrEqual(t, time.Since(start), 1600*time.Millisecond)
+		for _, n := range f.nodes {
+			n.Thaw()
+		}
+		time.Sleep(time.Second)
+		assert.Zero(t, f.nodes.Keys("lock"))
+		assert.Zero(t, f.nodes.Keys("other"))
+	})
+}
+
+// A call that Close has forestalled is not one that Close waits for.
+func TestCloseWaitsForNoCallThatItRefused(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock", redsync.WithValue("of another process"))
+		for _, n := range f.nodes {
+			n.On("evalsha", 1, embedded.Fault{Delay: 100 * time.Millisecond})
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := m.Valid()
+			assert.ErrorContains(t, err, "no such key")
+		})
+		synctest.Wait()
+		start := time.Now()
+		wg.Go(func() { assert.NoError(t, f.Close(f.Context())) })
+		time.Sleep(10 * time.Millisecond)
+		require.ErrorIs(t, f.NewMutex("other").TryLock(), redsync.ErrClosed)
+		wg.Wait()
+		assert.Equal(t, 100*time.Millisecond, time.Since(start), "when the node has answered")
+	})
+}
+
+// A slowPool is a node that answers ten thousand requests per second, and refuses any when
+// it owes 1100 replies, as a pool does at 32,768.
+type slowPool struct {
+	sync.Mutex
+	owed    []pool.Request
+	frozen  bool
+	running bool
+	refused int
+	deleted int
+}
+
+func (p *slowPool) String() string { return "slow" }
+func (p *slowPool) CloseIdle()     {}
+func (p *slowPool) Close() error   { return nil }
+
+func (p *slowPool) Send(req pool.Request) error {
+	p.Lock()
+	defer p.Unlock()
+	if len(p.owed) >= 1100 {
+		p.refused++
+		return &pool.OutstandingError{Limit: 1100}
+	}
+	p.owed = append(p.owed, req)
+	if !p.running {
+		p.running = true
+		go p.run()
+	}
+	return nil
+}
+
+func (p *slowPool) run() {
+	for req, ok := p.next(); ok; req, ok = p.next() {
+		reply := pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1}
+		if req.Args[0] != "set" {
+			reply.Value = script.Mine
+		}
+		req.To.Receive(req.Tag, reply)
+	}
+}
+
+func (p *slowPool) next() (req pool.Request, ok bool) {
+	p.Lock()
+	defer p.Unlock()
+	if len(p.owed) == 0 || p.frozen {
+		p.running = false
+		return req, false
+	}
+	req, p.owed = p.owed[0], p.owed[1:]
+	if req.Args[0] != "set" {
+		p.deleted++
+		p.Unlock()
+		time.Sleep(100 * time.Microsecond)
+		p.Lock()
+	}
+	return req, true
+}
+
+func TestCloseReleasesHoweverManyLocksAreHeld(t *testing.T) {
+	const count = 5000
+	for name, frozen := range map[string]bool{"healthy nodes": false, "one node is frozen": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes := [3]*slowPool{{}, {}, {}}
+				rs := redsync.New(nodes[0], nodes[1], nodes[2]).With(
+					redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(50*time.Millisecond))
+				for i := range count {
+					require.NoError(t, rs.NewMutex(fmt.Sprint("lock", i)).Lock())
+					if i%500 == 0 {
+						synctest.Wait() // for the slowest node
+					}
+				}
+				synctest.Wait()
+				nodes[2].frozen = frozen
+				start := time.Now()
+				err := rs.Close(t.Context())
+				if frozen {
+					require.ErrorContains(t, err, "keys are left to their expiry: no answer within 50ms")
+					assert.Equal(t, 550*time.Millisecond, time.Since(start), "a node deadline after the last release")
+				} else {
+					require.NoError(t, err)
+					assert.Equal(t, 500*time.Millisecond, time.Since(start), "ten node deadlines")
+				}
+				for i, n := range nodes {
+					assert.Zero(t, n.refused, "node %d", i)
+					if !frozen || i < 2 {
+						assert.Equal(t, count, n.deleted, "node %d", i)
+					}
+				}
+			})
+		})
+	}
+}
+
+// More releases are refused than Close lets a node owe. None of them makes the others wait.
+func TestCloseGivesUpReleasesThatThePoolRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, on := &slowPool{}, new(atomic.Bool)
+		rs := redsync.New(refusing{p, on}).With(redsync.WithExpiry(time.Hour))
+		for i := range 2000 {
+			require.NoError(t, rs.NewMutex(fmt.Sprint("lock", i)).Lock())
+		}
+		synctest.Wait()
+		on.Store(true)
+		start := time.Now()
+		require.NoError(t, rs.Close(t.Context()))
+		assert.Zero(t, time.Since(start))
+		assert.Zero(t, p.deleted)
+	})
+}
+
+func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
+	play(t, func(f field) {
+		f.held()
+		f.freeze(4)
+		reason := errors.New("in a hurry")
+		ctx, cancel := context.WithTimeoutCause(f.Context(), 30*time.Millisecond, reason)
+		defer cancel()
+		start := time.Now()
+		err := f.Close(ctx)
+		assert.Equal(t, 30*time.Millisecond, time.Since(start))
+		require.ErrorIs(t, err, reason)
+		require.ErrorIs(t, f.Close(f.Context()), reason, "a second Close returns what the first did")
+	})
+}
+
+func TestCloseTriesPendingReleasesOnceMore(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		f.nodes[2].On("evalsha", 3, embedded.Fault{Err: "BUSY Redis is busy running a script."})
+		ok, err := m.Unlock()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		time.Sleep(200 * time.Millisecond)
+		assert.Equal(t, 1, f.nodes.Keys("lock"))
+		require.NoError(t, f.Close(f.Context()))
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
+
+func TestCloseLeavesTheUsersClientsOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := embedded.Start(1)
+		defer nodes.Close()
+		client := nodes[0].Client()
+		defer func() { _ = client.Close() }()
+		for range 3 {
+			rs := redsync.New(pool.New(client))
+			require.NoError(t, rs.NewMutex("lock").Lock())
+			require.NoError(t, rs.Close(t.Context()))
+			require.NoError(t, client.Ping(t.Context()).Err())
+			require.Zero(t, nodes.Keys("lock"))
+		}
+	})
+}

@@ -1,0 +1,277 @@
+package redsync_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows that two pools that lead to one server are found, and what follows.
+
+// pick returns these nodes, of which some may be the same.
+func (f field) pick(nodes ...int) (picked embedded.Nodes) {
+	for _, i := range nodes {
+		picked = append(picked, f.nodes[i])
+	}
+	return picked
+}
+
+func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
+	for name, of := range map[string][]pool.Option{
+		"plain":     nil,
+		"guarded":   {pool.WithRestartGuard(guard)},
+		"new nodes": {pool.WithRestartGuard(guard), pool.WithNewNodes()},
+	} {
+		for _, failFast := range []bool{true, false} {
+			for _, tries := range []int{1, 0} {
+				t.Run(fmt.Sprintf("%s failFast=%v tries=%d", name, failFast, tries), func(t *testing.T) {
+					play(t, func(f field) {
+						m := process(f.pick(0, 1, 2, 1, 4), of...).NewMutex("lock", redsync.WithFailFast(failFast), redsync.WithTries(tries))
+						start := time.Now()
+						err := m.Lock()
+						require.ErrorIs(t, err, redsync.ErrDuplicateNode)
+						require.ErrorIs(t, err, redsync.ErrFailed)
+						require.ErrorContains(t, err, "two pools lead to one server: #1 and #3")
+						assert.Zero(t, time.Since(start), "waiting does not help")
+						assert.Zero(t, m.Remaining())
+						time.Sleep(time.Millisecond)
+						assert.Zero(t, f.nodes.Keys("lock"))
+						before := f.traffic()
+						require.ErrorIs(t, m.TryLock(), redsync.ErrDuplicateNode)
+						assert.Equal(t, before, f.traffic(), "it is known")
+					})
+				})
+			}
+		}
+	}
+}
+
+func TestDuplicateNodeOfOneClient(t *testing.T) {
+	play(t, func(f field) {
+		client := f.nodes[0].Client()
+		rs := redsync.New(pool.New(client), pool.New(f.nodes[1].Client()), pool.New(client, pool.WithNewNodes()))
+		require.ErrorContains(t, rs.NewMutex("lock").Lock(), "#0 and #2")
+		time.Sleep(time.Millisecond)
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
+
+// One client, one address or one Pool twice is found before anything is sent.
+func TestNewRefusesOneNodeTwice(t *testing.T) {
+	clientOf := func(addr string, db int) *redis.Client {
+		client := redis.NewClient(&redis.Options{Addr: addr, DB: db})
+		t.Cleanup(func() { _ = client.Close() })
+		return client
+	}
+	at := func(addr string, db int) pool.Pool { return pool.New(clientOf(addr, db)) }
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{})
+	defer func() { _ = cluster.Close() }()
+	client, same, other := clientOf("127.0.0.1:1", 0), at("127.0.0.1:2", 0), at("127.0.0.1:3", 0)
+	dialing := redis.NewClient(&redis.Options{Addr: "x", Dialer: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("not dialed")
+	}})
+	defer func() { _ = dialing.Close() }()
+	for name, pools := range map[string][]pool.Pool{
+		"a Pool":                      {same, other, same},
+		"a client":                    {pool.New(client), other, pool.New(client, pool.WithoutIdentity())},
+		"a client with a Dialer":      {pool.New(dialing), other, pool.New(dialing)},
+		"an address":                  {at("h:7001", 0), at("h:7002", 0), at("h:7001", 1)},
+		"a client that is no *Client": {pool.New(cluster), other, pool.New(cluster)},
+	} {
+		err := redsync.New(pools...).NewMutex("lock").Lock()
+		require.ErrorIs(t, err, redsync.ErrDuplicateNode, name)
+		require.ErrorIs(t, err, redsync.ErrFailed, name)
+		assert.ErrorContains(t, err, fmt.Sprintf("#0 and #2 (%s)", pools[2]), name)
+	}
+}
+
+// Two nodes with a constant run ID are no duplicates for who says so.
+func TestWithoutIdentityTakesNodesWithOneRunIDForTwo(t *testing.T) {
+	play(t, func(f field) {
+		proxied := func(options ...pool.Option) *redsync.Redsync {
+			return redsync.New(
+				pool.New(f.nodes[0].Client(), options...), // two connections to one server: it has one run ID
+				pool.New(f.nodes[0].Client(), options...), pool.New(f.nodes[1].Client(), options...))
+		}
+		require.ErrorIs(t, proxied().NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
+		time.Sleep(time.Second)
+		m := proxied(pool.WithoutIdentity()).NewMutex("lock")
+		require.NoError(t, m.TryLock(), "the second of the two refuses, and two grant")
+		_, err := m.Unlock()
+		require.NoError(t, err)
+		err = proxied(pool.WithoutIdentity(), pool.WithRestartGuard(time.Minute)).NewMutex("lock").TryLock()
+		require.ErrorContains(t, err, "WithRestartGuard excludes WithoutIdentity")
+	})
+}
+
+// The first to be slow, or to be heard only after the quorum, is waited for.
+func TestDuplicateNodeIsFoundThoughItIsSlow(t *testing.T) {
+	play(t, func(f field) {
+		for _, i := range []int{3, 4} {
+			f.nodes[i].On("set", 3, embedded.Fault{Delay: 300 * time.Millisecond})
+		}
+		rs := process(f.pick(0, 1, 2, 4, 4))
+		start := time.Now()
+		require.ErrorIs(t, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
+		assert.Equal(t, 300*time.Millisecond, time.Since(start))
+	})
+}
+
+func TestDuplicateNodeUnknownIsNoError(t *testing.T) {
+	play(t, func(f field) {
+		f.nodes[1].On("info", 1000, embedded.Fault{Err: "NOPERM"})
+		m := process(f.pick(0, 1, 2, 1, 4)).NewMutex("lock")
+		require.NoError(t, m.TryLock())
+		ok, err := m.Unlock()
+		require.NoError(t, err)
+		assert.True(t, ok)
+	})
+}
+
+// A movable is an address that leads to one node or another.
+type movable struct{ to atomic.Pointer[embedded.Node] }
+
+func (a *movable) client() *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: "movable",
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return a.to.Load().Dial(ctx, network, addr)
+		},
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}
+
+// An address moves to the server of another, and back.
+func TestDuplicateNodeFoundLater(t *testing.T) {
+	for _, guarded := range []bool{false, true} {
+		t.Run(fmt.Sprintf("guarded=%v", guarded), func(t *testing.T) {
+			play(t, func(f field) {
+				var moving movable
+				moving.to.Store(f.nodes[1])
+				var of []pool.Option
+				if guarded {
+					of = []pool.Option{pool.WithRestartGuard(guard), pool.WithNewNodes()}
+				}
+				clients := clientsOf(f.nodes)
+				clients[1] = moving.client()
+				rs := on(clients, of...)
+				m := rs.NewMutex("lock")
+				require.NoError(t, m.TryLock())
+
+				moving.to.Store(f.nodes[0])
+				f.nodes[1].Kill()
+				time.Sleep(time.Millisecond)
+				for range 2 { // the first finds that the connection is gone
+					ok, err := m.Extend()
+					require.NoError(t, err)
+					assert.True(t, ok)
+					time.Sleep(100 * time.Millisecond)
+				}
+				require.ErrorIs(t, rs.NewMutex("other").TryLock(), redsync.ErrDuplicateNode)
+				ok, err := m.Valid()
+				require.NoError(t, err)
+				assert.True(t, ok)
+				assert.Positive(t, m.Remaining())
+
+				// Of 0 = 1, 2, 3 and 4 two are gone: the votes of 0, 1 and 2 are two.
+				f.freeze(3, 4)
+				until := m.Until()
+				ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+				defer cancel()
+				ok, err = m.ExtendContext(ctx)
+				assert.False(t, ok)
+				require.ErrorIs(t, err, redsync.ErrExtendFailed)
+				assert.Equal(t, until, m.Until())
+				f.nodes[3].Thaw()
+				f.nodes[4].Thaw()
+				ok, err = m.Unlock()
+				require.NoError(t, err)
+				assert.True(t, ok)
+
+				time.Sleep(time.Minute) // no release is repeated any more
+				moving.to.Store(f.nodes[1])
+				f.nodes[1].Restart(true)
+				f.nodes[0].Kill() // with the connections that led there
+				f.nodes[0].Restart(true)
+				time.Sleep(time.Second)
+				wake(rs)
+				time.Sleep(time.Second)
+				require.NoError(t, rs.NewMutex("lock").TryLock())
+			})
+		})
+	}
+}
+
+func TestDuplicateNodeThatIsDownByNowIsNone(t *testing.T) {
+	play(t, func(f field) {
+		var moving movable
+		moving.to.Store(f.nodes[0])
+		pools := []pool.Pool{pool.New(f.nodes[0].Client()), pool.New(moving.client())}
+		for _, n := range f.nodes[2:] {
+			pools = append(pools, pool.New(n.Client()))
+		}
+		rs := redsync.New(pools...)
+		require.ErrorIs(t, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
+		moving.to.Store(f.nodes[1])
+		f.nodes[1].Kill()
+		time.Sleep(time.Minute) // the connection to the wrong one has ended
+		m := rs.NewMutex("lock")
+		require.NoError(t, m.TryLock())
+		_, err := m.Unlock()
+		require.NoError(t, err)
+		f.nodes[1].Restart(true)
+		require.NoError(t, m.TryLock())
+	})
+}
+
+func TestDuplicateNodeOnRealServers(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 2)
+	one := servers[0].Addr()
+	alias := strings.Replace(one, "127.0.0.1", "localhost", 1)
+	addresses := []string{one, servers[1].Addr(), alias}
+
+	rs, err := redsync.Open(t.Context(), addresses)
+	if err == nil { // a quorum of different servers has answered first
+		err = rs.NewMutex("lock", redsync.WithNodeTimeout(3*time.Second)).TryLock()
+		_ = rs.Close(t.Context())
+	}
+	require.ErrorIs(t, err, redsync.ErrDuplicateNode)
+	require.ErrorContains(t, err, fmt.Sprintf("two pools lead to one server: #0 (%s) and #2 (localhost:", servers[0].Addr()))
+
+	var pools []pool.Pool
+	for _, address := range addresses {
+		client := redis.NewClient(&redis.Options{
+			Addr:                     address,
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		})
+		t.Cleanup(func() { _ = client.Close() })
+		pools = append(pools, pool.New(client))
+	}
+	rs = redsync.New(pools...).With(redsync.WithNodeTimeout(3 * time.Second))
+	require.ErrorIs(t, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
+	require.NoError(t, rs.Close(t.Context()))
+	for _, s := range servers {
+		left, err := s.Do("dbsize")
+		require.NoError(t, err)
+		assert.Zero(t, left)
+	}
+
+	_, err = redsync.Open(t.Context(), []string{one, alias})
+	require.ErrorIs(t, err, redsync.ErrDuplicateNode, "two votes of one server are no quorum of two")
+}

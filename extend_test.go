@@ -1,0 +1,207 @@
+package redsync_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+// This file shows what Extend and Valid answer, and what WithSetNXOnExtend changes.
+
+func TestMutexExtendMovesUntil(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		for range 10 {
+			time.Sleep(7 * time.Second)
+			start := time.Now()
+			ok, err := m.Extend()
+			require.NoError(t, err)
+			assert.True(t, ok)
+			assert.Equal(t, validity, m.Until().Sub(start))
+		}
+		assert.Equal(t, 5, f.nodes.Keys("lock"))
+	})
+}
+
+func TestMutexExtendUnconfirmedLeavesTheOldUntil(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		until := m.Until()
+		for _, n := range f.nodes[:3] {
+			n.On("evalsha", 1, embedded.Fault{LoseCommand: true})
+		}
+		time.Sleep(time.Second)
+		ok, err := m.Extend()
+		assert.False(t, ok)
+		require.ErrorIs(t, err, redsync.ErrExtendFailed)
+		require.NotErrorIs(t, err, redsync.ErrLockLost)
+		assert.Equal(t, until, m.Until())
+		ok, err = m.Extend()
+		require.NoError(t, err, "it may be tried again")
+		assert.True(t, ok)
+	})
+}
+
+func TestMutexExtendWaitsForSlowNodesUntilTheOldUntil(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		f.freeze(0, 1, 2, 3, 4) // as a whole: a single connection that is slow would be replaced
+		time.AfterFunc(3*time.Second, func() { f.thaw(0, 1, 2, 3, 4) })
+		start := time.Now()
+		ok, err := m.Extend()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		assert.Equal(t, 3*time.Second, time.Since(start))
+		assert.Equal(t, validity, m.Until().Sub(start))
+	})
+}
+
+func TestMutexExtendWithAFrozenMajorityLosesTheLockAtUntil(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithExpiry(3 * time.Second))
+		until := m.Until()
+		f.freeze(1, 2, 3)
+		ok, err := m.Extend()
+		assert.Equal(t, until.UnixNano(), time.Now().UnixNano())
+		assert.False(t, ok)
+		require.ErrorIs(t, err, redsync.ErrLockLost)
+		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+	})
+}
+
+func TestMutexExtendEndsWithItsContext(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		f.freeze(1, 2, 3)
+		reason := errors.New("the user went away")
+		ctx, cancel := context.WithTimeoutCause(f.Context(), time.Second, reason)
+		defer cancel()
+		start := time.Now()
+		ok, err := m.ExtendContext(ctx)
+		assert.Equal(t, time.Second, time.Since(start))
+		assert.False(t, ok)
+		require.ErrorIs(t, err, redsync.ErrExtendFailed)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, reason)
+		assert.Positive(t, m.Remaining())
+	})
+}
+
+func TestMutexUnlockAbandonsAnExtendUnderWay(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithSetNXOnExtend())
+		f.freeze(1, 2, 3)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			ok, err := m.Extend()
+			assert.False(t, ok)
+			assert.ErrorIs(t, err, redsync.ErrNotHeld)
+		})
+		time.Sleep(100 * time.Millisecond)
+		_, err := m.Unlock()
+		require.Error(t, err)
+		wg.Wait()
+		for _, n := range f.nodes {
+			n.Thaw()
+		}
+		time.Sleep(time.Second)
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
+
+func TestMutexExtendTakenByAnotherNamesTheNodes(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		for _, n := range f.nodes[:3] {
+			require.NoError(t, n.Set("lock", "another"))
+		}
+		_, err := m.Extend()
+		require.ErrorIs(t, err, redsync.ErrLockLost)
+		var taken *redsync.ErrTaken
+		require.ErrorAs(t, err, &taken)
+		assert.Equal(t, []int{0, 1, 2}, taken.Nodes)
+	})
+}
+
+func TestMutexExtendHealsWithoutCountingWhatItHealed(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithSetNXOnExtend())
+		f.lose(0, 1, 2)
+		until := m.Until()
+		time.Sleep(time.Second)
+		ok, err := m.Extend()
+		assert.False(t, ok)
+		require.ErrorIs(t, err, redsync.ErrExtendFailed)
+		assert.Equal(t, until, m.Until())
+		time.Sleep(time.Millisecond)
+		assert.Equal(t, 5, f.nodes.Keys("lock"))
+		ok, err = m.Extend()
+		require.NoError(t, err, "the next round counts them")
+		assert.True(t, ok)
+	})
+}
+
+func TestMutexHealingProvesALossByAnotherValueOnly(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithSetNXOnExtend())
+		f.lose(0, 1, 2)
+		ok, err := m.Valid()
+		assert.False(t, ok)
+		require.NotErrorIs(t, err, redsync.ErrLockLost)
+		for _, n := range f.nodes[:3] {
+			require.NoError(t, n.Set("lock", "another"))
+		}
+		_, err = m.Valid()
+		require.ErrorIs(t, err, redsync.ErrLockLost)
+	})
+}
+
+func TestMutexHealingExtendLostOnTheWayIsReleasedAfterAll(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithSetNXOnExtend())
+		f.lose(0)
+		// The extend is executed long after Unlock's release.
+		f.nodes[0].On("evalsha", 1, embedded.Fault{LoseCommand: true, Then: func(args []string) {
+			go func() {
+				time.Sleep(300 * time.Millisecond)
+				_ = f.nodes[0].Set("lock", args[3])
+			}()
+		}})
+		ok, err := m.Extend()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		ok, err = m.Unlock()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		time.Sleep(301 * time.Millisecond)
+		assert.Equal(t, 1, f.nodes.Keys("lock"))
+		time.Sleep(2 * time.Second)
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
+
+// Valid's decisions.
+
+func TestMutexValidWithTooFewAnswersIsNotTrueAndLosesNothing(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		f.freeze(0, 1, 2)
+		start := time.Now()
+		ok, err := m.Valid()
+		assert.Equal(t, 400*time.Millisecond, time.Since(start))
+		assert.False(t, ok)
+		require.NotErrorIs(t, err, redsync.ErrLockLost)
+		var nodes *multierror.Error
+		require.ErrorAs(t, err, &nodes)
+		assert.Positive(t, m.Remaining())
+	})
+}

@@ -1,0 +1,136 @@
+package redsync_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+// This file shows that the first Lock of a process waits for every node, and no later one does.
+
+func TestFirstLockWaitsForEveryNodeOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault func(f field)
+		want  time.Duration
+	}{
+		"all answer":                       {func(field) {}, 0},
+		"one is frozen: the node deadline": {func(f field) { f.freeze(4) }, 400 * time.Millisecond},
+		"one is slow": {func(f field) {
+			f.nodes[2].On("set", 1, embedded.Fault{Delay: 70 * time.Millisecond})
+		}, 70 * time.Millisecond},
+		"two are dead": {func(f field) {
+			f.nodes[0].Kill()
+			f.nodes[1].Kill()
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				c.fault(f)
+				start := time.Now()
+				m := f.NewMutex("lock")
+				require.NoError(t, m.TryLock())
+				assert.Equal(t, c.want, time.Since(start))
+				assert.Equal(t, start.Add(validity).UnixNano(), m.Until().UnixNano())
+				start = time.Now()
+				require.NoError(t, f.NewMutex("other").TryLock())
+				require.NoError(t, f.With(redsync.WithExpiry(time.Minute)).NewMutex("third").TryLock(), "a copy knows as much")
+				assert.Zero(t, time.Since(start))
+			})
+		})
+	}
+}
+
+func TestFirstLockThatFailsHasWaitedToo(t *testing.T) {
+	play(t, func(f field) {
+		for i := range 3 {
+			require.NoError(t, f.nodes[i].Set("lock", "another"))
+		}
+		f.freeze(4)
+		start := time.Now()
+		require.ErrorIs(t, f.NewMutex("lock").TryLock(), redsync.ErrFailed)
+		assert.Equal(t, 400*time.Millisecond, time.Since(start))
+		require.NoError(t, f.NewMutex("free").TryLock())
+		assert.Equal(t, 400*time.Millisecond, time.Since(start))
+	})
+}
+
+// The caller keeps half of the time that its context has left.
+func TestFirstLockLeavesTimeToItsContext(t *testing.T) {
+	for name, c := range map[string]struct{ timeout, want time.Duration }{
+		"shorter than the node deadline": {100 * time.Millisecond, 50 * time.Millisecond},
+		"hardly longer":                  {500 * time.Millisecond, 250 * time.Millisecond},
+		"long enough":                    {time.Second, 400 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				f.freeze(4)
+				ctx, cancel := context.WithTimeout(f.Context(), c.timeout)
+				defer cancel()
+				start := time.Now()
+				require.NoError(t, f.NewMutex("lock").LockContext(ctx))
+				require.NoError(t, ctx.Err())
+				assert.Equal(t, c.want, time.Since(start))
+			})
+		})
+	}
+}
+
+func TestFirstLockThatIsInterruptedHasWaitedForAll(t *testing.T) {
+	play(t, func(f field) {
+		f.freeze(4)
+		ctx, cancel := context.WithCancel(f.Context())
+		time.AfterFunc(30*time.Millisecond, cancel)
+		start := time.Now()
+		_ = f.NewMutex("lock").LockContext(ctx)
+		require.NoError(t, f.NewMutex("other").Lock())
+		assert.Equal(t, 30*time.Millisecond, time.Since(start))
+	})
+}
+
+// A program may call New for every request: the process waits once.
+func TestFirstLockOfAProcessWaitsForEveryNodeOnce(t *testing.T) {
+	play(t, func(f field) {
+		f.freeze(0)
+		clients := clientsOf(f.nodes)
+		var took []time.Duration
+		for range 3 {
+			rs := on(clients)
+			m, start := rs.NewMutex("lock"), time.Now()
+			require.NoError(t, m.Lock())
+			took = append(took, time.Since(start))
+			_, _ = m.Unlock()
+			_ = rs.Close(f.Context())
+		}
+		assert.Equal(t, []time.Duration{400 * time.Millisecond, 0, 0}, took)
+	})
+}
+
+// A host that is off drops what it is sent: connecting to it takes until go-redis gives
+// up.
+func TestDoSucceedsInTimeWithOneHostOff(t *testing.T) {
+	play(t, func(f field) {
+		clients := clientsOf(f.nodes)
+		clients[0].Options().Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		rs := on(clients)
+		for range 30 {
+			ctx, cancel := context.WithTimeout(f.Context(), 2*time.Second)
+			// The node deadline is 3 s.
+			err := rs.Do(ctx, "lock", func(ctx context.Context) error { return ctx.Err() }, redsync.WithExpiry(time.Minute))
+			cancel()
+			require.NoError(t, err)
+			time.Sleep(10 * time.Second)
+		}
+		_ = rs.Close(f.Context())
+		time.Sleep(time.Minute)
+	})
+}

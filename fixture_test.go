@@ -1,0 +1,715 @@
+package redsync_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file has what more than one file of tests uses.
+
+// Nodes and processes.
+
+// A field is five embedded nodes in virtual time and a Redsync on them.
+type field struct {
+	*testing.T
+	*redsync.Redsync
+	nodes embedded.Nodes
+	last  *[]func() // to be done at the end, also of a test that fails
+}
+
+// play runs f in a bubble; afterwards nothing may be left running.
+func play(t *testing.T, f func(f field)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := embedded.Start(5)
+		defer func() {
+			nodes.Close()
+			time.Sleep(time.Minute) // what ends by itself has ended
+		}()
+		rs := process(nodes)
+		defer func() { _ = rs.Close(t.Context()) }() // nodes may be frozen
+		var last []func()
+		defer func() {
+			for _, do := range last {
+				do()
+			}
+		}()
+		f(field{t, rs, nodes, &last})
+	})
+}
+
+// process returns a Redsync with connections of its own, which has not met any node.
+func process(nodes embedded.Nodes, options ...pool.Option) *redsync.Redsync {
+	return on(clientsOf(nodes), options...)
+}
+
+// clientsOf returns a client of each node.
+func clientsOf(nodes embedded.Nodes) (clients []*redis.Client) {
+	for _, n := range nodes {
+		clients = append(clients, n.Client())
+	}
+	return clients
+}
+
+// on returns a Redsync on pools of its own.
+func on(clients []*redis.Client, options ...pool.Option) *redsync.Redsync {
+	var pools []pool.Pool
+	for _, c := range clients {
+		pools = append(pools, pool.New(c, options...))
+	}
+	return redsync.New(pools...)
+}
+
+// process returns another process, which has not met any node.
+func (f field) process(options ...pool.Option) *redsync.Redsync { return process(f.nodes, options...) }
+
+// as returns the field whose Redsync is rs.
+func (f field) as(rs *redsync.Redsync) field {
+	f.Redsync = rs
+	return f
+}
+
+// another returns a further process, whose locks have these defaults, and which has
+// met the nodes.
+func (f field) another(options ...redsync.Option) *redsync.Redsync {
+	f.Helper()
+	rs := f.process()
+	f.as(rs).meet()
+	return rs.With(options...)
+}
+
+// wrapped returns a process whose pools wrap has wrapped. It is closed at the end.
+func (f field) wrapped(wrap func(pool.Pool) pool.Pool) *redsync.Redsync {
+	var pools []pool.Pool
+	for _, c := range clientsOf(f.nodes) {
+		pools = append(pools, wrap(pool.New(c)))
+	}
+	rs := redsync.New(pools...)
+	f.closes(rs)
+	return rs
+}
+
+// veteran is a process that has met every node. With the guard the nodes count from
+// now on.
+func (f field) veteran(options ...pool.Option) *redsync.Redsync {
+	f.Helper()
+	rs := f.process(append(options, pool.WithNewNodes())...)
+	f.as(rs.With(redsync.WithExpiry(time.Second))).meet()
+	time.Sleep(time.Millisecond)
+	return rs
+}
+
+// closes closes rs at the end, also of a test that fails.
+func (f field) closes(rs ...*redsync.Redsync) {
+	*f.last = append(*f.last, func() {
+		for _, r := range rs {
+			_ = r.Close(f.Context())
+		}
+	})
+}
+
+// closesAtOnce looks that no operation is under way.
+func (f field) closesAtOnce() {
+	f.Helper()
+	start := time.Now()
+	require.NoError(f, f.Close(f.Context()))
+	assert.Zero(f, time.Since(start))
+}
+
+// realProcess is a process that gives a slow machine time to answer.
+func realProcess(servers []*realredis.Server) *redsync.Redsync {
+	pools := make([]pool.Pool, len(servers))
+	for i, s := range servers {
+		pools[i] = pool.New(s.Client())
+	}
+	return redsync.New(pools...).With(redsync.WithTimeoutFactor(0.4))
+}
+
+// Locks.
+
+// What follows from the defaults.
+const (
+	guard    = 8 * time.Second       // the expiry
+	drift    = 82 * time.Millisecond // of the expiry
+	validity = guard - drift
+	patience = 400 * time.Millisecond // the node deadline
+
+	// How long a restarted node does not count under the restart guard.
+	quarantine       = guard + drift + time.Second
+	fencedQuarantine = quarantine + 10*time.Second + 3*patience
+)
+
+// frozenExpiries are those by which the node deadline is 0.4 s, and 6 s.
+var frozenExpiries = []time.Duration{8 * time.Second, 2 * time.Minute}
+
+// guards are the options of a pool with the guard, and without.
+var guards = map[bool][]pool.Option{
+	true:  {pool.WithRestartGuard(guard)},
+	false: nil,
+}
+
+// withAndWithout runs f under the guard and, as a control that it matters, without.
+func withAndWithout(t *testing.T, f func(f field, guarded bool)) {
+	t.Helper()
+	for _, guarded := range []bool{true, false} {
+		t.Run(fmt.Sprintf("guarded=%v", guarded), func(t *testing.T) {
+			play(t, func(pl field) { f(pl, guarded) })
+		})
+	}
+}
+
+var modes = map[string][]redsync.Option{
+	"default": nil,
+	"fair":    {redsync.WithFair()},
+}
+
+func inEachMode(t *testing.T, test func(f field, mode []redsync.Option)) {
+	t.Helper()
+	for name, mode := range modes {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) { test(f, mode) })
+		})
+	}
+}
+
+// patient are the options of one whom no retry delay helps.
+func patient(more ...redsync.Option) []redsync.Option {
+	return append([]redsync.Option{redsync.WithTries(0), redsync.WithRetryDelay(time.Hour)}, more...)
+}
+
+// operations are Unlock, Extend and Valid by name.
+func operations(m *redsync.Mutex) map[string]func() (bool, error) {
+	return map[string]func() (bool, error){"Unlock": m.Unlock, "Extend": m.Extend, "Valid": m.Valid}
+}
+
+// refuses checks that every operation of m fails saying what.
+func refuses(t *testing.T, m *redsync.Mutex, what string) {
+	t.Helper()
+	require.ErrorContains(t, m.Lock(), what)
+	require.ErrorContains(t, m.TryLock(), what)
+	for name, operation := range operations(m) {
+		ok, err := operation()
+		assert.False(t, ok, name)
+		require.ErrorContains(t, err, what, name)
+	}
+	assert.Zero(t, m.Until())
+	assert.Zero(t, m.Remaining())
+}
+
+// named is how errors name an embedded node.
+func named(i int) string { return fmt.Sprintf("node #%d (127.0.0.1:%d): ", i, 7001+i) }
+
+// held returns a Mutex that holds the lock on all five nodes.
+func (f field) held(options ...redsync.Option) *redsync.Mutex {
+	f.Helper()
+	m := f.NewMutex("lock", options...)
+	require.NoError(f, m.Lock())
+	time.Sleep(time.Millisecond)
+	require.Equal(f, 5, f.nodes.Keys("lock"))
+	return m
+}
+
+// meet lets the Redsync hear from every node, for which its first Lock waits.
+func (f field) meet() {
+	f.Helper()
+	m := f.NewMutex("meet")
+	require.NoError(f, m.Lock())
+	_, err := m.Unlock()
+	require.NoError(f, err)
+}
+
+func (f field) unlock(m *redsync.Mutex) {
+	f.Helper()
+	ok, err := m.Unlock()
+	require.NoError(f, err)
+	assert.True(f, ok)
+}
+
+// unlocks unlocks m, which holds, and looks that no key is left.
+func (f field) unlocks(m *redsync.Mutex) {
+	f.Helper()
+	f.unlock(m)
+	time.Sleep(3 * time.Second)
+	assert.Zero(f, f.nodes.Keys("lock"))
+}
+
+// open reports whether c has not been closed.
+func open(c <-chan struct{}) bool {
+	synctest.Wait()
+	select {
+	case <-c:
+		return false
+	default:
+		return true
+	}
+}
+
+// What the nodes see and have.
+
+// commands counts what all nodes were sent.
+func (f field) commands(names ...string) int {
+	count := 0
+	for _, n := range f.nodes {
+		for _, name := range names {
+			count += n.Commands(name)
+		}
+	}
+	return count
+}
+
+// traffic counts what a lock sends; what is on its way has arrived then.
+func (f field) traffic() int {
+	synctest.Wait()
+	return f.commands("set", "evalsha", "eval")
+}
+
+// scripts counts what the nodes were sent, but for plain commands.
+func (f field) scripts() int {
+	synctest.Wait()
+	return f.commands("evalsha")
+}
+
+// noKeys looks that no node has the lock's key, nor will.
+func (f field) noKeys() {
+	f.Helper()
+	synctest.Wait()
+	assert.Zero(f, f.nodes.Keys("lock"))
+	time.Sleep(2 * time.Second)
+	assert.Zero(f, f.nodes.Keys("lock"))
+}
+
+// keysLast looks at all keys every few milliseconds, until stop is called: each has a
+// TTL.
+func (f field) keysLast() (stop func()) {
+	end := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			for i, n := range f.nodes {
+				for _, key := range n.Keys() {
+					if n.TTL(key) == 0 && n.Exists(key) {
+						assert.Fail(f, "a key without a TTL", "%s on node %d", key, i)
+					}
+				}
+			}
+			select {
+			case <-end:
+				return
+			case <-time.After(7 * time.Millisecond): //nolint:forbidigo // in a bubble
+			}
+		}
+	})
+	return func() { close(end); wg.Wait() }
+}
+
+// nobodyWaits looks that all queues are empty.
+func (f field) nobodyWaits() {
+	f.Helper()
+	synctest.Wait()
+	for i, n := range f.nodes {
+		for _, key := range n.Keys() {
+			assert.False(f, strings.HasSuffix(key, ":queue"), "%s on node %d", key, i)
+		}
+	}
+}
+
+// inQueue returns who waits at a node.
+func (f field) inQueue(node int) (tickets []string) {
+	queue, _ := f.nodes[node].Get("{lock}:queue")
+	for record := range strings.Lines(queue) {
+		tickets = append(tickets, strings.Fields(record)[0])
+	}
+	return tickets
+}
+
+// stranger puts a waiter of a process that does nothing in the queue of some nodes,
+// which counts as alive for so long, before or behind all others.
+func (f field) stranger(alive time.Duration, first bool, nodes ...int) string {
+	class := 999
+	if first {
+		class = 0
+	}
+	ticket := fmt.Sprintf("%04d:%016d:%s:%010d", class, time.Now().UnixMicro(), "9999999999999999", 1)
+	for _, i := range nodes {
+		n := f.nodes[i]
+		queue, _ := n.Get("{lock}:queue")
+		records := append(slices.Collect(strings.Lines(queue)), fmt.Sprintf("%s %013d\n", ticket, time.Now().Add(alive).UnixMilli()))
+		slices.Sort(records)
+		_ = n.Set("{lock}:queue", strings.Join(records, ""))
+		n.SetTTL("{lock}:queue", 2*alive)
+	}
+	return ticket
+}
+
+const fenceKey = "{lock}:fence"
+
+// fenced returns a process that has met the nodes, by a lock without fencing.
+func (f field) fenced(options ...redsync.Option) *redsync.Redsync {
+	f.Helper()
+	rs := f.another(append(options, redsync.WithFencing())...)
+	synctest.Wait()
+	return rs
+}
+
+// areAt looks at the registers, "" for none; each is kept for a day from now.
+func (f field) areAt(want ...any) {
+	f.Helper()
+	synctest.Wait()
+	for i, n := range f.nodes {
+		got, _ := n.Get(fenceKey)
+		assert.Equal(f, fmt.Sprint(want[i]), got, "node %d", i)
+		if got != "" {
+			assert.Equal(f, 24*time.Hour, n.TTL(fenceKey), "node %d", i)
+		}
+	}
+}
+
+// Faults.
+
+// lose deletes the key on some nodes.
+func (f field) lose(nodes ...int) {
+	for _, i := range nodes {
+		f.nodes[i].Del("lock")
+	}
+}
+
+func (f field) freeze(nodes ...int) {
+	for _, i := range nodes {
+		f.nodes[i].Freeze()
+	}
+}
+
+func (f field) thaw(nodes ...int) {
+	for _, i := range nodes {
+		f.nodes[i].Thaw()
+	}
+}
+
+func (f field) kill(nodes ...int) {
+	for _, i := range nodes {
+		f.nodes[i].Kill()
+	}
+}
+
+// restart brings nodes back with their data.
+func (f field) restart(nodes ...int) {
+	for _, i := range nodes {
+		f.nodes[i].Restart(false)
+	}
+}
+
+// reboot kills nodes and starts them again at once, without data if empty.
+func (f field) reboot(empty bool, nodes ...int) {
+	for _, i := range nodes {
+		f.nodes[i].Kill()
+		f.nodes[i].Restart(empty)
+	}
+}
+
+// wake lets rs find that its connections are gone, and open new ones.
+func wake(rs *redsync.Redsync) {
+	_ = rs.NewMutex("wake").TryLock()
+	time.Sleep(100 * time.Millisecond)
+}
+
+// slow makes every node answer late, from now on.
+func (f field) slow(by time.Duration) {
+	for _, n := range f.nodes {
+		n.On("evalsha", 1000, embedded.Fault{Delay: by})
+		n.On("set", 1000, embedded.Fault{Delay: by})
+	}
+}
+
+// delays makes node i take i times 10 ms for the next command.
+func (f field) delays(command string) {
+	for i, n := range f.nodes {
+		n.On(command, 1, embedded.Fault{Delay: time.Duration(i) * 10 * time.Millisecond})
+	}
+}
+
+// refuse makes nodes answer scripts with errors.
+func (f field) refuse(nodes ...int) {
+	for _, i := range nodes {
+		f.nodes[i].On("evalsha", 1<<20, embedded.Fault{Err: "LOADING Redis is loading the dataset in memory"})
+	}
+}
+
+// hooked is a pool that runs a function before it sends, once.
+type hooked struct {
+	pool.Pool
+	hook *atomic.Pointer[func()]
+}
+
+func (h hooked) Send(req pool.Request) error {
+	if f := h.hook.Swap(nil); f != nil {
+		(*f)()
+	}
+	return h.Pool.Send(req)
+}
+
+// refusing is a pool that refuses to send for a while.
+type refusing struct {
+	pool.Pool
+	on *atomic.Bool
+}
+
+func (r refusing) Send(req pool.Request) error {
+	if r.on.Load() {
+		return &pool.OutstandingError{Limit: 1}
+	}
+	return r.Pool.Send(req)
+}
+
+// Calls that wait.
+
+// A call is a Lock under way.
+type call struct {
+	*redsync.Mutex
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error
+	at     time.Time // when it returned
+}
+
+// calls calls Lock, and returns when that waits or has returned.
+func (f field) calls(rs *redsync.Redsync, options ...redsync.Option) *call {
+	c := &call{Mutex: rs.NewMutex("lock", options...), done: make(chan struct{})}
+	ctx, cancel := context.WithCancel(f.Context())
+	c.cancel = cancel
+	*f.last = append(*f.last, cancel)
+	go func() {
+		defer cancel()
+		c.err = c.LockContext(ctx)
+		c.at = time.Now()
+		close(c.done)
+	}()
+	synctest.Wait()
+	return c
+}
+
+func (c *call) isDone() bool { return !open(c.done) }
+
+// within waits until c has the lock, at the latest after so long, and returns after
+// how long.
+func (f field) within(c *call, limit time.Duration) time.Duration {
+	f.Helper()
+	start := time.Now()
+	<-c.done
+	require.NoError(f, c.err)
+	took := c.at.Sub(start)
+	assert.LessOrEqual(f, took, limit)
+	return took
+}
+
+// atOnce unlocks m and looks that c has the lock at the same moment.
+func (f field) atOnce(m *redsync.Mutex, c *call) {
+	f.Helper()
+	require.False(f, c.isDone())
+	start := time.Now()
+	_, _ = m.Unlock() // faults may lie to it
+	<-c.done
+	require.NoError(f, c.err)
+	assert.Equal(f, time.Duration(0), c.at.Sub(start))
+}
+
+// handed returns a lock that has been handed over from giver, which takes options, to
+// receiver, and until when giver had it.
+func (f field) handed(giving, receiving []redsync.Option) (giver *redsync.Mutex, receiver *call, until time.Time) {
+	f.Helper()
+	f.meet()
+	giver = f.NewMutex("lock", giving...)
+	require.NoError(f, giver.Lock())
+	receiver = f.calls(f.Redsync, patient(receiving...)...)
+	time.Sleep(time.Millisecond)
+	until = giver.Until()
+	before := f.traffic()
+	f.atOnce(giver, receiver)
+	require.Equal(f, before, f.traffic(), "nothing is sent")
+	return giver, receiver, until
+}
+
+// inOrder lets each call have the lock in turn, and returns the order.
+func (f field) inOrder(calls []*call, hold time.Duration) (order []int) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for i, c := range calls {
+		wg.Go(func() {
+			<-c.done
+			if c.err != nil {
+				return
+			}
+			mu.Lock()
+			order = append(order, i)
+			mu.Unlock()
+			time.Sleep(hold)
+			_, err := c.Unlock()
+			assert.NoError(f, err)
+		})
+	}
+	wg.Wait()
+	return order
+}
+
+// ascending returns 0 to n-1.
+func ascending(n int) []int {
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	return order
+}
+
+// waiting tries every 100 ms at first and every millisecond from then on.
+func waiting(then time.Time) redsync.Option {
+	return redsync.WithRetryDelayFunc(func(int) time.Duration {
+		if time.Now().Before(then) {
+			return 100 * time.Millisecond
+		}
+		return time.Millisecond
+	})
+}
+
+// Observers.
+
+// A recorder is an observer that keeps every event. Errors are kept beside the
+// events, so that the rest of an event can be compared as a whole.
+type recorder struct {
+	mu     sync.Mutex
+	events []any
+	errs   []error
+}
+
+func (r *recorder) note(event any, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events, r.errs = append(r.events, event), append(r.errs, err)
+}
+
+func (r *recorder) ObserveAttempt(e redsync.Attempt) {
+	err := e.Err
+	e.Err = nil
+	r.note(e, err)
+}
+
+func (r *recorder) ObserveVote(e redsync.Vote) {
+	err := e.Err
+	e.Err = nil
+	r.note(e, err)
+}
+
+func (r *recorder) ObserveAcquired(e redsync.Acquired) { r.note(e, nil) }
+
+func (r *recorder) ObserveExtended(e redsync.Extended) {
+	err := e.Err
+	e.Err = nil
+	r.note(e, err)
+}
+
+func (r *recorder) ObserveReleased(e redsync.Released) {
+	err := e.Err
+	e.Err = nil
+	r.note(e, err)
+}
+
+func (r *recorder) ObserveDetached(e redsync.Detached) { r.note(e, nil) }
+
+func (r *recorder) ObserveLost(e redsync.Lost) {
+	err := e.Err
+	e.Err = nil
+	r.note(e, err)
+}
+
+func (r *recorder) ObserveUnsettled(e redsync.Unsettled) {
+	err := e.Err
+	e.Err = nil
+	r.note(e, err)
+}
+
+func (r *recorder) ObserveMissed(e redsync.Missed) { r.note(e, nil) }
+
+// of returns the events of one kind, in order, with their errors.
+func of[E any](r *recorder) (events []E, errs []error) {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, e := range r.events {
+		if e, ok := e.(E); ok {
+			events, errs = append(events, e), append(errs, r.errs[i])
+		}
+	}
+	return events, errs
+}
+
+// only returns the one event of a kind, with its error.
+func only[E any](t *testing.T, r *recorder) (E, error) {
+	t.Helper()
+	events, errs := of[E](r)
+	require.Len(t, events, 1)
+	return events[0], errs[0]
+}
+
+// forget drops what was recorded so far.
+func (r *recorder) forget() {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events, r.errs = nil, nil
+}
+
+// observe runs f on five nodes, all known, with a recorder of what the locks of
+// its field do.
+func observe(t *testing.T, f func(f field, r *recorder)) {
+	t.Helper()
+	play(t, func(plain field) {
+		plain.meet()
+		time.Sleep(time.Millisecond)
+		r := &recorder{}
+		plain.Redsync = plain.With(redsync.WithObserver(r))
+		f(plain, r)
+	})
+}
+
+// logs returns the option of a log whose handler panics at a message.
+func logs(message string) redsync.Option { return redsync.WithLogger(slog.New(panics{on: message})) }
+
+// panics has an observer's method that panics for each that is set.
+type panics struct {
+	on string // the name of the event
+	slog.Handler
+}
+
+func (p panics) when(event string) {
+	if p.on == event {
+		panic("the user's")
+	}
+}
+
+func (p panics) ObserveAttempt(redsync.Attempt)   { p.when("attempt") }
+func (p panics) ObserveAcquired(redsync.Acquired) { p.when("acquired") }
+func (p panics) ObserveExtended(redsync.Extended) { p.when("extended") }
+func (p panics) ObserveReleased(redsync.Released) { p.when("released") }
+func (p panics) ObserveDetached(redsync.Detached) { p.when("detached") }
+
+func (panics) Enabled(context.Context, slog.Level) bool { return true }
+
+func (p panics) Handle(_ context.Context, r slog.Record) error {
+	p.when(r.Message)
+	return nil
+}

@@ -1,0 +1,125 @@
+package redsync_test
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+// This file shows what a generator of values must return.
+
+func TestMutexLockGivesEachAttemptAFreshValue(t *testing.T) {
+	play(t, func(f field) {
+		var mu sync.Mutex
+		values := map[string]int{}
+		for _, n := range f.nodes {
+			note := func(value string) {
+				mu.Lock()
+				defer mu.Unlock()
+				values[value]++
+			}
+			n.On("set", 100, embedded.Fault{Then: func(args []string) { note(args[1]) }})
+			n.On("evalsha", 100, embedded.Fault{Then: func(args []string) {
+				if len(args) > 6 && strings.Contains(args[6], ":") { // a waiter's acquire, no release
+					note(args[4])
+				}
+			}})
+		}
+		for _, n := range f.nodes[:3] {
+			require.NoError(t, n.Set("lock", "another"))
+		}
+		require.Error(t, f.NewMutex("lock", redsync.WithTries(6)).Lock())
+		synctest.Wait()
+		assert.GreaterOrEqual(t, len(values), 6)
+		for value, nodes := range values {
+			assert.Equal(t, 5, nodes, value)
+			assert.GreaterOrEqual(t, len(value)*5, 128, "bits of base 32")
+		}
+	})
+}
+
+// repeating is a generator that always returns value.
+func repeating(value string) redsync.Option {
+	return redsync.WithGenValueFunc(func() (string, error) { return value, nil })
+}
+
+func TestMutexLockRefusesAValueUsedBefore(t *testing.T) {
+	play(t, func(f field) {
+		value := rand.Text()
+		constant := repeating(value)
+		m := f.NewMutex("lock", constant)
+		require.NoError(t, m.Lock())
+		_, err := m.Unlock()
+		require.NoError(t, err)
+		err = f.NewMutex("other", constant).Lock()
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		assert.ErrorContains(t, err, fmt.Sprintf("WithGenValueFunc returned %q again", value))
+	})
+}
+
+func TestMutexLockRefusesAValueUsedByAnotherRedsync(t *testing.T) {
+	play(t, func(f field) {
+		constant := repeating(rand.Text())
+		a := f.NewMutex("lock", constant)
+		require.NoError(t, a.Lock())
+		other := f.process()
+		defer func() { _ = other.Close(f.Context()) }()
+		require.ErrorContains(t, other.NewMutex("lock", constant).TryLock(), "again")
+		synctest.Wait()
+		assert.Equal(t, 5, f.nodes.Keys("lock"), "the holder's keys")
+	})
+}
+
+func TestMutexLockRefusesAValueWhoseReleaseIsOnItsWay(t *testing.T) {
+	play(t, func(f field) {
+		constant := repeating(rand.Text())
+		for _, n := range f.nodes[2:] {
+			n.On("set", 1, embedded.Fault{Delay: 17 * time.Second})
+		}
+		a := f.NewMutex("lock", constant)
+		require.Error(t, a.TryLock())
+		time.Sleep(16 * time.Second)
+		require.ErrorContains(t, a.TryLock(), "again")
+	})
+}
+
+func TestMutexLockReportsTheGeneratorsError(t *testing.T) {
+	play(t, func(f field) {
+		broken := errors.New("no entropy")
+		err := f.NewMutex("lock", redsync.WithGenValueFunc(func() (string, error) { return "", broken })).Lock()
+		require.ErrorIs(t, err, broken)
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		err = f.NewMutex("lock", redsync.WithGenValueFunc(func() (string, error) { return "", nil })).Lock()
+		assert.ErrorContains(t, err, "empty value")
+		assert.Zero(t, f.traffic())
+	})
+}
+
+// A generator of values that fails for a waiter ends its Lock, because it would fail again.
+func TestWaiterEndsWithItsGenerator(t *testing.T) {
+	play(t, func(f field) {
+		f.held()
+		broken, calls := errors.New("no more values"), 0
+		m := f.NewMutex("lock", redsync.WithTries(100), redsync.WithRetryDelay(10*time.Millisecond),
+			redsync.WithGenValueFunc(func() (string, error) {
+				if calls++; calls > 1 {
+					return "", broken
+				}
+				return rand.Text(), nil
+			}))
+		require.ErrorIs(t, m.Lock(), broken)
+		assert.Equal(t, 2, calls)
+		f.nobodyWaits()
+	})
+}

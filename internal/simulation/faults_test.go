@@ -1,0 +1,241 @@
+package simulation
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/history"
+	"github.com/seed14bd9ef4/redsync/internal/nonsense"
+)
+
+// This file has what goes wrong in a simulation.
+
+// fault notes that something sets in, and afterwards that it ends.
+func (s *simulation) fault(where, what string, f func()) {
+	s.log.Note(history.Event{At: s.now(), Kind: history.Fault, Where: where, What: what})
+	f()
+}
+
+func (s *simulation) ends(where, what string) {
+	s.log.Note(history.Event{At: s.now(), Kind: history.Fault, Where: where, What: what, Ends: true})
+}
+
+// disturb makes one thing after another go wrong until a time, and puts it right again.
+// No more than two nodes are away at a time, except for those that the guard keeps from
+// counting, and in a lawless realm.
+func (s *simulation) disturb(r *rand.Rand, until time.Duration) {
+	for {
+		time.Sleep(between(r, 0, 2*s.rest))
+		if s.now() >= until {
+			return
+		}
+		switch kind := r.IntN(12); {
+		case s.realm == lawless && kind < 3:
+			s.breakLaw(r)
+		case s.realm == guarded && kind == 0 && oneIn(r, 3):
+			s.restart(r, true, r.Perm(simNodes)...)
+		case kind < 5:
+			two := r.Perm(simNodes)[:1+r.IntN(2)]
+			if s.off >= 0 {
+				two = two[:1]
+			}
+			s.away(r, two)
+		case kind == 5:
+			s.separate(r)
+		case kind == 6 && oneIn(r, 4) && s.realm != tidy: // Close leaves keys on nodes that are away
+			i := r.IntN(simProcesses)
+			s.fault(fmt.Sprintf("process %d", i), "closed and opened", func() { s.reopen(i) })
+		case kind == 7 && s.class[greetings]:
+			s.refuse(r)
+		case kind == 8 && s.class[babble]:
+			s.babble(r)
+		case kind == 9 && s.class[silence]:
+			s.forget(r.Perm(simNodes)[:1+r.IntN(simNodes)])
+		default:
+			s.disturbCommands(r)
+		}
+	}
+}
+
+// away makes nodes go away for a while.
+func (s *simulation) away(r *rand.Rand, nodes []int) {
+	if oneIn(r, 3) {
+		s.restart(r, s.realm == guarded && oneIn(r, 2), nodes...)
+		return
+	}
+	for _, i := range nodes {
+		if oneIn(r, 3) {
+			s.fault(node(i), "disconnected", s.nodes[i].Disconnect)
+			continue
+		}
+		s.fault(node(i), "frozen", s.nodes[i].Freeze)
+	}
+	time.Sleep(between(r, 0, 500*time.Millisecond))
+	for _, i := range nodes {
+		s.nodes[i].ThawInTurn()
+		s.ends(node(i), "frozen")
+		time.Sleep(between(r, 0, time.Millisecond))
+	}
+}
+
+// restart kills nodes and starts them again, without their data if empty.
+func (s *simulation) restart(r *rand.Rand, empty bool, nodes ...int) {
+	for _, i := range nodes {
+		s.fault(node(i), "killed", s.nodes[i].Kill)
+		time.Sleep(between(r, 0, time.Millisecond))
+	}
+	time.Sleep(between(r, 0, 200*time.Millisecond))
+	for _, i := range nodes {
+		s.nodes[i].Restart(empty)
+		s.restarted[i].Store(int64(s.now()))
+		s.ends(node(i), fmt.Sprintf("killed, empty %v", empty))
+		time.Sleep(between(r, 0, time.Millisecond))
+	}
+}
+
+// separate holds up what is sent between a process and some nodes, or all. Then these
+// may lose their connections, and what is sent over the next ones overtakes it.
+func (s *simulation) separate(r *rand.Rand) {
+	i, lasts := r.IntN(simProcesses), between(r, 0, 300*time.Millisecond)
+	some := r.Perm(simNodes)[:1+r.IntN(simNodes)]
+	s.fault(fmt.Sprintf("process %d", i), fmt.Sprintf("cut off for %v", lasts), func() {
+		for _, j := range some {
+			s.ways[i][j].heldFrom.Store(int64(s.now()))
+			s.ways[i][j].heldUntil.Store(int64(s.now() + lasts))
+		}
+	})
+	if oneIn(r, 2) {
+		return
+	}
+	time.Sleep(between(r, 0, lasts+1))
+	for _, j := range some {
+		s.fault(node(j), "disconnected", s.nodes[j].Disconnect)
+		time.Sleep(between(r, 0, time.Millisecond))
+	}
+}
+
+// refuse makes nodes lose their connections, and refuse whoever connects, for a while: by
+// the password, by SELECT, or by what the client makes sure of. The default user is open,
+// and so is database 0.
+func (s *simulation) refuse(r *rand.Rand) {
+	kind, some := r.IntN(3), r.Perm(simNodes)[:1+r.IntN(simNodes)]
+	for _, i := range some {
+		switch kind {
+		case 0:
+			s.fault(node(i), "password changed", func() { s.nodes[i].SetUser(simUser, "changed") })
+		case 1:
+			times := 1 + r.IntN(30)
+			s.fault(node(i), fmt.Sprintf("refuses SELECT %d times", times), func() {
+				s.nodes[i].On("select", times, embedded.Fault{Err: "NOPERM this user has no permissions to run the 'select' command"})
+			})
+		default:
+			s.fault(node(i), "not ready", func() { s.unready[i].Store(true) })
+		}
+		s.fault(node(i), "disconnected", s.nodes[i].Disconnect)
+		time.Sleep(between(r, 0, time.Millisecond))
+	}
+	time.Sleep(between(r, 0, 500*time.Millisecond))
+	for _, i := range some {
+		s.welcome(i)
+		s.ends(node(i), "refuses who connects")
+		time.Sleep(between(r, 0, time.Millisecond))
+	}
+}
+
+// welcome lets a node greet those who connect as they expect it, but for SELECT.
+func (s *simulation) welcome(i int) {
+	s.nodes[i].SetUser(simUser, simPassword)
+	s.unready[i].Store(false)
+}
+
+// babble makes a node talk nonsense, to those who connect or to those who are connected.
+func (s *simulation) babble(r *rand.Rand) {
+	i, bursts := r.IntN(simNodes), make([]nonsense.Outburst, 1+r.IntN(4))
+	for k := range bursts {
+		bursts[k] = nonsense.Draw(r)
+		s.fault(node(i), bursts[k].String(), func() { s.nodes[i].Babble(bursts[k]) })
+	}
+	if oneIn(r, 2) {
+		s.fault(node(i), "disconnected", s.nodes[i].Disconnect)
+	}
+}
+
+// forget makes all connections of some nodes fall silent at once.
+func (s *simulation) forget(nodes []int) {
+	for _, i := range nodes {
+		s.fault(node(i), "connections are forgotten", s.nodes[i].Forget)
+	}
+}
+
+// turnOff lets a host be off from the start, for as long as the plan says.
+func (s *simulation) turnOff() {
+	if s.off < 0 {
+		return
+	}
+	s.fault(node(s.off), "off", s.nodes[s.off].TurnOff)
+	if s.offFor > 0 {
+		time.AfterFunc(s.offFor, func() {
+			s.nodes[s.off].Heal()
+			s.ends(node(s.off), "off")
+		})
+	}
+}
+
+// disturbCommands makes a node do something odd with some of the next commands.
+func (s *simulation) disturbCommands(r *rand.Rand) {
+	i, command := r.IntN(simNodes), []string{"set", "evalsha"}[r.IntN(2)]
+	if s.fair || s.fencing {
+		command = "evalsha"
+	}
+	times, d := 1+r.IntN(3), between(r, 1, 60*time.Millisecond)
+	n := s.nodes[i]
+	on := func(what string, f embedded.Fault) {
+		s.fault(node(i), fmt.Sprintf("%s of the next %d %s", what, times, command), func() { n.On(command, times, f) })
+	}
+	switch kind := r.IntN(6); {
+	case kind == 0:
+		on("loses the replies", embedded.Fault{LoseReply: true})
+	case kind == 1:
+		on("loses the commands", embedded.Fault{LoseCommand: true})
+	case kind == 2:
+		on("delays", embedded.Fault{Delay: d})
+	case kind == 3 && s.realm != tidy:
+		on("executes twice", embedded.Fault{Again: 4 * d})
+	case kind == 4 && command == "evalsha":
+		on("knows no script", embedded.Fault{Err: "NOSCRIPT No matching script"})
+	default:
+		s.fault(node(i), "loses messages", func() { n.LoseMessages(times) })
+	}
+}
+
+// breakLaw makes a majority forget what it has granted.
+func (s *simulation) breakLaw(r *rand.Rand) {
+	most := r.Perm(simNodes)[:3+r.IntN(3)]
+	if oneIn(r, 2) {
+		s.restart(r, true, most...)
+		return
+	}
+	for _, i := range most {
+		by := between(r, s.expiry/2, 2*s.expiry)
+		s.fault(node(i), fmt.Sprintf("clock set forward by %v", by), func() { s.nodes[i].SetClock(by, 1) })
+	}
+}
+
+// heal puts right whatever is wrong still, but for a host that is off to the end. The last
+// connections may fall silent here: the locks must be free in time all the same.
+func (s *simulation) heal() {
+	for i, n := range s.nodes {
+		if i != s.off || s.offFor > 0 {
+			n.Heal()
+		}
+	}
+	if s.class[silence] {
+		s.forget([]int{0, 1, 2, 3, 4})
+	}
+	s.calm.Store(true)
+	s.ends("all", "everything")
+}
+
+func node(i int) string { return fmt.Sprintf("node %d", i) }

@@ -1,0 +1,216 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/cryptotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/history"
+	"github.com/seed14bd9ef4/redsync/internal/jitter"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
+)
+
+// This file runs a simulation from beginning to end, and has what is seen of it from outside.
+
+// simulate runs one simulation and returns its history.
+func simulate(t *testing.T, seed uint64, in realm) (*simulation, []history.Event) {
+	t.Helper()
+	s := &simulation{T: t, seed: seed}
+	s.realm = in
+	s.draw(s.random(1))
+	cryptotest.SetGlobalRandom(t, seed) // values, and by which names the nodes know processes
+	formerSource := jitter.Source
+	defer func() { jitter.Source = formerSource }()
+	jitter.Source = s.jitter
+	// What fails in the bubble ends the test with it: then the history is told here.
+	returned := false
+	defer func() {
+		if s.T = t; !returned {
+			t.Log(tell(s.log.Events()))
+			s.check(t, s.log.Events())
+		}
+	}()
+	synctest.Test(t, func(t *testing.T) {
+		s.T = t
+		s.start = time.Now()
+		s.run()
+	})
+	returned = true
+	return s, s.log.Events()
+}
+
+// run is a simulation from beginning to end, in its bubble.
+func (s *simulation) run() {
+	defer s.stepClocks(s.clockSteps(s.random(2)))()
+	s.nodes = embedded.Start(simNodes)
+	for i, n := range s.nodes {
+		s.welcome(i)
+		if s.class[greetings] {
+			n.Select(simDatabase)
+		}
+	}
+	s.turnOff()
+	defer func() {
+		s.nodes.Close()
+		time.Sleep(time.Minute) // what ends by itself has ended
+	}()
+	s.open()
+	defer func() {
+		for _, rs := range s.processes {
+			_ = rs.Close(s.Context())
+		}
+	}()
+	s.play()
+	s.quiesce()
+}
+
+// open starts the processes, which get to know the nodes while nothing goes wrong.
+func (s *simulation) open() {
+	s.calm.Store(true)
+	r := s.random(3)
+	if s.rates {
+		for _, n := range s.nodes {
+			n.SetClock(0, 1+0.95*s.drift*(1-2*r.Float64()))
+		}
+	}
+	for i := range s.processes {
+		s.processes[i] = s.process(i, true)
+		m := s.processes[i].NewMutex("meet", redsync.WithExpiry(s.longest), redsync.WithNodeTimeout(s.longest/3), redsync.WithDriftFactor(s.drift))
+		assert.NoError(s, m.Lock())
+		_, err := m.Unlock()
+		assert.NoError(s, err)
+		if oneIn(r, 3) && s.realm != lawless { // its proposals are those of a clock that is ahead
+			ahead := between(r, 0, 6*time.Second)
+			for _, name := range s.names {
+				peek.KnowsToken(s.processes[i], name, uint64(time.Now().Add(ahead).UnixMicro()))
+			}
+		}
+	}
+	s.calm.Store(false)
+}
+
+// play lets the clients play, and things go wrong, until the time is over.
+func (s *simulation) play() {
+	ctx, cancel := context.WithCancel(s.Context())
+	defer cancel()
+	var clients, others sync.WaitGroup
+	others.Go(func() { s.watch(ctx, s.random(4)) })
+	others.Go(func() { s.disturb(s.random(5), s.lasts) })
+	for i := range simProcesses * simClients {
+		c := &simClient{simulation: s, process: i % simProcesses, name: fmt.Sprintf("%d.%d", i%simProcesses, i/simProcesses), random: s.random(uint64(100 + i))}
+		clients.Go(c.run)
+	}
+	clients.Wait()
+	s.adopters.Wait()
+	cancel()
+	others.Wait()
+}
+
+// quiesce waits until nothing is left, and looks that it is so: every lock is free, no
+// key of one is there, and nobody waits.
+func (s *simulation) quiesce() {
+	s.heal()
+	if s.realm == guarded {
+		time.Sleep(s.longest*3/2 + 1100*time.Millisecond)
+	}
+	for _, name := range s.names {
+		ctx, cancel := context.WithTimeout(s.Context(), 3*time.Second)
+		m := s.current(0).NewMutex(name, redsync.WithTries(0), redsync.WithExpiry(s.longest), redsync.WithDriftFactor(s.drift))
+		assert.NoError(s, m.LockContext(ctx), "%s is free in the end", name)
+		_, err := m.Unlock()
+		assert.NoError(s, err)
+		cancel()
+	}
+	time.Sleep(2500 * time.Millisecond) // a release is repeated every second
+	s.log.Note(history.Event{At: s.now() - 1, Kind: history.Fault, Where: "all", What: atRest})
+	s.look()
+	s.nobodyWaits()
+	s.queueUp()
+	time.Sleep(100 * time.Millisecond) // far less than the queues' own TTL
+	s.nobodyWaits()
+}
+
+// queueUp lets all processes want a lock at once, some in vain.
+func (s *simulation) queueUp() {
+	var all sync.WaitGroup
+	for i := range simProcesses * 2 {
+		r := s.random(uint64(200 + i))
+		patience := 3 * time.Second
+		if i >= simProcesses {
+			patience = between(r, 0, 30*time.Millisecond)
+		}
+		all.Go(func() {
+			time.Sleep(between(r, 0, 10*time.Millisecond))
+			ctx, cancel := context.WithTimeout(s.Context(), patience)
+			defer cancel()
+			m := s.current(i%simProcesses).NewMutex(s.names[0], redsync.WithTries(0), redsync.WithExpiry(s.longest), redsync.WithDriftFactor(s.drift))
+			if m.LockContext(ctx) == nil {
+				time.Sleep(between(r, 0, 40*time.Millisecond))
+				_, err := m.Unlock()
+				assert.NoError(s, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func (s *simulation) nobodyWaits() {
+	for i, n := range s.nodes {
+		n.Follow()
+		for _, key := range n.Keys() {
+			assert.False(s, strings.HasSuffix(key, ":queue"), "somebody waits still: %s on node %d", key, i)
+		}
+	}
+}
+
+// look notes the keys of all nodes.
+func (s *simulation) look() {
+	for i, n := range s.nodes {
+		n.Follow()
+		for _, key := range n.Keys() {
+			e := history.Event{At: s.now(), Kind: history.Key, Node: i, Key: key, TTL: n.TTL(key)}
+			if e.TTL == 0 && n.Exists(key) {
+				e.TTL = history.NoTTL
+			}
+			if !strings.HasPrefix(key, "{") {
+				e.Name = key
+			}
+			s.log.Note(e)
+		}
+		s.lookForStrays(i)
+	}
+}
+
+// lookForStrays notes keys of a node that somebody has set whose greeting was refused.
+func (s *simulation) lookForStrays(i int) {
+	if !s.class[greetings] {
+		return
+	}
+	for _, key := range s.nodes[i].DB(0).Keys() {
+		what := fmt.Sprintf("%s has %q in database 0", node(i), key)
+		if _, noted := s.strays.LoadOrStore(what, true); !noted {
+			s.log.Note(history.Event{At: s.now(), Kind: history.Broken, Err: what})
+		}
+	}
+}
+
+// watch looks again and again.
+func (s *simulation) watch(ctx context.Context, r *rand.Rand) {
+	for ctx.Err() == nil {
+		s.look()
+		time.Sleep(between(r, 0, 100*time.Millisecond))
+	}
+}
+
+// atRest is a Fault: from now on nothing may be left.
+const atRest = "at rest"

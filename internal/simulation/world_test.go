@@ -1,0 +1,346 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/history"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file has what a simulation takes place in: nodes, processes, the ways between them, and
+// clocks.
+
+const (
+	simProcesses = 3
+	simClients   = 3 // of each process
+	simNodes     = 5
+)
+
+// A realm is what may go wrong in a simulation.
+type realm string
+
+const (
+	// rough: all that the contract allows. Expiries are short.
+	rough realm = "rough"
+	// guarded: nodes come back without their keys as well, under the restart guard.
+	guarded realm = "guarded"
+	// tidy: expiries are far longer than the simulation, every hold is unlocked, and
+	// nothing is executed twice. So what is left at the end was not released.
+	tidy realm = "tidy"
+	// lawless: a majority of nodes forgets, or its clocks jump, and nothing guards.
+	lawless realm = "lawless"
+)
+
+// A simPlan is what its seed has drawn for all of it.
+type simPlan struct {
+	realm   realm
+	lasts   time.Duration // until the clients stop
+	expiry  time.Duration // of most locks
+	longest time.Duration // that any key of a lock lasts
+	base    time.Duration // of a message on its way
+	spikes  int           // one message in so many takes far longer; 0: none
+	names   []string
+	fair    bool // all
+	fencing bool // all; else some
+	rates   bool // the nodes' clocks run at rates of their own, as far off as drift allows
+	drift   float64
+	clocks  string
+	rest    time.Duration // between two faults, about
+	class   map[string]bool
+	off     int           // the node whose host is off from the start; -1: none
+	offFor  time.Duration // after the start; 0: to the end
+}
+
+// The classes of what may go wrong that a plan has or has not. REDSYNC_SIM_WITHOUT lists
+// those that none has.
+const (
+	greetings = "greetings" // clients have a user, a password and a database; nodes refuse them
+	values    = "values"    // clients show the values of their locks, and others adopt these
+	babble    = "nonsense"  // nodes say what no Redis says
+	hurry     = "hurry"     // contexts end before any deadline
+	off       = "off"       // one host is off from the start
+	silence   = "silence"   // connections that stand carry nothing any more; new ones work
+	requests  = "requests"  // clients make a Redsync for each Lock, and close it or never do
+)
+
+var allClasses = []string{greetings, values, babble, hurry, off, silence, requests}
+
+// What clients have to say when they connect, with greetings.
+const (
+	simUser     = "locker"
+	simPassword = "right"
+	simDatabase = 3
+)
+
+// A simulation is five nodes and some processes in virtual time.
+//
+// All that happens is drawn from the seed, and in a way that does not depend on which of
+// two goroutines runs first in one instant: how long a message takes follows from where
+// and when it is sent, and so on. Times are of nanoseconds at random, so that two things
+// hardly ever happen in one instant.
+type simulation struct {
+	*testing.T
+	simPlan
+	seed  uint64
+	nodes embedded.Nodes
+	start time.Time
+	log   history.Log
+
+	ways [simProcesses][simNodes]way
+	calm atomic.Bool // messages take their usual time
+
+	givenUntil [simProcesses]atomic.Int64 // the latest Until of what a process shares by its value
+
+	restarted [simNodes]atomic.Int64 // the last time, since the start
+	unready   [simNodes]atomic.Bool  // OnConnect fails
+	strays    sync.Map               // keys outside of the database, by node and key
+	adopters  sync.WaitGroup
+	acquired  sync.Map // by value: when it was first held, since the start
+
+	mu    sync.Mutex
+	drawn struct { // from jitter
+		at    time.Duration
+		times uint64
+	}
+	processes [simProcesses]*redsync.Redsync
+	clients   [simProcesses][]*redis.Client // of those who make a Redsync for each request
+}
+
+// A way is from a process to a node and back.
+type way struct {
+	heldUntil atomic.Int64 // nothing arrives before, on connections opened until heldFrom
+	heldFrom  atomic.Int64 // both since the start
+}
+
+// holdUp is for how much longer nothing arrives on a connection opened at a time.
+func (w *way) holdUp(opened, now time.Duration) time.Duration {
+	if int64(opened) > w.heldFrom.Load() {
+		return 0
+	}
+	return max(0, time.Duration(w.heldUntil.Load())-now)
+}
+
+// now returns the time since the start.
+func (s *simulation) now() time.Duration { return time.Since(s.start) }
+
+// random returns a sequence of its own for each number.
+func (s *simulation) random(number uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, number)) }
+
+// mix is a number that follows from the seed and others.
+func (s *simulation) mix(others ...uint64) uint64 {
+	h := s.seed + 0x9e3779b97f4a7c15
+	for _, o := range others {
+		h = (h ^ o) * 0xbf58476d1ce4e5b9
+		h ^= h >> 29
+	}
+	h *= 0x94d049bb133111eb
+	return h ^ h>>32
+}
+
+func between(r *rand.Rand, least, most time.Duration) time.Duration {
+	return least + time.Duration(r.Int64N(int64(most-least)))
+}
+
+func oneIn(r *rand.Rand, n int) bool { return r.IntN(n) == 0 }
+
+// draw makes a plan. The first thing that it draws is the realm, unless that is given.
+func (p *simPlan) draw(r *rand.Rand) {
+	drawn := []realm{rough, rough, guarded, tidy}[r.IntN(4)]
+	if p.realm == "" {
+		p.realm = drawn
+	}
+	p.lasts = between(r, 350*time.Millisecond, 1300*time.Millisecond)
+	p.expiry = between(r, 80*time.Millisecond, 400*time.Millisecond)
+	p.longest = 500 * time.Millisecond
+	if p.realm == guarded {
+		p.lasts += 1500 * time.Millisecond // those that restart count again
+	}
+	if p.realm == tidy {
+		p.expiry, p.longest = 20*time.Second, 20*time.Second
+	}
+	p.base = between(r, 20*time.Microsecond, 2*time.Millisecond)
+	p.spikes = []int{0, 30, 200}[r.IntN(3)]
+	p.names = []string{"a", "b"}[:1+r.IntN(2)]
+	p.fair, p.fencing, p.rates = oneIn(r, 4), oneIn(r, 3), oneIn(r, 2)
+	p.drift = []float64{0.01, 0.1}[r.IntN(2)] // of 0.1 more is to be seen
+	p.clocks = []string{"", "", "", "wall", "suspended"}[r.IntN(5)]
+	p.rest = between(r, 20*time.Millisecond, 200*time.Millisecond)
+	p.class = map[string]bool{}
+	for i, class := range allClasses {
+		p.class[class] = oneIn(r, 2+i/3) && !strings.Contains(os.Getenv("REDSYNC_SIM_WITHOUT"), class)
+	}
+	p.off = -1
+	if p.class[off] {
+		p.off, p.offFor = r.IntN(simNodes), between(r, p.lasts/3, p.lasts)*time.Duration(r.IntN(3))
+	}
+	switch {
+	case p.realm == lawless:
+		p.clocks, p.fencing = "", true
+	case p.realm == guarded && p.clocks == "wall":
+		p.clocks = "" // in a bubble the age of a server is read off the wall clock
+	}
+}
+
+// delay is how long a message takes, between process i and node j.
+func (s *simulation) delay(i, j int) embedded.Delay {
+	opened := s.now()
+	return func(toNode bool) time.Duration {
+		at, direction := s.now(), uint64(0)
+		if toNode {
+			direction = 1
+		}
+		n := s.mix(uint64(i), uint64(j), direction, uint64(opened), uint64(at))
+		d := s.base/2 + time.Duration(n%uint64(s.base))
+		if s.calm.Load() {
+			return d
+		}
+		if s.spikes > 0 && (n>>40)%uint64(s.spikes) == 0 {
+			d *= time.Duration(2 + (n>>50)%100)
+		}
+		return d + s.ways[i][j].holdUp(opened, at)
+	}
+}
+
+// process opens process i: it has connections of its own. The nodes that answer have just
+// been started for it, where it is new.
+func (s *simulation) process(i int, isNew bool) *redsync.Redsync {
+	return s.redsync(s.connect(i), isNew)
+}
+
+// redsync makes a Redsync on clients.
+func (s *simulation) redsync(clients []*redis.Client, isNew bool) *redsync.Redsync {
+	var pools []pool.Pool
+	for j, client := range clients {
+		var options []pool.Option
+		if s.realm == guarded {
+			options = append(options, pool.WithRestartGuard(s.longest))
+		}
+		if isNew && j != s.off {
+			options = append(options, pool.WithNewNodes())
+		}
+		pools = append(pools, pool.New(client, options...))
+	}
+	return redsync.New(pools...)
+}
+
+// request makes a Redsync for one request, on clients that process i keeps.
+func (s *simulation) request(i int) *redsync.Redsync {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.clients[i] == nil {
+		s.clients[i] = s.connect(i)
+	}
+	return s.redsync(s.clients[i], false)
+}
+
+// connect makes the clients of process i.
+func (s *simulation) connect(i int) (clients []*redis.Client) {
+	for j, n := range s.nodes {
+		clients = append(clients, n.Client(func(opt *redis.Options) {
+			opt.ReadTimeout = 400*time.Millisecond + time.Duration(s.mix(7, uint64(i), uint64(j))%uint64(600*time.Millisecond))
+			opt.DialTimeout = opt.ReadTimeout
+			opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				return n.DialVia(s.delay(i, j))(ctx, network, addr)
+			}
+			if s.class[greetings] {
+				opt.Username, opt.Password, opt.DB = simUser, simPassword, simDatabase
+				opt.OnConnect = func(context.Context, *redis.Conn) error { return s.ready(j) }
+			}
+		}))
+	}
+	return clients
+}
+
+// ready is what clients make sure of when they have connected to a node.
+func (s *simulation) ready(node int) error {
+	if s.unready[node].Load() {
+		return errors.New("not ready")
+	}
+	return nil
+}
+
+func (s *simulation) current(process int) *redsync.Redsync {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.processes[process]
+}
+
+// reopen closes process i and goes on with a new one.
+func (s *simulation) reopen(i int) {
+	if s.now() < time.Duration(s.givenUntil[i].Load()) {
+		return // Close would unlock what it has given away by its value
+	}
+	s.mu.Lock()
+	old := s.processes[i]
+	s.processes[i] = s.process(i, false)
+	s.mu.Unlock()
+	_ = old.Close(s.Context()) // nodes may be away
+}
+
+// jitter is the library's randomness: it follows from the time, and where several ask in
+// one instant from how many did before.
+func (s *simulation) jitter(d time.Duration) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at := s.now(); at != s.drawn.at {
+		s.drawn.at, s.drawn.times = at, 0
+	}
+	s.drawn.times++
+	return time.Duration(s.mix(11, uint64(s.drawn.at), s.drawn.times) % uint64(d))
+}
+
+// A step is from when on a clock of the clients' machine shows another time.
+type step struct {
+	at   time.Duration
+	wall time.Duration // the wall clock is ahead
+	lag  time.Duration // the machine was suspended for so long from at on, in which the monotonic clock stood still
+}
+
+// clockSteps are steps of a wall clock, back and forth, or a few suspensions; not both,
+// for a machine that was suspended and whose wall clock is set back has no clock that is
+// right.
+func (s *simulation) clockSteps(r *rand.Rand) (steps []step) {
+	at, wall := time.Duration(0), time.Duration(0)
+	for s.clocks != "" && at < s.lasts {
+		at += between(r, 50*time.Millisecond, 900*time.Millisecond)
+		if s.clocks == "suspended" {
+			lag := between(r, 0, 300*time.Millisecond)
+			steps = append(steps, step{at: at, lag: lag})
+			at += lag
+			continue
+		}
+		wall += between(r, -400*time.Millisecond, 400*time.Millisecond)
+		steps = append(steps, step{at: at, wall: wall})
+	}
+	return steps
+}
+
+// stepClocks makes the library read clocks with these steps.
+func (s *simulation) stepClocks(steps []step) (restore func()) {
+	return clock.Step(func(i clock.Instant) clock.Instant {
+		at, ahead := s.now(), time.Duration(0)
+		for _, st := range steps {
+			if at < st.at {
+				break
+			}
+			ahead = st.wall
+			i.Mono -= min(st.lag, at-st.at)
+		}
+		i.Wall = i.Wall.Add(ahead)
+		return i
+	})
+}

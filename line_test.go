@@ -1,0 +1,361 @@
+package redsync_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+)
+
+// This file shows the line in which the waiters of one process stand.
+
+func TestManyWaitersOfAProcessCostAsMuchAsOne(t *testing.T) {
+	t.Parallel()
+	for name, options := range map[string][]redsync.Option{
+		"default":  {redsync.WithTries(0), redsync.WithRetryDelay(100 * time.Millisecond)},
+		"fair":     {redsync.WithTries(0), redsync.WithRetryDelay(100 * time.Millisecond), redsync.WithFair()},
+		"patient":  patient(),
+		"impolite": {redsync.WithTries(0), redsync.WithRetryDelay(10 * time.Millisecond)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			costs := func(waiters int) (commands int) {
+				play(t, func(f field) {
+					m := f.another().NewMutex("lock", redsync.WithExpiry(time.Hour))
+					require.NoError(f, m.Lock())
+					for range waiters {
+						c := f.NewMutex("lock", options...)
+						ctx, cancel := context.WithCancel(f.Context())
+						*f.last = append(*f.last, cancel)
+						go func() { assert.Error(f, c.LockContext(ctx)) }()
+					}
+					time.Sleep(time.Second)
+					before := f.traffic()
+					time.Sleep(3 * time.Second)
+					commands = f.traffic() - before
+				})
+				return commands
+			}
+			one, many := costs(1), costs(1000)
+			assert.Positive(t, one)
+			assert.LessOrEqual(t, many, one)
+		})
+	}
+}
+
+func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
+	for name, options := range map[string][]redsync.Option{
+		"handed over":     nil,
+		"not handed over": {redsync.WithHandOver(false)},
+		"fair":            {redsync.WithFair()},
+		"polling":         {redsync.WithRetryDelay(5 * time.Millisecond)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				m := f.another(options...).NewMutex("lock")
+				require.NoError(t, m.Lock())
+				var calls []*call
+				for range 100 {
+					calls = append(calls, f.calls(f.Redsync, patient(options...)...))
+				}
+				time.Sleep(time.Second)
+				f.unlock(m)
+				start := time.Now()
+				assert.Equal(t, ascending(100), f.inOrder(calls, time.Millisecond))
+				assert.Equal(t, 100*time.Millisecond, time.Since(start), "nobody waits for a timer")
+				f.nobodyWaits()
+				assert.Zero(t, f.nodes.Keys("lock"))
+			})
+		})
+	}
+}
+
+// WithTries counts retry delays: who stands behind others gives up when its own are over.
+func TestEachWaiterOfAProcessGivesUpAfterItsOwnTries(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
+		other := f.another(mode...)
+		var calls []*call
+		var starts []time.Time
+		for i := range 10 {
+			starts = append(starts, time.Now())
+			calls = append(calls, f.calls(other, redsync.WithTries(3+i%3), redsync.WithRetryDelay(time.Second)))
+			time.Sleep(10 * time.Millisecond)
+		}
+		for i, c := range calls {
+			<-c.done
+			assert.Equal(f, time.Duration(2+i%3)*time.Second, c.at.Sub(starts[i]))
+			require.ErrorIs(f, c.err, redsync.ErrFailed)
+			var taken *redsync.ErrTaken
+			require.ErrorAs(f, c.err, &taken)
+			assert.GreaterOrEqual(f, len(taken.Nodes), 3)
+		}
+		f.unlock(m)
+		f.nobodyWaits()
+	})
+}
+
+// An attempt at the last tick may succeed.
+func TestLastTrySucceeds(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
+		c := f.calls(f.another(mode...), redsync.WithTries(3), redsync.WithRetryDelay(time.Second))
+		for _, n := range f.nodes {
+			n.LoseMessages(10)
+		}
+		time.Sleep(1900 * time.Millisecond)
+		f.unlock(m)
+		assert.Equal(f, 100*time.Millisecond, f.within(c, time.Second))
+	})
+}
+
+func TestWaiterOfAProcessThatGivesUpIsPassedOver(t *testing.T) {
+	for name, who := range map[string]int{"first": 0, "middle": 3, "last": 5} {
+		t.Run(name, func(t *testing.T) {
+			inEachMode(t, func(f field, mode []redsync.Option) {
+				m := f.held(mode...)
+				other := f.another(mode...)
+				var calls []*call
+				want := []int{}
+				for i := range 6 {
+					calls = append(calls, f.calls(other, patient()...))
+					if i != who {
+						want = append(want, i)
+					}
+				}
+				start := time.Now()
+				calls[who].cancel()
+				<-calls[who].done
+				require.ErrorIs(f, calls[who].err, context.Canceled)
+				var taken *redsync.ErrTaken
+				require.ErrorAs(f, calls[who].err, &taken, "it says why it waited")
+				f.unlock(m)
+				assert.Equal(f, want, f.inOrder(calls, 0))
+				assert.Zero(f, time.Since(start))
+				f.nobodyWaits()
+			})
+		})
+	}
+}
+
+// Whose nodes cannot be reached gives up when it says so, not when the first does.
+func TestWaiterSaysWhichNodesFailed(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		f.kill(0, 1, 2)
+		start := time.Now()
+		c := f.calls(f.Redsync, redsync.WithTries(3), redsync.WithRetryDelay(time.Second))
+		<-c.done
+		var node *redsync.RedisError
+		require.ErrorAs(t, c.err, &node)
+		var taken *redsync.ErrTaken
+		assert.NotErrorAs(t, c.err, &taken)
+		assert.InDelta(t, 2*time.Second, time.Since(start), float64(200*time.Millisecond))
+	})
+}
+
+// Nobody else is known to wait: the next of this process tries right behind the release, with
+// the plain command, and does not wait for the nodes to tell it.
+func TestWaiterOfAProcessTriesRightBehindTheRelease(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithHandOver(false))
+		c := f.calls(f.Redsync, patient()...)
+		time.Sleep(time.Millisecond)
+		before := f.commands("set")
+		f.atOnce(m, c)
+		synctest.Wait()
+		assert.Equal(t, before+5, f.commands("set"))
+		f.unlocks(c.Mutex)
+		f.nobodyWaits()
+	})
+}
+
+// After a release that let in another process the next Lock of this one asks for its place in
+// the queues, and a second later for the lock alone, whatever other locks have done.
+func TestLockQueuesForASecondAfterOneOfAnotherProcess(t *testing.T) {
+	play(t, func(f field) {
+		other := f.another()
+		gives := func(name string) {
+			m := f.NewMutex(name)
+			require.NoError(t, m.Lock())
+			c := other.NewMutex(name, patient()...)
+			done := make(chan error)
+			go func() { done <- c.Lock() }()
+			synctest.Wait()
+			f.unlock(m)
+			require.NoError(t, <-done)
+			f.unlock(c)
+		}
+		plain := func(name string) int {
+			before := f.commands("set")
+			m := f.NewMutex(name)
+			require.NoError(t, m.Lock())
+			synctest.Wait()
+			sent := f.commands("set") - before
+			f.unlock(m)
+			return sent
+		}
+		f.meet()
+		gives("early")
+		time.Sleep(600 * time.Millisecond)
+		gives("late")
+		time.Sleep(600 * time.Millisecond)
+		assert.Equal(t, 5, plain("early"))
+		time.Sleep(time.Second)
+		assert.Equal(t, 5, plain("late"))
+		gives("soon")
+		assert.Zero(t, plain("soon"))
+	})
+}
+
+// attemptCounter counts attempts, and those that failed.
+type attemptCounter struct{ made, failed atomic.Int64 }
+
+func (c *attemptCounter) ObserveAttempt(a redsync.Attempt) {
+	c.made.Add(1)
+	if a.Err != nil {
+		c.failed.Add(1)
+	}
+}
+
+// Where processes take turns, each waits until it is told: no attempt is in vain, once
+// all can hear.
+func TestNoAttemptIsInVainWhereProcessesTakeTurns(t *testing.T) {
+	t.Parallel()
+	for name, mode := range map[string]redsync.Option{"default": redsync.WithHandOver(false), "fair": redsync.WithFair()} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				f.meet()
+				count := &attemptCounter{}
+				options := patient(mode, redsync.WithHandOver(false), redsync.WithObserver(count))
+				ctx, cancel := context.WithCancel(context.Background())
+				var wg sync.WaitGroup
+				for _, rs := range []*redsync.Redsync{f.Redsync, f.another()} {
+					for range 4 {
+						wg.Go(func() {
+							m := rs.NewMutex("lock", options...)
+							for m.LockContext(ctx) == nil {
+								time.Sleep(time.Millisecond)
+								_, _ = m.Unlock()
+							}
+						})
+					}
+				}
+				time.Sleep(200 * time.Millisecond)
+				made, failed := count.made.Load(), count.failed.Load()
+				time.Sleep(time.Second)
+				made, failed = count.made.Load()-made, count.failed.Load()-failed
+				cancel()
+				wg.Wait()
+				assert.Greater(t, made, int64(500))
+				assert.LessOrEqual(t, failed, int64(4))
+			})
+		})
+	}
+}
+
+// delays notes with what it is called as a DelayFunc.
+type delays struct {
+	mu    sync.Mutex
+	tries []int
+	delay time.Duration
+}
+
+func (d *delays) of(tries int) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tries = append(d.tries, tries)
+	return d.delay
+}
+
+func (d *delays) taken() []int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.tries)
+}
+
+// The retry delays of one who waits behind others are counted, and do not wake it: it asks
+// for them ahead, and once each.
+func TestWaitersBehindOthersSleep(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		const waiters = 100
+		holder := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
+		b := f.another(mode...)
+		f.calls(b, patient()...)
+		var all []*call
+		var asked []*delays
+		start := time.Now()
+		for i := range waiters {
+			d := &delays{delay: 100 * time.Millisecond}
+			tries := 0
+			if i%2 == 0 {
+				tries = 32
+			}
+			asked = append(asked, d)
+			all = append(all, f.calls(b, redsync.WithTries(tries), redsync.WithRetryDelayFunc(d.of)))
+		}
+		calls := func() (n int) {
+			for _, d := range asked[1:] { // but for the one by which the first polls
+				n += len(d.taken())
+			}
+			return n
+		}
+		before := calls()
+		time.Sleep(3 * time.Second)
+		assert.LessOrEqual(f, calls()-before, 31)
+		for i := 0; i < waiters; i += 2 {
+			<-all[i].done
+			assert.Equal(f, 3100*time.Millisecond, all[i].at.Sub(start), "#%d", i)
+			require.ErrorIs(f, all[i].err, redsync.ErrFailed)
+			want := ascending(32)[1:]
+			assert.Equal(f, want, asked[i].taken(), "#%d", i)
+		}
+		f.unlock(holder)
+		synctest.Wait()
+	})
+}
+
+// A delay that is of no use is an error when its turn has come.
+func TestWaiterBehindOthersFailsAtADelayThatIsNegative(t *testing.T) {
+	play(t, func(f field) {
+		f.held(redsync.WithExpiry(time.Minute))
+		b := f.another()
+		f.calls(b, patient()...)
+		start := time.Now()
+		w := f.calls(b, redsync.WithRetryDelayFunc(func(tries int) time.Duration {
+			return time.Duration(4-tries) * 100 * time.Millisecond
+		}))
+		<-w.done
+		require.ErrorContains(t, w.err, "WithRetryDelayFunc(-100ms) is out of range")
+		assert.Equal(t, 600*time.Millisecond+10*time.Millisecond, w.at.Sub(start), "0 is a little")
+	})
+}
+
+// A waiter that becomes the first goes on with the delays that it has left.
+func TestWaiterBehindOthersGoesOnWithItsTries(t *testing.T) {
+	play(t, func(f field) {
+		f.held(redsync.WithExpiry(time.Minute))
+		b := f.another()
+		first := f.calls(b, patient()...)
+		before := f.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(time.Millisecond)) // paces
+		d := &delays{delay: time.Second}
+		start := time.Now()
+		w := f.calls(b, redsync.WithTries(10), redsync.WithRetryDelayFunc(d.of))
+		time.Sleep(4500 * time.Millisecond)
+		for _, c := range []*call{first, before} {
+			c.cancel()
+			<-c.done
+		}
+		<-w.done
+		require.ErrorIs(t, w.err, redsync.ErrFailed)
+		assert.InDelta(t, 9*time.Second, w.at.Sub(start), float64(10*time.Millisecond))
+		assert.Equal(t, ascending(10)[1:], d.taken())
+	})
+}

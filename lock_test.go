@@ -1,0 +1,276 @@
+package redsync_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+// This file shows what Lock and TryLock answer, how often they try, and how long they wait for
+// nodes.
+
+func TestMutexLockTakenSaysWhere(t *testing.T) {
+	play(t, func(f field) {
+		f.held()
+		err := f.process().NewMutex("lock").TryLock()
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		var taken *redsync.ErrTaken
+		require.ErrorAs(t, err, &taken)
+		var node *redsync.RedisError
+		assert.NotErrorAs(t, err, &node, "no node is down")
+	})
+}
+
+func TestMutexLockTakenWithDeadNodesSaysBoth(t *testing.T) {
+	play(t, func(f field) {
+		f.held()
+		f.nodes[0].Kill()
+		f.nodes[1].Kill()
+		err := f.process().NewMutex("lock").TryLock()
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		var taken *redsync.ErrTaken
+		require.ErrorAs(t, err, &taken)
+		assert.NotEmpty(t, taken.Nodes)
+		var down *redsync.RedisError
+		require.ErrorAs(t, err, &down)
+		assert.Contains(t, []int{0, 1}, down.Node)
+		assert.NotContains(t, err.Error(), "\n")
+		assert.NotContains(t, err.Error(), "had decided")
+	})
+}
+
+func TestMutexLockWithoutAQuorumIsNotTakenAlthoughOneNodeRefuses(t *testing.T) {
+	play(t, func(f field) {
+		f.held()
+		f.nodes[0].Kill()
+		f.nodes[1].Kill()
+		f.freeze(2, 3)
+		start := time.Now()
+		err := f.process().NewMutex("lock").TryLock()
+		assert.Equal(t, 400*time.Millisecond, time.Since(start), "the frozen ones might answer")
+		var taken *redsync.ErrTaken
+		require.NotErrorAs(t, err, &taken)
+		var down *redsync.RedisError
+		require.ErrorAs(t, err, &down)
+	})
+}
+
+func TestMutexLockUndecidedAtItsDeadlineSaysWhatItKnows(t *testing.T) {
+	play(t, func(f field) {
+		f.held()
+		f.lose(2)
+		f.freeze(3, 4)
+		start := time.Now()
+		err := f.process().NewMutex("lock").TryLock()
+		assert.Equal(t, 400*time.Millisecond, time.Since(start))
+		var taken *redsync.ErrTaken
+		require.ErrorAs(t, err, &taken)
+		assert.Equal(t, []int{0, 1}, taken.Nodes)
+		for i := range 5 {
+			if i < 3 {
+				assert.NotContains(t, err.Error(), named(i))
+			} else {
+				assert.ErrorContains(t, err, named(i)+"no answer within 400ms")
+			}
+		}
+	})
+}
+
+func TestMutexLockWithDeadNodesSaysWhichAndNotTaken(t *testing.T) {
+	play(t, func(f field) {
+		for _, n := range f.nodes[2:] {
+			n.Kill()
+		}
+		err := f.NewMutex("lock").TryLock()
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		var taken *redsync.ErrTaken
+		require.NotErrorAs(t, err, &taken)
+		for i := 2; i < 5; i++ {
+			assert.ErrorContains(t, err, named(i)+fmt.Sprintf("dial 127.0.0.1:%d: connection refused", 7001+i))
+		}
+	})
+}
+
+// No node has said that the lock is taken.
+func TestErrTakenIsReportedOnlyWhereANodeWasAsked(t *testing.T) {
+	play(t, func(f field) {
+		b := f.another(redsync.WithFair())
+		f.held(redsync.WithFair())
+		f.slow(100 * time.Millisecond)
+		first := f.calls(b, patient()...)
+		var taken *redsync.ErrTaken
+		err := b.NewMutex("lock").TryLock()
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		require.ErrorContains(t, err, "others of this process wait")
+		assert.NotErrorAs(t, err, &taken)
+
+		second := f.calls(b, redsync.WithTries(2), redsync.WithRetryDelay(10*time.Millisecond))
+		<-second.done
+		require.ErrorContains(t, second.err, "others of this process wait")
+		assert.NotErrorAs(t, second.err, &taken)
+
+		time.Sleep(time.Second) // the first has been told
+		require.ErrorAs(t, b.NewMutex("lock").TryLock(), &taken)
+		first.cancel()
+		<-first.done
+		require.ErrorAs(t, first.err, &taken)
+	})
+}
+
+func TestMutexLockMakesItsTriesWithDelaysBetween(t *testing.T) {
+	play(t, func(f field) {
+		f.held(redsync.WithExpiry(time.Hour))
+		r := &recorder{}
+		m := f.process().NewMutex("lock", redsync.WithTries(5), redsync.WithRetryDelay(time.Second), redsync.WithObserver(r))
+		before := f.commands("set")
+		start := time.Now()
+		require.ErrorIs(t, m.Lock(), redsync.ErrFailed)
+		assert.Equal(t, 4*time.Second, time.Since(start))
+		synctest.Wait()
+		assert.Equal(t, before+5, f.commands("set"), "the first attempt asks nobody who waits")
+		attempts, _ := of[redsync.Attempt](r)
+		perTry := map[int]int{}
+		for _, a := range attempts {
+			perTry[a.Try]++
+		}
+		// The first try is that attempt, the one that enters the queues, and the one
+		// that shows half a second later that the waiter is alive.
+		assert.Equal(t, map[int]int{1: 3, 2: 2, 3: 2, 4: 2, 5: 1}, perTry)
+	})
+}
+
+func TestMutexLockDelayFuncIsToldTheTries(t *testing.T) {
+	play(t, func(f field) {
+		f.held(redsync.WithExpiry(time.Hour))
+		var seen []int
+		m := f.process().NewMutex("lock", redsync.WithTries(4), redsync.WithRetryDelayFunc(func(tries int) time.Duration {
+			seen = append(seen, tries)
+			return time.Duration(tries) * time.Second
+		}))
+		start := time.Now()
+		require.ErrorIs(t, m.Lock(), redsync.ErrFailed)
+		assert.Equal(t, []int{1, 2, 3}, seen)
+		assert.Equal(t, 6*time.Second, time.Since(start))
+	})
+}
+
+func TestMutexLockWithoutLimitWaitsForTheHolder(t *testing.T) {
+	play(t, func(f field) {
+		f.held(redsync.WithExpiry(time.Minute))
+		start := time.Now()
+		require.NoError(t, f.process().NewMutex("lock", redsync.WithTries(0)).Lock())
+		assert.GreaterOrEqual(t, time.Since(start), 59*time.Second)
+		assert.LessOrEqual(t, time.Since(start), 61*time.Second)
+	})
+}
+
+func TestMutexLockContextDoneBeforehandSendsNothing(t *testing.T) {
+	play(t, func(f field) {
+		reason := errors.New("not today")
+		ctx, cancel := context.WithCancelCause(f.Context())
+		cancel(reason)
+		err := f.NewMutex("lock").LockContext(ctx)
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, reason)
+		assert.Zero(t, f.traffic())
+	})
+}
+
+func TestMutexLockContextEndedWhileTakenSaysBoth(t *testing.T) {
+	play(t, func(f field) {
+		f.held()
+		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		err := f.process().NewMutex("lock").LockContext(ctx)
+		assert.Equal(t, time.Second, time.Since(start))
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		var taken *redsync.ErrTaken
+		require.ErrorAs(t, err, &taken)
+	})
+}
+
+func TestMutexLockNilContextIsBackground(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock")
+		require.NoError(t, m.LockContext(nil)) //nolint:staticcheck // redsync takes it, so do we
+		for _, operation := range []func(context.Context) (bool, error){m.ExtendContext, m.ValidContext, m.UnlockContext} {
+			ok, err := operation(nil)
+			require.NoError(t, err)
+			assert.True(t, ok)
+		}
+	})
+}
+
+func TestMutexNodeDeadline(t *testing.T) {
+	for name, c := range map[string]struct {
+		options []redsync.Option
+		want    time.Duration
+	}{
+		"5 % of the default expiry":       {nil, 400 * time.Millisecond},
+		"at least 50 ms":                  {[]redsync.Option{redsync.WithExpiry(500 * time.Millisecond)}, 50 * time.Millisecond},
+		"at most half of the validity":    {[]redsync.Option{redsync.WithExpiry(22 * time.Millisecond), redsync.WithDriftFactor(0)}, 10 * time.Millisecond},
+		"by WithTimeoutFactor":            {[]redsync.Option{redsync.WithTimeoutFactor(0.25)}, 2 * time.Second},
+		"by WithNodeTimeout":              {[]redsync.Option{redsync.WithNodeTimeout(7 * time.Millisecond)}, 7 * time.Millisecond},
+		"half of the longest of validity": {[]redsync.Option{redsync.WithTimeoutFactor(1), redsync.WithDriftFactor(0)}, 3999 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				f.freeze(0, 2, 4)
+				start := time.Now()
+				require.ErrorIs(t, f.NewMutex("lock", c.options...).TryLock(), redsync.ErrFailed)
+				assert.Equal(t, c.want, time.Since(start))
+			})
+		})
+	}
+}
+
+func TestMutexWithoutFailFastWaitsForEveryNode(t *testing.T) {
+	play(t, func(f field) {
+		for i, n := range f.nodes {
+			n.On("set", 1, embedded.Fault{Delay: time.Duration(i+1) * 10 * time.Millisecond})
+		}
+		start := time.Now()
+		m := f.NewMutex("lock", redsync.WithFailFast(false))
+		require.NoError(t, m.Lock())
+		assert.Equal(t, 50*time.Millisecond, time.Since(start))
+		assert.Equal(t, 5, f.nodes.Keys("lock"))
+		f.freeze(1)
+		start = time.Now()
+		ok, err := m.Extend()
+		require.NoError(t, err)
+		assert.True(t, ok, "the outcome is that of the quorum")
+		assert.Equal(t, 400*time.Millisecond, time.Since(start), "the node deadline")
+	})
+}
+
+func TestMutexWithoutFailFastDecidesInTime(t *testing.T) {
+	for name, operation := range map[string]func(*redsync.Mutex) (bool, error){
+		"Extend": (*redsync.Mutex).Extend,
+		"Unlock": (*redsync.Mutex).Unlock,
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				m := f.held(redsync.WithFailFast(false))
+				time.Sleep(m.Remaining() - 200*time.Millisecond)
+				f.freeze(4)
+				start := time.Now()
+				ok, err := operation(m)
+				require.NoError(t, err, "decided before Until, whatever the frozen node does")
+				assert.True(t, ok)
+				assert.Equal(t, 400*time.Millisecond, time.Since(start))
+			})
+		})
+	}
+}

@@ -1,0 +1,343 @@
+package redsync_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+// This file shows the events of one hold: acquired, extended, released, lost.
+
+func TestObserveAcquiredOnceWhereTwoCallsAdoptALock(t *testing.T) {
+	observe(t, func(f field, r *recorder) {
+		m := f.With().NewMutex("lock")
+		require.NoError(t, m.Lock())
+		a := f.NewMutex("lock", redsync.WithValue(m.Value()))
+		r.forget()
+		for _, n := range f.nodes {
+			n.On("evalsha", 2, embedded.Fault{Delay: 10 * time.Millisecond})
+		}
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				_, err := a.Extend()
+				assert.NoError(t, err)
+			})
+		}
+		wg.Wait()
+		acquired, _ := of[redsync.Acquired](r)
+		assert.Len(t, acquired, 1)
+	})
+}
+
+func TestObserveAdoption(t *testing.T) {
+	observe(t, func(f field, r *recorder) {
+		value := f.held().Value()
+		r.forget()
+		a := f.NewMutex("lock", redsync.WithValue(value))
+		f.delays("evalsha")
+		_, err := a.Extend()
+		require.NoError(f, err)
+		acquired, _ := only[redsync.Acquired](f.T, r)
+		assert.Equal(t, redsync.Acquired{
+			Name: "lock", Waited: 20 * time.Millisecond, Left: validity - 20*time.Millisecond,
+		}, acquired)
+		extended, _ := of[redsync.Extended](r)
+		assert.Empty(t, extended)
+		time.Sleep(time.Second)
+		_, err = a.Unlock()
+		require.NoError(f, err)
+		released, _ := only[redsync.Released](f.T, r)
+		assert.Equal(t, redsync.Released{
+			Name: "lock", Held: 1020 * time.Millisecond, Left: validity - 1020*time.Millisecond,
+		}, released)
+	})
+}
+
+var errSilent = errors.New("a node did not answer")
+
+func TestObserveReleased(t *testing.T) {
+	for name, c := range map[string]struct {
+		unlock func(f field, m *redsync.Mutex)
+		want   redsync.Released
+		err    error // nil, or that a node did not answer, if it is errSilent
+	}{
+		"in time": {
+			func(f field, _ *redsync.Mutex) {
+				time.Sleep(2999 * time.Millisecond)
+				f.delays("evalsha")
+			},
+			redsync.Released{Held: 3 * time.Second, Left: validity - 3*time.Second, Took: 20 * time.Millisecond},
+			nil,
+		},
+		"after an extension": {
+			func(_ field, m *redsync.Mutex) {
+				time.Sleep(4999 * time.Millisecond)
+				_, _ = m.Extend()
+				time.Sleep(5 * time.Second)
+			},
+			redsync.Released{Held: 10 * time.Second, Left: validity - 5*time.Second},
+			nil,
+		},
+		"over before": {
+			func(field, *redsync.Mutex) { time.Sleep(time.Minute - time.Millisecond) },
+			redsync.Released{Held: time.Minute},
+			redsync.ErrLockAlreadyExpired,
+		},
+		"found to be over": {
+			func(f field, _ *redsync.Mutex) { f.lose(0, 1, 2) },
+			redsync.Released{Held: time.Millisecond, Left: validity - time.Millisecond},
+			redsync.ErrLockAlreadyExpired,
+		},
+		"too few answers to tell": {
+			func(f field, _ *redsync.Mutex) { f.freeze(0, 1, 2) },
+			redsync.Released{Held: time.Millisecond, Left: validity - time.Millisecond, Took: patience},
+			errSilent,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			observe(t, func(f field, r *recorder) {
+				m := f.held()
+				c.unlock(f, m)
+				_, unlocked := m.Unlock()
+				_, _ = m.Unlock() // ErrNotHeld is no event
+				got, err := only[redsync.Released](f.T, r)
+				c.want.Name = "lock"
+				assert.Equal(t, c.want, got)
+				assert.Equal(t, unlocked, err)
+				if errors.Is(c.err, errSilent) {
+					require.ErrorAs(f, err, new(*redsync.RedisError))
+					return
+				}
+				require.ErrorIs(f, err, c.err)
+			})
+		})
+	}
+}
+
+func TestObserveReleasedOfAnAdoptedLockHasNoTimes(t *testing.T) {
+	observe(t, func(f field, r *recorder) {
+		a := f.NewMutex("lock", redsync.WithValue(f.held().Value()))
+		_, err := a.Unlock()
+		require.NoError(f, err)
+		released, err := only[redsync.Released](f.T, r)
+		require.NoError(f, err)
+		assert.Equal(t, redsync.Released{Name: "lock"}, released)
+	})
+}
+
+func TestObserveExtendedByHand(t *testing.T) {
+	for name, c := range map[string]struct {
+		given   func(f field)
+		want    redsync.Extended
+		err     error
+		options []redsync.Option
+	}{
+		"confirmed by the third": {
+			given: func(f field) { f.delays("evalsha") },
+			want:  redsync.Extended{Took: 20 * time.Millisecond, Left: validity - 5020*time.Millisecond},
+		},
+		"unconfirmed": {
+			given: func(f field) {
+				for _, n := range f.nodes[:3] {
+					n.On("evalsha", 1, embedded.Fault{LoseCommand: true})
+				}
+			},
+			want: redsync.Extended{Left: validity - 5*time.Second}, err: redsync.ErrExtendFailed,
+		},
+		"no answer until Until": {
+			given: func(f field) { f.freeze(0, 1, 2) },
+			want:  redsync.Extended{Took: validity - 5*time.Second}, err: redsync.ErrLockLost,
+		},
+		"proven lost": {
+			given: func(f field) { f.lose(0, 1, 2) },
+			want:  redsync.Extended{Left: validity - 5*time.Second}, err: redsync.ErrLockLost,
+		},
+		"at WithMaxHold": {
+			given: func(field) {}, options: []redsync.Option{redsync.WithMaxHold(7 * time.Second)},
+			want: redsync.Extended{Left: 2 * time.Second}, err: redsync.ErrMaxHold,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			observe(t, func(f field, r *recorder) {
+				m := f.held(c.options...)
+				time.Sleep(4999 * time.Millisecond)
+				c.given(f)
+				_, extended := m.Extend()
+				got, err := only[redsync.Extended](f.T, r)
+				c.want.Name = "lock"
+				assert.Equal(t, c.want, got)
+				require.ErrorIs(f, err, c.err)
+				assert.Equal(t, extended, err)
+			})
+		})
+	}
+}
+
+func TestObserveExtendedByTheWatchdog(t *testing.T) {
+	observe(t, func(f field, r *recorder) {
+		m := f.held(redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
+		time.Sleep(6999 * time.Millisecond)
+		got, errs := of[redsync.Extended](r)
+		each := redsync.Extended{Name: "lock", Watchdog: true, Left: 6*time.Second - 92*time.Millisecond}
+		assert.Equal(t, []redsync.Extended{each, each}, got)
+		assert.Equal(t, []error{nil, nil}, errs)
+		r.forget()
+
+		f.freeze(0, 1, 2) // at 7 s; it begins at 9 s, and is patient for 900 ms
+		time.Sleep(4 * time.Second)
+		got, errs = of[redsync.Extended](r)
+		each.Took = 900 * time.Millisecond
+		first, second := each, each
+		first.Left -= 900 * time.Millisecond
+		second.Left -= 1800 * time.Millisecond
+		assert.Equal(t, []redsync.Extended{first, second}, got)
+		for _, err := range errs {
+			require.ErrorIs(f, err, redsync.ErrExtendFailed)
+			require.ErrorAs(f, err, new(*redsync.RedisError))
+		}
+		r.forget()
+
+		for _, n := range f.nodes {
+			n.Thaw()
+		}
+		time.Sleep(500 * time.Millisecond)
+		got, errs = of[redsync.Extended](r)
+		third := each
+		third.Took, third.Left = 200*time.Millisecond, each.Left-2*time.Second
+		assert.Equal(t, []redsync.Extended{third}, got)
+		assert.Equal(t, []error{nil}, errs)
+		_, err := m.Unlock()
+		require.NoError(f, err)
+		lost, _ := of[redsync.Lost](r)
+		assert.Empty(t, lost)
+	})
+}
+
+func TestObserveLostOnceWithItsCause(t *testing.T) {
+	lock := func(f field, options ...redsync.Option) *redsync.Mutex {
+		m := f.held(options...)
+		time.Sleep(999 * time.Millisecond)
+		return m
+	}
+	for name, c := range map[string]struct {
+		lose func(f field) *redsync.Mutex
+		held time.Duration
+		is   error
+	}{
+		"by its expiry": {func(f field) *redsync.Mutex { return lock(f) }, validity, redsync.ErrLockAlreadyExpired},
+		"after an extension": {func(f field) *redsync.Mutex {
+			m := lock(f)
+			_, err := m.Extend()
+			assert.NoError(f, err)
+			return m
+		}, time.Second + validity, redsync.ErrLockAlreadyExpired},
+		"by WithMaxHold": {func(f field) *redsync.Mutex {
+			return lock(f, redsync.WithMaxHold(3*time.Second))
+		}, 3 * time.Second, redsync.ErrMaxHold},
+		"with a watchdog that nobody answers": {func(f field) *redsync.Mutex {
+			m := lock(f, redsync.WithWatchdog())
+			f.freeze(0, 1, 2)
+			return m
+		}, validity, redsync.ErrLockAlreadyExpired},
+		"proven by a watchdog": {func(f field) *redsync.Mutex {
+			m := lock(f, redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
+			f.lose(0, 1, 2)
+			return m
+		}, 3 * time.Second, redsync.ErrLockAlreadyExpired},
+		"proven by Extend": {func(f field) *redsync.Mutex {
+			m := lock(f)
+			f.lose(0, 1, 2)
+			_, _ = m.Extend()
+			return m
+		}, time.Second, redsync.ErrLockAlreadyExpired},
+		"proven by Valid": {func(f field) *redsync.Mutex {
+			m := lock(f)
+			f.lose(0, 1, 2)
+			_, _ = m.Valid()
+			return m
+		}, time.Second, redsync.ErrLockAlreadyExpired},
+		"by Close": {func(f field) *redsync.Mutex {
+			m := lock(f)
+			assert.NoError(f, f.Close(f.Context()))
+			return m
+		}, time.Second, redsync.ErrClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			observe(t, func(f field, r *recorder) {
+				m := c.lose(f)
+				time.Sleep(10 * time.Second)
+				_ = m.Remaining()
+				_, _ = m.Valid()
+				_, _ = m.Extend()
+				cause := m.Err()
+				_, _ = m.Unlock()
+				time.Sleep(10 * time.Second)
+				got, err := only[redsync.Lost](f.T, r)
+				assert.Equal(t, redsync.Lost{Name: "lock", Held: c.held}, got)
+				require.ErrorIs(f, err, redsync.ErrLockLost)
+				require.ErrorIs(f, err, c.is)
+				assert.Equal(t, cause.Error(), err.Error(), "as Err says")
+				extended, _ := of[redsync.Extended](r)
+				for _, e := range extended {
+					assert.GreaterOrEqual(t, e.Left, time.Duration(0))
+				}
+			})
+		})
+	}
+}
+
+func TestObserveLostOfEachHoldOfAMutex(t *testing.T) {
+	observe(t, func(f field, r *recorder) {
+		m := f.NewMutex("lock", redsync.WithExpiry(time.Second))
+		for range 3 {
+			require.NoError(f, m.Lock())
+			time.Sleep(2 * time.Second)
+		}
+		lost, _ := of[redsync.Lost](r)
+		assert.Len(t, lost, 3)
+	})
+}
+
+// A clean Unlock is no loss, nor is an attempt that never held anything.
+func TestObserveLostNothing(t *testing.T) {
+	observe(t, func(f field, r *recorder) {
+		m := f.held()
+		require.Error(f, f.NewMutex("lock").TryLock())
+		_, err := m.Unlock()
+		require.NoError(f, err)
+		f.freeze(0, 1, 2)
+		require.Error(f, f.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithTimeoutFactor(1)).TryLock())
+		a := f.NewMutex("lock", redsync.WithValue("other"), redsync.WithExpiry(time.Second))
+		_, _ = a.Extend()
+		_, _ = a.Valid()
+		time.Sleep(20 * time.Second)
+		lost, _ := of[redsync.Lost](r)
+		assert.Empty(t, lost)
+		require.NoError(f, f.Close(f.Context()))
+	})
+}
+
+func TestObserveLostNotOfALockThatCloseForestalled(t *testing.T) {
+	observe(t, func(f field, r *recorder) {
+		for _, n := range f.nodes {
+			n.On("set", 1, embedded.Fault{Delay: 10 * time.Millisecond})
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.ErrorIs(t, f.NewMutex("lock").Lock(), redsync.ErrClosed) })
+		time.Sleep(time.Millisecond)
+		require.NoError(t, f.Close(f.Context()))
+		wg.Wait()
+		lost, _ := of[redsync.Lost](r)
+		assert.Empty(t, lost, "it was never held")
+		acquired, _ := of[redsync.Acquired](r)
+		assert.Empty(t, acquired)
+	})
+}

@@ -1,0 +1,190 @@
+package redsync_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+// This file shows how often a waiter tries where no message wakes it.
+
+// Other programs publish nothing.
+func TestHolderOfAnotherLibraryIsSeenByTheRetryDelay(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		b := f.another(mode...)
+		for _, n := range f.nodes {
+			require.NoError(f, n.Set("lock", "another's"))
+			n.SetTTL("lock", time.Minute)
+		}
+		w := f.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(200*time.Millisecond))
+		time.Sleep(610 * time.Millisecond)
+		f.lose(0, 1, 2, 3, 4)
+		assert.Equal(f, 190*time.Millisecond, f.within(w, 200*time.Millisecond))
+	})
+}
+
+func TestPollTakesAFreeLockExceptInFairMode(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(mode...)
+		w := f.calls(f.another(mode...), redsync.WithTries(0), redsync.WithRetryDelay(200*time.Millisecond))
+		f.stranger(900*time.Millisecond, true, 0, 1, 2, 3, 4)
+		time.Sleep(10 * time.Millisecond)
+		f.unlock(m)
+		if mode == nil {
+			assert.Equal(f, 190*time.Millisecond, f.within(w, time.Second))
+		} else {
+			assert.GreaterOrEqual(f, f.within(w, time.Second), 890*time.Millisecond)
+		}
+	})
+}
+
+// Waiting costs the nodes little: an attempt per half a second.
+func TestWaitingIsNoPolling(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
+		w := f.calls(f.another(mode...), patient()...)
+		before := f.traffic()
+		time.Sleep(10*time.Second + time.Millisecond)
+		assert.Equal(f, 5*2*20, f.traffic()-before, "an attempt and its release each time")
+		w.cancel()
+		<-w.done
+		f.unlock(m)
+		f.nobodyWaits()
+	})
+}
+
+// Nodes that can be heard late may have told something before.
+func TestWaiterTriesAgainOnceItCanHear(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
+		b := f.another(mode...)
+		for _, n := range f.nodes {
+			n.On("subscribe", 1, embedded.Fault{Delay: 2 * time.Second})
+		}
+		w := f.calls(b, patient()...)
+		start := time.Now()
+		time.Sleep(1950 * time.Millisecond) // it has tried at 0.4, 0.9, 1.4 and 1.9 s
+		f.unlock(m)
+		<-w.done
+		require.NoError(f, w.err)
+		assert.Equal(f, 2*time.Second, w.at.Sub(start))
+	})
+}
+
+func TestFrozenNodeDelaysNoWaiter(t *testing.T) {
+	for _, expiry := range frozenExpiries {
+		t.Run(fmt.Sprint(expiry), func(t *testing.T) {
+			inEachMode(t, func(f field, mode []redsync.Option) {
+				mode = append(mode, redsync.WithExpiry(expiry))
+				b := f.another()
+				f.closes(b)
+				m := f.held(mode...)
+				f.freeze(0)
+				w := f.calls(b, patient(mode...)...)
+				time.Sleep(10 * time.Millisecond)
+				start := time.Now()
+				_, _ = m.Unlock()
+				<-w.done
+				require.NoError(f, w.err)
+				assert.Less(f, w.at.Sub(start), 10*time.Millisecond)
+				f.thaw(0)
+			})
+		})
+	}
+}
+
+// A lock of another program, which tells nobody that it is released.
+func (f field) anothers() {
+	for _, n := range f.nodes {
+		require.NoError(f, n.Set("lock", "another's"))
+		n.SetTTL("lock", time.Minute)
+	}
+}
+
+func TestWaiterPollsAtTheShortestRetryDelayInLine(t *testing.T) {
+	short := redsync.WithRetryDelay(50 * time.Millisecond)
+	for name, behind := range map[string][]redsync.Option{
+		"the second": {redsync.WithTries(0), short},
+		"of a function": {redsync.WithTries(0), redsync.WithRetryDelayFunc(func(tries int) time.Duration {
+			return time.Duration(max(10-tries, 5)) * 10 * time.Millisecond
+		})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				b := f.another()
+				f.anothers()
+				first := f.calls(b, patient()...)
+				middle := f.calls(b, patient()...)
+				last := f.calls(b, behind...)
+				time.Sleep(1030 * time.Millisecond)
+				before := f.traffic()
+				time.Sleep(time.Second)
+				polls := (f.traffic() - before) / 10
+				assert.InDelta(t, 20, polls, 3)
+				f.lose(0, 1, 2, 3, 4)
+				f.within(first, 50*time.Millisecond)
+				assert.False(t, middle.isDone())
+				f.unlock(first.Mutex)
+				f.within(middle, 0)
+
+				// Nobody paces the others any more.
+				last.cancel()
+				<-last.done
+				f.unlock(middle.Mutex)
+			})
+		})
+	}
+}
+
+// The retry delays of a function change, and so does who has the shortest.
+func TestWaiterPollsAtTheRetryDelayThatIsTheShortestNow(t *testing.T) {
+	for name, delay := range map[string]redsync.DelayFunc{
+		"the first's become longer than the second's": func(tries int) time.Duration {
+			return time.Duration(min(tries, 5)) * 20 * time.Millisecond
+		},
+		"the first's become shorter and stay longer": func(tries int) time.Duration {
+			return time.Duration(max(7-tries, 2)) * 50 * time.Millisecond
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				b := f.another()
+				f.anothers()
+				first := f.calls(b, redsync.WithTries(0), redsync.WithRetryDelayFunc(delay))
+				f.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(50*time.Millisecond))
+				time.Sleep(2030 * time.Millisecond)
+				before := f.traffic()
+				time.Sleep(time.Second)
+				assert.GreaterOrEqual(t, (f.traffic()-before)/10, 19, "by the second's delay, or by both")
+				f.lose(0, 1, 2, 3, 4)
+				f.within(first, 50*time.Millisecond)
+				f.unlock(first.Mutex)
+			})
+		})
+	}
+}
+
+// Who is gone paces nobody.
+func TestWaiterPollsAtItsOwnRetryDelayAgain(t *testing.T) {
+	play(t, func(f field) {
+		b := f.another()
+		f.anothers()
+		first := f.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(400*time.Millisecond))
+		f.calls(b, patient()...)
+		quick := f.calls(b, redsync.WithTries(5), redsync.WithRetryDelay(20*time.Millisecond))
+		<-quick.done
+		require.ErrorIs(t, quick.err, redsync.ErrFailed)
+		time.Sleep(time.Second)
+		before := f.traffic()
+		time.Sleep(4 * time.Second)
+		assert.LessOrEqual(t, (f.traffic()-before)/10, 11)
+		f.lose(0, 1, 2, 3, 4)
+		f.within(first, 400*time.Millisecond)
+	})
+}

@@ -1,0 +1,279 @@
+package redsync_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows which waiters have a place in the queues on the nodes, and how they lose it.
+
+func TestWaiterIsServedWhenTheLockRunsOut(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		b := f.another(mode...)
+		start := time.Now()
+		require.NoError(f, f.NewMutex("lock", append(mode, redsync.WithExpiry(2300*time.Millisecond))...).Lock())
+		w := f.calls(b, patient()...)
+		<-w.done
+		require.NoError(f, w.err)
+		assert.GreaterOrEqual(f, w.at.Sub(start), 2300*time.Millisecond)
+		assert.LessOrEqual(f, w.at.Sub(start), 2315*time.Millisecond)
+	})
+}
+
+func TestWaiterIsServedWhenTheLockRunsOutOnAQuorum(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		b := f.another(mode...)
+		for i, n := range f.nodes {
+			require.NoError(f, n.Set("lock", "another's"))
+			n.SetTTL("lock", time.Duration(4-i)*time.Second+300*time.Millisecond)
+		}
+		w := f.calls(b, patient()...)
+		// The attempt that finds out when goes by the first three answers: at the latest
+		// the next one tries in time.
+		assert.GreaterOrEqual(f, f.within(w, 2500*time.Millisecond), 2300*time.Millisecond)
+	})
+}
+
+// A node on which it is free already is one of them.
+func TestWaiterIsServedWhenTheLockHasRunOutOnTheRestOfAQuorum(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		b := f.another(mode...)
+		for i, n := range f.nodes[:3] {
+			require.NoError(f, n.Set("lock", "another's"))
+			n.SetTTL("lock", []time.Duration{300 * time.Millisecond, time.Hour, time.Hour}[i])
+		}
+		for _, n := range f.nodes[1:3] { // the last to answer
+			n.On("evalsha", 9, embedded.Fault{Delay: time.Millisecond})
+		}
+		w := f.calls(b, patient()...)
+		assert.GreaterOrEqual(f, f.within(w, 315*time.Millisecond), 300*time.Millisecond)
+	})
+}
+
+func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(mode...)
+		w := f.calls(f.another(mode...), patient()...)
+		time.Sleep(777 * time.Millisecond)
+		f.stranger(time.Second, true, 0, 1, 2, 3, 4)
+		f.unlock(m)
+		took := f.within(w, 1015*time.Millisecond)
+		assert.GreaterOrEqual(f, took, time.Second)
+		f.unlock(w.Mutex)
+		f.nobodyWaits()
+	})
+}
+
+// Who has waited for long lives all the time.
+func TestWaiterKeepsItsPlaceWhileItLives(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
+		first := f.calls(f.another(mode...), patient()...)
+		time.Sleep(10*time.Second + 499*time.Millisecond)
+		second := f.calls(f.another(mode...), patient()...)
+		f.atOnce(m, first)
+		assert.False(f, second.isDone())
+		for range 20 {
+			time.Sleep(97 * time.Millisecond)
+			ttl := f.nodes[0].TTL("{lock}:queue")
+			assert.GreaterOrEqual(f, ttl, time.Second)
+			assert.LessOrEqual(f, ttl, 2*time.Second)
+		}
+		f.atOnce(first.Mutex, second)
+	})
+}
+
+func TestWaiterThatReachesAMinorityIsInNoQueue(t *testing.T) {
+	for name, fault := range map[string]func(f field){
+		"dead":     func(f field) { f.kill(0, 1, 2) },
+		"frozen":   func(f field) { f.freeze(0, 1, 2) },
+		"refusing": func(f field) { f.refuse(0, 1, 2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inEachMode(t, func(f field, mode []redsync.Option) {
+				b := f.another(mode...)
+				f.held()
+				fault(f)
+				w := f.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(time.Second))
+				time.Sleep(450 * time.Millisecond) // the node deadline
+				if name != "frozen" {              // else attempts take time, during which it is in queues
+					for range 40 {
+						require.False(f, w.isDone())
+						assert.Empty(f, f.inQueue(3))
+						assert.Empty(f, f.inQueue(4))
+						time.Sleep(97 * time.Millisecond)
+					}
+				}
+				w.cancel()
+				<-w.done
+				synctest.Wait()
+				assert.Empty(f, f.inQueue(3))
+				assert.Empty(f, f.inQueue(4))
+				f.thaw(0, 1, 2)
+			})
+		})
+	}
+}
+
+func TestHalfOfTheWaitersGiveUpAndTheOthersAreServed(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		stop := f.keysLast()
+		all := []*redsync.Redsync{f.another(mode...), f.another(mode...), f.With(mode...)}
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		served, inside := 0, 0
+		for i := range 120 {
+			m := all[i%3].NewMutex("lock", patient()...)
+			ctx, cancel := context.WithCancel(f.Context())
+			if i%2 == 0 {
+				time.AfterFunc(time.Duration(rand.IntN(500))*time.Millisecond, cancel) //nolint:gosec // no secret
+			}
+			wg.Go(func() {
+				defer cancel()
+				time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond) //nolint:gosec // no secret
+				if err := m.LockContext(ctx); err != nil {
+					assert.ErrorIs(f, err, context.Canceled)
+					return
+				}
+				mu.Lock()
+				served++
+				inside++
+				assert.Equal(f, 1, inside)
+				mu.Unlock()
+				time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond) //nolint:gosec // no secret
+				mu.Lock()
+				inside--
+				mu.Unlock()
+				_, err := m.Unlock()
+				assert.NoError(f, err)
+			})
+		}
+		start := time.Now()
+		wg.Wait()
+		assert.Less(f, time.Since(start), 3*time.Second)
+		assert.GreaterOrEqual(f, served, 60)
+		stop()
+		f.nobodyWaits()
+		assert.Zero(f, f.nodes.Keys("lock"))
+	})
+}
+
+// A waiter gives up while the release that enters its ticket into the queues is on its way:
+// the ticket does not stay there.
+func TestWaiterThatGivesUpAsItEntersTheQueuesLeavesThem(t *testing.T) {
+	play(t, func(f field) {
+		fair := redsync.WithFair()
+		var hook atomic.Pointer[func()]
+		rs := f.wrapped(func(p pool.Pool) pool.Pool { return hooked{p, &hook} })
+		other := f.another(fair)
+		f.closes(other)
+		holder := rs.NewMutex("lock", fair, redsync.WithExpiry(time.Minute))
+		require.NoError(f, holder.Lock())
+		w := f.calls(rs, patient(fair)...)
+		time.Sleep(10 * time.Millisecond)
+		next := f.calls(other, patient(fair)...)
+		time.Sleep(10 * time.Millisecond)
+		givesUp := func() { w.cancel(); <-w.done; synctest.Wait() }
+		hook.Store(&givesUp)
+		start := time.Now()
+		f.unlock(holder)
+		<-next.done
+		require.NoError(f, next.err)
+		assert.Less(f, next.at.Sub(start), 100*time.Millisecond)
+		f.unlock(next.Mutex)
+	})
+}
+
+func TestWaiterWithAShortNodeDeadlineGivesWay(t *testing.T) {
+	for name, expiry := range map[string]time.Duration{"released": time.Minute, "run out": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			inEachMode(t, func(f field, mode []redsync.Option) {
+				m := f.held(append(mode, redsync.WithExpiry(expiry))...)
+				b := f.another(mode...)
+				f.slow(5 * time.Millisecond)
+				hasty := f.calls(b, patient(redsync.WithNodeTimeout(2*time.Millisecond))...)
+				hastier := f.calls(b, patient(redsync.WithNodeTimeout(time.Millisecond))...)
+				usual := f.calls(b, patient()...)
+				time.Sleep(1500 * time.Millisecond)
+				if name == "released" {
+					f.unlock(m)
+				}
+				f.within(usual, 20*time.Millisecond)
+				require.False(f, hasty.isDone())
+
+				// It has its turn once the nodes are quick enough, in its order.
+				for _, n := range f.nodes {
+					n.Heal()
+				}
+				f.unlock(usual.Mutex)
+				f.within(hasty, time.Second)
+				f.unlock(hasty.Mutex)
+				f.within(hastier, time.Second)
+			})
+		})
+	}
+}
+
+// Two waiters have heard no quorum, because the nodes were too slow for them. Now the first
+// one has, and the second one would have, too: nobody with a longer node deadline overtakes it.
+func TestWaiterThatHeardNobodyKeepsItsPlaceOnceTheFirstHears(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithExpiry(time.Minute))
+		b := f.another()
+		f.slow(5 * time.Millisecond)
+		hasty := []redsync.Option{
+			redsync.WithTries(0), redsync.WithRetryDelay(100 * time.Millisecond), redsync.WithNodeTimeout(2 * time.Millisecond),
+		}
+		first := f.calls(b, hasty...)
+		time.Sleep(time.Millisecond)
+		second := f.calls(b, hasty...)
+		time.Sleep(20 * time.Millisecond)
+		for _, n := range f.nodes {
+			n.Heal()
+		}
+		time.Sleep(100 * time.Millisecond)
+		third := f.calls(b, patient()...)
+		f.atOnce(m, first)
+		require.False(t, third.isDone())
+		f.atOnce(first.Mutex, second)
+		require.False(t, third.isDone())
+		f.atOnce(second.Mutex, third)
+		f.unlock(third.Mutex)
+	})
+}
+
+// A fair waiter shows itself in time, although it cannot hear a node.
+func TestFrozenNodeCostsNoFairWaiterItsPlace(t *testing.T) {
+	play(t, func(f field) {
+		options := patient(redsync.WithFair(), redsync.WithExpiry(time.Minute))
+		first, second := f.another(), f.another()
+		f.closes(first, second)
+		m := f.held(options...)
+		hears := f.calls(second, options...)
+		time.Sleep(10 * time.Millisecond)
+		hears.cancel()
+		<-hears.done
+		f.freeze(0)
+		a := f.calls(first, options...)
+		time.Sleep(100 * time.Millisecond)
+		b := f.calls(second, options...)
+		time.Sleep(1500 * time.Millisecond)
+		f.atOnce(m, a)
+		require.False(t, b.isDone())
+		f.thaw(0)
+		f.unlock(a.Mutex)
+		f.within(b, 0)
+	})
+}

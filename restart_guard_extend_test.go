@@ -1,0 +1,198 @@
+package redsync_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows that the votes of restarted nodes do not count for an extension.
+
+// An extend is answered with "missing" by nodes that lost the key, which proves that
+// the lock is lost. A node that has it still, or again, is not believed.
+func TestRestartGuardDoesNotCountExtends(t *testing.T) {
+	type outcome [2]error // of the first Extend and the second
+	heals := redsync.WithSetNXOnExtend()
+	lost, failed := redsync.ErrLockLost, redsync.ErrExtendFailed
+	for name, c := range map[string]struct {
+		options            []redsync.Option
+		empty              bool
+		guarded, unguarded outcome
+	}{
+		"without data":              {nil, true, outcome{lost, lost}, outcome{lost, lost}},
+		"without data, healing":     {[]redsync.Option{heals}, true, outcome{failed, failed}, outcome{failed, nil}},
+		"with their data":           {nil, false, outcome{failed, failed}, outcome{nil, nil}},
+		"with their data, healing":  {[]redsync.Option{heals}, false, outcome{failed, failed}, outcome{nil, nil}},
+		"with their data, wait all": {[]redsync.Option{redsync.WithFailFast(false)}, false, outcome{failed, failed}, outcome{nil, nil}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withAndWithout(t, func(f field, guarded bool) {
+				rs := f.veteran(guards[guarded]...)
+				m := rs.NewMutex("lock", c.options...)
+				require.NoError(t, m.TryLock())
+				until := m.Until()
+				time.Sleep(2 * time.Second)
+				f.reboot(c.empty, 0, 1, 2)
+				wake(rs)
+				extend := func(want error) {
+					t.Helper()
+					ok, err := m.Extend()
+					time.Sleep(time.Millisecond)
+					assert.Equal(t, want == nil, ok)
+					require.ErrorIs(t, err, want)
+				}
+				first, want := c.unguarded[0], c.unguarded[1]
+				if guarded {
+					first, want = c.guarded[0], c.guarded[1]
+				}
+				extend(first)
+				extend(want)
+				switch {
+				case errors.Is(want, redsync.ErrLockLost):
+					assert.Zero(t, m.Until())
+				case want != nil:
+					assert.Equal(t, until, m.Until())
+					time.Sleep(m.Remaining())
+					_, err := m.Extend()
+					require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+				default:
+					assert.True(t, m.Until().After(until))
+				}
+			})
+		})
+	}
+}
+
+func TestRestartGuardDoesNotCountTheExtendThatAdopts(t *testing.T) {
+	withAndWithout(t, func(f field, guarded bool) {
+		rs := f.veteran(guards[guarded]...)
+		m := rs.NewMutex("lock")
+		require.NoError(t, m.TryLock())
+		time.Sleep(time.Millisecond)
+		f.reboot(false, 0, 1, 2)
+		wake(rs)
+		ok, err := rs.NewMutex("lock", redsync.WithValue(m.Value())).Extend()
+		assert.Equal(t, !guarded, ok)
+		if guarded {
+			require.ErrorIs(t, err, redsync.ErrExtendFailed)
+			require.ErrorContains(t, err, "restarted")
+		}
+	})
+}
+
+func TestRestartGuardEndsAWatchedHoldAtUntil(t *testing.T) {
+	for name, options := range map[string][]redsync.Option{
+		"nodes with their data":  {redsync.WithWatchdog()},
+		"nodes without, healing": {redsync.WithWatchdog(), redsync.WithSetNXOnExtend()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withAndWithout(t, func(f field, guarded bool) {
+				m := f.veteran(guards[guarded]...).NewMutex("lock", options...)
+				require.NoError(t, m.TryLock())
+				until := m.Until()
+				time.Sleep(time.Second)
+				f.reboot(len(options) == 2, 0, 1, 2)
+				time.Sleep(time.Until(until) - time.Nanosecond)
+				assert.Positive(t, m.Remaining())
+				time.Sleep(time.Nanosecond)
+				if !guarded {
+					time.Sleep(20 * time.Second)
+					assert.Positive(t, m.Remaining())
+					return
+				}
+				<-m.Lost()
+				assert.Equal(t, until.UnixNano(), time.Now().UnixNano())
+				require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired)
+			})
+		})
+	}
+}
+
+// patient is a process that waits for replies longer than others.
+func (f field) patient(options ...pool.Option) *redsync.Redsync {
+	clients := clientsOf(f.nodes)
+	for i, c := range clients {
+		opt := *c.Options()
+		opt.ReadTimeout = 5 * time.Second
+		clients[i] = redis.NewClient(&opt)
+	}
+	return on(clients, options...)
+}
+
+// The shortest trace in which an extend that counts on a restarted node admits a
+// second holder. A holds 0, 1 and 2. B's acquire is granted by 3 and 4 at once and
+// reaches 0 late. Meanwhile 3 restarts, A heals it, and extends on 1, 2 and 3: that
+// must not move A's Until, because A's key on 0 runs out at the old one, when 0
+// grants to B as well.
+func TestRestartGuardOfExtendsKeepsASecondQuorumFromForming(t *testing.T) {
+	for name, options := range map[string][]redsync.Option{
+		"extended by hand":  {redsync.WithSetNXOnExtend()},
+		"by its watchdog":   {redsync.WithSetNXOnExtend(), redsync.WithWatchdog()},
+		"waiting for nodes": {redsync.WithSetNXOnExtend(), redsync.WithFailFast(false)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withAndWithout(t, func(f field, guarded bool) {
+				time.Sleep(time.Minute) // all nodes count
+				a, b := f.process(guards[guarded]...), f.patient(guards[guarded]...)
+				for _, i := range []int{3, 4} {
+					f.nodes[i].On("set", 1, embedded.Fault{LoseCommand: true})
+				}
+				m := a.NewMutex("lock", append(options, redsync.WithExpiry(4*time.Second))...)
+				start := time.Now()
+				require.NoError(t, m.TryLock())
+				until := m.Until()
+				time.Sleep(500 * time.Millisecond)
+				f.nodes[0].On("set", 1, embedded.Fault{Delay: 3600 * time.Millisecond})
+				f.nodes[0].On("evalsha", 1000, embedded.Fault{LoseCommand: true})
+				var wg sync.WaitGroup
+				defer wg.Wait()
+				wg.Go(func() {
+					other := b.NewMutex("lock", redsync.WithNodeTimeout(3900*time.Millisecond))
+					if assert.NoError(t, other.TryLock()) {
+						assert.Equal(t, 4100*time.Millisecond, time.Since(start))
+						assert.Equal(t, !guarded, m.Remaining() > 0, "A believes to hold what B has")
+					}
+				})
+				time.Sleep(300 * time.Millisecond)
+				f.reboot(true, 3)
+				for range 30 {
+					time.Sleep(100 * time.Millisecond)
+					if name != "by its watchdog" {
+						_, _ = m.Extend() // the first heals, those behind it may count
+					}
+				}
+				assert.Equal(t, !guarded, m.Until().After(until))
+			})
+		})
+	}
+}
+
+// A hold that goes on for long enough counts on nodes that restarted during it.
+func TestRestartGuardExtendCountsHealedNodesAfterTheirQuarantine(t *testing.T) {
+	play(t, func(f field) {
+		rs := f.veteran(guards[true]...)
+		m := rs.NewMutex("lock", redsync.WithSetNXOnExtend())
+		require.NoError(t, m.TryLock())
+		f.reboot(true, 0, 1)
+		restarted := time.Now()
+		for time.Since(restarted) < quarantine+time.Second {
+			time.Sleep(time.Second)
+			ok, err := m.Extend()
+			require.NoError(t, err)
+			require.True(t, ok)
+		}
+		f.freeze(3, 4)
+		ok, err := m.Extend()
+		require.NoError(t, err)
+		assert.True(t, ok)
+	})
+}

@@ -1,0 +1,147 @@
+package redsync_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows the restart guard on real servers.
+
+// guardedOn returns a Redsync under the guard on real servers, which are new.
+func guardedOn(t *testing.T, servers []*realredis.Server, guard time.Duration, more ...pool.Option) *redsync.Redsync {
+	t.Helper()
+	var pools []pool.Pool
+	for _, s := range servers {
+		pools = append(pools, pool.New(s.Client(), append(more, pool.WithRestartGuard(guard))...))
+	}
+	rs := redsync.New(pools...).With(redsync.WithExpiry(guard), redsync.WithNodeTimeout(guard/4))
+	t.Cleanup(func() { _ = rs.Close(context.Background()) }) //nolint:usetesting // t's is done then
+	return rs
+}
+
+func reboot(servers ...*realredis.Server) {
+	for _, s := range servers {
+		s.Kill()
+		s.Restart()
+	}
+}
+
+func TestRestartGuardOnRealServers(t *testing.T) {
+	const expiry = 8 * time.Second
+	for _, guarded := range []bool{true, false} {
+		t.Run(fmt.Sprintf("guarded=%v", guarded), func(t *testing.T) {
+			t.Parallel()
+			servers := realredis.Start(t, 5)
+			veteran := func() *redsync.Redsync {
+				var pools []pool.Pool
+				for _, s := range servers {
+					of := []pool.Option{pool.WithNewNodes()}
+					if guarded {
+						of = append(of, pool.WithRestartGuard(expiry))
+					}
+					pools = append(pools, pool.New(s.Client(), of...))
+				}
+				rs := redsync.New(pools...).With(redsync.WithExpiry(expiry), redsync.WithTimeoutFactor(0.25))
+				meet := rs.NewMutex("meet")
+				require.NoError(t, meet.Lock())
+				_, err := meet.Unlock()
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = rs.Close(context.Background()) }) //nolint:usetesting // t's is done then
+				return rs
+			}
+			a, b := veteran(), veteran()
+			m := a.NewMutex("lock")
+			require.NoError(t, m.Lock())
+			until := m.Until()
+			for _, s := range servers[:3] {
+				s.Kill()
+				s.Restart()
+			}
+			if m.Remaining() < expiry/2 {
+				t.Skip("the restarts took most of the hold's time")
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			other := b.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(5*time.Millisecond))
+			require.NoError(t, other.LockContext(ctx))
+			entered := time.Now()
+			if !guarded {
+				assert.True(t, entered.Before(until), "two holders, without the guard")
+				return
+			}
+			assert.True(t, entered.After(until), "entered %v before the holder was over", until.Sub(entered))
+		})
+	}
+}
+
+func TestRestartGuardOnRealServersAFreshDeploymentWaits(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 3)
+	const guard = 6 * time.Second
+	started := time.Now()
+	reboot(servers...) // an uptime of 0, however long the start took
+	waiting := guardedOn(t, servers, guard)
+	err := waiting.NewMutex("lock").TryLock()
+	require.ErrorContains(t, err, "it counts from")
+	told := guardedOn(t, servers, guard, pool.WithNewNodes()).NewMutex("lock")
+	require.NoError(t, told.Lock())
+	_, err = told.Unlock()
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, waiting.NewMutex("lock", redsync.WithTries(0)).LockContext(ctx))
+	assert.Greater(t, time.Since(started), guard)
+}
+
+func TestRestartGuardOnRealServersOneAfterAnother(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	a := guardedOn(t, servers, 6*time.Second, pool.WithNewNodes())
+	b := guardedOn(t, servers, 6*time.Second, pool.WithNewNodes())
+	for _, rs := range []*redsync.Redsync{a, b} { // meet the nodes
+		m := rs.NewMutex("meet")
+		require.NoError(t, m.Lock())
+		_, err := m.Unlock()
+		require.NoError(t, err)
+	}
+	m := a.NewMutex("lock", redsync.WithSetNXOnExtend())
+	require.NoError(t, m.Lock())
+	other := b.NewMutex("lock")
+	for _, s := range servers[:3] {
+		reboot(s)
+		require.Error(t, other.TryLock())
+		time.Sleep(200 * time.Millisecond)
+	}
+	// The first two Extends may find connections gone and keys missing; whatever
+	// they set again is on nodes that do not count.
+	for range 4 {
+		if m.Remaining() == 0 {
+			t.Skip("the restarts took the hold's time")
+		}
+		ok, err := m.Extend()
+		assert.False(t, ok)
+		require.Error(t, err)
+		require.Error(t, other.TryLock())
+		time.Sleep(200 * time.Millisecond)
+	}
+	// Releases are for all nodes, young or not.
+	_, _ = m.Unlock()
+	assert.Eventually(t, func() bool {
+		left := 0
+		for _, s := range servers {
+			if v, _ := s.Do("get", "lock"); v != nil {
+				left++
+			}
+		}
+		return left == 0
+	}, 30*time.Second, 20*time.Millisecond)
+}

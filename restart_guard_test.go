@@ -1,0 +1,345 @@
+package redsync_test
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows when a restarted or a new node counts under pool.WithRestartGuard. Times are
+// exact: a bubble begins on a whole second, so the uptime of a node that starts on one is the
+// truth.
+
+func TestRestartGuardFreshDeploymentWaitsForItsQuarantine(t *testing.T) {
+	for name, c := range map[string]struct {
+		option redsync.Option
+		want   time.Duration // the longest expiry + drift + 1 s
+	}{
+		"default drift": {redsync.WithDriftFactor(0.01), 9082 * time.Millisecond},
+		"no drift":      {redsync.WithDriftFactor(0), 9002 * time.Millisecond},
+		"much drift":    {redsync.WithDriftFactor(0.5), 13002 * time.Millisecond},
+		// The longest expiry of anyone counts, not one's own.
+		"short expiry": {redsync.WithExpiry(time.Second), 9082 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				m := f.process(pool.WithRestartGuard(guard)).NewMutex("lock", c.option)
+				err := m.TryLock()
+				require.ErrorIs(t, err, redsync.ErrFailed)
+				var node *redsync.RedisError
+				require.ErrorAs(t, err, &node)
+				for i := range f.nodes {
+					assert.ErrorContains(t, err, named(i)+fmt.Sprintf("restarted 0s before: it counts from %v on", c.want))
+				}
+				time.Sleep(c.want - time.Nanosecond)
+				require.ErrorIs(t, m.TryLock(), redsync.ErrFailed)
+				time.Sleep(time.Nanosecond)
+				require.NoError(t, m.TryLock())
+			})
+		})
+	}
+}
+
+func TestRestartGuardIsWaivedByWithNewNodes(t *testing.T) {
+	play(t, func(f field) {
+		rs := f.process(pool.WithRestartGuard(guard), pool.WithNewNodes())
+		m := rs.NewMutex("lock")
+		start := time.Now()
+		require.NoError(t, m.TryLock())
+		ok, err := m.Extend()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		_, err = m.Unlock()
+		require.NoError(t, err)
+		assert.Zero(t, time.Since(start))
+		f.reboot(true, 0, 1, 2)
+		wake(rs)
+		require.ErrorContains(t, m.TryLock(), "restarted", "its follower is not new")
+	})
+}
+
+func TestRestartGuardOfTheLongestTimeNeverCounts(t *testing.T) {
+	play(t, func(f field) {
+		m := f.process(pool.WithRestartGuard(math.MaxInt64)).NewMutex("lock")
+		require.ErrorContains(t, m.TryLock(), "restarted", "nothing overflows")
+	})
+}
+
+// Restarts while the lock is held.
+
+// The worst case: the nodes start at the very end of a second of their clocks, and
+// say a millisecond later that it was a second before.
+func TestRestartGuardKeepsOthersOutUntilTheHolderIsOver(t *testing.T) {
+	withAndWithout(t, func(f field, guarded bool) {
+		time.Sleep(time.Minute - 2*time.Millisecond) // all nodes count
+		m := f.process(guards[guarded]...).NewMutex("lock")
+		require.NoError(t, m.TryLock())
+		time.Sleep(time.Millisecond)
+		f.reboot(true, 0, 1, 2)
+		time.Sleep(time.Millisecond)
+
+		start := time.Now()
+		other := f.process(guards[guarded]...).NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(18*time.Millisecond)) // 449 times 18 ms is 8.082 s
+		require.NoError(t, other.Lock())
+		if !guarded {
+			assert.Zero(t, time.Since(start))
+			assert.Positive(t, m.Remaining(), "two holders")
+			return
+		}
+		assert.Equal(t, quarantine-time.Second, time.Since(start))
+		assert.Zero(t, m.Remaining())
+	})
+}
+
+func TestRestartGuardErrorSaysWhen(t *testing.T) {
+	play(t, func(f field) {
+		time.Sleep(time.Minute)
+		f.reboot(true, 0, 1, 2)
+		m := f.process(guards[true]...).NewMutex("lock", redsync.WithFailFast(false))
+		require.Error(t, m.TryLock())
+		time.Sleep(1001 * time.Millisecond)
+		err := m.TryLock()
+		for i := range 3 {
+			assert.ErrorContains(t, err, named(i)+"restarted 1.001s before: it counts from 9.082s on")
+		}
+		for i := 3; i < 5; i++ {
+			assert.NotContains(t, err.Error(), fmt.Sprintf("node #%d", i))
+		}
+	})
+}
+
+func TestRestartGuardBearsAMinority(t *testing.T) {
+	play(t, func(f field) {
+		rs := f.veteran(guards[true]...)
+		for _, options := range [][]redsync.Option{nil, {redsync.WithSetNXOnExtend()}} {
+			m := rs.NewMutex("lock", options...)
+			require.NoError(t, m.TryLock())
+			time.Sleep(time.Second)
+			f.reboot(true, 0, 1)
+			wake(rs)
+			until := m.Until()
+			ok, err := m.Extend()
+			require.NoError(t, err)
+			assert.True(t, ok)
+			assert.True(t, m.Until().After(until))
+			ok, err = m.Unlock()
+			require.NoError(t, err)
+			assert.True(t, ok)
+			require.NoError(t, rs.NewMutex("lock2").Lock())
+			time.Sleep(time.Minute)
+			wake(rs) // streams were idle
+		}
+	})
+}
+
+// A restart while a Lock is under way: what died with its requests counts for
+// nothing, and its follower not before its time.
+func TestRestartGuardWhileALockIsUnderWay(t *testing.T) {
+	withAndWithout(t, func(f field, guarded bool) {
+		rs := f.veteran(guards[guarded]...)
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(1900 * time.Millisecond)))
+		for _, n := range f.nodes[:3] {
+			n.On("set", 1, embedded.Fault{Delay: 200 * time.Millisecond})
+		}
+		start := time.Now()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			m := rs.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(20*time.Millisecond))
+			assert.NoError(t, m.Lock())
+			if guarded {
+				// Connections are opened again after a while.
+				assert.InDelta(t, 100*time.Millisecond+quarantine, time.Since(start), float64(200*time.Millisecond))
+				assert.GreaterOrEqual(t, time.Since(start), 100*time.Millisecond+quarantine)
+			} else {
+				assert.Less(t, time.Since(start), time.Second)
+			}
+		})
+		time.Sleep(100 * time.Millisecond)
+		f.reboot(true, 0, 1, 2)
+		wg.Wait()
+	})
+}
+
+// A grant counts although its node dies right after it: it was right when given,
+// and nobody else is granted there until the guard has passed.
+func TestRestartGuardCountsWhatWasGrantedBeforeTheRestart(t *testing.T) {
+	play(t, func(f field) {
+		a, b := f.veteran(guards[true]...), f.veteran(guards[true]...)
+		f.nodes[0].On("set", 1, embedded.Fault{Delay: 200 * time.Millisecond})
+		f.freeze(1)
+		m := a.NewMutex("lock")
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.NoError(t, m.TryLock()) })
+		time.Sleep(100 * time.Millisecond)
+		f.nodes[4].Kill() // it had granted, as 2 and 3
+		f.nodes[4].Restart(true)
+		f.nodes[3].Kill()
+		f.nodes[3].Restart(true)
+		wg.Wait()
+		f.nodes[1].Kill()
+		f.nodes[1].Restart(true)
+		wake(b)
+		other := b.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(20*time.Millisecond))
+		require.NoError(t, other.Lock())
+		assert.Zero(t, m.Remaining())
+	})
+}
+
+// The age counts when the request was sent: the reply may be that of a process
+// which has died since.
+func TestRestartGuardGoesByTheTimeOfTheRequest(t *testing.T) {
+	for name, c := range map[string]struct {
+		option     redsync.Option
+		command    string
+		quarantine time.Duration
+		extends    bool // a lock that the nodes have already
+	}{
+		"plain":   {redsync.WithTries(1), "set", quarantine, false},
+		"fencing": {redsync.WithFencing(), "evalsha", fencedQuarantine, false},
+		"fair":    {redsync.WithFair(), "evalsha", quarantine, false},
+		"extend":  {redsync.WithValue("v"), "evalsha", quarantine, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				m := f.process(guards[true]...).NewMutex("lock", c.option)
+				ask := m.TryLock
+				if c.extends {
+					ask = func() error {
+						_, err := m.Extend()
+						return err
+					}
+					for _, n := range f.nodes {
+						require.NoError(t, n.Set("lock", "v"))
+						n.SetTTL("lock", time.Minute)
+					}
+				}
+				require.Error(t, ask())
+				age := c.quarantine - 100*time.Millisecond
+				time.Sleep(age)
+				for _, n := range f.nodes {
+					n.On(c.command, 1, embedded.Fault{Delay: 200 * time.Millisecond})
+				}
+				require.ErrorContains(t, ask(), fmt.Sprintf("restarted %v before", age))
+				require.NoError(t, ask())
+			})
+		})
+	}
+}
+
+func TestRestartGuardReleasesGoToQuarantinedNodes(t *testing.T) {
+	play(t, func(f field) {
+		// An attempt that does not count leaves nothing behind.
+		before := f.commands("set")
+		require.Error(t, f.process(guards[true]...).NewMutex("lock").TryLock())
+		time.Sleep(time.Millisecond)
+		assert.Equal(t, before+5, f.commands("set"))
+		assert.Zero(t, f.nodes.Keys("lock"))
+
+		// What was healed on such nodes goes with Unlock, which they may confirm.
+		rs := f.veteran(guards[true]...)
+		m := rs.NewMutex("lock", redsync.WithSetNXOnExtend())
+		require.NoError(t, m.TryLock())
+		time.Sleep(time.Millisecond)
+		f.reboot(true, 0, 1, 2)
+		wake(rs)
+		_, err := m.Extend()
+		require.ErrorIs(t, err, redsync.ErrExtendFailed)
+		time.Sleep(time.Millisecond)
+		assert.Equal(t, 5, f.nodes.Keys("lock"))
+		f.freeze(3, 4)
+		ok, err := m.Unlock()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		f.nodes[3].Thaw()
+		f.nodes[4].Thaw()
+		time.Sleep(time.Millisecond)
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
+
+// Mutexes and pools that do not fit.
+
+func TestRestartGuardRefusesALongerExpiry(t *testing.T) {
+	play(t, func(f field) {
+		var pools []pool.Pool
+		for i, g := range []time.Duration{0, 10 * time.Second, guard, 0, 20 * time.Second} {
+			var options []pool.Option
+			if g != 0 {
+				options = []pool.Option{pool.WithRestartGuard(g), pool.WithNewNodes()}
+			}
+			pools = append(pools, pool.New(f.nodes[i].Client(), options...))
+		}
+		rs := redsync.New(pools...)
+		for _, c := range []struct {
+			options []redsync.Option
+			text    string
+		}{
+			{[]redsync.Option{redsync.WithExpiry(guard + time.Millisecond)}, "8.001s"},
+			{[]redsync.Option{redsync.WithLockDelay(time.Nanosecond)}, "8.001s"}, // rounded up
+			{[]redsync.Option{redsync.WithLockDelay(time.Hour)}, "1h0m8s"},
+		} {
+			options := append(c.options, redsync.WithValue("v"))
+			text := fmt.Sprintf("WithExpiry and WithLockDelay(%s) is out of range: together at most 8s, which pool #2 guards (pool.WithRestartGuard)", c.text)
+			refuses(t, rs.NewMutex("lock", options...), text)
+			require.ErrorIs(t, rs.NewMutex("lock", options...).Lock(), redsync.ErrFailed)
+		}
+		assert.Zero(t, f.traffic())
+		require.NoError(t, rs.NewMutex("lock", redsync.WithExpiry(guard)).Lock())
+		require.NoError(t, rs.NewMutex("lock2", redsync.WithExpiry(guard-time.Second), redsync.WithLockDelay(time.Second)).Lock())
+		require.ErrorContains(t, rs.NewMutex("", redsync.WithExpiry(time.Hour)).Lock(), "must not be empty")
+		require.NoError(t, rs.Close(f.Context()), "no operation is left under way")
+	})
+}
+
+func TestRestartGuardOnSomePools(t *testing.T) {
+	for unguarded := range 6 {
+		t.Run(fmt.Sprintf("all but %d", unguarded), func(t *testing.T) {
+			play(t, func(f field) {
+				var pools []pool.Pool
+				for i, n := range f.nodes {
+					pools = append(pools, pool.New(n.Client(), guards[i >= unguarded]...))
+				}
+				m := redsync.New(pools...).NewMutex("lock")
+				err := m.TryLock()
+				if unguarded >= 3 {
+					require.NoError(t, err)
+					return
+				}
+				require.ErrorContains(t, err, named(4)+"restarted")
+				assert.NotContains(t, err.Error(), fmt.Sprintf("node #%d:", unguarded-1))
+				time.Sleep(quarantine)
+				require.NoError(t, m.TryLock())
+			})
+		})
+	}
+}
+
+func TestRestartGuardNeverCountsANodeThatRefusesInfo(t *testing.T) {
+	withAndWithout(t, func(f field, guarded bool) {
+		for _, i := range []int{0, 2, 4} {
+			f.nodes[i].On("info", 1000, embedded.Fault{Err: "NOPERM User has no permissions to run the 'info' command"})
+		}
+		time.Sleep(time.Hour)
+		m := f.process(guards[guarded]...).NewMutex("lock", redsync.WithFailFast(false))
+		err := m.Lock()
+		if !guarded {
+			require.NoError(t, err)
+			return
+		}
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		for _, i := range []int{0, 2, 4} {
+			assert.ErrorContains(t, err, named(i)+"it is not known how long the server has been running (INFO)")
+		}
+		assert.NotContains(t, err.Error(), "node #1")
+		assert.NotContains(t, err.Error(), "node #3")
+	})
+}

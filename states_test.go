@@ -1,0 +1,233 @@
+package redsync_test
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+// This file shows the states of a Mutex: idle, held, and over by time or by proof.
+
+func TestMutexIdleIsNotHeldAndSendsNothing(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock")
+		for name, operation := range operations(m) {
+			ok, err := operation()
+			assert.False(t, ok, name)
+			require.ErrorIs(t, err, redsync.ErrNotHeld, name)
+		}
+		assert.Zero(t, m.Until())
+		assert.Zero(t, m.Remaining())
+		assert.Empty(t, m.Value())
+		assert.Equal(t, "lock", m.Name())
+		assert.Zero(t, f.traffic())
+	})
+}
+
+func TestMutexHeldCountsFromBeforeTheFirstRequest(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		for i, n := range f.nodes {
+			n.On("set", 1, embedded.Fault{Delay: time.Duration(i) * 100 * time.Millisecond})
+		}
+		start := time.Now()
+		m := f.NewMutex("lock")
+		require.NoError(t, m.Lock())
+		assert.Equal(t, 200*time.Millisecond, time.Since(start), "the third node decides")
+		assert.Equal(t, validity, m.Until().Sub(start))
+		assert.Equal(t, 8*time.Second-282*time.Millisecond, m.Remaining())
+		value, err := f.nodes[0].Get("lock")
+		require.NoError(t, err)
+		assert.Equal(t, value, m.Value())
+	})
+}
+
+func TestMutexUnlockedIsIdleAgain(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		ok, err := m.Unlock()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		assert.Zero(t, m.Until())
+		assert.Zero(t, m.Remaining())
+		before := f.traffic()
+		for name, operation := range operations(m) {
+			ok, err := operation()
+			assert.False(t, ok, name)
+			require.ErrorIs(t, err, redsync.ErrNotHeld, name)
+		}
+		assert.Equal(t, before, f.traffic())
+	})
+}
+
+func TestMutexOverByTimeSaysSoWithoutAsking(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithExpiry(time.Second))
+		until := m.Until()
+		time.Sleep(time.Until(until))
+		before := f.traffic()
+		for _, name := range []string{"Extend", "Valid"} {
+			ok, err := operations(m)[name]()
+			assert.False(t, ok, name)
+			require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired, name)
+			require.NotErrorIs(t, err, redsync.ErrLockLost, name)
+		}
+		assert.Equal(t, before, f.traffic())
+		assert.Equal(t, until, m.Until())
+		assert.Zero(t, m.Remaining())
+
+		ok, err := m.Unlock()
+		assert.False(t, ok)
+		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+		synctest.Wait()
+		assert.Equal(t, before+5, f.traffic(), "the release goes to all nodes in the background")
+		assert.Zero(t, f.nodes.Keys("lock"), "the drift has not passed: the keys were there")
+		assert.Zero(t, m.Until())
+		_, err = m.Unlock()
+		require.ErrorIs(t, err, redsync.ErrNotHeld)
+	})
+}
+
+func TestMutexOverByProofStaysSo(t *testing.T) {
+	for _, finder := range []string{"Extend", "Valid"} {
+		t.Run("found by "+finder, func(t *testing.T) {
+			play(t, func(f field) {
+				m := f.held()
+				f.lose(0, 1, 2)
+				ok, err := operations(m)[finder]()
+				assert.False(t, ok)
+				lost := func(err error) {
+					t.Helper()
+					require.ErrorIs(t, err, redsync.ErrLockLost)
+					require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+				}
+				lost(err)
+				assert.Zero(t, m.Until())
+				assert.Zero(t, m.Remaining())
+				before := f.traffic()
+				for _, name := range []string{"Extend", "Valid"} {
+					_, err := operations(m)[name]()
+					lost(err)
+				}
+				assert.Equal(t, before, f.traffic())
+				_, err = m.Unlock()
+				lost(err)
+				synctest.Wait()
+				assert.Zero(t, f.nodes.Keys("lock"))
+			})
+		})
+	}
+}
+
+func TestMutexLockStartsANewHoldWhenOver(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		former := m.Value()
+		f.lose(0, 1, 2)
+		_, err := m.Extend()
+		require.ErrorIs(t, err, redsync.ErrLockLost)
+		require.NoError(t, m.TryLock())
+		assert.NotEqual(t, former, m.Value())
+		ok, err := m.Valid()
+		require.NoError(t, err)
+		assert.True(t, ok)
+	})
+}
+
+func TestMutexLockWaitsForAnotherHoldOfTheSameMutex(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		value := m.Value()
+		require.ErrorIs(t, m.TryLock(), redsync.ErrFailed)
+		assert.Equal(t, value, m.Value())
+		ok, err := m.Valid()
+		require.NoError(t, err)
+		assert.True(t, ok)
+	})
+}
+
+func TestMutexReleasesATermFoundLostWhileAnotherGoroutineLocks(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.NoError(t, m.Lock()) })
+		time.Sleep(10 * time.Millisecond) // it waits
+		former := redsync.PeekValue(m)
+		f.lose(0, 1, 2)
+		_, err := m.Extend()
+		require.ErrorIs(t, err, redsync.ErrLockLost)
+		wg.Wait()
+		_, err = m.Unlock()
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		for i, n := range f.nodes {
+			value, _ := n.Get("lock")
+			assert.NotEqual(t, former, value, "node %d", i)
+		}
+	})
+}
+
+// Many goroutines.
+
+func TestMutexUsedByManyGoroutinesAtOnce(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock", redsync.WithTries(0), redsync.WithExpiry(time.Second), redsync.WithRetryDelay(time.Millisecond))
+		var wg sync.WaitGroup
+		for i := range 16 {
+			wg.Go(func() {
+				for range 10 {
+					switch i % 4 {
+					case 0:
+						if m.TryLock() == nil {
+							_, _ = m.Unlock()
+						}
+					case 1:
+						_, _ = m.Extend()
+					case 2:
+						_, _ = m.Valid()
+					case 3:
+						_, _, _, _ = m.Until(), m.Remaining(), m.Value(), m.Name()
+					}
+					time.Sleep(time.Duration(i+1) * time.Millisecond)
+				}
+			})
+		}
+		wg.Wait()
+		_, _ = m.Unlock()
+		time.Sleep(2 * time.Second)
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
+
+func TestMutexSharedByGoroutinesExcludesThem(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(3*time.Millisecond))
+		var inside, count int
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for range 20 {
+					if !assert.NoError(t, m.Lock()) {
+						return
+					}
+					inside++
+					assert.Equal(t, 1, inside)
+					time.Sleep(time.Millisecond)
+					inside--
+					count++
+					_, err := m.Unlock()
+					assert.NoError(t, err)
+				}
+			})
+		}
+		wg.Wait()
+		assert.Equal(t, 160, count)
+	})
+}

@@ -1,0 +1,307 @@
+package redsync_test
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows what Unlock answers, and that a release is repeated until each node has
+// settled it.
+
+func TestMutexUnlockReturnsOnceAQuorumHasDeleted(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		for i, n := range f.nodes {
+			n.On("evalsha", 1, embedded.Fault{Delay: time.Duration(i+1) * 10 * time.Millisecond})
+		}
+		start := time.Now()
+		ok, err := m.Unlock()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		assert.Equal(t, 30*time.Millisecond, time.Since(start))
+		time.Sleep(21 * time.Millisecond)
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
+
+func TestMutexUnlockAfterUntilIsNoSuccessAlthoughAQuorumDeleted(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithExpiry(time.Second))
+		time.Sleep(m.Remaining() - 5*time.Millisecond)
+		for _, n := range f.nodes {
+			n.On("evalsha", 1, embedded.Fault{Delay: 10 * time.Millisecond})
+		}
+		ok, err := m.Unlock()
+		assert.False(t, ok)
+		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+	})
+}
+
+func TestMutexUnlockOfALostLockSaysExpired(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		f.lose(0, 1, 2)
+		ok, err := m.Unlock()
+		assert.False(t, ok)
+		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+		_, err = m.Unlock()
+		require.ErrorIs(t, err, redsync.ErrNotHeld)
+	})
+}
+
+func TestMutexUnlockWithTooFewAnswersCannotTell(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		f.freeze(0, 1, 2)
+		start := time.Now()
+		ok, err := m.Unlock()
+		assert.Equal(t, 400*time.Millisecond, time.Since(start))
+		assert.False(t, ok)
+		require.NotErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+		var nodes *multierror.Error
+		require.ErrorAs(t, err, &nodes)
+		assert.Len(t, nodes.Errors, 3, "an entry for each node that did not delete")
+		var node *redsync.RedisError
+		require.ErrorAs(t, err, &node)
+		assert.ErrorContains(t, err, "no answer within 400ms")
+		for _, n := range f.nodes {
+			n.Thaw()
+		}
+		time.Sleep(time.Millisecond)
+		assert.Zero(t, f.nodes.Keys("lock"), "the release went on")
+	})
+}
+
+// A connection that breaks under a release leaves open what the node has done. Unlock
+// answers by what the repetition finds.
+func TestMutexUnlockWhoseConnectionBreaksAnswersByTheRepetition(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault embedded.Fault
+		after func(f field) // while the repetition is on its way
+		want  time.Duration
+		err   string // "": true
+	}{
+		"before the node had it":                 {fault: embedded.Fault{LoseCommand: true}, want: 50 * time.Millisecond},
+		"after the node had it: nobody can tell": {fault: embedded.Fault{LoseReply: true}, want: 50 * time.Millisecond, err: "the key is gone now"},
+		"after, and somebody else has it now": {
+			fault: embedded.Fault{LoseReply: true}, want: 50 * time.Millisecond, err: "the reply to the release was lost",
+			after: func(f field) {
+				for _, n := range f.nodes[:3] {
+					require.NoError(f, n.Set("lock", "another's"))
+				}
+			},
+		},
+		"and nobody listens any more": {
+			fault: embedded.Fault{LoseCommand: true}, want: 50 * time.Millisecond, err: "connection refused",
+			after: func(f field) {
+				for _, n := range f.nodes[:3] {
+					n.Kill()
+				}
+			},
+		},
+		"and the node says no more": {
+			fault: embedded.Fault{LoseCommand: true}, want: 400 * time.Millisecond, err: "connection lost",
+			after: func(f field) { f.freeze(0, 1, 2) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				m := f.held()
+				for _, n := range f.nodes[:3] {
+					n.On("evalsha", 1, c.fault)
+				}
+				if c.after != nil {
+					go func() {
+						time.Sleep(time.Millisecond)
+						c.after(f)
+					}()
+				}
+				start := time.Now()
+				ok, err := m.Unlock()
+				assert.Equal(t, c.want, time.Since(start))
+				if c.err == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, c.err)
+					require.NotErrorIs(t, err, redsync.ErrLockAlreadyExpired, "it is no proof")
+					var node *redsync.RedisError
+					require.ErrorAs(t, err, &node)
+				}
+				assert.Equal(t, c.err == "", ok)
+			})
+		})
+	}
+}
+
+func TestMutexUnlockFailsAtOnceWhereNobodyListens(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		for _, n := range f.nodes[:3] {
+			n.Kill()
+		}
+		time.Sleep(time.Millisecond) // the connections are known to be gone
+		start := time.Now()
+		ok, err := m.Unlock()
+		assert.False(t, ok)
+		require.ErrorContains(t, err, "connection refused")
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+func TestMutexUnlockThatBreaksIsToldOnce(t *testing.T) {
+	observe(t, func(f field, r *recorder) {
+		m := f.held()
+		r.forget()
+		f.nodes[4].On("evalsha", 1, embedded.Fault{LoseReply: true})
+		_, err := m.Unlock()
+		require.NoError(t, err)
+		time.Sleep(10 * time.Second)
+		votes, errs := of[redsync.Vote](r)
+		require.Len(t, votes, 5)
+		assert.Equal(t, 4, votes[4].Node)
+		assert.ErrorContains(t, errs[4], "the key is gone now")
+	})
+}
+
+func TestMutexUnlockRepeatsUntilTheNodeIsBack(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithExpiry(time.Minute))
+		f.nodes[0].Kill()
+		ok, err := m.Unlock()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		time.Sleep(20 * time.Second)
+		assert.Equal(t, 1, f.nodes.Keys("lock"))
+		f.nodes[0].Restart(false)
+		time.Sleep(3 * time.Second)
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
+
+func TestMutexUnlockGivesUpOnANodeWhenItsKeyHasRunOut(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		f.nodes[0].Kill()
+		_, err := m.Unlock()
+		require.NoError(t, err)
+		time.Sleep(10 * time.Second)
+		start := time.Now()
+		require.NoError(t, f.Close(f.Context()), "nothing is pending")
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+func TestMutexReleaseSentInFullWhereTheScriptIsMissing(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		for _, n := range f.nodes {
+			n.On("evalsha", 2, embedded.Fault{Err: "NOSCRIPT No matching script. Please use EVAL."})
+		}
+		ok, err := m.Extend()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		ok, err = m.Unlock()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		time.Sleep(time.Millisecond)
+		assert.Zero(t, f.nodes.Keys("lock"))
+		assert.LessOrEqual(t, 5+3, f.commands("eval"), "a round that is decided sends nothing more")
+	})
+}
+
+// What a failed attempt leaves is released, which is not an Unlock.
+// Two nodes are busy when they are asked, and release the lock when they are asked again.
+// Each has had its vote by then.
+func TestUnlockCountsTheFirstAnswerOfANode(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		for _, n := range f.nodes[:2] {
+			n.On("evalsha", 1, embedded.Fault{Err: "BUSY Redis is busy running a script."})
+		}
+		f.freeze(3, 4)
+		start := time.Now()
+		ok, err := m.Unlock()
+		assert.False(t, ok)
+		assert.Equal(t, patience, time.Since(start))
+		require.ErrorContains(t, err, named(0)+"BUSY")
+		require.ErrorContains(t, err, named(1)+"BUSY")
+		require.ErrorContains(t, err, named(3)+"no answer within")
+		assert.Equal(t, 2, f.nodes.Keys("lock"), "those that are frozen")
+		for _, n := range f.nodes {
+			n.Thaw()
+		}
+		time.Sleep(time.Second)
+		assert.Zero(t, f.nodes.Keys("lock"))
+	})
+}
+
+// A node that never had the value loses its reply to the release, which is not repeated
+// there: Unlock does not wait for it.
+func TestUnlockDoesNotWaitForANodeThatHadNothing(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		f.kill(0)
+		m := f.NewMutex("lock", redsync.WithExpiry(2*time.Minute))
+		require.NoError(f, m.Lock())
+		time.Sleep(200 * time.Millisecond)
+		f.restart(0)
+		f.kill(3, 4)
+		time.Sleep(200 * time.Millisecond)
+		f.nodes[0].On("evalsha", 1, embedded.Fault{LoseReply: true})
+		start := time.Now()
+		_, err := m.Unlock()
+		require.Error(f, err)
+		assert.Less(f, time.Since(start), time.Second)
+	})
+}
+
+// Every node owes as many replies as its pool allows, so the pools refuse another TryLock. A release
+// is sent at once all the same: room is reserved for it.
+func TestUnlockIsSentToNodesAtTheLimitOfOutstandingReplies(t *testing.T) {
+	play(t, func(f field) {
+		rs := f.process(pool.WithOutstanding(1))
+		f.closes(rs)
+		g := f.as(rs)
+		g.meet()
+		synctest.Wait() // nothing is owed
+		m := g.held()
+		f.freeze(0, 1, 2, 3, 4)
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.NoError(t, rs.NewMutex("other").TryLock()) })
+		synctest.Wait()
+		var full *pool.OutstandingError
+		require.ErrorAs(t, rs.NewMutex("more").TryLock(), &full)
+		wg.Go(func() { f.unlock(m) })
+		synctest.Wait()
+		f.thaw(0, 1, 2, 3, 4)
+		wg.Wait()
+	})
+}
+
+// The nodes answer a release with NOPERM, because the Redis user may not touch queues. The release
+// that follows, without the queue, must still raise the registers, even where they were lost.
+func TestUnlockWithoutPermissionForQueuesRaisesTheRegisters(t *testing.T) {
+	play(t, func(f field) {
+		m := f.fenced().NewMutex("lock")
+		require.NoError(t, m.Lock())
+		token := m.Fence()
+		synctest.Wait()
+		for _, n := range f.nodes {
+			n.Del(fenceKey)
+			n.On("evalsha", 1, embedded.Fault{Err: "NOPERM No permissions to access a key"})
+		}
+		f.unlock(m)
+		f.areAt(token, token, token, token, token)
+		f.noKeys()
+	})
+}

@@ -1,0 +1,427 @@
+package redsync_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+// This file shows what wakes a waiter, and for how long a process listens.
+
+func TestWaiterIsWokenByUnlockInAnotherProcess(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(mode...)
+		c := f.calls(f.another(mode...), patient()...)
+		time.Sleep(1234 * time.Millisecond)
+		f.atOnce(m, c)
+		f.unlock(c.Mutex)
+		f.nobodyWaits()
+	})
+}
+
+func TestWaitersAreWokenOneByOne(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(mode...)
+		var calls []*call
+		for range 6 {
+			calls = append(calls, f.calls(f.another(mode...), patient()...))
+			time.Sleep(time.Millisecond)
+		}
+		for _, c := range calls {
+			f.atOnce(m, c)
+			m = c.Mutex
+			time.Sleep(7 * time.Millisecond)
+		}
+		f.unlock(m)
+		f.nobodyWaits()
+	})
+}
+
+// C has two nodes and waits for two others; B has these, and waits for C.
+func TestWaiterIsWokenByTheRollBackOfAnAttempt(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		b, c := f.another(mode...), f.another()
+		f.kill(2)
+		for _, i := range []int{3, 4} {
+			f.nodes[i].On("set", 1, embedded.Fault{Delay: 300 * time.Millisecond, Err: "ERR no"})
+		}
+		start := time.Now()
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.Error(f, c.NewMutex("lock").TryLock()) })
+		synctest.Wait()
+		w := f.calls(b, patient()...)
+		require.False(f, w.isDone())
+		<-w.done
+		require.NoError(f, w.err)
+		assert.Equal(f, 300*time.Millisecond, w.at.Sub(start))
+		wg.Wait()
+		f.unlock(w.Mutex)
+		f.nobodyWaits()
+	})
+}
+
+// The first waiter does not hear that the lock is free. It gives up.
+func TestWaiterIsWokenByOneBeforeItThatGivesUp(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(mode...)
+		first := f.calls(f.another(mode...), patient()...)
+		time.Sleep(time.Millisecond)
+		second := f.calls(f.another(mode...), patient()...)
+		time.Sleep(600 * time.Millisecond)
+		for _, n := range f.nodes {
+			n.LoseMessages(1)
+		}
+		f.unlock(m)
+		time.Sleep(100 * time.Millisecond)
+		require.False(f, first.isDone())
+		require.False(f, second.isDone(), "it comes after the first")
+		first.cancel()
+		assert.Zero(f, f.within(second, 0))
+		<-first.done
+		require.ErrorIs(f, first.err, context.Canceled)
+		require.ErrorIs(f, first.err, redsync.ErrFailed)
+		f.unlock(second.Mutex)
+		f.nobodyWaits()
+	})
+}
+
+func TestWaiterThatIsNotWokenGoesByTheTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		delay, after, within time.Duration
+	}{
+		"refresh":     {time.Hour, 600 * time.Millisecond, 400 * time.Millisecond},
+		"retry delay": {70 * time.Millisecond, 600 * time.Millisecond, 70 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inEachMode(t, func(f field, mode []redsync.Option) {
+				m := f.held(mode...)
+				w := f.calls(f.another(mode...), redsync.WithTries(0), redsync.WithRetryDelay(c.delay))
+				for _, n := range f.nodes {
+					n.LoseMessages(100)
+				}
+				time.Sleep(c.after)
+				f.unlock(m)
+				assert.Positive(f, f.within(w, c.within))
+			})
+		})
+	}
+}
+
+func TestWaiterIsWokenByAQuorum(t *testing.T) {
+	for name, fault := range map[string]func(f field){
+		"one frozen":           func(f field) { f.freeze(1) },
+		"two frozen":           func(f field) { f.freeze(1, 3) },
+		"two dead":             func(f field) { f.kill(0, 4) },
+		"one frozen, one dead": func(f field) { f.freeze(1); f.kill(4) },
+		"two messages lost":    func(f field) { f.nodes[0].LoseMessages(1); f.nodes[3].LoseMessages(1) },
+	} {
+		for _, when := range []string{"before it waits", "while it waits"} {
+			t.Run(name+" "+when, func(t *testing.T) {
+				inEachMode(t, func(f field, mode []redsync.Option) {
+					m := f.held(mode...)
+					b := f.another(mode...)
+					if when == "before it waits" {
+						fault(f)
+					}
+					w := f.calls(b, patient()...)
+					time.Sleep(1100 * time.Millisecond)
+					if when != "before it waits" {
+						fault(f)
+					}
+					f.atOnce(m, w)
+					f.thaw(0, 1, 2, 3, 4)
+					f.restart(0, 4)
+				})
+			})
+		}
+	}
+}
+
+// Fewer than a quorum of wake-ups serve as well, a few milliseconds later.
+func TestWaiterIsWokenByOneMessage(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(mode...)
+		w := f.calls(f.another(mode...), patient()...)
+		time.Sleep(time.Millisecond)
+		for _, n := range f.nodes[1:] {
+			n.LoseMessages(1)
+		}
+		f.unlock(m)
+		assert.GreaterOrEqual(f, f.within(w, 4*time.Millisecond), 2*time.Millisecond)
+	})
+}
+
+// A few milliseconds count from the first message.
+func TestWaiterIsWokenByTwoMessagesOneAfterTheOther(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(mode...)
+		w := f.calls(f.another(mode...), patient()...)
+		time.Sleep(time.Millisecond)
+		f.nodes[1].On("evalsha", 1, embedded.Fault{Delay: 2 * time.Millisecond})
+		for _, n := range f.nodes[2:] {
+			n.LoseMessages(1)
+		}
+		f.unlock(m)
+		assert.GreaterOrEqual(f, f.within(w, 4*time.Millisecond), 2*time.Millisecond)
+	})
+}
+
+// Where its last attempt was granted the lock is free as well.
+func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held()
+		f.lose(3, 4)
+		w := f.calls(f.another(mode...), patient()...)
+		time.Sleep(time.Millisecond)
+		for _, n := range f.nodes[1:] {
+			n.LoseMessages(1)
+		}
+		f.atOnce(m, w)
+	})
+}
+
+// Two nodes grant the attempt when a third one has woken the waiter.
+func TestWaiterCountsTheNodesThatItFreesAfterItWasWoken(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held()
+		f.lose(3, 4)
+		w := f.calls(f.another(mode...), patient()...)
+		time.Sleep(400 * time.Millisecond)
+		for _, n := range f.nodes[3:] { // the attempt half a second after the last one
+			n.On("evalsha", 1, embedded.Fault{Delay: 50 * time.Millisecond})
+		}
+		time.Sleep(149 * time.Millisecond)
+		for _, n := range f.nodes[1:] {
+			n.LoseMessages(1)
+		}
+		f.unlock(m)
+		assert.Equal(f, time.Millisecond, f.within(w, time.Second))
+	})
+}
+
+func TestWaiterIsWokenAlthoughTheReplyToTheReleaseIsLost(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(mode...)
+		w := f.calls(f.another(mode...), patient()...)
+		time.Sleep(time.Millisecond)
+		for _, n := range f.nodes {
+			n.On("evalsha", 1, embedded.Fault{LoseReply: true})
+		}
+		f.atOnce(m, w)
+	})
+}
+
+// What was published while nobody could hear it is made up for.
+func TestWaiterLooksWhenItCanHearAgain(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(mode...)
+		w := f.calls(f.another(mode...), patient()...)
+		time.Sleep(10 * time.Millisecond)
+		for _, n := range f.nodes {
+			n.Disconnect()
+		}
+		time.Sleep(time.Millisecond)
+		_, _ = m.Unlock()
+		require.False(f, w.isDone())
+		f.within(w, 150*time.Millisecond)
+	})
+}
+
+// A wake-up that comes while an attempt is under way counts. This attempt fails: two
+// nodes refuse to answer, and one has said no before the lock is free.
+func TestWakeUpDuringAnAttemptIsNotLost(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(mode...)
+		w := f.calls(f.another(mode...), patient()...)
+		time.Sleep(499 * time.Millisecond) // the next attempt is at 500 ms
+		for i, n := range f.nodes {
+			n.On("evalsha", 1, []embedded.Fault{
+				{}, {Delay: 20 * time.Millisecond}, {Delay: 20 * time.Millisecond}, {Err: "ERR"}, {Err: "ERR"},
+			}[i])
+		}
+		time.Sleep(11 * time.Millisecond)
+		f.unlock(m)
+		assert.Equal(f, 10*time.Millisecond, f.within(w, 10*time.Millisecond))
+	})
+}
+
+// Who is in a queue can hear: what is published before is not missed.
+func TestWaiterCanHearBeforeItIsInAQueue(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(mode...)
+		b := f.another(mode...)
+		for _, n := range f.nodes {
+			n.On("subscribe", 1, embedded.Fault{Delay: 100 * time.Millisecond})
+		}
+		w := f.calls(b, patient()...)
+		time.Sleep(50 * time.Millisecond)
+		f.unlock(m)
+		assert.Equal(f, 50*time.Millisecond, f.within(w, time.Second))
+	})
+}
+
+// Nodes that cannot be heard hold nobody up for longer than the node deadline, once.
+func TestWaiterDoesWithoutNodesThatCannotBeHeard(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
+		b := f.another(mode...)
+		for _, n := range f.nodes[:2] {
+			n.On("subscribe", 1, embedded.Fault{Delay: 4 * time.Second})
+		}
+		w := f.calls(b, patient()...)
+		time.Sleep(800 * time.Millisecond)
+		f.atOnce(m, w)
+	})
+}
+
+// subscribers counts the subscriptions on all nodes.
+func (f field) subscribers() (count int) {
+	for _, n := range f.nodes {
+		for _, k := range n.PubSubNumSub(n.PubSubChannels("*")...) {
+			count += k
+		}
+	}
+	return count
+}
+
+func TestSubscriptionsOutlastTheLastWaiterByHalfAMinute(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		m := f.held(append(mode, redsync.WithExpiry(10*time.Minute))...)
+		first := f.calls(f.another(mode...), patient()...)
+		time.Sleep(2 * time.Minute)
+		second := f.calls(f.another(mode...), patient()...)
+		assert.Equal(f, 10, f.subscribers(), "one for each process and node")
+		f.atOnce(m, first)    // and tells the second ...
+		f.unlock(first.Mutex) // ... which its process remembers
+		f.within(second, 0)
+		f.unlock(second.Mutex)
+		time.Sleep(29 * time.Second)
+		assert.Equal(f, 10, f.subscribers())
+		time.Sleep(31 * time.Second)
+		assert.Zero(f, f.subscribers())
+
+		m = f.held(mode...)
+		third := f.calls(f.another(mode...), patient()...)
+		assert.Equal(f, 5, f.subscribers())
+		f.atOnce(m, third)
+	})
+}
+
+func TestSubscriptionsOutlastEveryWaiterByHalfAMinute(t *testing.T) {
+	play(t, func(f field) {
+		b := f.another()
+		for range 2 {
+			m := f.held()
+			c := f.calls(b, patient()...)
+			f.atOnce(m, c)
+			f.unlock(c.Mutex)
+			time.Sleep(20 * time.Second)
+		}
+		time.Sleep(5 * time.Second) // 25 s after the last, 45 s after the first
+		assert.Equal(t, 5, f.subscribers())
+		time.Sleep(10 * time.Second)
+		assert.Zero(t, f.subscribers())
+	})
+}
+
+// Close unlocks what its Redsync holds. Waiters of other Redsyncs on the same clients hear
+// of it although they have never asked a node.
+func TestCloseOfAHolderLetsTheNextOneIn(t *testing.T) {
+	inEachMode(t, func(f field, mode []redsync.Option) {
+		x := f.held(mode...)
+		clients := clientsOf(f.nodes)
+		a, b := on(clients), on(clients)
+		f.closes(a, b)
+		first := f.calls(a, patient(mode...)...)
+		second := f.calls(b, patient(mode...)...)
+		time.Sleep(10 * time.Millisecond)
+		f.unlock(x)
+		<-first.done
+		require.NoError(f, first.err)
+		time.Sleep(100 * time.Millisecond)
+		start := time.Now()
+		require.NoError(f, a.Close(f.Context()))
+		<-second.done
+		require.NoError(f, second.err)
+		assert.Less(f, second.at.Sub(start), 100*time.Millisecond)
+		f.unlock(second.Mutex)
+	})
+}
+
+// A holder that learns that its lock is lost lets the next one of its process try.
+func TestALossLetsTheNextOneIn(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		m := f.held()
+		w := f.calls(f.Redsync, patient()...)
+		time.Sleep(100 * time.Millisecond)
+		for _, n := range f.nodes {
+			n.Del("lock")
+		}
+		start := time.Now()
+		_, err := m.Extend()
+		require.ErrorIs(f, err, redsync.ErrLockLost)
+		<-w.done
+		require.NoError(f, w.err)
+		assert.Less(f, w.at.Sub(start), 100*time.Millisecond)
+		f.unlock(w.Mutex)
+	})
+}
+
+// The last attempt of the first in line fails because no quorum answers, as the one before
+// did. The next in line goes on at once, and not with its retry delay.
+func TestTheLastAttemptThatHearsNobodyLetsTheNextOneTry(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		f.freeze(0, 1, 2)
+		a := f.calls(f.Redsync, redsync.WithTries(2), redsync.WithRetryDelay(10*time.Second))
+		time.Sleep(10500 * time.Millisecond) // its last attempt is under way
+		b := f.calls(f.Redsync, redsync.WithTries(0), redsync.WithRetryDelay(9*time.Second), redsync.WithExpiry(2*time.Minute))
+		<-a.done
+		start := time.Now()
+		time.Sleep(100 * time.Millisecond)
+		for i := range 3 {
+			f.nodes[i].Thaw()
+		}
+		<-b.done
+		require.NoError(f, b.err)
+		assert.Less(f, b.at.Sub(start), time.Second)
+		f.unlock(b.Mutex)
+	})
+}
+
+// A lock whose keys the user may not touch is no reason to be woken for no other.
+func TestADeniedNameCostsOthersTheirWakeUpForAWhileOnly(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		other := f.another()
+		for _, n := range f.nodes {
+			n.On("evalsha", 1, embedded.Fault{Err: "NOPERM No permissions to access a key"})
+		}
+		m := other.NewMutex("forbidden")
+		require.NoError(t, m.TryLock())
+		f.unlock(m)
+		time.Sleep(5 * time.Second)
+		for _, holder := range []*redsync.Redsync{f.Redsync, other} {
+			m := holder.NewMutex("lock")
+			require.NoError(t, m.Lock())
+			waiter := f.Redsync
+			if holder == f.Redsync {
+				waiter = other
+			}
+			w := f.calls(waiter, patient()...)
+			time.Sleep(100 * time.Millisecond)
+			f.unlock(m)
+			f.within(w, 0)
+			f.unlock(w.Mutex)
+		}
+	})
+}
