@@ -1,0 +1,64 @@
+// Package puppet is a node whose replies a test decides.
+package puppet
+
+import (
+	"sync"
+
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// A Puppet is a pool.Pool. Answer returns the reply to a request, nil for none for the time being, or a
+// refusal to send it.
+type Puppet struct {
+	Answer func(req pool.Request) (*pool.Reply, error)
+
+	mu   sync.Mutex // guards sent
+	sent []pool.Request
+}
+
+// Send implements pool.Pool.
+func (p *Puppet) Send(req pool.Request) error {
+	p.mu.Lock()
+	p.sent = append(p.sent, req)
+	p.mu.Unlock()
+	reply, err := p.Answer(req)
+	if reply != nil {
+		go req.To.Receive(req.Tag, *reply)
+	}
+	return err
+}
+
+// CloseIdle implements pool.Pool.
+func (p *Puppet) CloseIdle() {}
+
+// Close implements pool.Pool.
+func (p *Puppet) Close() error { return nil }
+
+// String implements pool.Pool.
+func (p *Puppet) String() string { return "puppet" }
+
+// Sent returns what was sent so far.
+func (p *Puppet) Sent() []pool.Request {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sent[:len(p.sent):len(p.sent)]
+}
+
+// Count counts what was sent by the name of the command.
+func (p *Puppet) Count(name string) (n int) {
+	for _, req := range p.Sent() {
+		if req.Args[0] == name {
+			n++
+		}
+	}
+	return n
+}
+
+// Yes is the answer of a node on which everything succeeds.
+func Yes(req pool.Request) (*pool.Reply, error) {
+	if req.Args[0] == "set" {
+		return &pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1}, nil
+	}
+	return &pool.Reply{Value: script.Mine, Fate: pool.Answered, Conn: 1}, nil
+}
