@@ -124,7 +124,7 @@ func (c contender) checkSettings(lib library, lock held, nodes int, ttl time.Dur
 	if _, ok := like.(*redsync.Mutex); !ok {
 		return differ("lock", got, want)
 	}
-	return errors.Join(differPart(got, want, "set"), differPart(got, want, "core", "nodes"))
+	return errors.Join(differPart(got, want, "set"), differPart(got, want, "core", "keeper", "Set", "Nodes"))
 }
 
 // The functions below return a lock, or a maker of locks, that has the settings which a name promises,

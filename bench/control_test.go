@@ -90,8 +90,8 @@ func mislabelled() map[string]contender {
 		add(oursWith(c.name, redsync.WithTimeoutFactor(0.5)), "timeout", "its set.bases.timeoutFactor is 0.5, want ")
 		add(oursWith(c.name, redsync.WithDriftFactor(0.5)), "drift", "its set.bases.driftFactor is 0.5, want ")
 		add(oursWith(c.name, redsync.WithRetryDelay(time.Second)), "delay", "its set.delay is ")
-		add(c.on(1), "1 node", "its core.nodes is 1, want 5")
-		add(c.on(4), "4 nodes", "its core.nodes is 4, want 5")
+		add(c.on(1), "1 node", "its core.keeper.Set.Nodes is 1, want 5")
+		add(c.on(4), "4 nodes", "its core.keeper.Set.Nodes is 4, want 5")
 	}
 	for name, option := range map[string]string{
 		oursApart: "noHandOver", oursFair: "fair", oursFenced: "fencing", oursWatched: "watchdog",

@@ -76,11 +76,11 @@ const Never time.Duration = -1
 
 // An Answer is what a node says.
 type Answer struct {
-	Found    Found
 	Wait     time.Duration // of a refused Acquire: until it may end by itself; Never
 	Register uint64        // of Acquire with a fence: the register
-	Stored   bool          // of Acquire with a fence: the proposal is the register now
-	WasThere bool          // of Acquire with a fence: the claim was there before
-	First    bool          // of Release: the caller's process is the first in the queue
-	Others   bool          // of Release: a waiter of another process is known
+	Found    Found
+	Stored   bool // of Acquire with a fence: the proposal is the register now
+	WasThere bool // of Acquire with a fence: the claim was there before
+	First    bool // of Release: the caller's process is the first in the queue
+	Others   bool // of Release: a waiter of another process is known
 }

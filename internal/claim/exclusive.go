@@ -8,10 +8,13 @@ import (
 )
 
 // An Exclusive is the claim of a Mutex: a key with a value, which one lease has at a time.
-type Exclusive struct{ lock script.Lock }
+type Exclusive struct {
+	lock  script.Lock
+	lines [1]string // its name; kept, because a slice made for each question would cost an allocation
+}
 
 // NewExclusive returns the claim of a name, which has no value yet.
-func NewExclusive(name string) Exclusive { return Exclusive{script.NewLock(name, "")} }
+func NewExclusive(name string) Exclusive { return Exclusive{script.NewLock(name, ""), [1]string{name}} }
 
 // Name implements Claim.
 func (e *Exclusive) Name() string { return e.lock.Name() }
@@ -21,12 +24,12 @@ func (e *Exclusive) Value() string { return e.lock.Value() }
 
 // With implements Claim.
 func (e *Exclusive) With(value string, room *Room) Claim {
-	room.exclusive = Exclusive{e.lock.With(value)}
+	room.exclusive = Exclusive{e.lock.With(value), e.lines}
 	return &room.exclusive
 }
 
 // Lines implements Claim.
-func (e *Exclusive) Lines() []string { return []string{e.Name()} }
+func (e *Exclusive) Lines() []string { return e.lines[:] }
 
 // PassesTo implements Claim. A waiter for the same name wants nothing that e does not have.
 func (e *Exclusive) PassesTo(other Claim) bool {

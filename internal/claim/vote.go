@@ -15,9 +15,9 @@ const (
 
 // A Vote is one node's part in a round.
 type Vote struct {
-	Choice Choice
 	Answer Answer // what the node said; zero where it said nothing
 	Err    error  // why it is no grant, where that is not in the answer
+	Choice Choice
 }
 
 // Failure returns the vote of a node that has failed for err.

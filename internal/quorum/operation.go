@@ -25,7 +25,7 @@ type Brief struct {
 	Call    claim.Call
 	Tally   claim.Tally   // adds up the votes; nil where they are counted plainly
 	Within  time.Duration // how long the operation waits for one node; 0 if that is not said
-	Explain bool          // a round that is blocked waits until it is clear why: see isFinalLocked
+	Explain bool          // a round that is blocked waits until it is clear why: see isFinal
 	Tracer  Tracer        // told of votes, and of nodes that go down or come up; nil where nobody listens
 	Purpose Purpose       // of Call, in regard to the health of a node
 }

@@ -26,8 +26,10 @@ type Round struct {
 	// mu guards what follows. Who has been told of the decision may read expired
 	// without it.
 	mu      sync.Mutex
-	closed  bool // later votes do not count
-	expired bool // the deadline came before the decision
+	closed  bool           // later votes do not count
+	expired bool           // the deadline came before the decision
+	final   bool           // the answer can be given: see isFinal
+	proved  claim.Standing // what the votes prove by now
 	count   claim.Count
 	ballots []ballot
 	spare   [usualNodes]ballot // room for ballots
@@ -217,7 +219,6 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (first, late bool, as 
 	if r.closed || b.vote.Choice != claim.Pending {
 		return first, true, v
 	}
-	before := r.isFinalLocked()
 	if v.Choice == claim.Granted && r.hasGrantedLocked(by) {
 		v = claim.Failure(ErrDuplicate)
 	}
@@ -226,9 +227,12 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (first, late bool, as 
 	if r.brief.Tally != nil {
 		r.brief.Tally.Add(i, v)
 	}
-	if !before && r.isFinalLocked() {
-		r.closed = !r.waitAll
-		r.decideLocked()
+	if !r.final {
+		r.proved = r.standingLocked()
+		if r.final = r.isFinal(r.proved); r.final {
+			r.closed = !r.waitAll
+			r.decideLocked()
+		}
 	}
 	if r.waitAll && r.count.Voted() == r.set.Rule.All() {
 		close(r.all)
@@ -238,8 +242,8 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (first, late bool, as 
 
 // hasGrantedLocked reports whether a server has granted already, as another node.
 func (r *Round) hasGrantedLocked(by *pool.Server) bool {
-	for _, b := range r.ballots {
-		if b.vote.Choice == claim.Granted && sameServer(b.by, by) {
+	for i := range r.ballots {
+		if b := &r.ballots[i]; b.vote.Choice == claim.Granted && sameServer(b.by, by) {
 			return true
 		}
 	}
@@ -278,13 +282,12 @@ func (r *Round) standingLocked() claim.Standing {
 	return r.set.Rule.Standing(r.count)
 }
 
-// isFinalLocked reports whether the answer can be given. An acquire
+// isFinal reports whether the answer can be given after votes that prove so much. An acquire
 // also says why it is blocked: a taken lock is something else than nodes that are
 // down, and dead nodes fail faster than live ones refuse. It waits for the reason
 // while fewer than a quorum have answered, at most for the node deadline. What it
 // does then does not depend on the reason, so safety does not either.
-func (r *Round) isFinalLocked() bool {
-	s := r.standingLocked()
+func (r *Round) isFinal(s claim.Standing) bool {
 	return s.Won || s.Blocked && (!r.brief.Explain || s.Explained)
 }
 
@@ -292,13 +295,13 @@ func (r *Round) isFinalLocked() bool {
 func (r *Round) IsFinal() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.isFinalLocked()
+	return r.final
 }
 
 // decideLocked makes a won round take effect, and tells that the round is decided, or that
 // its deadline has come.
 func (r *Round) decideLocked() {
-	if w, ok := r.op.(Winner); ok && r.standingLocked().Won {
+	if w, ok := r.op.(Winner); ok && r.proved.Won {
 		w.OnWon()
 	}
 	r.then.Decided()
@@ -308,7 +311,7 @@ func (r *Round) decideLocked() {
 func (r *Round) expire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.isFinalLocked() {
+	if !r.final {
 		r.expired = true
 		r.closed = true
 		r.decideLocked()
@@ -429,7 +432,7 @@ func (r *Round) resultLocked(silent error) Result {
 	if res.Won {
 		return res // nobody asks about the others
 	}
-	undecided := !r.isFinalLocked()
+	undecided := !r.final
 	res.Votes = make([]claim.Vote, len(r.ballots))
 	for i, b := range r.ballots {
 		v := b.vote
