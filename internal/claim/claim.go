@@ -83,4 +83,5 @@ type Answer struct {
 	WasThere bool // of Acquire with a fence: the claim was there before
 	First    bool // of Release: the caller's process is the first in the queue
 	Others   bool // of Release: a waiter of another process is known
+	Detail   any  // what only the claim itself and its tally understand; nil of most claims
 }
