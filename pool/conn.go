@@ -62,10 +62,7 @@ type conn struct {
 	silent atomic.Int64
 }
 
-var (
-	errUnasked = errors.New("the node sent a reply that was not asked for")
-	errDone    = errors.New("the connection is not needed any more")
-)
+var errDone = errors.New("the connection is not needed any more")
 
 // minLifetime lets a connection serve at all, whatever the user's client allows.
 const minLifetime = time.Second

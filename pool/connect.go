@@ -134,23 +134,6 @@ func open(ctx context.Context, user *redis.Options, how opening) (_ net.Conn, er
 	return opened, hinted(greet(bounded, opt, opened.Conn, how.ask))
 }
 
-// unanswered is an error in whose place no request was answered, although it may hold
-// what a node has said: to the greeting, say.
-type unanswered struct {
-	text string
-	error
-}
-
-// noAnswer returns err as one that can be compared and whose text is short, whatever a
-// function of the user's has made of it.
-func noAnswer(step string, err error) error {
-	return &unanswered{cut(step + fmt.Sprint(err)), err} // fmt bears an Error that panics
-}
-
-func (e *unanswered) Error() string { return e.text }
-
-func (e *unanswered) Unwrap() error { return e.error }
-
 // greet makes go-redis greet the node at the other end of conn, and then ask.
 //
 // What go-redis returns for its commands is no proof of a greeting: it has been seen to
@@ -513,16 +496,4 @@ func boundedTimeout(d time.Duration) time.Duration {
 		return maxReadTimeout
 	}
 	return d
-}
-
-// recovered makes an error of a panic in go-redis, or in a function of the user's that
-// it calls.
-func recovered(err *error) {
-	switch r := recover().(type) {
-	case nil:
-	case error:
-		*err = r
-	default:
-		*err = fmt.Errorf("%v", r)
-	}
 }

@@ -155,15 +155,6 @@ func (f Fate) String() string {
 // ErrClosed is the error of Send and of Subscribe after Close.
 var ErrClosed = errors.New("pool: closed")
 
-// admit returns the error of a request that the node's outstanding replies leave
-// no room for.
-func admit(owed, limit int, reserved bool) error {
-	if owed < limit || reserved && owed < maxOwed {
-		return nil
-	}
-	return &OutstandingError{Limit: limit}
-}
-
 // An OutstandingError is the error of Send when a node owes Limit replies
 // already: it is frozen, cut off, or slower than its callers.
 type OutstandingError struct {

@@ -539,13 +539,6 @@ func (s *subscription) deliver(w wire) error {
 	}
 }
 
-// isAnswer reports whether err is an error that the node answered with. To go-redis
-// a null is one too.
-func isAnswer(err error) bool {
-	var answer redis.Error
-	return errors.As(err, &answer) && !errors.Is(err, redis.Nil)
-}
-
 // passing are the beginnings of errors that a node gives for a time only.
 var passing = []string{
 	"LOADING ", "BUSY ", "TRYAGAIN ", "CLUSTERDOWN ", "MASTERDOWN ", "READONLY ", "OOM ",
