@@ -43,6 +43,8 @@ type batchPool struct {
 	running bool // a goroutine is in run
 }
 
+var _ Subscriber = (*batchPool)(nil)
+
 func (p *batchPool) String() string { return fmt.Sprintf("%T", p.client) }
 
 // CloseIdle has nothing to do: no connection is the pool's own.
@@ -75,6 +77,17 @@ func (p *batchPool) Send(req Request) error {
 		go p.run()
 	}
 	return nil
+}
+
+// Subscribe implements Subscriber.
+func (p *batchPool) Subscribe(channel string, to Listener) (Subscription, error) {
+	return p.subs.start(&p.config, channel, to, p.dialChannel)
+}
+
+// dialChannel listens to a channel as the client does.
+func (p *batchPool) dialChannel(ctx context.Context, channel string) (w wire, err error) {
+	defer recovered(&err)
+	return dialPubSub(ctx, p.client, channel)
 }
 
 // run executes batches until none is left.

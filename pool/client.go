@@ -23,7 +23,7 @@ func (p *streamPool) Client() any {
 // Sibling returns another pool of the same client, with the same options. Closing
 // either leaves the other as it is.
 func (p *streamPool) Sibling() Pool {
-	return &streamPool{config: p.config, client: p.client}
+	return newStreamPool(p.config, p.client)
 }
 
 // Client returns what tells the client of p from all others, as for a *redis.Client.

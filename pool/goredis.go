@@ -161,7 +161,7 @@ func New(client redis.UniversalClient, options ...Option) Pool {
 		cfg.err = fmt.Errorf("pool: nil client (%T)", client)
 	} else if c, ok := client.(*redis.Client); ok {
 		cfg.err = cmp.Or(cfg.err, badAddress(c.Options()))
-		return &streamPool{config: cfg, client: c}
+		return newStreamPool(cfg, c)
 	}
 	if cfg.guard > 0 && cfg.err == nil {
 		cfg.err = fmt.Errorf("pool: WithRestartGuard(%v) needs a *redis.Client: a %T does not tell when a connection is opened", cfg.guard, client)

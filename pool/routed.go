@@ -54,6 +54,8 @@ type routedPool struct {
 	closed  bool
 }
 
+var _ Subscriber = (*routedPool)(nil)
+
 func newRoutedPool(cfg config, client redis.UniversalClient) *routedPool {
 	p := &routedPool{
 		config: cfg, client: client,
@@ -206,15 +208,9 @@ func (p *routedPool) addLocked(addr string, client *redis.Client) *streamPool {
 	if old := p.nodes[addr]; old != nil {
 		old.CloseIdle()
 	}
-	node := &streamPool{config: config{outstanding: p.outstanding}, client: client}
+	node := newStreamPool(config{outstanding: p.outstanding}, client)
 	p.nodes[addr] = node
 	return node
-}
-
-// isIdle reports whether no stream of p is running.
-func (p *streamPool) isIdle() bool {
-	s := p.last.Load()
-	return s == nil || s.stopped.Load()
 }
 
 // nodeAtLocked returns the node at an address that another node has named. The client may
@@ -228,6 +224,21 @@ func (p *routedPool) nodeAtLocked(addr string, like *streamPool) *streamPool {
 	client := redis.NewClient(opt)
 	_ = client.Close() // its options are used, nothing else
 	return p.addLocked(addr, client)
+}
+
+// Subscribe implements Subscriber.
+func (p *routedPool) Subscribe(channel string, to Listener) (Subscription, error) {
+	return p.subs.start(&p.config, channel, to, p.dialChannel)
+}
+
+// dialChannel listens to a channel of the node that the client chooses for it.
+func (p *routedPool) dialChannel(ctx context.Context, channel string) (w wire, err error) {
+	defer recovered(&err)
+	node, err := p.route(ctx, channel)
+	if err != nil {
+		return nil, err
+	}
+	return dialWire(ctx, node.Options(), channel)
 }
 
 // A routed is a request on its way to the node that has its key.

@@ -2,18 +2,16 @@ package pool
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
+	"sync/atomic"
 	"time"
 )
 
-// This file is what a stream does about a connection that owes a reply and is silent.
+// This file decides what is done about a connection that owes a reply and is silent.
 // Either the node is slow, or the connection is dead and nobody says so: a firewall or a
 // NAT has forgotten it. The silence does not tell which.
 //
-// So the stream does not give the connection up. Once it has been silent for longer than
-// the requests in flight wait (Request.Within), the stream opens a second one. If the
+// So the connection is not given up at once. Once it has been silent for longer than
+// the requests in flight wait (Request.Within), a second one is opened. If the
 // second is greeted while the first is still silent, the node is well and the first
 // connection is dead: the second goes on in its place. If the first says something first,
 // the second is closed. A node that is frozen answers neither.
@@ -34,148 +32,172 @@ const (
 	lastLook = time.Millisecond
 )
 
-var errForgotten = errors.New("no reply while a second connection was opened")
+// A silence is what one connection knows of its own silence. Its methods are called under
+// the queue's mu, start and pause apart.
+type silence struct {
+	timeout time.Duration // how long it may last
+	started time.Time     // when clock began
+	watch   *time.Timer   // fires when something is to be done
+
+	// since is the time at which, as clock has it, the wait for a whole reply that is
+	// owed began; 0 while none is owed or those that have come are delivered.
+	since atomic.Int64
+
+	batchWithin   time.Duration // the least Within of the requests that are being answered
+	writtenWithin time.Duration // that of the requests behind them
+	watching      bool          // watch is running
+	armed         time.Duration // for how long it was set
+	second        *second       // is being opened; nil while none is
+	doubled       int           // how often the patience was doubled
+	doubledAt     int64         // when it last was or was halved, as clock has it
+}
 
 // A second is a connection that is being opened beside a silent one.
 type second struct {
-	since  int64              // when the silence began, as silent has it
+	since  int64              // when the silence began, as clock has it
 	cancel context.CancelFunc // ends the connection, also once it is greeted
 }
 
-// sooner returns the smaller of two durations, where 0 stands for none.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
+// start makes the watch call check when something is to be done.
+func (s *silence) start(check func()) {
+	s.started = time.Now()
+	s.watch = time.AfterFunc(s.timeout, check)
+	s.watch.Stop()
 }
 
-// clock returns the time since the connection was opened, never 0.
-func (c *conn) clock() int64 { return int64(time.Since(c.opened)) + 1 }
+// taken notes that requests have been taken whose least Within is within, idle when none
+// was in flight: then a silence begins. The watch fires in time for them.
+func (s *silence) taken(within time.Duration, idle bool) {
+	if idle {
+		s.batchWithin, s.writtenWithin = 0, 0
+		s.since.Store(s.clock())
+	}
+	s.writtenWithin = sooner(s.writtenWithin, within)
+	if !s.watching || s.second == nil && s.patience() < s.armed {
+		s.arm(0)
+	}
+}
+
+// nextBatch notes that what had been written is being answered now.
+func (s *silence) nextBatch() { s.batchWithin, s.writtenWithin = s.writtenWithin, 0 }
+
+// pause notes that a reply has come. No silence is counted until it is delivered, and
+// those that came with it.
+func (s *silence) pause() {
+	if s.since.Load() != 0 {
+		s.since.Store(0)
+	}
+}
+
+// broken notes that replies have been delivered. A silence begins anew with the last of
+// them, or with the next request when none is owed.
+func (s *silence) broken(owing bool) {
+	if owing {
+		s.since.Store(s.clock())
+	}
+	if s.second != nil {
+		s.drop()
+	}
+}
+
+// check says what is to be done now that the watch has fired: give the connection up, open
+// a second one, or nothing. owes says whether a reply is owed, and may whether a second one
+// may be opened.
+func (s *silence) check(owes, may bool) (over bool, open *second) {
+	now, since := s.clock(), s.since.Load()
+	waited := lasted(since, now)
+	s.forgive(now)
+	s.watching = owes
+	switch {
+	case !owes:
+		return false, nil
+	case waited >= s.timeout:
+		return true, nil
+	case may && s.second == nil && waited >= s.patience():
+		open = &second{since: since}
+		s.second = open
+	}
+	s.arm(waited)
+	return false, open
+}
+
+// outlasted reports whether the silence has lasted while d was opened, or not, as opened
+// says. Then d is not the silence's any more; else it is dropped.
+func (s *silence) outlasted(d *second, opened bool) bool {
+	if s.second != d {
+		return false // the connection has ended, or said something
+	}
+	if !opened || s.since.Load() != d.since {
+		s.drop()
+		return false
+	}
+	s.second = nil
+	return true
+}
+
+// end ends the watch, and the second connection if one is being opened.
+func (s *silence) end() {
+	s.watch.Stop()
+	if s.second != nil {
+		s.second.cancel()
+		s.second = nil
+	}
+}
 
 // patience returns for how long the connection may be silent until a second one is
-// opened. From c.timeout on none is.
-func (c *conn) patience() time.Duration {
-	within := sooner(c.batchWithin, c.writtenWithin)
-	if within == 0 || within >= c.timeout {
-		return c.timeout
+// opened. From timeout on none is.
+func (s *silence) patience() time.Duration {
+	within := sooner(s.batchWithin, s.writtenWithin)
+	if within == 0 || within >= s.timeout {
+		return s.timeout
 	}
-	return min(max(within, minPatience)<<c.doubled, c.timeout)
-}
-
-// startWatch begins to count a silence, if nothing was in flight, and sees to it that the
-// watch fires in time for what has just been taken. It is called under the stream's mu.
-func (c *conn) startWatch(idle bool) {
-	if idle {
-		c.silent.Store(c.clock())
-	}
-	if !c.watching || c.second == nil && c.patience() < c.armed {
-		c.arm(0)
-	}
+	return min(max(within, minPatience)<<s.doubled, s.timeout)
 }
 
 // arm sets the watch for the next thing to do about a silence that has lasted for a
 // while. The watch is left alone by what comes meanwhile, and looks at the silence anew
-// when it fires. It is called under the stream's mu.
-func (c *conn) arm(waited time.Duration) {
-	c.armed = c.timeout - waited
-	if c.second == nil {
-		left := c.patience() - waited
+// when it fires.
+func (s *silence) arm(waited time.Duration) {
+	s.armed = s.timeout - waited
+	if s.second == nil {
+		left := s.patience() - waited
 		if left <= 0 { // one that was cancelled is being opened still
 			left = minPatience
 		}
-		c.armed = min(c.armed, left)
+		s.armed = min(s.armed, left)
 	}
-	c.watching = true
-	c.watch.Reset(c.armed)
+	s.watching = true
+	s.watch.Reset(s.armed)
 }
 
-// checkSilence opens a second connection when this one owes a reply and nothing has come
-// for longer than its patience, and gives it up after its timeout.
-func (c *conn) checkSilence() {
-	s := c.stream
-	s.mu.Lock()
-	now, since := c.clock(), c.silent.Load()
-	waited := time.Duration(0)
-	if since > 0 {
-		waited = time.Duration(now - since)
+// drop ends the attempt to replace the connection. The next one, if it is silent still or
+// again, comes after twice the patience.
+func (s *silence) drop() {
+	s.second.cancel()
+	s.second = nil
+	if s.doubled < maxDoubled {
+		s.doubled++
 	}
-	c.forgive(now)
-	c.watching = c.inFlight > 0 && !c.dead
-	silent := c.watching && waited >= c.timeout
-	if c.watching && !silent {
-		if c.second == nil && !s.opening && waited >= c.patience() {
-			ctx, cancel := context.WithCancel(context.Background())
-			c.second = &second{since, cancel}
-			s.opening = true
-			go c.replace(ctx, c.second)
-		}
-		c.arm(waited)
-	}
-	s.mu.Unlock()
-	if silent {
-		c.abort(fmt.Errorf("no reply for %v: %w", c.timeout, os.ErrDeadlineExceeded))
-	}
+	now := s.clock()
+	s.doubledAt = now
+	s.arm(lasted(s.since.Load(), now))
 }
 
 // forgive halves the patience for each forgetAfter since it was doubled.
-func (c *conn) forgive(now int64) {
-	for c.doubled > 0 && now-c.doubledAt >= int64(forgetAfter) {
-		c.doubled--
-		c.doubledAt += int64(forgetAfter)
+func (s *silence) forgive(now int64) {
+	for s.doubled > 0 && now-s.doubledAt >= int64(forgetAfter) {
+		s.doubled--
+		s.doubledAt += int64(forgetAfter)
 	}
 }
 
-// replace opens a second connection. It serves in the place of c if c has been silent all
-// the while: then c is given up, and the stream goes on with the second once the fates of
-// all that c owes are delivered. Else the second is closed.
-func (c *conn) replace(ctx context.Context, d *second) {
-	next, err := c.stream.connect(ctx)
-	if err == nil {
-		next.cancel = d.cancel
-		sleep(ctx, lastLook)
-	}
-	if c.succeeds(d, next) {
-		c.abort(fmt.Errorf("%w: %w", errForgotten, os.ErrDeadlineExceeded))
-		return
-	}
-	d.cancel()
-	if next != nil {
-		_ = next.net.Close()
-	}
-}
+// clock returns the time since the connection began to serve, never 0.
+func (s *silence) clock() int64 { return int64(time.Since(s.started)) + 1 }
 
-// succeeds makes next, nil if it could not be opened, the next connection of the stream,
-// and reports whether it did.
-func (c *conn) succeeds(d *second, next *conn) bool {
-	s := c.stream
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.opening = false
-	if c.second != d {
-		return false // c has ended, or said something
+// lasted returns how long a silence has lasted that began at since, 0 if there is none.
+func lasted(since, now int64) time.Duration {
+	if since > 0 {
+		return time.Duration(now - since)
 	}
-	if next == nil || c.silent.Load() != d.since {
-		c.dropSecond()
-		return false
-	}
-	c.second = nil
-	s.next = next
-	return true
-}
-
-// dropSecond ends the attempt to replace c. The next one, if c is silent still or again,
-// comes after twice the patience. It is called under the stream's mu.
-func (c *conn) dropSecond() {
-	c.second.cancel()
-	c.second = nil
-	if c.doubled < maxDoubled {
-		c.doubled++
-	}
-	now, waited := c.clock(), time.Duration(0)
-	c.doubledAt = now
-	if since := c.silent.Load(); since > 0 {
-		waited = time.Duration(now - since)
-	}
-	c.arm(waited)
+	return 0
 }
