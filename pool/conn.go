@@ -42,8 +42,7 @@ type conn struct {
 	opened   time.Time
 	cancel   func()        // releases what the opening holds; may be nil
 	ended    chan struct{} // closed when the last reply has been delivered
-
-	silence silence // most of it is under the queue's mu
+	silence  silence       // says when a second one is to be opened, or this one given up
 
 	// Under the queue's mu.
 	written   []queued // taken by serve and not by read, in order
@@ -250,20 +249,20 @@ func (c *conn) book() {
 	}
 }
 
-// checkSilence opens a second connection when this one has been silent for longer than
-// its patience, and gives it up after its timeout: see silence.go.
+// checkSilence opens a second connection when this one owes a reply and has been silent for
+// longer than its patience, and gives it up after its timeout.
 func (c *conn) checkSilence() {
 	q := c.queue
 	q.mu.Lock()
-	over, second := c.silence.check(c.inFlight > 0 && !c.dead, !q.openingSecond)
-	if second != nil {
+	giveUp, d := c.silence.check(c.inFlight > 0 && !c.dead, !q.openingSecond)
+	if d != nil {
 		var ctx context.Context
-		ctx, second.cancel = context.WithCancel(context.Background())
+		ctx, d.cancel = context.WithCancel(context.Background())
 		q.openingSecond = true
-		go c.replace(ctx, second)
+		go c.replace(ctx, d)
 	}
 	q.mu.Unlock()
-	if over {
+	if giveUp {
 		c.abort(fmt.Errorf("no reply for %v: %w", c.silence.timeout, os.ErrDeadlineExceeded))
 	}
 }
@@ -271,19 +270,19 @@ func (c *conn) checkSilence() {
 // replace opens a second connection. It serves in the place of c if c has been silent all
 // the while: then c is given up, and the stream goes on with the second once the fates of
 // all that c owes are delivered. Else the second is closed.
-func (c *conn) replace(ctx context.Context, second *second) {
+func (c *conn) replace(ctx context.Context, d *second) {
 	next, err := connect(ctx, c.queue, c.user)
 	if err == nil {
-		next.cancel = second.cancel
+		next.cancel = d.cancel
 		look, done := context.WithTimeout(ctx, lastLook)
 		<-look.Done()
 		done()
 	}
-	if c.succeeds(next, second) {
+	if c.succeeds(d, next) {
 		c.abort(fmt.Errorf("%w: %w", errForgotten, os.ErrDeadlineExceeded))
 		return
 	}
-	second.cancel()
+	d.cancel()
 	if next != nil {
 		_ = next.net.Close()
 	}
@@ -291,12 +290,12 @@ func (c *conn) replace(ctx context.Context, second *second) {
 
 // succeeds makes next, nil if it could not be opened, the successor of c, and reports
 // whether it did.
-func (c *conn) succeeds(next *conn, second *second) bool {
+func (c *conn) succeeds(d *second, next *conn) bool {
 	q := c.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.openingSecond = false
-	if !c.silence.outlasted(second, next != nil) {
+	if !c.silence.outlasted(d, next != nil) {
 		return false
 	}
 	c.successor = next

@@ -43,7 +43,8 @@ type queued struct {
 
 var errStopped = errors.New("pool: stream stopped")
 
-// submit puts a request behind the others. The node may owe its pool so many replies.
+// submit puts a request behind the others, unless the node owes limit replies already. view
+// is that of the pool whose request it is.
 func (q *queue) submit(req *Request, limit int, view *serverView) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

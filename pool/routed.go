@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -92,6 +93,42 @@ func (p *routedPool) Close() error {
 	p.CloseIdle()
 	return nil
 }
+
+// Subscribe implements Subscriber.
+func (p *routedPool) Subscribe(channel string, to Listener) (Subscription, error) {
+	return p.subs.start(&p.config, channel, to, p.dialChannel)
+}
+
+// dialChannel listens to a channel of the node that the client chooses for it.
+func (p *routedPool) dialChannel(ctx context.Context, channel string) (w wire, err error) {
+	defer recovered(&err)
+	node, err := p.route(ctx, channel)
+	if err != nil {
+		return nil, err
+	}
+	return dialWire(ctx, node.Options(), channel)
+}
+
+// Destination returns the client.
+func (p *routedPool) Destination() any { return p.client }
+
+// Client returns what tells the client of p from all others, as for a *redis.Client.
+func (p *routedPool) Client() any {
+	switch client := p.client.(type) {
+	case *redis.ClusterClient:
+		return weak.Make(client)
+	case *redis.Ring:
+		return weak.Make(client)
+	}
+	return nil
+}
+
+// Sibling returns another pool of the same client, with the same options.
+func (p *routedPool) Sibling() Pool { return newRoutedPool(p.config, p.client) }
+
+// MetBefore reports true: the pool never tells which server answers, so that nobody need
+// wait to hear it.
+func (p *routedPool) MetBefore() bool { return true }
 
 func (p *routedPool) Send(req Request) error {
 	if err := p.usable(&req); err != nil {
@@ -224,21 +261,6 @@ func (p *routedPool) nodeAtLocked(addr string, like *streamPool) *streamPool {
 	client := redis.NewClient(opt)
 	_ = client.Close() // its options are used, nothing else
 	return p.addLocked(addr, client)
-}
-
-// Subscribe implements Subscriber.
-func (p *routedPool) Subscribe(channel string, to Listener) (Subscription, error) {
-	return p.subs.start(&p.config, channel, to, p.dialChannel)
-}
-
-// dialChannel listens to a channel of the node that the client chooses for it.
-func (p *routedPool) dialChannel(ctx context.Context, channel string) (w wire, err error) {
-	defer recovered(&err)
-	node, err := p.route(ctx, channel)
-	if err != nil {
-		return nil, err
-	}
-	return dialWire(ctx, node.Options(), channel)
 }
 
 // A routed is a request on its way to the node that has its key.

@@ -32,8 +32,9 @@ const (
 	lastLook = time.Millisecond
 )
 
-// A silence is what one connection knows of its own silence. Its methods are called under
-// the queue's mu, start and pause apart.
+// A silence counts for how long one connection has owed a reply and said nothing, and says
+// what is to be done about it: the connection does it. Everything but start and pause is
+// called under the queue's mu.
 type silence struct {
 	timeout time.Duration // how long it may last
 	started time.Time     // when clock began
@@ -65,8 +66,8 @@ func (s *silence) start(check func()) {
 	s.watch.Stop()
 }
 
-// taken notes that requests have been taken whose least Within is within, idle when none
-// was in flight: then a silence begins. The watch fires in time for them.
+// taken notes that the connection has taken requests, whose least Within is within. If it
+// was idle, nothing was in flight, and a silence begins. The watch is set in time for them.
 func (s *silence) taken(within time.Duration, idle bool) {
 	if idle {
 		s.batchWithin, s.writtenWithin = 0, 0
@@ -78,19 +79,19 @@ func (s *silence) taken(within time.Duration, idle bool) {
 	}
 }
 
-// nextBatch notes that what had been written is being answered now.
+// nextBatch notes that the requests behind those that have been answered are next.
 func (s *silence) nextBatch() { s.batchWithin, s.writtenWithin = s.writtenWithin, 0 }
 
-// pause notes that a reply has come. No silence is counted until it is delivered, and
-// those that came with it.
+// pause notes that a reply has come. Nothing is counted until it and those that came with it
+// have been delivered, which broken notes.
 func (s *silence) pause() {
 	if s.since.Load() != 0 {
 		s.since.Store(0)
 	}
 }
 
-// broken notes that replies have been delivered. A silence begins anew with the last of
-// them, or with the next request when none is owed.
+// broken notes that the replies that had come have been delivered. A silence begins anew if
+// the node owes another one, else with the next request.
 func (s *silence) broken(owing bool) {
 	if owing {
 		s.since.Store(s.clock())
@@ -100,10 +101,10 @@ func (s *silence) broken(owing bool) {
 	}
 }
 
-// check says what is to be done now that the watch has fired: give the connection up, open
-// a second one, or nothing. owes says whether a reply is owed, and may whether a second one
-// may be opened.
-func (s *silence) check(owes, may bool) (over bool, open *second) {
+// check says what is to be done when the watch has fired: whether to give the connection up,
+// or which second one to open beside it, nil for none. owes says whether the connection owes
+// a reply, mayOpen whether a second one may be opened.
+func (s *silence) check(owes, mayOpen bool) (giveUp bool, open *second) {
 	now, since := s.clock(), s.since.Load()
 	waited := lasted(since, now)
 	s.forgive(now)
@@ -113,7 +114,7 @@ func (s *silence) check(owes, may bool) (over bool, open *second) {
 		return false, nil
 	case waited >= s.timeout:
 		return true, nil
-	case may && s.second == nil && waited >= s.patience():
+	case mayOpen && s.second == nil && waited >= s.patience():
 		open = &second{since: since}
 		s.second = open
 	}
@@ -121,8 +122,8 @@ func (s *silence) check(owes, may bool) (over bool, open *second) {
 	return false, open
 }
 
-// outlasted reports whether the silence has lasted while d was opened, or not, as opened
-// says. Then d is not the silence's any more; else it is dropped.
+// outlasted reports whether the connection was silent all the while d was being opened: then
+// d goes on in its place. opened says whether d could be opened; if not, d is dropped.
 func (s *silence) outlasted(d *second, opened bool) bool {
 	if s.second != d {
 		return false // the connection has ended, or said something
@@ -135,7 +136,7 @@ func (s *silence) outlasted(d *second, opened bool) bool {
 	return true
 }
 
-// end ends the watch, and the second connection if one is being opened.
+// end stops the watch, and the second connection if one is being opened.
 func (s *silence) end() {
 	s.watch.Stop()
 	if s.second != nil {
@@ -154,9 +155,8 @@ func (s *silence) patience() time.Duration {
 	return min(max(within, minPatience)<<s.doubled, s.timeout)
 }
 
-// arm sets the watch for the next thing to do about a silence that has lasted for a
-// while. The watch is left alone by what comes meanwhile, and looks at the silence anew
-// when it fires.
+// arm sets the watch for the next thing to do about a silence that has lasted for waited.
+// What comes meanwhile leaves the watch alone: check looks at the silence anew when it fires.
 func (s *silence) arm(waited time.Duration) {
 	s.armed = s.timeout - waited
 	if s.second == nil {

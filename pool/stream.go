@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -97,6 +98,12 @@ func (p *streamPool) CloseIdle() {
 	}
 }
 
+// isIdle reports whether no stream of p is running.
+func (p *streamPool) isIdle() bool {
+	s := p.last.Load()
+	return s == nil || s.stopped.Load()
+}
+
 func (p *streamPool) Close() error {
 	streams.Lock()
 	p.closed.Store(true)
@@ -116,11 +123,26 @@ func (p *streamPool) dialChannel(ctx context.Context, channel string) (wire, err
 	return dialWire(ctx, p.client.Options(), channel)
 }
 
-// isIdle reports whether no stream of p is running.
-func (p *streamPool) isIdle() bool {
-	s := p.last.Load()
-	return s == nil || s.stopped.Load()
+// Destination returns what the pool leads to: a value that can be compared. Two pools
+// with equal ones lead to one node.
+func (p *streamPool) Destination() any { return destinationOf(p.client) }
+
+// Client returns what tells the client of p from all others: the same for every pool of
+// one client, and equal to nothing else. It does not keep the client.
+func (p *streamPool) Client() any {
+	if p.err != nil {
+		return nil
+	}
+	return weak.Make(p.client)
 }
+
+// Sibling returns another pool of the same client, with the same options. Closing
+// either leaves the other as it is.
+func (p *streamPool) Sibling() Pool { return newStreamPool(p.config, p.client) }
+
+// MetBefore reports whether it has been called before in this process, on any pool of
+// the same client.
+func (p *streamPool) MetBefore() bool { return p.err == nil && metBefore(p.client) }
 
 // A stream is an ordered sequence of requests, and the connections that carry
 // them: one at a time, opened when there is something to send. It lives from the
