@@ -18,28 +18,17 @@ import (
 // A destination is the address of a node. Clients with equal ones lead to one node.
 type destination struct{ network, addr string }
 
-// Destination returns what the pool leads to: a value that can be compared. Two pools
-// with equal ones lead to one node. It is the address, unless the client's own Dialer
-// decides where an address leads; then it is the client.
-func (p *streamPool) Destination() any {
-	if opt := p.client.Options(); dialsItself(opt) {
-		if opt.Network == "unix" {
-			return destination{opt.Network, opt.Addr}
-		}
-		return destination{opt.Network, strings.ToLower(opt.Addr)}
+// destinationOf returns what client leads to, as a value that can be compared: the address,
+// unless the client's own Dialer decides where an address leads; then the client.
+func destinationOf(client *redis.Client) any {
+	opt := client.Options()
+	switch {
+	case !dialsItself(opt):
+		return client
+	case opt.Network == "unix":
+		return destination{opt.Network, opt.Addr}
 	}
-	return p.client
-}
-
-// Destination returns the client.
-func (p *routedPool) Destination() any { return p.client }
-
-// Destination returns the client.
-func (p *batchPool) Destination() any {
-	if !reflect.ValueOf(p.client).Comparable() {
-		return p // a type of the user's
-	}
-	return p.client
+	return destination{opt.Network, strings.ToLower(opt.Addr)}
 }
 
 // defaultDialer returns the code of the Dialer that go-redis gives a client that has none.

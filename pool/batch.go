@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -43,6 +44,8 @@ type batchPool struct {
 	running bool // a goroutine is in run
 }
 
+var _ Subscriber = (*batchPool)(nil)
+
 func (p *batchPool) String() string { return fmt.Sprintf("%T", p.client) }
 
 // CloseIdle has nothing to do: no connection is the pool's own.
@@ -55,6 +58,28 @@ func (p *batchPool) Close() error {
 	p.closed = true
 	return nil
 }
+
+// Subscribe implements Subscriber.
+func (p *batchPool) Subscribe(channel string, to Listener) (Subscription, error) {
+	return p.subs.start(&p.config, channel, to, p.dialChannel)
+}
+
+// dialChannel listens to a channel as the client does.
+func (p *batchPool) dialChannel(ctx context.Context, channel string) (w wire, err error) {
+	defer recovered(&err)
+	return dialPubSub(ctx, p.client, channel)
+}
+
+// Destination returns the client.
+func (p *batchPool) Destination() any {
+	if !reflect.ValueOf(p.client).Comparable() {
+		return p // a type of the user's
+	}
+	return p.client
+}
+
+// MetBefore reports true: the pool never tells which server answers.
+func (p *batchPool) MetBefore() bool { return true }
 
 func (p *batchPool) Send(req Request) error {
 	if err := p.usable(&req); err != nil {

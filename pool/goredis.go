@@ -10,48 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-const (
-	// defaultOutstanding is more than a healthy node owes (measured: with 1024
-	// goroutines a node that lagged reached 2048 now and then), and little memory
-	// when a frozen one does (a stream without a limit stalled every caller for 21 s
-	// behind one frozen node).
-	defaultOutstanding = 4096
-
-	// maxOutstanding keeps the memory that a frozen node costs in bounds.
-	maxOutstanding = 16384
-
-	// maxOwed bounds requests of every kind, reserved ones included.
-	maxOwed = 2 * maxOutstanding
-)
-
 // An Option configures a Pool of New.
 type Option func(*config)
-
-type config struct {
-	outstanding int
-	guard       time.Duration
-	newNodes    bool
-	anonymous   bool // see WithoutIdentity
-	err         error
-}
-
-// Err returns why no Send can ever succeed: the pool was made from a nil
-// client, with an option out of its range, or with one that its client cannot
-// have. A Redsync asks for it, so that its first operation fails at once instead
-// of trying again.
-func (c *config) Err() error { return c.err }
-
-// RestartGuard returns the longest expiry plus lock delay of WithRestartGuard, 0
-// without a guard. A Redsync asks for it.
-func (c *config) RestartGuard() time.Duration { return c.guard }
-
-// usable returns why req cannot be sent.
-func (c *config) usable(req *Request) error {
-	if c.err == nil && (len(req.Args) == 0 || req.To == nil) {
-		return errors.New("pool: a Request needs Args and To")
-	}
-	return c.err
-}
 
 // WithOutstanding sets how many replies the node may owe before Send refuses
 // further requests, so that a frozen node costs neither latency nor memory.
@@ -201,7 +161,7 @@ func New(client redis.UniversalClient, options ...Option) Pool {
 		cfg.err = fmt.Errorf("pool: nil client (%T)", client)
 	} else if c, ok := client.(*redis.Client); ok {
 		cfg.err = cmp.Or(cfg.err, badAddress(c.Options()))
-		return &streamPool{config: cfg, client: c}
+		return newStreamPool(cfg, c)
 	}
 	if cfg.guard > 0 && cfg.err == nil {
 		cfg.err = fmt.Errorf("pool: WithRestartGuard(%v) needs a *redis.Client: a %T does not tell when a connection is opened", cfg.guard, client)

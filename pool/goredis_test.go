@@ -3,10 +3,8 @@ package pool
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -174,90 +172,6 @@ func TestWithOutstandingRange(t *testing.T) {
 	}
 }
 
-// changedOptions are those that no connection of ours has from the user's client.
-var changedOptions = []string{
-	"ContextTimeoutEnabled", "MaxRetries", "DialerRetries", "Protocol", "ReadTimeout", "WriteTimeout",
-	"PoolSize", "PipelinePoolSize", "MinIdleConns", "MaxIdleConns",
-	"MaxActiveConns", "MaxConcurrentDials", "PoolTimeout", "Limiter", "AutoPipelineOptions",
-	"MaintNotificationsConfig", "ClientSideCacheConfig", "ClientSideCache", "PushNotificationProcessor",
-}
-
-// TestOwnOptionsChanged holds the options of a connection of the pool's own against those
-// of the user's client field by field: a field that a new version of go-redis adds is
-// copied as it is, and one that the pool changes is named here.
-func TestOwnOptionsChanged(t *testing.T) {
-	user := new(redis.Options)
-	v := reflect.ValueOf(user).Elem()
-	for i := range v.NumField() {
-		fill(v.Field(i))
-	}
-	user.Dialer = new(net.Dialer).DialContext
-	user.OnConnect = func(context.Context, *redis.Conn) error { return nil }
-	user.Limiter, user.ClientSideCache = limiter{}, &redis.LocalCache{}
-	user.ContextTimeoutEnabled = false
-	before := *user
-
-	stream := reflect.ValueOf(ownOptions(user)).Elem()
-	original := reflect.ValueOf(&before).Elem()
-	for i := range v.NumField() {
-		name := v.Type().Field(i).Name
-		require.True(t, same(original.Field(i), v.Field(i)), "ownOptions changed the user's %s", name)
-		require.Equal(t, !slices.Contains(changedOptions, name), same(v.Field(i), stream.Field(i)),
-			"is %s the same in our options?", name)
-	}
-}
-
-type limiter struct{ redis.Limiter }
-
-// fill gives v a value that is not zero, where it is of a simple type.
-func fill(v reflect.Value) {
-	switch {
-	case !v.CanSet():
-	case v.CanInt():
-		v.SetInt(int64(time.Hour))
-	case v.Kind() == reflect.Bool:
-		v.SetBool(true)
-	case v.Kind() == reflect.String:
-		v.SetString("text")
-	case v.Kind() == reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-	case v.Kind() == reflect.Interface && v.Type().Name() == "NotificationProcessor":
-		processor := redis.NewClient(&redis.Options{}).Options().PushNotificationProcessor
-		v.Set(reflect.ValueOf(processor))
-	}
-}
-
-// same compares fields, functions and what is behind interfaces by identity.
-func same(a, b reflect.Value) bool {
-	switch a.Kind() {
-	case reflect.Func, reflect.Pointer:
-		return a.Pointer() == b.Pointer()
-	case reflect.Interface:
-		return a.IsNil() == b.IsNil() && (a.IsNil() || a.Elem().Equal(b.Elem()))
-	default:
-		return a.Equal(b)
-	}
-}
-
-func TestOwnOptionsTimeoutsAreBounded(t *testing.T) {
-	for user, want := range map[time.Duration]time.Duration{
-		0:                5 * time.Second, // go-redis's default
-		-1:               5 * time.Second, // none
-		-2:               5 * time.Second, // deadlines are never set
-		time.Minute:      5 * time.Second,
-		time.Second:      time.Second,
-		time.Millisecond: time.Millisecond,
-	} {
-		client := redis.NewClient(&redis.Options{ReadTimeout: user, WriteTimeout: user, MaxRetries: 10})
-		stream := redis.NewClient(ownOptions(client.Options()))
-		require.Equal(t, want, stream.Options().ReadTimeout, "ReadTimeout %d", user)
-		require.Equal(t, want, stream.Options().WriteTimeout, "WriteTimeout %d", user)
-		require.Zero(t, stream.Options().MaxRetries)
-		require.NoError(t, stream.Close())
-		require.NoError(t, client.Close())
-	}
-}
-
 // A frozen node fails what was sent to it after the read timeout of the user's
 // client, or after 5 s where that client would wait for ever.
 func TestSendToFrozenNodeFailsInTime(t *testing.T) {
@@ -309,17 +223,6 @@ func TestSendLostReplyIsNotSentAgain(t *testing.T) {
 	})
 }
 
-func TestPipelinedNeverRetries(t *testing.T) {
-	req := Request{Args: []any{"SET", "a", 1}}
-	cmd := &pipelined{Cmd: redis.NewCmd(t.Context(), req.Args...), req: req}
-	for _, c := range []redis.Cmder{cmd, cmd.Clone()} {
-		require.True(t, c.NoRetry())
-		require.Equal(t, req.Args, c.Args())
-		require.Equal(t, "set", c.Name())
-		require.Equal(t, req, c.(*pipelined).req)
-	}
-}
-
 func TestSendOfAnIncompleteRequestIsAnError(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		client := clientOf(t, node, nil)
@@ -329,44 +232,6 @@ func TestSendOfAnIncompleteRequestIsAnError(t *testing.T) {
 			require.NoError(t, p.Close())
 		}
 	})
-}
-
-func TestReplyOfABatchFateByError(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		want Fate
-	}{
-		{redis.Nil, Answered},
-		{refusal("ERR no"), Answered},
-		{&net.OpError{Op: "dial", Err: errors.New("connection refused")}, Unknown}, // perhaps not of the first try
-		{net.ErrClosed, Unknown},
-		{context.DeadlineExceeded, Unknown},
-		{redis.ErrClosed, Unknown},
-	} {
-		cmd := redis.NewCmd(t.Context(), "ping")
-		cmd.SetErr(c.err)
-		r := replyOf(cmd, nil)
-		require.Equal(t, c.want, r.Fate, "%v", c.err)
-		require.Zero(t, r.Conn)
-		if c.want != Answered {
-			require.ErrorIs(t, r.Err, c.err)
-		}
-	}
-}
-
-// What was neither answered nor failed has not been executed, as far as anybody knows:
-// go-redis leaves commands so when the greeting of their connection fails.
-func TestReplyOfABatchThatNobodyAnswered(t *testing.T) {
-	cmd := redis.NewCmd(t.Context(), "set", "key", "value", "nx")
-	wrong := refusal("WRONGPASS invalid username-password pair")
-	r := replyOf(cmd, wrong)
-	require.Equal(t, Unknown, r.Fate)
-	require.ErrorIs(t, r.Err, wrong)
-	r = replyOf(cmd, nil)
-	require.Equal(t, Unknown, r.Fate)
-	require.Error(t, r.Err)
-	cmd.SetVal("OK")
-	require.Equal(t, Reply{Value: "OK", Fate: Answered}, replyOf(cmd, wrong), "of another command")
 }
 
 func TestFateString(t *testing.T) {

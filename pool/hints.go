@@ -55,12 +55,13 @@ func hintedDial(err error, user *redis.Options) error {
 // tlsAlert is how a server of TLS begins its answer to what is none.
 var tlsAlert = []byte{0x15, 0x03}
 
-// plainHint says that the node speaks TLS, where that shows.
-func (c *lentConn) plainHint(err error) error {
+// plainHint adds to why a greeting without TLS failed that the node speaks TLS, where that
+// shows: in what has arrived and was not understood, or because nothing was ever heard.
+func plainHint(err error, arrived []byte, heard bool) error {
 	switch {
-	case bytes.HasPrefix(c.arrived.Bytes(), tlsAlert):
+	case bytes.HasPrefix(arrived, tlsAlert):
 		return fmt.Errorf("the node speaks TLS on this port, and the client does not (rediss://, or Options.TLSConfig): %w", err)
-	case !c.heard && errors.Is(err, io.EOF):
+	case !heard && errors.Is(err, io.EOF):
 		return fmt.Errorf("the node has ended the connection without a word (does it speak TLS on this port?): %w", err)
 	}
 	return err

@@ -155,15 +155,6 @@ func (f Fate) String() string {
 // ErrClosed is the error of Send and of Subscribe after Close.
 var ErrClosed = errors.New("pool: closed")
 
-// admit returns the error of a request that the node's outstanding replies leave
-// no room for.
-func admit(owed, limit int, reserved bool) error {
-	if owed < limit || reserved && owed < maxOwed {
-		return nil
-	}
-	return &OutstandingError{Limit: limit}
-}
-
 // An OutstandingError is the error of Send when a node owes Limit replies
 // already: it is frozen, cut off, or slower than its callers.
 type OutstandingError struct {
@@ -173,4 +164,88 @@ type OutstandingError struct {
 // Error names the limit.
 func (e *OutstandingError) Error() string {
 	return fmt.Sprintf("pool: not sent: %d replies are outstanding, the limit", e.Limit)
+}
+
+// A Subscriber is a Pool that can also listen to what clients PUBLISH on the node.
+// It is found by type assertion; pools of New have it.
+//
+// Delivery is that of Redis, at most once: what is published while no connection
+// stands reaches nobody, and nothing tells that it was missed, except that
+// Subscribed is called again. Whoever waits for a message has another reason to
+// look in any case, such as a timer.
+type Subscriber interface {
+	// Subscribe listens to channel until the Subscription is closed, or the node
+	// refuses, or the Pool is closed. It does not wait for the node: what becomes
+	// of it is told to the Listener, whose methods may be called before Subscribe
+	// returns.
+	//
+	// Each Subscription is one goroutine and one connection, also for a channel
+	// that the Pool listens to already. The node's user needs SUBSCRIBE and the
+	// channel (+subscribe &channel); PING is used, and need not be allowed.
+	//
+	// An error means that nothing was started, and the Listener is never called:
+	// ErrClosed, an empty channel, a nil Listener, or why the Pool can never send.
+	Subscribe(channel string, to Listener) (Subscription, error)
+}
+
+// A Listener is told what becomes of a Subscription. Its methods are called one at
+// a time, from a goroutine of the Subscription. They must not block: while one
+// runs nothing else is delivered, and the node ends the connection of a client
+// that lets too much pile up.
+//
+// What is called follows
+//
+//	{ Unsubscribed | Subscribed { Message } Unsubscribed } [ Refused ]
+//
+// and ends anywhere when the Subscription is closed; Subscribed may come twice in
+// a row where a client of the user's own has changed its connection. A method may
+// call Close, and methods of the Pool.
+type Listener interface {
+	// Subscribed: the node has confirmed. What is published on it from now on is
+	// delivered, as long as the connection stands. It is called again after every
+	// reconnect: what was published between was missed.
+	Subscribed()
+
+	// Message is called with the payload of each message, in the order in which
+	// the node published them. A message is delivered at most once.
+	Message(payload string)
+
+	// Unsubscribed: the connection is lost, or could not be made or was not
+	// confirmed within 5 s; err says why. It is called after every attempt that
+	// fails, and the next one follows after 50 ms, doubling to 1 s, and up to half
+	// as much more at random, without end. The pauses begin anew with a connection
+	// that was good for a second.
+	//
+	// A lost connection whose end the node or its system tells is noticed at once.
+	// A silent one (a frozen node, a cut network) is when nothing has come for 5 s:
+	// the node is asked for a sign of life every 2 s, so that it is noticed 3 to
+	// 5 s after it falls silent. Messages may have been missed that long without
+	// notice.
+	Unsubscribed(err error)
+
+	// Refused: the node does not let its user SUBSCRIBE to the channel (NOPERM,
+	// NOAUTH, ...); err is its answer, a redis.Error. It is called at most once,
+	// nothing is called or tried after it, and the connection is closed. Errors
+	// that pass (LOADING, BUSY, ...), and those of the greeting (a wrong password,
+	// which may be changed), are Unsubscribed.
+	Refused(err error)
+}
+
+// A Subscription is what Subscribe has started.
+type Subscription interface {
+	// Close ends the Subscription. It does not wait for the node. When it returns
+	// no method of the Listener is running and none is called any more. To that
+	// end it waits for a method that is running, so do not hold a lock that the
+	// methods take. Called from a method of a Listener, of this Subscription or of
+	// another, it does not wait: that method goes on, and one of another
+	// Subscription may. The Pool's Close ends the Subscription without waiting
+	// either.
+	//
+	// The connection is closed and the goroutine ends at once, or when a dial ends
+	// that is under way and does not heed its context, as go-redis's with TLS. With
+	// clients other than a *redis.Client an attempt to connect is under way until
+	// their own timeouts end it.
+	//
+	// A second Close does what the first did. After Refused it has nothing to end.
+	Close()
 }

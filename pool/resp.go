@@ -25,9 +25,6 @@ const (
 	// valueSize is what any value takes in memory besides its bytes: an element of an
 	// array, the head of a string, and where the string stands.
 	valueSize = 48
-
-	// maxErrorText is how much of an error's text is kept, whoever wrote it.
-	maxErrorText = 300
 )
 
 const crlf = "\r\n"
@@ -107,29 +104,6 @@ func (r refusal) Error() string { return string(r) }
 
 // RedisError marks an error that came from a node.
 func (refusal) RedisError() {}
-
-// cut returns a text that is no longer than an error's may be.
-func cut(text string) string {
-	if len(text) <= maxErrorText {
-		return text
-	}
-	return fmt.Sprintf("%s... (%d bytes)", text[:maxErrorText], len(text))
-}
-
-// shortened returns err with a text that is no longer than an error's may be.
-func shortened(err error) error {
-	if err == nil || len(err.Error()) <= maxErrorText {
-		return err
-	}
-	return &shortError{err}
-}
-
-// A shortError tells the beginning of an error's text.
-type shortError struct{ error }
-
-func (e *shortError) Error() string { return cut(e.error.Error()) }
-
-func (e *shortError) Unwrap() error { return e.error }
 
 // errMalformed is what is wrong with bytes that are no reply. Nothing that comes
 // behind them can be told apart any more.

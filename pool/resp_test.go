@@ -188,15 +188,6 @@ func TestReadReplyAllocatesLittle(t *testing.T) {
 	}
 }
 
-// These are asked of every reply, and nearly all have no error.
-func TestNoErrorCostsNoAllocation(t *testing.T) {
-	require.Zero(t, testing.AllocsPerRun(100, func() {
-		if IsNoScript(nil) || IsDenied(nil) || IsCrossSlot(nil) {
-			t.Error("no error is an error")
-		}
-	}))
-}
-
 func TestRefusalIsARedisError(t *testing.T) {
 	var err error = refusal("NOSCRIPT No matching script.")
 	var answer redis.Error

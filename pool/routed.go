@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -54,6 +55,8 @@ type routedPool struct {
 	closed  bool
 }
 
+var _ Subscriber = (*routedPool)(nil)
+
 func newRoutedPool(cfg config, client redis.UniversalClient) *routedPool {
 	p := &routedPool{
 		config: cfg, client: client,
@@ -90,6 +93,42 @@ func (p *routedPool) Close() error {
 	p.CloseIdle()
 	return nil
 }
+
+// Subscribe implements Subscriber.
+func (p *routedPool) Subscribe(channel string, to Listener) (Subscription, error) {
+	return p.subs.start(&p.config, channel, to, p.dialChannel)
+}
+
+// dialChannel listens to a channel of the node that the client chooses for it.
+func (p *routedPool) dialChannel(ctx context.Context, channel string) (w wire, err error) {
+	defer recovered(&err)
+	node, err := p.route(ctx, channel)
+	if err != nil {
+		return nil, err
+	}
+	return dialWire(ctx, node.Options(), channel)
+}
+
+// Destination returns the client.
+func (p *routedPool) Destination() any { return p.client }
+
+// Client returns what tells the client of p from all others, as for a *redis.Client.
+func (p *routedPool) Client() any {
+	switch client := p.client.(type) {
+	case *redis.ClusterClient:
+		return weak.Make(client)
+	case *redis.Ring:
+		return weak.Make(client)
+	}
+	return nil
+}
+
+// Sibling returns another pool of the same client, with the same options.
+func (p *routedPool) Sibling() Pool { return newRoutedPool(p.config, p.client) }
+
+// MetBefore reports true: the pool never tells which server answers, so that nobody need
+// wait to hear it.
+func (p *routedPool) MetBefore() bool { return true }
 
 func (p *routedPool) Send(req Request) error {
 	if err := p.usable(&req); err != nil {
@@ -206,15 +245,9 @@ func (p *routedPool) addLocked(addr string, client *redis.Client) *streamPool {
 	if old := p.nodes[addr]; old != nil {
 		old.CloseIdle()
 	}
-	node := &streamPool{config: config{outstanding: p.outstanding}, client: client}
+	node := newStreamPool(config{outstanding: p.outstanding}, client)
 	p.nodes[addr] = node
 	return node
-}
-
-// isIdle reports whether no stream of p is running.
-func (p *streamPool) isIdle() bool {
-	s := p.last.Load()
-	return s == nil || s.stopped.Load()
 }
 
 // nodeAtLocked returns the node at an address that another node has named. The client may

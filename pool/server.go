@@ -1,9 +1,12 @@
 package pool
 
 import (
+	"context"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A Server is what is known of the server process that answered a request: its
@@ -42,6 +45,40 @@ type Server struct {
 // sent; that one's age is less than 1 s.
 func (s *Server) Age(at time.Time) time.Duration { return s.Uptime + at.Sub(s.At) }
 
+// askServer asks the node who it is and gives it every script, in one round trip. A node
+// may refuse either, for want of permission: then its server is unknown, which is nil, and
+// the node answers NOSCRIPT later and is sent the source. Any other failure is the
+// connection's. A node that is busy with a script refuses nearly everything: it is tried
+// again later.
+func askServer(ctx context.Context, cn *redis.Conn) (*Server, error) {
+	var info *redis.Cmd
+	cmds, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {
+		info = p.Do(ctx, "info", "server")
+		for _, script := range knownScripts() {
+			p.ScriptLoad(ctx, script.source)
+		}
+		return nil
+	})
+	at := time.Now()
+	if err != nil && !isAnswer(err) {
+		return nil, err
+	}
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil && (!isAnswer(err) || redis.HasErrorPrefix(err, "BUSY ")) {
+			return nil, err
+		}
+		// A node that has sent a reply too many answers the next command with the last.
+		if loaded, is := cmd.(*redis.StringCmd); is && loaded.Err() == nil && len(loaded.Val()) != shaLength {
+			return nil, errUnasked
+		}
+	}
+	text, _ := info.Val().(string)
+	if text == "QUEUED" { // OnConnect has left a MULTI open
+		return nil, errUnasked
+	}
+	return parseInfo(text, at), nil
+}
+
 // maxUptime bounds what is believed. Sums of times stay far from overflowing.
 const maxUptime = 100 * 365 * 24 * time.Hour
 
@@ -67,24 +104,34 @@ func field(text, name string) string {
 	return ""
 }
 
-// shown returns s as the users of p see it: not at all WithoutIdentity, and marked where p was told that its node
-// is new and s is the first process that p meets. Only who delivers the replies of
-// the stream in use calls it, and a stream starts after the last one has delivered
-// its replies. So there is no lock.
-func (p *streamPool) shown(s *Server) *Server {
+// A serverView is how the users of one pool see the servers that answer. Only the goroutine
+// that delivers the replies of the stream in use calls shown, and a stream starts after the
+// last one has delivered its replies. So there is no lock.
+type serverView struct {
+	anonymous bool // see WithoutIdentity
+	newNodes  bool // see WithNewNodes
+
+	first  string  // the RunID of the first process met
+	met    *Server // what marked is a copy of
+	marked *Server
+}
+
+// shown returns s as the users see it: not at all WithoutIdentity, and WithNewNodes marked
+// where s is the first process that the pool meets.
+func (v *serverView) shown(s *Server) *Server {
 	switch {
-	case p.anonymous:
+	case v.anonymous:
 		return nil
-	case !p.newNodes || s == nil:
+	case !v.newNodes || s == nil:
 		return s
 	}
-	if p.met != s {
-		if p.first == "" {
-			p.first = s.RunID
+	if v.met != s {
+		if v.first == "" {
+			v.first = s.RunID
 		}
 		marked := *s
-		marked.New = s.RunID == p.first
-		p.met, p.marked = s, &marked
+		marked.New = s.RunID == v.first
+		v.met, v.marked = s, &marked
 	}
-	return p.marked
+	return v.marked
 }

@@ -2,18 +2,16 @@ package pool
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
+	"sync/atomic"
 	"time"
 )
 
-// This file is what a stream does about a connection that owes a reply and is silent.
+// This file decides what is done about a connection that owes a reply and is silent.
 // Either the node is slow, or the connection is dead and nobody says so: a firewall or a
 // NAT has forgotten it. The silence does not tell which.
 //
-// So the stream does not give the connection up. Once it has been silent for longer than
-// the requests in flight wait (Request.Within), the stream opens a second one. If the
+// So the connection is not given up at once. Once it has been silent for longer than
+// the requests in flight wait (Request.Within), a second one is opened. If the
 // second is greeted while the first is still silent, the node is well and the first
 // connection is dead: the second goes on in its place. If the first says something first,
 // the second is closed. A node that is frozen answers neither.
@@ -34,148 +32,172 @@ const (
 	lastLook = time.Millisecond
 )
 
-var errForgotten = errors.New("no reply while a second connection was opened")
+// A silence counts for how long one connection has owed a reply and said nothing, and says
+// what is to be done about it: the connection does it. Everything but start and pause is
+// called under the queue's mu.
+type silence struct {
+	timeout time.Duration // how long it may last
+	started time.Time     // when clock began
+	watch   *time.Timer   // fires when something is to be done
+
+	// since is the time at which, as clock has it, the wait for a whole reply that is
+	// owed began; 0 while none is owed or those that have come are delivered.
+	since atomic.Int64
+
+	batchWithin   time.Duration // the least Within of the requests that are being answered
+	writtenWithin time.Duration // that of the requests behind them
+	watching      bool          // watch is running
+	armed         time.Duration // for how long it was set
+	second        *second       // is being opened; nil while none is
+	doubled       int           // how often the patience was doubled
+	doubledAt     int64         // when it last was or was halved, as clock has it
+}
 
 // A second is a connection that is being opened beside a silent one.
 type second struct {
-	since  int64              // when the silence began, as silent has it
+	since  int64              // when the silence began, as clock has it
 	cancel context.CancelFunc // ends the connection, also once it is greeted
 }
 
-// sooner returns the smaller of two durations, where 0 stands for none.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
+// start makes the watch call check when something is to be done.
+func (s *silence) start(check func()) {
+	s.started = time.Now()
+	s.watch = time.AfterFunc(s.timeout, check)
+	s.watch.Stop()
 }
 
-// clock returns the time since the connection was opened, never 0.
-func (c *conn) clock() int64 { return int64(time.Since(c.opened)) + 1 }
-
-// patience returns for how long the connection may be silent until a second one is
-// opened. From c.timeout on none is.
-func (c *conn) patience() time.Duration {
-	within := sooner(c.batchWithin, c.writtenWithin)
-	if within == 0 || within >= c.timeout {
-		return c.timeout
-	}
-	return min(max(within, minPatience)<<c.doubled, c.timeout)
-}
-
-// startWatch begins to count a silence, if nothing was in flight, and sees to it that the
-// watch fires in time for what has just been taken. It is called under the stream's mu.
-func (c *conn) startWatch(idle bool) {
+// taken notes that the connection has taken requests, whose least Within is within. If it
+// was idle, nothing was in flight, and a silence begins. The watch is set in time for them.
+func (s *silence) taken(within time.Duration, idle bool) {
 	if idle {
-		c.silent.Store(c.clock())
+		s.batchWithin, s.writtenWithin = 0, 0
+		s.since.Store(s.clock())
 	}
-	if !c.watching || c.second == nil && c.patience() < c.armed {
-		c.arm(0)
-	}
-}
-
-// arm sets the watch for the next thing to do about a silence that has lasted for a
-// while. The watch is left alone by what comes meanwhile, and looks at the silence anew
-// when it fires. It is called under the stream's mu.
-func (c *conn) arm(waited time.Duration) {
-	c.armed = c.timeout - waited
-	if c.second == nil {
-		left := c.patience() - waited
-		if left <= 0 { // one that was cancelled is being opened still
-			left = minPatience
-		}
-		c.armed = min(c.armed, left)
-	}
-	c.watching = true
-	c.watch.Reset(c.armed)
-}
-
-// checkSilence opens a second connection when this one owes a reply and nothing has come
-// for longer than its patience, and gives it up after its timeout.
-func (c *conn) checkSilence() {
-	s := c.stream
-	s.mu.Lock()
-	now, since := c.clock(), c.silent.Load()
-	waited := time.Duration(0)
-	if since > 0 {
-		waited = time.Duration(now - since)
-	}
-	c.forgive(now)
-	c.watching = c.inFlight > 0 && !c.dead
-	silent := c.watching && waited >= c.timeout
-	if c.watching && !silent {
-		if c.second == nil && !s.opening && waited >= c.patience() {
-			ctx, cancel := context.WithCancel(context.Background())
-			c.second = &second{since, cancel}
-			s.opening = true
-			go c.replace(ctx, c.second)
-		}
-		c.arm(waited)
-	}
-	s.mu.Unlock()
-	if silent {
-		c.abort(fmt.Errorf("no reply for %v: %w", c.timeout, os.ErrDeadlineExceeded))
+	s.writtenWithin = sooner(s.writtenWithin, within)
+	if !s.watching || s.second == nil && s.patience() < s.armed {
+		s.arm(0)
 	}
 }
 
-// forgive halves the patience for each forgetAfter since it was doubled.
-func (c *conn) forgive(now int64) {
-	for c.doubled > 0 && now-c.doubledAt >= int64(forgetAfter) {
-		c.doubled--
-		c.doubledAt += int64(forgetAfter)
+// nextBatch notes that the requests behind those that have been answered are next.
+func (s *silence) nextBatch() { s.batchWithin, s.writtenWithin = s.writtenWithin, 0 }
+
+// pause notes that a reply has come. Nothing is counted until it and those that came with it
+// have been delivered, which broken notes.
+func (s *silence) pause() {
+	if s.since.Load() != 0 {
+		s.since.Store(0)
 	}
 }
 
-// replace opens a second connection. It serves in the place of c if c has been silent all
-// the while: then c is given up, and the stream goes on with the second once the fates of
-// all that c owes are delivered. Else the second is closed.
-func (c *conn) replace(ctx context.Context, d *second) {
-	next, err := c.stream.connect(ctx)
-	if err == nil {
-		next.cancel = d.cancel
-		sleep(ctx, lastLook)
+// broken notes that the replies that had come have been delivered. A silence begins anew if
+// the node owes another one, else with the next request.
+func (s *silence) broken(owing bool) {
+	if owing {
+		s.since.Store(s.clock())
 	}
-	if c.succeeds(d, next) {
-		c.abort(fmt.Errorf("%w: %w", errForgotten, os.ErrDeadlineExceeded))
-		return
-	}
-	d.cancel()
-	if next != nil {
-		_ = next.net.Close()
+	if s.second != nil {
+		s.drop()
 	}
 }
 
-// succeeds makes next, nil if it could not be opened, the next connection of the stream,
-// and reports whether it did.
-func (c *conn) succeeds(d *second, next *conn) bool {
-	s := c.stream
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.opening = false
-	if c.second != d {
-		return false // c has ended, or said something
+// check says what is to be done when the watch has fired: whether to give the connection up,
+// or which second one to open beside it, nil for none. owes says whether the connection owes
+// a reply, mayOpen whether a second one may be opened.
+func (s *silence) check(owes, mayOpen bool) (giveUp bool, open *second) {
+	now, since := s.clock(), s.since.Load()
+	waited := lasted(since, now)
+	s.forgive(now)
+	s.watching = owes
+	switch {
+	case !owes:
+		return false, nil
+	case waited >= s.timeout:
+		return true, nil
+	case mayOpen && s.second == nil && waited >= s.patience():
+		open = &second{since: since}
+		s.second = open
 	}
-	if next == nil || c.silent.Load() != d.since {
-		c.dropSecond()
+	s.arm(waited)
+	return false, open
+}
+
+// outlasted reports whether the connection was silent all the while d was being opened: then
+// d goes on in its place. opened says whether d could be opened; if not, d is dropped.
+func (s *silence) outlasted(d *second, opened bool) bool {
+	if s.second != d {
+		return false // the connection has ended, or said something
+	}
+	if !opened || s.since.Load() != d.since {
+		s.drop()
 		return false
 	}
-	c.second = nil
-	s.next = next
+	s.second = nil
 	return true
 }
 
-// dropSecond ends the attempt to replace c. The next one, if c is silent still or again,
-// comes after twice the patience. It is called under the stream's mu.
-func (c *conn) dropSecond() {
-	c.second.cancel()
-	c.second = nil
-	if c.doubled < maxDoubled {
-		c.doubled++
+// end stops the watch, and the second connection if one is being opened.
+func (s *silence) end() {
+	s.watch.Stop()
+	if s.second != nil {
+		s.second.cancel()
+		s.second = nil
 	}
-	now, waited := c.clock(), time.Duration(0)
-	c.doubledAt = now
-	if since := c.silent.Load(); since > 0 {
-		waited = time.Duration(now - since)
+}
+
+// patience returns for how long the connection may be silent until a second one is
+// opened. From timeout on none is.
+func (s *silence) patience() time.Duration {
+	within := sooner(s.batchWithin, s.writtenWithin)
+	if within == 0 || within >= s.timeout {
+		return s.timeout
 	}
-	c.arm(waited)
+	return min(max(within, minPatience)<<s.doubled, s.timeout)
+}
+
+// arm sets the watch for the next thing to do about a silence that has lasted for waited.
+// What comes meanwhile leaves the watch alone: check looks at the silence anew when it fires.
+func (s *silence) arm(waited time.Duration) {
+	s.armed = s.timeout - waited
+	if s.second == nil {
+		left := s.patience() - waited
+		if left <= 0 { // one that was cancelled is being opened still
+			left = minPatience
+		}
+		s.armed = min(s.armed, left)
+	}
+	s.watching = true
+	s.watch.Reset(s.armed)
+}
+
+// drop ends the attempt to replace the connection. The next one, if it is silent still or
+// again, comes after twice the patience.
+func (s *silence) drop() {
+	s.second.cancel()
+	s.second = nil
+	if s.doubled < maxDoubled {
+		s.doubled++
+	}
+	now := s.clock()
+	s.doubledAt = now
+	s.arm(lasted(s.since.Load(), now))
+}
+
+// forgive halves the patience for each forgetAfter since it was doubled.
+func (s *silence) forgive(now int64) {
+	for s.doubled > 0 && now-s.doubledAt >= int64(forgetAfter) {
+		s.doubled--
+		s.doubledAt += int64(forgetAfter)
+	}
+}
+
+// clock returns the time since the connection began to serve, never 0.
+func (s *silence) clock() int64 { return int64(time.Since(s.started)) + 1 }
+
+// lasted returns how long a silence has lasted that began at since, 0 if there is none.
+func lasted(since, now int64) time.Duration {
+	if since > 0 {
+		return time.Duration(now - since)
+	}
+	return 0
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -27,14 +28,19 @@ const (
 type streamPool struct {
 	config
 	client *redis.Client // the user's: its options are read, nothing else
+	view   serverView
 	closed atomic.Bool
 	last   atomic.Pointer[stream]
 	subs   subscriptions
+}
 
-	// Of shown, which says who may use them.
-	first  string  // the RunID of the first process met
-	met    *Server // what marked is a copy of
-	marked *Server
+var _ Subscriber = (*streamPool)(nil)
+
+func newStreamPool(cfg config, client *redis.Client) *streamPool {
+	return &streamPool{
+		config: cfg, client: client,
+		view: serverView{anonymous: cfg.anonymous, newNodes: cfg.newNodes},
+	}
 }
 
 func (p *streamPool) String() string { return p.client.Options().Addr }
@@ -50,8 +56,8 @@ func (p *streamPool) Send(req Request) error {
 				break
 			}
 		}
-		err := s.submit(&req, p)
-		if err != errStopped { //nolint:errorlint // a sentinel of this file
+		err := s.submit(&req, p.outstanding, &p.view)
+		if err != errStopped { //nolint:errorlint // a sentinel of this package
 			return err
 		}
 		p.last.CompareAndSwap(s, nil) // s was quiet for long, or is to end: go on with another one
@@ -92,6 +98,12 @@ func (p *streamPool) CloseIdle() {
 	}
 }
 
+// isIdle reports whether no stream of p is running.
+func (p *streamPool) isIdle() bool {
+	s := p.last.Load()
+	return s == nil || s.stopped.Load()
+}
+
 func (p *streamPool) Close() error {
 	streams.Lock()
 	p.closed.Store(true)
@@ -101,109 +113,52 @@ func (p *streamPool) Close() error {
 	return nil
 }
 
+// Subscribe implements Subscriber.
+func (p *streamPool) Subscribe(channel string, to Listener) (Subscription, error) {
+	return p.subs.start(&p.config, channel, to, p.dialChannel)
+}
+
+// dialChannel listens to a channel of the node, for p's subscriptions.
+func (p *streamPool) dialChannel(ctx context.Context, channel string) (wire, error) {
+	return dialWire(ctx, p.client.Options(), channel)
+}
+
+// Destination returns what the pool leads to: a value that can be compared. Two pools
+// with equal ones lead to one node.
+func (p *streamPool) Destination() any { return destinationOf(p.client) }
+
+// Client returns what tells the client of p from all others: the same for every pool of
+// one client, and equal to nothing else. It does not keep the client.
+func (p *streamPool) Client() any {
+	if p.err != nil {
+		return nil
+	}
+	return weak.Make(p.client)
+}
+
+// Sibling returns another pool of the same client, with the same options. Closing
+// either leaves the other as it is.
+func (p *streamPool) Sibling() Pool { return newStreamPool(p.config, p.client) }
+
+// MetBefore reports whether it has been called before in this process, on any pool of
+// the same client.
+func (p *streamPool) MetBefore() bool { return p.err == nil && metBefore(p.client) }
+
 // A stream is an ordered sequence of requests, and the connections that carry
 // them: one at a time, opened when there is something to send. It lives from the
 // first request to the end of a quiet spell.
-//
-// A request waits in queued until the connection takes it. From then on a byte of
-// it may have left, and its fate is that of the connection: answered, or Unknown.
-// What is still in queued when a connection ends has not been sent, and goes out
-// on the next one, or is NotSent when there is none to be had. So a request is
-// written at most once.
 type stream struct {
+	queue
 	user *redis.Client
-
-	mu      sync.Mutex
-	queued  []queued      // taken by no connection yet, in order
-	encoded []byte        // these as RESP
-	within  time.Duration // the least Within of these
-	stopped atomic.Bool
-	ending  bool        // stop at the next quiet moment
-	next    *conn       // has been opened beside the connection in use, and goes on after it
-	opening bool        // such a one is being opened
-	quiet   time.Time   // when replies were delivered last
-	idle    *time.Timer // calls checkIdle
-
-	// owed counts the requests whose reply is not being delivered yet. It rises
-	// under mu.
-	owed atomic.Int64
-
-	// wake holds a token when run may have something to do.
-	wake chan struct{}
+	idle *time.Timer // calls checkIdle
 }
-
-// queued is a request without its command.
-type queued struct {
-	to   Receiver
-	tag  int
-	pool *streamPool // whose request it is
-}
-
-var errStopped = errors.New("pool: stream stopped")
 
 // startStream opens nothing yet: the first request does.
 func startStream(user *redis.Client) *stream {
-	s := &stream{user: user, wake: make(chan struct{}, 1)}
+	s := &stream{queue: queue{wake: make(chan struct{}, 1)}, user: user}
 	s.idle = time.AfterFunc(idleTimeout, s.checkIdle)
 	go s.run()
 	return s
-}
-
-// submit puts a request of p behind the others.
-func (s *stream) submit(req *Request, p *streamPool) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopped.Load() {
-		return errStopped
-	}
-	if err := admit(int(s.owed.Load()), p.outstanding, req.Reserved); err != nil {
-		return err
-	}
-	before := len(s.queued)
-	if req.asking {
-		s.encoded = append(s.encoded, "*1\r\n$6\r\nASKING\r\n"...)
-		s.queued = append(s.queued, queued{ignored{}, 0, p})
-		s.owed.Add(1)
-	}
-	if err := s.encode(req); err != nil {
-		return err
-	}
-	s.owed.Add(1)
-	s.within = sooner(s.within, req.Within)
-	s.queued = append(s.queued, queued{req.To, req.Tag, p})
-	if before == 0 {
-		s.nudge()
-	}
-	return nil
-}
-
-// ignored is the Receiver of the answers to ASKING.
-type ignored struct{}
-
-func (ignored) Receive(int, Reply) {}
-
-func (s *stream) encode(req *Request) (err error) {
-	if len(req.RESP) > 0 {
-		s.encoded = append(s.encoded, req.RESP...)
-		return nil
-	}
-	s.encoded, err = AppendCommand(s.encoded, req.Args)
-	return err
-}
-
-func (s *stream) nudge() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// finish makes the stream end once nothing is outstanding.
-func (s *stream) finish() {
-	s.mu.Lock()
-	s.ending = true
-	s.mu.Unlock()
-	s.nudge()
 }
 
 // checkIdle ends a stream that has been quiet for long enough.
@@ -225,20 +180,14 @@ func (s *stream) run() {
 	var failed error // the last connect
 	var failures int // in a row
 	var retry time.Time
-	for {
-		if c := s.takeNext(); c != nil {
-			failures = 0
-			c.serve()
-			continue
-		}
-		if !s.awaitWork() {
-			return
-		}
+	for s.awaitWork() {
 		if failures < redialTries || !time.Now().Before(retry) {
 			var c *conn
-			if c, failed = s.connect(context.Background()); failed == nil {
+			if c, failed = connect(context.Background(), &s.queue, s.user); failed == nil {
 				failures = 0
-				c.serve()
+				for c != nil {
+					c = c.serve()
+				}
 				continue
 			}
 			failures++
@@ -262,22 +211,12 @@ func (s *stream) abandoned() {
 
 var errAbandoned = errors.New("pool: the goroutine that connects has been ended")
 
-// takeNext returns the connection that was opened beside the last one to go on in its
-// place, nil if there is none.
-func (s *stream) takeNext() *conn {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.next
-	s.next = nil
-	return c
-}
-
 // awaitWork returns true when there is something to send, and false when the
 // stream has stopped.
 func (s *stream) awaitWork() bool {
 	for {
 		s.mu.Lock()
-		work, stop := len(s.queued) > 0, s.ending
+		work, stop := len(s.requests) > 0, s.ending
 		if !work && stop {
 			s.stopped.Store(true)
 		}
@@ -307,19 +246,8 @@ func (s *stream) stop() {
 // yet begun with a higher number than these replies have.
 func (s *stream) refuse(err error) {
 	s.mu.Lock()
-	refused := s.queued
-	s.queued, s.encoded, s.within = nil, nil, 0
+	refused := s.requests
+	s.requests, s.encoded, s.within = nil, nil, 0
 	s.mu.Unlock()
 	s.fail(refused, Reply{Err: err, Fate: NotSent, Conn: connections.Load()})
-}
-
-// fail delivers the same reply to requests that got no answer.
-func (s *stream) fail(requests []queued, r Reply) {
-	for _, req := range requests {
-		s.owed.Add(-1)
-		req.to.Receive(req.tag, r)
-	}
-	s.mu.Lock()
-	s.quiet = time.Now()
-	s.mu.Unlock()
 }

@@ -808,37 +808,3 @@ func TestCloseEndsAfterTheLastReply(t *testing.T) {
 		require.Empty(t, streams.running)
 	})
 }
-
-// From the moment it is taken back a connection is out of go-redis's reach.
-func TestLentConn(t *testing.T) {
-	ours, theirs := net.Pipe()
-	go func() { _, _ = io.Copy(theirs, theirs) }()
-	c := newLentConn(ours)
-	b := make([]byte, 5)
-	echo := func(rw io.ReadWriter) error {
-		if _, err := io.WriteString(rw, "+ab\r\n"); err != nil {
-			return err
-		}
-		_, err := io.ReadFull(rw, b)
-		return err
-	}
-	require.NoError(t, echo(c))
-	require.NoError(t, c.SetDeadline(time.Now().Add(-time.Second)))
-	require.NoError(t, c.takeBack())
-	require.NoError(t, c.Close())
-	require.NoError(t, echo(ours), "neither closed nor past a deadline")
-	require.ErrorIs(t, echo(c), net.ErrClosed)
-	_, err := c.Read(b)
-	require.ErrorIs(t, err, net.ErrClosed)
-	for _, set := range []func(time.Time) error{c.SetDeadline, c.SetReadDeadline, c.SetWriteDeadline} {
-		require.ErrorIs(t, set(time.Now()), net.ErrClosed)
-	}
-	require.NoError(t, echo(ours), "no deadline was set")
-	require.ErrorIs(t, c.takeBack(), net.ErrClosed)
-	require.NoError(t, ours.Close())
-
-	ours, _ = net.Pipe()
-	c = newLentConn(ours)
-	require.NoError(t, c.Close())
-	require.ErrorIs(t, c.takeBack(), net.ErrClosed, "go-redis has closed it")
-}

@@ -3,7 +3,6 @@ package pool
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -922,18 +921,4 @@ func TestSubscribeLeavesTheUsersClientAlone(t *testing.T) {
 		require.Zero(t, node.Commands("info")+node.Commands("script"), "what a stream asks for")
 		s.Close()
 	})
-}
-
-func TestRecoveredKeepsErrors(t *testing.T) {
-	failing := errors.New("failing")
-	for _, r := range []any{failing, "failing"} {
-		err := func() (err error) {
-			defer recovered(&err)
-			panic(r)
-		}()
-		require.EqualError(t, err, "failing")
-		if r == failing { //nolint:errorlint // the value itself
-			require.ErrorIs(t, err, failing)
-		}
-	}
 }

@@ -1,0 +1,60 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+func TestPipelinedNeverRetries(t *testing.T) {
+	req := Request{Args: []any{"SET", "a", 1}}
+	cmd := &pipelined{Cmd: redis.NewCmd(t.Context(), req.Args...), req: req}
+	for _, c := range []redis.Cmder{cmd, cmd.Clone()} {
+		require.True(t, c.NoRetry())
+		require.Equal(t, req.Args, c.Args())
+		require.Equal(t, "set", c.Name())
+		require.Equal(t, req, c.(*pipelined).req)
+	}
+}
+
+func TestReplyOfABatchFateByError(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want Fate
+	}{
+		{redis.Nil, Answered},
+		{refusal("ERR no"), Answered},
+		{&net.OpError{Op: "dial", Err: errors.New("connection refused")}, Unknown}, // perhaps not of the first try
+		{net.ErrClosed, Unknown},
+		{context.DeadlineExceeded, Unknown},
+		{redis.ErrClosed, Unknown},
+	} {
+		cmd := redis.NewCmd(t.Context(), "ping")
+		cmd.SetErr(c.err)
+		r := replyOf(cmd, nil)
+		require.Equal(t, c.want, r.Fate, "%v", c.err)
+		require.Zero(t, r.Conn)
+		if c.want != Answered {
+			require.ErrorIs(t, r.Err, c.err)
+		}
+	}
+}
+
+// What was neither answered nor failed has not been executed, as far as anybody knows:
+// go-redis leaves commands so when the greeting of their connection fails.
+func TestReplyOfABatchThatNobodyAnswered(t *testing.T) {
+	cmd := redis.NewCmd(t.Context(), "set", "key", "value", "nx")
+	wrong := refusal("WRONGPASS invalid username-password pair")
+	r := replyOf(cmd, wrong)
+	require.Equal(t, Unknown, r.Fate)
+	require.ErrorIs(t, r.Err, wrong)
+	r = replyOf(cmd, nil)
+	require.Equal(t, Unknown, r.Fate)
+	require.Error(t, r.Err)
+	cmd.SetVal("OK")
+	require.Equal(t, Reply{Value: "OK", Fate: Answered}, replyOf(cmd, wrong), "of another command")
+}

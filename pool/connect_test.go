@@ -1,0 +1,97 @@
+package pool
+
+import (
+	"context"
+	"net"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// changedOptions are those that no connection of ours has from the user's client.
+var changedOptions = []string{
+	"ContextTimeoutEnabled", "MaxRetries", "DialerRetries", "Protocol", "ReadTimeout", "WriteTimeout",
+	"PoolSize", "PipelinePoolSize", "MinIdleConns", "MaxIdleConns",
+	"MaxActiveConns", "MaxConcurrentDials", "PoolTimeout", "Limiter", "AutoPipelineOptions",
+	"MaintNotificationsConfig", "ClientSideCacheConfig", "ClientSideCache", "PushNotificationProcessor",
+}
+
+// TestOwnOptionsChanged holds the options of a connection of the pool's own against those
+// of the user's client field by field: a field that a new version of go-redis adds is
+// copied as it is, and one that the pool changes is named here.
+func TestOwnOptionsChanged(t *testing.T) {
+	user := new(redis.Options)
+	v := reflect.ValueOf(user).Elem()
+	for i := range v.NumField() {
+		fill(v.Field(i))
+	}
+	user.Dialer = new(net.Dialer).DialContext
+	user.OnConnect = func(context.Context, *redis.Conn) error { return nil }
+	user.Limiter, user.ClientSideCache = limiter{}, &redis.LocalCache{}
+	user.ContextTimeoutEnabled = false
+	before := *user
+
+	stream := reflect.ValueOf(ownOptions(user)).Elem()
+	original := reflect.ValueOf(&before).Elem()
+	for i := range v.NumField() {
+		name := v.Type().Field(i).Name
+		require.True(t, same(original.Field(i), v.Field(i)), "ownOptions changed the user's %s", name)
+		require.Equal(t, !slices.Contains(changedOptions, name), same(v.Field(i), stream.Field(i)),
+			"is %s the same in our options?", name)
+	}
+}
+
+type limiter struct{ redis.Limiter }
+
+// fill gives v a value that is not zero, where it is of a simple type.
+func fill(v reflect.Value) {
+	switch {
+	case !v.CanSet():
+	case v.CanInt():
+		v.SetInt(int64(time.Hour))
+	case v.Kind() == reflect.Bool:
+		v.SetBool(true)
+	case v.Kind() == reflect.String:
+		v.SetString("text")
+	case v.Kind() == reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+	case v.Kind() == reflect.Interface && v.Type().Name() == "NotificationProcessor":
+		processor := redis.NewClient(&redis.Options{}).Options().PushNotificationProcessor
+		v.Set(reflect.ValueOf(processor))
+	}
+}
+
+// same compares fields, functions and what is behind interfaces by identity.
+func same(a, b reflect.Value) bool {
+	switch a.Kind() {
+	case reflect.Func, reflect.Pointer:
+		return a.Pointer() == b.Pointer()
+	case reflect.Interface:
+		return a.IsNil() == b.IsNil() && (a.IsNil() || a.Elem().Equal(b.Elem()))
+	default:
+		return a.Equal(b)
+	}
+}
+
+func TestOwnOptionsTimeoutsAreBounded(t *testing.T) {
+	for user, want := range map[time.Duration]time.Duration{
+		0:                5 * time.Second, // go-redis's default
+		-1:               5 * time.Second, // none
+		-2:               5 * time.Second, // deadlines are never set
+		time.Minute:      5 * time.Second,
+		time.Second:      time.Second,
+		time.Millisecond: time.Millisecond,
+	} {
+		client := redis.NewClient(&redis.Options{ReadTimeout: user, WriteTimeout: user, MaxRetries: 10})
+		stream := redis.NewClient(ownOptions(client.Options()))
+		require.Equal(t, want, stream.Options().ReadTimeout, "ReadTimeout %d", user)
+		require.Equal(t, want, stream.Options().WriteTimeout, "WriteTimeout %d", user)
+		require.Zero(t, stream.Options().MaxRetries)
+		require.NoError(t, stream.Close())
+		require.NoError(t, client.Close())
+	}
+}

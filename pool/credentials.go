@@ -1,0 +1,126 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/auth"
+)
+
+// credentials are those of a StreamingCredentialsProvider, for one connection. When the
+// provider replaces them the connection is exchanged for one that is greeted with the
+// new ones: go-redis would send AUTH, on a connection that lies idle in its pool.
+type credentials struct {
+	renewed func() // what exchanges the connection
+
+	mu          sync.Mutex
+	unsubscribe auth.UnsubscribeFunc
+	latest      auth.Credentials
+	used        bool // by the greeting, as name and password
+	name        string
+	password    string
+}
+
+// follow makes opt ask the user's provider, if there is one, for one connection. It waits
+// for the provider until ctx is done.
+func follow(ctx context.Context, opt *redis.Options, renewed func()) (*credentials, error) {
+	provider := opt.StreamingCredentialsProvider
+	if provider == nil {
+		return nil, nil
+	}
+	c := &credentials{renewed: renewed}
+	subscribed := make(chan error, 1)
+	go func() { subscribed <- c.subscribe(provider) }()
+	select {
+	case err := <-subscribed:
+		if err != nil {
+			return nil, fmt.Errorf("no credentials: %w", err)
+		}
+	case <-ctx.Done():
+		go func() { // it may answer still
+			if <-subscribed == nil {
+				c.release()
+			}
+		}()
+		return nil, fmt.Errorf("no credentials: the provider has not answered: %w", context.Cause(ctx))
+	}
+	opt.StreamingCredentialsProvider = nil
+	opt.CredentialsProviderContext = c.use
+	return c, nil
+}
+
+func (c *credentials) subscribe(provider auth.StreamingCredentialsProvider) (err error) {
+	defer recovered(&err)
+	first, unsubscribe, err := provider.Subscribe(c)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unsubscribe = unsubscribe
+	if c.latest == nil { // else it has been replaced already
+		c.latest = first
+	}
+	return nil
+}
+
+// use returns the credentials to greet with.
+func (c *credentials) use(context.Context) (name, password string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.latest == nil {
+		return "", "", errors.New("the StreamingCredentialsProvider gave no credentials")
+	}
+	c.name, c.password = c.latest.BasicAuth()
+	if c.password == "" && c.name != "" && c.name != "default" {
+		return "", "", errNoPassword
+	}
+	c.used = true
+	return c.name, c.password, nil
+}
+
+// errNoPassword is for what go-redis would greet as the default user, without a word.
+var errNoPassword = errors.New("the StreamingCredentialsProvider gave a name without a password")
+
+// OnNext implements auth.CredentialsListener.
+func (c *credentials) OnNext(next auth.Credentials) {
+	if next != nil && c.replace(next) {
+		c.renewed()
+	}
+}
+
+// replace notes the credentials that are valid now, and reports whether the greeting
+// has used others.
+func (c *credentials) replace(next auth.Credentials) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.latest = next
+	name, password := next.BasicAuth()
+	return c.used && (name != c.name || password != c.password)
+}
+
+// OnError implements auth.CredentialsListener. The connection goes on with what it was
+// greeted with. Where that is not enough the node ends it, and the next greeting fails.
+func (*credentials) OnError(error) {}
+
+// release ends the subscription to the provider, which may take its time. c may be nil.
+func (c *credentials) release() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	unsubscribe := c.unsubscribe
+	c.unsubscribe = nil
+	c.mu.Unlock()
+	if unsubscribe == nil {
+		return
+	}
+	go func() {
+		var err error // go-redis does not look at it either
+		defer recovered(&err)
+		err = unsubscribe()
+	}()
+}

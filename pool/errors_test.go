@@ -1,0 +1,31 @@
+package pool
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// These are asked of every reply, and nearly all have no error.
+func TestNoErrorCostsNoAllocation(t *testing.T) {
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		if IsNoScript(nil) || IsDenied(nil) || IsCrossSlot(nil) {
+			t.Error("no error is an error")
+		}
+	}))
+}
+
+func TestRecoveredKeepsErrors(t *testing.T) {
+	failing := errors.New("failing")
+	for _, r := range []any{failing, "failing"} {
+		err := func() (err error) {
+			defer recovered(&err)
+			panic(r)
+		}()
+		require.EqualError(t, err, "failing")
+		if r == failing { //nolint:errorlint // the value itself
+			require.ErrorIs(t, err, failing)
+		}
+	}
+}
