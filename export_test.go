@@ -4,7 +4,7 @@ import "github.com/seed14bd9ef4/redsync/internal/queue"
 
 // KnowsToken lets r know a fencing token of a lock, as if a register had shown it: its
 // proposals are then those of a clock that is ahead.
-func KnowsToken(r *Redsync, name string, token uint64) { r.core.member.Tokens.Raise(name, token) }
+func KnowsToken(r *Redsync, name string, token uint64) { r.core.member.Group.Tokens.Raise(name, token) }
 
 // PeekValue returns what Value does, for a test alone: the value does not count as shown.
 func PeekValue(m *Mutex) string {

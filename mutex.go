@@ -423,7 +423,7 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	h.End(nil) // from here on nothing more is sent for it
 	h.AwaitReplies(ctx)
 	left, err := h.EndLate(clock.Now())
-	m.core.member.Try(h.Claim().Lines()) // they have waited for an Unlock here; now the nodes tell them
+	m.core.member.Group.Try(h.Claim().Lines()) // they have waited for an Unlock here; now the nodes tell them
 	if err != nil {
 		h.ClearUnlessDelayed()
 		return Sequencer{}, m.failure("detach", err)

@@ -110,9 +110,9 @@ func newCore(pools []pool.Pool) *core {
 	c := &core{notices: &notice.Queue{}, closed: make(chan struct{})}
 	c.err = unusable(pools)
 	c.member = queue.GroupOf(pools).Join()
-	c.keeper.Set = quorum.NewSet(pools, c.member.Health, majority{len(pools)})
-	c.keeper.Errors, c.keeper.Tokens = &ends, &c.member.Tokens
-	c.keeper.Process, c.keeper.Waiters = c.member.Process, c.member.Group
+	c.keeper.Set = quorum.NewSet(pools, c.member.Group.Health, majority{len(pools)})
+	c.keeper.Errors, c.keeper.Tokens = &ends, &c.member.Group.Tokens
+	c.keeper.Process, c.keeper.Waiters = c.member.Group.Process, c.member.Group
 	c.keeper.Init()
 	runtime.AddCleanup(c, (*queue.Member).Collected, c.member)
 	return c

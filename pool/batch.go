@@ -37,7 +37,7 @@ type batchPool struct {
 	client redis.UniversalClient
 	subs   subscriptions
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows
 	queue   []*pipelined
 	owed    int
 	closed  bool

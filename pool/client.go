@@ -13,8 +13,8 @@ import (
 
 // met are the clients for which metBefore has been called.
 var met struct {
-	sync.Mutex
-	clients map[weak.Pointer[redis.Client]]struct{}
+	sync.Mutex // guards clients
+	clients    map[weak.Pointer[redis.Client]]struct{}
 }
 
 // metBefore reports whether it has been called before in this process with the same client.

@@ -16,7 +16,7 @@ import (
 type credentials struct {
 	renewed func() // what exchanges the connection
 
-	mu          sync.Mutex
+	mu          sync.Mutex // guards what follows
 	unsubscribe auth.UnsubscribeFunc
 	latest      auth.Credentials
 	used        bool // by the greeting, as name and password

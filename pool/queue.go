@@ -16,7 +16,7 @@ import (
 // when a connection ends has not been sent, and goes out on the next one, or is NotSent
 // when there is none to be had. So a request is written at most once.
 type queue struct {
-	mu            sync.Mutex
+	mu            sync.Mutex    // guards what follows, up to quiet
 	requests      []queued      // in order
 	encoded       []byte        // these as RESP
 	within        time.Duration // the least Within of these

@@ -48,7 +48,7 @@ type routedPool struct {
 	// told holds a token while a reply is delivered: one at a time, whichever node sent it.
 	told chan struct{}
 
-	mu      sync.Mutex
+	mu      sync.Mutex             // guards what follows
 	nodes   map[string]*streamPool // by address
 	queue   []*routed              // until the client is ready
 	running bool                   // a goroutine is in run

@@ -68,8 +68,8 @@ func (p *streamPool) Send(req Request) error {
 // streams holds the running stream of every client, so that a program that
 // makes its pools anew for every request still has one connection to a node.
 var streams struct {
-	sync.Mutex
-	running map[*redis.Client]*stream
+	sync.Mutex // guards running, and the end of a stream
+	running    map[*redis.Client]*stream
 }
 
 // running returns the stream of p's client, started if need be; nil once p is closed, so

@@ -25,7 +25,7 @@ const (
 
 // subscriptions are those of a Pool that have not ended.
 type subscriptions struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what follows
 	closed bool
 	open   map[*subscription]struct{}
 }

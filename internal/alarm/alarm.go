@@ -15,7 +15,7 @@ import (
 // timer, and no goroutine until it fires.
 type Schedule struct {
 	firing sync.Mutex // held while due alarms fire
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what follows
 	alarms alarmHeap
 	timer  *time.Timer
 	armed  time.Time // when timer fires; zero when it is not running, or must be set anew

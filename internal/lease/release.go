@@ -54,7 +54,7 @@ type Release struct {
 
 // progress is the state of a release on one node.
 type progress struct {
-	form
+	form    form  // in which it was last sent
 	orderly bool  // when it was last sent, all that set the value had been answered
 	paced   bool  // it has room in the node's drain, or waits there
 	lost    bool  // an earlier sending went unanswered: the node may have executed it
@@ -220,7 +220,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 		rel.progress[i].paced = false
 	}
 	if as, again := next(sent.form, reply); again {
-		if as.quietly && !sent.quietly {
+		if as.quietly && !sent.form.quietly {
 			rel.lease.deny(i, reply.Err)
 		}
 		rel.send(i, as, nil)

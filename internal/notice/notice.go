@@ -16,7 +16,7 @@ type Receiver interface {
 // A Queue keeps notices until its goroutine tells them, in their order. The goroutine
 // runs while there are any.
 type Queue struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows
 	waiting []func()
 	running bool
 	dropped map[Receiver]int // since the last that were told

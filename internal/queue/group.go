@@ -98,7 +98,7 @@ func newGroup(nodes int) *Group {
 // A Member is a Redsync's part in its group. It ends with Close, or when the Redsync is
 // collected: a program need not close what it makes for a request.
 type Member struct {
-	*Group
+	Group *Group
 	ended atomic.Bool
 }
 
@@ -111,7 +111,7 @@ func (g *Group) Join() *Member {
 // Leave ends the membership. The subscriptions end with the last one.
 func (m *Member) Leave() {
 	if m.end() {
-		m.subscriber.stop(m.abandoned)
+		m.Group.subscriber.stop(m.Group.abandoned)
 	}
 }
 
@@ -120,7 +120,7 @@ func (m *Member) Leave() {
 func (m *Member) Collected() { m.end() }
 
 func (m *Member) end() (last bool) {
-	return m.ended.CompareAndSwap(false, true) && m.members.Add(-1) == 0
+	return m.ended.CompareAndSwap(false, true) && m.Group.members.Add(-1) == 0
 }
 
 // abandoned reports whether every member has left.

@@ -77,11 +77,11 @@ func (t *roundTimer) due() expirer {
 type expirer interface{ expire() }
 
 // roundTimers are those that can be used again.
-type roundTimers struct{ sync.Pool }
+type roundTimers struct{ unused sync.Pool }
 
 // get returns a roundTimer for r.
 func (ts *roundTimers) get(r expirer) *roundTimer {
-	t, ok := ts.Get().(*roundTimer)
+	t, ok := ts.unused.Get().(*roundTimer)
 	if !ok {
 		t = &roundTimer{decided: make(chan struct{}, 1)}
 	}
@@ -96,5 +96,5 @@ func (ts *roundTimers) put(t *roundTimer) {
 	t.mu.Lock()
 	t.round = nil
 	t.mu.Unlock()
-	ts.Put(t)
+	ts.unused.Put(t)
 }
