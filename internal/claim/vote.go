@@ -38,6 +38,9 @@ func FirstNodes(n int) Nodes { return Nodes(1)<<n - 1 } // right for 64 as well
 // With returns n and node i.
 func (n Nodes) With(i int) Nodes { return n | 1<<i }
 
+// Without returns n but for node i.
+func (n Nodes) Without(i int) Nodes { return n &^ (1 << i) }
+
 // Has reports whether node i is in n.
 func (n Nodes) Has(i int) bool { return n>>i&1 != 0 }
 

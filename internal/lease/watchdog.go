@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -11,26 +10,23 @@ import (
 )
 
 // A watchdog extends its lease by itself. It runs on the Keeper's schedule, and keeps no goroutine.
-// It starts a round every third of the expiry, counted from the lease's start, so that a late timer shifts nothing. If a round is
-// undecided after patience, another starts and the first stays open, because its
-// votes count until the old Until. If a round fails, another starts after a backoff.
-// So a quorum of nodes that answers again before the end of the validity is enough.
+//
+// It starts a round every third of the expiry, counted from the lease's start, so that a late timer
+// shifts nothing. The votes of a round count until the old Until. While a round is undecided, its
+// command is sent again every patience to the nodes that have not answered or have failed: they may
+// have come back. If a round fails, another starts after a backoff. So a quorum of nodes that answers
+// again before the end of the validity is enough.
 type watchdog struct {
 	lease   *Lease
-	next    alarm.Alarm // when to start the next round
-	verdict alarm.Alarm // when one is decided
+	next    alarm.Alarm // when to start a round, or to send it again
+	verdict alarm.Alarm // when the round is decided
 
 	mu      sync.Mutex // guards what follows
 	stopped bool
-	rounds  []extending // that are open, none between extensions
+	round   *quorum.Round // nil between extensions
+	began   clock.Instant // of round, or when it was last sent again
+	left    time.Duration // of the validity then
 	backoff time.Duration
-}
-
-// extending is a round of a watchdog.
-type extending struct {
-	*quorum.Round
-	began clock.Instant
-	left  time.Duration // of the validity then
 }
 
 // backoffDivisor: the first backoff is patience / backoffDivisor, and it doubles with
@@ -59,20 +55,20 @@ func (w *watchdog) stop() {
 	defer w.mu.Unlock()
 	w.stopped = true
 	w.lease.terms.Keeper.extensions.Drop(&w.next)
-	w.closeRoundsLocked()
+	w.closeRoundLocked()
 }
 
-// closeRoundsLocked gives up what is open.
-func (w *watchdog) closeRoundsLocked() {
-	for _, r := range w.rounds {
-		r.Close()
+// closeRoundLocked gives up what is open.
+func (w *watchdog) closeRoundLocked() {
+	if w.round != nil {
+		w.round.Close()
 	}
-	w.rounds = nil
+	w.round = nil
 	w.lease.terms.Keeper.extensions.Drop(&w.verdict)
 }
 
-// schedule makes the watchdog start a round in a while. It need not succeed: the
-// schedule is closed only with the core, which ends all holds.
+// schedule makes the watchdog go on in a while. It need not succeed: the
+// schedule is closed only with the Keeper, which ends all leases.
 func (w *watchdog) schedule(after time.Duration) {
 	w.lease.terms.Keeper.extensions.Set(&w.next, time.Now().Add(after))
 }
@@ -83,99 +79,99 @@ func (w *watchdog) third(now clock.Instant) time.Duration {
 	return third - (now.Mono-w.lease.First.Mono)%third
 }
 
-// patience is how long a round may be undecided before another is tried as well,
-// which reaches nodes that have come back meanwhile.
+// patience is how long a round may be undecided before it is sent again.
 func (w *watchdog) patience() time.Duration {
 	return max(w.lease.terms.Timing.NodeTimeout, w.lease.terms.Timing.Expiry/10)
 }
 
-// fire starts a round. It runs on the schedule's goroutine. It does nothing when
-// the lease is over, or lasts as long as WithMaxHold allows already.
+// Fire implements alarm.Firer: it starts a round, or sends the one again that is undecided. It runs on
+// the schedule's goroutine. It does nothing when the lease is over, or lasts as long as MaxHold allows
+// already.
 func (w *watchdog) Fire(closing bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if closing || w.stopped {
+	switch {
+	case closing || w.stopped:
 		return
-	}
-	e, err := w.lease.extension(clock.Now())
-	if err != nil {
-		if w.lease.NotHeld(clock.Now()) != nil {
-			w.closeRoundsLocked()
-		}
+	case w.lease.NotHeld(clock.Now()) != nil:
+		w.closeRoundLocked()
 		return
-	}
-	if n := len(w.rounds); n > 0 {
-		last := w.rounds[n-1]
-		if last.IsFinal() { // its verdict is due as well
-			w.schedule(w.patience())
+	case w.round == nil:
+		if !w.startLocked() {
 			return
 		}
-		// It is undecided still: observers are told now, not at Until.
-		w.tell(last, last.SoFar(quorum.ErrNoAnswer))
+	case !w.round.IsFinal(): // else its verdict is due as well
+		w.tell(w.round.SoFar(quorum.ErrNoAnswer)) // observers are told now, not at Until
+		now := clock.Now()
+		w.began, w.left = now, w.lease.Remaining(now)
+		w.round.Again()
 	}
-	r := extending{&quorum.Round{}, e.start, w.lease.Remaining(e.start)}
-	r.Prepare(w.lease.terms.Keeper.Set, e, false, w)
-	w.rounds = append(w.rounds, r)
 	w.schedule(w.patience())
-	r.Send()
 }
 
-// Decided implements quorum.Decider. It calls for the verdict of one of the rounds.
+// startLocked starts a round, unless the lease can last no longer.
+func (w *watchdog) startLocked() bool {
+	e, err := w.lease.extension(clock.Now())
+	if err != nil {
+		return false
+	}
+	w.round, w.began, w.left = &quorum.Round{}, e.start, w.lease.Remaining(e.start)
+	w.round.Prepare(w.lease.terms.Keeper.Set, e, false, w)
+	w.round.Send()
+	return true
+}
+
+// Decided implements quorum.Decider. It calls for the verdict of the round.
 func (w *watchdog) Decided() {
 	w.lease.terms.Keeper.extensions.Set(&w.verdict, time.Now())
 }
 
-// A verdict is due when a round is decided. It is an alarm apart from the one for
+// A verdict is due when the round is decided. It is an alarm apart from the one for
 // the next round: each has its own time, and setting one must not move the other.
-type verdict struct{ *watchdog }
+type verdict struct{ watchdog *watchdog }
 
+// Fire implements alarm.Firer.
 func (v verdict) Fire(closing bool) {
 	if closing {
 		return
 	}
-	if lost := v.look(); lost != nil {
-		_ = v.lease.Lose(lost)
+	if lost := v.watchdog.look(); lost != nil {
+		_ = v.watchdog.lease.Lose(lost)
 	}
 }
 
-// look acts on the rounds that are decided. It returns why the lock is lost, if the
+// look acts on the round if it is decided. It returns why the lease is lost, if the
 // nodes prove that it is.
 func (w *watchdog) look() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.lease.NotHeld(clock.Now()) != nil { // too late; its end has been told
-		w.closeRoundsLocked()
+		w.closeRoundLocked()
 		return nil
 	}
-	for i, r := range slices.Backward(w.rounds) {
-		if !r.IsFinal() {
-			continue
-		}
-		res := r.Result(quorum.ErrNoAnswer)
-		w.rounds = slices.Delete(w.rounds, i, i+1)
-		if res.Won {
-			w.tell(r, res)
-			w.closeRoundsLocked()
-			w.backoff = 0
-			w.schedule(w.third(clock.Now()))
-			return nil
-		}
-		w.tell(r, res)
-		switch {
-		case w.lease.Disproved(res):
-			return w.lease.terms.Keeper.Errors.Rejected(res)
-		case i == len(w.rounds): // no younger round is under way, so one starts after the backoff
-			patience := w.patience()
-			w.backoff = min(max(2*w.backoff, patience/backoffDivisor), patience)
-			w.schedule(w.backoff)
-		}
+	if w.round == nil || !w.round.IsFinal() {
+		return nil
+	}
+	res := w.round.Result(quorum.ErrNoAnswer)
+	w.round = nil
+	w.tell(res)
+	switch {
+	case res.Won:
+		w.backoff = 0
+		w.schedule(w.third(clock.Now()))
+	case w.lease.Disproved(res):
+		return w.lease.terms.Keeper.Errors.Rejected(res)
+	default:
+		patience := w.patience()
+		w.backoff = min(max(2*w.backoff, patience/backoffDivisor), patience)
+		w.schedule(w.backoff)
 	}
 	return nil
 }
 
-// tell tells what has become of r, or what it has come to so far.
-func (w *watchdog) tell(r extending, res quorum.Result) {
+// tell tells what the round has come to, or to what so far.
+func (w *watchdog) tell(res quorum.Result) {
 	if to := w.lease.terms.Events; to != nil {
-		to.Extended(res, clock.Now().Since(r.began), r.left)
+		to.Extended(res, clock.Now().Since(w.began), w.left)
 	}
 }

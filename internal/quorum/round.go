@@ -45,6 +45,7 @@ type ballot struct {
 	by    *pool.Server // who voted, if known
 	full  bool         // the script was sent in full
 	heard bool         // the node's answer has come, in time or not
+	more  int32        // sendings under way beside the one whose failure is the node's vote: see Again
 }
 
 // A Decider goes on when the answer of a round cannot change, or at its deadline.
@@ -156,6 +157,48 @@ func (r *Round) resend(i int) (sent bool, refusal error) {
 	return refusal == nil, refusal
 }
 
+// Again sends the command of an undecided round once more to every node that has not answered, or has
+// failed. A failure is the node's vote only when no other sending to it is under way.
+func (r *Round) Again() {
+	refusals := r.sendAgain()
+	for i, err := range refusals {
+		if err != nil {
+			r.Refuse(i, err)
+		}
+	}
+}
+
+// sendAgain does what Again does, and returns by node why its pool refused, where that is its vote. r.mu
+// is held while sending, because closing the vote takes it.
+func (r *Round) sendAgain() (refusals []error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if g, ok := r.op.(Gate); r.closed || r.final || ok && !g.Stands() {
+		return nil
+	}
+	refusals = make([]error, len(r.ballots))
+	for i := range r.ballots {
+		b := &r.ballots[i]
+		under := b.vote.Choice == claim.Pending
+		if !under && b.vote.Choice != claim.Failed {
+			continue
+		}
+		b.vote = claim.Vote{}
+		r.count.Failed = r.count.Failed.Without(i)
+		args := r.brief.Call.Command.Args
+		if b.full {
+			args = r.brief.Call.Command.InFull()
+		}
+		switch err := r.send(i, args, nil); {
+		case under && err == nil:
+			b.more++
+		case !under:
+			refusals[i] = err
+		}
+	}
+	return refusals
+}
+
 // Cast counts node i's vote, which a server process gave, if one did and it is known, and traces it.
 // It returns the vote as it counts.
 func (r *Round) Cast(i int, v claim.Vote, by *pool.Server) claim.Vote {
@@ -218,6 +261,10 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (first, late bool, as 
 	first, b.heard = !b.heard, true
 	if r.closed || b.vote.Choice != claim.Pending {
 		return first, true, v
+	}
+	if v.Choice == claim.Failed && b.more > 0 { // it may do better
+		b.more--
+		return first, false, v
 	}
 	if v.Choice == claim.Granted && r.hasGrantedLocked(by) {
 		v = claim.Failure(ErrDuplicate)
