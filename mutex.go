@@ -27,10 +27,10 @@ type Mutex struct {
 	name string
 	set  *settings // shared, unless changed; nil in the zero Mutex
 
-	changed bool            // see change
-	terms   *queue.Terms    // of set; nil where set has been changed since, or is of no use
+	changed bool            // set is m's own: see change
+	terms   *queue.Terms    // what set comes to; nil while an option is out of its range, or was applied late
 	own     queue.Terms     // room for terms
-	claim   claim.Exclusive // what terms are for
+	claim   claim.Exclusive // what m's holds write on the nodes
 	inDo    atomic.Bool     // Do unlocks it
 
 	mu      sync.Mutex   // guards what follows
@@ -108,7 +108,7 @@ func (m *Mutex) Name() string { return m.name }
 // a key to its expiry: to hand a lock over to it at once, acquire with
 // WithFailFast(false).
 func (m *Mutex) Value() string {
-	h, adopted := m.term()
+	h, adopted := m.holdOrAdopted()
 	if h != nil {
 		return h.Show()
 	}
@@ -201,11 +201,11 @@ func (m *Mutex) TryLockContext(ctx context.Context) error {
 // lock acquires m for a new term, in one attempt if once is set.
 func (m *Mutex) lock(ctx context.Context, once bool) error {
 	ctx = orBackground(ctx)
-	t, err := m.enter()
+	t, err := m.beginCall()
 	if err != nil {
 		return m.failure("lock", err, ErrFailed)
 	}
-	defer m.core.exit()
+	defer m.core.endCall()
 	m.dropOver()
 	start, limit := clock.Now(), m.set.tries
 	if once {
@@ -334,11 +334,11 @@ func (m *Mutex) Unlock() (bool, error) {
 // the first release deleted it, and the node counts as one that has not answered.
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
-	t, err := m.enter()
+	t, err := m.beginCall()
 	if err != nil {
 		return false, m.failure("unlock", err)
 	}
-	defer m.core.exit()
+	defer m.core.endCall()
 	start := clock.Now()
 	h, adopted := m.take()
 	event := Released{Name: m.name}
@@ -364,13 +364,13 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant)
 	over := h.EndHeld(start)
 	h.End(nil)
 	if over != nil {
-		group.Release(h)
+		group.ReleaseAndAdmit(h)
 		return false, m.failure("unlock", over)
 	}
 	if group.HandOver(h) {
 		return true, nil
 	}
-	rel := group.Unlock(h)
+	rel := group.ReleaseAwaited(h)
 	res := rel.Wait(ctx)
 	group.Unlocked(h, rel)
 	switch {
@@ -411,10 +411,10 @@ func (m *Mutex) take() (h *lease.Lease, adopted string) {
 // gets ErrNotHeld.
 func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	ctx = orBackground(ctx)
-	if _, err := m.enter(); err != nil {
+	if _, err := m.beginCall(); err != nil {
 		return Sequencer{}, m.failure("detach", err)
 	}
-	defer m.core.exit()
+	defer m.core.endCall()
 	h, err := m.cutOff(ctx)
 	if err != nil {
 		return Sequencer{}, m.failure("detach", err)
@@ -423,7 +423,7 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	h.End(nil) // from here on nothing more is sent for it
 	h.AwaitReplies(ctx)
 	left, err := h.EndLate(clock.Now())
-	m.core.member.Group.Try(h.Claim().Lines()) // they have waited for an Unlock here; now the nodes tell them
+	m.core.member.Group.Nudge(h.Claim().Lines()) // they have waited for an Unlock here; now the nodes tell them
 	if err != nil {
 		h.ClearUnlessDelayed()
 		return Sequencer{}, m.failure("detach", err)
@@ -486,7 +486,7 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer m.core.exit()
+	defer m.core.endCall()
 	if !h.Begun() {
 		return m.adopt(ctx, h)
 	}
@@ -502,13 +502,13 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 }
 
 // open begins an operation on what m holds, which is held: the current term, or a
-// new one for an adopted value. Without an error m.core.exit ends the operation.
+// new one for an adopted value. Without an error m.core.endCall ends the operation.
 func (m *Mutex) open(op string) (*lease.Lease, error) {
-	t, err := m.enter()
+	t, err := m.beginCall()
 	if err != nil {
 		return nil, m.failure(op, err)
 	}
-	h, adopted := m.term()
+	h, adopted := m.holdOrAdopted()
 	switch {
 	case h != nil:
 		err = h.NotHeld(clock.Now())
@@ -518,7 +518,7 @@ func (m *Mutex) open(op string) (*lease.Lease, error) {
 		err = ErrNotHeld
 	}
 	if err != nil {
-		m.core.exit()
+		m.core.endCall()
 		return nil, m.failure(op, err)
 	}
 	return h, nil
@@ -598,7 +598,7 @@ func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer m.core.exit()
+	defer m.core.endCall()
 	return m.checked(ctx, h, h.Check(ctx))
 }
 
@@ -650,9 +650,9 @@ func (m *Mutex) Sequencer() Sequencer {
 	return sequencerOf(h)
 }
 
-// enter begins an operation on m, and returns the terms of its holds; m.core.exit ends it.
-func (m *Mutex) enter() (*queue.Terms, error) {
-	if err := m.core.enter(); err != nil {
+// beginCall begins an operation on m, and returns the terms of its holds; m.core.endCall ends it.
+func (m *Mutex) beginCall() (*queue.Terms, error) {
+	if err := m.core.beginCall(); err != nil {
 		return nil, err
 	}
 	timing, err := m.set.timing()
@@ -663,7 +663,7 @@ func (m *Mutex) enter() (*queue.Terms, error) {
 		err = m.core.allows(timing.TTL)
 	}
 	if err != nil {
-		m.core.exit()
+		m.core.endCall()
 		return nil, err
 	}
 	if m.terms != nil {
@@ -686,12 +686,12 @@ func checkName(name string) error {
 }
 
 func (m *Mutex) current() *lease.Lease {
-	h, _ := m.term()
+	h, _ := m.holdOrAdopted()
 	return h
 }
 
-// term returns the current term, or the adopted value before there is one.
-func (m *Mutex) term() (*lease.Lease, string) {
+// holdOrAdopted returns the current term, or the adopted value before there is one.
+func (m *Mutex) holdOrAdopted() (*lease.Lease, string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.hold != nil {

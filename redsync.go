@@ -154,20 +154,20 @@ func twice(pools []pool.Pool) error {
 	return nil
 }
 
-// enter begins an operation; exit ends it.
-func (c *core) enter() error {
+// beginCall begins an operation; endCall ends it.
+func (c *core) beginCall() error {
 	switch {
 	case c == nil:
 		return ErrNoPools
 	case c.err != nil:
 		return c.err
-	case !c.keeper.Enter():
+	case !c.keeper.BeginCall():
 		return ErrClosed
 	}
 	return nil
 }
 
-func (c *core) exit() { c.keeper.Exit() }
+func (c *core) endCall() { c.keeper.EndCall() }
 
 // close closes c, or waits for the call that does.
 func (c *core) close(ctx context.Context, timeout time.Duration) error {

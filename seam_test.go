@@ -149,7 +149,7 @@ func (t *permitTally) Standing() claim.Standing {
 	return s
 }
 
-// Won implements claim.Winner.
+// Won implements claim.LateTally.
 func (t *permitTally) Won() claim.Claim {
 	won := *t.permit
 	for at, nodes := range t.gave {

@@ -37,8 +37,9 @@ type Claim interface {
 	// ReleaseQuietly does what Release does, and touches no queue.
 	ReleaseQuietly(f script.Fence) Call
 
-	// Lines returns the lines in which waiters of this process stand for the claim. These need not
-	// be its keys. A waiter itself stands in the first one.
+	// Lines returns the lines in which waiters of this process stand for the claim. A waiter itself
+	// stands in the first. When nodes tell a process that a lock is free they name the line, which
+	// for most claims is the key of the lock.
 	Lines() []string
 
 	// PassesTo reports whether a lease with this claim, which ends, can go on as one with another:

@@ -26,8 +26,12 @@ func Failure(err error) Vote { return Vote{Choice: Failed, Err: err} }
 // Taken reports whether the node has answered that something else is in the way.
 func (v Vote) Taken() bool { return v.Err == nil && v.Answer.Found == Other }
 
-// MaxNodes is how many nodes there may be.
-const MaxNodes = 64
+// MaxNodes is how many nodes there may be. UsualNodes is how many most have: what is kept by node has room
+// for so many beside it, which saves an allocation.
+const (
+	MaxNodes   = 64
+	UsualNodes = 5
+)
 
 // Nodes is a set of nodes: bit i stands for node i.
 type Nodes uint64
@@ -91,8 +95,9 @@ type Standing struct {
 // Decided reports whether the answer cannot change.
 func (s Standing) Decided() bool { return s.Won || s.Blocked }
 
-// A Tally adds up the votes of a round. What is counted belongs to the claim: a claim for which
-// votes differ in more than yes and no, such as which permit they grant, has a tally of its own.
+// A Tally adds up the votes of a round. Most claims need none: their votes are counted, and the Rule says
+// what the count proves. A claim whose votes differ in more than yes and no, such as which permit a node
+// grants, has a tally of its own. The tests of the seam have one (seam_test.go of the root).
 type Tally interface {
 	Add(i int, v Vote)
 	Standing() Standing
@@ -101,18 +106,6 @@ type Tally interface {
 // A Tallier is a claim that adds up votes in its own way.
 type Tallier interface{ Tally(r Rule) Tally }
 
-// A Winner is a tally that knows only when it is won what has been won: the claim that the lease
+// A LateTally is a tally that knows only when it is won what has been won: the claim that the lease
 // has from then on.
-type Winner interface{ Won() Claim }
-
-// A Plain is the tally of a claim that is granted or not.
-type Plain struct {
-	Rule  Rule
-	Count Count
-}
-
-// Add implements Tally.
-func (p *Plain) Add(i int, v Vote) { p.Count = p.Count.With(i, v.Choice) }
-
-// Standing implements Tally.
-func (p *Plain) Standing() Standing { return p.Rule.Standing(p.Count) }
+type LateTally interface{ Won() Claim }

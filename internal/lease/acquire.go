@@ -7,6 +7,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -59,10 +60,11 @@ func (o Outcome) Touched() bool {
 	return false
 }
 
-// Acquire makes one attempt, which counts from start. If it comes to Won the lease can begin.
+// Acquire makes one attempt, which counts from start, at a place in the queues of the nodes. turn is told
+// how it goes, unless it is nil. If it comes to Won the lease can begin.
 // Otherwise the caller releases what the lease may have left on the nodes; it is nil if that is
 // nothing.
-func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at Place) (*Lease, Outcome) {
+func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at script.Place, turn Turn) (*Lease, Outcome) {
 	value, err := t.newValue()
 	if err != nil {
 		return nil, Outcome{Kind: Unusable, Err: err}
@@ -76,8 +78,8 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at Pla
 	}
 	l := New(t, value, start)
 	l.Try = try
-	op := &l.attempt
-	*op = acquire{lease: l, place: at}
+	op := &l.acquireOp // kept in l, which saves an allocation
+	*op = acquire{lease: l, place: at, turn: turn}
 	if t.Fencing {
 		op.proposal = t.Keeper.Tokens.proposal(t.Claim.Name(), start)
 	}
@@ -94,7 +96,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at Pla
 		if next == 0 {
 			break
 		}
-		op.proposal = next
+		op.proposal = next // each round asks for its brief anew
 		res = set.Start(op, t.WaitAll).Wait(ctx, t.Timing.limits())
 	}
 	return l, l.outcome(res, op.proposal)
@@ -128,7 +130,7 @@ func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 
 // won gives l what its round has won: its token, and its claim where only the tally knows it.
 func (l *Lease) won(res quorum.Result, proposal uint64) {
-	if w, ok := res.Tally.(claim.Winner); ok {
+	if w, ok := res.Tally.(claim.LateTally); ok {
 		l.Replace(w.Won())
 	}
 	if proposal == 0 {
@@ -149,7 +151,8 @@ func (l *Lease) brief(op quorum.Op, call claim.Call) quorum.Brief {
 // looks whether the nodes answered in time.
 type acquire struct {
 	lease    *Lease
-	place    Place
+	place    script.Place
+	turn     Turn   // nil where nobody waits
 	proposal uint64 // of a fencing token; 0: none. Only the goroutine of Acquire uses it
 }
 
@@ -157,7 +160,7 @@ type acquire struct {
 func (a *acquire) Brief() quorum.Brief {
 	ttl, _ := a.lease.terms.Timing.AtAge(0)
 	c := a.lease.Claim()
-	b := a.lease.brief(quorum.Lock, c.Acquire(ttl, a.place.Place, fence(a.proposal)))
+	b := a.lease.brief(quorum.Lock, c.Acquire(ttl, a.place, fence(a.proposal)))
 	b.Explain, b.Purpose = true, quorum.Granting
 	if !a.place.Ticket.IsZero() {
 		b.Purpose = quorum.Queueing
@@ -204,8 +207,8 @@ func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
 	case a.place.Ticket.IsZero():
 	case pool.IsDenied(reply.Err), pool.IsCrossSlot(reply.Err):
 		a.lease.deny(i, reply.Err)
-	case v.Choice == claim.Granted && a.place.Waiter != nil:
-		a.place.Waiter.Granted(i, a.place.Number)
+	case v.Choice == claim.Granted && a.turn != nil:
+		a.turn.Granted(i)
 	}
 }
 

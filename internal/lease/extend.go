@@ -23,8 +23,8 @@ type Extension struct {
 // not held afterwards, or cannot be extended. When it returns nothing more is sent
 // for the round.
 func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
-	l.sending.RLock()
-	defer l.sending.RUnlock()
+	l.extending.RLock()
+	defer l.extending.RUnlock()
 	e, err := l.extension(clock.Now())
 	if err != nil {
 		return quorum.Result{}, err
@@ -131,7 +131,7 @@ func (e Extension) Stands() bool { return e.lease.NotHeld(clock.Now()) == nil }
 
 // Judge implements quorum.Operation.
 func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
-	if e.heals {
+	if e.heals { // a node without the script counts as one that was sent it: too many do no harm
 		e.lease.writes.answered(i, reply.Fate)
 	} else {
 		e.lease.writes.prolonged()

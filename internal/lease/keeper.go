@@ -28,9 +28,9 @@ type Keeper struct {
 	operations inFlight // calls of the user under way
 	unsettled  inFlight // releases that a node has not settled
 
-	closed   atomic.Bool
-	closing  chan struct{} // closed when Close begins
-	progress atomic.Int64  // the monotonic time at which Close has begun, or a node has last settled a release since
+	closed      atomic.Bool
+	closing     chan struct{} // closed when Close begins
+	lastSettled atomic.Int64  // the monotonic time at which Close has begun, or a node has last settled a release since
 }
 
 // extensionsInARow spreads the extensions of many locks that are due at once: each is
@@ -45,18 +45,18 @@ func (k *Keeper) Init() {
 	k.closing = make(chan struct{})
 }
 
-// Enter begins an operation, unless Close has begun; Exit ends it.
-func (k *Keeper) Enter() bool {
+// BeginCall begins an operation, unless Close has begun; EndCall ends it.
+func (k *Keeper) BeginCall() bool {
 	k.operations.add(1)
 	if k.closed.Load() {
-		k.Exit()
+		k.EndCall()
 		return false
 	}
 	return true
 }
 
-// Exit ends an operation.
-func (k *Keeper) Exit() { k.operations.add(-1) }
+// EndCall ends an operation.
+func (k *Keeper) EndCall() { k.operations.add(-1) }
 
 // IsClosed reports whether Close has begun.
 func (k *Keeper) IsClosed() bool { return k.closed.Load() }
@@ -71,14 +71,14 @@ func (k *Keeper) BeginClose() (first bool) { return k.closed.CompareAndSwap(fals
 // once no operation is under way. Close returns an error when ctx is done, or once no node has
 // settled a release for the length of timeout.
 func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func()) error {
-	k.progress.Store(int64(clock.Now().Mono))
+	k.lastSettled.Store(int64(clock.Now().Mono))
 	close(k.closing)
-	k.extensions.Close()
-	k.expiries.Close()
+	k.extensions.Close() // no watchdog starts a round any more
+	k.expiries.Close()   // every lease that is held has its alarm here, which ends and releases it
 	// Operations under way give up at their next step, or have a deadline.
 	_ = k.awaitProgress(ctx, k.operations.zero(), timeout)
 	leave()
-	k.repeats.Close()
+	k.repeats.Close() // what waits to be repeated is sent now
 	return k.awaitProgress(ctx, k.unsettled.zero(), timeout)
 }
 
@@ -86,7 +86,7 @@ func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func())
 // no node has settled a release for the length of timeout.
 func (k *Keeper) awaitProgress(ctx context.Context, done <-chan struct{}, timeout time.Duration) error {
 	for {
-		last := k.progress.Load()
+		last := k.lastSettled.Load()
 		step, cancel := context.WithTimeout(ctx, timeout-(clock.Now().Mono-time.Duration(last)))
 		ended := Await(step, done)
 		cancel()
@@ -95,7 +95,7 @@ func (k *Keeper) awaitProgress(ctx context.Context, done <-chan struct{}, timeou
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case k.progress.Load() == last:
+		case k.lastSettled.Load() == last:
 			return quorum.Silent(timeout)
 		}
 	}

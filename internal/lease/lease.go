@@ -6,11 +6,13 @@
 //
 // Locks are taken in this order, from the first to the last:
 //
-//	queue.lines.mu, queue.subscriber.mu, watchdog.mu, quorum.Round.mu, Lease.mu, alarm.Schedule.mu
+//	redsync.Mutex.mu, queue.lines.mu, queue.subscriber.mu, watchdog.mu, quorum.Round.mu, Lease.mu,
+//	alarm.Schedule.mu
 //
-// writes.mu, drain.mu, inFlight and the tables of tokens and values are taken last, and no other lock
-// under them. Nobody calls a pool or an observer with one of these locks held, except that a
-// subscription is opened under subscriber.mu, and a script sent in full under Round.mu.
+// Under all others (writes.mu, drain.mu, those of queues of events, of nodes, of tokens and of values) no
+// lock is taken. Nobody calls a pool or an observer with a lock held, with three exceptions: a
+// subscription is opened under subscriber.mu; the watchdog sends its round under watchdog.mu; and what is
+// sent again is sent under Round.mu.
 package lease
 
 import (
@@ -34,11 +36,11 @@ type State uint8
 
 // The states of a lease.
 const (
-	Attempt State = iota // it is being acquired, or was adopted and not extended yet
-	Held                 // somebody may rely on it
-	Past                 // its validity was seen to have ended: sticky, a clock set back does not revive it
-	Over                 // it was held, and has ended
-	Dropped              // it has ended without having been held
+	Acquiring State = iota // it is being acquired, or was adopted and not extended yet
+	Held                   // somebody may rely on it
+	Past                   // its validity was seen to have ended: sticky, a clock set back does not revive it
+	Over                   // it was held, and has ended
+	Dropped                // it has ended without having been held
 )
 
 // A Lease is one term of holding a claim.
@@ -46,14 +48,13 @@ type Lease struct {
 	First clock.Instant // the start of the attempt that acquired the lock, or when it was handed over
 	Try   int           // retry delays that had elapsed, and 1; 0 if adopted or handed over
 
-	terms    *Terms
-	acquired clock.Instant // the start of the attempt that acquired the lock, before any hand-over
-	adopted  bool          // its value was acquired elsewhere
+	terms      *Terms
+	chainStart clock.Instant // the start of the attempt that acquired the lock, before any hand-over
 
-	// sending is held for reading while an extension sends and waits, for writing by End: a release
+	// extending is held for reading while an extension sends and waits, for writing by End: a release
 	// goes behind the last extension. An acquire needs none: its release starts after its round is
 	// closed.
-	sending sync.RWMutex
+	extending sync.RWMutex
 
 	mu       sync.Mutex // guards what follows
 	state    State
@@ -71,12 +72,12 @@ type Lease struct {
 	writes    *writes // of the value; a lease that was handed over shares those of the former
 	ownWrites writes  // room for writes
 	room      claim.Room
-	attempt   acquire // room for the operation that acquires it
+	acquireOp acquire // room for the operation that acquires it
 }
 
 // New returns a lease by a value, for an attempt that counts from start.
 func New(t *Terms, value string, start clock.Instant) *Lease {
-	l := &Lease{First: start, terms: t, acquired: start}
+	l := &Lease{First: start, terms: t, chainStart: start}
 	l.claim = t.Claim.With(value, &l.room)
 	_, span := t.Timing.AtAge(0)
 	l.validity = Validity{Start: start, Span: span}
@@ -91,7 +92,6 @@ func New(t *Terms, value string, start clock.Instant) *Lease {
 // several where it heals or takes a fencing token; it has the same options as t then.
 func Adopt(t *Terms, value string, start clock.Instant) *Lease {
 	l := New(t, value, start)
-	l.adopted = true
 	l.value.shown = true
 	left := int64(oneSent | anyLost)
 	if t.Heals || t.Fencing {
@@ -113,8 +113,7 @@ func (l *Lease) Claim() claim.Claim {
 	return l.claim
 }
 
-// Replace gives l another claim, which every later command is about: the permit that a round has won,
-// or what a writer keeps after a downgrade.
+// Replace gives l another claim, which every later command is about.
 func (l *Lease) Replace(c claim.Claim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -266,8 +265,8 @@ func (l *Lease) End(cause error) (first bool) {
 	first = l.endLocked(cause)
 	l.mu.Unlock()
 	l.terms.Keeper.expiries.Drop(&l.expiry)
-	l.sending.Lock()
-	l.sending.Unlock() //nolint:staticcheck // waits for the rounds that the end gives up
+	l.extending.Lock()
+	l.extending.Unlock() //nolint:staticcheck // waits for the rounds that the end gives up
 	if l.watchdog != nil {
 		l.watchdog.stop()
 	}
@@ -292,7 +291,7 @@ func (l *Lease) endLocked(cause error) (first bool) {
 	switch l.state {
 	case Over, Dropped:
 		return false
-	case Attempt:
+	case Acquiring:
 		l.moveLocked(Dropped, cause)
 	case Held, Past:
 		l.moveLocked(Over, cause)
@@ -315,30 +314,42 @@ func (l *Lease) EndLate(now clock.Instant) (left time.Duration, err error) {
 // Lose ends l, which the nodes have disproved, lets in who has waited for its end, and returns why.
 func (l *Lease) Lose(why error) error {
 	l.End(why)
-	l.terms.Keeper.Waiters.Try(l.Claim().Lines())
+	l.terms.Keeper.Waiters.Nudge(l.Claim().Lines())
 	return why
 }
 
-// Abandon ends l for a cause, and releases what it left on the nodes.
+// Abandon ends l for a cause, and releases what it left on the nodes. The release goes by way of the
+// Waiters, who are let in with it.
 func (l *Lease) Abandon(cause error) {
 	l.End(cause)
-	l.terms.Keeper.Waiters.Release(l)
+	l.terms.Keeper.Waiters.ReleaseAndAdmit(l)
 }
 
-// Fire runs at what was once the end of the validity, when a clock was stepped,
-// and on Close.
+// Fire implements alarm.Firer. It runs at what was once the end of the validity, when a clock was
+// stepped, and on Close.
 func (l *Lease) Fire(closing bool) {
-	k := l.terms.Keeper
-	if closing && l.End(k.Errors.Lost(k.Errors.Closed)) {
-		k.Waiters.Release(l)
+	if closing {
+		l.close()
+		return
 	}
 	left := l.Remaining(clock.Now())
+	if left == 0 { // this look has made it past and told the holder, or it was over before
+		return
+	}
+	k := l.terms.Keeper
 	switch {
-	case left == 0: // it is over, or past, and the holder has been told
-	case !k.expiries.Set(&l.expiry, time.Now().Add(left)):
-		l.Fire(true) // Close came while this was firing
+	case !k.expiries.Set(&l.expiry, time.Now().Add(left)): // Close came while this was firing
+		l.close()
 	case l.watchdog != nil: // a step of the wall clock may have left it little time
 		k.extensions.Hasten(&l.watchdog.next, time.Now().Add(left/2))
+	}
+}
+
+// close ends and releases l because of Close, unless it has ended before.
+func (l *Lease) close() {
+	k := l.terms.Keeper
+	if l.End(k.Errors.Lost(k.Errors.Closed)) {
+		k.Waiters.ReleaseAndAdmit(l)
 	}
 }
 

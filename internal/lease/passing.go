@@ -17,7 +17,7 @@ import (
 // nobody sees the value after this look.
 func (l *Lease) MayPass(chain time.Duration) bool {
 	now := clock.Now()
-	return now.Since(l.acquired) < chain && l.Hide() && l.fresh(now)
+	return now.Since(l.chainStart) < chain && l.Hide() && l.fresh(now)
 }
 
 // fresh reports whether nine tenths of the validity are left.
@@ -33,7 +33,7 @@ func (l *Lease) Pass(t *Terms) *Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return &Lease{
-		First: clock.Now(), terms: t, claim: l.claim, acquired: l.acquired, validity: l.validity, writes: l.writes,
+		First: clock.Now(), terms: t, claim: l.claim, chainStart: l.chainStart, validity: l.validity, writes: l.writes,
 	}
 }
 

@@ -44,12 +44,12 @@ type Release struct {
 	awaited  bool          // a caller waits for the round
 	turnover script.Turnover
 	process  script.Process // zero where nobody in this process waits, or did
-	by       any            // see Releasing
+	undoes   Turn           // see Releasing
 	open     atomic.Int32   // nodes that have not settled it
 
 	// By node, each used by who sends to it and then by who takes its reply.
 	progress []progress
-	spare    [usualNodes]progress
+	spare    [claim.UsualNodes]progress
 }
 
 // progress is the state of a release on one node.
@@ -89,7 +89,7 @@ func isForbidden(err error) bool { return pool.IsDenied(err) || pool.IsCrossSlot
 type Releasing struct {
 	Awaited bool          // the caller waits for the round
 	Enters  script.Ticket // enters the queues with it; zero: none
-	By      any           // the waiter whose attempt it undoes; nil if it is something else
+	Undoes  Turn          // the failed attempt that it undoes; nil if it is something else
 }
 
 // Release sends the release of l to all nodes at once, behind everything
@@ -97,7 +97,7 @@ type Releasing struct {
 // see Waiters.
 func (l *Lease) Release(how Releasing) *Release {
 	k := l.terms.Keeper
-	rel := &Release{lease: l, claim: l.Claim(), awaited: how.Awaited, by: how.By}
+	rel := &Release{lease: l, claim: l.Claim(), awaited: how.Awaited, undoes: how.Undoes}
 	rel.turnover = script.Turnover{Enters: how.Enters, Alive: AliveFor.Milliseconds(), Leave: l.writes.leaving()}
 	if slices.Contains(rel.turnover.Leave, how.Enters) {
 		rel.turnover.Enters = script.Ticket{} // it has given up meanwhile
@@ -127,8 +127,8 @@ func (l *Lease) Release(how Releasing) *Release {
 	return rel
 }
 
-// LeaveQueues makes every later release of l take a ticket off the queues.
-func (l *Lease) LeaveQueues(t script.Ticket) { l.writes.leaveQueues(t) }
+// LeaveQueuesOnRelease makes every later release of l take a ticket off the queues.
+func (l *Lease) LeaveQueuesOnRelease(t script.Ticket) { l.writes.leaveQueuesOnRelease(t) }
 
 // Wait waits for a quorum of nodes, where Releasing said that somebody would.
 func (rel *Release) Wait(ctx context.Context) quorum.Result {
@@ -228,7 +228,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 	}
 	v := k.Set.Read(rel.round.Call(), reply)
 	if v.Answer.First {
-		k.Waiters.Wake(rel.claim.Lines(), i, rel.by)
+		k.Waiters.Wake(rel.claim.Lines(), i, rel.undoes)
 	}
 	if v.Choice == claim.Failed && reply.Err == nil {
 		reply.Err = v.Err // an odd answer settles nothing
@@ -307,7 +307,7 @@ func (rel *Release) settles(i int, sent progress, reply pool.Reply, v claim.Vote
 func (rel *Release) nodeSettled() {
 	k := rel.lease.terms.Keeper
 	if k.IsClosed() {
-		k.progress.Store(int64(clock.Now().Mono))
+		k.lastSettled.Store(int64(clock.Now().Mono))
 	}
 	if rel.open.Add(-1) == 0 {
 		k.unsettled.add(-1)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
-	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // This file is what the root of the library and package queue hand down to leases.
@@ -70,21 +69,17 @@ type Waiters interface {
 	// Any reports whether anybody waits.
 	Any() bool
 
-	// Release sends the release of l, which has ended, and lets in who waits for it.
-	Release(l *Lease)
+	// ReleaseAndAdmit releases l, which has ended, and lets in who waits for it.
+	ReleaseAndAdmit(l *Lease)
 
-	// Try makes the first in each line try: it has waited for the end of something that has ended.
-	Try(lines []string)
+	// Nudge makes the first in each line try: it has waited for the end of something that has ended.
+	Nudge(lines []string)
 
 	// Wake tells that the claim of those lines is free on a node, and the turn of this process.
-	// by is the waiter whose own release told so, nil for any other.
-	Wake(lines []string, node int, by any)
+	// undoes is the failed attempt which the release that told so has undone, nil for any other: its
+	// waiter has no reason to try again.
+	Wake(lines []string, node int, undoes Turn)
 }
 
-// A Place is the part of a waiter in an attempt: where it stands in the queues, and who is told of
-// each node that grants. The zero Place is that of an attempt of nobody who waits.
-type Place struct {
-	script.Place
-	Waiter interface{ Granted(node, attempt int) } // told in time or late; nil for nobody
-	Number int                                     // of the attempt, for Waiter
-}
+// A Turn is the attempt of a waiter. It is told of each node that grants, in time or late.
+type Turn interface{ Granted(node int) }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -15,9 +16,9 @@ import (
 // its release must undo. A lease that is handed over shares them with the lease that goes on
 // with the value, because replies may still come for the former.
 type writes struct {
-	nodes []atomic.Int64           // by node, its footprint
-	spare [usualNodes]atomic.Int64 // room for nodes
-	timed atomic.Bool              // renewed is kept
+	nodes []atomic.Int64                 // by node, its footprint
+	spare [claim.UsualNodes]atomic.Int64 // room for nodes
+	timed atomic.Bool                    // renewed is kept
 
 	prolonging atomic.Int64 // commands without a reply that may prolong the key, and cannot set it
 	awaited    atomic.Bool  // somebody waits for quiet
@@ -27,10 +28,6 @@ type writes struct {
 	renewed time.Duration   // the latest monotonic time at which a node can have set the key's TTL
 	tickets []script.Ticket // of waiters, to be taken off the nodes' queues with the value
 }
-
-// usualNodes is the number of nodes that most have. What is kept by node has room for
-// so many beside it, which saves an allocation.
-const usualNodes = 5
 
 // room returns n zero elements: of spare, which is zero, if it has as many.
 func room[T any](spare []T, n int) []T {
@@ -167,8 +164,8 @@ func (w *writes) lastRenewed() time.Duration {
 	return w.renewed
 }
 
-// leaveQueues makes the release of the value take a ticket off the queues.
-func (w *writes) leaveQueues(ticket script.Ticket) {
+// leaveQueuesOnRelease makes the release of the value take a ticket off the queues.
+func (w *writes) leaveQueuesOnRelease(ticket script.Ticket) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !slices.Contains(w.tickets, ticket) {

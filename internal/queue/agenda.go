@@ -10,14 +10,14 @@ import (
 
 // An agenda is what a waiter knows of why and when to try next. Each attempt begins with an empty one.
 type agenda struct {
-	ready   bool        // try at once: it is new, or has become the first; a release; a first attempt that must be repeated
-	behind  bool        // right behind a release of this process, and nobody else is known to wait
-	polls   bool        // the retry delay of one behind it is over
-	woken   claim.Nodes // have woken it since the last attempt began
-	freed   claim.Nodes // granted the last attempt, which is being rolled back
-	hurry   time.Time   // when a wake-up is reason enough, although no quorum came; zero: none came
-	runsOut time.Time   // when what refused the last attempt runs out on a quorum; zero: not known
-	refresh time.Time   // when the ticket must be shown again
+	ready          bool        // try at once: it is new, or has become the first; a release; a first attempt that must be repeated
+	followsRelease bool        // right behind a release of this process, and nobody else is known to wait
+	polls          bool        // the retry delay of one behind it is over
+	woken          claim.Nodes // have woken it since the last attempt began
+	freed          claim.Nodes // granted the last attempt, which is being rolled back
+	hurry          time.Time   // when a wake-up is reason enough, although no quorum came; zero: none came
+	runsOut        time.Time   // when what refused the last attempt runs out on a quorum; zero: not known
+	refresh        time.Time   // when the ticket must be shown again
 }
 
 // An event is what a waiter goes on for.
@@ -29,7 +29,7 @@ const (
 	turnCome       // there is reason to try
 	elapsed        // the retry delay is over
 	prompted       // that of one behind, whose delays are shorter
-	behind         // nothing, as long as others stand before
+	notFirst       // nothing, as long as others stand before
 	deaf           // there is reason to try, but nobody listens
 	ended          // the context is done, or the Redsync closed
 )
@@ -55,7 +55,7 @@ func (v view) next(a agenda) (event, time.Time) {
 	case v.given:
 		return handed, v.tick
 	case !v.first && !v.paces:
-		return behind, v.tick
+		return notFirst, v.tick
 	case !v.now.Before(v.tick):
 		return elapsed, v.tick
 	case !v.first:

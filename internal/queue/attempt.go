@@ -18,7 +18,8 @@ import (
 // A turn is one attempt of a waiter.
 type turn struct {
 	waiter     *waiter
-	place      lease.Place // in the queues of the nodes; without a ticket it enters none
+	number     int          // of the attempt
+	place      script.Place // in the queues of the nodes; without a ticket it enters none
 	began      time.Time
 	conclusive bool // if it fails there is no reason to repeat it at once
 	leaves     bool // the waiter does not wait any longer
@@ -27,14 +28,30 @@ type turn struct {
 // enters reports whether the attempt enters the queues of the nodes.
 func (u *turn) enters() bool { return !u.place.Ticket.IsZero() }
 
+// Granted implements lease.Turn: node i has granted the attempt, which has failed
+// or will succeed. The release goes behind: the lock is free there then.
+func (u *turn) Granted(i int) {
+	w, ls := u.waiter, u.waiter.lines()
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if w.attempts == u.number {
+		w.agenda.freed = w.agenda.freed.With(i)
+		if !w.agenda.hurry.IsZero() {
+			w.lookAgain()
+		}
+	}
+}
+
 // attempt makes one attempt, which counts from start, and takes back what it has left unless it is won.
 // u is nil where nobody waits.
 func (t *Terms) attempt(ctx context.Context, start clock.Instant, try int, u *turn) (*lease.Lease, lease.Outcome) {
-	var at lease.Place
-	if u != nil {
-		at = u.place
+	var l *lease.Lease
+	var o lease.Outcome
+	if u == nil {
+		l, o = lease.Acquire(ctx, &t.Terms, start, try, script.Place{}, nil)
+	} else {
+		l, o = lease.Acquire(ctx, &t.Terms, start, try, u.place, u)
 	}
-	l, o := lease.Acquire(ctx, &t.Terms, start, try, at)
 	switch {
 	case l == nil:
 		return nil, o
@@ -44,7 +61,7 @@ func (t *Terms) attempt(ctx context.Context, start clock.Instant, try int, u *tu
 	default:
 		l.Release(lease.Releasing{})
 		if o.Touched() {
-			t.Group.Try(t.Claim.Lines())
+			t.Group.Nudge(t.Claim.Lines())
 		}
 	}
 	t.tell(l, o, u)
@@ -66,7 +83,7 @@ func (t *Terms) tell(l *lease.Lease, o lease.Outcome, u *turn) {
 			return
 		}
 		if u != nil && u.enters() {
-			l.LeaveQueues(u.place.Ticket)
+			l.LeaveQueuesOnRelease(u.place.Ticket)
 		}
 		l.Abandon(t.Keeper.Errors.Failed)
 	}()
@@ -85,13 +102,13 @@ func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 	switch {
 	case !u.enters():
 	case u.leaves || over || !o.Heard():
-		l.LeaveQueues(w.ticket)
+		l.LeaveQueuesOnRelease(w.ticket)
 		w.ticket, w.last = script.Ticket{}, nil
 	default:
 		w.last = l
 	}
 	ls.mu.Unlock()
-	l.Release(lease.Releasing{By: w})
+	l.Release(lease.Releasing{Undoes: u})
 }
 
 // refusesQueues reports whether a node does not let us queue.

@@ -39,17 +39,17 @@ func (g *Group) HandOver(l *lease.Lease) bool {
 	}
 	w.given = l.Pass(&w.terms.Terms)
 	if w.last != nil {
-		w.given.LeaveQueues(w.ticket)
+		w.given.LeaveQueuesOnRelease(w.ticket)
 	}
 	ls.removeLocked(w, w.given)
 	w.lookAgain()
 	return true
 }
 
-// Unlock sends the release of l, which has been ended by Unlock, and lets in who waits for it. The
+// ReleaseAwaited sends the release of l, which has been ended by Unlock, and lets in who waits for it. The
 // caller waits for the release.
-func (g *Group) Unlock(l *lease.Lease) *lease.Release {
-	return g.release(l, lease.Releasing{Awaited: true})
+func (g *Group) ReleaseAwaited(l *lease.Lease) *lease.Release {
+	return g.releaseAndAdmit(l, lease.Releasing{Awaited: true})
 }
 
 // Unlocked notes what a release of l has told about the waiters of other processes.
@@ -60,26 +60,26 @@ func (g *Group) Unlocked(l *lease.Lease, rel *lease.Release) {
 // Any implements lease.Waiters.
 func (g *Group) Any() bool { return g.lines.count.Load() > 0 }
 
-// Release implements lease.Waiters.
-func (g *Group) Release(l *lease.Lease) { g.release(l, lease.Releasing{}) }
+// ReleaseAndAdmit implements lease.Waiters.
+func (g *Group) ReleaseAndAdmit(l *lease.Lease) { g.releaseAndAdmit(l, lease.Releasing{}) }
 
-// Try implements lease.Waiters.
-func (g *Group) Try(lines []string) {
+// Nudge implements lease.Waiters.
+func (g *Group) Nudge(lines []string) {
 	for _, name := range lines {
-		g.lines.try(name)
+		g.lines.nudge(name)
 	}
 }
 
 // Wake implements lease.Waiters.
-func (g *Group) Wake(lines []string, node int, by any) {
+func (g *Group) Wake(lines []string, node int, undoes lease.Turn) {
 	for _, name := range lines {
-		g.lines.wake(name, node, by)
+		g.lines.wake(name, node, undoes)
 	}
 }
 
-// release releases what l, which has ended, left on the nodes, and lets in who waits for
+// releaseAndAdmit releases what l, which has ended, left on the nodes, and lets in who waits for
 // it in this process. Who enters the queues is for release to say.
-func (g *Group) release(l *lease.Lease, how lease.Releasing) *lease.Release {
+func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Release {
 	ls := &g.lines
 	if ls.count.Load() == 0 {
 		return l.Release(how)
@@ -89,14 +89,14 @@ func (g *Group) release(l *lease.Lease, how lease.Releasing) *lease.Release {
 	how.Enters = s.enters
 	rel := l.Release(how)
 	if !s.enters.IsZero() && ls.hasGone(first) { // its own removal of the ticket may have come before
-		l.LeaveQueues(s.enters)
+		l.LeaveQueuesOnRelease(s.enters)
 		l.Release(lease.Releasing{})
 	}
 	if s.tries {
 		ls.mu.Lock()
 		defer ls.mu.Unlock()
-		first.agenda.behind = s.enters.IsZero()
-		first.tryLocked()
+		first.agenda.followsRelease = s.enters.IsZero()
+		first.markReadyLocked()
 	}
 	return rel
 }
@@ -135,7 +135,7 @@ func (ls *lines) succeed(h *lease.Lease, heard bool) (first *waiter, s successio
 		return first, succession{tries: true}
 	}
 	first.enteredLocked(h)
-	s = succession{enters: first.placeLocked(), tries: first.state == trying || !heard}
+	s = succession{enters: first.ticketLocked(), tries: first.state == trying || !heard}
 	if !s.tries {
 		first.agenda.ready = false
 	}

@@ -46,7 +46,7 @@ func (l *line) first() *waiter {
 		return nil
 	}
 	first := l.waiters[0]
-	if !first.unheard || first.state == trying {
+	if !first.heardTooFew || first.state == trying {
 		return first
 	}
 	for _, w := range l.waiters[1:] {
@@ -54,7 +54,7 @@ func (l *line) first() *waiter {
 			continue
 		}
 		first = w
-		if !w.unheard || w.state == trying {
+		if !w.heardTooFew || w.state == trying {
 			break
 		}
 	}
@@ -86,12 +86,12 @@ func (l *line) turned(before *waiter) {
 	if first == nil || first == before {
 		return
 	}
-	first.tryLocked()
+	first.markReadyLocked()
 	l.pacer.lookAgain()
 }
 
-// held returns for how long the lock is held, as far as the line knows, at least.
-func (l *line) held() time.Duration {
+// heldFor returns for how long the lock is held, as far as the line knows, at least.
+func (l *line) heldFor() time.Duration {
 	if l.holder == nil {
 		return 0
 	}
@@ -115,9 +115,9 @@ func (ls *lines) mayBarge(name string) bool {
 	return l == nil || l.first() == nil && !l.others
 }
 
-// waits returns why the lock is not free for somebody who comes now to the line of that name:
+// whyTaken returns why the lock is not free for somebody who comes now to the line of that name:
 // NotAsked if nobody waits in this process.
-func (ls *lines) waits(name string) lease.Outcome {
+func (ls *lines) whyTaken(name string) lease.Outcome {
 	if ls.count.Load() == 0 {
 		return lease.Outcome{}
 	}
@@ -137,7 +137,7 @@ func (ls *lines) join(w *waiter, why lease.Outcome) {
 	l := ls.lineLocked(w.line)
 	before := l.first()
 	asked, answered := why.Kind != lease.NotAsked, why.Taken()
-	w.unheard = asked && !answered
+	w.heardTooFew = asked && !answered
 	// Before the first of a lower priority.
 	i, _ := slices.BinarySearchFunc(l.waiters, w, func(in, w *waiter) int {
 		return cmp.Or(cmp.Compare(w.terms.Priority, in.terms.Priority), -1)
@@ -245,13 +245,13 @@ func (ls *lines) setPace(w *waiter, delay time.Duration) {
 func (ls *lines) triedLocked(w *waiter, won, heard bool, took time.Duration) {
 	l := ls.byName[w.line]
 	before := l.first()
-	w.unheard = !heard
+	w.heardTooFew = !heard
 	if !won {
 		w.state = waiting
 	}
 	if heard {
 		for _, other := range l.waiters {
-			other.unheard = other.unheard && other.terms.Timing.NodeTimeout < took
+			other.heardTooFew = other.heardTooFew && other.terms.Timing.NodeTimeout < took
 		}
 	}
 	l.turned(before)
@@ -321,30 +321,31 @@ func (ls *lines) tellOthers(name string, others bool) {
 	}
 }
 
-// try makes the first in a line try, because something has been released on the
+// nudge makes the first in a line try, because something has been released on the
 // way.
-func (ls *lines) try(name string) {
+func (ls *lines) nudge(name string) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if w := ls.byName[name].first(); w != nil {
-		w.tryLocked()
+		w.markReadyLocked()
 	}
 }
 
 // wake notes that the lock of that line is free on node i and the turn of this
-// process. by is the waiter that has freed it itself, nil for anybody else.
-func (ls *lines) wake(name string, i int, by any) {
+// process. undoes is as in lease.Waiters.
+func (ls *lines) wake(name string, i int, undoes lease.Turn) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l := ls.byName[name]
-	if w := l.first(); w != nil && by != any(w) && l.held() == 0 {
+	u, _ := undoes.(*turn)
+	if w := l.first(); w != nil && (u == nil || u.waiter != w) && l.heldFor() == 0 {
 		w.wakeLocked(i)
 	}
 }
 
-// tryAll makes the first in each line try.
-func (ls *lines) tryAll() {
-	ls.eachFirst((*waiter).tryLocked)
+// nudgeAll makes the first in each line try.
+func (ls *lines) nudgeAll() {
+	ls.eachFirst((*waiter).markReadyLocked)
 }
 
 // wakeAll notes that node i may have told about any lock, and nobody heard.
@@ -358,7 +359,7 @@ func (ls *lines) eachFirst(do func(*waiter)) {
 	defer ls.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(ls.byName)) { // the same comes of it each time
 		l := ls.byName[name]
-		if w := l.first(); w != nil && l.held() == 0 {
+		if w := l.first(); w != nil && l.heldFor() == 0 {
 			do(w)
 		}
 	}

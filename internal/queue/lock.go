@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // Terms are what the Locks of one Mutex have in common.
@@ -73,12 +74,12 @@ func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*leas
 
 // tryFairly makes one attempt that overtakes nobody already waiting.
 func (t *Terms) tryFairly(ctx context.Context, start clock.Instant) (*lease.Lease, lease.Outcome) {
-	if why := t.Group.lines.waits(t.line()); why.Kind != lease.NotAsked {
+	if why := t.Group.lines.whyTaken(t.line()); why.Kind != lease.NotAsked {
 		return nil, why
 	}
 	w := newWaiter(t, start) // in no line: nobody else knows it
-	at := lease.Place{Waiter: w}
-	at.Ticket, at.Alive, at.Strict = w.placeLocked(), lease.AliveFor.Milliseconds(), true
+	at := script.Place{Ticket: w.ticketLocked(), Alive: lease.AliveFor.Milliseconds(), Strict: true}
+	// It leaves at once, so that nothing looks for it in a line.
 	return w.try(ctx, 1, &turn{waiter: w, place: at, leaves: true})
 }
 
@@ -90,7 +91,7 @@ func (t *Terms) wait(ctx context.Context, start clock.Instant, limit int, first 
 		return nil, &Failure{Delay: w.pace.last}
 	}
 	t.Group.lines.join(w, first)
-	return w.wait(ctx)
+	return w.run(ctx)
 }
 
 // line returns the line in which waiters for the claim of t stand.

@@ -152,7 +152,7 @@ func (s *session) becomeReady() {
 	s.subscriber.mu.Lock()
 	s.ready = true
 	s.subscriber.mu.Unlock()
-	s.subscriber.group.lines.tryAll()
+	s.subscriber.group.lines.nudgeAll()
 }
 
 // rest ends the subscriptions if nobody waits any more.

@@ -37,14 +37,14 @@ type waiter struct {
 
 	queueless bool // a node does not let us queue
 
-	// Under lines.mu, and pace.mean.
-	state    state
-	given    *lease.Lease  // handed over; set when it is served so
-	ticket   script.Ticket // zero until it is needed, which it is not where the lock is handed over
-	attempts int           // made so far
-	unheard  bool          // the last attempt heard fewer nodes than a quorum
-	agenda   agenda        // why and when it tries next
-	last     *lease.Lease  // through whose release the ticket leaves the queues; nil if it is in none
+	// lines.mu guards what follows, and pace.mean.
+	state       state
+	given       *lease.Lease  // handed over; set when it is served so
+	ticket      script.Ticket // zero until it is needed, which it is not where the lock is handed over
+	attempts    int           // made so far
+	heardTooFew bool          // the last attempt heard fewer nodes than a quorum
+	agenda      agenda        // why and when it tries next
+	last        *lease.Lease  // through whose release the ticket leaves the queues; nil if it is in none
 }
 
 // A state is where a waiter is.
@@ -69,8 +69,8 @@ func newWaiter(t *Terms, start clock.Instant) *waiter {
 func (w *waiter) lines() *lines           { return &w.terms.Group.lines }
 func (w *waiter) subscriber() *subscriber { return &w.terms.Group.subscriber }
 
-// placeLocked returns w's ticket, its place in the queues.
-func (w *waiter) placeLocked() script.Ticket {
+// ticketLocked returns w's ticket, its place in the queues.
+func (w *waiter) ticketLocked() script.Ticket {
 	if w.ticket.IsZero() {
 		g := w.terms.Group
 		w.ticket = script.NewTicket(w.terms.Priority, w.start.Wall.UnixMicro(), g.Process, g.tickets.Add(1))
@@ -78,7 +78,7 @@ func (w *waiter) placeLocked() script.Ticket {
 	return w.ticket
 }
 
-func (w *waiter) tryLocked() {
+func (w *waiter) markReadyLocked() {
 	w.agenda.ready = true
 	w.lookAgain()
 }
@@ -105,21 +105,20 @@ func (w *waiter) lookAgain() {
 	}
 }
 
-// wait is Lock from the moment when w has joined its line. It makes attempts until
+// run is Lock from the moment when w has joined its line. It makes attempts until
 // one succeeds, or the retry delays of its limit have elapsed.
-func (w *waiter) wait(ctx context.Context) (l *lease.Lease, failure *Failure) {
+func (w *waiter) run(ctx context.Context) (l *lease.Lease, failure *Failure) {
 	returned := false
 	defer func() { // also where a function of the user's has panicked
 		w.lines().leave(w, l)
-		if l == nil && w.given == nil {
+		switch {
+		case w.given != nil:
+			l, failure = w.given, nil // it may have come while the waiting ended
+			if !returned {
+				l.Abandon(w.terms.Keeper.Errors.Failed)
+			}
+		case l == nil:
 			w.leaveQueues()
-		}
-		if w.given == nil {
-			return
-		}
-		l, failure = w.given, nil // it may have come while the waiting ended
-		if !returned {
-			l.Abandon(w.terms.Keeper.Errors.Failed)
 		}
 	}()
 	l, failure = w.waitInLine(ctx)
@@ -129,10 +128,10 @@ func (w *waiter) wait(ctx context.Context) (l *lease.Lease, failure *Failure) {
 
 func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 	for {
-		what := w.next(ctx)
+		what := w.sleepUntilDue(ctx)
 		switch what {
 		case handed:
-			return nil, nil
+			return w.given, nil
 		case ended:
 			return nil, &Failure{Last: w.lastOutcome(), Interrupted: true}
 		case elapsed:
@@ -173,8 +172,8 @@ func (w *waiter) delay(least time.Duration) bool {
 	return true
 }
 
-// next waits until there is something to do.
-func (w *waiter) next(ctx context.Context) event {
+// sleepUntilDue waits until there is something to do, and returns what.
+func (w *waiter) sleepUntilDue(ctx context.Context) event {
 	var timer *time.Timer
 	for {
 		what, at := w.due()
@@ -183,7 +182,7 @@ func (w *waiter) next(ctx context.Context) event {
 			return handed
 		case ctx.Err() != nil || w.terms.Keeper.IsClosed():
 			return ended
-		case what == behind:
+		case what == notFirst:
 			if at = w.pace.sleep(); !at.IsZero() && !time.Now().Before(at) {
 				w.pace.wake(time.Now())
 				return elapsed
@@ -234,7 +233,7 @@ func (w *waiter) due() (event, time.Time) {
 		v.paces = l.paces(w)
 		return v.next(w.agenda)
 	}
-	v.held = l.held()
+	v.held = l.heldFor()
 	v.quorum = w.terms.Keeper.Set.Rule.Quorum
 	v.hears = func() (time.Time, bool) {
 		if !w.needsToHear() {
@@ -248,7 +247,7 @@ func (w *waiter) due() (event, time.Time) {
 // needsToHear reports whether w does not try before it can hear the nodes: it will be in the
 // queues. Its very first attempt may succeed, and is repeated if it fails.
 func (w *waiter) needsToHear() bool {
-	return w.why.Kind != lease.NotAsked && (w.terms.Fair || !w.queueless && !w.agenda.behind)
+	return w.why.Kind != lease.NotAsked && (w.terms.Fair || !w.queueless && !w.agenda.followsRelease)
 }
 
 // maxDeaf is for how long w waits to be able to hear.
@@ -275,16 +274,15 @@ func (w *waiter) begin(poll, last bool) *turn {
 	ls := w.lines()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if l := ls.byName[w.line]; w.given != nil || l.first() != w || !poll && l.held() > 0 {
+	if l := ls.byName[w.line]; w.given != nil || l.first() != w || !poll && l.heldFor() > 0 {
 		return nil
 	}
-	plain := w.agenda.behind && !w.terms.Fair // nobody is known to be in the queues
+	plain := w.agenda.followsRelease && !w.terms.Fair // nobody is known to be in the queues
 	w.state, w.agenda = trying, agenda{}
 	w.attempts++
-	u := &turn{waiter: w, began: time.Now(), leaves: last}
-	u.place.Waiter, u.place.Number = w, w.attempts
+	u := &turn{waiter: w, number: w.attempts, began: time.Now(), leaves: last}
 	if !plain && (!w.queueless || w.terms.Fair) {
-		u.place.Ticket, u.place.Alive = w.placeLocked(), lease.AliveFor.Milliseconds()
+		u.place.Ticket, u.place.Alive = w.ticketLocked(), lease.AliveFor.Milliseconds()
 		u.place.Strict = w.terms.Fair || !poll
 	}
 	return u
@@ -325,7 +323,7 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	}
 	switch {
 	case won && (u.enters() || w.last != nil):
-		l.LeaveQueues(w.ticket) // when it is released
+		l.LeaveQueuesOnRelease(w.ticket) // when it is released
 	case won, u.leaves, !o.Mends():
 	default:
 		ls.byName[w.line].why = o
@@ -339,21 +337,7 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 // be in one.
 func (w *waiter) leaveQueues() {
 	if w.last != nil {
-		w.last.LeaveQueues(w.ticket)
+		w.last.LeaveQueuesOnRelease(w.ticket)
 		w.last.Release(lease.Releasing{})
-	}
-}
-
-// Granted notes that node i has granted the attempt of that number, which has failed
-// or will succeed. The release goes behind: the lock is free there then.
-func (w *waiter) Granted(i, attempt int) {
-	ls := w.lines()
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if w.attempts == attempt {
-		w.agenda.freed = w.agenda.freed.With(i)
-		if !w.agenda.hurry.IsZero() {
-			w.lookAgain()
-		}
 	}
 }

@@ -13,9 +13,9 @@ type Operation interface {
 	// starts.
 	Brief() Brief
 
-	// Judge returns what node i's reply counts as, which is v by itself. It is called for
-	// every reply, also for those that come after the decision, from the goroutine of the
-	// node's pool.
+	// Judge returns what node i's reply counts as, which is v by itself, and notes what else the reply
+	// says. It is called for every reply, also for those that come after the decision, from the
+	// goroutine of the node's pool.
 	Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote
 }
 

@@ -32,12 +32,8 @@ type Round struct {
 	proved  claim.Standing // what the votes prove by now
 	count   claim.Count
 	ballots []ballot
-	spare   [usualNodes]ballot // room for ballots
+	spare   [claim.UsualNodes]ballot // room for ballots
 }
-
-// usualNodes is the number of nodes that most have. What is kept by node has room for
-// so many beside it, which saves an allocation.
-const usualNodes = 5
 
 // A ballot is what a round keeps of a node.
 type ballot struct {
@@ -62,7 +58,7 @@ func (Nobody) Decided() {}
 // Start sends op's command to all nodes. It does not wait: Send never does.
 func (s *Set) Start(op Operation, waitAll bool) *Round {
 	r := &Round{}
-	r.Prepare(s, op, waitAll, s.timers.get(r))
+	r.Prepare(s, op, waitAll, nil)
 	r.Send()
 	return r
 }
@@ -79,7 +75,7 @@ func (r *Round) Prepare(s *Set, op Operation, waitAll bool, then Decider) {
 		r.began = time.Now()
 	}
 	r.ballots = r.spare[:]
-	if len(s.Nodes) > usualNodes {
+	if len(s.Nodes) > claim.UsualNodes {
 		r.ballots = make([]ballot, len(s.Nodes))
 	}
 	r.ballots = r.ballots[:len(s.Nodes)]
@@ -346,7 +342,7 @@ func (r *Round) IsFinal() bool {
 }
 
 // decideLocked makes a won round take effect, and tells that the round is decided, or that
-// its deadline has come.
+// its deadline has come. What it calls may lock a lease or a schedule, and nothing else.
 func (r *Round) decideLocked() {
 	if w, ok := r.op.(Winner); ok && r.proved.Won {
 		w.OnWon()

@@ -1,8 +1,9 @@
 // Package quorum asks independent nodes for votes, and decides once enough of them have voted. A
 // round sends one command to all nodes; the rule by which votes make a decision is handed down.
 //
-// The way down of a command is Set.Start, Round.send, pool.Pool.Send; the way back of a reply is
-// Round.Receive, Operation.Judge, Round.count.
+// The way down of a command is Set.Start, Round.Send, pool.Pool.Send; the way back of a reply is
+// Round.Receive, Operation.Judge, Round.Cast, Round.add. One user sends and receives by itself, because it
+// repeats each node's part until it is settled, and uses a Round only to count: lease.Release.
 package quorum
 
 import (

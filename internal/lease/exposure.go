@@ -54,7 +54,7 @@ func (l *Lease) Hide() (private bool) {
 // only an Unlock releases it.
 func (l *Lease) ClearAway() {
 	if l.Hide() {
-		l.terms.Keeper.Waiters.Release(l)
+		l.terms.Keeper.Waiters.ReleaseAndAdmit(l)
 	}
 }
 
