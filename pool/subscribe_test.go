@@ -558,7 +558,11 @@ func TestSubscriptionCloseFromListener(t *testing.T) {
 				e.Hears(t, method)
 				e.silent(t)
 				require.Zero(t, node.CurrentConnectionCount())
-				require.LessOrEqual(t, node.Commands("subscribe"), 1)
+				most := 1
+				if method == "unsubscribed" {
+					most = 2 // go-redis may subscribe again by itself before it tells that a connection has ended
+				}
+				require.LessOrEqual(t, node.Commands("subscribe"), most)
 			})
 		})
 	}
