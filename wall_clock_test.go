@@ -223,3 +223,26 @@ func TestClockSetForwardDuringLockCounts(t *testing.T) {
 		assert.Equal(t, 4*time.Second-92*time.Millisecond, time.Since(j.start))
 	})
 }
+
+// The first cause of a loss is the one that Err gives, whatever ends the hold afterwards.
+func TestClockSetForwardStaysTheCauseAfterClose(t *testing.T) {
+	for name, options := range map[string][]redsync.Option{
+		"observed":   {redsync.WithObserver(&recorder{})},
+		"unobserved": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := clocktest.StepWall(t)
+				rs := redsync.New(newJournal(nil))
+				m := rs.NewMutex("lock", options...)
+				require.NoError(t, m.Lock())
+				s.Step(time.Hour)
+				assert.False(t, open(m.Lost()))
+				require.NoError(t, rs.Close(t.Context()))
+				require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
+				require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired)
+				require.NotErrorIs(t, m.Err(), redsync.ErrClosed)
+			})
+		})
+	}
+}
