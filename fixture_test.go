@@ -146,7 +146,7 @@ func realProcess(servers []*realredis.Server) *redsync.Redsync {
 
 // Nodes whose replies the test decides.
 
-// errPuppet is what befalls a connection to a puppet.
+// errPuppet is why a connection to a puppet has broken.
 var errPuppet = errors.New("the string broke")
 
 // A journal is a puppet that notes when it is sent extensions and releases, which

@@ -13,7 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/notice"
 )
 
-// This file shows what observers miss that are too slow, and what events cost without observers.
+// This file shows that slow observers miss events, and that events cost nothing without observers.
 
 // A stuck observer does not come back before it is let go.
 type stuck struct {

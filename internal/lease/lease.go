@@ -133,7 +133,7 @@ func (l *Lease) begunLocked() bool { return l.state == Held || l.state == Past |
 
 // moveLocked moves l to a state, and gives the signals of it. Nothing else changes the state.
 func (l *Lease) moveLocked(to State, cause error) {
-	if l.state == Past {
+	if l.state == Past || l.state == Over {
 		l.validity = Validity{} // it does not come back
 	}
 	l.state, l.cause = to, cause

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"errors"
 	"maps"
 	"testing"
 	"testing/synctest"
@@ -20,6 +21,8 @@ type walk struct {
 	*Lease
 	wall *clocktest.Wall
 	told *diary // nil where nobody observes it
+
+	lost, done <-chan struct{} // as they were given out at the beginning
 }
 
 // at returns the state.
@@ -38,14 +41,18 @@ func later() clock.Instant {
 // An event is what can happen to a lease. It returns why it did nothing, if it says so.
 type event func(t *testing.T, w *walk) error
 
-// errNotFirst is what End(cause) comes to for a lease that is over.
-var errNotFirst = &struct{ error }{errCause}
+// errNotFirst is what End comes to for a lease that has ended before.
+var errNotFirst = errors.New("it had ended before")
 
 var events = map[string]event{
 	"Begin": func(_ *testing.T, w *walk) error { return w.Begin() },
-	"time": func(_ *testing.T, w *walk) error {
+	"time": func(t *testing.T, w *walk) error {
+		before := w.at()
 		time.Sleep(w.terms.Timing.Span)
 		synctest.Wait()
+		if before == Held {
+			assert.Equal(t, Past, w.at(), "without a look")
+		}
 		return w.NotHeld(clock.Now())
 	},
 	"a clock set forward": func(_ *testing.T, w *walk) error {
@@ -150,10 +157,12 @@ var walks = map[string]struct {
 	"Over for a cause after it was past": {[]string{"Begin", "time", "End(cause)"}, endedLate, but(stay(endedLate), map[string]step{
 		"EndLate in time": {endedLate, errCause}, // it is not in time
 	})},
-	"Over after a late Detach": {[]string{"Begin", "EndHeld", "EndLate"}, detachedLate, stay(detachedLate)},
-	"Dropped":                  {[]string{"End(nil)"}, dropped, stay(dropped)},
-	"Dropped for a cause":      {[]string{"End(cause)"}, droppedFor, stay(droppedFor)},
-	"Dropped by time":          {[]string{"time"}, droppedLate, stay(droppedLate)},
+	"Over after a late Detach": {[]string{"Begin", "EndHeld", "EndLate"}, detachedLate, but(stay(detachedLate), map[string]step{
+		"EndLate in time": {detachedLate, errExpired}, // it is not in time
+	})},
+	"Dropped":             {[]string{"End(nil)"}, dropped, stay(dropped)},
+	"Dropped for a cause": {[]string{"End(cause)"}, droppedFor, stay(droppedFor)},
+	"Dropped by time":     {[]string{"time"}, droppedLate, stay(droppedLate)},
 }
 
 // do lets an event happen, which leads nowhere that the diagram of State does not.
@@ -179,6 +188,8 @@ func (w *walk) is(t *testing.T, want stand) {
 	t.Helper()
 	for range 2 {
 		assert.Equal(t, want.state, w.at())
+		assert.Equal(t, !want.lost, isOpen(w.lost), "Lost, before anybody looks")
+		assert.Equal(t, want.state == Attempt || want.state == Held, isOpen(w.done), "Done, before anybody looks")
 		assert.Equal(t, want.state == Held || want.state == Past || want.state == Over, w.Begun())
 		now := clock.Now()
 		if want.notHeld == nil {
@@ -200,8 +211,11 @@ func (w *walk) is(t *testing.T, want stand) {
 		if !w.Until().IsZero() {
 			assert.Equal(t, w.First.Wall.Add(w.terms.Timing.Span), w.Until())
 		}
-		assert.Equal(t, !want.lost, isOpen(w.Lost(now)), "Lost")
-		assert.Equal(t, want.state == Attempt || want.state == Held, isOpen(w.Done()), "Done")
+		assert.Equal(t, w.lost, w.Lost(now), "the same channel")
+		assert.Equal(t, w.done, w.Done(), "the same channel")
+		if want.lost && w.Begun() && want.loss0() == errExpired { //nolint:errorlint // which of two it is
+			assert.False(t, w.Stood(now))
+		}
 		switch {
 		case w.told == nil:
 		case want.lost && w.Begun():
@@ -266,9 +280,30 @@ func walking(t *testing.T, f func(t *testing.T, w *walk)) {
 				terms.Events = told
 			}
 			w.Lease = New(terms, "v", clock.Now())
+			w.lost, w.done = w.Lost(w.First), w.Done()
 			f(t, w)
 			w.End(nil) // Close would wait for nodes that are not there to release it
 			require.NoError(t, closes(t.Context(), terms.Keeper))
 		})
 	}
+}
+
+// A lease that lasts as long as it may says so, before its time is up and afterwards.
+func TestLeaseThatNothingCanProlongSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timing := timingOf(8 * time.Second)
+		timing.MaxHold = time.Second
+		terms := newTerms(timing)
+		l := New(terms, "v", clock.Now())
+		require.NoError(t, l.Begin())
+		_, err := l.Extend(t.Context())
+		require.ErrorIs(t, err, errSpent)
+		require.NoError(t, l.NotHeld(clock.Now()))
+		time.Sleep(time.Second)
+		require.ErrorIs(t, l.NotHeld(clock.Now()), errMaxHold)
+		l.End(errCause)
+		require.ErrorIs(t, l.NotHeld(clock.Now()), errCause)
+		require.ErrorIs(t, l.Err(clock.Now()), errMaxHold, "the first cause of the loss")
+		require.NoError(t, closes(t.Context(), terms.Keeper))
+	})
 }
