@@ -11,6 +11,8 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file shows a lock that is adopted by its value: WithValue, and the Extend that takes it
@@ -247,4 +249,34 @@ func TestWaitersNoticeThatAnAdoptedLockIsReleased(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestTakeOverKeepsToTheMaxHoldOfTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rs := redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+			if isExtend(req) {
+				time.AfterFunc(300*time.Millisecond, func() {
+					reply, _ := puppet.Yes(req)
+					req.To.Receive(req.Tag, *reply)
+				})
+				return nil, nil
+			}
+			return puppet.Yes(req)
+		}})
+		m := rs.NewMutex("lock", redsync.WithValue("v"), redsync.WithMaxHold(7950*time.Millisecond))
+		start := time.Now()
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				ok, err := m.Extend()
+				assert.NoError(t, err)
+				assert.True(t, ok)
+			})
+			time.Sleep(250 * time.Millisecond)
+		}
+		wg.Wait()
+		assert.Equal(t, 550*time.Millisecond, time.Since(start))
+		assert.Equal(t, 7950*time.Millisecond, m.Until().Sub(start))
+		require.NoError(t, rs.Close(t.Context()))
+	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -246,5 +247,72 @@ func TestCloseLeavesTheUsersClientsOpen(t *testing.T) {
 			require.NoError(t, client.Ping(t.Context()).Err())
 			require.Zero(t, nodes.Keys("lock"))
 		}
+	})
+}
+
+// Close sends a release that the pool has refused once more, as any that is pending. Where the
+// node owes too much to others Close waits for a reply, and tries again.
+func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T) {
+	for name, c := range map[string]struct {
+		refusal error
+		times   []time.Duration
+	}{
+		"it owes too much": {&pool.OutstandingError{Limit: 3}, []time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond}},
+		"it cannot be":     {errPuppet, []time.Duration{0, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var start time.Time
+				var times []time.Duration
+				answered := make(chan func(), 2)
+				rs := redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+					reply, _ := puppet.Yes(req)
+					switch {
+					case req.Args[0] == "set":
+						return reply, nil
+					case req.Args[3] == "refused":
+						times = append(times, time.Since(start))
+						return nil, c.refusal
+					}
+					answered <- func() { req.To.Receive(req.Tag, *reply) }
+					return nil, nil
+				}})
+				for _, name := range []string{"first", "second", "refused"} {
+					require.NoError(t, rs.NewMutex(name, redsync.WithExpiry(time.Minute)).Lock())
+					time.Sleep(time.Millisecond) // they are released in this order
+				}
+				start = time.Now()
+				go func() {
+					for range 2 {
+						time.Sleep(100 * time.Millisecond)
+						(<-answered)()
+					}
+				}()
+				require.NoError(t, rs.Close(t.Context()))
+				assert.Equal(t, c.times, times)
+			})
+		})
+	}
+}
+
+func TestSecondCloseKeepsToItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+			if req.Args[0] == "set" {
+				return puppet.Yes(req)
+			}
+			return nil, nil
+		}}
+		rs := redsync.New(p)
+		require.NoError(t, rs.NewMutex("lock").Lock())
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.Error(t, rs.Close(t.Context())) })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		require.ErrorIs(t, rs.Close(ctx), context.DeadlineExceeded)
+		assert.Equal(t, 10*time.Millisecond, time.Since(start))
+		wg.Wait()
 	})
 }

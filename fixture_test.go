@@ -2,6 +2,7 @@ package redsync_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -140,6 +142,58 @@ func realProcess(servers []*realredis.Server) *redsync.Redsync {
 		pools[i] = pool.New(s.Client())
 	}
 	return redsync.New(pools...).With(redsync.WithTimeoutFactor(0.4))
+}
+
+// Nodes whose replies the test decides.
+
+// errPuppet is why a connection to a puppet has broken.
+var errPuppet = errors.New("the string broke")
+
+// A journal is a puppet that notes when it is sent extensions and releases, which
+// have one argument less.
+type journal struct {
+	puppet.Puppet
+	start time.Time
+
+	mu       sync.Mutex
+	extends  []time.Duration
+	releases []time.Duration
+}
+
+// newJournal returns a node that answers as answer does, or yes.
+func newJournal(answer func(pool.Request) (*pool.Reply, error)) *journal {
+	j := &journal{start: time.Now()}
+	if answer == nil {
+		answer = puppet.Yes
+	}
+	j.Answer = func(req pool.Request) (*pool.Reply, error) {
+		j.note(req)
+		return answer(req)
+	}
+	return j
+}
+
+func (j *journal) note(req pool.Request) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case isExtend(req):
+		j.extends = append(j.extends, time.Since(j.start))
+	case req.Args[0] != "set":
+		j.releases = append(j.releases, time.Since(j.start))
+	}
+}
+
+func isExtend(req pool.Request) bool { return req.Args[0] != "set" && req.Args[2] == 1 }
+
+// extended returns when extensions were sent, and starts a new list.
+func (j *journal) extended() []time.Duration {
+	synctest.Wait()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	extends := j.extends
+	j.extends = nil
+	return extends
 }
 
 // Locks.

@@ -29,7 +29,7 @@ import (
 //	            Begin            time
 //	Attempt ------------> Held ----------> Past
 //	   |                   |                |
-//	   | End               | End            | End
+//	   | End, time         | End            | End
 //	   v                   v                |
 //	Dropped              Over <-------------+
 type State uint8
@@ -65,7 +65,7 @@ type Lease struct {
 	cause    error       // why it is over; nil after Unlock and Detach
 	loss     error       // what Err returns of it, made once
 	ended    signal      // Past, Over or Dropped
-	lost     signal      // Past, or Over for a cause
+	lost     signal      // Past, or Over or Dropped for a cause
 	expiry   alarm.Alarm // at the end of validity, while the Keeper has it
 	watchdog *watchdog   // nil without Terms.Watchdog; set by Begin
 
@@ -132,7 +132,7 @@ func (l *Lease) begunLocked() bool { return l.state == Held || l.state == Past |
 
 // moveLocked moves l to a state, and gives the signals of it. Nothing else changes the state.
 func (l *Lease) moveLocked(to State, cause error) {
-	if l.state == Past {
+	if l.state == Past || l.state == Over {
 		l.validity = Validity{} // it does not come back
 	}
 	l.state, l.cause = to, cause
@@ -151,14 +151,18 @@ func (l *Lease) tellLostLocked() {
 		return
 	}
 	l.lost.give()
-	if l.begunLocked() && l.terms.Events != nil {
-		l.terms.Events.Lost(clock.Now().Since(l.First), l.lossLocked())
+	if !l.begunLocked() {
+		return
+	}
+	loss := l.lossLocked() // also where nobody listens: a later cause does not change it
+	if l.terms.Events != nil {
+		l.terms.Events.Lost(clock.Now().Since(l.First), loss)
 	}
 }
 
 // NotHeld returns why l may not be relied upon at now, nil while it may. It
-// is more than a question: the first call that finds the time up makes a held lease past,
-// closes Lost and tells the observer.
+// is more than a question: the first call that finds the time up makes a held lease past and tells
+// the observer, or drops an attempt. It closes Lost.
 func (l *Lease) NotHeld(now clock.Instant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -173,6 +177,8 @@ func (l *Lease) notHeldLocked(now clock.Instant) error {
 		return l.cause
 	case l.state != Past && l.validity.Holds(now):
 		return nil
+	case l.state == Attempt:
+		l.moveLocked(Dropped, l.expiredLocked())
 	case l.state == Held:
 		l.moveLocked(Past, nil)
 	}
@@ -210,7 +216,7 @@ func (l *Lease) Err(now clock.Instant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	err := l.notHeldLocked(now)
-	if err == nil || l.state == Over && l.cause == nil {
+	if err == nil || (l.state == Over || l.state == Dropped) && l.cause == nil {
 		return err
 	}
 	return l.lossLocked()
@@ -300,15 +306,17 @@ func (l *Lease) endLocked(cause error) (first bool) {
 }
 
 // EndLate makes l lost, which Detach has ended, if its validity has ended at now. It returns how long
-// l is valid still.
+// l is valid still, or why it is not. It changes no lease that has ended for another reason.
 func (l *Lease) EndLate(now clock.Instant) (left time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if left := l.validity.Remaining(now); left > 0 {
 		return left, nil
 	}
-	l.moveLocked(Over, l.terms.Keeper.Errors.Lost(l.expiredLocked()))
-	return 0, l.cause
+	if l.state == Over && l.cause == nil {
+		l.moveLocked(Over, l.terms.Keeper.Errors.Lost(l.expiredLocked()))
+	}
+	return 0, l.notHeldLocked(now)
 }
 
 // Lose ends l, which the nodes have disproved, lets in who has waited for its end, and returns why.

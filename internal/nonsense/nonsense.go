@@ -1,6 +1,7 @@
 // Package nonsense is what a broken node may say: bytes that no Redis sends in answer to
 // the library. The simulation and the chaos program put them in the place of replies and
-// messages, at any moment of a connection's life.
+// messages, at any moment of a connection's life. Its values stand for replies that have been read, which
+// fuzzing begins with.
 package nonsense
 
 import (

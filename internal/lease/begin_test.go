@@ -1,0 +1,108 @@
+package lease
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+)
+
+// This file shows what begins and ends with a lease: its alarms, and what others are told of it.
+
+func TestLeaseComparesClocksNotTooOften(t *testing.T) {
+	for expiry, every := range map[time.Duration]time.Duration{
+		20 * time.Millisecond:  10 * time.Millisecond,
+		200 * time.Millisecond: 20 * time.Millisecond,
+		8 * time.Second:        800 * time.Millisecond,
+		time.Hour:              time.Second,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			terms := newTerms(timingOf(expiry), on(puppet.Yes))
+			begun(t, terms)
+			assert.Equal(t, every, terms.Keeper.expiries.Comparing())
+			require.NoError(t, closes(t.Context(), terms.Keeper))
+		})
+	}
+}
+
+func TestCloseReleasesALeaseWhoseAlarmIsFiring(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := on(puppet.Yes)
+		terms := newTerms(timingOf(8*time.Second), p)
+		l := begun(t, terms)
+		terms.Keeper.expiries.Drop(&l.expiry) // the schedule has taken it off
+		require.NoError(t, closes(t.Context(), terms.Keeper))
+		l.Fire(false) // and fires it
+		synctest.Wait()
+		assert.Equal(t, 1, p.Count("evalsha"))
+	})
+}
+
+func TestLeaseThatIsHiddenShowsNothing(t *testing.T) {
+	for name, end := range map[string]func(l *Lease){
+		"unlocked": func(l *Lease) { l.End(nil) },
+		"detached": func(l *Lease) { assert.NoError(t, l.EndHeld(clock.Now())) },
+		"hidden":   func(l *Lease) { assert.True(t, l.Hide()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := New(nowhere(0), "v", clock.Now())
+			end(l)
+			assert.Empty(t, l.Show())
+			assert.Empty(t, l.ShowHeld(clock.Now()))
+			assert.True(t, l.Hide(), "nobody has seen it")
+		})
+	}
+	l := New(nowhere(0), "v", clock.Now())
+	l.End(asLost(errExpired))
+	assert.Equal(t, "v", l.Show(), "kept after a loss")
+	assert.False(t, l.Hide())
+}
+
+// The line of those who wait looks at a lease before it has begun.
+func TestBeginAndTheLooksOfOthersDoNotRace(t *testing.T) {
+	for range 100 {
+		terms := nowhere(0)
+		terms.Timing.Span = 50 * time.Microsecond
+		l := New(terms, "v", clock.Now())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for l.Remaining(clock.Now()) > 0 {
+				continue
+			}
+		})
+		_ = l.Begin()
+		wg.Wait()
+		l.End(nil)
+		terms.Keeper.expiries.Close()
+	}
+}
+
+// The event that a lock is lost is told by the first who looks: see tellLostLocked.
+func TestLeaseThatNeverBeganTellsNoLoss(t *testing.T) {
+	terms, told := nowhere(0), &diary{}
+	terms.Events = told
+	l := New(terms, "v", at(0, 0))
+	require.Error(t, l.NotHeld(at(terms.Timing.Expiry, 0)))
+	assert.Empty(t, told.losses())
+}
+
+// Without observers an event costs nothing.
+func TestEventsAllocateNothingWithoutObservers(t *testing.T) {
+	l := New(nowhere(1), "v", clock.Now())
+	w := &watchdog{lease: l}
+	allocated := testing.AllocsPerRun(100, func() {
+		w.tell(extending{}, quorum.Result{})
+		l.deny(0, errBroken)
+		if l.terms.tracer() != nil {
+			t.Fatal("a tracer for nobody")
+		}
+	})
+	assert.Zero(t, allocated)
+}

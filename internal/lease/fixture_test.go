@@ -1,0 +1,220 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file has what more than one file of tests uses: what the root of the library and package queue
+// hand down to leases, as plain as can be.
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Rules.
+
+// A majority is the rule by which more than half of n nodes decide.
+type majority struct{ n int }
+
+func (m majority) All() claim.Nodes              { return claim.FirstNodes(m.n) }
+func (m majority) Quorum(nodes claim.Nodes) bool { return nodes.Len() > m.n/2 }
+func (m majority) Blocks(nodes claim.Nodes) bool { return !m.Quorum(m.All() &^ nodes) }
+func (majority) Counts(a claim.Answer) claim.Choice {
+	if a.Found == claim.Mine {
+		return claim.Granted
+	}
+	return claim.Refused
+}
+
+func (m majority) Standing(c claim.Count) claim.Standing {
+	return claim.Standing{
+		Won:       m.Quorum(c.Granted),
+		Blocked:   m.Blocks(c.Refused | c.Failed),
+		Rejected:  m.Blocks(c.Refused),
+		Explained: m.Quorum(c.Granted|c.Refused) || m.Blocks(c.Failed),
+	}
+}
+
+// A hundredth is the rule by which clocks differ by that part of a time, and 2 ms.
+type hundredth struct{}
+
+func (hundredth) Of(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
+
+// timingOf returns the timing of an expiry, as the defaults of the library make it.
+func timingOf(expiry time.Duration) Timing {
+	expiry = expiry.Truncate(time.Millisecond)
+	span := expiry - hundredth{}.Of(expiry)
+	return Timing{
+		Expiry: expiry, TTL: expiry, Span: span,
+		NodeTimeout: min(max(expiry/20, 50*time.Millisecond), span/2), Drift: hundredth{},
+	}
+}
+
+// The ends of a lease, for tests to tell apart.
+var (
+	errNotHeld = errors.New("not held")
+	errExpired = errors.New("expired")
+	errMaxHold = errors.New("expired, for good")
+	errSpent   = errors.New("not for longer")
+	errClosed  = errors.New("closed")
+	errFailed  = errors.New("failed")
+	errLost    = errors.New("lost")
+
+	// errCause is why a test ends a lease.
+	errCause = errors.New("the test's cause")
+)
+
+// asLost returns the end of a lease that somebody held.
+func asLost(cause error) error {
+	if errors.Is(cause, errLost) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", errLost, cause)
+}
+
+// Nobody else waits.
+
+// A nobody is the Waiters of a process in which nobody waits.
+type nobody struct{}
+
+func (nobody) Any() bool               { return false }
+func (nobody) Release(l *Lease)        { l.Release(Releasing{}) }
+func (nobody) Try([]string)            {}
+func (nobody) Wake([]string, int, any) {}
+
+// Leases.
+
+// newTerms returns the terms of leases on the nodes behind pools, by the lock "lock". A nil pool is a
+// node to which nothing may be sent.
+func newTerms(timing Timing, pools ...pool.Pool) *Terms {
+	k := &Keeper{
+		Set: quorum.NewSet(pools, make([]quorum.Health, len(pools)), majority{len(pools)}),
+		Errors: &Errors{
+			NotHeld: errNotHeld, Expired: errExpired, MaxHold: errMaxHold, Spent: errSpent, Closed: errClosed, Failed: errFailed,
+			Lost:     asLost,
+			Rejected: func(quorum.Result) error { return asLost(errors.New("rejected")) },
+		},
+		Tokens: &Tokens{}, Waiters: nobody{},
+	}
+	k.Init()
+	lock := claim.NewExclusive("lock")
+	var values atomic.Int64
+	return &Terms{
+		Keeper: k, Claim: &lock, Timing: timing,
+		Value: func() (string, error) { return "v" + strconv.FormatInt(values.Add(1), 10), nil },
+	}
+}
+
+// nowhere returns the terms of leases on n nodes that do not exist, by the default expiry.
+func nowhere(n int) *Terms { return newTerms(timingOf(8*time.Second), make([]pool.Pool, n)...) }
+
+// begun returns a lease that has been acquired, and is held.
+func begun(t *testing.T, terms *Terms) *Lease {
+	t.Helper()
+	l, o := Acquire(t.Context(), terms, clock.Now(), 1, Place{})
+	require.Equal(t, Won, o.Kind)
+	require.NoError(t, l.Begin())
+	return l
+}
+
+// closes closes k, as Close of a Redsync does.
+func closes(ctx context.Context, k *Keeper) error {
+	if !k.BeginClose() {
+		return errors.New("a second Close")
+	}
+	return k.Close(ctx, time.Second, func() {})
+}
+
+// at returns an instant: what each clock says since a common origin.
+func at(mono, wall time.Duration) clock.Instant {
+	return clock.Instant{Mono: mono, Wall: time.Unix(1e9, 0).Add(wall)}
+}
+
+// longest is the longest expiry.
+const longest = time.Duration(math.MaxInt64)
+
+// isOpen reports whether c has not been closed.
+func isOpen(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return false
+	default:
+		return true
+	}
+}
+
+// isExtend reports whether a request of a plain lease is an extension: a script with one key.
+func isExtend(req pool.Request) bool { return req.Args[0] != "set" && req.Args[2] == 1 }
+
+// broken is the reply over a connection that broke.
+func broken(pool.Request) (*pool.Reply, error) { return &pool.Reply{Err: errBroken, Conn: 1}, nil }
+
+var errBroken = errors.New("the connection broke")
+
+// on returns a puppet that answers so.
+func on(answer func(pool.Request) (*pool.Reply, error)) *puppet.Puppet {
+	return &puppet.Puppet{Answer: answer}
+}
+
+// An answer is what a node says instead of a result.
+type answer string
+
+func (a answer) Error() string { return string(a) }
+func (answer) RedisError()     {}
+
+const noScript answer = "NOSCRIPT No matching script. Please use EVAL."
+
+// Events.
+
+// A diary is the Events of a test: it keeps what it is told.
+type diary struct {
+	mu       sync.Mutex
+	lost     []error
+	extended []quorum.Result
+}
+
+func (*diary) TracesVotes() bool                        { return false }
+func (*diary) Voted(quorum.Voted, bool)                 {}
+func (*diary) NodeDown(*quorum.Node, int, error)        {}
+func (*diary) NodeUp(*quorum.Node, time.Duration)       {}
+func (*diary) Unsettled(*quorum.Node, int, bool, error) {}
+func (*diary) Denied(*quorum.Node, error)               {}
+
+func (d *diary) Lost(_ time.Duration, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lost = append(d.lost, err)
+}
+
+func (d *diary) Extended(res quorum.Result, _, _ time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.extended = append(d.extended, res)
+}
+
+func (d *diary) losses() []error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lost
+}
+
+func (d *diary) extensions() []quorum.Result {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.extended
+}

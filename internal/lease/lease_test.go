@@ -1,0 +1,309 @@
+package lease
+
+import (
+	"errors"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
+)
+
+// This file shows the states of a lease.
+
+// A walk is one lease on its way through its states.
+type walk struct {
+	*Lease
+	wall *clocktest.Wall
+	told *diary // nil where nobody observes it
+
+	lost, done <-chan struct{} // as they were given out at the beginning
+}
+
+// at returns the state.
+func (w *walk) at() State {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state
+}
+
+// later returns an instant at which every validity is over. No clock has to get there.
+func later() clock.Instant {
+	now := clock.Now()
+	return clock.Instant{Mono: now.Mono + time.Hour, Wall: now.Wall.Add(time.Hour)}
+}
+
+// An event is what can happen to a lease. It returns why it did nothing, if it says so.
+type event func(t *testing.T, w *walk) error
+
+// errNotFirst is what End comes to for a lease that has ended before.
+var errNotFirst = errors.New("it had ended before")
+
+var events = map[string]event{
+	"Begin": func(_ *testing.T, w *walk) error { return w.Begin() },
+	"time": func(t *testing.T, w *walk) error {
+		before := w.at()
+		time.Sleep(w.terms.Timing.Span)
+		synctest.Wait()
+		if before == Held {
+			assert.Equal(t, Past, w.at(), "without a look")
+		}
+		return w.NotHeld(clock.Now())
+	},
+	"a clock set forward": func(_ *testing.T, w *walk) error {
+		w.wall.Step(time.Hour)
+		return w.NotHeld(clock.Now())
+	},
+	"End(nil)":   func(_ *testing.T, w *walk) error { return unlessFirst(w.End(nil)) },
+	"End(cause)": func(_ *testing.T, w *walk) error { return unlessFirst(w.End(errCause)) },
+	"EndHeld":    func(_ *testing.T, w *walk) error { return w.EndHeld(clock.Now()) },
+	"EndLate in time": func(t *testing.T, w *walk) error {
+		left, err := w.EndLate(w.First)
+		assert.Equal(t, err == nil, left == w.terms.Timing.Span)
+		return err
+	},
+	"EndLate": func(t *testing.T, w *walk) error {
+		left, err := w.EndLate(later())
+		assert.Zero(t, left)
+		return err
+	},
+}
+
+func unlessFirst(first bool) error {
+	if first {
+		return nil
+	}
+	return errNotFirst
+}
+
+// A stand is what a lease says of itself.
+type stand struct {
+	state   State
+	notHeld error // why it may not be relied upon
+	loss    error // the cause that Err gives with the loss; nil where there is none: Err is notHeld then
+	lost    bool  // Lost is closed
+}
+
+var (
+	attempted    = stand{state: Attempt}
+	held         = stand{state: Held}
+	past         = stand{state: Past, notHeld: errExpired, loss: errExpired, lost: true}
+	unlocked     = stand{state: Over, notHeld: errNotHeld}
+	unlockedLate = stand{state: Over, notHeld: errNotHeld, lost: true}
+	detachedLate = stand{state: Over, notHeld: errExpired, loss: errExpired, lost: true}
+	ended        = stand{state: Over, notHeld: errCause, loss: errCause, lost: true}
+	endedLate    = stand{state: Over, notHeld: errCause, loss: errExpired, lost: true} // the first loss is told
+	dropped      = stand{state: Dropped, notHeld: errNotHeld}
+	droppedLate  = stand{state: Dropped, notHeld: errExpired, loss: errExpired, lost: true}
+	droppedFor   = stand{state: Dropped, notHeld: errCause, loss: errCause, lost: true}
+)
+
+// A step is what an event makes of a lease, and what it returns.
+type step struct {
+	to      stand
+	returns error
+}
+
+// stay is what most events make of a lease that has ended: nothing.
+func stay(at stand) map[string]step {
+	return map[string]step{
+		"Begin": {at, at.notHeld}, "time": {at, at.notHeld}, "a clock set forward": {at, at.notHeld},
+		"End(nil)": {at, errNotFirst}, "End(cause)": {at, errNotFirst}, "EndHeld": {at, at.notHeld},
+		"EndLate in time": {at, nil}, "EndLate": {at, at.notHeld},
+	}
+}
+
+// but returns steps with others in the place of some.
+func but(steps, others map[string]step) map[string]step {
+	maps.Copy(steps, others)
+	return steps
+}
+
+// walks are how a lease comes to be somewhere, and where it goes from there with each event.
+var walks = map[string]struct {
+	path []string
+	from stand
+	then map[string]step
+}{
+	"Attempt": {nil, attempted, map[string]step{
+		"Begin": {held, nil}, "time": {droppedLate, errExpired}, "a clock set forward": {droppedLate, errExpired},
+		"End(nil)": {dropped, nil}, "End(cause)": {droppedFor, nil}, "EndHeld": {dropped, nil},
+		"EndLate in time": {attempted, nil}, "EndLate": {droppedLate, errExpired},
+	}},
+	"Held": {[]string{"Begin"}, held, map[string]step{
+		"Begin": {held, nil}, "time": {past, errExpired}, "a clock set forward": {past, errExpired},
+		"End(nil)": {unlocked, nil}, "End(cause)": {ended, nil}, "EndHeld": {unlocked, nil},
+		"EndLate in time": {held, nil}, "EndLate": {past, errExpired},
+	}},
+	"Past": {[]string{"Begin", "time"}, past, but(stay(past), map[string]step{
+		"End(nil)": {unlockedLate, nil}, "End(cause)": {endedLate, nil},
+	})},
+	"Past by a clock": {[]string{"Begin", "a clock set forward"}, past, but(stay(past), map[string]step{
+		"End(nil)": {unlockedLate, nil}, "End(cause)": {endedLate, nil},
+	})},
+	"Over": {[]string{"Begin", "EndHeld"}, unlocked, but(stay(unlocked), map[string]step{
+		"EndLate": {detachedLate, errExpired},
+	})},
+	"Over after it was past": {[]string{"Begin", "time", "End(nil)"}, unlockedLate, but(stay(unlockedLate), map[string]step{
+		"EndLate in time": {detachedLate, errExpired}, // it is not in time
+		"EndLate":         {detachedLate, errExpired},
+	})},
+	"Over for a cause": {[]string{"Begin", "End(cause)"}, ended, stay(ended)},
+	"Over for a cause after it was past": {[]string{"Begin", "time", "End(cause)"}, endedLate, but(stay(endedLate), map[string]step{
+		"EndLate in time": {endedLate, errCause}, // it is not in time
+	})},
+	"Over after a late Detach": {[]string{"Begin", "EndHeld", "EndLate"}, detachedLate, but(stay(detachedLate), map[string]step{
+		"EndLate in time": {detachedLate, errExpired}, // it is not in time
+	})},
+	"Dropped":             {[]string{"End(nil)"}, dropped, stay(dropped)},
+	"Dropped for a cause": {[]string{"End(cause)"}, droppedFor, stay(droppedFor)},
+	"Dropped by time":     {[]string{"time"}, droppedLate, stay(droppedLate)},
+}
+
+// do lets an event happen, which leads nowhere that the diagram of State does not.
+func (w *walk) do(t *testing.T, name string) error {
+	t.Helper()
+	before := w.at()
+	err := events[name](t, w)
+	if after := w.at(); after != before {
+		assert.Contains(t, transitions[before], after, "%s led from %v to %v", name, before, after)
+	}
+	return err
+}
+
+// transitions are where each state leads.
+var transitions = map[State][]State{
+	Attempt: {Held, Dropped},
+	Held:    {Past, Over},
+	Past:    {Over},
+}
+
+// is looks that w stands so, whatever the wall clock does.
+func (w *walk) is(t *testing.T, want stand) {
+	t.Helper()
+	for range 2 {
+		assert.Equal(t, want.state, w.at())
+		assert.Equal(t, !want.lost, isOpen(w.lost), "Lost, before anybody looks")
+		assert.Equal(t, want.state == Attempt || want.state == Held, isOpen(w.done), "Done, before anybody looks")
+		assert.Equal(t, want.state == Held || want.state == Past || want.state == Over, w.Begun())
+		now := clock.Now()
+		if want.notHeld == nil {
+			require.NoError(t, w.NotHeld(now))
+			require.NoError(t, w.Err(now))
+			assert.Positive(t, w.Remaining(now))
+		} else {
+			require.ErrorIs(t, w.NotHeld(now), want.notHeld)
+			assert.Zero(t, w.Remaining(now))
+		}
+		if want.loss == nil {
+			assert.Equal(t, want.notHeld, w.Err(now))
+		} else {
+			require.ErrorIs(t, w.Err(now), errLost)
+			require.ErrorIs(t, w.Err(now), want.loss)
+			assert.Same(t, w.Err(now), w.Err(now))
+		}
+		assert.Equal(t, want.state == Over || want.state == Dropped, w.Until().IsZero())
+		if !w.Until().IsZero() {
+			assert.Equal(t, w.First.Wall.Add(w.terms.Timing.Span), w.Until())
+		}
+		assert.Equal(t, w.lost, w.Lost(now), "the same channel")
+		assert.Equal(t, w.done, w.Done(), "the same channel")
+		if want.lost && w.Begun() && want.loss0() == errExpired { //nolint:errorlint // which of two it is
+			assert.False(t, w.Stood(now))
+		}
+		switch {
+		case w.told == nil:
+		case want.lost && w.Begun():
+			require.Len(t, w.told.losses(), 1, "told once")
+			require.ErrorIs(t, w.told.losses()[0], errLost)
+			require.ErrorIs(t, w.told.losses()[0], want.loss0())
+		default:
+			assert.Empty(t, w.told.losses())
+		}
+		w.wall.Step(-2 * time.Hour) // which brings nothing back
+	}
+}
+
+// loss0 is the cause that observers are told with a loss.
+func (s stand) loss0() error {
+	if s.loss == nil { // unlocked after it was past
+		return errExpired
+	}
+	return s.loss
+}
+
+// No transition goes back, whatever the clocks do, and each is told in every way.
+func TestLeaseStates(t *testing.T) {
+	for from, c := range walks {
+		require.Len(t, c.then, len(events), from)
+		t.Run(from, func(t *testing.T) {
+			walking(t, func(t *testing.T, w *walk) {
+				for _, name := range c.path {
+					_ = w.do(t, name)
+				}
+				w.is(t, c.from)
+			})
+		})
+		for name, s := range c.then {
+			t.Run(from+", "+name, func(t *testing.T) {
+				walking(t, func(t *testing.T, w *walk) {
+					for _, name := range c.path {
+						_ = w.do(t, name)
+					}
+					require.Equal(t, c.from.state, w.at())
+					err := w.do(t, name)
+					if s.returns == nil {
+						require.NoError(t, err)
+					} else {
+						require.ErrorIs(t, err, s.returns)
+					}
+					w.is(t, s.to)
+				})
+			})
+		}
+	}
+}
+
+// walking plays f with a lease that somebody observes, and with one that nobody does.
+func walking(t *testing.T, f func(t *testing.T, w *walk)) {
+	t.Helper()
+	for _, told := range []*diary{{}, nil} {
+		synctest.Test(t, func(t *testing.T) {
+			w := &walk{wall: clocktest.StepWall(t), told: told}
+			terms := nowhere(0)
+			if told != nil {
+				terms.Events = told
+			}
+			w.Lease = New(terms, "v", clock.Now())
+			w.lost, w.done = w.Lost(w.First), w.Done()
+			f(t, w)
+			w.End(nil) // Close would wait for nodes that are not there to release it
+			require.NoError(t, closes(t.Context(), terms.Keeper))
+		})
+	}
+}
+
+// A lease that lasts as long as it may says so, before its time is up and afterwards.
+func TestLeaseThatNothingCanProlongSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timing := timingOf(8 * time.Second)
+		timing.MaxHold = time.Second
+		terms := newTerms(timing)
+		l := New(terms, "v", clock.Now())
+		require.NoError(t, l.Begin())
+		_, err := l.Extend(t.Context())
+		require.ErrorIs(t, err, errSpent)
+		require.NoError(t, l.NotHeld(clock.Now()))
+		time.Sleep(time.Second)
+		require.ErrorIs(t, l.NotHeld(clock.Now()), errMaxHold)
+		l.End(errCause)
+		require.ErrorIs(t, l.NotHeld(clock.Now()), errCause)
+		require.ErrorIs(t, l.Err(clock.Now()), errMaxHold, "the first cause of the loss")
+		require.NoError(t, closes(t.Context(), terms.Keeper))
+	})
+}

@@ -1,0 +1,139 @@
+package lease
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/alarm"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows releases from inside; release_test.go of the root shows what nodes are sent.
+
+// A second release of the same value, of a waiter that leaves, is repeated for as long as
+// the first was.
+func TestReleaseOnceMoreIsRepeatedAsLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reached atomic.Bool
+		p := on(func(req pool.Request) (*pool.Reply, error) {
+			if !reached.Load() {
+				return broken(req)
+			}
+			return puppet.Yes(req)
+		})
+		terms := newTerms(timingOf(time.Second), p)
+		l := New(terms, "v", clock.Now())
+		l.writes.sending(0)
+		l.writes.answered(0, pool.Answered)
+		for range 2 {
+			before := p.Count("evalsha")
+			l.Release(Releasing{})
+			time.Sleep(5 * time.Second)
+			assert.Equal(t, before+5, p.Count("evalsha"), "after 0, 50, 150, 350 and 750 ms")
+		}
+		reached.Store(true)
+		require.NoError(t, closes(t.Context(), terms.Keeper))
+	})
+}
+
+// never is what an alarm is for that does not fire.
+type never struct{}
+
+func (never) Fire(bool) {}
+
+func TestReleasesThatWaitAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s alarm.Schedule
+		defer s.Close()
+		accepted := 0
+		for range maxRepeats + 10 {
+			if s.SetUnlessFull(&alarm.Alarm{What: never{}}, time.Now().Add(time.Hour), maxRepeats) {
+				accepted++
+			}
+		}
+		assert.Equal(t, maxRepeats, accepted)
+	})
+}
+
+// A release that finds the bound reached is dropped, and the node counts as settled.
+func TestReleaseBeyondTheBoundIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := on(broken)
+		terms := newTerms(timingOf(8*time.Second), p)
+		k := terms.Keeper
+		for range maxRepeats {
+			require.True(t, k.repeats.SetUnlessFull(&alarm.Alarm{What: never{}}, time.Now().Add(time.Hour), maxRepeats))
+		}
+		l := New(terms, "v", clock.Now())
+		l.writes.sending(0)
+		l.Release(Releasing{})
+		synctest.Wait()
+		assert.Zero(t, k.unsettled.n())
+		time.Sleep(time.Minute)
+		assert.Equal(t, 1, p.Count("evalsha"))
+		require.NoError(t, closes(t.Context(), k))
+	})
+}
+
+func TestReleaseClearedGoesByTheMonotonicClock(t *testing.T) {
+	l := New(nowhere(0), "v", at(0, 0))
+	assert.False(t, l.cleared(at(time.Second, time.Hour)))
+	assert.False(t, l.cleared(at(8*time.Second+82*time.Millisecond, 0)))
+	assert.True(t, l.cleared(at(8*time.Second+83*time.Millisecond, 0)))
+}
+
+func TestReleaseClearedAtTheLongestExpiry(t *testing.T) {
+	assert.False(t, New(newTerms(timingOf(longest)), "v", at(0, 0)).cleared(at(time.Hour, 0)))
+}
+
+// After each reply there is at most one more thing to try: the script in full, or to touch no queue.
+func TestReleaseNextForm(t *testing.T) {
+	answered := func(err error) pool.Reply { return pool.Reply{Err: err, Fate: pool.Answered, Conn: 1} }
+	for name, c := range map[string]struct {
+		reply           pool.Reply
+		inFull, quietly bool // what it calls for
+	}{
+		"fine":                        {reply: pool.Reply{Value: int64(1), Fate: pool.Answered, Conn: 1}},
+		"NOSCRIPT":                    {reply: answered(noScript), inFull: true},
+		"NOPERM":                      {reply: answered(answer("NOPERM this user has no permissions to access one of the keys")), quietly: true},
+		"denied in the script":        {reply: answered(answer("ERR The user executing the script can't access at least one of the keys")), quietly: true},
+		"CROSSSLOT":                   {reply: answered(answer("CROSSSLOT Keys in request don't hash to the same slot")), quietly: true},
+		"TRYAGAIN":                    {reply: answered(answer("TRYAGAIN Multiple keys request during rehashing of slot")), quietly: true},
+		"another error":               {reply: answered(answer("LOADING Redis is loading the dataset in memory"))},
+		"an error that mentions them": {reply: answered(answer("ERR not NOSCRIPT, NOPERM nor CROSSSLOT"))},
+		"a connection that broke":     {reply: pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1}},
+		"no connection":               {reply: pool.Reply{Err: errBroken, Fate: pool.NotSent, Conn: 1}},
+	} {
+		for _, f := range []form{
+			{},
+			{again: true},
+			{quietly: true},
+			{quietly: true, again: true},
+			{inFull: true},
+			{inFull: true, again: true},
+			{inFull: true, quietly: true},
+			{inFull: true, quietly: true, again: true},
+		} {
+			t.Run(fmt.Sprintf("%s to %+v", name, f), func(t *testing.T) {
+				want, wantAgain := f, false
+				if c.inFull && !f.inFull {
+					want.inFull, wantAgain = true, true
+				}
+				if c.quietly && !f.quietly {
+					want.quietly, wantAgain = true, true
+				}
+				got, again := next(f, c.reply)
+				assert.Equal(t, want, got)
+				assert.Equal(t, wantAgain, again)
+			})
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package lease
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows the watchdog from inside; watchdog_test.go of the root shows what nodes are sent.
+
+func TestWatchdogLateTimerShiftsNothing(t *testing.T) {
+	l := New(newTerms(timingOf(9*time.Second), nil), "v", at(time.Hour, 0))
+	w := &watchdog{lease: l}
+	for held, want := range map[time.Duration]time.Duration{
+		0:                                3 * time.Second,
+		time.Second:                      2 * time.Second,
+		3*time.Second - 1:                1,
+		3 * time.Second:                  3 * time.Second,
+		3*time.Second + time.Millisecond: 2999 * time.Millisecond,
+		5 * time.Second:                  time.Second,
+		3001 * time.Second:               2 * time.Second,
+	} {
+		assert.Equal(t, want, w.third(at(time.Hour+held, time.Minute)), "held for %v", held)
+	}
+}
+
+// A deaf is a node that answers no extension before the test does.
+type deaf struct {
+	*puppet.Puppet
+	mu    sync.Mutex
+	asked []pool.Request
+}
+
+func newDeaf() *deaf {
+	d := &deaf{}
+	d.Puppet = on(func(req pool.Request) (*pool.Reply, error) {
+		if !isExtend(req) {
+			return puppet.Yes(req)
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.asked = append(d.asked, req)
+		return nil, nil
+	})
+	return d
+}
+
+// unanswered returns the extensions that the node has not answered.
+func (d *deaf) unanswered() []pool.Request {
+	synctest.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.asked
+}
+
+func TestWatchdogSendsNothingInFullAfterUntil(t *testing.T) {
+	for _, late := range []time.Duration{0, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDeaf()
+			terms := newTerms(timingOf(8*time.Second), d)
+			terms.Watchdog, terms.Heals = true, true
+			l := begun(t, terms)
+			<-l.Lost(l.First)
+			time.Sleep(late)
+			unanswered := d.unanswered()
+			assert.Equal(t, late == 0, len(l.watchdog.rounds) > 0, "the next time it wakes it gives them up")
+			require.Len(t, unanswered, 7)
+			for _, req := range unanswered {
+				req.To.Receive(req.Tag, pool.Reply{Err: noScript, Fate: pool.Answered, Conn: 1})
+				synctest.Wait()
+				assert.Empty(t, l.watchdog.rounds, "an answer wakes it as well")
+			}
+			assert.Len(t, d.unanswered(), 7)
+			assert.Zero(t, d.Count("eval"), "it would set the key")
+			require.NoError(t, closes(t.Context(), terms.Keeper))
+		})
+	}
+}
+
+func TestWatchdogStartsNoRoundBesideOneThatIsDecided(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, told := newDeaf(), &diary{}
+		terms := newTerms(timingOf(9*time.Second), d)
+		terms.Watchdog, terms.Events = true, told
+		l := begun(t, terms)
+		time.Sleep(3 * time.Second)
+		asked := d.unanswered()
+		require.Len(t, asked, 1)
+		resume := terms.Keeper.extensions.Pause() // other alarms are firing
+		reply, _ := puppet.Yes(asked[0])
+		asked[0].To.Receive(asked[0].Tag, *reply)
+		l.watchdog.Fire(false) // was due before the verdict
+		resume()
+		synctest.Wait()
+		assert.Len(t, d.unanswered(), 1)
+		require.Len(t, told.extensions(), 1)
+		assert.True(t, told.extensions()[0].Won)
+		l.End(nil)
+		l.Release(Releasing{})
+		require.NoError(t, closes(t.Context(), terms.Keeper))
+	})
+}

@@ -1,0 +1,43 @@
+package queue
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+)
+
+// The line of those who wait looks at a lease before it has begun.
+func TestBeginAndTheLooksOfTheLineDoNotRace(t *testing.T) {
+	over := errors.New("over")
+	for range 100 {
+		k := &lease.Keeper{
+			Set:     quorum.NewSet(nil, nil, nil),
+			Errors:  &lease.Errors{NotHeld: over, Expired: over, Lost: func(error) error { return over }},
+			Waiters: newGroup(0),
+		}
+		k.Init()
+		lock := claim.NewExclusive("lock")
+		terms := &lease.Terms{Keeper: k, Claim: &lock, Timing: lease.Timing{
+			Expiry: 8 * time.Second, TTL: 8 * time.Second, Span: 50 * time.Microsecond,
+		}}
+		h := lease.New(terms, "v", clock.Now())
+		l := &line{holder: h}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for l.held() > 0 {
+				continue
+			}
+		})
+		_ = h.Begin()
+		wg.Wait()
+		h.End(nil)
+		k.BeginClose()
+		_ = k.Close(t.Context(), time.Second, func() {})
+	}
+}

@@ -1,0 +1,77 @@
+package redsync
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/notice"
+)
+
+// This file shows that slow observers miss events, and that events cost nothing without observers.
+
+// A stuck observer does not come back before it is let go.
+type stuck struct {
+	release chan struct{}
+
+	mu           sync.Mutex
+	told, missed int
+	times        int // that it was told of missed events
+}
+
+func (s *stuck) ObserveLost(Lost) {
+	<-s.release
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told++
+}
+
+func (s *stuck) ObserveMissed(m Missed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.missed += m.Events
+	s.times++
+}
+
+// TestObserversMissTogetherWhatTooMuchWaitsFor drops events of locks with the same observers.
+func TestObserversMissTogetherWhatTooMuchWaitsFor(t *testing.T) {
+	s := &stuck{}
+	synctest.Test(t, func(*testing.T) {
+		s.release = make(chan struct{})
+		c := newCore(nil)
+		other := &events{to: (*observers)(nil).with(s), notices: c.notices}
+		tellLater(other, LostObserver.ObserveLost, Lost{})
+		synctest.Wait()
+		rs := (&Redsync{core: c, set: New().set}).With(WithObserver(s))
+		for range notice.Max + 1000 { // as Do, which gives each Mutex settings of its own
+			m := rs.NewMutex("lock", WithWatchdog())
+			tellLater(m.terms.Events.(*events), LostObserver.ObserveLost, Lost{})
+		}
+		close(s.release)
+		synctest.Wait()
+	})
+	assert.Equal(t, 1+notice.Max, s.told)
+	assert.Equal(t, 1000, s.missed)
+	assert.Equal(t, 1, s.times)
+}
+
+// Without observers an event costs nothing. What leases tell: internal/lease.
+func TestEventsAllocateNothingWithoutObservers(t *testing.T) {
+	rs := New()
+	m := rs.NewMutex("lock")
+	h := lease.New(&m.terms.Terms, "v", clock.Now())
+	require.Nil(t, m.terms.Events, "leases tell nobody")
+	require.Nil(t, m.terms.Attempts, "nor do attempts")
+	allocated := testing.AllocsPerRun(100, func() {
+		m.acquired(h, h.First, "")
+		tell(m.set.observers, ReleasedObserver.ObserveReleased, Released{Name: m.name, Err: ErrLockLost})
+		tell(m.set.observers, ExtendedObserver.ObserveExtended, Extended{Name: m.name, Took: 1, Left: 1})
+		tell(m.set.observers, DetachedObserver.ObserveDetached, Detached{Name: m.name, Held: 1, Left: 1})
+	})
+	assert.Zero(t, allocated)
+}

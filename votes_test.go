@@ -1,0 +1,118 @@
+package redsync
+
+import (
+	"math/big"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/nonsense"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// A parrot is a node that answers everything alike, before Send returns.
+type parrot struct{ reply pool.Reply }
+
+func (p *parrot) Send(req pool.Request) error {
+	req.To.Receive(req.Tag, p.reply)
+	return nil
+}
+
+func (p *parrot) CloseIdle()     {}
+func (p *parrot) Close() error   { return nil }
+func (p *parrot) String() string { return "parrot" }
+
+// Whatever a node answers is a grant only where it is word for word what grants; refuses
+// only where it is what refuses; and is an error of the node else. Each command has a reader of
+// its own: what grants a plain SET says nothing to a script. How an attempt judges an answer further:
+// FuzzVotes of internal/lease.
+func FuzzVotes(f *testing.F) {
+	for _, v := range nonsense.Values() {
+		f.Add(v.Shape, v.N, v.Done, v.Text, v.How)
+	}
+	register := regexp.MustCompile(`^[0-9]+$`)
+	node := &parrot{}
+	rs := New(node)
+	set := rs.core.keeper.Set
+	terms := map[bool]*lease.Terms{
+		false: &rs.NewMutex("lock").terms.Terms,
+		true:  &rs.NewMutex("lock", WithFencing()).terms.Terms,
+	}
+	f.Fuzz(func(t *testing.T, shape uint8, n, done int64, text string, how uint8) {
+		drawn := nonsense.Value{Shape: shape, N: n, Done: done, Text: text}
+		value := drawn.Reply()
+		reply := pool.Reply{Value: value, Fate: pool.Answered, Conn: 1}
+		fences, queues := how&1 != 0, how&2 != 0
+		c := terms[fences].Claim.With("v", &claim.Room{})
+
+		// A script that looks for a value: what it found, and flags.
+		want := claim.Failed
+		if found, ok := value.(int64); ok && found >= 0 && found < 32 {
+			want = []claim.Choice{claim.Refused, claim.Granted, claim.Refused, claim.Refused}[found%4]
+		}
+		v := set.Read(c.Check(), reply)
+		require.Equal(t, want, v.Choice, "%v", value)
+		checkVote(t, set.Nodes[0], v)
+
+		// An acquire, by its answer alone: whether the lock is the caller's.
+		var place script.Place
+		if queues {
+			place.Ticket = script.TicketOf("ticket")
+		}
+		var fence script.Fence
+		if fences {
+			fence.Token = 7
+		}
+		want = claim.Failed
+		won := false // an attempt that gets this answer, whatever it is sent
+		parts, _ := value.([]any)
+		switch {
+		case !fences && !queues && value == nil:
+			want = claim.Refused
+		case !fences && !queues && value == any("OK"):
+			want, won = claim.Granted, true
+		case !fences && !queues: // odd for a SET
+		case drawn.IsNumber() && n == 0:
+			want, won = claim.Granted, !fences // it says nothing of the token
+		case drawn.IsNumber():
+			want = claim.Refused
+		case drawn.IsTriple() && register.MatchString(text):
+			if token, _ := new(big.Int).SetString(text, 10); token.IsUint64() {
+				want = claim.Refused
+				if parts[0] == int64(0) {
+					want, won = claim.Granted, done&2 == 0 && (done&1 != 0 || !fences)
+				}
+			}
+		}
+		v = set.Read(c.Acquire(terms[fences].Timing.TTL, place, fence), reply)
+		require.Equal(t, want, v.Choice, "%v", value)
+		checkVote(t, set.Nodes[0], v)
+
+		// The same as an attempt judges it.
+		node.reply = reply
+		l, o := lease.Acquire(t.Context(), terms[fences], clock.Now(), 1, lease.Place{Place: place})
+		require.NotNil(t, l)
+		require.Equal(t, won, o.Kind == lease.Won, "%v", value)
+		require.Equal(t, !won, o.Kind == lease.NotWon)
+		for _, v := range o.Result.Votes {
+			require.Equal(t, want == claim.Failed, v.Choice == claim.Failed)
+			checkVote(t, set.Nodes[0], v)
+		}
+	})
+}
+
+func checkVote(t *testing.T, n *quorum.Node, v claim.Vote) {
+	t.Helper()
+	err := explain(n, v)
+	require.Equal(t, v.Choice == claim.Granted, err == nil)
+	if v.Choice == claim.Failed {
+		var node *RedisError
+		require.ErrorAs(t, err, &node)
+	}
+}

@@ -1,0 +1,248 @@
+package redsync_test
+
+import (
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows a wall clock that is set while a lock is held. Steps of both clocks: clock_test.go.
+
+// clocks plays f with a watched lock of 9 s (or so) and a clock to step.
+func clocks(t *testing.T, f func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex), options ...redsync.Option) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s, j := clocktest.StepWall(t), newJournal(nil)
+		rs := redsync.New(j)
+		m := rs.NewMutex("lock", append([]redsync.Option{redsync.WithExpiry(9 * time.Second)}, options...)...)
+		require.NoError(t, m.Lock())
+		f(t, s, j, m)
+		require.NoError(t, rs.Close(t.Context()))
+		synctest.Wait()
+	})
+}
+
+func TestClockSetForwardEndsTheHold(t *testing.T) {
+	for _, expiry := range []time.Duration{100 * time.Millisecond, 9 * time.Second, time.Hour} {
+		t.Run(expiry.String(), func(t *testing.T) {
+			clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
+				lost := m.Lost()
+				time.Sleep(expiry / 8)
+				require.True(t, open(lost))
+				s.Step(2 * time.Hour)
+				start := time.Now()
+				<-lost
+				assert.LessOrEqual(t, time.Since(start), min(expiry/10, time.Second))
+				assert.Zero(t, m.Remaining())
+				require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
+				require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired)
+				time.Sleep(time.Minute)
+				assert.Empty(t, j.extended())
+				s.Step(-2 * time.Hour)
+				assert.Zero(t, m.Remaining(), "what is over stays so")
+				require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
+				ok, err := m.Extend()
+				assert.False(t, ok)
+				require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+				assert.Empty(t, j.extended())
+			}, redsync.WithExpiry(expiry), redsync.WithWatchdog())
+		})
+	}
+}
+
+func TestClockSetForwardIsNoticedByEveryMethod(t *testing.T) {
+	for name, notice := range map[string]func(*redsync.Mutex) bool{
+		"Remaining": func(m *redsync.Mutex) bool { return m.Remaining() == 0 },
+		"Err":       func(m *redsync.Mutex) bool { return errors.Is(m.Err(), redsync.ErrLockLost) },
+		"Lost":      func(m *redsync.Mutex) bool { return !open(m.Lost()) },
+		"Extend": func(m *redsync.Mutex) bool {
+			_, err := m.Extend()
+			return errors.Is(err, redsync.ErrLockAlreadyExpired)
+		},
+		"Valid": func(m *redsync.Mutex) bool { _, err := m.Valid(); return errors.Is(err, redsync.ErrLockAlreadyExpired) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
+				lost := m.Lost()
+				s.Step(time.Hour)
+				assert.True(t, notice(m))
+				assert.False(t, open(lost), "closed by whoever notices")
+				assert.Len(t, j.Sent(), 1, "without asking")
+			})
+		})
+	}
+}
+
+func TestClockSetBackChangesNothing(t *testing.T) {
+	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
+		lost, left := m.Lost(), m.Remaining()
+		s.Step(-time.Hour)
+		assert.Equal(t, left, m.Remaining())
+		<-lost
+		assert.Equal(t, 9*time.Second-92*time.Millisecond, time.Since(j.start))
+	})
+}
+
+func TestClockSetBackAndForwardChangesNothing(t *testing.T) {
+	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
+		lost := m.Lost()
+		s.Step(-time.Hour)
+		time.Sleep(2 * time.Second)
+		s.Step(time.Hour)
+		<-lost
+		assert.Equal(t, 9*time.Second-92*time.Millisecond, time.Since(j.start))
+	})
+}
+
+func TestClockSetBackLeavesTheWatchdogItsThirds(t *testing.T) {
+	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
+		lost := m.Lost()
+		s.Step(-time.Hour)
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, []time.Duration{3 * time.Second, 6 * time.Second, 9 * time.Second}, j.extended())
+		assert.True(t, open(lost))
+	}, redsync.WithWatchdog())
+}
+
+func TestClockSetForwardALittleEndsTheHoldEarlierByThat(t *testing.T) {
+	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
+		lost := m.Lost()
+		time.Sleep(time.Second)
+		s.Step(3 * time.Second)
+		<-lost
+		assert.Equal(t, 6*time.Second-92*time.Millisecond, time.Since(j.start))
+	})
+}
+
+func TestClockSetForwardWakesTheWatchdog(t *testing.T) {
+	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
+		lost := m.Lost()
+		s.Step(7 * time.Second)
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, []time.Duration{900 * time.Millisecond, 3 * time.Second, 6 * time.Second, 9 * time.Second}, j.extended())
+		assert.True(t, open(lost))
+		require.NoError(t, m.Err())
+	}, redsync.WithWatchdog())
+}
+
+// A hold with a shorter expiry asks for comparisons more often: that moves none that is
+// due to a later time.
+func TestClockSetForwardIsNoticedWhoeverLocksMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, j := clocktest.StepWall(t), newJournal(nil)
+		rs := redsync.New(j)
+		m := rs.NewMutex("lock", redsync.WithExpiry(9*time.Second))
+		require.NoError(t, m.Lock())
+		lost := m.Lost()
+		s.Step(time.Hour)
+		var others sync.WaitGroup
+		for i := range 10 {
+			others.Go(func() {
+				time.Sleep(time.Duration(i+1) * 600 * time.Millisecond)
+				shorter := redsync.WithExpiry(8900*time.Millisecond - time.Duration(i)*100*time.Millisecond)
+				assert.NoError(t, rs.NewMutex(strconv.Itoa(i), shorter).Lock())
+			})
+		}
+		<-lost
+		assert.Equal(t, 900*time.Millisecond, time.Since(j.start))
+		others.Wait()
+		require.NoError(t, rs.Close(t.Context()))
+		synctest.Wait()
+	})
+}
+
+func TestClockSetForwardEndsWhatWaitsForTheNodes(t *testing.T) {
+	for name, operation := range map[string]func(*redsync.Mutex) (bool, error){"Extend": (*redsync.Mutex).Extend, "Valid": (*redsync.Mutex).Valid} {
+		for expiry, compare := range map[time.Duration]time.Duration{
+			9 * time.Second: 900 * time.Millisecond,
+			time.Hour:       time.Second,
+		} {
+			t.Run(name+" "+expiry.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := clocktest.StepWall(t)
+					rs := redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+						if req.Args[0] == "set" {
+							return puppet.Yes(req)
+						}
+						return nil, nil
+					}})
+					m := rs.NewMutex("lock", redsync.WithExpiry(expiry), redsync.WithNodeTimeout(4*time.Second))
+					require.NoError(t, m.Lock())
+					start := time.Now()
+					time.AfterFunc(compare*3/2, func() { s.Step(2 * time.Hour) })
+					ok, err := operation(m)
+					assert.Equal(t, 2*compare, time.Since(start))
+					assert.False(t, ok)
+					require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+					require.NoError(t, rs.Close(t.Context()))
+				})
+			})
+		}
+	}
+}
+
+func TestClockThatRunsFastEndsTheHoldEarlier(t *testing.T) {
+	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
+		lost := m.Lost()
+		for range 8 {
+			for range 10 { // none of which is noticed
+				time.Sleep(90 * time.Millisecond)
+				s.Step(400 * time.Microsecond)
+			}
+		}
+		require.True(t, open(lost))
+		left := m.Remaining()
+		start := time.Now()
+		<-lost
+		assert.InDelta(t, left, time.Since(start), float64(time.Millisecond))
+		assert.Less(t, time.Since(j.start), 9*time.Second-92*time.Millisecond-30*time.Millisecond)
+	})
+}
+
+func TestClockSetForwardDuringLockCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := clocktest.StepWall(t)
+		j := newJournal(func(req pool.Request) (*pool.Reply, error) {
+			s.Step(5 * time.Second)
+			return puppet.Yes(req)
+		})
+		m := redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second))
+		require.NoError(t, m.Lock())
+		<-m.Lost()
+		assert.Equal(t, 4*time.Second-92*time.Millisecond, time.Since(j.start))
+	})
+}
+
+// The first cause of a loss is the one that Err gives, whatever ends the hold afterwards.
+func TestClockSetForwardStaysTheCauseAfterClose(t *testing.T) {
+	for name, options := range map[string][]redsync.Option{
+		"observed":   {redsync.WithObserver(&recorder{})},
+		"unobserved": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := clocktest.StepWall(t)
+				rs := redsync.New(newJournal(nil))
+				m := rs.NewMutex("lock", options...)
+				require.NoError(t, m.Lock())
+				s.Step(time.Hour)
+				assert.False(t, open(m.Lost()))
+				require.NoError(t, rs.Close(t.Context()))
+				require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
+				require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired)
+				require.NotErrorIs(t, m.Err(), redsync.ErrClosed)
+			})
+		})
+	}
+}

@@ -1,0 +1,351 @@
+package redsync_test
+
+import (
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows when the watchdog extends a lock, on nodes whose replies the test decides. Whole sets
+// of nodes: watchdog_nodes_test.go.
+
+func TestWatchdogExtendsAtEveryThirdOfTheExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(nil)
+		m := redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
+		require.NoError(t, m.Lock())
+		time.Sleep(30*time.Second + time.Millisecond)
+		extends := j.extended()
+		for i, at := range extends {
+			assert.Equal(t, time.Duration(i+1)*3*time.Second, at)
+		}
+		assert.Len(t, extends, 10)
+		assert.Equal(t, 39*time.Second-92*time.Millisecond, m.Until().Sub(j.start))
+		require.NoError(t, m.Err())
+		_, err := m.Unlock()
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		assert.Empty(t, j.extended())
+		assert.Len(t, j.releases, 1)
+	})
+}
+
+func TestWatchdogTriesAgainAndKeepsToItsThirds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var failing atomic.Bool
+		failing.Store(true)
+		j := newJournal(func(req pool.Request) (*pool.Reply, error) {
+			if isExtend(req) && failing.Load() {
+				return nil, errPuppet
+			}
+			return puppet.Yes(req)
+		})
+		m := redsync.New(j).NewMutex("lock", redsync.WithExpiry(9600*time.Millisecond), redsync.WithWatchdog())
+		require.NoError(t, m.Lock())
+		time.Sleep(4500 * time.Millisecond)
+		failing.Store(false)
+		time.Sleep(10 * time.Second)
+		ms := time.Millisecond
+		// After an eighth of the patience of 960 ms, twice that, and so on.
+		assert.Equal(t, []time.Duration{
+			3200 * ms, 3320 * ms, 3560 * ms, 4040 * ms, 5000 * ms,
+			6400 * ms, 9600 * ms, 12800 * ms,
+		}, j.extended())
+		failing.Store(true)
+		time.Sleep(1700 * time.Millisecond)
+		assert.Equal(t, []time.Duration{16000 * ms, 16120 * ms}, j.extended(), "from the beginning")
+		_, err := m.Unlock()
+		require.NoError(t, err)
+	})
+}
+
+func TestWatchdogIsNotHeldUpByOneRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refuse := atomic.Bool{}
+		answer := func(req pool.Request) (*pool.Reply, error) {
+			if isExtend(req) && refuse.Load() {
+				return nil, &pool.OutstandingError{Limit: 1}
+			}
+			return puppet.Yes(req)
+		}
+		j := newJournal(answer)
+		m := redsync.New(j, newJournal(answer), newJournal(nil)).NewMutex("lock", redsync.WithWatchdog())
+		require.NoError(t, m.Lock())
+		lost := m.Lost()
+		refuse.Store(true)
+		time.Sleep(8*time.Second/3 + 50*time.Millisecond)
+		refuse.Store(false)
+		time.Sleep(100 * time.Millisecond)
+		extends := j.extended()
+		require.Len(t, extends, 2)
+		assert.Equal(t, 100*time.Millisecond, extends[1]-extends[0])
+		assert.Equal(t, extends[1]+8*time.Second-82*time.Millisecond, m.Until().Sub(j.start))
+		assert.True(t, open(lost))
+		_, err := m.Unlock()
+		require.NoError(t, err)
+	})
+}
+
+func TestWatchdogTriesAgainBesideANodeThatNeverAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		j := newJournal(func(req pool.Request) (*pool.Reply, error) {
+			if isExtend(req) && away.Load() {
+				return nil, errPuppet
+			}
+			return puppet.Yes(req)
+		})
+		deaf := newJournal(func(req pool.Request) (*pool.Reply, error) {
+			if isExtend(req) {
+				return nil, nil
+			}
+			return puppet.Yes(req)
+		})
+		m := redsync.New(j, newJournal(nil), deaf).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
+		require.NoError(t, m.Lock())
+		away.Store(true)
+		time.Sleep(4 * time.Second)
+		away.Store(false)
+		time.Sleep(3 * time.Second)
+		ms := time.Millisecond
+		assert.Equal(t, []time.Duration{3000 * ms, 3900 * ms, 4800 * ms, 6000 * ms}, j.extended())
+		_, err := m.Unlock()
+		require.NoError(t, err)
+	})
+}
+
+// A node that takes longer than the watchdog's patience does not stop it: votes
+// count until the old Until.
+func TestWatchdogBearsNodesSlowerThanItsPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(func(req pool.Request) (*pool.Reply, error) {
+			if isExtend(req) {
+				time.AfterFunc(2*time.Second, func() {
+					reply, _ := puppet.Yes(req)
+					req.To.Receive(req.Tag, *reply)
+				})
+				return nil, nil
+			}
+			return puppet.Yes(req)
+		})
+		m := redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
+		require.NoError(t, m.Lock())
+		lost := m.Lost()
+		time.Sleep(5*time.Second + time.Millisecond)
+		assert.Equal(t, 12*time.Second-92*time.Millisecond, m.Until().Sub(j.start))
+		time.Sleep(time.Minute)
+		assert.True(t, open(lost))
+		_, err := m.Unlock()
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestWatchdogSendsOnlyReleasesAfterUnlock(t *testing.T) {
+	for name, reply := range map[string]*pool.Reply{
+		"no answer":            nil,
+		"puppet.Yes, later":    {Value: int64(1), Fate: pool.Answered, Conn: 1},
+		"missing, later":       {Value: int64(0), Fate: pool.Answered, Conn: 1},
+		"no script, later":     {Err: noScript{}, Fate: pool.Answered, Conn: 1},
+		"lost with connection": {Err: errPuppet, Conn: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var extends []pool.Request
+				j := newJournal(func(req pool.Request) (*pool.Reply, error) {
+					if isExtend(req) {
+						extends = append(extends, req)
+						return nil, nil
+					}
+					return puppet.Yes(req)
+				})
+				m := redsync.New(j).NewMutex("lock", redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+				require.NoError(t, m.Lock())
+				time.Sleep(4 * time.Second)
+				require.NotEmpty(t, j.extended(), "one is under way")
+				ok, err := m.Unlock()
+				require.NoError(t, err)
+				assert.True(t, ok)
+				for _, req := range extends {
+					if reply != nil {
+						req.To.Receive(req.Tag, *reply)
+					}
+				}
+				time.Sleep(time.Minute)
+				assert.Empty(t, j.extended())
+				require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
+				assert.Zero(t, m.Until())
+			})
+		})
+	}
+}
+
+// noScript is the reply of a node that does not have a script.
+type noScript struct{}
+
+func (noScript) Error() string { return "NOSCRIPT No matching script. Please use EVAL." }
+func (noScript) RedisError()   {}
+
+func TestWatchdogStartsAnewWithEachLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(nil)
+		m := redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
+		for _, start := range []time.Duration{0, 5 * time.Second, 10 * time.Second} {
+			require.NoError(t, m.Lock())
+			time.Sleep(4 * time.Second)
+			_, err := m.Unlock()
+			require.NoError(t, err)
+			assert.Equal(t, []time.Duration{start + 3*time.Second}, j.extended())
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+func TestWatchdogExtendsAnAdoptedLockFromItsExtendOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(nil)
+		m := redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog(), redsync.WithValue("v"))
+		time.Sleep(10 * time.Second)
+		assert.Empty(t, j.extended())
+		assert.Nil(t, m.Lost())
+		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
+		_, err := m.Extend()
+		require.NoError(t, err)
+		time.Sleep(7 * time.Second)
+		assert.Equal(t, []time.Duration{10 * time.Second, 13 * time.Second, 16 * time.Second}, j.extended())
+		require.NoError(t, m.Err())
+		_, err = m.Unlock()
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		assert.Empty(t, j.extended())
+	})
+}
+
+func TestWatchdogEndsWithClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(nil)
+		rs := redsync.New(j)
+		m := rs.NewMutex("lock", redsync.WithWatchdog())
+		require.NoError(t, m.Lock())
+		lost := m.Lost()
+		require.NoError(t, rs.Close(t.Context()))
+		assert.False(t, open(lost))
+		require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
+		require.ErrorIs(t, m.Err(), redsync.ErrClosed)
+		time.Sleep(time.Minute)
+		assert.Empty(t, j.extended())
+		assert.Len(t, j.releases, 1)
+	})
+}
+
+// Close may come at any point of Lock.
+func TestWatchdogOfALockThatMeetsClose(t *testing.T) {
+	for range 300 {
+		rs := redsync.New(&puppet.Puppet{Answer: puppet.Yes})
+		m := rs.NewMutex("lock", redsync.WithWatchdog())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = m.Lock() })
+		wg.Go(func() { _ = rs.Close(t.Context()) })
+		wg.Wait()
+		require.Error(t, m.Err())
+	}
+}
+
+// An Extend that waits for a slow node (redsync.WithFailFast(false)) must not hold up the
+// watchdogs of other locks when its lock is lost.
+func TestWatchdogFindsALossWhileAnExtendLingers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var deaf, missing atomic.Bool
+		quick := func(req pool.Request) (*pool.Reply, error) {
+			if isExtend(req) && req.Args[3] == "lost" && missing.Load() {
+				return &pool.Reply{Value: int64(0), Fate: pool.Answered, Conn: 1}, nil
+			}
+			return puppet.Yes(req)
+		}
+		slow := func(req pool.Request) (*pool.Reply, error) {
+			if deaf.Load() {
+				return nil, nil
+			}
+			return puppet.Yes(req)
+		}
+		rs := redsync.New(newJournal(quick), newJournal(quick), newJournal(slow))
+		m := rs.NewMutex("lost", redsync.WithExpiry(time.Hour), redsync.WithWatchdog(), redsync.WithFailFast(false))
+		other := rs.NewMutex("other", redsync.WithExpiry(3*time.Second), redsync.WithWatchdog())
+		require.NoError(t, m.Lock())
+		require.NoError(t, other.Lock())
+		deaf.Store(true)
+		time.Sleep(20*time.Minute - time.Second)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := m.Extend() // decided at once; waits for the slow node
+			assert.ErrorIs(t, err, redsync.ErrLockLost)
+		})
+		synctest.Wait()
+		missing.Store(true)
+		lost, others := m.Lost(), other.Lost()
+		time.Sleep(time.Second + time.Millisecond)
+		assert.False(t, open(lost))
+		wg.Wait()
+		time.Sleep(10 * time.Second)
+		assert.True(t, open(others))
+		require.NoError(t, other.Err())
+		require.Error(t, rs.Close(t.Context()), "one node never answers")
+	})
+}
+
+// The nodes are silent, so that each lock is one event and not two.
+func TestExtensionsThatAreDueAtOnceAreSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+			if isExtend(req) {
+				return nil, nil
+			}
+			return puppet.Yes(req)
+		}}
+		rs := redsync.New(p).With(redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
+		for i := range 300 {
+			require.NoError(t, rs.NewMutex(strconv.Itoa(i)).Lock())
+		}
+		synctest.Wait()
+		before := p.Count("evalsha")
+		time.Sleep(3 * time.Second)
+		for _, want := range []int{128, 256, 300} {
+			synctest.Wait()
+			assert.Equal(t, want, p.Count("evalsha")-before)
+			time.Sleep(time.Millisecond)
+		}
+		require.NoError(t, rs.Close(t.Context()))
+	})
+}
+
+func TestWatchdogManyLocksExtendThemselves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(nil)
+		rs := redsync.New(j)
+		var locks []*redsync.Mutex
+		for i := range 100 {
+			m := rs.NewMutex(strconv.Itoa(i), redsync.WithExpiry(time.Duration(i+1)*time.Second), redsync.WithWatchdog())
+			require.NoError(t, m.Lock())
+			locks = append(locks, m)
+		}
+		time.Sleep(10 * time.Minute)
+		for _, m := range locks {
+			require.NoError(t, m.Err())
+			_, err := m.Unlock()
+			require.NoError(t, err)
+		}
+		j.extended()
+		time.Sleep(time.Hour)
+		assert.Empty(t, j.extended())
+	})
+}
