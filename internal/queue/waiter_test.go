@@ -242,8 +242,8 @@ func TestWaiterOfAnotherKindIsHandedNothing(t *testing.T) {
 
 // A leaving is a context that is done, and lets something happen when it is asked.
 type leaving struct {
-	context.Context
-	meanwhile func()
+	context.Context //nolint:containedctx // it is one
+	meanwhile       func()
 }
 
 func (l leaving) Err() error {

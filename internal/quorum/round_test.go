@@ -51,21 +51,25 @@ func TestRoundGivenUpSaysWhichNodesAreSilent(t *testing.T) {
 		over := make(chan struct{})
 		close(over)
 		for name, c := range map[string]struct {
-			ctx    context.Context
-			limits Limits
-			took   time.Duration
-			text   string
-			why    error
+			canceled bool
+			limits   Limits
+			took     time.Duration
+			text     string
+			why      error
 		}{
-			"at its deadline": {t.Context(), second, time.Second, "no answer within 1s", ErrNoAnswer},
-			"by its caller":   {canceled, second, 0, "no answer", cause},
-			"by the end":      {t.Context(), Limits{Decide: time.Second, Over: over}, 0, "the hold ended meanwhile", errAbandoned},
+			"at its deadline": {false, second, time.Second, "no answer within 1s", ErrNoAnswer},
+			"by its caller":   {true, second, 0, "no answer", cause},
+			"by the end":      {false, Limits{Decide: time.Second, Over: over}, 0, "the hold ended meanwhile", errAbandoned},
 		} {
+			ctx := t.Context()
+			if c.canceled {
+				ctx = canceled
+			}
 			s := newScene(3)
 			r := s.Start(&act{}, false)
 			s.answer(1, other)
 			start := time.Now()
-			res := r.Wait(c.ctx, c.limits)
+			res := r.Wait(ctx, c.limits)
 			assert.Equal(t, c.took, time.Since(start), name)
 			assert.Equal(t, claim.Standing{Blocked: true, Explained: true}, res.Standing, name)
 			assert.Equal(t, claim.Count{Refused: 0b010, Failed: 0b101}, res.Count, name)
