@@ -136,18 +136,18 @@ func TestOnlyANodeWithTheClaimGrants(t *testing.T) {
 	}
 }
 
-var errBroken = errors.New("it broke")
+var errOfNode = errors.New("it broke")
 
 // What the nodes of these tests say.
 var (
-	yes       = claim.Vote{Choice: claim.Granted, Answer: claim.Answer{Found: claim.Mine}}
-	taken     = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other}}
-	missing   = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Missing}}
-	healed    = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Created}}
-	odd       = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Mine}, Err: errBroken} // its register is too high
-	broken    = claim.Failure(errBroken)
-	duplicate = claim.Failure(quorum.ErrDuplicate)
-	unasked   = claim.Failure(quorum.ErrNotAwaited)
+	saysYes     = claim.Vote{Choice: claim.Granted, Answer: claim.Answer{Found: claim.Mine}}
+	saysTaken   = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other}}
+	saysMissing = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Missing}}
+	saysHealed  = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Created}}
+	saysOdd     = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Mine}, Err: errOfNode} // its register is too high
+	saysBroken  = claim.Failure(errOfNode)
+	saysTwin    = claim.Failure(quorum.ErrDuplicate)
+	saysNothing = claim.Failure(quorum.ErrNotAwaited)
 )
 
 func TestExplainSaysWhyAVoteIsNoGrant(t *testing.T) {
@@ -157,13 +157,13 @@ func TestExplainSaysWhyAVoteIsNoGrant(t *testing.T) {
 		want error
 		text string
 	}{
-		"granted":         {yes, nil, ""},
-		"taken":           {taken, &ErrNodeTaken{Node: 2, Address: "host:1"}, "node #2 (host:1): it holds another value"},
-		"missing":         {missing, &nodeMissing{node: 2, address: "host:1"}, "node #2 (host:1): no such key"},
-		"set again":       {healed, &nodeMissing{node: 2, address: "host:1"}, "node #2 (host:1): no such key"},
-		"token too low":   {odd, &RedisError{Node: 2, Address: "host:1", Err: errBroken}, "node #2 (host:1): it broke"},
-		"failed":          {broken, &RedisError{Node: 2, Address: "host:1", Err: errBroken}, "node #2 (host:1): it broke"},
-		"the same server": {duplicate, &RedisError{Node: 2, Address: "host:1", Err: ErrDuplicateNode}, "node #2 (host:1): two pools lead to one server"},
+		"granted":         {saysYes, nil, ""},
+		"taken":           {saysTaken, &ErrNodeTaken{Node: 2, Address: "host:1"}, "node #2 (host:1): it holds another value"},
+		"missing":         {saysMissing, &nodeMissing{node: 2, address: "host:1"}, "node #2 (host:1): no such key"},
+		"set again":       {saysHealed, &nodeMissing{node: 2, address: "host:1"}, "node #2 (host:1): no such key"},
+		"token too low":   {saysOdd, &RedisError{Node: 2, Address: "host:1", Err: errOfNode}, "node #2 (host:1): it broke"},
+		"failed":          {saysBroken, &RedisError{Node: 2, Address: "host:1", Err: errOfNode}, "node #2 (host:1): it broke"},
+		"the same server": {saysTwin, &RedisError{Node: 2, Address: "host:1", Err: ErrDuplicateNode}, "node #2 (host:1): two pools lead to one server"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := explain(n, c.vote)
@@ -176,13 +176,13 @@ func TestExplainSaysWhyAVoteIsNoGrant(t *testing.T) {
 }
 
 // resultOf returns what a round came to with these votes, one of each node. Nobody has waited for a vote
-// that is unasked.
+// that is saysNothing.
 func resultOf(votes ...claim.Vote) quorum.Result {
 	m := majority{len(votes)}
 	res := quorum.Result{Set: &quorum.Set{Rule: m}, Votes: votes}
 	for i, v := range votes {
 		res.Set.Nodes = append(res.Set.Nodes, &quorum.Node{Index: i})
-		if v != unasked {
+		if v != saysNothing {
 			res.Count = res.Count.With(i, v.Choice)
 		}
 		if v.Choice != claim.Granted && v.Taken() {
@@ -220,13 +220,13 @@ func TestNotGrantedIsTakenOnlyWhereThatIsProved(t *testing.T) {
 		taken []int // nil: it is an error for each node
 		text  string
 	}{
-		{[]claim.Vote{taken, taken, yes}, []int{0, 1}, "lock already taken, locked nodes: [0 1]"},
-		{[]claim.Vote{taken, broken, taken}, []int{0, 2}, "lock already taken, locked nodes: [0 2]"},
-		{[]claim.Vote{taken, missing, yes}, nil, "node #0: it holds another value; node #1: no such key"},
-		{[]claim.Vote{taken, broken, broken}, nil, "node #0: it holds another value; node #1: it broke; node #2: it broke"},
-		{[]claim.Vote{missing, missing, missing}, nil, "node #0: no such key; node #1: no such key; node #2: no such key"},
-		{[]claim.Vote{taken, taken, yes, yes}, []int{0, 1}, "lock already taken, locked nodes: [0 1]"},
-		{[]claim.Vote{taken, odd, yes, yes}, nil, "node #0: it holds another value; node #1: it broke"},
+		{[]claim.Vote{saysTaken, saysTaken, saysYes}, []int{0, 1}, "lock already taken, locked nodes: [0 1]"},
+		{[]claim.Vote{saysTaken, saysBroken, saysTaken}, []int{0, 2}, "lock already taken, locked nodes: [0 2]"},
+		{[]claim.Vote{saysTaken, saysMissing, saysYes}, nil, "node #0: it holds another value; node #1: no such key"},
+		{[]claim.Vote{saysTaken, saysBroken, saysBroken}, nil, "node #0: it holds another value; node #1: it broke; node #2: it broke"},
+		{[]claim.Vote{saysMissing, saysMissing, saysMissing}, nil, "node #0: no such key; node #1: no such key; node #2: no such key"},
+		{[]claim.Vote{saysTaken, saysTaken, saysYes, saysYes}, []int{0, 1}, "lock already taken, locked nodes: [0 1]"},
+		{[]claim.Vote{saysTaken, saysOdd, saysYes, saysYes}, nil, "node #0: it holds another value; node #1: it broke"},
 	} {
 		res := resultOf(c.votes...)
 		err := notGranted(res)
@@ -235,7 +235,7 @@ func TestNotGrantedIsTakenOnlyWhereThatIsProved(t *testing.T) {
 		assert.Equal(t, c.taken, nodes)
 		assert.Equal(t, c.taken != nil, res.IsTaken())
 	}
-	require.NoError(t, notGranted(resultOf(yes, yes, yes)), "there is nothing to say")
+	require.NoError(t, notGranted(resultOf(saysYes, saysYes, saysYes)), "there is nothing to say")
 }
 
 // An acquire that is refused by a quorum that answers says so, with the nodes that failed beside it;
@@ -246,15 +246,15 @@ func TestNotAcquiredTellsTakenFromNodesThatAreDown(t *testing.T) {
 		taken, failed []int
 		text          string
 	}{
-		{[]claim.Vote{taken, taken, yes}, []int{0, 1}, nil, "lock already taken, locked nodes: [0 1]"},
-		{[]claim.Vote{taken, taken, unasked}, []int{0, 1}, nil, "lock already taken, locked nodes: [0 1]"},
-		{[]claim.Vote{taken, yes, broken}, []int{0}, []int{2}, "redsync: lock already taken, locked nodes: [0]: node #2: it broke"},
-		{[]claim.Vote{broken, broken, unasked}, nil, []int{0, 1, 2}, "node #0: it broke; node #1: it broke; node #2: no answer before the others had decided"},
-		{[]claim.Vote{taken, broken, broken}, nil, []int{1, 2}, "node #0: it holds another value; node #1: it broke; node #2: it broke"},
-		{[]claim.Vote{odd, odd, yes}, nil, []int{0, 1}, "node #0: it broke; node #1: it broke"},
-		{[]claim.Vote{taken, odd, yes}, []int{0}, []int{1}, "redsync: lock already taken, locked nodes: [0]: node #1: it broke"},
-		{[]claim.Vote{taken, duplicate, yes}, []int{0}, []int{1}, "redsync: lock already taken, locked nodes: [0]: node #1: two pools lead to one server"},
-		{[]claim.Vote{taken, missing, yes}, []int{0}, nil, "lock already taken, locked nodes: [0]"},
+		{[]claim.Vote{saysTaken, saysTaken, saysYes}, []int{0, 1}, nil, "lock already taken, locked nodes: [0 1]"},
+		{[]claim.Vote{saysTaken, saysTaken, saysNothing}, []int{0, 1}, nil, "lock already taken, locked nodes: [0 1]"},
+		{[]claim.Vote{saysTaken, saysYes, saysBroken}, []int{0}, []int{2}, "redsync: lock already taken, locked nodes: [0]: node #2: it broke"},
+		{[]claim.Vote{saysBroken, saysBroken, saysNothing}, nil, []int{0, 1, 2}, "node #0: it broke; node #1: it broke; node #2: no answer before the others had decided"},
+		{[]claim.Vote{saysTaken, saysBroken, saysBroken}, nil, []int{1, 2}, "node #0: it holds another value; node #1: it broke; node #2: it broke"},
+		{[]claim.Vote{saysOdd, saysOdd, saysYes}, nil, []int{0, 1}, "node #0: it broke; node #1: it broke"},
+		{[]claim.Vote{saysTaken, saysOdd, saysYes}, []int{0}, []int{1}, "redsync: lock already taken, locked nodes: [0]: node #1: it broke"},
+		{[]claim.Vote{saysTaken, saysTwin, saysYes}, []int{0}, []int{1}, "redsync: lock already taken, locked nodes: [0]: node #1: two pools lead to one server"},
+		{[]claim.Vote{saysTaken, saysMissing, saysYes}, []int{0}, nil, "lock already taken, locked nodes: [0]"},
 	} {
 		err := notAcquired(resultOf(c.votes...))
 		nodes, failed := nodesOf(err)
