@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,7 +18,9 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -274,4 +277,154 @@ func TestDuplicateNodeOnRealServers(t *testing.T) {
 
 	_, err = redsync.Open(t.Context(), []string{one, alias})
 	require.ErrorIs(t, err, redsync.ErrDuplicateNode, "two votes of one server are no quorum of two")
+}
+
+// A stage is puppets whose replies the test delivers, in the order it likes.
+type stage struct {
+	*redsync.Redsync
+	puppets [3]*puppet.Puppet
+	grants  bool            // answer at once that all is well, from unknown servers
+	waiting [3]pool.Request // what was asked since
+	servers [3]*pool.Server // that answer a PING at once where they are known
+}
+
+func newStage() *stage {
+	s := &stage{grants: true}
+	var pools []pool.Pool
+	for i := range s.puppets {
+		s.puppets[i] = &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+			switch {
+			case req.Args[0] == "ping" && s.servers[i] != nil:
+				return &pool.Reply{Value: "PONG", Fate: pool.Answered, Conn: 1, Server: s.servers[i]}, nil
+			case s.grants:
+				return puppet.Yes(req)
+			}
+			s.waiting[i] = req
+			return nil, nil
+		}}
+		pools = append(pools, s.puppets[i])
+	}
+	s.Redsync = redsync.New(pools...)
+	return s
+}
+
+// deliver is node i's answer to what it was asked last.
+func (s *stage) deliver(i int, answer int64, server *pool.Server) {
+	s.waiting[i].To.Receive(i, pool.Reply{Value: answer, Fate: pool.Answered, Conn: 1, Server: server})
+	synctest.Wait()
+}
+
+var orders = [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
+
+// Of 0 and 1, which turn out to be one server, and 2 each says yes or no. The
+// outcome is that of two servers, whichever order they answer in.
+func TestVotesOfOneServerCountOnce(t *testing.T) {
+	twin, twinAgain := &pool.Server{RunID: "twin"}, &pool.Server{RunID: "twin"}
+	servers := [3]*pool.Server{twin, twinAgain, {RunID: "other"}}
+	for name, operation := range map[string]func(*redsync.Mutex) (bool, error){
+		"Extend": (*redsync.Mutex).Extend, "Valid": (*redsync.Mutex).Valid, "Unlock": (*redsync.Mutex).Unlock,
+	} {
+		for _, failFast := range []bool{true, false} {
+			for yeses := range 8 {
+				for _, order := range orders {
+					t.Run(fmt.Sprintf("%s failFast=%v yes=%03b order=%v", name, failFast, yeses, order), func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) {
+							s := newStage()
+							m := s.NewMutex("lock", redsync.WithFailFast(failFast))
+							require.NoError(t, m.Lock())
+							s.grants = false
+							var ok bool
+							var err error
+							done := make(chan struct{})
+							go func() {
+								defer close(done)
+								ok, err = operation(m)
+							}()
+							synctest.Wait()
+							for _, i := range order {
+								answer := script.Missing
+								if yeses&(1<<i) != 0 {
+									answer = script.Mine
+								}
+								s.deliver(i, answer, servers[i])
+							}
+							<-done
+							assert.Equal(t, yeses&4 != 0 && yeses&3 != 0, ok)
+							if name == "Extend" {
+								// Two that have no such key prove a loss.
+								proven := yeses == 0 || yeses&(yeses-1) == 0
+								assert.Equal(t, proven, errors.Is(err, redsync.ErrLockLost), "%v", err)
+							}
+							// The next Lock asks whether they are one server still, and sends nothing else.
+							s.servers = servers
+							err = s.NewMutex("another").TryLock()
+							require.ErrorIs(t, err, redsync.ErrDuplicateNode)
+							require.ErrorContains(t, err, "#0 and #1")
+							for _, p := range s.puppets {
+								assert.Equal(t, 1, p.Count("set"), "of the first lock")
+								assert.Equal(t, 1, p.Count("ping"))
+							}
+							s.grants = true
+							time.Sleep(time.Minute) // releases are repeated where nothing came
+							require.NoError(t, s.Close(t.Context()))
+						})
+					})
+				}
+			}
+		}
+	}
+}
+
+func TestVotesOfUnknownServersCount(t *testing.T) {
+	for name, servers := range map[string][3]*pool.Server{
+		"none known":    {},
+		"one known":     {0: {RunID: "a"}},
+		"all different": {{RunID: "a"}, {RunID: "b"}, {RunID: "c"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage()
+				m := s.NewMutex("lock")
+				require.NoError(t, m.Lock())
+				s.grants = false
+				go func() {
+					synctest.Wait()
+					s.deliver(0, script.Mine, servers[0])
+					s.deliver(1, script.Mine, servers[1])
+				}()
+				ok, err := m.Extend()
+				require.NoError(t, err)
+				assert.True(t, ok)
+			})
+		})
+	}
+}
+
+// The validity begins when the acquire is sent, not while it is asked who the nodes are.
+func TestLockAfterDuplicateNodeLastsAsLongAsAny(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage()
+		s.grants = false
+		go func() {
+			synctest.Wait()
+			s.deliver(0, script.Mine, &pool.Server{RunID: "twin"})
+			s.deliver(1, script.Mine, &pool.Server{RunID: "twin"})
+			s.deliver(2, script.Mine, nil)
+		}()
+		ok, err := s.NewMutex("another", redsync.WithValue("v")).Valid()
+		require.NoError(t, err)
+		require.True(t, ok)
+		s.grants = true
+		s.puppets[2].Answer = func(req pool.Request) (*pool.Reply, error) {
+			if req.Args[0] == "ping" {
+				return nil, nil // it is frozen
+			}
+			return puppet.Yes(req)
+		}
+		m := s.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithTimeoutFactor(0.4))
+		begin := time.Now()
+		require.NoError(t, m.TryLock())
+		require.NotZero(t, time.Since(begin))
+		assert.Equal(t, 988*time.Millisecond, m.Remaining())
+	})
 }

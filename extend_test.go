@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
@@ -13,6 +15,8 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file shows what Extend and Valid answer, and what WithSetNXOnExtend changes.
@@ -204,4 +208,87 @@ func TestMutexValidWithTooFewAnswersIsNotTrueAndLosesNothing(t *testing.T) {
 		require.ErrorAs(t, err, &nodes)
 		assert.Positive(t, m.Remaining())
 	})
+}
+
+// extends reports whether a request to a puppet is an extension, where nothing is checked: a script with
+// one key.
+func extends(req pool.Request) bool { return req.Args[0] != "set" && req.Args[2] == 1 }
+
+// errRefused is why a pool refuses a request.
+var errRefused = errors.New("the string broke")
+
+// lacksScript is the reply of a node that does not have a script.
+type lacksScript struct{}
+
+func (lacksScript) Error() string { return "NOSCRIPT No matching script. Please use EVAL." }
+func (lacksScript) RedisError()   {}
+
+// The node confirms the younger of two extensions first. The older one must not take back
+// what the younger one has won.
+func TestExtendConfirmedOutOfOrderShortensNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []pool.Request
+		m := redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+			if extends(req) {
+				asked = append(asked, req)
+				return nil, nil
+			}
+			return puppet.Yes(req)
+		}}).NewMutex("lock", redsync.WithExpiry(9*time.Second))
+		require.NoError(t, m.Lock())
+		var wg sync.WaitGroup
+		for range 2 {
+			time.Sleep(time.Second)
+			wg.Go(func() {
+				ok, err := m.Extend()
+				assert.NoError(t, err)
+				assert.True(t, ok)
+			})
+			synctest.Wait()
+		}
+		require.Len(t, asked, 2)
+		want := time.Now().Add(9*time.Second - 92*time.Millisecond)
+		for _, req := range []pool.Request{asked[1], asked[0]} {
+			reply, _ := puppet.Yes(req)
+			req.To.Receive(req.Tag, *reply)
+			synctest.Wait()
+			assert.Equal(t, want, m.Until())
+		}
+		wg.Wait()
+		_, err := m.Unlock()
+		require.NoError(t, err)
+	})
+}
+
+// The node does not have the script, and its pool refuses to send that in full: Extend does
+// not wait for an answer, and says why there is none.
+func TestExtendWhoseScriptThePoolRefusesSaysSo(t *testing.T) {
+	for name, options := range map[string][]redsync.Option{"plain": nil, "healing": {redsync.WithSetNXOnExtend()}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var refusing atomic.Bool
+				m := redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+					switch {
+					case !refusing.Load():
+						return puppet.Yes(req)
+					case req.Args[0] == "eval":
+						return nil, errRefused
+					}
+					return &pool.Reply{Err: lacksScript{}, Fate: pool.Answered, Conn: 1}, nil
+				}}).NewMutex("lock", options...)
+				require.NoError(t, m.Lock())
+				refusing.Store(true)
+				start := time.Now()
+				ok, err := m.Extend()
+				assert.False(t, ok)
+				require.ErrorIs(t, err, redsync.ErrExtendFailed)
+				require.ErrorIs(t, err, errRefused)
+				assert.Zero(t, time.Since(start))
+				require.NoError(t, m.Err(), "it is held as before")
+				refusing.Store(false)
+				_, err = m.Unlock()
+				require.NoError(t, err)
+			})
+		})
+	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -348,6 +349,28 @@ func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
 				}
 				assert.Equal(t, c.kept, other.Fence() > token)
 				f.thaw(3, 4)
+			})
+		})
+	}
+}
+
+// A node answers a fencing acquire with a bare OK, as if it were a plain SET. That is no grant: the
+// node has raised no register, so the lock would have a token that no register knows.
+func TestFenceBareOKIsNoGrant(t *testing.T) {
+	for name, option := range map[string]redsync.Option{"first attempt": redsync.WithTries(1), "fair": redsync.WithFair()} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+					if len(req.Args) > 11 { // it has more arguments than a release
+						return &pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1}, nil
+					}
+					return puppet.Yes(req)
+				}}
+				rs := redsync.New(p)
+				m := rs.NewMutex("lock", option, redsync.WithFencing())
+				require.ErrorContains(t, m.TryLock(), `odd answer to an acquire: "OK"`)
+				assert.Zero(t, m.Fence())
+				require.NoError(t, rs.Close(t.Context()))
 			})
 		})
 	}

@@ -14,7 +14,10 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 func TestNewStartsNothing(t *testing.T) {
@@ -40,6 +43,65 @@ func TestWithCopiesShareNodesAndNotSettings(t *testing.T) {
 		require.NoError(t, b.Lock())
 		assert.Equal(t, time.Hour-2*time.Millisecond, a.Remaining())
 		assert.Equal(t, validity, b.Remaining())
+	})
+}
+
+// puppets returns a Redsync on n nodes, of which the first ones grant and the others refuse.
+func puppets(n, granting int) *redsync.Redsync {
+	var pools []pool.Pool
+	for i := range n {
+		p := &puppet.Puppet{Answer: puppet.Yes}
+		if i >= granting {
+			p.Answer = func(req pool.Request) (*pool.Reply, error) {
+				if req.Args[0] == "set" {
+					return &pool.Reply{Fate: pool.Answered, Conn: 1}, nil
+				}
+				return &pool.Reply{Value: script.Other, Fate: pool.Answered, Conn: 1}, nil
+			}
+		}
+		pools = append(pools, p)
+	}
+	return redsync.New(pools...)
+}
+
+func TestNewTakesUpTo64Nodes(t *testing.T) {
+	for n, needed := range map[int]int{1: 1, 5: 3, 62: 32, 63: 32, 64: 33} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rs := puppets(n, needed)
+				m := rs.NewMutex("lock")
+				require.NoError(t, m.TryLock())
+				for name, operation := range operations(m) {
+					if name != "Unlock" {
+						ok, err := operation()
+						require.NoError(t, err, name)
+						assert.True(t, ok, name)
+					}
+				}
+				ok, err := m.Unlock()
+				require.NoError(t, err)
+				assert.True(t, ok)
+				require.NoError(t, rs.Close(t.Context()))
+
+				rs = puppets(n, needed-1) // one too few
+				err = rs.NewMutex("lock").TryLock()
+				var taken *redsync.ErrTaken
+				require.ErrorAs(t, err, &taken)
+				assert.Len(t, taken.Nodes, n-needed+1)
+				assert.Equal(t, n-1, taken.Nodes[len(taken.Nodes)-1])
+				require.NoError(t, rs.Close(t.Context()))
+			})
+		})
+	}
+}
+
+func TestNewWithMoreThan64PoolsSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, n := range []int{65, 66, 1000} {
+			rs := puppets(n, n)
+			refuses(t, rs.NewMutex("lock"), fmt.Sprintf("%d pools are too many: at most 64", n))
+			require.NoError(t, rs.Close(t.Context()))
+		}
 	})
 }
 

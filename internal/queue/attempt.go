@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -135,7 +136,7 @@ func runsOut(o lease.Outcome, now time.Time) time.Time {
 			all = append(all, free{i, v.Answer.Wait})
 		}
 	}
-	slices.SortFunc(all, func(a, b free) int { return int(a.in - b.in) })
+	slices.SortFunc(all, func(a, b free) int { return cmp.Compare(a.in, b.in) })
 	var nodes claim.Nodes
 	for _, f := range all {
 		nodes = nodes.With(f.node)

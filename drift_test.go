@@ -1,0 +1,300 @@
+package redsync
+
+import (
+	"math"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows the rules of time: what follows from an expiry.
+
+var wallOrigin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// at is the instant at which both clocks have advanced by these times.
+func at(mono, wall time.Duration) clock.Instant {
+	return clock.Instant{Mono: mono, Wall: wallOrigin.Add(wall)}
+}
+
+func TestValidityGoesByTheClockThatAdvancedMore(t *testing.T) {
+	v := lease.Validity{Start: at(0, 0), Span: 10 * time.Second}
+	for name, c := range map[string]struct {
+		now  clock.Instant
+		left time.Duration
+	}{
+		"both clocks agree":            {at(4*time.Second, 4*time.Second), 6 * time.Second},
+		"wall clock stepped back":      {at(4*time.Second, -time.Hour), 6 * time.Second},
+		"wall clock stepped forward":   {at(4*time.Second, 9*time.Second), time.Second},
+		"stepped past the end":         {at(4*time.Second, time.Hour), 0},
+		"machine suspended":            {at(time.Second, 30*time.Second), 0},
+		"the last nanosecond":          {at(10*time.Second-1, 0), 1},
+		"the end":                      {at(10*time.Second, 0), 0},
+		"long after":                   {at(1000*time.Hour, 0), 0},
+		"both clocks in the past":      {at(-time.Second, -time.Second), 11 * time.Second},
+		"farther than durations reach": {clock.Instant{Mono: time.Second, Wall: wallOrigin.AddDate(500, 0, 0)}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, c.left, v.Remaining(c.now))
+			assert.Equal(t, c.left > 0, v.Holds(c.now))
+		})
+	}
+}
+
+func TestValidityNeverExceedsExpiryMinusDrift(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		expiry := time.Duration(rapid.Int64Range(-10, math.MaxInt64).Draw(t, "expiry"))
+		factor := rapid.Float64Range(0, math.Nextafter(1, 0)).Draw(t, "drift factor")
+		got, err := bases{expiry: expiry, driftFactor: factor, timeoutFactor: 0.05}.derive()
+		if err != nil {
+			return
+		}
+		// The product is exact to a part in 2^52.
+		exact := float64(got.TTL) * (1 - factor)
+		if float64(got.Span) > exact*(1+1e-15)+float64(time.Microsecond)-float64(clockDrift) {
+			t.Fatalf("span %d of ttl %d, factor %v", got.Span, got.TTL, factor)
+		}
+		if got.Span <= 0 || got.Span > got.TTL-clockDrift || got.TTL > expiry {
+			t.Fatalf("ttl %v, span %v of expiry %v", got.TTL, got.Span, expiry)
+		}
+		if got.TTL%time.Millisecond != 0 {
+			t.Fatalf("ttl %v is not whole milliseconds", got.TTL)
+		}
+		if got.NodeTimeout <= 0 && got.Span > 1 || got.NodeTimeout > got.Span/2 {
+			t.Fatalf("node timeout %v of span %v", got.NodeTimeout, got.Span)
+		}
+	})
+}
+
+func TestValidityIsNeverExtendedByAnyClock(t *testing.T) {
+	clock := rapid.Int64Range(math.MinInt64/4, math.MaxInt64/4)
+	rapid.Check(t, func(t *rapid.T) {
+		v := lease.Validity{
+			Start: at(0, time.Duration(clock.Draw(t, "wall at start"))),
+			Span:  time.Duration(rapid.Int64Range(0, math.MaxInt64/4).Draw(t, "span")),
+		}
+		mono := time.Duration(rapid.Int64Range(0, math.MaxInt64/4).Draw(t, "monotonic time since"))
+		wall := time.Duration(clock.Draw(t, "wall then"))
+		left := v.Remaining(at(mono, wall))
+		if left < 0 || left > max(v.Span-mono, 0) {
+			t.Fatalf("%v left of %v after %v", left, v.Span, mono)
+		}
+		later := mono + time.Duration(rapid.Int64Range(0, math.MaxInt64/4).Draw(t, "and later"))
+		if again := v.Remaining(at(later, wall)); again > left {
+			t.Fatalf("%v left, later %v", left, again)
+		}
+	})
+}
+
+func TestTimingDefaults(t *testing.T) {
+	got, err := bases{expiry: 8 * time.Second, driftFactor: 0.01, timeoutFactor: 0.05}.derive()
+	require.NoError(t, err)
+	assert.Equal(t, 8*time.Second, got.TTL)
+	assert.Equal(t, 8*time.Second-80*time.Millisecond-2*time.Millisecond, got.Span)
+	assert.Equal(t, 400*time.Millisecond, got.NodeTimeout)
+	assert.Equal(t, driftFactor(0.01), got.Drift)
+}
+
+func TestDriftIsThatOfClocksAndOfTheGranularity(t *testing.T) {
+	for _, c := range []struct {
+		factor  driftFactor
+		d, want time.Duration
+	}{
+		{0.01, 8 * time.Second, 82 * time.Millisecond},
+		{0.01, 0, 2 * time.Millisecond},
+		{0, time.Hour, 2 * time.Millisecond},
+		{0.5, 1, 2*time.Millisecond + 1},                       // rounded up
+		{1, math.MaxInt64, math.MaxInt64},                      // it would overflow
+		{1, math.MaxInt64 - 2*time.Millisecond, math.MaxInt64}, // just not
+		{1, math.MaxInt64 - 2*time.Millisecond + 1, math.MaxInt64},
+	} {
+		assert.Equal(t, c.want, c.factor.Of(c.d), "%v of %v", c.factor, c.d)
+	}
+}
+
+func TestTimingAtTheEdges(t *testing.T) {
+	for name, c := range map[string]struct {
+		expiry, node  time.Duration
+		drift, factor float64
+		complaint     string
+	}{
+		"negative expiry":       {-time.Second, 0, 0.01, 0.05, "WithExpiry(-1s)"},
+		"no expiry":             {0, 0, 0.01, 0.05, "WithExpiry(0s)"},
+		"below a millisecond":   {999 * time.Microsecond, 0, 0, 0.05, "WithExpiry(999µs)"},
+		"all drift":             {2 * time.Millisecond, 0, 0, 0.05, "WithExpiry(2ms)"},
+		"more than all drift":   {time.Second, 0, 0.999, 0.05, "WithExpiry(1s)"},
+		"negative drift":        {time.Second, 0, -0.1, 0.05, "WithDriftFactor(-0.1)"},
+		"drift of 1":            {time.Second, 0, 1, 0.05, "WithDriftFactor(1)"},
+		"drift is no number":    {time.Second, 0, math.NaN(), 0.05, "WithDriftFactor(NaN)"},
+		"no timeout":            {time.Second, 0, 0.01, 0, "WithTimeoutFactor(0)"},
+		"timeout over 1":        {time.Second, 0, 0.01, 1.1, "WithTimeoutFactor(1.1)"},
+		"timeout is no number":  {time.Second, 0, 0.01, math.NaN(), "WithTimeoutFactor(NaN)"},
+		"node timeout too long": {time.Second, 900 * time.Millisecond, 0.01, 0.05, "WithNodeTimeout(900ms)"},
+		"node timeout negative": {time.Second, -1, 0.01, 0.05, "WithNodeTimeout(-1ns)"},
+		"node timeout over half of the validity": {
+			time.Second, 499*time.Millisecond + 1, 0, 0.05, "WithNodeTimeout(499.000001ms)",
+		},
+
+		"3 ms":                   {3 * time.Millisecond, 0, 0.01, 0.05, ""},
+		"an hour":                {time.Hour, 0, 0.01, 0.05, ""},
+		"the longest":            {math.MaxInt64, 0, 0.01, 0.05, ""},
+		"the longest, no drift":  {math.MaxInt64, 0, 0, 1, ""},
+		"drift just under 1":     {time.Hour, 0, 0.999999, 0.05, ""},
+		"node timeout of half":   {time.Second, 499 * time.Millisecond, 0, 0.05, ""},
+		"the longest, all drift": {math.MaxInt64, 0, math.Nextafter(1, 0), 0.05, "WithExpiry"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := bases{expiry: c.expiry, driftFactor: c.drift, timeoutFactor: c.factor, nodeTimeout: c.node}.derive()
+			if c.complaint == "" {
+				require.NoError(t, err)
+				assert.Positive(t, got.Span)
+				assert.Less(t, got.Span, got.TTL)
+				return
+			}
+			require.ErrorIs(t, err, errOutOfRange)
+			assert.ErrorContains(t, err, c.complaint)
+		})
+	}
+}
+
+func FuzzValidityNeverExceedsExpiry(f *testing.F) {
+	f.Add(int64(8*time.Second), 0.01, int64(time.Second), int64(time.Second))
+	f.Add(int64(math.MaxInt64), 0.999, int64(0), int64(math.MinInt64))
+	f.Fuzz(func(t *testing.T, expiry int64, factor float64, mono, wall int64) {
+		got, err := bases{expiry: time.Duration(expiry), driftFactor: factor, timeoutFactor: 0.05}.derive()
+		if err != nil || mono < 0 {
+			return
+		}
+		v := lease.Validity{Start: at(0, 0), Span: got.Span}
+		if left := v.Remaining(at(time.Duration(mono), time.Duration(wall))); left > time.Duration(expiry) {
+			t.Fatalf("%v left of %v", left, time.Duration(expiry))
+		}
+	})
+}
+
+// exact returns d * factor with all its digits.
+func exact(d time.Duration, factor float64) *big.Float {
+	x := new(big.Float).SetPrec(200).SetInt64(int64(d))
+	return x.Mul(x, new(big.Float).SetFloat64(factor))
+}
+
+// Whatever the settings are: an error that names an option, or times that keep their
+// promises, which are computed once more without overflow and rounding.
+func FuzzTiming(f *testing.F) {
+	const day = int64(24 * time.Hour)
+	f.Add(int64(8*time.Second), 0.01, 0.05, int64(0), int64(0), int64(0), int64(0))
+	f.Add(int64(3*time.Millisecond), 0.01, 1.0, int64(0), int64(1), int64(1), int64(5))
+	f.Add(int64(math.MaxInt64), 0.0, 1.0, int64(0), int64(0), int64(0), int64(math.MaxInt64))
+	f.Add(int64(math.MaxInt64), math.Nextafter(1, 0), 1.0, int64(0), int64(0), int64(0), int64(0))
+	f.Add(int64(time.Second), 0.5, 0.5, int64(time.Millisecond), int64(math.MaxInt64), day, int64(-1))
+	f.Add(int64(math.MaxInt64-1), 0.3, 0.9, int64(math.MaxInt64/4), int64(math.MinInt64), int64(1), int64(math.MinInt64))
+	f.Add(int64(math.MinInt64), math.NaN(), math.Inf(1), int64(-1), int64(-1), int64(-1), int64(0))
+	f.Add(day, 0.9999999999, 1e-300, int64(0), day, 3*day, 2*day)
+	f.Fuzz(func(t *testing.T, expiry int64, drift, factor float64, node, delay, maxHold, held int64) {
+		b := bases{time.Duration(expiry), drift, factor, time.Duration(node), time.Duration(delay), time.Duration(maxHold)}
+		got, err := b.derive()
+		if err != nil {
+			require.ErrorIs(t, err, errOutOfRange)
+			require.Regexp(t, `^redsync: With[A-Z]`, err.Error())
+			require.Zero(t, got)
+			return
+		}
+		require.True(t, drift >= 0 && drift < 1 && factor > 0 && factor <= 1 && maxHold >= 0 && delay >= 0 && node >= 0)
+		require.Equal(t, b.expiry/time.Millisecond, got.Expiry/time.Millisecond)
+		require.Zero(t, got.Expiry%time.Millisecond)
+
+		require.Positive(t, got.Span)
+		// expiry * (1 - drift) - 2 ms; a float has 53 bits.
+		most := new(big.Float).SetInt64(int64(got.Expiry - clockDrift))
+		most.Sub(most, exact(got.Expiry, drift))
+		slack := exact(got.Expiry, 0x1p-52)
+		span := new(big.Float).SetInt64(int64(got.Span))
+		require.LessOrEqual(t, span.Cmp(most.Add(most, slack)), 0, "span %v of %v, drift %v", got.Span, got.Expiry, drift)
+
+		ttl := new(big.Int).Add(big.NewInt(delay), big.NewInt(999_999))
+		ttl.Add(ttl.Div(ttl, big.NewInt(1e6)).Mul(ttl, big.NewInt(1e6)), big.NewInt(int64(got.Expiry)))
+		require.True(t, ttl.IsInt64() && ttl.Int64() == int64(got.TTL), "%v, want %v", int64(got.TTL), ttl)
+		require.GreaterOrEqual(t, got.NodeTimeout, time.Duration(0))
+		require.LessOrEqual(t, got.NodeTimeout, got.Span/2)
+
+		// However long the lock has been held, the keys outlast the validity by the drift.
+		if held >= 0 {
+			ttl, span := got.AtAge(time.Duration(held))
+			require.GreaterOrEqual(t, span, time.Duration(0))
+			require.LessOrEqual(t, span, got.Span)
+			require.GreaterOrEqual(t, ttl-span, got.TTL-got.Span)
+			require.LessOrEqual(t, ttl, got.TTL)
+			if maxHold > 0 {
+				require.LessOrEqual(t, span, max(time.Duration(maxHold-held), 0))
+			}
+		}
+		checkQuarantine(t, got, drift, time.Duration(held))
+	})
+}
+
+// What a fencing lock adds to the time for which a restarted node is distrusted: by how much clocks of
+// clients may differ, and the deadlines of an attempt and of two more for its token.
+const (
+	skewOfClients   = 10 * time.Second
+	roundsOfAttempt = 3
+)
+
+// checkQuarantine looks that a restarted node is distrusted until all that it may have
+// forgotten has run out.
+func checkQuarantine(t *testing.T, timing lease.Timing, drift float64, guard time.Duration) {
+	t.Helper()
+	if guard <= 0 {
+		return
+	}
+	n := quorum.NewSet([]pool.Pool{guardedPool{guard: guard}}, make([]quorum.Health, 1), majority{1}).Nodes[0]
+	for _, fencing := range []bool{false, true} {
+		want := new(big.Float).SetInt64(int64(clockDrift + time.Second)) // an uptime is in whole seconds
+		want.Add(want, new(big.Float).SetInt64(int64(guard)))
+		want.Add(want, exact(guard, drift))
+		var margin time.Duration
+		if fencing {
+			margin = skewOfClients + roundsOfAttempt*timing.NodeTimeout
+			want.Add(want, new(big.Float).SetInt64(int64(skewOfClients)))
+			want.Add(want, exact(timing.NodeTimeout, roundsOfAttempt))
+		}
+		want.Sub(want, exact(guard, 0x1p-52)) // a float has 53 bits
+		got := quarantineOf(t, n, timing.Drift, margin)
+		if want.Cmp(new(big.Float).SetInt64(math.MaxInt64)) >= 0 {
+			require.Equal(t, time.Duration(math.MaxInt64), got)
+			continue
+		}
+		require.GreaterOrEqual(t, new(big.Float).SetInt64(int64(got)).Cmp(want), 0, "%v, want %v", got, want)
+	}
+}
+
+// A guardedPool is a pool with a restart guard, to which nothing is sent.
+type guardedPool struct {
+	pool.Pool
+	guard time.Duration
+}
+
+func (p guardedPool) RestartGuard() time.Duration { return p.guard }
+func (guardedPool) String() string                { return "guarded" }
+
+// quarantineOf returns for how long n does not count after its start: as the reason says why it does not
+// when it has just started, and as it counts from then on.
+func quarantineOf(t *testing.T, n *quorum.Node, drift quorum.Drift, margin time.Duration) time.Duration {
+	t.Helper()
+	err := n.Distrust(&pool.Server{At: wallOrigin}, wallOrigin, drift, margin)
+	require.Error(t, err)
+	_, text, _ := strings.Cut(strings.TrimSuffix(err.Error(), " on"), "it counts from ")
+	quarantine, err := time.ParseDuration(text)
+	require.NoError(t, err)
+	require.Error(t, n.Distrust(&pool.Server{At: wallOrigin, Uptime: quarantine - 1}, wallOrigin, drift, margin))
+	require.NoError(t, n.Distrust(&pool.Server{At: wallOrigin, Uptime: quarantine}, wallOrigin, drift, margin))
+	return quarantine
+}

@@ -1,0 +1,122 @@
+package claim
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"pgregory.net/rapid"
+)
+
+// This file shows the arithmetic of sets of nodes, at 63 and at 64 nodes as well, and of votes.
+
+func TestFirstNodesAreAllBelowN(t *testing.T) {
+	for n := range MaxNodes + 1 {
+		nodes := FirstNodes(n)
+		assert.Equal(t, n, nodes.Len(), "n %d", n)
+		for i := range MaxNodes {
+			assert.Equal(t, i < n, nodes.Has(i), "n %d, node %d", n, i)
+		}
+	}
+	assert.Zero(t, FirstNodes(0))
+	assert.Equal(t, Nodes(1), FirstNodes(1))
+	assert.Equal(t, Nodes(1<<63-1), FirstNodes(63))
+	assert.Equal(t, ^Nodes(0), FirstNodes(64))
+}
+
+func TestNodesHaveEachNodeOnce(t *testing.T) {
+	for i := range MaxNodes {
+		one := Nodes(0).With(i)
+		assert.Equal(t, Nodes(1)<<i, one)
+		assert.Equal(t, one, one.With(i), "it is there once")
+		assert.Equal(t, 1, one.Len())
+		for j := range MaxNodes {
+			assert.Equal(t, i == j, one.Has(j), "nodes %d and %d", i, j)
+		}
+	}
+	last := Nodes(0).With(63)
+	assert.Equal(t, FirstNodes(64), FirstNodes(63)|last)
+	assert.Equal(t, last, FirstNodes(64)&^FirstNodes(63))
+}
+
+// A set of nodes is what a map of them would be.
+func TestNodesAreASet(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var nodes Nodes
+		in := map[int]bool{}
+		for _, i := range rapid.SliceOf(rapid.IntRange(0, MaxNodes-1)).Draw(t, "nodes") {
+			nodes, in[i] = nodes.With(i), true
+		}
+		if nodes.Len() != len(in) || bits.OnesCount64(uint64(nodes)) != len(in) {
+			t.Fatalf("%b has %d nodes, want %d", nodes, nodes.Len(), len(in))
+		}
+		for i := range MaxNodes {
+			if nodes.Has(i) != in[i] {
+				t.Fatalf("%b has node %d: %v", nodes, i, nodes.Has(i))
+			}
+		}
+	})
+}
+
+func TestCountKeepsHowEachNodeHasVoted(t *testing.T) {
+	for _, n := range []int{1, 5, 63, 64} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			var c Count
+			for i := range n {
+				before := c
+				assert.Equal(t, before, c.With(i, Pending), "no vote yet")
+				c = c.With(i, []Choice{Granted, Refused, Failed}[i%3])
+				assert.Equal(t, before.Voted().With(i), c.Voted())
+				assert.Equal(t, i+1, c.Voted().Len())
+				assert.Equal(t, i%3 == 0, c.Granted.Has(i), "node %d", i)
+				assert.Equal(t, i%3 == 1, c.Refused.Has(i), "node %d", i)
+				assert.Equal(t, i%3 == 2, c.Failed.Has(i), "node %d", i)
+				assert.Equal(t, i%3 != 2, c.Answered().Has(i), "node %d", i)
+			}
+			assert.Equal(t, FirstNodes(n), c.Voted())
+			assert.Equal(t, FirstNodes(n), c.Answered()|c.Failed)
+			assert.Zero(t, c.Granted&c.Refused|c.Answered()&c.Failed, "each votes once")
+		})
+	}
+}
+
+func TestStandingIsDecidedOnceWonOrBlocked(t *testing.T) {
+	assert.False(t, Standing{Explained: true, Rejected: true}.Decided())
+	assert.True(t, Standing{Won: true}.Decided())
+	assert.True(t, Standing{Blocked: true}.Decided())
+}
+
+func TestVoteIsTakenOnlyByTheAnswerThatSomethingElseIsThere(t *testing.T) {
+	err := errors.New("it broke")
+	for _, found := range []Found{Unknown, Mine, Other, Missing, Created} {
+		assert.Equal(t, found == Other, Vote{Choice: Refused, Answer: Answer{Found: found}}.Taken(), "found %d", found)
+		assert.False(t, Vote{Choice: Refused, Answer: Answer{Found: found}, Err: err}.Taken(), "found %d, and an error", found)
+	}
+	assert.Equal(t, Vote{Choice: Failed, Err: err}, Failure(err))
+	assert.False(t, Failure(err).Taken())
+	assert.False(t, Vote{}.Taken(), "no vote yet")
+}
+
+// A oneOfAll is the rule by which one node decides. It keeps what it was asked.
+type oneOfAll struct {
+	Rule
+	asked []Count
+}
+
+func (r *oneOfAll) Standing(c Count) Standing {
+	r.asked = append(r.asked, c)
+	return Standing{Won: c.Granted != 0}
+}
+
+func TestPlainTallyCountsByTheRule(t *testing.T) {
+	r := &oneOfAll{}
+	p := &Plain{Rule: r}
+	p.Add(3, Vote{Choice: Refused})
+	assert.False(t, p.Standing().Won)
+	p.Add(63, Vote{Choice: Granted})
+	assert.True(t, p.Standing().Won)
+	assert.Equal(t, Count{Granted: Nodes(0).With(63), Refused: Nodes(0).With(3)}, p.Count)
+	assert.Equal(t, []Count{{Refused: 8}, p.Count}, r.asked)
+}

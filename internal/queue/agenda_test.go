@@ -1,0 +1,275 @@
+package queue
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"pgregory.net/rapid"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+)
+
+// This file shows when a waiter has something to do, and what.
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// in returns the time so long after noon.
+func in(d time.Duration) time.Time { return noon.Add(d) }
+
+// Who listens, as a waiter sees it.
+func hearsNow() (time.Time, bool)    { return time.Time{}, true }
+func hearsNobody() (time.Time, bool) { return time.Time{}, false }
+
+func hearsFrom(from time.Time) func() (time.Time, bool) {
+	return func() (time.Time, bool) { return from, true }
+}
+
+const ms = time.Millisecond
+
+func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
+	// Each case changes a waiter that is the first of five nodes' line at noon, has no reason to try, and whose
+	// retry delay is over 100 ms later.
+	for name, c := range map[string]struct {
+		change func(v *view, a *agenda)
+		want   event
+		at     time.Duration
+	}{
+		"no reason": {func(*view, *agenda) {}, nothing, 100 * ms},
+
+		"handed the lock":                {func(v *view, _ *agenda) { v.given = true }, handed, 100 * ms},
+		"handed, not the first":          {func(v *view, _ *agenda) { v.given, v.first = true, false }, handed, 100 * ms},
+		"handed, when the delay is over": {func(v *view, _ *agenda) { v.given, v.tick = true, noon }, handed, 0},
+		"handed, and held":               {func(v *view, _ *agenda) { v.given, v.held = true, time.Hour }, handed, 100 * ms},
+
+		"behind":                         {func(v *view, _ *agenda) { v.first = false }, behind, 100 * ms},
+		"behind, when the delay is over": {func(v *view, _ *agenda) { v.first, v.tick = false, noon }, behind, 0},
+		"behind, with every reason": {func(v *view, a *agenda) {
+			v.first = false
+			*a = agenda{ready: true, polls: true, hurry: noon, runsOut: noon, refresh: noon}
+		}, behind, 100 * ms},
+
+		"the delay is over":            {func(v *view, _ *agenda) { v.tick = noon }, elapsed, 0},
+		"the delay was over before":    {func(v *view, _ *agenda) { v.tick = in(-ms) }, elapsed, -ms},
+		"the delay is not quite over":  {func(v *view, _ *agenda) { v.tick = in(1) }, nothing, 1},
+		"the delay is over, and held":  {func(v *view, _ *agenda) { v.tick, v.held = noon, time.Hour }, elapsed, 0},
+		"the delay is over, and polls": {func(v *view, a *agenda) { v.tick, a.polls = noon, true }, elapsed, 0},
+		"the delay is over, and deaf":  {func(v *view, a *agenda) { v.tick, a.ready, v.hears = noon, true, hearsNobody }, elapsed, 0},
+		"paces, its delay is over":     {func(v *view, _ *agenda) { v.first, v.paces, v.tick = false, true, noon }, elapsed, 0},
+		"paces, its delay is not over": {func(v *view, _ *agenda) { v.first, v.paces = false, true }, nothing, 100 * ms},
+		"paces, with a reason to try":  {func(v *view, a *agenda) { v.first, v.paces, a.ready = false, true, true }, nothing, 100 * ms},
+		"paces, and is told to poll":   {func(v *view, a *agenda) { v.first, v.paces, a.polls = false, true, true }, nothing, 100 * ms},
+
+		"prompted":            {func(_ *view, a *agenda) { a.polls = true }, prompted, 100 * ms},
+		"prompted, and held":  {func(v *view, a *agenda) { a.polls, v.held = true, time.Hour }, prompted, 100 * ms},
+		"prompted, and deaf":  {func(v *view, a *agenda) { a.polls, v.hears = true, hearsNobody }, prompted, 100 * ms},
+		"prompted, and ready": {func(_ *view, a *agenda) { a.polls, a.ready = true, true }, prompted, 100 * ms},
+
+		"held for a while":               {func(v *view, _ *agenda) { v.held = 30 * ms }, nothing, 30 * ms},
+		"held for longer than the delay": {func(v *view, _ *agenda) { v.held = time.Hour }, nothing, 100 * ms},
+		"held, with every reason": {func(v *view, a *agenda) {
+			v.held = 30 * ms
+			*a = agenda{ready: true, woken: 31, hurry: noon, runsOut: noon, refresh: noon}
+		}, nothing, 30 * ms},
+
+		"ready":                                 {func(_ *view, a *agenda) { a.ready = true }, turnCome, 0},
+		"ready right behind a release":          {func(_ *view, a *agenda) { a.ready, a.behind = true, true }, turnCome, 0},
+		"right behind a release, but not ready": {func(_ *view, a *agenda) { a.behind = true }, nothing, 100 * ms},
+
+		"woken by three":           {func(_ *view, a *agenda) { a.woken, a.hurry = 0b10101, in(3*ms) }, turnCome, 0},
+		"woken by two":             {func(_ *view, a *agenda) { a.woken, a.hurry = 0b10001, in(3*ms) }, nothing, 3 * ms},
+		"woken by two, in a hurry": {func(_ *view, a *agenda) { a.woken, a.hurry = 0b10001, noon }, turnCome, 0},
+		"woken by one, and two freed": {func(_ *view, a *agenda) {
+			a.woken, a.freed, a.hurry = 0b00001, 0b00110, in(3*ms)
+		}, turnCome, 0},
+		"woken by two that were freed": {func(_ *view, a *agenda) {
+			a.woken, a.freed, a.hurry = 0b00011, 0b00011, in(3*ms)
+		}, nothing, 3 * ms},
+		"three freed, and nobody woke it": {func(_ *view, a *agenda) { a.freed = 0b00111 }, nothing, 100 * ms},
+		"in a hurry after the delay":      {func(_ *view, a *agenda) { a.woken, a.hurry = 1, in(time.Second) }, nothing, 100 * ms},
+
+		"it runs out":                 {func(_ *view, a *agenda) { a.runsOut = in(20 * ms) }, nothing, 20 * ms},
+		"it has run out just now":     {func(_ *view, a *agenda) { a.runsOut = noon }, turnCome, 0},
+		"it ran out before":           {func(_ *view, a *agenda) { a.runsOut = in(-ms) }, turnCome, 0},
+		"it runs out after the delay": {func(_ *view, a *agenda) { a.runsOut = in(time.Second) }, nothing, 100 * ms},
+		"the ticket is to be shown":   {func(_ *view, a *agenda) { a.refresh = in(40 * ms) }, nothing, 40 * ms},
+		"the ticket is shown now":     {func(_ *view, a *agenda) { a.refresh = noon }, turnCome, 0},
+		"the earliest of three": {func(_ *view, a *agenda) {
+			a.runsOut, a.refresh, a.hurry = in(20*ms), in(40*ms), in(30*ms)
+		}, nothing, 20 * ms},
+		"the earliest of three is the hurry": {func(_ *view, a *agenda) {
+			a.runsOut, a.refresh, a.hurry = in(20*ms), in(40*ms), in(10*ms)
+		}, nothing, 10 * ms},
+		"the earliest of three is over": {func(_ *view, a *agenda) {
+			a.runsOut, a.refresh, a.hurry = in(20*ms), noon, in(10*ms)
+		}, turnCome, 0},
+
+		"ready, and deaf":                  {func(v *view, a *agenda) { a.ready, v.hears = true, hearsNobody }, deaf, 0},
+		"it runs out, and deaf":            {func(v *view, a *agenda) { a.runsOut, v.hears = noon, hearsNobody }, deaf, 0},
+		"no reason, and deaf":              {func(v *view, _ *agenda) { v.hears = hearsNobody }, nothing, 100 * ms},
+		"ready, and hears soon":            {func(v *view, a *agenda) { a.ready, v.hears = true, hearsFrom(in(5*ms)) }, nothing, 5 * ms},
+		"ready, and hears after the delay": {func(v *view, a *agenda) { a.ready, v.hears = true, hearsFrom(in(time.Second)) }, nothing, 100 * ms},
+		"woken by three, and hears soon": {func(v *view, a *agenda) {
+			a.woken, a.hurry, v.hears = 0b111, in(ms), hearsFrom(in(5*ms))
+		}, nothing, 5 * ms},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := view{now: noon, first: true, tick: in(100 * ms), quorum: mostOf(5).Quorum}
+			v.hears = hearsNow
+			var a agenda
+			c.change(&v, &a)
+			what, at := v.next(a)
+			assert.Equal(t, c.want, what)
+			assert.Equal(t, in(c.at), at)
+		})
+	}
+}
+
+// A drawn case, with times around noon.
+func drawView(t *rapid.T) (v view, a agenda) {
+	when := func(name string) time.Time { // 0 is never
+		d := rapid.Int64Range(-5, 20).Draw(t, name)
+		if d == 0 {
+			return time.Time{}
+		}
+		return in(time.Duration(d))
+	}
+	yes := func(name string) bool { return rapid.Bool().Draw(t, name) }
+	nodes := func(name string) claim.Nodes { return claim.Nodes(rapid.Uint64Range(0, 31).Draw(t, name)) }
+	v = view{
+		now: noon, given: rapid.IntRange(0, 9).Draw(t, "given") == 0, first: rapid.IntRange(0, 3).Draw(t, "first") != 0,
+		paces: yes("paces"), tick: in(time.Duration(rapid.Int64Range(-2, 20).Draw(t, "tick"))), quorum: mostOf(5).Quorum,
+	}
+	if yes("held") {
+		v.held = time.Duration(rapid.Int64Range(1, 20).Draw(t, "for how long"))
+	}
+	a = agenda{
+		ready: yes("ready"), behind: yes("behind"), polls: rapid.IntRange(0, 4).Draw(t, "polls") == 0,
+		woken: nodes("woken"), freed: nodes("freed"),
+		hurry: when("hurry"), runsOut: when("runs out"), refresh: when("refresh"),
+	}
+	listens, ready := rapid.IntRange(0, 4).Draw(t, "listens") != 0, in(time.Duration(rapid.Int64Range(-3, 20).Draw(t, "hears from")))
+	v.hears = func() (time.Time, bool) { return ready, listens }
+	return v, a
+}
+
+// at returns v as it is at another time, at which nothing else has happened.
+func (v view) at(now time.Time) view {
+	held, hears := v.held-now.Sub(v.now), v.hears
+	v.held, v.now = max(held, 0), now
+	v.hears = func() (time.Time, bool) { // as subscriber.hears does
+		from, listens := hears()
+		if !listens || !from.After(now) {
+			return time.Time{}, listens
+		}
+		return from, true
+	}
+	return v
+}
+
+// acts returns what a waiter does next, and when, if nothing happens.
+func acts(t *rapid.T, v view, a agenda) (event, time.Time) {
+	now := v.now
+	for range 20 {
+		what, at := v.at(now).next(a)
+		switch {
+		case what != nothing:
+			return what, now
+		case !at.After(now):
+			t.Fatalf("nothing to do at %v, until %v", now, at)
+		}
+		now = at
+	}
+	t.Fatalf("there is nothing to do for ever")
+	return nothing, now
+}
+
+func TestNextIsNeverIdleForAPastTime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v, a := drawView(t)
+		switch what, at := v.at(noon).next(a); what {
+		case nothing:
+			if !at.After(v.now) || at.After(v.tick) {
+				t.Fatalf("nothing until %v, the delay is over at %v", at.Sub(noon), v.tick.Sub(noon))
+			}
+			if v.held > 0 && v.first && at.After(noon.Add(v.held)) {
+				t.Fatalf("nothing until %v, held until %v", at.Sub(noon), v.held)
+			}
+		case turnCome, deaf:
+			if !v.first || v.held > 0 || v.given || !at.Equal(noon) || !v.now.Before(v.tick) {
+				t.Fatalf("event %v of %+v", what, v)
+			}
+		case handed:
+			if !v.given {
+				t.Fatalf("it was given nothing")
+			}
+		case behind:
+			if v.first || v.paces {
+				t.Fatalf("nobody stands before it: %+v", v)
+			}
+		case elapsed:
+			if v.now.Before(v.tick) || v.given {
+				t.Fatalf("its delay is not over: %+v", v)
+			}
+		case prompted:
+			if !a.polls || !v.first {
+				t.Fatalf("nobody prompts it: %+v", v)
+			}
+		case ended:
+			t.Fatalf("that is not for next to say")
+		}
+	})
+}
+
+// A waiter that has more reason to try, or hears earlier, or has the lock earlier, does something no later.
+func TestNextIsNoLaterWithMoreReason(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v, a := drawView(t)
+		if what, _ := v.at(noon).next(a); what == behind {
+			return // there is nothing to do at any time
+		}
+		_, before := acts(t, v, a)
+		more, sooner := a, v
+		advance := func(name string, at time.Time) time.Time {
+			by := rapid.Int64Range(0, 9).Draw(t, name)
+			if at.IsZero() && by > 0 {
+				return in(20)
+			}
+			return at.Add(-time.Duration(by))
+		}
+		switch rapid.SampledFrom([]string{"ready", "polls", "woken", "freed", "hurry", "runs out", "refresh", "held", "heard", "given"}).Draw(t, "what") {
+		case "ready":
+			more.ready = true
+		case "polls":
+			more.polls = true
+		case "woken":
+			more.woken = more.woken.With(rapid.IntRange(0, 4).Draw(t, "node"))
+		case "freed":
+			more.freed = more.freed.With(rapid.IntRange(0, 4).Draw(t, "node"))
+		case "hurry":
+			more.hurry = advance("by", more.hurry)
+		case "runs out":
+			more.runsOut = advance("by", more.runsOut)
+		case "refresh":
+			more.refresh = advance("by", more.refresh)
+		case "held":
+			sooner.held /= 2
+		case "heard":
+			sooner.hears = hearsNow
+		case "given":
+			sooner.given = true
+		}
+		if _, after := acts(t, sooner, more); after.After(before) {
+			t.Fatalf("%+v of %+v acts at %v; %+v of %+v at %v", a, v, before.Sub(noon), more, sooner, after.Sub(noon))
+		}
+	})
+}
+
+func TestEarlierOfTwoTimesOfWhichZeroIsNever(t *testing.T) {
+	never := time.Time{}
+	assert.Equal(t, never, earlier(never, never))
+	assert.Equal(t, noon, earlier(noon, never))
+	assert.Equal(t, noon, earlier(never, noon))
+	assert.Equal(t, noon, earlier(noon, in(1)))
+	assert.Equal(t, noon, earlier(in(1), noon))
+}

@@ -1,0 +1,180 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/jitter"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file has what more than one file of tests uses.
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A mostOf is the rule of n nodes of which more than half decide.
+type mostOf int
+
+func (n mostOf) All() claim.Nodes              { return claim.FirstNodes(int(n)) }
+func (n mostOf) Quorum(nodes claim.Nodes) bool { return 2*nodes.Len() > int(n) }
+func (n mostOf) Blocks(nodes claim.Nodes) bool { return !n.Quorum(n.All() &^ nodes) }
+
+func (mostOf) Counts(a claim.Answer) claim.Choice {
+	if a.Found == claim.Mine {
+		return claim.Granted
+	}
+	return claim.Refused
+}
+
+func (n mostOf) Standing(c claim.Count) claim.Standing {
+	return claim.Standing{
+		Won: n.Quorum(c.Granted), Blocked: n.Blocks(c.Refused | c.Failed), Rejected: n.Blocks(c.Refused),
+		Explained: n.Quorum(c.Answered()) || n.Blocks(c.Failed),
+	}
+}
+
+// percent is the rule by which clocks differ by 1 % and 2 ms.
+type percent struct{}
+
+func (percent) Of(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
+
+// ends are what the ends of leases are called here.
+var ends = lease.Errors{
+	NotHeld: errors.New("not held"), Expired: errors.New("expired"), MaxHold: errors.New("max hold"),
+	Spent: errors.New("spent"), Closed: errors.New("closed"), Failed: errors.New("failed"),
+	Lost:     func(cause error) error { return fmt.Errorf("lost: %w", cause) },
+	Rejected: func(quorum.Result) error { return errors.New("rejected") },
+}
+
+// timing is that of the defaults.
+var timing = lease.Timing{
+	Expiry: 8 * time.Second, TTL: 8 * time.Second, Span: 8*time.Second - 82*time.Millisecond,
+	NodeTimeout: 400 * time.Millisecond, Drift: percent{},
+}
+
+// A house is one process on puppets, with the terms of its locks.
+type house struct {
+	*testing.T
+	*Group
+	keeper  lease.Keeper
+	puppets []*puppet.Puppet
+	answer  func(node int, req pool.Request) (*pool.Reply, error) // puppet.Yes, unless it is replaced
+	claim   claim.Exclusive
+	values  int
+}
+
+func newHouse(t *testing.T, nodes int) *house {
+	t.Helper()
+	h := &house{T: t, claim: claim.NewExclusive("lock")}
+	h.answer = func(_ int, req pool.Request) (*pool.Reply, error) { return puppet.Yes(req) }
+	var pools []pool.Pool
+	for i := range nodes {
+		p := &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) { return h.answer(i, req) }}
+		h.puppets, pools = append(h.puppets, p), append(pools, p)
+	}
+	h.Group = GroupOf(pools)
+	h.Join()
+	h.keeper.Set = quorum.NewSet(pools, h.Health, mostOf(nodes))
+	h.keeper.Errors, h.keeper.Tokens = &ends, &h.Tokens
+	h.keeper.Process, h.keeper.Waiters = h.Process, h.Group
+	h.keeper.Init()
+	return h
+}
+
+// terms returns terms of locks that try again every hour, and may be handed over.
+func (h *house) terms() *Terms {
+	return &Terms{
+		Terms: lease.Terms{
+			Keeper: &h.keeper, Claim: &h.claim, Timing: timing, Passes: true,
+			Value: func() (string, error) {
+				h.values++
+				return fmt.Sprintf("value-%d", h.values), nil
+			},
+		},
+		Group: h.Group, Delay: hourly, Mean: time.Hour,
+	}
+}
+
+func hourly(int) time.Duration { return time.Hour }
+
+// holds returns a lease that holds the lock by t.
+func (h *house) holds(t *Terms) *lease.Lease {
+	h.Helper()
+	l, failure := t.Lock(h.Context(), clock.Now(), 1)
+	require.Nil(h, failure)
+	require.NoError(h, l.Begin())
+	return l
+}
+
+// unlocks does with l what Unlock does, and reports whether it was handed over.
+func (h *house) unlocks(l *lease.Lease) (handedOver bool) {
+	h.Helper()
+	require.NoError(h, l.EndHeld(clock.Now()))
+	l.End(nil)
+	if h.HandOver(l) {
+		return true
+	}
+	rel := h.Unlock(l)
+	require.True(h, rel.Wait(h.Context()).Won)
+	h.Unlocked(l, rel)
+	return false
+}
+
+// waits returns a waiter that stands in its line, after a first attempt that came to why.
+func (h *house) waits(t *Terms, why lease.Outcome) *waiter {
+	h.Helper()
+	w := newWaiter(t, clock.Now())
+	w.pace = pace{delay: t.Delay, mean: t.Mean, try: 1}
+	require.True(h, w.pace.begin(0))
+	h.lines.join(w, why)
+	return w
+}
+
+// refused is an attempt that found something else in the way on all nodes.
+func (h *house) refused() lease.Outcome {
+	all := h.keeper.Set.Rule.All()
+	o := lease.Outcome{Kind: lease.NotWon, Result: quorum.Result{Set: h.keeper.Set, Taken: all}}
+	o.Result.Count.Refused = all
+	for range h.puppets {
+		o.Result.Votes = append(o.Result.Votes, claim.Vote{
+			Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Wait: claim.Never},
+		})
+	}
+	return o
+}
+
+// silent is an attempt that no node answered.
+func (h *house) silent() lease.Outcome {
+	o := lease.Outcome{Kind: lease.NotWon, Result: quorum.Result{Set: h.keeper.Set}}
+	o.Result.Count.Failed = h.keeper.Set.Rule.All()
+	for range h.puppets {
+		o.Result.Votes = append(o.Result.Votes, claim.Failure(quorum.ErrNoAnswer))
+	}
+	return o
+}
+
+// closes closes the process. Nothing is left to be released then.
+func (h *house) closes() {
+	h.Helper()
+	require.True(h, h.keeper.BeginClose())
+	require.NoError(h, h.keeper.Close(context.WithoutCancel(h.Context()), time.Second, func() {}))
+}
+
+// withoutJitter makes all that is random the longest that it can be.
+func withoutJitter(t *testing.T) {
+	t.Helper()
+	former := jitter.Source
+	jitter.Source = func(d time.Duration) time.Duration { return d - 1 }
+	t.Cleanup(func() { jitter.Source = former })
+}

@@ -1,0 +1,444 @@
+package queue
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows a waiter in each of its states, and what others may do with it there.
+
+// The line of those who wait looks at a lease before it has begun.
+func TestBeginAndTheLooksOfOthersDoNotRace(t *testing.T) {
+	for range 100 {
+		keeper := &lease.Keeper{Set: quorum.NewSet(nil, nil, mostOf(0)), Errors: &ends}
+		keeper.Waiters = newGroup(0)
+		keeper.Init()
+		c := claim.NewExclusive("lock")
+		short := timing
+		short.Span = 50 * time.Microsecond
+		h := lease.New(&lease.Terms{Keeper: keeper, Claim: &c, Timing: short}, "v", clock.Now())
+		l := &line{holder: h}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for l.held() > 0 {
+				continue
+			}
+		})
+		_ = h.Begin()
+		wg.Wait()
+		h.End(nil)
+		require.NoError(t, keeper.Close(t.Context(), time.Second, func() {}))
+	}
+}
+
+// A waiter that has won the lock on the nodes stays in its line for a moment. If another holder
+// unlocks in that moment (the nodes had lost that holder's key), its lock must not be handed to
+// this waiter.
+func TestWaiterThatHasWonIsHandedNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 1)
+		terms := h.terms()
+		giver := h.holds(terms)
+		w := h.waits(terms, h.refused())
+		u := w.begin(true, false)
+		require.NotNil(t, u)
+		won := lease.New(&terms.Terms, "v", clock.Now())
+		w.end(u, won, lease.Outcome{Kind: lease.Won})
+		assert.False(t, h.unlocks(giver))
+		assert.Nil(t, w.given)
+		h.lines.leave(w, won)
+		assert.Zero(t, h.lines.count.Load())
+		h.closes()
+	})
+}
+
+// waiting <--> trying --> served: a waiter whose second attempt wins.
+func TestWaiterTriesUntilItIsServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		terms := h.terms()
+		w, next := h.waits(terms, h.refused()), h.waits(terms, lease.Outcome{})
+		assert.Equal(t, waiting, w.state)
+		assert.True(t, w.agenda.ready, "the nodes have answered")
+		what, _ := next.due()
+		assert.Equal(t, behind, what)
+		assert.Nil(t, next.begin(true, false), "another is the first")
+
+		u := w.begin(false, false)
+		require.NotNil(t, u)
+		assert.Equal(t, trying, w.state)
+		assert.Equal(t, agenda{}, w.agenda, "a new attempt, a new agenda")
+		assert.Equal(t, 1, w.attempts)
+		assert.True(t, u.enters())
+		assert.True(t, u.place.Strict, "it is no poll")
+		ticket := w.ticket
+		assert.False(t, ticket.IsZero())
+
+		w.end(u, nil, h.refused())
+		assert.Equal(t, waiting, w.state)
+		assert.False(t, w.unheard)
+		assert.Equal(t, time.Now().Add(lease.AliveFor/2), w.agenda.refresh, "its ticket is shown again in time")
+		assert.True(t, w.agenda.ready, "it could not hear, so that it tries again")
+
+		u = w.begin(true, false)
+		assert.Equal(t, trying, w.state)
+		assert.Equal(t, ticket, u.place.Ticket, "it keeps its place")
+		assert.False(t, u.place.Strict, "a poll takes the lock where it is free")
+		won := lease.New(&terms.Terms, "v", clock.Now())
+		w.end(u, won, lease.Outcome{Kind: lease.Won})
+		assert.Equal(t, trying, w.state, "until it leaves its line")
+		assert.Equal(t, w, h.lines.byName["lock"].first())
+
+		h.lines.leave(w, won)
+		assert.Equal(t, served, w.state)
+		assert.Equal(t, next, h.lines.byName["lock"].first())
+		assert.Same(t, won, h.lines.byName["lock"].holder)
+		assert.Nil(t, w.given)
+		assert.True(t, next.agenda.ready, "it is the first now")
+		what, at := next.due()
+		assert.Equal(t, nothing, what, "it knows who holds the lock")
+		assert.Equal(t, time.Now().Add(timing.Span), at)
+
+		h.lines.leave(w, won)
+		assert.Equal(t, served, w.state, "it has left")
+		h.lines.leave(next, nil)
+		assert.Equal(t, gone, next.state)
+		assert.Zero(t, h.lines.count.Load())
+		h.closes()
+	})
+}
+
+// trying --> waiting, unheard --> gone: a waiter that the nodes do not answer lets one with more time try.
+func TestWaiterThatIsNotHeardLetsAnotherTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		w := h.waits(h.terms(), lease.Outcome{})
+		patient := h.terms()
+		patient.Timing.NodeTimeout = time.Second
+		next := h.waits(patient, lease.Outcome{})
+		l := h.lines.byName["lock"]
+		u := w.begin(false, false)
+		w.end(u, nil, h.silent())
+		assert.Equal(t, waiting, w.state)
+		assert.True(t, w.unheard)
+		assert.Equal(t, next, l.first())
+		assert.True(t, next.agenda.ready)
+		assert.Nil(t, w.begin(true, false))
+
+		u = next.begin(false, false)
+		time.Sleep(600 * ms) // longer than w has waited for the nodes
+		next.end(u, nil, h.refused())
+		assert.True(t, w.unheard, "it would not have heard them either")
+		assert.Equal(t, next, l.first())
+		u = next.begin(false, false)
+		time.Sleep(400 * ms)
+		next.end(u, nil, h.refused())
+		assert.False(t, w.unheard)
+		assert.Equal(t, w, l.first())
+		assert.True(t, w.agenda.ready)
+
+		for _, leaver := range []*waiter{w, next} {
+			h.lines.leave(leaver, nil)
+			assert.Equal(t, gone, leaver.state)
+			assert.True(t, h.lines.hasGone(leaver))
+		}
+		assert.Zero(t, h.lines.count.Load())
+		h.closes()
+	})
+}
+
+// waiting --> served: the lock is handed over, and no node is told.
+func TestWaiterIsHandedTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		terms := h.terms()
+		giver := h.holds(terms)
+		w, next := h.waits(terms, h.refused()), h.waits(terms, h.refused())
+		sent := len(h.puppets[0].Sent())
+		require.True(t, h.unlocks(giver))
+		assert.Equal(t, served, w.state)
+		require.NotNil(t, w.given)
+		assert.Equal(t, giver.Claim().Value(), w.given.Claim().Value())
+		assert.Len(t, h.puppets[0].Sent(), sent)
+		assert.Len(t, w.look, 1, "it is told")
+		what, _ := w.due()
+		assert.Equal(t, handed, what)
+		assert.Nil(t, w.begin(true, false))
+		assert.Equal(t, next, h.lines.byName["lock"].first())
+		assert.Same(t, w.given, h.lines.byName["lock"].holder)
+
+		l, failure := w.wait(t.Context())
+		assert.Same(t, w.given, l)
+		assert.Nil(t, failure)
+		assert.False(t, h.lines.hasGone(w))
+		require.NoError(t, l.Begin())
+		require.True(t, h.unlocks(l), "it goes on to the next")
+		require.NoError(t, next.given.Begin())
+		require.False(t, h.unlocks(next.given), "nobody waits any more")
+		h.closes()
+	})
+}
+
+func TestWaiterIsHandedNothingWhileItTries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		terms := h.terms()
+		giver := h.holds(terms)
+		w := h.waits(terms, h.refused())
+		u := w.begin(true, false)
+		assert.False(t, h.unlocks(giver))
+		assert.Nil(t, w.given)
+		assert.Equal(t, trying, w.state)
+		w.end(u, nil, h.refused())
+		assert.Equal(t, waiting, w.state)
+		assert.True(t, w.agenda.ready, "it has been told that the lock is free")
+		h.lines.leave(w, nil)
+		h.closes()
+	})
+}
+
+// Hand-over is among locks of one kind. Each of these waits for the same name, and is handed nothing.
+func TestWaiterOfAnotherKindIsHandedNothing(t *testing.T) {
+	for name, change := range map[string]func(h *house, giving, waiting *Terms){
+		"none is allowed to the waiter": func(_ *house, _, waiting *Terms) { waiting.Passes = false },
+		"none is allowed to the giver":  func(_ *house, giving, _ *Terms) { giving.Passes = false },
+		"another expiry":                func(_ *house, _, waiting *Terms) { waiting.Timing.Span-- },
+		"another Redsync": func(h *house, _, waiting *Terms) {
+			waiting.Keeper = &lease.Keeper{Set: h.keeper.Set, Errors: &ends, Waiters: h.Group}
+			waiting.Keeper.Init()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHouse(t, 3)
+				giving, waiting := h.terms(), h.terms()
+				change(h, giving, waiting)
+				giver := h.holds(giving)
+				w := h.waits(waiting, h.refused())
+				w.agenda.ready = false
+				assert.False(t, h.unlocks(giver))
+				assert.Nil(t, w.given)
+				assert.True(t, w.agenda.ready, "it tries right behind the release")
+				assert.True(t, w.agenda.behind)
+				h.lines.leave(w, nil)
+				h.closes()
+			})
+		})
+	}
+}
+
+// A leaving is a context that is done, and lets something happen when it is asked.
+type leaving struct {
+	context.Context //nolint:containedctx // it is one
+	meanwhile       func()
+}
+
+func (l leaving) Err() error {
+	l.meanwhile()
+	return context.Canceled
+}
+
+// A waiter sees that nothing has been handed to it, and that its context is done. What is handed to it
+// between that and its leaving the line is its own all the same.
+func TestWaiterThatIsHandedTheLockWhileItLeavesHasIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		terms := h.terms()
+		giver := h.holds(terms)
+		w := h.waits(terms, h.refused())
+		w.agenda.ready = false
+		var once sync.Once
+		l, failure := w.wait(leaving{t.Context(), func() {
+			once.Do(func() { assert.True(t, h.unlocks(giver)) })
+		}})
+		require.NotNil(t, l)
+		assert.Nil(t, failure)
+		assert.Same(t, w.given, l)
+		assert.Equal(t, served, w.state)
+		assert.Zero(t, h.lines.count.Load())
+		require.NoError(t, l.Begin())
+		require.False(t, h.unlocks(l))
+		h.closes()
+	})
+}
+
+func TestWaiterThatLeavesIsHandedNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		terms := h.terms()
+		giver := h.holds(terms)
+		w := h.waits(terms, h.refused())
+		w.agenda.ready = false
+		l, failure := w.wait(leaving{t.Context(), func() {}})
+		assert.Nil(t, l)
+		require.NotNil(t, failure)
+		assert.True(t, failure.Interrupted)
+		assert.True(t, failure.Last.Taken(), "that is why it was not served")
+		assert.Equal(t, gone, w.state)
+		assert.False(t, h.unlocks(giver))
+		assert.Nil(t, w.given)
+		h.closes()
+	})
+}
+
+// The user's function of delays panics, and the lock has been handed over meanwhile: nobody would unlock
+// it.
+func TestWaiterThatPanicsReleasesWhatItIsHanded(t *testing.T) {
+	for _, hands := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHouse(t, 3)
+			h.answer = func(_ int, req pool.Request) (*pool.Reply, error) {
+				if req.Args[0] == "set" || len(req.Args) < 12 {
+					return puppet.Yes(req)
+				}
+				return &pool.Reply{Value: int64(1000), Fate: pool.Answered, Conn: 1}, nil // to a waiter: held for 1 s
+			}
+			terms := h.terms()
+			giver := h.holds(terms)
+			delays := 0
+			terms = h.terms()
+			terms.Delay = func(int) time.Duration {
+				if delays++; delays == 1 {
+					return 5 * ms
+				}
+				if hands {
+					assert.True(t, h.unlocks(giver))
+				}
+				panic("the user's")
+			}
+			w := h.waits(terms, h.refused())
+			assert.PanicsWithValue(t, "the user's", func() { _, _ = w.wait(t.Context()) })
+			assert.Zero(t, h.lines.count.Load())
+			if !hands {
+				assert.Equal(t, gone, w.state)
+				assert.Nil(t, w.given)
+				assert.False(t, h.unlocks(giver))
+				h.closes()
+				return
+			}
+			assert.Equal(t, served, w.state)
+			require.ErrorIs(t, w.given.NotHeld(clock.Now()), ends.Failed)
+			synctest.Wait()
+			time.Sleep(time.Minute)
+			h.closes()
+		})
+	}
+}
+
+// A release is about to put the ticket of the first waiter into the queues when that one leaves. Its own
+// removal of the ticket may have come before: the ticket is removed once more.
+func TestTicketOfAWaiterThatLeavesDuringTheReleaseIsRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 1)
+		terms := h.terms()
+		terms.Passes = false
+		giver := h.holds(terms)
+		w := h.waits(terms, h.refused())
+		h.lines.byName["lock"].others = true
+		first := true
+		h.answer = func(_ int, req pool.Request) (*pool.Reply, error) {
+			if first {
+				first = false
+				h.lines.leave(w, nil)
+			}
+			return puppet.Yes(req)
+		}
+		before := len(h.puppets[0].Sent())
+		assert.False(t, h.unlocks(giver))
+		synctest.Wait()
+		sent := h.puppets[0].Sent()[before:]
+		require.Len(t, sent, 2)
+		assert.Contains(t, sent[0].Args, any(w.ticket.String()), "it enters")
+		assert.Contains(t, sent[1].Args, any(w.ticket.String()), "it leaves")
+		assert.NotEqual(t, sent[0].Args, sent[1].Args)
+		h.closes()
+	})
+}
+
+func TestSuccessionOfTheFirstInLine(t *testing.T) {
+	for name, c := range map[string]struct {
+		others, fair, heard, trying bool
+		enters, tries, ready        bool
+	}{
+		"nobody else waits":                     {heard: true, tries: true, ready: true},
+		"nobody else waits, it is trying":       {heard: true, trying: true, tries: true},
+		"other processes wait":                  {others: true, heard: true, enters: true},
+		"it is fair":                            {fair: true, heard: true, enters: true},
+		"other processes wait, it cannot hear":  {others: true, enters: true, tries: true, ready: true},
+		"it is fair, and cannot hear":           {fair: true, enters: true, tries: true, ready: true},
+		"other processes wait, it is trying":    {others: true, heard: true, trying: true, enters: true, tries: true},
+		"it is fair, trying, and cannot hear":   {fair: true, trying: true, enters: true, tries: true},
+		"fair, and other processes wait, hears": {fair: true, others: true, heard: true, enters: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHouse(t, 3)
+				terms := h.terms()
+				giver := h.holds(terms)
+				terms = h.terms()
+				terms.Fair = c.fair
+				w := h.waits(terms, h.refused())
+				l := h.lines.byName["lock"]
+				l.others, l.holder = c.others, giver
+				if c.trying {
+					require.NotNil(t, w.begin(true, false))
+				}
+				first, s := h.lines.succeed(giver, c.heard)
+				assert.Equal(t, w, first)
+				assert.Equal(t, c.enters, !s.enters.IsZero())
+				assert.Equal(t, c.tries, s.tries)
+				assert.Equal(t, c.ready, w.agenda.ready, "what it was told before")
+				assert.Nil(t, l.holder, "it is released")
+				if c.enters {
+					assert.Equal(t, w.ticket, s.enters)
+					assert.Same(t, giver, w.last, "through its release the ticket leaves the queues")
+				}
+				h.lines.leave(w, nil)
+				first, s = h.lines.succeed(giver, c.heard)
+				assert.Nil(t, first)
+				assert.Equal(t, succession{}, s)
+				h.unlocks(giver)
+				h.closes()
+			})
+		})
+	}
+}
+
+// Waiters stand in the order of their priority, and then of their arrival.
+func TestLineIsInTheOrderOfPriorityAndArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		var arrived []*waiter
+		for _, priority := range []int{0, 5, -5, 5, 0} {
+			terms := h.terms()
+			terms.Priority = priority
+			arrived = append(arrived, h.waits(terms, lease.Outcome{}))
+		}
+		var order []int
+		for _, w := range h.lines.byName["lock"].waiters {
+			for i, a := range arrived {
+				if a == w {
+					order = append(order, i)
+				}
+			}
+		}
+		assert.Equal(t, []int{1, 3, 0, 4, 2}, order)
+		for _, w := range arrived {
+			h.lines.leave(w, nil)
+		}
+		h.closes()
+	})
+}

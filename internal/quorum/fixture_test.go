@@ -1,0 +1,149 @@
+package quorum
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file has what more than one file of tests uses.
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A mostOf is the rule of n nodes of which more than half decide.
+type mostOf int
+
+func (n mostOf) All() claim.Nodes                 { return claim.FirstNodes(int(n)) }
+func (n mostOf) Quorum(nodes claim.Nodes) bool    { return 2*nodes.Len() > int(n) }
+func (n mostOf) Blocks(nodes claim.Nodes) bool    { return !n.Quorum(n.All() &^ nodes) }
+func (mostOf) Counts(a claim.Answer) claim.Choice { return choiceOf(a.Found == claim.Mine) }
+
+func (n mostOf) Standing(c claim.Count) claim.Standing {
+	return claim.Standing{
+		Won: n.Quorum(c.Granted), Blocked: n.Blocks(c.Refused | c.Failed), Rejected: n.Blocks(c.Refused),
+		Explained: n.Quorum(c.Answered()) || n.Blocks(c.Failed),
+	}
+}
+
+func choiceOf(granted bool) claim.Choice {
+	if granted {
+		return claim.Granted
+	}
+	return claim.Refused
+}
+
+// percent is the rule by which clocks differ by 1 % and 2 ms.
+type percent struct{}
+
+func (percent) Of(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
+
+// setOf returns the set of the nodes behind pools, by the rule of the most.
+func setOf(pools ...pool.Pool) *Set {
+	return NewSet(pools, make([]Health, len(pools)), mostOf(len(pools)))
+}
+
+// A scene is n nodes that answer when the test says so.
+type scene struct {
+	*Set
+	puppets []*puppet.Puppet
+	refuse  []error // by node: why its pool refuses to send
+}
+
+func newScene(n int) *scene {
+	s := &scene{refuse: make([]error, n)}
+	var pools []pool.Pool
+	for i := range n {
+		p := &puppet.Puppet{Answer: func(pool.Request) (*pool.Reply, error) { return nil, s.refuse[i] }}
+		s.puppets, pools = append(s.puppets, p), append(pools, p)
+	}
+	s.Set = setOf(pools...)
+	return s
+}
+
+// answer is node i's answer to what it was sent last.
+func (s *scene) answer(i int, value any) {
+	s.reply(i, pool.Reply{Value: value, Fate: pool.Answered, Conn: 1})
+}
+
+func (s *scene) reply(i int, r pool.Reply) {
+	sent := s.puppets[i].Sent()
+	sent[len(sent)-1].To.Receive(i, r)
+}
+
+// count returns how many requests all nodes were sent.
+func (s *scene) count() (n int) {
+	for _, p := range s.puppets {
+		n += len(p.Sent())
+	}
+	return n
+}
+
+// An act is an operation that looks for a value, with everything that an operation may be. It keeps what it
+// is told, in order.
+type act struct {
+	brief  Brief
+	judges func(i int, v claim.Vote) claim.Vote // nil: it counts a vote as it is
+	over   bool                                 // its gate is closed
+
+	mu   sync.Mutex // guards told
+	told []string
+}
+
+func (a *act) note(what string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.told = append(a.told, what)
+}
+
+func (a *act) Brief() Brief {
+	b := a.brief
+	if b.Call.Read == nil {
+		lock := claim.NewExclusive("lock")
+		b.Call = lock.With("value", &claim.Room{}).Check()
+	}
+	return b
+}
+
+func (a *act) Judge(i int, _ pool.Reply, v claim.Vote) claim.Vote {
+	if a.judges != nil {
+		return a.judges(i, v)
+	}
+	return v
+}
+
+func (a *act) Sending(int)  { a.note("sending") }
+func (a *act) Unsent(int)   { a.note("unsent") }
+func (a *act) Stands() bool { return !a.over }
+func (a *act) OnWon()       { a.note("won") }
+func (a *act) Decided()     { a.note("decided") }
+
+var errBroken = errors.New("it broke")
+
+// lacksScript is the reply of a node that does not have a script.
+type lacksScript struct{}
+
+func (lacksScript) Error() string { return "NOSCRIPT No matching script. Please use EVAL." }
+func (lacksScript) RedisError()   {}
+
+// within returns what a round comes to that is waited for, and after how long.
+func within(t *testing.T, r *Round, l Limits) (res Result, took time.Duration) {
+	t.Helper()
+	start := time.Now()
+	res = r.Wait(t.Context(), l)
+	return res, time.Since(start)
+}
+
+// The answers of the nodes of a scene.
+var (
+	mine    any = script.Mine
+	other   any = script.Other
+	missing any = script.Missing
+)

@@ -1,0 +1,91 @@
+package quorum
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows from when on a node counts that has restarted.
+
+func TestNodeCounts(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct {
+		guard  time.Duration
+		server *pool.Server
+		want   bool
+	}{
+		"no guard, unknown":         {0, nil, true},
+		"no guard, just started":    {0, &pool.Server{At: now}, true},
+		"unknown":                   {time.Second, nil, false},
+		"new":                       {time.Second, &pool.Server{At: now, New: true}, true},
+		"just started":              {time.Second, &pool.Server{At: now}, false},
+		"a nanosecond too early":    {time.Second, &pool.Server{At: now.Add(1), Uptime: 2012 * time.Millisecond}, false},
+		"in time":                   {time.Second, &pool.Server{At: now, Uptime: 2012 * time.Millisecond}, true},
+		"identified long ago":       {time.Second, &pool.Server{At: now.Add(-2012 * time.Millisecond)}, true},
+		"identified after the vote": {time.Second, &pool.Server{At: now.Add(time.Hour), Uptime: time.Hour}, false},
+		"longest guard":             {math.MaxInt64, &pool.Server{At: now, Uptime: time.Hour}, false},
+		"almost the longest":        {math.MaxInt64 - time.Second, &pool.Server{At: now, Uptime: time.Hour}, false},
+		"new, started after it":     {time.Second, &pool.Server{At: now.Add(1), New: true}, false},
+	} {
+		err := (&Node{guard: c.guard}).Distrust(c.server, now, percent{}, 0)
+		assert.Equal(t, c.want, err == nil, "%s: %v", name, err)
+		assert.Equal(t, !c.want, isDistrust(err), "%s: %v", name, err)
+	}
+}
+
+func TestNodeCountsLaterByTheMargin(t *testing.T) {
+	now, n := time.Now(), &Node{guard: time.Second}
+	const margin = 11 * time.Second
+	err := n.Distrust(&pool.Server{At: now, Uptime: 13*time.Second + 11*time.Millisecond}, now, percent{}, margin)
+	require.EqualError(t, err, "restarted 13.011s before: it counts from 13.012s on")
+	require.NoError(t, n.Distrust(&pool.Server{At: now, Uptime: 13*time.Second + 12*time.Millisecond}, now, percent{}, margin))
+	err = n.Distrust(&pool.Server{At: now.Add(time.Minute)}, now, percent{}, margin)
+	require.EqualError(t, err, "restarted 0s before: it counts from 13.012s on", "it cannot have started later than now")
+	assert.False(t, isDistrust(errBroken))
+	assert.False(t, isDistrust(nil))
+}
+
+// A guarded node is a puppet with a restart guard.
+type guarded struct {
+	*puppet.Puppet
+	guard time.Duration
+}
+
+func (g guarded) RestartGuard() time.Duration { return g.guard }
+
+func TestGuardIsThatOfTheNodeThatAllowsLeast(t *testing.T) {
+	of := func(guards ...time.Duration) (int, time.Duration) {
+		var pools []pool.Pool
+		for _, g := range guards {
+			pools = append(pools, guarded{&puppet.Puppet{}, g})
+		}
+		n, longest := setOf(pools...).Guard()
+		if n == nil {
+			return -1, longest
+		}
+		return n.Index, longest
+	}
+	for _, c := range []struct {
+		guards []time.Duration
+		node   int
+		least  time.Duration
+	}{
+		{[]time.Duration{0, 0}, -1, 0},
+		{[]time.Duration{0, time.Hour, 0}, 1, time.Hour},
+		{[]time.Duration{time.Hour, time.Second, time.Minute}, 1, time.Second},
+		{[]time.Duration{time.Second, time.Second}, 0, time.Second},
+	} {
+		node, least := of(c.guards...)
+		assert.Equal(t, c.node, node, "%v", c.guards)
+		assert.Equal(t, c.least, least, "%v", c.guards)
+	}
+	n, _ := setOf(&puppet.Puppet{}, nil).Guard()
+	assert.Nil(t, n, "pools that know of no guard")
+}

@@ -1,0 +1,186 @@
+package quorum
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows what a tracer is told: of votes, and of nodes that are down.
+
+// A tracer keeps what it is told, in order.
+type tracer struct {
+	traces bool
+	told   []string
+	votes  []Voted
+	later  []bool
+}
+
+func (t *tracer) TracesVotes() bool { return t.traces }
+
+func (t *tracer) Voted(v Voted, later bool) {
+	t.votes, t.later = append(t.votes, v), append(t.later, later)
+}
+
+func (t *tracer) NodeDown(n *Node, omitted int, err error) {
+	t.told = append(t.told, fmt.Sprintf("%d down, omitted %d: %v", n.Index, omitted, err))
+}
+
+func (t *tracer) NodeUp(n *Node, down time.Duration) {
+	t.told = append(t.told, fmt.Sprintf("%d up after %v", n.Index, down))
+}
+
+// hears returns what t was told since.
+func (t *tracer) hears() []string {
+	told := t.told
+	t.told = nil
+	return told
+}
+
+func TestHealthTellsOfAChangeOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, to, n := &Health{}, &tracer{}, &Node{Index: 3}
+		up, down := sight{to: to, node: n}, sight{to: to, node: n, err: errBroken}
+		h.see(up)
+		assert.Empty(t, to.hears())
+		h.see(down)
+		h.see(down)
+		assert.Equal(t, []string{"3 down, omitted 0: it broke"}, to.hears())
+		time.Sleep(healthPause)
+		h.see(up)
+		h.see(up)
+		assert.Equal(t, []string{"3 up after 1s"}, to.hears())
+		h.see(down)
+		assert.Equal(t, []string{"3 down, omitted 0: it broke"}, to.hears(), "the pause is over")
+	})
+}
+
+func TestHealthTellsOfANodeOncePerPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, to, n := &Health{}, &tracer{}, &Node{Index: 3}
+		up, down := sight{to: to, node: n}, sight{to: to, node: n, err: errBroken}
+		h.see(down)
+		h.see(up)
+		assert.Equal(t, []string{"3 down, omitted 0: it broke", "3 up after 0s"}, to.hears())
+		for range 4 { // it comes and goes
+			time.Sleep(healthPause / 10)
+			h.see(down)
+			h.see(up)
+		}
+		assert.Empty(t, to.hears())
+		time.Sleep(healthPause / 10)
+		h.see(down)
+		time.Sleep(healthPause/2 - 1)
+		h.see(down)
+		assert.Empty(t, to.hears(), "a nanosecond before the pause ends")
+		time.Sleep(time.Nanosecond)
+		h.see(down)
+		assert.Equal(t, []string{"3 down, omitted 4: it broke"}, to.hears())
+		time.Sleep(time.Minute)
+		h.see(up)
+		assert.Equal(t, []string{"3 up after 1m0.5s"}, to.hears(), "since it went down, not since that was told")
+	})
+}
+
+// A node that answers, but whose grants do not count, is up again when one counts.
+func TestHealthOfADistrustedNodeComesBackWithAGrantThatCounts(t *testing.T) {
+	h, to, n := &Health{}, &tracer{}, &Node{Index: 3}
+	h.see(sight{to: to, node: n, err: errUnknownServer, distrust: true})
+	require.Len(t, to.hears(), 1)
+	h.see(sight{to: to, node: n})
+	assert.Empty(t, to.hears(), "it has answered before as well")
+	h.see(sight{to: to, node: n, granted: true})
+	assert.Len(t, to.hears(), 1)
+
+	h = &Health{}
+	h.see(sight{to: to, node: n, err: errBroken})
+	h.see(sight{to: to, node: n})
+	assert.Len(t, to.hears(), 2, "any answer will do of a node that did not")
+}
+
+// denied is the reply of a node that does not let its user do something.
+type denied struct{}
+
+func (denied) Error() string { return "NOPERM this user has no permissions to access one of the keys" }
+func (denied) RedisError()   {}
+
+func TestWatchTellsWhatAVoteSaysOfTheNode(t *testing.T) {
+	granted := claim.Vote{Choice: claim.Granted}
+	for name, c := range map[string]struct {
+		purpose Purpose
+		vote    claim.Vote
+		down    bool
+	}{
+		"granted":                     {Granting, granted, false},
+		"refused":                     {Granting, claim.Vote{Choice: claim.Refused}, false},
+		"failed":                      {Looking, claim.Failure(errBroken), true},
+		"without the script":          {Granting, claim.Failure(lacksScript{}), false},
+		"denied the lock":             {Granting, claim.Failure(denied{}), true},
+		"denied the queue":            {Queueing, claim.Failure(denied{}), false},
+		"denied a look":               {Looking, claim.Failure(denied{}), false},
+		"the same server":             {Granting, claim.Failure(ErrDuplicate), true},
+		"restarted":                   {Granting, claim.Failure(&restarted{}), true},
+		"refused, with a reason":      {Granting, claim.Vote{Choice: claim.Refused, Err: errBroken}, false},
+		"restarted, when it extends":  {Granting, claim.Failure(errUnknownServer), true},
+		"restarted, when it is asked": {Looking, claim.Failure(errUnknownServer), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.True(t, pool.IsDenied(denied{}))
+			s, to := newScene(2), &tracer{}
+			r := s.Start(&act{brief: Brief{Tracer: to, Purpose: c.purpose}}, false)
+			r.Watch(1, c.vote)
+			assert.Equal(t, c.down, len(to.hears()) == 1)
+
+			_, trusts := c.vote.Err.(*restarted) //nolint:errorlint // it is not wrapped
+			distrusted := trusts || errors.Is(c.vote.Err, ErrDuplicate) || errors.Is(c.vote.Err, errUnknownServer)
+			r.Watch(1, claim.Vote{Choice: claim.Refused})
+			assert.Equal(t, c.down && !distrusted, len(to.hears()) == 1, "up again with any answer")
+			r.Watch(1, granted)
+			assert.Equal(t, c.down && distrusted && c.purpose != Looking, len(to.hears()) == 1, "with a grant that counts")
+		})
+	}
+	s := newScene(1)
+	s.Start(&act{}, false).Watch(0, claim.Failure(errBroken)) // nobody listens
+}
+
+func TestTracerHearsTheFirstAnswerOfEachNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, to := newScene(3), &tracer{traces: true}
+		s.refuse[2] = errBroken
+		r := s.Start(&act{brief: Brief{Op: Extend, Tracer: to}}, false)
+		require.Len(t, to.votes, 1)
+		assert.Equal(t, Voted{Op: Extend, Node: s.Nodes[2], Vote: claim.Failure(errBroken)}, to.votes[0])
+		assert.Equal(t, []bool{true}, to.later, "its caller has other nodes to ask")
+		time.Sleep(time.Millisecond)
+		s.answer(0, missing)
+		s.answer(0, mine)
+		time.Sleep(time.Millisecond)
+		require.True(t, r.IsFinal())
+		s.answer(1, mine)
+		s.answer(1, mine)
+		require.Len(t, to.votes, 3)
+		assert.Equal(t, Voted{
+			Op: Extend, Node: s.Nodes[0], Latency: time.Millisecond,
+			Vote: claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Missing}},
+		}, to.votes[1])
+		assert.Equal(t, Voted{
+			Op: Extend, Node: s.Nodes[1], Latency: 2 * time.Millisecond, Late: true,
+			Vote: claim.Vote{Choice: claim.Granted, Answer: claim.Answer{Found: claim.Mine}},
+		}, to.votes[2])
+		assert.Equal(t, []bool{true, false, false}, to.later)
+
+		to.traces, to.votes = false, nil
+		s.refuse[2] = nil
+		s.Start(&act{brief: Brief{Op: Extend, Tracer: to}}, false)
+		s.answer(0, mine)
+		assert.Empty(t, to.votes, "it does nothing with them")
+	})
+}

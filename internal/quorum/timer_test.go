@@ -1,0 +1,111 @@
+package quorum
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows that the deadline of a round is its own, although timers are used again.
+
+// Round timers are used again, each for one round at a time, whether its deadline is later or
+// earlier than that of the one before.
+func TestDeadlineGivesUpItsOwnRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := setOf(nil, nil, nil)
+		open := func() *Round {
+			r := &Round{}
+			r.Prepare(s, Ping{}, false, s.timers.get(r))
+			return r
+		}
+		for range 100 {
+			for _, before := range []time.Duration{time.Second, time.Hour} {
+				former := open()
+				former.then.Decided()
+				former.Wait(context.Background(), Limits{Decide: before})
+				next := open()
+				start := time.Now()
+				next.Wait(context.Background(), Limits{Decide: 3 * time.Second})
+				assert.Equal(t, 3*time.Second, time.Since(start))
+				assert.False(t, former.expired)
+				assert.True(t, next.expired)
+			}
+		}
+	})
+}
+
+// Two rounds in turn use the same timer. It fires at the deadline of the first while the second is
+// still being sent. That must not end the second, whose own deadline is later.
+func TestRoundIsNotGivenUpAtTheDeadlineOfThePreviousRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := false
+		s := setOf(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+			if slow {
+				time.Sleep(2 * time.Millisecond)
+			}
+			return puppet.Yes(req)
+		}})
+		shared := &roundTimer{decided: make(chan struct{}, 1)}
+		s.timers.New = func() any { return shared }
+		res := s.Start(Ping{}, false).Wait(t.Context(), Limits{Decide: 400 * time.Millisecond})
+		require.True(t, res.Won)
+		time.Sleep(399 * time.Millisecond)
+		slow = true
+		r := s.Start(Ping{}, false)
+		require.Same(t, shared, r.then)
+		res = r.Wait(t.Context(), Limits{Decide: 400 * time.Millisecond})
+		assert.True(t, res.Won)
+		assert.False(t, r.expired)
+	})
+}
+
+// A mute pool never answers, and keeps no request.
+type mute struct{ pool.Pool }
+
+func (mute) Send(pool.Request) error { return nil }
+func (mute) String() string          { return "mute" }
+
+// A round whose caller has given it up is not kept until its deadline, which is hours away where
+// a lock with a long expiry is extended. The nodes never answer here.
+func TestRoundThatIsGivenUpIsNotKeptUntilItsDeadline(t *testing.T) {
+	given := map[string]func(t *testing.T) (context.Context, <-chan struct{}){
+		"by the context": func(t *testing.T) (context.Context, <-chan struct{}) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			return ctx, nil
+		},
+		"by the end of the hold": func(t *testing.T) (context.Context, <-chan struct{}) {
+			over := make(chan struct{})
+			close(over)
+			return t.Context(), over
+		},
+	}
+	for name, how := range given {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := setOf(mute{})
+				ctx, over := how(t)
+				kept := func() weak.Pointer[Round] {
+					r := s.Start(Ping{}, false)
+					res := r.Wait(ctx, Limits{Decide: time.Hour, Over: over})
+					assert.False(t, res.Won)
+					return weak.Make(r)
+				}()
+				for range 10 {
+					runtime.GC()
+				}
+				require.Nil(t, kept.Value())
+				runtime.KeepAlive(s)
+			})
+		})
+	}
+}

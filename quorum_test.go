@@ -1,0 +1,271 @@
+package redsync
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+)
+
+// This file shows the rules of a quorum: what votes prove, and what they are as errors.
+
+// choices are what a vote can be once it has come.
+var choices = []claim.Choice{claim.Granted, claim.Refused, claim.Failed}
+
+// TestTallyDecidesOnceAndForGood walks through all votes in all orders of the nodes.
+func TestTallyDecidesOnceAndForGood(t *testing.T) {
+	for n := 1; n <= 6; n++ {
+		walk(t, majority{n}, claim.Count{}, map[claim.Count]bool{})
+	}
+}
+
+// walk tries every vote of every node that has not voted. What follows from a count does not depend
+// on the order in which its votes came, so each count is walked from once.
+func walk(t *testing.T, m majority, before claim.Count, walked map[claim.Count]bool) {
+	t.Helper()
+	if walked[before] {
+		return
+	}
+	walked[before] = true
+	was := m.Standing(before)
+	if before.Voted() == m.All() {
+		assert.True(t, was.Decided(), "%+v", before)
+		assert.True(t, was.Won || was.Explained, "%+v", before)
+		return
+	}
+	for i := range m.n {
+		if before.Voted().Has(i) {
+			continue
+		}
+		for _, v := range choices {
+			after := before.With(i, v)
+			is := m.Standing(after)
+			assert.False(t, is.Won && is.Blocked, "%+v", after)
+			assert.False(t, is.Rejected && !is.Blocked, "%+v", after)
+			if was.Won {
+				assert.True(t, is.Won, "%+v, then %v of node %d", before, v, i)
+			}
+			if was.Blocked {
+				assert.True(t, is.Blocked, "%+v, then %v of node %d", before, v, i)
+			}
+			if was.Rejected {
+				assert.True(t, is.Rejected, "%+v, then %v of node %d", before, v, i)
+			}
+			if was.Explained {
+				assert.True(t, is.Explained, "%+v, then %v of node %d", before, v, i)
+			}
+			walk(t, m, after, walked)
+		}
+	}
+}
+
+func TestTallyDecidesAsSoonAsTheAnswerCannotChange(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.OneOf(rapid.IntRange(1, 9), rapid.IntRange(62, 64)).Draw(t, "n")
+		m := majority{n}
+		var c claim.Count
+		var granted, refused, failed int
+		order := rapid.Permutation(upTo(n)).Draw(t, "order")
+		for _, i := range order[:rapid.IntRange(0, n).Draw(t, "votes")] {
+			v := rapid.SampledFrom(choices).Draw(t, "vote")
+			c = c.With(i, v)
+			switch v {
+			case claim.Granted:
+				granted++
+			case claim.Refused:
+				refused++
+			default:
+				failed++
+			}
+		}
+		silent := n - granted - refused - failed
+		canWin := granted+silent >= n/2+1
+		mustWin := granted >= n/2+1
+		s := m.Standing(c)
+		if got, want := s.Decided(), mustWin || !canWin; got != want {
+			t.Fatalf("%+v: Decided() is %v, want %v", c, got, want)
+		}
+		if s.Won != mustWin || s.Blocked != !canWin {
+			t.Fatalf("%+v: won %v, blocked %v, want %v, %v", c, s.Won, s.Blocked, mustWin, !canWin)
+		}
+		if got, want := s.Rejected, granted+silent+failed < n/2+1; got != want {
+			t.Fatalf("%+v: rejected is %v, want %v", c, got, want)
+		}
+		if got, want := s.Explained, granted+refused >= n/2+1 || n-failed < n/2+1; got != want {
+			t.Fatalf("%+v: explained is %v, want %v", c, got, want)
+		}
+	})
+}
+
+// upTo returns the numbers below n.
+func upTo(n int) (numbers []int) {
+	for i := range n {
+		numbers = append(numbers, i)
+	}
+	return numbers
+}
+
+func TestQuorumsShareANode(t *testing.T) {
+	for n := 1; n <= claim.MaxNodes; n++ {
+		assert.Greater(t, 2*quorumOf(n), n)
+		assert.LessOrEqual(t, quorumOf(n), n)
+
+		m, enough := majority{n}, claim.FirstNodes(quorumOf(n))
+		assert.True(t, m.Quorum(enough), "n %d", n)
+		assert.False(t, m.Quorum(claim.FirstNodes(quorumOf(n)-1)), "n %d", n)
+		assert.False(t, m.Quorum(m.All()&^enough), "n %d: the others are another quorum", n)
+		assert.True(t, m.Blocks(enough), "n %d", n)
+		assert.False(t, m.Blocks(m.All()&^enough), "n %d: they leave a quorum", n)
+		assert.False(t, m.Blocks(0), "n %d", n)
+	}
+}
+
+// Only a node that has the claim grants it. A key that an extension has set again was missing until then.
+func TestOnlyANodeWithTheClaimGrants(t *testing.T) {
+	for found, want := range map[claim.Found]claim.Choice{
+		claim.Mine: claim.Granted, claim.Other: claim.Refused, claim.Missing: claim.Refused,
+		claim.Created: claim.Refused, claim.Unknown: claim.Refused,
+	} {
+		assert.Equal(t, want, majority{5}.Counts(claim.Answer{Found: found}), "found %d", found)
+	}
+}
+
+var errOfNode = errors.New("it broke")
+
+// What the nodes of these tests say.
+var (
+	saysYes     = claim.Vote{Choice: claim.Granted, Answer: claim.Answer{Found: claim.Mine}}
+	saysTaken   = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other}}
+	saysMissing = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Missing}}
+	saysHealed  = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Created}}
+	saysOdd     = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Mine}, Err: errOfNode} // its register is too high
+	saysBroken  = claim.Failure(errOfNode)
+	saysTwin    = claim.Failure(quorum.ErrDuplicate)
+	saysNothing = claim.Failure(quorum.ErrNotAwaited)
+)
+
+func TestExplainSaysWhyAVoteIsNoGrant(t *testing.T) {
+	n := &quorum.Node{Index: 2, Address: "host:1"}
+	for name, c := range map[string]struct {
+		vote claim.Vote
+		want error
+		text string
+	}{
+		"granted":         {saysYes, nil, ""},
+		"taken":           {saysTaken, &ErrNodeTaken{Node: 2, Address: "host:1"}, "node #2 (host:1): it holds another value"},
+		"missing":         {saysMissing, &nodeMissing{node: 2, address: "host:1"}, "node #2 (host:1): no such key"},
+		"set again":       {saysHealed, &nodeMissing{node: 2, address: "host:1"}, "node #2 (host:1): no such key"},
+		"token too low":   {saysOdd, &RedisError{Node: 2, Address: "host:1", Err: errOfNode}, "node #2 (host:1): it broke"},
+		"failed":          {saysBroken, &RedisError{Node: 2, Address: "host:1", Err: errOfNode}, "node #2 (host:1): it broke"},
+		"the same server": {saysTwin, &RedisError{Node: 2, Address: "host:1", Err: ErrDuplicateNode}, "node #2 (host:1): two pools lead to one server"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := explain(n, c.vote)
+			assert.Equal(t, c.want, err)
+			if c.text != "" {
+				require.EqualError(t, err, c.text)
+			}
+		})
+	}
+}
+
+// resultOf returns what a round came to with these votes, one of each node. Nobody has waited for a vote
+// that is saysNothing.
+func resultOf(votes ...claim.Vote) quorum.Result {
+	m := majority{len(votes)}
+	res := quorum.Result{Set: &quorum.Set{Rule: m}, Votes: votes}
+	for i, v := range votes {
+		res.Set.Nodes = append(res.Set.Nodes, &quorum.Node{Index: i})
+		if v != saysNothing {
+			res.Count = res.Count.With(i, v.Choice)
+		}
+		if v.Choice != claim.Granted && v.Taken() {
+			res.Taken = res.Taken.With(i)
+		}
+	}
+	res.Standing = m.Standing(res.Count)
+	return res
+}
+
+// nodesOf returns the nodes of the *ErrTaken in err, and of the *RedisErrors.
+func nodesOf(err error) (taken, failed []int) {
+	if e := (*ErrTaken)(nil); errors.As(err, &e) {
+		taken = e.Nodes
+	}
+	var walk func(err error)
+	walk = func(err error) {
+		if e, ok := err.(*RedisError); ok { //nolint:errorlint // each is looked at by itself
+			failed = append(failed, e.Node)
+			return
+		}
+		if e, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // each is looked at by itself
+			for _, err := range e.Unwrap() {
+				walk(err)
+			}
+		}
+	}
+	walk(err)
+	return taken, failed
+}
+
+func TestNotGrantedIsTakenOnlyWhereThatIsProved(t *testing.T) {
+	for _, c := range []struct {
+		votes []claim.Vote
+		taken []int // nil: it is an error for each node
+		text  string
+	}{
+		{[]claim.Vote{saysTaken, saysTaken, saysYes}, []int{0, 1}, "lock already taken, locked nodes: [0 1]"},
+		{[]claim.Vote{saysTaken, saysBroken, saysTaken}, []int{0, 2}, "lock already taken, locked nodes: [0 2]"},
+		{[]claim.Vote{saysTaken, saysMissing, saysYes}, nil, "node #0: it holds another value; node #1: no such key"},
+		{[]claim.Vote{saysTaken, saysBroken, saysBroken}, nil, "node #0: it holds another value; node #1: it broke; node #2: it broke"},
+		{[]claim.Vote{saysMissing, saysMissing, saysMissing}, nil, "node #0: no such key; node #1: no such key; node #2: no such key"},
+		{[]claim.Vote{saysTaken, saysTaken, saysYes, saysYes}, []int{0, 1}, "lock already taken, locked nodes: [0 1]"},
+		{[]claim.Vote{saysTaken, saysOdd, saysYes, saysYes}, nil, "node #0: it holds another value; node #1: it broke"},
+	} {
+		res := resultOf(c.votes...)
+		err := notGranted(res)
+		require.EqualError(t, err, c.text)
+		nodes, _ := nodesOf(err)
+		assert.Equal(t, c.taken, nodes)
+		assert.Equal(t, c.taken != nil, res.IsTaken())
+	}
+	require.NoError(t, notGranted(resultOf(saysYes, saysYes, saysYes)), "there is nothing to say")
+}
+
+// An acquire that is refused by a quorum that answers says so, with the nodes that failed beside it;
+// where too many have failed, that is why.
+func TestNotAcquiredTellsTakenFromNodesThatAreDown(t *testing.T) {
+	for _, c := range []struct {
+		votes         []claim.Vote
+		taken, failed []int
+		text          string
+	}{
+		{[]claim.Vote{saysTaken, saysTaken, saysYes}, []int{0, 1}, nil, "lock already taken, locked nodes: [0 1]"},
+		{[]claim.Vote{saysTaken, saysTaken, saysNothing}, []int{0, 1}, nil, "lock already taken, locked nodes: [0 1]"},
+		{[]claim.Vote{saysTaken, saysYes, saysBroken}, []int{0}, []int{2}, "redsync: lock already taken, locked nodes: [0]: node #2: it broke"},
+		{[]claim.Vote{saysBroken, saysBroken, saysNothing}, nil, []int{0, 1, 2}, "node #0: it broke; node #1: it broke; node #2: no answer before the others had decided"},
+		{[]claim.Vote{saysTaken, saysBroken, saysBroken}, nil, []int{1, 2}, "node #0: it holds another value; node #1: it broke; node #2: it broke"},
+		{[]claim.Vote{saysOdd, saysOdd, saysYes}, nil, []int{0, 1}, "node #0: it broke; node #1: it broke"},
+		{[]claim.Vote{saysTaken, saysOdd, saysYes}, []int{0}, []int{1}, "redsync: lock already taken, locked nodes: [0]: node #1: it broke"},
+		{[]claim.Vote{saysTaken, saysTwin, saysYes}, []int{0}, []int{1}, "redsync: lock already taken, locked nodes: [0]: node #1: two pools lead to one server"},
+		{[]claim.Vote{saysTaken, saysMissing, saysYes}, []int{0}, nil, "lock already taken, locked nodes: [0]"},
+	} {
+		err := notAcquired(resultOf(c.votes...))
+		nodes, failed := nodesOf(err)
+		assert.Equal(t, c.taken, nodes, c.text)
+		assert.Equal(t, c.failed, failed, c.text)
+		assert.EqualError(t, err, c.text)
+	}
+}
+
+func TestIndicesAreTheNodesInAscendingOrder(t *testing.T) {
+	assert.Nil(t, indices(0))
+	assert.Equal(t, []int{0, 5, 63}, indices(claim.Nodes(0).With(63).With(0).With(5)))
+	assert.Equal(t, upTo(64), indices(claim.FirstNodes(64)), fmt.Sprintf("%b", claim.FirstNodes(64)))
+}
