@@ -161,6 +161,9 @@ var errWaiting = errors.New("redsync: others of this process wait for it")
 
 // whyNot returns why an attempt that came to o has acquired nothing.
 func whyNot(o lease.Outcome) error {
+	if o.Told != nil {
+		return o.Told // the same error
+	}
 	switch o.Kind {
 	case lease.Waiting:
 		return errWaiting

@@ -14,6 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // This file shows, step by step, how a Mutex gets its term, takes one over and loses it. What a user sees
@@ -45,9 +46,9 @@ func TestBeginRefusesAHoldThatIsPast(t *testing.T) {
 		p := &puppet.Puppet{Answer: puppet.Yes}
 		rs := New(p)
 		m := rs.NewMutex("lock")
-		terms, err := m.enter()
+		terms, err := m.beginCall()
 		require.NoError(t, err)
-		stale, o := lease.Acquire(t.Context(), &terms.Terms, clock.Now(), 1, lease.Place{})
+		stale, o := lease.Acquire(t.Context(), &terms.Terms, clock.Now(), 1, script.Place{}, nil)
 		require.Equal(t, lease.Won, o.Kind)
 		time.Sleep(10 * time.Second)
 		require.NoError(t, m.Lock())
@@ -65,7 +66,7 @@ func TestBeginRefusesAHoldThatIsPast(t *testing.T) {
 		default:
 		}
 		assert.Equal(t, until, m.Until())
-		m.core.exit()
+		m.core.endCall()
 		require.NoError(t, rs.Close(t.Context()))
 	})
 }

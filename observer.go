@@ -264,10 +264,11 @@ func (e *events) Refused(node int, err error) {
 }
 
 // Attempted implements queue.Events.
-func (e *events) Attempted(l *lease.Lease, o lease.Outcome) {
-	count := o.Result.Count
+func (e *events) Attempted(l *lease.Lease, o lease.Outcome) error {
+	count, why := o.Result.Count, whyNot(o)
 	tell(e.to, AttemptObserver.ObserveAttempt, Attempt{
-		Name: e.name, Try: l.Try, Took: clock.Now().Since(l.First), Err: whyNot(o),
+		Name: e.name, Try: l.Try, Took: clock.Now().Since(l.First), Err: why,
 		Granted: count.Granted.Len(), Refused: count.Refused.Len(), Failed: count.Failed.Len(),
 	})
+	return why
 }

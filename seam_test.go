@@ -241,9 +241,9 @@ func (j joint) Quorum(n claim.Nodes) bool {
 func (j joint) Blocks(n claim.Nodes) bool             { return !j.Quorum(j.All() &^ n) }
 func (j joint) Standing(c claim.Count) claim.Standing { return standing(j, c) }
 func (j joint) Counts(a claim.Answer) claim.Choice    { return majority{}.Counts(a) }
-func (j joint) String() string                        { return fmt.Sprintf("%b and %b", j.before, j.after) }
-func nodesOf(list ...int) (n claim.Nodes)             { return with(n, list) }
-func with(n claim.Nodes, list []int) claim.Nodes {
+
+// setOf returns the set of some nodes.
+func setOf(list ...int) (n claim.Nodes) {
 	for _, i := range list {
 		n = n.With(i)
 	}
@@ -264,7 +264,7 @@ func TestSeamTwoSetsOfNodesMustAgree(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			onNodes(t, 6, func(t *testing.T, rs *Redsync, nodes embedded.Nodes) {
-				rs.core.keeper.Set.Rule = joint{nodesOf(0, 1, 2, 3, 4), nodesOf(0, 1, 2, 3, 5)}
+				rs.core.keeper.Set.Rule = joint{setOf(0, 1, 2, 3, 4), setOf(0, 1, 2, 3, 5)}
 				for _, i := range c.frozen {
 					nodes[i].Freeze()
 				}

@@ -96,7 +96,7 @@ func FuzzVotes(f *testing.F) {
 
 		// The same as an attempt judges it.
 		node.reply = reply
-		l, o := lease.Acquire(t.Context(), terms[fences], clock.Now(), 1, lease.Place{Place: place})
+		l, o := lease.Acquire(t.Context(), terms[fences], clock.Now(), 1, place, nil)
 		require.NotNil(t, l)
 		require.Equal(t, won, o.Kind == lease.Won, "%v", value)
 		require.Equal(t, !won, o.Kind == lease.NotWon)

@@ -1,6 +1,9 @@
 package claim
 
-import "math/bits"
+import (
+	"math/bits"
+	"time"
+)
 
 // A Choice is what a vote comes to.
 type Choice uint8
@@ -15,13 +18,20 @@ const (
 
 // A Vote is one node's part in a round.
 type Vote struct {
-	Answer Answer // what the node said; zero where it said nothing
-	Err    error  // why it is no grant, where that is not in the answer
+	Answer Answer        // what the node said; zero where it said nothing
+	Err    error         // why it is no grant, where that is not in the answer
+	At     time.Duration // when it came, by the monotonic clock; of an acquire at a place in the queues
 	Choice Choice
 }
 
 // Failure returns the vote of a node that has failed for err.
 func Failure(err error) Vote { return Vote{Choice: Failed, Err: err} }
+
+// Fails returns v as one that does not count, for err. What the node has answered stays in it.
+func (v Vote) Fails(err error) Vote {
+	v.Choice, v.Err = Failed, err
+	return v
+}
 
 // Taken reports whether the node has answered that something else is in the way.
 func (v Vote) Taken() bool { return v.Err == nil && v.Answer.Found == Other }

@@ -98,25 +98,3 @@ func TestVoteIsTakenOnlyByTheAnswerThatSomethingElseIsThere(t *testing.T) {
 	assert.False(t, Failure(err).Taken())
 	assert.False(t, Vote{}.Taken(), "no vote yet")
 }
-
-// A oneOfAll is the rule by which one node decides. It keeps what it was asked.
-type oneOfAll struct {
-	Rule
-	asked []Count
-}
-
-func (r *oneOfAll) Standing(c Count) Standing {
-	r.asked = append(r.asked, c)
-	return Standing{Won: c.Granted != 0}
-}
-
-func TestPlainTallyCountsByTheRule(t *testing.T) {
-	r := &oneOfAll{}
-	p := &Plain{Rule: r}
-	p.Add(3, Vote{Choice: Refused})
-	assert.False(t, p.Standing().Won)
-	p.Add(63, Vote{Choice: Granted})
-	assert.True(t, p.Standing().Won)
-	assert.Equal(t, Count{Granted: Nodes(0).With(63), Refused: Nodes(0).With(3)}, p.Count)
-	assert.Equal(t, []Count{{Refused: 8}, p.Count}, r.asked)
-}

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
@@ -17,7 +18,9 @@ type Outcome struct {
 	Result    quorum.Result     // of the round; zero if there was none
 	Duplicate *quorum.Duplicate // of Duplicates
 	Err       error             // of Unusable
+	Told      error             // as an observer was told; nil where nobody listens
 	Span      time.Duration     // of Late: the validity
+	Touched   bool              // a node has granted the lock in one of its rounds, whatever its register
 }
 
 // A Kind is how an attempt can end.
@@ -35,7 +38,12 @@ const (
 )
 
 // Mends reports whether another attempt may come to something else.
-func (o Outcome) Mends() bool { return o.Kind != Duplicates && o.Kind != Unusable }
+func (o Outcome) Mends() bool {
+	return o.Kind != Duplicates && o.Kind != Unusable && !slices.ContainsFunc(o.Result.Votes, isDuplicate)
+}
+
+// isDuplicate reports whether a node's server has granted as another node.
+func isDuplicate(v claim.Vote) bool { return v.Err == quorum.ErrDuplicate } //nolint:errorlint // a sentinel that nobody wraps
 
 // Taken reports whether nodes have answered, and something else is in the way.
 func (o Outcome) Taken() bool {
@@ -45,19 +53,6 @@ func (o Outcome) Taken() bool {
 // Heard reports whether a quorum of nodes has answered.
 func (o Outcome) Heard() bool {
 	return o.Result.Set != nil && o.Result.Set.Rule.Quorum(o.Result.Count.Answered())
-}
-
-// Touched reports whether a node has granted the lock, whatever its register.
-func (o Outcome) Touched() bool {
-	if o.Result.Count.Granted != 0 {
-		return true
-	}
-	for _, v := range o.Result.Votes {
-		if v.Answer.Found == claim.Mine {
-			return true
-		}
-	}
-	return false
 }
 
 // Acquire makes one attempt, which counts from start, at a place in the queues of the nodes. turn is told
@@ -88,18 +83,28 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		waitAll, limits.Node = true, quorum.Introduction(ctx, limits.Node)
 	}
 	res := set.Start(op, waitAll).Wait(ctx, limits)
+	touched := touches(res)
 	for range maxCatchUps { // while only the token is in the way
 		if !t.Fencing || ctx.Err() != nil || l.NotHeld(clock.Now()) != nil {
 			break
 		}
-		next := beyondRegisters(res, op.proposal)
+		next := beyondRegisters(res, op.proposal, t.Keeper.Tokens.of(t.Claim.Name()))
 		if next == 0 {
 			break
 		}
 		op.proposal = next // each round asks for its brief anew
 		res = set.Start(op, t.WaitAll).Wait(ctx, t.Timing.limits())
+		touched = touched || touches(res)
 	}
-	return l, l.outcome(res, op.proposal)
+	o := l.outcome(res, op.proposal)
+	o.Touched = touched
+	return l, o
+}
+
+// touches reports whether a node has granted the lock, also where that does not count.
+func touches(res quorum.Result) bool {
+	return res.Count.Granted != 0 ||
+		slices.ContainsFunc(res.Votes, func(v claim.Vote) bool { return v.Answer.Found == claim.Mine })
 }
 
 // stillDuplicate asks the nodes again where two were one server, and returns them if they are: an
@@ -179,7 +184,10 @@ func (a *acquire) Unsent(i int) { a.lease.writes.unsent(i) }
 
 // Judge implements quorum.Operation.
 func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
-	a.tellWaiter(i, reply, v)
+	if !a.place.Ticket.IsZero() {
+		a.tellWaiter(i, reply, v)
+		v.At = clock.Now().Mono
+	}
 	if pool.IsNoScript(reply.Err) {
 		a.lease.writes.unsent(i) // nothing was executed
 	} else {
@@ -190,12 +198,13 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 		return v
 	case v.Answer.WasThere && a.lease.writes.footprint(i).sent() < 2:
 		// The value can only be one's own where it has been sent before.
-		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other}}
+		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other}, At: v.At}
 	}
 	if a.lease.terms.Fencing {
 		a.lease.terms.Keeper.Tokens.Raise(a.lease.terms.Claim.Name(), v.Answer.Register)
 		if err := notStored(v.Answer); err != nil {
-			return claim.Vote{Choice: claim.Refused, Answer: v.Answer, Err: err}
+			v.Choice, v.Err = claim.Refused, err
+			return v
 		}
 	}
 	return a.lease.unlessRestarted(i, reply.Server, a.lease.First, v)
@@ -203,11 +212,15 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 
 // tellWaiter tells whoever waits what node i's answer says of its queue.
 func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
-	switch {
-	case a.place.Ticket.IsZero():
-	case pool.IsDenied(reply.Err), pool.IsCrossSlot(reply.Err):
+	denied := isForbidden(reply.Err)
+	if denied {
 		a.lease.deny(i, reply.Err)
-	case v.Choice == claim.Granted && a.turn != nil:
+	}
+	switch {
+	case a.turn == nil:
+	case denied:
+		a.turn.Denied()
+	case v.Choice == claim.Granted:
 		a.turn.Granted(i)
 	}
 }
@@ -225,7 +238,7 @@ func (l *Lease) deny(i int, err error) {
 func (l *Lease) unlessRestarted(i int, s *pool.Server, start clock.Instant, v claim.Vote) claim.Vote {
 	t := l.terms
 	if err := t.Keeper.Set.Nodes[i].Distrust(s, start.Wall, t.Timing.Drift, t.margin()); err != nil {
-		return claim.Failure(err)
+		return v.Fails(err)
 	}
 	return v
 }

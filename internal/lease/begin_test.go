@@ -98,7 +98,7 @@ func TestEventsAllocateNothingWithoutObservers(t *testing.T) {
 	l := New(nowhere(1), "v", clock.Now())
 	w := &watchdog{lease: l}
 	allocated := testing.AllocsPerRun(100, func() {
-		w.tell(extending{}, quorum.Result{})
+		w.tell(quorum.Result{})
 		l.deny(0, errBroken)
 		if l.terms.tracer() != nil {
 			t.Fatal("a tracer for nobody")

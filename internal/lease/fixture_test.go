@@ -18,6 +18,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -92,10 +93,10 @@ func asLost(cause error) error {
 // A nobody is the Waiters of a process in which nobody waits.
 type nobody struct{}
 
-func (nobody) Any() bool               { return false }
-func (nobody) Release(l *Lease)        { l.Release(Releasing{}) }
-func (nobody) Try([]string)            {}
-func (nobody) Wake([]string, int, any) {}
+func (nobody) Any() bool                { return false }
+func (nobody) ReleaseAndAdmit(l *Lease) { l.Release(Releasing{}) }
+func (nobody) Nudge([]string)           {}
+func (nobody) Wake([]string, int, Turn) {}
 
 // Leases.
 
@@ -126,7 +127,7 @@ func nowhere(n int) *Terms { return newTerms(timingOf(8*time.Second), make([]poo
 // begun returns a lease that has been acquired, and is held.
 func begun(t *testing.T, terms *Terms) *Lease {
 	t.Helper()
-	l, o := Acquire(t.Context(), terms, clock.Now(), 1, Place{})
+	l, o := Acquire(t.Context(), terms, clock.Now(), 1, script.Place{}, nil)
 	require.Equal(t, Won, o.Kind)
 	require.NoError(t, l.Begin())
 	return l

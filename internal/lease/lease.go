@@ -177,7 +177,7 @@ func (l *Lease) notHeldLocked(now clock.Instant) error {
 		return l.cause
 	case l.state != Past && l.validity.Holds(now):
 		return nil
-	case l.state == Attempt:
+	case l.state == Acquiring:
 		l.moveLocked(Dropped, l.expiredLocked())
 	case l.state == Held:
 		l.moveLocked(Past, nil)

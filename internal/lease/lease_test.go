@@ -90,7 +90,7 @@ type stand struct {
 }
 
 var (
-	attempted    = stand{state: Attempt}
+	attempted    = stand{state: Acquiring}
 	held         = stand{state: Held}
 	past         = stand{state: Past, notHeld: errExpired, loss: errExpired, lost: true}
 	unlocked     = stand{state: Over, notHeld: errNotHeld}
@@ -178,9 +178,9 @@ func (w *walk) do(t *testing.T, name string) error {
 
 // transitions are where each state leads.
 var transitions = map[State][]State{
-	Attempt: {Held, Dropped},
-	Held:    {Past, Over},
-	Past:    {Over},
+	Acquiring: {Held, Dropped},
+	Held:      {Past, Over},
+	Past:      {Over},
 }
 
 // is looks that w stands so, whatever the wall clock does.
@@ -189,7 +189,7 @@ func (w *walk) is(t *testing.T, want stand) {
 	for range 2 {
 		assert.Equal(t, want.state, w.at())
 		assert.Equal(t, !want.lost, isOpen(w.lost), "Lost, before anybody looks")
-		assert.Equal(t, want.state == Attempt || want.state == Held, isOpen(w.done), "Done, before anybody looks")
+		assert.Equal(t, want.state == Acquiring || want.state == Held, isOpen(w.done), "Done, before anybody looks")
 		assert.Equal(t, want.state == Held || want.state == Past || want.state == Over, w.Begun())
 		now := clock.Now()
 		if want.notHeld == nil {

@@ -45,6 +45,7 @@ type Release struct {
 	turnover script.Turnover
 	process  script.Process // zero where nobody in this process waits, or did
 	undoes   Turn           // see Releasing
+	others   atomic.Bool    // see Others
 	open     atomic.Int32   // nodes that have not settled it
 
 	// By node, each used by who sends to it and then by who takes its reply.
@@ -138,10 +139,8 @@ func (rel *Release) Wait(ctx context.Context) quorum.Result {
 // WonAt returns when a quorum had confirmed, of a release that was won.
 func (rel *Release) WonAt() clock.Instant { return rel.wonAt }
 
-// Others reports whether a node that has voted knows of a waiter of another process.
-func (rel *Release) Others() bool {
-	return rel.round.Any(func(a claim.Answer) bool { return a.Others })
-}
+// Others reports whether a node has told by now of a waiter of another process.
+func (rel *Release) Others() bool { return rel.others.Load() }
 
 // Brief implements quorum.Operation.
 func (rel *Release) Brief() quorum.Brief {
@@ -227,6 +226,9 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 		return
 	}
 	v := k.Set.Read(rel.round.Call(), reply)
+	if v.Answer.Others {
+		rel.others.Store(true)
+	}
 	if v.Answer.First {
 		k.Waiters.Wake(rel.claim.Lines(), i, rel.undoes)
 	}
@@ -260,7 +262,7 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 	case v.Choice == claim.Failed && reply.Fate == pool.Unknown:
 		s.lost = true
 	case v.Choice == claim.Refused && s.lost:
-		v = claim.Failure(fmt.Errorf("the reply to the release was lost, and %s", afterwards(v)))
+		v = v.Fails(fmt.Errorf("the reply to the release was lost, and %s", afterwards(v)))
 	}
 	s.unvoted = false
 	v = rel.round.Cast(i, v, reply.Server)

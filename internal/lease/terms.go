@@ -81,5 +81,12 @@ type Waiters interface {
 	Wake(lines []string, node int, undoes Turn)
 }
 
-// A Turn is the attempt of a waiter. It is told of each node that grants, in time or late.
-type Turn interface{ Granted(node int) }
+// A Turn is the attempt of a waiter at a place in the queues. It is told what nodes answer, in time or
+// late.
+type Turn interface {
+	// Granted tells that a node has granted.
+	Granted(node int)
+
+	// Denied tells that a node does not let its user touch the queue.
+	Denied()
+}

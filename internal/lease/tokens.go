@@ -61,11 +61,12 @@ func notStored(a claim.Answer) error {
 
 // beyondRegisters returns the next proposal of an attempt that came to res, 0 unless it has failed
 // for its proposal alone: a quorum of nodes may hold the lock.
-func beyondRegisters(res quorum.Result, proposal uint64) uint64 {
+// known is the highest token that this process has seen by now, also in answers that came late.
+func beyondRegisters(res quorum.Result, proposal, known uint64) uint64 {
 	if res.Won || res.Set.Rule.Blocks(res.Taken|res.Count.Failed) {
 		return 0
 	}
-	var seen uint64
+	seen := known
 	for _, v := range res.Votes {
 		if v.Answer.Found == claim.Mine {
 			seen = max(seen, v.Answer.Register)

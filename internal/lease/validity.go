@@ -8,7 +8,7 @@ import (
 )
 
 // A Timing is the durations by which a lease goes. The root of the library derives it from the
-// settings (drift.go there). Leases with equal timings last equally long.
+// settings (drift.go there).
 type Timing struct {
 	Expiry      time.Duration // in whole milliseconds
 	TTL         time.Duration // of the keys: expiry + lock delay
@@ -16,6 +16,12 @@ type Timing struct {
 	NodeTimeout time.Duration // how long a round waits for one node
 	MaxHold     time.Duration // no validity goes beyond it; 0: no limit
 	Drift       quorum.Drift  // of the nodes' clocks
+}
+
+// LastsAs reports whether leases by t and u last equally long, and wait equally long for a node.
+func (t Timing) LastsAs(u Timing) bool {
+	t.Drift, u.Drift = nil, nil
+	return t == u
 }
 
 // AtAge returns the TTL of the keys and the validity of an attempt or extension

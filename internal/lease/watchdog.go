@@ -101,7 +101,9 @@ func (w *watchdog) Fire(closing bool) {
 			return
 		}
 	case !w.round.IsFinal(): // else its verdict is due as well
-		w.tell(w.round.SoFar(quorum.ErrNoAnswer)) // observers are told now, not at Until
+		if res := w.round.SoFar(quorum.ErrNoAnswer); !res.Won {
+			w.tell(res) // now, not at Until
+		}
 		now := clock.Now()
 		w.began, w.left = now, w.lease.Remaining(now)
 		w.round.Again()

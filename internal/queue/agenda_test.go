@@ -42,12 +42,12 @@ func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
 		"handed, when the delay is over": {func(v *view, _ *agenda) { v.given, v.tick = true, noon }, handed, 0},
 		"handed, and held":               {func(v *view, _ *agenda) { v.given, v.held = true, time.Hour }, handed, 100 * ms},
 
-		"behind":                         {func(v *view, _ *agenda) { v.first = false }, behind, 100 * ms},
-		"behind, when the delay is over": {func(v *view, _ *agenda) { v.first, v.tick = false, noon }, behind, 0},
+		"behind":                         {func(v *view, _ *agenda) { v.first = false }, notFirst, 100 * ms},
+		"behind, when the delay is over": {func(v *view, _ *agenda) { v.first, v.tick = false, noon }, notFirst, 0},
 		"behind, with every reason": {func(v *view, a *agenda) {
 			v.first = false
 			*a = agenda{ready: true, polls: true, hurry: noon, runsOut: noon, refresh: noon}
-		}, behind, 100 * ms},
+		}, notFirst, 100 * ms},
 
 		"the delay is over":            {func(v *view, _ *agenda) { v.tick = noon }, elapsed, 0},
 		"the delay was over before":    {func(v *view, _ *agenda) { v.tick = in(-ms) }, elapsed, -ms},
@@ -73,8 +73,8 @@ func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
 		}, nothing, 30 * ms},
 
 		"ready":                                 {func(_ *view, a *agenda) { a.ready = true }, turnCome, 0},
-		"ready right behind a release":          {func(_ *view, a *agenda) { a.ready, a.behind = true, true }, turnCome, 0},
-		"right behind a release, but not ready": {func(_ *view, a *agenda) { a.behind = true }, nothing, 100 * ms},
+		"ready right behind a release":          {func(_ *view, a *agenda) { a.ready, a.followsRelease = true, true }, turnCome, 0},
+		"right behind a release, but not ready": {func(_ *view, a *agenda) { a.followsRelease = true }, nothing, 100 * ms},
 
 		"woken by three":           {func(_ *view, a *agenda) { a.woken, a.hurry = 0b10101, in(3*ms) }, turnCome, 0},
 		"woken by two":             {func(_ *view, a *agenda) { a.woken, a.hurry = 0b10001, in(3*ms) }, nothing, 3 * ms},
@@ -144,7 +144,7 @@ func drawView(t *rapid.T) (v view, a agenda) {
 		v.held = time.Duration(rapid.Int64Range(1, 20).Draw(t, "for how long"))
 	}
 	a = agenda{
-		ready: yes("ready"), behind: yes("behind"), polls: rapid.IntRange(0, 4).Draw(t, "polls") == 0,
+		ready: yes("ready"), followsRelease: yes("follows a release"), polls: rapid.IntRange(0, 4).Draw(t, "polls") == 0,
 		woken: nodes("woken"), freed: nodes("freed"),
 		hurry: when("hurry"), runsOut: when("runs out"), refresh: when("refresh"),
 	}
@@ -203,7 +203,7 @@ func TestNextIsNeverIdleForAPastTime(t *testing.T) {
 			if !v.given {
 				t.Fatalf("it was given nothing")
 			}
-		case behind:
+		case notFirst:
 			if v.first || v.paces {
 				t.Fatalf("nobody stands before it: %+v", v)
 			}
@@ -225,7 +225,7 @@ func TestNextIsNeverIdleForAPastTime(t *testing.T) {
 func TestNextIsNoLaterWithMoreReason(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v, a := drawView(t)
-		if what, _ := v.at(noon).next(a); what == behind {
+		if what, _ := v.at(noon).next(a); what == notFirst {
 			return // there is nothing to do at any time
 		}
 		_, before := acts(t, v, a)

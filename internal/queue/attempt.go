@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
@@ -11,7 +12,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file is one attempt: of a call that waits for nobody, or of a waiter in its turn.
@@ -24,6 +24,8 @@ type turn struct {
 	began      time.Time
 	conclusive bool // if it fails there is no reason to repeat it at once
 	leaves     bool // the waiter does not wait any longer
+
+	denied atomic.Bool // a node does not let us queue
 }
 
 // enters reports whether the attempt enters the queues of the nodes.
@@ -61,11 +63,11 @@ func (t *Terms) attempt(ctx context.Context, start clock.Instant, try int, u *tu
 		u.rollBack(l, o, ctx.Err() != nil)
 	default:
 		l.Release(lease.Releasing{})
-		if o.Touched() {
+		if o.Touched {
 			t.Group.Nudge(t.Claim.Lines())
 		}
 	}
-	t.tell(l, o, u)
+	o.Told = t.tell(l, o, u)
 	if o.Kind != lease.Won {
 		return nil, o
 	}
@@ -73,10 +75,10 @@ func (t *Terms) attempt(ctx context.Context, start clock.Instant, try int, u *tu
 }
 
 // tell tells what the attempt for l has come to. If an observer panics, what was acquired is released,
-// and the waiter leaves the queues.
-func (t *Terms) tell(l *lease.Lease, o lease.Outcome, u *turn) {
+// and the waiter leaves the queues. It returns why the attempt has failed, as it was told.
+func (t *Terms) tell(l *lease.Lease, o lease.Outcome, u *turn) (why error) {
 	if t.Attempts == nil {
-		return
+		return nil
 	}
 	told := false
 	defer func() {
@@ -88,8 +90,9 @@ func (t *Terms) tell(l *lease.Lease, o lease.Outcome, u *turn) {
 		}
 		l.Abandon(t.Keeper.Errors.Failed)
 	}()
-	t.Attempts.Attempted(l, o)
+	why = t.Attempts.Attempted(l, o)
 	told = true
+	return why
 }
 
 // rollBack releases what the attempt for l has left, which came to o. The waiter keeps
@@ -112,41 +115,37 @@ func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 	l.Release(lease.Releasing{Undoes: u})
 }
 
-// refusesQueues reports whether a node does not let us queue.
-func refusesQueues(o lease.Outcome) bool {
-	return slices.ContainsFunc(o.Result.Votes, func(v claim.Vote) bool {
-		return v.Err != nil && (pool.IsDenied(v.Err) || pool.IsCrossSlot(v.Err))
-	})
-}
+// Denied implements lease.Turn.
+func (u *turn) Denied() { u.denied.Store(true) }
 
 // runsOut returns when the lock may be free on a quorum of nodes although nobody
 // releases it, after an attempt that came to o by now; zero if that is not known, or was so before.
-func runsOut(o lease.Outcome, now time.Time) time.Time {
+func runsOut(o lease.Outcome, now clock.Instant) time.Time {
 	type free struct {
 		node int
-		in   time.Duration
+		at   time.Duration // by the monotonic clock
 	}
 	var all []free
 	for i, v := range o.Result.Votes {
 		switch {
-		case v.Choice == claim.Failed:
+		case v.Answer.Found == claim.Unknown: // it has not answered
 		case v.Answer.Found == claim.Mine: // it is being rolled back
-			all = append(all, free{i, 0})
+			all = append(all, free{i, v.At})
 		case v.Answer.Wait != claim.Never:
-			all = append(all, free{i, v.Answer.Wait})
+			all = append(all, free{i, v.At + v.Answer.Wait})
 		}
 	}
-	slices.SortFunc(all, func(a, b free) int { return cmp.Compare(a.in, b.in) })
+	slices.SortFunc(all, func(a, b free) int { return cmp.Compare(a.at, b.at) })
 	var nodes claim.Nodes
 	for _, f := range all {
 		nodes = nodes.With(f.node)
-		switch {
-		case !o.Result.Set.Rule.Quorum(nodes):
-		case f.in == 0:
-			return time.Time{}
-		default:
-			return now.Add(f.in + time.Millisecond + jitter.N(runOutJitter))
+		if !o.Result.Set.Rule.Quorum(nodes) {
+			continue
 		}
+		if f.at <= now.Mono {
+			break
+		}
+		return now.Wall.Add(f.at - now.Mono + time.Millisecond + jitter.N(runOutJitter))
 	}
 	return time.Time{}
 }

@@ -1,13 +1,13 @@
 package queue
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
@@ -17,6 +17,16 @@ import (
 // inTheWay is the vote of a node that something else holds for so long.
 func inTheWay(d time.Duration) claim.Vote {
 	return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Wait: d}}
+}
+
+// at0 is noon, on both clocks.
+var at0 = clock.Instant{Wall: noon}
+
+// cameAt is the vote of a node that refuses for a time, which came at some moment.
+func cameAt(at, wait time.Duration) claim.Vote {
+	v := inTheWay(wait)
+	v.At = at
+	return v
 }
 
 func TestRunsOutWhenAQuorumMayBeFree(t *testing.T) {
@@ -30,24 +40,26 @@ func TestRunsOutWhenAQuorumMayBeFree(t *testing.T) {
 		votes []claim.Vote
 		want  time.Duration // 0: it is not known
 	}{
-		"of no nodes":                      {nil, 0},
-		"of one node":                      {[]claim.Vote{inTheWay(time.Second)}, time.Second + later},
-		"of one node that says nothing":    {[]claim.Vote{never}, 0},
-		"the second of three":              {[]claim.Vote{inTheWay(3 * time.Second), inTheWay(time.Second), inTheWay(2 * time.Second)}, 2*time.Second + later},
-		"the third of four":                {[]claim.Vote{inTheWay(4 * ms), inTheWay(3 * ms), inTheWay(2 * ms), inTheWay(ms)}, 3*ms + later},
-		"the third of five":                {[]claim.Vote{inTheWay(5 * ms), inTheWay(4 * ms), inTheWay(3 * ms), inTheWay(2 * ms), inTheWay(ms)}, 3*ms + later},
-		"of days":                          {[]claim.Vote{inTheWay(72 * time.Hour), inTheWay(time.Millisecond), inTheWay(24 * time.Hour)}, 24*time.Hour + later},
-		"one never does":                   {[]claim.Vote{never, inTheWay(time.Second), inTheWay(2 * time.Second)}, 2*time.Second + later},
-		"two never do":                     {[]claim.Vote{never, inTheWay(time.Second), never}, 0},
-		"one has failed":                   {[]claim.Vote{failed, inTheWay(time.Second), inTheWay(2 * time.Second)}, 2*time.Second + later},
-		"two have failed":                  {[]claim.Vote{failed, inTheWay(time.Second), failed}, 0},
-		"one has failed, one never does":   {[]claim.Vote{failed, inTheWay(time.Second), never}, 0},
-		"one is rolled back":               {[]claim.Vote{granted, inTheWay(time.Second), inTheWay(2 * time.Second)}, time.Second + later},
-		"one is rolled back, two never do": {[]claim.Vote{granted, never, never}, 0},
-		"one with a low token":             {[]claim.Vote{lowRegister, inTheWay(time.Second), never}, time.Second + later},
-		"all are free":                     {[]claim.Vote{granted, lowRegister, never}, 0},
-		"one has forgotten":                {[]claim.Vote{forgetful, inTheWay(time.Second), inTheWay(2 * time.Second)}, 2*time.Second + later},
-		"at once":                          {[]claim.Vote{inTheWay(0), inTheWay(0), inTheWay(time.Second)}, 0},
+		"of no nodes":                           {nil, 0},
+		"of one node":                           {[]claim.Vote{inTheWay(time.Second)}, time.Second + later},
+		"of one node that says nothing":         {[]claim.Vote{never}, 0},
+		"the second of three":                   {[]claim.Vote{inTheWay(3 * time.Second), inTheWay(time.Second), inTheWay(2 * time.Second)}, 2*time.Second + later},
+		"the third of four":                     {[]claim.Vote{inTheWay(4 * ms), inTheWay(3 * ms), inTheWay(2 * ms), inTheWay(ms)}, 3*ms + later},
+		"the third of five":                     {[]claim.Vote{inTheWay(5 * ms), inTheWay(4 * ms), inTheWay(3 * ms), inTheWay(2 * ms), inTheWay(ms)}, 3*ms + later},
+		"of days":                               {[]claim.Vote{inTheWay(72 * time.Hour), inTheWay(time.Millisecond), inTheWay(24 * time.Hour)}, 24*time.Hour + later},
+		"one never does":                        {[]claim.Vote{never, inTheWay(time.Second), inTheWay(2 * time.Second)}, 2*time.Second + later},
+		"two never do":                          {[]claim.Vote{never, inTheWay(time.Second), never}, 0},
+		"one has failed":                        {[]claim.Vote{failed, inTheWay(time.Second), inTheWay(2 * time.Second)}, 2*time.Second + later},
+		"two have failed":                       {[]claim.Vote{failed, inTheWay(time.Second), failed}, 0},
+		"one has failed, one never does":        {[]claim.Vote{failed, inTheWay(time.Second), never}, 0},
+		"one is rolled back":                    {[]claim.Vote{granted, inTheWay(time.Second), inTheWay(2 * time.Second)}, time.Second + later},
+		"one is rolled back, two never do":      {[]claim.Vote{granted, never, never}, 0},
+		"one with a low token":                  {[]claim.Vote{lowRegister, inTheWay(time.Second), never}, time.Second + later},
+		"all are free":                          {[]claim.Vote{granted, lowRegister, never}, 0},
+		"one has forgotten, and is rolled back": {[]claim.Vote{forgetful, inTheWay(time.Second), inTheWay(2 * time.Second)}, time.Second + later},
+		"counted from each answer":              {[]claim.Vote{cameAt(-100*ms, 150*ms), cameAt(-50*ms, 90*ms), inTheWay(time.Second)}, 50*ms + later},
+		"it was so before the attempt ended":    {[]claim.Vote{cameAt(-400*ms, 150*ms), cameAt(-300*ms, 90*ms), inTheWay(time.Second)}, 0},
+		"at once":                               {[]claim.Vote{inTheWay(0), inTheWay(0), inTheWay(time.Second)}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := lease.Outcome{Kind: lease.NotWon, Result: quorum.Result{Set: &quorum.Set{Rule: mostOf(len(c.votes))}, Votes: c.votes}}
@@ -55,11 +67,11 @@ func TestRunsOutWhenAQuorumMayBeFree(t *testing.T) {
 			if c.want != 0 {
 				want = in(c.want)
 			}
-			assert.Equal(t, want, runsOut(o, noon))
+			assert.Equal(t, want, runsOut(o, at0))
 		})
 	}
-	assert.Zero(t, runsOut(lease.Outcome{Kind: lease.Unusable}, noon), "no node was asked")
-	assert.Zero(t, runsOut(lease.Outcome{Kind: lease.Late, Result: quorum.Result{Set: &quorum.Set{Rule: mostOf(1)}}}, noon), "it was won")
+	assert.Zero(t, runsOut(lease.Outcome{Kind: lease.Unusable}, at0), "no node was asked")
+	assert.Zero(t, runsOut(lease.Outcome{Kind: lease.Late, Result: quorum.Result{Set: &quorum.Set{Rule: mostOf(1)}}}, at0), "it was won")
 }
 
 // What it runs out by is spread, so that not all try at the same moment.
@@ -67,27 +79,10 @@ func TestRunsOutAtADifferentMomentForEach(t *testing.T) {
 	o := lease.Outcome{Result: quorum.Result{Set: &quorum.Set{Rule: mostOf(1)}, Votes: []claim.Vote{inTheWay(time.Second)}}}
 	seen := map[time.Time]bool{}
 	for range 100 {
-		at := runsOut(o, noon)
+		at := runsOut(o, at0)
 		seen[at] = true
 		assert.False(t, at.Before(in(time.Second+ms)), "%v", at)
 		assert.True(t, at.Before(in(time.Second+ms+runOutJitter)), "%v", at)
 	}
 	assert.Greater(t, len(seen), 1)
 }
-
-func TestNodesThatRefuseQueuesAreSeen(t *testing.T) {
-	of := func(err error) lease.Outcome {
-		return lease.Outcome{Result: quorum.Result{Votes: []claim.Vote{inTheWay(0), claim.Failure(err), inTheWay(0)}}}
-	}
-	assert.True(t, refusesQueues(of(redisError("NOPERM this user has no permissions to access one of the keys"))))
-	assert.True(t, refusesQueues(of(redisError("CROSSSLOT Keys in request don't hash to the same slot"))))
-	assert.False(t, refusesQueues(of(redisError("LOADING Redis is loading the dataset in memory"))))
-	assert.False(t, refusesQueues(of(fmt.Errorf("NOPERM is what another error says"))))
-	assert.False(t, refusesQueues(lease.Outcome{}))
-}
-
-// redisError is an error that a node has answered.
-type redisError string
-
-func (e redisError) Error() string { return string(e) }
-func (redisError) RedisError()     {}

@@ -125,13 +125,13 @@ func (h *house) unlocks(l *lease.Lease) (handedOver bool) {
 	if h.HandOver(l) {
 		return true
 	}
-	rel := h.Unlock(l)
+	rel := h.ReleaseAwaited(l)
 	require.True(h, rel.Wait(h.Context()).Won)
 	h.Unlocked(l, rel)
 	return false
 }
 
-// waits returns a waiter that stands in its line, after a first attempt that came to why.
+// whyTaken returns a waiter that stands in its line, after a first attempt that came to why.
 func (h *house) waits(t *Terms, why lease.Outcome) *waiter {
 	h.Helper()
 	w := newWaiter(t, clock.Now())

@@ -317,9 +317,9 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	defer ls.mu.Unlock()
 	won := l != nil
 	w.why = o
-	w.queueless = w.queueless || refusesQueues(o)
+	w.queueless = w.queueless || u.denied.Load()
 	if !u.leaves { // else it leaves its line at once, and is the first until then
-		ls.triedLocked(w, won, won || o.Heard() || !o.Mends(), time.Since(u.began))
+		ls.triedLocked(w, won, won || o.Heard() || o.Result.Set == nil, time.Since(u.began))
 	}
 	switch {
 	case won && (u.enters() || w.last != nil):
@@ -328,7 +328,9 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	default:
 		ls.byName[w.line].why = o
 		w.agenda.ready = w.agenda.ready || !u.conclusive
-		w.agenda.runsOut = runsOut(o, time.Now())
+		if u.enters() {
+			w.agenda.runsOut = runsOut(o, clock.Now())
+		}
 		w.agenda.refresh = time.Now().Add(lease.AliveFor / 2)
 	}
 }

@@ -33,7 +33,7 @@ func TestBeginAndTheLooksOfOthersDoNotRace(t *testing.T) {
 		l := &line{holder: h}
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			for l.held() > 0 {
+			for l.heldFor() > 0 {
 				continue
 			}
 		})
@@ -74,7 +74,7 @@ func TestWaiterTriesUntilItIsServed(t *testing.T) {
 		assert.Equal(t, waiting, w.state)
 		assert.True(t, w.agenda.ready, "the nodes have answered")
 		what, _ := next.due()
-		assert.Equal(t, behind, what)
+		assert.Equal(t, notFirst, what)
 		assert.Nil(t, next.begin(true, false), "another is the first")
 
 		u := w.begin(false, false)
@@ -89,7 +89,7 @@ func TestWaiterTriesUntilItIsServed(t *testing.T) {
 
 		w.end(u, nil, h.refused())
 		assert.Equal(t, waiting, w.state)
-		assert.False(t, w.unheard)
+		assert.False(t, w.heardTooFew)
 		assert.Equal(t, time.Now().Add(lease.AliveFor/2), w.agenda.refresh, "its ticket is shown again in time")
 		assert.True(t, w.agenda.ready, "it could not hear, so that it tries again")
 
@@ -121,7 +121,7 @@ func TestWaiterTriesUntilItIsServed(t *testing.T) {
 	})
 }
 
-// trying --> waiting, unheard --> gone: a waiter that the nodes do not answer lets one with more time try.
+// trying --> waiting, heardTooFew --> gone: a waiter that the nodes do not answer lets one with more time try.
 func TestWaiterThatIsNotHeardLetsAnotherTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, 3)
@@ -133,7 +133,7 @@ func TestWaiterThatIsNotHeardLetsAnotherTry(t *testing.T) {
 		u := w.begin(false, false)
 		w.end(u, nil, h.silent())
 		assert.Equal(t, waiting, w.state)
-		assert.True(t, w.unheard)
+		assert.True(t, w.heardTooFew)
 		assert.Equal(t, next, l.first())
 		assert.True(t, next.agenda.ready)
 		assert.Nil(t, w.begin(true, false))
@@ -141,12 +141,12 @@ func TestWaiterThatIsNotHeardLetsAnotherTry(t *testing.T) {
 		u = next.begin(false, false)
 		time.Sleep(600 * ms) // longer than w has waited for the nodes
 		next.end(u, nil, h.refused())
-		assert.True(t, w.unheard, "it would not have heard them either")
+		assert.True(t, w.heardTooFew, "it would not have heard them either")
 		assert.Equal(t, next, l.first())
 		u = next.begin(false, false)
 		time.Sleep(400 * ms)
 		next.end(u, nil, h.refused())
-		assert.False(t, w.unheard)
+		assert.False(t, w.heardTooFew)
 		assert.Equal(t, w, l.first())
 		assert.True(t, w.agenda.ready)
 
@@ -180,7 +180,7 @@ func TestWaiterIsHandedTheLock(t *testing.T) {
 		assert.Equal(t, next, h.lines.byName["lock"].first())
 		assert.Same(t, w.given, h.lines.byName["lock"].holder)
 
-		l, failure := w.wait(t.Context())
+		l, failure := w.run(t.Context())
 		assert.Same(t, w.given, l)
 		assert.Nil(t, failure)
 		assert.False(t, h.lines.hasGone(w))
@@ -232,7 +232,7 @@ func TestWaiterOfAnotherKindIsHandedNothing(t *testing.T) {
 				assert.False(t, h.unlocks(giver))
 				assert.Nil(t, w.given)
 				assert.True(t, w.agenda.ready, "it tries right behind the release")
-				assert.True(t, w.agenda.behind)
+				assert.True(t, w.agenda.followsRelease)
 				h.lines.leave(w, nil)
 				h.closes()
 			})
@@ -261,7 +261,7 @@ func TestWaiterThatIsHandedTheLockWhileItLeavesHasIt(t *testing.T) {
 		w := h.waits(terms, h.refused())
 		w.agenda.ready = false
 		var once sync.Once
-		l, failure := w.wait(leaving{t.Context(), func() {
+		l, failure := w.run(leaving{t.Context(), func() {
 			once.Do(func() { assert.True(t, h.unlocks(giver)) })
 		}})
 		require.NotNil(t, l)
@@ -282,7 +282,7 @@ func TestWaiterThatLeavesIsHandedNothing(t *testing.T) {
 		giver := h.holds(terms)
 		w := h.waits(terms, h.refused())
 		w.agenda.ready = false
-		l, failure := w.wait(leaving{t.Context(), func() {}})
+		l, failure := w.run(leaving{t.Context(), func() {}})
 		assert.Nil(t, l)
 		require.NotNil(t, failure)
 		assert.True(t, failure.Interrupted)
@@ -320,7 +320,7 @@ func TestWaiterThatPanicsReleasesWhatItIsHanded(t *testing.T) {
 				panic("the user's")
 			}
 			w := h.waits(terms, h.refused())
-			assert.PanicsWithValue(t, "the user's", func() { _, _ = w.wait(t.Context()) })
+			assert.PanicsWithValue(t, "the user's", func() { _, _ = w.run(t.Context()) })
 			assert.Zero(t, h.lines.count.Load())
 			if !hands {
 				assert.Equal(t, gone, w.state)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -263,7 +262,7 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (first, late bool, as 
 		return first, false, v
 	}
 	if v.Choice == claim.Granted && r.hasGrantedLocked(by) {
-		v = claim.Failure(ErrDuplicate)
+		v = v.Fails(ErrDuplicate)
 	}
 	b.vote, b.by = v, by
 	r.count = r.count.With(i, v.Choice)
@@ -291,13 +290,6 @@ func (r *Round) hasGrantedLocked(by *pool.Server) bool {
 		}
 	}
 	return false
-}
-
-// Any reports whether a node that has voted has given such an answer.
-func (r *Round) Any(has func(claim.Answer) bool) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.ballots, func(b ballot) bool { return has(b.vote.Answer) })
 }
 
 // WaitFor notes that node i's vote is still to come, and err, which stands for it if it
@@ -414,6 +406,9 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 		if r.expired {
 			return r.Result(Silent(l.Decide))
 		}
+		if !r.waitAll {
+			return r.Result(ErrNotAwaited)
+		}
 		return r.Result(r.linger(ctx, start, l))
 	case <-ctx.Done():
 		t.stop()
@@ -427,9 +422,6 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 // linger waits for the votes that the decision did not need, until the node
 // deadline, and returns why one may be missing.
 func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
-	if !r.waitAll {
-		return ErrNotAwaited
-	}
 	timer := time.NewTimer(l.Node - time.Since(start))
 	defer timer.Stop()
 	select {

@@ -235,7 +235,7 @@ func TestRoundCountsOneServerOnce(t *testing.T) {
 		s.reply(1, pool.Reply{Value: missing, Server: &pool.Server{RunID: "other"}})
 		res, _ := within(t, r, second)
 		assert.Equal(t, claim.Count{Granted: 0b100, Refused: 0b010, Failed: 0b001}, res.Count)
-		assert.Equal(t, claim.Failure(ErrDuplicate), res.Votes[0])
+		assert.Equal(t, claim.Vote{Answer: claim.Answer{Found: claim.Mine}}.Fails(ErrDuplicate), res.Votes[0])
 		assert.Equal(t, 2, s.Duplicate().B.Index)
 	})
 }
@@ -317,21 +317,6 @@ func TestRoundLetsAWinnerActBeforeAnybodyIsTold(t *testing.T) {
 	})
 }
 
-func TestRoundFindsAnswersOfNodesThatHaveVoted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newScene(3)
-		r := &Round{}
-		r.Prepare(s.Set, &act{}, false, Nobody{})
-		r.Send()
-		missed := func(a claim.Answer) bool { return a.Found == claim.Missing }
-		assert.False(t, r.Any(missed))
-		s.answer(2, missing)
-		assert.True(t, r.Any(missed))
-		s.answer(0, mine)
-		assert.False(t, r.Any(func(a claim.Answer) bool { return a.Found == claim.Other }))
-	})
-}
-
 func TestRoundObeysTheTallyOfItsClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(3)
@@ -371,7 +356,7 @@ func (t *tallyOf) Standing() claim.Standing { return t.standing }
 
 // Rounds have room for the ballots of as many nodes as most have, and for more.
 func TestRoundOfAnyNumberOfNodes(t *testing.T) {
-	for _, n := range []int{1, usualNodes, usualNodes + 1, 63, 64} {
+	for _, n := range []int{1, claim.UsualNodes, claim.UsualNodes + 1, 63, 64} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScene(n)

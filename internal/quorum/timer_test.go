@@ -55,7 +55,7 @@ func TestRoundIsNotGivenUpAtTheDeadlineOfThePreviousRound(t *testing.T) {
 			return puppet.Yes(req)
 		}})
 		shared := &roundTimer{decided: make(chan struct{}, 1)}
-		s.timers.New = func() any { return shared }
+		s.timers.unused.New = func() any { return shared }
 		res := s.Start(Ping{}, false).Wait(t.Context(), Limits{Decide: 400 * time.Millisecond})
 		require.True(t, res.Won)
 		time.Sleep(399 * time.Millisecond)

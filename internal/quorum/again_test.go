@@ -1,0 +1,149 @@
+package quorum
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows a round whose command is sent again.
+
+// sentTo returns how many requests each node was sent.
+func (s *scene) sentTo() (n []int) {
+	for _, p := range s.puppets {
+		n = append(n, len(p.Sent()))
+	}
+	return n
+}
+
+// broken is the reply of a node whose connection broke.
+var broken = pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1}
+
+func TestRoundIsSentAgainToNodesThatAreSilentOrHaveFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(5)
+		r := &Round{}
+		r.Prepare(s.Set, &act{}, false, Nobody{})
+		r.Send()
+		s.answer(0, mine)
+		s.answer(1, missing)
+		s.reply(2, broken)
+		r.Again()
+		assert.Equal(t, []int{1, 1, 2, 2, 2}, s.sentTo(), "not to those that have answered")
+		assert.Equal(t, claim.Count{Granted: 0b1, Refused: 0b10}, r.count, "the failure is open again")
+		s.answer(2, mine)
+		assert.False(t, r.IsFinal())
+		s.answer(3, mine)
+		assert.True(t, r.IsFinal())
+		res := r.Result(ErrNoAnswer)
+		assert.True(t, res.Won)
+		r.Again()
+		assert.Equal(t, []int{1, 1, 2, 2, 2}, s.sentTo(), "it is decided")
+	})
+}
+
+func TestFailureOfOneSendingIsNoVoteWhileAnotherIsUnderWay(t *testing.T) {
+	for name, last := range map[string]any{"it grants": mine, "it refuses": missing, "it fails": nil} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(1)
+				r := &Round{}
+				r.Prepare(s.Set, &act{}, false, Nobody{})
+				r.Send()
+				r.Again()
+				r.Again()
+				assert.Equal(t, []int{3}, s.sentTo())
+				s.reply(0, broken)
+				s.reply(0, broken)
+				assert.False(t, r.IsFinal(), "one is under way")
+				if last == nil {
+					s.reply(0, broken)
+				} else {
+					s.answer(0, last)
+				}
+				assert.True(t, r.IsFinal())
+				res := r.Result(ErrNoAnswer)
+				assert.Equal(t, last == mine, res.Won)
+				assert.Equal(t, last == missing, res.Rejected)
+				s.answer(0, mine)
+				assert.Equal(t, res, r.Result(ErrNoAnswer), "what comes later does not count")
+			})
+		})
+	}
+}
+
+func TestFirstAnswerCountsHoweverOftenItWasSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(3)
+		r := &Round{}
+		r.Prepare(s.Set, &act{}, false, Nobody{})
+		r.Send()
+		r.Again()
+		for range 2 { // one answer for each sending
+			s.answer(0, mine)
+		}
+		assert.False(t, r.IsFinal(), "one node is one vote")
+		s.answer(1, missing)
+		s.answer(1, mine)
+		assert.False(t, r.IsFinal(), "it has refused")
+		s.answer(2, mine)
+		assert.True(t, r.Result(ErrNoAnswer).Won)
+	})
+}
+
+func TestRoundIsNotSentAgainOnceItIsClosedOrItsGateIs(t *testing.T) {
+	for name, end := range map[string]func(r *Round, a *act){
+		"closed":          func(r *Round, _ *act) { r.Close() },
+		"its gate closed": func(_ *Round, a *act) { a.over = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, a := newScene(3), &act{}
+				r := &Round{}
+				r.Prepare(s.Set, a, false, Nobody{})
+				r.Send()
+				end(r, a)
+				r.Again()
+				assert.Equal(t, []int{1, 1, 1}, s.sentTo())
+			})
+		})
+	}
+}
+
+func TestPoolThatRefusesToSendAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, a := newScene(3), &act{}
+		r := &Round{}
+		r.Prepare(s.Set, a, false, a)
+		r.Send()
+		s.reply(0, broken)
+		s.refuse[0], s.refuse[1] = errBroken, errBroken
+		r.Again()
+		assert.Equal(t, claim.Count{Failed: 0b1}, r.count, "only of node 0 nothing is under way")
+		s.answer(1, mine)
+		s.answer(2, mine)
+		assert.True(t, r.Result(ErrNoAnswer).Won)
+		assert.Equal(t, []string{"sending", "sending", "sending", "sending", "unsent", "sending", "unsent", "sending", "won", "decided"}, a.told)
+	})
+}
+
+// A node that lacked the script is sent it in full again.
+func TestRoundIsSentAgainInFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(1)
+		r := &Round{}
+		r.Prepare(s.Set, &act{}, false, Nobody{})
+		r.Send()
+		s.reply(0, pool.Reply{Err: lacksScript{}, Fate: pool.Answered, Conn: 1})
+		r.Again()
+		var commands []any
+		for _, req := range s.puppets[0].Sent() {
+			commands = append(commands, req.Args[0])
+		}
+		assert.Equal(t, []any{"evalsha", "eval", "eval"}, commands)
+	})
+}
