@@ -105,7 +105,8 @@ func (s *settings) passes() bool {
 }
 
 // An Option configures a Mutex. An option out of its range makes every operation
-// fail with an error that names the option, the value and the range.
+// fail with an error that names the option, the value and the range. Options are for New, With,
+// NewMutex, Open and Do. One that is applied to a Mutex which is held counts from its next Lock.
 type Option interface {
 	Apply(*Mutex)
 }
