@@ -58,8 +58,11 @@ var areas = []area{
 	{dir: ".", tests: []string{".", simulations}},
 	{dir: "pool", tests: []string{"pool", ".", simulations}},
 	{dir: "internal/alarm", tests: []string{"internal/alarm", ".", simulations}},
-	{dir: "internal/claim", tests: []string{".", simulations}},
+	{dir: "internal/claim", tests: []string{"internal/claim", "internal/quorum", ".", simulations}},
+	{dir: "internal/lease", tests: []string{"internal/lease", ".", simulations}},
 	{dir: "internal/notice", tests: []string{"internal/notice", ".", simulations}},
+	{dir: "internal/queue", tests: []string{"internal/queue", ".", simulations}},
+	{dir: "internal/quorum", tests: []string{"internal/quorum", "internal/lease", ".", simulations}},
 	{dir: "internal/script", tests: []string{"internal/script", ".", simulations}},
 	{dir: "fencing", tests: []string{"fencing"}},
 }
