@@ -245,9 +245,9 @@ func leaves(all, errs []error) []error {
 	return all
 }
 
-// told is the text of errors that hold all at once. It says each thing once: a lost lock
-// has expired, as its cause says in more detail; and where that is another value nobody
-// asks whether the lock is taken.
+// told is the text of errors that hold all at once. It says nothing twice. For a lost lock it leaves out
+// "already expired" if a more detailed cause follows. After an expiry it names the nodes that hold another
+// value, and does not say that the lock is taken.
 func told(all []error) string {
 	lost, expired := slices.Contains(all, ErrLockLost), slices.Contains(all, ErrLockAlreadyExpired)
 	texts := make([]string, 0, len(all))

@@ -28,7 +28,7 @@ type Mutex struct {
 	set  *settings // shared, unless changed; nil in the zero Mutex
 
 	changed bool            // set is m's own: see change
-	terms   *queue.Terms    // what set comes to; nil while an option is out of its range, or was applied late
+	terms   *queue.Terms    // derived from set; nil if an option is out of its range or was applied after NewMutex
 	own     queue.Terms     // room for terms
 	claim   claim.Exclusive // what m's holds write on the nodes
 	inDo    atomic.Bool     // Do unlocks it
@@ -38,8 +38,8 @@ type Mutex struct {
 	adopted string       // the value of WithValue, until there is a hold
 }
 
-// change returns m's settings to be changed: its own copy of those that it shares
-// with what was made by the same Redsync.
+// change returns the settings of m for an option to change. Until the first change m shares its settings
+// with its Redsync; change makes a copy that belongs to m alone.
 func (m *Mutex) change() *settings {
 	if !m.changed {
 		set := defaultSettings()
@@ -115,8 +115,8 @@ func (m *Mutex) Value() string {
 	return adopted
 }
 
-// Until returns when the lock ends unless it is extended, or ended if nothing
-// but time ended it; the zero time when m is not held, or was found to be lost.
+// Until returns when the lock ends unless it is extended. It still returns that time after the
+// lock has expired. It returns the zero time when m is not held, or was found to be lost.
 // It is for display, and of one clock only; Remaining goes by both.
 func (m *Mutex) Until() time.Time {
 	if h := m.current(); h != nil {
@@ -179,7 +179,7 @@ func (m *Mutex) Lock() error {
 //
 // On failure nothing was acquired. The error matches ErrFailed and the reason:
 // *ErrTaken; *RedisError, one for each node that failed; an error which says that other
-// waiters of this process stand in front, if no node has been asked for those either;
+// waiters of this process stand ahead in line, if no attempt of that line has ended yet;
 // ErrLockAlreadyExpired (the nodes answered too late); ctx's error and its cause; ErrClosed; ErrDuplicateNode;
 // ErrNoPools; or it names an option or a name that cannot be used. Keys already set
 // are released in the background, even when ctx is done; any left behind vanish
@@ -271,9 +271,9 @@ func (m *Mutex) giveUp(h *lease.Lease, adopted string) {
 	}
 }
 
-// begin makes h, which has won, the current term of m. If m has one already, this grant
-// proves that it is over. Where h cannot begin, because the caller was held up until
-// its validity was over, or because of Close, it is released, and m's term goes on.
+// begin makes h, which has won, the current term of m. If m has a former term, the grant of h
+// proves that the former term is over. h cannot begin if its validity ended meanwhile, or if
+// Close has begun. Then begin releases h, and the former term stays.
 func (m *Mutex) begin(h *lease.Lease) error {
 	former, err := m.replaceBy(h)
 	if err != nil {
@@ -625,10 +625,9 @@ func (m *Mutex) checked(ctx context.Context, h *lease.Lease, res quorum.Result) 
 // [WithFencing], and when m is not held: after the end of a hold it stays until the
 // next Lock or Unlock, like Value.
 //
-// If a Lock returned token a before another Lock of the name began, that one's token
-// is greater than a; and no two Locks of a name return the same. Both hold also where
-// exclusion was violated, and with any skew of the clients' clocks. WithFencing says
-// what bounds it.
+// If a Lock returned token a before another Lock of the name began, the later token is greater
+// than a. No two Locks of a name return the same token. Both statements hold even if two holders
+// had the lock at once, and with any skew of the clients' clocks. WithFencing names their limits.
 func (m *Mutex) Fence() uint64 {
 	if h := m.current(); h != nil {
 		return h.Token()

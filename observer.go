@@ -19,7 +19,7 @@ import (
 // Where nothing was decided (the node deadline, the context) they count as Failed.
 type Attempt struct {
 	Name    string
-	Try     int           // retry delays that have elapsed, and 1: attempts for another reason have that of the one before
+	Try     int           // 1 plus the retry delays that have elapsed; an attempt for another reason does not raise it
 	Took    time.Duration // from its start until Lock went on
 	Granted int           // nodes
 	Refused int           // nodes: they hold another value

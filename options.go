@@ -137,9 +137,10 @@ func WithExpiry(expiry time.Duration) Option {
 }
 
 // WithTries sets how many tries Lock has before it gives up, with a retry delay
-// between them. Attempts that have another reason than the delay, such as a release,
-// use none, and one who waits behind others of its process makes none. The default is 32, about 4.7 s with the default delay; 0
-// means no limit, so that only the context ends Lock. Negative is out of range.
+// between them. An attempt that has another reason than the delay, such as a release, uses
+// no try. A Lock that waits behind others of its process makes no attempt, but each of its
+// delays uses a try. The default is 32, about 4.7 s with the default delay; 0 means no limit,
+// so that only the context ends Lock. Negative is out of range.
 // TryLock makes one attempt whatever is set.
 func WithTries(tries int) Option {
 	return OptionFunc(func(m *Mutex) { m.change().tries = tries })
@@ -324,15 +325,15 @@ func WithFair() Option {
 // the time that an attempt takes. A node that loses its data may take its register with
 // it. pool.WithRestartGuard covers that while the clients' clocks differ by no more than
 // 10 s; without it one empty restart can break the order when the clients' clocks are
-// skewed. Clocks that agree keep the order even then, but not that no two are the same.
+// skewed. If the clocks agree, the order holds even then, but two holds may get the same token.
 func WithFencing() Option {
 	return OptionFunc(func(m *Mutex) { m.change().fencing = true })
 }
 
 // WithPriority lets those who wait with a higher priority have the lock before those
-// with a lower one, however long these have waited: they may wait forever. It orders
-// who waits, and without WithFair not who comes when the lock is free. The default is
-// 0, the range -999 to 999.
+// with a lower one, however long these have waited: they may wait forever. It orders only
+// the callers that wait. Without WithFair a caller that comes when the lock is free takes it
+// whatever its priority. The default is 0, the range -999 to 999.
 func WithPriority(priority int) Option {
 	return OptionFunc(func(m *Mutex) {
 		if priority < -script.MaxPriority || priority > script.MaxPriority {

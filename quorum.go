@@ -26,8 +26,8 @@ func (m majority) Blocks(nodes claim.Nodes) bool { return !m.Quorum(m.All() &^ n
 // Standing implements claim.Rule.
 func (m majority) Standing(c claim.Count) claim.Standing { return standing(m, c) }
 
-// Counts implements claim.Rule: a node grants if it has the claim. That a key was missing until this
-// command has set it again proves nothing.
+// Counts implements claim.Rule: a node grants if it has the claim. If this command itself has set a missing
+// key again (claim.Created), the node does not grant: the key proves nothing about the time before.
 func (majority) Counts(a claim.Answer) claim.Choice {
 	if a.Found == claim.Mine {
 		return claim.Granted
@@ -81,9 +81,9 @@ func notGranted(res quorum.Result) error {
 	return nodeErrors(errorsOf(res))
 }
 
-// notAcquired returns why an acquire did not win, which is explained: *ErrTaken
-// when a quorum of nodes is there but not free, with the errors of those that
-// failed beside it; else an entry for each node.
+// notAcquired returns why an acquire did not win. It returns *ErrTaken if a node holds another value and the
+// nodes that failed leave a quorum; the errors of the failed nodes stand beside it. Otherwise it returns
+// one error for each node.
 func notAcquired(res quorum.Result) error {
 	if res.Taken == 0 || res.Set.Rule.Blocks(res.Count.Failed) {
 		return nodeErrors(errorsOf(res))

@@ -98,7 +98,7 @@ func (r *Redsync) Close(ctx context.Context) error {
 type core struct {
 	keeper  lease.Keeper
 	member  *queue.Member
-	notices *notice.Queue // apart from core, which those who are told need not keep
+	notices *notice.Queue // not part of core, so that its goroutine does not keep core in memory
 	err     error         // the pools cannot be used
 	owned   bool          // Close closes the pools
 
@@ -134,8 +134,8 @@ func unusable(pools []pool.Pool) error {
 	return twice(pools)
 }
 
-// twice returns an error if two pools are known to lead to one node. Where nothing but
-// the server can tell, the census does.
+// twice returns an error if two pools are known to lead to one node. If only the servers' answers can show
+// that, quorum.Set.Meet finds it later.
 func twice(pools []pool.Pool) error {
 	seen := make(map[any]int, len(pools))
 	for i, p := range pools {

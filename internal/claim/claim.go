@@ -77,7 +77,7 @@ const Never time.Duration = -1
 
 // An Answer is what a node says.
 type Answer struct {
-	Wait     time.Duration // of a refused Acquire: until it may end by itself; Never
+	Wait     time.Duration // of a refused Acquire: how long the refusal may last; Never if that has no end or is not known
 	Register uint64        // of Acquire with a fence: the register
 	Found    Found
 	Stored   bool // of Acquire with a fence: the proposal is the register now

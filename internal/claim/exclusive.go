@@ -75,8 +75,8 @@ func Ping() Call {
 // done is the answer to a SET that has set the key. Any other text is of something else.
 var done any = "OK"
 
-// readSet reads the reply to a plain SET. It does not say whose value is there: even one's own
-// counts as another's, or a value used twice would admit two holders.
+// readSet reads the reply to a plain SET. A refusal does not say whose value is there. Even our own value
+// counts as another's: otherwise a value that is used twice would admit two holders.
 func readSet(reply any) (Answer, error) {
 	switch reply {
 	case nil:
@@ -105,8 +105,8 @@ func readEntered(reply any) (Answer, error) {
 	return a, nil
 }
 
-// readFound reads the reply of a script that looks for the value. What none of these scripts
-// answers says nothing of the value: that it is missing would prove a loss.
+// readFound reads the reply of a script that looks for the value. It returns an error for a reply that no
+// script gives. It must not read such a reply as Missing, because a missing value proves a loss.
 func readFound(reply any) (Answer, error) {
 	what, ok := reply.(int64)
 	a := Answer{First: what&script.First != 0, Others: what&(script.Woke|script.Others) != 0}

@@ -20,7 +20,7 @@ const (
 type Vote struct {
 	Answer Answer        // what the node said; zero where it said nothing
 	Err    error         // why it is no grant, where that is not in the answer
-	At     time.Duration // when it came, by the monotonic clock; of an acquire at a place in the queues
+	At     time.Duration // when the answer came, by the monotonic clock; only for an acquire that enters the queues
 	Choice Choice
 }
 
@@ -36,8 +36,8 @@ func (v Vote) Fails(err error) Vote {
 // Taken reports whether the node has answered that something else is in the way.
 func (v Vote) Taken() bool { return v.Err == nil && v.Answer.Found == Other }
 
-// MaxNodes is how many nodes there may be. UsualNodes is how many most have: what is kept by node has room
-// for so many beside it, which saves an allocation.
+// MaxNodes is how many nodes there may be. UsualNodes is how many most sets have. A type that keeps state for
+// each node has built-in room for UsualNodes, which saves an allocation.
 const (
 	MaxNodes   = 64
 	UsualNodes = 5
@@ -52,7 +52,7 @@ func FirstNodes(n int) Nodes { return Nodes(1)<<n - 1 } // right for 64 as well
 // With returns n and node i.
 func (n Nodes) With(i int) Nodes { return n | 1<<i }
 
-// Without returns n but for node i.
+// Without returns n without node i.
 func (n Nodes) Without(i int) Nodes { return n &^ (1 << i) }
 
 // Has reports whether node i is in n.
@@ -94,7 +94,7 @@ type Rule interface {
 	Counts(a Answer) Choice    // what an answer is as a vote
 }
 
-// A Standing is what votes prove. Further votes change no true part of it.
+// A Standing is what votes prove. What is true stays true, whatever votes follow.
 type Standing struct {
 	Won       bool // a quorum has granted
 	Blocked   bool // no quorum can grant any more
@@ -116,6 +116,6 @@ type Tally interface {
 // A Tallier is a claim that adds up votes in its own way.
 type Tallier interface{ Tally(r Rule) Tally }
 
-// A LateTally is a tally that knows only when it is won what has been won: the claim that the lease
-// has from then on.
+// A LateTally is a tally that learns from the votes which claim the round has won. Won returns that claim,
+// and the lease has it from then on.
 type LateTally interface{ Won() Claim }

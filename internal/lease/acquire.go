@@ -56,9 +56,8 @@ func (o Outcome) Heard() bool {
 }
 
 // Acquire makes one attempt, which counts from start, at a place in the queues of the nodes. turn is told
-// how it goes, unless it is nil. If it comes to Won the lease can begin.
-// Otherwise the caller releases what the lease may have left on the nodes; it is nil if that is
-// nothing.
+// how the attempt goes; it may be nil. If the attempt is Won, the lease can begin. Otherwise the caller
+// releases what the lease may have left on the nodes. The lease is nil if nothing was sent for it.
 func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at script.Place, turn Turn) (*Lease, Outcome) {
 	value, err := t.newValue()
 	if err != nil {
@@ -147,13 +146,13 @@ func (l *Lease) won(res quorum.Result, proposal uint64) {
 	l.terms.Keeper.Tokens.Raise(l.terms.Claim.Name(), proposal)
 }
 
-// brief returns the brief of an operation on l, which looks and grants nothing.
+// brief returns the brief of an operation on l. Its Purpose is Looking; operations that grant set another.
 func (l *Lease) brief(op quorum.Op, call claim.Call) quorum.Brief {
 	return quorum.Brief{Op: op, Call: call, Within: l.terms.Timing.NodeTimeout, Tracer: l.terms.tracer()}
 }
 
-// An acquire is the round that sets a lease's value. On winning it does nothing: its caller
-// looks whether the nodes answered in time.
+// An acquire is the round that sets a lease's value. It is no quorum.Winner: after the round its caller
+// checks whether the nodes answered in time.
 type acquire struct {
 	lease    *Lease
 	place    script.Place
@@ -197,7 +196,7 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	case v.Choice != claim.Granted:
 		return v
 	case v.Answer.WasThere && a.lease.writes.footprint(i).sent() < 2:
-		// The value can only be one's own where it has been sent before.
+		// The node has been sent the value only once, so the value that it found there is not ours.
 		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other}, At: v.At}
 	}
 	if a.lease.terms.Fencing {

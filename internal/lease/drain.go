@@ -58,9 +58,9 @@ func (d *drain) replace() *Release {
 	return rel
 }
 
-// putBack makes rel, which the pool has refused because the node owes too much to others,
-// the next to be sent, if the reply to another release will say when. It gives up the
-// room of rel then.
+// putBack puts rel back at the head of the waiting releases if the pool has refused it because too many
+// replies are outstanding. It gives up the room of rel and reports true. It needs another release under
+// way, whose reply sends rel; without one it reports false.
 func (d *drain) putBack(rel *Release, refusal error) bool {
 	if outstanding := (*pool.OutstandingError)(nil); !errors.As(refusal, &outstanding) {
 		return false

@@ -20,8 +20,8 @@ type Keeper struct {
 	Process script.Process // by which nodes know the waiters of this process
 	Waiters Waiters
 
-	expiries   alarm.Schedule // of every lease, its end
-	extensions alarm.Schedule // watchdogs
+	expiries   alarm.Schedule // the ends of the leases
+	extensions alarm.Schedule // the rounds of the watchdogs, and their verdicts
 	repeats    alarm.Schedule // releases to be sent again
 	drains     []drain        // by node, of Close
 
@@ -30,12 +30,12 @@ type Keeper struct {
 
 	closed      atomic.Bool
 	closing     chan struct{} // closed when Close begins
-	lastSettled atomic.Int64  // the monotonic time at which Close has begun, or a node has last settled a release since
+	lastSettled atomic.Int64  // monotonic time of the last progress of Close: its begin, or a node's settling of a release
 }
 
-// extensionsInARow spreads the extensions of many locks that are due at once: each is
-// two events, so that 64,000 begin in a second. More would pile up at the nodes,
-// whose limit of outstanding requests would refuse some.
+// extensionsInARow spreads the extensions of many locks that are due at once. The schedule pauses for 1 ms
+// after that many alarms. Each extension is two alarms, so that at most 64,000 begin in a second.
+// More would pile up at the nodes, and the limit of outstanding requests would refuse some.
 const extensionsInARow = 128
 
 // Init makes k ready. Its exported fields are set before.

@@ -26,12 +26,12 @@ import (
 
 // A State is where a lease is in its life. No transition goes back, whatever the clocks do.
 //
-//	            Begin            time
-//	Attempt ------------> Held ----------> Past
-//	   |                   |                |
-//	   | End, time         | End            | End
-//	   v                   v                |
-//	Dropped              Over <-------------+
+//	              Begin            time
+//	Acquiring ------------> Held ----------> Past
+//	    |                    |                |
+//	    | End, time          | End            | End
+//	    v                    v                |
+//	 Dropped               Over <-------------+
 type State uint8
 
 // The states of a lease.
@@ -51,9 +51,9 @@ type Lease struct {
 	terms      *Terms
 	chainStart clock.Instant // the start of the attempt that acquired the lock, before any hand-over
 
-	// extending is held for reading while an extension sends and waits, for writing by End: a release
-	// goes behind the last extension. An acquire needs none: its release starts after its round is
-	// closed.
+	// extending makes End wait for the extensions under way, so that a release is sent after the last
+	// extension. Extend holds it for reading while it sends and waits; End takes it for writing. An
+	// acquire does not hold it: its release starts only after its round is closed.
 	extending sync.RWMutex
 
 	mu       sync.Mutex // guards what follows
@@ -241,8 +241,8 @@ func (l *Lease) Begin() error {
 // so short an expiry is looked at soon in any case.
 const minCompare = 10 * time.Millisecond
 
-// begin is the part of Begin that decides. It looks and begins with l locked: a look from elsewhere
-// finds the time up either before, so that l does not begin, or after, so that it is told.
+// begin is the part of Begin that decides. It checks the time and begins under one lock. Another goroutine
+// may find the time up before that, and then l does not begin; or after it, and then the loss is told.
 func (l *Lease) begin() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -333,15 +333,15 @@ func (l *Lease) Abandon(cause error) {
 	l.terms.Keeper.Waiters.ReleaseAndAdmit(l)
 }
 
-// Fire implements alarm.Firer. It runs at what was once the end of the validity, when a clock was
-// stepped, and on Close.
+// Fire implements alarm.Firer. It runs at the end of the validity that was known when the alarm was set (an
+// extension does not move the alarm), after a step of the wall clock, and on Close.
 func (l *Lease) Fire(closing bool) {
 	if closing {
 		l.close()
 		return
 	}
 	left := l.Remaining(clock.Now())
-	if left == 0 { // this look has made it past and told the holder, or it was over before
+	if left == 0 { // Remaining has just made l Past and told the holder, or l was over before
 		return
 	}
 	k := l.terms.Keeper

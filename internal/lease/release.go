@@ -56,11 +56,11 @@ type Release struct {
 // progress is the state of a release on one node.
 type progress struct {
 	form    form  // in which it was last sent
-	orderly bool  // when it was last sent, all that set the value had been answered
+	orderly bool  // when it was last sent, every command that sets the value had been answered
 	paced   bool  // it has room in the node's drain, or waits there
-	lost    bool  // an earlier sending went unanswered: the node may have executed it
-	unvoted bool  // the node's vote waits for the repetition
-	repeats int32 // how often it has been put off, for the delay
+	lost    bool  // an earlier sending got no reply: the node may have executed it
+	unvoted bool  // Unlock waits for the repetition, which gives the node's vote
+	repeats int32 // how often it has been repeated; sets the next delay
 }
 
 // A form is how a node must be sent the release.
@@ -159,7 +159,7 @@ func (rel *Release) send(i int, as form, resp []byte) {
 	s, k := &rel.progress[i], rel.lease.terms.Keeper
 	s.form = as
 	if k.IsClosed() && !s.paced {
-		s.paced = true // first: it may be sent by another goroutine from here on
+		s.paced = true // before enter: after it another goroutine may send the release
 		if !k.drains[i].enter(rel) {
 			return
 		}
@@ -170,9 +170,8 @@ func (rel *Release) send(i int, as form, resp []byte) {
 	}
 }
 
-// transmit sends the release to node i now, and reports whether a reply will come. Where
-// the lease may have reached the node the request is Reserved: the command that set the value has
-// paid for its room.
+// transmit sends the release to node i now, and reports whether a reply will come. If the node may hold the
+// value, the request is Reserved: the pool's limit of outstanding requests then does not refuse it.
 func (rel *Release) transmit(i int, resp []byte) bool {
 	s, k, f := &rel.progress[i], rel.lease.terms.Keeper, rel.lease.writes.footprint(i)
 	s.orderly = f.settled()
@@ -201,7 +200,7 @@ func (rel *Release) args(as form) []any {
 	switch f := fence(rel.lease.Token()); {
 	case as.quietly:
 		call = rel.claim.ReleaseQuietly(f)
-	case as.again: // who entered then may have left
+	case as.again: // it enters no ticket again: the waiter may have left since
 		call = rel.claim.Release(rel.process, script.Turnover{Leave: rel.lease.writes.leaving()}, f)
 	}
 	if as.inFull {
@@ -246,11 +245,10 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 
 // vote counts node i's vote, if it can be told by now.
 //
-// A connection that broke leaves open whether the node has executed the release. The
-// caller waits for what the repetition finds then, until the node deadline. That our value
-// is there proves that it was held until now. That it is missing, or another's is there,
-// proves nothing: the first sending may have deleted ours, and somebody else may have
-// acquired the lock since.
+// If a connection broke, the node may or may not have executed the release. The caller of Unlock
+// then waits for the repetition, until the node deadline. If the repetition finds our value, the lock was
+// held until now. If it finds no value, or another one, that proves nothing: the first sending may have
+// deleted our value, and somebody else may have acquired the lock since.
 func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 	s := &rel.progress[i]
 	switch {
@@ -290,12 +288,14 @@ func (rel *Release) giveUp(i int) {
 	rel.nodeSettled()
 }
 
-// settles reports whether reply, which reads as v, shows that node i is done with
-// the value. Every command that may set the value must have been executed before the node
-// looked. On an ordered stream (Conn is not 0) it is enough that they are answered by now;
-// on any other pool they must have been when the release was sent (orderly). Where only one
-// command may have set the value, the node has executed it if the value was there: a node
-// executes each at most once. That the value is missing proves nothing of the kind.
+// settles reports whether reply, which reads as v, shows that node i is done with the value. The node is
+// done if no command that sets the value can have reached it, or if it executed every such command before the
+// release. One of these proves the latter:
+//
+//   - Every such command had been answered when the release was sent (orderly).
+//   - Every such command is answered by now, and the pool is an ordered stream (Conn is not 0).
+//   - There was only one such command, and the release found the value. The node executes a command at most
+//     once, so the command has been executed. If the release finds no value, that proves nothing.
 func (rel *Release) settles(i int, sent progress, reply pool.Reply, v claim.Vote) bool {
 	looked := reply.Fate == pool.Answered && reply.Err == nil
 	if looked && sent.orderly {

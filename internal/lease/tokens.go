@@ -59,9 +59,10 @@ func notStored(a claim.Answer) error {
 	return fmt.Errorf("its fencing register is at %d, not below the proposal", a.Register)
 }
 
-// beyondRegisters returns the next proposal of an attempt that came to res, 0 unless it has failed
-// for its proposal alone: a quorum of nodes may hold the lock.
-// known is the highest token that this process has seen by now, also in answers that came late.
+// beyondRegisters returns the next proposal of an attempt that came to res. It returns 0 unless the attempt
+// failed only because its proposal was too low: the nodes that have neither another value nor failed must
+// still be able to make a quorum. known is the highest token that this process has seen by now, also in
+// late answers.
 func beyondRegisters(res quorum.Result, proposal, known uint64) uint64 {
 	if res.Won || res.Set.Rule.Blocks(res.Taken|res.Count.Failed) {
 		return 0

@@ -100,7 +100,7 @@ func (w *watchdog) Fire(closing bool) {
 		if !w.startLocked() {
 			return
 		}
-	case !w.round.IsFinal(): // else its verdict is due as well
+	case !w.round.IsFinal(): // the verdict of a final round has an alarm of its own
 		if res := w.round.SoFar(quorum.ErrNoAnswer); !res.Won {
 			w.tell(res) // now, not at Until
 		}

@@ -114,14 +114,15 @@ func (w *writes) prolonged() {
 // awaitQuiet returns a channel that is closed when each command that may set or prolong
 // the key has been replied to, or is known to be lost. No further one may be sent.
 func (w *writes) awaitQuiet() <-chan struct{} {
-	w.awaited.Store(true) // first: a reply that comes after the look below looks by itself
+	w.awaited.Store(true) // before hush: a reply that comes later calls hush itself
 	w.hush()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.quiet.channel()
 }
 
-// hush tells who waits for quiet, if anybody does, that there is.
+// hush gives the signal quiet if a caller waits for it and no command is under way that could set or prolong
+// the key.
 func (w *writes) hush() {
 	if !w.awaited.Load() || w.prolonging.Load() > 0 {
 		return
@@ -151,7 +152,7 @@ func (w *writes) renewing() {
 func (w *writes) keepTime() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.timed.Swap(true) { // the clock is read after that: an answer that is not timed came before
+	if !w.timed.Swap(true) { // an answer that still saw false came before the clock is read here
 		w.renewed = clock.Now().Mono
 	}
 }

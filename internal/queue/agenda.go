@@ -10,14 +10,14 @@ import (
 
 // An agenda is what a waiter knows of why and when to try next. Each attempt begins with an empty one.
 type agenda struct {
-	ready          bool        // try at once: it is new, or has become the first; a release; a first attempt that must be repeated
-	followsRelease bool        // right behind a release of this process, and nobody else is known to wait
-	polls          bool        // the retry delay of one behind it is over
-	woken          claim.Nodes // have woken it since the last attempt began
-	freed          claim.Nodes // granted the last attempt, which is being rolled back
-	hurry          time.Time   // when a wake-up is reason enough, although no quorum came; zero: none came
+	ready          bool        // try at once: it is new or now the first, must repeat its attempt, or the lock was released
+	followsRelease bool        // try right behind a release of this process: no other process is known to wait
+	polls          bool        // the retry delay of its pacer is over
+	woken          claim.Nodes // the nodes that have woken it since the last attempt began
+	freed          claim.Nodes // the nodes that granted the last attempt, whose release frees them
+	hurry          time.Time   // when it tries although fewer nodes than a quorum have woken it; zero: none has
 	runsOut        time.Time   // when what refused the last attempt runs out on a quorum; zero: not known
-	refresh        time.Time   // when the ticket must be shown again
+	refresh        time.Time   // when the ticket must be shown to the nodes again
 }
 
 // An event is what a waiter goes on for.
@@ -27,10 +27,10 @@ const (
 	nothing  event = iota
 	handed         // the lock has been handed over
 	turnCome       // there is reason to try
-	elapsed        // the retry delay is over
-	prompted       // that of one behind, whose delays are shorter
-	notFirst       // nothing, as long as others stand before
-	deaf           // there is reason to try, but nobody listens
+	elapsed        // the retry delay of this waiter is over
+	prompted       // the retry delay of its pacer is over
+	notFirst       // nothing: it is neither the first in line nor the pacer
+	deaf           // there is reason to try, but no subscription has been opened
 	ended          // the context is done, or the Redsync closed
 )
 

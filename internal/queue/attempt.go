@@ -31,8 +31,8 @@ type turn struct {
 // enters reports whether the attempt enters the queues of the nodes.
 func (u *turn) enters() bool { return !u.place.Ticket.IsZero() }
 
-// Granted implements lease.Turn: node i has granted the attempt, which has failed
-// or will succeed. The release goes behind: the lock is free there then.
+// Granted implements lease.Turn: node i has granted the attempt. If the attempt fails, its release follows
+// the grant and frees the lock on node i, so that node i counts as free for the next attempt.
 func (u *turn) Granted(i int) {
 	w, ls := u.waiter, u.waiter.lines()
 	ls.mu.Lock()
@@ -45,8 +45,8 @@ func (u *turn) Granted(i int) {
 	}
 }
 
-// attempt makes one attempt, which counts from start, and takes back what it has left unless it is won.
-// u is nil where nobody waits.
+// attempt makes one attempt, which counts from start. If the attempt fails, attempt releases what it has
+// left on the nodes. u is nil for a call that stands in no line.
 func (t *Terms) attempt(ctx context.Context, start clock.Instant, try int, u *turn) (*lease.Lease, lease.Outcome) {
 	var l *lease.Lease
 	var o lease.Outcome
@@ -95,10 +95,12 @@ func (t *Terms) tell(l *lease.Lease, o lease.Outcome, u *turn) (why error) {
 	return why
 }
 
-// rollBack releases what the attempt for l has left, which came to o. The waiter keeps
-// its place in the queues unless it waits no longer (over), or cannot reach a quorum:
-// then it would stand in everybody's way. It enters them again with another ticket, which
-// no release that is late takes away.
+// rollBack releases what the attempt for l has left on the nodes. o is what the attempt came to, and over
+// says that the waiter waits no longer.
+//
+// The waiter keeps its place in the queues unless it gives up or cannot reach a quorum: a waiter without a
+// quorum would only hold up the others. If it enters the queues later, it does so with another ticket, so
+// that a late release of the former one does not remove it.
 func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 	w := u.waiter
 	ls := w.lines()
@@ -118,8 +120,8 @@ func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 // Denied implements lease.Turn.
 func (u *turn) Denied() { u.denied.Store(true) }
 
-// runsOut returns when the lock may be free on a quorum of nodes although nobody
-// releases it, after an attempt that came to o by now; zero if that is not known, or was so before.
+// runsOut returns when the lock may become free on a quorum of nodes although nobody releases it. o is what
+// the last attempt came to. runsOut returns the zero time if that moment is not known or has passed.
 func runsOut(o lease.Outcome, now clock.Instant) time.Time {
 	type free struct {
 		node int

@@ -77,8 +77,9 @@ func (g *Group) Wake(lines []string, node int, undoes lease.Turn) {
 	}
 }
 
-// releaseAndAdmit releases what l, which has ended, left on the nodes, and lets in who waits for
-// it in this process. Who enters the queues is for release to say.
+// releaseAndAdmit releases what l, which has ended, left on the nodes, and admits the first in line of
+// this process. succeed decides whether the ticket of that waiter enters the queues with the release.
+// Lease.Release drops the ticket if the waiter has given up meanwhile.
 func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Release {
 	ls := &g.lines
 	if ls.count.Load() == 0 {
@@ -88,7 +89,9 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	first, s := ls.succeed(l, heard)
 	how.Enters = s.enters
 	rel := l.Release(how)
-	if !s.enters.IsZero() && ls.hasGone(first) { // its own removal of the ticket may have come before
+	// first may have given up meanwhile, and have sent the removal of its ticket before this release
+	// entered it. A second release then removes the ticket.
+	if !s.enters.IsZero() && ls.hasGone(first) {
 		l.LeaveQueuesOnRelease(s.enters)
 		l.Release(lease.Releasing{})
 	}
@@ -110,10 +113,12 @@ func (ls *lines) hasGone(w *waiter) bool {
 
 // A succession is what becomes of the first in line with a release.
 //
-//	other processes wait, or it is fair    ticket enters; the nodes tell whose turn it is
-//	the same, and they cannot be heard     ticket enters, and tries at once
-//	the same, and it is trying now         ticket enters, and tries again
-//	nobody else waits, as far as is known  tries at once, right behind the release
+// If the waiter is not fair, and no other process is known to wait, the waiter tries at once, right behind
+// the release. Otherwise its ticket enters the queues with the release, and then:
+//
+//	it is trying now                  it tries again
+//	it cannot hear the nodes          it tries at once
+//	neither                           it waits until a node tells it that its turn has come
 type succession struct {
 	enters script.Ticket // enters the queues with the release; zero: none
 	tries  bool          // the first in line tries behind the release

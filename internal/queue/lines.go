@@ -17,30 +17,33 @@ import (
 // lines are the lines of a group, by their names.
 type lines struct {
 	group *Group
-	count atomic.Int64 // of lines: a look without the lock
+	count atomic.Int64 // number of lines; can be read without mu
 
-	mu     sync.Mutex // guards the lines, and what of their waiters says so
+	mu     sync.Mutex // guards the lines, and those fields of a waiter whose comment names lines.mu
 	byName map[string]*line
-	sweep  *time.Timer // removes lines where nobody waits
+	sweep  *time.Timer // removes lines that have had no waiter for a while
 }
 
-// A line is who waits for one claim, by priority and then in the order of arrival. It is
-// kept for a while after the last one where other processes wait: see mayBarge.
+// A line holds the waiters of this process for one claim, ordered by priority and then by arrival. If
+// other processes wait, the line stays for a while after its last waiter has left: see mayBarge.
 //
-// Waiters with any settings stand in it. Those of the first one must not keep the others
-// from a lock that is free: see first for its node deadline, and pacer for its retry delay.
+// Waiters with different settings stand in the same line. A short node deadline or a long retry delay of
+// the first waiter must not keep the others from a free lock. The method first takes care of the deadline,
+// and the field pacer of the delay.
 type line struct {
 	waiters []*waiter
 	pacer   *waiter       // has the shortest retry delay; nil where nobody waits
-	holder  *lease.Lease  // who got the lock out of this line, until it is released or over
+	holder  *lease.Lease  // the lease that a waiter of this line got, until it is released or over
 	others  bool          // other processes waited when the lock was last released
-	why     lease.Outcome // of the last attempt
+	why     lease.Outcome // the outcome of the last attempt
 	empty   time.Time     // since when nobody waits
 }
 
-// first returns who talks to the nodes, nil if nobody waits. l may be nil. That is the
-// first in the line, unless its last attempt heard fewer nodes than a quorum, and somebody
-// behind it has a longer node deadline: then the next such one.
+// first returns the waiter that talks to the nodes, nil if nobody waits. l may be nil.
+//
+// That is the waiter at the head of the line. But if its last attempt heard fewer nodes than a quorum, the
+// next waiter with a longer node deadline takes its place, if there is one. The same rule goes for that
+// waiter in turn.
 func (l *line) first() *waiter {
 	if l == nil || len(l.waiters) == 0 {
 		return nil
@@ -61,13 +64,14 @@ func (l *line) first() *waiter {
 	return first
 }
 
-// paces reports whether w, which is not the first, says when that one polls: its retry
-// delay is the shortest.
+// paces reports whether the retry delay of w, which is not the first, decides when the first polls. It does
+// if it is the shortest in the line.
 func (l *line) paces(w *waiter) bool {
 	return l.pacer == w && w.pace.mean < l.first().pace.mean
 }
 
-// findPacer chooses the pacer, where the former one's delay was at least atLeast.
+// findPacer chooses the waiter with the shortest retry delay as the pacer. No delay in the line is shorter
+// than atLeast: if the first waiter's is no longer than that, the search can stop.
 func (l *line) findPacer(atLeast time.Duration) {
 	if l.pacer = l.first(); l.pacer == nil || l.pacer.pace.mean <= atLeast {
 		return
@@ -79,8 +83,8 @@ func (l *line) findPacer(atLeast time.Duration) {
 	}
 }
 
-// turned lets those go on for whom it matters who is the first, if that is not before any
-// more.
+// turned makes the first in line try, and its pacer look again, if the first has changed. before was the
+// first until now.
 func (l *line) turned(before *waiter) {
 	first := l.first()
 	if first == nil || first == before {
@@ -90,7 +94,7 @@ func (l *line) turned(before *waiter) {
 	l.pacer.lookAgain()
 }
 
-// heldFor returns for how long the lock is held, as far as the line knows, at least.
+// heldFor returns how much longer a lease from this line can hold the lock, 0 if the line knows of none.
 func (l *line) heldFor() time.Duration {
 	if l.holder == nil {
 		return 0
@@ -102,9 +106,8 @@ func (l *line) heldFor() time.Duration {
 	return left
 }
 
-// mayBarge reports whether a first attempt may come before those who wait in the line of that name:
-// not where there are such in this process, nor right after a release that let in
-// another one.
+// mayBarge reports whether a first attempt need not join the line of that name. It must join while waiters
+// of this process stand in the line, and right after a release that found waiters of other processes.
 func (ls *lines) mayBarge(name string) bool {
 	if ls.count.Load() == 0 {
 		return true
@@ -143,7 +146,8 @@ func (ls *lines) join(w *waiter, why lease.Outcome) {
 		return cmp.Or(cmp.Compare(w.terms.Priority, in.terms.Priority), -1)
 	})
 	l.waiters = slices.Insert(l.waiters, i, w)
-	// Who comes before the former first does not know what that one has been told.
+	// The nodes may have told the former first something that w does not know. So w tries at once if it
+	// takes the place of that waiter.
 	first := l.first() == w
 	w.agenda.ready = !asked || answered || first && before != nil
 	w.why = why
@@ -348,7 +352,8 @@ func (ls *lines) nudgeAll() {
 	ls.eachFirst((*waiter).markReadyLocked)
 }
 
-// wakeAll notes that node i may have told about any lock, and nobody heard.
+// wakeAll wakes the first in each line as if node i had told it that its lock is free: messages of that
+// node may have been missed.
 func (ls *lines) wakeAll(i int) {
 	ls.eachFirst(func(w *waiter) { w.wakeLocked(i) })
 }

@@ -40,13 +40,14 @@ type Events interface {
 
 // A Failure is why Lock has acquired nothing.
 type Failure struct {
-	Last        lease.Outcome // of the last attempt, here or by those who stand before
-	Interrupted bool          // the trying was ended by the context, by Close or by the limit of tries
-	Delay       time.Duration // below 0: a retry delay that is no use
+	Last        lease.Outcome // the last attempt of this call; if there was none, the last one of its line
+	Interrupted bool          // the context, Close or the limit of tries has ended the call
+	Delay       time.Duration // the retry delay that cannot be used, if it is negative
 }
 
-// Lock makes an attempt for the claim of t, and if that fails waits until it is free, until limit tries
-// are used up, or until ctx is done. Limit 0 is no limit. start is when the user called.
+// Lock acquires the claim of t. It makes a first attempt at once if the call may overtake the line (see
+// mayBarge). If it may not, or if the attempt fails, the call joins the line and waits until it wins, until
+// limit tries are used up, or until ctx is done. Limit 0 is no limit. start is when the user called.
 func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*lease.Lease, *Failure) {
 	if ctx.Err() != nil {
 		return nil, &Failure{Interrupted: true}

@@ -2,10 +2,10 @@ package queue
 
 import "time"
 
-// This file is the retry delays of one Lock. Who stands behind others in its line does not
-// wake up for each of them: it needs to know only when the last one is over.
+// This file is the retry delays of one Lock. A waiter that stands behind others does not wake up after each
+// of its delays. If its tries are limited, it sleeps until the last delay is over, and then gives up.
 
-// maxAhead bounds how many delays are drawn ahead. Who has more wakes up in between.
+// maxAhead bounds how many delays are drawn ahead. A waiter with more tries left wakes up in between.
 const maxAhead = 256
 
 // A pace is the retry delays of a waiter. It is used by the waiter alone, except for mean.
@@ -73,8 +73,9 @@ func (p *pace) pass() {
 	p.tick = p.tick.Add(d)
 }
 
-// wake makes the waiter heed tick again: that of the first try after now, or of the last one
-// that sleep has counted. Without a limit nobody has counted the tries that it was asleep for.
+// wake makes the waiter heed tick again. It passes over the tries whose delays have elapsed, as far as sleep
+// has drawn those delays. Without a limit sleep has drawn none: then the current delay begins anew if it is
+// over.
 func (p *pace) wake(now time.Time) {
 	p.asleep = false
 	for !now.Before(p.tick) && len(p.ahead) > 0 && p.ahead[0] >= 0 {

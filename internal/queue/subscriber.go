@@ -58,9 +58,9 @@ func (s *subscriber) stands() bool {
 	return s.session != nil && s.session.ready
 }
 
-// hears returns when an attempt may rely on being told: the zero time if that is now, and
-// after maxWait at the latest, although nothing stands then. It reports whether anybody
-// listens at all.
+// hears returns until when an attempt must wait for the subscriptions: the zero time if it need not wait. An
+// attempt waits until the session is ready, but not longer than maxWait after the session began. listens
+// says whether there is a session.
 func (s *subscriber) hears(maxWait time.Duration) (from time.Time, listens bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,8 +119,8 @@ func listenThrough(p pool.Pool) (s pool.Subscriber, own pool.Pool) {
 	return s, own
 }
 
-// learn notes that node i has answered, and reports whether that comes too late for those
-// who have tried already.
+// learn notes that node i has answered. It reports late if waiters may have tried without hearing node i: the
+// session was ready before, or node i has answered before.
 func (s *session) learn(i int) (late bool) {
 	s.subscriber.mu.Lock()
 	defer s.subscriber.mu.Unlock()

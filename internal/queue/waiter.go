@@ -39,12 +39,12 @@ type waiter struct {
 
 	// lines.mu guards what follows, and pace.mean.
 	state       state
-	given       *lease.Lease  // handed over; set when it is served so
-	ticket      script.Ticket // zero until it is needed, which it is not where the lock is handed over
+	given       *lease.Lease  // the lease that was handed over to it; nil if none was
+	ticket      script.Ticket // its place in the queues; zero until ticketLocked makes it
 	attempts    int           // made so far
 	heardTooFew bool          // the last attempt heard fewer nodes than a quorum
 	agenda      agenda        // why and when it tries next
-	last        *lease.Lease  // through whose release the ticket leaves the queues; nil if it is in none
+	last        *lease.Lease  // the lease whose release removes the ticket; nil if the ticket is in no queue
 }
 
 // A state is where a waiter is.
@@ -244,8 +244,9 @@ func (w *waiter) due() (event, time.Time) {
 	return v.next(w.agenda)
 }
 
-// needsToHear reports whether w does not try before it can hear the nodes: it will be in the
-// queues. Its very first attempt may succeed, and is repeated if it fails.
+// needsToHear reports whether w waits until it can hear the nodes before it tries, because the attempt
+// puts its ticket in the queues. The very first attempt does not wait for that: it may succeed, and is
+// repeated if it fails.
 func (w *waiter) needsToHear() bool {
 	return w.why.Kind != lease.NotAsked && (w.terms.Fair || !w.queueless && !w.agenda.followsRelease)
 }
@@ -265,11 +266,14 @@ func (w *waiter) lastOutcome() lease.Outcome {
 	return ls.byName[w.line].why
 }
 
-// begin notes that an attempt begins, and returns it; nil if w is not the first in
-// line, has been handed the lock, or this process holds it. A poll, for which there is
-// no other reason than the time, is made all the same, lest the lock was released
-// elsewhere, and takes it where it is free, except in fair mode; any other attempt
-// respects the order of the queues. After the last one w stands in no queue.
+// begin starts an attempt of w, and returns it. It returns nil if w is not the first in line or has been
+// handed the lock. It also returns nil if this process holds the lock, unless poll is set.
+//
+// poll says that the retry delay is the only reason for the attempt. A poll is made although this process
+// seems to hold the lock, because the lock may have been released elsewhere. A poll takes a free lock out
+// of turn, except in fair mode. Any other attempt respects the order of the queues.
+//
+// last says that no attempt follows: w then leaves the queues.
 func (w *waiter) begin(poll, last bool) *turn {
 	ls := w.lines()
 	ls.mu.Lock()
@@ -288,10 +292,11 @@ func (w *waiter) begin(poll, last bool) *turn {
 	return u
 }
 
-// try makes the attempt.
+// try makes the attempt. Before that it decides whether a failure is conclusive.
 //
-// A waiter in the queues must hear the nodes. Where it cannot yet the attempt is repeated
-// once it can, if it fails: see needsToHear for those that do not wait for that.
+// A failure is conclusive if w can hear the nodes by then, or does without them (queueless). Otherwise w
+// may miss a message, and end makes it try again as soon as it can hear them. An attempt without a ticket
+// is repeated with one.
 func (w *waiter) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease.Outcome) {
 	s := w.subscriber()
 	switch {
@@ -318,7 +323,7 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	won := l != nil
 	w.why = o
 	w.queueless = w.queueless || u.denied.Load()
-	if !u.leaves { // else it leaves its line at once, and is the first until then
+	if !u.leaves { // a waiter that leaves does so at once, and that of tryFairly is in no line
 		ls.triedLocked(w, won, won || o.Heard() || o.Result.Set == nil, time.Since(u.began))
 	}
 	switch {

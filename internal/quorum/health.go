@@ -27,8 +27,8 @@ type Health struct {
 
 const (
 	healthy  int32 = iota
-	downTold       // observers have been told of it
-	down           // they have not yet, so soon after the last time
+	downTold       // the node is down, and observers have been told
+	down           // the node is down, and observers are told later: the last NodeDown is too recent
 )
 
 // A sight is what a vote says of a node.
@@ -73,8 +73,8 @@ func (h *Health) downLocked(s sight, now time.Time) {
 	h.told, h.omitted = now, 0
 }
 
-// upLocked takes note of an answer. Of a node whose grants do not count only a grant that
-// counts does.
+// upLocked notes that the node has answered. A node that was down because its grants did not count is up
+// again only when it gives a grant that counts.
 func (h *Health) upLocked(s sight, now time.Time) {
 	state := h.state.Load()
 	if state == healthy || h.distrusted && !s.granted {

@@ -14,7 +14,7 @@ import (
 
 // An identity is what is known of which server each node is.
 type identity struct {
-	known atomic.Bool // an acquire has waited, or need not wait, for what every node has to say
+	known atomic.Bool // the first acquire has called Introduces: no later one waits to hear which servers the nodes are
 
 	mu        sync.Mutex // guards the comparison of all nodes when one of them changes
 	duplicate atomic.Pointer[Duplicate]
@@ -36,7 +36,7 @@ func (s *Set) Introduces() bool {
 	first := false
 	for _, n := range s.Nodes {
 		known, ok := n.Pool.(interface{ MetBefore() bool })
-		first = !ok || !known.MetBefore() || first // ask each of them
+		first = !ok || !known.MetBefore() || first // first stands last, so that MetBefore is called on every node
 	}
 	return first
 }

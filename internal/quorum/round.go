@@ -11,8 +11,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// A Round is one command on its way to all nodes, and their votes. As soon as the answer cannot
-// change it is the answer. Every operation of every primitive is a round.
+// A Round is one command on its way to all nodes, and their votes. The round is decided as soon as no
+// further vote can change its answer. Every operation of every primitive is a round.
 type Round struct {
 	set     *Set
 	op      Operation
@@ -22,7 +22,7 @@ type Round struct {
 	waitAll bool          // after the decision, wait for the other nodes (WithFailFast(false))
 	all     chan struct{} // closed when every node has voted, with waitAll
 
-	// mu guards what follows. Who has been told of the decision may read expired
+	// mu guards what follows. After Decided the waiting caller may read expired
 	// without it.
 	mu      sync.Mutex
 	closed  bool           // later votes do not count
@@ -36,11 +36,11 @@ type Round struct {
 
 // A ballot is what a round keeps of a node.
 type ballot struct {
-	vote  claim.Vote   // of a vote that is still to come, Err is as in WaitFor
-	by    *pool.Server // who voted, if known
+	vote  claim.Vote   // while it is Pending, Err is what WaitFor has noted
+	by    *pool.Server // the server that voted, if known
 	full  bool         // the script was sent in full
 	heard bool         // the node's answer has come, in time or not
-	more  int32        // sendings under way beside the one whose failure is the node's vote: see Again
+	more  int32        // extra sendings under way: a failure is the node's vote only when this is 0 (see Again)
 }
 
 // A Decider goes on when the answer of a round cannot change, or at its deadline.
@@ -153,7 +153,8 @@ func (r *Round) resend(i int) (sent bool, refusal error) {
 }
 
 // Again sends the command of an undecided round once more to every node that has not answered, or has
-// failed. A failure is the node's vote only when no other sending to it is under way.
+// failed. A failure is the node's vote only when no other sending to it is under way. It is for rounds whose
+// votes are counted plainly: a Tally takes no vote back.
 func (r *Round) Again() {
 	refusals := r.sendAgain()
 	for i, err := range refusals {
@@ -174,8 +175,8 @@ func (r *Round) sendAgain() (refusals []error) {
 	refusals = make([]error, len(r.ballots))
 	for i := range r.ballots {
 		b := &r.ballots[i]
-		under := b.vote.Choice == claim.Pending
-		if !under && b.vote.Choice != claim.Failed {
+		unanswered := b.vote.Choice == claim.Pending
+		if !unanswered && b.vote.Choice != claim.Failed {
 			continue
 		}
 		b.vote = claim.Vote{}
@@ -185,9 +186,9 @@ func (r *Round) sendAgain() (refusals []error) {
 			args = r.brief.Call.Command.InFull()
 		}
 		switch err := r.send(i, args, nil); {
-		case under && err == nil:
+		case unanswered && err == nil:
 			b.more++
-		case !under:
+		case !unanswered:
 			refusals[i] = err
 		}
 	}
@@ -257,7 +258,7 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (first, late bool, as 
 	if r.closed || b.vote.Choice != claim.Pending {
 		return first, true, v
 	}
-	if v.Choice == claim.Failed && b.more > 0 { // it may do better
+	if v.Choice == claim.Failed && b.more > 0 { // the reply to another sending may be better
 		b.more--
 		return first, false, v
 	}
@@ -374,8 +375,8 @@ var (
 	errAbandoned  = errors.New("the hold ended meanwhile")
 )
 
-// An unheard is why a node has no vote in a round whose caller gave it up. It matches why.
-// Its text does not say that: the operation does, once.
+// An unheard is the error of a node that had not voted when the caller gave up the round. errors.Is finds
+// why in it. Its text leaves why out, because the error of the operation names it once for all nodes.
 type unheard struct{ why error }
 
 func (*unheard) Error() string   { return ErrNoAnswer.Error() }
@@ -390,9 +391,8 @@ func Silent(within time.Duration) error { return fmt.Errorf("%w within %v", ErrN
 // up the nodes that have not voted have failed. It is called once, where the round was prepared for
 // a caller who waits.
 //
-// It does not watch for Close: one channel in the select of every round is one
-// lock for all. Close ends each lease, which closes l.Over; a round without l.Over
-// runs to its deadline.
+// Wait does not watch a channel that Close closes: all rounds would contend for the lock inside that
+// channel. Close ends each lease instead, which closes l.Over. A round without l.Over runs to its deadline.
 func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	var start time.Time // for linger alone: the clock is not free
 	if r.waitAll {

@@ -21,7 +21,7 @@ type Set struct {
 	Nodes []*Node
 	Rule  claim.Rule
 
-	guarded  *Node // the one whose guard allows least; nil without a guard
+	guarded  *Node // the node with the shortest guard; nil if no node has a guard
 	timers   roundTimers
 	identity identity
 }
@@ -77,8 +77,8 @@ func Unusable(p pool.Pool) error {
 	return nil
 }
 
-// deniedFor is for how long a node that did not let its user touch the queue of one
-// lock is not asked for another's on the way.
+// deniedFor is for how long a release leaves out the queue on a node that has denied its user the queue of
+// any lock.
 const deniedFor = 5 * time.Second
 
 // Deny notes that the node does not let its user touch the queue of a lock. It reports whether

@@ -42,8 +42,9 @@ func (t *roundTimer) armLocked(after time.Duration) {
 	t.timer.Reset(after)
 }
 
-// stop ends the life of a roundTimer that may be told of its round still. Its timer would keep the
-// round until a deadline that may be hours away.
+// stop retires a roundTimer whose caller has given up the round. The timer is not used again, because the
+// round may still call Decided. A timer that ran on would keep the round in memory until its deadline,
+// which may be hours away.
 func (t *roundTimer) stop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
