@@ -428,3 +428,45 @@ func TestLockAfterDuplicateNodeLastsAsLongAsAny(t *testing.T) {
 		assert.Equal(t, 988*time.Millisecond, m.Remaining())
 	})
 }
+
+// Two nodes grant as one server, and one of them is heard to be another server before the
+// round is decided. Lock ends with that grant all the same: another try may come to the same.
+func TestLockEndsWithAGrantOfADuplicateThatIsNoneByNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage()
+		m := s.NewMutex("first")
+		require.NoError(t, m.Lock())
+		s.grants = false
+		twin, other := &pool.Server{RunID: "twin"}, &pool.Server{RunID: "other"}
+		answer := func(req pool.Request, value any, server *pool.Server) {
+			req.To.Receive(req.Tag, pool.Reply{Value: value, Fate: pool.Answered, Conn: 1, Server: server})
+			synctest.Wait()
+		}
+		go func() { _, _ = m.Valid() }()
+		synctest.Wait()
+		asked := s.waiting
+		answer(asked[0], script.Mine, nil)
+		answer(asked[2], script.Mine, nil) // node 1 owes its answer
+
+		var err error
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			err = s.NewMutex("lock", redsync.WithTries(2)).Lock()
+		}()
+		synctest.Wait()
+		sent := s.waiting
+		answer(sent[0], "OK", twin)
+		answer(sent[1], "OK", twin)
+		answer(asked[1], script.Mine, other)
+		answer(sent[2], nil, nil)
+		<-done
+		require.ErrorIs(t, err, redsync.ErrDuplicateNode)
+		for _, p := range s.puppets {
+			assert.Equal(t, 2, p.Count("set"), "of the first lock, and of this one")
+		}
+		s.grants = true
+		time.Sleep(time.Minute)
+		_ = s.Close(t.Context()) // nodes owe answers to the releases
+	})
+}

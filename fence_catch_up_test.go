@@ -369,3 +369,19 @@ func TestFenceEndsWithItsContext(t *testing.T) {
 		f.noKeys()
 	})
 }
+
+// A quorum of registers has refused the token. A higher one is heard after that, but before
+// the next proposal: the proposal is beyond it.
+func TestFenceCatchesUpWithARegisterThatIsHeardLate(t *testing.T) {
+	play(t, func(f field) {
+		m := f.fenced().NewMutex("lock")
+		f.registers("2000000000000000", "2000000000000000", "2000000000000000", "3000000000000000", "4000000000000000")
+		f.slowly(1, time.Millisecond, 3, 4)
+		before := f.scripts()
+		ctx := errHook{f.Context(), func() { time.Sleep(2 * time.Millisecond) }}
+		require.NoError(t, m.LockContext(ctx))
+		assert.EqualValues(t, 4000000000000001, m.Fence())
+		assert.Equal(t, before+10, f.scripts(), "one more round")
+		f.unlock(m)
+	})
+}

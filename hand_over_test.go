@@ -490,3 +490,13 @@ func TestWaiterIsHandedTheLockAtTheEndOfItsRetryDelay(t *testing.T) {
 		})
 	}
 }
+
+// Drift factors that differ by less than any expiry shows make no other lock.
+func TestHandOverBetweenDriftFactorsThatComeToTheSame(t *testing.T) {
+	play(t, func(f field) {
+		giver, receiver := redsync.WithDriftFactor(0.01), redsync.WithDriftFactor(0.01-1e-12)
+		_, m, until := f.handed([]redsync.Option{giver}, []redsync.Option{receiver})
+		assert.Equal(t, until, m.Until())
+		f.unlocks(m.Mutex)
+	})
+}

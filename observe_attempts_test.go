@@ -242,3 +242,28 @@ func TestObserveVoteOfASecondPoolOnOneServerIsNoGrant(t *testing.T) {
 		assert.Len(t, granted, 3, "%v", votes)
 	})
 }
+
+// An observer can tell which attempt the error of a call comes from.
+func TestErrorOfLockHasTheErrorThatTheObserverWasTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		options []redsync.Option
+		lock    func(*redsync.Mutex) error
+	}{
+		"TryLock":       {nil, (*redsync.Mutex).TryLock},
+		"TryLock, fair": {[]redsync.Option{redsync.WithFair()}, (*redsync.Mutex).TryLock},
+		"Lock":          {[]redsync.Option{redsync.WithTries(2)}, (*redsync.Mutex).Lock},
+	} {
+		t.Run(name, func(t *testing.T) {
+			observe(t, func(f field, r *recorder) {
+				for _, n := range f.nodes {
+					require.NoError(f, n.Set("lock", "another"))
+				}
+				err := c.lock(f.NewMutex("lock", c.options...))
+				_, told := of[redsync.Attempt](r)
+				require.NotEmpty(f, told)
+				require.Error(f, told[len(told)-1])
+				assert.ErrorIs(f, err, told[len(told)-1])
+			})
+		})
+	}
+}

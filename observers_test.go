@@ -3,6 +3,7 @@ package redsync_test
 import (
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -40,16 +41,50 @@ func TestObserveUnsettledUntilTheKeysHaveRunOut(t *testing.T) {
 	})
 }
 
+// Close sends what waits to be repeated once more. A release that fails from then on is dropped.
 func TestObserveUnsettledDroppedByClose(t *testing.T) {
-	observe(t, func(f field, r *recorder) {
-		f.held()
-		f.kill(4)
-		require.NoError(f, f.Close(f.Context()))
-		got, err := only[redsync.Unsettled](f.T, r)
-		assert.Equal(t, 4, got.Node)
-		assert.True(t, got.Dropped)
-		require.Error(f, err)
-	})
+	for name, c := range map[string]struct {
+		before func(f field, m *redsync.Mutex)
+		during func(f field) // Close waits for node 4
+		failed []int         // how often it may have failed before
+	}{
+		"it fails before Close": {
+			before: func(f field, m *redsync.Mutex) { f.kill(4); f.unlock(m) },
+			failed: []int{1},
+		},
+		"it fails during Close": {
+			before: func(f field, _ *redsync.Mutex) { f.freeze(4) },
+			during: func(f field) { f.kill(4) },
+			failed: []int{0},
+		},
+		// Close ends the holds first, and then sends what waits to be repeated: the release of
+		// this one fails before that or after it.
+		"Close releases it": {
+			before: func(f field, _ *redsync.Mutex) { f.kill(4) },
+			failed: []int{0, 1},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			observe(t, func(f field, r *recorder) {
+				m := f.held()
+				c.before(f, m)
+				var wg sync.WaitGroup
+				wg.Go(func() { assert.NoError(f, f.Close(f.Context())) })
+				if c.during != nil {
+					synctest.Wait()
+					c.during(f)
+				}
+				wg.Wait()
+				got, errs := of[redsync.Unsettled](r)
+				require.Contains(f, c.failed, len(got)-1)
+				for i, u := range got {
+					assert.Equal(t, 4, u.Node)
+					assert.Equal(t, i == len(got)-1, u.Dropped, "the last one alone")
+					require.Error(f, errs[i])
+				}
+			})
+		})
+	}
 }
 
 // What happens in the background is told in the order in which it happened.

@@ -277,3 +277,59 @@ func TestFrozenNodeCostsNoFairWaiterItsPlace(t *testing.T) {
 		f.within(b, 0)
 	})
 }
+
+// A napper is an observer that takes so long for each attempt.
+type napper time.Duration
+
+func (n napper) ObserveAttempt(redsync.Attempt) { time.Sleep(time.Duration(n)) }
+
+// What refuses an attempt runs out a TTL after the answer that told it, however late the
+// attempt ends: the waiter waits for no node that is frozen, nor for an observer, as well.
+func TestWaiterCountsTheTTLFromEachAnswer(t *testing.T) {
+	const late = 100 * time.Millisecond
+	for name, c := range map[string]struct {
+		option redsync.Option
+		freeze []int
+	}{
+		"the attempt waits for a frozen node": {redsync.WithNodeTimeout(late), []int{4}},
+		"an observer takes a while":           {redsync.WithObserver(napper(late)), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inEachMode(t, func(f field, mode []redsync.Option) {
+				b := f.another(mode...)
+				for _, n := range f.nodes {
+					require.NoError(f, n.Set("lock", "another's"))
+					n.SetTTL("lock", 450*time.Millisecond)
+				}
+				f.freeze(c.freeze...)
+				w := f.calls(b, patient(c.option, redsync.WithFailFast(false))...)
+				// The attempt that acquires the lock takes as long as the others.
+				took := f.within(w, 450*time.Millisecond+15*time.Millisecond+late)
+				assert.GreaterOrEqual(f, took, 450*time.Millisecond+late)
+				f.thaw(c.freeze...)
+				f.unlock(w.Mutex)
+			})
+		})
+	}
+}
+
+// A node does not let the waiter queue. The waiter leaves the queues of all nodes, and does
+// not enter them again.
+func TestWaiterWhomANodeDeniesTheQueueLeavesAllQueues(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithExpiry(time.Minute))
+		b := f.another()
+		f.nodes[4].On("evalsha", 1000, embedded.Fault{Delay: 5 * time.Millisecond, Err: "NOPERM No permissions to access a key"})
+		w := f.calls(b, patient(redsync.WithObserver(napper(20*time.Millisecond)))...)
+		time.Sleep(3 * time.Second) // the queues that it was in have run out
+		f.nobodyWaits()
+		f.nodes[4].Heal()
+		for range 20 {
+			time.Sleep(97 * time.Millisecond)
+			f.nobodyWaits()
+		}
+		w.cancel()
+		<-w.done
+		f.unlock(m)
+	})
+}

@@ -246,3 +246,56 @@ func TestClockSetForwardStaysTheCauseAfterClose(t *testing.T) {
 		})
 	}
 }
+
+func TestClockSetForwardStaysTheReasonAfterClose(t *testing.T) {
+	for name, notice := range map[string]func(*redsync.Mutex){
+		"Remaining": func(m *redsync.Mutex) { m.Remaining() },
+		"Lost":      func(m *redsync.Mutex) { m.Lost() },
+		"Err":       func(m *redsync.Mutex) { _ = m.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, rs := clocktest.StepWall(t), redsync.New(newJournal(nil))
+				m := rs.NewMutex("lock")
+				require.NoError(t, m.Lock())
+				s.Step(10 * time.Second)
+				notice(m)
+				s.Step(-10 * time.Second)
+				require.NoError(t, rs.Close(t.Context()))
+				require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired)
+				require.NotErrorIs(t, m.Err(), redsync.ErrClosed)
+			})
+		})
+	}
+}
+
+// The clock is ahead while a quorum confirms a lock that is adopted: its validity is over
+// then. It stays so when the clock is set back before Extend returns.
+func TestExtendOfAnAdoptedLockThatWasOverWhenAQuorumConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := clocktest.StepWall(t)
+		quick := func(req pool.Request) (*pool.Reply, error) {
+			s.Step(10 * time.Second)
+			return puppet.Yes(req)
+		}
+		slow := func(req pool.Request) (*pool.Reply, error) {
+			if !isExtend(req) {
+				return puppet.Yes(req)
+			}
+			time.AfterFunc(100*time.Millisecond, func() {
+				s.Step(-20 * time.Second)
+				reply, _ := puppet.Yes(req)
+				req.To.Receive(req.Tag, *reply)
+			})
+			return nil, nil
+		}
+		rs := redsync.New(newJournal(quick), newJournal(quick), newJournal(slow))
+		m := rs.NewMutex("lock", redsync.WithValue("v"), redsync.WithFailFast(false))
+		ok, err := m.Extend()
+		assert.False(t, ok)
+		require.ErrorIs(t, err, redsync.ErrExtendFailed)
+		assert.Zero(t, m.Until())
+		require.NoError(t, rs.Close(t.Context()))
+		time.Sleep(time.Minute)
+	})
+}
