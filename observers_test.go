@@ -49,7 +49,7 @@ func TestObserveUnsettledDroppedByClose(t *testing.T) {
 		failed []int         // how often it may have failed before
 	}{
 		"it fails before Close": {
-			before: func(f field, m *redsync.Mutex) { f.kill(4); f.unlock(m) },
+			before: func(f field, m *redsync.Mutex) { f.kill(4); f.unlock(m); synctest.Wait() },
 			failed: []int{1},
 		},
 		"it fails during Close": {
