@@ -63,6 +63,7 @@ type drawnOptions struct {
 	once             bool // TryLock
 	unhurried        bool // WithFailFast(false): what was confirmed in time may be told later
 	heals            bool // WithSetNXOnExtend, which nobody else may unlock
+	fences           bool // WithFencing
 }
 
 // options draws the options of a term, which may be one that is adopted.
@@ -86,7 +87,7 @@ func (c *simClient) options(adopted bool) (options []redsync.Option, expiry time
 	if c.fair {
 		options = append(options, redsync.WithFair())
 	}
-	if c.fencing || c.oneIn(5) {
+	if drawn.fences = c.fencing || c.oneIn(5); drawn.fences {
 		options = append(options, redsync.WithFencing())
 	}
 	drawn.watched = pick(4, redsync.WithWatchdog())
@@ -411,17 +412,24 @@ func (t *simTerm) show(given redsync.Sequencer, away bool) {
 	whose := cmp.Or(t.shares, t.event("").ID())
 	c.adopters.Go(func() {
 		time.Sleep(wait)
-		to.adopt(t.Name(), given.Value, whose, away)
+		to.adopt(t.Name(), given.Value, whose, away, t.drawn)
 	})
 }
 
 // adopt is a term that goes on with what another client has locked. The client believes
-// from the Extend that adopts it on.
-func (c *simClient) adopt(name, value, whose string, away bool) {
+// from the Extend that adopts it on. It sets WithSetNXOnExtend and WithFencing as the giver has them, as
+// WithValue demands: its Unlock settles a node too early else.
+func (c *simClient) adopt(name, value, whose string, away bool, giver drawnOptions) {
 	c.term++
 	t := &simTerm{client: c, number: c.term, shares: whose, done: make(chan struct{})}
 	var options []redsync.Option
 	options, t.expiry, t.drawn = c.options(true)
+	if giver.heals {
+		options, t.drawn.heals = append(options, redsync.WithSetNXOnExtend()), true
+	}
+	if giver.fences {
+		options, t.drawn.fences = append(options, redsync.WithFencing()), true
+	}
 	t.options = options
 	t.Mutex = c.current(c.process).NewMutex(name, append(slices.Clone(options), redsync.WithValue(value))...)
 	c.shared(c.process, t.expiry)
