@@ -54,7 +54,9 @@ func (g *Group) ReleaseAwaited(l *lease.Lease) *lease.Release {
 
 // Unlocked notes what a release of l has told about the waiters of other processes.
 func (g *Group) Unlocked(l *lease.Lease, rel *lease.Release) {
-	g.lines.tellOthers(l.Claim().Lines()[0], rel.Others())
+	if others := rel.Others(); others || g.Any() {
+		g.lines.tellOthers(l.Claim().Lines()[0], others)
+	}
 }
 
 // Any implements lease.Waiters.

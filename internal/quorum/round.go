@@ -34,13 +34,40 @@ type Round struct {
 	spare   [claim.UsualNodes]ballot // room for ballots
 }
 
-// A ballot is what a round keeps of a node.
+// A ballot is what a round keeps of a node. It keeps a vote in few words, because every round has room for
+// several.
 type ballot struct {
-	vote  claim.Vote   // while it is Pending, Err is what WaitFor has noted
-	by    *pool.Server // the server that voted, if known
-	full  bool         // the script was sent in full
-	heard bool         // the node's answer has come, in time or not
-	more  int32        // extra sendings under way: a failure is the node's vote only when this is 0 (see Again)
+	err    error        // of the vote; while that is Pending, what WaitFor has noted
+	detail *detail      // of the vote; nil if it has none
+	by     *pool.Server // the server that voted, if known
+	choice claim.Choice
+	found  claim.Found
+	full   bool  // the script was sent in full
+	heard  bool  // the node's answer has come, in time or not
+	more   int32 // extra sendings under way: a failure is the node's vote only when this is 0 (see Again)
+}
+
+// A detail is what few votes have.
+type detail struct {
+	answer claim.Answer
+	at     time.Duration
+}
+
+// keep makes v the node's vote.
+func (b *ballot) keep(v claim.Vote) {
+	b.choice, b.found, b.err, b.detail = v.Choice, v.Answer.Found, v.Err, nil
+	if v.At != 0 || v.Answer != (claim.Answer{Found: b.found}) {
+		b.detail = &detail{v.Answer, v.At}
+	}
+}
+
+// vote returns the node's vote.
+func (b *ballot) vote() claim.Vote {
+	v := claim.Vote{Choice: b.choice, Answer: claim.Answer{Found: b.found}, Err: b.err}
+	if b.detail != nil {
+		v.Answer, v.At = b.detail.answer, b.detail.at
+	}
+	return v
 }
 
 // A Decider goes on when the answer of a round cannot change, or at its deadline.
@@ -175,11 +202,11 @@ func (r *Round) sendAgain() (refusals []error) {
 	refusals = make([]error, len(r.ballots))
 	for i := range r.ballots {
 		b := &r.ballots[i]
-		unanswered := b.vote.Choice == claim.Pending
-		if !unanswered && b.vote.Choice != claim.Failed {
+		unanswered := b.choice == claim.Pending
+		if !unanswered && b.choice != claim.Failed {
 			continue
 		}
-		b.vote = claim.Vote{}
+		b.keep(claim.Vote{})
 		r.count.Failed = r.count.Failed.Without(i)
 		args := r.brief.Call.Command.Args
 		if b.full {
@@ -255,7 +282,7 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (first, late bool, as 
 	defer r.mu.Unlock()
 	b := &r.ballots[i]
 	first, b.heard = !b.heard, true
-	if r.closed || b.vote.Choice != claim.Pending {
+	if r.closed || b.choice != claim.Pending {
 		return first, true, v
 	}
 	if v.Choice == claim.Failed && b.more > 0 { // the reply to another sending may be better
@@ -265,7 +292,8 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (first, late bool, as 
 	if v.Choice == claim.Granted && r.hasGrantedLocked(by) {
 		v = v.Fails(ErrDuplicate)
 	}
-	b.vote, b.by = v, by
+	b.keep(v)
+	b.by = by
 	r.count = r.count.With(i, v.Choice)
 	if r.brief.Tally != nil {
 		r.brief.Tally.Add(i, v)
@@ -286,7 +314,7 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (first, late bool, as 
 // hasGrantedLocked reports whether a server has granted already, as another node.
 func (r *Round) hasGrantedLocked(by *pool.Server) bool {
 	for i := range r.ballots {
-		if b := &r.ballots[i]; b.vote.Choice == claim.Granted && sameServer(b.by, by) {
+		if b := &r.ballots[i]; b.choice == claim.Granted && sameServer(b.by, by) {
 			return true
 		}
 	}
@@ -298,8 +326,8 @@ func (r *Round) hasGrantedLocked(by *pool.Server) bool {
 func (r *Round) WaitFor(i int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if b := &r.ballots[i]; b.vote.Choice == claim.Pending {
-		b.vote.Err = err
+	if b := &r.ballots[i]; b.choice == claim.Pending {
+		b.err = err
 	}
 }
 
@@ -307,7 +335,7 @@ func (r *Round) WaitFor(i int, err error) {
 func (r *Round) WaitsFor(i int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.ballots[i].vote.Err
+	return r.ballots[i].err
 }
 
 // standingLocked returns what the votes prove by now.
@@ -469,8 +497,8 @@ func (r *Round) resultLocked(silent error) Result {
 	}
 	undecided := !r.final
 	res.Votes = make([]claim.Vote, len(r.ballots))
-	for i, b := range r.ballots {
-		v := b.vote
+	for i := range r.ballots {
+		v := r.ballots[i].vote()
 		if v.Choice == claim.Pending {
 			if undecided {
 				res.Count = res.Count.With(i, claim.Failed)

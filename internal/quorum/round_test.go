@@ -208,7 +208,7 @@ func TestRoundSendsAScriptInFullOnceWhileItIsOpen(t *testing.T) {
 					assert.Equal(t, "evalsha", sent[0].Args[0])
 					assert.Equal(t, "eval", sent[1].Args[0])
 				}
-				v := r.ballots[0].vote
+				v := r.ballots[0].vote()
 				assert.Equal(t, c.want, v.Choice)
 				switch name {
 				case "pool refuses":
@@ -216,7 +216,7 @@ func TestRoundSendsAScriptInFullOnceWhileItIsOpen(t *testing.T) {
 				case "open":
 					s.reply(0, noScript)
 					require.Len(t, s.puppets[0].Sent(), 2, "once")
-					assert.Equal(t, claim.Failed, r.ballots[0].vote.Choice)
+					assert.Equal(t, claim.Failed, r.ballots[0].choice)
 				}
 			})
 		})
