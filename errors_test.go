@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
@@ -216,6 +217,7 @@ func TestErrorsReadAsOneSentence(t *testing.T) {
 			`node #1 (127.0.0.1:7002): dial 127.0.0.1:7002: connection refused`: func(f field, _ *redsync.Mutex) error {
 			f.nodes[0].Kill()
 			f.nodes[1].Kill()
+			synctest.Wait() // the ends of the connections have been noticed
 			require.NoError(f, f.nodes[2].Set("new", "another's"))
 			return f.NewMutex("new", redsync.WithFailFast(false)).TryLock()
 		},
