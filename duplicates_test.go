@@ -26,7 +26,7 @@ import (
 
 // This file shows that two pools that lead to one server are found, and what follows.
 
-// pick returns these nodes, of which some may be the same.
+// pick returns these nodes. It may return a node twice.
 func (f field) pick(nodes ...int) (picked embedded.Nodes) {
 	for _, i := range nodes {
 		picked = append(picked, f.nodes[i])

@@ -1,15 +1,18 @@
 package redsync
 
-import "github.com/seed14bd9ef4/redsync/internal/queue"
+import (
+	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/queue"
+)
 
 // KnowsToken lets r know a fencing token of a lock, as if a register had shown it: its
 // proposals are then those of a clock that is ahead.
-func KnowsToken(r *Redsync, name string, token uint64) { r.core.member.Group.Tokens.Raise(name, token) }
+func KnowsToken(r *Redsync, name string, token uint64) { peek.KnowsToken(r, name, token) }
 
 // PeekValue returns what Value does, for a test alone: the value does not count as shown.
 func PeekValue(m *Mutex) string {
-	if h := m.current(); h != nil {
-		return h.Value()
+	if m.current() != nil {
+		return peek.Value(m)
 	}
 	return ""
 }

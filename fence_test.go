@@ -207,7 +207,7 @@ func TestFenceIsNotHandedOver(t *testing.T) {
 	})
 }
 
-// One who gives and one who receives, of which one has no fencing.
+// A giver and a receiver of a lock, of which only one has fencing.
 func TestFenceIsNotHandedToOrFromThoseWithout(t *testing.T) {
 	for _, gives := range []bool{false, true} {
 		t.Run(fmt.Sprint(gives), func(t *testing.T) {

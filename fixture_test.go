@@ -334,7 +334,7 @@ func (f field) traffic() int {
 	return f.commands("set", "evalsha", "eval")
 }
 
-// scripts counts what the nodes were sent, but for plain commands.
+// scripts counts the scripts that the nodes were sent.
 func (f field) scripts() int {
 	synctest.Wait()
 	return f.commands("evalsha")
@@ -384,7 +384,7 @@ func (f field) nobodyWaits() {
 	}
 }
 
-// inQueue returns who waits at a node.
+// inQueue returns the waiters in the queue of a node.
 func (f field) inQueue(node int) (tickets []string) {
 	queue, _ := f.nodes[node].Get("{lock}:queue")
 	for record := range strings.Lines(queue) {

@@ -85,7 +85,7 @@ func notGranted(res quorum.Result) error {
 // nodes that failed leave a quorum; the errors of the failed nodes stand beside it. Otherwise it returns
 // one error for each node.
 func notAcquired(res quorum.Result) error {
-	if res.Taken == 0 || res.Set.Rule.Blocks(res.Count.Failed) {
+	if !res.NotFree() {
 		return nodeErrors(errorsOf(res))
 	}
 	of := &errorsOfNodes{}

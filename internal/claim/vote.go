@@ -43,6 +43,14 @@ const (
 	UsualNodes = 5
 )
 
+// ByNode returns a zero element for each of n nodes: of spare, which is zero, if it has as many.
+func ByNode[T any](spare []T, n int) []T {
+	if n <= len(spare) {
+		return spare[:n]
+	}
+	return make([]T, n)
+}
+
 // Nodes is a set of nodes: bit i stands for node i.
 type Nodes uint64
 

@@ -46,9 +46,7 @@ func (o Outcome) Mends() bool {
 func isDuplicate(v claim.Vote) bool { return v.Err == quorum.ErrDuplicate } //nolint:errorlint // a sentinel that nobody wraps
 
 // Taken reports whether nodes have answered, and something else is in the way.
-func (o Outcome) Taken() bool {
-	return o.Kind == NotWon && o.Result.Taken != 0 && !o.Result.Set.Rule.Blocks(o.Result.Count.Failed)
-}
+func (o Outcome) Taken() bool { return o.Kind == NotWon && o.Result.NotFree() }
 
 // Heard reports whether a quorum of nodes has answered.
 func (o Outcome) Heard() bool {
@@ -209,7 +207,7 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	return a.lease.unlessRestarted(i, reply.Server, a.lease.First, v)
 }
 
-// tellWaiter tells whoever waits what node i's answer says of its queue.
+// tellWaiter tells the waiter of the attempt what node i's answer says of the queue.
 func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
 	denied := isForbidden(reply.Err)
 	if denied {

@@ -83,7 +83,7 @@ func New(t *Terms, value string, start clock.Instant) *Lease {
 	l.validity = Validity{Start: start, Span: span}
 	l.value.shown = t.UserValues // the user made it
 	l.writes = &l.ownWrites
-	l.writes.nodes = room(l.writes.spare[:], len(t.Keeper.Set.Nodes))
+	l.writes.nodes = claim.ByNode(l.writes.spare[:], len(t.Keeper.Set.Nodes))
 	return l
 }
 

@@ -44,6 +44,7 @@ type Release struct {
 	awaited  bool          // a caller waits for the round
 	turnover script.Turnover
 	process  script.Process // zero where nobody in this process waits, or did
+	fence    script.Fence   // of the lease, which has ended: its token does not change
 	undoes   Turn           // see Releasing
 	others   atomic.Bool    // see Others
 	open     atomic.Int32   // nodes that have not settled it
@@ -98,7 +99,7 @@ type Releasing struct {
 // see Waiters.
 func (l *Lease) Release(how Releasing) *Release {
 	k := l.terms.Keeper
-	rel := &Release{lease: l, claim: l.Claim(), awaited: how.Awaited, undoes: how.Undoes}
+	rel := &Release{lease: l, claim: l.Claim(), fence: fence(l.Token()), awaited: how.Awaited, undoes: how.Undoes}
 	rel.turnover = script.Turnover{Enters: how.Enters, Alive: AliveFor.Milliseconds(), Leave: l.writes.leaving()}
 	if slices.Contains(rel.turnover.Leave, how.Enters) {
 		rel.turnover.Enters = script.Ticket{} // it has given up meanwhile
@@ -106,7 +107,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	if k.Waiters.Any() || len(rel.turnover.Leave) > 0 {
 		rel.process = k.Process
 	}
-	rel.progress = room(rel.spare[:], len(k.Set.Nodes))
+	rel.progress = claim.ByNode(rel.spare[:], len(k.Set.Nodes))
 	if how.Awaited {
 		rel.round.Prepare(k.Set, rel, l.terms.WaitAll, nil)
 	} else {
@@ -144,7 +145,7 @@ func (rel *Release) Others() bool { return rel.others.Load() }
 
 // Brief implements quorum.Operation.
 func (rel *Release) Brief() quorum.Brief {
-	return rel.lease.brief(quorum.Unlock, rel.claim.Release(rel.process, rel.turnover, fence(rel.lease.Token())))
+	return rel.lease.brief(quorum.Unlock, rel.claim.Release(rel.process, rel.turnover, rel.fence))
 }
 
 // Judge implements quorum.Operation.
@@ -197,11 +198,11 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 // args returns the command in a form.
 func (rel *Release) args(as form) []any {
 	call := rel.round.Call()
-	switch f := fence(rel.lease.Token()); {
+	switch {
 	case as.quietly:
-		call = rel.claim.ReleaseQuietly(f)
+		call = rel.claim.ReleaseQuietly(rel.fence)
 	case as.again: // it enters no ticket again: the waiter may have left since
-		call = rel.claim.Release(rel.process, script.Turnover{Leave: rel.lease.writes.leaving()}, f)
+		call = rel.claim.Release(rel.process, script.Turnover{Leave: rel.lease.writes.leaving()}, rel.fence)
 	}
 	if as.inFull {
 		return call.Command.InFull()

@@ -29,14 +29,6 @@ type writes struct {
 	tickets []script.Ticket // of waiters, to be taken off the nodes' queues with the value
 }
 
-// room returns n zero elements: of spare, which is zero, if it has as many.
-func room[T any](spare []T, n int) []T {
-	if n <= len(spare) {
-		return spare[:n]
-	}
-	return make([]T, n)
-}
-
 // A footprint is what a value may have left on one node. It is one word, so that it is
 // read and changed without a lock:
 //

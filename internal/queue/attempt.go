@@ -48,13 +48,12 @@ func (u *turn) Granted(i int) {
 // attempt makes one attempt, which counts from start. If the attempt fails, attempt releases what it has
 // left on the nodes. u is nil for a call that stands in no line.
 func (t *Terms) attempt(ctx context.Context, start clock.Instant, try int, u *turn) (*lease.Lease, lease.Outcome) {
-	var l *lease.Lease
-	var o lease.Outcome
-	if u == nil {
-		l, o = lease.Acquire(ctx, &t.Terms, start, try, script.Place{}, nil)
-	} else {
-		l, o = lease.Acquire(ctx, &t.Terms, start, try, u.place, u)
+	var at script.Place
+	var told lease.Turn
+	if u != nil {
+		at, told = u.place, u
 	}
+	l, o := lease.Acquire(ctx, &t.Terms, start, try, at, told)
 	switch {
 	case l == nil:
 		return nil, o

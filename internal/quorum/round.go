@@ -100,11 +100,7 @@ func (r *Round) Prepare(s *Set, op Operation, waitAll bool, then Decider) {
 	if r.brief.Tracer != nil && r.brief.Tracer.TracesVotes() {
 		r.began = time.Now()
 	}
-	r.ballots = r.spare[:]
-	if len(s.Nodes) > claim.UsualNodes {
-		r.ballots = make([]ballot, len(s.Nodes))
-	}
-	r.ballots = r.ballots[:len(s.Nodes)]
+	r.ballots = claim.ByNode(r.spare[:], len(s.Nodes))
 	if waitAll {
 		r.all = make(chan struct{})
 	}
@@ -517,6 +513,11 @@ func (r *Round) resultLocked(silent error) Result {
 		res.Standing = r.set.Rule.Standing(res.Count)
 	}
 	return res
+}
+
+// NotFree reports whether a quorum of nodes may be there, and something else is in the way on some.
+func (res Result) NotFree() bool {
+	return res.Taken != 0 && !res.Set.Rule.Blocks(res.Count.Failed)
 }
 
 // IsTaken reports whether the nodes prove that something else is in the way.
