@@ -17,6 +17,9 @@ func PeekValue(m *Mutex) string {
 	return ""
 }
 
+// Ended returns a channel that is closed when what m holds now has ended, by Unlock and Detach too.
+func Ended(m *Mutex) <-chan struct{} { return m.current().Done() }
+
 // SameProcess reports whether two Redsyncs are one process to the nodes.
 func SameProcess(a, b *Redsync) bool { return a.core.member.Group == b.core.member.Group }
 

@@ -19,12 +19,15 @@ import (
 // Operations that overtake each other: one comes while another of the same lock is being
 // sent, or waits for its replies.
 
-// pausing returns a function that starts an Unlock of m in another goroutine and then yields many
-// times, like a goroutine that is preempted for long: whatever need not wait for it goes on. It
-// does not sleep, because time stands still in a bubble while the Unlock waits for a mutex.
-func (f field) pausing(wg *sync.WaitGroup, m *redsync.Mutex) func() {
+// pausing returns a function that calls end, which ends what m holds, in another goroutine. When that
+// has ended, the function yields many times, like a goroutine that is preempted for long: whatever need
+// not wait for it goes on. It does not sleep, because time stands still in a bubble while end waits for a
+// mutex.
+func pausing(wg *sync.WaitGroup, m *redsync.Mutex, end func()) func() {
 	return func() {
-		wg.Go(func() { f.unlock(m) })
+		ended := redsync.Ended(m)
+		wg.Go(end)
+		<-ended
 		for range 10_000 {
 			runtime.Gosched()
 		}
@@ -47,7 +50,7 @@ func TestUnlockDoesNotOvertakeAnExtendThatHeals(t *testing.T) {
 		rs := f.hookedProcess(&hook)
 		m := f.as(rs).held(redsync.WithSetNXOnExtend())
 		var wg sync.WaitGroup
-		pause := f.pausing(&wg, m)
+		pause := pausing(&wg, m, func() { f.unlock(m) })
 		hook.Store(&pause)
 		ok, err := m.Extend()
 		assert.False(t, ok)
@@ -69,7 +72,7 @@ func TestUnlockDoesNotOvertakeAWatchdogThatHeals(t *testing.T) {
 		}
 		time.Sleep(3*time.Second + time.Millisecond) // it has sent the script to all, by SHA1
 		var wg sync.WaitGroup
-		pause := f.pausing(&wg, m)
+		pause := pausing(&wg, m, func() { f.unlock(m) })
 		hook.Store(&pause)
 		before := f.commands("eval")
 		time.Sleep(5 * time.Millisecond)
@@ -109,16 +112,11 @@ func TestDetachDoesNotOvertakeAnExtend(t *testing.T) {
 		synctest.Wait()
 		var wg sync.WaitGroup
 		var before int
-		pause := func() {
-			wg.Go(func() {
-				_, err := m.Detach(f.Context())
-				before = f.commands("evalsha")
-				assert.NoError(f, err)
-			})
-			for range 10_000 {
-				runtime.Gosched()
-			}
-		}
+		pause := pausing(&wg, m, func() {
+			_, err := m.Detach(f.Context())
+			before = f.commands("evalsha")
+			assert.NoError(f, err)
+		})
 		hook.Store(&pause)
 		_, err = m.Extend()
 		require.ErrorIs(t, err, redsync.ErrNotHeld)
