@@ -211,7 +211,7 @@ func (e *events) TracesVotes() bool { return e.to.votes }
 // Voted implements quorum.Tracer.
 func (e *events) Voted(v quorum.Voted, later bool) {
 	event := Vote{
-		Name: e.name, Node: v.Node.Index, Op: string(v.Op), Latency: v.Latency, Late: v.Late, Err: explain(v.Node, v.Vote),
+		Name: e.name, Node: v.Node.Index, Op: v.Op.String(), Latency: v.Latency, Late: v.Late, Err: explain(v.Node, v.Vote),
 	}
 	if later {
 		tellLater(e, VoteObserver.ObserveVote, event)

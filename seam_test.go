@@ -88,9 +88,9 @@ func (p *permit) Acquire(ttl time.Duration, _ script.Place, _ script.Fence) clai
 			return -1`, p.keys(), p.value, ttl.Milliseconds(), p.first.Add(1)),
 		Read: func(reply any) (claim.Answer, error) {
 			if at, ok := reply.(int64); ok && at >= 0 {
-				return claim.Answer{Found: claim.Mine, Detail: int(at)}, nil
+				return claim.Answer{Found: claim.Mine, Detail: &claim.Detail{Own: int(at)}}, nil
 			}
-			return claim.Answer{Found: claim.Other, Wait: claim.Never}, nil
+			return claim.Answer{Found: claim.Other}, nil
 		},
 	}
 }
@@ -134,7 +134,7 @@ type permitTally struct {
 func (t *permitTally) Add(i int, v claim.Vote) {
 	t.count = t.count.With(i, v.Choice)
 	if v.Choice == claim.Granted {
-		at := v.Answer.Detail.(int)
+		at := v.Answer.Detail.Own.(int)
 		t.gave[at] = t.gave[at].With(i)
 	}
 }

@@ -72,17 +72,35 @@ const (
 	Created              // nothing was there, and Extend has taken it again
 )
 
+// An Answer is what a node says. It is small, because every vote has one.
+type Answer struct {
+	Detail *Detail // made for this answer; nil if it says no more
+	Found  Found
+	First  bool // of Release: the caller's process is the first in the queue
+	Others bool // of Release: a waiter of another process is known
+}
+
+// A Detail is what only answers to an Acquire say, which enters the queue or proposes a token.
+type Detail struct {
+	Wait     time.Duration // of a refusal: how long it may last; Never if that has no end or is not known
+	At       time.Duration // when the answer came, by the monotonic clock; only if the acquire enters the queue
+	Register uint64        // with a fence: the register
+	Stored   bool          // with a fence: the proposal is the register now
+	WasThere bool          // with a fence: the claim was there before
+	Own      any           // what only the claim itself and its tally understand; nil of most claims
+}
+
 // Never is a Wait without an end.
 const Never time.Duration = -1
 
-// An Answer is what a node says.
-type Answer struct {
-	Wait     time.Duration // of a refused Acquire: how long the refusal may last; Never if that has no end or is not known
-	Register uint64        // of Acquire with a fence: the register
-	Found    Found
-	Stored   bool // of Acquire with a fence: the proposal is the register now
-	WasThere bool // of Acquire with a fence: the claim was there before
-	First    bool // of Release: the caller's process is the first in the queue
-	Others   bool // of Release: a waiter of another process is known
-	Detail   any  // what only the claim itself and its tally understand; nil of most claims
+// unsaid is the Detail of an answer without one.
+var unsaid = Detail{Wait: Never}
+
+// Details returns the Detail of a. If a has none, it returns what a refusal without one means: its Wait is
+// Never.
+func (a Answer) Details() Detail {
+	if a.Detail == nil {
+		return unsaid
+	}
+	return *a.Detail
 }

@@ -80,7 +80,7 @@ var done any = "OK"
 func readSet(reply any) (Answer, error) {
 	switch reply {
 	case nil:
-		return Answer{Found: Other, Wait: Never}, nil
+		return Answer{Found: Other}, nil
 	case done:
 		return Answer{Found: Mine}, nil
 	}
@@ -93,16 +93,14 @@ func readEntered(reply any) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	a := Answer{Found: Other, Register: entered.Register, Stored: entered.Stored, WasThere: entered.WasThere}
-	switch {
-	case entered.Wait == script.Granted:
-		a.Found = Mine
-	case entered.Wait > 0:
-		a.Wait = time.Duration(entered.Wait) * time.Millisecond
-	default:
-		a.Wait = Never
+	d := &Detail{Wait: Never, Register: entered.Register, Stored: entered.Stored, WasThere: entered.WasThere}
+	if entered.Wait == script.Granted {
+		return Answer{Found: Mine, Detail: d}, nil
 	}
-	return a, nil
+	if entered.Wait > 0 {
+		d.Wait = time.Duration(entered.Wait) * time.Millisecond
+	}
+	return Answer{Found: Other, Detail: d}, nil
 }
 
 // readFound reads the reply of a script that looks for the value. It returns an error for a reply that no

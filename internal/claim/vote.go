@@ -1,9 +1,6 @@
 package claim
 
-import (
-	"math/bits"
-	"time"
-)
+import "math/bits"
 
 // A Choice is what a vote comes to.
 type Choice uint8
@@ -18,9 +15,8 @@ const (
 
 // A Vote is one node's part in a round.
 type Vote struct {
-	Answer Answer        // what the node said; zero where it said nothing
-	Err    error         // why it is no grant, where that is not in the answer
-	At     time.Duration // when the answer came, by the monotonic clock; only for an acquire that enters the queues
+	Answer Answer // what the node said; zero where it said nothing
+	Err    error  // why it is no grant, where that is not in the answer
 	Choice Choice
 }
 

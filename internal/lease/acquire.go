@@ -183,7 +183,9 @@ func (a *acquire) Unsent(i int) { a.lease.writes.unsent(i) }
 func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	if !a.place.Ticket.IsZero() {
 		a.tellWaiter(i, reply, v)
-		v.At = clock.Now().Mono
+		if d := v.Answer.Detail; d != nil {
+			d.At = clock.Now().Mono
+		}
 	}
 	if pool.IsNoScript(reply.Err) {
 		a.lease.writes.unsent(i) // nothing was executed
@@ -193,13 +195,13 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	switch {
 	case v.Choice != claim.Granted:
 		return v
-	case v.Answer.WasThere && a.lease.writes.footprint(i).sent() < 2:
+	case v.Answer.Details().WasThere && a.lease.writes.footprint(i).sent() < 2:
 		// The node has been sent the value only once, so the value that it found there is not ours.
-		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other}, At: v.At}
+		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: v.Answer.Detail}}
 	}
 	if a.lease.terms.Fencing {
-		a.lease.terms.Keeper.Tokens.Raise(a.lease.terms.Claim.Name(), v.Answer.Register)
-		if err := notStored(v.Answer); err != nil {
+		a.lease.terms.Keeper.Tokens.Raise(a.lease.terms.Claim.Name(), v.Answer.Details().Register)
+		if err := notStored(v.Answer.Details()); err != nil {
 			v.Choice, v.Err = claim.Refused, err
 			return v
 		}

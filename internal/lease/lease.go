@@ -58,9 +58,9 @@ type Lease struct {
 
 	mu       sync.Mutex // guards what follows
 	state    State
+	value    exposure
 	claim    claim.Claim
 	validity Validity
-	value    exposure
 	token    uint64      // the fencing token, once it is won
 	cause    error       // why it is over; nil after Unlock and Detach
 	loss     error       // what Err returns of it, made once

@@ -20,6 +20,7 @@ const (
 	// Backoff of a release that did not settle.
 	minReleaseDelay = 50 * time.Millisecond
 	maxReleaseDelay = time.Second
+	maxDoublings    = 5 // of minReleaseDelay: beyond maxReleaseDelay
 
 	// maxRepeats bounds the releases that wait to be repeated, on all nodes
 	// together. One that is dropped leaves a key on one node for at most its
@@ -41,17 +42,18 @@ type Release struct {
 	claim    claim.Claim
 	round    quorum.Round
 	wonAt    clock.Instant // when a quorum had confirmed; set before the waiting caller is signalled
-	awaited  bool          // a caller waits for the round
 	turnover script.Turnover
-	process  script.Process // zero where nobody in this process waits, or did
-	fence    script.Fence   // of the lease, which has ended: its token does not change
-	undoes   Turn           // see Releasing
-	others   atomic.Bool    // see Others
-	open     atomic.Int32   // nodes that have not settled it
+	fence    script.Fence // of the lease, which has ended: its token does not change
+	undoes   Turn         // see Releasing
+	others   atomic.Bool  // see Others
+	open     atomic.Int32 // nodes that have not settled it
 
 	// By node, each used by who sends to it and then by who takes its reply.
 	progress []progress
 	spare    [claim.UsualNodes]progress
+
+	awaited bool // a caller waits for the round
+	queued  bool // somebody in this process waits, or did: see process
 }
 
 // progress is the state of a release on one node.
@@ -61,7 +63,7 @@ type progress struct {
 	paced   bool  // it has room in the node's drain, or waits there
 	lost    bool  // an earlier sending got no reply: the node may have executed it
 	unvoted bool  // Unlock waits for the repetition, which gives the node's vote
-	repeats int32 // how often it has been repeated; sets the next delay
+	repeats uint8 // how often it has been repeated, at most maxDoublings; sets the next delay
 }
 
 // A form is how a node must be sent the release.
@@ -105,7 +107,7 @@ func (l *Lease) Release(how Releasing) *Release {
 		rel.turnover.Enters = script.Ticket{} // it has given up meanwhile
 	}
 	if k.Waiters.Any() || len(rel.turnover.Leave) > 0 {
-		rel.process = k.Process
+		rel.queued = true
 	}
 	rel.progress = claim.ByNode(rel.spare[:], len(k.Set.Nodes))
 	if how.Awaited {
@@ -129,6 +131,14 @@ func (l *Lease) Release(how Releasing) *Release {
 	return rel
 }
 
+// process returns by what the nodes know the waiters of this process: zero where nobody of it waits, or did.
+func (rel *Release) process() script.Process {
+	if rel.queued {
+		return rel.lease.terms.Keeper.Process
+	}
+	return script.Process{}
+}
+
 // LeaveQueuesOnRelease makes every later release of l take a ticket off the queues.
 func (l *Lease) LeaveQueuesOnRelease(t script.Ticket) { l.writes.leaveQueuesOnRelease(t) }
 
@@ -145,7 +155,7 @@ func (rel *Release) Others() bool { return rel.others.Load() }
 
 // Brief implements quorum.Operation.
 func (rel *Release) Brief() quorum.Brief {
-	return rel.lease.brief(quorum.Unlock, rel.claim.Release(rel.process, rel.turnover, rel.fence))
+	return rel.lease.brief(quorum.Unlock, rel.claim.Release(rel.process(), rel.turnover, rel.fence))
 }
 
 // Judge implements quorum.Operation.
@@ -202,7 +212,7 @@ func (rel *Release) args(as form) []any {
 	case as.quietly:
 		call = rel.claim.ReleaseQuietly(rel.fence)
 	case as.again: // it enters no ticket again: the waiter may have left since
-		call = rel.claim.Release(rel.process, script.Turnover{Leave: rel.lease.writes.leaving()}, rel.fence)
+		call = rel.claim.Release(rel.process(), script.Turnover{Leave: rel.lease.writes.leaving()}, rel.fence)
 	}
 	if as.inFull {
 		return call.Command.InFull()
@@ -321,11 +331,11 @@ func (rel *Release) nodeSettled() {
 func (rel *Release) repeatLater(i int, err error) {
 	rel.lease.writes.keepTime() // a repetition asks whether the keys have run out
 	s, t := &rel.progress[i], rel.lease.terms
-	delay := min(minReleaseDelay<<min(s.repeats, 8), maxReleaseDelay) // 8 is beyond the maximum
-	if s.unvoted && s.repeats == 0 {                                  // the caller of Unlock waits for what it finds
+	delay := min(minReleaseDelay<<s.repeats, maxReleaseDelay)
+	if s.unvoted && s.repeats == 0 { // the caller of Unlock waits for what it finds
 		delay = min(delay, t.Timing.NodeTimeout/4)
 	}
-	s.repeats++
+	s.repeats = min(s.repeats+1, maxDoublings)
 	again := &alarm.Alarm{What: repetition{rel, i}}
 	dropped := !t.Keeper.repeats.SetUnlessFull(again, time.Now().Add(delay), maxRepeats)
 	if t.Events != nil {

@@ -52,11 +52,11 @@ func beyond(token uint64) uint64 {
 }
 
 // notStored returns why an answer that grants the lock is no grant of the token, nil if it is.
-func notStored(a claim.Answer) error {
-	if a.Stored {
+func notStored(d claim.Detail) error {
+	if d.Stored {
 		return nil
 	}
-	return fmt.Errorf("its fencing register is at %d, not below the proposal", a.Register)
+	return fmt.Errorf("its fencing register is at %d, not below the proposal", d.Register)
 }
 
 // beyondRegisters returns the next proposal of an attempt that came to res. It returns 0 unless the attempt
@@ -70,7 +70,7 @@ func beyondRegisters(res quorum.Result, proposal, known uint64) uint64 {
 	seen := known
 	for _, v := range res.Votes {
 		if v.Answer.Found == claim.Mine {
-			seen = max(seen, v.Answer.Register)
+			seen = max(seen, v.Answer.Details().Register)
 		}
 	}
 	if seen < proposal || seen == math.MaxUint64 {

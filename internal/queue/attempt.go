@@ -128,12 +128,12 @@ func runsOut(o lease.Outcome, now clock.Instant) time.Time {
 	}
 	var all []free
 	for i, v := range o.Result.Votes {
-		switch {
+		switch d := v.Answer.Details(); {
 		case v.Answer.Found == claim.Unknown: // it has not answered
 		case v.Answer.Found == claim.Mine: // it is being rolled back
-			all = append(all, free{i, v.At})
-		case v.Answer.Wait != claim.Never:
-			all = append(all, free{i, v.At + v.Answer.Wait})
+			all = append(all, free{i, d.At})
+		case d.Wait != claim.Never:
+			all = append(all, free{i, d.At + d.Wait})
 		}
 	}
 	slices.SortFunc(all, func(a, b free) int { return cmp.Compare(a.at, b.at) })

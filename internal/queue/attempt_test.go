@@ -16,7 +16,7 @@ import (
 
 // inTheWay is the vote of a node that something else holds for so long.
 func inTheWay(d time.Duration) claim.Vote {
-	return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Wait: d}}
+	return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: &claim.Detail{Wait: d}}}
 }
 
 // at0 is noon, on both clocks.
@@ -25,7 +25,7 @@ var at0 = clock.Instant{Wall: noon}
 // cameAt is the vote of a node that refuses for a time, which came at some moment.
 func cameAt(at, wait time.Duration) claim.Vote {
 	v := inTheWay(wait)
-	v.At = at
+	v.Answer.Detail.At = at
 	return v
 }
 
@@ -34,7 +34,7 @@ func TestRunsOutWhenAQuorumMayBeFree(t *testing.T) {
 	const later = time.Millisecond + runOutJitter - 1 // than the nodes say
 	never, failed := inTheWay(claim.Never), claim.Failure(quorum.ErrNoAnswer)
 	granted := claim.Vote{Choice: claim.Granted, Answer: claim.Answer{Found: claim.Mine}}
-	lowRegister := claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Mine, Register: 7}, Err: ends.Failed}
+	lowRegister := claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Mine, Detail: &claim.Detail{Register: 7}}, Err: ends.Failed}
 	forgetful := claim.Vote{Choice: claim.Failed, Answer: claim.Answer{Found: claim.Mine}, Err: ends.Failed}
 	for name, c := range map[string]struct {
 		votes []claim.Vote

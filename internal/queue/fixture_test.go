@@ -148,7 +148,7 @@ func (h *house) refused() lease.Outcome {
 	o.Result.Count.Refused = all
 	for range h.puppets {
 		o.Result.Votes = append(o.Result.Votes, claim.Vote{
-			Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Wait: claim.Never},
+			Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other},
 		})
 	}
 	return o

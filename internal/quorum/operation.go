@@ -21,25 +21,28 @@ type Operation interface {
 
 // A Brief is what a round knows of its operation.
 type Brief struct {
-	Op      Op
 	Call    claim.Call
 	Tally   claim.Tally   // adds up the votes; nil where they are counted plainly
 	Within  time.Duration // how long the operation waits for one node; 0 if that is not said
-	Explain bool          // a round that is blocked waits until it is clear why: see isFinal
 	Tracer  Tracer        // told of votes, and of nodes that go down or come up; nil where nobody listens
+	Op      Op            // as a Tracer is told
 	Purpose Purpose       // of Call, in regard to the health of a node
+	Explain bool          // a round that is blocked waits until it is clear why: see isFinal
 }
 
-// An Op is what a command does.
-type Op string
+// An Op is what a command does. The zero Op has no name: no Tracer is told of its votes.
+type Op uint8
 
 // The operations whose votes a Tracer is told of.
 const (
-	Lock   Op = "lock"
-	Extend Op = "extend"
-	Valid  Op = "valid"
-	Unlock Op = "unlock"
+	Lock Op = iota + 1
+	Extend
+	Valid
+	Unlock
 )
+
+// String returns the name of o.
+func (o Op) String() string { return [...]string{"", "lock", "extend", "valid", "unlock"}[o] }
 
 // What only some operations do is an interface of its own, which a round finds by an assertion.
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -17,7 +18,7 @@ type Round struct {
 	set     *Set
 	op      Operation
 	brief   Brief         // of op
-	began   time.Time     // where votes are traced
+	began   time.Duration // where votes are traced, by the monotonic clock
 	then    Decider       // told of the decision
 	waitAll bool          // after the decision, wait for the other nodes (WithFailFast(false))
 	all     chan struct{} // closed when every node has voted, with waitAll
@@ -37,9 +38,9 @@ type Round struct {
 // A ballot is what a round keeps of a node. It keeps a vote in few words, because every round has room for
 // several.
 type ballot struct {
-	err    error        // of the vote; while that is Pending, what WaitFor has noted
-	detail *detail      // of the vote; nil if it has none
-	by     *pool.Server // the server that voted, if known
+	err    error         // of the vote; while that is Pending, what WaitFor has noted
+	detail *claim.Detail // of the vote
+	by     *pool.Server  // the server that voted, if known
 	choice claim.Choice
 	found  claim.Found
 	full   bool  // the script was sent in full
@@ -47,27 +48,14 @@ type ballot struct {
 	more   int32 // extra sendings under way: a failure is the node's vote only when this is 0 (see Again)
 }
 
-// A detail is what few votes have.
-type detail struct {
-	answer claim.Answer
-	at     time.Duration
-}
-
-// keep makes v the node's vote.
+// keep makes v the node's vote. What it says of the queue is for releases alone, which read it themselves.
 func (b *ballot) keep(v claim.Vote) {
-	b.choice, b.found, b.err, b.detail = v.Choice, v.Answer.Found, v.Err, nil
-	if v.At != 0 || v.Answer != (claim.Answer{Found: b.found}) {
-		b.detail = &detail{v.Answer, v.At}
-	}
+	b.choice, b.found, b.err, b.detail = v.Choice, v.Answer.Found, v.Err, v.Answer.Detail
 }
 
 // vote returns the node's vote.
 func (b *ballot) vote() claim.Vote {
-	v := claim.Vote{Choice: b.choice, Answer: claim.Answer{Found: b.found}, Err: b.err}
-	if b.detail != nil {
-		v.Answer, v.At = b.detail.answer, b.detail.at
-	}
-	return v
+	return claim.Vote{Choice: b.choice, Answer: claim.Answer{Found: b.found, Detail: b.detail}, Err: b.err}
 }
 
 // A Decider goes on when the answer of a round cannot change, or at its deadline.
@@ -98,7 +86,7 @@ func (r *Round) Prepare(s *Set, op Operation, waitAll bool, then Decider) {
 	r.set, r.waitAll, r.then = s, waitAll, then
 	r.op, r.brief = op, op.Brief()
 	if r.brief.Tracer != nil && r.brief.Tracer.TracesVotes() {
-		r.began = time.Now()
+		r.began = clock.Now().Mono
 	}
 	r.ballots = claim.ByNode(r.spare[:], len(s.Nodes))
 	if waitAll {
@@ -215,6 +203,7 @@ func (r *Round) sendAgain() (refusals []error) {
 			refusals[i] = err
 		}
 	}
+	r.proved = r.standingLocked()
 	return refusals
 }
 
@@ -241,10 +230,10 @@ func (r *Round) Refuse(i int, err error) {
 
 // trace tells the tracer of node i's first answer.
 func (r *Round) trace(i int, v claim.Vote, late, later bool) {
-	if r.began.IsZero() {
+	if r.began == 0 {
 		return
 	}
-	r.brief.Tracer.Voted(Voted{r.brief.Op, r.set.Nodes[i], v, late, time.Since(r.began)}, later)
+	r.brief.Tracer.Voted(Voted{r.brief.Op, r.set.Nodes[i], v, late, clock.Now().Mono - r.began}, later)
 }
 
 // Watch notes what node i's vote says of the node.
@@ -294,12 +283,10 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (first, late bool, as 
 	if r.brief.Tally != nil {
 		r.brief.Tally.Add(i, v)
 	}
-	if !r.final {
-		r.proved = r.standingLocked()
-		if r.final = r.isFinal(r.proved); r.final {
-			r.closed = !r.waitAll
-			r.decideLocked()
-		}
+	r.proved = r.standingLocked()
+	if !r.final && r.isFinal(r.proved) {
+		r.final, r.closed = true, !r.waitAll
+		r.decideLocked()
 	}
 	if r.waitAll && r.count.Voted() == r.set.Rule.All() {
 		close(r.all)
@@ -487,7 +474,7 @@ func (r *Round) SoFar(silent error) Result {
 }
 
 func (r *Round) resultLocked(silent error) Result {
-	res := Result{Standing: r.standingLocked(), Set: r.set, Tally: r.brief.Tally, Count: r.count}
+	res := Result{Standing: r.proved, Set: r.set, Tally: r.brief.Tally, Count: r.count}
 	if res.Won {
 		return res // nobody asks about the others
 	}
