@@ -36,16 +36,21 @@ const (
 
 // A view is what a waiter sees around it.
 type view struct {
-	now   time.Time
+	now   time.Time // unless it is given, or neither first nor paces
 	given bool      // it has been handed the lock
 	first bool      // it is the first in its line
 	paces bool      // it is not, and says when the first one polls
 	tick  time.Time // when its retry delay is over
 
 	// Of the first in line.
-	held   time.Duration                         // for how long this process holds the lock, as far as it knows
-	quorum func(claim.Nodes) bool                // see claim.Rule
-	hears  func() (from time.Time, listens bool) // see subscriber.hears
+	held time.Duration // for how long this process holds the lock, as far as it knows
+	rule claim.Rule
+	ear  ear
+}
+
+// An ear tells whether a waiter can hear the nodes: see subscriber.hears.
+type ear interface {
+	hears() (from time.Time, listens bool)
 }
 
 // next returns what there is to do, or when there will be. Only the first in line, and the waiter that
@@ -66,10 +71,10 @@ func (v view) next(a agenda) (event, time.Time) {
 		return nothing, earlier(v.tick, v.now.Add(v.held))
 	}
 	at := earlier(earlier(a.runsOut, a.refresh), a.hurry)
-	if !a.ready && !a.wokenBy(v.quorum) && (at.IsZero() || at.After(v.now)) {
+	if !a.ready && !a.wokenBy(v.rule) && (at.IsZero() || at.After(v.now)) {
 		return nothing, earlier(v.tick, at)
 	}
-	switch from, listens := v.hears(); {
+	switch from, listens := v.ear.hears(); {
 	case !listens:
 		return deaf, v.now
 	case !from.IsZero():
@@ -80,8 +85,8 @@ func (v view) next(a agenda) (event, time.Time) {
 
 // wokenBy reports whether the lock is free on a quorum: on the nodes that have
 // said so, one at least, and on those that the waiter has freed itself.
-func (a agenda) wokenBy(quorum func(claim.Nodes) bool) bool {
-	return !a.hurry.IsZero() && quorum(a.woken|a.freed)
+func (a agenda) wokenBy(rule claim.Rule) bool {
+	return !a.hurry.IsZero() && rule.Quorum(a.woken|a.freed)
 }
 
 // earlier returns the earlier of two times, of which zero is never.

@@ -18,10 +18,17 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 func in(d time.Duration) time.Time { return noon.Add(d) }
 
 // Who listens, as a waiter sees it.
-func hearsNow() (time.Time, bool)    { return time.Time{}, true }
-func hearsNobody() (time.Time, bool) { return time.Time{}, false }
+// A hearing is an ear that a function stands for.
+type hearing func() (time.Time, bool)
 
-func hearsFrom(from time.Time) func() (time.Time, bool) {
+func (h hearing) hears() (time.Time, bool) { return h() }
+
+var (
+	hearsNow    hearing = func() (time.Time, bool) { return time.Time{}, true }
+	hearsNobody hearing = func() (time.Time, bool) { return time.Time{}, false }
+)
+
+func hearsFrom(from time.Time) hearing {
 	return func() (time.Time, bool) { return from, true }
 }
 
@@ -54,7 +61,7 @@ func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
 		"the delay is not quite over":  {func(v *view, _ *agenda) { v.tick = in(1) }, nothing, 1},
 		"the delay is over, and held":  {func(v *view, _ *agenda) { v.tick, v.held = noon, time.Hour }, elapsed, 0},
 		"the delay is over, and polls": {func(v *view, a *agenda) { v.tick, a.polls = noon, true }, elapsed, 0},
-		"the delay is over, and deaf":  {func(v *view, a *agenda) { v.tick, a.ready, v.hears = noon, true, hearsNobody }, elapsed, 0},
+		"the delay is over, and deaf":  {func(v *view, a *agenda) { v.tick, a.ready, v.ear = noon, true, hearsNobody }, elapsed, 0},
 		"paces, its delay is over":     {func(v *view, _ *agenda) { v.first, v.paces, v.tick = false, true, noon }, elapsed, 0},
 		"paces, its delay is not over": {func(v *view, _ *agenda) { v.first, v.paces = false, true }, nothing, 100 * ms},
 		"paces, with a reason to try":  {func(v *view, a *agenda) { v.first, v.paces, a.ready = false, true, true }, nothing, 100 * ms},
@@ -62,7 +69,7 @@ func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
 
 		"prompted":            {func(_ *view, a *agenda) { a.polls = true }, prompted, 100 * ms},
 		"prompted, and held":  {func(v *view, a *agenda) { a.polls, v.held = true, time.Hour }, prompted, 100 * ms},
-		"prompted, and deaf":  {func(v *view, a *agenda) { a.polls, v.hears = true, hearsNobody }, prompted, 100 * ms},
+		"prompted, and deaf":  {func(v *view, a *agenda) { a.polls, v.ear = true, hearsNobody }, prompted, 100 * ms},
 		"prompted, and ready": {func(_ *view, a *agenda) { a.polls, a.ready = true, true }, prompted, 100 * ms},
 
 		"held for a while":               {func(v *view, _ *agenda) { v.held = 30 * ms }, nothing, 30 * ms},
@@ -104,18 +111,18 @@ func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
 			a.runsOut, a.refresh, a.hurry = in(20*ms), noon, in(10*ms)
 		}, turnCome, 0},
 
-		"ready, and deaf":                  {func(v *view, a *agenda) { a.ready, v.hears = true, hearsNobody }, deaf, 0},
-		"it runs out, and deaf":            {func(v *view, a *agenda) { a.runsOut, v.hears = noon, hearsNobody }, deaf, 0},
-		"no reason, and deaf":              {func(v *view, _ *agenda) { v.hears = hearsNobody }, nothing, 100 * ms},
-		"ready, and hears soon":            {func(v *view, a *agenda) { a.ready, v.hears = true, hearsFrom(in(5*ms)) }, nothing, 5 * ms},
-		"ready, and hears after the delay": {func(v *view, a *agenda) { a.ready, v.hears = true, hearsFrom(in(time.Second)) }, nothing, 100 * ms},
+		"ready, and deaf":                  {func(v *view, a *agenda) { a.ready, v.ear = true, hearsNobody }, deaf, 0},
+		"it runs out, and deaf":            {func(v *view, a *agenda) { a.runsOut, v.ear = noon, hearsNobody }, deaf, 0},
+		"no reason, and deaf":              {func(v *view, _ *agenda) { v.ear = hearsNobody }, nothing, 100 * ms},
+		"ready, and hears soon":            {func(v *view, a *agenda) { a.ready, v.ear = true, hearsFrom(in(5*ms)) }, nothing, 5 * ms},
+		"ready, and hears after the delay": {func(v *view, a *agenda) { a.ready, v.ear = true, hearsFrom(in(time.Second)) }, nothing, 100 * ms},
 		"woken by three, and hears soon": {func(v *view, a *agenda) {
-			a.woken, a.hurry, v.hears = 0b111, in(ms), hearsFrom(in(5*ms))
+			a.woken, a.hurry, v.ear = 0b111, in(ms), hearsFrom(in(5*ms))
 		}, nothing, 5 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := view{now: noon, first: true, tick: in(100 * ms), quorum: mostOf(5).Quorum}
-			v.hears = hearsNow
+			v := view{now: noon, first: true, tick: in(100 * ms), rule: mostOf(5)}
+			v.ear = hearsNow
 			var a agenda
 			c.change(&v, &a)
 			what, at := v.next(a)
@@ -138,7 +145,7 @@ func drawView(t *rapid.T) (v view, a agenda) {
 	nodes := func(name string) claim.Nodes { return claim.Nodes(rapid.Uint64Range(0, 31).Draw(t, name)) }
 	v = view{
 		now: noon, given: rapid.IntRange(0, 9).Draw(t, "given") == 0, first: rapid.IntRange(0, 3).Draw(t, "first") != 0,
-		paces: yes("paces"), tick: in(time.Duration(rapid.Int64Range(-2, 20).Draw(t, "tick"))), quorum: mostOf(5).Quorum,
+		paces: yes("paces"), tick: in(time.Duration(rapid.Int64Range(-2, 20).Draw(t, "tick"))), rule: mostOf(5),
 	}
 	if yes("held") {
 		v.held = time.Duration(rapid.Int64Range(1, 20).Draw(t, "for how long"))
@@ -149,21 +156,21 @@ func drawView(t *rapid.T) (v view, a agenda) {
 		hurry: when("hurry"), runsOut: when("runs out"), refresh: when("refresh"),
 	}
 	listens, ready := rapid.IntRange(0, 4).Draw(t, "listens") != 0, in(time.Duration(rapid.Int64Range(-3, 20).Draw(t, "hears from")))
-	v.hears = func() (time.Time, bool) { return ready, listens }
+	v.ear = hearing(func() (time.Time, bool) { return ready, listens })
 	return v, a
 }
 
 // at returns v as it is at another time, at which nothing else has happened.
 func (v view) at(now time.Time) view {
-	held, hears := v.held-now.Sub(v.now), v.hears
+	held, ear := v.held-now.Sub(v.now), v.ear
 	v.held, v.now = max(held, 0), now
-	v.hears = func() (time.Time, bool) { // as subscriber.hears does
-		from, listens := hears()
+	v.ear = hearing(func() (time.Time, bool) { // as subscriber.hears does
+		from, listens := ear.hears()
 		if !listens || !from.After(now) {
 			return time.Time{}, listens
 		}
 		return from, true
-	}
+	})
 	return v
 }
 
@@ -255,7 +262,7 @@ func TestNextIsNoLaterWithMoreReason(t *testing.T) {
 		case "held":
 			sooner.held /= 2
 		case "heard":
-			sooner.hears = hearsNow
+			sooner.ear = hearsNow
 		case "given":
 			sooner.given = true
 		}

@@ -150,9 +150,9 @@ func (ls *lines) join(w *waiter, why lease.Outcome) {
 	// takes the place of that waiter.
 	first := l.first() == w
 	w.agenda.ready = !asked || answered || first && before != nil
-	w.why = why
 	if asked {
-		l.why = why
+		own := why
+		w.why, l.why = &own, why
 	}
 	if l.pacer == nil || w.pace.mean < l.pacer.pace.mean {
 		l.pacer = w

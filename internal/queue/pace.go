@@ -1,6 +1,9 @@
 package queue
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // This file is the retry delays of one Lock. A waiter that stands behind others does not wake up after each
 // of its delays. If its tries are limited, it sleeps until the last delay is over, and then gives up.
@@ -54,7 +57,9 @@ func (p *pace) sleep() time.Time {
 		return time.Time{}
 	}
 	at := p.tick
-	for i := 0; p.try+1+i < p.limit && i < maxAhead; i++ {
+	n := min(p.limit-p.try-1, maxAhead)
+	p.ahead = slices.Grow(p.ahead, max(n-len(p.ahead), 0))
+	for i := range n {
 		if i == len(p.ahead) {
 			p.ahead = append(p.ahead, p.delay(p.try+1+i))
 		}

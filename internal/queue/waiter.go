@@ -31,9 +31,9 @@ type waiter struct {
 	terms *Terms
 	line  string // in which it stands
 	start clock.Instant
-	look  chan struct{} // has room for one token: something has changed
-	why   lease.Outcome // of the last attempt
-	pace  pace          // its retry delays
+	look  chan struct{}  // has room for one token: something has changed
+	why   *lease.Outcome // of the last attempt; nil if it has made none
+	pace  pace           // its retry delays
 
 	queueless bool // a node does not let us queue
 
@@ -224,31 +224,32 @@ func (w *waiter) due() (event, time.Time) {
 	ls := w.lines()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	v := view{now: time.Now(), tick: w.pace.tick, given: w.given != nil}
-	if v.given {
-		return v.next(w.agenda)
-	}
+	v := view{tick: w.pace.tick, given: w.given != nil}
 	l := ls.byName[w.line]
-	if v.first = l.first() == w; !v.first {
-		v.paces = l.paces(w)
-		return v.next(w.agenda)
-	}
-	v.held = l.heldFor()
-	v.quorum = w.terms.Keeper.Set.Rule.Quorum
-	v.hears = func() (time.Time, bool) {
-		if !w.needsToHear() {
-			return time.Time{}, true
-		}
-		return w.subscriber().hears(w.maxDeaf())
+	switch {
+	case v.given:
+	case l.first() == w:
+		v.now, v.first = time.Now(), true
+		v.held, v.rule, v.ear = l.heldFor(), w.terms.Keeper.Set.Rule, w
+	case l.paces(w):
+		v.now, v.paces = time.Now(), true
 	}
 	return v.next(w.agenda)
+}
+
+// hears implements ear, with lines.mu held.
+func (w *waiter) hears() (from time.Time, listens bool) {
+	if !w.needsToHear() {
+		return time.Time{}, true
+	}
+	return w.subscriber().hears(w.maxDeaf())
 }
 
 // needsToHear reports whether w waits until it can hear the nodes before it tries, because the attempt
 // puts its ticket in the queues. The very first attempt does not wait for that: it may succeed, and is
 // repeated if it fails.
 func (w *waiter) needsToHear() bool {
-	return w.why.Kind != lease.NotAsked && (w.terms.Fair || !w.queueless && !w.agenda.followsRelease)
+	return w.why != nil && (w.terms.Fair || !w.queueless && !w.agenda.followsRelease)
 }
 
 // maxDeaf is for how long w waits to be able to hear.
@@ -260,8 +261,11 @@ func (w *waiter) lastOutcome() lease.Outcome {
 	ls := w.lines()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if w.why.Kind != lease.NotAsked || w.given != nil {
-		return w.why
+	switch {
+	case w.why != nil:
+		return *w.why
+	case w.given != nil:
+		return lease.Outcome{}
 	}
 	return ls.byName[w.line].why
 }
@@ -303,7 +307,7 @@ func (w *waiter) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease
 	case w.queueless && !w.terms.Fair:
 		u.conclusive = true
 	case !u.enters(), u.leaves:
-	case w.why.Kind == lease.NotAsked:
+	case w.why == nil:
 		u.conclusive = s.stands()
 	default:
 		s.listen(w.terms.Keeper.Set, w.terms.Attempts)
@@ -321,7 +325,7 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	won := l != nil
-	w.why = o
+	w.why = &o
 	w.queueless = w.queueless || u.denied.Load()
 	if !u.leaves { // a waiter that leaves does so at once, and that of tryFairly is in no line
 		ls.triedLocked(w, won, won || o.Heard() || o.Result.Set == nil, time.Since(u.began))
