@@ -1,6 +1,7 @@
 package redsync_test
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // Clocks that are stepped while the nodes answer.
@@ -37,9 +39,9 @@ func (f field) stepsOn(command string, ahead *atomic.Int64, d time.Duration) {
 }
 
 // attempts is an observer that records every attempt.
-type attempts []redsync.Attempt
+type attempts []observe.Attempt
 
-func (a *attempts) ObserveAttempt(e redsync.Attempt) { *a = append(*a, e) }
+func (a *attempts) ObserveAttempt(_ context.Context, e observe.Attempt) { *a = append(*a, e) }
 
 func TestTryLockWhoseAnswersComeAfterItsValidityFails(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -125,7 +127,7 @@ func TestExtendWhoseAnswersComeAfterUntilBringsNothingBack(t *testing.T) {
 // An observer that takes its time stands for any caller that is held up.
 type slow struct{ by time.Duration }
 
-func (s slow) ObserveAttempt(redsync.Attempt) { time.Sleep(s.by) }
+func (s slow) ObserveAttempt(_ context.Context, _ observe.Attempt) { time.Sleep(s.by) }
 
 func TestLockThatIsHeldUpBeyondItsValidityFails(t *testing.T) {
 	play(t, func(f field) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // Locks that are given away.
@@ -255,7 +256,7 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 		left  int
 	}{"shown": {true, 1}, "not shown": {false, 0}} {
 		t.Run(name, func(t *testing.T) {
-			observe(t, func(f field, r *recorder) {
+			observing(t, func(f field, r *recorder) {
 				m := f.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithNodeTimeout(400*time.Millisecond))
 				f.freeze(4) // as a whole: a single connection that is slow would be replaced
 				time.AfterFunc(1200*time.Millisecond, func() { f.thaw(4) })
@@ -273,9 +274,9 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 				assert.Zero(t, s)
 				assert.False(t, open(lost))
 				require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
-				_, told := only[redsync.Lost](t, r)
+				_, told := only[observe.Lost](t, r)
 				require.ErrorIs(t, told, redsync.ErrLockLost)
-				detached, _ := of[redsync.Detached](r)
+				detached, _ := of[observe.Detached](r)
 				assert.Empty(t, detached)
 				time.Sleep(100 * time.Millisecond)
 				assert.Equal(t, c.left, f.nodes.Keys("lock"), "the key of the slow node")
@@ -364,15 +365,15 @@ func TestWaitersGoOnAfterDetach(t *testing.T) {
 }
 
 func TestObserveDetached(t *testing.T) {
-	observe(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *recorder) {
 		m := f.held()
 		time.Sleep(999 * time.Millisecond)
 		_, err := m.Detach(f.Context())
 		require.NoError(t, err)
-		got, _ := only[redsync.Detached](t, r)
-		assert.Equal(t, redsync.Detached{Name: "lock", Held: time.Second, Left: validity - time.Second}, got)
+		got, _ := only[observe.Detached](t, r)
+		assert.Equal(t, observe.Detached{Name: "lock", Held: time.Second, Left: validity - time.Second}, got)
 		time.Sleep(time.Minute)
-		for _, events := range []int{lenOf[redsync.Released](r), lenOf[redsync.Lost](r)} {
+		for _, events := range []int{lenOf[observe.Released](r), lenOf[observe.Lost](r)} {
 			assert.Zero(t, events)
 		}
 	})

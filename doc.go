@@ -110,7 +110,7 @@
 // a crashed process keeps its place that long.
 //
 // Where the user of a node may not be woken (SUBSCRIBE, or the key beside the lock's
-// own, {name}:queue), who waits goes by its retry delay alone; see [Unwoken].
+// own, {name}:queue), who waits goes by its retry delay alone; see observe.WakeUpDenied.
 //
 // # Fencing
 //
@@ -151,7 +151,7 @@
 //
 // A minority of nodes that are down breaks no lock, and so no call returns an error for
 // it. [WithLogger] writes a line when a node goes down and one when it is up again, with
-// its address and the cause; an observer is told by [NodeDown] and [NodeUp]. Locks tell by
+// its address and the cause; observers are told by observe.NodeDown and observe.NodeUp. Locks tell by
 // their own traffic, and nothing is sent to find out: a Redsync that is idle tells nothing.
 //
 // # Compatibility

@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // Errors can be compared, and are the same as long as they say the same.
@@ -90,14 +91,14 @@ func TestErrIsTheSameErrorEachTime(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observe(t, func(f field, r *recorder) {
+			observing(t, func(f field, r *recorder) {
 				m := lose(f)
 				err := m.Err()
 				require.ErrorIs(t, err, redsync.ErrLockLost)
 				_, _ = m.Valid()
 				_, _ = m.Extend()
 				assert.Same(t, err, m.Err())
-				_, told := only[redsync.Lost](t, r)
+				_, told := only[observe.Lost](t, r)
 				assert.Same(t, err, told)
 			})
 		})
@@ -239,7 +240,7 @@ func TestErrorsCarryTheAddressOfTheNode(t *testing.T) {
 		require.ErrorAs(t, err, &down)
 		assert.Equal(t, 0, down.Node)
 		assert.Equal(t, "127.0.0.1:7001", down.Address)
-		_, errs := of[redsync.Vote](r)
+		_, errs := of[observe.Vote](r)
 		var taken *redsync.ErrNodeTaken
 		require.ErrorAs(t, errors.Join(errs...), &taken)
 		assert.Equal(t, fmt.Sprintf("127.0.0.1:%d", 7001+taken.Node), taken.Address)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -224,19 +225,19 @@ type slowNodes struct {
 
 // These make sure that the methods are found.
 var (
-	_ redsync.VoteObserver     = (*slowNodes)(nil)
-	_ redsync.ExtendedObserver = (*slowNodes)(nil)
+	_ observe.VoteObserver     = (*slowNodes)(nil)
+	_ observe.ExtendedObserver = (*slowNodes)(nil)
 )
 
-func (s *slowNodes) ObserveVote(v redsync.Vote) {
+func (s *slowNodes) ObserveVote(_ context.Context, v observe.Vote) {
 	s.mu.Lock() // briefly: replies are waiting to be read
 	defer s.mu.Unlock()
-	if v.Latency >= 2*time.Second {
+	if v.Took >= 2*time.Second {
 		s.slow[v.Node]++
 	}
 }
 
-func (s *slowNodes) ObserveExtended(e redsync.Extended) {
+func (s *slowNodes) ObserveExtended(_ context.Context, e observe.Extended) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closest = min(s.closest, e.Left)

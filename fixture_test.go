@@ -21,6 +21,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -642,61 +643,84 @@ func waiting(then time.Time) redsync.Option {
 
 // Observers.
 
-// A recorder is an observer that keeps every event. Errors are kept beside the
-// events, so that the rest of an event can be compared as a whole.
+// A recorder is an observer that keeps every event. Start and Err are kept beside the events, so that the
+// rest of an event can be compared as a whole.
 type recorder struct {
 	mu     sync.Mutex
 	events []any
 	errs   []error
+	begun  []begun
 }
 
-func (r *recorder) note(event any, err error) {
+// begun is the context and the Start of an event.
+type begun struct {
+	ctx   context.Context //nolint:containedctx // it is what is recorded
+	start time.Time       // zero of an event without a Start
+}
+
+func (r *recorder) note(b begun, event any, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.events, r.errs = append(r.events, event), append(r.errs, err)
+	r.events, r.errs, r.begun = append(r.events, event), append(r.errs, err), append(r.begun, b)
 }
 
-func (r *recorder) ObserveAttempt(e redsync.Attempt) {
-	err := e.Err
+func (r *recorder) ObserveAttempt(ctx context.Context, e observe.Attempt) {
+	b, err := begun{ctx, e.Start}, e.Err
+	e.Start, e.Err = time.Time{}, nil
+	r.note(b, e, err)
+}
+
+func (r *recorder) ObserveVote(ctx context.Context, e observe.Vote) {
+	b, err := begun{ctx, e.Start}, e.Err
+	e.Start, e.Err = time.Time{}, nil
+	r.note(b, e, err)
+}
+
+func (r *recorder) ObserveAcquired(ctx context.Context, e observe.Acquired) {
+	b := begun{ctx, e.Start}
+	e.Start = time.Time{}
+	r.note(b, e, nil)
+}
+
+func (r *recorder) ObserveNotAcquired(ctx context.Context, e observe.NotAcquired) {
+	b, err := begun{ctx, e.Start}, e.Err
+	e.Start, e.Err = time.Time{}, nil
+	r.note(b, e, err)
+}
+
+func (r *recorder) ObserveExtended(ctx context.Context, e observe.Extended) {
+	b, err := begun{ctx, e.Start}, e.Err
+	e.Start, e.Err = time.Time{}, nil
+	r.note(b, e, err)
+}
+
+func (r *recorder) ObserveReleased(ctx context.Context, e observe.Released) {
+	b, err := begun{ctx, e.Start}, e.Err
+	e.Start, e.Err = time.Time{}, nil
+	r.note(b, e, err)
+}
+
+func (r *recorder) ObserveDetached(ctx context.Context, e observe.Detached) {
+	b := begun{ctx, e.Start}
+	e.Start = time.Time{}
+	r.note(b, e, nil)
+}
+
+func (r *recorder) ObserveLost(ctx context.Context, e observe.Lost) {
+	b, err := begun{ctx, time.Time{}}, e.Err
 	e.Err = nil
-	r.note(e, err)
+	r.note(b, e, err)
 }
 
-func (r *recorder) ObserveVote(e redsync.Vote) {
-	err := e.Err
+func (r *recorder) ObserveReleaseUnconfirmed(ctx context.Context, e observe.ReleaseUnconfirmed) {
+	b, err := begun{ctx, time.Time{}}, e.Err
 	e.Err = nil
-	r.note(e, err)
+	r.note(b, e, err)
 }
 
-func (r *recorder) ObserveAcquired(e redsync.Acquired) { r.note(e, nil) }
-
-func (r *recorder) ObserveExtended(e redsync.Extended) {
-	err := e.Err
-	e.Err = nil
-	r.note(e, err)
+func (r *recorder) ObserveEventsDropped(ctx context.Context, e observe.EventsDropped) {
+	r.note(begun{ctx, time.Time{}}, e, nil)
 }
-
-func (r *recorder) ObserveReleased(e redsync.Released) {
-	err := e.Err
-	e.Err = nil
-	r.note(e, err)
-}
-
-func (r *recorder) ObserveDetached(e redsync.Detached) { r.note(e, nil) }
-
-func (r *recorder) ObserveLost(e redsync.Lost) {
-	err := e.Err
-	e.Err = nil
-	r.note(e, err)
-}
-
-func (r *recorder) ObserveUnsettled(e redsync.Unsettled) {
-	err := e.Err
-	e.Err = nil
-	r.note(e, err)
-}
-
-func (r *recorder) ObserveMissed(e redsync.Missed) { r.note(e, nil) }
 
 // of returns the events of one kind, in order, with their errors.
 func of[E any](r *recorder) (events []E, errs []error) {
@@ -724,12 +748,12 @@ func (r *recorder) forget() {
 	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.events, r.errs = nil, nil
+	r.events, r.errs, r.begun = nil, nil, nil
 }
 
-// observe runs f on five nodes, all known, with a recorder of what the locks of
+// observing runs f on five nodes, all known, with a recorder of what the locks of
 // its field do.
-func observe(t *testing.T, f func(f field, r *recorder)) {
+func observing(t *testing.T, f func(f field, r *recorder)) {
 	t.Helper()
 	play(t, func(plain field) {
 		plain.meet()
@@ -755,11 +779,11 @@ func (p panics) when(event string) {
 	}
 }
 
-func (p panics) ObserveAttempt(redsync.Attempt)   { p.when("attempt") }
-func (p panics) ObserveAcquired(redsync.Acquired) { p.when("acquired") }
-func (p panics) ObserveExtended(redsync.Extended) { p.when("extended") }
-func (p panics) ObserveReleased(redsync.Released) { p.when("released") }
-func (p panics) ObserveDetached(redsync.Detached) { p.when("detached") }
+func (p panics) ObserveAttempt(_ context.Context, _ observe.Attempt)   { p.when("attempt") }
+func (p panics) ObserveAcquired(_ context.Context, _ observe.Acquired) { p.when("acquired") }
+func (p panics) ObserveExtended(_ context.Context, _ observe.Extended) { p.when("extended") }
+func (p panics) ObserveReleased(_ context.Context, _ observe.Released) { p.when("released") }
+func (p panics) ObserveDetached(_ context.Context, _ observe.Detached) { p.when("detached") }
 
 func (panics) Enabled(context.Context, slog.Level) bool { return true }
 

@@ -1,6 +1,7 @@
 package redsync_test
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -14,30 +15,31 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // A nodeRecorder keeps which nodes were down and up again.
 type nodeRecorder struct {
 	mu   sync.Mutex
-	down []redsync.NodeDown
-	up   []redsync.NodeUp
+	down []observe.NodeDown
+	up   []observe.NodeUp
 }
 
-func (r *nodeRecorder) ObserveNodeDown(e redsync.NodeDown) {
+func (r *nodeRecorder) ObserveNodeDown(_ context.Context, e observe.NodeDown) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.down = append(r.down, e)
 }
 
-func (r *nodeRecorder) ObserveNodeUp(e redsync.NodeUp) {
+func (r *nodeRecorder) ObserveNodeUp(_ context.Context, e observe.NodeUp) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.up = append(r.up, e)
 }
 
 // told returns what has been told since the last call.
-func (r *nodeRecorder) told() (down []redsync.NodeDown, up []redsync.NodeUp) {
+func (r *nodeRecorder) told() (down []observe.NodeDown, up []observe.NodeUp) {
 	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,7 +107,7 @@ func TestNodeDownAndUpAreToldOnce(t *testing.T) {
 				require.ErrorContains(t, down[0].Err, c.cause)
 				var named *redsync.RedisError
 				require.False(t, errors.As(down[0].Err, &named), "the event names the node")
-				assert.Equal(t, redsync.NodeDown{Node: 2, Address: "127.0.0.1:7003", Err: down[0].Err}, down[0])
+				assert.Equal(t, observe.NodeDown{Node: 2, Address: "127.0.0.1:7003", Err: down[0].Err}, down[0])
 				require.Empty(t, up)
 				c.up(f)
 				time.Sleep(time.Second)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // This file shows the line in which the waiters of one process stand.
@@ -218,7 +219,7 @@ func TestLockQueuesForASecondAfterOneOfAnotherProcess(t *testing.T) {
 // attemptCounter counts attempts, and those that failed.
 type attemptCounter struct{ made, failed atomic.Int64 }
 
-func (c *attemptCounter) ObserveAttempt(a redsync.Attempt) {
+func (c *attemptCounter) ObserveAttempt(_ context.Context, a observe.Attempt) {
 	c.made.Add(1)
 	if a.Err != nil {
 		c.failed.Add(1)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // This file shows what Lock and TryLock answer, how often they try, and how long they wait for
@@ -137,7 +138,7 @@ func TestMutexLockMakesItsTriesWithDelaysBetween(t *testing.T) {
 		assert.Equal(t, 4*time.Second, time.Since(start))
 		synctest.Wait()
 		assert.Equal(t, before+5, f.commands("set"), "the first attempt asks nobody who waits")
-		attempts, _ := of[redsync.Attempt](r)
+		attempts, _ := of[observe.Attempt](r)
 		perTry := map[int]int{}
 		for _, a := range attempts {
 			perTry[a.Try]++

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // This file is the observer that writes a log.
@@ -11,68 +13,72 @@ import (
 // logObserver is the observer of WithLogger.
 type logObserver struct{ log *slog.Logger }
 
-func (l *logObserver) ObserveAttempt(a Attempt) {
+func (l *logObserver) ObserveAttempt(ctx context.Context, a observe.Attempt) {
 	level, message := outcome(a.Err, "redsync: attempt won", "redsync: attempt failed")
 	var taken *ErrTaken
 	if errors.As(a.Err, &taken) || errors.Is(a.Err, context.Canceled) {
 		level = slog.LevelDebug
 	}
-	l.write(level, message, a.Name, a.Err, "try", a.Try, "took", a.Took,
+	l.write(ctx, level, message, a.Name, a.Err, "try", a.Try, "took", a.Took,
 		"granted", a.Granted, "refused", a.Refused, "failed", a.Failed)
 }
 
-func (l *logObserver) ObserveAcquired(a Acquired) {
-	l.write(slog.LevelDebug, "redsync: acquired", a.Name, nil, "waited", a.Waited, "tries", a.Tries, "left", a.Left)
+func (l *logObserver) ObserveAcquired(ctx context.Context, a observe.Acquired) {
+	l.write(ctx, slog.LevelDebug, "redsync: acquired", a.Name, nil, "took", a.Took, "waited", a.Waited, "tries", a.Tries, "left", a.Left)
 }
 
-func (l *logObserver) ObserveExtended(e Extended) {
+func (l *logObserver) ObserveNotAcquired(ctx context.Context, n observe.NotAcquired) {
+	l.write(ctx, slog.LevelDebug, "redsync: not acquired", n.Name, n.Err, "took", n.Took)
+}
+
+func (l *logObserver) ObserveExtended(ctx context.Context, e observe.Extended) {
 	level, message := outcome(e.Err, "redsync: extended", "redsync: extend failed")
-	l.write(level, message, e.Name, e.Err, "watchdog", e.Watchdog, "took", e.Took, "left", e.Left)
+	l.write(ctx, level, message, e.Name, e.Err, "watchdog", e.Watchdog, "took", e.Took, "left", e.Left)
 }
 
-func (l *logObserver) ObserveReleased(r Released) {
+func (l *logObserver) ObserveReleased(ctx context.Context, r observe.Released) {
 	level, message := outcome(r.Err, "redsync: unlocked", "redsync: unlock failed")
-	l.write(level, message, r.Name, r.Err, "held", r.Held, "left", r.Left, "took", r.Took)
+	l.write(ctx, level, message, r.Name, r.Err, "held", r.Held, "left", r.Left, "took", r.Took)
 }
 
-func (l *logObserver) ObserveDetached(d Detached) {
-	l.write(slog.LevelDebug, "redsync: detached", d.Name, nil, "held", d.Held, "left", d.Left)
+func (l *logObserver) ObserveDetached(ctx context.Context, d observe.Detached) {
+	l.write(ctx, slog.LevelDebug, "redsync: detached", d.Name, nil, "held", d.Held, "left", d.Left)
 }
 
-func (l *logObserver) ObserveLost(lost Lost) {
+func (l *logObserver) ObserveLost(ctx context.Context, lost observe.Lost) {
 	level := slog.LevelError
 	if errors.Is(lost.Err, ErrClosed) { // as was asked for
 		level = slog.LevelDebug
 	}
-	l.write(level, "redsync: lost", lost.Name, lost.Err, "held", lost.Held)
+	l.write(ctx, level, "redsync: lost", lost.Name, lost.Err, "held", lost.Held)
 }
 
-func (l *logObserver) ObserveUnsettled(u Unsettled) {
+func (l *logObserver) ObserveReleaseUnconfirmed(ctx context.Context, u observe.ReleaseUnconfirmed) {
 	level, message := slog.LevelDebug, "redsync: release will be repeated"
-	if u.Dropped {
+	if u.GivenUp {
 		level, message = slog.LevelWarn, "redsync: release given up"
 	}
-	l.write(level, message, u.Name, u.Err, "node", u.Node, "pending", u.Pending)
+	l.write(ctx, level, message, u.Name, u.Err, "node", u.Node, "pending", u.Pending)
 }
 
-func (l *logObserver) ObserveUnwoken(u Unwoken) {
-	l.write(slog.LevelWarn, "redsync: nobody is woken by the node", u.Name, u.Err, "node", u.Node)
+func (l *logObserver) ObserveWakeUpDenied(ctx context.Context, u observe.WakeUpDenied) {
+	l.write(ctx, slog.LevelWarn, "redsync: the node does not let waiters be woken", u.Name, u.Err, "node", u.Node)
 }
 
-func (l *logObserver) ObserveNodeDown(d NodeDown) {
+func (l *logObserver) ObserveNodeDown(ctx context.Context, d observe.NodeDown) {
 	args := []any{"node", d.Node, "address", d.Address, "error", d.Err}
 	if d.Omitted > 0 {
 		args = append(args, "omitted", d.Omitted)
 	}
-	l.log.Warn("redsync: node is down", args...)
+	l.log.WarnContext(ctx, "redsync: node is down", args...)
 }
 
-func (l *logObserver) ObserveNodeUp(u NodeUp) {
-	l.log.Info("redsync: node is up again", "node", u.Node, "address", u.Address, "down", u.Down)
+func (l *logObserver) ObserveNodeUp(ctx context.Context, u observe.NodeUp) {
+	l.log.InfoContext(ctx, "redsync: node is up again", "node", u.Node, "address", u.Address, "down", u.Down)
 }
 
-func (l *logObserver) ObserveMissed(m Missed) {
-	l.log.Warn("redsync: events were dropped", "events", m.Events)
+func (l *logObserver) ObserveEventsDropped(ctx context.Context, d observe.EventsDropped) {
+	l.log.WarnContext(ctx, "redsync: events were dropped", "events", d.Events)
 }
 
 // outcome returns what to write of something that succeeded or failed.
@@ -83,12 +89,12 @@ func outcome(err error, success, failure string) (slog.Level, string) {
 	return slog.LevelDebug, success
 }
 
-func (l *logObserver) write(level slog.Level, message, name string, err error, args ...any) {
-	if !l.log.Enabled(context.Background(), level) {
+func (l *logObserver) write(ctx context.Context, level slog.Level, message, name string, err error, args ...any) {
+	if !l.log.Enabled(ctx, level) {
 		return
 	}
 	if err != nil {
 		args = append(args, "error", err)
 	}
-	l.log.Log(context.Background(), level, message, append([]any{"lock", name}, args...)...)
+	l.log.Log(ctx, level, message, append([]any{"lock", name}, args...)...)
 }

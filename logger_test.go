@@ -148,7 +148,8 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 		assert.Equal(t, map[string]string{
 			"redsync: attempt won":              "lock try took granted refused failed",
 			"redsync: attempt failed":           "lock try took granted refused failed error",
-			"redsync: acquired":                 "lock waited tries left",
+			"redsync: not acquired":             "lock took error",
+			"redsync: acquired":                 "lock took waited tries left",
 			"redsync: extended":                 "lock watchdog took left",
 			"redsync: extend failed":            "lock watchdog took left error",
 			"redsync: unlocked":                 "lock held left took",

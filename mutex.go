@@ -14,6 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/queue"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // A Mutex is a lock on a name, shared by everybody who uses the same name on the
@@ -198,7 +199,7 @@ func (m *Mutex) TryLockContext(ctx context.Context) error {
 	return m.lock(ctx, true)
 }
 
-// lock acquires m for a new term, in one attempt if once is set.
+// lock acquires m for a new term, in one attempt if once is set, and tells the observers.
 func (m *Mutex) lock(ctx context.Context, once bool) error {
 	ctx = orBackground(ctx)
 	t, err := m.beginCall()
@@ -207,19 +208,31 @@ func (m *Mutex) lock(ctx context.Context, once bool) error {
 	}
 	defer m.core.endCall()
 	m.dropOver()
-	start, limit := clock.Now(), m.set.tries
+	start := clock.Now()
+	h, err := m.acquire(ctx, t, start, once)
+	if err != nil {
+		err = m.failure("lock", err, ErrFailed)
+		if m.set.observers != nil {
+			tell(ctx, m.set.observers, observe.NotAcquiredObserver.ObserveNotAcquired,
+				observe.NotAcquired{Name: m.name, Start: start.Wall, Took: clock.Now().Since(start), Err: err})
+		}
+		return err
+	}
+	m.acquired(ctx, h, start, "")
+	return nil
+}
+
+// acquire acquires a lease for m, and makes it the current term.
+func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant, once bool) (*lease.Lease, error) {
+	limit := m.set.tries
 	if once {
 		limit = 1
 	}
 	h, why := t.Lock(ctx, start, limit)
 	if why != nil {
-		return m.failure("lock", m.notAcquired(ctx, why), ErrFailed)
+		return nil, m.notAcquired(ctx, why)
 	}
-	if err := m.begin(h); err != nil {
-		return m.failure("lock", err, ErrFailed)
-	}
-	m.acquired(h, start, "")
-	return nil
+	return h, m.begin(h)
 }
 
 // notAcquired returns why Lock has acquired nothing: why the last attempt failed, and what ended the
@@ -234,10 +247,10 @@ func (m *Mutex) notAcquired(ctx context.Context, why *queue.Failure) error {
 	return whyNot(why.Last)
 }
 
-// acquired tells that m holds h, after a call that began at start. If an observer
+// acquired tells the observers that m holds h, after a call that began at start. If an observer
 // panics the caller learns nothing of the hold, so that m gives it up: it is released,
 // or adopted as before if that is what the call found.
-func (m *Mutex) acquired(h *lease.Lease, start clock.Instant, adopted string) {
+func (m *Mutex) acquired(ctx context.Context, h *lease.Lease, start clock.Instant, adopted string) {
 	if m.set.observers == nil {
 		return
 	}
@@ -248,8 +261,10 @@ func (m *Mutex) acquired(h *lease.Lease, start clock.Instant, adopted string) {
 		}
 	}()
 	now := clock.Now()
-	tell(m.set.observers, AcquiredObserver.ObserveAcquired,
-		Acquired{Name: m.name, Waited: now.Since(start), Tries: h.Try, Left: h.Remaining(now)})
+	tell(ctx, m.set.observers, observe.AcquiredObserver.ObserveAcquired, observe.Acquired{
+		Name: m.name, Start: start.Wall, Took: now.Since(start), Waited: h.First.Since(start), Tries: h.Try,
+		Left: h.Remaining(now),
+	})
 	told = true
 }
 
@@ -341,7 +356,7 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	defer m.core.endCall()
 	start := clock.Now()
 	h, adopted := m.take()
-	event := Released{Name: m.name}
+	event := observe.Released{Name: m.name, Start: start.Wall}
 	switch {
 	case h == nil && adopted == "":
 		return false, m.failure("unlock", ErrNotHeld)
@@ -353,7 +368,7 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	ok, err := m.unlock(ctx, h, start)
 	if m.set.observers != nil {
 		event.Took, event.Err = clock.Now().Since(start), err
-		tell(m.set.observers, ReleasedObserver.ObserveReleased, event)
+		tell(ctx, m.set.observers, observe.ReleasedObserver.ObserveReleased, event)
 	}
 	return ok, err
 }
@@ -370,7 +385,7 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant)
 	if group.HandOver(h) {
 		return true, nil
 	}
-	rel := group.ReleaseAwaited(h)
+	rel := group.ReleaseAwaited(ctx, h)
 	res := rel.Wait(ctx)
 	group.Unlocked(h, rel)
 	switch {
@@ -415,11 +430,11 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 		return Sequencer{}, m.failure("detach", err)
 	}
 	defer m.core.endCall()
+	start := clock.Now()
 	h, err := m.cutOff(ctx)
 	if err != nil {
 		return Sequencer{}, m.failure("detach", err)
 	}
-	start := clock.Now()
 	h.End(nil) // from here on nothing more is sent for it
 	h.AwaitReplies(ctx)
 	left, err := h.EndLate(clock.Now())
@@ -435,7 +450,9 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 				h.ClearAway()
 			}
 		}()
-		tell(m.set.observers, DetachedObserver.ObserveDetached, Detached{Name: m.name, Held: start.Since(h.First), Left: left})
+		tell(ctx, m.set.observers, observe.DetachedObserver.ObserveDetached, observe.Detached{
+			Name: m.name, Start: start.Wall, Took: clock.Now().Since(start), Held: start.Since(h.First), Left: left,
+		})
 		told = true
 	}
 	return sequencerOf(h), nil
@@ -495,8 +512,8 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	ok, err := m.extend(ctx, h)
 	if m.set.observers != nil {
 		took := clock.Now().Since(start)
-		tell(m.set.observers, ExtendedObserver.ObserveExtended,
-			Extended{Name: m.name, Took: took, Left: max(left-took, 0), Err: err})
+		tell(ctx, m.set.observers, observe.ExtendedObserver.ObserveExtended,
+			observe.Extended{Name: m.name, Start: start.Wall, Took: took, Left: max(left-took, 0), Err: err})
 	}
 	return ok, err
 }
@@ -550,7 +567,7 @@ func (m *Mutex) adopt(ctx context.Context, h *lease.Lease) (bool, error) {
 	case res.Won && h.NotHeld(clock.Now()) == nil:
 		ok, err := m.takeOver(h, e)
 		if ok && h.Begun() { // no other call was first
-			m.acquired(h, h.First, h.Value())
+			m.acquired(ctx, h, h.First, h.Value())
 		}
 		return ok, err
 	case res.Rejected:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // This file shows the events of attempts and of votes.
@@ -22,12 +23,12 @@ func TestObserveAttempt(t *testing.T) {
 	acquired := func(err error) bool { return err == nil }
 	for name, c := range map[string]struct {
 		given func(f field)
-		want  redsync.Attempt
+		want  observe.Attempt
 		err   func(error) bool
 	}{
 		"the third grant decides": {
 			func(f field) { f.delays("set") },
-			redsync.Attempt{Took: 20 * time.Millisecond, Granted: 3},
+			observe.Attempt{Took: 20 * time.Millisecond, Granted: 3},
 			acquired,
 		},
 		"the third refusal decides": {
@@ -37,7 +38,7 @@ func TestObserveAttempt(t *testing.T) {
 				}
 				f.delays("set")
 			},
-			redsync.Attempt{Took: 20 * time.Millisecond, Refused: 3},
+			observe.Attempt{Took: 20 * time.Millisecond, Refused: 3},
 			taken,
 		},
 		"two nodes are down": {
@@ -45,7 +46,7 @@ func TestObserveAttempt(t *testing.T) {
 				f.kill(0, 1)
 				f.delays("set")
 			},
-			redsync.Attempt{Took: 40 * time.Millisecond, Granted: 3, Failed: 2},
+			observe.Attempt{Took: 40 * time.Millisecond, Granted: 3, Failed: 2},
 			acquired,
 		},
 		"three nodes are down": {
@@ -55,7 +56,7 @@ func TestObserveAttempt(t *testing.T) {
 					n.On("set", 1, embedded.Fault{Delay: time.Second})
 				}
 			},
-			redsync.Attempt{Failed: 3},
+			observe.Attempt{Failed: 3},
 			failed,
 		},
 		"taken where a node is down": {
@@ -64,22 +65,22 @@ func TestObserveAttempt(t *testing.T) {
 				_, _, _ = f.nodes[1].Set("lock", "another"), f.nodes[2].Set("lock", "another"), f.nodes[3].Set("lock", "another")
 				f.delays("set")
 			},
-			redsync.Attempt{Took: 30 * time.Millisecond, Refused: 3, Failed: 1},
+			observe.Attempt{Took: 30 * time.Millisecond, Refused: 3, Failed: 1},
 			taken,
 		},
 		"given up undecided": {
 			func(f field) { f.freeze(0, 2, 4) },
-			redsync.Attempt{Took: patience, Granted: 2, Failed: 3},
+			observe.Attempt{Took: patience, Granted: 2, Failed: 3},
 			failed,
 		},
 		"ended by the context": {
 			func(f field) { f.freeze(0, 1, 2, 4) },
-			redsync.Attempt{Took: 300 * time.Millisecond, Granted: 1, Failed: 4},
+			observe.Attempt{Took: 300 * time.Millisecond, Granted: 1, Failed: 4},
 			late,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observe(t, func(f field, r *recorder) {
+			observing(t, func(f field, r *recorder) {
 				c.given(f)
 				ctx := f.Context()
 				if c.want.Took == 300*time.Millisecond {
@@ -88,7 +89,7 @@ func TestObserveAttempt(t *testing.T) {
 					defer cancel()
 				}
 				locked := f.NewMutex("lock").TryLockContext(ctx)
-				got, err := only[redsync.Attempt](f.T, r)
+				got, err := only[observe.Attempt](f.T, r)
 				c.want.Name, c.want.Try = "lock", 1
 				assert.Equal(t, c.want, got)
 				assert.True(t, c.err(err), "%v", err)
@@ -99,25 +100,27 @@ func TestObserveAttempt(t *testing.T) {
 }
 
 func TestObserveAttemptsAndAcquiredOverSeveralTries(t *testing.T) {
-	observe(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *recorder) {
 		for _, n := range f.nodes {
 			require.NoError(f, n.Set("lock", "another"))
 		}
 		time.AfterFunc(2500*time.Millisecond, func() { f.lose(0, 1, 2, 3, 4) })
 		require.NoError(f, f.NewMutex("lock", redsync.WithRetryDelay(400*time.Millisecond)).Lock())
-		attempts, errs := of[redsync.Attempt](r)
+		attempts, errs := of[observe.Attempt](r)
 		require.Len(f, attempts, 9)
 		for i, a := range attempts {
 			assert.Equal(t, max(i, 1), a.Try, "the first try is two attempts: a plain one, and one that queues")
 			assert.Equal(t, i == 8, errs[i] == nil)
 		}
-		acquired, _ := only[redsync.Acquired](f.T, r)
-		assert.Equal(t, redsync.Acquired{Name: "lock", Waited: 2800 * time.Millisecond, Tries: 8, Left: validity}, acquired)
+		acquired, _ := only[observe.Acquired](f.T, r)
+		assert.Equal(t, observe.Acquired{
+			Name: "lock", Took: 2800 * time.Millisecond, Waited: 2800 * time.Millisecond, Tries: 8, Left: validity,
+		}, acquired)
 	})
 }
 
 func TestObserveVotesTellsEveryNodeOnceAndWhetherItCounts(t *testing.T) {
-	observe(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *recorder) {
 		m := f.NewMutex("lock")
 		for _, c := range []struct {
 			op, command string
@@ -132,11 +135,11 @@ func TestObserveVotesTellsEveryNodeOnceAndWhetherItCounts(t *testing.T) {
 			f.delays(c.command)
 			require.NoError(f, c.do(), c.op)
 			time.Sleep(time.Second)
-			votes, errs := of[redsync.Vote](r)
+			votes, errs := of[observe.Vote](r)
 			require.Len(f, votes, 5, c.op)
 			for i, v := range votes {
-				assert.Equal(t, redsync.Vote{
-					Name: "lock", Node: i, Op: c.op, Latency: time.Duration(i) * 10 * time.Millisecond, Late: i > 2,
+				assert.Equal(t, observe.Vote{
+					Name: "lock", Node: i, Op: c.op, Took: time.Duration(i) * 10 * time.Millisecond, Late: i > 2,
 				}, v)
 				assert.NoError(t, errs[i])
 			}
@@ -145,14 +148,14 @@ func TestObserveVotesTellsEveryNodeOnceAndWhetherItCounts(t *testing.T) {
 }
 
 func TestObserveVotesOfNodesThatDoNotGrant(t *testing.T) {
-	observe(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *recorder) {
 		require.NoError(f, f.nodes[0].Set("lock", "another"))
 		f.kill(1)
 		f.nodes[2].On("set", 1, embedded.Fault{Err: "ERR no"})
 		f.freeze(3)
 		require.Error(f, f.NewMutex("lock").TryLock())
 		time.Sleep(20 * time.Second)
-		votes, errs := of[redsync.Vote](r)
+		votes, errs := of[observe.Vote](r)
 		got := map[int]error{}
 		for i, v := range votes {
 			if v.Op == "lock" {
@@ -160,7 +163,7 @@ func TestObserveVotesOfNodesThatDoNotGrant(t *testing.T) {
 				got[v.Node] = errs[i]
 				assert.Equal(t, v.Node == 3, v.Late)
 				if v.Node == 3 {
-					assert.Equal(t, 5*time.Second, v.Latency, "the longest that a connection is trusted")
+					assert.Equal(t, 5*time.Second, v.Took, "the longest that a connection is trusted")
 				}
 			}
 		}
@@ -179,7 +182,7 @@ func TestObserveVotesOfNodesThatDoNotGrant(t *testing.T) {
 
 // A release that is repeated is one round.
 func TestObserveVotesTellARepeatedReleaseOnce(t *testing.T) {
-	observe(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *recorder) {
 		m := f.held()
 		f.kill(4)
 		_, err := m.Unlock()
@@ -189,7 +192,7 @@ func TestObserveVotesTellARepeatedReleaseOnce(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		require.Zero(f, f.nodes.Keys("lock"))
 		unlocks := 0
-		votes, _ := of[redsync.Vote](r)
+		votes, _ := of[observe.Vote](r)
 		for _, v := range votes {
 			if v.Op == "unlock" {
 				unlocks++
@@ -200,19 +203,19 @@ func TestObserveVotesTellARepeatedReleaseOnce(t *testing.T) {
 }
 
 func TestObserveVotesOfTheReleaseOfAFailedAttempt(t *testing.T) {
-	observe(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *recorder) {
 		for _, n := range f.nodes[:3] {
 			require.NoError(f, n.Set("lock", "another"))
 		}
 		require.Error(f, f.NewMutex("lock").TryLock())
 		time.Sleep(time.Second)
 		ops := map[string]int{}
-		votes, _ := of[redsync.Vote](r)
+		votes, _ := of[observe.Vote](r)
 		for _, v := range votes {
 			ops[v.Op]++
 		}
 		assert.Equal(t, map[string]int{"lock": 5, "unlock": 5}, ops)
-		released, _ := of[redsync.Released](r)
+		released, _ := of[observe.Released](r)
 		assert.Empty(t, released)
 	})
 }
@@ -230,7 +233,7 @@ func TestObserveVoteOfASecondPoolOnOneServerIsNoGrant(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, ok)
 		var granted []int
-		votes, errs := of[redsync.Vote](r)
+		votes, errs := of[observe.Vote](r)
 		for i, v := range votes {
 			switch {
 			case errs[i] == nil && !v.Late:
@@ -254,12 +257,12 @@ func TestErrorOfLockHasTheErrorThatTheObserverWasTold(t *testing.T) {
 		"Lock":          {[]redsync.Option{redsync.WithTries(2)}, (*redsync.Mutex).Lock},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observe(t, func(f field, r *recorder) {
+			observing(t, func(f field, r *recorder) {
 				for _, n := range f.nodes {
 					require.NoError(f, n.Set("lock", "another"))
 				}
 				err := c.lock(f.NewMutex("lock", c.options...))
-				_, told := of[redsync.Attempt](r)
+				_, told := of[observe.Attempt](r)
 				require.NotEmpty(f, told)
 				require.Error(f, told[len(told)-1])
 				assert.ErrorIs(f, err, told[len(told)-1])

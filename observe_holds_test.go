@@ -1,9 +1,13 @@
 package redsync_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -11,12 +15,13 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // This file shows the events of one hold: acquired, extended, released, lost.
 
 func TestObserveAcquiredOnceWhereTwoCallsAdoptALock(t *testing.T) {
-	observe(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *recorder) {
 		m := f.With().NewMutex("lock")
 		require.NoError(t, m.Lock())
 		a := f.NewMutex("lock", redsync.WithValue(m.Value()))
@@ -32,30 +37,122 @@ func TestObserveAcquiredOnceWhereTwoCallsAdoptALock(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		acquired, _ := of[redsync.Acquired](r)
+		acquired, _ := of[observe.Acquired](r)
 		assert.Len(t, acquired, 1)
 	})
 }
 
+// Every event of a call has the call's context and its Start; events that are part of no call have neither a
+// caller's context nor, except for extensions, a Start.
+func TestObserveContextsAndStarts(t *testing.T) {
+	observing(t, func(f field, r *recorder) {
+		type key struct{}
+		var called time.Time
+		call := func(name string) context.Context {
+			time.Sleep(time.Millisecond)
+			called = time.Now()
+			return context.WithValue(f.Context(), key{}, name)
+		}
+		told := func(name string, want ...any) {
+			synctest.Wait()
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			var kinds []any
+			for i, e := range r.events {
+				if !slices.ContainsFunc(kinds, func(k any) bool { return fmt.Sprintf("%T", k) == fmt.Sprintf("%T", e) }) {
+					kinds = append(kinds, e)
+				}
+				b := r.begun[i]
+				if name == "" {
+					assert.Equal(f, context.Background(), b.ctx, "%T", e)
+					continue
+				}
+				assert.Equal(f, name, b.ctx.Value(key{}), "%T of %s", e, name)
+				assert.WithinDuration(f, called, b.start, 0, "%T of %s", e, name)
+			}
+			r.events, r.errs, r.begun = nil, nil, nil
+			var got, wanted []string
+			for _, k := range kinds {
+				got = append(got, fmt.Sprintf("%T", k))
+			}
+			for _, k := range want {
+				wanted = append(wanted, fmt.Sprintf("%T", k))
+			}
+			assert.ElementsMatch(f, wanted, got, name)
+		}
+		m, other := f.NewMutex("lock"), f.NewMutex("lock")
+		require.NoError(f, m.LockContext(call("lock")))
+		told("lock", observe.Vote{}, observe.Attempt{}, observe.Acquired{})
+		_, err := m.ExtendContext(call("extend"))
+		require.NoError(f, err)
+		told("extend", observe.Vote{}, observe.Extended{})
+		_, err = m.ValidContext(call("valid"))
+		require.NoError(f, err)
+		told("valid", observe.Vote{})
+		_, err = m.UnlockContext(call("unlock"))
+		require.NoError(f, err)
+		told("unlock", observe.Vote{}, observe.Released{})
+		require.NoError(f, m.LockContext(call("lock")))
+		r.forget()
+		ctx := call("not acquired")
+		err = other.TryLockContext(ctx)
+		require.Error(f, err)
+		failed, why := only[observe.NotAcquired](f.T, r)
+		assert.Equal(f, observe.NotAcquired{Name: "lock"}, failed)
+		assert.Equal(f, err, why)
+		synctest.Wait()
+		r.forget()
+		_, err = m.Detach(call("detach"))
+		require.NoError(f, err)
+		told("detach", observe.Detached{})
+		f.lose(0, 1, 2, 3, 4)
+		w := f.NewMutex("lock", redsync.WithWatchdog())
+		require.NoError(f, w.LockContext(call("lock")))
+		r.forget()
+		time.Sleep(3 * time.Second)
+		f.lose(0, 1, 2)
+		time.Sleep(3 * time.Second)
+		told("", observe.Vote{}, observe.Extended{}, observe.Lost{})
+	})
+}
+
+// A call of Lock that is handed the lock has waited all the time; one that wins at its second attempt has
+// waited until that began.
+func TestObserveWaited(t *testing.T) {
+	observing(t, func(f field, r *recorder) {
+		m := f.held()
+		r.forget()
+		c := f.calls(f.Redsync)
+		time.Sleep(3 * time.Second)
+		f.unlock(m)
+		<-c.done
+		require.NoError(f, c.err)
+		got, _ := only[observe.Acquired](f.T, r)
+		assert.Equal(f, 3*time.Second, got.Took)
+		assert.LessOrEqual(f, got.Waited, got.Took)
+		assert.Positive(f, got.Waited)
+	})
+}
+
 func TestObserveAdoption(t *testing.T) {
-	observe(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *recorder) {
 		value := f.held().Value()
 		r.forget()
 		a := f.NewMutex("lock", redsync.WithValue(value))
 		f.delays("evalsha")
 		_, err := a.Extend()
 		require.NoError(f, err)
-		acquired, _ := only[redsync.Acquired](f.T, r)
-		assert.Equal(t, redsync.Acquired{
-			Name: "lock", Waited: 20 * time.Millisecond, Left: validity - 20*time.Millisecond,
+		acquired, _ := only[observe.Acquired](f.T, r)
+		assert.Equal(t, observe.Acquired{
+			Name: "lock", Took: 20 * time.Millisecond, Left: validity - 20*time.Millisecond,
 		}, acquired)
-		extended, _ := of[redsync.Extended](r)
+		extended, _ := of[observe.Extended](r)
 		assert.Empty(t, extended)
 		time.Sleep(time.Second)
 		_, err = a.Unlock()
 		require.NoError(f, err)
-		released, _ := only[redsync.Released](f.T, r)
-		assert.Equal(t, redsync.Released{
+		released, _ := only[observe.Released](f.T, r)
+		assert.Equal(t, observe.Released{
 			Name: "lock", Held: 1020 * time.Millisecond, Left: validity - 1020*time.Millisecond,
 		}, released)
 	})
@@ -66,7 +163,7 @@ var errSilent = errors.New("a node did not answer")
 func TestObserveReleased(t *testing.T) {
 	for name, c := range map[string]struct {
 		unlock func(f field, m *redsync.Mutex)
-		want   redsync.Released
+		want   observe.Released
 		err    error // nil, or that a node did not answer, if it is errSilent
 	}{
 		"in time": {
@@ -74,7 +171,7 @@ func TestObserveReleased(t *testing.T) {
 				time.Sleep(2999 * time.Millisecond)
 				f.delays("evalsha")
 			},
-			redsync.Released{Held: 3 * time.Second, Left: validity - 3*time.Second, Took: 20 * time.Millisecond},
+			observe.Released{Held: 3 * time.Second, Left: validity - 3*time.Second, Took: 20 * time.Millisecond},
 			nil,
 		},
 		"after an extension": {
@@ -83,32 +180,32 @@ func TestObserveReleased(t *testing.T) {
 				_, _ = m.Extend()
 				time.Sleep(5 * time.Second)
 			},
-			redsync.Released{Held: 10 * time.Second, Left: validity - 5*time.Second},
+			observe.Released{Held: 10 * time.Second, Left: validity - 5*time.Second},
 			nil,
 		},
 		"over before": {
 			func(field, *redsync.Mutex) { time.Sleep(time.Minute - time.Millisecond) },
-			redsync.Released{Held: time.Minute},
+			observe.Released{Held: time.Minute},
 			redsync.ErrLockAlreadyExpired,
 		},
 		"found to be over": {
 			func(f field, _ *redsync.Mutex) { f.lose(0, 1, 2) },
-			redsync.Released{Held: time.Millisecond, Left: validity - time.Millisecond},
+			observe.Released{Held: time.Millisecond, Left: validity - time.Millisecond},
 			redsync.ErrLockAlreadyExpired,
 		},
 		"too few answers to tell": {
 			func(f field, _ *redsync.Mutex) { f.freeze(0, 1, 2) },
-			redsync.Released{Held: time.Millisecond, Left: validity - time.Millisecond, Took: patience},
+			observe.Released{Held: time.Millisecond, Left: validity - time.Millisecond, Took: patience},
 			errSilent,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observe(t, func(f field, r *recorder) {
+			observing(t, func(f field, r *recorder) {
 				m := f.held()
 				c.unlock(f, m)
 				_, unlocked := m.Unlock()
 				_, _ = m.Unlock() // ErrNotHeld is no event
-				got, err := only[redsync.Released](f.T, r)
+				got, err := only[observe.Released](f.T, r)
 				c.want.Name = "lock"
 				assert.Equal(t, c.want, got)
 				assert.Equal(t, unlocked, err)
@@ -123,26 +220,26 @@ func TestObserveReleased(t *testing.T) {
 }
 
 func TestObserveReleasedOfAnAdoptedLockHasNoTimes(t *testing.T) {
-	observe(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *recorder) {
 		a := f.NewMutex("lock", redsync.WithValue(f.held().Value()))
 		_, err := a.Unlock()
 		require.NoError(f, err)
-		released, err := only[redsync.Released](f.T, r)
+		released, err := only[observe.Released](f.T, r)
 		require.NoError(f, err)
-		assert.Equal(t, redsync.Released{Name: "lock"}, released)
+		assert.Equal(t, observe.Released{Name: "lock"}, released)
 	})
 }
 
 func TestObserveExtendedByHand(t *testing.T) {
 	for name, c := range map[string]struct {
 		given   func(f field)
-		want    redsync.Extended
+		want    observe.Extended
 		err     error
 		options []redsync.Option
 	}{
 		"confirmed by the third": {
 			given: func(f field) { f.delays("evalsha") },
-			want:  redsync.Extended{Took: 20 * time.Millisecond, Left: validity - 5020*time.Millisecond},
+			want:  observe.Extended{Took: 20 * time.Millisecond, Left: validity - 5020*time.Millisecond},
 		},
 		"unconfirmed": {
 			given: func(f field) {
@@ -150,28 +247,28 @@ func TestObserveExtendedByHand(t *testing.T) {
 					n.On("evalsha", 1, embedded.Fault{LoseCommand: true})
 				}
 			},
-			want: redsync.Extended{Left: validity - 5*time.Second}, err: redsync.ErrExtendFailed,
+			want: observe.Extended{Left: validity - 5*time.Second}, err: redsync.ErrExtendFailed,
 		},
 		"no answer until Until": {
 			given: func(f field) { f.freeze(0, 1, 2) },
-			want:  redsync.Extended{Took: validity - 5*time.Second}, err: redsync.ErrLockLost,
+			want:  observe.Extended{Took: validity - 5*time.Second}, err: redsync.ErrLockLost,
 		},
 		"proven lost": {
 			given: func(f field) { f.lose(0, 1, 2) },
-			want:  redsync.Extended{Left: validity - 5*time.Second}, err: redsync.ErrLockLost,
+			want:  observe.Extended{Left: validity - 5*time.Second}, err: redsync.ErrLockLost,
 		},
 		"at WithMaxHold": {
 			given: func(field) {}, options: []redsync.Option{redsync.WithMaxHold(7 * time.Second)},
-			want: redsync.Extended{Left: 2 * time.Second}, err: redsync.ErrMaxHold,
+			want: observe.Extended{Left: 2 * time.Second}, err: redsync.ErrMaxHold,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observe(t, func(f field, r *recorder) {
+			observing(t, func(f field, r *recorder) {
 				m := f.held(c.options...)
 				time.Sleep(4999 * time.Millisecond)
 				c.given(f)
 				_, extended := m.Extend()
-				got, err := only[redsync.Extended](f.T, r)
+				got, err := only[observe.Extended](f.T, r)
 				c.want.Name = "lock"
 				assert.Equal(t, c.want, got)
 				require.ErrorIs(f, err, c.err)
@@ -182,23 +279,23 @@ func TestObserveExtendedByHand(t *testing.T) {
 }
 
 func TestObserveExtendedByTheWatchdog(t *testing.T) {
-	observe(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *recorder) {
 		m := f.held(redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
 		time.Sleep(6999 * time.Millisecond)
-		got, errs := of[redsync.Extended](r)
-		each := redsync.Extended{Name: "lock", Watchdog: true, Left: 6*time.Second - 92*time.Millisecond}
-		assert.Equal(t, []redsync.Extended{each, each}, got)
+		got, errs := of[observe.Extended](r)
+		each := observe.Extended{Name: "lock", Watchdog: true, Left: 6*time.Second - 92*time.Millisecond}
+		assert.Equal(t, []observe.Extended{each, each}, got)
 		assert.Equal(t, []error{nil, nil}, errs)
 		r.forget()
 
 		f.freeze(0, 1, 2) // at 7 s; it begins at 9 s, and is patient for 900 ms
 		time.Sleep(4 * time.Second)
-		got, errs = of[redsync.Extended](r)
+		got, errs = of[observe.Extended](r)
 		each.Took = 900 * time.Millisecond
 		first, second := each, each
 		first.Left -= 900 * time.Millisecond
 		second.Left -= 1800 * time.Millisecond
-		assert.Equal(t, []redsync.Extended{first, second}, got)
+		assert.Equal(t, []observe.Extended{first, second}, got)
 		for _, err := range errs {
 			require.ErrorIs(f, err, redsync.ErrExtendFailed)
 			require.ErrorAs(f, err, new(*redsync.RedisError))
@@ -209,14 +306,14 @@ func TestObserveExtendedByTheWatchdog(t *testing.T) {
 			n.Thaw()
 		}
 		time.Sleep(500 * time.Millisecond)
-		got, errs = of[redsync.Extended](r)
+		got, errs = of[observe.Extended](r)
 		third := each
 		third.Took, third.Left = 200*time.Millisecond, each.Left-2*time.Second
-		assert.Equal(t, []redsync.Extended{third}, got)
+		assert.Equal(t, []observe.Extended{third}, got)
 		assert.Equal(t, []error{nil}, errs)
 		_, err := m.Unlock()
 		require.NoError(f, err)
-		lost, _ := of[redsync.Lost](r)
+		lost, _ := of[observe.Lost](r)
 		assert.Empty(t, lost)
 	})
 }
@@ -271,7 +368,7 @@ func TestObserveLostOnceWithItsCause(t *testing.T) {
 		}, time.Second, redsync.ErrClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observe(t, func(f field, r *recorder) {
+			observing(t, func(f field, r *recorder) {
 				m := c.lose(f)
 				time.Sleep(10 * time.Second)
 				_ = m.Remaining()
@@ -280,12 +377,12 @@ func TestObserveLostOnceWithItsCause(t *testing.T) {
 				cause := m.Err()
 				_, _ = m.Unlock()
 				time.Sleep(10 * time.Second)
-				got, err := only[redsync.Lost](f.T, r)
-				assert.Equal(t, redsync.Lost{Name: "lock", Held: c.held}, got)
+				got, err := only[observe.Lost](f.T, r)
+				assert.Equal(t, observe.Lost{Name: "lock", Held: c.held}, got)
 				require.ErrorIs(f, err, redsync.ErrLockLost)
 				require.ErrorIs(f, err, c.is)
 				assert.Equal(t, cause.Error(), err.Error(), "as Err says")
-				extended, _ := of[redsync.Extended](r)
+				extended, _ := of[observe.Extended](r)
 				for _, e := range extended {
 					assert.GreaterOrEqual(t, e.Left, time.Duration(0))
 				}
@@ -295,20 +392,20 @@ func TestObserveLostOnceWithItsCause(t *testing.T) {
 }
 
 func TestObserveLostOfEachHoldOfAMutex(t *testing.T) {
-	observe(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *recorder) {
 		m := f.NewMutex("lock", redsync.WithExpiry(time.Second))
 		for range 3 {
 			require.NoError(f, m.Lock())
 			time.Sleep(2 * time.Second)
 		}
-		lost, _ := of[redsync.Lost](r)
+		lost, _ := of[observe.Lost](r)
 		assert.Len(t, lost, 3)
 	})
 }
 
 // A clean Unlock is no loss, nor is an attempt that never held anything.
 func TestObserveLostNothing(t *testing.T) {
-	observe(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *recorder) {
 		m := f.held()
 		require.Error(f, f.NewMutex("lock").TryLock())
 		_, err := m.Unlock()
@@ -319,14 +416,14 @@ func TestObserveLostNothing(t *testing.T) {
 		_, _ = a.Extend()
 		_, _ = a.Valid()
 		time.Sleep(20 * time.Second)
-		lost, _ := of[redsync.Lost](r)
+		lost, _ := of[observe.Lost](r)
 		assert.Empty(t, lost)
 		require.NoError(f, f.Close(f.Context()))
 	})
 }
 
 func TestObserveLostNotOfALockThatCloseForestalled(t *testing.T) {
-	observe(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *recorder) {
 		for _, n := range f.nodes {
 			n.On("set", 1, embedded.Fault{Delay: 10 * time.Millisecond})
 		}
@@ -335,9 +432,9 @@ func TestObserveLostNotOfALockThatCloseForestalled(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		require.NoError(t, f.Close(f.Context()))
 		wg.Wait()
-		lost, _ := of[redsync.Lost](r)
+		lost, _ := of[observe.Lost](r)
 		assert.Empty(t, lost, "it was never held")
-		acquired, _ := of[redsync.Acquired](r)
+		acquired, _ := of[observe.Acquired](r)
 		assert.Empty(t, acquired)
 	})
 }

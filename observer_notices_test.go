@@ -1,6 +1,7 @@
 package redsync
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/notice"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // This file shows that slow observers miss events, and that events cost nothing without observers.
@@ -24,17 +26,17 @@ type stuck struct {
 	times        int // that it was told of missed events
 }
 
-func (s *stuck) ObserveLost(Lost) {
+func (s *stuck) ObserveLost(context.Context, observe.Lost) {
 	<-s.release
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.told++
 }
 
-func (s *stuck) ObserveMissed(m Missed) {
+func (s *stuck) ObserveEventsDropped(_ context.Context, d observe.EventsDropped) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.missed += m.Events
+	s.missed += d.Events
 	s.times++
 }
 
@@ -45,12 +47,12 @@ func TestObserversMissTogetherWhatTooMuchWaitsFor(t *testing.T) {
 		s.release = make(chan struct{})
 		c := newCore(nil)
 		other := &events{to: (*observers)(nil).with(s), notices: c.notices}
-		tellLater(other, LostObserver.ObserveLost, Lost{})
+		tellOfNoCall(other, observe.LostObserver.ObserveLost, observe.Lost{})
 		synctest.Wait()
 		rs := (&Redsync{core: c, set: New().set}).With(WithObserver(s))
 		for range notice.Max + 1000 { // as Do, which gives each Mutex settings of its own
 			m := rs.NewMutex("lock", WithWatchdog())
-			tellLater(m.terms.Events.(*events), LostObserver.ObserveLost, Lost{})
+			tellOfNoCall(m.terms.Events.(*events), observe.LostObserver.ObserveLost, observe.Lost{})
 		}
 		close(s.release)
 		synctest.Wait()
@@ -67,11 +69,12 @@ func TestEventsAllocateNothingWithoutObservers(t *testing.T) {
 	h := lease.New(&m.terms.Terms, "v", clock.Now())
 	require.Nil(t, m.terms.Events, "leases tell nobody")
 	require.Nil(t, m.terms.Attempts, "nor do attempts")
+	ctx := t.Context()
 	allocated := testing.AllocsPerRun(100, func() {
-		m.acquired(h, h.First, "")
-		tell(m.set.observers, ReleasedObserver.ObserveReleased, Released{Name: m.name, Err: ErrLockLost})
-		tell(m.set.observers, ExtendedObserver.ObserveExtended, Extended{Name: m.name, Took: 1, Left: 1})
-		tell(m.set.observers, DetachedObserver.ObserveDetached, Detached{Name: m.name, Held: 1, Left: 1})
+		m.acquired(ctx, h, h.First, "")
+		tell(ctx, m.set.observers, observe.ReleasedObserver.ObserveReleased, observe.Released{Name: m.name, Err: ErrLockLost})
+		tell(ctx, m.set.observers, observe.ExtendedObserver.ObserveExtended, observe.Extended{Name: m.name, Took: 1, Left: 1})
+		tell(ctx, m.set.observers, observe.DetachedObserver.ObserveDetached, observe.Detached{Name: m.name, Held: 1, Left: 1})
 	})
 	assert.Zero(t, allocated)
 }

@@ -1,6 +1,7 @@
 package redsync_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -13,36 +14,37 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // This file shows how observers are set, and that events told later come in order and delay no
 // lock.
 
-func TestObserveUnsettledUntilTheKeysHaveRunOut(t *testing.T) {
-	observe(t, func(f field, r *recorder) {
+func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
+	observing(t, func(f field, r *recorder) {
 		m := f.held()
 		f.kill(4)
 		_, err := m.Unlock()
 		require.NoError(f, err)
 		time.Sleep(100 * time.Millisecond)
-		got, errs := of[redsync.Unsettled](r)
+		got, errs := of[observe.ReleaseUnconfirmed](r)
 		require.Len(f, got, 2, "at once, and after 50 ms")
 		for i, u := range got {
-			assert.Equal(t, redsync.Unsettled{Name: "lock", Node: 4, Pending: u.Pending}, u)
+			assert.Equal(t, observe.ReleaseUnconfirmed{Name: "lock", Node: 4, Pending: u.Pending}, u)
 			assert.Error(t, errs[i])
 		}
 		assert.Equal(t, 1, got[1].Pending)
 		time.Sleep(20 * time.Second)
-		got, _ = of[redsync.Unsettled](r)
+		got, _ = of[observe.ReleaseUnconfirmed](r)
 		assert.InDelta(t, 12, len(got), 2)
 		for _, u := range got {
-			assert.False(t, u.Dropped)
+			assert.False(t, u.GivenUp)
 		}
 	})
 }
 
 // Close sends what waits to be repeated once more. A release that fails from then on is dropped.
-func TestObserveUnsettledDroppedByClose(t *testing.T) {
+func TestObserveReleaseGivenUpByClose(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(f field, m *redsync.Mutex)
 		during func(f field) // Close waits for node 4
@@ -65,7 +67,7 @@ func TestObserveUnsettledDroppedByClose(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observe(t, func(f field, r *recorder) {
+			observing(t, func(f field, r *recorder) {
 				m := f.held()
 				c.before(f, m)
 				var wg sync.WaitGroup
@@ -75,11 +77,11 @@ func TestObserveUnsettledDroppedByClose(t *testing.T) {
 					c.during(f)
 				}
 				wg.Wait()
-				got, errs := of[redsync.Unsettled](r)
+				got, errs := of[observe.ReleaseUnconfirmed](r)
 				require.Contains(f, c.failed, len(got)-1)
 				for i, u := range got {
 					assert.Equal(t, 4, u.Node)
-					assert.Equal(t, i == len(got)-1, u.Dropped, "the last one alone")
+					assert.Equal(t, i == len(got)-1, u.GivenUp, "the last one alone")
 					require.Error(f, errs[i])
 				}
 			})
@@ -89,7 +91,7 @@ func TestObserveUnsettledDroppedByClose(t *testing.T) {
 
 // What happens in the background is told in the order in which it happened.
 func TestObserveBackgroundInOrder(t *testing.T) {
-	observe(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *recorder) {
 		m := f.held(redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
 		r.forget()
 		time.Sleep(4 * time.Second)
@@ -102,12 +104,12 @@ func TestObserveBackgroundInOrder(t *testing.T) {
 		var kinds []string
 		for _, e := range r.events {
 			switch e := e.(type) {
-			case redsync.Vote, redsync.Released:
+			case observe.Vote, observe.Released:
 			default:
 				kinds = append(kinds, fmt.Sprintf("%T", e))
 			}
 		}
-		assert.Equal(t, []string{"redsync.Extended", "redsync.Extended", "redsync.Lost", "redsync.Unsettled"}, kinds)
+		assert.Equal(t, []string{"observe.Extended", "observe.Extended", "observe.Lost", "observe.ReleaseUnconfirmed"}, kinds)
 	})
 }
 
@@ -117,9 +119,9 @@ type blocker struct {
 	gate chan struct{}
 }
 
-func (b *blocker) ObserveExtended(e redsync.Extended) {
+func (b *blocker) ObserveExtended(ctx context.Context, e observe.Extended) {
 	<-b.gate
-	b.recorder.ObserveExtended(e)
+	b.recorder.ObserveExtended(ctx, e)
 }
 
 func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
@@ -140,21 +142,21 @@ func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
 		start = time.Now()
 		require.NoError(f, rs.Close(f.Context()))
 		assert.Zero(t, time.Since(start))
-		lost, _ := of[redsync.Lost](&b.recorder)
+		lost, _ := of[observe.Lost](&b.recorder)
 		assert.Empty(t, lost, "nothing was told yet")
 
 		close(b.gate)
-		lost, _ = of[redsync.Lost](&b.recorder)
+		lost, _ = of[observe.Lost](&b.recorder)
 		assert.Len(t, lost, 2)
-		extended, _ := of[redsync.Extended](&b.recorder)
+		extended, _ := of[observe.Extended](&b.recorder)
 		assert.Len(t, extended, 23, "within 63.988 s")
 	})
 }
 
 // onlyLost is an observer of losses alone, and no pointer.
-type onlyLost struct{ lost func(redsync.Lost) }
+type onlyLost struct{ lost func(observe.Lost) }
 
-func (o onlyLost) ObserveLost(e redsync.Lost) { o.lost(e) }
+func (o onlyLost) ObserveLost(_ context.Context, e observe.Lost) { o.lost(e) }
 
 func TestWithObserverAddsToThoseBefore(t *testing.T) {
 	play(t, func(f field) {
@@ -167,12 +169,12 @@ func TestWithObserverAddsToThoseBefore(t *testing.T) {
 		}
 		require.NoError(f, both.NewMutex("own", redsync.WithObserver(&d)).Lock())
 		require.NoError(f, both.NewMutex("after").Lock())
-		earlier, _ := of[redsync.Acquired](&a)
+		earlier, _ := of[observe.Acquired](&a)
 		assert.Len(t, earlier, 5)
 		a.forget()
 		m := first.NewMutex("votes", redsync.WithObserver(onlyLost{}), redsync.WithWatchdog())
 		require.NoError(f, m.TryLock())
-		votes, _ := of[redsync.Vote](&a)
+		votes, _ := of[observe.Vote](&a)
 		assert.Len(t, votes, 5, "although the last observer takes none")
 		_, err := m.Unlock()
 		require.NoError(f, err)
@@ -180,7 +182,7 @@ func TestWithObserverAddsToThoseBefore(t *testing.T) {
 			&a: {"votes"}, &b: {"both", "own", "after"}, &c: {"other"}, &d: {"own"},
 		} {
 			var names []string
-			events, _ := of[redsync.Acquired](who)
+			events, _ := of[observe.Acquired](who)
 			for _, e := range events {
 				names = append(names, e.Name)
 			}
@@ -193,7 +195,7 @@ func TestObserverOfOneKindIsEnough(t *testing.T) {
 	play(t, func(f field) {
 		var lost atomic.Int32
 		m := f.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithWatchdog(),
-			redsync.WithObserver(onlyLost{func(redsync.Lost) { lost.Add(1) }}))
+			redsync.WithObserver(onlyLost{func(observe.Lost) { lost.Add(1) }}))
 		require.NoError(f, m.Lock())
 		f.freeze(0, 1, 2)
 		time.Sleep(2 * time.Second)

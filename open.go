@@ -55,11 +55,11 @@ func (r *Redsync) ping(ctx context.Context) error {
 	}
 	ctx, start := orBackground(ctx), time.Now()
 	set, limits := c.keeper.Set, quorum.Limits{Decide: openTimeout, Node: openTimeout}
-	res := set.Start(quorum.Ping{}, false).Wait(ctx, limits)
+	res := set.Start(ctx, quorum.Ping{}, false).Wait(ctx, limits)
 	if left := openTimeout - time.Since(start); !res.Won && ctx.Err() == nil && left > 0 {
 		// Once more, for what every node has to say.
 		limits = quorum.Limits{Decide: left, Node: left}
-		res = set.Start(quorum.Ping{}, true).Wait(ctx, limits)
+		res = set.Start(ctx, quorum.Ping{}, true).Wait(ctx, limits)
 	}
 	if d := set.Duplicate(); d != nil {
 		return &within{"Open", duplicateError(d.A.Index, d.A.Address, d.B.Index, d.B.Address)}

@@ -358,39 +358,20 @@ func WithHandOver(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().noHandOver = !b })
 }
 
-// WithObserver adds an observer, which has one or more of the methods of
-// AttemptObserver, VoteObserver, AcquiredObserver, ExtendedObserver, ReleasedObserver,
-// DetachedObserver, LostObserver, UnsettledObserver, UnwokenObserver, NodeDownObserver,
-// NodeUpObserver and MissedObserver. The default is none; each WithObserver adds one to
-// those of the Redsync. A method with another signature is not found; the declaration
-// var _ redsync.LostObserver = (*metrics)(nil) makes the compiler check it.
-// Structs of events may get further fields.
+// WithObserver adds an observer: a value with one or more of the methods of the interfaces in package
+// observe, such as observe.LostObserver. Package observe says which event comes when, with which context,
+// and on which goroutine. The default is none. Each WithObserver adds one to those of the Redsync. A value
+// without such a method makes every operation fail.
 //
-// For metrics: Op, Node, Watchdog, Late and which error of this package Err matches
-// are few, and fit as labels. Name and the text of Err may be any number.
-//
-// The methods may be called by many goroutines at once, and should return soon.
-// ObserveVote is called where a node's replies are read: it must not block, not panic, and
-// not call a Mutex. ObserveAttempt, ObserveAcquired, ObserveReleased, ObserveDetached and
-// the ObserveExtended of Extend are called before the call they tell of returns, and
-// delay it; a panic in one of them goes on in the caller. If an observer panics, Lock has
-// acquired nothing, and an Extend that was to adopt a value has adopted nothing.
-//
-// Losses, extensions of the watchdog, Unsettled, NodeDown and NodeUp are told in order by
-// one goroutine per New or Open, and delay no lock; Close does not wait for it. An observer
-// that blocks there delays the others. If more than 65,536 such events wait, further ones
-// are dropped and counted by ObserveMissed.
+// Close does not wait until observers have been told of everything.
 func WithObserver(observer any) Option {
 	return OptionFunc(func(m *Mutex) {
-		switch observer.(type) {
-		case AttemptObserver, VoteObserver, AcquiredObserver, ExtendedObserver,
-			ReleasedObserver, DetachedObserver, LostObserver, UnsettledObserver, UnwokenObserver,
-			NodeDownObserver, NodeUpObserver, MissedObserver:
-			set := m.change()
-			set.observers = set.observers.with(observer)
-		default:
-			m.change().fail(fmt.Errorf("redsync: WithObserver(%T): it has no method of an observer (see AttemptObserver and so on)", observer))
+		if !isObserver(observer) {
+			m.change().fail(fmt.Errorf("redsync: WithObserver(%T): it has no method of an observer (see package observe)", observer))
+			return
 		}
+		set := m.change()
+		set.observers = set.observers.with(observer)
 	})
 }
 

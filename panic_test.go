@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -169,7 +170,7 @@ func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
 // stacks notes where the votes of refused sends were told.
 type stacks chan string
 
-func (s stacks) ObserveVote(v redsync.Vote) {
+func (s stacks) ObserveVote(_ context.Context, v observe.Vote) {
 	if errors.As(v.Err, new(*pool.OutstandingError)) {
 		s <- string(debug.Stack())
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -281,7 +282,7 @@ func TestFrozenNodeCostsNoFairWaiterItsPlace(t *testing.T) {
 // A napper is an observer that takes so long for each attempt.
 type napper time.Duration
 
-func (n napper) ObserveAttempt(redsync.Attempt) { time.Sleep(time.Duration(n)) }
+func (n napper) ObserveAttempt(_ context.Context, _ observe.Attempt) { time.Sleep(time.Duration(n)) }
 
 // What refuses an attempt runs out a TTL after the answer that told it, however late the
 // attempt ends: the waiter waits for no node that is frozen, nor for an observer, as well.

@@ -15,6 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -162,14 +163,14 @@ func TestMutexUnlockFailsAtOnceWhereNobodyListens(t *testing.T) {
 }
 
 func TestMutexUnlockThatBreaksIsToldOnce(t *testing.T) {
-	observe(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *recorder) {
 		m := f.held()
 		r.forget()
 		f.nodes[4].On("evalsha", 1, embedded.Fault{LoseReply: true})
 		_, err := m.Unlock()
 		require.NoError(t, err)
 		time.Sleep(10 * time.Second)
-		votes, errs := of[redsync.Vote](r)
+		votes, errs := of[observe.Vote](r)
 		require.Len(t, votes, 5)
 		assert.Equal(t, 4, votes[4].Node)
 		assert.ErrorContains(t, errs[4], "the key is gone now")

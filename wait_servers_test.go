@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -29,10 +30,10 @@ const soon = 20 * time.Second
 // An unwokenLog is told what nodes do not allow.
 type unwokenLog struct {
 	mu   sync.Mutex
-	told []redsync.Unwoken
+	told []observe.WakeUpDenied
 }
 
-func (l *unwokenLog) ObserveUnwoken(u redsync.Unwoken) {
+func (l *unwokenLog) ObserveWakeUpDenied(_ context.Context, u observe.WakeUpDenied) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.told = append(l.told, u)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // extendedLoad is the number of goroutines that work beside the extensions.
@@ -48,7 +49,7 @@ type extensions struct {
 	done, lost, least atomic.Int64
 }
 
-func (e *extensions) ObserveExtended(x redsync.Extended) {
+func (e *extensions) ObserveExtended(_ context.Context, x observe.Extended) {
 	if x.Err != nil {
 		return
 	}
@@ -61,7 +62,7 @@ func (e *extensions) ObserveExtended(x redsync.Extended) {
 	}
 }
 
-func (e *extensions) ObserveLost(redsync.Lost) { e.lost.Add(1) }
+func (e *extensions) ObserveLost(_ context.Context, _ observe.Lost) { e.lost.Add(1) }
 
 // watchedLibrary is this library WithWatchdog.
 type watchedLibrary struct {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // A lock is held for a time in this range while the other process waits, so that
@@ -272,10 +273,10 @@ type futile struct {
 	began []int64
 }
 
-var _ redsync.AttemptObserver = (*futile)(nil)
+var _ observe.AttemptObserver = (*futile)(nil)
 
-// ObserveAttempt implements redsync.AttemptObserver.
-func (f *futile) ObserveAttempt(a redsync.Attempt) {
+// ObserveAttempt implements observe.AttemptObserver.
+func (f *futile) ObserveAttempt(_ context.Context, a observe.Attempt) {
 	if a.Err == nil {
 		return
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/history"
 	"github.com/seed14bd9ef4/redsync/internal/nonsense"
+	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -178,8 +179,8 @@ func (c *crowd) meetNodes() error {
 // A grantCounter keeps how many nodes have granted the last attempt.
 type grantCounter struct{ granted int }
 
-// ObserveAttempt implements redsync.AttemptObserver.
-func (g *grantCounter) ObserveAttempt(a redsync.Attempt) { g.granted = a.Granted }
+// ObserveAttempt implements observe.AttemptObserver.
+func (g *grantCounter) ObserveAttempt(_ context.Context, a observe.Attempt) { g.granted = a.Granted }
 
 // start lets the clients loose.
 func (c *crowd) start() {

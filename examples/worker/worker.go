@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // patience is how long the workers bear that no quorum of nodes answers.
@@ -111,7 +112,7 @@ var errOutOfReach = fmt.Errorf("no quorum of nodes reached for %v", patience)
 
 // ObserveAttempt tells, once for each Lock, why the worker has to wait: w is an observer.
 // It ends the run if no quorum of nodes has answered for too long.
-func (w *worker) ObserveAttempt(a redsync.Attempt) {
+func (w *worker) ObserveAttempt(_ context.Context, a observe.Attempt) {
 	if 2*(a.Granted+a.Refused) > w.nodes {
 		w.contact.answered()
 	}
@@ -129,7 +130,7 @@ func (w *worker) ObserveAttempt(a redsync.Attempt) {
 }
 
 // ObserveExtended tells of the extensions that Do makes.
-func (w *worker) ObserveExtended(e redsync.Extended) {
+func (w *worker) ObserveExtended(_ context.Context, e observe.Extended) {
 	if e.Err != nil {
 		w.say("could not extend, remaining %v: %v", e.Left.Round(time.Millisecond), e.Err)
 		return

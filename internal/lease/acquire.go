@@ -79,7 +79,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	if set.Introduces() && !waitAll {
 		waitAll, limits.Node = true, quorum.Introduction(ctx, limits.Node)
 	}
-	res := set.Start(op, waitAll).Wait(ctx, limits)
+	res := set.Start(ctx, op, waitAll).Wait(ctx, limits)
 	touched := touches(res)
 	for range maxCatchUps { // while only the token is in the way
 		if !t.Fencing || ctx.Err() != nil || l.NotHeld(clock.Now()) != nil {
@@ -90,7 +90,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 			break
 		}
 		op.proposal = next // each round asks for its brief anew
-		res = set.Start(op, t.WaitAll).Wait(ctx, t.Timing.limits())
+		res = set.Start(ctx, op, t.WaitAll).Wait(ctx, t.Timing.limits())
 		touched = touched || touches(res)
 	}
 	o := l.outcome(res, op.proposal)
@@ -109,7 +109,7 @@ func touches(res quorum.Result) bool {
 func stillDuplicate(ctx context.Context, t *Terms) *quorum.Duplicate {
 	set := t.Keeper.Set
 	set.Forget()
-	set.Start(quorum.Ping{}, true).Wait(ctx, t.Timing.limits())
+	set.Start(ctx, quorum.Ping{}, true).Wait(ctx, t.Timing.limits())
 	return set.Duplicate()
 }
 
@@ -247,7 +247,7 @@ func (l *Lease) Check(ctx context.Context) quorum.Result {
 	limits := l.terms.Timing.limits()
 	limits.Decide = min(limits.Decide, l.Remaining(clock.Now()))
 	limits.Over = l.Done()
-	return l.terms.Keeper.Set.Start(check{l}, l.terms.WaitAll).Wait(ctx, limits)
+	return l.terms.Keeper.Set.Start(ctx, check{l}, l.terms.WaitAll).Wait(ctx, limits)
 }
 
 // A check is the round that looks whether the nodes hold a lease's claim.

@@ -31,7 +31,7 @@ func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 	}
 	// The votes count until the old Until, not only for one node deadline.
 	limits := quorum.Limits{Decide: l.Remaining(e.start), Node: l.terms.Timing.NodeTimeout, Over: l.Done()}
-	res = l.terms.Keeper.Set.Start(e, l.terms.WaitAll).Wait(ctx, limits)
+	res = l.terms.Keeper.Set.Start(ctx, e, l.terms.WaitAll).Wait(ctx, limits)
 	return res, l.NotHeld(clock.Now())
 }
 
@@ -39,7 +39,7 @@ func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 // lock may be another's by now. The Extension is for Prolong.
 func (l *Lease) Confirm(ctx context.Context) (quorum.Result, Extension) {
 	e := l.extensionFrom(l.First)
-	return l.terms.Keeper.Set.Start(e, l.terms.WaitAll).Wait(ctx, l.terms.Timing.limits()), e
+	return l.terms.Keeper.Set.Start(ctx, e, l.terms.WaitAll).Wait(ctx, l.terms.Timing.limits()), e
 }
 
 // extension returns the round that prolongs l, which has begun, from start on. Its error

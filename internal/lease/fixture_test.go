@@ -189,12 +189,12 @@ type diary struct {
 	extended []quorum.Result
 }
 
-func (*diary) TracesVotes() bool                        { return false }
-func (*diary) Voted(quorum.Voted, bool)                 {}
-func (*diary) NodeDown(*quorum.Node, int, error)        {}
-func (*diary) NodeUp(*quorum.Node, time.Duration)       {}
-func (*diary) Unsettled(*quorum.Node, int, bool, error) {}
-func (*diary) Denied(*quorum.Node, error)               {}
+func (*diary) TracesVotes() bool                          { return false }
+func (*diary) Voted(context.Context, quorum.Voted, bool)  {}
+func (*diary) NodeDown(*quorum.Node, int, error)          {}
+func (*diary) NodeUp(*quorum.Node, time.Duration)         {}
+func (*diary) Unconfirmed(*quorum.Node, int, bool, error) {}
+func (*diary) Denied(*quorum.Node, error)                 {}
 
 func (d *diary) Lost(_ time.Duration, err error) {
 	d.mu.Lock()
@@ -202,7 +202,7 @@ func (d *diary) Lost(_ time.Duration, err error) {
 	d.lost = append(d.lost, err)
 }
 
-func (d *diary) Extended(res quorum.Result, _, _ time.Duration) {
+func (d *diary) Extended(res quorum.Result, _ time.Time, _, _ time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.extended = append(d.extended, res)

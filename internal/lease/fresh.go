@@ -2,7 +2,6 @@ package lease
 
 import (
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"sync"
 )
@@ -37,6 +36,8 @@ type valueLog struct {
 	young, old map[uint64]struct{}
 }
 
+var errUsedAgain = errors.New("redsync: WithGenValueFunc returned a value that it has returned before: every attempt needs a fresh value")
+
 var valueSeed = maphash.MakeSeed()
 
 // claim notes value, or returns an error if it is remembered.
@@ -47,7 +48,7 @@ func (l *valueLog) claim(value string) error {
 	_, young := l.young[hash]
 	_, old := l.old[hash]
 	if young || old {
-		return fmt.Errorf("redsync: WithGenValueFunc returned %q again: every attempt needs a fresh value", value)
+		return errUsedAgain // without the value, which is a secret
 	}
 	l.putLocked(hash)
 	return nil

@@ -91,9 +91,9 @@ func isForbidden(err error) bool { return pool.IsDenied(err) || pool.IsCrossSlot
 
 // Releasing is how to release a lease.
 type Releasing struct {
-	Awaited bool          // the caller waits for the round
-	Enters  script.Ticket // enters the queues with it; zero: none
-	Undoes  Turn          // the failed attempt that it undoes; nil if it is something else
+	Caller context.Context //nolint:containedctx // of the call that waits for the round; nil: none does
+	Enters script.Ticket   // enters the queues with it; zero: none
+	Undoes Turn            // the failed attempt that it undoes; nil if it is something else
 }
 
 // Release sends the release of l to all nodes at once, behind everything
@@ -101,7 +101,7 @@ type Releasing struct {
 // see Waiters.
 func (l *Lease) Release(how Releasing) *Release {
 	k := l.terms.Keeper
-	rel := &Release{lease: l, claim: l.Claim(), fence: fence(l.Token()), awaited: how.Awaited, undoes: how.Undoes}
+	rel := &Release{lease: l, claim: l.Claim(), fence: fence(l.Token()), awaited: how.Caller != nil, undoes: how.Undoes}
 	rel.turnover = script.Turnover{Enters: how.Enters, Alive: AliveFor.Milliseconds(), Leave: l.writes.leaving()}
 	if slices.Contains(rel.turnover.Leave, how.Enters) {
 		rel.turnover.Enters = script.Ticket{} // it has given up meanwhile
@@ -110,10 +110,10 @@ func (l *Lease) Release(how Releasing) *Release {
 		rel.queued = true
 	}
 	rel.progress = claim.ByNode(rel.spare[:], len(k.Set.Nodes))
-	if how.Awaited {
-		rel.round.Prepare(k.Set, rel, l.terms.WaitAll, nil)
+	if how.Caller != nil {
+		rel.round.Prepare(how.Caller, k.Set, rel, l.terms.WaitAll, nil)
 	} else {
-		rel.round.Prepare(k.Set, rel, false, quorum.Nobody{})
+		rel.round.Prepare(context.Background(), k.Set, rel, false, quorum.Nobody{})
 	}
 	// What has been answered by now, if an earlier release is repeated.
 	l.writes.renewing()
@@ -339,7 +339,7 @@ func (rel *Release) repeatLater(i int, err error) {
 	again := &alarm.Alarm{What: repetition{rel, i}}
 	dropped := !t.Keeper.repeats.SetUnlessFull(again, time.Now().Add(delay), maxRepeats)
 	if t.Events != nil {
-		t.Events.Unsettled(t.Keeper.Set.Nodes[i], t.Keeper.unsettled.n(), dropped, err)
+		t.Events.Unconfirmed(t.Keeper.Set.Nodes[i], t.Keeper.unsettled.n(), dropped, err)
 	}
 	if dropped {
 		rel.giveUp(i)

@@ -54,11 +54,11 @@ type Events interface {
 	Lost(held time.Duration, err error)
 
 	// Extended tells what has become of an extension of the watchdog: res is what its round came to,
-	// by now if that is not decided. left is how long the lease was valid still.
-	Extended(res quorum.Result, took, left time.Duration)
+	// by now if that is not decided. left is how long the lease was valid still at start.
+	Extended(res quorum.Result, start time.Time, took, left time.Duration)
 
-	// Unsettled tells that a node has not settled a release. dropped says that nothing more is sent.
-	Unsettled(n *quorum.Node, pending int, dropped bool, err error)
+	// Unconfirmed tells that a node has not settled a release. givenUp says that nothing more is sent.
+	Unconfirmed(n *quorum.Node, pending int, givenUp bool, err error)
 
 	// Denied tells that a node does not let its user touch the queue.
 	Denied(n *quorum.Node, err error)

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -118,7 +119,7 @@ func (w *watchdog) startLocked() bool {
 		return false
 	}
 	w.round, w.began, w.left = &quorum.Round{}, e.start, w.lease.Remaining(e.start)
-	w.round.Prepare(w.lease.terms.Keeper.Set, e, false, w)
+	w.round.Prepare(context.Background(), w.lease.terms.Keeper.Set, e, false, w)
 	w.round.Send()
 	return true
 }
@@ -174,6 +175,6 @@ func (w *watchdog) look() error {
 // tell tells what the round has come to, or to what so far.
 func (w *watchdog) tell(res quorum.Result) {
 	if to := w.lease.terms.Events; to != nil {
-		to.Extended(res, clock.Now().Since(w.began), w.left)
+		to.Extended(res, w.began.Wall, clock.Now().Since(w.began), w.left)
 	}
 }

@@ -66,7 +66,7 @@ func (t *Terms) attempt(ctx context.Context, start clock.Instant, try int, u *tu
 			t.Group.Nudge(t.Claim.Lines())
 		}
 	}
-	o.Told = t.tell(l, o, u)
+	o.Told = t.tell(ctx, l, o, u)
 	if o.Kind != lease.Won {
 		return nil, o
 	}
@@ -75,7 +75,7 @@ func (t *Terms) attempt(ctx context.Context, start clock.Instant, try int, u *tu
 
 // tell tells what the attempt for l has come to. If an observer panics, what was acquired is released,
 // and the waiter leaves the queues. It returns why the attempt has failed, as it was told.
-func (t *Terms) tell(l *lease.Lease, o lease.Outcome, u *turn) (why error) {
+func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *turn) (why error) {
 	if t.Attempts == nil {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (t *Terms) tell(l *lease.Lease, o lease.Outcome, u *turn) (why error) {
 		}
 		l.Abandon(t.Keeper.Errors.Failed)
 	}()
-	why = t.Attempts.Attempted(l, o)
+	why = t.Attempts.Attempted(ctx, l, o)
 	told = true
 	return why
 }

@@ -125,7 +125,7 @@ func (h *house) unlocks(l *lease.Lease) (handedOver bool) {
 	if h.HandOver(l) {
 		return true
 	}
-	rel := h.ReleaseAwaited(l)
+	rel := h.ReleaseAwaited(h.Context(), l)
 	require.True(h, rel.Wait(h.Context()).Won)
 	h.Unlocked(l, rel)
 	return false

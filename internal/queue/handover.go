@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/lease"
@@ -47,9 +48,9 @@ func (g *Group) HandOver(l *lease.Lease) bool {
 }
 
 // ReleaseAwaited sends the release of l, which has been ended by Unlock, and lets in who waits for it. The
-// caller waits for the release.
-func (g *Group) ReleaseAwaited(l *lease.Lease) *lease.Release {
-	return g.releaseAndAdmit(l, lease.Releasing{Awaited: true})
+// caller, whose context is ctx, waits for the release.
+func (g *Group) ReleaseAwaited(ctx context.Context, l *lease.Lease) *lease.Release {
+	return g.releaseAndAdmit(l, lease.Releasing{Caller: ctx})
 }
 
 // Unlocked notes what a release of l has told about the waiters of other processes.

@@ -32,7 +32,7 @@ const OfUser time.Duration = -1
 // Events is told what becomes of attempts.
 type Events interface {
 	// Attempted tells what an attempt has come to, and returns why it has failed. It may panic.
-	Attempted(l *lease.Lease, o lease.Outcome) error
+	Attempted(ctx context.Context, l *lease.Lease, o lease.Outcome) error
 
 	// Refused tells that a node does not let us subscribe.
 	Refused(node int, err error)

@@ -325,7 +325,10 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	won := l != nil
-	w.why = &o
+	if !won {
+		why := o
+		w.why = &why
+	}
 	w.queueless = w.queueless || u.denied.Load()
 	if !u.leaves { // a waiter that leaves does so at once, and that of tryFairly is in no line
 		ls.triedLocked(w, won, won || o.Heard() || o.Result.Set == nil, time.Since(u.began))

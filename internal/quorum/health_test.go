@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -20,13 +21,17 @@ import (
 type tracer struct {
 	traces bool
 	told   []string
-	votes  []Voted
+	votes  []Voted // without their Start
+	starts []time.Time
+	ctxs   []context.Context
 	later  []bool
 }
 
 func (t *tracer) TracesVotes() bool { return t.traces }
 
-func (t *tracer) Voted(v Voted, later bool) {
+func (t *tracer) Voted(ctx context.Context, v Voted, later bool) {
+	t.starts, t.ctxs = append(t.starts, v.Start), append(t.ctxs, ctx)
+	v.Start = time.Time{}
 	t.votes, t.later = append(t.votes, v), append(t.later, later)
 }
 
@@ -37,6 +42,9 @@ func (t *tracer) NodeDown(n *Node, omitted int, err error) {
 func (t *tracer) NodeUp(n *Node, down time.Duration) {
 	t.told = append(t.told, fmt.Sprintf("%d up after %v", n.Index, down))
 }
+
+// A key is that of a value in a context.
+type key struct{}
 
 // hears returns what t was told since.
 func (t *tracer) hears() []string {
@@ -135,7 +143,7 @@ func TestWatchTellsWhatAVoteSaysOfTheNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			require.True(t, pool.IsDenied(denied{}))
 			s, to := newScene(2), &tracer{}
-			r := s.Start(&act{brief: Brief{Tracer: to, Purpose: c.purpose}}, false)
+			r := s.Start(t.Context(), &act{brief: Brief{Tracer: to, Purpose: c.purpose}}, false)
 			r.Watch(1, c.vote)
 			assert.Equal(t, c.down, len(to.hears()) == 1)
 
@@ -148,14 +156,15 @@ func TestWatchTellsWhatAVoteSaysOfTheNode(t *testing.T) {
 		})
 	}
 	s := newScene(1)
-	s.Start(&act{}, false).Watch(0, claim.Failure(errBroken)) // nobody listens
+	s.Start(t.Context(), &act{}, false).Watch(0, claim.Failure(errBroken)) // nobody listens
 }
 
 func TestTracerHearsTheFirstAnswerOfEachNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, to := newScene(3), &tracer{traces: true}
 		s.refuse[2] = errBroken
-		r := s.Start(&act{brief: Brief{Op: Extend, Tracer: to}}, false)
+		ctx, start := context.WithValue(t.Context(), key{}, "the call"), time.Now()
+		r := s.Start(ctx, &act{brief: Brief{Op: Extend, Tracer: to}}, false)
 		require.Len(t, to.votes, 1)
 		assert.Equal(t, Voted{Op: Extend, Node: s.Nodes[2], Vote: claim.Failure(errBroken)}, to.votes[0])
 		assert.Equal(t, []bool{true}, to.later, "its caller has other nodes to ask")
@@ -168,18 +177,20 @@ func TestTracerHearsTheFirstAnswerOfEachNode(t *testing.T) {
 		s.answer(1, mine)
 		require.Len(t, to.votes, 3)
 		assert.Equal(t, Voted{
-			Op: Extend, Node: s.Nodes[0], Latency: time.Millisecond,
+			Op: Extend, Node: s.Nodes[0], Took: time.Millisecond,
 			Vote: claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Missing}},
 		}, to.votes[1])
 		assert.Equal(t, Voted{
-			Op: Extend, Node: s.Nodes[1], Latency: 2 * time.Millisecond, Late: true,
+			Op: Extend, Node: s.Nodes[1], Took: 2 * time.Millisecond, Late: true,
 			Vote: claim.Vote{Choice: claim.Granted, Answer: claim.Answer{Found: claim.Mine}},
 		}, to.votes[2])
 		assert.Equal(t, []bool{true, false, false}, to.later)
+		assert.Equal(t, []time.Time{start, start, start}, to.starts)
+		assert.Equal(t, []context.Context{ctx, ctx, ctx}, to.ctxs)
 
 		to.traces, to.votes = false, nil
 		s.refuse[2] = nil
-		s.Start(&act{brief: Brief{Op: Extend, Tracer: to}}, false)
+		s.Start(t.Context(), &act{brief: Brief{Op: Extend, Tracer: to}}, false)
 		s.answer(0, mine)
 		assert.Empty(t, to.votes, "it does nothing with them")
 	})

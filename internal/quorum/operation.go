@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"context"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
@@ -65,9 +66,9 @@ type Tracer interface {
 	// TracesVotes reports whether Voted does anything.
 	TracesVotes() bool
 
-	// Voted tells a node's first answer in a round. later says that the caller must go on whatever an
-	// observer does.
-	Voted(v Voted, later bool)
+	// Voted tells a node's first answer in a round. ctx is that of the call which the round is part of. later
+	// says that the caller must go on whatever an observer does.
+	Voted(ctx context.Context, v Voted, later bool)
 
 	// NodeDown tells that a node has failed, and how often it has done so since that was last told.
 	NodeDown(n *Node, omitted int, err error)
@@ -78,11 +79,12 @@ type Tracer interface {
 
 // A Voted is one node's first answer in a round, or its failure to answer.
 type Voted struct {
-	Op      Op
-	Node    *Node
-	Vote    claim.Vote
-	Late    bool // it does not count any more
-	Latency time.Duration
+	Op    Op
+	Node  *Node
+	Vote  claim.Vote
+	Late  bool // it does not count any more
+	Start time.Time
+	Took  time.Duration
 }
 
 // A Ping is the round that asks whether nodes answer.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -18,7 +17,7 @@ type Round struct {
 	set     *Set
 	op      Operation
 	brief   Brief         // of op
-	began   time.Duration // where votes are traced, by the monotonic clock
+	trace   *trace        // nil where votes are not traced
 	then    Decider       // told of the decision
 	waitAll bool          // after the decision, wait for the other nodes (WithFailFast(false))
 	all     chan struct{} // closed when every node has voted, with waitAll
@@ -69,24 +68,24 @@ type Nobody struct{}
 // Decided implements Decider.
 func (Nobody) Decided() {}
 
-// Start sends op's command to all nodes. It does not wait: Send never does.
-func (s *Set) Start(op Operation, waitAll bool) *Round {
+// Start sends op's command to all nodes. It does not wait: Send never does. ctx is for the tracer alone.
+func (s *Set) Start(ctx context.Context, op Operation, waitAll bool) *Round {
 	r := &Round{}
-	r.Prepare(s, op, waitAll, nil)
+	r.Prepare(ctx, s, op, waitAll, nil)
 	r.Send()
 	return r
 }
 
 // Prepare makes r, which is zero, take the votes of s's nodes for op. A nil Decider stands for a
-// caller who waits.
-func (r *Round) Prepare(s *Set, op Operation, waitAll bool, then Decider) {
+// caller who waits. ctx is for the tracer alone.
+func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll bool, then Decider) {
 	if then == nil {
 		then = s.timers.get(r)
 	}
 	r.set, r.waitAll, r.then = s, waitAll, then
 	r.op, r.brief = op, op.Brief()
 	if r.brief.Tracer != nil && r.brief.Tracer.TracesVotes() {
-		r.began = clock.Now().Mono
+		r.trace = &trace{ctx, time.Now()}
 	}
 	r.ballots = claim.ByNode(r.spare[:], len(s.Nodes))
 	if waitAll {
@@ -212,7 +211,7 @@ func (r *Round) sendAgain() (refusals []error) {
 func (r *Round) Cast(i int, v claim.Vote, by *pool.Server) claim.Vote {
 	first, late, v := r.add(i, v, by)
 	if first {
-		r.trace(i, v, late, false)
+		r.tellTracer(i, v, late, false)
 	}
 	return v
 }
@@ -223,17 +222,23 @@ func (r *Round) Cast(i int, v claim.Vote, by *pool.Server) claim.Vote {
 func (r *Round) Refuse(i int, err error) {
 	first, late, v := r.add(i, claim.Failure(err), nil)
 	if first {
-		r.trace(i, v, late, true)
+		r.tellTracer(i, v, late, true)
 	}
 	r.Watch(i, v)
 }
 
-// trace tells the tracer of node i's first answer.
-func (r *Round) trace(i int, v claim.Vote, late, later bool) {
-	if r.began == 0 {
-		return
+// A trace is what a round keeps for a tracer of votes.
+type trace struct {
+	ctx   context.Context //nolint:containedctx // of the call that the round is part of
+	start time.Time
+}
+
+// tellTracer tells the tracer of node i's first answer.
+func (r *Round) tellTracer(i int, v claim.Vote, late, later bool) {
+	if t := r.trace; t != nil {
+		vote := Voted{r.brief.Op, r.set.Nodes[i], v, late, t.start, time.Since(t.start)}
+		r.brief.Tracer.Voted(t.ctx, vote, later)
 	}
-	r.brief.Tracer.Voted(Voted{r.brief.Op, r.set.Nodes[i], v, late, clock.Now().Mono - r.began}, later)
 }
 
 // Watch notes what node i's vote says of the node.

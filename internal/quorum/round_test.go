@@ -22,7 +22,7 @@ var second = Limits{Decide: time.Second, Node: time.Second}
 func TestRoundIsDecidedByTheVoteThatDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, a := newScene(5), &act{}
-		r := s.Start(a, false)
+		r := s.Start(t.Context(), a, false)
 		assert.Equal(t, 5, s.count())
 		s.answer(4, mine)
 		s.answer(0, missing)
@@ -66,7 +66,7 @@ func TestRoundGivenUpSaysWhichNodesAreSilent(t *testing.T) {
 				ctx = canceled
 			}
 			s := newScene(3)
-			r := s.Start(&act{}, false)
+			r := s.Start(t.Context(), &act{}, false)
 			s.answer(1, other)
 			start := time.Now()
 			res := r.Wait(ctx, c.limits)
@@ -90,7 +90,7 @@ func TestRoundGivenUpSaysWhichNodesAreSilent(t *testing.T) {
 func TestRoundThatIsBlockedTellsTakenFromSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(3)
-		r := s.Start(&act{}, false)
+		r := s.Start(t.Context(), &act{}, false)
 		s.answer(0, other)
 		s.answer(2, other)
 		res, took := within(t, r, second)
@@ -107,7 +107,7 @@ func TestRoundExplainsWhereItIsAskedTo(t *testing.T) {
 	for _, explains := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			s, a := newScene(5), &act{brief: Brief{Explain: explains}}
-			r := s.Start(a, false)
+			r := s.Start(t.Context(), a, false)
 			s.reply(0, pool.Reply{Err: errBroken})
 			s.reply(1, pool.Reply{Err: errBroken})
 			s.answer(2, other)
@@ -121,7 +121,7 @@ func TestRoundExplainsWhereItIsAskedTo(t *testing.T) {
 		})
 		synctest.Test(t, func(t *testing.T) {
 			s := newScene(5)
-			r := s.Start(&act{brief: Brief{Explain: explains}}, false)
+			r := s.Start(t.Context(), &act{brief: Brief{Explain: explains}}, false)
 			for i := range 3 {
 				assert.False(t, r.IsFinal())
 				s.reply(i, pool.Reply{Err: errBroken})
@@ -136,7 +136,7 @@ func TestRoundThatWaitsForAllHearsAllUntilTheNodeDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := Limits{Decide: time.Hour, Node: time.Second}
 		s := newScene(3)
-		r := s.Start(&act{}, true)
+		r := s.Start(t.Context(), &act{}, true)
 		time.AfterFunc(100*time.Millisecond, func() { s.answer(0, mine) })
 		time.AfterFunc(200*time.Millisecond, func() { s.answer(1, mine) })
 		time.AfterFunc(300*time.Millisecond, func() { s.answer(2, other) })
@@ -144,7 +144,7 @@ func TestRoundThatWaitsForAllHearsAllUntilTheNodeDeadline(t *testing.T) {
 		assert.Equal(t, 300*time.Millisecond, took)
 		assert.Equal(t, claim.Count{Granted: 0b011, Refused: 0b100}, res.Count)
 
-		r = s.Start(&act{}, true)
+		r = s.Start(t.Context(), &act{}, true)
 		s.answer(1, other)
 		s.answer(2, other)
 		res, took = within(t, r, limits)
@@ -155,7 +155,7 @@ func TestRoundThatWaitsForAllHearsAllUntilTheNodeDeadline(t *testing.T) {
 			errBroken:    func(cancel context.CancelCauseFunc, _ chan struct{}) { cancel(errBroken) },
 			errAbandoned: func(_ context.CancelCauseFunc, over chan struct{}) { close(over) },
 		} {
-			r = s.Start(&act{}, true)
+			r = s.Start(t.Context(), &act{}, true)
 			s.answer(1, other)
 			s.answer(2, other)
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -175,7 +175,7 @@ func TestRoundCountsAPoolThatRefusesToSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, a := newScene(3), &act{}
 		s.refuse = []error{errBroken, nil, errBroken}
-		res, took := within(t, s.Start(a, false), second)
+		res, took := within(t, s.Start(t.Context(), a, false), second)
 		assert.Zero(t, took)
 		assert.Equal(t, claim.Count{Failed: 0b101}, res.Count)
 		assert.Equal(t, claim.Failure(errBroken), res.Votes[2])
@@ -199,7 +199,7 @@ func TestRoundSendsAScriptInFullOnceWhileItIsOpen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, a := newScene(3), &act{}
-				r := s.Start(a, false)
+				r := s.Start(t.Context(), a, false)
 				c.before(s, a, r)
 				s.reply(0, noScript)
 				sent := s.puppets[0].Sent()
@@ -227,7 +227,7 @@ func TestRoundSendsAScriptInFullOnceWhileItIsOpen(t *testing.T) {
 func TestRoundCountsOneServerOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(3)
-		r := s.Start(&act{}, false)
+		r := s.Start(t.Context(), &act{}, false)
 		twin := func() *pool.Server { return &pool.Server{RunID: "twin"} }
 		s.reply(2, pool.Reply{Value: mine, Server: twin()})
 		s.reply(0, pool.Reply{Value: mine, Server: twin()})
@@ -255,7 +255,7 @@ func TestRoundCountsWhatItsOperationJudges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(3)
 		var judged []int
-		r := s.Start(&act{judges: func(i int, v claim.Vote) claim.Vote {
+		r := s.Start(t.Context(), &act{judges: func(i int, v claim.Vote) claim.Vote {
 			judged = append(judged, i)
 			if i == 1 {
 				return claim.Failure(errBroken)
@@ -275,7 +275,7 @@ func TestRoundCountsWhatItsOperationJudges(t *testing.T) {
 func TestRoundWaitsForAVoteThatIsStillToCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(3)
-		r := s.Start(&act{}, false)
+		r := s.Start(t.Context(), &act{}, false)
 		r.WaitFor(0, errBroken)
 		require.ErrorIs(t, r.WaitsFor(0), errBroken)
 		require.NoError(t, r.WaitsFor(1))
@@ -298,7 +298,7 @@ func TestRoundLetsAWinnerActBeforeAnybodyIsTold(t *testing.T) {
 		for _, wins := range []bool{true, false} {
 			s, a := newScene(3), &act{}
 			r := &Round{}
-			r.Prepare(s.Set, a, false, a)
+			r.Prepare(t.Context(), s.Set, a, false, a)
 			r.Send()
 			a.told = nil
 			answer := mine
@@ -321,7 +321,7 @@ func TestRoundObeysTheTallyOfItsClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(3)
 		tally := &tallyOf{wins: 2}
-		r := s.Start(&act{brief: Brief{Tally: tally}}, false)
+		r := s.Start(t.Context(), &act{brief: Brief{Tally: tally}}, false)
 		s.answer(0, mine)
 		s.answer(1, mine)
 		assert.False(t, r.IsFinal(), "a quorum is not what counts")
@@ -332,7 +332,7 @@ func TestRoundObeysTheTallyOfItsClaim(t *testing.T) {
 		assert.Equal(t, []int{0, 1, 2}, tally.added)
 
 		tally = &tallyOf{wins: 2}
-		r = s.Start(&act{brief: Brief{Tally: tally}}, false)
+		r = s.Start(t.Context(), &act{brief: Brief{Tally: tally}}, false)
 		s.answer(2, other)
 		res, _ = within(t, r, second)
 		assert.Equal(t, claim.Standing{Blocked: true}, res.Standing)
@@ -360,7 +360,7 @@ func TestRoundOfAnyNumberOfNodes(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScene(n)
-				r := s.Start(&act{}, true)
+				r := s.Start(t.Context(), &act{}, true)
 				for i := n - 1; i >= 0; i-- {
 					assert.Equal(t, n-1-i > n/2, r.IsFinal(), "node %d", i)
 					s.answer(i, mine)

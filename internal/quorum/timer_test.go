@@ -24,7 +24,7 @@ func TestDeadlineGivesUpItsOwnRound(t *testing.T) {
 		s := setOf(nil, nil, nil)
 		open := func() *Round {
 			r := &Round{}
-			r.Prepare(s, Ping{}, false, s.timers.get(r))
+			r.Prepare(t.Context(), s, Ping{}, false, s.timers.get(r))
 			return r
 		}
 		for range 100 {
@@ -56,11 +56,11 @@ func TestRoundIsNotGivenUpAtTheDeadlineOfThePreviousRound(t *testing.T) {
 		}})
 		shared := &roundTimer{decided: make(chan struct{}, 1)}
 		s.timers.unused.New = func() any { return shared }
-		res := s.Start(Ping{}, false).Wait(t.Context(), Limits{Decide: 400 * time.Millisecond})
+		res := s.Start(t.Context(), Ping{}, false).Wait(t.Context(), Limits{Decide: 400 * time.Millisecond})
 		require.True(t, res.Won)
 		time.Sleep(399 * time.Millisecond)
 		slow = true
-		r := s.Start(Ping{}, false)
+		r := s.Start(t.Context(), Ping{}, false)
 		require.Same(t, shared, r.then)
 		res = r.Wait(t.Context(), Limits{Decide: 400 * time.Millisecond})
 		assert.True(t, res.Won)
@@ -95,7 +95,7 @@ func TestRoundThatIsGivenUpIsNotKeptUntilItsDeadline(t *testing.T) {
 				s := setOf(mute{})
 				ctx, over := how(t)
 				kept := func() weak.Pointer[Round] {
-					r := s.Start(Ping{}, false)
+					r := s.Start(t.Context(), Ping{}, false)
 					res := r.Wait(ctx, Limits{Decide: time.Hour, Over: over})
 					assert.False(t, res.Won)
 					return weak.Make(r)

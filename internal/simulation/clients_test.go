@@ -14,6 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/history"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // This file has what the clients of a simulation do.
@@ -159,9 +160,9 @@ func (t *simTerm) checkHandedOver() {
 // restart, when it may have forgotten what it had granted.
 type countsNoneTooYoung struct{ *simulation }
 
-func (s countsNoneTooYoung) ObserveVote(v redsync.Vote) {
+func (s countsNoneTooYoung) ObserveVote(_ context.Context, v observe.Vote) {
 	restarted := time.Duration(s.restarted[v.Node].Load())
-	asked, granted := s.now()-v.Latency, v.Err == nil && !v.Late && (v.Op == "lock" || v.Op == "extend")
+	asked, granted := s.now()-v.Took, v.Err == nil && !v.Late && (v.Op == "lock" || v.Op == "extend")
 	if granted && restarted > 0 && asked > restarted {
 		assert.Greater(s, s.now()-restarted, s.longest, "%s of %q counts on node %d", v.Op, v.Name, v.Node)
 	}
