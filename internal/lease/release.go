@@ -110,11 +110,11 @@ func (l *Lease) Release(how Releasing) *Release {
 		rel.queued = true
 	}
 	rel.progress = claim.ByNode(rel.spare[:], len(k.Set.Nodes))
-	if how.Caller != nil {
-		rel.round.Prepare(how.Caller, k.Set, rel, l.terms.WaitAll, nil)
-	} else {
-		rel.round.Prepare(context.Background(), k.Set, rel, false, quorum.Nobody{})
+	var then quorum.Decider // nil: the caller, who waits
+	if !rel.awaited {
+		then = quorum.Nobody{}
 	}
+	rel.round.Prepare(how.Caller, k.Set, rel, rel.awaited && l.terms.WaitAll, then)
 	// What has been answered by now, if an earlier release is repeated.
 	l.writes.renewing()
 	rel.open.Store(int32(len(k.Set.Nodes))) //nolint:gosec // there are few

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,6 +69,9 @@ type Nobody struct{}
 // Decided implements Decider.
 func (Nobody) Decided() {}
 
+// NoCall is the context of a round that is part of no call of the user's.
+var NoCall = context.Background()
+
 // Start sends op's command to all nodes. It does not wait: Send never does. ctx is for the tracer alone.
 func (s *Set) Start(ctx context.Context, op Operation, waitAll bool) *Round {
 	r := &Round{}
@@ -77,7 +81,7 @@ func (s *Set) Start(ctx context.Context, op Operation, waitAll bool) *Round {
 }
 
 // Prepare makes r, which is zero, take the votes of s's nodes for op. A nil Decider stands for a
-// caller who waits. ctx is for the tracer alone.
+// caller who waits. ctx is for the tracer alone; a nil ctx stands for NoCall.
 func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll bool, then Decider) {
 	if then == nil {
 		then = s.timers.get(r)
@@ -85,7 +89,7 @@ func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll bool,
 	r.set, r.waitAll, r.then = s, waitAll, then
 	r.op, r.brief = op, op.Brief()
 	if r.brief.Tracer != nil && r.brief.Tracer.TracesVotes() {
-		r.trace = &trace{ctx, time.Now()}
+		r.trace = &trace{cmp.Or(ctx, NoCall), time.Now()}
 	}
 	r.ballots = claim.ByNode(r.spare[:], len(s.Nodes))
 	if waitAll {
