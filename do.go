@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// Do locks name, calls fn, and unlocks. Meanwhile the lock extends itself, as with
-// WithWatchdog. fn's context is done when ctx is, or when the lock is lost, no
-// later than Until: context.Cause then matches ErrLockLost. The options configure
+// Do locks name, calls fn, and unlocks. While fn runs the lock extends itself, as with
+// WithWatchdog. The context of fn ends when ctx does, or when the lock is lost, at the
+// latest at Until: context.Cause then matches ErrLockLost. The options configure
 // this lock alone; WithWatchdog is implied.
 //
-// Do returns the error of Lock, without having called fn; else what fn returned,
-// joined with why the lock was lost or could not be unlocked, so that neither hides
-// the other. It returns after fn, which must heed its context. A panic in fn goes
-// on when the lock is unlocked.
+// If Lock fails, Do returns its error and does not call fn. Otherwise Do returns the error of
+// fn, joined with the reason why the lock was lost or could not be unlocked. Do returns only
+// after fn, so fn must return soon when its context ends. If fn panics, Do unlocks and the panic
+// goes on.
 func (r *Redsync) Do(ctx context.Context, name string, fn func(context.Context) error, options ...Option) (err error) {
 	if fn == nil {
 		return errors.New("redsync: Do: the function is nil")
@@ -48,9 +48,9 @@ func (r *Redsync) Do(ctx context.Context, name string, fn func(context.Context) 
 
 type mutexKey struct{}
 
-// FromContext returns the Mutex that Do holds for the function whose context ctx is,
-// or is derived from; nil if there is none. The function may ask it (Remaining,
-// Valid, Until), and leaves Unlock to Do; Detach fails.
+// FromContext returns the Mutex that Do holds, if ctx is the context of Do's function or is derived
+// from it; otherwise nil. The function may ask the Mutex (Remaining, Valid, Until). It leaves
+// Unlock to Do; Detach fails.
 func FromContext(ctx context.Context) *Mutex {
 	m, _ := ctx.Value(mutexKey{}).(*Mutex)
 	return m

@@ -16,9 +16,9 @@
 //   - [Redsync.Do] is for work that is a function with a context: it locks,
 //     extends, ends the context when the lock is lost, and unlocks. Start here.
 //   - [WithWatchdog] is for a lock that outlives a function: it extends itself
-//     from Lock to Unlock. [Mutex.Lost] is closed when the lock is lost, and
-//     [Mutex.Err] says why. Somebody has to listen.
-//   - [Mutex.Extend], about every third of the expiry, is for work that shall
+//     from Lock to Unlock. When the lock is lost, [Mutex.Lost] is closed and
+//     [Mutex.Err] says why. Your code must watch that channel.
+//   - [Mutex.Extend], called about every third of the expiry, is for work that should
 //     keep the lock only while it makes progress. Lost and Err tell of the end here
 //     as well.
 //
@@ -31,37 +31,37 @@
 //	}
 //	defer mutex.Unlock()
 //
-// In each, [Mutex.Remaining] says without traffic how long the lock may still be
-// relied upon: ask before a step that needs it. [Mutex.Valid] asks the nodes.
+// In all three, [Mutex.Remaining] says without traffic how long the holder may still rely
+// on the lock: ask before a step that needs it. [Mutex.Valid] asks the nodes.
 // [WithMaxHold] bounds how long a worker that hangs keeps others out.
 //
 // # What is guaranteed
 //
 // While the assumptions below hold:
 //
-//   - At most one hold of a name has Remaining() > 0 at any time. (A Mutex that
+//   - At most one hold of a name has Remaining() > 0 at any time. (A Mutex that has
 //     adopted a value by [WithValue] shares the hold with the Mutex that the value came
-//     from. After [Mutex.Detach] that Mutex holds nothing.)
-//   - A value belongs to one hold. Once the user has seen it the lock is not handed
-//     over inside the process, and no later Lock of the Mutex releases it.
+//     from, unless that one has called [Mutex.Detach]: then it holds nothing.)
+//   - A value belongs to one hold. Once your code has read the value, Unlock does not
+//     hand the lock over inside the process, and no later Lock of the Mutex releases it.
 //   - A hold starts before the first byte of the attempt that won is sent, and
 //     ends drift earlier than its keys can. Both clocks of the machine count,
 //     the monotonic and the wall clock: neither a suspension of the machine nor a
 //     wall clock that is set back makes a hold last longer.
-//   - Extend and the watchdog prolong a hold that has not ended; they bring none
-//     back.
-//   - A holder is told of the end of its hold by its own clocks, whether or not it
+//   - Extend and the watchdog prolong a hold that has not ended. They never revive one
+//     that has.
+//   - A holder learns of the end of its hold by its own clocks, whether or not it
 //     reaches a node: Lost is closed at Until, or later only by the lateness of a
-//     timer. That is drift earlier than anybody else can acquire the lock.
+//     timer. Until is drift earlier than anybody else can acquire the lock.
 //   - true is never returned with an error, false never without one.
-//   - Every operation decides once a quorum, N/2 + 1 nodes, has made the answer
-//     certain. Nodes that are down or frozen cost no time while a quorum of the
-//     others answers, and no more than the node deadline otherwise (Extend: the
-//     rest of the validity).
+//   - Every operation decides as soon as the answer is certain: when a quorum, N/2 + 1
+//     nodes, has granted it, or none can any more. Nodes that are down or frozen cost no
+//     time while a quorum of the others answers. Otherwise they cost at most the node
+//     deadline (Extend: the rest of the validity).
 //   - In three cases Lock waits longer, at most for the node deadline (0.4 s by
-//     default): the first Lock on a client in this process learns whether two nodes
-//     are one server, and uses at most half of the time that its context has left;
-//     a Lock that failed must tell a taken lock from nodes that are down; and a Lock
+//     default). The first Lock on a client in this process learns whether two nodes
+//     are one server; it uses at most half of the time that its context has left.
+//     A Lock that failed must tell a taken lock from nodes that are down. A Lock
 //     after ErrDuplicateNode asks the nodes first.
 //
 // # What is assumed
@@ -71,10 +71,9 @@
 //   - No node evicts keys: maxmemory-policy noeviction.
 //   - Clocks run at about the same rate, within [WithDriftFactor]. They need not
 //     agree on the time.
-//   - A node that restarts still has its keys (appendfsync always), or counts for
-//     nothing until the longest-lived of them has expired, which
-//     pool.WithRestartGuard sees to.
-//   - Everybody who uses a name follows the protocol.
+//   - A node that restarts still has its keys (appendfsync always). Or else its votes do
+//     not count until the longest-lived key has expired: pool.WithRestartGuard sees to that.
+//   - Every client that uses a name follows the protocol.
 //
 // # What is not guaranteed
 //
@@ -82,65 +81,64 @@
 //     between a check and a step may make the step after the lock has ended. No
 //     lock with an expiry can prevent that. The remedy is a fencing token that
 //     the resource checks: see Fencing.
-//   - Without pool.WithRestartGuard a quorum that includes nodes restarted without
-//     their keys may grant a lock that is still held. With it FLUSHALL, eviction,
-//     a failover to a stale replica and a step of a node's clock are not seen.
+//   - Without pool.WithRestartGuard, a quorum may grant a lock that is still held if it
+//     includes nodes that restarted without their keys. The guard does not notice
+//     FLUSHALL, eviction, a failover to a stale replica, or a step of a node's clock.
 //   - By default waiting is not fair: see Waiting.
 //
 // # Waiting
 //
-// Whoever waits for a lock is woken when it is released. It stands in a queue on the
-// nodes, and each node tells the first in it. The waiters of one process (of all Redsyncs
+// Releasing a lock wakes the next waiter. Processes that wait stand in a queue on the nodes,
+// and each node tells the first process in it. The waiters of one process (of all Redsyncs
 // on the same go-redis clients, in the same order) stand in a line for each lock. Only the
-// first in it talks to the nodes, so that a thousand goroutines cost the nodes no more
-// than one, and this process next to nothing. Unlock may hand the lock to the next waiter of the same
-// Redsync without telling the nodes ([WithHandOver]).
+// first waiter in the line talks to the nodes, so that a thousand goroutines cost the nodes no
+// more than one, and this process next to nothing. Unlock may hand the lock to the next waiter
+// of the same Redsync without telling the nodes ([WithHandOver]).
 //
-// By default the first attempt of a Lock may come before those who wait, like that of a
-// sync.Mutex, except where its own process has others waiting or has just let another
-// one in. [WithFair] makes everybody queue; [WithPriority] lets some wait at the front.
+// By default the first attempt of a Lock may overtake waiters, as with a sync.Mutex. It never
+// overtakes waiters of its own process. Right after its own process has released the lock, it does
+// not overtake waiters of other processes either. [WithFair] serves waiters in call order; [WithPriority] lets some wait at the front.
 //
 // A wake-up can be lost, a holder or a waiter can die, and programs with other
-// libraries wake nobody. So the first in line also tries when what stands in its way
-// runs out, every half second, and after every retry delay; the shortest delay of all
-// waiters in the line counts. WithTries counts only the retry delays of its own Lock, no
-// attempt made for another reason. A waiter whose attempt is answered by less than a quorum
-// lets waiters with a longer node deadline try first. While a quorum of nodes answers, a
-// free lock is thus taken within a retry delay; or, in fair mode, within a second, because
-// a crashed process keeps its place that long.
+// libraries wake nobody. So the first in line also tries in three other cases: when the lock's
+// keys run out, every half second, and after every retry delay. The shortest delay of all
+// waiters in the line counts. WithTries counts only the retry delays of its own Lock. A waiter
+// whose attempt fewer nodes than a quorum have answered lets waiters with a longer node deadline
+// try first. So while a quorum of nodes answers, a waiter takes a free lock within a retry delay.
+// In fair mode it can take a second, because a crashed process keeps its place that long.
 //
-// Where the user of a node may not be woken (SUBSCRIBE, or the key beside the lock's
-// own, {name}:queue), who waits goes by its retry delay alone; see observe.WakeUpDenied.
+// A node's ACL may deny SUBSCRIBE, or the key beside the lock's own, {name}:queue. Then waiters
+// go by their retry delays alone; see observe.WakeUpDenied.
 //
 // # Fencing
 //
-// With [WithFencing] each hold has a token, [Mutex.Fence]: a number that is greater
-// than that of any hold of the name whose Lock had returned before this one's was
-// called, and that no other hold has. Both are true also where exclusion was violated,
-// and whatever the clocks of the clients say. The holder sends it along with what it
-// writes, and the resource refuses a number lower than one it has seen: package fencing
-// does that for values in Redis, rows in databases and data in a process.
-// [Mutex.Sequencer] is for a server that asks the nodes instead.
+// With [WithFencing] each hold has a token, [Mutex.Fence]: a number that no other hold has.
+// If one Lock of a name returned before another was called, the second has the greater token.
+// Both are true even if two holders had the lock at once, and whatever the clocks of the
+// clients say. The holder sends the token along with what it writes, and the resource refuses
+// a token lower than one it has seen. Package fencing does that for values in Redis, rows in
+// databases and data in a process. [Mutex.Sequencer] is for a server that asks the nodes
+// instead.
 //
-// It costs the nodes a script in place of SET: with 128 callers they spend 2.9 times the
-// CPU time, and a program has 0.43 of the locks per second (bench/README.md); and a Lock
-// costs another round trip where the nodes' registers disagree. So use it where a late
-// write would do harm and the resource can check a number, and not where the lock only
-// saves work from being done twice. [WithFencing] says what bounds the promise.
+// A token costs the nodes a script in place of SET: with 128 callers they spend 2.9 times the
+// CPU time, and a program has 0.43 of the locks per second (bench/README.md). A Lock costs
+// another round trip if the nodes' registers disagree. So use tokens where a late write would do
+// harm and the resource can check a number. Do not use them where the lock only saves work from
+// being done twice. [WithFencing] says what bounds the promise.
 //
 // # What a failure leaves behind
 //
 // A Lock that fails, or whose context ends, acquires nothing; what the Mutex held
 // before, it still holds. Keys that the attempt has set, or may have set, are
-// released in the background, whatever happens to the context, and repeatedly until
-// each node has settled it; the same goes for Unlock. Keys that cannot be released,
+// released in the background, whatever happens to the context. The release is sent again until
+// each node has confirmed it; the same goes for Unlock. Keys that cannot be released,
 // because the node is out of reach or the process ends, vanish with their expiry.
 //
 // After an Extend that failed with [ErrExtendFailed] the lock is held until the
-// old Until, and the watchdog tries again, unless [ErrMaxHold] comes with it. After
-// [ErrLockAlreadyExpired] it is over: Until has passed, or the nodes proved it; in
-// the latter case, and where Until passed during an Extend, [ErrLockLost] comes with
-// it. After Unlock the Mutex is not held, whatever was returned.
+// old Until. The watchdog tries again, unless [ErrMaxHold] comes with the error. After
+// [ErrLockAlreadyExpired] the lock is over: Until has passed, or the nodes have proved it. If
+// the nodes have proved it, or Until passed during an Extend, [ErrLockLost] comes with it.
+// After Unlock the Mutex is not held, whatever Unlock returned.
 //
 // If a connection breaks during Unlock, the release is sent again, and Unlock waits for
 // that reply, at most for the node deadline. It returns true only if a quorum has said that
@@ -149,10 +147,10 @@
 //
 // # Nodes that are down
 //
-// A minority of nodes that are down breaks no lock, and so no call returns an error for
-// it. [WithLogger] writes a line when a node goes down and one when it is up again, with
-// its address and the cause; observers are told by observe.NodeDown and observe.NodeUp. Locks tell by
-// their own traffic, and nothing is sent to find out: a Redsync that is idle tells nothing.
+// A minority of nodes that are down breaks no lock, so no call returns an error for it.
+// [WithLogger] writes a line when a node goes down, with its address and the cause, and another
+// when it is up again. Observers are told by observe.NodeDown and observe.NodeUp. Both come from
+// the traffic of locks alone: an idle Redsync sends nothing, and so notices nothing.
 //
 // # Compatibility
 //
@@ -162,8 +160,8 @@
 // Processes that use redsync v4 and processes that use this package exclude each
 // other, on the same nodes and names. The format stays within a major version.
 //
-// Redis 6.2, Valkey 7.2 and later serve as nodes. Lock needs SET alone; Unlock,
-// Extend and Valid are scripts, and so is the Lock of who waits, or wants a token.
+// Redis 6.2, Valkey 7.2 and later serve as nodes. Lock needs SET alone. Unlock, Extend and
+// Valid are scripts, and so is a Lock that waits or takes a fencing token.
 //
 // # Sources
 //
@@ -173,6 +171,6 @@
 //     https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html
 //   - Salvatore Sanfilippo, "Is Redlock safe?", http://antirez.com/news/101
 //   - Leslie Lamport, "A New Solution of Dijkstra's Concurrent Programming Problem",
-//     CACM 17(8), 1974, for tickets as the order of who waits
+//     CACM 17(8), 1974, for tickets as the order of waiters
 //   - Mike Burrows, "The Chubby lock service", OSDI 2006, for the lock delay
 package redsync

@@ -8,7 +8,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
-// This file is the rules of time: from an expiry to the TTL of keys and to the validity of their
+// This file has the rules of time: from an expiry to the TTL of keys and to the validity of their
 // holder. It is pure: it reads no clock and does no I/O. internal/lease obeys these rules.
 
 // clockDrift is the fixed part of the drift: the granularity of Redis expiry
@@ -30,8 +30,8 @@ type bases struct {
 }
 
 // derive computes the timing of b. A nodeTimeout of 0 stands for timeoutFactor of
-// the expiry, at least minNodeTimeout; in any case it is at most half of the
-// span. Settings out of range are errors that name them.
+// the expiry, at least minNodeTimeout. In any case it is at most half of the validity. The error names a
+// setting that is out of its range.
 func (b bases) derive() (lease.Timing, error) {
 	switch {
 	case !(b.driftFactor >= 0 && b.driftFactor < 1): // also false for NaN
@@ -66,8 +66,8 @@ func (b bases) derive() (lease.Timing, error) {
 	return t, nil
 }
 
-// A driftFactor is the rule by which clocks may differ: by so much of a time, and clockDrift. It
-// implements quorum.Drift.
+// A driftFactor is the rule for how far two clocks may drift apart in a time: by this fraction of it, and by
+// clockDrift. It implements quorum.Drift.
 type driftFactor float64
 
 // Of returns by how much clocks may differ after d.

@@ -13,11 +13,11 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
-// Errors of the package. They are compared with errors.Is: what a method
-// returns wraps them together with the cause.
+// Errors of the package. Compare them with errors.Is: the error of a method wraps one of them
+// together with the cause.
 var (
-	// ErrFailed is the error of a Lock or TryLock that gave up. It comes with the
-	// reason; LockContext lists them.
+	// ErrFailed is the error of a Lock or TryLock that has acquired nothing. The reason comes with
+	// it; LockContext lists the reasons.
 	ErrFailed = errors.New("redsync: failed to acquire lock")
 
 	// ErrExtendFailed is the error of an Extend that too few nodes confirmed.
@@ -28,22 +28,21 @@ var (
 	// has passed, or that the nodes no longer hold.
 	ErrLockAlreadyExpired = errors.New("redsync: lock was already expired")
 
-	// ErrLockLost says that a hold ended, and not by Unlock. It always comes with the
-	// cause. Err returns it for every such end. Extend returns it when Until passed
-	// during the call; Extend and Valid when the nodes proved that no quorum holds
-	// the lock. Once returned by Extend or Valid it is returned by every later call,
-	// until Unlock or the next Lock. A Valid during which Until passes
-	// returns ErrLockAlreadyExpired without it.
+	// ErrLockLost says that a hold has ended, but not by Unlock or Detach. It always comes with
+	// the cause. Err returns it for every such end. Extend and Valid return it when the nodes have
+	// proved that no quorum holds the lock; Extend also when Until passed during the call. From
+	// then on every call returns it, until Unlock or the next Lock. If Until passes during a
+	// Valid, the error is ErrLockAlreadyExpired alone.
 	ErrLockLost = errors.New("redsync: lock lost")
 
 	// ErrMaxHold comes with ErrLockAlreadyExpired when the hold has reached the limit
-	// of WithMaxHold, and with ErrExtendFailed when Extend cannot prolong it any
-	// further: then it is held until Until.
+	// of WithMaxHold. It comes with ErrExtendFailed when Extend cannot prolong the hold any
+	// further; then the lock is held until Until.
 	ErrMaxHold = errors.New("redsync: lock held for the longest time allowed")
 
-	// ErrNotHeld is the error of Unlock, Extend and Valid on a Mutex that is
-	// not held (nothing was sent), or that another call unlocked or detached meanwhile.
-	// errors.Is finds ErrLockAlreadyExpired in it too, which is what redsync v4 returns
+	// ErrNotHeld is the error of Unlock, Extend and Valid on a Mutex that is not held: then
+	// nothing was sent. It is also their error if another call unlocks or detaches the Mutex
+	// meanwhile. errors.Is finds ErrLockAlreadyExpired in it too, because redsync v4 returns that
 	// from a second Unlock. To tell the two apart look for ErrNotHeld first.
 	ErrNotHeld error = &notHeldError{}
 
@@ -51,28 +50,28 @@ var (
 	ErrNoPools = errors.New("redsync: no pools")
 
 	// ErrDuplicateNode is the error of every operation if two pools of New have one
-	// address or one client, and of Open or of a Lock when two turn out to
-	// lead to one server, by its run ID. Their votes count as one, so that nobody is
-	// let in wrongly; but the configuration is wrong. It names both. Lock does not try
-	// again then; the next one asks the nodes first whether it is so still.
+	// address or one client. It is the error of Open or of a Lock when two pools turn out to
+	// lead to one server, by its run ID. The votes of both count as one, so safety does not suffer;
+	// but the configuration is wrong. The text names both pools. Lock does not try again then; the
+	// next Lock first asks the nodes whether they are still one server.
 	ErrDuplicateNode = errors.New("redsync: two pools lead to one server")
 
 	// ErrClosed is the error of every operation after Close.
 	ErrClosed = errors.New("redsync: closed")
 )
 
-// A notHeldError is the type of ErrNotHeld alone. It is not empty: pointers to values
-// without a size need not differ.
+// A notHeldError is the type of ErrNotHeld alone. It is not empty, because pointers to values
+// without a size may be equal.
 type notHeldError struct{ _ byte }
 
 func (*notHeldError) Error() string { return "redsync: lock not held" }
 
-// Is makes a program go on that looks for the error of redsync v4.
+// Is serves programs that look for the error of redsync v4.
 func (*notHeldError) Is(target error) bool { return target == ErrLockAlreadyExpired } //nolint:errorlint // a sentinel
 
-// ErrTaken says that the lock is taken: a quorum of nodes has answered, but too
-// many hold another value to leave one. In the error of Lock the errors of nodes
-// that failed stand beside it. It is always returned as a pointer.
+// ErrTaken says that the lock is taken: so many nodes hold another value that the others are no
+// quorum. In the error of Lock the errors of nodes that failed stand beside it. Methods
+// always return it as a pointer.
 type ErrTaken struct {
 	Nodes []int // that hold another value: indices into the pools of New or the addresses of Open, from 0
 }
@@ -82,8 +81,8 @@ func (err ErrTaken) Error() string {
 	return fmt.Sprintf("lock already taken, locked nodes: %v", err.Nodes)
 }
 
-// ErrNodeTaken is one node's refusal: it holds another value. It is always
-// returned as a pointer.
+// ErrNodeTaken is the refusal of one node that holds another value. Methods always return it as a
+// pointer.
 type ErrNodeTaken struct {
 	Node    int    // index into the pools of New or the addresses of Open, from 0
 	Address string // of the node, as its Pool's String has it
@@ -94,8 +93,8 @@ func (err ErrNodeTaken) Error() string {
 	return nodeName(err.Node, err.Address) + ": it holds another value"
 }
 
-// A RedisError is one node's failure to answer, or its answer that it could
-// not do what was asked. It is always returned as a pointer.
+// A RedisError is the failure of one node: it did not answer, or it answered that it could not do
+// what it was asked. Methods always return it as a pointer.
 type RedisError struct {
 	Node    int // index into the pools of New or the addresses of Open, from 0
 	Err     error
@@ -131,7 +130,7 @@ func nodeName(i int, address string) string {
 	return fmt.Sprintf("node #%d (%s)", i, address)
 }
 
-// ends are what the ends of a lease are as errors.
+// ends are the errors for the ends of a lease.
 var ends = lease.Errors{
 	NotHeld:  ErrNotHeld,
 	Expired:  ErrLockAlreadyExpired,
@@ -156,7 +155,7 @@ func lost(why error) error {
 	return because(ErrLockLost, ErrLockAlreadyExpired, why)
 }
 
-// errWaiting is the reason where no node has been asked.
+// errWaiting is the reason if no node has been asked.
 var errWaiting = errors.New("redsync: others of this process wait for it")
 
 // whyNot returns why an attempt that came to o has acquired nothing.
@@ -194,8 +193,8 @@ type opError struct {
 	causes
 }
 
-// Error says first what failed: by the sentinel, where that says it, else by the name of
-// the operation.
+// Error says first what failed: in the words of ErrFailed or ErrExtendFailed if it is one of them,
+// otherwise by the name of the operation.
 func (e *opError) Error() string {
 	all := leaves(nil, e.all)
 	if len(all) > 0 && (all[0] == ErrFailed || all[0] == ErrExtendFailed) { //nolint:errorlint // sentinels
@@ -208,9 +207,8 @@ func (e *opError) Error() string {
 	return fmt.Sprintf("redsync: %s %q: %s", e.op, e.name, told(all))
 }
 
-// causes are errors that hold all at once, told on one line. They are returned by
-// pointer: callers compare errors with == and use them as keys, and a slice would make
-// either panic.
+// causes are errors that hold all at once, on one line. Functions return a pointer to it, because
+// callers compare errors with == and use them as keys: with a slice either would panic.
 type causes struct{ all []error }
 
 // because joins the errors that are not nil; it returns nil if all are.
@@ -232,7 +230,7 @@ func (c *causes) Error() string { return "redsync: " + told(leaves(nil, c.all)) 
 // Unwrap returns everything that errors.Is and errors.As may find.
 func (c *causes) Unwrap() []error { return slices.Clone(c.all) }
 
-// leaves appends to all the errors of which errs consist, each once.
+// leaves appends to all the errors that errs consist of, each once.
 func leaves(all, errs []error) []error {
 	for _, err := range errs {
 		switch c, isCauses := err.(*causes); { //nolint:errorlint // what it wraps is told by itself

@@ -17,12 +17,11 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// A Mutex is a lock on a name, shared by everybody who uses the same name on the
+// A Mutex is a lock on a name. It excludes every other client that locks the same name on the
 // same nodes. Make one with Redsync.NewMutex.
 //
-// It may be used by many goroutines at once. As with sync.Mutex a lock belongs
-// to no goroutine: whoever has the Mutex may unlock it. A nil context is
-// context.Background().
+// Many goroutines may use a Mutex at once. As with sync.Mutex a lock belongs to no goroutine: one
+// may lock it and another one unlock it. A nil context stands for context.Background().
 type Mutex struct {
 	core *core
 	name string
@@ -84,7 +83,7 @@ func (m *Mutex) fill(t *queue.Terms, timing lease.Timing) {
 		Keeper: &m.core.keeper, Claim: &m.claim, Timing: timing, Value: set.genValue, UserValues: set.customValues,
 		WaitAll: set.waitAll, Heals: set.heals, Watchdog: set.watchdog, Fencing: set.fencing, Passes: set.passes(),
 	}
-	t.Group, t.Fair, t.Priority = m.core.member.Group, set.fair, set.class
+	t.Group, t.Fair, t.Priority = m.core.member.Group, set.fair, set.priority
 	t.Delay, t.Mean = set.delay, set.meanDelay
 	if set.observers != nil {
 		e := &events{to: set.observers, notices: m.core.notices, name: m.name}
@@ -104,10 +103,10 @@ func (m *Mutex) Name() string { return m.name }
 // waiter (see WithHandOver), and no later Lock of m releases it. To give the lock away
 // use Detach.
 //
-// Lock returns at a quorum, when the slowest nodes may not have their key yet.
-// This library bears that. One that releases each node only once may leave such
-// a key to its expiry: to hand a lock over to it at once, acquire with
-// WithFailFast(false).
+// Lock returns at a quorum, when the slowest nodes may not have their key yet. An Unlock of this
+// library repeats its release, and so deletes such a late key too. A library that releases each
+// node only once may leave the key to its expiry. To give a lock to such a library, acquire it
+// with WithFailFast(false).
 func (m *Mutex) Value() string {
 	h, adopted := m.holdOrAdopted()
 	if h != nil {
@@ -118,7 +117,7 @@ func (m *Mutex) Value() string {
 
 // Until returns when the lock ends unless it is extended. It still returns that time after the
 // lock has expired. It returns the zero time when m is not held, or was found to be lost.
-// It is for display, and of one clock only; Remaining goes by both.
+// It is for display, because it shows the wall clock alone; Remaining uses both clocks.
 func (m *Mutex) Until() time.Time {
 	if h := m.current(); h != nil {
 		return h.Until()
@@ -126,8 +125,8 @@ func (m *Mutex) Until() time.Time {
 	return time.Time{}
 }
 
-// Remaining returns how long the lock may still be relied upon, by the clock on
-// which more time has passed; 0 when m is not held. It sends nothing: it is the
+// Remaining returns how long the holder may still rely on the lock, by the clock on
+// which more time has passed. It returns 0 when m is not held. It sends nothing: it is the
 // check to make before a step that needs the lock.
 func (m *Mutex) Remaining() time.Duration {
 	if h := m.current(); h != nil {
@@ -136,14 +135,14 @@ func (m *Mutex) Remaining() time.Duration {
 	return 0
 }
 
-// Lost returns a channel that is closed when the current hold can no longer be
-// proven: at Until by the clock on which more time has passed (and the lateness of
-// a timer), whether or not the network answers, or at once when an extension or a
-// Valid proves that the nodes do not hold the lock any more, or on Close. Err says
-// why. Unlock and Detach do not close it. Without a hold Lost returns nil.
+// Lost returns a channel that is closed when the current hold is lost. That is at Until, by the
+// clock on which more time has passed and later only by the lateness of a timer, whether or not
+// a node answers. It is earlier if an extension or a Valid proves that the nodes do not hold
+// the lock any more, or on Close. Err says why. Unlock and Detach do not close the channel.
+// Without a hold Lost returns nil.
 //
-// A machine that is suspended tells when it runs again; a wall clock that is set
-// forward is noticed within a tenth of the expiry, and within 1 s.
+// After a suspension of the machine, the channel is closed when the machine runs again. A wall
+// clock that is set forward is noticed within a tenth of the expiry, and within 1 s.
 func (m *Mutex) Lost() <-chan struct{} {
 	if h := m.current(); h != nil {
 		return h.Lost(clock.Now())
@@ -151,10 +150,10 @@ func (m *Mutex) Lost() <-chan struct{} {
 	return nil
 }
 
-// Err returns nil while m is held, and otherwise why it is not: ErrNotHeld before
-// the first Lock, and after Unlock or Detach; else ErrLockLost with its cause, which is
-// ErrLockAlreadyExpired (Until has passed, or the nodes proved the loss and how),
-// ErrMaxHold or ErrClosed. It sends nothing.
+// Err returns nil while m is held, and otherwise why it is not. Before the first Lock, and after
+// Unlock or Detach, that is ErrNotHeld. In all other cases it is ErrLockLost together with its
+// cause: ErrLockAlreadyExpired (Until has passed, or the nodes have proved the loss), ErrMaxHold
+// or ErrClosed. Err sends nothing.
 func (m *Mutex) Err() error {
 	if h := m.current(); h != nil {
 		return h.Err(clock.Now())
@@ -170,21 +169,26 @@ func (m *Mutex) Lock() error {
 // LockContext acquires m, retrying until it succeeds, the attempts of WithTries
 // are used up, or ctx is done.
 //
-// On success m is held until the time that Until reports. That is counted from
+// On success m is held until the time that Until reports. That time is counted from
 // before the first request of the attempt that won, minus drift. Past it another
 // process may hold the same name even if Unlock was never called.
 //
-// A Mutex that is held is not locked again: its own keys stand in the way like
-// anybody's, so that the error matches *ErrTaken once the attempts are used up, and
-// the hold it has goes on.
+// Locking a held Mutex does not succeed: its own keys stand in the way like anybody else's. Once
+// the attempts are used up, the error matches *ErrTaken, and the hold goes on.
 //
-// On failure nothing was acquired. The error matches ErrFailed and the reason:
-// *ErrTaken; *RedisError, one for each node that failed; an error which says that other
-// waiters of this process stand ahead in line, if no attempt of that line has ended yet;
-// ErrLockAlreadyExpired (the nodes answered too late); ctx's error and its cause; ErrClosed; ErrDuplicateNode;
-// ErrNoPools; or it names an option or a name that cannot be used. Keys already set
-// are released in the background, even when ctx is done; any left behind vanish
-// within the expiry.
+// On failure nothing was acquired. The error matches ErrFailed and the reason, which is one of:
+//
+//   - *ErrTaken.
+//   - *RedisError, one for each node that failed.
+//   - An error which says that other waiters of this process stand ahead in line, if no attempt
+//     of that line has ended yet.
+//   - ErrLockAlreadyExpired, if the nodes answered too late.
+//   - The error of ctx, and its cause.
+//   - ErrClosed, ErrDuplicateNode or ErrNoPools.
+//   - An error that names an option or a name that cannot be used.
+//
+// Keys already set are released in the background, even when ctx is done. Any that are left
+// behind vanish within the expiry.
 func (m *Mutex) LockContext(ctx context.Context) error {
 	return m.lock(ctx, false)
 }
@@ -335,17 +339,16 @@ func (m *Mutex) Unlock() (bool, error) {
 	return m.UnlockContext(context.Background())
 }
 
-// UnlockContext releases m. It returns true once a quorum has deleted the keys
-// before Until; the release goes on in the background, on all nodes, until each
-// has settled it, whatever happens to ctx.
+// UnlockContext releases m. It returns true once a quorum has deleted the keys before Until. The
+// release goes on in the background until every node has confirmed it, whatever happens to ctx.
 //
-// ErrLockAlreadyExpired means that the lock was over before: somebody else may
-// have held it. An error for too few nodes means that nobody can tell. In each
-// case m is not held afterwards; a second Unlock returns ErrNotHeld, which matches
-// ErrLockAlreadyExpired too.
+// ErrLockAlreadyExpired means that the lock was over before: another client may
+// have held it. If too few nodes have answered, the error lists them, and it is unknown whether
+// the lock was released in time. In every case m is not held afterwards. A second Unlock returns
+// ErrNotHeld, which matches ErrLockAlreadyExpired too.
 //
 // If the connection to a node breaks, the release is sent again, and Unlock waits for that
-// reply, at most for the node deadline. If the key is missing then, nobody can tell whether
+// reply, at most for the node deadline. If the key is missing then, it is unknown whether
 // the first release deleted it, and the node counts as one that has not answered.
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
@@ -607,8 +610,8 @@ func (m *Mutex) Valid() (bool, error) {
 // if a quorum does and Until has still not passed. When Until has passed it says
 // so without asking. Remaining is the cheap local check.
 //
-// After ErrLockLost the lock is over: too few nodes still hold it. After any other
-// error but ErrLockAlreadyExpired it is as it was, until Until.
+// After ErrLockLost or ErrLockAlreadyExpired the lock is over. After any other error it is as it
+// was, until Until.
 func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
 	h, err := m.open("valid")
@@ -637,10 +640,10 @@ func (m *Mutex) checked(ctx context.Context, h *lease.Lease, res quorum.Result) 
 
 // Fence returns the fencing token of the current hold: a number for the resource that
 // the lock protects. The resource refuses a write that comes with a lower number than
-// one it has seen (package fencing does that); so a holder that was paused beyond its
-// expiry, and does not know, cannot overwrite what its follower wrote. It is 0 without
-// [WithFencing], and when m is not held: after the end of a hold it stays until the
-// next Lock or Unlock, like Value.
+// one it has seen (package fencing does that). So a holder that was paused beyond its
+// expiry, and does not know it, cannot overwrite what the next holder wrote. Fence returns 0
+// without [WithFencing], and when m is not held. If a hold ends by time, Fence keeps its
+// token until the next Lock or Unlock, as Value keeps its value.
 //
 // If a Lock returned token a before another Lock of the name began, the later token is greater
 // than a. No two Locks of a name return the same token. Both statements hold even if two holders

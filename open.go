@@ -16,11 +16,11 @@ import (
 )
 
 // Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or
-// unix:// URLs, and returns once a quorum has answered, else an error naming
-// each node. It waits no longer than 5 s. Open fails at once if an address cannot be
-// dialed by anybody or is listed twice (ErrDuplicateNode), or if an option is out of its
-// range. The options are defaults for the Redsync's locks. Close ends its connections. For
-// the options of a pool, such as pool.WithRestartGuard, use New.
+// unix:// URLs. It returns once a quorum has answered; if none has after 5 s, it returns an error
+// that names each node. Open fails at once if an address is malformed or listed twice
+// (ErrDuplicateNode), or if an option is out of its range. The options are the defaults of the
+// Redsync's locks. Close ends the connections. For the options of a pool, such as
+// pool.WithRestartGuard, use New.
 func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync, error) {
 	pools := make([]pool.Pool, 0, len(addresses))
 	for i, address := range addresses {

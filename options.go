@@ -38,7 +38,7 @@ type settings struct {
 	watchdog     bool                   // WithWatchdog
 	fair         bool                   // WithFair
 	fencing      bool                   // WithFencing
-	class        int                    // WithPriority
+	priority     int                    // WithPriority
 	noHandOver   bool                   // WithHandOver(false)
 	observers    *observers             // WithObserver, WithLogger
 	err          error                  // the first option that cannot be used
@@ -104,9 +104,9 @@ func (s *settings) passes() bool {
 	return !s.noHandOver && !s.fair && !s.fencing && !s.customValues && s.value == "" && s.maxHold == 0
 }
 
-// An Option configures a Mutex. An option out of its range makes every operation
-// fail with an error that names the option, the value and the range. Options are for New, With,
-// NewMutex, Open and Do. One that is applied to a Mutex which is held counts from its next Lock.
+// An Option configures a Mutex. An out-of-range option makes every operation fail with an error
+// that names the option, the value and the range. New, With, NewMutex, Open and Do take options.
+// An option that is applied to a held Mutex takes effect with its next Lock.
 type Option interface {
 	Apply(*Mutex)
 }
@@ -127,21 +127,19 @@ func (f OptionFunc) Apply(m *Mutex) {
 type DelayFunc func(tries int) time.Duration
 
 // WithExpiry sets how long the nodes keep the lock unless it is extended; after
-// that they free it by themselves. The holder may rely on it for the expiry less
-// drift (1 % + 2 ms by default). The default is 8 s. It is cut to whole
-// milliseconds; the least is what leaves a validity after drift, 3 ms by
-// default. A short expiry frees the lock of a dead holder soon, a long one
-// tolerates longer pauses of a live one.
+// that they free it by themselves. The holder may rely on the lock for the expiry minus
+// drift (1 % + 2 ms by default). The default is 8 s. The expiry is cut to whole
+// milliseconds. It must be longer than drift: at least 3 ms by default. A short expiry
+// frees the lock of a dead holder soon; a long one tolerates longer pauses of a live one.
 func WithExpiry(expiry time.Duration) Option {
 	return OptionFunc(func(m *Mutex) { m.change().expiry = expiry })
 }
 
 // WithTries sets how many tries Lock has before it gives up, with a retry delay
-// between them. An attempt that has another reason than the delay, such as a release, uses
-// no try. A Lock that waits behind others of its process makes no attempt, but each of its
-// delays uses a try. The default is 32, about 4.7 s with the default delay; 0 means no limit,
-// so that only the context ends Lock. Negative is out of range.
-// TryLock makes one attempt whatever is set.
+// between them. Only attempts after a retry delay count: an attempt that a release has caused
+// uses no try. A Lock that waits behind others of its process makes no attempt, but each of its
+// delays uses a try. The default is 32, about 4.7 s with the default delay. 0 means no limit:
+// only the context ends Lock. Less is out of range. TryLock makes one attempt whatever is set.
 func WithTries(tries int) Option {
 	return OptionFunc(func(m *Mutex) { m.change().tries = tries })
 }
@@ -159,9 +157,9 @@ func WithRetryDelay(delay time.Duration) Option {
 	})
 }
 
-// WithRetryDelayFunc sets a function of the attempts so far that returns the
-// time until the next one, 0 or more; a negative time makes Lock fail. It may be
-// called by many goroutines at once. See WithRetryDelay.
+// WithRetryDelayFunc sets the function that returns the retry delay, given the number of tries so
+// far: 0 or more. A negative delay makes Lock fail. Many goroutines may call the function at
+// once. See WithRetryDelay.
 func WithRetryDelayFunc(delayFunc DelayFunc) Option {
 	return OptionFunc(func(m *Mutex) {
 		if delayFunc == nil {
@@ -172,27 +170,25 @@ func WithRetryDelayFunc(delayFunc DelayFunc) Option {
 	})
 }
 
-// WithDriftFactor sets the allowance for clocks that run at different rates, as
-// a part of the expiry by which the holder's validity is shorter. The default is
-// 0.01, the range 0 <= factor < 1; 2 ms are added in any case.
+// WithDriftFactor sets the allowance for clocks that run at different rates, as a
+// fraction of the expiry. The holder's validity is shorter than the expiry by this fraction and
+// another 2 ms. The default is 0.01, the range 0 <= factor < 1.
 func WithDriftFactor(factor float64) Option {
 	return OptionFunc(func(m *Mutex) { m.change().driftFactor = factor })
 }
 
-// WithTimeoutFactor sets how long an operation waits for a node that does not
-// answer, as a part of the expiry: the node deadline. The default is 0.05, the
-// range 0 < factor <= 1. The deadline is at least 50 ms, and at most half of the
-// validity, which takes precedence. An operation that the other nodes decide does
-// not wait, with three exceptions for Lock that the package's documentation lists.
-// See WithNodeTimeout.
+// WithTimeoutFactor sets the node deadline, as a fraction of the expiry: how long an operation
+// waits for a node that does not answer. The default is 0.05, the range 0 < factor <= 1. The
+// deadline is at least 50 ms. It is never more than half of the validity, even if that is less.
+// If the other nodes decide an operation, it does not wait, with three exceptions for Lock
+// (see the package's documentation, What is guaranteed). See WithNodeTimeout.
 func WithTimeoutFactor(factor float64) Option {
 	return OptionFunc(func(m *Mutex) { m.change().timeoutFactor = factor })
 }
 
-// WithNodeTimeout sets the node deadline of WithTimeoutFactor as a time instead.
-// The range is 0 < timeout <= half of the validity. A short one gives up on
-// slow nodes soon, so that more attempts fit into the validity; a long one
-// bears slow networks.
+// WithNodeTimeout sets the node deadline of WithTimeoutFactor as a duration.
+// The range is 0 < timeout <= half of the validity. A short deadline gives up on slow nodes
+// soon; a long one tolerates slow networks.
 func WithNodeTimeout(timeout time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		if timeout <= 0 {
@@ -202,12 +198,12 @@ func WithNodeTimeout(timeout time.Duration) Option {
 	})
 }
 
-// WithGenValueFunc sets the function that makes the value of each attempt,
-// which proves the ownership of the keys it set. The default is 130 bits from
-// crypto/rand. A function that repeats itself makes Lock fail, because the late
-// release of one attempt would delete the keys of another: each value is compared
-// with the last hundred thousand of the process. Its error, or an empty value,
-// ends Lock without a further attempt. It may be called by many goroutines at once.
+// WithGenValueFunc sets the function that makes the value of each attempt. The value
+// proves the ownership of the keys that the attempt has set. The default is 130 bits from
+// crypto/rand. Each attempt needs a fresh value: if one were used twice, the late release of the
+// first attempt would delete the keys of the second. So a value that is among the last hundred
+// thousand of the process makes Lock fail. If the function returns an error or an empty value,
+// Lock fails without a further attempt. Many goroutines may call the function at once.
 func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 	return OptionFunc(func(m *Mutex) {
 		if genValueFunc == nil {
@@ -231,19 +227,17 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 //
 // Set WithSetNXOnExtend and WithFencing as the giver has them. With either, the giver may
 // have sent the value to a node more than once, so Unlock repeats its release until the
-// keys have run out. Without them, a node on which Unlock found the value is settled at
-// once.
+// keys have run out. Without them, a node on which Unlock finds the value needs only one release.
 func WithValue(v string) Option {
 	return OptionFunc(func(m *Mutex) { m.change().value = v })
 }
 
-// WithFailFast decides whether an operation returns as soon as its outcome is
-// clear, while slow nodes are dealt with in the background: the default. With
-// false it also waits, once the outcome is clear, until every node has answered or
-// the node deadline has passed. (Three times Lock waits longer in any case: see the
-// package's documentation, What is guaranteed.) Whether it succeeds is the same; the reason of a
-// failure may be more definite (ErrLockLost in place of ErrExtendFailed), and the
-// error tells of every node that did not grant.
+// WithFailFast decides when an operation returns. With true, the default, it returns as soon
+// as its outcome is certain, and slow nodes go on in the background. With false it then also
+// waits until every node has answered or the node deadline has passed. Its success is the same in
+// both cases. With false the reason of a failure may be more definite (ErrLockLost in place of
+// ErrExtendFailed), and the error tells of every node that did not grant. In three cases Lock
+// waits longer in any case: see the package's documentation, What is guaranteed.
 func WithFailFast(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().waitAll = !b })
 }
@@ -254,23 +248,22 @@ func WithShufflePools(bool) Option {
 	return OptionFunc(func(*Mutex) {})
 }
 
-// WithSetNXOnExtend makes Extend set the key again on nodes where it is missing
-// and free, so that nodes that lost their data join in again. It does so only
-// while the lock is held, and a key that was set again does not count in the
-// same Extend. Missing keys then do not prove a loss before Until has passed;
-// another value on a quorum does. So do not combine it with an Unlock of the same
-// lock elsewhere (WithValue), or with deleting its keys by hand: the holder would
-// not notice, and set them again.
+// WithSetNXOnExtend makes Extend set the key again on nodes where it is missing, so that nodes
+// that lost their data join in again. It does so only while the lock is held, and a key that
+// was set again does not count in the same Extend. With this option missing keys do not prove a
+// loss before Until has passed; only another value on a quorum does. So do not combine it with
+// an Unlock of the same lock elsewhere (WithValue), or with deleting its keys by hand: the
+// holder would not notice, and would set them again.
 func WithSetNXOnExtend() Option {
 	return OptionFunc(func(m *Mutex) { m.change().heals = true })
 }
 
 // WithWatchdog makes the lock extend itself, every third of the expiry counted
 // from its start, from Lock (or the Extend that adopts it) until Unlock, or until
-// it is lost. An extension that fails is tried again while the lock is held. There
-// is no goroutine and no timer of its own for each lock. The default is off:
-// the lock ends with its expiry unless Extend is called. A lock that is extended
-// outlives a caller that hangs: see WithMaxHold.
+// it is lost. The watchdog repeats an extension that failed while the lock is held. A lock
+// has neither a goroutine nor a timer of its own. The default is off: the lock ends with its
+// expiry unless Extend is called. The watchdog keeps the lock of a caller that hangs, too: see
+// WithMaxHold.
 func WithWatchdog() Option {
 	return OptionFunc(func(m *Mutex) { m.change().watchdog = true })
 }
@@ -278,8 +271,8 @@ func WithWatchdog() Option {
 // WithMaxHold sets how long the lock can be held, from the start of the attempt
 // that acquired it, however often it is extended: Until is never later. Then Lost
 // is closed, Err matches ErrMaxHold, and the nodes free the lock by its expiry. The
-// default is no limit, the range more than 0. A short one bounds how long a worker
-// that hangs keeps others out, a long one bears slow work.
+// default is no limit, the range more than 0. A short limit bounds how long a worker
+// that hangs keeps others out; a long one leaves time for slow work.
 func WithMaxHold(limit time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		if limit <= 0 {
@@ -289,37 +282,35 @@ func WithMaxHold(limit time.Duration) Option {
 	})
 }
 
-// WithLockDelay makes the nodes keep the lock for delay longer than the expiry, by
-// which the holder goes. After a holder that did not unlock, the lock stays taken for
-// expiry + delay. Work that the holder had begun and that does not ask (a request
-// on its way, say) then has the delay to end. It is rounded up to milliseconds.
-// The default is 0, the range 0 or more. Unlock frees the lock at once. The idea
+// WithLockDelay makes the nodes keep the lock for longer than the holder may rely on it: for
+// expiry + delay. If a holder ends without Unlock, the work that it had begun (a request on its
+// way, say) has the delay to end before somebody else acquires the lock. Unlock frees the lock at
+// once. The delay is rounded up to milliseconds. The default is 0, the range 0 or more. The idea
 // is that of Chubby's lock-delay (Burrows, OSDI 2006).
 func WithLockDelay(delay time.Duration) Option {
 	return OptionFunc(func(m *Mutex) { m.change().lockDelay = delay })
 }
 
-// WithFair makes everybody wait in the order in which they called Lock, by their own
-// clocks, in this and in other processes: nobody comes before those who wait, as a
-// first attempt may by default. It must be set by all who lock the name. Locks are not
-// handed over within the process, and each costs the nodes a script: choose it where
-// waiting much longer than others does harm. The default is off.
+// WithFair serves waiters in the order in which they called Lock, by their own clocks, in this
+// and in other processes. Without it a first attempt may overtake waiters. Every client that
+// locks the name must set it. Locks are not handed over within the process, and each costs the
+// nodes a script: choose it where waiting much longer than others does harm. The default is off.
 //
-// A process that stops without a word holds up the others for up to a second. The
-// nodes' user must be allowed what WithHandOver lists; else Lock fails.
+// A crashed process holds up the waiters behind it for up to a second. If a node's ACL denies the
+// key {name}:queue or the commands of the scripts, that node does not grant a fair lock.
 func WithFair() Option {
 	return OptionFunc(func(m *Mutex) { m.change().fair = true })
 }
 
-// WithFencing gives each hold a fencing token: see Mutex.Fence. Everybody who locks the
+// WithFencing gives each hold a fencing token: see Mutex.Fence. Every client that locks the
 // name and writes to what it protects must set it: a Lock without it gets no token. The
 // default is off.
 //
 // The nodes keep a register beside the lock, {name}:fence, for 24 hours after the last
-// use: about 100 bytes for each name. An acquire is a script then, and takes one round trip as without it, one or two
-// more where the nodes' registers differ by more than the time since the last token.
-// Locks are not handed over within the process, because each holder needs a token of its
-// own.
+// use: about 100 bytes for each name. An acquire is a script then. It takes one round trip, as
+// without tokens, and one or two more if the nodes' registers differ by more than the time since
+// the last token. Locks are not handed over within the process, because each holder needs a token
+// of its own.
 //
 // What bounds the promise: the 24 hours must exceed the skew of the clients' clocks and
 // the time that an attempt takes. A node that loses its data may take its register with
@@ -330,27 +321,27 @@ func WithFencing() Option {
 	return OptionFunc(func(m *Mutex) { m.change().fencing = true })
 }
 
-// WithPriority lets those who wait with a higher priority have the lock before those
-// with a lower one, however long these have waited: they may wait forever. It orders only
-// the callers that wait. Without WithFair a caller that comes when the lock is free takes it
-// whatever its priority. The default is 0, the range -999 to 999.
+// WithPriority serves waiters with a higher priority before those with a lower one, however
+// long these have waited: they may wait forever. It orders only callers that wait. Without
+// WithFair, a caller that comes when the lock is free takes it whatever its priority. The
+// default is 0, the range -999 to 999.
 func WithPriority(priority int) Option {
 	return OptionFunc(func(m *Mutex) {
 		if priority < -script.MaxPriority || priority > script.MaxPriority {
 			m.change().fail(outOfRange("WithPriority", priority, "-999 to 999"))
 			return
 		}
-		m.change().class = priority
+		m.change().priority = priority
 	})
 }
 
-// WithHandOver decides whether Unlock may hand the lock to the next who waits for it
-// in the same process (of the same New or Open) without telling the nodes, which is
-// many times faster than to release and acquire it. The default is true.
+// WithHandOver decides whether Unlock may hand the lock to the next waiter of the same process
+// (of the same New or Open) without telling the nodes. This direct hand-off is many times faster
+// than to release and acquire the lock. The default is true.
 //
-// The lock is handed over for at most 20 ms, and a tenth of the expiry, from when it
-// was acquired; then other processes are let in, if any wait. The receiver has its own
-// Until, nine tenths of an expiry away at least. Only locks with the same expiry,
+// A lock is handed over only within 20 ms of its acquisition, and within a tenth of the expiry.
+// After that Unlock releases it, and waiters of other processes have their turn. The receiver
+// has at least nine tenths of the validity. Only locks with the same expiry,
 // drift, node deadline and lock delay are handed over, and none with WithFair,
 // WithFencing, WithMaxHold, WithValue or WithGenValueFunc. Unlock releases a lock whose
 // value the user has seen (Mutex.Value, Mutex.Sequencer) instead of handing it over.
@@ -379,7 +370,7 @@ func WithObserver(observer any) Option {
 //
 //   - Error: losses, except by Close.
 //   - Warn: attempts, extensions and Unlocks that failed; releases given up; nodes
-//     that are down, each once; nodes that do not wake who waits; events that were dropped.
+//     that are down, each once; nodes that do not let waiters be woken; events that were dropped.
 //   - Info: nodes that are up again.
 //   - Debug: everything else, also an attempt that failed because the lock is taken
 //     or the context was canceled. While all is well there is nothing above Debug.

@@ -5,8 +5,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
-// This file is the rules of a quorum: how an answer counts, what votes prove, and what votes are as
-// errors. It is pure: no I/O, no time. internal/quorum asks the nodes and obeys these rules.
+// This file has the rules of a quorum: how an answer counts, what votes prove, and which errors
+// votes become. It is pure: no I/O, no time. internal/quorum asks the nodes and obeys these rules.
 
 // quorumOf returns how many of n nodes a decision needs: any two quorums share a node.
 func quorumOf(n int) int { return n/2 + 1 }
@@ -26,8 +26,8 @@ func (m majority) Blocks(nodes claim.Nodes) bool { return !m.Quorum(m.All() &^ n
 // Standing implements claim.Rule.
 func (m majority) Standing(c claim.Count) claim.Standing { return standing(m, c) }
 
-// Counts implements claim.Rule: a node grants if it has the claim. If this command itself has set a missing
-// key again (claim.Created), the node does not grant: the key proves nothing about the time before.
+// Counts implements claim.Rule: a node grants if it has the claim. It does not grant if this very command
+// has set a missing key again (claim.Created): that key proves nothing about the time before.
 func (majority) Counts(a claim.Answer) claim.Choice {
 	if a.Found == claim.Mine {
 		return claim.Granted
@@ -41,8 +41,8 @@ func standing(r claim.Rule, c claim.Count) claim.Standing {
 		Won:      r.Quorum(c.Granted),
 		Blocked:  r.Blocks(c.Refused | c.Failed),
 		Rejected: r.Blocks(c.Refused),
-		// A quorum has answered, so that refusals are to blame, or so many nodes have failed that
-		// none can.
+		// Either a quorum has answered, and refusals are the reason; or so many nodes have failed that
+		// no quorum can answer.
 		Explained: r.Quorum(c.Granted|c.Refused) || r.Blocks(c.Failed),
 	}
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// A Redsync makes locks on a set of independent Redis nodes. It may be used by
-// many goroutines at once.
+// A Redsync makes locks on a set of independent Redis nodes. Many goroutines may use it at once.
 type Redsync struct {
 	core *core
 	set  *settings
@@ -24,7 +23,7 @@ type Redsync struct {
 
 // New returns a Redsync on the nodes behind pools, one each. The nodes must be
 // independent primaries: no two of them replicas of each other, or the same.
-// A lock needs N/2 + 1 of them, so five bear the loss of two.
+// A lock needs N/2 + 1 of them: with five nodes, two may fail.
 //
 // New starts nothing and never fails. Every operation fails if there are no pools or more than
 // 64, if one is nil or can never send (see pool.New), or if two lead to one address or one client.
@@ -47,8 +46,8 @@ func (r *Redsync) With(options ...Option) *Redsync {
 
 // NewMutex returns a lock with the given name, which is its Redis key. It sends
 // nothing. The name must not be empty, nor of the form {x}:queue or {x}:fence,
-// which belong to the lock named x; with such a name, or an option out of its
-// range, every operation fails and says so.
+// which belong to the lock named x. With such a name, or an out-of-range option,
+// every operation fails and says so.
 func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 	if r == nil {
 		r = &Redsync{} // see With
@@ -76,15 +75,15 @@ func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 	return err
 }
 
-// Close unlocks what is still held, tries every pending release once more, ends
+// Close unlocks what is still held, and sends every pending release once more. It ends
 // the connections of Open, and lets those of New end when they are idle. Every
 // later operation fails with ErrClosed. A second Close returns what the first did.
 //
-// It waits until every node has answered or failed. It returns an error when ctx is done,
-// or once no node has released anything for a node deadline of r's options (at least
-// 50 ms). However many locks are held, healthy nodes release all of them: Close takes as
-// long as that does, so bound it by ctx where the process must end. nil does not say that
-// every key is gone: what a node that failed still holds runs out within the expiry.
+// Close waits until every node has answered or failed. It returns an error when ctx is done,
+// or once no node has confirmed a release for a node deadline of r's options (at least
+// 50 ms). However many locks are held, healthy nodes release all of them. Close takes as
+// long as that does, so bound it by ctx if the process must end soon. A nil error does not say
+// that every key is gone: the keys on a node that failed run out within the expiry.
 func (r *Redsync) Close(ctx context.Context) error {
 	if r == nil || r.core == nil {
 		return nil

@@ -10,12 +10,11 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
-// A Sequencer proves a hold to others: a holder hands it to a server along with a
-// request, and the server asks the nodes whether it is still the current one, or keeps
-// the highest token that it has seen. The idea and the word are Chubby's (Burrows,
-// OSDI 2006).
+// A Sequencer proves a hold to others. The holder sends it to a server along with a request. The
+// server either asks the nodes whether the hold is still current, or keeps the highest token that
+// it has seen. The idea and the word are Chubby's (Burrows, OSDI 2006).
 //
-// It holds the lock's value: whoever has it can extend and release the lock.
+// A Sequencer contains the lock's value: anybody who has it can extend and release the lock.
 type Sequencer struct {
 	Name  string
 	Token uint64 // 0 without WithFencing
