@@ -23,6 +23,7 @@ var mayImport = map[string][]string{
 	module + "/internal/clock":  {},
 	module + "/internal/notice": {},
 	module + "/internal/peek":   {},
+	module + "/observe":         {},
 	module + "/internal/alarm":  {module + "/internal/clock"},
 	module + "/pool":            {module + "/internal/jitter", "github.com/redis/go-redis/v9/"},
 	module + "/internal/script": {module + "/pool"},
@@ -39,7 +40,7 @@ var mayImport = map[string][]string{
 	module + "/fencing": {"github.com/redis/go-redis/v9/"},
 	module: {
 		module + "/internal/queue", module + "/internal/lease", module + "/internal/quorum", module + "/internal/claim",
-		module + "/internal/script", module + "/pool",
+		module + "/internal/script", module + "/pool", module + "/observe",
 		module + "/internal/clock", module + "/internal/notice", module + "/internal/jitter",
 		module + "/internal/peek",
 		"github.com/redis/go-redis/v9/", "github.com/hashicorp/go-multierror",
