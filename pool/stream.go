@@ -126,8 +126,8 @@ func (p *streamPool) dialChannel(ctx context.Context, channel string) (wire, err
 // equal destinations lead to one node.
 func (p *streamPool) Destination() any { return destinationOf(p.client) }
 
-// Client returns what tells the client of p from all others: the same for every pool of
-// one client, and equal to nothing else. It does not keep the client.
+// Client returns a value that stands for the client of p: it is equal for all pools of one
+// client, and different for any other client. It does not keep the client alive.
 func (p *streamPool) Client() any {
 	if p.err != nil {
 		return nil

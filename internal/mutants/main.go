@@ -1,6 +1,6 @@
-// Command mutants measures how many small changes of the library its tests do not notice.
-// It draws a sample of the changes that are possible, makes each of them in turn, and runs
-// the tests that execute what was changed. Run it from the top of the repository:
+// Command mutants measures how many small changes of the library its tests do not notice. It
+// draws a sample of the possible changes, makes each of them in turn, and runs the tests that
+// execute the changed code. Run it from the top of the repository:
 //
 //	go run ./internal/mutants -seed 1 -count 300
 //
@@ -15,9 +15,9 @@
 // equivalent.txt lists the mutants that no test can tell from the original, each with the reason;
 // they are never drawn. The exit status is 0 if no mutant survived, and 1 if one did.
 //
-// Two tools exist, and neither serves. Both compile and link a test program for each mutant, which
-// takes 20 s of CPU time for the root package; and neither draws a sample, forces a condition or
-// knows scripts. Besides,
+// Two existing tools do not serve this purpose. Both compile and link a test program for each
+// mutant, which takes 20 s of CPU time for the root package; and neither draws a sample, forces a
+// condition or knows scripts. Besides,
 //
 //   - gremlins 0.6.0 cannot drop statements and has no list of exceptions. Its time limit for a
 //     mutant is a multiple of what the tests take, but compiling counts toward it: at three times,
@@ -53,7 +53,7 @@ import (
 // simulations are the tests that run the whole library.
 const simulations = "internal/simulation"
 
-// areas is what is mutated of this repository.
+// areas lists the packages of this repository that are mutated.
 var areas = []area{
 	{dir: ".", tests: []string{".", simulations}},
 	{dir: "pool", tests: []string{"pool", ".", simulations}},
@@ -88,7 +88,7 @@ type plan struct {
 	fast    bool
 
 	patience time.Duration
-	cache    string // the folder for what is known of the tests
+	cache    string // the folder for the measured reach of the tests
 }
 
 func parsePlan(args []string) (p plan, err error) {
@@ -137,8 +137,8 @@ func start(ctx context.Context, args []string, out, log io.Writer) error {
 	return measure(ctx, p, root, areas, listed, out, log)
 }
 
-// measure measures the areas of the module at root. Its report goes to out, and what goes on
-// meanwhile to log.
+// measure measures the areas of the module at root. It writes its report to out, and its progress
+// to log.
 func measure(ctx context.Context, p plan, root string, areas []area, equivalents string, out, log io.Writer) error {
 	t, err := readTree(ctx, root, areas)
 	if err != nil {
@@ -194,7 +194,7 @@ func sampleOf(ctx context.Context, p plan, t *tree, candidates []*mutant, listed
 	return sample, nil
 }
 
-// A verdict is what has become of a mutant.
+// A verdict is the outcome of a mutant.
 type verdict struct {
 	*mutant
 	ID      string  `json:"id"`
@@ -464,7 +464,7 @@ func (tr *trial) testsFor(m *mutant, in mode, dir string) []tried {
 	})
 }
 
-// report prints what has become of the mutants. Its error says how many have survived.
+// report prints the verdicts. Its error says how many mutants have survived.
 func report(p plan, verdicts []verdict, out io.Writer) error {
 	results, kinds := map[string]int{}, map[string][2]int{}
 	for _, v := range verdicts {
