@@ -46,13 +46,13 @@ const (
 type lockAttempt struct {
 	phase    lockPhase
 	age      uint8 // ticks since the round began
-	left     uint8 // ticks of validity: the hold may be relied upon while there are any
+	left     uint8 // ticks of validity left; the hold ends at 0
 	extended uint8 // extensions begun
 	short    bool  // the last extension was for one tick
 	sent     [2]bool
-	again    bool // the acquire has been sent twice
-	began    bool // it was held once
-	broken   bool // since then somebody else acquired the lock
+	again    bool // the acquire was sent twice
+	began    bool // the attempt once held the lock
+	broken   bool // another attempt has acquired the lock since then
 }
 
 // lockBounds say what may happen, and how often.
