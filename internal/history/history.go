@@ -48,7 +48,7 @@ type Event struct {
 	Kind Kind          `json:"kind"`
 
 	// Of clients.
-	Client string        `json:"client,omitempty"` // one at a time uses a Mutex of that name
+	Client string        `json:"client,omitempty"` // its name
 	Term   int           `json:"term,omitempty"`
 	Name   string        `json:"name,omitempty"`
 	Until  time.Duration `json:"until,omitempty"`  // of Held and Extended
