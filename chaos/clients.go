@@ -285,7 +285,7 @@ type habit struct {
 type client struct {
 	*crowd
 	habit
-	rs   *redsync.Redsync // the crowd's, or one of its own for a while
+	rs   *redsync.Redsync // the crowd's, or temporarily its own
 	who  string
 	rand *rand.Rand
 	term int

@@ -72,7 +72,7 @@ func (n *Node) selects(peer *server.Peer, from client, args []string) {
 
 // Babble replaces the next data that the node sends by the first of bursts, the data after that
 // by the second, and so on. The data may be replies or messages to subscribers, on any
-// connection. The commands are executed all the same.
+// connection. The commands are executed nevertheless.
 func (n *Node) Babble(bursts ...nonsense.Outburst) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -24,7 +24,7 @@ const (
 	Call     Kind = "call"     // Lock is about to be called
 	Held     Kind = "held"     // Lock has succeeded: the client holds the lock until Until
 	Refused  Kind = "refused"  // Lock has failed
-	Extended Kind = "extended" // the hold goes on, until Until
+	Extended Kind = "extended" // the hold was extended: the client holds the lock until Until
 	Lost     Kind = "lost"     // the client was told, or noticed, that the hold is over
 	Gave     Kind = "gave"     // the client no longer believes to hold: others with its value keep the hold
 	Unlock   Kind = "unlock"   // Unlock is about to be called: the client no longer believes to hold

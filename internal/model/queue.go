@@ -261,7 +261,7 @@ func (q queue) come(s queueState, c int, do func(Step, queueState)) {
 	call := &s.calls[c]
 	for earlier := range c {
 		if q.process[earlier] == q.process[c] && s.calls[earlier].phase == away {
-			return // the calls of a process come in order
+			return // the calls of a process begin in order
 		}
 	}
 	if q.fair || q.firstInLine(&s, q.process[c]) >= 0 {

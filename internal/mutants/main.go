@@ -198,7 +198,7 @@ func sampleOf(ctx context.Context, p plan, t *tree, candidates []*mutant, listed
 type verdict struct {
 	*mutant
 	ID      string  `json:"id"`
-	Result  string  `json:"result"` // see below
+	Result  string  `json:"result"` // one of the constants below
 	Stage   string  `json:"stage"`  // the last one
 	Unseen  bool    `json:"unseen"` // no test of the first stage executes it
 	Killer  string  `json:"killer"` // the test that failed, or ran out of time
@@ -221,7 +221,7 @@ type trial struct {
 	fast     *reach
 	slow     *reach // nil before the second stage
 
-	mu      sync.Mutex // for what is below
+	mu      sync.Mutex // guards the fields below
 	log     io.Writer
 	leftOut map[testName]bool // tests that fail with no mutant chosen
 }
@@ -277,8 +277,8 @@ func try(ctx context.Context, p plan, t *tree, sample []*mutant, out, log io.Wri
 	return err
 }
 
-// stages tries all mutants, and fills in their verdicts. After an error there are some that have
-// none, or only that of the first stage.
+// stages tries all mutants, and fills in their verdicts. After an error some mutants have no
+// verdict, or only that of the first stage.
 func (tr *trial) stages(ctx context.Context, verdicts []verdict) (err error) {
 	began, done := time.Now(), 0
 	stage := func(m mode, which []int) error {
@@ -383,7 +383,7 @@ func (tr *trial) isLeftOut(dir, name string) bool {
 // its function would recover nothing, since the copy is not what was deferred.
 func (m *mutant) isAlone() bool { return m.source.file != nil && (m.fn == nil || m.fn.recovers) }
 
-// judge tries a mutant in one mode. After an error its verdict is what it was.
+// judge tries a mutant in one mode. After an error its verdict is unchanged.
 func (tr *trial) judge(ctx context.Context, in mode, v *verdict) error {
 	programs, number := tr.programs, v.number
 	if v.isAlone() {

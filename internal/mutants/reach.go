@@ -41,8 +41,8 @@ type testReach struct {
 	Blocks    []int
 }
 
-// measureReach returns the reach of all tests, from the folder of the cache where that has it. It
-// warns of tests that fail, which are tried with no mutant, and then writes no cache.
+// measureReach returns the reach of all tests. It reads the reach from the cache folder if it is
+// there. If tests fail, it warns, uses them for no mutant, and writes no cache.
 func measureReach(ctx context.Context, t *tree, r *runner, m mode, workers int, dir, cache string, log io.Writer) (*reach, error) {
 	sum, err := r.state(ctx, m)
 	if err != nil {

@@ -33,7 +33,7 @@ type runner struct {
 	path string // a PATH without redis-server
 }
 
-// newRunner returns the runner of the tree at root, which keeps what it needs in dir.
+// newRunner returns the runner of the tree at root. The runner keeps its files in dir.
 func newRunner(root, dir string) (*runner, error) {
 	r := &runner{root: root, path: filepath.Join(dir, "path")}
 	program, err := exec.LookPath("go")
