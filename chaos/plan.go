@@ -199,7 +199,7 @@ func planContract(seed uint64, length, quarantine time.Duration) (plan []fault) 
 	return plan
 }
 
-// In one of hostsOff plans a host is off from the start.
+// On average one plan in hostsOff has a host that is off from the start.
 const hostsOff = 3
 
 // hostOff decides whether a host is off, and which. It is off for at least half of the time.
@@ -275,10 +275,10 @@ func (p *planner) draw(at time.Duration) []fault {
 	return []fault{f}
 }
 
-// One of bareQuorums draws is a bareQuorum.
+// On average one draw in bareQuorums is a bareQuorum.
 const bareQuorums = 12
 
-// bareQuorum makes two nodes refuse every lock for a while, so that each lock is held on the
+// bareQuorum makes two nodes refuse every lock for a while, so that each new lock is held on the
 // other three nodes only, and at the end restarts one of these. The three nodes without the key
 // are then a quorum, and only the guard keeps them from admitting a second holder.
 func (p *planner) bareQuorum(at, quarantine time.Duration) []fault {
