@@ -26,7 +26,7 @@ const (
 	legendWidth = 3.5 * vg.Inch
 )
 
-// colors tell the libraries apart in all charts, for the colour-blind too.
+// colors distinguish the libraries in all charts, for color-blind readers as well.
 var colors = map[string]color.Color{
 	ours:      color.RGBA{0xd5, 0x5e, 0x00, 0xff},
 	oursApart: color.RGBA{0xf4, 0xb1, 0x83, 0xff},
@@ -39,7 +39,7 @@ var colors = map[string]color.Color{
 	floor:     color.RGBA{0x55, 0x55, 0x55, 0xff},
 }
 
-// drawCharts writes the charts that there are results for into dir.
+// drawCharts writes the charts for which there are results into dir.
 func drawCharts(dir string, results []*result) error {
 	all := index(results)
 	charts := []struct {
@@ -71,7 +71,7 @@ type chart struct {
 	err     error
 }
 
-// An entry is one of the legend.
+// An entry is one line of the legend.
 type entry struct {
 	name    string
 	symbols []plot.Thumbnailer
@@ -94,8 +94,7 @@ func newChart(title, x, y string) *chart {
 
 func (c *chart) empty() bool { return len(c.names) == 0 && c.err == nil }
 
-// logarithmic makes y a scale of powers of ten, with a tick at these multiples of
-// each.
+// logarithmic makes the y axis logarithmic, with ticks at the steps times each power of ten.
 func (c *chart) logarithmic(low, high float64, name func(float64) string, steps ...float64) {
 	c.plot.Y.Scale = plot.LogScale{}
 	c.plot.Y.Min, c.plot.Y.Max = low, high
@@ -134,7 +133,7 @@ func (c *chart) write(path string) error {
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return err
 	}
-	// Where a font is missing, others of the same widths do.
+	// If a font is missing, viewers may use another one of the same widths.
 	text := bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans"),
 		[]byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif"))
 	return os.WriteFile(path, text, 0o644)
@@ -162,7 +161,7 @@ func throughputChart(all resultIndex) *chart {
 	c := newChart("Lock + Unlock of distinct keys, five nodes", "goroutines", "pairs/s")
 	c.addGrid(true)
 	widths := []float64{1, 16, 128, 1024}
-	for _, lib := range slices.Backward(contenders) { // this library is on top
+	for _, lib := range slices.Backward(contenders) { // this library is drawn last, on top
 		var points plotter.XYs
 		for _, width := range widths {
 			at := id{Scene: distinctScene.name, Goroutines: int(width), Library: lib.name}
@@ -184,7 +183,7 @@ func throughputChart(all resultIndex) *chart {
 	return c
 }
 
-// addLine adds a library; those of one node are dashed.
+// addLine adds the line of a library. Lines of libraries with one node are dashed.
 func (c *chart) addLine(lib contender, points plotter.XYs) {
 	if len(points) == 0 {
 		return
@@ -321,8 +320,8 @@ func (c *chart) addBars(groups []group, libraries []string, base float64, name f
 	c.plot.X.Min, c.plot.X.Max = -0.5, float64(len(groups))-0.5
 }
 
-// addLevel adds a line across all groups, for the bars to be measured by; without
-// bars there is none, so that the chart stays empty.
+// addLevel adds a reference line across all groups. It adds none to a chart without bars, so that
+// the chart stays empty.
 func (c *chart) addLevel(y float64, name string) {
 	if c.empty() {
 		return
@@ -337,11 +336,11 @@ func (c *chart) addLevel(y float64, name string) {
 	c.names = append(c.names, entry{name, []plot.Thumbnailer{line}})
 }
 
-// groupShare is how much of the room between two groups their bars take.
+// groupShare is the share of the distance between two groups that the bars of a group fill.
 const groupShare = 0.8
 
-// bars draws the bars of one library; unlike those of plotter they stand on a
-// logarithmic scale too.
+// bars draws the bars of one library. Unlike those of plotter they also work on a logarithmic
+// scale.
 type bars struct {
 	chart  *chart
 	points plotter.XYs
@@ -400,7 +399,7 @@ func thousands(v float64) string {
 	return fmt.Sprintf("%g k", v/1000)
 }
 
-// duration names µs, with two digits.
+// duration formats a duration given in µs with two digits and a unit.
 func duration(us float64) string {
 	for _, unit := range []struct {
 		us   float64

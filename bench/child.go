@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A child is another process of this program, which is given an order as an
-// argument and answers in lines of JSON. It ends when its input does.
+// A child is another process of this program. It gets an order as an argument and answers in
+// lines of JSON. It ends when its input ends.
 type child struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -22,7 +22,7 @@ type child struct {
 // childArg marks the command line of a child.
 const childArg = "child"
 
-// childLife is the longest that a child lives.
+// childLife bounds the life of a child.
 const childLife = 2 * time.Minute
 
 func startChild(ctx context.Context, task string, order any) (*child, error) {
@@ -53,13 +53,13 @@ func startChild(ctx context.Context, task string, order any) (*child, error) {
 // receive waits for the child's next answer.
 func (c *child) receive(to any) error { return c.out.Decode(to) }
 
-// begin lets the child go on.
+// begin lets the child continue.
 func (c *child) begin() error {
 	_, err := io.WriteString(c.in, "\n")
 	return err
 }
 
-// end waits for the end of the child, which has a few seconds for it.
+// end waits a few seconds for the child to end.
 func (c *child) end() error {
 	defer time.AfterFunc(5*time.Second, func() { _ = c.cmd.Process.Kill() }).Stop()
 	_ = c.in.Close()
@@ -69,7 +69,7 @@ func (c *child) end() error {
 	return nil
 }
 
-// runChild does what the parent ordered: args are the task and the order.
+// runChild executes the order of the parent. args are the task and the order.
 func runChild(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -62,8 +62,8 @@ func measureCommands(ctx context.Context, l *lab, c cell) (f figures, err error)
 	return f, err
 }
 
-// calls returns the commands of each node so far, after a moment for those
-// still on their way.
+// calls returns how often each node has executed each command, after waiting a moment for
+// commands on their way.
 func (l *lab) calls(ctx context.Context) ([]map[string]int64, error) {
 	time.Sleep(200 * time.Millisecond)
 	list := make([]map[string]int64, len(l.look))
@@ -77,14 +77,14 @@ func (l *lab) calls(ctx context.Context) ([]map[string]int64, error) {
 	return list, nil
 }
 
-// addCommands raises f to the figures of one node where they are higher.
+// addCommands raises each figure of f to that of one node if the latter is higher.
 func (f figures) addCommands(before, after map[string]int64, inScripts []string) {
 	node := figures{"set": 0, "evalsha": 0, "eval": 0, "get": 0, "del": 0, "bitop": 0, "others": 0, "sent": 0, "commands": 0}
 	for name, n := range after {
 		calls := float64(n-before[name]) / f["pairs"]
 		base, _, _ := strings.Cut(name, "|")
 		if base == "info" {
-			continue // our own look
+			continue // sent by the measurement itself
 		}
 		node["commands"] += calls
 		if _, ok := node[name]; ok {

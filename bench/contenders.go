@@ -16,15 +16,15 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// A library is a contender at work: one process with connections of its own.
+// A library is a contender in use, as one process with connections of its own.
 type library interface {
 	// Lock acquires name, with the retries of the library's defaults.
 	Lock(ctx context.Context, name string) (held, error)
 	Close() error
 }
 
-// A held is a lock that was acquired. Locks with the API of redsync are it as
-// they are, so that nothing is allocated in between.
+// A held is an acquired lock. Locks with the API of redsync implement it directly, without a
+// wrapper that would cost an allocation.
 type held interface {
 	UnlockContext(ctx context.Context) (bool, error)
 }
@@ -32,23 +32,24 @@ type held interface {
 // A contender is one library with one configuration.
 type contender struct {
 	name string
-	// strict: a key left behind on a node, or a Lock that fails while all nodes
-	// work, is an error of the whole run.
+	// strict means that a key left behind, or a Lock that fails while all nodes work, fails the
+	// whole run.
 	strict bool
-	// single: it uses the first node only, and so does a fifth of the work.
+	// single means that the contender uses the first node only, and does a fifth of the work.
 	single bool
-	// inScripts are the commands that its scripts call. INFO commandstats counts
-	// them too, though no client sends them.
+	// inScripts are the commands that its scripts call. INFO commandstats counts them although no
+	// client sends them.
 	inScripts []string
 	// open connects to the nodes. Locks expire after ttl. Scenes call start instead.
 	open func(addrs []string, ttl time.Duration) (library, error)
-	// like returns what has the settings of a lock that expires after ttl, see control.go.
+	// like returns a value with the settings that a lock with the expiry ttl must have, see
+	// control.go.
 	like func(nodes int, ttl time.Duration) (any, error)
-	// keyPrefix is what the library puts before the name of a lock.
+	// keyPrefix is the prefix that the library adds to the name of a lock.
 	keyPrefix string
 }
 
-// Names of contenders, as the report has them.
+// Names of contenders, as the report shows them.
 const (
 	ours        = "redsync (this library)"
 	oursApart   = ours + " WithHandOver(false)"
@@ -79,7 +80,7 @@ var contenders = []contender{
 	{name: floor, strict: true, inScripts: []string{"get", "del"}, open: openFloor, like: likeNothing},
 }
 
-// variants are this library with options that matter in some scenes.
+// variants are configurations of this library for some scenes.
 var variants = []contender{
 	{
 		name: oursApart, strict: true, inScripts: oursInScripts,
@@ -132,7 +133,7 @@ func (cs clients) Close() error {
 	return errors.Join(errs...)
 }
 
-// onGoRedis returns the clients that a library is made of.
+// onGoRedis returns the go-redis clients of a library.
 func (cs clients) onGoRedis() clients { return cs }
 
 type oursLibrary struct {
@@ -169,9 +170,9 @@ func (l *oursLibrary) Close() error {
 	return errors.Join(l.rs.Close(ctx), l.clients.Close())
 }
 
-// redsyncLibrary is redsync v4, which takes its options with each mutex.
+// redsyncLibrary is redsync v4. It takes its options with each mutex.
 type redsyncLibrary struct {
-	clients // none on rueidis
+	clients // empty with rueidis
 	rs      *rival.Redsync
 	options []rival.Option
 	close   func() error

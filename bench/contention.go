@@ -36,7 +36,7 @@ var contentionScene = scene{
 
 func millis(us float64) string { return tenth(us / 1000) }
 
-// contendProcesses is how many processes contend where more than one do.
+// contendProcesses is the number of processes in cells with several processes.
 const contendProcesses = 4
 
 func contentionCells(p plan) []cell {
@@ -58,12 +58,12 @@ func contentionCells(p plan) []cell {
 	return cells
 }
 
-// waits is what contending goroutines saw.
+// waits are the observations of contending goroutines.
 type waits struct {
 	Counts []int           // acquisitions, by goroutine
 	Times  []time.Duration // of each acquisition
-	CutOff []time.Duration // the waits that the end cut off
-	Failed int             // Locks that gave up
+	CutOff []time.Duration // waits that the end of the cell cut off
+	Failed int             // failed Locks
 }
 
 func measureContention(hold time.Duration) func(context.Context, *lab, cell) (figures, error) {
@@ -88,7 +88,7 @@ func onePair(ctx context.Context, lib library) error {
 	return unlock(ctx, lock)
 }
 
-// contend puts width goroutines on one key for a time.
+// contend runs width goroutines that contend for one key for the time d.
 func contend(ctx context.Context, lib library, key string, width int, hold, d time.Duration) *waits {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -112,7 +112,7 @@ func (w *waits) run(ctx context.Context, lib library, key string, hold time.Dura
 			w.CutOff = append(w.CutOff, time.Since(start))
 		case err != nil:
 			w.Failed++
-			continue // and waits on
+			continue // and keeps waiting
 		default:
 			w.Times = append(w.Times, time.Since(start))
 			count++
@@ -121,7 +121,7 @@ func (w *waits) run(ctx context.Context, lib library, key string, hold time.Dura
 			if hold > 0 {
 				time.Sleep(hold)
 			}
-			// Past the end too. The result is of no use here.
+			// Also after the end. The result is not needed.
 			_, _ = lock.UnlockContext(context.WithoutCancel(ctx))
 		}
 		start = time.Now()
@@ -157,7 +157,7 @@ func (w *waits) figures(d time.Duration) figures {
 	return f
 }
 
-// A contendOrder is what a process that contends is told.
+// A contendOrder is the order for a contending process.
 type contendOrder struct {
 	Library    string
 	Addrs      []string
@@ -167,7 +167,7 @@ type contendOrder struct {
 	Hold, Time time.Duration
 }
 
-// measureProcesses has the goroutines in several processes.
+// measureProcesses runs the goroutines in several processes.
 func measureProcesses(hold time.Duration) func(context.Context, *lab, cell) (figures, error) {
 	return func(ctx context.Context, l *lab, c cell) (figures, error) {
 		order := contendOrder{
@@ -183,8 +183,8 @@ func measureProcesses(hold time.Duration) func(context.Context, *lab, cell) (fig
 	}
 }
 
-// contendInProcesses starts the processes, lets them begin together once all are
-// ready, and collects what they saw.
+// contendInProcesses starts the processes, lets them begin at the same time when all are ready,
+// and collects their observations.
 func contendInProcesses(ctx context.Context, order contendOrder) (each []waits, err error) {
 	var children []*child
 	defer func() {
@@ -217,7 +217,7 @@ func contendInProcesses(ctx context.Context, order contendOrder) (each []waits, 
 	return each, nil
 }
 
-// contendChild is the process's side.
+// contendChild runs in the child process.
 func contendChild(ctx context.Context, order contendOrder, in io.Reader, out io.Writer) (err error) {
 	lib, err := startNamed(ctx, order.Library, order.Addrs, order.Expiry)
 	if err != nil {
@@ -234,7 +234,7 @@ func contendChild(ctx context.Context, order contendOrder, in io.Reader, out io.
 	return enc.Encode(contend(ctx, lib, order.Key, order.Goroutines, order.Hold, order.Time))
 }
 
-// startNamed starts a contender in a child, which locks and unlocks once.
+// startNamed starts a contender in a child, and locks and unlocks once.
 func startNamed(ctx context.Context, name string, addrs []string, expiry time.Duration) (library, error) {
 	list := named(name)
 	if len(list) == 0 {

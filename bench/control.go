@@ -86,11 +86,11 @@ func (c contender) controlLock(
 	return errors.Join(err, unlock(ctx, lock))
 }
 
-// noKey is what PTTL of go-redis returns where there is no key.
+// noKey is the PTTL that go-redis returns if there is no key.
 const noKey time.Duration = -2
 
-// checkTTL checks what is left of the TTL of a key that was set within the last elapsed. It may be a second
-// more than ttl, because some libraries round up.
+// checkTTL checks what is left of the TTL of a key that was set within the last elapsed. It may
+// be up to a second more than expected, because some libraries round up.
 func checkTTL(left, elapsed, ttl time.Duration) error {
 	if left+elapsed < ttl-min(2*time.Second, ttl/10) || left > ttl+time.Second {
 		return fmt.Errorf("a node keeps its lock for %v after %v, want %v in all", left, elapsed, ttl)
@@ -127,11 +127,12 @@ func (c contender) checkSettings(lib library, lock held, nodes int, ttl time.Dur
 	return errors.Join(differPart(got, want, "set"), differPart(got, want, "core", "keeper", "Set", "Nodes"))
 }
 
-// The functions below return a lock, or a maker of locks, that has the settings which a name promises,
-// on a number of nodes. Each library sets its defaults itself, so no number of them is repeated here. No
-// node is asked: the pools and the client are nil.
+// The functions below return a lock, or a maker of locks, that has the settings which a name
+// promises, on a number of nodes. Each library sets its defaults itself, so none of them is
+// repeated here. No node is needed: the pools and the client are nil.
 
-// likeNothing is for contenders without settings in their locks: the keys on the nodes are all there is to check.
+// likeNothing is for contenders whose locks have no settings. Only their keys on the nodes can be
+// checked.
 func likeNothing(int, time.Duration) (any, error) { return nil, nil } //nolint:nilnil // there is nothing
 
 func likeRedsync(failFast bool) func(int, time.Duration) (any, error) {
@@ -156,12 +157,12 @@ func likeRueidislock(_ int, ttl time.Duration) (any, error) {
 	})
 }
 
-// noSettings are the fields that differ between two locks, or clients, with the same settings, and
-// those that only show that the library is at work.
+// noSettings are the fields that are not settings: they differ between two locks, or clients,
+// with the same settings, or change while the library is in use.
 var noSettings = []string{"name", "value", "until", "observers", "client", "gates", "mu"}
 
-// differ returns an error that names a setting in which got is not as want. Most settings are
-// unexported: reflection reads what no API tells. Functions are the same if their code is; of lists
+// differ returns an error that names a setting in which got and want differ. It uses reflection,
+// because most settings are unexported. Functions are equal if their code is the same. Of lists
 // only the lengths are compared, of interfaces only whether they are nil.
 func differ(path string, got, want reflect.Value) error {
 	if !got.IsValid() || !want.IsValid() || got.Type() != want.Type() {

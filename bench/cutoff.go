@@ -89,7 +89,7 @@ func measureCutOff(ctx context.Context, l *lab, c cell) (f figures, err error) {
 	return f, nil
 }
 
-// lossOf returns what is closed when lock is lost.
+// lossOf returns the channel that is closed when lock is lost.
 func lossOf(lock held) <-chan struct{} {
 	if m, ok := lock.(*redsync.Mutex); ok {
 		return m.Lost()

@@ -10,7 +10,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// extendedLoad is the number of goroutines that work beside the extensions.
+// extendedLoad is the number of goroutines that lock and unlock while extensions are made.
 const extendedLoad = 16
 
 var extendedScene = scene{
@@ -44,7 +44,7 @@ var extendedScene = scene{
 	},
 }
 
-// An extensions counts what the watchdogs do.
+// An extensions counts the extensions and losses of watchdogs.
 type extensions struct {
 	done, lost, least atomic.Int64
 }

@@ -28,10 +28,10 @@ var faultsScene = scene{
 	cells: faultCells,
 }
 
-// A fault is something that befalls nodes.
+// A fault is a failure of nodes.
 type fault struct {
 	name        string
-	frozen      bool // nodes are, which holds up redsync v4 for up to 10 s
+	frozen      bool // it freezes nodes, which delays redsync v4 by up to 10 s
 	set, repair func(s *servers)
 }
 
@@ -42,8 +42,8 @@ var faults = []fault{
 	{name: "two frozen", frozen: true, set: func(s *servers) { s.freeze(2) }, repair: func(s *servers) { s.thaw(2) }},
 }
 
-// faultCells has redsync v4 with its defaults in one round only, because its pairs
-// take 10 s where a node is frozen. In a quick run redsync v4 meets no frozen node.
+// faultCells measures redsync v4 with its defaults in one round only, because its pairs take 10 s
+// while a node is frozen. A quick run measures redsync v4 without frozen nodes.
 func faultCells(p plan) []cell {
 	widths := []int{1, 16, 128}
 	if p.quick {
@@ -73,7 +73,7 @@ func (fl fault) measure(ctx context.Context, l *lab, c cell) (figures, error) {
 	fl.set(l.servers)
 	o := playPairs(ctx, lib, c.Goroutines, l.plan.cell)
 	fl.repair(l.servers)
-	// Close may complain about what the fault did.
+	// Close may return an error because of the fault.
 	_ = lib.Close()
 	if fl.name == healthy && c.contender.strict && o.firstErr != nil {
 		return nil, o.firstErr
@@ -130,7 +130,7 @@ func measureFrozen(ctx context.Context, l *lab, c cell) (figures, error) {
 	l.servers.thaw(1)
 	o := <-load
 	awaitGoroutines(ctx, before)
-	_ = lib.Close() // may complain about the fault
+	_ = lib.Close() // may fail because of the fault
 	f := figures{"pairs": float64(len(o.locks))}
 	f["before"], f["most"], f["after"], f["seconds"] = float64(before), float64(most), float64(after), seconds
 	return f, nil
@@ -146,8 +146,8 @@ func watchGoroutines(ctx context.Context, d time.Duration) (most, last int) {
 	return most, last
 }
 
-// awaitGoroutines waits until no more than limit goroutines are left, at most
-// for 15 s, so that the next cell is not measured beside them.
+// awaitGoroutines waits until no more than limit goroutines are left, so that they do not disturb
+// the next cell. It waits 15 s at most.
 func awaitGoroutines(ctx context.Context, limit int) {
 	for end := time.Now().Add(15 * time.Second); time.Now().Before(end) && ctx.Err() == nil; {
 		if runtime.NumGoroutine() <= limit {

@@ -15,10 +15,9 @@ import (
 	"time"
 )
 
-// The floor is what any Go client of five nodes could reach: SET NX PX and a
-// compare-and-delete, written as RESP by hand, one connection per node, no more
-// than counting the replies. It knows neither retries nor faults, nor the drift of
-// clocks: it is here to compare with, not to lock with.
+// The floor is the least cost of any Go client of five nodes: SET NX PX and a compare-and-delete,
+// hand-written as RESP, with one connection per node, and replies that are only counted. It
+// handles neither retries nor faults nor clock drift. It serves for comparison, not for locking.
 type floorLibrary struct {
 	wires  []*wire
 	quorum int
@@ -70,7 +69,7 @@ func (l *floorLibrary) Lock(ctx context.Context, name string) (held, error) {
 	op.cmd = appendCommand(op.cmd[:0], "SET", name, string(lock.value[:]), "NX", "PX", l.ttl)
 	ok, err := l.do(ctx, op)
 	if err == nil && !ok {
-		_, _ = lock.UnlockContext(ctx) // the keys of a minority
+		_, _ = lock.UnlockContext(ctx) // deletes the keys of a minority
 		err = errFloorRefused
 	}
 	return lock, err
@@ -82,12 +81,12 @@ func (f *floorLock) UnlockContext(ctx context.Context) (bool, error) {
 	return f.l.do(ctx, op)
 }
 
-// floorOp is one command on all nodes. It is used again when the caller and
-// every node have let go of it.
+// floorOp is one command on all nodes. It is reused when neither the caller nor any node needs it
+// any more.
 type floorOp struct {
 	cmd            []byte
 	yes, no, users atomic.Int32
-	done           chan bool // gets the outcome once
+	done           chan bool // receives the outcome once
 }
 
 func (l *floorLibrary) newOp() *floorOp {
@@ -114,7 +113,7 @@ func (l *floorLibrary) do(ctx context.Context, op *floorOp) (bool, error) {
 	}
 }
 
-// answer counts a node's answer. Of the two outcomes only one can come about.
+// answer counts a node's answer. Only one of the two outcomes can occur.
 func (l *floorLibrary) answer(op *floorOp, ok bool) {
 	if ok && int(op.yes.Add(1)) == l.quorum {
 		op.done <- true
@@ -131,8 +130,8 @@ func (l *floorLibrary) drop(op *floorOp) {
 	}
 }
 
-// wire is the connection to one node, with a goroutine that writes whatever is
-// queued and one that reads the replies.
+// wire is the connection to one node. One goroutine writes the queued commands, another reads the
+// replies.
 type wire struct {
 	conn net.Conn
 	wake chan struct{} // one slot: out is not empty, or closed is set
@@ -182,7 +181,7 @@ func (w *wire) load(r *bufio.Reader) (string, error) {
 	return string(sha), err
 }
 
-// send queues op's command; false when the connection is at its end.
+// send queues op's command. It reports false if the connection has ended.
 func (w *wire) send(l *floorLibrary, op *floorOp) bool {
 	w.mu.Lock()
 	if w.closed {
@@ -206,7 +205,7 @@ func (w *wire) signal() {
 	}
 }
 
-// write sends all that is queued at once, and then what was queued meanwhile.
+// write sends all queued commands in one write, then those queued meanwhile, and so on.
 func (w *wire) write() {
 	var buf []byte
 	for range w.wake {
@@ -223,8 +222,7 @@ func (w *wire) write() {
 	}
 }
 
-// read counts replies until the connection ends. Replies that did not come are
-// answers in the negative.
+// read counts replies until the connection ends. Missing replies then count as negative answers.
 func (w *wire) read(r *bufio.Reader) {
 	var batch []pending
 	next := 0

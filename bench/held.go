@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// heldTTL is longer than the scene takes: nothing expires meanwhile.
+// heldTTL is longer than the scene takes, so that nothing expires.
 const heldTTL = 10 * time.Minute
 
 // heldLoad is the number of goroutines that acquire and release.
@@ -72,8 +72,8 @@ func releaseAll(ctx context.Context, locks []held) error {
 	return inParallel(len(locks), func(i int) error { return unlock(ctx, locks[i]) })
 }
 
-// inParallel calls do for 0 to n-1 in heldLoad goroutines. Each ends with its
-// first error.
+// inParallel calls do for 0 to n-1 in heldLoad goroutines. Each goroutine ends with its first
+// error.
 func inParallel(n int, do func(i int) error) error {
 	errs := make([]error, heldLoad)
 	var wg sync.WaitGroup
@@ -90,8 +90,8 @@ func inParallel(n int, do func(i int) error) error {
 
 type weight struct{ heap, stack, goroutines float64 }
 
-// weigh waits a moment for what is in flight, and for pools to be emptied, which
-// takes two collections.
+// weigh waits a moment for requests in flight, and runs two garbage collections, which empty
+// every sync.Pool.
 func weigh() weight {
 	time.Sleep(200 * time.Millisecond)
 	for range 3 {

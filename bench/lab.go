@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A lab is what measurements are made with.
+// A lab holds the means for measurements.
 type lab struct {
 	plan    plan
 	servers *servers
@@ -33,8 +33,8 @@ type result struct {
 	samples []figures
 }
 
-// measureAll takes a sample of every cell in each round. Contenders take turns
-// within a round, so that a change of the machine's pace meets all of them.
+// measureAll takes a sample of every cell in each round. Contenders take turns within a round, so
+// that a change of the machine's speed affects all of them.
 func measureAll(ctx context.Context, l *lab, log io.Writer) ([]*result, error) {
 	var results []*result
 	for _, sc := range l.plan.scenes {
@@ -62,11 +62,11 @@ func measureAll(ctx context.Context, l *lab, log io.Writer) ([]*result, error) {
 	return results, nil
 }
 
-// longestCell bounds a cell that hangs.
+// longestCell bounds the time of a cell, in case it hangs.
 const longestCell = 2 * time.Minute
 
-// sampleOnce measures a cell on empty nodes. The context of the load has no
-// deadline, because libraries look at it and do other work then.
+// sampleOnce measures a cell on empty nodes. The context of the load has no deadline, because
+// libraries behave differently with a deadline.
 func sampleOnce(ctx context.Context, l *lab, c cell) (figures, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -94,8 +94,9 @@ func (l *lab) open(ctx context.Context, c cell, addrs []string) (library, error)
 	return lib, nil
 }
 
-// leftBehind counts the keys on all nodes once they are none, or after a grace,
-// which is much less than the expiry, after which keys are gone in any case.
+// leftBehind waits until no keys are left on any node, or until a grace period is over, and
+// returns the number of keys. The grace period is much shorter than the expiry, after which keys
+// would be gone anyway.
 func (l *lab) leftBehind(ctx context.Context) (int64, error) {
 	for end := time.Now().Add(l.plan.grace); ; {
 		count, err := countKeys(ctx, l.look)

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A machine is where and with what a run was measured.
+// A machine describes the computer and the software of a run.
 type machine struct {
 	Platform  string   `json:"platform"` // "linux/amd64"
 	CPUs      int      `json:"cpus"`

@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	return errors.Join(publish(out, p, m, results), verdict(results))
 }
 
-// publish writes the results wherever the plan wants them.
+// publish writes the report and the files of the plan.
 func publish(out io.Writer, p plan, m machine, results []*result) error {
 	err := writeReport(out, m, p, results)
 	if p.json != "" {
@@ -80,7 +80,7 @@ func publish(out io.Writer, p plan, m machine, results []*result) error {
 	return err
 }
 
-// A plan is what to measure, for how long, and where the results go besides the
+// A plan says what to measure, for how long, and where to write the results in addition to the
 // report.
 type plan struct {
 	args   []string // of the command line
@@ -88,19 +88,19 @@ type plan struct {
 	quick  bool
 	rounds int
 
-	expiry  time.Duration // of every lock, except where locks are held for long
-	warmUp  time.Duration // of each cell, not counted
+	expiry  time.Duration // of every lock, except in scenes that hold locks for long
+	warmUp  time.Duration // of each cell, before the measurement
 	cell    time.Duration // of each cell
-	contend time.Duration // of each cell where one key is contended
+	contend time.Duration // of each cell with contention for one key
 	frozen  time.Duration // how long a node is frozen while goroutines are counted
 	grace   time.Duration // how long releases in the background may take
 	held    int           // locks held at once
 	wakeups int           // locks that pass from process to process
 
-	extended time.Duration // each half of the time for which they are extended
+	extended time.Duration // each half of the time for which held locks are extended
 
 	json, charts string // a file, a folder; or empty
-	from         string // a file with results, which are not measured then; or empty
+	from         string // a file with results to use instead of measuring; or empty
 }
 
 // parsePlan reads and checks the command line. Its errors are for cli.Status.
@@ -138,7 +138,7 @@ func parsePlan(args []string) (plan, error) {
 	return p, p.checkFiles()
 }
 
-// checkFiles looks, before anything is measured, whether the results can be written.
+// checkFiles checks before the measurement that the results can be written.
 func (p plan) checkFiles() (err error) {
 	if p.json != "" {
 		err = cli.File("json", p.json)

@@ -41,7 +41,7 @@ var networkScene = scene{
 	},
 }
 
-// staggered are delays that tell the nodes apart.
+// staggered are delays that differ between the nodes.
 var staggered = []time.Duration{
 	time.Millisecond, 2 * time.Millisecond, 3 * time.Millisecond, 8 * time.Millisecond, 20 * time.Millisecond,
 }
@@ -68,13 +68,13 @@ func remoteContenders() []contender { return named(ours, defaults, failFast, flo
 
 func millisFine(us float64) string { return cents(us / 1000) }
 
-// trip returns the round trip that a quorum of nodes takes.
+// trip returns the time of a round trip to a quorum of nodes.
 func trip(delays []time.Duration) time.Duration {
 	sorted := slices.Sorted(slices.Values(delays))
 	return 2 * sorted[len(sorted)/2]
 }
 
-// remoteTrips is the least number of pairs that a goroutine has time for.
+// remoteTrips is the least number of pairs for which a goroutine has time.
 const remoteTrips = 15
 
 func measureRemote(delays []time.Duration) func(context.Context, *lab, cell) (figures, error) {

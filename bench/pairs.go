@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// observed is what a load of pairs saw.
+// observed are the observations of a load of pairs.
 type observed struct {
 	elapsed time.Duration
 	// locks and unlocks are the times of the operations: locks[i] and unlocks[i]
@@ -19,7 +19,7 @@ type observed struct {
 	firstErr       error
 }
 
-// keys numbers all keys of the process, so that none is used twice.
+// keys counts all keys of the process, so that none is used twice.
 var keys atomic.Uint64
 
 func freshKey() string {
@@ -28,11 +28,11 @@ func freshKey() string {
 	return string(strconv.AppendUint(b, keys.Add(1), 10))
 }
 
-// overtime is how long operations may take beyond the end of a load. The slowest
-// known, redsync's with a frozen node, take 10 s.
+// overtime is how long operations may continue after the end of a load. The slowest known
+// operations, those of redsync v4 with a frozen node, take 10 s.
 const overtime = 15 * time.Second
 
-// playPairs locks and unlocks fresh keys in width goroutines for a time.
+// playPairs locks and unlocks fresh keys in width goroutines for the time d.
 func playPairs(ctx context.Context, lib library, width int, d time.Duration) observed {
 	ctx, cancel := context.WithCancel(ctx) // without a deadline: see sampleOnce
 	defer cancel()
@@ -61,7 +61,7 @@ type worker struct {
 	firstErr       error
 }
 
-// pairs locks and unlocks until end. A pair that failed counts with its time.
+// pairs locks and unlocks until end. A failed pair counts, with its time.
 func (w *worker) pairs(ctx context.Context, lib library, end time.Time) {
 	for start := time.Now(); start.Before(end) && ctx.Err() == nil; {
 		lock, err := lib.Lock(ctx, freshKey())
@@ -94,7 +94,7 @@ func unlock(ctx context.Context, lock held) error {
 	return err
 }
 
-// figures summarizes what was seen.
+// figures summarizes the observations.
 func (o observed) figures() figures {
 	n := len(o.locks)
 	f := figures{"pairs": float64(n), "failed": float64(o.failed)}

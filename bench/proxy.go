@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// A proxyOrder is what the process between client and nodes is told.
+// A proxyOrder is the order for a process of proxies.
 type proxyOrder struct {
 	Targets []string
 	Delays  []time.Duration // per direction, by target
 }
 
-// proxyThreads lets as many connections wait for their exact moments in the
-// kernel, whose timers are finer than those of Go.
+// proxyThreads is how many connections may wait in the kernel for the exact time at the same
+// time. The kernel's timers are finer than those of Go.
 const proxyThreads = 256
 
-// proxyChild is the process's side. It ends when in does.
+// proxyChild runs in the child process. It ends when in ends.
 func proxyChild(ctx context.Context, order proxyOrder, in io.Reader, out io.Writer) (err error) {
 	runtime.GOMAXPROCS(proxyThreads)
 	var addrs []string
@@ -48,16 +48,16 @@ func proxyChild(ctx context.Context, order proxyOrder, in io.Reader, out io.Writ
 	return nil
 }
 
-// A proxy passes the bytes of each connection on to a target, each chunk a fixed
-// delay after it came, in both directions. The order is kept and nothing waits for
-// anything but its time: the buffers have no limit.
+// A proxy passes the bytes of each connection on to a target and back, each chunk a fixed delay
+// after its arrival. It keeps the order. Its buffers have no limit, so a chunk waits for nothing
+// but its time.
 type proxy struct {
 	listener net.Listener
 	target   string
 	delay    time.Duration
 
 	mu    sync.Mutex
-	conns []net.Conn // of both sides, to be closed
+	conns []net.Conn // of both sides, for close
 }
 
 func startProxy(target string, delay time.Duration) (*proxy, error) {
@@ -101,7 +101,7 @@ func (p *proxy) close() {
 	}
 }
 
-// A chunk is what one read gave. A chunk without bytes is the end.
+// A chunk is the data of one read. A chunk without bytes is the end.
 type chunk struct {
 	due   time.Time
 	bytes []byte
@@ -119,7 +119,7 @@ func relay(dst, src net.Conn, delay time.Duration) {
 				return
 			}
 			if _, err := dst.Write(c.bytes); err != nil {
-				_ = src.Close() // ends the reader, whose end ends this
+				_ = src.Close() // ends the reader, which then ends this goroutine
 			}
 		}
 	}()
@@ -170,7 +170,7 @@ func (q *chunkQueue) pop() chunk {
 
 // sleepUntil returns at t, or at once if that is past.
 func sleepUntil(t time.Time) {
-	const coarse = 2 * time.Millisecond // as much as a timer of Go may be late
+	const coarse = 2 * time.Millisecond // a timer of Go may be late by this much
 	if rest := time.Until(t); rest > 2*coarse {
 		time.Sleep(rest - coarse)
 	}
@@ -179,13 +179,13 @@ func sleepUntil(t time.Time) {
 	}
 }
 
-// A remote is a process of proxies in front of all nodes.
+// A remote is a child process with a proxy for each node.
 type remote struct {
 	child *child
 	addrs []string
 }
 
-// startRemote puts delays, per direction, between client and nodes.
+// startRemote starts proxies with these delays, per direction, between client and nodes.
 func startRemote(ctx context.Context, addrs []string, delays []time.Duration) (*remote, error) {
 	c, err := startChild(ctx, "proxy", proxyOrder{Targets: addrs, Delays: delays})
 	if err != nil {

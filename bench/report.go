@@ -25,7 +25,7 @@ func writeReport(w io.Writer, m machine, p plan, results []*result) error {
 	return err
 }
 
-// An index finds results by their cell, and keeps their order.
+// A resultIndex finds results by their cell, and keeps their order.
 type resultIndex struct {
 	list []*result
 	byID map[id]*result
@@ -88,9 +88,9 @@ func (col column) value(r *result, all resultIndex) (float64, bool) {
 	return ratio(r, base, col.key)
 }
 
-// ratio returns the median of the ratios of a figure within each round: what slows the machine
-// down in one round slows down both. Where one of the two is not measured in a round, that
-// round says nothing.
+// ratio returns the median over the rounds of the ratio of a figure within one round, because a
+// slowdown of the machine in one round affects both values. Rounds without both values do not
+// count.
 func ratio(r, base *result, key string) (float64, bool) {
 	var ratios []float64
 	for i := range min(len(r.samples), len(base.samples)) {
@@ -103,8 +103,8 @@ func ratio(r, base *result, key string) (float64, bool) {
 	return median(ratios)
 }
 
-// writeTable aligns a Markdown table; what stands before the figures is text,
-// except the number of goroutines.
+// writeTable aligns a Markdown table. The columns before the figures are text, except the number
+// of goroutines.
 func writeTable(b *strings.Builder, sc scene, table [][]string) {
 	widths := make([]int, len(table[0]))
 	for _, fields := range table {
@@ -144,7 +144,7 @@ func writeRule(b *strings.Builder, widths []int, text []bool) {
 	b.WriteString("|\n")
 }
 
-// A record is what -json writes: the machine, the command line and all samples.
+// A record is the content of the -json file: the machine, the command line and all samples.
 type record struct {
 	Machine machine    `json:"machine"`
 	Args    []string   `json:"args"`
@@ -169,8 +169,8 @@ func writeJSON(path string, m machine, p plan, results []*result) error {
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
-// readJSON reads a record. What p has of scenes, rounds and times becomes that of the
-// command line that it was measured with.
+// readJSON reads a record. It sets the scenes, rounds and times of p to those of the recorded
+// command line.
 func readJSON(path string, p *plan) (machine, []*result, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

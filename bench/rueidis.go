@@ -38,9 +38,8 @@ func openRueidis(addrs []string, ttl time.Duration) (library, error) {
 	return &redsyncLibrary{rs: rival.New(pools...), options: options, close: closeAll}, nil
 }
 
-// rueidisPool is redsync's pool on rueidis, for what Lock and Unlock need. The
-// one that comes with redsync does the same by way of rueidiscompat, which costs
-// some allocations more.
+// rueidisPool implements redsync's pool on rueidis, as far as Lock and Unlock need it. The pool
+// that comes with redsync uses rueidiscompat, which costs some more allocations.
 type rueidisPool struct{ client rueidis.Client }
 
 func (p rueidisPool) Get(ctx context.Context) (rivalredis.Conn, error) {
@@ -82,15 +81,15 @@ func (c *rueidisConn) Eval(script *rivalredis.Script, keysAndArgs ...any) (any, 
 
 func (c *rueidisConn) Close() error { return nil }
 
-// The rest of redsync's interface is not called by Lock and Unlock.
+// Lock and Unlock do not call the rest of redsync's interface.
 
 func (c *rueidisConn) Get(string) (string, error)          { return "", errors.ErrUnsupported }
 func (c *rueidisConn) Set(_, _ string) (bool, error)       { return false, errors.ErrUnsupported }
 func (c *rueidisConn) PTTL(string) (time.Duration, error)  { return 0, errors.ErrUnsupported }
 func (c *rueidisConn) ScriptLoad(*rivalredis.Script) error { return errors.ErrUnsupported }
 
-// rueidislockLibrary is rueidislock with one key on the first node. A lock that
-// it holds is extended until it is released; that is no option of it.
+// rueidislockLibrary is rueidislock with one key on the first node. It always extends a held lock
+// until its release; that cannot be turned off.
 type rueidislockLibrary struct{ locker rueidislock.Locker }
 
 func openRueidislock(addrs []string, ttl time.Duration) (library, error) {
@@ -98,8 +97,8 @@ func openRueidislock(addrs []string, ttl time.Duration) (library, error) {
 		ClientOption: rueidis.ClientOption{InitAddress: addrs[:1], ForceSingleClient: true},
 		KeyValidity:  ttl,
 		KeyMajority:  1,
-		// Of one key there is no next. With the default of 20 ms a Lock that takes
-		// longer than that under load gives up, and then waits to be woken: in vain.
+		// With a single key there is no next key. With the default of 20 ms, a Lock that takes
+		// longer under load gives up, and then waits in vain to be woken.
 		TryNextAfter:   ttl,
 		NoLoopTracking: true, // recommended from Redis 7.0.5 on
 	})

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// figures are what one measurement of a cell gave, by the keys of columns.
-// Times are in µs unless the key says otherwise.
+// figures are the result of one measurement of a cell, by the keys of columns. Times are in µs
+// unless the key says otherwise.
 type figures map[string]float64
 
 // An id says which cell a figure belongs to.
@@ -30,15 +30,15 @@ func (i id) String() string {
 type cell struct {
 	id
 	contender contender
-	// rounds is the most that the cell is measured in; 0 stands for all.
+	// rounds is how many rounds measure the cell at most; 0 means all.
 	rounds  int
 	measure func(ctx context.Context, l *lab, c cell) (figures, error)
 }
 
-// A scene is one kind of load and the table of what it gave.
+// A scene is one kind of load and the table of its figures.
 type scene struct {
 	name, about string
-	// variant is the title of the column of variants; without it there is none.
+	// variant is the title of the column of variants; "" means no such column.
 	variant string
 	columns []column
 	cells   func(p plan) []cell

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// sleepExactly sleeps in the kernel, which by default is up to 50 µs late: the
-// slack of the thread's timers, here set to the least.
+// sleepExactly sleeps in the kernel. By default the kernel wakes a thread up to 50 µs late, the
+// slack of the thread's timers. sleepExactly sets the slack to the least value.
 func sleepExactly(d time.Duration) {
 	const setTimerSlack, leastSlack = 29, 1
-	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, setTimerSlack, leastSlack, 0) // else it is late
+	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, setTimerSlack, leastSlack, 0) // after an error the sleep is late
 	ts := syscall.NsecToTimespec(d.Nanoseconds())
 	for syscall.Nanosleep(&ts, &ts) == syscall.EINTR { // the runtime's signals end it early
 	}

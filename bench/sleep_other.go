@@ -4,5 +4,5 @@ package main
 
 import "time"
 
-// sleepExactly sleeps, to within about 1 ms.
+// sleepExactly sleeps for d, exact to about 1 ms.
 func sleepExactly(d time.Duration) { time.Sleep(d) }

@@ -17,7 +17,7 @@ func percentile[T cmp.Ordered](sorted []T, p float64) T {
 	return sorted[min(max(at, 0), len(sorted)-1)]
 }
 
-// micros converts for figures.
+// micros converts a duration to µs, as figures need it.
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
 // addTimes sets name_p50, name_p99 and name_max. It sorts times.
@@ -28,8 +28,8 @@ func (f figures) addTimes(name string, times []time.Duration) {
 	f[name+"_max"] = micros(percentile(times, 1))
 }
 
-// median returns that of a figure over the rounds, the mean of the middle two of an
-// even number; false if no round has it.
+// median returns the median of a figure over the rounds: with an even number of values, the mean
+// of the middle two. It returns false if no round has the figure.
 func (r *result) median(key string) (float64, bool) {
 	return median(r.values(key))
 }
@@ -44,7 +44,7 @@ func median(values []float64) (float64, bool) {
 	return (values[(n-1)/2] + values[n/2]) / 2, true
 }
 
-// most returns the greatest of a figure over the rounds, or 0.
+// most returns the greatest value of a figure over the rounds, or 0.
 func (r *result) most(key string) float64 {
 	var most float64
 	for _, v := range r.values(key) {

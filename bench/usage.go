@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// usage is what has been used up since the start of the processes.
+// usage is the consumption since the start of the processes.
 type usage struct {
 	mallocs        uint64
 	client, server time.Duration // CPU of this process and of all nodes
@@ -44,7 +44,7 @@ func (l *lab) usage(ctx context.Context) (usage, error) {
 	return u, nil
 }
 
-// since adds what was used per pair between two looks.
+// since adds the consumption per pair between two readings.
 func (f figures) since(before, after usage) {
 	if n := f["pairs"]; n > 0 {
 		f["allocs"] = float64(after.mallocs-before.mallocs) / n

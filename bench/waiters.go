@@ -16,7 +16,7 @@ import (
 // waiterCount is how many goroutines wait, in contendProcesses processes.
 const waiterCount = 1000
 
-// waitersSettle is how long they wait before anything is counted.
+// waitersSettle is how long they wait before the measurement.
 const waitersSettle = 500 * time.Millisecond
 
 var waitersScene = scene{
@@ -54,7 +54,7 @@ var waitersScene = scene{
 	},
 }
 
-// A waitersOrder is what a process that waits is told.
+// A waitersOrder is the order for a waiting process.
 type waitersOrder struct {
 	Library    string
 	Addrs      []string
@@ -63,7 +63,7 @@ type waitersOrder struct {
 	Expiry     time.Duration
 }
 
-// A waitersEnd is its last answer.
+// A waitersEnd is the last answer of a waiting process.
 type waitersEnd struct{ Acquired, GaveUp int64 }
 
 func measureWaiters(ctx context.Context, l *lab, c cell) (f figures, err error) {
@@ -96,7 +96,7 @@ func measureWaiters(ctx context.Context, l *lab, c cell) (f figures, err error) 
 	return f, err
 }
 
-// wait starts the processes that wait, looks at them, and ends them.
+// wait starts the waiting processes, measures them, and ends them.
 func (l *lab) wait(ctx context.Context, connected []float64, order waitersOrder) (f figures, err error) {
 	var children []*child
 	defer func() {
@@ -111,7 +111,7 @@ func (l *lab) wait(ctx context.Context, connected []float64, order waitersOrder)
 		}
 		children = append(children, c)
 	}
-	// They are ready, and begin.
+	// All are ready: let them begin.
 	if _, err := answers[string](children, false); err != nil {
 		return nil, err
 	}
@@ -151,8 +151,8 @@ func (l *lab) wait(ctx context.Context, connected []float64, order waitersOrder)
 	return f, err
 }
 
-// answers returns what the children say next, all at the same time; once they have
-// been let go on, if that is wanted.
+// answers returns the next answer of each child, received concurrently. If begin is set, it lets
+// the children continue first.
 func answers[T any](children []*child, begin bool) ([]T, error) {
 	if begin {
 		for _, c := range children {
@@ -170,8 +170,8 @@ func answers[T any](children []*child, begin bool) ([]T, error) {
 	return list, nil
 }
 
-// commandsFor waits for d, and returns the commands per second meanwhile on the
-// node that had the most.
+// commandsFor waits for d, and returns the commands per second in that time on the node with the
+// most.
 func (l *lab) commandsFor(ctx context.Context, d time.Duration, inScripts []string) (figures, error) {
 	before, err := l.calls(ctx)
 	if err != nil {
@@ -183,7 +183,7 @@ func (l *lab) commandsFor(ctx context.Context, d time.Duration, inScripts []stri
 	if err != nil {
 		return nil, err
 	}
-	f := figures{"pairs": time.Since(start).Seconds()} // what addCommands divides by
+	f := figures{"pairs": time.Since(start).Seconds()} // addCommands divides by it
 	for i := range after {
 		f.addCommands(before[i], after[i], inScripts)
 	}
@@ -206,8 +206,8 @@ func (l *lab) connections(ctx context.Context) ([]float64, error) {
 	return list, nil
 }
 
-// waitersChild is the process's side. It goes on with each line of input: to wait,
-// to be weighed, and to end.
+// waitersChild runs in the child process. Each line of input starts its next step: to wait, to
+// report its memory, and to end.
 func waitersChild(ctx context.Context, order waitersOrder, in io.Reader, out io.Writer) (err error) {
 	lib, err := startNamed(ctx, order.Library, order.Addrs, order.Expiry)
 	if err != nil {
@@ -241,7 +241,7 @@ func waitersChild(ctx context.Context, order waitersOrder, in io.Reader, out io.
 	return enc.Encode(end())
 }
 
-// waitFor has goroutines call Lock for key, which is held, until they are ended.
+// waitFor makes goroutines call Lock for key, which is held, until end is called.
 func waitFor(ctx context.Context, lib library, key string, goroutines int) (end func() waitersEnd) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup

@@ -16,8 +16,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// A lock is held for a time in this range while the other process waits, so that
-// those who poll are met at any moment.
+// A lock is held for a random time in this range while the other process waits. The release
+// therefore meets a polling waiter at a random moment.
 const (
 	leastHeld = 20 * time.Millisecond
 	mostHeld  = 120 * time.Millisecond
@@ -61,7 +61,7 @@ var wakeupScene = scene{
 	},
 }
 
-// A wakeOrder is what the process that waits is told.
+// A wakeOrder is the order for the waiting process.
 type wakeOrder struct {
 	Library string
 	Addrs   []string
@@ -70,17 +70,17 @@ type wakeOrder struct {
 	Trips   int // round trips to measure
 }
 
-// A wakeReady is its first answer.
+// A wakeReady is the first answer of the waiting process.
 type wakeReady struct {
 	Trip   time.Duration
-	Counts bool // it knows its futile attempts
+	Counts bool // it counts its futile attempts
 }
 
-// A wakeAnswer is what it says of each lock. Times are of the wall clock, in ns,
-// which is the same for all processes of a machine.
+// A wakeAnswer is its answer for each lock. Times are in ns of the wall clock, which all
+// processes of a machine share.
 type wakeAnswer struct {
 	Called, Locked int64
-	Futile         []int64 // when attempts in vain began
+	Futile         []int64 // when futile attempts began
 }
 
 func measureWakeup(ctx context.Context, l *lab, c cell) (f figures, err error) {
@@ -118,7 +118,7 @@ func measureWakeup(ctx context.Context, l *lab, c cell) (f figures, err error) {
 
 func holdTime() time.Duration { return leastHeld + rand.N(mostHeld-leastHeld) }
 
-// wakeups is what the process that unlocks has seen.
+// wakeups are the observations of the unlocking process.
 type wakeups struct {
 	sinceCall, sinceReturn, unlocks []time.Duration
 	futile, futileAfter             int
@@ -147,7 +147,7 @@ func (w *wakeups) once(ctx context.Context, lib library, key string, waiter *chi
 	return nil
 }
 
-// add notes one lock, unless the waiter came too late to wait for it.
+// add notes one lock, unless the waiter called Lock too late to wait.
 func (w *wakeups) add(called, returned int64, a wakeAnswer) {
 	if a.Called >= called {
 		return
@@ -181,15 +181,15 @@ func (w *wakeups) figures(ready wakeReady) figures {
 	return f
 }
 
-// longestWait is how long a Lock may wait before it is called again. Without it, a
-// waiter of rueidislock that nobody wakes, as happens to some on a busy machine, waits
-// until the cell is given up, although the lock is free.
+// longestWait is how long a Lock may wait before it is called again. On a busy machine
+// rueidislock leaves some waiters unwoken. Without longestWait such a waiter would wait until the
+// end of the cell, although the lock is free.
 const longestWait = 10 * time.Second
 
 // lockAtLast calls Lock until it succeeds.
 func lockAtLast(ctx context.Context, lib library, key string) (held, error) {
 	for {
-		each, cancel := context.WithCancel(ctx) // a lock of rueidislock ends with it
+		each, cancel := context.WithCancel(ctx) // the end of each would end a lock of rueidislock
 		bound := time.AfterFunc(longestWait, cancel)
 		lock, err := lib.Lock(each, key)
 		switch inTime := bound.Stop(); {
@@ -205,8 +205,7 @@ func lockAtLast(ctx context.Context, lib library, key string) (held, error) {
 	}
 }
 
-// wakeupChild is the side of the process that waits. A line of input lets it lock,
-// and unlock, once.
+// wakeupChild runs in the waiting process. For each line of input it locks and unlocks once.
 func wakeupChild(ctx context.Context, order wakeOrder, in io.Reader, out io.Writer) (err error) {
 	lib, err := startNamed(ctx, order.Library, order.Addrs, order.Expiry)
 	if err != nil {
@@ -243,7 +242,7 @@ func wakeupChild(ctx context.Context, order wakeOrder, in io.Reader, out io.Writ
 	return lines.Err()
 }
 
-// measureTrip returns what a round trip to all nodes takes.
+// measureTrip returns the time of a round trip to all nodes.
 func measureTrip(ctx context.Context, order wakeOrder) (trip time.Duration, err error) {
 	lib, err := startNamed(ctx, ours, order.Addrs, order.Expiry)
 	if err != nil {
@@ -267,7 +266,7 @@ func measureTrip(ctx context.Context, order wakeOrder) (trip time.Duration, err 
 	return percentile(times, 0.50), nil
 }
 
-// futile collects when attempts began that did not get the lock.
+// futile collects when failed attempts began.
 type futile struct {
 	mu    sync.Mutex
 	began []int64
@@ -285,7 +284,7 @@ func (f *futile) ObserveAttempt(_ context.Context, a observe.Attempt) {
 	f.began = append(f.began, time.Now().Add(-a.Took).UnixNano())
 }
 
-// take returns those since the last take.
+// take returns the times since the last take.
 func (f *futile) take() []int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -24,12 +24,12 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file is a process of clients: what it is told, and the clients that it has.
+// This file implements a process of clients: the orders that it obeys, and its clients.
 
-// A lockName is a lock, and what all who lock it must agree on.
+// A lockName is the name of a lock, with the settings that all its clients must share.
 type lockName struct {
 	name   string
-	slow   bool // some hold it for long
+	slow   bool // some clients hold it for long
 	fair   bool
 	fenced bool // with fencing tokens
 }
@@ -45,7 +45,7 @@ var lockNames = []lockName{
 	{name: "slow-fair-fenced", slow: true, fair: true, fenced: true},
 }
 
-// options are those that all must have.
+// options returns the options that all clients of the lock must set.
 func (l lockName) options() (options []redsync.Option) {
 	if l.fair {
 		options = append(options, redsync.WithFair())
@@ -60,15 +60,15 @@ func (l lockName) options() (options []redsync.Option) {
 type crowd struct {
 	job
 	rs      *redsync.Redsync
-	redis   []*redis.Client // what rs is on
+	redis   []*redis.Client // the clients of rs, one per node
 	log     *history.Log
 	beat    *heartbeat
-	ctx     context.Context //nolint:containedctx // of the traffic, which ends on an order
+	ctx     context.Context //nolint:containedctx // of the traffic, which an order ends
 	stop    context.CancelFunc
 	clients sync.WaitGroup
 }
 
-// serve is the whole of a process of clients. It obeys what comes from in.
+// serve runs a process of clients. It obeys the orders that it reads from in.
 func serve(text string, in io.Reader, out io.Writer) error {
 	var j job
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
@@ -96,7 +96,7 @@ func serve(text string, in io.Reader, out io.Writer) error {
 	return errors.Join(c.close(), c.log.Err(), f.Close())
 }
 
-// obey does what it is told, one line after the other, until the input ends.
+// obey executes one order per line, until it is told to end.
 func (c *crowd) obey(in io.Reader, out io.Writer) error {
 	_, _ = fmt.Fprintln(out, sayReady)
 	for lines := bufio.NewScanner(in); lines.Scan(); {
@@ -120,7 +120,7 @@ func (c *crowd) obey(in io.Reader, out io.Writer) error {
 	return errors.New("the input has ended")
 }
 
-// connect makes the clients of the nodes.
+// connect creates the clients of the nodes.
 func (c *crowd) connect() {
 	for _, address := range c.Nodes {
 		c.redis = append(c.redis, redis.NewClient(&redis.Options{
@@ -131,8 +131,8 @@ func (c *crowd) connect() {
 	}
 }
 
-// open makes a Redsync on these clients. The nodes have just been started for it, where it
-// is the first: those that it can meet.
+// open makes a Redsync on the clients of the process. For the first one the nodes are new, except
+// the node whose host is off.
 func (c *crowd) open(first bool) *redsync.Redsync {
 	var pools []pool.Pool
 	for i, client := range c.redis {
@@ -151,12 +151,12 @@ func (c *crowd) open(first bool) *redsync.Redsync {
 func (c *crowd) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), replyTime/3)
 	defer cancel()
-	_ = c.rs.Close(ctx) // a node that is still kept out may hold on to keys
+	_ = c.rs.Close(ctx) // keys may remain on a node that the guard still excludes
 	return nil
 }
 
-// meetNodes returns when each pool has met the first process of its node: the one that is
-// known to be new.
+// meetNodes waits until each pool has met the first process of its node, which is known to be
+// new.
 func (c *crowd) meetNodes() error {
 	counter, there := &grantCounter{}, len(c.Nodes)
 	if c.Off >= 0 {
@@ -166,7 +166,7 @@ func (c *crowd) meetNodes() error {
 		m := c.rs.NewMutex(fmt.Sprintf("warm-up-%d", c.Process), redsync.WithFailFast(false),
 			redsync.WithNodeTimeout(c.Expiry/3), redsync.WithExpiry(c.Expiry), redsync.WithObserver(counter))
 		if err := m.TryLock(); err == nil {
-			_, _ = m.Unlock() // it runs out all the same
+			_, _ = m.Unlock() // otherwise the lock expires
 		}
 		if counter.granted == there {
 			return nil
@@ -176,13 +176,13 @@ func (c *crowd) meetNodes() error {
 	return fmt.Errorf("%d of %d nodes answer", counter.granted, there)
 }
 
-// A grantCounter keeps how many nodes have granted the last attempt.
+// A grantCounter records how many nodes granted the last attempt.
 type grantCounter struct{ granted int }
 
 // ObserveAttempt implements observe.AttemptObserver.
 func (g *grantCounter) ObserveAttempt(_ context.Context, a observe.Attempt) { g.granted = a.Granted }
 
-// start lets the clients loose.
+// start starts the clients.
 func (c *crowd) start() {
 	number := 0
 	for _, h := range habits {
@@ -199,11 +199,11 @@ func (c *crowd) start() {
 	}
 }
 
-// probeTime is how long a free lock may take to be had, with all faults healed.
+// probeTime is how long acquiring a free lock may take after all faults have been healed.
 const probeTime = 10 * time.Second
 
-// probe notes a broken promise for each lock that cannot be had. Other processes do the
-// same meanwhile.
+// probe acquires every lock once, and notes a broken promise for each that cannot be acquired.
+// Other processes do the same at the same time.
 func (c *crowd) probe() {
 	var probes sync.WaitGroup
 	for i, l := range lockNames {
@@ -224,13 +224,13 @@ func (c *client) probe(l lockName) {
 	}
 }
 
-// now is the time in events.
+// now returns the time as events have it.
 func (c *crowd) now() time.Duration { return since(c.Origin) }
 
-// since returns the time since an origin that another process took: by the wall clock.
+// since returns the time since an origin that another process took. It uses the wall clock.
 func since(origin time.Time) time.Duration { return time.Now().Round(0).Sub(origin.Round(0)) }
 
-// A heartbeat knows when the process did not run.
+// A heartbeat records when the process did not run.
 type heartbeat struct {
 	mu   sync.Mutex
 	last time.Time
@@ -239,7 +239,8 @@ type heartbeat struct {
 
 const (
 	beatEvery = 20 * ms
-	// aPause is what counts as one: nobody promises to run at once on a busy machine.
+	// aPause is the shortest interruption that counts as a pause. On a busy machine shorter ones
+	// are normal.
 	aPause = 300 * ms
 )
 
@@ -271,20 +272,20 @@ func (h *heartbeat) pausedSince(t time.Time) bool {
 	return time.Since(h.last) > aPause || slices.ContainsFunc(h.gaps, t.Before)
 }
 
-// A habit is what clients of a kind do, again and again.
+// A habit is what clients of one kind do repeatedly.
 type habit struct {
 	name    string
 	clients int  // in each process
-	slow    bool // only with locks that some hold for long
+	slow    bool // uses only slow locks
 	pace    time.Duration
 	do      func(*client)
 }
 
-// A client is one of a process.
+// A client is one client of a process.
 type client struct {
 	*crowd
 	habit
-	rs   *redsync.Redsync // the crowd's, or one of its own for a while
+	rs   *redsync.Redsync // the crowd's, or temporarily its own
 	who  string
 	rand *rand.Rand
 	term int
@@ -298,7 +299,7 @@ func newClient(c *crowd, h habit, number int) *client {
 	}
 }
 
-// live does what the client does, until the traffic ends.
+// live repeats the habit until the traffic ends.
 func (c *client) live() {
 	for c.ctx.Err() == nil {
 		c.do(c)
@@ -310,11 +311,11 @@ func (c *client) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(c.rand.Int64N(int64(most-least)+1))
 }
 
-// chance is true in one of n cases.
+// chance is true in one case out of n.
 func (c *client) chance(n int) bool { return c.rand.IntN(n) == 0 }
 
-// pick returns one of the locks that the client may have: few wait for one that others
-// hold for long.
+// pick returns one of the locks of the client. Clients without a slow habit rarely pick a slow
+// lock, so that few wait for it.
 func (c *client) pick() lockName {
 	slow := c.slow || c.chance(8)
 	for {
@@ -324,7 +325,7 @@ func (c *client) pick() lockName {
 	}
 }
 
-// believe is what a client does that asks no node: a library that is no good.
+// believe claims locks without asking any node, as a broken library would.
 func (c *client) believe() {
 	for c.ctx.Err() == nil {
 		c.pretend()
@@ -332,7 +333,7 @@ func (c *client) believe() {
 	}
 }
 
-// pretend is a term that no node knows of.
+// pretend notes a term of which no node knows.
 func (c *client) pretend() {
 	c.term++
 	l := c.pick()

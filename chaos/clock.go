@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// This file is the clocks of nodes, which libfaketime disturbs. It is loaded into the
-// servers, and reads from a file, at every look at the clock, what it shall show:
+// This file disturbs the clocks of nodes by libfaketime. The library is loaded into the servers.
+// Whenever a server reads its clock, the library reads from a file what to show:
 //
 //	shown = true + offset + (true - start of the process) * (rate - 1)
 
-// fakeTimeLibraries are where libfaketime is: "apt install faketime" on Debian.
+// fakeTimeLibraries is where libfaketime is installed: "apt install faketime" on Debian.
 const fakeTimeLibraries = "/usr/lib/*/faketime/libfaketime.so.1"
 
 // errNoFakeTime means that the clocks of servers cannot be disturbed.
@@ -29,15 +29,15 @@ func findFakeTime() (string, error) {
 	return found[0], nil
 }
 
-// A nodeClock is that of one node. A nil *nodeClock is the true one.
+// A nodeClock is the clock of one node. A nil *nodeClock is the true clock.
 type nodeClock struct {
 	library, file string
 
 	mu      sync.Mutex
-	started time.Time // the process
+	started time.Time // when the process started
 	offset  time.Duration
 	rate    float64
-	setBack time.Duration // in all
+	setBack time.Duration // in total
 }
 
 func newNodeClock(library, dir string) (*nodeClock, error) {
@@ -48,8 +48,8 @@ func newNodeClock(library, dir string) (*nodeClock, error) {
 	return c, c.starting()
 }
 
-// env returns what makes a server go by c. The C library comes before jemalloc, which
-// asks for the time before libfaketime is ready to tell it.
+// env returns the environment that makes a server use c. The C library must be preloaded before
+// jemalloc, which asks for the time before libfaketime is ready.
 func (c *nodeClock) env() []string {
 	if c == nil {
 		return nil
@@ -58,17 +58,17 @@ func (c *nodeClock) env() []string {
 		"LD_PRELOAD=" + c.library + " libc.so.6",
 		"FAKETIME_TIMESTAMP_FILE=" + c.file,
 		"FAKETIME_NO_CACHE=1",
-		"FAKETIME_DONT_FAKE_MONOTONIC=1", // of the server's own timers
+		"FAKETIME_DONT_FAKE_MONOTONIC=1", // for the server's own timers
 	}
 }
 
-// ahead returns by how much c is ahead of the true clock.
+// ahead returns how far c is ahead of the true clock.
 func (c *nodeClock) ahead(now time.Time) time.Duration {
 	return c.offset + time.Duration(float64(now.Sub(c.started))*(c.rate-1))
 }
 
-// starting must be called before the process starts: the clock goes on from where it is,
-// like that of a machine.
+// starting must be called before the process starts. The clock continues from its present time,
+// like the clock of a machine.
 func (c *nodeClock) starting() error {
 	if c == nil {
 		return nil
@@ -80,7 +80,7 @@ func (c *nodeClock) starting() error {
 	return c.write()
 }
 
-// run changes the rate, and nothing at once.
+// run changes the rate, without a jump.
 func (c *nodeClock) run(rate float64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +91,7 @@ func (c *nodeClock) run(rate float64) error {
 	return c.write()
 }
 
-// step sets the clock, forward or back.
+// step moves the clock forward or back.
 func (c *nodeClock) step(by time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +100,7 @@ func (c *nodeClock) step(by time.Duration) error {
 	return c.write()
 }
 
-// wasSetBack returns by how much, in all.
+// wasSetBack returns by how much the clock was set back in total.
 func (c *nodeClock) wasSetBack() time.Duration {
 	if c == nil {
 		return 0
@@ -110,7 +110,7 @@ func (c *nodeClock) wasSetBack() time.Duration {
 	return c.setBack
 }
 
-// write replaces the file at once, so that none reads half of it.
+// write replaces the file atomically, so that no reader sees a part of it.
 func (c *nodeClock) write() error {
 	text := fmt.Sprintf("%+.9f x%.9f\n", c.offset.Seconds(), c.rate)
 	draft := c.file + ".new"
@@ -120,12 +120,12 @@ func (c *nodeClock) write() error {
 	return os.Rename(draft, c.file)
 }
 
-// tidy removes what libfaketime leaves behind of a process that was killed.
+// tidy removes the files that libfaketime leaves behind when a process is killed.
 func (c *nodeClock) tidy(pid int) {
 	if c == nil {
 		return
 	}
 	for _, name := range []string{"faketime_shm_%d", "sem.faketime_sem_%d"} {
-		_ = os.Remove(filepath.Join("/dev/shm", fmt.Sprintf(name, pid))) // where it is elsewhere it stays
+		_ = os.Remove(filepath.Join("/dev/shm", fmt.Sprintf(name, pid))) // files in other folders stay
 	}
 }

@@ -13,21 +13,21 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/history"
 )
 
-// This file is how clients let others have their locks, also those of other processes.
+// This file lets clients share their locks with other clients, even those of other processes.
 
-// A gift is a lock that a client lets others have. It lies in a file until one takes it.
+// A gift is a lock that a client shares. It is kept in a file until another client takes it.
 type gift struct {
 	Sequencer string
-	Shares    string // the ID of the term whose hold it is
+	Shares    string // the ID of the term that began the hold
 }
 
-// gifts is the directory where they lie.
+// gifts returns the directory of the files.
 func (j job) gifts() string { return filepath.Join(filepath.Dir(j.Events), "gifts") }
 
-// put lets others have s. It appears at once, and whole.
+// put shares s. Its file appears atomically.
 func (t *turn) put(s redsync.Sequencer) {
 	if s.Value == "" {
-		return // it is not held any more
+		return // the lock is not held any more
 	}
 	shares := t.shares
 	if shares == "" {
@@ -46,7 +46,7 @@ func (t *turn) put(s redsync.Sequencer) {
 	}
 }
 
-// takeGift takes a gift, if there is one. One process gets each.
+// takeGift takes a gift, if there is one. Only one process gets each gift.
 func (c *client) takeGift() (s redsync.Sequencer, shares string, ok bool) {
 	files, err := filepath.Glob(filepath.Join(c.gifts(), "*.gift"))
 	if err != nil || len(files) == 0 {
@@ -55,7 +55,7 @@ func (c *client) takeGift() (s redsync.Sequencer, shares string, ok bool) {
 	file := files[c.rand.IntN(len(files))]
 	mine := fmt.Sprintf("%s.%d", file, c.Process)
 	if os.Rename(file, mine) != nil {
-		return s, "", false // another has it
+		return s, "", false // another process has taken it
 	}
 	var g gift
 	text, err := os.ReadFile(mine)
@@ -69,8 +69,8 @@ func (c *client) takeGift() (s redsync.Sequencer, shares string, ok bool) {
 	return s, g.Shares, err == nil
 }
 
-// give locks, and lets another client have the lock. Either both go on with it, or the
-// giver does without. Then it may lock again, by the same Mutex.
+// give locks, and shares the lock with another client. Either both use the lock, or the giver
+// detaches from it and may later lock again with the same Mutex.
 func (c *client) give() {
 	t := c.beginAny()
 	ctx, cancel := context.WithTimeout(c.ctx, 2*lockTime)
@@ -100,7 +100,7 @@ func (c *client) give() {
 	}
 }
 
-// adopt goes on with a lock that another client has, or had.
+// adopt extends a lock that another client has shared, and uses it.
 func (c *client) adopt() {
 	s, shares, ok := c.takeGift()
 	if !ok {

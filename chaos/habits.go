@@ -10,9 +10,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/history"
 )
 
-// This file is what clients do with locks, and what they note of it.
+// This file defines what clients do with locks, and what they note about it.
 
-// habits are those of every process.
+// habits are the habits of every process.
 var habits = []habit{
 	{name: "plain", clients: 4, pace: 30 * ms, do: (*client).plain},
 	{name: "try", clients: 1, pace: 60 * ms, do: (*client).try},
@@ -36,11 +36,11 @@ const (
 	lockTime = 6 * time.Second
 	// unlockTime bounds an Unlock.
 	unlockTime = 2 * time.Second
-	// look is how often a client looks whether its lock has been extended.
+	// look is how often a client checks whether its lock has been extended.
 	look = 40 * ms
 )
 
-// expiryNow returns an expiry: from two thirds to four thirds of that of the job.
+// expiryNow returns a random expiry: from two thirds to four thirds of that of the job.
 func (c *client) expiryNow() time.Duration {
 	return c.between(c.Expiry-c.Expiry/3, longestExpiry(c.Expiry)).Truncate(ms)
 }
@@ -51,7 +51,7 @@ func (c *client) plain() { c.lockAndUnlock(lockTime) }
 // prior is plain, with a priority.
 func (c *client) prior() { c.lockAndUnlock(lockTime, redsync.WithPriority(c.rand.IntN(11)-5)) }
 
-// lockAndUnlock waits for the lock for some time at most.
+// lockAndUnlock waits for the lock no longer than patience.
 func (c *client) lockAndUnlock(patience time.Duration, options ...redsync.Option) {
 	t := c.beginAny(options...)
 	ctx, cancel := context.WithTimeout(c.ctx, patience)
@@ -88,7 +88,7 @@ func (c *client) cancel() {
 	c.lockAndUnlock(c.between(0, 150*ms))
 }
 
-// hurry has contexts that end before any deadline does, for all that it does.
+// hurry uses contexts that end before any deadline of the library, for all operations.
 func (c *client) hurry() {
 	ctx, cancel := c.soon()
 	defer cancel()
@@ -118,29 +118,28 @@ func (c *client) hurry() {
 	done()
 }
 
-// soon returns a context that ends at once, within a few milliseconds, or after a quarter
-// of what a node has for its answer.
+// soon returns a context that ends at once, within a few milliseconds, or within a quarter of the
+// node timeout.
 func (c *client) soon() (context.Context, context.CancelFunc) {
 	most := []time.Duration{0, 4 * ms, c.Expiry / 20 / 4}[c.rand.IntN(3)]
 	return context.WithTimeout(c.ctx, c.between(0, most))
 }
 
-// request makes a Redsync for one Lock, on the clients that the process has, and closes it
-// or never does.
+// request makes a Redsync on the process's clients for a single Lock, and closes it or not.
 func (c *client) request() {
 	c.rs = c.open(false)
 	c.lockAndUnlock(lockTime)
 	if c.chance(2) {
 		ctx, cancel := context.WithTimeout(context.Background(), c.between(0, unlockTime))
 		defer cancel()
-		_ = c.rs.Close(ctx) // nodes may be out of action
+		_ = c.rs.Close(ctx) // may fail, because nodes may be out of action
 	}
 }
 
-// watch holds for longer than the expiry.
+// watch holds a lock for longer than its expiry, with a watchdog.
 func (c *client) watch() { c.holdLong(redsync.WithWatchdog()) }
 
-// heal is watch, and sets keys again that nodes have lost.
+// heal is watch with WithSetNXOnExtend, which sets keys again that nodes have lost.
 func (c *client) heal() { c.holdLong(redsync.WithWatchdog(), redsync.WithSetNXOnExtend()) }
 
 func (c *client) holdLong(options ...redsync.Option) {
@@ -156,21 +155,21 @@ func (c *client) holdLong(options ...redsync.Option) {
 	t.unlock()
 }
 
-// hang has a watchdog and a limit, and never unlocks.
+// hang uses a watchdog with a limit, and never unlocks.
 func (c *client) hang() {
 	t := c.beginAny(redsync.WithWatchdog(), redsync.WithMaxHold(c.between(c.Expiry, 2*c.Expiry)))
 	if t.lockAndGo(); t.ctx.Err() != nil {
-		t.unlock() // the traffic has ended: nothing shall be extended any more
+		t.unlock() // the traffic has ended, so nothing may be extended any more
 	}
 }
 
-// leave locks, and goes without Unlock.
+// leave locks, and does not unlock.
 func (c *client) leave() { c.beginAny().lockAndGo() }
 
-// delay leaves as well, and others have to wait for a delay more.
+// delay is leave with a lock delay.
 func (c *client) delay() { c.beginAny(redsync.WithLockDelay(lockDelay)).lockAndGo() }
 
-// overstay goes on until it is told, and then some.
+// overstay holds a lock until it is told of the loss, and a while longer.
 func (c *client) overstay() {
 	t := c.beginAny()
 	ctx, cancel := context.WithTimeout(c.ctx, lockTime)
@@ -193,7 +192,7 @@ func (c *client) doIt() {
 	c.doWithin(ctx, c.between(c.Expiry/2, 2*c.Expiry))
 }
 
-// doWithin works within Do for some time.
+// doWithin works within Do for that time.
 func (c *client) doWithin(ctx context.Context, work time.Duration) {
 	l := c.pick()
 	t := c.begin(l)
@@ -217,7 +216,7 @@ func (c *client) doWithin(ctx context.Context, work time.Duration) {
 	t.note(history.Event{Kind: history.Unlocked, Err: text(err)})
 }
 
-// A turn is one call of Lock, and what follows from it.
+// A turn is one call of Lock, and everything that follows from it.
 type turn struct {
 	*client
 	number int
@@ -225,11 +224,11 @@ type turn struct {
 	expiry time.Duration
 	m      *redsync.Mutex
 	began  time.Time
-	until  time.Duration // as noted
+	until  time.Duration // the last Until noted
 	token  uint64
-	shares string // whose term's hold it is, where it was adopted
-	untold bool   // it was noted that Lost is not told
-	err    error  // of Lock
+	shares string // if adopted: the ID of the term that began the hold
+	untold bool   // it was noted that Lost was not closed in time
+	err    error  // returned by Lock
 }
 
 // beginAny begins a term with one of the locks.
@@ -246,7 +245,7 @@ func (c *client) begin(l lockName, options ...redsync.Option) *turn {
 	return t
 }
 
-// note notes an event of the term, now unless it says when.
+// note notes an event of the term. Its time is now, unless the event has one.
 func (t *turn) note(e history.Event) {
 	e.Client, e.Term, e.Name, e.Shares = t.who, t.number, t.on.name, t.shares
 	if e.At == 0 {
@@ -261,9 +260,9 @@ func (t *turn) broken(format string, args ...any) {
 
 func (t *turn) lock(ctx context.Context) bool { return t.took(t.m.LockContext(ctx)) }
 
-// took notes what Lock has returned.
+// took notes the result of Lock.
 func (t *turn) took(err error) bool {
-	at := t.now() // before Remaining is asked: the belief is not longer than that
+	at := t.now() // taken before Remaining, so that the noted belief is not too long
 	left := t.m.Remaining()
 	t.err = err
 	if err != nil {
@@ -281,8 +280,8 @@ func (t *turn) took(err error) bool {
 	return true
 }
 
-// hold holds the lock for a time, or until one of the channels is closed, and reports
-// whether it was lost before.
+// hold holds the lock for that time, or until one of the channels is closed. It reports whether
+// the lock was lost before.
 func (t *turn) hold(work time.Duration, ends ...<-chan struct{}) bool {
 	end := time.NewTimer(work)
 	defer end.Stop()
@@ -295,7 +294,7 @@ func (t *turn) hold(work time.Duration, ends ...<-chan struct{}) bool {
 	for {
 		select {
 		case <-t.m.Lost():
-			at := t.now() // before the question whether it was paused
+			at := t.now() // taken before pausedSince
 			t.note(history.Event{At: at, Kind: history.Lost, Paused: t.beat.pausedSince(t.began), Err: text(t.m.Err())})
 			return true
 		case <-t.ctx.Done():
@@ -303,7 +302,7 @@ func (t *turn) hold(work time.Duration, ends ...<-chan struct{}) bool {
 		case <-early:
 			early = nil
 			select {
-			case <-t.m.Lost(): // that is why
+			case <-t.m.Lost(): // the loss has closed early
 			default:
 				return false
 			}
@@ -326,7 +325,7 @@ func (t *turn) noteUntil() {
 	}
 }
 
-// checkTold looks whether the client is told of the end of its hold at all.
+// checkTold notes a broken promise if the client was not told of the end of its hold.
 func (t *turn) checkTold() {
 	if over := t.now() - t.until; over > lostSlop && !t.untold && !t.beat.pausedSince(t.began) {
 		t.untold = true
@@ -344,7 +343,7 @@ func (t *turn) extend() {
 	}
 }
 
-// checkOver looks whether a lock that was lost stays so.
+// checkOver checks that a lost lock stays lost.
 func (t *turn) checkOver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTime)
 	defer cancel()
@@ -362,7 +361,7 @@ func (t *turn) checkOver(ctx context.Context) {
 	}
 }
 
-// agree looks whether an operation returns true if and only if there is no error.
+// agree checks that an operation returns true if and only if it returns no error.
 func (t *turn) agree(operation string, ok bool, err error) {
 	if ok != (err == nil) {
 		t.broken("%s returns %v, %v", operation, ok, err)
@@ -391,7 +390,7 @@ func (t *turn) unlockWithin(ctx context.Context) {
 	}
 }
 
-// lockAndGo locks, and only looks on from then on.
+// lockAndGo locks, and then only watches the lock.
 func (t *turn) lockAndGo() {
 	ctx, cancel := context.WithTimeout(t.ctx, lockTime)
 	defer cancel()

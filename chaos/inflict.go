@@ -9,9 +9,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/history"
 )
 
-// This file brings faults about, and heals them.
+// This file causes faults, and heals them.
 
-// A world is all that runs: nodes, client processes, and the links between them.
+// A world is everything that runs: nodes, client processes, and the links between them.
 type world struct {
 	nodes     []*node
 	processes []*process
@@ -22,7 +22,7 @@ type world struct {
 
 func (w *world) now() time.Duration { return since(w.origin) }
 
-// inflict lets f begin, last, and end.
+// inflict causes f, waits until its time is over, and heals it.
 func (w *world) inflict(ctx context.Context, f fault) error {
 	unlock := w.claim(f)
 	defer unlock()
@@ -39,7 +39,7 @@ func (w *world) inflict(ctx context.Context, f fault) error {
 	return nil
 }
 
-// claim waits until what f befalls has nothing else: on a busy machine a fault may last
+// claim waits until the targets of f have no other fault: on a busy machine a fault may last
 // longer than planned.
 func (w *world) claim(f fault) (unlock func()) {
 	if !f.exclusive() {
@@ -50,7 +50,7 @@ func (w *world) claim(f fault) (unlock func()) {
 		p.fault.Lock()
 		return p.fault.Unlock
 	}
-	for _, i := range f.Nodes { // in their order, or two faults might wait for each other
+	for _, i := range f.Nodes { // in a fixed order, so that two faults cannot wait for each other
 		w.nodes[i].fault.Lock()
 	}
 	return func() {
@@ -66,7 +66,7 @@ func (w *world) note(f fault, ends bool) {
 	}
 }
 
-// begin lets f begin. Heal ends it, and is called once.
+// begin causes f. heal ends the fault, and is called once.
 func (w *world) begin(ctx context.Context, f fault) (heal func() error, err error) {
 	switch f.Kind {
 	case stopped:
@@ -86,7 +86,7 @@ func (w *world) begin(ctx context.Context, f fault) (heal func() error, err erro
 	}
 }
 
-// beginOnMany is begin for a fault that many nodes have at once.
+// beginOnMany is begin for a fault of many nodes at once.
 func (w *world) beginOnMany(ctx context.Context, f fault) (heal func() error, err error) {
 	for _, i := range f.Nodes {
 		n := w.nodes[i]
@@ -139,9 +139,9 @@ func (w *world) beginOnNode(ctx context.Context, f fault, n *node) (heal func() 
 
 func nothing() error { return nil }
 
-// comeBack restarts a node that was killed. The restart guard keeps it out for
-// longer than the expiry, if only by a second less: it may be flushed until then, unless
-// the machine is so busy that the time is near.
+// comeBack restarts a killed node. The node may also be flushed while the restart guard excludes
+// it, which may end up to a second early. If the restart took longer than the expiry, the machine
+// is too busy and comeBack does not flush.
 func (w *world) comeBack(ctx context.Context, f fault, n *node) error {
 	start := time.Now()
 	if err := n.restart(ctx, f.Kind == restartKept); err != nil {
@@ -153,7 +153,7 @@ func (w *world) comeBack(ctx context.Context, f fault, n *node) error {
 	return nil
 }
 
-// begin begins a fault of the network.
+// begin causes a fault of the network.
 func (l *link) begin(f fault) (heal func()) {
 	switch f.Kind {
 	case cutRequests:
@@ -182,7 +182,8 @@ func (l *link) begin(f fault) (heal func()) {
 	}
 }
 
-// linksOf returns the links that f befalls: of a process to some nodes, or all to a node.
+// linksOf returns the links that f affects: those from one process to some nodes, or all links to
+// these nodes.
 func (w *world) linksOf(f fault) (links []*link) {
 	for p, row := range w.links {
 		for _, i := range f.Nodes {
@@ -194,7 +195,7 @@ func (w *world) linksOf(f fault) (links []*link) {
 	return links
 }
 
-// all begins something on all links. Heal ends it.
+// all calls begin for all links. The returned heal heals all of them.
 func all(links []*link, begin func(*link) (heal func())) (heal func() error) {
 	var heals []func()
 	for _, l := range links {

@@ -3,10 +3,10 @@
 //
 //	go run ./chaos -for 60s -seed 1     # needs redis-server; README.md says more
 //
-// It starts five redis-servers, each behind proxies of its own, and three processes of
-// clients that lock, hold, extend, unlock, give up and vanish in many ways. Meanwhile a
-// plan that follows from the seed stops and kills servers, cuts and slows connections,
-// disturbs clocks, and more. In the end package internal/history says what was broken.
+// It starts five redis-servers, each behind proxies of its own, and three processes of clients
+// that lock, hold, extend, unlock, give up and vanish in many ways. Meanwhile a plan, computed
+// from the seed, stops and kills servers, cuts and slows connections, disturbs clocks, and more.
+// At the end package internal/history reports the broken promises.
 package main
 
 import (
@@ -27,15 +27,15 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/cli"
 )
 
-// envFakeTime is the environment variable that, set to requireFakeTime, makes it a failure
-// that libfaketime is missing.
+// With the environment variable envFakeTime set to requireFakeTime, the program fails if
+// libfaketime is missing.
 const (
 	envFakeTime     = "REDSYNC_TEST_FAKETIME"
 	requireFakeTime = "require"
 )
 
 func main() {
-	logging.Disable() // go-redis, which reports every failed dial
+	logging.Disable() // go-redis logs every failed dial
 	if text := os.Getenv(envJob); text != "" {
 		if err := serve(text, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "chaos: clients:", err)
@@ -49,7 +49,7 @@ func main() {
 	os.Exit(cli.Status("chaos", err, os.Stdout, os.Stderr))
 }
 
-// A command line is what is asked for.
+// A commandLine holds the flags.
 type commandLine struct {
 	settings
 	page, data      string // files
@@ -57,8 +57,7 @@ type commandLine struct {
 	requireFakeTime bool
 }
 
-// command does what the arguments ask for. Its error says that the run failed, or that
-// what had to be found was not.
+// command is the program without the process around it. It returns an error if the run failed.
 func command(ctx context.Context, args []string, out io.Writer) error {
 	line, err := parse(args)
 	if err != nil {
@@ -109,7 +108,7 @@ func parse(args []string) (*commandLine, error) {
 	return line, line.checkFiles()
 }
 
-// checkFiles looks, before anything is played, whether the reports can be written.
+// checkFiles checks, before the run, that the reports can be written.
 func (line *commandLine) checkFiles() (err error) {
 	if line.page != "" {
 		err = cli.File("report", line.page)
@@ -128,7 +127,7 @@ func sceneNames() string {
 	return strings.Join(names, ", ")
 }
 
-// write writes the files that were asked for.
+// write writes the requested files.
 func (line *commandLine) write(r *result) error {
 	var errs []error
 	if line.page != "" {

@@ -15,30 +15,30 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
-// A node is one redis-server, which hands all that it is told to the kernel before it
-// answers: a process that is killed loses nothing, and disks that are busy hold up nobody.
-// (Against a failure of power it would take appendfsync always.)
+// A node is one redis-server. It hands every write to the kernel before it answers. So a killed
+// process loses nothing, and busy disks delay no client. (Surviving a power failure would need
+// appendfsync always.)
 type node struct {
 	index  int
 	dir    string
 	clock  *nodeClock
 	server *realredis.Server
-	direct *redis.Client // past the proxies
+	direct *redis.Client // connected without a proxy
 
-	strayed bool // keys were seen outside of the database; for sample alone
+	strayed bool // keys were seen outside of lockDatabase; used by sample only
 
-	fault sync.Mutex // held by what befalls the node
+	fault sync.Mutex // held by the fault of the node
 }
 
-// What clients say when they connect. The default user needs no password, and so somebody
-// whose greeting is refused, and who does not notice, is in database 0.
+// The user, password and database of clients. The default user needs no password. A client that
+// does not notice that its greeting was refused therefore works in database 0.
 const (
 	lockUser     = "locker"
 	lockPassword = "right"
 	lockDatabase = 3
 )
 
-// patience is how long a server may take to answer, on a busy machine.
+// patience is how long a server may take to answer on a busy machine.
 const patience = 10 * time.Second
 
 func startNode(i int, dir, fakeTime string) (*node, error) {
@@ -67,15 +67,15 @@ func startNode(i int, dir, fakeTime string) (*node, error) {
 	return n, nil
 }
 
-// kill ends the process as a power failure would.
+// kill ends the process with SIGKILL.
 func (n *node) kill() {
 	pid := n.server.Pid()
 	n.server.Kill()
 	n.clock.tidy(pid)
 }
 
-// restart starts the process that was killed again, without its data unless told to keep
-// them, and waits until it answers.
+// restart starts the killed process again and waits until it answers. Its data is removed unless
+// keepData is set.
 func (n *node) restart(ctx context.Context, keepData bool) error {
 	if !keepData {
 		if err := os.RemoveAll(filepath.Join(n.dir, "appendonlydir")); err != nil {
@@ -91,7 +91,7 @@ func (n *node) restart(ctx context.Context, keepData bool) error {
 	return n.awaitAnswer(ctx)
 }
 
-// awaitAnswer waits until the process has read its data.
+// awaitAnswer waits until the process has loaded its data.
 func (n *node) awaitAnswer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -104,7 +104,7 @@ func (n *node) awaitAnswer(ctx context.Context) error {
 	}
 }
 
-// do runs a command on the node itself.
+// do runs a command on the node without a proxy.
 func (n *node) do(ctx context.Context, args ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -119,8 +119,8 @@ func (n *node) disconnect(ctx context.Context) error {
 	return errors.Join(n.do(ctx, "CLIENT", "KILL", "TYPE", "normal"), n.do(ctx, "CLIENT", "KILL", "TYPE", "pubsub"))
 }
 
-// refuse changes the clients' user by rules of ACL SETUSER, and ends their connections.
-// Heal makes it what it was.
+// refuse changes the clients' user by rules of ACL SETUSER, and ends their connections. heal
+// restores the user.
 func (n *node) refuse(ctx context.Context, rules ...any) (heal func() error, err error) {
 	user := []any{"ACL", "SETUSER", lockUser}
 	heal = func() error { return n.do(ctx, append(user, "resetpass", ">"+lockPassword, "+@all")...) }
@@ -134,7 +134,7 @@ func (n *node) stop() {
 	_ = n.direct.Close()
 }
 
-// pause waits, until ctx is done at most.
+// pause waits for d, or until ctx is done.
 func pause(ctx context.Context, d time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()

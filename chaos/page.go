@@ -13,7 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/history"
 )
 
-// This file is the report as a page, with a timeline.
+// This file writes the report as an HTML page with a timeline.
 
 //go:embed page.html
 var pageText string
@@ -28,21 +28,21 @@ const (
 	barHeight   = 14
 )
 
-// A row is a lock, a node or a process, with what happened there.
+// A row is the timeline of a lock, a node or a process.
 type row struct {
 	Label string
 	Y     int
 	Bars  []bar
 }
 
-// A bar is something that lasted.
+// A bar is a period on the timeline.
 type bar struct {
 	X, W  float64
 	Color template.CSS
 	Title string
 }
 
-// A tick marks a second.
+// A tick marks a second on the timeline.
 type tick struct {
 	X     float64
 	Label string
@@ -69,7 +69,7 @@ type story struct {
 func (r *result) writePage(w io.Writer) error { return pageTemplate.Execute(w, r.page()) }
 
 func (r *result) page() page {
-	p := page{account: r.account(), About: r.Scene.about, Outcome: "as it must be", Left: leftWidth, Bar: barHeight}
+	p := page{account: r.account(), About: r.Scene.about, Outcome: "PASS", Left: leftWidth, Bar: barHeight}
 	if p.Failed != "" {
 		p.Outcome = "FAILED: " + p.Failed
 	}
@@ -101,7 +101,7 @@ func (r *result) page() page {
 	return p
 }
 
-// at returns where a time is.
+// at returns the position of a time.
 func at(t time.Duration) float64 { return leftWidth + t.Seconds()*secondWidth }
 
 // lockRows returns a row for each lock, with its holds.
@@ -151,14 +151,14 @@ func (r *result) faultRows() (rows []row) {
 	return rows
 }
 
-// leastWidth is that of what lasted no time.
+// leastWidth is the width of a bar without duration.
 const leastWidth = 1.5
 
 func newBar(from, to time.Duration, c template.CSS, title string) bar {
 	return bar{X: at(from), W: max(at(to)-at(from), leastWidth), Color: c, Title: title}
 }
 
-// color returns one for a text: the same for the same.
+// color returns a color for a text. Equal texts have equal colors.
 func color(text string) template.CSS {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(text))

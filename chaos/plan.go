@@ -13,36 +13,36 @@ const (
 	nodeCount = 5
 	quorum    = nodeCount/2 + 1
 
-	// maxOut is how many nodes faults may put out of action at a time where the
-	// contract is kept: the others are a quorum.
+	// maxOut is how many nodes may be out of action at a time within the contract: the others are
+	// a quorum.
 	maxOut = nodeCount - quorum
 )
 
-// A kind is what befalls.
+// A kind is a kind of fault.
 type kind string
 
 // Faults of nodes.
 const (
 	freeze         kind = "freeze"                     // SIGSTOP
-	restartKept    kind = "restart with data"          // SIGKILL; what it said is on its disk
-	restartEmpty   kind = "restart without data"       // SIGKILL; for the guard
-	restartFlushed kind = "restart, and FLUSHALL"      // while the guard does not let it count
+	restartKept    kind = "restart with data"          // SIGKILL
+	restartEmpty   kind = "restart without data"       // SIGKILL; needs the guard
+	restartFlushed kind = "restart, and FLUSHALL"      // FLUSHALL while the guard excludes the node
 	cutRequests    kind = "cut, requests"              // nothing passes to the node
 	cutReplies     kind = "cut, replies"               // nothing passes from the node
 	cutBoth        kind = "cut"                        //
 	slowRequests   kind = "slow requests"              //
 	slowReplies    kind = "slow replies"               //
-	loseReplies    kind = "lost replies"               // then the connections break
-	reset          kind = "reset"                      // of the connections, once
+	loseReplies    kind = "lost replies"               // at the end the connections break
+	reset          kind = "reset"                      // of all connections, once
 	clientKill     kind = "CLIENT KILL"                // once
 	password       kind = "password changed"           // and CLIENT KILL
 	noSelect       kind = "SELECT refused"             // and CLIENT KILL
 	babble         kind = "nonsense"                   // in place of replies and messages
 	scriptFlush    kind = "SCRIPT FLUSH"               // once
-	outOfMemory    kind = "out of memory"              // no write is taken
+	outOfMemory    kind = "out of memory"              // the node refuses writes
 	clockRate      kind = "clock rate"                 // wrong by less than the drift
-	clockBack      kind = "clock set back"             // for good
-	clockForward   kind = "clocks of a majority ahead" // for good; breaks the contract
+	clockBack      kind = "clock set back"             // permanently
+	clockForward   kind = "clocks of a majority ahead" // permanently; breaks the contract
 	hostOff        kind = "host off"                   // from the start: dials hang
 	flushAll       kind = "FLUSHALL everywhere"        // breaks the contract
 	restartMost    kind = "majority restarts empty"    // breaks the contract without a guard
@@ -52,22 +52,22 @@ const (
 const (
 	partition kind = "partition"      // from some nodes, in both directions
 	stopped   kind = "stopped client" // SIGSTOP
-	forgotten kind = "silence"        // of all connections that there are, of a process or of all; new ones work
+	forgotten kind = "silence"        // of the open connections of one process or of all; new ones work
 )
 
-// A fault is what befalls nodes or a process, from At on, for a time. At counts from the
-// start of the traffic.
+// A fault is something that happens to nodes or a process at the time At and lasts for the time
+// For. At counts from the start of the traffic.
 type fault struct {
 	At      time.Duration `json:"at"`
 	For     time.Duration `json:"for,omitempty"` // 0: at once
 	Kind    kind          `json:"kind"`
 	Nodes   []int         `json:"nodes,omitempty"`
-	Process int           `json:"process,omitempty"` // from 1 on; 0: of no process
-	By      time.Duration `json:"by,omitempty"`      // a delay, or a step of a clock
+	Process int           `json:"process,omitempty"` // from 1; 0: no process
+	By      time.Duration `json:"by,omitempty"`      // a delay, or the step of a clock
 	Rate    float64       `json:"rate,omitempty"`    // of a clock
 	Seed    uint64        `json:"seed,omitempty"`    // of nonsense
 
-	// out is how long the nodes are out of action, or kept so by the guard.
+	// out is how long the nodes are out of action, including exclusion by the guard.
 	out time.Duration
 }
 
@@ -85,7 +85,7 @@ func (f fault) String() string {
 	return text + ": " + strings.Join(f.where(), ", ")
 }
 
-// where names what it befalls.
+// where returns the rows of the targets of f.
 func (f fault) where() (rows []string) {
 	if f.Process != 0 {
 		rows = append(rows, processRow(f.Process))
@@ -99,40 +99,40 @@ func (f fault) where() (rows []string) {
 func nodeRow(i int) string    { return fmt.Sprintf("node %d", i) }
 func processRow(i int) string { return fmt.Sprintf("process %d", i) }
 
-// exclusive reports whether what it befalls must have nothing else meanwhile.
+// exclusive reports whether the targets of f must have no other fault meanwhile.
 func (f fault) exclusive() bool { return f.Kind != forgotten }
 
-// fakesTime reports whether it takes libfaketime.
+// fakesTime reports whether f needs libfaketime.
 func (f fault) fakesTime() bool {
 	return f.Kind == clockRate || f.Kind == clockBack || f.Kind == clockForward
 }
 
-// A recipe is how faults of a kind are chosen.
+// A recipe says how faults of a kind are drawn.
 type recipe struct {
 	kind   kind
-	weight int // how often, by comparison
+	weight int // relative frequency
 	least  time.Duration
-	most   time.Duration // they last at least and at most so long; 0: at once
-	out    bool          // the node is out of action meanwhile
-	after  time.Duration // and for so long afterwards
+	most   time.Duration // least and most are the bounds of the duration; 0: no duration
+	out    bool          // the node is out of action during the fault
+	after  time.Duration // and for this long afterwards
 
-	restarts bool // one node at a time is kept out by the guard, which leaves room for others
+	restarts bool // the guard excludes the node; only one at a time, to leave room for other faults
 	vary     func(r *rand.Rand, f *fault)
 }
 
 const (
 	ms = time.Millisecond
 
-	// settling is how long a node may take to be as before, when a fault has ended.
+	// settling is how long a node may take to recover after the end of a fault.
 	settling = 500 * ms
-	// maxSetBack is the most that a clock is set back at once.
+	// maxSetBack is the largest step by which a clock is set back.
 	maxSetBack = time.Second
-	// maxRate is by how much a clock may go wrong: less than the drift factor, 1 %.
+	// maxRate is the largest error of a clock's rate: less than the drift factor, 1 %.
 	maxRate = 0.008
 )
 
-// recipes returns the faults under which the contract must be kept, when nodes are kept
-// out for quarantine after a restart.
+// recipes returns the faults under which the contract must be kept. quarantine is how long the
+// guard excludes a node after a restart.
 func recipes(quarantine time.Duration) []recipe {
 	by := func(least, most time.Duration) func(*rand.Rand, *fault) {
 		return func(r *rand.Rand, f *fault) { f.By = between(r, least, most) }
@@ -176,14 +176,13 @@ func between(r *rand.Rand, least, most time.Duration) time.Duration {
 const (
 	// lull is how long the traffic runs without faults at its start and at its end.
 	lull = time.Second
-	// minGap and maxGap are from one fault to the next.
+	// minGap and maxGap bound the time from one fault to the next.
 	minGap = 100 * ms
 	maxGap = 900 * ms
 )
 
-// planContract chooses faults for a run of that length under which nothing may break. At
-// any time no more than maxOut nodes are out of action, and one of the processes is
-// stopped or cut off.
+// planContract draws faults within the contract for a run of that length. At any time at most
+// maxOut nodes are out of action, and at most one process is stopped or cut off.
 func planContract(seed uint64, length, quarantine time.Duration) (plan []fault) {
 	p := planner{r: rand.New(rand.NewPCG(seed, 1)), end: length - lull, recipes: recipes(quarantine)}
 	if f, ok := p.hostOff(quarantine); ok {
@@ -200,11 +199,11 @@ func planContract(seed uint64, length, quarantine time.Duration) (plan []fault) 
 	return plan
 }
 
-// hostsOff: in one of so many plans a host is off from the start.
+// On average one plan in hostsOff has a host that is off from the start.
 const hostsOff = 3
 
-// hostOff chooses the host that is off, for half of the time at least, if one is. The guard
-// keeps it out afterwards until its server has been up for long enough.
+// hostOff decides whether a host is off, and which. It is off for at least half of the time.
+// Afterwards the guard excludes the node until its server has been up for long enough.
 func (p *planner) hostOff(quarantine time.Duration) (f fault, ok bool) {
 	if p.r.IntN(hostsOff) != 0 {
 		return f, false
@@ -216,7 +215,7 @@ func (p *planner) hostOff(quarantine time.Duration) (f fault, ok bool) {
 	return f, true
 }
 
-// offFromTheStart returns the node whose host a plan lets be off at first, or -1.
+// offFromTheStart returns the node whose host the plan has off at the start, or -1.
 func offFromTheStart(plan []fault) int {
 	if i := slices.IndexFunc(plan, func(f fault) bool { return f.Kind == hostOff }); i >= 0 {
 		return plan[i].Nodes[0]
@@ -224,23 +223,24 @@ func offFromTheStart(plan []fault) int {
 	return -1
 }
 
-// A planner knows what it has chosen so far.
+// A planner holds the state of planning.
 type planner struct {
 	r         *rand.Rand
 	recipes   []recipe
-	end       time.Duration // when all must be healed
+	end       time.Duration // when all faults must be healed
 	nodes     [nodeCount]busy
 	processes [processCount]busy
 }
 
-// busy is until when something is.
+// busy says until when a node or process is busy.
 type busy struct {
-	until       time.Duration // it cannot be chosen
-	out         time.Duration // it is out of action
-	quarantined time.Duration // it is kept out by the guard
+	until       time.Duration // cannot be chosen until then
+	out         time.Duration // out of action until then
+	quarantined time.Duration // excluded by the guard until then
 }
 
-// draw chooses a fault that begins at that time, or none if there is no place for it.
+// draw draws a fault that begins at that time. It returns none if the targets are busy or the
+// time is too short.
 func (p *planner) draw(at time.Duration) []fault {
 	total := 0
 	for _, c := range p.recipes {
@@ -275,12 +275,12 @@ func (p *planner) draw(at time.Duration) []fault {
 	return []fault{f}
 }
 
-// bareQuorums: of so many draws one is a bareQuorum.
+// On average one draw in bareQuorums is a bareQuorum.
 const bareQuorums = 12
 
-// bareQuorum lets two nodes refuse every lock for a while, so that what is locked stands
-// on the other three, and at its end restarts one of these. The guard alone keeps the
-// three that have no key then from letting a second holder in.
+// bareQuorum makes two nodes refuse every lock for a while, so that each new lock is held on the
+// other three nodes only, and at the end restarts one of these. The three nodes without the key
+// are then a quorum, and only the guard keeps them from admitting a second holder.
 func (p *planner) bareQuorum(at, quarantine time.Duration) []fault {
 	victims := p.r.Perm(nodeCount)[:maxOut+1]
 	refusing, down := between(p.r, 700*ms, 1500*ms), between(p.r, 20*ms, 100*ms)
@@ -311,7 +311,7 @@ func (p *planner) bareQuorum(at, quarantine time.Duration) []fault {
 	return plan
 }
 
-// aimAtProcess chooses the process, if none has anything now.
+// aimAtProcess chooses the process, and reports whether no process is busy.
 func (p *planner) aimAtProcess(f *fault) bool {
 	i := p.r.IntN(processCount)
 	f.Process = i + 1
@@ -331,7 +331,7 @@ func (p *planner) aimAtAll(f *fault) bool {
 	return true
 }
 
-// aimAtNode chooses the node, if one may have that now.
+// aimAtNode chooses the node, and reports whether the fault is possible there now.
 func (p *planner) aimAtNode(f *fault, c recipe) bool {
 	i := p.r.IntN(nodeCount)
 	f.Nodes = []int{i}
@@ -345,7 +345,7 @@ func (p *planner) aimAtNode(f *fault, c recipe) bool {
 	return p.nodes[i].until <= f.At && (!c.out || out < maxOut) && (!c.restarts || !quarantined)
 }
 
-// take notes that f, which is of recipe c, is chosen.
+// take notes that f, drawn by the recipe c, is part of the plan.
 func (p *planner) take(f *fault, c recipe) {
 	end := f.At + f.For + c.after
 	if f.Process != 0 {
@@ -362,7 +362,7 @@ func (p *planner) take(f *fault, c recipe) {
 	}
 }
 
-// planRepeated has one fault again and again: of some nodes, that all begin at once.
+// planRepeated repeats the fault f, each time on that many nodes at once.
 func planRepeated(seed uint64, length, every time.Duration, victims int, f fault) (plan []fault) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	for at := every; at <= length-lull; at += every + between(r, 0, every/4) {
@@ -375,7 +375,8 @@ func planRepeated(seed uint64, length, every time.Duration, victims int, f fault
 	return plan
 }
 
-// withoutFakeTime returns what of a plan needs no libfaketime, and how much does.
+// withoutFakeTime returns the faults that do not need libfaketime, and the number of those that
+// do.
 func withoutFakeTime(plan []fault) (rest []fault, left int) {
 	rest = slices.DeleteFunc(slices.Clone(plan), fault.fakesTime)
 	return rest, len(plan) - len(rest)

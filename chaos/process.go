@@ -17,52 +17,51 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
-// processCount is how many processes of clients there are.
+// processCount is the number of client processes.
 const processCount = 3
 
 // envJob is the environment variable that makes this program a process of clients.
 const envJob = "CHAOS_JOB"
 
-// A job is what a process of clients is to do.
+// A job configures a process of clients.
 type job struct {
-	Process int           // from 1 on
-	Nodes   []string      // addresses: its links
-	Origin  time.Time     // of the times in its events
+	Process int           // its number, from 1
+	Nodes   []string      // the addresses of its links
+	Origin  time.Time     // of the times in events
 	Seed    uint64        //
 	Guard   time.Duration // the longest TTL; 0: no guard
-	Expiry  time.Duration // about
+	Expiry  time.Duration // about which the clients choose theirs which the clients choose theirs
 	Off     int           // the node whose host is off at first; -1: none
-	Events  string        // the file that they go to
-	Fake    int           // how many of its clients believe in locks without asking; for tests
+	Events  string        // the file for its events
+	Fake    int           // number of clients that claim locks without asking; for tests
 }
 
-// The words between this program and a process of clients, which says each when it is
-// done with what it was told.
+// The orders to a process of clients. The process repeats an order when it has executed it.
 const (
-	sayReady   = "ready" // by itself: it knows all nodes
+	sayReady   = "ready" // not an order: the process knows all nodes
 	sayGo      = "go"    // lock and unlock
 	sayStop    = "stop"
-	sayProbe   = "probe" // whether each lock can be had
+	sayProbe   = "probe" // check that each lock can be acquired
 	sayGoodbye = "goodbye"
 )
 
-// replyTime bounds how long a process may take for what it is told.
+// replyTime bounds how long a process may take for an order.
 const replyTime = 30 * time.Second
 
-// A process is one with clients, a child of this one.
+// A process is a child process with clients.
 type process struct {
 	number int
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
-	said   chan string   // closed when it says no more
+	said   chan string   // lines of its output; closed at their end
 	ended  chan struct{} // closed when it has ended
-	err    error         // how; set before ended is closed
+	err    error         // its exit status; set before ended is closed
 	events string
 
-	fault sync.Mutex // held by what befalls it
+	fault sync.Mutex // held by the fault of the process
 }
 
-// startProcess starts a process, which lives until it is told to end, or is killed.
+// startProcess starts a process, which lives until it is told to end or is killed.
 func startProcess(ctx context.Context, dir string, j job) (*process, error) {
 	j.Events = filepath.Join(dir, fmt.Sprintf("process%d.jsonl", j.Process))
 	child, err := realredis.StartChild(context.WithoutCancel(ctx), envJob, j)
@@ -77,7 +76,7 @@ func startProcess(ctx context.Context, dir string, j job) (*process, error) {
 	return p, nil
 }
 
-// listen passes on what the process says, until it ends.
+// listen passes on the lines of the process until it ends.
 func (p *process) listen(stdout io.Reader) {
 	for lines := bufio.NewScanner(stdout); lines.Scan(); {
 		p.said <- lines.Text()
@@ -87,7 +86,7 @@ func (p *process) listen(stdout io.Reader) {
 	close(p.ended)
 }
 
-// tell gives an order, and waits until it is done.
+// tell gives an order, and waits until it is executed.
 func (p *process) tell(ctx context.Context, word string) error {
 	if _, err := io.WriteString(p.stdin, word+"\n"); err != nil {
 		return fmt.Errorf("process %d: %w", p.number, err)
@@ -116,7 +115,7 @@ func (p *process) await(ctx context.Context, word string) error {
 func (p *process) pause() error  { return p.cmd.Process.Signal(syscall.SIGSTOP) }
 func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
-// finish waits for the end of the process, which was told, and returns its events.
+// finish waits for the end of the process, which was ordered before, and returns its events.
 func (p *process) finish(ctx context.Context) ([]history.Event, error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTime)
 	defer cancel()

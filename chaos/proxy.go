@@ -12,7 +12,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/nonsense"
 )
 
-// A direction is one of the two of a link.
+// A direction is one of the two directions of a link.
 type direction int
 
 const (
@@ -20,9 +20,9 @@ const (
 	toClient
 )
 
-// A link is all connections from one client process to one node: a proxy that passes
-// bytes on, in their order, and does with them what a bad network would. What it passes
-// was never altered, but for nonsense: a connection that has lost a byte is never used again.
+// A link is a proxy for all connections from one client process to one node. It passes bytes on
+// in order, and imitates a bad network. It never alters bytes, except for nonsense, and never
+// uses a connection again that has lost a byte.
 type link struct {
 	listener net.Listener
 	target   string
@@ -30,32 +30,32 @@ type link struct {
 
 	mu      sync.Mutex
 	closed  bool
-	cuts    [2]int           // by direction: how many faults let nothing pass; the connection stays
-	delay   [2]time.Duration // by direction: of each byte
-	losing  int              // how many faults lose what the node replies
+	cuts    [2]int           // by direction: how many faults block it; connections stay open
+	delay   [2]time.Duration // by direction: delay of each byte
+	losing  int              // how many faults lose replies
 	off     bool             // dials hang
-	hanging []net.Conn       // of clients that dial meanwhile
-	bursts  *rand.Rand       // draws what each connection is told once in place of a reply; nil: nothing
+	hanging []net.Conn       // clients' connections whose dials hang
+	bursts  *rand.Rand       // draws the nonsense that each connection gets once; nil: none
 	changed chan struct{}    // closed, and made anew, when cuts or losing changes
 	wires   map[*wire]bool
 }
 
-// A wire is one connection through a link: both its ends.
+// A wire is one connection through a link, with both ends.
 type wire struct {
 	client, node net.Conn
-	ended        chan struct{} // closed when the connection is
+	ended        chan struct{} // closed when the connection has ended
 	once         sync.Once
-	silent       bool // it carries nothing any more; guarded by link.mu
-	lossy        bool // it has lost replies, and must not live on; guarded by link.mu
-	babbled      bool // it was told nonsense; guarded by link.mu
+	silent       bool // passes nothing any more; guarded by link.mu
+	lossy        bool // has lost replies, so it must end; guarded by link.mu
+	babbled      bool // has passed nonsense; guarded by link.mu
 }
 
-// end closes both ends. A reset tells them at once and throws away what is on its way.
+// end closes both ends. With reset they see the end at once, and data on its way is lost.
 func (w *wire) end(reset bool) {
 	w.once.Do(func() {
 		for _, c := range []net.Conn{w.client, w.node} {
 			if t, ok := c.(*net.TCPConn); ok && reset {
-				_ = t.SetLinger(0) // what it cannot do does no harm
+				_ = t.SetLinger(0) // an error does no harm
 			}
 			_ = c.Close()
 		}
@@ -81,7 +81,7 @@ func (l *link) accept() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // too many files, or gone before it was accepted
+		if err != nil { // too many open files, or closed before it was accepted
 			time.Sleep(10 * ms)
 			continue
 		}
@@ -109,11 +109,11 @@ func (l *link) accept() {
 	}
 }
 
-// welcome is what a link says to a client when the connection to the node is open. A dial
-// is over when it has come: so it can hang, which the listener of a proxy cannot bring about.
+// A link sends welcome to a client when the connection to the node is open, and dial waits for
+// it. This lets a link make a dial hang, which the listener of a proxy cannot do otherwise.
 var welcome = []byte{'+'}
 
-// dial opens a connection through the link at an address. It fits redis.Options.Dialer.
+// dial opens a connection through the link at address. It fits redis.Options.Dialer.
 func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	c, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err != nil {
@@ -131,7 +131,7 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return c, nil
 }
 
-// hangs reports whether the dial of a client hangs.
+// hangs reports whether the dial of a client must hang. If so, it keeps the connection open.
 func (l *link) hangs(client net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -142,8 +142,8 @@ func (l *link) hangs(client net.Conn) bool {
 	return true
 }
 
-// turnOff makes the host of the node vanish: connections carry nothing any more, and dials
-// hang until it is healed. One that is off already stays so until then.
+// turnOff makes the host of the node disappear: connections pass nothing any more, and dials hang
+// until heal is called. Calling it again before that changes nothing.
 func (l *link) turnOff() (heal func()) {
 	l.change(func() { l.off = true })
 	l.forget()
@@ -162,8 +162,8 @@ func (l *link) endHanging() {
 	l.hanging = nil
 }
 
-// forget makes the connections that there are carry nothing any more, in either direction,
-// as where a firewall has forgotten them. An end that closes is not heard of at the other.
+// forget makes the open connections pass nothing any more in either direction, as after a
+// firewall has forgotten them. If one end closes, the other does not notice.
 func (l *link) forget() {
 	l.change(func() {
 		for w := range l.wires {
@@ -172,7 +172,7 @@ func (l *link) forget() {
 	})
 }
 
-// add makes w one of l's, unless l is closed.
+// add adds w, unless l is closed.
 func (l *link) add(w *wire) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -200,7 +200,7 @@ func (l *link) close() {
 	l.done.Wait()
 }
 
-// reset breaks the connections that there are. Those that carry nothing do not hear of it.
+// reset breaks the open connections, except silent ones.
 func (l *link) reset() { l.resetAll(false) }
 
 func (l *link) resetAll(silentToo bool) {
@@ -217,20 +217,20 @@ func (l *link) resetAll(silentToo bool) {
 	}
 }
 
-// cut lets nothing pass in direction d, until it is healed.
+// cut blocks direction d until heal is called.
 func (l *link) cut(d direction) (heal func()) {
 	l.change(func() { l.cuts[d]++ })
 	return func() { l.change(func() { l.cuts[d]-- }) }
 }
 
-// slow delays all that passes in direction d by so much more, until it is healed.
+// slow adds a delay to direction d until heal is called.
 func (l *link) slow(d direction, by time.Duration) (heal func()) {
 	l.change(func() { l.delay[d] += by })
 	return func() { l.change(func() { l.delay[d] -= by }) }
 }
 
-// lose throws away what the node replies. When it is healed the connections on which
-// something was lost break: TCP loses nothing in the middle of a connection.
+// lose loses all replies of the node. heal also breaks the connections that have lost something,
+// because TCP loses nothing in the middle of a connection.
 func (l *link) lose() (heal func()) {
 	l.change(func() { l.losing++ })
 	return func() {
@@ -239,8 +239,8 @@ func (l *link) lose() (heal func()) {
 	}
 }
 
-// babble tells each connection that there is, and each new one, nonsense once, in place of
-// what the node says first. When it is healed those break on which the node hangs.
+// babble sends nonsense once on each connection, open or new, in place of the next data from the
+// node. heal also breaks the connections on which the node then hangs.
 func (l *link) babble(seed uint64) (heal func()) {
 	l.change(func() { l.bursts = rand.New(rand.NewPCG(seed, 4)) })
 	return func() {
@@ -263,8 +263,8 @@ func (l *link) dropLossy() {
 	}
 }
 
-// leave ends w, unless it is silent: then the other end hears nothing, and stays until the
-// link breaks or is closed.
+// leave ends w, unless it is silent. The other end of a silent connection does not notice, and
+// stays open until the link is closed.
 func (l *link) leave(w *wire) {
 	if !l.isSilent(w) {
 		l.drop(w, false)
@@ -285,17 +285,17 @@ func (l *link) change(f func()) {
 	l.changed = make(chan struct{})
 }
 
-// A chunk is what one read gave. One without bytes is the end of the connection.
+// A chunk is the data of one read. A chunk without bytes is the end of the connection.
 type chunk struct {
 	due   time.Time
 	bytes []byte
 }
 
-// maxChunks bounds what a link keeps in one direction of a connection: beyond it the
-// sender is held up, as by a full buffer.
+// maxChunks bounds how much a link buffers in one direction of a connection. Beyond it the sender
+// must wait, as with a full buffer.
 const maxChunks = 1 << 14
 
-// relay passes on what one end of w sends, until either ends.
+// relay passes on data from one end of w until either end closes.
 func (l *link) relay(w *wire, d direction) {
 	src, dst := w.client, w.node
 	if d == toClient {
@@ -353,7 +353,7 @@ func (l *link) delayed(d direction) time.Duration {
 	return l.delay[d]
 }
 
-// loses reports whether what passes in direction d is lost, and remembers that.
+// loses reports whether data in direction d is lost, and marks w as lossy.
 func (l *link) loses(w *wire, d direction) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -362,8 +362,7 @@ func (l *link) loses(w *wire, d direction) bool {
 	return lost
 }
 
-// twist returns what is said in place of what passes in direction d, and whether the
-// connection goes on.
+// twist returns the data to pass on instead of said, and whether the connection continues.
 func (l *link) twist(w *wire, d direction, said []byte) (instead []byte, goesOn bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -373,7 +372,7 @@ func (l *link) twist(w *wire, d direction, said []byte) (instead []byte, goesOn 
 	w.babbled = true
 	b := nonsense.Draw(l.bursts)
 	if b.Whole && b.Then == nonsense.GoOn {
-		b.Then = nonsense.Hang // it may stand for several replies: the next would be out of step
+		b.Then = nonsense.Hang // it may replace several replies: later ones would not match their requests
 	}
 	w.lossy = b.Then == nonsense.Hang
 	if b.After {
@@ -382,7 +381,7 @@ func (l *link) twist(w *wire, d direction, said []byte) (instead []byte, goesOn 
 	return []byte(b.Bytes), b.Then != nonsense.Close
 }
 
-// pass waits until c may pass, or reports false when the connection has ended.
+// pass waits until c may pass. It reports false if the connection has ended.
 func (l *link) pass(w *wire, d direction, c chunk) bool {
 	ctx, cancel := context.WithDeadline(context.Background(), c.due)
 	defer cancel()

@@ -12,13 +12,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/history"
 )
 
-// This file is what a run has come to, in words and figures.
+// This file reports the result of a run, as text and as data.
 
-// least is how many locks must have been acquired in a second of traffic, or the run has
-// shown nothing.
+// least is how many locks per second of traffic must be acquired. A run with fewer proves
+// nothing.
 const least = 3
 
-// verdict returns why the run is a failure, nil if it is none.
+// verdict returns why the run has failed, nil if it has not.
 func (r *result) verdict() error {
 	var broken []string
 	excluded := 0
@@ -43,13 +43,13 @@ func (r *result) verdict() error {
 	return nil
 }
 
-// replay returns the command that plays the same again. What the clients do depends on
-// time, so that it is not the same history.
+// replay returns the command that plays the same plan again. The history differs, because the
+// clients depend on timing.
 func (r *result) replay() string {
 	return fmt.Sprintf("go run ./chaos -scene %s -for %v -seed %d", r.Scene.name, r.Length, r.Seed)
 }
 
-// summary writes what a person wants to know.
+// summary writes the result for a human reader.
 func (r *result) summary(out io.Writer) {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 	say("scene %s: %s", r.Scene.name, r.Scene.about)
@@ -81,7 +81,7 @@ func (r *result) summary(out io.Writer) {
 	if err := r.verdict(); err != nil {
 		say("\nFAILED: %v", err)
 	} else {
-		say("\nas it must be")
+		say("\nPASS")
 	}
 }
 
@@ -99,7 +99,7 @@ func (r *result) count(k history.Kind) (n int) {
 	return n
 }
 
-// A tallied is how often something was.
+// A tallied is a count of something.
 type tallied struct {
 	What  string `json:"what"`
 	Count int    `json:"count"`
@@ -129,7 +129,7 @@ func (r *result) clientCounts() []tallied {
 	return tally(counts)
 }
 
-// habitOf returns the kind of a client: process/kind/number.
+// habitOf returns the habit in the name of a client: process/habit/number.
 func habitOf(who string) string {
 	parts := strings.Split(who, "/")
 	return parts[min(1, len(parts)-1)]
@@ -138,11 +138,11 @@ func habitOf(who string) string {
 const (
 	// aroundIt is how long before and after a violation its events are shown.
 	aroundIt = 700 * ms
-	// maxAround is how many at most, those nearest.
+	// maxAround is how many events are shown at most, the nearest ones.
 	maxAround = 40
 )
 
-// around returns the events about v: of its name, and the faults.
+// around returns the events near v: those of its lock, and the faults.
 func (r *result) around(v history.Violation) (events []history.Event) {
 	for _, e := range r.Events {
 		if concerns(e, v) {
@@ -156,16 +156,16 @@ func (r *result) around(v history.Violation) (events []history.Event) {
 	return history.Merge(events)
 }
 
-// concerns reports whether e is near v: of the same lock, or a fault.
+// concerns reports whether e is near v in time, and about the same lock or a fault.
 func concerns(e history.Event, v history.Violation) bool {
 	if (e.At - v.At).Abs() > aroundIt {
 		return false
 	}
 	switch e.Kind {
-	case history.Call, history.Refused: // of the many who wait
+	case history.Call, history.Refused: // too many
 		return false
 	case history.Fault:
-		return strings.HasSuffix(e.What, ": "+e.Where) || strings.Contains(e.What, ": "+e.Where+", ") // once
+		return strings.HasSuffix(e.What, ": "+e.Where) || strings.Contains(e.What, ": "+e.Where+", ") // show a fault of several rows once
 	case history.Key:
 		return e.Name == v.Name || beside(e.Key) == v.Name
 	default:
@@ -207,7 +207,7 @@ type account struct {
 	Again      string        `json:"again"`
 	Failed     string        `json:"failed,omitempty"`
 	Faults     []tallied     `json:"faults"`
-	LeftOut    int           `json:"left_out"` // for want of libfaketime
+	LeftOut    int           `json:"left_out"` // because libfaketime is missing
 	Plan       []fault       `json:"plan"`
 	Tried      int           `json:"tried"`
 	Acquired   int           `json:"acquired"`
@@ -215,7 +215,7 @@ type account struct {
 	Violations []told        `json:"violations"`
 }
 
-// told is a violation with the events about it.
+// told is a violation with the events near it.
 type told struct {
 	Rule   string          `json:"rule"`
 	Name   string          `json:"name"`

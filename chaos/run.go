@@ -16,22 +16,22 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
-// settings are what a run is asked for.
+// settings are the parameters of a run.
 type settings struct {
 	Scene    scene
 	Seed     uint64
 	Length   time.Duration // of the traffic
-	FakeTime string        // the library, "" for none
-	Keep     bool          // the files
-	fakes    int           // clients that ask no node, in the first process; for tests
+	FakeTime string        // the path of libfaketime, "" for none
+	Keep     bool          // keep the files
+	fakes    int           // clients of the first process that claim locks without asking; for tests
 	say      func(format string, args ...any)
 }
 
-// A result is what a run has come to.
+// A result is the result of a run.
 type result struct {
 	settings
 	Plan       []fault
-	LeftOut    int           // faults that need libfaketime
+	LeftOut    int           // number of faults left out, because libfaketime is missing
 	From, To   time.Duration // of the traffic
 	Events     []history.Event
 	Terms      []history.Term
@@ -66,8 +66,8 @@ func run(ctx context.Context, s settings) (*result, error) {
 	return r, nil
 }
 
-// start starts the nodes and, when these are ready, the processes of clients. The host of the
-// node off is off already, unless off is -1.
+// start starts the nodes and then the processes of clients. The host of the node off is off from
+// the beginning; -1 means none.
 func (w *world) start(ctx context.Context, dir string, s settings, off int) error {
 	for i := range nodeCount {
 		n, err := startNode(i, dir, s.FakeTime)
@@ -102,7 +102,7 @@ func (w *world) startProcess(ctx context.Context, dir string, s settings, number
 			return err
 		}
 		if i == off {
-			l.turnOff() // the fault of the plan heals it
+			l.turnOff() // the fault in the plan heals it
 		}
 		links = append(links, l)
 		j.Nodes = append(j.Nodes, l.addr())
@@ -115,7 +115,7 @@ func (w *world) startProcess(ctx context.Context, dir string, s settings, number
 	return err
 }
 
-// end ends all that runs.
+// end ends everything that runs.
 func (w *world) end() {
 	for _, p := range w.processes {
 		p.kill()
@@ -130,7 +130,7 @@ func (w *world) end() {
 	}
 }
 
-// each lets all processes do something at once.
+// each calls f for all processes at the same time.
 func (w *world) each(f func(*process) error) error {
 	errs := make([]error, len(w.processes))
 	var wg sync.WaitGroup
@@ -141,15 +141,15 @@ func (w *world) each(f func(*process) error) error {
 	return errors.Join(errs...)
 }
 
-// tell gives all processes an order, and waits until it is done.
+// tell gives all processes an order, and waits until all have executed it.
 func (w *world) tell(ctx context.Context, word string) error {
 	return w.each(func(p *process) error { return p.tell(ctx, word) })
 }
 
-// margin is how much later than it should a key may be gone.
+// margin is how late a key may expire.
 const margin = time.Second
 
-// play lets the clients at it, under the faults of the plan, and judges what they saw.
+// play runs the clients under the faults of the plan, and checks what they noted.
 func (w *world) play(ctx context.Context, r *result) error {
 	sampling, stop := context.WithCancel(ctx)
 	var samplers sync.WaitGroup
@@ -179,12 +179,12 @@ func (w *world) play(ctx context.Context, r *result) error {
 	settled := r.To + longestTTL(r.Scene.expiry) + most + margin
 	pause(ctx, settled-r.To+3*sampleEvery)
 	stop()
-	samplers.Wait() // what is locked from here on is not left behind
+	samplers.Wait() // later keys are not left behind
 	return w.judge(ctx, r, r.Scene.rules(settled, setBack))
 }
 
-// inflictAll lets the faults befall when they are due, each by itself, and returns when
-// the time is over and all are healed.
+// inflictAll starts each fault at its time, and returns when the time is over and all faults are
+// healed.
 func (w *world) inflictAll(ctx context.Context, r *result) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -207,7 +207,7 @@ func (w *world) inflictAll(ctx context.Context, r *result) error {
 	return context.Cause(ctx)
 }
 
-// judge probes whether all locks can be had, ends the processes, and checks the history.
+// judge probes all locks, ends the processes, and checks the history.
 func (w *world) judge(ctx context.Context, r *result, rules history.Rules) error {
 	if err := w.tell(ctx, sayProbe); err != nil {
 		return err
@@ -229,7 +229,7 @@ func (w *world) judge(ctx context.Context, r *result, rules history.Rules) error
 			return err
 		}
 	}
-	r.Terms = slices.DeleteFunc(history.Terms(r.Events), func(t history.Term) bool { return t.Again }) // those that are counted
+	r.Terms = slices.DeleteFunc(history.Terms(r.Events), func(t history.Term) bool { return t.Again }) // count each Lock once
 	r.Violations = history.Check(r.Events, rules)
 	return nil
 }

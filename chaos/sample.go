@@ -9,7 +9,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/history"
 )
 
-// lookAtKeys returns all keys of a node and their TTLs, of one moment.
+// lookAtKeys is a script that returns all keys of a node and their TTLs at one moment.
 const lookAtKeys = `
 local found = {}
 for _, key in ipairs(redis.call('KEYS', '*')) do
@@ -18,11 +18,11 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 end
 return found`
 
-// sampleEvery is how often the keys of a node are looked at.
+// sampleEvery is the pause between two looks at the keys of a node.
 const sampleEvery = 200 * ms
 
-// sample looks at the keys of n now and then until ctx is done, past the proxies, and
-// notes them. A node that does not answer is looked at later.
+// sample repeatedly notes the keys of n until ctx is done, without using a proxy. It skips a look
+// if the node does not answer.
 func (w *world) sample(ctx context.Context, n *node) {
 	for ctx.Err() == nil {
 		w.look(ctx, n)
@@ -46,7 +46,7 @@ func (w *world) look(ctx context.Context, n *node) {
 	w.lookForStrays(ctx, n)
 }
 
-// lookForStrays notes when clients whose greeting n has refused have set keys all the same.
+// lookForStrays notes if clients whose greeting n has refused have set keys nevertheless.
 func (w *world) lookForStrays(ctx context.Context, n *node) {
 	keys, err := n.direct.Info(ctx, "keyspace").Result()
 	if err == nil && strings.Contains(keys, "db0:") && !n.strayed {
@@ -55,7 +55,7 @@ func (w *world) lookForStrays(ctx context.Context, n *node) {
 	}
 }
 
-// keyEvent is a look at a key, which lasts for so many milliseconds; -1: for ever.
+// keyEvent returns the event for a look at a key. ttl is in milliseconds; -1 means no expiry.
 func keyEvent(at time.Duration, node int, key string, ttl int64) history.Event {
 	e := history.Event{At: at, Kind: history.Key, Node: node, Key: key, TTL: time.Duration(ttl) * ms}
 	if ttl < 0 {
@@ -67,7 +67,7 @@ func keyEvent(at time.Duration, node int, key string, ttl int64) history.Event {
 	return e
 }
 
-// beside returns the name of the lock that a key stands beside: {name}:queue, say.
+// beside returns the name of the lock that a key belongs to, such as {name}:queue.
 func beside(key string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(key, "{"), "}:")
 	return name

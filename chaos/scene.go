@@ -8,21 +8,21 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/history"
 )
 
-// A scene is faults, and what may break under them.
+// A scene is a plan of faults, and what may break under them.
 type scene struct {
 	name  string
 	about string
 	guard bool // the pools have a restart guard
 
-	expiry time.Duration // of the locks, about
-	// excluded: the faults are such as the contract excludes. Exclusion must break.
+	expiry time.Duration // about which the clients choose theirs
+	// excluded means that the contract excludes these faults, and that exclusion must break.
 	excluded bool
-	faketime bool // it is nothing without libfaketime
+	faketime bool // the scene needs libfaketime
 	plan     func(seed uint64, length time.Duration) []fault
 }
 
 const (
-	// shortExpiry lets much happen in a run.
+	// shortExpiry allows many holds in a run.
 	shortExpiry = 1500 * ms
 	// longExpiry leaves time for an excluded fault within a hold.
 	longExpiry = 3 * time.Second
@@ -53,8 +53,8 @@ var scenes = []scene{
 		nodeCount, fault{Kind: flushAll}),
 }
 
-// excluded returns a scene of one fault that the contract excludes, which befalls so many
-// nodes again and again.
+// excluded returns a scene that repeats one fault that the contract excludes, each time on that
+// many nodes.
 func excluded(name, about string, nodes int, f fault) scene {
 	return scene{
 		name: name, about: about, expiry: longExpiry, excluded: true,
@@ -73,33 +73,33 @@ func findScene(name string) (scene, error) {
 	return scenes[i], nil
 }
 
-// lockDelay is that of the clients that have one.
+// lockDelay is the lock delay of the clients with that habit.
 const lockDelay = 300 * ms
 
-// longestExpiry returns the longest that clients choose about an expiry.
+// longestExpiry returns the longest expiry that clients choose.
 func longestExpiry(expiry time.Duration) time.Duration { return expiry + expiry/3 }
 
-// longestTTL returns that of the keys of such locks.
+// longestTTL returns the longest TTL of the keys of their locks.
 func longestTTL(expiry time.Duration) time.Duration { return longestExpiry(expiry) + lockDelay }
 
-// quarantine returns for how long a guard for that TTL keeps a node out, with fencing: the
-// library adds the drift, 1 s, 10 s for the skew of clocks, and some rounds.
+// quarantine returns how long a guard for that TTL excludes a node, with fencing: the library
+// adds the drift, 1 s, 10 s for the skew of clocks, and some rounds.
 func quarantine(ttl time.Duration) time.Duration {
 	const skew, granularity, rounds = 10 * time.Second, time.Second, 500 * ms
 	return ttl + ttl/100 + skew + granularity + rounds
 }
 
-// queueTTL is that of the queue beside a lock, and fenceTTL that of the register.
+// queueTTL is the longest TTL of the queue of a lock, and fenceTTL that of its fencing register.
 const (
 	queueTTL = 2*time.Second + 20*ms // a clock whose rate changes jumps a little
 	fenceTTL = 24 * time.Hour
 )
 
-// lostSlop is by how much a loss may be told after the next holder came: the machine is
+// lostSlop is how long after the next hold began a loss may be reported, because the machine is
 // busy.
 const lostSlop = 2 * time.Second
 
-// rules returns what must be kept.
+// rules returns the rules that a history must obey.
 func (s scene) rules(settled time.Duration, setBack map[int]time.Duration) history.Rules {
 	return history.Rules{
 		MaxTTL:     longestTTL(s.expiry),
@@ -110,8 +110,8 @@ func (s scene) rules(settled time.Duration, setBack map[int]time.Duration) histo
 	}
 }
 
-// allowed reports whether the scene may break that rule: where somebody else is let in
-// beside a holder, that one also hears of its loss too late.
+// allowed reports whether the scene may break the rule of v. When a second holder is admitted,
+// the first one also hears of its loss too late.
 func (s scene) allowed(v history.Violation) bool {
 	return s.excluded && (v.Rule == history.Exclusion || v.Rule == history.LateLost)
 }

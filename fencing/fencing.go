@@ -1,6 +1,6 @@
-// Package fencing is the resource's side of fencing tokens: it refuses the writes of a
-// holder whose lock has ended without its knowing, because it was paused, or its
-// request was late.
+// Package fencing is the resource's side of fencing tokens. It refuses writes of a holder that
+// does not know yet that its lock has ended, because the holder was paused or its request was
+// delayed.
 //
 // Lock with redsync.WithFencing, take the token right after Lock, and send it along
 // with each write of that hold:
@@ -14,7 +14,7 @@
 //
 //	err := guard.Do(token, func() error { return write(order) })
 //	if errors.Is(err, fencing.ErrStale) {
-//		// somebody else has had the lock since: nothing was written
+//		// another process has held the lock since: nothing was written
 //	}
 //
 // The guard stands where the data is:
@@ -26,27 +26,27 @@
 //
 // # What a guard does
 //
-// It keeps the newest token that it has seen.
+// A guard keeps the newest token that it has seen.
 //
-//   - A greater token is let in, and is the newest from then on.
-//   - An equal one is let in: the same holder writes again.
-//   - An older one is refused with a [*StaleError], which matches [ErrStale]. Nothing is
+//   - A greater token is admitted and becomes the newest.
+//   - An equal token is admitted: the same holder writes again.
+//   - An older token is refused with a [*StaleError], which matches [ErrStale]. Nothing is
 //     written.
-//   - 0 is refused with [ErrNoToken]: it is what Fence returns without WithFencing, or
-//     when the lock is not held.
+//   - The token 0 is refused with [ErrNoToken]: Fence returns 0 without WithFencing, and when the
+//     lock is not held.
 //
-// Every uint64 is compared exactly, also where the database has no such type.
+// Tokens are compared exactly as uint64, even if the database has no such type.
 //
 // # What it needs
 //
-//   - Every write of what the lock protects goes through the guard. One that goes round
-//     it is as dangerous as before.
-//   - The newest token lives as long as the data. A guard that has forgotten it lets an
-//     old holder in. Tokens are of one lock: two names have two guards.
-//   - A holder that reads before it writes calls Check first. Else an older holder may
-//     still write between the two, and be overwritten unseen.
-//   - The token is that of the hold under which the write was prepared: take it once,
-//     after Lock. Fence of a Mutex that has been locked again returns the next one's.
+//   - Every write to the protected resource goes through the guard. A write that bypasses the
+//     guard is not protected.
+//   - The newest token is kept as long as the data. A guard that has forgotten the token admits
+//     an old holder. Tokens of different locks cannot be compared: each name needs its own guard.
+//   - A holder that reads before it writes calls Check first. Otherwise an older holder may still
+//     write between the read and the write, and its write is overwritten unnoticed.
+//   - The token belongs to the hold under which the write was prepared. Take it once, right after
+//     Lock: if the Mutex is locked again, Fence returns the token of the new hold.
 package fencing
 
 import (
@@ -55,17 +55,18 @@ import (
 )
 
 var (
-	// ErrStale says that a write came with an older token than the resource has
-	// seen: somebody else has had the lock since. It comes as a *StaleError.
+	// ErrStale means that the token of a write is older than one that the resource has seen:
+	// another process has held the lock since. The error returned is a *StaleError that matches
+	// it.
 	ErrStale = errors.New("fencing: stale token")
 
-	// ErrNoToken says that a write came with the token 0: its lock was taken without
-	// redsync.WithFencing, or was not held when Fence was called.
+	// ErrNoToken means that the token of a write is 0: the Mutex has no redsync.WithFencing, or
+	// the lock was not held when Fence was called.
 	ErrNoToken = errors.New("fencing: token 0: lock with WithFencing, and call Fence while the lock is held")
 )
 
-// A StaleError refuses a write with Token: the resource has seen Newest, which is
-// greater. It matches ErrStale.
+// A StaleError is the refusal of a write with Token, because the resource has seen Newest, which
+// is greater. It matches ErrStale.
 type StaleError struct{ Token, Newest uint64 }
 
 func (e *StaleError) Error() string {
@@ -75,10 +76,10 @@ func (e *StaleError) Error() string {
 // Unwrap makes e match ErrStale.
 func (e *StaleError) Unwrap() error { return ErrStale }
 
-// Admit is the rule of every guard, for a resource that keeps its newest token itself: it
-// returns nil if a write with token may be made where newest has been seen, 0 for none;
-// else ErrNoToken or a *StaleError. The write must then store token along with the data,
-// and nothing may come between.
+// Admit is the rule that every guard applies, for a resource that keeps its newest token itself.
+// newest is the newest token that the resource has seen, 0 for none. Admit returns nil if a write
+// with token may be made; otherwise it returns ErrNoToken or a *StaleError. The write must store
+// token together with the data, in one atomic step with the check.
 func Admit(token, newest uint64) error {
 	switch {
 	case token == 0:

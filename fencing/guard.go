@@ -5,28 +5,27 @@ import "sync"
 // A Guard guards one resource inside the process. Its zero value is ready to use, by many
 // goroutines at once. It must not be copied.
 //
-// It forgets its token when the process ends. Where the data stays, store the token along
-// with it, and Check it after the start before anything else.
+// A Guard forgets its token when the process ends. If the data outlives the process, store the
+// token with the data, and after a restart pass it to Check before any other call.
 type Guard struct {
 	mu     sync.Mutex
 	newest uint64
 }
 
-// Check notes token, and returns a *StaleError if it is older than the newest, ErrNoToken
-// if it is 0. An equal one is in order.
+// Check notes token, and returns a *StaleError if it is older than the newest, ErrNoToken if it
+// is 0. An equal token is admitted.
 //
-// A write that follows is not one step with it: between the two a newer holder may write.
-// Check is for before a read, and for a resource with one writer at a time; else use Do.
+// Check and a later write are not one atomic step: a newer holder may write in between. Use Check
+// before a read, or for a resource with one writer at a time. Otherwise use Do.
 func (g *Guard) Check(token uint64) error {
 	return g.Do(token, func() error { return nil })
 }
 
-// Do calls write if token is not older than the newest, and returns its error. Otherwise
-// it does not call it, and returns a *StaleError, or ErrNoToken for 0. An equal token is
-// in order.
+// Do calls write if token is not older than the newest, and returns its error. Otherwise it does
+// not call it, and returns a *StaleError, or ErrNoToken for 0. An equal token is admitted.
 //
-// Calls of Do and Check wait for each other, so write must not call them. The token counts
-// as seen also if write fails: some of it may have happened.
+// Calls of Do and Check wait for each other, so write must not call them. The token counts as
+// seen even if write fails, because a part of it may have been written.
 func (g *Guard) Do(token uint64, write func() error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -45,8 +44,7 @@ func (g *Guard) Newest() uint64 {
 }
 
 // Guards is a Guard for each of many resources. Its zero value is ready to use, by many
-// goroutines at once. It must not be copied. It keeps every name that it has been asked
-// for.
+// goroutines at once. It must not be copied. It keeps every name ever passed to For.
 type Guards struct{ guards sync.Map }
 
 // For returns the Guard of the resource name: always the same one.

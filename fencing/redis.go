@@ -15,43 +15,42 @@ var writeSource string
 
 var writeScript = redis.NewScript(writeSource)
 
-// Redis guards values in Redis. A value and its token are the fields value and fence of
-// one hash, so both expire, move and are lost together. It may be used by many goroutines
-// at once.
+// Redis guards values in Redis. A value and its token are the fields value and fence of one hash.
+// Both therefore expire, move and get lost together. It may be used by many goroutines at once.
 //
-// The key must be written by this type alone: who uses SET or DEL on it removes the token.
-// On a server that is also a node of the lock it must not be the name of a lock. The server
-// must not evict (maxmemory-policy noeviction); and where it can lose its last writes
-// (appendfsync everysec, a failover) it can let an old holder in after that.
+// Only this type may write the key: SET or DEL on it would remove the token. On a server that is
+// also a node of the lock, the key must not be the name of a lock. The server must not evict keys
+// (maxmemory-policy noeviction). A server that can lose its last writes (appendfsync everysec, a
+// failover) may admit an old holder after such a loss.
 type Redis struct{ client redis.UniversalClient }
 
 // NewRedis returns a guard of the values that client reaches. The caller closes client.
 func NewRedis(client redis.UniversalClient) *Redis { return &Redis{client} }
 
-// Set writes value, as go-redis encodes it, to key if token is not older than the newest
-// there. Otherwise it returns a *StaleError and changes nothing, or ErrNoToken for 0. An
-// equal token is in order. After any other error the value may have been written. (Where
-// client repeats a command whose reply was lost, the first may have been executed, before
-// a newer holder's, and the second be refused.)
+// Set writes value, as go-redis encodes it, to key if token is not older than the newest there.
+// Otherwise it returns a *StaleError and changes nothing, or ErrNoToken for 0. An equal token is
+// admitted. After any other error the value may have been written. (If client repeats a command
+// whose reply was lost, a *StaleError may also follow a write: the first command was executed,
+// then a newer holder wrote, and the repeated command was refused.)
 //
-// Value and token are kept for keep from now on, rounded up to milliseconds; 0 is for
-// ever. keep must be longer than a holder may be paused or a request be on its way: once
-// the token is gone, an old holder is let in. A few hours are a good start, a few times
-// the lock's expiry are not.
+// Value and token are kept for keep from now on, rounded up to milliseconds; 0 means for ever.
+// keep must be longer than any pause of a holder and any delay of a request: once the token is
+// gone, an old holder is admitted. Start with a few hours; a few times the lock's expiry is too
+// short.
 func (r *Redis) Set(ctx context.Context, key string, value any, token uint64, keep time.Duration) error {
 	return r.write(ctx, key, token, keep, "set", value)
 }
 
-// Delete removes the value of key, under the conditions of Set and with its errors. The
-// token stays for keep.
+// Delete removes the value of key, under the same conditions and with the same errors as Set. The
+// token is kept for keep.
 func (r *Redis) Delete(ctx context.Context, key string, token uint64, keep time.Duration) error {
 	return r.write(ctx, key, token, keep, "delete")
 }
 
-// Check notes token for key, so that nobody with an older one can write any more; it is
-// for before a read. It returns a *StaleError if token is older than the newest there,
-// ErrNoToken if it is 0. An equal token is in order. It does not change for how long
-// value and token are kept: for ever if there was neither.
+// Check notes token for key, so that no holder with an older token can write any more. Call it
+// before a read. It returns a *StaleError if token is older than the newest there, ErrNoToken if
+// it is 0. An equal token is admitted. Check does not change how long value and token are kept.
+// If there was neither, the token is kept for ever.
 func (r *Redis) Check(ctx context.Context, key string, token uint64) error {
 	return r.write(ctx, key, token, 0, "check")
 }
@@ -76,8 +75,8 @@ func (r *Redis) write(ctx context.Context, key string, token uint64, keep time.D
 	return admitText(token, own, text)
 }
 
-// Get returns the value of key and the newest token there, 0 for none. Where there is no
-// value its error matches redis.Nil; the token of a Delete or Check comes with it.
+// Get returns the value of key and the newest token there, 0 for none. If there is no value, its
+// error matches redis.Nil, and token is still that of a Delete or Check.
 func (r *Redis) Get(ctx context.Context, key string) (value string, token uint64, err error) {
 	var found struct {
 		Value *string `redis:"value"`
@@ -92,8 +91,8 @@ func (r *Redis) Get(ctx context.Context, key string) (value string, token uint64
 	return *found.Value, found.Fence, nil
 }
 
-// admitText returns nil if token was let in: then the resource keeps its text, own, now.
-// Another text that it keeps is that of a greater token, or of none: nothing was written.
+// admitText returns nil if token was admitted: then the resource now keeps own, the text of
+// token. Any other text belongs to a greater token, or is not a token; nothing was written.
 func admitText(token uint64, own, kept string) error {
 	if kept == own {
 		return nil

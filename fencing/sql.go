@@ -6,30 +6,31 @@ import (
 	"fmt"
 )
 
-// SQL guards what is in a database, whatever tables that is in: it keeps the newest token
-// of each resource in a table of its own, fencing_tokens, and raises it in the transaction
-// that makes the writes. Until that ends, everybody else with the same name waits for the
-// row. It may be used by many goroutines at once. Names have at most 255 bytes.
+// SQL guards data in any tables of a database. It keeps the newest token of each resource in a
+// table of its own, fencing_tokens, and raises it in the transaction that makes the writes. Until
+// that transaction ends, all others with the same name wait for the row. It may be used by many
+// goroutines at once. Names have at most 255 bytes.
 //
-// A token is kept as a text of 20 digits: BIGINT ends at 2^63-1, SQLite's NUMERIC is a
-// float beyond that, and database/sql passes on no greater uint64 either. As text every
-// token is exact, and the order is that of the numbers.
+// A token is kept as a text of 20 digits, because BIGINT ends at 2^63-1, SQLite's NUMERIC is a
+// float beyond that, and database/sql does not accept a greater uint64. As text every token is
+// exact, and texts sort like their numbers.
 //
 // # A column of your own
 //
-// Where a lock protects one row, that row can hold the token, in a column for 20 digits
-// (in PostgreSQL TEXT COLLATE "C", in SQLite TEXT, in MySQL CHAR(20) CHARACTER SET ascii):
+// If a lock protects one row, that row can hold the token, in a column for 20 digits (in
+// PostgreSQL TEXT COLLATE "C", in SQLite TEXT, in MySQL CHAR(20) CHARACTER SET ascii):
 //
 //	UPDATE orders SET state = ?, fence = ? WHERE id = ? AND fence <= ?
 //
-// with [Text] of the token in both places. If it affects no row, then there is a newer
-// token, or no such row, or, in MySQL without clientFoundRows=true, nothing to change.
+// with [Text] of the token in both places. If the statement affects no row, the row has a newer
+// token or does not exist. In MySQL without clientFoundRows=true it may also mean that nothing
+// changed.
 type SQL struct {
 	db                    *sql.DB
 	create, raise, newest string
 }
 
-// NewPostgreSQL returns a guard of what is in db, a PostgreSQL.
+// NewPostgreSQL returns a guard of the data in db, a PostgreSQL database.
 func NewPostgreSQL(db *sql.DB) *SQL {
 	return &SQL{
 		db: db,
@@ -41,8 +42,8 @@ func NewPostgreSQL(db *sql.DB) *SQL {
 	}
 }
 
-// NewSQLite returns a guard of what is in db, an SQLite 3.24 or later. Set a busy timeout,
-// or concurrent calls fail in place of waiting.
+// NewSQLite returns a guard of the data in db, an SQLite database of version 3.24 or later. Set a
+// busy timeout, or concurrent calls fail instead of waiting.
 func NewSQLite(db *sql.DB) *SQL {
 	return &SQL{
 		db: db,
@@ -54,7 +55,7 @@ func NewSQLite(db *sql.DB) *SQL {
 	}
 }
 
-// NewMySQL returns a guard of what is in db, a MySQL or MariaDB with InnoDB.
+// NewMySQL returns a guard of the data in db, a MySQL or MariaDB database with InnoDB.
 func NewMySQL(db *sql.DB) *SQL {
 	return &SQL{
 		db: db,
@@ -63,13 +64,14 @@ func NewMySQL(db *sql.DB) *SQL {
 			ENGINE = InnoDB`,
 		raise: `INSERT INTO fencing_tokens (name, token) VALUES (?, ?)
 			ON DUPLICATE KEY UPDATE token = GREATEST(token, VALUES(token))`,
-		// Not the snapshot of the transaction, which may be older than the row.
+		// FOR UPDATE reads the current row, not the snapshot of the transaction, which may be
+		// older.
 		newest: `SELECT token FROM fencing_tokens WHERE name = ? FOR UPDATE`,
 	}
 }
 
-// Create creates the table if it is not there. It is for the deployment, or the start of
-// the program.
+// Create creates the table if it does not exist. Call it during deployment, or when the program
+// starts.
 func (s *SQL) Create(ctx context.Context) error {
 	if _, err := s.db.ExecContext(ctx, s.create); err != nil {
 		return fmt.Errorf("fencing: create the table: %w", err)
@@ -77,12 +79,12 @@ func (s *SQL) Create(ctx context.Context) error {
 	return nil
 }
 
-// Do calls write with a transaction, and commits it, if token is not older than the newest
-// of the resource name. Otherwise it does not call it, and returns a *StaleError, or
-// ErrNoToken for 0. An equal token is in order.
+// Do calls write with a transaction and commits it, if token is not older than the newest of the
+// resource name. Otherwise it does not call write, and returns a *StaleError, or ErrNoToken for
+// 0. An equal token is admitted.
 //
-// If write returns an error, Do returns that, and nothing is changed, the newest token
-// included. After an error of the commit the writes may have been made.
+// If write returns an error, Do returns it and rolls everything back, the newest token included.
+// If the commit returns an error, the writes may or may not have been made.
 func (s *SQL) Do(ctx context.Context, name string, token uint64, write func(tx *sql.Tx) error) error {
 	if token == 0 {
 		return ErrNoToken
@@ -104,16 +106,16 @@ func (s *SQL) Do(ctx context.Context, name string, token uint64, write func(tx *
 	return nil
 }
 
-// Check is Do for a transaction of your own: the first statement in it, before any read. It
-// returns a *StaleError if token is older than the newest of the resource name, ErrNoToken
-// if it is 0; then roll the transaction back. An equal token is in order.
+// Check does the same for a transaction of your own. Call it before any other statement in the
+// transaction. It returns a *StaleError if token is older than the newest of the resource name,
+// ErrNoToken if it is 0. Roll the transaction back after any error. An equal token is admitted.
 //
-// The token counts once the transaction is committed.
+// The token counts as seen once the transaction is committed.
 func (s *SQL) Check(ctx context.Context, tx *sql.Tx, name string, token uint64) error {
 	if token == 0 {
 		return ErrNoToken
 	}
-	// The number of affected rows would not do: in MySQL an equal token affects none.
+	// The number of affected rows would not tell: in MySQL an equal token affects none.
 	if _, err := tx.ExecContext(ctx, s.raise, name, Text(token)); err != nil {
 		return fmt.Errorf("fencing: raise the token of %q: %w", name, err)
 	}
@@ -124,5 +126,5 @@ func (s *SQL) Check(ctx context.Context, tx *sql.Tx, name string, token uint64) 
 	return admitText(token, Text(token), newest)
 }
 
-// Text returns token as 20 digits: texts of that form have the order of their numbers.
+// Text returns token as 20 digits. Texts of that form sort like their numbers.
 func Text(token uint64) string { return fmt.Sprintf("%020d", token) }

@@ -13,13 +13,13 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// This file is what a client's options say of its node without asking it.
+// This file derives what it can about a node from the client's options, without asking the node.
 
-// A destination is the address of a node. Clients with equal ones lead to one node.
+// A destination is the address of a node. Clients with equal destinations reach the same node.
 type destination struct{ network, addr string }
 
-// destinationOf returns what client leads to, as a value that can be compared: the address,
-// unless the client's own Dialer decides where an address leads; then the client.
+// destinationOf returns a comparable value that stands for the node of client: its address, or
+// the client itself if its own Dialer decides what an address leads to.
 func destinationOf(client *redis.Client) any {
 	opt := client.Options()
 	switch {
@@ -34,8 +34,8 @@ func destinationOf(client *redis.Client) any {
 // defaultDialer returns the code of the Dialer that go-redis gives a client that has none.
 var defaultDialer = sync.OnceValue(dialerOfClient)
 
-// dialerOfClient asks a client for it, because the compiler may make several copies of a
-// closure.
+// dialerOfClient takes the dialer from a new client. The compiler may make several copies of a
+// closure, so any other way could return the address of a different copy.
 func dialerOfClient() uintptr {
 	client := redis.NewClient(&redis.Options{
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -44,7 +44,7 @@ func dialerOfClient() uintptr {
 	return reflect.ValueOf(client.Options().Dialer).Pointer()
 }
 
-// dialsItself reports whether go-redis dials Addr, and no function of the user's.
+// dialsItself reports whether go-redis dials Addr itself, without a Dialer of the user's.
 func dialsItself(opt *redis.Options) bool {
 	return reflect.ValueOf(opt.Dialer).Pointer() == defaultDialer()
 }
@@ -67,7 +67,7 @@ func badAddress(opt *redis.Options) error {
 	return nil
 }
 
-// badPort returns why port is neither a number of a port nor the name of a service.
+// badPort returns an error unless port is a port number or the name of a service.
 func badPort(port string) error {
 	if n, err := net.LookupPort("tcp", port); err != nil || n == 0 {
 		return fmt.Errorf("port %q is not in the range 1 to 65535", port)

@@ -11,16 +11,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// maxBatch bounds one write of a batchPool.
+// maxBatch bounds the number of requests that a batchPool sends in one Pipeline.
 const maxBatch = 512
 
-// A pipelined is a request as a command of a Pipeline.
+// A pipelined is a request in the form of a command for a Pipeline.
 type pipelined struct {
 	*redis.Cmd
 	req Request
 }
 
-// NoRetry holds on every path of go-redis that would send a command again.
+// NoRetry reports true: go-redis must never send the command again. go-redis asks for it on every
+// path that would.
 func (*pipelined) NoRetry() bool { return true }
 
 // Clone keeps the promise of NoRetry on the copy.
@@ -28,10 +29,10 @@ func (p *pipelined) Clone() redis.Cmder {
 	return &pipelined{Cmd: p.Cmd.Clone().(*redis.Cmd), req: p.req}
 }
 
-// batchPool sends through the Pipeline of a client that offers no stream: while
-// one batch is under way the next one gathers. Nothing runs while nothing is
-// outstanding. It promises no order of execution, because the client may route
-// a pipeline over several connections and follow redirects.
+// batchPool sends through the Pipeline of a client that offers no stream: while one batch is
+// under way, the next one gathers. No goroutine runs while nothing is outstanding. The pool
+// promises no order of execution, because the client may spread a pipeline over several
+// connections and follow redirects.
 type batchPool struct {
 	config
 	client redis.UniversalClient
@@ -64,7 +65,7 @@ func (p *batchPool) Subscribe(channel string, to Listener) (Subscription, error)
 	return p.subs.start(&p.config, channel, to, p.dialChannel)
 }
 
-// dialChannel listens to a channel as the client does.
+// dialChannel subscribes to a channel through the client.
 func (p *batchPool) dialChannel(ctx context.Context, channel string) (w wire, err error) {
 	defer recovered(&err)
 	return dialPubSub(ctx, p.client, channel)
@@ -73,7 +74,7 @@ func (p *batchPool) dialChannel(ctx context.Context, channel string) (w wire, er
 // Destination returns the client.
 func (p *batchPool) Destination() any {
 	if !reflect.ValueOf(p.client).Comparable() {
-		return p // a type of the user's
+		return p // a type that the user wrote
 	}
 	return p.client
 }
@@ -119,8 +120,8 @@ func (p *batchPool) run() {
 	}
 }
 
-// execute sends a batch and waits for the replies. Its error is not that of each
-// command, which has its own.
+// execute sends a batch and waits for the replies. Its error is that of the whole batch; each
+// command holds its own.
 func (p *batchPool) execute(batch []*pipelined) (err error) {
 	defer recovered(&err)
 	pipe := p.client.Pipeline()
@@ -131,7 +132,7 @@ func (p *batchPool) execute(batch []*pipelined) (err error) {
 	return err
 }
 
-// take returns the next batch, or nil after noting that run ends.
+// take returns the next batch. If nothing is queued, it notes that run ends and returns nil.
 func (p *batchPool) take() []*pipelined {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,11 +146,11 @@ func (p *batchPool) take() []*pipelined {
 	return batch
 }
 
-// replyOf is the reply of an executed command, of a batch that came to failed. Of a
-// command that got no answer nothing is known: the client may have tried several
-// connections. One that has neither an error nor a value has got none: a null is an error
-// to go-redis, and where the greeting of a connection fails it leaves commands as they
-// were.
+// replyOf returns the reply of an executed command; failed is the error of its batch, if any.
+//
+// A command without an answer has Fate Unknown, because the client may have tried several
+// connections. A command that has neither an error nor a value got no answer: go-redis reports a
+// null as an error, and leaves commands untouched when the greeting of a connection fails.
 func replyOf(cmd *redis.Cmd, failed error) Reply {
 	value, err := cmd.Result()
 	switch {

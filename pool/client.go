@@ -8,17 +8,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file is which clients this process has met. A program that makes its pools anew for
-// every request is one process to the nodes all the same.
+// This file records which clients this process has used. A program may make new pools for every
+// request, but to the nodes it is still one process.
 
-// met are the clients for which metBefore has been called.
+// met holds the clients for which metBefore has been called.
 var met struct {
 	sync.Mutex // guards clients
 	clients    map[weak.Pointer[redis.Client]]struct{}
 }
 
-// metBefore reports whether it has been called before in this process with the same client.
-// It does not keep the client.
+// metBefore reports whether it has been called before in this process with the same client. It
+// does not keep the client alive.
 func metBefore(user *redis.Client) bool {
 	client := weak.Make(user)
 	met.Lock()

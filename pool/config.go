@@ -6,20 +6,19 @@ import (
 )
 
 const (
-	// defaultOutstanding is more than a healthy node owes (measured: with 1024
-	// goroutines a node that lagged reached 2048 now and then), and little memory
-	// when a frozen one does (a stream without a limit stalled every caller for 21 s
-	// behind one frozen node).
+	// defaultOutstanding is more than a healthy node ever owes: in a measurement with 1024
+	// goroutines, a lagging node reached 2048 at times. It also limits the memory that a frozen
+	// node costs. Without any limit, one frozen node stalled every caller of a stream for 21 s.
 	defaultOutstanding = 4096
 
-	// maxOutstanding keeps the memory that a frozen node costs in bounds.
+	// maxOutstanding bounds the memory that a frozen node can cost.
 	maxOutstanding = 16384
 
 	// maxOwed bounds requests of every kind, reserved ones included.
 	maxOwed = 2 * maxOutstanding
 )
 
-// A config is what the options of New have set. Every pool of New embeds it.
+// A config holds the settings made by the options of New. Every pool of New embeds it.
 type config struct {
 	outstanding int           // see WithOutstanding
 	guard       time.Duration // see WithRestartGuard
@@ -28,17 +27,15 @@ type config struct {
 	err         error         // why no Send can ever succeed
 }
 
-// Err returns why no Send can ever succeed: the pool was made from a nil
-// client, with an option out of its range, or with one that its client cannot
-// have. A Redsync asks for it, so that its first operation fails at once instead
-// of trying again.
+// Err returns why no Send can ever succeed: the pool was made from a nil client, with an option
+// out of its range, or with one that does not suit its client. A Redsync checks it, so that its
+// first operation fails at once instead of retrying.
 func (c *config) Err() error { return c.err }
 
-// RestartGuard returns the longest expiry plus lock delay of WithRestartGuard, 0
-// without a guard. A Redsync asks for it.
+// RestartGuard returns the maxExpiry of WithRestartGuard, 0 without a guard. A Redsync checks it.
 func (c *config) RestartGuard() time.Duration { return c.guard }
 
-// usable returns why req cannot be sent.
+// usable returns an error if req cannot be sent.
 func (c *config) usable(req *Request) error {
 	if c.err == nil && (len(req.Args) == 0 || req.To == nil) {
 		return errors.New("pool: a Request needs Args and To")
@@ -46,8 +43,7 @@ func (c *config) usable(req *Request) error {
 	return c.err
 }
 
-// admit returns the error of a request that the node's outstanding replies leave
-// no room for.
+// admit returns an error if a node that owes so many replies has no room for another request.
 func admit(owed, limit int, reserved bool) error {
 	if owed < limit || reserved && owed < maxOwed {
 		return nil

@@ -15,47 +15,49 @@ import (
 )
 
 const (
-	// keptBuffer bounds what a connection keeps of a buffer that has been written.
+	// keptBuffer is the largest buffer that a connection reuses after writing it.
 	keptBuffer = 512 << 10
 
-	// renewPause is how old a connection must be to be exchanged for what the node
-	// answers: the next one may be answered the same.
+	// renewPause is how old a connection must be before an answer of the node may have it
+	// exchanged. Without it a node that gives every connection the same answer would cause
+	// reconnects without end.
 	renewPause = time.Second
 
-	// minLifetime lets a connection serve at all, whatever the user's client allows.
+	// minLifetime lets a connection serve for a while even if the user's ConnMaxLifetime is
+	// shorter.
 	minLifetime = time.Second
 )
 
-// connections counts what all streams begin to open, so that a client's next
-// stream goes on where its last one ended.
+// connections counts the connections that all streams have begun to open. Connection numbers
+// therefore keep rising from one stream of a client to the next.
 var connections atomic.Uint64
 
-// A conn is one connection of a stream, after its handshake: a goroutine that
-// writes what is queued, and one that reads the replies and delivers them.
+// A conn is one connection of a stream, after its handshake. One goroutine writes what is queued,
+// another reads the replies and delivers them.
 type conn struct {
 	net      net.Conn
 	queue    *queue        // of the stream
-	user     *redis.Client // whose node it leads to
+	user     *redis.Client // the connection leads to its node
 	number   uint64
-	server   *Server       // who is at the other end, nil if it does not say
+	server   *Server       // the process at the other end, nil if unknown
 	lifetime time.Duration // after which it is retired; 0: never
 	opened   time.Time
-	cancel   func()        // releases what the opening holds; may be nil
+	cancel   func()        // ends the context that it was opened with; may be nil
 	ended    chan struct{} // closed when the last reply has been delivered
-	silence  silence       // says when a second one is to be opened, or this one given up
+	silence  silence       // decides when to open a second connection, or give this one up
 
 	// Under the queue's mu.
-	written   []queued // taken by serve and not by read, in order
-	inFlight  int      // taken by serve, and not booked as delivered by read
-	retired   bool     // takes nothing more, and ends when nothing is in flight
-	dead      bool     // read has come to its end
-	cause     error    // why it was closed from our side
-	successor *conn    // has been opened beside this one, and goes on in its place
+	written   []queued // taken by serve, not yet by read, in order
+	inFlight  int      // taken by serve, not yet counted as delivered by read
+	retired   bool     // takes no more requests, and ends once nothing is in flight
+	dead      bool     // read has ended
+	cause     error    // why our side closed it
+	successor *conn    // the second connection that replaces this one
 
-	// Of read alone.
+	// Only read uses these.
 	batch     []queued // taken from written
-	next      int      // the index in batch of the request that is answered next
-	delivered int      // replies that have been delivered and not been booked
+	next      int      // index in batch of the request to be answered next
+	delivered int      // replies delivered, not yet subtracted from inFlight
 }
 
 var (
@@ -63,8 +65,8 @@ var (
 	errForgotten = errors.New("no reply while a second connection was opened")
 )
 
-// connect opens a connection for what is queued. An error means that no request was
-// written on it. The end of ctx closes it.
+// connect opens a connection for q. On an error no request has been written. The end of ctx
+// closes the connection.
 func connect(ctx context.Context, q *queue, user *redis.Client) (*conn, error) {
 	opt := user.Options()
 	c := &conn{
@@ -89,9 +91,8 @@ func connect(ctx context.Context, q *queue, user *redis.Client) (*conn, error) {
 	return c, nil
 }
 
-// serve carries requests until the connection has ended and every request that it
-// took has its reply. It returns the connection that goes on in its place, nil if there
-// is none.
+// serve carries requests until the connection has ended and every request that it took has its
+// reply. It returns the connection that replaces this one, nil if there is none.
 func (c *conn) serve() *conn {
 	c.silence.start(c.checkSilence)
 	if c.lifetime > 0 {
@@ -103,8 +104,8 @@ func (c *conn) serve() *conn {
 	for {
 		var err error
 		if encoded, requests, err = c.take(encoded, requests); err == nil {
-			// A write that hangs needs no deadline: replies are owed meanwhile, and
-			// checkSilence closes a connection on which none comes.
+			// A write that hangs needs no deadline. Replies are owed meanwhile, and checkSilence
+			// closes a connection on which none arrives.
 			_, err = c.net.Write(encoded)
 		}
 		if err != nil {
@@ -116,9 +117,9 @@ func (c *conn) serve() *conn {
 	return c.successor
 }
 
-// take waits for requests, books them as in flight and returns them, encoded. It
-// gives the two slices in hand to the queue in exchange. An error means that the
-// connection shall end.
+// take waits for requests, counts them as in flight, and returns them together with their
+// encoding. It hands the two slices of its arguments to the queue for reuse. An error means that
+// the connection must end.
 func (c *conn) take(encoded []byte, requests []queued) ([]byte, []queued, error) {
 	if cap(encoded) > keptBuffer {
 		encoded, requests = nil, nil
@@ -144,8 +145,8 @@ func (c *conn) take(encoded []byte, requests []queued) ([]byte, []queued, error)
 		}
 		q.mu.Unlock()
 		<-q.wake
-		// Let those who are about to send do so, that fewer writes carry more
-		// (bench/README.md). It takes no time when nobody is.
+		// Let goroutines that are about to send do so first: fewer writes then carry
+		// more requests (bench/README.md). If there are none, this costs nothing.
 		runtime.Gosched()
 	}
 }
@@ -165,10 +166,10 @@ func (c *conn) read() {
 	}
 }
 
-// deliver hands the answer to the oldest request to who waits for it.
+// deliver hands value to the Receiver of the oldest unanswered request.
 func (c *conn) deliver(value any) error {
 	if c.next == len(c.batch) && !c.takeWritten() {
-		return errUnasked
+		return errUnsolicited
 	}
 	c.silence.pause()
 	req := c.batch[c.next]
@@ -186,14 +187,15 @@ func (c *conn) deliver(value any) error {
 	return nil
 }
 
-// outdated reports whether a node's answer says that a new connection may do better:
-// one with the credentials of the day, or to the server that the address leads to
-// by now.
+// outdated reports whether the error answered by a node suggests that a new connection may do
+// better. It would use the current credentials, and reach the server that the address leads to
+// now.
 func outdated(err refusal) bool {
 	return redis.HasErrorPrefix(err, "NOAUTH ") || redis.HasErrorPrefix(err, "READONLY ")
 }
 
-// takeWritten makes the requests that have been written meanwhile the batch.
+// takeWritten makes the requests written meanwhile the next batch. It reports whether there are
+// any.
 func (c *conn) takeWritten() bool {
 	clear(c.batch) // drop the references to what has been delivered
 	c.queue.mu.Lock()
@@ -203,8 +205,8 @@ func (c *conn) takeWritten() bool {
 	return len(c.batch) > 0
 }
 
-// retire lets the connection end when it owes nothing. What is queued waits for the
-// next one.
+// retire ends the connection as soon as it owes nothing. Queued requests wait for the next
+// connection.
 func (c *conn) retire() {
 	c.queue.mu.Lock()
 	c.retired = true
@@ -212,8 +214,8 @@ func (c *conn) retire() {
 	c.queue.nudge()
 }
 
-// renew exchanges the connection for one with the credentials of the day. It lets it
-// serve for a while first, lest credentials that never settle leave no connection that
+// renew exchanges the connection for one with the current credentials. The connection serves for
+// renewPause first: otherwise credentials that change all the time would leave no connection that
 // serves.
 func (c *conn) renew() {
 	if left := renewPause - time.Since(c.opened); left > 0 {
@@ -223,8 +225,8 @@ func (c *conn) renew() {
 	c.retire()
 }
 
-// bookingReader is what the buffer of read is filled from. It books what has been
-// delivered and watches the silence once for all replies that come together.
+// bookingReader fills the buffer of read. Before each read from the network it calls book, once
+// for all replies that arrived together.
 type bookingReader struct{ *conn }
 
 func (r bookingReader) Read(p []byte) (int, error) {
@@ -232,8 +234,8 @@ func (r bookingReader) Read(p []byte) (int, error) {
 	return r.net.Read(p)
 }
 
-// book books the replies that have been delivered. The silence begins with the
-// last of them, or with the next request when none is owed.
+// book subtracts the delivered replies from those in flight. The next silence begins now if a
+// reply is still owed, otherwise with the next request.
 func (c *conn) book() {
 	q := c.queue
 	q.mu.Lock()
@@ -249,8 +251,9 @@ func (c *conn) book() {
 	}
 }
 
-// checkSilence opens a second connection when this one owes a reply and has been silent for
-// longer than its patience, and gives it up after its timeout.
+// checkSilence runs when the watch of the silence fires. If the connection owes a reply, it opens
+// a second connection once the silence is longer than its patience, and gives this one up after
+// the timeout.
 func (c *conn) checkSilence() {
 	q := c.queue
 	q.mu.Lock()
@@ -267,9 +270,9 @@ func (c *conn) checkSilence() {
 	}
 }
 
-// replace opens a second connection. It serves in the place of c if c has been silent all
-// the while: then c is given up, and the stream goes on with the second once the fates of
-// all that c owes are delivered. Else the second is closed.
+// replace opens a second connection. If c stays silent all that time, c is given up, and the
+// stream continues on the second connection once the fates of all that c owes are delivered.
+// Otherwise the second connection is closed.
 func (c *conn) replace(ctx context.Context, d *second) {
 	next, err := connect(ctx, c.queue, c.user)
 	if err == nil {
@@ -288,8 +291,8 @@ func (c *conn) replace(ctx context.Context, d *second) {
 	}
 }
 
-// succeeds makes next, nil if it could not be opened, the successor of c, and reports
-// whether it did.
+// succeeds tries to make next the successor of c and reports whether it did. next is nil if it
+// could not be opened.
 func (c *conn) succeeds(d *second, next *conn) bool {
 	q := c.queue
 	q.mu.Lock()
@@ -302,17 +305,17 @@ func (c *conn) succeeds(d *second, next *conn) bool {
 	return true
 }
 
-// abort makes read come to its end.
+// abort makes read end, with cause as the reason.
 func (c *conn) abort(cause error) {
 	c.queue.mu.Lock()
 	if c.cause == nil {
 		c.cause = cause
 	}
 	c.queue.mu.Unlock()
-	_ = c.net.Close() // nothing is to be learnt from it
+	_ = c.net.Close() // an error would tell nothing new
 }
 
-// end delivers that the fate of what is in flight is unknown.
+// end delivers Fate Unknown to every request in flight.
 func (c *conn) end(err error) {
 	_ = c.net.Close()
 	q := c.queue

@@ -10,11 +10,11 @@ import (
 	"github.com/redis/go-redis/v9/auth"
 )
 
-// credentials are those of a StreamingCredentialsProvider, for one connection. When the
-// provider replaces them the connection is exchanged for one that is greeted with the
-// new ones: go-redis would send AUTH, on a connection that lies idle in its pool.
+// credentials are those that a StreamingCredentialsProvider gave for one connection. When the
+// provider replaces them, the pool opens a new connection with the new ones. go-redis would
+// instead send AUTH on a connection that lies idle in its pool.
 type credentials struct {
-	renewed func() // what exchanges the connection
+	renewed func() // exchanges the connection
 
 	mu          sync.Mutex // guards what follows
 	unsubscribe auth.UnsubscribeFunc
@@ -24,8 +24,8 @@ type credentials struct {
 	password    string
 }
 
-// follow makes opt ask the user's provider, if there is one, for one connection. It waits
-// for the provider until ctx is done.
+// follow makes opt use the credentials that the user's provider, if there is one, gives for one
+// connection. It waits for the provider until ctx is done.
 func follow(ctx context.Context, opt *redis.Options, renewed func()) (*credentials, error) {
 	provider := opt.StreamingCredentialsProvider
 	if provider == nil {
@@ -40,7 +40,7 @@ func follow(ctx context.Context, opt *redis.Options, renewed func()) (*credentia
 			return nil, fmt.Errorf("no credentials: %w", err)
 		}
 	case <-ctx.Done():
-		go func() { // it may answer still
+		go func() { // the provider may still answer
 			if <-subscribed == nil {
 				c.release()
 			}
@@ -61,13 +61,13 @@ func (c *credentials) subscribe(provider auth.StreamingCredentialsProvider) (err
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.unsubscribe = unsubscribe
-	if c.latest == nil { // else it has been replaced already
+	if c.latest == nil { // otherwise OnNext has already replaced first
 		c.latest = first
 	}
 	return nil
 }
 
-// use returns the credentials to greet with.
+// use returns the credentials for the greeting.
 func (c *credentials) use(context.Context) (name, password string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,7 +82,8 @@ func (c *credentials) use(context.Context) (name, password string, err error) {
 	return c.name, c.password, nil
 }
 
-// errNoPassword is for what go-redis would greet as the default user, without a word.
+// errNoPassword refuses a name without a password. go-redis would silently greet as the default
+// user.
 var errNoPassword = errors.New("the StreamingCredentialsProvider gave a name without a password")
 
 // OnNext implements auth.CredentialsListener.
@@ -92,8 +93,8 @@ func (c *credentials) OnNext(next auth.Credentials) {
 	}
 }
 
-// replace notes the credentials that are valid now, and reports whether the greeting
-// has used others.
+// replace stores the credentials that are valid now, and reports whether the greeting used
+// different ones.
 func (c *credentials) replace(next auth.Credentials) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,11 +103,13 @@ func (c *credentials) replace(next auth.Credentials) bool {
 	return c.used && (name != c.name || password != c.password)
 }
 
-// OnError implements auth.CredentialsListener. The connection goes on with what it was
-// greeted with. Where that is not enough the node ends it, and the next greeting fails.
+// OnError implements auth.CredentialsListener. The connection keeps the credentials of its
+// greeting. If the node stops accepting them, it ends the connection, and the next greeting
+// fails.
 func (*credentials) OnError(error) {}
 
-// release ends the subscription to the provider, which may take its time. c may be nil.
+// release ends the subscription to the provider, in the background because that may take long. c
+// may be nil.
 func (c *credentials) release() {
 	if c == nil {
 		return
@@ -119,7 +122,7 @@ func (c *credentials) release() {
 		return
 	}
 	go func() {
-		var err error // go-redis does not look at it either
+		var err error // ignored, as go-redis ignores it
 		defer recovered(&err)
 		err = unsubscribe()
 	}()

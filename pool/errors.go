@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file tells errors apart, those that a node has answered with and all others, and
-// makes errors of what go-redis and functions of the user's come to.
+// This file separates errors that a node answered with from all others. It also turns failures
+// and panics of go-redis, and of functions that the user supplied, into errors.
 
 // IsNoScript reports whether err is a node's answer that it does not have the
 // script of an EVALSHA. The script was not run.
@@ -17,25 +17,25 @@ func IsNoScript(err error) bool {
 	if !answers(err, "NOSCRIPT") {
 		return false
 	}
-	var answer redis.Error // answers passes over a leading ERR, which no NOSCRIPT has
+	var answer redis.Error // answers skips a leading ERR, but a real NOSCRIPT has none
 	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOSCRIPT")
 }
 
-// IsDenied reports whether err is a node's answer that its user may not do what was
-// asked: then the command was not run; or that a script of its may not do what it
-// does: then it ended there.
+// IsDenied reports whether err is a node's answer that the client's user lacks a permission.
+// Either the user may not run the command, which then did not run, or a script used a command
+// that the user may not run, and ended there.
 func IsDenied(err error) bool {
 	return answers(err, "NOPERM") || answers(err, "The user executing the script can't") // ERR, before Redis 7.2
 }
 
-// IsCrossSlot reports whether err is the answer of a cluster's node that it does not have
-// all keys of a command: they are not in one slot (CROSSSLOT), or the slot is moving and
-// the keys may be on different nodes (TRYAGAIN). The command was not run. A command with a
-// single key is never refused for these reasons.
+// IsCrossSlot reports whether err is the answer of a cluster's node that it does not have all
+// keys of a command: the keys are not in one slot (CROSSSLOT), or the slot is moving and they may
+// be on different nodes (TRYAGAIN). The command was not run. A command with a single key is never
+// refused for these reasons.
 func IsCrossSlot(err error) bool { return answers(err, "CROSSSLOT") || answers(err, "TRYAGAIN") }
 
-// answers reports whether err is a node's answer to a request and begins like that. What
-// the node said to the greeting says nothing of the request.
+// answers reports whether err is a node's answer to a request and begins with prefix. An answer
+// to the greeting does not count, because it tells nothing about the request.
 func answers(err error, prefix string) bool {
 	if err == nil || !redis.HasErrorPrefix(err, prefix) {
 		return false
@@ -44,32 +44,32 @@ func answers(err error, prefix string) bool {
 	return !errors.As(err, &other)
 }
 
-// isAnswer reports whether err is an error that the node answered with. To go-redis
-// a null is one too.
+// isAnswer reports whether err is an error that the node answered with. It excludes redis.Nil,
+// because go-redis reports a null as an error.
 func isAnswer(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer) && !errors.Is(err, redis.Nil)
 }
 
-// unanswered is an error in whose place no request was answered, although it may hold
-// what a node has said: to the greeting, say.
+// unanswered is the error of a request without an answer. It may still wrap something that the
+// node said, for example in the greeting.
 type unanswered struct {
 	text string
 	error
 }
 
-// noAnswer returns err as one that can be compared and whose text is short, whatever a
-// function of the user's has made of it.
+// noAnswer wraps err in a comparable error with a short text, even if a function of the user's
+// returned an unusual err.
 func noAnswer(step string, err error) error {
-	return &unanswered{cut(step + fmt.Sprint(err)), err} // fmt bears an Error that panics
+	return &unanswered{cut(step + fmt.Sprint(err)), err} // fmt survives an Error method that panics
 }
 
 func (e *unanswered) Error() string { return e.text }
 
 func (e *unanswered) Unwrap() error { return e.error }
 
-// recovered makes an error of a panic in go-redis, or in a function of the user's that
-// it calls.
+// recovered turns a panic in go-redis, or in a function of the user's that go-redis calls, into
+// an error.
 func recovered(err *error) {
 	switch r := recover().(type) {
 	case nil:
@@ -80,13 +80,13 @@ func recovered(err *error) {
 	}
 }
 
-// errUnasked is the end of a connection: its replies cannot be told apart any more.
-var errUnasked = errors.New("the node sent a reply that was not asked for")
+// errUnsolicited ends a connection: its replies can no longer be matched to requests.
+var errUnsolicited = errors.New("the node sent a reply that was not asked for")
 
-// maxErrorText is how much of an error's text is kept, whoever wrote it.
+// maxErrorText is how many bytes of an error text are kept.
 const maxErrorText = 300
 
-// cut returns a text that is no longer than an error's may be.
+// cut shortens a text to maxErrorText.
 func cut(text string) string {
 	if len(text) <= maxErrorText {
 		return text
@@ -94,7 +94,7 @@ func cut(text string) string {
 	return fmt.Sprintf("%s... (%d bytes)", text[:maxErrorText], len(text))
 }
 
-// shortened returns err with a text that is no longer than an error's may be.
+// shortened returns err with its text cut to maxErrorText.
 func shortened(err error) error {
 	if err == nil || len(err.Error()) <= maxErrorText {
 		return err
@@ -102,7 +102,7 @@ func shortened(err error) error {
 	return &shortError{err}
 }
 
-// A shortError tells the beginning of an error's text.
+// A shortError shows only the beginning of the text of an error.
 type shortError struct{ error }
 
 func (e *shortError) Error() string { return cut(e.error.Error()) }

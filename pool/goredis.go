@@ -13,11 +13,10 @@ import (
 // An Option configures a Pool of New.
 type Option func(*config)
 
-// WithOutstanding sets how many replies the node may owe before Send refuses
-// further requests, so that a frozen node costs neither latency nor memory.
-// The default is 4096, the range 1 to 16384. A larger limit rides out longer
-// pauses of a node under load, a smaller one holds less memory during them.
-// Reserved requests are not refused by it, but take room like any other.
+// WithOutstanding sets how many replies the node may owe before Send refuses further requests, so
+// that a frozen node costs neither latency nor memory. The default is 4096, the range 1 to 16384.
+// A larger limit tolerates longer pauses of a node under load, a smaller one holds less memory
+// during them. The limit does not refuse Reserved requests, but they take room like any other.
 func WithOutstanding(limit int) Option {
 	return func(c *config) {
 		if limit < 1 || limit > maxOutstanding {
@@ -27,34 +26,29 @@ func WithOutstanding(limit int) Option {
 	}
 }
 
-// WithRestartGuard makes a node that has restarted count for nothing until all
-// locks that it may have forgotten have expired. Without it a node that comes
-// back without its keys, or with those of its last fsync, grants locks that
-// others still hold, and two processes may hold one lock.
+// WithRestartGuard ignores the votes of a restarted node until all locks that it may have
+// forgotten have expired. Without it a node that comes back without its keys, or with those of
+// its last fsync, grants locks that others still hold, and two processes may hold one lock.
 //
-// MaxExpiry is the longest expiry plus lock delay that anyone uses on these nodes,
-// other programs included. It must be more than 0; there is no default, and so no
-// guard, without this option. A Redsync counts no grant and no extension of a
-// node whose server started less than maxExpiry + drift + 1 s before; it refuses
-// a Mutex whose expiry plus lock delay is longer. Releases are sent always.
+// maxExpiry is the longest expiry plus lock delay that any program uses on these nodes. It must
+// be more than 0. Without this option there is no guard. A Redsync counts no grant and no
+// extension of a node whose server started less than maxExpiry + drift + 1 s earlier. It refuses
+// a Mutex whose expiry plus lock delay is longer than maxExpiry. Releases are always sent.
 //
-// The guard costs nothing per operation: a server is asked for INFO when a
-// connection to it is opened, in a round trip that is made anyway. It costs
-// availability: a node that has restarted is as good as down for that time, and
-// a quorum must be found without it. All nodes of a fresh deployment have just
-// started, so that the first lock waits as long; WithNewNodes waives that.
+// The guard costs nothing per operation: the pool asks for INFO when it opens a connection, in a
+// round trip that it makes anyway. The price is availability: a restarted node counts as down for
+// that time, and a quorum must be found without it. In a fresh deployment all nodes have just
+// started, so the first lock waits as long. WithNewNodes waives that wait.
 //
-// The user of the client must be allowed INFO (+info): a node that refuses it
-// never counts.
+// The client's user needs permission for INFO (+info). A node that refuses INFO never counts.
 //
-// What the guard cannot see: FLUSHALL, eviction (have maxmemory-policy
-// noeviction), a failover to a replica that lacks keys, a server's clock that is
-// set while it runs, and a restart behind a TCP proxy that keeps the client's
-// connection open.
+// The guard cannot detect FLUSHALL, eviction (set maxmemory-policy noeviction), a failover to a
+// replica that lacks keys, a change of the server's clock while it runs, or a restart behind a
+// TCP proxy that keeps the client's connection open.
 //
-// It needs a *redis.Client, which is one server at a time. With any other
-// client (*redis.ClusterClient, *redis.Ring, ...) it is the error of Err and of
-// every Send, as is a maxExpiry out of range.
+// It needs a *redis.Client, which reaches one server at a time. With any other client
+// (*redis.ClusterClient, *redis.Ring, ...), or with a maxExpiry out of range, Err and every Send
+// return an error.
 func WithRestartGuard(maxExpiry time.Duration) Option {
 	return func(c *config) {
 		if maxExpiry <= 0 {
@@ -65,86 +59,84 @@ func WithRestartGuard(maxExpiry time.Duration) Option {
 	}
 }
 
-// WithNewNodes says that the node is new: nobody has held a lock on it before its
-// server started, so that the restart guard need not wait for anything. The first
-// server process that the Pool meets has Server.New set, in all its replies; one
-// that starts later has not.
+// WithNewNodes declares that the node is new: nobody held a lock on it before its server started,
+// so the restart guard need not wait. Replies of the first server process that the Pool meets
+// have Server.New set. Replies of a process that starts later do not.
 //
-// It is for a fresh deployment, for tests, and for programs that start their own
-// nodes. A program that says so while the nodes have in fact restarted lets two
-// processes hold one lock; the library cannot tell, because a power failure looks
-// the same. Without WithRestartGuard it changes nothing but that field.
+// It is for a fresh deployment, for tests, and for programs that start their own nodes. If a
+// program sets it although the nodes have in fact restarted, two processes can hold one lock. The
+// library cannot detect that mistake, because a power failure looks the same. Without
+// WithRestartGuard the option changes only that field.
 func WithNewNodes() Option {
 	return func(c *config) { c.newNodes = true }
 }
 
-// WithoutIdentity makes the pool tell nothing of the server process that answers:
-// Reply.Server is nil, whatever INFO says. The default is to tell.
+// WithoutIdentity makes the pool leave Reply.Server nil, whatever INFO says. By default
+// Reply.Server identifies the server process that answers.
 //
-// It is for nodes whose run_id does not tell servers apart: some managed services and
-// servers that are compatible with Redis answer the same constant everywhere, and clones
-// of one virtual machine may answer alike. Without this option a Redsync takes such nodes
-// for one server, and fails with ErrDuplicateNode.
+// It is for nodes whose run_id does not distinguish servers: some managed services and
+// Redis-compatible servers report the same constant everywhere, and clones of one virtual machine
+// may report the same value. Without this option a Redsync mistakes such nodes for one server,
+// and fails with ErrDuplicateNode.
 //
-// The price: two addresses of one server are not detected, so two quorums may have no
-// server in common. Make sure yourself that each pool leads to a server of its own. Two pools with
-// the same address or the same client are refused even so. It excludes WithRestartGuard,
-// which needs to know the server: both together are the error of Err and of every Send.
+// The price: two addresses of one server are not detected, so two quorums may have no server in
+// common. Make sure yourself that each pool leads to a different server. A Redsync still refuses
+// two pools with the same address or the same client. The option excludes WithRestartGuard, which
+// needs the identity: with both, Err and every Send return an error.
 func WithoutIdentity() Option {
 	return func(c *config) { c.anonymous = true }
 }
 
-// New returns a Pool for the node behind client: a *redis.Client (Sentinel
-// failover clients are such), or any other redis.UniversalClient.
+// New returns a Pool for the node behind client: a *redis.Client (failover clients of Sentinel
+// included), or any other redis.UniversalClient.
 //
-// A *redis.Client is not used itself: the pool has a stream of its own, shared by all
-// pools of the same client. It starts with the first Send, stops when idle for half
-// a minute, and leaves the user's client untouched. go-redis opens its connection and
-// greets the node, with the client's Dialer, TLS, Sentinel, credentials, DB, ClientName,
-// OnConnect and timeouts. Then the pool writes requests and reads replies. Hooks, limiters
-// and client-side caches of the user's client do not apply.
+// The pool does not send through a *redis.Client: it has a stream of its own, shared by all pools
+// of the same client. The stream starts with the first Send, stops when idle for half a minute,
+// and leaves the user's client untouched. go-redis opens its connection and greets the node, with
+// the client's Dialer, TLS, Sentinel, credentials, DB, ClientName, OnConnect and timeouts. Then
+// the pool writes requests and reads replies. Hooks, limiters and client-side caches of the
+// user's client do not apply.
 //
-// A connection carries requests only if its greeting is complete. Where the node or
-// OnConnect refuses a part of it (a wrong password, a DB that the user may not SELECT),
-// requests fail with that error and are not sent. When a StreamingCredentialsProvider
-// replaces the credentials, the pool opens a new connection with the new ones and closes
-// the old one once its replies have come. A reply of the greeting may take 1 MiB.
+// A connection carries requests only if its greeting is complete. If the node or OnConnect
+// refuses a part of it (a wrong password, a DB that the user may not SELECT), requests fail with
+// that error and are not sent. When a StreamingCredentialsProvider replaces the credentials, the
+// pool opens a new connection with the new ones, and closes the old one once its replies have
+// arrived. A reply to the greeting may take 1 MiB of memory at most.
 //
-// A connection that owes replies and is silent for ReadTimeout, 5 s at most, is
-// given up. After ConnMaxLifetime it is exchanged for a new one, as soon as nothing
-// is outstanding on it; so it is when the node answers NOAUTH or READONLY, because
-// credentials are asked for, and names looked up, on connecting only. A node that
-// cannot be connected to is left alone for up to 100 ms.
+// The pool gives up a connection that owes replies and is silent for ReadTimeout, 5 s at most.
+// After ConnMaxLifetime it exchanges the connection for a new one, as soon as nothing is
+// outstanding on it. It does the same when the node answers NOAUTH or READONLY, because only a
+// new connection uses new credentials and looks up the host name again. After repeated failures
+// to connect, requests fail at once for up to 100 ms before the next attempt.
 //
-// A connection may die without a word: a firewall or a NAT forgets it. When one that owes
-// replies is silent for longer than its requests want (Request.Within, at least 50 ms), the
-// stream opens a second one. If the second is greeted while the first is still silent, the
-// first is given up and the second goes on; the Fate of what the first owes is Unknown. If
-// the first says something, the second is closed, and for a minute a silence may last twice
-// as long. So a node that is frozen for a while keeps its connection.
+// A connection may die silently, because a firewall or a NAT forgets it. When a connection that
+// owes replies is silent for longer than its requests want (Request.Within, at least 50 ms), the
+// stream opens a second one. If the node answers the second one's greeting while the first is
+// still silent, the second replaces the first, and the requests that the first owes have the Fate
+// Unknown. If data arrives on the first, the second is closed, and for a minute a silence may
+// last twice as long. A node that is frozen for a while therefore keeps its connection.
 //
-// With a *redis.ClusterClient each request goes through such a stream to the master that
-// has its key, and with a *redis.Ring through a stream to the shard that has its key. The
-// client only says which node that is; its own connections are not used. The limit of outstanding requests
-// holds for each of these nodes, and a frozen one delays no request to another. The pool
-// follows MOVED and ASK itself, MaxRedirects times at most for one request. It promises no
-// order of execution across nodes: Reply.Conn is 0 and Reply.Server nil. Replies of
-// different nodes may come in another order than that of sending. Before the first request
-// the client loads the cluster's state; what is sent meanwhile waits for that, for 5 s and
-// the client's own timeouts at most.
+// With a *redis.ClusterClient each request goes through such a stream to the master that has its
+// key, and with a *redis.Ring through a stream to the shard that has its key. The client only
+// tells which node that is; its own connections are not used. The limit of outstanding requests
+// applies to each node separately, and a frozen node delays no request to another. The pool
+// follows MOVED and ASK itself, at most MaxRedirects times for one request. It promises no order
+// of execution across nodes: Reply.Conn is 0 and Reply.Server nil. Replies of different nodes may
+// arrive in another order than the requests were sent. Before the first request the client loads
+// the state of the cluster. Requests sent meanwhile wait for that, no longer than 5 s and the
+// client's own timeouts.
 //
-// Any other client is used directly, one Pipeline at a time; its own timeouts bound how
-// long a frozen server holds up what is sent behind.
+// Any other client is used directly, one Pipeline at a time; its own timeouts bound how long a
+// frozen server delays later requests.
 //
-// A stream asks for INFO server on every connection that it opens, which tells
-// Reply.Server. A node that refuses is not asked again on that connection.
+// A stream asks for INFO server on every connection that it opens. The answer becomes
+// Reply.Server. A stream does not ask a node that refuses again on that connection.
 //
-// All of these are Subscribers. A *redis.Client is not used for that either: each
-// Subscription has a connection of its own, on a copy of the client's options, and
-// goes on when the client is closed.
+// All these pools are Subscribers. With a *redis.Client each Subscription has a connection of its
+// own, opened with a copy of the client's options, and continues when the client is closed.
 //
-// New starts nothing and never fails; a nil client, an option out of its range or not for
-// this client, or an address that nobody can dial is the error of every Send.
+// New starts nothing and never fails. With a nil client, an option that is out of range or does
+// not suit the client, or an address that cannot be dialed, every Send returns an error.
 func New(client redis.UniversalClient, options ...Option) Pool {
 	cfg := config{outstanding: defaultOutstanding}
 	for _, option := range options {

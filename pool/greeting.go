@@ -14,23 +14,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// greet makes go-redis greet the node at the other end of conn, and then ask.
+// greet makes go-redis greet the node at the other end of conn, and then calls ask.
 //
-// What go-redis returns for its commands is no proof of a greeting: it has been seen to
-// report success for commands that it never sent (v9.23.0, Pipelined). That it calls
-// OnConnect is one, because it does so last, when nothing has failed. So OnConnect is
-// where the pool asks, and where it takes the connection back. The command that made
-// go-redis connect is never sent.
+// The results of go-redis's commands do not prove that the greeting succeeded: v9.23.0 reported
+// success for commands that it never sent (Pipelined). A call of OnConnect does prove it, because
+// go-redis makes that call last, and only if nothing has failed. So the pool asks its questions
+// in OnConnect and takes the connection back there. The command that made go-redis connect is
+// never sent.
 //
-// At that moment go-redis is done with the connection. What it does by itself either
-// does not run here (the drainer of client-side caches, maintenance notifications,
-// MinIdleConns, dials repeated after a failure, renewal of credentials) or waits until
-// a connection is put back into its pool (checks of idle ones), and this one is not.
+// From then on go-redis does nothing with the connection. Some of its background work is disabled
+// here: draining for client-side caches, maintenance notifications, MinIdleConns, repeated dials,
+// renewal of credentials. The rest, its checks of idle connections, starts only when a connection
+// returns to its pool, and this one never does.
 func greet(ctx context.Context, opt *redis.Options, conn net.Conn, ask func(context.Context, *redis.Conn) error) (err error) {
 	lent := newLentConn(conn)
 	greeted, used := false, false
 	onConnect := opt.OnConnect
-	var failed error // what go-redis would unwrap
+	var failed error // kept here, because go-redis would unwrap it
 	opt.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
 		if onConnect != nil {
 			failed = onConnect(ctx, cn)
@@ -71,22 +71,22 @@ var (
 	errLost      = errors.New("a connection is opened once")
 )
 
-// A lentConn is a connection that go-redis has until it is taken back. From then on
-// nothing that go-redis does reaches it.
+// A lentConn lends a connection to go-redis until the pool takes it back. From then on nothing
+// that go-redis does reaches the connection.
 //
-// What go-redis reads from it are replies that have been read before, whole, by the
-// pool's own decoder. go-redis makes room for what a peer announces before it has come,
-// and goes as deep as arrays are nested: three lines of nonsense could end the process.
+// go-redis reads only replies that the pool's own decoder has read completely before. go-redis
+// allocates whatever size a peer announces, and recurses as deep as arrays are nested, so three
+// malformed lines could end the process.
 type lentConn struct {
 	net.Conn
 	state atomic.Int32
 
-	// Of the one who reads.
+	// Only the reading goroutine uses these.
 	replies *bufio.Reader // fills arrived as it reads
-	arrived bytes.Buffer  // what go-redis has not been given
+	arrived bytes.Buffer  // bytes not yet passed to go-redis
 	heard   bool          // something has arrived
-	whole   int           // so much of arrived is a reply
-	broken  error         // what has ended the reading
+	whole   int           // how many bytes of arrived form a complete reply
+	broken  error         // the error that ended reading
 	refused error         // the last reply, if it was an error
 }
 
@@ -96,8 +96,8 @@ const (
 	closed
 )
 
-// maxGreeting bounds what one reply of the greeting takes in memory, the replies to
-// the user's OnConnect included.
+// maxGreeting bounds the memory for one reply of the greeting, including replies to the commands
+// of OnConnect.
 const maxGreeting = 1 << 20
 
 func newLentConn(conn net.Conn) *lentConn {
@@ -106,7 +106,7 @@ func newLentConn(conn net.Conn) *lentConn {
 	return c
 }
 
-// arrivals is what a lentConn decodes: it keeps a copy.
+// arrivals reads from the connection for the decoder, and keeps a copy of every byte.
 type arrivals struct{ *lentConn }
 
 func (a arrivals) Read(p []byte) (int, error) {
@@ -116,19 +116,19 @@ func (a arrivals) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// takeBack ends the lending and leaves the connection without deadlines, or returns an
-// error when go-redis has closed it or the node has sent more than it was asked for.
+// takeBack ends the lending and removes the deadlines of the connection. It returns an error if
+// go-redis has closed the connection, or if the node has sent more than it was asked for.
 func (c *lentConn) takeBack() error {
 	switch {
 	case !c.state.CompareAndSwap(lent, takenBack):
 		return net.ErrClosed
 	case c.arrived.Len() > 0:
-		return errUnasked
+		return errUnsolicited
 	}
 	return c.Conn.SetDeadline(time.Time{})
 }
 
-// Close closes the connection while it is lent.
+// Close closes the connection if it is still lent.
 func (c *lentConn) Close() error {
 	if c.state.CompareAndSwap(lent, closed) {
 		return c.Conn.Close()
@@ -146,12 +146,12 @@ func (c *lentConn) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-	n, _ := c.arrived.Read(p[:min(len(p), c.whole)]) // as much is there
+	n, _ := c.arrived.Read(p[:min(len(p), c.whole)]) // that many bytes are there
 	c.whole -= n
 	return n, nil
 }
 
-// readReply waits until the next reply is there.
+// readReply waits until the next reply has arrived completely.
 func (c *lentConn) readReply() error {
 	if c.broken != nil {
 		return c.broken
@@ -170,8 +170,9 @@ func (c *lentConn) readReply() error {
 	return nil
 }
 
-// explained adds to why a greeting has failed what the node said before it ended the
-// connection: one that has too many clients says so at once, and go-redis goes on.
+// explained adds the last error reply of the node to the reason why a greeting failed. A node
+// with too many clients sends such a reply unasked and closes the connection, while go-redis
+// continues with its greeting.
 func (c *lentConn) explained(err error) error {
 	if c.refused == nil || isAnswer(err) {
 		return plainHint(err, c.arrived.Bytes(), c.heard)

@@ -12,10 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file puts into words what is wrong where a connection cannot be opened, as far as
-// that can be known. The cause stands behind the hint, and is found by errors.Is and As.
+// This file explains, as far as that can be known, why a connection cannot be opened. Each hint
+// wraps the cause, so errors.Is and errors.As still find it.
 
-// refusals are what nodes answer to a greeting, and what it means for who runs them.
+// refusals maps the errors that a node answers to a greeting to hints for its operator.
 var refusals = []struct{ words, hint string }{
 	{"DENIED ", "the node is in protected mode: it has no password, and lets in its own machine alone"},
 	{"max number of clients reached", "the node has no room for another connection (maxclients)"},
@@ -25,7 +25,7 @@ var refusals = []struct{ words, hint string }{
 	{"called without any password configured", "the client has a password, and the node has none"},
 }
 
-// hinted adds to why a greeting failed what that means.
+// hinted adds a hint to the error of a greeting if refusals has one.
 func hinted(err error) error {
 	for _, r := range refusals {
 		if isAnswer(err) && strings.Contains(err.Error(), r.words) {
@@ -35,8 +35,8 @@ func hinted(err error) error {
 	return err
 }
 
-// hintedDial adds to why a dial failed that the port may not speak TLS, where the client
-// does and the handshake came to nothing.
+// hintedDial adds a hint to the error of a dial if the client speaks TLS and the handshake
+// failed: the port may not speak TLS.
 func hintedDial(err error, user *redis.Options) error {
 	var record tls.RecordHeaderError
 	var untrusted *tls.CertificateVerificationError
@@ -52,11 +52,11 @@ func hintedDial(err error, user *redis.Options) error {
 	return fmt.Errorf("the TLS handshake failed (does the node speak TLS on this port?): %w", err)
 }
 
-// tlsAlert is how a server of TLS begins its answer to what is none.
+// tlsAlert is how a TLS server begins its answer to anything that is not TLS.
 var tlsAlert = []byte{0x15, 0x03}
 
-// plainHint adds to why a greeting without TLS failed that the node speaks TLS, where that
-// shows: in what has arrived and was not understood, or because nothing was ever heard.
+// plainHint adds a hint to the error of a greeting without TLS if the node seems to speak TLS: it
+// answered with a TLS alert, or ended the connection without sending anything.
 func plainHint(err error, arrived []byte, heard bool) error {
 	switch {
 	case bytes.HasPrefix(arrived, tlsAlert):

@@ -7,44 +7,42 @@ import (
 	"time"
 )
 
-// A queue holds what a stream has been sent and no connection has taken yet, and counts
-// what the node owes. The stream puts requests in; its connections, one after another,
+// A queue holds the requests of a stream that no connection has taken yet, and counts the replies
+// that the node owes. Pools put requests in; the connections of the stream, one after another,
 // take them out.
 //
-// A request waits here until a connection takes it. From then on a byte of it may have
-// left, and its fate is that of the connection: answered, or Unknown. What is still here
-// when a connection ends has not been sent, and goes out on the next one, or is NotSent
-// when there is none to be had. So a request is written at most once.
+// Once a connection has taken a request, a byte of it may have been sent, and the request is
+// either answered on that connection or its Fate is Unknown. Requests still queued when a
+// connection ends have not been sent. They go out on the next connection, or get NotSent if none
+// can be opened. So a request is written at most once.
 type queue struct {
 	mu            sync.Mutex    // guards what follows, up to quiet
 	requests      []queued      // in order
-	encoded       []byte        // these as RESP
-	within        time.Duration // the least Within of these
-	stopped       atomic.Bool   // the stream has ended: nothing is taken in any more
-	ending        bool          // the stream stops at the next quiet moment
+	encoded       []byte        // the encoding of requests
+	within        time.Duration // the least Within of requests
+	stopped       atomic.Bool   // the stream has ended, and submit refuses requests
+	ending        bool          // the stream stops once nothing is outstanding
 	openingSecond bool          // a connection is being opened beside the one in use
 	quiet         time.Time     // when replies were delivered last
 
-	// owed counts the requests whose reply is not being delivered yet. It rises
-	// under mu.
+	// owed counts the requests whose Receive has not been called yet. It is raised under mu only.
 	owed atomic.Int64
 
-	// wake holds a token when the stream, or the connection that it waits for, may have
-	// something to do.
+	// wake holds a token when the stream, or the connection that it waits for, may have work to
+	// do.
 	wake chan struct{}
 }
 
-// queued is a request without its command.
+// queued is what remains of a request after its command was encoded.
 type queued struct {
 	to   Receiver
 	tag  int
-	view *serverView // of the pool whose request it is
+	view *serverView // of the pool that sent it
 }
 
 var errStopped = errors.New("pool: stream stopped")
 
-// submit puts a request behind the others, unless the node owes limit replies already. view
-// is that of the pool whose request it is.
+// submit queues a request for the pool of view, unless the node already owes limit replies.
 func (q *queue) submit(req *Request, limit int, view *serverView) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -72,7 +70,7 @@ func (q *queue) submit(req *Request, limit int, view *serverView) error {
 	return nil
 }
 
-// ignored is the Receiver of the answers to ASKING.
+// ignored receives the answers to ASKING.
 type ignored struct{}
 
 func (ignored) Receive(int, Reply) {}
@@ -86,7 +84,7 @@ func (q *queue) encode(req *Request) (err error) {
 	return err
 }
 
-// sooner returns the smaller of two durations, where 0 stands for none.
+// sooner returns the smaller of two durations. 0 means no duration.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -109,7 +107,7 @@ func (q *queue) finish() {
 	q.nudge()
 }
 
-// fail delivers the same reply to requests that got no answer.
+// fail delivers r to each of requests, none of which has an answer.
 func (q *queue) fail(requests []queued, r Reply) {
 	for _, req := range requests {
 		q.owed.Add(-1)

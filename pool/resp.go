@@ -10,28 +10,27 @@ import (
 	"strconv"
 )
 
-// This file is RESP2, the language of Redis: commands as a stream writes them, and
-// replies as it reads them.
+// This file encodes commands and decodes replies in RESP2, the protocol of Redis.
 
 const (
-	// readBuffer is what a stream reads at a time, and the longest line.
+	// readBuffer is the size of a read buffer, and the length of the longest line.
 	readBuffer = 16 << 10
 
-	// maxDepth and maxReply bound what a peer can make the client hold: how deep
-	// arrays are nested, and how many bytes a reply takes in memory.
+	// maxDepth and maxReply bound the nesting of arrays in a reply, and the bytes of memory that
+	// a reply takes.
 	maxDepth = 32
 	maxReply = 16 << 20
 
-	// valueSize is what any value takes in memory besides its bytes: an element of an
-	// array, the head of a string, and where the string stands.
+	// valueSize bounds the memory that any value takes besides its bytes, such as its element in
+	// an array and its string header.
 	valueSize = 48
 )
 
 const crlf = "\r\n"
 
-// AppendCommand appends a command to b, as an array of bulk strings: see Request.Args
-// and Request.RESP. An error names an element that is no string or integer; then b is as
-// before.
+// AppendCommand appends a command to b, as an array of bulk strings: see Request.Args and
+// Request.RESP. If an element is neither a string nor an integer, it returns an error and b
+// unchanged.
 func AppendCommand(b []byte, args []any) ([]byte, error) {
 	begin := len(b)
 	b = appendHeader(b, '*', len(args))
@@ -71,7 +70,7 @@ func AppendCommand(b []byte, args []any) ([]byte, error) {
 func appendHeader(b []byte, kind byte, n int) []byte {
 	const digits = "0123456789"
 	switch {
-	case n < 10: // most are short, and this is on the way of every command
+	case n < 10: // most lengths are short, and every command passes here
 		return append(b, kind, digits[n], '\r', '\n')
 	case n < 100:
 		return append(b, kind, digits[n/10], digits[n%10], '\r', '\n')
@@ -105,15 +104,14 @@ func (r refusal) Error() string { return string(r) }
 // RedisError marks an error that came from a node.
 func (refusal) RedisError() {}
 
-// errMalformed is what is wrong with bytes that are no reply. Nothing that comes
-// behind them can be told apart any more.
+// errMalformed means that bytes received are not a reply. Nothing after them can be decoded.
 var errMalformed = errors.New("the node sent something that is no reply")
 
-// okReply is boxed once: it is the answer to every SET.
+// okReply is boxed once, because every successful SET has this answer.
 var okReply any = "OK"
 
-// readReply reads one reply: nil, string, int64, []any of these, or refusal. An
-// error means that the connection has ended or is of no more use.
+// readReply reads one reply: nil, string, int64, []any of these, or refusal. An error means that
+// the connection has ended or cannot be used any more.
 func readReply(r *bufio.Reader) (any, error) {
 	d := decoder{Reader: r, left: maxReply}
 	return d.value(0)
@@ -155,8 +153,8 @@ func (d *decoder) value(depth int) (any, error) {
 	return nil, errMalformed
 }
 
-// line returns the next line without its end. It is not empty, and valid until the
-// next read.
+// line returns the next line without its end. The line is not empty, and is valid until the next
+// read.
 func (d *decoder) line() ([]byte, error) {
 	line, err := d.ReadSlice('\n')
 	if err != nil {
@@ -169,7 +167,7 @@ func (d *decoder) line() ([]byte, error) {
 	return text, nil
 }
 
-// bulk returns a string of n bytes, which come next.
+// bulk returns the string that comes next and has n bytes.
 func (d *decoder) bulk(n int64) (any, error) {
 	if n == -1 {
 		return nil, nil
@@ -190,12 +188,12 @@ func (d *decoder) bulk(n int64) (any, error) {
 		return nil, errMalformed
 	}
 	value := string(text)
-	_, _ = d.Discard(size) // it is there
+	_, _ = d.Discard(size) // Peek has buffered it
 	return value, nil
 }
 
-// longBulk is bulk for what is larger than the buffer. Memory grows as the bytes
-// come, not as the peer says they will.
+// longBulk is bulk for strings larger than the buffer. Memory grows with the bytes that arrive,
+// not with the length that the peer announces.
 func (d *decoder) longBulk(n int) (any, error) {
 	var b bytes.Buffer
 	if _, err := io.CopyN(&b, d.Reader, int64(n+len(crlf))); err != nil {
@@ -215,7 +213,7 @@ func (d *decoder) array(n int64, depth int) (any, error) {
 	if n < 0 || n > maxReply/valueSize || depth == maxDepth {
 		return nil, errMalformed
 	}
-	values := make([]any, 0, min(n, 64)) // it grows as they come
+	values := make([]any, 0, min(n, 64)) // grows as elements arrive
 	for range n {
 		v, err := d.value(depth + 1)
 		if err != nil {
@@ -226,14 +224,14 @@ func (d *decoder) array(n int64, depth int) (any, error) {
 	return values, nil
 }
 
-// take reports whether the reply may take n more bytes.
+// take counts n more bytes of the reply, and reports whether it may have them.
 func (d *decoder) take(n int) bool {
 	d.left -= n
 	return d.left >= 0
 }
 
-// broken is the error of a reply that cannot be read. In the midst of one the end
-// of a connection comes unexpected; a line that is longer than the buffer is none.
+// broken converts the error of a failed read. Within a reply, the end of the connection is
+// unexpected. A line longer than the buffer is malformed.
 func broken(err error, within bool) error {
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):

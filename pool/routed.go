@@ -13,40 +13,41 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file is the pool of a client of many nodes: a Redis Cluster or a Ring. The client
-// says which node has a key. The request goes through a stream of that node, as with a
-// *redis.Client: what holds for a stream (greeting, bounded replies, silence, the limit of
-// outstanding requests) holds for each node, and a frozen node delays no other.
+// This file implements the pool of a client of many nodes: a Redis Cluster or a Ring. The client
+// tells which node has a key. The request goes through a stream to that node, as with a
+// *redis.Client. So everything that a stream guarantees (greeting, bounded replies, silence, the
+// limit of outstanding requests) holds for each node, and a frozen node delays no other.
 
-// routeTimeout is how long the pool waits until the client knows its cluster.
+// routeTimeout is how long the pool waits for the client to load the state of its cluster.
 const routeTimeout = 5 * time.Second
 
-// maxRedirects bounds how many redirections of one request are followed, whatever the
-// user's client allows.
+// maxRedirects bounds how many redirections one request follows, even if the user's client allows
+// more.
 const maxRedirects = 16
 
-// A router says which node has a key.
+// A router returns the client of the node that has a key.
 type router func(ctx context.Context, key string) (*redis.Client, error)
 
 // routedPool sends each request through the stream of the node that has its key.
 //
-// A node of a cluster that does not have the slot has not executed the request, and says
-// who has it: MOVED for good, ASK while the slot moves. The pool sends the request there.
-// So it promises no order of execution: Conn is 0.
+// A cluster node without the slot does not execute the request. It names the node that has the
+// slot instead: MOVED after the slot has moved, ASK while it moves. The pool sends the request
+// there. Therefore it promises no order of execution, and Conn is 0.
 type routedPool struct {
 	config
 	client    redis.UniversalClient
 	route     router
 	cluster   *redis.ClusterClient // nil for a Ring
-	redirects int                  // how many of one request are followed
+	redirects int                  // how many redirections one request follows
 	subs      subscriptions
 
-	// ready says that route does no I/O. A ClusterClient loads the cluster with the first
-	// call, and never forgets it.
+	// ready means that route does no I/O. A ClusterClient loads the state of the cluster on the
+	// first call, and keeps it.
 	ready atomic.Bool
 
-	// told holds a token while a reply is delivered: one at a time, whichever node sent it.
-	told chan struct{}
+	// delivering holds a token while a reply is delivered. It serializes the replies of all
+	// nodes.
+	delivering chan struct{}
 
 	mu      sync.Mutex             // guards what follows
 	nodes   map[string]*streamPool // by address
@@ -60,7 +61,7 @@ var _ Subscriber = (*routedPool)(nil)
 func newRoutedPool(cfg config, client redis.UniversalClient) *routedPool {
 	p := &routedPool{
 		config: cfg, client: client,
-		told: make(chan struct{}, 1), nodes: make(map[string]*streamPool),
+		delivering: make(chan struct{}, 1), nodes: make(map[string]*streamPool),
 	}
 	switch client := client.(type) {
 	case *redis.ClusterClient:
@@ -99,7 +100,7 @@ func (p *routedPool) Subscribe(channel string, to Listener) (Subscription, error
 	return p.subs.start(&p.config, channel, to, p.dialChannel)
 }
 
-// dialChannel listens to a channel of the node that the client chooses for it.
+// dialChannel subscribes to a channel on the node that the client chooses for it.
 func (p *routedPool) dialChannel(ctx context.Context, channel string) (w wire, err error) {
 	defer recovered(&err)
 	node, err := p.route(ctx, channel)
@@ -112,7 +113,7 @@ func (p *routedPool) dialChannel(ctx context.Context, channel string) (w wire, e
 // Destination returns the client.
 func (p *routedPool) Destination() any { return p.client }
 
-// Client returns what tells the client of p from all others, as for a *redis.Client.
+// Client returns a comparable value that stands for the client of p.
 func (p *routedPool) Client() any {
 	switch client := p.client.(type) {
 	case *redis.ClusterClient:
@@ -126,8 +127,8 @@ func (p *routedPool) Client() any {
 // Sibling returns another pool of the same client, with the same options.
 func (p *routedPool) Sibling() Pool { return newRoutedPool(p.config, p.client) }
 
-// MetBefore reports true: the pool never tells which server answers, so that nobody need
-// wait to hear it.
+// MetBefore reports true. The pool never knows which server answers, so waiting for that would be
+// useless.
 func (p *routedPool) MetBefore() bool { return true }
 
 func (p *routedPool) Send(req Request) error {
@@ -160,15 +161,15 @@ func (p *routedPool) Send(req Request) error {
 	return nil
 }
 
-// outdated makes the client ask for the cluster anew, in the background.
+// outdated makes the client reload the state of the cluster, in the background.
 func (p *routedPool) outdated() {
 	if p.cluster != nil {
 		p.cluster.ReloadState(context.Background())
 	}
 }
 
-// run sends what is queued once the client knows who has the keys. Until nothing is left
-// in the queue all that is sent goes through it, in order.
+// run sends the queued requests once the client can route them. While run is running, every
+// request goes through the queue, which keeps the order.
 func (p *routedPool) run() {
 	for p.hasQueued() {
 		err := p.load()
@@ -184,7 +185,7 @@ func (p *routedPool) run() {
 	}
 }
 
-// hasQueued reports whether something waits. Else run ends.
+// hasQueued reports whether requests are queued. If not, it notes that run ends.
 func (p *routedPool) hasQueued() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -207,7 +208,7 @@ func (p *routedPool) load() (err error) {
 	return nil
 }
 
-// forward sends r, unless there is an error already.
+// forward sends r, or returns err if it is not nil.
 func (p *routedPool) forward(r *routed, err error) error {
 	if err != nil {
 		return err
@@ -235,7 +236,7 @@ func (p *routedPool) nodeOfLocked(key string) (node *streamPool, err error) {
 	return p.addLocked(addr, client), nil
 }
 
-// addLocked adds a node, and forgets those that nothing is sent to any more.
+// addLocked adds a node, and forgets nodes whose stream has ended.
 func (p *routedPool) addLocked(addr string, client *redis.Client) *streamPool {
 	for addr, old := range p.nodes {
 		if old.isIdle() {
@@ -250,8 +251,8 @@ func (p *routedPool) addLocked(addr string, client *redis.Client) *streamPool {
 	return node
 }
 
-// nodeAtLocked returns the node at an address that another node has named. The client may
-// not know it yet: then it is a node like that other one.
+// nodeAtLocked returns the node at addr, which the node like has named in a redirection. If the
+// client does not know the address yet, the pool connects there with the options of like.
 func (p *routedPool) nodeAtLocked(addr string, like *streamPool) *streamPool {
 	if node := p.nodes[addr]; node != nil {
 		return node
@@ -259,7 +260,7 @@ func (p *routedPool) nodeAtLocked(addr string, like *streamPool) *streamPool {
 	opt := ownOptions(like.client.Options())
 	opt.Addr = addr
 	client := redis.NewClient(opt)
-	_ = client.Close() // its options are used, nothing else
+	_ = client.Close() // only its options are used
 	return p.addLocked(addr, client)
 }
 
@@ -267,18 +268,18 @@ func (p *routedPool) nodeAtLocked(addr string, like *streamPool) *streamPool {
 type routed struct {
 	pool  *routedPool
 	req   Request
-	at    *streamPool // where it is
+	at    *streamPool // the node that it was sent to last
 	moves int         // how many redirections it has followed
 }
 
-// sendLocked sends r to a node; asking where the slot is on its way there. One that has been
-// sent before has had its room.
+// sendLocked sends r to node. asking is set if the slot is still moving there. A request that
+// follows a redirection is never refused for lack of room.
 func (r *routed) sendLocked(node *streamPool, asking bool) error {
 	r.at = node
 	req := r.req
 	req.To, req.Tag, req.asking = r, 0, asking
 	req.Reserved = req.Reserved || r.moves > 0
-	r.req.RESP = nil // it is not to be read again
+	r.req.RESP = nil // must not be read after Send
 	err := node.Send(req)
 	if r.pool.closed {
 		node.CloseIdle()
@@ -304,7 +305,7 @@ func (r *routed) Receive(_ int, reply Reply) {
 	r.deliver(reply)
 }
 
-// follow sends r to the node that another one has named.
+// follow sends r to the node that a redirection names.
 func (r *routed) follow(addr string, ask bool) (err error) {
 	defer recovered(&err)
 	p := r.pool
@@ -315,13 +316,13 @@ func (r *routed) follow(addr string, ask bool) (err error) {
 }
 
 func (r *routed) deliver(reply Reply) {
-	r.pool.told <- struct{}{}
-	defer func() { <-r.pool.told }()
+	r.pool.delivering <- struct{}{}
+	defer func() { <-r.pool.delivering }()
 	r.req.To.Receive(r.req.Tag, reply)
 }
 
-// redirection returns the address of the node that a node has named instead of itself, which
-// is at the address from.
+// redirection returns the address that err redirects to; ask tells ASK from MOVED. from is the
+// address of the node that answered.
 func redirection(err error, from string) (addr string, ask, is bool) {
 	if !answers(err, "MOVED ") && !answers(err, "ASK ") {
 		return "", false, false
@@ -339,13 +340,13 @@ func redirection(err error, from string) (addr string, ask, is bool) {
 	switch {
 	case port == "" || host == "?":
 		return "", false, false
-	case host == "": // it does not know how it is called, and the other is called the same
+	case host == "": // the node does not know host names: the host is its own
 		host, _, _ = net.SplitHostPort(from)
 	}
 	return net.JoinHostPort(host, port), words[0] == "ASK", true
 }
 
-// keyOf returns the key by which a command is routed, "" if it has none.
+// keyOf returns the key that routes a command, "" if it has none.
 func keyOf(args []any) string {
 	at := 1
 	if name, _ := args[0].(string); strings.EqualFold(name, "evalsha") || strings.EqualFold(name, "eval") {

@@ -6,22 +6,22 @@ import (
 	"sync"
 )
 
-// A Script is a Lua script that nodes keep under its SHA1.
+// A Script is a Lua script. Nodes keep it under its SHA1.
 type Script struct {
 	source string
 	sha    string
 	arg    any // sha, boxed once
 }
 
-// shaLength is that of a SHA1 in hexadecimal digits.
+// shaLength is the length of a SHA1 in hexadecimal digits.
 const shaLength = 2 * sha1.Size
 
-// scripts are those of NewScript, by SHA1.
+// scripts holds every script of NewScript, by SHA1.
 var scripts sync.Map
 
-// NewScript returns the script with the given source. It is meant for package
-// level variables: every new connection of a stream loads all scripts of the
-// program, so that the first use of one costs no extra round trip.
+// NewScript returns the script with the given source. It is meant for package-level variables.
+// Every new connection of a stream loads all scripts of the program, so the first use of a script
+// costs no extra round trip.
 func NewScript(source string) *Script {
 	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
 	s := &Script{source: source, sha: hex.EncodeToString(sum[:])}
@@ -38,8 +38,8 @@ func knownScripts() (known []*Script) {
 	return known
 }
 
-// Args returns the command that runs the script by its SHA1. The first keys of
-// args are the keys that the script touches, all of them.
+// Args returns the command that runs the script by its SHA1. The first keys elements of args are
+// all the keys that the script accesses.
 func (s *Script) Args(keys int, args ...any) []any {
 	return append(s.Append(make([]any, 0, 3+len(args)), keys), args...)
 }

@@ -9,47 +9,46 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Server is what is known of the server process that answered a request: its
-// answer to INFO server on the connection that the reply came on, before any
-// request. A connection leads to one process and ends with it, so that this is the
-// process that answered, also when it has died since.
+// A Server identifies the server process that answered a request. It comes from the answer to
+// INFO server, asked on the same connection before any request. A connection leads to one process
+// and ends with it, so this is the process that answered, even if it has died since.
 //
-// A Server is never changed, and the same pointer for all replies on one
-// connection, so that comparing pointers tells at no cost that nothing has changed.
+// A Server is never modified, and all replies on one connection have the same pointer. Equal
+// pointers therefore mean the same process on the same connection.
 type Server struct {
-	// RunID is random and new each time the server starts. Two nodes with equal
-	// ones are one server at two addresses.
+	// RunID is random and new each time the server starts. Two nodes with equal RunIDs are one
+	// server at two addresses.
 	RunID string
 
-	// Uptime is how long the process had been running, as it said, in whole
-	// seconds: up to 1 s more than the truth, since it is the difference of two
-	// clocks that are cut to seconds. A node whose wall clock is set while it
-	// runs tells that as uptime.
+	// Uptime is how long the process had been running by its own account, in whole seconds. It
+	// may be up to 1 s too long, because it is the difference of two clock readings truncated to
+	// seconds. Setting the server's wall clock while it runs changes Uptime as well.
 	Uptime time.Duration
 
-	// At is when that answer had come, on the client's monotonic clock.
+	// At is when the answer to INFO had arrived, on the client's monotonic clock.
 	At time.Time
 
-	// New says that the process is the first that a Pool with WithNewNodes has
-	// met: nobody has held a lock on the node before it started.
+	// New means that the process is the first that a Pool with WithNewNodes has met: nobody held
+	// a lock on the node before the process started.
 	New bool
 }
 
-// Age returns how long the process had been running at the time at, which may lie
-// before At: Uptime + at - At. It is never more than the truth plus 1 s, and less
-// by the time that the answer to INFO took; for a process that started after at
-// it is less than 1 s.
+// Age returns how long the process had been running at the time at, which may be before At:
+// Uptime + at - At. It is never more than the true age plus 1 s. It falls short of the true age
+// by the time that the answer to INFO took. For a process that started after at it is less than 1
+// s.
 //
-// Guard a vote by the age at the time when its request was sent. A request that
-// waited for a connection may be answered by a process that started after it was
-// sent; that one's age is less than 1 s.
+// To guard a vote, use the age at the time when its request was sent. A request that waited for a
+// connection may be answered by a process that started only after the sending, and the age of
+// that process is then less than 1 s.
 func (s *Server) Age(at time.Time) time.Duration { return s.Uptime + at.Sub(s.At) }
 
-// askServer asks the node who it is and gives it every script, in one round trip. A node
-// may refuse either, for want of permission: then its server is unknown, which is nil, and
-// the node answers NOSCRIPT later and is sent the source. Any other failure is the
-// connection's. A node that is busy with a script refuses nearly everything: it is tried
-// again later.
+// askServer asks the node who it is and loads every script, in one round trip.
+//
+// A node may refuse either for lack of permission. Without INFO the Server is nil. Without
+// scripts the node answers NOSCRIPT later and is sent the source. Any other failure fails the
+// connection. A node that is busy with a script refuses nearly every command, so that fails the
+// connection as well, and the next one asks again.
 func askServer(ctx context.Context, cn *redis.Conn) (*Server, error) {
 	var info *redis.Cmd
 	cmds, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -67,23 +66,23 @@ func askServer(ctx context.Context, cn *redis.Conn) (*Server, error) {
 		if err := cmd.Err(); err != nil && (!isAnswer(err) || redis.HasErrorPrefix(err, "BUSY ")) {
 			return nil, err
 		}
-		// A node that has sent a reply too many answers the next command with the last.
+		// If the node has sent one reply too many, replies no longer match their commands.
 		if loaded, is := cmd.(*redis.StringCmd); is && loaded.Err() == nil && len(loaded.Val()) != shaLength {
-			return nil, errUnasked
+			return nil, errUnsolicited
 		}
 	}
 	text, _ := info.Val().(string)
 	if text == "QUEUED" { // OnConnect has left a MULTI open
-		return nil, errUnasked
+		return nil, errUnsolicited
 	}
 	return parseInfo(text, at), nil
 }
 
-// maxUptime bounds what is believed. Sums of times stay far from overflowing.
+// maxUptime bounds a plausible uptime, and keeps sums of times from overflowing.
 const maxUptime = 100 * 365 * 24 * time.Hour
 
-// parseInfo reads an answer to INFO server: lines of name:value. It returns nil
-// when one of the two fields is missing or odd.
+// parseInfo parses an answer to INFO server, which consists of lines name:value. It returns nil
+// if one of the two fields is missing or invalid.
 func parseInfo(text string, at time.Time) *Server {
 	s := &Server{RunID: field(text, "run_id"), At: at}
 	seconds, err := strconv.ParseInt(field(text, "uptime_in_seconds"), 10, 64)
@@ -94,7 +93,7 @@ func parseInfo(text string, at time.Time) *Server {
 	return s
 }
 
-// field returns the value of the first line of that name, "" if there is none.
+// field returns the value of the first line with that name, "" if there is none.
 func field(text, name string) string {
 	for line := range strings.Lines(text) {
 		if n, value, found := strings.Cut(line, ":"); found && n == name {
@@ -104,20 +103,20 @@ func field(text, name string) string {
 	return ""
 }
 
-// A serverView is how the users of one pool see the servers that answer. Only the goroutine
-// that delivers the replies of the stream in use calls shown, and a stream starts after the
-// last one has delivered its replies. So there is no lock.
+// A serverView decides what the users of one pool see of the servers that answer. It needs no
+// mutex: only the goroutine that delivers the replies of the current stream calls shown, and a
+// stream starts only after the last one has delivered its replies.
 type serverView struct {
 	anonymous bool // see WithoutIdentity
 	newNodes  bool // see WithNewNodes
 
-	first  string  // the RunID of the first process met
-	met    *Server // what marked is a copy of
+	first  string  // RunID of the first process met
+	met    *Server // the original of marked
 	marked *Server
 }
 
-// shown returns s as the users see it: not at all WithoutIdentity, and WithNewNodes marked
-// where s is the first process that the pool meets.
+// shown returns what users see of s. WithoutIdentity hides it. WithNewNodes marks the first
+// process that the pool meets.
 func (v *serverView) shown(s *Server) *Server {
 	switch {
 	case v.anonymous:

@@ -6,68 +6,69 @@ import (
 	"time"
 )
 
-// This file decides what is done about a connection that owes a reply and is silent.
-// Either the node is slow, or the connection is dead and nobody says so: a firewall or a
-// NAT has forgotten it. The silence does not tell which.
+// This file decides what to do about a connection that owes a reply and is silent. Either the
+// node is slow, or the connection is dead without notice, because a firewall or a NAT has
+// forgotten it. The silence does not tell which.
 //
-// So the connection is not given up at once. Once it has been silent for longer than
-// the requests in flight wait (Request.Within), a second one is opened. If the
-// second is greeted while the first is still silent, the node is well and the first
-// connection is dead: the second goes on in its place. If the first says something first,
-// the second is closed. A node that is frozen answers neither.
+// So the connection is not given up at once. Once it has been silent for longer than the requests
+// in flight want (Request.Within), a second one is opened. If the node answers the second one's
+// greeting while the first is still silent, the node is well and the first connection is dead, so
+// the second replaces it. If data arrives on the first before that, the second is closed. A
+// frozen node answers on neither.
 
 const (
-	// minPatience is the least silence that a second connection is opened for.
+	// minPatience is the shortest silence after which a second connection is opened.
 	minPatience = 50 * time.Millisecond
 
-	// A second connection that did not help doubles the patience with the first, so that
-	// a slow link does not cost a connection for each request. Half of that is forgotten
-	// after each forgetAfter: a node that is slow now and then does not leave its
-	// connection unwatched for ever. No patience is longer than the timeout.
+	// A second connection that was not needed doubles the patience with the first. Otherwise a
+	// slow link would cost a connection for each request. The patience halves again after each
+	// forgetAfter, so that a node that is slow now and then does not leave its connection
+	// unwatched for ever. The patience never exceeds the timeout.
 	maxDoubled  = 10
 	forgetAfter = time.Minute
 
-	// lastLook is how long a second connection that has been greeted waits before the
-	// first is given up: what has come on the first is read meanwhile.
+	// lastLook is the pause between the greeting of a second connection and giving up the first.
+	// Meanwhile the first can still read data that has already arrived.
 	lastLook = time.Millisecond
 )
 
-// A silence counts for how long one connection has owed a reply and said nothing, and says
-// what is to be done about it: the connection does it. Everything but start and pause is
-// called under the queue's mu.
+// A silence measures how long one connection has owed a reply without receiving one, and decides
+// what to do; the connection does it. All methods except start, pause and clock are called under
+// the queue's mu.
 type silence struct {
-	timeout time.Duration // how long it may last
+	timeout time.Duration // after this the connection is given up
 	started time.Time     // when clock began
-	watch   *time.Timer   // fires when something is to be done
+	watch   *time.Timer   // fires when something may have to be done
 
-	// since is the time at which, as clock has it, the wait for a whole reply that is
-	// owed began; 0 while none is owed or those that have come are delivered.
+	// since is when the wait for the next owed reply began, as returned by clock. It is 0 while
+	// no reply is owed, and while replies that have arrived are being delivered.
 	since atomic.Int64
 
-	batchWithin   time.Duration // the least Within of the requests that are being answered
-	writtenWithin time.Duration // that of the requests behind them
+	batchWithin   time.Duration // the least Within in the batch that is being answered
+	writtenWithin time.Duration // the least Within of the requests written after it
 	watching      bool          // watch is running
-	armed         time.Duration // for how long it was set
-	second        *second       // is being opened; nil while none is
+	armed         time.Duration // the duration that watch was set to
+	second        *second       // the second connection being opened, or nil
 	doubled       int           // how often the patience was doubled
-	doubledAt     int64         // when it last was or was halved, as clock has it
+	doubledAt     int64         // when it was last doubled or halved, as returned by clock
 }
 
 // A second is a connection that is being opened beside a silent one.
 type second struct {
-	since  int64              // when the silence began, as clock has it
-	cancel context.CancelFunc // ends the connection, also once it is greeted
+	since  int64              // when the silence began, as returned by clock
+	cancel context.CancelFunc // ends the connection, even after its greeting
 }
 
-// start makes the watch call check when something is to be done.
+// start prepares the watch. When it fires, it calls check.
 func (s *silence) start(check func()) {
 	s.started = time.Now()
 	s.watch = time.AfterFunc(s.timeout, check)
 	s.watch.Stop()
 }
 
-// taken notes that the connection has taken requests, whose least Within is within. If it
-// was idle, nothing was in flight, and a silence begins. The watch is set in time for them.
+// taken notes that the connection has taken requests, whose least Within is within. idle means
+// that nothing was in flight before, so a silence begins. taken sets the watch if it is not
+// running or would fire too late for these requests.
 func (s *silence) taken(within time.Duration, idle bool) {
 	if idle {
 		s.batchWithin, s.writtenWithin = 0, 0
@@ -79,19 +80,19 @@ func (s *silence) taken(within time.Duration, idle bool) {
 	}
 }
 
-// nextBatch notes that the requests behind those that have been answered are next.
+// nextBatch notes that the requests written after the current batch form the next one.
 func (s *silence) nextBatch() { s.batchWithin, s.writtenWithin = s.writtenWithin, 0 }
 
-// pause notes that a reply has come. Nothing is counted until it and those that came with it
-// have been delivered, which broken notes.
+// pause notes that a reply has arrived. No silence is measured until broken notes that all
+// replies that arrived together have been delivered.
 func (s *silence) pause() {
 	if s.since.Load() != 0 {
 		s.since.Store(0)
 	}
 }
 
-// broken notes that the replies that had come have been delivered. A silence begins anew if
-// the node owes another one, else with the next request.
+// broken notes that the replies that had arrived have been delivered. A new silence begins now if
+// the node owes another reply, otherwise with the next request.
 func (s *silence) broken(owing bool) {
 	if owing {
 		s.since.Store(s.clock())
@@ -101,9 +102,9 @@ func (s *silence) broken(owing bool) {
 	}
 }
 
-// check says what is to be done when the watch has fired: whether to give the connection up,
-// or which second one to open beside it, nil for none. owes says whether the connection owes
-// a reply, mayOpen whether a second one may be opened.
+// check is called when the watch has fired. It returns whether to give the connection up, and the
+// second connection to open, or nil. owes says whether the connection owes a reply, mayOpen
+// whether a second connection may be opened.
 func (s *silence) check(owes, mayOpen bool) (giveUp bool, open *second) {
 	now, since := s.clock(), s.since.Load()
 	waited := lasted(since, now)
@@ -122,8 +123,8 @@ func (s *silence) check(owes, mayOpen bool) (giveUp bool, open *second) {
 	return false, open
 }
 
-// outlasted reports whether the connection was silent all the while d was being opened: then
-// d goes on in its place. opened says whether d could be opened; if not, d is dropped.
+// outlasted reports whether the connection stayed silent while d was being opened, so that d
+// replaces it. opened says whether d could be opened; if not, d is dropped.
 func (s *silence) outlasted(d *second, opened bool) bool {
 	if s.second != d {
 		return false // the connection has ended, or said something
@@ -136,7 +137,7 @@ func (s *silence) outlasted(d *second, opened bool) bool {
 	return true
 }
 
-// end stops the watch, and the second connection if one is being opened.
+// end stops the watch, and cancels the second connection if one is being opened.
 func (s *silence) end() {
 	s.watch.Stop()
 	if s.second != nil {
@@ -145,8 +146,8 @@ func (s *silence) end() {
 	}
 }
 
-// patience returns for how long the connection may be silent until a second one is
-// opened. From timeout on none is.
+// patience returns how long the connection may be silent before a second one is opened. A
+// patience equal to timeout means that none is opened.
 func (s *silence) patience() time.Duration {
 	within := sooner(s.batchWithin, s.writtenWithin)
 	if within == 0 || within >= s.timeout {
@@ -155,13 +156,13 @@ func (s *silence) patience() time.Duration {
 	return min(max(within, minPatience)<<s.doubled, s.timeout)
 }
 
-// arm sets the watch for the next thing to do about a silence that has lasted for waited.
-// What comes meanwhile leaves the watch alone: check looks at the silence anew when it fires.
+// arm sets the watch for the next decision about a silence that has lasted for waited. Replies
+// that arrive later leave the watch alone: when it fires, check looks at the current silence.
 func (s *silence) arm(waited time.Duration) {
 	s.armed = s.timeout - waited
 	if s.second == nil {
 		left := s.patience() - waited
-		if left <= 0 { // one that was cancelled is being opened still
+		if left <= 0 { // a cancelled second connection has not ended yet
 			left = minPatience
 		}
 		s.armed = min(s.armed, left)
@@ -170,8 +171,7 @@ func (s *silence) arm(waited time.Duration) {
 	s.watch.Reset(s.armed)
 }
 
-// drop ends the attempt to replace the connection. The next one, if it is silent still or
-// again, comes after twice the patience.
+// drop ends the attempt to replace the connection, and doubles the patience.
 func (s *silence) drop() {
 	s.second.cancel()
 	s.second = nil
@@ -194,7 +194,7 @@ func (s *silence) forgive(now int64) {
 // clock returns the time since the connection began to serve, never 0.
 func (s *silence) clock() int64 { return int64(time.Since(s.started)) + 1 }
 
-// lasted returns how long a silence has lasted that began at since, 0 if there is none.
+// lasted returns how long a silence that began at since has lasted by now, 0 if since is 0.
 func lasted(since, now int64) time.Duration {
 	if since > 0 {
 		return time.Duration(now - since)

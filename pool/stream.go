@@ -12,22 +12,21 @@ import (
 )
 
 const (
-	// idleTimeout is how long a stream waits for work before it ends. Reopening
-	// costs a few round trips; programs that never call Close rely on the end.
+	// idleTimeout is how long a stream waits for work before it ends. Programs that never call
+	// Close rely on it. Opening a stream again costs a few round trips.
 	idleTimeout = 30 * time.Second
 
-	// After redialTries failures in a row to connect to a node it is left alone for
-	// redialPause each time: what is sent meanwhile fails at once, with the same
-	// error.
+	// After redialTries failures in a row to connect, the stream waits for redialPause before
+	// each further attempt. Requests sent meanwhile fail at once, with the error of the last
+	// attempt.
 	redialTries = 4
 	redialPause = 100 * time.Millisecond
 )
 
-// streamPool sends through the stream of its client, and starts one where none
-// is running.
+// streamPool sends through the stream of its client, and starts one if none is running.
 type streamPool struct {
 	config
-	client *redis.Client // the user's: its options are read, nothing else
+	client *redis.Client // the user's client; only its options are read
 	view   serverView
 	closed atomic.Bool
 	last   atomic.Pointer[stream]
@@ -60,20 +59,20 @@ func (p *streamPool) Send(req Request) error {
 		if err != errStopped { //nolint:errorlint // a sentinel of this package
 			return err
 		}
-		p.last.CompareAndSwap(s, nil) // s was quiet for long, or is to end: go on with another one
+		p.last.CompareAndSwap(s, nil) // s has ended: continue with another one
 	}
 	return ErrClosed
 }
 
-// streams holds the running stream of every client, so that a program that
-// makes its pools anew for every request still has one connection to a node.
+// streams holds the running stream of every client. A program that makes new pools for every
+// request therefore still has only one connection to a node.
 var streams struct {
 	sync.Mutex // guards running, and the end of a stream
 	running    map[*redis.Client]*stream
 }
 
-// running returns the stream of p's client, started if need be; nil once p is closed, so
-// that Close ends every stream that p has used.
+// running returns the stream of p's client, and starts one if need be. Once p is closed it
+// returns nil, so that Close ends every stream that p has used.
 func (p *streamPool) running() *stream {
 	streams.Lock()
 	defer streams.Unlock()
@@ -118,17 +117,17 @@ func (p *streamPool) Subscribe(channel string, to Listener) (Subscription, error
 	return p.subs.start(&p.config, channel, to, p.dialChannel)
 }
 
-// dialChannel listens to a channel of the node, for p's subscriptions.
+// dialChannel opens a connection to the node for one of p's subscriptions.
 func (p *streamPool) dialChannel(ctx context.Context, channel string) (wire, error) {
 	return dialWire(ctx, p.client.Options(), channel)
 }
 
-// Destination returns what the pool leads to: a value that can be compared. Two pools
-// with equal ones lead to one node.
+// Destination returns a comparable value that stands for the node of the pool. Two pools with
+// equal destinations lead to one node.
 func (p *streamPool) Destination() any { return destinationOf(p.client) }
 
-// Client returns what tells the client of p from all others: the same for every pool of
-// one client, and equal to nothing else. It does not keep the client.
+// Client returns a value that stands for the client of p: it is equal for all pools of one
+// client, and different for any other client. It does not keep the client alive.
 func (p *streamPool) Client() any {
 	if p.err != nil {
 		return nil
@@ -136,24 +135,24 @@ func (p *streamPool) Client() any {
 	return weak.Make(p.client)
 }
 
-// Sibling returns another pool of the same client, with the same options. Closing
-// either leaves the other as it is.
+// Sibling returns another pool of the same client, with the same options. Closing one does not
+// affect the other.
 func (p *streamPool) Sibling() Pool { return newStreamPool(p.config, p.client) }
 
 // MetBefore reports whether it has been called before in this process, on any pool of
 // the same client.
 func (p *streamPool) MetBefore() bool { return p.err == nil && metBefore(p.client) }
 
-// A stream is an ordered sequence of requests, and the connections that carry
-// them: one at a time, opened when there is something to send. It lives from the
-// first request to the end of a quiet spell.
+// A stream is an ordered sequence of requests and the connections that carry them, one at a time.
+// A connection is opened when there is something to send. A stream lives from its first request
+// until it has been idle for idleTimeout.
 type stream struct {
 	queue
 	user *redis.Client
 	idle *time.Timer // calls checkIdle
 }
 
-// startStream opens nothing yet: the first request does.
+// startStream starts a stream. It opens no connection before the first request.
 func startStream(user *redis.Client) *stream {
 	s := &stream{queue: queue{wake: make(chan struct{}, 1)}, user: user}
 	s.idle = time.AfterFunc(idleTimeout, s.checkIdle)
@@ -161,7 +160,7 @@ func startStream(user *redis.Client) *stream {
 	return s
 }
 
-// checkIdle ends a stream that has been quiet for long enough.
+// checkIdle ends a stream that has been idle for idleTimeout.
 func (s *stream) checkIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,11 +172,11 @@ func (s *stream) checkIdle() {
 	s.nudge()
 }
 
-// run connects while there is something to send, until the stream ends. All
-// replies are delivered by run or by the connection that it waits for: in order.
+// run connects while there is something to send, until the stream ends. Either run or the
+// connection that it waits for delivers the replies, so they are delivered in order.
 func (s *stream) run() {
 	defer s.abandoned()
-	var failed error // the last connect
+	var failed error // of the last connect
 	var failures int // in a row
 	var retry time.Time
 	for s.awaitWork() {
@@ -197,8 +196,8 @@ func (s *stream) run() {
 	}
 }
 
-// abandoned refuses what is queued where run has not come to its end: a Dialer of the
-// user's has ended the goroutine. The next request starts another stream.
+// abandoned fails the queued requests if run did not return normally, because a user's Dialer
+// ended its goroutine. The next request starts another stream.
 func (s *stream) abandoned() {
 	s.mu.Lock()
 	ended := s.stopped.Swap(true)
@@ -232,7 +231,7 @@ func (s *stream) awaitWork() bool {
 	}
 }
 
-// stop forgets the stream.
+// stop removes the stream from streams.
 func (s *stream) stop() {
 	s.idle.Stop()
 	streams.Lock()
@@ -242,8 +241,8 @@ func (s *stream) stop() {
 	}
 }
 
-// refuse delivers that nothing of what is queued has been sent. No connection has
-// yet begun with a higher number than these replies have.
+// refuse delivers NotSent to every queued request. Conn is the highest number given out so far,
+// so no later connection has a lower one.
 func (s *stream) refuse(err error) {
 	s.mu.Lock()
 	refused := s.requests

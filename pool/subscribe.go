@@ -16,14 +16,14 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
 )
 
-// The pauses between attempts double from firstPause to lastPause, and are lengthened by
-// up to a half at random, lest all subscribers of a node that comes back come back at once.
+// The pauses between attempts double from firstPause to lastPause. Up to half a pause is added at
+// random, so that the subscribers of a restarted node do not all reconnect at once.
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
 )
 
-// subscriptions are those of a Pool that have not ended.
+// subscriptions are the running subscriptions of a Pool.
 type subscriptions struct {
 	mu     sync.Mutex // guards what follows
 	closed bool
@@ -73,7 +73,7 @@ func (ss *subscriptions) remove(s *subscription) {
 	delete(ss.open, s)
 }
 
-// close ends all subscriptions, now and later.
+// close ends all subscriptions and refuses new ones.
 func (ss *subscriptions) close() {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -90,10 +90,10 @@ type subscription struct {
 	dial    dialer
 	end     context.CancelFunc // of the context of run
 
-	closed atomic.Bool // nothing more is told
+	closed atomic.Bool // no method of the Listener is called any more
 
-	// telling holds a token while a method of the Listener runs. It is a lock, but
-	// waiting for it is idleness to testing/synctest.
+	// telling holds a token while a method of the Listener runs. It serves as a mutex. Unlike a
+	// mutex, testing/synctest regards a goroutine that waits for it as durably blocked.
 	telling chan struct{}
 }
 
@@ -104,9 +104,9 @@ func (s *subscription) stop() {
 
 func (s *subscription) Close() {
 	s.stop()
-	// Whoever tells from here on finds closed set, and does not. The method that
-	// runs now is waited for, unless that is what calls us, or one of another
-	// Listener does: two that close each other's subscription would wait for ever.
+	// From here on tell finds closed set and calls no method. If a method is running now, wait
+	// for it, unless the caller is itself a method of some Listener. A method must not wait for
+	// itself, and two methods that close each other's subscription would wait for ever.
 	select {
 	case s.telling <- struct{}{}:
 	default:
@@ -127,7 +127,7 @@ func (s *subscription) tell(method func()) {
 	}
 }
 
-// listener is on the stack of every method of a Listener: inListener looks for it.
+// listener calls a method of a Listener, so that inListener finds listener on the stack.
 //
 //go:noinline
 func listener(method func()) { method() }
@@ -188,8 +188,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// listen delivers what comes on one connection until it ends or ctx does. It
-// returns why, and for how long it was subscribed.
+// listen delivers the messages of one connection until the connection or ctx ends. It returns the
+// reason, and how long the subscription was confirmed.
 func (s *subscription) listen(ctx context.Context) (lasted time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -208,29 +208,29 @@ func (s *subscription) listen(ctx context.Context) (lasted time.Duration, err er
 	return time.Since(start), fmt.Errorf("pool: connection lost: %w", err)
 }
 
-// confirm waits for the answer to SUBSCRIBE, which is the first on its connection.
+// confirm waits for the answer to SUBSCRIBE, which is the first reply on its connection.
 func (s *subscription) confirm(w wire, timeout time.Duration) error {
-	h, err := w.receive(max(timeout, 1)) // 0 would be no timeout
+	h, err := w.receive(max(timeout, 1)) // 0 would mean no timeout
 	switch {
 	case isAnswer(err) && !passes(err):
 		return &refusedError{s.channel, err}
 	case err != nil:
 		return fmt.Errorf("pool: SUBSCRIBE not confirmed: %w", err)
 	case h.subscribed != s.channel:
-		return fmt.Errorf("pool: SUBSCRIBE not confirmed: %w", errUnasked)
+		return fmt.Errorf("pool: SUBSCRIBE not confirmed: %w", errUnsolicited)
 	}
 	return nil
 }
 
-// deliver tells the Listener what comes until the connection is lost. A read that
-// times out may have read a part of a message: it is the end of the connection,
-// and PING is sent while another read waits.
+// deliver calls the Listener for everything that arrives, until the connection is lost. A read
+// that timed out may have consumed part of a message, so a timeout has to end the connection.
+// Therefore PING is sent by a timer while the read is waiting.
 func (s *subscription) deliver(w wire) error {
 	ping := time.AfterFunc(pingAfter, w.ping)
 	defer ping.Stop()
 	for {
 		h, err := w.receive(maxSilence)
-		if err != nil && !isAnswer(err) { // a PING that is not allowed is answered all the same
+		if err != nil && !isAnswer(err) { // a node that denies PING still answers it
 			return err
 		}
 		ping.Reset(pingAfter)
@@ -243,10 +243,10 @@ func (s *subscription) deliver(w wire) error {
 	}
 }
 
-// passing are the beginnings of errors that a node gives for a time only.
+// passing holds the beginnings of temporary errors.
 var passing = []string{
 	"LOADING ", "BUSY ", "TRYAGAIN ", "CLUSTERDOWN ", "MASTERDOWN ", "READONLY ", "OOM ",
-	"max number of clients reached", // behind an ERR, which HasErrorPrefix skips
+	"max number of clients reached", // after an ERR, which HasErrorPrefix skips
 }
 
 func passes(err error) bool {

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// openTimeout bounds the way from the dial to the node's confirmation.
+	// openTimeout bounds the time from the dial to the node's confirmation.
 	openTimeout = 5 * time.Second
 
-	// A connection on which nothing has come for pingAfter is asked for a sign of
-	// life, and given up when nothing has come for maxSilence. A node may be away
-	// for 3 s at any time, and one that is gone is noticed after 3 to 5 s.
+	// A PING is sent when nothing has arrived for pingAfter, and the connection is given up when
+	// nothing has arrived for maxSilence. A node may therefore be unreachable for 3 s at any time
+	// without losing the connection, and a dead node is noticed after 3 to 5 s.
 	pingAfter  = 2 * time.Second
 	maxSilence = maxReadTimeout
 )
@@ -26,28 +26,28 @@ type dialer = func(ctx context.Context, channel string) (wire, error)
 
 // A wire is a connection that listens to a channel.
 type wire interface {
-	// receive returns what comes next, within timeout. An answer of the node that is an
-	// error is a redis.Error.
+	// receive returns what arrives next, within timeout. An error that the node answered with is
+	// a redis.Error.
 	receive(timeout time.Duration) (news, error)
 
-	// ping asks the node for a sign of life.
+	// ping sends PING.
 	ping()
 
 	Close() error
 }
 
-// news is what has come: a message, the confirmation of a channel, or neither.
+// news is something that has arrived: a message, the confirmation of a channel, or neither.
 type news struct {
 	message    bool
 	text       string // of the message
-	subscribed string // the channel that is confirmed
+	subscribed string // the confirmed channel
 }
 
-// An ownWire is a connection of the pool's own.
+// An ownWire is a connection owned by the pool.
 type ownWire struct {
 	net.Conn
 	replies *bufio.Reader
-	owed    atomic.Int32 // answers
+	owed    atomic.Int32 // answers that the node owes
 }
 
 // dialWire opens a connection to the node of a user's client, and sends SUBSCRIBE.
@@ -79,7 +79,7 @@ func (w *ownWire) send(args ...any) error {
 	return err
 }
 
-func (w *ownWire) ping() { _ = w.send("ping") } // an error is the reader's too
+func (w *ownWire) ping() { _ = w.send("ping") } // the reader sees the error too
 
 func (w *ownWire) receive(timeout time.Duration) (news, error) {
 	if err := w.SetReadDeadline(time.Now().Add(timeout)); err != nil {
@@ -93,7 +93,7 @@ func (w *ownWire) receive(timeout time.Duration) (news, error) {
 		return news{message: true, text: text}, nil
 	}
 	if w.owed.Add(-1) < 0 {
-		return news{}, errUnasked
+		return news{}, errUnsolicited
 	}
 	switch reply := reply.(type) {
 	case refusal:
@@ -110,7 +110,7 @@ func (w *ownWire) receive(timeout time.Duration) (news, error) {
 			return news{}, nil
 		}
 	}
-	return news{}, errUnasked
+	return news{}, errUnsolicited
 }
 
 // confirmation returns the channel of a reply that confirms SUBSCRIBE.
@@ -133,12 +133,12 @@ func message(reply any) (payload string, is bool) {
 	return payload, is
 }
 
-// A pubSubWire is a connection of a client that says nothing of its nodes. go-redis
-// reconnects behind the back of who reads, which it must not.
+// A pubSubWire is a subscription of a client that does not reveal its nodes. On its own, go-redis
+// would reconnect without telling the reader; the context ended prevents that.
 type pubSubWire struct{ *redis.PubSub }
 
-// dialPubSub subscribes as client does. What it returns has swallowed why it has no
-// connection; PING tells, after one more attempt to connect.
+// dialPubSub subscribes through client. Subscribe of go-redis hides the reason when it cannot
+// connect. PING returns it, after one more attempt to connect.
 func dialPubSub(ctx context.Context, client redis.UniversalClient, channel string) (wire, error) {
 	opening, done := context.WithTimeout(ctx, openTimeout)
 	defer done()
@@ -153,7 +153,7 @@ func dialPubSub(ctx context.Context, client redis.UniversalClient, channel strin
 
 func (w pubSubWire) ping() { _ = w.Ping(ended) }
 
-// receive makes errors of the panics that go-redis has for what no Redis sends.
+// receive turns the panics of go-redis on malformed replies into errors.
 func (w pubSubWire) receive(timeout time.Duration) (n news, err error) {
 	defer recovered(&err)
 	msg, err := w.ReceiveTimeout(ended, timeout)
@@ -171,8 +171,8 @@ func (w pubSubWire) receive(timeout time.Duration) (n news, err error) {
 	return n, nil
 }
 
-// ended is the context of everything that is done on a pubSubWire: it is not looked at,
-// except where go-redis dials to replace a lost connection, which fails then.
+// ended is the context of every call on a pubSubWire. go-redis looks at it only to dial a
+// replacement for a lost connection, and that dial then fails.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -1,17 +1,16 @@
-// Fencing is a resource that refuses holders of a lock that has ended: a server for orders
-// in an SQLite file. A request to save one carries the fencing token of the holder's lock
-// in the header Fencing-Token. The server raises the newest token of the order and saves
-// it in one transaction; an older token it answers by 412 Precondition Failed, with both
-// tokens.
+// Fencing shows a resource that refuses a holder whose lock has ended: a server for orders in an
+// SQLite file. A request to save an order carries the fencing token of the holder's lock in the
+// header Fencing-Token. In one transaction the server raises the newest token of the order and
+// saves the order. It answers an older token with 412 Precondition Failed and both tokens.
 //
-//	go run ./examples/fencing                      # a file that vanishes at the end
-//	go run ./examples/fencing -db /tmp/orders.db   # one that stays, with the tokens in it
+//	go run ./examples/fencing                      # a temporary file
+//	go run ./examples/fencing -db /tmp/orders.db   # a file that stays, with the tokens in it
 //
-// The program runs the server on a loopback port, five nodes inside the process, and two
-// holders of one lock: the first is late, the second has the lock by then. It ends with
-// status 1 if the late one's request is not refused, and with 2 for bad flags.
+// The program runs the server on a loopback port, five nodes inside the process, and two holders
+// of one lock. The first holder sends its request late, when the second holds the lock. The
+// program ends with status 1 if the late request is not refused, and with 2 for bad flags.
 //
-// Read server.go: that is what a resource needs.
+// Read server.go: it shows what a resource needs.
 package main
 
 import (
@@ -40,7 +39,7 @@ import (
 )
 
 func main() {
-	logging.Disable() // go-redis
+	logging.Disable() // silences go-redis
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	err := command(ctx, os.Args[1:], os.Stdout)
 	cancel()
@@ -86,15 +85,16 @@ func run(ctx context.Context, file string, out io.Writer) error {
 	return play(ctx, &client{server.Client(), server.URL + "/orders/17"}, out)
 }
 
-// openSQLite opens file. Who finds it locked waits: a guard needs that.
+// openSQLite opens file with a busy timeout: a guard needs calls to wait while the database is
+// locked.
 func openSQLite(file string) (*sql.DB, error) {
 	return sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)")
 }
 
-// expiry is that of the late holder's lock.
+// expiry is the expiry of the late holder's lock.
 const expiry = 200 * time.Millisecond
 
-// play lets one holder be late with its request.
+// play makes one holder send its request late.
 func play(ctx context.Context, order *client, out io.Writer) error {
 	rs, stop := fiveNodes()
 	defer stop()
@@ -107,7 +107,7 @@ func play(ctx context.Context, order *client, out io.Writer) error {
 	_, _ = fmt.Fprintf(out, "A has the lock, token %d, and is late\n", lateToken)
 
 	next := rs.NewMutex("orders:17", redsync.WithFencing())
-	if err := next.LockContext(ctx); err != nil { // waits for the end of A's
+	if err := next.LockContext(ctx); err != nil { // waits until A's lock expires
 		return err
 	}
 	defer next.Unlock()
@@ -147,7 +147,7 @@ func fiveNodes() (*redsync.Redsync, func()) {
 	return rs, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = rs.Close(ctx) // its nodes end now
+		_ = rs.Close(ctx) // an error does not matter: the nodes end now
 		for _, c := range clients {
 			c.Close()
 		}
@@ -155,13 +155,13 @@ func fiveNodes() (*redsync.Redsync, func()) {
 	}
 }
 
-// A client is of one order.
+// A client sends requests for one order.
 type client struct {
 	http *http.Client
 	url  string
 }
 
-// save asks the server to save state, and returns its answer in a line.
+// save asks the server to save state, and returns the answer as one line.
 func (c *client) save(ctx context.Context, state string, token uint64) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, c.url, strings.NewReader(state))
 	if err != nil {
@@ -172,7 +172,7 @@ func (c *client) save(ctx context.Context, state string, token uint64) (string, 
 	return strings.TrimSpace(status + ": " + text), err
 }
 
-// load returns what the server has.
+// load returns the state that the server has.
 func (c *client) load(ctx context.Context) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, nil)
 	if err != nil {

@@ -14,21 +14,21 @@ import (
 // tokenHeader carries the fencing token of a request.
 const tokenHeader = "Fencing-Token"
 
-// maxState is how long the state of an order may be.
+// maxState is the longest state of an order.
 const maxState = 1 << 10
 
 func setToken(r *http.Request, token uint64) {
 	r.Header.Set(tokenHeader, strconv.FormatUint(token, 10))
 }
 
-// orders are the resource. The lock of the order at /orders/17 may have any name, as long
-// as it is always the same.
+// orders is the resource. The lock for the order at /orders/17 may have any name, if all holders
+// use the same name.
 type orders struct {
 	db    *sql.DB
 	guard *fencing.SQL
 }
 
-// create creates the tables where they are not there.
+// create creates the tables if they do not exist.
 func (o *orders) create(ctx context.Context) error {
 	if err := o.guard.Create(ctx); err != nil {
 		return err
@@ -37,8 +37,8 @@ func (o *orders) create(ctx context.Context) error {
 	return err
 }
 
-// ServeHTTP saves an order on PUT, with the token of the lock, and reads one on GET, which
-// needs none.
+// ServeHTTP saves an order on PUT, which needs the token of the lock, and returns an order on
+// GET, which needs no token.
 func (o *orders) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodPut:
@@ -56,7 +56,8 @@ func (o *orders) put(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, tokenHeader+": "+err.Error(), http.StatusPreconditionRequired)
 		return
 	}
-	// All of the body before the transaction: a slow client must not keep others waiting.
+	// Read all of the body before the transaction, so that a slow client does not keep others
+	// waiting.
 	state, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxState))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)

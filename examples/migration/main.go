@@ -1,6 +1,6 @@
-// Migration uses the whole API of redsync v4 on go-redis. It was written for
-// redsync v4 and moved to this library by changing the import lines and the
-// lines that build the pools; testdata/before.go.txt is the text from before.
+// Migration uses the whole API of redsync v4 on go-redis. It was written for redsync v4 and moved
+// to this library by changing the import lines and the lines that build the pools.
+// testdata/before.go.txt is the original.
 //
 //	NODES=host1:6379,host2:6379,host3:6379 go run ./examples/migration
 package main
@@ -82,7 +82,7 @@ func lockAndUnlock(_ context.Context, rs *redsync.Redsync, out io.Writer) error 
 	return nil
 }
 
-// options is every option, and an own one.
+// options returns every option, and a custom one.
 func options() []redsync.Option {
 	var backoff redsync.DelayFunc = func(tries int) time.Duration {
 		return time.Duration(tries) * 20 * time.Millisecond
@@ -154,7 +154,7 @@ func handOver(_ context.Context, rs *redsync.Redsync, out io.Writer) error {
 	return nil
 }
 
-// handleErrors tells what it met from what was returned.
+// handleErrors recognizes the errors that operations return.
 func handleErrors(ctx context.Context, rs *redsync.Redsync, out io.Writer) error {
 	mutex := rs.NewMutex("migration:expired", redsync.WithExpiry(200*time.Millisecond))
 	if err := mutex.Lock(); err != nil {

@@ -18,13 +18,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/fencing"
 )
 
-// What a job's library may be.
+// The values of Library in a job.
 const (
 	thisLibrary = "this library"
 	redsyncV4   = "redsync v4"
 )
 
-// A job is what a holder shall do: lock with a library, and write to the data.
+// A job is the task of a holder: to lock with a library, and to write the data.
 type job struct {
 	Who, Library string
 	Nodes        []string // addresses
@@ -32,13 +32,13 @@ type job struct {
 	Expiry       time.Duration
 }
 
-// of returns j for the holder who.
+// of returns the job for the holder who.
 func (j job) of(who string) job {
 	j.Who = who
 	return j
 }
 
-// name is that of the lock, and key that of the data: with each library another.
+// name returns the name of the lock, and key that of the data. They differ between the libraries.
 func (j job) name() string { return "lock of the order, " + j.Library }
 func (j job) key() string  { return "order, " + j.Library }
 
@@ -52,7 +52,7 @@ const (
 	failed  step = "failed"  // something else
 )
 
-// A report is a line from a holder to who started it.
+// A report is a line from a holder to the process that started it.
 type report struct {
 	Step   step
 	Token  uint64
@@ -73,7 +73,7 @@ func (r report) String() string {
 	return "it ended without a word"
 }
 
-// A holder has a lock, and writes to what it protects.
+// A holder holds a lock, and writes the protected data.
 type holder interface {
 	lock(ctx context.Context) (token uint64, err error)
 	left() time.Duration
@@ -81,14 +81,14 @@ type holder interface {
 	unlock(ctx context.Context) error
 }
 
-// hold is the program of a holder: it locks, checks that it may write, waits for a line
-// from in, and writes without looking again: the pause is between the two.
+// hold is the program of a holder. It locks, checks that it may write, waits for a line from in,
+// and writes without checking again. The pause happens between the check and the write.
 func hold(ctx context.Context, text string, in io.Reader, out io.Writer) error {
 	var j job
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
 		return err
 	}
-	say := func(r report) { _ = json.NewEncoder(out).Encode(r) } // who started it may be gone
+	say := func(r report) { _ = json.NewEncoder(out).Encode(r) } // the reader may be gone
 	h, closeAll := open(j)
 	defer closeAll()
 	token, err := h.lock(ctx)
@@ -115,12 +115,12 @@ func hold(ctx context.Context, text string, in io.Reader, out io.Writer) error {
 	if errors.Is(err, fencing.ErrStale) {
 		r.Step = refused
 	}
-	_ = h.unlock(ctx) // A's has expired
+	_ = h.unlock(ctx) // fails for A, whose lock has expired
 	say(r)
 	return nil
 }
 
-// open returns the holder of j, and closes what it uses.
+// open returns the holder for j, and a function that closes it.
 func open(j job) (holder, func()) {
 	var clients []*redis.Client
 	for _, address := range append(j.Nodes, j.Data) {
@@ -176,7 +176,7 @@ func (h *fenced) unlock(ctx context.Context) error {
 	return errors.Join(err, h.rs.Close(ctx))
 }
 
-// unfenced holds a lock of redsync v4, and writes: it has no token to show.
+// unfenced holds a lock of redsync v4, and writes without a token.
 type unfenced struct {
 	job
 	mutex *rival.Mutex
@@ -215,7 +215,7 @@ type watch struct {
 
 func startWatch() *watch {
 	w := &watch{make(chan struct{}), make(chan time.Duration, 1)}
-	go w.run(time.Now()) // it may get to run only after the pause
+	go w.run(time.Now()) // the goroutine may start only after the pause
 	return w
 }
 
@@ -234,7 +234,7 @@ func (w *watch) run(last time.Time) {
 	w.longest <- longest
 }
 
-// stop ends w, and returns what it has measured.
+// stop ends w, and returns the longest pause.
 func (w *watch) stop() time.Duration {
 	close(w.done)
 	return <-w.longest

@@ -3,15 +3,15 @@
 //
 //	go run ./examples/paused     # needs redis-server; takes 5 s
 //
-// It starts five redis-servers for the lock and a sixth for the data, on free loopback
-// ports, and two holders as processes of their own. A has the lock, sees that there is
-// time left, and is about to write; there SIGSTOP stops it, as a garbage collection, a
-// full disk or a moved virtual machine would. Its lock expires, B has it next, and writes.
-// Then SIGCONT lets A go on: it writes.
+// It starts five redis-servers for the lock and a sixth for the data, on free loopback ports, and
+// two holders as processes of their own. A holds the lock, sees that there is time left, and is
+// about to write. At that moment SIGSTOP stops A, as a garbage collection, a full disk or a moved
+// virtual machine would. A's lock expires, B acquires it, and writes. Then SIGCONT continues A,
+// and A writes.
 //
-// With this library and a guard where the data is, A's write is refused. With redsync v4,
-// which has no tokens, it goes through, and B's is lost without a trace: the control. The
-// program ends with status 1 where that is not so, or where there is no redis-server.
+// With this library and a guard at the data, A's write is refused. The control is redsync v4,
+// which has no tokens: A's write succeeds, and B's is overwritten unnoticed. The program ends
+// with status 1 if the outcome differs, or if there is no redis-server.
 package main
 
 import (
@@ -34,14 +34,14 @@ import (
 
 const (
 	nodes   = 5
-	servers = nodes + 1 // the last has the data
+	servers = nodes + 1 // the last server holds the data
 
-	// patience bounds the whole: what takes longer has gone wrong.
+	// patience bounds the whole run. A longer run has failed.
 	patience = 2 * time.Minute
 )
 
 func main() {
-	logging.Disable() // go-redis
+	logging.Disable() // silences go-redis
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	var err error

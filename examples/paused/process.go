@@ -11,10 +11,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
-// envJob is the environment variable that makes this program a holder: its job.
+// envJob is the environment variable that makes this program a holder. It contains the job.
 const envJob = "PAUSED_JOB"
 
-// A process is one holder, a child of this one.
+// A process is a child process with one holder.
 type process struct {
 	who     string
 	cmd     *exec.Cmd
@@ -28,7 +28,7 @@ func start(ctx context.Context, j job) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{j.Who, child.Cmd, child.Stdin, make(chan report, 2)} // as many as a holder makes
+	p := &process{j.Who, child.Cmd, child.Stdin, make(chan report, 2)} // a holder makes two
 	go p.listen(child.Stdout)
 	return p, nil
 }
@@ -43,10 +43,10 @@ func (p *process) listen(stdout io.Reader) {
 		}
 		p.reports <- r
 	}
-	_ = p.cmd.Wait() // how it ended does not matter
+	_ = p.cmd.Wait() // its error does not matter
 }
 
-// next returns the next report, which must be of one of steps.
+// next returns the next report. Its step must be one of steps.
 func (p *process) next(ctx context.Context, steps ...step) (report, error) {
 	select {
 	case r, ok := <-p.reports:
@@ -61,7 +61,7 @@ func (p *process) next(ctx context.Context, steps ...step) (report, error) {
 	}
 }
 
-// write lets the process go on to its write, and returns its report.
+// write makes the process write, and returns its report.
 func (p *process) write(ctx context.Context) (report, error) {
 	if _, err := io.WriteString(p.stdin, "\n"); err != nil {
 		return report{}, err
@@ -72,8 +72,8 @@ func (p *process) write(ctx context.Context) (report, error) {
 func (p *process) pause() error  { return p.cmd.Process.Signal(syscall.SIGSTOP) }
 func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
-// end gives the process, which has nothing left to do, a way out, and kills it if it is
-// stopped. It returns when it has ended.
+// end closes the input of the process, kills it, because it may be stopped, and waits for its
+// end.
 func (p *process) end() {
 	_ = p.stdin.Close()
 	_ = p.cmd.Process.Kill() // it may have ended

@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// expiry is that of the locks.
+// expiry is the expiry of the locks.
 const expiry = 2 * time.Second
 
-// An outcome is what has become of the scene.
+// An outcome is the result of the scene.
 type outcome struct {
-	TokenA, TokenB uint64 // 0 without tokens
+	TokenA, TokenB uint64 // 0 with redsync v4
 	A, B           report // of their writes
-	Data           string // in the end
+	Data           string // at the end
 }
 
-// refused reports whether A's write was, for its token.
+// refused reports whether A's write was refused for its token.
 func (o *outcome) refused() bool { return o.A.Step == refused }
 
-// play lets A be paused between its check and its write, with the lock of library.
+// play runs the scene with library. A is paused between its check and its write.
 func play(ctx context.Context, library string, addresses []string, out io.Writer) (*outcome, error) {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, "  "+format+"\n", args...) }
 	j := job{Library: library, Nodes: addresses[:nodes], Data: addresses[nodes], Expiry: expiry}
@@ -47,7 +47,7 @@ func play(ctx context.Context, library string, addresses []string, out io.Writer
 		return nil, err
 	}
 	defer b.end()
-	if r, err = b.next(ctx, locked); err != nil { // waits until A's has expired
+	if r, err = b.next(ctx, locked); err != nil { // waits until A's lock has expired
 		return nil, err
 	}
 	o.TokenB = r.Token

@@ -12,7 +12,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/cli"
 )
 
-// config is what the flags say.
+// config holds the flags.
 type config struct {
 	addresses []string // of -nodes; none for embedded nodes
 	clients   []*redis.Options

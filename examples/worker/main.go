@@ -1,20 +1,17 @@
-// Worker is the job that a distributed lock is for: several workers want the
-// same name, one at a time has it, works for longer than the lock's expiry, which
-// redsync.Do extends meanwhile, and gives it back. A worker whose lock is lost,
-// because its nodes are gone, is told and stops in time.
+// Worker shows a typical use of a distributed lock. Several workers want the same lock. The one
+// that holds it works for longer than the expiry, while redsync.Do extends the lock, and then
+// unlocks. A worker that loses its lock, because the nodes are gone, is told in time and stops.
 //
 //	go run ./examples/worker                                  # five nodes inside the process
-//	go run ./examples/worker -nodes host1:6379,host2:6379,... # real ones
+//	go run ./examples/worker -nodes host1:6379,host2:6379,... # real nodes
 //
-// Every worker has connections of its own, as if it were a process of its own.
-// Each event is one line: time, worker, what happened, and details. The program
-// watches its workers and ends with status 1 when two of them hold the lock at
-// once, or when no quorum of nodes can be reached at the start, or for ten
-// seconds later on. Ctrl-C unlocks and leaves no key behind. Status 2 means bad
-// flags.
+// Every worker has connections of its own, like a separate process. Each event is one line: time,
+// worker, what happened, and details. The program ends with status 1 if two workers hold the lock
+// at once, if no quorum of nodes can be reached at the start, or if none answers for ten seconds
+// later. Ctrl-C unlocks and leaves no key behind. Status 2 means bad flags.
 //
-// Read worker.go: run, work and judge are what a program needs; the rest is flags,
-// embedded nodes and the check that only one holds the lock.
+// Read run, work and judge in worker.go: a program needs no more. The rest is flags, embedded
+// nodes, and the check that only one worker holds the lock.
 package main
 
 import (
@@ -35,7 +32,7 @@ import (
 )
 
 func main() {
-	logging.Disable() // go-redis logs every failed dial; the workers tell what matters
+	logging.Disable() // go-redis logs every failed dial; the workers report what matters
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -43,7 +40,7 @@ func main() {
 	os.Exit(status)
 }
 
-// run is the program: it returns the exit status.
+// run is the program. It returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return cli.Status("worker", command(ctx, args, stdout), stdout, stderr)
 }
@@ -61,8 +58,8 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 // errTimeUp ends a run after the time of -for.
 var errTimeUp = errors.New("the time is up")
 
-// runWorkers lets the workers of cfg contend until ctx is done, their time is
-// up, or one of them meets an error that ends the run.
+// runWorkers runs the workers of cfg until ctx is done, the time is up, or a worker returns an
+// error that ends the run.
 func runWorkers(ctx context.Context, cfg config, nodes *nodes, out io.Writer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -100,9 +97,9 @@ func openWorkers(ctx context.Context, cfg config, nodes *nodes, j *journal) ([]*
 	reg, con := newRegister(), newContact()
 	var workers []*worker
 	for id := 1; id <= cfg.workers; id++ {
-		// WithFair and WithTries(0): the worker keeps its place in the queue until it has
-		// the lock, or until the run ends. Workers that begin at once may leave the winner with a
-		// bare quorum. Its extends set the missing keys again, so that it can lose nodes
+		// WithFair and WithTries(0): the worker keeps its place in the queue until it has the
+		// lock, or until the run ends. If several workers begin at the same time, the winner may
+		// hold only a bare quorum. Its extensions set the missing keys, so that it can lose nodes
 		// afterwards.
 		w := &worker{id: id, name: cfg.name, nodes: len(nodes.look), expiry: cfg.expiry, register: reg, contact: con, journal: j}
 		rs, err := nodes.open(ctx, redsync.WithExpiry(cfg.expiry), redsync.WithFair(), redsync.WithTries(0),
@@ -120,7 +117,7 @@ func openWorkers(ctx context.Context, cfg config, nodes *nodes, j *journal) ([]*
 	return workers, nil
 }
 
-// summarize tells what the workers did and what they left on the nodes.
+// summarize prints what the workers did and which keys they left on the nodes.
 func summarize(j *journal, cfg config, why error, workers []*worker, nodes *nodes) {
 	j.note("stopped: %v", why)
 	for _, w := range workers {

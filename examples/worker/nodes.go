@@ -17,7 +17,7 @@ import (
 type nodes struct {
 	what  string
 	open  func(context.Context, ...redsync.Option) (*redsync.Redsync, error)
-	look  []*redis.Client // to count the keys at the end
+	look  []*redis.Client // for counting the keys at the end
 	close func()
 }
 
@@ -42,8 +42,8 @@ func realNodes(addresses []string, options []*redis.Options) *nodes {
 	return n
 }
 
-// embeddedNodes live in this process and listen on no port, so that clients are
-// made by the nodes and handed to redsync.New.
+// embeddedNodes run inside this process and listen on no port. So the nodes themselves make the
+// clients, for redsync.New.
 func embeddedNodes(servers embedded.Nodes) *nodes {
 	n := &nodes{what: fmt.Sprintf("%d nodes inside the process", len(servers)), look: clientsOf(servers)}
 	clients := n.look
@@ -75,7 +75,7 @@ func closeAll(clients []*redis.Client) {
 	}
 }
 
-// keys counts the nodes that have a key named name, and those that answer.
+// keys counts the nodes that have a key named name, and the nodes that answer.
 func (n *nodes) keys(name string) (left, answered int) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// patience is how long the workers bear that no quorum of nodes answers.
+// patience is how long a run continues without an answer from a quorum of nodes.
 const patience = 10 * time.Second
 
 // closeTimeout bounds the steps after the end of the run's context.
@@ -31,7 +31,7 @@ type worker struct {
 
 	acquired, lost int
 	extended       atomic.Int64
-	waiting        atomic.Bool // and said so
+	waiting        atomic.Bool // it waits, and has said so
 	giveUp         context.CancelCauseFunc
 }
 
@@ -57,8 +57,8 @@ func (w *worker) run(ctx context.Context, giveUp context.CancelCauseFunc) error 
 	return nil
 }
 
-// work is what needs the lock: it takes one and a half expiries. It stops when ctx
-// is done: the lock is lost then, or the run at its end.
+// work is the work that needs the lock. It takes one and a half expiries. It stops when ctx is
+// done, because the lock is lost or the run ends.
 func (w *worker) work(ctx context.Context) error {
 	mutex := redsync.FromContext(ctx)
 	w.acquired++
@@ -75,7 +75,7 @@ func (w *worker) work(ctx context.Context) error {
 			return nil
 		}
 	}
-	if _, err := mutex.ValidContext(ctx); err != nil { // a question to the nodes, which Remaining is not
+	if _, err := mutex.ValidContext(ctx); err != nil { // asks the nodes, unlike Remaining
 		w.say("not valid: %v", err)
 		return nil
 	}
@@ -86,7 +86,7 @@ func (w *worker) work(ctx context.Context) error {
 // steps is how many steps the work has.
 const steps = 10
 
-// judge tells how a Do ended, and returns an error if the run cannot go on.
+// judge reports how a Do ended. It returns an error if the run cannot continue.
 func (w *worker) judge(ctx context.Context, err error) error {
 	var node *redsync.RedisError
 	switch {
@@ -100,7 +100,7 @@ func (w *worker) judge(ctx context.Context, err error) error {
 		w.say("LOST the lock: %v", err)
 	case ctx.Err() != nil && errors.Is(err, redsync.ErrFailed): // the end of the run is no failure
 	case !errors.As(err, &node), errors.Is(err, redsync.ErrFailed):
-		return err // not the nodes' fault: another attempt fails as well
+		return err // not the nodes' fault: another attempt would fail, too
 	default:
 		w.say("could not unlock: %v", err)
 	}
@@ -110,8 +110,8 @@ func (w *worker) judge(ctx context.Context, err error) error {
 // errOutOfReach ends a run whose nodes do not answer any more.
 var errOutOfReach = fmt.Errorf("no quorum of nodes reached for %v", patience)
 
-// ObserveAttempt tells, once for each Lock, why the worker has to wait: w is an observer.
-// It ends the run if no quorum of nodes has answered for too long.
+// ObserveAttempt implements observe.AttemptObserver. Once for each Lock it reports why the worker
+// has to wait. It ends the run if no quorum of nodes has answered for too long.
 func (w *worker) ObserveAttempt(_ context.Context, a observe.Attempt) {
 	if 2*(a.Granted+a.Refused) > w.nodes {
 		w.contact.answered()
@@ -129,7 +129,7 @@ func (w *worker) ObserveAttempt(_ context.Context, a observe.Attempt) {
 	}
 }
 
-// ObserveExtended tells of the extensions that Do makes.
+// ObserveExtended reports the extensions that Do makes.
 func (w *worker) ObserveExtended(_ context.Context, e observe.Extended) {
 	if e.Err != nil {
 		w.say("could not extend, remaining %v: %v", e.Left.Round(time.Millisecond), e.Err)
@@ -140,7 +140,7 @@ func (w *worker) ObserveExtended(_ context.Context, e observe.Extended) {
 	w.say("extended, with %v to spare", e.Left.Round(time.Millisecond))
 }
 
-// close waits until the nodes have settled what the worker left there.
+// close waits until the worker's releases are settled on the nodes.
 func (w *worker) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
@@ -159,8 +159,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// A register knows which workers hold the lock. It is the proof that the lock
-// locks, possible only because all workers are in one process.
+// A register knows which workers hold the lock. It proves mutual exclusion, which is possible
+// only because all workers are in one process.
 type register struct {
 	mu      sync.Mutex
 	holders map[int]*redsync.Mutex // by worker
@@ -170,15 +170,14 @@ func newRegister() *register {
 	return &register{holders: make(map[int]*redsync.Mutex)}
 }
 
-// enter books a worker, which has acquired the lock.
+// enter notes that a worker has acquired the lock.
 func (r *register) enter(id int, mutex *redsync.Mutex) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.holders[id] = mutex
 }
 
-// leave ends the booking of a worker, which is about to unlock, or has lost the
-// lock.
+// leave notes that a worker is about to unlock, or has lost the lock.
 func (r *register) leave(id int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,8 +186,8 @@ func (r *register) leave(id int) {
 
 var errTwoHolders = errors.New("TWO HOLDERS AT ONCE")
 
-// check returns an error when two workers rely on the lock at this moment. One
-// whose time has run out no longer relies on it, even if it has not noticed yet.
+// check returns an error if two workers rely on the lock at this moment. A worker whose validity
+// has ended does not count, even if it has not noticed yet.
 func (r *register) check() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -34,9 +34,9 @@ type helpError struct{ text string }
 func (e *helpError) Error() string { return e.text }
 func (e *helpError) Unwrap() error { return flag.ErrHelp }
 
-// Parse parses args, which must be flags only. Its errors are for Status: the help text
-// for -h, otherwise one line that names the flag, its value and its usage, which should say
-// the range.
+// Parse parses args, which must be flags only. Its errors are for Status: the help text for -h,
+// otherwise one line with the flag, its value and its usage. The usage of a flag should therefore
+// state its range.
 func Parse(flags *flag.FlagSet, args []string) error {
 	flags.SetOutput(io.Discard)
 	err := flags.Parse(args)
@@ -84,8 +84,8 @@ func Status(program string, err error, out, errs io.Writer) int {
 	return Failed
 }
 
-// Folder returns an error, as of Misusef, if no file can be written into the folder that
-// the value of a flag names.
+// Folder returns an error of Misusef unless a file can be created in folder, the value of the
+// flag name.
 func Folder(name, folder string) error {
 	probe, err := os.CreateTemp(folder, ".probe-*")
 	if err != nil {
@@ -95,7 +95,7 @@ func Folder(name, folder string) error {
 	return os.Remove(probe.Name())
 }
 
-// File is Folder for a flag whose value names a file that the program will write.
+// File is Folder for a flag whose value is the path of a file that the program will write.
 func File(name, file string) error {
 	if info, err := os.Stat(file); err == nil && info.IsDir() {
 		return Misusef("-%s %s: it must be a file, and is a folder", name, file)
@@ -108,8 +108,8 @@ func File(name, file string) error {
 	return os.Remove(probe.Name())
 }
 
-// cause returns why a file could not be created, without the name of the file, which is
-// made up here.
+// cause returns why a file could not be created, without the path, because the caller chose that
+// name itself.
 func cause(err error) error {
 	if path := (*os.PathError)(nil); errors.As(err, &path) {
 		return path.Err

@@ -1,7 +1,6 @@
-// Package embedded runs Redis nodes inside the process, for tests and for
-// programs that want to try the library with nothing installed. The nodes
-// listen on no port, follow the clock of the caller (virtual time in a
-// testing/synctest bubble included), and fail on request.
+// Package embedded runs Redis nodes inside the process, for tests and for trying the library
+// without installing anything. The nodes listen on no port, follow the clock of the caller
+// (virtual time in a testing/synctest bubble included), and fail on request.
 package embedded
 
 import (
@@ -60,19 +59,19 @@ func (ns Nodes) Keys(key string) int {
 	return count
 }
 
-// A Node is one Redis. The methods of Miniredis look at its data.
+// A Node is one Redis. Its embedded Miniredis gives access to the data.
 type Node struct {
 	*miniredis.Miniredis
 	name string
 	srv  *server.Server
 
 	lua       *interpreter
-	executing sync.Mutex                  // one command at a time
-	inside    atomic.Pointer[server.Peer] // whose command Miniredis executes
+	executing sync.Mutex                  // held while a command is executed
+	inside    atomic.Pointer[server.Peer] // the peer whose command Miniredis executes
 
-	peers   sync.Map // those that are connections, with their client
+	peers   sync.Map // from the peer of a connection to its client
 	greeted atomic.Int64
-	conns   sync.Map // the clients' ends, with their numbers
+	conns   sync.Map // from a client's end of a connection to its number
 	dials   atomic.Int64
 
 	mu     sync.Mutex
@@ -81,22 +80,22 @@ type Node struct {
 	gate   *gate // not nil while frozen
 	rules  []*rule
 	seen   map[string]int
-	losing int                 // so many messages to subscribers are lost
-	users  map[string]string   // their passwords
-	bursts []nonsense.Outburst // to come, one each time that the node says something
-	mute   []*speaker          // connections on which it says no more
+	losing int                 // how many more messages to subscribers to lose
+	users  map[string]string   // from name to password
+	bursts []nonsense.Outburst // still to come, one each time the node sends data
+	mute   []*speaker          // connections on which it sends nothing any more
 
-	forgotten []*end // the clients' ends of connections that carry nothing any more
+	forgotten []*end // clients' ends of connections that Forget has cut
 	runID     string
 	started   time.Time // of the process that runID names, by the node's clock
 	clock     clock
 }
 
-// A clock shows another time than the caller's, and runs at another rate. The zero value
-// is the caller's own.
+// A clock may differ from the caller's clock in time and rate. The zero value equals the caller's
+// clock.
 type clock struct {
-	set   time.Time // when it was set, by the caller's clock
-	shown time.Time // what it showed then
+	set   time.Time // when SetClock was called, by the caller's clock
+	shown time.Time // the time that it showed at that moment
 	rate  float64
 }
 
@@ -122,16 +121,17 @@ func start(name string) *Node {
 
 // A Fault is what happens to a command that a rule of On matches.
 type Fault struct {
-	// LoseReply executes the command and cuts the connection instead of
-	// answering; it is not for SUBSCRIBE. LoseCommand cuts it without executing.
+	// LoseReply executes the command and cuts the connection instead of answering; it does not
+	// work for SUBSCRIBE. LoseCommand cuts the connection without executing.
 	LoseReply, LoseCommand bool
-	// Delay is how long the node waits before it goes on with the command and
-	// with everything behind it on that connection.
+	// Delay is how long the node waits before it continues with the command, and with everything
+	// after it on that connection.
 	Delay time.Duration
-	// Again executes the command once more so long after its time, and tells nobody:
-	// something on the way has sent it twice. It must be one that may be executed at once.
+	// Again executes the command a second time after that delay and sends no reply, as if
+	// something on the way had duplicated the command. The command must be one that does not
+	// block.
 	Again time.Duration
-	// Err is the node's answer in place of executing.
+	// Err is the node's answer instead of executing the command.
 	Err string
 	// Then runs before the command is executed, on the node's goroutine, with
 	// the command's arguments.
@@ -144,17 +144,16 @@ type rule struct {
 	fault   Fault
 }
 
-// On applies fault to the next times executions of command ("set", "get",
-// "evalsha", ...). Rules apply one at a time, in the order they were added.
+// On applies fault to the next times executions of command ("set", "get", "evalsha", ...). For
+// each execution the first rule that matches applies, in the order in which the rules were added.
 func (n *Node) On(command string, times int, fault Fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.rules = append(n.rules, &rule{command: strings.ToUpper(command), times: times, fault: fault})
 }
 
-// Heal ends a Freeze and a TurnOff, forgets the faults of On, LoseMessages and Babble that
-// are still to come, and closes connections on which the node hangs. Connections that Forget
-// has met carry nothing all the same.
+// Heal ends a Freeze and a TurnOff, cancels the pending faults of On, LoseMessages and Babble,
+// and closes connections on which the node hangs. Connections cut by Forget stay cut.
 func (n *Node) Heal() {
 	n.ThawInTurn()
 	n.mu.Lock()
@@ -167,8 +166,8 @@ func (n *Node) Heal() {
 	}
 }
 
-// Freeze stops execution, as SIGSTOP stops a server: connections stay open,
-// requests pile up.
+// Freeze stops execution, as SIGSTOP stops a server: connections stay open, and requests
+// accumulate.
 func (n *Node) Freeze() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -177,11 +176,11 @@ func (n *Node) Freeze() {
 	}
 }
 
-// Thaw ends a Freeze; what piled up is executed.
+// Thaw ends a Freeze. The accumulated requests are executed.
 func (n *Node) Thaw() { n.thaw(false) }
 
-// ThawInTurn ends a Freeze. The connections go on in the order in which they were opened,
-// a nanosecond apart, so that each time the same comes of it.
+// ThawInTurn ends a Freeze. The connections continue in the order in which they were opened, a
+// nanosecond apart, so that the result is the same each time.
 func (n *Node) ThawInTurn() { n.thaw(true) }
 
 func (n *Node) thaw(inTurn bool) {
@@ -194,25 +193,25 @@ func (n *Node) thaw(inTurn bool) {
 	}
 }
 
-// A gate is where commands wait for the end of a Freeze.
+// Commands wait at a gate for the end of a Freeze.
 type gate struct {
 	opened chan struct{}
-	inTurn bool // set before
+	inTurn bool // set before opened is closed
 }
 
-// A client is who is at the other end of a connection.
+// A client is the other end of a connection.
 type client struct {
 	process string // the node's runID when the connection was opened
 	turn    time.Duration
-	db      int // selected
+	db      int // the selected database
 }
 
-// Kill ends all connections and refuses new ones. What was on its way to the node is
-// lost with them. Data stays, for Restart.
+// Kill ends all connections and refuses new ones. Requests on their way to the node are lost. The
+// data stays, for Restart.
 func (n *Node) Kill() {
 	n.mu.Lock()
 	n.down = true
-	n.runID = "" // what is frozen sees that its process is gone
+	n.runID = "" // frozen commands see that their process is gone
 	forgotten := n.forgotten
 	n.forgotten = nil
 	n.mu.Unlock()
@@ -221,22 +220,22 @@ func (n *Node) Kill() {
 		c.out.drop()
 		_ = c.other.Close()
 	}
-	for _, c := range forgotten { // their clients do not hear of it
+	for _, c := range forgotten { // their clients do not notice
 		_ = c.other.Close()
 	}
 }
 
-// Disconnect ends all connections. The node goes on, and accepts new ones. What is on
-// its way to it arrives, and is executed; replies are lost.
+// Disconnect ends all connections. The node continues, and accepts new ones. Requests on their
+// way arrive and are executed; their replies are lost.
 func (n *Node) Disconnect() {
 	for _, c := range n.connected() {
 		_ = c.Close()
 	}
 }
 
-// Forget makes all connections that there are carry nothing any more, in either direction,
-// as where a firewall has forgotten them. What is sent on them vanishes, and so does the
-// news of their end. New connections work.
+// Forget cuts all present connections in both directions, without notice to either end, as a
+// firewall does that has forgotten them. Data sent on them is lost, and closing one end is not
+// seen at the other. New connections work.
 func (n *Node) Forget() {
 	connected := n.connected()
 	n.mu.Lock()
@@ -249,8 +248,8 @@ func (n *Node) Forget() {
 	n.forgotten = append(n.forgotten, connected...)
 }
 
-// TurnOff makes the node's host vanish, until Heal: its connections carry nothing any more,
-// and a dial hears nothing until its context ends.
+// TurnOff makes the node's host disappear until Heal: its connections are cut as by Forget, and a
+// dial gets no answer until its context ends.
 func (n *Node) TurnOff() {
 	n.mu.Lock()
 	n.off = true
@@ -269,18 +268,17 @@ func (n *Node) connected() []*end {
 	return slices.SortedFunc(maps.Keys(numbers), func(a, b *end) int { return cmp.Compare(numbers[a], numbers[b]) })
 }
 
-// LoseMessages makes the next times messages that the node has for subscribers
-// vanish on their way: the node counts them as delivered. A message that two
-// clients subscribe to is two messages. Messages of more than 4,000 bytes are not
-// lost.
+// LoseMessages loses the next times messages to subscribers on their way: the node counts them as
+// delivered. A message to two subscribers counts as two. Messages of more than 4,000 bytes are
+// not lost.
 func (n *Node) LoseMessages(times int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.losing += times
 }
 
-// Restart accepts connections again, with the data there was or, when empty,
-// with none. INFO names another process from then on.
+// Restart accepts connections again, with the previous data, or without data if empty is set.
+// From then on INFO names a new process.
 func (n *Node) Restart(empty bool) {
 	if empty {
 		n.FlushAll()
@@ -291,8 +289,8 @@ func (n *Node) Restart(empty bool) {
 	n.runID, n.started = newRunID(), n.clock.now()
 }
 
-// SetClock steps the node's clock, and lets it run at a rate from now on: 1 is as fast
-// as the caller's clock. Keys last by it, and INFO tells the uptime by it.
+// SetClock moves the node's clock by step, and makes it run at rate from now on; 1 is the rate of
+// the caller's clock. The TTLs of keys and the uptime in INFO follow this clock.
 func (n *Node) SetClock(step time.Duration, rate float64) {
 	n.mu.Lock()
 	n.clock = clock{set: time.Now(), shown: n.clock.now().Add(step), rate: rate}
@@ -300,8 +298,8 @@ func (n *Node) SetClock(step time.Duration, rate float64) {
 	n.Follow()
 }
 
-// Follow lets the data know what time it is by the node's clock. Every command does so;
-// who looks at the data of a node whose clock was set calls it before.
+// Follow expires keys by the node's clock. Every command does so. After SetClock, call it before
+// looking at the data directly.
 func (n *Node) Follow() {
 	n.mu.Lock()
 	c := n.clock
@@ -323,7 +321,7 @@ func (n *Node) Client(changes ...func(*redis.Options)) *redis.Client {
 	opt := &redis.Options{
 		Addr:   n.name,
 		Dialer: n.Dial,
-		// They keep a goroutine per client, and look up host names.
+		// Maintenance notifications start a goroutine per client and look up host names.
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	for _, change := range changes {
@@ -337,12 +335,12 @@ func (n *Node) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return n.dial(ctx, nil)
 }
 
-// A Delay says how long what is sent now is on its way, to the node or back. Nothing
-// overtakes what was sent before it on the same connection.
+// A Delay returns how long data sent now is on its way, to the node or back. Data on one
+// connection keeps its order.
 type Delay func(toNode bool) time.Duration
 
-// DialVia returns a Dial for connections that delay what is sent, and the news of their
-// end. To open them takes no time.
+// DialVia returns a Dial whose connections delay data and the notice of their end. Opening them
+// takes no time.
 func (n *Node) DialVia(delay Delay) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) { return n.dial(ctx, delay) }
 }
@@ -362,13 +360,13 @@ func (n *Node) dial(ctx context.Context, delay Delay) (net.Conn, error) {
 	client.onClose = func() { n.conns.Delete(client) }
 	n.conns.Store(client, n.dials.Add(1))
 	n.srv.ServeConn(&speaker{end: srv, node: n})
-	if n.isDown() { // killed meanwhile
+	if n.isDown() { // Kill was called meanwhile
 		_ = client.Close()
 	}
 	return client, nil
 }
 
-// before runs ahead of every command and reports whether it is done with.
+// before is called ahead of every command. It reports whether it has dealt with the command.
 func (n *Node) before(peer *server.Peer, command string, args ...string) bool {
 	if n.inside.Load() == peer || !n.isClient(peer, command) {
 		return false
@@ -411,8 +409,8 @@ func (n *Node) before(peer *server.Peer, command string, args ...string) bool {
 	return true
 }
 
-// execute executes a command: a script here, any other in Miniredis. The peer has selected
-// db there.
+// execute executes a command: a script in the interpreter, any other command in Miniredis. db is
+// the database that the peer has selected.
 func (n *Node) execute(peer *server.Peer, db int, command string, args []string) {
 	n.executing.Lock()
 	defer n.executing.Unlock()
@@ -425,7 +423,7 @@ func (n *Node) execute(peer *server.Peer, db int, command string, args []string)
 	n.srv.Dispatch(peer, append([]string{command}, args...))
 }
 
-// again executes a command once more, unless the process that has executed it is gone.
+// again executes a command a second time, unless the process that executed it first is gone.
 func (n *Node) again(from client, command string, args []string) {
 	n.await(from)
 	if n.runs(from.process) {
@@ -439,9 +437,9 @@ func (n *Node) executeUnanswered(from client, command string, args []string) {
 	n.execute(peer, from.db, command, args)
 }
 
-// infoServer is the answer to INFO server, which Miniredis does not have. As in
-// Redis the uptime is the difference of two clocks of whole seconds: up to a
-// second more than has passed.
+// infoServer is the answer to INFO server, which Miniredis does not implement. As in Redis, the
+// uptime is the difference of two clock readings in whole seconds, so it may be up to a second
+// too long.
 func (n *Node) infoServer() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -456,9 +454,9 @@ func newRunID() string {
 	return hex.EncodeToString(id)
 }
 
-// isClient tells the peers that are connections, which begin with HELLO, from
-// those of commands in scripts and of LoseReply. The former run under the
-// server's lock and must not be held up.
+// isClient reports whether peer is a connection; connections begin with HELLO. Other peers belong
+// to commands in scripts and to LoseReply. Commands in scripts run under the server's lock and
+// must not be held up.
 func (n *Node) isClient(peer *server.Peer, command string) bool {
 	if command == "HELLO" {
 		if _, known := n.peers.LoadOrStore(peer, client{process: n.process(), turn: time.Duration(n.greeted.Add(1))}); !known {
@@ -470,7 +468,7 @@ func (n *Node) isClient(peer *server.Peer, command string) bool {
 	return ok
 }
 
-// await returns once the node is not frozen, for a command of c.
+// await waits until the node is not frozen, on behalf of a command of c.
 func (n *Node) await(c client) {
 	for {
 		n.mu.Lock()
@@ -498,24 +496,24 @@ func (n *Node) isDown() bool {
 	return n.down
 }
 
-// process names the process that runs, "" when none does.
+// process returns the runID of the running process, "" if none is running.
 func (n *Node) process() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.runID
 }
 
-// runs reports whether a process is the one that runs. What was sent to one that was
-// killed is not executed by the next.
+// runs reports whether process is still running. A command sent to a killed process is not
+// executed by the next one.
 func (n *Node) runs(process string) bool { return process != "" && process == n.process() }
 
-// from returns who has sent what came on a connection.
+// from returns the client of a connection.
 func (n *Node) from(peer *server.Peer) client {
 	c, _ := n.peers.Load(peer)
 	return c.(client)
 }
 
-// count books a command and returns the fault that it meets.
+// count counts a command and returns the fault that applies to it.
 func (n *Node) count(command string) Fault {
 	n.mu.Lock()
 	defer n.mu.Unlock()

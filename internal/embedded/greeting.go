@@ -10,13 +10,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/nonsense"
 )
 
-// This file is what a node says beside what it executes: how it answers greetings, and
-// what nonsense it talks. SELECT may be refused by a rule of On.
+// This file implements answers of a node that are not executed by Miniredis: those to greetings,
+// and nonsense. A rule of On can refuse SELECT.
 
-// SetUser lets a user in by that password from now on, and by no other. Connections that
-// there are stay. The default user stays open: it needs no password, as in a Redis with
-// "user default on nopass". Miniredis itself, which is asked as long as there is no user
-// here (RequireUserAuth), closes it as soon as there is another.
+// SetUser sets the password of a user. Existing connections stay. The default user still needs no
+// password, as in a Redis with "user default on nopass". As long as SetUser has not been called,
+// Miniredis itself answers greetings. It would close the default user as soon as there is another
+// (RequireUserAuth).
 func (n *Node) SetUser(name, password string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -26,7 +26,8 @@ func (n *Node) SetUser(name, password string) {
 	n.users[name] = password
 }
 
-// greet answers HELLO and AUTH. Whose credentials are wrong stays the default user.
+// greet answers HELLO and AUTH. A connection with wrong credentials remains that of the default
+// user.
 func (n *Node) greet(peer *server.Peer, command string, args []string) {
 	at := -1 // AUTH itself has nothing before its arguments
 	if command == "HELLO" {
@@ -59,7 +60,8 @@ func (n *Node) knows(user, password string) bool {
 	return ok && known == password
 }
 
-// selects executes a SELECT, and remembers it for scripts and for what is executed twice.
+// selects executes a SELECT, and remembers the database for scripts and for commands executed
+// twice.
 func (n *Node) selects(peer *server.Peer, from client, args []string) {
 	if db, err := strconv.Atoi(args[0]); err == nil && db >= 0 {
 		from.db = db
@@ -68,16 +70,16 @@ func (n *Node) selects(peer *server.Peer, from client, args []string) {
 	n.execute(peer, from.db, "SELECT", args)
 }
 
-// Babble makes the node talk nonsense when it says something the next time, and so on: a
-// reply, or a message to a subscriber, on whatever connection. What it replies to is
-// executed.
+// Babble replaces the next data that the node sends by the first of bursts, the data after that
+// by the second, and so on. The data may be replies or messages to subscribers, on any
+// connection. The commands are executed nevertheless.
 func (n *Node) Babble(bursts ...nonsense.Outburst) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.bursts = append(n.bursts, bursts...)
 }
 
-// twisted returns what the node says in place of p, and what it does then.
+// twisted returns what the node sends instead of p, and what it does afterwards.
 func (n *Node) twisted(p []byte) (said []byte, then nonsense.Then) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -92,7 +94,7 @@ func (n *Node) twisted(p []byte) (said []byte, then nonsense.Then) {
 	return []byte(b.Bytes), b.Then
 }
 
-// hangs notes that the node says no more on a connection, until Heal closes it.
+// hangs notes that the node sends nothing more on a connection, until Heal closes it.
 func (n *Node) hangs(s *speaker) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

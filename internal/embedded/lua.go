@@ -15,25 +15,25 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// This file runs scripts in place of Miniredis, which makes a new Lua with all its
-// libraries for each: about ten times the work of the script itself. Here a node keeps
-// one.
+// This file runs scripts instead of Miniredis. Miniredis makes a new Lua state with all libraries
+// for each run of a script, which costs about ten times as much as the script itself. Here a node
+// keeps one Lua state.
 
-// An interpreter is the Lua of one node. One script runs at a time, and no other command
-// of a client meanwhile.
+// An interpreter is the Lua state of one node. It runs one script at a time, and the node
+// executes no other command meanwhile.
 type interpreter struct {
 	state    *lua.LState
 	scripts  map[string]*lua.LFunction // by SHA1
 	dispatch func(to *server.Peer, args []string)
-	callers  map[int]*server.Peer // who executes the commands of scripts, by database
-	caller   *server.Peer         // of the script that runs
+	callers  map[int]*server.Peer // the peers that execute commands of scripts, by database
+	caller   *server.Peer         // the one of the running script
 
-	// What a command within a script answers.
+	// The answer to a command within a script.
 	reply bytes.Buffer
 	out   *bufio.Writer
 }
 
-// compiled are the scripts of the program, by source.
+// compiled holds compiled scripts, by source.
 var compiled sync.Map
 
 func compile(source string) (*lua.FunctionProto, error) {
@@ -89,8 +89,8 @@ func (in *interpreter) load(source string) (string, error) {
 	return sha, nil
 }
 
-// execute answers SCRIPT LOAD, EVAL and EVALSHA, and reports whether it has answered. It
-// forgets all scripts on SCRIPT FLUSH.
+// execute answers SCRIPT LOAD, EVAL and EVALSHA, and reports whether it has answered. On SCRIPT
+// FLUSH it forgets all scripts.
 func (in *interpreter) execute(peer *server.Peer, db int, command string, args []string) bool {
 	in.caller = in.callerIn(db)
 	switch {
@@ -124,7 +124,7 @@ func (in *interpreter) execute(peer *server.Peer, db int, command string, args [
 	return true
 }
 
-// callerIn returns who executes the commands of scripts in a database.
+// callerIn returns the peer that executes the commands of scripts in a database.
 func (in *interpreter) callerIn(db int) *server.Peer {
 	if in.callers[db] == nil {
 		in.callers[db] = server.NewPeer(in.out)
@@ -160,7 +160,7 @@ func (in *interpreter) list(elements []string) *lua.LTable {
 	return t
 }
 
-// answer writes a value of Lua as Redis does.
+// answer writes a Lua value as Redis does.
 func answer(peer *server.Peer, value lua.LValue) {
 	switch v := value.(type) {
 	case lua.LBool:
@@ -191,7 +191,7 @@ func answer(peer *server.Peer, value lua.LValue) {
 	}
 }
 
-// call is redis.call: an error ends the script.
+// call implements redis.call: an error ends the script.
 func (in *interpreter) call(l *lua.LState) int {
 	value, err := in.command(l)
 	if err != nil {
@@ -201,7 +201,7 @@ func (in *interpreter) call(l *lua.LState) int {
 	return 1
 }
 
-// pcall is redis.pcall: an error is a table with the field err.
+// pcall implements redis.pcall: it returns an error as a table with the field err.
 func (in *interpreter) pcall(l *lua.LState) int {
 	value, err := in.command(l)
 	if err != nil {
@@ -213,7 +213,8 @@ func (in *interpreter) pcall(l *lua.LState) int {
 	return 1
 }
 
-// field returns redis.error_reply or redis.status_reply: a table with that field.
+// field returns the implementation of redis.error_reply or redis.status_reply, which make a table
+// with that field.
 func field(name string) lua.LGFunction {
 	return func(l *lua.LState) int {
 		t := l.NewTable()
@@ -245,7 +246,7 @@ func (in *interpreter) command(l *lua.LState) (lua.LValue, error) {
 	return in.value(reply), nil
 }
 
-// value makes a reply a value of Lua.
+// value converts a reply to a Lua value.
 func (in *interpreter) value(reply any) lua.LValue {
 	switch r := reply.(type) {
 	case int:

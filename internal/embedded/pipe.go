@@ -15,11 +15,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/nonsense"
 )
 
-// pipe returns the two ends of a connection that behaves as TCP does where
-// net.Pipe does not: writes are buffered and never wait for the reader, what was
-// written before a Close is still read, then io.EOF; writing to a closed end is
-// syscall.EPIPE, and setting a deadline never fails. What is written can be read after
-// its delay, which may be nil.
+// pipe returns the two ends of a connection that behaves like TCP where net.Pipe does not. Writes
+// are buffered and never wait for the reader. Data written before a Close can still be read,
+// followed by io.EOF. A write to a closed end returns syscall.EPIPE. Setting a deadline never
+// fails. Data can be read after its delay; a nil delay means at once.
 func pipe(delay Delay) (client, srv *end) {
 	up, down := newHalf(), newHalf()
 	if delay != nil {
@@ -42,8 +41,8 @@ type end struct {
 func (e *end) Read(p []byte) (int, error)  { return e.in.read(p) }
 func (e *end) Write(p []byte) (int, error) { return e.out.write(p) }
 
-// Close closes both directions. What is on its way here is lost; what is on its way to
-// the other end arrives there.
+// Close closes both directions. Data on its way to this end is lost; data on its way to the other
+// end arrives.
 func (e *end) Close() error {
 	e.in.cut()
 	e.in.close()
@@ -80,11 +79,11 @@ type half struct {
 	mu       sync.Mutex
 	changed  *sync.Cond
 	delay    func() time.Duration // nil: none
-	data     []byte               // that has arrived
-	coming   []parcel             // that has not, in order
+	data     []byte               // arrived, not yet read
+	coming   []parcel             // not yet arrived, in order
 	closed   bool
-	lost     bool // nothing arrives any more, nor the news of the end
-	left     bool // and nobody writes any more
+	lost     bool // nothing arrives any more, not even the end
+	left     bool // lost, and the writing end is closed
 	deadline time.Time
 	timer    *time.Timer
 }
@@ -138,7 +137,7 @@ func (h *half) write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// sendLocked sends data on its way, behind what is.
+// sendLocked sends data after the data that is already on its way.
 func (h *half) sendLocked(data []byte) {
 	due := time.Now().Add(h.delay())
 	if n := len(h.coming); n > 0 && h.coming[n-1].due.After(due) {
@@ -148,7 +147,7 @@ func (h *half) sendLocked(data []byte) {
 	time.AfterFunc(time.Until(due), h.changed.Broadcast)
 }
 
-// arriveLocked lets arrive what is due.
+// arriveLocked moves due data from coming to data.
 func (h *half) arriveLocked() {
 	for len(h.coming) > 0 && !h.coming[0].due.After(time.Now()) {
 		h.data = append(h.data, h.coming[0].data...)
@@ -156,7 +155,7 @@ func (h *half) arriveLocked() {
 	}
 }
 
-// finish lets the end be known at the other end when it has arrived there.
+// finish sends an empty parcel, so that the other end sees the close only when that has arrived.
 func (h *half) finish() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -165,22 +164,21 @@ func (h *half) finish() {
 	}
 }
 
-// cut loses what has not arrived.
+// cut loses the data that has not arrived.
 func (h *half) cut() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.coming = nil
 }
 
-// lose loses what has not arrived, and all that is written from now on.
+// lose loses the data that has not arrived, and all data written from now on.
 func (h *half) lose() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lost, h.coming = true, nil
 }
 
-// leave is close by the end that writes. The other end does not hear of it where all is
-// lost.
+// leave closes the half for the end that writes. After lose, the other end does not notice.
 func (h *half) leave() {
 	h.mu.Lock()
 	left := h.lost
@@ -191,7 +189,7 @@ func (h *half) leave() {
 	}
 }
 
-// drop loses what has not been read.
+// drop loses the data that has not been read.
 func (h *half) drop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -221,12 +219,12 @@ func (h *half) setDeadline(t time.Time) {
 	h.changed.Broadcast()
 }
 
-// speaker is the node's end of a connection. It loses messages to subscribers, and talks
+// speaker is the node's end of a connection. It loses messages to subscribers, and sends
 // nonsense.
 type speaker struct {
 	*end
 	node *Node
-	hung atomic.Bool // it says no more
+	hung atomic.Bool // it sends nothing any more
 }
 
 func (s *speaker) Write(p []byte) (int, error) {
@@ -247,10 +245,10 @@ func (s *speaker) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// messageHead is how a message to a subscriber begins, behind * or >.
+// messageHead is the beginning of a message to a subscriber, after * or >.
 var messageHead = []byte("3\r\n$7\r\nmessage\r\n")
 
-// without returns what is left of p when the messages to be lost are taken out.
+// without returns p without the messages that are to be lost.
 func (n *Node) without(p []byte) []byte {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -264,7 +262,7 @@ func (n *Node) without(p []byte) []byte {
 			head, tail, _ := bytes.Cut(rest, []byte("\r\n"))
 			size, err := strconv.Atoi(string(bytes.TrimPrefix(head, []byte("$"))))
 			if err != nil || len(tail) < size+2 {
-				return p // not all of it is here
+				return p // the message is incomplete
 			}
 			rest = tail[size+2:]
 		}

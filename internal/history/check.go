@@ -8,36 +8,37 @@ import (
 	"time"
 )
 
-// A Term is one call of Lock that succeeded, and what became of it.
+// A Term is one call of Lock that succeeded, and its course.
 type Term struct {
 	Client   string
 	Number   int
 	Name     string
 	Token    uint64
 	Called   time.Duration // Lock was called
-	From, To time.Duration // the client believed to hold the lock for at least so long
-	Until    time.Duration // the last that it was promised
-	Lost     time.Duration // when it was told that it is over; 0 if it was not
+	From, To time.Duration // at least in this time the client believed to hold the lock
+	Until    time.Duration // the last Until that the client was given
+	Lost     time.Duration // when the client was told of the loss; 0 if it was not
 	Paused   bool          // see Event.Paused
-	Again    bool          // it came back after its Until had passed, by an Extended
-	Hold     string        // the ID of the term that began it: those who share it are one holder
-	Ended    bool          // another who shares it has unlocked it
+	Again    bool          // it began with an Extended after its Until had passed
+	Hold     string        // the ID of the term that began the hold; terms that share it are one holder
+	Ended    bool          // another term that shares the hold has unlocked it
 }
 
 func (t Term) String() string {
 	return fmt.Sprintf("%s #%d [%v, %v)", t.Client, t.Number, t.From, t.To)
 }
 
-// Terms returns the terms of a history that is in the order of time.
+// Terms returns the terms of a history. Its events must be in the order of time.
 //
-// A client believes from the return of Lock until it calls Unlock, is told of a loss, or
-// until the Until that it knows of passes. What it was told of later does not make it
-// believe before; from then on it believes again, which is a term of its own. All are
-// noted so that the belief is never longer than it was.
+// A client believes to hold the lock from the return of Lock until it calls Unlock, is told of a
+// loss, or its last known Until passes. If an extension is confirmed only after that Until, the
+// client believes again from the confirmation on, and that is a new term. Events are noted at
+// such moments that a recorded belief is never longer than the real one.
 //
-// Some may share a hold, by its value. They are one holder. Who unlocks it ends the belief
-// of all, and of those who are about to adopt it: that is between them. But who begins to
-// adopt it when it has been unlocked believes in his own right.
+// Several terms may share a hold by its value. They count as one holder. When one of them
+// unlocks, the beliefs of all end, including terms that are about to adopt the value;
+// coordinating that is up to the clients. A term that begins to adopt the value after the unlock
+// counts as a holder in its own right.
 func Terms(events []Event) []Term {
 	type id struct {
 		client string
@@ -95,14 +96,14 @@ func Terms(events []Event) []Term {
 	return result
 }
 
-// A share is who has a hold, and whether one of them has unlocked it.
+// A share is the terms of one hold, and whether one of them has unlocked it.
 type share struct {
 	terms    []*Term
 	unlocks  bool          // Unlock was called
-	unlocked time.Duration // when the first Unlock had succeeded; 0: none has
+	unlocked time.Duration // when the first successful Unlock returned; 0: none has
 }
 
-// shares are the shares of holds, by these.
+// shares maps the ID of a hold to its share.
 type shares map[string]*share
 
 func (s shares) of(hold string) *share {
@@ -112,8 +113,8 @@ func (s shares) of(hold string) *share {
 	return s[hold]
 }
 
-// begins notes a term. It reports whether it was adopted while it was being unlocked: then
-// its belief ends at once.
+// begins notes a term. It reports whether the term adopted the hold while another was unlocking
+// it; then its belief ends at once.
 func (s shares) begins(t *Term) (over bool) {
 	of := s.of(t.Hold)
 	of.terms = append(of.terms, t)
@@ -123,31 +124,31 @@ func (s shares) begins(t *Term) (over bool) {
 	return over
 }
 
-// unlocks notes that Unlock is called, and returns the others who share the hold.
+// unlocks notes that Unlock is called, and returns the other terms that share the hold.
 func (s shares) unlocks(e Event) (others []*Term) {
 	of := s.of(e.hold())
 	of.unlocks = true
 	return slices.DeleteFunc(slices.Clone(of.terms), func(t *Term) bool { return t.Client == e.Client && t.Number == e.Term })
 }
 
-// unlocked notes what Unlock has come to.
+// unlocked notes the result of Unlock.
 func (s shares) unlocked(e Event) {
 	if of := s.of(e.hold()); e.Err == "" && of.unlocked == 0 {
 		of.unlocked = e.At
 	}
 }
 
-// Rules are what a history must keep. The zero value asks for exclusion and the order of
-// tokens alone.
+// Rules are the rules that a history must obey. The zero value demands only exclusion and the
+// order of tokens.
 type Rules struct {
-	MaxTTL   time.Duration // of a lock's key; 0: any
-	LostSlop time.Duration // by how much a loss may be told after the next holder came; 0: any time
-	Settled  time.Duration // after this no lock may be there; 0: that does not matter
+	MaxTTL   time.Duration // of a lock's key; 0: no limit
+	LostSlop time.Duration // how long after the next hold began a loss may be reported; 0: no limit
+	Settled  time.Duration // from then on no key of a lock may exist; 0: not checked
 
-	// MaxSideTTL is as MaxTTL, of keys beside the locks, by how they end (":queue").
+	// MaxSideTTL is MaxTTL for other keys than those of locks, by their suffix (":queue").
 	MaxSideTTL map[string]time.Duration
-	// SetBack is by how much the clocks of nodes were set back in all: keys that were
-	// there then have so much longer a TTL.
+	// SetBack is by how much the clock of a node was set back in total. The TTLs of keys that
+	// existed then grow by as much.
 	SetBack map[int]time.Duration
 }
 
@@ -163,7 +164,7 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%v %s %q: %s", v.At, v.Rule, v.Name, v.What)
 }
 
-// The names of what may be violated.
+// The names of the rules.
 const (
 	Exclusion   = "exclusion"
 	TokenOrder  = "token order"
@@ -175,7 +176,7 @@ const (
 	Promise     = "promise to a client"
 )
 
-// Check returns what a history, in the order of time, breaks.
+// Check returns the violations in a history. Its events must be in the order of time.
 func Check(events []Event, rules Rules) []Violation {
 	byName := map[string][]Term{}
 	for _, t := range Terms(events) {
@@ -201,17 +202,17 @@ func Check(events []Event, rules Rules) []Violation {
 	return found
 }
 
-// overlaps sweeps over the beliefs in a name by their beginnings.
+// overlaps finds beliefs in one name that overlap. It visits the terms in the order of From.
 func overlaps(terms []Term) (found []Violation) {
 	slices.SortStableFunc(terms, func(a, b Term) int { return cmp.Compare(a.From, b.From) })
-	var last, other Term // of those before, the one that lasts longest, and of the other holds
+	var last, other Term // of the terms before: the longest-lasting one, and the one of another hold
 	for _, t := range terms {
-		rival := last
+		earlier := last
 		if t.Hold == last.Hold {
-			rival = other
+			earlier = other
 		}
-		if t.From < rival.To && t.From < t.To {
-			found = append(found, Violation{Exclusion, t.Name, t.From, fmt.Sprintf("%v and %v", rival, t)})
+		if t.From < earlier.To && t.From < t.To {
+			found = append(found, Violation{Exclusion, t.Name, t.From, fmt.Sprintf("%v and %v", earlier, t)})
 		}
 		switch {
 		case t.To > last.To && t.Hold == last.Hold:
@@ -225,8 +226,8 @@ func overlaps(terms []Term) (found []Violation) {
 	return found
 }
 
-// misordered sweeps over the calls of a name: each must get a greater token than all whose
-// Lock had returned before.
+// misordered checks the tokens of one name, in the order of the calls: each token must be greater
+// than those of all terms whose Lock had returned before.
 func misordered(terms []Term) (found []Violation) {
 	terms = slices.DeleteFunc(slices.Clone(terms), func(t Term) bool { return t.Token == 0 })
 	byToken := map[uint64]Term{}
@@ -252,12 +253,12 @@ func misordered(terms []Term) (found []Violation) {
 	return found
 }
 
-// toldLate looks that each loss was told before the next holder came.
+// toldLate checks that each loss was reported before the next hold began.
 func toldLate(terms []Term, rules Rules) (found []Violation) {
 	if rules.LostSlop == 0 {
 		return nil
 	}
-	for i, t := range terms { // in the order of From, by overlaps
+	for i, t := range terms { // overlaps has sorted them by From
 		if t.Lost == 0 || t.Paused || t.Ended {
 			continue
 		}
@@ -273,7 +274,7 @@ func toldLate(terms []Term, rules Rules) (found []Violation) {
 	return found
 }
 
-// lasting looks how long a key lasts.
+// lasting checks the TTL of a key.
 func lasting(e Event, rules Rules) []Violation {
 	what := fmt.Sprintf("%q on node %d, TTL %v", e.Key, e.Node, e.TTL)
 	bound := rules.maxTTL(e)
@@ -288,7 +289,7 @@ func lasting(e Event, rules Rules) []Violation {
 	return nil
 }
 
-// maxTTL returns how long a key may last, 0 if that does not matter.
+// maxTTL returns the longest TTL that a key may have, 0 for no limit.
 func (r Rules) maxTTL(e Event) time.Duration {
 	if e.Name != "" {
 		return r.MaxTTL

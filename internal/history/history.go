@@ -1,6 +1,6 @@
-// Package history is what clients of locks believed and when, and a checker that says
-// which promises that breaks. It knows nothing of how locks are made: the simulation
-// and the chaos program write histories of this library and of others.
+// Package history records what clients of locks believed and when, and checks which promises that
+// breaks. It knows nothing about the implementation of locks: the simulation and the chaos
+// program write histories of this library and of others.
 package history
 
 import (
@@ -18,43 +18,43 @@ import (
 // A Kind is what an Event is.
 type Kind string
 
-// What clients note. A term is one call of Lock and what follows from it; clients number
-// theirs.
+// The kinds that clients note. A term is one call of Lock and everything that follows from it.
+// Each client numbers its terms.
 const (
 	Call     Kind = "call"     // Lock is about to be called
-	Held     Kind = "held"     // it has returned: the client holds the lock until Until
-	Refused  Kind = "refused"  // it has failed
-	Extended Kind = "extended" // the hold goes on, until Until
-	Lost     Kind = "lost"     // the client was told that the hold is over, or saw it
-	Gave     Kind = "gave"     // the client believes no more: the hold goes on with those who have its value
-	Unlock   Kind = "unlock"   // Unlock is about to be called: the client believes no more
-	Unlocked Kind = "unlocked" // it has returned
+	Held     Kind = "held"     // Lock has succeeded: the client holds the lock until Until
+	Refused  Kind = "refused"  // Lock has failed
+	Extended Kind = "extended" // the hold was extended: the client holds the lock until Until
+	Lost     Kind = "lost"     // the client was told, or noticed, that the hold is over
+	Gave     Kind = "gave"     // the client no longer believes to hold: others with its value keep the hold
+	Unlock   Kind = "unlock"   // Unlock is about to be called: the client no longer believes to hold
+	Unlocked Kind = "unlocked" // Unlock has returned
 	Broken   Kind = "broken"   // the client itself saw a promise broken: Err says which
 )
 
-// What is noted beside them.
+// The kinds that others note.
 const (
-	Key   Kind = "key"   // a look at a key of a node
-	Fault Kind = "fault" // a fault sets in or ends
+	Key   Kind = "key"   // the state of a key on a node
+	Fault Kind = "fault" // a fault begins or ends
 )
 
-// NoTTL is the TTL of a Key that never runs out.
+// NoTTL is the TTL of a Key that never expires.
 const NoTTL = time.Duration(-1)
 
-// An Event is something that happened. Times are of one clock that all who write to the
-// history share, from an arbitrary origin.
+// An Event is something that happened. All writers of a history take times from one clock, whose
+// origin is arbitrary.
 type Event struct {
 	At   time.Duration `json:"at"`
 	Kind Kind          `json:"kind"`
 
 	// Of clients.
-	Client string        `json:"client,omitempty"` // one at a time uses a Mutex of that name
+	Client string        `json:"client,omitempty"` // its name
 	Term   int           `json:"term,omitempty"`
 	Name   string        `json:"name,omitempty"`
 	Until  time.Duration `json:"until,omitempty"`  // of Held and Extended
 	Token  uint64        `json:"token,omitempty"`  // of Held, with fencing
-	Shares string        `json:"shares,omitempty"` // whose term's hold it is, by the ID of that; "": a hold of its own
-	Paused bool          `json:"paused,omitempty"` // of Lost: the client, or its clock, may have stood still meanwhile
+	Shares string        `json:"shares,omitempty"` // the ID of the term whose hold it shares; "": a hold of its own
+	Paused bool          `json:"paused,omitempty"` // of Lost: the client, or its clock, may have been stopped meanwhile
 	Err    string        `json:"err,omitempty"`
 
 	// Of Key.
@@ -68,14 +68,14 @@ type Event struct {
 	Ends  bool   `json:"ends,omitempty"`
 }
 
-// ID names the term of an event, for others who share it.
+// ID identifies the term of an event. Terms that share its hold refer to it by this ID.
 func (e Event) ID() string { return fmt.Sprintf("%s #%d", e.Client, e.Term) }
 
-// hold names the hold that a term has.
+// hold identifies the hold of the term.
 func (e Event) hold() string { return cmp.Or(e.Shares, e.ID()) }
 
-// A Log takes events from many goroutines, and keeps them or writes them as JSON, one on
-// a line. The zero value keeps them.
+// A Log takes events from many goroutines. It keeps them, or writes them as JSON, one per line.
+// The zero value keeps them.
 type Log struct {
 	mu     sync.Mutex
 	out    *json.Encoder
@@ -97,7 +97,7 @@ func (l *Log) Note(e Event) {
 	l.err = errors.Join(l.err, l.out.Encode(e))
 }
 
-// Err returns what went wrong with writing.
+// Err returns the errors of writing.
 func (l *Log) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,8 +111,8 @@ func (l *Log) Events() []Event {
 	return Merge(l.events)
 }
 
-// Read reads what a Log has written. The last line may be cut off, where the process that
-// wrote it was killed.
+// Read reads the output of a Log. The last line may be incomplete, because the writing process
+// was killed.
 func Read(r io.Reader) ([]Event, error) {
 	var events []Event
 	lines := bufio.NewReader(r)

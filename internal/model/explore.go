@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// This file is the explorer: it visits every state that a small system can reach, the
-// nearest first, so that the first violation that it meets has a shortest trace.
+// This file implements the explorer. It visits every state that a small system can reach, in the
+// order of distance from the start, so the first violation has a shortest trace.
 
 // A Kind says what makes a step happen.
 type Kind uint8
 
 // The kinds of steps.
 const (
-	Work   Kind = iota // happens by itself, soon: a message is executed, a client goes on
+	Work   Kind = iota // happens soon by itself: a message is executed, a client continues
 	Timer              // happens when a time has passed
-	Choice             // happens or not: a failure, or what a user does
+	Choice             // may happen or not: a failure, or an action of a user
 )
 
 // A Step is something that happens. In its text {c} stands for a client and {n} for a
@@ -28,40 +28,39 @@ type Step struct {
 	Node   int
 }
 
-// A System is a state machine and what must be true of it. S is a value without
-// pointers.
+// A System is a state machine and its required properties. S is a type without pointers.
 type System[S comparable] struct {
 	Start   S
 	Clients []string // names, for traces
 	Next    func(s S, do func(Step, S))
 
-	// Same maps states that differ in nothing but the names of things to one of them;
-	// nil if there is no such symmetry. It must commute with Next and agree with the
-	// properties.
+	// Same maps states that differ only in the naming of nodes or clients to one representative;
+	// nil means no such symmetry. It must commute with Next, and equivalent states must have the
+	// same properties.
 	Same func(S) S
 
 	// Wrong says what is wrong in a state, "" if nothing is.
 	Wrong func(S) string
 
-	// Rest says why the system must not come to rest in s, where no step is Work; nil
-	// if it may anywhere.
+	// Rest says why the system must not come to rest in s, a state without a step of Work; "" if
+	// it may. A nil Rest allows rest in every state.
 	Rest func(s S) string
 
-	// Spins forbids endless work: a circle of steps that are all Work.
+	// Spins forbids endless work: a cycle that consists of steps of Work only.
 	Spins bool
 
-	// Goal must be within reach from every state; nil for none.
+	// Goal must be reachable from every state; nil for none.
 	Goal func(S) bool
 
 	Show func(S) string
 }
 
-// A Result is what an exploration came to.
+// A Result is the outcome of an exploration.
 type Result struct {
 	States, Steps int
 	Complete      bool   // every reachable state was visited
 	Violation     string // "" if there was none
-	Trace         []Line // how it came about
+	Trace         []Line // the steps to the violation
 }
 
 // A Line is one step of a trace and the state after it.
@@ -107,17 +106,18 @@ func Explore[S comparable](sys System[S], limit int) Result {
 	return x.result(true, "", nil)
 }
 
-// An explorer knows the states met so far, in the order in which they were met.
+// An explorer holds the states found so far, in the order in which they were found.
 type explorer[S comparable] struct {
 	System[S]
 	states []S
-	from   []int32 // by state, the one that it was first reached from
+	from   []int32 // by state: the state from which it was first reached
 	steps  int
 
 	seed  maphash.Seed
-	table []int32 // index of a state + 1, at the first place free from its hash on
+	table []int32 // hash table with linear probing; an entry is the index of a state + 1
 
-	// Only where a property needs them: the steps of state i are edges[ends[i-1]:ends[i]].
+	// The steps from state i are edges[ends[i-1]:ends[i]]. They are kept only if a property needs
+	// them.
 	edges []edge
 	ends  []int
 }
@@ -128,8 +128,8 @@ type edge struct {
 	kind Kind
 }
 
-// short returns an index in the half of the memory that it needs: there is no room for
-// 2^31 states anyhow.
+// short returns an index as an int32, which needs half the memory. Memory cannot hold 2^31 states
+// anyway.
 func short(i int) int32 {
 	return int32(i) //nolint:gosec // see above
 }
@@ -141,7 +141,8 @@ func (x *explorer[S]) canonical(s S) S {
 	return x.Same(s)
 }
 
-// add returns the index of canonical state s, which was reached from a state.
+// add returns the index of the canonical state s, and adds it if it is new. from is the state
+// from which it was reached.
 func (x *explorer[S]) add(s S, from int32) int32 {
 	at := x.place(s)
 	if i := x.table[at]; i != 0 {
@@ -155,7 +156,7 @@ func (x *explorer[S]) add(s S, from int32) int32 {
 	return short(len(x.states) - 1)
 }
 
-// place returns where in the table s is, or would be.
+// place returns the index in the table where s is, or would be.
 func (x *explorer[S]) place(s S) uint64 {
 	mask := uint64(len(x.table) - 1) //nolint:gosec // a table is not empty
 	at := maphash.Comparable(x.seed, s) & mask
@@ -172,7 +173,7 @@ func (x *explorer[S]) grow() {
 	}
 }
 
-// visit adds the states that follow state i, and returns what is wrong with it.
+// visit adds the states that follow state i, and returns the violation in state i, "" for none.
 func (x *explorer[S]) visit(i int32) string {
 	s := x.states[i]
 	if x.Wrong != nil {
@@ -206,7 +207,7 @@ func (x *explorer[S]) edgesOf(i int32) []edge {
 	return x.edges[first:x.ends[i]]
 }
 
-// path returns the states on the way to state i.
+// path returns the states on the way to state i, in order.
 func (x *explorer[S]) path(i int32) (path []int32) {
 	for ; i >= 0; i = x.from[i] {
 		path = append([]int32{i}, path...)
@@ -214,8 +215,8 @@ func (x *explorer[S]) path(i int32) (path []int32) {
 	return path
 }
 
-// circle returns the way into a circle of Work and once around it, nil if there is none.
-// It goes as deep as it can: a state met again on the way down closes a circle.
+// circle returns a path to a cycle of Work and once around it, nil if there is no such cycle. It
+// searches depth first: a state met again on the current path closes a cycle.
 func (x *explorer[S]) circle() []int32 {
 	if !x.Spins {
 		return nil
@@ -252,8 +253,7 @@ func (x *explorer[S]) circle() []int32 {
 	return nil
 }
 
-// stuck returns the first state from which the goal is out of reach, -1 if there is
-// none.
+// stuck returns the first state from which the goal cannot be reached, -1 if there is none.
 func (x *explorer[S]) stuck() int32 {
 	if x.Goal == nil {
 		return -1
@@ -286,8 +286,7 @@ func (x *explorer[S]) stuck() int32 {
 	return -1
 }
 
-// reversed returns the edges the other way round: state i was reached from
-// back[ends[i]:ends[i+1]].
+// reversed returns the reversed edges: the predecessors of state i are back[ends[i]:ends[i+1]].
 func (x *explorer[S]) reversed() (back []int32, ends []int) {
 	ends = make([]int, len(x.states)+2)
 	for _, e := range x.edges {
@@ -314,9 +313,8 @@ func (x *explorer[S]) result(complete bool, violation string, path []int32) Resu
 	return r
 }
 
-// trace goes along path again. It begins at Start and takes steps as they are, so that
-// what a step says is true of the trace, whatever symmetry the states of path were cut
-// down by.
+// trace repeats the steps along path, from Start and without applying Same. The text of each step
+// is then true of the trace, although path contains representatives only.
 func (x *explorer[S]) trace(path []int32) []Line {
 	s := x.Start
 	lines := []Line{{"start", x.Show(s)}}

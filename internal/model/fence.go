@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// This file is fencing tokens: registers on three nodes, and Locks that propose tokens.
+// This file models fencing tokens: registers on three nodes, and Locks that propose tokens.
 //
-// There are no keys of locks. A node may answer any acquire that the lock is free, or
-// not answer: that covers all that a lock can do, also where exclusion is violated. A
-// node that says that the lock is taken does nothing to its register and is left out.
-// Messages are as in lock.go: executed late, never or often, with or without a reply.
+// There are no keys of locks. A node may grant any acquire, or not answer. That covers every
+// behaviour of a lock, even a violation of exclusion. A node that answers that the lock is taken
+// does not touch its register and is left out. Messages are as in lock.go: executed late, never
+// or often, with or without a reply.
 //
-// Clocks that agree on nothing propose any number. To say something about registers
-// that expire and nodes that restart, some bounds have time: then a proposal is the
-// time, plus what the clock of the client is ahead.
+// Without any agreement of clocks a client proposes any number. Bounds with registers that expire
+// or nodes that restart have time. Then a proposal is the time, plus the ticks by which the
+// client's clock is ahead.
 
 const maxLocks = 3
 
@@ -30,7 +30,7 @@ type fenceState struct {
 type fenceNode struct {
 	register uint8
 	idle     uint8          // ticks since the register was last used
-	young    uint8          // ticks for which the node does not count yet
+	young    uint8          // ticks until the node counts
 	votes    [maxLocks]vote // yes: it has stored the proposal
 }
 
@@ -40,10 +40,10 @@ type fenceLock struct {
 	earlier  [2]uint8 // proposals of earlier rounds, still on their way
 	seen     uint8    // the highest register that a node has shown
 	rounds   uint8    // begun after the first
-	least    uint8    // the highest token that was returned before this Lock was called
-	called   uint8    // when
+	least    uint8    // the highest token returned before this Lock was called
+	called   uint8    // when Lock was called
 	asked    uint8    // when the last round began
-	token    uint8    // that it has returned
+	token    uint8    // that Lock has returned
 }
 
 type fenceFault uint8
@@ -57,17 +57,17 @@ const (
 type fenceBounds struct {
 	name      string
 	locks     int
-	proposals uint8 // without time: 1 to that
-	highest   uint8 // no token is above it
-	rounds    uint8 // after the first one
+	proposals uint8 // without time: proposals are 1 to this
+	highest   uint8 // the highest token
+	rounds    uint8 // after the first round
 
-	ticks    uint8 // how long the model lasts; 0: there is no time
-	skew     uint8 // a client's clock is ahead by 0 to that
-	window   uint8 // ticks after which a Lock has succeeded or failed
+	ticks    uint8 // how long the model lasts; 0: without time
+	skew     uint8 // a client's clock is ahead by 0 to this
+	window   uint8 // ticks within which a Lock succeeds or fails
 	ttl      uint8 // of a register since its last use; 0: for ever
 	restarts uint8
 	guard    uint8 // ticks after a restart for which a node does not count
-	agree    bool  // clocks agree, a message takes a tick at least, and what is checked is the order alone
+	agree    bool  // clocks agree, a message takes at least a tick, and only the order is checked
 	size     Size
 }
 
@@ -122,8 +122,8 @@ func (f fence) explore(limit int) Result {
 	}, limit)
 }
 
-// wrongFence is the promise: a token is above those that were returned before its Lock
-// was called, and no two are the same.
+// wrongFence checks the promise: a token is above all tokens returned before its Lock was called,
+// and no two tokens are equal.
 func wrongFence(s fenceState) string {
 	switch s.fault {
 	case notAbove:
@@ -152,8 +152,7 @@ func (f fence) next(s fenceState, do func(Step, fenceState)) {
 	}
 }
 
-// harmless reports whether too few Locks have succeeded or still can for anything to go
-// wrong.
+// harmless reports whether too few Locks have succeeded or can still succeed for a violation.
 func (f fence) harmless(s *fenceState) bool {
 	successes, open := 0, 0
 	for i, l := range s.locks[:f.locks] {
@@ -167,13 +166,13 @@ func (f fence) harmless(s *fenceState) bool {
 	return open == 0 || successes+open < 2
 }
 
-// client is what the client of Lock i may do.
+// client adds the steps of the client of Lock i.
 func (f fence) client(s fenceState, i int, do func(Step, fenceState)) {
 	l := &s.locks[i]
 	switch l.phase {
 	case idle:
 		if i > 0 && s.locks[i-1].phase == idle {
-			return // they are called in order: which is which does not matter
+			return // Locks are called in order, because they are interchangeable
 		}
 		f.call(s, i, do)
 	case asking:
@@ -189,7 +188,7 @@ func (f fence) client(s fenceState, i int, do func(Step, fenceState)) {
 	}
 }
 
-// call begins Lock i, with a proposal by any of the clocks that its client may have.
+// call begins Lock i, once for each proposal that its client may make.
 func (f fence) call(s fenceState, i int, do func(Step, fenceState)) {
 	lowest, highest := uint8(1), f.proposals
 	if f.ticks > 0 {
@@ -211,7 +210,7 @@ func highestToken(used uint16) (token uint8) {
 	return token
 }
 
-// late reports whether Lock i must not succeed any more.
+// late reports whether it is too late for Lock i to succeed.
 func (f fence) late(s *fenceState, i int) bool {
 	return f.ticks > 0 && s.now-s.locks[i].called > f.window
 }
@@ -227,7 +226,7 @@ func (f fence) stored(s *fenceState, i int) bool {
 	return votes >= quorum
 }
 
-// win returns Lock i with its proposal as the token.
+// win makes Lock i return its proposal as the token.
 func (f fence) win(s fenceState, i int, do func(Step, fenceState)) {
 	l := &s.locks[i]
 	switch {
@@ -242,7 +241,8 @@ func (f fence) win(s fenceState, i int, do func(Step, fenceState)) {
 	do(Step{"{c}'s Lock RETURNS its token", Work, i, 0}, s)
 }
 
-// proposeMore begins another round of Lock i, above what it has seen.
+// proposeMore begins another round of Lock i, with a proposal above every register that it has
+// seen.
 func (f fence) proposeMore(s fenceState, i int, do func(Step, fenceState)) {
 	l := &s.locks[i]
 	l.earlier[l.rounds] = l.proposal
@@ -260,8 +260,8 @@ func (s *fenceState) forget(i int) {
 	}
 }
 
-// node is what node n may execute for Lock i: its acquire, with the reply or without,
-// those of earlier rounds, and its release, which raises the register to the token.
+// node adds the messages of Lock i that a node may execute: its acquire, with or without the
+// reply, the acquires of earlier rounds, and its release, which raises the register to the token.
 func (f fence) node(s fenceState, i, node int, do func(Step, fenceState)) {
 	l := s.locks[i]
 	if l.phase == idle {
@@ -294,7 +294,7 @@ func (f fence) node(s fenceState, i, node int, do func(Step, fenceState)) {
 	do(Step{"node {n} executes {c}'s acquire", Work, i, node}, s)
 }
 
-// grant is what the acquire does to the register of a node where the lock is free.
+// grant is the effect of an acquire on the register of a node where the lock is free.
 func (n *fenceNode) grant(proposal uint8) {
 	n.register, n.idle = max(n.register, proposal), 0
 }

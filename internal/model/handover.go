@@ -5,31 +5,31 @@ import (
 	"strings"
 )
 
-// This file is a lock that is handed over within a process: the giver's Unlock passes
-// the value and what is left of the validity to the first in line, and no node is told.
+// This file models a direct hand-off within a process: the giver's Unlock passes the value and
+// the rest of the validity to the first waiter of the process, without telling any node.
 //
-// The nodes are one here: what a quorum does is in lock.go. There is a rival of another
-// process. Time passes in ticks. The giver may have an extension on its way, which sets
-// a missing key again, and which is executed late or never once its connection is lost.
+// There is only one node here; lock.go models a quorum. A rival of another process wants the
+// lock, too. Time passes in ticks. The giver may have an extension on its way that sets a missing
+// key again. Once its connection is lost, the extension is executed late or never.
 //
-// The giver may also show its value to an adopter of another process, instead of
-// unlocking. The adopter extends the lock by that value, holds it, and unlocks it. The
-// giver and the adopter share one hold. The giver may lock again after its time is up.
+// Instead of unlocking, the giver may show its value to an adopter in another process. The
+// adopter extends the lock by that value, holds it, and unlocks it. The giver and the adopter
+// share one hold. The giver may lock again after its validity has ended.
 
 type handState struct {
 	key      handKey
-	left     uint8           // ticks until it runs out
-	validity [numHands]uint8 // ticks for which each believes to hold the lock
+	left     uint8           // ticks until the key expires
+	validity [numHands]uint8 // ticks for which each still believes to hold the lock
 	phase    [numHands]lockPhase
 	extends  message // the giver's extension
 	age      uint8   // ticks since it was sent
-	release  message // of the value that was handed over, or not
-	settled  bool    // it is known to have left nothing behind
+	release  message // of our value
+	settled  bool    // the release is known to have left nothing behind
 	again    bool    // the giver has called Unlock twice
 	shown    bool    // the adopter may know the value
 }
 
-// handKey is whose value the node has.
+// handKey says whose value the key on the node has.
 type handKey uint8
 
 const (
@@ -38,7 +38,7 @@ const (
 	rivalKey
 )
 
-// Who may hold the lock.
+// The participants that may hold the lock.
 const (
 	giver = iota
 	taker
@@ -86,7 +86,7 @@ func (f handFlaws) explore(limit int) Result {
 	}, limit)
 }
 
-// wrongHand is the promise: one holder, and nothing left behind by what is settled.
+// wrongHand checks the promise: one holder, and a settled release leaves nothing behind.
 func wrongHand(s handState) string {
 	holders := 0
 	for _, left := range s.validity {
@@ -127,7 +127,7 @@ func (f handFlaws) giver(s handState, do func(Step, handState)) {
 	switch {
 	case !over:
 		if s.extends == flying && !f.extendsOn {
-			return // Unlock waits for its extensions, or for their connection to be lost
+			return // Unlock waits for its extensions, or for the loss of their connection
 		}
 		if s.shown {
 			f.part(s, do)
@@ -142,7 +142,7 @@ func (f handFlaws) giver(s handState, do func(Step, handState)) {
 	}
 }
 
-// unlock ends the giver's hold: the lock is handed over, or released.
+// unlock ends the giver's hold: it hands the lock over, or releases it.
 func (f handFlaws) unlock(s handState, do func(Step, handState)) {
 	left := s.validity[giver]
 	s.validity[giver], s.phase[giver] = 0, over
@@ -162,8 +162,8 @@ func (f handFlaws) unlock(s handState, do func(Step, handState)) {
 	do(Step{"{c} unlocks: it HANDS the lock OVER", Choice, giver, 0}, s)
 }
 
-// part ends the hold of a giver that has shown its value: it goes without a word, or
-// locks again once its time is up.
+// part ends the hold of a giver that has shown its value: the giver stops without telling anyone,
+// or locks again after its validity has ended.
 func (f handFlaws) part(s handState, do func(Step, handState)) {
 	left := s.validity[giver]
 	s.validity[giver], s.phase[giver] = 0, over
@@ -178,13 +178,14 @@ func (f handFlaws) part(s handState, do func(Step, handState)) {
 	}
 }
 
-// adopt is what one does who knows the value: it extends the lock, and unlocks it.
+// adopt adds the steps of the adopter: it extends the lock by the value that it was shown, and
+// unlocks it.
 func adopt(s handState, do func(Step, handState)) {
 	switch {
 	case s.shown && s.phase[adopter] == idle && s.key == ourKey:
 		s.left, s.validity[adopter], s.phase[adopter] = handTTL, handTTL, held
 		do(Step{"{c} extends and HOLDS the lock", Choice, adopter, 0}, s)
-	case s.phase[adopter] == held && s.validity[giver] == 0: // before, the unlock is the giver's
+	case s.phase[adopter] == held && s.validity[giver] == 0: // before that, the giver unlocks
 		s.validity[adopter], s.phase[adopter] = 0, over
 		if s.key == ourKey {
 			s.key, s.left = noKey, 0
@@ -193,7 +194,7 @@ func adopt(s handState, do func(Step, handState)) {
 	}
 }
 
-// extension is what may become of the giver's extension.
+// extension adds the steps of the giver's extension.
 func (f handFlaws) extension(s handState, do func(Step, handState)) {
 	if s.extends != flying && s.extends != stray {
 		return
@@ -214,7 +215,8 @@ func (f handFlaws) extension(s handState, do func(Step, handState)) {
 	do(Step{"the node executes {c}'s extension", Work, giver, 0}, t)
 }
 
-// extend executes an extension that heals, and reports whether the key was there.
+// extend executes an extension that sets a missing key again, and reports whether the key was
+// there.
 func (s *handState) extend() bool {
 	there := s.key == ourKey
 	if s.key != rivalKey {
@@ -230,8 +232,8 @@ func (f handFlaws) taker(s handState, do func(Step, handState)) {
 	}
 }
 
-// node executes the release. It settles if nothing is known to be on its way that sets
-// the value; else it is repeated, until the keys have run out.
+// node executes the release. The release is settled if no command is known to be on its way that
+// sets the value. Otherwise it is repeated until the keys have expired.
 func (f handFlaws) node(s handState, do func(Step, handState)) {
 	if s.release != flying {
 		return

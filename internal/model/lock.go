@@ -5,18 +5,16 @@ import (
 	"strings"
 )
 
-// This file is a lock: acquire, extend and release on three nodes, and nodes that
-// restart without data.
+// This file models a lock: acquire, extend and release on three nodes, and nodes that restart
+// without data.
 //
-// Time passes in ticks, for all at once; a key's TTL and a client's validity are some
-// ticks. A message, once sent, is executed by each node at any later time and any number
-// of times: that covers the late, the lost (never) and the repeated. A reply comes at
-// once or not at all: a client may win with any quorum of grants, and give up whatever
-// it has been granted. A client that dies is one that gives up and whose release is
-// never executed.
+// Time passes in ticks, for all at once. A key's TTL and a client's validity are numbers of
+// ticks. Each node may execute a message at any time after it was sent, and any number of times,
+// which covers late, lost and repeated messages. A reply arrives at once or never. A client may
+// win with any quorum of grants, and may give up whatever it has been granted. A client that dies
+// is one that gives up and whose release is never executed.
 
-// maxAttempts is how many attempts there are. Each has a value of its own, 1 more than
-// its index.
+// maxAttempts is the number of attempts. Each has a value of its own: its index plus 1.
 const maxAttempts = 3
 
 // A lockState is the state of the nodes and of the attempts.
@@ -24,15 +22,15 @@ type lockState struct {
 	nodes       [numNodes]lockNode
 	attempts    [maxAttempts]lockAttempt
 	restarts    uint8 // so far
-	interrupted bool  // a hold was prolonged that somebody else's had come into
+	interrupted bool  // a hold was extended although another hold had come in between
 }
 
 type lockNode struct {
-	value uint8             // that the key has; 0: no key
-	left  uint8             // ticks until it runs out
-	up    uint8             // ticks since the start of the node, until it may count
-	fast  uint8             // ticks that the clock of the node may still get ahead
-	votes [maxAttempts]vote // in the round that the attempt has open
+	value uint8             // of the key; 0: no key
+	left  uint8             // ticks until the key expires
+	up    uint8             // uptime in ticks, up to the guard
+	fast  uint8             // ticks that the clock of the node may still gain
+	votes [maxAttempts]vote // in the open round of each attempt
 }
 
 type lockPhase uint8
@@ -41,39 +39,39 @@ const (
 	idle lockPhase = iota
 	asking
 	held
-	extending // held as well
+	extending // also holds the lock
 	over
 )
 
 type lockAttempt struct {
 	phase    lockPhase
 	age      uint8 // ticks since the round began
-	left     uint8 // ticks of validity: the hold may be relied upon while there are any
+	left     uint8 // ticks of validity left; the hold ends at 0
 	extended uint8 // extensions begun
-	short    bool  // the last one is shorter
+	short    bool  // the last extension was for one tick
 	sent     [2]bool
-	again    bool // the acquire has been sent twice
-	began    bool // it was held once
-	broken   bool // since then somebody else acquired the lock
+	again    bool // the acquire was sent twice
+	began    bool // the attempt once held the lock
+	broken   bool // another attempt has acquired the lock since then
 }
 
-// lockBounds are what happens, and how often.
+// lockBounds say what may happen, and how often.
 type lockBounds struct {
 	name     string
 	attempts int
-	retry    bool // attempt 1 is another one of the client of attempt 0
+	retry    bool // attempts 0 and 1 are of one client
 	ttl      uint8
-	drift    uint8 // ticks that a node's clock may get ahead
+	drift    uint8 // ticks that a node's clock may gain
 	extends  uint8 // of each hold
 	shorter  bool  // extensions may be for one tick
 	heals    bool  // extensions set missing keys again
-	again    bool  // an acquire that a quorum has granted may be sent a second time, as for a fencing token
+	again    bool  // a granted acquire may be sent a second time, as for a fencing token
 	restarts uint8
-	shared   bool // all attempts have one value, and none is released
+	shared   bool // all attempts share one value, and none is released
 	size     Size
 }
 
-// lockFlaws weaken the rules: see lockRules.
+// Each of lockFlaws weakens a rule: see lockRules.
 type lockFlaws struct {
 	minority, reused, ownCounts, blind                     bool
 	fromReply, fromSecond, noDrift, clientClock            bool
@@ -166,7 +164,7 @@ func (l lock) explore(limit int) Result {
 	}, limit)
 }
 
-// wrongLock is the promise: one hold at a time, without an interruption that its holder
+// wrongLock checks the promise: one hold at a time, and no interruption of a hold that its holder
 // does not notice.
 func wrongLock(s lockState) string {
 	holders := 0
@@ -200,7 +198,7 @@ func (l lock) next(s lockState, do func(Step, lockState)) {
 	l.tick(s, do)
 }
 
-// tick lets a tick pass for everybody.
+// tick lets a tick pass for all.
 func (l lock) tick(s lockState, do func(Step, lockState)) {
 	for n := range s.nodes {
 		l.age(&s.nodes[n])
@@ -213,7 +211,7 @@ func (l lock) tick(s lockState, do func(Step, lockState)) {
 		a.left = max(a.left, 1) - 1
 		switch a.phase {
 		case asking:
-			if a.age >= l.span(l.ttl) { // what is granted now comes too late
+			if a.age >= l.span(l.ttl) { // a grant would now come too late
 				l.end(&s, i)
 			}
 		case held:
@@ -260,7 +258,7 @@ func restart(s lockState, do func(Step, lockState)) {
 	}
 }
 
-// guard is the uptime from which on a node counts.
+// guard returns the uptime from which a node counts.
 func (l lock) guard() uint8 {
 	switch {
 	case l.restarts == 0:
@@ -271,7 +269,7 @@ func (l lock) guard() uint8 {
 	return l.ttl + l.drift
 }
 
-// counts reports whether the votes of a node do.
+// counts reports whether the votes of a node count.
 func (l lock) counts(s *lockState, node int) bool {
 	if l.youngTogether {
 		together := true
@@ -285,7 +283,7 @@ func (l lock) counts(s *lockState, node int) bool {
 	return l.noGuard || s.nodes[node].up >= l.guard()
 }
 
-// span is for how long a holder relies on keys of that TTL.
+// span returns how many ticks a holder relies on keys of that TTL.
 func (l lock) span(ttl uint8) uint8 {
 	if l.noDrift || ttl <= l.drift {
 		return ttl
@@ -293,7 +291,7 @@ func (l lock) span(ttl uint8) uint8 {
 	return ttl - l.drift
 }
 
-// client is what the client of attempt i may do.
+// client adds the steps of the client of attempt i.
 func (l lock) client(s lockState, i int, do func(Step, lockState)) {
 	a := &s.attempts[i]
 	mayBegin := i != 1 || !l.retry || s.attempts[0].phase == over
@@ -406,7 +404,7 @@ func (l lock) extension(short bool) uint8 {
 	return l.ttl
 }
 
-// confirm prolongs hold i, if that is for longer.
+// confirm extends hold i, if that makes it longer.
 func (l lock) confirm(s lockState, i int, do func(Step, lockState)) {
 	a := &s.attempts[i]
 	if span := l.span(l.extension(a.short)); span > a.age {
@@ -421,7 +419,7 @@ func (l lock) confirm(s lockState, i int, do func(Step, lockState)) {
 	do(Step{"{c}'s extension is CONFIRMED", Work, i, 0}, s)
 }
 
-// end ends attempt i. What it has sent remains on the way.
+// end ends attempt i. Its messages remain on their way.
 func (l lock) end(s *lockState, i int) {
 	a := &s.attempts[i]
 	then := lockAttempt{phase: over, sent: a.sent}
@@ -432,14 +430,14 @@ func (l lock) end(s *lockState, i int) {
 	s.forget(i)
 }
 
-// forget closes the round of attempt i: later replies are no votes.
+// forget closes the round of attempt i, so later replies are not votes.
 func (s *lockState) forget(i int) {
 	for n := range s.nodes {
 		s.nodes[n].votes[i] = pending
 	}
 }
 
-// node is what node n may execute for attempt i.
+// node adds the messages of attempt i that node n may execute.
 func (l lock) node(s lockState, i, n int, do func(Step, lockState)) {
 	a := &s.attempts[i]
 	if a.phase == idle {
@@ -456,7 +454,7 @@ func (l lock) node(s lockState, i, n int, do func(Step, lockState)) {
 	}
 }
 
-// value is what attempt i sets the key to.
+// value returns the value to which attempt i sets the key.
 func (l lock) value(i int) uint8 {
 	if l.shared || l.reused && i == 1 {
 		return 1
@@ -470,7 +468,7 @@ func (l lock) executeAcquire(s lockState, i, node int, do func(Step, lockState))
 	granted := n.value == l.value(i) && (a.again || l.ownCounts)
 	if n.value == 0 {
 		n.value, n.left = l.value(i), l.ttl
-		if l.clientClock { // which is a tick behind the node's
+		if l.clientClock { // the client's clock is a tick behind the node's
 			n.left = max(l.ttl-a.age, 1) - 1
 			if n.left == 0 {
 				n.value = 0

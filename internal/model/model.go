@@ -1,11 +1,11 @@
-// Package model explores small models of the protocol in every state that they can
-// reach, and the same models with one rule weakened. The README in this folder says what
-// they cover and what they leave out.
+// Package model explores small models of the protocol in every reachable state, and the same
+// models with one rule weakened. The README in this folder says what they cover and what they
+// leave out.
 //
-// A model is one file: what a state is, what may happen, what must never be, in which
-// bounds it is explored, and its mutations: each rule, weakened. As it is a model must
-// have no violation in any state. Each mutation must have one, with a trace: otherwise
-// the model would not notice if the rule were missing.
+// Each model is one file. The file defines the states, the steps, the forbidden states, the
+// bounds of the exploration, and the mutations, each of which weakens one rule. The sound model
+// must have no violation in any state. Each mutation must have one, with a trace; otherwise the
+// model would not notice if the rule were missing.
 package model
 
 import "slices"
@@ -21,22 +21,22 @@ type Size int
 
 // The sizes.
 const (
-	Small  Size = iota // always
-	Medium             // not with -short
-	Large              // only where there is time for it
+	Small  Size = iota // always explored
+	Medium             // skipped with -short
+	Large              // explored only on request
 )
 
-// A Case is a model in its bounds, as it is or mutated.
+// A Case is a model within its bounds, sound or mutated.
 type Case struct {
 	Model   string
 	Name    string // the bounds, or the mutation
-	Rule    string // what the mutation breaks, in words; "" of a model as it is
-	Section string // of the design that the rule is in
+	Rule    string // the rule that the mutation breaks, in words; "" for a sound model
+	Section string // the section of the design that states the rule
 	Size    Size
 	Explore func(limit int) Result
 }
 
-// Sound returns the models as they are, each in all its bounds.
+// Sound returns the models without mutations, each in all its bounds.
 func Sound() []Case {
 	return slices.Concat(lockCases(), fenceCases(), queueCases(), settleCases(), handOverCases())
 }
@@ -46,12 +46,12 @@ func Mutations() []Case {
 	return slices.Concat(lockMutations(), fenceMutations(), queueMutations(), settleMutations(), handOverMutations())
 }
 
-// mark is how a state names client i, with 0 for none.
+// mark returns how a state names client i; 0 means no client.
 func mark(i int) uint8 {
 	return uint8(i + 1) //nolint:gosec // there are few
 }
 
-// A vote is what a client knows of a node in the round that it has open.
+// A vote is what a client knows about a node in its open round.
 type vote uint8
 
 const (
@@ -60,13 +60,14 @@ const (
 	no
 )
 
-// sortNodes orders nodes by key: which is which does not matter.
+// sortNodes sorts nodes by key, because states that differ only in the order of nodes are
+// equivalent.
 func sortNodes[N any](nodes *[numNodes]N, key func(*N) uint64) {
 	var keys [numNodes]uint64
 	for n := range nodes {
 		keys[n] = key(&nodes[n])
 	}
-	for _, n := range [...]int{0, 1, 0} { // enough for three
+	for _, n := range [...]int{0, 1, 0} { // sorts three elements
 		if keys[n] > keys[n+1] {
 			keys[n], keys[n+1] = keys[n+1], keys[n]
 			nodes[n], nodes[n+1] = nodes[n+1], nodes[n]
@@ -74,7 +75,7 @@ func sortNodes[N any](nodes *[numNodes]N, key func(*N) uint64) {
 	}
 }
 
-// pack makes one number of small ones, below 16.
+// pack combines numbers below 16 into one number.
 func pack(numbers ...uint8) (packed uint64) {
 	for _, n := range numbers {
 		packed = packed<<4 | uint64(n)

@@ -6,46 +6,46 @@ import (
 	"strings"
 )
 
-// This file is waiting for a lock: the queues on the nodes, and who is told when.
+// This file models waiting for a lock: the queues on the nodes, and when waiters are woken.
 //
-// Each client is a call of Lock, and its number is its ticket: the lower one comes
-// first. Two calls may be of one process, where they stand in a line of which only the
-// first talks to the nodes. A node executes the messages of one process in the order in
-// which they were sent; at most two of a call are on their way to it at once. A wake-up
-// comes as soon as it is sent. No time passes: a timer may fire at any moment, and what
-// must not need one is what the model is about.
+// Each client is a call of Lock, and its number is its ticket: the lower ticket comes first. Two
+// calls may belong to one process. They form a line, and only the first in line talks to the
+// nodes. A node executes the messages of one process in the order in which they were sent. At
+// most two messages of a call are on their way to a node at once. A wake-up arrives as soon as it
+// is sent. No time passes, and a timer may fire at any moment. The model checks which progress
+// needs no timer.
 
 const maxCalls = 3
 
 type queueState struct {
 	nodes    [numNodes]queueNode
 	calls    [maxCalls]queueCall
-	lost     uint8 // acquires, so far
+	lost     uint8 // acquires lost so far
 	died     uint8
 	overtook bool
 }
 
 type queueNode struct {
-	lock  uint8 // whose key there is, 1 + the call; 0: none
-	queue uint8 // whose tickets there are, as bits
-	woken uint8 // whom the node has woken since their attempt began, as bits
-	freed uint8 // whose last attempt it has granted, as bits
+	lock  uint8 // 1 + the call whose key is set; 0: no key
+	queue uint8 // the calls whose tickets are queued, as bits
+	woken uint8 // the calls that the node has woken since their attempt began, as bits
+	freed uint8 // the calls whose last attempt the node had granted, as bits
 	slots [maxCalls]slot
 }
 
-// A slot is what is on its way from a call to a node, or what the node has said to its
-// attempt.
+// A slot is the message on its way from a call to a node, or the node's answer to the attempt of
+// the call.
 type slot uint8
 
 const (
 	nothing slot = iota
 	granted
 	refused
-	unheard   // the attempt will hear nothing
+	unheard   // no answer will arrive
 	acquiring // on its way: the acquire
 	releasing // the release
-	turning   // the release, and behind it the acquire of the next attempt
-	undoing   // the acquire, and behind it its release
+	turning   // the release, followed by the acquire of the next attempt
+	undoing   // the acquire, followed by its release
 )
 
 func (s slot) onTheWay() bool { return s >= acquiring }
@@ -54,7 +54,7 @@ type queuePhase uint8
 
 const (
 	away    queuePhase = iota
-	barging            // makes its first attempt, in no line and no queue
+	barging            // makes its first attempt, without line or queue
 	trying
 	waiting
 	holding
@@ -67,35 +67,35 @@ func (p queuePhase) inLine() bool { return p == trying || p == waiting }
 type queueCall struct {
 	phase  queuePhase
 	how    manner // of the last attempt
-	ready  bool   // there is reason to try at once
-	behind bool   // and to do so right behind a release of the process, in no queue
+	ready  bool   // it has a reason to try at once
+	behind bool   // and it tries right behind a release of its process, without queueing
 	queued bool   // its ticket may be in queues
 	leaves bool   // its releases take the ticket out of the queues
-	enters uint8  // the call whose ticket its release puts into the queues, 1 + its number
-	before uint8  // who stood in a quorum of queues before it when its attempt began, as bits
+	enters uint8  // 1 + the call whose ticket its release puts into the queues
+	before uint8  // calls ahead of it in a quorum of queues when its attempt began, as bits
 }
 
 type manner uint8
 
 const (
-	plain  manner = iota // enters no queue, and takes the lock where it is free
-	strict               // only where its process is first in the queue
-	loose                // enters the queue, and takes the lock where it is free
+	plain  manner = iota // enters no queue, and takes the lock if it is free
+	strict               // enters the queue, and takes a free lock only if its process is first
+	loose                // enters the queue, and takes the lock if it is free
 )
 
 type queueBounds struct {
 	name    string
 	process []uint8         // of each call
-	reach   [maxCalls]uint8 // the nodes that it reaches, as bits; 0: all
+	reach   [maxCalls]uint8 // the nodes that each call reaches, as bits; 0: all
 	fair    bool
-	early   bool  // attempts end as soon as they are decided, else when all nodes have answered
-	orderly bool  // an attempt begins when all that was sent before has been executed
-	grace   bool  // one wake-up is enough, after a moment
-	patient bool  // nobody tries only because its retry delay has elapsed
-	cancels bool  // who waits may give up
+	early   bool  // attempts end as soon as they are decided; otherwise when all nodes have answered
+	orderly bool  // an attempt begins only when all earlier messages have been executed
+	grace   bool  // a single wake-up is enough, after a moment
+	patient bool  // an elapsed retry delay alone starts no attempt
+	cancels bool  // waiters may give up
 	losses  uint8 // of acquires, or of the replies to them
 	deaths  uint8
-	goal    []int // the calls that must be served, whatever happens; none: nobody may wait for a timer
+	goal    []int // calls that must be served in any case; empty: no waiter may depend on a timer
 	size    Size
 }
 
@@ -167,7 +167,7 @@ func queueMutations() (cases []Case) {
 func (q queue) explore(limit int) Result {
 	sys := System[queueState]{
 		Clients: []string{"A", "B", "C"}, Next: q.next, Same: sameQueue, Wrong: q.wrong, Show: q.show,
-		Spins: q.losses == 0 && q.deaths == 0, // else chance ends it: see README
+		Spins: q.losses == 0 && q.deaths == 0, // otherwise only chance ends the work: see the README
 	}
 	if q.reach != [maxCalls]uint8{} {
 		sys.Same = nil // nodes differ
@@ -180,7 +180,7 @@ func (q queue) explore(limit int) Result {
 	return Explore(sys, limit)
 }
 
-// wrong is the promise of order: nobody comes before another who stood before it.
+// wrong checks the promise of order: no call overtakes a call that was queued before it.
 func (q queue) wrong(s queueState) string {
 	holders := 0
 	for _, c := range s.calls {
@@ -197,8 +197,8 @@ func (q queue) wrong(s queueState) string {
 	return ""
 }
 
-// rest is the promise of waking: as long as somebody waits, somebody holds the lock or
-// something is on its way.
+// rest checks the promise of waking: while a call waits, another holds the lock or a message is
+// on its way.
 func (q queue) rest(s queueState) string {
 	waits := false
 	for _, c := range s.calls {
@@ -234,7 +234,7 @@ func (q queue) next(s queueState, do func(Step, queueState)) {
 	}
 }
 
-// call is what call c may do.
+// call adds the steps of call c.
 func (q queue) call(s queueState, c int, do func(Step, queueState)) {
 	switch s.calls[c].phase {
 	case away:
@@ -255,13 +255,13 @@ func (q queue) call(s queueState, c int, do func(Step, queueState)) {
 	}
 }
 
-// come is the beginning of Lock: with an attempt that comes before who waits, unless
-// this is a fair lock or others of the process wait.
+// come begins Lock. Its first attempt goes ahead of the waiters, unless the lock is fair or other
+// calls of the process wait.
 func (q queue) come(s queueState, c int, do func(Step, queueState)) {
 	call := &s.calls[c]
 	for earlier := range c {
 		if q.process[earlier] == q.process[c] && s.calls[earlier].phase == away {
-			return // the calls of a process come in order
+			return // the calls of a process begin in order
 		}
 	}
 	if q.fair || q.firstInLine(&s, q.process[c]) >= 0 {
@@ -274,7 +274,7 @@ func (q queue) come(s queueState, c int, do func(Step, queueState)) {
 	do(Step{"{c} comes and tries before who waits", Choice, c, 0}, s)
 }
 
-// firstInLine returns who of a process talks to the nodes, -1 for nobody.
+// firstInLine returns the call of a process that talks to the nodes, -1 for none.
 func (q queue) firstInLine(s *queueState, process uint8) int {
 	for c, p := range q.process {
 		if p == process && s.calls[c].phase.inLine() {
@@ -345,7 +345,7 @@ func (s *queueState) inQueues(c int) (count int) {
 	return count
 }
 
-// answers counts what the nodes have said to the attempt of call c.
+// answers counts the answers of the nodes to the attempt of call c.
 func (s *queueState) answers(c int) (grants, refusals, silent, open int) {
 	for _, n := range s.nodes {
 		switch n.slots[c] {
@@ -406,7 +406,7 @@ func (q queue) win(s queueState, c int, do func(Step, queueState)) {
 	do(Step{"{c} HOLDS the lock", Work, c, 0}, s)
 }
 
-// makeFirstTry lets who has become the first of c's process try.
+// makeFirstTry makes the call try that has become the first of c's process.
 func (q queue) makeFirstTry(s *queueState, c int) {
 	if next := q.firstInLine(s, q.process[c]); next > c && s.calls[next].phase == waiting {
 		s.calls[next].ready = true
@@ -441,7 +441,7 @@ func (q queue) rollBack(s queueState, c int, do func(Step, queueState)) {
 	do(Step{"{c} fails and takes its grants back", Work, c, 0}, s)
 }
 
-// release sends the release of call c behind all that it has sent.
+// release sends the release of call c after everything that it has sent.
 func (q queue) release(s *queueState, c int) {
 	for i := range s.nodes {
 		n := &s.nodes[i]
@@ -456,7 +456,7 @@ func (q queue) release(s *queueState, c int) {
 	}
 }
 
-// goOn makes the next attempt of call c, which waits, for any reason that it may have.
+// goOn begins the next attempt of call c, which waits, for each reason that it may have.
 func (q queue) goOn(s queueState, c int, do func(Step, queueState)) {
 	call := s.calls[c]
 	woken, free := 0, 0
@@ -492,7 +492,7 @@ func (q queue) goOn(s queueState, c int, do func(Step, queueState)) {
 	}
 }
 
-// cancel lets call c wait no longer.
+// cancel makes call c stop waiting.
 func (q queue) cancel(s queueState, c int, do func(Step, queueState)) {
 	call := &s.calls[c]
 	if q.crowded(&s, c) {
@@ -518,10 +518,10 @@ func (q queue) cancel(s queueState, c int, do func(Step, queueState)) {
 	do(Step{"{c} gives up", Choice, c, 0}, s)
 }
 
-// unlock ends the hold of call c. Who is next in line tries right behind the release; or
-// the release puts its ticket into the queues, and the nodes tell whose turn it is. Which
-// of the two depends on who is known to wait elsewhere: it may be either, except that the
-// order of a fair lock is that of the queues.
+// unlock ends the hold of call c. Either the next in line tries right behind the release, or the
+// release puts its ticket into the queues and the nodes decide whose turn it is. The library
+// chooses by the known waiters of other processes, so the model allows both. A fair lock always
+// uses the queues, because they define its order.
 func (q queue) unlock(s queueState, c int, do func(Step, queueState)) {
 	s.calls[c].phase = gone
 	q.release(&s, c)
@@ -543,7 +543,7 @@ func (q queue) unlock(s queueState, c int, do func(Step, queueState)) {
 	do(Step{"{c} unlocks, the next in line enters the queues", Choice, c, 0}, s)
 }
 
-// die ends call c, whose messages remain on their way.
+// die ends call c. Its messages remain on their way.
 func (q queue) die(s queueState, c int, do func(Step, queueState)) {
 	s.died++
 	s.calls[c] = queueCall{phase: dead, how: s.calls[c].how, leaves: s.calls[c].leaves}
@@ -561,7 +561,7 @@ func (q queue) die(s queueState, c int, do func(Step, queueState)) {
 	do(Step{"{c} DIES", Choice, c, 0}, s)
 }
 
-// node is what node n may execute for call c.
+// node adds the messages of call c that node n may execute.
 func (q queue) node(s queueState, c, node int, do func(Step, queueState)) {
 	n := &s.nodes[node]
 	if s.calls[c].phase == dead && !n.slots[c].onTheWay() {
@@ -628,7 +628,7 @@ func (q queue) executeAcquire(s *queueState, c, node int) {
 	}
 }
 
-// isFirst reports whether the first in a queue is of c's process, or there is nobody.
+// isFirst reports whether the first in a queue is of c's process, or the queue is empty.
 func (q queue) isFirst(queue uint8, c int) bool {
 	return queue == 0 || q.process[bits.TrailingZeros8(queue)] == q.process[c]
 }
@@ -658,8 +658,8 @@ func (q queue) executeRelease(s *queueState, c, node int) {
 	q.tell(s, c, node)
 }
 
-// tell wakes who talks for the process of the first in a queue, unless it is the one
-// that has released.
+// tell wakes the first in line of the process that is first in the queue of a node, unless it is
+// the call that has released.
 func (q queue) tell(s *queueState, c, node int) {
 	n := &s.nodes[node]
 	process := q.process[bits.TrailingZeros8(n.queue)]
@@ -673,7 +673,7 @@ func (q queue) tell(s *queueState, c, node int) {
 	}
 }
 
-// expire removes what a dead call has left on a node.
+// expire removes the key or the ticket that a dead call has left on a node.
 func (q queue) expire(s queueState, c, node int, do func(Step, queueState)) {
 	n := &s.nodes[node]
 	if n.lock == mark(c) {

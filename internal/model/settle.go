@@ -5,50 +5,49 @@ import (
 	"strings"
 )
 
-// This file is the release that is repeated until it is settled: one value on one node.
+// This file models a release that is repeated until it is settled, for one value on one node.
 //
-// Commands set the value: the acquire, and an extension that heals. Each is sent once; a
-// node without its script answers that it has run nothing, and then it may be sent in
-// full. A release follows. It is settled once its client knows that nothing is left of
-// the value and that nothing can set it any more. What was in flight on a connection
-// that is lost is executed later or never, and the client is told that nobody knows.
+// Two commands set the value: the acquire, and an extension that sets missing keys again. Each is
+// sent once. A node without its script answers that it has run nothing, and then the script may
+// be sent in full. A release follows. It is settled once its client knows that the value is gone
+// and that nothing can set it any more. When a connection is lost, the node executes the commands
+// in flight later or never, and the client learns that their fate is unknown.
 //
-// A node executes what comes on one connection in the order in which it was sent, if the
-// client has ordered connections; else in any order. The replies come in the order of
-// the execution.
+// With ordered connections a node executes the commands of one connection in the order in which
+// they were sent; otherwise in any order. Replies arrive in the order of execution.
 
 const (
 	maxSetters  = 2
-	maxReleases = 3 // enough to meet each state of the setters: later ones do the same
+	maxReleases = 3 // enough to cover each state of the setters; further releases add nothing
 )
 
 type settleState struct {
 	key      bool // the node has the value
 	setters  [maxSetters]setter
-	release  message // the one under way
-	orderly  bool    // when it was sent, all setters had been answered
+	release  message // the release under way
+	orderly  bool    // all setters had been answered when it was sent
 	sent     uint8   // releases sent
 	settled  bool
-	replaced bool // the first connection is lost
+	replaced bool // the first connection was lost
 }
 
-// A message is where something sent is.
+// A message is how far a message has got.
 type message uint8
 
 const (
 	unsent message = iota
 	flying
-	stray    // on a connection that is lost: it may still be executed, unheard
+	stray    // its connection is lost: it may still be executed, without a reply
 	replying // executed, the reply is on its way
 	answered
-	unknown // the client was told that nobody knows; it may have been executed
+	unknown // the client learned that its fate is unknown; it may have been executed
 )
 
 type setter struct {
 	at       message
 	noScript bool // the reply says that nothing was executed
-	full     bool // it has been sent in full
-	new      bool // on the connection that replaced the first
+	full     bool // it was sent in full
+	new      bool // sent on the connection that replaced the first
 }
 
 type settleBounds struct {
@@ -100,12 +99,12 @@ func settleMutations() (cases []Case) {
 func (m settle) explore(limit int) Result {
 	return Explore(System[settleState]{
 		Clients: []string{"the acquire", "the extension"}, Next: m.next, Wrong: wrongSettle, Show: func(s settleState) string { return s.show() },
-		// With a lost setter only time settles: the keys run out.
+		// After a setter was lost, only the expiry of the keys settles the release.
 		Goal: func(s settleState) bool { return s.settled || s.anybodyUnknown() && s.sent > 1 },
 	}, limit)
 }
 
-// wrongSettle is the promise: what is settled leaves nothing behind.
+// wrongSettle checks the promise: a settled release leaves nothing behind.
 func wrongSettle(s settleState) string {
 	if !s.settled {
 		return ""
@@ -138,7 +137,7 @@ func (m settle) next(s settleState, do func(Step, settleState)) {
 	}
 }
 
-// setter is what may become of a command that sets the value.
+// setter adds the steps of a command that sets the value.
 func (m settle) setter(s settleState, i int, do func(Step, settleState)) {
 	c := &s.setters[i]
 	switch {
@@ -173,13 +172,12 @@ func (m settle) answer(s settleState, i int, do func(Step, settleState)) {
 	do(Step{"the reply to {c} comes", Work, i, 0}, s)
 }
 
-// before reports whether something that was sent before setter i, on its connection, has
-// not been executed.
+// before reports whether an earlier command on the connection of setter i has not been executed.
 func (s *settleState) before(i int) bool {
 	return i > 0 && s.setters[0].at == flying && s.setters[0].new == s.setters[i].new
 }
 
-// anybodyOpen reports whether a setter has not been answered, as far as the client knows.
+// anybodyOpen reports whether a setter is unanswered, as far as the client knows.
 func (s *settleState) anybodyOpen() bool {
 	for _, c := range s.setters {
 		if c.at == flying || c.at == replying {
@@ -189,7 +187,7 @@ func (s *settleState) anybodyOpen() bool {
 	return false
 }
 
-// anybodyUnknown reports whether nobody knows what has become of a setter.
+// anybodyUnknown reports whether the fate of a setter is unknown.
 func (s *settleState) anybodyUnknown() bool {
 	for _, c := range s.setters {
 		if c.at == stray || c.at == unknown {
@@ -199,7 +197,7 @@ func (s *settleState) anybodyUnknown() bool {
 	return false
 }
 
-// releases is what may become of the release under way, or of the next.
+// releases adds the steps of the release under way, or of the next one.
 func (m settle) releases(s settleState, do func(Step, settleState)) {
 	switch s.release {
 	case unsent, unknown:
@@ -217,7 +215,7 @@ func (m settle) releases(s settleState, do func(Step, settleState)) {
 		do(Step{Text: "the node executes the release", Kind: Work}, s)
 	case replying:
 		if m.ordered && !m.overtakes && s.anybodyOpen() {
-			return // their replies come first
+			return // the replies to the setters come first
 		}
 		s.settled = m.settles(&s)
 		s.release = unsent
@@ -229,8 +227,7 @@ func (s *settleState) anybodyFlying() bool {
 	return s.setters[0].at == flying || s.setters[1].at == flying
 }
 
-// settles reports whether the reply that has come now shows that the node is done with
-// the value.
+// settles reports whether the reply to the release proves that the value is gone for good.
 func (m settle) settles(s *settleState) bool {
 	switch {
 	case m.trusting, s.orderly:
@@ -241,7 +238,7 @@ func (m settle) settles(s *settleState) bool {
 	return false
 }
 
-// lose loses the connection. What was in flight is executed late or never.
+// lose loses the connection. The node executes commands in flight late or never.
 func (m settle) lose(s settleState, do func(Step, settleState)) {
 	s.replaced = true
 	for i := range s.setters {

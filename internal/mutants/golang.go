@@ -24,7 +24,7 @@ type source struct {
 type function struct {
 	name     string
 	decl     *ast.FuncDecl
-	recovers bool // it calls recover itself, which is of use only if it is deferred itself
+	recovers bool // it calls recover itself, which works only if it is itself deferred
 }
 
 // readGo parses a file of Go, and finds its mutants.
@@ -95,7 +95,7 @@ type goWalk struct {
 	source *source
 	fn     *function
 	stack  []ast.Node        // the parents of what is visited
-	whole  map[ast.Expr]bool // conditions, which are negated as such
+	whole  map[ast.Expr]bool // conditions, which are negated as a whole
 	found  []*mutant
 }
 
@@ -306,8 +306,8 @@ func (w *goWalk) isCapacity(n ast.Expr) bool {
 	return isMap || len(call.Args) == 3
 }
 
-// isTuning reports whether n is a multiple of a unit of time, outside of all functions. A tenth
-// more or less of that is no error.
+// isTuning reports whether n is a multiple of a unit of time, outside of all functions. Changing it
+// by a tenth is no error.
 func (w *goWalk) isTuning(n ast.Node) bool {
 	product, ok := n.(*ast.BinaryExpr)
 	return ok && w.fn == nil && strings.Contains(w.text(product), "time.")

@@ -1,6 +1,6 @@
-// Command mutants measures how many small changes of the library its tests do not notice.
-// It draws a sample of the changes that are possible, makes each of them in turn, and runs
-// the tests that execute what was changed. Run it from the top of the repository:
+// Command mutants measures how many small changes of the library its tests do not notice. It
+// draws a sample of the possible changes, makes each of them in turn, and runs the tests that
+// execute the changed code. Run it from the top of the repository:
 //
 //	go run ./internal/mutants -seed 1 -count 300
 //
@@ -15,9 +15,9 @@
 // equivalent.txt lists the mutants that no test can tell from the original, each with the reason;
 // they are never drawn. The exit status is 0 if no mutant survived, and 1 if one did.
 //
-// Two tools exist, and neither serves. Both compile and link a test program for each mutant, which
-// takes 20 s of CPU time for the root package; and neither draws a sample, forces a condition or
-// knows scripts. Besides,
+// Two existing tools do not serve this purpose. Both compile and link a test program for each
+// mutant, which takes 20 s of CPU time for the root package; and neither draws a sample, forces a
+// condition or knows scripts. Besides,
 //
 //   - gremlins 0.6.0 cannot drop statements and has no list of exceptions. Its time limit for a
 //     mutant is a multiple of what the tests take, but compiling counts toward it: at three times,
@@ -53,7 +53,7 @@ import (
 // simulations are the tests that run the whole library.
 const simulations = "internal/simulation"
 
-// areas is what is mutated of this repository.
+// areas lists the packages of this repository that are mutated.
 var areas = []area{
 	{dir: ".", tests: []string{".", simulations}},
 	{dir: "pool", tests: []string{"pool", ".", simulations}},
@@ -88,7 +88,7 @@ type plan struct {
 	fast    bool
 
 	patience time.Duration
-	cache    string // the folder for what is known of the tests
+	cache    string // the folder for the measured reach of the tests
 }
 
 func parsePlan(args []string) (p plan, err error) {
@@ -137,8 +137,8 @@ func start(ctx context.Context, args []string, out, log io.Writer) error {
 	return measure(ctx, p, root, areas, listed, out, log)
 }
 
-// measure measures the areas of the module at root. Its report goes to out, and what goes on
-// meanwhile to log.
+// measure measures the areas of the module at root. It writes its report to out, and its progress
+// to log.
 func measure(ctx context.Context, p plan, root string, areas []area, equivalents string, out, log io.Writer) error {
 	t, err := readTree(ctx, root, areas)
 	if err != nil {
@@ -194,11 +194,11 @@ func sampleOf(ctx context.Context, p plan, t *tree, candidates []*mutant, listed
 	return sample, nil
 }
 
-// A verdict is what has become of a mutant.
+// A verdict is the outcome of a mutant.
 type verdict struct {
 	*mutant
 	ID      string  `json:"id"`
-	Result  string  `json:"result"` // see below
+	Result  string  `json:"result"` // one of the constants below
 	Stage   string  `json:"stage"`  // the last one
 	Unseen  bool    `json:"unseen"` // no test of the first stage executes it
 	Killer  string  `json:"killer"` // the test that failed, or ran out of time
@@ -221,7 +221,7 @@ type trial struct {
 	fast     *reach
 	slow     *reach // nil before the second stage
 
-	mu      sync.Mutex // for what is below
+	mu      sync.Mutex // guards the fields below
 	log     io.Writer
 	leftOut map[testName]bool // tests that fail with no mutant chosen
 }
@@ -277,8 +277,8 @@ func try(ctx context.Context, p plan, t *tree, sample []*mutant, out, log io.Wri
 	return err
 }
 
-// stages tries all mutants, and fills in their verdicts. After an error there are some that have
-// none, or only that of the first stage.
+// stages tries all mutants, and fills in their verdicts. After an error some mutants have no
+// verdict, or only that of the first stage.
 func (tr *trial) stages(ctx context.Context, verdicts []verdict) (err error) {
 	began, done := time.Now(), 0
 	stage := func(m mode, which []int) error {
@@ -383,7 +383,7 @@ func (tr *trial) isLeftOut(dir, name string) bool {
 // its function would recover nothing, since the copy is not what was deferred.
 func (m *mutant) isAlone() bool { return m.source.file != nil && (m.fn == nil || m.fn.recovers) }
 
-// judge tries a mutant in one mode. After an error its verdict is what it was.
+// judge tries a mutant in one mode. After an error its verdict is unchanged.
 func (tr *trial) judge(ctx context.Context, in mode, v *verdict) error {
 	programs, number := tr.programs, v.number
 	if v.isAlone() {
@@ -464,7 +464,7 @@ func (tr *trial) testsFor(m *mutant, in mode, dir string) []tried {
 	})
 }
 
-// report prints what has become of the mutants. Its error says how many have survived.
+// report prints the verdicts. Its error says how many mutants have survived.
 func report(p plan, verdicts []verdict, out io.Writer) error {
 	results, kinds := map[string]int{}, map[string][2]int{}
 	for _, v := range verdicts {

@@ -37,12 +37,12 @@ type block struct {
 type testReach struct {
 	Dir, Name string
 	Took      time.Duration
-	Passed    bool // else it was skipped, or failed by itself
+	Passed    bool // false if it was skipped, or failed without a mutant
 	Blocks    []int
 }
 
-// measureReach returns the reach of all tests, from the folder of the cache where that has it. It
-// warns of tests that fail, which are tried with no mutant, and then writes no cache.
+// measureReach returns the reach of all tests. It reads the reach from the cache folder if it is
+// there. If tests fail, it warns, uses them for no mutant, and writes no cache.
 func measureReach(ctx context.Context, t *tree, r *runner, m mode, workers int, dir, cache string, log io.Writer) (*reach, error) {
 	sum, err := r.state(ctx, m)
 	if err != nil {
@@ -74,7 +74,7 @@ func measureReach(ctx context.Context, t *tree, r *runner, m mode, workers int, 
 	return known, errors.Join(os.MkdirAll(cache, 0o700), writeWhole(cached, text))
 }
 
-// writeWhole writes a file in such a way that nobody ever sees a part of it.
+// writeWhole writes a file so that no reader ever sees a part of it.
 func writeWhole(path string, text []byte) error {
 	file, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
@@ -90,8 +90,8 @@ func writeWhole(path string, text []byte) error {
 	return err
 }
 
-// state returns a hash of all that may decide what the tests execute in a mode: the tree's code,
-// what its tests read, the version of Go, and which redis-server they find.
+// state returns a hash of everything that may decide what the tests execute in a mode: the tree's
+// code, the files that its tests read, the version of Go, and the redis-server that they find.
 func (r *runner) state(ctx context.Context, m mode) (string, error) {
 	hash := sha256.New()
 	_, _ = fmt.Fprintln(hash, runtime.Version())
@@ -119,8 +119,7 @@ func (r *runner) state(ctx context.Context, m mode) (string, error) {
 	return fmt.Sprintf("%.16x", hash.Sum(nil)), err
 }
 
-// redisServer returns the path of redis-server and what it says of its version; "" if there is
-// none.
+// redisServer returns the path and the version of redis-server, "" if there is none.
 func redisServer(ctx context.Context) string {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -193,7 +192,7 @@ func runReach(ctx context.Context, t *tree, r *runner, m mode, workers int, dir 
 	return known, failed, err
 }
 
-// testDirs returns the packages whose tests run.
+// testDirs returns the folders of the packages whose tests run.
 func (t *tree) testDirs() (dirs []string) {
 	for _, l := range t.libraries {
 		for _, dir := range l.tests {
@@ -205,7 +204,7 @@ func (t *tree) testDirs() (dirs []string) {
 	return dirs
 }
 
-// list returns the tests of a program: also its examples, and the seeds of its fuzz targets.
+// list returns the tests of a program, including its examples and the seeds of its fuzz targets.
 func (r *runner) list(ctx context.Context, program, dir string) (names []string, err error) {
 	o, err := r.tests(ctx, program, dir, fast, 0, time.Minute, nil, "-test.list", "^(Test|Example|Fuzz)")
 	if err == nil && o.failed {
@@ -270,7 +269,7 @@ func (known *reach) testsOf(m *mutant, dir string, wholeFunction bool) (tests []
 	return tests
 }
 
-// parallel calls f for each of n numbers, by so many workers, until one returns an error.
+// parallel calls f for each of n numbers, with that many workers, until a call returns an error.
 func parallel(ctx context.Context, workers, n int, f func(int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

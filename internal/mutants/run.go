@@ -33,7 +33,7 @@ type runner struct {
 	path string // a PATH without redis-server
 }
 
-// newRunner returns the runner of the tree at root, which keeps what it needs in dir.
+// newRunner returns the runner of the tree at root. The runner keeps its files in dir.
 func newRunner(root, dir string) (*runner, error) {
 	r := &runner{root: root, path: filepath.Join(dir, "path")}
 	program, err := exec.LookPath("go")
@@ -43,7 +43,7 @@ func newRunner(root, dir string) (*runner, error) {
 	return r, errors.Join(os.Mkdir(r.path, 0o700), os.Symlink(program, filepath.Join(r.path, "go")))
 }
 
-// An outcome is what a run of tests has come to.
+// An outcome is the result of a run of tests.
 type outcome struct {
 	failed  bool
 	timeout bool
@@ -170,11 +170,11 @@ func inWaves(tests []tried) (split [][]tried) {
 	return split
 }
 
-// patience is for how long a test may hang with a mutant.
+// patience is how long a test may hang with a mutant.
 const patience = 20 * time.Second
 
-// limitOf is how long tests may take with a mutant: several times what they took without, and
-// more, because other processes are busy too.
+// limitOf returns how long tests may take with a mutant: several times as long as without, plus a
+// margin, because other processes are busy too.
 func limitOf(wave []tried, patience time.Duration) time.Duration {
 	sum := time.Duration(0)
 	for _, t := range wave {

@@ -72,7 +72,7 @@ func shares(groups [][]*mutant, count int) []int {
 		sizes[i] = min(left, len(group), max(count*len(group)/max(all, 1), (strata[i].least*count+299)/300))
 		left -= sizes[i]
 	}
-	for i := len(groups) - 1; i >= 0; i-- { // what is left falls to the last, as long as it has any
+	for i := len(groups) - 1; i >= 0; i-- { // the last groups take the remainder, as far as they have candidates
 		more := min(left, len(groups[i])-sizes[i])
 		sizes[i] += more
 		left -= more

@@ -31,7 +31,7 @@ type library struct {
 	sources []*source // those of Go in the order of the build, then scripts
 }
 
-// A tree is a module with what is mutated of it.
+// A tree is a module and its mutated packages.
 type tree struct {
 	root      string
 	libraries []*library
@@ -39,7 +39,7 @@ type tree struct {
 	importer  types.Importer
 }
 
-// listed is what go list says of a package.
+// listed is the output of go list for a package.
 type listed struct {
 	ImportPath, Dir, Export string
 	GoFiles, EmbedFiles     []string
@@ -100,7 +100,7 @@ func (t *tree) readSource(l *library, path string) error {
 	return err
 }
 
-// goTool runs the go command at the top of the tree, and returns what it says.
+// goTool runs the go command at the top of the tree, and returns its output.
 func (t *tree) goTool(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = t.root
@@ -117,7 +117,7 @@ func (t *tree) goTool(ctx context.Context, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// mutants returns all of the tree.
+// mutants returns all mutants of the tree.
 func (t *tree) mutants() (all []*mutant) {
 	for _, l := range t.libraries {
 		for _, s := range l.sources {
@@ -144,7 +144,7 @@ func (t *tree) compiles(m *mutant) bool {
 	return ok && len(unused) == 0
 }
 
-// check returns the variables that m does not use, and whether all else is in order.
+// check returns the variables that m leaves unused, and whether it has no other type error.
 func (t *tree) check(m *mutant) (unused []string, ok bool) {
 	mutated, err := parser.ParseFile(t.files, m.source.path, m.apply(m.source.text), parser.SkipObjectResolution)
 	if err != nil {

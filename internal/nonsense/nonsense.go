@@ -1,7 +1,7 @@
-// Package nonsense is what a broken node may say: bytes that no Redis sends in answer to
-// the library. The simulation and the chaos program put them in the place of replies and
-// messages, at any moment of a connection's life. Its values stand for replies that have been read, which
-// fuzzing begins with.
+// Package nonsense holds bytes that a broken node may send, but no Redis would send in answer to
+// the library. The simulation and the chaos program put them in place of replies and messages, at
+// any moment of a connection's life. Its values are decoded replies of that kind, with which
+// fuzzing begins.
 package nonsense
 
 import (
@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// A Saying is bytes that a node says in place of a reply or a message.
+// A Saying is bytes that a node sends in place of a reply or a message.
 type Saying struct {
 	Bytes string
-	// Whole says that Bytes are one reply by the grammar, of a type or a value that makes
-	// no sense. What comes behind it is still in step. Behind anything else that is read
-	// as several replies, or as a part of one, nothing true may follow: a client cannot
-	// see that a reply answers another request.
+	// Whole means that Bytes are exactly one reply by the grammar, though of a type or with a
+	// value that makes no sense. Later replies still match their requests. After any other Saying
+	// that is read as several replies, or as a part of one, no true reply may follow, because a
+	// client could not see that it answers another request.
 	Whole bool
 }
 
@@ -28,19 +28,19 @@ func (s Saying) String() string {
 }
 
 const (
-	// depth is how deep arrays are nested: a reader that calls itself for each needs more
+	// depth is how deep arrays are nested. A reader that recurses for each level needs more stack
 	// than MaxStack.
 	depth = 60_000
-	// MaxStack is the size to which stacks are limited where sayings are read
-	// (debug.SetMaxStack), for endless nesting to be found with few bytes.
+	// MaxStack is the stack limit (debug.SetMaxStack) of tests that read sayings. It lets a few
+	// bytes expose unbounded recursion.
 	MaxStack = 8 << 20
 
 	long = 64 << 10 // bytes of a line or an error text
 )
 
-// Sayings are all that a node says.
+// Sayings are all sayings.
 var Sayings = []Saying{
-	// Lengths that cannot be, and some that can and are not kept.
+	// Impossible lengths, and possible ones followed by too few bytes.
 	{Bytes: "$9223372036854775807\r\n"},
 	{Bytes: "$9223372036854775806\r\nx"},
 	{Bytes: "$-9223372036854775808\r\n"},
@@ -59,11 +59,11 @@ var Sayings = []Saying{
 	{Bytes: "!9223372036854775807\r\n"},
 	{Bytes: "|9223372036854775807\r\n"},
 	{Bytes: "$?\r\n;9223372036854775807\r\n"},
-	// Nesting without an end.
+	// Excessive nesting.
 	{Bytes: strings.Repeat("*1\r\n", depth)},
 	{Bytes: strings.Repeat("%1\r\n", depth)},
 	{Bytes: strings.Repeat("|1\r\n", depth)},
-	// RESP3, which nobody has asked for.
+	// RESP3, which the library does not use.
 	{Bytes: "_\r\n"},
 	{Bytes: "#t\r\n"},
 	{Bytes: ",3.14\r\n"},
@@ -99,21 +99,21 @@ var Sayings = []Saying{
 	{Bytes: "-\r\n", Whole: true},
 }
 
-// A Then is what a node does after it has said something.
+// A Then is what a node does after a Saying.
 type Then string
 
-// What a node does then. GoOn is for a Saying that is Whole, or that a client can see to be
-// none.
+// The values of Then. GoOn is only for a Saying that is Whole, or that a client recognizes as
+// malformed.
 const (
 	GoOn  Then = "goes on"
 	Hang  Then = "hangs"
 	Close Then = "closes"
 )
 
-// An Outburst is how a node comes to talk nonsense.
+// An Outburst is one occasion on which a node sends nonsense.
 type Outburst struct {
 	Saying
-	After bool // it follows the true reply, which nothing in step can
+	After bool // it follows the true reply, instead of replacing it
 	Then  Then
 }
 
@@ -130,7 +130,7 @@ func Draw(r *rand.Rand) Outburst {
 	o := Outburst{Saying: Sayings[r.IntN(len(Sayings))], After: r.IntN(4) == 0}
 	o.Then = []Then{GoOn, Hang, Close}[r.IntN(3)]
 	if o.After && o.Then == GoOn {
-		o.Then = Hang // the next true reply would be out of step
+		o.Then = Hang // otherwise the next true reply would seem to answer another request
 	}
 	return o
 }

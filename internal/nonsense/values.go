@@ -2,19 +2,19 @@ package nonsense
 
 import "math"
 
-// A Value is a reply as a pool hands it on, and how somebody asked for it. It is drawn by numbers, for
-// fuzzing.
+// A Value is a reply as a pool delivers it, and how it was asked for. It consists of numbers and
+// a text, so that fuzzing can vary it.
 type Value struct {
 	Shape   uint8
 	N, Done int64
 	Text    string
-	How     uint8 // a choice of the test's
+	How     uint8 // its meaning is up to the test
 }
 
 // shapes is how many kinds of replies there are.
 const shapes = 16
 
-// Reply makes what a node may answer: of every type that a pool gives, and of others.
+// Reply returns the reply. It may have any type that a pool delivers, or another type.
 func (v Value) Reply() any {
 	return [shapes]any{
 		nil, v.N, v.Text,
@@ -37,7 +37,7 @@ func (v Value) IsNumber() bool { return v.Shape%shapes == 1 }
 // IsTriple reports whether the reply is N, Text and Done.
 func (v Value) IsTriple() bool { return v.Shape%shapes == 3 }
 
-// Values are those to begin with.
+// Values returns the seeds for fuzzing.
 func Values() (values []Value) {
 	for shape := range uint8(shapes) {
 		for _, n := range []int64{0, 1, 2, 3, 5, 9, 25, 29, 32, 33, -1, -27, 1 << 32, math.MinInt64, math.MinInt64 + 1} {

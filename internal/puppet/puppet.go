@@ -8,8 +8,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// A Puppet is a pool.Pool. Answer returns the reply to a request, nil for none for the time being, or a
-// refusal to send it.
+// A Puppet is a pool.Pool. Answer returns the reply to a request, or nil for no reply, or an
+// error for Send to return.
 type Puppet struct {
 	Answer func(req pool.Request) (*pool.Reply, error)
 
@@ -38,14 +38,14 @@ func (p *Puppet) Close() error { return nil }
 // String implements pool.Pool.
 func (p *Puppet) String() string { return "puppet" }
 
-// Sent returns what was sent so far.
+// Sent returns the requests sent so far.
 func (p *Puppet) Sent() []pool.Request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.sent[:len(p.sent):len(p.sent)]
 }
 
-// Count counts what was sent by the name of the command.
+// Count returns how many requests with that command name were sent.
 func (p *Puppet) Count(name string) (n int) {
 	for _, req := range p.Sent() {
 		if req.Args[0] == name {
@@ -55,7 +55,7 @@ func (p *Puppet) Count(name string) (n int) {
 	return n
 }
 
-// Yes is the answer of a node on which everything succeeds.
+// Yes is the Answer of a node on which everything succeeds.
 func Yes(req pool.Request) (*pool.Reply, error) {
 	if req.Args[0] == "set" {
 		return &pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1}, nil

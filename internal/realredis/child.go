@@ -8,16 +8,16 @@ import (
 	"os/exec"
 )
 
-// A Child is another process of this program, which ends when this one does, where the
-// system can do that.
+// A Child is another process of this program. It ends when this process does, if the system
+// supports that.
 type Child struct {
 	Cmd    *exec.Cmd
 	Stdin  io.WriteCloser
 	Stdout io.ReadCloser
 }
 
-// StartChild starts this program again, with its job as JSON in an environment variable.
-// It is killed when ctx is done.
+// StartChild starts this program again, and passes job to it as JSON in an environment variable.
+// The process is killed when ctx is done.
 func StartChild(ctx context.Context, variable string, job any) (*Child, error) {
 	program, err := os.Executable()
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// StartCluster returns three masters of a Redis Cluster that know each other and share
-// the slots: the first has the lowest ones.
+// StartCluster returns three masters of a Redis Cluster that know each other and share the slots.
+// The first master has the lowest slots.
 func StartCluster(tb testing.TB) []*Server {
 	tb.Helper()
 	var servers []*Server
@@ -26,7 +26,7 @@ func StartCluster(tb testing.TB) []*Server {
 	return servers
 }
 
-// StartClusterNode returns a node of a cluster of its own, without slots.
+// StartClusterNode returns the only node of a new cluster, without slots.
 func StartClusterNode(tb testing.TB) *Server {
 	tb.Helper()
 	bus, err := freeAddr()
@@ -46,8 +46,8 @@ func Meet(tb testing.TB, s, other *Server) {
 	Must(tb, s, "cluster", "meet", host, port, other.bus)
 }
 
-// AwaitCluster waits until the cluster is up and all its nodes know each other: until
-// then one passes nothing on to those that are missing.
+// AwaitCluster waits until the cluster is up and all its nodes know each other. Before that a
+// node does not forward messages to nodes that it does not know.
 func AwaitCluster(tb testing.TB, servers []*Server) {
 	tb.Helper()
 	for _, s := range servers {

@@ -4,5 +4,5 @@ package realredis
 
 import "syscall"
 
-// EndWithParent can promise nothing here.
+// EndWithParent has no effect on this system.
 func EndWithParent() *syscall.SysProcAttr { return nil }

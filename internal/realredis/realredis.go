@@ -20,15 +20,15 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Env is the environment variable that decides what Start does where there is no
-// redis-server: with the value Require the test fails, else it is skipped.
+// Env is the environment variable that decides what Start does if there is no redis-server: with
+// the value Require the test fails, otherwise it is skipped.
 const (
 	Env     = "REDSYNC_TEST_REDIS"
 	Require = "require"
 )
 
 const (
-	launchTries  = 3 // another process may take a free port first
+	launchTries  = 3 // another process may take the free port first
 	readyTimeout = 20 * time.Second
 	readyPause   = 10 * time.Millisecond
 )
@@ -37,12 +37,12 @@ const (
 type Server struct {
 	addr string
 	dir  string
-	env  []string // beside those of this process
+	env  []string // added to the environment of this process
 	args []string
 	tb   testing.TB // nil after Launch
 	cmd  *exec.Cmd
 	exit chan struct{} // closed when cmd has ended
-	bus  string        // the port for the other nodes of a cluster
+	bus  string        // the port for other nodes of its cluster
 }
 
 // Start returns n running servers without persistence, which end with the test.
@@ -68,8 +68,8 @@ func Start(tb testing.TB, n int, args ...string) []*Server {
 	return servers
 }
 
-// Launch returns a running server without persistence that keeps its files in
-// dir; Kill ends it. The error is ErrMissing where there is no redis-server.
+// Launch returns a running server without persistence that keeps its files in dir; Kill ends it.
+// The error is ErrMissing if there is no redis-server.
 func Launch(dir string, args ...string) (*Server, error) {
 	return LaunchWith(dir, nil, args...)
 }
@@ -77,7 +77,7 @@ func Launch(dir string, args ...string) (*Server, error) {
 // ErrMissing means that there is no redis-server, and says how to get one.
 var ErrMissing = errors.New("redis-server is not on PATH: apt-get install redis-server, or brew install redis")
 
-// findServer returns ErrMissing where there is no redis-server.
+// findServer returns ErrMissing if there is no redis-server.
 func findServer() error {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		return ErrMissing
@@ -141,7 +141,7 @@ func (s *Server) start() error {
 	}
 	s.cmd, s.exit = cmd, exit
 	go func() {
-		_ = cmd.Wait() // how it ended does not matter
+		_ = cmd.Wait() // its error does not matter
 		close(exit)
 	}()
 	if err := s.awaitReady(before); err != nil {
@@ -153,9 +153,9 @@ func (s *Server) start() error {
 
 func (s *Server) log() string { return filepath.Join(s.dir, "log") }
 
-// awaitReady waits until the server accepts connections, as it says in its log, of which
-// so much was there before. Who can connect may have met another process, which took the
-// port first.
+// awaitReady waits until the server's log says that it accepts connections. before is the length
+// of the log before the start. A successful connection would prove nothing: another process may
+// have taken the port first.
 func (s *Server) awaitReady(before int64) error {
 	pause := time.NewTicker(readyPause)
 	defer pause.Stop()
@@ -180,11 +180,10 @@ func (s *Server) awaitReady(before int64) error {
 // Addr returns the address of the server.
 func (s *Server) Addr() string { return s.addr }
 
-// Pid returns the number of the process.
+// Pid returns the process ID.
 func (s *Server) Pid() int { return s.cmd.Process.Pid }
 
-// Client returns a new client of the server. The test closes it; after Launch
-// the caller does.
+// Client returns a new client of the server. The test closes it; after Launch the caller must.
 func (s *Server) Client() *redis.Client {
 	c := s.connect()
 	if s.tb != nil {
@@ -204,14 +203,14 @@ func (s *Server) connect() *redis.Client {
 // Freeze stops the process with SIGSTOP; connections stay open.
 func (s *Server) Freeze() { s.signal(syscall.SIGSTOP) }
 
-// Thaw lets a frozen process go on.
+// Thaw continues a frozen process with SIGCONT.
 func (s *Server) Thaw() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(sig syscall.Signal) {
 	select {
 	case <-s.exit:
 	default:
-		_ = s.cmd.Process.Signal(sig) // it may end at this moment
+		_ = s.cmd.Process.Signal(sig) // the process may just have ended
 	}
 }
 
@@ -221,8 +220,8 @@ func (s *Server) Kill() {
 	<-s.exit
 }
 
-// Restart starts a killed server again at the same address, without data. When
-// it does not come up the test fails; after Launch, Restart panics then.
+// Restart starts a killed server again at the same address, without data. If it does not start,
+// the test fails; after Launch, Restart panics.
 func (s *Server) Restart() {
 	err := s.Relaunch()
 	switch {

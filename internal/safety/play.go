@@ -11,8 +11,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
-// PlayEmbedded plays s on embedded nodes in virtual time. A goroutine that the
-// library leaves behind fails t.
+// PlayEmbedded plays s on embedded nodes in virtual time. If the library leaves a goroutine
+// behind, t fails.
 func PlayEmbedded(t *testing.T, open Open, s Scene) (err error) {
 	t.Helper()
 	synctest.Test(t, func(*testing.T) {
@@ -21,15 +21,15 @@ func PlayEmbedded(t *testing.T, open Open, s Scene) (err error) {
 		err = s.Play(e)
 		e.Close()
 		nodes.close()
-		// What ends by itself has ended: go-redis looks once a second whether
-		// a pool that could not dial has been closed.
+		// Wait for goroutines that end by themselves: go-redis checks once a second whether a
+		// pool that could not dial has been closed.
 		time.Sleep(time.Minute)
 	})
 	return err
 }
 
-// PlayReal plays s on redis-server processes. It skips t where there are none,
-// and for a scene that needs embedded nodes.
+// PlayReal plays s on redis-server processes. It skips t if there is no redis-server, or if the
+// scene needs embedded nodes.
 func PlayReal(t *testing.T, open Open, s Scene) error {
 	t.Helper()
 	if s.Embedded {

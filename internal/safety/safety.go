@@ -1,6 +1,6 @@
-// Package safety holds what a quorum lock on five nodes must never do, as scenes
-// that any library with the API of redsync v4 can be put through: on embedded
-// nodes in virtual time, and on real servers.
+// Package safety holds scenes that check what a quorum lock on five nodes must never do. They can
+// run with any library that has the API of redsync v4, on embedded nodes in virtual time and on
+// real servers.
 package safety
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// A Mutex is what the scenes use of a lock.
+// A Mutex is the part of a lock that the scenes use.
 type Mutex interface {
 	LockContext(ctx context.Context) error
 	TryLockContext(ctx context.Context) error
@@ -24,7 +24,7 @@ type Mutex interface {
 	Value() string
 }
 
-// Options are what the scenes set. Zero values stand for the library's default.
+// Options are the options that the scenes set. Zero values mean the library's default.
 type Options struct {
 	Expiry     time.Duration
 	Tries      int
@@ -33,7 +33,7 @@ type Options struct {
 	Heal       bool   // WithSetNXOnExtend
 }
 
-// A Library is put through the scenes.
+// A Library is the library under test, as one process uses it.
 type Library interface {
 	// NewMutex returns a lock on the nodes of Open.
 	NewMutex(name string, o Options) Mutex
@@ -44,10 +44,10 @@ type Library interface {
 // Open returns the library on the nodes behind clients, one each.
 type Open func(clients []*redis.Client) Library
 
-// Nodes are what a scene runs on: five independent nodes that fail on request.
+// Nodes are five independent nodes that fail on request.
 type Nodes interface {
 	Freeze(i int)                 // stops execution; connections stay
-	Thaw(i int)                   // ends that
+	Thaw(i int)                   // ends a Freeze
 	Kill(i int)                   // ends connections and refuses new ones
 	Restart(i int)                // accepts connections again, without data
 	Get(i int, key string) string // "" when missing
@@ -59,10 +59,10 @@ type Nodes interface {
 // N is the number of nodes of every scene.
 const N = 5
 
-// Quorum is how many of them a decision needs.
+// Quorum is the number of nodes that a decision needs.
 const Quorum = N/2 + 1
 
-// An Env is a scene's surroundings.
+// An Env is the environment of a scene.
 type Env struct {
 	Nodes
 	// Embedded gives access to faults that only embedded nodes can play; nil on
@@ -73,13 +73,12 @@ type Env struct {
 	libraries []Library
 }
 
-// NewEnv returns surroundings for one scene.
+// NewEnv returns the environment of one scene.
 func NewEnv(nodes Nodes, faults embedded.Nodes, open Open) *Env {
 	return &Env{Nodes: nodes, Embedded: faults, open: open}
 }
 
-// Process returns the library as one process uses it: with connections of its
-// own.
+// Process returns the library as a new process uses it, with connections of its own.
 func (e *Env) Process() Library {
 	clients := make([]*redis.Client, N)
 	for i := range clients {
@@ -97,7 +96,7 @@ func (e *Env) Close() {
 	}
 }
 
-// Holding counts the nodes that hold key, with whatever value.
+// Holding counts the nodes that hold key, with any value.
 func (e *Env) Holding(key string) int {
 	count := 0
 	for i := range N {
@@ -108,9 +107,8 @@ func (e *Env) Holding(key string) int {
 	return count
 }
 
-// Soon is how long something may take that needs no waiting: nothing in virtual
-// time, and on real servers less than any timeout that a library might have
-// waited for instead.
+// Soon is how long an operation may take that need not wait. It is 0 in virtual time. On real
+// servers it is less than any timeout that a library might wait for.
 func (e *Env) Soon() time.Duration {
 	if e.Embedded != nil {
 		return 0
@@ -118,8 +116,8 @@ func (e *Env) Soon() time.Duration {
 	return 3 * time.Second
 }
 
-// brief is a time of a scene that waits for the end of an expiry: d in virtual time, and
-// on real servers long enough for what a slow machine does meanwhile.
+// brief returns an expiry, or a pause until its end: d in virtual time, and on real servers ten
+// times that, because a slow machine may need more time.
 func (e *Env) brief(d time.Duration) time.Duration {
 	if e.Embedded != nil {
 		return d
@@ -127,13 +125,13 @@ func (e *Env) brief(d time.Duration) time.Duration {
 	return 10 * d
 }
 
-// Gone waits until no node holds key, for at most within, and returns an error
-// that names the nodes that still do.
+// Gone waits until no node holds key, for at most within. Otherwise it returns an error with the
+// nodes that still do.
 func (e *Env) Gone(key string, within time.Duration) error {
 	if e.Embedded == nil {
 		within += e.Soon()
 	}
-	time.Sleep(10 * time.Millisecond) // what is under way arrives
+	time.Sleep(10 * time.Millisecond) // requests under way arrive
 	for end := time.Now().Add(within); ; time.Sleep(10 * time.Millisecond) {
 		if e.Holding(key) == 0 {
 			return nil
@@ -161,8 +159,7 @@ func (e *Env) took(what string, f func()) error {
 	return nil
 }
 
-// A Scene plays one thing that happens to users and returns an error when the
-// library breaks its promise in it.
+// A Scene plays one situation and returns an error if the library breaks its promise.
 type Scene struct {
 	Name string
 	// Embedded: the scene needs faults that only embedded nodes can play, or

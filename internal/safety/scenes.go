@@ -55,7 +55,7 @@ var Scenes = []Scene{
 
 var background = context.Background()
 
-// expect returns an error when err is not nil or ok is false, naming what.
+// expect returns an error that names what if err is not nil or ok is false.
 func expect(what string, ok bool, err error) error {
 	if !ok || err != nil {
 		return fmt.Errorf("%s: %v, %v, want true, nil", what, ok, err)
@@ -63,8 +63,7 @@ func expect(what string, ok bool, err error) error {
 	return nil
 }
 
-// refuse returns an error when an operation succeeded, or failed without saying
-// why.
+// refuse returns an error if an operation succeeded, or failed without an error.
 func refuse(what string, ok bool, err error) error {
 	if ok || err == nil {
 		return fmt.Errorf("%s: %v, %v, want false and an error", what, ok, err)
@@ -82,8 +81,7 @@ func first(errs ...error) error {
 	return nil
 }
 
-// cycle locks, extends, checks and unlocks, each of which must succeed at once,
-// and looks that no key is left.
+// cycle locks, extends, checks and unlocks. Each operation must succeed at once.
 func cycle(e *Env, m Mutex) error {
 	steps := []struct {
 		name string
@@ -145,7 +143,7 @@ func everySubsetDead(e *Env) error {
 	return nil
 }
 
-// subsetDead goes through all operations; with a quorum alive all succeed.
+// subsetDead goes through all operations. With a quorum alive all must succeed.
 func subsetDead(e *Env, dead int) error {
 	m := e.Process().NewMutex(key, Options{})
 	err := m.TryLockContext(background)
@@ -284,8 +282,8 @@ func cancelledAttempt(e *Env) error {
 	return first(refuse("Lock", err == nil, err), e.Gone(key, time.Second))
 }
 
-// cancelledAtEveryPoint lets the nodes answer 10, 20, ... 50 ms after the
-// request, and cancels before, between and after the answers.
+// cancelledAtEveryPoint makes the nodes answer 10, 20, ... 50 ms after the request, and cancels
+// before, between and after the answers.
 func cancelledAtEveryPoint(e *Env) error {
 	p := e.Process()
 	for at := 5 * time.Millisecond; at < 70*time.Millisecond; at += 10 * time.Millisecond {
@@ -315,7 +313,7 @@ func cancelledUnlock(e *Env) error {
 	}
 	ctx, cancel := context.WithCancel(background)
 	cancel()
-	_, _ = m.UnlockContext(ctx) // what it can say depends on who is faster
+	_, _ = m.UnlockContext(ctx) // its result depends on which is faster
 	return e.Gone(key, time.Second)
 }
 
@@ -351,8 +349,8 @@ func lostAcquire(lost int) func(*Env) error {
 	}
 }
 
-// warm returns a Mutex of a process whose connections are open and whose scripts
-// the nodes know, so that a fault meets what it is meant for.
+// warm returns a held Mutex of a process whose connections are open and whose scripts the nodes
+// know, so that a fault hits the intended command.
 func warm(e *Env, o Options) (Mutex, error) {
 	m := e.Process().NewMutex(key, o)
 	if err := first(cycle(e, m), e.Gone(key, time.Second)); err != nil {
@@ -376,8 +374,8 @@ func lostRelease(e *Env) error {
 	return e.Gone(key, 2*time.Second)
 }
 
-// lateSet makes node i lose the connection that carries the next SET, and
-// execute it later all the same, as a server does that was busy meanwhile.
+// lateSet makes node i close the connection that carries the next SET but execute the SET later,
+// as a server does that was busy meanwhile.
 func lateSet(e *Env, i int, delay time.Duration) {
 	e.Embedded[i].On("set", 1, embedded.Fault{LoseCommand: true, Then: func(args []string) {
 		go func() {
@@ -443,7 +441,7 @@ func lateExtend(e *Env) error {
 		return err
 	}
 	time.Sleep(900 * time.Millisecond)
-	// Executed in time, so that the keys never expired; the replies are late.
+	// The nodes execute in time, so the keys never expire, but the replies are late.
 	e.Embedded[0].On("evalsha", 1, embedded.Fault{Delay: 50 * time.Millisecond})
 	delayAll(e, "evalsha", 95*time.Millisecond)
 	ok, err := m.ExtendContext(background)
@@ -667,9 +665,8 @@ func clocksJump(e *Env) error {
 	return expect("Valid", valid, err)
 }
 
-// neverTwoHolders lets eight processes contend while one or two nodes at a time
-// freeze, die or lose replies, and compares the times for which each believed
-// itself to be the holder.
+// neverTwoHolders lets eight processes contend while one or two nodes at a time freeze, die or
+// lose replies. It fails if the times overlap for which two of them believe to be the holder.
 func neverTwoHolders(e *Env) error {
 	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a repeatable schedule
 	ctx, cancel := context.WithTimeout(background, 30*time.Second)
@@ -714,7 +711,7 @@ func disturb(e *Env, r *rand.Rand) {
 	time.Sleep(time.Duration(r.IntN(1000)) * time.Millisecond)
 }
 
-// A holdLog notes who believes to be the holder.
+// A holdLog records which Mutex believes to be held.
 type holdLog struct {
 	mu     sync.Mutex
 	holder Mutex
@@ -734,11 +731,11 @@ func (l *holdLog) contend(ctx context.Context, m Mutex, work time.Duration) {
 			time.Sleep(work)
 		}
 		l.leave(m)
-		_, _ = m.UnlockContext(ctx) // whatever it says, m is not held now
+		_, _ = m.UnlockContext(ctx) // m is not held now, whatever Unlock returns
 	}
 }
 
-// enter notes that m believes to hold, unless it does not.
+// enter notes that m is held, unless its Until has passed.
 func (l *holdLog) enter(m Mutex) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

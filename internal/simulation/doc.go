@@ -1,13 +1,13 @@
-// Package simulation is tests alone. They run the whole library in virtual time: five nodes and
-// a few processes, with everything that may go wrong drawn from a seed. Package history checks
-// what the clients believed.
+// Package simulation contains only tests. They run the whole library in virtual time, with five
+// nodes and a few processes. All faults are drawn from a seed. Package history checks what the
+// clients believed.
 //
 //	go test -run 'TestSimulation$' ./internal/simulation      # 120 seeds, and 15 with -short
-//	REDSYNC_SIM_SEEDS=3000                                    # so many seeds
-//	REDSYNC_SIM_FROM=9000                                     # from this one on
-//	REDSYNC_SIM_SEED=17                                       # one; with -v it prints its history
-//	REDSYNC_SIM_WITHOUT=greetings,values,nonsense             # without these of its classes: see allClasses
+//	REDSYNC_SIM_SEEDS=3000                                    # this many seeds
+//	REDSYNC_SIM_FROM=9000                                     # starting with this one
+//	REDSYNC_SIM_SEED=17                                       # only this one; -v prints its history
+//	REDSYNC_SIM_WITHOUT=greetings,values,nonsense             # without these fault classes: see allClasses
 //
-// A failure prints how to repeat it. A panic ends the process and prints no seed: -v tells which
-// seed ran.
+// A failure prints the command that repeats it. A panic ends the process without printing the
+// seed; with -v the output shows which seed was running.
 package simulation

@@ -69,7 +69,7 @@ func goroutinesShareAPool(t *testing.T, env Env) {
 		})
 	}
 	wg.Wait()
-	next := make([]int, senders) // what a goroutine sent comes back in its order
+	next := make([]int, senders) // replies to one goroutine keep its order
 	for _, got := range in.exactly(t, senders*each) {
 		require.NoError(t, got.Err)
 		require.Equal(t, strconv.Itoa(got.tag), got.Value)
@@ -79,8 +79,8 @@ func goroutinesShareAPool(t *testing.T, env Env) {
 	}
 }
 
-// receiverMaySend also shows that a reply has left the count of outstanding
-// ones when it is delivered: with a limit of one its receiver may send the next.
+// receiverMaySend also shows that a reply no longer counts as outstanding while it is delivered:
+// with a limit of one, its receiver may send the next request.
 func receiverMaySend(t *testing.T, env Env) {
 	p, in := open(t, env, 1), newInbox()
 	const n = 200
@@ -123,8 +123,8 @@ func requireAnswer(t *testing.T, r pool.Reply, prefix string) {
 	require.Equal(t, pool.Answered, r.Fate)
 }
 
-// errorIsNotRetried: a client that sends a SET again when the node is loading
-// does so after the DEL that was sent behind it.
+// errorIsNotRetried: if a client repeated a SET because the node was loading, the repeated SET
+// would follow the DEL sent after the first.
 func errorIsNotRetried(t *testing.T, env Env) {
 	needs(t, env.Answer != nil)
 	p := open(t, env, many)
@@ -176,15 +176,15 @@ func unknownScriptIsAnAnswer(t *testing.T, env Env) {
 	require.Equal(t, int64(0), answer(t, p, cmd...).Value, "EVAL taught the node the script")
 }
 
-// requestsAreExecutedInOrder sends a SET and its compare-and-delete back to
-// back. A delete that overtakes its SET leaves a key behind.
+// requestsAreExecutedInOrder sends a SET and its compare-and-delete back to back. A delete that
+// overtakes its SET leaves a key behind.
 func requestsAreExecutedInOrder(t *testing.T, env Env) {
 	p, in := open(t, env, many), newInbox()
 	if answer(t, p, "ping").Conn == 0 {
 		t.Skip("the pool promises no order of execution")
 	}
 	const rounds, senders, each = 2, 4, 200
-	answer(t, p, release.InFull(release.Args(1, key(0), "v"))...) // whatever pools load
+	answer(t, p, release.InFull(release.Args(1, key(0), "v"))...) // needed if the pool does not load scripts
 	for range rounds {
 		var wg sync.WaitGroup
 		for s := range senders {
@@ -211,8 +211,8 @@ func requestsAreExecutedInOrder(t *testing.T, env Env) {
 	require.Equal(t, int64(0), left, "keys left: a delete overtook its SET")
 }
 
-// repliesFollowExecution counts up on the node from many goroutines: the counts
-// arrive as they were given.
+// repliesFollowExecution increments a counter on the node from many goroutines. The counts must
+// arrive in ascending order.
 func repliesFollowExecution(t *testing.T, env Env) {
 	p, in := open(t, env, many), newInbox()
 	if answer(t, p, "ping").Conn == 0 {
@@ -315,8 +315,8 @@ func reservedRequestsPassTheLimit(t *testing.T, env Env) {
 	}
 }
 
-// roomReturnsWithEachReply blocks the receiver after half of the replies: what
-// has been delivered is not outstanding, although more is behind it.
+// roomReturnsWithEachReply blocks the receiver after half of the replies. Delivered replies must
+// not count as outstanding, although more replies follow.
 func roomReturnsWithEachReply(t *testing.T, env Env) {
 	needs(t, env.Freeze != nil, env.Thaw != nil)
 	const limit = 100
@@ -358,7 +358,7 @@ func deadNodeExecutesNothing(t *testing.T, env Env) {
 		require.Nil(t, got.Server)
 		want := pool.NotSent
 		if got.Conn == 0 && got.Fate == pool.Unknown {
-			want = pool.Unknown // nothing is known of a pool that routes
+			want = pool.Unknown // a pool that routes may not know
 		}
 		require.Equal(t, want, got.Fate, "%v", got.Err)
 	}
@@ -405,7 +405,7 @@ func noRequestIsExecutedTwice(t *testing.T, env Env) {
 		}
 	}
 	in.wait(t, n)
-	for lost := 0; lost < 3; { // now surely on a busy connection
+	for lost := 0; lost < 3; { // this time surely on a busy connection
 		batch := newInbox()
 		env.LoseReply("incr")
 		for i := range 50 {
@@ -465,8 +465,8 @@ func restartRaisesConn(t *testing.T, env Env) {
 	}
 }
 
-// newest asks until the restarted node answers, and returns that reply's Conn.
-// A first request may find the end of the old connection.
+// newest sends requests until the restarted node answers, and returns that reply's Conn. The
+// first request may fail because it meets the end of the old connection.
 func newest(t *testing.T, p pool.Pool, before uint64) (conn uint64) {
 	t.Helper()
 	eventually(t, "the restarted node answers", func() bool {
@@ -478,8 +478,8 @@ func newest(t *testing.T, p pool.Pool, before uint64) (conn uint64) {
 	return conn
 }
 
-// restartWhileIdleRaisesConn: the pool's memory of its connections outlives
-// their end, and other pools of the node do not start from scratch either.
+// restartWhileIdleRaisesConn: connection numbers keep rising after all connections have ended,
+// for other pools of the node as well.
 func restartWhileIdleRaisesConn(t *testing.T, env Env) {
 	needs(t, env.Kill != nil, env.Restart != nil)
 	first, second := open(t, env, many), open(t, env, many)
@@ -495,8 +495,8 @@ func restartWhileIdleRaisesConn(t *testing.T, env Env) {
 	require.Greater(t, newest(t, second, before), before)
 }
 
-// serverStays: a pool may not know who answers, but it does not tell two things of
-// one process.
+// serverStays: a pool may not know who answers, but it must not report two identities for one
+// process.
 func serverStays(t *testing.T, env Env) {
 	p, q := open(t, env, many), open(t, env, many)
 	s := answer(t, p, "ping").Server
@@ -588,8 +588,8 @@ func closeDoesNotWait(t *testing.T, env Env) {
 	}
 }
 
-// closeRacesWithSend: whoever comes first, what was accepted is answered and no
-// connection stays.
+// closeRacesWithSend: whether Send or Close comes first, accepted requests are answered and no
+// connection stays open.
 func closeRacesWithSend(t *testing.T, env Env) {
 	p := env.Pool(many)
 	ordered := answer(t, p, "ping").Conn != 0

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// patience is how long a check waits for what must happen. Only a failing
-	// check waits that long; a pool may need its timeouts several times over.
+	// patience is how long a check waits for something that must happen, because a pool may need
+	// several of its timeouts. Only a failing check waits that long.
 	patience = time.Minute
 
-	// soon is how long a check waits for the end of what nobody needs: shorter
-	// than any idle time after which a pool would end it anyway.
+	// soon is how long a check waits for resources to be released. It is shorter than any idle
+	// time after which a pool would release them anyway.
 	soon = 10 * time.Second
 
 	// many is more than any limit that a check gives to Pool.
@@ -79,8 +79,7 @@ func (b *inbox) wait(t *testing.T, n int) []arrival {
 	}
 }
 
-// exactly waits for n replies, gives more of them the time to arrive, and fails
-// if one does.
+// exactly waits for n replies, then a moment longer, and fails if more arrive.
 func (b *inbox) exactly(t *testing.T, n int) []arrival {
 	t.Helper()
 	b.wait(t, n)
@@ -98,7 +97,7 @@ func ask(t *testing.T, p pool.Pool, args ...any) pool.Reply {
 	return in.wait(t, 1)[0].Reply
 }
 
-// answer asks, and fails if the node does not answer.
+// answer is ask, and fails if the node does not answer or answers with an error.
 func answer(t *testing.T, p pool.Pool, args ...any) pool.Reply {
 	t.Helper()
 	r := ask(t, p, args...)
@@ -131,18 +130,18 @@ func within(t *testing.T, limit time.Duration, what string, ok func() bool) {
 	}
 }
 
-// pause lets everything else run that can.
+// pause gives all other goroutines time to run.
 func pause() { sleep(20 * time.Millisecond) }
 
-// longAfter waits for what a client might still do with a failed request.
+// longAfter waits long enough for a client to repeat a failed request, should it do so.
 func longAfter() { sleep(200 * time.Millisecond) }
 
 func sleep(d time.Duration) {
-	time.Sleep(d) //nolint:forbidigo // also used outside bubbles, where nothing signals that nothing happens
+	time.Sleep(d) //nolint:forbidigo // outside a bubble no event shows that nothing happens
 }
 
-// goroutines counts while the world stands still. What runtime.NumGoroutine says
-// may be one too few at times.
+// goroutines counts goroutines while the world is stopped. The count of runtime.NumGoroutine may
+// be one too low at times.
 func goroutines() int { return bytes.Count(stacks(), []byte("\n\ngoroutine ")) + 1 }
 
 func stacks() []byte {
@@ -150,7 +149,7 @@ func stacks() []byte {
 	return buf[:runtime.Stack(buf, true)]
 }
 
-// prompt runs f and fails if it waited.
+// prompt runs f and fails if f took longer than Slack.
 func prompt(t *testing.T, env Env, what string, f func()) {
 	t.Helper()
 	start := time.Now()

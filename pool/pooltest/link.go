@@ -10,17 +10,16 @@ import (
 	"syscall"
 )
 
-// A Link is the way to a node, for the Dialer of a client's options. It loses
-// replies on request.
+// A Link opens connections to a node, as the Dialer of a client's options. It loses replies on
+// request.
 type Link struct {
 	dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	mu     sync.Mutex
-	losing []byte // the request that dooms its connection, as it is on the wire
+	losing []byte // part of the encoding of the request whose reply is to be lost
 }
 
-// NewLink returns a Link whose connections are those of dial, or TCP
-// connections when dial is nil.
+// NewLink returns a Link that opens connections with dial, or TCP connections if dial is nil.
 func NewLink(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *Link {
 	if dial == nil {
 		dial = new(net.Dialer).DialContext
@@ -41,15 +40,14 @@ func (l *Link) Dial(ctx context.Context, network, addr string) (net.Conn, error)
 	return way, nil
 }
 
-// socket lets go-redis look whether a connection is still alive.
+// socket lets go-redis check whether a connection is still alive.
 type socket struct {
 	*linked
 	syscall.Conn
 }
 
-// LoseReply fits Env.LoseReply: the connection on which the next request called
-// command is written is closed when the node next says something, and what it
-// said is lost.
+// LoseReply fits Env.LoseReply. The connection that carries the next request named command is
+// closed when data next arrives from the node, and that data is lost.
 func (l *Link) LoseReply(command string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,6 +1,5 @@
-// Package pooltest is the conformance suite of pool.Pool, and of pool.Subscriber
-// where a Pool is one: one check for each promise. Whoever implements Pool runs it
-// in a test:
+// Package pooltest is the conformance suite of pool.Pool, and of pool.Subscriber if a Pool
+// implements it: one check for each promise. Run it in a test of your implementation:
 //
 //	func TestPoolConforms(t *testing.T) {
 //		pooltest.Run(t, func(t *testing.T, check func(*testing.T, pooltest.Env)) {
@@ -9,8 +8,7 @@
 //		})
 //	}
 //
-// The checks assume that nothing else runs in the test's process meanwhile:
-// they count goroutines.
+// The checks count goroutines, so nothing else may run in the test's process meanwhile.
 package pooltest
 
 import (
@@ -20,41 +18,39 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// Env is one node, empty and running, and what can happen to it. A nil function
-// is something this node cannot do; checks that need it are skipped. Pool and
-// Do must be there.
+// Env is one node, empty and running, and the faults that a check can cause. A nil function is a
+// fault that this node does not support; checks that need it are skipped. Pool and Do are
+// required.
 type Env struct {
 	// Pool returns a new Pool of the node that refuses requests beyond limit
 	// outstanding ones. Pools of one Env may share a connection.
 	Pool func(limit int) pool.Pool
-	// Do runs a command on the node, past every pool.
+	// Do runs a command on the node without using any pool.
 	Do func(args ...any) (any, error)
 
-	// Freeze stops execution while connections stay open, until Thaw. Replies
-	// to requests sent meanwhile must still be good after a Thaw within two
-	// seconds.
+	// Freeze stops execution until Thaw, while connections stay open. If Thaw follows within two
+	// seconds, requests sent meanwhile must still be answered.
 	Freeze, Thaw func()
-	// Kill ends the node: connections end, new ones are refused. Restart starts
-	// it again without data, at the same address.
+	// Kill ends the node: connections end, and new ones are refused. Restart starts it again
+	// without data, at the same address.
 	Kill, Restart func()
-	// LoseReply cuts the connection that carries the next request called
-	// command as soon as its reply is due, and the reply is lost.
+	// LoseReply applies to the next request named command: the node executes it, but its
+	// connection is cut when the reply is due, and the reply is lost.
 	LoseReply func(command string)
-	// Answer makes the node answer the next request called command with the
-	// error text, in place of executing it.
+	// Answer makes the node answer the next request named command with the error text instead of
+	// executing it.
 	Answer func(command, text string)
 	// Connections counts the open connections of the node's clients.
 	Connections func() int
 
-	// Slack is what may pass while nothing waits: 0 in a bubble of
-	// testing/synctest, where such times are exact, else less than the time
-	// after which the pool gives a silent connection up.
+	// Slack is how long a call that must not wait may take. It is 0 in a bubble of
+	// testing/synctest, where times are exact. Otherwise it must be less than the time after
+	// which the pool gives up a silent connection.
 	Slack time.Duration
 }
 
-// Run runs every check as a subtest. Surround is called once for each; it calls
-// check with a node that no check has used, inside a testing/synctest bubble if
-// it likes, and cleans up after it.
+// Run runs every check as a subtest. It calls surround once for each. surround must call check
+// with a fresh node, inside a testing/synctest bubble if it wants, and clean up afterwards.
 func Run(t *testing.T, surround func(t *testing.T, check func(*testing.T, Env))) {
 	t.Helper()
 	for _, c := range checks {

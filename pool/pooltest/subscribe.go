@@ -27,9 +27,9 @@ const (
 	refused      = "Refused"
 )
 
-// An ear is a Listener that remembers its calls, and fails the test when two of
-// them overlap or one comes after Close.
-type ear struct {
+// A recorder is a Listener that records its calls. It fails the test if two calls overlap or one
+// comes after Close.
+type recorder struct {
 	t *testing.T
 	// then, if set, is called with every call before it is remembered.
 	then func(call)
@@ -41,7 +41,7 @@ type ear struct {
 	calls []call
 }
 
-func (e *ear) hear(c call) {
+func (e *recorder) record(c call) {
 	if e.inside.Add(1) != 1 {
 		e.t.Errorf("%s while another method of the Listener runs", c.what)
 	}
@@ -57,20 +57,20 @@ func (e *ear) hear(c call) {
 	e.calls = append(e.calls, c)
 }
 
-func (e *ear) Subscribed()            { e.hear(call{what: subscribed}) }
-func (e *ear) Message(payload string) { e.hear(call{what: message, text: payload}) }
-func (e *ear) Unsubscribed(err error) { e.hear(call{what: unsubscribed, err: err}) }
-func (e *ear) Refused(err error)      { e.hear(call{what: refused, err: err}) }
+func (e *recorder) Subscribed()            { e.record(call{what: subscribed}) }
+func (e *recorder) Message(payload string) { e.record(call{what: message, text: payload}) }
+func (e *recorder) Unsubscribed(err error) { e.record(call{what: unsubscribed, err: err}) }
+func (e *recorder) Refused(err error)      { e.record(call{what: refused, err: err}) }
 
 // all returns the calls so far.
-func (e *ear) all() []call {
+func (e *recorder) all() []call {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return append([]call(nil), e.calls...)
 }
 
 // count returns how many calls of that kind there were.
-func (e *ear) count(what string) (n int) {
+func (e *recorder) count(what string) (n int) {
 	for _, c := range e.all() {
 		if c.what == what {
 			n++
@@ -80,7 +80,7 @@ func (e *ear) count(what string) (n int) {
 }
 
 // messages returns the payloads so far.
-func (e *ear) messages() (payloads []string) {
+func (e *recorder) messages() (payloads []string) {
 	for _, c := range e.all() {
 		if c.what == message {
 			payloads = append(payloads, c.text)
@@ -89,15 +89,15 @@ func (e *ear) messages() (payloads []string) {
 	return payloads
 }
 
-// await returns when there were n calls of that kind.
-func (e *ear) await(what string, n int) {
+// await waits until there have been n calls of that kind.
+func (e *recorder) await(what string, n int) {
 	e.t.Helper()
 	eventually(e.t, fmt.Sprintf("%d calls of %s", n, what), func() bool { return e.count(what) >= n })
 }
 
-// listen subscribes with the Listener e, and skips the test if p cannot. The end
-// of the test closes the Subscription.
-func listen(t *testing.T, p pool.Pool, channel string, e *ear) pool.Subscription {
+// listen subscribes e, and skips the test if p is not a Subscriber. The end of the test closes
+// the Subscription.
+func listen(t *testing.T, p pool.Pool, channel string, e *recorder) pool.Subscription {
 	t.Helper()
 	s, ok := p.(pool.Subscriber)
 	if !ok {
@@ -110,7 +110,7 @@ func listen(t *testing.T, p pool.Pool, channel string, e *ear) pool.Subscription
 	return sub
 }
 
-// publish sends a message and returns how many it reached.
+// publish sends a message and returns how many subscribers it reached.
 func publish(t *testing.T, env Env, channel string, payload any) int64 {
 	t.Helper()
 	n, err := env.Do("publish", channel, payload)
@@ -119,7 +119,7 @@ func publish(t *testing.T, env Env, channel string, payload any) int64 {
 }
 
 func subscribeNeedsItsArguments(t *testing.T, env Env) {
-	p, e := env.Pool(many), &ear{}
+	p, e := env.Pool(many), &recorder{}
 	sub := listen(t, p, key(0), e)
 	s := p.(pool.Subscriber)
 	_, err := s.Subscribe("", e)
@@ -132,12 +132,12 @@ func subscribeNeedsItsArguments(t *testing.T, env Env) {
 	require.ErrorIs(t, err, pool.ErrClosed)
 }
 
-// confirmedBeforeMessages publishes while the subscription is made: what comes is
-// behind Subscribed, and what is published after that comes.
+// confirmedBeforeMessages publishes while the subscription is being made. All messages must
+// follow Subscribed, and every message published after Subscribed must arrive.
 func confirmedBeforeMessages(t *testing.T, env Env) {
 	p := open(t, env, many)
 	for i := range 10 {
-		e, channel := &ear{}, key(i)
+		e, channel := &recorder{}, key(i)
 		listen(t, p, channel, e)
 		n := 0
 		for ; e.count(subscribed) == 0; n++ {
@@ -160,10 +160,10 @@ func confirmedBeforeMessages(t *testing.T, env Env) {
 	}
 }
 
-// messagesKeepTheirOrder also shows that none is lost or doubled, whatever else
-// the pool does.
+// messagesKeepTheirOrder also shows that no message is lost or duplicated while the pool does
+// other work.
 func messagesKeepTheirOrder(t *testing.T, env Env) {
-	p, e, in := open(t, env, many), &ear{}, newInbox()
+	p, e, in := open(t, env, many), &recorder{}, newInbox()
 	listen(t, p, key(0), e)
 	e.await(subscribed, 1)
 	const n = 2000
@@ -186,7 +186,7 @@ func messagesKeepTheirOrder(t *testing.T, env Env) {
 }
 
 func payloadsAreBinary(t *testing.T, env Env) {
-	e := &ear{}
+	e := &recorder{}
 	channel := "{pooltest}\x00\r\n \xff"
 	listen(t, open(t, env, many), channel, e)
 	e.await(subscribed, 1)
@@ -200,7 +200,7 @@ func payloadsAreBinary(t *testing.T, env Env) {
 
 func reconnectIsAnnounced(t *testing.T, env Env) {
 	needs(t, env.Kill != nil, env.Restart != nil)
-	p, e := open(t, env, many), &ear{}
+	p, e := open(t, env, many), &recorder{}
 	listen(t, p, key(0), e)
 	for round := 1; round <= 3; round++ {
 		e.await(subscribed, round)
@@ -208,7 +208,7 @@ func reconnectIsAnnounced(t *testing.T, env Env) {
 		e.await(message, round)
 		failed := e.count(unsubscribed)
 		env.Kill()
-		e.await(unsubscribed, failed+2) // lost, and not found again
+		e.await(unsubscribed, failed+2) // once for the loss, once for a failed attempt to reconnect
 		env.Restart()
 	}
 	e.await(subscribed, 4)
@@ -232,7 +232,7 @@ func reconnectIsAnnounced(t *testing.T, env Env) {
 
 func subscriptionWaitsForDeadNode(t *testing.T, env Env) {
 	needs(t, env.Kill != nil, env.Restart != nil)
-	p, e := open(t, env, many), &ear{}
+	p, e := open(t, env, many), &recorder{}
 	env.Kill()
 	prompt(t, env, "Subscribe to a dead node", func() { listen(t, p, key(0), e) })
 	e.await(unsubscribed, 3)
@@ -245,11 +245,11 @@ func subscriptionWaitsForDeadNode(t *testing.T, env Env) {
 
 func frozenNodeIsUnsubscribed(t *testing.T, env Env) {
 	needs(t, env.Freeze != nil, env.Thaw != nil)
-	p, e := open(t, env, many), &ear{}
+	p, e := open(t, env, many), &recorder{}
 	sub := listen(t, p, key(0), e)
 	e.await(subscribed, 1)
 	env.Freeze()
-	late := &ear{}
+	late := &recorder{}
 	prompt(t, env, "Subscribe to a frozen node", func() { listen(t, p, key(1), late).Close() })
 	late.closed.Store(true)
 	e.await(unsubscribed, 1)
@@ -262,17 +262,17 @@ func frozenNodeIsUnsubscribed(t *testing.T, env Env) {
 
 func refusalIsFinal(t *testing.T, env Env) {
 	needs(t, env.Answer != nil)
-	p, e := open(t, env, many), &ear{}
+	p, e := open(t, env, many), &recorder{}
 	env.Answer("subscribe", "NOPERM this user has no permissions to access one of the channels used as arguments")
 	listen(t, p, key(0), e)
 	e.await(refused, 1)
-	sleep(10 * time.Second) // Answer holds for one command: another would succeed
+	sleep(10 * time.Second) // Answer applies to one command, so a second SUBSCRIBE would succeed
 	require.Len(t, e.all(), 1)
 	require.ErrorContains(t, e.all()[0].err, "NOPERM")
 }
 
 func closeFromListener(t *testing.T, env Env) {
-	p, e := open(t, env, many), &ear{}
+	p, e := open(t, env, many), &recorder{}
 	var sub pool.Subscription
 	e.then = func(c call) {
 		if c.what == message {
@@ -292,11 +292,11 @@ func closeFromListener(t *testing.T, env Env) {
 	sub.Close()
 }
 
-// nothingAfterClose closes while messages come.
+// nothingAfterClose closes subscriptions while messages arrive.
 func nothingAfterClose(t *testing.T, env Env) {
 	p := open(t, env, many)
 	for i := range 50 {
-		e := &ear{}
+		e := &recorder{}
 		e.then = func(call) { pauseBriefly() }
 		sub := listen(t, p, key(i), e)
 		if i%5 > 0 {
@@ -307,7 +307,7 @@ func nothingAfterClose(t *testing.T, env Env) {
 			require.NoError(t, p.Send(pool.Request{Args: []any{"publish", key(i), "x"}, To: in}))
 		}
 		if i%2 == 1 && i%5 > 0 {
-			e.await(message, i%7) // the others are on their way
+			e.await(message, i%7) // the other messages are still on their way
 		}
 		var wg sync.WaitGroup
 		for range 2 {
@@ -325,27 +325,27 @@ func nothingAfterClose(t *testing.T, env Env) {
 	longAfter()
 }
 
-// manySubscriptions are independent: those that end leave the others alone.
+// manySubscriptions: subscriptions are independent, and closing some does not affect the others.
 func manySubscriptions(t *testing.T, env Env) {
 	const channels, each = 20, 3
 	p := open(t, env, many)
-	ears, subs := make([]*ear, channels*each), make([]pool.Subscription, channels*each)
-	for i := range ears {
-		ears[i] = &ear{}
-		subs[i] = listen(t, p, key(i%channels), ears[i])
+	recorders, subs := make([]*recorder, channels*each), make([]pool.Subscription, channels*each)
+	for i := range recorders {
+		recorders[i] = &recorder{}
+		subs[i] = listen(t, p, key(i%channels), recorders[i])
 	}
-	for _, e := range ears {
+	for _, e := range recorders {
 		e.await(subscribed, 1)
 	}
 	for i := range channels {
 		require.Equal(t, int64(each), publish(t, env, key(i), i))
 	}
-	for i := range ears {
-		ears[i].await(message, 1)
-		require.Equal(t, []string{strconv.Itoa(i % channels)}, ears[i].messages())
+	for i := range recorders {
+		recorders[i].await(message, 1)
+		require.Equal(t, []string{strconv.Itoa(i % channels)}, recorders[i].messages())
 		if i < channels {
 			subs[i].Close()
-			ears[i].closed.Store(true)
+			recorders[i].closed.Store(true)
 		}
 	}
 	for i := range channels {
@@ -355,7 +355,7 @@ func manySubscriptions(t *testing.T, env Env) {
 		})
 		publish(t, env, key(i), "again")
 	}
-	for _, e := range ears[channels:] {
+	for _, e := range recorders[channels:] {
 		e.await(message, 2)
 	}
 	p.CloseIdle()
@@ -378,7 +378,7 @@ func subscriptionLeavesNothing(t *testing.T, env Env) {
 	p.CloseIdle()
 	longAfter()
 	life := func() {
-		e := &ear{}
+		e := &recorder{}
 		sub := listen(t, p, key(0), e)
 		e.await(subscribed, 1)
 		sub.Close()
@@ -396,5 +396,5 @@ func subscriptionLeavesNothing(t *testing.T, env Env) {
 	}
 }
 
-// pauseBriefly lets a method of a Listener take long enough to be met.
+// pauseBriefly makes a method of a Listener take long enough to overlap with Close.
 func pauseBriefly() { sleep(time.Millisecond) }
