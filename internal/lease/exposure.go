@@ -41,7 +41,7 @@ func (l *Lease) showLocked() string {
 }
 
 // Hide stops the value from being shown, and reports whether nobody has seen it. Only then may l be handed
-// over, or released by a call that does not name it.
+// over, or released by anything but the user's own Unlock.
 func (l *Lease) Hide() (private bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,7 +1,7 @@
 package lease
 
-// A signal is a channel that is closed once, made when somebody asks for it. It
-// is used with a lock held.
+// A signal is a channel that is closed once, and made when somebody asks for it. Its methods are called
+// with a lock held.
 type signal struct {
 	c     chan struct{}
 	given bool

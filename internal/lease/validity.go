@@ -7,8 +7,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
-// A Timing is the durations by which a lease goes. The root of the library derives it from the
-// settings (drift.go there).
+// A Timing holds the durations of a lease. The root of the library derives them from the settings (drift.go
+// there).
 type Timing struct {
 	Expiry      time.Duration // in whole milliseconds
 	TTL         time.Duration // of the keys: expiry + lock delay
@@ -18,14 +18,14 @@ type Timing struct {
 	Drift       quorum.Drift  // of the nodes' clocks
 }
 
-// LastsAs reports whether leases by t and u last equally long, and wait equally long for a node.
+// LastsAs reports whether leases with t and u last equally long, and wait equally long for a node.
 func (t Timing) LastsAs(u Timing) bool {
 	t.Drift, u.Drift = nil, nil
 	return t == u
 }
 
-// AtAge returns the TTL of the keys and the validity of an attempt or extension
-// that starts when the lock has been held for a time: what MaxHold leaves.
+// AtAge returns the TTL of the keys and the length of the validity for an attempt or extension that starts
+// when the lock has been held for a time. MaxHold may shorten both.
 func (t Timing) AtAge(held time.Duration) (ttl, span time.Duration) {
 	if t.MaxHold == 0 || t.Span <= t.MaxHold-held {
 		return t.TTL, t.Span
@@ -39,8 +39,8 @@ func (t Timing) limits() quorum.Limits {
 	return quorum.Limits{Decide: t.NodeTimeout, Node: t.NodeTimeout}
 }
 
-// A Validity is how long a lease may be relied upon: for Span from Start. Start
-// is taken before the first byte of the round that won is sent.
+// A Validity says how long a lease may be relied upon: for Length from Start. Start is taken before the
+// first byte of the winning round is sent.
 type Validity struct {
 	Start clock.Instant
 	Span  time.Duration
@@ -51,7 +51,7 @@ func (v Validity) Remaining(now clock.Instant) time.Duration {
 	return max(v.Span-now.Since(v.Start), 0)
 }
 
-// Holds reports whether v still stands at now.
+// Holds reports whether v has not ended at now.
 func (v Validity) Holds(now clock.Instant) bool { return v.Remaining(now) > 0 }
 
 // Until returns the end of v, for display and for comparison by one clock.
