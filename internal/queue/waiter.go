@@ -11,18 +11,17 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// This file is one call of Lock that waits in a line.
+// This file is about one call of Lock that waits in a line.
 
 const (
-	// wakeGrace is how long the first in line waits for a quorum of wake-ups after
-	// the first one, and up to as much longer at random: some of the others may be
-	// lost.
+	// wakeGrace is how long the first in line waits for a quorum of wake-ups after the first one, and up to
+	// as much longer at random. It does not wait for ever, because wake-ups may be lost.
 	wakeGrace = 2 * time.Millisecond
 
-	// runOutJitter spreads those who wait for the same TTL to run out.
+	// runOutJitter spreads the attempts of waiters for which the same TTL runs out.
 	runOutJitter = 10 * time.Millisecond
 
-	// minTry is how long a try that asks no node, or hears none, takes at least.
+	// minTry is how long a try takes at least if it asks no node, or hears none.
 	minTry = 10 * time.Millisecond
 )
 
@@ -35,7 +34,7 @@ type waiter struct {
 	why   *lease.Outcome // of the last attempt; nil if it has made none
 	pace  pace           // its retry delays
 
-	queueless bool // a node does not let us queue
+	queueless bool // a node denies us its queue
 
 	// lines.mu guards what follows, and pace.mean.
 	state       state
@@ -57,7 +56,7 @@ type state uint8
 
 const (
 	waiting state = iota // in its line
-	trying               // an attempt is under way, or has won: it is handed nothing
+	trying               // an attempt is under way, or has won: the lock is not handed over to it
 	served               // it has the lock, and has left its line
 	gone                 // it has left its line without the lock
 )
@@ -69,7 +68,7 @@ func newWaiter(t *Terms, start clock.Instant) *waiter {
 func (w *waiter) lines() *lines           { return &w.terms.Group.lines }
 func (w *waiter) subscriber() *subscriber { return &w.terms.Group.subscriber }
 
-// ticketLocked returns w's ticket, its place in the queues.
+// ticketLocked returns w's ticket, which it makes when it is first needed.
 func (w *waiter) ticketLocked() script.Ticket {
 	if w.ticket.IsZero() {
 		g := w.terms.Group
@@ -91,7 +90,7 @@ func (w *waiter) wakeLocked(i int) {
 	w.lookAgain()
 }
 
-// enteredLocked notes that the release of h puts the ticket in the queues.
+// enteredLocked notes that the release of h puts w's ticket in the queues.
 func (w *waiter) enteredLocked(h *lease.Lease) {
 	w.last = cmp.Or(w.last, h)
 	w.agenda.refresh = time.Now().Add(lease.AliveFor / 2)
@@ -105,15 +104,15 @@ func (w *waiter) lookAgain() {
 	}
 }
 
-// run is Lock from the moment when w has joined its line. It makes attempts until
-// one succeeds, or the retry delays of its limit have elapsed.
+// run is Lock from the moment when w has joined its line. It makes attempts until one succeeds, or Lock
+// must give up.
 func (w *waiter) run(ctx context.Context) (l *lease.Lease, failure *Failure) {
 	returned := false
-	defer func() { // also where a function of the user's has panicked
+	defer func() { // also if a function of the user's has panicked
 		w.lines().leave(w, l)
 		switch {
 		case w.given != nil:
-			l, failure = w.given, nil // it may have come while the waiting ended
+			l, failure = w.given, nil // the lock may have come while the waiting ended
 			if !returned {
 				l.Abandon(w.terms.Keeper.Errors.Failed)
 			}
@@ -147,7 +146,7 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 			case !o.Mends():
 				return nil, &Failure{Last: o}
 			case o.Taken():
-				least = 0 // the nodes answer: that takes a while
+				least = 0 // the nodes have answered, which took a while: no least delay is needed
 			}
 		} else if what == elapsed {
 			w.lines().prompt(w)
@@ -161,7 +160,8 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 	}
 }
 
-// delay begins the next retry delay, which is least at the least.
+// delay begins the next retry delay, which lasts for least at least. It reports false if the delay is
+// negative.
 func (w *waiter) delay(least time.Duration) bool {
 	if !w.pace.begin(least) {
 		return false
@@ -219,7 +219,7 @@ func (w *waiter) sleepUntilDue(ctx context.Context) event {
 	}
 }
 
-// due returns what there is to do, or when there will be.
+// due returns what w must do now, and until when it may wait if that is nothing.
 func (w *waiter) due() (event, time.Time) {
 	ls := w.lines()
 	ls.mu.Lock()
@@ -237,7 +237,7 @@ func (w *waiter) due() (event, time.Time) {
 	return v.next(w.agenda)
 }
 
-// hears implements ear, with lines.mu held.
+// hears implements subscriptions, with lines.mu held.
 func (w *waiter) hears() (from time.Time, listens bool) {
 	if !w.needsToHear() {
 		return time.Time{}, true
@@ -245,18 +245,18 @@ func (w *waiter) hears() (from time.Time, listens bool) {
 	return w.subscriber().hears(w.maxDeaf())
 }
 
-// needsToHear reports whether w waits until it can hear the nodes before it tries, because the attempt
+// needsToHear reports whether w, before it tries, waits until it can hear the nodes, because the attempt
 // puts its ticket in the queues. The very first attempt does not wait for that: it may succeed, and is
 // repeated if it fails.
 func (w *waiter) needsToHear() bool {
 	return w.why != nil && (w.terms.Fair || !w.queueless && !w.agenda.followsRelease)
 }
 
-// maxDeaf is for how long w waits to be able to hear.
+// maxWaitToHear is how long at most w waits until it can hear the nodes.
 func (w *waiter) maxDeaf() time.Duration { return min(w.terms.Timing.NodeTimeout, maxDeaf) }
 
-// lastOutcome returns why the lock has not been acquired so far: what w found out, or those
-// who stand before it.
+// lastOutcome returns why the lock has not been acquired so far: the last outcome of w, or that of its line
+// if w has made no attempt.
 func (w *waiter) lastOutcome() lease.Outcome {
 	ls := w.lines()
 	ls.mu.Lock()
@@ -330,12 +330,12 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 		w.why = &why
 	}
 	w.queueless = w.queueless || u.denied.Load()
-	if !u.leaves { // a waiter that leaves does so at once, and that of tryFairly is in no line
+	if !u.leaves { // a waiter that leaves does so at once, and the waiter of tryFairly is in no line
 		ls.triedLocked(w, won, won || o.Heard() || o.Result.Set == nil, time.Since(u.began))
 	}
 	switch {
 	case won && (u.enters() || w.last != nil):
-		l.LeaveQueuesOnRelease(w.ticket) // when it is released
+		l.LeaveQueuesOnRelease(w.ticket)
 	case won, u.leaves, !o.Mends():
 	default:
 		ls.byName[w.line].why = o
@@ -347,8 +347,8 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	}
 }
 
-// leaveQueues takes w, which has left its line, out of the queues of the nodes, if it may
-// be in one.
+// leaveQueues takes the ticket of w, which has left its line, out of the queues of the nodes, if it may be
+// in one.
 func (w *waiter) leaveQueues() {
 	if w.last != nil {
 		w.last.LeaveQueuesOnRelease(w.ticket)
