@@ -94,13 +94,13 @@ type Detail struct {
 const Never time.Duration = -1
 
 // noDetail is the Detail of an answer without one.
-var unsaid = Detail{Wait: Never}
+var noDetail = Detail{Wait: Never}
 
 // Details returns the Detail of a. If a has none, it returns what a refusal without one means: its Wait is
 // Never.
 func (a Answer) Details() Detail {
 	if a.Detail == nil {
-		return unsaid
+		return noDetail
 	}
 	return *a.Detail
 }

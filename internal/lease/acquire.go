@@ -19,7 +19,7 @@ type Outcome struct {
 	Duplicate *quorum.Duplicate // for Duplicates
 	Err       error             // for Unusable
 	Told      error             // the error as observers were told it; nil if nobody listens
-	Span      time.Duration     // for Late: the validity that had ended
+	Validity  time.Duration     // for Late: the validity that had ended
 	Touched   bool              // a node has granted the lock in one of its rounds, even if not the fencing token
 }
 
@@ -77,8 +77,8 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		op.proposal = t.Keeper.Tokens.proposal(t.Claim.Name(), start)
 	}
 	waitAll, limits := t.WaitAll, t.Timing.limits()
-	if set.Introduces() && !waitAll {
-		waitAll, limits.Node = true, quorum.Introduction(ctx, limits.Node)
+	if set.FirstToIdentify() && !waitAll {
+		waitAll, limits.Node = true, quorum.IdentifyTimeout(ctx, limits.Node)
 	}
 	res := set.Start(ctx, op, waitAll).Wait(ctx, limits)
 	touched := touches(res)
@@ -126,7 +126,7 @@ func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 		l.won(res, proposal)
 	case res.Won:
 		o.Kind = Late
-		o.Span = l.validity.Span
+		o.Validity = l.validity.Length
 	}
 	return o
 }
@@ -197,7 +197,7 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	switch {
 	case v.Choice != claim.Granted:
 		return v
-	case v.Answer.Details().WasThere && a.lease.writes.footprint(i).sent() < 2:
+	case v.Answer.Details().WasThere && a.lease.writes.onNode(i).sent() < 2:
 		// The node has been sent the value only once, so the value that it found there is not ours.
 		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: v.Answer.Detail}}
 	}

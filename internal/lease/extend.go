@@ -12,11 +12,11 @@ import (
 
 // An Extension is the operation that prolongs a lease.
 type Extension struct {
-	lease *Lease
-	heals bool // sets missing keys again (WithSetNXOnExtend)
-	start clock.Instant
-	ttl   time.Duration // of the keys
-	span  time.Duration // of the validity, from start
+	lease    *Lease
+	heals    bool // sets missing keys again (WithSetNXOnExtend)
+	start    clock.Instant
+	ttl      time.Duration // of the keys
+	validity time.Duration // its length, from start
 }
 
 // Extend makes one round that prolongs l. It returns what the nodes said, and why l is not held afterwards,
@@ -50,7 +50,7 @@ func (l *Lease) extension(start clock.Instant) (Extension, error) {
 		return Extension{}, err
 	}
 	e := l.extensionFromLocked(start)
-	if e.span <= l.validity.Remaining(start) && l.spentLocked() {
+	if e.validity <= l.validity.Remaining(start) && l.spentLocked() {
 		return Extension{}, l.terms.Keeper.Errors.Spent
 	}
 	e.heals = l.terms.Heals
@@ -68,8 +68,8 @@ func (l *Lease) extensionFromLocked(start clock.Instant) Extension {
 	if l.terms.UserValues {
 		usedValues.keep(l.claim.Value())
 	}
-	ttl, span := l.terms.Timing.AtAge(start.Since(l.First))
-	return Extension{lease: l, start: start, ttl: ttl, span: span}
+	ttl, validity := l.terms.Timing.AtAge(start.Since(l.First))
+	return Extension{lease: l, start: start, ttl: ttl, validity: validity}
 }
 
 // Prolong moves the validity to that of e, if the old validity had not ended when a quorum was seen to have
@@ -78,12 +78,12 @@ func (l *Lease) extensionFromLocked(start clock.Instant) Extension {
 func (l *Lease) Prolong(e Extension, confirmed clock.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	span := e.span
+	validity := e.validity
 	if limit := l.terms.Timing.MaxHold; limit != 0 { // e may be of a lease that began later
-		span = min(span, limit-e.start.Since(l.First))
+		validity = min(validity, limit-e.start.Since(l.First))
 	}
-	if l.notHeldLocked(confirmed) == nil && span > l.validity.Remaining(e.start) {
-		l.validity = Validity{Start: e.start, Span: span}
+	if l.notHeldLocked(confirmed) == nil && validity > l.validity.Remaining(e.start) {
+		l.validity = Validity{Start: e.start, Length: validity}
 	}
 }
 
@@ -126,7 +126,7 @@ func (e Extension) Unsent(i int) {
 func (e Extension) OnWon() { e.lease.Prolong(e, clock.Now()) }
 
 // Open implements quorum.Gate. Nothing may set the value again once the lease has ended.
-func (e Extension) Stands() bool { return e.lease.NotHeld(clock.Now()) == nil }
+func (e Extension) Open() bool { return e.lease.NotHeld(clock.Now()) == nil }
 
 // Judge implements quorum.Operation.
 func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
@@ -134,7 +134,7 @@ func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 		e.lease.writes.answered(i, reply.Fate)
 	} else {
 		e.lease.writes.prolonged()
-		e.lease.writes.renewing()
+		e.lease.writes.noteRenewal()
 	}
 	if v.Choice != claim.Granted { // a key that this round has set again proves nothing
 		return v

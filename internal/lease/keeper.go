@@ -96,7 +96,7 @@ func (k *Keeper) awaitProgress(ctx context.Context, done <-chan struct{}, timeou
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case k.lastSettled.Load() == last:
-			return quorum.Silent(timeout)
+			return quorum.NoAnswerWithin(timeout)
 		}
 	}
 }

@@ -73,8 +73,8 @@ type Lease struct {
 func New(t *Terms, value string, start clock.Instant) *Lease {
 	l := &Lease{First: start, terms: t, chainStart: start}
 	l.claim = t.Claim.With(value, &l.room)
-	_, span := t.Timing.AtAge(0)
-	l.validity = Validity{Start: start, Span: span}
+	_, validity := t.Timing.AtAge(0)
+	l.validity = Validity{Start: start, Length: validity}
 	l.value.shown = t.UserValues // the user made the value
 	l.writes = &l.ownWrites
 	l.writes.nodes = claim.ByNode(l.writes.spare[:], len(t.Keeper.Set.Nodes))
@@ -133,7 +133,7 @@ func (l *Lease) moveLocked(to State, cause error) {
 	if to == Held {
 		return
 	}
-	l.ended.give()
+	l.ended.close()
 	if to == Past || cause != nil {
 		l.tellLostLocked()
 	}
@@ -141,10 +141,10 @@ func (l *Lease) moveLocked(to State, cause error) {
 
 // tellLostLocked tells once that l has ended otherwise than by Unlock or Detach.
 func (l *Lease) tellLostLocked() {
-	if l.lost.given {
+	if l.lost.closed {
 		return
 	}
-	l.lost.give()
+	l.lost.close()
 	if !l.begunLocked() {
 		return
 	}
@@ -190,7 +190,7 @@ func (l *Lease) expiredLocked() error {
 // spentLocked reports whether the validity already lasts as long as MaxHold allows.
 func (l *Lease) spentLocked() bool {
 	limit := l.terms.Timing.MaxHold
-	return limit != 0 && l.validity.Span >= limit-l.validity.Start.Since(l.First)
+	return limit != 0 && l.validity.Length >= limit-l.validity.Start.Since(l.First)
 }
 
 // lossLocked returns why l was lost. It is for a lost lease, and returns the same error each time.
@@ -377,7 +377,7 @@ func (l *Lease) Until() time.Time {
 
 // WasValid reports whether the validity had not ended at now, judged by time alone. It is for a lease that
 // has ended: for such a lease NotHeld does not look at the clocks.
-func (l *Lease) Stood(now clock.Instant) bool {
+func (l *Lease) WasValid(now clock.Instant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.state != Past && l.validity.Holds(now)

@@ -24,7 +24,7 @@ func (l *Lease) MayPass(chain time.Duration) bool {
 func (l *Lease) fresh(now clock.Instant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.validity.Remaining(now) >= l.terms.Timing.Span-l.terms.Timing.Span/10
+	return l.validity.Remaining(now) >= l.terms.Timing.Validity-l.terms.Timing.Validity/10
 }
 
 // Pass returns the lease that continues l, under other terms with the same timing. The claim with its value

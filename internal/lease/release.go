@@ -115,7 +115,7 @@ func (l *Lease) Release(how Releasing) *Release {
 		rel.round.Prepare(context.Background(), k.Set, rel, false, quorum.Nobody{})
 	}
 	// If an earlier release of l is being repeated, it must allow for all that was executed until now.
-	l.writes.renewing()
+	l.writes.noteRenewal()
 	rel.open.Store(int32(len(k.Set.Nodes))) //nolint:gosec // there are few
 	k.unsettled.add(1)
 	rel.round.Call().Command.WithRESP(func(resp []byte) {
@@ -184,7 +184,7 @@ func (rel *Release) send(i int, as form, resp []byte) {
 // transmit sends the release to node i now, and reports whether a reply will come. If the node may hold the
 // value, the request is Reserved: the pool's limit of outstanding requests then does not refuse it.
 func (rel *Release) transmit(i int, resp []byte) bool {
-	s, k, f := &rel.progress[i], rel.lease.terms.Keeper, rel.lease.writes.footprint(i)
+	s, k, f := &rel.progress[i], rel.lease.terms.Keeper, rel.lease.writes.onNode(i)
 	s.orderly = f.settled()
 	err := k.Set.Nodes[i].Send(pool.Request{
 		Args: rel.args(s.form), RESP: resp, Reserved: f.reached(), Within: rel.lease.terms.Timing.NodeTimeout, To: rel, Tag: i,
@@ -223,7 +223,7 @@ func (rel *Release) args(as form) []any {
 // Receive takes a node's reply.
 func (rel *Release) Receive(i int, reply pool.Reply) {
 	k, sent := rel.lease.terms.Keeper, rel.progress[i]
-	k.Set.Meet(i, reply.Server)
+	k.Set.NoteServer(i, reply.Server)
 	if sent.paced {
 		defer k.drains[i].leave(i)
 		rel.progress[i].paced = false
@@ -266,7 +266,7 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 	case v.Choice == claim.Failed && reply.Fate == pool.Unknown && rel.awaited:
 		s.lost, s.unvoted = true, true
 		rel.round.WaitFor(i, v.Err)
-		rel.round.Watch(i, v)
+		rel.round.NoteHealth(i, v)
 		return
 	case v.Choice == claim.Failed && reply.Fate == pool.Unknown:
 		s.lost = true
@@ -278,7 +278,7 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 	if reply.Err == nil && reply.Fate == pool.Answered {
 		v.Choice = claim.Refused // for the node's health: it has answered
 	}
-	rel.round.Watch(i, v)
+	rel.round.NoteHealth(i, v)
 }
 
 // afterwards says what a repetition has found that proves nothing.
@@ -312,7 +312,7 @@ func (rel *Release) settles(i int, sent progress, reply pool.Reply, v claim.Vote
 	if looked && sent.orderly {
 		return true
 	}
-	f := rel.lease.writes.footprint(i)
+	f := rel.lease.writes.onNode(i)
 	return !f.reached() || looked && (f.settled() && reply.Conn != 0 || v.Choice == claim.Granted && f.sent() == 1)
 }
 
@@ -369,6 +369,6 @@ func (rel *Release) repeat(i int) {
 // that is repeated: see keepTime. It goes by the monotonic clock alone, because a step of the wall clock
 // must not end the repetitions.
 func (l *Lease) cleared(now clock.Instant) bool {
-	drift := l.terms.Timing.Expiry - l.terms.Timing.Span
+	drift := l.terms.Timing.Expiry - l.terms.Timing.Validity
 	return now.Mono-l.writes.lastRenewed()-l.terms.Timing.TTL > drift
 }

@@ -38,7 +38,7 @@ type writes struct {
 //
 // Each sending is taken back just once, by unsent or answered, so that no part borrows from
 // the next.
-type footprint int64
+type nodeWrites int64
 
 const (
 	oneUnanswered = 1
@@ -50,25 +50,25 @@ const (
 	maxSent = 1 << 30
 )
 
-func (f footprint) sent() int { return int(f / oneSent) }
+func (f nodeWrites) sent() int { return int(f / oneSent) }
 
 // reached reports whether the node may hold the value, now or later.
-func (f footprint) reached() bool { return f.sent() > 0 }
+func (f nodeWrites) reached() bool { return f.sent() > 0 }
 
 // settled reports whether no command that could set the value is on its way.
-func (f footprint) settled() bool { return f&(oneSent-1) == 0 }
+func (f nodeWrites) settled() bool { return f&(oneSent-1) == 0 }
 
 // awaits reports whether a command that may set the value has no reply yet. A command whose reply was lost
 // does not count.
-func (f footprint) awaits() bool { return f&(anyLost-1) != 0 }
+func (f nodeWrites) awaits() bool { return f&(anyLost-1) != 0 }
 
 // onNode returns what the value may have left on node i.
-func (w *writes) footprint(i int) footprint { return footprint(w.nodes[i].Load()) }
+func (w *writes) onNode(i int) nodeWrites { return nodeWrites(w.nodes[i].Load()) }
 
 // sending, unsent and answered count a command that may set the value on node i.
 
 func (w *writes) sending(i int) {
-	if w.footprint(i).sent() >= maxSent {
+	if w.onNode(i).sent() >= maxSent {
 		w.nodes[i].Add(oneUnanswered)
 		return
 	}
@@ -77,7 +77,7 @@ func (w *writes) sending(i int) {
 
 func (w *writes) unsent(i int) {
 	w.nodes[i].Add(-oneSent - oneUnanswered)
-	w.hush()
+	w.checkQuiet()
 }
 
 func (w *writes) answered(i int, fate pool.Fate) {
@@ -89,8 +89,8 @@ func (w *writes) answered(i int, fate pool.Fate) {
 		w.nodes[i].Or(anyLost) // first, or the node would look settled in between
 	}
 	w.nodes[i].Add(-oneUnanswered)
-	w.hush()
-	w.renewing()
+	w.checkQuiet()
+	w.noteRenewal()
 }
 
 // prolongs and prolonged count a command that may prolong the key, and cannot set it.
@@ -99,14 +99,14 @@ func (w *writes) prolongs() { w.prolonging.Add(1) }
 
 func (w *writes) prolonged() {
 	w.prolonging.Add(-1)
-	w.hush()
+	w.checkQuiet()
 }
 
 // awaitQuiet returns a channel that is closed when each command that may set or prolong the key has been
 // replied to, or is known to be lost. No further such command may be sent.
 func (w *writes) awaitQuiet() <-chan struct{} {
 	w.awaited.Store(true) // before checkQuiet: a reply that comes later calls it itself
-	w.hush()
+	w.checkQuiet()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.quiet.channel()
@@ -114,23 +114,23 @@ func (w *writes) awaitQuiet() <-chan struct{} {
 
 // checkQuiet closes the signal quiet if a caller waits for it and no command is under way that could set or
 // prolong the key.
-func (w *writes) hush() {
+func (w *writes) checkQuiet() {
 	if !w.awaited.Load() || w.prolonging.Load() > 0 {
 		return
 	}
 	for i := range w.nodes {
-		if w.footprint(i).awaits() {
+		if w.onNode(i).awaits() {
 			return
 		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.quiet.give()
+	w.quiet.close()
 }
 
 // noteRenewal notes that a command that gives the keys their full TTL may have been executed by now. It
 // reads the clock only if the time is kept.
-func (w *writes) renewing() {
+func (w *writes) noteRenewal() {
 	if w.timed.Load() {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -39,7 +39,7 @@ func (u *turn) Granted(i int) {
 	defer ls.mu.Unlock()
 	if w.attempts == u.number {
 		w.agenda.freed = w.agenda.freed.With(i)
-		if !w.agenda.hurry.IsZero() {
+		if !w.agenda.graceEnd.IsZero() {
 			w.lookAgain()
 		}
 	}

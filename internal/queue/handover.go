@@ -38,11 +38,11 @@ func (g *Group) HandOver(l *lease.Lease) bool {
 	if w.terms.Keeper != t.Keeper || !w.terms.Timing.LastsAs(t.Timing) || !c.PassesTo(w.terms.Claim) {
 		return false
 	}
-	w.given = l.Pass(&w.terms.Terms)
+	w.handedOff = l.Pass(&w.terms.Terms)
 	if w.last != nil {
-		w.given.LeaveQueuesOnRelease(w.ticket)
+		w.handedOff.LeaveQueuesOnRelease(w.ticket)
 	}
-	ls.removeLocked(w, w.given)
+	ls.removeLocked(w, w.handedOff)
 	w.lookAgain()
 	return true
 }
@@ -88,7 +88,7 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	if ls.count.Load() == 0 {
 		return l.Release(how)
 	}
-	heard := g.subscriber.stands()
+	heard := g.subscriber.ready()
 	first, s := ls.succeed(l, heard)
 	how.Enters = s.enters
 	rel := l.Release(how)

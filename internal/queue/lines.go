@@ -85,7 +85,7 @@ func (l *line) findPacer(atLeast time.Duration) {
 
 // firstChanged makes the first in line try, and its pacer look again, if the first is not before, the first
 // until now.
-func (l *line) turned(before *waiter) {
+func (l *line) firstChanged(before *waiter) {
 	first := l.first()
 	if first == nil || first == before {
 		return
@@ -207,7 +207,7 @@ func (ls *lines) removeLocked(w *waiter, holder *lease.Lease) {
 		ls.emptiedLocked(w.line, l)
 		return
 	}
-	l.turned(before)
+	l.firstChanged(before)
 }
 
 // prompt lets the first in w's line poll, because the retry delay of w is over.
@@ -258,7 +258,7 @@ func (ls *lines) triedLocked(w *waiter, won, heard bool, took time.Duration) {
 			other.heardTooFew = other.heardTooFew && other.terms.Timing.NodeTimeout < took
 		}
 	}
-	l.turned(before)
+	l.firstChanged(before)
 }
 
 // emptiedLocked removes l, which its last waiter has left: at once, or after a while if other processes

@@ -19,7 +19,7 @@ const (
 
 	// maxWaitToHear is how long at most the first in line waits for its subscriptions, before it tries
 	// without them. So its ticket is shown to the nodes again in time.
-	maxDeaf = lease.AliveFor / 2
+	maxWaitToHear = lease.AliveFor / 2
 )
 
 // A subscriber listens while somebody waits, on behalf of all members of a group. A node may have sent
@@ -51,7 +51,7 @@ type session struct {
 }
 
 // ready reports whether the process can hear that a lock is free.
-func (s *subscriber) stands() bool {
+func (s *subscriber) ready() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.session != nil && s.session.ready

@@ -38,7 +38,7 @@ type waiter struct {
 
 	// lines.mu guards what follows, and pace.mean.
 	state       state
-	given       *lease.Lease  // the lease that was handed over to it; nil if none was
+	handedOff   *lease.Lease  // the lease that was handed over to it; nil if none was
 	ticket      script.Ticket // its place in the queues; zero until ticketLocked makes it
 	attempts    int           // made so far
 	heardTooFew bool          // the last attempt heard fewer nodes than a quorum
@@ -84,8 +84,8 @@ func (w *waiter) markReadyLocked() {
 
 func (w *waiter) wakeLocked(i int) {
 	w.agenda.woken = w.agenda.woken.With(i)
-	if w.agenda.hurry.IsZero() {
-		w.agenda.hurry = time.Now().Add(wakeGrace + jitter.N(wakeGrace))
+	if w.agenda.graceEnd.IsZero() {
+		w.agenda.graceEnd = time.Now().Add(wakeGrace + jitter.N(wakeGrace))
 	}
 	w.lookAgain()
 }
@@ -111,8 +111,8 @@ func (w *waiter) run(ctx context.Context) (l *lease.Lease, failure *Failure) {
 	defer func() { // also if a function of the user's has panicked
 		w.lines().leave(w, l)
 		switch {
-		case w.given != nil:
-			l, failure = w.given, nil // the lock may have come while the waiting ended
+		case w.handedOff != nil:
+			l, failure = w.handedOff, nil // the lock may have come while the waiting ended
 			if !returned {
 				l.Abandon(w.terms.Keeper.Errors.Failed)
 			}
@@ -130,7 +130,7 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 		what := w.sleepUntilDue(ctx)
 		switch what {
 		case handed:
-			return w.given, nil
+			return w.handedOff, nil
 		case ended:
 			return nil, &Failure{Last: w.lastOutcome(), Interrupted: true}
 		case elapsed:
@@ -190,7 +190,7 @@ func (w *waiter) sleepUntilDue(ctx context.Context) event {
 		case w.pace.asleep:
 			w.pace.wake(time.Now())
 			continue
-		case what == deaf:
+		case what == unsubscribed:
 			w.subscriber().listen(w.terms.Keeper.Set, w.terms.Attempts)
 			continue
 		case what != nothing:
@@ -224,13 +224,13 @@ func (w *waiter) due() (event, time.Time) {
 	ls := w.lines()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	v := view{tick: w.pace.tick, given: w.given != nil}
+	v := view{tick: w.pace.tick, handedOff: w.handedOff != nil}
 	l := ls.byName[w.line]
 	switch {
-	case v.given:
+	case v.handedOff:
 	case l.first() == w:
 		v.now, v.first = time.Now(), true
-		v.held, v.rule, v.ear = l.heldFor(), w.terms.Keeper.Set.Rule, w
+		v.held, v.rule, v.subscriptions = l.heldFor(), w.terms.Keeper.Set.Rule, w
 	case l.paces(w):
 		v.now, v.paces = time.Now(), true
 	}
@@ -242,7 +242,7 @@ func (w *waiter) hears() (from time.Time, listens bool) {
 	if !w.needsToHear() {
 		return time.Time{}, true
 	}
-	return w.subscriber().hears(w.maxDeaf())
+	return w.subscriber().hears(w.maxWaitToHear())
 }
 
 // needsToHear reports whether w, before it tries, waits until it can hear the nodes, because the attempt
@@ -253,7 +253,7 @@ func (w *waiter) needsToHear() bool {
 }
 
 // maxWaitToHear is how long at most w waits until it can hear the nodes.
-func (w *waiter) maxDeaf() time.Duration { return min(w.terms.Timing.NodeTimeout, maxDeaf) }
+func (w *waiter) maxWaitToHear() time.Duration { return min(w.terms.Timing.NodeTimeout, maxWaitToHear) }
 
 // lastOutcome returns why the lock has not been acquired so far: the last outcome of w, or that of its line
 // if w has made no attempt.
@@ -264,7 +264,7 @@ func (w *waiter) lastOutcome() lease.Outcome {
 	switch {
 	case w.why != nil:
 		return *w.why
-	case w.given != nil:
+	case w.handedOff != nil:
 		return lease.Outcome{}
 	}
 	return ls.byName[w.line].why
@@ -282,7 +282,7 @@ func (w *waiter) begin(poll, last bool) *turn {
 	ls := w.lines()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if l := ls.byName[w.line]; w.given != nil || l.first() != w || !poll && l.heldFor() > 0 {
+	if l := ls.byName[w.line]; w.handedOff != nil || l.first() != w || !poll && l.heldFor() > 0 {
 		return nil
 	}
 	plain := w.agenda.followsRelease && !w.terms.Fair // nobody is known to be in the queues
@@ -308,10 +308,10 @@ func (w *waiter) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease
 		u.conclusive = true
 	case !u.enters(), u.leaves:
 	case w.why == nil:
-		u.conclusive = s.stands()
+		u.conclusive = s.ready()
 	default:
 		s.listen(w.terms.Keeper.Set, w.terms.Attempts)
-		from, _ := s.hears(w.maxDeaf())
+		from, _ := s.hears(w.maxWaitToHear())
 		u.conclusive = from.IsZero()
 	}
 	l, o := w.terms.attempt(ctx, clock.Now(), try, u)

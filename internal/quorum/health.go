@@ -31,7 +31,7 @@ const (
 )
 
 // An observation is what a vote says of a node's health.
-type sight struct {
+type observation struct {
 	to       Tracer
 	node     *Node
 	err      error // why it is down; nil if it is up
@@ -40,7 +40,7 @@ type sight struct {
 }
 
 // see notes an observation, and tells the observers if it is news.
-func (h *Health) see(s sight) {
+func (h *Health) see(s observation) {
 	switch state := h.state.Load(); {
 	case s.err == nil && state == healthy, s.err != nil && state == downTold:
 		return
@@ -55,7 +55,7 @@ func (h *Health) see(s sight) {
 	}
 }
 
-func (h *Health) downLocked(s sight, now time.Time) {
+func (h *Health) downLocked(s observation, now time.Time) {
 	if h.state.Load() == downTold {
 		return
 	}
@@ -74,7 +74,7 @@ func (h *Health) downLocked(s sight, now time.Time) {
 
 // upLocked notes that the node has answered. A node that was down because its grants did not count is up
 // again only when it gives a grant that counts.
-func (h *Health) upLocked(s sight, now time.Time) {
+func (h *Health) upLocked(s observation, now time.Time) {
 	state := h.state.Load()
 	if state == healthy || h.distrusted && !s.granted {
 		return

@@ -14,7 +14,7 @@ import (
 
 // An identity is what is known of the servers behind the nodes.
 type identity struct {
-	known atomic.Bool // the first acquire has called FirstToIdentify: no later one waits to learn which servers the nodes are
+	asked atomic.Bool // the first acquire has called FirstToIdentify: no later one waits to learn which servers the nodes are
 
 	mu        sync.Mutex // guards the comparison of all nodes when one of them changes
 	duplicate atomic.Pointer[Duplicate]
@@ -29,8 +29,8 @@ func (s *Set) Duplicate() *Duplicate { return s.identity.duplicate.Load() }
 // FirstToIdentify reports whether the caller's acquire is the one that waits to learn which server each
 // node is: the first on a client in this process. No other acquire waits, so that a dead node delays only
 // one acquire, however that one ends.
-func (s *Set) Introduces() bool {
-	if s.identity.known.Load() || !s.identity.known.CompareAndSwap(false, true) {
+func (s *Set) FirstToIdentify() bool {
+	if s.identity.asked.Load() || !s.identity.asked.CompareAndSwap(false, true) {
 		return false
 	}
 	first := false
@@ -44,7 +44,7 @@ func (s *Set) Introduces() bool {
 // IdentifyTimeout returns how long at most an acquire waits to learn which server each node is: for the
 // node deadline, and for half of the time that ctx has left. The caller needs the other half for its work
 // with the lock.
-func Introduction(ctx context.Context, nodeTimeout time.Duration) time.Duration {
+func IdentifyTimeout(ctx context.Context, nodeTimeout time.Duration) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return nodeTimeout
@@ -54,7 +54,7 @@ func Introduction(ctx context.Context, nodeTimeout time.Duration) time.Duration 
 
 // NoteServer notes the server process that has answered for node i. It costs one comparison if the process
 // is the same as before.
-func (s *Set) Meet(i int, server *pool.Server) {
+func (s *Set) NoteServer(i int, server *pool.Server) {
 	if server == nil || s.Nodes[i].server.Load() == server {
 		return
 	}

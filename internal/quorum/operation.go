@@ -54,7 +54,7 @@ type Recorder interface {
 }
 
 // A Gate can stop an open round: once Open reports false, nothing more is sent.
-type Gate interface{ Stands() bool }
+type Gate interface{ Open() bool }
 
 // A Winner acts at the moment when a quorum has granted, before anybody else is told. The round is locked
 // meanwhile.

@@ -121,7 +121,7 @@ func (r *Round) send(i int, args []any, resp []byte) error {
 
 // Receive takes a node's reply.
 func (r *Round) Receive(i int, reply pool.Reply) {
-	r.set.Meet(i, reply.Server)
+	r.set.NoteServer(i, reply.Server)
 	v := r.op.Judge(i, reply, r.set.Read(r.brief.Call, reply))
 	if pool.IsNoScript(reply.Err) {
 		sent, refusal := r.resend(i)
@@ -132,7 +132,7 @@ func (r *Round) Receive(i int, reply pool.Reply) {
 			v.Err = refusal
 		}
 	}
-	r.Watch(i, r.Cast(i, v, reply.Server))
+	r.NoteHealth(i, r.Cast(i, v, reply.Server))
 }
 
 // Read returns how a reply to call counts by itself.
@@ -153,7 +153,7 @@ func (s *Set) Read(call claim.Call, reply pool.Reply) claim.Vote {
 func (r *Round) resend(i int) (sent bool, refusal error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if g, ok := r.op.(Gate); r.closed || r.ballots[i].full || ok && !g.Stands() {
+	if g, ok := r.op.(Gate); r.closed || r.ballots[i].full || ok && !g.Open() {
 		return false, nil
 	}
 	r.ballots[i].full = true
@@ -178,7 +178,7 @@ func (r *Round) Again() {
 func (r *Round) sendAgain() (refusals []error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if g, ok := r.op.(Gate); r.closed || r.final || ok && !g.Stands() {
+	if g, ok := r.op.(Gate); r.closed || r.final || ok && !g.Open() {
 		return nil
 	}
 	refusals = make([]error, len(r.ballots))
@@ -222,7 +222,7 @@ func (r *Round) Refuse(i int, err error) {
 	if first {
 		r.tellTracer(i, v, late, true)
 	}
-	r.Watch(i, v)
+	r.NoteHealth(i, v)
 }
 
 // A trace is what a round keeps for a tracer of votes.
@@ -240,12 +240,12 @@ func (r *Round) tellTracer(i int, v claim.Vote, late, later bool) {
 }
 
 // NoteHealth notes what node i's vote says of the node's health.
-func (r *Round) Watch(i int, v claim.Vote) {
+func (r *Round) NoteHealth(i int, v claim.Vote) {
 	if r.brief.Tracer == nil {
 		return
 	}
 	n := r.set.Nodes[i]
-	s := sight{to: r.brief.Tracer, node: n, granted: v.Choice == claim.Granted && r.brief.Purpose != Looking}
+	s := observation{to: r.brief.Tracer, node: n, granted: v.Choice == claim.Granted && r.brief.Purpose != Looking}
 	if v.Choice == claim.Failed {
 		s.err = v.Err
 		switch {
@@ -396,7 +396,9 @@ func (*unheard) Error() string   { return ErrNoAnswer.Error() }
 func (e *unheard) Unwrap() error { return e.why }
 
 // NoAnswerWithin returns the error of nodes that did not answer within a time.
-func Silent(within time.Duration) error { return fmt.Errorf("%w within %v", ErrNoAnswer, within) }
+func NoAnswerWithin(within time.Duration) error {
+	return fmt.Errorf("%w within %v", ErrNoAnswer, within)
+}
 
 // Wait returns the result once the round is decided. With waitAll it also waits until every node has voted
 // or the node deadline has passed. It gives the round up after l.Decide, when ctx is done, or when l.Over
@@ -416,7 +418,7 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	case <-t.decided:
 		r.set.timers.put(t)
 		if r.expired {
-			return r.Result(Silent(l.Decide))
+			return r.Result(NoAnswerWithin(l.Decide))
 		}
 		if !r.waitAll {
 			return r.Result(ErrNotAwaited)
@@ -440,7 +442,7 @@ func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 	case <-r.all:
 		return nil
 	case <-timer.C:
-		return Silent(l.Node)
+		return NoAnswerWithin(l.Node)
 	case <-ctx.Done():
 		return &unheard{context.Cause(ctx)}
 	case <-l.Over:
