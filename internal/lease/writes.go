@@ -14,7 +14,7 @@ import (
 
 // writes are the writes in flight of one value: what its commands may have left on the nodes, which its
 // release must undo. A lease that is handed over shares them with the lease that continues it, because
-// replies to its own commands may still come.
+// replies to commands of the former may still come.
 type writes struct {
 	nodes []atomic.Int64                 // by node
 	spare [claim.UsualNodes]atomic.Int64 // room for nodes
@@ -33,7 +33,7 @@ type writes struct {
 // read and changed without a lock:
 //
 //	bits 0 to 30   how many commands that may set the value have no reply yet
-//	bit 31         set when one was lost: nobody can tell when it is executed
+//	bit 31         set when one has been lost: nobody can tell when it is executed
 //	bits 32 to 62  how many may have set the value, or still may
 //
 // Each sending is taken back just once, by unsent or answered, so that no part borrows from
@@ -45,22 +45,22 @@ const (
 	anyLost       = 1 << 31
 	oneSent       = 1 << 32
 
-	// maxSent is up to where sent commands are counted. unsent never takes back nearly as many, and there
-	// is room for calls that race.
+	// maxSent is where the count of sent commands stops. unsent takes back far fewer, and the bits above it
+	// leave room for calls that race.
 	maxSent = 1 << 30
 )
 
-func (f nodeWrites) sent() int { return int(f / oneSent) }
+func (n nodeWrites) sent() int { return int(n / oneSent) }
 
 // reached reports whether the node may hold the value, now or later.
-func (f nodeWrites) reached() bool { return f.sent() > 0 }
+func (n nodeWrites) reached() bool { return n.sent() > 0 }
 
 // settled reports whether no command that could set the value is on its way.
-func (f nodeWrites) settled() bool { return f&(oneSent-1) == 0 }
+func (n nodeWrites) settled() bool { return n&(oneSent-1) == 0 }
 
 // awaits reports whether a command that may set the value has no reply yet. A command whose reply was lost
 // does not count.
-func (f nodeWrites) awaits() bool { return f&(anyLost-1) != 0 }
+func (n nodeWrites) awaits() bool { return n&(anyLost-1) != 0 }
 
 // onNode returns what the value may have left on node i.
 func (w *writes) onNode(i int) nodeWrites { return nodeWrites(w.nodes[i].Load()) }

@@ -12,7 +12,7 @@ import (
 type agenda struct {
 	ready          bool        // try at once: it is new or now the first, must repeat its attempt, or the lock was released
 	followsRelease bool        // try right behind a release of this process: no other process is known to wait
-	polls          bool        // the retry delay of its pacer is over: it polls
+	polls          bool        // it polls, because the retry delay of its pacer is over
 	woken          claim.Nodes // the nodes that have woken it since the last attempt began
 	freed          claim.Nodes // the nodes that granted the last attempt, whose release frees them
 	graceEnd       time.Time   // when it tries even if fewer nodes than a quorum have woken it; zero: none has
@@ -54,7 +54,7 @@ type subscriptions interface {
 }
 
 // next returns what the waiter must do now, and until when it may wait if that is nothing. Only the first
-// in line, and the waiter that paces it, have anything to do at a time.
+// in line, and the waiter that paces it, have anything to do at a set time.
 func (v view) next(a agenda) (event, time.Time) {
 	switch {
 	case v.handedOff:

@@ -29,8 +29,8 @@ type Group struct {
 	members atomic.Int64 // Redsyncs that are neither closed nor collected
 }
 
-// groups finds the group of a list of clients. It keeps no group in memory: Redsyncs do, and open
-// subscriptions until they end.
+// groups finds the group of a list of clients. It keeps no group in memory: only Redsyncs and open
+// subscriptions do.
 var groups struct {
 	sync.Mutex // guards byClients
 	byClients  map[any]weak.Pointer[Group]

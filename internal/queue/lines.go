@@ -83,8 +83,8 @@ func (l *line) findPacer(atLeast time.Duration) {
 	}
 }
 
-// firstChanged makes the first in line try, and its pacer look again, if the first is not before, the first
-// until now.
+// firstChanged makes the first in line try, and its pacer look again, if the first is another one than
+// before.
 func (l *line) firstChanged(before *waiter) {
 	first := l.first()
 	if first == nil || first == before {

@@ -41,9 +41,9 @@ func (s *Set) FirstToIdentify() bool {
 	return first
 }
 
-// IdentifyTimeout returns how long at most an acquire waits to learn which server each node is: for the
-// node deadline, and for half of the time that ctx has left. The caller needs the other half for its work
-// with the lock.
+// IdentifyTimeout returns how long at most an acquire waits to learn which server each node is: the node
+// deadline, or half of the time that ctx has left if that is less. The caller needs the other half for its
+// work with the lock.
 func IdentifyTimeout(ctx context.Context, nodeTimeout time.Duration) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
