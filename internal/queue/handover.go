@@ -11,8 +11,8 @@ import (
 // This file decides what the waiters of this process do when a lock is released. Leases see them as a
 // Group, which implements lease.Waiters.
 
-// maxChain bounds how long after its acquire a lock is handed over within the process; a tenth of the
-// expiry is another bound. For so long other processes are not admitted. An acquire takes much less time
+// maxChain bounds for how long after its acquire a lock is handed over within the process; a tenth of the
+// expiry is a second bound. Other processes are not admitted for so long. An acquire takes much less time
 // than that.
 const maxChain = 20 * time.Millisecond
 

@@ -10,7 +10,7 @@ import (
 )
 
 // This file is the restart guard: a node that has restarted may have forgotten what it granted, so its
-// votes do not count for a while.
+// grants do not count for a while.
 
 // A Drift tells by how much clocks that run at different rates may differ after a time. The root of the
 // library hands it down (drift.go there).
@@ -39,7 +39,7 @@ func (n *Node) Distrust(s *pool.Server, sent time.Time, drift Drift, margin time
 		return nil
 	case s == nil:
 		return errUnknownServer
-	case s.New && s.Age(sent) >= 0: // a negative age: another server answered the request
+	case s.New && s.Age(sent) >= 0: // with a negative age, another server answered the request
 		return nil
 	}
 	quarantine := n.quarantine(drift, margin)
