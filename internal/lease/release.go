@@ -114,7 +114,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	} else {
 		rel.round.Prepare(context.Background(), k.Set, rel, false, quorum.Nobody{})
 	}
-	// If an earlier release of l is being repeated, it must allow for all that was executed until now.
+	// What has been answered by now, if an earlier release is repeated.
 	l.writes.noteRenewal()
 	rel.open.Store(int32(len(k.Set.Nodes))) //nolint:gosec // there are few
 	k.unsettled.add(1)
