@@ -45,21 +45,21 @@ func (b bases) derive() (lease.Timing, error) {
 	t := lease.Timing{
 		Expiry: b.expiry.Truncate(time.Millisecond), MaxHold: b.maxHold, Drift: driftFactor(b.driftFactor),
 	}
-	t.Span = t.Expiry - scale(t.Expiry, b.driftFactor)
-	if t.Span <= clockDrift { // also of an expiry of 0 or less, which leaves no span
+	t.Validity = t.Expiry - scale(t.Expiry, b.driftFactor)
+	if t.Validity <= clockDrift { // also of an expiry of 0 or less, which leaves no span
 		return lease.Timing{}, outOfRange("WithExpiry", b.expiry, fmt.Sprintf(
 			"expiry - drift > 0, where drift is expiry * %v + %v", b.driftFactor, clockDrift))
 	}
-	t.Span -= clockDrift
+	t.Validity -= clockDrift
 	t.TTL = t.Expiry + roundUp(b.lockDelay)
 	if b.lockDelay < 0 || t.TTL < t.Expiry { // it overflows
 		return lease.Timing{}, outOfRange("WithLockDelay", b.lockDelay, "0 or more, with the expiry at most 292 years")
 	}
-	t.NodeTimeout = min(max(scale(t.Expiry, b.timeoutFactor), minNodeTimeout), t.Span/2)
+	t.NodeTimeout = min(max(scale(t.Expiry, b.timeoutFactor), minNodeTimeout), t.Validity/2)
 	if b.nodeTimeout != 0 {
-		if b.nodeTimeout < 0 || b.nodeTimeout > t.Span/2 {
+		if b.nodeTimeout < 0 || b.nodeTimeout > t.Validity/2 {
 			return lease.Timing{}, outOfRange("WithNodeTimeout", b.nodeTimeout, fmt.Sprintf(
-				"0 < timeout <= %v, half of the validity", t.Span/2))
+				"0 < timeout <= %v, half of the validity", t.Validity/2))
 		}
 		t.NodeTimeout = b.nodeTimeout
 	}

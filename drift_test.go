@@ -27,7 +27,7 @@ func at(mono, wall time.Duration) clock.Instant {
 }
 
 func TestValidityGoesByTheClockThatAdvancedMore(t *testing.T) {
-	v := lease.Validity{Start: at(0, 0), Span: 10 * time.Second}
+	v := lease.Validity{Start: at(0, 0), Length: 10 * time.Second}
 	for name, c := range map[string]struct {
 		now  clock.Instant
 		left time.Duration
@@ -60,17 +60,17 @@ func TestValidityNeverExceedsExpiryMinusDrift(t *testing.T) {
 		}
 		// The product is exact to a part in 2^52.
 		exact := float64(got.TTL) * (1 - factor)
-		if float64(got.Span) > exact*(1+1e-15)+float64(time.Microsecond)-float64(clockDrift) {
-			t.Fatalf("span %d of ttl %d, factor %v", got.Span, got.TTL, factor)
+		if float64(got.Validity) > exact*(1+1e-15)+float64(time.Microsecond)-float64(clockDrift) {
+			t.Fatalf("span %d of ttl %d, factor %v", got.Validity, got.TTL, factor)
 		}
-		if got.Span <= 0 || got.Span > got.TTL-clockDrift || got.TTL > expiry {
-			t.Fatalf("ttl %v, span %v of expiry %v", got.TTL, got.Span, expiry)
+		if got.Validity <= 0 || got.Validity > got.TTL-clockDrift || got.TTL > expiry {
+			t.Fatalf("ttl %v, span %v of expiry %v", got.TTL, got.Validity, expiry)
 		}
 		if got.TTL%time.Millisecond != 0 {
 			t.Fatalf("ttl %v is not whole milliseconds", got.TTL)
 		}
-		if got.NodeTimeout <= 0 && got.Span > 1 || got.NodeTimeout > got.Span/2 {
-			t.Fatalf("node timeout %v of span %v", got.NodeTimeout, got.Span)
+		if got.NodeTimeout <= 0 && got.Validity > 1 || got.NodeTimeout > got.Validity/2 {
+			t.Fatalf("node timeout %v of span %v", got.NodeTimeout, got.Validity)
 		}
 	})
 }
@@ -79,14 +79,14 @@ func TestValidityIsNeverExtendedByAnyClock(t *testing.T) {
 	clock := rapid.Int64Range(math.MinInt64/4, math.MaxInt64/4)
 	rapid.Check(t, func(t *rapid.T) {
 		v := lease.Validity{
-			Start: at(0, time.Duration(clock.Draw(t, "wall at start"))),
-			Span:  time.Duration(rapid.Int64Range(0, math.MaxInt64/4).Draw(t, "span")),
+			Start:  at(0, time.Duration(clock.Draw(t, "wall at start"))),
+			Length: time.Duration(rapid.Int64Range(0, math.MaxInt64/4).Draw(t, "span")),
 		}
 		mono := time.Duration(rapid.Int64Range(0, math.MaxInt64/4).Draw(t, "monotonic time since"))
 		wall := time.Duration(clock.Draw(t, "wall then"))
 		left := v.Remaining(at(mono, wall))
-		if left < 0 || left > max(v.Span-mono, 0) {
-			t.Fatalf("%v left of %v after %v", left, v.Span, mono)
+		if left < 0 || left > max(v.Length-mono, 0) {
+			t.Fatalf("%v left of %v after %v", left, v.Length, mono)
 		}
 		later := mono + time.Duration(rapid.Int64Range(0, math.MaxInt64/4).Draw(t, "and later"))
 		if again := v.Remaining(at(later, wall)); again > left {
@@ -99,7 +99,7 @@ func TestTimingDefaults(t *testing.T) {
 	got, err := bases{expiry: 8 * time.Second, driftFactor: 0.01, timeoutFactor: 0.05}.derive()
 	require.NoError(t, err)
 	assert.Equal(t, 8*time.Second, got.TTL)
-	assert.Equal(t, 8*time.Second-80*time.Millisecond-2*time.Millisecond, got.Span)
+	assert.Equal(t, 8*time.Second-80*time.Millisecond-2*time.Millisecond, got.Validity)
 	assert.Equal(t, 400*time.Millisecond, got.NodeTimeout)
 	assert.Equal(t, driftFactor(0.01), got.Drift)
 }
@@ -156,8 +156,8 @@ func TestTimingAtTheEdges(t *testing.T) {
 			got, err := bases{expiry: c.expiry, driftFactor: c.drift, timeoutFactor: c.factor, nodeTimeout: c.node}.derive()
 			if c.complaint == "" {
 				require.NoError(t, err)
-				assert.Positive(t, got.Span)
-				assert.Less(t, got.Span, got.TTL)
+				assert.Positive(t, got.Validity)
+				assert.Less(t, got.Validity, got.TTL)
 				return
 			}
 			require.ErrorIs(t, err, errOutOfRange)
@@ -174,7 +174,7 @@ func FuzzValidityNeverExceedsExpiry(f *testing.F) {
 		if err != nil || mono < 0 {
 			return
 		}
-		v := lease.Validity{Start: at(0, 0), Span: got.Span}
+		v := lease.Validity{Start: at(0, 0), Length: got.Validity}
 		if left := v.Remaining(at(time.Duration(mono), time.Duration(wall))); left > time.Duration(expiry) {
 			t.Fatalf("%v left of %v", left, time.Duration(expiry))
 		}
@@ -212,26 +212,26 @@ func FuzzTiming(f *testing.F) {
 		require.Equal(t, b.expiry/time.Millisecond, got.Expiry/time.Millisecond)
 		require.Zero(t, got.Expiry%time.Millisecond)
 
-		require.Positive(t, got.Span)
+		require.Positive(t, got.Validity)
 		// expiry * (1 - drift) - 2 ms; a float has 53 bits.
 		most := new(big.Float).SetInt64(int64(got.Expiry - clockDrift))
 		most.Sub(most, exact(got.Expiry, drift))
 		slack := exact(got.Expiry, 0x1p-52)
-		span := new(big.Float).SetInt64(int64(got.Span))
-		require.LessOrEqual(t, span.Cmp(most.Add(most, slack)), 0, "span %v of %v, drift %v", got.Span, got.Expiry, drift)
+		span := new(big.Float).SetInt64(int64(got.Validity))
+		require.LessOrEqual(t, span.Cmp(most.Add(most, slack)), 0, "span %v of %v, drift %v", got.Validity, got.Expiry, drift)
 
 		ttl := new(big.Int).Add(big.NewInt(delay), big.NewInt(999_999))
 		ttl.Add(ttl.Div(ttl, big.NewInt(1e6)).Mul(ttl, big.NewInt(1e6)), big.NewInt(int64(got.Expiry)))
 		require.True(t, ttl.IsInt64() && ttl.Int64() == int64(got.TTL), "%v, want %v", int64(got.TTL), ttl)
 		require.GreaterOrEqual(t, got.NodeTimeout, time.Duration(0))
-		require.LessOrEqual(t, got.NodeTimeout, got.Span/2)
+		require.LessOrEqual(t, got.NodeTimeout, got.Validity/2)
 
 		// However long the lock has been held, the keys outlast the validity by the drift.
 		if held >= 0 {
 			ttl, span := got.AtAge(time.Duration(held))
 			require.GreaterOrEqual(t, span, time.Duration(0))
-			require.LessOrEqual(t, span, got.Span)
-			require.GreaterOrEqual(t, ttl-span, got.TTL-got.Span)
+			require.LessOrEqual(t, span, got.Validity)
+			require.GreaterOrEqual(t, ttl-span, got.TTL-got.Validity)
 			require.LessOrEqual(t, ttl, got.TTL)
 			if maxHold > 0 {
 				require.LessOrEqual(t, span, max(time.Duration(maxHold-held), 0))

@@ -169,7 +169,7 @@ func whyNot(o lease.Outcome) error {
 	case lease.NotWon:
 		return notAcquired(o.Result)
 	case lease.Late:
-		return fmt.Errorf("%w: the nodes answered after the validity of %v", ErrLockAlreadyExpired, o.Span)
+		return fmt.Errorf("%w: the nodes answered after the validity of %v", ErrLockAlreadyExpired, o.Validity)
 	case lease.Duplicates:
 		return duplicateError(o.Duplicate.A.Index, o.Duplicate.A.Address, o.Duplicate.B.Index, o.Duplicate.B.Address)
 	case lease.Unusable:

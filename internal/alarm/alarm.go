@@ -1,5 +1,5 @@
-// Package alarm keeps one timer for many alarms. It is what leases, watchdogs and releases do
-// things at a time with, however many there are.
+// Package alarm keeps one timer for many alarms. Leases, watchdogs and releases use it for everything that
+// they do at a set time.
 package alarm
 
 import (
@@ -11,49 +11,47 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
-// A Schedule fires alarms at their times. However many are set, there is one
-// timer, and no goroutine until it fires.
+// A Schedule fires alarms at their times. However many are set, it needs one timer, and a goroutine only
+// while it fires them.
 type Schedule struct {
 	firing sync.Mutex // held while due alarms fire
 	mu     sync.Mutex // guards what follows
 	alarms alarmHeap
 	timer  *time.Timer
-	armed  time.Time // when timer fires; zero when it is not running, or must be set anew
+	armed  time.Time // when timer fires; zero if it is not running, or must be reset
 	closed bool
 
-	// InARow is how many alarms fire in a row before a pause, 0 for no limit;
-	// notBefore is when the pause ends.
+	// InARow is how many alarms fire in a row before a pause, 0 for no limit. notBefore is when the pause
+	// ends.
 	InARow    int
 	notBefore time.Time
 
-	// compare is how often the wall clock is compared with the monotonic one while
-	// alarms are set, 0 for never. lead is by how much the former was ahead when the
-	// alarms were last right.
+	// compare is how often the wall clock is compared with the monotonic one while alarms are set, 0 for
+	// never. lead is how far the wall clock may be ahead: if a comparison finds more, it was set forward.
 	compare time.Duration
 	lead    time.Duration
 }
 
 const burstPause = time.Millisecond
 
-// An Alarm is something to do at a time.
+// An Alarm calls its Firer at a set time.
 type Alarm struct {
 	What  Firer
 	at    time.Time
 	index int // in the heap, from 1; 0 when not scheduled
 }
 
-// A Firer is what an alarm is for. Fire must not block; it may call the schedule.
-// closing says that the schedule is closed and the time has not come.
+// A Firer is what an alarm calls. Fire must not block. It may call the schedule. closing says that the
+// schedule was closed before the time of the alarm.
 type Firer interface{ Fire(closing bool) }
 
-// Set sets a to a time, instead of any earlier one. It reports false
-// when the schedule is closed.
+// Set makes a fire at a time, in place of the time that it had. It reports false if the schedule is closed.
 func (s *Schedule) Set(a *Alarm, at time.Time) bool {
 	return s.SetUnlessFull(a, at, math.MaxInt)
 }
 
-// SetUnlessFull does what Set does, unless limit alarms are set or the schedule is
-// closed; it reports whether it did.
+// SetUnlessFull does what Set does, unless limit alarms are set already or the schedule is closed. It
+// reports whether it did.
 func (s *Schedule) SetUnlessFull(a *Alarm, at time.Time, limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,16 +79,15 @@ func (s *Schedule) Hasten(a *Alarm, at time.Time) {
 	}
 }
 
-// CompareClocks makes the schedule compare the clocks every so often, and fire all
-// alarms, due or not, once the wall clock has gained on the monotonic one since
-// start: it was set forward, or the machine was suspended. The shortest interval
-// asked for counts, until the schedule is empty. So the alarm that it is for must be
-// set before.
+// CompareClocks makes the schedule compare the clocks every so often. Once the wall clock has gained on the
+// monotonic one since start, the schedule fires all alarms, due or not: the clock was set forward, or the
+// machine was suspended. The shortest interval asked for counts, until the schedule is empty. An empty
+// schedule makes no comparisons, so the caller must set its alarm before.
 func (s *Schedule) CompareClocks(every time.Duration, start clock.Instant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.alarms) == 0 {
-		return // fired or dropped
+		return // the alarm has fired, or was dropped
 	}
 	lead, first := start.Lead(), s.compare == 0
 	if first || lead < s.lead {
@@ -99,7 +96,7 @@ func (s *Schedule) CompareClocks(every time.Duration, start clock.Instant) {
 	if first || every < s.compare {
 		s.compare = every
 		if time.Now().Add(every).Before(s.armed) {
-			s.armed = time.Time{} // it is armed for too late
+			s.armed = time.Time{} // the timer would fire too late
 		}
 		s.armLocked()
 	}
@@ -113,12 +110,12 @@ func (s *Schedule) steppedLocked() bool {
 	lead := clock.Now().Lead()
 	forward := lead-s.lead >= time.Millisecond
 	if forward || lead < s.lead {
-		s.lead = lead // one set back counts from there: what begins now began then
+		s.lead = lead // a clock that was set back is measured from its new time on
 	}
 	return forward
 }
 
-// Drop takes a off the schedule. It may be firing at this moment.
+// Drop takes a off the schedule. a may be firing at this moment.
 func (s *Schedule) Drop(a *Alarm) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,10 +124,10 @@ func (s *Schedule) Drop(a *Alarm) {
 	}
 }
 
-// armLocked makes the timer fire for the first alarm, or in time for the next
-// comparison of the clocks. Without alarms it ends the comparisons. A timer that
-// would fire earlier is left alone: when it finds nothing due it is armed again,
-// or not at all. That is rare, and a timer is dear to move.
+// armLocked makes the timer fire for the first alarm, or in time for the next comparison of the clocks.
+// Without alarms it ends the comparisons. It does not touch a timer that would fire earlier: when that
+// finds nothing due, run arms it again if there are alarms. That is rare, and resetting a timer is
+// expensive.
 func (s *Schedule) armLocked() {
 	if len(s.alarms) == 0 {
 		s.compare = 0
@@ -141,7 +138,7 @@ func (s *Schedule) armLocked() {
 		first = s.notBefore
 	}
 	if !s.armed.IsZero() && !first.Before(s.armed) {
-		return // in time for the next comparison as well, since it was when it was armed
+		return // that is in time for the next comparison as well: armed allows for it
 	}
 	if s.compare > 0 {
 		if look := time.Now().Add(s.compare); look.Before(first) {
@@ -156,13 +153,13 @@ func (s *Schedule) armLocked() {
 	s.timer.Reset(time.Until(first))
 }
 
-// run fires what is due.
+// run fires the alarms that are due.
 func (s *Schedule) run() {
 	s.firing.Lock()
 	defer s.firing.Unlock()
 	s.mu.Lock()
 	s.armed = time.Time{}
-	if time.Now().Before(s.notBefore) { // it was armed while the burst was firing
+	if time.Now().Before(s.notBefore) { // the timer was set while the burst was firing
 		s.armLocked()
 		s.mu.Unlock()
 		return
@@ -186,8 +183,8 @@ func (s *Schedule) run() {
 	s.mu.Unlock()
 }
 
-// Close empties the schedule for good and fires what was on it. Alarms that were
-// firing have ended when it returns.
+// Close empties the schedule for good and fires the alarms that were on it. When it returns, no alarm is
+// firing any more.
 func (s *Schedule) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -214,7 +211,7 @@ func (s *Schedule) Comparing() time.Duration {
 	return s.compare
 }
 
-// Pause lets no alarm fire until resume is called. It is for tests.
+// Pause keeps every alarm from firing until resume is called. It is for tests.
 func (s *Schedule) Pause() (resume func()) {
 	s.firing.Lock()
 	return s.firing.Unlock

@@ -7,13 +7,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// An Exclusive is the claim of a Mutex: a key with a value, which one lease has at a time.
+// An Exclusive is the claim of a Mutex: a key with a value. One lease has it at a time.
 type Exclusive struct {
 	lock  script.Lock
-	lines [1]string // its name; kept, because a slice made for each question would cost an allocation
+	lines [1]string // its name; kept, because a slice made for each call would cost an allocation
 }
 
-// NewExclusive returns the claim of a name, which has no value yet.
+// NewExclusive returns the claim of a name. It has no value yet.
 func NewExclusive(name string) Exclusive { return Exclusive{script.NewLock(name, ""), [1]string{name}} }
 
 // Name implements Claim.
@@ -31,7 +31,7 @@ func (e *Exclusive) With(value string, room *Room) Claim {
 // Lines implements Claim.
 func (e *Exclusive) Lines() []string { return e.lines[:] }
 
-// PassesTo implements Claim. A waiter for the same name wants nothing that e does not have.
+// PassesTo implements Claim. A waiter for the same name needs nothing but the key of e.
 func (e *Exclusive) PassesTo(other Claim) bool {
 	o, same := other.(*Exclusive)
 	return same && o.Name() == e.Name()
@@ -67,12 +67,12 @@ func (e *Exclusive) ReleaseQuietly(f script.Fence) Call {
 	return Call{script.ReleaseQuietly(e.lock, f), readFound}
 }
 
-// Ping asks whether a node answers, whatever it says.
+// Ping asks whether a node answers. Every reply is a grant.
 func Ping() Call {
 	return Call{script.Ping(), func(any) (Answer, error) { return Answer{Found: Mine}, nil }}
 }
 
-// done is the answer to a SET that has set the key. Any other text is of something else.
+// done is the reply to a SET that has set the key. A SET gives no other text.
 var done any = "OK"
 
 // readSet reads the reply to a plain SET. A refusal does not say whose value is there. Even our own value

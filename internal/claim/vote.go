@@ -2,10 +2,10 @@ package claim
 
 import "math/bits"
 
-// A Choice is what a vote comes to.
+// A Choice says how a vote counts.
 type Choice uint8
 
-// What a vote can be.
+// How a vote can count.
 const (
 	Pending Choice = iota // no answer yet
 	Granted               // yes
@@ -13,17 +13,17 @@ const (
 	Failed                // an error, or no answer within the deadline
 )
 
-// A Vote is one node's part in a round.
+// A Vote is what a round knows of one node's answer.
 type Vote struct {
 	Answer Answer // what the node said; zero where it said nothing
-	Err    error  // why it is no grant, where that is not in the answer
+	Err    error  // why the vote is no grant, if the answer does not say so
 	Choice Choice
 }
 
-// Failure returns the vote of a node that has failed for err.
+// Failure returns the vote of a node that has failed with err.
 func Failure(err error) Vote { return Vote{Choice: Failed, Err: err} }
 
-// Fails returns v as one that does not count, for err. What the node has answered stays in it.
+// Fails returns v as a failure with err. The node's answer stays in it.
 func (v Vote) Fails(err error) Vote {
 	v.Choice, v.Err = Failed, err
 	return v
@@ -39,7 +39,8 @@ const (
 	UsualNodes = 5
 )
 
-// ByNode returns a zero element for each of n nodes: of spare, which is zero, if it has as many.
+// ByNode returns a slice with a zero element for each of n nodes. It uses spare, which must be zero, if
+// that is long enough.
 func ByNode[T any](spare []T, n int) []T {
 	if n <= len(spare) {
 		return spare[:n]
@@ -51,9 +52,9 @@ func ByNode[T any](spare []T, n int) []T {
 type Nodes uint64
 
 // FirstNodes returns the set of the first n nodes.
-func FirstNodes(n int) Nodes { return Nodes(1)<<n - 1 } // right for 64 as well
+func FirstNodes(n int) Nodes { return Nodes(1)<<n - 1 } // right for n = 64 as well
 
-// With returns n and node i.
+// With returns n with node i added.
 func (n Nodes) With(i int) Nodes { return n | 1<<i }
 
 // Without returns n without node i.
@@ -65,7 +66,7 @@ func (n Nodes) Has(i int) bool { return n>>i&1 != 0 }
 // Len returns how many nodes n has.
 func (n Nodes) Len() int { return bits.OnesCount64(uint64(n)) }
 
-// A Count is which nodes have voted, and how.
+// A Count says which nodes have voted, and how.
 type Count struct{ Granted, Refused, Failed Nodes }
 
 // Voted returns the nodes that have voted.
@@ -74,7 +75,7 @@ func (c Count) Voted() Nodes { return c.Granted | c.Refused | c.Failed }
 // Answered returns the nodes that have answered.
 func (c Count) Answered() Nodes { return c.Granted | c.Refused }
 
-// With returns c and the vote of node i.
+// With returns c with the vote of node i added.
 func (c Count) With(i int, v Choice) Count {
 	switch v {
 	case Granted:
@@ -88,21 +89,21 @@ func (c Count) With(i int, v Choice) Count {
 	return c
 }
 
-// A Rule says which nodes together can decide, and what votes prove. The root of the library hands
-// it down (quorum.go there): everything below only obeys.
+// A Rule says which nodes together can decide, and what votes prove. The root of the library defines it
+// (quorum.go there) and hands it down. The packages below only apply it.
 type Rule interface {
 	All() Nodes                // the nodes that have a vote
 	Quorum(n Nodes) bool       // these nodes together can decide
 	Blocks(n Nodes) bool       // without these nodes there is no quorum
 	Standing(c Count) Standing // what the votes prove by now
-	Counts(a Answer) Choice    // what an answer is as a vote
+	Counts(a Answer) Choice    // how an answer counts as a vote
 }
 
-// A Standing is what votes prove. What is true stays true, whatever votes follow.
+// A Standing is what votes prove. A field that is true stays true, whatever votes follow.
 type Standing struct {
 	Won       bool // a quorum has granted
 	Blocked   bool // no quorum can grant any more
-	Rejected  bool // the nodes that refused prove that no quorum can say yes, whatever the others say
+	Rejected  bool // the refusals prove that no quorum can grant, whatever the other nodes say
 	Explained bool // it is clear why the round is blocked
 }
 
@@ -110,8 +111,8 @@ type Standing struct {
 func (s Standing) Decided() bool { return s.Won || s.Blocked }
 
 // A Tally adds up the votes of a round. Most claims need none: their votes are counted, and the Rule says
-// what the count proves. A claim whose votes differ in more than yes and no, such as which permit a node
-// grants, has a tally of its own. The tests of the seam have one (seam_test.go of the root).
+// what the count proves. A claim has a Tally of its own if its votes say more than yes or no, such as which
+// permit a node grants. The tests of this interface have one (seam_test.go of the root).
 type Tally interface {
 	Add(i int, v Vote)
 	Standing() Standing

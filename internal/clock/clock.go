@@ -14,9 +14,9 @@ type Instant struct {
 	Wall time.Time
 }
 
-// Since returns the time elapsed from start to i by the clock on which more
-// has passed. A wall clock stepped forward ends a lease early, which is safe;
-// one stepped back is outvoted.
+// Since returns the time elapsed from start to i by the clock on which more has passed. A wall clock
+// stepped forward ends a lease early, which is safe. A wall clock stepped back has no effect, because the
+// monotonic clock then shows the longer time.
 func (i Instant) Since(start Instant) time.Duration {
 	// Round(0) strips the monotonic reading, which Sub would prefer.
 	return max(i.Mono-start.Mono, i.Wall.Round(0).Sub(start.Wall.Round(0)))
@@ -31,7 +31,7 @@ func (i Instant) Lead() time.Duration {
 // origin is what instants count monotonic time from.
 var origin = time.Now()
 
-// Now reads both clocks, as Step has changed them.
+// Now reads both clocks. After Step it returns what the test makes of them.
 func Now() Instant {
 	t := time.Now()
 	i := Instant{Mono: t.Sub(origin), Wall: t}
@@ -41,11 +41,11 @@ func Now() Instant {
 	return i
 }
 
-// stepped changes what the clocks say; nil outside of tests.
+// stepped changes what Now returns; nil outside of tests.
 var stepped atomic.Pointer[func(Instant) Instant]
 
-// Step makes Now return what change makes of the clocks, until restore is called. It is for
-// tests, which use it one at a time: it panics where the clocks are stepped already.
+// Step makes Now return what change makes of the clocks, until restore is called. It is for tests. Only one
+// of them may use it at a time: Step panics if the clocks are stepped already.
 func Step(change func(Instant) Instant) (restore func()) {
 	if !stepped.CompareAndSwap(nil, &change) {
 		panic("clock: the clocks are stepped already")

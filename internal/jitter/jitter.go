@@ -1,5 +1,5 @@
-// Package jitter is the randomness of delays, which spreads what would otherwise come
-// all at once. Tests replace it, to repeat what has happened.
+// Package jitter makes the random part of delays, so that many callers do not act at once. Tests replace
+// the source of it to repeat a run.
 package jitter
 
 import (
@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// N returns a duration of at least 0 and less than d, at random.
+// N returns a random duration of at least 0 and less than d.
 func N(d time.Duration) time.Duration { return Source(d) }
 
-// Source is where N has it from. It may be called by many goroutines at once, and is
-// replaced only while nobody calls it.
+// Source is where N gets its durations. Many goroutines may call it at once. It may be replaced only while
+// nobody calls it.
 var Source = rand.N[time.Duration]

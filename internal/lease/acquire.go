@@ -16,11 +16,11 @@ import (
 type Outcome struct {
 	Kind      Kind
 	Result    quorum.Result     // of the round; zero if there was none
-	Duplicate *quorum.Duplicate // of Duplicates
-	Err       error             // of Unusable
-	Told      error             // as an observer was told; nil where nobody listens
-	Span      time.Duration     // of Late: the validity
-	Touched   bool              // a node has granted the lock in one of its rounds, whatever its register
+	Duplicate *quorum.Duplicate // for Duplicates
+	Err       error             // for Unusable
+	Told      error             // the error as observers were told it; nil if nobody listens
+	Validity  time.Duration     // for Late: the validity that had ended
+	Touched   bool              // a node has granted the lock in one of its rounds, even if not the fencing token
 }
 
 // A Kind is how an attempt can end.
@@ -29,23 +29,24 @@ type Kind uint8
 // The kinds of outcomes.
 const (
 	NotAsked   Kind = iota // no attempt was made
-	Waiting                // none was made, because others of this process wait for the claim
+	Waiting                // no attempt was made, because others of this process wait for the claim
 	Won                    // the lease can begin
 	NotWon                 // no quorum granted
 	Late                   // a quorum granted, after the validity had ended
 	Duplicates             // two nodes are one server
-	Unusable               // there is no value for an attempt
+	Unusable               // the generator made no usable value
 )
 
-// Mends reports whether another attempt may come to something else.
+// Mends reports whether another attempt may come to something else: neither the nodes nor the generator are
+// set up wrongly.
 func (o Outcome) Mends() bool {
 	return o.Kind != Duplicates && o.Kind != Unusable && !slices.ContainsFunc(o.Result.Votes, isDuplicate)
 }
 
-// isDuplicate reports whether a node's server has granted as another node.
+// isDuplicate reports whether a node's server had granted already, as another node.
 func isDuplicate(v claim.Vote) bool { return v.Err == quorum.ErrDuplicate } //nolint:errorlint // a sentinel that nobody wraps
 
-// Taken reports whether nodes have answered, and something else is in the way.
+// Taken reports whether nodes have answered that something else is in the way.
 func (o Outcome) Taken() bool { return o.Kind == NotWon && o.Result.NotFree() }
 
 // Heard reports whether a quorum of nodes has answered.
@@ -66,7 +67,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		if d := stillDuplicate(ctx, t); d != nil {
 			return nil, Outcome{Kind: Duplicates, Duplicate: d}
 		}
-		start = clock.Now() // it has taken a while, and nothing has been sent for the lock
+		start = clock.Now() // asking took a while, and nothing has been sent for the lock yet
 	}
 	l := New(t, value, start)
 	l.Try = try
@@ -76,8 +77,8 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		op.proposal = t.Keeper.Tokens.proposal(t.Claim.Name(), start)
 	}
 	waitAll, limits := t.WaitAll, t.Timing.limits()
-	if set.Introduces() && !waitAll {
-		waitAll, limits.Node = true, quorum.Introduction(ctx, limits.Node)
+	if set.FirstToIdentify() && !waitAll {
+		waitAll, limits.Node = true, quorum.IdentifyTimeout(ctx, limits.Node)
 	}
 	res := set.Start(ctx, op, waitAll).Wait(ctx, limits)
 	touched := touches(res)
@@ -98,14 +99,14 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	return l, o
 }
 
-// touches reports whether a node has granted the lock, also where that does not count.
+// touches reports whether a node has granted the lock, even if its grant does not count.
 func touches(res quorum.Result) bool {
 	return res.Count.Granted != 0 ||
 		slices.ContainsFunc(res.Votes, func(v claim.Vote) bool { return v.Answer.Found == claim.Mine })
 }
 
-// stillDuplicate asks the nodes again where two were one server, and returns them if they are: an
-// address may lead elsewhere by now, and nothing else is sent that could tell.
+// stillDuplicate asks the nodes again after two of them were one server, and returns these if they still
+// are. An address may lead to another server by now, and no other command would show it.
 func stillDuplicate(ctx context.Context, t *Terms) *quorum.Duplicate {
 	set := t.Keeper.Set
 	set.Forget()
@@ -113,8 +114,8 @@ func stillDuplicate(ctx context.Context, t *Terms) *quorum.Duplicate {
 	return set.Duplicate()
 }
 
-// outcome returns what the attempt for l has come to, whose last round came to res. If it is not
-// Won, nothing is held, and what the round may have set must be released.
+// outcome returns what the attempt for l has come to. res is the result of its last round. Unless the
+// outcome is Won, nothing is held, and the caller must release what the round may have set.
 func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 	o := Outcome{Kind: NotWon, Result: res}
 	switch d := l.terms.Keeper.Set.Duplicate(); {
@@ -125,12 +126,12 @@ func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 		l.won(res, proposal)
 	case res.Won:
 		o.Kind = Late
-		o.Span = l.validity.Span
+		o.Validity = l.validity.Length
 	}
 	return o
 }
 
-// won gives l what its round has won: its token, and its claim where only the tally knows it.
+// won gives l what its round has won: its token, and its claim if only the tally knows that.
 func (l *Lease) won(res quorum.Result, proposal uint64) {
 	if w, ok := res.Tally.(claim.LateTally); ok {
 		l.Replace(w.Won())
@@ -149,16 +150,17 @@ func (l *Lease) brief(op quorum.Op, call claim.Call) quorum.Brief {
 	return quorum.Brief{Op: op, Call: call, Within: l.terms.Timing.NodeTimeout, Tracer: l.terms.tracer()}
 }
 
-// An acquire is the round that sets a lease's value. It is no quorum.Winner: after the round its caller
-// checks whether the nodes answered in time.
+// An acquire is the operation that sets a lease's value. It is no quorum.Winner, because its caller checks
+// after the round whether the nodes answered in time.
 type acquire struct {
 	lease    *Lease
 	place    script.Place
-	turn     Turn   // nil where nobody waits
+	turn     Turn   // nil if nobody waits
 	proposal uint64 // of a fencing token; 0: none. Only the goroutine of Acquire uses it
 }
 
-// Brief implements quorum.Operation. A lock that is taken must be told from nodes that are down.
+// Brief implements quorum.Operation. It sets Explain, because the caller must tell a taken lock from nodes
+// that are down.
 func (a *acquire) Brief() quorum.Brief {
 	ttl, _ := a.lease.terms.Timing.AtAge(0)
 	c := a.lease.Claim()
@@ -195,7 +197,7 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	switch {
 	case v.Choice != claim.Granted:
 		return v
-	case v.Answer.Details().WasThere && a.lease.writes.footprint(i).sent() < 2:
+	case v.Answer.Details().WasThere && a.lease.writes.onNode(i).sent() < 2:
 		// The node has been sent the value only once, so the value that it found there is not ours.
 		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: v.Answer.Detail}}
 	}
@@ -224,7 +226,7 @@ func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
 	}
 }
 
-// deny notes that node i does not let its user touch the queue of l's lock.
+// deny notes that node i denies its user access to the queue of l's lock.
 func (l *Lease) deny(i int, err error) {
 	n := l.terms.Keeper.Set.Nodes[i]
 	if n.Deny() && l.terms.Events != nil {
@@ -232,8 +234,8 @@ func (l *Lease) deny(i int, err error) {
 	}
 }
 
-// unlessRestarted returns v, a grant of node i in a round that started at start,
-// unless the node's server may have forgotten what it granted to others.
+// unlessRestarted returns v, a grant of node i in a round that started at start. If the node's server may
+// have forgotten what it granted to others, v is a failure.
 func (l *Lease) unlessRestarted(i int, s *pool.Server, start clock.Instant, v claim.Vote) claim.Vote {
 	t := l.terms
 	if err := t.Keeper.Set.Nodes[i].Distrust(s, start.Wall, t.Timing.Drift, t.margin()); err != nil {

@@ -69,7 +69,7 @@ func TestLeaseThatIsHiddenShowsNothing(t *testing.T) {
 func TestBeginAndTheLooksOfOthersDoNotRace(t *testing.T) {
 	for range 100 {
 		terms := nowhere(0)
-		terms.Timing.Span = 50 * time.Microsecond
+		terms.Timing.Validity = 50 * time.Microsecond
 		l := New(terms, "v", clock.Now())
 		var wg sync.WaitGroup
 		wg.Go(func() {

@@ -7,9 +7,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// closeWindow is how many releases Close lets one node owe. It keeps a connection busy,
-// and is far below the limit at which a pool refuses even reserved requests. Several
-// Redsyncs on the same clients may close at once.
+// closeWindow bounds how many releases may be unanswered at one node during Close. So many keep a
+// connection busy. It is far below the limit at which a pool refuses even reserved requests, because
+// several Redsyncs on the same clients may close at once.
 const closeWindow = 1024
 
 // A drain sends the releases of a closing Redsync to one node: at most closeWindow of them
@@ -21,7 +21,7 @@ type drain struct {
 	waiting []*Release
 }
 
-// enter reports whether rel may be sent at once. Otherwise rel waits: leave sends it.
+// enter reports whether rel may be sent at once. Otherwise rel waits until leave sends it.
 func (d *drain) enter(rel *Release) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -33,9 +33,8 @@ func (d *drain) enter(rel *Release) bool {
 	return true
 }
 
-// leave frees the room of a release that has been answered or refused, and sends those
-// that have waited for it. It is a loop and not a recursion, because a pool may refuse
-// every one of them.
+// leave frees the place of a release that has been answered or refused, and sends a release that has waited
+// for it. It loops, because a pool may refuse all of them one after another; a recursion would be as deep.
 func (d *drain) leave(i int) {
 	for rel := d.replace(); rel != nil; rel = d.replace() {
 		if rel.transmit(i, nil) {
@@ -44,7 +43,7 @@ func (d *drain) leave(i int) {
 	}
 }
 
-// replace gives the room of a release to the next one, and returns that.
+// replace gives the place of a release to the next one that waits, and returns that one.
 func (d *drain) replace() *Release {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,8 +58,8 @@ func (d *drain) replace() *Release {
 }
 
 // putBack puts rel back at the head of the waiting releases if the pool has refused it because too many
-// replies are outstanding. It gives up the room of rel and reports true. It needs another release under
-// way, whose reply sends rel; without one it reports false.
+// replies are outstanding. It gives up the place of rel and reports true. That needs another release under
+// way, whose reply sends rel. Without one putBack reports false.
 func (d *drain) putBack(rel *Release, refusal error) bool {
 	if outstanding := (*pool.OutstandingError)(nil); !errors.As(refusal, &outstanding) {
 		return false

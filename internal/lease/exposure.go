@@ -2,11 +2,11 @@ package lease
 
 import "github.com/seed14bd9ef4/redsync/internal/clock"
 
-// This file is who knows the value of a lease. The value belongs to one lease. Once the user has seen
-// it, somebody else may rely on it: the lease is not handed over then, and no later Lock releases it.
-// So a lease that is handed over or released hides its value first.
+// This file tracks who knows the value of a lease. The value belongs to one lease. Once the user has seen
+// it, somebody else may rely on it: then the lease is not handed over, and no later Lock releases it. So a
+// lease hides its value before it is handed over or released.
 
-// An exposure is who has seen, and may see, the value of a lease.
+// An exposure says who has seen, and may see, the value of a lease.
 type exposure struct {
 	shown  bool // the user may have seen it
 	hidden bool // nobody is shown it any more
@@ -40,8 +40,8 @@ func (l *Lease) showLocked() string {
 	return l.claim.Value()
 }
 
-// Hide lets nobody see the value any more, and reports whether nobody has: then l
-// may be handed over, or released on behalf of somebody who does not know of it.
+// Hide stops the value from being shown, and reports whether nobody has seen it. Only then may l be handed
+// over, or released by anything but the user's own Unlock.
 func (l *Lease) Hide() (private bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,17 +49,16 @@ func (l *Lease) Hide() (private bool) {
 	return !l.value.shown
 }
 
-// ClearAway releases what l, which has ended, left on the nodes, if nobody else can know
-// of it. Where the user has seen the value another Mutex may hold the lock by it: then
-// only an Unlock releases it.
+// ClearAway releases what l, which has ended, left on the nodes, unless somebody else may know the value.
+// If the user has seen the value, another Mutex may hold the lock with it. Then only an Unlock releases it.
 func (l *Lease) ClearAway() {
 	if l.Hide() {
 		l.terms.Keeper.Waiters.ReleaseAndAdmit(l)
 	}
 }
 
-// ClearUnlessDelayed is ClearAway for a lease that time has ended. With a lock delay its
-// keys are meant to stay.
+// ClearUnlessDelayed does what ClearAway does, for a lease that has ended because its time was up. With a
+// lock delay it does nothing: the keys are meant to stay.
 func (l *Lease) ClearUnlessDelayed() {
 	if l.terms.Timing.TTL == l.terms.Timing.Expiry {
 		l.ClearAway()

@@ -10,18 +10,17 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// An Extension is the round that prolongs a lease.
+// An Extension is the operation that prolongs a lease.
 type Extension struct {
-	lease *Lease
-	heals bool // sets missing keys again (WithSetNXOnExtend)
-	start clock.Instant
-	ttl   time.Duration // of the keys
-	span  time.Duration // of the validity, from start
+	lease    *Lease
+	heals    bool // sets missing keys again (WithSetNXOnExtend)
+	start    clock.Instant
+	ttl      time.Duration // of the keys
+	validity time.Duration // its length, from start
 }
 
-// Extend makes one round that prolongs l. It returns what the nodes said, and why l is
-// not held afterwards, or cannot be extended. When it returns nothing more is sent
-// for the round.
+// Extend makes one round that prolongs l. It returns what the nodes said, and why l is not held afterwards,
+// or cannot be extended. When it returns, nothing more is sent for the round.
 func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 	l.extending.RLock()
 	defer l.extending.RUnlock()
@@ -35,15 +34,15 @@ func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 	return res, l.NotHeld(clock.Now())
 }
 
-// Confirm asks the nodes to prolong l, which is adopted, from its start on. It heals no node: the
-// lock may be another's by now. The Extension is for Prolong.
+// Confirm asks the nodes to prolong l, which is adopted, from its start on. It sets no missing key again,
+// because the lock may be another's by now. The caller passes the Extension to Prolong.
 func (l *Lease) Confirm(ctx context.Context) (quorum.Result, Extension) {
 	e := l.extensionFrom(l.First)
 	return l.terms.Keeper.Set.Start(ctx, e, l.terms.WaitAll).Wait(ctx, l.terms.Timing.limits()), e
 }
 
-// extension returns the round that prolongs l, which has begun, from start on. Its error
-// is why l is not held, or Errors.Spent: then it is held, but not for longer.
+// extension returns the operation that prolongs l, which has begun, from start on. Its error is why l is
+// not held. If it is Errors.Spent, l is held, but can be held no longer than it is.
 func (l *Lease) extension(start clock.Instant) (Extension, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,14 +50,14 @@ func (l *Lease) extension(start clock.Instant) (Extension, error) {
 		return Extension{}, err
 	}
 	e := l.extensionFromLocked(start)
-	if e.span <= l.validity.Remaining(start) && l.spentLocked() {
+	if e.validity <= l.validity.Remaining(start) && l.spentLocked() {
 		return Extension{}, l.terms.Keeper.Errors.Spent
 	}
 	e.heals = l.terms.Heals
 	return e, nil
 }
 
-// extensionFrom returns the round that prolongs l from start on, and sets no missing key.
+// extensionFrom returns the operation that prolongs l from start on, and sets no missing key.
 func (l *Lease) extensionFrom(start clock.Instant) Extension {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,27 +68,27 @@ func (l *Lease) extensionFromLocked(start clock.Instant) Extension {
 	if l.terms.UserValues {
 		usedValues.keep(l.claim.Value())
 	}
-	ttl, span := l.terms.Timing.AtAge(start.Since(l.First))
-	return Extension{lease: l, start: start, ttl: ttl, span: span}
+	ttl, validity := l.terms.Timing.AtAge(start.Since(l.First))
+	return Extension{lease: l, start: start, ttl: ttl, validity: validity}
 }
 
-// Prolong moves the validity to e's, if the old one stood at the time when a
-// quorum was seen to have confirmed: else somebody may have held the lock in
-// between. e may be of another lease by the same value.
+// Prolong moves the validity to that of e, if the old validity had not ended when a quorum was seen to have
+// confirmed. Otherwise somebody may have held the lock in between. e may belong to another lease with the
+// same value.
 func (l *Lease) Prolong(e Extension, confirmed clock.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	span := e.span
+	validity := e.validity
 	if limit := l.terms.Timing.MaxHold; limit != 0 { // e may be of a lease that began later
-		span = min(span, limit-e.start.Since(l.First))
+		validity = min(validity, limit-e.start.Since(l.First))
 	}
-	if l.notHeldLocked(confirmed) == nil && span > l.validity.Remaining(e.start) {
-		l.validity = Validity{Start: e.start, Span: span}
+	if l.notHeldLocked(confirmed) == nil && validity > l.validity.Remaining(e.start) {
+		l.validity = Validity{Start: e.start, Length: validity}
 	}
 }
 
-// Disproved reports whether the votes prove that no quorum holds the claim. Where
-// extensions set missing keys again, only another value proves it.
+// Disproved reports whether the votes prove that no quorum holds the claim. If extensions set missing keys
+// again, only another value proves it.
 func (l *Lease) Disproved(res quorum.Result) bool {
 	if l.terms.Heals {
 		return res.IsTaken()
@@ -122,22 +121,22 @@ func (e Extension) Unsent(i int) {
 	}
 }
 
-// OnWon implements quorum.Winner. The lease goes on from the moment of the decision, however late
-// the goroutine runs that waits for it.
+// OnWon implements quorum.Winner. The lease is prolonged at the moment of the decision, however late the
+// waiting goroutine runs.
 func (e Extension) OnWon() { e.lease.Prolong(e, clock.Now()) }
 
-// Stands implements quorum.Gate. Nothing sets the value again once the lease has ended.
-func (e Extension) Stands() bool { return e.lease.NotHeld(clock.Now()) == nil }
+// Open implements quorum.Gate. Nothing may set the value again once the lease has ended.
+func (e Extension) Open() bool { return e.lease.NotHeld(clock.Now()) == nil }
 
 // Judge implements quorum.Operation.
 func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
-	if e.heals { // a node without the script counts as one that was sent it: too many do no harm
+	if e.heals { // counts a node without the script too, which ran nothing: counting too many is safe
 		e.lease.writes.answered(i, reply.Fate)
 	} else {
 		e.lease.writes.prolonged()
-		e.lease.writes.renewing()
+		e.lease.writes.noteRenewal()
 	}
-	if v.Choice != claim.Granted { // a key that this very round has set again proves nothing
+	if v.Choice != claim.Granted { // a key that this round has set again proves nothing
 		return v
 	}
 	return e.lease.unlessRestarted(i, reply.Server, e.start, v)

@@ -61,7 +61,7 @@ func timingOf(expiry time.Duration) Timing {
 	expiry = expiry.Truncate(time.Millisecond)
 	span := expiry - hundredth{}.Of(expiry)
 	return Timing{
-		Expiry: expiry, TTL: expiry, Span: span,
+		Expiry: expiry, TTL: expiry, Validity: span,
 		NodeTimeout: min(max(expiry/20, 50*time.Millisecond), span/2), Drift: hundredth{},
 	}
 }

@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// usedValues remembers what users' generators returned, for the whole process:
-// its Redsyncs may work on the same nodes. Values of the default generator are
-// not remembered.
+// usedValues remembers what users' generators returned. It is one for the whole process, because several
+// Redsyncs may work on the same nodes. Values of the default generator are not remembered.
 var usedValues valueLog
 
 // newValue returns a fresh value.
@@ -28,9 +27,8 @@ func (t *Terms) newValue() (string, error) {
 // rememberedValues is how many values a valueLog remembers at least.
 const rememberedValues = 1 << 17
 
-// A valueLog detects a generator that repeats itself. It remembers by number, not
-// by time: nothing bounds how long a key or a late release keeps a value in use.
-// The values are hashes, in two generations.
+// A valueLog detects a generator that repeats itself. It forgets by number, not by time, because nothing
+// bounds how long a key or a late release keeps a value in use. The values are hashes, in two generations.
 type valueLog struct {
 	mu         sync.Mutex // guards the generations
 	young, old map[uint64]struct{}
@@ -54,7 +52,7 @@ func (l *valueLog) claim(value string) error {
 	return nil
 }
 
-// keep notes a value that is in use still.
+// keep notes a value that is still in use.
 func (l *valueLog) keep(value string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

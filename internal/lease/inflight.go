@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// An inFlight counts what is under way, and lets Close wait for none.
+// An inFlight counts what is under way. Close waits until that is none.
 type inFlight struct {
 	count   atomic.Int64
 	waiting atomic.Bool // somebody waits, on none

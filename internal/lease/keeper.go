@@ -11,34 +11,34 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// A Keeper is what all leases of one Redsync share: the nodes, and the alarms at which leases end,
-// are extended, and are released once more.
+// A Keeper is what all leases of one Redsync share: the nodes, and the alarms that end leases, extend them
+// and repeat their releases.
 type Keeper struct {
 	Set     *quorum.Set
 	Errors  *Errors
 	Tokens  *Tokens
-	Process script.Process // by which nodes know the waiters of this process
+	Process script.Process // identifies the waiters of this process to the nodes
 	Waiters Waiters
 
 	expiries   alarm.Schedule // the ends of the leases
 	extensions alarm.Schedule // the rounds of the watchdogs, and their verdicts
 	repeats    alarm.Schedule // releases to be sent again
-	drains     []drain        // by node, of Close
+	drains     []drain        // by node; for Close
 
 	operations inFlight // calls of the user under way
-	unsettled  inFlight // releases that a node has not settled
+	unsettled  inFlight // releases that some node has not settled
 
 	closed      atomic.Bool
 	closing     chan struct{} // closed when Close begins
-	lastSettled atomic.Int64  // monotonic time of the last progress of Close: its begin, or a node's settling of a release
+	lastSettled atomic.Int64  // monotonic time of the last progress of Close: when it began, or a node last settled a release
 }
 
 // extensionsInARow spreads the extensions of many locks that are due at once. The schedule pauses for 1 ms
-// after that many alarms. Each extension is two alarms, so that at most 64,000 begin in a second.
+// after that many alarms. Each extension takes two alarms, so that at most 64,000 begin in a second.
 // More would pile up at the nodes, and the limit of outstanding requests would refuse some.
 const extensionsInARow = 128
 
-// Init makes k ready. Its exported fields are set before.
+// Init makes k ready. Its exported fields must be set before.
 func (k *Keeper) Init() {
 	k.extensions.InARow = extensionsInARow
 	k.drains = make([]drain, len(k.Set.Nodes))
@@ -64,12 +64,12 @@ func (k *Keeper) IsClosed() bool { return k.closed.Load() }
 // Closing returns a channel that is closed when Close begins.
 func (k *Keeper) Closing() <-chan struct{} { return k.closing }
 
-// BeginClose reports whether the caller is the first who closes k: it calls Close.
+// BeginClose reports whether the caller is the first to close k. That caller must call Close.
 func (k *Keeper) BeginClose() (first bool) { return k.closed.CompareAndSwap(false, true) }
 
-// Close ends every lease, releases it, and tries every pending release once more. leave is called
-// once no operation is under way. Close returns an error when ctx is done, or once no node has
-// settled a release for the length of timeout.
+// Close ends every lease, releases it, and tries every pending release once more. It calls leave once no
+// operation is under way, or once it has waited for that in vain. Close returns an error when ctx is done,
+// or once no node has settled a release for the length of timeout.
 func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func()) error {
 	k.lastSettled.Store(int64(clock.Now().Mono))
 	close(k.closing)
@@ -96,7 +96,7 @@ func (k *Keeper) awaitProgress(ctx context.Context, done <-chan struct{}, timeou
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case k.lastSettled.Load() == last:
-			return quorum.Silent(timeout)
+			return quorum.NoAnswerWithin(timeout)
 		}
 	}
 }

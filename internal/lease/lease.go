@@ -1,4 +1,4 @@
-// Package lease is one term of holding a claim: from the attempt that acquires it to its release on
+// Package lease implements one term of holding a claim: from the attempt that acquires it to its release on
 // every node.
 //
 // Everything that may come late (a reply, an extension, a release, a timer) names its lease, so that
@@ -9,10 +9,11 @@
 //	redsync.Mutex.mu, queue.lines.mu, queue.subscriber.mu, watchdog.mu, quorum.Round.mu, Lease.mu,
 //	alarm.Schedule.mu
 //
-// Under all others (writes.mu, drain.mu, those of queues of events, of nodes, of tokens and of values) no
-// lock is taken. Nobody calls a pool or an observer with a lock held, with three exceptions: a
-// subscription is opened under subscriber.mu; the watchdog sends its round under watchdog.mu; and what is
-// sent again is sent under Round.mu.
+// All other locks (writes.mu, drain.mu, and those of events, nodes, tokens and values) come last: a goroutine
+// that holds one of them takes no further lock.
+//
+// A pool or an observer is called without a lock, with three exceptions. The subscriber opens a subscription
+// under subscriber.mu. The watchdog sends its round under watchdog.mu. A round sends again under Round.mu.
 package lease
 
 import (
@@ -24,20 +25,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
-// A State is where a lease is in its life. No transition goes back, whatever the clocks do.
-//
-//	              Begin            time
-//	Acquiring ------------> Held ----------> Past
-//	    |                    |                |
-//	    | End, time          | End            | End
-//	    v                    v                |
-//	 Dropped               Over <-------------+
+// A State says where a lease is in its life. No transition goes back, whatever the clocks do.
 type State uint8
 
 // The states of a lease.
 const (
 	Acquiring State = iota // it is being acquired, or was adopted and not extended yet
-	Held                   // somebody may rely on it
+	Held                   // the holder may rely on it
 	Past                   // its validity was seen to have ended: sticky, a clock set back does not revive it
 	Over                   // it was held, and has ended
 	Dropped                // it has ended without having been held
@@ -46,10 +40,10 @@ const (
 // A Lease is one term of holding a claim.
 type Lease struct {
 	First clock.Instant // the start of the attempt that acquired the lock, or when it was handed over
-	Try   int           // retry delays that had elapsed, and 1; 0 if adopted or handed over
+	Try   int           // retry delays that had elapsed, plus 1; 0 if adopted or handed over
 
 	terms      *Terms
-	chainStart clock.Instant // the start of the attempt that acquired the lock, before any hand-over
+	chainStart clock.Instant // the start of the attempt that acquired the lock, however often it was handed over since
 
 	// extending makes End wait for the extensions under way, so that a release is sent after the last
 	// extension. Extend holds it for reading while it sends and waits; End takes it for writing. An
@@ -63,33 +57,33 @@ type Lease struct {
 	validity Validity
 	token    uint64      // the fencing token, once it is won
 	cause    error       // why it is over; nil after Unlock and Detach
-	loss     error       // what Err returns of it, made once
-	ended    signal      // Past, Over or Dropped
-	lost     signal      // Past, or Over or Dropped for a cause
-	expiry   alarm.Alarm // at the end of validity, while the Keeper has it
+	loss     error       // the error of Err, made once
+	ended    signal      // closed when Past, Over or Dropped
+	lost     signal      // closed when Past, or Over or Dropped for a cause
+	expiry   alarm.Alarm // at the end of the validity, in Keeper.expiries
 	watchdog *watchdog   // nil without Terms.Watchdog; set by Begin
 
-	writes    *writes // of the value; a lease that was handed over shares those of the former
+	writes    *writes // of the value; a lease that was handed over shares them with the lease before it
 	ownWrites writes  // room for writes
 	room      claim.Room
 	acquireOp acquire // room for the operation that acquires it
 }
 
-// New returns a lease by a value, for an attempt that counts from start.
+// New returns a lease with a value, for an attempt that counts from start.
 func New(t *Terms, value string, start clock.Instant) *Lease {
 	l := &Lease{First: start, terms: t, chainStart: start}
 	l.claim = t.Claim.With(value, &l.room)
-	_, span := t.Timing.AtAge(0)
-	l.validity = Validity{Start: start, Span: span}
-	l.value.shown = t.UserValues // the user made it
+	_, validity := t.Timing.AtAge(0)
+	l.validity = Validity{Start: start, Length: validity}
+	l.value.shown = t.UserValues // the user made the value
 	l.writes = &l.ownWrites
 	l.writes.nodes = claim.ByNode(l.writes.spare[:], len(t.Keeper.Set.Nodes))
 	return l
 }
 
-// Adopt returns a lease whose value was acquired elsewhere: any node may hold
-// it, or be about to. The giver has sent each node one command that sets the value, or
-// several where it heals or takes a fencing token; it has the same options as t then.
+// Adopt returns a lease whose value was acquired elsewhere: any node may hold the value, or be about to.
+// The former holder has sent each node one command that sets the value, or several if it heals or takes a
+// fencing token. In that case its options are the same as in t.
 func Adopt(t *Terms, value string, start clock.Instant) *Lease {
 	l := New(t, value, start)
 	l.value.shown = true
@@ -113,15 +107,15 @@ func (l *Lease) Claim() claim.Claim {
 	return l.claim
 }
 
-// Replace gives l another claim, which every later command is about.
+// Replace gives l another claim, which all later commands use.
 func (l *Lease) Replace(c claim.Claim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.claim = c
 }
 
-// Begun reports whether l was ever held: not the lease of an attempt that failed, nor one that is
-// adopted for a single Unlock or Valid.
+// Begun reports whether l was ever held. The lease of a failed attempt was not, nor one that is adopted for
+// a single Unlock or Valid.
 func (l *Lease) Begun() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,39 +124,39 @@ func (l *Lease) Begun() bool {
 
 func (l *Lease) begunLocked() bool { return l.state == Held || l.state == Past || l.state == Over }
 
-// moveLocked moves l to a state, and gives the signals of it. Nothing else changes the state.
+// moveLocked moves l to a state, and closes the signals that belong to it. Nothing else changes the state.
 func (l *Lease) moveLocked(to State, cause error) {
 	if l.state == Past || l.state == Over {
-		l.validity = Validity{} // it does not come back
+		l.validity = Validity{} // it never becomes valid again
 	}
 	l.state, l.cause = to, cause
 	if to == Held {
 		return
 	}
-	l.ended.give()
+	l.ended.close()
 	if to == Past || cause != nil {
 		l.tellLostLocked()
 	}
 }
 
-// tellLostLocked tells that l is over, and not by Unlock.
+// tellLostLocked tells once that l has ended otherwise than by Unlock or Detach.
 func (l *Lease) tellLostLocked() {
-	if l.lost.given {
+	if l.lost.closed {
 		return
 	}
-	l.lost.give()
+	l.lost.close()
 	if !l.begunLocked() {
 		return
 	}
-	loss := l.lossLocked() // also where nobody listens: a later cause does not change it
+	loss := l.lossLocked() // also if nobody listens, so that a later cause does not change it
 	if l.terms.Events != nil {
 		l.terms.Events.Lost(clock.Now().Since(l.First), loss)
 	}
 }
 
-// NotHeld returns why l may not be relied upon at now, nil while it may. It
-// is more than a question: the first call that finds the time up makes a held lease past and tells
-// the observer, or drops an attempt. It closes Lost.
+// NotHeld returns why l may not be relied upon at now, nil while it may. It also changes l: the first call
+// that finds the time up makes a held lease past and tells the observers, or drops an attempt. That closes
+// Lost.
 func (l *Lease) NotHeld(now clock.Instant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -185,7 +179,7 @@ func (l *Lease) notHeldLocked(now clock.Instant) error {
 	return l.expiredLocked()
 }
 
-// expiredLocked returns why a lease is over whose time is up.
+// expiredLocked returns the error of a lease whose time is up.
 func (l *Lease) expiredLocked() error {
 	if l.spentLocked() {
 		return l.terms.Keeper.Errors.MaxHold
@@ -193,13 +187,13 @@ func (l *Lease) expiredLocked() error {
 	return l.terms.Keeper.Errors.Expired
 }
 
-// spentLocked reports whether the validity lasts as long as MaxHold allows.
+// spentLocked reports whether the validity already lasts as long as MaxHold allows.
 func (l *Lease) spentLocked() bool {
 	limit := l.terms.Timing.MaxHold
-	return limit != 0 && l.validity.Span >= limit-l.validity.Start.Since(l.First)
+	return limit != 0 && l.validity.Length >= limit-l.validity.Start.Since(l.First)
 }
 
-// lossLocked returns why l was lost, which it is. It is the same error each time.
+// lossLocked returns why l was lost. It is for a lost lease, and returns the same error each time.
 func (l *Lease) lossLocked() error {
 	if l.loss == nil {
 		why := l.cause
@@ -211,7 +205,7 @@ func (l *Lease) lossLocked() error {
 	return l.loss
 }
 
-// Err returns what Mutex.Err says of l at now: nil while it is held.
+// Err returns the error of Mutex.Err for l at now: nil while it is held.
 func (l *Lease) Err(now clock.Instant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -222,10 +216,9 @@ func (l *Lease) Err(now clock.Instant) error {
 	return l.lossLocked()
 }
 
-// Begin makes l held: from now on its Keeper tells when its time is up, releases it
-// on Close, and extends it until then if the terms say so. Its error is why l cannot
-// begin: its validity has ended since the attempt, or Close has begun. Nobody is told
-// then that it was held.
+// Begin makes l held. From now on its Keeper tells when its time is up, releases it on Close, and extends
+// it until then if the terms say so. The error of Begin is why l cannot begin: its validity has ended since
+// the attempt, or Close has begun. Nobody is told then that l was held.
 func (l *Lease) Begin() error {
 	if err := l.begin(); err != nil {
 		return err
@@ -237,12 +230,12 @@ func (l *Lease) Begin() error {
 	return nil
 }
 
-// minCompare is the least time between two comparisons of the clocks. A lease with
-// so short an expiry is looked at soon in any case.
+// minCompare is the least time between two comparisons of the clocks. The alarms of a lease with so short
+// an expiry come soon in any case.
 const minCompare = 10 * time.Millisecond
 
-// begin is the part of Begin that decides. It checks the time and begins under one lock. Another goroutine
-// may find the time up before that, and then l does not begin; or after it, and then the loss is told.
+// begin is the part of Begin that decides. It checks the time and begins under one lock. If another
+// goroutine finds the time up before that, l does not begin. If one does so after it, the loss is told.
 func (l *Lease) begin() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -260,9 +253,9 @@ func (l *Lease) begin() error {
 	return nil
 }
 
-// End ends l for a cause and reports whether it was not over before. A nil cause, as
-// for Unlock and Detach, also hides the value. When End returns, nothing that could
-// set the value is on its way to a pool any more.
+// End ends l for a cause and reports whether it had not ended before. A nil cause, as for Unlock and
+// Detach, also hides the value. When End returns, no command that could set the value is on its way to a
+// pool any more.
 func (l *Lease) End(cause error) (first bool) {
 	l.mu.Lock()
 	if cause == nil {
@@ -272,16 +265,16 @@ func (l *Lease) End(cause error) (first bool) {
 	l.mu.Unlock()
 	l.terms.Keeper.expiries.Drop(&l.expiry)
 	l.extending.Lock()
-	l.extending.Unlock() //nolint:staticcheck // waits for the rounds that the end gives up
+	l.extending.Unlock() //nolint:staticcheck // waits for extensions, whose rounds the end gives up
 	if l.watchdog != nil {
 		l.watchdog.stop()
 	}
 	return first
 }
 
-// EndHeld ends l for Unlock or Detach, and hides its value, if it may be relied upon at
-// now; otherwise it returns why it may not. It looks and ends in one step, so that no loss
-// and no Close comes between. The caller calls End, too.
+// EndHeld ends l for Unlock or Detach, and hides its value, if l may be relied upon at now. Otherwise it
+// returns why l may not. It checks and ends under one lock, so that no loss and no Close comes between. The
+// caller must call End, too.
 func (l *Lease) EndHeld(now clock.Instant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -305,8 +298,9 @@ func (l *Lease) endLocked(cause error) (first bool) {
 	return true
 }
 
-// EndLate makes l lost, which Detach has ended, if its validity has ended at now. It returns how long
-// l is valid still, or why it is not. It changes no lease that has ended for another reason.
+// EndLate is for a lease that Detach has ended. If the validity has ended at now, it makes l lost. It
+// returns how long l is still valid, or why it is not. It does not change a lease that has ended for
+// another reason.
 func (l *Lease) EndLate(now clock.Instant) (left time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -319,15 +313,15 @@ func (l *Lease) EndLate(now clock.Instant) (left time.Duration, err error) {
 	return 0, l.notHeldLocked(now)
 }
 
-// Lose ends l, which the nodes have disproved, lets in who has waited for its end, and returns why.
+// Lose ends l because the nodes have disproved it, makes those who waited for its end try, and returns why.
 func (l *Lease) Lose(why error) error {
 	l.End(why)
 	l.terms.Keeper.Waiters.Nudge(l.Claim().Lines())
 	return why
 }
 
-// Abandon ends l for a cause, and releases what it left on the nodes. The release goes by way of the
-// Waiters, who are let in with it.
+// Abandon ends l for a cause, and releases what it left on the nodes. The Waiters send the release, because
+// they admit the next waiter with it.
 func (l *Lease) Abandon(cause error) {
 	l.End(cause)
 	l.terms.Keeper.Waiters.ReleaseAndAdmit(l)
@@ -361,7 +355,7 @@ func (l *Lease) close() {
 	}
 }
 
-// Remaining returns how long l may be relied upon still; 0 when it is not held.
+// Remaining returns for how much longer l may be relied upon; 0 if it is not held.
 func (l *Lease) Remaining(now clock.Instant) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -381,9 +375,9 @@ func (l *Lease) Until() time.Time {
 	return l.validity.Until()
 }
 
-// Stood reports whether the validity had not ended at now, by time alone. It is for
-// a lease that has ended, which NotHeld does not ask the clocks about.
-func (l *Lease) Stood(now clock.Instant) bool {
+// WasValid reports whether the validity had not ended at now, judged by time alone. It is for a lease that
+// has ended: for such a lease NotHeld does not look at the clocks.
+func (l *Lease) WasValid(now clock.Instant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.state != Past && l.validity.Holds(now)
@@ -396,8 +390,8 @@ func (l *Lease) Done() <-chan struct{} {
 	return l.ended.channel()
 }
 
-// Lost returns a channel that is closed when l is past, or has ended for a cause: at
-// once if that is so at now.
+// Lost returns a channel that is closed when l is past, or has ended for a cause. If that is so at now, the
+// channel is closed already.
 func (l *Lease) Lost(now clock.Instant) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -48,7 +48,7 @@ var events = map[string]event{
 	"Begin": func(_ *testing.T, w *walk) error { return w.Begin() },
 	"time": func(t *testing.T, w *walk) error {
 		before := w.at()
-		time.Sleep(w.terms.Timing.Span)
+		time.Sleep(w.terms.Timing.Validity)
 		synctest.Wait()
 		if before == Held {
 			assert.Equal(t, Past, w.at(), "without a look")
@@ -64,7 +64,7 @@ var events = map[string]event{
 	"EndHeld":    func(_ *testing.T, w *walk) error { return w.EndHeld(clock.Now()) },
 	"EndLate in time": func(t *testing.T, w *walk) error {
 		left, err := w.EndLate(w.First)
-		assert.Equal(t, err == nil, left == w.terms.Timing.Span)
+		assert.Equal(t, err == nil, left == w.terms.Timing.Validity)
 		return err
 	},
 	"EndLate": func(t *testing.T, w *walk) error {
@@ -209,12 +209,12 @@ func (w *walk) is(t *testing.T, want stand) {
 		}
 		assert.Equal(t, want.state == Over || want.state == Dropped, w.Until().IsZero())
 		if !w.Until().IsZero() {
-			assert.Equal(t, w.First.Wall.Add(w.terms.Timing.Span), w.Until())
+			assert.Equal(t, w.First.Wall.Add(w.terms.Timing.Validity), w.Until())
 		}
 		assert.Equal(t, w.lost, w.Lost(now), "the same channel")
 		assert.Equal(t, w.done, w.Done(), "the same channel")
 		if want.lost && w.Begun() && want.loss0() == errExpired { //nolint:errorlint // which of two it is
-			assert.False(t, w.Stood(now))
+			assert.False(t, w.WasValid(now))
 		}
 		switch {
 		case w.told == nil:

@@ -7,14 +7,14 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
-// This file is a lease that goes on in other hands: passed on inside the process, or given away.
+// This file is about a lease that somebody else continues: a waiter of this process by direct hand-off, or
+// whoever adopts it after Detach.
 
-// MayPass reports whether l may be handed over now, which Unlock has ended: it was acquired no longer
-// than chain ago, and is worth as much as a lock that is acquired now, within a tenth.
+// MayPass reports whether l, which Unlock has ended, may be handed over now. It must have been acquired
+// less than chain ago, and be worth as much as a lock that is acquired now, within a tenth.
 //
-// Where the user has seen the value Unlock releases it: somebody may use it to ask whether
-// this lease has ended, or to release it a second time. Unlock has hidden it, so that
-// nobody sees the value after this look.
+// If the user has seen the value, Unlock must release it: somebody may use it to ask whether this lease has
+// ended, or to release it a second time. MayPass hides the value, so that nobody sees it after this check.
 func (l *Lease) MayPass(chain time.Duration) bool {
 	now := clock.Now()
 	return now.Since(l.chainStart) < chain && l.Hide() && l.fresh(now)
@@ -24,11 +24,12 @@ func (l *Lease) MayPass(chain time.Duration) bool {
 func (l *Lease) fresh(now clock.Instant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.validity.Remaining(now) >= l.terms.Timing.Span-l.terms.Timing.Span/10
+	return l.validity.Remaining(now) >= l.terms.Timing.Validity-l.terms.Timing.Validity/10
 }
 
-// Pass returns the lease that goes on with the claim of l, by other terms with the same timing. The
-// value and its validity go to it. No node is told, and nothing that is done later with l touches it.
+// Pass returns the lease that continues l, under other terms with the same timing. The claim with its value
+// and the validity go to the new lease. No node is told, and nothing that is done later with l affects the
+// new lease.
 func (l *Lease) Pass(t *Terms) *Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -37,8 +38,8 @@ func (l *Lease) Pass(t *Terms) *Lease {
 	}
 }
 
-// AwaitReplies waits until every command that can set or prolong a key of l, which has
-// ended, has been answered, for the node deadline at most.
+// AwaitReplies waits until every command that can set or prolong a key of l has been answered, for the node
+// deadline at most. l must have ended.
 func (l *Lease) AwaitReplies(ctx context.Context) {
 	timer := time.NewTimer(l.terms.Timing.NodeTimeout)
 	defer timer.Stop()

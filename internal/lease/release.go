@@ -17,26 +17,25 @@ import (
 )
 
 const (
-	// Backoff of a release that did not settle.
+	// Backoff of a release that a node has not settled.
 	minReleaseDelay = 50 * time.Millisecond
 	maxReleaseDelay = time.Second
-	maxDoublings    = 5 // of minReleaseDelay: beyond maxReleaseDelay
+	maxDoublings    = 5 // of minReleaseDelay: enough to exceed maxReleaseDelay
 
-	// maxRepeats bounds the releases that wait to be repeated, on all nodes
-	// together. One that is dropped leaves a key on one node for at most its
-	// TTL.
+	// maxRepeats bounds the releases that wait to be repeated, on all nodes together. A release that is
+	// dropped leaves a key on one node for at most its TTL.
 	maxRepeats = 1 << 16
 
 	// AliveFor is how long a waiter counts as alive after its ticket has been shown to the nodes.
 	AliveFor = time.Second
 )
 
-// A Release takes a lease's claim off all nodes, also those that never answered,
-// and repeats until each is settled: until nothing can set the value there any
-// more, or the keys have run out. It depends on no caller's context.
+// A Release takes a lease's claim off all nodes, also those that never answered. It repeats its command on
+// each node until that is settled: until nothing can set the value there any more, or the keys have run
+// out. It depends on no caller's context.
 //
-// It sends, repeats and takes replies by itself: as the operation of its round it only
-// notes when that was won. It sets no value, so that it records nothing.
+// A Release sends, repeats and takes replies by itself. As the operation of its round it only notes when a
+// quorum has confirmed. It is no quorum.Recorder, because it sets no value.
 type Release struct {
 	lease    *Lease
 	claim    claim.Claim
@@ -48,32 +47,33 @@ type Release struct {
 	others   atomic.Bool  // see Others
 	open     atomic.Int32 // nodes that have not settled it
 
-	// By node, each used by who sends to it and then by who takes its reply.
+	// By node. Each is used by the sender to the node, and then by the receiver of its reply.
 	progress []progress
 	spare    [claim.UsualNodes]progress
 
 	awaited bool // a caller waits for the round
-	queued  bool // somebody in this process waits, or did: see process
+	queued  bool // a waiter of this process waits, or did: see process
 }
 
 // progress is the state of a release on one node.
 type progress struct {
 	form    form  // in which it was last sent
 	orderly bool  // when it was last sent, every command that sets the value had been answered
-	paced   bool  // it has room in the node's drain, or waits there
+	paced   bool  // it has a place in the node's drain, or waits for one
 	lost    bool  // an earlier sending got no reply: the node may have executed it
 	unvoted bool  // Unlock waits for the repetition, which gives the node's vote
 	repeats uint8 // how often it has been repeated, at most maxDoublings; sets the next delay
 }
 
-// A form is how a node must be sent the release.
+// A form says how to send the release to a node.
 type form struct {
-	inFull  bool // it does not have the script
-	quietly bool // it does not let its user touch queues
-	again   bool // it has been sent before
+	inFull  bool // with the source of the script, which the node does not have
+	quietly bool // without the queue, to which the node denies access
+	again   bool // as a repetition
 }
 
-// next returns the form in which the release is sent at once after a reply to f, if it must be.
+// next returns the form in which the release must be sent again right after a reply to f, and whether it
+// must be.
 func next(f form, reply pool.Reply) (form, bool) {
 	switch {
 	case pool.IsNoScript(reply.Err) && !f.inFull:
@@ -86,25 +86,24 @@ func next(f form, reply pool.Reply) (form, bool) {
 	return f, false
 }
 
-// isForbidden reports whether err is a node's that does not let its user touch a queue.
+// isForbidden reports whether err comes from a node that denies its user access to a queue.
 func isForbidden(err error) bool { return pool.IsDenied(err) || pool.IsCrossSlot(err) }
 
-// Releasing is how to release a lease.
+// A Releasing says how to release a lease.
 type Releasing struct {
 	Caller context.Context //nolint:containedctx // of the call that waits for the round; nil: none does
-	Enters script.Ticket   // enters the queues with it; zero: none
-	Undoes Turn            // the failed attempt that it undoes; nil if it is something else
+	Enters script.Ticket   // the ticket that enters the queues with the release; zero: none
+	Undoes Turn            // the failed attempt that the release undoes; nil if it undoes none
 }
 
-// Release sends the release of l to all nodes at once, behind everything
-// that was sent for l, which has ended or never begun. It lets in nobody who waits in this process:
-// see Waiters.
+// Release sends the release of l to all nodes at once, behind everything that was sent for l. l must have
+// ended, or never begun. Release admits no waiter of this process: see Waiters.
 func (l *Lease) Release(how Releasing) *Release {
 	k := l.terms.Keeper
 	rel := &Release{lease: l, claim: l.Claim(), fence: fence(l.Token()), awaited: how.Caller != nil, undoes: how.Undoes}
 	rel.turnover = script.Turnover{Enters: how.Enters, Alive: AliveFor.Milliseconds(), Leave: l.writes.leaving()}
 	if slices.Contains(rel.turnover.Leave, how.Enters) {
-		rel.turnover.Enters = script.Ticket{} // it has given up meanwhile
+		rel.turnover.Enters = script.Ticket{} // the waiter has given up meanwhile
 	}
 	if k.Waiters.Any() || len(rel.turnover.Leave) > 0 {
 		rel.queued = true
@@ -116,7 +115,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	}
 	rel.round.Prepare(how.Caller, k.Set, rel, rel.awaited && l.terms.WaitAll, then)
 	// What has been answered by now, if an earlier release is repeated.
-	l.writes.renewing()
+	l.writes.noteRenewal()
 	rel.open.Store(int32(len(k.Set.Nodes))) //nolint:gosec // there are few
 	k.unsettled.add(1)
 	rel.round.Call().Command.WithRESP(func(resp []byte) {
@@ -131,7 +130,8 @@ func (l *Lease) Release(how Releasing) *Release {
 	return rel
 }
 
-// process returns by what the nodes know the waiters of this process: zero where nobody of it waits, or did.
+// process returns what identifies the waiters of this process to the nodes: zero if none of them waits, or
+// did.
 func (rel *Release) process() script.Process {
 	if rel.queued {
 		return rel.lease.terms.Keeper.Process
@@ -142,15 +142,15 @@ func (rel *Release) process() script.Process {
 // LeaveQueuesOnRelease makes every later release of l take a ticket off the queues.
 func (l *Lease) LeaveQueuesOnRelease(t script.Ticket) { l.writes.leaveQueuesOnRelease(t) }
 
-// Wait waits for a quorum of nodes, where Releasing said that somebody would.
+// Wait waits for a quorum of nodes. It is for a release with a Caller.
 func (rel *Release) Wait(ctx context.Context) quorum.Result {
 	return rel.round.Wait(ctx, rel.lease.terms.Timing.limits())
 }
 
-// WonAt returns when a quorum had confirmed, of a release that was won.
+// WonAt returns when a quorum had confirmed the release, if it was won.
 func (rel *Release) WonAt() clock.Instant { return rel.wonAt }
 
-// Others reports whether a node has told by now of a waiter of another process.
+// Others reports whether a node has told of a waiter of another process by now.
 func (rel *Release) Others() bool { return rel.others.Load() }
 
 // Brief implements quorum.Operation.
@@ -164,8 +164,8 @@ func (rel *Release) Judge(_ int, _ pool.Reply, v claim.Vote) claim.Vote { return
 // OnWon implements quorum.Winner.
 func (rel *Release) OnWon() { rel.wonAt = clock.Now() }
 
-// send sends the release to node i, in a form of which resp is the encoding, if there is
-// one. While the Keeper is closing the release may have to wait for others.
+// send sends the release to node i in a form. resp is the encoding of that form, nil if there is none.
+// While the Keeper is closing, the release may have to wait for others.
 func (rel *Release) send(i int, as form, resp []byte) {
 	s, k := &rel.progress[i], rel.lease.terms.Keeper
 	s.form = as
@@ -184,7 +184,7 @@ func (rel *Release) send(i int, as form, resp []byte) {
 // transmit sends the release to node i now, and reports whether a reply will come. If the node may hold the
 // value, the request is Reserved: the pool's limit of outstanding requests then does not refuse it.
 func (rel *Release) transmit(i int, resp []byte) bool {
-	s, k, f := &rel.progress[i], rel.lease.terms.Keeper, rel.lease.writes.footprint(i)
+	s, k, f := &rel.progress[i], rel.lease.terms.Keeper, rel.lease.writes.onNode(i)
 	s.orderly = f.settled()
 	err := k.Set.Nodes[i].Send(pool.Request{
 		Args: rel.args(s.form), RESP: resp, Reserved: f.reached(), Within: rel.lease.terms.Timing.NodeTimeout, To: rel, Tag: i,
@@ -223,7 +223,7 @@ func (rel *Release) args(as form) []any {
 // Receive takes a node's reply.
 func (rel *Release) Receive(i int, reply pool.Reply) {
 	k, sent := rel.lease.terms.Keeper, rel.progress[i]
-	k.Set.Meet(i, reply.Server)
+	k.Set.NoteServer(i, reply.Server)
 	if sent.paced {
 		defer k.drains[i].leave(i)
 		rel.progress[i].paced = false
@@ -266,7 +266,7 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 	case v.Choice == claim.Failed && reply.Fate == pool.Unknown && rel.awaited:
 		s.lost, s.unvoted = true, true
 		rel.round.WaitFor(i, v.Err)
-		rel.round.Watch(i, v)
+		rel.round.NoteHealth(i, v)
 		return
 	case v.Choice == claim.Failed && reply.Fate == pool.Unknown:
 		s.lost = true
@@ -276,12 +276,12 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 	s.unvoted = false
 	v = rel.round.Cast(i, v, reply.Server)
 	if reply.Err == nil && reply.Fate == pool.Answered {
-		v.Choice = claim.Refused // whatever it counts as, the node is there
+		v.Choice = claim.Refused // for the node's health: it has answered
 	}
-	rel.round.Watch(i, v)
+	rel.round.NoteHealth(i, v)
 }
 
-// afterwards says what a repetition has found, where that proves nothing.
+// afterwards says what a repetition has found that proves nothing.
 func afterwards(v claim.Vote) string {
 	if v.Taken() {
 		return "another value is there now"
@@ -312,11 +312,11 @@ func (rel *Release) settles(i int, sent progress, reply pool.Reply, v claim.Vote
 	if looked && sent.orderly {
 		return true
 	}
-	f := rel.lease.writes.footprint(i)
+	f := rel.lease.writes.onNode(i)
 	return !f.reached() || looked && (f.settled() && reply.Conn != 0 || v.Choice == claim.Granted && f.sent() == 1)
 }
 
-// nodeSettled notes that one more node has settled the release, or is given up.
+// nodeSettled notes that one more node has settled the release, or gets no further one.
 func (rel *Release) nodeSettled() {
 	k := rel.lease.terms.Keeper
 	if k.IsClosed() {
@@ -327,12 +327,12 @@ func (rel *Release) nodeSettled() {
 	}
 }
 
-// repeatLater schedules the next sending to node i, which did not settle this one.
+// repeatLater schedules the next sending to node i, which has not settled the release.
 func (rel *Release) repeatLater(i int, err error) {
 	rel.lease.writes.keepTime() // a repetition asks whether the keys have run out
 	s, t := &rel.progress[i], rel.lease.terms
 	delay := min(minReleaseDelay<<s.repeats, maxReleaseDelay)
-	if s.unvoted && s.repeats == 0 { // the caller of Unlock waits for what it finds
+	if s.unvoted && s.repeats == 0 { // the caller of Unlock waits for the result
 		delay = min(delay, t.Timing.NodeTimeout/4)
 	}
 	s.repeats = min(s.repeats+1, maxDoublings)
@@ -346,7 +346,7 @@ func (rel *Release) repeatLater(i int, err error) {
 	}
 }
 
-// A repetition is a release that is due again on one node.
+// A repetition is the alarm for sending a release to one node again.
 type repetition struct {
 	release *Release
 	node    int
@@ -365,11 +365,10 @@ func (rel *Release) repeat(i int) {
 	rel.send(i, as, nil)
 }
 
-// cleared reports whether every key that l set has run out by the nodes' clocks,
-// as far as anybody can tell. It is for a release that is repeated: see keepTime. It goes
-// by the monotonic clock alone: a step of the wall clock must not end what is still to be
-// done.
+// cleared reports whether every key that l set must have run out by the nodes' clocks. It is for a release
+// that is repeated: see keepTime. It goes by the monotonic clock alone, because a step of the wall clock
+// must not end the repetitions.
 func (l *Lease) cleared(now clock.Instant) bool {
-	drift := l.terms.Timing.Expiry - l.terms.Timing.Span
+	drift := l.terms.Timing.Expiry - l.terms.Timing.Validity
 	return now.Mono-l.writes.lastRenewed()-l.terms.Timing.TTL > drift
 }

@@ -1,23 +1,23 @@
 package lease
 
-// A signal is a channel that is closed once, made when somebody asks for it. It
-// is used with a lock held.
+// A signal is a channel that is closed once, and made when somebody asks for it. Its methods are called
+// with a lock held.
 type signal struct {
-	c     chan struct{}
-	given bool
+	c      chan struct{}
+	closed bool
 }
 
-func (s *signal) give() {
-	if s.c != nil && !s.given {
+func (s *signal) close() {
+	if s.c != nil && !s.closed {
 		close(s.c)
 	}
-	s.given = true
+	s.closed = true
 }
 
 func (s *signal) channel() <-chan struct{} {
 	if s.c == nil {
 		s.c = make(chan struct{})
-		if s.given {
+		if s.closed {
 			close(s.c)
 		}
 	}

@@ -16,15 +16,15 @@ type Terms struct {
 	Timing     Timing
 	Value      func() (string, error) // makes the value of an attempt
 	UserValues bool                   // Value is the user's: it may repeat itself, and the user knows what it made
-	WaitAll    bool                   // a round waits for every node
+	WaitAll    bool                   // every round waits for all nodes
 	Heals      bool                   // an extension sets missing keys again
 	Watchdog   bool                   // leases extend themselves
 	Fencing    bool                   // each lease has a token
 	Passes     bool                   // leases may be handed over within the process
-	Events     Events                 // nil where nobody listens
+	Events     Events                 // nil if nobody listens
 }
 
-// tracer returns who is told of votes, nil where nobody listens.
+// tracer returns the tracer of votes, nil if nobody listens.
 func (t *Terms) tracer() quorum.Tracer {
 	if t.Events == nil {
 		return nil
@@ -32,61 +32,61 @@ func (t *Terms) tracer() quorum.Tracer {
 	return t.Events
 }
 
-// Errors are the ends of a lease in the words of the library. This package hands them on, and reads
-// none.
+// Errors are the library's errors for the end of a lease. This package passes them on, and interprets none.
 type Errors struct {
 	NotHeld error // unlocked, detached, or never held
 	Expired error // its time is up
 	MaxHold error // its time is up, and nothing can prolong it
-	Spent   error // of an extension: it is held, but not for longer
-	Closed  error // as the cause of an end: Close
-	Failed  error // as the cause of an end: nobody has come to hold it
+	Spent   error // of an extension: the lease is held, but cannot be held for longer
+	Closed  error // the cause of an end by Close
+	Failed  error // the cause of an end before the lease has reached its caller
 
-	Lost     func(cause error) error       // of the end of a lease that somebody held
-	Rejected func(res quorum.Result) error // as the cause of an end: what the nodes have proved
+	Lost     func(cause error) error       // for a lease that somebody held
+	Rejected func(res quorum.Result) error // the cause of an end that the nodes have proved
 }
 
 // Events is told what becomes of leases. Its methods must not block.
 type Events interface {
 	quorum.Tracer
 
-	// Lost tells that a lease has ended that somebody held, and not by Unlock or Detach.
+	// Lost tells that a lease has ended that somebody held, otherwise than by Unlock or Detach.
 	Lost(held time.Duration, err error)
 
-	// Extended tells what has become of an extension of the watchdog: res is what its round came to,
-	// by now if that is not decided. left is how long the lease was valid still at start.
+	// Extended tells what an extension of the watchdog has come to. res is the result of its round, or the
+	// result so far if it is undecided. left is how long the lease was still valid at start.
 	Extended(res quorum.Result, start time.Time, took, left time.Duration)
 
-	// Unconfirmed tells that a node has not settled a release. givenUp says that nothing more is sent.
+	// Unconfirmed tells that a node has not settled a release. givenUp says that the node is sent nothing
+	// more.
 	Unconfirmed(n *quorum.Node, pending int, givenUp bool, err error)
 
-	// Denied tells that a node does not let its user touch the queue.
+	// Denied tells that a node denies its user access to the queue.
 	Denied(n *quorum.Node, err error)
 }
 
-// Waiters are those who wait in this process for what leases hold. Package queue implements it.
+// Waiters are the callers of this process that wait for what leases hold. Package queue implements it.
 type Waiters interface {
 	// Any reports whether anybody waits.
 	Any() bool
 
-	// ReleaseAndAdmit releases l, which has ended, and lets in who waits for it.
+	// ReleaseAndAdmit releases l, which has ended, and admits the next waiter.
 	ReleaseAndAdmit(l *Lease)
 
-	// Nudge makes the first in each line try: it has waited for the end of something that has ended.
+	// Nudge makes the first waiter in each of the lines try, because what it waited for has ended.
 	Nudge(lines []string)
 
-	// Wake tells that the claim of those lines is free on a node, and the turn of this process.
-	// undoes is the failed attempt which the release that told so has undone, nil for any other: its
-	// waiter has no reason to try again.
+	// Wake tells that the claim of those lines is free on a node, and that it is the turn of this process.
+	// undoes is the failed attempt that the release with this news has undone, nil for any other release.
+	// The waiter of that attempt has no reason to try again.
 	Wake(lines []string, node int, undoes Turn)
 }
 
-// A Turn is the attempt of a waiter at a place in the queues. It is told what nodes answer, in time or
+// A Turn is the attempt of a waiter, at a place in the queues. It is told what nodes answer, in time or
 // late.
 type Turn interface {
-	// Granted tells that a node has granted.
+	// Granted tells that a node has granted the attempt.
 	Granted(node int)
 
-	// Denied tells that a node does not let its user touch the queue.
+	// Denied tells that a node denies its user access to the queue.
 	Denied()
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// This file is fencing tokens. Each node keeps a register for each name. An attempt
-// proposes a token, and a node that grants the lock raises its register to it if that
-// is strictly greater. A quorum that did so makes the token the lease's: any later
-// attempt meets one of them, and must propose more. Where registers stand in the way
-// the attempt is repeated, with the same value, with a token beyond what it has seen.
+// This file is fencing tokens. Each node keeps a register for each name. An attempt proposes a token. A
+// node that grants the lock raises its register to the token, if that is strictly greater. If a quorum has
+// done so, the lease gets the token: any later attempt meets one of these nodes, and must propose more. If
+// registers stand in the way, the attempt is repeated with the same value, and with a token greater than
+// any that it has seen.
 
 const (
 	// fenceTTL is how long a register is kept after its last use. It must exceed
@@ -26,24 +26,24 @@ const (
 	// maxCatchUps is how often an attempt is repeated for its token.
 	maxCatchUps = 2
 
-	// fenceSkew is by how much clients' clocks may differ where a node that has
-	// forgotten its registers shall not matter (pool.WithRestartGuard).
+	// fenceSkew is by how much the clocks of clients may differ without harm, if a node has forgotten its
+	// registers (pool.WithRestartGuard).
 	fenceSkew = 10 * time.Second
 )
 
-// fence returns a token for the register, none for 0.
+// fence returns a token for the register; none if the token is 0.
 func fence(token uint64) script.Fence {
 	return script.Fence{Token: token, TTL: fenceTTL.Milliseconds()}
 }
 
-// proposal returns the first proposal of an attempt for a name: microseconds of the clock, or
-// more than any token of the name that is known.
+// proposal returns the first proposal of an attempt for a name: the wall clock in microseconds, or the
+// token after the highest known one of the name, whichever is greater.
 func (t *Tokens) proposal(name string, start clock.Instant) uint64 {
 	micros := uint64(max(start.Wall.UnixMicro(), 1))
 	return max(micros, beyond(t.of(name)))
 }
 
-// beyond returns the next token, the same at the very last.
+// beyond returns the next token; the very last one has no next and is returned itself.
 func beyond(token uint64) uint64 {
 	if token == math.MaxUint64 {
 		return token
@@ -51,7 +51,7 @@ func beyond(token uint64) uint64 {
 	return token + 1
 }
 
-// notStored returns why an answer that grants the lock is no grant of the token, nil if it is.
+// notStored returns why an answer that grants the lock does not grant the token, nil if it does.
 func notStored(d claim.Detail) error {
 	if d.Stored {
 		return nil
@@ -79,9 +79,8 @@ func beyondRegisters(res quorum.Result, proposal, known uint64) uint64 {
 	return beyond(seen)
 }
 
-// margin is how much longer a restarted node must be distrusted for the order of
-// tokens: proposals may be as much older, by other clocks and by the time that an
-// attempt takes.
+// margin is how much longer a restarted node must be distrusted to keep tokens in order. A proposal may be
+// older than the grant by that much: clients' clocks differ, and an attempt takes time.
 func (t *Terms) margin() time.Duration {
 	if !t.Fencing {
 		return 0
@@ -89,7 +88,7 @@ func (t *Terms) margin() time.Duration {
 	return fenceSkew + (1+maxCatchUps)*t.Timing.NodeTimeout
 }
 
-// maxKnown bounds what is known. A token that is forgotten costs a round trip.
+// maxKnown bounds how many tokens are remembered. A token that is forgotten costs a round trip.
 const maxKnown = 4096
 
 // Tokens are the highest fencing tokens that this process has seen, by the name of the lock.

@@ -7,31 +7,31 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
-// A Timing is the durations by which a lease goes. The root of the library derives it from the
-// settings (drift.go there).
+// A Timing holds the durations of a lease. The root of the library derives them from the settings (drift.go
+// there).
 type Timing struct {
 	Expiry      time.Duration // in whole milliseconds
 	TTL         time.Duration // of the keys: expiry + lock delay
-	Span        time.Duration // of the holder's validity: expiry - drift
+	Validity    time.Duration // the length of the holder's validity: expiry - drift
 	NodeTimeout time.Duration // how long a round waits for one node
 	MaxHold     time.Duration // no validity goes beyond it; 0: no limit
 	Drift       quorum.Drift  // of the nodes' clocks
 }
 
-// LastsAs reports whether leases by t and u last equally long, and wait equally long for a node.
+// LastsAs reports whether leases with t and u last equally long, and wait equally long for a node.
 func (t Timing) LastsAs(u Timing) bool {
 	t.Drift, u.Drift = nil, nil
 	return t == u
 }
 
-// AtAge returns the TTL of the keys and the validity of an attempt or extension
-// that starts when the lock has been held for a time: what MaxHold leaves.
-func (t Timing) AtAge(held time.Duration) (ttl, span time.Duration) {
-	if t.MaxHold == 0 || t.Span <= t.MaxHold-held {
-		return t.TTL, t.Span
+// AtAge returns the TTL of the keys and the length of the validity for an attempt or extension that starts
+// when the lock has been held for a time. MaxHold may shorten both.
+func (t Timing) AtAge(held time.Duration) (ttl, validity time.Duration) {
+	if t.MaxHold == 0 || t.Validity <= t.MaxHold-held {
+		return t.TTL, t.Validity
 	}
-	span = max(t.MaxHold-held, 0)
-	return t.TTL - (t.Span - span).Truncate(time.Millisecond), span
+	validity = max(t.MaxHold-held, 0)
+	return t.TTL - (t.Validity - validity).Truncate(time.Millisecond), validity
 }
 
 // limits is how long a round may take: the node deadline.
@@ -39,20 +39,20 @@ func (t Timing) limits() quorum.Limits {
 	return quorum.Limits{Decide: t.NodeTimeout, Node: t.NodeTimeout}
 }
 
-// A Validity is how long a lease may be relied upon: for Span from Start. Start
-// is taken before the first byte of the round that won is sent.
+// A Validity says how long a lease may be relied upon: for Length from Start. Start is taken before the
+// first byte of the winning round is sent.
 type Validity struct {
-	Start clock.Instant
-	Span  time.Duration
+	Start  clock.Instant
+	Length time.Duration
 }
 
 // Remaining returns how much of v is left at now, 0 when it is over.
 func (v Validity) Remaining(now clock.Instant) time.Duration {
-	return max(v.Span-now.Since(v.Start), 0)
+	return max(v.Length-now.Since(v.Start), 0)
 }
 
-// Holds reports whether v still stands at now.
+// Holds reports whether v has not ended at now.
 func (v Validity) Holds(now clock.Instant) bool { return v.Remaining(now) > 0 }
 
 // Until returns the end of v, for display and for comparison by one clock.
-func (v Validity) Until() time.Time { return v.Start.Wall.Add(v.Span) }
+func (v Validity) Until() time.Time { return v.Start.Wall.Add(v.Length) }

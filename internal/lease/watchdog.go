@@ -12,20 +12,20 @@ import (
 // A watchdog extends its lease by itself. It runs on the Keeper's schedule, and keeps no goroutine.
 //
 // It starts a round every third of the expiry, counted from the lease's start, so that a late timer
-// shifts nothing. The votes of a round count until the old Until. While a round is undecided, its
-// command is sent again every patience to the nodes that have not answered or have failed: they may
+// shifts nothing. The votes of a round count until the old validity ends. While a round is undecided, its
+// command is sent again, every patience, to the nodes that have not answered or have failed: they may
 // have come back. If a round fails, another starts after a backoff. So a quorum of nodes that answers
 // again before the end of the validity is enough.
 type watchdog struct {
 	lease   *Lease
 	next    alarm.Alarm // when to start a round, or to send it again
-	verdict alarm.Alarm // when the round is decided
+	verdict alarm.Alarm // fires when the round is decided
 
 	mu      sync.Mutex // guards what follows
 	stopped bool
 	round   *quorum.Round // nil between extensions
-	began   clock.Instant // of round, or when it was last sent again
-	left    time.Duration // of the validity then
+	began   clock.Instant // when round was started, or last sent again
+	left    time.Duration // what was left of the validity at began
 	backoff time.Duration
 }
 
@@ -39,7 +39,7 @@ func newWatchdog(l *Lease) *watchdog {
 	return w
 }
 
-// start watches over the lease, which has just begun. Close may have ended it.
+// start starts the watchdog of a lease that has just begun. Close may have stopped it already.
 func (w *watchdog) start() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,8 +48,8 @@ func (w *watchdog) start() {
 	}
 }
 
-// stop lets go of the lease, which is over. Nothing that the watchdog has begun
-// sends anything after it.
+// stop stops the watchdog, because its lease is over. The watchdog sends nothing after it, not even for a
+// round that is open.
 func (w *watchdog) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -58,7 +58,7 @@ func (w *watchdog) stop() {
 	w.closeRoundLocked()
 }
 
-// closeRoundLocked gives up what is open.
+// closeRoundLocked gives up the open round, if there is one.
 func (w *watchdog) closeRoundLocked() {
 	if w.round != nil {
 		w.round.Close()
@@ -67,13 +67,13 @@ func (w *watchdog) closeRoundLocked() {
 	w.lease.terms.Keeper.extensions.Drop(&w.verdict)
 }
 
-// schedule makes the watchdog go on in a while. It need not succeed: the
-// schedule is closed only with the Keeper, which ends all leases.
+// schedule sets the next alarm. It need not succeed: the schedule is closed only with the Keeper, which
+// ends all leases.
 func (w *watchdog) schedule(after time.Duration) {
 	w.lease.terms.Keeper.extensions.Set(&w.next, time.Now().Add(after))
 }
 
-// third returns how long it is to the next third of the expiry.
+// third returns the time until the next third of the expiry.
 func (w *watchdog) third(now clock.Instant) time.Duration {
 	third := w.lease.terms.Timing.Expiry / 3
 	return third - (now.Mono-w.lease.First.Mono)%third
@@ -84,9 +84,8 @@ func (w *watchdog) patience() time.Duration {
 	return max(w.lease.terms.Timing.NodeTimeout, w.lease.terms.Timing.Expiry/10)
 }
 
-// Fire implements alarm.Firer: it starts a round, or sends the one again that is undecided. It runs on
-// the schedule's goroutine. It does nothing when the lease is over, or lasts as long as MaxHold allows
-// already.
+// Fire implements alarm.Firer: it starts a round, or sends an undecided one again. It runs on the
+// schedule's goroutine. It does nothing if the lease is over, or already lasts as long as MaxHold allows.
 func (w *watchdog) Fire(closing bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -102,7 +101,7 @@ func (w *watchdog) Fire(closing bool) {
 		}
 	case !w.round.IsFinal(): // the verdict of a final round has an alarm of its own
 		if res := w.round.SoFar(quorum.ErrNoAnswer); !res.Won {
-			w.tell(res) // now, not at Until
+			w.tell(res) // so that observers know before the validity ends
 		}
 		now := clock.Now()
 		w.began, w.left = now, w.lease.Remaining(now)
@@ -123,13 +122,13 @@ func (w *watchdog) startLocked() bool {
 	return true
 }
 
-// Decided implements quorum.Decider. It calls for the verdict of the round.
+// Decided implements quorum.Decider. It sets the alarm for the verdict.
 func (w *watchdog) Decided() {
 	w.lease.terms.Keeper.extensions.Set(&w.verdict, time.Now())
 }
 
-// A verdict is due when the round is decided. It is an alarm apart from the one for
-// the next round: each has its own time, and setting one must not move the other.
+// A verdict is the alarm that fires when the round is decided. It is not the alarm for the next round: each
+// has its own time, and setting one must not move the other.
 type verdict struct{ watchdog *watchdog }
 
 // Fire implements alarm.Firer.
@@ -147,7 +146,7 @@ func (v verdict) Fire(closing bool) {
 func (w *watchdog) look() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.lease.NotHeld(clock.Now()) != nil { // too late; its end has been told
+	if w.lease.NotHeld(clock.Now()) != nil { // too late: observers know that it has ended
 		w.closeRoundLocked()
 		return nil
 	}
@@ -171,7 +170,7 @@ func (w *watchdog) look() error {
 	return nil
 }
 
-// tell tells what the round has come to, or to what so far.
+// tell tells the result of a round, or its result so far.
 func (w *watchdog) tell(res quorum.Result) {
 	if to := w.lease.terms.Events; to != nil {
 		to.Extended(res, w.began.Wall, clock.Now().Since(w.began), w.left)

@@ -12,13 +12,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// writes are the writes in flight of one value: what its commands may have left on the nodes, which
-// its release must undo. A lease that is handed over shares them with the lease that goes on
-// with the value, because replies may still come for the former.
+// writes are the writes in flight of one value: what its commands may have left on the nodes, which its
+// release must undo. A lease that is handed over shares them with the lease that continues it, because
+// replies to commands of the former may still come.
 type writes struct {
-	nodes []atomic.Int64                 // by node, its footprint
+	nodes []atomic.Int64                 // by node
 	spare [claim.UsualNodes]atomic.Int64 // room for nodes
-	timed atomic.Bool                    // renewed is kept
+	timed atomic.Bool                    // renewed is kept up to date
 
 	prolonging atomic.Int64 // commands without a reply that may prolong the key, and cannot set it
 	awaited    atomic.Bool  // somebody waits for quiet
@@ -29,47 +29,46 @@ type writes struct {
 	tickets []script.Ticket // of waiters, to be taken off the nodes' queues with the value
 }
 
-// A footprint is what a value may have left on one node. It is one word, so that it is
+// A nodeWrites is what a value may have left on one node. It is one word, so that it is
 // read and changed without a lock:
 //
 //	bits 0 to 30   how many commands that may set the value have no reply yet
-//	bit 31         set when one was lost: nobody can tell when it is executed
+//	bit 31         set when one has been lost: nobody can tell when it is executed
 //	bits 32 to 62  how many may have set the value, or still may
 //
-// Each sending is taken back once, by unsent or answered, so that no part takes from the
-// next.
-type footprint int64
+// Each sending is taken back just once, by unsent or answered, so that no part borrows from
+// the next.
+type nodeWrites int64
 
 const (
 	oneUnanswered = 1
 	anyLost       = 1 << 31
 	oneSent       = 1 << 32
 
-	// maxSent is how far they are counted: far more than are ever taken back by unsent,
-	// with room for calls that race.
+	// maxSent is where the count of sent commands stops. unsent takes back far fewer, and the bits above it
+	// leave room for calls that race.
 	maxSent = 1 << 30
 )
 
-func (f footprint) sent() int { return int(f / oneSent) }
+func (n nodeWrites) sent() int { return int(n / oneSent) }
 
 // reached reports whether the node may hold the value, now or later.
-func (f footprint) reached() bool { return f.sent() > 0 }
+func (n nodeWrites) reached() bool { return n.sent() > 0 }
 
-// settled reports whether nothing that could set the value is on its way.
-func (f footprint) settled() bool { return f&(oneSent-1) == 0 }
+// settled reports whether no command that could set the value is on its way.
+func (n nodeWrites) settled() bool { return n&(oneSent-1) == 0 }
 
-// awaits reports whether a command that may set the value has no reply yet, where one
-// that was lost counts as replied to.
-func (f footprint) awaits() bool { return f&(anyLost-1) != 0 }
+// awaits reports whether a command that may set the value has no reply yet. A command whose reply was lost
+// does not count.
+func (n nodeWrites) awaits() bool { return n&(anyLost-1) != 0 }
 
-// footprint returns what there may be on node i.
-func (w *writes) footprint(i int) footprint { return footprint(w.nodes[i].Load()) }
+// onNode returns what the value may have left on node i.
+func (w *writes) onNode(i int) nodeWrites { return nodeWrites(w.nodes[i].Load()) }
 
-// sending, unsent and answered keep the footprint of a command that may set the
-// value on node i.
+// sending, unsent and answered count a command that may set the value on node i.
 
 func (w *writes) sending(i int) {
-	if w.footprint(i).sent() >= maxSent {
+	if w.onNode(i).sent() >= maxSent {
 		w.nodes[i].Add(oneUnanswered)
 		return
 	}
@@ -78,7 +77,7 @@ func (w *writes) sending(i int) {
 
 func (w *writes) unsent(i int) {
 	w.nodes[i].Add(-oneSent - oneUnanswered)
-	w.hush()
+	w.checkQuiet()
 }
 
 func (w *writes) answered(i int, fate pool.Fate) {
@@ -90,8 +89,8 @@ func (w *writes) answered(i int, fate pool.Fate) {
 		w.nodes[i].Or(anyLost) // first, or the node would look settled in between
 	}
 	w.nodes[i].Add(-oneUnanswered)
-	w.hush()
-	w.renewing()
+	w.checkQuiet()
+	w.noteRenewal()
 }
 
 // prolongs and prolonged count a command that may prolong the key, and cannot set it.
@@ -100,38 +99,38 @@ func (w *writes) prolongs() { w.prolonging.Add(1) }
 
 func (w *writes) prolonged() {
 	w.prolonging.Add(-1)
-	w.hush()
+	w.checkQuiet()
 }
 
-// awaitQuiet returns a channel that is closed when each command that may set or prolong
-// the key has been replied to, or is known to be lost. No further one may be sent.
+// awaitQuiet returns a channel that is closed when each command that may set or prolong the key has been
+// replied to, or is known to be lost. No further such command may be sent.
 func (w *writes) awaitQuiet() <-chan struct{} {
-	w.awaited.Store(true) // before hush: a reply that comes later calls hush itself
-	w.hush()
+	w.awaited.Store(true) // before checkQuiet: a reply that comes later calls it itself
+	w.checkQuiet()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.quiet.channel()
 }
 
-// hush gives the signal quiet if a caller waits for it and no command is under way that could set or prolong
-// the key.
-func (w *writes) hush() {
+// checkQuiet closes the signal quiet if a caller waits for it and no command is under way that could set or
+// prolong the key.
+func (w *writes) checkQuiet() {
 	if !w.awaited.Load() || w.prolonging.Load() > 0 {
 		return
 	}
 	for i := range w.nodes {
-		if w.footprint(i).awaits() {
+		if w.onNode(i).awaits() {
 			return
 		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.quiet.give()
+	w.quiet.close()
 }
 
-// renewing notes that a command may have been executed by now that makes the keys last
-// for their TTL. It reads the clock only where it matters.
-func (w *writes) renewing() {
+// noteRenewal notes that a command that gives the keys their full TTL may have been executed by now. It
+// reads the clock only if the time is kept.
+func (w *writes) noteRenewal() {
 	if w.timed.Load() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -139,18 +138,18 @@ func (w *writes) renewing() {
 	}
 }
 
-// keepTime begins to keep the time of the last renewal, if that has not begun: now, for
-// whatever was answered before was executed before.
+// keepTime begins to keep the time of the last renewal, if that has not begun. It begins with now: commands
+// that were answered before were executed before.
 func (w *writes) keepTime() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.timed.Swap(true) { // an answer that still saw false came before the clock is read here
+	if !w.timed.Swap(true) { // an answer that still read false came before now
 		w.renewed = clock.Now().Mono
 	}
 }
 
-// lastRenewed returns the latest monotonic time at which a node can have set the
-// key's TTL, as far as anybody can tell, if that is kept (see keepTime).
+// lastRenewed returns the latest monotonic time at which a node can have set the key's TTL, if that is kept
+// (see keepTime).
 func (w *writes) lastRenewed() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

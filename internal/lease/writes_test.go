@@ -13,14 +13,14 @@ func TestWritesFootprintCountsMany(t *testing.T) {
 	for range 1 << 16 {
 		w.sending(0)
 	}
-	assert.False(t, w.footprint(0).settled())
+	assert.False(t, w.onNode(0).settled())
 	for range 1 << 16 {
 		w.answered(0, pool.Answered)
 	}
-	assert.True(t, w.footprint(0).settled())
+	assert.True(t, w.onNode(0).settled())
 	w.sending(0)
 	w.answered(0, pool.Unknown)
-	assert.False(t, w.footprint(0).settled(), "what was lost may come yet")
+	assert.False(t, w.onNode(0).settled(), "what was lost may come yet")
 }
 
 func TestWritesFootprintCountsNoFurtherThanMaxSent(t *testing.T) {
@@ -28,6 +28,6 @@ func TestWritesFootprintCountsNoFurtherThanMaxSent(t *testing.T) {
 	w.nodes[0].Store((maxSent - 1) * oneSent)
 	for range 3 {
 		w.sending(0)
-		assert.EqualValues(t, maxSent, w.footprint(0).sent())
+		assert.EqualValues(t, maxSent, w.onNode(0).sent())
 	}
 }

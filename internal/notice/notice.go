@@ -1,25 +1,25 @@
-// Package notice tells events later: on a goroutine of its own, for those that must not wait
-// until their receiver has returned.
+// Package notice delivers events on a goroutine of its own, for callers that must not wait until the
+// receiver returns.
 package notice
 
 import "sync"
 
-// Max bounds the notices that wait to be told.
+// Max bounds how many notices wait to be delivered.
 const Max = 1 << 16
 
-// A Receiver is whom notices are for. It is used as a key: a pointer.
+// A Receiver is told of notices. It must be a pointer, because it is used as a map key.
 type Receiver interface {
-	// Dropped says that so many notices were dropped, because too many waited.
+	// Dropped tells how many notices were dropped, because too many waited.
 	Dropped(notices int)
 }
 
-// A Queue keeps notices until its goroutine tells them, in their order. The goroutine
-// runs while there are any.
+// A Queue keeps notices until its goroutine delivers them, in order. The goroutine runs only while there
+// are notices.
 type Queue struct {
 	mu      sync.Mutex // guards what follows
 	waiting []func()
 	running bool
-	dropped map[Receiver]int // since the last that were told
+	dropped map[Receiver]int // since Dropped was last called
 }
 
 // Add queues a notice for a receiver.
@@ -37,8 +37,8 @@ func (q *Queue) Add(to Receiver, notice func()) {
 	}
 }
 
-// dropLocked counts a notice that is dropped. Where every lock has a
-// receiver of its own, some may not hear of it.
+// dropLocked counts a dropped notice. It counts for Max receivers at most: further ones are not told that
+// they missed a notice.
 func (q *Queue) dropLocked(to Receiver) {
 	if q.dropped == nil {
 		q.dropped = make(map[Receiver]int)

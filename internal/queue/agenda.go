@@ -6,58 +6,58 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 )
 
-// This file is why and when a waiter tries next. It is pure: no lock, no clock, no I/O.
+// This file decides why and when a waiter tries next. It is pure: no lock, no clock, no I/O.
 
 // An agenda is what a waiter knows of why and when to try next. Each attempt begins with an empty one.
 type agenda struct {
 	ready          bool        // try at once: it is new or now the first, must repeat its attempt, or the lock was released
 	followsRelease bool        // try right behind a release of this process: no other process is known to wait
-	polls          bool        // the retry delay of its pacer is over
+	polls          bool        // it polls, because the retry delay of its pacer is over
 	woken          claim.Nodes // the nodes that have woken it since the last attempt began
 	freed          claim.Nodes // the nodes that granted the last attempt, whose release frees them
-	hurry          time.Time   // when it tries although fewer nodes than a quorum have woken it; zero: none has
-	runsOut        time.Time   // when what refused the last attempt runs out on a quorum; zero: not known
+	graceEnd       time.Time   // when it tries even if fewer nodes than a quorum have woken it; zero: none has
+	runsOut        time.Time   // when the claim that refused the last attempt runs out on a quorum; zero: not known
 	refresh        time.Time   // when the ticket must be shown to the nodes again
 }
 
-// An event is what a waiter goes on for.
+// An event is what makes a waiter go on.
 type event int
 
 const (
-	nothing  event = iota
-	handed         // the lock has been handed over
-	turnCome       // there is reason to try
-	elapsed        // the retry delay of this waiter is over
-	prompted       // the retry delay of its pacer is over
-	notFirst       // nothing: it is neither the first in line nor the pacer
-	deaf           // there is reason to try, but no subscription has been opened
-	ended          // the context is done, or the Redsync closed
+	nothing      event = iota
+	handed             // the lock has been handed over to it
+	tryNow             // there is reason to try
+	elapsed            // the retry delay of this waiter is over
+	prompted           // the retry delay of its pacer is over
+	notFirst           // nothing: it is neither the first in line nor the pacer
+	unsubscribed       // there is reason to try, but no subscription has been opened
+	ended              // the context is done, or the Redsync closed
 )
 
 // A view is what a waiter sees around it.
 type view struct {
-	now   time.Time // unless it is given, or neither first nor paces
-	given bool      // it has been handed the lock
-	first bool      // it is the first in its line
-	paces bool      // it is not, and says when the first one polls
-	tick  time.Time // when its retry delay is over
+	now       time.Time // zero if handedOff, or if neither first nor paces
+	handedOff bool      // the lock has been handed over to it
+	first     bool      // it is the first in its line
+	paces     bool      // it is not the first, but its retry delay decides when the first polls
+	tick      time.Time // when its retry delay is over
 
 	// Of the first in line.
-	held time.Duration // for how long this process holds the lock, as far as it knows
-	rule claim.Rule
-	ear  ear
+	held          time.Duration // how much longer this process holds the lock, as far as it knows
+	rule          claim.Rule
+	subscriptions subscriptions
 }
 
-// An ear tells whether a waiter can hear the nodes: see subscriber.hears.
-type ear interface {
+// subscriptions tell whether a waiter can hear the nodes: see subscriber.hears.
+type subscriptions interface {
 	hears() (from time.Time, listens bool)
 }
 
-// next returns what there is to do, or when there will be. Only the first in line, and the waiter that
-// paces it, have anything to do at a time.
+// next returns what the waiter must do now, and until when it may wait if that is nothing. Only the first
+// in line, and the waiter that paces it, have anything to do at a set time.
 func (v view) next(a agenda) (event, time.Time) {
 	switch {
-	case v.given:
+	case v.handedOff:
 		return handed, v.tick
 	case !v.first && !v.paces:
 		return notFirst, v.tick
@@ -70,26 +70,26 @@ func (v view) next(a agenda) (event, time.Time) {
 	case v.held > 0:
 		return nothing, earlier(v.tick, v.now.Add(v.held))
 	}
-	at := earlier(earlier(a.runsOut, a.refresh), a.hurry)
+	at := earlier(earlier(a.runsOut, a.refresh), a.graceEnd)
 	if !a.ready && !a.wokenBy(v.rule) && (at.IsZero() || at.After(v.now)) {
 		return nothing, earlier(v.tick, at)
 	}
-	switch from, listens := v.ear.hears(); {
+	switch from, listens := v.subscriptions.hears(); {
 	case !listens:
-		return deaf, v.now
+		return unsubscribed, v.now
 	case !from.IsZero():
 		return nothing, earlier(v.tick, from)
 	}
-	return turnCome, v.now
+	return tryNow, v.now
 }
 
-// wokenBy reports whether the lock is free on a quorum: on the nodes that have
-// said so, one at least, and on those that the waiter has freed itself.
+// wokenBy reports whether the lock is free on a quorum: on the nodes that have said so, at least one, and
+// on those that the waiter has freed itself.
 func (a agenda) wokenBy(rule claim.Rule) bool {
-	return !a.hurry.IsZero() && rule.Quorum(a.woken|a.freed)
+	return !a.graceEnd.IsZero() && rule.Quorum(a.woken|a.freed)
 }
 
-// earlier returns the earlier of two times, of which zero is never.
+// earlier returns the earlier of two times. A zero time is never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -44,85 +44,85 @@ func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
 	}{
 		"no reason": {func(*view, *agenda) {}, nothing, 100 * ms},
 
-		"handed the lock":                {func(v *view, _ *agenda) { v.given = true }, handed, 100 * ms},
-		"handed, not the first":          {func(v *view, _ *agenda) { v.given, v.first = true, false }, handed, 100 * ms},
-		"handed, when the delay is over": {func(v *view, _ *agenda) { v.given, v.tick = true, noon }, handed, 0},
-		"handed, and held":               {func(v *view, _ *agenda) { v.given, v.held = true, time.Hour }, handed, 100 * ms},
+		"handed the lock":                {func(v *view, _ *agenda) { v.handedOff = true }, handed, 100 * ms},
+		"handed, not the first":          {func(v *view, _ *agenda) { v.handedOff, v.first = true, false }, handed, 100 * ms},
+		"handed, when the delay is over": {func(v *view, _ *agenda) { v.handedOff, v.tick = true, noon }, handed, 0},
+		"handed, and held":               {func(v *view, _ *agenda) { v.handedOff, v.held = true, time.Hour }, handed, 100 * ms},
 
 		"behind":                         {func(v *view, _ *agenda) { v.first = false }, notFirst, 100 * ms},
 		"behind, when the delay is over": {func(v *view, _ *agenda) { v.first, v.tick = false, noon }, notFirst, 0},
 		"behind, with every reason": {func(v *view, a *agenda) {
 			v.first = false
-			*a = agenda{ready: true, polls: true, hurry: noon, runsOut: noon, refresh: noon}
+			*a = agenda{ready: true, polls: true, graceEnd: noon, runsOut: noon, refresh: noon}
 		}, notFirst, 100 * ms},
 
-		"the delay is over":            {func(v *view, _ *agenda) { v.tick = noon }, elapsed, 0},
-		"the delay was over before":    {func(v *view, _ *agenda) { v.tick = in(-ms) }, elapsed, -ms},
-		"the delay is not quite over":  {func(v *view, _ *agenda) { v.tick = in(1) }, nothing, 1},
-		"the delay is over, and held":  {func(v *view, _ *agenda) { v.tick, v.held = noon, time.Hour }, elapsed, 0},
-		"the delay is over, and polls": {func(v *view, a *agenda) { v.tick, a.polls = noon, true }, elapsed, 0},
-		"the delay is over, and deaf":  {func(v *view, a *agenda) { v.tick, a.ready, v.ear = noon, true, hearsNobody }, elapsed, 0},
-		"paces, its delay is over":     {func(v *view, _ *agenda) { v.first, v.paces, v.tick = false, true, noon }, elapsed, 0},
-		"paces, its delay is not over": {func(v *view, _ *agenda) { v.first, v.paces = false, true }, nothing, 100 * ms},
-		"paces, with a reason to try":  {func(v *view, a *agenda) { v.first, v.paces, a.ready = false, true, true }, nothing, 100 * ms},
-		"paces, and is told to poll":   {func(v *view, a *agenda) { v.first, v.paces, a.polls = false, true, true }, nothing, 100 * ms},
+		"the delay is over":                   {func(v *view, _ *agenda) { v.tick = noon }, elapsed, 0},
+		"the delay was over before":           {func(v *view, _ *agenda) { v.tick = in(-ms) }, elapsed, -ms},
+		"the delay is not quite over":         {func(v *view, _ *agenda) { v.tick = in(1) }, nothing, 1},
+		"the delay is over, and held":         {func(v *view, _ *agenda) { v.tick, v.held = noon, time.Hour }, elapsed, 0},
+		"the delay is over, and polls":        {func(v *view, a *agenda) { v.tick, a.polls = noon, true }, elapsed, 0},
+		"the delay is over, and unsubscribed": {func(v *view, a *agenda) { v.tick, a.ready, v.subscriptions = noon, true, hearsNobody }, elapsed, 0},
+		"paces, its delay is over":            {func(v *view, _ *agenda) { v.first, v.paces, v.tick = false, true, noon }, elapsed, 0},
+		"paces, its delay is not over":        {func(v *view, _ *agenda) { v.first, v.paces = false, true }, nothing, 100 * ms},
+		"paces, with a reason to try":         {func(v *view, a *agenda) { v.first, v.paces, a.ready = false, true, true }, nothing, 100 * ms},
+		"paces, and is told to poll":          {func(v *view, a *agenda) { v.first, v.paces, a.polls = false, true, true }, nothing, 100 * ms},
 
-		"prompted":            {func(_ *view, a *agenda) { a.polls = true }, prompted, 100 * ms},
-		"prompted, and held":  {func(v *view, a *agenda) { a.polls, v.held = true, time.Hour }, prompted, 100 * ms},
-		"prompted, and deaf":  {func(v *view, a *agenda) { a.polls, v.ear = true, hearsNobody }, prompted, 100 * ms},
-		"prompted, and ready": {func(_ *view, a *agenda) { a.polls, a.ready = true, true }, prompted, 100 * ms},
+		"prompted":                   {func(_ *view, a *agenda) { a.polls = true }, prompted, 100 * ms},
+		"prompted, and held":         {func(v *view, a *agenda) { a.polls, v.held = true, time.Hour }, prompted, 100 * ms},
+		"prompted, and unsubscribed": {func(v *view, a *agenda) { a.polls, v.subscriptions = true, hearsNobody }, prompted, 100 * ms},
+		"prompted, and ready":        {func(_ *view, a *agenda) { a.polls, a.ready = true, true }, prompted, 100 * ms},
 
 		"held for a while":               {func(v *view, _ *agenda) { v.held = 30 * ms }, nothing, 30 * ms},
 		"held for longer than the delay": {func(v *view, _ *agenda) { v.held = time.Hour }, nothing, 100 * ms},
 		"held, with every reason": {func(v *view, a *agenda) {
 			v.held = 30 * ms
-			*a = agenda{ready: true, woken: 31, hurry: noon, runsOut: noon, refresh: noon}
+			*a = agenda{ready: true, woken: 31, graceEnd: noon, runsOut: noon, refresh: noon}
 		}, nothing, 30 * ms},
 
-		"ready":                                 {func(_ *view, a *agenda) { a.ready = true }, turnCome, 0},
-		"ready right behind a release":          {func(_ *view, a *agenda) { a.ready, a.followsRelease = true, true }, turnCome, 0},
+		"ready":                                 {func(_ *view, a *agenda) { a.ready = true }, tryNow, 0},
+		"ready right behind a release":          {func(_ *view, a *agenda) { a.ready, a.followsRelease = true, true }, tryNow, 0},
 		"right behind a release, but not ready": {func(_ *view, a *agenda) { a.followsRelease = true }, nothing, 100 * ms},
 
-		"woken by three":           {func(_ *view, a *agenda) { a.woken, a.hurry = 0b10101, in(3*ms) }, turnCome, 0},
-		"woken by two":             {func(_ *view, a *agenda) { a.woken, a.hurry = 0b10001, in(3*ms) }, nothing, 3 * ms},
-		"woken by two, in a hurry": {func(_ *view, a *agenda) { a.woken, a.hurry = 0b10001, noon }, turnCome, 0},
+		"woken by three":              {func(_ *view, a *agenda) { a.woken, a.graceEnd = 0b10101, in(3*ms) }, tryNow, 0},
+		"woken by two":                {func(_ *view, a *agenda) { a.woken, a.graceEnd = 0b10001, in(3*ms) }, nothing, 3 * ms},
+		"woken by two, in a graceEnd": {func(_ *view, a *agenda) { a.woken, a.graceEnd = 0b10001, noon }, tryNow, 0},
 		"woken by one, and two freed": {func(_ *view, a *agenda) {
-			a.woken, a.freed, a.hurry = 0b00001, 0b00110, in(3*ms)
-		}, turnCome, 0},
+			a.woken, a.freed, a.graceEnd = 0b00001, 0b00110, in(3*ms)
+		}, tryNow, 0},
 		"woken by two that were freed": {func(_ *view, a *agenda) {
-			a.woken, a.freed, a.hurry = 0b00011, 0b00011, in(3*ms)
+			a.woken, a.freed, a.graceEnd = 0b00011, 0b00011, in(3*ms)
 		}, nothing, 3 * ms},
 		"three freed, and nobody woke it": {func(_ *view, a *agenda) { a.freed = 0b00111 }, nothing, 100 * ms},
-		"in a hurry after the delay":      {func(_ *view, a *agenda) { a.woken, a.hurry = 1, in(time.Second) }, nothing, 100 * ms},
+		"in a graceEnd after the delay":   {func(_ *view, a *agenda) { a.woken, a.graceEnd = 1, in(time.Second) }, nothing, 100 * ms},
 
 		"it runs out":                 {func(_ *view, a *agenda) { a.runsOut = in(20 * ms) }, nothing, 20 * ms},
-		"it has run out just now":     {func(_ *view, a *agenda) { a.runsOut = noon }, turnCome, 0},
-		"it ran out before":           {func(_ *view, a *agenda) { a.runsOut = in(-ms) }, turnCome, 0},
+		"it has run out just now":     {func(_ *view, a *agenda) { a.runsOut = noon }, tryNow, 0},
+		"it ran out before":           {func(_ *view, a *agenda) { a.runsOut = in(-ms) }, tryNow, 0},
 		"it runs out after the delay": {func(_ *view, a *agenda) { a.runsOut = in(time.Second) }, nothing, 100 * ms},
 		"the ticket is to be shown":   {func(_ *view, a *agenda) { a.refresh = in(40 * ms) }, nothing, 40 * ms},
-		"the ticket is shown now":     {func(_ *view, a *agenda) { a.refresh = noon }, turnCome, 0},
+		"the ticket is shown now":     {func(_ *view, a *agenda) { a.refresh = noon }, tryNow, 0},
 		"the earliest of three": {func(_ *view, a *agenda) {
-			a.runsOut, a.refresh, a.hurry = in(20*ms), in(40*ms), in(30*ms)
+			a.runsOut, a.refresh, a.graceEnd = in(20*ms), in(40*ms), in(30*ms)
 		}, nothing, 20 * ms},
-		"the earliest of three is the hurry": {func(_ *view, a *agenda) {
-			a.runsOut, a.refresh, a.hurry = in(20*ms), in(40*ms), in(10*ms)
+		"the earliest of three is the graceEnd": {func(_ *view, a *agenda) {
+			a.runsOut, a.refresh, a.graceEnd = in(20*ms), in(40*ms), in(10*ms)
 		}, nothing, 10 * ms},
 		"the earliest of three is over": {func(_ *view, a *agenda) {
-			a.runsOut, a.refresh, a.hurry = in(20*ms), noon, in(10*ms)
-		}, turnCome, 0},
+			a.runsOut, a.refresh, a.graceEnd = in(20*ms), noon, in(10*ms)
+		}, tryNow, 0},
 
-		"ready, and deaf":                  {func(v *view, a *agenda) { a.ready, v.ear = true, hearsNobody }, deaf, 0},
-		"it runs out, and deaf":            {func(v *view, a *agenda) { a.runsOut, v.ear = noon, hearsNobody }, deaf, 0},
-		"no reason, and deaf":              {func(v *view, _ *agenda) { v.ear = hearsNobody }, nothing, 100 * ms},
-		"ready, and hears soon":            {func(v *view, a *agenda) { a.ready, v.ear = true, hearsFrom(in(5*ms)) }, nothing, 5 * ms},
-		"ready, and hears after the delay": {func(v *view, a *agenda) { a.ready, v.ear = true, hearsFrom(in(time.Second)) }, nothing, 100 * ms},
+		"ready, and unsubscribed":          {func(v *view, a *agenda) { a.ready, v.subscriptions = true, hearsNobody }, unsubscribed, 0},
+		"it runs out, and unsubscribed":    {func(v *view, a *agenda) { a.runsOut, v.subscriptions = noon, hearsNobody }, unsubscribed, 0},
+		"no reason, and unsubscribed":      {func(v *view, _ *agenda) { v.subscriptions = hearsNobody }, nothing, 100 * ms},
+		"ready, and hears soon":            {func(v *view, a *agenda) { a.ready, v.subscriptions = true, hearsFrom(in(5*ms)) }, nothing, 5 * ms},
+		"ready, and hears after the delay": {func(v *view, a *agenda) { a.ready, v.subscriptions = true, hearsFrom(in(time.Second)) }, nothing, 100 * ms},
 		"woken by three, and hears soon": {func(v *view, a *agenda) {
-			a.woken, a.hurry, v.ear = 0b111, in(ms), hearsFrom(in(5*ms))
+			a.woken, a.graceEnd, v.subscriptions = 0b111, in(ms), hearsFrom(in(5*ms))
 		}, nothing, 5 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := view{now: noon, first: true, tick: in(100 * ms), rule: mostOf(5)}
-			v.ear = hearsNow
+			v.subscriptions = hearsNow
 			var a agenda
 			c.change(&v, &a)
 			what, at := v.next(a)
@@ -144,7 +144,7 @@ func drawView(t *rapid.T) (v view, a agenda) {
 	yes := func(name string) bool { return rapid.Bool().Draw(t, name) }
 	nodes := func(name string) claim.Nodes { return claim.Nodes(rapid.Uint64Range(0, 31).Draw(t, name)) }
 	v = view{
-		now: noon, given: rapid.IntRange(0, 9).Draw(t, "given") == 0, first: rapid.IntRange(0, 3).Draw(t, "first") != 0,
+		now: noon, handedOff: rapid.IntRange(0, 9).Draw(t, "given") == 0, first: rapid.IntRange(0, 3).Draw(t, "first") != 0,
 		paces: yes("paces"), tick: in(time.Duration(rapid.Int64Range(-2, 20).Draw(t, "tick"))), rule: mostOf(5),
 	}
 	if yes("held") {
@@ -153,18 +153,18 @@ func drawView(t *rapid.T) (v view, a agenda) {
 	a = agenda{
 		ready: yes("ready"), followsRelease: yes("follows a release"), polls: rapid.IntRange(0, 4).Draw(t, "polls") == 0,
 		woken: nodes("woken"), freed: nodes("freed"),
-		hurry: when("hurry"), runsOut: when("runs out"), refresh: when("refresh"),
+		graceEnd: when("graceEnd"), runsOut: when("runs out"), refresh: when("refresh"),
 	}
 	listens, ready := rapid.IntRange(0, 4).Draw(t, "listens") != 0, in(time.Duration(rapid.Int64Range(-3, 20).Draw(t, "hears from")))
-	v.ear = hearing(func() (time.Time, bool) { return ready, listens })
+	v.subscriptions = hearing(func() (time.Time, bool) { return ready, listens })
 	return v, a
 }
 
 // at returns v as it is at another time, at which nothing else has happened.
 func (v view) at(now time.Time) view {
-	held, ear := v.held-now.Sub(v.now), v.ear
+	held, ear := v.held-now.Sub(v.now), v.subscriptions
 	v.held, v.now = max(held, 0), now
-	v.ear = hearing(func() (time.Time, bool) { // as subscriber.hears does
+	v.subscriptions = hearing(func() (time.Time, bool) { // as subscriber.hears does
 		from, listens := ear.hears()
 		if !listens || !from.After(now) {
 			return time.Time{}, listens
@@ -202,12 +202,12 @@ func TestNextIsNeverIdleForAPastTime(t *testing.T) {
 			if v.held > 0 && v.first && at.After(noon.Add(v.held)) {
 				t.Fatalf("nothing until %v, held until %v", at.Sub(noon), v.held)
 			}
-		case turnCome, deaf:
-			if !v.first || v.held > 0 || v.given || !at.Equal(noon) || !v.now.Before(v.tick) {
+		case tryNow, unsubscribed:
+			if !v.first || v.held > 0 || v.handedOff || !at.Equal(noon) || !v.now.Before(v.tick) {
 				t.Fatalf("event %v of %+v", what, v)
 			}
 		case handed:
-			if !v.given {
+			if !v.handedOff {
 				t.Fatalf("it was given nothing")
 			}
 		case notFirst:
@@ -215,7 +215,7 @@ func TestNextIsNeverIdleForAPastTime(t *testing.T) {
 				t.Fatalf("nobody stands before it: %+v", v)
 			}
 		case elapsed:
-			if v.now.Before(v.tick) || v.given {
+			if v.now.Before(v.tick) || v.handedOff {
 				t.Fatalf("its delay is not over: %+v", v)
 			}
 		case prompted:
@@ -244,7 +244,7 @@ func TestNextIsNoLaterWithMoreReason(t *testing.T) {
 			}
 			return at.Add(-time.Duration(by))
 		}
-		switch rapid.SampledFrom([]string{"ready", "polls", "woken", "freed", "hurry", "runs out", "refresh", "held", "heard", "given"}).Draw(t, "what") {
+		switch rapid.SampledFrom([]string{"ready", "polls", "woken", "freed", "graceEnd", "runs out", "refresh", "held", "heard", "given"}).Draw(t, "what") {
 		case "ready":
 			more.ready = true
 		case "polls":
@@ -253,8 +253,8 @@ func TestNextIsNoLaterWithMoreReason(t *testing.T) {
 			more.woken = more.woken.With(rapid.IntRange(0, 4).Draw(t, "node"))
 		case "freed":
 			more.freed = more.freed.With(rapid.IntRange(0, 4).Draw(t, "node"))
-		case "hurry":
-			more.hurry = advance("by", more.hurry)
+		case "graceEnd":
+			more.graceEnd = advance("by", more.graceEnd)
 		case "runs out":
 			more.runsOut = advance("by", more.runsOut)
 		case "refresh":
@@ -262,9 +262,9 @@ func TestNextIsNoLaterWithMoreReason(t *testing.T) {
 		case "held":
 			sooner.held /= 2
 		case "heard":
-			sooner.ear = hearsNow
+			sooner.subscriptions = hearsNow
 		case "given":
-			sooner.given = true
+			sooner.handedOff = true
 		}
 		if _, after := acts(t, sooner, more); after.After(before) {
 			t.Fatalf("%+v of %+v acts at %v; %+v of %+v at %v", a, v, before.Sub(noon), more, sooner, after.Sub(noon))

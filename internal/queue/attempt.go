@@ -14,7 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// This file is one attempt: of a call that waits for nobody, or of a waiter in its turn.
+// This file makes one attempt, for a call that stands in no line or for a waiter in its turn.
 
 // A turn is one attempt of a waiter.
 type turn struct {
@@ -22,10 +22,10 @@ type turn struct {
 	number     int          // of the attempt
 	place      script.Place // in the queues of the nodes; without a ticket it enters none
 	began      time.Time
-	conclusive bool // if it fails there is no reason to repeat it at once
-	leaves     bool // the waiter does not wait any longer
+	conclusive bool // if the attempt fails, there is no reason to repeat it at once
+	leaves     bool // the waiter waits no longer after it
 
-	denied atomic.Bool // a node does not let us queue
+	denied atomic.Bool // a node denies us its queue
 }
 
 // enters reports whether the attempt enters the queues of the nodes.
@@ -39,7 +39,7 @@ func (u *turn) Granted(i int) {
 	defer ls.mu.Unlock()
 	if w.attempts == u.number {
 		w.agenda.freed = w.agenda.freed.With(i)
-		if !w.agenda.hurry.IsZero() {
+		if !w.agenda.graceEnd.IsZero() {
 			w.lookAgain()
 		}
 	}
@@ -73,8 +73,8 @@ func (t *Terms) attempt(ctx context.Context, start clock.Instant, try int, u *tu
 	return l, o
 }
 
-// tell tells what the attempt for l has come to. If an observer panics, what was acquired is released,
-// and the waiter leaves the queues. It returns why the attempt has failed, as it was told.
+// tell tells observers what the attempt for l has come to. It returns the error of a failed attempt as they
+// were told it. If an observer panics, tell releases what was acquired, and the waiter leaves the queues.
 func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *turn) (why error) {
 	if t.Attempts == nil {
 		return nil

@@ -59,7 +59,7 @@ var ends = lease.Errors{
 
 // timing is that of the defaults.
 var timing = lease.Timing{
-	Expiry: 8 * time.Second, TTL: 8 * time.Second, Span: 8*time.Second - 82*time.Millisecond,
+	Expiry: 8 * time.Second, TTL: 8 * time.Second, Validity: 8*time.Second - 82*time.Millisecond,
 	NodeTimeout: 400 * time.Millisecond, Drift: percent{},
 }
 

@@ -12,13 +12,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file is what the Redsyncs of one process share. A program may call New for every
-// request, on the same clients: to the nodes it is one process all the same.
+// This file is what the Redsyncs of one process share. A program may call New for every request, on the
+// same clients. To the nodes it is still one process.
 
-// A Group is what those Redsyncs share whose pools have the same clients, in the same order.
-// A Redsync whose pools do not tell their clients has a group of its own.
+// A Group is what Redsyncs share if their pools have the same clients, in the same order. A Redsync whose
+// pools do not tell their clients has a group of its own.
 type Group struct {
-	Process script.Process // by which nodes know the waiters of this process
+	Process script.Process // identifies the waiters of this process to the nodes
 	Tokens  lease.Tokens
 	Health  []quorum.Health // by node
 
@@ -29,14 +29,14 @@ type Group struct {
 	members atomic.Int64 // Redsyncs that are neither closed nor collected
 }
 
-// groups finds the group of a list of clients. It keeps none: Redsyncs do, and the
-// subscriptions until they end.
+// groups finds the group of a list of clients. It keeps no group in memory: only Redsyncs and open
+// subscriptions do.
 var groups struct {
 	sync.Mutex // guards byClients
 	byClients  map[any]weak.Pointer[Group]
 }
 
-// clientList is the first clients of a list and the one after them. It is a key of groups.
+// clientList is a list of clients as a key of groups: all clients but the last, and the last.
 type clientList struct{ first, next any }
 
 // clientsOf returns the key of groups for these pools, nil if one of them does not tell
@@ -88,14 +88,14 @@ func forgetGroup(clients any) {
 	}
 }
 
-// newGroup returns a group of Redsyncs that have so many nodes.
+// newGroup returns a group of Redsyncs with so many nodes.
 func newGroup(nodes int) *Group {
 	g := &Group{Process: script.NewProcess(), Health: make([]quorum.Health, nodes)}
 	g.lines.group, g.subscriber.group = g, g
 	return g
 }
 
-// A Member is a Redsync's part in its group. It ends with Close, or when the Redsync is
+// A Member is the membership of a Redsync in its group. It ends with Close, or when the Redsync is garbage
 // collected: a program need not close what it makes for a request.
 type Member struct {
 	Group *Group
@@ -108,15 +108,15 @@ func (g *Group) Join() *Member {
 	return &Member{Group: g}
 }
 
-// Leave ends the membership. The subscriptions end with the last one.
+// Leave ends the membership. The subscriptions end with the last member.
 func (m *Member) Leave() {
 	if m.end() {
 		m.Group.subscriber.stop(m.Group.abandoned)
 	}
 }
 
-// Collected ends the membership of a Redsync that nobody has closed. The subscriptions end
-// when they have been idle: a cleanup must not wait.
+// Collected ends the membership of a Redsync that nobody has closed. The subscriptions end once they have
+// been idle for a while, because a cleanup must not wait.
 func (m *Member) Collected() { m.end() }
 
 func (m *Member) end() (last bool) {
@@ -126,7 +126,7 @@ func (m *Member) end() (last bool) {
 // abandoned reports whether every member has left.
 func (g *Group) abandoned() bool { return g.members.Load() == 0 }
 
-// Groups returns of how many lists of clients there are groups. It is for tests.
+// Groups returns how many groups can be found by their clients. It is for tests.
 func Groups() int {
 	groups.Lock()
 	defer groups.Unlock()

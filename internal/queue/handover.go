@@ -8,21 +8,21 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// This file is what becomes of a lock that is released, for those who wait for it in this process. A
-// Group is what leases know of them: it implements lease.Waiters.
+// This file decides what the waiters of this process do when a lock is released. Leases see them as a
+// Group, which implements lease.Waiters.
 
-// maxChain is for how long a lock is handed over within the process since it was
-// acquired, a tenth of its expiry at most: for so long other processes are not let in.
-// It pays for the acquire many times.
+// maxChain bounds for how long after its acquire a lock is handed over within the process; a tenth of the
+// expiry is a second bound. Other processes are not admitted for so long. An acquire takes much less time
+// than that.
 const maxChain = 20 * time.Millisecond
 
-// HandOver passes the lock of l, which has been ended by Unlock, to the first in
-// line, and reports whether it did. The value and its validity go to a new lease. No
-// node is told, and nothing that the giver does later touches the new lease.
+// HandOver passes the lock of l, which Unlock has ended, to the first in line by direct hand-off, and
+// reports whether it did. The value and its validity go to a new lease. No node is told, and nothing that
+// is done later with l affects the new lease.
 //
-// It must be worth as much as a lock that is acquired now, within a tenth; and other
-// processes are let in every maxChain. It stays within one Redsync: another one of the group
-// may be closed meanwhile, and tries right behind the release.
+// The lock must be worth as much as one that is acquired now, within a tenth, and other processes are
+// admitted every maxChain. The lock stays within one Redsync, because another one of the group may be
+// closed meanwhile. A waiter of another Redsync tries right behind the release.
 func (g *Group) HandOver(l *lease.Lease) bool {
 	ls, t := &g.lines, l.Terms()
 	if ls.count.Load() == 0 || !t.Passes || !l.MayPass(min(t.Timing.Expiry/10, maxChain)) {
@@ -38,22 +38,22 @@ func (g *Group) HandOver(l *lease.Lease) bool {
 	if w.terms.Keeper != t.Keeper || !w.terms.Timing.LastsAs(t.Timing) || !c.PassesTo(w.terms.Claim) {
 		return false
 	}
-	w.given = l.Pass(&w.terms.Terms)
+	w.handedOff = l.Pass(&w.terms.Terms)
 	if w.last != nil {
-		w.given.LeaveQueuesOnRelease(w.ticket)
+		w.handedOff.LeaveQueuesOnRelease(w.ticket)
 	}
-	ls.removeLocked(w, w.given)
+	ls.removeLocked(w, w.handedOff)
 	w.lookAgain()
 	return true
 }
 
-// ReleaseAwaited sends the release of l, which has been ended by Unlock, and lets in who waits for it. The
-// caller, whose context is ctx, waits for the release.
+// ReleaseAwaited sends the release of l, which Unlock has ended, and admits the next waiter. The caller,
+// whose context is ctx, waits for the release.
 func (g *Group) ReleaseAwaited(ctx context.Context, l *lease.Lease) *lease.Release {
 	return g.releaseAndAdmit(l, lease.Releasing{Caller: ctx})
 }
 
-// Unlocked notes what a release of l has told about the waiters of other processes.
+// Unlocked notes what a release of l has told of waiters of other processes.
 func (g *Group) Unlocked(l *lease.Lease, rel *lease.Release) {
 	if others := rel.Others(); others || g.Any() {
 		g.lines.tellOthers(l.Claim().Lines()[0], others)
@@ -88,7 +88,7 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	if ls.count.Load() == 0 {
 		return l.Release(how)
 	}
-	heard := g.subscriber.stands()
+	heard := g.subscriber.ready()
 	first, s := ls.succeed(l, heard)
 	how.Enters = s.enters
 	rel := l.Release(how)
@@ -114,7 +114,7 @@ func (ls *lines) hasGone(w *waiter) bool {
 	return w.state == gone
 }
 
-// A succession is what becomes of the first in line with a release.
+// A succession says what the first in line does at a release.
 //
 // If the waiter is not fair, and no other process is known to wait, the waiter tries at once, right behind
 // the release. Otherwise its ticket enters the queues with the release, and then:

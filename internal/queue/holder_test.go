@@ -24,7 +24,7 @@ func TestBeginAndTheLooksOfTheLineDoNotRace(t *testing.T) {
 		k.Init()
 		lock := claim.NewExclusive("lock")
 		terms := &lease.Terms{Keeper: k, Claim: &lock, Timing: lease.Timing{
-			Expiry: 8 * time.Second, TTL: 8 * time.Second, Span: 50 * time.Microsecond,
+			Expiry: 8 * time.Second, TTL: 8 * time.Second, Validity: 50 * time.Microsecond,
 		}}
 		h := lease.New(terms, "v", clock.Now())
 		l := &line{holder: h}

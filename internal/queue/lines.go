@@ -12,7 +12,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
-// This file is the lines of a group: who waits in this process, and who of them talks to the nodes.
+// This file holds the lines of a group: who waits in this process, and which waiter talks to the nodes.
 
 // lines are the lines of a group, by their names.
 type lines struct {
@@ -83,9 +83,9 @@ func (l *line) findPacer(atLeast time.Duration) {
 	}
 }
 
-// turned makes the first in line try, and its pacer look again, if the first has changed. before was the
-// first until now.
-func (l *line) turned(before *waiter) {
+// firstChanged makes the first in line try, and its pacer look again, if the first is another one than
+// before.
+func (l *line) firstChanged(before *waiter) {
 	first := l.first()
 	if first == nil || first == before {
 		return
@@ -118,8 +118,8 @@ func (ls *lines) mayBarge(name string) bool {
 	return l == nil || l.first() == nil && !l.others
 }
 
-// whyTaken returns why the lock is not free for somebody who comes now to the line of that name:
-// NotAsked if nobody waits in this process.
+// whyTaken returns why the lock is not free for a call that comes now to the line of that name: NotAsked if
+// nobody waits in this process.
 func (ls *lines) whyTaken(name string) lease.Outcome {
 	if ls.count.Load() == 0 {
 		return lease.Outcome{}
@@ -132,8 +132,8 @@ func (ls *lines) whyTaken(name string) lease.Outcome {
 	return lease.Outcome{}
 }
 
-// join puts w in its line. why is what its first attempt came to: NotAsked if it has made
-// none. Unless the nodes are to blame there is reason to try at once.
+// join puts w in its line. why is what its first attempt came to: NotAsked if it has made none. w tries at
+// once, unless that attempt has failed because of the nodes.
 func (ls *lines) join(w *waiter, why lease.Outcome) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -141,7 +141,7 @@ func (ls *lines) join(w *waiter, why lease.Outcome) {
 	before := l.first()
 	asked, answered := why.Kind != lease.NotAsked, why.Taken()
 	w.heardTooFew = asked && !answered
-	// Before the first of a lower priority.
+	// w stands before the first waiter of a lower priority.
 	i, _ := slices.BinarySearchFunc(l.waiters, w, func(in, w *waiter) int {
 		return cmp.Or(cmp.Compare(w.terms.Priority, in.terms.Priority), -1)
 	})
@@ -175,8 +175,8 @@ func (ls *lines) lineLocked(name string) *line {
 	return l
 }
 
-// leave takes w out of its line, unless it has been handed the lock, and lets the
-// next one try. holder is the lease that w has acquired, nil if it has not.
+// leave takes w out of its line, unless it has been handed the lock, and lets the next waiter try. holder
+// is the lease that w has acquired, nil if it has not.
 func (ls *lines) leave(w *waiter, holder *lease.Lease) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -207,7 +207,7 @@ func (ls *lines) removeLocked(w *waiter, holder *lease.Lease) {
 		ls.emptiedLocked(w.line, l)
 		return
 	}
-	l.turned(before)
+	l.firstChanged(before)
 }
 
 // prompt lets the first in w's line poll, because the retry delay of w is over.
@@ -224,7 +224,7 @@ func (ls *lines) prompt(w *waiter) {
 	}
 }
 
-// setPace notes that w's retry delay is another now, of a function of the user's.
+// setPace notes that w's retry delay has changed: a function of the user's has returned it.
 func (ls *lines) setPace(w *waiter, delay time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -242,10 +242,10 @@ func (ls *lines) setPace(w *waiter, delay time.Duration) {
 	}
 }
 
-// triedLocked notes that an attempt of w, which is in its line, has ended: whether it has
-// won, and whether it has heard a quorum of nodes in the time that it took. Waiters with
-// that much time would have heard them, too. A waiter that has won goes on trying until it
-// leaves its line, so that it is not handed the lock as well.
+// triedLocked notes that an attempt of w, which is in its line, has ended: whether it has won, whether it
+// has heard a quorum of nodes, and how long it took. Waiters whose node deadline is as long would have
+// heard the quorum, too. A waiter that has won remains in the state trying until it leaves its line, so
+// that it is not handed the lock as well.
 func (ls *lines) triedLocked(w *waiter, won, heard bool, took time.Duration) {
 	l := ls.byName[w.line]
 	before := l.first()
@@ -258,10 +258,11 @@ func (ls *lines) triedLocked(w *waiter, won, heard bool, took time.Duration) {
 			other.heardTooFew = other.heardTooFew && other.terms.Timing.NodeTimeout < took
 		}
 	}
-	l.turned(before)
+	l.firstChanged(before)
 }
 
-// emptiedLocked removes l, where nobody waits any more, now or after a while.
+// emptiedLocked removes l, which its last waiter has left: at once, or after a while if other processes
+// wait.
 func (ls *lines) emptiedLocked(name string, l *line) {
 	if !l.others {
 		delete(ls.byName, name)
@@ -274,8 +275,8 @@ func (ls *lines) emptiedLocked(name string, l *line) {
 	}
 }
 
-// removeEmpty removes the lines that have been empty for so long that those who waited
-// in other processes have been served, or are gone.
+// removeEmpty removes the lines that have been empty for so long that the waiters of other processes have
+// been served, or are gone.
 func (ls *lines) removeEmpty() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -325,8 +326,7 @@ func (ls *lines) tellOthers(name string, others bool) {
 	}
 }
 
-// nudge makes the first in a line try, because something has been released on the
-// way.
+// nudge makes the first in a line try, because something that it waited for has ended.
 func (ls *lines) nudge(name string) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -335,8 +335,8 @@ func (ls *lines) nudge(name string) {
 	}
 }
 
-// wake notes that the lock of that line is free on node i and the turn of this
-// process. undoes is as in lease.Waiters.
+// wake notes that the lock of that line is free on node i, and that it is the turn of this process. undoes
+// is as in lease.Waiters.
 func (ls *lines) wake(name string, i int, undoes lease.Turn) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -352,17 +352,17 @@ func (ls *lines) nudgeAll() {
 	ls.eachFirst((*waiter).markReadyLocked)
 }
 
-// wakeAll wakes the first in each line as if node i had told it that its lock is free: messages of that
-// node may have been missed.
+// wakeAll wakes the first in each line as if node i had told it that its lock is free, because messages of
+// that node may have been missed.
 func (ls *lines) wakeAll(i int) {
 	ls.eachFirst(func(w *waiter) { w.wakeLocked(i) })
 }
 
-// eachFirst does something to the first in each line, unless this process has the lock.
+// eachFirst calls do for the first in each line, except in lines whose lock this process has.
 func (ls *lines) eachFirst(do func(*waiter)) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(ls.byName)) { // the same comes of it each time
+	for _, name := range slices.Sorted(maps.Keys(ls.byName)) { // in the same order each time, for tests
 		l := ls.byName[name]
 		if w := l.first(); w != nil && l.heldFor() == 0 {
 			do(w)

@@ -1,9 +1,9 @@
-// Package queue is waiting for a claim that is taken.
+// Package queue waits for a claim that is taken.
 //
-// Those who wait in one process for one claim stand in a line, and only the first of them talks to the
-// nodes. It puts its ticket in the queue of each node, and tries again when it has reason to: a node has
-// told it, this process has released the claim, what stood in its way has run out, or its retry delay
-// has elapsed. A lock that is released may pass to it without the nodes knowing.
+// The waiters of one process for one claim stand in a line, and only the first of them talks to the nodes.
+// It puts its ticket in the queue of each node, and tries again when it has reason to: a node has woken it,
+// this process has released the claim, what stood in its way has run out, or its retry delay has elapsed.
+// A released lock may also pass to it by direct hand-off, without the nodes knowing.
 package queue
 
 import (
@@ -19,14 +19,14 @@ import (
 type Terms struct {
 	lease.Terms
 	Group    *Group
-	Attempts Events // told of attempts; nil where nobody listens
+	Attempts Events // told of attempts; nil if nobody listens
 	Fair     bool   // nobody is overtaken
 	Priority int    // the higher comes first
 	Delay    func(tries int) time.Duration
 	Mean     time.Duration // of Delay; OfUser if only the user knows
 }
 
-// OfUser is the mean of the delays of a function of the user's.
+// OfUser is the mean of delays that a function of the user's returns.
 const OfUser time.Duration = -1
 
 // Events is told what becomes of attempts.
@@ -34,7 +34,7 @@ type Events interface {
 	// Attempted tells what an attempt has come to, and returns why it has failed. It may panic.
 	Attempted(ctx context.Context, l *lease.Lease, o lease.Outcome) error
 
-	// Refused tells that a node does not let us subscribe.
+	// Refused tells that a node denies us a subscription.
 	Refused(node int, err error)
 }
 
@@ -78,13 +78,13 @@ func (t *Terms) tryFairly(ctx context.Context, start clock.Instant) (*lease.Leas
 	if why := t.Group.lines.whyTaken(t.line()); why.Kind != lease.NotAsked {
 		return nil, why
 	}
-	w := newWaiter(t, start) // in no line: nobody else knows it
+	w := newWaiter(t, start) // it is in no line, so nobody else knows it
 	at := script.Place{Ticket: w.ticketLocked(), Alive: lease.AliveFor.Milliseconds(), Strict: true}
-	// It leaves at once, so that nothing looks for it in a line.
+	// leaves is set, so that nothing looks for it in a line.
 	return w.try(ctx, 1, &turn{waiter: w, place: at, leaves: true})
 }
 
-// wait waits for the claim, after a first attempt that came to first, if one was made.
+// wait waits for the claim. first is what a first attempt came to; it is zero if none was made.
 func (t *Terms) wait(ctx context.Context, start clock.Instant, limit int, first lease.Outcome) (*lease.Lease, *Failure) {
 	w := newWaiter(t, start)
 	w.pace = pace{delay: t.Delay, mean: t.Mean, limit: limit, try: 1}

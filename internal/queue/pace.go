@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// This file is the retry delays of one Lock. A waiter that stands behind others does not wake up after each
-// of its delays. If its tries are limited, it sleeps until the last delay is over, and then gives up.
+// This file is about the retry delays of one Lock. A waiter that stands behind others does not wake up
+// after each of its delays. If its tries are limited, it sleeps until the last delay is over, and then
+// gives up.
 
 // maxAhead bounds how many delays are drawn ahead. A waiter with more tries left wakes up in between.
 const maxAhead = 256
@@ -17,16 +18,16 @@ type pace struct {
 	limit int           // the last try; 0 is no limit
 	mean  time.Duration // for comparison with others
 
-	try  int       // the last one that was made, or passed over
+	try  int       // the number of the last try that was made, or passed over
 	tick time.Time // when the delay after it is over
 
 	last   time.Duration   // the delay after it
 	ahead  []time.Duration // those after the next tries, drawn already
-	asleep bool            // the waiter does not heed tick
+	asleep bool            // the waiter ignores tick
 }
 
-// begin begins the delay after the current try, in no less than least. It reports false where the
-// delay is negative.
+// begin begins the delay after the current try. The delay lasts for least at least. begin reports false if
+// it is negative.
 func (p *pace) begin(least time.Duration) bool {
 	p.last = p.draw()
 	if p.last < 0 {
@@ -49,8 +50,8 @@ func (p *pace) draw() time.Duration {
 	return d
 }
 
-// sleep returns when the waiter must wake up although nothing has happened: when its
-// tries are used up, or a delay that was drawn is of no use. The zero time is never.
+// sleep returns when the waiter must wake up even if nothing has happened: when its tries are used up, or a
+// drawn delay is negative. The zero time is never.
 func (p *pace) sleep() time.Time {
 	p.asleep = true
 	if p.limit == 0 {
@@ -78,7 +79,7 @@ func (p *pace) pass() {
 	p.tick = p.tick.Add(d)
 }
 
-// wake makes the waiter heed tick again. It passes over the tries whose delays have elapsed, as far as sleep
+// wake ends the sleep: the waiter goes by tick again. It passes over the tries whose delays have elapsed, as far as sleep
 // has drawn those delays. Without a limit sleep has drawn none: then the current delay begins anew if it is
 // over.
 func (p *pace) wake(now time.Time) {

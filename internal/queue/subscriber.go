@@ -10,34 +10,33 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file is how a process hears that a lock is free: on a channel of its own, by
-// one subscription on each node, however many locks it waits for.
+// This file lets a process hear that a lock is free. The process has a channel of its own, and one
+// subscription on each node, however many locks it waits for.
 
 const (
 	// idleSubscriber is how long the subscriptions outlast the last waiter.
 	idleSubscriber = 30 * time.Second
 
-	// maxDeaf is how long the first in line waits to be able to hear, before it tries
-	// all the same, at most: its ticket is shown again in time.
-	maxDeaf = lease.AliveFor / 2
+	// maxWaitToHear is how long at most the first in line waits for its subscriptions, before it tries
+	// without them. So its ticket is shown to the nodes again in time.
+	maxWaitToHear = lease.AliveFor / 2
 )
 
-// A subscriber listens while somebody waits, on behalf of all members of a group. A node that
-// cannot be heard may have told something meanwhile: when it can be heard again, the first
-// in each line tries again.
+// A subscriber listens while somebody waits, on behalf of all members of a group. A node may have sent
+// something while its subscription was broken. When that stands again, the first in each line tries again.
 type subscriber struct {
 	group *Group
 
-	mu      sync.Mutex // guards what follows, and what of the session says so
+	mu      sync.Mutex // guards what follows, and the last fields of the session
 	session *session   // nil while nobody listens
 	idle    *time.Timer
 }
 
 // A session is the subscriptions from when somebody begins to wait until nobody does.
 //
-// It is ready once a quorum of nodes can be heard, or has failed to let us listen: from
-// then on a release reaches the waiters. The others are given wakeGrace, lest each of them
-// were reason for an attempt of its own.
+// It is ready once a quorum of nodes has answered: each can be heard, or has failed to let us listen. From
+// then on a release reaches the waiters. The session waits wakeGrace longer for the other nodes: otherwise
+// each of their answers would cause an attempt.
 type session struct {
 	subscriber    *subscriber
 	rule          claim.Rule
@@ -45,14 +44,14 @@ type session struct {
 	subscriptions []pool.Subscription
 	pools         []pool.Pool // the session's own, through which it subscribes
 
-	// With subscriber.mu.
+	// subscriber.mu guards what follows.
 	answered claim.Nodes
 	grace    *time.Timer
 	ready    bool
 }
 
-// stands reports whether the process can hear that a lock is free.
-func (s *subscriber) stands() bool {
+// ready reports whether the process can hear that a lock is free.
+func (s *subscriber) ready() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.session != nil && s.session.ready
@@ -73,8 +72,8 @@ func (s *subscriber) hears(maxWait time.Duration) (from time.Time, listens bool)
 	return s.session.begun.Add(maxWait), true
 }
 
-// listen makes sure that subscriptions stand, or are about to, to the nodes of one of the members.
-// It does not wait for them. events, which may be nil, is told of a node that refuses.
+// listen makes sure that subscriptions to the nodes of one of the members stand, or are being opened. It
+// does not wait for them. events is told of a node that refuses; it may be nil.
 func (s *subscriber) listen(set *quorum.Set, events Events) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,11 +104,11 @@ func (s *session) subscribeLocked(through pool.Pool, l listener) {
 			return
 		}
 	}
-	s.answerLocked(l.node) // it never will
+	s.answerLocked(l.node) // it will never answer by itself
 }
 
-// listenThrough returns the pool through which a group subscribes at p's node:
-// one of its own, which no user closes, where p can make one.
+// listenThrough returns the pool through which a group subscribes at p's node. If p can make one, that is a
+// pool of the group's own, which no user closes.
 func listenThrough(p pool.Pool) (s pool.Subscriber, own pool.Pool) {
 	if shared, ok := p.(interface{ Sibling() pool.Pool }); ok {
 		own = shared.Sibling()
@@ -146,8 +145,8 @@ func (s *session) answerLocked(i int) {
 	}
 }
 
-// becomeReady lets the first in each line try: those who could not hear before, and those
-// who have tried all the same, because they may have missed something.
+// becomeReady makes the first in each line try. It may have waited until it could hear, or it has tried
+// without hearing and may have missed something.
 func (s *session) becomeReady() {
 	s.subscriber.mu.Lock()
 	s.ready = true
@@ -193,11 +192,11 @@ func (s *subscriber) stop(still func() bool) {
 	}
 }
 
-// A listener hears what a node has to say.
+// A listener receives what a node sends.
 type listener struct {
 	session *session
 	node    int
-	events  Events // nil where nobody listens
+	events  Events // nil if nobody listens
 }
 
 func (l listener) lines() *lines { return &l.session.subscriber.group.lines }
@@ -212,7 +211,7 @@ func (l listener) Subscribed() {
 // Message implements pool.Listener.
 func (l listener) Message(name string) { l.lines().wake(name, l.node, nil) }
 
-// Unsubscribed implements pool.Listener. Until it stands again the timers serve.
+// Unsubscribed implements pool.Listener. Until the subscription stands again, waiters go by their timers.
 func (l listener) Unsubscribed(error) { l.session.learn(l.node) }
 
 // Refused implements pool.Listener.

@@ -11,18 +11,17 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// This file is one call of Lock that waits in a line.
+// This file is about one call of Lock that waits in a line.
 
 const (
-	// wakeGrace is how long the first in line waits for a quorum of wake-ups after
-	// the first one, and up to as much longer at random: some of the others may be
-	// lost.
+	// wakeGrace is how long the first in line waits for a quorum of wake-ups after the first one, and up to
+	// as much longer at random. It does not wait for ever, because wake-ups may be lost.
 	wakeGrace = 2 * time.Millisecond
 
-	// runOutJitter spreads those who wait for the same TTL to run out.
+	// runOutJitter spreads the attempts of waiters for which the same TTL runs out.
 	runOutJitter = 10 * time.Millisecond
 
-	// minTry is how long a try that asks no node, or hears none, takes at least.
+	// minTry is how long a try takes at least if it asks no node, or hears none.
 	minTry = 10 * time.Millisecond
 )
 
@@ -35,11 +34,11 @@ type waiter struct {
 	why   *lease.Outcome // of the last attempt; nil if it has made none
 	pace  pace           // its retry delays
 
-	queueless bool // a node does not let us queue
+	queueless bool // a node denies us its queue
 
 	// lines.mu guards what follows, and pace.mean.
 	state       state
-	given       *lease.Lease  // the lease that was handed over to it; nil if none was
+	handedOff   *lease.Lease  // the lease that was handed over to it; nil if none was
 	ticket      script.Ticket // its place in the queues; zero until ticketLocked makes it
 	attempts    int           // made so far
 	heardTooFew bool          // the last attempt heard fewer nodes than a quorum
@@ -57,7 +56,7 @@ type state uint8
 
 const (
 	waiting state = iota // in its line
-	trying               // an attempt is under way, or has won: it is handed nothing
+	trying               // an attempt is under way, or has won: the lock is not handed over to it
 	served               // it has the lock, and has left its line
 	gone                 // it has left its line without the lock
 )
@@ -69,7 +68,7 @@ func newWaiter(t *Terms, start clock.Instant) *waiter {
 func (w *waiter) lines() *lines           { return &w.terms.Group.lines }
 func (w *waiter) subscriber() *subscriber { return &w.terms.Group.subscriber }
 
-// ticketLocked returns w's ticket, its place in the queues.
+// ticketLocked returns w's ticket, which it makes when it is first needed.
 func (w *waiter) ticketLocked() script.Ticket {
 	if w.ticket.IsZero() {
 		g := w.terms.Group
@@ -85,13 +84,13 @@ func (w *waiter) markReadyLocked() {
 
 func (w *waiter) wakeLocked(i int) {
 	w.agenda.woken = w.agenda.woken.With(i)
-	if w.agenda.hurry.IsZero() {
-		w.agenda.hurry = time.Now().Add(wakeGrace + jitter.N(wakeGrace))
+	if w.agenda.graceEnd.IsZero() {
+		w.agenda.graceEnd = time.Now().Add(wakeGrace + jitter.N(wakeGrace))
 	}
 	w.lookAgain()
 }
 
-// enteredLocked notes that the release of h puts the ticket in the queues.
+// enteredLocked notes that the release of h puts w's ticket in the queues.
 func (w *waiter) enteredLocked(h *lease.Lease) {
 	w.last = cmp.Or(w.last, h)
 	w.agenda.refresh = time.Now().Add(lease.AliveFor / 2)
@@ -105,15 +104,15 @@ func (w *waiter) lookAgain() {
 	}
 }
 
-// run is Lock from the moment when w has joined its line. It makes attempts until
-// one succeeds, or the retry delays of its limit have elapsed.
+// run is Lock from the moment when w has joined its line. It makes attempts until one succeeds, or Lock
+// must give up.
 func (w *waiter) run(ctx context.Context) (l *lease.Lease, failure *Failure) {
 	returned := false
-	defer func() { // also where a function of the user's has panicked
+	defer func() { // also if a function of the user's has panicked
 		w.lines().leave(w, l)
 		switch {
-		case w.given != nil:
-			l, failure = w.given, nil // it may have come while the waiting ended
+		case w.handedOff != nil:
+			l, failure = w.handedOff, nil // the lock may have come while the waiting ended
 			if !returned {
 				l.Abandon(w.terms.Keeper.Errors.Failed)
 			}
@@ -131,7 +130,7 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 		what := w.sleepUntilDue(ctx)
 		switch what {
 		case handed:
-			return w.given, nil
+			return w.handedOff, nil
 		case ended:
 			return nil, &Failure{Last: w.lastOutcome(), Interrupted: true}
 		case elapsed:
@@ -147,7 +146,7 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 			case !o.Mends():
 				return nil, &Failure{Last: o}
 			case o.Taken():
-				least = 0 // the nodes answer: that takes a while
+				least = 0 // the nodes have answered, which took a while: no least delay is needed
 			}
 		} else if what == elapsed {
 			w.lines().prompt(w)
@@ -161,7 +160,8 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 	}
 }
 
-// delay begins the next retry delay, which is least at the least.
+// delay begins the next retry delay, which lasts for least at least. It reports false if the delay is
+// negative.
 func (w *waiter) delay(least time.Duration) bool {
 	if !w.pace.begin(least) {
 		return false
@@ -190,7 +190,7 @@ func (w *waiter) sleepUntilDue(ctx context.Context) event {
 		case w.pace.asleep:
 			w.pace.wake(time.Now())
 			continue
-		case what == deaf:
+		case what == unsubscribed:
 			w.subscriber().listen(w.terms.Keeper.Set, w.terms.Attempts)
 			continue
 		case what != nothing:
@@ -219,44 +219,44 @@ func (w *waiter) sleepUntilDue(ctx context.Context) event {
 	}
 }
 
-// due returns what there is to do, or when there will be.
+// due returns what w must do now, and until when it may wait if that is nothing.
 func (w *waiter) due() (event, time.Time) {
 	ls := w.lines()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	v := view{tick: w.pace.tick, given: w.given != nil}
+	v := view{tick: w.pace.tick, handedOff: w.handedOff != nil}
 	l := ls.byName[w.line]
 	switch {
-	case v.given:
+	case v.handedOff:
 	case l.first() == w:
 		v.now, v.first = time.Now(), true
-		v.held, v.rule, v.ear = l.heldFor(), w.terms.Keeper.Set.Rule, w
+		v.held, v.rule, v.subscriptions = l.heldFor(), w.terms.Keeper.Set.Rule, w
 	case l.paces(w):
 		v.now, v.paces = time.Now(), true
 	}
 	return v.next(w.agenda)
 }
 
-// hears implements ear, with lines.mu held.
+// hears implements subscriptions, with lines.mu held.
 func (w *waiter) hears() (from time.Time, listens bool) {
 	if !w.needsToHear() {
 		return time.Time{}, true
 	}
-	return w.subscriber().hears(w.maxDeaf())
+	return w.subscriber().hears(w.maxWaitToHear())
 }
 
-// needsToHear reports whether w waits until it can hear the nodes before it tries, because the attempt
+// needsToHear reports whether w, before it tries, waits until it can hear the nodes, because the attempt
 // puts its ticket in the queues. The very first attempt does not wait for that: it may succeed, and is
 // repeated if it fails.
 func (w *waiter) needsToHear() bool {
 	return w.why != nil && (w.terms.Fair || !w.queueless && !w.agenda.followsRelease)
 }
 
-// maxDeaf is for how long w waits to be able to hear.
-func (w *waiter) maxDeaf() time.Duration { return min(w.terms.Timing.NodeTimeout, maxDeaf) }
+// maxWaitToHear is how long at most w waits until it can hear the nodes.
+func (w *waiter) maxWaitToHear() time.Duration { return min(w.terms.Timing.NodeTimeout, maxWaitToHear) }
 
-// lastOutcome returns why the lock has not been acquired so far: what w found out, or those
-// who stand before it.
+// lastOutcome returns why the lock has not been acquired so far: the last outcome of w, or that of its line
+// if w has made no attempt.
 func (w *waiter) lastOutcome() lease.Outcome {
 	ls := w.lines()
 	ls.mu.Lock()
@@ -264,7 +264,7 @@ func (w *waiter) lastOutcome() lease.Outcome {
 	switch {
 	case w.why != nil:
 		return *w.why
-	case w.given != nil:
+	case w.handedOff != nil:
 		return lease.Outcome{}
 	}
 	return ls.byName[w.line].why
@@ -282,7 +282,7 @@ func (w *waiter) begin(poll, last bool) *turn {
 	ls := w.lines()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if l := ls.byName[w.line]; w.given != nil || l.first() != w || !poll && l.heldFor() > 0 {
+	if l := ls.byName[w.line]; w.handedOff != nil || l.first() != w || !poll && l.heldFor() > 0 {
 		return nil
 	}
 	plain := w.agenda.followsRelease && !w.terms.Fair // nobody is known to be in the queues
@@ -308,10 +308,10 @@ func (w *waiter) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease
 		u.conclusive = true
 	case !u.enters(), u.leaves:
 	case w.why == nil:
-		u.conclusive = s.stands()
+		u.conclusive = s.ready()
 	default:
 		s.listen(w.terms.Keeper.Set, w.terms.Attempts)
-		from, _ := s.hears(w.maxDeaf())
+		from, _ := s.hears(w.maxWaitToHear())
 		u.conclusive = from.IsZero()
 	}
 	l, o := w.terms.attempt(ctx, clock.Now(), try, u)
@@ -330,12 +330,12 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 		w.why = &why
 	}
 	w.queueless = w.queueless || u.denied.Load()
-	if !u.leaves { // a waiter that leaves does so at once, and that of tryFairly is in no line
+	if !u.leaves { // a waiter that leaves does so at once, and the waiter of tryFairly is in no line
 		ls.triedLocked(w, won, won || o.Heard() || o.Result.Set == nil, time.Since(u.began))
 	}
 	switch {
 	case won && (u.enters() || w.last != nil):
-		l.LeaveQueuesOnRelease(w.ticket) // when it is released
+		l.LeaveQueuesOnRelease(w.ticket)
 	case won, u.leaves, !o.Mends():
 	default:
 		ls.byName[w.line].why = o
@@ -347,8 +347,8 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	}
 }
 
-// leaveQueues takes w, which has left its line, out of the queues of the nodes, if it may
-// be in one.
+// leaveQueues takes the ticket of w, which has left its line, out of the queues of the nodes, if it may be
+// in one.
 func (w *waiter) leaveQueues() {
 	if w.last != nil {
 		w.last.LeaveQueuesOnRelease(w.ticket)

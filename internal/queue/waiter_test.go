@@ -28,7 +28,7 @@ func TestBeginAndTheLooksOfOthersDoNotRace(t *testing.T) {
 		keeper.Init()
 		c := claim.NewExclusive("lock")
 		short := timing
-		short.Span = 50 * time.Microsecond
+		short.Validity = 50 * time.Microsecond
 		h := lease.New(&lease.Terms{Keeper: keeper, Claim: &c, Timing: short}, "v", clock.Now())
 		l := &line{holder: h}
 		var wg sync.WaitGroup
@@ -58,7 +58,7 @@ func TestWaiterThatHasWonIsHandedNothing(t *testing.T) {
 		won := lease.New(&terms.Terms, "v", clock.Now())
 		w.end(u, won, lease.Outcome{Kind: lease.Won})
 		assert.False(t, h.unlocks(giver))
-		assert.Nil(t, w.given)
+		assert.Nil(t, w.handedOff)
 		h.lines.leave(w, won)
 		assert.Zero(t, h.lines.count.Load())
 		h.closes()
@@ -106,11 +106,11 @@ func TestWaiterTriesUntilItIsServed(t *testing.T) {
 		assert.Equal(t, served, w.state)
 		assert.Equal(t, next, h.lines.byName["lock"].first())
 		assert.Same(t, won, h.lines.byName["lock"].holder)
-		assert.Nil(t, w.given)
+		assert.Nil(t, w.handedOff)
 		assert.True(t, next.agenda.ready, "it is the first now")
 		what, at := next.due()
 		assert.Equal(t, nothing, what, "it knows who holds the lock")
-		assert.Equal(t, time.Now().Add(timing.Span), at)
+		assert.Equal(t, time.Now().Add(timing.Validity), at)
 
 		h.lines.leave(w, won)
 		assert.Equal(t, served, w.state, "it has left")
@@ -170,24 +170,24 @@ func TestWaiterIsHandedTheLock(t *testing.T) {
 		sent := len(h.puppets[0].Sent())
 		require.True(t, h.unlocks(giver))
 		assert.Equal(t, served, w.state)
-		require.NotNil(t, w.given)
-		assert.Equal(t, giver.Claim().Value(), w.given.Claim().Value())
+		require.NotNil(t, w.handedOff)
+		assert.Equal(t, giver.Claim().Value(), w.handedOff.Claim().Value())
 		assert.Len(t, h.puppets[0].Sent(), sent)
 		assert.Len(t, w.look, 1, "it is told")
 		what, _ := w.due()
 		assert.Equal(t, handed, what)
 		assert.Nil(t, w.begin(true, false))
 		assert.Equal(t, next, h.lines.byName["lock"].first())
-		assert.Same(t, w.given, h.lines.byName["lock"].holder)
+		assert.Same(t, w.handedOff, h.lines.byName["lock"].holder)
 
 		l, failure := w.run(t.Context())
-		assert.Same(t, w.given, l)
+		assert.Same(t, w.handedOff, l)
 		assert.Nil(t, failure)
 		assert.False(t, h.lines.hasGone(w))
 		require.NoError(t, l.Begin())
 		require.True(t, h.unlocks(l), "it goes on to the next")
-		require.NoError(t, next.given.Begin())
-		require.False(t, h.unlocks(next.given), "nobody waits any more")
+		require.NoError(t, next.handedOff.Begin())
+		require.False(t, h.unlocks(next.handedOff), "nobody waits any more")
 		h.closes()
 	})
 }
@@ -200,7 +200,7 @@ func TestWaiterIsHandedNothingWhileItTries(t *testing.T) {
 		w := h.waits(terms, h.refused())
 		u := w.begin(true, false)
 		assert.False(t, h.unlocks(giver))
-		assert.Nil(t, w.given)
+		assert.Nil(t, w.handedOff)
 		assert.Equal(t, trying, w.state)
 		w.end(u, nil, h.refused())
 		assert.Equal(t, waiting, w.state)
@@ -215,7 +215,7 @@ func TestWaiterOfAnotherKindIsHandedNothing(t *testing.T) {
 	for name, change := range map[string]func(h *house, giving, waiting *Terms){
 		"none is allowed to the waiter": func(_ *house, _, waiting *Terms) { waiting.Passes = false },
 		"none is allowed to the giver":  func(_ *house, giving, _ *Terms) { giving.Passes = false },
-		"another expiry":                func(_ *house, _, waiting *Terms) { waiting.Timing.Span-- },
+		"another expiry":                func(_ *house, _, waiting *Terms) { waiting.Timing.Validity-- },
 		"another Redsync": func(h *house, _, waiting *Terms) {
 			waiting.Keeper = &lease.Keeper{Set: h.keeper.Set, Errors: &ends, Waiters: h.Group}
 			waiting.Keeper.Init()
@@ -230,7 +230,7 @@ func TestWaiterOfAnotherKindIsHandedNothing(t *testing.T) {
 				w := h.waits(waiting, h.refused())
 				w.agenda.ready = false
 				assert.False(t, h.unlocks(giver))
-				assert.Nil(t, w.given)
+				assert.Nil(t, w.handedOff)
 				assert.True(t, w.agenda.ready, "it tries right behind the release")
 				assert.True(t, w.agenda.followsRelease)
 				h.lines.leave(w, nil)
@@ -266,7 +266,7 @@ func TestWaiterThatIsHandedTheLockWhileItLeavesHasIt(t *testing.T) {
 		}})
 		require.NotNil(t, l)
 		assert.Nil(t, failure)
-		assert.Same(t, w.given, l)
+		assert.Same(t, w.handedOff, l)
 		assert.Equal(t, served, w.state)
 		assert.Zero(t, h.lines.count.Load())
 		require.NoError(t, l.Begin())
@@ -289,7 +289,7 @@ func TestWaiterThatLeavesIsHandedNothing(t *testing.T) {
 		assert.True(t, failure.Last.Taken(), "that is why it was not served")
 		assert.Equal(t, gone, w.state)
 		assert.False(t, h.unlocks(giver))
-		assert.Nil(t, w.given)
+		assert.Nil(t, w.handedOff)
 		h.closes()
 	})
 }
@@ -324,13 +324,13 @@ func TestWaiterThatPanicsReleasesWhatItIsHanded(t *testing.T) {
 			assert.Zero(t, h.lines.count.Load())
 			if !hands {
 				assert.Equal(t, gone, w.state)
-				assert.Nil(t, w.given)
+				assert.Nil(t, w.handedOff)
 				assert.False(t, h.unlocks(giver))
 				h.closes()
 				return
 			}
 			assert.Equal(t, served, w.state)
-			require.ErrorIs(t, w.given.NotHeld(clock.Now()), ends.Failed)
+			require.ErrorIs(t, w.handedOff.NotHeld(clock.Now()), ends.Failed)
 			synctest.Wait()
 			time.Sleep(time.Minute)
 			h.closes()

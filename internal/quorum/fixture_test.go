@@ -119,11 +119,11 @@ func (a *act) Judge(i int, _ pool.Reply, v claim.Vote) claim.Vote {
 	return v
 }
 
-func (a *act) Sending(int)  { a.note("sending") }
-func (a *act) Unsent(int)   { a.note("unsent") }
-func (a *act) Stands() bool { return !a.over }
-func (a *act) OnWon()       { a.note("won") }
-func (a *act) Decided()     { a.note("decided") }
+func (a *act) Sending(int) { a.note("sending") }
+func (a *act) Unsent(int)  { a.note("unsent") }
+func (a *act) Open() bool  { return !a.over }
+func (a *act) OnWon()      { a.note("won") }
+func (a *act) Decided()    { a.note("decided") }
 
 var errBroken = errors.New("it broke")
 

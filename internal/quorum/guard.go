@@ -9,16 +9,17 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file is the restart guard: a node that has restarted may have forgotten what it granted.
+// This file is the restart guard: a node that has restarted may have forgotten what it granted, so its
+// grants do not count for a while.
 
-// A Drift is how much clocks that run at different rates may differ after a time. The root of the
+// A Drift tells by how much clocks that run at different rates may differ after a time. The root of the
 // library hands it down (drift.go there).
 type Drift interface {
 	Of(d time.Duration) time.Duration
 }
 
-// Guard returns the node whose restart guard allows least, and the longest TTL that it allows; nil
-// where no node is guarded.
+// Guard returns the node whose restart guard allows the shortest TTL, and that TTL; nil if no node is
+// guarded.
 func (s *Set) Guard() (n *Node, longest time.Duration) {
 	if s.guarded == nil {
 		return nil, 0
@@ -26,20 +27,19 @@ func (s *Set) Guard() (n *Node, longest time.Duration) {
 	return s.guarded, s.guarded.guard
 }
 
-// uptimeGranularity is what an uptime may be too much: INFO reports whole seconds.
+// uptimeGranularity is by how much a reported uptime may be too long: INFO reports whole seconds.
 const uptimeGranularity = time.Second
 
-// Distrust returns why what a node granted or confirmed does not count, nil if it
-// does. sent is a time before the request was. A node that has restarted may have forgotten
-// locks, until the longest-lived of them has run out everywhere, and for a margin its
-// fencing registers.
+// Distrust returns why the node's grants and confirmations do not count, nil if they do. sent is a time
+// before the request was sent. A node that has restarted may have forgotten locks, until the longest-lived
+// of them has run out everywhere. Its fencing registers take the margin longer.
 func (n *Node) Distrust(s *pool.Server, sent time.Time, drift Drift, margin time.Duration) error {
 	switch {
 	case n.guard == 0:
 		return nil
 	case s == nil:
 		return errUnknownServer
-	case s.New && s.Age(sent) >= 0: // less: it started after the request, which another one answered
+	case s.New && s.Age(sent) >= 0: // with a negative age, another server answered the request
 		return nil
 	}
 	quarantine := n.quarantine(drift, margin)
@@ -51,23 +51,23 @@ func (n *Node) Distrust(s *pool.Server, sent time.Time, drift Drift, margin time
 
 var errUnknownServer = errors.New("it is not known how long the server has been running (INFO)")
 
-// A restarted is why a node that has restarted does not count yet.
+// A restarted says why a node that has restarted does not count yet.
 type restarted struct{ age, quarantine time.Duration }
 
 func (e *restarted) Error() string {
 	return fmt.Sprintf("restarted %v before: it counts from %v on", e.age, e.quarantine)
 }
 
-// isDistrust reports whether err is of a node that answers, but whose grants do not count.
+// isDistrust reports whether err comes from a node that answers, but whose grants do not count.
 func isDistrust(err error) bool {
 	e, ok := err.(*restarted)                        //nolint:errorlint // it is not wrapped
 	return ok && e != nil || err == errUnknownServer //nolint:errorlint // a sentinel
 }
 
-// quarantine returns for how long a node does not count after its start.
+// quarantine returns how long after its start a node does not count.
 func (n *Node) quarantine(drift Drift, margin time.Duration) time.Duration {
 	margin += drift.Of(n.guard)
-	if n.guard > math.MaxInt64-uptimeGranularity-margin { // it overflows
+	if n.guard > math.MaxInt64-uptimeGranularity-margin { // the sum would overflow
 		return math.MaxInt64
 	}
 	return n.guard + margin + uptimeGranularity

@@ -6,22 +6,21 @@ import (
 	"time"
 )
 
-// This file is which nodes are down, as far as the traffic of locks tells. Nothing is sent
-// to find out.
+// This file tells which nodes are down, as far as the traffic of locks shows. Nothing is sent to find out.
 
-// healthPause bounds how often the observers are told of one node: one NodeDown, and the
-// NodeUp that follows it, per pause.
+// healthPause bounds how often the observers are told of one node: in each pause of one NodeDown at most,
+// and of the NodeUp that follows it.
 const healthPause = time.Second
 
-// A Health is what is known of one node. It belongs to whoever shares the node's clients:
-// two Redsyncs that share it tell of a change once.
+// A Health is what is known of one node. All Redsyncs with the same client for the node share it, so that
+// they tell of a change once.
 type Health struct {
-	state atomic.Int32 // see healthy; read for every vote, changed with mu held
+	state atomic.Int32 // one of the constants below; read for every vote, changed with mu held
 
 	mu         sync.Mutex // guards what follows
 	since      time.Time  // when the node was seen to go down
-	told       time.Time  // when observers were last told that it did
-	omitted    int        // how often they have not been told since
+	told       time.Time  // when observers were last told that it was down
+	omitted    int        // how often it has been down since, without a NodeDown
 	distrusted bool       // it answers, but its grants do not count
 }
 
@@ -31,8 +30,8 @@ const (
 	down           // the node is down, and observers are told later: the last NodeDown is too recent
 )
 
-// A sight is what a vote says of a node.
-type sight struct {
+// An observation is what a vote says of a node's health.
+type observation struct {
 	to       Tracer
 	node     *Node
 	err      error // why it is down; nil if it is up
@@ -40,8 +39,8 @@ type sight struct {
 	granted  bool  // it has granted, and the grant counts
 }
 
-// see notes a sight, and tells the observers if it is news.
-func (h *Health) see(s sight) {
+// see notes an observation, and tells the observers if it is news.
+func (h *Health) see(s observation) {
 	switch state := h.state.Load(); {
 	case s.err == nil && state == healthy, s.err != nil && state == downTold:
 		return
@@ -56,7 +55,7 @@ func (h *Health) see(s sight) {
 	}
 }
 
-func (h *Health) downLocked(s sight, now time.Time) {
+func (h *Health) downLocked(s observation, now time.Time) {
 	if h.state.Load() == downTold {
 		return
 	}
@@ -65,7 +64,7 @@ func (h *Health) downLocked(s sight, now time.Time) {
 		h.distrusted = s.distrust
 	}
 	if !h.told.IsZero() && now.Sub(h.told) < healthPause {
-		h.state.Store(down) // the next failure after the pause tells, if the node is not back
+		h.state.Store(down) // the first failure after the pause is told, unless the node is back by then
 		return
 	}
 	h.state.Store(downTold)
@@ -75,7 +74,7 @@ func (h *Health) downLocked(s sight, now time.Time) {
 
 // upLocked notes that the node has answered. A node that was down because its grants did not count is up
 // again only when it gives a grant that counts.
-func (h *Health) upLocked(s sight, now time.Time) {
+func (h *Health) upLocked(s observation, now time.Time) {
 	state := h.state.Load()
 	if state == healthy || h.distrusted && !s.granted {
 		return
@@ -88,12 +87,12 @@ func (h *Health) upLocked(s sight, now time.Time) {
 	s.to.NodeUp(s.node, now.Sub(h.since))
 }
 
-// A Purpose is what a command is for, in regard to the health of a node.
+// A Purpose says what the answer to a command tells of the health of a node.
 type Purpose uint8
 
 // What a command can be for.
 const (
 	Looking  Purpose = iota // it says nothing of grants
-	Granting                // a grant of it counts for the lock
-	Queueing                // as Granting, but a node may refuse the keys beside the lock's own
+	Granting                // its grant counts for the lock
+	Queueing                // as Granting, but a node may deny access to the keys beside the lock's own
 )

@@ -56,7 +56,7 @@ func (t *tracer) hears() []string {
 func TestHealthTellsOfAChangeOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, to, n := &Health{}, &tracer{}, &Node{Index: 3}
-		up, down := sight{to: to, node: n}, sight{to: to, node: n, err: errBroken}
+		up, down := observation{to: to, node: n}, observation{to: to, node: n, err: errBroken}
 		h.see(up)
 		assert.Empty(t, to.hears())
 		h.see(down)
@@ -74,7 +74,7 @@ func TestHealthTellsOfAChangeOnce(t *testing.T) {
 func TestHealthTellsOfANodeOncePerPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, to, n := &Health{}, &tracer{}, &Node{Index: 3}
-		up, down := sight{to: to, node: n}, sight{to: to, node: n, err: errBroken}
+		up, down := observation{to: to, node: n}, observation{to: to, node: n, err: errBroken}
 		h.see(down)
 		h.see(up)
 		assert.Equal(t, []string{"3 down, omitted 0: it broke", "3 up after 0s"}, to.hears())
@@ -101,16 +101,16 @@ func TestHealthTellsOfANodeOncePerPause(t *testing.T) {
 // A node that answers, but whose grants do not count, is up again when one counts.
 func TestHealthOfADistrustedNodeComesBackWithAGrantThatCounts(t *testing.T) {
 	h, to, n := &Health{}, &tracer{}, &Node{Index: 3}
-	h.see(sight{to: to, node: n, err: errUnknownServer, distrust: true})
+	h.see(observation{to: to, node: n, err: errUnknownServer, distrust: true})
 	require.Len(t, to.hears(), 1)
-	h.see(sight{to: to, node: n})
+	h.see(observation{to: to, node: n})
 	assert.Empty(t, to.hears(), "it has answered before as well")
-	h.see(sight{to: to, node: n, granted: true})
+	h.see(observation{to: to, node: n, granted: true})
 	assert.Len(t, to.hears(), 1)
 
 	h = &Health{}
-	h.see(sight{to: to, node: n, err: errBroken})
-	h.see(sight{to: to, node: n})
+	h.see(observation{to: to, node: n, err: errBroken})
+	h.see(observation{to: to, node: n})
 	assert.Len(t, to.hears(), 2, "any answer will do of a node that did not")
 }
 
@@ -144,19 +144,19 @@ func TestWatchTellsWhatAVoteSaysOfTheNode(t *testing.T) {
 			require.True(t, pool.IsDenied(denied{}))
 			s, to := newScene(2), &tracer{}
 			r := s.Start(t.Context(), &act{brief: Brief{Tracer: to, Purpose: c.purpose}}, false)
-			r.Watch(1, c.vote)
+			r.NoteHealth(1, c.vote)
 			assert.Equal(t, c.down, len(to.hears()) == 1)
 
 			_, trusts := c.vote.Err.(*restarted) //nolint:errorlint // it is not wrapped
 			distrusted := trusts || errors.Is(c.vote.Err, ErrDuplicate) || errors.Is(c.vote.Err, errUnknownServer)
-			r.Watch(1, claim.Vote{Choice: claim.Refused})
+			r.NoteHealth(1, claim.Vote{Choice: claim.Refused})
 			assert.Equal(t, c.down && !distrusted, len(to.hears()) == 1, "up again with any answer")
-			r.Watch(1, granted)
+			r.NoteHealth(1, granted)
 			assert.Equal(t, c.down && distrusted && c.purpose != Looking, len(to.hears()) == 1, "with a grant that counts")
 		})
 	}
 	s := newScene(1)
-	s.Start(t.Context(), &act{}, false).Watch(0, claim.Failure(errBroken)) // nobody listens
+	s.Start(t.Context(), &act{}, false).NoteHealth(0, claim.Failure(errBroken)) // nobody listens
 }
 
 func TestTracerHearsTheFirstAnswerOfEachNode(t *testing.T) {

@@ -9,28 +9,28 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file is which server answers for a node. Two nodes that are one server count once: else two
+// This file tells which server answers for a node. Two nodes that are one server count once: otherwise two
 // quorums might share no node.
 
-// An identity is what is known of which server each node is.
+// An identity is what is known of the servers behind the nodes.
 type identity struct {
-	known atomic.Bool // the first acquire has called Introduces: no later one waits to hear which servers the nodes are
+	asked atomic.Bool // the first acquire has called FirstToIdentify: no later one waits to learn which servers the nodes are
 
 	mu        sync.Mutex // guards the comparison of all nodes when one of them changes
 	duplicate atomic.Pointer[Duplicate]
 }
 
-// A Duplicate is two nodes that are one server.
+// A Duplicate is a pair of nodes that are one server.
 type Duplicate struct{ A, B *Node }
 
 // Duplicate returns two nodes that are one server, nil if there are none.
 func (s *Set) Duplicate() *Duplicate { return s.identity.duplicate.Load() }
 
-// Introduces reports whether the caller's acquire is the one that waits to hear which
-// server each node is: the first on a client in this process. No other acquire waits, so
-// that a node which does not answer is waited for once, however this one ends.
-func (s *Set) Introduces() bool {
-	if s.identity.known.Load() || !s.identity.known.CompareAndSwap(false, true) {
+// FirstToIdentify reports whether the caller's acquire is the one that waits to learn which server each
+// node is: the first on a client in this process. No other acquire waits, so that a dead node delays only
+// one acquire, however that one ends.
+func (s *Set) FirstToIdentify() bool {
+	if s.identity.asked.Load() || !s.identity.asked.CompareAndSwap(false, true) {
 		return false
 	}
 	first := false
@@ -41,10 +41,10 @@ func (s *Set) Introduces() bool {
 	return first
 }
 
-// Introduction returns for how long at most an acquire waits to hear which server each
-// node is: for the node deadline, and half of the time that ctx has left. The caller
-// needs the rest for what it does with the lock.
-func Introduction(ctx context.Context, nodeTimeout time.Duration) time.Duration {
+// IdentifyTimeout returns how long at most an acquire waits to learn which server each node is: the node
+// deadline, or half of the time that ctx has left if that is less. The caller needs the other half for its
+// work with the lock.
+func IdentifyTimeout(ctx context.Context, nodeTimeout time.Duration) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return nodeTimeout
@@ -52,9 +52,9 @@ func Introduction(ctx context.Context, nodeTimeout time.Duration) time.Duration 
 	return min(nodeTimeout, time.Until(deadline)/2)
 }
 
-// Meet notes the process that has answered for node i. It costs a comparison when
-// that is no other than before.
-func (s *Set) Meet(i int, server *pool.Server) {
+// NoteServer notes the server process that has answered for node i. It costs one comparison if the process
+// is the same as before.
+func (s *Set) NoteServer(i int, server *pool.Server) {
 	if server == nil || s.Nodes[i].server.Load() == server {
 		return
 	}
@@ -72,12 +72,12 @@ func (s *Set) Meet(i int, server *pool.Server) {
 	s.identity.duplicate.Store(found)
 }
 
-// sameServer reports whether two answers are known to be of one process.
+// sameServer reports whether two answers are known to come from one process.
 func sameServer(s, t *pool.Server) bool {
 	return s != nil && t != nil && s.RunID == t.RunID
 }
 
-// Forget forgets who the nodes are, until each answers.
+// Forget forgets which servers the nodes are, until each answers again.
 func (s *Set) Forget() {
 	s.identity.mu.Lock()
 	defer s.identity.mu.Unlock()

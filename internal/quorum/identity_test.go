@@ -26,24 +26,24 @@ func TestMeetFindsTwoNodesThatAreOneServer(t *testing.T) {
 		}
 		return []int{d.A.Index, d.B.Index}
 	}
-	s.Meet(0, nil)
-	s.Meet(0, a)
-	s.Meet(1, b)
-	s.Meet(1, b)
+	s.NoteServer(0, nil)
+	s.NoteServer(0, a)
+	s.NoteServer(1, b)
+	s.NoteServer(1, b)
 	assert.Nil(t, pair())
-	s.Meet(3, &pool.Server{RunID: "b"})
+	s.NoteServer(3, &pool.Server{RunID: "b"})
 	assert.Equal(t, []int{1, 3}, pair())
-	s.Meet(3, nil)
+	s.NoteServer(3, nil)
 	assert.Equal(t, []int{1, 3}, pair(), "an answer of an unknown server says nothing")
-	s.Meet(1, &pool.Server{RunID: "c"})
+	s.NoteServer(1, &pool.Server{RunID: "c"})
 	assert.Nil(t, pair(), "its address leads elsewhere by now")
-	s.Meet(2, a)
+	s.NoteServer(2, a)
 	assert.Equal(t, []int{0, 2}, pair())
 	s.Forget()
 	assert.Nil(t, pair())
-	s.Meet(2, a)
+	s.NoteServer(2, a)
 	assert.Nil(t, pair(), "the other one has not answered since")
-	s.Meet(0, a)
+	s.NoteServer(0, a)
 	assert.Equal(t, []int{0, 2}, pair())
 }
 
@@ -71,8 +71,8 @@ func TestOneAcquireIntroduces(t *testing.T) {
 		"the last has been met": {[]pool.Pool{&puppet.Puppet{}, &met{before: true}}, true},
 	} {
 		s := setOf(c.pools...)
-		assert.Equal(t, c.want, s.Introduces(), name)
-		assert.False(t, s.Introduces(), "%s: the second", name)
+		assert.Equal(t, c.want, s.FirstToIdentify(), name)
+		assert.False(t, s.FirstToIdentify(), "%s: the second", name)
 		for i, p := range c.pools {
 			if m, ok := p.(*met); ok {
 				assert.Equal(t, 1, m.asked, "%s: node %d", name, i)
@@ -83,12 +83,12 @@ func TestOneAcquireIntroduces(t *testing.T) {
 
 func TestIntroductionLeavesTheCallerHalfOfItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		assert.Equal(t, time.Second, Introduction(t.Context(), time.Second))
+		assert.Equal(t, time.Second, IdentifyTimeout(t.Context(), time.Second))
 		for left, want := range map[time.Duration]time.Duration{
 			time.Hour: time.Second, 2 * time.Second: time.Second, time.Second: 500 * time.Millisecond, -time.Second: -500 * time.Millisecond,
 		} {
 			ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(left))
-			assert.Equal(t, want, Introduction(ctx, time.Second), "%v left", left)
+			assert.Equal(t, want, IdentifyTimeout(ctx, time.Second), "%v left", left)
 			cancel()
 		}
 	})

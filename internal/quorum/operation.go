@@ -10,25 +10,24 @@ import (
 
 // An Operation gives a round its meaning: what is sent, and what the nodes' replies say.
 type Operation interface {
-	// Brief returns what a round of the operation needs to know. It is called as each round
-	// starts.
+	// Brief returns what a round needs to know of the operation. A round calls it at its start.
 	Brief() Brief
 
-	// Judge returns what node i's reply counts as, which is v by itself, and notes what else the reply
-	// says. It is called for every reply, also for those that come after the decision, from the
-	// goroutine of the node's pool.
+	// Judge returns how node i's reply counts, and notes what else the reply says. v is how the reply
+	// counts by itself. Judge is called for every reply, also after the decision, on the goroutine of the
+	// node's pool.
 	Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote
 }
 
 // A Brief is what a round knows of its operation.
 type Brief struct {
 	Call    claim.Call
-	Tally   claim.Tally   // adds up the votes; nil where they are counted plainly
+	Tally   claim.Tally   // adds up the votes; nil if they are counted plainly
 	Within  time.Duration // how long the operation waits for one node; 0 if that is not said
-	Tracer  Tracer        // told of votes, and of nodes that go down or come up; nil where nobody listens
-	Op      Op            // as a Tracer is told
-	Purpose Purpose       // of Call, in regard to the health of a node
-	Explain bool          // a round that is blocked waits until it is clear why: see isFinal
+	Tracer  Tracer        // told of votes, and of nodes that go down or come up; nil if nobody listens
+	Op      Op            // what a Tracer is told that the command does
+	Purpose Purpose       // of Call
+	Explain bool          // a blocked round waits until it is clear why: see isFinal
 }
 
 // An Op is what a command does. The zero Op has no name: no Tracer is told of its votes.
@@ -45,20 +44,20 @@ const (
 // String returns the name of o.
 func (o Op) String() string { return [...]string{"", "lock", "extend", "valid", "unlock"}[o] }
 
-// What only some operations do is an interface of its own, which a round finds by an assertion.
+// Each of the following interfaces is for some operations only. A round finds them by a type assertion.
 
-// A Recorder keeps what commands may have left on the nodes. Sending notes that a command
-// is about to go to node i; Unsent takes that back, because the pool refused it.
+// A Recorder keeps what commands may have left on the nodes. Sending notes that a command is about to go to
+// node i. Unsent takes that back, because the pool refused the command.
 type Recorder interface {
 	Sending(i int)
 	Unsent(i int)
 }
 
-// A Gate closes while the round is open: once it does not stand, nothing more is sent.
-type Gate interface{ Stands() bool }
+// A Gate can stop an open round: once Open reports false, nothing more is sent.
+type Gate interface{ Open() bool }
 
-// A Winner acts at the moment when a quorum has granted, before anybody else is told. The
-// round is locked.
+// A Winner acts at the moment when a quorum has granted, before anybody else is told. The round is locked
+// meanwhile.
 type Winner interface{ OnWon() }
 
 // A Tracer is told what rounds see. Its methods must not block.
@@ -66,11 +65,12 @@ type Tracer interface {
 	// TracesVotes reports whether Voted does anything.
 	TracesVotes() bool
 
-	// Voted tells a node's first answer in a round. ctx is that of the call which the round is part of. later
-	// says that the caller must go on whatever an observer does.
+	// Voted tells a node's first answer in a round. ctx is that of the call which the round is part of.
+	// later says that observers must be told on another goroutine, because the caller must go on whatever
+	// they do.
 	Voted(ctx context.Context, v Voted, later bool)
 
-	// NodeDown tells that a node has failed, and how often it has done so since that was last told.
+	// NodeDown tells that a node has failed. omitted is how often it has failed before without a NodeDown.
 	NodeDown(n *Node, omitted int, err error)
 
 	// NodeUp tells that a node is up again, after a NodeDown.
@@ -82,12 +82,12 @@ type Voted struct {
 	Op    Op
 	Node  *Node
 	Vote  claim.Vote
-	Late  bool // it does not count any more
+	Late  bool // it came too late to count
 	Start time.Time
 	Took  time.Duration
 }
 
-// A Ping is the round that asks whether nodes answer.
+// A Ping is the operation that asks whether nodes answer.
 type Ping struct{}
 
 // Brief implements Operation.

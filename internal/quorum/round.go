@@ -13,7 +13,7 @@ import (
 )
 
 // A Round is one command on its way to all nodes, and their votes. The round is decided as soon as no
-// further vote can change its answer. Every operation of every primitive is a round.
+// further vote can change its answer. Every operation of every primitive runs as a round.
 type Round struct {
 	set     *Set
 	op      Operation
@@ -35,10 +35,10 @@ type Round struct {
 	spare   [claim.UsualNodes]ballot // room for ballots
 }
 
-// A ballot is what a round keeps of a node. It keeps a vote in few words, because every round has room for
-// several.
+// A ballot is what a round keeps for one node. It stores the vote in few words, because every round has
+// room for several ballots.
 type ballot struct {
-	err    error         // of the vote; while that is Pending, what WaitFor has noted
+	err    error         // of the vote; while the vote is Pending, what WaitFor has noted
 	detail *claim.Detail // of the vote
 	by     *pool.Server  // the server that voted, if known
 	choice claim.Choice
@@ -48,7 +48,8 @@ type ballot struct {
 	more   int32 // extra sendings under way: a failure is the node's vote only when this is 0 (see Again)
 }
 
-// keep makes v the node's vote. What it says of the queue is for releases alone, which read it themselves.
+// keep makes v the node's vote. It drops what the answer says of the queue: only releases need that, and
+// they read it themselves.
 func (b *ballot) keep(v claim.Vote) {
 	b.choice, b.found, b.err, b.detail = v.Choice, v.Answer.Found, v.Err, v.Answer.Detail
 }
@@ -58,12 +59,11 @@ func (b *ballot) vote() claim.Vote {
 	return claim.Vote{Choice: b.choice, Answer: claim.Answer{Found: b.found, Detail: b.detail}, Err: b.err}
 }
 
-// A Decider goes on when the answer of a round cannot change, or at its deadline.
-// Decided is called once, with the round locked: it must not block, nor use the
-// round.
+// A Decider is told when the answer of a round cannot change any more, or when its deadline has come.
+// Decided is called once, with the round locked: it must not block, nor use the round.
 type Decider interface{ Decided() }
 
-// Nobody is the Decider of a round that is not awaited.
+// Nobody is the Decider of a round for which nobody waits.
 type Nobody struct{}
 
 // Decided implements Decider.
@@ -97,7 +97,7 @@ func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll bool,
 	}
 }
 
-// Call returns what the nodes are sent.
+// Call returns the command of the round.
 func (r *Round) Call() claim.Call { return r.brief.Call }
 
 // Send sends the command to all nodes.
@@ -125,7 +125,7 @@ func (r *Round) send(i int, args []any, resp []byte) error {
 
 // Receive takes a node's reply.
 func (r *Round) Receive(i int, reply pool.Reply) {
-	r.set.Meet(i, reply.Server)
+	r.set.NoteServer(i, reply.Server)
 	v := r.op.Judge(i, reply, r.set.Read(r.brief.Call, reply))
 	if pool.IsNoScript(reply.Err) {
 		sent, refusal := r.resend(i)
@@ -136,10 +136,10 @@ func (r *Round) Receive(i int, reply pool.Reply) {
 			v.Err = refusal
 		}
 	}
-	r.Watch(i, r.Cast(i, v, reply.Server))
+	r.NoteHealth(i, r.Cast(i, v, reply.Server))
 }
 
-// Read returns the vote that a reply to call is by itself.
+// Read returns how a reply to call counts by itself.
 func (s *Set) Read(call claim.Call, reply pool.Reply) claim.Vote {
 	if reply.Err != nil {
 		return claim.Failure(reply.Err)
@@ -151,14 +151,13 @@ func (s *Set) Read(call claim.Call, reply pool.Reply) claim.Vote {
 	return claim.Vote{Choice: s.Rule.Counts(answer), Answer: answer}
 }
 
-// resend sends the script in full to node i, which does not have it and ran
-// nothing: once, and only while the vote is open. After that the value may have
-// been released, and nothing that can set it may follow. r.mu is held while
-// sending, because closing the vote takes it.
+// resend sends the script in full to node i, which does not have it and ran nothing. It does so once, and
+// only while the vote is open: later the value may have been released, and nothing that can set it may
+// follow. r.mu is held while sending, so that nobody closes the vote meanwhile.
 func (r *Round) resend(i int) (sent bool, refusal error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if g, ok := r.op.(Gate); r.closed || r.ballots[i].full || ok && !g.Stands() {
+	if g, ok := r.op.(Gate); r.closed || r.ballots[i].full || ok && !g.Open() {
 		return false, nil
 	}
 	r.ballots[i].full = true
@@ -167,8 +166,8 @@ func (r *Round) resend(i int) (sent bool, refusal error) {
 }
 
 // Again sends the command of an undecided round once more to every node that has not answered, or has
-// failed. A failure is the node's vote only when no other sending to it is under way. It is for rounds whose
-// votes are counted plainly: a Tally takes no vote back.
+// failed. A failure is the node's vote only when no other sending to it is under way. Again is for rounds
+// whose votes are counted plainly, because a Tally cannot take a vote back.
 func (r *Round) Again() {
 	refusals := r.sendAgain()
 	for i, err := range refusals {
@@ -178,12 +177,12 @@ func (r *Round) Again() {
 	}
 }
 
-// sendAgain does what Again does, and returns by node why its pool refused, where that is its vote. r.mu
-// is held while sending, because closing the vote takes it.
+// sendAgain does what Again does. It returns by node the refusal of its pool, if that is the node's vote.
+// r.mu is held while sending, so that nobody closes the vote meanwhile.
 func (r *Round) sendAgain() (refusals []error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if g, ok := r.op.(Gate); r.closed || r.final || ok && !g.Stands() {
+	if g, ok := r.op.(Gate); r.closed || r.final || ok && !g.Open() {
 		return nil
 	}
 	refusals = make([]error, len(r.ballots))
@@ -210,8 +209,8 @@ func (r *Round) sendAgain() (refusals []error) {
 	return refusals
 }
 
-// Cast counts node i's vote, which a server process gave, if one did and it is known, and traces it.
-// It returns the vote as it counts.
+// Cast counts node i's vote and traces it. by is the server process that gave the vote, nil if there is
+// none or it is not known. Cast returns the vote as it counts.
 func (r *Round) Cast(i int, v claim.Vote, by *pool.Server) claim.Vote {
 	first, late, v := r.add(i, v, by)
 	if first {
@@ -220,15 +219,14 @@ func (r *Round) Cast(i int, v claim.Vote, by *pool.Server) claim.Vote {
 	return v
 }
 
-// Refuse counts that the pool of node i refused to send. The observer sees it later: this
-// is the goroutine of a caller, which must go on to the other nodes whatever an observer
-// does.
+// Refuse counts that the pool of node i refused to send. Observers are told on another goroutine: this one
+// is a caller's, which must go on to the other nodes whatever an observer does.
 func (r *Round) Refuse(i int, err error) {
 	first, late, v := r.add(i, claim.Failure(err), nil)
 	if first {
 		r.tellTracer(i, v, late, true)
 	}
-	r.Watch(i, v)
+	r.NoteHealth(i, v)
 }
 
 // A trace is what a round keeps for a tracer of votes.
@@ -237,7 +235,7 @@ type trace struct {
 	start time.Time
 }
 
-// tellTracer tells the tracer of node i's first answer.
+// tellTracer tells the tracer node i's first answer.
 func (r *Round) tellTracer(i int, v claim.Vote, late, later bool) {
 	if t := r.trace; t != nil {
 		vote := Voted{r.brief.Op, r.set.Nodes[i], v, late, t.start, time.Since(t.start)}
@@ -245,32 +243,32 @@ func (r *Round) tellTracer(i int, v claim.Vote, late, later bool) {
 	}
 }
 
-// Watch notes what node i's vote says of the node.
-func (r *Round) Watch(i int, v claim.Vote) {
+// NoteHealth notes what node i's vote says of the node's health.
+func (r *Round) NoteHealth(i int, v claim.Vote) {
 	if r.brief.Tracer == nil {
 		return
 	}
 	n := r.set.Nodes[i]
-	s := sight{to: r.brief.Tracer, node: n, granted: v.Choice == claim.Granted && r.brief.Purpose != Looking}
+	s := observation{to: r.brief.Tracer, node: n, granted: v.Choice == claim.Granted && r.brief.Purpose != Looking}
 	if v.Choice == claim.Failed {
 		s.err = v.Err
 		switch {
-		case pool.IsNoScript(s.err): // it answers, and ran nothing
+		case pool.IsNoScript(s.err): // the node answers: it only lacks the script
 			s.err = nil
 		case (pool.IsDenied(s.err) || pool.IsCrossSlot(s.err)) && r.brief.Purpose != Granting:
-			return // it may grant all the same
+			return // the node may still grant
 		}
 		s.distrust = s.err == ErrDuplicate || isDistrust(s.err) //nolint:errorlint // a sentinel
 	}
 	n.health.see(s)
 }
 
-// ErrDuplicate is the vote of a node whose server has granted already, as another node.
+// ErrDuplicate is the error of a vote whose server has granted already, as another node.
 var ErrDuplicate = errors.New("it is the same server as another node")
 
-// add counts node i's vote. The one that decides closes the vote, unless the
-// others are to be heard as well. It reports whether it is the node's first
-// answer, whether it came too late to count, and what it counts as.
+// add counts node i's vote. The deciding vote closes the round, unless the round waits for the other nodes
+// too. add reports whether this is the node's first answer, whether it came too late to count, and how it
+// counts.
 func (r *Round) add(i int, v claim.Vote, by *pool.Server) (first, late bool, as claim.Vote) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -313,8 +311,7 @@ func (r *Round) hasGrantedLocked(by *pool.Server) bool {
 	return false
 }
 
-// WaitFor notes that node i's vote is still to come, and err, which stands for it if it
-// does not come in time.
+// WaitFor notes that node i's vote is still to come. If it does not come in time, err is its error.
 func (r *Round) WaitFor(i int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -323,7 +320,7 @@ func (r *Round) WaitFor(i int, err error) {
 	}
 }
 
-// WaitsFor returns what WaitFor has noted of node i.
+// WaitsFor returns the error that WaitFor has noted for node i.
 func (r *Round) WaitsFor(i int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -338,11 +335,11 @@ func (r *Round) standingLocked() claim.Standing {
 	return r.set.Rule.Standing(r.count)
 }
 
-// isFinal reports whether the answer can be given after votes that prove so much. An acquire
-// also says why it is blocked: a taken lock is something else than nodes that are
-// down, and dead nodes fail faster than live ones refuse. It waits for the reason
-// while fewer than a quorum have answered, at most for the node deadline. What it
-// does then does not depend on the reason, so safety does not either.
+// isFinal reports whether the answer can be given, after votes that prove s. A blocked acquire also has to
+// say why: a taken lock is something else than nodes that are down, and dead nodes fail faster than live
+// ones refuse. So the round waits for the reason while fewer than a quorum have answered, for the node
+// deadline at most. What an acquire does after it is blocked does not depend on the reason, so safety does
+// not either.
 func (r *Round) isFinal(s claim.Standing) bool {
 	return s.Won || s.Blocked && (!r.brief.Explain || s.Explained)
 }
@@ -354,8 +351,8 @@ func (r *Round) IsFinal() bool {
 	return r.final
 }
 
-// decideLocked makes a won round take effect, and tells that the round is decided, or that
-// its deadline has come. What it calls may lock a lease or a schedule, and nothing else.
+// decideLocked makes a won round take effect, and tells the Decider that the round is decided or that its
+// deadline has come. What it calls may lock a lease or a schedule, and nothing else.
 func (r *Round) decideLocked() {
 	if w, ok := r.op.(Winner); ok && r.proved.Won {
 		w.OnWon()
@@ -374,7 +371,7 @@ func (r *Round) expire() {
 	}
 }
 
-// Close lets no later vote count, and nothing more be sent for the round.
+// Close ends the vote: later votes do not count, and nothing more is sent for the round.
 func (r *Round) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -383,9 +380,9 @@ func (r *Round) Close() {
 
 // Limits say how long a round may take.
 type Limits struct {
-	Decide time.Duration   // until it is given up undecided
+	Decide time.Duration   // after this an undecided round is given up
 	Node   time.Duration   // the node deadline
-	Over   <-chan struct{} // gives it up when it is closed; may be nil
+	Over   <-chan struct{} // the round is given up when this is closed; may be nil
 }
 
 // Why a node has no vote.
@@ -402,19 +399,20 @@ type unheard struct{ why error }
 func (*unheard) Error() string   { return ErrNoAnswer.Error() }
 func (e *unheard) Unwrap() error { return e.why }
 
-// Silent returns why nodes have no vote that did not answer within a time.
-func Silent(within time.Duration) error { return fmt.Errorf("%w within %v", ErrNoAnswer, within) }
+// NoAnswerWithin returns the error of nodes that did not answer within a time.
+func NoAnswerWithin(within time.Duration) error {
+	return fmt.Errorf("%w within %v", ErrNoAnswer, within)
+}
 
-// Wait returns the result once the round is decided and, with waitAll, every
-// node has voted or its deadline has passed; or once it is given up: after
-// l.Decide, when ctx is done, or when l.Over is closed. In a round that is given
-// up the nodes that have not voted have failed. It is called once, where the round was prepared for
-// a caller who waits.
+// Wait returns the result once the round is decided. With waitAll it also waits until every node has voted
+// or the node deadline has passed. It gives the round up after l.Decide, when ctx is done, or when l.Over
+// is closed. In a round that is given up, the nodes that have not voted have failed. Wait is called once,
+// and only if the round was prepared for a caller who waits.
 //
 // Wait does not watch a channel that Close closes: all rounds would contend for the lock inside that
 // channel. Close ends each lease instead, which closes l.Over. A round without l.Over runs to its deadline.
 func (r *Round) Wait(ctx context.Context, l Limits) Result {
-	var start time.Time // for linger alone: the clock is not free
+	var start time.Time // only linger needs it: reading the clock takes time
 	if r.waitAll {
 		start = time.Now()
 	}
@@ -424,7 +422,7 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	case <-t.decided:
 		r.set.timers.put(t)
 		if r.expired {
-			return r.Result(Silent(l.Decide))
+			return r.Result(NoAnswerWithin(l.Decide))
 		}
 		if !r.waitAll {
 			return r.Result(ErrNotAwaited)
@@ -448,7 +446,7 @@ func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 	case <-r.all:
 		return nil
 	case <-timer.C:
-		return Silent(l.Node)
+		return NoAnswerWithin(l.Node)
 	case <-ctx.Done():
 		return &unheard{context.Cause(ctx)}
 	case <-l.Over:
@@ -459,15 +457,15 @@ func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 // A Result is what a round came to.
 type Result struct {
 	claim.Standing
-	Set   *Set         // that was asked
-	Tally claim.Tally  // as the brief gave it
-	Count claim.Count  // where nothing was decided, nodes without a vote have failed
-	Taken claim.Nodes  // where something else is in the way; none of a round that was won
-	Votes []claim.Vote // by node; nil of a round that was won
+	Set   *Set         // the nodes that were asked
+	Tally claim.Tally  // of the brief
+	Count claim.Count  // in an undecided round, the nodes without a vote have failed
+	Taken claim.Nodes  // the nodes on which something else is in the way; none if the round was won
+	Votes []claim.Vote // by node; nil if the round was won
 }
 
-// Result closes the vote. In an undecided round the nodes without a vote have
-// failed; silent says why there is none.
+// Result closes the vote. In an undecided round the nodes without a vote have failed, with the error
+// silent.
 func (r *Round) Result(silent error) Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -475,7 +473,7 @@ func (r *Round) Result(silent error) Result {
 	return r.resultLocked(silent)
 }
 
-// SoFar returns what Result would, and leaves the vote open.
+// SoFar returns what Result would, but leaves the vote open.
 func (r *Round) SoFar(silent error) Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -485,7 +483,7 @@ func (r *Round) SoFar(silent error) Result {
 func (r *Round) resultLocked(silent error) Result {
 	res := Result{Standing: r.proved, Set: r.set, Tally: r.brief.Tally, Count: r.count}
 	if res.Won {
-		return res // nobody asks about the others
+		return res // nobody needs the other votes
 	}
 	undecided := !r.final
 	res.Votes = make([]claim.Vote, len(r.ballots))
@@ -511,7 +509,8 @@ func (r *Round) resultLocked(silent error) Result {
 	return res
 }
 
-// NotFree reports whether a quorum of nodes may be there, and something else is in the way on some.
+// NotFree reports whether something else is in the way on some nodes, and enough nodes for a quorum may be
+// up.
 func (res Result) NotFree() bool {
 	return res.Taken != 0 && !res.Set.Rule.Blocks(res.Count.Failed)
 }

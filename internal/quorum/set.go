@@ -1,9 +1,9 @@
 // Package quorum asks independent nodes for votes, and decides once enough of them have voted. A
-// round sends one command to all nodes; the rule by which votes make a decision is handed down.
+// round sends one command to all nodes. The root of the library hands down the rule by which votes decide.
 //
-// The way down of a command is Set.Start, Round.Send, pool.Pool.Send; the way back of a reply is
-// Round.Receive, Operation.Judge, Round.Cast, Round.add. One user sends and receives by itself, because it
-// repeats each node's part until it is settled, and uses a Round only to count: lease.Release.
+// A command goes down through Set.Start, Round.Send and pool.Pool.Send. A reply comes back through
+// Round.Receive, Operation.Judge, Round.Cast and Round.add. Only lease.Release sends and receives by itself,
+// because it repeats its command on each node until that has settled it. It uses a Round just to count.
 package quorum
 
 import (
@@ -26,8 +26,8 @@ type Set struct {
 	identity identity
 }
 
-// NewSet returns the set of the nodes behind pools, whose health is known from others in this
-// process that use them. A nil pool makes a node that nothing may be sent to.
+// NewSet returns the set of the nodes behind pools. health is by node; other Sets with the same clients
+// share it. A nil pool makes a node that nothing may be sent to.
 func NewSet(pools []pool.Pool, health []Health, rule claim.Rule) *Set {
 	s := &Set{Rule: rule}
 	for i, p := range pools {
@@ -45,9 +45,9 @@ func NewSet(pools []pool.Pool, health []Health, rule claim.Rule) *Set {
 type Node struct {
 	pool.Pool
 	Index   int
-	Address string // as the pool names it; "" if the pool is no use
+	Address string // as the pool names it; "" if the pool is unusable
 
-	guard  time.Duration               // the longest TTL in use that it may have forgotten; 0: no guard
+	guard  time.Duration               // the longest TTL that it may have forgotten by a restart; 0: no guard
 	server atomic.Pointer[pool.Server] // the process that answered last, if known
 	health *Health
 
@@ -66,7 +66,7 @@ func newNode(i int, p pool.Pool) *Node {
 	return n
 }
 
-// Unusable returns why p can never serve, if p knows.
+// Unusable returns why p can never serve, nil if it may.
 func Unusable(p pool.Pool) error {
 	if p == nil {
 		return errors.New("it is nil")
@@ -77,18 +77,17 @@ func Unusable(p pool.Pool) error {
 	return nil
 }
 
-// deniedFor is for how long a release leaves out the queue on a node that has denied its user the queue of
-// any lock.
+// deniedFor is how long a release leaves out the queue on a node that has denied its user access to any
+// queue.
 const deniedFor = 5 * time.Second
 
-// Deny notes that the node does not let its user touch the queue of a lock. It reports whether
-// that is the first time.
+// Deny notes that the node denies its user access to queues. It reports whether that is the first time.
 func (n *Node) Deny() (first bool) {
 	n.deniedUntil.Store(int64(clock.Now().Mono + deniedFor))
 	return !n.toldDenied.Swap(true)
 }
 
-// Denies reports whether the node has lately not let its user touch a queue.
+// Denies reports whether the node has lately denied its user access to a queue.
 func (n *Node) Denies() bool {
 	until := n.deniedUntil.Load()
 	return until != 0 && int64(clock.Now().Mono) < until

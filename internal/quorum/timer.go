@@ -59,7 +59,8 @@ func (t *roundTimer) fire() {
 	}
 }
 
-// due returns the round if its deadline has come. Else the timer goes on.
+// due returns the round if its deadline has come. Otherwise it keeps the timer running, if the round is
+// waited for.
 func (t *roundTimer) due() expirer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -77,7 +78,7 @@ func (t *roundTimer) due() expirer {
 // An expirer is a round: expire gives it up at its deadline.
 type expirer interface{ expire() }
 
-// roundTimers are those that can be used again.
+// roundTimers keeps the timers that can be used again.
 type roundTimers struct{ unused sync.Pool }
 
 // get returns a roundTimer for r.
@@ -92,7 +93,7 @@ func (ts *roundTimers) get(r expirer) *roundTimer {
 	return t
 }
 
-// put takes back a roundTimer that has been told of its round, which tells it nothing more.
+// put takes back a roundTimer whose round has called Decided, and so will not call it again.
 func (ts *roundTimers) put(t *roundTimer) {
 	t.mu.Lock()
 	t.round = nil

@@ -1,5 +1,5 @@
 -- KEYS: 1 lock   ARGV: 1 value  2 ttl in milliseconds
--- As extend, and a missing key is set again. The caller does not count it.
+-- Does what extend does, and sets a missing key again. The caller does not count that as a grant.
 -- Returns 1 mine, 2 another value, 3 was missing and is set again.
 local v = redis.call('GET', KEYS[1])
 if not v then

@@ -2,25 +2,23 @@ package script
 
 import "strings"
 
-// This file is the names of keys: what stands beside a lock, in the
-// same slot of a Redis Cluster.
+// This file names the keys that stand beside a lock, in the same slot of a Redis Cluster.
 
 // sides are the keys beside a lock's own.
 var sides = []string{":queue", ":fence"}
 
 // QueueKey returns the key of the queue of name's waiters.
 //
-// Side keys have name's hash tag if it has one, else name is their tag. Where name has
-// none and yet a closing brace (a}b) there is no such key in its slot: on a Cluster
-// the nodes refuse it.
+// Side keys have name's hash tag if it has one; otherwise name is their tag. If name has no tag but a
+// closing brace (a}b), no side key can be in its slot: on a Cluster the nodes refuse it.
 func QueueKey(name string) string { return sideKey(name, ":queue") }
 
-// FenceKey returns the key of name's fencing register. QueueKey says in which slot.
+// FenceKey returns the key of name's fencing register. It is in the slot that QueueKey describes.
 func FenceKey(name string) string { return sideKey(name, ":fence") }
 
-// sideKey returns the side key of name that ends in side. Names with a tag of their own
-// are repeated behind it: {b} is another lock than b. So are those that can have no
-// tag: b}:{b is another one than {b}.
+// sideKey returns the side key of name that ends in side. A name with a tag of its own is repeated behind
+// the tag, because {b} is another lock than b. So is a name that can have no tag, because b}:{b is another
+// lock than {b}.
 func sideKey(name, side string) string {
 	tag := hashTag(name)
 	if tag != "" || strings.Contains(name, "}") {
@@ -29,8 +27,8 @@ func sideKey(name, side string) string {
 	return "{" + name + "}" + side
 }
 
-// hashTag returns the part of a key that Redis Cluster hashes in place of the whole,
-// "" if that is the whole.
+// hashTag returns the part of a key that Redis Cluster hashes in place of the whole key, "" if it hashes
+// the whole.
 func hashTag(key string) string {
 	_, after, open := strings.Cut(key, "{")
 	tag, _, closed := strings.Cut(after, "}")

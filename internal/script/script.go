@@ -1,6 +1,5 @@
-// Package script holds the Lua scripts that nodes run, one per operation. Each
-// touches only the keys it is given and says what it found, never one flag for
-// several cases.
+// Package script holds the Lua scripts that nodes run, one per operation. Each script touches only the keys
+// that it is given. Its reply says what it found: no reply stands for several cases.
 package script
 
 import (
@@ -22,11 +21,11 @@ const (
 
 	// Added to the above by Release, if the key is free and somebody waits.
 	Woke   int64 = 4  // a waiter of another process has been told
-	First  int64 = 8  // the caller's process is first in the queue
-	Others int64 = 16 // with First: the next is of another process
+	First  int64 = 8  // the caller's process is the first in the queue
+	Others int64 = 16 // with First: the next waiter is of another process
 )
 
-// Granted is what Enter returns for a grant; anything else is a refusal, see there.
+// Granted is what Enter returns for a grant. Anything else is a refusal: see Enter.
 const Granted int64 = 0
 
 //go:embed queue.lua
@@ -55,7 +54,7 @@ var (
 	validScript   = pool.NewScript(valid)
 )
 
-// withQueue returns a script with what both have in common about the queue.
+// withQueue returns a script with the functions of queue.lua.
 func withQueue(script string) string {
 	return strings.Replace(script, "-- include queue.lua\n", queue, 1)
 }
@@ -100,7 +99,7 @@ type Fence struct {
 	TTL   int64
 }
 
-// A Turnover is who enters the queue of a lock's waiters with a release, and who leaves it.
+// A Turnover says whose tickets enter and leave the queue of a lock's waiters with a release.
 type Turnover struct {
 	Enters Ticket
 	Alive  int64 // how long Enters counts as alive, in milliseconds
@@ -109,10 +108,9 @@ type Turnover struct {
 
 func (t Turnover) none() bool { return t.Enters.IsZero() && len(t.Leave) == 0 }
 
-// Release deletes key where it holds value, and raises the register to the token of
-// fence. The turnover is made in the queue of its waiters, and if the key is free then
-// the first of another process than the given one is told; the zero process says that nobody
-// of it waits.
+// Release deletes key if it holds value, and raises the register to the token of fence. It makes the
+// turnover in the queue of waiters. If the key is free then, the node tells the first waiter, unless that
+// waiter is of process. The zero process says that nobody of the caller's process waits.
 func Release(l Lock, process Process, turnover Turnover, fence Fence) Command {
 	r := newRequest(releaseScript, 6)
 	r.keys(l.key, QueueKey(l.Name()))
@@ -133,7 +131,7 @@ func Release(l Lock, process Process, turnover Turnover, fence Fence) Command {
 	return r.command()
 }
 
-// ReleaseQuietly does what Release does, and touches no queue.
+// ReleaseQuietly does what Release does, but touches no queue.
 func ReleaseQuietly(l Lock, fence Fence) Command {
 	r := newRequest(releaseScript, 8)
 	r.keys(l.key)
@@ -143,20 +141,18 @@ func ReleaseQuietly(l Lock, fence Fence) Command {
 	return r.command()
 }
 
-// A Place is where an acquire stands in the queue of the lock's waiters: nowhere, if its
-// ticket is zero.
+// A Place says where an acquire stands in the queue of the lock's waiters: nowhere, if its ticket is zero.
 type Place struct {
 	Ticket Ticket
 	Alive  int64 // how long it counts as alive, in milliseconds
-	Strict bool  // it is let in only if its process is the first
+	Strict bool  // it is granted only if its process is the first
 }
 
-// Enter puts the ticket of place in the queue of key's waiters, and sets key to value
-// for ttl milliseconds where it is free. Then it raises the register to the token of
-// fence, if that is strictly greater.
+// Enter puts the ticket of place in the queue of key's waiters, and sets key to value for ttl milliseconds
+// if it is free. Then it raises the register to the token of fence, if that is strictly greater.
 //
-// It returns Granted, or in how many milliseconds a refusal may end by itself, -1
-// for never; ParseEntered reads what it returns.
+// It returns Granted, or in how many milliseconds a refusal may end by itself, -1 if never. ParseEntered
+// reads what it returns.
 func Enter(l Lock, ttl int64, place Place, fence Fence) Command {
 	r := newRequest(enterScript, 12)
 	r.keys(l.key)
@@ -173,7 +169,7 @@ func Enter(l Lock, ttl int64, place Place, fence Fence) Command {
 	return r.command()
 }
 
-// An Entered is what Enter has come to on a node.
+// An Entered is what a node answers to Enter.
 type Entered struct {
 	Wait     int64  // Granted, or how long a refusal may last; see Enter
 	Register uint64 // of the fence
@@ -236,7 +232,7 @@ func (r *request) command() Command {
 	return Command{Args: r.cmd, script: r.script}
 }
 
-// keyCount is where a command says how many keys it has.
+// keyCount is the index at which a command says how many keys it has.
 const keyCount = 2
 
 // Extend makes key expire in ttl milliseconds, or when it would anyway if that
@@ -267,7 +263,7 @@ var encodings = sync.Pool{New: func() any { return new([]byte) }}
 // WithRESP calls f with the command as RESP, which is valid until f returns.
 func (c Command) WithRESP(f func(resp []byte)) {
 	b := encodings.Get().(*[]byte)
-	*b, _ = pool.AppendCommand((*b)[:0], c.Args) // the elements are as they must be
+	*b, _ = pool.AppendCommand((*b)[:0], c.Args) // every element is a string or an integer
 	f(*b)
 	encodings.Put(b)
 }
@@ -280,7 +276,7 @@ func (c Command) InFull() []any {
 	return c.script.InFull(c.Args)
 }
 
-// Describe returns what a node has answered as a short text, however much it was.
+// Describe returns a node's reply as a short text, however long the reply is.
 func Describe(reply any) string {
 	switch reply := reply.(type) {
 	case string:

@@ -6,11 +6,10 @@ import (
 	"math/big"
 )
 
-// This file is the texts by which nodes know the waiters of a process. Each is kept as an argument
+// This file makes the texts that identify processes and waiters to the nodes. Each is kept as an argument
 // of commands, which saves an allocation for each command.
 
-// A Process is by which nodes tell the waiters of one process from those of others: 16 digits. The
-// zero Process is none.
+// A Process tells the nodes which waiters are of one process: 16 digits. The zero Process is none.
 type Process struct{ text any }
 
 // NewProcess returns a Process that nobody else has.
@@ -33,8 +32,8 @@ func (p Process) IsZero() bool { return p.text == nil }
 // String returns the text of p.
 func (p Process) String() string { return p.argument().(string) }
 
-// Channel returns the channel on which the process is told that a lock is free. The scripts put it
-// together as well.
+// Channel returns the channel on which the process is told that a lock is free. The scripts build the same
+// name.
 func (p Process) Channel() string { return "redsync:" + p.String() }
 
 func (p Process) argument() any { return textOrNone(p.text) }
@@ -46,12 +45,12 @@ type Ticket struct{ text any }
 const (
 	maxTicketTime = 1e16 - 1 // in microseconds: the year 2286
 
-	// MaxPriority is the highest priority, and the lowest below 0.
+	// MaxPriority is the highest priority. The lowest is -MaxPriority.
 	MaxPriority = 999
 )
 
-// NewTicket returns a ticket: a text of fixed width, by which nodes sort it. The higher priority is
-// first, then the earlier time, in microseconds. queue.lua finds the process in it.
+// NewTicket returns a ticket: a text of fixed width, by which nodes sort waiters. The higher priority comes
+// first, then the earlier time, in microseconds. queue.lua finds the process in the text.
 func NewTicket(priority int, micros int64, p Process, number uint32) Ticket {
 	return TicketOf(fmt.Sprintf("%04d:%016d:%s:%010d",
 		MaxPriority-priority, min(max(micros, 0), maxTicketTime), p, number))

@@ -13,7 +13,8 @@ import (
 // A Wall is a wall clock that a test sets.
 type Wall struct{ offset atomic.Int64 }
 
-// StepWall makes clock.Now read a wall clock that t, which runs in a bubble, sets until it ends.
+// StepWall makes clock.Now read a wall clock that the test sets, until the test ends. The test must run in
+// a synctest bubble.
 func StepWall(t *testing.T) *Wall {
 	t.Helper()
 	w := &Wall{}
