@@ -46,7 +46,7 @@ func (b bases) derive() (lease.Timing, error) {
 		Expiry: b.expiry.Truncate(time.Millisecond), MaxHold: b.maxHold, Drift: driftFactor(b.driftFactor),
 	}
 	t.Validity = t.Expiry - scale(t.Expiry, b.driftFactor)
-	if t.Validity <= clockDrift { // also of an expiry of 0 or less, which leaves no span
+	if t.Validity <= clockDrift { // also of an expiry of 0 or less, which leaves no validity
 		return lease.Timing{}, outOfRange("WithExpiry", b.expiry, fmt.Sprintf(
 			"expiry - drift > 0, where drift is expiry * %v + %v", b.driftFactor, clockDrift))
 	}

@@ -114,7 +114,7 @@ func (l *Lease) Release(how Releasing) *Release {
 		then = quorum.Nobody{}
 	}
 	rel.round.Prepare(how.Caller, k.Set, rel, rel.awaited && l.terms.WaitAll, then)
-	// What has been answered by now, if an earlier release is repeated.
+	// If an earlier release of l is being repeated, it must allow for all that was executed until now.
 	l.writes.noteRenewal()
 	rel.open.Store(int32(len(k.Set.Nodes))) //nolint:gosec // there are few
 	k.unsettled.add(1)
