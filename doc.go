@@ -31,8 +31,8 @@
 //	}
 //	defer mutex.Unlock()
 //
-// In all three, [Mutex.Remaining] says without traffic how long the holder may still rely
-// on the lock: ask before a step that needs it. [Mutex.Valid] asks the nodes.
+// In all three, [Mutex.Remaining] says how long the holder may still rely on the lock. It sends
+// nothing, so call it before each step that needs the lock. [Mutex.Valid] asks the nodes.
 // [WithMaxHold] bounds how long a worker that hangs keeps others out.
 //
 // # What is guaranteed
@@ -54,10 +54,10 @@
 //     reaches a node: Lost is closed at Until, or later only by the lateness of a
 //     timer. Until is drift earlier than anybody else can acquire the lock.
 //   - true is never returned with an error, false never without one.
-//   - Every operation decides as soon as the answer is certain: when a quorum, N/2 + 1
-//     nodes, has granted it, or none can any more. Nodes that are down or frozen cost no
-//     time while a quorum of the others answers. Otherwise they cost at most the node
-//     deadline (Extend: the rest of the validity).
+//   - Every operation decides as soon as the answer is certain: when a quorum (N/2 + 1
+//     nodes) has granted it, or when no quorum can grant it any more. Nodes that are down
+//     or frozen cost no time while a quorum answers. Otherwise they cost at most the node
+//     deadline, and in Extend at most the rest of the validity.
 //   - In three cases Lock waits longer, at most for the node deadline (0.4 s by
 //     default). The first Lock on a client in this process learns whether two nodes
 //     are one server; it uses at most half of the time that its context has left.
@@ -97,7 +97,8 @@
 //
 // By default the first attempt of a Lock may overtake waiters, as with a sync.Mutex. It never
 // overtakes waiters of its own process. Right after its own process has released the lock, it does
-// not overtake waiters of other processes either. [WithFair] serves waiters in call order; [WithPriority] lets some wait at the front.
+// not overtake waiters of other processes either. [WithFair] serves waiters in call order.
+// [WithPriority] lets some wait at the front.
 //
 // A wake-up can be lost, a holder or a waiter can die, and programs with other
 // libraries wake nobody. So the first in line also tries in three other cases: when the lock's
@@ -107,8 +108,8 @@
 // try first. So while a quorum of nodes answers, a waiter takes a free lock within a retry delay.
 // In fair mode it can take a second, because a crashed process keeps its place that long.
 //
-// A node's ACL may deny SUBSCRIBE, or the key beside the lock's own, {name}:queue. Then waiters
-// go by their retry delays alone; see observe.WakeUpDenied.
+// A node's ACL may deny SUBSCRIBE, or the key {name}:queue. Then that node does not wake waiters,
+// and they rely on their retry delays; see observe.WakeUpDenied.
 //
 // # Fencing
 //
@@ -149,8 +150,8 @@
 //
 // A minority of nodes that are down breaks no lock, so no call returns an error for it.
 // [WithLogger] writes a line when a node goes down, with its address and the cause, and another
-// when it is up again. Observers are told by observe.NodeDown and observe.NodeUp. Both come from
-// the traffic of locks alone: an idle Redsync sends nothing, and so notices nothing.
+// when it is up again. Observers get observe.NodeDown and observe.NodeUp. Both come from the traffic
+// of locks alone: an idle Redsync sends nothing, so it does not notice that a node is down.
 //
 // # Compatibility
 //

@@ -3,6 +3,7 @@ package redsync_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -226,5 +227,29 @@ func TestLogOfANodeThatGoesDownAndComesBack(t *testing.T) {
 		require.Len(t, lines, 2, "%s", b.String())
 		assert.Contains(t, lines[0], `level=WARN msg="redsync: node is down" node=1 address=127.0.0.1:7002 error="`)
 		assert.Contains(t, lines[1], `level=INFO msg="redsync: node is up again" node=1 address=127.0.0.1:7002 down=`)
+	})
+}
+
+// Observers that were told that a node is down are told when it is up again, whichever lock shows that.
+func TestNodeUpIsToldToThoseWhoWereToldNodeDown(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		a, b := &nodeRecorder{}, &nodeRecorder{}
+		first, second := f.With(redsync.WithObserver(a)), f.With(redsync.WithObserver(b))
+		f.kill(4)
+		require.NoError(t, first.NewMutex("a").Lock())
+		time.Sleep(2 * time.Second)
+		f.restart(4)
+		for i := range 3 {
+			time.Sleep(time.Second)
+			require.NoError(t, second.NewMutex(fmt.Sprint("b", i)).Lock())
+		}
+		synctest.Wait()
+		down, up := a.told()
+		assert.Len(t, down, 1)
+		assert.Len(t, up, 1)
+		down, up = b.told()
+		assert.Empty(t, down)
+		assert.Empty(t, up)
 	})
 }

@@ -42,7 +42,7 @@ func (l *logObserver) ObserveReleased(ctx context.Context, r observe.Released) {
 }
 
 func (l *logObserver) ObserveDetached(ctx context.Context, d observe.Detached) {
-	l.write(ctx, slog.LevelDebug, "redsync: detached", d.Name, nil, "held", d.Held, "left", d.Left)
+	l.write(ctx, slog.LevelDebug, "redsync: detached", d.Name, nil, "held", d.Held, "left", d.Left, "took", d.Took)
 }
 
 func (l *logObserver) ObserveLost(ctx context.Context, lost observe.Lost) {
@@ -81,7 +81,7 @@ func (l *logObserver) ObserveEventsDropped(ctx context.Context, d observe.Events
 	l.log.WarnContext(ctx, "redsync: events were dropped", "events", d.Events)
 }
 
-// outcome returns what to write of something that succeeded or failed.
+// outcome returns the level and the message for an event: success if err is nil, failure otherwise.
 func outcome(err error, success, failure string) (slog.Level, string) {
 	if err != nil {
 		return slog.LevelWarn, failure

@@ -135,11 +135,11 @@ func (m *Mutex) Remaining() time.Duration {
 	return 0
 }
 
-// Lost returns a channel that is closed when the current hold is lost. That is at Until, by the
-// clock on which more time has passed and later only by the lateness of a timer, whether or not
-// a node answers. It is earlier if an extension or a Valid proves that the nodes do not hold
-// the lock any more, or on Close. Err says why. Unlock and Detach do not close the channel.
-// Without a hold Lost returns nil.
+// Lost returns a channel that is closed when the current hold is lost. That is at Until, whether or
+// not a node answers, and later only by the lateness of a timer. Until counts by the clock on which
+// more time has passed. The channel is closed earlier if an extension or a Valid proves that the
+// nodes do not hold the lock any more, or on Close. Err says why. Unlock and Detach do not close the
+// channel. Without a hold Lost returns nil.
 //
 // After a suspension of the machine, the channel is closed when the machine runs again. A wall
 // clock that is set forward is noticed within a tenth of the expiry, and within 1 s.
@@ -180,11 +180,12 @@ func (m *Mutex) Lock() error {
 //
 //   - *ErrTaken.
 //   - *RedisError, one for each node that failed.
-//   - An error which says that other waiters of this process stand ahead in line, if no attempt
-//     of that line has ended yet.
+//   - An error that says that other waiters of this process stand ahead in line, if none of them
+//     has completed an attempt yet.
 //   - ErrLockAlreadyExpired, if the nodes answered too late.
 //   - The error of ctx, and its cause.
 //   - ErrClosed, ErrDuplicateNode or ErrNoPools.
+//   - The error of the function of WithGenValueFunc.
 //   - An error that names an option or a name that cannot be used.
 //
 // Keys already set are released in the background, even when ctx is done. Any that are left
@@ -252,8 +253,8 @@ func (m *Mutex) notAcquired(ctx context.Context, why *queue.Failure) error {
 }
 
 // acquired tells the observers that m holds h, after a call that began at start. If an observer
-// panics the caller learns nothing of the hold, so that m gives it up: it is released,
-// or adopted as before if that is what the call found.
+// panics, the caller does not learn of the hold, so m gives it up. A lock that the call acquired is
+// released; a lock that it adopted stays on the nodes, and m has its value as before.
 func (m *Mutex) acquired(ctx context.Context, h *lease.Lease, start clock.Instant, adopted string) {
 	if m.set.observers == nil {
 		return
@@ -265,8 +266,9 @@ func (m *Mutex) acquired(ctx context.Context, h *lease.Lease, start clock.Instan
 		}
 	}()
 	now := clock.Now()
+	took := now.Since(start)
 	tell(ctx, m.set.observers, observe.AcquiredObserver.ObserveAcquired, observe.Acquired{
-		Name: m.name, Start: start.Wall, Took: now.Since(start), Waited: h.First.Since(start), Tries: h.Try,
+		Name: m.name, Start: start.Wall, Took: took, Waited: min(h.First.Since(start), took), Tries: h.Try,
 		Left: h.Remaining(now),
 	})
 	told = true
@@ -339,8 +341,9 @@ func (m *Mutex) Unlock() (bool, error) {
 	return m.UnlockContext(context.Background())
 }
 
-// UnlockContext releases m. It returns true once a quorum has deleted the keys before Until. The
-// release goes on in the background until every node has confirmed it, whatever happens to ctx.
+// UnlockContext releases m. It returns true once a quorum has deleted the keys before Until, or once
+// it has handed the lock to the next waiter (see WithHandOver). The release goes on in the
+// background until every node has confirmed it or the keys have run out, whatever happens to ctx.
 //
 // ErrLockAlreadyExpired means that the lock was over before: another client may
 // have held it. If too few nodes have answered, the error lists them, and it is unknown whether
@@ -495,10 +498,10 @@ func (m *Mutex) Extend() (bool, error) {
 // ExtendContext makes the lock last for its expiry from now on. It returns true
 // when a quorum has confirmed that before the old Until, and moves Until.
 //
-// It waits for the nodes until the old Until has passed or ctx is done (for an
-// adopted lock: the node deadline). After ErrExtendFailed the lock is held until
-// the old Until still, and Extend may be tried again, unless ErrMaxHold comes with
-// it: WithMaxHold allows no more. After ErrLockAlreadyExpired the lock is over; see
+// It waits for the nodes until the old Until has passed or ctx is done. For an adopted
+// lock it waits at most for the node deadline. After ErrExtendFailed the lock is still
+// held until the old Until, and Extend may be tried again. If ErrMaxHold comes with it,
+// WithMaxHold does not allow a longer hold. After ErrLockAlreadyExpired the lock is over; see
 // ErrLockLost.
 func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
@@ -507,13 +510,15 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer m.core.endCall()
-	if !h.Begun() {
-		return m.adopt(ctx, h)
+	start, left, adopted := clock.Now(), time.Duration(0), false
+	var ok bool
+	if h.Begun() {
+		left = h.Remaining(start)
+		ok, err = m.extend(ctx, h)
+	} else {
+		adopted, ok, err = m.adopt(ctx, h)
 	}
-	start := clock.Now()
-	left := h.Remaining(start)
-	ok, err := m.extend(ctx, h)
-	if m.set.observers != nil {
+	if m.set.observers != nil && !adopted { // else they have been told that it was acquired
 		took := clock.Now().Since(start)
 		tell(ctx, m.set.observers, observe.ExtendedObserver.ObserveExtended,
 			observe.Extended{Name: m.name, Start: start.Wall, Took: took, Left: max(left-took, 0), Err: err})
@@ -563,20 +568,21 @@ func (m *Mutex) extend(ctx context.Context, h *lease.Lease) (bool, error) {
 	return false, m.failure("extend", m.withInterruption(ctx, notGranted(res)), ErrExtendFailed)
 }
 
-// adopt extends a lock that was acquired elsewhere, and makes it m's own.
-func (m *Mutex) adopt(ctx context.Context, h *lease.Lease) (bool, error) {
+// adopt extends a lock that was acquired elsewhere, and makes it m's own. adopted reports whether this call
+// has done so, and not another one before it.
+func (m *Mutex) adopt(ctx context.Context, h *lease.Lease) (adopted, ok bool, err error) {
 	res, e := h.Confirm(ctx)
 	switch {
 	case res.Won && h.NotHeld(clock.Now()) == nil:
-		ok, err := m.takeOver(h, e)
-		if ok && h.Begun() { // no other call was first
+		ok, err = m.takeOver(h, e)
+		if adopted = ok && h.Begun(); adopted {
 			m.acquired(ctx, h, h.First, h.Value())
 		}
-		return ok, err
+		return adopted, ok, err
 	case res.Rejected:
-		return false, m.failure("extend", notGranted(res), ErrLockAlreadyExpired)
+		return false, false, m.failure("extend", notGranted(res), ErrLockAlreadyExpired)
 	}
-	return false, m.failure("extend", m.withInterruption(ctx, notGranted(res)), ErrExtendFailed)
+	return false, false, m.failure("extend", m.withInterruption(ctx, notGranted(res)), ErrExtendFailed)
 }
 
 // takeOver makes h, an adopted hold that a quorum has confirmed, the current
@@ -606,12 +612,12 @@ func (m *Mutex) Valid() (bool, error) {
 	return m.ValidContext(context.Background())
 }
 
-// ValidContext asks the nodes whether they hold the lock. It returns true only
-// if a quorum does and Until has still not passed. When Until has passed it says
-// so without asking. Remaining is the cheap local check.
+// ValidContext asks the nodes whether they hold the lock. It returns true only if a
+// quorum does and Until has not passed by then. If Until has passed before, it fails
+// without asking. Remaining is the cheap local check.
 //
-// After ErrLockLost or ErrLockAlreadyExpired the lock is over. After any other error it is as it
-// was, until Until.
+// After ErrLockLost or ErrLockAlreadyExpired the lock is over. After any other error nothing has
+// changed: a lock that was held is held until Until.
 func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
 	h, err := m.open("valid")

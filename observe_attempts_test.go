@@ -3,6 +3,8 @@ package redsync_test
 import (
 	"context"
 	"errors"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -270,3 +272,38 @@ func TestErrorOfLockHasTheErrorThatTheObserverWasTold(t *testing.T) {
 		})
 	}
 }
+
+// While the release of an Unlock is sent again for an hour, nothing keeps the Unlock's context in memory.
+func TestVotesDoNotKeepTheContextOfACall(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		type key struct{}
+		var gone atomic.Bool
+		unlock := func(m *redsync.Mutex) {
+			large := new([1 << 20]byte)
+			runtime.AddCleanup(large, func(gone *atomic.Bool) { gone.Store(true) }, &gone)
+			_, err := m.UnlockContext(context.WithValue(f.Context(), key{}, large))
+			require.NoError(f, err)
+		}
+		m := f.With(redsync.WithObserver(onlyVotes{})).NewMutex("lock", redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(time.Second))
+		require.NoError(f, m.Lock())
+		f.kill(4)
+		unlock(m)
+		time.Sleep(time.Minute)
+		f.unlock(f.held(redsync.WithExpiry(time.Second))) // a connection keeps its last batch until the next reply
+		require.Positive(f, f.commands("evalsha"))
+		for range 10 {
+			if gone.Load() {
+				break
+			}
+			runtime.GC()
+			time.Sleep(time.Millisecond)
+		}
+		assert.True(f, gone.Load())
+	})
+}
+
+// onlyVotes is an observer of votes that keeps none.
+type onlyVotes struct{}
+
+func (onlyVotes) ObserveVote(context.Context, observe.Vote) {}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/observe"
 )
@@ -131,6 +132,59 @@ func TestObserveWaited(t *testing.T) {
 		assert.Equal(f, 3*time.Second, got.Took)
 		assert.LessOrEqual(f, got.Waited, got.Took)
 		assert.Positive(f, got.Waited)
+	})
+}
+
+// An Extend that was to adopt a lock, and could not, is told as an extension that failed. Of two that adopt it, one
+// is told as Acquired and the other one as Extended.
+func TestObserveExtendsThatDoNotAdopt(t *testing.T) {
+	observing(t, func(f field, r *recorder) {
+		_, err := f.NewMutex("lock", redsync.WithValue("nobody's")).Extend()
+		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+		got, why := only[observe.Extended](f.T, r)
+		assert.Equal(f, observe.Extended{Name: "lock"}, got)
+		assert.Equal(f, err, why)
+		acquired, _ := of[observe.Acquired](r)
+		assert.Empty(f, acquired)
+	})
+	observing(t, func(f field, r *recorder) {
+		a := f.NewMutex("lock", redsync.WithValue(f.held().Value()))
+		r.forget()
+		for _, n := range f.nodes {
+			n.On("evalsha", 2, embedded.Fault{Delay: time.Millisecond})
+		}
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				ok, err := a.Extend()
+				assert.True(f, ok)
+				assert.NoError(f, err)
+			})
+		}
+		wg.Wait()
+		_, _ = only[observe.Acquired](f.T, r)
+		_, _ = only[observe.Extended](f.T, r)
+	})
+}
+
+// A wall clock that goes forward and back again during a call does not make the waiting longer than the call.
+func TestObserveWaitedIsAtMostTook(t *testing.T) {
+	observing(t, func(f field, r *recorder) {
+		m := f.held(redsync.WithHandOver(false))
+		wall := clocktest.StepWall(f.T)
+		c := f.calls(f.Redsync, redsync.WithHandOver(false))
+		r.forget()
+		time.Sleep(time.Second)
+		wall.Step(3 * time.Second)
+		for _, n := range f.nodes {
+			n.On("evalsha", 100, embedded.Fault{Delay: 20 * time.Millisecond})
+		}
+		time.AfterFunc(10*time.Millisecond, func() { wall.Step(-3 * time.Second) }) // the attempt behind the release is under way
+		f.unlock(m)
+		<-c.done
+		require.NoError(f, c.err)
+		got, _ := only[observe.Acquired](f.T, r)
+		assert.LessOrEqual(f, got.Waited, got.Took)
 	})
 }
 

@@ -12,17 +12,17 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// This file makes the events of package observe from what the packages below tell, and hands them to the
+// This file makes the events of package observe from what internal packages report, and hands them to the
 // observers.
 
-// observers are told of events. They do not change: Redsyncs made by With share
-// them. nil are none.
+// observers is an immutable list of observers, because Redsyncs made by With share it. A nil *observers is
+// an empty list.
 type observers struct {
 	all   []any
 	votes bool // one of them is an observe.VoteObserver
 }
 
-// with returns o and another observer.
+// with returns a copy of o with another observer behind the others.
 func (o *observers) with(observer any) *observers {
 	_, votes := observer.(observe.VoteObserver)
 	more := &observers{all: []any{observer}, votes: votes}
@@ -33,7 +33,7 @@ func (o *observers) with(observer any) *observers {
 	return more
 }
 
-// tell calls method, of the observer interface O, where it is implemented.
+// tell calls method, which is that of the interface O, on each observer that implements O.
 func tell[O, E any](ctx context.Context, to *observers, method func(O, context.Context, E), event E) {
 	if to == nil {
 		return
@@ -62,15 +62,15 @@ func isObserver(v any) bool {
 	return false
 }
 
-// events makes events for the observers of one Mutex of what the engine below tells. It implements
+// events turns what internal packages report of one Mutex into events for its observers. It implements
 // lease.Events and queue.Events.
 type events struct {
 	to      *observers
-	notices *notice.Queue // of what must not wait for an observer
+	notices *notice.Queue // for events whose sender must not wait for observers
 	name    string        // of the Mutex
 }
 
-// tellLater queues an event for the goroutine of e's notices.
+// tellLater queues an event, which the goroutine of e.notices tells.
 func tellLater[O, E any](ctx context.Context, e *events, method func(O, context.Context, E), event E) {
 	e.notices.Add(e.to, func() { tell(ctx, e.to, method, event) })
 }

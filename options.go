@@ -349,10 +349,10 @@ func WithHandOver(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().noHandOver = !b })
 }
 
-// WithObserver adds an observer: a value with one or more of the methods of the interfaces in package
-// observe, such as observe.LostObserver. Package observe says which event comes when, with which context,
-// and on which goroutine. The default is none. Each WithObserver adds one to those of the Redsync. A value
-// without such a method makes every operation fail.
+// WithObserver adds an observer: a value that implements one or more of the interfaces in package observe,
+// such as observe.LostObserver. Package observe says when each event comes, with which context, and on which
+// goroutine. The default is none. An observer of a Mutex comes after those of its Redsync and does not replace
+// them. A value that implements none of the interfaces makes every operation fail.
 //
 // Close does not wait until observers have been told of everything.
 func WithObserver(observer any) Option {
@@ -369,14 +369,15 @@ func WithObserver(observer any) Option {
 // WithLogger writes a log. The default is none. Its levels:
 //
 //   - Error: losses, except by Close.
-//   - Warn: attempts, extensions and Unlocks that failed; releases given up; nodes
-//     that are down, each once; nodes that do not let waiters be woken; events that were dropped.
+//   - Warn: attempts, extensions and Unlocks that failed; releases that were given up; nodes
+//     that are down, each once; nodes that do not wake waiters; events that were dropped.
 //   - Info: nodes that are up again.
-//   - Debug: everything else, also an attempt that failed because the lock is taken
-//     or the context was canceled. While all is well there is nothing above Debug.
+//   - Debug: everything else. That includes an attempt that failed because the lock is taken or the
+//     context was canceled, and the line for a Lock that failed. While all is well there is nothing
+//     above Debug.
 //
-// The messages begin with "redsync: ". The attributes are "lock", "error" and those
-// named like the fields of the events. A lock's value is not among them.
+// The messages begin with "redsync: ". The attribute "lock" is the name, and "error" is the cause. The
+// others are named like the fields of the events. None is a lock's value.
 func WithLogger(logger *slog.Logger) Option {
 	if logger == nil {
 		return OptionFunc(func(m *Mutex) { m.change().fail(errors.New("redsync: WithLogger(nil)")) })

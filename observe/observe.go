@@ -1,40 +1,47 @@
 // Package observe has the events of locks, and the interfaces of those who are told of them.
 //
-// An observer is a value with one or more of the methods of this package: of AttemptObserver,
-// VoteObserver and so on. redsync.WithObserver takes it. A declaration makes the compiler check the
-// signature of a method, which otherwise would not be found:
+// An observer is a value that implements one or more of the interfaces of this package: AttemptObserver,
+// VoteObserver and so on. redsync.WithObserver adds it. A method whose signature is wrong is never called.
+// A declaration makes the compiler check the signature:
 //
 //	var _ observe.LostObserver = (*metrics)(nil)
 //
 // # Context and time
 //
-// Each method gets the context of the call that the event is part of: of Lock, Extend, Valid, Unlock or
-// Detach. It may be done by then. An event that is part of no call gets context.Background(): what the
-// watchdog does, a release that is sent again, a lost lock, a node that is down.
+// An event of a call (Lock, Extend, Valid, Unlock or Detach) comes with the context of that call. The context
+// may be done by then. All other events come with context.Background(): what the watchdog does, a lost lock,
+// a node that is down or up again, and a release that must be sent again. So do the votes on a release that
+// no Unlock waits for: after a failed attempt, a lost lock or Close, and in an Unlock of an expired lock.
 //
-// Start is when the thing began that the event tells of, and Took how long it has lasted. Both together
-// make a span of a trace, whose parent is in the context.
+// Start is when the operation began, and Took is how long it lasted. A tracer makes a span of the two, and
+// finds its parent in the context. The context is the caller's own, so the spans of attempts and votes stand
+// beside the span of their call. Took counts by the clock on which more time has passed, except for votes: a
+// step of the wall clock or a suspension of the machine is part of it.
 //
 // # Which goroutine
 //
-// The methods may be called by many goroutines at once, and should return soon.
+// Many goroutines may call the methods at once. The methods should return soon.
 //
-//   - ObserveVote is called where a node's replies are read. It must not block, not panic and not call a
-//     Mutex.
-//   - The observers of what a call does (Attempt, Acquired, NotAcquired, Released, Detached, and Extended
-//     by Extend) are called before that call returns, and delay it. If one panics, the panic goes on in
-//     the caller: then Lock has acquired nothing, and an Extend that was to adopt a value has adopted
-//     nothing.
-//   - All other events come from one goroutine per New or Open, in the order in which they happened. They
-//     delay no lock. An observer that blocks there delays the other observers. If more than 65,536 such
-//     events wait, further ones are dropped; EventsDropped tells how many.
+//   - ObserveVote runs on the goroutine that reads a node's replies. If there is no reply, it may run on
+//     another goroutine of the library. It must not block, panic or call a Mutex.
+//   - ObserveAttempt, ObserveAcquired, ObserveNotAcquired, ObserveReleased and ObserveDetached run on the
+//     goroutine of the call, before the call returns, and delay it. So does ObserveExtended for a call of
+//     Extend. They may call a Mutex. Close would wait for the call that they delay, at most for the node
+//     deadline. If one panics, the panic goes on in the caller. Then Lock has acquired nothing, an Extend
+//     that was to adopt a lock has adopted nothing, and a lock that Detach was to give away is released
+//     unless its value was read. No further event tells of that.
+//   - All other events come from one goroutine for each New or Open, in the order in which they happened.
+//     They delay no lock. An observer that blocks there delays all events behind it. A panic there ends the
+//     program. If 65,536 such events wait, further ones are dropped. EventsDropped tells how many.
+//
+// There is no order between goroutines: Lost or Released may be told before the Acquired of the same lock.
 //
 // # Labels
 //
-// For metrics: Op, Node, Watchdog, Late, and which error of package redsync Err matches, have few values
-// and fit as labels. Name and the text of Err may have any number.
+// Op, Node, Watchdog and Late have few values, so they fit as labels of metrics. So does the error of package
+// redsync that Err matches. Name and the text of Err do not fit: nothing bounds how many values they have.
 //
-// Structs of events may get further fields.
+// A later version may add fields to the events.
 package observe
 
 import (
@@ -44,85 +51,88 @@ import (
 
 // An Attempt is one attempt of Lock or TryLock.
 //
-// A node that is in none of the counts had not answered when the others decided. If nothing was decided
-// (at the node deadline, or when the context was done) such a node counts as Failed.
+// The counts leave out a node that had not answered when the others decided. If the attempt ended undecided,
+// at the node deadline or because the context was done, such a node counts as Failed.
 type Attempt struct {
 	Name    string
 	Start   time.Time
 	Took    time.Duration
-	Try     int   // 1, and 1 more for each retry delay that has elapsed
+	Try     int   // 1 plus the retry delays that have elapsed; several attempts may have the same Try
 	Granted int   // nodes that granted the lock
 	Refused int   // nodes that hold another value
 	Failed  int   // nodes with an error, or without an answer
-	Err     error // nil if the lock was acquired; *redsync.ErrTaken if others were first; else of nodes or the context
+	Err     error // nil if a quorum granted in time; else why not: it matches *redsync.ErrTaken if the lock is taken
 }
 
 // A Vote is one node's first answer in one round of requests, or its failure to answer. Votes that come after
-// the others have decided are told as well: they show a slow node. The vote of a node that does not answer
-// comes when its connection is given up, up to some seconds later.
+// the decision are told as well, because they show a slow node. If a node does not answer, its vote comes when
+// the connection is given up, up to some seconds later. If the connection breaks while an Unlock
+// waits for it, the vote comes with the answer to the repetition, at the latest when the keys have run out.
 type Vote struct {
 	Name  string
 	Start time.Time     // when the requests were sent
 	Took  time.Duration // until the answer came
 	Node  int           // index into the pools of New or the addresses of Open, from 0
-	Op    string        // "lock", "extend", "valid" or "unlock": also of failed attempts and lost locks
-	Late  bool          // the vote does not count any more
-	Err   error         // nil if the node granted; else *redsync.ErrNodeTaken, *redsync.RedisError, or that it has no key
+	Op    string        // "lock", "extend", "valid" or "unlock"; "unlock" also where a failed attempt is released
+	Late  bool          // it came too late to count
+	Err   error         // nil if the node did it; else *redsync.ErrNodeTaken, *redsync.RedisError, or "no such key"
 }
 
 // Acquired is a lock that Lock or TryLock has acquired, or Extend has adopted (see redsync.WithValue).
 type Acquired struct {
 	Name   string
 	Start  time.Time     // of the call
-	Took   time.Duration // the call
-	Waited time.Duration // the part of Took before the attempt that won; all of it if the lock was handed over
-	Tries  int           // 1, and 1 more for each retry delay that has elapsed; 0 if adopted or handed over
-	Left   time.Duration // of the validity
+	Took   time.Duration // by the call
+	Waited time.Duration // until the attempt that won began, or until the lock was handed over
+	Tries  int           // 1 plus the retry delays that have elapsed; 0 if adopted or handed over
+	Left   time.Duration // validity that is left
 }
 
-// NotAcquired is a call of Lock or TryLock that has acquired nothing. A call that is refused at once is not
-// told: one with an option out of its range, or after Close.
+// NotAcquired is a call of Lock or TryLock that has acquired nothing. A call that cannot even begin is not
+// told: after Close, or where the name, the pools or an option cannot be used.
 type NotAcquired struct {
 	Name  string
 	Start time.Time     // of the call
-	Took  time.Duration // the call
+	Took  time.Duration // by the call
 	Err   error         // what the call returns
 }
 
-// Extended is an extension that has ended, of Extend or of the watchdog. The watchdog tries again while the
-// lock is held.
+// Extended is an extension by Extend or by the watchdog, whether or not it was confirmed. While too few nodes
+// answer, the watchdog sends its extension again and again. Each sending is told, with a Start of its own. An
+// Extend that adopts a lock is told as Acquired instead, unless it fails.
 type Extended struct {
 	Name     string
 	Start    time.Time
 	Took     time.Duration
 	Watchdog bool
-	Left     time.Duration // of the old validity when the extension ended; near 0, it was almost too late
+	Left     time.Duration // old validity that was left at the end; near 0 it was almost too late
 	Err      error         // nil if it was confirmed; else it matches redsync.ErrExtendFailed, or what ended the hold
 }
 
-// Released is a lock that Unlock has released, or could not.
+// Released is an Unlock of a lock, whether or not it succeeded. An Unlock that hands the lock over to a waiter
+// is told as a success. An Unlock of a Mutex that is not held is not told.
 type Released struct {
 	Name  string
 	Start time.Time     // of the call
-	Took  time.Duration // the call
-	Held  time.Duration // when Unlock was called; 0 if adopted and never extended
-	Left  time.Duration // of the validity when Unlock was called; 0 if adopted and never extended
+	Took  time.Duration // by the call
+	Held  time.Duration // from the acquisition to Unlock, even if the lock was over before; 0 if adopted and never extended
+	Left  time.Duration // validity that was left when Unlock was called; 0 if adopted and never extended
 	Err   error         // what Unlock returns; it matches redsync.ErrLockAlreadyExpired if the lock was over before
 }
 
-// Detached is a lock that Detach has given away.
+// Detached is a lock that Detach has given away. A Detach that fails is not told.
 type Detached struct {
 	Name  string
 	Start time.Time     // of the call
-	Took  time.Duration // the call
-	Held  time.Duration // when Detach was called
-	Left  time.Duration // of the validity when Detach returned
+	Took  time.Duration // by the call
+	Held  time.Duration // from the acquisition to Detach
+	Left  time.Duration // validity that is left
 }
 
 // Lost is a hold that has ended, but not by Unlock or Detach. Each is told once.
 type Lost struct {
 	Name string
-	Held time.Duration // since the start of the attempt that acquired it
+	Held time.Duration // since the start of the attempt that acquired it, or since it was handed over
 	Err  error         // as of Mutex.Err: it matches redsync.ErrLockLost and the cause
 }
 
@@ -131,14 +141,14 @@ type Lost struct {
 type ReleaseUnconfirmed struct {
 	Name    string
 	Node    int   // index into the pools of New or the addresses of Open, from 0
-	Pending int   // releases, of all locks, that some node has not confirmed
+	Pending int   // releases of all locks of this New or Open that some node has not confirmed
 	GivenUp bool  // it is not sent again: Close was called, or 65,536 releases wait to be sent again
 	Err     error // why; nil if the node's answer proved nothing
 }
 
-// WakeUpDenied says that the ACL of a node does not let its user be woken when a lock is released: the node
-// refuses SUBSCRIBE, or the keys beside the lock's own. Waiters then try again after their retry delays. It
-// is told once for each node where keys are refused, and with each subscription where it is SUBSCRIBE.
+// WakeUpDenied says that a node does not wake waiters when a lock is released, because it refuses SUBSCRIBE or
+// the key {name}:queue. In most cases its ACL denies them. Waiters then try again after their retry delays. A
+// node that refuses the key is told of once. A node that refuses SUBSCRIBE is told of with each subscription.
 type WakeUpDenied struct {
 	Name string // of the lock whose keys are refused; "" where it is SUBSCRIBE
 	Node int    // index into the pools of New or the addresses of Open, from 0
@@ -150,8 +160,8 @@ type WakeUpDenied struct {
 // or it is the same server as another node. Locks keep working while a quorum of nodes is up. Nothing is
 // sent to find out: a frozen node is reported when its connection is given up, some seconds later.
 //
-// Only the observers of the lock whose request failed are told. They are told once until the node is up
-// again, and at most once per second for each node.
+// Only the observers of the lock whose request failed are told: once until the node is up again, and at most
+// once per second for each node.
 type NodeDown struct {
 	Node    int    // index into the pools of New or the addresses of Open, from 0
 	Address string // of the node, as its Pool's String has it
@@ -159,7 +169,8 @@ type NodeDown struct {
 	Err     error  // the cause
 }
 
-// NodeUp says that a node works again. Each NodeUp follows a NodeDown.
+// NodeUp says that a node works again, as a request of some lock has shown. Those observers are told that were
+// told of the NodeDown.
 type NodeUp struct {
 	Node    int           // index into the pools of New or the addresses of Open, from 0
 	Address string        // of the node, as its Pool's String has it

@@ -263,7 +263,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 	s := &rel.progress[i]
 	switch {
-	case v.Choice == claim.Failed && reply.Fate == pool.Unknown && rel.awaited:
+	case v.Choice == claim.Failed && reply.Fate == pool.Unknown && rel.awaited && !rel.round.IsClosed():
 		s.lost, s.unvoted = true, true
 		rel.round.WaitFor(i, v.Err)
 		rel.round.NoteHealth(i, v)

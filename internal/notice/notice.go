@@ -58,11 +58,28 @@ func (q *Queue) run() {
 		if len(now) == 0 {
 			return
 		}
-		for _, notice := range now {
-			notice()
-		}
-		for to, notices := range dropped {
-			to.Dropped(notices)
-		}
+		q.tell(now, dropped)
 	}
+}
+
+// tell tells notices. If one of them ends the goroutine, as runtime.Goexit does, another goroutine goes on
+// with those behind it.
+func (q *Queue) tell(now []func(), dropped map[Receiver]int) {
+	told, done := 0, false
+	defer func() {
+		if !done {
+			go func() {
+				q.tell(now[told:], dropped)
+				q.run()
+			}()
+		}
+	}()
+	for _, notice := range now {
+		told++
+		notice()
+	}
+	for to, notices := range dropped {
+		to.Dropped(notices)
+	}
+	done = true
 }

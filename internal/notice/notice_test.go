@@ -1,6 +1,7 @@
 package notice
 
 import (
+	"runtime"
 	"testing"
 	"testing/synctest"
 
@@ -67,4 +68,24 @@ func TestQueueIsBoundedForManyReceivers(t *testing.T) {
 		sum.dropped += l.dropped
 	}
 	assert.Equal(t, listener{told: Max, dropped: Max}, sum)
+}
+
+// A receiver that ends its goroutine, as t.FailNow does, keeps nobody else from being told.
+func TestNoticesGoOnBehindOneThatEndsTheGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var q Queue
+		var told []int
+		for i := range 6 {
+			q.Add(nil, func() {
+				told = append(told, i)
+				if i%2 == 1 { // the last one as well
+					runtime.Goexit()
+				}
+			})
+		}
+		synctest.Wait()
+		q.Add(nil, func() { told = append(told, 6) })
+		synctest.Wait()
+		assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6}, told)
+	})
 }

@@ -22,6 +22,8 @@ type Health struct {
 	told       time.Time  // when observers were last told that it was down
 	omitted    int        // how often it has been down since, without a NodeDown
 	distrusted bool       // it answers, but its grants do not count
+
+	tellUp observation // the one that NodeDown was told of: the same tracer is told NodeUp
 }
 
 const (
@@ -69,7 +71,7 @@ func (h *Health) downLocked(s observation, now time.Time) {
 	}
 	h.state.Store(downTold)
 	s.to.NodeDown(s.node, h.omitted, s.err)
-	h.told, h.omitted = now, 0
+	h.told, h.omitted, h.tellUp = now, 0, s
 }
 
 // upLocked notes that the node has answered. A node that was down because its grants did not count is up
@@ -84,7 +86,8 @@ func (h *Health) upLocked(s observation, now time.Time) {
 		h.omitted++
 		return
 	}
-	s.to.NodeUp(s.node, now.Sub(h.since))
+	h.tellUp.to.NodeUp(h.tellUp.node, now.Sub(h.since)) // those who were told NodeDown
+	h.tellUp = observation{}
 }
 
 // A Purpose says what the answer to a command tells of the health of a node.

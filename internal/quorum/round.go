@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,7 +19,7 @@ type Round struct {
 	set     *Set
 	op      Operation
 	brief   Brief         // of op
-	trace   *trace        // nil where votes are not traced
+	trace   *trace        // nil where votes are not traced; guarded by mu once it is sent
 	then    Decider       // told of the decision
 	waitAll bool          // after the decision, wait for the other nodes (WithFailFast(false))
 	all     chan struct{} // closed when every node has voted, with waitAll
@@ -212,20 +213,16 @@ func (r *Round) sendAgain() (refusals []error) {
 // Cast counts node i's vote and traces it. by is the server process that gave the vote, nil if there is
 // none or it is not known. Cast returns the vote as it counts.
 func (r *Round) Cast(i int, v claim.Vote, by *pool.Server) claim.Vote {
-	first, late, v := r.add(i, v, by)
-	if first {
-		r.tellTracer(i, v, late, false)
-	}
+	t, late, v := r.add(i, v, by)
+	r.tellTracer(t, i, v, late, false)
 	return v
 }
 
 // Refuse counts that the pool of node i refused to send. Observers are told on another goroutine: this one
 // is a caller's, which must go on to the other nodes whatever an observer does.
 func (r *Round) Refuse(i int, err error) {
-	first, late, v := r.add(i, claim.Failure(err), nil)
-	if first {
-		r.tellTracer(i, v, late, true)
-	}
+	t, late, v := r.add(i, claim.Failure(err), nil)
+	r.tellTracer(t, i, v, late, true)
 	r.NoteHealth(i, v)
 }
 
@@ -235,12 +232,34 @@ type trace struct {
 	start time.Time
 }
 
-// tellTracer tells the tracer node i's first answer.
-func (r *Round) tellTracer(i int, v claim.Vote, late, later bool) {
-	if t := r.trace; t != nil {
+// tellTracer tells the tracer node i's first answer. t is nil if the tracer is not to be told.
+func (r *Round) tellTracer(t *trace, i int, v claim.Vote, late, later bool) {
+	if t != nil {
 		vote := Voted{r.brief.Op, r.set.Nodes[i], v, late, t.start, time.Since(t.start)}
 		r.brief.Tracer.Voted(t.ctx, vote, later)
 	}
+}
+
+// heardLocked notes an answer of node i, and returns the trace if it is the first one. With the last first answer r
+// lets go of the trace: a release can be sent again for hours, and must not keep its caller's context in memory.
+func (r *Round) heardLocked(i int) *trace {
+	b := &r.ballots[i]
+	if b.heard {
+		return nil
+	}
+	b.heard = true
+	t := r.trace
+	if t != nil && !slices.ContainsFunc(r.ballots, func(b ballot) bool { return !b.heard }) {
+		r.trace = nil
+	}
+	return t
+}
+
+// IsClosed reports whether later votes do not count.
+func (r *Round) IsClosed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closed
 }
 
 // NoteHealth notes what node i's vote says of the node's health.
@@ -267,19 +286,19 @@ func (r *Round) NoteHealth(i int, v claim.Vote) {
 var ErrDuplicate = errors.New("it is the same server as another node")
 
 // add counts node i's vote. The deciding vote closes the round, unless the round waits for the other nodes
-// too. add reports whether this is the node's first answer, whether it came too late to count, and how it
+// too. add returns the trace if this is the node's first answer, whether it came too late to count, and how it
 // counts.
-func (r *Round) add(i int, v claim.Vote, by *pool.Server) (first, late bool, as claim.Vote) {
+func (r *Round) add(i int, v claim.Vote, by *pool.Server) (t *trace, late bool, as claim.Vote) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := &r.ballots[i]
-	first, b.heard = !b.heard, true
+	t = r.heardLocked(i)
 	if r.closed || b.choice != claim.Pending {
-		return first, true, v
+		return t, true, v
 	}
 	if v.Choice == claim.Failed && b.more > 0 { // the reply to another sending may be better
 		b.more--
-		return first, false, v
+		return t, false, v
 	}
 	if v.Choice == claim.Granted && r.hasGrantedLocked(by) {
 		v = v.Fails(ErrDuplicate)
@@ -298,7 +317,7 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (first, late bool, as 
 	if r.waitAll && r.count.Voted() == r.set.Rule.All() {
 		close(r.all)
 	}
-	return first, false, v
+	return t, false, v
 }
 
 // hasGrantedLocked reports whether a server has granted already, as another node.
