@@ -126,7 +126,8 @@ func TestCloseOfTheLastRedsyncEndsTheSubscriptions(t *testing.T) {
 	})
 }
 
-// A program may close the pools of one request.
+// A program may make a Redsync with pools of its own for each piece of work, and close those
+// pools afterwards. A Redsync on the same clients still hears the nodes.
 func TestClosedPoolsOfOneRedsyncLeaveTheOthersTheirEar(t *testing.T) {
 	inEachMode(t, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
@@ -162,7 +163,7 @@ func TestRedsyncsOnTheSameClientsShareKnownTokens(t *testing.T) {
 	})
 }
 
-// The same clients in another order number the nodes otherwise.
+// A Redsync that has the same clients in another order gives the nodes other numbers.
 func TestRedsyncsShareNothingWhereTheirClientsDiffer(t *testing.T) {
 	play(t, func(f field) {
 		clients := clientsOf(f.nodes)

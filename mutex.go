@@ -94,14 +94,14 @@ func (m *Mutex) fill(t *queue.Terms, timing lease.Timing) {
 // Name returns the name of the lock, its Redis key.
 func (m *Mutex) Name() string { return m.name }
 
-// Value returns the value that the nodes hold for the current lock: "" before the
-// first Lock, and after Unlock or Detach. It is kept when the lock expires or is lost,
-// until the next Lock or Unlock.
+// Value returns the value that the nodes hold for the current lock. Before the first Lock it
+// returns the value of WithValue, or "" without that option. After Unlock or Detach it returns
+// "". When the lock expires or is lost, the value is kept until the next Lock or Unlock.
 //
-// The value belongs to this hold alone. Once Value or Sequencer has returned it, another
-// process may use it: Unlock then releases the lock instead of handing it to the next
-// waiter (see WithHandOver), and no later Lock of m releases it. To give the lock away
-// use Detach.
+// Once Value or Sequencer has returned the value, another process may use it, so it is not
+// passed to another hold of this process: Unlock releases the lock instead of handing it to the next waiter
+// (see WithHandOver), and no later Lock of m releases this value. To give the lock away use
+// Detach.
 //
 // Lock returns at a quorum, when the slowest nodes may not have their key yet. An Unlock of this
 // library repeats its release, and so deletes such a late key too. A library that releases each
@@ -116,8 +116,9 @@ func (m *Mutex) Value() string {
 }
 
 // Until returns when the lock ends unless it is extended. It still returns that time after the
-// lock has expired. It returns the zero time when m is not held, or was found to be lost.
-// It is for display, because it shows the wall clock alone; Remaining uses both clocks.
+// lock has expired. It returns the zero time before the first Lock, after Unlock or Detach, and
+// once the lock was found to be lost or ended by Close. Until is for display, because it shows the wall clock
+// alone; Remaining uses the wall clock and the monotonic clock.
 func (m *Mutex) Until() time.Time {
 	if h := m.current(); h != nil {
 		return h.Until()
@@ -125,9 +126,9 @@ func (m *Mutex) Until() time.Time {
 	return time.Time{}
 }
 
-// Remaining returns how long the holder may still rely on the lock, by the clock on
-// which more time has passed. It returns 0 when m is not held. It sends nothing: it is the
-// check to make before a step that needs the lock.
+// Remaining returns how long the holder may still rely on the lock. It goes by the wall clock and
+// by the monotonic clock, and returns the shorter of the two times. It returns 0 when m is not
+// held. It sends nothing: it is the check to make before a step that needs the lock.
 func (m *Mutex) Remaining() time.Duration {
 	if h := m.current(); h != nil {
 		return h.Remaining(clock.Now())
@@ -308,8 +309,9 @@ func (m *Mutex) begin(h *lease.Lease) error {
 	return nil
 }
 
-// replaceBy makes h the current term, if it can begin, and returns the former. It looks
-// and replaces with m locked: a hold that is over cannot displace one that began later.
+// replaceBy makes h the current term, if it can begin, and returns the former term. It checks
+// and replaces under one lock of m.mu. Otherwise h could end after the check, and then displace
+// a term that began later.
 func (m *Mutex) replaceBy(h *lease.Lease) (former *lease.Lease, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -346,9 +348,9 @@ func (m *Mutex) Unlock() (bool, error) {
 // background until every node has confirmed it or the keys have run out, whatever happens to ctx.
 //
 // ErrLockAlreadyExpired means that the lock was over before: another client may
-// have held it. If too few nodes have answered, the error lists them, and it is unknown whether
-// the lock was released in time. In every case m is not held afterwards. A second Unlock returns
-// ErrNotHeld, which matches ErrLockAlreadyExpired too.
+// have held it. If too few nodes have answered, the error lists those that failed, and it is
+// unknown whether the lock was released in time. After each of these outcomes m is not held. A
+// second Unlock returns ErrNotHeld, which matches ErrLockAlreadyExpired too.
 //
 // If the connection to a node breaks, the release is sent again, and Unlock waits for that
 // reply, at most for the node deadline. If the key is missing then, it is unknown whether
@@ -444,7 +446,8 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	h.End(nil) // from here on nothing more is sent for it
 	h.AwaitReplies(ctx)
 	left, err := h.EndLate(clock.Now())
-	m.core.member.Group.Nudge(h.Claim().Lines()) // they have waited for an Unlock here; now the nodes tell them
+	// Waiters of this process relied on an Unlock of m, which will not come now. Make them ask the nodes.
+	m.core.member.Group.Nudge(h.Claim().Lines())
 	if err != nil {
 		h.ClearUnlessDelayed()
 		return Sequencer{}, m.failure("detach", err)
@@ -464,7 +467,8 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	return sequencerOf(h), nil
 }
 
-// cutOff takes from m the current term, ended for Detach, unless it may not be detached.
+// cutOff ends the current term for Detach and removes it from m. If the term may not be detached,
+// cutOff changes nothing and returns why.
 func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -526,8 +530,9 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	return ok, err
 }
 
-// open begins an operation on what m holds, which is held: the current term, or a
-// new one for an adopted value. Without an error m.core.endCall ends the operation.
+// open begins an operation that needs a hold. It returns the current term, or a new one for an
+// adopted value. It fails if m is not held. After success the caller must end the operation with
+// m.core.endCall.
 func (m *Mutex) open(op string) (*lease.Lease, error) {
 	t, err := m.beginCall()
 	if err != nil {
@@ -556,7 +561,8 @@ func (m *Mutex) extend(ctx context.Context, h *lease.Lease) (bool, error) {
 	case over == nil && res.Won:
 		return true, nil
 	case errors.Is(over, ErrLockAlreadyExpired) && !errors.Is(over, ErrLockLost) && !errors.Is(over, ErrNotHeld):
-		// Until passed meanwhile; what q nodes say now proves no continuity.
+		// Until passed meanwhile. Even if a quorum has the value now, another client may have held the lock
+		// in between.
 		err := because(ErrLockLost, over)
 		h.End(err)
 		return false, m.failure("extend", err)
@@ -648,8 +654,8 @@ func (m *Mutex) checked(ctx context.Context, h *lease.Lease, res quorum.Result) 
 // the lock protects. The resource refuses a write that comes with a lower number than
 // one it has seen (package fencing does that). So a holder that was paused beyond its
 // expiry, and does not know it, cannot overwrite what the next holder wrote. Fence returns 0
-// without [WithFencing], and when m is not held. If a hold ends by time, Fence keeps its
-// token until the next Lock or Unlock, as Value keeps its value.
+// without [WithFencing], before the first Lock, and after Unlock or Detach. If a hold ends by
+// time or is lost, Fence keeps its token until the next Lock or Unlock, as Value keeps its value.
 //
 // If a Lock returned token a before another Lock of the name began, the later token is greater
 // than a. No two Locks of a name return the same token. Both statements hold even if two holders
@@ -733,8 +739,8 @@ func (m *Mutex) failure(op string, why error, is ...error) error {
 	return &opError{op: op, name: m.name, causes: causes{is}}
 }
 
-// withInterruption adds to why what ended the operation early, if anything did: the
-// context, by its error and its cause, or Close.
+// withInterruption returns why together with the reason for which the operation ended early, if
+// it did: ErrClosed after Close, or the error and the cause of ctx.
 func (m *Mutex) withInterruption(ctx context.Context, why error) error {
 	if m.core.keeper.IsClosed() {
 		why = because(ErrClosed, why)

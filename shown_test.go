@@ -180,8 +180,8 @@ func TestALaterLockReleasesNoValueThatItDidNotMake(t *testing.T) {
 	}
 }
 
-// A Lock that wins proves that the former hold of the Mutex is over. Its value is left
-// to the expiry all the same if the user has seen it.
+// A Lock that wins proves that the former hold of the Mutex is over. Even so, if the user has
+// seen the value of the former hold, Lock does not release that value: its keys expire.
 func TestALockThatWinsLeavesAValueThatWasShown(t *testing.T) {
 	for name, c := range map[string]struct {
 		shown bool
@@ -211,7 +211,8 @@ func TestALockThatWinsLeavesAValueThatWasShown(t *testing.T) {
 	}
 }
 
-// An Unlock says which lock it means: it releases a hold that is over.
+// Unlock, unlike Lock, releases a value that the user has seen even if the hold is over: the
+// caller of Unlock has asked for exactly that lock to be released.
 func TestUnlockOfALockThatIsOverReleasesAValueThatWasShown(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held()

@@ -121,7 +121,7 @@ func (w *waits) run(ctx context.Context, lib library, key string, hold time.Dura
 			if hold > 0 {
 				time.Sleep(hold)
 			}
-			// Also after the end. The result is not needed.
+			// A lock acquired just before ctx ended is released too. The result is not needed.
 			_, _ = lock.UnlockContext(context.WithoutCancel(ctx))
 		}
 		start = time.Now()
@@ -157,7 +157,7 @@ func (w *waits) figures(d time.Duration) figures {
 	return f
 }
 
-// A contendOrder is the order for a contending process.
+// A contendOrder tells a child process how to contend for a key.
 type contendOrder struct {
 	Library    string
 	Addrs      []string

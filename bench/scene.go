@@ -30,7 +30,7 @@ func (i id) String() string {
 type cell struct {
 	id
 	contender contender
-	// rounds is how many rounds measure the cell at most; 0 means all.
+	// rounds limits the rounds that measure the cell; 0 means no limit.
 	rounds  int
 	measure func(ctx context.Context, l *lab, c cell) (figures, error)
 }

@@ -29,9 +29,10 @@ func keysIn(t *testing.T, s *realredis.Server, db int) int64 {
 	return n
 }
 
-// Whatever go-redis's own first command fails with fails every request, in the server's
-// words. The default user stays open meanwhile: a request that went out all the same would
-// be executed, as the default user and in database 0.
+// If the greeting of go-redis itself fails, every request of the pool fails with the same
+// error text, be it the server's or that of the user's OnConnect. In this test the default
+// user needs no password: a request that the pool sent in spite of the failure would be
+// executed, as the default user in database 0.
 func TestGreetingsThatAServerRefuses(t *testing.T) {
 	server := realredis.Start(t, 1, "--databases", "4")[0]
 	do(t, server, "acl", "setuser", "app", "on", ">1", "~*", "&*", "+@all")

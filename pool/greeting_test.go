@@ -118,8 +118,8 @@ func (panicking) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.Uns
 	panic("oops")
 }
 
-// The command that makes go-redis connect is not sent: a user may be allowed neither
-// PING nor anything else that the pool does not need.
+// go-redis connects only for a command, but the pool keeps that command from the node: the
+// user may be denied PING, and every other command that the pool does not need.
 func TestGreetingSendsNoCommandOfItsOwn(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		p, e := New(clientOf(t, node, nil)), NewEar()
@@ -131,8 +131,9 @@ func TestGreetingSendsNoCommandOfItsOwn(t *testing.T) {
 	})
 }
 
-// A node that has no room says so at once, and hangs up. go-redis goes on greeting it and
-// knows only the end of the connection.
+// A node that has no room for another client says so at once, and hangs up. go-redis goes on
+// with its greeting, and reports only that the connection was closed. The pool reports what
+// the node said.
 func TestGreetingTellsWhatTheNodeSaidLast(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		p := peer(func(_ int, k *talk) {
@@ -145,8 +146,8 @@ func TestGreetingTellsWhatTheNodeSaidLast(t *testing.T) {
 	})
 }
 
-// A node that sends more than it was asked for during the greeting has no connection:
-// the rest would be taken for the answer to the first request.
+// If a node sends more replies during the greeting than it was asked for, the pool drops the
+// connection: it would take the extra reply for the answer to the first request.
 func TestGreetingWithAReplyTooMany(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		p := peer(func(n int, k *talk) {
@@ -165,7 +166,7 @@ func TestGreetingWithAReplyTooMany(t *testing.T) {
 	})
 }
 
-// tokens is a provider of credentials that may be replaced.
+// tokens is a StreamingCredentialsProvider. Its method renew replaces the credentials.
 type tokens struct {
 	followers atomic.Int64
 	eager     bool // it tells a new listener at once

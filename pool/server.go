@@ -13,8 +13,8 @@ import (
 // INFO server, asked on the same connection before any request. A connection leads to one process
 // and ends with it, so this is the process that answered, even if it has died since.
 //
-// A Server is never modified, and all replies on one connection have the same pointer. Equal
-// pointers therefore mean the same process on the same connection.
+// A Server is never modified. Each connection has a Server of its own, and a Pool gives all replies
+// on one connection the same pointer. So equal pointers mean the same process on the same connection.
 type Server struct {
 	// RunID is random and new each time the server starts. Two nodes with equal RunIDs are one
 	// server at two addresses.
@@ -28,15 +28,15 @@ type Server struct {
 	// At is when the answer to INFO had arrived, on the client's monotonic clock.
 	At time.Time
 
-	// New means that the process is the first that a Pool with WithNewNodes has met: nobody held
-	// a lock on the node before the process started.
+	// New is set by a Pool with WithNewNodes on the first process that it meets. By setting that
+	// option the program has declared that nobody held a lock on the node before this process started.
 	New bool
 }
 
 // Age returns how long the process had been running at the time at, which may be before At:
-// Uptime + at - At. It is never more than the true age plus 1 s. It falls short of the true age
-// by the time that the answer to INFO took. For a process that started after at it is less than 1
-// s.
+// Uptime + at - At. It is never more than the true age plus 1 s. It may be less than the true age,
+// by up to 1 s and the time that the answer to INFO took. If the process started after the time at,
+// Age returns less than 1 s.
 //
 // To guard a vote, use the age at the time when its request was sent. A request that waited for a
 // connection may be answered by a process that started only after the sending, and the age of

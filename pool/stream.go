@@ -64,15 +64,15 @@ func (p *streamPool) Send(req Request) error {
 	return ErrClosed
 }
 
-// streams holds the running stream of every client. A program that makes new pools for every
-// request therefore still has only one connection to a node.
+// streams holds the running stream of every client. So all pools of one client share one connection
+// for their requests, even in a program that makes new pools again and again.
 var streams struct {
 	sync.Mutex // guards running, and the end of a stream
 	running    map[*redis.Client]*stream
 }
 
 // running returns the stream of p's client, and starts one if need be. Once p is closed it
-// returns nil, so that Close ends every stream that p has used.
+// returns nil: a Send that races with Close cannot start a stream that Close does not end.
 func (p *streamPool) running() *stream {
 	streams.Lock()
 	defer streams.Unlock()
@@ -127,7 +127,8 @@ func (p *streamPool) dialChannel(ctx context.Context, channel string) (wire, err
 func (p *streamPool) Destination() any { return destinationOf(p.client) }
 
 // Client returns a value that stands for the client of p: it is equal for all pools of one
-// client, and different for any other client. It does not keep the client alive.
+// client, and different for any other client. It does not keep the client alive. It is nil if
+// the pool cannot be used because of its options.
 func (p *streamPool) Client() any {
 	if p.err != nil {
 		return nil
@@ -145,7 +146,7 @@ func (p *streamPool) MetBefore() bool { return p.err == nil && metBefore(p.clien
 
 // A stream is an ordered sequence of requests and the connections that carry them, one at a time.
 // A connection is opened when there is something to send. A stream lives from its first request
-// until it has been idle for idleTimeout.
+// until it has been idle for idleTimeout, or until CloseIdle or Close ends it.
 type stream struct {
 	queue
 	user *redis.Client

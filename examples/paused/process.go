@@ -72,8 +72,8 @@ func (p *process) write(ctx context.Context) (report, error) {
 func (p *process) pause() error  { return p.cmd.Process.Signal(syscall.SIGSTOP) }
 func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
-// end closes the input of the process, kills it, because it may be stopped, and waits for its
-// end.
+// end closes the input of the process, kills the process, and waits until it has exited. Closing
+// the input is not enough, because pause may have suspended the process.
 func (p *process) end() {
 	_ = p.stdin.Close()
 	_ = p.cmd.Process.Kill() // it may have ended

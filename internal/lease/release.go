@@ -31,11 +31,13 @@ const (
 )
 
 // A Release takes a lease's claim off all nodes, also those that never answered. It repeats its command on
-// each node until that is settled: until nothing can set the value there any more, or the keys have run
-// out. It depends on no caller's context.
+// each node until that node is settled: until nothing can set the value there any more, or the keys have run
+// out. It gives up a node early only if the node's pool is closed, or if too many releases wait to be
+// repeated (maxRepeats). It depends on no caller's context.
 //
-// A Release sends, repeats and takes replies by itself. As the operation of its round it only notes when a
-// quorum has confirmed. It is no quorum.Recorder, because it sets no value.
+// A Release does not let its round send: it sends, repeats and takes the replies itself, and gives the round
+// only the votes. The round tells it when a quorum has confirmed. It is no quorum.Recorder, because it sets
+// no value.
 type Release struct {
 	lease    *Lease
 	claim    claim.Claim
@@ -52,7 +54,7 @@ type Release struct {
 	spare    [claim.UsualNodes]progress
 
 	awaited bool // a caller waits for the round
-	queued  bool // a waiter of this process waits, or did: see process
+	queued  bool // a waiter of this process waits, or has left a ticket in the queues: see process
 }
 
 // progress is the state of a release on one node.
@@ -86,7 +88,8 @@ func next(f form, reply pool.Reply) (form, bool) {
 	return f, false
 }
 
-// isForbidden reports whether err comes from a node that denies its user access to a queue.
+// isForbidden reports whether err comes from a node on which the client cannot use a queue: the user lacks
+// the permission, or a cluster keeps the queue on another node than the lock.
 func isForbidden(err error) bool { return pool.IsDenied(err) || pool.IsCrossSlot(err) }
 
 // A Releasing says how to release a lease.
@@ -114,7 +117,8 @@ func (l *Lease) Release(how Releasing) *Release {
 		then = quorum.Nobody{}
 	}
 	rel.round.Prepare(how.Caller, k.Set, rel, rel.awaited && l.terms.WaitAll, then)
-	// If an earlier release of l is being repeated, it must allow for all that was executed until now.
+	// If an earlier release of l is being repeated, it must not stop before every key that was set for l has
+	// run out. A node may have set such a key as late as now.
 	l.writes.noteRenewal()
 	rel.open.Store(int32(len(k.Set.Nodes))) //nolint:gosec // there are few
 	k.unsettled.add(1)
@@ -130,8 +134,8 @@ func (l *Lease) Release(how Releasing) *Release {
 	return rel
 }
 
-// process returns what identifies the waiters of this process to the nodes: zero if none of them waits, or
-// did.
+// process returns what identifies the waiters of this process to the nodes. It returns zero if no waiter of
+// this process was in line when the release was made, and none has left a ticket in the queues.
 func (rel *Release) process() script.Process {
 	if rel.queued {
 		return rel.lease.terms.Keeper.Process
@@ -254,7 +258,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 	rel.repeatLater(i, reply.Err)
 }
 
-// vote counts node i's vote, if it can be told by now.
+// vote counts node i's vote, unless only a repetition of the release can tell it.
 //
 // If a connection broke, the node may or may not have executed the release. The caller of Unlock
 // then waits for the repetition, until the node deadline. If the repetition finds our value, the lock was
@@ -281,7 +285,8 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 	rel.round.NoteHealth(i, v)
 }
 
-// afterwards says what a repetition has found that proves nothing.
+// afterwards says what a repetition has found instead of our value. Neither finding shows whether the first
+// sending deleted our value.
 func afterwards(v claim.Vote) string {
 	if v.Taken() {
 		return "another value is there now"
@@ -316,7 +321,7 @@ func (rel *Release) settles(i int, sent progress, reply pool.Reply, v claim.Vote
 	return !f.reached() || looked && (f.settled() && reply.Conn != 0 || v.Choice == claim.Granted && f.sent() == 1)
 }
 
-// nodeSettled notes that one more node has settled the release, or gets no further one.
+// nodeSettled notes that one more node has settled the release, or that the release has given the node up.
 func (rel *Release) nodeSettled() {
 	k := rel.lease.terms.Keeper
 	if k.IsClosed() {

@@ -11,18 +11,19 @@ import (
 // This file decides what the waiters of this process do when a lock is released. Leases see them as a
 // Group, which implements lease.Waiters.
 
-// maxChain bounds for how long after its acquire a lock is handed over within the process; a tenth of the
-// expiry is a second bound. Other processes are not admitted for so long. An acquire takes much less time
-// than that.
+// maxChain limits how long after its acquire a lock may be handed over within the process. A tenth of the
+// expiry limits it as well. Other processes are kept out until then. The limit is much longer than an
+// acquire takes.
 const maxChain = 20 * time.Millisecond
 
 // HandOver passes the lock of l, which Unlock has ended, to the first in line by direct hand-off, and
 // reports whether it did. The value and its validity go to a new lease. No node is told, and nothing that
 // is done later with l affects the new lease.
 //
-// The lock must be worth as much as one that is acquired now, within a tenth, and other processes are
-// admitted every maxChain. The lock stays within one Redsync, because another one of the group may be
-// closed meanwhile. A waiter of another Redsync tries right behind the release.
+// HandOver passes the lock only if nine tenths of its validity are left, and only within the time after its
+// acquire that maxChain describes: then other processes have their turn. It passes the lock only within one
+// Redsync, because another Redsync of the group may be closed meanwhile. If the first in line belongs to
+// another Redsync, HandOver reports false, and the release admits that waiter.
 func (g *Group) HandOver(l *lease.Lease) bool {
 	ls, t := &g.lines, l.Terms()
 	if ls.count.Load() == 0 || !t.Passes || !l.MayPass(min(t.Timing.Expiry/10, maxChain)) {
@@ -53,7 +54,7 @@ func (g *Group) ReleaseAwaited(ctx context.Context, l *lease.Lease) *lease.Relea
 	return g.releaseAndAdmit(l, lease.Releasing{Caller: ctx})
 }
 
-// Unlocked notes what a release of l has told of waiters of other processes.
+// Unlocked notes whether the release of l has found waiters of other processes.
 func (g *Group) Unlocked(l *lease.Lease, rel *lease.Release) {
 	if others := rel.Others(); others || g.Any() {
 		g.lines.tellOthers(l.Claim().Lines()[0], others)

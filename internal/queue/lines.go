@@ -28,8 +28,8 @@ type lines struct {
 // other processes wait, the line stays for a while after its last waiter has left: see mayBarge.
 //
 // Waiters with different settings stand in the same line. A short node deadline or a long retry delay of
-// the first waiter must not keep the others from a free lock. The method first takes care of the deadline,
-// and the field pacer of the delay.
+// the first waiter must not keep the others from a free lock. line.first takes care of the deadline, and
+// line.pacer of the delay.
 type line struct {
 	waiters []*waiter
 	pacer   *waiter       // has the shortest retry delay; nil where nobody waits
@@ -41,9 +41,9 @@ type line struct {
 
 // first returns the waiter that talks to the nodes, nil if nobody waits. l may be nil.
 //
-// That is the waiter at the head of the line. But if its last attempt heard fewer nodes than a quorum, the
-// next waiter with a longer node deadline takes its place, if there is one. The same rule goes for that
-// waiter in turn.
+// That is the waiter at the head of the line. But if its last attempt heard fewer nodes than a quorum, and
+// it is not trying now, the next waiter with a longer node deadline takes its place, if there is one. The
+// same rule goes for that waiter in turn.
 func (l *line) first() *waiter {
 	if l == nil || len(l.waiters) == 0 {
 		return nil
@@ -70,8 +70,8 @@ func (l *line) paces(w *waiter) bool {
 	return l.pacer == w && w.pace.mean < l.first().pace.mean
 }
 
-// findPacer chooses the waiter with the shortest retry delay as the pacer. No delay in the line is shorter
-// than atLeast: if the first waiter's is no longer than that, the search can stop.
+// findPacer chooses the waiter with the shortest retry delay as the pacer. The caller knows that no delay in
+// the line is shorter than atLeast. So if the first waiter's delay is that short, findPacer need not search.
 func (l *line) findPacer(atLeast time.Duration) {
 	if l.pacer = l.first(); l.pacer == nil || l.pacer.pace.mean <= atLeast {
 		return
@@ -83,8 +83,8 @@ func (l *line) findPacer(atLeast time.Duration) {
 	}
 }
 
-// firstChanged makes the first in line try, and its pacer look again, if the first is another one than
-// before.
+// firstChanged makes the first in line try, and the line's pacer look again, if before is no longer the
+// first.
 func (l *line) firstChanged(before *waiter) {
 	first := l.first()
 	if first == nil || first == before {
@@ -106,8 +106,9 @@ func (l *line) heldFor() time.Duration {
 	return left
 }
 
-// mayBarge reports whether a first attempt need not join the line of that name. It must join while waiters
-// of this process stand in the line, and right after a release that found waiters of other processes.
+// mayBarge reports whether a first attempt may be made without joining the line of that name. It may not
+// while waiters of this process stand in the line, nor while the line remembers that the last release found
+// waiters of other processes: see emptiedLocked.
 func (ls *lines) mayBarge(name string) bool {
 	if ls.count.Load() == 0 {
 		return true
@@ -132,8 +133,8 @@ func (ls *lines) whyTaken(name string) lease.Outcome {
 	return lease.Outcome{}
 }
 
-// join puts w in its line. why is what its first attempt came to: NotAsked if it has made none. w tries at
-// once, unless that attempt has failed because of the nodes.
+// join puts w in its line. why is the outcome of its first attempt: NotAsked if it has made none. w tries at
+// once, unless that attempt failed because nodes failed or were late.
 func (ls *lines) join(w *waiter, why lease.Outcome) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -146,8 +147,8 @@ func (ls *lines) join(w *waiter, why lease.Outcome) {
 		return cmp.Or(cmp.Compare(w.terms.Priority, in.terms.Priority), -1)
 	})
 	l.waiters = slices.Insert(l.waiters, i, w)
-	// The nodes may have told the former first something that w does not know. So w tries at once if it
-	// takes the place of that waiter.
+	// A node may have told the former first waiter something that w was not told, such as that the lock is
+	// free there. So if w takes the place of that waiter, it tries at once.
 	first := l.first() == w
 	w.agenda.ready = !asked || answered || first && before != nil
 	if asked {
@@ -243,8 +244,8 @@ func (ls *lines) setPace(w *waiter, delay time.Duration) {
 }
 
 // triedLocked notes that an attempt of w, which is in its line, has ended: whether it has won, whether it
-// has heard a quorum of nodes, and how long it took. Waiters whose node deadline is as long would have
-// heard the quorum, too. A waiter that has won remains in the state trying until it leaves its line, so
+// has heard a quorum of nodes, and how long it took. A waiter whose node deadline is at least took would
+// have heard the quorum, too. A waiter that has won remains in the state trying until it leaves its line, so
 // that it is not handed the lock as well.
 func (ls *lines) triedLocked(w *waiter, won, heard bool, took time.Duration) {
 	l := ls.byName[w.line]
@@ -275,8 +276,8 @@ func (ls *lines) emptiedLocked(name string, l *line) {
 	}
 }
 
-// removeEmpty removes the lines that have been empty for so long that the waiters of other processes have
-// been served, or are gone.
+// removeEmpty removes the lines that have been empty for AliveFor or longer. What such a line remembers of
+// the waiters of other processes is out of date.
 func (ls *lines) removeEmpty() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

@@ -36,8 +36,8 @@ type Round struct {
 	spare   [claim.UsualNodes]ballot // room for ballots
 }
 
-// A ballot is what a round keeps for one node. It stores the vote in few words, because every round has
-// room for several ballots.
+// A ballot is what a round keeps for one node. It is kept small, because every round has room for several
+// ballots.
 type ballot struct {
 	err    error         // of the vote; while the vote is Pending, what WaitFor has noted
 	detail *claim.Detail // of the vote
@@ -61,7 +61,7 @@ func (b *ballot) vote() claim.Vote {
 }
 
 // A Decider is told when the answer of a round cannot change any more, or when its deadline has come.
-// Decided is called once, with the round locked: it must not block, nor use the round.
+// Decided is called at most once, with the round locked: it must not block, nor use the round.
 type Decider interface{ Decided() }
 
 // Nobody is the Decider of a round for which nobody waits.
@@ -240,8 +240,9 @@ func (r *Round) tellTracer(t *trace, i int, v claim.Vote, late, later bool) {
 	}
 }
 
-// heardLocked notes an answer of node i, and returns the trace if it is the first one. With the last first answer r
-// lets go of the trace: a release can be sent again for hours, and must not keep its caller's context in memory.
+// heardLocked notes an answer of node i, and returns the trace if it is the node's first answer. Once every node
+// has answered, r drops the trace: a release can be sent again for hours, and must not keep its caller's context
+// in memory.
 func (r *Round) heardLocked(i int) *trace {
 	b := &r.ballots[i]
 	if b.heard {
@@ -286,8 +287,8 @@ func (r *Round) NoteHealth(i int, v claim.Vote) {
 var ErrDuplicate = errors.New("it is the same server as another node")
 
 // add counts node i's vote. The deciding vote closes the round, unless the round waits for the other nodes
-// too. add returns the trace if this is the node's first answer, whether it came too late to count, and how it
-// counts.
+// too. t is the trace to tell, nil unless this is the node's first answer. late reports whether the vote came too
+// late to count, and as is the vote as it counts.
 func (r *Round) add(i int, v claim.Vote, by *pool.Server) (t *trace, late bool, as claim.Vote) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -357,8 +358,7 @@ func (r *Round) standingLocked() claim.Standing {
 // isFinal reports whether the answer can be given, after votes that prove s. A blocked acquire also has to
 // say why: a taken lock is something else than nodes that are down, and dead nodes fail faster than live
 // ones refuse. So the round waits for the reason while fewer than a quorum have answered, for the node
-// deadline at most. What an acquire does after it is blocked does not depend on the reason, so safety does
-// not either.
+// deadline at most. That wait cannot harm safety: a blocked acquire undoes its grants, whatever the reason.
 func (r *Round) isFinal(s claim.Standing) bool {
 	return s.Won || s.Blocked && (!r.brief.Explain || s.Explained)
 }
@@ -411,8 +411,9 @@ var (
 	errAbandoned  = errors.New("the hold ended meanwhile")
 )
 
-// An unheard is the error of a node that had not voted when the caller gave up the round. errors.Is finds
-// why in it. Its text leaves why out, because the error of the operation names it once for all nodes.
+// An unheard is the error of a node that had not voted when the caller gave up the round. It wraps the
+// reason for giving up. Its text omits that reason, because the error of the operation names it once for all
+// nodes.
 type unheard struct{ why error }
 
 func (*unheard) Error() string   { return ErrNoAnswer.Error() }
@@ -428,8 +429,9 @@ func NoAnswerWithin(within time.Duration) error {
 // is closed. In a round that is given up, the nodes that have not voted have failed. Wait is called once,
 // and only if the round was prepared for a caller who waits.
 //
-// Wait does not watch a channel that Close closes: all rounds would contend for the lock inside that
-// channel. Close ends each lease instead, which closes l.Over. A round without l.Over runs to its deadline.
+// Wait does not watch a channel that the Close of a Redsync closes: all rounds would contend for the lock
+// inside that channel. That Close ends each lease instead, which closes l.Over. A round without l.Over runs
+// to its deadline.
 func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	var start time.Time // only linger needs it: reading the clock takes time
 	if r.waitAll {
@@ -483,8 +485,8 @@ type Result struct {
 	Votes []claim.Vote // by node; nil if the round was won
 }
 
-// Result closes the vote. In an undecided round the nodes without a vote have failed, with the error
-// silent.
+// Result closes the vote, and returns what the round came to. In an undecided round the nodes without a vote
+// count as failed. silent is the error of every node without a vote for which WaitFor has noted none.
 func (r *Round) Result(silent error) Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()

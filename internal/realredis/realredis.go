@@ -238,7 +238,7 @@ func (s *Server) Restart() {
 // arguments made it keep.
 func (s *Server) Relaunch() error { return s.start() }
 
-// Do runs one command on the server, for looking at its data.
+// Do runs one command on the server, to look at its data or to configure it.
 func (s *Server) Do(args ...any) (any, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
