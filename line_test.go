@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file shows the line in which the waiters of one process stand.
@@ -250,12 +251,13 @@ func TestNoAttemptIsInVainWhereProcessesTakeTurns(t *testing.T) {
 				}
 				time.Sleep(200 * time.Millisecond)
 				made, failed := count.made.Load(), count.failed.Load()
-				time.Sleep(time.Second)
+				halves := testlength.Of(1, 1, 4)
+				time.Sleep(time.Duration(halves) * time.Second / 2)
 				made, failed = count.made.Load()-made, count.failed.Load()-failed
 				cancel()
 				wg.Wait()
-				assert.Greater(t, made, int64(500))
-				assert.LessOrEqual(t, failed, int64(4))
+				assert.Greater(t, made, int64(250*halves))
+				assert.LessOrEqual(t, failed, int64(2*halves))
 			})
 		})
 	}

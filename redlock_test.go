@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) {
 	// Those that run in parallel wait for real servers, most of the time, or are
 	// the longest in virtual time, which runs on one CPU each.
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", "12"); err != nil {
 		panic(err)
 	}
 	code := m.Run()

@@ -23,7 +23,7 @@ type Size int
 const (
 	Small  Size = iota // always
 	Medium             // not with -short
-	Large              // only where there is time for it
+	Large              // only with REDSYNC_TEST_LENGTH=nightly
 )
 
 // A Case is a model in its bounds, as it is or mutated.

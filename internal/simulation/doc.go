@@ -2,7 +2,7 @@
 // a few processes, with everything that may go wrong drawn from a seed. Package history checks
 // what the clients believed.
 //
-//	go test -run 'TestSimulation$' ./internal/simulation      # 120 seeds, and 15 with -short
+//	go test -run 'TestSimulation$' ./internal/simulation      # as many seeds as package testlength says
 //	REDSYNC_SIM_SEEDS=3000                                    # so many seeds
 //	REDSYNC_SIM_FROM=9000                                     # from this one on
 //	REDSYNC_SIM_SEED=17                                       # one; with -v it prints its history
