@@ -148,7 +148,7 @@ func (c *contest) fault(random *rand.Rand) {
 }
 
 func TestFenceOrderAtRandom(t *testing.T) {
-	t.Parallel()
+	parallelComputing(t)
 	seeds, acquired := testlength.Of(2, 3, 30), 0
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 // This file shows the line in which the waiters of one process stand.
 
 func TestManyWaitersOfAProcessCostAsMuchAsOne(t *testing.T) {
-	t.Parallel()
+	parallelComputing(t)
 	for name, options := range map[string][]redsync.Option{
 		"default":  {redsync.WithTries(0), redsync.WithRetryDelay(100 * time.Millisecond)},
 		"fair":     {redsync.WithTries(0), redsync.WithRetryDelay(100 * time.Millisecond), redsync.WithFair()},
@@ -229,7 +229,7 @@ func (c *attemptCounter) ObserveAttempt(a redsync.Attempt) {
 // Where processes take turns, each waits until it is told: no attempt is in vain, once
 // all can hear.
 func TestNoAttemptIsInVainWhereProcessesTakeTurns(t *testing.T) {
-	t.Parallel()
+	parallelComputing(t)
 	for name, mode := range map[string]redsync.Option{"default": redsync.WithHandOver(false), "fair": redsync.WithFair()} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {

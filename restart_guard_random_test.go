@@ -137,7 +137,7 @@ func besieged(t *testing.T, seed int, heals bool, of ...pool.Option) (grants, ov
 }
 
 func TestRestartGuardNeverTwoHoldersWhileNodesRestartOneAfterAnother(t *testing.T) {
-	t.Parallel()
+	parallelComputing(t)
 	for _, heals := range []bool{false, true} {
 		t.Run(fmt.Sprintf("heals=%v guarded", heals), func(t *testing.T) {
 			grants, sieges := 0, testlength.Of(1, 2, 30)

@@ -115,7 +115,7 @@ func (r *rush) fault() {
 }
 
 func TestWaitersAtRandom(t *testing.T) {
-	t.Parallel()
+	parallelComputing(t)
 	for seed := range testlength.Of(2, 5, 64) {
 		for _, fair := range []bool{false, true} {
 			t.Run(fmt.Sprintf("seed %d, fair %v", seed, fair), func(t *testing.T) {
@@ -164,7 +164,7 @@ func rushes(f field, seed uint64, fair bool) {
 
 // Another library's client, by the commands it sends, and ours wait for each other.
 func TestWaitersBesideAnotherLibrary(t *testing.T) {
-	t.Parallel()
+	parallelComputing(t)
 	inEachMode(t, func(f field, mode []redsync.Option) {
 		f.meet()
 		theirs := func() bool { // one attempt, as others make it
