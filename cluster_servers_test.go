@@ -53,6 +53,7 @@ func ownerOf(t *testing.T, client *redis.ClusterClient, servers []*realredis.Ser
 // While a slot moves its locks are released, and locked again at once. Scripts that have
 // several keys are refused then.
 func TestClusterLocksInASlotThatMoves(t *testing.T) {
+	t.Parallel()
 	servers := realredis.StartCluster(t)
 	rs, clients := clusterProcess(t, servers)
 	held := rs.NewMutex("moves", redsync.WithExpiry(20*time.Second))
@@ -100,10 +101,8 @@ func TestClusterLocksInASlotThatMoves(t *testing.T) {
 func TestClusterWithAFrozenMaster(t *testing.T) {
 	for _, n := range []int{1, 2} {
 		t.Run(fmt.Sprint(n, " clusters"), func(t *testing.T) {
-			var clusters [][]*realredis.Server
-			for range n {
-				clusters = append(clusters, realredis.StartCluster(t))
-			}
+			t.Parallel()
+			clusters := realredis.StartClusters(t, n)
 			rs, clients := clusterProcess(t, clusters...)
 			m := rs.NewMutex("lock")
 			require.NoError(t, m.Lock())

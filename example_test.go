@@ -158,7 +158,7 @@ func ExampleMutex_TryLock() {
 func ExampleMutex_Extend() {
 	rs, stop := openFiveNodes()
 	defer stop()
-	const expiry = 3 * time.Second
+	const expiry = 2 * time.Second
 	mutex := rs.NewMutex("report", redsync.WithExpiry(expiry))
 	if err := mutex.Lock(); err != nil {
 		fmt.Println(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/history"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // The promise of fencing tokens at random: processes whose clocks differ, nodes that
@@ -147,12 +148,8 @@ func (c *contest) fault(random *rand.Rand) {
 }
 
 func TestFenceOrderAtRandom(t *testing.T) {
-	t.Parallel()
-	seeds := 6
-	if testing.Short() {
-		seeds = 2
-	}
-	acquired := 0
+	parallelComputing(t)
+	seeds, acquired := testlength.Of(2, 3, 30), 0
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			play(t, func(f field) { acquired += contends(f, uint64(seed)) }) //nolint:gosec // it is not negative

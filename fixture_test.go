@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -56,6 +57,18 @@ func play(t *testing.T, f func(f field)) {
 		}()
 		f(field{t, rs, nodes, &last})
 	})
+}
+
+// computing bounds how many of the tests that compute all the time run at once.
+var computing = make(chan struct{}, runtime.GOMAXPROCS(0))
+
+// parallelComputing is t.Parallel for a test that computes all the time. It leaves processors to
+// the tests that run beside it and wait for real servers.
+func parallelComputing(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+	computing <- struct{}{}
+	t.Cleanup(func() { <-computing })
 }
 
 // process returns a Redsync with connections of its own, which has not met any node.

@@ -13,13 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // This file shows the line in which the waiters of one process stand.
 
 func TestManyWaitersOfAProcessCostAsMuchAsOne(t *testing.T) {
-	t.Parallel()
+	parallelComputing(t)
 	for name, options := range map[string][]redsync.Option{
 		"default":  {redsync.WithTries(0), redsync.WithRetryDelay(100 * time.Millisecond)},
 		"fair":     {redsync.WithTries(0), redsync.WithRetryDelay(100 * time.Millisecond), redsync.WithFair()},
@@ -229,7 +230,7 @@ func (c *attemptCounter) ObserveAttempt(_ context.Context, a observe.Attempt) {
 // Where processes take turns, each waits until it is told: no attempt is in vain, once
 // all can hear.
 func TestNoAttemptIsInVainWhereProcessesTakeTurns(t *testing.T) {
-	t.Parallel()
+	parallelComputing(t)
 	for name, mode := range map[string]redsync.Option{"default": redsync.WithHandOver(false), "fair": redsync.WithFair()} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {
@@ -251,12 +252,13 @@ func TestNoAttemptIsInVainWhereProcessesTakeTurns(t *testing.T) {
 				}
 				time.Sleep(200 * time.Millisecond)
 				made, failed := count.made.Load(), count.failed.Load()
-				time.Sleep(time.Second)
+				halves := testlength.Of(1, 1, 4)
+				time.Sleep(time.Duration(halves) * time.Second / 2)
 				made, failed = count.made.Load()-made, count.failed.Load()-failed
 				cancel()
 				wg.Wait()
-				assert.Greater(t, made, int64(500))
-				assert.LessOrEqual(t, failed, int64(4))
+				assert.Greater(t, made, int64(250*halves))
+				assert.LessOrEqual(t, failed, int64(2*halves))
 			})
 		})
 	}

@@ -100,6 +100,7 @@ func TestOpenLeavesNoConnection(t *testing.T) {
 }
 
 func TestOpenEndedByItsContextNamesWhatNodesSaid(t *testing.T) {
+	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = silent.Close() }()

@@ -18,9 +18,9 @@ import (
 // safety, in virtual time and on real servers.
 
 func TestMain(m *testing.M) {
-	// Those that run in parallel wait for real servers, most of the time, or are
-	// the longest in virtual time, which runs on one CPU each.
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	// Tests that run in parallel wait for real servers, most of the time, or for
+	// their turn in parallelComputing.
+	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}
 	code := m.Run()
@@ -74,6 +74,7 @@ func TestScenesOnPlainClients(t *testing.T) {
 }
 
 func TestScenesOnRealServers(t *testing.T) {
+	t.Parallel()
 	for _, s := range safety.Scenes {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()

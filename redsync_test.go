@@ -130,7 +130,7 @@ func TestFrozenNodeUnderLoadCostsNoGoroutines(t *testing.T) {
 	load(200 * time.Millisecond)
 	before := runtime.NumGoroutine()
 	servers[1].Freeze()
-	load(3 * time.Second)
+	load(1500 * time.Millisecond)
 	assert.LessOrEqual(t, runtime.NumGoroutine(), before+10)
 	servers[1].Thaw()
 	assert.Positive(t, pairs.Load())

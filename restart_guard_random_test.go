@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -136,13 +137,10 @@ func besieged(t *testing.T, seed int, heals bool, of ...pool.Option) (grants, ov
 }
 
 func TestRestartGuardNeverTwoHoldersWhileNodesRestartOneAfterAnother(t *testing.T) {
-	t.Parallel()
+	parallelComputing(t)
 	for _, heals := range []bool{false, true} {
 		t.Run(fmt.Sprintf("heals=%v guarded", heals), func(t *testing.T) {
-			grants, sieges := 0, 6
-			if testing.Short() {
-				sieges = 2
-			}
+			grants, sieges := 0, testlength.Of(1, 2, 30)
 			for seed := range sieges {
 				g, overlaps := besieged(t, seed, heals, pool.WithRestartGuard(time.Second))
 				assert.Zero(t, overlaps, "seed %d", seed)

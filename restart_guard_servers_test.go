@@ -36,6 +36,7 @@ func reboot(servers ...*realredis.Server) {
 }
 
 func TestRestartGuardOnRealServers(t *testing.T) {
+	t.Parallel()
 	const expiry = 8 * time.Second
 	for _, guarded := range []bool{true, false} {
 		t.Run(fmt.Sprintf("guarded=%v", guarded), func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // A rush is many who lock few names in several processes, while a minority of nodes
@@ -114,12 +115,8 @@ func (r *rush) fault() {
 }
 
 func TestWaitersAtRandom(t *testing.T) {
-	t.Parallel()
-	seeds := 16
-	if testing.Short() {
-		seeds = 4
-	}
-	for seed := range seeds {
+	parallelComputing(t)
+	for seed := range testlength.Of(2, 5, 64) {
 		for _, fair := range []bool{false, true} {
 			t.Run(fmt.Sprintf("seed %d, fair %v", seed, fair), func(t *testing.T) {
 				play(t, func(f field) { rushes(f, uint64(seed), fair) }) //nolint:gosec // it is not negative
@@ -167,7 +164,7 @@ func rushes(f field, seed uint64, fair bool) {
 
 // Another library's client, by the commands it sends, and ours wait for each other.
 func TestWaitersBesideAnotherLibrary(t *testing.T) {
-	t.Parallel()
+	parallelComputing(t)
 	inEachMode(t, func(f field, mode []redsync.Option) {
 		f.meet()
 		theirs := func() bool { // one attempt, as others make it
@@ -198,7 +195,7 @@ func TestWaitersBesideAnotherLibrary(t *testing.T) {
 			inside--
 			mu.Unlock()
 		}
-		ctx, cancel := context.WithTimeout(f.Context(), 6*time.Second)
+		ctx, cancel := context.WithTimeout(f.Context(), time.Duration(testlength.Of(3, 3, 60))*time.Second)
 		defer cancel()
 		var wg sync.WaitGroup
 		for _, rs := range []*redsync.Redsync{f.Redsync, f.Redsync, f.another()} {

@@ -203,6 +203,7 @@ func TestWaitingWithoutPermission(t *testing.T) {
 		"not the channel":         {without("&redsync:*"), []int{0, 1, 2}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			servers := realredis.Start(t, 3)
 			log, text := &unwokenLog{}, &safeBuffer{}
 			delay := redsync.WithRetryDelay(100 * time.Millisecond)

@@ -96,7 +96,7 @@ func TestPoolConformsRealServer(t *testing.T) {
 			if testing.Short() && k.name != "client" && k.name != "cluster" {
 				t.Skip("not with -short")
 			}
-			pooltest.Run(t, func(t *testing.T, check func(*testing.T, pooltest.Env)) {
+			pooltest.RunParallel(t, func(t *testing.T, check func(*testing.T, pooltest.Env)) {
 				server := realredis.Start(t, 1)[0]
 				client, env := realEnv(server, k)
 				t.Cleanup(func() { _ = client.Close() })
@@ -104,6 +104,7 @@ func TestPoolConformsRealServer(t *testing.T) {
 			})
 		})
 	}
+	t.Parallel() // the checks that count goroutines are done
 }
 
 func realEnv(s *realredis.Server, k kind) (redis.UniversalClient, pooltest.Env) {

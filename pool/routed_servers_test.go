@@ -66,6 +66,7 @@ func moved(t *testing.T, servers []*realredis.Server, to *realredis.Server, slot
 
 // A frozen master delays nothing but its own slots, and takes no other's room.
 func TestClusterFrozenMaster(t *testing.T) {
+	t.Parallel()
 	servers := realredis.StartCluster(t)
 	client := clusterClient(t, servers)
 	p := pool.New(client, pool.WithOutstanding(50))
@@ -175,6 +176,7 @@ func TestClusterFailover(t *testing.T) {
 
 // A cluster's streams end with their pool; the user's client goes on.
 func TestClusterPoolsShareStreamsAndEndThem(t *testing.T) {
+	t.Parallel()
 	servers := realredis.StartCluster(t)
 	client := clusterClient(t, servers)
 	connections := func() int {

@@ -247,6 +247,7 @@ func TestServerIsKnownAndRestarts(t *testing.T) {
 // Under load, with restarts: who answered is who the pool says it was, unless
 // the pool does not know, or the process had died by the time of delivery.
 func TestServerIsTheOneThatAnsweredUnderLoad(t *testing.T) {
+	t.Parallel()
 	server := realredis.Start(t, 1)[0]
 	p := poolOf(t, clientOf(t, server.Addr(), nil))
 	time.Sleep(1100 * time.Millisecond) //nolint:forbidigo // older than the second that ages may be off

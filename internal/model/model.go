@@ -23,7 +23,7 @@ type Size int
 const (
 	Small  Size = iota // always explored
 	Medium             // skipped with -short
-	Large              // explored only on request
+	Large              // explored only with REDSYNC_TEST_LENGTH=nightly
 )
 
 // A Case is a model within its bounds, sound or mutated.

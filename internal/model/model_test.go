@@ -1,10 +1,11 @@
 package model
 
 import (
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // most is how many states an exploration may take.
@@ -16,10 +17,10 @@ var two = make(chan struct{}, 2)
 // explore explores c, unless that takes longer than there is time.
 func explore(t *testing.T, c Case) Result {
 	t.Helper()
-	if c.Size == Large && os.Getenv("REDSYNC_MODEL") != "full" {
-		t.Skip("only with REDSYNC_MODEL=full")
+	if c.Size == Large && testlength.Of(0, 0, 1) == 0 {
+		t.Skip("only with REDSYNC_TEST_LENGTH=nightly")
 	}
-	if c.Size == Medium && testing.Short() {
+	if c.Size == Medium && testlength.Of(0, 1, 1) == 0 {
 		t.Skip("not with -short")
 	}
 	t.Parallel()

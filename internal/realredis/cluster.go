@@ -12,7 +12,25 @@ import (
 // The first master has the lowest slots.
 func StartCluster(tb testing.TB) []*Server {
 	tb.Helper()
-	var servers []*Server
+	return StartClusters(tb, 1)[0]
+}
+
+// StartClusters returns n such clusters. A master waits 2 s before it serves its slots: the
+// clusters do that at the same time.
+func StartClusters(tb testing.TB, n int) (clusters [][]*Server) {
+	tb.Helper()
+	for range n {
+		clusters = append(clusters, meetThree(tb))
+	}
+	for _, servers := range clusters {
+		AwaitCluster(tb, servers)
+	}
+	return clusters
+}
+
+// meetThree returns three masters that share the slots, and are about to meet.
+func meetThree(tb testing.TB) (servers []*Server) {
+	tb.Helper()
 	for i := range 3 {
 		s := StartClusterNode(tb)
 		Must(tb, s, "cluster", "addslotsrange", i*16384/3, (i+1)*16384/3-1)
@@ -22,7 +40,6 @@ func StartCluster(tb testing.TB) []*Server {
 			Meet(tb, s, servers[0])
 		}
 	}
-	AwaitCluster(tb, servers)
 	return servers
 }
 

@@ -2,7 +2,7 @@
 // nodes and a few processes. All faults are drawn from a seed. Package history checks what the
 // clients believed.
 //
-//	go test -run 'TestSimulation$' ./internal/simulation      # 120 seeds, and 15 with -short
+//	go test -run 'TestSimulation$' ./internal/simulation      # as many seeds as package testlength says
 //	REDSYNC_SIM_SEEDS=3000                                    # this many seeds
 //	REDSYNC_SIM_FROM=9000                                     # starting with this one
 //	REDSYNC_SIM_SEED=17                                       # only this one; -v prints its history

@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/history"
 	"github.com/seed14bd9ef4/redsync/internal/nonsense"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -72,12 +73,8 @@ func TestSimulation(t *testing.T) {
 		s.check(t, events)
 		return
 	}
-	seeds := 120
-	if testing.Short() {
-		seeds = 15
-	}
 	first, held := fromEnv(t, "REDSYNC_SIM_FROM", 0), 0
-	seeds = fromEnv(t, "REDSYNC_SIM_SEEDS", seeds)
+	seeds := fromEnv(t, "REDSYNC_SIM_SEEDS", testlength.Of(15, 40, 3000))
 	for seed := first; seed < first+seeds; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			s, events := simulate(t, uint64(seed), "")
@@ -150,7 +147,7 @@ func TestSimulationRepeatsItself(t *testing.T) {
 		t.Skip("with it the runtime draws which goroutine runs next")
 	}
 	oneByOne(t)
-	seeds := fromEnv(t, "REDSYNC_SIM_TWICE", 10)
+	seeds := fromEnv(t, "REDSYNC_SIM_TWICE", testlength.Of(3, 5, 100))
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			differ := differs(t, uint64(seed))
@@ -200,7 +197,7 @@ func sortInstants(events []history.Event) {
 // order all the same.
 func TestSimulationBeyondTheContractIsSeenToBreak(t *testing.T) {
 	oneByOne(t)
-	seeds, broken := fromEnv(t, "REDSYNC_SIM_LAWLESS", 20), 0
+	seeds, broken := fromEnv(t, "REDSYNC_SIM_LAWLESS", testlength.Of(15, 20, 100)), 0
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			_, events := simulate(t, uint64(seed), lawless)

@@ -8,10 +8,11 @@
 //		})
 //	}
 //
-// The checks count goroutines, so nothing else may run in the test's process meanwhile.
+// Some checks count goroutines, so nothing else may run in the test's process meanwhile.
 package pooltest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -53,15 +54,41 @@ type Env struct {
 // with a fresh node, inside a testing/synctest bubble if it wants, and clean up afterwards.
 func Run(t *testing.T, surround func(t *testing.T, check func(*testing.T, Env))) {
 	t.Helper()
-	for _, c := range checks {
+	for _, c := range slices.Concat(counting, checks) {
 		t.Run(c.promise, func(t *testing.T) { surround(t, c.check) })
 	}
 }
 
-var checks = []struct {
+// RunParallel is Run for nodes on which checks wait in real time. First it runs the
+// checks that count goroutines, one after the other. Then it calls t.Parallel, and
+// runs the others in parallel.
+func RunParallel(t *testing.T, surround func(t *testing.T, check func(*testing.T, Env))) {
+	t.Helper()
+	for _, c := range counting {
+		t.Run(c.promise, func(t *testing.T) { surround(t, c.check) })
+	}
+	t.Parallel()
+	for _, c := range checks {
+		t.Run(c.promise, func(t *testing.T) {
+			t.Parallel()
+			surround(t, c.check)
+		})
+	}
+}
+
+type promise struct {
 	promise string
 	check   func(*testing.T, Env)
-}{
+}
+
+// counting are the checks that count the goroutines of the process.
+var counting = []promise{
+	{"a frozen node costs no goroutines", frozenNodeCostsNoGoroutines},
+	{"Close leaves no goroutine", closeLeavesNoGoroutine},
+	{"a subscription leaves nothing", subscriptionLeavesNothing}, // skipped where the pool is not a Subscriber
+}
+
+var checks = []promise{
 	{"every request has one reply, in order", everyRequestHasOneReply},
 	{"an encoding is read until Send returns", encodingIsReadUntilSendReturns},
 	{"goroutines share a pool", goroutinesShareAPool},
@@ -73,7 +100,6 @@ var checks = []struct {
 	{"requests are executed in order", requestsAreExecutedInOrder},
 	{"replies follow execution", repliesFollowExecution},
 	{"a frozen node holds nobody up", frozenNodeHoldsNobodyUp},
-	{"a frozen node costs no goroutines", frozenNodeCostsNoGoroutines},
 	{"reserved requests pass the limit", reservedRequestsPassTheLimit},
 	{"room returns with each reply", roomReturnsWithEachReply},
 	{"a dead node executes nothing", deadNodeExecutesNothing},
@@ -87,7 +113,6 @@ var checks = []struct {
 	{"Close does not wait for a frozen node", closeDoesNotWait},
 	{"Close races with Send", closeRacesWithSend},
 	{"CloseIdle ends connections until the next Send", closeIdleEndsConnections},
-	{"Close leaves no goroutine", closeLeavesNoGoroutine},
 	{"String names the node", stringNamesTheNode},
 
 	// Skipped where the pool is not a Subscriber.
@@ -102,5 +127,4 @@ var checks = []struct {
 	{"a Listener may close its subscription", closeFromListener},
 	{"nothing is called after the Close of a subscription", nothingAfterClose},
 	{"a pool has many subscriptions", manySubscriptions},
-	{"a subscription leaves nothing", subscriptionLeavesNothing},
 }

@@ -1,0 +1,57 @@
+# What the gate and the nightly run share. They source it from the root of the repository.
+
+export GOFLAGS=-buildvcs=false
+export GOTOOLCHAIN=local
+export REDSYNC_TEST_REDIS=require
+export REDSYNC_TEST_FAKETIME=require
+
+# step NAME COMMAND... runs one step, and says what it is and how long it took.
+step() {
+	local name=$1 start=$SECONDS status=0
+	shift
+	echo "=== $name"
+	# A subshell keeps errexit, which a condition would switch off.
+	set +e
+	(set -e; "$@")
+	status=$?
+	set -e
+	if [ $status -ne 0 ]; then
+		echo "--- FAILED: $name ($((SECONDS - start)) s)" >&2
+		exit 1
+	fi
+	echo "--- $name ($((SECONDS - start)) s)"
+}
+
+as_root() {
+	if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+install_tools() {
+	local missing=()
+	command -v redis-server >/dev/null || missing+=(redis-server)
+	command -v gcc >/dev/null || missing+=(gcc libc6-dev) # the race detector needs it
+	compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null || missing+=(faketime) # clocks of servers
+	if [ ${#missing[@]} -gt 0 ]; then
+		as_root apt-get update
+		as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
+	fi
+	go version
+	redis-server --version
+}
+
+# nested_modules prints the directories of the modules that nobody imports.
+nested_modules() {
+	find . -mindepth 2 -name go.mod -not -path '*/testdata/*' -printf '%h\n' | sort
+}
+
+# unchanged fails if something that ran here, or the go command's look at all modules of the
+# workspace, has left a change in the checkout.
+unchanged() {
+	local now
+	go list -m all >/dev/null
+	now=$(git status --porcelain)
+	[ "$now" = "$before" ] || { echo "the checkout was: $before" >&2; echo "and is: $now" >&2; return 1; }
+}
+
+started=$SECONDS
+before=$(git status --porcelain)

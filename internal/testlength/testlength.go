@@ -1,0 +1,33 @@
+// Package testlength decides how long the tests of random runs and of models are. It is the only
+// place that does so:
+//
+//	go test -short ./...                      # short: a few seeds of each, for a quick look
+//	go test ./...                             # normal
+//	REDSYNC_TEST_LENGTH=nightly go test ./... # nightly: all seeds, and models with large bounds
+package testlength
+
+import (
+	"fmt"
+	"os"
+	"testing"
+)
+
+const (
+	env     = "REDSYNC_TEST_LENGTH"
+	nightly = "nightly"
+)
+
+// Of returns the number, of seeds for example, that the length of this run asks for. The flag
+// -short wins over the environment.
+func Of(short, normal, night int) int {
+	text := os.Getenv(env)
+	switch {
+	case text != "" && text != nightly:
+		panic(fmt.Sprintf("%s=%s: it must be %s or empty", env, text, nightly))
+	case testing.Short():
+		return short
+	case text == nightly:
+		return night
+	}
+	return normal
+}

@@ -1,0 +1,34 @@
+package testlength
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestOf(t *testing.T) {
+	before := flag.Lookup("test.short").Value.String()
+	t.Cleanup(func() { require.NoError(t, flag.Set("test.short", before)) })
+	for _, test := range []struct {
+		name, short, env string
+		want             int
+	}{
+		{"short", "true", "", 1},
+		{"normal", "false", "", 2},
+		{"nightly", "false", "nightly", 3},
+		{"short wins over nightly", "true", "nightly", 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			require.NoError(t, flag.Set("test.short", test.short))
+			t.Setenv(env, test.env)
+			assert.Equal(t, test.want, Of(1, 2, 3))
+		})
+	}
+}
+
+func TestOfAnUnknownLength(t *testing.T) {
+	t.Setenv(env, "nightlY")
+	assert.PanicsWithValue(t, "REDSYNC_TEST_LENGTH=nightlY: it must be nightly or empty", func() { Of(1, 2, 3) })
+}
