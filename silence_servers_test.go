@@ -76,6 +76,7 @@ func (w *firewall) pass(c net.Conn) {
 }
 
 func TestWatchdogOutlivesConnectionsThatAreForgotten(t *testing.T) {
+	t.Parallel()
 	for _, timeout := range []time.Duration{0, 500 * time.Millisecond} {
 		t.Run(fmt.Sprint("ReadTimeout ", timeout), func(t *testing.T) {
 			t.Parallel()
@@ -119,7 +120,9 @@ func TestWatchdogOutlivesConnectionsThatAreForgotten(t *testing.T) {
 				assert.True(t, ok, "%s: %v", m.Name(), err)
 			}
 			for _, w := range walls {
-				assert.LessOrEqual(t, w.opened.Load(), int64(2*len(all)+1), "one of them for a subscription")
+				// Each needs one before and one after, and there is one for a subscription. On a slow machine a
+				// connection is given up for a silence that is none; a storm would be hundreds.
+				assert.LessOrEqual(t, w.opened.Load(), int64(8*len(all)))
 			}
 			for _, rs := range all {
 				_ = rs.Close(t.Context())

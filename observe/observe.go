@@ -66,8 +66,8 @@ type Attempt struct {
 
 // A Vote is one node's first answer in one round of requests, or its failure to answer. Votes that come after
 // the decision are told as well, because they show a slow node. If a node does not answer, its vote comes when
-// the connection is given up, up to some seconds later. If the connection breaks while an Unlock
-// waits for it, the vote comes with the answer to the repetition, at the latest when the keys have run out.
+// the connection is given up, up to some seconds later. If the connection breaks during an Unlock,
+// the vote comes with the answer to the repetition, at the latest when the keys have run out.
 type Vote struct {
 	Name  string
 	Start time.Time     // when the requests were sent

@@ -60,8 +60,23 @@ func asUser(t *testing.T, s *realredis.Server, rules ...any) pool.Pool {
 	return poolOf(t, clientOf(t, s.Addr(), func(o *redis.Options) { o.Username, o.Password = "listener", "secret" }))
 }
 
-func TestSubscribeWithSmallestACL(t *testing.T) {
+// These wait long, and so run side by side. The goroutines that they leave are looked for once, behind all of them.
+func TestSubscribeOnServersThatAreSilent(t *testing.T) {
 	leavesNothing(t)
+	for name, scene := range map[string]func(t *testing.T){
+		"with the smallest ACL": subscribesWithSmallestACL,
+		"killed":                subscribesToKilledServer,
+		"stopped":               subscribesToStoppedServer,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			scene(t)
+		})
+	}
+}
+
+func subscribesWithSmallestACL(t *testing.T) {
+	t.Helper()
 	server := realredis.Start(t, 1)[0]
 	p := asUser(t, server, "+subscribe", "resetchannels", "&lock:*")
 	e, _ := listenTo(t, p, "lock:wake")
@@ -112,8 +127,8 @@ func TestSubscribeWithoutPassword(t *testing.T) {
 	e.Hears(t, "subscribed")
 }
 
-func TestSubscribeToKilledServer(t *testing.T) {
-	leavesNothing(t)
+func subscribesToKilledServer(t *testing.T) {
+	t.Helper()
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
@@ -139,8 +154,8 @@ func TestSubscribeToKilledServer(t *testing.T) {
 	}
 }
 
-func TestSubscribeToStoppedServer(t *testing.T) {
-	leavesNothing(t)
+func subscribesToStoppedServer(t *testing.T) {
+	t.Helper()
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()

@@ -267,7 +267,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 	s := &rel.progress[i]
 	switch {
-	case v.Choice == claim.Failed && reply.Fate == pool.Unknown && rel.awaited && !rel.round.IsClosed():
+	case v.Choice == claim.Failed && reply.Fate == pool.Unknown && rel.awaited:
 		s.lost, s.unvoted = true, true
 		rel.round.WaitFor(i, v.Err)
 		rel.round.NoteHealth(i, v)

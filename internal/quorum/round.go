@@ -256,13 +256,6 @@ func (r *Round) heardLocked(i int) *trace {
 	return t
 }
 
-// IsClosed reports whether later votes do not count.
-func (r *Round) IsClosed() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.closed
-}
-
 // NoteHealth notes what node i's vote says of the node's health.
 func (r *Round) NoteHealth(i int, v claim.Vote) {
 	if r.brief.Tracer == nil {
