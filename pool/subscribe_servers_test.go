@@ -60,23 +60,8 @@ func asUser(t *testing.T, s *realredis.Server, rules ...any) pool.Pool {
 	return poolOf(t, clientOf(t, s.Addr(), func(o *redis.Options) { o.Username, o.Password = "listener", "secret" }))
 }
 
-// These wait long, and so run side by side. The goroutines that they leave are looked for once, behind all of them.
-func TestSubscribeOnServersThatAreSilent(t *testing.T) {
-	leavesNothing(t)
-	for name, scene := range map[string]func(t *testing.T){
-		"with the smallest ACL": subscribesWithSmallestACL,
-		"killed":                subscribesToKilledServer,
-		"stopped":               subscribesToStoppedServer,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			scene(t)
-		})
-	}
-}
-
-func subscribesWithSmallestACL(t *testing.T) {
-	t.Helper()
+func TestSubscribeWithSmallestACL(t *testing.T) {
+	t.Parallel() // TestMain looks for what it leaves
 	server := realredis.Start(t, 1)[0]
 	p := asUser(t, server, "+subscribe", "resetchannels", "&lock:*")
 	e, _ := listenTo(t, p, "lock:wake")
@@ -127,8 +112,8 @@ func TestSubscribeWithoutPassword(t *testing.T) {
 	e.Hears(t, "subscribed")
 }
 
-func subscribesToKilledServer(t *testing.T) {
-	t.Helper()
+func TestSubscribeToKilledServer(t *testing.T) {
+	t.Parallel() // TestMain looks for what it leaves
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
@@ -154,8 +139,8 @@ func subscribesToKilledServer(t *testing.T) {
 	}
 }
 
-func subscribesToStoppedServer(t *testing.T) {
-	t.Helper()
+func TestSubscribeToStoppedServer(t *testing.T) {
+	t.Parallel() // TestMain looks for what it leaves
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
