@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -278,28 +278,25 @@ func TestVotesDoNotKeepTheContextOfACall(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
 		type key struct{}
-		var gone atomic.Bool
-		unlock := func(m *redsync.Mutex) {
+		unlock := func(m *redsync.Mutex) weak.Pointer[[1 << 20]byte] {
 			large := new([1 << 20]byte)
-			runtime.AddCleanup(large, func(gone *atomic.Bool) { gone.Store(true) }, &gone)
 			_, err := m.UnlockContext(context.WithValue(f.Context(), key{}, large))
 			require.NoError(f, err)
+			return weak.Make(large)
 		}
 		m := f.With(redsync.WithObserver(onlyVotes{})).NewMutex("lock", redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(time.Second))
 		require.NoError(f, m.Lock())
 		f.kill(4)
-		unlock(m)
+		kept := unlock(m)
 		time.Sleep(time.Minute)
-		f.unlock(f.held(redsync.WithExpiry(time.Second))) // a connection keeps its last batch until the next reply
-		require.Positive(f, f.commands("evalsha"))
-		for range 10 {
-			if gone.Load() {
-				break
-			}
+		other := f.NewMutex("other") // a connection keeps its last batch until the next reply
+		require.NoError(f, other.Lock())
+		f.unlock(other)
+		for i := 0; i < 10 && kept.Value() != nil; i++ {
 			runtime.GC()
 			time.Sleep(time.Millisecond)
 		}
-		assert.True(f, gone.Load())
+		assert.Nil(f, kept.Value())
 	})
 }
 
