@@ -79,6 +79,7 @@ func (q *Queue) tell(now []func(), dropped map[Receiver]int) {
 		notice()
 	}
 	for to, notices := range dropped {
+		delete(dropped, to) // before it is told: a receiver that ends the goroutine is not told again
 		to.Dropped(notices)
 	}
 	done = true

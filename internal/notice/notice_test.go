@@ -89,3 +89,25 @@ func TestNoticesGoOnBehindOneThatEndsTheGoroutine(t *testing.T) {
 		assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6}, told)
 	})
 }
+
+// A leaver is a receiver that ends the goroutine when it is told of what was dropped.
+type leaver struct{ told int }
+
+func (l *leaver) Dropped(int) {
+	l.told++
+	runtime.Goexit()
+}
+
+// What was dropped is told once, also to a receiver that ends the goroutine.
+func TestDroppedIsToldOnceToOneThatEndsTheGoroutine(t *testing.T) {
+	a, b := &leaver{}, &leaver{}
+	playStuck(t, func(q *Queue) {
+		for range Max {
+			q.Add(a, func() {})
+		}
+		q.Add(a, func() {})
+		q.Add(b, func() {})
+	})
+	assert.Equal(t, 1, a.told)
+	assert.Equal(t, 1, b.told)
+}
