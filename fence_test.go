@@ -207,7 +207,7 @@ func TestFenceIsNotHandedOver(t *testing.T) {
 	})
 }
 
-// A giver and a receiver of a lock, of which only one has fencing.
+// One Mutex gives a lock to another. Only one of the two has fencing.
 func TestFenceIsNotHandedToOrFromThoseWithout(t *testing.T) {
 	for _, gives := range []bool{false, true} {
 		t.Run(fmt.Sprint(gives), func(t *testing.T) {

@@ -169,7 +169,7 @@ func (c *client) leave() { c.beginAny().lockAndGo() }
 // delay is leave with a lock delay.
 func (c *client) delay() { c.beginAny(redsync.WithLockDelay(lockDelay)).lockAndGo() }
 
-// overstay holds a lock until it is told of the loss, and a while longer.
+// overstay holds a lock until it learns of the loss, and keeps working for a while after that.
 func (c *client) overstay() {
 	t := c.beginAny()
 	ctx, cancel := context.WithTimeout(c.ctx, lockTime)

@@ -30,7 +30,7 @@ func (t Term) String() string {
 
 // Terms returns the terms of a history. Its events must be in the order of time.
 //
-// A client believes to hold the lock from the return of Lock until it calls Unlock, is told of a
+// A client believes that it holds the lock from the return of Lock until it calls Unlock, learns of a
 // loss, or its last known Until passes. If an extension is confirmed only after that Until, the
 // client believes again from the confirmation on, and that is a new term. Events are noted at
 // such moments that a recorded belief is never longer than the real one.

@@ -8,7 +8,7 @@ import (
 )
 
 // This file is about a lease that somebody else continues: a waiter of this process by direct hand-off, or
-// whoever adopts it after Detach.
+// the Mutex that adopts its value after Detach.
 
 // MayPass reports whether l, which Unlock has ended, may be handed over now. It must have been acquired
 // less than chain ago, and be worth as much as a lock that is acquired now, within a tenth.

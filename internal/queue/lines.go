@@ -12,7 +12,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
-// This file holds the lines of a group: who waits in this process, and which waiter talks to the nodes.
+// This file holds the lines of a group: the waiters of this process, and which of them talks to the nodes.
 
 // lines are the lines of a group, by their names.
 type lines struct {
