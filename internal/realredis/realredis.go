@@ -35,14 +35,15 @@ const (
 
 // A Server is one redis-server process.
 type Server struct {
-	addr string
-	dir  string
-	env  []string // beside those of this process
-	args []string
-	tb   testing.TB // nil after Launch
-	cmd  *exec.Cmd
-	exit chan struct{} // closed when cmd has ended
-	bus  string        // the port for the other nodes of a cluster
+	program string
+	addr    string
+	dir     string
+	env     []string // beside those of this process
+	args    []string
+	tb      testing.TB // nil after Launch
+	cmd     *exec.Cmd
+	exit    chan struct{} // closed when cmd has ended
+	bus     string        // the port for the other nodes of a cluster
 }
 
 // Start returns n running servers without persistence, which end with the test.
@@ -91,13 +92,19 @@ func LaunchWith(dir string, env []string, args ...string) (*Server, error) {
 	if err := findServer(); err != nil {
 		return nil, err
 	}
+	return LaunchProgram("redis-server", dir, env, append([]string{"--enable-debug-command", "yes"}, args...)...)
+}
+
+// LaunchProgram is LaunchWith for another program than the redis-server on PATH, and without
+// the DEBUG command.
+func LaunchProgram(program, dir string, env []string, args ...string) (*Server, error) {
 	var errs []error
 	for range launchTries {
 		addr, err := freeAddr()
 		if err != nil {
 			return nil, err
 		}
-		s := &Server{addr: addr, dir: dir, env: env, args: args}
+		s := &Server{program: program, addr: addr, dir: dir, env: env, args: args}
 		if err = s.start(); err == nil {
 			return s, nil
 		}
@@ -121,7 +128,7 @@ func (s *Server) start() error {
 	}
 	args := append([]string{
 		"--port", port, "--bind", host, "--dir", s.dir,
-		"--save", "", "--appendonly", "no", "--enable-debug-command", "yes",
+		"--save", "", "--appendonly", "no",
 	}, s.args...)
 	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -132,7 +139,7 @@ func (s *Server) start() error {
 	if err != nil {
 		return err
 	}
-	cmd, exit := exec.Command("redis-server", args...), make(chan struct{}) //nolint:gosec // our own arguments
+	cmd, exit := exec.Command(s.program, args...), make(chan struct{}) //nolint:gosec // our own arguments
 	cmd.Env = append(os.Environ(), s.env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = EndWithParent()
@@ -170,11 +177,11 @@ func (s *Server) awaitReady(before int64) error {
 		}
 		select {
 		case <-s.exit:
-			return fmt.Errorf("redis-server %v ended: %s", s.cmd.Args, said)
+			return fmt.Errorf("%v ended: %s", s.cmd.Args, said)
 		case <-pause.C:
 		}
 	}
-	return fmt.Errorf("redis-server at %s is not ready after %v", s.addr, readyTimeout)
+	return fmt.Errorf("%s at %s is not ready after %v", s.program, s.addr, readyTimeout)
 }
 
 // Addr returns the address of the server.
