@@ -150,11 +150,8 @@ func (n *Node) LoseReply() {
 // try does what a method is for, and fails the test if it cannot.
 func (n *Node) try(method string, do func() error) {
 	n.set.t.Helper()
-	n.set.mu.Lock()
-	closed := n.set.closed
-	n.set.mu.Unlock()
-	err := errClosed
-	if !closed {
+	err := n.set.usable()
+	if err == nil {
 		n.mu.Lock()
 		n.faulty = true
 		err = do()

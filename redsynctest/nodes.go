@@ -1,6 +1,7 @@
 package redsynctest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ const (
 
 	maxNodes = 64               // as redsync.New
 	patience = 10 * time.Second // for what ends soon on a machine that is not overloaded
-	pause    = 2 * time.Millisecond
+	maxPause = 100 * time.Millisecond
 )
 
 // Nodes is a set of independent Redis nodes. Many goroutines may use it at once.
@@ -152,18 +153,18 @@ func (ns *Nodes) Process(options ...redsync.Option) *redsync.Redsync {
 // Redsync; the end of the nodes closes the pools.
 func (ns *Nodes) Pools(options ...pool.Option) []pool.Pool {
 	ns.t.Helper()
-	ns.mu.Lock()
-	defer ns.mu.Unlock()
-	if ns.closed {
-		ns.t.Fatalf("redsynctest: %v", errClosed)
-	}
 	pools := make([]pool.Pool, len(ns.nodes))
-	for i, n := range ns.nodes {
-		c := client(n.server.addr(), n.dial)
-		pools[i] = pool.New(c, options...)
-		ns.clients = append(ns.clients, c)
-	}
-	ns.pools = append(ns.pools, pools...)
+	ns.try("Pools", nil, func() error {
+		ns.mu.Lock()
+		defer ns.mu.Unlock()
+		for i, n := range ns.nodes {
+			c := client(n.server.addr(), n.dial)
+			pools[i] = pool.New(c, options...)
+			ns.clients = append(ns.clients, c)
+		}
+		ns.pools = append(ns.pools, pools...)
+		return nil
+	})
 	return pools
 }
 
@@ -171,7 +172,7 @@ func (ns *Nodes) Pools(options ...pool.Option) []pool.Pool {
 // if the lock is held: see Steal.
 func (ns *Nodes) HoldBySomebody(name string) {
 	ns.t.Helper()
-	ns.try("HoldBySomebody", name, func() error {
+	ns.try("HoldBySomebody", &name, func() error {
 		values, free := ns.count(name)
 		if len(values) > 0 || free < ns.quorum() {
 			return fmt.Errorf("the lock must be free on every node that is up, and a quorum must be\n%s", ns.view(name))
@@ -205,7 +206,7 @@ func (ns *Nodes) Expire(name string) {
 // overwrite sends a command to every node that is up. One of them must have the lock.
 func (ns *Nodes) overwrite(method, name string, args ...any) {
 	ns.t.Helper()
-	ns.try(method, name, func() error {
+	ns.try(method, &name, func() error {
 		if values, _ := ns.count(name); len(values) == 0 {
 			return fmt.Errorf("no node has this lock\n%s", ns.view(name))
 		}
@@ -224,7 +225,7 @@ func (ns *Nodes) overwrite(method, name string, args ...any) {
 // time.Sleep(d) moves the nodes and the holder together, at once.
 func (ns *Nodes) Advance(d time.Duration) {
 	ns.t.Helper()
-	ns.try("Advance", "", func() error {
+	ns.try("Advance", nil, func() error {
 		switch {
 		case d < 0:
 			return fmt.Errorf("the duration must be 0 or more, not %v", d)
@@ -272,7 +273,7 @@ func (ns *Nodes) shutDown() error {
 	for _, c := range ns.clients {
 		_ = c.Close() // a second Close is an error
 	}
-	errs = append(errs, await(func() error { return ns.left((*Node).neverFaulty) }), await(ns.connected))
+	errs = append(errs, ns.leftAtEnd(), await(patience, ns.connected))
 	for _, n := range ns.nodes {
 		n.server.close()
 	}
@@ -293,39 +294,41 @@ func (ns *Nodes) connected() error {
 	return errors.Join(errs...)
 }
 
-// await returns nil as soon as check does, and its error if that takes too long.
-func await(check func() error) error {
-	for end := time.Now().Add(patience); ; time.Sleep(pause) {
-		if err := check(); err == nil || time.Now().After(end) {
+// await returns nil as soon as check does, and its error if that takes longer than limit.
+func await(limit time.Duration, check func() error) error {
+	end := time.Now().Add(limit)
+	for pause := time.Millisecond; ; pause = min(2*pause, maxPause) {
+		if err := check(); err == nil || !time.Now().Before(end) {
 			return err
 		}
+		time.Sleep(min(pause, time.Until(end)))
 	}
 }
 
-// errClosed is the error of everything after Close.
-var errClosed = errors.New("the nodes are closed")
-
-// try does what a method is for, and fails the test if it cannot. Name is the lock's, "" if there is none.
-func (ns *Nodes) try(method, name string, do func() error) {
+// try does what a method is for, and fails the test if it cannot. Name is the lock's, nil if there is none.
+func (ns *Nodes) try(method string, name *string, do func() error) {
 	ns.t.Helper()
-	what := "redsynctest: " + method
-	if method != "Advance" {
-		what = fmt.Sprintf("%s(%q)", what, name)
-		if err := checkName(name); err != nil {
-			ns.t.Fatalf("%s: %v", what, err)
-			return
-		}
+	err := ns.usable()
+	if name != nil {
+		method = fmt.Sprintf("%s(%q)", method, *name)
+		err = cmp.Or(checkName(*name), err)
 	}
-	ns.mu.Lock()
-	closed := ns.closed
-	ns.mu.Unlock()
-	err := errClosed
-	if !closed {
+	if err == nil {
 		err = do()
 	}
 	if err != nil {
-		ns.t.Fatalf("%s: %v", what, err)
+		ns.t.Fatalf("redsynctest: %s: %v", method, err)
 	}
+}
+
+// usable returns an error after Close.
+func (ns *Nodes) usable() error {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	if ns.closed {
+		return errors.New("the nodes are closed")
+	}
+	return nil
 }
 
 // checkName says what is wrong with the name of a lock.

@@ -47,7 +47,7 @@ func AwaitEvents[E Event](tb testing.TB, r *Recorder, n int) []E {
 		select {
 		case <-next:
 		case <-timer.C:
-			tb.Fatalf("redsynctest: AwaitEvents: %d events %T after %v, want %d", len(events), *new(E), patience, n)
+			tb.Fatalf("redsynctest: AwaitEvents: %d events of %T after %v, want %d", len(events), *new(E), patience, n)
 			return events
 		}
 	}
