@@ -18,7 +18,7 @@ import (
 
 func TestRequireHeldSaysWhatEachNodeHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		got := fails(t, func(tb testing.TB) {
+		got := fails(t, func(tb *fakeTB) {
 			nodes := redsynctest.Start(tb, 5)
 			mutex := nodes.Redsync().NewMutex(name, redsync.WithExpiry(8*time.Second))
 			require.NoError(t, mutex.Lock())
@@ -50,7 +50,7 @@ func masked(failure string) string {
 
 func TestRequireFreeSaysWhatEachNodeHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		got := fails(t, func(tb testing.TB) {
+		got := fails(t, func(tb *fakeTB) {
 			nodes := redsynctest.Start(tb, 3)
 			nodes.HoldBySomebody(name)
 			nodes.Node(2).Down()
@@ -66,7 +66,7 @@ func TestRequireFreeSaysWhatEachNodeHas(t *testing.T) {
 }
 
 func TestRequireFreeNeedsAQuorumThatIsUp(t *testing.T) {
-	got := fails(t, func(tb testing.TB) {
+	got := fails(t, func(tb *fakeTB) {
 		nodes := redsynctest.Start(tb, 3)
 		nodes.Node(0).Down()
 		nodes.Node(1).Freeze()
@@ -77,7 +77,7 @@ func TestRequireFreeNeedsAQuorumThatIsUp(t *testing.T) {
 
 func TestRequireNothingLeftFindsAHeldLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		got := fails(t, func(tb testing.TB) {
+		got := fails(t, func(tb *fakeTB) {
 			nodes := redsynctest.Start(tb, 2)
 			value := func() (string, error) { return rand.Text()[:5], nil }
 			mutex := nodes.Redsync().NewMutex(name, redsync.WithGenValueFunc(value), redsync.WithExpiry(90*time.Second))
@@ -94,7 +94,7 @@ func TestRequireNothingLeftFindsAHeldLock(t *testing.T) {
 
 func TestRequireNothingLeftDoesNotTakeExpiryForARelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		got := fails(t, func(tb testing.TB) {
+		got := fails(t, func(tb *fakeTB) {
 			nodes := redsynctest.Start(tb, 1)
 			require.NoError(t, nodes.Redsync().NewMutex(name, redsync.WithExpiry(time.Second)).Lock())
 			nodes.RequireNothingLeft()
@@ -106,9 +106,8 @@ func TestRequireNothingLeftDoesNotTakeExpiryForARelease(t *testing.T) {
 
 // A lock that was given away, and that nobody has adopted, is nobody's to unlock.
 func TestTheEndFindsWhatNobodyUnlocks(t *testing.T) {
-	detached := func(faults func(*redsynctest.Nodes)) func(tb testing.TB) {
-		return func(tb testing.TB) {
-			tb.Helper()
+	detached := func(faults func(*redsynctest.Nodes)) func(tb *fakeTB) {
+		return func(tb *fakeTB) {
 			nodes := redsynctest.Start(tb, 3)
 			mutex := nodes.Redsync().NewMutex(name, redsync.WithExpiry(time.Hour))
 			require.NoError(t, mutex.Lock())
@@ -134,7 +133,7 @@ func TestTheEndFindsWhatNobodyUnlocks(t *testing.T) {
 
 func TestTheEndFindsAnOpenConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		got := fails(t, func(tb testing.TB) {
+		got := fails(t, func(tb *fakeTB) {
 			_, err := redsynctest.Start(tb, 1).Node(0).Dial(t.Context())
 			require.NoError(t, err)
 		})
@@ -143,48 +142,48 @@ func TestTheEndFindsAnOpenConnection(t *testing.T) {
 }
 
 func TestBadInputIsNamed(t *testing.T) {
-	for want, test := range map[string]func(tb testing.TB, nodes *redsynctest.Nodes){
-		`Start: the number of nodes must be 1 to 64, not 0`:  func(tb testing.TB, _ *redsynctest.Nodes) { redsynctest.Start(tb, 0) },
-		`Start: the number of nodes must be 1 to 64, not 65`: func(tb testing.TB, _ *redsynctest.Nodes) { redsynctest.Start(tb, 65) },
+	for want, test := range map[string]func(tb *fakeTB, nodes *redsynctest.Nodes){
+		`Start: the number of nodes must be 1 to 64, not 0`:  func(tb *fakeTB, _ *redsynctest.Nodes) { redsynctest.Start(tb, 0) },
+		`Start: the number of nodes must be 1 to 64, not 65`: func(tb *fakeTB, _ *redsynctest.Nodes) { redsynctest.Start(tb, 65) },
 
-		`Node(2): the index must be 0 to 1`:  func(_ testing.TB, nodes *redsynctest.Nodes) { nodes.Node(2) },
-		`Node(-1): the index must be 0 to 1`: func(_ testing.TB, nodes *redsynctest.Nodes) { nodes.Node(-1) },
+		`Node(2): the index must be 0 to 1`:  func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Node(2) },
+		`Node(-1): the index must be 0 to 1`: func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Node(-1) },
 
-		`Node(1).Delay: the duration must be 0 or more, not -1s`: func(_ testing.TB, nodes *redsynctest.Nodes) { nodes.Node(1).Delay(-time.Second) },
-		`Advance: the duration must be 0 or more, not -1ns`:      func(_ testing.TB, nodes *redsynctest.Nodes) { nodes.Advance(-1) },
+		`Node(1).Delay: the duration must be 0 or more, not -1s`: func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Node(1).Delay(-time.Second) },
+		`Advance: the duration must be 0 or more, not -1ns`:      func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Advance(-1) },
 
-		`Steal(""): the name of a lock must not be empty`: func(_ testing.TB, nodes *redsynctest.Nodes) { nodes.Steal("") },
-		`RequireHeld("{a}:queue"): the name is reserved`:  func(_ testing.TB, nodes *redsynctest.Nodes) { nodes.RequireHeld("{a}:queue") },
-		`Steal("nobody"): no node has this lock`:          func(_ testing.TB, nodes *redsynctest.Nodes) { nodes.Steal("nobody") },
-		`Expire("nobody"): no node has this lock`:         func(_ testing.TB, nodes *redsynctest.Nodes) { nodes.Expire("nobody") },
+		`Steal(""): the name of a lock must not be empty`: func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Steal("") },
+		`RequireHeld("{a}:queue"): the name is reserved`:  func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.RequireHeld("{a}:queue") },
+		`Steal("nobody"): no node has this lock`:          func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Steal("nobody") },
+		`Expire("nobody"): no node has this lock`:         func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Expire("nobody") },
 
-		`HoldBySomebody("held"): the lock must be free on every node that is up`: func(_ testing.TB, nodes *redsynctest.Nodes) {
+		`HoldBySomebody("held"): the lock must be free on every node that is up`: func(_ *fakeTB, nodes *redsynctest.Nodes) {
 			nodes.HoldBySomebody("held")
 			nodes.HoldBySomebody("held")
 		},
-		`Node(1).Freeze: the node is down`: func(_ testing.TB, nodes *redsynctest.Nodes) {
+		`Node(1).Freeze: the node is down`: func(_ *fakeTB, nodes *redsynctest.Nodes) {
 			nodes.Node(1).Down()
 			nodes.Node(1).Freeze()
 		},
-		`Node(0).Up: the nodes are closed`: func(tb testing.TB, nodes *redsynctest.Nodes) {
+		`Node(0).Up: the nodes are closed`: func(tb *fakeTB, nodes *redsynctest.Nodes) {
 			require.NoError(tb, nodes.Close())
 			nodes.Node(0).Up()
 		},
-		`RequireFree("x"): the nodes are closed`: func(tb testing.TB, nodes *redsynctest.Nodes) {
+		`RequireFree("x"): the nodes are closed`: func(tb *fakeTB, nodes *redsynctest.Nodes) {
 			require.NoError(tb, nodes.Close())
 			nodes.RequireFree("x")
 		},
-		`RequireNothingLeft: the nodes are closed`: func(tb testing.TB, nodes *redsynctest.Nodes) {
+		`RequireNothingLeft: the nodes are closed`: func(tb *fakeTB, nodes *redsynctest.Nodes) {
 			require.NoError(tb, nodes.Close())
 			nodes.RequireNothingLeft()
 		},
-		`Pools: the nodes are closed`: func(tb testing.TB, nodes *redsynctest.Nodes) {
+		`Pools: the nodes are closed`: func(tb *fakeTB, nodes *redsynctest.Nodes) {
 			require.NoError(tb, nodes.Close())
 			nodes.Process()
 		},
 	} {
 		t.Run(want, func(t *testing.T) {
-			got := fails(t, func(tb testing.TB) { test(tb, redsynctest.Start(tb, 2)) })
+			got := fails(t, func(tb *fakeTB) { test(tb, redsynctest.Start(tb, 2)) })
 			assert.Contains(t, got, "redsynctest: "+want)
 		})
 	}
@@ -201,8 +200,7 @@ func TestNewPanics(t *testing.T) {
 }
 
 func TestAdvanceFailsWhereItMakesNoSense(t *testing.T) {
-	advance := func(tb testing.TB) {
-		tb.Helper()
+	advance := func(tb *fakeTB) {
 		redsynctest.Start(tb, 1).Advance(time.Second)
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -215,21 +213,21 @@ func TestAdvanceFailsWhereItMakesNoSense(t *testing.T) {
 func TestServersAreRefusedInABubble(t *testing.T) {
 	t.Setenv(redsynctest.ServersEnv, "redis-server")
 	synctest.Test(t, func(t *testing.T) {
-		got := fails(t, func(tb testing.TB) { redsynctest.Start(tb, 1) })
+		got := fails(t, func(tb *fakeTB) { redsynctest.Start(tb, 1) })
 		assert.Contains(t, got, "redsynctest: Start: REDSYNCTEST_SERVERS=redis-server: real servers cannot run in a testing/synctest bubble")
 	})
 }
 
 func TestAServerThatCannotBeStartedIsNamed(t *testing.T) {
 	t.Setenv(redsynctest.ServersEnv, "no-such-program")
-	got := fails(t, func(tb testing.TB) { redsynctest.Start(tb, 1) })
+	got := fails(t, func(tb *fakeTB) { redsynctest.Start(tb, 1) })
 	assert.Contains(t, got, "redsynctest: Start: REDSYNCTEST_SERVERS=no-such-program: ")
 	assert.Contains(t, got, "executable file not found")
 }
 
 func TestAwaitEventsFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		got := fails(t, func(tb testing.TB) { redsynctest.AwaitEvents[observe.Lost](tb, &redsynctest.Recorder{}, 1) })
+		got := fails(t, func(tb *fakeTB) { redsynctest.AwaitEvents[observe.Lost](tb, &redsynctest.Recorder{}, 1) })
 		assert.Equal(t, "redsynctest: AwaitEvents: 0 events of observe.Lost after 10s, want 1", got)
 	})
 }

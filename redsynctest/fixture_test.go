@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -79,7 +80,7 @@ type fakeTB struct {
 }
 
 // fails runs a test of a user, with its cleanup, and returns how it fails.
-func fails(t *testing.T, test func(tb testing.TB)) string {
+func fails(t *testing.T, test func(tb *fakeTB)) string {
 	t.Helper()
 	f := &fakeTB{TB: t}
 	run := func(do func()) {
@@ -91,8 +92,8 @@ func fails(t *testing.T, test func(tb testing.TB)) string {
 		<-done
 	}
 	run(func() { test(f) })
-	for i := len(f.cleanups) - 1; i >= 0; i-- {
-		run(f.cleanups[i])
+	for _, cleanup := range slices.Backward(f.cleanups) {
+		run(cleanup)
 	}
 	return f.failure
 }

@@ -117,7 +117,8 @@ func start(n int, t reporter) (*Nodes, error) {
 	return ns, nil
 }
 
-// inBubble reports whether the caller is in a synctest bubble. Wait panics outside of one.
+// inBubble reports whether the caller is in a synctest bubble: Wait panics outside of one. Inside, it waits until
+// all other goroutines of the bubble are blocked, which changes nothing for them.
 func inBubble() (in bool) {
 	defer func() { in = recover() == nil }()
 	synctest.Wait()

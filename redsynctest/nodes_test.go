@@ -1,6 +1,7 @@
 package redsynctest_test
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -237,6 +238,36 @@ func TestPoolsAreForARedsyncOfTheUsersOwn(t *testing.T) {
 		nodes.RequireHeld(name)
 		require.NoError(t, rs.Close(t.Context()))
 		nodes.RequireNothingLeft()
+	})
+}
+
+func TestNodesServeManyGoroutines(t *testing.T) {
+	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, _ *redsync.Redsync) {
+		var wg sync.WaitGroup
+		for i := range 2 {
+			wg.Go(func() {
+				n := nodes.Node(i)
+				n.Restart(true)
+				n.Freeze()
+				n.Thaw()
+				n.LoseReply()
+				n.Delay(time.Millisecond)
+			})
+			wg.Go(func() {
+				rs := nodes.Process(redsync.WithTimeoutFactor(0.4), redsync.WithTries(0))
+				mutex := rs.NewMutex(name)
+				assert.NoError(t, mutex.Lock())
+				_, err := mutex.Unlock()
+				assert.NoError(t, err)
+				other := "other" + string(rune('0'+i))
+				nodes.HoldBySomebody(other)
+				nodes.RequireHeld(other)
+				nodes.Steal(other)
+				nodes.Expire(other)
+			})
+		}
+		wg.Wait()
+		nodes.RequireFree(name)
 	})
 }
 
