@@ -169,8 +169,8 @@ func (ns *Nodes) Pools(options ...pool.Option) []pool.Pool {
 	return pools
 }
 
-// HoldBySomebody makes another client hold the lock, on every node that is up, until Expire or Steal. It fails
-// if the lock is held: see Steal.
+// HoldBySomebody makes another client hold the lock, on every node that is up, until Expire or Steal, or for
+// 24 hours. It fails if a node has the lock (see Steal), or if fewer nodes than a quorum are up.
 func (ns *Nodes) HoldBySomebody(name string) {
 	ns.t.Helper()
 	ns.try("HoldBySomebody", &name, func() error {
@@ -183,6 +183,9 @@ func (ns *Nodes) HoldBySomebody(name string) {
 		for _, n := range ns.nodes {
 			_, err := n.ask("set", name, holder, "nx", "px", somebodyTTL.Milliseconds())
 			errs = append(errs, err)
+		}
+		if values, _ := ns.count(name); values[holder] < ns.quorum() {
+			errs = append(errs, fmt.Errorf("another process was faster\n%s", ns.view(name)))
 		}
 		return errors.Join(errs...)
 	})
@@ -263,15 +266,18 @@ func (ns *Nodes) shutDown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var errs []error
-	for _, rs := range ns.processes {
+	ns.mu.Lock()
+	processes, pools, clients := ns.processes, ns.pools, ns.clients
+	ns.mu.Unlock()
+	for _, rs := range processes {
 		if err := rs.Close(ctx); err != nil && !faulty { // a node with a fault may keep its keys
 			errs = append(errs, err)
 		}
 	}
-	for _, p := range ns.pools {
+	for _, p := range pools {
 		_ = p.Close() // never fails
 	}
-	for _, c := range ns.clients {
+	for _, c := range clients {
 		_ = c.Close() // a second Close is an error
 	}
 	errs = append(errs, ns.leftAtEnd(), await(patience, ns.connected))

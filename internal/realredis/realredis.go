@@ -36,14 +36,15 @@ const (
 // A Server is one redis-server process.
 type Server struct {
 	program string
-	addr    string
-	dir     string
-	env     []string // beside those of this process
-	args    []string
-	tb      testing.TB // nil after Launch
-	cmd     *exec.Cmd
-	exit    chan struct{} // closed when cmd has ended
-	bus     string        // the port for the other nodes of a cluster
+
+	addr string
+	dir  string
+	env  []string // beside those of this process
+	args []string
+	tb   testing.TB // nil after Launch
+	cmd  *exec.Cmd
+	exit chan struct{} // closed when cmd has ended
+	bus  string        // the port for the other nodes of a cluster
 }
 
 // Start returns n running servers without persistence, which end with the test.
