@@ -45,6 +45,20 @@ var mayImport = map[string][]string{
 		module + "/internal/peek",
 		"github.com/redis/go-redis/v9/", "github.com/hashicorp/go-multierror",
 	},
+	module + "/redsynctest": {
+		module, module + "/pool", module + "/observe", module + "/internal/script",
+		module + "/internal/embedded", module + "/internal/realredis", "github.com/redis/go-redis/v9/",
+	},
+}
+
+// forProgramsWithoutTests are the packages that programs of users import. What is for tests alone must not
+// come with them.
+var forProgramsWithoutTests = []string{module, module + "/pool", module + "/fencing", module + "/observe"}
+
+// forTests are the packages that are for tests alone.
+var forTests = []string{
+	"testing", "testing/", module + "/redsynctest", module + "/internal/embedded", module + "/internal/realredis",
+	"github.com/alicebob/miniredis/", "github.com/yuin/gopher-lua/", "github.com/stretchr/testify/",
 }
 
 // nobodyImports are programs and test suites with modules of their own.
@@ -58,7 +72,7 @@ type listedPackage struct {
 }
 
 // TestImportsRunOneWay holds the import directions: the library -> queue -> lease -> quorum -> claim ->
-// script -> pool -> go-redis; fencing -> go-redis; everything else -> the library.
+// script -> pool -> go-redis; fencing -> go-redis; redsynctest and everything else -> the library.
 func TestImportsRunOneWay(t *testing.T) {
 	seen := 0
 	for _, p := range listPackages(t) {
@@ -75,10 +89,29 @@ func TestImportsRunOneWay(t *testing.T) {
 	assert.Equal(t, len(mayImport), seen, "packages listed")
 }
 
+// TestProgramsDoNotGetWhatIsForTests looks at everything that the packages import, directly or not.
+func TestProgramsDoNotGetWhatIsForTests(t *testing.T) {
+	for _, p := range goList(t, append([]string{"-deps"}, forProgramsWithoutTests...)...) {
+		assert.False(t, matches(forTests, p.ImportPath), "%s is for tests alone", p.ImportPath)
+	}
+	found := false // a control: the same look finds Miniredis where it is
+	for _, p := range goList(t, "-deps", module+"/redsynctest") {
+		found = found || matches(forTests, p.ImportPath) && strings.HasPrefix(p.ImportPath, "github.com/alicebob/miniredis/")
+	}
+	assert.True(t, found)
+}
+
 // listPackages returns the packages of this module.
-func listPackages(t *testing.T) (packages []listedPackage) {
+func listPackages(t *testing.T) []listedPackage {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", module+"/...")
+	return goList(t, module+"/...")
+}
+
+// goList returns what go list tells of packages.
+func goList(t *testing.T, args ...string) (packages []listedPackage) {
+	t.Helper()
+	args = append([]string{"list", "-json=ImportPath,Imports,TestImports,XTestImports"}, args...)
+	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Env = append(cmd.Environ(), "GOWORK=off")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -12,9 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/fencing"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // startFiveNodes stands for five Redis servers. It returns their addresses.
@@ -35,25 +38,11 @@ func startFiveNodes() (addresses []string, stop func()) {
 	}
 }
 
-func openFiveNodes() (*redsync.Redsync, func()) {
-	addresses, stop := startFiveNodes()
-	// The default, 400 ms for a node, is little for a slow machine.
-	rs, err := redsync.Open(context.Background(), addresses, redsync.WithTimeoutFactor(0.4))
-	if err != nil {
-		log.Fatal(err)
-	}
-	return rs, func() {
-		if err := rs.Close(context.Background()); err != nil {
-			log.Print(err)
-		}
-		stop()
-	}
-}
-
 // A lock around a step, with what can go wrong.
 func Example() {
-	rs, stop := openFiveNodes()
-	defer stop()
+	nodes := redsynctest.New(5) // in production: redsync.Open(ctx, addresses)
+	defer nodes.Close()
+	rs := nodes.Redsync()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 
@@ -80,6 +69,25 @@ func Example() {
 	// locked
 	// working
 	// unlocked
+}
+
+// Do is for work that is a function. The lock is extended while the work lasts, and ctx ends if the lock is lost.
+func ExampleRedsync_Do() {
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+
+	work := func(ctx context.Context) error {
+		nodes.Steal("orders:17") // a failure that the nodes should not have: they forget the lock
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	err := nodes.Redsync().Do(context.Background(), "orders:17", work, redsync.WithExpiry(time.Second))
+
+	fmt.Println("the work has ended:", errors.Is(err, context.Canceled))
+	fmt.Println("the lock was lost:", errors.Is(err, redsync.ErrLockLost))
+	// Output:
+	// the work has ended: true
+	// the lock was lost: true
 }
 
 // Clients that exist already make the pools of New, one for each node.
@@ -128,14 +136,11 @@ func ExampleOpen() {
 // TryLock makes one attempt. Its error tells a lock that somebody else holds
 // from nodes that fail.
 func ExampleMutex_TryLock() {
-	rs, stop := openFiveNodes()
-	defer stop()
-	if err := rs.NewMutex("orders:17").Lock(); err != nil {
-		fmt.Println(err)
-		return
-	}
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+	nodes.HoldBySomebody("orders:17")
 
-	err := rs.NewMutex("orders:17").TryLock()
+	err := nodes.Redsync().NewMutex("orders:17").TryLock()
 
 	var taken *redsync.ErrTaken
 	var node *redsync.RedisError
@@ -156,10 +161,10 @@ func ExampleMutex_TryLock() {
 // Work that takes longer than the expiry extends the lock, about every third of
 // it. An Extend that fails leaves the old end standing, and may be tried again.
 func ExampleMutex_Extend() {
-	rs, stop := openFiveNodes()
-	defer stop()
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
 	const expiry = 2 * time.Second
-	mutex := rs.NewMutex("report", redsync.WithExpiry(expiry))
+	mutex := nodes.Redsync().NewMutex("report", redsync.WithExpiry(expiry))
 	if err := mutex.Lock(); err != nil {
 		fmt.Println(err)
 		return
@@ -183,11 +188,78 @@ func ExampleMutex_Extend() {
 	// Output: held for longer than the expiry: true
 }
 
+// WithWatchdog is for a lock that outlives a function. Watch Lost: it is closed when the lock is lost.
+func ExampleWithWatchdog() {
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+	mutex := nodes.Redsync().NewMutex("leader", redsync.WithWatchdog(), redsync.WithExpiry(time.Second))
+	if err := mutex.Lock(); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	time.AfterFunc(1500*time.Millisecond, func() { nodes.Expire("leader") }) // longer than the expiry
+	<-mutex.Lost()
+	fmt.Println("lost:", errors.Is(mutex.Err(), redsync.ErrLockLost))
+	// Output: lost: true
+}
+
+// WithFencing numbers the holds. The resource refuses a token that is lower than one it has seen.
+func ExampleWithFencing() {
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+	lock := func() *redsync.Mutex {
+		mutex := nodes.Process().NewMutex("orders:17", redsync.WithFencing())
+		if err := mutex.Lock(); err != nil {
+			fmt.Println(err)
+		}
+		return mutex
+	}
+
+	late := lock()
+	nodes.Expire("orders:17") // it is paused for so long that its keys run out
+	current := lock()
+
+	var orders fencing.Guard // it stands in front of the data
+	fmt.Println(orders.Do(current.Fence(), func() error { return nil }))
+	err := orders.Do(late.Fence(), func() error { return nil })
+	fmt.Println("refused:", errors.Is(err, fencing.ErrStale))
+	// Output:
+	// <nil>
+	// refused: true
+}
+
+// WithLogger writes what goes wrong. While all is well there is nothing above Debug.
+func ExampleWithLogger() {
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+	nodes.Node(3).Down()
+	withoutTime := func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == "error" {
+			return slog.Attr{}
+		}
+		return a
+	}
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
+	seen := &redsynctest.Recorder{}
+	rs := nodes.Process(redsync.WithLogger(logger), redsync.WithObserver(seen))
+
+	err := rs.Do(context.Background(), "orders:17", func(context.Context) error { return nil })
+	for len(redsynctest.Events[observe.NodeDown](seen)) == 0 { // told by a goroutine of its own
+		time.Sleep(time.Millisecond)
+	}
+	fmt.Println(err) // a minority of nodes that are down breaks no lock
+	// Output:
+	// level=WARN msg="redsync: node is down" node=3 address=127.0.0.1:7004
+	// <nil>
+}
+
 // The name and the value of a lock are all that another process needs to take
 // it over.
 func ExampleWithValue() {
-	rs, stop := openFiveNodes()
-	defer stop()
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+	rs := nodes.Redsync()
 	mutex := rs.NewMutex("upload:9")
 	if err := mutex.Lock(); err != nil {
 		fmt.Println(err)
@@ -246,24 +318,18 @@ func (s *slowNodes) ObserveExtended(_ context.Context, e observe.Extended) {
 // An observer counts what is worth an alert: nodes that are slow, and extensions
 // that hardly make it.
 func ExampleWithObserver() {
-	nodes := embedded.Start(5) // in the process; node 3 is slow
+	nodes := redsynctest.New(5)
 	defer nodes.Close()
-	nodes[3].On("set", 1, embedded.Fault{Delay: 2500 * time.Millisecond})
-	var pools []pool.Pool
-	for _, n := range nodes {
-		client := n.Client()
-		defer client.Close()
-		pools = append(pools, pool.New(client))
-	}
 
 	seen := &slowNodes{slow: make(map[int]int), closest: time.Hour}
-	rs := redsync.New(pools...).With(redsync.WithObserver(seen))
-
-	mutex := rs.NewMutex("orders:17", redsync.WithExpiry(time.Minute))
-	if err := mutex.Lock(); err != nil {
+	rs := nodes.Process(redsync.WithObserver(seen), redsync.WithExpiry(time.Minute))
+	mutex := rs.NewMutex("orders:17")
+	nodes.Node(3).Delay(2500 * time.Millisecond)
+	if err := mutex.Lock(); err != nil { // node 3 answers after it has returned
 		fmt.Println(err)
 		return
 	}
+	nodes.Node(3).Delay(0)
 	if _, err := mutex.Extend(); err != nil {
 		fmt.Println(err)
 		return

@@ -35,6 +35,8 @@ const (
 
 // A Server is one redis-server process.
 type Server struct {
+	program string
+
 	addr string
 	dir  string
 	env  []string // added to the environment of this process
@@ -91,13 +93,19 @@ func LaunchWith(dir string, env []string, args ...string) (*Server, error) {
 	if err := findServer(); err != nil {
 		return nil, err
 	}
+	return LaunchProgram("redis-server", dir, env, append([]string{"--enable-debug-command", "yes"}, args...)...)
+}
+
+// LaunchProgram is LaunchWith for another program than the redis-server on PATH, and without
+// the DEBUG command.
+func LaunchProgram(program, dir string, env []string, args ...string) (*Server, error) {
 	var errs []error
 	for range launchTries {
 		addr, err := freeAddr()
 		if err != nil {
 			return nil, err
 		}
-		s := &Server{addr: addr, dir: dir, env: env, args: args}
+		s := &Server{program: program, addr: addr, dir: dir, env: env, args: args}
 		if err = s.start(); err == nil {
 			return s, nil
 		}
@@ -121,7 +129,7 @@ func (s *Server) start() error {
 	}
 	args := append([]string{
 		"--port", port, "--bind", host, "--dir", s.dir,
-		"--save", "", "--appendonly", "no", "--enable-debug-command", "yes",
+		"--save", "", "--appendonly", "no",
 	}, s.args...)
 	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -132,7 +140,7 @@ func (s *Server) start() error {
 	if err != nil {
 		return err
 	}
-	cmd, exit := exec.Command("redis-server", args...), make(chan struct{}) //nolint:gosec // our own arguments
+	cmd, exit := exec.Command(s.program, args...), make(chan struct{}) //nolint:gosec // our own arguments
 	cmd.Env = append(os.Environ(), s.env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = EndWithParent()
@@ -170,11 +178,11 @@ func (s *Server) awaitReady(before int64) error {
 		}
 		select {
 		case <-s.exit:
-			return fmt.Errorf("redis-server %v ended: %s", s.cmd.Args, said)
+			return fmt.Errorf("%v ended: %s", s.cmd.Args, said)
 		case <-pause.C:
 		}
 	}
-	return fmt.Errorf("redis-server at %s is not ready after %v", s.addr, readyTimeout)
+	return fmt.Errorf("%s at %s is not ready after %v", s.program, s.addr, readyTimeout)
 }
 
 // Addr returns the address of the server.

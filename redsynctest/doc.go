@@ -1,0 +1,44 @@
+// Package redsynctest runs Redis nodes in the process of a test, so that code that uses locks is tested without
+// Redis. The nodes fail on request.
+//
+//	func TestWorkerStopsWhenItLosesItsLock(t *testing.T) {
+//		synctest.Test(t, func(t *testing.T) {
+//			nodes := redsynctest.Start(t, 5)
+//			done := make(chan error, 1)
+//			go func() { done <- worker(t.Context(), nodes.Redsync()) }()
+//			time.Sleep(time.Minute) // takes no time
+//			nodes.Steal("reports")
+//			require.ErrorIs(t, <-done, redsync.ErrLockLost)
+//		})
+//	}
+//
+// [Start] returns the nodes, and [Nodes.Redsync] a Redsync on them for the code under test. [Nodes.Process] is
+// another process. At the end of the test everything is closed, and the test fails if something is left.
+// Example functions and programs use [New]. The file example_test.go of this package has tests to copy: of a
+// worker, of a job that runs once, of an HTTP service, of a retry.
+//
+// # Time
+//
+// Use a testing/synctest bubble wherever the code under test allows it: time.Sleep costs nothing there, the nodes
+// follow the clock of the bubble, and times are exact. Outside of a bubble the nodes run in real time, and
+// [Nodes.Advance] moves their clocks alone. On a slow machine an answer may then take longer than the node
+// deadline of a lock, 0.4 s by default: [Nodes.Process] with redsync.WithNodeTimeout gives it more.
+//
+// # What can go wrong
+//
+//   - A node is down, frozen, slow or restarted, or loses a reply: the methods of [Node].
+//   - Somebody else has the lock: [Nodes.HoldBySomebody].
+//   - A held lock is lost: [Nodes.Steal], [Nodes.Expire], or a quorum of nodes that is down.
+//   - The process that holds a lock crashes: lock it in another [Nodes.Process], and do not unlock it.
+//
+// # What to check
+//
+// [Nodes.RequireHeld], [Nodes.RequireFree] and [Nodes.RequireNothingLeft] look at the nodes. Their failures say
+// what each node has. A [Recorder] keeps the events of locks.
+//
+// # Real servers
+//
+// If the environment variable REDSYNCTEST_SERVERS names a program, such as redis-server, each node is a process
+// of it, on a free port of the loopback interface. Then Advance fails, and so does Start in a bubble; everything
+// else works. This needs Unix.
+package redsynctest

@@ -1,0 +1,206 @@
+package redsynctest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
+)
+
+// This file is for copying: four programs that use locks, each with its test.
+
+// Example functions have no testing.T. They use New, and Close.
+func Example() {
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+
+	mutex := nodes.Redsync().NewMutex("orders:17")
+	fmt.Println(mutex.Lock())
+	nodes.RequireHeld("orders:17") // panics if it is not
+	nodes.Steal("orders:17")
+	_, err := mutex.Extend()
+	fmt.Println("lost:", errors.Is(err, redsync.ErrLockLost))
+	// Output:
+	// <nil>
+	// lost: true
+}
+
+// The worker makes steps under a lock. The context of a step ends if the lock is lost.
+func worker(ctx context.Context, rs *redsync.Redsync, step func(context.Context) error) error {
+	return rs.Do(ctx, "reports", func(ctx context.Context) error {
+		for {
+			if err := step(ctx); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// In a bubble the worker works for a minute, which takes no time.
+func TestWorkerStopsWhenItLosesItsLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redsynctest.Start(t, 5)
+		steps := 0
+		done := make(chan error, 1)
+		go func() {
+			done <- worker(t.Context(), nodes.Redsync(), func(ctx context.Context) error {
+				steps++
+				time.Sleep(time.Second)
+				return ctx.Err()
+			})
+		}()
+
+		time.Sleep(time.Minute)
+		nodes.RequireHeld("reports") // the watchdog of Do has extended it
+		nodes.Steal("reports")
+
+		if err := <-done; !errors.Is(err, redsync.ErrLockLost) {
+			t.Errorf("the worker returned %v, want ErrLockLost", err)
+		}
+		if steps > 64 {
+			t.Errorf("the worker made %d steps: it went on for longer than the watchdog's interval", steps)
+		}
+	})
+}
+
+// Every process calls nightly, and the job runs once a night. A lock that is not unlocked marks the job as done.
+func nightly(rs *redsync.Redsync, night string, job func() error) error {
+	mutex := rs.NewMutex("nightly:"+night, redsync.WithExpiry(24*time.Hour))
+	err := mutex.Lock()
+	var taken *redsync.ErrTaken
+	switch {
+	case errors.As(err, &taken):
+		return nil // another process runs it
+	case err != nil:
+		return err
+	}
+	if err := job(); err != nil {
+		_, unlockErr := mutex.Unlock() // another process may try
+		return errors.Join(err, unlockErr)
+	}
+	return nil
+}
+
+func TestJobRunsOnceInThreeProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redsynctest.Start(t, 5)
+		nodes.Node(3).Down() // a minority
+		var runs atomic.Int64
+		var processes sync.WaitGroup
+		for range 3 {
+			rs := nodes.Process()
+			processes.Go(func() {
+				err := nightly(rs, "2026-01-31", func() error {
+					if runs.Add(1) == 1 {
+						return errors.New("the first run fails")
+					}
+					return nil
+				})
+				if err != nil {
+					t.Log(err)
+				}
+			})
+		}
+		processes.Wait()
+		if runs.Load() != 2 {
+			t.Errorf("the job ran %d times, want 2: a failure and a success", runs.Load())
+		}
+		nodes.RequireHeld("nightly:2026-01-31")
+	})
+}
+
+// The service changes an order under its lock. It does not wait for the lock.
+func service(rs *redsync.Redsync) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /orders/{id}", func(w http.ResponseWriter, r *http.Request) {
+		mutex := rs.NewMutex("orders:" + r.PathValue("id"))
+		err := mutex.TryLockContext(r.Context())
+		var taken *redsync.ErrTaken
+		switch {
+		case errors.As(err, &taken):
+			http.Error(w, "somebody else changes this order", http.StatusConflict)
+			return
+		case err != nil:
+			http.Error(w, "try again later", http.StatusServiceUnavailable)
+			return
+		}
+		defer mutex.Unlock()
+		w.WriteHeader(http.StatusOK)
+	})
+	return mux
+}
+
+func TestServiceReturns409WhenTheLockIsTaken(t *testing.T) {
+	nodes := redsynctest.Start(t, 5)
+	// A slow machine needs more than the default of 0.4 s for an answer, now and then.
+	handler := service(nodes.Process(redsync.WithNodeTimeout(3 * time.Second)))
+	post := func(want int) {
+		t.Helper()
+		response := httptest.NewRecorder()
+		handler.ServeHTTP(response, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/orders/17", nil))
+		if response.Code != want {
+			t.Errorf("status %d, want %d", response.Code, want)
+		}
+	}
+
+	nodes.HoldBySomebody("orders:17")
+	post(http.StatusConflict)
+	nodes.Expire("orders:17")
+	post(http.StatusOK)
+	nodes.RequireNothingLeft() // the service has unlocked
+
+	for i := range 3 { // a quorum
+		nodes.Node(i).Down()
+	}
+	post(http.StatusServiceUnavailable)
+}
+
+// lockWithin has a retry of its own: once a second, five times.
+func lockWithin(ctx context.Context, mutex *redsync.Mutex) (err error) {
+	for range 5 {
+		if err = mutex.TryLockContext(ctx); err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return err
+}
+
+// In a bubble the times are exact.
+func TestRetryOfMyOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redsynctest.Start(t, 5)
+		nodes.HoldBySomebody("orders:17")
+		start := time.Now()
+		mutex := nodes.Redsync().NewMutex("orders:17")
+		var taken *redsync.ErrTaken
+		if err := lockWithin(t.Context(), mutex); !errors.As(err, &taken) {
+			t.Errorf("lockWithin returned %v, want ErrTaken", err)
+		}
+		if took := time.Since(start); took != 5*time.Second {
+			t.Errorf("it gave up after %v, want 5s", took)
+		}
+
+		start = time.Now()
+		time.AfterFunc(2500*time.Millisecond, func() { nodes.Expire("orders:17") })
+		if err := lockWithin(t.Context(), mutex); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took != 3*time.Second {
+			t.Errorf("it took %v, want 3s", took)
+		}
+	})
+}

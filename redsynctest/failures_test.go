@@ -1,0 +1,233 @@
+package redsynctest_test
+
+import (
+	"context"
+	"crypto/rand"
+	"regexp"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
+)
+
+func TestRequireHeldSaysWhatEachNodeHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := fails(t, func(tb *fakeTB) {
+			nodes := redsynctest.Start(tb, 5)
+			mutex := nodes.Redsync().NewMutex(name, redsync.WithExpiry(8*time.Second))
+			require.NoError(t, mutex.Lock())
+			synctest.Wait()
+			nodes.RequireHeld(name)
+			nodes.Node(0).Restart(true)
+			nodes.Node(1).Freeze()
+			nodes.Node(2).Down()
+			time.Sleep(time.Second)
+			nodes.RequireHeld(name)
+		})
+		assert.Equal(t, "\n"+
+			"\tError:      \tlock \"orders:17\" is not held: 2 of 5 nodes have the same value, a quorum is 3\n"+
+			"\t            \tnode #0 (127.0.0.1:7001): free\n"+
+			"\t            \tnode #1 (127.0.0.1:7002): frozen\n"+
+			"\t            \tnode #2 (127.0.0.1:7003): down\n"+
+			"\t            \tnode #3 (127.0.0.1:7004): value \"ABCDEFGH\"..., expires in 7s\n"+
+			"\t            \tnode #4 (127.0.0.1:7005): value \"ABCDEFGH\"..., expires in 7s\n"+
+			"\tTest:       \tTestOfUser\n", masked(got))
+	})
+}
+
+// masked returns a failure with letters in the order of the alphabet as the values of locks.
+func masked(failure string) string {
+	return regexp.MustCompile(`value "[A-Z2-7]+"`).ReplaceAllStringFunc(failure, func(value string) string {
+		return `value "` + "ABCDEFGH"[:len(value)-len(`value ""`)] + `"`
+	})
+}
+
+func TestRequireFreeSaysWhatEachNodeHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := fails(t, func(tb *fakeTB) {
+			nodes := redsynctest.Start(tb, 3)
+			nodes.HoldBySomebody(name)
+			nodes.Node(2).Down()
+			nodes.RequireFree(name)
+		})
+		assert.Equal(t, "\n"+
+			"\tError:      \tlock \"orders:17\" is not free: it is free on 0 of 3 nodes, a quorum is 2\n"+
+			"\t            \tnode #0 (127.0.0.1:7001): held by somebody else, whom Steal or HoldBySomebody made up\n"+
+			"\t            \tnode #1 (127.0.0.1:7002): held by somebody else, whom Steal or HoldBySomebody made up\n"+
+			"\t            \tnode #2 (127.0.0.1:7003): down\n"+
+			"\tTest:       \tTestOfUser\n", masked(got))
+	})
+}
+
+func TestRequireFreeNeedsAQuorumThatIsUp(t *testing.T) {
+	got := fails(t, func(tb *fakeTB) {
+		nodes := redsynctest.Start(tb, 3)
+		nodes.Node(0).Down()
+		nodes.Node(1).Freeze()
+		nodes.RequireFree(name)
+	})
+	assert.Contains(t, got, "it is free on 1 of 3 nodes, a quorum is 2")
+}
+
+func TestRequireNothingLeftFindsAHeldLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := fails(t, func(tb *fakeTB) {
+			nodes := redsynctest.Start(tb, 2)
+			value := func() (string, error) { return rand.Text()[:5], nil }
+			mutex := nodes.Redsync().NewMutex(name, redsync.WithGenValueFunc(value), redsync.WithExpiry(90*time.Second))
+			require.NoError(t, mutex.Lock())
+			synctest.Wait()
+			nodes.RequireNothingLeft()
+		})
+		assert.Equal(t, "\n"+
+			"\tError:      \tnode #0 (127.0.0.1:7001): \"orders:17\" is left: value \"ABCDE\", expires in 1m20s\n"+
+			"\t            \tnode #1 (127.0.0.1:7002): \"orders:17\" is left: value \"ABCDE\", expires in 1m20s\n"+
+			"\tTest:       \tTestOfUser\n", masked(got))
+	})
+}
+
+func TestRequireNothingLeftDoesNotTakeExpiryForARelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := fails(t, func(tb *fakeTB) {
+			nodes := redsynctest.Start(tb, 1)
+			require.NoError(t, nodes.Redsync().NewMutex(name, redsync.WithExpiry(time.Second)).Lock())
+			nodes.RequireNothingLeft()
+		})
+		assert.Contains(t, got, `"orders:17" is left: value `)
+		assert.Contains(t, got, "expires in 500ms")
+	})
+}
+
+// A lock that was given away, and that nobody has adopted, is nobody's to unlock.
+func TestTheEndFindsWhatNobodyUnlocks(t *testing.T) {
+	detached := func(faults func(*redsynctest.Nodes)) func(tb *fakeTB) {
+		return func(tb *fakeTB) {
+			nodes := redsynctest.Start(tb, 3)
+			mutex := nodes.Redsync().NewMutex(name, redsync.WithExpiry(time.Hour))
+			require.NoError(t, mutex.Lock())
+			_, err := mutex.Detach(context.Background())
+			require.NoError(t, err)
+			faults(nodes)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		got := fails(t, detached(func(*redsynctest.Nodes) {}))
+		assert.Contains(t, got, `node #2 (127.0.0.1:7003): "orders:17" is left: value `)
+		assert.Contains(t, got, "Test:       \tTestOfUser")
+		got = fails(t, detached(func(nodes *redsynctest.Nodes) {
+			for i := range 3 {
+				nodes.Node(i).Restart(false)
+			}
+		}))
+		assert.Empty(t, got, "nodes that have had a fault are not looked at")
+		got = fails(t, detached(func(nodes *redsynctest.Nodes) { nodes.RequireFree(name) }))
+		assert.NotContains(t, got, "is left", "a test that has failed")
+	})
+}
+
+func TestTheEndFindsAnOpenConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := fails(t, func(tb *fakeTB) {
+			_, err := redsynctest.Start(tb, 1).Node(0).Dial(t.Context())
+			require.NoError(t, err)
+		})
+		assert.Contains(t, got, "node #0 (127.0.0.1:7001): 1 connections are left open")
+	})
+}
+
+func TestBadInputIsNamed(t *testing.T) {
+	for want, test := range map[string]func(tb *fakeTB, nodes *redsynctest.Nodes){
+		`Start: the number of nodes must be 1 to 64, not 0`:  func(tb *fakeTB, _ *redsynctest.Nodes) { redsynctest.Start(tb, 0) },
+		`Start: the number of nodes must be 1 to 64, not 65`: func(tb *fakeTB, _ *redsynctest.Nodes) { redsynctest.Start(tb, 65) },
+
+		`Node(2): the index must be 0 to 1`:  func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Node(2) },
+		`Node(-1): the index must be 0 to 1`: func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Node(-1) },
+
+		`Node(1).Delay: the duration must be 0 or more, not -1s`: func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Node(1).Delay(-time.Second) },
+		`Advance: the duration must be 0 or more, not -1ns`:      func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Advance(-1) },
+
+		`Steal(""): the name of a lock must not be empty`: func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Steal("") },
+		`RequireHeld("{a}:queue"): the name is reserved`:  func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.RequireHeld("{a}:queue") },
+		`Steal("nobody"): no node has this lock`:          func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Steal("nobody") },
+		`Expire("nobody"): no node has this lock`:         func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Expire("nobody") },
+
+		`HoldBySomebody("held"): the lock must be free on every node that is up`: func(_ *fakeTB, nodes *redsynctest.Nodes) {
+			nodes.HoldBySomebody("held")
+			nodes.HoldBySomebody("held")
+		},
+		`Node(1).Freeze: the node is down`: func(_ *fakeTB, nodes *redsynctest.Nodes) {
+			nodes.Node(1).Down()
+			nodes.Node(1).Freeze()
+		},
+		`Node(0).Up: the nodes are closed`: func(tb *fakeTB, nodes *redsynctest.Nodes) {
+			require.NoError(tb, nodes.Close())
+			nodes.Node(0).Up()
+		},
+		`RequireFree("x"): the nodes are closed`: func(tb *fakeTB, nodes *redsynctest.Nodes) {
+			require.NoError(tb, nodes.Close())
+			nodes.RequireFree("x")
+		},
+		`RequireNothingLeft: the nodes are closed`: func(tb *fakeTB, nodes *redsynctest.Nodes) {
+			require.NoError(tb, nodes.Close())
+			nodes.RequireNothingLeft()
+		},
+		`Pools: the nodes are closed`: func(tb *fakeTB, nodes *redsynctest.Nodes) {
+			require.NoError(tb, nodes.Close())
+			nodes.Process()
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			got := fails(t, func(tb *fakeTB) { test(tb, redsynctest.Start(tb, 2)) })
+			assert.Contains(t, got, "redsynctest: "+want)
+		})
+	}
+}
+
+func TestNewPanics(t *testing.T) {
+	assert.PanicsWithValue(t, "redsynctest: New: the number of nodes must be 1 to 64, not 0", func() { redsynctest.New(0) })
+	nodes := redsynctest.New(1)
+	defer nodes.Close()
+	assert.PanicsWithValue(t, "redsynctest: Node(1): the index must be 0 to 0", func() { nodes.Node(1) })
+	assert.PanicsWithValue(t, "\n"+
+		"\tError:      \tlock \"orders:17\" is not held: 0 of 1 nodes have the same value, a quorum is 1\n"+
+		"\t            \tnode #0 (127.0.0.1:7001): free\n", func() { nodes.RequireHeld(name) })
+}
+
+func TestAdvanceFailsWhereItMakesNoSense(t *testing.T) {
+	advance := func(tb *fakeTB) {
+		redsynctest.Start(tb, 1).Advance(time.Second)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		assert.Contains(t, fails(t, advance), "redsynctest: Advance: in a synctest bubble use time.Sleep(1s)")
+	})
+	onServers(t)
+	assert.Contains(t, fails(t, advance), "redsynctest: Advance: the clocks of real servers (REDSYNCTEST_SERVERS) cannot be moved")
+}
+
+func TestServersAreRefusedInABubble(t *testing.T) {
+	t.Setenv(redsynctest.ServersEnv, "redis-server")
+	synctest.Test(t, func(t *testing.T) {
+		got := fails(t, func(tb *fakeTB) { redsynctest.Start(tb, 1) })
+		assert.Contains(t, got, "redsynctest: Start: REDSYNCTEST_SERVERS=redis-server: real servers cannot run in a testing/synctest bubble")
+	})
+}
+
+func TestAServerThatCannotBeStartedIsNamed(t *testing.T) {
+	t.Setenv(redsynctest.ServersEnv, "no-such-program")
+	got := fails(t, func(tb *fakeTB) { redsynctest.Start(tb, 1) })
+	assert.Contains(t, got, "redsynctest: Start: REDSYNCTEST_SERVERS=no-such-program: ")
+	assert.Contains(t, got, "executable file not found")
+}
+
+func TestAwaitEventsFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := fails(t, func(tb *fakeTB) { redsynctest.AwaitEvents[observe.Lost](tb, &redsynctest.Recorder{}, 1) })
+		assert.Equal(t, "redsynctest: AwaitEvents: 0 events of observe.Lost after 10s, want 1", got)
+	})
+}

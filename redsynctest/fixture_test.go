@@ -1,0 +1,121 @@
+package redsynctest_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
+)
+
+func TestMain(m *testing.M) {
+	if err := os.Unsetenv(redsynctest.ServersEnv); err != nil { // each test says where it runs
+		panic(err)
+	}
+	code := m.Run()
+	// go-redis looks once a second whether a pool that could not dial has been closed; goleak waits for less.
+	time.Sleep(1100 * time.Millisecond)
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// A form is how tests of users run.
+type form string
+
+const (
+	bubble   form = "bubble"
+	realTime form = "real time"
+	servers  form = "servers"
+)
+
+// inEachForm runs test on five nodes of each form, with a Redsync whose locks give a slow machine time.
+func inEachForm(t *testing.T, test func(t *testing.T, f form, nodes *redsynctest.Nodes, rs *redsync.Redsync)) {
+	t.Helper()
+	start := func(t *testing.T, f form) {
+		nodes := redsynctest.Start(t, 5)
+		test(t, f, nodes, nodes.Redsync().With(redsync.WithTimeoutFactor(0.4)))
+	}
+	t.Run(string(bubble), func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { start(t, bubble) })
+	})
+	t.Run(string(realTime), func(t *testing.T) { start(t, realTime) })
+	t.Run(string(servers), func(t *testing.T) {
+		onServers(t)
+		start(t, servers)
+	})
+}
+
+// onServers makes real servers the nodes. The test is skipped where there are none.
+func onServers(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		if os.Getenv(realredis.Env) == realredis.Require {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	t.Setenv(redsynctest.ServersEnv, "redis-server")
+}
+
+// fakeTB is a test of a user that may fail.
+type fakeTB struct {
+	testing.TB
+
+	mu       sync.Mutex
+	failure  string // "" if it has not failed
+	cleanups []func()
+}
+
+// fails runs a test of a user, with its cleanup, and returns how it fails.
+func fails(t *testing.T, test func(tb *fakeTB)) string {
+	t.Helper()
+	f := &fakeTB{TB: t}
+	run := func(do func()) {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			do()
+		}()
+		<-done
+	}
+	run(func() { test(f) })
+	for _, cleanup := range slices.Backward(f.cleanups) {
+		run(cleanup)
+	}
+	return f.failure
+}
+
+func (f *fakeTB) Helper()      {}
+func (f *fakeTB) Name() string { return "TestOfUser" }
+
+func (f *fakeTB) Cleanup(do func()) { f.cleanups = append(f.cleanups, do) }
+
+func (f *fakeTB) Failed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failure != ""
+}
+
+func (f *fakeTB) Errorf(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failure += fmt.Sprintf(format, args...)
+}
+
+func (f *fakeTB) Fatalf(format string, args ...any) {
+	f.Errorf(format, args...)
+	runtime.Goexit()
+}

@@ -1,0 +1,224 @@
+package redsynctest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// A Node is one of the Redis nodes. Its methods return when the fault is there, and fail the test if they
+// cannot do what they say. A process reconnects to a node by itself when it next uses it, within about a
+// second.
+type Node struct {
+	set    *Nodes
+	index  int
+	server server
+
+	mu     sync.Mutex // one method at a time
+	state  state
+	faulty bool // it has had a fault
+
+	late   atomic.Int64 // how late its answers are, a time.Duration
+	losing atomic.Int64 // so many replies are lost
+	open   atomic.Int64 // connections of processes
+}
+
+// A state is what a node does with requests.
+type state string
+
+const (
+	up     state = ""
+	frozen state = "frozen"
+	down   state = "down"
+)
+
+// A server is what a Node runs on.
+type server interface {
+	addr() string
+	dial(ctx context.Context, network, addr string) (net.Conn, error)
+	freeze()
+	thaw()
+	kill()
+	restart(empty bool) error // after kill
+	advance(d time.Duration) error
+	close()
+}
+
+// Down stops the node: its connections break, and new ones are refused. Its keys stay, for Up.
+func (n *Node) Down() {
+	n.set.t.Helper()
+	n.try("Down", func() error {
+		if n.state != down {
+			n.server.kill()
+			n.state = down
+		}
+		return nil
+	})
+}
+
+// Up starts a node that is down, with the keys that it had, except those that have run out. On a node that is
+// not down it does nothing.
+func (n *Node) Up() {
+	n.set.t.Helper()
+	n.try("Up", func() error {
+		if n.state != down {
+			return nil
+		}
+		return n.restart(false)
+	})
+}
+
+// Restart stops the node and starts it again, without keys if empty, otherwise as Down and Up do.
+func (n *Node) Restart(empty bool) {
+	n.set.t.Helper()
+	n.try("Restart", func() error {
+		if n.state != down {
+			n.server.kill()
+			n.state = down
+		}
+		return n.restart(empty)
+	})
+}
+
+// restart starts the node, which is down.
+func (n *Node) restart(empty bool) error {
+	if err := n.server.restart(empty); err != nil {
+		return err
+	}
+	n.state = up
+	return nil
+}
+
+// Freeze makes the node answer nothing, as SIGSTOP does: connections stay open, and requests pile up until
+// Thaw. It fails if the node is down.
+func (n *Node) Freeze() {
+	n.set.t.Helper()
+	n.try("Freeze", func() error {
+		if n.state == down {
+			return errors.New("the node is down")
+		}
+		n.server.freeze()
+		n.state = frozen
+		return nil
+	})
+}
+
+// Thaw ends Freeze: the node executes the requests that have piled up. On a node that is not frozen it does
+// nothing.
+func (n *Node) Thaw() {
+	n.set.t.Helper()
+	n.try("Thaw", func() error {
+		if n.state == frozen {
+			n.server.thaw()
+			n.state = up
+		}
+		return nil
+	})
+}
+
+// Delay makes the node's answers to locks come d late, 0 or more, from now on; 0 ends it. The node executes a
+// request at once. To open a connection takes no longer, and wake-ups are not late.
+func (n *Node) Delay(d time.Duration) {
+	n.set.t.Helper()
+	n.try("Delay", func() error {
+		if d < 0 {
+			return fmt.Errorf("the duration must be 0 or more, not %v", d)
+		}
+		n.late.Store(int64(d))
+		return nil
+	})
+}
+
+// LoseReply loses the reply to the next request of a lock: the node executes the request, and the connection
+// breaks instead of bringing the answer. The process cannot know whether the request was executed. A second
+// call loses the reply to the request after that, and so on.
+func (n *Node) LoseReply() {
+	n.set.t.Helper()
+	n.try("LoseReply", func() error {
+		n.losing.Add(1)
+		return nil
+	})
+}
+
+// try does what a method is for, and fails the test if it cannot.
+func (n *Node) try(method string, do func() error) {
+	n.set.t.Helper()
+	err := n.set.usable()
+	if err == nil {
+		n.mu.Lock()
+		n.faulty = true
+		err = do()
+		n.mu.Unlock()
+	}
+	if err != nil {
+		n.set.t.Fatalf("redsynctest: Node(%d).%s: %v", n.index, method, err)
+	}
+}
+
+// calm ends what makes the node slow, and reports whether it has ever had a fault.
+func (n *Node) calm() (faulty bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.state == frozen {
+		n.server.thaw()
+		n.state = up
+	}
+	n.late.Store(0)
+	n.losing.Store(0)
+	return n.faulty
+}
+
+func (n *Node) neverFaulty() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.faulty
+}
+
+// String names the node as errors of the library do.
+func (n *Node) String() string { return fmt.Sprintf("node #%d (%s)", n.index, n.server.addr()) }
+
+// ask returns the node's answer to a command; nil is no such key. A node that is not up is not asked.
+func (n *Node) ask(args ...any) (any, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.state != up {
+		return nil, nil
+	}
+	c := client(n.server.addr(), n.server.dial)
+	defer func() { _ = c.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	answer, err := c.Do(ctx, args...).Result()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("%v: %v: %w", n, args[0], err)
+	}
+	return answer, nil
+}
+
+// stateNow returns the state.
+func (n *Node) stateNow() state {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.state
+}
+
+// A dialer opens a connection.
+type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// client returns a client that starts no goroutine of its own.
+func client(addr string, dial dialer) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: addr, Dialer: dial,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}

@@ -1,0 +1,360 @@
+package redsynctest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+const (
+	// serversEnv names the program that serves as a node, in place of nodes inside the process.
+	serversEnv = "REDSYNCTEST_SERVERS"
+
+	maxNodes = 64               // as redsync.New
+	patience = 10 * time.Second // for what ends soon on a machine that is not overloaded
+	maxPause = 100 * time.Millisecond
+)
+
+// Nodes is a set of independent Redis nodes. Many goroutines may use it at once.
+//
+// A method that cannot do what it is asked for fails the test at once, as testing.TB.Fatalf does. So call the
+// methods from the goroutine of the test. After New they panic with the same text.
+type Nodes struct {
+	t       reporter
+	bubble  bool
+	nodes   []*Node
+	redsync *redsync.Redsync
+
+	mu        sync.Mutex
+	processes []*redsync.Redsync
+	pools     []pool.Pool
+	clients   []*redis.Client
+	somebody  int  // how many clients HoldBySomebody and Steal have made up
+	closed    bool // Close has begun
+
+	closing  sync.Once
+	closeErr error
+}
+
+// A reporter is told of failures. A testing.TB is one.
+type reporter interface {
+	Helper()
+	Name() string
+	Fatalf(format string, args ...any)
+}
+
+// panics is the reporter of New.
+type panics struct{}
+
+func (panics) Helper()                           {}
+func (panics) Name() string                      { return "" }
+func (panics) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
+// Start returns n running nodes without keys, 1 to 64. They end with tb, and so do all connections to them.
+//
+// When tb ends, all processes are closed, which unlocks what they still hold. The test fails if after that a
+// key of a lock is left on a node that has had no fault, or a connection is open. A test that has failed before
+// is not checked. RequireNothingLeft checks more, and may be called at any time.
+//
+// In a testing/synctest bubble, call Start inside it. If the environment variable REDSYNCTEST_SERVERS is set,
+// Start fails there, because real servers need real time.
+func Start(tb testing.TB, n int) *Nodes {
+	tb.Helper()
+	nodes, err := start(n, tb)
+	if err != nil {
+		tb.Fatalf("redsynctest: Start: %v", err)
+		return nil
+	}
+	tb.Cleanup(func() {
+		tb.Helper()
+		if err := nodes.Close(); err != nil && !tb.Failed() {
+			tb.Errorf("%s", formatted(tb.Name(), err.Error()))
+		}
+	})
+	return nodes
+}
+
+// New is Start for Example functions and programs, which have no testing.TB. Close ends the nodes. New panics
+// where Start fails the test, and so does every method.
+func New(n int) *Nodes {
+	nodes, err := start(n, panics{})
+	if err != nil {
+		panic(fmt.Sprintf("redsynctest: New: %v", err))
+	}
+	return nodes
+}
+
+func start(n int, t reporter) (*Nodes, error) {
+	if n < 1 || n > maxNodes {
+		return nil, fmt.Errorf("the number of nodes must be 1 to %d, not %d", maxNodes, n)
+	}
+	ns := &Nodes{t: t, bubble: inBubble()}
+	program := os.Getenv(serversEnv)
+	if program != "" && ns.bubble {
+		return nil, fmt.Errorf("%s=%s: real servers cannot run in a testing/synctest bubble; "+
+			"unset the variable, or use real time", serversEnv, program)
+	}
+	servers, err := startServers(n, program)
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range servers {
+		ns.nodes = append(ns.nodes, &Node{set: ns, index: i, server: s, state: up})
+	}
+	ns.redsync = ns.Process()
+	return ns, nil
+}
+
+// inBubble reports whether the caller is in a synctest bubble: Wait panics outside of one. Inside, it waits until
+// all other goroutines of the bubble are blocked, which changes nothing for them.
+func inBubble() (in bool) {
+	defer func() { in = recover() == nil }()
+	synctest.Wait()
+	return true
+}
+
+// Node returns node i, from 0. Errors and events of the library name it by the same number.
+func (ns *Nodes) Node(i int) *Node {
+	ns.t.Helper()
+	if i < 0 || i >= len(ns.nodes) {
+		ns.t.Fatalf("redsynctest: Node(%d): the index must be 0 to %d", i, len(ns.nodes)-1)
+		return nil
+	}
+	return ns.nodes[i]
+}
+
+// Redsync returns the Redsync for the code under test, the same each time. It has the library's defaults;
+// its With sets others.
+func (ns *Nodes) Redsync() *redsync.Redsync { return ns.redsync }
+
+// Process returns a further Redsync, with connections of its own, as another process has it. Options are the
+// defaults of its locks.
+func (ns *Nodes) Process(options ...redsync.Option) *redsync.Redsync {
+	ns.t.Helper()
+	rs := redsync.New(ns.Pools()...)
+	ns.mu.Lock()
+	ns.processes = append(ns.processes, rs)
+	ns.mu.Unlock()
+	return rs.With(options...)
+}
+
+// Pools returns new pools, one for each node, for code that calls redsync.New itself. The code closes the
+// Redsync; the end of the nodes closes the pools.
+func (ns *Nodes) Pools(options ...pool.Option) []pool.Pool {
+	ns.t.Helper()
+	pools := make([]pool.Pool, len(ns.nodes))
+	ns.try("Pools", nil, func() error {
+		ns.mu.Lock()
+		defer ns.mu.Unlock()
+		for i, n := range ns.nodes {
+			c := client(n.server.addr(), n.dial)
+			pools[i] = pool.New(c, options...)
+			ns.clients = append(ns.clients, c)
+		}
+		ns.pools = append(ns.pools, pools...)
+		return nil
+	})
+	return pools
+}
+
+// HoldBySomebody makes another client hold the lock, on every node that is up, until Expire or Steal, or for
+// 24 hours. It fails if a node has the lock (see Steal), or if fewer nodes than a quorum are up.
+func (ns *Nodes) HoldBySomebody(name string) {
+	ns.t.Helper()
+	ns.try("HoldBySomebody", &name, func() error {
+		values, free := ns.count(name)
+		if len(values) > 0 || free < ns.quorum() {
+			return fmt.Errorf("the lock must be free on every node that is up, and a quorum must be\n%s", ns.view(name))
+		}
+		holder := ns.newcomer()
+		var errs []error
+		for _, n := range ns.nodes {
+			_, err := n.ask("set", name, holder, "nx", "px", somebodyTTL.Milliseconds())
+			errs = append(errs, err)
+		}
+		if values, _ := ns.count(name); values[holder] < ns.quorum() {
+			errs = append(errs, fmt.Errorf("another process was faster\n%s", ns.view(name)))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// Steal gives a held lock to another client, on every node that is up, as after a failure that the library
+// cannot prevent (FLUSHALL, a failover to a stale replica). The holder is not told: it finds out when it asks
+// the nodes (Valid, Extend, the watchdog), or at Until. Steal fails if no node has the lock.
+func (ns *Nodes) Steal(name string) {
+	ns.t.Helper()
+	ns.overwrite("Steal", name, "set", name, ns.newcomer(), "px", somebodyTTL.Milliseconds())
+}
+
+// Expire makes the keys of a lock run out now, on every node that is up. The holder is not told, as with Steal,
+// and its Until does not move. Waiters notice within half a second, as when a key runs out by itself. Expire
+// fails if no node has the lock.
+func (ns *Nodes) Expire(name string) {
+	ns.t.Helper()
+	ns.overwrite("Expire", name, "del", name)
+}
+
+// overwrite sends a command to every node that is up. One of them must have the lock.
+func (ns *Nodes) overwrite(method, name string, args ...any) {
+	ns.t.Helper()
+	ns.try(method, &name, func() error {
+		if values, _ := ns.count(name); len(values) == 0 {
+			return fmt.Errorf("no node has this lock\n%s", ns.view(name))
+		}
+		var errs []error
+		for _, n := range ns.nodes {
+			_, err := n.ask(args...)
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// Advance moves the clocks of the nodes d ahead, 0 or more: their keys expire that much earlier. The clock of
+// the test stays, so the holder's Until does not move: Advance plays nodes whose clocks jump, and a holder
+// that is stopped for d. It works only on nodes inside the process, and fails in a synctest bubble: there
+// time.Sleep(d) moves the nodes and the holder together, at once.
+func (ns *Nodes) Advance(d time.Duration) {
+	ns.t.Helper()
+	ns.try("Advance", nil, func() error {
+		switch {
+		case d < 0:
+			return fmt.Errorf("the duration must be 0 or more, not %v", d)
+		case ns.bubble:
+			return fmt.Errorf("in a synctest bubble use time.Sleep(%v), which takes no real time; "+
+				"Expire ends the keys of one lock alone", d)
+		}
+		for _, n := range ns.nodes {
+			if err := n.server.advance(d); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Close ends the nodes of New, and everything that the nodes were used for: see Start. The error says what was
+// left. Close waits up to 10 s for connections to end. A second Close returns what the first did.
+func (ns *Nodes) Close() error {
+	ns.closing.Do(func() {
+		ns.mu.Lock()
+		ns.closed = true
+		ns.mu.Unlock()
+		ns.closeErr = ns.shutDown()
+	})
+	return ns.closeErr
+}
+
+func (ns *Nodes) shutDown() error {
+	faulty := false
+	for _, n := range ns.nodes {
+		faulty = n.calm() || faulty
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var errs []error
+	ns.mu.Lock()
+	processes, pools, clients := ns.processes, ns.pools, ns.clients
+	ns.mu.Unlock()
+	for _, rs := range processes {
+		if err := rs.Close(ctx); err != nil && !faulty { // a node with a fault may keep its keys
+			errs = append(errs, err)
+		}
+	}
+	for _, p := range pools {
+		_ = p.Close() // never fails
+	}
+	for _, c := range clients {
+		_ = c.Close() // a second Close is an error
+	}
+	errs = append(errs, ns.leftAtEnd(), await(patience, ns.connected))
+	for _, n := range ns.nodes {
+		n.server.close()
+	}
+	if ns.bubble {
+		time.Sleep(time.Minute) // what ends by itself has ended
+	}
+	return errors.Join(errs...)
+}
+
+// connected returns an error while a connection is open.
+func (ns *Nodes) connected() error {
+	var errs []error
+	for _, n := range ns.nodes {
+		if open := n.open.Load(); open > 0 {
+			errs = append(errs, fmt.Errorf("%v: %d connections are left open", n, open))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// await returns nil as soon as check does, and its error if that takes longer than limit.
+func await(limit time.Duration, check func() error) error {
+	end := time.Now().Add(limit)
+	for pause := time.Millisecond; ; pause = min(2*pause, maxPause) {
+		if err := check(); err == nil || !time.Now().Before(end) {
+			return err
+		}
+		time.Sleep(min(pause, time.Until(end)))
+	}
+}
+
+// try does what a method is for, and fails the test if it cannot. Name is the lock's, nil if there is none.
+func (ns *Nodes) try(method string, name *string, do func() error) {
+	ns.t.Helper()
+	err := ns.usable()
+	if name != nil {
+		method = fmt.Sprintf("%s(%q)", method, *name)
+		err = cmp.Or(checkName(*name), err)
+	}
+	if err == nil {
+		err = do()
+	}
+	if err != nil {
+		ns.t.Fatalf("redsynctest: %s: %v", method, err)
+	}
+}
+
+// usable returns an error after Close.
+func (ns *Nodes) usable() error {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	if ns.closed {
+		return errors.New("the nodes are closed")
+	}
+	return nil
+}
+
+// checkName says what is wrong with the name of a lock.
+func checkName(name string) error {
+	if name == "" {
+		return errors.New("the name of a lock must not be empty")
+	}
+	if side := script.Reserved(name); side != "" {
+		return fmt.Errorf("the name is reserved: {x}%s belongs to the lock x", side)
+	}
+	return nil
+}
+
+func (ns *Nodes) quorum() int { return len(ns.nodes)/2 + 1 }
+
+// newcomer returns the value of a client that has held nothing yet.
+func (ns *Nodes) newcomer() string {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	ns.somebody++
+	return fmt.Sprintf("%s%d", somebodyValue, ns.somebody)
+}

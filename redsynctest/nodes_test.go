@@ -1,0 +1,309 @@
+package redsynctest_test
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
+)
+
+const name = "orders:17"
+
+func TestRequireFollowsALock(t *testing.T) {
+	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
+		nodes.RequireFree(name)
+		mutex := rs.NewMutex(name, redsync.WithFencing())
+		require.NoError(t, mutex.Lock())
+		nodes.RequireHeld(name)
+		var taken *redsync.ErrTaken
+		require.ErrorAs(t, nodes.Process(redsync.WithTimeoutFactor(0.4)).NewMutex(name).TryLock(), &taken)
+		_, err := mutex.Unlock()
+		require.NoError(t, err)
+		nodes.RequireFree(name)
+		nodes.RequireNothingLeft()
+	})
+}
+
+func TestRedsyncIsTheSameEachTime(t *testing.T) {
+	nodes := redsynctest.Start(t, 1)
+	assert.Same(t, nodes.Redsync(), nodes.Redsync())
+	assert.NotSame(t, nodes.Redsync(), nodes.Process())
+}
+
+func TestStartEndsALockThatIsStillHeld(t *testing.T) {
+	var mutex *redsync.Mutex
+	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
+		mutex = rs.NewMutex(name, redsync.WithWatchdog())
+		require.NoError(t, mutex.Lock())
+		t.Cleanup(func() { nodes.RequireHeld(name) })
+	})
+	require.ErrorIs(t, mutex.Err(), redsync.ErrClosed)
+}
+
+func TestNodeDownIsOutvotedAndComesBackWithItsKeys(t *testing.T) {
+	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
+		nodes.Node(0).Down()
+		nodes.Node(0).Down()
+		nodes.Node(1).Down()
+		mutex := rs.NewMutex(name, redsync.WithExpiry(time.Minute))
+		require.NoError(t, mutex.Lock())
+		settle(t, mutex)
+		nodes.RequireHeld(name)
+
+		nodes.Node(2).Down()
+		var failed *redsync.RedisError
+		require.ErrorAs(t, rs.NewMutex("other").TryLock(), &failed)
+
+		for i := range 3 {
+			nodes.Node(i).Up()
+			nodes.Node(i).Up()
+		}
+		nodes.RequireHeld(name) // node 2 has kept its key
+	})
+}
+
+func TestNodeFreezeAndThaw(t *testing.T) {
+	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
+		mutex := rs.NewMutex(name, redsync.WithExpiry(time.Minute))
+		require.NoError(t, mutex.Lock())
+		settle(t, mutex)
+		for i := range 3 {
+			nodes.Node(i).Freeze()
+			nodes.Node(i).Freeze()
+		}
+		other := rs.NewMutex("other", redsync.WithNodeTimeout(50*time.Millisecond))
+		require.Error(t, other.TryLock())
+		for i := range 3 {
+			nodes.Node(i).Thaw()
+			nodes.Node(i).Thaw()
+		}
+		nodes.RequireHeld(name)
+		_, err := mutex.Unlock()
+		require.NoError(t, err)
+	})
+}
+
+func TestNodeRestart(t *testing.T) {
+	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
+		mutex := rs.NewMutex(name, redsync.WithExpiry(time.Minute))
+		require.NoError(t, mutex.Lock())
+		settle(t, mutex)
+		for i := range 5 {
+			nodes.Node(i).Restart(false)
+		}
+		nodes.RequireHeld(name)
+		nodes.Node(0).Freeze()
+		nodes.Node(1).Down()
+		for i := range 3 {
+			nodes.Node(i).Restart(true)
+		}
+		nodes.RequireFree(name)
+	})
+}
+
+func TestNodeDelay(t *testing.T) {
+	const late = 60 * time.Millisecond
+	inEachForm(t, func(t *testing.T, f form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
+		warm(t, rs)
+		for i := range 3 {
+			nodes.Node(i).Delay(late)
+		}
+		start := time.Now()
+		mutex := rs.NewMutex(name)
+		require.NoError(t, mutex.Lock())
+		assert.GreaterOrEqual(t, time.Since(start), late)
+		if f == bubble {
+			assert.Equal(t, late, time.Since(start))
+		}
+		for i := range 3 {
+			nodes.Node(i).Delay(0)
+		}
+		start = time.Now()
+		_, err := mutex.Unlock()
+		require.NoError(t, err)
+		if f == bubble {
+			assert.Zero(t, time.Since(start))
+		}
+	})
+}
+
+func TestNodeLoseReplyExecutesTheRequest(t *testing.T) {
+	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
+		warm(t, rs)
+		for i := range 3 {
+			nodes.Node(i).LoseReply()
+		}
+		r := &redsynctest.Recorder{}
+		mutex := rs.NewMutex(name, redsync.WithObserver(r))
+		require.NoError(t, mutex.Lock())
+		attempts := redsynctest.Events[observe.Attempt](r)
+		require.Greater(t, len(attempts), 1, "the first attempt has no quorum of answers")
+		require.Error(t, attempts[0].Err)
+		lost := map[int]bool{}
+		for _, v := range redsynctest.AwaitEvents[observe.Vote](t, r, 3) {
+			if v.Err != nil {
+				lost[v.Node] = true
+			}
+		}
+		assert.Equal(t, map[int]bool{0: true, 1: true, 2: true}, lost)
+		_, err := mutex.Unlock()
+		require.NoError(t, err)
+		nodes.RequireNothingLeft()
+	})
+}
+
+// With one node nobody else decides: the caller learns nothing, although the node has granted the lock.
+func TestNodeLoseReplyOfASingleNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redsynctest.Start(t, 1)
+		warm(t, nodes.Redsync())
+		mutex := nodes.Redsync().NewMutex(name)
+		nodes.Node(0).LoseReply()
+		var failed *redsync.RedisError
+		require.ErrorAs(t, mutex.TryLock(), &failed)
+		nodes.RequireNothingLeft() // the library takes the key back
+		require.NoError(t, mutex.Lock())
+		nodes.Node(0).LoseReply()
+		_, err := mutex.Unlock()
+		require.Error(t, err)
+		nodes.RequireFree(name) // the request was executed
+	})
+}
+
+func TestStealAndExpireEndAHoldUnnoticed(t *testing.T) {
+	inEachForm(t, func(t *testing.T, f form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
+		for method, take := range map[string]func(string){"Steal": nodes.Steal, "Expire": nodes.Expire} {
+			mutex := rs.NewMutex(name, redsync.WithExpiry(time.Minute))
+			require.NoError(t, mutex.Lock())
+			settle(t, mutex)
+			until := mutex.Until()
+			take(name)
+			assert.Equal(t, until, mutex.Until(), method)
+			require.NoError(t, mutex.Err(), method)
+			_, err := mutex.Valid()
+			require.ErrorIs(t, err, redsync.ErrLockLost, method)
+			if method == "Steal" {
+				nodes.RequireHeld(name)
+				nodes.Steal(name) // from somebody, by somebody else
+				nodes.Expire(name)
+			}
+			nodes.RequireFree(name)
+			if f == bubble {
+				synctest.Wait()
+			}
+		}
+	})
+}
+
+func TestHoldBySomebodyKeepsOthersOutUntilExpire(t *testing.T) {
+	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
+		nodes.HoldBySomebody(name)
+		nodes.RequireHeld(name)
+		nodes.RequireNothingLeft()
+		mutex := rs.NewMutex(name, redsync.WithTries(0))
+		var taken *redsync.ErrTaken
+		require.ErrorAs(t, mutex.TryLock(), &taken)
+		locked := make(chan error, 1)
+		go func() { locked <- mutex.Lock() }()
+		nodes.Expire(name)
+		require.NoError(t, <-locked)
+	})
+}
+
+func TestAdvanceMovesTheNodesAlone(t *testing.T) {
+	nodes := redsynctest.Start(t, 5)
+	mutex := nodes.Redsync().NewMutex(name, redsync.WithExpiry(time.Hour))
+	require.NoError(t, mutex.Lock())
+	settle(t, mutex)
+	until := mutex.Until()
+	nodes.Advance(59 * time.Minute)
+	nodes.RequireHeld(name)
+	nodes.Advance(time.Minute)
+	nodes.RequireFree(name)
+	assert.Equal(t, until, mutex.Until())
+	assert.Positive(t, mutex.Remaining())
+}
+
+func TestPoolsAreForARedsyncOfTheUsersOwn(t *testing.T) {
+	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, _ *redsync.Redsync) {
+		rs := redsync.New(nodes.Pools()...).With(redsync.WithTimeoutFactor(0.4))
+		require.NoError(t, rs.NewMutex(name).Lock())
+		nodes.RequireHeld(name)
+		require.NoError(t, rs.Close(t.Context()))
+		nodes.RequireNothingLeft()
+	})
+}
+
+func TestNodesServeManyGoroutines(t *testing.T) {
+	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, _ *redsync.Redsync) {
+		var wg sync.WaitGroup
+		for i := range 2 {
+			wg.Go(func() {
+				n := nodes.Node(i)
+				n.Restart(true)
+				n.Freeze()
+				n.Thaw()
+				n.LoseReply()
+				n.Delay(time.Millisecond)
+			})
+			wg.Go(func() {
+				rs := nodes.Process(redsync.WithTimeoutFactor(0.4), redsync.WithTries(0))
+				mutex := rs.NewMutex(name)
+				assert.NoError(t, mutex.Lock())
+				_, err := mutex.Unlock()
+				assert.NoError(t, err)
+				other := "other" + string(rune('0'+i))
+				nodes.HoldBySomebody(other)
+				nodes.RequireHeld(other)
+				nodes.Steal(other)
+				nodes.Expire(other)
+			})
+		}
+		wg.Wait()
+		nodes.RequireFree(name)
+	})
+}
+
+func TestNewIsEndedByClose(t *testing.T) {
+	for form, run := range map[form]func(t *testing.T, f func(t *testing.T)){
+		bubble:   synctest.Test,
+		realTime: func(t *testing.T, f func(t *testing.T)) { t.Helper(); f(t) },
+		servers:  func(t *testing.T, f func(t *testing.T)) { t.Helper(); onServers(t); f(t) },
+	} {
+		t.Run(string(form), func(t *testing.T) {
+			run(t, func(t *testing.T) {
+				nodes := redsynctest.New(3)
+				mutex := nodes.Redsync().NewMutex(name, redsync.WithTimeoutFactor(0.4))
+				require.NoError(t, mutex.Lock())
+				require.NoError(t, nodes.Close())
+				require.NoError(t, nodes.Close())
+				require.ErrorIs(t, mutex.Err(), redsync.ErrClosed)
+			})
+		})
+	}
+}
+
+// warm lets rs connect to every node.
+func warm(t *testing.T, rs *redsync.Redsync) {
+	t.Helper()
+	mutex := rs.NewMutex("warm", redsync.WithFailFast(false))
+	require.NoError(t, mutex.Lock())
+	settle(t, mutex)
+	_, err := mutex.Unlock()
+	require.NoError(t, err)
+}
+
+// settle waits until every node has answered what mutex has asked.
+func settle(t *testing.T, mutex *redsync.Mutex) {
+	t.Helper()
+	redsync.WithFailFast(false).Apply(mutex)
+	_, err := mutex.Extend()
+	require.NoError(t, err)
+}

@@ -1,0 +1,199 @@
+package redsynctest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// RequireHeld fails the test unless the lock is held: a quorum of all nodes is up and has the same value of it.
+// Who holds it does not matter.
+func (ns *Nodes) RequireHeld(name string) {
+	ns.t.Helper()
+	ns.require("RequireHeld", name, func(values map[string]int, _ int) error {
+		most := 0
+		for _, nodes := range values {
+			most = max(most, nodes)
+		}
+		if most >= ns.quorum() {
+			return nil
+		}
+		return fmt.Errorf("lock %q is not held: %d of %d nodes have the same value, a quorum is %d",
+			name, most, len(ns.nodes), ns.quorum())
+	})
+}
+
+// RequireFree fails the test unless the lock can be acquired: a quorum of all nodes is up and does not have it.
+func (ns *Nodes) RequireFree(name string) {
+	ns.t.Helper()
+	ns.require("RequireFree", name, func(_ map[string]int, free int) error {
+		if free >= ns.quorum() {
+			return nil
+		}
+		return fmt.Errorf("lock %q is not free: it is free on %d of %d nodes, a quorum is %d",
+			name, free, len(ns.nodes), ns.quorum())
+	})
+}
+
+// RequireNothingLeft fails the test unless no lock and no waiter has a key on any node that is up: everything
+// was released. It waits for releases that are under way: up to 10 s, but at most half of the time until the
+// first key would expire by itself. Locks of HoldBySomebody and Steal do not count, nor do the registers of
+// WithFencing, which stay by design. The keys of a lock that was lost at Until count until they run out.
+func (ns *Nodes) RequireNothingLeft() {
+	ns.t.Helper()
+	var left error
+	ns.try("RequireNothingLeft", nil, func() error {
+		left = ns.leftNow()
+		return nil
+	})
+	if left != nil {
+		ns.fatal(left)
+	}
+}
+
+// require looks at a lock and fails if check, which is told how many nodes have each value and how many none,
+// returns an error.
+func (ns *Nodes) require(method, name string, check func(values map[string]int, free int) error) {
+	ns.t.Helper()
+	var wrong error
+	ns.try(method, &name, func() error {
+		wrong = check(ns.count(name))
+		return nil
+	})
+	if wrong != nil {
+		ns.fatal(fmt.Errorf("%w\n%s", wrong, ns.view(name)))
+	}
+}
+
+// count returns how many nodes have each value of a lock, and how many are up and have none. A node that
+// answers with an error has neither.
+func (ns *Nodes) count(name string) (values map[string]int, free int) {
+	values = map[string]int{}
+	for _, n := range ns.nodes {
+		switch s := n.sees(name); {
+		case s.err != nil || s.state != up:
+		case s.value == "":
+			free++
+		default:
+			values[s.value]++
+		}
+	}
+	return values, free
+}
+
+func (ns *Nodes) fatal(err error) {
+	ns.t.Helper()
+	ns.t.Fatalf("%s", formatted(ns.t.Name(), err.Error()))
+}
+
+// formatted returns a failure as testify shows it.
+func formatted(test, what string) string {
+	text := "\n\tError:      \t" + strings.ReplaceAll(what, "\n", "\n\t            \t") + "\n"
+	if test != "" {
+		text += "\tTest:       \t" + test + "\n"
+	}
+	return text
+}
+
+// leftNow returns an error if a node that is up has a key of a lock or a waiter. It waits for releases, but ends
+// well before the first of the keys would expire: then nobody has released that one.
+func (ns *Nodes) leftNow() error {
+	everyNode := func(*Node) bool { return true }
+	shortest, err := ns.left(everyNode)
+	if err == nil {
+		return nil
+	}
+	return await(min(patience, shortest/2), func() error {
+		_, err := ns.left(everyNode)
+		return err
+	})
+}
+
+// leftAtEnd returns an error if a node that has had no fault has a key of a lock or a waiter, although all
+// processes are closed. A lost lock's keys last for a little longer than the hold.
+func (ns *Nodes) leftAtEnd() error {
+	return await(2*time.Second, func() error {
+		_, err := ns.left((*Node).neverFaulty)
+		return err
+	})
+}
+
+// left returns an error if a node that counts has keys of locks or waiters, and the shortest TTL of them.
+func (ns *Nodes) left(counts func(*Node) bool) (shortest time.Duration, err error) {
+	shortest = somebodyTTL
+	var errs []error
+	for _, n := range ns.nodes {
+		if !counts(n) {
+			continue
+		}
+		keys, err := n.ask("keys", "*")
+		errs = append(errs, err)
+		list, _ := keys.([]any)
+		for _, key := range list {
+			name := fmt.Sprint(key)
+			seen := n.sees(name)
+			if script.Reserved(name) != ":fence" && seen.value != "" && !seen.ofSomebody() {
+				shortest = min(shortest, seen.ttl)
+				errs = append(errs, fmt.Errorf("%v: %q is left: %v", n, name, seen))
+			}
+		}
+	}
+	return shortest, errors.Join(errs...)
+}
+
+// view says what each node has of a lock.
+func (ns *Nodes) view(name string) string {
+	var lines []string
+	for _, n := range ns.nodes {
+		lines = append(lines, fmt.Sprintf("%v: %v", n, n.sees(name)))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// A sight is what a node has of a lock.
+type sight struct {
+	state state
+	value string
+	ttl   time.Duration
+	err   error
+}
+
+func (n *Node) sees(key string) sight {
+	s := sight{state: n.stateNow()}
+	value, err := n.ask("get", key)
+	if value == nil || err != nil {
+		s.err = err
+		return s
+	}
+	ttl, err := n.ask("pttl", key)
+	milliseconds, _ := ttl.(int64)
+	s.value, s.ttl, s.err = fmt.Sprint(value), time.Duration(milliseconds)*time.Millisecond, err
+	return s
+}
+
+const (
+	somebodyValue = "redsynctest:somebody:" // and a number
+	somebodyTTL   = 24 * time.Hour
+	shownValue    = 8 // characters of a value tell two holders apart
+)
+
+func (s sight) ofSomebody() bool { return strings.HasPrefix(s.value, somebodyValue) }
+
+func (s sight) String() string {
+	switch {
+	case s.err != nil:
+		return s.err.Error()
+	case s.state != up:
+		return string(s.state)
+	case s.value == "":
+		return "free"
+	case s.ofSomebody():
+		return "held by somebody else, whom Steal or HoldBySomebody made up"
+	case len(s.value) > shownValue:
+		return fmt.Sprintf("value %q..., expires in %v", s.value[:shownValue], s.ttl)
+	}
+	return fmt.Sprintf("value %q, expires in %v", s.value, s.ttl)
+}
