@@ -287,7 +287,7 @@ func ExampleWithValue() {
 	// unlocked
 }
 
-// slowNodes counts the answers that took two seconds, by node, and keeps by how
+// slowNodes counts the answers that took a second, by node, and keeps by how
 // much the closest extension made it. Its labels are few: no names of locks.
 type slowNodes struct {
 	mu      sync.Mutex
@@ -304,7 +304,7 @@ var (
 func (s *slowNodes) ObserveVote(_ context.Context, v observe.Vote) {
 	s.mu.Lock() // briefly: replies are waiting to be read
 	defer s.mu.Unlock()
-	if v.Took >= 2*time.Second {
+	if v.Took >= time.Second {
 		s.slow[v.Node]++
 	}
 }
@@ -324,7 +324,7 @@ func ExampleWithObserver() {
 	seen := &slowNodes{slow: make(map[int]int), closest: time.Hour}
 	rs := nodes.Process(redsync.WithObserver(seen), redsync.WithExpiry(time.Minute))
 	mutex := rs.NewMutex("orders:17")
-	nodes.Node(3).Delay(2500 * time.Millisecond)
+	nodes.Node(3).Delay(1200 * time.Millisecond)
 	if err := mutex.Lock(); err != nil { // node 3 answers after it has returned
 		fmt.Println(err)
 		return

@@ -199,6 +199,7 @@ func TestGroupsAreNotKept(t *testing.T) {
 }
 
 func TestNewForEachRequestOnRealServers(t *testing.T) {
+	t.Parallel()
 	servers := realredis.Start(t, 3)
 	var clients []*redis.Client
 	for _, s := range servers {

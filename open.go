@@ -16,8 +16,9 @@ import (
 )
 
 // Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or
-// unix:// URLs. It returns once a quorum has answered; if none has after 5 s, it returns an error
-// that names each node. Open fails at once if an address is malformed or listed twice
+// unix:// URLs. It returns once a quorum of nodes has answered. Without a quorum it returns an error that
+// names each node that has not answered: once every node has answered or failed, after 5 s, or when ctx is
+// done, whichever comes first. Open fails at once if an address is malformed or listed twice
 // (ErrDuplicateNode), or if an option is out of its range. The options are the defaults of the
 // Redsync's locks. Close ends the connections. For the options of a pool, such as
 // pool.WithRestartGuard, use New.
@@ -57,7 +58,8 @@ func (r *Redsync) ping(ctx context.Context) error {
 	set, limits := c.keeper.Set, quorum.Limits{Decide: openTimeout, Node: openTimeout}
 	res := set.Start(ctx, quorum.Ping{}, false).Wait(ctx, limits)
 	if left := openTimeout - time.Since(start); !res.Won && ctx.Err() == nil && left > 0 {
-		// Once more, for what every node has to say.
+		// The first round ended once a quorum was out of reach. The second one waits for every node, so that the
+		// error says what is wrong with each.
 		limits = quorum.Limits{Decide: left, Node: left}
 		res = set.Start(ctx, quorum.Ping{}, true).Wait(ctx, limits)
 	}

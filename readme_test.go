@@ -31,6 +31,7 @@ func firstLock(t *testing.T) string {
 // The README's first lock compiles as it stands. It says nothing but what its work says and
 // exits with 0, and says why and exits with 1 where there are no nodes.
 func TestReadmeFirstLock(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	program := firstLock(t)

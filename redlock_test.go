@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) {
 	// Tests that run in parallel wait for real servers, most of the time, or for
 	// their turn in parallelComputing.
-	if err := flag.Set("test.parallel", "16"); err != nil {
+	if err := flag.Set("test.parallel", "32"); err != nil {
 		panic(err)
 	}
 	code := m.Run()

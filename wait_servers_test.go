@@ -148,6 +148,7 @@ func awaitAnswers(t *testing.T, servers []*realredis.Server, want int64, command
 }
 
 func TestWaitingWithTheSmallestACL(t *testing.T) {
+	t.Parallel()
 	servers := realredis.Start(t, 3)
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
@@ -254,6 +255,7 @@ func (b *safeBuffer) String() string {
 
 // An entry of a dead process, a stopped server and a killed one.
 func TestWaitingOnRealServersWithFaults(t *testing.T) {
+	t.Parallel()
 	servers := realredis.Start(t, 5)
 	a, b := realProcess(servers), realProcess(servers)
 	for name, mode := range modes {
@@ -282,6 +284,7 @@ func TestWaitingOnRealServersWithFaults(t *testing.T) {
 
 // A client of another library, with the commands that such use.
 func TestWaitingBesideAnotherLibraryOnRealServers(t *testing.T) {
+	t.Parallel()
 	servers := realredis.Start(t, 3)
 	rs := realProcess(servers)
 	defer func() { _ = rs.Close(t.Context()) }()

@@ -14,6 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file shows locks that extend themselves, on whole sets of nodes.
@@ -252,10 +253,11 @@ func TestWatchdogOnRealServersSurvivesAMinority(t *testing.T) {
 	servers[0].Freeze()
 	defer servers[0].Thaw()
 	servers[4].Kill()
+	wait := time.Duration(testlength.Of(7, 7, 20)) * time.Second // longer than the expiry
 	select {
 	case <-lost:
 		t.Error(m.Err())
-	case <-time.After(13 * time.Second): //nolint:forbidigo // real servers
+	case <-time.After(wait): //nolint:forbidigo // real servers
 	}
 	require.NoError(t, m.Err())
 	ok, err := m.Valid()

@@ -16,16 +16,17 @@ import (
 // waiterCount is how many goroutines wait, in contendProcesses processes.
 const waiterCount = 1000
 
-// waitersSettle is how long they wait before the measurement.
+// waitersSettle is how long the parent process lets the goroutines wait before it starts to measure.
 const waitersSettle = 500 * time.Millisecond
 
 var waitersScene = scene{
 	name: "waiters",
 	about: fmt.Sprintf("%d goroutines in %d processes wait for one key, which is held all the time. Commands are per "+
-		"second, on the node that has the most, by INFO commandstats, which also counts the commands that scripts call; "+
-		"sent leaves those out. Connections are those of all waiting processes to one node, the one that has the most. "+
-		"Goroutines and memory are per waiter: by how much a process grew once its goroutines waited, in the process that "+
-		"grew most, memory after a garbage collection; one goroutine is the caller's own. Gave up counts the Locks that "+
+		"second, on the node that has the most, by INFO commandstats, which also counts the commands that scripts call. The "+
+		"column sent/s leaves out the commands that scripts call. Connections are those of all waiting processes to one node, the one that has the most. "+
+		"Goroutines and memory are per waiter: the growth of a process after its goroutines began to wait, divided by "+
+		"their number, in the process that grew most. Memory is measured after a garbage collection. The goroutine that "+
+		"calls Lock is counted. Gave up counts the Locks that "+
 		"failed; the goroutine then calls Lock again. Keys left are on all nodes at the end, when nobody holds the lock or "+
 		"waits for it.", waiterCount, contendProcesses),
 	columns: []column{
@@ -54,7 +55,7 @@ var waitersScene = scene{
 	},
 }
 
-// A waitersOrder is the order for a waiting process.
+// A waitersOrder tells a child process which lock to wait for, and with how many goroutines.
 type waitersOrder struct {
 	Library    string
 	Addrs      []string

@@ -13,7 +13,7 @@ import (
 // Tests that run in parallel wait for real servers, most of the time: more of them run at once
 // than there are processors.
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", "16"); err != nil {
+	if err := flag.Set("test.parallel", "32"); err != nil {
 		panic(err)
 	}
 	code := m.Run()

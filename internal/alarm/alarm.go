@@ -26,8 +26,9 @@ type Schedule struct {
 	InARow    int
 	notBefore time.Time
 
-	// compare is how often the wall clock is compared with the monotonic one while alarms are set, 0 for
-	// never. lead is how far the wall clock may be ahead: if a comparison finds more, it was set forward.
+	// compare is the interval at which the schedule compares the wall clock with the monotonic clock while
+	// alarms are set, 0 for never. lead is the value that a comparison starts from: if clock.Instant.Lead is
+	// at least 1 ms above it, the wall clock was set forward or the machine was suspended.
 	compare time.Duration
 	lead    time.Duration
 }
@@ -41,11 +42,12 @@ type Alarm struct {
 	index int // in the heap, from 1; 0 when not scheduled
 }
 
-// A Firer is what an alarm calls. Fire must not block. It may call the schedule. closing says that the
-// schedule was closed before the time of the alarm.
+// A Firer is what an alarm calls. Fire must not block. It may call methods of its schedule except Close and
+// Pause, which would deadlock. closing is true if Close called Fire, for an alarm that had not fired.
 type Firer interface{ Fire(closing bool) }
 
-// Set makes a fire at a time, in place of the time that it had. It reports false if the schedule is closed.
+// Set schedules the alarm a for the time at, which replaces an earlier time of a. If the schedule is closed,
+// Set reports false and changes nothing.
 func (s *Schedule) Set(a *Alarm, at time.Time) bool {
 	return s.SetUnlessFull(a, at, math.MaxInt)
 }

@@ -1,7 +1,7 @@
 package lease
 
-// A signal is a channel that is closed once, and made when somebody asks for it. Its methods are called
-// with a lock held.
+// A signal is a channel that is closed at most once. It is created by the first call of channel, which may
+// come after close. The caller of a method must hold the mutex that guards the signal.
 type signal struct {
 	c      chan struct{}
 	closed bool

@@ -269,6 +269,7 @@ func (y *toy) measureTo(ctx context.Context, out, log io.Writer) error {
 
 // TestMeasureFindsTheGapsOfTests measures a module whose tests are known to have gaps.
 func TestMeasureFindsTheGapsOfTests(t *testing.T) {
+	t.Parallel()
 	y := newToy(t, `Full|Clamp|Unused|Add|lua|size|caught: (\*|runtime)`, "")
 	require.NoError(t, os.WriteFile(y.equivalents, []byte(`
 toy.go Clamp: if n > 10 { => if n >= 10 {
@@ -302,6 +303,7 @@ gone.go f: a => b
 }
 
 func TestMeasureEndsAMutantThatHangs(t *testing.T) {
+	t.Parallel()
 	y := newToy(t, `Spin: i\+\+ => nothing`, "")
 	y.patience = time.Second
 	results, err := y.measure(t)
@@ -351,6 +353,7 @@ func TestFullOnly(t *testing.T) {
 // TestMeasureDoesNotBelieveAFlakyTest has a test that passes while it is measured and calibrated,
 // and fails from its third run on.
 func TestMeasureDoesNotBelieveAFlakyTest(t *testing.T) {
+	t.Parallel()
 	y := newToy(t, `Clamp: if n > 10 {`, `import (
 	"os"
 	"testing"
@@ -383,6 +386,7 @@ func TestFlaky(t *testing.T) {
 // TestMeasureWarnsOfTestsThatFailAsTheTreeIs holds that a test that fails without the program's doing
 // is named, and that no cache makes it forgotten.
 func TestMeasureWarnsOfTestsThatFailAsTheTreeIs(t *testing.T) {
+	t.Parallel()
 	y := newToy(t, survivor, `import "testing"
 
 func TestBroken(t *testing.T) { t.Fatal("broken") }
@@ -529,6 +533,7 @@ func (c canceler) Write(line []byte) (int, error) {
 // TestMeasurePrintsWhatIsKnownWhenItEndsEarly interrupts each stage, the first one while a mutant
 // hangs, of which nothing is known.
 func TestMeasurePrintsWhatIsKnownWhenItEndsEarly(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ only, at, err, out string }{
 		{`Full|Spin: i\+\+ => nothing`, "1/2 fast", "with 1 of 2 mutants tried: context canceled", "\n1 mutants: 1 killed by a test, 0 by time, 0 survived\n"},
 		{survivor, "the first stage took", "with 1 of 1 mutants tried: context canceled", "SURVIVED (not tried by the second stage): toy.go Clamp: if n > 10 {"},

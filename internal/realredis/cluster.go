@@ -51,7 +51,8 @@ func StartClusterNode(tb testing.TB) *Server {
 		tb.Fatal(err)
 	}
 	_, port, _ := net.SplitHostPort(bus)
-	s := Start(tb, 1, "--cluster-enabled", "yes", "--cluster-port", port)[0]
+	s := Start(tb, 1, "--cluster-enabled", "yes", "--cluster-port", port,
+		"--repl-diskless-sync-delay", "0")[0] // a replica need not wait for others
 	s.bus = port
 	return s
 }
@@ -63,8 +64,9 @@ func Meet(tb testing.TB, s, other *Server) {
 	Must(tb, s, "cluster", "meet", host, port, other.bus)
 }
 
-// AwaitCluster waits until the cluster is up and all its nodes know each other. Before that a
-// node does not forward messages to nodes that it does not know.
+// AwaitCluster waits until every node reports that the cluster is up and that it is connected to all servers,
+// which must be all the nodes of the cluster. Any earlier, a message published on one node may not reach
+// subscribers on another: Redis forwards it only to the nodes that the first one already knows.
 func AwaitCluster(tb testing.TB, servers []*Server) {
 	tb.Helper()
 	for _, s := range servers {

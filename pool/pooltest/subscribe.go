@@ -349,7 +349,7 @@ func manySubscriptions(t *testing.T, env Env) {
 		}
 	}
 	for i := range channels {
-		eventually(t, "the node notices the end", func() bool {
+		eventually(t, "the node notices that one subscription was closed", func() bool {
 			n, err := env.Do("pubsub", "numsub", key(i))
 			return err == nil && fmt.Sprint(n) == fmt.Sprintf("[%s %d]", key(i), each-1)
 		})
