@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -136,7 +137,26 @@ func (c *chart) write(path string) error {
 	// If a font is missing, viewers may use another one of the same widths.
 	text := bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans"),
 		[]byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif"))
-	return os.WriteFile(path, text, 0o644)
+	return errors.Join(os.WriteFile(path, text, 0o644), os.WriteFile(darkPath(path), dark(text), 0o644))
+}
+
+// onDark maps the colors of a chart on a white page to those of the same chart on a dark page. Colors that
+// are missing here are readable on both.
+var onDark = strings.NewReplacer(
+	"<g transform", `<g fill="#E6EDF3" transform`, // text, which has no color of its own
+	"#FFFFFF", "#0D1117",
+	"#000000", "#E6EDF3",
+	"#E0E0E0", "#30363D",
+	"#555555", "#A0A0A0",
+	"#7F3800", "#B8733A",
+)
+
+// dark returns a chart that write has drawn, in the colors for a dark page.
+func dark(chart []byte) []byte { return []byte(onDark.Replace(string(chart))) }
+
+// darkPath returns the name of the dark form of a chart.
+func darkPath(path string) string {
+	return strings.TrimSuffix(path, ".svg") + "-dark.svg"
 }
 
 // drawLegend draws a line for each entry, from the top.

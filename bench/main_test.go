@@ -213,6 +213,29 @@ func TestNetworkChartShowsTheSlowerOfLockAndUnlock(t *testing.T) {
 	require.Contains(t, string(text), ">one round trip<")
 }
 
+// TestChartsAreThereForLightAndDarkPages compares the charts beside the code with each other: the dark one is
+// made of the light one.
+func TestChartsAreThereForLightAndDarkPages(t *testing.T) {
+	charts, err := filepath.Glob("*.svg")
+	require.NoError(t, err)
+	count := 0
+	for _, path := range charts {
+		if strings.HasSuffix(path, "-dark.svg") {
+			continue
+		}
+		count++
+		light, err := os.ReadFile(path)
+		require.NoError(t, err)
+		onDarkPage, err := os.ReadFile(darkPath(path))
+		require.NoError(t, err)
+		require.Equal(t, string(dark(light)), string(onDarkPage), path)
+		for _, unreadable := range []string{"#FFFFFF", "#000000", "#E0E0E0"} {
+			require.NotContains(t, string(onDarkPage), unreadable, path)
+		}
+	}
+	require.Equal(t, 5, count)
+}
+
 // TestValuesAboveBarsDoNotOverlap draws bars of similar heights whose values are as long as they get.
 func TestValuesAboveBarsDoNotOverlap(t *testing.T) {
 	results := sampled(plan{}, scenes...)
