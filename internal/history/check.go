@@ -8,20 +8,21 @@ import (
 	"time"
 )
 
-// A Term is one call of Lock that succeeded, and its course.
+// A Term is a time without interruption in which a client believed that it held a lock. It begins when
+// Lock succeeds, or when an extension is confirmed after the last Until (see Again).
 type Term struct {
 	Client   string
 	Number   int
 	Name     string
 	Token    uint64
 	Called   time.Duration // Lock was called
-	From, To time.Duration // at least in this time the client believed to hold the lock
+	From, To time.Duration // for at least this time the client believed that it held the lock
 	Until    time.Duration // the last Until that the client was given
 	Lost     time.Duration // when the client was told of the loss; 0 if it was not
 	Paused   bool          // see Event.Paused
-	Again    bool          // it began with an Extended after its Until had passed
-	Hold     string        // the ID of the term that began the hold; terms that share it are one holder
-	Ended    bool          // another term that shares the hold has unlocked it
+	Again    bool          // it began with an extension that was confirmed after the previous Until
+	Hold     string        // the ID of the term that began the hold; terms with the same Hold count as one holder
+	Ended    bool          // another term that shares the hold has called Unlock
 }
 
 func (t Term) String() string {
@@ -30,15 +31,15 @@ func (t Term) String() string {
 
 // Terms returns the terms of a history. Its events must be in the order of time.
 //
-// A client believes that it holds the lock from the return of Lock until it calls Unlock, learns of a
-// loss, or its last known Until passes. If an extension is confirmed only after that Until, the
-// client believes again from the confirmation on, and that is a new term. Events are noted at
-// such moments that a recorded belief is never longer than the real one.
+// A client believes that it holds the lock from the return of Lock until it calls Unlock, gives the
+// hold away, learns of a loss, or its last known Until passes. If an extension is confirmed only after
+// that Until, the client believes again from the confirmation on, and that is a new term. The clients
+// choose the time of each event so that a recorded belief is never longer than the real one.
 //
-// Several terms may share a hold by its value. They count as one holder. When one of them
-// unlocks, the beliefs of all end, including terms that are about to adopt the value;
-// coordinating that is up to the clients. A term that begins to adopt the value after the unlock
-// counts as a holder in its own right.
+// Several terms may share a hold: their clients know its value. They count as one holder. When one of
+// them calls Unlock, all their beliefs end, even those of terms that are still adopting the value. The
+// clients must agree among themselves when to unlock. A term that begins to adopt the value after an
+// Unlock has succeeded keeps its belief.
 func Terms(events []Event) []Term {
 	type id struct {
 		client string
@@ -96,7 +97,7 @@ func Terms(events []Event) []Term {
 	return result
 }
 
-// A share is the terms of one hold, and whether one of them has unlocked it.
+// A share holds the terms of one hold, and whether one of them has called Unlock.
 type share struct {
 	terms    []*Term
 	unlocks  bool          // Unlock was called
@@ -113,8 +114,8 @@ func (s shares) of(hold string) *share {
 	return s[hold]
 }
 
-// begins notes a term. It reports whether the term adopted the hold while another was unlocking
-// it; then its belief ends at once.
+// begins adds t to the terms of its hold. If a term of the hold has called Unlock, and no Unlock had
+// succeeded when t began to adopt the hold, the belief of t ends at once, and begins returns true.
 func (s shares) begins(t *Term) (over bool) {
 	of := s.of(t.Hold)
 	of.terms = append(of.terms, t)
@@ -138,17 +139,17 @@ func (s shares) unlocked(e Event) {
 	}
 }
 
-// Rules are the rules that a history must obey. The zero value demands only exclusion and the
-// order of tokens.
+// Rules are the limits that a history must keep. With the zero value Check looks only for holders at
+// the same time, tokens out of order or used twice, keys without a TTL, and Broken events.
 type Rules struct {
 	MaxTTL   time.Duration // of a lock's key; 0: no limit
 	LostSlop time.Duration // how long after the next hold began a loss may be reported; 0: no limit
 	Settled  time.Duration // from then on no key of a lock may exist; 0: not checked
 
-	// MaxSideTTL is MaxTTL for other keys than those of locks, by their suffix (":queue").
+	// MaxSideTTL limits the TTLs of keys that are not a lock's own, by the suffix of the key (":queue").
 	MaxSideTTL map[string]time.Duration
-	// SetBack is by how much the clock of a node was set back in total. The TTLs of keys that
-	// existed then grow by as much.
+	// SetBack says how far the clock of each node was set back in total. Setting a clock back
+	// lengthens the TTLs of the node's keys by as much.
 	SetBack map[int]time.Duration
 }
 
@@ -202,10 +203,10 @@ func Check(events []Event, rules Rules) []Violation {
 	return found
 }
 
-// overlaps finds beliefs in one name that overlap. It visits the terms in the order of From.
+// overlaps finds overlapping beliefs of different holders in one name. It sorts terms by From.
 func overlaps(terms []Term) (found []Violation) {
 	slices.SortStableFunc(terms, func(a, b Term) int { return cmp.Compare(a.From, b.From) })
-	var last, other Term // of the terms before: the longest-lasting one, and the one of another hold
+	var last, other Term // the earlier terms with the latest To: of all holds, and of all but last's
 	for _, t := range terms {
 		earlier := last
 		if t.Hold == last.Hold {
@@ -226,15 +227,15 @@ func overlaps(terms []Term) (found []Violation) {
 	return found
 }
 
-// misordered checks the tokens of one name, in the order of the calls: each token must be greater
-// than those of all terms whose Lock had returned before.
+// misordered checks the tokens of one name. No two may be equal, and each must be greater than the
+// tokens of all terms whose Lock returned before this term's Lock was called.
 func misordered(terms []Term) (found []Violation) {
 	terms = slices.DeleteFunc(slices.Clone(terms), func(t Term) bool { return t.Token == 0 })
 	byToken := map[uint64]Term{}
 	byReturn := slices.Clone(terms)
 	slices.SortFunc(terms, func(a, b Term) int { return cmp.Compare(a.Called, b.Called) })
 	slices.SortFunc(byReturn, func(a, b Term) int { return cmp.Compare(a.From, b.From) })
-	var highest Term // of those that had returned
+	var highest Term // the one with the highest token, of those that returned before t was called
 	for _, t := range terms {
 		for len(byReturn) > 0 && byReturn[0].From < t.Called {
 			if byReturn[0].Token > highest.Token {
@@ -253,7 +254,8 @@ func misordered(terms []Term) (found []Violation) {
 	return found
 }
 
-// toldLate checks that each loss was reported before the next hold began.
+// toldLate checks that each loss was reported at most rules.LostSlop after the next hold began. It skips
+// terms that may have been paused and terms that another term ended.
 func toldLate(terms []Term, rules Rules) (found []Violation) {
 	if rules.LostSlop == 0 {
 		return nil
@@ -274,7 +276,7 @@ func toldLate(terms []Term, rules Rules) (found []Violation) {
 	return found
 }
 
-// lasting checks the TTL of a key.
+// lasting checks the TTL of a key, and that no key of a lock is left behind.
 func lasting(e Event, rules Rules) []Violation {
 	what := fmt.Sprintf("%q on node %d, TTL %v", e.Key, e.Node, e.TTL)
 	bound := rules.maxTTL(e)

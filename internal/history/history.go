@@ -1,5 +1,5 @@
-// Package history records what clients of locks believed and when, and checks which promises that
-// breaks. It knows nothing about the implementation of locks: the simulation and the chaos
+// Package history records what clients of locks believed and when, and finds the promises that the
+// locks broke. It knows nothing about the implementation of locks: the simulation and the chaos
 // program write histories of this library and of others.
 package history
 
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// A Kind is what an Event is.
+// A Kind says what happened in an Event.
 type Kind string
 
 // The kinds that clients note. A term is one call of Lock and everything that follows from it.
@@ -26,13 +26,13 @@ const (
 	Refused  Kind = "refused"  // Lock has failed
 	Extended Kind = "extended" // the hold was extended: the client holds the lock until Until
 	Lost     Kind = "lost"     // the client was told, or noticed, that the hold is over
-	Gave     Kind = "gave"     // the client no longer believes to hold: others with its value keep the hold
-	Unlock   Kind = "unlock"   // Unlock is about to be called: the client no longer believes to hold
+	Gave     Kind = "gave"     // the client no longer believes that it holds the lock; others with its value may
+	Unlock   Kind = "unlock"   // Unlock is about to be called: the client no longer believes that it holds the lock
 	Unlocked Kind = "unlocked" // Unlock has returned
 	Broken   Kind = "broken"   // the client itself saw a promise broken: Err says which
 )
 
-// The kinds that others note.
+// The kinds that the simulation and the chaos program note themselves.
 const (
 	Key   Kind = "key"   // the state of a key on a node
 	Fault Kind = "fault" // a fault begins or ends
@@ -47,28 +47,29 @@ type Event struct {
 	At   time.Duration `json:"at"`
 	Kind Kind          `json:"kind"`
 
-	// Of clients.
+	// For the kinds that clients note. A Key event has a Name too, if the key is a lock's own.
 	Client string        `json:"client,omitempty"` // its name
 	Term   int           `json:"term,omitempty"`
 	Name   string        `json:"name,omitempty"`
 	Until  time.Duration `json:"until,omitempty"`  // of Held and Extended
 	Token  uint64        `json:"token,omitempty"`  // of Held, with fencing
-	Shares string        `json:"shares,omitempty"` // the ID of the term whose hold it shares; "": a hold of its own
-	Paused bool          `json:"paused,omitempty"` // of Lost: the client, or its clock, may have been stopped meanwhile
+	Shares string        `json:"shares,omitempty"` // the ID of the term whose hold this term shares; "": it has a hold of its own
+	Paused bool          `json:"paused,omitempty"` // of Lost: the client or its clock may have stopped during the term
 	Err    string        `json:"err,omitempty"`
 
-	// Of Key.
+	// For Key.
 	Node int           `json:"node,omitempty"`
 	Key  string        `json:"key,omitempty"`
 	TTL  time.Duration `json:"ttl,omitempty"`
 
-	// Of Fault: where, what, and whether it ends.
+	// For Fault: where it happens, what it is, and whether it ends.
 	Where string `json:"where,omitempty"`
 	What  string `json:"what,omitempty"`
 	Ends  bool   `json:"ends,omitempty"`
 }
 
-// ID identifies the term of an event. Terms that share its hold refer to it by this ID.
+// ID identifies the term of an event. If that term began a hold, the other terms of the hold have this ID
+// in Shares.
 func (e Event) ID() string { return fmt.Sprintf("%s #%d", e.Client, e.Term) }
 
 // hold identifies the hold of the term.
@@ -111,7 +112,7 @@ func (l *Log) Events() []Event {
 	return Merge(l.events)
 }
 
-// Read reads the output of a Log. The last line may be incomplete, because the writing process
+// Read reads the output of a Log. It ignores a last line that is incomplete because the writing process
 // was killed.
 func Read(r io.Reader) ([]Event, error) {
 	var events []Event

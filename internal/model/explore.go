@@ -19,8 +19,8 @@ const (
 	Choice             // may happen or not: a failure, or an action of a user
 )
 
-// A Step is something that happens. In its text {c} stands for a client and {n} for a
-// node.
+// A Step is something that happens. In its text {c} stands for the name of the client and {n} for the
+// number of the node, counted from 1.
 type Step struct {
 	Text   string
 	Kind   Kind
@@ -49,7 +49,7 @@ type System[S comparable] struct {
 	// Spins forbids endless work: a cycle that consists of steps of Work only.
 	Spins bool
 
-	// Goal must be reachable from every state; nil for none.
+	// From every state, some state that Goal accepts must be reachable. A nil Goal demands nothing.
 	Goal func(S) bool
 
 	Show func(S) string
@@ -85,7 +85,7 @@ func (r Result) String() string {
 	return b.String()
 }
 
-// Explore visits the states of a system, at most limit of them.
+// Explore visits the states of a system. It ends early when it has found more than limit states.
 func Explore[S comparable](sys System[S], limit int) Result {
 	x := &explorer[S]{System: sys, seed: maphash.MakeSeed(), table: make([]int32, 1<<10)}
 	x.add(x.canonical(sys.Start), -1)
@@ -215,8 +215,8 @@ func (x *explorer[S]) path(i int32) (path []int32) {
 	return path
 }
 
-// circle returns a path to a cycle of Work and once around it, nil if there is no such cycle. It
-// searches depth first: a state met again on the current path closes a cycle.
+// circle returns a path that leads to a cycle of Work and goes around it once, nil if there is no such
+// cycle. It searches depth first: a state met again on the current path closes a cycle.
 func (x *explorer[S]) circle() []int32 {
 	if !x.Spins {
 		return nil
@@ -313,8 +313,8 @@ func (x *explorer[S]) result(complete bool, violation string, path []int32) Resu
 	return r
 }
 
-// trace repeats the steps along path, from Start and without applying Same. The text of each step
-// is then true of the trace, although path contains representatives only.
+// trace repeats the steps along path, from Start and without applying Same. Clients and nodes then keep
+// their names throughout the trace, although path contains only representatives.
 func (x *explorer[S]) trace(path []int32) []Line {
 	s := x.Start
 	lines := []Line{{"start", x.Show(s)}}

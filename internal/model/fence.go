@@ -7,14 +7,14 @@ import (
 
 // This file models fencing tokens: registers on three nodes, and Locks that propose tokens.
 //
-// There are no keys of locks. A node may grant any acquire, or not answer. That covers every
-// behaviour of a lock, even a violation of exclusion. A node that answers that the lock is taken
-// does not touch its register and is left out. Messages are as in lock.go: executed late, never
-// or often, with or without a reply.
+// The model leaves out the keys of locks. A node may grant any acquire, or not answer. That covers every
+// behaviour of a lock, even a violation of exclusion. The answer that the lock is taken is left out,
+// because a node that gives it does not touch its register. Messages are as in lock.go: a node executes
+// them late, never or repeatedly, with or without a reply.
 //
-// Without any agreement of clocks a client proposes any number. Bounds with registers that expire
-// or nodes that restart have time. Then a proposal is the time, plus the ticks by which the
-// client's clock is ahead.
+// In bounds without time, clocks need not agree at all: a client proposes any number up to a limit.
+// Bounds in which registers expire or nodes restart have time. There a client proposes the time, counted
+// from 1, plus the ticks by which its clock is ahead.
 
 const maxLocks = 3
 
@@ -30,12 +30,12 @@ type fenceState struct {
 type fenceNode struct {
 	register uint8
 	idle     uint8          // ticks since the register was last used
-	young    uint8          // ticks until the node counts
+	young    uint8          // ticks until the node's votes count
 	votes    [maxLocks]vote // yes: it has stored the proposal
 }
 
 type fenceLock struct {
-	phase    lockPhase // idle, asking, held or over
+	phase    lockPhase // idle, asking or held
 	proposal uint8
 	earlier  [2]uint8 // proposals of earlier rounds, still on their way
 	seen     uint8    // the highest register that a node has shown
@@ -67,7 +67,7 @@ type fenceBounds struct {
 	ttl      uint8 // of a register since its last use; 0: for ever
 	restarts uint8
 	guard    uint8 // ticks after a restart for which a node does not count
-	agree    bool  // clocks agree, a message takes at least a tick, and only the order is checked
+	agree    bool  // clocks agree, a message takes at least a tick, and two Locks may return the same token
 	size     Size
 }
 
@@ -94,12 +94,12 @@ var fenceRules = []struct {
 	bounds              fenceBounds
 	flaws               fenceFlaws
 }{
-	{"a register as high as the proposal will do", "4 fencing tokens", "a node stores a proposal only if it is above the register: else two may be told the same", fenceSkewed, fenceFlaws{equal: true}},
+	{"a register as high as the proposal will do", "4 fencing tokens", "a node stores a proposal only if it is above the register; otherwise two Locks may return the same token", fenceSkewed, fenceFlaws{equal: true}},
 	{"a grant will do", "4 fencing tokens", "the token is the proposal that a quorum has stored; nodes that granted the lock but not the token do not count", fenceSkewed, fenceFlaws{unstored: true}},
-	{"votes of the round before", "4 fencing tokens", "a round that proposes more begins without votes", fenceSkewed, fenceFlaws{kept: true}},
-	{"registers expire too early", "4 fencing tokens", "a register outlives the skew of the clocks and the time that an attempt takes", fenceExpires, fenceFlaws{expires: true}},
-	{"no restart guard", "5 restart guard", "with clocks that disagree a node that has restarted does not count", fenceRestarts, fenceFlaws{noGuard: true}},
-	{"the guard is a tick short", "5 restart guard", "the guard outlasts the skew of the clocks and the time that an attempt takes", fenceRestarts, fenceFlaws{short: true}},
+	{"votes of the round before", "4 fencing tokens", "a round with a higher proposal begins without the votes of the round before", fenceSkewed, fenceFlaws{kept: true}},
+	{"registers expire too early", "4 fencing tokens", "a register lasts longer than the skew of the clocks plus the time that an attempt takes", fenceExpires, fenceFlaws{expires: true}},
+	{"no restart guard", "5 restart guard", "if clocks may disagree, a node that has restarted does not count until its guard has passed", fenceRestarts, fenceFlaws{noGuard: true}},
+	{"the guard is a tick short", "5 restart guard", "the guard lasts longer than the skew of the clocks plus the time that an attempt takes", fenceRestarts, fenceFlaws{short: true}},
 }
 
 func fenceCases() (cases []Case) {
@@ -152,7 +152,8 @@ func (f fence) next(s fenceState, do func(Step, fenceState)) {
 	}
 }
 
-// harmless reports whether too few Locks have succeeded or can still succeed for a violation.
+// harmless reports whether no violation can follow: no Lock can still succeed, or at most one has
+// succeeded or can still do so.
 func (f fence) harmless(s *fenceState) bool {
 	successes, open := 0, 0
 	for i, l := range s.locks[:f.locks] {
@@ -260,8 +261,9 @@ func (s *fenceState) forget(i int) {
 	}
 }
 
-// node adds the messages of Lock i that a node may execute: its acquire, with or without the
-// reply, the acquires of earlier rounds, and its release, which raises the register to the token.
+// node adds the steps in which a node executes a message of Lock i. The message is the acquire of this
+// round, with or without a reply, or one of an earlier round. After the Lock has returned, it may also be
+// the release, which raises the register to the token.
 func (f fence) node(s fenceState, i, node int, do func(Step, fenceState)) {
 	l := s.locks[i]
 	if l.phase == idle {

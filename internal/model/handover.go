@@ -6,23 +6,23 @@ import (
 )
 
 // This file models a direct hand-off within a process: the giver's Unlock passes the value and
-// the rest of the validity to the first waiter of the process, without telling any node.
+// the rest of the validity to the taker, the first waiter of the process, without telling any node.
 //
-// There is only one node here; lock.go models a quorum. A rival of another process wants the
+// There is only one node here; lock.go models a quorum. A rival in another process wants the
 // lock, too. Time passes in ticks. The giver may have an extension on its way that sets a missing
-// key again. Once its connection is lost, the extension is executed late or never.
+// key again. If the giver's connection is lost, the node executes the extension late or never.
 //
 // Instead of unlocking, the giver may show its value to an adopter in another process. The
-// adopter extends the lock by that value, holds it, and unlocks it. The giver and the adopter
-// share one hold. The giver may lock again after its validity has ended.
+// adopter extends the lock with that value, holds it, and unlocks it. The giver and the adopter
+// share one hold.
 
 type handState struct {
 	key      handKey
 	left     uint8           // ticks until the key expires
-	validity [numHands]uint8 // ticks for which each still believes to hold the lock
+	validity [numHands]uint8 // ticks for which each participant still believes that it holds the lock
 	phase    [numHands]lockPhase
 	extends  message // the giver's extension
-	age      uint8   // ticks since it was sent
+	age      uint8   // ticks since the extension was sent
 	release  message // of our value
 	settled  bool    // the release is known to have left nothing behind
 	again    bool    // the giver has called Unlock twice
@@ -57,13 +57,13 @@ var handRules = []struct {
 	name, section, rule string
 	flaws               handFlaws
 }{
-	{"the taker's validity begins anew", "6 waiting, hand-over", "the validity moves as it is: no node was told of another hold", handFlaws{fresh: true}},
-	{"the giver releases as well", "6 waiting, hand-over", "a lock that is handed over is not released", handFlaws{alsoReleases: true}},
-	{"the giver's second Unlock releases", "6 waiting, hand-over", "what the giver does later names its own hold, which is over", handFlaws{unlocksAgain: true}},
-	{"the taker does not know what the giver has sent", "6 waiting, hand-over", "the release of the taker is settled only when what the giver has sent is too", handFlaws{ownTrail: true}},
+	{"the taker's validity begins anew", "6 waiting, hand-over", "the taker gets only the rest of the giver's validity, because no node was told of the hand-off", handFlaws{fresh: true}},
+	{"the giver releases as well", "6 waiting, hand-over", "the giver does not release a lock that it hands over", handFlaws{alsoReleases: true}},
+	{"the giver's second Unlock releases", "6 waiting, hand-over", "after the hand-off the giver's calls affect only its own hold, which is over", handFlaws{unlocksAgain: true}},
+	{"the taker does not know what the giver has sent", "6 waiting, hand-over", "the taker's release is settled only when the commands that the giver sent are settled too", handFlaws{ownTrail: true}},
 	{"the giver's extensions go on", "6 waiting, hand-over", "the giver's extensions have ended before the lock is handed over", handFlaws{extendsOn: true}},
-	{"a value that was shown is handed over", "6 waiting, hand-over", "who knows the value may release it: the lock of another hold must not go by it", handFlaws{handsShown: true}},
-	{"the giver's next Lock releases a value that was shown", "api, a value that was shown", "the giver's hold is over, and the adopter's is not", handFlaws{dropsShown: true}},
+	{"a value that was shown is handed over", "6 waiting, hand-over", "a value that was shown is not passed to another hold, because any client that knows it may release it", handFlaws{handsShown: true}},
+	{"the giver's next Lock releases a value that was shown", "api, a value that was shown", "a giver that locks again does not release a value that it has shown, because the adopter may hold the lock with it", handFlaws{dropsShown: true}},
 }
 
 func handOverCases() []Case {
@@ -86,7 +86,7 @@ func (f handFlaws) explore(limit int) Result {
 	}, limit)
 }
 
-// wrongHand checks the promise: one holder, and a settled release leaves nothing behind.
+// wrongHand checks two promises: at most one holder, and a settled release leaves nothing behind.
 func wrongHand(s handState) string {
 	holders := 0
 	for _, left := range s.validity {
@@ -162,8 +162,8 @@ func (f handFlaws) unlock(s handState, do func(Step, handState)) {
 	do(Step{"{c} unlocks: it HANDS the lock OVER", Choice, giver, 0}, s)
 }
 
-// part ends the hold of a giver that has shown its value: the giver stops without telling anyone,
-// or locks again after its validity has ended.
+// part ends the hold of a giver that has shown its value: the giver stops without sending anything. In
+// two mutations it may instead lock again and release the old value, or unlock and hand the lock over.
 func (f handFlaws) part(s handState, do func(Step, handState)) {
 	left := s.validity[giver]
 	s.validity[giver], s.phase[giver] = 0, over
@@ -178,14 +178,14 @@ func (f handFlaws) part(s handState, do func(Step, handState)) {
 	}
 }
 
-// adopt adds the steps of the adopter: it extends the lock by the value that it was shown, and
+// adopt adds the steps of the adopter: it extends the lock with the value that it was shown, and
 // unlocks it.
 func adopt(s handState, do func(Step, handState)) {
 	switch {
 	case s.shown && s.phase[adopter] == idle && s.key == ourKey:
 		s.left, s.validity[adopter], s.phase[adopter] = handTTL, handTTL, held
 		do(Step{"{c} extends and HOLDS the lock", Choice, adopter, 0}, s)
-	case s.phase[adopter] == held && s.validity[giver] == 0: // before that, the giver unlocks
+	case s.phase[adopter] == held && s.validity[giver] == 0: // an earlier unlock would end the giver's hold too
 		s.validity[adopter], s.phase[adopter] = 0, over
 		if s.key == ourKey {
 			s.key, s.left = noKey, 0
@@ -215,8 +215,8 @@ func (f handFlaws) extension(s handState, do func(Step, handState)) {
 	do(Step{"the node executes {c}'s extension", Work, giver, 0}, t)
 }
 
-// extend executes an extension that sets a missing key again, and reports whether the key was
-// there.
+// extend executes an extension that sets a missing key again. It reports whether the key had our value
+// before.
 func (s *handState) extend() bool {
 	there := s.key == ourKey
 	if s.key != rivalKey {
@@ -232,8 +232,9 @@ func (f handFlaws) taker(s handState, do func(Step, handState)) {
 	}
 }
 
-// node executes the release. The release is settled if no command is known to be on its way that
-// sets the value. Otherwise it is repeated until the keys have expired.
+// node executes the release. The release is settled if the giver's extension was never sent or has been
+// answered, and the taker does not hold the lock. The library repeats a release that is not settled
+// until the keys have expired; the model does not.
 func (f handFlaws) node(s handState, do func(Step, handState)) {
 	if s.release != flying {
 		return

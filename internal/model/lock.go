@@ -11,10 +11,11 @@ import (
 // Time passes in ticks, for all at once. A key's TTL and a client's validity are numbers of
 // ticks. Each node may execute a message at any time after it was sent, and any number of times,
 // which covers late, lost and repeated messages. A reply arrives at once or never. A client may
-// win with any quorum of grants, and may give up whatever it has been granted. A client that dies
-// is one that gives up and whose release is never executed.
+// win with any quorum of grants. It may also give up, however many grants it has. A client that dies is
+// modelled as one that gives up and whose release no node executes.
 
-// maxAttempts is the number of attempts. Each has a value of its own: its index plus 1.
+// maxAttempts is the largest number of attempts. Attempt i has the value i+1; for exceptions see
+// lock.value.
 const maxAttempts = 3
 
 // A lockState is the state of the nodes and of the attempts.
@@ -52,7 +53,7 @@ type lockAttempt struct {
 	sent     [2]bool
 	again    bool // the acquire was sent twice
 	began    bool // the attempt once held the lock
-	broken   bool // another attempt has acquired the lock since then
+	broken   bool // another attempt has acquired the lock since this one did
 }
 
 // lockBounds say what may happen, and how often.
@@ -62,7 +63,7 @@ type lockBounds struct {
 	retry    bool // attempts 0 and 1 are of one client
 	ttl      uint8
 	drift    uint8 // ticks that a node's clock may gain
-	extends  uint8 // of each hold
+	extends  uint8 // extensions of each hold
 	shorter  bool  // extensions may be for one tick
 	heals    bool  // extensions set missing keys again
 	again    bool  // a granted acquire may be sent a second time, as for a fencing token
@@ -71,7 +72,7 @@ type lockBounds struct {
 	size     Size
 }
 
-// Each of lockFlaws weakens a rule: see lockRules.
+// Each field of lockFlaws weakens a rule: see lockRules.
 type lockFlaws struct {
 	minority, reused, ownCounts, blind                     bool
 	fromReply, fromSecond, noDrift, clientClock            bool
@@ -105,22 +106,22 @@ var lockRules = []struct {
 	flaws               lockFlaws
 }{
 	{"a minority decides", "1 rounds", "an acquire is won by a quorum of grants: any two quorums share a node", lockGhosts, lockFlaws{minority: true}},
-	{"a value is used again", "1 rounds, values", "each attempt has a fresh value: the release of an earlier one, that is late, must not delete the grant of this one", lockGhosts, lockFlaws{reused: true}},
-	{"the first send meets its own value", "1 rounds, values", "that the node has one's own value is a grant only where it was sent before", lockShared, lockFlaws{ownCounts: true}},
+	{"a value is used again", "1 rounds, values", "each attempt has a fresh value, so that a late release of an earlier attempt cannot delete a grant of this one", lockGhosts, lockFlaws{reused: true}},
+	{"the first send meets its own value", "1 rounds, values", "if a node already has the attempt's value, that is a grant only for an acquire that is sent again", lockShared, lockFlaws{ownCounts: true}},
 	{"a release deletes whatever is there", "1 rounds, release", "a release deletes its own value only", lockGhosts, lockFlaws{blind: true}},
 	{"validity from the decision", "2 validity", "the validity counts from before the first request is sent, not from the replies", lockGhosts, lockFlaws{fromReply: true}},
-	{"validity from the second sending", "4 fencing tokens", "where the acquire is sent again for its token, the validity counts from the first time", lockAgain, lockFlaws{fromSecond: true}},
-	{"validity without drift", "2 validity", "the validity ends earlier than the keys by what a node's clock may get ahead", lockDrift, lockFlaws{noDrift: true}},
+	{"validity from the second sending", "4 fencing tokens", "if the acquire is sent again for its token, the validity counts from the first sending", lockAgain, lockFlaws{fromSecond: true}},
+	{"validity without drift", "2 validity", "the validity ends before the keys expire, by as much as a node's clock may get ahead", lockDrift, lockFlaws{noDrift: true}},
 	{"expiry by the client's clock", "1 rounds, TTLs", "TTLs are relative: no client's clock says when a key expires", lockGhosts, lockFlaws{clientClock: true}},
-	{"an extension is confirmed late", "2 validity, extend", "an extension that was not confirmed before the old end counts for nothing, even if a quorum says yes", lockGhosts.extending(1), lockFlaws{late: true}},
-	{"an ended hold is extended", "2 validity, extend", "no extension, and none that heals, begins after the end of the hold", lockHeals, lockFlaws{afterwards: true}},
-	{"an extension shortens a TTL", "2 validity, extend", "an extension never shortens a TTL: where too few nodes extend, the old end stays right", lockExtends, lockFlaws{shortens: true}},
-	{"an extension counts when it is sent", "2 validity, extend", "the end moves when a quorum has confirmed it, not before", lockExtends, lockFlaws{unconfirmed: true}},
-	{"a key set again counts", "2 validity, extend", "a key that an extension has set again says nothing of the time before: it is no vote, least of all of a node that has restarted", lockMends, lockFlaws{createdCounts: true}},
-	{"no restart guard", "5 restart guard", "a node that has restarted counts for nothing until all that it may have forgotten has run out", lockRestart, lockFlaws{noGuard: true}},
-	{"extensions are not guarded", "5 restart guard", "the guard is for the votes of extensions too", lockRestart, lockFlaws{extendUnguarded: true}},
-	{"the guard is a tick short", "5 restart guard", "the guard lasts for the longest TTL, and for what an uptime may be off", lockRestart, lockFlaws{guardShort: true}},
-	{"nodes that are all young count", "5 restart guard", "that all nodes have just started is no proof that they are new", lockRestart.restarting(3), lockFlaws{youngTogether: true}},
+	{"an extension is confirmed late", "2 validity, extend", "an extension counts only if a quorum confirms it before the old validity has ended", lockGhosts.extending(1), lockFlaws{late: true}},
+	{"an ended hold is extended", "2 validity, extend", "no extension begins after the end of the hold, not even one that sets missing keys again", lockHeals, lockFlaws{afterwards: true}},
+	{"an extension shortens a TTL", "2 validity, extend", "an extension never shortens a TTL, so the old end stays right if too few nodes extend", lockExtends, lockFlaws{shortens: true}},
+	{"an extension counts when it is sent", "2 validity, extend", "the end of the validity moves only when a quorum has confirmed the extension", lockExtends, lockFlaws{unconfirmed: true}},
+	{"a key set again counts", "2 validity, extend", "a key that an extension has set again is no vote, because others may have held the lock while the key was missing", lockMends, lockFlaws{createdCounts: true}},
+	{"no restart guard", "5 restart guard", "a node that has restarted does not count until every key that it may have forgotten has run out", lockRestart, lockFlaws{noGuard: true}},
+	{"extensions are not guarded", "5 restart guard", "the guard also excludes votes for extensions", lockRestart, lockFlaws{extendUnguarded: true}},
+	{"the guard is a tick short", "5 restart guard", "the guard lasts for the longest TTL plus the ticks by which an uptime may be wrong", lockRestart, lockFlaws{guardShort: true}},
+	{"nodes that are all young count", "5 restart guard", "if all nodes have just started, none of them counts, because all may have forgotten keys", lockRestart.restarting(3), lockFlaws{youngTogether: true}},
 }
 
 // extending returns the bounds with n extensions of each hold.
@@ -164,8 +165,8 @@ func (l lock) explore(limit int) Result {
 	}, limit)
 }
 
-// wrongLock checks the promise: one hold at a time, and no interruption of a hold that its holder
-// does not notice.
+// wrongLock checks two promises: at most one holder, and no hold is extended after another hold has
+// come in between.
 func wrongLock(s lockState) string {
 	holders := 0
 	for _, a := range s.attempts {
@@ -198,7 +199,7 @@ func (l lock) next(s lockState, do func(Step, lockState)) {
 	l.tick(s, do)
 }
 
-// tick lets a tick pass for all.
+// tick lets a tick pass for all nodes and attempts.
 func (l lock) tick(s lockState, do func(Step, lockState)) {
 	for n := range s.nodes {
 		l.age(&s.nodes[n])
@@ -283,7 +284,7 @@ func (l lock) counts(s *lockState, node int) bool {
 	return l.noGuard || s.nodes[node].up >= l.guard()
 }
 
-// span returns how many ticks a holder relies on keys of that TTL.
+// span returns for how many ticks a holder relies on keys with the given TTL.
 func (l lock) span(ttl uint8) uint8 {
 	if l.noDrift || ttl <= l.drift {
 		return ttl
@@ -388,7 +389,7 @@ func (l lock) extend(s lockState, i int, do func(Step, lockState)) {
 	}
 }
 
-// length is the index of short extensions, or of the others.
+// length returns an index: 1 for a short extension, 0 for any other.
 func length(short bool) int {
 	if short {
 		return 1
@@ -396,7 +397,7 @@ func length(short bool) int {
 	return 0
 }
 
-// extension is the TTL that an extension asks for.
+// extension returns the TTL that an extension asks for.
 func (l lock) extension(short bool) uint8 {
 	if short {
 		return 1
@@ -430,14 +431,14 @@ func (l lock) end(s *lockState, i int) {
 	s.forget(i)
 }
 
-// forget closes the round of attempt i, so later replies are not votes.
+// forget discards the votes in the round of attempt i.
 func (s *lockState) forget(i int) {
 	for n := range s.nodes {
 		s.nodes[n].votes[i] = pending
 	}
 }
 
-// node adds the messages of attempt i that node n may execute.
+// node adds the steps in which node n executes a message of attempt i.
 func (l lock) node(s lockState, i, n int, do func(Step, lockState)) {
 	a := &s.attempts[i]
 	if a.phase == idle {

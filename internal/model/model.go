@@ -1,16 +1,16 @@
-// Package model explores small models of the protocol in every reachable state, and the same
-// models with one rule weakened. The README in this folder says what they cover and what they
+// Package model explores every reachable state of small models of the protocol, and of the same
+// models with a rule weakened. The README in this folder says what they cover and what they
 // leave out.
 //
 // Each model is one file. The file defines the states, the steps, the forbidden states, the
-// bounds of the exploration, and the mutations, each of which weakens one rule. The sound model
-// must have no violation in any state. Each mutation must have one, with a trace; otherwise the
-// model would not notice if the rule were missing.
+// bounds of the exploration, and the mutations, each of which weakens a rule. The sound model must
+// have no violation in any state. Each mutation must have a violation, which the explorer shows as a
+// trace; otherwise either the rule is not needed, or the model is too weak.
 package model
 
 import "slices"
 
-// Every model has three nodes, of which two make a quorum.
+// Models with a quorum have three nodes, of which two make a quorum. The others have one node.
 const (
 	numNodes = 3
 	quorum   = numNodes/2 + 1

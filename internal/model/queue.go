@@ -9,18 +9,17 @@ import (
 // This file models waiting for a lock: the queues on the nodes, and when waiters are woken.
 //
 // Each client is a call of Lock, and its number is its ticket: the lower ticket comes first. Two
-// calls may belong to one process. They form a line, and only the first in line talks to the
-// nodes. A node executes the messages of one process in the order in which they were sent. At
+// calls may belong to one process. Its waiting calls form a line, and only the first in line talks to
+// the nodes. A node executes the messages of one process in the order in which they were sent. At
 // most two messages of a call are on their way to a node at once. A wake-up arrives as soon as it
-// is sent. No time passes, and a timer may fire at any moment. The model checks which progress
-// needs no timer.
+// is sent. The model has no time: a timer may fire at any moment. It checks which progress needs no timer.
 
 const maxCalls = 3
 
 type queueState struct {
 	nodes    [numNodes]queueNode
 	calls    [maxCalls]queueCall
-	lost     uint8 // acquires lost so far
+	lost     uint8 // acquires and replies lost so far
 	died     uint8
 	overtook bool
 }
@@ -28,8 +27,8 @@ type queueState struct {
 type queueNode struct {
 	lock  uint8 // 1 + the call whose key is set; 0: no key
 	queue uint8 // the calls whose tickets are queued, as bits
-	woken uint8 // the calls that the node has woken since their attempt began, as bits
-	freed uint8 // the calls whose last attempt the node had granted, as bits
+	woken uint8 // the calls that the node has woken since their last attempt began, as bits
+	freed uint8 // the calls that rolled back a grant of this node in their last attempt, as bits
 	slots [maxCalls]slot
 }
 
@@ -42,10 +41,10 @@ const (
 	granted
 	refused
 	unheard   // no answer will arrive
-	acquiring // on its way: the acquire
-	releasing // the release
-	turning   // the release, followed by the acquire of the next attempt
-	undoing   // the acquire, followed by its release
+	acquiring // the acquire is on its way
+	releasing // the release is on its way
+	turning   // the release is on its way, followed by the acquire of the next attempt
+	undoing   // the acquire is on its way, followed by its release
 )
 
 func (s slot) onTheWay() bool { return s >= acquiring }
@@ -54,7 +53,7 @@ type queuePhase uint8
 
 const (
 	away    queuePhase = iota
-	barging            // makes its first attempt, without line or queue
+	barging            // makes its first attempt, in no line and no queue
 	trying
 	waiting
 	holding
@@ -68,7 +67,7 @@ type queueCall struct {
 	phase  queuePhase
 	how    manner // of the last attempt
 	ready  bool   // it has a reason to try at once
-	behind bool   // and it tries right behind a release of its process, without queueing
+	behind bool   // if ready: it tries right behind a release of its process, without queueing
 	queued bool   // its ticket may be in queues
 	leaves bool   // its releases take the ticket out of the queues
 	enters uint8  // 1 + the call whose ticket its release puts into the queues
@@ -89,13 +88,13 @@ type queueBounds struct {
 	reach   [maxCalls]uint8 // the nodes that each call reaches, as bits; 0: all
 	fair    bool
 	early   bool  // attempts end as soon as they are decided; otherwise when all nodes have answered
-	orderly bool  // an attempt begins only when all earlier messages have been executed
-	grace   bool  // a single wake-up is enough, after a moment
+	orderly bool  // a call begins an attempt only when all its earlier messages have been executed
+	grace   bool  // a single wake-up starts an attempt; otherwise a quorum of nodes must be free
 	patient bool  // an elapsed retry delay alone starts no attempt
 	cancels bool  // waiters may give up
 	losses  uint8 // of acquires, or of the replies to them
 	deaths  uint8
-	goal    []int // calls that must be served in any case; empty: no waiter may depend on a timer
+	goal    []int // from every state these calls must be able to end, by timers if need be; empty: no waiter may depend on a timer
 	size    Size
 }
 
@@ -132,19 +131,19 @@ var queueRules = []struct {
 	bounds              queueBounds
 	flaws               queueFlaws
 }{
-	{"looks before it enters", "6 waiting", "a node puts the ticket in the queue first, and looks who is the first then", queueFair, queueFlaws{lookFirst: true}},
-	{"a grant leaves the queue", "6 waiting", "a grant leaves the ticket in the queue: who is granted too few keeps its place", queueFair, queueFlaws{dequeued: true}},
-	{"a release tells only if it has deleted", "6 waiting", "a release tells the first whenever the lock is free then, even if it has deleted nothing", queueFair, queueFlaws{onlyDeleted: true}},
-	{"a rollback tells nobody", "6 waiting", "who takes back its grants tells the first in the queue, as every release does", queueFair, queueFlaws{silentRollback: true}},
-	{"wakes itself", "6 waiting", "nobody is woken by its own rollback", queueGrace, queueFlaws{wakesItself: true}},
-	{"wake-ups during an attempt are dropped", "6 waiting", "a wake-up that comes during an attempt is kept for after it", queueFairTwo, queueFlaws{dropsWakes: true}},
-	{"its own rollbacks are not counted", "6 waiting", "the lock is free on the nodes that have said so and on those that granted what was taken back", queueDown, queueFlaws{onlyWoken: true}},
-	{"stays although it hears too few", "6 waiting", "who hears fewer than a quorum leaves the queues", queueMinority, queueFlaws{stays: true}},
-	{"anybody is let in", "6 waiting", "in fair mode only the first in the queue is let in", queueFair, queueFlaws{lets: true}},
+	{"looks before it enters", "6 waiting", "a node puts the ticket into the queue before it looks whose ticket is first", queueFair, queueFlaws{lookFirst: true}},
+	{"a grant leaves the queue", "6 waiting", "a grant leaves the ticket in the queue, so that a call with too few grants keeps its place", queueFair, queueFlaws{dequeued: true}},
+	{"a release tells only if it has deleted", "6 waiting", "if the lock is free after a release, the node wakes the first in its queue, even if the release has deleted nothing", queueFair, queueFlaws{onlyDeleted: true}},
+	{"a rollback tells nobody", "6 waiting", "a rollback wakes the first in the queue, as every release does", queueFair, queueFlaws{silentRollback: true}},
+	{"wakes itself", "6 waiting", "the rollback of a call does not wake the call itself", queueGrace, queueFlaws{wakesItself: true}},
+	{"wake-ups during an attempt are dropped", "6 waiting", "a wake-up that comes during an attempt takes effect after it", queueFairTwo, queueFlaws{dropsWakes: true}},
+	{"its own rollbacks are not counted", "6 waiting", "a waiter counts as free both the nodes that woke it and the nodes whose grants it rolled back", queueDown, queueFlaws{onlyWoken: true}},
+	{"stays although it hears too few", "6 waiting", "a call that hears from fewer than a quorum leaves the queues", queueMinority, queueFlaws{stays: true}},
+	{"anybody is let in", "6 waiting", "in fair mode a node grants the lock only to the process that is first in its queue", queueFair, queueFlaws{lets: true}},
 	{"an unlock stays in the queue", "6 waiting", "a release takes the holder's ticket out of the queues", queueFairTwo, queueFlaws{unlockStays: true}},
-	{"who gives up tells nobody", "6 waiting", "who gives up leaves the queues, and the next one is told", queueGivesUp, queueFlaws{cancelsSilently: true}},
-	{"the next in line is not entered", "6 waiting", "where others wait too, a release puts the ticket of the next in the process's line into the queues", queueFairLine, queueFlaws{notEntered: true}},
-	{"the attempt behind a release is the only one", "6 waiting", "who tried right behind a release, in no queue, tries again in the queues", queueLine, queueFlaws{triesOnce: true}},
+	{"who gives up tells nobody", "6 waiting", "a call that gives up leaves the queues, and the nodes wake the next waiter", queueGivesUp, queueFlaws{cancelsSilently: true}},
+	{"the next in line is not entered", "6 waiting", "if other processes wait too, a release puts the ticket of the next in the process's line into the queues", queueFairLine, queueFlaws{notEntered: true}},
+	{"the attempt behind a release is the only one", "6 waiting", "a call that tried right behind a release, without queueing, tries again in the queues", queueLine, queueFlaws{triesOnce: true}},
 }
 
 func queueCases() (cases []Case) {
@@ -167,10 +166,10 @@ func queueMutations() (cases []Case) {
 func (q queue) explore(limit int) Result {
 	sys := System[queueState]{
 		Clients: []string{"A", "B", "C"}, Next: q.next, Same: sameQueue, Wrong: q.wrong, Show: q.show,
-		Spins: q.losses == 0 && q.deaths == 0, // otherwise only chance ends the work: see the README
+		Spins: q.losses == 0 && q.deaths == 0, // after a loss or a death only randomness, which the model lacks, may end the work: see the README
 	}
 	if q.reach != [maxCalls]uint8{} {
-		sys.Same = nil // nodes differ
+		sys.Same = nil // the nodes differ in which calls reach them
 	}
 	if len(q.goal) > 0 {
 		sys.Goal = q.served
@@ -180,7 +179,8 @@ func (q queue) explore(limit int) Result {
 	return Explore(sys, limit)
 }
 
-// wrong checks the promise of order: no call overtakes a call that was queued before it.
+// wrong checks two promises: at most one holder (not checked if calls may die), and no call overtakes a
+// call that was queued before it.
 func (q queue) wrong(s queueState) string {
 	holders := 0
 	for _, c := range s.calls {
@@ -208,7 +208,7 @@ func (q queue) rest(s queueState) string {
 		waits = waits || c.phase == waiting
 	}
 	if waits {
-		return "a stall: the lock is free, and only a timer helps who waits"
+		return "a stall: the lock is free, and only a timer helps the waiter"
 	}
 	return ""
 }
@@ -271,7 +271,7 @@ func (q queue) come(s queueState, c int, do func(Step, queueState)) {
 	}
 	q.begin(&s, c, plain)
 	call.phase = barging
-	do(Step{"{c} comes and tries before who waits", Choice, c, 0}, s)
+	do(Step{"{c} comes and tries ahead of the waiters", Choice, c, 0}, s)
 }
 
 // firstInLine returns the call of a process that talks to the nodes, -1 for none.
@@ -406,7 +406,7 @@ func (q queue) win(s queueState, c int, do func(Step, queueState)) {
 	do(Step{"{c} HOLDS the lock", Work, c, 0}, s)
 }
 
-// makeFirstTry makes the call try that has become the first of c's process.
+// makeFirstTry makes the call behind c ready to try if that call is now the first in the line.
 func (q queue) makeFirstTry(s *queueState, c int) {
 	if next := q.firstInLine(s, q.process[c]); next > c && s.calls[next].phase == waiting {
 		s.calls[next].ready = true
@@ -441,7 +441,7 @@ func (q queue) rollBack(s queueState, c int, do func(Step, queueState)) {
 	do(Step{"{c} fails and takes its grants back", Work, c, 0}, s)
 }
 
-// release sends the release of call c after everything that it has sent.
+// release sends the release of call c after all its earlier messages.
 func (q queue) release(s *queueState, c int) {
 	for i := range s.nodes {
 		n := &s.nodes[i]
@@ -456,7 +456,7 @@ func (q queue) release(s *queueState, c int) {
 	}
 }
 
-// goOn begins the next attempt of call c, which waits, for each reason that it may have.
+// goOn begins the next attempt of the waiting call c, for the first reason that applies.
 func (q queue) goOn(s queueState, c int, do func(Step, queueState)) {
 	call := s.calls[c]
 	woken, free := 0, 0
@@ -519,9 +519,9 @@ func (q queue) cancel(s queueState, c int, do func(Step, queueState)) {
 }
 
 // unlock ends the hold of call c. Either the next in line tries right behind the release, or the
-// release puts its ticket into the queues and the nodes decide whose turn it is. The library
-// chooses by the known waiters of other processes, so the model allows both. A fair lock always
-// uses the queues, because they define its order.
+// release puts the next one's ticket into the queues and the nodes decide whose turn it is. The library
+// chooses by whether it knows of waiters in other processes, so the model allows both. A fair lock
+// always uses the queues, because they define its order.
 func (q queue) unlock(s queueState, c int, do func(Step, queueState)) {
 	s.calls[c].phase = gone
 	q.release(&s, c)
@@ -561,7 +561,7 @@ func (q queue) die(s queueState, c int, do func(Step, queueState)) {
 	do(Step{"{c} DIES", Choice, c, 0}, s)
 }
 
-// node adds the messages of call c that node n may execute.
+// node adds the steps in which a node executes a message of call c.
 func (q queue) node(s queueState, c, node int, do func(Step, queueState)) {
 	n := &s.nodes[node]
 	if s.calls[c].phase == dead && !n.slots[c].onTheWay() {
@@ -570,7 +570,7 @@ func (q queue) node(s queueState, c, node int, do func(Step, queueState)) {
 	}
 	for earlier := range c {
 		if q.process[earlier] == q.process[c] && n.slots[earlier].onTheWay() {
-			return // it was sent before
+			return // the earlier call's message was sent first
 		}
 	}
 	switch n.slots[c] {
@@ -658,8 +658,8 @@ func (q queue) executeRelease(s *queueState, c, node int) {
 	q.tell(s, c, node)
 }
 
-// tell wakes the first in line of the process that is first in the queue of a node, unless it is
-// the call that has released.
+// tell wakes the first in line of the process that is first in the queue of a node. It does not wake
+// call c, which has released, nor any call of a process that holds the lock.
 func (q queue) tell(s *queueState, c, node int) {
 	n := &s.nodes[node]
 	process := q.process[bits.TrailingZeros8(n.queue)]

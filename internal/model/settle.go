@@ -7,31 +7,31 @@ import (
 
 // This file models a release that is repeated until it is settled, for one value on one node.
 //
-// Two commands set the value: the acquire, and an extension that sets missing keys again. Each is
-// sent once. A node without its script answers that it has run nothing, and then the script may
-// be sent in full. A release follows. It is settled once its client knows that the value is gone
-// and that nothing can set it any more. When a connection is lost, the node executes the commands
-// in flight later or never, and the client learns that their fate is unknown.
+// Two commands set the value: the acquire, and an extension that sets missing keys again. The client
+// sends each once. If the node does not have the script of a command, it answers that it has run nothing,
+// and the client may then send the script in full. A release follows. It is settled once its client knows
+// that the value is gone and that nothing can set it any more. When a connection is lost, the node
+// executes the commands in flight late or never, and the client learns that their fate is unknown.
 //
-// With ordered connections a node executes the commands of one connection in the order in which
-// they were sent; otherwise in any order. Replies arrive in the order of execution.
+// On an ordered connection the node executes the commands in the order in which the client sent them,
+// and the replies arrive in that order. Without order both may happen in any order.
 
 const (
 	maxSetters  = 2
-	maxReleases = 3 // enough to cover each state of the setters; further releases add nothing
+	maxReleases = 3 // settleState.sent counts no further, which keeps the states finite
 )
 
 type settleState struct {
 	key      bool // the node has the value
 	setters  [maxSetters]setter
 	release  message // the release under way
-	orderly  bool    // all setters had been answered when it was sent
-	sent     uint8   // releases sent
+	orderly  bool    // all setters had been answered when the release was sent
+	sent     uint8   // releases sent, counted up to maxReleases
 	settled  bool
 	replaced bool // the first connection was lost
 }
 
-// A message is how far a message has got.
+// A message says how far a command has got.
 type message uint8
 
 const (
@@ -52,7 +52,7 @@ type setter struct {
 
 type settleBounds struct {
 	name    string
-	ordered bool // one connection after another, each in order
+	ordered bool // one connection at a time, each of them ordered
 	lossy   bool // a connection may be lost
 }
 
@@ -75,10 +75,10 @@ var settleRules = []struct {
 	bounds              settleBounds
 	flaws               settleFlaws
 }{
-	{"the reply of a release always settles", "1 rounds, sending", "where nobody knows what became of a command that sets the value, that it is missing settles nothing", settleOrdered, settleFlaws{trusting: true}},
-	{"any connection counts as ordered", "1 rounds, sending", "without order a release settles only if all that sets the value had been answered when it was sent", settleAny, settleFlaws{anyOrder: true}},
-	{"a release overtakes", "1 rounds", "a release goes behind all that sets the value, in the same order", settleOrdered, settleFlaws{overtakes: true}},
-	{"in full after the release", "1 rounds, sending", "a script that the node did not have is sent in full only while its value has not been released", settleOrdered, settleFlaws{lateFull: true}},
+	{"the reply of a release always settles", "1 rounds, sending", "while the fate of a command that sets the value is unknown, a missing value does not settle a release", settleOrdered, settleFlaws{trusting: true}},
+	{"any connection counts as ordered", "1 rounds, sending", "without order a release settles only if all commands that set the value had been answered when it was sent", settleAny, settleFlaws{anyOrder: true}},
+	{"a release overtakes", "1 rounds", "a release does not overtake commands that set the value: it is sent behind them on their ordered connection", settleOrdered, settleFlaws{overtakes: true}},
+	{"in full after the release", "1 rounds, sending", "if the node did not have a script, the client sends it in full only before it releases the value", settleOrdered, settleFlaws{lateFull: true}},
 	{"a release is sent once", "1 rounds, settling", "a release that did not settle is repeated", settleOrdered, settleFlaws{once: true}},
 }
 
@@ -99,7 +99,8 @@ func settleMutations() (cases []Case) {
 func (m settle) explore(limit int) Result {
 	return Explore(System[settleState]{
 		Clients: []string{"the acquire", "the extension"}, Next: m.next, Wrong: wrongSettle, Show: func(s settleState) string { return s.show() },
-		// After a setter was lost, only the expiry of the keys settles the release.
+		// If the fate of a setter is unknown, only the expiry of the keys settles the release. The model
+		// then demands a second release and no more.
 		Goal: func(s settleState) bool { return s.settled || s.anybodyUnknown() && s.sent > 1 },
 	}, limit)
 }

@@ -16,15 +16,15 @@ type source struct {
 	text    string
 	pkg     *library
 	tokens  *token.File
-	file    *ast.File // nil of Lua
+	file    *ast.File // nil for a Lua script
 	mutants []*mutant
 }
 
-// A function is one of Go with a body.
+// A function is a Go function with a body.
 type function struct {
 	name     string
 	decl     *ast.FuncDecl
-	recovers bool // it calls recover itself, which works only if it is itself deferred
+	recovers bool // it calls recover, which works only if this function itself was deferred
 }
 
 // readGo parses a file of Go, and finds its mutants.
@@ -59,7 +59,7 @@ func isText(name string) bool {
 	return slices.Contains([]string{"String", "GoString", "Error", "LogValue"}, name)
 }
 
-// recovers reports whether fn calls recover, outside of the functions inside it.
+// recovers reports whether fn itself calls recover, not a function literal in it.
 func recovers(fn *ast.FuncDecl) (found bool) {
 	ast.Inspect(fn.Body, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok {
@@ -94,7 +94,7 @@ func nameOf(fn *ast.FuncDecl) string {
 type goWalk struct {
 	source *source
 	fn     *function
-	stack  []ast.Node        // the parents of what is visited
+	stack  []ast.Node        // the visited node, after its parents
 	whole  map[ast.Expr]bool // conditions, which are negated as a whole
 	found  []*mutant
 }
@@ -118,7 +118,7 @@ func (w *goWalk) operator(kind string, at token.Pos, from, to token.Token) {
 	w.add(kind, at, at+token.Pos(len(from.String())), to.String())
 }
 
-// parent returns the n-th parent of what is visited, 0 for the next one; nil if there is none.
+// parent returns the n-th parent of the visited node, counted from 0; nil if there is none.
 func (w *goWalk) parent(n int) ast.Node {
 	if n = len(w.stack) - 2 - n; n < 0 {
 		return nil
@@ -144,8 +144,8 @@ func (w *goWalk) visit(n ast.Node) bool {
 	return true
 }
 
-// isSkipped reports whether nothing inside n is mutated: n is an import, a type, or a call that
-// makes an error's text.
+// isSkipped reports whether nothing inside n is mutated: n is an import, a type, or a call that makes an
+// error or a panic.
 func isSkipped(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.ImportSpec, *ast.TypeSpec:
@@ -162,8 +162,9 @@ func isSkipped(n ast.Node) bool {
 	return false
 }
 
-// condition mutates the condition of a branch or a loop: negated, never true, always true. The
-// forced forms keep its text, because its variables must still be used for the code to compile.
+// condition mutates the condition of a branch or a loop: negated, never true and, except for a loop,
+// always true. The forms that are never or always true keep the text of the condition, because the code
+// compiles only if the variables in it are still used.
 func (w *goWalk) condition(cond ast.Expr, loop bool) {
 	if cond == nil {
 		return
@@ -228,7 +229,7 @@ func (w *goWalk) statement(n ast.Stmt) {
 	}
 }
 
-// drop drops n where it stands in a list of statements.
+// drop adds the mutant without n if n stands in a list of statements.
 func (w *goWalk) drop(n ast.Stmt) {
 	switch parent := w.parent(0).(type) {
 	case *ast.BlockStmt, *ast.CaseClause:
@@ -281,7 +282,8 @@ func (w *goWalk) binary(n *ast.BinaryExpr) {
 	}
 }
 
-// literal changes an integer by one, unless it is a hint for the allocator, or a tuning.
+// literal changes an integer by one, unless it is a capacity for make, or isTuning holds for the
+// expression around it.
 func (w *goWalk) literal(n *ast.BasicLit) {
 	value, err := strconv.ParseInt(n.Value, 0, 64)
 	if n.Kind != token.INT || err != nil || w.isCapacity(n) || w.isTuning(w.parent(0)) {
@@ -306,8 +308,8 @@ func (w *goWalk) isCapacity(n ast.Expr) bool {
 	return isMap || len(call.Args) == 3
 }
 
-// isTuning reports whether n is a multiple of a unit of time, outside of all functions. Changing it
-// by a tenth is no error.
+// isTuning reports whether n computes with a unit of time, outside of all functions. Tests need not
+// notice a small change of such a duration.
 func (w *goWalk) isTuning(n ast.Node) bool {
 	product, ok := n.(*ast.BinaryExpr)
 	return ok && w.fn == nil && strings.Contains(w.text(product), "time.")

@@ -10,7 +10,7 @@ import (
 type luaToken struct {
 	text       string
 	start, end int
-	first      bool // of its line
+	first      bool // it is the first token of its line
 }
 
 // luaTokens splits a script into its tokens. It does not know Lua's long strings and long
@@ -106,7 +106,7 @@ type luaWalk struct {
 	source *source
 	tokens []luaToken
 	fn     string // the function that the walk is in
-	depth  int    // how many more "end" it has
+	depth  int    // how many blocks of fn are open, including fn itself
 }
 
 func (w *luaWalk) add(kind string, start, end int, text string) {
@@ -121,7 +121,7 @@ func (w *luaWalk) at(i int) string {
 	return w.tokens[i].text
 }
 
-// enter follows the functions, which are not nested here.
+// enter keeps track of the function that contains token i. Our scripts nest no functions.
 func (w *luaWalk) enter(i int) {
 	switch w.at(i) {
 	case "function":
@@ -135,7 +135,7 @@ func (w *luaWalk) enter(i int) {
 	}
 }
 
-// isSign reports whether a minus has one argument.
+// isSign reports whether token i is a minus sign with one operand.
 func (w *luaWalk) isSign(i int) bool {
 	before := w.at(i - 1)
 	return w.at(i) == "-" && (slices.Contains([]string{"=", "(", ",", "return", "{", ""}, before) || luaSwaps[before] != "")

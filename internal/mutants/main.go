@@ -4,25 +4,28 @@
 //
 //	go run ./internal/mutants -seed 1 -count 300
 //
-// All mutants of the sample are built into one test program for each package. Each mutant is a
-// changed copy of its function; the original function calls the copy if an environment variable
-// has the mutant's number. Scripts are replaced in the same way. The compiler gets the changed
-// files through an overlay, so the tree is not touched. A mutant is tried in two stages: first by
-// the tests in short mode, without redis-server, the quick ones first; then, if it survives, by all
-// tests in full, with redis-server if there is one. A test that fails runs once more without the
-// mutant: if it fails then too, it does not count.
+// The mutants of the sample are built into one test program for each package, except for a few that
+// must be built alone (see isAlone). Each mutant is a changed copy of its function; the original
+// function calls the copy if an environment variable has the mutant's number. Scripts are replaced in
+// the same way. The compiler gets the changed files through an overlay, so the tree is not touched.
 //
-// equivalent.txt lists the mutants that no test can tell from the original, each with the reason;
-// they are never drawn. The exit status is 0 if no mutant survived, and 1 if one did.
+// A mutant is tried in two stages. The first runs the tests in short mode, without redis-server, the
+// quick ones first. If the mutant survives, the second runs the tests in full, with redis-server if there
+// is one. A test that fails runs once more without the mutant: if it fails then too, its failure does not
+// count.
+//
+// equivalent.txt lists the mutants that no test can tell from the original, each with the reason. They
+// are never drawn. The exit status is 0 if no mutant survived, 1 if one did or the program failed, and
+// 2 for bad flags.
 //
 // Two existing tools do not serve this purpose. Both compile and link a test program for each
-// mutant, which takes 20 s of CPU time for the root package; and neither draws a sample, forces a
-// condition or knows scripts. Besides,
+// mutant, which takes 20 s of CPU time for the root package. Neither draws a sample, makes a condition
+// always or never true, or mutates scripts. Besides,
 //
-//   - gremlins 0.6.0 cannot drop statements and has no list of exceptions. Its time limit for a
-//     mutant is a multiple of what the tests take, but compiling counts toward it: at three times,
-//     all 24 mutants of fencing "timed out". At a hundred times they took 295 s with two workers,
-//     on a machine with other work, although the tests themselves take one second.
+//   - gremlins 0.6.0 cannot drop statements and has no list of exceptions. It gives a mutant a multiple
+//     of the time that the tests take, and counts compiling toward that time. With a factor of
+//     three, all 24 mutants of package fencing "timed out". With a factor of 100 they took 295 s with
+//     two workers, on a machine with other work, although the tests themselves take one second.
 //   - go-mutesting overwrites the files of the tree, one mutant after the other. It counts a test
 //     that hangs as one that fails. It names an exception by the hash of the whole file, so any
 //     change of the file voids it.
@@ -50,7 +53,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/cli"
 )
 
-// simulations are the tests that run the whole library.
+// simulations is the package whose tests run the whole library.
 const simulations = "internal/simulation"
 
 // areas lists the packages of this repository that are mutated.
@@ -82,7 +85,7 @@ type plan struct {
 	seed    uint64
 	count   int
 	workers int
-	only    *regexp.Regexp // nil for all
+	only    *regexp.Regexp // nil: a sample of all mutants
 	list    bool
 	json    bool
 	fast    bool
@@ -175,7 +178,7 @@ func measure(ctx context.Context, p plan, root string, areas []area, equivalents
 	return try(ctx, p, t, sample, out, log)
 }
 
-// sampleOf returns the candidates that are tried, none of which is listed.
+// sampleOf returns the candidates to try. It leaves out those that are listed as equivalent.
 func sampleOf(ctx context.Context, p plan, t *tree, candidates []*mutant, listed []string) ([]*mutant, error) {
 	candidates = slices.DeleteFunc(slices.Clone(candidates), func(m *mutant) bool {
 		return slices.Contains(listed, m.id()) || p.only != nil && !p.only.MatchString(m.id())
@@ -183,7 +186,7 @@ func sampleOf(ctx context.Context, p plan, t *tree, candidates []*mutant, listed
 	if p.only != nil {
 		p.count = len(candidates)
 	}
-	// The type checker takes a while, and does not look at ctx.
+	// Type checking takes a while and cannot be canceled, so ctx is checked before each candidate.
 	sample := draw(candidates, p.seed, p.count, func(m *mutant) bool { return ctx.Err() == nil && t.compiles(m) })
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -199,7 +202,7 @@ type verdict struct {
 	*mutant
 	ID      string  `json:"id"`
 	Result  string  `json:"result"` // one of the constants below
-	Stage   string  `json:"stage"`  // the last one
+	Stage   string  `json:"stage"`  // the last stage that tried it
 	Unseen  bool    `json:"unseen"` // no test of the first stage executes it
 	Killer  string  `json:"killer"` // the test that failed, or ran out of time
 	Seconds float64 `json:"seconds"`
@@ -217,7 +220,7 @@ type trial struct {
 	*tree
 	*runner
 	dir      string
-	programs map[string]string // by the folder of their package
+	programs map[string]string // the built test programs, by the folder of their package
 	fast     *reach
 	slow     *reach // nil before the second stage
 
@@ -322,7 +325,7 @@ func (tr *trial) stages(ctx context.Context, verdicts []verdict) (err error) {
 	return nil
 }
 
-// build builds the mutants that are in functions and scripts, all together.
+// build builds all mutants of the sample together, except those that are built alone.
 func (tr *trial) build(ctx context.Context, sample []*mutant) error {
 	began := time.Now()
 	dir := filepath.Join(tr.dir, "together")
@@ -342,8 +345,8 @@ func (tr *trial) build(ctx context.Context, sample []*mutant) error {
 	return nil
 }
 
-// calibrate runs the tests of a mode on the built programs with no mutant chosen, and leaves out
-// those that fail there. A test that counts allocations may: the copies can add one.
+// calibrate runs the tests of a mode in the built programs with no mutant chosen, and leaves out those
+// that fail there. A test that counts allocations may fail, because the copies can add an allocation.
 func (tr *trial) calibrate(ctx context.Context, in mode, known *reach) error {
 	dirs := tr.testDirs()
 	return parallel(ctx, tr.workers, len(dirs), func(i int) error {
@@ -379,8 +382,9 @@ func (tr *trial) isLeftOut(dir, name string) bool {
 	return tr.leftOut[testName{dir, name}]
 }
 
-// isAlone reports whether m is built by itself: because it is in no function, or because a copy of
-// its function would recover nothing, since the copy is not what was deferred.
+// isAlone reports whether m is built by itself: it is in a Go file but in no function, or its function
+// calls recover. A copy of such a function would recover nothing, because the original was deferred, not
+// the copy.
 func (m *mutant) isAlone() bool { return m.source.file != nil && (m.fn == nil || m.fn.recovers) }
 
 // judge tries a mutant in one mode. After an error its verdict is unchanged.
@@ -426,8 +430,8 @@ func (tr *trial) judge(ctx context.Context, in mode, v *verdict) error {
 	return nil
 }
 
-// run runs a wave of tests with a mutant. A test that fails runs once more without the mutant: if
-// it fails then too, its failure says nothing of the mutant, and the other tests go on.
+// run runs a wave of tests with a mutant. A test that fails runs once more without the mutant. If it
+// fails then too, its failure says nothing about the mutant, and run repeats the wave without that test.
 func (tr *trial) run(ctx context.Context, in mode, program, dir string, number int, wave []tried) (outcome, error) {
 	for len(wave) > 0 {
 		limit := limitOf(wave, tr.patience)
@@ -449,9 +453,9 @@ func (tr *trial) run(ctx context.Context, in mode, program, dir string, number i
 	return outcome{}, nil
 }
 
-// testsFor returns the tests that m is tried by in a mode, without those that are left out. In slow
-// mode it leaves out also those that the fast mode has run in full: a test counts as such if its
-// slow run takes less than twice its fast one, or less than 100 ms.
+// testsFor returns the tests that m is tried by in a mode, without those that calibrate left out. In slow
+// mode it also omits tests that the fast mode has run in full. Those are the tests whose slow run takes
+// less than 100 ms, or less than twice as long as their fast run.
 func (tr *trial) testsFor(m *mutant, in mode, dir string) []tried {
 	leftOut := func(t tried) bool { return tr.isLeftOut(dir, t.name) }
 	before := slices.DeleteFunc(tr.fast.testsOf(m, dir, false), leftOut)

@@ -17,7 +17,7 @@ type mutant struct {
 	New  string `json:"new"` // the same lines after the change
 	Nth  int    `json:"nth"` // counts mutants with the same File, Func, Old and New, from 1
 
-	number int // among those that are built together, from 1
+	number int // in the sample, from 1
 	source *source
 	fn     *function // nil outside of all functions, and in Lua
 	edit
@@ -31,7 +31,7 @@ type edit struct {
 
 func (e edit) apply(text string) string { return text[:e.start] + e.text + text[e.end:] }
 
-// id is the mutant's identity. It has no line number, so that it survives the moving of code.
+// id returns the mutant's identity. It has no line number, so it stays the same when code moves.
 func (m *mutant) id() string {
 	where := m.File
 	if m.Func != "" {
@@ -44,10 +44,10 @@ func (m *mutant) id() string {
 	return text
 }
 
-// maxShown is how many characters of the old and of the new line an identity shows at most.
+// maxShown is how many characters an identity shows at most of Old, and of New.
 const maxShown = 160
 
-// describe sorts mutants, which are all of s, by where they are in its text, and fills in source,
+// describe sorts mutants, which must be all mutants of s, by their place in its text. It fills in source,
 // File, Old, New and Nth.
 func describe(s *source, mutants []*mutant) {
 	slices.SortStableFunc(mutants, func(a, b *mutant) int {
@@ -69,7 +69,7 @@ func describe(s *source, mutants []*mutant) {
 	}
 }
 
-// shown returns text on one line, and not too much of it.
+// shown returns text on one line, cut after maxShown characters; "nothing" if it is empty.
 func shown(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if text == "" {
@@ -81,7 +81,7 @@ func shown(text string) string {
 	return text
 }
 
-// bare returns the text of s with spaces for its comments.
+// bare returns the text of s with its comments replaced by spaces.
 func (s *source) bare() string {
 	text := []byte(s.text)
 	blank := func(start, end int) {

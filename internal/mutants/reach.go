@@ -26,8 +26,8 @@ type reach struct {
 	Tests  []testReach
 }
 
-// A block is one of a coverage profile: a file by its import path, and where it begins and
-// ends in it.
+// A block is a block of a coverage profile: its file, named by import path, and where it begins and ends
+// in that file.
 type block struct {
 	File                                 string
 	StartLine, StartCol, EndLine, EndCol int
@@ -42,7 +42,7 @@ type testReach struct {
 }
 
 // measureReach returns the reach of all tests. It reads the reach from the cache folder if it is
-// there. If tests fail, it warns, uses them for no mutant, and writes no cache.
+// there. If tests fail, it logs a warning for each, uses none of them for mutants, and writes no cache.
 func measureReach(ctx context.Context, t *tree, r *runner, m mode, workers int, dir, cache string, log io.Writer) (*reach, error) {
 	sum, err := r.state(ctx, m)
 	if err != nil {
@@ -204,7 +204,7 @@ func (t *tree) testDirs() (dirs []string) {
 	return dirs
 }
 
-// list returns the tests of a program, including its examples and the seeds of its fuzz targets.
+// list returns the names of the tests, examples and fuzz targets of a program.
 func (r *runner) list(ctx context.Context, program, dir string) (names []string, err error) {
 	o, err := r.tests(ctx, program, dir, fast, 0, time.Minute, nil, "-test.list", "^(Test|Example|Fuzz)")
 	if err == nil && o.failed {
@@ -246,9 +246,9 @@ func (b block) contains(line, column int) bool {
 }
 
 // testsOf returns the tests in dir that execute m. It returns the tests that execute any part of
-// m's function if wholeFunction is set, or if the profile has no block at m: a case's head, for
-// example, is in none. It returns all tests for scripts and for code outside of functions, which
-// coverage profiles leave out.
+// m's function if wholeFunction is set, or if the profile has no block at m: the expression after case,
+// for example, is in no block. It returns all tests in dir for scripts and for code outside of functions,
+// which coverage profiles leave out.
 func (known *reach) testsOf(m *mutant, dir string, wholeFunction bool) (tests []tried) {
 	hit := make([]bool, len(known.Blocks))
 	if m.fn != nil {
@@ -269,7 +269,8 @@ func (known *reach) testsOf(m *mutant, dir string, wholeFunction bool) (tests []
 	return tests
 }
 
-// parallel calls f for each of n numbers, with that many workers, until a call returns an error.
+// parallel calls f for each number from 0 to n-1, in the given number of goroutines. It stops early if a
+// call returns an error or ctx is done, and returns the first such error.
 func parallel(ctx context.Context, workers, n int, f func(int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

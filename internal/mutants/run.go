@@ -19,7 +19,7 @@ import (
 type mode struct {
 	name    string
 	short   bool
-	servers bool // redis-server may be found
+	servers bool // tests may use redis-server
 }
 
 var (
@@ -27,7 +27,7 @@ var (
 	slow = mode{name: "slow", servers: true}
 )
 
-// A runner runs the tests of programs that are built.
+// A runner runs the tests of compiled test programs.
 type runner struct {
 	root string
 	path string // a PATH without redis-server
@@ -47,7 +47,7 @@ func newRunner(root, dir string) (*runner, error) {
 type outcome struct {
 	failed  bool
 	timeout bool
-	test    string // the one that failed
+	test    string // the first test that failed; if the output names none, the last one that began
 	output  string
 }
 
@@ -65,13 +65,13 @@ func (o outcome) passed() (names []string) {
 	return names
 }
 
-// grace is how long a test program may overrun its own -test.timeout before it is killed. It is
-// long, because this process may be suspended for a while when the program is not.
+// grace is how long a test program may overrun its own -test.timeout before the runner kills it. It is
+// long, because this process may be suspended for a while when the test program is not.
 const grace = 10 * time.Minute
 
-// tests runs the named tests of the package in dir, with the mutant of that number; 0 is none.
-// The program enforces limit itself, as its -test.timeout. No setting of the caller (REDSYNC_...)
-// may change which tests run, or how.
+// tests runs the named tests of the package in dir, with the mutant that has the given number; 0 means
+// no mutant. The program enforces limit itself, as its -test.timeout. The program does not get the
+// caller's variables REDSYNC_..., because they could change which tests run, or how.
 func (r *runner) tests(ctx context.Context, program, dir string, m mode, number int, limit time.Duration, tests []string, flags ...string) (outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit+grace)
 	defer cancel()
@@ -91,7 +91,7 @@ func (r *runner) tests(ctx context.Context, program, dir string, m mode, number 
 	if !m.servers {
 		cmd.Env = append(cmd.Env, "PATH="+r.path)
 	}
-	cmd.WaitDelay = time.Second // a process that a test has started may outlive it
+	cmd.WaitDelay = time.Second // a process that a test has started may outlive the program and keep its output open
 	output := &clipped{}
 	cmd.Stdout, cmd.Stderr = output, output
 	err = cmd.Run()
@@ -101,7 +101,8 @@ func (r *runner) tests(ctx context.Context, program, dir string, m mode, number 
 	if cmd.ProcessState == nil {
 		return outcome{}, err
 	}
-	// Not err: it may say that ctx was done, or that a process was left over.
+	// The exit status decides whether tests failed. err may also say that ctx was done, or that a process
+	// was left over.
 	text := output.String()
 	o := outcome{failed: !cmd.ProcessState.Success(), output: text}
 	o.timeout = o.failed && (ctx.Err() != nil || strings.Contains(text, "panic: test timed out after"))
@@ -135,7 +136,7 @@ func (c *clipped) Write(p []byte) (int, error) {
 
 func (c *clipped) String() string { return c.head.String() + c.tail.String() }
 
-// A tried test is one that a mutant is to be tried by.
+// A tried is a test to run with a mutant, and how long the test takes without one.
 type tried struct {
 	name string
 	took time.Duration
@@ -148,11 +149,11 @@ func namesOf(tests []tried) (names []string) {
 	return names
 }
 
-// waves groups tests by how long one takes: each entry is the longest of its wave. The tests of a
-// wave run in one process, and quick waves run first: a mutant that they kill needs no slow test.
+// waves lists the waves in which tests run, each by the longest time that one of its tests may take. The
+// tests of a wave run in one process. Quick waves run first: a mutant that they kill needs no slow test.
 var waves = []time.Duration{50 * time.Millisecond, 500 * time.Millisecond, 5 * time.Second, math.MaxInt64}
 
-// inWaves splits tests by how long they take.
+// inWaves splits tests into waves by how long they take.
 func inWaves(tests []tried) (split [][]tried) {
 	tests = slices.Clone(tests)
 	for _, longest := range waves {
@@ -170,11 +171,11 @@ func inWaves(tests []tried) (split [][]tried) {
 	return split
 }
 
-// patience is how long a test may hang with a mutant.
+// patience is the margin in the time limit of a wave: see limitOf.
 const patience = 20 * time.Second
 
-// limitOf returns how long tests may take with a mutant: several times as long as without, plus a
-// margin, because other processes are busy too.
+// limitOf returns how long the tests of a wave may take together: five times what they took when they
+// were measured, plus patience, because other processes may slow them down.
 func limitOf(wave []tried, patience time.Duration) time.Duration {
 	sum := time.Duration(0)
 	for _, t := range wave {

@@ -13,7 +13,7 @@ import (
 type stratum struct {
 	name  string
 	has   func(*mutant) bool
-	least int // of a sample of 300
+	least int // the least number of them in a sample of 300
 }
 
 // strata are in order: a mutant belongs to the first whose has function accepts it.
@@ -44,7 +44,7 @@ func draw(candidates []*mutant, seed uint64, count int, compiles func(*mutant) b
 	chosen := map[*mutant]bool{}
 	size := 0
 	for i, share := range shares(groups, count) {
-		size += share // and what the groups before did not have
+		size += share // on top of what earlier groups could not fill
 		slices.SortFunc(groups[i], func(a, b *mutant) int { return cmp.Compare(order[a], order[b]) })
 		for _, m := range groups[i] {
 			if size > 0 && compiles(m) {

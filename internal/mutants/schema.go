@@ -19,7 +19,7 @@ import (
 // together, by its number.
 const variable = "REDSYNC_MUTANT"
 
-// supportFile is the file that each package gets in addition.
+// supportFile is the name of the file that the overlay adds to each package with mutants.
 const supportFile = "mutants_support.go"
 
 const support = `package %s
@@ -82,8 +82,8 @@ func alone(m *mutant, dir string) (overlay string, err error) {
 	return writeOverlay(dir, map[string]string{m.source.path: m.apply(m.source.text)})
 }
 
-// writeOverlay writes an overlay for go build, in which files stand for the ones at their
-// paths.
+// writeOverlay writes an overlay for go build. files holds, by path, the text that replaces the file
+// there.
 func writeOverlay(dir string, files map[string]string) (string, error) {
 	replace := map[string]string{}
 	for path, text := range files {
@@ -136,8 +136,8 @@ func (s *source) schema(mutants []*mutant) string {
 
 func suffix(m *mutant) string { return "Mutant" + strconv.Itoa(m.number) }
 
-// choice returns the edits that make fn call the chosen copy: names for the parameters that have
-// none, and a switch behind the opening brace, on its line, so that line numbers stay the same.
+// choice returns the edits that make fn call the chosen copy. They name the parameters that have no name,
+// and add a switch on the line of the opening brace, so that line numbers stay the same.
 func (s *source) choice(fn *function, mutants []*mutant) (edits []edit) {
 	name := func(fields *ast.FieldList) (names []string) {
 		if fields == nil {
@@ -190,7 +190,7 @@ func (s *source) choice(fn *function, mutants []*mutant) (edits []edit) {
 	return append(edits, edit{at, at, text.String()})
 }
 
-// build builds the tests of the package in dir of the tree, and returns the program.
+// build builds the tests of the package in dir of the tree, and returns the path of the program.
 func (t *tree) build(ctx context.Context, dir, into string, flags ...string) (string, error) {
 	program := filepath.Join(into, "test-"+strings.NewReplacer("/", "-", ".", "root").Replace(dir))
 	args := append([]string{"test", "-c", "-vet=off", "-o", program}, flags...)

@@ -28,7 +28,7 @@ type area struct {
 type library struct {
 	area
 	path    string
-	sources []*source // those of Go in the order of the build, then scripts
+	sources []*source // Go files in the order of the build, then scripts
 }
 
 // A tree is a module and its mutated packages.
@@ -128,8 +128,8 @@ func (t *tree) mutants() (all []*mutant) {
 }
 
 // compiles reports whether m compiles. It may change m: if a dropped statement was the only use of
-// a variable, it puts an assignment of that variable to _ in its place. An import that m leaves
-// unused is no error if the original function is built as well.
+// a variable, compiles puts an assignment of that variable to _ in its place. An import that m leaves
+// unused is an error only if m is built alone; otherwise the original function still uses it.
 func (t *tree) compiles(m *mutant) bool {
 	if m.source.file == nil {
 		return true
@@ -144,7 +144,7 @@ func (t *tree) compiles(m *mutant) bool {
 	return ok && len(unused) == 0
 }
 
-// check returns the variables that m leaves unused, and whether it has no other type error.
+// check returns the variables that m leaves unused, and whether m has no other error.
 func (t *tree) check(m *mutant) (unused []string, ok bool) {
 	mutated, err := parser.ParseFile(t.files, m.source.path, m.apply(m.source.text), parser.SkipObjectResolution)
 	if err != nil {
@@ -170,6 +170,6 @@ func (t *tree) check(m *mutant) (unused []string, ok bool) {
 			ok = false
 		}
 	}}
-	_, _ = config.Check(m.source.pkg.path, t.files, files, nil) // the errors are counted above
+	_, _ = config.Check(m.source.pkg.path, t.files, files, nil) // config.Error has taken the errors
 	return unused, ok
 }

@@ -1,4 +1,4 @@
-// Package toy is mutated by the tests of the program.
+// Package toy is code that the tests of command mutants mutate.
 package toy
 
 import (
@@ -10,7 +10,7 @@ import (
 //go:embed toy.lua
 var source string
 
-// Lines is what a test looks at of the script.
+// Lines holds the lines of the script. A test looks at the second one only.
 var Lines = strings.Split(source, "\n")
 
 const size = 3
@@ -31,7 +31,7 @@ func Unused(n int) int {
 	return n + 2
 }
 
-// A Pair has methods with parameters and results of all kinds.
+// A Pair has a type parameter, and a method with several kinds of parameters.
 type Pair[T any] struct{ a, b []T }
 
 // Add counts what it adds.
@@ -43,14 +43,14 @@ func (p *Pair[T]) Add(_ string, more ...T) (count int) {
 	return count
 }
 
-// Spin does not end if its condition is wrong.
+// Spin does not end without its i++.
 func Spin(int) {
 	for i := 0; i < 3; {
 		i++
 	}
 }
 
-// Status is 2 or so if f panics, else 0.
+// Status returns 2 if f panics, else 0. Its test accepts any positive number after a panic.
 func Status(f func()) (status int) {
 	defer caught(&status)
 	f()
