@@ -18,8 +18,8 @@ import (
 // A destination is the address of a node. Clients with equal destinations reach the same node.
 type destination struct{ network, addr string }
 
-// destinationOf returns a comparable value that stands for the node of client: its address, or
-// the client itself if its own Dialer decides what an address leads to.
+// destinationOf returns a comparable value that stands for the node of client: the node's address, or
+// the client itself if a Dialer of the user's decides which node an address leads to.
 func destinationOf(client *redis.Client) any {
 	opt := client.Options()
 	switch {
@@ -49,7 +49,7 @@ func dialsItself(opt *redis.Options) bool {
 	return reflect.ValueOf(opt.Dialer).Pointer() == defaultDialer()
 }
 
-// badAddress returns why go-redis can never dial the address of opt, nil if it may.
+// badAddress returns why go-redis can never dial the address of opt, or nil if a dial may succeed.
 func badAddress(opt *redis.Options) error {
 	if !dialsItself(opt) || opt.Network == "unix" {
 		return nil

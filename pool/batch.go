@@ -20,8 +20,8 @@ type pipelined struct {
 	req Request
 }
 
-// NoRetry reports true: go-redis must never send the command again. go-redis asks for it on every
-// path that would.
+// NoRetry reports true: go-redis must never send the command again. go-redis calls it wherever it
+// would otherwise retry.
 func (*pipelined) NoRetry() bool { return true }
 
 // Clone keeps the promise of NoRetry on the copy.
@@ -29,10 +29,10 @@ func (p *pipelined) Clone() redis.Cmder {
 	return &pipelined{Cmd: p.Cmd.Clone().(*redis.Cmd), req: p.req}
 }
 
-// batchPool sends through the Pipeline of a client that offers no stream: while one batch is
-// under way, the next one gathers. No goroutine runs while nothing is outstanding. The pool
-// promises no order of execution, because the client may spread a pipeline over several
-// connections and follow redirects.
+// batchPool serves a client for which the pool cannot open a stream. It sends through the client's
+// Pipeline: while one batch is under way, further requests gather for the next. No goroutine runs
+// while nothing is outstanding. The pool promises no order of execution, because the client may
+// spread a pipeline over several connections and follow redirects.
 type batchPool struct {
 	config
 	client redis.UniversalClient
@@ -49,7 +49,7 @@ var _ Subscriber = (*batchPool)(nil)
 
 func (p *batchPool) String() string { return fmt.Sprintf("%T", p.client) }
 
-// CloseIdle has nothing to do: no connection is the pool's own.
+// CloseIdle has nothing to do: the client owns the connections, and run ends by itself.
 func (p *batchPool) CloseIdle() {}
 
 func (p *batchPool) Close() error {
@@ -79,7 +79,8 @@ func (p *batchPool) Destination() any {
 	return p.client
 }
 
-// MetBefore reports true: the pool never tells which server answers.
+// MetBefore reports true. The pool never knows which server answers, so waiting for that would be
+// useless.
 func (p *batchPool) MetBefore() bool { return true }
 
 func (p *batchPool) Send(req Request) error {

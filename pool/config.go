@@ -11,7 +11,8 @@ const (
 	// node costs. Without any limit, one frozen node stalled every caller of a stream for 21 s.
 	defaultOutstanding = 4096
 
-	// maxOutstanding bounds the memory that a frozen node can cost.
+	// maxOutstanding is the upper end of WithOutstanding's range. It bounds the memory that a frozen
+	// node can cost.
 	maxOutstanding = 16384
 
 	// maxOwed bounds requests of every kind, reserved ones included.
@@ -27,12 +28,12 @@ type config struct {
 	err         error         // why no Send can ever succeed
 }
 
-// Err returns why no Send can ever succeed: the pool was made from a nil client, with an option
-// out of its range, or with one that does not suit its client. A Redsync checks it, so that its
-// first operation fails at once instead of retrying.
+// Err returns why no Send can ever succeed: the client is nil, its address cannot be dialed, or an
+// option is nil, out of range or unsuitable for the client. A Redsync calls Err, so that its first
+// operation fails at once instead of retrying.
 func (c *config) Err() error { return c.err }
 
-// RestartGuard returns the maxExpiry of WithRestartGuard, 0 without a guard. A Redsync checks it.
+// RestartGuard returns the maxExpiry of WithRestartGuard, 0 without a guard. A Redsync calls it.
 func (c *config) RestartGuard() time.Duration { return c.guard }
 
 // usable returns an error if req cannot be sent.
@@ -43,7 +44,8 @@ func (c *config) usable(req *Request) error {
 	return c.err
 }
 
-// admit returns an error if a node that owes so many replies has no room for another request.
+// admit returns an error if a node that owes that many replies has no room for another request.
+// limit applies to requests that are not reserved, maxOwed to the others.
 func admit(owed, limit int, reserved bool) error {
 	if owed < limit || reserved && owed < maxOwed {
 		return nil

@@ -18,9 +18,9 @@ const (
 	// keptBuffer is the largest buffer that a connection reuses after writing it.
 	keptBuffer = 512 << 10
 
-	// renewPause is how old a connection must be before an answer of the node may have it
-	// exchanged. Without it a node that gives every connection the same answer would cause
-	// reconnects without end.
+	// renewPause is how long a connection serves before a NOAUTH, a READONLY or new credentials can
+	// make the stream replace it. Without this pause a node that answers NOAUTH or READONLY on every
+	// connection would cause endless reconnects.
 	renewPause = time.Second
 
 	// minLifetime lets a connection serve for a while even if the user's ConnMaxLifetime is
@@ -37,16 +37,16 @@ var connections atomic.Uint64
 type conn struct {
 	net      net.Conn
 	queue    *queue        // of the stream
-	user     *redis.Client // the connection leads to its node
+	user     *redis.Client // the user's client; the connection leads to the client's node
 	number   uint64
 	server   *Server       // the process at the other end, nil if unknown
 	lifetime time.Duration // after which it is retired; 0: never
 	opened   time.Time
-	cancel   func()        // ends the context that it was opened with; may be nil
+	cancel   func()        // ends the context that the connection was opened with; may be nil
 	ended    chan struct{} // closed when the last reply has been delivered
 	silence  silence       // decides when to open a second connection, or give this one up
 
-	// Under the queue's mu.
+	// Guarded by the queue's mu.
 	written   []queued // taken by serve, not yet by read, in order
 	inFlight  int      // taken by serve, not yet counted as delivered by read
 	retired   bool     // takes no more requests, and ends once nothing is in flight
@@ -146,7 +146,7 @@ func (c *conn) take(encoded []byte, requests []queued) ([]byte, []queued, error)
 		q.mu.Unlock()
 		<-q.wake
 		// Let goroutines that are about to send do so first: fewer writes then carry
-		// more requests (bench/README.md). If there are none, this costs nothing.
+		// more requests (bench/README.md). If there are no such goroutines, this costs nothing.
 		runtime.Gosched()
 	}
 }
@@ -194,8 +194,8 @@ func outdated(err refusal) bool {
 	return redis.HasErrorPrefix(err, "NOAUTH ") || redis.HasErrorPrefix(err, "READONLY ")
 }
 
-// takeWritten makes the requests written meanwhile the next batch. It reports whether there are
-// any.
+// takeWritten makes the requests that serve has taken since the last call the next batch. It reports
+// whether there are any.
 func (c *conn) takeWritten() bool {
 	clear(c.batch) // drop the references to what has been delivered
 	c.queue.mu.Lock()
@@ -214,9 +214,9 @@ func (c *conn) retire() {
 	c.queue.nudge()
 }
 
-// renew exchanges the connection for one with the current credentials. The connection serves for
-// renewPause first: otherwise credentials that change all the time would leave no connection that
-// serves.
+// renew retires the connection, so that the next one uses the current credentials. The connection
+// serves for renewPause first: otherwise, if the credentials changed all the time, no connection
+// would last long enough to serve.
 func (c *conn) renew() {
 	if left := renewPause - time.Since(c.opened); left > 0 {
 		time.AfterFunc(left, c.retire)
@@ -251,9 +251,9 @@ func (c *conn) book() {
 	}
 }
 
-// checkSilence runs when the watch of the silence fires. If the connection owes a reply, it opens
-// a second connection once the silence is longer than its patience, and gives this one up after
-// the timeout.
+// checkSilence runs when silence.watch fires. If c owes a reply, checkSilence starts to open a second
+// connection once c has been silent for its patience. It gives c up once c has been silent for the
+// timeout.
 func (c *conn) checkSilence() {
 	q := c.queue
 	q.mu.Lock()
@@ -270,9 +270,9 @@ func (c *conn) checkSilence() {
 	}
 }
 
-// replace opens a second connection. If c stays silent all that time, c is given up, and the
-// stream continues on the second connection once the fates of all that c owes are delivered.
-// Otherwise the second connection is closed.
+// replace opens a second connection. If c stays silent meanwhile, replace gives c up. Once read has
+// delivered Fate Unknown for everything that c owes, the stream continues on the second connection.
+// If c is not silent, replace closes the second connection.
 func (c *conn) replace(ctx context.Context, d *second) {
 	next, err := connect(ctx, c.queue, c.user)
 	if err == nil {
@@ -315,7 +315,8 @@ func (c *conn) abort(cause error) {
 	_ = c.net.Close() // an error would tell nothing new
 }
 
-// end delivers Fate Unknown to every request in flight.
+// end closes the connection and delivers Fate Unknown to every unanswered request that serve has
+// taken.
 func (c *conn) end(err error) {
 	_ = c.net.Close()
 	q := c.queue

@@ -85,7 +85,7 @@ func (c *ownConn) Close() (err error) {
 // connection. The contract of Pool requires each change made here.
 func ownOptions(user *redis.Options) *redis.Options {
 	opt := *user
-	opt.ContextTimeoutEnabled = true // one bound for all of the greeting
+	opt.ContextTimeoutEnabled = true // the context bounds the whole greeting
 	opt.MaxRetries = -1              // nothing is tried twice
 	opt.DialerRetries = 1            // report a dead node at once
 	opt.Protocol = 2                 // no push messages: every reply answers a request
@@ -104,7 +104,7 @@ func ownOptions(user *redis.Options) *redis.Options {
 	opt.AutoPipelineOptions = nil
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	opt.ClientSideCacheConfig, opt.ClientSideCache = nil, nil
-	opt.PushNotificationProcessor = nil // go-redis has set that of the user's client here
+	opt.PushNotificationProcessor = nil // go-redis has stored the processor of the user's client here
 	return &opt
 }
 

@@ -14,7 +14,7 @@ import (
 // provider replaces them, the pool opens a new connection with the new ones. go-redis would
 // instead send AUTH on a connection that lies idle in its pool.
 type credentials struct {
-	renewed func() // exchanges the connection
+	renewed func() // makes the owner replace the connection
 
 	mu          sync.Mutex // guards what follows
 	unsubscribe auth.UnsubscribeFunc

@@ -46,7 +46,7 @@ func WithOutstanding(limit int) Option {
 // replica that lacks keys, a change of the server's clock while it runs, or a restart behind a
 // TCP proxy that keeps the client's connection open.
 //
-// It needs a *redis.Client, which reaches one server at a time. With any other client
+// The guard needs a *redis.Client, which reaches one server at a time. With any other client
 // (*redis.ClusterClient, *redis.Ring, ...), or with a maxExpiry out of range, Err and every Send
 // return an error.
 func WithRestartGuard(maxExpiry time.Duration) Option {
@@ -113,8 +113,9 @@ func WithoutIdentity() Option {
 // owes replies is silent for longer than its requests want (Request.Within, at least 50 ms), the
 // stream opens a second one. If the node answers the second one's greeting while the first is
 // still silent, the second replaces the first, and the requests that the first owes have the Fate
-// Unknown. If data arrives on the first, the second is closed, and for a minute a silence may
-// last twice as long. A node that is frozen for a while therefore keeps its connection.
+// Unknown. If data arrives on the first, the second is closed, and for a minute the stream waits
+// twice as long before it opens another. A node that is frozen for a while therefore keeps its
+// connection.
 //
 // With a *redis.ClusterClient each request goes through such a stream to the master that has its
 // key, and with a *redis.Ring through a stream to the shard that has its key. The client only
@@ -123,14 +124,14 @@ func WithoutIdentity() Option {
 // follows MOVED and ASK itself, at most MaxRedirects times for one request. It promises no order
 // of execution across nodes: Reply.Conn is 0 and Reply.Server nil. Replies of different nodes may
 // arrive in another order than the requests were sent. Before the first request the client loads
-// the state of the cluster. Requests sent meanwhile wait for that, no longer than 5 s and the
-// client's own timeouts.
+// the state of the cluster. Requests sent meanwhile wait for that: 5 s at most, and if the client
+// ignores that limit, until its own timeouts end the attempt.
 //
 // Any other client is used directly, one Pipeline at a time; its own timeouts bound how long a
 // frozen server delays later requests.
 //
 // A stream asks for INFO server on every connection that it opens. The answer becomes
-// Reply.Server. A stream does not ask a node that refuses again on that connection.
+// Reply.Server. If the node refuses, the stream does not ask again on that connection.
 //
 // All these pools are Subscribers. With a *redis.Client each Subscription has a connection of its
 // own, opened with a copy of the client's options, and continues when the client is closed.

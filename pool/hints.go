@@ -15,7 +15,8 @@ import (
 // This file explains, as far as that can be known, why a connection cannot be opened. Each hint
 // wraps the cause, so errors.Is and errors.As still find it.
 
-// refusals maps the errors that a node answers to a greeting to hints for its operator.
+// refusals holds errors with which a node may answer a greeting. For each there is a hint for the
+// operator of the node.
 var refusals = []struct{ words, hint string }{
 	{"DENIED ", "the node is in protected mode: it has no password, and lets in its own machine alone"},
 	{"max number of clients reached", "the node has no room for another connection (maxclients)"},

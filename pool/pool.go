@@ -37,7 +37,8 @@ import (
 //   - Client() any returns a comparable value that stands for the client of the pool, or nil for
 //     none. Sibling() Pool returns another pool of that client. Redsyncs on pools of the same
 //     clients, in the same order, appear to the nodes as one process. They share one queue of
-//     waiters for each lock, and the subscriptions, which siblings make.
+//     waiters for each lock, and the subscriptions. These use siblings, because a user who closes a
+//     pool must not end a subscription that others share.
 //
 // A pool of New for a *redis.Client, a Cluster or a Ring has MetBefore, Client and Sibling.
 //
@@ -207,30 +208,30 @@ type Listener interface {
 	Message(payload string)
 
 	// Unsubscribed: the connection was lost, or could not be opened and confirmed within 5 s; err
-	// says why. It is called after every failed attempt. Attempts never end. The pause before the
-	// next one doubles from 50 ms to 1 s, and up to half of it is added at random. The pauses
-	// start over after a connection that lasted at least a second.
+	// says why. It is called after every failed attempt. The Subscription keeps trying until Close
+	// or Refused. The pause before the next attempt doubles from 50 ms to 1 s, and up to half of it
+	// is added at random. The pauses start over after a connection that lasted at least a second.
 	//
-	// If the node or its system closes the connection, that is noticed at once. A silent
+	// If the node or its operating system closes the connection, that is noticed at once. A silent
 	// connection (a frozen node, a cut network) is given up when nothing has arrived for 5 s.
 	// Because a PING is sent after every 2 s of silence, that happens 3 to 5 s after the node
 	// falls silent. Messages of that time may have been missed.
 	Unsubscribed(err error)
 
-	// Refused: the node does not let its user SUBSCRIBE to the channel (NOPERM, NOAUTH, ...); err
-	// is its answer, a redis.Error. It is called at most once. After it nothing is called or
-	// tried, and the connection is closed. Temporary errors (LOADING, BUSY, ...) and errors of
+	// Refused: the node does not let the client's user SUBSCRIBE to the channel (NOPERM, NOAUTH,
+	// ...); err is its answer, a redis.Error. It is called at most once. After it no method is
+	// called, and the Subscription has ended. Temporary errors (LOADING, BUSY, ...) and errors of
 	// the greeting (a wrong password, which may be changed) are reported to Unsubscribed.
 	Refused(err error)
 }
 
-// A Subscription is one that Subscribe has started.
+// A Subscription is what Subscribe has started. It listens to one channel.
 type Subscription interface {
 	// Close ends the Subscription. It does not wait for the node. When it returns, no method of
 	// the Listener is running, and none will be called. To guarantee that, Close waits for a
 	// running method, so do not hold a mutex that the methods lock. A call from within a method
-	// of any Listener does not wait: that method continues, and so may a running method of this
-	// Subscription's Listener. The Pool's Close ends the Subscription without waiting, too.
+	// of any Listener does not wait: when it returns, a method of this Subscription's Listener may
+	// still be running. The Pool's Close does not wait for a running method either.
 	//
 	// The connection is closed and the goroutine ends at once. A dial under way may delay that if
 	// it ignores its context, as go-redis's dial with TLS does. With a client that the pool uses

@@ -224,7 +224,7 @@ func (d *decoder) array(n int64, depth int) (any, error) {
 	return values, nil
 }
 
-// take counts n more bytes of the reply, and reports whether it may have them.
+// take counts n more bytes of the reply, and reports whether the reply is still within its limit.
 func (d *decoder) take(n int) bool {
 	d.left -= n
 	return d.left >= 0

@@ -251,8 +251,8 @@ func (p *routedPool) addLocked(addr string, client *redis.Client) *streamPool {
 	return node
 }
 
-// nodeAtLocked returns the node at addr, which the node like has named in a redirection. If the
-// client does not know the address yet, the pool connects there with the options of like.
+// nodeAtLocked returns the node at addr, the target of a redirection. If the pool does not have that
+// node yet, it makes one with the options of the redirecting node, which is like.
 func (p *routedPool) nodeAtLocked(addr string, like *streamPool) *streamPool {
 	if node := p.nodes[addr]; node != nil {
 		return node
@@ -273,7 +273,7 @@ type routed struct {
 }
 
 // sendLocked sends r to node. asking is set if the slot is still moving there. A request that
-// follows a redirection is never refused for lack of room.
+// follows a redirection is Reserved, so that the limit of outstanding requests does not refuse it.
 func (r *routed) sendLocked(node *streamPool, asking bool) error {
 	r.at = node
 	req := r.req
@@ -291,7 +291,7 @@ func (r *routed) sendLocked(node *streamPool, asking bool) error {
 func (r *routed) Receive(_ int, reply Reply) {
 	p := r.pool
 	if reply.Fate != Answered || answers(reply.Err, "MOVED ") {
-		p.outdated() // the node may have been replaced, or has lost the slot
+		p.outdated() // the node may have been replaced, or may have lost the slot
 	}
 	addr, ask, is := redirection(reply.Err, r.at.client.Options().Addr)
 	if is && reply.Fate == Answered && r.moves < p.redirects {
@@ -321,8 +321,8 @@ func (r *routed) deliver(reply Reply) {
 	r.req.To.Receive(r.req.Tag, reply)
 }
 
-// redirection returns the address that err redirects to; ask tells ASK from MOVED. from is the
-// address of the node that answered.
+// redirection reports whether err is a redirection, and returns the address that it names. ask is
+// true for ASK and false for MOVED. from is the address of the node that answered.
 func redirection(err error, from string) (addr string, ask, is bool) {
 	if !answers(err, "MOVED ") && !answers(err, "ASK ") {
 		return "", false, false
@@ -340,7 +340,7 @@ func redirection(err error, from string) (addr string, ask, is bool) {
 	switch {
 	case port == "" || host == "?":
 		return "", false, false
-	case host == "": // the node does not know host names: the host is its own
+	case host == "": // stands for the host of the node that answered
 		host, _, _ = net.SplitHostPort(from)
 	}
 	return net.JoinHostPort(host, port), words[0] == "ASK", true

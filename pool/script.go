@@ -38,8 +38,8 @@ func knownScripts() (known []*Script) {
 	return known
 }
 
-// Args returns the command that runs the script by its SHA1. The first keys elements of args are
-// all the keys that the script accesses.
+// Args returns the command that runs the script by its SHA1. keys says how many of args, from the
+// first on, are keys. The script must access no other keys.
 func (s *Script) Args(keys int, args ...any) []any {
 	return append(s.Append(make([]any, 0, 3+len(args)), keys), args...)
 }
@@ -49,8 +49,8 @@ func (s *Script) Append(cmd []any, keys int) []any {
 	return append(cmd, "evalsha", s.arg, keys)
 }
 
-// InFull returns the command of Args with the source in place of the SHA1, for
-// a node that answered NOSCRIPT.
+// InFull returns cmd, which Args made, with the source in place of the SHA1, for a node that answered
+// NOSCRIPT.
 func (s *Script) InFull(cmd []any) []any {
 	return append([]any{"eval", s.source}, cmd[2:]...)
 }

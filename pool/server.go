@@ -33,22 +33,22 @@ type Server struct {
 	New bool
 }
 
-// Age returns how long the process had been running at the time at, which may be before At:
+// Age returns how long the process had been running at a given time, which may be before At:
 // Uptime + at - At. It is never more than the true age plus 1 s. It may be less than the true age,
-// by up to 1 s and the time that the answer to INFO took. If the process started after the time at,
-// Age returns less than 1 s.
+// by up to 1 s plus the time that the answer to INFO took. If the process started after the given
+// time, Age returns less than 1 s.
 //
-// To guard a vote, use the age at the time when its request was sent. A request that waited for a
-// connection may be answered by a process that started only after the sending, and the age of
-// that process is then less than 1 s.
+// To guard a vote, use the age at the time when its request was sent. A request may wait for a
+// connection, and the process that answers it may have started after the request was sent. The age
+// is then less than 1 s.
 func (s *Server) Age(at time.Time) time.Duration { return s.Uptime + at.Sub(s.At) }
 
 // askServer asks the node who it is and loads every script, in one round trip.
 //
-// A node may refuse either for lack of permission. Without INFO the Server is nil. Without
-// scripts the node answers NOSCRIPT later and is sent the source. Any other failure fails the
-// connection. A node that is busy with a script refuses nearly every command, so that fails the
-// connection as well, and the next one asks again.
+// A node may refuse INFO or SCRIPT LOAD for lack of permission. Without INFO the Server is nil.
+// Without its scripts the node answers NOSCRIPT later, and the caller then sends the source. Any
+// other failure fails the connection. So does BUSY: a node that is busy with a script refuses nearly
+// every command, so the next connection asks again.
 func askServer(ctx context.Context, cn *redis.Conn) (*Server, error) {
 	var info *redis.Cmd
 	cmds, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -82,7 +82,7 @@ func askServer(ctx context.Context, cn *redis.Conn) (*Server, error) {
 const maxUptime = 100 * 365 * 24 * time.Hour
 
 // parseInfo parses an answer to INFO server, which consists of lines name:value. It returns nil
-// if one of the two fields is missing or invalid.
+// if run_id or uptime_in_seconds is missing or invalid.
 func parseInfo(text string, at time.Time) *Server {
 	s := &Server{RunID: field(text, "run_id"), At: at}
 	seconds, err := strconv.ParseInt(field(text, "uptime_in_seconds"), 10, 64)
@@ -105,7 +105,7 @@ func field(text, name string) string {
 
 // A serverView decides what the users of one pool see of the servers that answer. It needs no
 // mutex: only the goroutine that delivers the replies of the current stream calls shown, and a
-// stream starts only after the last one has delivered its replies.
+// stream starts only after the previous one has delivered its replies.
 type serverView struct {
 	anonymous bool // see WithoutIdentity
 	newNodes  bool // see WithNewNodes

@@ -67,7 +67,7 @@ func (p *streamPool) Send(req Request) error {
 // streams holds the running stream of every client. So all pools of one client share one connection
 // for their requests, even in a program that makes new pools again and again.
 var streams struct {
-	sync.Mutex // guards running, and the end of a stream
+	sync.Mutex // guards running, and is held while a streamPool sets closed
 	running    map[*redis.Client]*stream
 }
 
@@ -127,8 +127,8 @@ func (p *streamPool) dialChannel(ctx context.Context, channel string) (wire, err
 func (p *streamPool) Destination() any { return destinationOf(p.client) }
 
 // Client returns a value that stands for the client of p: it is equal for all pools of one
-// client, and different for any other client. It does not keep the client alive. It is nil if
-// the pool cannot be used because of its options.
+// client, and different for any other client. The value does not keep the client alive. Client
+// returns nil if no Send can ever succeed.
 func (p *streamPool) Client() any {
 	if p.err != nil {
 		return nil

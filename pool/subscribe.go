@@ -92,8 +92,9 @@ type subscription struct {
 
 	closed atomic.Bool // no method of the Listener is called any more
 
-	// telling holds a token while a method of the Listener runs. It serves as a mutex. Unlike a
-	// mutex, testing/synctest regards a goroutine that waits for it as durably blocked.
+	// telling holds a token while a method of the Listener runs. It serves as a mutex. It is a
+	// channel, because testing/synctest regards a goroutine that waits for a channel as durably
+	// blocked, but not one that waits for a sync.Mutex.
 	telling chan struct{}
 }
 
@@ -188,8 +189,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// listen delivers the messages of one connection until the connection or ctx ends. It returns the
-// reason, and how long the subscription was confirmed.
+// listen delivers the messages of one connection until the connection or ctx ends. It returns how
+// long the node had confirmed the subscription, and why listen ended.
 func (s *subscription) listen(ctx context.Context) (lasted time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

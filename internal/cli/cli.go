@@ -1,5 +1,5 @@
-// Package cli gives the programs of this repository the same command line: their exit
-// status, and errors of one line.
+// Package cli parses the flags of the programs of this repository, and reports how a program ended:
+// with the same exit statuses in all of them, and each error on one line.
 package cli
 
 import (
@@ -28,15 +28,15 @@ func (e *usageError) Unwrap() error { return e.error }
 // Misusef returns an error for which the program exits with Misuse.
 func Misusef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// A helpError is the answer to -h.
+// A helpError carries the help text that -h asks for.
 type helpError struct{ text string }
 
 func (e *helpError) Error() string { return e.text }
 func (e *helpError) Unwrap() error { return flag.ErrHelp }
 
-// Parse parses args, which must be flags only. Its errors are for Status: the help text for -h,
-// otherwise one line with the flag, its value and its usage. The usage of a flag should therefore
-// state its range.
+// Parse parses args, which must be flags only. Pass its error to Status. For -h the error carries
+// the help text. Otherwise it is one line, with the usage of the flag that is wrong. The usage of a
+// flag should therefore state its range.
 func Parse(flags *flag.FlagSet, args []string) error {
 	flags.SetOutput(io.Discard)
 	err := flags.Parse(args)
@@ -55,7 +55,8 @@ func Parse(flags *flag.FlagSet, args []string) error {
 	return nil
 }
 
-// usageOf returns what to add to an error of flags.Parse: what the flag is for.
+// usageOf returns the text to append to err, an error of flags.Parse: the usage of the flag that err
+// names, or how to list the flags if there is no such flag.
 func usageOf(flags *flag.FlagSet, err error) (text string) {
 	text = " (-h lists the flags)"
 	flags.VisitAll(func(f *flag.Flag) {
@@ -67,8 +68,8 @@ func usageOf(flags *flag.FlagSet, err error) (text string) {
 	return text
 }
 
-// Status reports how a program ended, help on out and an error as a line of errs, and
-// returns the exit status.
+// Status returns the exit status for err, the outcome of a program. It writes the help text to out,
+// and any other error to errs, as a line that begins with the program's name.
 func Status(program string, err error, out, errs io.Writer) int {
 	if help := (*helpError)(nil); errors.As(err, &help) {
 		_, _ = io.WriteString(out, help.text)
@@ -84,8 +85,8 @@ func Status(program string, err error, out, errs io.Writer) int {
 	return Failed
 }
 
-// Folder returns an error of Misusef unless a file can be created in folder, the value of the
-// flag name.
+// Folder checks folder, the value of the flag called name. It returns an error of Misusef if no file
+// can be created there.
 func Folder(name, folder string) error {
 	probe, err := os.CreateTemp(folder, ".probe-*")
 	if err != nil {
@@ -108,8 +109,8 @@ func File(name, file string) error {
 	return os.Remove(probe.Name())
 }
 
-// cause returns why a file could not be created, without the path, because the caller chose that
-// name itself.
+// cause returns why a file could not be created, without its path: the path is that of a probe, of
+// which the user knows nothing.
 func cause(err error) error {
 	if path := (*os.PathError)(nil); errors.As(err, &path) {
 		return path.Err

@@ -83,11 +83,11 @@ type Node struct {
 	losing int                 // how many more messages to subscribers to lose
 	users  map[string]string   // from name to password
 	bursts []nonsense.Outburst // still to come, one each time the node sends data
-	mute   []*speaker          // connections on which it sends nothing any more
+	mute   []*speaker          // connections on which the node sends nothing any more
 
 	forgotten []*end // clients' ends of connections that Forget has cut
 	runID     string
-	started   time.Time // of the process that runID names, by the node's clock
+	started   time.Time // when the process that runID names started, by the node's clock
 	clock     clock
 }
 
@@ -95,7 +95,7 @@ type Node struct {
 // clock.
 type clock struct {
 	set   time.Time // when SetClock was called, by the caller's clock
-	shown time.Time // the time that it showed at that moment
+	shown time.Time // what this clock showed at that moment
 	rate  float64
 }
 
@@ -127,14 +127,14 @@ type Fault struct {
 	// Delay is how long the node waits before it continues with the command, and with everything
 	// after it on that connection.
 	Delay time.Duration
-	// Again executes the command a second time after that delay and sends no reply, as if
-	// something on the way had duplicated the command. The command must be one that does not
-	// block.
+	// Again, if more than 0, makes the node execute the command a second time, this long after the
+	// first, as if the network had duplicated it. The second execution sends no reply. The command
+	// must be one that does not block.
 	Again time.Duration
-	// Err is the node's answer instead of executing the command.
+	// Err, if not empty, is the error that the node answers instead of executing the command.
 	Err string
-	// Then runs before the command is executed, on the node's goroutine, with
-	// the command's arguments.
+	// Then is called first, with the command's arguments, on the goroutine that serves the
+	// connection.
 	Then func(args []string)
 }
 
@@ -144,8 +144,8 @@ type rule struct {
 	fault   Fault
 }
 
-// On applies fault to the next times executions of command ("set", "get", "evalsha", ...). For
-// each execution the first rule that matches applies, in the order in which the rules were added.
+// On adds a rule: it applies fault to command ("set", "get", "evalsha", ...) as often as times says.
+// If several rules match a command, the one that was added first applies.
 func (n *Node) On(command string, times int, fault Fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -179,7 +179,7 @@ func (n *Node) Freeze() {
 // Thaw ends a Freeze. The accumulated requests are executed.
 func (n *Node) Thaw() { n.thaw(false) }
 
-// ThawInTurn ends a Freeze. The connections continue in the order in which they were opened, a
+// ThawInTurn ends a Freeze. The connections continue in the order in which they were greeted, a
 // nanosecond apart, so that the result is the same each time.
 func (n *Node) ThawInTurn() { n.thaw(true) }
 
@@ -199,11 +199,11 @@ type gate struct {
 	inTurn bool // set before opened is closed
 }
 
-// A client is the other end of a connection.
+// A client is what the node remembers of one connection.
 type client struct {
-	process string // the node's runID when the connection was opened
-	turn    time.Duration
-	db      int // the selected database
+	process string        // the node's runID when the connection was greeted
+	turn    time.Duration // how long the connection waits after ThawInTurn
+	db      int           // the selected database
 }
 
 // Kill ends all connections and refuses new ones. Requests on their way to the node are lost. The
@@ -233,9 +233,9 @@ func (n *Node) Disconnect() {
 	}
 }
 
-// Forget cuts all present connections in both directions, without notice to either end, as a
-// firewall does that has forgotten them. Data sent on them is lost, and closing one end is not
-// seen at the other. New connections work.
+// Forget cuts all present connections in both directions, without notice to either end, as if a
+// firewall had forgotten them. Data sent on them is lost, and neither end sees the other close.
+// New connections work.
 func (n *Node) Forget() {
 	connected := n.connected()
 	n.mu.Lock()
@@ -268,9 +268,9 @@ func (n *Node) connected() []*end {
 	return slices.SortedFunc(maps.Keys(numbers), func(a, b *end) int { return cmp.Compare(numbers[a], numbers[b]) })
 }
 
-// LoseMessages loses the next times messages to subscribers on their way: the node counts them as
-// delivered. A message to two subscribers counts as two. Messages of more than 4,000 bytes are
-// not lost.
+// LoseMessages loses messages to subscribers on their way, as many of the next ones as times says.
+// The node counts them as delivered. A message to two subscribers counts as two. Messages of more
+// than 4,000 bytes are not lost.
 func (n *Node) LoseMessages(times int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -298,8 +298,8 @@ func (n *Node) SetClock(step time.Duration, rate float64) {
 	n.Follow()
 }
 
-// Follow expires keys by the node's clock. Every command does so. After SetClock, call it before
-// looking at the data directly.
+// Follow expires keys by the node's clock. The node calls it before it executes a command. After
+// SetClock, a test must call it before looking at the data directly.
 func (n *Node) Follow() {
 	n.mu.Lock()
 	c := n.clock
@@ -316,7 +316,7 @@ func (n *Node) Commands(command string) int {
 	return n.seen[strings.ToUpper(command)]
 }
 
-// Client returns a new client of the node, whose options may be changed.
+// Client returns a new client of the node. changes may modify its options.
 func (n *Node) Client(changes ...func(*redis.Options)) *redis.Client {
 	opt := &redis.Options{
 		Addr:   n.name,
@@ -366,7 +366,8 @@ func (n *Node) dial(ctx context.Context, delay Delay) (net.Conn, error) {
 	return client, nil
 }
 
-// before is called ahead of every command. It reports whether it has dealt with the command.
+// before is the hook that Miniredis calls ahead of every command. It reports whether it has dealt
+// with the command.
 func (n *Node) before(peer *server.Peer, command string, args ...string) bool {
 	if n.inside.Load() == peer || !n.isClient(peer, command) {
 		return false
@@ -447,16 +448,16 @@ func (n *Node) infoServer() string {
 	return fmt.Sprintf("# Server\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n", n.runID, uptime)
 }
 
-// newRunID returns 40 random hexadecimal digits, as Redis does.
+// newRunID returns 40 random hexadecimal digits, the form of a run_id of Redis.
 func newRunID() string {
 	id := make([]byte, 20)
 	_, _ = rand.Read(id) // it never fails
 	return hex.EncodeToString(id)
 }
 
-// isClient reports whether peer is a connection; connections begin with HELLO. Other peers belong
-// to commands in scripts and to LoseReply. Commands in scripts run under the server's lock and
-// must not be held up.
+// isClient reports whether peer is a connection; connections begin with HELLO. The other peers
+// execute the commands of scripts, and commands without a reply (executeUnanswered). before must
+// not hold up the commands of a script, because execute holds n.executing while the script runs.
 func (n *Node) isClient(peer *server.Peer, command string) bool {
 	if command == "HELLO" {
 		if _, known := n.peers.LoadOrStore(peer, client{process: n.process(), turn: time.Duration(n.greeted.Add(1))}); !known {

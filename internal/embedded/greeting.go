@@ -10,13 +10,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/nonsense"
 )
 
-// This file implements answers of a node that are not executed by Miniredis: those to greetings,
-// and nonsense. A rule of On can refuse SELECT.
+// This file adds to a node what Miniredis lacks: users in greetings, and nonsense. It also notes the
+// database that each connection selects.
 
 // SetUser sets the password of a user. Existing connections stay. The default user still needs no
-// password, as in a Redis with "user default on nopass". As long as SetUser has not been called,
-// Miniredis itself answers greetings. It would close the default user as soon as there is another
-// (RequireUserAuth).
+// password, as in a Redis with "user default on nopass". Miniredis cannot do that: once it has a user
+// (RequireUserAuth), it demands a password from everybody. Before the first SetUser, Miniredis
+// itself answers greetings.
 func (n *Node) SetUser(name, password string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -26,10 +26,9 @@ func (n *Node) SetUser(name, password string) {
 	n.users[name] = password
 }
 
-// greet answers HELLO and AUTH. A connection with wrong credentials remains that of the default
-// user.
+// greet answers HELLO and AUTH. After wrong credentials a connection still acts as the default user.
 func (n *Node) greet(peer *server.Peer, command string, args []string) {
-	at := -1 // AUTH itself has nothing before its arguments
+	at := -1 // for AUTH, where all args are credentials
 	if command == "HELLO" {
 		at = slices.IndexFunc(args, func(arg string) bool { return strings.EqualFold(arg, "auth") })
 	}
@@ -42,7 +41,7 @@ func (n *Node) greet(peer *server.Peer, command string, args []string) {
 		peer.WriteOK()
 		return
 	default:
-		args = slices.Concat(args[:at], rest[2:]) // Miniredis knows no users
+		args = slices.Concat(args[:at], rest[2:]) // without the credentials: Miniredis does not know the user
 	}
 	n.execute(peer, 0, command, args)
 }
@@ -60,8 +59,7 @@ func (n *Node) knows(user, password string) bool {
 	return ok && known == password
 }
 
-// selects executes a SELECT, and remembers the database for scripts and for commands executed
-// twice.
+// selects executes a SELECT, and remembers the database for scripts and for executeUnanswered.
 func (n *Node) selects(peer *server.Peer, from client, args []string) {
 	if db, err := strconv.Atoi(args[0]); err == nil && db >= 0 {
 		from.db = db
@@ -70,9 +68,10 @@ func (n *Node) selects(peer *server.Peer, from client, args []string) {
 	n.execute(peer, from.db, "SELECT", args)
 }
 
-// Babble replaces the next data that the node sends by the first of bursts, the data after that
-// by the second, and so on. The data may be replies or messages to subscribers, on any
-// connection. The commands are executed nevertheless.
+// Babble makes the node send nonsense: the first of bursts replaces the data that the node sends
+// next, or follows it (Outburst.After). The second applies to the data after that, and so on. The
+// data may be replies or messages to subscribers, on any connection. The node still executes the
+// commands.
 func (n *Node) Babble(bursts ...nonsense.Outburst) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -15,9 +15,9 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// This file runs scripts instead of Miniredis. Miniredis makes a new Lua state with all libraries
-// for each run of a script, which costs about ten times as much as the script itself. Here a node
-// keeps one Lua state.
+// This file runs scripts, in place of Miniredis's own implementation. Miniredis makes a new Lua state
+// with all libraries for each run of a script, which costs about ten times as much as the script
+// itself. Here a node keeps one Lua state.
 
 // An interpreter is the Lua state of one node. It runs one script at a time, and the node
 // executes no other command meanwhile.
@@ -26,7 +26,7 @@ type interpreter struct {
 	scripts  map[string]*lua.LFunction // by SHA1
 	dispatch func(to *server.Peer, args []string)
 	callers  map[int]*server.Peer // the peers that execute commands of scripts, by database
-	caller   *server.Peer         // the one of the running script
+	caller   *server.Peer         // the peer that executes the commands of the running script
 
 	// The answer to a command within a script.
 	reply bytes.Buffer

@@ -33,7 +33,7 @@ func pipe(delay Delay) (client, srv *end) {
 // end is one end of a pipe.
 type end struct {
 	in, out *half
-	other   *end // of the client: the node's
+	other   *end // the node's end; set on the client's end only
 	onClose func()
 	once    sync.Once
 }
@@ -82,7 +82,7 @@ type half struct {
 	data     []byte               // arrived, not yet read
 	coming   []parcel             // not yet arrived, in order
 	closed   bool
-	lost     bool // nothing arrives any more, not even the end
+	lost     bool // nothing arrives any more, not even the close
 	left     bool // lost, and the writing end is closed
 	deadline time.Time
 	timer    *time.Timer
@@ -155,7 +155,7 @@ func (h *half) arriveLocked() {
 	}
 }
 
-// finish sends an empty parcel, so that the other end sees the close only when that has arrived.
+// finish sends an empty parcel. The other end sees the close only when that parcel has arrived.
 func (h *half) finish() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -219,12 +219,11 @@ func (h *half) setDeadline(t time.Time) {
 	h.changed.Broadcast()
 }
 
-// speaker is the node's end of a connection. It loses messages to subscribers, and sends
-// nonsense.
+// speaker is the node's end of a connection. It implements LoseMessages and Babble.
 type speaker struct {
 	*end
 	node *Node
-	hung atomic.Bool // it sends nothing any more
+	hung atomic.Bool // set after nonsense.Hang: the node sends nothing any more
 }
 
 func (s *speaker) Write(p []byte) (int, error) {

@@ -1,7 +1,7 @@
 // Package nonsense holds bytes that a broken node may send, but no Redis would send in answer to
 // the library. The simulation and the chaos program put them in place of replies and messages, at
-// any moment of a connection's life. Its values are decoded replies of that kind, with which
-// fuzzing begins.
+// any moment of a connection's life. The package also holds decoded replies, as seeds for fuzzing
+// (Values).
 package nonsense
 
 import (
@@ -14,9 +14,9 @@ import (
 type Saying struct {
 	Bytes string
 	// Whole means that Bytes are exactly one reply by the grammar, though of a type or with a
-	// value that makes no sense. Later replies still match their requests. After any other Saying
-	// that is read as several replies, or as a part of one, no true reply may follow, because a
-	// client could not see that it answers another request.
+	// value that makes no sense. Later replies still match their requests. A client may read any
+	// other Saying as several replies, or as a part of one. Unless it recognizes those Bytes as
+	// malformed, it would match a later true reply to the wrong request, so none may follow.
 	Whole bool
 }
 
@@ -31,8 +31,8 @@ const (
 	// depth is how deep arrays are nested. A reader that recurses for each level needs more stack
 	// than MaxStack.
 	depth = 60_000
-	// MaxStack is the stack limit (debug.SetMaxStack) of tests that read sayings. It lets a few
-	// bytes expose unbounded recursion.
+	// MaxStack is the stack limit (debug.SetMaxStack) of programs that read sayings. It is so small
+	// that a saying of depth arrays exposes unbounded recursion.
 	MaxStack = 8 << 20
 
 	long = 64 << 10 // bytes of a line or an error text
@@ -113,7 +113,7 @@ const (
 // An Outburst is one occasion on which a node sends nonsense.
 type Outburst struct {
 	Saying
-	After bool // it follows the true reply, instead of replacing it
+	After bool // the Saying follows the true reply, instead of replacing it
 	Then  Then
 }
 
@@ -125,7 +125,7 @@ func (o Outburst) String() string {
 	return fmt.Sprintf("%s %v and %s", how, o.Saying, o.Then)
 }
 
-// Draw returns an outburst.
+// Draw returns a random Outburst.
 func Draw(r *rand.Rand) Outburst {
 	o := Outburst{Saying: Sayings[r.IntN(len(Sayings))], After: r.IntN(4) == 0}
 	o.Then = []Then{GoOn, Hang, Close}[r.IntN(3)]

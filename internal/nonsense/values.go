@@ -2,13 +2,13 @@ package nonsense
 
 import "math"
 
-// A Value is a reply as a pool delivers it, and how it was asked for. It consists of numbers and
-// a text, so that fuzzing can vary it.
+// A Value describes a reply as a pool delivers it, and the request that it answers. It consists of
+// numbers and a text, so that fuzzing can vary it.
 type Value struct {
 	Shape   uint8
 	N, Done int64
 	Text    string
-	How     uint8 // its meaning is up to the test
+	How     uint8 // describes the request; each test gives it a meaning
 }
 
 // shapes is how many kinds of replies there are.

@@ -1,4 +1,4 @@
-// Package puppet is a node whose replies a test decides.
+// Package puppet provides a pool.Pool whose replies a test decides.
 package puppet
 
 import (
@@ -45,7 +45,7 @@ func (p *Puppet) Sent() []pool.Request {
 	return p.sent[:len(p.sent):len(p.sent)]
 }
 
-// Count returns how many requests with that command name were sent.
+// Count returns how many of the requests sent so far have the command called name.
 func (p *Puppet) Count(name string) (n int) {
 	for _, req := range p.Sent() {
 		if req.Args[0] == name {

@@ -8,7 +8,7 @@ import (
 	"os/exec"
 )
 
-// A Child is another process of this program. It ends when this process does, if the system
+// A Child is another process that runs this program. It ends when this process does, if the system
 // supports that.
 type Child struct {
 	Cmd    *exec.Cmd

@@ -15,8 +15,8 @@ func StartCluster(tb testing.TB) []*Server {
 	return StartClusters(tb, 1)[0]
 }
 
-// StartClusters returns n such clusters. A master waits 2 s before it serves its slots: the
-// clusters do that at the same time.
+// StartClusters returns n clusters like that of StartCluster. A master waits 2 s before it serves
+// its slots, and the masters of all clusters wait at the same time.
 func StartClusters(tb testing.TB, n int) (clusters [][]*Server) {
 	tb.Helper()
 	for range n {
@@ -28,7 +28,8 @@ func StartClusters(tb testing.TB, n int) (clusters [][]*Server) {
 	return clusters
 }
 
-// meetThree returns three masters that share the slots, and are about to meet.
+// meetThree returns three masters that share the slots and have been told to meet. They may not
+// know each other yet.
 func meetThree(tb testing.TB) (servers []*Server) {
 	tb.Helper()
 	for i := range 3 {
@@ -84,7 +85,7 @@ func AwaitCluster(tb testing.TB, servers []*Server) {
 	}
 }
 
-// Must returns the answer of s, and fails if it is an error.
+// Must runs a command on s and returns the answer. An error fails the test.
 func Must(tb testing.TB, s *Server, args ...any) any {
 	tb.Helper()
 	answer, err := s.Do(args...)

@@ -2,7 +2,8 @@ package realredis
 
 import "syscall"
 
-// EndWithParent makes a process end when this one does, even if it is killed.
+// EndWithParent returns attributes that make a child process end when this process does, even if this
+// process is killed.
 func EndWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

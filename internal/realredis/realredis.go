@@ -191,7 +191,8 @@ func (s *Server) Addr() string { return s.addr }
 // Pid returns the process ID.
 func (s *Server) Pid() int { return s.cmd.Process.Pid }
 
-// Client returns a new client of the server. The test closes it; after Launch the caller must.
+// Client returns a new client of the server. The end of the test closes it. After Launch the caller
+// must close it.
 func (s *Server) Client() *redis.Client {
 	c := s.connect()
 	if s.tb != nil {
@@ -228,8 +229,8 @@ func (s *Server) Kill() {
 	<-s.exit
 }
 
-// Restart starts a killed server again at the same address, without data. If it does not start,
-// the test fails; after Launch, Restart panics.
+// Restart is Relaunch without an error: if the server does not start, the test fails. After Launch,
+// Restart panics instead.
 func (s *Server) Restart() {
 	err := s.Relaunch()
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// Ours opens this project's library, with options as defaults of its locks.
+// Ours returns an Open for this project's library, with options as defaults of its locks.
 func Ours(options ...redsync.Option) Open {
 	return func(clients []*redis.Client) Library {
 		pools := make([]pool.Pool, len(clients))
@@ -21,7 +21,8 @@ func Ours(options ...redsync.Option) Open {
 	}
 }
 
-// OursOnPlainClients hides the types of the clients, so that their pools have no stream.
+// OursOnPlainClients is an Open for this project's library. It hides the types of the clients, so
+// that their pools have no stream.
 func OursOnPlainClients(clients []*redis.Client) Library {
 	pools := make([]pool.Pool, len(clients))
 	for i, c := range clients {

@@ -54,7 +54,7 @@ func (n *embeddedNodes) Restart(i int) {
 }
 
 func (n *embeddedNodes) Get(i int, key string) string {
-	value, _ := n.Nodes[i].Get(key) // an error means that there is none
+	value, _ := n.Nodes[i].Get(key) // an error means that the key is missing
 	return value
 }
 
@@ -90,7 +90,7 @@ func (n *realNodes) Kill(i int)    { n.servers[i].Kill() }
 func (n *realNodes) Restart(i int) { n.servers[i].Restart() }
 
 func (n *realNodes) Get(i int, key string) string {
-	value, _ := n.servers[i].Do("get", key) // an error means that there is none
+	value, _ := n.servers[i].Do("get", key) // redis.Nil if the key is missing
 	text, _ := value.(string)
 	return text
 }

@@ -41,7 +41,7 @@ type Library interface {
 	Close()
 }
 
-// Open returns the library on the nodes behind clients, one each.
+// Open returns the library on five nodes. clients holds one client for each node.
 type Open func(clients []*redis.Client) Library
 
 // Nodes are five independent nodes that fail on request.
@@ -53,7 +53,7 @@ type Nodes interface {
 	Get(i int, key string) string // "" when missing
 	Set(i int, key, value string, ttl time.Duration)
 	Delete(i int, key string)
-	Client(i int) *redis.Client // a new one; the nodes close it
+	Client(i int) *redis.Client // returns a new client, which the end of the nodes closes
 }
 
 // N is the number of nodes of every scene.
@@ -107,8 +107,8 @@ func (e *Env) Holding(key string) int {
 	return count
 }
 
-// Soon is how long an operation may take that need not wait. It is 0 in virtual time. On real
-// servers it is less than any timeout that a library might wait for.
+// Soon is how long an operation may take if it need not wait for a failed node. It is 0 in virtual
+// time. On real servers it is less than any timeout that a library might wait for.
 func (e *Env) Soon() time.Duration {
 	if e.Embedded != nil {
 		return 0
@@ -116,8 +116,8 @@ func (e *Env) Soon() time.Duration {
 	return 3 * time.Second
 }
 
-// brief returns an expiry, or a pause until its end: d in virtual time, and on real servers ten
-// times that, because a slow machine may need more time.
+// brief scales d, which is an expiry or a pause: it returns d in virtual time. On real servers it
+// returns ten times d, because a slow machine may need more time.
 func (e *Env) brief(d time.Duration) time.Duration {
 	if e.Embedded != nil {
 		return d
@@ -125,13 +125,13 @@ func (e *Env) brief(d time.Duration) time.Duration {
 	return 10 * d
 }
 
-// Gone waits until no node holds key, for at most within. Otherwise it returns an error with the
-// nodes that still do.
+// Gone waits until no node holds key, for at most within, plus Soon on real servers. If nodes still
+// hold the key after that, it returns an error that names them.
 func (e *Env) Gone(key string, within time.Duration) error {
 	if e.Embedded == nil {
 		within += e.Soon()
 	}
-	time.Sleep(10 * time.Millisecond) // requests under way arrive
+	time.Sleep(10 * time.Millisecond) // let requests under way arrive
 	for end := time.Now().Add(within); ; time.Sleep(10 * time.Millisecond) {
 		if e.Holding(key) == 0 {
 			return nil

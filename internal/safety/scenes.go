@@ -159,8 +159,8 @@ func subsetDead(e *Env, dead int) error {
 	return first(expect("Extend", extended, err1), expect("Valid", valid, err2), expect("Unlock", unlocked, err3))
 }
 
-// meet is a cycle while all nodes are well. The first lock of a process may wait
-// to hear who the nodes are.
+// meet runs a cycle while all nodes are up. The first lock of a process may wait until it knows the
+// identity of every node; later locks need not.
 func meet(e *Env, m Mutex) error {
 	return first(cycle(e, m), e.Gone(key, time.Second))
 }
@@ -216,8 +216,8 @@ func freezeWhileHeld(e *Env) error {
 	return first(err, late, e.Gone(key, time.Second))
 }
 
-// deadline is how long an operation may take that has to wait for nodes: the
-// node deadline of the default expiry, 5 % of 8 s, and on real servers Soon beyond it.
+// deadline is how long an operation may take if it has to wait for failed nodes: the node deadline of
+// the default expiry (5 % of 8 s), plus Soon on real servers.
 func deadline(e *Env) time.Duration { return 400*time.Millisecond + e.Soon() }
 
 func within(what string, limit time.Duration, f func()) error {
@@ -313,7 +313,7 @@ func cancelledUnlock(e *Env) error {
 	}
 	ctx, cancel := context.WithCancel(background)
 	cancel()
-	_, _ = m.UnlockContext(ctx) // its result depends on which is faster
+	_, _ = m.UnlockContext(ctx) // may succeed or fail: a quorum may answer before Unlock sees the cancellation
 	return e.Gone(key, time.Second)
 }
 
@@ -374,8 +374,8 @@ func lostRelease(e *Env) error {
 	return e.Gone(key, 2*time.Second)
 }
 
-// lateSet makes node i close the connection that carries the next SET but execute the SET later,
-// as a server does that was busy meanwhile.
+// lateSet makes node i close the connection that carries the next SET, and execute that SET after
+// delay, as a server that was busy meanwhile does.
 func lateSet(e *Env, i int, delay time.Duration) {
 	e.Embedded[i].On("set", 1, embedded.Fault{LoseCommand: true, Then: func(args []string) {
 		go func() {
@@ -441,7 +441,7 @@ func lateExtend(e *Env) error {
 		return err
 	}
 	time.Sleep(900 * time.Millisecond)
-	// The nodes execute in time, so the keys never expire, but the replies are late.
+	// The nodes extend the keys before they expire, but the replies of four arrive after Until.
 	e.Embedded[0].On("evalsha", 1, embedded.Fault{Delay: 50 * time.Millisecond})
 	delayAll(e, "evalsha", 95*time.Millisecond)
 	ok, err := m.ExtendContext(background)
@@ -531,7 +531,7 @@ func loseMajority(e *Env) (Mutex, error) {
 	if err := m.TryLockContext(background); err != nil {
 		return nil, err
 	}
-	// All five have the key before three lose it.
+	// Wait until all five nodes have the key, so that no late SET brings back a deleted one.
 	for end := time.Now().Add(time.Second + e.Soon()); e.Holding(key) < N && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -666,7 +666,7 @@ func clocksJump(e *Env) error {
 }
 
 // neverTwoHolders lets eight processes contend while one or two nodes at a time freeze, die or
-// lose replies. It fails if the times overlap for which two of them believe to be the holder.
+// lose replies. It fails if two of the processes believe at the same time that they hold the lock.
 func neverTwoHolders(e *Env) error {
 	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a repeatable schedule
 	ctx, cancel := context.WithTimeout(background, 30*time.Second)
@@ -711,7 +711,7 @@ func disturb(e *Env, r *rand.Rand) {
 	time.Sleep(time.Duration(r.IntN(1000)) * time.Millisecond)
 }
 
-// A holdLog records which Mutex believes to be held.
+// A holdLog records which Mutex claims to hold the lock.
 type holdLog struct {
 	mu     sync.Mutex
 	holder Mutex

@@ -1,5 +1,4 @@
-// Package testlength decides how long the tests of random runs and of models are. It is the only
-// place that does so:
+// Package testlength decides how long random tests and tests of models run. There are three lengths:
 //
 //	go test -short ./...                      # short: a few seeds of each, for a quick look
 //	go test ./...                             # normal
@@ -17,8 +16,8 @@ const (
 	nightly = "nightly"
 )
 
-// Of returns the number, of seeds for example, that the length of this run asks for. The flag
-// -short wins over the environment.
+// Of returns short, normal or night, as the length of this test run says: a number of seeds, for
+// example. The flag -short wins over the environment.
 func Of(short, normal, night int) int {
 	text := os.Getenv(env)
 	switch {

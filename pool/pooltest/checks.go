@@ -123,8 +123,8 @@ func requireAnswer(t *testing.T, r pool.Reply, prefix string) {
 	require.Equal(t, pool.Answered, r.Fate)
 }
 
-// errorIsNotRetried: if a client repeated a SET because the node was loading, the repeated SET
-// would follow the DEL sent after the first.
+// errorIsNotRetried sends a SET that the node refuses, and then a DEL. If a client repeated the SET,
+// the repeated one would follow the DEL and leave a key behind.
 func errorIsNotRetried(t *testing.T, env Env) {
 	needs(t, env.Answer != nil)
 	p := open(t, env, many)
@@ -161,7 +161,7 @@ func exists(t *testing.T, env Env, key string) any {
 
 func unknownScriptIsAnAnswer(t *testing.T, env Env) {
 	p := open(t, env, many)
-	// Not made by NewScript: no pool can know it.
+	// NewScript did not make this script, so no pool can have loaded it.
 	stranger := []any{"evalsha", "0123456789012345678901234567890123456789", 1, key(0)}
 	r := ask(t, p, stranger...)
 	requireAnswer(t, r, "NOSCRIPT")
@@ -358,7 +358,7 @@ func deadNodeExecutesNothing(t *testing.T, env Env) {
 		require.Nil(t, got.Server)
 		want := pool.NotSent
 		if got.Conn == 0 && got.Fate == pool.Unknown {
-			want = pool.Unknown // a pool that routes may not know
+			want = pool.Unknown // a pool that routes may not know whether a request was sent
 		}
 		require.Equal(t, want, got.Fate, "%v", got.Err)
 	}
@@ -405,7 +405,7 @@ func noRequestIsExecutedTwice(t *testing.T, env Env) {
 		}
 	}
 	in.wait(t, n)
-	for lost := 0; lost < 3; { // this time surely on a busy connection
+	for lost := 0; lost < 3; { // until at least 3 requests were in flight when a connection was cut
 		batch := newInbox()
 		env.LoseReply("incr")
 		for i := range 50 {
@@ -506,13 +506,13 @@ func serverStays(t *testing.T, env Env) {
 	require.NotEmpty(t, s.RunID)
 	require.False(t, s.At.After(time.Now()))
 	require.GreaterOrEqual(t, s.Uptime, time.Duration(0))
-	require.Zero(t, s.Uptime%time.Second, "what the server says is in whole seconds")
+	require.Zero(t, s.Uptime%time.Second, "a server tells its uptime in whole seconds")
 	require.Equal(t, s.Uptime+time.Minute, s.Age(s.At.Add(time.Minute)))
 	value := *s
 	for i := range 100 {
 		if r := answer(t, p, "echo", i); r.Server != s && r.Server != nil {
 			require.Equal(t, s.RunID, r.Server.RunID)
-			require.True(t, r.Server.At.After(s.At), "another pointer is another answer")
+			require.True(t, r.Server.At.After(s.At), "another pointer must come from a later answer to INFO")
 		}
 	}
 	if r := answer(t, q, "ping"); r.Server != nil {
@@ -538,13 +538,13 @@ func restartChangesServer(t *testing.T, env Env) {
 			sent = time.Now()
 			r := ask(t, p, "ping")
 			s = r.Server
-			require.True(t, r.Fate == pool.Answered || s == nil, "nobody answered")
+			require.True(t, r.Fate == pool.Answered || s == nil, "a reply has a Server, but no server answered")
 			return r.Err == nil
 		})
 		if s == nil {
-			continue // not known yet, or not known again
+			continue // the pool does not know the new process, or does not know it yet
 		}
-		require.False(t, seen[s.RunID], "the process of before the restart")
+		require.False(t, seen[s.RunID], "the RunID of a process that has ended")
 		require.LessOrEqual(t, s.Age(sent), sent.Sub(down)+time.Second)
 		seen[s.RunID] = true
 	}
@@ -625,7 +625,8 @@ func closeIdleEndsConnections(t *testing.T, env Env) {
 	}
 }
 
-// closeLeavesNoGoroutine compares the second life of a pool with the first.
+// closeLeavesNoGoroutine opens and closes a pool twice. After the second time there must not be more
+// goroutines than after the first.
 func closeLeavesNoGoroutine(t *testing.T, env Env) {
 	life := func() {
 		p := env.Pool(many)

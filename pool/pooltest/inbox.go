@@ -22,7 +22,7 @@ const (
 	// time after which a pool would release them anyway.
 	soon = 10 * time.Second
 
-	// many is more than any limit that a check gives to Pool.
+	// many is a limit of outstanding requests that no check reaches.
 	many = 4096
 )
 
@@ -62,7 +62,7 @@ func (b *inbox) all() []arrival {
 	return append([]arrival(nil), b.arrived...)
 }
 
-// wait returns the first n replies once they are there.
+// wait waits for n replies, and returns all that have arrived.
 func (b *inbox) wait(t *testing.T, n int) []arrival {
 	t.Helper()
 	limit := time.NewTimer(patience)
@@ -114,7 +114,7 @@ func open(t *testing.T, env Env, limit int) pool.Pool {
 	return p
 }
 
-// eventually polls until ok holds.
+// eventually polls until ok holds, for no longer than patience.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	within(t, patience, what, ok)

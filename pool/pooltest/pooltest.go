@@ -23,8 +23,8 @@ import (
 // fault that this node does not support; checks that need it are skipped. Pool and Do are
 // required.
 type Env struct {
-	// Pool returns a new Pool of the node that refuses requests beyond limit
-	// outstanding ones. Pools of one Env may share a connection.
+	// Pool returns a new Pool of the node. The Pool must refuse a request that is not Reserved while
+	// limit replies are outstanding. Pools of one Env may share a connection.
 	Pool func(limit int) pool.Pool
 	// Do runs a command on the node without using any pool.
 	Do func(args ...any) (any, error)

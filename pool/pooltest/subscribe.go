@@ -13,7 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// A call is one of a Listener's methods, with its argument.
+// A call is a call of one of a Listener's methods.
 type call struct {
 	what string
 	text string // of Message
@@ -370,8 +370,8 @@ func manySubscriptions(t *testing.T, env Env) {
 	}
 }
 
-// subscriptionLeavesNothing compares the second life of a subscription with the
-// first.
+// subscriptionLeavesNothing subscribes and closes the subscription twice. After the second time there
+// must not be more goroutines and connections than after the first.
 func subscriptionLeavesNothing(t *testing.T, env Env) {
 	p := open(t, env, many)
 	answer(t, p, "ping")
