@@ -40,7 +40,7 @@ var colors = map[string]color.Color{
 	floor:     color.RGBA{0x55, 0x55, 0x55, 0xff},
 }
 
-// drawCharts writes the charts for which there are results into dir.
+// drawCharts writes into dir every chart for which results has figures.
 func drawCharts(dir string, results []*result) error {
 	all := index(results)
 	charts := []struct {
@@ -65,9 +65,9 @@ func drawCharts(dir string, results []*result) error {
 // A chart is a plot and its legend.
 type chart struct {
 	plot    *plot.Plot
-	values  font.Length    // size of the values above bars
+	values  font.Length    // font size of the values above bars
 	upright bool           // the values stand upright, because the bars are narrow
-	names   []entry        // of the legend
+	names   []entry        // the lines of the legend
 	labels  []vg.Rectangle // where the values above bars were drawn
 	err     error
 }
@@ -95,7 +95,7 @@ func newChart(title, x, y string) *chart {
 
 func (c *chart) empty() bool { return len(c.names) == 0 && c.err == nil }
 
-// logarithmic makes the y axis logarithmic, with ticks at the steps times each power of ten.
+// logarithmic makes the y axis logarithmic, with a tick at each product of a step and a power of ten.
 func (c *chart) logarithmic(low, high float64, name func(float64) string, steps ...float64) {
 	c.plot.Y.Scale = plot.LogScale{}
 	c.plot.Y.Min, c.plot.Y.Max = low, high
@@ -134,7 +134,7 @@ func (c *chart) write(path string) error {
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return err
 	}
-	// If a font is missing, viewers may use another one of the same widths.
+	// Without Liberation Sans, a viewer may use Arial or Helvetica: their letters have the same widths.
 	text := bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans"),
 		[]byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif"))
 	return errors.Join(os.WriteFile(path, text, 0o644), os.WriteFile(darkPath(path), dark(text), 0o644))
@@ -151,7 +151,7 @@ var onDark = strings.NewReplacer(
 	"#7F3800", "#B8733A",
 )
 
-// dark returns a chart that write has drawn, in the colors for a dark page.
+// dark converts the text of an SVG that write has drawn to the colors for a dark page.
 func dark(chart []byte) []byte { return []byte(onDark.Replace(string(chart))) }
 
 // darkPath returns the name of the dark form of a chart.
@@ -159,7 +159,7 @@ func darkPath(path string) string {
 	return strings.TrimSuffix(path, ".svg") + "-dark.svg"
 }
 
-// drawLegend draws a line for each entry, from the top.
+// drawLegend draws the entries of the legend one below the other, from the top of area.
 func (c *chart) drawLegend(area draw.Canvas) {
 	const line, symbol = 20, 24
 	style := c.plot.X.Tick.Label
@@ -356,11 +356,10 @@ func (c *chart) addLevel(y float64, name string) {
 	c.names = append(c.names, entry{name, []plot.Thumbnailer{line}})
 }
 
-// groupShare is the share of the distance between two groups that the bars of a group fill.
+// groupShare is the width that the bars of a group share. Groups are 1 apart on the x axis.
 const groupShare = 0.8
 
-// bars draws the bars of one library. Unlike those of plotter they also work on a logarithmic
-// scale.
+// bars draws the bars of one library. Unlike plotter.BarChart it can draw on a logarithmic scale.
 type bars struct {
 	chart  *chart
 	points plotter.XYs
@@ -419,7 +418,8 @@ func thousands(v float64) string {
 	return fmt.Sprintf("%g k", v/1000)
 }
 
-// duration formats a duration given in µs with two digits and a unit.
+// duration formats us, a duration in µs, with a unit: with at most two digits below 10, and as a whole
+// number from 10 on.
 func duration(us float64) string {
 	for _, unit := range []struct {
 		us   float64

@@ -12,7 +12,7 @@ import (
 )
 
 // A child is another process of this program. It gets an order as an argument and answers in
-// lines of JSON. It ends when its input ends.
+// lines of JSON. When its input ends, it finishes its current step and ends.
 type child struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -22,7 +22,7 @@ type child struct {
 // childArg marks the command line of a child.
 const childArg = "child"
 
-// childLife bounds the life of a child.
+// childLife is the time after which a child cancels its own work.
 const childLife = 2 * time.Minute
 
 func startChild(ctx context.Context, task string, order any) (*child, error) {
@@ -59,7 +59,7 @@ func (c *child) begin() error {
 	return err
 }
 
-// end waits a few seconds for the child to end.
+// end closes the input of the child and waits until the child ends. It kills the child after 5 s.
 func (c *child) end() error {
 	defer time.AfterFunc(5*time.Second, func() { _ = c.cmd.Process.Kill() }).Stop()
 	_ = c.in.Close()
@@ -69,7 +69,7 @@ func (c *child) end() error {
 	return nil
 }
 
-// runChild executes the order of the parent. args are the task and the order.
+// runChild executes the parent's order in the child. args are the task and the order as JSON.
 func runChild(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -91,7 +91,7 @@ func runChild(ctx context.Context, args []string, in io.Reader, out io.Writer) e
 	}
 }
 
-// obey does what an order says.
+// obey decodes an order and calls do with it.
 func obey[T any](ctx context.Context, text []byte, in io.Reader, out io.Writer,
 	do func(ctx context.Context, order T, in io.Reader, out io.Writer) error,
 ) error {

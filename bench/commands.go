@@ -62,8 +62,8 @@ func measureCommands(ctx context.Context, l *lab, c cell) (f figures, err error)
 	return f, err
 }
 
-// calls returns how often each node has executed each command, after waiting a moment for
-// commands on their way.
+// calls returns how often each node has executed each command. It first waits 200 ms for commands
+// in flight.
 func (l *lab) calls(ctx context.Context) ([]map[string]int64, error) {
 	time.Sleep(200 * time.Millisecond)
 	list := make([]map[string]int64, len(l.look))
@@ -77,7 +77,8 @@ func (l *lab) calls(ctx context.Context) ([]map[string]int64, error) {
 	return list, nil
 }
 
-// addCommands raises each figure of f to that of one node if the latter is higher.
+// addCommands computes the figures of one node: its calls of each command, divided by f["pairs"].
+// It raises each figure of f to the node's figure if that is higher.
 func (f figures) addCommands(before, after map[string]int64, inScripts []string) {
 	node := figures{"set": 0, "evalsha": 0, "eval": 0, "get": 0, "del": 0, "bitop": 0, "others": 0, "sent": 0, "commands": 0}
 	for name, n := range after {

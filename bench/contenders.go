@@ -16,9 +16,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// A library is a contender in use, as one process with connections of its own.
+// A library is an opened contender. Like one client process, it has its own connections.
 type library interface {
-	// Lock acquires name, with the retries of the library's defaults.
+	// Lock acquires name, and retries as the library does by default.
 	Lock(ctx context.Context, name string) (held, error)
 	Close() error
 }
@@ -32,10 +32,11 @@ type held interface {
 // A contender is one library with one configuration.
 type contender struct {
 	name string
-	// strict means that a key left behind, or a Lock that fails while all nodes work, fails the
-	// whole run.
+	// strict means that the whole run fails if, while all nodes work, this contender leaves a key
+	// behind or one of its operations fails. See verdict and fault.measure.
 	strict bool
-	// single means that the contender uses the first node only, and does a fifth of the work.
+	// single means that the contender uses the first node only. It sends a fifth of the commands of
+	// a contender that uses all nodes.
 	single bool
 	// inScripts are the commands that its scripts call. INFO commandstats counts them although no
 	// client sends them.
@@ -97,8 +98,8 @@ var variants = []contender{
 	{name: oursWatched, strict: true, inScripts: oursInScripts, open: openWatched, like: likeOurs(redsync.WithWatchdog())},
 }
 
-// oursInScripts are the commands that release.lua and enter.lua call. They also call
-// SET, which is left out, because plain attempts send it as well.
+// oursInScripts are the commands that release.lua and enter.lua call, except SET: plain attempts
+// send SET without a script.
 var oursInScripts = []string{"get", "del", "bitop", "time", "pttl", "pexpire", "publish"}
 
 // named returns the contenders with the given names, in the order of names.

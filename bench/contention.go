@@ -61,7 +61,7 @@ func contentionCells(p plan) []cell {
 // waits are the observations of contending goroutines.
 type waits struct {
 	Counts []int           // acquisitions, by goroutine
-	Times  []time.Duration // of each acquisition
+	Times  []time.Duration // waits that ended with an acquisition
 	CutOff []time.Duration // waits that the end of the cell cut off
 	Failed int             // failed Locks
 }
@@ -88,7 +88,7 @@ func onePair(ctx context.Context, lib library) error {
 	return unlock(ctx, lock)
 }
 
-// contend runs width goroutines that contend for one key for the time d.
+// contend runs width goroutines that contend for key until d has passed.
 func contend(ctx context.Context, lib library, key string, width int, hold, d time.Duration) *waits {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -102,7 +102,7 @@ func contend(ctx context.Context, lib library, key string, width int, hold, d ti
 	return joinWaits(each)
 }
 
-// run acquires key again and again until ctx is done.
+// run locks and unlocks key again and again until ctx is done.
 func (w *waits) run(ctx context.Context, lib library, key string, hold time.Duration) {
 	count := 0
 	for start := time.Now(); ctx.Err() == nil; {
@@ -112,7 +112,7 @@ func (w *waits) run(ctx context.Context, lib library, key string, hold time.Dura
 			w.CutOff = append(w.CutOff, time.Since(start))
 		case err != nil:
 			w.Failed++
-			continue // and keeps waiting
+			continue // start stays: the next Lock belongs to the same wait
 		default:
 			w.Times = append(w.Times, time.Since(start))
 			count++
@@ -167,7 +167,7 @@ type contendOrder struct {
 	Hold, Time time.Duration
 }
 
-// measureProcesses runs the goroutines in several processes.
+// measureProcesses is measureContention with the goroutines spread over contendProcesses processes.
 func measureProcesses(hold time.Duration) func(context.Context, *lab, cell) (figures, error) {
 	return func(ctx context.Context, l *lab, c cell) (figures, error) {
 		order := contendOrder{
@@ -234,7 +234,7 @@ func contendChild(ctx context.Context, order contendOrder, in io.Reader, out io.
 	return enc.Encode(contend(ctx, lib, order.Key, order.Goroutines, order.Hold, order.Time))
 }
 
-// startNamed starts a contender in a child, and locks and unlocks once.
+// startNamed starts the contender called name, in a child process.
 func startNamed(ctx context.Context, name string, addrs []string, expiry time.Duration) (library, error) {
 	list := named(name)
 	if len(list) == 0 {

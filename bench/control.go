@@ -20,10 +20,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// start opens the contender and checks that it runs with the options of its name: it compares the
-// settings of its go-redis clients and of a lock with those that the name promises, and asks the nodes
-// which of them keep the lock, and for how long. Every scene starts its contenders here, so an
-// option that is dropped on the way to a lock fails the run instead of mislabelling a row.
+// start opens the contender and checks that it runs with the options of its name. It compares the
+// settings of the go-redis clients and of a lock with those that the name promises. It also asks each
+// node whether it keeps the lock, and for how long. Every scene starts its contenders here. So if an
+// option does not reach the locks, the run fails and no row of the report is mislabelled.
 func (c contender) start(ctx context.Context, addrs []string, ttl time.Duration) (library, error) {
 	lib, err := c.open(addrs, ttl)
 	if err != nil {
@@ -35,9 +35,9 @@ func (c contender) start(ctx context.Context, addrs []string, ttl time.Duration)
 	return lib, nil
 }
 
-// controlLocks is how many locks the control takes at most until every node has been seen to keep one.
-// The first may not reach all nodes: this library and the floor return at a quorum, so the last keys
-// may come later than the control looks, and redsync v4 WithFailFast cancels the requests that are left.
+// controlLocks is the most locks that control acquires until it has seen each node keep one. The first
+// lock may not be on all nodes yet when control looks: this library and the floor return at a quorum,
+// while slower nodes still set their keys. redsync v4 WithFailFast even cancels its remaining requests.
 const controlLocks = 50
 
 func (c contender) control(ctx context.Context, lib library, addrs []string, ttl time.Duration) (err error) {
@@ -64,7 +64,7 @@ func (c contender) control(ctx context.Context, lib library, addrs []string, ttl
 	return nil
 }
 
-// controlLock acquires a lock, checks it, adds the nodes that keep it to seen, and releases it.
+// controlLock acquires a lock, checks it, adds to seen the nodes that have its key, and releases it.
 func (c contender) controlLock(
 	ctx context.Context, lib library, look clients, seen map[int]bool, ttl time.Duration,
 ) error {
@@ -89,8 +89,8 @@ func (c contender) controlLock(
 // noKey is the PTTL that go-redis returns if there is no key.
 const noKey time.Duration = -2
 
-// checkTTL checks what is left of the TTL of a key that was set within the last elapsed. It may
-// be up to a second more than expected, because some libraries round up.
+// checkTTL checks left, the remaining TTL of a key that was set at most elapsed ago. left may exceed
+// ttl by a second, because some libraries round up.
 func checkTTL(left, elapsed, ttl time.Duration) error {
 	if left+elapsed < ttl-min(2*time.Second, ttl/10) || left > ttl+time.Second {
 		return fmt.Errorf("a node keeps its lock for %v after %v, want %v in all", left, elapsed, ttl)
@@ -98,8 +98,8 @@ func checkTTL(left, elapsed, ttl time.Duration) error {
 	return nil
 }
 
-// checkDefaults checks that the clients have the options that go-redis gives a client by default. It must
-// come before the first command, because a handshake may change them.
+// checkDefaults checks that the clients have the options that go-redis gives a client by default. Call it
+// before the first command, because the handshake of a connection may change the options.
 func (cs clients) checkDefaults() error {
 	for _, c := range cs {
 		plain := redis.NewClient(&redis.Options{Addr: c.Options().Addr})
@@ -111,7 +111,7 @@ func (cs clients) checkDefaults() error {
 	return nil
 }
 
-// checkSettings compares the settings of a lock that was acquired with those that c must have.
+// checkSettings compares the settings of an acquired lock with those that locks of c must have.
 func (c contender) checkSettings(lib library, lock held, nodes int, ttl time.Duration) error {
 	like, err := c.like(nodes, ttl)
 	if err != nil || like == nil {
@@ -127,9 +127,9 @@ func (c contender) checkSettings(lib library, lock held, nodes int, ttl time.Dur
 	return errors.Join(differPart(got, want, "set"), differPart(got, want, "core", "keeper", "Set", "Nodes"))
 }
 
-// The functions below return a lock, or a maker of locks, that has the settings which a name
-// promises, on a number of nodes. Each library sets its defaults itself, so none of them is
-// repeated here. No node is needed: the pools and the client are nil.
+// The functions below provide the field like of a contender. They create a lock, or an object that
+// makes locks, with the settings that the contender's name promises. The library itself fills in its
+// defaults, so this file does not repeat them. No node is needed: the pools and the client are nil.
 
 // likeNothing is for contenders whose locks have no settings. Only their keys on the nodes can be
 // checked.
@@ -142,7 +142,7 @@ func likeRedsync(failFast bool) func(int, time.Duration) (any, error) {
 	}
 }
 
-// likeOurs is this library with one option, or none, that is not at its default.
+// likeOurs is for contenders of this library. All settings but the expiry and option are defaults.
 func likeOurs(option ...redsync.Option) func(int, time.Duration) (any, error) {
 	return func(nodes int, ttl time.Duration) (any, error) {
 		rs := redsync.New(make([]pool.Pool, nodes)...).With(redsync.WithExpiry(ttl))
@@ -157,13 +157,13 @@ func likeRueidislock(_ int, ttl time.Duration) (any, error) {
 	})
 }
 
-// noSettings are the fields that are not settings: they differ between two locks, or clients,
-// with the same settings, or change while the library is in use.
+// noSettings are the fields that the function differ skips. They may differ between two locks or
+// clients with the same settings, or change while the library is in use.
 var noSettings = []string{"name", "value", "until", "observers", "client", "gates", "mu"}
 
 // differ returns an error that names a setting in which got and want differ. It uses reflection,
-// because most settings are unexported. Functions are equal if their code is the same. Of lists
-// only the lengths are compared, of interfaces only whether they are nil.
+// because most settings are unexported. Functions are equal if their code is the same. Slices and maps
+// are equal if their lengths are. Interfaces are equal if both or neither are nil. Channels are skipped.
 func differ(path string, got, want reflect.Value) error {
 	if !got.IsValid() || !want.IsValid() || got.Type() != want.Type() {
 		return fmt.Errorf("its %s is %v, want %v", path, got, want)
@@ -202,7 +202,7 @@ func differ(path string, got, want reflect.Value) error {
 	return nil
 }
 
-// differPart is differ for the field at a path of fields.
+// differPart calls differ for the field that path leads to. Each step of path is the name of a field.
 func differPart(got, want reflect.Value, path ...string) error {
 	for _, step := range path {
 		got, want = reflect.Indirect(got), reflect.Indirect(want)

@@ -10,7 +10,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 )
 
-// cutExpiry is short, because nothing is measured until it has passed.
+// cutExpiry is short, because each measurement first waits for one and a half expiries.
 const cutExpiry = 4 * time.Second
 
 var cutOffScene = scene{
@@ -76,7 +76,7 @@ func measureCutOff(ctx context.Context, l *lab, c cell) (f figures, err error) {
 				return
 			}
 		}
-		next <- 0
+		close(next)
 	}()
 	select {
 	case <-lossOf(lock):
@@ -84,7 +84,11 @@ func measureCutOff(ctx context.Context, l *lab, c cell) (f figures, err error) {
 		return nil, ctx.Err()
 	}
 	f = figures{"told": float64(time.Since(cut).Milliseconds())}
-	f["next"] = float64((<-next).Milliseconds())
+	took, acquired := <-next
+	if !acquired {
+		return nil, fmt.Errorf("the waiter did not acquire the lock that its holder lost: %w", ctx.Err())
+	}
+	f["next"] = float64(took.Milliseconds())
 	f["ahead"] = f["next"] - f["told"]
 	return f, nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// extendedLoad is the number of goroutines that lock and unlock while extensions are made.
+// extendedLoad is the number of goroutines that lock and unlock while watchdogs extend other locks.
 const extendedLoad = 16
 
 var extendedScene = scene{
@@ -44,7 +44,8 @@ var extendedScene = scene{
 	},
 }
 
-// An extensions counts the extensions and losses of watchdogs.
+// An extensions counts the extensions and losses of watched locks. least is the shortest validity, in
+// ns, that a lock still had when it was extended; 0 means that none has been extended yet.
 type extensions struct {
 	done, lost, least atomic.Int64
 }
@@ -108,7 +109,7 @@ func measureExtended(ctx context.Context, l *lab, c cell) (f figures, err error)
 	return f, errors.Join(releaseAll(ctx, locks), beside.firstErr)
 }
 
-// idleShare waits for d, and notes the CPU used meanwhile.
+// idleShare waits for d, and sets in f the CPU used meanwhile, in percent of one core.
 func (l *lab) idleShare(ctx context.Context, f figures, d time.Duration) error {
 	start := time.Now()
 	before, err := l.usage(ctx)

@@ -42,8 +42,9 @@ var faults = []fault{
 	{name: "two frozen", frozen: true, set: func(s *servers) { s.freeze(2) }, repair: func(s *servers) { s.thaw(2) }},
 }
 
-// faultCells measures redsync v4 with its defaults in one round only, because its pairs take 10 s
-// while a node is frozen. A quick run measures redsync v4 without frozen nodes.
+// faultCells gives each cell at most two rounds. redsync v4 with its defaults gets only one round
+// under a fault, because its pairs take 10 s while a node is frozen. A quick run does not measure
+// redsync v4 with frozen nodes.
 func faultCells(p plan) []cell {
 	widths := []int{1, 16, 128}
 	if p.quick {
@@ -136,7 +137,8 @@ func measureFrozen(ctx context.Context, l *lab, c cell) (figures, error) {
 	return f, nil
 }
 
-// watchGoroutines returns the most and the last number of goroutines within d.
+// watchGoroutines counts the goroutines until d has passed or their number reaches tooManyGoroutines.
+// It returns the highest and the last count.
 func watchGoroutines(ctx context.Context, d time.Duration) (most, last int) {
 	for end := time.Now().Add(d); time.Now().Before(end) && ctx.Err() == nil && last < tooManyGoroutines; {
 		time.Sleep(20 * time.Millisecond)

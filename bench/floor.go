@@ -15,9 +15,10 @@ import (
 	"time"
 )
 
-// The floor is the least cost of any Go client of five nodes: SET NX PX and a compare-and-delete,
-// hand-written as RESP, with one connection per node, and replies that are only counted. It
-// handles neither retries nor faults nor clock drift. It serves for comparison, not for locking.
+// floorLibrary shows about the least that Redlock on several nodes can cost a Go client. It writes
+// SET NX PX and a compare-and-delete as RESP by hand, on one connection per node, and only counts the
+// replies. It handles neither retries nor faults nor clock drift. It serves for comparison, not for
+// locking.
 type floorLibrary struct {
 	wires  []*wire
 	quorum int
@@ -69,7 +70,7 @@ func (l *floorLibrary) Lock(ctx context.Context, name string) (held, error) {
 	op.cmd = appendCommand(op.cmd[:0], "SET", name, string(lock.value[:]), "NX", "PX", l.ttl)
 	ok, err := l.do(ctx, op)
 	if err == nil && !ok {
-		_, _ = lock.UnlockContext(ctx) // deletes the keys of a minority
+		_, _ = lock.UnlockContext(ctx) // deletes the keys that a minority of nodes may have set
 		err = errFloorRefused
 	}
 	return lock, err
@@ -97,7 +98,7 @@ func (l *floorLibrary) newOp() *floorOp {
 	return op
 }
 
-// do sends op's command to all nodes and returns once a quorum agrees.
+// do sends op's command to all nodes and returns once a quorum agrees or no quorum can agree any more.
 func (l *floorLibrary) do(ctx context.Context, op *floorOp) (bool, error) {
 	for _, w := range l.wires {
 		if !w.send(l, op) {
@@ -134,11 +135,11 @@ func (l *floorLibrary) drop(op *floorOp) {
 // replies.
 type wire struct {
 	conn net.Conn
-	wake chan struct{} // one slot: out is not empty, or closed is set
+	wake chan struct{} // buffers one signal: out is not empty, or closed is set
 
 	mu      sync.Mutex
 	out     []byte    // queued commands
-	waiting []pending // in the order of the commands
+	waiting []pending // the commands that read has not taken yet, oldest first
 	closed  bool
 
 	ended sync.WaitGroup
@@ -248,7 +249,7 @@ func (w *wire) read(r *bufio.Reader) {
 	}
 }
 
-// take returns the commands that are waiting, and leaves an empty list.
+// take returns w.waiting and empties it. Later commands are stored in the memory of spare.
 func (w *wire) take(spare []pending) []pending {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// heldTTL is longer than the scene takes, so that nothing expires.
+// heldTTL is longer than a cell takes, so that no lock expires.
 const heldTTL = 10 * time.Minute
 
 // heldLoad is the number of goroutines that acquire and release.
@@ -72,8 +72,7 @@ func releaseAll(ctx context.Context, locks []held) error {
 	return inParallel(len(locks), func(i int) error { return unlock(ctx, locks[i]) })
 }
 
-// inParallel calls do for 0 to n-1 in heldLoad goroutines. Each goroutine ends with its first
-// error.
+// inParallel calls do for 0 to n-1 in heldLoad goroutines. Each goroutine stops at its first error.
 func inParallel(n int, do func(i int) error) error {
 	errs := make([]error, heldLoad)
 	var wg sync.WaitGroup
@@ -90,8 +89,8 @@ func inParallel(n int, do func(i int) error) error {
 
 type weight struct{ heap, stack, goroutines float64 }
 
-// weigh waits a moment for requests in flight, runs the garbage collector three times, and then measures. Two
-// collections are enough to empty every sync.Pool.
+// weigh waits 200 ms for requests in flight, runs three garbage collections, and then measures. The first
+// two collections empty every sync.Pool.
 func weigh() weight {
 	time.Sleep(200 * time.Millisecond)
 	for range 3 {

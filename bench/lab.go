@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A lab holds the means for measurements.
+// A lab holds what all measurements share.
 type lab struct {
 	plan    plan
 	servers *servers
@@ -33,8 +33,8 @@ type result struct {
 	samples []figures
 }
 
-// measureAll takes a sample of every cell in each round. Contenders take turns within a round, so
-// that a change of the machine's speed affects all of them.
+// measureAll takes a sample of every cell in each round, up to the cell's limit of rounds. Contenders
+// take turns within a round, so that a change of the machine's speed affects all of them.
 func measureAll(ctx context.Context, l *lab, log io.Writer) ([]*result, error) {
 	var results []*result
 	for _, sc := range l.plan.scenes {
@@ -83,8 +83,8 @@ func sampleOnce(ctx context.Context, l *lab, c cell) (figures, error) {
 	return f, err
 }
 
-// open returns c's library, warmed up by the load of the cell, and a function
-// that closes it.
+// open starts c's contender and warms it up: for a while c.Goroutines goroutines lock and unlock fresh
+// keys. The caller must close the library.
 func (l *lab) open(ctx context.Context, c cell, addrs []string) (library, error) {
 	lib, err := c.contender.start(ctx, addrs, l.plan.expiry)
 	if err != nil {
@@ -128,8 +128,8 @@ func flush(ctx context.Context, look []*redis.Client) error {
 	return nil
 }
 
-// verdict returns an error for every strict contender that left keys behind, or
-// failed while all nodes worked.
+// verdict returns an error if a strict contender left keys behind, or failed to lock or unlock, in the
+// scene distinct.
 func verdict(results []*result) error {
 	var errs []error
 	for _, r := range results {

@@ -19,7 +19,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/cli"
 )
 
-// nodes is the number of independent nodes of every contender.
+// nodes is the number of independent nodes. A contender with single uses only the first one.
 const nodes = 5
 
 func main() {
@@ -36,8 +36,7 @@ func start(ctx context.Context, args []string) error {
 	return run(ctx, args, os.Stdout, os.Stderr)
 }
 
-// run measures the plan of the command line. The report goes to out, progress
-// to log.
+// run does what the command line asks for. It writes the report to out, and its progress to log.
 func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	p, err := parsePlan(args)
 	if err != nil {
@@ -68,7 +67,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	return errors.Join(publish(out, p, m, results), verdict(results))
 }
 
-// publish writes the report and the files of the plan.
+// publish writes the report to out, and writes the files that the plan asks for.
 func publish(out io.Writer, p plan, m machine, results []*result) error {
 	err := writeReport(out, m, p, results)
 	if p.json != "" {
@@ -88,19 +87,19 @@ type plan struct {
 	quick  bool
 	rounds int
 
-	expiry  time.Duration // of every lock, except in scenes that hold locks for long
-	warmUp  time.Duration // of each cell, before the measurement
-	cell    time.Duration // of each cell
-	contend time.Duration // of each cell with contention for one key
+	expiry  time.Duration // of every lock, unless the scene sets another one
+	warmUp  time.Duration // time before each measurement
+	cell    time.Duration // time of each measurement
+	contend time.Duration // time of each measurement in which goroutines contend for one key
 	frozen  time.Duration // how long a node is frozen while goroutines are counted
 	grace   time.Duration // how long releases in the background may take
 	held    int           // locks held at once
 	wakeups int           // locks that pass from process to process
 
-	extended time.Duration // each half of the time for which held locks are extended
+	extended time.Duration // each half of a measurement in the scene extended
 
-	json, charts string // a file, a folder; or empty
-	from         string // a file with results to use instead of measuring; or empty
+	json, charts string // the file and the folder to write to; "" means none
+	from         string // the file with results to report instead of measuring; "" means none
 }
 
 // parsePlan reads and checks the command line. Its errors are for cli.Status.

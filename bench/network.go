@@ -68,13 +68,14 @@ func remoteContenders() []contender { return named(ours, defaults, failFast, flo
 
 func millisFine(us float64) string { return cents(us / 1000) }
 
-// trip returns the time of a round trip to a quorum of nodes.
+// trip returns the time until the replies of a quorum of nodes are back.
 func trip(delays []time.Duration) time.Duration {
 	sorted := slices.Sorted(slices.Values(delays))
 	return 2 * sorted[len(sorted)/2]
 }
 
-// remoteTrips is the least number of pairs for which a goroutine has time.
+// remoteTrips is how many pairs each goroutine has time for, at least, if Lock and Unlock take one round
+// trip each.
 const remoteTrips = 15
 
 func measureRemote(delays []time.Duration) func(context.Context, *lab, cell) (figures, error) {

@@ -19,7 +19,7 @@ type observed struct {
 	firstErr       error
 }
 
-// keys counts all keys of the process, so that none is used twice.
+// keys counts the keys that this process has used, so that freshKey never returns the same key twice.
 var keys atomic.Uint64
 
 func freshKey() string {

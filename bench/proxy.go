@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// A proxyOrder is the order for a process of proxies.
+// A proxyOrder tells a child process which proxies to run.
 type proxyOrder struct {
 	Targets []string
 	Delays  []time.Duration // per direction, by target
 }
 
-// proxyThreads is how many connections may wait in the kernel for the exact time at the same
-// time. The kernel's timers are finer than those of Go.
+// proxyThreads is how many goroutines may sleep in the kernel at the same time, each in its own thread.
+// The kernel's timers are more exact than those of Go.
 const proxyThreads = 256
 
-// proxyChild runs in the child process. It ends when in ends.
+// proxyChild runs in the child process. It returns when the parent closes its input, or ctx is done.
 func proxyChild(ctx context.Context, order proxyOrder, in io.Reader, out io.Writer) (err error) {
 	runtime.GOMAXPROCS(proxyThreads)
 	var addrs []string
@@ -48,9 +48,9 @@ func proxyChild(ctx context.Context, order proxyOrder, in io.Reader, out io.Writ
 	return nil
 }
 
-// A proxy passes the bytes of each connection on to a target and back, each chunk a fixed delay
-// after its arrival. It keeps the order. Its buffers have no limit, so a chunk waits for nothing
-// but its time.
+// A proxy passes on the bytes of each connection, in order, from the client to a target and back. It
+// sends each chunk a fixed delay after the chunk's arrival. Its buffers have no limit, so that a full
+// buffer never adds to the delay.
 type proxy struct {
 	listener net.Listener
 	target   string
@@ -101,13 +101,13 @@ func (p *proxy) close() {
 	}
 }
 
-// A chunk is the data of one read. A chunk without bytes is the end.
+// A chunk is the data of one read. A chunk without bytes marks the end of the connection.
 type chunk struct {
 	due   time.Time
 	bytes []byte
 }
 
-// relay passes on what src sends, then its end.
+// relay sends to dst what src sends, each chunk after delay. When src ends, relay then closes dst.
 func relay(dst, src net.Conn, delay time.Duration) {
 	q := newChunkQueue()
 	go func() {
@@ -168,7 +168,7 @@ func (q *chunkQueue) pop() chunk {
 	return c
 }
 
-// sleepUntil returns at t, or at once if that is past.
+// sleepUntil returns at t, or at once if t has passed.
 func sleepUntil(t time.Time) {
 	const coarse = 2 * time.Millisecond // a timer of Go may be late by this much
 	if rest := time.Until(t); rest > 2*coarse {

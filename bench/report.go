@@ -68,7 +68,7 @@ func row(sc scene, r *result, all resultIndex) []string {
 	return fields
 }
 
-// text returns the field of a cell: a median, or a ratio of medians.
+// text returns the field of r in this column: the median of a figure, or of its ratio to the base.
 func (col column) text(r *result, all resultIndex) string {
 	v, ok := col.value(r, all)
 	if !ok {
@@ -88,9 +88,9 @@ func (col column) value(r *result, all resultIndex) (float64, bool) {
 	return ratio(r, base, col.key)
 }
 
-// ratio returns the median over the rounds of the ratio of a figure within one round, because a
-// slowdown of the machine in one round affects both values. Rounds without both values do not
-// count.
+// ratio divides, in each round, the figure of r by that of base, and returns the median of these ratios.
+// Both values come from one round, so a slowdown of the machine affects both. Rounds that lack one of
+// them do not count.
 func ratio(r, base *result, key string) (float64, bool) {
 	var ratios []float64
 	for i := range min(len(r.samples), len(base.samples)) {
@@ -103,8 +103,7 @@ func ratio(r, base *result, key string) (float64, bool) {
 	return median(ratios)
 }
 
-// writeTable aligns a Markdown table. The columns before the figures are text, except the number
-// of goroutines.
+// writeTable writes table as Markdown with aligned columns: text to the left, numbers to the right.
 func writeTable(b *strings.Builder, sc scene, table [][]string) {
 	widths := make([]int, len(table[0]))
 	for _, fields := range table {
@@ -169,8 +168,8 @@ func writeJSON(path string, m machine, p plan, results []*result) error {
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
-// readJSON reads a record. It sets the scenes, rounds and times of p to those of the recorded
-// command line.
+// readJSON reads a record. It replaces p by the plan of the recorded command line, but keeps the files
+// to which p writes.
 func readJSON(path string, p *plan) (machine, []*result, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -193,7 +192,7 @@ func readJSON(path string, p *plan) (machine, []*result, error) {
 	return file.Machine, results, nil
 }
 
-// withoutFiles returns a command line without the flags that name files.
+// withoutFiles returns a command line without the flags -json and -charts.
 func withoutFiles(args []string) (rest []string) {
 	for i := 0; i < len(args); i++ {
 		name, _, joined := strings.Cut(strings.TrimLeft(args[i], "-"), "=")

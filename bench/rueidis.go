@@ -12,10 +12,10 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// ForceSingleClient, below, spares each client a CLUSTER SLOTS as it connects. The control does not check it:
-// on a server that is no Cluster, rueidis makes the same client without it, so no lock can tell.
+// ForceSingleClient, below, saves each client a CLUSTER SLOTS command when it connects. control cannot
+// check this option: on a server outside a Cluster, rueidis makes the same client with and without it.
 
-// openRueidis is redsync on one rueidis client per node, WithFailFast.
+// openRueidis opens redsync v4 WithFailFast, on one rueidis client per node.
 func openRueidis(addrs []string, ttl time.Duration) (library, error) {
 	var opened []rueidis.Client
 	closeAll := func() error {
@@ -38,8 +38,8 @@ func openRueidis(addrs []string, ttl time.Duration) (library, error) {
 	return &redsyncLibrary{rs: rival.New(pools...), options: options, close: closeAll}, nil
 }
 
-// rueidisPool implements redsync's pool on rueidis, as far as Lock and Unlock need it. The pool
-// that comes with redsync uses rueidiscompat, which costs some more allocations.
+// rueidisPool implements the pool of redsync v4 on rueidis, as far as Lock and Unlock need it. The pool
+// that comes with redsync v4 uses rueidiscompat, which costs some more allocations.
 type rueidisPool struct{ client rueidis.Client }
 
 func (p rueidisPool) Get(ctx context.Context) (rivalredis.Conn, error) {
@@ -81,7 +81,7 @@ func (c *rueidisConn) Eval(script *rivalredis.Script, keysAndArgs ...any) (any, 
 
 func (c *rueidisConn) Close() error { return nil }
 
-// Lock and Unlock do not call the rest of redsync's interface.
+// Lock and Unlock of redsync v4 do not call the methods below.
 
 func (c *rueidisConn) Get(string) (string, error)          { return "", errors.ErrUnsupported }
 func (c *rueidisConn) Set(_, _ string) (bool, error)       { return false, errors.ErrUnsupported }
@@ -97,8 +97,9 @@ func openRueidislock(addrs []string, ttl time.Duration) (library, error) {
 		ClientOption: rueidis.ClientOption{InitAddress: addrs[:1], ForceSingleClient: true},
 		KeyValidity:  ttl,
 		KeyMajority:  1,
-		// With a single key there is no next key. With the default of 20 ms, a Lock that takes
-		// longer under load gives up, and then waits in vain to be woken.
+		// After TryNextAfter, rueidislock gives up a key and tries the next. Here no next key exists.
+		// With the default of 20 ms, a Lock that takes longer under load gives up its only key, and
+		// then waits without being woken.
 		TryNextAfter:   ttl,
 		NoLoopTracking: true, // recommended from Redis 7.0.5 on
 	})
@@ -118,7 +119,7 @@ func (l rueidislockLibrary) Close() error {
 	return nil
 }
 
-// rueidislockLock releases the lock and waits until that is done.
+// rueidislockLock is an acquired lock of rueidislock. release returns after the key has been deleted.
 type rueidislockLock struct {
 	lost    <-chan struct{}
 	release context.CancelFunc

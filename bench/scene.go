@@ -6,14 +6,14 @@ import (
 	"strconv"
 )
 
-// figures are the result of one measurement of a cell, by the keys of columns. Times are in µs
-// unless the key says otherwise.
+// figures are the result of one measurement of a cell, by the keys of columns. Times are in µs, except
+// in the scenes cutoff and extended (ms) and goroutines (s).
 type figures map[string]float64
 
 // An id says which cell a figure belongs to.
 type id struct {
 	Scene      string `json:"scene"`
-	Variant    string `json:"variant,omitempty"` // "one frozen", "hold 1ms"
+	Variant    string `json:"variant,omitempty"` // such as "one frozen"; "" if the scene has no variants
 	Goroutines int    `json:"goroutines"`
 	Library    string `json:"library"`
 }
@@ -78,7 +78,8 @@ func whole(v float64) string { return strconv.FormatFloat(v, 'f', 0, 64) }
 func tenth(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }
 func cents(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
-// digits shows two digits of a small number.
+// digits formats v as a whole number from 100 on, with two decimals from 0.1 on, and with two
+// significant digits below.
 func digits(v float64) string {
 	switch {
 	case v >= 100 || v == 0:
@@ -90,7 +91,7 @@ func digits(v float64) string {
 	}
 }
 
-// toLibrary is the base of columns that compare libraries within a row's group.
+// toLibrary is the base of columns that compare each library with the library name.
 func toLibrary(name string) func(id) id {
 	return func(i id) id {
 		i.Library = name
@@ -98,7 +99,7 @@ func toLibrary(name string) func(id) id {
 	}
 }
 
-// toVariant is the base of columns that compare a library with itself.
+// toVariant is the base of columns that compare a library in each variant with itself in variant.
 func toVariant(variant string) func(id) id {
 	return func(i id) id {
 		i.Variant = variant

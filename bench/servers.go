@@ -46,7 +46,7 @@ func (s *servers) freeze(n int) {
 	}
 }
 
-// thaw lets them go on.
+// thaw lets the first n servers go on.
 func (s *servers) thaw(n int) {
 	for _, one := range s.list[:n] {
 		one.Thaw()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// sleepExactly sleeps in the kernel. By default the kernel wakes a thread up to 50 µs late, the
-// slack of the thread's timers. sleepExactly sets the slack to the least value.
+// sleepExactly sleeps in the kernel. By default the kernel may wake a thread 50 µs late: this is the
+// slack of the thread's timers. sleepExactly sets the slack to its least value.
 func sleepExactly(d time.Duration) {
 	const setTimerSlack, leastSlack = 29, 1
 	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, setTimerSlack, leastSlack, 0) // after an error the sleep is late

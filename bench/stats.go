@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// percentile returns the value that the share p of sorted does not exceed.
+// percentile returns the lowest value in sorted for which at least the share p of the values is not higher.
 func percentile[T cmp.Ordered](sorted []T, p float64) T {
 	if len(sorted) == 0 {
 		var zero T

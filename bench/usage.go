@@ -64,8 +64,8 @@ func parseInfo(text string) map[string]string {
 	return fields
 }
 
-// parseCommandStats returns how often each command was called, of INFO
-// commandstats. Subcommands look like "client|setinfo".
+// parseCommandStats reads from INFO commandstats how often each command was called. Subcommands have
+// names like "client|setinfo".
 func parseCommandStats(text string) map[string]int64 {
 	calls := make(map[string]int64)
 	for key, value := range parseInfo(text) {

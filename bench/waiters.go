@@ -112,7 +112,7 @@ func (l *lab) wait(ctx context.Context, connected []float64, order waitersOrder)
 		}
 		children = append(children, c)
 	}
-	// All are ready: let them begin.
+	// Wait until all processes are ready, then let them start their goroutines.
 	if _, err := answers[string](children, false); err != nil {
 		return nil, err
 	}
@@ -152,8 +152,8 @@ func (l *lab) wait(ctx context.Context, connected []float64, order waitersOrder)
 	return f, err
 }
 
-// answers returns the next answer of each child, received concurrently. If begin is set, it lets
-// the children continue first.
+// answers returns the next answer of each child. If begin is set, it first lets all children continue,
+// so that they work at the same time.
 func answers[T any](children []*child, begin bool) ([]T, error) {
 	if begin {
 		for _, c := range children {
@@ -171,8 +171,8 @@ func answers[T any](children []*child, begin bool) ([]T, error) {
 	return list, nil
 }
 
-// commandsFor waits for d, and returns the commands per second in that time on the node with the
-// most.
+// commandsFor waits for d, and returns how often per second the nodes executed each command meanwhile.
+// Each figure is the highest of any node.
 func (l *lab) commandsFor(ctx context.Context, d time.Duration, inScripts []string) (figures, error) {
 	before, err := l.calls(ctx)
 	if err != nil {
@@ -221,7 +221,7 @@ func waitersChild(ctx context.Context, order waitersOrder, in io.Reader, out io.
 			return err
 		}
 		_, err := lines.ReadString('\n')
-		return err // the parent is gone
+		return err // not nil if the parent is gone
 	}
 	if err := answer("ready"); err != nil {
 		return err
@@ -242,7 +242,8 @@ func waitersChild(ctx context.Context, order waitersOrder, in io.Reader, out io.
 	return enc.Encode(end())
 }
 
-// waitFor makes goroutines call Lock for key, which is held, until end is called.
+// waitFor starts goroutines that call Lock for key, which is held, again and again. The caller must call
+// end, which stops them and returns what they have counted.
 func waitFor(ctx context.Context, lib library, key string, goroutines int) (end func() waitersEnd) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup

@@ -16,8 +16,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// A lock is held for a random time in this range while the other process waits. The release
-// therefore meets a polling waiter at a random moment.
+// The unlocking process holds the lock for a random time in this range while the other process waits.
+// So the release comes at a random moment between two attempts of a waiter that polls.
 const (
 	leastHeld = 20 * time.Millisecond
 	mostHeld  = 120 * time.Millisecond
@@ -73,11 +73,11 @@ type wakeOrder struct {
 // A wakeReady is the first answer of the waiting process.
 type wakeReady struct {
 	Trip   time.Duration
-	Counts bool // it counts its futile attempts
+	Counts bool // the process counts its futile attempts
 }
 
-// A wakeAnswer is its answer for each lock. Times are in ns of the wall clock, which all
-// processes of a machine share.
+// A wakeAnswer is the answer of the waiting process for each lock. Times are in ns of the wall clock,
+// which all processes of a machine share.
 type wakeAnswer struct {
 	Called, Locked int64
 	Futile         []int64 // when futile attempts began
@@ -147,7 +147,7 @@ func (w *wakeups) once(ctx context.Context, lib library, key string, waiter *chi
 	return nil
 }
 
-// add notes one lock, unless the waiter called Lock too late to wait.
+// add notes one lock, unless the waiter called Lock only after Unlock was called.
 func (w *wakeups) add(called, returned int64, a wakeAnswer) {
 	if a.Called >= called {
 		return
@@ -181,15 +181,16 @@ func (w *wakeups) figures(ready wakeReady) figures {
 	return f
 }
 
-// longestWait is how long a Lock may wait before it is called again. On a busy machine
-// rueidislock leaves some waiters unwoken. Without longestWait such a waiter would wait until the
-// end of the cell, although the lock is free.
+// longestWait is the time after which lockAtLast cancels a Lock and calls it again. On a busy machine
+// rueidislock does not wake some waiters. Without longestWait such a waiter would wait until the end of
+// the cell, although the lock is free.
 const longestWait = 10 * time.Second
 
 // lockAtLast calls Lock until it succeeds.
 func lockAtLast(ctx context.Context, lib library, key string) (held, error) {
 	for {
-		each, cancel := context.WithCancel(ctx) // the end of each would end a lock of rueidislock
+		// each is not canceled after a success: that would end a lock of rueidislock.
+		each, cancel := context.WithCancel(ctx)
 		bound := time.AfterFunc(longestWait, cancel)
 		lock, err := lib.Lock(each, key)
 		switch inTime := bound.Stop(); {
@@ -242,7 +243,7 @@ func wakeupChild(ctx context.Context, order wakeOrder, in io.Reader, out io.Writ
 	return lines.Err()
 }
 
-// measureTrip returns the time of a round trip to all nodes.
+// measureTrip returns the p50 of Lock of this library on free keys: about one round trip to a quorum.
 func measureTrip(ctx context.Context, order wakeOrder) (trip time.Duration, err error) {
 	lib, err := startNamed(ctx, ours, order.Addrs, order.Expiry)
 	if err != nil {
@@ -284,7 +285,7 @@ func (f *futile) ObserveAttempt(_ context.Context, a observe.Attempt) {
 	f.began = append(f.began, time.Now().Add(-a.Took).UnixNano())
 }
 
-// take returns the times since the last take.
+// take returns the times collected since the last call of take.
 func (f *futile) take() []int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -63,12 +63,12 @@ type crowd struct {
 	redis   []*redis.Client // the clients of rs, one per node
 	log     *history.Log
 	beat    *heartbeat
-	ctx     context.Context //nolint:containedctx // of the traffic, which an order ends
+	ctx     context.Context //nolint:containedctx // of the traffic; the order sayStop cancels it
 	stop    context.CancelFunc
 	clients sync.WaitGroup
 }
 
-// serve runs a process of clients. It obeys the orders that it reads from in.
+// serve runs a process of clients, and obeys the orders that arrive on in. text is the job as JSON.
 func serve(text string, in io.Reader, out io.Writer) error {
 	var j job
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
@@ -96,7 +96,7 @@ func serve(text string, in io.Reader, out io.Writer) error {
 	return errors.Join(c.close(), c.log.Err(), f.Close())
 }
 
-// obey executes one order per line, until it is told to end.
+// obey executes one order per line, until the order sayGoodbye.
 func (c *crowd) obey(in io.Reader, out io.Writer) error {
 	_, _ = fmt.Fprintln(out, sayReady)
 	for lines := bufio.NewScanner(in); lines.Scan(); {
@@ -120,7 +120,7 @@ func (c *crowd) obey(in io.Reader, out io.Writer) error {
 	return errors.New("the input has ended")
 }
 
-// connect creates the clients of the nodes.
+// connect creates a go-redis client for each node.
 func (c *crowd) connect() {
 	for _, address := range c.Nodes {
 		c.redis = append(c.redis, redis.NewClient(&redis.Options{
@@ -131,8 +131,8 @@ func (c *crowd) connect() {
 	}
 }
 
-// open makes a Redsync on the clients of the process. For the first one the nodes are new, except
-// the node whose host is off.
+// open makes a Redsync on the go-redis clients of the process. If first is set, it declares the nodes
+// new, except the node whose host is off.
 func (c *crowd) open(first bool) *redsync.Redsync {
 	var pools []pool.Pool
 	for i, client := range c.redis {
@@ -155,8 +155,8 @@ func (c *crowd) close() error {
 	return nil
 }
 
-// meetNodes waits until each pool has met the first process of its node, which is known to be
-// new.
+// meetNodes tries to lock until all nodes grant the same attempt, except a node whose host is off. By
+// then each pool has seen the first server process of its node, which open has declared new.
 func (c *crowd) meetNodes() error {
 	counter, there := &grantCounter{}, len(c.Nodes)
 	if c.Off >= 0 {
@@ -166,7 +166,7 @@ func (c *crowd) meetNodes() error {
 		m := c.rs.NewMutex(fmt.Sprintf("warm-up-%d", c.Process), redsync.WithFailFast(false),
 			redsync.WithNodeTimeout(c.Expiry/3), redsync.WithExpiry(c.Expiry), redsync.WithObserver(counter))
 		if err := m.TryLock(); err == nil {
-			_, _ = m.Unlock() // otherwise the lock expires
+			_, _ = m.Unlock() // if this fails, the lock expires
 		}
 		if counter.granted == there {
 			return nil
@@ -202,8 +202,8 @@ func (c *crowd) start() {
 // probeTime is how long acquiring a free lock may take after all faults have been healed.
 const probeTime = 10 * time.Second
 
-// probe acquires every lock once, and notes a broken promise for each that cannot be acquired.
-// Other processes do the same at the same time.
+// probe acquires every lock once, and notes a broken promise for each lock that it cannot acquire. The
+// other processes probe at the same time.
 func (c *crowd) probe() {
 	var probes sync.WaitGroup
 	for i, l := range lockNames {
@@ -224,10 +224,11 @@ func (c *client) probe(l lockName) {
 	}
 }
 
-// now returns the time as events have it.
+// now returns the time since Origin, as events state it.
 func (c *crowd) now() time.Duration { return since(c.Origin) }
 
-// since returns the time since an origin that another process took. It uses the wall clock.
+// since returns the time since origin. It uses the wall clock, because another process may have taken
+// origin.
 func since(origin time.Time) time.Duration { return time.Now().Round(0).Sub(origin.Round(0)) }
 
 // A heartbeat records when the process did not run.
@@ -265,7 +266,8 @@ func (h *heartbeat) tick() {
 	h.last = now
 }
 
-// pausedSince reports whether the process did not run for a while after t.
+// pausedSince reports whether a pause of the process has ended after t. This includes a pause that tick
+// has not noticed yet.
 func (h *heartbeat) pausedSince(t time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -285,7 +287,7 @@ type habit struct {
 type client struct {
 	*crowd
 	habit
-	rs   *redsync.Redsync // the crowd's, or temporarily its own
+	rs   *redsync.Redsync // the crowd's, or the last one that request has opened
 	who  string
 	rand *rand.Rand
 	term int
@@ -314,8 +316,8 @@ func (c *client) between(least, most time.Duration) time.Duration {
 // chance is true in one case out of n.
 func (c *client) chance(n int) bool { return c.rand.IntN(n) == 0 }
 
-// pick returns one of the locks of the client. Clients without a slow habit rarely pick a slow
-// lock, so that few wait for it.
+// pick returns a random lock. Clients with a slow habit always pick a slow lock. Other clients do so in
+// one case out of eight, so that few of them wait for it.
 func (c *client) pick() lockName {
 	slow := c.slow || c.chance(8)
 	for {
@@ -333,7 +335,7 @@ func (c *client) believe() {
 	}
 }
 
-// pretend notes a term of which no node knows.
+// pretend notes that the client held a lock, although it has asked no node.
 func (c *client) pretend() {
 	c.term++
 	l := c.pick()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// This file disturbs the clocks of nodes by libfaketime. The library is loaded into the servers.
-// Whenever a server reads its clock, the library reads from a file what to show:
+// This file disturbs the clocks of nodes by libfaketime, which is loaded into the servers. Whenever a
+// server reads its clock, libfaketime reads an offset and a rate from a file, and shows:
 //
 //	shown = true + offset + (true - start of the process) * (rate - 1)
 
@@ -20,7 +20,7 @@ const fakeTimeLibraries = "/usr/lib/*/faketime/libfaketime.so.1"
 // errNoFakeTime means that the clocks of servers cannot be disturbed.
 var errNoFakeTime = errors.New("libfaketime is not here (apt install faketime)")
 
-// findFakeTime returns the path of the library.
+// findFakeTime returns the path of libfaketime.
 func findFakeTime() (string, error) {
 	found, err := filepath.Glob(fakeTimeLibraries)
 	if err != nil || len(found) == 0 {
@@ -34,10 +34,10 @@ type nodeClock struct {
 	library, file string
 
 	mu      sync.Mutex
-	started time.Time // when the process started
+	started time.Time // when the server process started
 	offset  time.Duration
 	rate    float64
-	setBack time.Duration // in total
+	setBack time.Duration // sum of all steps back
 }
 
 func newNodeClock(library, dir string) (*nodeClock, error) {
@@ -58,17 +58,17 @@ func (c *nodeClock) env() []string {
 		"LD_PRELOAD=" + c.library + " libc.so.6",
 		"FAKETIME_TIMESTAMP_FILE=" + c.file,
 		"FAKETIME_NO_CACHE=1",
-		"FAKETIME_DONT_FAKE_MONOTONIC=1", // for the server's own timers
+		"FAKETIME_DONT_FAKE_MONOTONIC=1", // keeps the server's own timers right
 	}
 }
 
-// ahead returns how far c is ahead of the true clock.
+// ahead returns how far c is ahead of the true clock at the time now. The caller holds c.mu.
 func (c *nodeClock) ahead(now time.Time) time.Duration {
 	return c.offset + time.Duration(float64(now.Sub(c.started))*(c.rate-1))
 }
 
-// starting must be called before the process starts. The clock continues from its present time,
-// like the clock of a machine.
+// Call starting before each start of the server process. libfaketime counts the rate from that start.
+// So starting adds to the offset what the rate has caused until now, and the clock does not jump.
 func (c *nodeClock) starting() error {
 	if c == nil {
 		return nil

@@ -21,10 +21,10 @@ type gift struct {
 	Shares    string // the ID of the term that began the hold
 }
 
-// gifts returns the directory of the files.
+// gifts returns the directory for the files of gifts.
 func (j job) gifts() string { return filepath.Join(filepath.Dir(j.Events), "gifts") }
 
-// put shares s. Its file appears atomically.
+// put writes s to a file, as a gift. The file appears atomically.
 func (t *turn) put(s redsync.Sequencer) {
 	if s.Value == "" {
 		return // the lock is not held any more
@@ -70,7 +70,7 @@ func (c *client) takeGift() (s redsync.Sequencer, shares string, ok bool) {
 }
 
 // give locks, and shares the lock with another client. Either both use the lock, or the giver
-// detaches from it and may later lock again with the same Mutex.
+// detaches from it and later tries to lock again with the same Mutex.
 func (c *client) give() {
 	t := c.beginAny()
 	ctx, cancel := context.WithTimeout(c.ctx, 2*lockTime)

@@ -10,7 +10,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/history"
 )
 
-// This file defines what clients do with locks, and what they note about it.
+// This file defines what clients do with locks, and which events they note.
 
 // habits are the habits of every process.
 var habits = []habit{
@@ -40,7 +40,7 @@ const (
 	look = 40 * ms
 )
 
-// expiryNow returns a random expiry: from two thirds to four thirds of that of the job.
+// expiryNow returns a random expiry: from two thirds to four thirds of the job's expiry.
 func (c *client) expiryNow() time.Duration {
 	return c.between(c.Expiry-c.Expiry/3, longestExpiry(c.Expiry)).Truncate(ms)
 }
@@ -83,7 +83,7 @@ func (c *client) try() {
 	}
 }
 
-// cancel gives up early.
+// cancel is plain, but gives up after at most 150 ms.
 func (c *client) cancel() {
 	c.lockAndUnlock(c.between(0, 150*ms))
 }
@@ -125,7 +125,8 @@ func (c *client) soon() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(c.ctx, c.between(0, most))
 }
 
-// request makes a Redsync on the process's clients for a single Lock, and closes it or not.
+// request makes a Redsync on the process's go-redis clients for a single Lock. In one case out of two it
+// closes the Redsync afterwards.
 func (c *client) request() {
 	c.rs = c.open(false)
 	c.lockAndUnlock(lockTime)
@@ -136,7 +137,7 @@ func (c *client) request() {
 	}
 }
 
-// watch holds a lock for longer than its expiry, with a watchdog.
+// watch holds a lock with a watchdog, for up to twice the job's expiry.
 func (c *client) watch() { c.holdLong(redsync.WithWatchdog()) }
 
 // heal is watch with WithSetNXOnExtend, which sets keys again that nodes have lost.
@@ -155,7 +156,7 @@ func (c *client) holdLong(options ...redsync.Option) {
 	t.unlock()
 }
 
-// hang uses a watchdog with a limit, and never unlocks.
+// hang leaves its lock to a watchdog with a limit. It does not unlock before the traffic ends.
 func (c *client) hang() {
 	t := c.beginAny(redsync.WithWatchdog(), redsync.WithMaxHold(c.between(c.Expiry, 2*c.Expiry)))
 	if t.lockAndGo(); t.ctx.Err() != nil {
@@ -192,7 +193,7 @@ func (c *client) doIt() {
 	c.doWithin(ctx, c.between(c.Expiry/2, 2*c.Expiry))
 }
 
-// doWithin works within Do for that time.
+// doWithin holds a lock within Do, for the time work or until ctx is done.
 func (c *client) doWithin(ctx context.Context, work time.Duration) {
 	l := c.pick()
 	t := c.begin(l)
@@ -227,7 +228,7 @@ type turn struct {
 	until  time.Duration // the last Until noted
 	token  uint64
 	shares string // if adopted: the ID of the term that began the hold
-	untold bool   // it was noted that Lost was not closed in time
+	untold bool   // checkTold has noted that Lost was not closed in time
 	err    error  // returned by Lock
 }
 
@@ -260,9 +261,9 @@ func (t *turn) broken(format string, args ...any) {
 
 func (t *turn) lock(ctx context.Context) bool { return t.took(t.m.LockContext(ctx)) }
 
-// took notes the result of Lock.
+// took notes the result of Lock, and reports whether the lock is held.
 func (t *turn) took(err error) bool {
-	at := t.now() // taken before Remaining, so that the noted belief is not too long
+	at := t.now() // taken before Remaining, so that the noted Until is not too late
 	left := t.m.Remaining()
 	t.err = err
 	if err != nil {
@@ -280,8 +281,8 @@ func (t *turn) took(err error) bool {
 	return true
 }
 
-// hold holds the lock for that time, or until one of the channels is closed. It reports whether
-// the lock was lost before.
+// hold holds the lock for the time work, or until the first channel of ends is closed, the traffic ends or
+// the lock is lost. It reports whether the lock was lost.
 func (t *turn) hold(work time.Duration, ends ...<-chan struct{}) bool {
 	end := time.NewTimer(work)
 	defer end.Stop()
@@ -294,7 +295,7 @@ func (t *turn) hold(work time.Duration, ends ...<-chan struct{}) bool {
 	for {
 		select {
 		case <-t.m.Lost():
-			at := t.now() // taken before pausedSince
+			at := t.now() // taken first, so that pausedSince covers every pause before at
 			t.note(history.Event{At: at, Kind: history.Lost, Paused: t.beat.pausedSince(t.began), Err: text(t.m.Err())})
 			return true
 		case <-t.ctx.Done():
@@ -302,7 +303,7 @@ func (t *turn) hold(work time.Duration, ends ...<-chan struct{}) bool {
 		case <-early:
 			early = nil
 			select {
-			case <-t.m.Lost(): // the loss has closed early
+			case <-t.m.Lost(): // the loss has closed early; the next turn of the loop notes it
 			default:
 				return false
 			}
@@ -325,7 +326,7 @@ func (t *turn) noteUntil() {
 	}
 }
 
-// checkTold notes a broken promise if the client was not told of the end of its hold.
+// checkTold notes a broken promise if Lost is still open more than lostSlop after the end of the hold.
 func (t *turn) checkTold() {
 	if over := t.now() - t.until; over > lostSlop && !t.untold && !t.beat.pausedSince(t.began) {
 		t.untold = true

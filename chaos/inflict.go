@@ -39,8 +39,8 @@ func (w *world) inflict(ctx context.Context, f fault) error {
 	return nil
 }
 
-// claim waits until the targets of f have no other fault: on a busy machine a fault may last
-// longer than planned.
+// claim waits until no other exclusive fault affects the targets of f. Planned faults do not overlap, but
+// on a busy machine a fault may last longer than planned.
 func (w *world) claim(f fault) (unlock func()) {
 	if !f.exclusive() {
 		return func() {}
@@ -139,9 +139,9 @@ func (w *world) beginOnNode(ctx context.Context, f fault, n *node) (heal func() 
 
 func nothing() error { return nil }
 
-// comeBack restarts a killed node. The node may also be flushed while the restart guard excludes
-// it, which may end up to a second early. If the restart took longer than the expiry, the machine
-// is too busy and comeBack does not flush.
+// comeBack restarts a killed node. For restartFlushed it then also flushes the node, which the restart
+// guard must still exclude. If the restart took longer than the expiry, the machine is too busy for that,
+// and comeBack does not flush.
 func (w *world) comeBack(ctx context.Context, f fault, n *node) error {
 	start := time.Now()
 	if err := n.restart(ctx, f.Kind == restartKept); err != nil {
@@ -182,8 +182,8 @@ func (l *link) begin(f fault) (heal func()) {
 	}
 }
 
-// linksOf returns the links that f affects: those from one process to some nodes, or all links to
-// these nodes.
+// linksOf returns the links to the nodes of f: those from the process of f, or from all processes if f
+// names no process.
 func (w *world) linksOf(f fault) (links []*link) {
 	for p, row := range w.links {
 		for _, i := range f.Nodes {

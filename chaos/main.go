@@ -1,5 +1,5 @@
-// Command chaos puts the library under faults on real servers and checks what its
-// clients believed.
+// Command chaos runs clients of the library against real servers, causes faults, and checks that the
+// library kept its promises.
 //
 //	go run ./chaos -for 60s -seed 1     # needs redis-server; README.md says more
 //
@@ -52,12 +52,12 @@ func main() {
 // A commandLine holds the flags.
 type commandLine struct {
 	settings
-	page, data      string // files
+	page, data      string // files for the report as HTML and as JSON; "" means none
 	verbose         bool
 	requireFakeTime bool
 }
 
-// command is the program without the process around it. It returns an error if the run failed.
+// command does one run as args say, and writes its summary to out. It returns an error if the run failed.
 func command(ctx context.Context, args []string, out io.Writer) error {
 	line, err := parse(args)
 	if err != nil {

@@ -25,13 +25,13 @@ type node struct {
 	server *realredis.Server
 	direct *redis.Client // connected without a proxy
 
-	strayed bool // keys were seen outside of lockDatabase; used by sample only
+	strayed bool // lookForStrays has seen keys in database 0; no other function uses it
 
-	fault sync.Mutex // held by the fault of the node
+	fault sync.Mutex // inflict holds it while the node has an exclusive fault
 }
 
-// The user, password and database of clients. The default user needs no password. A client that
-// does not notice that its greeting was refused therefore works in database 0.
+// The user, password and database of clients. The default user needs no password. So if a node refuses the
+// greeting of a client and the client does not notice it, its commands work, but in database 0.
 const (
 	lockUser     = "locker"
 	lockPassword = "right"
@@ -74,8 +74,8 @@ func (n *node) kill() {
 	n.clock.tidy(pid)
 }
 
-// restart starts the killed process again and waits until it answers. Its data is removed unless
-// keepData is set.
+// restart starts the killed process again and waits until it answers. Unless keepData is set, restart
+// first removes the data.
 func (n *node) restart(ctx context.Context, keepData bool) error {
 	if !keepData {
 		if err := os.RemoveAll(filepath.Join(n.dir, "appendonlydir")); err != nil {

@@ -101,7 +101,7 @@ func (r *result) page() page {
 	return p
 }
 
-// at returns the position of a time.
+// at returns the X of the time t on the timeline, in pixels.
 func at(t time.Duration) float64 { return leftWidth + t.Seconds()*secondWidth }
 
 // lockRows returns a row for each lock, with its holds.
@@ -151,7 +151,7 @@ func (r *result) faultRows() (rows []row) {
 	return rows
 }
 
-// leastWidth is the width of a bar without duration.
+// leastWidth is the least width of a bar, in pixels, so that a fault without duration is visible.
 const leastWidth = 1.5
 
 func newBar(from, to time.Duration, c template.CSS, title string) bar {

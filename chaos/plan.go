@@ -52,7 +52,7 @@ const (
 const (
 	partition kind = "partition"      // from some nodes, in both directions
 	stopped   kind = "stopped client" // SIGSTOP
-	forgotten kind = "silence"        // of the open connections of one process or of all; new ones work
+	forgotten kind = "silence"        // on open connections of one process or of all processes; new ones work
 )
 
 // A fault is something that happens to nodes or a process at the time At and lasts for the time
@@ -85,7 +85,7 @@ func (f fault) String() string {
 	return text + ": " + strings.Join(f.where(), ", ")
 }
 
-// where returns the rows of the targets of f.
+// where returns the names of the targets of f, which are also the labels of their rows in the report.
 func (f fault) where() (rows []string) {
 	if f.Process != 0 {
 		rows = append(rows, processRow(f.Process))
@@ -107,16 +107,16 @@ func (f fault) fakesTime() bool {
 	return f.Kind == clockRate || f.Kind == clockBack || f.Kind == clockForward
 }
 
-// A recipe says how faults of a kind are drawn.
+// A recipe says how the planner draws faults of one kind.
 type recipe struct {
 	kind   kind
 	weight int // relative frequency
 	least  time.Duration
 	most   time.Duration // least and most are the bounds of the duration; 0: no duration
 	out    bool          // the node is out of action during the fault
-	after  time.Duration // and for this long afterwards
+	after  time.Duration // the target stays busy, and with out the node out of action, for this long afterwards
 
-	restarts bool // the guard excludes the node; only one at a time, to leave room for other faults
+	restarts bool // the guard excludes the node; the planner allows one such node at a time
 	vary     func(r *rand.Rand, f *fault)
 }
 
@@ -131,8 +131,8 @@ const (
 	maxRate = 0.008
 )
 
-// recipes returns the faults under which the contract must be kept. quarantine is how long the
-// guard excludes a node after a restart.
+// recipes returns the faults under which the library must keep the contract. quarantine is how long
+// the guard excludes a node after a restart.
 func recipes(quarantine time.Duration) []recipe {
 	by := func(least, most time.Duration) func(*rand.Rand, *fault) {
 		return func(r *rand.Rand, f *fault) { f.By = between(r, least, most) }
@@ -181,8 +181,8 @@ const (
 	maxGap = 900 * ms
 )
 
-// planContract draws faults within the contract for a run of that length. At any time at most
-// maxOut nodes are out of action, and at most one process is stopped or cut off.
+// planContract draws faults within the contract for a run. length is the length of the traffic. At any
+// time at most maxOut nodes are out of action, and at most one process is stopped or cut off.
 func planContract(seed uint64, length, quarantine time.Duration) (plan []fault) {
 	p := planner{r: rand.New(rand.NewPCG(seed, 1)), end: length - lull, recipes: recipes(quarantine)}
 	if f, ok := p.hostOff(quarantine); ok {
@@ -202,8 +202,8 @@ func planContract(seed uint64, length, quarantine time.Duration) (plan []fault) 
 // On average one plan in hostsOff has a host that is off from the start.
 const hostsOff = 3
 
-// hostOff decides whether a host is off, and which. It is off for at least half of the time.
-// Afterwards the guard excludes the node until its server has been up for long enough.
+// hostOff decides whether a host is off, and which one. The host stays off for at least half of the time
+// until p.end. The guard then excludes the node until its server has been up for long enough.
 func (p *planner) hostOff(quarantine time.Duration) (f fault, ok bool) {
 	if p.r.IntN(hostsOff) != 0 {
 		return f, false
@@ -215,7 +215,7 @@ func (p *planner) hostOff(quarantine time.Duration) (f fault, ok bool) {
 	return f, true
 }
 
-// offFromTheStart returns the node whose host the plan has off at the start, or -1.
+// offFromTheStart returns the node whose host is off at the start of the plan, or -1.
 func offFromTheStart(plan []fault) int {
 	if i := slices.IndexFunc(plan, func(f fault) bool { return f.Kind == hostOff }); i >= 0 {
 		return plan[i].Nodes[0]
@@ -234,13 +234,13 @@ type planner struct {
 
 // busy says until when a node or process is busy.
 type busy struct {
-	until       time.Duration // cannot be chosen until then
+	until       time.Duration // the planner does not choose it again before then
 	out         time.Duration // out of action until then
 	quarantined time.Duration // excluded by the guard until then
 }
 
-// draw draws a fault that begins at that time. It returns none if the targets are busy or the
-// time is too short.
+// draw draws a fault that begins at the given time. It returns nil if a target is not free for the fault,
+// or if the fault would last beyond p.end.
 func (p *planner) draw(at time.Duration) []fault {
 	total := 0
 	for _, c := range p.recipes {
@@ -252,7 +252,7 @@ func (p *planner) draw(at time.Duration) []fault {
 	f := fault{At: at, Kind: c.kind}
 	if c.most > 0 {
 		most := between(p.r, c.least, c.most)
-		f.For = between(p.r, c.least, most) // short ones are more likely
+		f.For = between(p.r, c.least, most) // drawing twice makes short faults more likely
 	}
 	if c.vary != nil {
 		c.vary(p.r, &f)
@@ -278,9 +278,10 @@ func (p *planner) draw(at time.Duration) []fault {
 // On average one draw in bareQuorums is a bareQuorum.
 const bareQuorums = 12
 
-// bareQuorum makes two nodes refuse every lock for a while, so that each new lock is held on the
-// other three nodes only, and at the end restarts one of these. The three nodes without the key
-// are then a quorum, and only the guard keeps them from admitting a second holder.
+// bareQuorum makes two nodes refuse every lock for a while, so that each new lock has its keys on the
+// other three nodes only. Then it restarts one of these three. If that node loses its keys, three nodes
+// are without a lock's key. They are a quorum, and only the guard keeps them from admitting a second
+// holder.
 func (p *planner) bareQuorum(at, quarantine time.Duration) []fault {
 	victims := p.r.Perm(nodeCount)[:maxOut+1]
 	refusing, down := between(p.r, 700*ms, 1500*ms), between(p.r, 20*ms, 100*ms)
@@ -311,7 +312,7 @@ func (p *planner) bareQuorum(at, quarantine time.Duration) []fault {
 	return plan
 }
 
-// aimAtProcess chooses the process, and reports whether no process is busy.
+// aimAtProcess chooses the process, and for a partition its nodes. It reports whether no process is busy.
 func (p *planner) aimAtProcess(f *fault) bool {
 	i := p.r.IntN(processCount)
 	f.Process = i + 1
@@ -345,7 +346,7 @@ func (p *planner) aimAtNode(f *fault, c recipe) bool {
 	return p.nodes[i].until <= f.At && (!c.out || out < maxOut) && (!c.restarts || !quarantined)
 }
 
-// take notes that f, drawn by the recipe c, is part of the plan.
+// take makes the target of f busy until f is over. c is the recipe of f.
 func (p *planner) take(f *fault, c recipe) {
 	end := f.At + f.For + c.after
 	if f.Process != 0 {
@@ -362,7 +363,7 @@ func (p *planner) take(f *fault, c recipe) {
 	}
 }
 
-// planRepeated repeats the fault f, each time on that many nodes at once.
+// planRepeated repeats the fault f, each time on randomly chosen nodes at once. victims is their number.
 func planRepeated(seed uint64, length, every time.Duration, victims int, f fault) (plan []fault) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	for at := every; at <= length-lull; at += every + between(r, 0, every/4) {

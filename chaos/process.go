@@ -27,16 +27,16 @@ const envJob = "CHAOS_JOB"
 type job struct {
 	Process int           // its number, from 1
 	Nodes   []string      // the addresses of its links
-	Origin  time.Time     // of the times in events
-	Seed    uint64        //
-	Guard   time.Duration // the longest TTL; 0: no guard
-	Expiry  time.Duration // about which the clients choose theirs which the clients choose theirs
+	Origin  time.Time     // events count their times from here
+	Seed    uint64        // of the clients' random choices
+	Guard   time.Duration // the longest TTL, for the restart guard; 0: no guard
+	Expiry  time.Duration // the clients choose their expiries near this one
 	Off     int           // the node whose host is off at first; -1: none
 	Events  string        // the file for its events
 	Fake    int           // number of clients that claim locks without asking; for tests
 }
 
-// The orders to a process of clients. The process repeats an order when it has executed it.
+// The orders to a process of clients. When the process has executed an order, it answers with the same word.
 const (
 	sayReady   = "ready" // not an order: the process knows all nodes
 	sayGo      = "go"    // lock and unlock
@@ -53,12 +53,12 @@ type process struct {
 	number int
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
-	said   chan string   // lines of its output; closed at their end
+	said   chan string   // lines of its output; closed at the end of the output
 	ended  chan struct{} // closed when it has ended
 	err    error         // its exit status; set before ended is closed
 	events string
 
-	fault sync.Mutex // held by the fault of the process
+	fault sync.Mutex // inflict holds it while the process has an exclusive fault
 }
 
 // startProcess starts a process, which lives until it is told to end or is killed.
@@ -115,7 +115,7 @@ func (p *process) await(ctx context.Context, word string) error {
 func (p *process) pause() error  { return p.cmd.Process.Signal(syscall.SIGSTOP) }
 func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
-// finish waits for the end of the process, which was ordered before, and returns its events.
+// finish waits until the process ends, and returns its events. The caller must have told it sayGoodbye.
 func (p *process) finish(ctx context.Context) ([]history.Event, error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTime)
 	defer cancel()

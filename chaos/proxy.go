@@ -36,7 +36,7 @@ type link struct {
 	off     bool             // dials hang
 	hanging []net.Conn       // clients' connections whose dials hang
 	bursts  *rand.Rand       // draws the nonsense that each connection gets once; nil: none
-	changed chan struct{}    // closed, and made anew, when cuts or losing changes
+	changed chan struct{}    // change closes it and makes a new one
 	wires   map[*wire]bool
 }
 
@@ -46,11 +46,11 @@ type wire struct {
 	ended        chan struct{} // closed when the connection has ended
 	once         sync.Once
 	silent       bool // passes nothing any more; guarded by link.mu
-	lossy        bool // has lost replies, so it must end; guarded by link.mu
+	lossy        bool // loses all further replies until heal ends it; guarded by link.mu
 	babbled      bool // has passed nonsense; guarded by link.mu
 }
 
-// end closes both ends. With reset they see the end at once, and data on its way is lost.
+// end closes both connections of w. If reset is set, it resets them, and data in flight is lost.
 func (w *wire) end(reset bool) {
 	w.once.Do(func() {
 		for _, c := range []net.Conn{w.client, w.node} {
@@ -81,7 +81,7 @@ func (l *link) accept() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // too many open files, or closed before it was accepted
+		if err != nil { // too many open files, or the client closed the connection too early
 			time.Sleep(10 * ms)
 			continue
 		}
@@ -109,8 +109,9 @@ func (l *link) accept() {
 	}
 }
 
-// A link sends welcome to a client when the connection to the node is open, and dial waits for
-// it. This lets a link make a dial hang, which the listener of a proxy cannot do otherwise.
+// A link sends welcome to a client after it has connected to the node, and dial waits for welcome. This
+// lets a link make a dial hang. Without welcome it could not, because the kernel completes each dial to
+// the link's listener.
 var welcome = []byte{'+'}
 
 // dial opens a connection through the link at address. It fits redis.Options.Dialer.
@@ -142,8 +143,8 @@ func (l *link) hangs(client net.Conn) bool {
 	return true
 }
 
-// turnOff makes the host of the node disappear: connections pass nothing any more, and dials hang
-// until heal is called. Calling it again before that changes nothing.
+// turnOff makes the host of the node disappear: open connections pass nothing any more, and dials hang
+// until heal is called. A second call of turnOff before heal changes nothing.
 func (l *link) turnOff() (heal func()) {
 	l.change(func() { l.off = true })
 	l.forget()
@@ -239,8 +240,8 @@ func (l *link) lose() (heal func()) {
 	}
 }
 
-// babble sends nonsense once on each connection, open or new, in place of the next data from the
-// node. heal also breaks the connections on which the node then hangs.
+// babble sends nonsense once on each connection, open or new, in place of the next data from the node or
+// after it. After some nonsense a connection passes no more replies. heal also breaks these connections.
 func (l *link) babble(seed uint64) (heal func()) {
 	l.change(func() { l.bursts = rand.New(rand.NewPCG(seed, 4)) })
 	return func() {
@@ -291,8 +292,8 @@ type chunk struct {
 	bytes []byte
 }
 
-// maxChunks bounds how much a link buffers in one direction of a connection. Beyond it the sender
-// must wait, as with a full buffer.
+// maxChunks is how many chunks a link buffers in one direction of a connection. If the buffer is full,
+// the link stops reading, and the sender must wait.
 const maxChunks = 1 << 14
 
 // relay passes on data from one end of w until either end closes.
@@ -353,7 +354,7 @@ func (l *link) delayed(d direction) time.Duration {
 	return l.delay[d]
 }
 
-// loses reports whether data in direction d is lost, and marks w as lossy.
+// loses reports whether w loses data in direction d. If so, it marks w as lossy.
 func (l *link) loses(w *wire, d direction) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -372,7 +373,7 @@ func (l *link) twist(w *wire, d direction, said []byte) (instead []byte, goesOn 
 	w.babbled = true
 	b := nonsense.Draw(l.bursts)
 	if b.Whole && b.Then == nonsense.GoOn {
-		b.Then = nonsense.Hang // it may replace several replies: later ones would not match their requests
+		b.Then = nonsense.Hang // b may replace several replies, so later replies would not match their requests
 	}
 	w.lossy = b.Then == nonsense.Hang
 	if b.After {
@@ -381,7 +382,7 @@ func (l *link) twist(w *wire, d direction, said []byte) (instead []byte, goesOn 
 	return []byte(b.Bytes), b.Then != nonsense.Close
 }
 
-// pass waits until c may pass. It reports false if the connection has ended.
+// pass waits until c is due and no cut blocks d. It reports false if the connection has ended.
 func (l *link) pass(w *wire, d direction, c chunk) bool {
 	ctx, cancel := context.WithDeadline(context.Background(), c.due)
 	defer cancel()

@@ -14,11 +14,11 @@ import (
 
 // This file reports the result of a run, as text and as data.
 
-// least is how many locks per second of traffic must be acquired. A run with fewer proves
+// least is how many locks the clients must acquire per second of traffic. A run with fewer locks proves
 // nothing.
 const least = 3
 
-// verdict returns why the run has failed, nil if it has not.
+// verdict returns why the run has failed, or nil if it has passed.
 func (r *result) verdict() error {
 	var broken []string
 	excluded := 0
@@ -85,7 +85,7 @@ func (r *result) summary(out io.Writer) {
 	}
 }
 
-// maxShown is how many violations a summary shows.
+// maxShown is the most violations that the summary and the page tell in detail.
 const maxShown = 5
 
 func (r *result) calls() int { return r.count(history.Call) }
@@ -99,7 +99,7 @@ func (r *result) count(k history.Kind) (n int) {
 	return n
 }
 
-// A tallied is a count of something.
+// A tallied counts the faults of one kind, or the locks that clients of one habit have acquired.
 type tallied struct {
 	What  string `json:"what"`
 	Count int    `json:"count"`
@@ -136,9 +136,9 @@ func habitOf(who string) string {
 }
 
 const (
-	// aroundIt is how long before and after a violation its events are shown.
+	// aroundIt is how long before and after a violation an event counts as near it.
 	aroundIt = 700 * ms
-	// maxAround is how many events are shown at most, the nearest ones.
+	// maxAround is the most events that around returns. It leaves out those farthest from the violation.
 	maxAround = 40
 )
 
@@ -162,7 +162,7 @@ func concerns(e history.Event, v history.Violation) bool {
 		return false
 	}
 	switch e.Kind {
-	case history.Call, history.Refused: // too many
+	case history.Call, history.Refused: // these are too many to show
 		return false
 	case history.Fault:
 		return strings.HasSuffix(e.What, ": "+e.Where) || strings.Contains(e.What, ": "+e.Where+", ") // show a fault of several rows once

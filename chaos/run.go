@@ -66,8 +66,8 @@ func run(ctx context.Context, s settings) (*result, error) {
 	return r, nil
 }
 
-// start starts the nodes and then the processes of clients. The host of the node off is off from
-// the beginning; -1 means none.
+// start starts the nodes and then the processes of clients. off is the node whose host is off from the
+// beginning, or -1.
 func (w *world) start(ctx context.Context, dir string, s settings, off int) error {
 	for i := range nodeCount {
 		n, err := startNode(i, dir, s.FakeTime)
@@ -146,7 +146,7 @@ func (w *world) tell(ctx context.Context, word string) error {
 	return w.each(func(p *process) error { return p.tell(ctx, word) })
 }
 
-// margin is how late a key may expire.
+// margin is how much later than its TTL says a key may vanish.
 const margin = time.Second
 
 // play runs the clients under the faults of the plan, and checks what they noted.
@@ -179,12 +179,12 @@ func (w *world) play(ctx context.Context, r *result) error {
 	settled := r.To + longestTTL(r.Scene.expiry) + most + margin
 	pause(ctx, settled-r.To+3*sampleEvery)
 	stop()
-	samplers.Wait() // later keys are not left behind
+	samplers.Wait() // a sample of the keys that judge's probe sets would count as keys left behind
 	return w.judge(ctx, r, r.Scene.rules(settled, setBack))
 }
 
-// inflictAll starts each fault at its time, and returns when the time is over and all faults are
-// healed.
+// inflictAll starts each fault at its time. It returns when the time of the traffic is over and all faults
+// are healed.
 func (w *world) inflictAll(ctx context.Context, r *result) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -46,7 +46,8 @@ func (w *world) look(ctx context.Context, n *node) {
 	w.lookForStrays(ctx, n)
 }
 
-// lookForStrays notes if clients whose greeting n has refused have set keys nevertheless.
+// lookForStrays notes a broken promise, once, if n has keys in database 0. Only a client whose greeting n
+// has refused can have set them.
 func (w *world) lookForStrays(ctx context.Context, n *node) {
 	keys, err := n.direct.Info(ctx, "keyspace").Result()
 	if err == nil && strings.Contains(keys, "db0:") && !n.strayed {
@@ -67,7 +68,7 @@ func keyEvent(at time.Duration, node int, key string, ttl int64) history.Event {
 	return e
 }
 
-// beside returns the name of the lock that a key belongs to, such as {name}:queue.
+// beside returns the name of the lock to which a key such as {name}:queue belongs.
 func beside(key string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(key, "{"), "}:")
 	return name

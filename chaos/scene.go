@@ -14,8 +14,8 @@ type scene struct {
 	about string
 	guard bool // the pools have a restart guard
 
-	expiry time.Duration // about which the clients choose theirs
-	// excluded means that the contract excludes these faults, and that exclusion must break.
+	expiry time.Duration // the clients choose their expiries near this one
+	// excluded means that the contract does not cover these faults, and that mutual exclusion must break.
 	excluded bool
 	faketime bool // the scene needs libfaketime
 	plan     func(seed uint64, length time.Duration) []fault
@@ -53,8 +53,8 @@ var scenes = []scene{
 		nodeCount, fault{Kind: flushAll}),
 }
 
-// excluded returns a scene that repeats one fault that the contract excludes, each time on that
-// many nodes.
+// excluded returns a scene that repeats the fault f, which the contract does not cover. nodes is how many
+// nodes each fault affects.
 func excluded(name, about string, nodes int, f fault) scene {
 	return scene{
 		name: name, about: about, expiry: longExpiry, excluded: true,
@@ -73,30 +73,30 @@ func findScene(name string) (scene, error) {
 	return scenes[i], nil
 }
 
-// lockDelay is the lock delay of the clients with that habit.
+// lockDelay is the lock delay of the clients with the habit "delay".
 const lockDelay = 300 * ms
 
 // longestExpiry returns the longest expiry that clients choose.
 func longestExpiry(expiry time.Duration) time.Duration { return expiry + expiry/3 }
 
-// longestTTL returns the longest TTL of the keys of their locks.
+// longestTTL returns the longest TTL of the keys of the clients' locks.
 func longestTTL(expiry time.Duration) time.Duration { return longestExpiry(expiry) + lockDelay }
 
-// quarantine returns how long a guard for that TTL excludes a node, with fencing: the library
-// adds the drift, 1 s, 10 s for the skew of clocks, and some rounds.
+// quarantine returns how long a restart guard for ttl excludes a node whose locks use fencing. The library
+// adds to ttl the drift, 10 s for the skew of clocks, 1 s for granularity, and the time of some rounds.
 func quarantine(ttl time.Duration) time.Duration {
 	const skew, granularity, rounds = 10 * time.Second, time.Second, 500 * ms
 	return ttl + ttl/100 + skew + granularity + rounds
 }
 
-// queueTTL is the longest TTL of the queue of a lock, and fenceTTL that of its fencing register.
+// queueTTL is the longest TTL of a lock's queue. fenceTTL is the longest TTL of its fencing register.
 const (
 	queueTTL = 2*time.Second + 20*ms // a clock whose rate changes jumps a little
 	fenceTTL = 24 * time.Hour
 )
 
-// lostSlop is how long after the next hold began a loss may be reported, because the machine is
-// busy.
+// lostSlop is how late a busy machine may tell a client that its lock is lost. It counts from the start of
+// the next hold, and in checkTold from the end of the client's own hold.
 const lostSlop = 2 * time.Second
 
 // rules returns the rules that a history must obey.
@@ -110,8 +110,8 @@ func (s scene) rules(settled time.Duration, setBack map[int]time.Duration) histo
 	}
 }
 
-// allowed reports whether the scene may break the rule of v. When a second holder is admitted,
-// the first one also hears of its loss too late.
+// allowed reports whether the scene may break the rule of v. When nodes admit a second holder, the first
+// holder also learns of its loss too late.
 func (s scene) allowed(v history.Violation) bool {
 	return s.excluded && (v.Rule == history.Exclusion || v.Rule == history.LateLost)
 }
