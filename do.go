@@ -7,8 +7,8 @@ import (
 )
 
 // Do locks name, calls fn, and unlocks. While fn runs the lock extends itself, as with
-// WithWatchdog. The context of fn ends when ctx does, or when the lock is lost, at the
-// latest at Until: context.Cause then matches ErrLockLost. The options configure
+// WithWatchdog. The context of fn ends when ctx does, or when the lock is lost, which is at
+// Until at the latest. After a loss context.Cause matches ErrLockLost. The options configure
 // this lock alone; WithWatchdog is implied.
 //
 // If Lock fails, Do returns its error and does not call fn. Otherwise Do returns the error of
@@ -28,7 +28,7 @@ func (r *Redsync) Do(ctx context.Context, name string, fn func(context.Context) 
 	}
 	working, cancel := context.WithCancelCause(context.WithValue(ctx, mutexKey{}, m))
 	defer func() {
-		lost := m.Err() // asked before Unlock, after which it is ErrNotHeld
+		lost := m.Err() // before Unlock, because afterwards Err returns ErrNotHeld
 		cancel(nil)
 		_, unlocked := m.UnlockContext(context.WithoutCancel(ctx))
 		if lost != nil {
@@ -49,8 +49,8 @@ func (r *Redsync) Do(ctx context.Context, name string, fn func(context.Context) 
 type mutexKey struct{}
 
 // FromContext returns the Mutex that Do holds, if ctx is the context of Do's function or is derived
-// from it; otherwise nil. The function may ask the Mutex (Remaining, Valid, Until). It leaves
-// Unlock to Do; Detach fails.
+// from it; otherwise nil. The function may call Remaining, Valid and Until of the Mutex. It must
+// leave Unlock to Do. Detach fails.
 func FromContext(ctx context.Context) *Mutex {
 	m, _ := ctx.Value(mutexKey{}).(*Mutex)
 	return m

@@ -8,15 +8,15 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
-// This file has the rules of time: from an expiry to the TTL of keys and to the validity of their
-// holder. It is pure: it reads no clock and does no I/O. internal/lease obeys these rules.
+// This file has the rules of time: how the TTL of the keys and the validity of their holder follow from
+// an expiry. It is pure: it reads no clock and does no I/O. internal/lease obeys these rules.
 
 // clockDrift is the fixed part of the drift: the granularity of Redis expiry
 // (1 ms) and 1 ms for small TTLs, as in the Redlock algorithm.
 const clockDrift = 2 * time.Millisecond
 
-// minNodeTimeout is the least node deadline that is derived from an expiry, if half of the validity is
-// longer.
+// minNodeTimeout is the shortest node deadline that is derived from an expiry, unless half of the validity
+// is shorter.
 const minNodeTimeout = 50 * time.Millisecond
 
 // bases are the settings that durations are derived from.
@@ -29,9 +29,9 @@ type bases struct {
 	maxHold       time.Duration // WithMaxHold; 0: no limit
 }
 
-// derive computes the timing of b. A nodeTimeout of 0 stands for timeoutFactor of
-// the expiry, at least minNodeTimeout. In any case it is at most half of the validity. The error names a
-// setting that is out of its range.
+// derive computes the timing of b. If nodeTimeout is 0, the node deadline is timeoutFactor of the expiry,
+// at least minNodeTimeout, but never more than half of the validity. The error names a setting that is out
+// of its range.
 func (b bases) derive() (lease.Timing, error) {
 	switch {
 	case !(b.driftFactor >= 0 && b.driftFactor < 1): // also false for NaN
@@ -46,13 +46,13 @@ func (b bases) derive() (lease.Timing, error) {
 		Expiry: b.expiry.Truncate(time.Millisecond), MaxHold: b.maxHold, Drift: driftFactor(b.driftFactor),
 	}
 	t.Validity = t.Expiry - scale(t.Expiry, b.driftFactor)
-	if t.Validity <= clockDrift { // also of an expiry of 0 or less, which leaves no validity
+	if t.Validity <= clockDrift { // true for an expiry of 0 or less as well
 		return lease.Timing{}, outOfRange("WithExpiry", b.expiry, fmt.Sprintf(
 			"expiry - drift > 0, where drift is expiry * %v + %v", b.driftFactor, clockDrift))
 	}
 	t.Validity -= clockDrift
 	t.TTL = t.Expiry + roundUp(b.lockDelay)
-	if b.lockDelay < 0 || t.TTL < t.Expiry { // it overflows
+	if b.lockDelay < 0 || t.TTL < t.Expiry { // a TTL below the expiry has overflowed
 		return lease.Timing{}, outOfRange("WithLockDelay", b.lockDelay, "0 or more, with the expiry at most 292 years")
 	}
 	t.NodeTimeout = min(max(scale(t.Expiry, b.timeoutFactor), minNodeTimeout), t.Validity/2)
@@ -66,8 +66,8 @@ func (b bases) derive() (lease.Timing, error) {
 	return t, nil
 }
 
-// A driftFactor is the rule for how far two clocks may drift apart in a time: by this fraction of it, and by
-// clockDrift. It implements quorum.Drift.
+// A driftFactor is the rule for how far two clocks may drift apart in a time: this fraction of the time,
+// plus clockDrift. It implements quorum.Drift.
 type driftFactor float64
 
 // Of returns by how much clocks may differ after d.
@@ -79,13 +79,13 @@ func (f driftFactor) Of(d time.Duration) time.Duration {
 	return drift + clockDrift
 }
 
-// roundUp returns d in whole milliseconds.
+// roundUp returns d rounded up to whole milliseconds.
 func roundUp(d time.Duration) time.Duration {
 	return (d + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
-// scale returns d * factor for 0 <= factor <= 1, rounded up, so that a drift is
-// never too small; it does not overflow.
+// scale returns d * factor for 0 <= factor <= 1. It rounds up, so that a drift is never too small, and does
+// not overflow.
 func scale(d time.Duration, factor float64) time.Duration {
 	scaled := math.Ceil(float64(d) * factor)
 	if scaled >= float64(d) {

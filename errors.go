@@ -30,9 +30,9 @@ var (
 
 	// ErrLockLost says that a hold has ended, but not by Unlock or Detach. It always comes with
 	// the cause. Err returns it for every such end. Extend and Valid return it when the nodes have
-	// proved that no quorum holds the lock; Extend also when Until passed during the call. From
-	// then on every call returns it, until Unlock or the next Lock. If Until passes during a
-	// Valid, the error is ErrLockAlreadyExpired alone.
+	// proved that no quorum holds the lock; Extend also when Until passed during the call. Then
+	// every later call that needs the hold returns it too, until Unlock or the next Lock. If Until
+	// passes during a Valid, the error is ErrLockAlreadyExpired alone.
 	ErrLockLost = errors.New("redsync: lock lost")
 
 	// ErrMaxHold comes with ErrLockAlreadyExpired when the hold has reached the limit
@@ -49,31 +49,32 @@ var (
 	// ErrNoPools is the error of every operation of a Redsync without nodes.
 	ErrNoPools = errors.New("redsync: no pools")
 
-	// ErrDuplicateNode is the error of every operation if two pools of New have one
-	// address or one client. It is the error of Open or of a Lock when two pools turn out to
-	// lead to one server, by its run ID. The votes of both count as one, so safety does not suffer;
-	// but the configuration is wrong. The text names both pools. Lock does not try again then; the
-	// next Lock first asks the nodes whether they are still one server.
+	// ErrDuplicateNode is the error of every operation if two pools of New have the same address
+	// or the same client. It is the error of Open or of a Lock if the run ID shows that two pools
+	// lead to one server. Safety does not suffer, because the votes of both count as one, but the
+	// configuration is wrong. The text of the error names both pools. A Lock that returns it makes
+	// no further attempt; the next Lock first asks the nodes whether they are still one server.
 	ErrDuplicateNode = errors.New("redsync: two pools lead to one server")
 
 	// ErrClosed is the error of every operation after Close.
 	ErrClosed = errors.New("redsync: closed")
 )
 
-// A notHeldError is the type of ErrNotHeld alone. It is not empty, because pointers to values
-// without a size may be equal.
+// A notHeldError is the type of ErrNotHeld alone. It has a field, because pointers to values of size
+// zero may be equal.
 type notHeldError struct{ _ byte }
 
 func (*notHeldError) Error() string { return "redsync: lock not held" }
 
-// Is serves programs that look for the error of redsync v4.
+// Is makes ErrNotHeld match ErrLockAlreadyExpired, which programs for redsync v4 look for.
 func (*notHeldError) Is(target error) bool { return target == ErrLockAlreadyExpired } //nolint:errorlint // a sentinel
 
-// ErrTaken says that the lock is taken: so many nodes hold another value that the others are no
-// quorum. In the error of Lock the errors of nodes that failed stand beside it. Methods
-// always return it as a pointer.
+// ErrTaken says that the lock is taken. Unlock, Extend and Valid return it if so many nodes hold
+// another value that the others are no quorum. Lock returns it if no quorum granted the lock, some
+// node holds another value, and the nodes that did not fail are a quorum. The errors of nodes that
+// failed come with it then. Methods always return it as a pointer.
 type ErrTaken struct {
-	Nodes []int // that hold another value: indices into the pools of New or the addresses of Open, from 0
+	Nodes []int // the nodes that hold another value: indices into the pools of New or the addresses of Open, from 0
 }
 
 // Error names the nodes.
@@ -111,8 +112,8 @@ func (e RedisError) Unwrap() error {
 	return e.Err
 }
 
-// nodeMissing is one node's answer that it holds no such key. It is not
-// ErrLockAlreadyExpired: one node proves nothing.
+// nodeMissing is one node's answer that it holds no such key. It does not match
+// ErrLockAlreadyExpired, because one node proves nothing.
 type nodeMissing struct {
 	node    int
 	address string
@@ -155,13 +156,13 @@ func lost(why error) error {
 	return because(ErrLockLost, ErrLockAlreadyExpired, why)
 }
 
-// errWaiting is the reason if no node has been asked.
+// errWaiting is the reason of a Lock that asked no node, because other waiters of this process stand ahead.
 var errWaiting = errors.New("redsync: others of this process wait for it")
 
-// whyNot returns why an attempt that came to o has acquired nothing.
+// whyNot returns why an attempt with the outcome o has acquired nothing.
 func whyNot(o lease.Outcome) error {
 	if o.Told != nil {
-		return o.Told // the same error
+		return o.Told // the error that observers were told, not an equal one
 	}
 	switch o.Kind {
 	case lease.Waiting:
@@ -179,7 +180,7 @@ func whyNot(o lease.Outcome) error {
 	return nil
 }
 
-// duplicateError returns ErrDuplicateNode with the nodes that are one.
+// duplicateError returns ErrDuplicateNode with the two nodes that are one server.
 func duplicateError(a int, addressA string, b int, addressB string) error {
 	if addressA == addressB {
 		return fmt.Errorf("%w: #%d and #%d (%s)", ErrDuplicateNode, a, b, addressA)
@@ -193,8 +194,8 @@ type opError struct {
 	causes
 }
 
-// Error says first what failed: in the words of ErrFailed or ErrExtendFailed if it is one of them,
-// otherwise by the name of the operation.
+// Error begins with the text of ErrFailed or ErrExtendFailed if the first cause is one of them,
+// otherwise with the name of the operation.
 func (e *opError) Error() string {
 	all := leaves(nil, e.all)
 	if len(all) > 0 && (all[0] == ErrFailed || all[0] == ErrExtendFailed) { //nolint:errorlint // sentinels
@@ -207,11 +208,11 @@ func (e *opError) Error() string {
 	return fmt.Sprintf("redsync: %s %q: %s", e.op, e.name, told(all))
 }
 
-// causes are errors that hold all at once, on one line. Functions return a pointer to it, because
-// callers compare errors with == and use them as keys: with a slice either would panic.
+// causes joins errors that are all true at once. Its text is one line. Functions return a *causes,
+// because callers compare errors with == and use them as map keys: a struct with a slice would panic.
 type causes struct{ all []error }
 
-// because joins the errors that are not nil; it returns nil if all are.
+// because joins the errors that are not nil; it returns nil if all are nil.
 func because(errs ...error) error {
 	var all []error
 	for _, err := range errs {
@@ -230,22 +231,22 @@ func (c *causes) Error() string { return "redsync: " + told(leaves(nil, c.all)) 
 // Unwrap returns everything that errors.Is and errors.As may find.
 func (c *causes) Unwrap() []error { return slices.Clone(c.all) }
 
-// leaves appends to all the errors that errs consist of, each once.
+// leaves appends errs to all. It replaces each *causes by the errors in it, and adds no error twice.
 func leaves(all, errs []error) []error {
 	for _, err := range errs {
-		switch c, isCauses := err.(*causes); { //nolint:errorlint // what it wraps is told by itself
+		switch c, isCauses := err.(*causes); { //nolint:errorlint // a wrapper has a text of its own
 		case isCauses:
 			all = leaves(all, c.all)
-		case !reflect.ValueOf(err).Comparable() || !slices.Contains(all, err): // a user's may be a slice
+		case !reflect.ValueOf(err).Comparable() || !slices.Contains(all, err): // a user's error may be a slice
 			all = append(all, err)
 		}
 	}
 	return all
 }
 
-// told is the text of errors that hold all at once. It says nothing twice. For a lost lock it leaves out
-// "already expired" if a more detailed cause follows. After an expiry it names the nodes that hold another
-// value, and does not say that the lock is taken.
+// told returns the text of errors that are all true at once. For a lost lock it leaves out "already expired"
+// if a more detailed cause follows. After an expiry it names the nodes that hold another value, and does not
+// say that the lock is taken.
 func told(all []error) string {
 	lost, expired := slices.Contains(all, ErrLockLost), slices.Contains(all, ErrLockAlreadyExpired)
 	texts := make([]string, 0, len(all))
@@ -294,7 +295,7 @@ type within struct {
 
 func (e *within) Error() string { return "redsync: " + e.where + ": " + stem(e.error) }
 
-// Unwrap returns a list, for programs that walk what errors.Join joins.
+// Unwrap returns a slice, as the errors of errors.Join do, for programs that walk such errors.
 func (e *within) Unwrap() []error { return []error{e.error} }
 
 // nodeErrors joins one error for each node, on one line; it returns nil for none.
@@ -305,17 +306,17 @@ func nodeErrors(errs []error) error {
 	return &errorsOfNodes{all: errs, told: errs}
 }
 
-// errorsOfNodes matches like the errors of nodes in every version of redsync v4. Up to v4.16.0 those
-// were a *multierror.Error, which As provides; since v4.17.0 they come from errors.Join, and Unwrap
-// returns the same as theirs.
+// errorsOfNodes lets programs for any version of redsync v4 find the errors of nodes. Up to v4.16.0 redsync
+// returned a *multierror.Error, which As provides. Since v4.17.0 it returns what errors.Join makes, and
+// Unwrap returns the same slice as that.
 type errorsOfNodes struct {
-	all  []error // of each node that did not grant
-	told []error // those of them that the text tells
+	all  []error // one for each node that did not grant
+	told []error // the errors of all that are in the text
 }
 
 func (e *errorsOfNodes) Error() string { return joined(e.told, "; ") }
 
-// Unwrap returns the error of each node, as what errors.Join returns does.
+// Unwrap returns one error for each node that did not grant.
 func (e *errorsOfNodes) Unwrap() []error { return slices.Clone(e.all) }
 
 // As gives errors.As a *multierror.Error of the same errors.
@@ -329,7 +330,7 @@ func (e *errorsOfNodes) As(target any) bool {
 	return ok
 }
 
-// errOutOfRange marks every complaint about an option.
+// errOutOfRange is in every error of outOfRange.
 var errOutOfRange = errors.New("out of range")
 
 func outOfRange(option string, value any, valid string) error {

@@ -47,7 +47,7 @@ func (l *logObserver) ObserveDetached(ctx context.Context, d observe.Detached) {
 
 func (l *logObserver) ObserveLost(ctx context.Context, lost observe.Lost) {
 	level := slog.LevelError
-	if errors.Is(lost.Err, ErrClosed) { // as was asked for
+	if errors.Is(lost.Err, ErrClosed) { // the program has called Close, so the loss is no error
 		level = slog.LevelDebug
 	}
 	l.write(ctx, level, "redsync: lost", lost.Name, lost.Err, "held", lost.Held)

@@ -31,7 +31,7 @@ type Mutex struct {
 	terms   *queue.Terms    // derived from set; nil if an option is out of its range or was applied after NewMutex
 	own     queue.Terms     // room for terms
 	claim   claim.Exclusive // what m's holds write on the nodes
-	inDo    atomic.Bool     // Do unlocks it
+	inDo    atomic.Bool     // Do uses m, and will unlock it
 
 	mu      sync.Mutex   // guards what follows
 	hold    *lease.Lease // the current term; nil before the first, and after Unlock and Detach
@@ -76,7 +76,7 @@ func (m *Mutex) prepare() {
 	m.fill(m.terms, m.set.derived)
 }
 
-// fill makes t the terms that follow from the settings of m.
+// fill sets t to the terms that follow from the settings of m.
 func (m *Mutex) fill(t *queue.Terms, timing lease.Timing) {
 	set := m.set
 	t.Terms = lease.Terms{
@@ -103,10 +103,10 @@ func (m *Mutex) Name() string { return m.name }
 // (see WithHandOver), and no later Lock of m releases this value. To give the lock away use
 // Detach.
 //
-// Lock returns at a quorum, when the slowest nodes may not have their key yet. An Unlock of this
-// library repeats its release, and so deletes such a late key too. A library that releases each
-// node only once may leave the key to its expiry. To give a lock to such a library, acquire it
-// with WithFailFast(false).
+// Lock returns once a quorum has granted the lock. The slowest nodes may set their key after that. An
+// Unlock of this library repeats its release, and so deletes such a late key too. A library that
+// releases each node only once may leave the key to its expiry. To give a lock to such a library,
+// acquire it with WithFailFast(false).
 func (m *Mutex) Value() string {
 	h, adopted := m.holdOrAdopted()
 	if h != nil {
@@ -117,8 +117,8 @@ func (m *Mutex) Value() string {
 
 // Until returns when the lock ends unless it is extended. It still returns that time after the
 // lock has expired. It returns the zero time before the first Lock, after Unlock or Detach, and
-// once the lock was found to be lost or ended by Close. Until is for display, because it shows the wall clock
-// alone; Remaining uses the wall clock and the monotonic clock.
+// once the lock was found to be lost or ended by Close. Until is for display, because it goes by the wall
+// clock alone. Remaining goes by the wall clock and the monotonic clock.
 func (m *Mutex) Until() time.Time {
 	if h := m.current(); h != nil {
 		return h.Until()
@@ -136,14 +136,14 @@ func (m *Mutex) Remaining() time.Duration {
 	return 0
 }
 
-// Lost returns a channel that is closed when the current hold is lost. That is at Until, whether or
-// not a node answers, and later only by the lateness of a timer. Until counts by the clock on which
-// more time has passed. The channel is closed earlier if an extension or a Valid proves that the
-// nodes do not hold the lock any more, or on Close. Err says why. Unlock and Detach do not close the
-// channel. Without a hold Lost returns nil.
+// Lost returns a channel that is closed when the current hold is lost. That happens at Until, or as
+// much later as a timer is late, whether or not a node answers. The time until then counts by the
+// clock on which more time has passed, monotonic or wall. The channel is closed earlier if an
+// extension or a Valid proves that the nodes do not hold the lock any more, or on Close. Err says
+// why. Unlock and Detach do not close the channel. Without a hold Lost returns nil.
 //
-// After a suspension of the machine, the channel is closed when the machine runs again. A wall
-// clock that is set forward is noticed within a tenth of the expiry, and within 1 s.
+// While the machine is suspended, no timer fires. The library notices such a suspension, and a wall
+// clock that was set forward, within a tenth of the expiry (at least 10 ms, at most 1 s) of running time.
 func (m *Mutex) Lost() <-chan struct{} {
 	if h := m.current(); h != nil {
 		return h.Lost(clock.Now())
@@ -309,8 +309,8 @@ func (m *Mutex) begin(h *lease.Lease) error {
 	return nil
 }
 
-// replaceBy makes h the current term, if it can begin, and returns the former term. It checks
-// and replaces under one lock of m.mu. Otherwise h could end after the check, and then displace
+// replaceBy makes h the current term, if it can begin, and returns the former term. It keeps m.mu
+// locked from the check to the replacement. Otherwise h could end after the check, and then displace
 // a term that began later.
 func (m *Mutex) replaceBy(h *lease.Lease) (former *lease.Lease, err error) {
 	m.mu.Lock()
@@ -323,8 +323,9 @@ func (m *Mutex) replaceBy(h *lease.Lease) (former *lease.Lease, err error) {
 	return former, nil
 }
 
-// dropOver ends a term that is over, and clears away what it left on the nodes, which
-// would stand in the way of the next.
+// dropOver ends the current term if its validity is over. It also releases the keys of that term, because
+// they would stand in the way of the next one. With a lock delay, or if the user has seen the value, the
+// keys stay.
 func (m *Mutex) dropOver() {
 	m.mu.Lock()
 	h := m.hold
@@ -347,14 +348,14 @@ func (m *Mutex) Unlock() (bool, error) {
 // it has handed the lock to the next waiter (see WithHandOver). The release goes on in the
 // background until every node has confirmed it or the keys have run out, whatever happens to ctx.
 //
-// ErrLockAlreadyExpired means that the lock was over before: another client may
-// have held it. If too few nodes have answered, the error lists those that failed, and it is
-// unknown whether the lock was released in time. After each of these outcomes m is not held. A
-// second Unlock returns ErrNotHeld, which matches ErrLockAlreadyExpired too.
+// ErrLockAlreadyExpired means that the lock was over before a quorum confirmed the release:
+// another client may have held it. If too few nodes have answered, the error lists those that
+// failed, and it is unknown whether the lock was released in time. After each of these outcomes m
+// is not held. A second Unlock returns ErrNotHeld, which matches ErrLockAlreadyExpired too.
 //
 // If the connection to a node breaks, the release is sent again, and Unlock waits for that
-// reply, at most for the node deadline. If the key is missing then, it is unknown whether
-// the first release deleted it, and the node counts as one that has not answered.
+// reply, at most for the node deadline. If the node no longer holds the value then, it is unknown
+// whether the first release deleted it, and the node counts as one that has not answered.
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
 	t, err := m.beginCall()
@@ -381,7 +382,7 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	return ok, err
 }
 
-// unlock ends h at start, and releases it.
+// unlock ends h at start, and hands it over or releases it.
 func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant) (bool, error) {
 	group := m.core.member.Group
 	over := h.EndHeld(start)
@@ -405,7 +406,7 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant)
 	return false, m.failure("unlock", m.withInterruption(ctx, nodeErrors(errorsOf(res))))
 }
 
-// take detaches from m what it holds: the current term, or an adopted value.
+// take removes from m what it holds, and returns that: the current term, or an adopted value.
 func (m *Mutex) take() (h *lease.Lease, adopted string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -426,12 +427,16 @@ func (m *Mutex) take() (h *lease.Lease, adopted string) {
 // receiver has unlocked. An Unlock of this library deletes that key as well, because it
 // repeats its release; with another library the key stays for up to an expiry.
 //
-// These errors leave m as it was: ErrNotHeld, also for an adopted value that has not been
-// extended; ErrLockAlreadyExpired or ErrLockLost, as Extend returns them; ctx's error and
-// its cause, if ctx is already done; ErrClosed; and an error for a Mutex that Do unlocks.
-// If Until passes while Detach waits, the error matches ErrLockLost and
-// ErrLockAlreadyExpired, and m is no longer held. If two calls detach at once, one of them
-// gets ErrNotHeld.
+// These errors leave m as it was:
+//
+//   - ErrNotHeld, also for an adopted value that has not been extended.
+//   - ErrLockAlreadyExpired or ErrLockLost, if the hold is over.
+//   - The error of ctx, and its cause, if ctx is already done.
+//   - ErrClosed.
+//   - An error for a Mutex that Do unlocks, or one that names an option or a name.
+//
+// If Until passes while Detach waits, the error matches ErrLockLost and ErrLockAlreadyExpired,
+// and m is no longer held. If two calls detach at once, one of them gets ErrNotHeld.
 func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	ctx = orBackground(ctx)
 	if _, err := m.beginCall(); err != nil {
@@ -443,7 +448,7 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	if err != nil {
 		return Sequencer{}, m.failure("detach", err)
 	}
-	h.End(nil) // from here on nothing more is sent for it
+	h.End(nil) // from here on nothing more is sent for h
 	h.AwaitReplies(ctx)
 	left, err := h.EndLate(clock.Now())
 	// Waiters of this process relied on an Unlock of m, which will not come now. Make them ask the nodes.
@@ -455,7 +460,7 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	if m.set.observers != nil {
 		told := false
 		defer func() {
-			if !told { // by a panic: the caller gets no Sequencer
+			if !told { // an observer has panicked, so the caller gets no Sequencer
 				h.ClearAway()
 			}
 		}()
@@ -486,7 +491,7 @@ func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 		return nil, m.withInterruption(ctx, nil)
 	}
 	if err := h.EndHeld(now); err != nil {
-		return nil, err // Close came between
+		return nil, err // Close has ended h since the check above
 	}
 	m.hold = nil
 	return h, nil
@@ -499,11 +504,11 @@ func (m *Mutex) Extend() (bool, error) {
 	return m.ExtendContext(context.Background())
 }
 
-// ExtendContext makes the lock last for its expiry from now on. It returns true
-// when a quorum has confirmed that before the old Until, and moves Until.
+// ExtendContext makes the lock last for its expiry from now on. It moves Until and returns
+// true if a quorum confirms the extension before the old Until.
 //
-// It waits for the nodes until the old Until has passed or ctx is done. For an adopted
-// lock it waits at most for the node deadline. After ErrExtendFailed the lock is still
+// It waits for the nodes at most until the old Until has passed or ctx is done, and for an
+// adopted lock at most for the node deadline. After ErrExtendFailed the lock is still
 // held until the old Until, and Extend may be tried again. If ErrMaxHold comes with it,
 // WithMaxHold does not allow a longer hold. After ErrLockAlreadyExpired the lock is over; see
 // ErrLockLost.
@@ -522,7 +527,7 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	} else {
 		adopted, ok, err = m.adopt(ctx, h)
 	}
-	if m.set.observers != nil && !adopted { // else they have been told that it was acquired
+	if m.set.observers != nil && !adopted { // of an adoption they have been told as observe.Acquired
 		took := clock.Now().Since(start)
 		tell(ctx, m.set.observers, observe.ExtendedObserver.ObserveExtended,
 			observe.Extended{Name: m.name, Start: start.Wall, Took: took, Left: max(left-took, 0), Err: err})
@@ -566,7 +571,7 @@ func (m *Mutex) extend(ctx context.Context, h *lease.Lease) (bool, error) {
 		err := because(ErrLockLost, over)
 		h.End(err)
 		return false, m.failure("extend", err)
-	case over != nil: // unlocked, lost or closed meanwhile, or as long as WithMaxHold allows
+	case over != nil: // unlocked, lost or closed meanwhile, or held for as long as WithMaxHold allows
 		return false, m.failure("extend", over)
 	case h.Disproved(res):
 		return false, m.failure("extend", h.Lose(ends.Rejected(res)))
@@ -575,7 +580,7 @@ func (m *Mutex) extend(ctx context.Context, h *lease.Lease) (bool, error) {
 }
 
 // adopt extends a lock that was acquired elsewhere, and makes it m's own. adopted reports whether this call
-// has done so, and not another one before it.
+// made it m's own: another call may have done so before.
 func (m *Mutex) adopt(ctx context.Context, h *lease.Lease) (adopted, ok bool, err error) {
 	res, e := h.Confirm(ctx)
 	switch {
@@ -591,8 +596,8 @@ func (m *Mutex) adopt(ctx context.Context, h *lease.Lease) (adopted, ok bool, er
 	return false, false, m.failure("extend", m.withInterruption(ctx, notGranted(res)), ErrExtendFailed)
 }
 
-// takeOver makes h, an adopted hold that a quorum has confirmed, the current
-// term, unless another call has done the same meanwhile.
+// takeOver makes h, an adopted hold that a quorum has confirmed, the current term. If another call has
+// done the same meanwhile, takeOver prolongs that term instead.
 func (m *Mutex) takeOver(h *lease.Lease, e lease.Extension) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -634,7 +639,7 @@ func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 	return m.checked(ctx, h, h.Check(ctx))
 }
 
-// checked turns the outcome of a check into Valid's.
+// checked returns what Valid returns after a check with the result res.
 func (m *Mutex) checked(ctx context.Context, h *lease.Lease, res quorum.Result) (bool, error) {
 	over := h.NotHeld(clock.Now())
 	switch {
@@ -657,9 +662,9 @@ func (m *Mutex) checked(ctx context.Context, h *lease.Lease, res quorum.Result) 
 // without [WithFencing], before the first Lock, and after Unlock or Detach. If a hold ends by
 // time or is lost, Fence keeps its token until the next Lock or Unlock, as Value keeps its value.
 //
-// If a Lock returned token a before another Lock of the name began, the later token is greater
-// than a. No two Locks of a name return the same token. Both statements hold even if two holders
-// had the lock at once, and with any skew of the clients' clocks. WithFencing names their limits.
+// If one Lock of a name returned before another began, the second gets the greater token. No two
+// Locks of a name get the same token. Both statements are true even if two holders had the lock at
+// once, and with any skew of the clients' clocks. WithFencing names their limits.
 func (m *Mutex) Fence() uint64 {
 	if h := m.current(); h != nil {
 		return h.Token()
@@ -739,8 +744,8 @@ func (m *Mutex) failure(op string, why error, is ...error) error {
 	return &opError{op: op, name: m.name, causes: causes{is}}
 }
 
-// withInterruption returns why together with the reason for which the operation ended early, if
-// it did: ErrClosed after Close, or the error and the cause of ctx.
+// withInterruption adds to the error why what may have ended the operation early: ErrClosed after Close,
+// and the error of ctx and its cause if ctx is done.
 func (m *Mutex) withInterruption(ctx context.Context, why error) error {
 	if m.core.keeper.IsClosed() {
 		why = because(ErrClosed, why)

@@ -33,7 +33,7 @@ func (o *observers) with(observer any) *observers {
 	return more
 }
 
-// tell calls method, which is that of the interface O, on each observer that implements O.
+// tell calls method, the method of the interface O, on each observer that implements O.
 func tell[O, E any](ctx context.Context, to *observers, method func(O, context.Context, E), event E) {
 	if to == nil {
 		return
@@ -70,7 +70,7 @@ type events struct {
 	name    string        // of the Mutex
 }
 
-// tellLater queues an event, which the goroutine of e.notices tells.
+// tellLater queues an event. The goroutine of e.notices tells it to the observers.
 func tellLater[O, E any](ctx context.Context, e *events, method func(O, context.Context, E), event E) {
 	e.notices.Add(e.to, func() { tell(ctx, e.to, method, event) })
 }

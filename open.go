@@ -75,9 +75,9 @@ func (r *Redsync) ping(ctx context.Context) error {
 	}
 }
 
-// newClient returns the client of the node at address. It stays unused and starts nothing:
-// its pool reads the options. The sizes of a URL mean nothing here, and make go-redis
-// panic where they are odd.
+// newClient returns a client for the node at address. The client stays unused and starts nothing: the
+// pool only reads its options. newClient clears the pool sizes that a URL may set: they have no effect
+// here, and go-redis panics on some of them.
 func newClient(address string) (*redis.Client, error) {
 	opt, err := parseAddress(address)
 	if err != nil {
@@ -96,7 +96,7 @@ func parseAddress(address string) (*redis.Options, error) {
 		case err == nil:
 			return opt, nil
 		case strings.Contains(address, "@"):
-			// The parser's words may quote a part of the password.
+			// The parser's error may quote a part of the password.
 			return nil, fmt.Errorf("%q cannot be parsed as a URL", redacted(address))
 		default:
 			return nil, fmt.Errorf("%q: %w", address, err)

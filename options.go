@@ -13,7 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// Defaults, those of redsync.
+// The defaults are those of redsync v4.
 const (
 	defaultExpiry        = 8 * time.Second
 	defaultTries         = 32
@@ -29,7 +29,7 @@ type settings struct {
 	bases                               // each field names its option
 	tries        int                    // WithTries
 	delay        DelayFunc              // WithRetryDelay, WithRetryDelayFunc
-	meanDelay    time.Duration          // what delay returns on average; queue.OfUser if the user knows
+	meanDelay    time.Duration          // what delay returns on average; queue.OfUser if it is the user's function
 	genValue     func() (string, error) // WithGenValueFunc
 	customValues bool                   // genValue is the user's
 	value        string                 // WithValue
@@ -41,9 +41,9 @@ type settings struct {
 	priority     int                    // WithPriority
 	noHandOver   bool                   // WithHandOver(false)
 	observers    *observers             // WithObserver, WithLogger
-	err          error                  // the first option that cannot be used
+	err          error                  // of the first option that cannot be used
 
-	ready   bool // derived follows from these settings, which are in order
+	ready   bool // the settings are valid, and derived follows from them
 	derived lease.Timing
 }
 
@@ -76,7 +76,8 @@ func (s *settings) timing() (lease.Timing, error) {
 	return s.check()
 }
 
-// prepare checks the settings ahead, if they are not to be changed any more.
+// prepare checks the settings once, so that operations need not. An option that is applied later resets
+// ready.
 func (s *settings) prepare() {
 	var err error
 	s.derived, err = s.check()
@@ -136,10 +137,11 @@ func WithExpiry(expiry time.Duration) Option {
 }
 
 // WithTries sets how many tries Lock has before it gives up, with a retry delay
-// between them. Only attempts after a retry delay count: an attempt that a release has caused
-// uses no try. A Lock that waits behind others of its process makes no attempt, but each of its
-// delays uses a try. The default is 32, about 4.7 s with the default delay. 0 means no limit:
-// only the context ends Lock. Less is out of range. TryLock makes one attempt whatever is set.
+// between them. The first attempt uses a try, and so does each attempt after a retry delay. An
+// attempt that a release has caused uses none. A Lock that waits behind others of its process
+// makes no attempt, but each of its delays uses a try. The default is 32, about 4.7 s with the
+// default delay. 0 means no limit: only the context or Close ends Lock. A negative number is out of
+// range. TryLock always makes one attempt.
 func WithTries(tries int) Option {
 	return OptionFunc(func(m *Mutex) { m.change().tries = tries })
 }
@@ -157,9 +159,9 @@ func WithRetryDelay(delay time.Duration) Option {
 	})
 }
 
-// WithRetryDelayFunc sets the function that returns the retry delay, given the number of tries so
-// far: 0 or more. A negative delay makes Lock fail. Many goroutines may call the function at
-// once. See WithRetryDelay.
+// WithRetryDelayFunc sets the function that returns the retry delay. Its argument is the number of
+// tries so far, 1 or more. A negative delay makes Lock fail. Many goroutines may call the function
+// at once. See WithRetryDelay.
 func WithRetryDelayFunc(delayFunc DelayFunc) Option {
 	return OptionFunc(func(m *Mutex) {
 		if delayFunc == nil {
@@ -179,7 +181,7 @@ func WithDriftFactor(factor float64) Option {
 
 // WithTimeoutFactor sets the node deadline, as a fraction of the expiry: how long an operation
 // waits for a node that does not answer. The default is 0.05, the range 0 < factor <= 1. The
-// deadline is at least 50 ms. It is never more than half of the validity, even if that is less.
+// deadline is at least 50 ms, but never more than half of the validity.
 // If the other nodes decide an operation, it does not wait, with three exceptions for Lock
 // (see the package's documentation, What is guaranteed). See WithNodeTimeout.
 func WithTimeoutFactor(factor float64) Option {
@@ -234,10 +236,11 @@ func WithValue(v string) Option {
 
 // WithFailFast decides when an operation returns. With true, the default, it returns as soon
 // as its outcome is certain, and slow nodes go on in the background. With false it then also
-// waits until every node has answered or the node deadline has passed. Its success is the same in
-// both cases. With false the reason of a failure may be more definite (ErrLockLost in place of
-// ErrExtendFailed), and the error tells of every node that did not grant. In three cases Lock
-// waits longer in any case: see the package's documentation, What is guaranteed.
+// waits until every node has answered or the node deadline has passed. Whether an operation succeeds
+// does not depend on this option. With false the reason of a failure may be more definite
+// (ErrLockLost in place of ErrExtendFailed), and the error tells of every node that did not grant.
+// In three cases Lock waits longer even with true: see the package's documentation, What is
+// guaranteed.
 func WithFailFast(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().waitAll = !b })
 }
@@ -249,19 +252,20 @@ func WithShufflePools(bool) Option {
 }
 
 // WithSetNXOnExtend makes Extend set the key again on nodes where it is missing, so that nodes
-// that lost their data join in again. It does so only while the lock is held, and a key that
+// that lost their data hold the lock again. It does so only while the lock is held, and a key that
 // was set again does not count in the same Extend. With this option missing keys do not prove a
-// loss before Until has passed; only another value on a quorum does. So do not combine it with
+// loss before Until has passed. Only other values prove it, on so many nodes that no quorum is
+// left. So do not combine this option with
 // an Unlock of the same lock elsewhere (WithValue), or with deleting its keys by hand: the
 // holder would not notice, and would set them again.
 func WithSetNXOnExtend() Option {
 	return OptionFunc(func(m *Mutex) { m.change().heals = true })
 }
 
-// WithWatchdog makes the lock extend itself, every third of the expiry counted
-// from its start, from Lock (or the Extend that adopts it) until Unlock, or until
-// it is lost. The watchdog repeats an extension that failed while the lock is held. A lock
-// has neither a goroutine nor a timer of its own. The default is off: the lock ends with its
+// WithWatchdog makes the lock extend itself from Lock (or the Extend that adopts it) until
+// Unlock, or until it is lost. The watchdog extends it every third of the expiry, counted from the
+// start of the hold. While the lock is held, the watchdog repeats an extension that failed. No lock
+// has a goroutine or a timer of its own. The default is off: the lock ends with its
 // expiry unless Extend is called. The watchdog keeps the lock of a caller that hangs, too: see
 // WithMaxHold.
 func WithWatchdog() Option {
@@ -269,8 +273,8 @@ func WithWatchdog() Option {
 }
 
 // WithMaxHold sets how long the lock can be held, from the start of the attempt
-// that acquired it, however often it is extended: Until is never later. Then Lost
-// is closed, Err matches ErrMaxHold, and the nodes free the lock by its expiry. The
+// that acquired it, however often it is extended: Until is never later than that limit. At the
+// limit Lost is closed, Err matches ErrMaxHold, and the nodes free the lock by its expiry. The
 // default is no limit, the range more than 0. A short limit bounds how long a worker
 // that hangs keeps others out; a long one leaves time for slow work.
 func WithMaxHold(limit time.Duration) Option {
@@ -294,7 +298,8 @@ func WithLockDelay(delay time.Duration) Option {
 // WithFair serves waiters in the order in which they called Lock, by their own clocks, in this
 // and in other processes. Without it a first attempt may overtake waiters. Every client that
 // locks the name must set it. Locks are not handed over within the process, and each costs the
-// nodes a script: choose it where waiting much longer than others does harm. The default is off.
+// nodes a script: choose WithFair where no caller may wait much longer than the others. The default
+// is off.
 //
 // A crashed process holds up the waiters behind it for up to a second. If a node's ACL denies the
 // key {name}:queue or the commands of the scripts, that node does not grant a fair lock.
@@ -307,22 +312,22 @@ func WithFair() Option {
 // default is off.
 //
 // The nodes keep a register beside the lock, {name}:fence, for 24 hours after the last
-// use: about 100 bytes for each name. An acquire is a script then. It takes one round trip, as
-// without tokens, and one or two more if the nodes' registers differ by more than the time since
-// the last token. Locks are not handed over within the process, because each holder needs a token
-// of its own.
+// use: about 100 bytes for each name. Each attempt then sends a script. It takes one round trip, as
+// without tokens, and one or two more if the last token came from a client whose clock is ahead by
+// more than the time since that token. Locks are not handed over within the process, because each
+// holder needs a token of its own.
 //
 // What bounds the promise: the 24 hours must exceed the skew of the clients' clocks and
-// the time that an attempt takes. A node that loses its data may take its register with
-// it. pool.WithRestartGuard covers that while the clients' clocks differ by no more than
-// 10 s; without it one empty restart can break the order when the clients' clocks are
-// skewed. If the clocks agree, the order holds even then, but two holds may get the same token.
+// the time that an attempt takes. A node that loses its data loses its register, too.
+// pool.WithRestartGuard covers that while the clients' clocks differ by no more than
+// 10 s. Without the guard, one node that restarts empty can break the order if the clients'
+// clocks differ. If they agree, the order holds even then, but two holds may get the same token.
 func WithFencing() Option {
 	return OptionFunc(func(m *Mutex) { m.change().fencing = true })
 }
 
-// WithPriority serves waiters with a higher priority before those with a lower one, however
-// long these have waited: they may wait forever. It orders only callers that wait. Without
+// WithPriority serves waiters with a higher priority before waiters with a lower one. The latter
+// may wait forever. The option orders only callers that wait. Without
 // WithFair, a caller that comes when the lock is free takes it whatever its priority. The
 // default is 0, the range -999 to 999.
 func WithPriority(priority int) Option {
@@ -377,7 +382,7 @@ func WithObserver(observer any) Option {
 //     above Debug.
 //
 // The messages begin with "redsync: ". The attribute "lock" is the name, and "error" is the cause. The
-// others are named like the fields of the events. None is a lock's value.
+// others are named like the fields of the events. No attribute contains a lock's value.
 func WithLogger(logger *slog.Logger) Option {
 	if logger == nil {
 		return OptionFunc(func(m *Mutex) { m.change().fail(errors.New("redsync: WithLogger(nil)")) })

@@ -35,7 +35,7 @@ func (majority) Counts(a claim.Answer) claim.Choice {
 	return claim.Refused
 }
 
-// standing returns what votes prove, whatever a quorum is.
+// standing returns what votes prove under any rule r.
 func standing(r claim.Rule, c claim.Count) claim.Standing {
 	return claim.Standing{
 		Won:      r.Quorum(c.Granted),
@@ -72,8 +72,8 @@ func errorsOf(res quorum.Result) (errs []error) {
 	return errs
 }
 
-// notGranted returns why a round did not grant: *ErrTaken when the nodes prove that
-// another value holds the lock, else an entry for each node.
+// notGranted returns why a round did not grant: *ErrTaken if so many nodes hold another value that no
+// quorum is left, otherwise an error for each node that did not grant.
 func notGranted(res quorum.Result) error {
 	if res.IsTaken() {
 		return &ErrTaken{Nodes: indices(res.Taken)}
@@ -82,8 +82,8 @@ func notGranted(res quorum.Result) error {
 }
 
 // notAcquired returns why an acquire did not win. It returns *ErrTaken if a node holds another value and the
-// nodes that failed leave a quorum; the errors of the failed nodes stand beside it. Otherwise it returns
-// one error for each node.
+// nodes that failed leave a quorum; the errors of the failed nodes come with it. Otherwise it returns
+// one error for each node that did not grant.
 func notAcquired(res quorum.Result) error {
 	if !res.NotFree() {
 		return nodeErrors(errorsOf(res))
@@ -106,7 +106,7 @@ func notAcquired(res quorum.Result) error {
 	return because(taken, of)
 }
 
-// indices returns the nodes of a set, in ascending order.
+// indices returns the indices of nodes, in ascending order.
 func indices(nodes claim.Nodes) (list []int) {
 	for i := range claim.MaxNodes {
 		if nodes.Has(i) {

@@ -33,11 +33,11 @@ func New(pools ...pool.Pool) *Redsync {
 	return &Redsync{core: newCore(pools), set: &set}
 }
 
-// With returns a Redsync on the same nodes whose locks have other defaults.
-// Closing one closes all.
+// With returns a Redsync on the same nodes. The options change the defaults of its locks.
+// Close of r or of any Redsync that With returned closes all of them.
 func (r *Redsync) With(options ...Option) *Redsync {
 	if r == nil {
-		r = &Redsync{} // of an Open that failed: it has no nodes
+		r = &Redsync{} // r comes from an Open that failed, and has no nodes
 	}
 	m := Mutex{set: r.set}
 	m.apply(options)
@@ -61,12 +61,12 @@ func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 	return m
 }
 
-// Current asks the nodes whether s is of the current hold of its lock. It returns nil if
-// a quorum holds its value; an error that matches ErrLockAlreadyExpired if they prove
-// that the hold is over; any other error if too few nodes tell.
+// Current asks the nodes whether s belongs to the current hold of its lock. It returns nil if
+// a quorum holds the value of s. The error matches ErrLockAlreadyExpired if the nodes prove
+// that the hold is over. Any other error leaves open whether it is.
 //
-// The hold may end right after the answer. A server that must not bear that compares
-// tokens.
+// The hold may end right after the answer. A server that cannot accept that must compare
+// tokens instead.
 func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 	if s.Name == "" || s.Value == "" {
 		return fmt.Errorf("redsync: a sequencer without a hold: %w", ErrNotHeld)
@@ -89,7 +89,7 @@ func (r *Redsync) Close(ctx context.Context) error {
 		return nil
 	}
 	ctx = orBackground(ctx)
-	t, _ := r.set.timing() // zero if they are no use
+	t, _ := r.set.timing() // zero if an option is out of its range
 	return r.core.close(ctx, max(t.NodeTimeout, minNodeTimeout))
 }
 
@@ -98,7 +98,7 @@ type core struct {
 	keeper  lease.Keeper
 	member  *queue.Member
 	notices *notice.Queue // not part of core, so that its goroutine does not keep core in memory
-	err     error         // the pools cannot be used
+	err     error         // why the pools cannot be used; nil if they can
 	owned   bool          // Close closes the pools
 
 	closed   chan struct{} // closed when Close has ended, with closeErr
@@ -134,7 +134,7 @@ func unusable(pools []pool.Pool) error {
 }
 
 // twice returns an error if two pools are known to lead to one node. If only the servers' answers can show
-// that, quorum.Set.Meet finds it later.
+// that, quorum.Set.NoteServer finds it later.
 func twice(pools []pool.Pool) error {
 	seen := make(map[any]int, len(pools))
 	for i, p := range pools {
@@ -196,7 +196,7 @@ func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) 
 	return err
 }
 
-// allows returns an error if a guarded node does not reckon with so long a TTL.
+// allows returns an error if ttl is longer than the restart guard of some node covers.
 func (c *core) allows(ttl time.Duration) error {
 	n, longest := c.keeper.Set.Guard()
 	if n == nil || ttl <= longest {

@@ -21,7 +21,7 @@ type Sequencer struct {
 	Value string
 }
 
-// sequencerOf returns the Sequencer of h, whose value is for its receiver to know.
+// sequencerOf returns the Sequencer of h. It contains the value of h, which a receiver may use.
 func sequencerOf(h *lease.Lease) Sequencer {
 	c := h.Claim()
 	return Sequencer{Name: c.Name(), Token: h.Token(), Value: c.Value()}

@@ -21,11 +21,12 @@ func (g *Guard) Check(token uint64) error {
 	return g.Do(token, func() error { return nil })
 }
 
-// Do calls write if token is not older than the newest, and returns its error. Otherwise it does
-// not call it, and returns a *StaleError, or ErrNoToken for 0. An equal token is admitted.
+// Do calls write if token is not older than the newest, and returns the error of write. Otherwise
+// it does not call write, and returns a *StaleError, or ErrNoToken if token is 0. An equal token
+// is admitted.
 //
 // Calls of Do and Check wait for each other, so write must not call them. The token counts as
-// seen even if write fails, because a part of it may have been written.
+// seen even if write fails, because write may have changed some of the data.
 func (g *Guard) Do(token uint64, write func() error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -47,7 +48,7 @@ func (g *Guard) Newest() uint64 {
 // goroutines at once. It must not be copied. It keeps every name ever passed to For.
 type Guards struct{ guards sync.Map }
 
-// For returns the Guard of the resource name: always the same one.
+// For returns the Guard of the resource with that name: the same Guard each time.
 func (g *Guards) For(name string) *Guard {
 	if guard, ok := g.guards.Load(name); ok {
 		return guard.(*Guard)

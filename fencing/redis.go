@@ -16,7 +16,7 @@ var writeSource string
 var writeScript = redis.NewScript(writeSource)
 
 // Redis guards values in Redis. A value and its token are the fields value and fence of one hash.
-// Both therefore expire, move and get lost together. It may be used by many goroutines at once.
+// Both therefore expire, move and get lost together. Many goroutines may use a Redis at once.
 //
 // Only this type may write the key: SET or DEL on it would remove the token. On a server that is
 // also a node of the lock, the key must not be the name of a lock. The server must not evict keys
@@ -28,12 +28,13 @@ type Redis struct{ client redis.UniversalClient }
 func NewRedis(client redis.UniversalClient) *Redis { return &Redis{client} }
 
 // Set writes value, as go-redis encodes it, to key if token is not older than the newest there.
-// Otherwise it returns a *StaleError and changes nothing, or ErrNoToken for 0. An equal token is
-// admitted. After any other error the value may have been written. (If client repeats a command
+// Otherwise it changes nothing, and returns a *StaleError, or ErrNoToken if token is 0. An equal
+// token is admitted. After any other error the value may have been written. (If client repeats a command
 // whose reply was lost, a *StaleError may also follow a write: the first command was executed,
 // then a newer holder wrote, and the repeated command was refused.)
 //
-// Value and token are kept for keep from now on, rounded up to milliseconds; 0 means for ever.
+// The server keeps value and token for the duration keep from now on, rounded up to milliseconds;
+// 0 means for ever.
 // keep must be longer than any pause of a holder and any delay of a request: once the token is
 // gone, an old holder is admitted. Start with a few hours; a few times the lock's expiry is too
 // short.
@@ -42,7 +43,7 @@ func (r *Redis) Set(ctx context.Context, key string, value any, token uint64, ke
 }
 
 // Delete removes the value of key, under the same conditions and with the same errors as Set. The
-// token is kept for keep.
+// server keeps the token for the duration keep.
 func (r *Redis) Delete(ctx context.Context, key string, token uint64, keep time.Duration) error {
 	return r.write(ctx, key, token, keep, "delete")
 }
@@ -75,8 +76,8 @@ func (r *Redis) write(ctx context.Context, key string, token uint64, keep time.D
 	return admitText(token, own, text)
 }
 
-// Get returns the value of key and the newest token there, 0 for none. If there is no value, its
-// error matches redis.Nil, and token is still that of a Delete or Check.
+// Get returns the value of key and the newest token there, 0 for none. If there is no value, err
+// matches redis.Nil. token may still be greater than 0 then, after a Delete or Check.
 func (r *Redis) Get(ctx context.Context, key string) (value string, token uint64, err error) {
 	var found struct {
 		Value *string `redis:"value"`
@@ -91,8 +92,9 @@ func (r *Redis) Get(ctx context.Context, key string) (value string, token uint64
 	return *found.Value, found.Fence, nil
 }
 
-// admitText returns nil if token was admitted: then the resource now keeps own, the text of
-// token. Any other text belongs to a greater token, or is not a token; nothing was written.
+// admitText returns nil if token was admitted: then kept, the text that the resource keeps now, is
+// equal to own, the text of token. Otherwise nothing was written, and kept is the text of a greater
+// token or no token at all.
 func admitText(token uint64, own, kept string) error {
 	if kept == own {
 		return nil

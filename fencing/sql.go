@@ -8,8 +8,8 @@ import (
 
 // SQL guards data in any tables of a database. It keeps the newest token of each resource in a
 // table of its own, fencing_tokens, and raises it in the transaction that makes the writes. Until
-// that transaction ends, all others with the same name wait for the row. It may be used by many
-// goroutines at once. Names have at most 255 bytes.
+// that transaction ends, all others with the same name wait for the row. Many goroutines may use an
+// SQL at once. Names have at most 255 bytes.
 //
 // A token is kept as a text of 20 digits, because BIGINT ends at 2^63-1, SQLite's NUMERIC is a
 // float beyond that, and database/sql does not accept a greater uint64. As text every token is
@@ -22,9 +22,9 @@ import (
 //
 //	UPDATE orders SET state = ?, fence = ? WHERE id = ? AND fence <= ?
 //
-// with [Text] of the token in both places. If the statement affects no row, the row has a newer
-// token or does not exist. In MySQL without clientFoundRows=true it may also mean that nothing
-// changed.
+// Pass [Text] of the token for fence in both places. If the statement affects no row, the row has a
+// newer token or does not exist. In MySQL without clientFoundRows=true, a statement that writes what
+// is there already also affects no row.
 type SQL struct {
 	db                    *sql.DB
 	create, raise, newest string
@@ -80,8 +80,8 @@ func (s *SQL) Create(ctx context.Context) error {
 }
 
 // Do calls write with a transaction and commits it, if token is not older than the newest of the
-// resource name. Otherwise it does not call write, and returns a *StaleError, or ErrNoToken for
-// 0. An equal token is admitted.
+// resource with that name. Otherwise it does not call write, and returns a *StaleError, or
+// ErrNoToken if token is 0. An equal token is admitted.
 //
 // If write returns an error, Do returns it and rolls everything back, the newest token included.
 // If the commit returns an error, the writes may or may not have been made.
@@ -106,16 +106,18 @@ func (s *SQL) Do(ctx context.Context, name string, token uint64, write func(tx *
 	return nil
 }
 
-// Check does the same for a transaction of your own. Call it before any other statement in the
-// transaction. It returns a *StaleError if token is older than the newest of the resource name,
-// ErrNoToken if it is 0. Roll the transaction back after any error. An equal token is admitted.
+// Check compares and raises the token in a transaction of your own, as Do does in its transaction.
+// Call it before any other statement in the transaction. It returns a *StaleError if token is older
+// than the newest of the resource with that name, ErrNoToken if token is 0. Roll the transaction
+// back after any error. An equal token is admitted.
 //
 // The token counts as seen once the transaction is committed.
 func (s *SQL) Check(ctx context.Context, tx *sql.Tx, name string, token uint64) error {
 	if token == 0 {
 		return ErrNoToken
 	}
-	// The number of affected rows would not tell: in MySQL an equal token affects none.
+	// The number of affected rows does not show whether the token is admitted: in MySQL an equal token
+	// affects no row.
 	if _, err := tx.ExecContext(ctx, s.raise, name, Text(token)); err != nil {
 		return fmt.Errorf("fencing: raise the token of %q: %w", name, err)
 	}

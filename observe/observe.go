@@ -1,4 +1,4 @@
-// Package observe has the events of locks, and the interfaces of those who are told of them.
+// Package observe has the events of locks, and the interfaces of the observers that are told of them.
 //
 // An observer is a value that implements one or more of the interfaces of this package: AttemptObserver,
 // VoteObserver and so on. redsync.WithObserver adds it. A method whose signature is wrong is never called.
@@ -9,27 +9,29 @@
 // # Context and time
 //
 // An event of a call (Lock, Extend, Valid, Unlock or Detach) comes with the context of that call. The context
-// may be done by then. All other events come with context.Background(): what the watchdog does, a lost lock,
-// a node that is down or up again, and a release that must be sent again. So do the votes on a release that
-// no Unlock waits for: after a failed attempt, a lost lock or Close, and in an Unlock of an expired lock.
+// may be done by then. All other events come with context.Background(), such as those of the watchdog, of a
+// lost lock, of a node that is down or up again, and of a release that must be sent again. So do the votes on
+// a release that no Unlock waits for: after a failed attempt, a lost lock or Close, and in an Unlock of an
+// expired lock.
 //
 // Start is when the operation began, and Took is how long it lasted. A tracer makes a span of the two, and
-// finds its parent in the context. The context is the caller's own, so the spans of attempts and votes stand
-// beside the span of their call. Took counts by the clock on which more time has passed, except for votes: a
-// step of the wall clock or a suspension of the machine is part of it.
+// finds the parent of the span in the context. The context is the caller's own, so the spans of attempts and
+// votes are siblings of the span of their call, not children. Took counts by the clock on which more time has
+// passed, monotonic or wall: it includes a suspension of the machine and a step forward of the wall clock.
+// Only the Took of a Vote counts by the monotonic clock alone.
 //
 // # Which goroutine
 //
-// Many goroutines may call the methods at once. The methods should return soon.
+// Many goroutines of the library may call the methods at once. The methods should return soon.
 //
 //   - ObserveVote runs on the goroutine that reads a node's replies. If there is no reply, it may run on
 //     another goroutine of the library. It must not block, panic or call a Mutex.
 //   - ObserveAttempt, ObserveAcquired, ObserveNotAcquired, ObserveReleased and ObserveDetached run on the
 //     goroutine of the call, before the call returns, and delay it. So does ObserveExtended for a call of
-//     Extend. They may call a Mutex. Close would wait for the call that they delay, at most for the node
-//     deadline. If one panics, the panic goes on in the caller. Then Lock has acquired nothing, an Extend
-//     that was to adopt a lock has adopted nothing, and a lock that Detach was to give away is released
-//     unless its value was read. No further event tells of that.
+//     Extend. They may call a Mutex. If they call Close, it waits for the call that they delay, at most for
+//     the node deadline. If one of these methods panics, the panic goes on in the caller. Then Lock has
+//     acquired nothing, an Extend that was to adopt a lock has adopted nothing, and a lock that Detach was to
+//     give away is released unless its value was read. No further event tells of that.
 //   - All other events come from one goroutine for each New or Open, in the order in which they happened.
 //     They delay no lock. An observer that blocks there delays all events behind it. A panic there ends the
 //     program. If 65,536 such events wait, further ones are dropped. EventsDropped tells how many.
@@ -88,8 +90,8 @@ type Acquired struct {
 	Left   time.Duration // validity that is left
 }
 
-// NotAcquired is a call of Lock or TryLock that has acquired nothing. A call that cannot even begin is not
-// told: after Close, or where the name, the pools or an option cannot be used.
+// NotAcquired is a call of Lock or TryLock that has acquired nothing. No event tells of a call that cannot
+// begin: after Close, or if the name, the pools or an option cannot be used.
 type NotAcquired struct {
 	Name  string
 	Start time.Time     // of the call
@@ -98,8 +100,8 @@ type NotAcquired struct {
 }
 
 // Extended is an extension by Extend or by the watchdog, whether or not it was confirmed. While too few nodes
-// answer, the watchdog sends its extension again and again. Each sending is told, with a Start of its own. An
-// Extend that adopts a lock is told as Acquired instead, unless it fails.
+// answer, the watchdog sends its extension again and again. Each sending has an event and a Start of its own.
+// An Extend that adopts a lock has the event Acquired instead, unless it fails.
 type Extended struct {
 	Name     string
 	Start    time.Time
@@ -147,10 +149,11 @@ type ReleaseUnconfirmed struct {
 }
 
 // WakeUpDenied says that a node does not wake waiters when a lock is released, because it refuses SUBSCRIBE or
-// the key {name}:queue. In most cases its ACL denies them. Waiters then try again after their retry delays. A
-// node that refuses the key is told of once. A node that refuses SUBSCRIBE is told of with each subscription.
+// the key {name}:queue. In most cases its ACL denies them. Waiters then try again after their retry delays.
+// For a refusal of the key the event comes once for each node, for a refusal of SUBSCRIBE with each
+// subscription.
 type WakeUpDenied struct {
-	Name string // of the lock whose keys are refused; "" where it is SUBSCRIBE
+	Name string // of the lock whose key the node refuses; "" if it refuses SUBSCRIBE
 	Node int    // index into the pools of New or the addresses of Open, from 0
 	Err  error  // the node's answer
 }
@@ -165,16 +168,16 @@ type WakeUpDenied struct {
 type NodeDown struct {
 	Node    int    // index into the pools of New or the addresses of Open, from 0
 	Address string // of the node, as its Pool's String has it
-	Omitted int    // how often the node has gone down and come up again since the last NodeDown
+	Omitted int    // how often the node has gone down and come up without an event since the last NodeDown
 	Err     error  // the cause
 }
 
-// NodeUp says that a node works again, as a request of some lock has shown. Those observers are told that were
-// told of the NodeDown.
+// NodeUp says that a node works again, as a request of some lock has shown. The observers that were told of
+// the NodeDown are told of the NodeUp.
 type NodeUp struct {
 	Node    int           // index into the pools of New or the addresses of Open, from 0
 	Address string        // of the node, as its Pool's String has it
-	Down    time.Duration // since it was seen to be down
+	Down    time.Duration // since a request first showed that it was down
 }
 
 // EventsDropped says that events were dropped, because an observer was too slow.

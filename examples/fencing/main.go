@@ -7,8 +7,9 @@
 //	go run ./examples/fencing -db /tmp/orders.db   # a file that stays, with the tokens in it
 //
 // The program runs the server on a loopback port, five nodes inside the process, and two holders
-// of one lock. The first holder sends its request late, when the second holds the lock. The
-// program ends with status 1 if the late request is not refused, and with 2 for bad flags.
+// of one lock. The first holder sends its request late: the second holder has the lock by then, and
+// has saved the order. The program ends with status 1 if the late request is not refused, and with
+// 2 for bad flags.
 //
 // Read server.go: it shows what a resource needs.
 package main

@@ -14,7 +14,7 @@ import (
 // tokenHeader carries the fencing token of a request.
 const tokenHeader = "Fencing-Token"
 
-// maxState is the longest state of an order.
+// maxState is how many bytes the state of an order may have.
 const maxState = 1 << 10
 
 func setToken(r *http.Request, token uint64) {

@@ -82,7 +82,7 @@ func lockAndUnlock(_ context.Context, rs *redsync.Redsync, out io.Writer) error 
 	return nil
 }
 
-// options returns every option, and a custom one.
+// options returns every option of redsync v4 except WithValue, and an option of the program's own.
 func options() []redsync.Option {
 	var backoff redsync.DelayFunc = func(tries int) time.Duration {
 		return time.Duration(tries) * 20 * time.Millisecond
@@ -140,7 +140,7 @@ func contend(ctx context.Context, rs *redsync.Redsync, out io.Writer) error {
 	return nil
 }
 
-// handOver lets another Mutex, or another process, unlock.
+// handOver lets another Mutex unlock the lock. That Mutex could be in another process.
 func handOver(_ context.Context, rs *redsync.Redsync, out io.Writer) error {
 	mutex := rs.NewMutex("migration:handed-over")
 	if err := mutex.Lock(); err != nil {

@@ -24,7 +24,7 @@ const (
 	redsyncV4   = "redsync v4"
 )
 
-// A job is the task of a holder: to lock with a library, and to write the data.
+// A job tells a holder what to do: lock with a library, and write the data.
 type job struct {
 	Who, Library string
 	Nodes        []string // addresses
@@ -38,7 +38,8 @@ func (j job) of(who string) job {
 	return j
 }
 
-// name returns the name of the lock, and key that of the data. They differ between the libraries.
+// name returns the name of the lock, and key returns the key of the data. Both differ between the
+// libraries.
 func (j job) name() string { return "lock of the order, " + j.Library }
 func (j job) key() string  { return "order, " + j.Library }
 
@@ -49,7 +50,7 @@ const (
 	locked  step = "locked"  // it has the lock, and time left
 	wrote   step = "wrote"   // its write went through
 	refused step = "refused" // its write was refused for its token
-	failed  step = "failed"  // something else
+	failed  step = "failed"  // it could not lock or write, for any other reason
 )
 
 // A report is a line from a holder to the process that started it.
@@ -105,7 +106,7 @@ func hold(ctx context.Context, text string, in io.Reader, out io.Writer) error {
 	say(report{Step: locked, Token: token, Left: left})
 
 	if _, err := bufio.NewReader(in).ReadString('\n'); err != nil {
-		return nil //nolint:nilerr // the end of in is the end of the job
+		return nil //nolint:nilerr // in was closed: the holder must end without writing
 	}
 	err = h.write(ctx, "written by "+j.Who)
 	r := report{Step: wrote, Token: token, Paused: watch.stop()}
@@ -215,7 +216,7 @@ type watch struct {
 
 func startWatch() *watch {
 	w := &watch{make(chan struct{}), make(chan time.Duration, 1)}
-	go w.run(time.Now()) // the goroutine may start only after the pause
+	go w.run(time.Now()) // reads the clock here, because the goroutine may start only after the pause
 	return w
 }
 

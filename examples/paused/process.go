@@ -28,7 +28,7 @@ func start(ctx context.Context, j job) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{j.Who, child.Cmd, child.Stdin, make(chan report, 2)} // a holder makes two
+	p := &process{j.Who, child.Cmd, child.Stdin, make(chan report, 2)} // a holder sends two reports
 	go p.listen(child.Stdout)
 	return p, nil
 }
@@ -76,7 +76,7 @@ func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) 
 // the input is not enough, because pause may have suspended the process.
 func (p *process) end() {
 	_ = p.stdin.Close()
-	_ = p.cmd.Process.Kill() // it may have ended
+	_ = p.cmd.Process.Kill() // an error means that the process has ended already
 	for range p.reports {
 		continue
 	}

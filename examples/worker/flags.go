@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -90,8 +91,8 @@ func (cfg *config) parseNodes(list string) error {
 func parseAddress(address string) (*redis.Options, error) {
 	if strings.Contains(address, "://") {
 		options, err := redis.ParseURL(address)
-		if err != nil {
-			return nil, fmt.Errorf("a URL is not of the form redis://user:password@host:port: %w", err)
+		if err != nil { // its text may quote the URL
+			return nil, errors.New("a URL is not of the form redis://user:password@host:port")
 		}
 		return options, nil
 	}

@@ -7,8 +7,8 @@
 //
 // Every worker has connections of its own, like a separate process. Each event is one line: time,
 // worker, what happened, and details. The program ends with status 1 if two workers hold the lock
-// at once, if no quorum of nodes can be reached at the start, or if none answers for ten seconds
-// later. Ctrl-C unlocks and leaves no key behind. Status 2 means bad flags.
+// at once, if no quorum of nodes can be reached at the start, or if no quorum answers for ten
+// seconds later on. Ctrl-C unlocks and leaves no key behind. Status 2 means bad flags.
 //
 // Read run, work and judge in worker.go: a program needs no more. The rest is flags, embedded
 // nodes, and the check that only one worker holds the lock.
@@ -98,9 +98,9 @@ func openWorkers(ctx context.Context, cfg config, nodes *nodes, j *journal) ([]*
 	var workers []*worker
 	for id := 1; id <= cfg.workers; id++ {
 		// WithFair and WithTries(0): the worker keeps its place in the queue until it has the
-		// lock, or until the run ends. If several workers begin at the same time, the winner may
-		// hold only a bare quorum. Its extensions set the missing keys, so that it can lose nodes
-		// afterwards.
+		// lock, or until the run ends. WithSetNXOnExtend: if several workers begin at the same
+		// time, the winner may have its key on no more nodes than a quorum. Its extensions then
+		// set the missing keys, so that it keeps the lock if nodes fail later.
 		w := &worker{id: id, name: cfg.name, nodes: len(nodes.look), expiry: cfg.expiry, register: reg, contact: con, journal: j}
 		rs, err := nodes.open(ctx, redsync.WithExpiry(cfg.expiry), redsync.WithFair(), redsync.WithTries(0),
 			redsync.WithSetNXOnExtend(), redsync.WithObserver(w))

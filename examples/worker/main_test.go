@@ -121,6 +121,7 @@ func TestRunBadFlags(t *testing.T) {
 		{[]string{"-nodes", "a:1,"}, []string{"-nodes", `""`, "host:port"}},
 		{[]string{"-nodes", "a:1,a:1"}, []string{"-nodes", "a:1 is there twice"}},
 		{[]string{"-nodes", "http://:secret@a"}, []string{"-nodes", "redis://"}},
+		{[]string{"-nodes", "redis://:secret@host:port"}, []string{"-nodes", "redis://"}},
 		{[]string{"-speed", "9"}, []string{"-speed", "-h lists the flags"}},
 		{[]string{"now"}, []string{`"now"`, "-h lists the flags"}},
 	} {

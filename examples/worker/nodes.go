@@ -42,8 +42,8 @@ func realNodes(addresses []string, options []*redis.Options) *nodes {
 	return n
 }
 
-// embeddedNodes run inside this process and listen on no port. So the nodes themselves make the
-// clients, for redsync.New.
+// embeddedNodes run inside this process and listen on no port, so redsync.Open cannot reach them. The
+// nodes themselves make the clients, which redsync.New gets.
 func embeddedNodes(servers embedded.Nodes) *nodes {
 	n := &nodes{what: fmt.Sprintf("%d nodes inside the process", len(servers)), look: clientsOf(servers)}
 	clients := n.look

@@ -15,7 +15,7 @@ import (
 // patience is how long a run continues without an answer from a quorum of nodes.
 const patience = 10 * time.Second
 
-// closeTimeout bounds the steps after the end of the run's context.
+// closeTimeout bounds how long a worker waits in close.
 const closeTimeout = 5 * time.Second
 
 // A worker contends for one lock.
@@ -111,7 +111,7 @@ func (w *worker) judge(ctx context.Context, err error) error {
 var errOutOfReach = fmt.Errorf("no quorum of nodes reached for %v", patience)
 
 // ObserveAttempt implements observe.AttemptObserver. Once for each Lock it reports why the worker
-// has to wait. It ends the run if no quorum of nodes has answered for too long.
+// has to wait. It ends the run if no quorum of nodes has answered for longer than patience.
 func (w *worker) ObserveAttempt(_ context.Context, a observe.Attempt) {
 	if 2*(a.Granted+a.Refused) > w.nodes {
 		w.contact.answered()
@@ -140,7 +140,7 @@ func (w *worker) ObserveExtended(_ context.Context, e observe.Extended) {
 	w.say("extended, with %v to spare", e.Left.Round(time.Millisecond))
 }
 
-// close waits until the worker's releases are settled on the nodes.
+// close waits until the nodes have settled the worker's releases, at most for closeTimeout.
 func (w *worker) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
@@ -159,7 +159,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// A register knows which workers hold the lock. It proves mutual exclusion, which is possible
+// A register knows which workers hold the lock, and checks that no two do at once. It can know that
 // only because all workers are in one process.
 type register struct {
 	mu      sync.Mutex
