@@ -11,8 +11,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
-// A Schedule fires alarms at their times. However many are set, it needs one timer, and a goroutine only
-// while it fires them.
+// A Schedule fires alarms at their times. However many alarms are set, it needs one timer. It keeps no
+// goroutine: the timer starts one to fire alarms.
 type Schedule struct {
 	firing sync.Mutex // held while due alarms fire
 	mu     sync.Mutex // guards what follows
@@ -27,12 +27,13 @@ type Schedule struct {
 	notBefore time.Time
 
 	// compare is the interval at which the schedule compares the wall clock with the monotonic clock while
-	// alarms are set, 0 for never. lead is the value that a comparison starts from: if clock.Instant.Lead is
-	// at least 1 ms above it, the wall clock was set forward or the machine was suspended.
+	// alarms are set, 0 for never. lead is the clock.Instant.Lead to compare with: a Lead that is at least
+	// 1 ms greater means that the wall clock was set forward or the machine was suspended.
 	compare time.Duration
 	lead    time.Duration
 }
 
+// burstPause is how long the schedule pauses after InARow alarms.
 const burstPause = time.Millisecond
 
 // An Alarm calls its Firer at a set time.
@@ -46,14 +47,14 @@ type Alarm struct {
 // Pause, which would deadlock. closing is true if Close called Fire, for an alarm that had not fired.
 type Firer interface{ Fire(closing bool) }
 
-// Set schedules the alarm a for the time at, which replaces an earlier time of a. If the schedule is closed,
-// Set reports false and changes nothing.
+// Set schedules alarm a to fire at the time at. If a was scheduled already, at replaces its former time. If
+// the schedule is closed, Set reports false and changes nothing.
 func (s *Schedule) Set(a *Alarm, at time.Time) bool {
 	return s.SetUnlessFull(a, at, math.MaxInt)
 }
 
 // SetUnlessFull does what Set does, unless limit alarms are set already or the schedule is closed. It
-// reports whether it did.
+// reports whether it has scheduled alarm a.
 func (s *Schedule) SetUnlessFull(a *Alarm, at time.Time, limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +71,7 @@ func (s *Schedule) SetUnlessFull(a *Alarm, at time.Time, limit int) bool {
 	return true
 }
 
-// Hasten makes a due now if it is scheduled for later than at.
+// Hasten makes alarm a due at once if it is scheduled for a time after at.
 func (s *Schedule) Hasten(a *Alarm, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,10 +82,10 @@ func (s *Schedule) Hasten(a *Alarm, at time.Time) {
 	}
 }
 
-// CompareClocks makes the schedule compare the clocks every so often. Once the wall clock has gained on the
-// monotonic one since start, the schedule fires all alarms, due or not: the clock was set forward, or the
-// machine was suspended. The shortest interval asked for counts, until the schedule is empty. An empty
-// schedule makes no comparisons, so the caller must set its alarm before.
+// CompareClocks makes the schedule compare the wall clock with the monotonic clock, at the interval every.
+// If the wall clock has gained at least 1 ms since start, it was set forward or the machine was suspended:
+// then the schedule fires all alarms, due or not. If several callers ask, the shortest interval counts,
+// until the schedule is empty. An empty schedule makes no comparisons, so a caller must set its alarm first.
 func (s *Schedule) CompareClocks(every time.Duration, start clock.Instant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +105,8 @@ func (s *Schedule) CompareClocks(every time.Duration, start clock.Instant) {
 	}
 }
 
-// steppedLocked reports whether the wall clock has gained on the monotonic one.
+// steppedLocked reports whether the wall clock has gained at least 1 ms on the monotonic clock since lead
+// was set.
 func (s *Schedule) steppedLocked() bool {
 	if s.compare == 0 {
 		return false
@@ -112,12 +114,12 @@ func (s *Schedule) steppedLocked() bool {
 	lead := clock.Now().Lead()
 	forward := lead-s.lead >= time.Millisecond
 	if forward || lead < s.lead {
-		s.lead = lead // a clock that was set back is measured from its new time on
+		s.lead = lead // the next comparison starts from here, also after the wall clock was set back
 	}
 	return forward
 }
 
-// Drop takes a off the schedule. a may be firing at this moment.
+// Drop takes alarm a off the schedule. It does not wait for a call of Fire that is under way.
 func (s *Schedule) Drop(a *Alarm) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,9 +129,8 @@ func (s *Schedule) Drop(a *Alarm) {
 }
 
 // armLocked makes the timer fire for the first alarm, or in time for the next comparison of the clocks.
-// Without alarms it ends the comparisons. It does not touch a timer that would fire earlier: when that
-// finds nothing due, run arms it again if there are alarms. That is rare, and resetting a timer is
-// expensive.
+// Without alarms it ends the comparisons. It leaves alone a timer that fires earlier than needed: run then
+// finds nothing due, and arms the timer again. That is rare, and resetting a timer is expensive.
 func (s *Schedule) armLocked() {
 	if len(s.alarms) == 0 {
 		s.compare = 0
@@ -140,7 +141,7 @@ func (s *Schedule) armLocked() {
 		first = s.notBefore
 	}
 	if !s.armed.IsZero() && !first.Before(s.armed) {
-		return // that is in time for the next comparison as well: armed allows for it
+		return // the timer fires early enough, for the next comparison as well
 	}
 	if s.compare > 0 {
 		if look := time.Now().Add(s.compare); look.Before(first) {
@@ -161,7 +162,7 @@ func (s *Schedule) run() {
 	defer s.firing.Unlock()
 	s.mu.Lock()
 	s.armed = time.Time{}
-	if time.Now().Before(s.notBefore) { // the timer was set while the burst was firing
+	if time.Now().Before(s.notBefore) { // the timer was armed before the pause began
 		s.armLocked()
 		s.mu.Unlock()
 		return

@@ -1,6 +1,6 @@
-// Package claim defines what a primitive writes on a node, and how it reads the node's answer. Everything
-// else (rounds, validity, extension, release, waiting, tokens) is the same for every primitive and does not
-// look inside a claim.
+// Package claim defines what a primitive, such as a mutex, writes on a node, and how it reads the node's
+// answer. Everything else (rounds, validity, extension, release, waiting, tokens) is the same for every
+// primitive and does not look inside a claim.
 package claim
 
 import (
@@ -10,16 +10,16 @@ import (
 )
 
 // A Claim is what one lease writes on the nodes. The rest of the library works through this interface
-// alone.
+// alone. A method that returns a Call sends nothing: its comment says what the command does on a node.
 type Claim interface {
 	Name() string  // names the claim in errors and events
-	Value() string // the secret that proves it: fresh for each attempt, and used by one lease only
+	Value() string // the secret that proves the claim: each attempt uses a fresh one
 
 	// With returns the same claim with another value. It may store the copy in room, which must be zero.
 	With(value string, room *Room) Claim
 
-	// Acquire takes the claim for ttl if it is free. It enters the queue at the place, unless that is zero,
-	// and proposes the token of the fence, unless that is zero.
+	// Acquire takes the claim for ttl if it is free. If at has a ticket, the ticket enters the queue. If f
+	// has a token, Acquire proposes it.
 	Acquire(ttl time.Duration, at script.Place, f script.Fence) Call
 
 	// Extend makes the claim last for at least ttl from now, and never shortens it. With heal it takes a
@@ -29,45 +29,45 @@ type Claim interface {
 	// Check asks whether the claim is there.
 	Check() Call
 
-	// Release gives the claim back, raises the register to the token of the fence, and makes the turnover
-	// in the queue. If the claim is free then, it wakes the first waiter, unless that waiter belongs to
-	// process p.
+	// Release gives the claim back, raises the fencing register to the token of f, and lets the tickets of t
+	// enter and leave the queue. If the claim is free then, the node wakes the first waiter, unless that
+	// waiter belongs to process p.
 	Release(p script.Process, t script.Turnover, f script.Fence) Call
 
 	// ReleaseQuietly does what Release does, but touches no queue.
 	ReleaseQuietly(f script.Fence) Call
 
-	// Lines returns the lines in which waiters of this process stand for the claim. A waiter itself stands
-	// in the first. A node that tells a process of a free lock names the line. For most claims that is the
-	// key of the lock.
+	// Lines returns the names of the lines of this process whose waiters may go on when the claim becomes
+	// free. A waiter for this claim stands in the first of them. A node that tells a process that a lock is
+	// free sends the name of the line. For most claims that is the key of the lock.
 	Lines() []string
 
-	// PassesTo reports whether a lease with this claim can end by going on as a lease with the other claim.
-	// The nodes then need not be told.
+	// PassesTo reports whether a lease with this claim may be handed over, without telling the nodes, to a
+	// waiter for the other claim.
 	PassesTo(other Claim) bool
 }
 
 // Room is memory for a claim, which saves the allocation.
 type Room struct{ exclusive Exclusive }
 
-// A Call is a command and the only reader of its replies, because the same reply means one thing after one
-// command and another thing after the next.
+// A Call is a command together with the function that reads its replies, because the same reply means
+// different things after different commands.
 type Call struct {
 	Command script.Command
 
-	// Read returns what a reply says. It returns an error for a reply that no node of this protocol gives.
-	// Such a reply says nothing about the claim.
+	// Read returns what a reply says. It returns an error for a reply that the command never gives. Such a
+	// reply says nothing about the claim.
 	Read func(reply any) (Answer, error)
 }
 
-// Found says what a command found where the claim belongs.
+// Found says what a command found on the node.
 type Found uint8
 
 // What a command can find.
 const (
 	Unknown Found = iota // the answer does not say
-	Mine                 // the claim is there: it was there before, or Acquire has taken it
-	Other                // something else is in its way
+	Mine                 // the claim: it was there before the command, or Acquire has taken it
+	Other                // something else, which is in the way of the claim
 	Missing              // nothing is there
 	Created              // nothing was there, and Extend has taken the claim again
 )
@@ -76,7 +76,7 @@ const (
 type Answer struct {
 	Detail *Detail // what only some answers say; nil for the others
 	Found  Found
-	First  bool // of Release: the caller's process is the first in the queue
+	First  bool // of Release: the first waiter in the queue is of the caller's process
 	Others bool // of Release: a waiter of another process is known
 }
 
@@ -84,20 +84,19 @@ type Answer struct {
 type Detail struct {
 	Wait     time.Duration // how long a refusal may last; Never if it has no end or the end is not known
 	At       time.Duration // when the answer came, by the monotonic clock; set only if the acquire enters the queue
-	Register uint64        // with a fence: the register
-	Stored   bool          // with a fence: the proposal is the register now
-	WasThere bool          // with a fence: the claim was there before
-	Own      any           // what only the claim itself and its tally understand; nil for most claims
+	Register uint64        // with a fence: the token in the register
+	Stored   bool          // with a fence: the node has stored the proposal in the register
+	WasThere bool          // with a fence: the claim was there before the command
+	Own      any           // data that only the claim and its Tally understand; nil for most claims
 }
 
-// Never is a Wait without an end.
+// Never is the Wait of a refusal that has no end, or whose end is not known.
 const Never time.Duration = -1
 
 // noDetail is the Detail of an answer without one.
 var noDetail = Detail{Wait: Never}
 
-// Details returns the Detail of a. If a has none, it returns what a refusal without one means: its Wait is
-// Never.
+// Details returns the Detail of the answer, or noDetail if the answer has none.
 func (a Answer) Details() Detail {
 	if a.Detail == nil {
 		return noDetail

@@ -31,14 +31,14 @@ func (e *Exclusive) With(value string, room *Room) Claim {
 // Lines implements Claim.
 func (e *Exclusive) Lines() []string { return e.lines[:] }
 
-// PassesTo implements Claim. A waiter for the same name needs nothing but the key of e.
+// PassesTo implements Claim. A waiter for the same name needs only the key that e has set.
 func (e *Exclusive) PassesTo(other Claim) bool {
 	o, same := other.(*Exclusive)
 	return same && o.Name() == e.Name()
 }
 
-// Acquire implements Claim. Without a place and a fence it is a plain SET, which other
-// libraries understand.
+// Acquire implements Claim. Without a place and a fence the command is the plain SET that other libraries
+// use, too.
 func (e *Exclusive) Acquire(ttl time.Duration, at script.Place, f script.Fence) Call {
 	if at.Ticket.IsZero() && f.Token == 0 {
 		return Call{script.Acquire(e.lock, ttl.Milliseconds()), readSet}

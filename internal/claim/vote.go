@@ -16,7 +16,7 @@ const (
 // A Vote is what a round knows of one node's answer.
 type Vote struct {
 	Answer Answer // what the node said; zero where it said nothing
-	Err    error  // why the vote is no grant, if the answer does not say so
+	Err    error  // why the vote is no grant; nil if Answer says why
 	Choice Choice
 }
 
@@ -72,7 +72,7 @@ type Count struct{ Granted, Refused, Failed Nodes }
 // Voted returns the nodes that have voted.
 func (c Count) Voted() Nodes { return c.Granted | c.Refused | c.Failed }
 
-// Answered returns the nodes that have answered.
+// Answered returns the nodes that have granted or refused.
 func (c Count) Answered() Nodes { return c.Granted | c.Refused }
 
 // With returns c with the vote of node i added.
@@ -112,7 +112,7 @@ func (s Standing) Decided() bool { return s.Won || s.Blocked }
 
 // A Tally adds up the votes of a round. Most claims need none: their votes are counted, and the Rule says
 // what the count proves. A claim has a Tally of its own if its votes say more than yes or no, such as which
-// permit a node grants. The tests of this interface have one (seam_test.go of the root).
+// permit a node grants. seam_test.go in the root has an example.
 type Tally interface {
 	Add(i int, v Vote)
 	Standing() Standing
@@ -122,5 +122,5 @@ type Tally interface {
 type Tallier interface{ Tally(r Rule) Tally }
 
 // A LateTally is a tally that learns from the votes which claim the round has won. Won returns that claim,
-// and the lease has it from then on.
+// which the lease then uses.
 type LateTally interface{ Won() Claim }

@@ -31,7 +31,7 @@ func (i Instant) Lead() time.Duration {
 // origin is what instants count monotonic time from.
 var origin = time.Now()
 
-// Now reads both clocks. After Step it returns what the test makes of them.
+// Now reads both clocks. While a test has them stepped, it returns what the test's function makes of them.
 func Now() Instant {
 	t := time.Now()
 	i := Instant{Mono: t.Sub(origin), Wall: t}
@@ -45,7 +45,7 @@ func Now() Instant {
 var stepped atomic.Pointer[func(Instant) Instant]
 
 // Step makes Now return what change makes of the clocks, until restore is called. It is for tests. Only one
-// of them may use it at a time: Step panics if the clocks are stepped already.
+// test may step the clocks at a time: Step panics if another has done so and not called restore.
 func Step(change func(Instant) Instant) (restore func()) {
 	if !stepped.CompareAndSwap(nil, &change) {
 		panic("clock: the clocks are stepped already")

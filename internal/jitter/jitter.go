@@ -1,5 +1,5 @@
 // Package jitter makes the random part of delays, so that many callers do not act at once. Tests replace
-// the source of it to repeat a run.
+// Source to repeat a run.
 package jitter
 
 import (

@@ -12,15 +12,15 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// An Outcome is what an attempt has come to. The zero Outcome says that none was made.
+// An Outcome is what an attempt has come to. The zero Outcome says that no attempt was made.
 type Outcome struct {
 	Kind      Kind
-	Result    quorum.Result     // of the round; zero if there was none
+	Result    quorum.Result     // of the last round; zero if there was none
 	Duplicate *quorum.Duplicate // for Duplicates
 	Err       error             // for Unusable
-	Told      error             // the error as observers were told it; nil if nobody listens
-	Validity  time.Duration     // for Late: the validity that had ended
-	Touched   bool              // a node has granted the lock in one of its rounds, even if not the fencing token
+	Told      error             // the error that observers were told; nil if nobody listens
+	Validity  time.Duration     // for Late: the length of the validity that had ended
+	Touched   bool              // in some round a node has granted the lock, even if not the fencing token
 }
 
 // A Kind is how an attempt can end.
@@ -37,26 +37,27 @@ const (
 	Unusable               // the generator made no usable value
 )
 
-// Mends reports whether another attempt may come to something else: neither the nodes nor the generator are
-// set up wrongly.
+// Mends reports whether another attempt can end otherwise. It reports false if the nodes, or the generator
+// of values, are set up wrongly.
 func (o Outcome) Mends() bool {
 	return o.Kind != Duplicates && o.Kind != Unusable && !slices.ContainsFunc(o.Result.Votes, isDuplicate)
 }
 
-// isDuplicate reports whether a node's server had granted already, as another node.
+// isDuplicate reports whether v failed because the node's server had granted already, as another node.
 func isDuplicate(v claim.Vote) bool { return v.Err == quorum.ErrDuplicate } //nolint:errorlint // a sentinel that nobody wraps
 
-// Taken reports whether nodes have answered that something else is in the way.
+// Taken reports whether the attempt failed because something else is in the way, and not because too many
+// nodes failed: see quorum.Result.NotFree.
 func (o Outcome) Taken() bool { return o.Kind == NotWon && o.Result.NotFree() }
 
-// Heard reports whether a quorum of nodes has answered.
+// Heard reports whether a quorum of nodes has granted or refused.
 func (o Outcome) Heard() bool {
 	return o.Result.Set != nil && o.Result.Set.Rule.Quorum(o.Result.Count.Answered())
 }
 
-// Acquire makes one attempt, which counts from start, at a place in the queues of the nodes. turn is told
-// how the attempt goes; it may be nil. If the attempt is Won, the lease can begin. Otherwise the caller
-// releases what the lease may have left on the nodes. The lease is nil if nothing was sent for it.
+// Acquire makes one attempt. Its validity counts from start, and at is its place in the queues of the nodes.
+// turn, which may be nil, is told what nodes answer. If the attempt is Won, the lease can begin. Otherwise
+// the caller releases what the lease may have left on the nodes. The lease is nil if nothing was sent for it.
 func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at script.Place, turn Turn) (*Lease, Outcome) {
 	value, err := t.newValue()
 	if err != nil {
@@ -67,7 +68,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		if d := stillDuplicate(ctx, t); d != nil {
 			return nil, Outcome{Kind: Duplicates, Duplicate: d}
 		}
-		start = clock.Now() // asking took a while, and nothing has been sent for the lock yet
+		start = clock.Now() // stillDuplicate took a while, and nothing has been sent for the lock yet
 	}
 	l := New(t, value, start)
 	l.Try = try
@@ -90,7 +91,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		if next == 0 {
 			break
 		}
-		op.proposal = next // each round asks for its brief anew
+		op.proposal = next // Start asks op for a new Brief, which has this proposal
 		res = set.Start(ctx, op, t.WaitAll).Wait(ctx, t.Timing.limits())
 		touched = touched || touches(res)
 	}
@@ -105,8 +106,9 @@ func touches(res quorum.Result) bool {
 		slices.ContainsFunc(res.Votes, func(v claim.Vote) bool { return v.Answer.Found == claim.Mine })
 }
 
-// stillDuplicate asks the nodes again after two of them were one server, and returns these if they still
-// are. An address may lead to another server by now, and no other command would show it.
+// stillDuplicate asks all nodes again which servers they are, because two of them were one server. It returns
+// two nodes that are one server now, nil if there are none. It must ask, because the address of a node may
+// lead to another server by now, and an attempt sends nothing else that would show it.
 func stillDuplicate(ctx context.Context, t *Terms) *quorum.Duplicate {
 	set := t.Keeper.Set
 	set.Forget()
@@ -131,7 +133,7 @@ func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 	return o
 }
 
-// won gives l what its round has won: its token, and its claim if only the tally knows that.
+// won gives l what its round has won: the token, and the claim if only the tally knows which one it is.
 func (l *Lease) won(res quorum.Result, proposal uint64) {
 	if w, ok := res.Tally.(claim.LateTally); ok {
 		l.Replace(w.Won())
@@ -156,7 +158,7 @@ type acquire struct {
 	lease    *Lease
 	place    script.Place
 	turn     Turn   // nil if nobody waits
-	proposal uint64 // of a fencing token; 0: none. Only the goroutine of Acquire uses it
+	proposal uint64 // the proposed fencing token, 0 for none; only the goroutine that runs Acquire uses it
 }
 
 // Brief implements quorum.Operation. It sets Explain, because the caller must tell a taken lock from nodes
@@ -211,7 +213,7 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	return a.lease.unlessRestarted(i, reply.Server, a.lease.First, v)
 }
 
-// tellWaiter tells the waiter of the attempt what node i's answer says of the queue.
+// tellWaiter tells the waiter of the attempt that node i has granted, or that it denies access to its queue.
 func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
 	denied := isForbidden(reply.Err)
 	if denied {
@@ -226,7 +228,7 @@ func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
 	}
 }
 
-// deny notes that node i denies its user access to the queue of l's lock.
+// deny notes that node i denies the client's user access to the queue of l's lock.
 func (l *Lease) deny(i int, err error) {
 	n := l.terms.Keeper.Set.Nodes[i]
 	if n.Deny() && l.terms.Events != nil {
@@ -234,8 +236,8 @@ func (l *Lease) deny(i int, err error) {
 	}
 }
 
-// unlessRestarted returns v, a grant of node i in a round that started at start. If the node's server may
-// have forgotten what it granted to others, v is a failure.
+// unlessRestarted returns v, which is a grant of node i in a round that began at start. If the node's server
+// may have forgotten what it granted to others, unlessRestarted returns v as a failure.
 func (l *Lease) unlessRestarted(i int, s *pool.Server, start clock.Instant, v claim.Vote) claim.Vote {
 	t := l.terms
 	if err := t.Keeper.Set.Nodes[i].Distrust(s, start.Wall, t.Timing.Drift, t.margin()); err != nil {
@@ -252,7 +254,7 @@ func (l *Lease) Check(ctx context.Context) quorum.Result {
 	return l.terms.Keeper.Set.Start(ctx, check{l}, l.terms.WaitAll).Wait(ctx, limits)
 }
 
-// A check is the round that looks whether the nodes hold a lease's claim.
+// A check is the operation that asks the nodes whether they hold a lease's claim.
 type check struct{ lease *Lease }
 
 // Brief implements quorum.Operation.

@@ -7,14 +7,14 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// closeWindow bounds how many releases may be unanswered at one node during Close. So many keep a
+// closeWindow bounds how many releases may be unanswered at one node during Close. That many keep a
 // connection busy. It is far below the limit at which a pool refuses even reserved requests, because
 // several Redsyncs on the same clients may close at once.
 const closeWindow = 1024
 
 // A drain sends the releases of a closing Redsync to one node: at most closeWindow of them
 // are unanswered at any time. The others wait in the order in which they came. Without a
-// drain the pool would refuse most of fifty thousand releases that are sent at once.
+// drain the pool would refuse a third of fifty thousand releases that are sent at once.
 type drain struct {
 	mu      sync.Mutex // guards what follows
 	sent    int        // unanswered
@@ -33,8 +33,8 @@ func (d *drain) enter(rel *Release) bool {
 	return true
 }
 
-// leave frees the place of a release that has been answered or refused, and sends a release that has waited
-// for it. It loops, because a pool may refuse all of them one after another; a recursion would be as deep.
+// leave frees the place of a release that has been answered or refused, and sends the next waiting release.
+// It is a loop, because the pool may refuse every waiting release in turn: a recursion would get too deep.
 func (d *drain) leave(i int) {
 	for rel := d.replace(); rel != nil; rel = d.replace() {
 		if rel.transmit(i, nil) {
@@ -43,7 +43,8 @@ func (d *drain) leave(i int) {
 	}
 }
 
-// replace gives the place of a release to the next one that waits, and returns that one.
+// replace gives the freed place to the next waiting release, and returns that release. If none waits,
+// replace returns nil.
 func (d *drain) replace() *Release {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -57,9 +58,10 @@ func (d *drain) replace() *Release {
 	return rel
 }
 
-// putBack puts rel back at the head of the waiting releases if the pool has refused it because too many
-// replies are outstanding. It gives up the place of rel and reports true. That needs another release under
-// way, whose reply sends rel. Without one putBack reports false.
+// putBack is for a release that the pool has refused because too many replies are outstanding. It puts rel
+// back at the head of the waiting releases, gives up its place and reports true. The reply to another
+// release of the drain then sends rel. If no other release is under way, or if the pool refused for another
+// reason, putBack does nothing and reports false.
 func (d *drain) putBack(rel *Release, refusal error) bool {
 	if outstanding := (*pool.OutstandingError)(nil); !errors.As(refusal, &outstanding) {
 		return false

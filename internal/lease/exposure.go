@@ -2,11 +2,11 @@ package lease
 
 import "github.com/seed14bd9ef4/redsync/internal/clock"
 
-// This file tracks who knows the value of a lease. The value belongs to one lease. Once the user has seen
-// it, somebody else may rely on it: then the lease is not handed over, and no later Lock releases it. So a
-// lease hides its value before it is handed over or released.
+// This file tracks whether the user may have seen the value of a lease. If so, other code may rely on the
+// value: then the lease is not handed over to a waiter, and no later Lock releases its keys. Before a lease
+// is handed over or released, it hides its value, so that nobody sees the value after that check.
 
-// An exposure says who has seen, and may see, the value of a lease.
+// An exposure says whether the user may have seen the value of a lease, and whether the user may still see it.
 type exposure struct {
 	shown  bool // the user may have seen it
 	hidden bool // nobody is shown it any more
@@ -49,8 +49,8 @@ func (l *Lease) Hide() (private bool) {
 	return !l.value.shown
 }
 
-// ClearAway releases what l, which has ended, left on the nodes, unless somebody else may know the value.
-// If the user has seen the value, another Mutex may hold the lock with it. Then only an Unlock releases it.
+// ClearAway releases what l, which has ended, left on the nodes, unless the user may have seen the value.
+// In that case another Mutex may hold the lock with the value, and only an Unlock releases the lock.
 func (l *Lease) ClearAway() {
 	if l.Hide() {
 		l.terms.Keeper.Waiters.ReleaseAndAdmit(l)

@@ -35,14 +35,15 @@ func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 }
 
 // Confirm asks the nodes to prolong l, which is adopted, from its start on. It sets no missing key again,
-// because the lock may be another's by now. The caller passes the Extension to Prolong.
+// because the lock may be another's by now. If another lease with the same value has begun meanwhile, the
+// caller passes the Extension to the Prolong of that lease.
 func (l *Lease) Confirm(ctx context.Context) (quorum.Result, Extension) {
 	e := l.extensionFrom(l.First)
 	return l.terms.Keeper.Set.Start(ctx, e, l.terms.WaitAll).Wait(ctx, l.terms.Timing.limits()), e
 }
 
-// extension returns the operation that prolongs l, which has begun, from start on. Its error is why l is
-// not held. If it is Errors.Spent, l is held, but can be held no longer than it is.
+// extension returns the operation that prolongs l, which has begun, from start on. The error is why l is not
+// held, or Errors.Spent: then l is held, but MaxHold does not allow a longer validity.
 func (l *Lease) extension(start clock.Instant) (Extension, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,9 +73,9 @@ func (l *Lease) extensionFromLocked(start clock.Instant) Extension {
 	return Extension{lease: l, start: start, ttl: ttl, validity: validity}
 }
 
-// Prolong moves the validity to that of e, if the old validity had not ended when a quorum was seen to have
-// confirmed. Otherwise somebody may have held the lock in between. e may belong to another lease with the
-// same value.
+// Prolong gives l the validity of e if that lasts longer. confirmed is when a quorum was seen to have
+// confirmed e. If the old validity had ended by then, Prolong does not change it, because somebody may have
+// held the lock in between. e may belong to another lease with the same value.
 func (l *Lease) Prolong(e Extension, confirmed clock.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +89,7 @@ func (l *Lease) Prolong(e Extension, confirmed clock.Instant) {
 }
 
 // Disproved reports whether the votes prove that no quorum holds the claim. If extensions set missing keys
-// again, only another value proves it.
+// again, only nodes that hold another value prove it.
 func (l *Lease) Disproved(res quorum.Result) bool {
 	if l.terms.Heals {
 		return res.IsTaken()
@@ -130,7 +131,7 @@ func (e Extension) Open() bool { return e.lease.NotHeld(clock.Now()) == nil }
 
 // Judge implements quorum.Operation.
 func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
-	if e.heals { // counts a node without the script too, which ran nothing: counting too many is safe
+	if e.heals { // also counts a node that ran nothing, for want of the script: counting too many is safe
 		e.lease.writes.answered(i, reply.Fate)
 	} else {
 		e.lease.writes.prolonged()

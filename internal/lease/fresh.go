@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// usedValues remembers what users' generators returned. It is one for the whole process, because several
+// usedValues remembers what users' generators returned. The whole process shares it, because several
 // Redsyncs may work on the same nodes. Values of the default generator are not remembered.
 var usedValues valueLog
 
@@ -27,8 +27,9 @@ func (t *Terms) newValue() (string, error) {
 // rememberedValues is how many values a valueLog remembers at least.
 const rememberedValues = 1 << 17
 
-// A valueLog detects a generator that repeats itself. It forgets by number, not by time, because nothing
-// bounds how long a key or a late release keeps a value in use. The values are hashes, in two generations.
+// A valueLog detects a generator that repeats itself. It keeps the latest values, however old they are,
+// because nothing bounds how long a key or a late release keeps a value in use. It stores hashes of the
+// values, in two generations: a full young one becomes the old one.
 type valueLog struct {
 	mu         sync.Mutex // guards the generations
 	young, old map[uint64]struct{}
@@ -38,7 +39,7 @@ var errUsedAgain = errors.New("redsync: WithGenValueFunc returned a value that i
 
 var valueSeed = maphash.MakeSeed()
 
-// claim notes value, or returns an error if it is remembered.
+// claim notes value, or returns an error if value has been noted already.
 func (l *valueLog) claim(value string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

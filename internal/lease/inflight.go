@@ -5,11 +5,11 @@ import (
 	"sync/atomic"
 )
 
-// An inFlight counts what is under way. Close waits until that is none.
+// An inFlight counts the operations or the releases that are under way. Close waits until the count is 0.
 type inFlight struct {
 	count   atomic.Int64
-	waiting atomic.Bool // somebody waits, on none
-	none    chan struct{}
+	waiting atomic.Bool   // zero has been called
+	none    chan struct{} // made by zero, and closed once count is 0 after that
 	once    sync.Once
 }
 
@@ -21,8 +21,7 @@ func (f *inFlight) add(n int) {
 
 func (f *inFlight) n() int { return int(f.count.Load()) }
 
-// zero returns a channel that is closed once nothing is under way. It is called
-// once in the life of f.
+// zero returns a channel that is closed once nothing is under way. It may be called only once on each f.
 func (f *inFlight) zero() <-chan struct{} {
 	f.none = make(chan struct{})
 	f.waiting.Store(true)

@@ -30,7 +30,7 @@ type Keeper struct {
 
 	closed      atomic.Bool
 	closing     chan struct{} // closed when Close begins
-	lastSettled atomic.Int64  // monotonic time of the last progress of Close: when it began, or a node last settled a release
+	lastSettled atomic.Int64  // monotonic time when Close began, or when a node last settled a release since
 }
 
 // extensionsInARow spreads the extensions of many locks that are due at once. The schedule pauses for 1 ms
@@ -45,7 +45,8 @@ func (k *Keeper) Init() {
 	k.closing = make(chan struct{})
 }
 
-// BeginCall begins an operation, unless Close has begun; EndCall ends it.
+// BeginCall begins an operation and reports true. If Close has begun, it reports false. EndCall ends the
+// operation.
 func (k *Keeper) BeginCall() bool {
 	k.operations.add(1)
 	if k.closed.Load() {
@@ -78,7 +79,7 @@ func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func())
 	// Operations under way give up at their next step, or have a deadline.
 	_ = k.awaitProgress(ctx, k.operations.zero(), timeout)
 	leave()
-	k.repeats.Close() // what waits to be repeated is sent now
+	k.repeats.Close() // sends the releases that wait to be repeated
 	return k.awaitProgress(ctx, k.unsettled.zero(), timeout)
 }
 

@@ -9,11 +9,13 @@
 //	redsync.Mutex.mu, queue.lines.mu, queue.subscriber.mu, watchdog.mu, quorum.Round.mu, Lease.mu,
 //	alarm.Schedule.mu
 //
-// All other locks (writes.mu, drain.mu, and those of events, nodes, tokens and values) come last: a goroutine
-// that holds one of them takes no further lock.
+// Two locks come before all of these: alarm.Schedule.firing, and then Lease.extending. All other locks
+// (writes.mu, drain.mu, and those of events, nodes, tokens and values) come last: a goroutine that holds one
+// of them takes no further lock, except that a node's health queues an event under quorum.Health.mu.
 //
-// A pool or an observer is called without a lock, with three exceptions. The subscriber opens a subscription
-// under subscriber.mu. The watchdog sends its round under watchdog.mu. A round sends again under Round.mu.
+// No lock of the list above is held while a pool or an observer is called, with three exceptions. The
+// subscriber opens a subscription under subscriber.mu. The watchdog sends its round under watchdog.mu. A
+// round sends again under Round.mu.
 package lease
 
 import (
@@ -30,7 +32,7 @@ type State uint8
 
 // The states of a lease.
 const (
-	Acquiring State = iota // it is being acquired, or was adopted and not extended yet
+	Acquiring State = iota // it has not begun: it is being acquired, or was just handed over or adopted
 	Held                   // the holder may rely on it
 	Past                   // its validity was seen to have ended: sticky, a clock set back does not revive it
 	Over                   // it was held, and has ended
@@ -82,8 +84,8 @@ func New(t *Terms, value string, start clock.Instant) *Lease {
 }
 
 // Adopt returns a lease whose value was acquired elsewhere: any node may hold the value, or be about to.
-// The former holder has sent each node one command that sets the value, or several if it heals or takes a
-// fencing token. In that case its options are the same as in t.
+// Adopt assumes that the former holder had the options of t: if it neither heals nor takes a fencing token,
+// it has sent each node one command that sets the value, otherwise perhaps several.
 func Adopt(t *Terms, value string, start clock.Instant) *Lease {
 	l := New(t, value, start)
 	l.value.shown = true
@@ -139,7 +141,8 @@ func (l *Lease) moveLocked(to State, cause error) {
 	}
 }
 
-// tellLostLocked tells once that l has ended otherwise than by Unlock or Detach.
+// tellLostLocked closes the signal lost. If l was held, it also tells the observers that l is lost. Only the
+// first call has an effect.
 func (l *Lease) tellLostLocked() {
 	if l.lost.closed {
 		return
@@ -148,7 +151,7 @@ func (l *Lease) tellLostLocked() {
 	if !l.begunLocked() {
 		return
 	}
-	loss := l.lossLocked() // also if nobody listens, so that a later cause does not change it
+	loss := l.lossLocked() // also without observers, so that a later cause does not change the loss
 	if l.terms.Events != nil {
 		l.terms.Events.Lost(clock.Now().Since(l.First), loss)
 	}
@@ -216,9 +219,10 @@ func (l *Lease) Err(now clock.Instant) error {
 	return l.lossLocked()
 }
 
-// Begin makes l held. From now on its Keeper tells when its time is up, releases it on Close, and extends
-// it until then if the terms say so. The error of Begin is why l cannot begin: its validity has ended since
-// the attempt, or Close has begun. Nobody is told then that l was held.
+// Begin makes l held. From now on the alarms of the Keeper make l past at the end of its validity, extend it
+// before that if it has a watchdog, and release it on Close. An error of Begin says why l cannot begin: its
+// validity has ended since the attempt, or Close has begun. In that case l was never held, and observers are
+// not told of a loss.
 func (l *Lease) Begin() error {
 	if err := l.begin(); err != nil {
 		return err
@@ -230,12 +234,12 @@ func (l *Lease) Begin() error {
 	return nil
 }
 
-// minCompare is the least time between two comparisons of the clocks. The alarms of a lease with so short
-// an expiry come soon in any case.
+// minCompare is the shortest interval at which Begin has the clocks compared. A lease with an expiry of less
+// than 100 ms needs no shorter one, because its alarm fires soon in any case.
 const minCompare = 10 * time.Millisecond
 
-// begin is the part of Begin that decides. It checks the time and begins under one lock. If another
-// goroutine finds the time up before that, l does not begin. If one does so after it, the loss is told.
+// begin checks the time and makes l held without unlocking l.mu in between. If another goroutine finds the
+// time up before that, l does not begin. If one finds it up later, observers are told of the loss.
 func (l *Lease) begin() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -265,7 +269,7 @@ func (l *Lease) End(cause error) (first bool) {
 	l.mu.Unlock()
 	l.terms.Keeper.expiries.Drop(&l.expiry)
 	l.extending.Lock()
-	l.extending.Unlock() //nolint:staticcheck // waits for extensions, whose rounds the end gives up
+	l.extending.Unlock() //nolint:staticcheck // waits for extensions: the end of l makes them give up their rounds
 	if l.watchdog != nil {
 		l.watchdog.stop()
 	}
@@ -273,8 +277,8 @@ func (l *Lease) End(cause error) (first bool) {
 }
 
 // EndHeld ends l for Unlock or Detach, and hides its value, if l may be relied upon at now. Otherwise it
-// returns why l may not. It checks and ends under one lock, so that no loss and no Close comes between. The
-// caller must call End, too.
+// returns why l may not. It holds l.mu from the check to the end, so that no loss and no Close comes between
+// them. The caller must call End, too.
 func (l *Lease) EndHeld(now clock.Instant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -313,7 +317,8 @@ func (l *Lease) EndLate(now clock.Instant) (left time.Duration, err error) {
 	return 0, l.notHeldLocked(now)
 }
 
-// Lose ends l because the nodes have disproved it, makes those who waited for its end try, and returns why.
+// Lose ends l because the nodes have disproved it, lets the first waiter in each of its lines try, and
+// returns why.
 func (l *Lease) Lose(why error) error {
 	l.End(why)
 	l.terms.Keeper.Waiters.Nudge(l.Claim().Lines())

@@ -10,11 +10,13 @@ import (
 // This file is about a lease that somebody else continues: a waiter of this process by direct hand-off, or
 // the Mutex that adopts its value after Detach.
 
-// MayPass reports whether l, which Unlock has ended, may be handed over now. It must have been acquired
-// less than chain ago, and be worth as much as a lock that is acquired now, within a tenth.
+// MayPass reports whether l, which Unlock has ended, may be handed over now. The attempt that acquired the
+// lock must have begun less than chain ago, at least nine tenths of the validity must be left, and the user
+// must not have seen the value.
 //
-// If the user has seen the value, Unlock must release it: somebody may use it to ask whether this lease has
-// ended, or to release it a second time. MayPass hides the value, so that nobody sees it after this check.
+// If the user has seen the value, Unlock must release the lock: other code may use the value to ask whether
+// this lease has ended, or to release it a second time. MayPass hides the value, so that nobody sees it
+// after this check.
 func (l *Lease) MayPass(chain time.Duration) bool {
 	now := clock.Now()
 	return now.Since(l.chainStart) < chain && l.Hide() && l.fresh(now)
@@ -38,8 +40,8 @@ func (l *Lease) Pass(t *Terms) *Lease {
 	}
 }
 
-// AwaitReplies waits until every command that can set or prolong a key of l has been answered, for the node
-// deadline at most. l must have ended.
+// AwaitReplies waits until every command that can set or prolong a key of l has been answered or is known to
+// be lost. It waits no longer than the node deadline, and not after ctx is done. l must have ended.
 func (l *Lease) AwaitReplies(ctx context.Context) {
 	timer := time.NewTimer(l.terms.Timing.NodeTimeout)
 	defer timer.Stop()

@@ -36,8 +36,8 @@ const (
 // repeated (maxRepeats). It depends on no caller's context.
 //
 // A Release does not let its round send: it sends, repeats and takes the replies itself, and gives the round
-// only the votes. The round tells it when a quorum has confirmed. It is no quorum.Recorder, because it sets
-// no value.
+// only the votes. The round tells it when a quorum has confirmed. A Release is no quorum.Recorder, because
+// its command sets no value.
 type Release struct {
 	lease    *Lease
 	claim    claim.Claim
@@ -49,12 +49,12 @@ type Release struct {
 	others   atomic.Bool  // see Others
 	open     atomic.Int32 // nodes that have not settled it
 
-	// By node. Each is used by the sender to the node, and then by the receiver of its reply.
+	// By node. The sender to the node and the receiver of its reply use it in turn, never at once.
 	progress []progress
 	spare    [claim.UsualNodes]progress
 
 	awaited bool // a caller waits for the round
-	queued  bool // a waiter of this process waits, or has left a ticket in the queues: see process
+	queued  bool // at the start a waiter of this process waited, or had left a ticket in the queues: see process
 }
 
 // progress is the state of a release on one node.
@@ -74,8 +74,8 @@ type form struct {
 	again   bool // as a repetition
 }
 
-// next returns the form in which the release must be sent again right after a reply to f, and whether it
-// must be.
+// next takes the reply to a release that was sent in form f. It reports whether the release must be sent
+// again at once, and in which form.
 func next(f form, reply pool.Reply) (form, bool) {
 	switch {
 	case pool.IsNoScript(reply.Err) && !f.inFull:
@@ -88,13 +88,13 @@ func next(f form, reply pool.Reply) (form, bool) {
 	return f, false
 }
 
-// isForbidden reports whether err comes from a node on which the client cannot use a queue: the user lacks
-// the permission, or a cluster keeps the queue on another node than the lock.
+// isForbidden reports whether err comes from a node on which the client cannot use a queue: the client's user
+// lacks the permission, or a cluster keeps the queue on another node than the lock.
 func isForbidden(err error) bool { return pool.IsDenied(err) || pool.IsCrossSlot(err) }
 
 // A Releasing says how to release a lease.
 type Releasing struct {
-	Caller context.Context //nolint:containedctx // of the call that waits for the round; nil: none does
+	Caller context.Context //nolint:containedctx // of the call that waits for the round; nil if none waits
 	Enters script.Ticket   // the ticket that enters the queues with the release; zero: none
 	Undoes Turn            // the failed attempt that the release undoes; nil if it undoes none
 }
@@ -117,8 +117,8 @@ func (l *Lease) Release(how Releasing) *Release {
 		then = quorum.Nobody{}
 	}
 	rel.round.Prepare(how.Caller, k.Set, rel, rel.awaited && l.terms.WaitAll, then)
-	// If an earlier release of l is being repeated, it must not stop before every key that was set for l has
-	// run out. A node may have set such a key as late as now.
+	// An earlier release of l may still be repeated. That must not stop before every key of l has run out, and a
+	// node may have given such a key its full TTL as late as now.
 	l.writes.noteRenewal()
 	rel.open.Store(int32(len(k.Set.Nodes))) //nolint:gosec // there are few
 	k.unsettled.add(1)
@@ -185,8 +185,9 @@ func (rel *Release) send(i int, as form, resp []byte) {
 	}
 }
 
-// transmit sends the release to node i now, and reports whether a reply will come. If the node may hold the
-// value, the request is Reserved: the pool's limit of outstanding requests then does not refuse it.
+// transmit sends the release to node i now. It reports whether a reply will come, now or after the drain has
+// sent the release again. If the node may hold the value, the request is Reserved: WithOutstanding does not
+// limit it then.
 func (rel *Release) transmit(i int, resp []byte) bool {
 	s, k, f := &rel.progress[i], rel.lease.terms.Keeper, rel.lease.writes.onNode(i)
 	s.orderly = f.settled()
@@ -334,7 +335,7 @@ func (rel *Release) nodeSettled() {
 
 // repeatLater schedules the next sending to node i, which has not settled the release.
 func (rel *Release) repeatLater(i int, err error) {
-	rel.lease.writes.keepTime() // a repetition asks whether the keys have run out
+	rel.lease.writes.keepTime() // each repetition first checks by that time whether the keys have run out
 	s, t := &rel.progress[i], rel.lease.terms
 	delay := min(minReleaseDelay<<s.repeats, maxReleaseDelay)
 	if s.unvoted && s.repeats == 0 { // the caller of Unlock waits for the result

@@ -15,7 +15,7 @@ type Terms struct {
 	Claim      claim.Claim // without a value
 	Timing     Timing
 	Value      func() (string, error) // makes the value of an attempt
-	UserValues bool                   // Value is the user's: it may repeat itself, and the user knows what it made
+	UserValues bool                   // Value is the user's function: it may repeat a value, and the user may know each
 	WaitAll    bool                   // every round waits for all nodes
 	Heals      bool                   // an extension sets missing keys again
 	Watchdog   bool                   // leases extend themselves
@@ -49,22 +49,22 @@ type Errors struct {
 type Events interface {
 	quorum.Tracer
 
-	// Lost tells that a lease has ended that somebody held, otherwise than by Unlock or Detach.
+	// Lost tells that a lease was held and has ended, but not by Unlock or Detach.
 	Lost(held time.Duration, err error)
 
 	// Extended tells what an extension of the watchdog has come to. res is the result of its round, or the
 	// result so far if it is undecided. left is how long the lease was still valid at start.
 	Extended(res quorum.Result, start time.Time, took, left time.Duration)
 
-	// Unconfirmed tells that a node has not settled a release. givenUp says that the node is sent nothing
-	// more.
+	// Unconfirmed tells that a node has not settled a release. pending is how many releases are unsettled on
+	// some node. givenUp says that the release is not sent to the node again.
 	Unconfirmed(n *quorum.Node, pending int, givenUp bool, err error)
 
-	// Denied tells that a node denies its user access to the queue.
+	// Denied tells that a node denies the client's user access to the queue.
 	Denied(n *quorum.Node, err error)
 }
 
-// Waiters are the callers of this process that wait for what leases hold. Package queue implements it.
+// Waiters are the callers of this process that wait for a claim. Package queue implements it.
 type Waiters interface {
 	// Any reports whether anybody waits.
 	Any() bool
@@ -72,21 +72,21 @@ type Waiters interface {
 	// ReleaseAndAdmit releases l, which has ended, and admits the next waiter.
 	ReleaseAndAdmit(l *Lease)
 
-	// Nudge makes the first waiter in each of the lines try, because what it waited for has ended.
+	// Nudge makes the first waiter in each of the lines try, because the lease that it waited for has ended.
 	Nudge(lines []string)
 
-	// Wake tells that the claim of those lines is free on a node, and that it is the turn of this process.
-	// undoes is the failed attempt that the release with this news has undone, nil for any other release.
-	// The waiter of that attempt has no reason to try again.
+	// Wake tells the first waiter in each of the lines that the claim is free on a node, and that this
+	// process is the first in the queue there. The news comes from a release. If that release undoes a failed
+	// attempt, undoes is that attempt, whose waiter has no reason to try again; otherwise undoes is nil.
 	Wake(lines []string, node int, undoes Turn)
 }
 
-// A Turn is the attempt of a waiter, at a place in the queues. It is told what nodes answer, in time or
-// late.
+// A Turn is the attempt of a waiter, at a place in the queues. It is told of the nodes' answers, also of
+// those that come too late to count.
 type Turn interface {
 	// Granted tells that a node has granted the attempt.
 	Granted(node int)
 
-	// Denied tells that a node denies its user access to the queue.
+	// Denied tells that a node denies the client's user access to the queue.
 	Denied()
 }

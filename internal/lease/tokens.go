@@ -12,18 +12,18 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// This file is fencing tokens. Each node keeps a register for each name. An attempt proposes a token. A
+// This file makes fencing tokens. Each node keeps a register for each name. An attempt proposes a token. A
 // node that grants the lock raises its register to the token, if that is strictly greater. If a quorum has
-// done so, the lease gets the token: any later attempt meets one of these nodes, and must propose more. If
-// registers stand in the way, the attempt is repeated with the same value, and with a token greater than
-// any that it has seen.
+// done so, the lease gets the token: any later attempt needs one of these nodes, and so must propose a
+// greater token. If the registers are too high, the attempt makes another round with the same value, and
+// with a token greater than any that it has seen.
 
 const (
 	// fenceTTL is how long a register is kept after its last use. It must exceed
 	// the skew of the clients' clocks.
 	fenceTTL = 24 * time.Hour
 
-	// maxCatchUps is how often an attempt is repeated for its token.
+	// maxCatchUps is how many more rounds an attempt makes, at most, to get a token.
 	maxCatchUps = 2
 
 	// fenceSkew is by how much the clocks of clients may differ without harm, if a node has forgotten its
@@ -31,7 +31,7 @@ const (
 	fenceSkew = 10 * time.Second
 )
 
-// fence returns a token for the register; none if the token is 0.
+// fence returns the Fence with a token; a token of 0 means none.
 func fence(token uint64) script.Fence {
 	return script.Fence{Token: token, TTL: fenceTTL.Milliseconds()}
 }
@@ -59,10 +59,10 @@ func notStored(d claim.Detail) error {
 	return fmt.Errorf("its fencing register is at %d, not below the proposal", d.Register)
 }
 
-// beyondRegisters returns the next proposal of an attempt that came to res. It returns 0 unless the attempt
-// failed only because its proposal was too low: the nodes that have neither another value nor failed must
-// still be able to make a quorum. known is the highest token that this process has seen by now, also in
-// late answers.
+// beyondRegisters returns the next proposal of an attempt whose last round came to res. It returns 0 unless
+// that round failed only because its proposal was too low: without the nodes that have another value or have
+// failed, a quorum must still be possible. known is the highest token that this process has seen by now, also
+// in late answers.
 func beyondRegisters(res quorum.Result, proposal, known uint64) uint64 {
 	if res.Won || res.Set.Rule.Blocks(res.Taken|res.Count.Failed) {
 		return 0
@@ -88,7 +88,7 @@ func (t *Terms) margin() time.Duration {
 	return fenceSkew + (1+maxCatchUps)*t.Timing.NodeTimeout
 }
 
-// maxKnown bounds how many tokens are remembered. A token that is forgotten costs a round trip.
+// maxKnown bounds how many tokens are remembered. A forgotten token may cost an attempt one more round.
 const maxKnown = 4096
 
 // Tokens are the highest fencing tokens that this process has seen, by the name of the lock.

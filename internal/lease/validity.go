@@ -14,7 +14,7 @@ type Timing struct {
 	TTL         time.Duration // of the keys: expiry + lock delay
 	Validity    time.Duration // the length of the holder's validity: expiry - drift
 	NodeTimeout time.Duration // how long a round waits for one node
-	MaxHold     time.Duration // no validity goes beyond it; 0: no limit
+	MaxHold     time.Duration // the longest that a lease may be held in all; 0: no limit
 	Drift       quorum.Drift  // of the nodes' clocks
 }
 
@@ -24,8 +24,8 @@ func (t Timing) LastsAs(u Timing) bool {
 	return t == u
 }
 
-// AtAge returns the TTL of the keys and the length of the validity for an attempt or extension that starts
-// when the lock has been held for a time. MaxHold may shorten both.
+// AtAge returns the TTL of the keys and the length of the validity for an attempt, with held 0, or for an
+// extension that starts when the lock has been held for that time. MaxHold may shorten both.
 func (t Timing) AtAge(held time.Duration) (ttl, validity time.Duration) {
 	if t.MaxHold == 0 || t.Validity <= t.MaxHold-held {
 		return t.TTL, t.Validity
@@ -54,5 +54,6 @@ func (v Validity) Remaining(now clock.Instant) time.Duration {
 // Holds reports whether v has not ended at now.
 func (v Validity) Holds(now clock.Instant) bool { return v.Remaining(now) > 0 }
 
-// Until returns the end of v, for display and for comparison by one clock.
+// Until returns the end of v, for display and for an alarm. To decide whether v has ended, use Remaining,
+// which goes by both clocks.
 func (v Validity) Until() time.Time { return v.Start.Wall.Add(v.Length) }

@@ -11,11 +11,11 @@ import (
 
 // A watchdog extends its lease by itself. It runs on the Keeper's schedule, and keeps no goroutine.
 //
-// It starts a round every third of the expiry, counted from the lease's start, so that a late timer
-// shifts nothing. The votes of a round count until the old validity ends. While a round is undecided, its
-// command is sent again, every patience, to the nodes that have not answered or have failed: they may
-// have come back. If a round fails, another starts after a backoff. So a quorum of nodes that answers
-// again before the end of the validity is enough.
+// It starts a round every third of the expiry, counted from the lease's start, so that a late timer does
+// not delay later rounds. The votes of a round count until the old validity ends. While a round is
+// undecided, the watchdog sends its command again, each time that the patience has passed, to the nodes
+// that have not answered or have failed: they may have come back. If a round fails, another starts after a
+// backoff. So the lease is extended if a quorum of nodes answers again some time before the validity ends.
 type watchdog struct {
 	lease   *Lease
 	next    alarm.Alarm // when to start a round, or to send it again
@@ -48,7 +48,7 @@ func (w *watchdog) start() {
 	}
 }
 
-// stop stops the watchdog, because its lease is over. The watchdog sends nothing after it, not even for a
+// stop stops the watchdog, because its lease is over. After stop the watchdog sends nothing, not even for a
 // round that is open.
 func (w *watchdog) stop() {
 	w.mu.Lock()
@@ -67,13 +67,13 @@ func (w *watchdog) closeRoundLocked() {
 	w.lease.terms.Keeper.extensions.Drop(&w.verdict)
 }
 
-// schedule sets the next alarm. It need not succeed: the schedule is closed only with the Keeper, which
-// ends all leases.
+// schedule sets the alarm next. It ignores a closed schedule: only the Keeper's Close closes the schedule,
+// which also ends all leases.
 func (w *watchdog) schedule(after time.Duration) {
 	w.lease.terms.Keeper.extensions.Set(&w.next, time.Now().Add(after))
 }
 
-// third returns the time until the next third of the expiry.
+// third returns the time until the next whole third of the expiry has passed since the lease's start.
 func (w *watchdog) third(now clock.Instant) time.Duration {
 	third := w.lease.terms.Timing.Expiry / 3
 	return third - (now.Mono-w.lease.First.Mono)%third
@@ -85,7 +85,8 @@ func (w *watchdog) patience() time.Duration {
 }
 
 // Fire implements alarm.Firer: it starts a round, or sends an undecided one again. It runs on the
-// schedule's goroutine. It does nothing if the lease is over, or already lasts as long as MaxHold allows.
+// schedule's goroutine. If the lease is over, it gives up the open round. If the lease already lasts as long
+// as MaxHold allows, it starts no round.
 func (w *watchdog) Fire(closing bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,7 +111,7 @@ func (w *watchdog) Fire(closing bool) {
 	w.schedule(w.patience())
 }
 
-// startLocked starts a round, unless the lease can last no longer.
+// startLocked starts a round and reports true. If the lease is over, or can last no longer, it reports false.
 func (w *watchdog) startLocked() bool {
 	e, err := w.lease.extension(clock.Now())
 	if err != nil {
@@ -146,7 +147,7 @@ func (v verdict) Fire(closing bool) {
 func (w *watchdog) look() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.lease.NotHeld(clock.Now()) != nil { // too late: observers know that it has ended
+	if w.lease.NotHeld(clock.Now()) != nil { // too late: the lease has ended
 		w.closeRoundLocked()
 		return nil
 	}
@@ -170,7 +171,7 @@ func (w *watchdog) look() error {
 	return nil
 }
 
-// tell tells the result of a round, or its result so far.
+// tell tells the observers the result of a round, or its result so far.
 func (w *watchdog) tell(res quorum.Result) {
 	if to := w.lease.terms.Events; to != nil {
 		to.Extended(res, w.began.Wall, clock.Now().Since(w.began), w.left)

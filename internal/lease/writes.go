@@ -24,7 +24,7 @@ type writes struct {
 	awaited    atomic.Bool  // somebody waits for quiet
 
 	mu      sync.Mutex      // guards what follows
-	quiet   signal          // nothing that could set or prolong the key is on its way
+	quiet   signal          // closed when no command that may set or prolong the key is under way: see awaitQuiet
 	renewed time.Duration   // the latest monotonic time at which a node can have set the key's TTL
 	tickets []script.Ticket // of waiters, to be taken off the nodes' queues with the value
 }
@@ -33,11 +33,11 @@ type writes struct {
 // read and changed without a lock:
 //
 //	bits 0 to 30   how many commands that may set the value have no reply yet
-//	bit 31         set when one has been lost: nobody can tell when it is executed
-//	bits 32 to 62  how many may have set the value, or still may
+//	bit 31         set when the reply to such a command is lost: the node may execute it at any time
+//	bits 32 to 62  how many such commands may have set the value, or may still set it
 //
-// Each sending is taken back just once, by unsent or answered, so that no part borrows from
-// the next.
+// Exactly one unsent or answered follows each sending, so that no count falls below 0 and borrows from
+// the bits above it.
 type nodeWrites int64
 
 const (
@@ -45,8 +45,8 @@ const (
 	anyLost       = 1 << 31
 	oneSent       = 1 << 32
 
-	// maxSent is where the count of sent commands stops. unsent takes back far fewer, and the bits above it
-	// leave room for calls that race.
+	// maxSent is where sending stops counting sent commands. unsent takes back far fewer, so that the count
+	// stays above 0. The bits have room for calls of sending that pass maxSent at the same time.
 	maxSent = 1 << 30
 )
 
@@ -105,7 +105,7 @@ func (w *writes) prolonged() {
 // awaitQuiet returns a channel that is closed when each command that may set or prolong the key has been
 // replied to, or is known to be lost. No further such command may be sent.
 func (w *writes) awaitQuiet() <-chan struct{} {
-	w.awaited.Store(true) // before checkQuiet: a reply that comes later calls it itself
+	w.awaited.Store(true) // before checkQuiet: the receiver of a later reply then closes quiet
 	w.checkQuiet()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,7 +143,7 @@ func (w *writes) noteRenewal() {
 func (w *writes) keepTime() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.timed.Swap(true) { // an answer that still read false came before now
+	if !w.timed.Swap(true) { // a noteRenewal that still read false was for a command executed before now
 		w.renewed = clock.Now().Mono
 	}
 }

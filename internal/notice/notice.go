@@ -7,7 +7,7 @@ import "sync"
 // Max bounds how many notices wait to be delivered.
 const Max = 1 << 16
 
-// A Receiver is told of notices. It must be a pointer, because it is used as a map key.
+// A Receiver is what notices are for. It must be a pointer, because it is used as a map key.
 type Receiver interface {
 	// Dropped tells how many notices were dropped, because too many waited.
 	Dropped(notices int)
@@ -62,8 +62,8 @@ func (q *Queue) run() {
 	}
 }
 
-// tell tells notices. If one of them ends the goroutine, as runtime.Goexit does, another goroutine goes on
-// with those behind it.
+// tell calls the notices in order, and then tells receivers how many of theirs were dropped. If a notice ends
+// the goroutine, as runtime.Goexit does, another goroutine goes on with the rest.
 func (q *Queue) tell(now []func(), dropped map[Receiver]int) {
 	told, done := 0, false
 	defer func() {

@@ -6,7 +6,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 )
 
-// This file decides why and when a waiter tries next. It is pure: no lock, no clock, no I/O.
+// This file decides why and when a waiter tries next. It takes no lock, reads no clock and does no I/O itself:
+// a view gives it what it needs.
 
 // An agenda is what a waiter knows of why and when to try next. Each attempt begins with an empty one.
 type agenda struct {
@@ -15,7 +16,7 @@ type agenda struct {
 	polls          bool        // it polls, because the retry delay of its pacer is over
 	woken          claim.Nodes // the nodes that have woken it since the last attempt began
 	freed          claim.Nodes // the nodes that granted the last attempt, whose release frees them
-	graceEnd       time.Time   // when it tries even if fewer nodes than a quorum have woken it; zero: none has
+	graceEnd       time.Time   // when it tries even if fewer nodes than a quorum have woken it; zero: no node has
 	runsOut        time.Time   // when the claim that refused the last attempt runs out on a quorum; zero: not known
 	refresh        time.Time   // when the ticket must be shown to the nodes again
 }
@@ -42,8 +43,8 @@ type view struct {
 	paces     bool      // it is not the first, but its retry delay decides when the first polls
 	tick      time.Time // when its retry delay is over
 
-	// Of the first in line.
-	held          time.Duration // how much longer this process holds the lock, as far as it knows
+	// Set for the first in line only.
+	held          time.Duration // how much longer this process holds the lock, as far as the line knows
 	rule          claim.Rule
 	subscriptions subscriptions
 }
@@ -53,8 +54,8 @@ type subscriptions interface {
 	hears() (from time.Time, listens bool)
 }
 
-// next returns what the waiter must do now, and until when it may wait if that is nothing. Only the first
-// in line, and the waiter that paces it, have anything to do at a set time.
+// next returns what the waiter must do now, and until when it may wait if that is nothing. The time is only
+// for the first in line and the waiter that paces it. The others go by pace.sleep.
 func (v view) next(a agenda) (event, time.Time) {
 	switch {
 	case v.handedOff:
@@ -83,8 +84,8 @@ func (v view) next(a agenda) (event, time.Time) {
 	return tryNow, v.now
 }
 
-// wokenBy reports whether the lock is free on a quorum: on the nodes that have said so, at least one, and
-// on those that the waiter has freed itself.
+// wokenBy reports whether the lock is free on a quorum: on the nodes that have woken the waiter (at least
+// one) and on the nodes that the waiter's own release has freed.
 func (a agenda) wokenBy(rule claim.Rule) bool {
 	return !a.graceEnd.IsZero() && rule.Quorum(a.woken|a.freed)
 }

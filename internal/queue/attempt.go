@@ -23,7 +23,7 @@ type turn struct {
 	place      script.Place // in the queues of the nodes; without a ticket it enters none
 	began      time.Time
 	conclusive bool // if the attempt fails, there is no reason to repeat it at once
-	leaves     bool // the waiter waits no longer after it
+	leaves     bool // after this attempt the waiter waits no longer
 
 	denied atomic.Bool // a node denies us its queue
 }
@@ -45,8 +45,8 @@ func (u *turn) Granted(i int) {
 	}
 }
 
-// attempt makes one attempt, which counts from start. If the attempt fails, attempt releases what it has
-// left on the nodes. u is nil for a call that stands in no line.
+// attempt makes one attempt, whose validity counts from start. If the attempt fails, attempt releases what it
+// has left on the nodes. u is nil if no waiter makes the attempt.
 func (t *Terms) attempt(ctx context.Context, start clock.Instant, try int, u *turn) (*lease.Lease, lease.Outcome) {
 	var at script.Place
 	var told lease.Turn
@@ -73,8 +73,9 @@ func (t *Terms) attempt(ctx context.Context, start clock.Instant, try int, u *tu
 	return l, o
 }
 
-// tell tells observers what the attempt for l has come to. It returns the error of a failed attempt as they
-// were told it. If an observer panics, tell releases what was acquired, and the waiter leaves the queues.
+// tell tells observers what the attempt for l has come to. It returns the error that they were told, nil if
+// the attempt has won. If an observer panics, tell releases what was acquired, and the waiter leaves the
+// queues.
 func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *turn) (why error) {
 	if t.Attempts == nil {
 		return nil
@@ -99,7 +100,7 @@ func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *tu
 //
 // The waiter keeps its place in the queues unless it gives up or cannot reach a quorum: a waiter without a
 // quorum would only hold up the others. If it enters the queues later, it does so with another ticket, so
-// that a late release of the former one does not remove it.
+// that a late release, which removes the former ticket, does not remove the new one.
 func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 	w := u.waiter
 	ls := w.lines()
@@ -130,7 +131,7 @@ func runsOut(o lease.Outcome, now clock.Instant) time.Time {
 	for i, v := range o.Result.Votes {
 		switch d := v.Answer.Details(); {
 		case v.Answer.Found == claim.Unknown: // it has not answered
-		case v.Answer.Found == claim.Mine: // it is being rolled back
+		case v.Answer.Found == claim.Mine: // the grant is being rolled back
 			all = append(all, free{i, d.At})
 		case d.Wait != claim.Never:
 			all = append(all, free{i, d.At + d.Wait})

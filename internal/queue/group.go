@@ -36,7 +36,8 @@ var groups struct {
 	byClients  map[any]weak.Pointer[Group]
 }
 
-// clientList is a list of clients as a key of groups: all clients but the last, and the last.
+// clientList is a list of clients as a key of groups: first is the list of all clients but the last, next is
+// the last.
 type clientList struct{ first, next any }
 
 // clientsOf returns the key of groups for these pools, nil if one of them does not tell

@@ -11,19 +11,19 @@ import (
 // This file decides what the waiters of this process do when a lock is released. Leases see them as a
 // Group, which implements lease.Waiters.
 
-// maxChain limits how long after its acquire a lock may be handed over within the process. A tenth of the
-// expiry limits it as well. Other processes are kept out until then. The limit is much longer than an
-// acquire takes.
+// maxChain limits for how long after its acquire a lock may be handed on within the process, without a turn
+// for other processes. If a tenth of the expiry is shorter, that is the limit. maxChain is much longer than
+// an acquire takes.
 const maxChain = 20 * time.Millisecond
 
 // HandOver passes the lock of l, which Unlock has ended, to the first in line by direct hand-off, and
 // reports whether it did. The value and its validity go to a new lease. No node is told, and nothing that
 // is done later with l affects the new lease.
 //
-// HandOver passes the lock only if nine tenths of its validity are left, and only within the time after its
-// acquire that maxChain describes: then other processes have their turn. It passes the lock only within one
-// Redsync, because another Redsync of the group may be closed meanwhile. If the first in line belongs to
-// another Redsync, HandOver reports false, and the release admits that waiter.
+// HandOver passes the lock only if nine tenths of its validity are left, and only until the limit of
+// maxChain: after that, other processes have their turn. It passes the lock only within one Redsync, because
+// another Redsync of the group may be closed meanwhile. If the first in line belongs to another Redsync,
+// HandOver reports false, and the release admits that waiter.
 func (g *Group) HandOver(l *lease.Lease) bool {
 	ls, t := &g.lines, l.Terms()
 	if ls.count.Load() == 0 || !t.Passes || !l.MayPass(min(t.Timing.Expiry/10, maxChain)) {
@@ -117,12 +117,12 @@ func (ls *lines) hasGone(w *waiter) bool {
 
 // A succession says what the first in line does at a release.
 //
-// If the waiter is not fair, and no other process is known to wait, the waiter tries at once, right behind
-// the release. Otherwise its ticket enters the queues with the release, and then:
+// If the waiter is without fair mode, and no other process is known to wait, it tries at once, right behind
+// the release. Otherwise its ticket enters the queues with the release, and what it does next depends:
 //
-//	it is trying now                  it tries again
-//	it cannot hear the nodes          it tries at once
-//	neither                           it waits until a node tells it that its turn has come
+//	if it is trying now               it tries again
+//	if it cannot hear the nodes       it tries at once
+//	otherwise                         it waits until a node tells it that its turn has come
 type succession struct {
 	enters script.Ticket // enters the queues with the release; zero: none
 	tries  bool          // the first in line tries behind the release

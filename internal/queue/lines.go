@@ -32,7 +32,7 @@ type lines struct {
 // line.pacer of the delay.
 type line struct {
 	waiters []*waiter
-	pacer   *waiter       // has the shortest retry delay; nil where nobody waits
+	pacer   *waiter       // has the shortest retry delay; nil if nobody waits
 	holder  *lease.Lease  // the lease that a waiter of this line got, until it is released or over
 	others  bool          // other processes waited when the lock was last released
 	why     lease.Outcome // the outcome of the last attempt
@@ -64,8 +64,8 @@ func (l *line) first() *waiter {
 	return first
 }
 
-// paces reports whether the retry delay of w, which is not the first, decides when the first polls. It does
-// if it is the shortest in the line.
+// paces reports whether the retry delay of w, which is not the first, decides when the first polls. That is
+// so if no retry delay in the line is shorter, and that of the first is longer.
 func (l *line) paces(w *waiter) bool {
 	return l.pacer == w && w.pace.mean < l.first().pace.mean
 }
@@ -119,8 +119,9 @@ func (ls *lines) mayBarge(name string) bool {
 	return l == nil || l.first() == nil && !l.others
 }
 
-// whyTaken returns why the lock is not free for a call that comes now to the line of that name: NotAsked if
-// nobody waits in this process.
+// whyTaken is for a call that must not overtake the waiters in the line of that name. It returns the outcome
+// of their last attempt as the reason why the call fails: a Kind of Waiting if there was no attempt, and of
+// NotAsked if nobody waits there.
 func (ls *lines) whyTaken(name string) lease.Outcome {
 	if ls.count.Load() == 0 {
 		return lease.Outcome{}
@@ -176,8 +177,8 @@ func (ls *lines) lineLocked(name string) *line {
 	return l
 }
 
-// leave takes w out of its line, unless it has been handed the lock, and lets the next waiter try. holder
-// is the lease that w has acquired, nil if it has not.
+// leave takes w out of its line, unless w has been handed the lock, and lets the next waiter try. holder is
+// the lease that w has acquired, nil if w has acquired none.
 func (ls *lines) leave(w *waiter, holder *lease.Lease) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -211,7 +212,7 @@ func (ls *lines) removeLocked(w *waiter, holder *lease.Lease) {
 	l.firstChanged(before)
 }
 
-// prompt lets the first in w's line poll, because the retry delay of w is over.
+// prompt lets the first in w's line poll if w paces it, because the retry delay of w is over.
 func (ls *lines) prompt(w *waiter) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -225,7 +226,7 @@ func (ls *lines) prompt(w *waiter) {
 	}
 }
 
-// setPace notes that w's retry delay has changed: a function of the user's has returned it.
+// setPace notes the next retry delay of w, which a function of the user's has returned.
 func (ls *lines) setPace(w *waiter, delay time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -262,8 +263,8 @@ func (ls *lines) triedLocked(w *waiter, won, heard bool, took time.Duration) {
 	l.firstChanged(before)
 }
 
-// emptiedLocked removes l, which its last waiter has left: at once, or after a while if other processes
-// wait.
+// emptiedLocked removes l, in which nobody waits: at once, or after a while if l remembers waiters of other
+// processes.
 func (ls *lines) emptiedLocked(name string, l *line) {
 	if !l.others {
 		delete(ls.byName, name)
@@ -336,8 +337,8 @@ func (ls *lines) nudge(name string) {
 	}
 }
 
-// wake notes that the lock of that line is free on node i, and that it is the turn of this process. undoes
-// is as in lease.Waiters.
+// wake wakes the first in that line: the lock is free on node i, and it is the turn of this process. It does
+// nothing while this process holds the lock. For undoes see lease.Waiters.
 func (ls *lines) wake(name string, i int, undoes lease.Turn) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -348,18 +349,18 @@ func (ls *lines) wake(name string, i int, undoes lease.Turn) {
 	}
 }
 
-// nudgeAll makes the first in each line try.
+// nudgeAll makes the first in each line try, except in lines whose lock this process holds.
 func (ls *lines) nudgeAll() {
 	ls.eachFirst((*waiter).markReadyLocked)
 }
 
-// wakeAll wakes the first in each line as if node i had told it that its lock is free, because messages of
-// that node may have been missed.
+// wakeAll wakes the first in each line as if node i had told it that the lock is free, because this process
+// may have missed messages of that node. It leaves out lines whose lock this process holds.
 func (ls *lines) wakeAll(i int) {
 	ls.eachFirst(func(w *waiter) { w.wakeLocked(i) })
 }
 
-// eachFirst calls do for the first in each line, except in lines whose lock this process has.
+// eachFirst calls do for the first in each line, except in lines whose lock this process holds.
 func (ls *lines) eachFirst(do func(*waiter)) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

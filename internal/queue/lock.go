@@ -23,10 +23,10 @@ type Terms struct {
 	Fair     bool   // nobody is overtaken
 	Priority int    // the higher comes first
 	Delay    func(tries int) time.Duration
-	Mean     time.Duration // of Delay; OfUser if only the user knows
+	Mean     time.Duration // the mean of what Delay returns; OfUser if Delay is a function of the user's
 }
 
-// OfUser is the mean of delays that a function of the user's returns.
+// OfUser stands for the mean of delays that a function of the user's returns, which is not known.
 const OfUser time.Duration = -1
 
 // Events is told what becomes of attempts.
@@ -42,12 +42,13 @@ type Events interface {
 type Failure struct {
 	Last        lease.Outcome // the last attempt of this call; if there was none, the last one of its line
 	Interrupted bool          // the context, Close or the limit of tries has ended the call
-	Delay       time.Duration // the retry delay that cannot be used, if it is negative
+	Delay       time.Duration // the negative retry delay that has ended the call; 0 if none has
 }
 
 // Lock acquires the claim of t. It makes a first attempt at once if the call may overtake the line (see
 // mayBarge). If it may not, or if the attempt fails, the call joins the line and waits until it wins, until
-// limit tries are used up, or until ctx is done. Limit 0 is no limit. start is when the user called.
+// limit tries are used up, or until ctx is done. Limit 0 is no limit. With limit 1 the call makes its attempt
+// without joining the line. start is when the user called.
 func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*lease.Lease, *Failure) {
 	if ctx.Err() != nil {
 		return nil, &Failure{Interrupted: true}
@@ -78,9 +79,9 @@ func (t *Terms) tryFairly(ctx context.Context, start clock.Instant) (*lease.Leas
 	if why := t.Group.lines.whyTaken(t.line()); why.Kind != lease.NotAsked {
 		return nil, why
 	}
-	w := newWaiter(t, start) // it is in no line, so nobody else knows it
+	w := newWaiter(t, start) // it is in no line, so that ticketLocked needs no lock
 	at := script.Place{Ticket: w.ticketLocked(), Alive: lease.AliveFor.Milliseconds(), Strict: true}
-	// leaves is set, so that nothing looks for it in a line.
+	// leaves is set, so that waiter.end does not look for w in a line.
 	return w.try(ctx, 1, &turn{waiter: w, place: at, leaves: true})
 }
 

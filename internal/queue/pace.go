@@ -12,22 +12,22 @@ import (
 // maxAhead bounds how many delays are drawn ahead. A waiter with more tries left wakes up in between.
 const maxAhead = 256
 
-// A pace is the retry delays of a waiter. It is used by the waiter alone, except for mean.
+// A pace holds the retry delays of a waiter. Only the goroutine of the waiter uses it, except for mean.
 type pace struct {
 	delay func(tries int) time.Duration
 	limit int           // the last try; 0 is no limit
-	mean  time.Duration // for comparison with others
+	mean  time.Duration // for comparison with other waiters
 
-	try  int       // the number of the last try that was made, or passed over
-	tick time.Time // when the delay after it is over
+	try  int       // the number of the current try: the last one that was made or passed over
+	tick time.Time // when the delay after the current try is over
 
-	last   time.Duration   // the delay after it
-	ahead  []time.Duration // those after the next tries, drawn already
+	last   time.Duration   // the delay that begin has drawn last
+	ahead  []time.Duration // the delays after the tries to come, drawn already
 	asleep bool            // the waiter ignores tick
 }
 
-// begin begins the delay after the current try. The delay lasts for least at least. begin reports false if
-// it is negative.
+// begin begins the delay after the current try. It makes the delay last no shorter than the time least. It
+// reports false if the delay is negative.
 func (p *pace) begin(least time.Duration) bool {
 	p.last = p.draw()
 	if p.last < 0 {
@@ -50,8 +50,9 @@ func (p *pace) draw() time.Duration {
 	return d
 }
 
-// sleep returns when the waiter must wake up even if nothing has happened: when its tries are used up, or a
-// drawn delay is negative. The zero time is never.
+// sleep makes the waiter ignore tick, and returns when the waiter must wake up even if nothing has happened.
+// It draws the delays before the last try, at most maxAhead and only up to a negative one, and returns when
+// they are over. Without a limit it draws none, and returns the zero time: never.
 func (p *pace) sleep() time.Time {
 	p.asleep = true
 	if p.limit == 0 {
@@ -72,16 +73,16 @@ func (p *pace) sleep() time.Time {
 	return at
 }
 
-// pass passes over a try.
+// pass passes over the try that was due at tick, and moves tick to the end of the delay after that try.
 func (p *pace) pass() {
 	d := max(p.draw(), minTry)
 	p.try++
 	p.tick = p.tick.Add(d)
 }
 
-// wake ends the sleep: the waiter goes by tick again. It passes over the tries whose delays have elapsed, as far as sleep
-// has drawn those delays. Without a limit sleep has drawn none: then the current delay begins anew if it is
-// over.
+// wake ends the sleep: the waiter goes by tick again. It passes over the tries that were due by now, as far
+// as sleep has drawn the delays after them. Without a limit sleep has drawn none: then the current delay
+// begins anew if it is over.
 func (p *pace) wake(now time.Time) {
 	p.asleep = false
 	for !now.Before(p.tick) && len(p.ahead) > 0 && p.ahead[0] >= 0 {

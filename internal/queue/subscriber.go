@@ -18,12 +18,13 @@ const (
 	idleSubscriber = 30 * time.Second
 
 	// maxWaitToHear is how long at most the first in line waits for its subscriptions, before it tries
-	// without them. So its ticket is shown to the nodes again in time.
+	// without them. It is less than AliveFor, so that the waiter shows its ticket to the nodes again in time.
 	maxWaitToHear = lease.AliveFor / 2
 )
 
 // A subscriber listens while somebody waits, on behalf of all members of a group. A node may have sent
-// something while its subscription was broken. When that stands again, the first in each line tries again.
+// messages while its subscription was broken. When the subscription stands again, the subscriber wakes the
+// first in each line as if that node had sent it a message.
 type subscriber struct {
 	group *Group
 
@@ -32,11 +33,12 @@ type subscriber struct {
 	idle    *time.Timer
 }
 
-// A session is the subscriptions from when somebody begins to wait until nobody does.
+// A session is one set of subscriptions: from when somebody begins to wait until nobody has waited for a
+// while.
 //
-// It is ready once a quorum of nodes has answered: each can be heard, or has failed to let us listen. From
-// then on a release reaches the waiters. The session waits wakeGrace longer for the other nodes: otherwise
-// each of their answers would cause an attempt.
+// A node has answered once it can be heard, or once its subscription has failed. The session is ready when
+// all nodes have answered, or wakeGrace after a quorum of them has. From then on messages of a release reach
+// the waiters. Without the wait of wakeGrace each answer of the other nodes would cause an attempt.
 type session struct {
 	subscriber    *subscriber
 	rule          claim.Rule
@@ -72,8 +74,9 @@ func (s *subscriber) hears(maxWait time.Duration) (from time.Time, listens bool)
 	return s.session.begun.Add(maxWait), true
 }
 
-// listen makes sure that subscriptions to the nodes of one of the members stand, or are being opened. It
-// does not wait for them. events is told of a node that refuses; it may be nil.
+// listen opens the subscriptions if there is no session, through the pools of set, which is that of one
+// member. It does not wait until they stand. events, which may be nil, is told of a node that refuses. If
+// all members have left the group, listen does nothing.
 func (s *subscriber) listen(set *quorum.Set, events Events) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +107,7 @@ func (s *session) subscribeLocked(through pool.Pool, l listener) {
 			return
 		}
 	}
-	s.answerLocked(l.node) // it will never answer by itself
+	s.answerLocked(l.node) // nothing will call the listener of this node
 }
 
 // listenThrough returns the pool through which a group subscribes at p's node. If p can make one, that is a
@@ -145,8 +148,8 @@ func (s *session) answerLocked(i int) {
 	}
 }
 
-// becomeReady makes the first in each line try. It may have waited until it could hear, or it has tried
-// without hearing and may have missed something.
+// becomeReady makes the session ready, and the first in each line try. That waiter may have waited until it
+// could hear the nodes. Or it has tried without hearing them, and may have missed a message.
 func (s *session) becomeReady() {
 	s.subscriber.mu.Lock()
 	s.ready = true
@@ -165,7 +168,7 @@ func (s *subscriber) rest() {
 	s.idle.Reset(idleSubscriber)
 }
 
-// stop ends the subscriptions, if still is nil or still true.
+// stop ends the subscriptions, if still is nil or reports true.
 func (s *subscriber) stop(still func() bool) {
 	s.mu.Lock()
 	if still != nil && !still() {

@@ -14,14 +14,16 @@ import (
 // This file is about one call of Lock that waits in a line.
 
 const (
-	// wakeGrace is how long the first in line waits for a quorum of wake-ups after the first one, and up to
-	// as much longer at random. It does not wait for ever, because wake-ups may be lost.
+	// wakeGrace is how long the first in line waits, after a first wake-up, for those of a quorum. A random
+	// time of up to wakeGrace is added. The wait has an end, because wake-ups may be lost. A session waits
+	// for wakeGrace as well.
 	wakeGrace = 2 * time.Millisecond
 
 	// runOutJitter spreads the attempts of waiters for which the same TTL runs out.
 	runOutJitter = 10 * time.Millisecond
 
-	// minTry is how long a try takes at least if it asks no node, or hears none.
+	// minTry is the least retry delay after a try that asked no node, or failed otherwise than at a taken
+	// lock.
 	minTry = 10 * time.Millisecond
 )
 
@@ -104,15 +106,15 @@ func (w *waiter) lookAgain() {
 	}
 }
 
-// run is Lock from the moment when w has joined its line. It makes attempts until one succeeds, or Lock
-// must give up.
+// run is the rest of Lock after w has joined its line. It makes attempts until one succeeds, or Lock must
+// give up.
 func (w *waiter) run(ctx context.Context) (l *lease.Lease, failure *Failure) {
 	returned := false
 	defer func() { // also if a function of the user's has panicked
 		w.lines().leave(w, l)
 		switch {
 		case w.handedOff != nil:
-			l, failure = w.handedOff, nil // the lock may have come while the waiting ended
+			l, failure = w.handedOff, nil // also if the lock was handed over while waitInLine gave up
 			if !returned {
 				l.Abandon(w.terms.Keeper.Errors.Failed)
 			}
@@ -146,7 +148,7 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 			case !o.Mends():
 				return nil, &Failure{Last: o}
 			case o.Taken():
-				least = 0 // the nodes have answered, which took a while: no least delay is needed
+				least = 0 // the nodes took a while to answer, so no least delay is needed
 			}
 		} else if what == elapsed {
 			w.lines().prompt(w)
@@ -160,8 +162,8 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 	}
 }
 
-// delay begins the next retry delay, which lasts for least at least. It reports false if the delay is
-// negative.
+// delay begins the next retry delay, and makes it last no shorter than the time least. It reports false if
+// the delay is negative.
 func (w *waiter) delay(least time.Duration) bool {
 	if !w.pace.begin(least) {
 		return false
@@ -172,7 +174,7 @@ func (w *waiter) delay(least time.Duration) bool {
 	return true
 }
 
-// sleepUntilDue waits until there is something to do, and returns what.
+// sleepUntilDue waits until w has something to do, and returns the event that is the reason.
 func (w *waiter) sleepUntilDue(ctx context.Context) event {
 	var timer *time.Timer
 	for {
@@ -237,7 +239,7 @@ func (w *waiter) due() (event, time.Time) {
 	return v.next(w.agenda)
 }
 
-// hears implements subscriptions, with lines.mu held.
+// hears implements subscriptions. due, which calls it through view.next, holds lines.mu.
 func (w *waiter) hears() (from time.Time, listens bool) {
 	if !w.needsToHear() {
 		return time.Time{}, true
@@ -245,9 +247,8 @@ func (w *waiter) hears() (from time.Time, listens bool) {
 	return w.subscriber().hears(w.maxWaitToHear())
 }
 
-// needsToHear reports whether w, before it tries, waits until it can hear the nodes, because the attempt
-// puts its ticket in the queues. The very first attempt does not wait for that: it may succeed, and is
-// repeated if it fails.
+// needsToHear reports whether w must be able to hear the nodes before it tries, because the attempt puts its
+// ticket in the queues. The very first attempt need not: it may succeed, and is repeated if it fails.
 func (w *waiter) needsToHear() bool {
 	return w.why != nil && (w.terms.Fair || !w.queueless && !w.agenda.followsRelease)
 }
@@ -298,9 +299,9 @@ func (w *waiter) begin(poll, last bool) *turn {
 
 // try makes the attempt. Before that it decides whether a failure is conclusive.
 //
-// A failure is conclusive if w can hear the nodes by then, or does without them (queueless). Otherwise w
-// may miss a message, and end makes it try again as soon as it can hear them. An attempt without a ticket
-// is repeated with one.
+// A failure is conclusive if w can hear the nodes before the attempt or has waited long enough for that, or
+// if w uses no queues (queueless). Otherwise w may miss a message, and end makes it try again as soon as it
+// can hear the nodes. An attempt without a ticket is repeated with one.
 func (w *waiter) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease.Outcome) {
 	s := w.subscriber()
 	switch {
@@ -319,7 +320,7 @@ func (w *waiter) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease
 	return l, o
 }
 
-// end notes what an attempt has come to, and makes sure that w tries again.
+// end notes what an attempt has come to. If the attempt failed and w goes on, end notes when to try again.
 func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	ls := w.lines()
 	ls.mu.Lock()

@@ -31,15 +31,16 @@ func (s *Set) Guard() (n *Node, longest time.Duration) {
 const uptimeGranularity = time.Second
 
 // Distrust returns why the node's grants and confirmations do not count, nil if they do. sent is a time
-// before the request was sent. A node that has restarted may have forgotten locks, until the longest-lived
-// of them has run out everywhere. Its fencing registers take the margin longer.
+// before the request was sent. A node that has restarted may have forgotten locks. It does not count until
+// the longest-lived of these has run out everywhere, and for the time margin after that, which its fencing
+// registers need.
 func (n *Node) Distrust(s *pool.Server, sent time.Time, drift Drift, margin time.Duration) error {
 	switch {
 	case n.guard == 0:
 		return nil
 	case s == nil:
 		return errUnknownServer
-	case s.New && s.Age(sent) >= 0: // with a negative age, another server answered the request
+	case s.New && s.Age(sent) >= 0: // if the age is negative, the server started only after sent
 		return nil
 	}
 	quarantine := n.quarantine(drift, margin)

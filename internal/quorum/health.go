@@ -8,22 +8,22 @@ import (
 
 // This file tells which nodes are down, as far as the traffic of locks shows. Nothing is sent to find out.
 
-// healthPause bounds how often the observers are told of one node: in each pause of one NodeDown at most,
-// and of the NodeUp that follows it.
+// healthPause is the least time between two NodeDown events of one node. A failure of the node that observers
+// were not told of has no NodeUp either.
 const healthPause = time.Second
 
-// A Health is what is known of one node. All Redsyncs with the same client for the node share it, so that
-// they tell of a change once.
+// A Health is what is known of one node. All Redsyncs with the same clients share it, so that observers are
+// told of a change once.
 type Health struct {
 	state atomic.Int32 // one of the constants below; read for every vote, changed with mu held
 
 	mu         sync.Mutex // guards what follows
 	since      time.Time  // when the node was seen to go down
 	told       time.Time  // when observers were last told that it was down
-	omitted    int        // how often it has been down since, without a NodeDown
+	omitted    int        // how often the node has been down since told, without a NodeDown
 	distrusted bool       // it answers, but its grants do not count
 
-	tellUp observation // the one that NodeDown was told of: the same tracer is told NodeUp
+	tellUp observation // the observation that caused the last NodeDown: NodeUp goes to the same tracer
 }
 
 const (
@@ -86,7 +86,7 @@ func (h *Health) upLocked(s observation, now time.Time) {
 		h.omitted++
 		return
 	}
-	h.tellUp.to.NodeUp(h.tellUp.node, now.Sub(h.since)) // those who were told NodeDown
+	h.tellUp.to.NodeUp(h.tellUp.node, now.Sub(h.since)) // to the tracer that was told NodeDown
 	h.tellUp = observation{}
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // This file tells which server answers for a node. Two nodes that are one server count once: otherwise two
-// quorums might share no node.
+// quorums might have no server in common.
 
 // An identity is what is known of the servers behind the nodes.
 type identity struct {
@@ -26,9 +26,9 @@ type Duplicate struct{ A, B *Node }
 // Duplicate returns two nodes that are one server, nil if there are none.
 func (s *Set) Duplicate() *Duplicate { return s.identity.duplicate.Load() }
 
-// FirstToIdentify reports whether the caller's acquire is the one that waits to learn which server each
-// node is: the first on a client in this process. No other acquire waits, so that a dead node delays only
-// one acquire, however that one ends.
+// FirstToIdentify reports whether the caller's acquire must wait to learn which server each node is. Only the
+// first acquire on a Set does, and only if one of the clients is new in this process, or its pool does not
+// tell. So a dead node delays only one acquire, however that one ends.
 func (s *Set) FirstToIdentify() bool {
 	if s.identity.asked.Load() || !s.identity.asked.CompareAndSwap(false, true) {
 		return false

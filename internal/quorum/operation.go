@@ -56,8 +56,8 @@ type Recorder interface {
 // A Gate can stop an open round: once Open reports false, nothing more is sent.
 type Gate interface{ Open() bool }
 
-// A Winner acts at the moment when a quorum has granted, before anybody else is told. The round is locked
-// meanwhile.
+// A Winner acts at the moment when a quorum has granted, before anybody else is told. The round calls OnWon
+// with Round.mu held.
 type Winner interface{ OnWon() }
 
 // A Tracer is told what rounds see. Its methods must not block.

@@ -60,8 +60,8 @@ func (b *ballot) vote() claim.Vote {
 	return claim.Vote{Choice: b.choice, Answer: claim.Answer{Found: b.found, Detail: b.detail}, Err: b.err}
 }
 
-// A Decider is told when the answer of a round cannot change any more, or when its deadline has come.
-// Decided is called at most once, with the round locked: it must not block, nor use the round.
+// A Decider is told when the answer of a round cannot change any more, or when its deadline has come. The
+// round calls Decided at most once, with Round.mu held: Decided must not block, nor use the round.
 type Decider interface{ Decided() }
 
 // Nobody is the Decider of a round for which nobody waits.
@@ -73,7 +73,8 @@ func (Nobody) Decided() {}
 // NoCall is the context of a round that is part of no call of the user's.
 var NoCall = context.Background()
 
-// Start sends op's command to all nodes. It does not wait: Send never does. ctx is for the tracer alone.
+// Start sends op's command to all nodes. It does not wait, because pool.Pool.Send never does. ctx is for the
+// tracer alone.
 func (s *Set) Start(ctx context.Context, op Operation, waitAll bool) *Round {
 	r := &Round{}
 	r.Prepare(ctx, s, op, waitAll, nil)
@@ -154,7 +155,7 @@ func (s *Set) Read(call claim.Call, reply pool.Reply) claim.Vote {
 
 // resend sends the script in full to node i, which does not have it and ran nothing. It does so once, and
 // only while the vote is open: later the value may have been released, and nothing that can set it may
-// follow. r.mu is held while sending, so that nobody closes the vote meanwhile.
+// follow. resend holds r.mu while sending, so that nobody closes the vote meanwhile.
 func (r *Round) resend(i int) (sent bool, refusal error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,8 +179,8 @@ func (r *Round) Again() {
 	}
 }
 
-// sendAgain does what Again does. It returns by node the refusal of its pool, if that is the node's vote.
-// r.mu is held while sending, so that nobody closes the vote meanwhile.
+// sendAgain sends for Again. It returns, by node, the refusal of the pool if that is the node's vote, which
+// Again counts. sendAgain holds r.mu while sending, so that nobody closes the vote meanwhile.
 func (r *Round) sendAgain() (refusals []error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -240,9 +241,9 @@ func (r *Round) tellTracer(t *trace, i int, v claim.Vote, late, later bool) {
 	}
 }
 
-// heardLocked notes an answer of node i, and returns the trace if it is the node's first answer. Once every node
-// has answered, r drops the trace: a release can be sent again for hours, and must not keep its caller's context
-// in memory.
+// heardLocked notes an answer of node i, and returns the trace if that is the node's first answer. Once every
+// node has answered, r drops the trace: a release can be sent again for hours, and must not keep its caller's
+// context in memory.
 func (r *Round) heardLocked(i int) *trace {
 	b := &r.ballots[i]
 	if b.heard {
@@ -280,8 +281,8 @@ func (r *Round) NoteHealth(i int, v claim.Vote) {
 var ErrDuplicate = errors.New("it is the same server as another node")
 
 // add counts node i's vote. The deciding vote closes the round, unless the round waits for the other nodes
-// too. t is the trace to tell, nil unless this is the node's first answer. late reports whether the vote came too
-// late to count, and as is the vote as it counts.
+// too. t is the trace for telling the tracer, nil unless this is the node's first answer. late reports whether
+// the vote came too late to count. as is the vote as it counts.
 func (r *Round) add(i int, v claim.Vote, by *pool.Server) (t *trace, late bool, as claim.Vote) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -349,9 +350,9 @@ func (r *Round) standingLocked() claim.Standing {
 }
 
 // isFinal reports whether the answer can be given, after votes that prove s. A blocked acquire also has to
-// say why: a taken lock is something else than nodes that are down, and dead nodes fail faster than live
-// ones refuse. So the round waits for the reason while fewer than a quorum have answered, for the node
-// deadline at most. That wait cannot harm safety: a blocked acquire undoes its grants, whatever the reason.
+// say why: because the lock is taken, or because nodes are down. Dead nodes may fail faster than live nodes
+// refuse. So a blocked acquire waits until it is clear why, for the node deadline at most. That wait cannot
+// harm safety: a blocked acquire undoes its grants, whatever the reason.
 func (r *Round) isFinal(s claim.Standing) bool {
 	return s.Won || s.Blocked && (!r.brief.Explain || s.Explained)
 }
@@ -364,7 +365,8 @@ func (r *Round) IsFinal() bool {
 }
 
 // decideLocked makes a won round take effect, and tells the Decider that the round is decided or that its
-// deadline has come. What it calls may lock a lease or a schedule, and nothing else.
+// deadline has come. The methods that it calls may take only locks that come after Round.mu (see package
+// lease).
 func (r *Round) decideLocked() {
 	if w, ok := r.op.(Winner); ok && r.proved.Won {
 		w.OnWon()
@@ -529,5 +531,5 @@ func (res Result) NotFree() bool {
 	return res.Taken != 0 && !res.Set.Rule.Blocks(res.Count.Failed)
 }
 
-// IsTaken reports whether the nodes prove that something else is in the way.
+// IsTaken reports whether something else is in the way on so many nodes that no quorum can grant.
 func (res Result) IsTaken() bool { return res.Set != nil && res.Set.Rule.Blocks(res.Taken) }

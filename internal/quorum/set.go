@@ -3,7 +3,7 @@
 //
 // A command goes down through Set.Start, Round.Send and pool.Pool.Send. A reply comes back through
 // Round.Receive, Operation.Judge, Round.Cast and Round.add. Only lease.Release sends and receives by itself,
-// because it repeats its command on each node until that has settled it. It uses a Round just to count.
+// because it repeats its command on each node until that node is settled. It uses a Round just to count.
 package quorum
 
 import (
@@ -77,17 +77,18 @@ func Unusable(p pool.Pool) error {
 	return nil
 }
 
-// deniedFor is how long a release leaves out the queue on a node that has denied its user access to any
-// queue.
+// deniedFor is for how long releases leave out the queue on a node, after it has denied the client's user
+// access to a queue.
 const deniedFor = 5 * time.Second
 
-// Deny notes that the node denies its user access to queues. It reports whether that is the first time.
+// Deny notes that the node denies the client's user access to a queue. It reports whether that is the first
+// time.
 func (n *Node) Deny() (first bool) {
 	n.deniedUntil.Store(int64(clock.Now().Mono + deniedFor))
 	return !n.toldDenied.Swap(true)
 }
 
-// Denies reports whether the node has lately denied its user access to a queue.
+// Denies reports whether the node has denied the client's user access to a queue less than deniedFor ago.
 func (n *Node) Denies() bool {
 	until := n.deniedUntil.Load()
 	return until != 0 && int64(clock.Now().Mono) < until

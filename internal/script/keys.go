@@ -4,7 +4,7 @@ import "strings"
 
 // This file names the keys that stand beside a lock, in the same slot of a Redis Cluster.
 
-// sides are the keys beside a lock's own.
+// sides are the ends of the side keys: the keys beside a lock's own.
 var sides = []string{":queue", ":fence"}
 
 // QueueKey returns the key of the queue of name's waiters.
@@ -16,9 +16,9 @@ func QueueKey(name string) string { return sideKey(name, ":queue") }
 // FenceKey returns the key of name's fencing register. It is in the slot that QueueKey describes.
 func FenceKey(name string) string { return sideKey(name, ":fence") }
 
-// sideKey returns the side key of name that ends in side. A name with a tag of its own is repeated behind
-// the tag, because {b} is another lock than b. So is a name that can have no tag, because b}:{b is another
-// lock than {b}.
+// sideKey returns the side key of name that ends in side. If name has a tag, the side key has the whole name
+// behind the tag: otherwise the locks b and {b} would share a side key. If name has no tag but a closing
+// brace, it follows an empty tag: otherwise the locks {b} and b}:{b would share a side key.
 func sideKey(name, side string) string {
 	tag := hashTag(name)
 	if tag != "" || strings.Contains(name, "}") {

@@ -1,5 +1,6 @@
 // Package script holds the Lua scripts that nodes run, one per operation. Each script touches only the keys
-// that it is given. Its reply says what it found: no reply stands for several cases.
+// that it is given. Its reply says what it found: no reply stands for several cases. A function that returns
+// a Command sends nothing: its comment says what the command does on a node.
 package script
 
 import (
@@ -59,8 +60,8 @@ func withQueue(script string) string {
 	return strings.Replace(script, "-- include queue.lua\n", queue, 1)
 }
 
-// A Lock is what all commands of a lease are about: a key and the holder's value. Both are
-// strings, kept as arguments of commands, which saves an allocation for each command.
+// A Lock is what all commands of a lease are about: a key and the holder's value. Both are strings, kept in
+// the type of a command's arguments, which saves an allocation for each command.
 type Lock struct{ key, value any }
 
 // NewLock returns the Lock of key and value.
@@ -108,9 +109,9 @@ type Turnover struct {
 
 func (t Turnover) none() bool { return t.Enters.IsZero() && len(t.Leave) == 0 }
 
-// Release deletes key if it holds value, and raises the register to the token of fence. It makes the
-// turnover in the queue of waiters. If the key is free then, the node tells the first waiter, unless that
-// waiter is of process. The zero process says that nobody of the caller's process waits.
+// Release deletes key if it holds value, and raises the register to the token of fence. It lets the tickets
+// of turnover enter and leave the queue of waiters. If the key is free then, the node tells the first waiter,
+// unless that waiter is of process. The zero process says that nobody of the caller's process waits.
 func Release(l Lock, process Process, turnover Turnover, fence Fence) Command {
 	r := newRequest(releaseScript, 6)
 	r.keys(l.key, QueueKey(l.Name()))
@@ -149,7 +150,8 @@ type Place struct {
 }
 
 // Enter puts the ticket of place in the queue of key's waiters, and sets key to value for ttl milliseconds
-// if it is free. Then it raises the register to the token of fence, if that is strictly greater.
+// if it is free. If Enter grants, it then raises the register to the token of fence, if that is strictly
+// greater.
 //
 // It returns Granted, or in how many milliseconds a refusal may end by itself, -1 if never. ParseEntered
 // reads what it returns.
@@ -235,13 +237,12 @@ func (r *request) command() Command {
 // keyCount is the index at which a command says how many keys it has.
 const keyCount = 2
 
-// Extend makes key expire in ttl milliseconds, or when it would anyway if that
-// is later, where it holds value.
+// Extend raises the TTL of key to ttl milliseconds if key holds value. It never shortens the TTL.
 func Extend(l Lock, ttl int64) Command {
 	return of(extendScript, l.key, l.value, ttl)
 }
 
-// Heal does what Extend does, and sets key again where it is missing.
+// Heal does what Extend does, and sets key again if it is missing.
 func Heal(l Lock, ttl int64) Command {
 	return of(healScript, l.key, l.value, ttl)
 }
