@@ -491,7 +491,7 @@ func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 		return nil, m.withInterruption(ctx, nil)
 	}
 	if err := h.EndHeld(now); err != nil {
-		return nil, err // Close has ended h since the check above
+		return nil, err // h has ended since the check above, for example by Close or a loss
 	}
 	m.hold = nil
 	return h, nil
@@ -507,9 +507,10 @@ func (m *Mutex) Extend() (bool, error) {
 // ExtendContext makes the lock last for its expiry from now on. It moves Until and returns
 // true if a quorum confirms the extension before the old Until.
 //
-// It waits for the nodes at most until the old Until has passed or ctx is done, and for an
-// adopted lock at most for the node deadline. After ErrExtendFailed the lock is still
-// held until the old Until, and Extend may be tried again. If ErrMaxHold comes with it,
+// It waits for the nodes at most until the old Until has passed or ctx is done. For an adopted
+// value that has not been extended, the limit is the node deadline instead of the old Until.
+// After ErrExtendFailed the lock is still held until the old Until, and Extend may be tried
+// again. If ErrMaxHold comes with it,
 // WithMaxHold does not allow a longer hold. After ErrLockAlreadyExpired the lock is over; see
 // ErrLockLost.
 func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
@@ -527,7 +528,7 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	} else {
 		adopted, ok, err = m.adopt(ctx, h)
 	}
-	if m.set.observers != nil && !adopted { // of an adoption they have been told as observe.Acquired
+	if m.set.observers != nil && !adopted { // adopt has already told the observers: observe.Acquired
 		took := clock.Now().Since(start)
 		tell(ctx, m.set.observers, observe.ExtendedObserver.ObserveExtended,
 			observe.Extended{Name: m.name, Start: start.Wall, Took: took, Left: max(left-took, 0), Err: err})

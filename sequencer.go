@@ -21,7 +21,9 @@ type Sequencer struct {
 	Value string
 }
 
-// sequencerOf returns the Sequencer of h. It contains the value of h, which a receiver may use.
+// sequencerOf returns the Sequencer of h. The receiver of the Sequencer can extend and release the lock with
+// the value. So h must not be handed over to a waiter: before the call, Mutex.Sequencer marks the value as
+// shown, and Detach ends h.
 func sequencerOf(h *lease.Lease) Sequencer {
 	c := h.Claim()
 	return Sequencer{Name: c.Name(), Token: h.Token(), Value: c.Value()}

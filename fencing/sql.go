@@ -106,10 +106,10 @@ func (s *SQL) Do(ctx context.Context, name string, token uint64, write func(tx *
 	return nil
 }
 
-// Check compares and raises the token in a transaction of your own, as Do does in its transaction.
-// Call it before any other statement in the transaction. It returns a *StaleError if token is older
-// than the newest of the resource with that name, ErrNoToken if token is 0. Roll the transaction
-// back after any error. An equal token is admitted.
+// Check does in a transaction of your own what Do does before it calls write: it compares token with
+// the newest token of the resource with that name, and stores token if it is newer. Call it before any
+// other statement in the transaction. It returns a *StaleError if token is older than the newest,
+// ErrNoToken if token is 0. Roll the transaction back after any error. An equal token is admitted.
 //
 // The token counts as seen once the transaction is committed.
 func (s *SQL) Check(ctx context.Context, tx *sql.Tx, name string, token uint64) error {

@@ -103,11 +103,11 @@ type Rule interface {
 type Standing struct {
 	Won       bool // a quorum has granted
 	Blocked   bool // no quorum can grant any more
-	Rejected  bool // the refusals prove that no quorum can grant, whatever the other nodes say
-	Explained bool // it is clear why the round is blocked
+	Rejected  bool // the refusals alone leave no quorum that can grant; Blocked counts failures, too
+	Explained bool // the reason is clear: a quorum has answered, or so many nodes have failed that none can
 }
 
-// Decided reports whether the answer cannot change.
+// Decided reports whether the round is won or blocked. No later vote can change which of the two.
 func (s Standing) Decided() bool { return s.Won || s.Blocked }
 
 // A Tally adds up the votes of a round. Most claims need none: their votes are counted, and the Rule says

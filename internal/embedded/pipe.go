@@ -178,7 +178,9 @@ func (h *half) lose() {
 	h.lost, h.coming = true, nil
 }
 
-// leave closes the half for the end that writes. After lose, the other end does not notice.
+// leave is called when the writing end is closed. It closes the half, so that the reading end gets io.EOF
+// after the last data. After lose it does not close the half: the reading end is not told, and later
+// writes fail.
 func (h *half) leave() {
 	h.mu.Lock()
 	left := h.lost

@@ -91,7 +91,7 @@ type plan struct {
 	fast    bool
 
 	patience time.Duration
-	cache    string // the folder for the measured reach of the tests
+	cache    string // the folder that keeps the measurements of what each test executes
 }
 
 func parsePlan(args []string) (p plan, err error) {
