@@ -252,6 +252,9 @@ const (
 	unplayed verdict = "n/a"
 )
 
+// verdicts are all that a document may state.
+var verdicts = []verdict{kept, lost, broken, varies, unplayed}
+
 // A finding is what a scene came to.
 type finding struct {
 	verdict verdict

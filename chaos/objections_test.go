@@ -88,7 +88,7 @@ const atOnce = 6
 
 // TestObjections plays every objection with this library, and with the others where
 // that takes less than 2 s; with all of them where REDSYNC_TEST_LONG is set. It
-// prints what was seen, and fails where a verdict is not that of docs/safety.md:
+// prints what was seen, and fails where a verdict is not that of docs/objections.md:
 // not because one is bad.
 func TestObjections(t *testing.T) {
 	realredis.Start(t, 0) // skips the test where there is no redis-server
@@ -112,7 +112,7 @@ func TestObjections(t *testing.T) {
 					findings[o.key+"/"+a.name] = f
 					mu.Unlock()
 					if want := table[o.key][a.name]; want != f.verdict && want != varies {
-						t.Errorf("%v; docs/safety.md says %s", f, want)
+						t.Errorf("%v; docs/objections.md says %s", f, want)
 					}
 				})
 			})
@@ -193,62 +193,126 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// The table of docs/safety.md.
+// The tables of docs/objections.md: a row for each objection, and below each table a numbered note for each row.
 
-const document = "../docs/safety.md"
+const document = "../docs/objections.md"
 
-// Columns of the table.
+// Columns of the tables.
 const (
-	columnHere = iota + 1
-	columnPromise
-	columnTests
+	columnNumber = iota
+	columnObjection
+	columnHere
 	columnV4
 	columnOneKey
 	columns
 )
 
-// rows returns the cells of the table, without its head.
-func rows(t *testing.T) [][]string {
+// An entry is what the document says about one objection.
+type entry struct {
+	cells []string
+	note  string
+}
+
+// tests returns the names of the tests that the row and its note give.
+func (e entry) tests() (names []string) {
+	for _, m := range quoted.FindAllStringSubmatch(e.cells[columnObjection]+" "+e.note, -1) {
+		names = append(names, m[1])
+	}
+	return names
+}
+
+// verdicts returns the row's verdicts by library.
+func (e entry) verdicts() map[string]verdict {
+	return map[string]verdict{
+		thisOne:     verdictOf(e.cells[columnHere]),
+		redsyncV4:   verdictOf(e.cells[columnV4]),
+		oneKeyOnOne: verdictOf(e.cells[columnOneKey]),
+	}
+}
+
+// rows returns the rows of all tables by number. Every row must have a note, and every note a row.
+func rows(t *testing.T) map[string]entry {
 	t.Helper()
-	var list [][]string
+	list := make(map[string]entry)
 	for line := range strings.Lines(read(t, document)) {
 		if !strings.HasPrefix(line, "| ") {
 			continue
 		}
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "| "), " | ")
 		if len(cells) != columns {
 			t.Fatalf("%s: %d cells, want %d: %s", document, len(cells), columns, line)
 		}
-		list = append(list, cells)
+		number := cells[columnNumber]
+		if number == "no." { // the head of a table
+			continue
+		}
+		if list[number].cells != nil {
+			t.Errorf("%s has two rows %s", document, number)
+		}
+		list[number] = entry{cells: cells}
 	}
-	if len(list) < 2 {
+	if len(list) == 0 {
 		t.Fatalf("%s has no table", document)
 	}
-	return list[1:]
+	for number, text := range notes(t) {
+		r := list[number]
+		if r.cells == nil {
+			t.Fatalf("%s has no row for note %s", document, number)
+		}
+		r.note = text
+		list[number] = r
+	}
+	for number, r := range list {
+		if r.note == "" {
+			t.Errorf("%s has no note for row %s", document, number)
+		}
+	}
+	return list
+}
+
+// notes returns the items of the numbered lists, by number.
+func notes(t *testing.T) map[string]string {
+	t.Helper()
+	list := make(map[string]string)
+	number := "" // of the item that the last line belongs to
+	for line := range strings.Lines(read(t, document)) {
+		switch m := numbered.FindStringSubmatch(line); {
+		case m != nil:
+			number = m[1]
+			if list[number] != "" {
+				t.Errorf("%s has two notes %s", document, number)
+			}
+			list[number] = m[2]
+		case number != "" && strings.HasPrefix(line, "   "):
+			list[number] += " " + strings.TrimSpace(line)
+		default:
+			number = ""
+		}
+	}
+	return list
 }
 
 var (
 	quoted      = regexp.MustCompile("`(Test[^`]*)`")
+	numbered    = regexp.MustCompile(`^(\d+)\. (.*\S)`)
 	boldFirst   = regexp.MustCompile(`^\s*\*\*([a-z/]+)\*\*`)
 	scenePrefix = "TestObjections/"
 )
 
-// readTable returns the verdicts of the table, by objection and library.
+// readTable returns the verdicts of the tables, by objection and library.
 func readTable(t *testing.T) map[string]map[string]verdict {
 	t.Helper()
 	table := make(map[string]map[string]verdict)
-	for _, cells := range rows(t) {
-		for _, m := range quoted.FindAllStringSubmatch(cells[columnTests], -1) {
-			key, ok := strings.CutPrefix(m[1], scenePrefix)
+	for _, r := range rows(t) {
+		for _, name := range r.tests() {
+			key, ok := strings.CutPrefix(name, scenePrefix)
 			if !ok {
 				continue
 			}
 			if table[key] != nil {
 				t.Errorf("%s has two rows for %s", document, key)
 			}
-			table[key] = map[string]verdict{
-				thisOne: verdictOf(cells[columnHere]), redsyncV4: verdictOf(cells[columnV4]), oneKeyOnOne: verdictOf(cells[columnOneKey]),
-			}
+			table[key] = r.verdicts()
 		}
 	}
 	return table
@@ -261,13 +325,18 @@ func verdictOf(cell string) verdict {
 	return ""
 }
 
-// TestObjectionsDocument checks that docs/safety.md has a row for each objection,
-// and that each test which it names exists.
+// TestObjectionsDocument checks that docs/objections.md has a row with verdicts for each objection,
+// a note with each row, and that each test which it names exists.
 func TestObjectionsDocument(t *testing.T) {
 	table := readTable(t)
 	for _, o := range objections {
 		if table[o.key] == nil {
 			t.Errorf("%s has no row for %s", document, o.key)
+		}
+		for library, v := range table[o.key] {
+			if !slices.Contains(verdicts, v) {
+				t.Errorf("%s: the verdict of %s with %s is %q, want one of %v", document, o.key, library, v, verdicts)
+			}
 		}
 		delete(table, o.key)
 	}
@@ -284,9 +353,9 @@ func TestObjectionsDocument(t *testing.T) {
 			t.Errorf("%s names the scene %q, and there is none", document, scene)
 		}
 	}
-	for _, cells := range rows(t) {
-		if !quoted.MatchString(cells[columnTests]) {
-			t.Errorf("%s: no test for: %s", document, cells[0])
+	for number, r := range rows(t) {
+		if len(r.tests()) == 0 {
+			t.Errorf("%s: no test for row %s: %s", document, number, r.cells[columnObjection])
 		}
 	}
 }
