@@ -170,13 +170,13 @@ func (ns *Nodes) Pools(options ...pool.Option) []pool.Pool {
 }
 
 // HoldBySomebody makes another client hold the lock, on every node that is up, until Expire or Steal, or for
-// 24 hours. It fails if a node has the lock (see Steal), or if fewer nodes than a quorum are up.
+// 24 hours. It waits up to 10 s for releases that are under way, as after an Unlock. It fails if a node has the
+// lock (see Steal), or if fewer nodes than a quorum are up.
 func (ns *Nodes) HoldBySomebody(name string) {
 	ns.t.Helper()
 	ns.try("HoldBySomebody", &name, func() error {
-		values, free := ns.count(name)
-		if len(values) > 0 || free < ns.quorum() {
-			return fmt.Errorf("the lock must be free on every node that is up, and a quorum must be\n%s", ns.view(name))
+		if err := ns.awaitFree(name); err != nil {
+			return err
 		}
 		holder := ns.newcomer()
 		var errs []error
@@ -189,6 +189,23 @@ func (ns *Nodes) HoldBySomebody(name string) {
 		}
 		return errors.Join(errs...)
 	})
+}
+
+// awaitFree returns nil once no node that is up has the lock. It waits only while a quorum is free: Unlock returns
+// when a quorum has confirmed the release, and the other nodes may still have the key for a moment.
+func (ns *Nodes) awaitFree(name string) (err error) {
+	_ = await(patience, func() error {
+		values, free := ns.count(name)
+		err = nil
+		if len(values) > 0 || free < ns.quorum() {
+			err = fmt.Errorf("the lock must be free on every node that is up, and a quorum must be\n%s", ns.view(name))
+		}
+		if free < ns.quorum() {
+			return nil // the lock is held, or too few nodes are up
+		}
+		return err
+	})
+	return err
 }
 
 // Steal gives a held lock to another client, on every node that is up, as after a failure that the library

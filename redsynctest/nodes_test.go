@@ -1,6 +1,7 @@
 package redsynctest_test
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -214,6 +215,20 @@ func TestHoldBySomebodyKeepsOthersOutUntilExpire(t *testing.T) {
 		go func() { locked <- mutex.Lock() }()
 		nodes.Expire(name)
 		require.NoError(t, <-locked)
+	})
+}
+
+// Unlock returns as soon as a quorum has confirmed the release.
+func TestHoldBySomebodyWaitsForReleasesThatAreUnderWay(t *testing.T) {
+	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
+		for i := range 100 {
+			name := fmt.Sprint("orders:", i)
+			mutex := rs.NewMutex(name)
+			require.NoError(t, mutex.Lock())
+			_, err := mutex.Unlock()
+			require.NoError(t, err)
+			nodes.HoldBySomebody(name)
+		}
 	})
 }
 
