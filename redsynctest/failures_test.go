@@ -126,6 +126,14 @@ func TestTheEndFindsWhatNobodyUnlocks(t *testing.T) {
 			}
 		}))
 		assert.Empty(t, got, "nodes that have had a fault are not looked at")
+		got = fails(t, detached(func(nodes *redsynctest.Nodes) {
+			for i := range 3 {
+				nodes.Node(i).Up()
+				nodes.Node(i).Thaw()
+				nodes.Node(i).Delay(0)
+			}
+		}))
+		assert.Contains(t, got, "is left", "what does nothing is no fault")
 		got = fails(t, detached(func(nodes *redsynctest.Nodes) { nodes.RequireFree(name) }))
 		assert.NotContains(t, got, "is left", "a test that has failed")
 	})

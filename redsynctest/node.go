@@ -55,10 +55,7 @@ type server interface {
 func (n *Node) Down() {
 	n.set.t.Helper()
 	n.try("Down", func() error {
-		if n.state != down {
-			n.server.kill()
-			n.state = down
-		}
+		n.kill()
 		return nil
 	})
 }
@@ -79,12 +76,18 @@ func (n *Node) Up() {
 func (n *Node) Restart(empty bool) {
 	n.set.t.Helper()
 	n.try("Restart", func() error {
-		if n.state != down {
-			n.server.kill()
-			n.state = down
-		}
+		n.kill()
 		return n.restart(empty)
 	})
+}
+
+// kill stops the node.
+func (n *Node) kill() {
+	n.faulty = true
+	if n.state != down {
+		n.server.kill()
+		n.state = down
+	}
 }
 
 // restart starts the node, which is down.
@@ -104,6 +107,7 @@ func (n *Node) Freeze() {
 		if n.state == down {
 			return errors.New("the node is down")
 		}
+		n.faulty = true
 		n.server.freeze()
 		n.state = frozen
 		return nil
@@ -131,6 +135,7 @@ func (n *Node) Delay(d time.Duration) {
 		if d < 0 {
 			return fmt.Errorf("the duration must be 0 or more, not %v", d)
 		}
+		n.faulty = n.faulty || d > 0
 		n.late.Store(int64(d))
 		return nil
 	})
@@ -142,6 +147,7 @@ func (n *Node) Delay(d time.Duration) {
 func (n *Node) LoseReply() {
 	n.set.t.Helper()
 	n.try("LoseReply", func() error {
+		n.faulty = true
 		n.losing.Add(1)
 		return nil
 	})
@@ -153,7 +159,6 @@ func (n *Node) try(method string, do func() error) {
 	err := n.set.usable()
 	if err == nil {
 		n.mu.Lock()
-		n.faulty = true
 		err = do()
 		n.mu.Unlock()
 	}
