@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"regexp"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,6 +74,30 @@ func TestRequireFreeNeedsAQuorumThatIsUp(t *testing.T) {
 		nodes.RequireFree(name)
 	})
 	assert.Contains(t, got, "it is free on 1 of 3 nodes, a quorum is 2")
+}
+
+func TestRequireFreeDoesNotTakeANodeThatFreezesForAFreeOne(t *testing.T) {
+	nodes := redsynctest.New(1)
+	defer nodes.Close()
+	nodes.HoldBySomebody(name)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	end := make(chan struct{})
+	defer close(end)
+	wg.Go(func() {
+		for {
+			select {
+			case <-end:
+				return
+			default:
+				nodes.Node(0).Freeze()
+				nodes.Node(0).Thaw()
+			}
+		}
+	})
+	for range 1000 {
+		require.Panics(t, func() { nodes.RequireFree(name) })
+	}
 }
 
 func TestRequireNothingLeftFindsAHeldLock(t *testing.T) {

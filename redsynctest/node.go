@@ -196,6 +196,11 @@ func (n *Node) ask(args ...any) (any, error) {
 	if n.state != up {
 		return nil, nil
 	}
+	return n.askLocked(args...)
+}
+
+// askLocked is ask of a node that is up.
+func (n *Node) askLocked(args ...any) (any, error) {
 	c := client(n.server.addr(), n.server.dial)
 	defer func() { _ = c.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -208,13 +213,6 @@ func (n *Node) ask(args ...any) (any, error) {
 		return nil, fmt.Errorf("%v: %v: %w", n, args[0], err)
 	}
 	return answer, nil
-}
-
-// stateNow returns the state.
-func (n *Node) stateNow() state {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.state
 }
 
 // A dialer opens a connection.
