@@ -243,6 +243,21 @@ func TestAdvanceFailsWhereItMakesNoSense(t *testing.T) {
 	assert.Contains(t, fails(t, advance), "redsynctest: Advance: the clocks of real servers (REDSYNCTEST_SERVERS) cannot be moved")
 }
 
+func TestStartKnowsTheBubbleWhileAnotherGoroutineWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 20 {
+			var wg sync.WaitGroup
+			for range 4 {
+				wg.Go(func() {
+					got := fails(t, func(tb *fakeTB) { redsynctest.Start(tb, 1).Advance(time.Second) })
+					assert.Contains(t, got, "in a synctest bubble use time.Sleep(1s)")
+				})
+			}
+			wg.Wait()
+		}
+	})
+}
+
 func TestServersAreRefusedInABubble(t *testing.T) {
 	t.Setenv(redsynctest.ServersEnv, "redis-server")
 	synctest.Test(t, func(t *testing.T) {

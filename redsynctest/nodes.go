@@ -118,9 +118,13 @@ func start(n int, t reporter) (*Nodes, error) {
 }
 
 // inBubble reports whether the caller is in a synctest bubble: Wait panics outside of one. Inside, it waits until
-// all other goroutines of the bubble are blocked, which changes nothing for them.
+// all other goroutines of the bubble are blocked, which changes nothing for them. It also panics inside if another
+// goroutine waits at the same time.
 func inBubble() (in bool) {
-	defer func() { in = recover() == nil }()
+	defer func() {
+		failure := recover()
+		in = failure == nil || failure == "wait already in progress"
+	}()
 	synctest.Wait()
 	return true
 }
