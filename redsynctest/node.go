@@ -25,7 +25,10 @@ type Node struct {
 	state  state
 	faulty bool // it has had a fault
 
-	late   atomic.Int64 // how late its answers are, a time.Duration
+	lateMu sync.Mutex
+	late   time.Duration // how late its answers are
+	moved  chan struct{} // closed when late changes
+
 	losing atomic.Int64 // so many replies are lost
 	open   atomic.Int64 // connections of processes
 }
@@ -127,8 +130,8 @@ func (n *Node) Thaw() {
 	})
 }
 
-// Delay makes the node's answers to locks come d late, 0 or more, from now on; 0 ends it. The node executes a
-// request at once. To open a connection takes no longer, and wake-ups are not late.
+// Delay makes the node's answers to locks come d late, 0 or more, also those that are under way; 0 ends it. The
+// node executes a request at once. To open a connection takes no longer, and wake-ups are not late.
 func (n *Node) Delay(d time.Duration) {
 	n.set.t.Helper()
 	n.try("Delay", func() error {
@@ -136,7 +139,7 @@ func (n *Node) Delay(d time.Duration) {
 			return fmt.Errorf("the duration must be 0 or more, not %v", d)
 		}
 		n.faulty = n.faulty || d > 0
-		n.late.Store(int64(d))
+		n.setLateness(d)
 		return nil
 	})
 }
@@ -175,7 +178,7 @@ func (n *Node) calm() (faulty bool) {
 		n.server.thaw()
 		n.state = up
 	}
-	n.late.Store(0)
+	n.setLateness(0)
 	n.losing.Store(0)
 	return n.faulty
 }

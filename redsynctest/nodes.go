@@ -111,7 +111,7 @@ func start(n int, t reporter) (*Nodes, error) {
 		return nil, err
 	}
 	for i, s := range servers {
-		ns.nodes = append(ns.nodes, &Node{set: ns, index: i, server: s, state: up})
+		ns.nodes = append(ns.nodes, &Node{set: ns, index: i, server: s, state: up, moved: make(chan struct{})})
 	}
 	ns.redsync = ns.Process()
 	return ns, nil
