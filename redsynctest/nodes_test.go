@@ -300,6 +300,18 @@ func TestAdvanceMovesTheNodesAlone(t *testing.T) {
 	assert.Positive(t, mutex.Remaining())
 }
 
+func TestRequireNothingLeftWaitsForReleasesThatAreUnderWay(t *testing.T) {
+	nodes := redsynctest.Start(t, 9)
+	rs := nodes.Redsync().With(redsync.WithTimeoutFactor(0.4))
+	for range 300 {
+		mutex := rs.NewMutex(name)
+		require.NoError(t, mutex.Lock())
+		_, err := mutex.Unlock()
+		require.NoError(t, err)
+		nodes.RequireNothingLeft()
+	}
+}
+
 func TestPoolsAreForARedsyncOfTheUsersOwn(t *testing.T) {
 	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, _ *redsync.Redsync) {
 		rs := redsync.New(nodes.Pools()...).With(redsync.WithTimeoutFactor(0.4))

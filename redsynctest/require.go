@@ -176,6 +176,9 @@ func (n *Node) sees(key string) sight {
 	}
 	ttl, err := n.askLocked("pttl", key)
 	milliseconds, _ := ttl.(int64)
+	if milliseconds == noKey {
+		return s // it was released after the answer to GET
+	}
 	s.value, s.ttl, s.err = fmt.Sprint(value), time.Duration(milliseconds)*time.Millisecond, err
 	return s
 }
@@ -183,7 +186,8 @@ func (n *Node) sees(key string) sight {
 const (
 	somebodyValue = "redsynctest:somebody:" // and a number
 	somebodyTTL   = 24 * time.Hour
-	shownValue    = 8 // characters of a value tell two holders apart
+	noKey         = -2 // the answer to PTTL
+	shownValue    = 8  // characters of a value tell two holders apart
 )
 
 func (s sight) ofSomebody() bool { return strings.HasPrefix(s.value, somebodyValue) }
