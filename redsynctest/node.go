@@ -146,7 +146,8 @@ func (n *Node) Delay(d time.Duration) {
 
 // LoseReply loses the reply to the next request of a lock: the node executes the request, and the connection
 // breaks instead of bringing the answer. The process cannot know whether the request was executed. A second
-// call loses the reply to the request after that, and so on.
+// call loses the reply to the request after that, and so on. With the connection the process also loses the
+// replies that were still to come on it, to requests of other locks for example.
 func (n *Node) LoseReply() {
 	n.set.t.Helper()
 	n.try("LoseReply", func() error {

@@ -68,8 +68,13 @@ func (panics) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, arg
 // key of a lock is left on a node that has had no fault, or a connection is open. A test that has failed before
 // is not checked. RequireNothingLeft checks more, and may be called at any time.
 //
-// In a testing/synctest bubble, call Start inside it. If the environment variable REDSYNCTEST_SERVERS is set,
-// Start fails there, because real servers need real time.
+// A lock that is lost at Until leaves its keys on the nodes for the drift and the lock delay. The end of the test
+// waits 2 s for that. If they stay longer (a lock delay, an expiry of minutes), remove them with Expire.
+//
+// In a fuzz test, call Start in the fuzz target, with the target's T: a testing.F panics there.
+//
+// In a testing/synctest bubble, call Start inside it, and use the nodes only there. If the environment variable
+// REDSYNCTEST_SERVERS is set, Start fails there, because real servers need real time.
 func Start(tb testing.TB, n int) *Nodes {
 	tb.Helper()
 	nodes, err := start(n, tb)
@@ -268,7 +273,8 @@ func (ns *Nodes) Advance(d time.Duration) {
 }
 
 // Close ends the nodes of New, and everything that the nodes were used for: see Start. The error says what was
-// left. Close waits up to 10 s for connections to end. A second Close returns what the first did.
+// left. Close waits up to 10 s for connections to end. In a synctest bubble it takes a minute or more of the
+// bubble's time, so that timers of what was closed have ended. A second Close returns what the first did.
 func (ns *Nodes) Close() error {
 	ns.closing.Do(func() {
 		ns.mu.Lock()
