@@ -44,8 +44,8 @@ type Nodes struct {
 	somebody  int  // how many clients HoldBySomebody and Steal have made up
 	closed    bool // Close has begun
 
-	closing  sync.Once
-	closeErr error
+	ended    chan struct{} // closed when Close is done
+	closeErr error         // set before ended is closed
 }
 
 // A reporter is told of failures. A testing.TB is one.
@@ -105,7 +105,7 @@ func start(n int, t reporter) (*Nodes, error) {
 	if n < 1 || n > maxNodes {
 		return nil, fmt.Errorf("the number of nodes must be 1 to %d, not %d", maxNodes, n)
 	}
-	ns := &Nodes{t: t, bubble: inBubble()}
+	ns := &Nodes{t: t, bubble: inBubble(), ended: make(chan struct{})}
 	program := os.Getenv(serversEnv)
 	if program != "" && ns.bubble {
 		return nil, fmt.Errorf("%s=%s: real servers cannot run in a testing/synctest bubble; "+
@@ -276,12 +276,16 @@ func (ns *Nodes) Advance(d time.Duration) {
 // left. Close waits up to 10 s for connections to end. In a synctest bubble it takes a minute or more of the
 // bubble's time, so that timers of what was closed have ended. A second Close returns what the first did.
 func (ns *Nodes) Close() error {
-	ns.closing.Do(func() {
-		ns.mu.Lock()
-		ns.closed = true
-		ns.mu.Unlock()
-		ns.closeErr = ns.shutDown()
-	})
+	ns.mu.Lock()
+	second := ns.closed
+	ns.closed = true
+	ns.mu.Unlock()
+	if second {
+		<-ns.ended // in a bubble the first Close sleeps, and a goroutine that waits for a mutex would stop the clock
+		return ns.closeErr
+	}
+	defer close(ns.ended)
+	ns.closeErr = ns.shutDown()
 	return ns.closeErr
 }
 

@@ -371,6 +371,22 @@ func TestNewIsEndedByClose(t *testing.T) {
 	}
 }
 
+func TestCloseMayBeCalledByManyGoroutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redsynctest.New(3)
+		mutex := nodes.Redsync().NewMutex(name)
+		require.NoError(t, mutex.Lock())
+		var wg sync.WaitGroup
+		for range 5 {
+			wg.Go(func() {
+				assert.NoError(t, nodes.Close())
+				assert.ErrorIs(t, mutex.Err(), redsync.ErrClosed)
+			})
+		}
+		wg.Wait()
+	})
+}
+
 // warm lets rs connect to every node.
 func warm(t *testing.T, rs *redsync.Redsync) {
 	t.Helper()
