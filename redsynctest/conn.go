@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,7 +20,7 @@ func (n *Node) dial(ctx context.Context, network, addr string) (net.Conn, error)
 		return nil, err
 	}
 	n.open.Add(1)
-	return &conn{Conn: c, node: n, closed: make(chan struct{})}, nil
+	return &conn{Conn: c, node: n, changed: make(chan struct{}, 1), closed: make(chan struct{})}, nil
 }
 
 // A conn is a connection of a process to a node.
@@ -31,6 +32,19 @@ type conn struct {
 	lossy  atomic.Bool // it breaks where the next answer would come
 	once   sync.Once
 	closed chan struct{}
+
+	// From the first late answer on, readAhead alone reads from Conn.
+	ahead   bool          // readAhead runs, or has run; only Read uses it
+	changed chan struct{} // has room for one: arrivals or broken have changed
+	mu      sync.Mutex
+	arrived []arrival // not yet read, in order
+	broken  error     // why readAhead has ended
+}
+
+// An arrival is data from the node.
+type arrival struct {
+	data []byte
+	at   time.Time
 }
 
 // Write implements net.Conn.
@@ -46,16 +60,86 @@ func (c *conn) Write(p []byte) (int, error) {
 
 // Read implements net.Conn.
 func (c *conn) Read(p []byte) (int, error) {
+	if c.ahead {
+		return c.readLate(p)
+	}
+	n, err := c.receive(p)
+	if late, _ := c.node.lateness(); n == 0 || late == 0 || !c.locks.Load() {
+		return n, err
+	}
+	c.ahead = true
+	c.arrived = []arrival{{slices.Clone(p[:n]), time.Now()}}
+	go c.readAhead()
+	return c.readLate(p)
+}
+
+// receive reads from the node, and breaks the connection where an answer is to be lost.
+func (c *conn) receive(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	switch {
-	case n == 0:
-	case c.lossy.Load():
+	if n > 0 && c.lossy.Load() {
 		_ = c.Close()
 		return 0, io.EOF
-	case c.locks.Load():
-		c.wait(time.Duration(c.node.late.Load()))
 	}
 	return n, err
+}
+
+// readAhead notes when data arrives, until the connection breaks. Without it an answer that arrives while Read
+// waits for an earlier one would be late by both.
+func (c *conn) readAhead() {
+	p := make([]byte, 4096)
+	for broken := false; !broken; {
+		n, err := c.receive(p)
+		c.mu.Lock()
+		if n > 0 {
+			c.arrived = append(c.arrived, arrival{slices.Clone(p[:n]), time.Now()})
+		}
+		c.broken, broken = err, err != nil
+		c.mu.Unlock()
+		select {
+		case c.changed <- struct{}{}:
+		default: // Read has not yet seen an earlier change
+		}
+	}
+}
+
+// readLate returns what has arrived, once it is due. What is not due when the connection breaks is lost.
+func (c *conn) readLate(p []byte) (int, error) {
+	for {
+		late, moved := c.node.lateness()
+		n, wait, err := c.take(p, late)
+		if n > 0 || err != nil {
+			return n, err
+		}
+		var due <-chan time.Time
+		if wait > 0 {
+			due = time.After(wait)
+		}
+		select {
+		case <-due:
+		case <-moved:
+		case <-c.changed:
+		case <-c.closed:
+			return 0, net.ErrClosed
+		}
+	}
+}
+
+// take returns data that is due, or for how long to wait, 0 if nothing has arrived.
+func (c *conn) take(p []byte, late time.Duration) (n int, wait time.Duration, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.arrived) == 0 {
+		return 0, 0, c.broken
+	}
+	first := &c.arrived[0]
+	if wait = late - time.Since(first.at); wait > 0 {
+		return 0, wait, c.broken
+	}
+	n = copy(p, first.data)
+	if first.data = first.data[n:]; len(first.data) == 0 {
+		c.arrived = c.arrived[1:]
+	}
+	return n, 0, nil
 }
 
 // Close implements net.Conn.
@@ -67,17 +151,20 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// wait returns after d, or when c is closed.
-func (c *conn) wait(d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.closed:
-	}
+// lateness returns how late the answers are, and what is closed when that changes.
+func (n *Node) lateness() (time.Duration, <-chan struct{}) {
+	n.lateMu.Lock()
+	defer n.lateMu.Unlock()
+	return n.late, n.moved
+}
+
+// setLateness makes answers late, and those that are under way too.
+func (n *Node) setLateness(late time.Duration) {
+	n.lateMu.Lock()
+	defer n.lateMu.Unlock()
+	n.late = late
+	close(n.moved)
+	n.moved = make(chan struct{})
 }
 
 // losesReply reports whether the reply to a request is to be lost, and takes one off those that are.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"regexp"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,6 +76,30 @@ func TestRequireFreeNeedsAQuorumThatIsUp(t *testing.T) {
 	assert.Contains(t, got, "it is free on 1 of 3 nodes, a quorum is 2")
 }
 
+func TestRequireFreeDoesNotTakeANodeThatFreezesForAFreeOne(t *testing.T) {
+	nodes := redsynctest.New(1)
+	defer nodes.Close()
+	nodes.HoldBySomebody(name)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	end := make(chan struct{})
+	defer close(end)
+	wg.Go(func() {
+		for {
+			select {
+			case <-end:
+				return
+			default:
+				nodes.Node(0).Freeze()
+				nodes.Node(0).Thaw()
+			}
+		}
+	})
+	for range 1000 {
+		require.Panics(t, func() { nodes.RequireFree(name) })
+	}
+}
+
 func TestRequireNothingLeftFindsAHeldLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := fails(t, func(tb *fakeTB) {
@@ -126,6 +151,14 @@ func TestTheEndFindsWhatNobodyUnlocks(t *testing.T) {
 			}
 		}))
 		assert.Empty(t, got, "nodes that have had a fault are not looked at")
+		got = fails(t, detached(func(nodes *redsynctest.Nodes) {
+			for i := range 3 {
+				nodes.Node(i).Up()
+				nodes.Node(i).Thaw()
+				nodes.Node(i).Delay(0)
+			}
+		}))
+		assert.Contains(t, got, "is left", "what does nothing is no fault")
 		got = fails(t, detached(func(nodes *redsynctest.Nodes) { nodes.RequireFree(name) }))
 		assert.NotContains(t, got, "is left", "a test that has failed")
 	})
@@ -208,6 +241,21 @@ func TestAdvanceFailsWhereItMakesNoSense(t *testing.T) {
 	})
 	onServers(t)
 	assert.Contains(t, fails(t, advance), "redsynctest: Advance: the clocks of real servers (REDSYNCTEST_SERVERS) cannot be moved")
+}
+
+func TestStartKnowsTheBubbleWhileAnotherGoroutineWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 20 {
+			var wg sync.WaitGroup
+			for range 4 {
+				wg.Go(func() {
+					got := fails(t, func(tb *fakeTB) { redsynctest.Start(tb, 1).Advance(time.Second) })
+					assert.Contains(t, got, "in a synctest bubble use time.Sleep(1s)")
+				})
+			}
+			wg.Wait()
+		}
+	})
 }
 
 func TestServersAreRefusedInABubble(t *testing.T) {

@@ -25,7 +25,10 @@ type Node struct {
 	state  state
 	faulty bool // it has had a fault
 
-	late   atomic.Int64 // how late its answers are, a time.Duration
+	lateMu sync.Mutex
+	late   time.Duration // how late its answers are
+	moved  chan struct{} // closed when late changes
+
 	losing atomic.Int64 // so many replies are lost
 	open   atomic.Int64 // connections of processes
 }
@@ -55,10 +58,7 @@ type server interface {
 func (n *Node) Down() {
 	n.set.t.Helper()
 	n.try("Down", func() error {
-		if n.state != down {
-			n.server.kill()
-			n.state = down
-		}
+		n.kill()
 		return nil
 	})
 }
@@ -79,12 +79,18 @@ func (n *Node) Up() {
 func (n *Node) Restart(empty bool) {
 	n.set.t.Helper()
 	n.try("Restart", func() error {
-		if n.state != down {
-			n.server.kill()
-			n.state = down
-		}
+		n.kill()
 		return n.restart(empty)
 	})
+}
+
+// kill stops the node.
+func (n *Node) kill() {
+	n.faulty = true
+	if n.state != down {
+		n.server.kill()
+		n.state = down
+	}
 }
 
 // restart starts the node, which is down.
@@ -104,6 +110,7 @@ func (n *Node) Freeze() {
 		if n.state == down {
 			return errors.New("the node is down")
 		}
+		n.faulty = true
 		n.server.freeze()
 		n.state = frozen
 		return nil
@@ -123,25 +130,28 @@ func (n *Node) Thaw() {
 	})
 }
 
-// Delay makes the node's answers to locks come d late, 0 or more, from now on; 0 ends it. The node executes a
-// request at once. To open a connection takes no longer, and wake-ups are not late.
+// Delay makes the node's answers to locks come d late, 0 or more, also those that are under way; 0 ends it. The
+// node executes a request at once. To open a connection takes no longer, and wake-ups are not late.
 func (n *Node) Delay(d time.Duration) {
 	n.set.t.Helper()
 	n.try("Delay", func() error {
 		if d < 0 {
 			return fmt.Errorf("the duration must be 0 or more, not %v", d)
 		}
-		n.late.Store(int64(d))
+		n.faulty = n.faulty || d > 0
+		n.setLateness(d)
 		return nil
 	})
 }
 
 // LoseReply loses the reply to the next request of a lock: the node executes the request, and the connection
 // breaks instead of bringing the answer. The process cannot know whether the request was executed. A second
-// call loses the reply to the request after that, and so on.
+// call loses the reply to the request after that, and so on. With the connection the process also loses the
+// replies that were still to come on it, to requests of other locks for example.
 func (n *Node) LoseReply() {
 	n.set.t.Helper()
 	n.try("LoseReply", func() error {
+		n.faulty = true
 		n.losing.Add(1)
 		return nil
 	})
@@ -153,7 +163,6 @@ func (n *Node) try(method string, do func() error) {
 	err := n.set.usable()
 	if err == nil {
 		n.mu.Lock()
-		n.faulty = true
 		err = do()
 		n.mu.Unlock()
 	}
@@ -170,7 +179,7 @@ func (n *Node) calm() (faulty bool) {
 		n.server.thaw()
 		n.state = up
 	}
-	n.late.Store(0)
+	n.setLateness(0)
 	n.losing.Store(0)
 	return n.faulty
 }
@@ -191,6 +200,11 @@ func (n *Node) ask(args ...any) (any, error) {
 	if n.state != up {
 		return nil, nil
 	}
+	return n.askLocked(args...)
+}
+
+// askLocked is ask of a node that is up.
+func (n *Node) askLocked(args ...any) (any, error) {
 	c := client(n.server.addr(), n.server.dial)
 	defer func() { _ = c.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -203,13 +217,6 @@ func (n *Node) ask(args ...any) (any, error) {
 		return nil, fmt.Errorf("%v: %v: %w", n, args[0], err)
 	}
 	return answer, nil
-}
-
-// stateNow returns the state.
-func (n *Node) stateNow() state {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.state
 }
 
 // A dialer opens a connection.

@@ -44,8 +44,8 @@ type Nodes struct {
 	somebody  int  // how many clients HoldBySomebody and Steal have made up
 	closed    bool // Close has begun
 
-	closing  sync.Once
-	closeErr error
+	ended    chan struct{} // closed when Close is done
+	closeErr error         // set before ended is closed
 }
 
 // A reporter is told of failures. A testing.TB is one.
@@ -68,8 +68,13 @@ func (panics) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, arg
 // key of a lock is left on a node that has had no fault, or a connection is open. A test that has failed before
 // is not checked. RequireNothingLeft checks more, and may be called at any time.
 //
-// In a testing/synctest bubble, call Start inside it. If the environment variable REDSYNCTEST_SERVERS is set,
-// Start fails there, because real servers need real time.
+// A lock that is lost at Until leaves its keys on the nodes for the drift and the lock delay. The end of the test
+// waits 2 s for that. If they stay longer (a lock delay, an expiry of minutes), remove them with Expire.
+//
+// In a fuzz test, call Start in the fuzz target, with the target's T: a testing.F panics there.
+//
+// In a testing/synctest bubble, call Start inside it, and use the nodes only there. If the environment variable
+// REDSYNCTEST_SERVERS is set, Start fails there, because real servers need real time.
 func Start(tb testing.TB, n int) *Nodes {
 	tb.Helper()
 	nodes, err := start(n, tb)
@@ -100,7 +105,7 @@ func start(n int, t reporter) (*Nodes, error) {
 	if n < 1 || n > maxNodes {
 		return nil, fmt.Errorf("the number of nodes must be 1 to %d, not %d", maxNodes, n)
 	}
-	ns := &Nodes{t: t, bubble: inBubble()}
+	ns := &Nodes{t: t, bubble: inBubble(), ended: make(chan struct{})}
 	program := os.Getenv(serversEnv)
 	if program != "" && ns.bubble {
 		return nil, fmt.Errorf("%s=%s: real servers cannot run in a testing/synctest bubble; "+
@@ -111,16 +116,20 @@ func start(n int, t reporter) (*Nodes, error) {
 		return nil, err
 	}
 	for i, s := range servers {
-		ns.nodes = append(ns.nodes, &Node{set: ns, index: i, server: s, state: up})
+		ns.nodes = append(ns.nodes, &Node{set: ns, index: i, server: s, state: up, moved: make(chan struct{})})
 	}
 	ns.redsync = ns.Process()
 	return ns, nil
 }
 
 // inBubble reports whether the caller is in a synctest bubble: Wait panics outside of one. Inside, it waits until
-// all other goroutines of the bubble are blocked, which changes nothing for them.
+// all other goroutines of the bubble are blocked, which changes nothing for them. It also panics inside if another
+// goroutine waits at the same time.
 func inBubble() (in bool) {
-	defer func() { in = recover() == nil }()
+	defer func() {
+		failure := recover()
+		in = failure == nil || failure == "wait already in progress"
+	}()
 	synctest.Wait()
 	return true
 }
@@ -170,13 +179,13 @@ func (ns *Nodes) Pools(options ...pool.Option) []pool.Pool {
 }
 
 // HoldBySomebody makes another client hold the lock, on every node that is up, until Expire or Steal, or for
-// 24 hours. It fails if a node has the lock (see Steal), or if fewer nodes than a quorum are up.
+// 24 hours. It waits up to 10 s for releases that are under way, as after an Unlock. It fails if a node has the
+// lock (see Steal), or if fewer nodes than a quorum are up.
 func (ns *Nodes) HoldBySomebody(name string) {
 	ns.t.Helper()
 	ns.try("HoldBySomebody", &name, func() error {
-		values, free := ns.count(name)
-		if len(values) > 0 || free < ns.quorum() {
-			return fmt.Errorf("the lock must be free on every node that is up, and a quorum must be\n%s", ns.view(name))
+		if err := ns.awaitFree(name); err != nil {
+			return err
 		}
 		holder := ns.newcomer()
 		var errs []error
@@ -189,6 +198,23 @@ func (ns *Nodes) HoldBySomebody(name string) {
 		}
 		return errors.Join(errs...)
 	})
+}
+
+// awaitFree returns nil once no node that is up has the lock. It waits only while a quorum is free: Unlock returns
+// when a quorum has confirmed the release, and the other nodes may still have the key for a moment.
+func (ns *Nodes) awaitFree(name string) (err error) {
+	_ = await(patience, func() error {
+		values, free := ns.count(name)
+		err = nil
+		if len(values) > 0 || free < ns.quorum() {
+			err = fmt.Errorf("the lock must be free on every node that is up, and a quorum must be\n%s", ns.view(name))
+		}
+		if free < ns.quorum() {
+			return nil // the lock is held, or too few nodes are up
+		}
+		return err
+	})
+	return err
 }
 
 // Steal gives a held lock to another client, on every node that is up, as after a failure that the library
@@ -247,14 +273,19 @@ func (ns *Nodes) Advance(d time.Duration) {
 }
 
 // Close ends the nodes of New, and everything that the nodes were used for: see Start. The error says what was
-// left. Close waits up to 10 s for connections to end. A second Close returns what the first did.
+// left. Close waits up to 10 s for connections to end. In a synctest bubble it takes a minute or more of the
+// bubble's time, so that timers of what was closed have ended. A second Close returns what the first did.
 func (ns *Nodes) Close() error {
-	ns.closing.Do(func() {
-		ns.mu.Lock()
-		ns.closed = true
-		ns.mu.Unlock()
-		ns.closeErr = ns.shutDown()
-	})
+	ns.mu.Lock()
+	second := ns.closed
+	ns.closed = true
+	ns.mu.Unlock()
+	if second {
+		<-ns.ended // in a bubble the first Close sleeps, and a goroutine that waits for a mutex would stop the clock
+		return ns.closeErr
+	}
+	defer close(ns.ended)
+	ns.closeErr = ns.shutDown()
 	return ns.closeErr
 }
 

@@ -1,6 +1,7 @@
 package redsynctest_test
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -134,6 +135,60 @@ func TestNodeDelay(t *testing.T) {
 	})
 }
 
+func TestNodeDelayIsTheSameForAnswersBehindOthers(t *testing.T) {
+	const late = 100 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redsynctest.Start(t, 1)
+		warm(t, nodes.Redsync())
+		nodes.Node(0).Delay(late)
+		var wg sync.WaitGroup
+		for i := range 10 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 10 * time.Millisecond)
+				start := time.Now()
+				assert.NoError(t, nodes.Redsync().NewMutex(fmt.Sprint("orders:", i)).TryLock())
+				assert.Equal(t, late, time.Since(start))
+			})
+		}
+		wg.Wait()
+	})
+}
+
+func TestNodeDelayMovesAnswersThatAreUnderWay(t *testing.T) {
+	inEachForm(t, func(t *testing.T, f form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
+		warm(t, rs)
+		for i := range 5 {
+			nodes.Node(i).Delay(time.Hour)
+		}
+		start := time.Now()
+		locked := make(chan error, 1)
+		go func() { locked <- rs.NewMutex(name).TryLock() }()
+		time.Sleep(10 * time.Millisecond)
+		for i := range 5 {
+			nodes.Node(i).Delay(0)
+		}
+		require.NoError(t, <-locked)
+		if f == bubble {
+			assert.Equal(t, 10*time.Millisecond, time.Since(start))
+		}
+	})
+}
+
+func TestNodeDownLosesAnswersThatAreLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redsynctest.Start(t, 1)
+		warm(t, nodes.Redsync())
+		nodes.Node(0).Delay(time.Hour)
+		locked := make(chan error, 1)
+		go func() { locked <- nodes.Redsync().NewMutex(name).TryLock() }()
+		time.Sleep(10 * time.Millisecond)
+		nodes.Node(0).Down()
+		start := time.Now()
+		require.Error(t, <-locked)
+		assert.Zero(t, time.Since(start), "the connection breaks")
+	})
+}
+
 func TestNodeLoseReplyExecutesTheRequest(t *testing.T) {
 	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
 		warm(t, rs)
@@ -217,6 +272,20 @@ func TestHoldBySomebodyKeepsOthersOutUntilExpire(t *testing.T) {
 	})
 }
 
+// Unlock returns as soon as a quorum has confirmed the release.
+func TestHoldBySomebodyWaitsForReleasesThatAreUnderWay(t *testing.T) {
+	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
+		for i := range 100 {
+			name := fmt.Sprint("orders:", i)
+			mutex := rs.NewMutex(name)
+			require.NoError(t, mutex.Lock())
+			_, err := mutex.Unlock()
+			require.NoError(t, err)
+			nodes.HoldBySomebody(name)
+		}
+	})
+}
+
 func TestAdvanceMovesTheNodesAlone(t *testing.T) {
 	nodes := redsynctest.Start(t, 5)
 	mutex := nodes.Redsync().NewMutex(name, redsync.WithExpiry(time.Hour))
@@ -229,6 +298,18 @@ func TestAdvanceMovesTheNodesAlone(t *testing.T) {
 	nodes.RequireFree(name)
 	assert.Equal(t, until, mutex.Until())
 	assert.Positive(t, mutex.Remaining())
+}
+
+func TestRequireNothingLeftWaitsForReleasesThatAreUnderWay(t *testing.T) {
+	nodes := redsynctest.Start(t, 9)
+	rs := nodes.Redsync().With(redsync.WithTimeoutFactor(0.4))
+	for range 300 {
+		mutex := rs.NewMutex(name)
+		require.NoError(t, mutex.Lock())
+		_, err := mutex.Unlock()
+		require.NoError(t, err)
+		nodes.RequireNothingLeft()
+	}
 }
 
 func TestPoolsAreForARedsyncOfTheUsersOwn(t *testing.T) {
@@ -288,6 +369,22 @@ func TestNewIsEndedByClose(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestCloseMayBeCalledByManyGoroutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redsynctest.New(3)
+		mutex := nodes.Redsync().NewMutex(name)
+		require.NoError(t, mutex.Lock())
+		var wg sync.WaitGroup
+		for range 5 {
+			wg.Go(func() {
+				assert.NoError(t, nodes.Close())
+				assert.ErrorIs(t, mutex.Err(), redsync.ErrClosed)
+			})
+		}
+		wg.Wait()
+	})
 }
 
 // warm lets rs connect to every node.

@@ -161,15 +161,24 @@ type sight struct {
 	err   error
 }
 
+// sees asks for a key. The state is that at the time of the answer: a node that just went down is not free.
 func (n *Node) sees(key string) sight {
-	s := sight{state: n.stateNow()}
-	value, err := n.ask("get", key)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := sight{state: n.state}
+	if s.state != up {
+		return s
+	}
+	value, err := n.askLocked("get", key)
 	if value == nil || err != nil {
 		s.err = err
 		return s
 	}
-	ttl, err := n.ask("pttl", key)
+	ttl, err := n.askLocked("pttl", key)
 	milliseconds, _ := ttl.(int64)
+	if milliseconds == noKey {
+		return s // it was released after the answer to GET
+	}
 	s.value, s.ttl, s.err = fmt.Sprint(value), time.Duration(milliseconds)*time.Millisecond, err
 	return s
 }
@@ -177,7 +186,8 @@ func (n *Node) sees(key string) sight {
 const (
 	somebodyValue = "redsynctest:somebody:" // and a number
 	somebodyTTL   = 24 * time.Hour
-	shownValue    = 8 // characters of a value tell two holders apart
+	noKey         = -2 // the answer to PTTL
+	shownValue    = 8  // characters of a value tell two holders apart
 )
 
 func (s sight) ofSomebody() bool { return strings.HasPrefix(s.value, somebodyValue) }
