@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// This file is the client's end of a connection, where answers are made late and lost.
+// This file implements the client's end of a connection, which makes answers late and loses them.
 
 // dial opens a connection of a process to the node.
 func (n *Node) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -29,7 +29,7 @@ type conn struct {
 	node *Node
 
 	locks  atomic.Bool // it has carried a request of a lock, so that its answers may be late
-	lossy  atomic.Bool // it breaks where the next answer would come
+	lossy  atomic.Bool // it breaks when the next answer arrives, and loses the answer
 	once   sync.Once
 	closed chan struct{}
 
@@ -167,7 +167,8 @@ func (n *Node) setLateness(late time.Duration) {
 	n.moved = make(chan struct{})
 }
 
-// losesReply reports whether the reply to a request is to be lost, and takes one off those that are.
+// losesReply is called for each request of a lock. It reports whether to lose the reply, and if so, lowers
+// losing by one.
 func (n *Node) losesReply() bool {
 	for {
 		losing := n.losing.Load()
@@ -180,7 +181,7 @@ func (n *Node) losesReply() bool {
 	}
 }
 
-// isOfLock reports whether a request of a lock is among what is written. Locks send SET and scripts.
+// isOfLock reports whether p, data for a node, contains a request of a lock. Locks send SET and scripts.
 func isOfLock(p []byte) bool {
 	for _, command := range []string{"$3\r\nset\r\n", "$7\r\nevalsha\r\n", "$4\r\neval\r\n"} {
 		if bytes.Contains(p, []byte(command)) {

@@ -12,8 +12,9 @@
 //		})
 //	}
 //
-// [Start] returns the nodes, and [Nodes.Redsync] a Redsync on them for the code under test. [Nodes.Process] is
-// another process. At the end of the test everything is closed, and the test fails if something is left.
+// [Start] returns the nodes, and [Nodes.Redsync] a Redsync on them for the code under test. [Nodes.Process]
+// returns another Redsync, as another process has it. The end of the test closes everything, and the test fails
+// if a lock's key or a connection is left.
 // Example functions and programs use [New]. The file example_test.go of this package has tests to copy: of a
 // worker, of a job that runs once, of an HTTP service, of a retry.
 //
@@ -21,8 +22,9 @@
 //
 // Use a testing/synctest bubble wherever the code under test allows it: time.Sleep costs nothing there, the nodes
 // follow the clock of the bubble, and times are exact. Outside of a bubble the nodes run in real time, and
-// [Nodes.Advance] moves their clocks alone. On a slow machine an answer may then take longer than the node
-// deadline of a lock, 0.4 s by default: [Nodes.Process] with redsync.WithNodeTimeout gives it more.
+// [Nodes.Advance] moves only the clocks of the nodes. On a slow machine an answer may take longer in real time
+// than the node deadline of a lock, 0.4 s by default: [Nodes.Process] with redsync.WithNodeTimeout sets a longer
+// one.
 //
 // # What can go wrong
 //
@@ -39,6 +41,6 @@
 // # Real servers
 //
 // If the environment variable REDSYNCTEST_SERVERS names a program, such as redis-server, each node is a process
-// of it, on a free port of the loopback interface. Then Advance fails, and so does Start in a bubble; everything
-// else works. This needs Unix.
+// that runs this program, on a free port of the loopback interface. Then Advance fails, and so does Start in a
+// bubble; everything else works. This needs Unix.
 package redsynctest

@@ -8,7 +8,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// startServers starts n servers: processes of program, or inside this process if it is "".
+// startServers starts n servers: processes of program, or servers inside this process if program is "".
 func startServers(n int, program string) ([]server, error) {
 	if program != "" {
 		return startProcesses(n, program)

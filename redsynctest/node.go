@@ -13,15 +13,14 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// A Node is one of the Redis nodes. Its methods return when the fault is there, and fail the test if they
-// cannot do what they say. A process reconnects to a node by itself when it next uses it, within about a
-// second.
+// A Node is one of the Redis nodes. A method returns once it has taken effect, and fails the test if it cannot.
+// A process whose connection broke reconnects by itself when it next uses the node, within about a second.
 type Node struct {
 	set    *Nodes
 	index  int
 	server server
 
-	mu     sync.Mutex // one method at a time
+	mu     sync.Mutex // guards state and faulty, and lets one method run at a time
 	state  state
 	faulty bool // it has had a fault
 
@@ -29,8 +28,8 @@ type Node struct {
 	late   time.Duration // how late its answers are
 	moved  chan struct{} // closed when late changes
 
-	losing atomic.Int64 // so many replies are lost
-	open   atomic.Int64 // connections of processes
+	losing atomic.Int64 // how many more replies to lose
+	open   atomic.Int64 // how many connections of processes are open
 }
 
 // A state is what a node does with requests.
@@ -157,7 +156,8 @@ func (n *Node) LoseReply() {
 	})
 }
 
-// try does what a method is for, and fails the test if it cannot.
+// try runs do, the body of the method, while it holds n.mu. It fails the test if do returns an error, or if the
+// nodes are closed.
 func (n *Node) try(method string, do func() error) {
 	n.set.t.Helper()
 	err := n.set.usable()
@@ -171,7 +171,7 @@ func (n *Node) try(method string, do func() error) {
 	}
 }
 
-// calm ends what makes the node slow, and reports whether it has ever had a fault.
+// calm ends Freeze, Delay and LoseReply, and reports whether the node has ever had a fault.
 func (n *Node) calm() (faulty bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -193,7 +193,8 @@ func (n *Node) neverFaulty() bool {
 // String names the node as errors of the library do.
 func (n *Node) String() string { return fmt.Sprintf("node #%d (%s)", n.index, n.server.addr()) }
 
-// ask returns the node's answer to a command; nil is no such key. A node that is not up is not asked.
+// ask sends a command to the node and returns the answer, nil for a missing key. If the node is not up, ask sends
+// nothing and returns nil.
 func (n *Node) ask(args ...any) (any, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -22,8 +22,8 @@ const (
 	// serversEnv names the program that serves as a node, in place of nodes inside the process.
 	serversEnv = "REDSYNCTEST_SERVERS"
 
-	maxNodes = 64               // as redsync.New
-	patience = 10 * time.Second // for what ends soon on a machine that is not overloaded
+	maxNodes = 64               // redsync.New allows no more
+	patience = 10 * time.Second // how long to wait for something that takes less unless the machine is overloaded
 	maxPause = 100 * time.Millisecond
 )
 
@@ -91,8 +91,8 @@ func Start(tb testing.TB, n int) *Nodes {
 	return nodes
 }
 
-// New is Start for Example functions and programs, which have no testing.TB. Close ends the nodes. New panics
-// where Start fails the test, and so does every method.
+// New is Start for Example functions and programs, which have no testing.TB. Close ends the nodes. New and the
+// methods of its nodes panic instead of failing a test.
 func New(n int) *Nodes {
 	nodes, err := start(n, panics{})
 	if err != nil {
@@ -159,8 +159,8 @@ func (ns *Nodes) Process(options ...redsync.Option) *redsync.Redsync {
 	return rs.With(options...)
 }
 
-// Pools returns new pools, one for each node, for code that calls redsync.New itself. The code closes the
-// Redsync; the end of the nodes closes the pools.
+// Pools returns new pools, one for each node, for code that calls redsync.New itself. That code must close the
+// Redsync. The end of the nodes closes the pools.
 func (ns *Nodes) Pools(options ...pool.Option) []pool.Pool {
 	ns.t.Helper()
 	pools := make([]pool.Pool, len(ns.nodes))
@@ -233,7 +233,7 @@ func (ns *Nodes) Expire(name string) {
 	ns.overwrite("Expire", name, "del", name)
 }
 
-// overwrite sends a command to every node that is up. One of them must have the lock.
+// overwrite sends a command to every node that is up. It fails the test if none of them has the lock.
 func (ns *Nodes) overwrite(method, name string, args ...any) {
 	ns.t.Helper()
 	ns.try(method, &name, func() error {
@@ -316,7 +316,7 @@ func (ns *Nodes) shutDown() error {
 		n.server.close()
 	}
 	if ns.bubble {
-		time.Sleep(time.Minute) // what ends by itself has ended
+		time.Sleep(time.Minute) // lets goroutines end that do so by themselves
 	}
 	return errors.Join(errs...)
 }
@@ -343,7 +343,8 @@ func await(limit time.Duration, check func() error) error {
 	}
 }
 
-// try does what a method is for, and fails the test if it cannot. Name is the lock's, nil if there is none.
+// try runs do, the body of the method. It fails the test if do returns an error, if the nodes are closed, or if
+// name is not a valid name of a lock. name is nil for a method without a lock.
 func (ns *Nodes) try(method string, name *string, do func() error) {
 	ns.t.Helper()
 	err := ns.usable()

@@ -26,8 +26,8 @@ type Event interface {
 }
 
 // Events returns the events of one kind that r has recorded, in the order in which they came:
-// Events[observe.Lost](r). Events that are part of no call, such as observe.Lost, come a little later than what
-// they tell of: use AwaitEvents for them.
+// Events[observe.Lost](r). Events that are part of no call, such as observe.Lost, arrive a little later than what
+// they report: use AwaitEvents for them.
 func Events[E Event](r *Recorder) []E {
 	events, _ := eventsAndNext[E](r)
 	return events
@@ -53,7 +53,7 @@ func AwaitEvents[E Event](tb testing.TB, r *Recorder, n int) []E {
 	}
 }
 
-// eventsAndNext returns the events of a kind, and what the next event of any kind closes.
+// eventsAndNext returns the events of a kind, and a channel that the next event of any kind closes.
 func eventsAndNext[E Event](r *Recorder) (events []E, next <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// RequireHeld fails the test unless the lock is held: a quorum of all nodes is up and has the same value of it.
+// RequireHeld fails the test unless the lock is held: a quorum of all nodes is up and has the same value for it.
 // Who holds it does not matter.
 func (ns *Nodes) RequireHeld(name string) {
 	ns.t.Helper()
@@ -54,8 +54,8 @@ func (ns *Nodes) RequireNothingLeft() {
 	}
 }
 
-// require looks at a lock and fails if check, which is told how many nodes have each value and how many none,
-// returns an error.
+// require counts the values of a lock on the nodes and calls check with the results of count. It fails the test
+// if check returns an error.
 func (ns *Nodes) require(method, name string, check func(values map[string]int, free int) error) {
 	ns.t.Helper()
 	var wrong error
@@ -68,8 +68,8 @@ func (ns *Nodes) require(method, name string, check func(values map[string]int, 
 	}
 }
 
-// count returns how many nodes have each value of a lock, and how many are up and have none. A node that
-// answers with an error has neither.
+// count returns how many nodes have each value of a lock, and how many are up and have none. It leaves out nodes
+// that fail to answer.
 func (ns *Nodes) count(name string) (values map[string]int, free int) {
 	values = map[string]int{}
 	for _, n := range ns.nodes {
@@ -98,8 +98,8 @@ func formatted(test, what string) string {
 	return text
 }
 
-// leftNow returns an error if a node that is up has a key of a lock or a waiter. It waits for releases, but ends
-// well before the first of the keys would expire: then nobody has released that one.
+// leftNow returns an error if a node that is up has a key of a lock or a waiter. It waits for releases under way,
+// but at most half of the time until the first key expires: a key that expires by itself was not released.
 func (ns *Nodes) leftNow() error {
 	everyNode := func(*Node) bool { return true }
 	shortest, err := ns.left(everyNode)
@@ -113,7 +113,7 @@ func (ns *Nodes) leftNow() error {
 }
 
 // leftAtEnd returns an error if a node that has had no fault has a key of a lock or a waiter, although all
-// processes are closed. A lost lock's keys last for a little longer than the hold.
+// processes are closed. It waits up to 2 s, because the keys of a lost lock last a little longer than the hold.
 func (ns *Nodes) leftAtEnd() error {
 	return await(2*time.Second, func() error {
 		_, err := ns.left((*Node).neverFaulty)
@@ -121,7 +121,8 @@ func (ns *Nodes) leftAtEnd() error {
 	})
 }
 
-// left returns an error if a node that counts has keys of locks or waiters, and the shortest TTL of them.
+// left looks at the nodes for which counts returns true. It returns an error if they have keys of locks or
+// waiters, and the shortest TTL of those keys.
 func (ns *Nodes) left(counts func(*Node) bool) (shortest time.Duration, err error) {
 	shortest = somebodyTTL
 	var errs []error
