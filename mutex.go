@@ -117,8 +117,8 @@ func (m *Mutex) Value() string {
 
 // Until returns when the lock ends unless it is extended. It still returns that time after the
 // lock has expired. It returns the zero time before the first Lock, after Unlock or Detach, and
-// once the lock was found to be lost or ended by Close. Until is for display, because it goes by the wall
-// clock alone. Remaining goes by the wall clock and the monotonic clock.
+// once the lock was found to be lost or ended by Close. Until is for display, because a difference of
+// two times goes by one clock. Remaining goes by the wall clock and the monotonic clock.
 func (m *Mutex) Until() time.Time {
 	if h := m.current(); h != nil {
 		return h.Until()

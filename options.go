@@ -138,10 +138,10 @@ func WithExpiry(expiry time.Duration) Option {
 
 // WithTries sets how many tries Lock has before it gives up, with a retry delay
 // between them. The first attempt uses a try, and so does each attempt after a retry delay. An
-// attempt that a release has caused uses none. A Lock that waits behind others of its process
-// makes no attempt, but each of its delays uses a try. The default is 32, about 4.7 s with the
-// default delay. 0 means no limit: only the context or Close ends Lock. A negative number is out of
-// range. TryLock always makes one attempt.
+// attempt that a release has caused uses none. While other Lock calls of the same process are ahead
+// in line, Lock makes no attempt, but each of its retry delays still uses a try. The default is 32,
+// about 4.7 s with the default delay. 0 means no limit: only the context or Close ends Lock. A
+// negative number is out of range. TryLock always makes one attempt.
 func WithTries(tries int) Option {
 	return OptionFunc(func(m *Mutex) { m.change().tries = tries })
 }

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// observed are the observations of a load of pairs.
+// observed holds the measurements of one call of playPairs. A pair is one Lock of a fresh key and, if it
+// succeeds, one Unlock.
 type observed struct {
 	elapsed time.Duration
 	// locks and unlocks are the times of the operations: locks[i] and unlocks[i]

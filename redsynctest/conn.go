@@ -3,30 +3,95 @@ package redsynctest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/seed14bd9ef4/redsync"
 )
 
 // This file implements the client's end of a connection, which makes answers late and loses them.
 
-// dial opens a connection of a process to the node.
-func (n *Node) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	c, err := n.server.dial(ctx, network, addr)
-	if err != nil {
-		return nil, err
+// A participant is a Redsync of the kit, with connections of its own.
+type participant struct {
+	base    *redsync.Redsync // it is closed at the end
+	shown   *redsync.Redsync // base with the user's options
+	network *network
+}
+
+// A network is what a process reaches the nodes by.
+type network struct {
+	mu     sync.Mutex
+	cut    bool // no connection can be opened
+	wasCut bool
+	conns  map[*conn]bool
+}
+
+var errCutOff = errors.New("redsynctest: the process is cut off")
+
+// setCut breaks all connections, or lets the process open new ones. It reports whether the network was ever cut.
+func (w *network) setCut(cut bool) (wasCut bool) {
+	w.mu.Lock()
+	w.cut, w.wasCut = cut, w.wasCut || cut
+	var broken []*conn
+	if cut {
+		broken = slices.Collect(maps.Keys(w.conns))
 	}
-	n.open.Add(1)
-	return &conn{Conn: c, node: n, changed: make(chan struct{}, 1), closed: make(chan struct{})}, nil
+	wasCut = w.wasCut
+	w.mu.Unlock()
+	for _, c := range broken {
+		_ = c.Close()
+	}
+	return wasCut
+}
+
+// add reports whether the process may use a new connection.
+func (w *network) add(c *conn) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cut {
+		return false
+	}
+	if w.conns == nil {
+		w.conns = make(map[*conn]bool)
+	}
+	w.conns[c] = true
+	return true
+}
+
+func (w *network) remove(c *conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.conns, c)
+}
+
+// dialer returns a function that opens a connection of a process to the node.
+func (n *Node) dialer(of *network) dialer {
+	return func(ctx context.Context, kind, addr string) (net.Conn, error) {
+		inner, err := n.server.dial(ctx, kind, addr)
+		if err != nil {
+			return nil, err
+		}
+		c := &conn{Conn: inner, node: n, of: of, changed: make(chan struct{}, 1), closed: make(chan struct{})}
+		if !of.add(c) {
+			_ = inner.Close()
+			return nil, errCutOff
+		}
+		n.open.Add(1)
+		return c, nil
+	}
 }
 
 // A conn is a connection of a process to a node.
 type conn struct {
 	net.Conn
 	node *Node
+	of   *network
 
 	locks  atomic.Bool // it has carried a request of a lock, so that its answers may be late
 	lossy  atomic.Bool // it breaks when the next answer arrives, and loses the answer
@@ -146,6 +211,7 @@ func (c *conn) take(p []byte, late time.Duration) (n int, wait time.Duration, er
 func (c *conn) Close() error {
 	c.once.Do(func() {
 		close(c.closed)
+		c.of.remove(c)
 		c.node.open.Add(-1)
 	})
 	return c.Conn.Close()

@@ -113,6 +113,7 @@ func TestRequireNothingLeftFindsAHeldLock(t *testing.T) {
 		assert.Equal(t, "\n"+
 			"\tError:      \tnode #0 (127.0.0.1:7001): \"orders:17\" is left: value \"ABCDE\", expires in 1m20s\n"+
 			"\t            \tnode #1 (127.0.0.1:7002): \"orders:17\" is left: value \"ABCDE\", expires in 1m20s\n"+
+			"\t            \tThe code under test must unlock each Mutex, and close each Redsync that it makes itself.\n"+
 			"\tTest:       \tTestOfUser\n", masked(got))
 	})
 }
@@ -210,9 +211,23 @@ func TestBadInputIsNamed(t *testing.T) {
 			require.NoError(tb, nodes.Close())
 			nodes.RequireNothingLeft()
 		},
-		`Pools: the nodes are closed`: func(tb *fakeTB, nodes *redsynctest.Nodes) {
+		`Process: the nodes are closed`: func(tb *fakeTB, nodes *redsynctest.Nodes) {
 			require.NoError(tb, nodes.Close())
 			nodes.Process()
+		},
+		`Pools: the nodes are closed`: func(tb *fakeTB, nodes *redsynctest.Nodes) {
+			require.NoError(tb, nodes.Close())
+			nodes.Pools()
+		},
+		`Clients: the nodes are closed`: func(tb *fakeTB, nodes *redsynctest.Nodes) {
+			require.NoError(tb, nodes.Close())
+			nodes.Clients()
+		},
+		`CutOff: the Redsync must be one that Process or Redsync has returned`: func(_ *fakeTB, nodes *redsynctest.Nodes) {
+			nodes.CutOff(nodes.Redsync().With(redsync.WithFair()))
+		},
+		`Reconnect: the Redsync must be one that Process or Redsync has returned`: func(_ *fakeTB, nodes *redsynctest.Nodes) {
+			nodes.Reconnect(nil)
 		},
 	} {
 		t.Run(want, func(t *testing.T) {

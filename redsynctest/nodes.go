@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -24,13 +26,15 @@ const (
 
 	maxNodes = 64               // redsync.New allows no more
 	patience = 10 * time.Second // how long to wait for something that takes less unless the machine is overloaded
+	settling = 500 * time.Millisecond
 	maxPause = 100 * time.Millisecond
 )
 
 // Nodes is a set of independent Redis nodes. Many goroutines may use it at once.
 //
 // A method that cannot do what it is asked for fails the test at once, as testing.TB.Fatalf does. So call the
-// methods from the goroutine of the test. After New they panic with the same text.
+// methods from the goroutine of the test that called Start, and not from those of its subtests, which may call
+// Start themselves. After New the methods panic with the same text.
 type Nodes struct {
 	t       reporter
 	bubble  bool
@@ -38,11 +42,12 @@ type Nodes struct {
 	redsync *redsync.Redsync
 
 	mu        sync.Mutex
-	processes []*redsync.Redsync
+	processes []*participant
 	pools     []pool.Pool
 	clients   []*redis.Client
-	somebody  int  // how many clients HoldBySomebody and Steal have made up
-	closed    bool // Close has begun
+	lost      map[string]bool // names of locks that were lost
+	somebody  int             // how many clients HoldBySomebody and Steal have made up
+	closed    bool            // Close has begun
 
 	ended    chan struct{} // closed when Close is done
 	closeErr error         // set before ended is closed
@@ -65,11 +70,9 @@ func (panics) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, arg
 // Start returns n running nodes without keys, 1 to 64. They end with tb, and so do all connections to them.
 //
 // When tb ends, all processes are closed, which unlocks what they still hold. The test fails if after that a
-// key of a lock is left on a node that has had no fault, or a connection is open. A test that has failed before
-// is not checked. RequireNothingLeft checks more, and may be called at any time.
-//
-// A lock that is lost at Until leaves its keys on the nodes for the drift and the lock delay. The end of the test
-// waits 2 s for that. If they stay longer (a lock delay, an expiry of minutes), remove them with Expire.
+// key of a lock is left on a node that has had no fault, or a connection is open. It does not look at locks that
+// a process has lost, because their keys stay until they expire. A test that has failed before is not checked.
+// This does not find an Unlock that the code under test has forgotten: call RequireNothingLeft for that.
 //
 // In a fuzz test, call Start in the fuzz target, with the target's T: a testing.F panics there.
 //
@@ -105,7 +108,7 @@ func start(n int, t reporter) (*Nodes, error) {
 	if n < 1 || n > maxNodes {
 		return nil, fmt.Errorf("the number of nodes must be 1 to %d, not %d", maxNodes, n)
 	}
-	ns := &Nodes{t: t, bubble: inBubble(), ended: make(chan struct{})}
+	ns := &Nodes{t: t, bubble: inBubble(), lost: make(map[string]bool), ended: make(chan struct{})}
 	program := os.Getenv(serversEnv)
 	if program != "" && ns.bubble {
 		return nil, fmt.Errorf("%s=%s: real servers cannot run in a testing/synctest bubble; "+
@@ -152,30 +155,85 @@ func (ns *Nodes) Redsync() *redsync.Redsync { return ns.redsync }
 // defaults of its locks.
 func (ns *Nodes) Process(options ...redsync.Option) *redsync.Redsync {
 	ns.t.Helper()
-	rs := redsync.New(ns.Pools()...)
-	ns.mu.Lock()
-	ns.processes = append(ns.processes, rs)
-	ns.mu.Unlock()
-	return rs.With(options...)
+	p := &participant{network: &network{}}
+	ns.try("Process", nil, func() error {
+		p.base = redsync.New(ns.poolsOn(p.network)...).With(redsync.WithObserver(losses{ns}))
+		p.shown = p.base.With(options...)
+		ns.mu.Lock()
+		defer ns.mu.Unlock()
+		ns.processes = append(ns.processes, p)
+		return nil
+	})
+	return p.shown
 }
 
 // Pools returns new pools, one for each node, for code that calls redsync.New itself. That code must close the
 // Redsync. The end of the nodes closes the pools.
-func (ns *Nodes) Pools(options ...pool.Option) []pool.Pool {
+func (ns *Nodes) Pools(options ...pool.Option) (pools []pool.Pool) {
 	ns.t.Helper()
-	pools := make([]pool.Pool, len(ns.nodes))
 	ns.try("Pools", nil, func() error {
-		ns.mu.Lock()
-		defer ns.mu.Unlock()
-		for i, n := range ns.nodes {
-			c := client(n.server.addr(), n.dial)
-			pools[i] = pool.New(c, options...)
-			ns.clients = append(ns.clients, c)
-		}
-		ns.pools = append(ns.pools, pools...)
+		pools = ns.poolsOn(&network{}, options...)
 		return nil
 	})
 	return pools
+}
+
+// Clients returns new go-redis clients, one for each node, for code that calls pool.New itself. They connect to
+// no other address than that of their node. The end of the nodes closes them.
+func (ns *Nodes) Clients() (clients []*redis.Client) {
+	ns.t.Helper()
+	ns.try("Clients", nil, func() error {
+		clients = ns.clientsOn(&network{})
+		return nil
+	})
+	return clients
+}
+
+func (ns *Nodes) poolsOn(of *network, options ...pool.Option) (pools []pool.Pool) {
+	for _, c := range ns.clientsOn(of) {
+		pools = append(pools, pool.New(c, options...))
+	}
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	ns.pools = append(ns.pools, pools...)
+	return pools
+}
+
+func (ns *Nodes) clientsOn(of *network) (clients []*redis.Client) {
+	for _, n := range ns.nodes {
+		clients = append(clients, client(n.server.addr(), n.dialer(of)))
+	}
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	ns.clients = append(ns.clients, clients...)
+	return clients
+}
+
+// CutOff separates a process, which must come from Process or Redsync, from all nodes: its connections break, and
+// it can open no new ones. That plays a network partition of this process alone, until Reconnect. It also
+// plays a crash, because the process can neither extend nor release its locks, though its goroutines go on.
+func (ns *Nodes) CutOff(rs *redsync.Redsync) {
+	ns.t.Helper()
+	ns.try("CutOff", nil, func() error { return ns.setCut(rs, true) })
+}
+
+// Reconnect ends CutOff. The process connects again by itself, within about a second.
+func (ns *Nodes) Reconnect(rs *redsync.Redsync) {
+	ns.t.Helper()
+	ns.try("Reconnect", nil, func() error { return ns.setCut(rs, false) })
+}
+
+func (ns *Nodes) setCut(rs *redsync.Redsync, cut bool) error {
+	ns.mu.Lock()
+	i := slices.IndexFunc(ns.processes, func(p *participant) bool { return p.shown == rs })
+	if i < 0 {
+		ns.mu.Unlock()
+		return errors.New("the Redsync must be one that Process or Redsync has returned, and not what its With returns")
+	}
+	of := ns.processes[i].network
+	ns.mu.Unlock()
+	of.setCut(cut)
+	return nil
 }
 
 // HoldBySomebody makes another client hold the lock, on every node that is up, until Expire or Steal, or for
@@ -184,6 +242,7 @@ func (ns *Nodes) Pools(options ...pool.Option) []pool.Pool {
 func (ns *Nodes) HoldBySomebody(name string) {
 	ns.t.Helper()
 	ns.try("HoldBySomebody", &name, func() error {
+		ns.settle(name)
 		if err := ns.awaitFree(name); err != nil {
 			return err
 		}
@@ -193,8 +252,8 @@ func (ns *Nodes) HoldBySomebody(name string) {
 			_, err := n.ask("set", name, holder, "nx", "px", somebodyTTL.Milliseconds())
 			errs = append(errs, err)
 		}
-		if values, _ := ns.count(name); values[holder] < ns.quorum() {
-			errs = append(errs, fmt.Errorf("another process was faster\n%s", ns.view(name)))
+		if values, _, seen := ns.look(name); values[holder] < ns.quorum() {
+			errs = append(errs, fmt.Errorf("another process was faster\n%s", seen))
 		}
 		return errors.Join(errs...)
 	})
@@ -204,10 +263,10 @@ func (ns *Nodes) HoldBySomebody(name string) {
 // when a quorum has confirmed the release, and the other nodes may still have the key for a moment.
 func (ns *Nodes) awaitFree(name string) (err error) {
 	_ = await(patience, func() error {
-		values, free := ns.count(name)
+		values, free, seen := ns.look(name)
 		err = nil
 		if len(values) > 0 || free < ns.quorum() {
-			err = fmt.Errorf("the lock must be free on every node that is up, and a quorum must be\n%s", ns.view(name))
+			err = fmt.Errorf("the lock must be free on every node that is up, and a quorum must be up\n%s", seen)
 		}
 		if free < ns.quorum() {
 			return nil // the lock is held, or too few nodes are up
@@ -215,6 +274,23 @@ func (ns *Nodes) awaitFree(name string) (err error) {
 		return err
 	})
 	return err
+}
+
+// settle waits for requests that are under way. Lock and Unlock return once a quorum has answered, and the other
+// nodes may not have executed the request by then. In a bubble all requests are executed once every goroutine is
+// blocked. In real time settle waits until all nodes that are up agree, or for half a second.
+func (ns *Nodes) settle(name string) {
+	if ns.bubble {
+		_ = inBubble() // it waits
+		return
+	}
+	_ = await(settling, func() error {
+		values, free := ns.count(name)
+		if len(values) > 1 || len(values) == 1 && free > 0 {
+			return errors.New("the nodes do not agree")
+		}
+		return nil
+	})
 }
 
 // Steal gives a held lock to another client, on every node that is up, as after a failure that the library
@@ -237,8 +313,9 @@ func (ns *Nodes) Expire(name string) {
 func (ns *Nodes) overwrite(method, name string, args ...any) {
 	ns.t.Helper()
 	ns.try(method, &name, func() error {
-		if values, _ := ns.count(name); len(values) == 0 {
-			return fmt.Errorf("no node has this lock\n%s", ns.view(name))
+		ns.settle(name)
+		if values, _, seen := ns.look(name); len(values) == 0 {
+			return fmt.Errorf("no node has this lock\n%s", seen)
 		}
 		var errs []error
 		for _, n := range ns.nodes {
@@ -300,8 +377,9 @@ func (ns *Nodes) shutDown() error {
 	ns.mu.Lock()
 	processes, pools, clients := ns.processes, ns.pools, ns.clients
 	ns.mu.Unlock()
-	for _, rs := range processes {
-		if err := rs.Close(ctx); err != nil && !faulty { // a node with a fault may keep its keys
+	for _, p := range processes {
+		faulty = p.network.setCut(false) || faulty
+		if err := p.base.Close(ctx); err != nil && !faulty { // a node with a fault may keep its keys
 			errs = append(errs, err)
 		}
 	}
@@ -379,6 +457,23 @@ func checkName(name string) error {
 		return fmt.Errorf("the name is reserved: {x}%s belongs to the lock x", side)
 	}
 	return nil
+}
+
+// losses notes the names of locks that a process has lost.
+type losses struct{ of *Nodes }
+
+// ObserveLost implements observe.LostObserver.
+func (l losses) ObserveLost(_ context.Context, e observe.Lost) {
+	l.of.mu.Lock()
+	defer l.of.mu.Unlock()
+	l.of.lost[e.Name] = true
+}
+
+// isLost reports whether key belongs to a lock that a process has lost.
+func (ns *Nodes) isLost(key string) bool {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	return ns.lost[key]
 }
 
 func (ns *Nodes) quorum() int { return len(ns.nodes)/2 + 1 }

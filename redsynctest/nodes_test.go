@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/pool"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
@@ -55,7 +56,7 @@ func TestNodeDownIsOutvotedAndComesBackWithItsKeys(t *testing.T) {
 		nodes.Node(1).Down()
 		mutex := rs.NewMutex(name, redsync.WithExpiry(time.Minute))
 		require.NoError(t, mutex.Lock())
-		settle(t, mutex)
+		nodes.Settle(name)
 		nodes.RequireHeld(name)
 
 		nodes.Node(2).Down()
@@ -74,7 +75,7 @@ func TestNodeFreezeAndThaw(t *testing.T) {
 	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
 		mutex := rs.NewMutex(name, redsync.WithExpiry(time.Minute))
 		require.NoError(t, mutex.Lock())
-		settle(t, mutex)
+		nodes.Settle(name)
 		for i := range 3 {
 			nodes.Node(i).Freeze()
 			nodes.Node(i).Freeze()
@@ -95,7 +96,7 @@ func TestNodeRestart(t *testing.T) {
 	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
 		mutex := rs.NewMutex(name, redsync.WithExpiry(time.Minute))
 		require.NoError(t, mutex.Lock())
-		settle(t, mutex)
+		nodes.Settle(name)
 		for i := range 5 {
 			nodes.Node(i).Restart(false)
 		}
@@ -237,7 +238,7 @@ func TestStealAndExpireEndAHoldUnnoticed(t *testing.T) {
 		for method, take := range map[string]func(string){"Steal": nodes.Steal, "Expire": nodes.Expire} {
 			mutex := rs.NewMutex(name, redsync.WithExpiry(time.Minute))
 			require.NoError(t, mutex.Lock())
-			settle(t, mutex)
+			nodes.Settle(name)
 			until := mutex.Until()
 			take(name)
 			assert.Equal(t, until, mutex.Until(), method)
@@ -290,7 +291,7 @@ func TestAdvanceMovesTheNodesAlone(t *testing.T) {
 	nodes := redsynctest.Start(t, 5)
 	mutex := nodes.Redsync().NewMutex(name, redsync.WithExpiry(time.Hour))
 	require.NoError(t, mutex.Lock())
-	settle(t, mutex)
+	nodes.Settle(name)
 	until := mutex.Until()
 	nodes.Advance(59 * time.Minute)
 	nodes.RequireHeld(name)
@@ -392,15 +393,131 @@ func warm(t *testing.T, rs *redsync.Redsync) {
 	t.Helper()
 	mutex := rs.NewMutex("warm", redsync.WithFailFast(false))
 	require.NoError(t, mutex.Lock())
-	settle(t, mutex)
 	_, err := mutex.Unlock()
 	require.NoError(t, err)
 }
 
-// settle waits until every node has answered what mutex has asked.
-func settle(t *testing.T, mutex *redsync.Mutex) {
-	t.Helper()
-	redsync.WithFailFast(false).Apply(mutex)
-	_, err := mutex.Extend()
-	require.NoError(t, err)
+// A process that is cut off can neither extend nor release. Its lock is lost at Until, and somebody else gets it.
+func TestCutOffEndsTheLocksOfAProcess(t *testing.T) {
+	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
+		process := nodes.Process(redsync.WithExpiry(time.Second), redsync.WithTimeoutFactor(0.4))
+		mutex := process.NewMutex(name, redsync.WithWatchdog())
+		require.NoError(t, mutex.Lock())
+		lost := mutex.Lost()
+		nodes.CutOff(process)
+		nodes.CutOff(process)
+		require.Error(t, process.NewMutex("other").TryLock())
+		require.NoError(t, rs.NewMutex("another").Lock(), "only one process is cut off")
+		<-lost
+		require.ErrorIs(t, mutex.Err(), redsync.ErrLockLost)
+		nodes.AwaitFree(name)
+		require.NoError(t, rs.NewMutex(name).Lock())
+
+		nodes.Reconnect(process)
+		nodes.Reconnect(process)
+		require.Eventually(t, func() bool {
+			return process.NewMutex("other").TryLock() == nil
+		}, 10*time.Second, 10*time.Millisecond)
+	})
+}
+
+func TestAwaitFollowsALock(t *testing.T) {
+	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			time.Sleep(30 * time.Millisecond)
+			mutex := rs.NewMutex(name)
+			assert.NoError(t, mutex.Lock())
+			time.Sleep(200 * time.Millisecond)
+			_, err := mutex.Unlock()
+			assert.NoError(t, err)
+		}()
+		nodes.AwaitHeld(name)
+		nodes.AwaitFree(name)
+		<-done
+	})
+}
+
+func TestAwaitEndsAfterTenSeconds(t *testing.T) {
+	for want, wait := range map[string]func(nodes *redsynctest.Nodes){
+		`lock "orders:17" is not held`: func(nodes *redsynctest.Nodes) { nodes.AwaitHeld(name) },
+		`lock "orders:17" is not free`: func(nodes *redsynctest.Nodes) {
+			nodes.HoldBySomebody(name)
+			nodes.AwaitFree(name)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			got := fails(t, func(tb *fakeTB) { wait(redsynctest.Start(tb, 3)) })
+			assert.Contains(t, got, want)
+			assert.GreaterOrEqual(t, time.Since(start), 10*time.Second)
+		})
+	}
+}
+
+// A program may make its pools from go-redis clients.
+func TestClientsAreForPoolsOfTheUsersOwn(t *testing.T) {
+	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, _ *redsync.Redsync) {
+		var pools []pool.Pool
+		for _, c := range nodes.Clients() {
+			require.NoError(t, c.Set(t.Context(), "data", "of the program", 0).Err())
+			require.NoError(t, c.Del(t.Context(), "data").Err())
+			pools = append(pools, pool.New(c))
+		}
+		rs := redsync.New(pools...).With(redsync.WithTimeoutFactor(0.4))
+		require.NoError(t, rs.NewMutex(name).Lock())
+		nodes.RequireHeld(name)
+		require.NoError(t, rs.Close(t.Context()))
+		nodes.RequireNothingLeft()
+	})
+}
+
+// The keys of a lost lock stay until they expire, also on a node that has had no fault.
+func TestTheEndLeavesOutLocksThatWereLost(t *testing.T) {
+	for lost, lose := range map[string]func(nodes *redsynctest.Nodes, mutex *redsync.Mutex){
+		"proved by Valid": func(nodes *redsynctest.Nodes, mutex *redsync.Mutex) {
+			nodes.Node(0).Restart(true)
+			nodes.Node(1).Restart(true)
+			nodes.HoldBySomebody("other")
+			_ = nodes.Process().NewMutex(name).Lock()
+			_, _ = mutex.Valid()
+		},
+		"at Until, with a lock delay": func(nodes *redsynctest.Nodes, mutex *redsync.Mutex) {
+			nodes.CutOff(nodes.Redsync())
+			<-mutex.Lost()
+		},
+	} {
+		t.Run(lost, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				got := fails(t, func(tb *fakeTB) {
+					nodes := redsynctest.Start(tb, 3)
+					mutex := nodes.Redsync().NewMutex(name, redsync.WithLockDelay(time.Minute))
+					require.NoError(t, mutex.Lock())
+					synctest.Wait()
+					lose(nodes, mutex)
+				})
+				assert.Empty(t, got)
+			})
+		})
+	}
+}
+
+// Lock returns at a quorum. A SET that comes after Expire would bring a key back.
+func TestExpireWaitsForTheKeysOfALock(t *testing.T) {
+	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
+		for i := range 30 {
+			name := fmt.Sprint(name, i)
+			require.NoError(t, rs.NewMutex(name).Lock())
+			nodes.Expire(name)
+		}
+		time.Sleep(10 * time.Millisecond)
+		for i := range 30 {
+			for node, c := range nodes.Clients() {
+				n, err := c.Exists(t.Context(), fmt.Sprint(name, i)).Result()
+				require.NoError(t, err)
+				assert.Zero(t, n, "node %d", node)
+			}
+		}
+	})
 }

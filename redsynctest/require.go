@@ -9,33 +9,49 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// RequireHeld fails the test unless the lock is held: a quorum of all nodes is up and has the same value for it.
-// Who holds it does not matter.
+// RequireHeld fails the test unless the lock is held: a quorum of all nodes is up and has the same value of it.
+// Who holds it does not matter. A node that is frozen is not up.
 func (ns *Nodes) RequireHeld(name string) {
 	ns.t.Helper()
-	ns.require("RequireHeld", name, func(values map[string]int, _ int) error {
-		most := 0
-		for _, nodes := range values {
-			most = max(most, nodes)
-		}
-		if most >= ns.quorum() {
-			return nil
-		}
-		return fmt.Errorf("lock %q is not held: %d of %d nodes have the same value, a quorum is %d",
-			name, most, len(ns.nodes), ns.quorum())
-	})
+	ns.require("RequireHeld", name, 0, ns.checkHeld)
+}
+
+// AwaitHeld waits until the lock is held, as RequireHeld defines it. After 10 s it fails the test.
+func (ns *Nodes) AwaitHeld(name string) {
+	ns.t.Helper()
+	ns.require("AwaitHeld", name, patience, ns.checkHeld)
 }
 
 // RequireFree fails the test unless the lock can be acquired: a quorum of all nodes is up and does not have it.
 func (ns *Nodes) RequireFree(name string) {
 	ns.t.Helper()
-	ns.require("RequireFree", name, func(_ map[string]int, free int) error {
-		if free >= ns.quorum() {
-			return nil
-		}
-		return fmt.Errorf("lock %q is not free: it is free on %d of %d nodes, a quorum is %d",
-			name, free, len(ns.nodes), ns.quorum())
-	})
+	ns.require("RequireFree", name, 0, ns.checkFree)
+}
+
+// AwaitFree waits until the lock can be acquired, as RequireFree defines it. After 10 s it fails the test.
+func (ns *Nodes) AwaitFree(name string) {
+	ns.t.Helper()
+	ns.require("AwaitFree", name, patience, ns.checkFree)
+}
+
+func (ns *Nodes) checkHeld(name string, values map[string]int, _ int) error {
+	most := 0
+	for _, nodes := range values {
+		most = max(most, nodes)
+	}
+	if most >= ns.quorum() {
+		return nil
+	}
+	return fmt.Errorf("lock %q is not held: %d of %d nodes have the same value, a quorum is %d",
+		name, most, len(ns.nodes), ns.quorum())
+}
+
+func (ns *Nodes) checkFree(name string, _ map[string]int, free int) error {
+	if free >= ns.quorum() {
+		return nil
+	}
+	return fmt.Errorf("lock %q is not free: it is free on %d of %d nodes, a quorum is %d",
+		name, free, len(ns.nodes), ns.quorum())
 }
 
 // RequireNothingLeft fails the test unless no lock and no waiter has a key on any node that is up: everything
@@ -54,26 +70,43 @@ func (ns *Nodes) RequireNothingLeft() {
 	}
 }
 
-// require counts the values of a lock on the nodes and calls check with the results of count. It fails the test
-// if check returns an error.
-func (ns *Nodes) require(method, name string, check func(values map[string]int, free int) error) {
+// require looks at a lock on the nodes, and calls check with what count returns. It fails the test if check returns
+// an error, and still does after patience.
+func (ns *Nodes) require(method, name string, patience time.Duration,
+	check func(name string, values map[string]int, free int) error,
+) {
 	ns.t.Helper()
 	var wrong error
 	ns.try(method, &name, func() error {
-		wrong = check(ns.count(name))
+		wrong = await(patience, func() error {
+			values, free, seen := ns.look(name)
+			if err := check(name, values, free); err != nil {
+				return fmt.Errorf("%w\n%s", err, seen)
+			}
+			return nil
+		})
 		return nil
 	})
 	if wrong != nil {
-		ns.fatal(fmt.Errorf("%w\n%s", wrong, ns.view(name)))
+		ns.fatal(wrong)
 	}
 }
 
 // count returns how many nodes have each value of a lock, and how many are up and have none. It leaves out nodes
 // that fail to answer.
 func (ns *Nodes) count(name string) (values map[string]int, free int) {
+	values, free, _ = ns.look(name)
+	return values, free
+}
+
+// look returns the same as count, and says what each node has.
+func (ns *Nodes) look(name string) (values map[string]int, free int, seen string) {
 	values = map[string]int{}
+	var lines []string
 	for _, n := range ns.nodes {
-		switch s := n.sees(name); {
+		s := n.sees(name)
+		lines = append(lines, fmt.Sprintf("%v: %v", n, s))
+		switch {
 		case s.err != nil || s.state != up:
 		case s.value == "":
 			free++
@@ -81,7 +114,7 @@ func (ns *Nodes) count(name string) (values map[string]int, free int) {
 			values[s.value]++
 		}
 	}
-	return values, free
+	return values, free, strings.Join(lines, "\n")
 }
 
 func (ns *Nodes) fatal(err error) {
@@ -101,13 +134,13 @@ func formatted(test, what string) string {
 // leftNow returns an error if a node that is up has a key of a lock or a waiter. It waits for releases under way,
 // but at most half of the time until the first key expires: a key that expires by itself was not released.
 func (ns *Nodes) leftNow() error {
-	everyNode := func(*Node) bool { return true }
-	shortest, err := ns.left(everyNode)
+	everyNode, noKey := func(*Node) bool { return true }, func(string) bool { return false }
+	shortest, err := ns.left(everyNode, noKey)
 	if err == nil {
 		return nil
 	}
 	return await(min(patience, shortest/2), func() error {
-		_, err := ns.left(everyNode)
+		_, err := ns.left(everyNode, noKey)
 		return err
 	})
 }
@@ -116,14 +149,14 @@ func (ns *Nodes) leftNow() error {
 // processes are closed. It waits up to 2 s, because the keys of a lost lock last a little longer than the hold.
 func (ns *Nodes) leftAtEnd() error {
 	return await(2*time.Second, func() error {
-		_, err := ns.left((*Node).neverFaulty)
+		_, err := ns.left((*Node).neverFaulty, ns.isLost)
 		return err
 	})
 }
 
-// left looks at the nodes for which counts returns true. It returns an error if they have keys of locks or
-// waiters, and the shortest TTL of those keys.
-func (ns *Nodes) left(counts func(*Node) bool) (shortest time.Duration, err error) {
+// left looks at the nodes for which counts returns true, and leaves out the keys for which except does. It returns
+// an error if they have keys of locks or waiters, and the shortest TTL of those keys.
+func (ns *Nodes) left(counts func(*Node) bool, except func(key string) bool) (shortest time.Duration, err error) {
 	shortest = somebodyTTL
 	var errs []error
 	for _, n := range ns.nodes {
@@ -136,22 +169,16 @@ func (ns *Nodes) left(counts func(*Node) bool) (shortest time.Duration, err erro
 		for _, key := range list {
 			name := fmt.Sprint(key)
 			seen := n.sees(name)
-			if script.Reserved(name) != ":fence" && seen.value != "" && !seen.ofSomebody() {
+			if script.Reserved(name) != ":fence" && seen.value != "" && !seen.ofSomebody() && !except(name) {
 				shortest = min(shortest, seen.ttl)
 				errs = append(errs, fmt.Errorf("%v: %q is left: %v", n, name, seen))
 			}
 		}
 	}
-	return shortest, errors.Join(errs...)
-}
-
-// view says what each node has of a lock.
-func (ns *Nodes) view(name string) string {
-	var lines []string
-	for _, n := range ns.nodes {
-		lines = append(lines, fmt.Sprintf("%v: %v", n, n.sees(name)))
+	if err := errors.Join(errs...); err != nil {
+		return shortest, fmt.Errorf("%w\nThe code under test must unlock each Mutex, and close each Redsync that it makes itself.", err)
 	}
-	return strings.Join(lines, "\n")
+	return shortest, nil
 }
 
 // A sight is what a node has of a lock.

@@ -86,8 +86,8 @@ func run(ctx context.Context, file string, out io.Writer) error {
 	return play(ctx, &client{server.Client(), server.URL + "/orders/17"}, out)
 }
 
-// openSQLite opens file with a busy timeout: a guard needs calls to wait while the database is
-// locked.
+// openSQLite opens file with a busy timeout: while the database is locked, concurrent calls of the
+// fencing guard then wait instead of failing.
 func openSQLite(file string) (*sql.DB, error) {
 	return sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)")
 }

@@ -234,8 +234,9 @@ func (l *Lease) Begin() error {
 	return nil
 }
 
-// minCompare is the shortest interval at which Begin has the clocks compared. A lease with an expiry of less
-// than 100 ms needs no shorter one, because its alarm fires soon in any case.
+// minCompare is the shortest interval at which Begin makes the Keeper's schedule compare the wall clock with
+// the monotonic clock. A lease with an expiry of less than 100 ms needs no shorter interval, because its
+// alarm fires soon in any case.
 const minCompare = 10 * time.Millisecond
 
 // begin checks the time and makes l held without unlocking l.mu in between. If another goroutine finds the

@@ -259,7 +259,7 @@ func restart(s lockState, do func(Step, lockState)) {
 	}
 }
 
-// guard returns the uptime from which a node counts.
+// guard returns the uptime that a node must have reached before its votes count.
 func (l lock) guard() uint8 {
 	switch {
 	case l.restarts == 0:

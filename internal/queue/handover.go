@@ -93,8 +93,8 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	first, s := ls.succeed(l, heard)
 	how.Enters = s.enters
 	rel := l.Release(how)
-	// first may have given up meanwhile, and have sent the removal of its ticket before this release
-	// entered it. A second release then removes the ticket.
+	// first may have given up meanwhile. The release of another lease may then have removed its ticket from
+	// the queues before this release of l put the ticket there. A second release of l removes it.
 	if !s.enters.IsZero() && ls.hasGone(first) {
 		l.LeaveQueuesOnRelease(s.enters)
 		l.Release(lease.Releasing{})

@@ -12,14 +12,14 @@ import (
 // This file is the restart guard: a node that has restarted may have forgotten what it granted, so its
 // grants do not count for a while.
 
-// A Drift tells by how much clocks that run at different rates may differ after a time. The root of the
-// library hands it down (drift.go there).
+// A Drift tells by how much two clocks that run at different rates may differ once they have run for the
+// time d. The root of the library hands it down (drift.go there).
 type Drift interface {
 	Of(d time.Duration) time.Duration
 }
 
-// Guard returns the node whose restart guard allows the shortest TTL, and that TTL; nil if no node is
-// guarded.
+// Guard returns the node with the shortest restart guard, and the length of that guard: the longest TTL that
+// the guards of all guarded nodes cover. It returns nil and 0 if no node is guarded.
 func (s *Set) Guard() (n *Node, longest time.Duration) {
 	if s.guarded == nil {
 		return nil, 0
@@ -27,13 +27,14 @@ func (s *Set) Guard() (n *Node, longest time.Duration) {
 	return s.guarded, s.guarded.guard
 }
 
-// uptimeGranularity is by how much a reported uptime may be too long: INFO reports whole seconds.
+// uptimeGranularity bounds the error of the uptime in INFO. Redis subtracts two clock readings, each cut to
+// whole seconds, so the uptime may be up to a second too long.
 const uptimeGranularity = time.Second
 
 // Distrust returns why the node's grants and confirmations do not count, nil if they do. sent is a time
-// before the request was sent. A node that has restarted may have forgotten locks. It does not count until
-// the longest-lived of these has run out everywhere, and for the time margin after that, which its fencing
-// registers need.
+// before the request was sent. A node that has restarted may have forgotten locks. Its votes do not count
+// until every lock that it may have forgotten has expired on the other nodes too, and margin has passed
+// after that. The margin keeps fencing tokens in order (see margin in internal/lease).
 func (n *Node) Distrust(s *pool.Server, sent time.Time, drift Drift, margin time.Duration) error {
 	switch {
 	case n.guard == 0:
