@@ -14,6 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // Locks that are given away.
@@ -256,7 +257,7 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 		left  int
 	}{"shown": {true, 1}, "not shown": {false, 0}} {
 		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *recorder) {
+			observing(t, func(f field, r *redsynctest.Recorder) {
 				m := f.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithNodeTimeout(400*time.Millisecond))
 				f.freeze(4) // as a whole: a single connection that is slow would be replaced
 				time.AfterFunc(1200*time.Millisecond, func() { f.thaw(4) })
@@ -365,7 +366,7 @@ func TestWaitersGoOnAfterDetach(t *testing.T) {
 }
 
 func TestObserveDetached(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.held()
 		time.Sleep(999 * time.Millisecond)
 		_, err := m.Detach(f.Context())
@@ -373,15 +374,10 @@ func TestObserveDetached(t *testing.T) {
 		got, _ := only[observe.Detached](t, r)
 		assert.Equal(t, observe.Detached{Name: "lock", Held: time.Second, Left: validity - time.Second}, got)
 		time.Sleep(time.Minute)
-		for _, events := range []int{lenOf[observe.Released](r), lenOf[observe.Lost](r)} {
-			assert.Zero(t, events)
-		}
+		synctest.Wait()
+		assert.Empty(t, redsynctest.Events[observe.Released](r))
+		assert.Empty(t, redsynctest.Events[observe.Lost](r))
 	})
-}
-
-func lenOf[E any](r *recorder) int {
-	events, _ := of[E](r)
-	return len(events)
 }
 
 // Nobody has got the Sequencer.

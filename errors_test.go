@@ -17,6 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // Errors can be compared, and are the same as long as they say the same.
@@ -91,7 +92,7 @@ func TestErrIsTheSameErrorEachTime(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *recorder) {
+			observing(t, func(f field, r *redsynctest.Recorder) {
 				m := lose(f)
 				err := m.Err()
 				require.ErrorIs(t, err, redsync.ErrLockLost)
@@ -234,7 +235,7 @@ func TestErrorsCarryTheAddressOfTheNode(t *testing.T) {
 		f.held()
 		f.nodes[0].Kill()
 		f.nodes[1].Kill()
-		r := &recorder{}
+		r := &redsynctest.Recorder{}
 		err := f.NewMutex("lock", redsync.WithFailFast(false), redsync.WithObserver(r)).TryLock()
 		var down *redsync.RedisError
 		require.ErrorAs(t, err, &down)

@@ -35,7 +35,7 @@ func TestManyWaitersOfAProcessCostAsMuchAsOne(t *testing.T) {
 					for range waiters {
 						c := f.NewMutex("lock", options...)
 						ctx, cancel := context.WithCancel(f.Context())
-						*f.last = append(*f.last, cancel)
+						f.Cleanup(cancel)
 						go func() { assert.Error(f, c.LockContext(ctx)) }()
 					}
 					time.Sleep(time.Second)

@@ -14,6 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file shows what Lock and TryLock answer, how often they try, and how long they wait for
@@ -130,7 +131,7 @@ func TestErrTakenIsReportedOnlyWhereANodeWasAsked(t *testing.T) {
 func TestMutexLockMakesItsTriesWithDelaysBetween(t *testing.T) {
 	play(t, func(f field) {
 		f.held(redsync.WithExpiry(time.Hour))
-		r := &recorder{}
+		r := &redsynctest.Recorder{}
 		m := f.process().NewMutex("lock", redsync.WithTries(5), redsync.WithRetryDelay(time.Second), redsync.WithObserver(r))
 		before := f.commands("set")
 		start := time.Now()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file shows what WithLogger writes, and that no event shows a value.
@@ -166,7 +167,7 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 func TestEventsAndLogNeverContainAValue(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
-		book, r := newLogbook(), &recorder{}
+		book, r := newLogbook(), &redsynctest.Recorder{}
 		f.Redsync = f.With(redsync.WithLogger(slog.New(book)), redsync.WithObserver(r), redsync.WithTries(1))
 		var values []string
 		m := f.held(redsync.WithWatchdog())
@@ -189,7 +190,7 @@ func TestEventsAndLogNeverContainAValue(t *testing.T) {
 		values = append(values, own)
 		_ = f.Close(f.Context())
 		synctest.Wait()
-		all := book.text.String() + fmt.Sprintf("%+v %v", r.events, r.errs)
+		all := book.text.String() + fmt.Sprintf("%+v", r.All())
 		assert.Greater(t, len(all), 1000)
 		for _, value := range values {
 			assert.NotContains(t, all, value)

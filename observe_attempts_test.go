@@ -14,6 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file shows the events of attempts and of votes.
@@ -82,7 +83,7 @@ func TestObserveAttempt(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *recorder) {
+			observing(t, func(f field, r *redsynctest.Recorder) {
 				c.given(f)
 				ctx := f.Context()
 				if c.want.Took == 300*time.Millisecond {
@@ -102,7 +103,7 @@ func TestObserveAttempt(t *testing.T) {
 }
 
 func TestObserveAttemptsAndAcquiredOverSeveralTries(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		for _, n := range f.nodes {
 			require.NoError(f, n.Set("lock", "another"))
 		}
@@ -122,7 +123,7 @@ func TestObserveAttemptsAndAcquiredOverSeveralTries(t *testing.T) {
 }
 
 func TestObserveVotesTellsEveryNodeOnceAndWhetherItCounts(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.NewMutex("lock")
 		for _, c := range []struct {
 			op, command string
@@ -133,7 +134,7 @@ func TestObserveVotesTellsEveryNodeOnceAndWhetherItCounts(t *testing.T) {
 			{"valid", "evalsha", func() error { _, err := m.Valid(); return err }},
 			{"unlock", "evalsha", func() error { _, err := m.Unlock(); return err }},
 		} {
-			r.forget()
+			forget(r)
 			f.delays(c.command)
 			require.NoError(f, c.do(), c.op)
 			time.Sleep(time.Second)
@@ -150,7 +151,7 @@ func TestObserveVotesTellsEveryNodeOnceAndWhetherItCounts(t *testing.T) {
 }
 
 func TestObserveVotesOfNodesThatDoNotGrant(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		require.NoError(f, f.nodes[0].Set("lock", "another"))
 		f.kill(1)
 		f.nodes[2].On("set", 1, embedded.Fault{Err: "ERR no"})
@@ -184,7 +185,7 @@ func TestObserveVotesOfNodesThatDoNotGrant(t *testing.T) {
 
 // A release that is repeated is one round.
 func TestObserveVotesTellARepeatedReleaseOnce(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.held()
 		f.kill(4)
 		_, err := m.Unlock()
@@ -205,7 +206,7 @@ func TestObserveVotesTellARepeatedReleaseOnce(t *testing.T) {
 }
 
 func TestObserveVotesOfTheReleaseOfAFailedAttempt(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		for _, n := range f.nodes[:3] {
 			require.NoError(f, n.Set("lock", "another"))
 		}
@@ -230,7 +231,7 @@ func TestObserveVoteOfASecondPoolOnOneServerIsNoGrant(t *testing.T) {
 		for _, n := range f.nodes[1:] {
 			n.On("evalsha", 1, embedded.Fault{Delay: 10 * time.Millisecond})
 		}
-		r := &recorder{}
+		r := &redsynctest.Recorder{}
 		ok, err := twins.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithObserver(r)).Extend()
 		require.NoError(t, err)
 		assert.True(t, ok)
@@ -259,7 +260,7 @@ func TestErrorOfLockHasTheErrorThatTheObserverWasTold(t *testing.T) {
 		"Lock":          {[]redsync.Option{redsync.WithTries(2)}, (*redsync.Mutex).Lock},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *recorder) {
+			observing(t, func(f field, r *redsynctest.Recorder) {
 				for _, n := range f.nodes {
 					require.NoError(f, n.Set("lock", "another"))
 				}

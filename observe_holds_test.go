@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"reflect"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,16 +17,17 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file shows the events of one hold: acquired, extended, released, lost.
 
 func TestObserveAcquiredOnceWhereTwoCallsAdoptALock(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.With().NewMutex("lock")
 		require.NoError(t, m.Lock())
 		a := f.NewMutex("lock", redsync.WithValue(m.Value()))
-		r.forget()
+		forget(r)
 		for _, n := range f.nodes {
 			n.On("evalsha", 2, embedded.Fault{Delay: 10 * time.Millisecond})
 		}
@@ -43,10 +44,48 @@ func TestObserveAcquiredOnceWhereTwoCallsAdoptALock(t *testing.T) {
 	})
 }
 
+// contexts is an observer that keeps every event with its context.
+type contexts struct {
+	mu   sync.Mutex
+	told []told
+}
+
+type told struct {
+	ctx   context.Context //nolint:containedctx // it is what is recorded
+	event any
+}
+
+func (c *contexts) note(ctx context.Context, event any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = append(c.told, told{ctx, event})
+}
+
+func (c *contexts) ObserveAttempt(ctx context.Context, e observe.Attempt)         { c.note(ctx, e) }
+func (c *contexts) ObserveVote(ctx context.Context, e observe.Vote)               { c.note(ctx, e) }
+func (c *contexts) ObserveAcquired(ctx context.Context, e observe.Acquired)       { c.note(ctx, e) }
+func (c *contexts) ObserveNotAcquired(ctx context.Context, e observe.NotAcquired) { c.note(ctx, e) }
+func (c *contexts) ObserveExtended(ctx context.Context, e observe.Extended)       { c.note(ctx, e) }
+func (c *contexts) ObserveReleased(ctx context.Context, e observe.Released)       { c.note(ctx, e) }
+func (c *contexts) ObserveDetached(ctx context.Context, e observe.Detached)       { c.note(ctx, e) }
+func (c *contexts) ObserveLost(ctx context.Context, e observe.Lost)               { c.note(ctx, e) }
+
+// taken returns what was told since the last call.
+func (c *contexts) taken() []told {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.told
+	c.told = nil
+	return all
+}
+
 // Every event of a call has the call's context and its Start; events that are part of no call have neither a
 // caller's context nor, except for extensions, a Start.
 func TestObserveContextsAndStarts(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
+		seen := &contexts{}
+		f.Redsync = f.With(redsync.WithObserver(seen))
 		type key struct{}
 		var called time.Time
 		call := func(name string) context.Context {
@@ -54,75 +93,64 @@ func TestObserveContextsAndStarts(t *testing.T) {
 			called = time.Now()
 			return context.WithValue(f.Context(), key{}, name)
 		}
-		told := func(name string, want ...any) {
-			synctest.Wait()
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			var kinds []any
-			for i, e := range r.events {
-				if !slices.ContainsFunc(kinds, func(k any) bool { return fmt.Sprintf("%T", k) == fmt.Sprintf("%T", e) }) {
-					kinds = append(kinds, e)
-				}
-				b := r.begun[i]
+		tells := func(name string, want ...any) {
+			got, wanted := map[string]bool{}, map[string]bool{}
+			for _, e := range want {
+				wanted[fmt.Sprintf("%T", e)] = true
+			}
+			for _, e := range seen.taken() {
+				kind := fmt.Sprintf("%T", e.event)
+				got[kind] = true
 				if name == "" {
-					assert.Equal(f, context.Background(), b.ctx, "%T", e)
+					assert.Equal(f, context.Background(), e.ctx, kind)
 					continue
 				}
-				assert.Equal(f, name, b.ctx.Value(key{}), "%T of %s", e, name)
-				assert.WithinDuration(f, called, b.start, 0, "%T of %s", e, name)
+				assert.Equal(f, name, e.ctx.Value(key{}), "%s of %s", kind, name)
+				start, _ := reflect.ValueOf(e.event).FieldByName("Start").Interface().(time.Time)
+				assert.WithinDuration(f, called, start, 0, "%s of %s", kind, name)
 			}
-			r.events, r.errs, r.begun = nil, nil, nil
-			var got, wanted []string
-			for _, k := range kinds {
-				got = append(got, fmt.Sprintf("%T", k))
-			}
-			for _, k := range want {
-				wanted = append(wanted, fmt.Sprintf("%T", k))
-			}
-			assert.ElementsMatch(f, wanted, got, name)
+			assert.Equal(f, wanted, got, name)
 		}
 		m, other := f.NewMutex("lock"), f.NewMutex("lock")
 		require.NoError(f, m.LockContext(call("lock")))
-		told("lock", observe.Vote{}, observe.Attempt{}, observe.Acquired{})
+		tells("lock", observe.Vote{}, observe.Attempt{}, observe.Acquired{})
 		_, err := m.ExtendContext(call("extend"))
 		require.NoError(f, err)
-		told("extend", observe.Vote{}, observe.Extended{})
+		tells("extend", observe.Vote{}, observe.Extended{})
 		_, err = m.ValidContext(call("valid"))
 		require.NoError(f, err)
-		told("valid", observe.Vote{})
+		tells("valid", observe.Vote{})
 		_, err = m.UnlockContext(call("unlock"))
 		require.NoError(f, err)
-		told("unlock", observe.Vote{}, observe.Released{})
+		tells("unlock", observe.Vote{}, observe.Released{})
 		require.NoError(f, m.LockContext(call("lock")))
-		r.forget()
-		ctx := call("not acquired")
-		err = other.TryLockContext(ctx)
+		forget(r)
+		err = other.TryLockContext(call("not acquired"))
 		require.Error(f, err)
 		failed, why := only[observe.NotAcquired](f.T, r)
 		assert.Equal(f, observe.NotAcquired{Name: "lock"}, failed)
 		assert.Equal(f, err, why)
-		synctest.Wait()
-		r.forget()
+		_ = seen.taken()
 		_, err = m.Detach(call("detach"))
 		require.NoError(f, err)
-		told("detach", observe.Detached{})
+		tells("detach", observe.Detached{})
 		f.lose(0, 1, 2, 3, 4)
 		w := f.NewMutex("lock", redsync.WithWatchdog())
 		require.NoError(f, w.LockContext(call("lock")))
-		r.forget()
+		_ = seen.taken()
 		time.Sleep(3 * time.Second)
 		f.lose(0, 1, 2)
 		time.Sleep(3 * time.Second)
-		told("", observe.Vote{}, observe.Extended{}, observe.Lost{})
+		tells("", observe.Vote{}, observe.Extended{}, observe.Lost{})
 	})
 }
 
 // A call of Lock that is handed the lock has waited all the time; one that wins at its second attempt has
 // waited until that began.
 func TestObserveWaited(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.held()
-		r.forget()
+		forget(r)
 		c := f.calls(f.Redsync)
 		time.Sleep(3 * time.Second)
 		f.unlock(m)
@@ -138,7 +166,7 @@ func TestObserveWaited(t *testing.T) {
 // An Extend that was to adopt a lock, and could not, is told as an extension that failed. Of two that adopt it, one
 // is told as Acquired and the other one as Extended.
 func TestObserveExtendsThatDoNotAdopt(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		_, err := f.NewMutex("lock", redsync.WithValue("nobody's")).Extend()
 		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
 		got, why := only[observe.Extended](f.T, r)
@@ -147,9 +175,9 @@ func TestObserveExtendsThatDoNotAdopt(t *testing.T) {
 		acquired, _ := of[observe.Acquired](r)
 		assert.Empty(f, acquired)
 	})
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		a := f.NewMutex("lock", redsync.WithValue(f.held().Value()))
-		r.forget()
+		forget(r)
 		for _, n := range f.nodes {
 			n.On("evalsha", 2, embedded.Fault{Delay: time.Millisecond})
 		}
@@ -169,11 +197,11 @@ func TestObserveExtendsThatDoNotAdopt(t *testing.T) {
 
 // A wall clock that goes forward and back again during a call does not make the waiting longer than the call.
 func TestObserveWaitedIsAtMostTook(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.held(redsync.WithHandOver(false))
 		wall := clocktest.StepWall(f.T)
 		c := f.calls(f.Redsync, redsync.WithHandOver(false))
-		r.forget()
+		forget(r)
 		time.Sleep(time.Second)
 		wall.Step(3 * time.Second)
 		for _, n := range f.nodes {
@@ -189,9 +217,9 @@ func TestObserveWaitedIsAtMostTook(t *testing.T) {
 }
 
 func TestObserveAdoption(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		value := f.held().Value()
-		r.forget()
+		forget(r)
 		a := f.NewMutex("lock", redsync.WithValue(value))
 		f.delays("evalsha")
 		_, err := a.Extend()
@@ -254,7 +282,7 @@ func TestObserveReleased(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *recorder) {
+			observing(t, func(f field, r *redsynctest.Recorder) {
 				m := f.held()
 				c.unlock(f, m)
 				_, unlocked := m.Unlock()
@@ -274,7 +302,7 @@ func TestObserveReleased(t *testing.T) {
 }
 
 func TestObserveReleasedOfAnAdoptedLockHasNoTimes(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		a := f.NewMutex("lock", redsync.WithValue(f.held().Value()))
 		_, err := a.Unlock()
 		require.NoError(f, err)
@@ -317,7 +345,7 @@ func TestObserveExtendedByHand(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *recorder) {
+			observing(t, func(f field, r *redsynctest.Recorder) {
 				m := f.held(c.options...)
 				time.Sleep(4999 * time.Millisecond)
 				c.given(f)
@@ -333,14 +361,14 @@ func TestObserveExtendedByHand(t *testing.T) {
 }
 
 func TestObserveExtendedByTheWatchdog(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.held(redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
 		time.Sleep(6999 * time.Millisecond)
 		got, errs := of[observe.Extended](r)
 		each := observe.Extended{Name: "lock", Watchdog: true, Left: 6*time.Second - 92*time.Millisecond}
 		assert.Equal(t, []observe.Extended{each, each}, got)
 		assert.Equal(t, []error{nil, nil}, errs)
-		r.forget()
+		forget(r)
 
 		f.freeze(0, 1, 2) // at 7 s; it begins at 9 s, and is patient for 900 ms
 		time.Sleep(4 * time.Second)
@@ -354,7 +382,7 @@ func TestObserveExtendedByTheWatchdog(t *testing.T) {
 			require.ErrorIs(f, err, redsync.ErrExtendFailed)
 			require.ErrorAs(f, err, new(*redsync.RedisError))
 		}
-		r.forget()
+		forget(r)
 
 		for _, n := range f.nodes {
 			n.Thaw()
@@ -422,7 +450,7 @@ func TestObserveLostOnceWithItsCause(t *testing.T) {
 		}, time.Second, redsync.ErrClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *recorder) {
+			observing(t, func(f field, r *redsynctest.Recorder) {
 				m := c.lose(f)
 				time.Sleep(10 * time.Second)
 				_ = m.Remaining()
@@ -446,7 +474,7 @@ func TestObserveLostOnceWithItsCause(t *testing.T) {
 }
 
 func TestObserveLostOfEachHoldOfAMutex(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.NewMutex("lock", redsync.WithExpiry(time.Second))
 		for range 3 {
 			require.NoError(f, m.Lock())
@@ -459,7 +487,7 @@ func TestObserveLostOfEachHoldOfAMutex(t *testing.T) {
 
 // A clean Unlock is no loss, nor is an attempt that never held anything.
 func TestObserveLostNothing(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.held()
 		require.Error(f, f.NewMutex("lock").TryLock())
 		_, err := m.Unlock()
@@ -477,7 +505,7 @@ func TestObserveLostNothing(t *testing.T) {
 }
 
 func TestObserveLostNotOfALockThatCloseForestalled(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		for _, n := range f.nodes {
 			n.On("set", 1, embedded.Fault{Delay: 10 * time.Millisecond})
 		}

@@ -15,13 +15,14 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file shows how observers are set, and that events told later come in order and delay no
 // lock.
 
 func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.held()
 		f.kill(4)
 		_, err := m.Unlock()
@@ -67,7 +68,7 @@ func TestObserveReleaseGivenUpByClose(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *recorder) {
+			observing(t, func(f field, r *redsynctest.Recorder) {
 				m := f.held()
 				c.before(f, m)
 				var wg sync.WaitGroup
@@ -91,9 +92,9 @@ func TestObserveReleaseGivenUpByClose(t *testing.T) {
 
 // What happens in the background is told in the order in which it happened.
 func TestObserveBackgroundInOrder(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.held(redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
-		r.forget()
+		forget(r)
 		time.Sleep(4 * time.Second)
 		f.lose(0, 1, 2)
 		time.Sleep(4 * time.Second)
@@ -102,26 +103,28 @@ func TestObserveBackgroundInOrder(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		synctest.Wait()
 		var kinds []string
-		for _, e := range r.events {
+		for _, e := range r.All() {
 			switch e := e.(type) {
 			case observe.Vote, observe.Released:
 			default:
 				kinds = append(kinds, fmt.Sprintf("%T", e))
 			}
 		}
-		assert.Equal(t, []string{"observe.Extended", "observe.Extended", "observe.Lost", "observe.ReleaseUnconfirmed"}, kinds)
+		assert.Equal(t, []string{
+			"observe.Extended", "observe.Extended", "observe.Lost", "observe.NodeDown", "observe.ReleaseUnconfirmed",
+		}, kinds)
 	})
 }
 
 // A blocker is an observer that blocks on what happens in the background.
 type blocker struct {
-	recorder
+	redsynctest.Recorder
 	gate chan struct{}
 }
 
 func (b *blocker) ObserveExtended(ctx context.Context, e observe.Extended) {
 	<-b.gate
-	b.recorder.ObserveExtended(ctx, e)
+	b.Recorder.ObserveExtended(ctx, e)
 }
 
 func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
@@ -142,13 +145,13 @@ func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
 		start = time.Now()
 		require.NoError(f, rs.Close(f.Context()))
 		assert.Zero(t, time.Since(start))
-		lost, _ := of[observe.Lost](&b.recorder)
+		lost, _ := of[observe.Lost](&b.Recorder)
 		assert.Empty(t, lost, "nothing was told yet")
 
 		close(b.gate)
-		lost, _ = of[observe.Lost](&b.recorder)
+		lost, _ = of[observe.Lost](&b.Recorder)
 		assert.Len(t, lost, 2)
-		extended, _ := of[observe.Extended](&b.recorder)
+		extended, _ := of[observe.Extended](&b.Recorder)
 		assert.Len(t, extended, 23, "within 63.988 s")
 	})
 }
@@ -160,7 +163,7 @@ func (o onlyLost) ObserveLost(_ context.Context, e observe.Lost) { o.lost(e) }
 
 func TestWithObserverAddsToThoseBefore(t *testing.T) {
 	play(t, func(f field) {
-		var a, b, c, d recorder
+		var a, b, c, d redsynctest.Recorder
 		first := f.With(redsync.WithObserver(&a))
 		both := first.With(redsync.WithObserver(&b))
 		other := first.With(redsync.WithObserver(&c))
@@ -171,14 +174,14 @@ func TestWithObserverAddsToThoseBefore(t *testing.T) {
 		require.NoError(f, both.NewMutex("after").Lock())
 		earlier, _ := of[observe.Acquired](&a)
 		assert.Len(t, earlier, 5)
-		a.forget()
+		forget(&a)
 		m := first.NewMutex("votes", redsync.WithObserver(onlyLost{}), redsync.WithWatchdog())
 		require.NoError(f, m.TryLock())
 		votes, _ := of[observe.Vote](&a)
 		assert.Len(t, votes, 5, "although the last observer takes none")
 		_, err := m.Unlock()
 		require.NoError(f, err)
-		for who, want := range map[*recorder][]string{
+		for who, want := range map[*redsynctest.Recorder][]string{
 			&a: {"votes"}, &b: {"both", "own", "after"}, &c: {"other"}, &d: {"own"},
 		} {
 			var names []string
@@ -208,13 +211,13 @@ func TestObserversThatAreNoneAreAnError(t *testing.T) {
 	for want, option := range map[string]redsync.Option{
 		"WithObserver(<nil>): it has no method of an observer":               redsync.WithObserver(nil),
 		"WithObserver(int): it has no method of an observer":                 redsync.WithObserver(1),
-		"WithObserver(redsync_test.recorder): it has no method of an observ": redsync.WithObserver(recorder{}), //nolint:govet // its methods are on the pointer
+		"WithObserver(redsynctest.Recorder): it has no method of an observe": redsync.WithObserver(redsynctest.Recorder{}), //nolint:govet // its methods are on the pointer
 		"WithLogger(nil)": redsync.WithLogger(pointer),
 	} {
 		t.Run(want, func(t *testing.T) {
 			play(t, func(f field) {
 				refuses(f.T, f.NewMutex("lock", option), want)
-				refuses(f.T, f.With(option).NewMutex("lock", redsync.WithObserver(&recorder{})), want)
+				refuses(f.T, f.With(option).NewMutex("lock", redsync.WithObserver(&redsynctest.Recorder{})), want)
 				assert.Zero(t, f.traffic())
 			})
 		})

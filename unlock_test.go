@@ -17,6 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file shows what Unlock answers, and that a release is repeated until each node has
@@ -163,9 +164,9 @@ func TestMutexUnlockFailsAtOnceWhereNobodyListens(t *testing.T) {
 }
 
 func TestMutexUnlockThatBreaksIsToldOnce(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.held()
-		r.forget()
+		forget(r)
 		f.nodes[4].On("evalsha", 1, embedded.Fault{LoseReply: true})
 		_, err := m.Unlock()
 		require.NoError(t, err)
