@@ -69,26 +69,27 @@ func TestDetachGivesTheLockAway(t *testing.T) {
 
 // Close leaves alone what was given away, also while it could still be the giver's.
 func TestCloseDoesNotUnlockWhatWasDetached(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		_, err := m.Detach(f.Context())
+	onKit(t, func(k kit) {
+		m := k.held()
+		s, err := m.Detach(k.Context())
 		require.NoError(t, err)
-		require.NoError(t, f.Close(f.Context()))
+		require.NoError(t, k.Close(k.Context()))
 		synctest.Wait()
-		assert.Equal(t, 5, f.nodes.Keys("lock"))
+		assert.Equal(t, 5, k.keys("lock"))
+		k.unlock(k.another().NewMutex("lock", redsync.WithValue(s.Value)))
 	})
 }
 
 // Nobody adopts it: the keys run out.
 func TestDetachedAndNotAdoptedRunsOut(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithWatchdog())
+	onKit(t, func(k kit) {
+		m := k.held(redsync.WithWatchdog())
 		_, err := m.Detach(nil) //nolint:staticcheck // it is context.Background
 		require.NoError(t, err)
 		time.Sleep(8 * time.Second)
-		assert.Zero(t, f.nodes.Keys("lock"))
+		k.nothingLeft()
 		require.NoError(t, m.TryLock())
-		f.unlocks(m)
+		k.unlocks(m)
 	})
 }
 
@@ -148,19 +149,20 @@ func TestDetachFails(t *testing.T) {
 }
 
 func TestDetachFailsInsideDo(t *testing.T) {
-	play(t, func(f field) {
+	onKit(t, func(k kit) {
 		var m *redsync.Mutex
-		require.NoError(t, f.Do(f.Context(), "lock", func(ctx context.Context) error {
+		require.NoError(t, k.Do(k.Context(), "lock", func(ctx context.Context) error {
 			m = redsync.FromContext(ctx)
 			_, err := m.Detach(ctx)
 			require.ErrorContains(t, err, "Do unlocks it")
 			return m.Err()
 		}))
-		_, err := m.Detach(f.Context())
+		_, err := m.Detach(k.Context())
 		require.ErrorIs(t, err, redsync.ErrNotHeld)
 		require.NoError(t, m.Lock(), "it is a Mutex like any other")
-		_, err = m.Detach(f.Context())
+		s, err := m.Detach(k.Context())
 		require.NoError(t, err)
+		k.unlock(k.another().NewMutex("lock", redsync.WithValue(s.Value)))
 	})
 }
 
@@ -230,9 +232,9 @@ func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 
 // An Extend under way ends; no round of it is left behind.
 func TestDetachEndsTheRoundsUnderWay(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithSetNXOnExtend())
-		f.freeze(0, 1, 2)
+	onKit(t, func(k kit) {
+		m := k.held(redsync.WithSetNXOnExtend())
+		k.freeze(0, 1, 2)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			_, err := m.Extend()
@@ -240,14 +242,14 @@ func TestDetachEndsTheRoundsUnderWay(t *testing.T) {
 		})
 		time.Sleep(time.Second)
 		start := time.Now()
-		time.AfterFunc(100*time.Millisecond, func() { f.thaw(0, 1, 2) })
-		_, err := m.Detach(f.Context())
+		time.AfterFunc(100*time.Millisecond, func() { k.thaw(0, 1, 2) })
+		_, err := m.Detach(k.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 100*time.Millisecond, time.Since(start))
-		f.lose(0, 1, 2, 3, 4)
+		k.lose(0, 1, 2, 3, 4)
 		wg.Wait()
 		time.Sleep(time.Second)
-		assert.Zero(t, f.nodes.Keys("lock"))
+		k.nothingLeft()
 	})
 }
 
@@ -257,10 +259,10 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 		left  int
 	}{"shown": {true, 1}, "not shown": {false, 0}} {
 		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *redsynctest.Recorder) {
-				m := f.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithNodeTimeout(400*time.Millisecond))
-				f.freeze(4) // as a whole: a single connection that is slow would be replaced
-				time.AfterFunc(1200*time.Millisecond, func() { f.thaw(4) })
+			observingKit(t, func(k kit, r *redsynctest.Recorder) {
+				m := k.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithNodeTimeout(400*time.Millisecond))
+				k.freeze(4) // as a whole: a single connection that is slow would be replaced
+				time.AfterFunc(1200*time.Millisecond, func() { k.thaw(4) })
 				require.NoError(t, m.Lock())
 				if c.shown {
 					require.NotEmpty(t, m.Value())
@@ -268,7 +270,7 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 				lost := m.Lost()
 				time.Sleep(800 * time.Millisecond)
 				start := time.Now()
-				s, err := m.Detach(f.Context())
+				s, err := m.Detach(k.Context())
 				assert.Equal(t, 400*time.Millisecond, time.Since(start))
 				require.ErrorIs(t, err, redsync.ErrLockLost)
 				require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
@@ -280,7 +282,7 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 				detached, _ := of[observe.Detached](r)
 				assert.Empty(t, detached)
 				time.Sleep(100 * time.Millisecond)
-				assert.Equal(t, c.left, f.nodes.Keys("lock"), "the key of the slow node")
+				assert.Equal(t, c.left, k.keys("lock"), "the key of the slow node")
 			})
 		})
 	}
@@ -366,10 +368,10 @@ func TestWaitersGoOnAfterDetach(t *testing.T) {
 }
 
 func TestObserveDetached(t *testing.T) {
-	observing(t, func(f field, r *redsynctest.Recorder) {
-		m := f.held()
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		m := k.held()
 		time.Sleep(999 * time.Millisecond)
-		_, err := m.Detach(f.Context())
+		_, err := m.Detach(k.Context())
 		require.NoError(t, err)
 		got, _ := only[observe.Detached](t, r)
 		assert.Equal(t, observe.Detached{Name: "lock", Held: time.Second, Left: validity - time.Second}, got)
@@ -386,13 +388,13 @@ func TestADetachWhoseObserverPanicsReleases(t *testing.T) {
 		"observer": redsync.WithObserver(panics{on: "detached"}), "log": logs("redsync: detached"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.held(redsync.WithWatchdog(), option)
-				assert.PanicsWithValue(t, "the user's", func() { _, _ = m.Detach(f.Context()) })
+			onKit(t, func(k kit) {
+				m := k.held(redsync.WithWatchdog(), option)
+				assert.PanicsWithValue(t, "the user's", func() { _, _ = m.Detach(k.Context()) })
 				require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
 				time.Sleep(time.Millisecond)
-				assert.Zero(t, f.nodes.Keys("lock"))
-				f.closesAtOnce()
+				k.nothingLeft()
+				k.closesAtOnce()
 			})
 		})
 	}

@@ -211,17 +211,17 @@ func TestFenceIsNotHandedOver(t *testing.T) {
 func TestFenceIsNotHandedToOrFromThoseWithout(t *testing.T) {
 	for _, gives := range []bool{false, true} {
 		t.Run(fmt.Sprint(gives), func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
+			onKit(t, func(k kit) {
+				k.meet()
 				options := map[bool][]redsync.Option{true: {redsync.WithFencing()}}
-				m := f.NewMutex("lock", options[gives]...)
+				m := k.NewMutex("lock", options[gives]...)
 				require.NoError(t, m.Lock())
 				value := redsync.PeekValue(m)
-				c := f.calls(f.Redsync, patient(options[!gives]...)...)
-				f.atOnce(m, c)
+				c := k.calls(k.Redsync, patient(options[!gives]...)...)
+				k.atOnce(m, c)
 				assert.NotEqual(t, value, c.Value())
 				assert.Equal(t, !gives, c.Fence() != 0)
-				f.unlock(c.Mutex)
+				k.unlock(c.Mutex)
 			})
 		})
 	}

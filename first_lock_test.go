@@ -69,12 +69,12 @@ func TestFirstLockLeavesTimeToItsContext(t *testing.T) {
 		"long enough":                    {time.Second, 400 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.freeze(4)
-				ctx, cancel := context.WithTimeout(f.Context(), c.timeout)
+			onKit(t, func(k kit) {
+				k.freeze(4)
+				ctx, cancel := context.WithTimeout(k.Context(), c.timeout)
 				defer cancel()
 				start := time.Now()
-				require.NoError(t, f.NewMutex("lock").LockContext(ctx))
+				require.NoError(t, k.NewMutex("lock").LockContext(ctx))
 				require.NoError(t, ctx.Err())
 				assert.Equal(t, c.want, time.Since(start))
 			})
@@ -83,13 +83,13 @@ func TestFirstLockLeavesTimeToItsContext(t *testing.T) {
 }
 
 func TestFirstLockThatIsInterruptedHasWaitedForAll(t *testing.T) {
-	play(t, func(f field) {
-		f.freeze(4)
-		ctx, cancel := context.WithCancel(f.Context())
+	onKit(t, func(k kit) {
+		k.freeze(4)
+		ctx, cancel := context.WithCancel(k.Context())
 		time.AfterFunc(30*time.Millisecond, cancel)
 		start := time.Now()
-		_ = f.NewMutex("lock").LockContext(ctx)
-		require.NoError(t, f.NewMutex("other").Lock())
+		_ = k.NewMutex("lock").LockContext(ctx)
+		require.NoError(t, k.NewMutex("other").Lock())
 		assert.Equal(t, 30*time.Millisecond, time.Since(start))
 	})
 }

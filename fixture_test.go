@@ -293,6 +293,16 @@ func inEachMode(t *testing.T, test func(f field, mode []redsync.Option)) {
 	}
 }
 
+// onKitInEachMode is inEachMode on kits.
+func onKitInEachMode(t *testing.T, test func(k kit, mode []redsync.Option)) {
+	t.Helper()
+	for name, mode := range modes {
+		t.Run(name, func(t *testing.T) {
+			onKit(t, func(k kit) { test(k, mode) })
+		})
+	}
+}
+
 // patient are the options of one whom no retry delay helps.
 func patient(more ...redsync.Option) []redsync.Option {
 	return append([]redsync.Option{redsync.WithTries(0), redsync.WithRetryDelay(time.Hour)}, more...)

@@ -60,20 +60,19 @@ func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 		"polling":         {redsync.WithRetryDelay(5 * time.Millisecond)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.another(options...).NewMutex("lock")
+			onKit(t, func(k kit) {
+				m := k.another(options...).NewMutex("lock")
 				require.NoError(t, m.Lock())
 				var calls []*call
 				for range 100 {
-					calls = append(calls, f.calls(f.Redsync, patient(options...)...))
+					calls = append(calls, k.calls(k.Redsync, patient(options...)...))
 				}
 				time.Sleep(time.Second)
-				f.unlock(m)
+				k.unlock(m)
 				start := time.Now()
-				assert.Equal(t, ascending(100), f.inOrder(calls, time.Millisecond))
+				assert.Equal(t, ascending(100), k.inOrder(calls, time.Millisecond))
 				assert.Equal(t, 100*time.Millisecond, time.Since(start), "nobody waits for a timer")
-				f.nobodyWaits()
-				assert.Zero(t, f.nodes.Keys("lock"))
+				k.nothingLeft()
 			})
 		})
 	}
@@ -149,11 +148,11 @@ func TestWaiterOfAProcessThatGivesUpIsPassedOver(t *testing.T) {
 
 // Whose nodes cannot be reached gives up when it says so, not when the first does.
 func TestWaiterSaysWhichNodesFailed(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		f.kill(0, 1, 2)
+	onKit(t, func(k kit) {
+		k.meet()
+		k.down(0, 1, 2)
 		start := time.Now()
-		c := f.calls(f.Redsync, redsync.WithTries(3), redsync.WithRetryDelay(time.Second))
+		c := k.calls(k.Redsync, redsync.WithTries(3), redsync.WithRetryDelay(time.Second))
 		<-c.done
 		var node *redsync.RedisError
 		require.ErrorAs(t, c.err, &node)
@@ -233,13 +232,13 @@ func TestNoAttemptIsInVainWhereProcessesTakeTurns(t *testing.T) {
 	parallelComputing(t)
 	for name, mode := range map[string]redsync.Option{"default": redsync.WithHandOver(false), "fair": redsync.WithFair()} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
+			onKit(t, func(k kit) {
+				k.meet()
 				count := &attemptCounter{}
 				options := patient(mode, redsync.WithHandOver(false), redsync.WithObserver(count))
 				ctx, cancel := context.WithCancel(context.Background())
 				var wg sync.WaitGroup
-				for _, rs := range []*redsync.Redsync{f.Redsync, f.another()} {
+				for _, rs := range []*redsync.Redsync{k.Redsync, k.another()} {
 					for range 4 {
 						wg.Go(func() {
 							m := rs.NewMutex("lock", options...)
@@ -327,12 +326,12 @@ func TestWaitersBehindOthersSleep(t *testing.T) {
 
 // A delay that is of no use is an error when its turn has come.
 func TestWaiterBehindOthersFailsAtADelayThatIsNegative(t *testing.T) {
-	play(t, func(f field) {
-		f.held(redsync.WithExpiry(time.Minute))
-		b := f.another()
-		f.calls(b, patient()...)
+	onKit(t, func(k kit) {
+		k.held(redsync.WithExpiry(time.Minute))
+		b := k.another()
+		k.calls(b, patient()...)
 		start := time.Now()
-		w := f.calls(b, redsync.WithRetryDelayFunc(func(tries int) time.Duration {
+		w := k.calls(b, redsync.WithRetryDelayFunc(func(tries int) time.Duration {
 			return time.Duration(4-tries) * 100 * time.Millisecond
 		}))
 		<-w.done
@@ -343,14 +342,14 @@ func TestWaiterBehindOthersFailsAtADelayThatIsNegative(t *testing.T) {
 
 // A waiter that becomes the first goes on with the delays that it has left.
 func TestWaiterBehindOthersGoesOnWithItsTries(t *testing.T) {
-	play(t, func(f field) {
-		f.held(redsync.WithExpiry(time.Minute))
-		b := f.another()
-		first := f.calls(b, patient()...)
-		before := f.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(time.Millisecond)) // paces
+	onKit(t, func(k kit) {
+		k.held(redsync.WithExpiry(time.Minute))
+		b := k.another()
+		first := k.calls(b, patient()...)
+		before := k.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(time.Millisecond)) // paces
 		d := &delays{delay: time.Second}
 		start := time.Now()
-		w := f.calls(b, redsync.WithTries(10), redsync.WithRetryDelayFunc(d.of))
+		w := k.calls(b, redsync.WithTries(10), redsync.WithRetryDelayFunc(d.of))
 		time.Sleep(4500 * time.Millisecond)
 		for _, c := range []*call{first, before} {
 			c.cancel()

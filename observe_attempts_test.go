@@ -185,15 +185,15 @@ func TestObserveVotesOfNodesThatDoNotGrant(t *testing.T) {
 
 // A release that is repeated is one round.
 func TestObserveVotesTellARepeatedReleaseOnce(t *testing.T) {
-	observing(t, func(f field, r *redsynctest.Recorder) {
-		m := f.held()
-		f.kill(4)
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		m := k.held()
+		k.down(4)
 		_, err := m.Unlock()
-		require.NoError(f, err)
+		require.NoError(k, err)
 		time.Sleep(5 * time.Second)
-		f.nodes[4].Restart(false)
+		k.up(4)
 		time.Sleep(5 * time.Second)
-		require.Zero(f, f.nodes.Keys("lock"))
+		k.nothingLeft()
 		unlocks := 0
 		votes, _ := of[observe.Vote](r)
 		for _, v := range votes {
@@ -276,28 +276,28 @@ func TestErrorOfLockHasTheErrorThatTheObserverWasTold(t *testing.T) {
 
 // While the release of an Unlock is sent again for an hour, nothing keeps the Unlock's context in memory.
 func TestVotesDoNotKeepTheContextOfACall(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	onKit(t, func(k kit) {
+		k.meet()
 		type key struct{}
 		unlock := func(m *redsync.Mutex) weak.Pointer[[1 << 20]byte] {
 			large := new([1 << 20]byte)
-			_, err := m.UnlockContext(context.WithValue(f.Context(), key{}, large))
-			require.NoError(f, err)
+			_, err := m.UnlockContext(context.WithValue(k.Context(), key{}, large))
+			require.NoError(k, err)
 			return weak.Make(large)
 		}
-		m := f.With(redsync.WithObserver(onlyVotes{})).NewMutex("lock", redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(time.Second))
-		require.NoError(f, m.Lock())
-		f.kill(4)
+		m := k.With(redsync.WithObserver(onlyVotes{})).NewMutex("lock", redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(time.Second))
+		require.NoError(k, m.Lock())
+		k.down(4)
 		kept := unlock(m)
 		time.Sleep(time.Minute)
-		other := f.NewMutex("other") // a connection keeps its last batch until the next reply
-		require.NoError(f, other.Lock())
-		f.unlock(other)
+		other := k.NewMutex("other") // a connection keeps its last batch until the next reply
+		require.NoError(k, other.Lock())
+		k.unlock(other)
 		for i := 0; i < 10 && kept.Value() != nil; i++ {
 			runtime.GC()
 			time.Sleep(time.Millisecond)
 		}
-		assert.Nil(f, kept.Value())
+		assert.Nil(k, kept.Value())
 	})
 }
 

@@ -83,15 +83,15 @@ func (c *contexts) taken() []told {
 // Every event of a call has the call's context and its Start; events that are part of no call have neither a
 // caller's context nor, except for extensions, a Start.
 func TestObserveContextsAndStarts(t *testing.T) {
-	observing(t, func(f field, r *redsynctest.Recorder) {
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		seen := &contexts{}
-		f.Redsync = f.With(redsync.WithObserver(seen))
+		k.Redsync = k.With(redsync.WithObserver(seen))
 		type key struct{}
 		var called time.Time
 		call := func(name string) context.Context {
 			time.Sleep(time.Millisecond)
 			called = time.Now()
-			return context.WithValue(f.Context(), key{}, name)
+			return context.WithValue(k.Context(), key{}, name)
 		}
 		tells := func(name string, want ...any) {
 			got, wanted := map[string]bool{}, map[string]bool{}
@@ -102,64 +102,65 @@ func TestObserveContextsAndStarts(t *testing.T) {
 				kind := fmt.Sprintf("%T", e.event)
 				got[kind] = true
 				if name == "" {
-					assert.Equal(f, context.Background(), e.ctx, kind)
+					assert.Equal(k, context.Background(), e.ctx, kind)
 					continue
 				}
-				assert.Equal(f, name, e.ctx.Value(key{}), "%s of %s", kind, name)
+				assert.Equal(k, name, e.ctx.Value(key{}), "%s of %s", kind, name)
 				start, _ := reflect.ValueOf(e.event).FieldByName("Start").Interface().(time.Time)
-				assert.WithinDuration(f, called, start, 0, "%s of %s", kind, name)
+				assert.WithinDuration(k, called, start, 0, "%s of %s", kind, name)
 			}
-			assert.Equal(f, wanted, got, name)
+			assert.Equal(k, wanted, got, name)
 		}
-		m, other := f.NewMutex("lock"), f.NewMutex("lock")
-		require.NoError(f, m.LockContext(call("lock")))
+		m, other := k.NewMutex("lock"), k.NewMutex("lock")
+		require.NoError(k, m.LockContext(call("lock")))
 		tells("lock", observe.Vote{}, observe.Attempt{}, observe.Acquired{})
 		_, err := m.ExtendContext(call("extend"))
-		require.NoError(f, err)
+		require.NoError(k, err)
 		tells("extend", observe.Vote{}, observe.Extended{})
 		_, err = m.ValidContext(call("valid"))
-		require.NoError(f, err)
+		require.NoError(k, err)
 		tells("valid", observe.Vote{})
 		_, err = m.UnlockContext(call("unlock"))
-		require.NoError(f, err)
+		require.NoError(k, err)
 		tells("unlock", observe.Vote{}, observe.Released{})
-		require.NoError(f, m.LockContext(call("lock")))
+		require.NoError(k, m.LockContext(call("lock")))
 		forget(r)
 		err = other.TryLockContext(call("not acquired"))
-		require.Error(f, err)
-		failed, why := only[observe.NotAcquired](f.T, r)
-		assert.Equal(f, observe.NotAcquired{Name: "lock"}, failed)
-		assert.Equal(f, err, why)
+		require.Error(k, err)
+		failed, why := only[observe.NotAcquired](k.T, r)
+		assert.Equal(k, observe.NotAcquired{Name: "lock"}, failed)
+		assert.Equal(k, err, why)
 		_ = seen.taken()
 		_, err = m.Detach(call("detach"))
-		require.NoError(f, err)
+		require.NoError(k, err)
 		tells("detach", observe.Detached{})
-		f.lose(0, 1, 2, 3, 4)
-		w := f.NewMutex("lock", redsync.WithWatchdog())
-		require.NoError(f, w.LockContext(call("lock")))
+		k.lose(0, 1, 2, 3, 4)
+		w := k.NewMutex("lock", redsync.WithWatchdog())
+		require.NoError(k, w.LockContext(call("lock")))
 		_ = seen.taken()
 		time.Sleep(3 * time.Second)
-		f.lose(0, 1, 2)
+		k.lose(0, 1, 2)
 		time.Sleep(3 * time.Second)
 		tells("", observe.Vote{}, observe.Extended{}, observe.Lost{})
+		_, _ = w.Unlock()
 	})
 }
 
 // A call of Lock that is handed the lock has waited all the time; one that wins at its second attempt has
 // waited until that began.
 func TestObserveWaited(t *testing.T) {
-	observing(t, func(f field, r *redsynctest.Recorder) {
-		m := f.held()
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		m := k.held()
 		forget(r)
-		c := f.calls(f.Redsync)
+		c := k.calls(k.Redsync)
 		time.Sleep(3 * time.Second)
-		f.unlock(m)
+		k.unlock(m)
 		<-c.done
-		require.NoError(f, c.err)
-		got, _ := only[observe.Acquired](f.T, r)
-		assert.Equal(f, 3*time.Second, got.Took)
-		assert.LessOrEqual(f, got.Waited, got.Took)
-		assert.Positive(f, got.Waited)
+		require.NoError(k, c.err)
+		got, _ := only[observe.Acquired](k.T, r)
+		assert.Equal(k, 3*time.Second, got.Took)
+		assert.LessOrEqual(k, got.Waited, got.Took)
+		assert.Positive(k, got.Waited)
 	})
 }
 
@@ -302,12 +303,12 @@ func TestObserveReleased(t *testing.T) {
 }
 
 func TestObserveReleasedOfAnAdoptedLockHasNoTimes(t *testing.T) {
-	observing(t, func(f field, r *redsynctest.Recorder) {
-		a := f.NewMutex("lock", redsync.WithValue(f.held().Value()))
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		a := k.NewMutex("lock", redsync.WithValue(k.held().Value()))
 		_, err := a.Unlock()
-		require.NoError(f, err)
-		released, err := only[observe.Released](f.T, r)
-		require.NoError(f, err)
+		require.NoError(k, err)
+		released, err := only[observe.Released](k.T, r)
+		require.NoError(k, err)
 		assert.Equal(t, observe.Released{Name: "lock"}, released)
 	})
 }
@@ -361,8 +362,8 @@ func TestObserveExtendedByHand(t *testing.T) {
 }
 
 func TestObserveExtendedByTheWatchdog(t *testing.T) {
-	observing(t, func(f field, r *redsynctest.Recorder) {
-		m := f.held(redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		m := k.held(redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
 		time.Sleep(6999 * time.Millisecond)
 		got, errs := of[observe.Extended](r)
 		each := observe.Extended{Name: "lock", Watchdog: true, Left: 6*time.Second - 92*time.Millisecond}
@@ -370,7 +371,7 @@ func TestObserveExtendedByTheWatchdog(t *testing.T) {
 		assert.Equal(t, []error{nil, nil}, errs)
 		forget(r)
 
-		f.freeze(0, 1, 2) // at 7 s; it begins at 9 s, and is patient for 900 ms
+		k.freeze(0, 1, 2) // at 7 s; it begins at 9 s, and is patient for 900 ms
 		time.Sleep(4 * time.Second)
 		got, errs = of[observe.Extended](r)
 		each.Took = 900 * time.Millisecond
@@ -379,14 +380,12 @@ func TestObserveExtendedByTheWatchdog(t *testing.T) {
 		second.Left -= 1800 * time.Millisecond
 		assert.Equal(t, []observe.Extended{first, second}, got)
 		for _, err := range errs {
-			require.ErrorIs(f, err, redsync.ErrExtendFailed)
-			require.ErrorAs(f, err, new(*redsync.RedisError))
+			require.ErrorIs(k, err, redsync.ErrExtendFailed)
+			require.ErrorAs(k, err, new(*redsync.RedisError))
 		}
 		forget(r)
 
-		for _, n := range f.nodes {
-			n.Thaw()
-		}
+		k.thaw(0, 1, 2, 3, 4)
 		time.Sleep(500 * time.Millisecond)
 		got, errs = of[observe.Extended](r)
 		third := each
@@ -394,64 +393,64 @@ func TestObserveExtendedByTheWatchdog(t *testing.T) {
 		assert.Equal(t, []observe.Extended{third}, got)
 		assert.Equal(t, []error{nil}, errs)
 		_, err := m.Unlock()
-		require.NoError(f, err)
+		require.NoError(k, err)
 		lost, _ := of[observe.Lost](r)
 		assert.Empty(t, lost)
 	})
 }
 
 func TestObserveLostOnceWithItsCause(t *testing.T) {
-	lock := func(f field, options ...redsync.Option) *redsync.Mutex {
-		m := f.held(options...)
+	lock := func(k kit, options ...redsync.Option) *redsync.Mutex {
+		m := k.held(options...)
 		time.Sleep(999 * time.Millisecond)
 		return m
 	}
 	for name, c := range map[string]struct {
-		lose func(f field) *redsync.Mutex
+		lose func(k kit) *redsync.Mutex
 		held time.Duration
 		is   error
 	}{
-		"by its expiry": {func(f field) *redsync.Mutex { return lock(f) }, validity, redsync.ErrLockAlreadyExpired},
-		"after an extension": {func(f field) *redsync.Mutex {
-			m := lock(f)
+		"by its expiry": {func(k kit) *redsync.Mutex { return lock(k) }, validity, redsync.ErrLockAlreadyExpired},
+		"after an extension": {func(k kit) *redsync.Mutex {
+			m := lock(k)
 			_, err := m.Extend()
-			assert.NoError(f, err)
+			assert.NoError(k, err)
 			return m
 		}, time.Second + validity, redsync.ErrLockAlreadyExpired},
-		"by WithMaxHold": {func(f field) *redsync.Mutex {
-			return lock(f, redsync.WithMaxHold(3*time.Second))
+		"by WithMaxHold": {func(k kit) *redsync.Mutex {
+			return lock(k, redsync.WithMaxHold(3*time.Second))
 		}, 3 * time.Second, redsync.ErrMaxHold},
-		"with a watchdog that nobody answers": {func(f field) *redsync.Mutex {
-			m := lock(f, redsync.WithWatchdog())
-			f.freeze(0, 1, 2)
+		"with a watchdog that nobody answers": {func(k kit) *redsync.Mutex {
+			m := lock(k, redsync.WithWatchdog())
+			k.freeze(0, 1, 2)
 			return m
 		}, validity, redsync.ErrLockAlreadyExpired},
-		"proven by a watchdog": {func(f field) *redsync.Mutex {
-			m := lock(f, redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
-			f.lose(0, 1, 2)
+		"proven by a watchdog": {func(k kit) *redsync.Mutex {
+			m := lock(k, redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
+			k.lose(0, 1, 2)
 			return m
 		}, 3 * time.Second, redsync.ErrLockAlreadyExpired},
-		"proven by Extend": {func(f field) *redsync.Mutex {
-			m := lock(f)
-			f.lose(0, 1, 2)
+		"proven by Extend": {func(k kit) *redsync.Mutex {
+			m := lock(k)
+			k.lose(0, 1, 2)
 			_, _ = m.Extend()
 			return m
 		}, time.Second, redsync.ErrLockAlreadyExpired},
-		"proven by Valid": {func(f field) *redsync.Mutex {
-			m := lock(f)
-			f.lose(0, 1, 2)
+		"proven by Valid": {func(k kit) *redsync.Mutex {
+			m := lock(k)
+			k.lose(0, 1, 2)
 			_, _ = m.Valid()
 			return m
 		}, time.Second, redsync.ErrLockAlreadyExpired},
-		"by Close": {func(f field) *redsync.Mutex {
-			m := lock(f)
-			assert.NoError(f, f.Close(f.Context()))
+		"by Close": {func(k kit) *redsync.Mutex {
+			m := lock(k)
+			assert.NoError(k, k.Close(k.Context()))
 			return m
 		}, time.Second, redsync.ErrClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *redsynctest.Recorder) {
-				m := c.lose(f)
+			observingKit(t, func(k kit, r *redsynctest.Recorder) {
+				m := c.lose(k)
 				time.Sleep(10 * time.Second)
 				_ = m.Remaining()
 				_, _ = m.Valid()
@@ -459,10 +458,10 @@ func TestObserveLostOnceWithItsCause(t *testing.T) {
 				cause := m.Err()
 				_, _ = m.Unlock()
 				time.Sleep(10 * time.Second)
-				got, err := only[observe.Lost](f.T, r)
+				got, err := only[observe.Lost](k.T, r)
 				assert.Equal(t, observe.Lost{Name: "lock", Held: c.held}, got)
-				require.ErrorIs(f, err, redsync.ErrLockLost)
-				require.ErrorIs(f, err, c.is)
+				require.ErrorIs(k, err, redsync.ErrLockLost)
+				require.ErrorIs(k, err, c.is)
 				assert.Equal(t, cause.Error(), err.Error(), "as Err says")
 				extended, _ := of[observe.Extended](r)
 				for _, e := range extended {
@@ -474,10 +473,10 @@ func TestObserveLostOnceWithItsCause(t *testing.T) {
 }
 
 func TestObserveLostOfEachHoldOfAMutex(t *testing.T) {
-	observing(t, func(f field, r *redsynctest.Recorder) {
-		m := f.NewMutex("lock", redsync.WithExpiry(time.Second))
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		m := k.NewMutex("lock", redsync.WithExpiry(time.Second))
 		for range 3 {
-			require.NoError(f, m.Lock())
+			require.NoError(k, m.Lock())
 			time.Sleep(2 * time.Second)
 		}
 		lost, _ := of[observe.Lost](r)
@@ -487,20 +486,20 @@ func TestObserveLostOfEachHoldOfAMutex(t *testing.T) {
 
 // A clean Unlock is no loss, nor is an attempt that never held anything.
 func TestObserveLostNothing(t *testing.T) {
-	observing(t, func(f field, r *redsynctest.Recorder) {
-		m := f.held()
-		require.Error(f, f.NewMutex("lock").TryLock())
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		m := k.held()
+		require.Error(k, k.NewMutex("lock").TryLock())
 		_, err := m.Unlock()
-		require.NoError(f, err)
-		f.freeze(0, 1, 2)
-		require.Error(f, f.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithTimeoutFactor(1)).TryLock())
-		a := f.NewMutex("lock", redsync.WithValue("other"), redsync.WithExpiry(time.Second))
+		require.NoError(k, err)
+		k.freeze(0, 1, 2)
+		require.Error(k, k.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithTimeoutFactor(1)).TryLock())
+		a := k.NewMutex("lock", redsync.WithValue("other"), redsync.WithExpiry(time.Second))
 		_, _ = a.Extend()
 		_, _ = a.Valid()
 		time.Sleep(20 * time.Second)
 		lost, _ := of[observe.Lost](r)
 		assert.Empty(t, lost)
-		require.NoError(f, f.Close(f.Context()))
+		require.NoError(k, k.Close(k.Context()))
 	})
 }
 

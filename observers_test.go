@@ -22,14 +22,14 @@ import (
 // lock.
 
 func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
-	observing(t, func(f field, r *redsynctest.Recorder) {
-		m := f.held()
-		f.kill(4)
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		m := k.held()
+		k.down(4)
 		_, err := m.Unlock()
-		require.NoError(f, err)
+		require.NoError(k, err)
 		time.Sleep(100 * time.Millisecond)
 		got, errs := of[observe.ReleaseUnconfirmed](r)
-		require.Len(f, got, 2, "at once, and after 50 ms")
+		require.Len(k, got, 2, "at once, and after 50 ms")
 		for i, u := range got {
 			assert.Equal(t, observe.ReleaseUnconfirmed{Name: "lock", Node: 4, Pending: u.Pending}, u)
 			assert.Error(t, errs[i])
@@ -47,43 +47,43 @@ func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
 // Close sends what waits to be repeated once more. A release that fails from then on is dropped.
 func TestObserveReleaseGivenUpByClose(t *testing.T) {
 	for name, c := range map[string]struct {
-		before func(f field, m *redsync.Mutex)
-		during func(f field) // Close waits for node 4
-		failed []int         // how often it may have failed before
+		before func(k kit, m *redsync.Mutex)
+		during func(k kit) // Close waits for node 4
+		failed []int       // how often it may have failed before
 	}{
 		"it fails before Close": {
-			before: func(f field, m *redsync.Mutex) { f.kill(4); f.unlock(m); synctest.Wait() },
+			before: func(k kit, m *redsync.Mutex) { k.down(4); k.unlock(m); synctest.Wait() },
 			failed: []int{1},
 		},
 		"it fails during Close": {
-			before: func(f field, _ *redsync.Mutex) { f.freeze(4) },
-			during: func(f field) { f.kill(4) },
+			before: func(k kit, _ *redsync.Mutex) { k.freeze(4) },
+			during: func(k kit) { k.down(4) },
 			failed: []int{0},
 		},
 		// Close ends the holds first, and then sends what waits to be repeated: the release of
 		// this one fails before that or after it.
 		"Close releases it": {
-			before: func(f field, _ *redsync.Mutex) { f.kill(4) },
+			before: func(k kit, _ *redsync.Mutex) { k.down(4) },
 			failed: []int{0, 1},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *redsynctest.Recorder) {
-				m := f.held()
-				c.before(f, m)
+			observingKit(t, func(k kit, r *redsynctest.Recorder) {
+				m := k.held()
+				c.before(k, m)
 				var wg sync.WaitGroup
-				wg.Go(func() { assert.NoError(f, f.Close(f.Context())) })
+				wg.Go(func() { assert.NoError(k, k.Close(k.Context())) })
 				if c.during != nil {
 					synctest.Wait()
-					c.during(f)
+					c.during(k)
 				}
 				wg.Wait()
 				got, errs := of[observe.ReleaseUnconfirmed](r)
-				require.Contains(f, c.failed, len(got)-1)
+				require.Contains(k, c.failed, len(got)-1)
 				for i, u := range got {
 					assert.Equal(t, 4, u.Node)
 					assert.Equal(t, i == len(got)-1, u.GivenUp, "the last one alone")
-					require.Error(f, errs[i])
+					require.Error(k, errs[i])
 				}
 			})
 		})
@@ -92,13 +92,13 @@ func TestObserveReleaseGivenUpByClose(t *testing.T) {
 
 // What happens in the background is told in the order in which it happened.
 func TestObserveBackgroundInOrder(t *testing.T) {
-	observing(t, func(f field, r *redsynctest.Recorder) {
-		m := f.held(redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		m := k.held(redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
 		forget(r)
 		time.Sleep(4 * time.Second)
-		f.lose(0, 1, 2)
+		k.lose(0, 1, 2)
 		time.Sleep(4 * time.Second)
-		f.kill(4)
+		k.down(4)
 		_, _ = m.Unlock()
 		time.Sleep(10 * time.Millisecond)
 		synctest.Wait()
@@ -128,22 +128,22 @@ func (b *blocker) ObserveExtended(ctx context.Context, e observe.Extended) {
 }
 
 func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	onKit(t, func(k kit) {
+		k.meet()
 		b := &blocker{gate: make(chan struct{})}
-		rs := f.With(redsync.WithObserver(b))
+		rs := k.With(redsync.WithObserver(b))
 		dog := rs.NewMutex("lock", redsync.WithWatchdog())
-		require.NoError(f, dog.Lock())
+		require.NoError(k, dog.Lock())
 		time.Sleep(3 * time.Second) // the observer is stuck in the first extension
 		m := rs.NewMutex("other", redsync.WithExpiry(time.Second))
-		require.NoError(f, m.Lock())
+		require.NoError(k, m.Lock())
 		start := time.Now()
 		<-m.Lost()
 		assert.Equal(t, 988*time.Millisecond, time.Since(start))
 		time.Sleep(time.Minute)
-		require.NoError(f, dog.Err(), "it is extended all the time")
+		require.NoError(k, dog.Err(), "it is extended all the time")
 		start = time.Now()
-		require.NoError(f, rs.Close(f.Context()))
+		require.NoError(k, rs.Close(k.Context()))
 		assert.Zero(t, time.Since(start))
 		lost, _ := of[observe.Lost](&b.Recorder)
 		assert.Empty(t, lost, "nothing was told yet")
@@ -162,25 +162,25 @@ type onlyLost struct{ lost func(observe.Lost) }
 func (o onlyLost) ObserveLost(_ context.Context, e observe.Lost) { o.lost(e) }
 
 func TestWithObserverAddsToThoseBefore(t *testing.T) {
-	play(t, func(f field) {
+	onKit(t, func(k kit) {
 		var a, b, c, d redsynctest.Recorder
-		first := f.With(redsync.WithObserver(&a))
+		first := k.With(redsync.WithObserver(&a))
 		both := first.With(redsync.WithObserver(&b))
 		other := first.With(redsync.WithObserver(&c))
-		for name, rs := range map[string]*redsync.Redsync{"none": f.Redsync, "first": first, "both": both, "other": other} {
-			require.NoError(f, rs.NewMutex(name).Lock())
+		for name, rs := range map[string]*redsync.Redsync{"none": k.Redsync, "first": first, "both": both, "other": other} {
+			require.NoError(k, rs.NewMutex(name).Lock())
 		}
-		require.NoError(f, both.NewMutex("own", redsync.WithObserver(&d)).Lock())
-		require.NoError(f, both.NewMutex("after").Lock())
+		require.NoError(k, both.NewMutex("own", redsync.WithObserver(&d)).Lock())
+		require.NoError(k, both.NewMutex("after").Lock())
 		earlier, _ := of[observe.Acquired](&a)
 		assert.Len(t, earlier, 5)
 		forget(&a)
 		m := first.NewMutex("votes", redsync.WithObserver(onlyLost{}), redsync.WithWatchdog())
-		require.NoError(f, m.TryLock())
+		require.NoError(k, m.TryLock())
 		votes, _ := of[observe.Vote](&a)
 		assert.Len(t, votes, 5, "although the last observer takes none")
 		_, err := m.Unlock()
-		require.NoError(f, err)
+		require.NoError(k, err)
 		for who, want := range map[*redsynctest.Recorder][]string{
 			&a: {"votes"}, &b: {"both", "own", "after"}, &c: {"other"}, &d: {"own"},
 		} {
@@ -195,12 +195,12 @@ func TestWithObserverAddsToThoseBefore(t *testing.T) {
 }
 
 func TestObserverOfOneKindIsEnough(t *testing.T) {
-	play(t, func(f field) {
+	onKit(t, func(k kit) {
 		var lost atomic.Int32
-		m := f.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithWatchdog(),
+		m := k.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithWatchdog(),
 			redsync.WithObserver(onlyLost{func(observe.Lost) { lost.Add(1) }}))
-		require.NoError(f, m.Lock())
-		f.freeze(0, 1, 2)
+		require.NoError(k, m.Lock())
+		k.freeze(0, 1, 2)
 		time.Sleep(2 * time.Second)
 		assert.Equal(t, int32(1), lost.Load())
 	})

@@ -80,20 +80,20 @@ func TestWaiterTriesAgainOnceItCanHear(t *testing.T) {
 func TestFrozenNodeDelaysNoWaiter(t *testing.T) {
 	for _, expiry := range frozenExpiries {
 		t.Run(fmt.Sprint(expiry), func(t *testing.T) {
-			inEachMode(t, func(f field, mode []redsync.Option) {
+			onKitInEachMode(t, func(k kit, mode []redsync.Option) {
 				mode = append(mode, redsync.WithExpiry(expiry))
-				b := f.another()
-				f.closes(b)
-				m := f.held(mode...)
-				f.freeze(0)
-				w := f.calls(b, patient(mode...)...)
+				b := k.another()
+				k.closes(b)
+				m := k.held(mode...)
+				k.freeze(0)
+				w := k.calls(b, patient(mode...)...)
 				time.Sleep(10 * time.Millisecond)
 				start := time.Now()
 				_, _ = m.Unlock()
 				<-w.done
-				require.NoError(f, w.err)
-				assert.Less(f, w.at.Sub(start), 10*time.Millisecond)
-				f.thaw(0)
+				require.NoError(k, w.err)
+				assert.Less(k, w.at.Sub(start), 10*time.Millisecond)
+				k.thaw(0)
 			})
 		})
 	}

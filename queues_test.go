@@ -21,15 +21,15 @@ import (
 // This file shows which waiters have a place in the queues on the nodes, and how they lose it.
 
 func TestWaiterIsServedWhenTheLockRunsOut(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
-		b := f.another(mode...)
+	onKitInEachMode(t, func(k kit, mode []redsync.Option) {
+		b := k.another(mode...)
 		start := time.Now()
-		require.NoError(f, f.NewMutex("lock", append(mode, redsync.WithExpiry(2300*time.Millisecond))...).Lock())
-		w := f.calls(b, patient()...)
+		require.NoError(k, k.NewMutex("lock", append(mode, redsync.WithExpiry(2300*time.Millisecond))...).Lock())
+		w := k.calls(b, patient()...)
 		<-w.done
-		require.NoError(f, w.err)
-		assert.GreaterOrEqual(f, w.at.Sub(start), 2300*time.Millisecond)
-		assert.LessOrEqual(f, w.at.Sub(start), 2315*time.Millisecond)
+		require.NoError(k, w.err)
+		assert.GreaterOrEqual(k, w.at.Sub(start), 2300*time.Millisecond)
+		assert.LessOrEqual(k, w.at.Sub(start), 2315*time.Millisecond)
 	})
 }
 
@@ -257,25 +257,25 @@ func TestWaiterThatHeardNobodyKeepsItsPlaceOnceTheFirstHears(t *testing.T) {
 
 // A fair waiter shows itself in time, although it cannot hear a node.
 func TestFrozenNodeCostsNoFairWaiterItsPlace(t *testing.T) {
-	play(t, func(f field) {
+	onKit(t, func(k kit) {
 		options := patient(redsync.WithFair(), redsync.WithExpiry(time.Minute))
-		first, second := f.another(), f.another()
-		f.closes(first, second)
-		m := f.held(options...)
-		hears := f.calls(second, options...)
+		first, second := k.another(), k.another()
+		k.closes(first, second)
+		m := k.held(options...)
+		hears := k.calls(second, options...)
 		time.Sleep(10 * time.Millisecond)
 		hears.cancel()
 		<-hears.done
-		f.freeze(0)
-		a := f.calls(first, options...)
+		k.freeze(0)
+		a := k.calls(first, options...)
 		time.Sleep(100 * time.Millisecond)
-		b := f.calls(second, options...)
+		b := k.calls(second, options...)
 		time.Sleep(1500 * time.Millisecond)
-		f.atOnce(m, a)
+		k.atOnce(m, a)
 		require.False(t, b.isDone())
-		f.thaw(0)
-		f.unlock(a.Mutex)
-		f.within(b, 0)
+		k.thaw(0)
+		k.unlock(a.Mutex)
+		k.within(b, 0)
 	})
 }
 

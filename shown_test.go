@@ -23,19 +23,19 @@ var shows = map[string]func(m *redsync.Mutex) (value string){
 func TestAValueThatWasShownIsNotHandedOver(t *testing.T) {
 	for name, show := range shows {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				server := f.another()
-				giver := f.NewMutex("lock")
+			onKit(t, func(k kit) {
+				server := k.another()
+				giver := k.NewMutex("lock")
 				require.NoError(t, giver.Lock())
-				c := f.calls(f.Redsync, patient()...)
+				c := k.calls(k.Redsync, patient()...)
 				s := redsync.Sequencer{Name: "lock", Value: show(giver)}
 				require.NotEmpty(t, s.Value)
-				f.atOnce(giver, c)
+				k.atOnce(giver, c)
 				assert.NotEqual(t, s.Value, redsync.PeekValue(c.Mutex))
-				require.ErrorIs(t, server.Current(f.Context(), s), redsync.ErrLockAlreadyExpired, "it was unlocked")
+				require.ErrorIs(t, server.Current(k.Context(), s), redsync.ErrLockAlreadyExpired, "it was unlocked")
 				_, err := server.NewMutex("lock", redsync.WithValue(s.Value)).Unlock()
 				require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-				f.unlocks(c.Mutex)
+				k.unlocks(c.Mutex)
 			})
 		})
 	}
@@ -55,39 +55,39 @@ func TestAValueThatAReceiverHasSeenIsNotHandedOn(t *testing.T) {
 
 // The value was sent to a process that has unlocked it, and another one has the lock.
 func TestUnlockDoesNotHandOverWhatAnotherHasReleased(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		second, third := f.another(), f.another()
-		m := f.NewMutex("lock")
+	onKit(t, func(k kit) {
+		k.meet()
+		second, third := k.another(), k.another()
+		m := k.NewMutex("lock")
 		require.NoError(t, m.Lock())
-		f.unlock(second.NewMutex("lock", redsync.WithValue(m.Value())))
+		k.unlock(second.NewMutex("lock", redsync.WithValue(m.Value())))
 		other := third.NewMutex("lock")
 		require.NoError(t, other.Lock())
-		c := f.calls(f.Redsync, patient()...)
+		c := k.calls(k.Redsync, patient()...)
 		time.Sleep(time.Millisecond)
 		_, err := m.Unlock()
 		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
 		assert.False(t, c.isDone())
 		assert.Positive(t, other.Remaining())
-		f.unlock(other)
-		f.within(c, 0)
+		k.unlock(other)
+		k.within(c, 0)
 	})
 }
 
 // A value is either shown or handed over, however Value and Unlock meet.
 func TestAValueIsNotShownOnceItIsHandedOver(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	onKit(t, func(k kit) {
+		k.meet()
 		handed, shown := 0, 0
 		for range 200 {
-			giver := f.NewMutex("lock")
+			giver := k.NewMutex("lock")
 			require.NoError(t, giver.Lock())
-			c := f.calls(f.Redsync, patient()...)
+			c := k.calls(k.Redsync, patient()...)
 			was := redsync.PeekValue(giver)
 			var wg sync.WaitGroup
 			var value string
 			wg.Go(func() { value = giver.Value() })
-			wg.Go(func() { f.unlock(giver) })
+			wg.Go(func() { k.unlock(giver) })
 			wg.Wait()
 			<-c.done
 			require.NoError(t, c.err)
@@ -99,7 +99,7 @@ func TestAValueIsNotShownOnceItIsHandedOver(t *testing.T) {
 				shown++
 				assert.Equal(t, was, value)
 			}
-			f.unlock(c.Mutex)
+			k.unlock(c.Mutex)
 			time.Sleep(time.Second)
 		}
 		t.Logf("%d handed over, %d shown", handed, shown)
@@ -111,9 +111,9 @@ func TestAValueIsNotShownOnceItIsHandedOver(t *testing.T) {
 func TestALaterLockDoesNotReleaseAValueThatWasShown(t *testing.T) {
 	for name, show := range shows {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				other := f.another()
-				m := f.held()
+			onKit(t, func(k kit) {
+				other := k.another()
+				m := k.held()
 				given := other.NewMutex("lock", redsync.WithValue(show(m)), redsync.WithWatchdog())
 				_, err := given.Extend()
 				require.NoError(t, err)
@@ -122,9 +122,9 @@ func TestALaterLockDoesNotReleaseAValueThatWasShown(t *testing.T) {
 				var taken *redsync.ErrTaken
 				require.ErrorAs(t, m.TryLock(), &taken)
 				time.Sleep(time.Minute)
-				assert.Equal(t, 5, f.nodes.Keys("lock"))
+				assert.Equal(t, 5, k.keys("lock"))
 				require.NoError(t, given.Err())
-				f.unlocks(given)
+				k.unlocks(given)
 			})
 		})
 	}
@@ -214,10 +214,10 @@ func TestALockThatWinsLeavesAValueThatWasShown(t *testing.T) {
 // Unlock, unlike Lock, releases a value that the user has seen even if the hold is over: the
 // caller of Unlock has asked for exactly that lock to be released.
 func TestUnlockOfALockThatIsOverReleasesAValueThatWasShown(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
+	onKit(t, func(k kit) {
+		m := k.held()
 		value := m.Value()
-		given := f.another().NewMutex("lock", redsync.WithValue(value))
+		given := k.another().NewMutex("lock", redsync.WithValue(value))
 		time.Sleep(7 * time.Second)
 		_, err := given.Extend()
 		require.NoError(t, err)
@@ -227,6 +227,6 @@ func TestUnlockOfALockThatIsOverReleasesAValueThatWasShown(t *testing.T) {
 		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
 		assert.Empty(t, m.Value())
 		time.Sleep(time.Millisecond)
-		assert.Zero(t, f.nodes.Keys("lock"))
+		k.nothingLeft()
 	})
 }

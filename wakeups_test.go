@@ -17,31 +17,31 @@ import (
 // This file shows what wakes a waiter, and for how long a process listens.
 
 func TestWaiterIsWokenByUnlockInAnotherProcess(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
-		m := f.held(mode...)
-		c := f.calls(f.another(mode...), patient()...)
+	onKitInEachMode(t, func(k kit, mode []redsync.Option) {
+		m := k.held(mode...)
+		c := k.calls(k.another(mode...), patient()...)
 		time.Sleep(1234 * time.Millisecond)
-		f.atOnce(m, c)
-		f.unlock(c.Mutex)
-		f.nobodyWaits()
+		k.atOnce(m, c)
+		k.unlock(c.Mutex)
+		k.nothingLeft()
 	})
 }
 
 func TestWaitersAreWokenOneByOne(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
-		m := f.held(mode...)
+	onKitInEachMode(t, func(k kit, mode []redsync.Option) {
+		m := k.held(mode...)
 		var calls []*call
 		for range 6 {
-			calls = append(calls, f.calls(f.another(mode...), patient()...))
+			calls = append(calls, k.calls(k.another(mode...), patient()...))
 			time.Sleep(time.Millisecond)
 		}
 		for _, c := range calls {
-			f.atOnce(m, c)
+			k.atOnce(m, c)
 			m = c.Mutex
 			time.Sleep(7 * time.Millisecond)
 		}
-		f.unlock(m)
-		f.nobodyWaits()
+		k.unlock(m)
+		k.nothingLeft()
 	})
 }
 
@@ -379,22 +379,20 @@ func TestALossLetsTheNextOneIn(t *testing.T) {
 // The last attempt of the first in line fails because no quorum answers, as the one before
 // did. The next in line goes on at once, and not with its retry delay.
 func TestTheLastAttemptThatHearsNobodyLetsTheNextOneTry(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		f.freeze(0, 1, 2)
-		a := f.calls(f.Redsync, redsync.WithTries(2), redsync.WithRetryDelay(10*time.Second))
+	onKit(t, func(k kit) {
+		k.meet()
+		k.freeze(0, 1, 2)
+		a := k.calls(k.Redsync, redsync.WithTries(2), redsync.WithRetryDelay(10*time.Second))
 		time.Sleep(10500 * time.Millisecond) // its last attempt is under way
-		b := f.calls(f.Redsync, redsync.WithTries(0), redsync.WithRetryDelay(9*time.Second), redsync.WithExpiry(2*time.Minute))
+		b := k.calls(k.Redsync, redsync.WithTries(0), redsync.WithRetryDelay(9*time.Second), redsync.WithExpiry(2*time.Minute))
 		<-a.done
 		start := time.Now()
 		time.Sleep(100 * time.Millisecond)
-		for i := range 3 {
-			f.nodes[i].Thaw()
-		}
+		k.thaw(0, 1, 2)
 		<-b.done
-		require.NoError(f, b.err)
-		assert.Less(f, b.at.Sub(start), time.Second)
-		f.unlock(b.Mutex)
+		require.NoError(k, b.err)
+		assert.Less(k, b.at.Sub(start), time.Second)
+		k.unlock(b.Mutex)
 	})
 }
 

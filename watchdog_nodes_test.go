@@ -22,17 +22,17 @@ import (
 func TestWatchdogUnlockedWithAnExtensionOnTheWayLeavesNoKey(t *testing.T) {
 	for name, healing := range map[string][]redsync.Option{"healing": {redsync.WithSetNXOnExtend()}, "not healing": nil} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.held(append(healing, redsync.WithWatchdog())...)
-				f.freeze(0, 1, 2)
+			onKit(t, func(k kit) {
+				m := k.held(append(healing, redsync.WithWatchdog())...)
+				k.freeze(0, 1, 2)
 				time.Sleep(3 * time.Second)
-				f.lose(0, 1, 2) // a healing extension would set them
+				k.lose(0, 1, 2) // a healing extension would set them
 				_, err := m.Unlock()
 				require.Error(t, err)
-				f.thaw(0, 1, 2)
+				k.thaw(0, 1, 2)
 				for range 100 {
 					time.Sleep(100 * time.Millisecond)
-					assert.Zero(t, f.nodes.Keys("lock"))
+					k.nothingLeft()
 				}
 			})
 		})
@@ -122,36 +122,35 @@ func TestWatchdogSurvives(t *testing.T) {
 }
 
 func TestWatchdogHealsNodesThatRestartEmpty(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithSetNXOnExtend(), redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
+	onKit(t, func(k kit) {
+		m := k.held(redsync.WithSetNXOnExtend(), redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
 		lost := m.Lost()
 		for _, i := range []int{1, 3, 2, 0, 4} { // all of them, in the end
 			time.Sleep(time.Second)
-			f.nodes[i].Kill()
-			f.nodes[i].Restart(true)
-			require.Equal(t, 4, f.nodes.Keys("lock"))
+			k.nodes.Node(i).Restart(true)
+			require.Equal(t, 4, k.keys("lock"))
 			// The next third meets the connection that is dead, the one after
 			// that a new one.
 			time.Sleep(5 * time.Second)
-			require.Equal(t, 5, f.nodes.Keys("lock"))
+			require.Equal(t, 5, k.keys("lock"))
 		}
 		assert.True(t, open(lost))
-		f.unlocks(m)
+		k.unlocks(m)
 		time.Sleep(time.Minute)
-		assert.Zero(t, f.nodes.Keys("lock"))
+		k.nothingLeft()
 	})
 }
 
 func TestWatchdogHealsAMajorityByExtendingTwice(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithSetNXOnExtend(), redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
+	onKit(t, func(k kit) {
+		m := k.held(redsync.WithSetNXOnExtend(), redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
 		until := m.Until()
-		f.lose(0, 1, 2)
+		k.lose(0, 1, 2)
 		time.Sleep(3 * time.Second)
 		assert.Equal(t, until, m.Until(), "what was set again does not count")
 		time.Sleep(time.Second)
 		assert.Greater(t, m.Until(), until)
-		f.unlocks(m)
+		k.unlocks(m)
 	})
 }
 
