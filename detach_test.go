@@ -347,23 +347,23 @@ func TestDetachAmongOtherCalls(t *testing.T) {
 
 // Those who wait in the giver's process have been told nothing by the nodes so far.
 func TestWaitersGoOnAfterDetach(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
-		other := f.another(mode...)
-		f.meet()
-		m := f.another(mode...).NewMutex("lock")
-		require.NoError(f, m.Lock())
-		first := f.calls(f.Redsync, patient(mode...)...)
-		second := f.calls(f.Redsync, patient(mode...)...)
-		f.atOnce(m, first)
+	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+		other := k.another(mode...)
+		k.meet()
+		m := k.another(mode...).NewMutex("lock")
+		require.NoError(k, m.Lock())
+		first := k.calls(k.Redsync, patient(mode...)...)
+		second := k.calls(k.Redsync, patient(mode...)...)
+		k.atOnce(m, first)
 		time.Sleep(3 * time.Second)
-		s, err := first.Detach(f.Context())
-		require.NoError(f, err)
+		s, err := first.Detach(k.Context())
+		require.NoError(k, err)
 		time.Sleep(time.Second)
-		require.False(f, second.isDone())
-		f.unlock(other.NewMutex("lock", redsync.WithValue(s.Value)))
-		f.within(second, 10*time.Millisecond)
-		f.unlock(second.Mutex)
-		f.nobodyWaits()
+		require.False(k, second.isDone())
+		k.unlock(other.NewMutex("lock", redsync.WithValue(s.Value)))
+		k.within(second, 10*time.Millisecond)
+		k.unlock(second.Mutex)
+		k.nothingLeft()
 	})
 }
 

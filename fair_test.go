@@ -155,7 +155,7 @@ func TestPriorityInOneProcess(t *testing.T) {
 }
 
 func TestPriorityAcrossProcesses(t *testing.T) {
-	onKitInEachMode(t, func(k kit, mode []redsync.Option) {
+	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
 		m := k.held(mode...)
 		var calls []*call
 		for _, class := range []int{0, 5, -5, 5, 0, 999, -999} {

@@ -296,14 +296,14 @@ func TestFenceUnderTheRestartGuardWaitsForTheSkewToo(t *testing.T) {
 		"short expiry":  {[]redsync.Option{redsync.WithFencing(), redsync.WithExpiry(2 * time.Second)}, quarantine + 10*time.Second + 3*100*time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.process(guards[true]...).NewMutex("lock", c.options...)
+			onKit(t, func(k kit) {
+				m := k.process(guards[true]...).NewMutex("lock", c.options...)
 				require.ErrorContains(t, m.TryLock(), fmt.Sprintf("it counts from %v on", c.want))
 				time.Sleep(c.want - time.Nanosecond)
 				require.ErrorIs(t, m.TryLock(), redsync.ErrFailed)
 				time.Sleep(time.Nanosecond)
 				require.NoError(t, m.TryLock())
-				f.unlock(m)
+				k.unlock(m)
 			})
 		})
 	}

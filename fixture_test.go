@@ -131,6 +131,13 @@ func (f field) as(rs *redsync.Redsync) field {
 	return f
 }
 
+// process returns another process, whose pools have these options. It has not met any node, and is closed at the end.
+func (k kit) process(options ...pool.Option) *redsync.Redsync {
+	rs := redsync.New(k.nodes.Pools(options...)...)
+	k.closes(rs)
+	return rs
+}
+
 // another returns a further process, whose locks have these defaults, and which has
 // met the nodes.
 func (k kit) another(options ...redsync.Option) *redsync.Redsync {
@@ -284,21 +291,12 @@ var modes = map[string][]redsync.Option{
 	"fair":    {redsync.WithFair()},
 }
 
-func inEachMode(t *testing.T, test func(f field, mode []redsync.Option)) {
+// inEachMode runs test in each mode, on what run makes: play or onKit.
+func inEachMode[On any](t *testing.T, run func(*testing.T, func(On)), test func(on On, mode []redsync.Option)) {
 	t.Helper()
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) { test(f, mode) })
-		})
-	}
-}
-
-// onKitInEachMode is inEachMode on kits.
-func onKitInEachMode(t *testing.T, test func(k kit, mode []redsync.Option)) {
-	t.Helper()
-	for name, mode := range modes {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) { test(k, mode) })
+			run(t, func(on On) { test(on, mode) })
 		})
 	}
 }
@@ -560,6 +558,11 @@ func (k kit) thaw(nodes ...int)   { k.each(nodes, (*redsynctest.Node).Thaw) }
 func (k kit) down(nodes ...int)   { k.each(nodes, (*redsynctest.Node).Down) }
 func (k kit) up(nodes ...int)     { k.each(nodes, (*redsynctest.Node).Up) }
 
+// reboot restarts nodes, without data if empty.
+func (k kit) reboot(empty bool, nodes ...int) {
+	k.each(nodes, func(n *redsynctest.Node) { n.Restart(empty) })
+}
+
 func (k kit) each(nodes []int, do func(*redsynctest.Node)) {
 	for _, i := range nodes {
 		do(k.nodes.Node(i))
@@ -787,7 +790,7 @@ func of[E redsynctest.Event](r *redsynctest.Recorder) (events []E, errs []error)
 	for i := range events {
 		e := reflect.ValueOf(&events[i]).Elem()
 		if field := e.FieldByName("Err"); field.IsValid() {
-			errs[i], _ = field.Interface().(error)
+			errs[i], _ = reflect.TypeAssert[error](field)
 			field.SetZero()
 		}
 		if field := e.FieldByName("Start"); field.IsValid() {

@@ -156,16 +156,16 @@ func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
 
 // A restarted node answers, and its grants do not count: it is down until they do.
 func TestNodeInQuarantineIsToldOnce(t *testing.T) {
-	play(t, func(f field) {
+	onKit(t, func(k kit) {
 		time.Sleep(time.Minute)
 		r := &redsynctest.Recorder{}
-		rs := f.process(pool.WithRestartGuard(guard)).With(redsync.WithObserver(r))
-		f.Redsync = rs
-		f.meet()
-		f.reboot(true, 2)
+		rs := k.process(pool.WithRestartGuard(guard)).With(redsync.WithObserver(r))
+		k.Redsync = rs
+		k.meet()
+		k.reboot(true, 2)
 		wake(rs)
 		for range 50 {
-			f.uses()
+			k.uses()
 			time.Sleep(100 * time.Millisecond)
 		}
 		down, up := toldOfNodes(r)
@@ -174,13 +174,13 @@ func TestNodeInQuarantineIsToldOnce(t *testing.T) {
 		assert.ErrorContains(t, down[len(down)-1].Err, "restarted")
 		assert.LessOrEqual(t, len(up), 1)
 		for range 50 {
-			f.uses()
+			k.uses()
 			time.Sleep(100 * time.Millisecond)
 		}
 		down, up = toldOfNodes(r)
 		assert.Empty(t, down)
 		assert.Len(t, up, 1)
-		_ = rs.Close(f.Context())
+		_ = rs.Close(k.Context())
 	})
 }
 

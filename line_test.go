@@ -80,32 +80,32 @@ func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 
 // WithTries counts retry delays: who stands behind others gives up when its own are over.
 func TestEachWaiterOfAProcessGivesUpAfterItsOwnTries(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
-		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
-		other := f.another(mode...)
+	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+		m := k.held(append(mode, redsync.WithExpiry(time.Minute))...)
+		other := k.another(mode...)
 		var calls []*call
 		var starts []time.Time
 		for i := range 10 {
 			starts = append(starts, time.Now())
-			calls = append(calls, f.calls(other, redsync.WithTries(3+i%3), redsync.WithRetryDelay(time.Second)))
+			calls = append(calls, k.calls(other, redsync.WithTries(3+i%3), redsync.WithRetryDelay(time.Second)))
 			time.Sleep(10 * time.Millisecond)
 		}
 		for i, c := range calls {
 			<-c.done
-			assert.Equal(f, time.Duration(2+i%3)*time.Second, c.at.Sub(starts[i]))
-			require.ErrorIs(f, c.err, redsync.ErrFailed)
+			assert.Equal(k, time.Duration(2+i%3)*time.Second, c.at.Sub(starts[i]))
+			require.ErrorIs(k, c.err, redsync.ErrFailed)
 			var taken *redsync.ErrTaken
-			require.ErrorAs(f, c.err, &taken)
-			assert.GreaterOrEqual(f, len(taken.Nodes), 3)
+			require.ErrorAs(k, c.err, &taken)
+			assert.GreaterOrEqual(k, len(taken.Nodes), 3)
 		}
-		f.unlock(m)
-		f.nobodyWaits()
+		k.unlock(m)
+		k.nothingLeft()
 	})
 }
 
 // An attempt at the last tick may succeed.
 func TestLastTrySucceeds(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
 		c := f.calls(f.another(mode...), redsync.WithTries(3), redsync.WithRetryDelay(time.Second))
 		for _, n := range f.nodes {
@@ -120,13 +120,13 @@ func TestLastTrySucceeds(t *testing.T) {
 func TestWaiterOfAProcessThatGivesUpIsPassedOver(t *testing.T) {
 	for name, who := range map[string]int{"first": 0, "middle": 3, "last": 5} {
 		t.Run(name, func(t *testing.T) {
-			inEachMode(t, func(f field, mode []redsync.Option) {
-				m := f.held(mode...)
-				other := f.another(mode...)
+			inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+				m := k.held(mode...)
+				other := k.another(mode...)
 				var calls []*call
 				want := []int{}
 				for i := range 6 {
-					calls = append(calls, f.calls(other, patient()...))
+					calls = append(calls, k.calls(other, patient()...))
 					if i != who {
 						want = append(want, i)
 					}
@@ -134,13 +134,13 @@ func TestWaiterOfAProcessThatGivesUpIsPassedOver(t *testing.T) {
 				start := time.Now()
 				calls[who].cancel()
 				<-calls[who].done
-				require.ErrorIs(f, calls[who].err, context.Canceled)
+				require.ErrorIs(k, calls[who].err, context.Canceled)
 				var taken *redsync.ErrTaken
-				require.ErrorAs(f, calls[who].err, &taken, "it says why it waited")
-				f.unlock(m)
-				assert.Equal(f, want, f.inOrder(calls, 0))
-				assert.Zero(f, time.Since(start))
-				f.nobodyWaits()
+				require.ErrorAs(k, calls[who].err, &taken, "it says why it waited")
+				k.unlock(m)
+				assert.Equal(k, want, k.inOrder(calls, 0))
+				assert.Zero(k, time.Since(start))
+				k.nothingLeft()
 			})
 		})
 	}
@@ -286,11 +286,11 @@ func (d *delays) taken() []int {
 // The retry delays of one who waits behind others are counted, and do not wake it: it asks
 // for them ahead, and once each.
 func TestWaitersBehindOthersSleep(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
 		const waiters = 100
-		holder := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
-		b := f.another(mode...)
-		f.calls(b, patient()...)
+		holder := k.held(append(mode, redsync.WithExpiry(time.Minute))...)
+		b := k.another(mode...)
+		k.calls(b, patient()...)
 		var all []*call
 		var asked []*delays
 		start := time.Now()
@@ -301,7 +301,7 @@ func TestWaitersBehindOthersSleep(t *testing.T) {
 				tries = 32
 			}
 			asked = append(asked, d)
-			all = append(all, f.calls(b, redsync.WithTries(tries), redsync.WithRetryDelayFunc(d.of)))
+			all = append(all, k.calls(b, redsync.WithTries(tries), redsync.WithRetryDelayFunc(d.of)))
 		}
 		calls := func() (n int) {
 			for _, d := range asked[1:] { // but for the one by which the first polls
@@ -311,15 +311,15 @@ func TestWaitersBehindOthersSleep(t *testing.T) {
 		}
 		before := calls()
 		time.Sleep(3 * time.Second)
-		assert.LessOrEqual(f, calls()-before, 31)
+		assert.LessOrEqual(k, calls()-before, 31)
 		for i := 0; i < waiters; i += 2 {
 			<-all[i].done
-			assert.Equal(f, 3100*time.Millisecond, all[i].at.Sub(start), "#%d", i)
-			require.ErrorIs(f, all[i].err, redsync.ErrFailed)
+			assert.Equal(k, 3100*time.Millisecond, all[i].at.Sub(start), "#%d", i)
+			require.ErrorIs(k, all[i].err, redsync.ErrFailed)
 			want := ascending(32)[1:]
-			assert.Equal(f, want, asked[i].taken(), "#%d", i)
+			assert.Equal(k, want, asked[i].taken(), "#%d", i)
 		}
-		f.unlock(holder)
+		k.unlock(holder)
 		synctest.Wait()
 	})
 }

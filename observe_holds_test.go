@@ -106,7 +106,7 @@ func TestObserveContextsAndStarts(t *testing.T) {
 					continue
 				}
 				assert.Equal(k, name, e.ctx.Value(key{}), "%s of %s", kind, name)
-				start, _ := reflect.ValueOf(e.event).FieldByName("Start").Interface().(time.Time)
+				start, _ := reflect.TypeAssert[time.Time](reflect.ValueOf(e.event).FieldByName("Start"))
 				assert.WithinDuration(k, called, start, 0, "%s of %s", kind, name)
 			}
 			assert.Equal(k, wanted, got, name)

@@ -150,18 +150,18 @@ func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
 		"the log":     {logs("redsync: attempt failed")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inEachMode(t, func(f field, mode []redsync.Option) {
+			inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
 				values = 0
-				m := f.held(mode...)
-				bad := f.NewMutex("lock", append(options, mode...)...)
-				assert.PanicsWithValue(f, "the user's", func() { _ = bad.Lock() })
-				require.ErrorIs(f, bad.Err(), redsync.ErrNotHeld)
-				next := f.calls(f.Redsync, patient(mode...)...)
-				f.atOnce(m, next)
-				f.unlock(next.Mutex)
+				m := k.held(mode...)
+				bad := k.NewMutex("lock", append(options, mode...)...)
+				assert.PanicsWithValue(k, "the user's", func() { _ = bad.Lock() })
+				require.ErrorIs(k, bad.Err(), redsync.ErrNotHeld)
+				next := k.calls(k.Redsync, patient(mode...)...)
+				k.atOnce(m, next)
+				k.unlock(next.Mutex)
 				time.Sleep(time.Second)
-				f.nobodyWaits()
-				f.closesAtOnce()
+				k.nothingLeft()
+				k.closesAtOnce()
 			})
 		})
 	}

@@ -110,8 +110,8 @@ func FuzzSequencer(f *testing.F) {
 }
 
 func TestSequencerIsOfTheCurrentHold(t *testing.T) {
-	play(t, func(f field) {
-		m := f.fenced().NewMutex("lock")
+	onKit(t, func(k kit) {
+		m := k.another(redsync.WithFencing()).NewMutex("lock")
 		assert.Zero(t, m.Sequencer(), "idle")
 		require.NoError(t, m.Lock())
 		want := redsync.Sequencer{Name: "lock", Token: m.Fence(), Value: m.Value()}
@@ -121,13 +121,13 @@ func TestSequencerIsOfTheCurrentHold(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		assert.Zero(t, m.Sequencer(), "over")
 		require.NoError(t, m.Lock())
-		f.unlock(m)
+		k.unlock(m)
 		assert.Zero(t, m.Sequencer(), "unlocked")
 
-		plain := f.NewMutex("lock")
+		plain := k.NewMutex("lock")
 		require.NoError(t, plain.Lock())
 		assert.Equal(t, redsync.Sequencer{Name: "lock", Value: plain.Value()}, plain.Sequencer())
-		assert.Zero(t, f.NewMutex("lock", redsync.WithValue(plain.Value())).Sequencer(), "adopted, and not extended")
+		assert.Zero(t, k.NewMutex("lock", redsync.WithValue(plain.Value())).Sequencer(), "adopted, and not extended")
 	})
 }
 

@@ -2,6 +2,7 @@ package redsync_test
 
 import (
 	"crypto/rand"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -132,49 +133,48 @@ func TestALaterLockDoesNotReleaseAValueThatWasShown(t *testing.T) {
 
 func TestALaterLockReleasesNoValueThatItDidNotMake(t *testing.T) {
 	mine := rand.Text()
-	for name, c := range map[string]struct{ owner, later func(f field) *redsync.Mutex }{
+	for name, c := range map[string]struct{ owner, later func(k kit) *redsync.Mutex }{
 		"adopted": {
-			func(f field) *redsync.Mutex { return f.held(redsync.WithWatchdog()) },
-			func(f field) *redsync.Mutex {
-				value, err := f.nodes[0].Get("lock")
-				require.NoError(f, err)
-				m := f.NewMutex("lock", redsync.WithValue(value), redsync.WithExpiry(time.Second))
-				_, err = m.Extend()
-				require.NoError(f, err)
+			func(k kit) *redsync.Mutex { return k.held(redsync.WithWatchdog()) },
+			func(k kit) *redsync.Mutex {
+				value := fmt.Sprint(k.command(0, "get", "lock"))
+				m := k.NewMutex("lock", redsync.WithValue(value), redsync.WithExpiry(time.Second))
+				_, err := m.Extend()
+				require.NoError(k, err)
 				return m
 			},
 		},
 		"of the user's generator": {
-			func(f field) *redsync.Mutex {
-				m := f.another().NewMutex("lock", redsync.WithValue(mine), redsync.WithWatchdog())
+			func(k kit) *redsync.Mutex {
+				m := k.another().NewMutex("lock", redsync.WithValue(mine), redsync.WithWatchdog())
 				time.AfterFunc(time.Millisecond, func() {
 					_, err := m.Extend()
-					assert.NoError(f, err)
+					assert.NoError(k, err)
 				})
 				return m
 			},
-			func(f field) *redsync.Mutex {
+			func(k kit) *redsync.Mutex {
 				values := make(chan string, 2)
 				values <- mine
 				values <- rand.Text()
-				m := f.NewMutex("lock", redsync.WithExpiry(time.Second),
+				m := k.NewMutex("lock", redsync.WithExpiry(time.Second),
 					redsync.WithGenValueFunc(func() (string, error) { return <-values, nil }))
-				require.NoError(f, m.Lock())
+				require.NoError(k, m.Lock())
 				return m
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				owner := c.owner(f)
-				later := c.later(f)
+			onKit(t, func(k kit) {
+				owner := c.owner(k)
+				later := c.later(k)
 				time.Sleep(10 * time.Second)
 				require.ErrorIs(t, later.Err(), redsync.ErrLockLost)
 				require.ErrorIs(t, later.TryLock(), redsync.ErrFailed)
 				time.Sleep(time.Second)
-				assert.Equal(t, 5, f.nodes.Keys("lock"))
+				assert.Equal(t, 5, k.keys("lock"))
 				require.NoError(t, owner.Err())
-				f.unlocks(owner)
+				k.unlocks(owner)
 			})
 		})
 	}
@@ -188,24 +188,25 @@ func TestALockThatWinsLeavesAValueThatWasShown(t *testing.T) {
 		want  int
 	}{"shown": {true, 2}, "not shown": {false, 0}} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.held()
+			onKit(t, func(k kit) {
+				m := k.held()
 				former := redsync.PeekValue(m)
 				if c.shown {
 					require.Equal(t, former, m.Value())
 				}
 				lost := m.Lost()
-				f.lose(0, 1, 2)
+				k.lose(0, 1, 2)
 				require.NoError(t, m.TryLock())
 				assert.False(t, open(lost))
 				time.Sleep(time.Second)
 				left := 0
-				for _, n := range f.nodes {
-					if value, _ := n.Get("lock"); value == former {
+				for i := range 5 {
+					if k.command(i, "get", "lock") == any(former) {
 						left++
 					}
 				}
 				assert.Equal(t, c.want, left)
+				time.Sleep(guard) // they run out
 			})
 		})
 	}

@@ -155,22 +155,21 @@ func TestMutexLockWaitsForAnotherHoldOfTheSameMutex(t *testing.T) {
 }
 
 func TestMutexReleasesATermFoundLostWhileAnotherGoroutineLocks(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
+	onKit(t, func(k kit) {
+		m := k.held()
 		var wg sync.WaitGroup
 		wg.Go(func() { assert.NoError(t, m.Lock()) })
 		time.Sleep(10 * time.Millisecond) // it waits
 		former := redsync.PeekValue(m)
-		f.lose(0, 1, 2)
+		k.lose(0, 1, 2)
 		_, err := m.Extend()
 		require.ErrorIs(t, err, redsync.ErrLockLost)
 		wg.Wait()
 		_, err = m.Unlock()
 		require.NoError(t, err)
 		time.Sleep(time.Second)
-		for i, n := range f.nodes {
-			value, _ := n.Get("lock")
-			assert.NotEqual(t, former, value, "node %d", i)
+		for i := range 5 {
+			assert.NotEqual(t, former, k.command(i, "get", "lock"), "node %d", i)
 		}
 	})
 }

@@ -269,22 +269,21 @@ func TestUnlockDoesNotWaitForANodeThatHadNothing(t *testing.T) {
 // Every node owes as many replies as its pool allows, so the pools refuse another TryLock. A release
 // is sent at once all the same: room is reserved for it.
 func TestUnlockIsSentToNodesAtTheLimitOfOutstandingReplies(t *testing.T) {
-	play(t, func(f field) {
-		rs := f.process(pool.WithOutstanding(1))
-		f.closes(rs)
-		g := f.as(rs)
-		g.meet()
+	onKit(t, func(k kit) {
+		rs := k.process(pool.WithOutstanding(1))
+		k.Redsync = rs
+		k.meet()
 		synctest.Wait() // nothing is owed
-		m := g.held()
-		f.freeze(0, 1, 2, 3, 4)
+		m := k.held()
+		k.freeze(0, 1, 2, 3, 4)
 		var wg sync.WaitGroup
 		wg.Go(func() { assert.NoError(t, rs.NewMutex("other").TryLock()) })
 		synctest.Wait()
 		var full *pool.OutstandingError
 		require.ErrorAs(t, rs.NewMutex("more").TryLock(), &full)
-		wg.Go(func() { f.unlock(m) })
+		wg.Go(func() { k.unlock(m) })
 		synctest.Wait()
-		f.thaw(0, 1, 2, 3, 4)
+		k.thaw(0, 1, 2, 3, 4)
 		wg.Wait()
 	})
 }
