@@ -371,10 +371,11 @@ func (f field) unlocks(m *redsync.Mutex) {
 	assert.Zero(f, f.nodes.Keys("lock"))
 }
 
-// unlocks unlocks m, which holds, and looks that no key is left.
+// unlocks unlocks m, which holds, and looks that nothing is left.
 func (k kit) unlocks(m *redsync.Mutex) {
 	k.Helper()
 	k.unlock(m)
+	time.Sleep(3 * time.Second)
 	k.nothingLeft()
 }
 
@@ -551,14 +552,14 @@ func (f field) areAt(want ...any) {
 
 // Faults.
 
-// Of a kit, some nodes at once.
+// Methods of a Node, for some nodes.
 
 func (k kit) freeze(nodes ...int) { k.each(nodes, (*redsynctest.Node).Freeze) }
 func (k kit) thaw(nodes ...int)   { k.each(nodes, (*redsynctest.Node).Thaw) }
 func (k kit) down(nodes ...int)   { k.each(nodes, (*redsynctest.Node).Down) }
 func (k kit) up(nodes ...int)     { k.each(nodes, (*redsynctest.Node).Up) }
 
-// reboot restarts nodes, without data if empty.
+// reboot is Restart.
 func (k kit) reboot(empty bool, nodes ...int) {
 	k.each(nodes, func(n *redsynctest.Node) { n.Restart(empty) })
 }
@@ -569,10 +570,10 @@ func (k kit) each(nodes []int, do func(*redsynctest.Node)) {
 	}
 }
 
-// lose deletes the key on some nodes.
+// lose deletes the key on some nodes, which are up.
 func (k kit) lose(nodes ...int) {
 	for _, i := range nodes {
-		k.command(i, "del", "lock")
+		require.NotNil(k, k.command(i, "del", "lock"), "node %d does not answer", i)
 	}
 }
 

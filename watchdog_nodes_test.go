@@ -22,17 +22,17 @@ import (
 func TestWatchdogUnlockedWithAnExtensionOnTheWayLeavesNoKey(t *testing.T) {
 	for name, healing := range map[string][]redsync.Option{"healing": {redsync.WithSetNXOnExtend()}, "not healing": nil} {
 		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				m := k.held(append(healing, redsync.WithWatchdog())...)
-				k.freeze(0, 1, 2)
+			play(t, func(f field) {
+				m := f.held(append(healing, redsync.WithWatchdog())...)
+				f.freeze(0, 1, 2)
 				time.Sleep(3 * time.Second)
-				k.lose(0, 1, 2) // a healing extension would set them
+				f.lose(0, 1, 2) // a healing extension would set them
 				_, err := m.Unlock()
 				require.Error(t, err)
-				k.thaw(0, 1, 2)
+				f.thaw(0, 1, 2)
 				for range 100 {
 					time.Sleep(100 * time.Millisecond)
-					k.nothingLeft()
+					assert.Zero(t, f.nodes.Keys("lock"))
 				}
 			})
 		})
