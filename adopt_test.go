@@ -19,9 +19,9 @@ import (
 // over.
 
 func TestMutexAdoptedGoesByTheNodesAlone(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		adopted := f.NewMutex("lock", redsync.WithValue(m.Value()))
+	onKit(t, func(k kit) {
+		m := k.held()
+		adopted := k.NewMutex("lock", redsync.WithValue(m.Value()))
 		assert.Zero(t, adopted.Until())
 		assert.Equal(t, m.Value(), adopted.Value())
 		ok, err := adopted.Valid()
@@ -42,14 +42,14 @@ func TestMutexAdoptedGoesByTheNodesAlone(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, ok)
 		time.Sleep(time.Millisecond)
-		assert.Zero(t, f.nodes.Keys("lock"))
+		k.nothingLeft()
 	})
 }
 
 func TestMutexAdoptedUnlockHasNoTimeCondition(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithExpiry(time.Hour))
-		adopted := f.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithExpiry(time.Second))
+	onKit(t, func(k kit) {
+		m := k.held(redsync.WithExpiry(time.Hour))
+		adopted := k.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithExpiry(time.Second))
 		time.Sleep(time.Minute)
 		ok, err := adopted.Unlock()
 		require.NoError(t, err)
@@ -60,10 +60,10 @@ func TestMutexAdoptedUnlockHasNoTimeCondition(t *testing.T) {
 }
 
 func TestMutexAdoptedWithAWrongValueHoldsNothing(t *testing.T) {
-	play(t, func(f field) {
-		f.held()
+	onKit(t, func(k kit) {
+		k.held()
 		for _, name := range []string{"Extend", "Valid", "Unlock"} {
-			m := f.NewMutex("lock", redsync.WithValue("wrong"))
+			m := k.NewMutex("lock", redsync.WithValue("wrong"))
 			ok, err := operations(m)[name]()
 			assert.False(t, ok, name)
 			require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired, name)
@@ -72,7 +72,7 @@ func TestMutexAdoptedWithAWrongValueHoldsNothing(t *testing.T) {
 			assert.GreaterOrEqual(t, len(taken.Nodes), 3)
 			assert.Zero(t, m.Until())
 		}
-		assert.Equal(t, 5, f.nodes.Keys("lock"))
+		assert.Equal(t, 5, k.keys("lock"))
 	})
 }
 
@@ -153,10 +153,10 @@ func TestMutexAdoptedUnlockGoesOnWhereTheValueWasMissing(t *testing.T) {
 }
 
 func TestMutexAdoptedExtendedTwiceAtOnceMovesUntilTwice(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		a := f.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithFailFast(false))
-		f.freeze(4)
+	onKit(t, func(k kit) {
+		m := k.held()
+		a := k.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithFailFast(false))
+		k.freeze(4)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			_, err := a.Extend()
@@ -227,25 +227,25 @@ func TestWaitersNoticeThatAnAdoptedLockIsReleased(t *testing.T) {
 		"in another process":  {true, 250 * time.Millisecond}, // the retry delay
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				releaser := f.Redsync
+			onKit(t, func(k kit) {
+				k.meet()
+				releaser := k.Redsync
 				if c.elsewhere {
-					releaser = f.another()
+					releaser = k.another()
 				}
 				options := []redsync.Option{redsync.WithTries(0), redsync.WithHandOver(false)}
-				m := f.held(options...)
-				holder, waiter := f.calls(f.Redsync, options...), f.calls(f.Redsync, options...)
+				m := k.held(options...)
+				holder, waiter := k.calls(k.Redsync, options...), k.calls(k.Redsync, options...)
 				time.Sleep(time.Second)
-				f.unlock(m)
+				k.unlock(m)
 				time.Sleep(10 * time.Millisecond)
 				if waiter.isDone() {
 					holder, waiter = waiter, holder
 				}
 				require.True(t, holder.isDone())
 				require.False(t, waiter.isDone())
-				f.unlock(releaser.NewMutex("lock", redsync.WithValue(holder.Value())))
-				f.within(waiter, c.within)
+				k.unlock(releaser.NewMutex("lock", redsync.WithValue(holder.Value())))
+				k.within(waiter, c.within)
 			})
 		})
 	}

@@ -65,17 +65,17 @@ func TestHoldOptionsOutOfRange(t *testing.T) {
 }
 
 func TestMutexNegativeDelayOfAFunctionIsAnError(t *testing.T) {
-	play(t, func(f field) {
-		f.held()
-		m := f.process().NewMutex("lock", redsync.WithRetryDelayFunc(func(int) time.Duration { return -time.Second }))
+	onKit(t, func(k kit) {
+		k.held()
+		m := k.nodes.Process().NewMutex("lock", redsync.WithRetryDelayFunc(func(int) time.Duration { return -time.Second }))
 		require.ErrorContains(t, m.Lock(), "WithRetryDelayFunc(-1s) is out of range: 0 or more")
 	})
 }
 
 func TestMutexNames(t *testing.T) {
 	for _, name := range []string{"a", " ", "a b\n\r\tc", "{a}", "a}b", "{}", "}:fence", "x:fence", strings.Repeat("x", 64<<10), "\x00\xff", "日本"} {
-		play(t, func(f field) {
-			m := f.NewMutex(name)
+		onKit(t, func(k kit) {
+			m := k.NewMutex(name)
 			require.NoError(t, m.Lock())
 			ok, err := m.Extend()
 			require.NoError(t, err)
@@ -90,7 +90,7 @@ func TestMutexNames(t *testing.T) {
 		"{a}:fence": "reserved",
 		"{}:queue":  "reserved",
 	} {
-		play(t, func(f field) { refuses(t, f.NewMutex(name), want) })
+		onKit(t, func(k kit) { refuses(t, k.NewMutex(name), want) })
 	}
 }
 

@@ -130,9 +130,9 @@ type slow struct{ by time.Duration }
 func (s slow) ObserveAttempt(_ context.Context, _ observe.Attempt) { time.Sleep(s.by) }
 
 func TestLockThatIsHeldUpBeyondItsValidityFails(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		m := f.NewMutex("lock", redsync.WithObserver(slow{10 * time.Second}))
+	onKit(t, func(k kit) {
+		k.meet()
+		m := k.NewMutex("lock", redsync.WithObserver(slow{10 * time.Second}))
 		err := m.Lock()
 		require.ErrorIs(t, err, redsync.ErrFailed)
 		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)

@@ -23,33 +23,33 @@ import (
 // This file shows what Close unlocks, ends and waits for.
 
 func TestCloseUnlocksWhatIsHeld(t *testing.T) {
-	play(t, func(f field) {
-		copied := f.With(redsync.WithExpiry(time.Hour))
+	onKit(t, func(k kit) {
+		copied := k.With(redsync.WithExpiry(time.Hour))
 		held := copied.NewMutex("lock")
 		require.NoError(t, held.Lock())
-		over := f.NewMutex("over", redsync.WithExpiry(10*time.Millisecond))
+		over := k.NewMutex("over", redsync.WithExpiry(10*time.Millisecond))
 		require.NoError(t, over.Lock())
 		time.Sleep(time.Second)
-		require.NoError(t, f.Close(f.Context()))
-		assert.Zero(t, f.nodes.Keys("lock"))
+		require.NoError(t, k.Close(k.Context()))
+		k.nothingLeft()
 		_, err := over.Unlock()
 		require.ErrorIs(t, err, redsync.ErrClosed)
-		for _, m := range []*redsync.Mutex{held, f.NewMutex("new"), copied.NewMutex("new")} {
+		for _, m := range []*redsync.Mutex{held, k.NewMutex("new"), copied.NewMutex("new")} {
 			refuses(t, m, "closed")
 			require.ErrorIs(t, m.Lock(), redsync.ErrClosed)
 			require.ErrorIs(t, m.Lock(), redsync.ErrFailed)
 		}
-		require.NoError(t, copied.Close(f.Context()), "a second Close does nothing")
+		require.NoError(t, copied.Close(k.Context()), "a second Close does nothing")
 	})
 }
 
 func TestCloseEndsOperationsUnderWay(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		waiting := f.process()
-		f.freeze(0, 1, 2)
+	onKit(t, func(k kit) {
+		m := k.held()
+		waiting := k.nodes.Process()
+		k.freeze(0, 1, 2)
 		var wg sync.WaitGroup
-		wg.Go(func() { assert.ErrorIs(t, f.NewMutex("other").Lock(), redsync.ErrClosed) })
+		wg.Go(func() { assert.ErrorIs(t, k.NewMutex("other").Lock(), redsync.ErrClosed) })
 		wg.Go(func() {
 			_, err := m.Extend()
 			assert.ErrorIs(t, err, redsync.ErrClosed)
@@ -57,19 +57,16 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 		wg.Go(func() { assert.ErrorIs(t, waiting.NewMutex("lock").Lock(), redsync.ErrClosed) })
 		time.Sleep(10 * time.Millisecond)
 		start := time.Now()
-		require.Error(t, f.Close(f.Context()), "three nodes keep what they have")
-		require.Error(t, waiting.Close(f.Context()))
+		require.Error(t, k.Close(k.Context()), "three nodes keep what they have")
+		require.Error(t, waiting.Close(k.Context()))
 		wg.Wait()
 		// Each Close waits for a call under way, whose release two nodes settle then, and a
 		// node deadline more for the other three.
 		assert.GreaterOrEqual(t, time.Since(start), 800*time.Millisecond)
 		assert.LessOrEqual(t, time.Since(start), 1600*time.Millisecond)
-		for _, n := range f.nodes {
-			n.Thaw()
-		}
+		k.thaw(0, 1, 2, 3, 4)
 		time.Sleep(time.Second)
-		assert.Zero(t, f.nodes.Keys("lock"))
-		assert.Zero(t, f.nodes.Keys("other"))
+		k.nothingLeft()
 	})
 }
 
@@ -206,17 +203,17 @@ func TestCloseGivesUpReleasesThatThePoolRefuses(t *testing.T) {
 }
 
 func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
-	play(t, func(f field) {
-		f.held()
-		f.freeze(4)
+	onKit(t, func(k kit) {
+		k.held()
+		k.freeze(4)
 		reason := errors.New("in a hurry")
-		ctx, cancel := context.WithTimeoutCause(f.Context(), 30*time.Millisecond, reason)
+		ctx, cancel := context.WithTimeoutCause(k.Context(), 30*time.Millisecond, reason)
 		defer cancel()
 		start := time.Now()
-		err := f.Close(ctx)
+		err := k.Close(ctx)
 		assert.Equal(t, 30*time.Millisecond, time.Since(start))
 		require.ErrorIs(t, err, reason)
-		require.ErrorIs(t, f.Close(f.Context()), reason, "a second Close returns what the first did")
+		require.ErrorIs(t, k.Close(k.Context()), reason, "a second Close returns what the first did")
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // Locks that are given away.
@@ -68,26 +69,27 @@ func TestDetachGivesTheLockAway(t *testing.T) {
 
 // Close leaves alone what was given away, also while it could still be the giver's.
 func TestCloseDoesNotUnlockWhatWasDetached(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		_, err := m.Detach(f.Context())
+	onKit(t, func(k kit) {
+		m := k.held()
+		s, err := m.Detach(k.Context())
 		require.NoError(t, err)
-		require.NoError(t, f.Close(f.Context()))
+		require.NoError(t, k.Close(k.Context()))
 		synctest.Wait()
-		assert.Equal(t, 5, f.nodes.Keys("lock"))
+		assert.Equal(t, 5, k.keys("lock"))
+		k.unlock(k.another().NewMutex("lock", redsync.WithValue(s.Value)))
 	})
 }
 
 // Nobody adopts it: the keys run out.
 func TestDetachedAndNotAdoptedRunsOut(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithWatchdog())
+	onKit(t, func(k kit) {
+		m := k.held(redsync.WithWatchdog())
 		_, err := m.Detach(nil) //nolint:staticcheck // it is context.Background
 		require.NoError(t, err)
 		time.Sleep(8 * time.Second)
-		assert.Zero(t, f.nodes.Keys("lock"))
+		k.nothingLeft()
 		require.NoError(t, m.TryLock())
-		f.unlocks(m)
+		k.unlocks(m)
 	})
 }
 
@@ -147,19 +149,20 @@ func TestDetachFails(t *testing.T) {
 }
 
 func TestDetachFailsInsideDo(t *testing.T) {
-	play(t, func(f field) {
+	onKit(t, func(k kit) {
 		var m *redsync.Mutex
-		require.NoError(t, f.Do(f.Context(), "lock", func(ctx context.Context) error {
+		require.NoError(t, k.Do(k.Context(), "lock", func(ctx context.Context) error {
 			m = redsync.FromContext(ctx)
 			_, err := m.Detach(ctx)
 			require.ErrorContains(t, err, "Do unlocks it")
 			return m.Err()
 		}))
-		_, err := m.Detach(f.Context())
+		_, err := m.Detach(k.Context())
 		require.ErrorIs(t, err, redsync.ErrNotHeld)
 		require.NoError(t, m.Lock(), "it is a Mutex like any other")
-		_, err = m.Detach(f.Context())
+		s, err := m.Detach(k.Context())
 		require.NoError(t, err)
+		k.unlock(k.another().NewMutex("lock", redsync.WithValue(s.Value)))
 	})
 }
 
@@ -229,9 +232,9 @@ func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 
 // An Extend under way ends; no round of it is left behind.
 func TestDetachEndsTheRoundsUnderWay(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithSetNXOnExtend())
-		f.freeze(0, 1, 2)
+	onKit(t, func(k kit) {
+		m := k.held(redsync.WithSetNXOnExtend())
+		k.freeze(0, 1, 2)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			_, err := m.Extend()
@@ -239,14 +242,14 @@ func TestDetachEndsTheRoundsUnderWay(t *testing.T) {
 		})
 		time.Sleep(time.Second)
 		start := time.Now()
-		time.AfterFunc(100*time.Millisecond, func() { f.thaw(0, 1, 2) })
-		_, err := m.Detach(f.Context())
+		time.AfterFunc(100*time.Millisecond, func() { k.thaw(0, 1, 2) })
+		_, err := m.Detach(k.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 100*time.Millisecond, time.Since(start))
-		f.lose(0, 1, 2, 3, 4)
+		k.lose(0, 1, 2, 3, 4)
 		wg.Wait()
 		time.Sleep(time.Second)
-		assert.Zero(t, f.nodes.Keys("lock"))
+		k.nothingLeft()
 	})
 }
 
@@ -256,10 +259,10 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 		left  int
 	}{"shown": {true, 1}, "not shown": {false, 0}} {
 		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *recorder) {
-				m := f.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithNodeTimeout(400*time.Millisecond))
-				f.freeze(4) // as a whole: a single connection that is slow would be replaced
-				time.AfterFunc(1200*time.Millisecond, func() { f.thaw(4) })
+			observingKit(t, func(k kit, r *redsynctest.Recorder) {
+				m := k.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithNodeTimeout(400*time.Millisecond))
+				k.freeze(4) // as a whole: a single connection that is slow would be replaced
+				time.AfterFunc(1200*time.Millisecond, func() { k.thaw(4) })
 				require.NoError(t, m.Lock())
 				if c.shown {
 					require.NotEmpty(t, m.Value())
@@ -267,7 +270,7 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 				lost := m.Lost()
 				time.Sleep(800 * time.Millisecond)
 				start := time.Now()
-				s, err := m.Detach(f.Context())
+				s, err := m.Detach(k.Context())
 				assert.Equal(t, 400*time.Millisecond, time.Since(start))
 				require.ErrorIs(t, err, redsync.ErrLockLost)
 				require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
@@ -279,7 +282,7 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 				detached, _ := of[observe.Detached](r)
 				assert.Empty(t, detached)
 				time.Sleep(100 * time.Millisecond)
-				assert.Equal(t, c.left, f.nodes.Keys("lock"), "the key of the slow node")
+				assert.Equal(t, c.left, k.keys("lock"), "the key of the slow node")
 			})
 		})
 	}
@@ -344,44 +347,39 @@ func TestDetachAmongOtherCalls(t *testing.T) {
 
 // Those who wait in the giver's process have been told nothing by the nodes so far.
 func TestWaitersGoOnAfterDetach(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
-		other := f.another(mode...)
-		f.meet()
-		m := f.another(mode...).NewMutex("lock")
-		require.NoError(f, m.Lock())
-		first := f.calls(f.Redsync, patient(mode...)...)
-		second := f.calls(f.Redsync, patient(mode...)...)
-		f.atOnce(m, first)
+	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+		other := k.another(mode...)
+		k.meet()
+		m := k.another(mode...).NewMutex("lock")
+		require.NoError(k, m.Lock())
+		first := k.calls(k.Redsync, patient(mode...)...)
+		second := k.calls(k.Redsync, patient(mode...)...)
+		k.atOnce(m, first)
 		time.Sleep(3 * time.Second)
-		s, err := first.Detach(f.Context())
-		require.NoError(f, err)
+		s, err := first.Detach(k.Context())
+		require.NoError(k, err)
 		time.Sleep(time.Second)
-		require.False(f, second.isDone())
-		f.unlock(other.NewMutex("lock", redsync.WithValue(s.Value)))
-		f.within(second, 10*time.Millisecond)
-		f.unlock(second.Mutex)
-		f.nobodyWaits()
+		require.False(k, second.isDone())
+		k.unlock(other.NewMutex("lock", redsync.WithValue(s.Value)))
+		k.within(second, 10*time.Millisecond)
+		k.unlock(second.Mutex)
+		k.nothingLeft()
 	})
 }
 
 func TestObserveDetached(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
-		m := f.held()
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		m := k.held()
 		time.Sleep(999 * time.Millisecond)
-		_, err := m.Detach(f.Context())
+		_, err := m.Detach(k.Context())
 		require.NoError(t, err)
 		got, _ := only[observe.Detached](t, r)
 		assert.Equal(t, observe.Detached{Name: "lock", Held: time.Second, Left: validity - time.Second}, got)
 		time.Sleep(time.Minute)
-		for _, events := range []int{lenOf[observe.Released](r), lenOf[observe.Lost](r)} {
-			assert.Zero(t, events)
-		}
+		synctest.Wait()
+		assert.Empty(t, redsynctest.Events[observe.Released](r))
+		assert.Empty(t, redsynctest.Events[observe.Lost](r))
 	})
-}
-
-func lenOf[E any](r *recorder) int {
-	events, _ := of[E](r)
-	return len(events)
 }
 
 // Nobody has got the Sequencer.
@@ -390,13 +388,13 @@ func TestADetachWhoseObserverPanicsReleases(t *testing.T) {
 		"observer": redsync.WithObserver(panics{on: "detached"}), "log": logs("redsync: detached"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.held(redsync.WithWatchdog(), option)
-				assert.PanicsWithValue(t, "the user's", func() { _, _ = m.Detach(f.Context()) })
+			onKit(t, func(k kit) {
+				m := k.held(redsync.WithWatchdog(), option)
+				assert.PanicsWithValue(t, "the user's", func() { _, _ = m.Detach(k.Context()) })
 				require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
 				time.Sleep(time.Millisecond)
-				assert.Zero(t, f.nodes.Keys("lock"))
-				f.closesAtOnce()
+				k.nothingLeft()
+				k.closesAtOnce()
 			})
 		})
 	}

@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -19,52 +18,51 @@ var errWork = errors.New("work went wrong")
 
 func TestDoReturnsWhatTheFunctionDid(t *testing.T) {
 	for _, want := range []error{nil, errWork} {
-		play(t, func(f field) {
-			err := f.Do(f.Context(), "lock", func(ctx context.Context) error {
+		onKit(t, func(k kit) {
+			err := k.Do(k.Context(), "lock", func(ctx context.Context) error {
 				start := time.Now()
 				time.Sleep(time.Minute) // many expiries
 				require.NoError(t, ctx.Err())
-				assert.Equal(t, 5, f.nodes.Keys("lock"))
-				require.Error(t, f.process().NewMutex("lock").TryLock())
+				assert.Equal(t, 5, k.keys("lock"))
+				require.Error(t, k.nodes.Process().NewMutex("lock").TryLock())
 				assert.Equal(t, time.Minute, time.Since(start))
 				return want
 			})
 			require.ErrorIs(t, err, want)
 			assert.Equal(t, want == nil, err == nil)
 			time.Sleep(time.Millisecond)
-			assert.Zero(t, f.nodes.Keys("lock"))
+			k.nothingLeft()
 		})
 	}
 }
 
 func TestDoThatDoesNotGetTheLockCallsNothing(t *testing.T) {
-	play(t, func(f field) {
-		f.held(redsync.WithWatchdog())
+	onKit(t, func(k kit) {
+		k.held(redsync.WithWatchdog())
 		never := func(context.Context) error { panic("called") }
-		err := f.Do(f.Context(), "lock", never)
+		err := k.Do(k.Context(), "lock", never)
 		require.ErrorIs(t, err, redsync.ErrFailed)
 		var taken *redsync.ErrTaken
 		require.ErrorAs(t, err, &taken)
-		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(k.Context(), time.Second)
 		defer cancel()
-		require.ErrorIs(t, f.Do(ctx, "lock", never), context.DeadlineExceeded)
-		require.ErrorContains(t, f.Do(f.Context(), "other", nil), "the function is nil")
-		require.ErrorContains(t, f.Do(f.Context(), "", never), "must not be empty")
-		require.ErrorContains(t, f.Do(f.Context(), "other", never, redsync.WithExpiry(-1)), "WithExpiry(-1ns) is out of range")
-		require.ErrorContains(t, f.Do(f.Context(), "other", never, nil), "option #0 is nil")
-		require.ErrorIs(t, redsync.New().Do(f.Context(), "other", never), redsync.ErrNoPools)
-		synctest.Wait()
-		assert.Zero(t, f.nodes.Keys("other"))
+		require.ErrorIs(t, k.Do(ctx, "lock", never), context.DeadlineExceeded)
+		require.ErrorContains(t, k.Do(k.Context(), "other", nil), "the function is nil")
+		require.ErrorContains(t, k.Do(k.Context(), "", never), "must not be empty")
+		require.ErrorContains(t, k.Do(k.Context(), "other", never, redsync.WithExpiry(-1)), "WithExpiry(-1ns) is out of range")
+		require.ErrorContains(t, k.Do(k.Context(), "other", never, nil), "option #0 is nil")
+		require.ErrorIs(t, redsync.New().Do(k.Context(), "other", never), redsync.ErrNoPools)
+		assert.Zero(t, k.keys("other"))
 	})
 }
 
 func TestDoTellsOfALossBesideTheFunctionsError(t *testing.T) {
 	for _, worked := range []error{nil, errWork} {
-		play(t, func(f field) {
+		onKit(t, func(k kit) {
 			var until time.Time
-			err := f.Do(f.Context(), "lock", func(ctx context.Context) error {
+			err := k.Do(k.Context(), "lock", func(ctx context.Context) error {
 				start := time.Now()
-				f.freeze(0, 1, 2)
+				k.freeze(0, 1, 2)
 				<-ctx.Done()
 				until = start.Add(validity)
 				assert.Equal(t, until, time.Now())
@@ -84,8 +82,8 @@ func TestDoTellsOfALossBesideTheFunctionsError(t *testing.T) {
 }
 
 func TestDoTellsOfALossThatTheFunctionDidNotHeed(t *testing.T) {
-	play(t, func(f field) {
-		err := f.Do(f.Context(), "lock", func(context.Context) error {
+	onKit(t, func(k kit) {
+		err := k.Do(k.Context(), "lock", func(context.Context) error {
 			time.Sleep(time.Minute)
 			return nil
 		}, redsync.WithMaxHold(10*time.Second))
@@ -95,9 +93,9 @@ func TestDoTellsOfALossThatTheFunctionDidNotHeed(t *testing.T) {
 }
 
 func TestDoTellsOfAnUnlockThatFailed(t *testing.T) {
-	play(t, func(f field) {
-		err := f.Do(f.Context(), "lock", func(context.Context) error {
-			f.freeze(0, 1, 2)
+	onKit(t, func(k kit) {
+		err := k.Do(k.Context(), "lock", func(context.Context) error {
+			k.freeze(0, 1, 2)
 			return errWork
 		})
 		require.ErrorIs(t, err, errWork)
@@ -116,50 +114,49 @@ func TestDoUnlocksWhateverTheFunctionDoes(t *testing.T) {
 		"ends goroutine": {runtime.Goexit, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
+			onKit(t, func(k kit) {
 				var wg sync.WaitGroup
 				wg.Go(func() {
 					defer func() { assert.Equal(t, c.panic, recover()) }()
-					_ = f.Do(f.Context(), "lock", func(context.Context) error {
+					_ = k.Do(k.Context(), "lock", func(context.Context) error {
 						time.Sleep(10 * time.Second)
 						c.work()
 						return nil
 					})
 				})
 				wg.Wait()
-				synctest.Wait()
-				assert.Zero(t, f.nodes.Keys("lock"))
+				k.nothingLeft()
 			})
 		})
 	}
 }
 
 func TestDoWhoseContextEndsUnlocks(t *testing.T) {
-	play(t, func(f field) {
+	onKit(t, func(k kit) {
 		reason := errors.New("enough")
-		ctx, cancel := context.WithCancelCause(f.Context())
-		err := f.Do(ctx, "lock", func(ctx context.Context) error {
+		ctx, cancel := context.WithCancelCause(k.Context())
+		err := k.Do(ctx, "lock", func(ctx context.Context) error {
 			time.Sleep(time.Millisecond)
 			cancel(reason)
 			<-ctx.Done()
 			require.ErrorIs(t, context.Cause(ctx), reason)
-			assert.Equal(t, 5, f.nodes.Keys("lock"))
+			assert.Equal(t, 5, k.keys("lock"))
 			return ctx.Err()
 		})
 		require.ErrorIs(t, err, context.Canceled)
 		require.NotErrorIs(t, err, redsync.ErrLockLost)
 		time.Sleep(time.Millisecond)
-		assert.Zero(t, f.nodes.Keys("lock"))
+		k.nothingLeft()
 	})
 }
 
 func TestDoOneAfterAnother(t *testing.T) {
-	play(t, func(f field) {
+	onKit(t, func(k kit) {
 		inside, count := 0, 0
 		var wg sync.WaitGroup
 		for range 5 {
 			wg.Go(func() {
-				assert.NoError(t, f.Do(nil, "lock", func(context.Context) error { //nolint:staticcheck // nil is context.Background
+				assert.NoError(t, k.Do(nil, "lock", func(context.Context) error { //nolint:staticcheck // nil is context.Background
 					inside++
 					assert.Equal(t, 1, inside)
 					time.Sleep(10 * time.Second)

@@ -17,46 +17,47 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // Errors can be compared, and are the same as long as they say the same.
 
 func TestEveryErrorCanBeComparedAndIsAKey(t *testing.T) {
-	play(t, func(f field) {
+	onKit(t, func(k kit) {
 		var all []error
 		note := func(_ any, err error) {
-			f.Helper()
-			require.Error(f, err)
+			k.Helper()
+			require.Error(k, err)
 			all = append(all, err)
 		}
-		m := f.held(redsync.WithMaxHold(3 * time.Second))
-		note(nil, f.NewMutex("lock").TryLock())
+		m := k.held(redsync.WithMaxHold(3 * time.Second))
+		note(nil, k.NewMutex("lock").TryLock())
 		time.Sleep(4 * time.Second)
 		note(nil, m.Err())
 		for _, do := range operations(m) {
 			note(do())
 		}
-		m = f.held(redsync.WithExpiry(time.Second))
-		f.lose(0, 1, 2)
+		m = k.held(redsync.WithExpiry(time.Second))
+		k.lose(0, 1, 2)
 		note(m.Extend())
 		note(nil, m.Err())
 		time.Sleep(2 * time.Second)
-		m = f.held()
-		note(nil, f.Do(f.Context(), "lock", nil))
-		note(nil, f.Do(f.Context(), "lock", func(context.Context) error { return nil }, redsync.WithTries(2)))
-		f.freeze(0, 1, 2)
+		m = k.held()
+		note(nil, k.Do(k.Context(), "lock", nil))
+		note(nil, k.Do(k.Context(), "lock", func(context.Context) error { return nil }, redsync.WithTries(2)))
+		k.freeze(0, 1, 2)
 		note(m.Extend())
 		note(m.Unlock())
-		note(nil, f.NewMutex("lock").TryLock())
-		note(nil, f.Current(f.Context(), redsync.Sequencer{Name: "lock", Value: "v"}))
-		ctx, cancel := context.WithCancelCause(f.Context())
+		note(nil, k.NewMutex("lock").TryLock())
+		note(nil, k.Current(k.Context(), redsync.Sequencer{Name: "lock", Value: "v"}))
+		ctx, cancel := context.WithCancelCause(k.Context())
 		cancel(errors.New("enough"))
-		note(nil, f.NewMutex("lock").LockContext(ctx))
-		f.thaw(0, 1, 2)
-		_ = f.Close(f.Context())
-		note(nil, f.NewMutex("lock").Lock())
+		note(nil, k.NewMutex("lock").LockContext(ctx))
+		k.thaw(0, 1, 2)
+		_ = k.Close(k.Context())
+		note(nil, k.NewMutex("lock").Lock())
 		for _, err := range all {
-			assert.NotPanics(f, func() {
+			assert.NotPanics(k, func() {
 				_ = map[error]int{err: 1}
 				for each := err; each != nil; each = errors.Unwrap(each) {
 					_ = map[error]int{each: 1}
@@ -67,32 +68,32 @@ func TestEveryErrorCanBeComparedAndIsAKey(t *testing.T) {
 }
 
 func TestErrIsTheSameErrorEachTime(t *testing.T) {
-	for name, lose := range map[string]func(f field) *redsync.Mutex{
-		"expired": func(f field) *redsync.Mutex {
-			m := f.held(redsync.WithExpiry(time.Second))
+	for name, lose := range map[string]func(k kit) *redsync.Mutex{
+		"expired": func(k kit) *redsync.Mutex {
+			m := k.held(redsync.WithExpiry(time.Second))
 			time.Sleep(time.Second)
 			return m
 		},
-		"held for the longest time": func(f field) *redsync.Mutex {
-			m := f.held(redsync.WithMaxHold(time.Second))
+		"held for the longest time": func(k kit) *redsync.Mutex {
+			m := k.held(redsync.WithMaxHold(time.Second))
 			time.Sleep(time.Second)
 			return m
 		},
-		"proven": func(f field) *redsync.Mutex {
-			m := f.held()
-			f.lose(0, 1, 2)
+		"proven": func(k kit) *redsync.Mutex {
+			m := k.held()
+			k.lose(0, 1, 2)
 			_, _ = m.Valid()
 			return m
 		},
-		"closed": func(f field) *redsync.Mutex {
-			m := f.held()
-			_ = f.Close(f.Context())
+		"closed": func(k kit) *redsync.Mutex {
+			m := k.held()
+			_ = k.Close(k.Context())
 			return m
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *recorder) {
-				m := lose(f)
+			observingKit(t, func(k kit, r *redsynctest.Recorder) {
+				m := lose(k)
 				err := m.Err()
 				require.ErrorIs(t, err, redsync.ErrLockLost)
 				_, _ = m.Valid()
@@ -100,6 +101,7 @@ func TestErrIsTheSameErrorEachTime(t *testing.T) {
 				assert.Same(t, err, m.Err())
 				_, told := only[observe.Lost](t, r)
 				assert.Same(t, err, told)
+				_, _ = m.Unlock()
 			})
 		})
 	}
@@ -107,8 +109,8 @@ func TestErrIsTheSameErrorEachTime(t *testing.T) {
 
 // A program for redsync v4 looks for ErrLockAlreadyExpired after a second Unlock.
 func TestErrNotHeldMatchesWhatRedsyncReturns(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
+	onKit(t, func(k kit) {
+		m := k.held()
 		_, err := m.Unlock()
 		require.NoError(t, err)
 		ok, err := m.Unlock()
@@ -126,27 +128,28 @@ func TestErrNotHeldMatchesWhatRedsyncReturns(t *testing.T) {
 
 // Unlock and Detach end an Extend that is under way. The lock is not lost by that.
 func TestExtendThatIsInterruptedIsNotALoss(t *testing.T) {
-	for name, end := range map[string]func(f field, m *redsync.Mutex){
-		"Unlock": func(_ field, m *redsync.Mutex) { _, _ = m.Unlock() },
-		"Detach": func(f field, m *redsync.Mutex) { _, _ = m.Detach(f.Context()) },
+	for name, end := range map[string]func(k kit, m *redsync.Mutex){
+		"Unlock": func(_ kit, m *redsync.Mutex) { _, _ = m.Unlock() },
+		"Detach": func(k kit, m *redsync.Mutex) { _, _ = m.Detach(k.Context()) },
 	} {
 		for kind, options := range map[string][]redsync.Option{"": nil, ", healing": {redsync.WithSetNXOnExtend()}} {
 			t.Run(name+kind, func(t *testing.T) {
-				play(t, func(f field) {
-					m := f.held(options...)
-					f.freeze(0, 1, 2)
+				onKit(t, func(k kit) {
+					m := k.held(options...)
+					k.freeze(0, 1, 2)
 					var wg sync.WaitGroup
 					wg.Go(func() {
 						ok, err := m.Extend()
-						assert.False(f, ok)
-						assert.ErrorIs(f, err, redsync.ErrNotHeld)
-						assert.NotErrorIs(f, err, redsync.ErrLockLost)
-						assert.NotErrorIs(f, err, redsync.ErrExtendFailed)
+						assert.False(k, ok)
+						assert.ErrorIs(k, err, redsync.ErrNotHeld)
+						assert.NotErrorIs(k, err, redsync.ErrLockLost)
+						assert.NotErrorIs(k, err, redsync.ErrExtendFailed)
 					})
 					time.Sleep(10 * time.Millisecond)
-					end(f, m)
+					end(k, m)
 					wg.Wait()
-					f.thaw(0, 1, 2)
+					k.thaw(0, 1, 2)
+					time.Sleep(guard) // what was detached runs out
 				})
 			})
 		}
@@ -230,12 +233,11 @@ func TestErrorsReadAsOneSentence(t *testing.T) {
 }
 
 func TestErrorsCarryTheAddressOfTheNode(t *testing.T) {
-	play(t, func(f field) {
-		f.held()
-		f.nodes[0].Kill()
-		f.nodes[1].Kill()
-		r := &recorder{}
-		err := f.NewMutex("lock", redsync.WithFailFast(false), redsync.WithObserver(r)).TryLock()
+	onKit(t, func(k kit) {
+		k.held()
+		k.down(0, 1)
+		r := &redsynctest.Recorder{}
+		err := k.NewMutex("lock", redsync.WithFailFast(false), redsync.WithObserver(r)).TryLock()
 		var down *redsync.RedisError
 		require.ErrorAs(t, err, &down)
 		assert.Equal(t, 0, down.Node)
@@ -250,50 +252,49 @@ func TestErrorsCarryTheAddressOfTheNode(t *testing.T) {
 // TestErrorsOfNodesMatchInBothWaysOfRedsync matches the errors of nodes as programs do that were written for
 // redsync v4: as a *multierror.Error (up to v4.16.0) and by walking what errors.Join returned (since v4.17.0).
 func TestErrorsOfNodesMatchInBothWaysOfRedsync(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		f.freeze(0, 1, 2)
+	onKit(t, func(k kit) {
+		m := k.held()
+		k.freeze(0, 1, 2)
 		_, extended := m.Extend()
 		_, valid := m.Valid()
 		_, unlocked := m.Unlock()
-		locked := f.NewMutex("other", redsync.WithFailFast(false)).TryLock()
+		locked := k.NewMutex("other", redsync.WithFailFast(false)).TryLock()
 		for _, err := range []error{locked, extended, valid, unlocked} {
 			var many *multierror.Error
-			require.ErrorAs(f, err, &many)
-			require.GreaterOrEqual(f, len(many.WrappedErrors()), 3)
+			require.ErrorAs(k, err, &many)
+			require.GreaterOrEqual(k, len(many.WrappedErrors()), 3)
 			found := joinedNodes(err)
-			require.Len(f, found, len(many.Errors))
+			require.Len(k, found, len(many.Errors))
 			for i, each := range many.Errors {
-				require.Same(f, each, found[i])
+				require.Same(k, each, found[i])
 			}
 			var one *redsync.RedisError
-			require.ErrorAs(f, many, &one)
+			require.ErrorAs(k, many, &one)
 			many.Errors[0] = nil // is the caller's
-			require.NotNil(f, joinedNodes(err)[0])
+			require.NotNil(k, joinedNodes(err)[0])
 		}
-		f.thaw(0, 1, 2)
+		k.thaw(0, 1, 2)
 	})
 }
 
 // TestErrorsOfNodesThatAreTakenOrDownMatchEachByEach has two nodes down and the others taken: redsync v4
 // joins an error for each.
 func TestErrorsOfNodesThatAreTakenOrDownMatchEachByEach(t *testing.T) {
-	play(t, func(f field) {
-		f.held()
-		f.nodes[0].Kill()
-		f.nodes[1].Kill()
-		err := f.NewMutex("lock", redsync.WithFailFast(false)).TryLock()
+	onKit(t, func(k kit) {
+		k.held()
+		k.down(0, 1)
+		err := k.NewMutex("lock", redsync.WithFailFast(false)).TryLock()
 		var many *multierror.Error
-		require.ErrorAs(f, err, &many)
-		require.Len(f, many.Errors, 5)
-		require.Equal(f, many.Errors, joinedNodes(err))
+		require.ErrorAs(k, err, &many)
+		require.Len(k, many.Errors, 5)
+		require.Equal(k, many.Errors, joinedNodes(err))
 		for i, each := range many.Errors {
 			var down *redsync.RedisError
 			var taken *redsync.ErrNodeTaken
-			require.Equal(f, i < 2, errors.As(each, &down))
-			require.Equal(f, i >= 2, errors.As(each, &taken))
+			require.Equal(k, i < 2, errors.As(each, &down))
+			require.Equal(k, i >= 2, errors.As(each, &taken))
 		}
-		require.NotContains(f, err.Error(), "it holds another value", "ErrTaken says where")
+		require.NotContains(k, err.Error(), "it holds another value", "ErrTaken says where")
 		before := err.Error()
 		for each := []error{err}; len(each) > 0; each = each[1:] {
 			if joined, ok := each[0].(interface{ Unwrap() []error }); ok { //nolint:errorlint // a walk
@@ -302,7 +303,7 @@ func TestErrorsOfNodesThatAreTakenOrDownMatchEachByEach(t *testing.T) {
 				clear(all) // is the caller's
 			}
 		}
-		require.Equal(f, before, err.Error())
+		require.Equal(k, before, err.Error())
 	})
 }
 

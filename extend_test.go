@@ -22,8 +22,8 @@ import (
 // This file shows what Extend and Valid answer, and what WithSetNXOnExtend changes.
 
 func TestMutexExtendMovesUntil(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
+	onKit(t, func(k kit) {
+		m := k.held()
 		for range 10 {
 			time.Sleep(7 * time.Second)
 			start := time.Now()
@@ -32,7 +32,7 @@ func TestMutexExtendMovesUntil(t *testing.T) {
 			assert.True(t, ok)
 			assert.Equal(t, validity, m.Until().Sub(start))
 		}
-		assert.Equal(t, 5, f.nodes.Keys("lock"))
+		assert.Equal(t, 5, k.keys("lock"))
 	})
 }
 
@@ -56,10 +56,10 @@ func TestMutexExtendUnconfirmedLeavesTheOldUntil(t *testing.T) {
 }
 
 func TestMutexExtendWaitsForSlowNodesUntilTheOldUntil(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		f.freeze(0, 1, 2, 3, 4) // as a whole: a single connection that is slow would be replaced
-		time.AfterFunc(3*time.Second, func() { f.thaw(0, 1, 2, 3, 4) })
+	onKit(t, func(k kit) {
+		m := k.held()
+		k.freeze(0, 1, 2, 3, 4) // as a whole: a single connection that is slow would be replaced
+		time.AfterFunc(3*time.Second, func() { k.thaw(0, 1, 2, 3, 4) })
 		start := time.Now()
 		ok, err := m.Extend()
 		require.NoError(t, err)
@@ -70,10 +70,10 @@ func TestMutexExtendWaitsForSlowNodesUntilTheOldUntil(t *testing.T) {
 }
 
 func TestMutexExtendWithAFrozenMajorityLosesTheLockAtUntil(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithExpiry(3 * time.Second))
+	onKit(t, func(k kit) {
+		m := k.held(redsync.WithExpiry(3 * time.Second))
 		until := m.Until()
-		f.freeze(1, 2, 3)
+		k.freeze(1, 2, 3)
 		ok, err := m.Extend()
 		assert.Equal(t, until.UnixNano(), time.Now().UnixNano())
 		assert.False(t, ok)
@@ -83,11 +83,11 @@ func TestMutexExtendWithAFrozenMajorityLosesTheLockAtUntil(t *testing.T) {
 }
 
 func TestMutexExtendEndsWithItsContext(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		f.freeze(1, 2, 3)
+	onKit(t, func(k kit) {
+		m := k.held()
+		k.freeze(1, 2, 3)
 		reason := errors.New("the user went away")
-		ctx, cancel := context.WithTimeoutCause(f.Context(), time.Second, reason)
+		ctx, cancel := context.WithTimeoutCause(k.Context(), time.Second, reason)
 		defer cancel()
 		start := time.Now()
 		ok, err := m.ExtendContext(ctx)
@@ -101,9 +101,9 @@ func TestMutexExtendEndsWithItsContext(t *testing.T) {
 }
 
 func TestMutexUnlockAbandonsAnExtendUnderWay(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithSetNXOnExtend())
-		f.freeze(1, 2, 3)
+	onKit(t, func(k kit) {
+		m := k.held(redsync.WithSetNXOnExtend())
+		k.freeze(1, 2, 3)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			ok, err := m.Extend()
@@ -114,11 +114,9 @@ func TestMutexUnlockAbandonsAnExtendUnderWay(t *testing.T) {
 		_, err := m.Unlock()
 		require.Error(t, err)
 		wg.Wait()
-		for _, n := range f.nodes {
-			n.Thaw()
-		}
+		k.thaw(0, 1, 2, 3, 4)
 		time.Sleep(time.Second)
-		assert.Zero(t, f.nodes.Keys("lock"))
+		k.nothingLeft()
 	})
 }
 
@@ -137,9 +135,9 @@ func TestMutexExtendTakenByAnotherNamesTheNodes(t *testing.T) {
 }
 
 func TestMutexExtendHealsWithoutCountingWhatItHealed(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithSetNXOnExtend())
-		f.lose(0, 1, 2)
+	onKit(t, func(k kit) {
+		m := k.held(redsync.WithSetNXOnExtend())
+		k.lose(0, 1, 2)
 		until := m.Until()
 		time.Sleep(time.Second)
 		ok, err := m.Extend()
@@ -147,7 +145,7 @@ func TestMutexExtendHealsWithoutCountingWhatItHealed(t *testing.T) {
 		require.ErrorIs(t, err, redsync.ErrExtendFailed)
 		assert.Equal(t, until, m.Until())
 		time.Sleep(time.Millisecond)
-		assert.Equal(t, 5, f.nodes.Keys("lock"))
+		assert.Equal(t, 5, k.keys("lock"))
 		ok, err = m.Extend()
 		require.NoError(t, err, "the next round counts them")
 		assert.True(t, ok)
@@ -196,9 +194,9 @@ func TestMutexHealingExtendLostOnTheWayIsReleasedAfterAll(t *testing.T) {
 // Valid's decisions.
 
 func TestMutexValidWithTooFewAnswersIsNotTrueAndLosesNothing(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		f.freeze(0, 1, 2)
+	onKit(t, func(k kit) {
+		m := k.held()
+		k.freeze(0, 1, 2)
 		start := time.Now()
 		ok, err := m.Valid()
 		assert.Equal(t, 400*time.Millisecond, time.Since(start))

@@ -22,20 +22,20 @@ import (
 func TestFairOrderOfManyInAProcessIsNearlyThatOfTheCalls(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3, 4} {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			play(t, func(f field) {
+			onKit(t, func(k kit) {
 				r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test repeats itself
-				m := f.held(redsync.WithFair())
-				all := []*redsync.Redsync{f.another(redsync.WithFair()), f.another(redsync.WithFair()), f.With(redsync.WithFair())}
+				m := k.held(redsync.WithFair())
+				all := []*redsync.Redsync{k.another(redsync.WithFair()), k.another(redsync.WithFair()), k.With(redsync.WithFair())}
 				var calls []*call
 				for range 15 {
-					calls = append(calls, f.calls(all[r.IntN(3)], patient()...))
+					calls = append(calls, k.calls(all[r.IntN(3)], patient()...))
 					time.Sleep(time.Millisecond)
 				}
-				f.unlock(m)
-				for place, who := range f.inOrder(calls, time.Millisecond) {
+				k.unlock(m)
+				for place, who := range k.inOrder(calls, time.Millisecond) {
 					assert.InDelta(t, who, place, 2)
 				}
-				f.nobodyWaits()
+				k.nothingLeft()
 			})
 		})
 	}
@@ -141,29 +141,29 @@ func TestProcessThatGaveWayDoesNotBarge(t *testing.T) {
 }
 
 func TestPriorityInOneProcess(t *testing.T) {
-	play(t, func(f field) {
-		m := f.another().NewMutex("lock")
+	onKit(t, func(k kit) {
+		m := k.another().NewMutex("lock")
 		require.NoError(t, m.Lock())
 		var calls []*call
 		for _, class := range []int{0, 5, -5, 5, 0, 999, -999} {
-			calls = append(calls, f.calls(f.Redsync, patient(redsync.WithPriority(class))...))
+			calls = append(calls, k.calls(k.Redsync, patient(redsync.WithPriority(class))...))
 		}
-		f.unlock(m)
-		assert.Equal(t, []int{5, 1, 3, 0, 4, 2, 6}, f.inOrder(calls, time.Millisecond))
-		f.nobodyWaits()
+		k.unlock(m)
+		assert.Equal(t, []int{5, 1, 3, 0, 4, 2, 6}, k.inOrder(calls, time.Millisecond))
+		k.nothingLeft()
 	})
 }
 
 func TestPriorityAcrossProcesses(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
-		m := f.held(mode...)
+	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+		m := k.held(mode...)
 		var calls []*call
 		for _, class := range []int{0, 5, -5, 5, 0, 999, -999} {
-			calls = append(calls, f.calls(f.another(mode...), patient(redsync.WithPriority(class))...))
+			calls = append(calls, k.calls(k.another(mode...), patient(redsync.WithPriority(class))...))
 			time.Sleep(time.Millisecond)
 		}
-		f.unlock(m)
-		assert.Equal(f, []int{5, 1, 3, 0, 4, 2, 6}, f.inOrder(calls, time.Millisecond))
-		f.nobodyWaits()
+		k.unlock(m)
+		assert.Equal(k, []int{5, 1, 3, 0, 4, 2, 6}, k.inOrder(calls, time.Millisecond))
+		k.nothingLeft()
 	})
 }

@@ -211,17 +211,17 @@ func TestFenceIsNotHandedOver(t *testing.T) {
 func TestFenceIsNotHandedToOrFromThoseWithout(t *testing.T) {
 	for _, gives := range []bool{false, true} {
 		t.Run(fmt.Sprint(gives), func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
+			onKit(t, func(k kit) {
+				k.meet()
 				options := map[bool][]redsync.Option{true: {redsync.WithFencing()}}
-				m := f.NewMutex("lock", options[gives]...)
+				m := k.NewMutex("lock", options[gives]...)
 				require.NoError(t, m.Lock())
 				value := redsync.PeekValue(m)
-				c := f.calls(f.Redsync, patient(options[!gives]...)...)
-				f.atOnce(m, c)
+				c := k.calls(k.Redsync, patient(options[!gives]...)...)
+				k.atOnce(m, c)
 				assert.NotEqual(t, value, c.Value())
 				assert.Equal(t, !gives, c.Fence() != 0)
-				f.unlock(c.Mutex)
+				k.unlock(c.Mutex)
 			})
 		})
 	}
@@ -296,14 +296,14 @@ func TestFenceUnderTheRestartGuardWaitsForTheSkewToo(t *testing.T) {
 		"short expiry":  {[]redsync.Option{redsync.WithFencing(), redsync.WithExpiry(2 * time.Second)}, quarantine + 10*time.Second + 3*100*time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.process(guards[true]...).NewMutex("lock", c.options...)
+			onKit(t, func(k kit) {
+				m := k.process(guards[true]...).NewMutex("lock", c.options...)
 				require.ErrorContains(t, m.TryLock(), fmt.Sprintf("it counts from %v on", c.want))
 				time.Sleep(c.want - time.Nanosecond)
 				require.ErrorIs(t, m.TryLock(), redsync.ErrFailed)
 				time.Sleep(time.Nanosecond)
 				require.NoError(t, m.TryLock())
-				f.unlock(m)
+				k.unlock(m)
 			})
 		})
 	}

@@ -10,37 +10,31 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
 // This file shows that the first Lock of a process waits for every node, and no later one does.
 
 func TestFirstLockWaitsForEveryNodeOnce(t *testing.T) {
 	for name, c := range map[string]struct {
-		fault func(f field)
+		fault func(k kit)
 		want  time.Duration
 	}{
-		"all answer":                       {func(field) {}, 0},
-		"one is frozen: the node deadline": {func(f field) { f.freeze(4) }, 400 * time.Millisecond},
-		"one is slow": {func(f field) {
-			f.nodes[2].On("set", 1, embedded.Fault{Delay: 70 * time.Millisecond})
-		}, 70 * time.Millisecond},
-		"two are dead": {func(f field) {
-			f.nodes[0].Kill()
-			f.nodes[1].Kill()
-		}, 0},
+		"all answer":                       {func(kit) {}, 0},
+		"one is frozen: the node deadline": {func(k kit) { k.freeze(4) }, 400 * time.Millisecond},
+		"one is slow":                      {func(k kit) { k.nodes.Node(2).Delay(70 * time.Millisecond) }, 70 * time.Millisecond},
+		"two are dead":                     {func(k kit) { k.down(0, 1) }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				c.fault(f)
+			onKit(t, func(k kit) {
+				c.fault(k)
 				start := time.Now()
-				m := f.NewMutex("lock")
+				m := k.NewMutex("lock")
 				require.NoError(t, m.TryLock())
 				assert.Equal(t, c.want, time.Since(start))
 				assert.Equal(t, start.Add(validity).UnixNano(), m.Until().UnixNano())
 				start = time.Now()
-				require.NoError(t, f.NewMutex("other").TryLock())
-				require.NoError(t, f.With(redsync.WithExpiry(time.Minute)).NewMutex("third").TryLock(), "a copy knows as much")
+				require.NoError(t, k.NewMutex("other").TryLock())
+				require.NoError(t, k.With(redsync.WithExpiry(time.Minute)).NewMutex("third").TryLock(), "a copy knows as much")
 				assert.Zero(t, time.Since(start))
 			})
 		})
@@ -69,12 +63,12 @@ func TestFirstLockLeavesTimeToItsContext(t *testing.T) {
 		"long enough":                    {time.Second, 400 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.freeze(4)
-				ctx, cancel := context.WithTimeout(f.Context(), c.timeout)
+			onKit(t, func(k kit) {
+				k.freeze(4)
+				ctx, cancel := context.WithTimeout(k.Context(), c.timeout)
 				defer cancel()
 				start := time.Now()
-				require.NoError(t, f.NewMutex("lock").LockContext(ctx))
+				require.NoError(t, k.NewMutex("lock").LockContext(ctx))
 				require.NoError(t, ctx.Err())
 				assert.Equal(t, c.want, time.Since(start))
 			})
@@ -83,13 +77,13 @@ func TestFirstLockLeavesTimeToItsContext(t *testing.T) {
 }
 
 func TestFirstLockThatIsInterruptedHasWaitedForAll(t *testing.T) {
-	play(t, func(f field) {
-		f.freeze(4)
-		ctx, cancel := context.WithCancel(f.Context())
+	onKit(t, func(k kit) {
+		k.freeze(4)
+		ctx, cancel := context.WithCancel(k.Context())
 		time.AfterFunc(30*time.Millisecond, cancel)
 		start := time.Now()
-		_ = f.NewMutex("lock").LockContext(ctx)
-		require.NoError(t, f.NewMutex("other").Lock())
+		_ = k.NewMutex("lock").LockContext(ctx)
+		require.NoError(t, k.NewMutex("other").Lock())
 		assert.Equal(t, 30*time.Millisecond, time.Since(start))
 	})
 }

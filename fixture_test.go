@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -24,18 +25,52 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file has what more than one file of tests uses.
 
 // Nodes and processes.
 
-// A field is five embedded nodes in virtual time and a Redsync on them.
-type field struct {
+// A user is a test in virtual time and the Redsync that it uses.
+type user struct {
 	*testing.T
 	*redsync.Redsync
+}
+
+// A kit is five nodes of redsynctest and a Redsync on them. A test that needs no more than redsynctest offers uses
+// a kit.
+type kit struct {
+	user
+	nodes *redsynctest.Nodes
+}
+
+// onKit runs f in a bubble.
+func onKit(t *testing.T, f func(k kit)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redsynctest.Start(t, 5)
+		f(kit{user{t, nodes.Redsync()}, nodes})
+	})
+}
+
+// observingKit is onKit with a recorder of what the locks of the kit do. All nodes are known.
+func observingKit(t *testing.T, f func(k kit, r *redsynctest.Recorder)) {
+	t.Helper()
+	onKit(t, func(plain kit) {
+		plain.meet()
+		time.Sleep(time.Millisecond)
+		r := &redsynctest.Recorder{}
+		plain.Redsync = plain.With(redsync.WithObserver(r))
+		f(plain, r)
+	})
+}
+
+// A field is five embedded nodes and a Redsync on them, for tests that look into the nodes, or make single commands
+// fail.
+type field struct {
+	user
 	nodes embedded.Nodes
-	last  *[]func() // to be done at the end, also of a test that fails
 }
 
 // play runs f in a bubble; afterwards nothing may be left running.
@@ -43,19 +78,13 @@ func play(t *testing.T, f func(f field)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		nodes := embedded.Start(5)
-		defer func() {
+		t.Cleanup(func() {
 			nodes.Close()
 			time.Sleep(time.Minute) // what ends by itself has ended
-		}()
-		rs := process(nodes)
-		defer func() { _ = rs.Close(t.Context()) }() // nodes may be frozen
-		var last []func()
-		defer func() {
-			for _, do := range last {
-				do()
-			}
-		}()
-		f(field{t, rs, nodes, &last})
+		})
+		u := user{t, process(nodes)}
+		u.closes(u.Redsync)
+		f(field{u, nodes})
 	})
 }
 
@@ -102,8 +131,22 @@ func (f field) as(rs *redsync.Redsync) field {
 	return f
 }
 
+// process returns another process, whose pools have these options. It has not met any node, and is closed at the end.
+func (k kit) process(options ...pool.Option) *redsync.Redsync {
+	rs := redsync.New(k.nodes.Pools(options...)...)
+	k.closes(rs)
+	return rs
+}
+
 // another returns a further process, whose locks have these defaults, and which has
 // met the nodes.
+func (k kit) another(options ...redsync.Option) *redsync.Redsync {
+	k.Helper()
+	rs := k.nodes.Process()
+	user{k.T, rs}.meet()
+	return rs.With(options...)
+}
+
 func (f field) another(options ...redsync.Option) *redsync.Redsync {
 	f.Helper()
 	rs := f.process()
@@ -133,20 +176,20 @@ func (f field) veteran(options ...pool.Option) *redsync.Redsync {
 }
 
 // closes closes rs at the end, also of a test that fails.
-func (f field) closes(rs ...*redsync.Redsync) {
-	*f.last = append(*f.last, func() {
+func (u user) closes(rs ...*redsync.Redsync) {
+	u.Cleanup(func() {
 		for _, r := range rs {
-			_ = r.Close(f.Context())
+			_ = r.Close(context.Background()) // nodes may be frozen
 		}
 	})
 }
 
 // closesAtOnce looks that no operation is under way.
-func (f field) closesAtOnce() {
-	f.Helper()
+func (u user) closesAtOnce() {
+	u.Helper()
 	start := time.Now()
-	require.NoError(f, f.Close(f.Context()))
-	assert.Zero(f, time.Since(start))
+	require.NoError(u, u.Close(u.Context()))
+	assert.Zero(u, time.Since(start))
 }
 
 // realProcess is a process that gives a slow machine time to answer.
@@ -248,11 +291,12 @@ var modes = map[string][]redsync.Option{
 	"fair":    {redsync.WithFair()},
 }
 
-func inEachMode(t *testing.T, test func(f field, mode []redsync.Option)) {
+// inEachMode runs test in each mode, on what run makes: play or onKit.
+func inEachMode[On any](t *testing.T, run func(*testing.T, func(On)), test func(on On, mode []redsync.Option)) {
 	t.Helper()
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) { test(f, mode) })
+			run(t, func(on On) { test(on, mode) })
 		})
 	}
 }
@@ -285,6 +329,15 @@ func refuses(t *testing.T, m *redsync.Mutex, what string) {
 func named(i int) string { return fmt.Sprintf("node #%d (127.0.0.1:%d): ", i, 7001+i) }
 
 // held returns a Mutex that holds the lock on all five nodes.
+func (k kit) held(options ...redsync.Option) *redsync.Mutex {
+	k.Helper()
+	m := k.NewMutex("lock", options...)
+	require.NoError(k, m.Lock())
+	time.Sleep(time.Millisecond)
+	require.Equal(k, 5, k.keys("lock"))
+	return m
+}
+
 func (f field) held(options ...redsync.Option) *redsync.Mutex {
 	f.Helper()
 	m := f.NewMutex("lock", options...)
@@ -295,19 +348,19 @@ func (f field) held(options ...redsync.Option) *redsync.Mutex {
 }
 
 // meet lets the Redsync hear from every node, for which its first Lock waits.
-func (f field) meet() {
-	f.Helper()
-	m := f.NewMutex("meet")
-	require.NoError(f, m.Lock())
+func (u user) meet() {
+	u.Helper()
+	m := u.NewMutex("meet")
+	require.NoError(u, m.Lock())
 	_, err := m.Unlock()
-	require.NoError(f, err)
+	require.NoError(u, err)
 }
 
-func (f field) unlock(m *redsync.Mutex) {
-	f.Helper()
+func (u user) unlock(m *redsync.Mutex) {
+	u.Helper()
 	ok, err := m.Unlock()
-	require.NoError(f, err)
-	assert.True(f, ok)
+	require.NoError(u, err)
+	assert.True(u, ok)
 }
 
 // unlocks unlocks m, which holds, and looks that no key is left.
@@ -316,6 +369,14 @@ func (f field) unlocks(m *redsync.Mutex) {
 	f.unlock(m)
 	time.Sleep(3 * time.Second)
 	assert.Zero(f, f.nodes.Keys("lock"))
+}
+
+// unlocks unlocks m, which holds, and looks that nothing is left.
+func (k kit) unlocks(m *redsync.Mutex) {
+	k.Helper()
+	k.unlock(m)
+	time.Sleep(3 * time.Second)
+	k.nothingLeft()
 }
 
 // open reports whether c has not been closed.
@@ -330,6 +391,46 @@ func open(c <-chan struct{}) bool {
 }
 
 // What the nodes see and have.
+
+// nothingLeft looks that the nodes have no key of a lock and no waiter, and that this needs no time.
+func (k kit) nothingLeft() {
+	k.Helper()
+	synctest.Wait()
+	start := time.Now()
+	k.nodes.RequireNothingLeft()
+	assert.Zero(k, time.Since(start), "it needed time")
+}
+
+// keys counts the nodes that have a key. Nodes that do not answer are not counted.
+func (k kit) keys(key string) (count int) {
+	for i := range 5 {
+		if k.command(i, "exists", key) == any(int64(1)) {
+			count++
+		}
+	}
+	return count
+}
+
+// command sends a Redis command to a node, and returns what it answers at once.
+func (k kit) command(node int, args ...any) any {
+	k.Helper()
+	p := k.nodes.Pools(pool.WithoutIdentity())[node]
+	replies := make(receiver, 1)
+	require.NoError(k, p.Send(pool.Request{Args: args, To: replies}))
+	synctest.Wait()
+	_ = p.Close()
+	select {
+	case reply := <-replies:
+		return reply.Value
+	default:
+		return nil // it is down or frozen
+	}
+}
+
+// A receiver takes one reply.
+type receiver chan pool.Reply
+
+func (r receiver) Receive(_ int, reply pool.Reply) { r <- reply }
 
 // commands counts what all nodes were sent.
 func (f field) commands(names ...string) int {
@@ -451,6 +552,31 @@ func (f field) areAt(want ...any) {
 
 // Faults.
 
+// Methods of a Node, for some nodes.
+
+func (k kit) freeze(nodes ...int) { k.each(nodes, (*redsynctest.Node).Freeze) }
+func (k kit) thaw(nodes ...int)   { k.each(nodes, (*redsynctest.Node).Thaw) }
+func (k kit) down(nodes ...int)   { k.each(nodes, (*redsynctest.Node).Down) }
+func (k kit) up(nodes ...int)     { k.each(nodes, (*redsynctest.Node).Up) }
+
+// reboot is Restart.
+func (k kit) reboot(empty bool, nodes ...int) {
+	k.each(nodes, func(n *redsynctest.Node) { n.Restart(empty) })
+}
+
+func (k kit) each(nodes []int, do func(*redsynctest.Node)) {
+	for _, i := range nodes {
+		do(k.nodes.Node(i))
+	}
+}
+
+// lose deletes the key on some nodes, which are up.
+func (k kit) lose(nodes ...int) {
+	for _, i := range nodes {
+		require.NotNil(k, k.command(i, "del", "lock"), "node %d does not answer", i)
+	}
+}
+
 // lose deletes the key on some nodes.
 func (f field) lose(nodes ...int) {
 	for _, i := range nodes {
@@ -557,11 +683,11 @@ type call struct {
 }
 
 // calls calls Lock, and returns when that waits or has returned.
-func (f field) calls(rs *redsync.Redsync, options ...redsync.Option) *call {
+func (u user) calls(rs *redsync.Redsync, options ...redsync.Option) *call {
 	c := &call{Mutex: rs.NewMutex("lock", options...), done: make(chan struct{})}
-	ctx, cancel := context.WithCancel(f.Context())
+	ctx, cancel := context.WithCancel(u.Context())
 	c.cancel = cancel
-	*f.last = append(*f.last, cancel)
+	u.Cleanup(cancel)
 	go func() {
 		defer cancel()
 		c.err = c.LockContext(ctx)
@@ -576,25 +702,25 @@ func (c *call) isDone() bool { return !open(c.done) }
 
 // within waits until c has the lock, at the latest after so long, and returns after
 // how long.
-func (f field) within(c *call, limit time.Duration) time.Duration {
-	f.Helper()
+func (u user) within(c *call, limit time.Duration) time.Duration {
+	u.Helper()
 	start := time.Now()
 	<-c.done
-	require.NoError(f, c.err)
+	require.NoError(u, c.err)
 	took := c.at.Sub(start)
-	assert.LessOrEqual(f, took, limit)
+	assert.LessOrEqual(u, took, limit)
 	return took
 }
 
 // atOnce unlocks m and looks that c has the lock at the same moment.
-func (f field) atOnce(m *redsync.Mutex, c *call) {
-	f.Helper()
-	require.False(f, c.isDone())
+func (u user) atOnce(m *redsync.Mutex, c *call) {
+	u.Helper()
+	require.False(u, c.isDone())
 	start := time.Now()
 	_, _ = m.Unlock() // faults may lie to it
 	<-c.done
-	require.NoError(f, c.err)
-	assert.Equal(f, time.Duration(0), c.at.Sub(start))
+	require.NoError(u, c.err)
+	assert.Equal(u, time.Duration(0), c.at.Sub(start))
 }
 
 // handed returns a lock that has been handed over from giver, which takes options, to
@@ -614,7 +740,7 @@ func (f field) handed(giving, receiving []redsync.Option) (giver *redsync.Mutex,
 }
 
 // inOrder lets each call have the lock in turn, and returns the order.
-func (f field) inOrder(calls []*call, hold time.Duration) (order []int) {
+func (u user) inOrder(calls []*call, hold time.Duration) (order []int) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for i, c := range calls {
@@ -628,7 +754,7 @@ func (f field) inOrder(calls []*call, hold time.Duration) (order []int) {
 			mu.Unlock()
 			time.Sleep(hold)
 			_, err := c.Unlock()
-			assert.NoError(f, err)
+			assert.NoError(u, err)
 		})
 	}
 	wg.Wait()
@@ -656,100 +782,27 @@ func waiting(then time.Time) redsync.Option {
 
 // Observers.
 
-// A recorder is an observer that keeps every event. Start and Err are kept beside the events, so that the
-// rest of an event can be compared as a whole.
-type recorder struct {
-	mu     sync.Mutex
-	events []any
-	errs   []error
-	begun  []begun
-}
-
-// begun is the context and the Start of an event.
-type begun struct {
-	ctx   context.Context //nolint:containedctx // it is what is recorded
-	start time.Time       // zero of an event without a Start
-}
-
-func (r *recorder) note(b begun, event any, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.events, r.errs, r.begun = append(r.events, event), append(r.errs, err), append(r.begun, b)
-}
-
-func (r *recorder) ObserveAttempt(ctx context.Context, e observe.Attempt) {
-	b, err := begun{ctx, e.Start}, e.Err
-	e.Start, e.Err = time.Time{}, nil
-	r.note(b, e, err)
-}
-
-func (r *recorder) ObserveVote(ctx context.Context, e observe.Vote) {
-	b, err := begun{ctx, e.Start}, e.Err
-	e.Start, e.Err = time.Time{}, nil
-	r.note(b, e, err)
-}
-
-func (r *recorder) ObserveAcquired(ctx context.Context, e observe.Acquired) {
-	b := begun{ctx, e.Start}
-	e.Start = time.Time{}
-	r.note(b, e, nil)
-}
-
-func (r *recorder) ObserveNotAcquired(ctx context.Context, e observe.NotAcquired) {
-	b, err := begun{ctx, e.Start}, e.Err
-	e.Start, e.Err = time.Time{}, nil
-	r.note(b, e, err)
-}
-
-func (r *recorder) ObserveExtended(ctx context.Context, e observe.Extended) {
-	b, err := begun{ctx, e.Start}, e.Err
-	e.Start, e.Err = time.Time{}, nil
-	r.note(b, e, err)
-}
-
-func (r *recorder) ObserveReleased(ctx context.Context, e observe.Released) {
-	b, err := begun{ctx, e.Start}, e.Err
-	e.Start, e.Err = time.Time{}, nil
-	r.note(b, e, err)
-}
-
-func (r *recorder) ObserveDetached(ctx context.Context, e observe.Detached) {
-	b := begun{ctx, e.Start}
-	e.Start = time.Time{}
-	r.note(b, e, nil)
-}
-
-func (r *recorder) ObserveLost(ctx context.Context, e observe.Lost) {
-	b, err := begun{ctx, time.Time{}}, e.Err
-	e.Err = nil
-	r.note(b, e, err)
-}
-
-func (r *recorder) ObserveReleaseUnconfirmed(ctx context.Context, e observe.ReleaseUnconfirmed) {
-	b, err := begun{ctx, time.Time{}}, e.Err
-	e.Err = nil
-	r.note(b, e, err)
-}
-
-func (r *recorder) ObserveEventsDropped(ctx context.Context, e observe.EventsDropped) {
-	r.note(begun{ctx, time.Time{}}, e, nil)
-}
-
-// of returns the events of one kind, in order, with their errors.
-func of[E any](r *recorder) (events []E, errs []error) {
+// of returns the events of one kind, in order, and their errors. Start and Err of the events are cleared, so that
+// the rest can be compared as a whole.
+func of[E redsynctest.Event](r *redsynctest.Recorder) (events []E, errs []error) {
 	synctest.Wait()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i, e := range r.events {
-		if e, ok := e.(E); ok {
-			events, errs = append(events, e), append(errs, r.errs[i])
+	events = redsynctest.Events[E](r)
+	errs = make([]error, len(events))
+	for i := range events {
+		e := reflect.ValueOf(&events[i]).Elem()
+		if field := e.FieldByName("Err"); field.IsValid() {
+			errs[i], _ = reflect.TypeAssert[error](field)
+			field.SetZero()
+		}
+		if field := e.FieldByName("Start"); field.IsValid() {
+			field.SetZero()
 		}
 	}
 	return events, errs
 }
 
 // only returns the one event of a kind, with its error.
-func only[E any](t *testing.T, r *recorder) (E, error) {
+func only[E redsynctest.Event](t *testing.T, r *redsynctest.Recorder) (E, error) {
 	t.Helper()
 	events, errs := of[E](r)
 	require.Len(t, events, 1)
@@ -757,21 +810,19 @@ func only[E any](t *testing.T, r *recorder) (E, error) {
 }
 
 // forget drops what was recorded so far.
-func (r *recorder) forget() {
+func forget(r *redsynctest.Recorder) {
 	synctest.Wait()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.events, r.errs, r.begun = nil, nil, nil
+	r.Reset()
 }
 
 // observing runs f on five nodes, all known, with a recorder of what the locks of
 // its field do.
-func observing(t *testing.T, f func(f field, r *recorder)) {
+func observing(t *testing.T, f func(f field, r *redsynctest.Recorder)) {
 	t.Helper()
 	play(t, func(plain field) {
 		plain.meet()
 		time.Sleep(time.Millisecond)
-		r := &recorder{}
+		r := &redsynctest.Recorder{}
 		plain.Redsync = plain.With(redsync.WithObserver(r))
 		f(plain, r)
 	})

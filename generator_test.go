@@ -54,14 +54,14 @@ func repeating(value string) redsync.Option {
 }
 
 func TestMutexLockRefusesAValueUsedBefore(t *testing.T) {
-	play(t, func(f field) {
+	onKit(t, func(k kit) {
 		value := rand.Text()
 		constant := repeating(value)
-		m := f.NewMutex("lock", constant)
+		m := k.NewMutex("lock", constant)
 		require.NoError(t, m.Lock())
 		_, err := m.Unlock()
 		require.NoError(t, err)
-		err = f.NewMutex("other", constant).Lock()
+		err = k.NewMutex("other", constant).Lock()
 		require.ErrorIs(t, err, redsync.ErrFailed)
 		assert.ErrorContains(t, err, "WithGenValueFunc returned a value that it has returned before")
 		assert.NotContains(t, err.Error(), value, "it is a secret")
@@ -69,15 +69,15 @@ func TestMutexLockRefusesAValueUsedBefore(t *testing.T) {
 }
 
 func TestMutexLockRefusesAValueUsedByAnotherRedsync(t *testing.T) {
-	play(t, func(f field) {
+	onKit(t, func(k kit) {
 		constant := repeating(rand.Text())
-		a := f.NewMutex("lock", constant)
+		a := k.NewMutex("lock", constant)
 		require.NoError(t, a.Lock())
-		other := f.process()
-		defer func() { _ = other.Close(f.Context()) }()
+		other := k.nodes.Process()
+		defer func() { _ = other.Close(k.Context()) }()
 		require.ErrorContains(t, other.NewMutex("lock", constant).TryLock(), "returned before")
 		synctest.Wait()
-		assert.Equal(t, 5, f.nodes.Keys("lock"), "the holder's keys")
+		assert.Equal(t, 5, k.keys("lock"), "the holder's keys")
 	})
 }
 

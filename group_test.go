@@ -19,7 +19,7 @@ import (
 )
 
 func TestRedsyncsOnTheSameClientsSubscribeOnce(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		f.held(append(mode, redsync.WithExpiry(time.Minute))...)
 		clients := clientsOf(f.nodes)
 		for range 20 {
@@ -32,7 +32,7 @@ func TestRedsyncsOnTheSameClientsSubscribeOnce(t *testing.T) {
 }
 
 func TestRedsyncsOnTheSameClientsAreServedInOrder(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
 		clients := clientsOf(f.nodes)
 		var calls []*call
@@ -72,7 +72,7 @@ func TestNoHandOverFromOneRedsyncToAnother(t *testing.T) {
 
 // Close ends what is of its Redsync alone.
 func TestCloseEndsNothingOfAnotherRedsync(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
 		clients := clientsOf(f.nodes)
 		a, b := on(clients), on(clients)
@@ -129,7 +129,7 @@ func TestCloseOfTheLastRedsyncEndsTheSubscriptions(t *testing.T) {
 // A program may make a Redsync with pools of its own for each piece of work, and close those
 // pools afterwards. A Redsync on the same clients still hears the nodes.
 func TestClosedPoolsOfOneRedsyncLeaveTheOthersTheirEar(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
 		clients := clientsOf(f.nodes)
 		var pools []pool.Pool

@@ -71,13 +71,13 @@ func TestHandOverTellsTheGiver(t *testing.T) {
 
 // The giver's alarm is for the giver: the receiver's hold goes on past it.
 func TestHandOverOutlivesTheGiversUntil(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		giver := f.NewMutex("lock")
+	onKit(t, func(k kit) {
+		k.meet()
+		giver := k.NewMutex("lock")
 		require.NoError(t, giver.Lock())
 		givers := giver.Lost()
-		m := f.calls(f.Redsync, patient()...)
-		f.atOnce(giver, m)
+		m := k.calls(k.Redsync, patient()...)
+		k.atOnce(giver, m)
 		lost := m.Lost()
 		time.Sleep(7 * time.Second)
 		_, err := m.Extend()
@@ -86,7 +86,7 @@ func TestHandOverOutlivesTheGiversUntil(t *testing.T) {
 		assert.True(t, open(lost))
 		assert.True(t, open(givers), "Unlock does not close it")
 		require.NoError(t, m.Err())
-		f.unlocks(m.Mutex)
+		k.unlocks(m.Mutex)
 	})
 }
 
@@ -315,16 +315,16 @@ func TestHandOverWithinTheCap(t *testing.T) {
 		8 * time.Second:        19 * time.Millisecond,
 		100 * time.Millisecond: 9 * time.Millisecond,
 	} {
-		play(t, func(f field) {
-			f.meet()
-			giver := f.NewMutex("lock", redsync.WithExpiry(expiry))
+		onKit(t, func(k kit) {
+			k.meet()
+			giver := k.NewMutex("lock", redsync.WithExpiry(expiry))
 			require.NoError(t, giver.Lock())
-			m := f.calls(f.Redsync, patient(redsync.WithExpiry(expiry))...)
+			m := k.calls(k.Redsync, patient(redsync.WithExpiry(expiry))...)
 			time.Sleep(after)
 			value := redsync.PeekValue(giver)
-			f.atOnce(giver, m)
+			k.atOnce(giver, m)
 			assert.Equal(t, value, redsync.PeekValue(m.Mutex))
-			f.unlocks(m.Mutex)
+			k.unlocks(m.Mutex)
 		})
 	}
 }
@@ -348,17 +348,16 @@ func TestNoHandOverOfALockThatWasGrantedLate(t *testing.T) {
 }
 
 func TestHandOverOnlyAmongThoseWhoWaitForTheSameName(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		other := f.another().NewMutex("other")
+	onKit(t, func(k kit) {
+		m := k.held()
+		other := k.another().NewMutex("other")
 		require.NoError(t, other.Lock())
 		c := &call{done: make(chan struct{})}
-		ctx, cancel := context.WithCancel(f.Context())
-		go func() { c.err = f.NewMutex("other", patient()...).LockContext(ctx); close(c.done) }()
+		ctx, cancel := context.WithCancel(k.Context())
+		go func() { c.err = k.NewMutex("other", patient()...).LockContext(ctx); close(c.done) }()
 		assert.False(t, c.isDone())
-		f.unlock(m)
-		synctest.Wait()
-		assert.Zero(t, f.nodes.Keys("lock"))
+		k.unlock(m)
+		assert.Zero(t, k.keys("lock"))
 		cancel()
 		<-c.done
 	})
@@ -366,61 +365,58 @@ func TestHandOverOnlyAmongThoseWhoWaitForTheSameName(t *testing.T) {
 
 // Whichever comes first, no key is left of it.
 func TestHandOverToOneThatGivesUpAtTheSameMoment(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	onKit(t, func(k kit) {
+		k.meet()
 		both := map[bool]int{}
 		for i := range 200 {
-			giver := f.NewMutex("lock")
+			giver := k.NewMutex("lock")
 			require.NoError(t, giver.Lock())
-			c := f.calls(f.Redsync, patient()...)
-			next := f.calls(f.Redsync, patient()...)
+			c := k.calls(k.Redsync, patient()...)
+			next := k.calls(k.Redsync, patient()...)
 			var wg sync.WaitGroup
-			steps := []func(){c.cancel, func() { f.unlock(giver) }}
+			steps := []func(){c.cancel, func() { k.unlock(giver) }}
 			wg.Go(steps[i%2])
 			wg.Go(steps[1-i%2])
 			wg.Wait()
 			<-c.done
 			both[c.err == nil]++
 			if c.err == nil {
-				f.unlock(c.Mutex)
+				k.unlock(c.Mutex)
 			} else {
 				require.ErrorIs(t, c.err, context.Canceled)
 			}
-			f.within(next, 0)
-			f.unlock(next.Mutex)
-			synctest.Wait()
-			require.Zero(t, f.nodes.Keys("lock"))
+			k.within(next, 0)
+			k.unlock(next.Mutex)
+			k.nothingLeft()
 		}
 		t.Log(both)
-		f.nobodyWaits()
+		k.nothingLeft()
 	})
 }
 
 func TestHandOverWhileTheRedsyncCloses(t *testing.T) {
 	for i := range 20 {
-		play(t, func(f field) {
-			f.meet()
-			giver := f.NewMutex("lock")
+		onKit(t, func(k kit) {
+			k.meet()
+			giver := k.NewMutex("lock")
 			require.NoError(t, giver.Lock())
 			var calls []*call
 			for range 5 {
-				calls = append(calls, f.calls(f.Redsync, patient()...))
+				calls = append(calls, k.calls(k.Redsync, patient()...))
 			}
 			var wg sync.WaitGroup
-			steps := []func(){func() { _, _ = giver.Unlock() }, func() { assert.NoError(f, f.Close(f.Context())) }}
+			steps := []func(){func() { _, _ = giver.Unlock() }, func() { assert.NoError(k, k.Close(k.Context())) }}
 			wg.Go(steps[i%2])
 			wg.Go(steps[1-i%2])
 			wg.Wait()
 			for _, c := range calls {
 				<-c.done
 				if c.err != nil {
-					require.ErrorIs(f, c.err, redsync.ErrClosed)
+					require.ErrorIs(k, c.err, redsync.ErrClosed)
 				}
-				assert.Zero(f, c.Until())
+				assert.Zero(k, c.Until())
 			}
-			synctest.Wait()
-			assert.Zero(f, f.nodes.Keys("lock"))
-			f.nobodyWaits()
+			k.nothingLeft()
 		})
 	}
 }
@@ -471,21 +467,21 @@ func TestWaiterIsHandedTheLockAtTheEndOfItsRetryDelay(t *testing.T) {
 		"WithRetryDelayFunc": redsync.WithRetryDelayFunc(func(int) time.Duration { return delay }),
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				giver := f.NewMutex("lock")
-				require.NoError(f, giver.Lock())
-				m := f.NewMutex("lock", redsync.WithTries(0), option)
+			onKit(t, func(k kit) {
+				k.meet()
+				giver := k.NewMutex("lock")
+				require.NoError(k, giver.Lock())
+				m := k.NewMutex("lock", redsync.WithTries(0), option)
 				start, unlocked := time.Now(), false
-				ctx := errHook{f.Context(), func() {
+				ctx := errHook{k.Context(), func() {
 					if time.Since(start) >= delay && !unlocked {
 						unlocked = true
-						f.unlock(giver)
+						k.unlock(giver)
 					}
 				}}
-				require.NoError(f, m.LockContext(ctx))
-				require.True(f, unlocked)
-				f.unlock(m)
+				require.NoError(k, m.LockContext(ctx))
+				require.True(k, unlocked)
+				k.unlock(m)
 			})
 		})
 	}

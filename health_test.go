@@ -1,12 +1,10 @@
 package redsync_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,42 +16,21 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// A nodeRecorder keeps which nodes were down and up again.
-type nodeRecorder struct {
-	mu   sync.Mutex
-	down []observe.NodeDown
-	up   []observe.NodeUp
-}
-
-func (r *nodeRecorder) ObserveNodeDown(_ context.Context, e observe.NodeDown) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.down = append(r.down, e)
-}
-
-func (r *nodeRecorder) ObserveNodeUp(_ context.Context, e observe.NodeUp) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.up = append(r.up, e)
-}
-
-// told returns what has been told since the last call.
-func (r *nodeRecorder) told() (down []observe.NodeDown, up []observe.NodeUp) {
+// toldOfNodes returns what r was told of nodes since the last call.
+func toldOfNodes(r *redsynctest.Recorder) (down []observe.NodeDown, up []observe.NodeUp) {
 	synctest.Wait()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	down, up = r.down, r.up
-	r.down, r.up = nil, nil
-	return down, up
+	defer r.Reset()
+	return redsynctest.Events[observe.NodeDown](r), redsynctest.Events[observe.NodeUp](r)
 }
 
 // watching is a field whose locks tell r of nodes.
-func watching(t *testing.T, f func(f field, r *nodeRecorder)) {
+func watching(t *testing.T, f func(f field, r *redsynctest.Recorder)) {
 	t.Helper()
 	play(t, func(plain field) {
-		r := &nodeRecorder{}
+		r := &redsynctest.Recorder{}
 		plain.Redsync = plain.With(redsync.WithObserver(r))
 		plain.meet()
 		f(plain, r)
@@ -61,9 +38,9 @@ func watching(t *testing.T, f func(f field, r *nodeRecorder)) {
 }
 
 // uses locks and unlocks, and lets everything come that is on its way.
-func (f field) uses() {
-	f.Helper()
-	m := f.NewMutex("used")
+func (u user) uses() {
+	u.Helper()
+	m := u.NewMutex("used")
 	if err := m.Lock(); err == nil {
 		_, _ = m.Unlock()
 	}
@@ -94,7 +71,7 @@ func TestNodeDownAndUpAreToldOnce(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			watching(t, func(f field, r *nodeRecorder) {
+			watching(t, func(f field, r *redsynctest.Recorder) {
 				c.down(f)
 				time.Sleep(time.Millisecond) // a connection that is cut is known to be
 				f.uses()
@@ -103,7 +80,7 @@ func TestNodeDownAndUpAreToldOnce(t *testing.T) {
 					f.uses()
 					time.Sleep(100 * time.Millisecond)
 				}
-				down, up := r.told()
+				down, up := toldOfNodes(r)
 				require.Len(t, down, 1, "%v", down)
 				require.ErrorContains(t, down[0].Err, c.cause)
 				var named *redsync.RedisError
@@ -116,7 +93,7 @@ func TestNodeDownAndUpAreToldOnce(t *testing.T) {
 					f.uses()
 					time.Sleep(100 * time.Millisecond)
 				}
-				down, up = r.told()
+				down, up = toldOfNodes(r)
 				require.Empty(t, down)
 				require.Len(t, up, 1)
 				assert.Equal(t, "127.0.0.1:7003", up[0].Address)
@@ -128,7 +105,7 @@ func TestNodeDownAndUpAreToldOnce(t *testing.T) {
 }
 
 func TestHealthyNodesAreNotTold(t *testing.T) {
-	watching(t, func(f field, r *nodeRecorder) {
+	watching(t, func(f field, r *redsynctest.Recorder) {
 		for _, n := range f.nodes {
 			n.On("evalsha", 1, embedded.Fault{Err: "NOSCRIPT No matching script."})
 		}
@@ -141,14 +118,14 @@ func TestHealthyNodesAreNotTold(t *testing.T) {
 		f.lose(0, 1)
 		_, _ = m.Unlock()
 		time.Sleep(10 * time.Second)
-		down, up := r.told()
+		down, up := toldOfNodes(r)
 		assert.Empty(t, down)
 		assert.Empty(t, up)
 	})
 }
 
 func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
-	watching(t, func(f field, r *nodeRecorder) {
+	watching(t, func(f field, r *redsynctest.Recorder) {
 		for range 100 { // ten seconds
 			f.nodes[2].On("set", 1, embedded.Fault{Err: "LOADING Redis is loading the dataset in memory"})
 			f.uses()
@@ -156,7 +133,7 @@ func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
 			f.uses()
 			time.Sleep(50 * time.Millisecond)
 		}
-		down, up := r.told()
+		down, up := toldOfNodes(r)
 		assert.InDelta(t, 10, len(down), 1)
 		assert.Len(t, up, len(down))
 		all := len(down)
@@ -171,7 +148,7 @@ func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
 			f.uses()
 			time.Sleep(100 * time.Millisecond)
 		}
-		down, _ = r.told()
+		down, _ = toldOfNodes(r)
 		require.Len(t, down, 1)
 		assert.ErrorContains(t, down[0].Err, "connection refused")
 	})
@@ -179,48 +156,48 @@ func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
 
 // A restarted node answers, and its grants do not count: it is down until they do.
 func TestNodeInQuarantineIsToldOnce(t *testing.T) {
-	play(t, func(f field) {
+	onKit(t, func(k kit) {
 		time.Sleep(time.Minute)
-		r := &nodeRecorder{}
-		rs := f.process(pool.WithRestartGuard(guard)).With(redsync.WithObserver(r))
-		f.Redsync = rs
-		f.meet()
-		f.reboot(true, 2)
+		r := &redsynctest.Recorder{}
+		rs := k.process(pool.WithRestartGuard(guard)).With(redsync.WithObserver(r))
+		k.Redsync = rs
+		k.meet()
+		k.reboot(true, 2)
 		wake(rs)
 		for range 50 {
-			f.uses()
+			k.uses()
 			time.Sleep(100 * time.Millisecond)
 		}
-		down, up := r.told()
+		down, up := toldOfNodes(r)
 		require.NotEmpty(t, down)
 		assert.LessOrEqual(t, len(down), 2, "the connection, and the quarantine")
 		assert.ErrorContains(t, down[len(down)-1].Err, "restarted")
 		assert.LessOrEqual(t, len(up), 1)
 		for range 50 {
-			f.uses()
+			k.uses()
 			time.Sleep(100 * time.Millisecond)
 		}
-		down, up = r.told()
+		down, up = toldOfNodes(r)
 		assert.Empty(t, down)
 		assert.Len(t, up, 1)
-		_ = rs.Close(f.Context())
+		_ = rs.Close(k.Context())
 	})
 }
 
 func TestLogOfANodeThatGoesDownAndComesBack(t *testing.T) {
-	play(t, func(f field) {
+	onKit(t, func(k kit) {
 		var b strings.Builder
 		logger := slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelInfo}))
-		f.Redsync = f.With(redsync.WithLogger(logger))
-		f.meet()
-		f.nodes[1].Kill()
+		k.Redsync = k.With(redsync.WithLogger(logger))
+		k.meet()
+		k.down(1)
 		for range 20 {
-			f.uses()
+			k.uses()
 		}
-		f.nodes[1].Restart(false)
+		k.up(1)
 		time.Sleep(3 * time.Second)
 		for range 20 {
-			f.uses()
+			k.uses()
 		}
 		synctest.Wait()
 		lines := strings.Split(strings.TrimSpace(b.String()), "\n")
@@ -232,23 +209,23 @@ func TestLogOfANodeThatGoesDownAndComesBack(t *testing.T) {
 
 // Observers that were told that a node is down are told when it is up again, whichever lock shows that.
 func TestNodeUpIsToldToThoseWhoWereToldNodeDown(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		a, b := &nodeRecorder{}, &nodeRecorder{}
-		first, second := f.With(redsync.WithObserver(a)), f.With(redsync.WithObserver(b))
-		f.kill(4)
+	onKit(t, func(k kit) {
+		k.meet()
+		a, b := &redsynctest.Recorder{}, &redsynctest.Recorder{}
+		first, second := k.With(redsync.WithObserver(a)), k.With(redsync.WithObserver(b))
+		k.down(4)
 		require.NoError(t, first.NewMutex("a").Lock())
 		time.Sleep(2 * time.Second)
-		f.restart(4)
+		k.up(4)
 		for i := range 3 {
 			time.Sleep(time.Second)
 			require.NoError(t, second.NewMutex(fmt.Sprint("b", i)).Lock())
 		}
 		synctest.Wait()
-		down, up := a.told()
+		down, up := toldOfNodes(a)
 		assert.Len(t, down, 1)
 		assert.Len(t, up, 1)
-		down, up = b.told()
+		down, up = toldOfNodes(b)
 		assert.Empty(t, down)
 		assert.Empty(t, up)
 	})

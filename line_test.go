@@ -35,7 +35,7 @@ func TestManyWaitersOfAProcessCostAsMuchAsOne(t *testing.T) {
 					for range waiters {
 						c := f.NewMutex("lock", options...)
 						ctx, cancel := context.WithCancel(f.Context())
-						*f.last = append(*f.last, cancel)
+						f.Cleanup(cancel)
 						go func() { assert.Error(f, c.LockContext(ctx)) }()
 					}
 					time.Sleep(time.Second)
@@ -60,20 +60,19 @@ func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 		"polling":         {redsync.WithRetryDelay(5 * time.Millisecond)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.another(options...).NewMutex("lock")
+			onKit(t, func(k kit) {
+				m := k.another(options...).NewMutex("lock")
 				require.NoError(t, m.Lock())
 				var calls []*call
 				for range 100 {
-					calls = append(calls, f.calls(f.Redsync, patient(options...)...))
+					calls = append(calls, k.calls(k.Redsync, patient(options...)...))
 				}
 				time.Sleep(time.Second)
-				f.unlock(m)
+				k.unlock(m)
 				start := time.Now()
-				assert.Equal(t, ascending(100), f.inOrder(calls, time.Millisecond))
+				assert.Equal(t, ascending(100), k.inOrder(calls, time.Millisecond))
 				assert.Equal(t, 100*time.Millisecond, time.Since(start), "nobody waits for a timer")
-				f.nobodyWaits()
-				assert.Zero(t, f.nodes.Keys("lock"))
+				k.nothingLeft()
 			})
 		})
 	}
@@ -81,32 +80,32 @@ func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 
 // WithTries counts retry delays: who stands behind others gives up when its own are over.
 func TestEachWaiterOfAProcessGivesUpAfterItsOwnTries(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
-		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
-		other := f.another(mode...)
+	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+		m := k.held(append(mode, redsync.WithExpiry(time.Minute))...)
+		other := k.another(mode...)
 		var calls []*call
 		var starts []time.Time
 		for i := range 10 {
 			starts = append(starts, time.Now())
-			calls = append(calls, f.calls(other, redsync.WithTries(3+i%3), redsync.WithRetryDelay(time.Second)))
+			calls = append(calls, k.calls(other, redsync.WithTries(3+i%3), redsync.WithRetryDelay(time.Second)))
 			time.Sleep(10 * time.Millisecond)
 		}
 		for i, c := range calls {
 			<-c.done
-			assert.Equal(f, time.Duration(2+i%3)*time.Second, c.at.Sub(starts[i]))
-			require.ErrorIs(f, c.err, redsync.ErrFailed)
+			assert.Equal(k, time.Duration(2+i%3)*time.Second, c.at.Sub(starts[i]))
+			require.ErrorIs(k, c.err, redsync.ErrFailed)
 			var taken *redsync.ErrTaken
-			require.ErrorAs(f, c.err, &taken)
-			assert.GreaterOrEqual(f, len(taken.Nodes), 3)
+			require.ErrorAs(k, c.err, &taken)
+			assert.GreaterOrEqual(k, len(taken.Nodes), 3)
 		}
-		f.unlock(m)
-		f.nobodyWaits()
+		k.unlock(m)
+		k.nothingLeft()
 	})
 }
 
 // An attempt at the last tick may succeed.
 func TestLastTrySucceeds(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
 		c := f.calls(f.another(mode...), redsync.WithTries(3), redsync.WithRetryDelay(time.Second))
 		for _, n := range f.nodes {
@@ -121,13 +120,13 @@ func TestLastTrySucceeds(t *testing.T) {
 func TestWaiterOfAProcessThatGivesUpIsPassedOver(t *testing.T) {
 	for name, who := range map[string]int{"first": 0, "middle": 3, "last": 5} {
 		t.Run(name, func(t *testing.T) {
-			inEachMode(t, func(f field, mode []redsync.Option) {
-				m := f.held(mode...)
-				other := f.another(mode...)
+			inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+				m := k.held(mode...)
+				other := k.another(mode...)
 				var calls []*call
 				want := []int{}
 				for i := range 6 {
-					calls = append(calls, f.calls(other, patient()...))
+					calls = append(calls, k.calls(other, patient()...))
 					if i != who {
 						want = append(want, i)
 					}
@@ -135,13 +134,13 @@ func TestWaiterOfAProcessThatGivesUpIsPassedOver(t *testing.T) {
 				start := time.Now()
 				calls[who].cancel()
 				<-calls[who].done
-				require.ErrorIs(f, calls[who].err, context.Canceled)
+				require.ErrorIs(k, calls[who].err, context.Canceled)
 				var taken *redsync.ErrTaken
-				require.ErrorAs(f, calls[who].err, &taken, "it says why it waited")
-				f.unlock(m)
-				assert.Equal(f, want, f.inOrder(calls, 0))
-				assert.Zero(f, time.Since(start))
-				f.nobodyWaits()
+				require.ErrorAs(k, calls[who].err, &taken, "it says why it waited")
+				k.unlock(m)
+				assert.Equal(k, want, k.inOrder(calls, 0))
+				assert.Zero(k, time.Since(start))
+				k.nothingLeft()
 			})
 		})
 	}
@@ -149,11 +148,11 @@ func TestWaiterOfAProcessThatGivesUpIsPassedOver(t *testing.T) {
 
 // Whose nodes cannot be reached gives up when it says so, not when the first does.
 func TestWaiterSaysWhichNodesFailed(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		f.kill(0, 1, 2)
+	onKit(t, func(k kit) {
+		k.meet()
+		k.down(0, 1, 2)
 		start := time.Now()
-		c := f.calls(f.Redsync, redsync.WithTries(3), redsync.WithRetryDelay(time.Second))
+		c := k.calls(k.Redsync, redsync.WithTries(3), redsync.WithRetryDelay(time.Second))
 		<-c.done
 		var node *redsync.RedisError
 		require.ErrorAs(t, c.err, &node)
@@ -233,13 +232,13 @@ func TestNoAttemptIsInVainWhereProcessesTakeTurns(t *testing.T) {
 	parallelComputing(t)
 	for name, mode := range map[string]redsync.Option{"default": redsync.WithHandOver(false), "fair": redsync.WithFair()} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
+			onKit(t, func(k kit) {
+				k.meet()
 				count := &attemptCounter{}
 				options := patient(mode, redsync.WithHandOver(false), redsync.WithObserver(count))
 				ctx, cancel := context.WithCancel(context.Background())
 				var wg sync.WaitGroup
-				for _, rs := range []*redsync.Redsync{f.Redsync, f.another()} {
+				for _, rs := range []*redsync.Redsync{k.Redsync, k.another()} {
 					for range 4 {
 						wg.Go(func() {
 							m := rs.NewMutex("lock", options...)
@@ -287,11 +286,11 @@ func (d *delays) taken() []int {
 // The retry delays of one who waits behind others are counted, and do not wake it: it asks
 // for them ahead, and once each.
 func TestWaitersBehindOthersSleep(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
 		const waiters = 100
-		holder := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
-		b := f.another(mode...)
-		f.calls(b, patient()...)
+		holder := k.held(append(mode, redsync.WithExpiry(time.Minute))...)
+		b := k.another(mode...)
+		k.calls(b, patient()...)
 		var all []*call
 		var asked []*delays
 		start := time.Now()
@@ -302,7 +301,7 @@ func TestWaitersBehindOthersSleep(t *testing.T) {
 				tries = 32
 			}
 			asked = append(asked, d)
-			all = append(all, f.calls(b, redsync.WithTries(tries), redsync.WithRetryDelayFunc(d.of)))
+			all = append(all, k.calls(b, redsync.WithTries(tries), redsync.WithRetryDelayFunc(d.of)))
 		}
 		calls := func() (n int) {
 			for _, d := range asked[1:] { // but for the one by which the first polls
@@ -312,27 +311,27 @@ func TestWaitersBehindOthersSleep(t *testing.T) {
 		}
 		before := calls()
 		time.Sleep(3 * time.Second)
-		assert.LessOrEqual(f, calls()-before, 31)
+		assert.LessOrEqual(k, calls()-before, 31)
 		for i := 0; i < waiters; i += 2 {
 			<-all[i].done
-			assert.Equal(f, 3100*time.Millisecond, all[i].at.Sub(start), "#%d", i)
-			require.ErrorIs(f, all[i].err, redsync.ErrFailed)
+			assert.Equal(k, 3100*time.Millisecond, all[i].at.Sub(start), "#%d", i)
+			require.ErrorIs(k, all[i].err, redsync.ErrFailed)
 			want := ascending(32)[1:]
-			assert.Equal(f, want, asked[i].taken(), "#%d", i)
+			assert.Equal(k, want, asked[i].taken(), "#%d", i)
 		}
-		f.unlock(holder)
+		k.unlock(holder)
 		synctest.Wait()
 	})
 }
 
 // A delay that is of no use is an error when its turn has come.
 func TestWaiterBehindOthersFailsAtADelayThatIsNegative(t *testing.T) {
-	play(t, func(f field) {
-		f.held(redsync.WithExpiry(time.Minute))
-		b := f.another()
-		f.calls(b, patient()...)
+	onKit(t, func(k kit) {
+		k.held(redsync.WithExpiry(time.Minute))
+		b := k.another()
+		k.calls(b, patient()...)
 		start := time.Now()
-		w := f.calls(b, redsync.WithRetryDelayFunc(func(tries int) time.Duration {
+		w := k.calls(b, redsync.WithRetryDelayFunc(func(tries int) time.Duration {
 			return time.Duration(4-tries) * 100 * time.Millisecond
 		}))
 		<-w.done
@@ -343,14 +342,14 @@ func TestWaiterBehindOthersFailsAtADelayThatIsNegative(t *testing.T) {
 
 // A waiter that becomes the first goes on with the delays that it has left.
 func TestWaiterBehindOthersGoesOnWithItsTries(t *testing.T) {
-	play(t, func(f field) {
-		f.held(redsync.WithExpiry(time.Minute))
-		b := f.another()
-		first := f.calls(b, patient()...)
-		before := f.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(time.Millisecond)) // paces
+	onKit(t, func(k kit) {
+		k.held(redsync.WithExpiry(time.Minute))
+		b := k.another()
+		first := k.calls(b, patient()...)
+		before := k.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(time.Millisecond)) // paces
 		d := &delays{delay: time.Second}
 		start := time.Now()
-		w := f.calls(b, redsync.WithTries(10), redsync.WithRetryDelayFunc(d.of))
+		w := k.calls(b, redsync.WithTries(10), redsync.WithRetryDelayFunc(d.of))
 		time.Sleep(4500 * time.Millisecond)
 		for _, c := range []*call{first, before} {
 			c.cancel()

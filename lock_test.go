@@ -14,15 +14,16 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file shows what Lock and TryLock answer, how often they try, and how long they wait for
 // nodes.
 
 func TestMutexLockTakenSaysWhere(t *testing.T) {
-	play(t, func(f field) {
-		f.held()
-		err := f.process().NewMutex("lock").TryLock()
+	onKit(t, func(k kit) {
+		k.held()
+		err := k.nodes.Process().NewMutex("lock").TryLock()
 		require.ErrorIs(t, err, redsync.ErrFailed)
 		var taken *redsync.ErrTaken
 		require.ErrorAs(t, err, &taken)
@@ -32,11 +33,10 @@ func TestMutexLockTakenSaysWhere(t *testing.T) {
 }
 
 func TestMutexLockTakenWithDeadNodesSaysBoth(t *testing.T) {
-	play(t, func(f field) {
-		f.held()
-		f.nodes[0].Kill()
-		f.nodes[1].Kill()
-		err := f.process().NewMutex("lock").TryLock()
+	onKit(t, func(k kit) {
+		k.held()
+		k.down(0, 1)
+		err := k.nodes.Process().NewMutex("lock").TryLock()
 		require.ErrorIs(t, err, redsync.ErrFailed)
 		var taken *redsync.ErrTaken
 		require.ErrorAs(t, err, &taken)
@@ -50,13 +50,12 @@ func TestMutexLockTakenWithDeadNodesSaysBoth(t *testing.T) {
 }
 
 func TestMutexLockWithoutAQuorumIsNotTakenAlthoughOneNodeRefuses(t *testing.T) {
-	play(t, func(f field) {
-		f.held()
-		f.nodes[0].Kill()
-		f.nodes[1].Kill()
-		f.freeze(2, 3)
+	onKit(t, func(k kit) {
+		k.held()
+		k.down(0, 1)
+		k.freeze(2, 3)
 		start := time.Now()
-		err := f.process().NewMutex("lock").TryLock()
+		err := k.nodes.Process().NewMutex("lock").TryLock()
 		assert.Equal(t, 400*time.Millisecond, time.Since(start), "the frozen ones might answer")
 		var taken *redsync.ErrTaken
 		require.NotErrorAs(t, err, &taken)
@@ -66,12 +65,12 @@ func TestMutexLockWithoutAQuorumIsNotTakenAlthoughOneNodeRefuses(t *testing.T) {
 }
 
 func TestMutexLockUndecidedAtItsDeadlineSaysWhatItKnows(t *testing.T) {
-	play(t, func(f field) {
-		f.held()
-		f.lose(2)
-		f.freeze(3, 4)
+	onKit(t, func(k kit) {
+		k.held()
+		k.lose(2)
+		k.freeze(3, 4)
 		start := time.Now()
-		err := f.process().NewMutex("lock").TryLock()
+		err := k.nodes.Process().NewMutex("lock").TryLock()
 		assert.Equal(t, 400*time.Millisecond, time.Since(start))
 		var taken *redsync.ErrTaken
 		require.ErrorAs(t, err, &taken)
@@ -87,11 +86,9 @@ func TestMutexLockUndecidedAtItsDeadlineSaysWhatItKnows(t *testing.T) {
 }
 
 func TestMutexLockWithDeadNodesSaysWhichAndNotTaken(t *testing.T) {
-	play(t, func(f field) {
-		for _, n := range f.nodes[2:] {
-			n.Kill()
-		}
-		err := f.NewMutex("lock").TryLock()
+	onKit(t, func(k kit) {
+		k.down(2, 3, 4)
+		err := k.NewMutex("lock").TryLock()
 		require.ErrorIs(t, err, redsync.ErrFailed)
 		var taken *redsync.ErrTaken
 		require.NotErrorAs(t, err, &taken)
@@ -130,7 +127,7 @@ func TestErrTakenIsReportedOnlyWhereANodeWasAsked(t *testing.T) {
 func TestMutexLockMakesItsTriesWithDelaysBetween(t *testing.T) {
 	play(t, func(f field) {
 		f.held(redsync.WithExpiry(time.Hour))
-		r := &recorder{}
+		r := &redsynctest.Recorder{}
 		m := f.process().NewMutex("lock", redsync.WithTries(5), redsync.WithRetryDelay(time.Second), redsync.WithObserver(r))
 		before := f.commands("set")
 		start := time.Now()
@@ -150,10 +147,10 @@ func TestMutexLockMakesItsTriesWithDelaysBetween(t *testing.T) {
 }
 
 func TestMutexLockDelayFuncIsToldTheTries(t *testing.T) {
-	play(t, func(f field) {
-		f.held(redsync.WithExpiry(time.Hour))
+	onKit(t, func(k kit) {
+		k.held(redsync.WithExpiry(time.Hour))
 		var seen []int
-		m := f.process().NewMutex("lock", redsync.WithTries(4), redsync.WithRetryDelayFunc(func(tries int) time.Duration {
+		m := k.nodes.Process().NewMutex("lock", redsync.WithTries(4), redsync.WithRetryDelayFunc(func(tries int) time.Duration {
 			seen = append(seen, tries)
 			return time.Duration(tries) * time.Second
 		}))
@@ -165,10 +162,10 @@ func TestMutexLockDelayFuncIsToldTheTries(t *testing.T) {
 }
 
 func TestMutexLockWithoutLimitWaitsForTheHolder(t *testing.T) {
-	play(t, func(f field) {
-		f.held(redsync.WithExpiry(time.Minute))
+	onKit(t, func(k kit) {
+		k.held(redsync.WithExpiry(time.Minute))
 		start := time.Now()
-		require.NoError(t, f.process().NewMutex("lock", redsync.WithTries(0)).Lock())
+		require.NoError(t, k.nodes.Process().NewMutex("lock", redsync.WithTries(0)).Lock())
 		assert.GreaterOrEqual(t, time.Since(start), 59*time.Second)
 		assert.LessOrEqual(t, time.Since(start), 61*time.Second)
 	})
@@ -188,12 +185,12 @@ func TestMutexLockContextDoneBeforehandSendsNothing(t *testing.T) {
 }
 
 func TestMutexLockContextEndedWhileTakenSaysBoth(t *testing.T) {
-	play(t, func(f field) {
-		f.held()
-		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+	onKit(t, func(k kit) {
+		k.held()
+		ctx, cancel := context.WithTimeout(k.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
-		err := f.process().NewMutex("lock").LockContext(ctx)
+		err := k.nodes.Process().NewMutex("lock").LockContext(ctx)
 		assert.Equal(t, time.Second, time.Since(start))
 		require.ErrorIs(t, err, redsync.ErrFailed)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -203,8 +200,8 @@ func TestMutexLockContextEndedWhileTakenSaysBoth(t *testing.T) {
 }
 
 func TestMutexLockNilContextIsBackground(t *testing.T) {
-	play(t, func(f field) {
-		m := f.NewMutex("lock")
+	onKit(t, func(k kit) {
+		m := k.NewMutex("lock")
 		require.NoError(t, m.LockContext(nil)) //nolint:staticcheck // redsync takes it, so do we
 		for _, operation := range []func(context.Context) (bool, error){m.ExtendContext, m.ValidContext, m.UnlockContext} {
 			ok, err := operation(nil)
@@ -227,10 +224,10 @@ func TestMutexNodeDeadline(t *testing.T) {
 		"half of the longest of validity": {[]redsync.Option{redsync.WithTimeoutFactor(1), redsync.WithDriftFactor(0)}, 3999 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.freeze(0, 2, 4)
+			onKit(t, func(k kit) {
+				k.freeze(0, 2, 4)
 				start := time.Now()
-				require.ErrorIs(t, f.NewMutex("lock", c.options...).TryLock(), redsync.ErrFailed)
+				require.ErrorIs(t, k.NewMutex("lock", c.options...).TryLock(), redsync.ErrFailed)
 				assert.Equal(t, c.want, time.Since(start))
 			})
 		})
@@ -262,10 +259,10 @@ func TestMutexWithoutFailFastDecidesInTime(t *testing.T) {
 		"Unlock": (*redsync.Mutex).Unlock,
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.held(redsync.WithFailFast(false))
+			onKit(t, func(k kit) {
+				m := k.held(redsync.WithFailFast(false))
 				time.Sleep(m.Remaining() - 200*time.Millisecond)
-				f.freeze(4)
+				k.freeze(4)
 				start := time.Now()
 				ok, err := operation(m)
 				require.NoError(t, err, "decided before Until, whatever the frozen node does")

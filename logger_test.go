@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file shows what WithLogger writes, and that no event shows a value.
@@ -115,29 +116,27 @@ func TestLoggerLevels(t *testing.T) {
 }
 
 func TestLoggerMessagesAndAttributes(t *testing.T) {
-	play(t, func(f field) {
+	onKit(t, func(k kit) {
 		book := newLogbook()
-		f.Redsync = f.With(redsync.WithLogger(slog.New(book)))
-		m := f.held()
+		k.Redsync = k.With(redsync.WithLogger(slog.New(book)))
+		m := k.held()
 		_, err := m.Extend()
-		require.NoError(f, err)
-		f.nodes[4].Kill()
+		require.NoError(k, err)
+		k.down(4)
 		_, err = m.Unlock()
-		require.NoError(f, err)
-		f.kill(0, 1)
+		require.NoError(k, err)
+		k.down(0, 1)
 		time.Sleep(20 * time.Second)
-		m = f.NewMutex("lock")
-		require.Error(f, m.TryLock())
-		for _, i := range []int{0, 1, 4} {
-			f.nodes[i].Restart(false)
-		}
-		require.NoError(f, m.TryLock())
+		m = k.NewMutex("lock")
+		require.Error(k, m.TryLock())
+		k.up(0, 1, 4)
+		require.NoError(k, m.TryLock())
 		time.Sleep(time.Second)
-		f.lose(0, 1, 2, 3, 4)
+		k.lose(0, 1, 2, 3, 4)
 		_, err = m.Extend()
-		require.ErrorIs(f, err, redsync.ErrLockLost)
+		require.ErrorIs(k, err, redsync.ErrLockLost)
 		_, err = m.Unlock()
-		require.Error(f, err)
+		require.Error(k, err)
 		got := map[string]string{}
 		synctest.Wait()
 		for _, e := range book.entries {
@@ -164,32 +163,32 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 
 // The value is what proves the ownership of a lock.
 func TestEventsAndLogNeverContainAValue(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		book, r := newLogbook(), &recorder{}
-		f.Redsync = f.With(redsync.WithLogger(slog.New(book)), redsync.WithObserver(r), redsync.WithTries(1))
+	onKit(t, func(k kit) {
+		k.meet()
+		book, r := newLogbook(), &redsynctest.Recorder{}
+		k.Redsync = k.With(redsync.WithLogger(slog.New(book)), redsync.WithObserver(r), redsync.WithTries(1))
 		var values []string
-		m := f.held(redsync.WithWatchdog())
+		m := k.held(redsync.WithWatchdog())
 		values = append(values, m.Value())
-		require.Error(f, f.NewMutex("lock").Lock())
-		a := f.NewMutex("lock", redsync.WithValue(m.Value()))
+		require.Error(k, k.NewMutex("lock").Lock())
+		a := k.NewMutex("lock", redsync.WithValue(m.Value()))
 		_, err := a.Extend()
-		require.NoError(f, err)
-		f.kill(0)
-		f.freeze(1)
+		require.NoError(k, err)
+		k.down(0)
+		k.freeze(1)
 		time.Sleep(10 * time.Second)
-		f.lose(2, 3, 4)
+		k.lose(2, 3, 4)
 		time.Sleep(20 * time.Second)
 		_, _ = m.Unlock()
 		_, _ = a.Unlock()
 		own := rand.Text()
 		constant := redsync.WithGenValueFunc(func() (string, error) { return own, nil })
-		require.NoError(f, f.NewMutex("other", constant).Lock())
-		require.Error(f, f.NewMutex("other", constant).Lock())
+		require.NoError(k, k.NewMutex("other", constant).Lock())
+		require.Error(k, k.NewMutex("other", constant).Lock())
 		values = append(values, own)
-		_ = f.Close(f.Context())
+		_ = k.Close(k.Context())
 		synctest.Wait()
-		all := book.text.String() + fmt.Sprintf("%+v %v", r.events, r.errs)
+		all := book.text.String() + fmt.Sprintf("%+v", r.All())
 		assert.Greater(t, len(all), 1000)
 		for _, value := range values {
 			assert.NotContains(t, all, value)

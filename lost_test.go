@@ -139,40 +139,42 @@ func TestLostAtOnceWhenAnExtensionOfTheWatchdogProvesTheLoss(t *testing.T) {
 }
 
 func TestLostAtOnceWhenKeysAreGone(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
+	onKit(t, func(k kit) {
+		m := k.held(redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
 		start := m.Until().Add(92*time.Millisecond - 9*time.Second)
 		lost := m.Lost()
 		time.Sleep(4 * time.Second)
-		f.lose(0, 2, 4)
+		k.lose(0, 2, 4)
 		<-lost
 		assert.Equal(t, 6*time.Second, time.Since(start))
 		require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
 		require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired)
 		var taken *redsync.ErrTaken
 		require.NotErrorAs(t, m.Err(), &taken)
+		_, _ = m.Unlock()
 	})
 }
 
 func TestLostAtOnceWhenACallProvesTheLoss(t *testing.T) {
 	for _, name := range []string{"Extend", "Valid"} {
-		play(t, func(f field) {
-			m := f.held()
+		onKit(t, func(k kit) {
+			m := k.held()
 			lost := m.Lost()
-			f.lose(0, 1, 2)
+			k.lose(0, 1, 2)
 			require.True(t, open(lost))
 			_, err := operations(m)[name]()
 			require.ErrorIs(t, err, redsync.ErrLockLost)
 			assert.False(t, open(lost))
 			assert.False(t, open(m.Lost()))
 			require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
+			_, _ = m.Unlock()
 		})
 	}
 }
 
 func TestLostBelongsToOneHold(t *testing.T) {
-	play(t, func(f field) {
-		m := f.NewMutex("lock")
+	onKit(t, func(k kit) {
+		m := k.NewMutex("lock")
 		assert.Nil(t, m.Lost())
 		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
 		require.NoError(t, m.Lock())
@@ -200,20 +202,20 @@ func TestLostBelongsToOneHold(t *testing.T) {
 
 func TestLostIsClosedByClose(t *testing.T) {
 	for _, asked := range []bool{false, true} {
-		play(t, func(f field) {
-			m := f.held(redsync.WithWatchdog())
+		onKit(t, func(k kit) {
+			m := k.held(redsync.WithWatchdog())
 			var lost <-chan struct{}
 			if asked {
 				lost = m.Lost()
 			}
-			require.NoError(t, f.Close(f.Context()))
+			require.NoError(t, k.Close(k.Context()))
 			if !asked {
 				lost = m.Lost()
 			}
 			assert.False(t, open(lost))
 			require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
 			require.ErrorIs(t, m.Err(), redsync.ErrClosed)
-			assert.Zero(t, f.nodes.Keys("lock"))
+			k.nothingLeft()
 		})
 	}
 }

@@ -49,9 +49,9 @@ func TestMaxHoldEndsAWatchedLockExactly(t *testing.T) {
 }
 
 func TestMaxHoldBoundsExtendsByHand(t *testing.T) {
-	play(t, func(f field) {
+	onKit(t, func(k kit) {
 		limit := 10 * time.Second
-		m := f.NewMutex("lock", redsync.WithMaxHold(limit))
+		m := k.NewMutex("lock", redsync.WithMaxHold(limit))
 		start := time.Now()
 		require.NoError(t, m.Lock())
 		for range 9 {
@@ -73,8 +73,8 @@ func TestMaxHoldBoundsExtendsByHand(t *testing.T) {
 }
 
 func TestMaxHoldStartsAnewWithEachLock(t *testing.T) {
-	play(t, func(f field) {
-		m := f.NewMutex("lock", redsync.WithMaxHold(3*time.Second), redsync.WithWatchdog())
+	onKit(t, func(k kit) {
+		m := k.NewMutex("lock", redsync.WithMaxHold(3*time.Second), redsync.WithWatchdog())
 		for range 3 {
 			start := time.Now()
 			require.NoError(t, m.Lock())
@@ -100,8 +100,8 @@ func TestMaxHoldShorterThanTheExpiryShortensTheKeys(t *testing.T) {
 }
 
 func TestMaxHoldThatIsNotReachedIsNoCause(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithMaxHold(time.Hour))
+	onKit(t, func(k kit) {
+		m := k.held(redsync.WithMaxHold(time.Hour))
 		<-m.Lost()
 		require.NotErrorIs(t, m.Err(), redsync.ErrMaxHold)
 		require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
@@ -110,8 +110,8 @@ func TestMaxHoldThatIsNotReachedIsNoCause(t *testing.T) {
 
 func TestMaxHoldCutsAnAdoptedLock(t *testing.T) {
 	for _, limit := range []time.Duration{5 * time.Second, validity} {
-		play(t, func(f field) {
-			m := f.NewMutex("lock", redsync.WithValue(f.held().Value()), redsync.WithMaxHold(limit))
+		onKit(t, func(k kit) {
+			m := k.NewMutex("lock", redsync.WithValue(k.held().Value()), redsync.WithMaxHold(limit))
 			start := time.Now()
 			ok, err := m.Extend()
 			require.NoError(t, err)
@@ -125,11 +125,11 @@ func TestMaxHoldCutsAnAdoptedLock(t *testing.T) {
 }
 
 func TestMaxHoldIsTheCauseThoughAnExtendLingers(t *testing.T) {
-	play(t, func(f field) {
-		m := f.NewMutex("lock", redsync.WithMaxHold(8*time.Second), redsync.WithFailFast(false))
+	onKit(t, func(k kit) {
+		m := k.NewMutex("lock", redsync.WithMaxHold(8*time.Second), redsync.WithFailFast(false))
 		start := time.Now()
 		require.NoError(t, m.Lock())
-		f.freeze(4)
+		k.freeze(4)
 		time.Sleep(7800 * time.Millisecond)
 		ok, err := m.Extend() // confirmed at once; waits for the frozen node
 		assert.Equal(t, 8*time.Second, time.Since(start))

@@ -14,6 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file shows the events of attempts and of votes.
@@ -82,7 +83,7 @@ func TestObserveAttempt(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *recorder) {
+			observing(t, func(f field, r *redsynctest.Recorder) {
 				c.given(f)
 				ctx := f.Context()
 				if c.want.Took == 300*time.Millisecond {
@@ -102,7 +103,7 @@ func TestObserveAttempt(t *testing.T) {
 }
 
 func TestObserveAttemptsAndAcquiredOverSeveralTries(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		for _, n := range f.nodes {
 			require.NoError(f, n.Set("lock", "another"))
 		}
@@ -122,7 +123,7 @@ func TestObserveAttemptsAndAcquiredOverSeveralTries(t *testing.T) {
 }
 
 func TestObserveVotesTellsEveryNodeOnceAndWhetherItCounts(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.NewMutex("lock")
 		for _, c := range []struct {
 			op, command string
@@ -133,7 +134,7 @@ func TestObserveVotesTellsEveryNodeOnceAndWhetherItCounts(t *testing.T) {
 			{"valid", "evalsha", func() error { _, err := m.Valid(); return err }},
 			{"unlock", "evalsha", func() error { _, err := m.Unlock(); return err }},
 		} {
-			r.forget()
+			forget(r)
 			f.delays(c.command)
 			require.NoError(f, c.do(), c.op)
 			time.Sleep(time.Second)
@@ -150,7 +151,7 @@ func TestObserveVotesTellsEveryNodeOnceAndWhetherItCounts(t *testing.T) {
 }
 
 func TestObserveVotesOfNodesThatDoNotGrant(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		require.NoError(f, f.nodes[0].Set("lock", "another"))
 		f.kill(1)
 		f.nodes[2].On("set", 1, embedded.Fault{Err: "ERR no"})
@@ -184,15 +185,15 @@ func TestObserveVotesOfNodesThatDoNotGrant(t *testing.T) {
 
 // A release that is repeated is one round.
 func TestObserveVotesTellARepeatedReleaseOnce(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
-		m := f.held()
-		f.kill(4)
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		m := k.held()
+		k.down(4)
 		_, err := m.Unlock()
-		require.NoError(f, err)
+		require.NoError(k, err)
 		time.Sleep(5 * time.Second)
-		f.nodes[4].Restart(false)
+		k.up(4)
 		time.Sleep(5 * time.Second)
-		require.Zero(f, f.nodes.Keys("lock"))
+		k.nothingLeft()
 		unlocks := 0
 		votes, _ := of[observe.Vote](r)
 		for _, v := range votes {
@@ -205,7 +206,7 @@ func TestObserveVotesTellARepeatedReleaseOnce(t *testing.T) {
 }
 
 func TestObserveVotesOfTheReleaseOfAFailedAttempt(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		for _, n := range f.nodes[:3] {
 			require.NoError(f, n.Set("lock", "another"))
 		}
@@ -230,7 +231,7 @@ func TestObserveVoteOfASecondPoolOnOneServerIsNoGrant(t *testing.T) {
 		for _, n := range f.nodes[1:] {
 			n.On("evalsha", 1, embedded.Fault{Delay: 10 * time.Millisecond})
 		}
-		r := &recorder{}
+		r := &redsynctest.Recorder{}
 		ok, err := twins.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithObserver(r)).Extend()
 		require.NoError(t, err)
 		assert.True(t, ok)
@@ -259,7 +260,7 @@ func TestErrorOfLockHasTheErrorThatTheObserverWasTold(t *testing.T) {
 		"Lock":          {[]redsync.Option{redsync.WithTries(2)}, (*redsync.Mutex).Lock},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *recorder) {
+			observing(t, func(f field, r *redsynctest.Recorder) {
 				for _, n := range f.nodes {
 					require.NoError(f, n.Set("lock", "another"))
 				}
@@ -275,28 +276,28 @@ func TestErrorOfLockHasTheErrorThatTheObserverWasTold(t *testing.T) {
 
 // While the release of an Unlock is sent again for an hour, nothing keeps the Unlock's context in memory.
 func TestVotesDoNotKeepTheContextOfACall(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	onKit(t, func(k kit) {
+		k.meet()
 		type key struct{}
 		unlock := func(m *redsync.Mutex) weak.Pointer[[1 << 20]byte] {
 			large := new([1 << 20]byte)
-			_, err := m.UnlockContext(context.WithValue(f.Context(), key{}, large))
-			require.NoError(f, err)
+			_, err := m.UnlockContext(context.WithValue(k.Context(), key{}, large))
+			require.NoError(k, err)
 			return weak.Make(large)
 		}
-		m := f.With(redsync.WithObserver(onlyVotes{})).NewMutex("lock", redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(time.Second))
-		require.NoError(f, m.Lock())
-		f.kill(4)
+		m := k.With(redsync.WithObserver(onlyVotes{})).NewMutex("lock", redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(time.Second))
+		require.NoError(k, m.Lock())
+		k.down(4)
 		kept := unlock(m)
 		time.Sleep(time.Minute)
-		other := f.NewMutex("other") // a connection keeps its last batch until the next reply
-		require.NoError(f, other.Lock())
-		f.unlock(other)
+		other := k.NewMutex("other") // a connection keeps its last batch until the next reply
+		require.NoError(k, other.Lock())
+		k.unlock(other)
 		for i := 0; i < 10 && kept.Value() != nil; i++ {
 			runtime.GC()
 			time.Sleep(time.Millisecond)
 		}
-		assert.Nil(f, kept.Value())
+		assert.Nil(k, kept.Value())
 	})
 }
 

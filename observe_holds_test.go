@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"reflect"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,16 +17,17 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file shows the events of one hold: acquired, extended, released, lost.
 
 func TestObserveAcquiredOnceWhereTwoCallsAdoptALock(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.With().NewMutex("lock")
 		require.NoError(t, m.Lock())
 		a := f.NewMutex("lock", redsync.WithValue(m.Value()))
-		r.forget()
+		forget(r)
 		for _, n := range f.nodes {
 			n.On("evalsha", 2, embedded.Fault{Delay: 10 * time.Millisecond})
 		}
@@ -43,102 +44,130 @@ func TestObserveAcquiredOnceWhereTwoCallsAdoptALock(t *testing.T) {
 	})
 }
 
+// contexts is an observer that keeps every event with its context.
+type contexts struct {
+	mu   sync.Mutex
+	told []told
+}
+
+type told struct {
+	ctx   context.Context //nolint:containedctx // it is what is recorded
+	event any
+}
+
+func (c *contexts) note(ctx context.Context, event any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = append(c.told, told{ctx, event})
+}
+
+func (c *contexts) ObserveAttempt(ctx context.Context, e observe.Attempt)         { c.note(ctx, e) }
+func (c *contexts) ObserveVote(ctx context.Context, e observe.Vote)               { c.note(ctx, e) }
+func (c *contexts) ObserveAcquired(ctx context.Context, e observe.Acquired)       { c.note(ctx, e) }
+func (c *contexts) ObserveNotAcquired(ctx context.Context, e observe.NotAcquired) { c.note(ctx, e) }
+func (c *contexts) ObserveExtended(ctx context.Context, e observe.Extended)       { c.note(ctx, e) }
+func (c *contexts) ObserveReleased(ctx context.Context, e observe.Released)       { c.note(ctx, e) }
+func (c *contexts) ObserveDetached(ctx context.Context, e observe.Detached)       { c.note(ctx, e) }
+func (c *contexts) ObserveLost(ctx context.Context, e observe.Lost)               { c.note(ctx, e) }
+
+// taken returns what was told since the last call.
+func (c *contexts) taken() []told {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.told
+	c.told = nil
+	return all
+}
+
 // Every event of a call has the call's context and its Start; events that are part of no call have neither a
 // caller's context nor, except for extensions, a Start.
 func TestObserveContextsAndStarts(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		seen := &contexts{}
+		k.Redsync = k.With(redsync.WithObserver(seen))
 		type key struct{}
 		var called time.Time
 		call := func(name string) context.Context {
 			time.Sleep(time.Millisecond)
 			called = time.Now()
-			return context.WithValue(f.Context(), key{}, name)
+			return context.WithValue(k.Context(), key{}, name)
 		}
-		told := func(name string, want ...any) {
-			synctest.Wait()
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			var kinds []any
-			for i, e := range r.events {
-				if !slices.ContainsFunc(kinds, func(k any) bool { return fmt.Sprintf("%T", k) == fmt.Sprintf("%T", e) }) {
-					kinds = append(kinds, e)
-				}
-				b := r.begun[i]
+		tells := func(name string, want ...any) {
+			got, wanted := map[string]bool{}, map[string]bool{}
+			for _, e := range want {
+				wanted[fmt.Sprintf("%T", e)] = true
+			}
+			for _, e := range seen.taken() {
+				kind := fmt.Sprintf("%T", e.event)
+				got[kind] = true
 				if name == "" {
-					assert.Equal(f, context.Background(), b.ctx, "%T", e)
+					assert.Equal(k, context.Background(), e.ctx, kind)
 					continue
 				}
-				assert.Equal(f, name, b.ctx.Value(key{}), "%T of %s", e, name)
-				assert.WithinDuration(f, called, b.start, 0, "%T of %s", e, name)
+				assert.Equal(k, name, e.ctx.Value(key{}), "%s of %s", kind, name)
+				start, _ := reflect.TypeAssert[time.Time](reflect.ValueOf(e.event).FieldByName("Start"))
+				assert.WithinDuration(k, called, start, 0, "%s of %s", kind, name)
 			}
-			r.events, r.errs, r.begun = nil, nil, nil
-			var got, wanted []string
-			for _, k := range kinds {
-				got = append(got, fmt.Sprintf("%T", k))
-			}
-			for _, k := range want {
-				wanted = append(wanted, fmt.Sprintf("%T", k))
-			}
-			assert.ElementsMatch(f, wanted, got, name)
+			assert.Equal(k, wanted, got, name)
 		}
-		m, other := f.NewMutex("lock"), f.NewMutex("lock")
-		require.NoError(f, m.LockContext(call("lock")))
-		told("lock", observe.Vote{}, observe.Attempt{}, observe.Acquired{})
+		m, other := k.NewMutex("lock"), k.NewMutex("lock")
+		require.NoError(k, m.LockContext(call("lock")))
+		tells("lock", observe.Vote{}, observe.Attempt{}, observe.Acquired{})
 		_, err := m.ExtendContext(call("extend"))
-		require.NoError(f, err)
-		told("extend", observe.Vote{}, observe.Extended{})
+		require.NoError(k, err)
+		tells("extend", observe.Vote{}, observe.Extended{})
 		_, err = m.ValidContext(call("valid"))
-		require.NoError(f, err)
-		told("valid", observe.Vote{})
+		require.NoError(k, err)
+		tells("valid", observe.Vote{})
 		_, err = m.UnlockContext(call("unlock"))
-		require.NoError(f, err)
-		told("unlock", observe.Vote{}, observe.Released{})
-		require.NoError(f, m.LockContext(call("lock")))
-		r.forget()
-		ctx := call("not acquired")
-		err = other.TryLockContext(ctx)
-		require.Error(f, err)
-		failed, why := only[observe.NotAcquired](f.T, r)
-		assert.Equal(f, observe.NotAcquired{Name: "lock"}, failed)
-		assert.Equal(f, err, why)
-		synctest.Wait()
-		r.forget()
+		require.NoError(k, err)
+		tells("unlock", observe.Vote{}, observe.Released{})
+		require.NoError(k, m.LockContext(call("lock")))
+		forget(r)
+		err = other.TryLockContext(call("not acquired"))
+		require.Error(k, err)
+		failed, why := only[observe.NotAcquired](k.T, r)
+		assert.Equal(k, observe.NotAcquired{Name: "lock"}, failed)
+		assert.Equal(k, err, why)
+		_ = seen.taken()
 		_, err = m.Detach(call("detach"))
-		require.NoError(f, err)
-		told("detach", observe.Detached{})
-		f.lose(0, 1, 2, 3, 4)
-		w := f.NewMutex("lock", redsync.WithWatchdog())
-		require.NoError(f, w.LockContext(call("lock")))
-		r.forget()
+		require.NoError(k, err)
+		tells("detach", observe.Detached{})
+		k.lose(0, 1, 2, 3, 4)
+		w := k.NewMutex("lock", redsync.WithWatchdog())
+		require.NoError(k, w.LockContext(call("lock")))
+		_ = seen.taken()
 		time.Sleep(3 * time.Second)
-		f.lose(0, 1, 2)
+		k.lose(0, 1, 2)
 		time.Sleep(3 * time.Second)
-		told("", observe.Vote{}, observe.Extended{}, observe.Lost{})
+		tells("", observe.Vote{}, observe.Extended{}, observe.Lost{})
+		_, _ = w.Unlock()
 	})
 }
 
 // A call of Lock that is handed the lock has waited all the time; one that wins at its second attempt has
 // waited until that began.
 func TestObserveWaited(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
-		m := f.held()
-		r.forget()
-		c := f.calls(f.Redsync)
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		m := k.held()
+		forget(r)
+		c := k.calls(k.Redsync)
 		time.Sleep(3 * time.Second)
-		f.unlock(m)
+		k.unlock(m)
 		<-c.done
-		require.NoError(f, c.err)
-		got, _ := only[observe.Acquired](f.T, r)
-		assert.Equal(f, 3*time.Second, got.Took)
-		assert.LessOrEqual(f, got.Waited, got.Took)
-		assert.Positive(f, got.Waited)
+		require.NoError(k, c.err)
+		got, _ := only[observe.Acquired](k.T, r)
+		assert.Equal(k, 3*time.Second, got.Took)
+		assert.LessOrEqual(k, got.Waited, got.Took)
+		assert.Positive(k, got.Waited)
 	})
 }
 
 // An Extend that was to adopt a lock, and could not, is told as an extension that failed. Of two that adopt it, one
 // is told as Acquired and the other one as Extended.
 func TestObserveExtendsThatDoNotAdopt(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		_, err := f.NewMutex("lock", redsync.WithValue("nobody's")).Extend()
 		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
 		got, why := only[observe.Extended](f.T, r)
@@ -147,9 +176,9 @@ func TestObserveExtendsThatDoNotAdopt(t *testing.T) {
 		acquired, _ := of[observe.Acquired](r)
 		assert.Empty(f, acquired)
 	})
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		a := f.NewMutex("lock", redsync.WithValue(f.held().Value()))
-		r.forget()
+		forget(r)
 		for _, n := range f.nodes {
 			n.On("evalsha", 2, embedded.Fault{Delay: time.Millisecond})
 		}
@@ -169,11 +198,11 @@ func TestObserveExtendsThatDoNotAdopt(t *testing.T) {
 
 // A wall clock that goes forward and back again during a call does not make the waiting longer than the call.
 func TestObserveWaitedIsAtMostTook(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.held(redsync.WithHandOver(false))
 		wall := clocktest.StepWall(f.T)
 		c := f.calls(f.Redsync, redsync.WithHandOver(false))
-		r.forget()
+		forget(r)
 		time.Sleep(time.Second)
 		wall.Step(3 * time.Second)
 		for _, n := range f.nodes {
@@ -189,9 +218,9 @@ func TestObserveWaitedIsAtMostTook(t *testing.T) {
 }
 
 func TestObserveAdoption(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		value := f.held().Value()
-		r.forget()
+		forget(r)
 		a := f.NewMutex("lock", redsync.WithValue(value))
 		f.delays("evalsha")
 		_, err := a.Extend()
@@ -254,7 +283,7 @@ func TestObserveReleased(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *recorder) {
+			observing(t, func(f field, r *redsynctest.Recorder) {
 				m := f.held()
 				c.unlock(f, m)
 				_, unlocked := m.Unlock()
@@ -274,12 +303,12 @@ func TestObserveReleased(t *testing.T) {
 }
 
 func TestObserveReleasedOfAnAdoptedLockHasNoTimes(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
-		a := f.NewMutex("lock", redsync.WithValue(f.held().Value()))
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		a := k.NewMutex("lock", redsync.WithValue(k.held().Value()))
 		_, err := a.Unlock()
-		require.NoError(f, err)
-		released, err := only[observe.Released](f.T, r)
-		require.NoError(f, err)
+		require.NoError(k, err)
+		released, err := only[observe.Released](k.T, r)
+		require.NoError(k, err)
 		assert.Equal(t, observe.Released{Name: "lock"}, released)
 	})
 }
@@ -317,7 +346,7 @@ func TestObserveExtendedByHand(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *recorder) {
+			observing(t, func(f field, r *redsynctest.Recorder) {
 				m := f.held(c.options...)
 				time.Sleep(4999 * time.Millisecond)
 				c.given(f)
@@ -333,16 +362,16 @@ func TestObserveExtendedByHand(t *testing.T) {
 }
 
 func TestObserveExtendedByTheWatchdog(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
-		m := f.held(redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		m := k.held(redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
 		time.Sleep(6999 * time.Millisecond)
 		got, errs := of[observe.Extended](r)
 		each := observe.Extended{Name: "lock", Watchdog: true, Left: 6*time.Second - 92*time.Millisecond}
 		assert.Equal(t, []observe.Extended{each, each}, got)
 		assert.Equal(t, []error{nil, nil}, errs)
-		r.forget()
+		forget(r)
 
-		f.freeze(0, 1, 2) // at 7 s; it begins at 9 s, and is patient for 900 ms
+		k.freeze(0, 1, 2) // at 7 s; it begins at 9 s, and is patient for 900 ms
 		time.Sleep(4 * time.Second)
 		got, errs = of[observe.Extended](r)
 		each.Took = 900 * time.Millisecond
@@ -351,14 +380,12 @@ func TestObserveExtendedByTheWatchdog(t *testing.T) {
 		second.Left -= 1800 * time.Millisecond
 		assert.Equal(t, []observe.Extended{first, second}, got)
 		for _, err := range errs {
-			require.ErrorIs(f, err, redsync.ErrExtendFailed)
-			require.ErrorAs(f, err, new(*redsync.RedisError))
+			require.ErrorIs(k, err, redsync.ErrExtendFailed)
+			require.ErrorAs(k, err, new(*redsync.RedisError))
 		}
-		r.forget()
+		forget(r)
 
-		for _, n := range f.nodes {
-			n.Thaw()
-		}
+		k.thaw(0, 1, 2, 3, 4)
 		time.Sleep(500 * time.Millisecond)
 		got, errs = of[observe.Extended](r)
 		third := each
@@ -366,64 +393,64 @@ func TestObserveExtendedByTheWatchdog(t *testing.T) {
 		assert.Equal(t, []observe.Extended{third}, got)
 		assert.Equal(t, []error{nil}, errs)
 		_, err := m.Unlock()
-		require.NoError(f, err)
+		require.NoError(k, err)
 		lost, _ := of[observe.Lost](r)
 		assert.Empty(t, lost)
 	})
 }
 
 func TestObserveLostOnceWithItsCause(t *testing.T) {
-	lock := func(f field, options ...redsync.Option) *redsync.Mutex {
-		m := f.held(options...)
+	lock := func(k kit, options ...redsync.Option) *redsync.Mutex {
+		m := k.held(options...)
 		time.Sleep(999 * time.Millisecond)
 		return m
 	}
 	for name, c := range map[string]struct {
-		lose func(f field) *redsync.Mutex
+		lose func(k kit) *redsync.Mutex
 		held time.Duration
 		is   error
 	}{
-		"by its expiry": {func(f field) *redsync.Mutex { return lock(f) }, validity, redsync.ErrLockAlreadyExpired},
-		"after an extension": {func(f field) *redsync.Mutex {
-			m := lock(f)
+		"by its expiry": {func(k kit) *redsync.Mutex { return lock(k) }, validity, redsync.ErrLockAlreadyExpired},
+		"after an extension": {func(k kit) *redsync.Mutex {
+			m := lock(k)
 			_, err := m.Extend()
-			assert.NoError(f, err)
+			assert.NoError(k, err)
 			return m
 		}, time.Second + validity, redsync.ErrLockAlreadyExpired},
-		"by WithMaxHold": {func(f field) *redsync.Mutex {
-			return lock(f, redsync.WithMaxHold(3*time.Second))
+		"by WithMaxHold": {func(k kit) *redsync.Mutex {
+			return lock(k, redsync.WithMaxHold(3*time.Second))
 		}, 3 * time.Second, redsync.ErrMaxHold},
-		"with a watchdog that nobody answers": {func(f field) *redsync.Mutex {
-			m := lock(f, redsync.WithWatchdog())
-			f.freeze(0, 1, 2)
+		"with a watchdog that nobody answers": {func(k kit) *redsync.Mutex {
+			m := lock(k, redsync.WithWatchdog())
+			k.freeze(0, 1, 2)
 			return m
 		}, validity, redsync.ErrLockAlreadyExpired},
-		"proven by a watchdog": {func(f field) *redsync.Mutex {
-			m := lock(f, redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
-			f.lose(0, 1, 2)
+		"proven by a watchdog": {func(k kit) *redsync.Mutex {
+			m := lock(k, redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
+			k.lose(0, 1, 2)
 			return m
 		}, 3 * time.Second, redsync.ErrLockAlreadyExpired},
-		"proven by Extend": {func(f field) *redsync.Mutex {
-			m := lock(f)
-			f.lose(0, 1, 2)
+		"proven by Extend": {func(k kit) *redsync.Mutex {
+			m := lock(k)
+			k.lose(0, 1, 2)
 			_, _ = m.Extend()
 			return m
 		}, time.Second, redsync.ErrLockAlreadyExpired},
-		"proven by Valid": {func(f field) *redsync.Mutex {
-			m := lock(f)
-			f.lose(0, 1, 2)
+		"proven by Valid": {func(k kit) *redsync.Mutex {
+			m := lock(k)
+			k.lose(0, 1, 2)
 			_, _ = m.Valid()
 			return m
 		}, time.Second, redsync.ErrLockAlreadyExpired},
-		"by Close": {func(f field) *redsync.Mutex {
-			m := lock(f)
-			assert.NoError(f, f.Close(f.Context()))
+		"by Close": {func(k kit) *redsync.Mutex {
+			m := lock(k)
+			assert.NoError(k, k.Close(k.Context()))
 			return m
 		}, time.Second, redsync.ErrClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *recorder) {
-				m := c.lose(f)
+			observingKit(t, func(k kit, r *redsynctest.Recorder) {
+				m := c.lose(k)
 				time.Sleep(10 * time.Second)
 				_ = m.Remaining()
 				_, _ = m.Valid()
@@ -431,10 +458,10 @@ func TestObserveLostOnceWithItsCause(t *testing.T) {
 				cause := m.Err()
 				_, _ = m.Unlock()
 				time.Sleep(10 * time.Second)
-				got, err := only[observe.Lost](f.T, r)
+				got, err := only[observe.Lost](k.T, r)
 				assert.Equal(t, observe.Lost{Name: "lock", Held: c.held}, got)
-				require.ErrorIs(f, err, redsync.ErrLockLost)
-				require.ErrorIs(f, err, c.is)
+				require.ErrorIs(k, err, redsync.ErrLockLost)
+				require.ErrorIs(k, err, c.is)
 				assert.Equal(t, cause.Error(), err.Error(), "as Err says")
 				extended, _ := of[observe.Extended](r)
 				for _, e := range extended {
@@ -446,10 +473,10 @@ func TestObserveLostOnceWithItsCause(t *testing.T) {
 }
 
 func TestObserveLostOfEachHoldOfAMutex(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
-		m := f.NewMutex("lock", redsync.WithExpiry(time.Second))
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		m := k.NewMutex("lock", redsync.WithExpiry(time.Second))
 		for range 3 {
-			require.NoError(f, m.Lock())
+			require.NoError(k, m.Lock())
 			time.Sleep(2 * time.Second)
 		}
 		lost, _ := of[observe.Lost](r)
@@ -459,25 +486,25 @@ func TestObserveLostOfEachHoldOfAMutex(t *testing.T) {
 
 // A clean Unlock is no loss, nor is an attempt that never held anything.
 func TestObserveLostNothing(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
-		m := f.held()
-		require.Error(f, f.NewMutex("lock").TryLock())
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		m := k.held()
+		require.Error(k, k.NewMutex("lock").TryLock())
 		_, err := m.Unlock()
-		require.NoError(f, err)
-		f.freeze(0, 1, 2)
-		require.Error(f, f.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithTimeoutFactor(1)).TryLock())
-		a := f.NewMutex("lock", redsync.WithValue("other"), redsync.WithExpiry(time.Second))
+		require.NoError(k, err)
+		k.freeze(0, 1, 2)
+		require.Error(k, k.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithTimeoutFactor(1)).TryLock())
+		a := k.NewMutex("lock", redsync.WithValue("other"), redsync.WithExpiry(time.Second))
 		_, _ = a.Extend()
 		_, _ = a.Valid()
 		time.Sleep(20 * time.Second)
 		lost, _ := of[observe.Lost](r)
 		assert.Empty(t, lost)
-		require.NoError(f, f.Close(f.Context()))
+		require.NoError(k, k.Close(k.Context()))
 	})
 }
 
 func TestObserveLostNotOfALockThatCloseForestalled(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		for _, n := range f.nodes {
 			n.On("set", 1, embedded.Fault{Delay: 10 * time.Millisecond})
 		}

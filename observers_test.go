@@ -15,20 +15,21 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file shows how observers are set, and that events told later come in order and delay no
 // lock.
 
 func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
-		m := f.held()
-		f.kill(4)
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		m := k.held()
+		k.down(4)
 		_, err := m.Unlock()
-		require.NoError(f, err)
+		require.NoError(k, err)
 		time.Sleep(100 * time.Millisecond)
 		got, errs := of[observe.ReleaseUnconfirmed](r)
-		require.Len(f, got, 2, "at once, and after 50 ms")
+		require.Len(k, got, 2, "at once, and after 50 ms")
 		for i, u := range got {
 			assert.Equal(t, observe.ReleaseUnconfirmed{Name: "lock", Node: 4, Pending: u.Pending}, u)
 			assert.Error(t, errs[i])
@@ -46,43 +47,43 @@ func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
 // Close sends what waits to be repeated once more. A release that fails from then on is dropped.
 func TestObserveReleaseGivenUpByClose(t *testing.T) {
 	for name, c := range map[string]struct {
-		before func(f field, m *redsync.Mutex)
-		during func(f field) // Close waits for node 4
-		failed []int         // how often it may have failed before
+		before func(k kit, m *redsync.Mutex)
+		during func(k kit) // Close waits for node 4
+		failed []int       // how often it may have failed before
 	}{
 		"it fails before Close": {
-			before: func(f field, m *redsync.Mutex) { f.kill(4); f.unlock(m); synctest.Wait() },
+			before: func(k kit, m *redsync.Mutex) { k.down(4); k.unlock(m); synctest.Wait() },
 			failed: []int{1},
 		},
 		"it fails during Close": {
-			before: func(f field, _ *redsync.Mutex) { f.freeze(4) },
-			during: func(f field) { f.kill(4) },
+			before: func(k kit, _ *redsync.Mutex) { k.freeze(4) },
+			during: func(k kit) { k.down(4) },
 			failed: []int{0},
 		},
 		// Close ends the holds first, and then sends what waits to be repeated: the release of
 		// this one fails before that or after it.
 		"Close releases it": {
-			before: func(f field, _ *redsync.Mutex) { f.kill(4) },
+			before: func(k kit, _ *redsync.Mutex) { k.down(4) },
 			failed: []int{0, 1},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *recorder) {
-				m := f.held()
-				c.before(f, m)
+			observingKit(t, func(k kit, r *redsynctest.Recorder) {
+				m := k.held()
+				c.before(k, m)
 				var wg sync.WaitGroup
-				wg.Go(func() { assert.NoError(f, f.Close(f.Context())) })
+				wg.Go(func() { assert.NoError(k, k.Close(k.Context())) })
 				if c.during != nil {
 					synctest.Wait()
-					c.during(f)
+					c.during(k)
 				}
 				wg.Wait()
 				got, errs := of[observe.ReleaseUnconfirmed](r)
-				require.Contains(f, c.failed, len(got)-1)
+				require.Contains(k, c.failed, len(got)-1)
 				for i, u := range got {
 					assert.Equal(t, 4, u.Node)
 					assert.Equal(t, i == len(got)-1, u.GivenUp, "the last one alone")
-					require.Error(f, errs[i])
+					require.Error(k, errs[i])
 				}
 			})
 		})
@@ -91,64 +92,66 @@ func TestObserveReleaseGivenUpByClose(t *testing.T) {
 
 // What happens in the background is told in the order in which it happened.
 func TestObserveBackgroundInOrder(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
-		m := f.held(redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
-		r.forget()
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		m := k.held(redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
+		forget(r)
 		time.Sleep(4 * time.Second)
-		f.lose(0, 1, 2)
+		k.lose(0, 1, 2)
 		time.Sleep(4 * time.Second)
-		f.kill(4)
+		k.down(4)
 		_, _ = m.Unlock()
 		time.Sleep(10 * time.Millisecond)
 		synctest.Wait()
 		var kinds []string
-		for _, e := range r.events {
+		for _, e := range r.All() {
 			switch e := e.(type) {
 			case observe.Vote, observe.Released:
 			default:
 				kinds = append(kinds, fmt.Sprintf("%T", e))
 			}
 		}
-		assert.Equal(t, []string{"observe.Extended", "observe.Extended", "observe.Lost", "observe.ReleaseUnconfirmed"}, kinds)
+		assert.Equal(t, []string{
+			"observe.Extended", "observe.Extended", "observe.Lost", "observe.NodeDown", "observe.ReleaseUnconfirmed",
+		}, kinds)
 	})
 }
 
 // A blocker is an observer that blocks on what happens in the background.
 type blocker struct {
-	recorder
+	redsynctest.Recorder
 	gate chan struct{}
 }
 
 func (b *blocker) ObserveExtended(ctx context.Context, e observe.Extended) {
 	<-b.gate
-	b.recorder.ObserveExtended(ctx, e)
+	b.Recorder.ObserveExtended(ctx, e)
 }
 
 func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	onKit(t, func(k kit) {
+		k.meet()
 		b := &blocker{gate: make(chan struct{})}
-		rs := f.With(redsync.WithObserver(b))
+		rs := k.With(redsync.WithObserver(b))
 		dog := rs.NewMutex("lock", redsync.WithWatchdog())
-		require.NoError(f, dog.Lock())
+		require.NoError(k, dog.Lock())
 		time.Sleep(3 * time.Second) // the observer is stuck in the first extension
 		m := rs.NewMutex("other", redsync.WithExpiry(time.Second))
-		require.NoError(f, m.Lock())
+		require.NoError(k, m.Lock())
 		start := time.Now()
 		<-m.Lost()
 		assert.Equal(t, 988*time.Millisecond, time.Since(start))
 		time.Sleep(time.Minute)
-		require.NoError(f, dog.Err(), "it is extended all the time")
+		require.NoError(k, dog.Err(), "it is extended all the time")
 		start = time.Now()
-		require.NoError(f, rs.Close(f.Context()))
+		require.NoError(k, rs.Close(k.Context()))
 		assert.Zero(t, time.Since(start))
-		lost, _ := of[observe.Lost](&b.recorder)
+		lost, _ := of[observe.Lost](&b.Recorder)
 		assert.Empty(t, lost, "nothing was told yet")
 
 		close(b.gate)
-		lost, _ = of[observe.Lost](&b.recorder)
+		lost, _ = of[observe.Lost](&b.Recorder)
 		assert.Len(t, lost, 2)
-		extended, _ := of[observe.Extended](&b.recorder)
+		extended, _ := of[observe.Extended](&b.Recorder)
 		assert.Len(t, extended, 23, "within 63.988 s")
 	})
 }
@@ -159,26 +162,26 @@ type onlyLost struct{ lost func(observe.Lost) }
 func (o onlyLost) ObserveLost(_ context.Context, e observe.Lost) { o.lost(e) }
 
 func TestWithObserverAddsToThoseBefore(t *testing.T) {
-	play(t, func(f field) {
-		var a, b, c, d recorder
-		first := f.With(redsync.WithObserver(&a))
+	onKit(t, func(k kit) {
+		var a, b, c, d redsynctest.Recorder
+		first := k.With(redsync.WithObserver(&a))
 		both := first.With(redsync.WithObserver(&b))
 		other := first.With(redsync.WithObserver(&c))
-		for name, rs := range map[string]*redsync.Redsync{"none": f.Redsync, "first": first, "both": both, "other": other} {
-			require.NoError(f, rs.NewMutex(name).Lock())
+		for name, rs := range map[string]*redsync.Redsync{"none": k.Redsync, "first": first, "both": both, "other": other} {
+			require.NoError(k, rs.NewMutex(name).Lock())
 		}
-		require.NoError(f, both.NewMutex("own", redsync.WithObserver(&d)).Lock())
-		require.NoError(f, both.NewMutex("after").Lock())
+		require.NoError(k, both.NewMutex("own", redsync.WithObserver(&d)).Lock())
+		require.NoError(k, both.NewMutex("after").Lock())
 		earlier, _ := of[observe.Acquired](&a)
 		assert.Len(t, earlier, 5)
-		a.forget()
+		forget(&a)
 		m := first.NewMutex("votes", redsync.WithObserver(onlyLost{}), redsync.WithWatchdog())
-		require.NoError(f, m.TryLock())
+		require.NoError(k, m.TryLock())
 		votes, _ := of[observe.Vote](&a)
 		assert.Len(t, votes, 5, "although the last observer takes none")
 		_, err := m.Unlock()
-		require.NoError(f, err)
-		for who, want := range map[*recorder][]string{
+		require.NoError(k, err)
+		for who, want := range map[*redsynctest.Recorder][]string{
 			&a: {"votes"}, &b: {"both", "own", "after"}, &c: {"other"}, &d: {"own"},
 		} {
 			var names []string
@@ -192,12 +195,12 @@ func TestWithObserverAddsToThoseBefore(t *testing.T) {
 }
 
 func TestObserverOfOneKindIsEnough(t *testing.T) {
-	play(t, func(f field) {
+	onKit(t, func(k kit) {
 		var lost atomic.Int32
-		m := f.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithWatchdog(),
+		m := k.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithWatchdog(),
 			redsync.WithObserver(onlyLost{func(observe.Lost) { lost.Add(1) }}))
-		require.NoError(f, m.Lock())
-		f.freeze(0, 1, 2)
+		require.NoError(k, m.Lock())
+		k.freeze(0, 1, 2)
 		time.Sleep(2 * time.Second)
 		assert.Equal(t, int32(1), lost.Load())
 	})
@@ -208,13 +211,13 @@ func TestObserversThatAreNoneAreAnError(t *testing.T) {
 	for want, option := range map[string]redsync.Option{
 		"WithObserver(<nil>): it has no method of an observer":               redsync.WithObserver(nil),
 		"WithObserver(int): it has no method of an observer":                 redsync.WithObserver(1),
-		"WithObserver(redsync_test.recorder): it has no method of an observ": redsync.WithObserver(recorder{}), //nolint:govet // its methods are on the pointer
+		"WithObserver(redsynctest.Recorder): it has no method of an observe": redsync.WithObserver(redsynctest.Recorder{}), //nolint:govet // its methods are on the pointer
 		"WithLogger(nil)": redsync.WithLogger(pointer),
 	} {
 		t.Run(want, func(t *testing.T) {
 			play(t, func(f field) {
 				refuses(f.T, f.NewMutex("lock", option), want)
-				refuses(f.T, f.With(option).NewMutex("lock", redsync.WithObserver(&recorder{})), want)
+				refuses(f.T, f.With(option).NewMutex("lock", redsync.WithObserver(&redsynctest.Recorder{})), want)
 				assert.Zero(t, f.traffic())
 			})
 		})

@@ -67,21 +67,21 @@ func TestALockWhoseObserverPanicsLeavesTheQueues(t *testing.T) {
 
 // The next waiter has the lock at once.
 func TestALockWhoseObserverPanicsGoesToTheNext(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		bad := f.NewMutex("lock", patient(redsync.WithObserver(panics{on: "acquired"}))...)
+	onKit(t, func(k kit) {
+		m := k.held()
+		bad := k.NewMutex("lock", patient(redsync.WithObserver(panics{on: "acquired"}))...)
 		done := make(chan any)
 		go func() {
 			defer func() { done <- recover() }()
 			_ = bad.Lock()
 		}()
 		time.Sleep(time.Millisecond)
-		next := f.calls(f.Redsync, patient()...)
-		f.unlock(m)
+		next := k.calls(k.Redsync, patient()...)
+		k.unlock(m)
 		assert.Equal(t, "the user's", <-done)
-		f.within(next, 0)
-		f.unlock(next.Mutex)
-		f.nobodyWaits()
+		k.within(next, 0)
+		k.unlock(next.Mutex)
+		k.nothingLeft()
 	})
 }
 
@@ -107,21 +107,21 @@ func TestAnExtendWhoseObserverPanicsAdoptsNothing(t *testing.T) {
 
 // Of a lock that is held already the observers' panics change nothing.
 func TestAPanicLeavesAHeldLockAsItIs(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		m := f.NewMutex("lock", redsync.WithObserver(panics{on: "extended"}))
+	onKit(t, func(k kit) {
+		k.meet()
+		m := k.NewMutex("lock", redsync.WithObserver(panics{on: "extended"}))
 		require.NoError(t, m.Lock())
 		assert.Panics(t, func() { _, _ = m.Extend() })
 		require.NoError(t, m.Err())
-		f.unlocks(m)
+		k.unlocks(m)
 
-		m = f.NewMutex("lock", redsync.WithWatchdog(), redsync.WithObserver(panics{on: "released"}))
+		m = k.NewMutex("lock", redsync.WithWatchdog(), redsync.WithObserver(panics{on: "released"}))
 		require.NoError(t, m.Lock())
 		assert.Panics(t, func() { _, _ = m.Unlock() })
 		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
 		time.Sleep(time.Millisecond)
-		assert.Zero(t, f.nodes.Keys("lock"))
-		f.closesAtOnce()
+		k.nothingLeft()
+		k.closesAtOnce()
 	})
 }
 
@@ -150,18 +150,18 @@ func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
 		"the log":     {logs("redsync: attempt failed")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inEachMode(t, func(f field, mode []redsync.Option) {
+			inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
 				values = 0
-				m := f.held(mode...)
-				bad := f.NewMutex("lock", append(options, mode...)...)
-				assert.PanicsWithValue(f, "the user's", func() { _ = bad.Lock() })
-				require.ErrorIs(f, bad.Err(), redsync.ErrNotHeld)
-				next := f.calls(f.Redsync, patient(mode...)...)
-				f.atOnce(m, next)
-				f.unlock(next.Mutex)
+				m := k.held(mode...)
+				bad := k.NewMutex("lock", append(options, mode...)...)
+				assert.PanicsWithValue(k, "the user's", func() { _ = bad.Lock() })
+				require.ErrorIs(k, bad.Err(), redsync.ErrNotHeld)
+				next := k.calls(k.Redsync, patient(mode...)...)
+				k.atOnce(m, next)
+				k.unlock(next.Mutex)
 				time.Sleep(time.Second)
-				f.nobodyWaits()
-				f.closesAtOnce()
+				k.nothingLeft()
+				k.closesAtOnce()
 			})
 		})
 	}

@@ -16,7 +16,7 @@ import (
 
 // Other programs publish nothing.
 func TestHolderOfAnotherLibraryIsSeenByTheRetryDelay(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		b := f.another(mode...)
 		for _, n := range f.nodes {
 			require.NoError(f, n.Set("lock", "another's"))
@@ -30,7 +30,7 @@ func TestHolderOfAnotherLibraryIsSeenByTheRetryDelay(t *testing.T) {
 }
 
 func TestPollTakesAFreeLockExceptInFairMode(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
 		w := f.calls(f.another(mode...), redsync.WithTries(0), redsync.WithRetryDelay(200*time.Millisecond))
 		f.stranger(900*time.Millisecond, true, 0, 1, 2, 3, 4)
@@ -46,7 +46,7 @@ func TestPollTakesAFreeLockExceptInFairMode(t *testing.T) {
 
 // Waiting costs the nodes little: an attempt per half a second.
 func TestWaitingIsNoPolling(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
 		w := f.calls(f.another(mode...), patient()...)
 		before := f.traffic()
@@ -61,7 +61,7 @@ func TestWaitingIsNoPolling(t *testing.T) {
 
 // Nodes that can be heard late may have told something before.
 func TestWaiterTriesAgainOnceItCanHear(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
 		b := f.another(mode...)
 		for _, n := range f.nodes {
@@ -80,20 +80,20 @@ func TestWaiterTriesAgainOnceItCanHear(t *testing.T) {
 func TestFrozenNodeDelaysNoWaiter(t *testing.T) {
 	for _, expiry := range frozenExpiries {
 		t.Run(fmt.Sprint(expiry), func(t *testing.T) {
-			inEachMode(t, func(f field, mode []redsync.Option) {
+			inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
 				mode = append(mode, redsync.WithExpiry(expiry))
-				b := f.another()
-				f.closes(b)
-				m := f.held(mode...)
-				f.freeze(0)
-				w := f.calls(b, patient(mode...)...)
+				b := k.another()
+				k.closes(b)
+				m := k.held(mode...)
+				k.freeze(0)
+				w := k.calls(b, patient(mode...)...)
 				time.Sleep(10 * time.Millisecond)
 				start := time.Now()
 				_, _ = m.Unlock()
 				<-w.done
-				require.NoError(f, w.err)
-				assert.Less(f, w.at.Sub(start), 10*time.Millisecond)
-				f.thaw(0)
+				require.NoError(k, w.err)
+				assert.Less(k, w.at.Sub(start), 10*time.Millisecond)
+				k.thaw(0)
 			})
 		})
 	}

@@ -21,20 +21,20 @@ import (
 // This file shows which waiters have a place in the queues on the nodes, and how they lose it.
 
 func TestWaiterIsServedWhenTheLockRunsOut(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
-		b := f.another(mode...)
+	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+		b := k.another(mode...)
 		start := time.Now()
-		require.NoError(f, f.NewMutex("lock", append(mode, redsync.WithExpiry(2300*time.Millisecond))...).Lock())
-		w := f.calls(b, patient()...)
+		require.NoError(k, k.NewMutex("lock", append(mode, redsync.WithExpiry(2300*time.Millisecond))...).Lock())
+		w := k.calls(b, patient()...)
 		<-w.done
-		require.NoError(f, w.err)
-		assert.GreaterOrEqual(f, w.at.Sub(start), 2300*time.Millisecond)
-		assert.LessOrEqual(f, w.at.Sub(start), 2315*time.Millisecond)
+		require.NoError(k, w.err)
+		assert.GreaterOrEqual(k, w.at.Sub(start), 2300*time.Millisecond)
+		assert.LessOrEqual(k, w.at.Sub(start), 2315*time.Millisecond)
 	})
 }
 
 func TestWaiterIsServedWhenTheLockRunsOutOnAQuorum(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		b := f.another(mode...)
 		for i, n := range f.nodes {
 			require.NoError(f, n.Set("lock", "another's"))
@@ -49,7 +49,7 @@ func TestWaiterIsServedWhenTheLockRunsOutOnAQuorum(t *testing.T) {
 
 // A node on which it is free already is one of them.
 func TestWaiterIsServedWhenTheLockHasRunOutOnTheRestOfAQuorum(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		b := f.another(mode...)
 		for i, n := range f.nodes[:3] {
 			require.NoError(f, n.Set("lock", "another's"))
@@ -64,7 +64,7 @@ func TestWaiterIsServedWhenTheLockHasRunOutOnTheRestOfAQuorum(t *testing.T) {
 }
 
 func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
 		w := f.calls(f.another(mode...), patient()...)
 		time.Sleep(777 * time.Millisecond)
@@ -79,7 +79,7 @@ func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
 
 // Who has waited for long lives all the time.
 func TestWaiterKeepsItsPlaceWhileItLives(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
 		first := f.calls(f.another(mode...), patient()...)
 		time.Sleep(10*time.Second + 499*time.Millisecond)
@@ -103,7 +103,7 @@ func TestWaiterThatReachesAMinorityIsInNoQueue(t *testing.T) {
 		"refusing": func(f field) { f.refuse(0, 1, 2) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inEachMode(t, func(f field, mode []redsync.Option) {
+			inEachMode(t, play, func(f field, mode []redsync.Option) {
 				b := f.another(mode...)
 				f.held()
 				fault(f)
@@ -129,7 +129,7 @@ func TestWaiterThatReachesAMinorityIsInNoQueue(t *testing.T) {
 }
 
 func TestHalfOfTheWaitersGiveUpAndTheOthersAreServed(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		stop := f.keysLast()
 		all := []*redsync.Redsync{f.another(mode...), f.another(mode...), f.With(mode...)}
 		var wg sync.WaitGroup
@@ -200,7 +200,7 @@ func TestWaiterThatGivesUpAsItEntersTheQueuesLeavesThem(t *testing.T) {
 func TestWaiterWithAShortNodeDeadlineGivesWay(t *testing.T) {
 	for name, expiry := range map[string]time.Duration{"released": time.Minute, "run out": time.Second} {
 		t.Run(name, func(t *testing.T) {
-			inEachMode(t, func(f field, mode []redsync.Option) {
+			inEachMode(t, play, func(f field, mode []redsync.Option) {
 				m := f.held(append(mode, redsync.WithExpiry(expiry))...)
 				b := f.another(mode...)
 				f.slow(5 * time.Millisecond)
@@ -257,25 +257,25 @@ func TestWaiterThatHeardNobodyKeepsItsPlaceOnceTheFirstHears(t *testing.T) {
 
 // A fair waiter shows itself in time, although it cannot hear a node.
 func TestFrozenNodeCostsNoFairWaiterItsPlace(t *testing.T) {
-	play(t, func(f field) {
+	onKit(t, func(k kit) {
 		options := patient(redsync.WithFair(), redsync.WithExpiry(time.Minute))
-		first, second := f.another(), f.another()
-		f.closes(first, second)
-		m := f.held(options...)
-		hears := f.calls(second, options...)
+		first, second := k.another(), k.another()
+		k.closes(first, second)
+		m := k.held(options...)
+		hears := k.calls(second, options...)
 		time.Sleep(10 * time.Millisecond)
 		hears.cancel()
 		<-hears.done
-		f.freeze(0)
-		a := f.calls(first, options...)
+		k.freeze(0)
+		a := k.calls(first, options...)
 		time.Sleep(100 * time.Millisecond)
-		b := f.calls(second, options...)
+		b := k.calls(second, options...)
 		time.Sleep(1500 * time.Millisecond)
-		f.atOnce(m, a)
+		k.atOnce(m, a)
 		require.False(t, b.isDone())
-		f.thaw(0)
-		f.unlock(a.Mutex)
-		f.within(b, 0)
+		k.thaw(0)
+		k.unlock(a.Mutex)
+		k.within(b, 0)
 	})
 }
 
@@ -296,7 +296,7 @@ func TestWaiterCountsTheTTLFromEachAnswer(t *testing.T) {
 		"an observer takes a while":           {redsync.WithObserver(napper(late)), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inEachMode(t, func(f field, mode []redsync.Option) {
+			inEachMode(t, play, func(f field, mode []redsync.Option) {
 				b := f.another(mode...)
 				for _, n := range f.nodes {
 					require.NoError(f, n.Set("lock", "another's"))

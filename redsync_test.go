@@ -36,9 +36,9 @@ func TestNewStartsNothing(t *testing.T) {
 }
 
 func TestWithCopiesShareNodesAndNotSettings(t *testing.T) {
-	play(t, func(f field) {
-		long := f.With(redsync.WithExpiry(time.Hour), redsync.WithDriftFactor(0))
-		a, b := long.NewMutex("a"), f.NewMutex("b")
+	onKit(t, func(k kit) {
+		long := k.With(redsync.WithExpiry(time.Hour), redsync.WithDriftFactor(0))
+		a, b := long.NewMutex("a"), k.NewMutex("b")
 		require.NoError(t, a.Lock())
 		require.NoError(t, b.Lock())
 		assert.Equal(t, time.Hour-2*time.Millisecond, a.Remaining())

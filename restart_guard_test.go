@@ -31,13 +31,13 @@ func TestRestartGuardFreshDeploymentWaitsForItsQuarantine(t *testing.T) {
 		"short expiry": {redsync.WithExpiry(time.Second), 9082 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.process(pool.WithRestartGuard(guard)).NewMutex("lock", c.option)
+			onKit(t, func(k kit) {
+				m := k.process(pool.WithRestartGuard(guard)).NewMutex("lock", c.option)
 				err := m.TryLock()
 				require.ErrorIs(t, err, redsync.ErrFailed)
 				var node *redsync.RedisError
 				require.ErrorAs(t, err, &node)
-				for i := range f.nodes {
+				for i := range 5 {
 					assert.ErrorContains(t, err, named(i)+fmt.Sprintf("restarted 0s before: it counts from %v on", c.want))
 				}
 				time.Sleep(c.want - time.Nanosecond)
@@ -50,8 +50,8 @@ func TestRestartGuardFreshDeploymentWaitsForItsQuarantine(t *testing.T) {
 }
 
 func TestRestartGuardIsWaivedByWithNewNodes(t *testing.T) {
-	play(t, func(f field) {
-		rs := f.process(pool.WithRestartGuard(guard), pool.WithNewNodes())
+	onKit(t, func(k kit) {
+		rs := k.process(pool.WithRestartGuard(guard), pool.WithNewNodes())
 		m := rs.NewMutex("lock")
 		start := time.Now()
 		require.NoError(t, m.TryLock())
@@ -61,15 +61,15 @@ func TestRestartGuardIsWaivedByWithNewNodes(t *testing.T) {
 		_, err = m.Unlock()
 		require.NoError(t, err)
 		assert.Zero(t, time.Since(start))
-		f.reboot(true, 0, 1, 2)
+		k.reboot(true, 0, 1, 2)
 		wake(rs)
 		require.ErrorContains(t, m.TryLock(), "restarted", "its follower is not new")
 	})
 }
 
 func TestRestartGuardOfTheLongestTimeNeverCounts(t *testing.T) {
-	play(t, func(f field) {
-		m := f.process(pool.WithRestartGuard(math.MaxInt64)).NewMutex("lock")
+	onKit(t, func(k kit) {
+		m := k.process(pool.WithRestartGuard(math.MaxInt64)).NewMutex("lock")
 		require.ErrorContains(t, m.TryLock(), "restarted", "nothing overflows")
 	})
 }
@@ -101,10 +101,10 @@ func TestRestartGuardKeepsOthersOutUntilTheHolderIsOver(t *testing.T) {
 }
 
 func TestRestartGuardErrorSaysWhen(t *testing.T) {
-	play(t, func(f field) {
+	onKit(t, func(k kit) {
 		time.Sleep(time.Minute)
-		f.reboot(true, 0, 1, 2)
-		m := f.process(guards[true]...).NewMutex("lock", redsync.WithFailFast(false))
+		k.reboot(true, 0, 1, 2)
+		m := k.process(guards[true]...).NewMutex("lock", redsync.WithFailFast(false))
 		require.Error(t, m.TryLock())
 		time.Sleep(1001 * time.Millisecond)
 		err := m.TryLock()

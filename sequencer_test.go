@@ -110,8 +110,8 @@ func FuzzSequencer(f *testing.F) {
 }
 
 func TestSequencerIsOfTheCurrentHold(t *testing.T) {
-	play(t, func(f field) {
-		m := f.fenced().NewMutex("lock")
+	onKit(t, func(k kit) {
+		m := k.another(redsync.WithFencing()).NewMutex("lock")
 		assert.Zero(t, m.Sequencer(), "idle")
 		require.NoError(t, m.Lock())
 		want := redsync.Sequencer{Name: "lock", Token: m.Fence(), Value: m.Value()}
@@ -121,39 +121,39 @@ func TestSequencerIsOfTheCurrentHold(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		assert.Zero(t, m.Sequencer(), "over")
 		require.NoError(t, m.Lock())
-		f.unlock(m)
+		k.unlock(m)
 		assert.Zero(t, m.Sequencer(), "unlocked")
 
-		plain := f.NewMutex("lock")
+		plain := k.NewMutex("lock")
 		require.NoError(t, plain.Lock())
 		assert.Equal(t, redsync.Sequencer{Name: "lock", Value: plain.Value()}, plain.Sequencer())
-		assert.Zero(t, f.NewMutex("lock", redsync.WithValue(plain.Value())).Sequencer(), "adopted, and not extended")
+		assert.Zero(t, k.NewMutex("lock", redsync.WithValue(plain.Value())).Sequencer(), "adopted, and not extended")
 	})
 }
 
 func TestCurrentWhileHeld(t *testing.T) {
 	for name, c := range map[string]struct {
 		options []redsync.Option
-		fault   func(f field)
+		fault   func(k kit)
 	}{
-		"fenced":         {[]redsync.Option{redsync.WithFencing()}, func(field) {}},
-		"not fenced":     {nil, func(field) {}},
-		"two are down":   {[]redsync.Option{redsync.WithFencing()}, func(f field) { f.kill(0, 1) }},
-		"two are frozen": {[]redsync.Option{redsync.WithFencing()}, func(f field) { f.freeze(2, 4) }},
-		"two forgot it":  {[]redsync.Option{redsync.WithFencing()}, func(f field) { f.lose(0, 1) }},
-		"near its end":   {[]redsync.Option{redsync.WithFencing()}, func(field) { time.Sleep(validity - 2*time.Millisecond) }},
-		"extended":       {[]redsync.Option{redsync.WithFencing(), redsync.WithWatchdog()}, func(field) { time.Sleep(time.Minute) }},
+		"fenced":         {[]redsync.Option{redsync.WithFencing()}, func(kit) {}},
+		"not fenced":     {nil, func(kit) {}},
+		"two are down":   {[]redsync.Option{redsync.WithFencing()}, func(k kit) { k.down(0, 1) }},
+		"two are frozen": {[]redsync.Option{redsync.WithFencing()}, func(k kit) { k.freeze(2, 4) }},
+		"two forgot it":  {[]redsync.Option{redsync.WithFencing()}, func(k kit) { k.lose(0, 1) }},
+		"near its end":   {[]redsync.Option{redsync.WithFencing()}, func(kit) { time.Sleep(validity - 2*time.Millisecond) }},
+		"extended":       {[]redsync.Option{redsync.WithFencing(), redsync.WithWatchdog()}, func(kit) { time.Sleep(time.Minute) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				server := f.another()
-				m := f.held(c.options...)
+			onKit(t, func(k kit) {
+				server := k.another()
+				m := k.held(c.options...)
 				s, err := redsync.ParseSequencer(m.Sequencer().String())
 				require.NoError(t, err)
-				c.fault(f)
-				require.NoError(t, server.Current(f.Context(), s))
+				c.fault(k)
+				require.NoError(t, server.Current(k.Context(), s))
 				assert.Positive(t, m.Remaining(), "asking does no harm")
-				f.thaw(2, 4)
+				k.thaw(2, 4)
 				_, _ = m.Unlock()
 			})
 		})
@@ -161,32 +161,32 @@ func TestCurrentWhileHeld(t *testing.T) {
 }
 
 func TestCurrentAfterwards(t *testing.T) {
-	for name, end := range map[string]func(f field, m *redsync.Mutex){
-		"unlocked": func(f field, m *redsync.Mutex) { f.unlock(m) },
-		"expired":  func(field, *redsync.Mutex) { time.Sleep(9 * time.Second) },
-		"taken by another": func(f field, m *redsync.Mutex) {
+	for name, end := range map[string]func(k kit, m *redsync.Mutex){
+		"unlocked": func(k kit, m *redsync.Mutex) { k.unlock(m) },
+		"expired":  func(kit, *redsync.Mutex) { time.Sleep(9 * time.Second) },
+		"taken by another": func(k kit, m *redsync.Mutex) {
 			time.Sleep(9 * time.Second)
-			require.NoError(f, f.fenced().NewMutex("lock").Lock())
+			require.NoError(k, k.another(redsync.WithFencing()).NewMutex("lock").Lock())
 		},
-		"taken by the same": func(f field, m *redsync.Mutex) {
-			f.unlock(m)
-			require.NoError(f, m.Lock())
+		"taken by the same": func(k kit, m *redsync.Mutex) {
+			k.unlock(m)
+			require.NoError(k, m.Lock())
 		},
-		"forgotten by a quorum": func(f field, _ *redsync.Mutex) { f.lose(0, 2, 4) },
-		"unlocked, two are down": func(f field, m *redsync.Mutex) {
-			f.unlock(m)
-			f.kill(0, 1)
+		"forgotten by a quorum": func(k kit, _ *redsync.Mutex) { k.lose(0, 2, 4) },
+		"unlocked, two are down": func(k kit, m *redsync.Mutex) {
+			k.unlock(m)
+			k.down(0, 1)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				server := f.another(redsync.WithFailFast(false)) // it hears all who can prove it
-				m := f.held(redsync.WithFencing())
+			onKit(t, func(k kit) {
+				server := k.another(redsync.WithFailFast(false)) // it hears all who can prove it
+				m := k.held(redsync.WithFencing())
 				s := m.Sequencer()
-				require.NoError(t, server.Current(f.Context(), s))
-				end(f, m)
+				require.NoError(t, server.Current(k.Context(), s))
+				end(k, m)
 				synctest.Wait()
-				require.ErrorIs(t, server.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
+				require.ErrorIs(t, server.Current(k.Context(), s), redsync.ErrLockAlreadyExpired)
 				_, _ = m.Unlock()
 			})
 		})

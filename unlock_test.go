@@ -17,6 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file shows what Unlock answers, and that a release is repeated until each node has
@@ -52,9 +53,9 @@ func TestMutexUnlockAfterUntilIsNoSuccessAlthoughAQuorumDeleted(t *testing.T) {
 }
 
 func TestMutexUnlockOfALostLockSaysExpired(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		f.lose(0, 1, 2)
+	onKit(t, func(k kit) {
+		m := k.held()
+		k.lose(0, 1, 2)
 		ok, err := m.Unlock()
 		assert.False(t, ok)
 		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
@@ -64,9 +65,9 @@ func TestMutexUnlockOfALostLockSaysExpired(t *testing.T) {
 }
 
 func TestMutexUnlockWithTooFewAnswersCannotTell(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		f.freeze(0, 1, 2)
+	onKit(t, func(k kit) {
+		m := k.held()
+		k.freeze(0, 1, 2)
 		start := time.Now()
 		ok, err := m.Unlock()
 		assert.Equal(t, 400*time.Millisecond, time.Since(start))
@@ -78,11 +79,9 @@ func TestMutexUnlockWithTooFewAnswersCannotTell(t *testing.T) {
 		var node *redsync.RedisError
 		require.ErrorAs(t, err, &node)
 		assert.ErrorContains(t, err, "no answer within 400ms")
-		for _, n := range f.nodes {
-			n.Thaw()
-		}
+		k.thaw(0, 1, 2, 3, 4)
 		time.Sleep(time.Millisecond)
-		assert.Zero(t, f.nodes.Keys("lock"), "the release went on")
+		k.nothingLeft()
 	})
 }
 
@@ -148,11 +147,9 @@ func TestMutexUnlockWhoseConnectionBreaksAnswersByTheRepetition(t *testing.T) {
 }
 
 func TestMutexUnlockFailsAtOnceWhereNobodyListens(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		for _, n := range f.nodes[:3] {
-			n.Kill()
-		}
+	onKit(t, func(k kit) {
+		m := k.held()
+		k.down(0, 1, 2)
 		time.Sleep(time.Millisecond) // the connections are known to be gone
 		start := time.Now()
 		ok, err := m.Unlock()
@@ -163,9 +160,9 @@ func TestMutexUnlockFailsAtOnceWhereNobodyListens(t *testing.T) {
 }
 
 func TestMutexUnlockThatBreaksIsToldOnce(t *testing.T) {
-	observing(t, func(f field, r *recorder) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.held()
-		r.forget()
+		forget(r)
 		f.nodes[4].On("evalsha", 1, embedded.Fault{LoseReply: true})
 		_, err := m.Unlock()
 		require.NoError(t, err)
@@ -178,29 +175,29 @@ func TestMutexUnlockThatBreaksIsToldOnce(t *testing.T) {
 }
 
 func TestMutexUnlockRepeatsUntilTheNodeIsBack(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithExpiry(time.Minute))
-		f.nodes[0].Kill()
+	onKit(t, func(k kit) {
+		m := k.held(redsync.WithExpiry(time.Minute))
+		k.down(0)
 		ok, err := m.Unlock()
 		require.NoError(t, err)
 		assert.True(t, ok)
 		time.Sleep(20 * time.Second)
-		assert.Equal(t, 1, f.nodes.Keys("lock"))
-		f.nodes[0].Restart(false)
+		k.up(0)
+		assert.Equal(t, 1, k.keys("lock"))
 		time.Sleep(3 * time.Second)
-		assert.Zero(t, f.nodes.Keys("lock"))
+		k.nothingLeft()
 	})
 }
 
 func TestMutexUnlockGivesUpOnANodeWhenItsKeyHasRunOut(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		f.nodes[0].Kill()
+	onKit(t, func(k kit) {
+		m := k.held()
+		k.down(0)
 		_, err := m.Unlock()
 		require.NoError(t, err)
 		time.Sleep(10 * time.Second)
 		start := time.Now()
-		require.NoError(t, f.Close(f.Context()), "nothing is pending")
+		require.NoError(t, k.Close(k.Context()), "nothing is pending")
 		assert.Zero(t, time.Since(start))
 	})
 }
@@ -272,22 +269,21 @@ func TestUnlockDoesNotWaitForANodeThatHadNothing(t *testing.T) {
 // Every node owes as many replies as its pool allows, so the pools refuse another TryLock. A release
 // is sent at once all the same: room is reserved for it.
 func TestUnlockIsSentToNodesAtTheLimitOfOutstandingReplies(t *testing.T) {
-	play(t, func(f field) {
-		rs := f.process(pool.WithOutstanding(1))
-		f.closes(rs)
-		g := f.as(rs)
-		g.meet()
+	onKit(t, func(k kit) {
+		rs := k.process(pool.WithOutstanding(1))
+		k.Redsync = rs
+		k.meet()
 		synctest.Wait() // nothing is owed
-		m := g.held()
-		f.freeze(0, 1, 2, 3, 4)
+		m := k.held()
+		k.freeze(0, 1, 2, 3, 4)
 		var wg sync.WaitGroup
 		wg.Go(func() { assert.NoError(t, rs.NewMutex("other").TryLock()) })
 		synctest.Wait()
 		var full *pool.OutstandingError
 		require.ErrorAs(t, rs.NewMutex("more").TryLock(), &full)
-		wg.Go(func() { f.unlock(m) })
+		wg.Go(func() { k.unlock(m) })
 		synctest.Wait()
-		f.thaw(0, 1, 2, 3, 4)
+		k.thaw(0, 1, 2, 3, 4)
 		wg.Wait()
 	})
 }

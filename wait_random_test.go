@@ -165,7 +165,7 @@ func rushes(f field, seed uint64, fair bool) {
 // Another library's client, by the commands it sends, and ours wait for each other.
 func TestWaitersBesideAnotherLibrary(t *testing.T) {
 	parallelComputing(t)
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		f.meet()
 		theirs := func() bool { // one attempt, as others make it
 			won := 0

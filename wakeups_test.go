@@ -17,37 +17,37 @@ import (
 // This file shows what wakes a waiter, and for how long a process listens.
 
 func TestWaiterIsWokenByUnlockInAnotherProcess(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
-		m := f.held(mode...)
-		c := f.calls(f.another(mode...), patient()...)
+	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+		m := k.held(mode...)
+		c := k.calls(k.another(mode...), patient()...)
 		time.Sleep(1234 * time.Millisecond)
-		f.atOnce(m, c)
-		f.unlock(c.Mutex)
-		f.nobodyWaits()
+		k.atOnce(m, c)
+		k.unlock(c.Mutex)
+		k.nothingLeft()
 	})
 }
 
 func TestWaitersAreWokenOneByOne(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
-		m := f.held(mode...)
+	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+		m := k.held(mode...)
 		var calls []*call
 		for range 6 {
-			calls = append(calls, f.calls(f.another(mode...), patient()...))
+			calls = append(calls, k.calls(k.another(mode...), patient()...))
 			time.Sleep(time.Millisecond)
 		}
 		for _, c := range calls {
-			f.atOnce(m, c)
+			k.atOnce(m, c)
 			m = c.Mutex
 			time.Sleep(7 * time.Millisecond)
 		}
-		f.unlock(m)
-		f.nobodyWaits()
+		k.unlock(m)
+		k.nothingLeft()
 	})
 }
 
 // C has two nodes and waits for two others; B has these, and waits for C.
 func TestWaiterIsWokenByTheRollBackOfAnAttempt(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		b, c := f.another(mode...), f.another()
 		f.kill(2)
 		for _, i := range []int{3, 4} {
@@ -70,7 +70,7 @@ func TestWaiterIsWokenByTheRollBackOfAnAttempt(t *testing.T) {
 
 // The first waiter does not hear that the lock is free. It gives up.
 func TestWaiterIsWokenByOneBeforeItThatGivesUp(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
 		first := f.calls(f.another(mode...), patient()...)
 		time.Sleep(time.Millisecond)
@@ -101,7 +101,7 @@ func TestWaiterThatIsNotWokenGoesByTheTime(t *testing.T) {
 		"retry delay": {70 * time.Millisecond, 600 * time.Millisecond, 70 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inEachMode(t, func(f field, mode []redsync.Option) {
+			inEachMode(t, play, func(f field, mode []redsync.Option) {
 				m := f.held(mode...)
 				w := f.calls(f.another(mode...), redsync.WithTries(0), redsync.WithRetryDelay(c.delay))
 				for _, n := range f.nodes {
@@ -125,7 +125,7 @@ func TestWaiterIsWokenByAQuorum(t *testing.T) {
 	} {
 		for _, when := range []string{"before it waits", "while it waits"} {
 			t.Run(name+" "+when, func(t *testing.T) {
-				inEachMode(t, func(f field, mode []redsync.Option) {
+				inEachMode(t, play, func(f field, mode []redsync.Option) {
 					m := f.held(mode...)
 					b := f.another(mode...)
 					if when == "before it waits" {
@@ -147,7 +147,7 @@ func TestWaiterIsWokenByAQuorum(t *testing.T) {
 
 // Fewer than a quorum of wake-ups serve as well, a few milliseconds later.
 func TestWaiterIsWokenByOneMessage(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
 		w := f.calls(f.another(mode...), patient()...)
 		time.Sleep(time.Millisecond)
@@ -161,7 +161,7 @@ func TestWaiterIsWokenByOneMessage(t *testing.T) {
 
 // A few milliseconds count from the first message.
 func TestWaiterIsWokenByTwoMessagesOneAfterTheOther(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
 		w := f.calls(f.another(mode...), patient()...)
 		time.Sleep(time.Millisecond)
@@ -176,7 +176,7 @@ func TestWaiterIsWokenByTwoMessagesOneAfterTheOther(t *testing.T) {
 
 // Where its last attempt was granted the lock is free as well.
 func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held()
 		f.lose(3, 4)
 		w := f.calls(f.another(mode...), patient()...)
@@ -190,7 +190,7 @@ func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
 
 // Two nodes grant the attempt when a third one has woken the waiter.
 func TestWaiterCountsTheNodesThatItFreesAfterItWasWoken(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held()
 		f.lose(3, 4)
 		w := f.calls(f.another(mode...), patient()...)
@@ -208,7 +208,7 @@ func TestWaiterCountsTheNodesThatItFreesAfterItWasWoken(t *testing.T) {
 }
 
 func TestWaiterIsWokenAlthoughTheReplyToTheReleaseIsLost(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
 		w := f.calls(f.another(mode...), patient()...)
 		time.Sleep(time.Millisecond)
@@ -221,7 +221,7 @@ func TestWaiterIsWokenAlthoughTheReplyToTheReleaseIsLost(t *testing.T) {
 
 // What was published while nobody could hear it is made up for.
 func TestWaiterLooksWhenItCanHearAgain(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
 		w := f.calls(f.another(mode...), patient()...)
 		time.Sleep(10 * time.Millisecond)
@@ -238,7 +238,7 @@ func TestWaiterLooksWhenItCanHearAgain(t *testing.T) {
 // A wake-up that comes while an attempt is under way counts. This attempt fails: two
 // nodes refuse to answer, and one has said no before the lock is free.
 func TestWakeUpDuringAnAttemptIsNotLost(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
 		w := f.calls(f.another(mode...), patient()...)
 		time.Sleep(499 * time.Millisecond) // the next attempt is at 500 ms
@@ -255,7 +255,7 @@ func TestWakeUpDuringAnAttemptIsNotLost(t *testing.T) {
 
 // Who is in a queue can hear: what is published before is not missed.
 func TestWaiterCanHearBeforeItIsInAQueue(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
 		b := f.another(mode...)
 		for _, n := range f.nodes {
@@ -270,7 +270,7 @@ func TestWaiterCanHearBeforeItIsInAQueue(t *testing.T) {
 
 // Nodes that cannot be heard hold nobody up for longer than the node deadline, once.
 func TestWaiterDoesWithoutNodesThatCannotBeHeard(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
 		b := f.another(mode...)
 		for _, n := range f.nodes[:2] {
@@ -293,7 +293,7 @@ func (f field) subscribers() (count int) {
 }
 
 func TestSubscriptionsOutlastTheLastWaiterByHalfAMinute(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(append(mode, redsync.WithExpiry(10*time.Minute))...)
 		first := f.calls(f.another(mode...), patient()...)
 		time.Sleep(2 * time.Minute)
@@ -335,7 +335,7 @@ func TestSubscriptionsOutlastEveryWaiterByHalfAMinute(t *testing.T) {
 // Close unlocks what its Redsync holds. Waiters of other Redsyncs on the same clients hear
 // of it although they have never asked a node.
 func TestCloseOfAHolderLetsTheNextOneIn(t *testing.T) {
-	inEachMode(t, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		x := f.held(mode...)
 		clients := clientsOf(f.nodes)
 		a, b := on(clients), on(clients)
@@ -358,43 +358,39 @@ func TestCloseOfAHolderLetsTheNextOneIn(t *testing.T) {
 
 // A holder that learns that its lock is lost lets the next one of its process try.
 func TestALossLetsTheNextOneIn(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		m := f.held()
-		w := f.calls(f.Redsync, patient()...)
+	onKit(t, func(k kit) {
+		k.meet()
+		m := k.held()
+		w := k.calls(k.Redsync, patient()...)
 		time.Sleep(100 * time.Millisecond)
-		for _, n := range f.nodes {
-			n.Del("lock")
-		}
+		k.lose(0, 1, 2, 3, 4)
 		start := time.Now()
 		_, err := m.Extend()
-		require.ErrorIs(f, err, redsync.ErrLockLost)
+		require.ErrorIs(k, err, redsync.ErrLockLost)
 		<-w.done
-		require.NoError(f, w.err)
-		assert.Less(f, w.at.Sub(start), 100*time.Millisecond)
-		f.unlock(w.Mutex)
+		require.NoError(k, w.err)
+		assert.Less(k, w.at.Sub(start), 100*time.Millisecond)
+		k.unlock(w.Mutex)
 	})
 }
 
 // The last attempt of the first in line fails because no quorum answers, as the one before
 // did. The next in line goes on at once, and not with its retry delay.
 func TestTheLastAttemptThatHearsNobodyLetsTheNextOneTry(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		f.freeze(0, 1, 2)
-		a := f.calls(f.Redsync, redsync.WithTries(2), redsync.WithRetryDelay(10*time.Second))
+	onKit(t, func(k kit) {
+		k.meet()
+		k.freeze(0, 1, 2)
+		a := k.calls(k.Redsync, redsync.WithTries(2), redsync.WithRetryDelay(10*time.Second))
 		time.Sleep(10500 * time.Millisecond) // its last attempt is under way
-		b := f.calls(f.Redsync, redsync.WithTries(0), redsync.WithRetryDelay(9*time.Second), redsync.WithExpiry(2*time.Minute))
+		b := k.calls(k.Redsync, redsync.WithTries(0), redsync.WithRetryDelay(9*time.Second), redsync.WithExpiry(2*time.Minute))
 		<-a.done
 		start := time.Now()
 		time.Sleep(100 * time.Millisecond)
-		for i := range 3 {
-			f.nodes[i].Thaw()
-		}
+		k.thaw(0, 1, 2)
 		<-b.done
-		require.NoError(f, b.err)
-		assert.Less(f, b.at.Sub(start), time.Second)
-		f.unlock(b.Mutex)
+		require.NoError(k, b.err)
+		assert.Less(k, b.at.Sub(start), time.Second)
+		k.unlock(b.Mutex)
 	})
 }
 

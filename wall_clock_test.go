@@ -15,6 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file shows a wall clock that is set while a lock is held. Steps of both clocks: clock_test.go.
@@ -227,7 +228,7 @@ func TestClockSetForwardDuringLockCounts(t *testing.T) {
 // The first cause of a loss is the one that Err gives, whatever ends the hold afterwards.
 func TestClockSetForwardStaysTheCauseAfterClose(t *testing.T) {
 	for name, options := range map[string][]redsync.Option{
-		"observed":   {redsync.WithObserver(&recorder{})},
+		"observed":   {redsync.WithObserver(&redsynctest.Recorder{})},
 		"unobserved": nil,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -122,36 +122,35 @@ func TestWatchdogSurvives(t *testing.T) {
 }
 
 func TestWatchdogHealsNodesThatRestartEmpty(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithSetNXOnExtend(), redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
+	onKit(t, func(k kit) {
+		m := k.held(redsync.WithSetNXOnExtend(), redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
 		lost := m.Lost()
 		for _, i := range []int{1, 3, 2, 0, 4} { // all of them, in the end
 			time.Sleep(time.Second)
-			f.nodes[i].Kill()
-			f.nodes[i].Restart(true)
-			require.Equal(t, 4, f.nodes.Keys("lock"))
+			k.nodes.Node(i).Restart(true)
+			require.Equal(t, 4, k.keys("lock"))
 			// The next third meets the connection that is dead, the one after
 			// that a new one.
 			time.Sleep(5 * time.Second)
-			require.Equal(t, 5, f.nodes.Keys("lock"))
+			require.Equal(t, 5, k.keys("lock"))
 		}
 		assert.True(t, open(lost))
-		f.unlocks(m)
+		k.unlocks(m)
 		time.Sleep(time.Minute)
-		assert.Zero(t, f.nodes.Keys("lock"))
+		k.nothingLeft()
 	})
 }
 
 func TestWatchdogHealsAMajorityByExtendingTwice(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithSetNXOnExtend(), redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
+	onKit(t, func(k kit) {
+		m := k.held(redsync.WithSetNXOnExtend(), redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
 		until := m.Until()
-		f.lose(0, 1, 2)
+		k.lose(0, 1, 2)
 		time.Sleep(3 * time.Second)
 		assert.Equal(t, until, m.Until(), "what was set again does not count")
 		time.Sleep(time.Second)
 		assert.Greater(t, m.Until(), until)
-		f.unlocks(m)
+		k.unlocks(m)
 	})
 }
 
