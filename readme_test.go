@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -67,4 +69,51 @@ func TestReadmeFirstLock(t *testing.T) {
 	require.True(t, errors.As(run(), &exit))
 	assert.Equal(t, 1, exit.ExitCode(), stderr.String())
 	assert.Contains(t, stderr.String(), "0 of 3 nodes answered")
+}
+
+// TestLinksOfThePagesLead looks at every relative link of every page: the file must exist, and so must the heading
+// that the link names.
+func TestLinksOfThePagesLead(t *testing.T) {
+	link := regexp.MustCompile(`(?:\]\(|src="|srcset=")([^)"\s]+)[)"]`)
+	pages := map[string]string{}
+	require.NoError(t, filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		pages[path] = string(text)
+		return err
+	}))
+	links := 0
+	for path, text := range pages {
+		for _, match := range link.FindAllStringSubmatch(text, -1) {
+			target, heading, _ := strings.Cut(match[1], "#")
+			if strings.Contains(target, ":") {
+				continue // another site
+			}
+			links++
+			target = filepath.Join(filepath.Dir(path), target)
+			if match[1][0] == '#' {
+				target = path
+			}
+			_, err := os.Stat(target)
+			require.NoError(t, err, "%s: %s", path, match[1])
+			if heading != "" && filepath.Ext(target) == ".md" {
+				require.Contains(t, headings(pages[target]), heading, "%s: %s", path, match[1])
+			}
+		}
+	}
+	require.Greater(t, links, 50)
+}
+
+// headings returns the names by which links reach the headings of a page, as code hosts form them.
+func headings(page string) (names []string) {
+	dropped := regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+	for line := range strings.Lines(page) {
+		if title := strings.TrimLeft(line, "#"); title != line && strings.HasPrefix(title, " ") {
+			name := dropped.ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), "")
+			names = append(names, strings.ReplaceAll(name, " ", "-"))
+		}
+	}
+	return names
 }

@@ -33,7 +33,7 @@
 //   - An older token is refused with a [*StaleError], which matches [ErrStale]. Nothing is
 //     written.
 //   - The token 0 is refused with [ErrNoToken]: Fence returns 0 without WithFencing, and when the
-//     lock is not held.
+//     Mutex has not held the lock or has unlocked it.
 //
 // Tokens are compared exactly as uint64, even if the database has no such type.
 //
@@ -61,7 +61,7 @@ var (
 	ErrStale = errors.New("fencing: stale token")
 
 	// ErrNoToken means that the token of a write is 0: the Mutex has no redsync.WithFencing, or
-	// the lock was not held when Fence was called.
+	// had not locked, or had unlocked, when Fence was called.
 	ErrNoToken = errors.New("fencing: token 0: lock with WithFencing, and call Fence while the lock is held")
 )
 

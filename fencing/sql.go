@@ -22,7 +22,8 @@ import (
 //
 //	UPDATE orders SET state = ?, fence = ? WHERE id = ? AND fence <= ?
 //
-// Pass [Text] of the token for fence in both places. If the statement affects no row, the row has a
+// Refuse the token 0 before the statement, as [Admit](token, 0) does. Pass [Text] of the token for fence in both
+// places. If the statement affects no row, the row has a
 // newer token or does not exist. In MySQL without clientFoundRows=true, a statement that writes what
 // is there already also affects no row.
 type SQL struct {

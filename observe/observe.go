@@ -148,8 +148,10 @@ type ReleaseUnconfirmed struct {
 	Err     error // why; nil if the node's answer proved nothing
 }
 
-// WakeUpDenied says that a node does not wake waiters when a lock is released, because it refuses SUBSCRIBE or
-// the key {name}:queue. In most cases its ACL denies them. Waiters then try again after their retry delays.
+// WakeUpDenied says that a node does not wake the waiters of this process when a lock is released, because it
+// refuses SUBSCRIBE or the key {name}:queue. In most cases its ACL denies them. Waiters then try again every half
+// second and after their retry delays. A process whose releases wake nobody, because its ACL denies PUBLISH, is
+// not told.
 // For a refusal of the key the event comes once for each node, for a refusal of SUBSCRIBE with each
 // subscription.
 type WakeUpDenied struct {

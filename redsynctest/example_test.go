@@ -73,21 +73,24 @@ func TestWorkerStopsWhenItLosesItsLock(t *testing.T) {
 }
 
 // Every process calls nightly, and the job runs once a night. A lock that is not unlocked marks the job as done.
-func nightly(rs *redsync.Redsync, night string, job func() error) error {
-	mutex := rs.NewMutex("nightly:"+night, redsync.WithExpiry(24*time.Hour))
-	err := mutex.Lock()
+func nightly(ctx context.Context, rs *redsync.Redsync, night string, job func(context.Context) error) error {
+	mutex := rs.NewMutex("nightly:"+night,
+		redsync.WithExpiry(24*time.Hour), redsync.WithNodeTimeout(time.Second))
+	err := mutex.LockContext(ctx)
 	var taken *redsync.ErrTaken
 	switch {
 	case errors.As(err, &taken):
-		return nil // another process runs it
+		return nil // another process runs the job, or has run it
 	case err != nil:
-		return err
+		return err // too few nodes answered, or ctx ended
 	}
-	if err := job(); err != nil {
-		_, unlockErr := mutex.Unlock() // another process may try
+	cleanup := context.WithoutCancel(ctx)
+	if err := job(ctx); err != nil {
+		_, unlockErr := mutex.UnlockContext(cleanup) // another process may try
 		return errors.Join(err, unlockErr)
 	}
-	return nil
+	_, err = mutex.Detach(cleanup) // the keys stay until the expiry, also after the Redsync is closed
+	return err
 }
 
 func TestJobRunsOnceInThreeProcesses(t *testing.T) {
@@ -99,7 +102,7 @@ func TestJobRunsOnceInThreeProcesses(t *testing.T) {
 		for range 3 {
 			rs := nodes.Process()
 			processes.Go(func() {
-				err := nightly(rs, "2026-01-31", func() error {
+				err := nightly(t.Context(), rs, "2026-01-31", func(context.Context) error {
 					if runs.Add(1) == 1 {
 						return errors.New("the first run fails")
 					}

@@ -1,7 +1,6 @@
 package redsynctest_test
 
 import (
-	"context"
 	"crypto/rand"
 	"regexp"
 	"sync"
@@ -113,7 +112,7 @@ func TestRequireNothingLeftFindsAHeldLock(t *testing.T) {
 		assert.Equal(t, "\n"+
 			"\tError:      \tnode #0 (127.0.0.1:7001): \"orders:17\" is left: value \"ABCDE\", expires in 1m20s\n"+
 			"\t            \tnode #1 (127.0.0.1:7002): \"orders:17\" is left: value \"ABCDE\", expires in 1m20s\n"+
-			"\t            \tThe code under test must unlock each Mutex, and close each Redsync that it makes itself.\n"+
+			"\t            \tthe code under test must unlock each Mutex, and close each Redsync that it makes itself\n"+
 			"\tTest:       \tTestOfUser\n", masked(got))
 	})
 }
@@ -132,27 +131,25 @@ func TestRequireNothingLeftDoesNotTakeExpiryForARelease(t *testing.T) {
 
 // A lock that was given away, and that nobody has adopted, is nobody's to unlock.
 func TestTheEndFindsWhatNobodyUnlocks(t *testing.T) {
-	detached := func(faults func(*redsynctest.Nodes)) func(tb *fakeTB) {
+	held := func(faults func(*redsynctest.Nodes)) func(tb *fakeTB) {
 		return func(tb *fakeTB) {
 			nodes := redsynctest.Start(tb, 3)
-			mutex := nodes.Redsync().NewMutex(name, redsync.WithExpiry(time.Hour))
-			require.NoError(t, mutex.Lock())
-			_, err := mutex.Detach(context.Background())
-			require.NoError(t, err)
+			rs := redsync.New(nodes.Pools()...) // nobody closes it
+			require.NoError(t, rs.NewMutex(name, redsync.WithExpiry(time.Hour)).Lock())
 			faults(nodes)
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		got := fails(t, detached(func(*redsynctest.Nodes) {}))
+		got := fails(t, held(func(*redsynctest.Nodes) {}))
 		assert.Contains(t, got, `node #2 (127.0.0.1:7003): "orders:17" is left: value `)
 		assert.Contains(t, got, "Test:       \tTestOfUser")
-		got = fails(t, detached(func(nodes *redsynctest.Nodes) {
+		got = fails(t, held(func(nodes *redsynctest.Nodes) {
 			for i := range 3 {
 				nodes.Node(i).Restart(false)
 			}
 		}))
 		assert.Empty(t, got, "nodes that have had a fault are not looked at")
-		got = fails(t, detached(func(nodes *redsynctest.Nodes) {
+		got = fails(t, held(func(nodes *redsynctest.Nodes) {
 			for i := range 3 {
 				nodes.Node(i).Up()
 				nodes.Node(i).Thaw()
@@ -160,7 +157,7 @@ func TestTheEndFindsWhatNobodyUnlocks(t *testing.T) {
 			}
 		}))
 		assert.Contains(t, got, "is left", "what does nothing is no fault")
-		got = fails(t, detached(func(nodes *redsynctest.Nodes) { nodes.RequireFree(name) }))
+		got = fails(t, held(func(nodes *redsynctest.Nodes) { nodes.RequireFree(name) }))
 		assert.NotContains(t, got, "is left", "a test that has failed")
 	})
 }

@@ -45,7 +45,7 @@ type Nodes struct {
 	processes []*participant
 	pools     []pool.Pool
 	clients   []*redis.Client
-	lost      map[string]bool // names of locks that were lost
+	apart     map[string]bool // names of locks that were lost or detached
 	somebody  int             // how many clients HoldBySomebody and Steal have made up
 	closed    bool            // Close has begun
 
@@ -71,7 +71,7 @@ func (panics) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, arg
 //
 // When tb ends, all processes are closed, which unlocks what they still hold. The test fails if after that a
 // key of a lock is left on a node that has had no fault, or a connection is open. It does not look at locks that
-// a process has lost, because their keys stay until they expire. A test that has failed before is not checked.
+// a process has lost or detached, because their keys stay until they expire. A test that has failed before is not checked.
 // This does not find an Unlock that the code under test has forgotten: call RequireNothingLeft for that.
 //
 // In a fuzz test, call Start in the fuzz target, with the target's T: a testing.F panics there.
@@ -108,7 +108,7 @@ func start(n int, t reporter) (*Nodes, error) {
 	if n < 1 || n > maxNodes {
 		return nil, fmt.Errorf("the number of nodes must be 1 to %d, not %d", maxNodes, n)
 	}
-	ns := &Nodes{t: t, bubble: inBubble(), lost: make(map[string]bool), ended: make(chan struct{})}
+	ns := &Nodes{t: t, bubble: inBubble(), apart: make(map[string]bool), ended: make(chan struct{})}
 	program := os.Getenv(serversEnv)
 	if program != "" && ns.bubble {
 		return nil, fmt.Errorf("%s=%s: real servers cannot run in a testing/synctest bubble; "+
@@ -157,7 +157,7 @@ func (ns *Nodes) Process(options ...redsync.Option) *redsync.Redsync {
 	ns.t.Helper()
 	p := &participant{network: &network{}}
 	ns.try("Process", nil, func() error {
-		p.base = redsync.New(ns.poolsOn(p.network)...).With(redsync.WithObserver(losses{ns}))
+		p.base = redsync.New(ns.poolsOn(p.network)...).With(redsync.WithObserver(partings{ns}))
 		p.shown = p.base.With(options...)
 		ns.mu.Lock()
 		defer ns.mu.Unlock()
@@ -459,21 +459,26 @@ func checkName(name string) error {
 	return nil
 }
 
-// losses notes the names of locks that a process has lost.
-type losses struct{ of *Nodes }
+// partings notes the names of locks whose keys stay although no process has them: they were lost or detached.
+type partings struct{ of *Nodes }
 
 // ObserveLost implements observe.LostObserver.
-func (l losses) ObserveLost(_ context.Context, e observe.Lost) {
-	l.of.mu.Lock()
-	defer l.of.mu.Unlock()
-	l.of.lost[e.Name] = true
-}
+func (p partings) ObserveLost(_ context.Context, e observe.Lost) { p.of.setApart(e.Name) }
 
-// isLost reports whether key belongs to a lock that a process has lost.
-func (ns *Nodes) isLost(key string) bool {
+// ObserveDetached implements observe.DetachedObserver.
+func (p partings) ObserveDetached(_ context.Context, e observe.Detached) { p.of.setApart(e.Name) }
+
+func (ns *Nodes) setApart(name string) {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
-	return ns.lost[key]
+	ns.apart[name] = true
+}
+
+// isApart reports whether key belongs to a lock that was lost or detached.
+func (ns *Nodes) isApart(key string) bool {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	return ns.apart[key]
 }
 
 func (ns *Nodes) quorum() int { return len(ns.nodes)/2 + 1 }

@@ -1,6 +1,7 @@
 package redsynctest_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -276,7 +277,7 @@ func TestHoldBySomebodyKeepsOthersOutUntilExpire(t *testing.T) {
 // Unlock returns as soon as a quorum has confirmed the release.
 func TestHoldBySomebodyWaitsForReleasesThatAreUnderWay(t *testing.T) {
 	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
-		for i := range 100 {
+		for i := range 30 {
 			name := fmt.Sprint("orders:", i)
 			mutex := rs.NewMutex(name)
 			require.NoError(t, mutex.Lock())
@@ -473,8 +474,8 @@ func TestClientsAreForPoolsOfTheUsersOwn(t *testing.T) {
 	})
 }
 
-// The keys of a lost lock stay until they expire, also on a node that has had no fault.
-func TestTheEndLeavesOutLocksThatWereLost(t *testing.T) {
+// The keys of a lock that was lost or detached stay until they expire, also on a node that has had no fault.
+func TestTheEndLeavesOutLocksThatWereLostOrDetached(t *testing.T) {
 	for lost, lose := range map[string]func(nodes *redsynctest.Nodes, mutex *redsync.Mutex){
 		"proved by Valid": func(nodes *redsynctest.Nodes, mutex *redsync.Mutex) {
 			nodes.Node(0).Restart(true)
@@ -482,6 +483,10 @@ func TestTheEndLeavesOutLocksThatWereLost(t *testing.T) {
 			nodes.HoldBySomebody("other")
 			_ = nodes.Process().NewMutex(name).Lock()
 			_, _ = mutex.Valid()
+		},
+		"detached": func(_ *redsynctest.Nodes, mutex *redsync.Mutex) {
+			_, err := mutex.Detach(context.Background())
+			require.NoError(t, err)
 		},
 		"at Until, with a lock delay": func(nodes *redsynctest.Nodes, mutex *redsync.Mutex) {
 			nodes.CutOff(nodes.Redsync())

@@ -149,7 +149,7 @@ func (ns *Nodes) leftNow() error {
 // processes are closed. It waits up to 2 s, because the keys of a lost lock last a little longer than the hold.
 func (ns *Nodes) leftAtEnd() error {
 	return await(2*time.Second, func() error {
-		_, err := ns.left((*Node).neverFaulty, ns.isLost)
+		_, err := ns.left((*Node).neverFaulty, ns.isApart)
 		return err
 	})
 }
@@ -176,7 +176,7 @@ func (ns *Nodes) left(counts func(*Node) bool, except func(key string) bool) (sh
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return shortest, fmt.Errorf("%w\nThe code under test must unlock each Mutex, and close each Redsync that it makes itself.", err)
+		return shortest, fmt.Errorf("%w\nthe code under test must unlock each Mutex, and close each Redsync that it makes itself", err)
 	}
 	return shortest, nil
 }
