@@ -20,20 +20,20 @@
 //
 // # What is guaranteed
 //
-//   - Exclusion: at most one hold of a name has Remaining() > 0 at any time. A Mutex that has adopted a value
-//     by [WithValue] shares the hold with the Mutex that the value came from, until that one calls
-//     [Mutex.Detach].
-//   - Time: a hold starts before the first byte of the attempt that won is sent, and ends at Until, drift
-//     earlier than its keys. Of the monotonic clock and the wall clock, the one that has advanced more counts.
-//     Extend and the watchdog never revive a hold that has ended.
-//   - Loss: a holder learns of the end of its hold by its own clocks. Lost is closed at Until, late only by the
-//     lateness of a timer.
-//   - Values: a value belongs to one hold. Once your code has read it, Unlock does not hand the lock over
-//     inside the process.
+//   - Exclusion: at most one hold of a name has Remaining() > 0 at any time. If one Mutex gives its value to
+//     another one ([WithValue]), both share one hold until the giver calls [Mutex.Detach].
+//   - Time: a hold starts before the first byte of the attempt that won is sent. It ends at Until, before its keys
+//     can expire. The monotonic clock and the wall clock both measure it, and the longer time counts. Extend and
+//     the watchdog never revive a hold that has ended.
+//   - Loss: a holder learns of the end of its hold by its own clocks. Lost is closed at Until, or as much later
+//     as a timer is late ([Mutex.Lost]).
+//   - Values: a value that your code has read ([Mutex.Value], [Mutex.Sequencer]) belongs to one hold. If your code
+//     has not read it, Unlock may pass it to the next waiter of the same process ([WithHandOver]).
 //   - Results: true is never returned with an error, and false never without one.
-//   - Availability: each operation returns as soon as a quorum (N/2 + 1 nodes) has granted it, or none can.
+//   - Availability: each operation returns as soon as a quorum (N/2 + 1 nodes) has granted it, or as soon as no
+//     quorum can grant it any more.
 //     Nodes that are down or frozen cost no time while a quorum answers, except for the [three waits] of Lock.
-//     Otherwise they cost at most the node deadline ([WithNodeTimeout]), in Extend at most the rest of the validity.
+//     Otherwise they cost each attempt at most the node deadline ([WithNodeTimeout]).
 //
 // # What is assumed
 //
@@ -49,15 +49,14 @@
 //     with an expiry can prevent that. The remedy is a [fencing] token: [WithFencing] gives each hold a number,
 //     greater than those of earlier holds, and the resource refuses a number lower than one it has seen.
 //   - The restart guard does not notice FLUSHALL, eviction, a failover to a stale replica, or a step of a node's
-//     clock. [safety] lists every objection with a test.
+//     clock. [objections] lists what can go wrong, with a test of each.
 //
 // # Waiting
 //
 // Releasing a lock wakes the next waiter. By default an attempt may overtake waiters of other processes, as with
 // a sync.Mutex; [WithFair] serves waiters in call order, and [WithPriority] lets some wait at the front. Messages
-// can be lost and holders can die, so the first waiter also tries when the keys run out, every half second, and
-// after every retry delay. While a quorum answers, a waiter takes a free lock within a retry delay, with WithFair
-// within a second. [design] says how waiting works.
+// can be lost and holders can die. So the first waiter of a process also tries without a message: after each retry
+// delay, every half second, and when the holder's keys expire. See [design].
 //
 // # What a failure leaves behind
 //
@@ -65,13 +64,12 @@
 // have set are released in the background, whatever happens to the context, until each node has confirmed it.
 // Unlock does the same. Keys on a node that stays out of reach, or of a process that dies, vanish with their expiry.
 //
-// After [ErrExtendFailed] the lock is held until the old Until. After [ErrLockAlreadyExpired] it is over. If the
-// nodes have proved that, or Until passed during an Extend, [ErrLockLost] comes with it. After Unlock the Mutex is
-// not held, whatever Unlock returned; it returns true only if a quorum has deleted the value. [Redsync.Close]
-// releases every lock that is still held.
+// After [ErrExtendFailed] the lock is held until the old Until. After [ErrLockAlreadyExpired] the lock is over.
+// After Unlock the Mutex is not held, whatever Unlock returned. Unlock returns true only if a quorum has deleted the
+// value, or if it handed the lock to the next waiter of the process. [Redsync.Close] releases every lock that is
+// still held.
 //
-// A minority of nodes that are down breaks no lock, so no call returns an error for it. [WithLogger] and package
-// observe tell of such nodes. An idle Redsync sends nothing and notices nothing.
+// A minority of nodes that are down breaks no lock, so no call returns an error for it. [WithLogger] tells of them.
 //
 // # Compatibility
 //
@@ -86,7 +84,7 @@
 // [workers]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/workers.md
 // [fencing]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/fencing.md
 // [three waits]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/safety.md#the-three-waits-of-lock
-// [safety]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/objections.md
+// [objections]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/objections.md
 // [design]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/design.md
 // [moving]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/from-redsync-v4.md
 package redsync

@@ -354,6 +354,7 @@ func (u user) meet() {
 	require.NoError(u, m.Lock())
 	_, err := m.Unlock()
 	require.NoError(u, err)
+	synctest.Wait() // Unlock returns at a quorum
 }
 
 func (u user) unlock(m *redsync.Mutex) {

@@ -20,6 +20,7 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 
 	"github.com/seed14bd9ef4/redsync/internal/cli"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // goMutants returns the mutants of a file of Go with these declarations.
@@ -268,6 +269,15 @@ func (y *toy) measureTo(ctx context.Context, out, log io.Writer) error {
 }
 
 // TestMeasureFindsTheGapsOfTests measures a module whose tests are known to have gaps.
+// atNight skips a test that builds programs for seconds, except at the nightly length: mutants are measured in the
+// nightly run alone. TestMeasureFindsTheGapsOfTests runs at every length.
+func atNight(t *testing.T) {
+	t.Helper()
+	if testlength.Of(0, 0, 1) == 0 {
+		t.Skip("at the nightly length")
+	}
+}
+
 func TestMeasureFindsTheGapsOfTests(t *testing.T) {
 	t.Parallel()
 	y := newToy(t, `Full|Clamp|Unused|Add|lua|size|caught: (\*|runtime)`, "")
@@ -303,6 +313,7 @@ gone.go f: a => b
 }
 
 func TestMeasureEndsAMutantThatHangs(t *testing.T) {
+	atNight(t)
 	t.Parallel()
 	y := newToy(t, `Spin: i\+\+ => nothing`, "")
 	y.patience = time.Second
@@ -321,6 +332,7 @@ const survivor = `Clamp: if n > 10 { => if n > 11 {`
 // TestMeasureSkipsTestsThatFailWithoutAMutant has a test that fails only on the programs that the
 // mutants are built into, which count no coverage, and one that does so only in full.
 func TestMeasureSkipsTestsThatFailWithoutAMutant(t *testing.T) {
+	atNight(t)
 	y := newToy(t, survivor, `import "testing"
 
 func TestShort(t *testing.T) {
@@ -353,6 +365,7 @@ func TestFullOnly(t *testing.T) {
 // TestMeasureDoesNotBelieveAFlakyTest has a test that passes while it is measured and calibrated,
 // and fails from its third run on.
 func TestMeasureDoesNotBelieveAFlakyTest(t *testing.T) {
+	atNight(t)
 	t.Parallel()
 	y := newToy(t, `Clamp: if n > 10 {`, `import (
 	"os"
@@ -386,6 +399,7 @@ func TestFlaky(t *testing.T) {
 // TestMeasureWarnsOfTestsThatFailAsTheTreeIs holds that a test that fails without the program's doing
 // is named, and that no cache makes it forgotten.
 func TestMeasureWarnsOfTestsThatFailAsTheTreeIs(t *testing.T) {
+	atNight(t)
 	t.Parallel()
 	y := newToy(t, survivor, `import "testing"
 
@@ -404,6 +418,7 @@ func TestBroken(t *testing.T) { t.Fatal("broken") }
 // TestMeasureKnowsItsTestsAgain holds that the cache is used, and that no setting of the caller
 // reaches the tests.
 func TestMeasureKnowsItsTestsAgain(t *testing.T) {
+	atNight(t)
 	t.Setenv("REDSYNC_TOY", "broken")
 	y := newToy(t, survivor, `import (
 	"os"
@@ -533,6 +548,7 @@ func (c canceler) Write(line []byte) (int, error) {
 // TestMeasurePrintsWhatIsKnownWhenItEndsEarly interrupts each stage, the first one while a mutant
 // hangs, of which nothing is known.
 func TestMeasurePrintsWhatIsKnownWhenItEndsEarly(t *testing.T) {
+	atNight(t)
 	t.Parallel()
 	for _, c := range []struct{ only, at, err, out string }{
 		{`Full|Spin: i\+\+ => nothing`, "1/2 fast", "with 1 of 2 mutants tried: context canceled", "\n1 mutants: 1 killed by a test, 0 by time, 0 survived\n"},

@@ -74,7 +74,7 @@ func TestSimulation(t *testing.T) {
 		return
 	}
 	first, held := fromEnv(t, "REDSYNC_SIM_FROM", 0), 0
-	seeds := fromEnv(t, "REDSYNC_SIM_SEEDS", testlength.Of(15, 40, 3000))
+	seeds := fromEnv(t, "REDSYNC_SIM_SEEDS", testlength.Of(15, 30, 3000))
 	for seed := first; seed < first+seeds; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			s, events := simulate(t, uint64(seed), "")
@@ -147,7 +147,7 @@ func TestSimulationRepeatsItself(t *testing.T) {
 		t.Skip("with it the runtime draws which goroutine runs next")
 	}
 	oneByOne(t)
-	seeds := fromEnv(t, "REDSYNC_SIM_TWICE", testlength.Of(3, 5, 100))
+	seeds := fromEnv(t, "REDSYNC_SIM_TWICE", testlength.Of(3, 3, 100))
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			differ := differs(t, uint64(seed))
@@ -197,7 +197,7 @@ func sortInstants(events []history.Event) {
 // order all the same.
 func TestSimulationBeyondTheContractIsSeenToBreak(t *testing.T) {
 	oneByOne(t)
-	seeds, broken := fromEnv(t, "REDSYNC_SIM_LAWLESS", testlength.Of(15, 20, 100)), 0
+	seeds, broken := fromEnv(t, "REDSYNC_SIM_LAWLESS", testlength.Of(15, 15, 100)), 0
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			_, events := simulate(t, uint64(seed), lawless)
