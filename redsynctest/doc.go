@@ -31,12 +31,12 @@
 //   - A node is down, frozen, slow or restarted, or loses a reply: the methods of [Node].
 //   - Somebody else has the lock: [Nodes.HoldBySomebody].
 //   - A held lock is lost: [Nodes.Steal], [Nodes.Expire], or a quorum of nodes that is down.
-//   - The process that holds a lock crashes: lock it in another [Nodes.Process], and do not unlock it.
+//   - The process that holds a lock crashes, or cannot reach any node: [Nodes.CutOff].
 //
 // # What to check
 //
 // [Nodes.RequireHeld], [Nodes.RequireFree] and [Nodes.RequireNothingLeft] look at the nodes. Their failures say
-// what each node has. A [Recorder] keeps the events of locks.
+// what each node has. [Nodes.AwaitHeld] and [Nodes.AwaitFree] wait. A [Recorder] keeps the events of locks.
 //
 // # Real servers
 //
