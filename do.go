@@ -11,10 +11,13 @@ import (
 // Until at the latest. After a loss context.Cause matches ErrLockLost. The options configure
 // this lock alone; WithWatchdog is implied.
 //
-// If Lock fails, Do returns its error and does not call fn. Otherwise Do returns the error of
-// fn, joined with the reason why the lock was lost or could not be unlocked. Do returns only
-// after fn, so fn must return soon when its context ends. If fn panics, Do unlocks and the panic
-// goes on.
+// If Lock fails, Do returns its error and does not call fn. If the lock was taken, that error matches
+// ErrFailed and *ErrTaken. Otherwise Do returns the error of fn, joined with the reason why the lock was
+// lost or could not be unlocked. That reason may match *ErrTaken, because another client has the lock by
+// now, but not ErrFailed.
+//
+// Do returns only after fn, so fn must return soon when its context ends. If fn panics, Do unlocks and the
+// panic goes on.
 func (r *Redsync) Do(ctx context.Context, name string, fn func(context.Context) error, options ...Option) (err error) {
 	if fn == nil {
 		return errors.New("redsync: Do: the function is nil")

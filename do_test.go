@@ -170,3 +170,27 @@ func TestDoOneAfterAnother(t *testing.T) {
 		assert.Equal(t, 5, count)
 	})
 }
+
+// After a theft fn has run, and the error must not look like that of a lock that was taken before.
+func TestDoToldOfATheftDoesNotMatchErrFailed(t *testing.T) {
+	onKit(t, func(k kit) {
+		failure := errors.New("of fn")
+		var taken *redsync.ErrTaken
+		err := k.Do(k.Context(), "lock", func(ctx context.Context) error {
+			k.nodes.Steal("lock")
+			<-ctx.Done()
+			return failure
+		})
+		require.ErrorAs(t, err, &taken)
+		require.ErrorIs(t, err, redsync.ErrLockLost)
+		require.ErrorIs(t, err, failure)
+		require.NotErrorIs(t, err, redsync.ErrFailed)
+
+		err = k.Do(k.Context(), "lock", func(context.Context) error {
+			t.Error("it was called")
+			return nil
+		}, redsync.WithTries(1))
+		require.ErrorAs(t, err, &taken)
+		require.ErrorIs(t, err, redsync.ErrFailed)
+	})
+}

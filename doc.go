@@ -22,13 +22,13 @@
 //
 //   - Exclusion: at most one hold of a name has Remaining() > 0 at any time. If one Mutex gives its value to
 //     another one ([WithValue]), both share one hold until the giver calls [Mutex.Detach].
-//   - Time: a hold starts before the first byte of the attempt that won is sent. It ends at Until, before its keys
+//   - Time: a hold counts from before its winning attempt sends its first byte. It ends at Until, before its keys
 //     can expire. The monotonic clock and the wall clock both measure it, and the longer time counts. Extend and
 //     the watchdog never revive a hold that has ended.
-//   - Loss: a holder learns of the end of its hold by its own clocks. Lost is closed at Until, or as much later
-//     as a timer is late ([Mutex.Lost]).
-//   - Values: a value that your code has read ([Mutex.Value], [Mutex.Sequencer]) belongs to one hold. If your code
-//     has not read it, Unlock may pass it to the next waiter of the same process ([WithHandOver]).
+//   - Loss: a holder learns of the end of its hold by its own clocks. Lost is closed at Until, or later if a timer
+//     is late ([Mutex.Lost]).
+//   - Values: once your code has read a value ([Mutex.Value], [Mutex.Sequencer]), it belongs to that hold alone.
+//     Unlock may pass an unread value, with the lock, to the next waiter of the same process ([WithHandOver]).
 //   - Results: true is never returned with an error, and false never without one.
 //   - Availability: each operation returns as soon as a quorum (N/2 + 1 nodes) has granted it, or as soon as no
 //     quorum can grant it any more.
@@ -56,12 +56,12 @@
 // Releasing a lock wakes the next waiter. By default an attempt may overtake waiters of other processes, as with
 // a sync.Mutex; [WithFair] serves waiters in call order, and [WithPriority] lets some wait at the front. Messages
 // can be lost and holders can die. So the first waiter of a process also tries without a message: after each retry
-// delay, every half second, and when the holder's keys expire. See [design].
+// delay, at least every half second, and when the holder's keys expire. See [design].
 //
 // # What a failure leaves behind
 //
-// A Lock that fails acquires nothing, and what the Mutex held before, it still holds. Keys that the attempt may
-// have set are released in the background, whatever happens to the context, until each node has confirmed it.
+// A Lock that fails acquires nothing, and a hold that the Mutex already had goes on. Keys that the attempt may
+// have set are released in the background, repeatedly until each node confirms, even if the context has ended.
 // Unlock does the same. Keys on a node that stays out of reach, or of a process that dies, vanish with their expiry.
 //
 // After [ErrExtendFailed] the lock is held until the old Until. After [ErrLockAlreadyExpired] the lock is over.
