@@ -49,6 +49,11 @@ const (
 	newAlone
 )
 
+// deployments says how each deployment begins.
+var deployments = [...]string{
+	"", "joint processes start", "the last old process ends", "new processes start", "the last joint process ends",
+}
+
 // A kind is the set that a process was deployed with.
 type kind uint8
 
@@ -175,10 +180,10 @@ func (j joint) next(s jointState, do func(Step, jointState)) {
 	for i := range j.attempts {
 		j.client(s, i, do)
 		for n := range s.nodes {
-			s.execute(i, n, do)
+			j.execute(s, i, n, do)
 		}
 	}
-	s.tick(do)
+	j.tick(s, do)
 }
 
 // deploy adds the steps to the next deployment.
@@ -206,11 +211,10 @@ func (j joint) deploy(s jointState, do func(Step, jointState)) {
 			}
 		}
 	}
-	do(Step{Text: [...]string{"", "joint processes start", "the last old process ends", "new processes start",
-		"the last joint process ends"}[s.deployed], Kind: Choice}, s)
+	do(Step{Text: deployments[s.deployed], Kind: Choice}, s)
 }
 
-func (s jointState) tick(do func(Step, jointState)) {
+func (joint) tick(s jointState, do func(Step, jointState)) {
 	for n := range s.nodes {
 		node := &s.nodes[n]
 		node.left = max(node.left, 1) - 1
@@ -292,7 +296,7 @@ func (s *jointState) over(i int) {
 }
 
 // execute adds the steps in which node n executes a message of attempt i.
-func (s jointState) execute(i, n int, do func(Step, jointState)) {
+func (joint) execute(s jointState, i, n int, do func(Step, jointState)) {
 	a := s.attempts[i]
 	if a.phase == idle || a.kind.asks()>>n&1 == 0 {
 		return
