@@ -188,6 +188,58 @@ func ExampleMutex_Extend() {
 	// Output: held for longer than the expiry: true
 }
 
+// Remaining says how long the holder may still rely on the lock. It sends nothing, so work in steps calls it before
+// each step that needs the lock.
+func ExampleMutex_Remaining() {
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+	mutex := nodes.Redsync().NewMutex("report", redsync.WithExpiry(time.Minute))
+	if err := mutex.Lock(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer mutex.Unlock()
+
+	const longest = 10 * time.Second // that a step may take
+	for page := range 3 {
+		if mutex.Remaining() < longest {
+			fmt.Println("too late for page", page) // extend the lock, or stop
+			return
+		}
+		fmt.Println("page", page) // the step
+	}
+	// Output:
+	// page 0
+	// page 1
+	// page 2
+}
+
+// WithFair serves waiters in the order of their calls, across all processes. Every client that locks the name must
+// set it.
+func ExampleWithFair() {
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+
+	var processes sync.WaitGroup
+	for range 3 {
+		rs := nodes.Process(redsync.WithFair(), redsync.WithTries(0)) // waits as long as it takes
+		processes.Go(func() {
+			err := rs.Do(context.Background(), "orders:17", func(context.Context) error {
+				fmt.Println("served")
+				return nil
+			})
+			if err != nil {
+				fmt.Println(err)
+			}
+		})
+	}
+	processes.Wait()
+	// Output:
+	// served
+	// served
+	// served
+}
+
 // WithWatchdog is for a lock that outlives a function. Watch Lost: it is closed when the lock is lost.
 func ExampleWithWatchdog() {
 	nodes := redsynctest.New(5)

@@ -32,13 +32,14 @@ func WithOutstanding(limit int) Option {
 //
 // maxExpiry is the longest expiry plus lock delay that any program uses on these nodes. It must
 // be more than 0. Without this option there is no guard. A Redsync counts no grant and no
-// extension of a node whose server started less than maxExpiry + drift + 1 s earlier. It refuses
-// a Mutex whose expiry plus lock delay is longer than maxExpiry. Releases are always sent.
+// extension of a node whose server started less than maxExpiry + drift + 1 s earlier. With
+// redsync.WithFencing that time is 10 s and three node deadlines longer. The Redsync refuses a
+// Mutex whose expiry plus lock delay is longer than maxExpiry. Releases are always sent.
 //
 // The guard costs nothing per operation: the pool asks for INFO when it opens a connection, in a
 // round trip that it makes anyway. The price is availability: a restarted node counts as down for
 // that time, and a quorum must be found without it. In a fresh deployment all nodes have just
-// started, so the first lock waits as long. WithNewNodes waives that wait.
+// started, so nobody acquires a lock until then. WithNewNodes waives that.
 //
 // The client's user needs permission for INFO (+info). A node that refuses INFO never counts.
 //

@@ -268,7 +268,7 @@ func (n *Node) connected() []*end {
 	return slices.SortedFunc(maps.Keys(numbers), func(a, b *end) int { return cmp.Compare(numbers[a], numbers[b]) })
 }
 
-// LoseMessages loses messages to subscribers on their way, as many of the next ones as times says.
+// LoseMessages makes the node lose the next messages that it sends to subscribers; times is how many.
 // The node counts them as delivered. A message to two subscribers counts as two. Messages of more
 // than 4,000 bytes are not lost.
 func (n *Node) LoseMessages(times int) {

@@ -185,9 +185,9 @@ func (rel *Release) send(i int, as form, resp []byte) {
 	}
 }
 
-// transmit sends the release to node i now. It reports whether a reply will come, now or after the drain has
-// sent the release again. If the node may hold the value, the request is Reserved: WithOutstanding does not
-// limit it then.
+// transmit sends the release to node i now. It reports true if the pool accepts the release: then a reply
+// will come. It also reports true if the pool refuses the release but the drain keeps it, to try again later.
+// If the node may hold the value, the request is Reserved: WithOutstanding does not limit it then.
 func (rel *Release) transmit(i int, resp []byte) bool {
 	s, k, f := &rel.progress[i], rel.lease.terms.Keeper, rel.lease.writes.onNode(i)
 	s.orderly = f.settled()

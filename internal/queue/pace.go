@@ -26,8 +26,8 @@ type pace struct {
 	asleep bool            // the waiter ignores tick
 }
 
-// begin begins the delay after the current try. It makes the delay last no shorter than the time least. It
-// reports false if the delay is negative.
+// begin begins the delay after the current try. A delay shorter than least is lengthened to least. If the delay
+// is negative, begin begins none and reports false.
 func (p *pace) begin(least time.Duration) bool {
 	p.last = p.draw()
 	if p.last < 0 {

@@ -162,8 +162,8 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 	}
 }
 
-// delay begins the next retry delay, and makes it last no shorter than the time least. It reports false if
-// the delay is negative.
+// delay begins the next retry delay. A delay shorter than least is lengthened to least. If the delay is
+// negative, delay begins none and reports false.
 func (w *waiter) delay(least time.Duration) bool {
 	if !w.pace.begin(least) {
 		return false
