@@ -422,6 +422,35 @@ func TestCutOffEndsTheLocksOfAProcess(t *testing.T) {
 	})
 }
 
+// What a process could not release while it was cut off fails no test.
+func TestTheEndForgivesAProcessThatWasCutOff(t *testing.T) {
+	for where, end := range map[string]func(nodes *redsynctest.Nodes, mutex *redsync.Mutex){
+		"holds": func(*redsynctest.Nodes, *redsync.Mutex) {},
+		"has unlocked": func(_ *redsynctest.Nodes, mutex *redsync.Mutex) {
+			_, err := mutex.Unlock()
+			require.Error(t, err)
+		},
+		"has unlocked, and is back": func(nodes *redsynctest.Nodes, mutex *redsync.Mutex) {
+			_, err := mutex.Unlock()
+			require.Error(t, err)
+			nodes.Reconnect(nodes.Redsync())
+		},
+	} {
+		t.Run(where, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				got := fails(t, func(tb *fakeTB) {
+					nodes := redsynctest.Start(tb, 5)
+					mutex := nodes.Redsync().NewMutex(name, redsync.WithExpiry(time.Hour))
+					require.NoError(t, mutex.Lock())
+					nodes.CutOff(nodes.Redsync())
+					end(nodes, mutex)
+				})
+				assert.Empty(t, got)
+			})
+		})
+	}
+}
+
 func TestAwaitFollowsALock(t *testing.T) {
 	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
 		done := make(chan struct{})
