@@ -404,6 +404,7 @@ func (k kit) nothingLeft() {
 
 // keys counts the nodes that have a key. Nodes that do not answer are not counted.
 func (k kit) keys(key string) (count int) {
+	synctest.Wait() // Lock and Unlock return at a quorum
 	for i := range 5 {
 		if k.command(i, "exists", key) == any(int64(1)) {
 			count++
