@@ -286,7 +286,7 @@ func (ns *Nodes) settle(name string) {
 		return
 	}
 	_ = await(settling, func() error {
-		values, free := ns.count(name)
+		values, free, _ := ns.look(name)
 		if len(values) > 1 || len(values) == 1 && free > 0 {
 			return errors.New("the nodes do not agree")
 		}

@@ -70,7 +70,7 @@ func (ns *Nodes) RequireNothingLeft() {
 	}
 }
 
-// require looks at a lock on the nodes, and calls check with what count returns. It fails the test if check returns
+// require looks at a lock on the nodes, and calls check with what look returns. It fails the test if check returns
 // an error, and still does after patience.
 func (ns *Nodes) require(method, name string, patience time.Duration,
 	check func(name string, values map[string]int, free int) error,
@@ -92,14 +92,8 @@ func (ns *Nodes) require(method, name string, patience time.Duration,
 	}
 }
 
-// count returns how many nodes have each value of a lock, and how many are up and have none. It leaves out nodes
-// that fail to answer.
-func (ns *Nodes) count(name string) (values map[string]int, free int) {
-	values, free, _ = ns.look(name)
-	return values, free
-}
-
-// look returns the same as count, and says what each node has.
+// look returns how many nodes have each value of a lock, how many are up and have none, and what each node has as
+// text. The numbers leave out nodes that fail to answer.
 func (ns *Nodes) look(name string) (values map[string]int, free int, seen string) {
 	values = map[string]int{}
 	var lines []string

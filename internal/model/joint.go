@@ -1,10 +1,5 @@
 package model
 
-import (
-	"fmt"
-	"strings"
-)
-
 // This file models a change of the set of nodes, from `before` to `after`. A process that was deployed with the old
 // set needs a quorum of before, one with the new set a quorum of after, and one with the joint set a quorum of both.
 // A deployment is complete when every process of the former kind has ended.
@@ -334,18 +329,12 @@ func sameJoint(s jointState) jointState {
 }
 
 func (s *jointState) show(names []string) string {
-	var b strings.Builder
+	var v keysAndHolds
 	for _, n := range s.nodes {
-		if n.value == 0 {
-			b.WriteString("- ")
-			continue
-		}
-		fmt.Fprintf(&b, "%s:%d ", names[n.value-1], n.left)
+		v.key(names, n.value, n.left)
 	}
 	for i, a := range s.attempts {
-		if a.left > 0 {
-			fmt.Fprintf(&b, " %s has %d", names[i], a.left)
-		}
+		v.hold(names[i], a.left)
 	}
-	return b.String()
+	return v.String()
 }

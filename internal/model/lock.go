@@ -535,18 +535,31 @@ func sameLock(s lockState) lockState {
 }
 
 func (s *lockState) show(names []string) string {
-	var b strings.Builder
+	var v keysAndHolds
 	for _, n := range s.nodes {
-		if n.value == 0 {
-			b.WriteString("- ")
-			continue
-		}
-		fmt.Fprintf(&b, "%s:%d ", names[n.value-1], n.left)
+		v.key(names, n.value, n.left)
 	}
 	for i, a := range s.attempts {
-		if a.left > 0 {
-			fmt.Fprintf(&b, " %s has %d", names[i], a.left)
-		}
+		v.hold(names[i], a.left)
 	}
-	return b.String()
+	return v.String()
+}
+
+// keysAndHolds is the text of a state: the key of each node, and who holds the lock for how long.
+type keysAndHolds struct{ strings.Builder }
+
+// key adds the key of a node. value is that of attempt value-1; 0 means no key.
+func (v *keysAndHolds) key(names []string, value, left uint8) {
+	if value == 0 {
+		fmt.Fprint(v, "- ")
+		return
+	}
+	fmt.Fprintf(v, "%s:%d ", names[value-1], left)
+}
+
+// hold adds a hold with the given validity left, if there is any.
+func (v *keysAndHolds) hold(name string, left uint8) {
+	if left > 0 {
+		fmt.Fprintf(v, " %s has %d", name, left)
+	}
 }
