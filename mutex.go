@@ -370,6 +370,7 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	case h == nil && adopted == "":
 		return false, m.failure("unlock", ErrNotHeld)
 	case h == nil:
+		m.core.keeper.Set.Identify(ctx, t.Timing.NodeTimeout)
 		h = lease.Adopt(&t.Terms, adopted, start)
 	case m.set.observers != nil:
 		event.Held, event.Left = start.Since(h.First), h.Remaining(start)

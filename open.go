@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -23,6 +24,15 @@ import (
 // Redsync's locks. Close ends the connections. For the options of a pool, such as
 // pool.WithRestartGuard, use New.
 func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync, error) {
+	pools, err := dial(addresses)
+	if err != nil {
+		return nil, &within{"Open", err}
+	}
+	return New(pools...).open(ctx, "Open", options)
+}
+
+// dial returns a pool for each address. It sends nothing.
+func dial(addresses []string) ([]pool.Pool, error) {
 	pools := make([]pool.Pool, 0, len(addresses))
 	for i, address := range addresses {
 		client, err := newClient(address)
@@ -31,18 +41,23 @@ func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync,
 			err = quorum.Unusable(pools[i])
 		}
 		if err != nil {
-			return nil, &within{fmt.Sprintf("Open: address #%d", i), err}
+			return nil, &within{fmt.Sprintf("address #%d", i), err}
 		}
 	}
-	rs := New(pools...).With(options...)
-	if _, err := rs.set.timing(); err != nil {
-		return nil, &within{"Open", err}
+	return pools, nil
+}
+
+// open returns r with options, once its nodes have answered. op is the name of the function for errors.
+func (r *Redsync) open(ctx context.Context, op string, options []Option) (*Redsync, error) {
+	r = r.With(options...)
+	if _, err := r.set.timing(); err != nil {
+		return nil, &within{op, err}
 	}
-	rs.core.owned = true
-	if err := rs.ping(ctx); err != nil {
-		return nil, errors.Join(err, rs.Close(ctx))
+	r.core.owned = true
+	if err := r.ping(ctx); err != nil {
+		return nil, errors.Join(&within{op, err}, r.Close(ctx))
 	}
-	return rs, nil
+	return r, nil
 }
 
 // openTimeout bounds Open.
@@ -64,15 +79,13 @@ func (r *Redsync) ping(ctx context.Context) error {
 		res = set.Start(ctx, quorum.Ping{}, true).Wait(ctx, limits)
 	}
 	if d := set.Duplicate(); d != nil {
-		return &within{"Open", duplicateError(d.A.Index, d.A.Address, d.B.Index, d.B.Address)}
+		return duplicateError(d.A.Index, d.A.Address, d.B.Index, d.B.Address)
 	}
 	if res.Won {
 		return nil
 	}
-	return &within{
-		fmt.Sprintf("Open: %d of %d nodes answered, %d needed", res.Count.Granted.Len(), len(set.Nodes), quorumOf(len(set.Nodes))),
-		because(context.Cause(ctx), nodeErrors(errorsOf(res))),
-	}
+	enough := res.Rule.(interface{ enough(claim.Nodes) string }).enough(res.Count.Granted)
+	return &within{enough, because(context.Cause(ctx), nodeErrors(errorsOf(res)))}
 }
 
 // newClient returns a client for the node at address. The client stays unused and starts nothing: the

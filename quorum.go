@@ -1,6 +1,8 @@
 package redsync
 
 import (
+	"fmt"
+
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
@@ -11,24 +13,79 @@ import (
 // quorumOf returns how many of n nodes a decision needs: any two quorums share a node.
 func quorumOf(n int) int { return n/2 + 1 }
 
-// A majority is the rule of n independent nodes: more than half of them decide.
-type majority struct{ n int }
+// A majority is the rule of one set of independent nodes: more than half of them decide.
+type majority struct{ nodes claim.Nodes }
+
+// majorityOf returns the rule of n nodes.
+func majorityOf(n int) majority { return majority{claim.FirstNodes(n)} }
 
 // All implements claim.Rule.
-func (m majority) All() claim.Nodes { return claim.FirstNodes(m.n) }
+func (m majority) All() claim.Nodes { return m.nodes }
 
 // Quorum implements claim.Rule.
-func (m majority) Quorum(nodes claim.Nodes) bool { return nodes.Len() >= quorumOf(m.n) }
+func (m majority) Quorum(nodes claim.Nodes) bool {
+	return (nodes & m.nodes).Len() >= quorumOf(m.nodes.Len())
+}
 
 // Blocks implements claim.Rule.
-func (m majority) Blocks(nodes claim.Nodes) bool { return !m.Quorum(m.All() &^ nodes) }
+func (m majority) Blocks(nodes claim.Nodes) bool { return !m.Quorum(m.nodes &^ nodes) }
 
 // Standing implements claim.Rule.
 func (m majority) Standing(c claim.Count) claim.Standing { return standing(m, c) }
 
-// Counts implements claim.Rule: a node grants if it has the claim. It does not grant if this very command
-// has set a missing key again (claim.Created): that key proves nothing about the time before.
-func (majority) Counts(a claim.Answer) claim.Choice {
+// Counts implements claim.Rule.
+func (majority) Counts(a claim.Answer) claim.Choice { return choice(a) }
+
+// enough says of how many nodes answers are needed, and from how many of them there are answers.
+func (m majority) enough(answered claim.Nodes) string {
+	n := m.nodes.Len()
+	return fmt.Sprintf("%d of %d nodes answered, %d needed", (answered & m.nodes).Len(), n, quorumOf(n))
+}
+
+// A joint is the rule of two sets of nodes, the one before a change and the one after it: a decision needs
+// more than half of each. A node in both counts in both. Every process of the old set has a quorum that shares
+// a node with each quorum of a joint rule, and so has every process of the new set.
+type joint struct{ before, after majority }
+
+// All implements claim.Rule.
+func (j joint) All() claim.Nodes { return j.before.nodes | j.after.nodes }
+
+// Quorum implements claim.Rule.
+func (j joint) Quorum(nodes claim.Nodes) bool { return j.before.Quorum(nodes) && j.after.Quorum(nodes) }
+
+// Blocks implements claim.Rule.
+func (j joint) Blocks(nodes claim.Nodes) bool { return j.before.Blocks(nodes) || j.after.Blocks(nodes) }
+
+// Standing implements claim.Rule.
+func (j joint) Standing(c claim.Count) claim.Standing { return standing(j, c) }
+
+// Counts implements claim.Rule.
+func (joint) Counts(a claim.Answer) claim.Choice { return choice(a) }
+
+// Apart implements claim.JointRule.
+func (j joint) Apart(a, b int) bool { return j.before.has(a, b) || j.after.has(a, b) }
+
+// AsOne implements claim.JointRule.
+func (j joint) AsOne(a, b int) claim.Rule { return joint{j.before.asOne(a, b), j.after.asOne(a, b)} }
+
+func (j joint) enough(answered claim.Nodes) string {
+	return "before: " + j.before.enough(answered) + "; after: " + j.after.enough(answered)
+}
+
+// has reports whether m has both nodes.
+func (m majority) has(a, b int) bool { return m.nodes.Has(a) && m.nodes.Has(b) }
+
+// asOne returns m with node a in the place of node b, if m has b.
+func (m majority) asOne(a, b int) majority {
+	if !m.nodes.Has(b) {
+		return m
+	}
+	return majority{m.nodes.Without(b).With(a)}
+}
+
+// choice returns how an answer counts under every rule: a node grants if it has the claim. It does not grant if
+// this very command has set a missing key again (claim.Created): that key proves nothing about the time before.
+func choice(a claim.Answer) claim.Choice {
 	if a.Found == claim.Mine {
 		return claim.Granted
 	}
@@ -65,7 +122,7 @@ func explain(n *quorum.Node, v claim.Vote) error {
 // errorsOf returns one error for each node that did not grant.
 func errorsOf(res quorum.Result) (errs []error) {
 	for i, v := range res.Votes {
-		if v.Choice != claim.Granted {
+		if v.Choice != claim.Granted && v.Choice != claim.Pending {
 			errs = append(errs, explain(res.Set.Nodes[i], v))
 		}
 	}
@@ -90,7 +147,7 @@ func notAcquired(res quorum.Result) error {
 	}
 	of := &errorsOfNodes{}
 	for i, v := range res.Votes {
-		if v.Choice == claim.Granted || v.Err == quorum.ErrNotAwaited { //nolint:errorlint // a sentinel that nobody wraps
+		if v.Choice == claim.Granted || v.Choice == claim.Pending || v.Err == quorum.ErrNotAwaited { //nolint:errorlint // a sentinel that nobody wraps
 			continue
 		}
 		err := explain(res.Set.Nodes[i], v)

@@ -21,13 +21,13 @@ var choices = []claim.Choice{claim.Granted, claim.Refused, claim.Failed}
 // TestTallyDecidesOnceAndForGood walks through all votes in all orders of the nodes.
 func TestTallyDecidesOnceAndForGood(t *testing.T) {
 	for n := 1; n <= 6; n++ {
-		walk(t, majority{n}, claim.Count{}, map[claim.Count]bool{})
+		walk(t, majorityOf(n), claim.Count{}, map[claim.Count]bool{})
 	}
 }
 
 // walk tries every vote of every node that has not voted. What follows from a count does not depend
 // on the order in which its votes came, so each count is walked from once.
-func walk(t *testing.T, m majority, before claim.Count, walked map[claim.Count]bool) {
+func walk(t *testing.T, m claim.Rule, before claim.Count, walked map[claim.Count]bool) {
 	t.Helper()
 	if walked[before] {
 		return
@@ -39,7 +39,7 @@ func walk(t *testing.T, m majority, before claim.Count, walked map[claim.Count]b
 		assert.True(t, was.Won || was.Explained, "%+v", before)
 		return
 	}
-	for i := range m.n {
+	for i := range m.All().Len() {
 		if before.Voted().Has(i) {
 			continue
 		}
@@ -68,7 +68,7 @@ func walk(t *testing.T, m majority, before claim.Count, walked map[claim.Count]b
 func TestTallyDecidesAsSoonAsTheAnswerCannotChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.OneOf(rapid.IntRange(1, 9), rapid.IntRange(62, 64)).Draw(t, "n")
-		m := majority{n}
+		m := majorityOf(n)
 		var c claim.Count
 		var granted, refused, failed int
 		order := rapid.Permutation(upTo(n)).Draw(t, "order")
@@ -116,7 +116,7 @@ func TestQuorumsShareANode(t *testing.T) {
 		assert.Greater(t, 2*quorumOf(n), n)
 		assert.LessOrEqual(t, quorumOf(n), n)
 
-		m, enough := majority{n}, claim.FirstNodes(quorumOf(n))
+		m, enough := majorityOf(n), claim.FirstNodes(quorumOf(n))
 		assert.True(t, m.Quorum(enough), "n %d", n)
 		assert.False(t, m.Quorum(claim.FirstNodes(quorumOf(n)-1)), "n %d", n)
 		assert.False(t, m.Quorum(m.All()&^enough), "n %d: the others are another quorum", n)
@@ -132,7 +132,7 @@ func TestOnlyANodeWithTheClaimGrants(t *testing.T) {
 		claim.Mine: claim.Granted, claim.Other: claim.Refused, claim.Missing: claim.Refused,
 		claim.Created: claim.Refused, claim.Unknown: claim.Refused,
 	} {
-		assert.Equal(t, want, majority{5}.Counts(claim.Answer{Found: found}), "found %d", found)
+		assert.Equal(t, want, majorityOf(5).Counts(claim.Answer{Found: found}), "found %d", found)
 	}
 }
 
@@ -178,8 +178,8 @@ func TestExplainSaysWhyAVoteIsNoGrant(t *testing.T) {
 // resultOf returns what a round came to with these votes, one of each node. Nobody has waited for a vote
 // that is saysNothing.
 func resultOf(votes ...claim.Vote) quorum.Result {
-	m := majority{len(votes)}
-	res := quorum.Result{Set: &quorum.Set{Rule: m}, Votes: votes}
+	m := majorityOf(len(votes))
+	res := quorum.Result{Set: &quorum.Set{}, Rule: m, Votes: votes}
 	for i, v := range votes {
 		res.Set.Nodes = append(res.Set.Nodes, &quorum.Node{Index: i})
 		if v != saysNothing {

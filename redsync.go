@@ -28,9 +28,13 @@ type Redsync struct {
 // New starts nothing and never fails. Every operation fails if there are no pools or more than
 // 64, if one is nil or can never send (see pool.New), or if two lead to one address or one client.
 func New(pools ...pool.Pool) *Redsync {
+	return newRedsync(newCore(pools, majorityOf(len(pools)), unusable(pools)))
+}
+
+func newRedsync(c *core) *Redsync {
 	set := defaultSettings()
 	set.prepare()
-	return &Redsync{core: newCore(pools), set: &set}
+	return &Redsync{core: c, set: &set}
 }
 
 // With returns a Redsync on the same nodes. The options change the defaults of its locks.
@@ -105,11 +109,11 @@ type core struct {
 	closeErr error
 }
 
-func newCore(pools []pool.Pool) *core {
-	c := &core{notices: &notice.Queue{}, closed: make(chan struct{})}
-	c.err = unusable(pools)
-	c.member = queue.GroupOf(pools).Join()
-	c.keeper.Set = quorum.NewSet(pools, c.member.Group.Health, majority{len(pools)})
+// newCore returns a core on pools, by whose votes rule decides. err is why they cannot be used, nil if they can.
+func newCore(pools []pool.Pool, rule claim.Rule, err error) *core {
+	c := &core{notices: &notice.Queue{}, err: err, closed: make(chan struct{})}
+	c.member = queue.GroupOf(pools, rule).Join()
+	c.keeper.Set = quorum.NewSet(pools, c.member.Group.Known, rule)
 	c.keeper.Errors, c.keeper.Tokens = &ends, &c.member.Group.Tokens
 	c.keeper.Process, c.keeper.Waiters = c.member.Group.Process, c.member.Group
 	c.keeper.Init()
@@ -138,11 +142,8 @@ func unusable(pools []pool.Pool) error {
 func twice(pools []pool.Pool) error {
 	seen := make(map[any]int, len(pools))
 	for i, p := range pools {
-		where := any(p)
-		if known, ok := p.(interface{ Destination() any }); ok {
-			where = known.Destination()
-		}
-		if !reflect.ValueOf(where).Comparable() {
+		where := destination(p)
+		if where == nil {
 			continue
 		}
 		if first, there := seen[where]; there {
@@ -151,6 +152,18 @@ func twice(pools []pool.Pool) error {
 		seen[where] = i
 	}
 	return nil
+}
+
+// destination returns a comparable value that stands for the node of p, nil if there is none.
+func destination(p pool.Pool) any {
+	where := any(p)
+	if known, ok := p.(interface{ Destination() any }); ok {
+		where = known.Destination()
+	}
+	if !reflect.ValueOf(where).Comparable() {
+		return nil
+	}
+	return where
 }
 
 // beginCall begins an operation; endCall ends it.

@@ -29,7 +29,11 @@ import (
 //   - RestartGuard() time.Duration returns the maxExpiry of WithRestartGuard: the node counts
 //     only if its server started long enough ago. 0 means no guard.
 //   - Destination() any returns a comparable value that stands for the node of the pool. A
-//     Redsync refuses two pools whose destinations are equal.
+//     Redsync refuses two pools whose destinations are equal. NewJoint takes one pool from each of its sets
+//     for one node if their destinations are equal, unless their Keyspaces differ.
+//   - Keyspace() any returns a comparable value that is equal for two pools on one server exactly if they
+//     use the same keys there, or nil if that is not known. Only with it NewJoint counts a server that
+//     has one address in each of its sets in both.
 //   - Subscribe, as Subscriber defines it, listens to a channel. Pools of New have it.
 //   - MetBefore() bool reports whether it has been called before, on any pool of the same client
 //     in this process. If it returns false, or the pool does not have it, the first Lock of a

@@ -126,6 +126,10 @@ func (p *streamPool) dialChannel(ctx context.Context, channel string) (wire, err
 // equal destinations lead to one node.
 func (p *streamPool) Destination() any { return destinationOf(p.client) }
 
+// Keyspace returns the number of the database that p uses. Two pools of one server whose databases are equal have
+// the same keys.
+func (p *streamPool) Keyspace() any { return p.client.Options().DB }
+
 // Client returns a value that stands for the client of p: it is equal for all pools of one
 // client, and different for any other client. The value does not keep the client alive. Client
 // returns nil if no Send can ever succeed.

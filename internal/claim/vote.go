@@ -99,6 +99,15 @@ type Rule interface {
 	Counts(a Answer) Choice    // how an answer counts as a vote
 }
 
+// A JointRule is a Rule of several sets of nodes, each of which must decide. A server may be a node of more than
+// one set, and may have an address of its own in each. In one set no two nodes may be one server. By any other
+// Rule all nodes are in one set.
+type JointRule interface {
+	Rule
+	Apart(a, b int) bool // a and b are in one set
+	AsOne(a, b int) Rule // the rule if node b is node a: a counts in the sets of both, and b is not asked
+}
+
 // A Standing is what votes prove. A field that is true stays true, whatever votes follow.
 type Standing struct {
 	Won       bool // a quorum has granted

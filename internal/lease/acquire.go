@@ -52,7 +52,7 @@ func (o Outcome) Taken() bool { return o.Kind == NotWon && o.Result.NotFree() }
 
 // Heard reports whether a quorum of nodes has granted or refused.
 func (o Outcome) Heard() bool {
-	return o.Result.Set != nil && o.Result.Set.Rule.Quorum(o.Result.Count.Answered())
+	return o.Result.Rule != nil && o.Result.Rule.Quorum(o.Result.Count.Answered())
 }
 
 // Acquire makes one attempt. Its validity counts from start, and at is its place in the queues of the nodes.
@@ -64,6 +64,9 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		return nil, Outcome{Kind: Unusable, Err: err}
 	}
 	set := t.Keeper.Set
+	if set.Identify(ctx, t.Timing.NodeTimeout) {
+		start = clock.Now() // nothing has been sent for the lock yet
+	}
 	if set.Duplicate() != nil {
 		if d := stillDuplicate(ctx, t); d != nil {
 			return nil, Outcome{Kind: Duplicates, Duplicate: d}
@@ -171,9 +174,7 @@ func (a *acquire) Brief() quorum.Brief {
 	if !a.place.Ticket.IsZero() {
 		b.Purpose = quorum.Queueing
 	}
-	if t, ok := c.(claim.Tallier); ok {
-		b.Tally = t.Tally(a.lease.terms.Keeper.Set.Rule)
-	}
+	b.Tally, _ = c.(claim.Tallier)
 	return b
 }
 

@@ -104,7 +104,7 @@ func (nobody) Wake([]string, int, Turn) {}
 // node to which nothing may be sent.
 func newTerms(timing Timing, pools ...pool.Pool) *Terms {
 	k := &Keeper{
-		Set: quorum.NewSet(pools, make([]quorum.Health, len(pools)), majority{len(pools)}),
+		Set: quorum.NewSet(pools, quorum.NewKnown(len(pools)), majority{len(pools)}),
 		Errors: &Errors{
 			NotHeld: errNotHeld, Expired: errExpired, MaxHold: errMaxHold, Spent: errSpent, Closed: errClosed, Failed: errFailed,
 			Lost:     asLost,

@@ -124,6 +124,10 @@ func (l *Lease) Release(how Releasing) *Release {
 	k.unsettled.add(1)
 	rel.round.Call().Command.WithRESP(func(resp []byte) {
 		for i, n := range k.Set.Nodes {
+			if !rel.round.Asks(i) && !l.writes.onNode(i).reached() {
+				rel.nodeSettled() // another node is the same server
+				continue
+			}
 			if n.Denies() && len(rel.turnover.Leave) == 0 {
 				rel.send(i, form{quietly: true}, nil)
 				continue

@@ -64,7 +64,7 @@ func notStored(d claim.Detail) error {
 // failed, a quorum must still be possible. known is the highest token that this process has seen by now, also
 // in late answers.
 func beyondRegisters(res quorum.Result, proposal, known uint64) uint64 {
-	if res.Won || res.Set.Rule.Blocks(res.Taken|res.Count.Failed) {
+	if res.Won || res.Rule.Blocks(res.Taken|res.Count.Failed) {
 		return 0
 	}
 	seen := known

@@ -141,7 +141,7 @@ func runsOut(o lease.Outcome, now clock.Instant) time.Time {
 	var nodes claim.Nodes
 	for _, f := range all {
 		nodes = nodes.With(f.node)
-		if !o.Result.Set.Rule.Quorum(nodes) {
+		if !o.Result.Rule.Quorum(nodes) {
 			continue
 		}
 		if f.at <= now.Mono {

@@ -62,7 +62,7 @@ func TestRunsOutWhenAQuorumMayBeFree(t *testing.T) {
 		"at once":                               {[]claim.Vote{inTheWay(0), inTheWay(0), inTheWay(time.Second)}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := lease.Outcome{Kind: lease.NotWon, Result: quorum.Result{Set: &quorum.Set{Rule: mostOf(len(c.votes))}, Votes: c.votes}}
+			o := lease.Outcome{Kind: lease.NotWon, Result: quorum.Result{Rule: mostOf(len(c.votes)), Votes: c.votes}}
 			want := time.Time{}
 			if c.want != 0 {
 				want = in(c.want)
@@ -71,12 +71,12 @@ func TestRunsOutWhenAQuorumMayBeFree(t *testing.T) {
 		})
 	}
 	assert.Zero(t, runsOut(lease.Outcome{Kind: lease.Unusable}, at0), "no node was asked")
-	assert.Zero(t, runsOut(lease.Outcome{Kind: lease.Late, Result: quorum.Result{Set: &quorum.Set{Rule: mostOf(1)}}}, at0), "it was won")
+	assert.Zero(t, runsOut(lease.Outcome{Kind: lease.Late, Result: quorum.Result{Rule: mostOf(1)}}, at0), "it was won")
 }
 
 // What it runs out by is spread, so that not all try at the same moment.
 func TestRunsOutAtADifferentMomentForEach(t *testing.T) {
-	o := lease.Outcome{Result: quorum.Result{Set: &quorum.Set{Rule: mostOf(1)}, Votes: []claim.Vote{inTheWay(time.Second)}}}
+	o := lease.Outcome{Result: quorum.Result{Rule: mostOf(1), Votes: []claim.Vote{inTheWay(time.Second)}}}
 	seen := map[time.Time]bool{}
 	for range 100 {
 		at := runsOut(o, at0)

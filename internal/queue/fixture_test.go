@@ -83,9 +83,9 @@ func newHouse(t *testing.T, nodes int) *house {
 		p := &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) { return h.answer(i, req) }}
 		h.puppets, pools = append(h.puppets, p), append(pools, p)
 	}
-	h.Group = GroupOf(pools)
+	h.Group = GroupOf(pools, mostOf(nodes))
 	h.Join()
-	h.keeper.Set = quorum.NewSet(pools, h.Health, mostOf(nodes))
+	h.keeper.Set = quorum.NewSet(pools, h.Known, mostOf(nodes))
 	h.keeper.Errors, h.keeper.Tokens = &ends, &h.Tokens
 	h.keeper.Process, h.keeper.Waiters = h.Process, h.Group
 	h.keeper.Init()
@@ -143,8 +143,8 @@ func (h *house) waits(t *Terms, why lease.Outcome) *waiter {
 
 // refused is an attempt that found something else in the way on all nodes.
 func (h *house) refused() lease.Outcome {
-	all := h.keeper.Set.Rule.All()
-	o := lease.Outcome{Kind: lease.NotWon, Result: quorum.Result{Set: h.keeper.Set, Taken: all}}
+	all := h.keeper.Set.Rule().All()
+	o := lease.Outcome{Kind: lease.NotWon, Result: quorum.Result{Set: h.keeper.Set, Rule: h.keeper.Set.Rule(), Taken: all}}
 	o.Result.Count.Refused = all
 	for range h.puppets {
 		o.Result.Votes = append(o.Result.Votes, claim.Vote{
@@ -156,8 +156,8 @@ func (h *house) refused() lease.Outcome {
 
 // silent is an attempt that no node answered.
 func (h *house) silent() lease.Outcome {
-	o := lease.Outcome{Kind: lease.NotWon, Result: quorum.Result{Set: h.keeper.Set}}
-	o.Result.Count.Failed = h.keeper.Set.Rule.All()
+	o := lease.Outcome{Kind: lease.NotWon, Result: quorum.Result{Set: h.keeper.Set, Rule: h.keeper.Set.Rule()}}
+	o.Result.Count.Failed = h.keeper.Set.Rule().All()
 	for range h.puppets {
 		o.Result.Votes = append(o.Result.Votes, claim.Failure(quorum.ErrNoAnswer))
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"weak"
 
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
@@ -15,12 +16,13 @@ import (
 // This file is what the Redsyncs of one process share. A program may call New for every request, on the
 // same clients. To the nodes it is still one process.
 
-// A Group is what Redsyncs share if their pools have the same clients, in the same order. A Redsync whose
-// pools do not tell their clients has a group of its own.
+// A Group is what Redsyncs share if their pools have the same clients, in the same order, and decide by the same
+// rule: a hold that one rule grants may be none by another. A Redsync whose pools do not tell their clients has
+// a group of its own.
 type Group struct {
 	Process script.Process // identifies the waiters of this process to the nodes
 	Tokens  lease.Tokens
-	Health  []quorum.Health // by node
+	Known   *quorum.Known
 
 	tickets    atomic.Uint32 // made so far
 	lines      lines
@@ -29,19 +31,25 @@ type Group struct {
 	members atomic.Int64 // Redsyncs that are neither closed nor collected
 }
 
-// groups finds the group of a list of clients. It keeps no group in memory: only Redsyncs and open
+// groups finds the group of a list of clients and a rule. It keeps no group in memory: only Redsyncs and open
 // subscriptions do.
 var groups struct {
-	sync.Mutex // guards byClients
-	byClients  map[any]weak.Pointer[Group]
+	sync.Mutex // guards byKey
+	byKey      map[groupKey]weak.Pointer[Group]
 }
 
-// clientList is a list of clients as a key of groups: first is the list of all clients but the last, next is
+// A groupKey is what the Redsyncs of a group have in common.
+type groupKey struct {
+	clients any // see clientsOf
+	rule    claim.Rule
+}
+
+// clientList is a list of clients as a part of a groupKey: first is the list of all clients but the last, next is
 // the last.
 type clientList struct{ first, next any }
 
-// clientsOf returns the key of groups for these pools, nil if one of them does not tell
-// its client.
+// clientsOf returns a comparable list of the clients of these pools, nil if one of them does not tell its
+// client.
 func clientsOf(pools []pool.Pool) (list any) {
 	for _, p := range pools {
 		shared, ok := p.(interface {
@@ -60,38 +68,38 @@ func clientsOf(pools []pool.Pool) (list any) {
 	return list
 }
 
-// GroupOf returns the group of a Redsync with these pools.
-func GroupOf(pools []pool.Pool) *Group {
-	clients := clientsOf(pools)
-	if clients == nil {
+// GroupOf returns the group of a Redsync with these pools, by whose votes rule decides.
+func GroupOf(pools []pool.Pool, rule claim.Rule) *Group {
+	key := groupKey{clientsOf(pools), rule}
+	if key.clients == nil {
 		return newGroup(len(pools))
 	}
 	groups.Lock()
 	defer groups.Unlock()
-	if g := groups.byClients[clients].Value(); g != nil {
+	if g := groups.byKey[key].Value(); g != nil {
 		return g
 	}
 	g := newGroup(len(pools))
-	if groups.byClients == nil {
-		groups.byClients = make(map[any]weak.Pointer[Group])
+	if groups.byKey == nil {
+		groups.byKey = make(map[groupKey]weak.Pointer[Group])
 	}
-	groups.byClients[clients] = weak.Make(g)
-	runtime.AddCleanup(g, forgetGroup, clients)
+	groups.byKey[key] = weak.Make(g)
+	runtime.AddCleanup(g, forgetGroup, key)
 	return g
 }
 
 // forgetGroup forgets a group that is gone, unless another has taken its place.
-func forgetGroup(clients any) {
+func forgetGroup(key groupKey) {
 	groups.Lock()
 	defer groups.Unlock()
-	if groups.byClients[clients].Value() == nil {
-		delete(groups.byClients, clients)
+	if groups.byKey[key].Value() == nil {
+		delete(groups.byKey, key)
 	}
 }
 
 // newGroup returns a group of Redsyncs with so many nodes.
 func newGroup(nodes int) *Group {
-	g := &Group{Process: script.NewProcess(), Health: make([]quorum.Health, nodes)}
+	g := &Group{Process: script.NewProcess(), Known: quorum.NewKnown(nodes)}
 	g.lines.group, g.subscriber.group = g, g
 	return g
 }
@@ -131,5 +139,5 @@ func (g *Group) abandoned() bool { return g.members.Load() == 0 }
 func Groups() int {
 	groups.Lock()
 	defer groups.Unlock()
-	return len(groups.byClients)
+	return len(groups.byKey)
 }

@@ -88,7 +88,7 @@ func (s *subscriber) listen(set *quorum.Set, events Events) {
 	}
 	s.idle.Reset(idleSubscriber)
 	if s.session == nil {
-		s.session = &session{subscriber: s, rule: set.Rule, begun: time.Now()}
+		s.session = &session{subscriber: s, rule: set.FullRule(), begun: time.Now()}
 		for i, n := range set.Nodes {
 			s.session.subscribeLocked(n.Pool, listener{session: s.session, node: i, events: events})
 		}

@@ -232,7 +232,7 @@ func (w *waiter) due() (event, time.Time) {
 	case v.handedOff:
 	case l.first() == w:
 		v.now, v.first = time.Now(), true
-		v.held, v.rule, v.subscriptions = l.heldFor(), w.terms.Keeper.Set.Rule, w
+		v.held, v.rule, v.subscriptions = l.heldFor(), w.terms.Keeper.Set.Rule(), w
 	case l.paces(w):
 		v.now, v.paces = time.Now(), true
 	}
@@ -332,7 +332,7 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	}
 	w.queueless = w.queueless || u.denied.Load()
 	if !u.leaves { // a waiter that leaves does so at once, and the waiter of tryFairly is in no line
-		ls.triedLocked(w, won, won || o.Heard() || o.Result.Set == nil, time.Since(u.began))
+		ls.triedLocked(w, won, won || o.Heard() || o.Result.Rule == nil, time.Since(u.began))
 	}
 	switch {
 	case won && (u.enters() || w.last != nil):

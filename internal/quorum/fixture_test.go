@@ -47,7 +47,7 @@ func (percent) Of(d time.Duration) time.Duration { return d/100 + 2*time.Millise
 
 // setOf returns the set of the nodes behind pools, by the rule of the most.
 func setOf(pools ...pool.Pool) *Set {
-	return NewSet(pools, make([]Health, len(pools)), mostOf(len(pools)))
+	return NewSet(pools, NewKnown(len(pools)), mostOf(len(pools)))
 }
 
 // A scene is n nodes that answer when the test says so.

@@ -6,31 +6,44 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file tells which server answers for a node. Two nodes that are one server count once: otherwise two
-// quorums might have no server in common.
+// This file tells which server answers for a node. Two nodes of one set that are one server count once:
+// otherwise two quorums might have no server in common. A server that is a node of each of two joint sets, at
+// two addresses, is asked at one of them and counts in both.
 
 // An identity is what is known of the servers behind the nodes.
 type identity struct {
-	asked atomic.Bool // the first acquire has called FirstToIdentify: no later one waits to learn which servers the nodes are
+	asked   atomic.Bool                   // the first acquire has called FirstToIdentify: no later one waits to learn which servers the nodes are
+	servers []atomic.Pointer[pool.Server] // by node: the process that answered last, if known
 
-	mu        sync.Mutex // guards the comparison of all nodes when one of them changes
-	duplicate atomic.Pointer[Duplicate]
+	mu         sync.Mutex                 // guards identified, and the comparison of all nodes when one of them changes
+	identified chan struct{}              // closed when Identify has asked the nodes; nil until it begins
+	complete   atomic.Bool                // Identify has asked the nodes
+	duplicate  atomic.Pointer[[2]int]     // two nodes of one set that are one server; nil if there are none
+	merged     atomic.Pointer[claim.Rule] // of joint sets: the rule, if two nodes are one server
 }
 
-// A Duplicate is a pair of nodes that are one server.
+// A Duplicate is a pair of nodes of one set that are one server.
 type Duplicate struct{ A, B *Node }
 
-// Duplicate returns two nodes that are one server, nil if there are none.
-func (s *Set) Duplicate() *Duplicate { return s.identity.duplicate.Load() }
+// Duplicate returns two nodes of one set that are one server, nil if there are none.
+func (s *Set) Duplicate() *Duplicate {
+	if pair := s.known.identity.duplicate.Load(); pair != nil {
+		return &Duplicate{s.Nodes[pair[0]], s.Nodes[pair[1]]}
+	}
+	return nil
+}
 
 // FirstToIdentify reports whether the caller's acquire must wait to learn which server each node is. Only the
-// first acquire on a Set does, and only if one of the clients is new in this process, or its pool does not
-// tell. So a dead node delays only one acquire, however that one ends.
+// first acquire on the nodes does, and only if one of the clients is new in this process, or its pool does not
+// tell. So a dead node delays only one acquire, however that one ends. After Identify has asked, no acquire
+// waits.
 func (s *Set) FirstToIdentify() bool {
-	if s.identity.asked.Load() || !s.identity.asked.CompareAndSwap(false, true) {
+	known := &s.known.identity
+	if s.joint || known.asked.Load() || !known.asked.CompareAndSwap(false, true) {
 		return false
 	}
 	first := false
@@ -39,6 +52,35 @@ func (s *Set) FirstToIdentify() bool {
 		first = !ok || !known.MetBefore() || first // first stands last, so that MetBefore is called on every node
 	}
 	return first
+}
+
+// Identify asks the nodes of joint sets which servers they are, if that may show that two of them are one. Only
+// the first call asks; calls that come meanwhile wait for it. Without Identify the first commands would ask such
+// a server twice, and it would refuse the second time. Identify reports whether it has waited.
+func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited bool) {
+	if !s.joint || s.known.identity.complete.Load() {
+		return false
+	}
+	known := &s.known.identity
+	known.mu.Lock()
+	done, first := known.identified, known.identified == nil
+	if first {
+		done = make(chan struct{})
+		known.identified = done
+	}
+	known.mu.Unlock()
+	if !first {
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
+		return true
+	}
+	defer close(done)
+	defer known.complete.Store(true)
+	timeout := IdentifyTimeout(ctx, nodeTimeout)
+	s.Start(ctx, Ping{}, true).Wait(ctx, Limits{Decide: timeout, Node: timeout})
+	return true
 }
 
 // IdentifyTimeout returns how long at most an acquire waits to learn which server each node is: the node
@@ -55,21 +97,39 @@ func IdentifyTimeout(ctx context.Context, nodeTimeout time.Duration) time.Durati
 // NoteServer notes the server process that has answered for node i. It costs one comparison if the process
 // is the same as before.
 func (s *Set) NoteServer(i int, server *pool.Server) {
-	if server == nil || s.Nodes[i].server.Load() == server {
+	known := &s.known.identity
+	if server == nil || known.servers[i].Load() == server {
 		return
 	}
-	s.identity.mu.Lock()
-	defer s.identity.mu.Unlock()
-	s.Nodes[i].server.Store(server)
-	var found *Duplicate
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	known.servers[i].Store(server)
+	s.compareLocked()
+}
+
+// compareLocked finds the nodes that are one server.
+func (s *Set) compareLocked() {
+	known := &s.known.identity
+	var duplicate *[2]int
+	var merged *claim.Rule
 	for b := range s.Nodes {
 		for a := range b {
-			if sameServer(s.Nodes[a].server.Load(), s.Nodes[b].server.Load()) {
-				found = &Duplicate{s.Nodes[a], s.Nodes[b]}
+			switch {
+			case !sameServer(known.servers[a].Load(), known.servers[b].Load()):
+			case s.apart(a, b):
+				duplicate = &[2]int{a, b}
+			case s.sameKeys(a, b):
+				rule := s.rule
+				if merged != nil {
+					rule = *merged
+				}
+				rule = rule.(claim.JointRule).AsOne(a, b)
+				merged = &rule
 			}
 		}
 	}
-	s.identity.duplicate.Store(found)
+	known.duplicate.Store(duplicate)
+	known.merged.Store(merged)
 }
 
 // sameServer reports whether two answers are known to come from one process.
@@ -77,12 +137,38 @@ func sameServer(s, t *pool.Server) bool {
 	return s != nil && t != nil && s.RunID == t.RunID
 }
 
+// apart reports whether nodes a and b must be two servers, because they are in one set.
+func (s *Set) apart(a, b int) bool { return apart(s.rule, a, b) }
+
+func apart(rule claim.Rule, a, b int) bool {
+	joint, ok := rule.(claim.JointRule)
+	return !ok || joint.Apart(a, b)
+}
+
+// sameKeys reports whether nodes a and b have the same keys if they are one server.
+func (s *Set) sameKeys(a, b int) bool {
+	return s.Nodes[a].keyspace != nil && s.Nodes[a].keyspace == s.Nodes[b].keyspace
+}
+
+// mayCoincide reports whether two nodes may turn out to be one server that counts for both.
+func (s *Set) mayCoincide() bool {
+	for b := range s.Nodes {
+		for a := range b {
+			if !s.apart(a, b) && s.sameKeys(a, b) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Forget forgets which servers the nodes are, until each answers again.
 func (s *Set) Forget() {
-	s.identity.mu.Lock()
-	defer s.identity.mu.Unlock()
-	for _, n := range s.Nodes {
-		n.server.Store(nil)
+	known := &s.known.identity
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	for i := range known.servers {
+		known.servers[i].Store(nil)
 	}
-	s.identity.duplicate.Store(nil)
+	s.compareLocked()
 }

@@ -22,7 +22,7 @@ type Operation interface {
 // A Brief is what a round knows of its operation.
 type Brief struct {
 	Call    claim.Call
-	Tally   claim.Tally   // adds up the votes; nil if they are counted plainly
+	Tally   claim.Tallier // adds up the votes; nil if they are counted plainly
 	Within  time.Duration // how long the operation waits for one node; 0 if that is not said
 	Tracer  Tracer        // told of votes, and of nodes that go down or come up; nil if nobody listens
 	Op      Op            // what a Tracer is told that the command does

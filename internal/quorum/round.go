@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -17,8 +16,10 @@ import (
 // further vote can change its answer. Every operation of every primitive runs as a round.
 type Round struct {
 	set     *Set
+	rule    claim.Rule // of the set when the round began
 	op      Operation
 	brief   Brief         // of op
+	tally   claim.Tally   // adds up the votes; nil if they are counted plainly
 	trace   *trace        // nil where votes are not traced; guarded by mu once it is sent
 	then    Decider       // told of the decision
 	waitAll bool          // after the decision, wait for the other nodes (WithFailFast(false))
@@ -88,8 +89,11 @@ func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll bool,
 	if then == nil {
 		then = s.timers.get(r)
 	}
-	r.set, r.waitAll, r.then = s, waitAll, then
+	r.set, r.rule, r.waitAll, r.then = s, s.Rule(), waitAll, then
 	r.op, r.brief = op, op.Brief()
+	if r.brief.Tally != nil {
+		r.tally = r.brief.Tally.Tally(r.rule)
+	}
 	if r.brief.Tracer != nil && r.brief.Tracer.TracesVotes() {
 		r.trace = &trace{cmp.Or(ctx, NoCall), time.Now()}
 	}
@@ -102,10 +106,16 @@ func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll bool,
 // Call returns the command of the round.
 func (r *Round) Call() claim.Call { return r.brief.Call }
 
+// Asks reports whether the round asks node i. It does not if another node is known to be the same server.
+func (r *Round) Asks(i int) bool { return r.rule.All().Has(i) }
+
 // Send sends the command to all nodes.
 func (r *Round) Send() {
 	r.brief.Call.Command.WithRESP(func(resp []byte) {
 		for i := range r.set.Nodes {
+			if !r.Asks(i) {
+				continue
+			}
 			if err := r.send(i, r.brief.Call.Command.Args, resp); err != nil {
 				r.Refuse(i, err)
 			}
@@ -150,7 +160,7 @@ func (s *Set) Read(call claim.Call, reply pool.Reply) claim.Vote {
 	if err != nil {
 		return claim.Failure(err)
 	}
-	return claim.Vote{Choice: s.Rule.Counts(answer), Answer: answer}
+	return claim.Vote{Choice: s.rule.Counts(answer), Answer: answer}
 }
 
 // resend sends the script in full to node i, which does not have it and ran nothing. It does so once, and
@@ -191,7 +201,7 @@ func (r *Round) sendAgain() (refusals []error) {
 	for i := range r.ballots {
 		b := &r.ballots[i]
 		unanswered := b.choice == claim.Pending
-		if !unanswered && b.choice != claim.Failed {
+		if !r.Asks(i) || !unanswered && b.choice != claim.Failed {
 			continue
 		}
 		b.keep(claim.Vote{})
@@ -251,10 +261,19 @@ func (r *Round) heardLocked(i int) *trace {
 	}
 	b.heard = true
 	t := r.trace
-	if t != nil && !slices.ContainsFunc(r.ballots, func(b ballot) bool { return !b.heard }) {
+	if t != nil && r.allHeardLocked() {
 		r.trace = nil
 	}
 	return t
+}
+
+func (r *Round) allHeardLocked() bool {
+	for i := range r.ballots {
+		if r.Asks(i) && !r.ballots[i].heard {
+			return false
+		}
+	}
+	return true
 }
 
 // NoteHealth notes what node i's vote says of the node's health.
@@ -288,37 +307,37 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (t *trace, late bool, 
 	defer r.mu.Unlock()
 	b := &r.ballots[i]
 	t = r.heardLocked(i)
-	if r.closed || b.choice != claim.Pending {
+	if r.closed || b.choice != claim.Pending || !r.Asks(i) {
 		return t, true, v
 	}
 	if v.Choice == claim.Failed && b.more > 0 { // the reply to another sending may be better
 		b.more--
 		return t, false, v
 	}
-	if v.Choice == claim.Granted && r.hasGrantedLocked(by) {
+	if v.Choice == claim.Granted && r.hasGrantedLocked(i, by) {
 		v = v.Fails(ErrDuplicate)
 	}
 	b.keep(v)
 	b.by = by
 	r.count = r.count.With(i, v.Choice)
-	if r.brief.Tally != nil {
-		r.brief.Tally.Add(i, v)
+	if r.tally != nil {
+		r.tally.Add(i, v)
 	}
 	r.proved = r.standingLocked()
 	if !r.final && r.isFinal(r.proved) {
 		r.final, r.closed = true, !r.waitAll
 		r.decideLocked()
 	}
-	if r.waitAll && r.count.Voted() == r.set.Rule.All() {
+	if r.waitAll && r.count.Voted() == r.rule.All() {
 		close(r.all)
 	}
 	return t, false, v
 }
 
-// hasGrantedLocked reports whether a server has granted already, as another node.
-func (r *Round) hasGrantedLocked(by *pool.Server) bool {
-	for i := range r.ballots {
-		if b := &r.ballots[i]; b.choice == claim.Granted && sameServer(b.by, by) {
+// hasGrantedLocked reports whether node i's server has granted already, as another node of the same set.
+func (r *Round) hasGrantedLocked(i int, by *pool.Server) bool {
+	for other := range r.ballots {
+		if b := &r.ballots[other]; b.choice == claim.Granted && sameServer(b.by, by) && r.set.apart(i, other) {
 			return true
 		}
 	}
@@ -343,10 +362,10 @@ func (r *Round) WaitsFor(i int) error {
 
 // standingLocked returns what the votes prove by now.
 func (r *Round) standingLocked() claim.Standing {
-	if r.brief.Tally != nil {
-		return r.brief.Tally.Standing()
+	if r.tally != nil {
+		return r.tally.Standing()
 	}
-	return r.set.Rule.Standing(r.count)
+	return r.rule.Standing(r.count)
 }
 
 // isFinal reports whether the answer can be given, after votes that prove s. A blocked acquire also has to
@@ -473,11 +492,12 @@ func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 // A Result is what a round came to.
 type Result struct {
 	claim.Standing
-	Set   *Set         // the nodes that were asked
-	Tally claim.Tally  // of the brief
+	Set   *Set         // of the nodes; nil if there was no round
+	Rule  claim.Rule   // by which they voted: it tells which nodes were asked
+	Tally claim.Tally  // nil if the votes were counted plainly
 	Count claim.Count  // in an undecided round, the nodes without a vote have failed
 	Taken claim.Nodes  // the nodes on which something else is in the way; none if the round was won
-	Votes []claim.Vote // by node; nil if the round was won
+	Votes []claim.Vote // by node, Pending for one that was not asked; nil if the round was won
 }
 
 // Result closes the vote, and returns what the round came to. In an undecided round the nodes without a vote
@@ -497,13 +517,16 @@ func (r *Round) SoFar(silent error) Result {
 }
 
 func (r *Round) resultLocked(silent error) Result {
-	res := Result{Standing: r.proved, Set: r.set, Tally: r.brief.Tally, Count: r.count}
+	res := Result{Standing: r.proved, Set: r.set, Rule: r.rule, Tally: r.tally, Count: r.count}
 	if res.Won {
 		return res // nobody needs the other votes
 	}
 	undecided := !r.final
 	res.Votes = make([]claim.Vote, len(r.ballots))
 	for i := range r.ballots {
+		if !r.Asks(i) {
+			continue
+		}
 		v := r.ballots[i].vote()
 		if v.Choice == claim.Pending {
 			if undecided {
@@ -519,8 +542,8 @@ func (r *Round) resultLocked(silent error) Result {
 		}
 		res.Votes[i] = v
 	}
-	if undecided && r.brief.Tally == nil {
-		res.Standing = r.set.Rule.Standing(res.Count)
+	if undecided && r.tally == nil {
+		res.Standing = r.rule.Standing(res.Count)
 	}
 	return res
 }
@@ -528,8 +551,8 @@ func (r *Round) resultLocked(silent error) Result {
 // NotFree reports whether something else is in the way on some nodes, and enough nodes for a quorum may be
 // up.
 func (res Result) NotFree() bool {
-	return res.Taken != 0 && !res.Set.Rule.Blocks(res.Count.Failed)
+	return res.Taken != 0 && !res.Rule.Blocks(res.Count.Failed)
 }
 
 // IsTaken reports whether something else is in the way on so many nodes that no quorum can grant.
-func (res Result) IsTaken() bool { return res.Set != nil && res.Set.Rule.Blocks(res.Taken) }
+func (res Result) IsTaken() bool { return res.Rule != nil && res.Rule.Blocks(res.Taken) }

@@ -339,6 +339,9 @@ func TestRoundObeysTheTallyOfItsClaim(t *testing.T) {
 	})
 }
 
+// Tally implements claim.Tallier.
+func (t *tallyOf) Tally(claim.Rule) claim.Tally { return t }
+
 // A tallyOf is won by the vote of one node.
 type tallyOf struct {
 	wins     int

@@ -19,26 +19,53 @@ import (
 // A Set is the nodes of one Redsync, and what is known of them.
 type Set struct {
 	Nodes []*Node
-	Rule  claim.Rule
 
-	guarded  *Node // the node with the shortest guard; nil if no node has a guard
-	timers   roundTimers
+	rule    claim.Rule // if every node is a server of its own
+	joint   bool       // two nodes of rule may be one server: see AsOne
+	guarded *Node      // the node with the shortest guard; nil if no node has a guard
+	timers  roundTimers
+	known   *Known
+}
+
+// Known is what the traffic of locks has shown of the nodes. All Sets with the same clients and the same rule
+// share it.
+type Known struct {
+	health   []Health // by node
 	identity identity
 }
 
-// NewSet returns the set of the nodes behind pools. health is by node; other Sets with the same clients
-// share it. A nil pool makes a node that nothing may be sent to.
-func NewSet(pools []pool.Pool, health []Health, rule claim.Rule) *Set {
-	s := &Set{Rule: rule}
+// NewKnown returns the Known of so many nodes, of which nothing is known yet.
+func NewKnown(nodes int) *Known {
+	return &Known{health: make([]Health, nodes), identity: identity{servers: make([]atomic.Pointer[pool.Server], nodes)}}
+}
+
+// NewSet returns the set of the nodes behind pools. A nil pool makes a node that nothing may be sent to.
+func NewSet(pools []pool.Pool, known *Known, rule claim.Rule) *Set {
+	s := &Set{rule: rule, known: known}
 	for i, p := range pools {
 		n := newNode(i, p)
-		n.health = &health[i]
+		n.health = &known.health[i]
 		s.Nodes = append(s.Nodes, n)
 		if n.guard != 0 && (s.guarded == nil || n.guard < s.guarded.guard) {
 			s.guarded = n
 		}
 	}
+	s.joint = s.mayCoincide()
 	return s
+}
+
+// FullRule returns the rule if every node is a server of its own. It is for what concerns every node, such as the
+// subscriptions.
+func (s *Set) FullRule() claim.Rule { return s.rule }
+
+// Rule returns the rule by which votes decide. A round keeps to the rule that it began with.
+func (s *Set) Rule() claim.Rule {
+	if s.joint {
+		if merged := s.known.identity.merged.Load(); merged != nil {
+			return *merged
+		}
+	}
+	return s.rule
 }
 
 // A Node is one independent Redis, as a Set knows it.
@@ -47,9 +74,9 @@ type Node struct {
 	Index   int
 	Address string // as the pool names it; "" if the pool is unusable
 
-	guard  time.Duration               // the longest TTL that it may have forgotten by a restart; 0: no guard
-	server atomic.Pointer[pool.Server] // the process that answered last, if known
-	health *Health
+	guard    time.Duration // the longest TTL that it may have forgotten by a restart; 0: no guard
+	keyspace any           // equal for two nodes of one server if they have the same keys; nil if not known
+	health   *Health
 
 	deniedUntil atomic.Int64 // monotonic time; see Denies
 	toldDenied  atomic.Bool
@@ -58,12 +85,21 @@ type Node struct {
 func newNode(i int, p pool.Pool) *Node {
 	n := &Node{Pool: p, Index: i}
 	if Unusable(p) == nil {
-		n.Address = p.String()
+		n.Address, n.keyspace = p.String(), Keyspace(p)
 	}
 	if guarded, ok := p.(interface{ RestartGuard() time.Duration }); ok {
 		n.guard = guarded.RestartGuard()
 	}
 	return n
+}
+
+// Keyspace returns a comparable value that is equal for two pools of one server if they use the same keys there,
+// nil if p does not tell.
+func Keyspace(p pool.Pool) any {
+	if known, ok := p.(interface{ Keyspace() any }); ok {
+		return known.Keyspace()
+	}
+	return nil
 }
 
 // Unusable returns why p can never serve, nil if it may.
