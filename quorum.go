@@ -62,18 +62,25 @@ func (j joint) Standing(c claim.Count) claim.Standing { return standing(j, c) }
 // Counts implements claim.Rule.
 func (joint) Counts(a claim.Answer) claim.Choice { return choice(a) }
 
-// Apart implements claim.JointRule.
-func (j joint) Apart(a, b int) bool { return j.before.has(a, b) || j.after.has(a, b) }
+// Sets implements claim.JointRule.
+func (j joint) Sets(i int) (in claim.Sets) {
+	if j.before.nodes.Has(i) {
+		in |= 1
+	}
+	if j.after.nodes.Has(i) {
+		in |= 2
+	}
+	return in
+}
 
 // AsOne implements claim.JointRule.
-func (j joint) AsOne(a, b int) claim.Rule { return joint{j.before.asOne(a, b), j.after.asOne(a, b)} }
+func (j joint) AsOne(a, b int) claim.JointRule {
+	return joint{j.before.asOne(a, b), j.after.asOne(a, b)}
+}
 
 func (j joint) enough(answered claim.Nodes) string {
 	return "before: " + j.before.enough(answered) + "; after: " + j.after.enough(answered)
 }
-
-// has reports whether m has both nodes.
-func (m majority) has(a, b int) bool { return m.nodes.Has(a) && m.nodes.Has(b) }
 
 // asOne returns m with node a in the place of node b, if m has b.
 func (m majority) asOne(a, b int) majority {

@@ -23,6 +23,46 @@ func TestTallyDecidesOnceAndForGood(t *testing.T) {
 	for n := 1; n <= 6; n++ {
 		walk(t, majorityOf(n), claim.Count{}, map[claim.Count]bool{})
 	}
+	for _, j := range []joint{
+		{majority{0b001}, majority{0b110}},
+		{majority{0b011}, majority{0b110}},
+		{majority{0b001}, majority{0b111}},
+		{majority{0b0111}, majority{0b1110}},
+		{majority{0b00111}, majority{0b11100}},
+		{majority{0b000111}, majority{0b111000}},
+	} {
+		walk(t, j, claim.Count{}, map[claim.Count]bool{})
+	}
+}
+
+// Whatever two sets of up to three of six nodes: a joint quorum shares a node with each quorum of before, of after,
+// and of the joint sets, also where two nodes are one server.
+func TestJointQuorumsShareANode(t *testing.T) {
+	var sets []claim.Nodes
+	for n := claim.Nodes(1); n < 1<<6; n++ {
+		if n.Len() <= 3 {
+			sets = append(sets, n)
+		}
+	}
+	for _, was := range sets {
+		for _, is := range sets {
+			j := joint{majority{was}, majority{is}}
+			assert.Equal(t, was|is, j.All())
+			for n := claim.Nodes(0); n < 1<<6; n++ {
+				if !j.Quorum(n) {
+					continue
+				}
+				others := j.All() &^ n
+				if j.before.Quorum(others) || j.after.Quorum(others) || j.Quorum(others) || !j.Blocks(n) {
+					t.Fatalf("%b and %b: %b and %b share nothing", was, is, n, others)
+				}
+			}
+		}
+	}
+	j := joint{majority{0b00111}, majority{0b11100}}
+	assert.Equal(t, joint{majority{0b00111}, majority{0b01101}}, j.AsOne(0, 4))
+	assert.Equal(t, []claim.Sets{1, 1, 3, 2, 2, 0}, []claim.Sets{j.Sets(0), j.Sets(1), j.Sets(2), j.Sets(3), j.Sets(4), j.Sets(5)})
+	assert.Equal(t, "before: 2 of 3 nodes answered, 2 needed; after: 1 of 3 nodes answered, 2 needed", j.enough(0b00101))
 }
 
 // walk tries every vote of every node that has not voted. What follows from a count does not depend

@@ -104,9 +104,12 @@ type Rule interface {
 // Rule all nodes are in one set.
 type JointRule interface {
 	Rule
-	Apart(a, b int) bool // a and b are in one set
-	AsOne(a, b int) Rule // the rule if node b is node a: a counts in the sets of both, and b is not asked
+	Sets(i int) Sets          // the sets that node i is in
+	AsOne(a, b int) JointRule // the rule if node b is node a: a counts in the sets of both, and b is not asked
 }
+
+// Sets is some of the sets of a JointRule, a bit for each.
+type Sets uint8
 
 // A Standing is what votes prove. A field that is true stays true, whatever votes follow.
 type Standing struct {

@@ -93,8 +93,11 @@ func Adopt(t *Terms, value string, start clock.Instant) *Lease {
 	if t.Heals || t.Fencing {
 		left += oneSent
 	}
+	asked := t.Keeper.Set.Rule().All()
 	for i := range l.writes.nodes {
-		l.writes.nodes[i].Store(left)
+		if asked.Has(i) {
+			l.writes.nodes[i].Store(left)
+		}
 	}
 	return l
 }

@@ -124,8 +124,8 @@ func (l *Lease) Release(how Releasing) *Release {
 	k.unsettled.add(1)
 	rel.round.Call().Command.WithRESP(func(resp []byte) {
 		for i, n := range k.Set.Nodes {
-			if !rel.round.Asks(i) && !l.writes.onNode(i).reached() {
-				rel.nodeSettled() // another node is the same server
+			if !rel.round.Asks(i) {
+				rel.sendBehind(i)
 				continue
 			}
 			if n.Denies() && len(rel.turnover.Leave) == 0 {
@@ -186,6 +186,18 @@ func (rel *Release) send(i int, as form, resp []byte) {
 	paced := s.paced
 	if !rel.transmit(i, resp) && paced {
 		k.drains[i].leave(i)
+	}
+}
+
+// sendBehind is for a node that the round does not ask, because another node is the same server. If commands went
+// to both, as before that was known, the release follows them on both ways: first where it gives the vote.
+func (rel *Release) sendBehind(i int) {
+	if !rel.lease.writes.onNode(i).reached() {
+		rel.nodeSettled()
+		return
+	}
+	if rel.later(i, minReleaseDelay) {
+		rel.giveUp(i)
 	}
 }
 
@@ -339,21 +351,26 @@ func (rel *Release) nodeSettled() {
 
 // repeatLater schedules the next sending to node i, which has not settled the release.
 func (rel *Release) repeatLater(i int, err error) {
-	rel.lease.writes.keepTime() // each repetition first checks by that time whether the keys have run out
 	s, t := &rel.progress[i], rel.lease.terms
 	delay := min(minReleaseDelay<<s.repeats, maxReleaseDelay)
 	if s.unvoted && s.repeats == 0 { // the caller of Unlock waits for the result
 		delay = min(delay, t.Timing.NodeTimeout/4)
 	}
 	s.repeats = min(s.repeats+1, maxDoublings)
-	again := &alarm.Alarm{What: repetition{rel, i}}
-	dropped := !t.Keeper.repeats.SetUnlessFull(again, time.Now().Add(delay), maxRepeats)
+	dropped := rel.later(i, delay)
 	if t.Events != nil {
 		t.Events.Unconfirmed(t.Keeper.Set.Nodes[i], t.Keeper.unsettled.n(), dropped, err)
 	}
 	if dropped {
 		rel.giveUp(i)
 	}
+}
+
+// later schedules a sending to node i. It reports dropped if too many wait to be sent.
+func (rel *Release) later(i int, delay time.Duration) (dropped bool) {
+	rel.lease.writes.keepTime() // each repetition first checks by that time whether the keys have run out
+	again := &alarm.Alarm{What: repetition{rel, i}}
+	return !rel.lease.terms.Keeper.repeats.SetUnlessFull(again, time.Now().Add(delay), maxRepeats)
 }
 
 // A repetition is the alarm for sending a release to one node again.

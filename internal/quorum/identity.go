@@ -19,11 +19,11 @@ type identity struct {
 	asked   atomic.Bool                   // the first acquire has called FirstToIdentify: no later one waits to learn which servers the nodes are
 	servers []atomic.Pointer[pool.Server] // by node: the process that answered last, if known
 
-	mu         sync.Mutex                 // guards identified, and the comparison of all nodes when one of them changes
-	identified chan struct{}              // closed when Identify has asked the nodes; nil until it begins
-	complete   atomic.Bool                // Identify has asked the nodes
-	duplicate  atomic.Pointer[[2]int]     // two nodes of one set that are one server; nil if there are none
-	merged     atomic.Pointer[claim.Rule] // of joint sets: the rule, if two nodes are one server
+	mu         sync.Mutex                      // guards identified, and the comparison of all nodes when one of them changes
+	identified chan struct{}                   // closed when Identify has asked the nodes; nil until it begins
+	complete   atomic.Bool                     // Identify has asked the nodes
+	duplicate  atomic.Pointer[[2]int]          // two nodes of one set that are one server; nil if there are none
+	merged     atomic.Pointer[claim.JointRule] // of joint sets: the rule, if two nodes are one server
 }
 
 // A Duplicate is a pair of nodes of one set that are one server.
@@ -111,7 +111,7 @@ func (s *Set) NoteServer(i int, server *pool.Server) {
 func (s *Set) compareLocked() {
 	known := &s.known.identity
 	var duplicate *[2]int
-	var merged *claim.Rule
+	var merged *claim.JointRule
 	for b := range s.Nodes {
 		for a := range b {
 			switch {
@@ -119,11 +119,11 @@ func (s *Set) compareLocked() {
 			case s.apart(a, b):
 				duplicate = &[2]int{a, b}
 			case s.sameKeys(a, b):
-				rule := s.rule
+				rule := s.rule.(claim.JointRule)
 				if merged != nil {
 					rule = *merged
 				}
-				rule = rule.(claim.JointRule).AsOne(a, b)
+				rule = rule.AsOne(a, b)
 				merged = &rule
 			}
 		}
@@ -138,11 +138,18 @@ func sameServer(s, t *pool.Server) bool {
 }
 
 // apart reports whether nodes a and b must be two servers, because they are in one set.
-func (s *Set) apart(a, b int) bool { return apart(s.rule, a, b) }
+func (s *Set) apart(a, b int) bool {
+	joint, ok := s.rule.(claim.JointRule)
+	return !ok || joint.Sets(a)&joint.Sets(b) != 0
+}
 
-func apart(rule claim.Rule, a, b int) bool {
-	joint, ok := rule.(claim.JointRule)
-	return !ok || joint.Apart(a, b)
+// standsForLess reports whether node i is in a set by rule, with which a round began, and is not in it any more. It
+// was the server of another node as well then, and another server answers now.
+func (s *Set) standsForLess(i int, rule claim.Rule) bool {
+	if !s.joint {
+		return false
+	}
+	return rule.(claim.JointRule).Sets(i)&^s.Rule().(claim.JointRule).Sets(i) != 0
 }
 
 // sameKeys reports whether nodes a and b have the same keys if they are one server.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -45,6 +46,122 @@ func TestMeetFindsTwoNodesThatAreOneServer(t *testing.T) {
 	assert.Nil(t, pair(), "the other one has not answered since")
 	s.NoteServer(0, a)
 	assert.Equal(t, []int{0, 2}, pair())
+}
+
+// A jointOf is the rule by which a quorum of each of two sets decides.
+type jointOf struct{ before, after claim.Nodes }
+
+func (j jointOf) All() claim.Nodes { return j.before | j.after }
+func (j jointOf) Quorum(n claim.Nodes) bool {
+	return 2*(n&j.before).Len() > j.before.Len() && 2*(n&j.after).Len() > j.after.Len()
+}
+func (j jointOf) Blocks(n claim.Nodes) bool        { return !j.Quorum(j.All() &^ n) }
+func (jointOf) Counts(a claim.Answer) claim.Choice { return choiceOf(a.Found == claim.Mine) }
+func (j jointOf) Standing(c claim.Count) claim.Standing {
+	return claim.Standing{
+		Won: j.Quorum(c.Granted), Blocked: j.Blocks(c.Refused | c.Failed), Rejected: j.Blocks(c.Refused),
+		Explained: j.Quorum(c.Answered()) || j.Blocks(c.Failed),
+	}
+}
+
+func (j jointOf) Sets(i int) (in claim.Sets) {
+	if j.before.Has(i) {
+		in |= 1
+	}
+	if j.after.Has(i) {
+		in |= 2
+	}
+	return in
+}
+
+func (j jointOf) AsOne(a, b int) claim.JointRule {
+	swap := func(n claim.Nodes) claim.Nodes {
+		if n.Has(b) {
+			return n.Without(b).With(a)
+		}
+		return n
+	}
+	return jointOf{swap(j.before), swap(j.after)}
+}
+
+// A keyed pool is one whose keyspace is known.
+type keyed struct {
+	pool.Pool
+	keys any
+}
+
+func (k keyed) Keyspace() any { return k.keys }
+
+// newJointScene returns two joint sets of three nodes each: 0, 1, 2 and 2, 3, 4. Node 4 has other keys than the
+// others.
+func newJointScene() *scene {
+	s := newScene(5)
+	var pools []pool.Pool
+	for i, p := range s.puppets {
+		pools = append(pools, keyed{p, i / 4})
+	}
+	s.Set = NewSet(pools, NewKnown(5), jointOf{nodes(0, 1, 2), nodes(2, 3, 4)})
+	return s
+}
+
+func nodes(list ...int) (n claim.Nodes) {
+	for _, i := range list {
+		n = n.With(i)
+	}
+	return n
+}
+
+func TestJointNodesThatAreOneServerAreAskedOnce(t *testing.T) {
+	s := newJointScene()
+	full := s.FullRule()
+	a, b := &pool.Server{RunID: "a"}, &pool.Server{RunID: "b"}
+	s.NoteServer(0, a)
+	s.NoteServer(3, a)
+	assert.Equal(t, jointOf{nodes(0, 1, 2), nodes(2, 0, 4)}, s.Rule())
+	assert.Nil(t, s.Duplicate())
+	s.NoteServer(1, b)
+	s.NoteServer(4, b)
+	assert.Equal(t, jointOf{nodes(0, 1, 2), nodes(2, 0, 4)}, s.Rule(), "node 4 has other keys")
+	assert.Nil(t, s.Duplicate())
+	s.NoteServer(0, &pool.Server{RunID: "a"})
+	assert.Equal(t, jointOf{nodes(0, 1, 2), nodes(2, 0, 4)}, s.Rule(), "another connection")
+	s.NoteServer(0, &pool.Server{RunID: "c"})
+	assert.Equal(t, full, s.Rule())
+	s.NoteServer(3, &pool.Server{RunID: "c"})
+	assert.NotEqual(t, full, s.Rule())
+	s.Forget()
+	assert.Equal(t, full, s.Rule())
+	s.NoteServer(1, a)
+	s.NoteServer(3, a)
+	s.NoteServer(2, a)
+	assert.NotNil(t, s.Duplicate(), "node 2 is in both sets")
+	assert.Equal(t, full, s.FullRule())
+}
+
+// A vote counts in both sets only if it is of the server that is known to be a node of both.
+func TestJointVoteOfAnotherServerFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newJointScene()
+		known, another := &pool.Server{RunID: "a"}, &pool.Server{RunID: "b"}
+		s.NoteServer(0, known)
+		s.NoteServer(3, known)
+		for by, want := range map[*pool.Server]error{known: nil, another: errOtherServer} {
+			r := s.Start(t.Context(), &act{}, false)
+			assert.Empty(t, s.puppets[3].Sent())
+			s.reply(0, pool.Reply{Value: mine, Fate: pool.Answered, Conn: 1, Server: by})
+			s.answer(1, other)
+			res := r.SoFar(nil)
+			assert.Equal(t, want, res.Votes[0].Err)
+			assert.Equal(t, claim.Pending, res.Votes[3].Choice)
+			if want == nil {
+				assert.Equal(t, nodes(0), res.Count.Granted)
+			} else {
+				assert.True(t, s.Rule().All().Has(3), "it is asked again")
+			}
+			r.Close()
+			s.NoteServer(0, known)
+		}
+	})
 }
 
 // A met pool says whether its client has met the node before.

@@ -299,6 +299,10 @@ func (r *Round) NoteHealth(i int, v claim.Vote) {
 // ErrDuplicate is the error of a vote whose server has granted already, as another node.
 var ErrDuplicate = errors.New("it is the same server as another node")
 
+// errOtherServer is the error of a vote that would count in two joint sets, because of a server that has answered
+// before.
+var errOtherServer = errors.New("it is another server than before, which may be in one of the sets only")
+
 // add counts node i's vote. The deciding vote closes the round, unless the round waits for the other nodes
 // too. t is the trace for telling the tracer, nil unless this is the node's first answer. late reports whether
 // the vote came too late to count. as is the vote as it counts.
@@ -313,6 +317,9 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (t *trace, late bool, 
 	if v.Choice == claim.Failed && b.more > 0 { // the reply to another sending may be better
 		b.more--
 		return t, false, v
+	}
+	if v.Choice != claim.Failed && r.set.standsForLess(i, r.rule) {
+		v = v.Fails(errOtherServer)
 	}
 	if v.Choice == claim.Granted && r.hasGrantedLocked(i, by) {
 		v = v.Fails(ErrDuplicate)

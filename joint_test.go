@@ -1,0 +1,553 @@
+package redsync_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows locks on two joint sets of nodes, and what happens where a set is changed without them.
+
+// A change is nodes of which some are replaced by others, in a bubble. Each node has one address, at which a pool
+// of it leads to it, and further ones, of which only the server's answers show that they are the same.
+type change struct {
+	*testing.T
+	nodes   embedded.Nodes
+	clients []*redis.Client
+}
+
+// changing runs f on n nodes. Afterwards no key of a lock may be left.
+func changing(t *testing.T, n int, f func(c change)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := embedded.Start(n)
+		f(change{t, nodes, clientsOf(nodes)})
+		time.Sleep(20 * time.Second) // what was left is released, or has run out
+		for i, node := range nodes {
+			for _, key := range node.Keys() {
+				assert.Contains(t, key, ":fence", "node %d", i)
+			}
+		}
+		nodes.Close()
+		time.Sleep(time.Minute) // what ends by itself has ended
+	})
+}
+
+// at returns a pool of each of these nodes, at its first address.
+func (c change) at(nodes ...int) (pools []pool.Pool) {
+	for _, i := range nodes {
+		pools = append(pools, pool.New(c.clients[i]))
+	}
+	return pools
+}
+
+// elsewhere returns a pool of each of these nodes, at an address that no other pool has.
+func (c change) elsewhere(nodes ...int) (pools []pool.Pool) {
+	for _, i := range nodes {
+		pools = append(pools, pool.New(c.nodes[i].Client()))
+	}
+	return pools
+}
+
+// as returns rs, which is closed at the end.
+func (c change) as(rs *redsync.Redsync) *redsync.Redsync {
+	user{c.T, rs}.closes(rs)
+	return rs
+}
+
+func (c change) alone(pools []pool.Pool) *redsync.Redsync { return c.as(redsync.New(pools...)) }
+
+func (c change) joint(before, after []pool.Pool) *redsync.Redsync {
+	return c.as(redsync.NewJoint(before, after))
+}
+
+func (c change) unlock(m *redsync.Mutex) {
+	c.Helper()
+	ok, err := m.Unlock()
+	require.True(c, ok, "%v", err)
+}
+
+// taken checks that a process cannot have the lock because nodes refuse it.
+func (c change) taken(rs *redsync.Redsync, name, who string) {
+	c.Helper()
+	var taken *redsync.ErrTaken
+	require.ErrorAs(c, rs.NewMutex(name).TryLock(), &taken, who)
+	time.Sleep(time.Second) // its release has arrived
+}
+
+func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, after, frozen []int
+		locks                 bool
+	}{
+		"all":                              {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, nil, true},
+		"a quorum of both":                 {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{0, 4, 5}, true},
+		"the new node and a shared one":    {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{3, 5}, true},
+		"no quorum of the nodes before":    {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{2, 3, 4}, false},
+		"no quorum of the nodes after":     {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{2, 3, 5}, false},
+		"three of six, but two of before":  {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{0, 1, 4}, false},
+		"nothing shared":                   {[]int{0, 1, 2}, []int{3, 4, 5}, []int{2, 3}, true},
+		"nothing shared, all of one set":   {[]int{0, 1, 2}, []int{3, 4, 5}, []int{4, 5}, false},
+		"from one to three":                {[]int{0}, []int{0, 1, 2}, []int{2}, true},
+		"from one, which is down, to more": {[]int{0}, []int{0, 1, 2}, []int{0}, false},
+		"from three to five":               {[]int{0, 1, 2}, []int{0, 1, 2, 3, 4}, []int{1}, true},
+		"from three to five, two down":     {[]int{0, 1, 2}, []int{0, 1, 2, 3, 4}, []int{1, 2}, false},
+		"the same set":                     {[]int{0, 1, 2}, []int{2, 0, 1}, []int{1}, true},
+	} {
+		for kind, after := range map[string]func(change, ...int) []pool.Pool{"one address": change.at, "two addresses": change.elsewhere} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				changing(t, 6, func(s change) {
+					rs := s.joint(s.at(c.before...), after(s, c.after...))
+					require.NoError(s, rs.NewMutex("meet").TryLock())
+					for _, i := range c.frozen {
+						s.nodes[i].Freeze()
+					}
+					m := rs.NewMutex("lock", redsync.WithWatchdog(), redsync.WithTries(1))
+					err := m.Lock()
+					if c.locks {
+						require.NoError(s, err)
+						time.Sleep(20 * time.Second)
+						require.NoError(s, m.Err(), "the watchdog extends")
+						ok, err := m.Valid()
+						require.True(s, ok, "%v", err)
+						s.unlock(m)
+					} else {
+						require.ErrorIs(s, err, redsync.ErrFailed)
+					}
+					for _, i := range c.frozen {
+						s.nodes[i].Thaw()
+					}
+				})
+			})
+		}
+	}
+}
+
+// Processes of each kind exclude those of the next.
+func TestJointExcludesTheProcessesBeforeAndAfter(t *testing.T) {
+	for name, after := range map[string][]int{
+		"one node replaced": {0, 1, 2, 3, 5},
+		"all replaced":      {5, 6, 7, 8, 9},
+		"grown":             {0, 1, 2, 3, 4, 5, 6},
+		"shrunk":            {1, 3, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changing(t, 10, func(s change) {
+				was := []int{0, 1, 2, 3, 4}
+				former, joint, latter := s.alone(s.elsewhere(was...)), s.joint(s.at(was...), s.at(after...)), s.alone(s.elsewhere(after...))
+				m := former.NewMutex("lock")
+				require.NoError(s, m.Lock())
+				s.taken(joint, "lock", "a joint process beside one of before")
+				s.unlock(m)
+				m = joint.NewMutex("lock")
+				require.NoError(s, m.Lock())
+				s.taken(former, "lock", "a process of before beside a joint one")
+				s.taken(joint, "lock", "two joint processes")
+				s.taken(latter, "lock", "a process of after beside a joint one")
+				s.unlock(m)
+				m = latter.NewMutex("lock")
+				require.NoError(s, m.Lock())
+				s.taken(joint, "lock", "a joint process beside one of after")
+				s.unlock(m)
+			})
+		})
+	}
+}
+
+// The control: nothing fails, and yet two processes hold one lock, because one has the set before the change and
+// the other one the set after it.
+func TestWithoutJointSetsTwoProcessesHoldOneLock(t *testing.T) {
+	changing(t, 6, func(s change) {
+		near := func(nodes ...int) (is [6]bool) {
+			for _, i := range nodes {
+				is[i] = true
+			}
+			return is
+		}
+		reaches := func(set []int, near [6]bool) *redsync.Redsync {
+			var pools []pool.Pool
+			for _, i := range set {
+				delay := func(bool) time.Duration {
+					if near[i] {
+						return time.Millisecond
+					}
+					return 50 * time.Millisecond
+				}
+				pools = append(pools, pool.New(s.nodes[i].Client(func(o *redis.Options) { o.Dialer = s.nodes[i].DialVia(delay) })))
+			}
+			return s.alone(pools)
+		}
+		former := reaches([]int{0, 1, 2, 3, 4}, near(0, 1, 4)).NewMutex("lock")
+		latter := reaches([]int{0, 1, 2, 3, 5}, near(2, 3, 5)).NewMutex("lock")
+		var both sync.WaitGroup
+		both.Go(func() { assert.NoError(s, former.TryLock()) })
+		both.Go(func() { assert.NoError(s, latter.TryLock()) })
+		both.Wait()
+		for _, m := range []*redsync.Mutex{former, latter} {
+			ok, err := m.Valid()
+			assert.True(s, ok, "both hold it: %v", err)
+		}
+		s.unlock(former)
+		s.unlock(latter)
+	})
+}
+
+// A server of both sets is asked once, whether the sets have one address of it or two.
+func TestJointAsksASharedNodeOnce(t *testing.T) {
+	for kind, after := range map[string]func(change, ...int) []pool.Pool{"one address": change.at, "two addresses": change.elsewhere} {
+		for _, options := range [][]redsync.Option{nil, {redsync.WithFair()}, {redsync.WithFencing()}} {
+			t.Run(fmt.Sprint(kind, len(options)), func(t *testing.T) {
+				changing(t, 6, func(s change) {
+					rs := s.joint(s.at(0, 1, 2, 3, 4), after(s, 0, 1, 2, 3, 5)).With(options...)
+					sent := func() (n [6]int) {
+						for i, node := range s.nodes {
+							n[i] = node.Commands("set") + node.Commands("evalsha") + node.Commands("eval") + node.Commands("get")
+						}
+						return n
+					}
+					for range 3 {
+						before := sent()
+						m := rs.NewMutex("lock")
+						require.NoError(s, m.TryLock(), "also the first attempt of all")
+						for _, operation := range []func() (bool, error){m.Extend, m.Valid, m.Extend, m.Valid, m.Unlock} {
+							ok, err := operation()
+							require.True(s, ok, "%v", err)
+						}
+						time.Sleep(time.Second)
+						for i, n := range sent() {
+							assert.Equal(s, 6, n-before[i], "node %d", i)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// All addresses change, and no server: a joint process locks at the first attempt, with every operation, also where
+// many begin at once and where each makes a Redsync of its own.
+func TestJointOfTwoAddressesOfEachServer(t *testing.T) {
+	changing(t, 5, func(s change) {
+		before, after := clientsOf(s.nodes), clientsOf(s.nodes)
+		on := func(clients []*redis.Client) (pools []pool.Pool) {
+			for _, c := range clients {
+				pools = append(pools, pool.New(c))
+			}
+			return pools
+		}
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				m := s.joint(on(before), on(after)).NewMutex(fmt.Sprint("lock", i))
+				assert.NoError(s, m.TryLock())
+				ok, err := m.Unlock()
+				assert.True(s, ok, "%v", err)
+			})
+		}
+		all.Wait()
+		s.nodes[1].Freeze()
+		s.nodes[3].Freeze()
+		m := s.joint(on(before), on(after)).NewMutex("lock")
+		require.NoError(s, m.TryLock(), "a minority is frozen")
+		value := m.Value()
+		other := s.joint(s.elsewhere(0, 1, 2, 3, 4), s.elsewhere(0, 1, 2, 3, 4))
+		ok, err := other.NewMutex("lock", redsync.WithValue(value)).Unlock()
+		require.True(s, ok, "a process that has just started releases it: %v", err)
+		require.NoError(s, other.NewMutex("lock").TryLock())
+		s.nodes[1].Thaw()
+		s.nodes[3].Thaw()
+	})
+}
+
+// A server that restarts has another run id. It is asked at both addresses until it is known again that they are one.
+func TestJointNoticesWhichServersAreOne(t *testing.T) {
+	changing(t, 6, func(s change) {
+		rs := s.joint(s.at(0, 1, 2), s.elsewhere(0, 1, 2))
+		m := rs.NewMutex("lock", redsync.WithWatchdog())
+		require.NoError(s, m.TryLock())
+		for i := range 3 {
+			s.nodes[i].Kill()
+			s.nodes[i].Restart(false)
+			time.Sleep(20 * time.Second)
+			require.NoError(s, m.Err(), "node %d", i)
+		}
+		s.unlock(m)
+		for range 3 {
+			m := rs.NewMutex("lock")
+			require.NoError(s, m.TryLock())
+			before := s.nodes[0].Commands("evalsha")
+			s.unlock(m)
+			time.Sleep(time.Second)
+			assert.Equal(s, 1, s.nodes[0].Commands("evalsha")-before, "it is asked once again")
+		}
+	})
+	// An address of after leads to the server of before at first, and to another one later. Then the votes
+	// of the former must not count for the latter.
+	changing(t, 4, func(s change) {
+		leads := s.nodes[2]
+		moving := s.nodes[2].Client(func(o *redis.Options) {
+			o.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+				return leads.Dial(ctx, network, address)
+			}
+		})
+		rs := s.joint(s.at(0, 1, 2), append(s.at(0, 1), pool.New(moving)))
+		require.NoError(s, rs.NewMutex("meet").TryLock())
+		leads = s.nodes[3]
+		s.nodes[2].Kill()
+		s.nodes[2].Restart(false)
+		for range 2 { // a connection to each address is found to be lost
+			require.NoError(s, rs.NewMutex("meet too").Lock())
+			time.Sleep(10 * time.Second)
+		}
+		m := rs.NewMutex("lock")
+		require.NoError(s, m.TryLock())
+		time.Sleep(time.Second)
+		assert.Equal(s, 4, s.nodes.Keys("lock"), "each server is a node of its own")
+		s.unlock(m)
+	})
+}
+
+// One server is a node of each set, in two databases: it holds two keys, and counts once for each.
+func TestJointTwoDatabasesOfAServer(t *testing.T) {
+	changing(t, 3, func(s change) {
+		const other = 5
+		var after []pool.Pool
+		for _, n := range s.nodes {
+			after = append(after, pool.New(n.Client(func(o *redis.Options) { o.DB = other })))
+		}
+		rs, latter := s.joint(s.at(0, 1, 2), after), s.alone(after)
+		m := rs.NewMutex("lock")
+		require.NoError(s, m.TryLock())
+		time.Sleep(time.Second)
+		for _, n := range s.nodes {
+			assert.True(s, n.DB(0).Exists("lock"))
+			assert.True(s, n.DB(other).Exists("lock"))
+		}
+		s.taken(latter, "lock", "a process of after")
+		s.unlock(m)
+		time.Sleep(time.Second)
+		for _, n := range s.nodes {
+			assert.False(s, n.DB(other).Exists("lock"))
+		}
+	})
+}
+
+// A waiter of a joint process is woken by the processes before and after, and wakes theirs.
+func TestJointWaitersAreWoken(t *testing.T) {
+	kinds := []string{"before", "joint", "other joint", "after"}
+	for _, pair := range [][2]int{{0, 1}, {1, 0}, {1, 2}, {1, 3}, {3, 1}} {
+		for name, mode := range modes {
+			t.Run(fmt.Sprintf("%s waits for %s, %s", kinds[pair[1]], kinds[pair[0]], name), func(t *testing.T) {
+				changing(t, 10, func(s change) {
+					was, is := []int{0, 1, 2, 3, 4}, []int{3, 4, 5, 6, 7}
+					all := []*redsync.Redsync{
+						s.alone(s.elsewhere(was...)), s.joint(s.elsewhere(was...), s.elsewhere(is...)),
+						s.joint(s.elsewhere(was...), s.elsewhere(is...)), s.alone(s.elsewhere(is...)),
+					}
+					for i, rs := range all {
+						require.NoError(s, rs.NewMutex(fmt.Sprint("meet", i)).Lock())
+					}
+					m := all[pair[0]].NewMutex("lock", mode...)
+					require.NoError(s, m.Lock())
+					var took time.Duration
+					var waiter sync.WaitGroup
+					var released time.Time
+					waiter.Go(func() {
+						w := all[pair[1]].NewMutex("lock", patient(mode...)...)
+						assert.NoError(s, w.Lock())
+						took = time.Since(released)
+						s.unlock(w)
+					})
+					time.Sleep(3 * time.Second)
+					released = time.Now()
+					s.unlock(m)
+					waiter.Wait()
+					assert.Less(s, took, 10*time.Millisecond, "the retry delay is an hour")
+				})
+			})
+		}
+	}
+}
+
+// Tokens of a name rise through the change, although the clocks of later processes are behind, if the name was locked
+// by joint processes meanwhile.
+func TestJointTokensKeepTheirOrder(t *testing.T) {
+	changing(t, 10, func(s change) {
+		was, is := []int{0, 1, 2, 3, 4}, []int{5, 6, 7, 8, 9}
+		var last uint64
+		lock := func(rs *redsync.Redsync) {
+			s.Helper()
+			m := rs.NewMutex("lock", redsync.WithFencing())
+			require.NoError(s, m.Lock())
+			assert.Greater(s, m.Fence(), last)
+			last = m.Fence()
+			s.unlock(m)
+			time.Sleep(time.Millisecond)
+		}
+		ahead := s.alone(s.at(was...))
+		redsync.KnowsToken(ahead, "lock", uint64(time.Now().Add(time.Hour).UnixMicro()))
+		lock(ahead)
+		lock(s.joint(s.at(was...), s.at(is...)))
+		s.nodes[5].Freeze()
+		s.nodes[6].Freeze()
+		lock(s.alone(s.at(is...)))
+		s.nodes[5].Thaw()
+		s.nodes[6].Thaw()
+	})
+}
+
+// Redsyncs of one process on the same clients hand locks to each other only if they decide by the same rule.
+func TestJointHandsNothingToAnotherRule(t *testing.T) {
+	changing(t, 4, func(s change) {
+		joint, plain := s.joint(s.at(0), s.at(1, 2, 3)), s.alone(s.at(0, 1, 2, 3))
+		m := plain.NewMutex("lock")
+		s.nodes[0].Freeze()
+		require.NoError(s, m.Lock(), "three of four")
+		done := make(chan error)
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+			defer cancel()
+			done <- joint.NewMutex("lock", redsync.WithTries(0)).LockContext(ctx)
+		}()
+		time.Sleep(time.Second)
+		s.unlock(m)
+		require.ErrorIs(s, <-done, context.DeadlineExceeded, "the only node of before is frozen")
+		s.nodes[0].Thaw()
+	})
+}
+
+// With the restart guard a joint process does not count a node that has restarted, whichever of two pools has the guard.
+func TestJointRestartGuard(t *testing.T) {
+	for name, guardOf := range map[string][2][]pool.Option{
+		"both":   {guards[true], guards[true]},
+		"before": {guards[true], nil},
+		"after":  {nil, guards[true]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changing(t, 3, func(s change) {
+				time.Sleep(time.Minute) // the nodes have run for a while
+				var before, after []pool.Pool
+				for _, c := range s.clients {
+					before, after = append(before, pool.New(c, guardOf[0]...)), append(after, pool.New(c, guardOf[1]...))
+				}
+				rs := s.joint(before, after)
+				m := rs.NewMutex("lock")
+				s.nodes[2].Freeze()
+				require.NoError(s, m.Lock())
+				s.nodes[0].Kill()
+				s.nodes[0].Restart(true)
+				s.nodes[2].Thaw()
+				s.nodes[2].Del("lock") // it was late
+				require.Error(s, s.joint(before, after).NewMutex("lock").TryLock(), "its connections have ended")
+				time.Sleep(100 * time.Millisecond)
+				require.ErrorContains(s, s.joint(before, after).NewMutex("lock", redsync.WithFailFast(false)).TryLock(), "restarted")
+				require.ErrorContains(s, rs.NewMutex("lock", redsync.WithExpiry(time.Minute)).TryLock(), "which pool #0 guards")
+			})
+		})
+	}
+}
+
+func TestJointCurrentAndSequencer(t *testing.T) {
+	changing(t, 6, func(s change) {
+		rs := s.joint(s.at(0, 1, 2), s.at(3, 4, 5))
+		m := rs.NewMutex("lock")
+		require.NoError(s, m.Lock())
+		require.NoError(s, rs.Current(s.Context(), m.Sequencer()))
+		s.nodes[3].Del("lock")
+		s.nodes[4].Del("lock")
+		require.ErrorIs(s, rs.Current(s.Context(), m.Sequencer()), redsync.ErrLockAlreadyExpired, "the nodes of after prove it")
+		ok, err := m.Valid()
+		assert.False(s, ok)
+		require.ErrorIs(s, err, redsync.ErrLockLost)
+	})
+}
+
+func TestJointErrorsNameTheNodes(t *testing.T) {
+	changing(t, 6, func(s change) {
+		rs := s.joint(s.at(0, 1, 2), s.at(1, 2, 3))
+		m := s.alone(s.at(2, 3, 4)).NewMutex("lock")
+		require.NoError(s, m.Lock())
+		time.Sleep(time.Millisecond)
+		var taken *redsync.ErrTaken
+		require.ErrorAs(s, rs.NewMutex("lock", redsync.WithFailFast(false)).TryLock(), &taken)
+		assert.Equal(s, []int{2, 3}, taken.Nodes, "of the nodes before, then of those that are only in after")
+		s.unlock(m)
+		s.nodes[1].Kill()
+		s.nodes[3].Kill()
+		time.Sleep(time.Second)
+		err := rs.NewMutex("lock").TryLock()
+		var failed *redsync.RedisError
+		require.ErrorAs(s, err, &failed)
+		require.ErrorContains(s, err, named(1))
+		require.ErrorContains(s, err, named(3))
+		s.nodes[1].Restart(false)
+		s.nodes[3].Restart(false)
+	})
+}
+
+func TestJointRefusesSetsThatCannotBeUsed(t *testing.T) {
+	changing(t, 6, func(s change) {
+		good := s.at(0, 1, 2)
+		var many []pool.Pool
+		for range 33 {
+			many = append(many, pool.New(s.nodes[0].Client()))
+		}
+		more := many
+		for range 32 {
+			more = append(more[:len(more):len(more)], pool.New(s.nodes[0].Client()))
+		}
+		for want, sets := range map[string][2][]pool.Pool{
+			"before: no pools":                                {nil, good},
+			"after: no pools":                                 {good, nil},
+			"before: pool #1: it is nil":                      {{good[0], nil}, good},
+			"after: pool #0: ":                                {good, {pool.New(nil)}},
+			"before: 65 pools are too many":                   {more, good},
+			"have 65 nodes together: at most 64":              {many, more[32:]},
+			"before: two pools lead to one server: #0 and #2": {s.at(0, 1, 0), good},
+			"after: two pools lead to one server":             {good, s.at(3, 4, 4)},
+		} {
+			rs := redsync.NewJoint(sets[0], sets[1])
+			refuses(t, rs.NewMutex("lock"), want)
+			assert.NoError(s, rs.Close(s.Context()))
+		}
+		require.ErrorIs(s, redsync.NewJoint(nil, good).NewMutex("lock").Lock(), redsync.ErrNoPools)
+		// Only the answers show that two nodes of after are one.
+		rs := s.joint(good, append(s.at(3, 4), s.elsewhere(4)...))
+		require.ErrorIs(s, rs.NewMutex("lock").Lock(), redsync.ErrDuplicateNode)
+		// A server may have two addresses, but not three.
+		rs = s.joint(append(s.at(0), s.elsewhere(1)...), append(s.at(2), s.elsewhere(0, 0)...))
+		require.ErrorIs(s, rs.NewMutex("lock").Lock(), redsync.ErrDuplicateNode)
+	})
+}
+
+func TestOpenJoint(t *testing.T) {
+	_, err := redsync.OpenJoint(t.Context(), []string{"127.0.0.1:1"}, []string{"nonsense"})
+	require.ErrorContains(t, err, `redsync: OpenJoint: after: address #0: "nonsense" is not of the form`)
+	_, err = redsync.OpenJoint(t.Context(), nil, []string{"127.0.0.1:1"})
+	require.ErrorIs(t, err, redsync.ErrNoPools)
+	require.ErrorContains(t, err, "OpenJoint: before: ")
+	_, err = redsync.OpenJoint(t.Context(), []string{"127.0.0.1:1", "127.0.0.1:2"}, []string{"127.0.0.1:2", "127.0.0.1:3"}, redsync.WithExpiry(-1))
+	require.ErrorContains(t, err, "redsync: OpenJoint: WithExpiry(-1ns)")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err = redsync.OpenJoint(ctx, []string{"127.0.0.1:1", "127.0.0.1:2"}, []string{"127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:4"})
+	require.ErrorContains(t, err, "OpenJoint: before: 0 of 2 nodes answered, 2 needed; after: 0 of 3 nodes answered, 2 needed")
+	for i := 1; i <= 4; i++ {
+		require.ErrorContains(t, err, fmt.Sprintf("node #%d (127.0.0.1:%d)", i-1, i))
+	}
+	var redisError *redsync.RedisError
+	assert.True(t, errors.As(err, &redisError) || errors.Is(err, context.DeadlineExceeded))
+}
