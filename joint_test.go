@@ -2,7 +2,6 @@ package redsync_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -264,8 +263,11 @@ func TestJointOfTwoAddressesOfEachServer(t *testing.T) {
 		require.NoError(s, m.TryLock(), "a minority is frozen")
 		value := m.Value()
 		other := s.joint(s.elsewhere(0, 1, 2, 3, 4), s.elsewhere(0, 1, 2, 3, 4))
+		sent := s.nodes[0].Commands("evalsha")
 		ok, err := other.NewMutex("lock", redsync.WithValue(value)).Unlock()
 		require.True(s, ok, "a process that has just started releases it: %v", err)
+		time.Sleep(time.Second)
+		assert.Equal(s, 1, s.nodes[0].Commands("evalsha")-sent, "the server is asked once")
 		require.NoError(s, other.NewMutex("lock").TryLock())
 		s.nodes[1].Thaw()
 		s.nodes[3].Thaw()
@@ -276,7 +278,7 @@ func TestJointOfTwoAddressesOfEachServer(t *testing.T) {
 func TestJointNoticesWhichServersAreOne(t *testing.T) {
 	changing(t, 6, func(s change) {
 		rs := s.joint(s.at(0, 1, 2), s.elsewhere(0, 1, 2))
-		m := rs.NewMutex("lock", redsync.WithWatchdog())
+		m := rs.NewMutex("lock", redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
 		require.NoError(s, m.TryLock())
 		for i := range 3 {
 			s.nodes[i].Kill()
@@ -284,7 +286,10 @@ func TestJointNoticesWhichServersAreOne(t *testing.T) {
 			time.Sleep(20 * time.Second)
 			require.NoError(s, m.Err(), "node %d", i)
 		}
+		before := s.nodes[0].Commands("evalsha")
 		s.unlock(m)
+		time.Sleep(time.Second)
+		assert.Equal(s, 2, s.nodes[0].Commands("evalsha")-before, "commands that may set the value went to both addresses")
 		for range 3 {
 			m := rs.NewMutex("lock")
 			require.NoError(s, m.TryLock())
@@ -409,23 +414,17 @@ func TestJointTokensKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// Redsyncs of one process on the same clients hand locks to each other only if they decide by the same rule.
-func TestJointHandsNothingToAnotherRule(t *testing.T) {
+// Redsyncs of one process on the same clients share what they know, and hand locks to each other, only if they decide
+// by the same rule.
+func TestJointSharesNothingWithAnotherRule(t *testing.T) {
 	changing(t, 4, func(s change) {
-		joint, plain := s.joint(s.at(0), s.at(1, 2, 3)), s.alone(s.at(0, 1, 2, 3))
-		m := plain.NewMutex("lock")
-		s.nodes[0].Freeze()
-		require.NoError(s, m.Lock(), "three of four")
-		done := make(chan error)
-		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-			defer cancel()
-			done <- joint.NewMutex("lock", redsync.WithTries(0)).LockContext(ctx)
-		}()
-		time.Sleep(time.Second)
-		s.unlock(m)
-		require.ErrorIs(s, <-done, context.DeadlineExceeded, "the only node of before is frozen")
-		s.nodes[0].Thaw()
+		joint := s.joint(s.at(0), s.at(1, 2, 3))
+		assert.True(s, redsync.SameProcess(joint, s.joint(s.at(0), s.at(1, 2, 3))))
+		for _, other := range []*redsync.Redsync{
+			s.alone(s.at(0, 1, 2, 3)), s.joint(s.at(0, 1), s.at(2, 3)), s.joint(s.at(0), s.at(0, 1, 2, 3)), s.joint(s.at(1, 2, 3), s.at(0)),
+		} {
+			assert.False(s, redsync.SameProcess(joint, other))
+		}
 	})
 }
 
@@ -548,6 +547,8 @@ func TestOpenJoint(t *testing.T) {
 	for i := 1; i <= 4; i++ {
 		require.ErrorContains(t, err, fmt.Sprintf("node #%d (127.0.0.1:%d)", i-1, i))
 	}
-	var redisError *redsync.RedisError
-	assert.True(t, errors.As(err, &redisError) || errors.Is(err, context.DeadlineExceeded))
+	_, err = redsync.OpenJoint(ctx, []string{"127.0.0.1:1"}, []string{"redis://127.0.0.1:1/0"})
+	require.NotContains(t, err.Error(), "node #1", "one database of one server")
+	_, err = redsync.OpenJoint(ctx, []string{"127.0.0.1:1"}, []string{"redis://127.0.0.1:1/5"})
+	require.ErrorContains(t, err, "node #1", "two databases")
 }

@@ -48,7 +48,7 @@ func TestJointQuorumsShareANode(t *testing.T) {
 		for _, is := range sets {
 			j := joint{majority{was}, majority{is}}
 			assert.Equal(t, was|is, j.All())
-			for n := claim.Nodes(0); n < 1<<6; n++ {
+			for n := range claim.Nodes(1 << 6) {
 				if !j.Quorum(n) {
 					continue
 				}
