@@ -35,8 +35,8 @@ import (
 // they are equal.
 //
 // Errors and events number the nodes: first those of before, then those that are in after only.
-// Tokens of WithFencing keep rising through the change for every name that was locked in step 1 or 2, and else as
-// far as the clocks of the clients agree.
+// Tokens of WithFencing keep rising through the change for every name that was locked with fencing in step 2, and
+// else as far as the clocks of the clients agree.
 //
 // NewJoint starts nothing and never fails, as New does. Every operation fails if one of the sets cannot be used
 // by itself, or if they have more than 64 nodes together.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	rival "github.com/go-redsync/redsync/v4"
@@ -35,6 +36,9 @@ type setting struct {
 	Fencing bool
 	Heal    bool // Extend sets missing keys again
 	Guard   bool // nodes that have restarted do not count for an expiry
+
+	// After are the addresses to which the nodes change, where this library has joint sets.
+	After []string
 
 	// Deadline is how long this library waits for a node, as a part of the expiry; 0
 	// is its default. The others keep theirs.
@@ -136,12 +140,16 @@ func openThis(addrs []string, set setting) (party, error) {
 	if set.Deadline != 0 {
 		options = append(options, redsync.WithTimeoutFactor(set.Deadline))
 	}
-	clients := dialAll(addrs)
+	clients := dialAll(slices.Concat(addrs, set.After))
 	pools := make([]pool.Pool, len(clients))
 	for i, c := range clients {
 		pools[i] = pool.New(c, guard...)
 	}
-	return &thisParty{redsync.New(pools...).With(options...), clients}, nil
+	rs := redsync.New(pools...)
+	if set.After != nil {
+		rs = redsync.NewJoint(pools[:len(addrs)], pools[len(addrs):])
+	}
+	return &thisParty{rs.With(options...), clients}, nil
 }
 
 func (p *thisParty) Lock(ctx context.Context, name string) (grip, error) {

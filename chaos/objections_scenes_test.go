@@ -519,3 +519,89 @@ func cutOff(s *stage) finding {
 	}
 	return found(kept, "told before the next holder came")
 }
+
+// replaceLast starts a server in the place of the last one, and returns the addresses before and after that. It
+// puts detours between the servers and whoever uses the addresses before.
+func (s *stage) replaceLast() (detours []*detour, before, after []string) {
+	s.t.Helper()
+	detours, before = s.detours()
+	n := len(before)
+	s.servers = append(s.servers, realredis.Start(s.t, 1)...)
+	after = s.addrs()
+	return detours, before, append(after[:n-1:n-1], after[n])
+}
+
+// overtaken returns the detours of a that messages of b overtake, to two nodes that both have.
+func overtaken(detours []*detour) []*detour {
+	last := len(detours) - 1
+	return detours[min(2, last):last]
+}
+
+// nodesReplaced lets a, which has the old nodes, lock while b does, which has the new ones. Nothing fails: some
+// messages of b are faster than those of a.
+func nodesReplaced(s *stage) finding {
+	set := setting{Expiry: long}
+	detours, before, after := s.replaceLast()
+	a, b := s.party(before, set), s.party(after, set)
+	held := overtaken(detours)
+	for _, d := range held {
+		d.holdRequests()
+	}
+	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
+	defer cancel()
+	var g grip
+	var errOfA error
+	var locking sync.WaitGroup
+	locking.Go(func() { g, errOfA = a.TryLock(ctx, sceneLock) })
+	s.until("a has its quorum", func() bool { return s.holding() >= s.accused.nodes-len(held) })
+	second, err := b.TryLock(ctx, sceneLock)
+	for _, d := range held {
+		d.resume()
+	}
+	locking.Wait()
+	switch {
+	case errOfA != nil:
+		s.t.Fatalf("Lock: %v", errOfA)
+	case err != nil:
+		return found(kept, "one holder")
+	}
+	return s.both(g, second)
+}
+
+// nodesReplacedJointly has the same nodes and the same slow messages, and j between a and b, with both sets.
+func nodesReplacedJointly(s *stage) finding {
+	set := setting{Expiry: long}
+	detoursOfA, before, after := s.replaceLast()
+	detoursOfJ, both := s.detours()
+	last := len(before) - 1
+	joint := setting{Expiry: long, After: append(both[:last:last], both[last+1])}
+	a, j, b := s.party(before, set), s.party(both[:last+1], joint), s.party(after, set)
+	steps := []struct {
+		holder, other party
+		slow          []*detour
+	}{
+		{a, j, overtaken(detoursOfA)},
+		{j, a, overtaken(detoursOfJ[:last+1])},
+		{j, b, overtaken(detoursOfJ[:last+1])},
+	}
+	for _, step := range steps {
+		for _, d := range step.slow {
+			d.holdRequests()
+		}
+		g := s.lock(step.holder, 0)
+		f := s.contest(g, step.other)
+		for _, d := range step.slow {
+			d.resume()
+		}
+		if f.verdict != kept {
+			return f
+		}
+		if err := g.Unlock(s.t.Context()); err != nil {
+			s.t.Fatal(err)
+		}
+		if f := s.gone(); f.verdict != kept {
+			return f
+		}
+	}
+	return found(kept, "one holder, no key left")
+}

@@ -308,6 +308,12 @@ func (s *stage) contest(a grip, b party) finding {
 	case !got:
 		return found(lost, "its holder was told; nobody got it in %s", seconds(persistence))
 	}
+	return s.both(a, second)
+}
+
+// both watches a holder and one who has acquired the lock beside it.
+func (s *stage) both(a, second grip) finding {
+	s.t.Helper()
 	overlap, ok := toldWithin(a, disbelief)
 	switch {
 	case overlap <= tolerance:

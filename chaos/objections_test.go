@@ -32,7 +32,10 @@ type objection struct {
 	brief []string
 }
 
-const oneNodeOnly = "it has one node, and no quorum"
+const (
+	oneNodeOnly = "it has one node, and no quorum"
+	noJointSets = "it has no joint sets"
+)
 
 var (
 	v4      = []string{redsyncV4}
@@ -80,6 +83,11 @@ var objections = []objection{
 		out: map[string]string{redsyncV4: "it does not extend locks itself"},
 	},
 	{key: "unlock-of-anothers", text: "Unlock when somebody else has the lock", play: unlockOfAnothers, brief: anybody},
+	{key: "nodes-replaced", text: "processes with the old nodes and processes with the new ones run at once", play: nodesReplaced},
+	{
+		key: "nodes-replaced-jointly", text: "the same with processes that have both sets between them", play: nodesReplacedJointly,
+		out: map[string]string{redsyncV4: noJointSets, oneKeyOnOne: noJointSets},
+	},
 	{key: "partition", text: "a holder that extends its lock is cut off from all nodes", play: cutOff},
 }
 

@@ -146,6 +146,10 @@ type Rules struct {
 	LostSlop time.Duration // how long after the next hold began a loss may be reported; 0: no limit
 	Settled  time.Duration // from then on no key of a lock may exist; 0: not checked
 
+	// Retired says from when on a node may have neither a key of a lock nor a queue, because no process uses it
+	// any more.
+	Retired map[int]time.Duration
+
 	// MaxSideTTL limits the TTLs of keys that are not a lock's own, by the suffix of the key (":queue").
 	MaxSideTTL map[string]time.Duration
 	// SetBack says how far the clock of each node was set back in total. Setting a clock back
@@ -174,6 +178,7 @@ const (
 	Endless     = "key without a TTL"
 	TooLong     = "key with too long a TTL"
 	LeftBehind  = "key left behind"
+	OnRetired   = "key on a node that nobody uses"
 	Promise     = "promise to a client"
 )
 
@@ -276,13 +281,15 @@ func toldLate(terms []Term, rules Rules) (found []Violation) {
 	return found
 }
 
-// lasting checks the TTL of a key, and that no key of a lock is left behind.
+// lasting checks the TTL of a key, and that no key is left behind.
 func lasting(e Event, rules Rules) []Violation {
 	what := fmt.Sprintf("%q on node %d, TTL %v", e.Key, e.Node, e.TTL)
 	bound := rules.maxTTL(e)
 	switch {
 	case e.TTL == NoTTL:
 		return []Violation{{Endless, e.Name, e.At, what}}
+	case rules.Retired[e.Node] != 0 && e.At >= rules.Retired[e.Node] && (e.Name != "" || strings.HasSuffix(e.Key, ":queue")):
+		return []Violation{{OnRetired, e.Name, e.At, what}}
 	case e.Name != "" && rules.Settled != 0 && e.At > rules.Settled:
 		return []Violation{{LeftBehind, e.Name, e.At, what}}
 	case bound != 0 && e.TTL > bound+rules.SetBack[e.Node]:

@@ -34,7 +34,7 @@ type simClient struct {
 }
 
 func (c *simClient) run() {
-	for c.now() < c.lasts {
+	for !c.over() {
 		c.pause(0, 60*time.Millisecond)
 		c.lock()
 	}
@@ -48,6 +48,7 @@ func (c *simClient) oneIn(n int) bool { return oneIn(c.random, n) }
 type simTerm struct {
 	*redsync.Mutex
 	client  *simClient
+	process *process
 	number  int
 	expiry  time.Duration
 	drawn   drawnOptions
@@ -108,8 +109,12 @@ func (t *simTerm) event(kind history.Kind) history.Event {
 	return history.Event{At: t.client.now(), Kind: kind, Client: t.client.name, Term: t.number, Name: t.Name(), Shares: t.shares}
 }
 
-// note notes an event of a term.
+// note notes an event of a term. A process that has ended says nothing more: what it was last promised lasts
+// to its Until.
 func (t *simTerm) note(kind history.Kind, err error) {
+	if t.process.hasEnded() {
+		return
+	}
 	e := t.event(kind)
 	switch kind {
 	case history.Held:
@@ -130,7 +135,7 @@ func (t *simTerm) note(kind history.Kind, err error) {
 // lock is one term.
 func (c *simClient) lock() {
 	t := c.begin()
-	ctx, cancel := c.patience()
+	ctx, cancel := t.patience()
 	defer cancel()
 	t.note(history.Call, nil)
 	if c.class[hurry] && t.own == nil && c.oneIn(4) {
@@ -174,14 +179,16 @@ func (c *simClient) begin() *simTerm {
 	t := &simTerm{client: c, number: c.term, done: make(chan struct{})}
 	if former := c.former; former != nil && c.oneIn(3) {
 		t.Mutex, t.expiry, t.drawn, t.own, t.options = former.Mutex, former.expiry, former.drawn, former.own, former.options
+		t.process = former.process
 		return t
 	}
 	c.former = nil
 	var options []redsync.Option
 	options, t.expiry, t.drawn = c.options(false)
-	rs := c.current(c.process)
+	t.process = c.current(c.process)
+	rs := t.process.Redsync
 	if c.class[requests] && c.oneIn(2) {
-		t.own = c.request(c.process)
+		t.own = t.process.request()
 		rs = t.own
 	}
 	t.options = options
@@ -203,7 +210,7 @@ func (t *simTerm) close() {
 		t.note(history.Unlock, nil)
 		defer func() { t.note(history.Unlocked, nil) }()
 	}
-	ctx, cancel := c.patience()
+	ctx, cancel := t.patience()
 	defer cancel()
 	_ = t.own.Close(ctx) // nodes may be away
 }
@@ -213,7 +220,8 @@ func (t *simTerm) do(ctx context.Context) {
 	c, held := t.client, false
 	c.former = nil
 	t.drawn.watched = true
-	err := c.current(c.process).Do(ctx, t.Name(), func(ctx context.Context) error {
+	t.process = c.current(c.process)
+	err := t.process.Do(ctx, t.Name(), func(ctx context.Context) error {
 		held = true
 		t.Mutex = redsync.FromContext(ctx)
 		t.note(history.Held, nil)
@@ -242,7 +250,8 @@ func (t *simTerm) try(ctx context.Context) error {
 }
 
 // patience is for how long a client waits.
-func (c *simClient) patience() (context.Context, context.CancelFunc) {
+func (t *simTerm) patience() (context.Context, context.CancelFunc) {
+	c := t.client
 	most := time.Second
 	switch {
 	case c.class[hurry] && c.oneIn(3): // less than any deadline of a node
@@ -250,7 +259,7 @@ func (c *simClient) patience() (context.Context, context.CancelFunc) {
 	case c.oneIn(4):
 		most = 20 * time.Millisecond
 	}
-	return context.WithTimeout(c.Context(), between(c.random, 0, most))
+	return t.process.call(between(c.random, 0, most))
 }
 
 // work is what a client does with a lock.
@@ -295,7 +304,7 @@ func (t *simTerm) step() {
 	case 2:
 		ctx, cancel := c.Context(), context.CancelFunc(func() {})
 		if c.class[hurry] {
-			ctx, cancel = c.patience()
+			ctx, cancel = t.patience()
 		}
 		_, _ = t.ValidContext(ctx)
 		cancel()
@@ -314,7 +323,7 @@ func (t *simTerm) extend() {
 	if c.realm != tidy && c.oneIn(3) {
 		time.Sleep(max(0, t.Remaining()-between(c.random, 0, 4*c.base)))
 	}
-	ctx, cancel := c.patience()
+	ctx, cancel := t.patience()
 	defer cancel()
 	until := c.now() + t.Remaining()
 	ok, err := t.ExtendContext(ctx)
@@ -336,7 +345,7 @@ func (t *simTerm) extendElsewhere() {
 	expiry := between(c.random, min(30*time.Millisecond, t.expiry-1), t.expiry)
 	m := c.current(other).NewMutex(t.Name(), redsync.WithExpiry(expiry), redsync.WithDriftFactor(c.drift), redsync.WithValue(t.Value()))
 	c.shared(other, expiry)
-	ctx, cancel := c.patience()
+	ctx, cancel := t.patience()
 	defer cancel()
 	_, _ = m.ExtendContext(ctx)
 	c.shared(other, expiry)
@@ -354,7 +363,7 @@ func (t *simTerm) end() {
 	ctx, cancel := c.Context(), context.CancelFunc(func() {})
 	switch {
 	case c.class[hurry] && c.oneIn(2):
-		ctx, cancel = c.patience()
+		ctx, cancel = t.patience()
 	case c.oneIn(6):
 		ctx, cancel = context.WithTimeout(ctx, between(c.random, 0, 5*time.Millisecond))
 	}
@@ -432,9 +441,10 @@ func (c *simClient) adopt(name, value, whose string, away bool, giver drawnOptio
 		options, t.drawn.fences = append(options, redsync.WithFencing()), true
 	}
 	t.options = options
-	t.Mutex = c.current(c.process).NewMutex(name, append(slices.Clone(options), redsync.WithValue(value))...)
+	t.process = c.current(c.process)
+	t.Mutex = t.process.NewMutex(name, append(slices.Clone(options), redsync.WithValue(value))...)
 	c.shared(c.process, t.expiry)
-	ctx, cancel := c.patience()
+	ctx, cancel := t.patience()
 	defer cancel()
 	t.note(history.Call, nil)
 	if ok, err := t.ExtendContext(ctx); !ok {

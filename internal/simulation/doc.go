@@ -1,6 +1,6 @@
 // Package simulation contains only tests. They run the whole library in virtual time, with five
-// nodes and a few processes. All faults are drawn from a seed. Package history checks what the
-// clients believed.
+// nodes and a few processes, or while processes change from one set of nodes to the next. All faults are
+// drawn from a seed. Package history checks what the clients believed.
 //
 //	go test -run 'TestSimulation$' ./internal/simulation      # as many seeds as package testlength says
 //	REDSYNC_SIM_SEEDS=3000                                    # this many seeds
@@ -8,6 +8,10 @@
 //	REDSYNC_SIM_SEED=17                                       # only this one; -v prints its history
 //	REDSYNC_SIM_WITHOUT=greetings,values,nonsense             # without these fault classes: see allClasses
 //
+//	go test -run 'TestSimulationOfAChange$' ./internal/simulation   # the set of nodes changes
+//	REDSYNC_SIM_CHANGES=1500                                 # this many seeds; REDSYNC_SIM_FROM as above
+//
 // A failure prints the command that repeats it. A panic ends the process without printing the
-// seed; with -v the output shows which seed was running.
+// seed; with -v the output shows which seed was running. A seed in which the set of nodes
+// changes repeats itself most times, not each time: if it passes, try it again.
 package simulation

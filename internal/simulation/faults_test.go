@@ -3,6 +3,7 @@ package simulation
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
@@ -22,22 +23,22 @@ func (s *simulation) ends(where, what string) {
 	s.log.Note(history.Event{At: s.now(), Kind: history.Fault, Where: where, What: what, Ends: true})
 }
 
-// disturb makes one thing after another go wrong until a time, and puts it right again.
+// disturb makes one thing after another go wrong until the time is over, and puts it right again.
 // No more than two nodes are away at a time, except for those that the guard keeps from
 // counting, and in a lawless realm.
-func (s *simulation) disturb(r *rand.Rand, until time.Duration) {
+func (s *simulation) disturb(r *rand.Rand) {
 	for {
 		time.Sleep(between(r, 0, 2*s.rest))
-		if s.now() >= until {
+		if s.over() {
 			return
 		}
 		switch kind := r.IntN(12); {
 		case s.realm == lawless && kind < 3:
 			s.breakLaw(r)
 		case s.realm == guarded && kind == 0 && oneIn(r, 3):
-			s.restart(r, true, r.Perm(simNodes)...)
+			s.restart(r, true, s.some(r, len(s.nodes))...)
 		case kind < 5:
-			two := r.Perm(simNodes)[:1+r.IntN(2)]
+			two := s.some(r, 1+r.IntN(2))
 			if s.off >= 0 {
 				two = two[:1]
 			}
@@ -52,11 +53,26 @@ func (s *simulation) disturb(r *rand.Rand, until time.Duration) {
 		case kind == 8 && s.class[babble]:
 			s.babble(r)
 		case kind == 9 && s.class[silence]:
-			s.forget(r.Perm(simNodes)[:1+r.IntN(simNodes)])
+			s.forget(s.some(r, 1+r.IntN(len(s.nodes))))
 		default:
 			s.disturbCommands(r)
 		}
 	}
+}
+
+// all returns all nodes.
+func (s *simulation) all() (nodes []int) {
+	for i := range s.nodes {
+		nodes = append(nodes, i)
+	}
+	return nodes
+}
+
+// some returns so many of the nodes that processes use, or all of these.
+func (s *simulation) some(r *rand.Rand, n int) []int {
+	nodes := slices.DeleteFunc(s.all(), func(i int) bool { return s.leaving[i].Load() })
+	r.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
+	return nodes[:min(n, len(nodes))]
 }
 
 // away makes nodes go away for a while.
@@ -99,7 +115,7 @@ func (s *simulation) restart(r *rand.Rand, empty bool, nodes ...int) {
 // may lose their connections, and what is sent over the next ones overtakes it.
 func (s *simulation) separate(r *rand.Rand) {
 	i, lasts := r.IntN(simProcesses), between(r, 0, 300*time.Millisecond)
-	some := r.Perm(simNodes)[:1+r.IntN(simNodes)]
+	some := s.some(r, 1+r.IntN(len(s.nodes)))
 	s.fault(fmt.Sprintf("process %d", i), fmt.Sprintf("cut off for %v", lasts), func() {
 		for _, j := range some {
 			s.ways[i][j].heldFrom.Store(int64(s.now()))
@@ -120,7 +136,7 @@ func (s *simulation) separate(r *rand.Rand) {
 // the password, by SELECT, or by what the client makes sure of. The default user is open,
 // and so is database 0.
 func (s *simulation) refuse(r *rand.Rand) {
-	kind, some := r.IntN(3), r.Perm(simNodes)[:1+r.IntN(simNodes)]
+	kind, some := r.IntN(3), s.some(r, 1+r.IntN(len(s.nodes)))
 	for _, i := range some {
 		switch kind {
 		case 0:
@@ -152,7 +168,7 @@ func (s *simulation) welcome(i int) {
 
 // babble makes a node talk nonsense, to those who connect or to those who are connected.
 func (s *simulation) babble(r *rand.Rand) {
-	i, bursts := r.IntN(simNodes), make([]nonsense.Outburst, 1+r.IntN(4))
+	i, bursts := s.some(r, 1)[0], make([]nonsense.Outburst, 1+r.IntN(4))
 	for k := range bursts {
 		bursts[k] = nonsense.Draw(r)
 		s.fault(node(i), bursts[k].String(), func() { s.nodes[i].Babble(bursts[k]) })
@@ -185,7 +201,7 @@ func (s *simulation) turnOff() {
 
 // disturbCommands makes a node do something odd with some of the next commands.
 func (s *simulation) disturbCommands(r *rand.Rand) {
-	i, command := r.IntN(simNodes), []string{"set", "evalsha"}[r.IntN(2)]
+	i, command := s.some(r, 1)[0], []string{"set", "evalsha"}[r.IntN(2)]
 	if s.fair || s.fencing {
 		command = "evalsha"
 	}
@@ -212,7 +228,7 @@ func (s *simulation) disturbCommands(r *rand.Rand) {
 
 // breakLaw makes a majority forget what it has granted.
 func (s *simulation) breakLaw(r *rand.Rand) {
-	most := r.Perm(simNodes)[:3+r.IntN(3)]
+	most := s.some(r, 3+r.IntN(3))
 	if oneIn(r, 2) {
 		s.restart(r, true, most...)
 		return
@@ -232,7 +248,7 @@ func (s *simulation) heal() {
 		}
 	}
 	if s.class[silence] {
-		s.forget([]int{0, 1, 2, 3, 4})
+		s.forget(s.all())
 	}
 	s.calm.Store(true)
 	s.ends("all", "everything")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -52,7 +53,7 @@ func simulate(t *testing.T, seed uint64, in realm) (*simulation, []history.Event
 // run is a simulation from beginning to end, in its bubble.
 func (s *simulation) run() {
 	defer s.stepClocks(s.clockSteps(s.random(2)))()
-	s.nodes = embedded.Start(simNodes)
+	s.nodes = embedded.Start(1 + slices.Max(slices.Concat(s.sets...)))
 	for i, n := range s.nodes {
 		s.welcome(i)
 		if s.class[greetings] {
@@ -66,8 +67,8 @@ func (s *simulation) run() {
 	}()
 	s.open()
 	defer func() {
-		for _, rs := range s.processes {
-			_ = rs.Close(s.Context())
+		for _, p := range slices.Concat(s.former, s.processes[:]) {
+			_ = p.Close(s.Context())
 		}
 	}()
 	s.play()
@@ -84,19 +85,30 @@ func (s *simulation) open() {
 		}
 	}
 	for i := range s.processes {
-		s.processes[i] = s.process(i, true)
+		s.processes[i] = s.process(i, 0, true)
 		m := s.processes[i].NewMutex("meet", redsync.WithExpiry(s.longest), redsync.WithNodeTimeout(s.longest/3), redsync.WithDriftFactor(s.drift))
 		assert.NoError(s, m.Lock())
 		_, err := m.Unlock()
 		assert.NoError(s, err)
-		if oneIn(r, 3) && s.realm != lawless { // its proposals are those of a clock that is ahead
-			ahead := between(r, 0, 6*time.Second)
-			for _, name := range s.names {
-				peek.KnowsToken(s.processes[i], name, uint64(time.Now().Add(ahead).UnixMicro()))
-			}
-		}
+		s.setAhead(r, s.processes[i])
 	}
 	s.calm.Store(false)
+}
+
+// setAhead makes some processes propose tokens of a clock that is ahead, if their order does not go by the clocks.
+func (s *simulation) setAhead(r *rand.Rand, p *process) {
+	if !oneIn(r, 3) || s.realm == lawless || s.realm.changes() && !s.joined {
+		return
+	}
+	ahead := between(r, 0, 6*time.Second)
+	for _, name := range s.names {
+		peek.KnowsToken(p.Redsync, name, uint64(time.Now().Add(ahead).UnixMicro()))
+	}
+}
+
+// over reports whether clients lock no more.
+func (s *simulation) over() bool {
+	return s.now() >= s.lasts && (s.deployed.Load() || !s.realm.changes())
 }
 
 // play lets the clients play, and things go wrong, until the time is over.
@@ -105,7 +117,10 @@ func (s *simulation) play() {
 	defer cancel()
 	var clients, others sync.WaitGroup
 	others.Go(func() { s.watch(ctx, s.random(4)) })
-	others.Go(func() { s.disturb(s.random(5), s.lasts) })
+	others.Go(func() { s.disturb(s.random(5)) })
+	if s.realm.changes() {
+		others.Go(func() { s.deploy(s.random(6)) })
+	}
 	for i := range simProcesses * simClients {
 		c := &simClient{simulation: s, process: i % simProcesses, name: fmt.Sprintf("%d.%d", i%simProcesses, i/simProcesses), random: s.random(uint64(100 + i))}
 		clients.Go(c.run)
@@ -120,6 +135,7 @@ func (s *simulation) play() {
 // key of one is there, and nobody waits.
 func (s *simulation) quiesce() {
 	s.heal()
+	s.retiring.Wait()
 	if s.realm == guarded {
 		time.Sleep(s.longest*3/2 + 1100*time.Millisecond)
 	}
@@ -175,20 +191,25 @@ func (s *simulation) nobodyWaits() {
 
 // look notes the keys of all nodes.
 func (s *simulation) look() {
-	for i, n := range s.nodes {
-		n.Follow()
-		for _, key := range n.Keys() {
-			e := history.Event{At: s.now(), Kind: history.Key, Node: i, Key: key, TTL: n.TTL(key)}
-			if e.TTL == 0 && n.Exists(key) {
-				e.TTL = history.NoTTL
-			}
-			if !strings.HasPrefix(key, "{") {
-				e.Name = key
-			}
-			s.log.Note(e)
-		}
-		s.lookForStrays(i)
+	for i := range s.nodes {
+		s.lookAt(i)
 	}
+}
+
+func (s *simulation) lookAt(i int) {
+	n := s.nodes[i]
+	n.Follow()
+	for _, key := range n.Keys() {
+		e := history.Event{At: s.now(), Kind: history.Key, Node: i, Key: key, TTL: n.TTL(key)}
+		if e.TTL == 0 && n.Exists(key) {
+			e.TTL = history.NoTTL
+		}
+		if !strings.HasPrefix(key, "{") {
+			e.Name = key
+		}
+		s.log.Note(e)
+	}
+	s.lookForStrays(i)
 }
 
 // lookForStrays notes keys of a node that somebody has set whose greeting was refused.

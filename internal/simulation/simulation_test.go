@@ -49,15 +49,18 @@ func oneByOne(t *testing.T) {
 
 // rules are what the history of a simulation must keep.
 func (s *simulation) rules(events []history.Event) history.Rules {
-	r := history.Rules{MaxTTL: s.longest, LostSlop: 1}
+	r := history.Rules{MaxTTL: s.longest, LostSlop: 1, Retired: map[int]time.Duration{}}
 	if s.clocks == "wall" {
 		// A time of this machine knows when it was by the monotonic clock as well, and
 		// timers go by that. In a bubble it does not, and they are off by the steps.
 		r.LostSlop = 0
 	}
 	for _, e := range events {
-		if e.What == atRest {
+		switch e.What {
+		case atRest:
 			r.Settled = e.At
+		case retired:
+			r.Retired[e.Node] = e.At
 		}
 	}
 	return r
@@ -212,4 +215,41 @@ func TestSimulationBeyondTheContractIsSeenToBreak(t *testing.T) {
 	}
 	t.Logf("exclusion broke in %d of %d seeds", broken, seeds)
 	assert.Greater(t, broken, seeds/10)
+}
+
+// A change of nodes by joint sets keeps the contract.
+func TestSimulationOfAChange(t *testing.T) {
+	oneByOne(t)
+	first, held := fromEnv(t, "REDSYNC_SIM_FROM", 0), 0
+	seeds := fromEnv(t, "REDSYNC_SIM_CHANGES", testlength.Of(8, 20, 1500))
+	for seed := first; seed < first+seeds; seed++ {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			s, events := simulate(t, uint64(seed), changing)
+			s.check(t, events)
+			held += count(events, history.Held)
+		})
+	}
+	t.Logf("%d seeds, %d holds", seeds, held)
+	assert.Greater(t, held, 5*seeds)
+}
+
+// A change without one of its steps breaks exclusion, and the checker sees it: without the joint sets, or without
+// the wait for the keys of processes that have ended.
+func TestSimulationOfAChangeDoneWrong(t *testing.T) {
+	oneByOne(t)
+	for _, without := range []realm{unjoined, hasty} {
+		t.Run(string(without), func(t *testing.T) {
+			const most = 100
+			enough, broken, seed := testlength.Of(1, 3, 15), 0, 0
+			for ; seed < most && broken < enough; seed++ {
+				_, events := simulate(t, uint64(seed), without)
+				found := history.Check(events, history.Rules{})
+				if slices.ContainsFunc(found, func(v history.Violation) bool { return v.Rule == history.Exclusion }) {
+					broken++
+				}
+			}
+			t.Logf("exclusion broke in %d of %d seeds", broken, seed)
+			assert.Equal(t, enough, broken)
+		})
+	}
 }

@@ -25,9 +25,10 @@ import (
 // clocks.
 
 const (
-	simProcesses = 3
+	simProcesses = 3 // at a time, except while one takes the place of another
 	simClients   = 3 // of each process
-	simNodes     = 5
+	simNodes     = 5 // of a set that does not change
+	mostNodes    = 15
 )
 
 // A realm is what may go wrong in a simulation.
@@ -43,7 +44,16 @@ const (
 	tidy realm = "tidy"
 	// lawless: a majority of nodes forgets, or its clocks jump, and nothing guards.
 	lawless realm = "lawless"
+	// changing: the set of nodes changes while clients lock. Otherwise as in rough.
+	changing realm = "changing"
+	// unjoined: the set changes, and no process has both sets.
+	unjoined realm = "unjoined"
+	// hasty: the set changes, and nobody waits for the keys of processes that have ended.
+	hasty realm = "hasty"
 )
+
+// changes reports whether the set of nodes changes.
+func (r realm) changes() bool { return r == changing || r == unjoined || r == hasty }
 
 // A simPlan is what its seed has drawn for all of it.
 type simPlan struct {
@@ -54,15 +64,17 @@ type simPlan struct {
 	base    time.Duration // of a message on its way
 	spikes  int           // one message in so many takes far longer; 0: none
 	names   []string
-	fair    bool // all
-	fencing bool // all; else some
-	rates   bool // the nodes' clocks run at rates of their own, as far off as drift allows
+	sets    [][]int // the nodes, one set after the other
+	fair    bool    // all
+	fencing bool    // all; else some
+	rates   bool    // the nodes' clocks run at rates of their own, as far off as drift allows
 	drift   float64
 	clocks  string
 	rest    time.Duration // between two faults, about
 	class   map[string]bool
 	off     int           // the node whose host is off from the start; -1: none
 	offFor  time.Duration // after the start; 0: to the end
+	joined  bool          // of a change: each name is locked with fencing under the joint set alone
 }
 
 // The classes of what may go wrong that a plan has or has not. REDSYNC_SIM_WITHOUT lists
@@ -86,7 +98,7 @@ const (
 	simDatabase = 3
 )
 
-// A simulation is five nodes and some processes in virtual time.
+// A simulation is some nodes and some processes in virtual time.
 //
 // All that happens is drawn from the seed, and in a way that does not depend on which of
 // two goroutines runs first in one instant: how long a message takes follows from where
@@ -100,24 +112,27 @@ type simulation struct {
 	start time.Time
 	log   history.Log
 
-	ways [simProcesses][simNodes]way
+	ways [simProcesses][mostNodes]way
 	calm atomic.Bool // messages take their usual time
 
 	givenUntil [simProcesses]atomic.Int64 // the latest Until of what a process shares by its value
 
-	restarted [simNodes]atomic.Int64 // the last time, since the start
-	unready   [simNodes]atomic.Bool  // OnConnect fails
-	strays    sync.Map               // keys outside of the database, by node and key
+	restarted [mostNodes]atomic.Int64 // the last time, since the start
+	unready   [mostNodes]atomic.Bool  // OnConnect fails
+	leaving   [mostNodes]atomic.Bool  // no process uses the node any more
+	strays    sync.Map                // keys outside of the database, by node and key
 	adopters  sync.WaitGroup
-	acquired  sync.Map // by value: when it was first held, since the start
+	retiring  sync.WaitGroup
+	deployed  atomic.Bool // all processes have the last set
+	acquired  sync.Map    // by value: when it was first held, since the start
 
 	mu    sync.Mutex
 	drawn struct { // from jitter
 		at    time.Duration
 		times uint64
 	}
-	processes [simProcesses]*redsync.Redsync
-	clients   [simProcesses][]*redis.Client // of those who make a Redsync for each request
+	processes [simProcesses]*process
+	former    []*process // of a change: all that others have replaced
 }
 
 // A way is from a process to a node and back.
@@ -183,9 +198,13 @@ func (p *simPlan) draw(r *rand.Rand) {
 	for i, class := range allClasses {
 		p.class[class] = oneIn(r, 2+i/3) && !strings.Contains(os.Getenv("REDSYNC_SIM_WITHOUT"), class)
 	}
+	p.sets = [][]int{{0, 1, 2, 3, 4}}
+	if p.realm.changes() {
+		p.drawChange(r)
+	}
 	p.off = -1
 	if p.class[off] {
-		p.off, p.offFor = r.IntN(simNodes), between(r, p.lasts/3, p.lasts)*time.Duration(r.IntN(3))
+		p.off, p.offFor = p.dispensable(r.IntN(simNodes)), between(r, p.lasts/3, p.lasts)*time.Duration(r.IntN(3))
 	}
 	switch {
 	case p.realm == lawless:
@@ -215,54 +234,102 @@ func (s *simulation) delay(i, j int) embedded.Delay {
 	}
 }
 
-// process opens process i: it has connections of its own. The nodes that answer have just
-// been started for it, where it is new.
-func (s *simulation) process(i int, isNew bool) *redsync.Redsync {
-	return s.redsync(s.connect(i), isNew)
+// A process has connections of its own.
+type process struct {
+	*redsync.Redsync
+	simulation *simulation
+	slot       int          // which of those that run at a time
+	kind       int          // which nodes it has: see nodesOf
+	requests   *nodeClients // of those who make a Redsync for each request
+
+	mu    sync.Mutex
+	ended bool
+	conns []net.Conn           // in the order in which they were opened
+	calls []context.CancelFunc // that have begun
+}
+
+// nodeClients are the clients of a process, each with its node. A process with two sets has clients for
+// each of them.
+type nodeClients [][]nodeClient
+
+type nodeClient struct {
+	*redis.Client
+	node int
+}
+
+// process starts process i. The nodes that answer have just been started for it, where it is new.
+func (s *simulation) process(i, kind int, isNew bool) *process {
+	p := &process{simulation: s, slot: i, kind: kind}
+	p.Redsync = p.redsync(p.connect(), isNew)
+	return p
 }
 
 // redsync makes a Redsync on clients.
-func (s *simulation) redsync(clients []*redis.Client, isNew bool) *redsync.Redsync {
-	var pools []pool.Pool
-	for j, client := range clients {
-		var options []pool.Option
-		if s.realm == guarded {
-			options = append(options, pool.WithRestartGuard(s.longest))
+func (p *process) redsync(clients nodeClients, isNew bool) *redsync.Redsync {
+	s := p.simulation
+	var sets [][]pool.Pool
+	for _, set := range clients {
+		var pools []pool.Pool
+		for _, client := range set {
+			var options []pool.Option
+			if s.realm == guarded {
+				options = append(options, pool.WithRestartGuard(s.longest))
+			}
+			if isNew && client.node != s.off {
+				options = append(options, pool.WithNewNodes())
+			}
+			pools = append(pools, pool.New(client.Client, options...))
 		}
-		if isNew && j != s.off {
-			options = append(options, pool.WithNewNodes())
-		}
-		pools = append(pools, pool.New(client, options...))
+		sets = append(sets, pools)
 	}
-	return redsync.New(pools...)
+	if len(sets) == 2 {
+		return redsync.NewJoint(sets[0], sets[1])
+	}
+	return redsync.New(sets[0]...)
 }
 
-// request makes a Redsync for one request, on clients that process i keeps.
-func (s *simulation) request(i int) *redsync.Redsync {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.clients[i] == nil {
-		s.clients[i] = s.connect(i)
+// request makes a Redsync for one request, on clients that the process keeps.
+func (p *process) request() *redsync.Redsync {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.requests == nil {
+		clients := p.connect()
+		p.requests = &clients
 	}
-	return s.redsync(s.clients[i], false)
+	return p.redsync(*p.requests, false)
 }
 
-// connect makes the clients of process i.
-func (s *simulation) connect(i int) (clients []*redis.Client) {
-	for j, n := range s.nodes {
-		clients = append(clients, n.Client(func(opt *redis.Options) {
-			opt.ReadTimeout = 400*time.Millisecond + time.Duration(s.mix(7, uint64(i), uint64(j))%uint64(600*time.Millisecond))
-			opt.DialTimeout = opt.ReadTimeout
-			opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-				return n.DialVia(s.delay(i, j))(ctx, network, addr)
+// connect makes clients of the process.
+func (p *process) connect() (clients nodeClients) {
+	made := map[int]nodeClient{}
+	for _, set := range p.simulation.nodesOf(p.kind) {
+		var list []nodeClient
+		for _, j := range set {
+			client, ok := made[j]
+			if !ok || p.simulation.mix(13, uint64(p.slot), uint64(p.kind), uint64(j))%2 == 0 { // two addresses of one server
+				client = nodeClient{p.client(j), j}
 			}
-			if s.class[greetings] {
-				opt.Username, opt.Password, opt.DB = simUser, simPassword, simDatabase
-				opt.OnConnect = func(context.Context, *redis.Conn) error { return s.ready(j) }
-			}
-		}))
+			made[j], list = client, append(list, client)
+		}
+		clients = append(clients, list)
 	}
 	return clients
+}
+
+func (p *process) client(j int) *redis.Client {
+	s := p.simulation
+	n := s.nodes[j]
+	return n.Client(func(opt *redis.Options) {
+		opt.ReadTimeout = 400*time.Millisecond + time.Duration(s.mix(7, uint64(p.slot), uint64(j))%uint64(600*time.Millisecond))
+		opt.DialTimeout = opt.ReadTimeout
+		opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return p.keep(n.DialVia(s.delay(p.slot, j))(ctx, network, addr))
+		}
+		if s.class[greetings] {
+			opt.Username, opt.Password, opt.DB = simUser, simPassword, simDatabase
+			opt.OnConnect = func(context.Context, *redis.Conn) error { return s.ready(j) }
+		}
+	})
 }
 
 // ready is what clients make sure of when they have connected to a node.
@@ -273,10 +340,10 @@ func (s *simulation) ready(node int) error {
 	return nil
 }
 
-func (s *simulation) current(process int) *redsync.Redsync {
+func (s *simulation) current(i int) *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.processes[process]
+	return s.processes[i]
 }
 
 // reopen closes process i and goes on with a new one.
@@ -286,9 +353,18 @@ func (s *simulation) reopen(i int) {
 	}
 	s.mu.Lock()
 	old := s.processes[i]
-	s.processes[i] = s.process(i, false)
+	p := s.process(i, old.kind, false)
+	s.processes[i] = p
+	if s.realm.changes() {
+		s.former = append(s.former, old)
+	} else {
+		p.requests = old.requests
+	}
 	s.mu.Unlock()
 	_ = old.Close(s.Context()) // nodes may be away
+	if s.realm.changes() {
+		old.stop()
+	}
 }
 
 // jitter is the library's randomness: it follows from the time, and where several ask in

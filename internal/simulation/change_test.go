@@ -1,0 +1,275 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/history"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file has a change of the set of nodes while clients lock: the kinds of processes, and how those of one kind
+// take the place of those of another.
+//
+// Processes of kind 0 have the first set, those of kind 1 the first and the second as joint sets, those of kind 2 the
+// second, and so on.
+
+// drawChange draws the sets of nodes. The next set shares any number of nodes with the one before.
+func (p *simPlan) drawChange(r *rand.Rand) {
+	p.joined = oneIn(r, 2)
+	if !p.joined && p.clocks == "wall" {
+		p.clocks = "" // tokens are in order as far as the clocks agree
+	}
+	changes, nodes := 1, 0
+	if p.realm == changing && oneIn(r, 3) {
+		changes = 2
+	}
+	p.sets = nil
+	for i := range changes + 1 {
+		var set []int
+		if i > 0 {
+			former := p.sets[i-1]
+			for _, at := range r.Perm(len(former))[:r.IntN(len(former)+1)] {
+				set = append(set, former[at])
+			}
+		}
+		least := max(1, len(set))
+		for size := least + r.IntN(simNodes+1-least); len(set) < size; nodes++ {
+			set = append(set, nodes)
+		}
+		r.Shuffle(len(set), func(i, j int) { set[i], set[j] = set[j], set[i] })
+		p.sets = append(p.sets, set)
+	}
+}
+
+// dispensable returns the node if there is one, and each set that has it has a quorum without it, -1 otherwise.
+func (p *simPlan) dispensable(node int) int {
+	has := func(set []int) bool { return slices.Contains(set, node) }
+	if !slices.ContainsFunc(p.sets, has) || slices.ContainsFunc(p.sets, func(set []int) bool { return has(set) && len(set) < 3 }) {
+		return -1
+	}
+	return node
+}
+
+// nodesOf returns the set of a kind, or both sets of a joint one.
+func (s *simulation) nodesOf(kind int) [][]int {
+	return s.sets[kind/2 : (kind+1)/2+1]
+}
+
+func isJoint(kind int) bool { return kind%2 == 1 }
+
+// deploy replaces the processes by those of the next kind, until all have the last set alone.
+func (s *simulation) deploy(r *rand.Rand) {
+	defer s.deployed.Store(true)
+	for kind := 1; kind <= 2*(len(s.sets)-1); kind++ {
+		if s.realm == unjoined && isJoint(kind) {
+			continue
+		}
+		s.pause(r, 300*time.Millisecond)
+		s.fault("all", fmt.Sprintf("processes have %v from now on", s.nodesOf(kind)), func() {})
+		for _, i := range r.Perm(simProcesses) {
+			s.pause(r, 100*time.Millisecond)
+			s.replace(r, i, kind)
+		}
+		for s.runsBelow(kind) {
+			time.Sleep(time.Millisecond)
+		}
+		s.fault("all", "the last process of the former kind has ended", func() {})
+		if s.realm != hasty {
+			time.Sleep(s.longest)
+		}
+		switch {
+		case !isJoint(kind):
+			s.retire(kind)
+		case s.joined && s.realm == changing:
+			s.lockEach(r)
+		}
+	}
+}
+
+// pause is a time between two steps of a deployment.
+func (s *simulation) pause(r *rand.Rand, most time.Duration) {
+	if s.realm == hasty {
+		most = 10 * time.Millisecond
+	}
+	time.Sleep(between(r, 0, most))
+}
+
+// replace lets a process of another kind take the place of process i.
+func (s *simulation) replace(r *rand.Rand, i, kind int) {
+	s.mu.Lock()
+	p := s.process(i, kind, false)
+	s.setAhead(r, p)
+	old := s.processes[i]
+	s.former = append(s.former, old)
+	s.processes[i] = p
+	s.mu.Unlock()
+	if oneIn(r, 2) {
+		s.pause(r, 50*time.Millisecond)
+	}
+	// Close would unlock what the process has given away by its value.
+	if s.realm != hasty && oneIn(r, 2) && s.now() > time.Duration(s.givenUntil[i].Load()) {
+		ctx, cancel := context.WithTimeout(s.Context(), 300*time.Millisecond)
+		_ = old.Close(ctx) // nodes may be away
+		cancel()
+	}
+	old.stop()
+}
+
+// runsBelow reports whether processes of kinds before this one run.
+func (s *simulation) runsBelow(kind int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.former, func(p *process) bool { return p.kind < kind && !p.hasEnded() })
+}
+
+// lockEach lets a process lock each name with fencing: so tokens rise for all of them, whatever the clocks say.
+func (s *simulation) lockEach(r *rand.Rand) {
+	c := &simClient{simulation: s, name: "deployment", random: r}
+	for _, name := range s.names {
+		for held := false; !held; {
+			c.term++
+			t := &simTerm{client: c, number: c.term, process: s.current(0), done: make(chan struct{})}
+			options := []redsync.Option{redsync.WithTries(0), redsync.WithExpiry(s.longest), redsync.WithDriftFactor(s.drift), redsync.WithFencing()}
+			if s.fair {
+				options = append(options, redsync.WithFair())
+			}
+			t.Mutex = t.process.NewMutex(name, options...)
+			ctx, cancel := t.process.call(time.Second)
+			t.note(history.Call, nil)
+			if err := t.LockContext(ctx); err != nil {
+				t.note(history.Refused, err)
+			} else {
+				t.note(history.Held, nil)
+				t.unlock(ctx)
+				held = true
+			}
+			cancel()
+		}
+	}
+}
+
+// retire lets the nodes go that the processes of this kind do not have any more. Later it notes that nothing may
+// be left on them, when all messages have arrived, and what they have set has run out. Then it switches them off.
+func (s *simulation) retire(kind int) {
+	var nodes []int
+	for _, j := range s.sets[kind/2-1] {
+		if !slices.Contains(s.sets[kind/2], j) {
+			nodes = append(nodes, j)
+			s.leaving[j].Store(true)
+		}
+	}
+	s.retiring.Go(func() {
+		const messages = 2 * time.Second
+		lasts := max(s.longest, 2*lease.AliveFor)
+		time.Sleep(messages + lasts*10/9) // clocks of nodes may be slow
+		for _, j := range nodes {
+			s.log.Note(history.Event{At: s.now(), Kind: history.Fault, Where: node(j), What: retired, Node: j})
+			s.lookAt(j)
+			s.nodes[j].Kill()
+		}
+	})
+}
+
+// retired is a Fault: from now on nothing may be left on the node.
+const retired = "retired"
+
+// keep keeps a new connection of the process, which ends with it.
+func (p *process) keep(c net.Conn, err error) (net.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		_ = c.Close()
+		return nil, syscall.ECONNREFUSED
+	}
+	p.conns = append(p.conns, c)
+	return c, nil
+}
+
+// stop ends the process: it sends nothing any more, and does not hear what it is sent. What it has sent arrives.
+// Its connections and calls end a nanosecond apart, so that a seed repeats itself.
+func (p *process) stop() {
+	p.mu.Lock()
+	p.ended = true
+	conns, calls := p.conns, p.calls
+	p.mu.Unlock()
+	for _, c := range conns {
+		_ = c.Close()
+		time.Sleep(time.Nanosecond)
+	}
+	for _, cancel := range calls {
+		cancel()
+		time.Sleep(time.Nanosecond)
+	}
+	p.simulation.ends(fmt.Sprintf("process %d", p.slot), fmt.Sprintf("the process with %v", p.simulation.nodesOf(p.kind)))
+}
+
+// call returns the context of a call, which ends with the process at the latest.
+func (p *process) call(patience time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(p.simulation.Context(), patience)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		cancel()
+	}
+	p.calls = append(p.calls, cancel)
+	return ctx, cancel
+}
+
+// hasEnded reports whether the process says nothing any more.
+func (p *process) hasEnded() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ended
+}
+
+// The token of a process with the old nodes, whose clock is ahead, is known to processes with the new ones if the
+// name was locked with both sets since. A lock with both sets before does not help.
+func TestTokensAcrossAChangeNeedALockWithBothSets(t *testing.T) {
+	for name, again := range map[string]bool{"locked again with both sets": true, "locked with both sets before": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes := embedded.Start(6)
+				defer nodes.Close()
+				var pools []pool.Pool
+				for _, n := range nodes {
+					pools = append(pools, pool.New(n.Client()))
+				}
+				before, both, after := redsync.New(pools[:3]...), redsync.NewJoint(pools[:3], pools[3:]), redsync.New(pools[3:]...)
+				token := func(rs *redsync.Redsync) uint64 {
+					m := rs.NewMutex("lock", redsync.WithFencing())
+					require.NoError(t, m.Lock())
+					defer func() { _, _ = m.Unlock() }()
+					return m.Fence()
+				}
+				token(both)
+				peek.KnowsToken(before, "lock", uint64(time.Now().Add(time.Minute).UnixMicro()))
+				old := token(before)
+				if again {
+					token(both)
+				}
+				assert.Equal(t, again, token(after) > old)
+				for _, rs := range []*redsync.Redsync{before, both, after} {
+					require.NoError(t, rs.Close(t.Context()))
+				}
+			})
+		})
+	}
+}
