@@ -134,8 +134,15 @@ func (c *crowd) connect() {
 // open makes a Redsync on the go-redis clients of the process. If first is set, it declares the nodes
 // new, except the node whose host is off.
 func (c *crowd) open(first bool) *redsync.Redsync {
-	var pools []pool.Pool
-	for i, client := range c.redis {
+	if c.After == nil {
+		return redsync.New(c.pools(c.Before, first)...)
+	}
+	return redsync.NewJoint(c.pools(c.Before, first), c.pools(c.After, first))
+}
+
+// pools returns the pools of a set of nodes, for open.
+func (c *crowd) pools(set []int, first bool) (pools []pool.Pool) {
+	for _, i := range set {
 		var options []pool.Option
 		if c.Guard != 0 {
 			options = append(options, pool.WithRestartGuard(c.Guard))
@@ -143,9 +150,9 @@ func (c *crowd) open(first bool) *redsync.Redsync {
 		if first && i != c.Off {
 			options = append(options, pool.WithNewNodes())
 		}
-		pools = append(pools, pool.New(client, options...))
+		pools = append(pools, pool.New(c.redis[i], options...))
 	}
-	return redsync.New(pools...)
+	return pools
 }
 
 func (c *crowd) close() error {
@@ -155,25 +162,22 @@ func (c *crowd) close() error {
 	return nil
 }
 
-// meetNodes tries to lock until all nodes grant the same attempt, except a node whose host is off. By
+// meetNodes tries to lock until all servers grant the same attempt, except those that do not answer. By
 // then each pool has seen the first server process of its node, which open has declared new.
 func (c *crowd) meetNodes() error {
-	counter, there := &grantCounter{}, len(c.Nodes)
-	if c.Off >= 0 {
-		there--
-	}
+	counter := &grantCounter{}
 	for end := time.Now().Add(replyTime / 2); time.Now().Before(end); {
 		m := c.rs.NewMutex(fmt.Sprintf("warm-up-%d", c.Process), redsync.WithFailFast(false),
 			redsync.WithNodeTimeout(c.Expiry/3), redsync.WithExpiry(c.Expiry), redsync.WithObserver(counter))
 		if err := m.TryLock(); err == nil {
 			_, _ = m.Unlock() // if this fails, the lock expires
 		}
-		if counter.granted == there {
+		if counter.granted == c.Servers {
 			return nil
 		}
 		pause(c.ctx, 10*ms)
 	}
-	return fmt.Errorf("%d of %d nodes answer", counter.granted, there)
+	return fmt.Errorf("%d of %d servers answer", counter.granted, c.Servers)
 }
 
 // A grantCounter records how many nodes granted the last attempt.

@@ -25,6 +25,7 @@ type node struct {
 	server *realredis.Server
 	direct *redis.Client // connected without a proxy
 
+	dead    bool // a deployment has killed it for good; no other function uses it
 	strayed bool // lookForStrays has seen keys in database 0; no other function uses it
 
 	fault sync.Mutex // inflict holds it while the node has an exclusive fault
