@@ -66,6 +66,9 @@ type crowd struct {
 	ctx     context.Context //nolint:containedctx // of the traffic; the order sayStop cancels it
 	stop    context.CancelFunc
 	clients sync.WaitGroup
+
+	mu   sync.Mutex
+	kept []*turn // what is still held at the end of the traffic; guarded by mu
 }
 
 // serve runs a process of clients, and obeys the orders that arrive on in. text is the job as JSON.
@@ -155,7 +158,11 @@ func (c *crowd) pools(set []int, first bool) (pools []pool.Pool) {
 	return pools
 }
 
+// close closes the Redsync, which unlocks what is still held.
 func (c *crowd) close() error {
+	for _, t := range c.kept {
+		t.note(history.Event{Kind: history.Unlock})
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), replyTime/3)
 	defer cancel()
 	_ = c.rs.Close(ctx) // keys may remain on a node that the guard still excludes

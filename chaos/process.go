@@ -147,8 +147,8 @@ func (p *process) read() ([]history.Event, error) {
 
 // kill ends the process, if it has not ended.
 func (p *process) kill() {
-	_ = p.stdin.Close()
 	_ = p.cmd.Process.Kill() // it may have ended
+	_ = p.stdin.Close()
 	for range p.said {
 		continue
 	}
