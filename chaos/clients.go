@@ -137,10 +137,14 @@ func (c *crowd) connect() {
 // open makes a Redsync on the go-redis clients of the process. If first is set, it declares the nodes
 // new, except the node whose host is off.
 func (c *crowd) open(first bool) *redsync.Redsync {
-	if c.After == nil {
-		return redsync.New(c.pools(c.Before, first)...)
+	rs := redsync.New(c.pools(c.Before, first)...)
+	if c.After != nil {
+		rs = redsync.NewJoint(c.pools(c.Before, first), c.pools(c.After, first))
 	}
-	return redsync.NewJoint(c.pools(c.Before, first), c.pools(c.After, first))
+	if c.Factor != 0 {
+		rs = rs.With(redsync.WithTimeoutFactor(c.Factor))
+	}
+	return rs
 }
 
 // pools returns the pools of a set of nodes, for open.
@@ -316,7 +320,7 @@ func newClient(c *crowd, h habit, number int) *client {
 func (c *client) live() {
 	for c.ctx.Err() == nil {
 		c.do(c)
-		pause(c.ctx, c.between(0, c.pace))
+		pause(c.ctx, c.between(0, c.pace*time.Duration(1+c.Idle)))
 	}
 }
 

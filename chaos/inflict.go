@@ -24,7 +24,7 @@ type world struct {
 	left map[int]time.Duration
 
 	mu      sync.Mutex // guards the fields below: a deployment changes them while faults are inflicted
-	places  [processCount]*process
+	places  []*process
 	retired []*process // processes that a deployment has replaced
 	links   []*link    // of all processes
 }

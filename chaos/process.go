@@ -34,8 +34,10 @@ type job struct {
 	Seed    uint64        // of the clients' random choices
 	Guard   time.Duration // the longest TTL, for the restart guard; 0: no guard
 	Expiry  time.Duration // the clients choose their expiries near this one
+	Factor  float64       // of the node deadline; 0: the default
 	Off     int           // the node whose host is off at first; -1: none
 	Events  string        // the file for its events
+	Idle    int           // see settings
 	Fake    int           // number of clients that claim locks without asking; for tests
 }
 

@@ -18,13 +18,15 @@ import (
 
 // settings are the parameters of a run.
 type settings struct {
-	Scene    scene
-	Seed     uint64
-	Length   time.Duration // of the traffic
-	FakeTime string        // the path of libfaketime, "" for none
-	Keep     bool          // keep the files
-	fakes    int           // clients of the first process that claim locks without asking; for tests
-	say      func(format string, args ...any)
+	Scene     scene
+	Seed      uint64
+	Length    time.Duration // of the traffic
+	FakeTime  string        // the path of libfaketime, "" for none
+	Keep      bool          // keep the files
+	processes int           // of clients, at a time
+	idle      int           // the clients pause so many times longer between their locks; for tests that run beside others
+	fakes     int           // clients of the first process that claim locks without asking; for tests
+	say       func(format string, args ...any)
 }
 
 // A result is the result of a run.
@@ -80,12 +82,12 @@ func (w *world) start(ctx context.Context, s settings, off int) error {
 		}
 		w.nodes = append(w.nodes, n)
 	}
-	for i := range w.places {
+	for i := range s.processes {
 		p, err := w.startProcess(ctx, s, i+1, 0, off)
 		if err != nil {
 			return fmt.Errorf("process %d: %w", i+1, err)
 		}
-		w.places[i] = p
+		w.places = append(w.places, p)
 	}
 	return w.each(func(p *process) error { return p.await(ctx, sayReady) })
 }
@@ -94,7 +96,7 @@ func (w *world) start(ctx context.Context, s settings, off int) error {
 // is a node whose host is off, or -1.
 func (w *world) startProcess(ctx context.Context, s settings, number, version, off int) (*process, error) {
 	d := s.Scene.versions()[version]
-	j := job{Process: number, Origin: w.origin, Seed: s.Seed, Expiry: s.Scene.expiry, Off: off}
+	j := job{Process: number, Origin: w.origin, Seed: s.Seed, Expiry: s.Scene.expiry, Off: off, Idle: s.idle, Factor: s.Scene.timeoutFactor}
 	if s.Scene.guard {
 		j.Guard = longestTTL(s.Scene.expiry)
 	}
@@ -140,9 +142,7 @@ func (w *world) startProcess(ctx context.Context, s settings, number, version, o
 // end ends everything that runs.
 func (w *world) end() {
 	for _, p := range w.places {
-		if p != nil {
-			p.kill()
-		}
+		p.kill()
 	}
 	for _, l := range w.links {
 		l.close()
@@ -251,7 +251,7 @@ func (w *world) judge(ctx context.Context, r *result, rules history.Rules) error
 			return err
 		}
 	}
-	r.Processes = append(w.retired, w.places[:]...)
+	r.Processes = append(w.retired, w.places...)
 	for _, p := range r.Processes {
 		events, err := p.read()
 		if err != nil {
