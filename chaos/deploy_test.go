@@ -37,13 +37,13 @@ func dying(node int, all []deployment) []deployment {
 
 // playAtOnce plays scenes for a short time, all at once: they wait more than they work. Fewer processes than
 // usual leave the machine time for that.
-func playAtOnce(t *testing.T, length time.Duration, scenes []scene) []*result {
+func playAtOnce(t *testing.T, length time.Duration, plays []scene) []*result {
 	t.Helper()
 	realredis.Start(t, 0) // skips the test where there is no redis-server
 	t.Cleanup(func() { goleak.VerifyNone(t) })
-	results, errs := make([]*result, len(scenes)), make([]error, len(scenes))
+	results, errs := make([]*result, len(plays)), make([]error, len(plays))
 	var runs sync.WaitGroup
-	for i, s := range scenes {
+	for i, s := range plays {
 		runs.Go(func() {
 			results[i], errs[i] = run(t.Context(), settings{
 				Scene: s, Seed: 5, Length: length, processes: 2, idle: 4,
@@ -52,7 +52,7 @@ func playAtOnce(t *testing.T, length time.Duration, scenes []scene) []*result {
 		})
 	}
 	runs.Wait()
-	for i, s := range scenes {
+	for i, s := range plays {
 		require.NoError(t, errs[i], s.name)
 	}
 	return results
@@ -63,16 +63,16 @@ func playAtOnce(t *testing.T, length time.Duration, scenes []scene) []*result {
 func TestRunbook(t *testing.T) {
 	unjoined, err := findScene("nodes-unjoined")
 	require.NoError(t, err)
-	scenes := []scene{unjoined}
+	plays := []scene{unjoined}
 	for _, step := range runbook {
-		scenes = append(scenes, scene{
+		plays = append(plays, scene{
 			name: step.name, guard: true, expiry: deployExpiry, timeoutFactor: deployFactor, plan: noFaults,
 			nodes: step.nodes, deployments: step.deployments,
 		})
 	}
-	length := time.Duration(testlength.Of(2, 4, 30)) * time.Second
+	length := time.Duration(testlength.Of(4, 8, 30)) * time.Second
 	cut := 0
-	for _, r := range playAtOnce(t, length, scenes) {
+	for _, r := range playAtOnce(t, length, plays) {
 		t.Run(r.Scene.name, func(t *testing.T) {
 			if !r.Scene.excluded {
 				assert.Empty(t, r.Violations)

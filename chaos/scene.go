@@ -69,7 +69,9 @@ var scenes = []scene{
 		timeoutFactor: deployFactor,
 		nodes:         2 * nodeCount,
 		deployments:   swapEach(),
-		plan:          noFaults,
+		plan: func(seed uint64, length time.Duration) []fault {
+			return planBrief(seed, length, 2*nodeCount)
+		},
 	},
 	{
 		name:          "nodes-unjoined",
