@@ -97,8 +97,8 @@ func (s scene) versions() []deployment {
 	return s.deployments
 }
 
-// beside is how long at least a new process runs before the next old one is replaced.
-const beside = 200 * ms
+// rolling is how long at least a new process runs before the next old one is replaced.
+const rolling = 200 * ms
 
 // deployAll replaces each deployment by the next one, spread over the time of the traffic, or as fast as the
 // waits between them allow.
@@ -141,7 +141,7 @@ func (w *world) deploy(ctx context.Context, r *result, version int, length time.
 	start := time.Now()
 	for i := range w.places {
 		if i > 0 {
-			pause(ctx, max(beside, time.Until(start.Add(length*time.Duration(i)/time.Duration(len(w.places))))))
+			pause(ctx, max(rolling, time.Until(start.Add(length*time.Duration(i)/time.Duration(len(w.places))))))
 		}
 		// In each deployment another process is killed, and leaves keys behind.
 		if err := w.replace(ctx, r, i+1, version, i == version%len(w.places)); err != nil {
