@@ -135,7 +135,7 @@ func (w *world) deploy(ctx context.Context, r *result, version int, length time.
 	was, is := versions[version-1], versions[version]
 	r.say("%7.2f s  %v", (w.now() - r.From).Seconds(), is)
 	for _, i := range is.dead {
-		w.nodes[i].dead = true
+		w.nodes[i].dead.Store(true)
 		w.nodes[i].kill()
 	}
 	start := time.Now()

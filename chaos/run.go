@@ -120,7 +120,7 @@ func (w *world) startProcess(ctx context.Context, s settings, number, version, o
 		if slices.Contains(d.far, address) {
 			l.slow(toNode, farAway)
 		}
-		if !n.dead && n.index != off {
+		if !n.dead.Load() && n.index != off {
 			servers[n.index] = true
 		}
 		j.Nodes = append(j.Nodes, l.addr())
