@@ -23,7 +23,7 @@ type deployment struct {
 }
 
 // farAway is less than the node deadline, so that far nodes take part.
-const farAway = 30 * ms
+const farAway = 120 * ms
 
 // addresses returns the addresses of d, each once.
 func (d deployment) addresses() []int {
