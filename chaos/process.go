@@ -57,7 +57,7 @@ const replyTime = 30 * time.Second
 type process struct {
 	number  int
 	version int           // the index of its deployment
-	killed  time.Duration // when it was killed while it held locks; 0: it was not
+	killed  time.Duration // when it was killed by a deployment; 0: it was not
 	cmd     *exec.Cmd
 	stdin   io.WriteCloser
 	said    chan string   // lines of its output; closed at the end of the output
