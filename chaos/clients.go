@@ -66,6 +66,9 @@ type crowd struct {
 	ctx     context.Context //nolint:containedctx // of the traffic; the order sayStop cancels it
 	stop    context.CancelFunc
 	clients sync.WaitGroup
+
+	mu   sync.Mutex
+	kept []*turn // what is still held at the end of the traffic; guarded by mu
 }
 
 // serve runs a process of clients, and obeys the orders that arrive on in. text is the job as JSON.
@@ -134,8 +137,19 @@ func (c *crowd) connect() {
 // open makes a Redsync on the go-redis clients of the process. If first is set, it declares the nodes
 // new, except the node whose host is off.
 func (c *crowd) open(first bool) *redsync.Redsync {
-	var pools []pool.Pool
-	for i, client := range c.redis {
+	rs := redsync.New(c.pools(c.Before, first)...)
+	if c.After != nil {
+		rs = redsync.NewJoint(c.pools(c.Before, first), c.pools(c.After, first))
+	}
+	if c.Factor != 0 {
+		rs = rs.With(redsync.WithTimeoutFactor(c.Factor))
+	}
+	return rs
+}
+
+// pools returns the pools of a set of nodes, for open.
+func (c *crowd) pools(set []int, first bool) (pools []pool.Pool) {
+	for _, i := range set {
 		var options []pool.Option
 		if c.Guard != 0 {
 			options = append(options, pool.WithRestartGuard(c.Guard))
@@ -143,37 +157,38 @@ func (c *crowd) open(first bool) *redsync.Redsync {
 		if first && i != c.Off {
 			options = append(options, pool.WithNewNodes())
 		}
-		pools = append(pools, pool.New(client, options...))
+		pools = append(pools, pool.New(c.redis[i], options...))
 	}
-	return redsync.New(pools...)
+	return pools
 }
 
+// close closes the Redsync, which unlocks what is still held.
 func (c *crowd) close() error {
+	for _, t := range c.kept {
+		t.note(history.Event{Kind: history.Unlock})
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), replyTime/3)
 	defer cancel()
 	_ = c.rs.Close(ctx) // keys may remain on a node that the guard still excludes
 	return nil
 }
 
-// meetNodes tries to lock until all nodes grant the same attempt, except a node whose host is off. By
+// meetNodes tries to lock until all servers grant the same attempt, except those that do not answer. By
 // then each pool has seen the first server process of its node, which open has declared new.
 func (c *crowd) meetNodes() error {
-	counter, there := &grantCounter{}, len(c.Nodes)
-	if c.Off >= 0 {
-		there--
-	}
+	counter := &grantCounter{}
 	for end := time.Now().Add(replyTime / 2); time.Now().Before(end); {
 		m := c.rs.NewMutex(fmt.Sprintf("warm-up-%d", c.Process), redsync.WithFailFast(false),
 			redsync.WithNodeTimeout(c.Expiry/3), redsync.WithExpiry(c.Expiry), redsync.WithObserver(counter))
 		if err := m.TryLock(); err == nil {
 			_, _ = m.Unlock() // if this fails, the lock expires
 		}
-		if counter.granted == there {
+		if counter.granted == c.Servers {
 			return nil
 		}
 		pause(c.ctx, 10*ms)
 	}
-	return fmt.Errorf("%d of %d nodes answer", counter.granted, there)
+	return fmt.Errorf("%d of %d servers answer", counter.granted, c.Servers)
 }
 
 // A grantCounter records how many nodes granted the last attempt.
@@ -305,7 +320,7 @@ func newClient(c *crowd, h habit, number int) *client {
 func (c *client) live() {
 	for c.ctx.Err() == nil {
 		c.do(c)
-		pause(c.ctx, c.between(0, c.pace))
+		pause(c.ctx, c.between(0, c.pace*time.Duration(1+c.Idle)))
 	}
 }
 

@@ -395,8 +395,14 @@ func (t *turn) unlockWithin(ctx context.Context) {
 func (t *turn) lockAndGo() {
 	ctx, cancel := context.WithTimeout(t.ctx, lockTime)
 	defer cancel()
-	if t.lock(ctx) && t.hold(4*longestTTL(t.Expiry)) {
+	switch {
+	case !t.lock(ctx):
+	case t.hold(4 * longestTTL(t.Expiry)):
 		t.checkOver(ctx)
+	default:
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.kept = append(t.kept, t)
 	}
 }
 

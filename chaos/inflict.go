@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/history"
@@ -13,11 +15,25 @@ import (
 
 // A world is everything that runs: nodes, client processes, and the links between them.
 type world struct {
-	nodes     []*node
-	processes []*process
-	links     [][]*link // by process and node
-	log       history.Log
-	origin    time.Time
+	dir    string // for files
+	nodes  []*node
+	log    history.Log
+	origin time.Time
+
+	// left says, of each node that a deployment has swapped out, from when on no key may be left on it.
+	left map[int]time.Duration
+
+	mu      sync.Mutex // guards the fields below: a deployment changes them while faults are inflicted
+	places  []*process
+	retired []*process // processes that a deployment has replaced
+	links   []*link    // of all processes
+}
+
+// place returns the process that runs at a place, from 1. At first these are the numbers of the processes.
+func (w *world) place(i int) *process {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.places[i-1]
 }
 
 func (w *world) now() time.Duration { return since(w.origin) }
@@ -46,7 +62,7 @@ func (w *world) claim(f fault) (unlock func()) {
 		return func() {}
 	}
 	if f.Process != 0 {
-		p := w.processes[f.Process-1]
+		p := w.place(f.Process)
 		p.fault.Lock()
 		return p.fault.Unlock
 	}
@@ -70,7 +86,7 @@ func (w *world) note(f fault, ends bool) {
 func (w *world) begin(ctx context.Context, f fault) (heal func() error, err error) {
 	switch f.Kind {
 	case stopped:
-		p := w.processes[f.Process-1]
+		p := w.place(f.Process)
 		return p.resume, p.pause()
 	case partition:
 		return all(w.linksOf(f), func(l *link) func() {
@@ -185,11 +201,11 @@ func (l *link) begin(f fault) (heal func()) {
 // linksOf returns the links to the nodes of f: those from the process of f, or from all processes if f
 // names no process.
 func (w *world) linksOf(f fault) (links []*link) {
-	for p, row := range w.links {
-		for _, i := range f.Nodes {
-			if f.Process == 0 || f.Process == p+1 {
-				links = append(links, row[i])
-			}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range w.links {
+		if slices.Contains(f.Nodes, l.node) && (f.Process == 0 || w.places[f.Process-1].number == l.process) {
+			links = append(links, l)
 		}
 	}
 	return links

@@ -81,7 +81,7 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 
 // parse reads and checks the command line. Its errors are for cli.Status.
 func parse(args []string) (*commandLine, error) {
-	line := &commandLine{}
+	line := &commandLine{settings: settings{processes: processCount}}
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	flags.DurationVar(&line.Length, "for", time.Minute, fmt.Sprintf("how long the clients lock and unlock: %v or more", 2*lull))
 	flags.Uint64Var(&line.Seed, "seed", 0, "of the plan of faults: 1 or more, or 0 for any")

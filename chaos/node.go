@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -25,7 +26,8 @@ type node struct {
 	server *realredis.Server
 	direct *redis.Client // connected without a proxy
 
-	strayed bool // lookForStrays has seen keys in database 0; no other function uses it
+	dead    atomic.Bool // a deployment has killed it for good
+	strayed bool        // lookForStrays has seen keys in database 0; no other function uses it
 
 	fault sync.Mutex // inflict holds it while the node has an exclusive fault
 }

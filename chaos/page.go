@@ -128,7 +128,7 @@ func (r *result) lockRows() (rows []row) {
 
 // faultRows returns a row for each node and process, with the faults.
 func (r *result) faultRows() (rows []row) {
-	for i := range nodeCount {
+	for i := range r.Scene.nodeCount() {
 		rows = append(rows, row{Label: nodeRow(i)})
 	}
 	for i := range processCount {

@@ -376,6 +376,24 @@ func planRepeated(seed uint64, length, every time.Duration, victims int, f fault
 	return plan
 }
 
+// planBrief draws short faults of one node at a time, of nodes in all.
+func planBrief(seed uint64, length time.Duration, nodes int) (plan []fault) {
+	r := rand.New(rand.NewPCG(seed, 5))
+	lasting := []kind{freeze, cutBoth, cutRequests, cutReplies, loseReplies}
+	once := []kind{reset, clientKill, scriptFlush}
+	for at := lull; at <= length-lull; at += settling + between(r, 0, settling) {
+		f := fault{At: at, Nodes: []int{r.IntN(nodes)}}
+		if i := r.IntN(len(lasting) + len(once)); i < len(lasting) {
+			f.Kind, f.For = lasting[i], between(r, 50*ms, 400*ms)
+		} else {
+			f.Kind = once[i-len(lasting)]
+		}
+		plan = append(plan, f)
+		at += f.For
+	}
+	return plan
+}
+
 // withoutFakeTime returns the faults that do not need libfaketime, and the number of those that
 // do.
 func withoutFakeTime(plan []fault) (rest []fault, left int) {

@@ -19,7 +19,7 @@ func contractPlan(seed uint64) []fault {
 func TestPlanFollowsFromTheSeed(t *testing.T) {
 	for _, s := range scenes {
 		assert.Equal(t, s.plan(7, time.Minute), s.plan(7, time.Minute), s.name)
-		if s.name != "calm" {
+		if s.plan(7, time.Minute) != nil {
 			assert.NotEqual(t, s.plan(7, time.Minute), s.plan(8, time.Minute), s.name)
 		}
 	}
@@ -98,7 +98,7 @@ func TestOffFromTheStart(t *testing.T) {
 
 func TestPlansOfExcludedScenesHitEnoughNodes(t *testing.T) {
 	for _, s := range scenes {
-		if !s.excluded {
+		if !s.excluded || s.deployments != nil {
 			continue
 		}
 		plan := s.plan(1, 10*time.Second)
@@ -107,6 +107,19 @@ func TestPlansOfExcludedScenesHitEnoughNodes(t *testing.T) {
 			assert.GreaterOrEqual(t, len(f.Nodes), quorum, s.name)
 		}
 	}
+}
+
+func TestBriefPlanAffectsOneNodeAtATime(t *testing.T) {
+	seen := map[int]bool{}
+	over := time.Duration(0)
+	for _, f := range planBrief(1, time.Minute, 10) {
+		require.Len(t, f.Nodes, 1, "%v", f)
+		require.GreaterOrEqual(t, f.At, over+settling, "%v", f)
+		require.LessOrEqual(t, f.At+f.For, time.Minute, "%v", f)
+		over = f.At + f.For
+		seen[f.Nodes[0]] = true
+	}
+	assert.Len(t, seen, 10)
 }
 
 func TestPlanWithoutFakeTime(t *testing.T) {

@@ -27,12 +27,17 @@ const envJob = "CHAOS_JOB"
 type job struct {
 	Process int           // its number, from 1
 	Nodes   []string      // the addresses of its links
+	Before  []int         // indices in Nodes: all of them, or the nodes before a change
+	After   []int         // indices in Nodes: the nodes after a change; nil: there is no change
+	Servers int           // how many servers there are behind Nodes that answer
 	Origin  time.Time     // events count their times from here
 	Seed    uint64        // of the clients' random choices
 	Guard   time.Duration // the longest TTL, for the restart guard; 0: no guard
 	Expiry  time.Duration // the clients choose their expiries near this one
+	Factor  float64       // of the node deadline; 0: the default
 	Off     int           // the node whose host is off at first; -1: none
 	Events  string        // the file for its events
+	Idle    int           // see settings
 	Fake    int           // number of clients that claim locks without asking; for tests
 }
 
@@ -50,13 +55,15 @@ const replyTime = 30 * time.Second
 
 // A process is a child process with clients.
 type process struct {
-	number int
-	cmd    *exec.Cmd
-	stdin  io.WriteCloser
-	said   chan string   // lines of its output; closed at the end of the output
-	ended  chan struct{} // closed when it has ended
-	err    error         // its exit status; set before ended is closed
-	events string
+	number  int
+	version int           // the index of its deployment
+	killed  time.Duration // when it was killed by a deployment; 0: it was not
+	cmd     *exec.Cmd
+	stdin   io.WriteCloser
+	said    chan string   // lines of its output; closed at the end of the output
+	ended   chan struct{} // closed when it has ended
+	err     error         // its exit status; set before ended is closed
+	events  string
 
 	fault sync.Mutex // inflict holds it while the process has an exclusive fault
 }
@@ -115,18 +122,23 @@ func (p *process) await(ctx context.Context, word string) error {
 func (p *process) pause() error  { return p.cmd.Process.Signal(syscall.SIGSTOP) }
 func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
-// finish waits until the process ends, and returns its events. The caller must have told it sayGoodbye.
-func (p *process) finish(ctx context.Context) ([]history.Event, error) {
+// finish waits until the process ends. The caller must have told it sayGoodbye.
+func (p *process) finish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, replyTime)
 	defer cancel()
 	select {
 	case <-p.ended:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("process %d does not end: %w", p.number, ctx.Err())
+		return fmt.Errorf("process %d does not end: %w", p.number, ctx.Err())
 	}
 	if p.err != nil {
-		return nil, fmt.Errorf("process %d: %w", p.number, p.err)
+		return fmt.Errorf("process %d: %w", p.number, p.err)
 	}
+	return nil
+}
+
+// read returns the events of the process, which has ended.
+func (p *process) read() ([]history.Event, error) {
 	f, err := os.Open(p.events)
 	if err != nil {
 		return nil, err
@@ -137,8 +149,8 @@ func (p *process) finish(ctx context.Context) ([]history.Event, error) {
 
 // kill ends the process, if it has not ended.
 func (p *process) kill() {
-	_ = p.stdin.Close()
 	_ = p.cmd.Process.Kill() // it may have ended
+	_ = p.stdin.Close()
 	for range p.said {
 		continue
 	}

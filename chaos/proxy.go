@@ -26,6 +26,8 @@ const (
 type link struct {
 	listener net.Listener
 	target   string
+	process  int // the number of the process, and the index of the node
+	node     int
 	done     sync.WaitGroup
 
 	mu      sync.Mutex

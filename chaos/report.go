@@ -40,7 +40,7 @@ func (r *result) verdict() error {
 	case len(r.Terms) < enough:
 		return fmt.Errorf("only %d locks were acquired: %d are needed to show something", len(r.Terms), enough)
 	}
-	return nil
+	return r.unserved()
 }
 
 // replay returns the command that plays the same plan again. The history differs, because the
@@ -61,9 +61,12 @@ func (r *result) summary(out io.Writer) {
 	if r.LeftOut > 0 {
 		say("%7d  left out: %v", r.LeftOut, errNoFakeTime)
 	}
-	say("\n%d locks acquired, of %d tried, by clients in %d processes", len(r.Terms), r.calls(), processCount)
+	say("\n%d locks acquired, of %d tried, by clients in %d processes", len(r.Terms), r.calls(), len(r.Processes))
 	for _, c := range r.clientCounts() {
 		say("%7d  %s", c.Count, c.What)
+	}
+	for _, s := range r.served() {
+		say("%7d  by %s, from %.1f s to %.1f s; %d outlived their process", s.Locks, s.Nodes, s.From.Seconds(), s.To.Seconds(), s.Cut)
 	}
 	say("%7d  were told of a loss, %d extensions seen, %d looks at keys",
 		r.count(history.Lost), r.count(history.Extended), r.count(history.Key))
@@ -212,6 +215,7 @@ type account struct {
 	Tried      int           `json:"tried"`
 	Acquired   int           `json:"acquired"`
 	ByClient   []tallied     `json:"acquired_by_client"`
+	Served     []served      `json:"served,omitempty"` // by deployment
 	Violations []told        `json:"violations"`
 }
 
@@ -228,7 +232,7 @@ func (r *result) account() account {
 	a := account{
 		Scene: r.Scene.name, Seed: r.Seed, For: r.Length, Again: r.replay(),
 		Faults: r.faultCounts(), LeftOut: r.LeftOut, Plan: r.Plan,
-		Tried: r.calls(), Acquired: len(r.Terms), ByClient: r.clientCounts(),
+		Tried: r.calls(), Acquired: len(r.Terms), ByClient: r.clientCounts(), Served: r.served(),
 	}
 	if err := r.verdict(); err != nil {
 		a.Failed = err.Error()

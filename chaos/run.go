@@ -18,13 +18,15 @@ import (
 
 // settings are the parameters of a run.
 type settings struct {
-	Scene    scene
-	Seed     uint64
-	Length   time.Duration // of the traffic
-	FakeTime string        // the path of libfaketime, "" for none
-	Keep     bool          // keep the files
-	fakes    int           // clients of the first process that claim locks without asking; for tests
-	say      func(format string, args ...any)
+	Scene     scene
+	Seed      uint64
+	Length    time.Duration // of the traffic
+	FakeTime  string        // the path of libfaketime, "" for none
+	Keep      bool          // keep the files
+	processes int           // of clients, at a time
+	idle      int           // the clients pause so many times longer between their locks; for tests that run beside others
+	fakes     int           // clients of the first process that claim locks without asking; for tests
+	say       func(format string, args ...any)
 }
 
 // A result is the result of a run.
@@ -33,6 +35,7 @@ type result struct {
 	Plan       []fault
 	LeftOut    int           // number of faults left out, because libfaketime is missing
 	From, To   time.Duration // of the traffic
+	Processes  []*process    // all that have run
 	Events     []history.Event
 	Terms      []history.Term
 	Violations []history.Violation
@@ -55,9 +58,9 @@ func run(ctx context.Context, s settings) (*result, error) {
 	} else {
 		defer func() { _ = os.RemoveAll(dir) }()
 	}
-	w := &world{origin: time.Now()}
+	w := &world{dir: dir, origin: time.Now(), left: map[int]time.Duration{}}
 	defer w.end()
-	if err := w.start(ctx, dir, s, offFromTheStart(r.Plan)); err != nil {
+	if err := w.start(ctx, s, offFromTheStart(r.Plan)); err != nil {
 		return nil, err
 	}
 	if err := w.play(ctx, r); err != nil {
@@ -68,9 +71,9 @@ func run(ctx context.Context, s settings) (*result, error) {
 
 // start starts the nodes and then the processes of clients. off is the node whose host is off from the
 // beginning, or -1.
-func (w *world) start(ctx context.Context, dir string, s settings, off int) error {
-	for i := range nodeCount {
-		n, err := startNode(i, dir, s.FakeTime)
+func (w *world) start(ctx context.Context, s settings, off int) error {
+	for i := range s.Scene.nodeCount() {
+		n, err := startNode(i, w.dir, s.FakeTime)
 		if errors.Is(err, realredis.ErrMissing) {
 			return err
 		}
@@ -79,62 +82,81 @@ func (w *world) start(ctx context.Context, dir string, s settings, off int) erro
 		}
 		w.nodes = append(w.nodes, n)
 	}
-	for i := range processCount {
-		if err := w.startProcess(ctx, dir, s, i+1, off); err != nil {
+	for i := range s.processes {
+		p, err := w.startProcess(ctx, s, i+1, 0, off)
+		if err != nil {
 			return fmt.Errorf("process %d: %w", i+1, err)
 		}
+		w.places = append(w.places, p)
 	}
 	return w.each(func(p *process) error { return p.await(ctx, sayReady) })
 }
 
-func (w *world) startProcess(ctx context.Context, dir string, s settings, number, off int) error {
-	j := job{Process: number, Origin: w.origin, Seed: s.Seed, Expiry: s.Scene.expiry, Off: off}
+// startProcess starts a process of clients with the nodes of a deployment. The process is not ready yet. off
+// is a node whose host is off, or -1.
+func (w *world) startProcess(ctx context.Context, s settings, number, version, off int) (*process, error) {
+	d := s.Scene.versions()[version]
+	j := job{Process: number, Origin: w.origin, Seed: s.Seed, Expiry: s.Scene.expiry, Off: off, Idle: s.idle, Factor: s.Scene.timeoutFactor}
 	if s.Scene.guard {
 		j.Guard = longestTTL(s.Scene.expiry)
 	}
 	if number == 1 {
 		j.Fake = s.fakes
 	}
-	var links []*link
-	for i, n := range w.nodes {
+	servers := map[int]bool{}
+	for i, address := range d.addresses() {
+		n := w.nodes[address%len(w.nodes)]
 		l, err := newLink(n.server.Addr())
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if i == off {
+		l.process, l.node = number, n.index
+		w.mu.Lock()
+		w.links = append(w.links, l)
+		w.mu.Unlock()
+		if n.index == off {
 			l.turnOff() // the fault in the plan heals it
 		}
-		links = append(links, l)
+		if slices.Contains(d.far, address) {
+			l.slow(toNode, farAway)
+		}
+		if !n.dead.Load() && n.index != off {
+			servers[n.index] = true
+		}
 		j.Nodes = append(j.Nodes, l.addr())
+		if slices.Contains(d.before, address) {
+			j.Before = append(j.Before, i)
+		}
+		if slices.Contains(d.after, address) {
+			j.After = append(j.After, i)
+		}
 	}
-	w.links = append(w.links, links)
-	p, err := startProcess(ctx, dir, j)
+	j.Servers = len(servers)
+	p, err := startProcess(ctx, w.dir, j)
 	if err == nil {
-		w.processes = append(w.processes, p)
+		p.version = version
 	}
-	return err
+	return p, err
 }
 
 // end ends everything that runs.
 func (w *world) end() {
-	for _, p := range w.processes {
+	for _, p := range w.places {
 		p.kill()
 	}
-	for _, row := range w.links {
-		for _, l := range row {
-			l.close()
-		}
+	for _, l := range w.links {
+		l.close()
 	}
 	for _, n := range w.nodes {
 		n.stop()
 	}
 }
 
-// each calls f for all processes at the same time.
+// each calls f for all running processes at the same time.
 func (w *world) each(f func(*process) error) error {
-	errs := make([]error, len(w.processes))
+	errs := make([]error, len(w.places))
 	var wg sync.WaitGroup
-	for i, p := range w.processes {
+	for i, p := range w.places {
 		wg.Go(func() { errs[i] = f(p) })
 	}
 	wg.Wait()
@@ -149,6 +171,9 @@ func (w *world) tell(ctx context.Context, word string) error {
 // margin is how much later than its TTL says a key may vanish.
 const margin = time.Second
 
+// gone returns how long after the last command of a client no key of a lock and no ticket is left on a node.
+func gone(expiry time.Duration) time.Duration { return max(longestTTL(expiry), queueTTL) + margin }
+
 // play runs the clients under the faults of the plan, and checks what they noted.
 func (w *world) play(ctx context.Context, r *result) error {
 	sampling, stop := context.WithCancel(ctx)
@@ -162,7 +187,12 @@ func (w *world) play(ctx context.Context, r *result) error {
 		return err
 	}
 	r.From = w.now()
-	if err := w.inflictAll(ctx, r); err != nil {
+	var changing error
+	var change sync.WaitGroup
+	change.Go(func() { changing = w.deployAll(ctx, r) })
+	err := w.inflictAll(ctx, r)
+	change.Wait()
+	if err := errors.Join(err, changing); err != nil {
 		return err
 	}
 	if err := w.tell(ctx, sayStop); err != nil {
@@ -176,11 +206,11 @@ func (w *world) play(ctx context.Context, r *result) error {
 		setBack[n.index] = n.clock.wasSetBack()
 		most = max(most, setBack[n.index])
 	}
-	settled := r.To + longestTTL(r.Scene.expiry) + most + margin
+	settled := r.To + gone(r.Scene.expiry) + most
 	pause(ctx, settled-r.To+3*sampleEvery)
 	stop()
 	samplers.Wait() // a sample of the keys that judge's probe sets would count as keys left behind
-	return w.judge(ctx, r, r.Scene.rules(settled, setBack))
+	return w.judge(ctx, r, r.Scene.rules(settled, w.left, setBack))
 }
 
 // inflictAll starts each fault at its time. It returns when the time of the traffic is over and all faults
@@ -216,8 +246,14 @@ func (w *world) judge(ctx context.Context, r *result, rules history.Rules) error
 		return err
 	}
 	logs := [][]history.Event{w.log.Events()}
-	for _, p := range w.processes {
-		events, err := p.finish(ctx)
+	for _, p := range w.places {
+		if err := p.finish(ctx); err != nil {
+			return err
+		}
+	}
+	r.Processes = append(w.retired, w.places...)
+	for _, p := range r.Processes {
+		events, err := p.read()
 		if err != nil {
 			return err
 		}

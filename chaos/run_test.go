@@ -30,7 +30,7 @@ func play(t *testing.T, name string, length time.Duration, fakes int) *result {
 	require.NoError(t, err)
 	fakeTime, _ := findFakeTime() // where it is missing the faults are left out
 	r, err := run(t.Context(), settings{
-		Scene: s, Seed: 5, Length: length, FakeTime: fakeTime, fakes: fakes, say: t.Logf,
+		Scene: s, Seed: 5, Length: length, FakeTime: fakeTime, processes: processCount, fakes: fakes, say: t.Logf,
 	})
 	require.NoError(t, err)
 	return r

@@ -22,9 +22,9 @@ return found`
 const sampleEvery = 200 * ms
 
 // sample repeatedly notes the keys of n until ctx is done, without using a proxy. It skips a look
-// if the node does not answer.
+// if the node does not answer, and stops when the node is dead.
 func (w *world) sample(ctx context.Context, n *node) {
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && !n.dead.Load() { // go-redis goes on dialing a dead node for a while
 		w.look(ctx, n)
 		pause(ctx, sampleEvery)
 	}

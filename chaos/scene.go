@@ -18,7 +18,13 @@ type scene struct {
 	// excluded means that the contract does not cover these faults, and that mutual exclusion must break.
 	excluded bool
 	faketime bool // the scene needs libfaketime
-	plan     func(seed uint64, length time.Duration) []fault
+
+	timeoutFactor float64 // of the clients' node deadlines; 0: the default
+
+	nodes       int          // how many nodes run; 0: nodeCount
+	deployments []deployment // they replace each other during the traffic; nil: there is one, with all nodes
+
+	plan func(seed uint64, length time.Duration) []fault
 }
 
 const (
@@ -26,6 +32,10 @@ const (
 	shortExpiry = 1500 * ms
 	// longExpiry leaves time for an excluded fault within a hold.
 	longExpiry = 3 * time.Second
+	// deployExpiry makes the wait between two deployments short.
+	deployExpiry = 900 * ms
+	// deployFactor makes up for it: a busy machine has time for its answers.
+	deployFactor = 0.3
 )
 
 var scenes = []scene{
@@ -43,7 +53,7 @@ var scenes = []scene{
 		about:  "no faults: nothing may break",
 		guard:  true,
 		expiry: shortExpiry,
-		plan:   func(uint64, time.Duration) []fault { return nil },
+		plan:   noFaults,
 	},
 	excluded("majority-restart", "a majority of nodes restarts without data, and no guard",
 		quorum, fault{Kind: restartMost, For: 20 * ms}),
@@ -51,7 +61,31 @@ var scenes = []scene{
 		quorum, fault{Kind: clockForward, By: 2 * longExpiry}),
 	excluded("flushall", "all nodes are flushed",
 		nodeCount, fault{Kind: flushAll}),
+	{
+		name:          "nodes",
+		about:         "all nodes are swapped for others, one after another, by joint sets: nothing may break",
+		guard:         true,
+		expiry:        deployExpiry,
+		timeoutFactor: deployFactor,
+		nodes:         2 * nodeCount,
+		deployments:   swapEach(),
+		plan: func(seed uint64, length time.Duration) []fault {
+			return planBrief(seed, length, 2*nodeCount)
+		},
+	},
+	{
+		name:          "nodes-unjoined",
+		about:         "one node is swapped for another, without a joint set",
+		expiry:        deployExpiry,
+		timeoutFactor: deployFactor,
+		excluded:      true,
+		nodes:         nodeCount + 1,
+		deployments:   swapUnjoined(),
+		plan:          noFaults,
+	},
 }
+
+func noFaults(uint64, time.Duration) []fault { return nil }
 
 // excluded returns a scene that repeats the fault f, which the contract does not cover. nodes is how many
 // nodes each fault affects.
@@ -100,12 +134,14 @@ const (
 const lostSlop = 2 * time.Second
 
 // rules returns the rules that a history must obey.
-func (s scene) rules(settled time.Duration, setBack map[int]time.Duration) history.Rules {
+func (s scene) rules(settled time.Duration, left, setBack map[int]time.Duration) history.Rules {
 	return history.Rules{
 		MaxTTL:     longestTTL(s.expiry),
 		MaxSideTTL: map[string]time.Duration{":queue": queueTTL, ":fence": fenceTTL},
 		LostSlop:   lostSlop,
 		Settled:    settled,
+		SettledOn:  left,
+		Gone:       []string{":queue"},
 		SetBack:    setBack,
 	}
 }

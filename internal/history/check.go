@@ -146,10 +146,10 @@ type Rules struct {
 	LostSlop time.Duration // how long after the next hold began a loss may be reported; 0: no limit
 	Settled  time.Duration // from then on no key of a lock may exist; 0: not checked
 
-	// Retired says from when on a node may have neither a key of a lock nor a queue, because no process uses it
-	// any more.
-	Retired map[int]time.Duration
-
+	// SettledOn replaces Settled for nodes that clients have left earlier.
+	SettledOn map[int]time.Duration
+	// Gone lists the suffixes of keys that are not a lock's own, and that may not exist from Settled on either.
+	Gone []string
 	// MaxSideTTL limits the TTLs of keys that are not a lock's own, by the suffix of the key (":queue").
 	MaxSideTTL map[string]time.Duration
 	// SetBack says how far the clock of each node was set back in total. Setting a clock back
@@ -178,7 +178,6 @@ const (
 	Endless     = "key without a TTL"
 	TooLong     = "key with too long a TTL"
 	LeftBehind  = "key left behind"
-	OnRetired   = "key on a node that nobody uses"
 	Promise     = "promise to a client"
 )
 
@@ -288,14 +287,21 @@ func lasting(e Event, rules Rules) []Violation {
 	switch {
 	case e.TTL == NoTTL:
 		return []Violation{{Endless, e.Name, e.At, what}}
-	case rules.Retired[e.Node] != 0 && e.At >= rules.Retired[e.Node] && (e.Name != "" || strings.HasSuffix(e.Key, ":queue")):
-		return []Violation{{OnRetired, e.Name, e.At, what}}
-	case e.Name != "" && rules.Settled != 0 && e.At > rules.Settled:
+	case rules.leftBehind(e):
 		return []Violation{{LeftBehind, e.Name, e.At, what}}
 	case bound != 0 && e.TTL > bound+rules.SetBack[e.Node]:
 		return []Violation{{TooLong, e.Name, e.At, what}}
 	}
 	return nil
+}
+
+// leftBehind reports whether the key of e should have vanished earlier.
+func (r Rules) leftBehind(e Event) bool {
+	settled := cmp.Or(r.SettledOn[e.Node], r.Settled)
+	if settled == 0 || e.At <= settled {
+		return false
+	}
+	return e.Name != "" || slices.ContainsFunc(r.Gone, func(end string) bool { return strings.HasSuffix(e.Key, end) })
 }
 
 // maxTTL returns the longest TTL that a key may have, 0 for no limit.

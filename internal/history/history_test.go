@@ -113,10 +113,15 @@ func TestCheck(t *testing.T) {
 			MaxTTL: 7, SetBack: map[int]time.Duration{1: 1},
 		}, want: "key with too long a TTL key with too long a TTL"},
 		"a promise that the client saw broken": {logs: [][]history.Event{{{At: 1, Kind: history.Broken, Client: "x", Name: "a"}}}, want: "promise to a client"},
-		"keys on a node that nobody uses": {logs: [][]history.Event{
-			on(1, key("a", 7, 7)), on(1, key("a", 8, 7)), on(2, key("a", 9, 7)), on(1, side("{a}:queue", 9, 7)), on(1, side("{a}:fence", 9, 7)),
-		}, rules: history.Rules{Retired: map[int]time.Duration{1: 8}}, want: "key on a node that nobody uses key on a node that nobody uses"},
-		"a key left behind": {logs: [][]history.Event{key("a", 5, 7), key("a", 9, 3)}, rules: history.Rules{Settled: 8}, want: "key left behind"},
+		"a key left behind":                    {logs: [][]history.Event{key("a", 5, 7), key("a", 9, 3)}, rules: history.Rules{Settled: 8}, want: "key left behind"},
+		"a ticket left behind": {logs: [][]history.Event{side("{a}:queue", 5, 7), side("{a}:queue", 9, 3), side("{a}:fence", 9, 3)}, rules: history.Rules{
+			Settled: 8, Gone: []string{":queue"},
+		}, want: "key left behind"},
+		"left behind on a node that clients have left": {logs: [][]history.Event{
+			on(1, key("a", 5, 7)), on(2, key("a", 6, 7)), on(1, key("a", 6, 7)), on(1, side("{a}:queue", 7, 2)),
+		}, rules: history.Rules{
+			Settled: 8, SettledOn: map[int]time.Duration{1: 5}, Gone: []string{":queue"},
+		}, want: "key left behind key left behind"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var broken []string

@@ -49,7 +49,7 @@ func oneByOne(t *testing.T) {
 
 // rules are what the history of a simulation must keep.
 func (s *simulation) rules(events []history.Event) history.Rules {
-	r := history.Rules{MaxTTL: s.longest, LostSlop: 1, Retired: map[int]time.Duration{}}
+	r := history.Rules{MaxTTL: s.longest, LostSlop: 1, SettledOn: map[int]time.Duration{}, Gone: []string{":queue"}}
 	if s.clocks == "wall" {
 		// A time of this machine knows when it was by the monotonic clock as well, and
 		// timers go by that. In a bubble it does not, and they are off by the steps.
@@ -60,7 +60,7 @@ func (s *simulation) rules(events []history.Event) history.Rules {
 		case atRest:
 			r.Settled = e.At
 		case retired:
-			r.Retired[e.Node] = e.At
+			r.SettledOn[e.Node] = e.At - 1
 		}
 	}
 	return r

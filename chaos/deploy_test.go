@@ -1,0 +1,152 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/seed14bd9ef4/redsync/internal/history"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
+)
+
+// runbook has the steps that change the nodes of a fleet.
+var runbook = []struct {
+	name        string
+	nodes       int // how many servers run
+	deployments []deployment
+}{
+	{"replace a dead node", 6, dying(0, moved([]int{0, 1, 2, 3, 4}, []int{5, 1, 2, 3, 4}))},
+	{"grow from 3 to 5", 5, moved(span(0, 3), span(0, 5))},
+	{"shrink from 5 to 3", 5, moved(span(0, 5), span(0, 3))},
+	{"move all to other machines", 10, moved(span(0, 5), span(5, 5))},
+	{"change the addresses only", 5, moved(span(0, 5), span(5, 5))}, // address 5 leads to node 0, and so on
+}
+
+// dying makes a node die before the second deployment.
+func dying(node int, all []deployment) []deployment {
+	all[1].dead = []int{node}
+	return all
+}
+
+// playAtOnce plays scenes for a short time, all at once: they wait more than they work. Fewer processes than
+// usual and idle clients leave the machine time for that. In an excluded scene the clients must meet often.
+func playAtOnce(t *testing.T, length time.Duration, plays []scene) []*result {
+	t.Helper()
+	realredis.Start(t, 0) // skips the test where there is no redis-server
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	results, errs := make([]*result, len(plays)), make([]error, len(plays))
+	var runs sync.WaitGroup
+	for i, s := range plays {
+		idle := 4
+		if s.excluded {
+			idle = 0
+		}
+		runs.Go(func() {
+			results[i], errs[i] = run(t.Context(), settings{
+				Scene: s, Seed: 5, Length: length, processes: 2, idle: idle,
+				say: func(format string, args ...any) { t.Logf(s.name+": "+format, args...) },
+			})
+		})
+	}
+	runs.Wait()
+	for i, s := range plays {
+		require.NoError(t, errs[i], s.name)
+	}
+	return results
+}
+
+// Each step of the runbook keeps every promise while clients lock. The same step without a joint set breaks
+// exclusion.
+func TestRunbook(t *testing.T) {
+	unjoined, err := findScene("nodes-unjoined")
+	require.NoError(t, err)
+	plays := []scene{unjoined}
+	for _, step := range runbook {
+		plays = append(plays, scene{
+			name: step.name, guard: true, expiry: deployExpiry, timeoutFactor: deployFactor, plan: noFaults,
+			nodes: step.nodes, deployments: step.deployments,
+		})
+	}
+	length := time.Duration(testlength.Of(4, 8, 30)) * time.Second
+	cut := 0
+	for _, r := range playAtOnce(t, length, plays) {
+		t.Run(r.Scene.name, func(t *testing.T) {
+			if !r.Scene.excluded {
+				assert.Empty(t, r.Violations)
+			}
+			require.NoError(t, r.verdict())
+			t.Logf("%v", rulesBroken(r))
+			for _, s := range r.served() {
+				t.Logf("%+v", s)
+				cut += s.Cut
+			}
+		})
+	}
+	assert.Positive(t, cut, "holds that outlived their process, which was killed")
+}
+
+func TestSwapEachEndsWithOtherNodes(t *testing.T) {
+	all := swapEach()
+	require.Len(t, all, 2*nodeCount+1)
+	assert.Equal(t, span(0, nodeCount), all[0].before)
+	assert.Equal(t, span(nodeCount, nodeCount), all[len(all)-1].before)
+	for i, d := range all {
+		if i%2 == 0 {
+			assert.Nil(t, d.after, "%v", d)
+			continue
+		}
+		assert.Equal(t, all[i-1].before, d.before)
+		assert.Equal(t, all[i+1].before, d.after)
+		assert.Len(t, d.addresses(), nodeCount+1, "one node is swapped at a time")
+	}
+}
+
+// swapped returns the result of a run with two deployments: processes 1 and 2 had node 0, process 3 had node 1.
+func swapped(locks ...history.Term) *result {
+	r := &result{settings: settings{Scene: scene{nodes: 2, deployments: []deployment{{before: span(0, 1)}, {before: span(1, 1)}}}}}
+	r.Processes = []*process{{number: 1, killed: 50 * ms}, {number: 2}, {number: 3, version: 1}}
+	r.Terms = locks
+	r.Events = []history.Event{keyEvent(0, 0, "quick", 1), keyEvent(0, 1, "quick", 1)}
+	return r
+}
+
+func TestServed(t *testing.T) {
+	enough := func(client string, from, to time.Duration) []history.Term {
+		return slices.Repeat([]history.Term{{Client: client, From: from, To: to}}, leastServed)
+	}
+	first := slices.Concat(enough("1/plain/1", 20*ms, 60*ms), enough("2/plain/1", 30*ms, 60*ms))
+	both := slices.Concat(first, enough("3/plain/1", 30*ms, 70*ms))
+	r := swapped(both...)
+	assert.Equal(t, []served{
+		{Nodes: "nodes 0", Locks: 2 * leastServed, From: 20 * ms, To: 30 * ms, Cut: leastServed},
+		{Nodes: "nodes 1", Locks: leastServed, From: 30 * ms, To: 30 * ms},
+	}, r.served())
+	require.NoError(t, r.unserved())
+
+	require.ErrorContains(t, swapped(both[:len(both)-1]...).unserved(), "nodes 1: only 9 locks were acquired")
+	late := swapped(append(first, enough("3/plain/1", 31*ms, 70*ms)...)...)
+	require.ErrorContains(t, late.unserved(), "nodes 1: no process ran beside those of nodes 0")
+	r.Events = r.Events[:1]
+	require.ErrorContains(t, r.unserved(), "node 1: no lock's key was seen there")
+}
+
+func TestUnservedWithoutHoldsThatOutliveTheirProcess(t *testing.T) {
+	r := swapped()
+	var locks []history.Term
+	for i := range cutEvery {
+		r.Scene.deployments = append(r.Scene.deployments[:i], deployment{before: span(0, 2)})
+		r.Processes = append(r.Processes[:i], &process{number: i, version: i, killed: 50 * ms})
+		locks = append(locks, slices.Repeat([]history.Term{{Client: fmt.Sprintf("%d/plain/1", i), To: 50 * ms}}, leastServed)...)
+	}
+	r.Terms = locks
+	require.ErrorContains(t, r.unserved(), "0 holds outlived their process: 1 are needed")
+	r.Terms[7].To++
+	require.NoError(t, r.unserved())
+}
