@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// A kind is the list of nodes that a process was deployed with.
+type kind int
+
+const (
+	oldKind   kind = iota // New(before)
+	jointKind             // NewJoint(before, after)
+	newKind               // New(after)
+)
+
+var kinds = [...]kind{oldKind, jointKind, newKind}
+
+func (k kind) String() string { return [...]string{"old", "joint", "new"}[k] }
+
+// constructor returns how a process of kind k makes its Redsync.
+func (cfg *config) constructor(k kind) string {
+	switch k {
+	case oldKind:
+		return fmt.Sprintf("New(%v)", cfg.before)
+	case newKind:
+		return fmt.Sprintf("New(%v)", cfg.after)
+	}
+	return fmt.Sprintf("NewJoint(%v and %v)", cfg.before, cfg.after)
+}
+
+// names are the locks that all processes want, all the time.
+var names = [...]string{"invoices", "orders", "reports"}
+
+const (
+	workTime = 10 * time.Millisecond // the longest time for which a lock is held
+	restTime = 10 * time.Millisecond // the longest time between two locks
+
+	// closeTimeout bounds how long the end of a process waits for the nodes.
+	closeTimeout = 5 * time.Second
+)
+
+// A process is a part of this program with a Redsync and connections of its own.
+type process struct {
+	id      int
+	kind    kind
+	rs      *redsync.Redsync
+	clients []*redis.Client
+	judge   *judge
+
+	stop    context.CancelFunc
+	workers sync.WaitGroup
+	mu      sync.Mutex // guards err
+	err     error      // why a worker gave up
+}
+
+// startProcess starts a process of kind k: one worker for each lock.
+func startProcess(ctx context.Context, id int, k kind, cfg config, n *nodes, j *judge) *process {
+	p := &process{id: id, kind: k, judge: j}
+	p.rs = p.connect(cfg, n).With(redsync.WithExpiry(cfg.expiry), redsync.WithTries(0), redsync.WithFencing())
+	ctx, p.stop = context.WithCancel(ctx)
+	for _, name := range names {
+		p.workers.Go(func() {
+			if err := p.work(ctx, name); err != nil {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				p.err = errors.Join(p.err, fmt.Errorf("process %d: %w", id, err))
+			}
+		})
+	}
+	return p
+}
+
+// connect makes the Redsync. This is all that the three deployments change in a program.
+func (p *process) connect(cfg config, n *nodes) *redsync.Redsync {
+	switch p.kind {
+	case oldKind:
+		return redsync.New(p.pools(n, cfg.before)...)
+	case newKind:
+		return redsync.New(p.pools(n, cfg.after)...)
+	}
+	return redsync.NewJoint(p.pools(n, cfg.before), p.pools(n, cfg.after))
+}
+
+// pools returns a pool for each node. A node in both lists gets two pools, of which NewJoint uses one.
+func (p *process) pools(n *nodes, numbers list) (pools []pool.Pool) {
+	for _, number := range numbers {
+		client := n.all[number].Client()
+		p.clients = append(p.clients, client)
+		pools = append(pools, pool.New(client))
+	}
+	return pools
+}
+
+// work locks, works and unlocks, over and over, until ctx is done.
+func (p *process) work(ctx context.Context, name string) error {
+	for ctx.Err() == nil {
+		err := p.rs.Do(ctx, name, func(ctx context.Context) error {
+			defer p.enter(name, redsync.FromContext(ctx))()
+			sleep(ctx, rand.N(workTime))
+			return nil
+		})
+		if err != nil && ctx.Err() == nil && !isOver(err) {
+			return err
+		}
+		sleep(ctx, rand.N(restTime))
+	}
+	return nil
+}
+
+// enter tells the judge that p holds the lock.
+func (p *process) enter(name string, mutex *redsync.Mutex) (leave func()) {
+	return p.judge.enter(name, &hold{process: p, value: mutex.Value(), token: mutex.Fence(), remaining: mutex.Remaining})
+}
+
+// end ends the process as programs should: its locks are released. The error is why a worker gave up, or why
+// the end was not clean.
+func (p *process) end() error {
+	p.stop()
+	p.workers.Wait()
+	return p.close()
+}
+
+// crash ends the process while it holds a lock. The keys of the lock stay on the nodes until they expire, and
+// the judge goes on counting the hold until its end.
+func (p *process) crash(ctx context.Context, name string) error {
+	p.stop()
+	p.workers.Wait()
+	mutex := p.rs.NewMutex(name)
+	if err := mutex.LockContext(ctx); err != nil {
+		return errors.Join(err, p.close())
+	}
+	until := mutex.Until()
+	p.judge.enter(name, &hold{
+		process: p, value: mutex.Value(), token: mutex.Fence(),
+		remaining: func() time.Duration { return time.Until(until) },
+	})
+	_, err := mutex.Detach(ctx) // so that close does not release it
+	if isOver(err) {
+		err = nil
+	}
+	return errors.Join(err, p.close())
+}
+
+// isOver reports whether err says that a hold has expired. That happens if this program is paused for as long.
+func isOver(err error) bool {
+	return errors.Is(err, redsync.ErrLockLost) || errors.Is(err, redsync.ErrLockAlreadyExpired)
+}
+
+func (p *process) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	err := errors.Join(p.err, p.rs.Close(ctx))
+	for _, client := range p.clients {
+		err = errors.Join(err, client.Close())
+	}
+	return err
+}
+
+// sleep waits for d or until ctx is done.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
