@@ -17,12 +17,13 @@ type config struct {
 	processes     int
 	expiry        time.Duration
 	wrong         bool
+	work          time.Duration // the longest time for which a lock is held; no flag sets it
 }
 
 const (
 	maxNode      = 20
 	maxProcesses = 20
-	minExpiry    = 500 * time.Millisecond
+	minExpiry    = 2 * time.Second // a queue of waiters lasts as long after them
 	maxExpiry    = time.Minute
 )
 
@@ -31,6 +32,7 @@ type list []int
 
 // parseFlags reads and checks the command line. Its errors are for cli.Status.
 func parseFlags(args []string) (cfg config, err error) {
+	cfg.work = 10 * time.Millisecond
 	var before, after string
 	flags := flag.NewFlagSet("replacing", flag.ContinueOnError)
 	flags.StringVar(&before, "before", "1,2,3,4,5", fmt.Sprintf("numbers of the `nodes` before the change: 1 to %d", maxNode))

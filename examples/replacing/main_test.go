@@ -30,6 +30,9 @@ func playEmbedded(t *testing.T, args ...string) (out string, err error) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg, e := parseFlags(args)
 		require.NoError(t, e)
+		if !cfg.wrong {
+			cfg.work = 200 * time.Millisecond
+		}
 		n := embeddedNodes(cfg.numbers())
 		var text bytes.Buffer
 		err = play(t.Context(), cfg, n, &text)
@@ -54,12 +57,11 @@ func assertMoved(t *testing.T, out string) {
 
 func TestReplaceInTheRightWay(t *testing.T) {
 	for name, c := range map[string]struct{ before, after, removed string }{
-		"one of five":     {"1,2,3,4,5", "1,2,3,4,6", "5"},
-		"all":             {"1,2,3", "4,5,6", "1,2,3"},
-		"from 3 to 5":     {"1,2,3", "1,2,3,4,5", ""},
-		"from 5 to 3":     {"1,2,3,4,5", "1,2,3", "4,5"},
-		"from one to two": {"1", "2,3", "1"},
-		"none":            {"1,2,3", "3,2,1", ""},
+		"one of five": {"1,2,3,4,5", "1,2,3,4,6", "5"},
+		"all":         {"1,2,3", "4,5,6", "1,2,3"},
+		"from 3 to 5": {"1,2,3", "1,2,3,4,5", ""},
+		"from 5 to 3": {"1,2,3,4,5", "1,2,3", "4,5"},
+		"none":        {"1,2,3", "3,2,1", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := playEmbedded(t, "-before", c.before, "-after", c.after)
@@ -79,7 +81,6 @@ func TestReplaceInTheWrongWay(t *testing.T) {
 	for name, args := range map[string][]string{
 		"one of five": nil,
 		"all":         {"-after", "6,7,8,9,10"},
-		"from 3 to 5": {"-before", "1,2,3", "-after", "1,2,3,4,5"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := playEmbedded(t, append([]string{"-wrong"}, args...)...)
@@ -95,7 +96,7 @@ func TestReplaceInTheWrongWay(t *testing.T) {
 func TestRunRealServers(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
-	assert.Zero(t, run(t.Context(), []string{"-expiry", "1s", "-processes", "2"}, &out, &errs), errs.String()+out.String())
+	assert.Zero(t, run(t.Context(), []string{"-processes", "1"}, &out, &errs), errs.String()+out.String())
 	assert.Empty(t, errs.String())
 	assertMoved(t, out.String())
 }
@@ -145,8 +146,8 @@ func TestRunBadFlags(t *testing.T) {
 		{[]string{"-after", "21"}, []string{"-after", `"21"`, "1 to 20"}},
 		{[]string{"-after", "1,2,1"}, []string{"-after", "node 1 is there twice"}},
 		{[]string{"-processes", "0"}, []string{"-processes 0", "1 to 20"}},
-		{[]string{"-expiry", "10ms"}, []string{"-expiry 10ms", "500ms to 1m0s"}},
-		{[]string{"-expiry", "soon"}, []string{"-expiry", "500ms to 1m0s"}},
+		{[]string{"-expiry", "10ms"}, []string{"-expiry 10ms", "2s to 1m0s"}},
+		{[]string{"-expiry", "soon"}, []string{"-expiry", "2s to 1m0s"}},
 		{[]string{"-wrong", "-after", "1,2,3,4,5"}, []string{"-wrong", "every quorum"}},
 		{[]string{"-wrong", "-after", "1,2,3,4"}, []string{"-wrong", "every quorum"}},
 		{[]string{"-speed", "9"}, []string{"-speed", "-h lists the flags"}},

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -95,6 +97,33 @@ func embeddedNodes(numbers list) *nodes {
 type embeddedNode struct{ *embedded.Node }
 
 func (n embeddedNode) Client() *redis.Client { return n.Node.Client() }
+
+// maxLate is how much later than others a request may arrive.
+const maxLate = 2 * time.Millisecond
+
+// lateClient returns a client whose requests arrive a bit later, as in a network. So requests of two processes
+// arrive at two nodes in a different order now and then.
+func lateClient(n node) *redis.Client {
+	client := n.Client()
+	defer client.Close()
+	options := *client.Options()
+	dial := options.Dialer
+	options.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return lateConn{conn}, nil
+	}
+	return redis.NewClient(&options)
+}
+
+type lateConn struct{ net.Conn }
+
+func (c lateConn) Write(p []byte) (int, error) {
+	time.Sleep(rand.N(maxLate))
+	return c.Conn.Write(p)
+}
 
 // lookTimeout bounds a look at the keys of the nodes.
 const lookTimeout = 5 * time.Second

@@ -41,13 +41,8 @@ func (cfg *config) constructor(k kind) string {
 // names are the locks that all processes want, all the time.
 var names = [...]string{"invoices", "orders", "reports"}
 
-const (
-	workTime = 10 * time.Millisecond // the longest time for which a lock is held
-	restTime = 10 * time.Millisecond // the longest time between two locks
-
-	// closeTimeout bounds how long the end of a process waits for the nodes.
-	closeTimeout = 5 * time.Second
-)
+// closeTimeout bounds how long the end of a process waits for the nodes.
+const closeTimeout = 5 * time.Second
 
 // A process is a part of this program with a Redsync and connections of its own.
 type process struct {
@@ -70,7 +65,7 @@ func startProcess(ctx context.Context, id int, k kind, cfg config, n *nodes, j *
 	ctx, p.stop = context.WithCancel(ctx)
 	for _, name := range names {
 		p.workers.Go(func() {
-			if err := p.work(ctx, name); err != nil {
+			if err := p.work(ctx, name, cfg.work); err != nil {
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				p.err = errors.Join(p.err, fmt.Errorf("process %d: %w", id, err))
@@ -94,25 +89,26 @@ func (p *process) connect(cfg config, n *nodes) *redsync.Redsync {
 // pools returns a pool for each node. A node in both lists gets two pools, of which NewJoint uses one.
 func (p *process) pools(n *nodes, numbers list) (pools []pool.Pool) {
 	for _, number := range numbers {
-		client := n.all[number].Client()
+		client := lateClient(n.all[number])
 		p.clients = append(p.clients, client)
 		pools = append(pools, pool.New(client))
 	}
 	return pools
 }
 
-// work locks, works and unlocks, over and over, until ctx is done.
-func (p *process) work(ctx context.Context, name string) error {
+// work locks, works and unlocks, over and over, until ctx is done. Each work, and each pause between two locks, takes
+// the time longest at most.
+func (p *process) work(ctx context.Context, name string, longest time.Duration) error {
 	for ctx.Err() == nil {
 		err := p.rs.Do(ctx, name, func(ctx context.Context) error {
 			defer p.enter(name, redsync.FromContext(ctx))()
-			sleep(ctx, rand.N(workTime))
+			sleep(ctx, rand.N(longest))
 			return nil
 		})
-		if err != nil && ctx.Err() == nil && !isOver(err) {
+		if err != nil && ctx.Err() == nil && !isPassing(err) {
 			return err
 		}
-		sleep(ctx, rand.N(restTime))
+		sleep(ctx, rand.N(longest))
 	}
 	return nil
 }
@@ -145,21 +141,24 @@ func (p *process) crash(ctx context.Context, name string) error {
 		remaining: func() time.Duration { return time.Until(until) },
 	})
 	_, err := mutex.Detach(ctx) // so that close does not release it
-	if isOver(err) {
+	if isPassing(err) {
 		err = nil
 	}
 	return errors.Join(err, p.close())
 }
 
-// isOver reports whether err says that a hold has expired. That happens if this program is paused for as long.
-func isOver(err error) bool {
-	return errors.Is(err, redsync.ErrLockLost) || errors.Is(err, redsync.ErrLockAlreadyExpired)
+// isPassing reports whether err comes from a computer that is too busy: a hold expired, or nodes did not answer
+// in time.
+func isPassing(err error) bool {
+	var node *redsync.RedisError
+	return errors.Is(err, redsync.ErrLockLost) || errors.Is(err, redsync.ErrLockAlreadyExpired) || errors.As(err, &node)
 }
 
 func (p *process) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	err := errors.Join(p.err, p.rs.Close(ctx))
+	_ = p.rs.Close(ctx) // an error says that keys are left to their expiry: the wait is for them, too
+	err := p.err
 	for _, client := range p.clients {
 		err = errors.Join(err, client.Close())
 	}
