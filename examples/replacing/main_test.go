@@ -31,7 +31,7 @@ func playEmbedded(t *testing.T, args ...string) (out string, err error) {
 		cfg, e := parseFlags(args)
 		require.NoError(t, e)
 		if !cfg.wrong {
-			cfg.work = 200 * time.Millisecond
+			cfg.work = 500 * time.Millisecond
 		}
 		n := embeddedNodes(cfg.numbers())
 		var text bytes.Buffer
@@ -61,37 +61,29 @@ func TestReplaceInTheRightWay(t *testing.T) {
 		"all":         {"1,2,3", "4,5,6", "1,2,3"},
 		"from 3 to 5": {"1,2,3", "1,2,3,4,5", ""},
 		"from 5 to 3": {"1,2,3,4,5", "1,2,3", "4,5"},
-		"none":        {"1,2,3", "3,2,1", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, err := playEmbedded(t, "-before", c.before, "-after", c.after)
+			out, err := playEmbedded(t, "-processes", "2", "-before", c.before, "-after", c.after)
 			require.NoError(t, err, out)
 			assertMoved(t, out)
 			if c.removed == "" {
 				assert.NotContains(t, out, "switched off")
 				return
 			}
-			assert.Contains(t, out, fmt.Sprintf("left on nodes %s: 0 locks, 0 queues, ", c.removed))
-			assert.Contains(t, out, fmt.Sprintf("nodes %s are switched off\n", c.removed))
+			assert.Contains(t, out, fmt.Sprintf("removed nodes: %s. What is left there: 0 locks, 0 queues, ", c.removed))
+			assert.Contains(t, out, "switched off\n")
 		})
 	}
 }
 
 func TestReplaceInTheWrongWay(t *testing.T) {
-	for name, args := range map[string][]string{
-		"one of five": nil,
-		"all":         {"-after", "6,7,8,9,10"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			out, err := playEmbedded(t, append([]string{"-wrong"}, args...)...)
-			require.NoError(t, err, out)
-			assert.NotContains(t, out, "joint", out)
-			assert.Regexp(t, `old and new together: .*two holders: [1-9]`, out)
-		})
-	}
+	out, err := playEmbedded(t, "-wrong")
+	require.NoError(t, err, out)
+	assert.NotContains(t, out, "joint", out)
+	assert.Regexp(t, `old and new together: .*two holders: [1-9]`, out)
 }
 
-// TestRunRealServers also shows that a run leaves nothing behind. It runs on nodes inside the process where there
+// TestRunRealServers runs on nodes inside the process where there
 // is no redis-server.
 func TestRunRealServers(t *testing.T) {
 	t.Parallel()
@@ -116,6 +108,7 @@ func TestRunInterrupted(t *testing.T) {
 		time.AfterFunc(2500*time.Millisecond, func() { cancel(errors.New("interrupted")) })
 		cfg, err := parseFlags(nil)
 		require.NoError(t, err)
+		cfg.work = 500 * time.Millisecond
 		n := embeddedNodes(cfg.numbers())
 		var out bytes.Buffer
 		start := time.Now()

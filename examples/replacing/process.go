@@ -38,8 +38,11 @@ func (cfg *config) constructor(k kind) string {
 	return fmt.Sprintf("NewJoint(%v and %v)", cfg.before, cfg.after)
 }
 
-// names are the locks that all processes want, all the time.
-var names = [...]string{"invoices", "orders", "reports"}
+// names are the locks that all processes wait for, all the time.
+var names = [...]string{"invoices", "orders"}
+
+// scheduled is the lock of a job that every process tries to run at the same times, once each time.
+const scheduled = "cleanup"
 
 // closeTimeout bounds how long the end of a process waits for the nodes.
 const closeTimeout = 5 * time.Second
@@ -61,18 +64,23 @@ type process struct {
 // startProcess starts a process of kind k: one worker for each lock.
 func startProcess(ctx context.Context, id int, k kind, cfg config, n *nodes, j *judge) *process {
 	p := &process{id: id, kind: k, judge: j}
-	p.rs = p.connect(cfg, n).With(redsync.WithExpiry(cfg.expiry), redsync.WithTries(0), redsync.WithFencing())
+	p.rs = p.connect(cfg, n).With(redsync.WithExpiry(cfg.expiry), redsync.WithFencing())
 	ctx, p.stop = context.WithCancel(ctx)
 	for _, name := range names {
-		p.workers.Go(func() {
-			if err := p.work(ctx, name, cfg.work); err != nil {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				p.err = errors.Join(p.err, fmt.Errorf("process %d: %w", id, err))
-			}
-		})
+		p.workers.Go(func() { p.giveUp(p.work(ctx, name, cfg.work)) })
 	}
+	p.workers.Go(func() { p.giveUp(p.runJob(ctx, cfg.work)) })
 	return p
+}
+
+// giveUp notes why a worker has ended.
+func (p *process) giveUp(err error) {
+	if err == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = errors.Join(p.err, fmt.Errorf("process %d: %w", p.id, err))
 }
 
 // connect makes the Redsync. This is all that the three deployments change in a program.
@@ -100,17 +108,39 @@ func (p *process) pools(n *nodes, numbers list) (pools []pool.Pool) {
 // the time longest at most.
 func (p *process) work(ctx context.Context, name string, longest time.Duration) error {
 	for ctx.Err() == nil {
-		err := p.rs.Do(ctx, name, func(ctx context.Context) error {
-			defer p.enter(name, redsync.FromContext(ctx))()
-			sleep(ctx, rand.N(longest))
-			return nil
-		})
-		if err != nil && ctx.Err() == nil && !isPassing(err) {
+		if err := p.do(ctx, name, longest, redsync.WithTries(0)); err != nil {
 			return err
 		}
 		sleep(ctx, rand.N(longest))
 	}
 	return nil
+}
+
+// runJob runs the scheduled job again and again, until ctx is done. The process that gets the lock runs it, for
+// the time longest at most.
+func (p *process) runJob(ctx context.Context, longest time.Duration) error {
+	for ctx.Err() == nil {
+		period := 4 * longest
+		sleep(ctx, time.Until(time.Now().Truncate(period).Add(period)))
+		err := p.do(ctx, scheduled, longest, redsync.WithTries(1))
+		if err != nil && !errors.Is(err, redsync.ErrFailed) {
+			return err
+		}
+	}
+	return nil
+}
+
+// do works while it holds a lock.
+func (p *process) do(ctx context.Context, name string, longest time.Duration, options ...redsync.Option) error {
+	err := p.rs.Do(ctx, name, func(ctx context.Context) error {
+		defer p.enter(name, redsync.FromContext(ctx))()
+		sleep(ctx, longest/2+rand.N(longest/2))
+		return nil
+	}, options...)
+	if ctx.Err() != nil || isPassing(err) {
+		return nil
+	}
+	return err
 }
 
 // enter tells the judge that p holds the lock.
@@ -131,7 +161,7 @@ func (p *process) end() error {
 func (p *process) crash(ctx context.Context, name string) error {
 	p.stop()
 	p.workers.Wait()
-	mutex := p.rs.NewMutex(name)
+	mutex := p.rs.NewMutex(name, redsync.WithTries(0))
 	if err := mutex.LockContext(ctx); err != nil {
 		return errors.Join(err, p.close())
 	}

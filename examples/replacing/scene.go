@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,8 +39,8 @@ type scene struct {
 func play(ctx context.Context, cfg config, n *nodes, out io.Writer) error {
 	s := &scene{cfg: cfg, nodes: n, judge: newJudge(), out: out, start: time.Now()}
 	s.judge.clash = s.showClash
-	s.say("nodes %v are %s; %d processes lock %q, expiry %v",
-		cfg.numbers(), n.what, cfg.processes, names, cfg.expiry)
+	s.say("nodes %v are %s; %d processes lock %s and %s, expiry %v",
+		cfg.numbers(), n.what, cfg.processes, strings.Join(names[:], ", "), scheduled, cfg.expiry)
 	way := s.rightWay
 	if cfg.wrong {
 		way = s.wrongWay
@@ -79,14 +80,14 @@ func (s *scene) rightWay(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.say("left on nodes %v: %d locks, %d queues, %d fencing registers", removed, locks, queues, registers)
+	s.say("removed nodes: %v. What is left there: %d locks, %d queues, %d fencing registers", removed, locks, queues, registers)
 	if locks+queues > 0 {
 		return errors.New("a node that is no longer in use has locks or queues")
 	}
 	for _, number := range removed {
 		s.nodes.all[number].Kill()
 	}
-	s.say("nodes %v are switched off", removed)
+	s.say("the removed nodes are switched off")
 	sleep(ctx, pace)
 	s.report("after the change")
 	return nil
