@@ -8,8 +8,8 @@
 //
 // It starts a redis-server for each node on a free loopback port, or nodes inside the process where there is no
 // redis-server. Each process of the fleet has a Redsync and connections of its own, and locks all the time. A
-// deployment replaces one process after the other. The last process of each list ends without unlocking, so
-// that its keys outlive it: for them there is the wait.
+// deployment replaces one process after the other. The last process of each kind ends without unlocking, so
+// that its keys outlive it: the wait is for them. Requests arrive up to 2 ms late, as in a network.
 //
 // The program checks by itself that a lock has one holder, and that fencing tokens rise. It ends with status 1
 // if that is wrong or if a lock or a queue is left on a node that is switched off; with -wrong, if no lock had

@@ -61,7 +61,7 @@ type process struct {
 	err     error      // why a worker gave up
 }
 
-// startProcess starts a process of kind k: one worker for each lock.
+// startProcess starts a process of kind k, with a worker for each lock.
 func startProcess(ctx context.Context, id int, k kind, cfg config, n *nodes, j *judge) *process {
 	p := &process{id: id, kind: k, judge: j}
 	p.rs = p.connect(cfg, n).With(redsync.WithExpiry(cfg.expiry), redsync.WithFencing())
@@ -83,7 +83,7 @@ func (p *process) giveUp(err error) {
 	p.err = errors.Join(p.err, fmt.Errorf("process %d: %w", p.id, err))
 }
 
-// connect makes the Redsync. This is all that the three deployments change in a program.
+// connect makes the Redsync. This is all that the deployments change in a program.
 func (p *process) connect(cfg config, n *nodes) *redsync.Redsync {
 	switch p.kind {
 	case oldKind:
@@ -107,7 +107,7 @@ func (p *process) pools(n *nodes, numbers list) (pools []pool.Pool) {
 // work locks, works and unlocks, over and over, until ctx is done. Each work, and each pause between two locks, takes
 // the time longest at most.
 func (p *process) work(ctx context.Context, name string, longest time.Duration) error {
-	for ctx.Err() == nil {
+	for !isDone(ctx) {
 		if err := p.do(ctx, name, longest, redsync.WithTries(0)); err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (p *process) work(ctx context.Context, name string, longest time.Duration) 
 // runJob runs the scheduled job again and again, until ctx is done. The process that gets the lock runs it, for
 // the time longest at most.
 func (p *process) runJob(ctx context.Context, longest time.Duration) error {
-	for ctx.Err() == nil {
+	for !isDone(ctx) {
 		period := 4 * longest
 		sleep(ctx, time.Until(time.Now().Truncate(period).Add(period)))
 		err := p.do(ctx, scheduled, longest, redsync.WithTries(1))
@@ -137,7 +137,7 @@ func (p *process) do(ctx context.Context, name string, longest time.Duration, op
 		sleep(ctx, longest/2+rand.N(longest/2))
 		return nil
 	}, options...)
-	if ctx.Err() != nil || isPassing(err) {
+	if isDone(ctx) || isPassing(err) {
 		return nil
 	}
 	return err
@@ -194,6 +194,8 @@ func (p *process) close() error {
 	}
 	return err
 }
+
+func isDone(ctx context.Context) bool { return ctx.Err() != nil }
 
 // sleep waits for d or until ctx is done.
 func sleep(ctx context.Context, d time.Duration) {

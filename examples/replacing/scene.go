@@ -58,7 +58,7 @@ func play(ctx context.Context, cfg config, n *nodes, out io.Writer) error {
 	return s.verdict()
 }
 
-// rightWay changes the nodes in three deployments.
+// rightWay changes the nodes in two deployments.
 func (s *scene) rightWay(ctx context.Context) error {
 	removed := s.cfg.before.without(s.cfg.after)
 	s.begin(ctx, "the fleet", oldKind)
@@ -73,7 +73,7 @@ func (s *scene) rightWay(ctx context.Context) error {
 		return err
 	}
 	s.wait(ctx)
-	if len(removed) == 0 || ctx.Err() != nil {
+	if len(removed) == 0 || isDone(ctx) {
 		return nil
 	}
 	locks, queues, registers, err := s.nodes.left(removed)
@@ -103,7 +103,7 @@ func (s *scene) wrongWay(ctx context.Context) error {
 	for range s.cfg.processes {
 		s.launch(ctx, newKind)
 	}
-	for end := time.Now().Add(patience); time.Now().Before(end) && ctx.Err() == nil; {
+	for end := time.Now().Add(patience); time.Now().Before(end) && !isDone(ctx); {
 		sleep(ctx, pace)
 		if _, now := s.judge.since(tally{}); now.clashes > 0 {
 			break
@@ -128,7 +128,7 @@ func (s *scene) deploy(ctx context.Context, title string, k kind) error {
 	for i, p := range former {
 		s.launch(ctx, k)
 		sleep(ctx, pace)
-		if ctx.Err() != nil {
+		if isDone(ctx) {
 			return nil
 		}
 		s.fleet = slices.DeleteFunc(s.fleet, func(o *process) bool { return o == p })
