@@ -41,7 +41,7 @@
 //   - No node evicts keys (maxmemory-policy noeviction).
 //   - Clocks run at about the same rate, within [WithDriftFactor]. They need not agree on the time.
 //   - A node that restarts still has its keys (appendfsync always), or pool.WithRestartGuard is set.
-//   - Every client that uses a name follows the protocol.
+//   - Every client that uses a name follows the protocol, on the same nodes. [NewJoint] changes them ([replacing]).
 //
 // # What is not guaranteed
 //
@@ -86,5 +86,6 @@
 // [three waits]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/safety.md#the-three-waits-of-lock
 // [objections]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/objections.md
 // [design]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/design.md
+// [replacing]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/replacing-nodes.md
 // [moving]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/from-redsync-v4.md
 package redsync

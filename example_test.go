@@ -7,6 +7,7 @@ import (
 	"log"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -131,6 +132,55 @@ func ExampleOpen() {
 	}
 	fmt.Println(mutex.Remaining() > 20*time.Second)
 	// Output: true
+}
+
+// Node 5 takes the place of node 4. A process with both sets excludes those that have only one of them.
+func ExampleNewJoint() {
+	nodes := redsynctest.New(6)
+	defer nodes.Close()
+	sets := func() (before, after []pool.Pool) {
+		pools := nodes.Pools()
+		return pools[:5], slices.Concat(pools[:4], pools[5:])
+	}
+	held := func(rs *redsync.Redsync) bool {
+		defer rs.Close(context.Background())
+		var taken *redsync.ErrTaken
+		return errors.As(rs.NewMutex("orders:17").TryLock(), &taken)
+	}
+
+	before, after := sets()
+	rs := redsync.NewJoint(before, after)
+	defer rs.Close(context.Background())
+	mutex := rs.NewMutex("orders:17")
+	if err := mutex.Lock(); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	before, after = sets() // of processes that run before and after the change
+	fmt.Println("held for a process with New(before...):", held(redsync.New(before...)))
+	fmt.Println("held for a process with New(after...):", held(redsync.New(after...)))
+	// Output:
+	// held for a process with New(before...): true
+	// held for a process with New(after...): true
+}
+
+// OpenJoint returns once a quorum of each set has answered. Here three nodes become five.
+func ExampleOpenJoint() {
+	addresses, stop := startFiveNodes()
+	defer stop()
+
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	rs, err := redsync.OpenJoint(ctx, addresses[:3], addresses)
+	if err != nil {
+		fmt.Println(err) // says of each set how many nodes answered
+		return
+	}
+	defer rs.Close(context.Background())
+
+	fmt.Println(rs.NewMutex("orders:17").TryLock())
+	// Output: <nil>
 }
 
 // TryLock makes one attempt. Its error tells a lock that somebody else holds

@@ -19,7 +19,7 @@ import (
 //
 // Never change the nodes of a fleet without it. While processes with the nodes 1, 2, 3, 4, 5 and processes with
 // 1, 2, 3, 4, 6 run at once, {1, 2, 5} and {3, 4, 6} are both quorums, and two of them may hold one lock.
-// Instead deploy three times, and begin no deployment before the former one is complete:
+// Instead deploy twice, and begin no deployment before the former one is complete:
 //
 //  1. Processes with New(before...) run. Replace them by processes with NewJoint(before, after).
 //  2. Wait for the longest time for which a lock of an ended process may be left on the nodes: the longest

@@ -1,0 +1,66 @@
+// Replacing shows how to change the nodes of a fleet while it locks: in two deployments, with a wait
+// between them. It is docs/replacing-nodes.md at work.
+//
+//	go run ./examples/replacing                          # node 6 in place of node 5; takes 12 s
+//	go run ./examples/replacing -after 6,7,8,9,10        # all nodes move
+//	go run ./examples/replacing -before 1,2,3 -after 1,2,3,4,5
+//	go run ./examples/replacing -wrong                   # in one deployment: two holders of one lock
+//
+// It starts a redis-server for each node on a free loopback port, or nodes inside the process where there is no
+// redis-server. Each process of the fleet has a Redsync and connections of its own, and locks all the time. A
+// deployment replaces one process after the other. The last process of each kind ends without unlocking, so
+// that its keys outlive it: the wait is for them. Requests arrive up to 2 ms late, as in a network.
+//
+// The program checks by itself that a lock has one holder, and that fencing tokens rise. It ends with status 1
+// if that is wrong or if a lock or a queue is left on a node that is switched off; with -wrong, if no lock had
+// two holders. Status 2 means bad flags.
+//
+// Read connect in process.go and rightWay in scene.go: these are what a program and its operator do.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/seed14bd9ef4/redsync/internal/cli"
+)
+
+func main() {
+	logging.Disable() // go-redis logs every failed dial
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
+	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(status)
+}
+
+// run is the program. It returns the exit status.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return cli.Status("replacing", command(ctx, args, stdout), stdout, stderr)
+}
+
+func command(ctx context.Context, args []string, out io.Writer) error {
+	cfg, err := parseFlags(args)
+	if err != nil {
+		return err
+	}
+	n, err := startNodes(cfg.numbers())
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	return play(ctx, cfg, n, out)
+}
+
+// numbers returns the nodes of both lists.
+func (cfg *config) numbers() list {
+	both := slices.Concat(cfg.before, cfg.after.without(cfg.before))
+	slices.Sort(both)
+	return both
+}
