@@ -17,7 +17,7 @@ const (
 	pace = time.Second
 
 	// patience is how long wrongWay waits for two holders.
-	patience = 30 * time.Second
+	patience = time.Minute
 )
 
 // A scene is a fleet whose nodes change.
