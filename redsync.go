@@ -69,6 +69,9 @@ func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 // a quorum holds the value of s. The error matches ErrLockAlreadyExpired if the nodes prove
 // that the hold is over. Any other error leaves open whether it is.
 //
+// Ask through the same set of nodes as the holder. While the nodes change, a Redsync of NewJoint knows only the
+// holds of NewJoint, and one of New also those of NewJoint that has its nodes as one set.
+//
 // The hold may end right after the answer. A server that cannot accept that must compare
 // tokens instead.
 func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
