@@ -100,8 +100,8 @@ type Releasing struct {
 }
 
 // Release sends the release of l to all nodes at once, behind everything that was sent for l. If two nodes are
-// known to be one server, one of them gets it later: see sendBehind. l must have ended, or never begun. Release
-// admits no waiter of this process: see Waiters.
+// known to be one server, one of them gets it later or not at all: see sendBehind. l must have ended, or never
+// begun. Release admits no waiter of this process: see Waiters.
 func (l *Lease) Release(how Releasing) *Release {
 	k := l.terms.Keeper
 	rel := &Release{lease: l, claim: l.Claim(), fence: fence(l.Token()), awaited: how.Caller != nil, undoes: how.Undoes}
@@ -193,7 +193,7 @@ func (rel *Release) send(i int, as form, resp []byte) {
 // sendBehind releases node i, which the round does not ask because another node is the same server. The other
 // node's release gives the server's vote. Before that was known, commands that set the value may have gone to node
 // i, too, and may still be on their way. Then a release must follow them to node i. It is sent a little later, so
-// that the release that gives the vote comes first.
+// that the release that gives the vote comes first. Otherwise nothing is sent to node i.
 func (rel *Release) sendBehind(i int) {
 	if !rel.lease.writes.onNode(i).reached() {
 		rel.nodeSettled()

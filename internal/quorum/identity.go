@@ -146,7 +146,7 @@ func (s *Set) apart(a, b int) bool {
 
 // standsForLess reports whether node i counted in more sets by rule, with which a round began, than it does now.
 // When the round began, node i and another node were known to be one server, so i counted for both. That is not
-// known any more, because another server has answered for one of them since.
+// known any more, usually because another server has answered for one of them since.
 func (s *Set) standsForLess(i int, rule claim.Rule) bool {
 	if !s.joint {
 		return false
