@@ -14,31 +14,30 @@ import (
 
 // NewJoint returns a Redsync for a fleet whose nodes are about to change from those of before to those of
 // after. Every decision needs a quorum of each set: with three and five nodes, two of the three and
-// three of the five. So its locks exclude those of processes that have only the nodes of before, and those of
-// processes that have only the nodes of after.
+// three of the five. So its locks exclude the locks of New(before...) and the locks of New(after...).
 //
 // Never change the nodes of a fleet without it. While processes with the nodes 1, 2, 3, 4, 5 and processes with
-// 1, 2, 3, 4, 6 run at once, {1, 2, 5} and {3, 4, 6} are both quorums, and two of them may hold one lock.
-// Instead deploy twice, and begin no deployment before the former one is complete:
+// 1, 2, 3, 4, 6 run at once, {1, 2, 5} and {3, 4, 6} are both quorums, and two processes may hold one lock.
+// Instead deploy twice, and begin the second deployment only after the first one is complete:
 //
 //  1. Processes with New(before...) run. Replace them by processes with NewJoint(before, after).
-//  2. Wait for the longest time for which a lock of an ended process may be left on the nodes: the longest
-//     expiry in use, with its lock delay. It counts from the end of the last process with New(before...).
-//  3. Replace the processes by such with New(after...).
+//  2. Wait until no lock of an ended process can be left on the nodes: for the longest expiry in use, plus its
+//     lock delay and drift. The time counts from the end of the last process with New(before...).
+//  3. Replace the processes by processes with New(after...).
 //  4. Wait as long again. Then the nodes that are only in before can be switched off.
 //
-// A node that is in both sets counts in both and is asked once. Two pools lead to one node if their addresses
-// are equal and they use one database. Two addresses of one server are found out when it answers, by its run
-// id. That needs the permission for INFO; without it the server is asked twice and grants only once. It works
-// for a *redis.Client alone: for a Cluster or a Ring that is in both sets, give both a pool of the same client.
-// Of two pools for one node NewJoint uses the one with the longer pool.WithRestartGuard, or that of after if
-// they are equal.
+// A node that is in both sets counts in both and is asked once. Two pools lead to one node if they have the same
+// address and the same database; NewJoint then uses the one with the longer pool.WithRestartGuard, or the one in
+// after if the guards are equal. If a server has another address in each set, or if its clients have a Dialer, its
+// answers show by their run id that it is one server. That needs the permission for INFO; without it the server is
+// asked twice and grants only once. It also needs a *redis.Client: for a Cluster or a Ring that is in both sets,
+// give each set a pool of the same client.
 //
 // Errors and events number the nodes: first those of before, then those that are in after only.
-// Tokens of WithFencing keep rising through the change for every name that was locked with fencing in step 2, and
-// else as far as the clocks of the clients agree.
+// Tokens of WithFencing keep rising through the change for every name that was locked with fencing in step 2. For
+// any other name they rise only as far as the clocks of the clients agree.
 //
-// NewJoint starts nothing and never fails, as New does. Every operation fails if one of the sets cannot be used
+// Like New, NewJoint starts nothing and never fails. Every operation fails if one of the sets cannot be used
 // by itself, or if they have more than 64 nodes together.
 func NewJoint(before, after []pool.Pool) *Redsync {
 	pools, rule := union(before, after)
@@ -59,7 +58,8 @@ func OpenJoint(ctx context.Context, before, after []string, options ...Option) (
 	return NewJoint(was, is).open(ctx, "OpenJoint", options)
 }
 
-// union returns the pools of both sets, with one pool for a node of both, and the rule of the sets.
+// union returns the pools of both sets and the rule of the sets. A node that is known to be in both sets has one
+// pool.
 func union(before, after []pool.Pool) (pools []pool.Pool, rule joint) {
 	for i, p := range before {
 		pools = append(pools, p)
@@ -78,8 +78,8 @@ func union(before, after []pool.Pool) (pools []pool.Pool, rule joint) {
 	return pools, rule
 }
 
-// sameNode returns the index of the pool that is known to lead to p's node and to the same keys, -1 if there is
-// none.
+// sameNode returns the index of the pool that is known to lead to the same node as p and to the same keys, -1 if
+// there is none.
 func sameNode(pools []pool.Pool, p pool.Pool) int {
 	if quorum.Unusable(p) != nil {
 		return -1
@@ -96,7 +96,7 @@ func sameNode(pools []pool.Pool, p pool.Pool) int {
 	return -1
 }
 
-// guardOf returns how long a restart guard p has.
+// guardOf returns the length of p's restart guard, 0 if it has none.
 func guardOf(p pool.Pool) time.Duration {
 	if guarded, ok := p.(interface{ RestartGuard() time.Duration }); ok {
 		return guarded.RestartGuard()
@@ -104,7 +104,7 @@ func guardOf(p pool.Pool) time.Duration {
 	return 0
 }
 
-// unusableSets returns why no lock can be had on joint sets, if that is known. all are the nodes of both.
+// unusableSets returns why no lock can be had on joint sets, if that is known. all is the pools of their union.
 func unusableSets(before, after, all []pool.Pool) error {
 	if err := unusable(before); err != nil {
 		return &within{"before", err}

@@ -18,10 +18,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows locks on two joint sets of nodes, and what happens where a set is changed without them.
+// This file shows locks on two joint sets of nodes, and what happens if the nodes are changed without them.
 
-// A change is nodes of which some are replaced by others, in a bubble. Each node has one address, at which a pool
-// of it leads to it, and further ones, of which only the server's answers show that they are the same.
+// A change is nodes in a bubble, some of which replace others. Each node has a first address (see at), and any
+// number of other addresses (see elsewhere). Only the server's answers show that those lead to the same node.
 type change struct {
 	*testing.T
 	nodes   embedded.Nodes
@@ -61,7 +61,7 @@ func (c change) elsewhere(nodes ...int) (pools []pool.Pool) {
 	return pools
 }
 
-// as returns rs, which is closed at the end.
+// as closes rs at the end of the test, and returns it.
 func (c change) as(rs *redsync.Redsync) *redsync.Redsync {
 	user{c.T, rs}.closes(rs)
 	return rs
@@ -92,19 +92,19 @@ func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
 		before, after, frozen []int
 		locks                 bool
 	}{
-		"all":                              {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, nil, true},
-		"a quorum of both":                 {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{0, 4, 5}, true},
-		"the new node and a shared one":    {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{3, 5}, true},
-		"no quorum of the nodes before":    {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{2, 3, 4}, false},
-		"no quorum of the nodes after":     {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{2, 3, 5}, false},
-		"three of six, but two of before":  {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{0, 1, 4}, false},
-		"nothing shared":                   {[]int{0, 1, 2}, []int{3, 4, 5}, []int{2, 3}, true},
-		"nothing shared, all of one set":   {[]int{0, 1, 2}, []int{3, 4, 5}, []int{4, 5}, false},
-		"from one to three":                {[]int{0}, []int{0, 1, 2}, []int{2}, true},
-		"from one, which is down, to more": {[]int{0}, []int{0, 1, 2}, []int{0}, false},
-		"from three to five":               {[]int{0, 1, 2}, []int{0, 1, 2, 3, 4}, []int{1}, true},
-		"from three to five, two down":     {[]int{0, 1, 2}, []int{0, 1, 2, 3, 4}, []int{1, 2}, false},
-		"the same set":                     {[]int{0, 1, 2}, []int{2, 0, 1}, []int{1}, true},
+		"all":                                         {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, nil, true},
+		"a quorum of both":                            {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{0, 4, 5}, true},
+		"without the new node and one of both":        {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{3, 5}, true},
+		"no quorum of the nodes before":               {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{2, 3, 4}, false},
+		"no quorum of the nodes after":                {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{2, 3, 5}, false},
+		"three of six are up, but only two of before": {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{0, 1, 4}, false},
+		"nothing shared":                              {[]int{0, 1, 2}, []int{3, 4, 5}, []int{2, 3}, true},
+		"nothing shared, all of one set":              {[]int{0, 1, 2}, []int{3, 4, 5}, []int{4, 5}, false},
+		"from one to three":                           {[]int{0}, []int{0, 1, 2}, []int{2}, true},
+		"from one, which is down, to more":            {[]int{0}, []int{0, 1, 2}, []int{0}, false},
+		"from three to five":                          {[]int{0, 1, 2}, []int{0, 1, 2, 3, 4}, []int{1}, true},
+		"from three to five, two down":                {[]int{0, 1, 2}, []int{0, 1, 2, 3, 4}, []int{1, 2}, false},
+		"the same set":                                {[]int{0, 1, 2}, []int{2, 0, 1}, []int{1}, true},
 	} {
 		for kind, after := range map[string]func(change, ...int) []pool.Pool{"one address": change.at, "two addresses": change.elsewhere} {
 			t.Run(name+", "+kind, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
 	}
 }
 
-// Processes of each kind exclude those of the next.
+// Joint processes and processes with one of the sets exclude each other.
 func TestJointExcludesTheProcessesBeforeAndAfter(t *testing.T) {
 	for name, after := range map[string][]int{
 		"one node replaced": {0, 1, 2, 3, 5},
@@ -166,8 +166,8 @@ func TestJointExcludesTheProcessesBeforeAndAfter(t *testing.T) {
 	}
 }
 
-// The control: nothing fails, and yet two processes hold one lock, because one has the set before the change and
-// the other one the set after it.
+// The control: nothing fails, and yet two processes hold one lock, because one has the nodes before the change and
+// the other one has the nodes after it.
 func TestWithoutJointSetsTwoProcessesHoldOneLock(t *testing.T) {
 	changing(t, 6, func(s change) {
 		near := func(nodes ...int) (is [6]bool) {
@@ -204,7 +204,7 @@ func TestWithoutJointSetsTwoProcessesHoldOneLock(t *testing.T) {
 	})
 }
 
-// A server of both sets is asked once, whether the sets have one address of it or two.
+// A server that is in both sets is asked once, also if it has another address in each set.
 func TestJointAsksASharedNodeOnce(t *testing.T) {
 	for kind, after := range map[string]func(change, ...int) []pool.Pool{"one address": change.at, "two addresses": change.elsewhere} {
 		for _, options := range [][]redsync.Option{nil, {redsync.WithFair()}, {redsync.WithFencing()}} {
@@ -236,8 +236,8 @@ func TestJointAsksASharedNodeOnce(t *testing.T) {
 	}
 }
 
-// All addresses change, and no server: a joint process locks at the first attempt, with every operation, also where
-// many begin at once and where each makes a Redsync of its own.
+// Every address changes, but no server does. A joint process locks at the first attempt, also while many begin at
+// once and each makes a Redsync of its own.
 func TestJointOfTwoAddressesOfEachServer(t *testing.T) {
 	changing(t, 5, func(s change) {
 		before, after := clientsOf(s.nodes), clientsOf(s.nodes)
@@ -274,7 +274,7 @@ func TestJointOfTwoAddressesOfEachServer(t *testing.T) {
 	})
 }
 
-// A server that restarts has another run id. It is asked at both addresses until it is known again that they are one.
+// A server that restarts has another run id. It is asked at both addresses until both have shown the new run id.
 func TestJointNoticesWhichServersAreOne(t *testing.T) {
 	changing(t, 6, func(s change) {
 		rs := s.joint(s.at(0, 1, 2), s.elsewhere(0, 1, 2))
@@ -299,8 +299,8 @@ func TestJointNoticesWhichServersAreOne(t *testing.T) {
 			assert.Equal(s, 1, s.nodes[0].Commands("evalsha")-before, "it is asked once again")
 		}
 	})
-	// An address of after leads to the server of before at first, and to another one later. Then the votes
-	// of the former must not count for the latter.
+	// At first, an address in after leads to a server of before; later it leads to a new server. From then on,
+	// a vote of the old server must not count for the new one.
 	changing(t, 4, func(s change) {
 		leads := s.nodes[2]
 		moving := s.nodes[2].Client(func(o *redis.Options) {
@@ -350,7 +350,8 @@ func TestJointTwoDatabasesOfAServer(t *testing.T) {
 	})
 }
 
-// A waiter of a joint process is woken by the processes before and after, and wakes theirs.
+// A release by a joint process wakes waiters of joint processes and of processes with one of the sets. A release by
+// a process with one of the sets wakes waiters of joint processes.
 func TestJointWaitersAreWoken(t *testing.T) {
 	kinds := []string{"before", "joint", "other joint", "after"}
 	for _, pair := range [][2]int{{0, 1}, {1, 0}, {1, 2}, {1, 3}, {3, 1}} {
@@ -387,8 +388,8 @@ func TestJointWaitersAreWoken(t *testing.T) {
 	}
 }
 
-// Tokens of a name rise through the change, although the clocks of later processes are behind, if the name was locked
-// by joint processes meanwhile.
+// Tokens of a name rise through the change although the clocks of later processes are behind, if a joint process
+// locked the name after the last lock by an old process.
 func TestJointTokensKeepTheirOrder(t *testing.T) {
 	changing(t, 10, func(s change) {
 		was, is := []int{0, 1, 2, 3, 4}, []int{5, 6, 7, 8, 9}

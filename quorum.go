@@ -36,15 +36,15 @@ func (m majority) Standing(c claim.Count) claim.Standing { return standing(m, c)
 // Counts implements claim.Rule.
 func (majority) Counts(a claim.Answer) claim.Choice { return choice(a) }
 
-// enough says of how many nodes answers are needed, and from how many of them there are answers.
+// enough says how many nodes of m have answered, and how many answers m needs. It is for errors.
 func (m majority) enough(answered claim.Nodes) string {
 	n := m.nodes.Len()
 	return fmt.Sprintf("%d of %d nodes answered, %d needed", (answered & m.nodes).Len(), n, quorumOf(n))
 }
 
 // A joint is the rule of two sets of nodes, the one before a change and the one after it: a decision needs
-// more than half of each. A node in both counts in both. Every process of the old set has a quorum that shares
-// a node with each quorum of a joint rule, and so has every process of the new set.
+// more than half of each. A node in both counts in both. So every quorum of a joint rule shares a node with
+// every quorum of the set before, and with every quorum of the set after.
 type joint struct{ before, after majority }
 
 // All implements claim.Rule.
@@ -126,7 +126,7 @@ func explain(n *quorum.Node, v claim.Vote) error {
 	return &RedisError{Node: n.Index, Address: n.Address, Err: v.Err}
 }
 
-// errorsOf returns one error for each node that did not grant.
+// errorsOf returns one error for each node that was asked and did not grant.
 func errorsOf(res quorum.Result) (errs []error) {
 	for i, v := range res.Votes {
 		if v.Choice != claim.Granted && v.Choice != claim.Pending {

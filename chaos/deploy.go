@@ -13,10 +13,11 @@ import (
 
 // This file replaces the processes of clients by processes with other nodes, while clients lock.
 
-// A deployment is what all processes of clients have in common while none of them is replaced: the nodes, by
-// their addresses. Address i leads to node i, or to node i modulo the number of nodes if there are fewer.
+// A deployment says with which nodes the processes of clients run, until the next deployment replaces them. It
+// names the nodes by their addresses. Address i leads to node i, or to node i modulo the number of nodes if there
+// are fewer.
 type deployment struct {
-	before []int // the nodes, or those before a change
+	before []int // the nodes; during a change, the nodes before it
 	after  []int // the nodes after a change: the processes use NewJoint; nil: they use New
 	far    []int // requests to these addresses take farAway longer
 	dead   []int // nodes that are killed for good before the deployment begins
@@ -73,7 +74,7 @@ func swapEach() (all []deployment) {
 }
 
 // swapUnjoined returns deployments that swap node 4 for node 5 without a joint set. The old processes are
-// close to nodes 0, 1 and 4, the new ones to nodes 2, 3 and 5. These two quorums share no node.
+// close to nodes 0, 1 and 4, and the new ones are close to nodes 2, 3 and 5. These two quorums share no node.
 func swapUnjoined() []deployment {
 	return []deployment{
 		{before: []int{0, 1, 2, 3, 4}, far: []int{2, 3}},
@@ -100,8 +101,8 @@ func (s scene) versions() []deployment {
 // rolling is how long at least a new process runs before the next old one is replaced.
 const rolling = 200 * ms
 
-// deployAll replaces each deployment by the next one, spread over the time of the traffic, or as fast as the
-// waits between them allow.
+// deployAll replaces each deployment by the next one. It spreads the deployments over the time of the traffic, or
+// if that is too short, makes them as fast as the waits between them allow.
 func (w *world) deployAll(ctx context.Context, r *result) error {
 	versions := r.Scene.versions()
 	w.noteVersion(r, versions[0], span(1, len(w.places)), false)
@@ -143,7 +144,7 @@ func (w *world) deploy(ctx context.Context, r *result, version int, length time.
 		if i > 0 {
 			pause(ctx, max(rolling, time.Until(start.Add(length*time.Duration(i)/time.Duration(len(w.places))))))
 		}
-		// In each deployment another process is killed, and leaves keys behind.
+		// One process is killed, another one in each deployment, so that it may leave keys behind.
 		if err := w.replace(ctx, r, i+1, version, i == version%len(w.places)); err != nil {
 			return err
 		}
@@ -167,7 +168,8 @@ func (w *world) nodesOf(d deployment) (nodes []int) {
 	return nodes
 }
 
-// replace starts a process of a deployment, and then ends the process at the place: by a kill, or by an order.
+// replace starts a process of a deployment, and then ends the process that had the place: it kills that process,
+// or tells it to stop.
 func (w *world) replace(ctx context.Context, r *result, place, version int, kill bool) error {
 	old := w.place(place)
 	p, err := w.startProcess(ctx, r.settings, old.number+len(w.places), version, -1)
@@ -198,7 +200,7 @@ func (w *world) replace(ctx context.Context, r *result, place, version int, kill
 			err = old.finish(ctx)
 		}
 	}
-	old.kill() // frees what belongs to it, if it has ended
+	old.kill() // if it has ended, this only frees its resources
 	return err
 }
 
@@ -208,7 +210,7 @@ type served struct {
 	Locks int           `json:"locks"`
 	From  time.Duration `json:"from"` // the first lock was acquired
 	To    time.Duration `json:"to"`   // the last lock was acquired
-	Cut   int           `json:"cut"`  // how many holds outlived their process, which was killed
+	Cut   int           `json:"cut"`  // how many holds outlived their process because it was killed
 }
 
 // served returns what the processes of each deployment have done, nil if there is one deployment.
@@ -244,8 +246,8 @@ func (r *result) served() []served {
 const (
 	// leastServed is how many locks the processes of each deployment must acquire.
 	leastServed = 10
-	// In so many deployments at least one hold must outlive its process, which was killed. Only one process of
-	// each deployment is killed, and it may hold nothing just then.
+	// Of every cutEvery deployments, one must have a hold that outlived its process because that was killed. Not
+	// every deployment has one: it kills only one process, which may hold nothing at that moment.
 	cutEvery = 5
 )
 

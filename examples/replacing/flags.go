@@ -23,7 +23,7 @@ type config struct {
 const (
 	maxNode      = 20
 	maxProcesses = 20
-	minExpiry    = 2 * time.Second // a queue of waiters lasts as long after them
+	minExpiry    = 2 * time.Second // a queue outlives its waiters for up to that long, and the wait must cover that
 	maxExpiry    = time.Minute
 )
 
@@ -101,7 +101,7 @@ func (l list) without(other list) (rest list) {
 func alwaysMeet(a, b list) bool {
 	onlyA, onlyB := len(a.without(b)), len(b.without(a))
 	shared := len(a) - onlyA
-	// Each needs as few of the shared nodes as possible if it has all the nodes that the other one lacks.
+	// A quorum needs the fewest shared nodes if it has all the nodes that the other list lacks.
 	return max(quorum(a)-onlyA, 0)+max(quorum(b)-onlyB, 0) > shared
 }
 

@@ -14,8 +14,8 @@ type hold struct {
 	remaining func() time.Duration // how long the process may still rely on the lock
 }
 
-// A judge knows who holds each lock, and counts what must not happen. It can know that only because all
-// processes are parts of one program.
+// A judge knows who holds each lock, and counts what must not happen. It knows that only because all processes
+// are parts of one program.
 type judge struct {
 	clash func(name string, holder, second *hold) // called when a lock has two holders
 
@@ -71,7 +71,7 @@ type tally struct {
 	clashes, fallen int
 }
 
-// since returns what has happened since the tally before, and the tally of now.
+// since returns what has happened since the earlier tally before, and the tally up to now.
 func (j *judge) since(before tally) (while, now tally) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

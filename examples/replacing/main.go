@@ -1,5 +1,5 @@
 // Replacing shows how to change the nodes of a fleet while it locks: in two deployments, with a wait
-// between them. It is docs/replacing-nodes.md at work.
+// after each. It follows docs/replacing-nodes.md.
 //
 //	go run ./examples/replacing                          # node 6 in place of node 5; takes 12 s
 //	go run ./examples/replacing -after 6,7,8,9,10        # all nodes move
@@ -8,14 +8,14 @@
 //
 // It starts a redis-server for each node on a free loopback port, or nodes inside the process where there is no
 // redis-server. Each process of the fleet has a Redsync and connections of its own, and locks all the time. A
-// deployment replaces one process after the other. The last process of each kind ends without unlocking, so
-// that its keys outlive it: the wait is for them. Requests arrive up to 2 ms late, as in a network.
+// deployment replaces one process after the other. The last process that it replaces ends without unlocking, so
+// its keys outlive it: the wait is for them. Requests arrive up to 2 ms late, as in a network.
 //
-// The program checks by itself that a lock has one holder, and that fencing tokens rise. It ends with status 1
-// if that is wrong or if a lock or a queue is left on a node that is switched off; with -wrong, if no lock had
-// two holders. Status 2 means bad flags.
+// The program checks that a lock never has two holders, and that fencing tokens rise. It ends with status 1 if one
+// of these fails, or if a lock or a queue is left on a node that is to be switched off. With -wrong it ends with
+// status 1 if no lock had two holders. Status 2 means bad flags.
 //
-// Read connect in process.go and rightWay in scene.go: these are what a program and its operator do.
+// Read connect in process.go for what changes in a program, and rightWay in scene.go for what its operator does.
 package main
 
 import (

@@ -83,8 +83,7 @@ func TestReplaceInTheWrongWay(t *testing.T) {
 	assert.Regexp(t, `old and new together: .*two holders: [1-9]`, out)
 }
 
-// TestRunRealServers runs on nodes inside the process where there
-// is no redis-server.
+// TestRunRealServers runs on nodes inside the process where there is no redis-server.
 func TestRunRealServers(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
@@ -171,7 +170,7 @@ func TestAlwaysMeetAgreesWithEveryPairOfQuorums(t *testing.T) {
 	}
 	for a := uint(1); a < 1<<total; a++ {
 		for b := uint(1); b < 1<<total; b++ {
-			// b has a quorum without the nodes of a quorum of a: one with as few of the shared nodes as possible.
+			// They do not always meet if b has a quorum without the nodes of some quorum of a.
 			meet := true
 			for qa := a; qa != 0 && meet; qa = (qa - 1) & a {
 				meet = len(of(qa)) < quorum(of(a)) || len(of(b&^qa)) < quorum(of(b))
@@ -183,7 +182,7 @@ func TestAlwaysMeetAgreesWithEveryPairOfQuorums(t *testing.T) {
 	}
 }
 
-// TestOneNodeMoreOrLessAlwaysMeets is why a fleet without joint sets may add or remove one node at a time.
+// TestOneNodeMoreOrLessAlwaysMeets shows why a fleet without joint sets may add or remove one node at a time.
 func TestOneNodeMoreOrLessAlwaysMeets(t *testing.T) {
 	var nodes list
 	for n := range 63 {

@@ -38,10 +38,11 @@ func (cfg *config) constructor(k kind) string {
 	return fmt.Sprintf("NewJoint(%v and %v)", cfg.before, cfg.after)
 }
 
-// names are the locks that all processes wait for, all the time.
+// names are the locks that every process acquires again and again.
 var names = [...]string{"invoices", "orders"}
 
-// scheduled is the lock of a job that every process tries to run at the same times, once each time.
+// scheduled is the lock of a job. All processes try to run the job at the same times, and each tries only once
+// each time.
 const scheduled = "cleanup"
 
 // closeTimeout bounds how long the end of a process waits for the nodes.
@@ -94,7 +95,8 @@ func (p *process) connect(cfg config, n *nodes) *redsync.Redsync {
 	return redsync.NewJoint(p.pools(n, cfg.before), p.pools(n, cfg.after))
 }
 
-// pools returns a pool for each node. A node in both lists gets two pools, of which NewJoint uses one.
+// pools returns a pool for each node. A node in both lists gets two pools. lateClient has a Dialer, so NewJoint
+// cannot go by the address: it learns from the run id that they lead to one server, and asks it through one of them.
 func (p *process) pools(n *nodes, numbers list) (pools []pool.Pool) {
 	for _, number := range numbers {
 		client := lateClient(n.all[number])

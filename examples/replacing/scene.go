@@ -172,7 +172,7 @@ func (s *scene) report(title string) {
 const maxShown = 3
 
 // showClash says that a lock has two holders, and which nodes have whose key. It says nothing if one of them has
-// released the lock meanwhile.
+// released the lock meanwhile, or if maxShown clashes have been shown.
 func (s *scene) showClash(name string, holder, second *hold) {
 	owners := s.nodes.owners(name, holder.value, second.value)
 	if s.shown.Load() >= maxShown || len(owners[0]) == 0 || len(owners[1]) == 0 {
@@ -183,7 +183,7 @@ func (s *scene) showClash(name string, holder, second *hold) {
 		holder.process.id, holder.process.kind, owners[0], second.process.id, second.process.kind, owners[1])
 }
 
-// verdict says how the run ended. It returns an error if that is not as it should be.
+// verdict says how the run ended. It returns an error if the run did not show what it should.
 func (s *scene) verdict() error {
 	_, all := s.judge.since(tally{})
 	s.say("in all: %v, tokens that did not rise: %d", all, all.fallen)

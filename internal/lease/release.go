@@ -99,8 +99,9 @@ type Releasing struct {
 	Undoes Turn            // the failed attempt that the release undoes; nil if it undoes none
 }
 
-// Release sends the release of l to all nodes at once, behind everything that was sent for l. l must have
-// ended, or never begun. Release admits no waiter of this process: see Waiters.
+// Release sends the release of l to all nodes at once, behind everything that was sent for l. If two nodes are
+// known to be one server, one of them gets it later or not at all: see sendBehind. l must have ended, or never
+// begun. Release admits no waiter of this process: see Waiters.
 func (l *Lease) Release(how Releasing) *Release {
 	k := l.terms.Keeper
 	rel := &Release{lease: l, claim: l.Claim(), fence: fence(l.Token()), awaited: how.Caller != nil, undoes: how.Undoes}
@@ -189,8 +190,10 @@ func (rel *Release) send(i int, as form, resp []byte) {
 	}
 }
 
-// sendBehind is for a node that the round does not ask, because another node is the same server. If commands went
-// to both, as before that was known, the release follows them on both ways: first where it gives the vote.
+// sendBehind releases node i, which the round does not ask because another node is the same server. The other
+// node's release gives the server's vote. Before that was known, commands that set the value may have gone to node
+// i, too, and may still be on their way. Then a release must follow them to node i. It is sent a little later, so
+// that the release that gives the vote comes first. Otherwise nothing is sent to node i.
 func (rel *Release) sendBehind(i int) {
 	if !rel.lease.writes.onNode(i).reached() {
 		rel.nodeSettled()

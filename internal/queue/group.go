@@ -13,12 +13,12 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file is what the Redsyncs of one process share. A program may call New for every request, on the
+// This file has what the Redsyncs of one process share. A program may call New for every request, on the
 // same clients. To the nodes it is still one process.
 
-// A Group is what Redsyncs share if their pools have the same clients, in the same order, and decide by the same
-// rule: a hold that one rule grants may be none by another. A Redsync whose pools do not tell their clients has
-// a group of its own.
+// A Group is what Redsyncs share if their pools have the same clients in the same order, and if they decide by the
+// same rule. The rule matters because votes that are a quorum by one rule may not be one by another. A Redsync
+// whose pools do not tell their clients has a group of its own.
 type Group struct {
 	Process script.Process // identifies the waiters of this process to the nodes
 	Tokens  lease.Tokens
@@ -68,7 +68,7 @@ func clientsOf(pools []pool.Pool) (list any) {
 	return list
 }
 
-// GroupOf returns the group of a Redsync with these pools, by whose votes rule decides.
+// GroupOf returns the group of a Redsync with these pools and this rule.
 func GroupOf(pools []pool.Pool, rule claim.Rule) *Group {
 	key := groupKey{clientsOf(pools), rule}
 	if key.clients == nil {
@@ -97,7 +97,7 @@ func forgetGroup(key groupKey) {
 	}
 }
 
-// newGroup returns a group of Redsyncs with so many nodes.
+// newGroup returns a group of Redsyncs with that many nodes.
 func newGroup(nodes int) *Group {
 	g := &Group{Process: script.NewProcess(), Known: quorum.NewKnown(nodes)}
 	g.lines.group, g.subscriber.group = g, g

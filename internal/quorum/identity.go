@@ -10,9 +10,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file tells which server answers for a node. Two nodes of one set that are one server count once:
-// otherwise two quorums might have no server in common. A server that is a node of each of two joint sets, at
-// two addresses, is asked at one of them and counts in both.
+// This file finds out which server answers for a node. Two nodes of one set that are one server count once:
+// otherwise two quorums might have no server in common. If a server has one address in each of two joint sets,
+// it is asked at one of them and counts in both sets.
 
 // An identity is what is known of the servers behind the nodes.
 type identity struct {
@@ -23,7 +23,7 @@ type identity struct {
 	identified chan struct{}                   // closed when Identify has asked the nodes; nil until it begins
 	complete   atomic.Bool                     // Identify has asked the nodes
 	duplicate  atomic.Pointer[[2]int]          // two nodes of one set that are one server; nil if there are none
-	merged     atomic.Pointer[claim.JointRule] // of joint sets: the rule, if two nodes are one server
+	merged     atomic.Pointer[claim.JointRule] // joint sets: the rule by which two nodes of one server are one; nil if there are none
 }
 
 // A Duplicate is a pair of nodes of one set that are one server.
@@ -39,8 +39,8 @@ func (s *Set) Duplicate() *Duplicate {
 
 // FirstToIdentify reports whether the caller's acquire must wait to learn which server each node is. Only the
 // first acquire on the nodes does, and only if one of the clients is new in this process, or its pool does not
-// tell. So a dead node delays only one acquire, however that one ends. After Identify has asked, no acquire
-// waits.
+// tell. So a dead node delays only one acquire, however that one ends. FirstToIdentify always reports false for
+// the sets for which Identify asks the nodes.
 func (s *Set) FirstToIdentify() bool {
 	known := &s.known.identity
 	if s.joint || known.asked.Load() || !known.asked.CompareAndSwap(false, true) {
@@ -54,9 +54,9 @@ func (s *Set) FirstToIdentify() bool {
 	return first
 }
 
-// Identify asks the nodes of joint sets which servers they are, if that may show that two of them are one. Only
-// the first call asks; calls that come meanwhile wait for it. Without Identify the first commands would ask such
-// a server twice, and it would refuse the second time. Identify reports whether it has waited.
+// Identify asks the nodes of joint sets which servers they are, if two of them may be one server. Only the first
+// call asks; calls that come meanwhile wait for it. Without Identify the first acquire would ask such a server
+// twice, and the server would refuse the second time. Identify reports whether it has waited.
 func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited bool) {
 	if !s.joint || s.known.identity.complete.Load() {
 		return false
@@ -83,9 +83,9 @@ func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited b
 	return true
 }
 
-// IdentifyTimeout returns how long at most an acquire waits to learn which server each node is: the node
-// deadline, or half of the time that ctx has left if that is less. The caller needs the other half for its
-// work with the lock.
+// IdentifyTimeout returns how long at most a call waits to learn which server each node is: the node
+// deadline, or half of the time that ctx has left if that is less. The caller needs the other half for the
+// lock itself and its work.
 func IdentifyTimeout(ctx context.Context, nodeTimeout time.Duration) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -107,7 +107,8 @@ func (s *Set) NoteServer(i int, server *pool.Server) {
 	s.compareLocked()
 }
 
-// compareLocked finds the nodes that are one server.
+// compareLocked notes which nodes are one server: as a duplicate if they are in one set, otherwise in merged if
+// they have the same keys. The caller holds the identity's mutex.
 func (s *Set) compareLocked() {
 	known := &s.known.identity
 	var duplicate *[2]int
@@ -143,8 +144,9 @@ func (s *Set) apart(a, b int) bool {
 	return !ok || joint.Sets(a)&joint.Sets(b) != 0
 }
 
-// standsForLess reports whether node i is in a set by rule, with which a round began, and is not in it any more. It
-// was the server of another node as well then, and another server answers now.
+// standsForLess reports whether node i counted in more sets by rule, with which a round began, than it does now.
+// When the round began, node i and another node were known to be one server, so i counted for both. That is not
+// known any more, usually because another server has answered for one of them since.
 func (s *Set) standsForLess(i int, rule claim.Rule) bool {
 	if !s.joint {
 		return false
@@ -157,7 +159,8 @@ func (s *Set) sameKeys(a, b int) bool {
 	return s.Nodes[a].keyspace != nil && s.Nodes[a].keyspace == s.Nodes[b].keyspace
 }
 
-// mayCoincide reports whether two nodes may turn out to be one server that counts for both.
+// mayCoincide reports whether two nodes of different sets may turn out to be one server, which then counts in both
+// sets.
 func (s *Set) mayCoincide() bool {
 	for b := range s.Nodes {
 		for a := range b {

@@ -1,5 +1,6 @@
 // Package quorum asks independent nodes for votes, and decides once enough of them have voted. A
-// round sends one command to all nodes. The root of the library hands down the rule by which votes decide.
+// round sends one command to all nodes. A server that is known to be two nodes of joint sets gets it once. The
+// root of the library hands down the rule by which votes decide.
 //
 // A command goes down through Set.Start, Round.Send and pool.Pool.Send. A reply comes back through
 // Round.Receive, Operation.Judge, Round.Cast and Round.add. Only lease.Release sends and receives by itself,
@@ -20,8 +21,8 @@ import (
 type Set struct {
 	Nodes []*Node
 
-	rule    claim.Rule // if every node is a server of its own
-	joint   bool       // two nodes of rule may be one server: see AsOne
+	rule    claim.Rule // holds unless two nodes are known to be one server: see Rule
+	joint   bool       // two nodes in different sets of rule may be one server: see mayCoincide
 	guarded *Node      // the node with the shortest guard; nil if no node has a guard
 	timers  roundTimers
 	known   *Known
@@ -34,7 +35,7 @@ type Known struct {
 	identity identity
 }
 
-// NewKnown returns the Known of so many nodes, of which nothing is known yet.
+// NewKnown returns a Known for that many nodes. Nothing is known of them yet.
 func NewKnown(nodes int) *Known {
 	return &Known{health: make([]Health, nodes), identity: identity{servers: make([]atomic.Pointer[pool.Server], nodes)}}
 }
@@ -54,8 +55,8 @@ func NewSet(pools []pool.Pool, known *Known, rule claim.Rule) *Set {
 	return s
 }
 
-// FullRule returns the rule if every node is a server of its own. It is for what concerns every node, such as the
-// subscriptions.
+// FullRule returns the rule that takes every node for a server of its own. It is for what concerns every node,
+// such as the subscriptions.
 func (s *Set) FullRule() claim.Rule { return s.rule }
 
 // Rule returns the rule by which votes decide. A round keeps to the rule that it began with.

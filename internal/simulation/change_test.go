@@ -22,17 +22,17 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file has a change of the set of nodes while clients lock: the kinds of processes, and how those of one kind
-// take the place of those of another.
+// This file changes the set of nodes while clients lock: processes of one kind take the place of processes of
+// another.
 //
 // Processes of kind 0 have the first set, those of kind 1 the first and the second as joint sets, those of kind 2 the
 // second, and so on.
 
-// drawChange draws the sets of nodes. The next set shares any number of nodes with the one before.
+// drawChange draws the sets of nodes. Each set shares any number of nodes with the one before it.
 func (p *simPlan) drawChange(r *rand.Rand) {
 	p.joined = oneIn(r, 2)
 	if !p.joined && p.clocks == "wall" {
-		p.clocks = "" // tokens are in order as far as the clocks agree
+		p.clocks = "" // without lockEach, tokens rise only as far as the clients' clocks agree
 	}
 	changes, nodes := 1, 0
 	if p.realm == changing && oneIn(r, 3) {
@@ -56,7 +56,8 @@ func (p *simPlan) drawChange(r *rand.Rand) {
 	}
 }
 
-// dispensable returns the node if there is one, and each set that has it has a quorum without it, -1 otherwise.
+// dispensable returns node if it is in a set, and if every set that has it also has a quorum without it. Otherwise
+// it returns -1.
 func (p *simPlan) dispensable(node int) int {
 	has := func(set []int) bool { return slices.Contains(set, node) }
 	if !slices.ContainsFunc(p.sets, has) || slices.ContainsFunc(p.sets, func(set []int) bool { return has(set) && len(set) < 3 }) {
@@ -121,7 +122,7 @@ func (s *simulation) replace(r *rand.Rand, i, kind int) {
 	if oneIn(r, 2) {
 		s.pause(r, 50*time.Millisecond)
 	}
-	// Close would unlock what the process has given away by its value.
+	// Close would release a hold that another process has taken over by its value.
 	if s.realm != hasty && oneIn(r, 2) && s.now() > time.Duration(s.givenUntil[i].Load()) {
 		ctx, cancel := context.WithTimeout(s.Context(), 300*time.Millisecond)
 		_ = old.Close(ctx) // nodes may be away
@@ -137,7 +138,8 @@ func (s *simulation) runsBelow(kind int) bool {
 	return slices.ContainsFunc(s.former, func(p *process) bool { return p.kind < kind && !p.hasEnded() })
 }
 
-// lockEach lets a process lock each name with fencing: so tokens rise for all of them, whatever the clocks say.
+// lockEach lets a joint process lock each name with fencing, after the last process of the former kind has ended.
+// So the tokens of every name rise through the change, whatever the clocks say.
 func (s *simulation) lockEach(r *rand.Rand) {
 	c := &simClient{simulation: s, name: "deployment", random: r}
 	for _, name := range s.names {
@@ -163,8 +165,9 @@ func (s *simulation) lockEach(r *rand.Rand) {
 	}
 }
 
-// retire lets the nodes go that the processes of this kind do not have any more. Later it notes that nothing may
-// be left on them, when all messages have arrived, and what they have set has run out. Then it switches them off.
+// retire removes the nodes that processes of this kind no longer have. In the background it waits until all messages
+// have arrived and every lock and queue has run out. Then nothing may be left on these nodes. retire notes what is
+// there, and switches them off.
 func (s *simulation) retire(kind int) {
 	var nodes []int
 	for _, j := range s.sets[kind/2-1] {
@@ -188,7 +191,7 @@ func (s *simulation) retire(kind int) {
 // retired is a Fault: from now on nothing may be left on the node.
 const retired = "retired"
 
-// keep keeps a new connection of the process, which ends with it.
+// keep notes a new connection of the process, so that it ends with the process.
 func (p *process) keep(c net.Conn, err error) (net.Conn, error) {
 	if err != nil {
 		return nil, err
@@ -203,7 +206,7 @@ func (p *process) keep(c net.Conn, err error) (net.Conn, error) {
 	return c, nil
 }
 
-// stop ends the process: it sends nothing any more, and does not hear what it is sent. What it has sent arrives.
+// stop ends the process: from now on it sends nothing and receives nothing. What it has sent still arrives.
 // Its connections and calls end a nanosecond apart, so that a seed repeats itself.
 func (p *process) stop() {
 	p.mu.Lock()
@@ -233,15 +236,16 @@ func (p *process) call(patience time.Duration) (context.Context, context.CancelF
 	return ctx, cancel
 }
 
-// hasEnded reports whether the process says nothing any more.
+// hasEnded reports whether the process has been stopped.
 func (p *process) hasEnded() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ended
 }
 
-// The token of a process with the old nodes, whose clock is ahead, is known to processes with the new ones if the
-// name was locked with both sets since. A lock with both sets before does not help.
+// A process with the old nodes, whose clock is ahead, gets a token. A process with the new nodes gets a greater one
+// only if a joint process has locked the name in between. If the joint process locked it only before the old one
+// did, that does not help.
 func TestTokensAcrossAChangeNeedALockWithBothSets(t *testing.T) {
 	for name, again := range map[string]bool{"locked again with both sets": true, "locked with both sets before": false} {
 		t.Run(name, func(t *testing.T) {
