@@ -436,27 +436,35 @@ func TestJointRestartGuard(t *testing.T) {
 		"before": {guards[true], nil},
 		"after":  {nil, guards[true]},
 	} {
-		t.Run(name, func(t *testing.T) {
-			changing(t, 3, func(s change) {
-				time.Sleep(time.Minute) // the nodes have run for a while
-				var before, after []pool.Pool
-				for _, c := range s.clients {
-					before, after = append(before, pool.New(c, guardOf[0]...)), append(after, pool.New(c, guardOf[1]...))
-				}
-				rs := s.joint(before, after)
-				m := rs.NewMutex("lock")
-				s.nodes[2].Freeze()
-				require.NoError(s, m.Lock())
-				s.nodes[0].Kill()
-				s.nodes[0].Restart(true)
-				s.nodes[2].Thaw()
-				s.nodes[2].Del("lock") // it was late
-				require.Error(s, s.joint(before, after).NewMutex("lock").TryLock(), "its connections have ended")
-				time.Sleep(100 * time.Millisecond)
-				require.ErrorContains(s, s.joint(before, after).NewMutex("lock", redsync.WithFailFast(false)).TryLock(), "restarted")
-				require.ErrorContains(s, rs.NewMutex("lock", redsync.WithExpiry(time.Minute)).TryLock(), "which pool #0 guards")
+		for _, twoAddresses := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, two addresses %v", name, twoAddresses), func(t *testing.T) {
+				changing(t, 3, func(s change) {
+					time.Sleep(time.Minute) // the nodes have run for a while
+					var before, after []pool.Pool
+					for i, c := range s.clients {
+						other := c
+						if twoAddresses {
+							other = s.nodes[i].Client()
+						}
+						before, after = append(before, pool.New(c, guardOf[0]...)), append(after, pool.New(other, guardOf[1]...))
+					}
+					rs := s.joint(before, after)
+					m := rs.NewMutex("lock")
+					s.nodes[2].Freeze()
+					require.NoError(s, m.Lock())
+					s.nodes[0].Kill()
+					s.nodes[0].Restart(true)
+					s.nodes[2].Thaw()
+					s.nodes[2].Del("lock") // it was late
+					for range 3 {          // each connection to it is found to have ended, and another server to answer
+						require.Error(s, s.joint(before, after).NewMutex("lock").TryLock())
+						time.Sleep(100 * time.Millisecond)
+					}
+					require.ErrorContains(s, s.joint(before, after).NewMutex("lock", redsync.WithFailFast(false)).TryLock(), "restarted")
+					require.ErrorContains(s, rs.NewMutex("lock", redsync.WithExpiry(time.Minute)).TryLock(), "which pool #")
+				})
 			})
-		})
+		}
 	}
 }
 

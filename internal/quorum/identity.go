@@ -124,7 +124,11 @@ func (s *Set) compareLocked() {
 				if merged != nil {
 					rule = *merged
 				}
-				rule = rule.AsOne(a, b)
+				stands, other := a, b // the pool with the longer guard asks for both
+				if s.Nodes[b].guard > s.Nodes[a].guard {
+					stands, other = b, a
+				}
+				rule = rule.AsOne(stands, other)
 				merged = &rule
 			}
 		}
