@@ -238,13 +238,14 @@ func (s *Set) apart(a, b int) bool {
 	return !ok || joint.Sets(a)&joint.Sets(b) != 0
 }
 
-// standsForLess reports whether node i is in a set by rule, with which a round began, and is not in it any more. It
-// was the server of another node as well then, and another server answers now.
+// standsForLess reports whether node i is in a set by rule, with which a round began, only because it was the server of
+// another node as well then, and is not in that set any more: another server answers now.
 func (s *Set) standsForLess(i int, rule claim.Rule) bool {
 	if !s.joint {
 		return false
 	}
-	return rule.(claim.JointRule).Sets(i)&^s.Rule().(claim.JointRule).Sets(i) != 0
+	own, now := s.rule.(claim.JointRule).Sets(i), s.Rule().(claim.JointRule).Sets(i)
+	return rule.(claim.JointRule).Sets(i)&^own&^now != 0
 }
 
 // sameKeys reports whether nodes a and b have the same keys if they are one server.

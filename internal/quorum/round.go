@@ -90,6 +90,9 @@ func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll bool,
 		then = s.timers.get(r)
 	}
 	r.set, r.rule, r.waitAll, r.then = s, s.Rule(), waitAll, then
+	if _, pings := op.(Ping); pings {
+		r.rule = s.FullRule() // the answers also show which server each node is
+	}
 	r.op, r.brief = op, op.Brief()
 	if r.brief.Tally != nil {
 		r.tally = r.brief.Tally.Tally(r.rule)
