@@ -168,6 +168,7 @@ type healthLog struct{ down, up []int }
 func (h *healthLog) ObserveNodeDown(_ context.Context, e observe.NodeDown) {
 	h.down = append(h.down, e.Node)
 }
+
 func (h *healthLog) ObserveNodeUp(_ context.Context, e observe.NodeUp) { h.up = append(h.up, e.Node) }
 
 // A server that did not count at either address, because it had restarted, is told up at both, although it is asked at
