@@ -370,7 +370,7 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	case h == nil && adopted == "":
 		return false, m.failure("unlock", ErrNotHeld)
 	case h == nil:
-		m.core.keeper.Set.Identify(ctx, t.Timing.NodeTimeout)
+		m.core.keeper.Set.Identify(ctx, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
 		h = lease.Adopt(&t.Terms, adopted, start)
 	case m.set.observers != nil:
 		event.Held, event.Left = start.Since(h.First), h.Remaining(start)
@@ -395,6 +395,8 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant)
 	if group.HandOver(h) {
 		return true, nil
 	}
+	// If a server is asked at two addresses, its second answer is that it has no such key.
+	m.core.keeper.Set.Identify(ctx, h.Terms().Timing.NodeTimeout)
 	rel := group.ReleaseAwaited(ctx, h)
 	res := rel.Wait(ctx)
 	group.Unlocked(h, rel)

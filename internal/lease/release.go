@@ -247,7 +247,7 @@ func (rel *Release) args(as form) []any {
 // Receive takes a node's reply.
 func (rel *Release) Receive(i int, reply pool.Reply) {
 	k, sent := rel.lease.terms.Keeper, rel.progress[i]
-	k.Set.NoteServer(i, reply.Server)
+	k.Set.NoteReply(i, reply)
 	if sent.paced {
 		defer k.drains[i].leave(i)
 		rel.progress[i].paced = false

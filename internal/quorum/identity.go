@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,20 +11,20 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file finds out which server answers for a node. Two nodes of one set that are one server count once:
-// otherwise two quorums might have no server in common. If a server has one address in each of two joint sets,
-// it is asked at one of them and counts in both sets.
+// This file tells which server answers for a node. Two nodes of one set that are one server count once:
+// otherwise two quorums might have no server in common. A server that is a node of each of two joint sets, at
+// two addresses, is asked at one of them and counts in both.
 
 // An identity is what is known of the servers behind the nodes.
 type identity struct {
 	asked   atomic.Bool                   // the first acquire has called FirstToIdentify: no later one waits to learn which servers the nodes are
 	servers []atomic.Pointer[pool.Server] // by node: the process that answered last, if known
 
-	mu         sync.Mutex                      // guards identified, and the comparison of all nodes when one of them changes
-	identified chan struct{}                   // closed when Identify has asked the nodes; nil until it begins
-	complete   atomic.Bool                     // Identify has asked the nodes
-	duplicate  atomic.Pointer[[2]int]          // two nodes of one set that are one server; nil if there are none
-	merged     atomic.Pointer[claim.JointRule] // joint sets: the rule by which two nodes of one server are one; nil if there are none
+	mu        sync.Mutex               // guards asking, and the comparison of all nodes when one of them changes
+	asking    chan struct{}            // closed when the call of Identify that asks the nodes has ended; nil if none asks
+	complete  atomic.Bool              // Identify has asked the nodes, and no pair of merged has come apart since
+	duplicate atomic.Pointer[[2]int]   // two nodes of one set that are one server; nil if there are none
+	merged    atomic.Pointer[[][2]int] // of joint sets: pairs of nodes that are one server; nil if there are none
 }
 
 // A Duplicate is a pair of nodes of one set that are one server.
@@ -39,8 +40,7 @@ func (s *Set) Duplicate() *Duplicate {
 
 // FirstToIdentify reports whether the caller's acquire must wait to learn which server each node is. Only the
 // first acquire on the nodes does, and only if one of the clients is new in this process, or its pool does not
-// tell. So a dead node delays only one acquire, however that one ends. FirstToIdentify always reports false for
-// the sets for which Identify asks the nodes.
+// tell. So a dead node delays only one acquire, however that one ends. It reports false where Identify asks instead.
 func (s *Set) FirstToIdentify() bool {
 	known := &s.known.identity
 	if s.joint || known.asked.Load() || !known.asked.CompareAndSwap(false, true) {
@@ -54,38 +54,63 @@ func (s *Set) FirstToIdentify() bool {
 	return first
 }
 
-// Identify asks the nodes of joint sets which servers they are, if two of them may be one server. Only the first
-// call asks; calls that come meanwhile wait for it. Without Identify the first acquire would ask such a server
-// twice, and the server would refuse the second time. Identify reports whether it has waited.
+// Identify asks the nodes of joint sets which servers they are, if two of them may be one server. One call asks; calls
+// that come meanwhile wait for it, each for its own IdentifyTimeout at most. Without Identify the first acquire would
+// ask such a server twice, and the server would refuse the second time. Identify reports whether it has waited.
 func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited bool) {
-	if !s.joint || s.known.identity.complete.Load() {
+	known := &s.known.identity
+	if !s.joint || known.complete.Load() {
 		return false
 	}
-	known := &s.known.identity
-	known.mu.Lock()
-	done, first := known.identified, known.identified == nil
-	if first {
-		done = make(chan struct{})
-		known.identified = done
-	}
-	known.mu.Unlock()
-	if !first {
-		select {
-		case <-done:
-		case <-ctx.Done():
+	timer := time.NewTimer(IdentifyTimeout(ctx, nodeTimeout))
+	defer timer.Stop()
+	for !known.complete.Load() {
+		others, own := known.ask()
+		if own != nil {
+			s.identify(ctx, nodeTimeout, own)
+			return true
 		}
-		return true
+		select {
+		case <-others: // if that call was cut short by its context, this one asks
+		case <-timer.C:
+			return true
+		case <-ctx.Done():
+			return true
+		}
 	}
-	defer close(done)
-	defer known.complete.Store(true)
-	timeout := IdentifyTimeout(ctx, nodeTimeout)
-	s.Start(ctx, Ping{}, true).Wait(ctx, Limits{Decide: timeout, Node: timeout})
 	return true
 }
 
-// IdentifyTimeout returns how long at most a call waits to learn which server each node is: the node
-// deadline, or half of the time that ctx has left if that is less. The caller needs the other half for the
-// lock itself and its work.
+// ask returns the channel of the call that asks the nodes, or one of its own if no call does: then the caller asks.
+func (k *identity) ask() (others <-chan struct{}, own chan struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.asking != nil {
+		return k.asking, nil
+	}
+	k.asking = make(chan struct{})
+	return nil, k.asking
+}
+
+// identify asks the nodes, and closes done. A caller whose context leaves it less time than the node deadline may have
+// heard nobody. Then the next call asks again.
+func (s *Set) identify(ctx context.Context, nodeTimeout time.Duration, done chan struct{}) {
+	known, complete := &s.known.identity, false
+	defer func() {
+		known.mu.Lock()
+		known.asking = nil
+		known.complete.Store(complete)
+		known.mu.Unlock()
+		close(done)
+	}()
+	timeout := IdentifyTimeout(ctx, nodeTimeout)
+	res := s.Start(ctx, Ping{}, true).Wait(ctx, Limits{Decide: timeout, Node: timeout})
+	complete = res.Won || timeout == nodeTimeout && ctx.Err() == nil
+}
+
+// IdentifyTimeout returns how long at most an operation waits to learn which server each node is: the node
+// deadline, or half of the time that ctx has left if that is less. The caller needs the other half for its
+// work with the lock.
 func IdentifyTimeout(ctx context.Context, nodeTimeout time.Duration) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -94,47 +119,111 @@ func IdentifyTimeout(ctx context.Context, nodeTimeout time.Duration) time.Durati
 	return min(nodeTimeout, time.Until(deadline)/2)
 }
 
+// NoteReply notes which server process has sent a reply for node i. If it is not known which one has, node i of joint
+// sets may lead to another server by now. Then node i counts for itself alone.
+func (s *Set) NoteReply(i int, reply pool.Reply) {
+	if reply.Server != nil {
+		s.NoteServer(i, reply.Server)
+	} else if s.joint && reply.Fate == pool.Answered && s.known.identity.servers[i].Load() != nil {
+		s.note(i, nil)
+	}
+}
+
 // NoteServer notes the server process that has answered for node i. It costs one comparison if the process
 // is the same as before.
 func (s *Set) NoteServer(i int, server *pool.Server) {
-	known := &s.known.identity
-	if server == nil || known.servers[i].Load() == server {
-		return
+	if server != nil && s.known.identity.servers[i].Load() != server {
+		s.note(i, server)
 	}
-	known.mu.Lock()
-	defer known.mu.Unlock()
-	known.servers[i].Store(server)
-	s.compareLocked()
 }
 
-// compareLocked notes which nodes are one server: as a duplicate if they are in one set, otherwise in merged if
-// they have the same keys. The caller holds the identity's mutex.
+func (s *Set) note(i int, server *pool.Server) {
+	known := &s.known.identity
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	before := pairsOf(known.merged.Load())
+	known.servers[i].Store(server)
+	s.compareLocked()
+	after := pairsOf(known.merged.Load())
+	if slices.ContainsFunc(before, func(pair [2]int) bool { return !slices.Contains(after, pair) }) {
+		known.complete.Store(false) // the two may be one server again, such as after a restart
+	}
+}
+
+func pairsOf(merged *[][2]int) [][2]int {
+	if merged == nil {
+		return nil
+	}
+	return *merged
+}
+
+// compareLocked finds the nodes that are one server.
 func (s *Set) compareLocked() {
 	known := &s.known.identity
 	var duplicate *[2]int
-	var merged *claim.JointRule
+	var merged [][2]int
 	for b := range s.Nodes {
 		for a := range b {
 			switch {
 			case !sameServer(known.servers[a].Load(), known.servers[b].Load()):
 			case s.apart(a, b):
 				duplicate = &[2]int{a, b}
-			case s.sameKeys(a, b):
-				rule := s.rule.(claim.JointRule)
-				if merged != nil {
-					rule = *merged
-				}
-				stands, other := a, b // the pool with the longer guard asks for both
-				if s.Nodes[b].guard > s.Nodes[a].guard {
-					stands, other = b, a
-				}
-				rule = rule.AsOne(stands, other)
-				merged = &rule
+			case s.sameKeys(a, b) && !s.thirdLocked(a, b):
+				merged = append(merged, [2]int{a, b})
 			}
 		}
 	}
 	known.duplicate.Store(duplicate)
-	known.merged.Store(merged)
+	switch {
+	case merged == nil:
+		known.merged.Store(nil)
+	case !slices.Equal(pairsOf(known.merged.Load()), merged):
+		known.merged.Store(&merged)
+	}
+}
+
+// thirdLocked reports whether a third node is the server of nodes a and b. Then two of them are in one set, and the
+// three count as they are: one node in the place of three would make a set smaller.
+func (s *Set) thirdLocked(a, b int) bool {
+	servers := s.known.identity.servers
+	for c := range s.Nodes {
+		if c != a && c != b && sameServer(servers[a].Load(), servers[c].Load()) {
+			return true
+		}
+	}
+	return false
+}
+
+// A merger is the rule of joint sets of which some pairs of nodes are one server.
+type merger struct {
+	pairs *[][2]int
+	rule  claim.JointRule
+	other []int // by node: the node that it stands for as well; -1 for none
+}
+
+// merger returns the merger by what is known, nil if no two nodes are known to be one server. Of two nodes that are
+// one server, the one with the longer restart guard is asked.
+func (s *Set) merger() *merger {
+	pairs := s.known.identity.merged.Load()
+	if !s.joint || pairs == nil {
+		return nil
+	}
+	if m := s.merged.Load(); m != nil && m.pairs == pairs {
+		return m
+	}
+	m := &merger{pairs, s.rule.(claim.JointRule), make([]int, len(s.Nodes))}
+	for i := range m.other {
+		m.other[i] = -1
+	}
+	for _, pair := range *pairs {
+		asked, other := pair[0], pair[1]
+		if s.Nodes[other].guard > s.Nodes[asked].guard {
+			asked, other = other, asked
+		}
+		m.rule, m.other[asked] = m.rule.AsOne(asked, other), other
+	}
+	s.merged.Store(m)
+	return m
 }
 
 // sameServer reports whether two answers are known to come from one process.
@@ -148,14 +237,14 @@ func (s *Set) apart(a, b int) bool {
 	return !ok || joint.Sets(a)&joint.Sets(b) != 0
 }
 
-// standsForLess reports whether node i counted in more sets by rule, with which a round began, than it does now.
-// When the round began, node i and another node were known to be one server, so i counted for both. That is not
-// known any more, usually because another server has answered for one of them since.
+// standsForLess reports whether node i is in a set by rule, with which a round began, only because it was the server of
+// another node as well then, and is not in that set any more: another server answers now.
 func (s *Set) standsForLess(i int, rule claim.Rule) bool {
 	if !s.joint {
 		return false
 	}
-	return rule.(claim.JointRule).Sets(i)&^s.Rule().(claim.JointRule).Sets(i) != 0
+	own, now := s.rule.(claim.JointRule).Sets(i), s.Rule().(claim.JointRule).Sets(i)
+	return rule.(claim.JointRule).Sets(i)&^own&^now != 0
 }
 
 // sameKeys reports whether nodes a and b have the same keys if they are one server.
@@ -163,8 +252,7 @@ func (s *Set) sameKeys(a, b int) bool {
 	return s.Nodes[a].keyspace != nil && s.Nodes[a].keyspace == s.Nodes[b].keyspace
 }
 
-// mayCoincide reports whether two nodes of different sets may turn out to be one server, which then counts in both
-// sets.
+// mayCoincide reports whether two nodes may turn out to be one server that counts for both.
 func (s *Set) mayCoincide() bool {
 	for b := range s.Nodes {
 		for a := range b {

@@ -164,6 +164,52 @@ func TestJointVoteOfAnotherServerFails(t *testing.T) {
 	})
 }
 
+// A reply of a server that is not known ends what was known of the node: it may lead elsewhere by now.
+func TestJointReplyOfAnUnknownServer(t *testing.T) {
+	s := newJointScene()
+	full := s.FullRule()
+	a := &pool.Server{RunID: "a"}
+	s.NoteServer(0, a)
+	s.NoteServer(3, a)
+	s.NoteReply(0, pool.Reply{Fate: pool.Unknown})
+	assert.NotEqual(t, full, s.Rule(), "nobody has answered")
+	s.NoteReply(0, pool.Reply{Fate: pool.Answered})
+	assert.Equal(t, full, s.Rule())
+	s.NoteReply(0, pool.Reply{Fate: pool.Answered, Server: a})
+	assert.NotEqual(t, full, s.Rule())
+}
+
+// While two of three nodes of one server are in one set, none stands for another: a set would have too few nodes.
+func TestJointThreeNodesOfOneServerCountAsTheyAre(t *testing.T) {
+	s := newJointScene()
+	s.Set = NewSet([]pool.Pool{
+		keyed{s.puppets[0], 0}, keyed{s.puppets[1], 0}, keyed{s.puppets[2], 0}, keyed{s.puppets[3], 0},
+	}, NewKnown(4), jointOf{nodes(0), nodes(1, 2, 3)})
+	full := s.FullRule()
+	for i := range 3 {
+		s.NoteServer(i, &pool.Server{RunID: "a"})
+	}
+	assert.NotNil(t, s.Duplicate())
+	assert.Equal(t, full, s.Rule())
+	s.NoteServer(2, &pool.Server{RunID: "b"})
+	assert.Nil(t, s.Duplicate())
+	assert.Equal(t, jointOf{nodes(0), nodes(0, 2, 3)}, s.Rule())
+}
+
+// A vote of a node in its own set counts, also if it becomes known meanwhile that another node is the same server.
+func TestJointVoteCountsWhenItsServerIsFoundOutMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newJointScene()
+		a := &pool.Server{RunID: "a"}
+		r := s.Start(t.Context(), &act{}, false)
+		s.reply(0, pool.Reply{Value: mine, Fate: pool.Answered, Conn: 1, Server: a})
+		s.reply(3, pool.Reply{Value: mine, Fate: pool.Answered, Conn: 1, Server: a})
+		assert.NotEqual(t, s.FullRule(), s.Rule())
+		assert.Equal(t, nodes(0, 3), r.SoFar(nil).Count.Granted)
+		r.Close()
+	})
+}
+
 // A met pool says whether its client has met the node before.
 type met struct {
 	*puppet.Puppet

@@ -90,6 +90,9 @@ func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll bool,
 		then = s.timers.get(r)
 	}
 	r.set, r.rule, r.waitAll, r.then = s, s.Rule(), waitAll, then
+	if _, pings := op.(Ping); pings {
+		r.rule = s.FullRule() // the answers also show which server each node is
+	}
 	r.op, r.brief = op, op.Brief()
 	if r.brief.Tally != nil {
 		r.tally = r.brief.Tally.Tally(r.rule)
@@ -137,7 +140,7 @@ func (r *Round) send(i int, args []any, resp []byte) error {
 
 // Receive takes a node's reply.
 func (r *Round) Receive(i int, reply pool.Reply) {
-	r.set.NoteServer(i, reply.Server)
+	r.set.NoteReply(i, reply)
 	v := r.op.Judge(i, reply, r.set.Read(r.brief.Call, reply))
 	if pool.IsNoScript(reply.Err) {
 		sent, refusal := r.resend(i)
@@ -294,6 +297,10 @@ func (r *Round) NoteHealth(i int, v claim.Vote) {
 		s.distrust = s.err == ErrDuplicate || isDistrust(s.err) //nolint:errorlint // a sentinel
 	}
 	n.health.see(s)
+	if m := r.set.merger(); s.err == nil && m != nil && m.other[i] >= 0 {
+		s.node = r.set.Nodes[m.other[i]] // the same server, which is not asked there any more
+		s.node.health.see(s)
+	}
 }
 
 // ErrDuplicate is the error of a vote whose server has granted already, as another node.

@@ -26,6 +26,7 @@ type Set struct {
 	guarded *Node      // the node with the shortest guard; nil if no node has a guard
 	timers  roundTimers
 	known   *Known
+	merged  atomic.Pointer[merger] // the last one made
 }
 
 // Known is what the traffic of locks has shown of the nodes. All Sets with the same clients and the same rule
@@ -61,10 +62,8 @@ func (s *Set) FullRule() claim.Rule { return s.rule }
 
 // Rule returns the rule by which votes decide. A round keeps to the rule that it began with.
 func (s *Set) Rule() claim.Rule {
-	if s.joint {
-		if merged := s.known.identity.merged.Load(); merged != nil {
-			return *merged
-		}
+	if m := s.merger(); m != nil {
+		return m.rule
 	}
 	return s.rule
 }

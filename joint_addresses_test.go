@@ -1,0 +1,261 @@
+package redsync_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows joint sets whose servers have an address in each set, while servers restart, addresses move, and
+// calls have little time. It also shows what the runbook warns of.
+
+// heldByOne makes m hold its lock on node kept alone of three nodes: node late was late, and node emptied has restarted
+// without its keys.
+func (c change) heldByOne(m *redsync.Mutex, emptied, late int) {
+	c.Helper()
+	c.nodes[late].Freeze()
+	require.NoError(c, m.Lock())
+	c.nodes[emptied].Kill()
+	c.nodes[emptied].Restart(true)
+	c.nodes[late].Thaw()
+	time.Sleep(time.Millisecond)
+	c.nodes[late].Del(m.Name())
+}
+
+// A server with two addresses is guarded if one of them is.
+func TestJointRestartGuardAtEitherAddress(t *testing.T) {
+	for name, guardOf := range map[string][2][]pool.Option{
+		"both":   {guards[true], guards[true]},
+		"before": {guards[true], nil},
+		"after":  {nil, guards[true]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changing(t, 3, func(s change) {
+				time.Sleep(time.Minute) // the nodes have run for a while
+				var before, after []pool.Pool
+				for _, n := range s.nodes {
+					before, after = append(before, pool.New(n.Client(), guardOf[0]...)), append(after, pool.New(n.Client(), guardOf[1]...))
+				}
+				s.heldByOne(s.joint(before, after).NewMutex("lock"), 0, 2)
+				for i := range 5 {
+					require.Error(s, s.joint(before, after).NewMutex("lock").TryLock(), "attempt %d", i)
+					time.Sleep(100 * time.Millisecond)
+				}
+			})
+		})
+	}
+}
+
+// Server 0 has an address in each set, and dies for good. Its address in before is given to server 3, its address in after
+// to server 4. Server 3 may deny INFO. A joint process must not count server 3 in after.
+func TestJointAddressOfADeadServerLeadsToAnother(t *testing.T) {
+	for name, denied := range map[string]bool{"it tells its run id": false, "it denies INFO": true} {
+		t.Run(name, func(t *testing.T) {
+			changing(t, 5, func(s change) {
+				leads := s.nodes[0]
+				moving := pool.New(leads.Client(func(o *redis.Options) {
+					o.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+						return leads.Dial(ctx, network, address)
+					}
+				}))
+				rs := s.joint(append([]pool.Pool{moving}, s.at(1, 2)...), s.elsewhere(0, 1, 2))
+				m := rs.NewMutex("meet")
+				require.NoError(s, m.TryLock())
+				s.unlock(m)
+				if denied {
+					s.nodes[3].On("info", 1000, embedded.Fault{Err: "NOPERM User has no permissions to run the 'info' command"})
+				}
+				s.nodes[0].Kill()
+				leads = s.nodes[3]
+				time.Sleep(time.Minute)
+				s.nodes[2].Freeze()
+				for i := range 3 {
+					// Servers 1 and 3 are a quorum of before. In after only server 1 answers.
+					require.ErrorIs(s, rs.NewMutex("lock").TryLock(), redsync.ErrFailed, "attempt %d", i)
+					time.Sleep(time.Second)
+				}
+				s.nodes[2].Thaw()
+			})
+		})
+	}
+}
+
+// A call waits to learn which servers the nodes are for its own node deadline at most, however long another call waits.
+func TestJointCallsWaitForTheirOwnDeadlines(t *testing.T) {
+	changing(t, 6, func(s change) {
+		rs := s.joint(s.at(0, 1, 2), s.at(3, 4, 5))
+		s.nodes[5].Freeze()
+		var patient sync.WaitGroup
+		patient.Go(func() {
+			m := rs.NewMutex("batch", redsync.WithExpiry(10*time.Hour))
+			assert.NoError(s, m.TryLock())
+			s.unlock(m)
+		})
+		time.Sleep(time.Millisecond)
+		start := time.Now()
+		m := rs.NewMutex("lock")
+		require.NoError(s, m.TryLock())
+		assert.Equal(s, 400*time.Millisecond, time.Since(start))
+		s.unlock(m)
+		patient.Wait()
+		s.nodes[5].Thaw()
+	})
+}
+
+// A first call whose context is too short to hear any node does not keep later calls from learning which servers the
+// nodes are.
+func TestJointFirstCallWithAShortContext(t *testing.T) {
+	changing(t, 5, func(s change) {
+		slow := func(bool) time.Duration { return 5 * time.Millisecond }
+		on := func() (pools []pool.Pool) {
+			for _, n := range s.nodes {
+				pools = append(pools, pool.New(n.Client(func(o *redis.Options) { o.Dialer = n.DialVia(slow) })))
+			}
+			return pools
+		}
+		rs := s.joint(on(), on())
+		ctx, cancel := context.WithTimeout(s.Context(), time.Millisecond)
+		defer cancel()
+		require.Error(s, rs.NewMutex("first").TryLockContext(ctx))
+		m := rs.NewMutex("second")
+		require.NoError(s, m.TryLock(), "nobody has it")
+		s.unlock(m)
+	})
+}
+
+// Every server restarts with its keys. Only the round that finds out fails: after it a held lock can be unlocked, and a
+// free one locked at the first attempt.
+func TestJointAllServersRestart(t *testing.T) {
+	changing(t, 5, func(s change) {
+		rs := s.joint(s.at(0, 1, 2, 3, 4), s.elsewhere(0, 1, 2, 3, 4))
+		held := rs.NewMutex("held", redsync.WithExpiry(time.Hour))
+		require.NoError(s, held.TryLock())
+		restart := func() {
+			time.Sleep(time.Second) // what is under way has ended
+			for _, n := range s.nodes {
+				n.Kill()
+				n.Restart(false)
+			}
+			time.Sleep(time.Minute)
+		}
+		restart()
+		_, err := held.Valid()
+		require.ErrorContains(s, err, "another server than before")
+		s.unlock(held)
+		restart()
+		require.ErrorContains(s, rs.NewMutex("first").TryLock(), "another server than before")
+		m := rs.NewMutex("second")
+		require.NoError(s, m.TryLock())
+		s.unlock(m)
+	})
+}
+
+// A healthLog keeps which nodes observers were told of.
+type healthLog struct{ down, up []int }
+
+func (h *healthLog) ObserveNodeDown(_ context.Context, e observe.NodeDown) {
+	h.down = append(h.down, e.Node)
+}
+
+func (h *healthLog) ObserveNodeUp(_ context.Context, e observe.NodeUp) { h.up = append(h.up, e.Node) }
+
+// A server that did not count at either address, because it had restarted, is told up at both, although it is asked at
+// one of them alone.
+func TestJointServerIsUpAgainAtBothAddresses(t *testing.T) {
+	changing(t, 3, func(s change) {
+		time.Sleep(time.Minute)
+		var before, after []pool.Pool
+		for _, n := range s.nodes {
+			before, after = append(before, pool.New(n.Client(), guards[true]...)), append(after, pool.New(n.Client(), guards[true]...))
+		}
+		log := &healthLog{}
+		rs := s.joint(before, after).With(redsync.WithObserver(log), redsync.WithFailFast(false))
+		require.NoError(s, rs.NewMutex("meet").TryLock())
+		s.nodes[0].Kill()
+		s.nodes[0].Restart(true)
+		for i := range 20 {
+			_ = rs.NewMutex(fmt.Sprint("lock", i)).TryLock()
+			time.Sleep(time.Second)
+		}
+		assert.Contains(s, log.down, 0)
+		assert.ElementsMatch(s, log.down, log.up)
+	})
+}
+
+// The runbook's warning of WithNewNodes: while processes with New(after...) run, a joint process that has it counts a new
+// node that has just restarted.
+func TestJointNewNodesOnlyBeforeDeployment2(t *testing.T) {
+	for name, more := range map[string][]pool.Option{"without": nil, "with": {pool.WithNewNodes()}} {
+		t.Run(name, func(t *testing.T) {
+			changing(t, 6, func(s change) {
+				time.Sleep(time.Minute)
+				guarded := func(more []pool.Option, nodes ...int) (pools []pool.Pool) {
+					for _, i := range nodes {
+						pools = append(pools, pool.New(s.nodes[i].Client(), append(more, guards[true]...)...))
+					}
+					return pools
+				}
+				s.heldByOne(s.alone(guarded(nil, 3, 4, 5)).NewMutex("lock"), 3, 5)
+				err := s.joint(guarded(nil, 0, 1, 2), guarded(more, 3, 4, 5)).NewMutex("lock").TryLock()
+				if more == nil {
+					require.Error(s, err)
+				} else {
+					require.NoError(s, err, "two processes hold it")
+				}
+			})
+		})
+	}
+}
+
+// The runbook's limit of tokens: what counts is the last Lock of a process of before, also if a joint process had the
+// name earlier.
+func TestJointTokensAfterALockOfAnOlderProcess(t *testing.T) {
+	changing(t, 6, func(s change) {
+		token := func(rs *redsync.Redsync) uint64 {
+			m := rs.NewMutex("lock", redsync.WithFencing())
+			require.NoError(s, m.Lock())
+			defer s.unlock(m)
+			return m.Fence()
+		}
+		token(s.joint(s.at(0, 1, 2), s.at(3, 4, 5)))
+		ahead := s.alone(s.elsewhere(0, 1, 2))
+		redsync.KnowsToken(ahead, "lock", uint64(time.Now().Add(time.Hour).UnixMicro()))
+		last := token(ahead)
+		time.Sleep(10 * time.Second)
+		assert.Less(s, token(s.alone(s.elsewhere(3, 4, 5))), last, "no joint process has had it since")
+		between := token(s.joint(s.elsewhere(0, 1, 2), s.elsewhere(3, 4, 5)))
+		assert.Greater(s, between, last)
+		assert.Greater(s, token(s.alone(s.elsewhere(3, 4, 5))), between)
+	})
+}
+
+// A process of one set takes over a hold of a joint process. Its Unlock leaves the keys on the nodes that it does not
+// have: for joint processes the lock is free once they have run out.
+func TestJointHoldUnlockedByAProcessOfOneSet(t *testing.T) {
+	changing(t, 6, func(s change) {
+		joint, former := s.joint(s.at(0, 1, 2), s.at(3, 4, 5)), s.alone(s.elsewhere(0, 1, 2))
+		m := joint.NewMutex("lock")
+		require.NoError(s, m.Lock())
+		given, err := m.Detach(s.Context())
+		require.NoError(s, err)
+		taker := former.NewMutex("lock", redsync.WithValue(given.Value))
+		ok, err := taker.Extend()
+		require.True(s, ok, "%v", err)
+		s.unlock(taker)
+		s.taken(joint, "lock", "the keys are left on the nodes of after")
+		time.Sleep(7100 * time.Millisecond)
+		require.NoError(s, joint.NewMutex("lock").TryLock())
+	})
+}
