@@ -34,30 +34,6 @@ func (c change) heldByOne(m *redsync.Mutex, emptied, late int) {
 	c.nodes[late].Del(m.Name())
 }
 
-// A server with two addresses is guarded if one of them is.
-func TestJointRestartGuardAtEitherAddress(t *testing.T) {
-	for name, guardOf := range map[string][2][]pool.Option{
-		"both":   {guards[true], guards[true]},
-		"before": {guards[true], nil},
-		"after":  {nil, guards[true]},
-	} {
-		t.Run(name, func(t *testing.T) {
-			changing(t, 3, func(s change) {
-				time.Sleep(time.Minute) // the nodes have run for a while
-				var before, after []pool.Pool
-				for _, n := range s.nodes {
-					before, after = append(before, pool.New(n.Client(), guardOf[0]...)), append(after, pool.New(n.Client(), guardOf[1]...))
-				}
-				s.heldByOne(s.joint(before, after).NewMutex("lock"), 0, 2)
-				for i := range 5 {
-					require.Error(s, s.joint(before, after).NewMutex("lock").TryLock(), "attempt %d", i)
-					time.Sleep(100 * time.Millisecond)
-				}
-			})
-		})
-	}
-}
-
 // Server 0 has an address in each set, and dies for good. Its address in before is given to server 3, its address in after
 // to server 4. Server 3 may deny INFO. A joint process must not count server 3 in after.
 func TestJointAddressOfADeadServerLeadsToAnother(t *testing.T) {
