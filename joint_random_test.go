@@ -22,7 +22,10 @@ import (
 // processes may hold the lock at once, and its tokens must rise.
 
 func TestJointExcludesUnderRandomFaults(t *testing.T) {
-	for seed := range testlength.Of(1, 2, 40) {
+	if testlength.Of(0, 0, 1) == 0 {
+		t.Skip("runs at night: internal/simulation plays changes at every length")
+	}
+	for seed := range 40 {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { playChange(t, uint64(seed)) }) //nolint:gosec // it is not negative
 	}
 }
