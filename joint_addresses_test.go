@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,10 +41,11 @@ func TestJointAddressOfADeadServerLeadsToAnother(t *testing.T) {
 	for name, denied := range map[string]bool{"it tells its run id": false, "it denies INFO": true} {
 		t.Run(name, func(t *testing.T) {
 			changing(t, 5, func(s change) {
-				leads := s.nodes[0]
-				moving := pool.New(leads.Client(func(o *redis.Options) {
+				var leads atomic.Pointer[embedded.Node]
+				leads.Store(s.nodes[0])
+				moving := pool.New(leads.Load().Client(func(o *redis.Options) {
 					o.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
-						return leads.Dial(ctx, network, address)
+						return leads.Load().Dial(ctx, network, address)
 					}
 				}))
 				rs := s.joint(append([]pool.Pool{moving}, s.at(1, 2)...), s.elsewhere(0, 1, 2))
@@ -54,7 +56,7 @@ func TestJointAddressOfADeadServerLeadsToAnother(t *testing.T) {
 					s.nodes[3].On("info", 1000, embedded.Fault{Err: "NOPERM User has no permissions to run the 'info' command"})
 				}
 				s.nodes[0].Kill()
-				leads = s.nodes[3]
+				leads.Store(s.nodes[3])
 				time.Sleep(time.Minute)
 				s.nodes[2].Freeze()
 				for i := range 3 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -303,15 +304,16 @@ func TestJointNoticesWhichServersAreOne(t *testing.T) {
 	// At first, an address in after leads to a server of before; later it leads to a new server. From then on,
 	// a vote of the old server must not count for the new one.
 	changing(t, 4, func(s change) {
-		leads := s.nodes[2]
+		var leads atomic.Pointer[embedded.Node]
+		leads.Store(s.nodes[2])
 		moving := s.nodes[2].Client(func(o *redis.Options) {
 			o.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
-				return leads.Dial(ctx, network, address)
+				return leads.Load().Dial(ctx, network, address)
 			}
 		})
 		rs := s.joint(s.at(0, 1, 2), append(s.at(0, 1), pool.New(moving)))
 		require.NoError(s, rs.NewMutex("meet").TryLock())
-		leads = s.nodes[3]
+		leads.Store(s.nodes[3])
 		s.nodes[2].Kill()
 		s.nodes[2].Restart(false)
 		for range 2 { // a connection to each address is found to be lost
