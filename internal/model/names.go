@@ -1,0 +1,724 @@
+package model
+
+import (
+	"fmt"
+	"math/bits"
+	"strings"
+)
+
+// This file models waiting for several names at once: all of them or none, beside locks of one name.
+//
+// It is the model of queue.go with two names, without lost messages and deaths. A call for both names is
+// called a multi, a call for one name a single. A waiting call stands in the line of a name within its
+// process, and its ticket stands in the queue of a name on the nodes. The two need not agree: the nodes know
+// where the ticket stands, and the process knows in which line the call stands.
+
+const (
+	maxNames = 2
+	onlyA    = uint8(1) // what a call wants, as bits
+	onlyB    = uint8(2)
+	both     = onlyA | onlyB
+)
+
+type namesState struct {
+	nodes    [numNodes]namesNode
+	calls    [maxCalls]namesCall
+	overtook bool
+}
+
+type namesNode struct {
+	lock  [maxNames]uint8 // 1 + the call whose key is set; 0: no key
+	queue [maxNames]uint8 // the calls whose tickets are queued, as bits
+	woken uint8           // the calls that the node has woken since their last attempt began, as bits
+	freed uint8           // the calls that rolled back a grant of this node in their last attempt, as bits
+	slots [maxCalls]slot
+	after [maxCalls]uint8 // by call: the calls of its process whose messages were sent before its own, as bits
+}
+
+type namesCall struct {
+	phase  queuePhase
+	how    manner // of the last attempt
+	ready  bool   // it has a reason to try at once
+	behind bool   // if ready: it tries right behind a release of its process, without queueing
+	queued bool   // its ticket may be in queues
+	leaves bool   // its releases take the ticket out of the queues
+	line   uint8  // the name in whose line it stands, without fair mode
+	kept   uint8  // the names that have kept it back in this attempt, as bits
+	before uint8  // calls that it must not overtake in this attempt, as bits
+	enters [maxNames]uint8
+}
+
+type namesBounds struct {
+	name    string
+	wants   []uint8 // of each call: the names, as bits
+	process []uint8 // of each call
+	fair    bool
+	early   bool // attempts end as soon as they are decided; otherwise when all nodes have answered
+	orderly bool // a call begins an attempt only when all its earlier messages have been executed
+	patient bool // an elapsed retry delay alone starts no attempt
+	cancels bool // waiters may give up
+	size    Size
+}
+
+type namesFlaws struct {
+	staysInLine, allLines, oneLine, anyHead            bool // L1
+	together                                           bool // L2
+	lineOnly                                           bool // L3
+	movesSilently, leavesSilently                      bool // L4
+	headsOnly, firstEnters                             bool // L5
+	triesHeld, waitsForAll, fairTriesHeld              bool // L6
+	bargesPast                                         bool // L7
+	headsProcess, ticketsOnly, firstLost, vague, deafs bool
+}
+
+type names struct {
+	namesBounds
+	namesFlaws
+}
+
+func (q names) explore(limit int) Result {
+	return Explore(System[namesState]{
+		Clients: []string{"A", "B", "C"}, Next: q.next, Same: sameNames, Wrong: q.wrong, Rest: q.rest, Show: q.show,
+		Spins: true,
+	}, limit)
+}
+
+// wrong checks two promises: at most one holder of each name, and no call overtakes a call that it must not
+// overtake.
+func (q names) wrong(s namesState) string {
+	var held uint8
+	for c, want := range q.wants {
+		if s.calls[c].phase != holding {
+			continue
+		}
+		if held&want != 0 {
+			return "two holders"
+		}
+		held |= want
+	}
+	if s.overtook {
+		return "a later ticket has overtaken an earlier one"
+	}
+	return ""
+}
+
+// rest checks the promise of waking: while a call waits, another holds one of its names or a message is on
+// its way. In fair mode a call may also wait because an earlier call, which waits with reason, wants one of its
+// names.
+func (q names) rest(s namesState) string {
+	var excused uint8
+	for c := range q.wants {
+		if s.calls[c].phase != waiting {
+			continue
+		}
+		for o := range q.wants {
+			if o == c || q.wants[o]&q.wants[c] == 0 {
+				continue
+			}
+			if s.calls[o].phase == holding || q.fair && o < c && excused&bit(o) != 0 {
+				excused |= bit(c)
+			}
+		}
+		if excused&bit(c) == 0 {
+			return fmt.Sprintf("a stall: the names that %c wants are free, and only a timer helps it", 'A'+c)
+		}
+	}
+	return ""
+}
+
+func (q names) next(s namesState, do func(Step, namesState)) {
+	for c := range q.wants {
+		q.call(s, c, do)
+		for n := range s.nodes {
+			q.node(s, c, n, do)
+		}
+	}
+}
+
+// call adds the steps of call c.
+func (q names) call(s namesState, c int, do func(Step, namesState)) {
+	switch s.calls[c].phase {
+	case away:
+		q.come(s, c, do)
+	case barging, trying:
+		if q.decided(&s, c) {
+			q.decide(s, c, do)
+		}
+	case waiting:
+		if q.mayTry(&s, c) {
+			q.goOn(s, c, do)
+		}
+		if q.cancels {
+			q.cancel(s, c, do)
+		}
+	case holding:
+		q.unlock(s, c, do)
+	}
+}
+
+// lines returns the names in whose lines call c stands, as bits.
+func (q names) lines(s *namesState, c int) uint8 {
+	switch {
+	case !s.calls[c].phase.inLine():
+		return 0
+	case q.fair && !q.oneLine || q.allLines:
+		return q.wants[c]
+	case q.staysInLine || q.oneLine:
+		return q.wants[c] & -q.wants[c]
+	}
+	return bit(int(s.calls[c].line))
+}
+
+// headOf returns the first call of a process in the line of a name, -1 if the line is empty.
+func (q names) headOf(s *namesState, process uint8, name int) int {
+	for c, p := range q.process {
+		if p == process && q.lines(s, c)&bit(name) != 0 {
+			return c
+		}
+	}
+	return -1
+}
+
+// isFirst reports whether call c is at the head of every line in which it stands.
+func (q names) isFirst(s *namesState, c int) bool {
+	heads, lines := uint8(0), q.lines(s, c)
+	for k := range maxNames {
+		if lines&bit(k) != 0 && q.headOf(s, q.process[c], k) == c {
+			heads |= bit(k)
+		}
+	}
+	return heads != 0 && (heads == lines || q.anyHead)
+}
+
+// firsts returns the calls that are first, as bits.
+func (q names) firsts(s *namesState) (firsts uint8) {
+	for c := range q.wants {
+		if q.isFirst(s, c) {
+			firsts |= bit(c)
+		}
+	}
+	return firsts
+}
+
+// firstsTry makes the calls ready that have become first.
+func (q names) firstsTry(s *namesState, before uint8) {
+	for c := range q.wants {
+		if q.firsts(s)&^before&bit(c) != 0 && s.calls[c].phase == waiting {
+			s.calls[c].ready = true
+		}
+	}
+}
+
+// held returns the names that a process holds, as bits.
+func (q names) held(s *namesState, process uint8) (held uint8) {
+	for c, p := range q.process {
+		if p == process && s.calls[c].phase == holding {
+			held |= q.wants[c]
+		}
+	}
+	return held
+}
+
+// mayTry reports whether call c, which waits, may begin an attempt if it has a reason.
+func (q names) mayTry(s *namesState, c int) bool {
+	if !q.isFirst(s, c) || q.crowded(s, c) {
+		return false
+	}
+	for o := range q.wants {
+		if o != c && q.process[o] == q.process[c] && q.wants[o]&q.wants[c] != 0 && s.calls[o].phase == trying && !q.together {
+			return false
+		}
+	}
+	keepsBack := q.lines(s, c)
+	switch {
+	case q.waitsForAll:
+		keepsBack = q.wants[c]
+	case q.fairTriesHeld:
+		keepsBack &= -keepsBack
+	case q.triesHeld:
+		keepsBack = 0
+	}
+	return q.held(s, q.process[c])&keepsBack == 0
+}
+
+// come begins Lock. Its first attempt goes ahead of the waiters, unless the lock is fair or other
+// calls of the process wait in the line of one of its names.
+func (q names) come(s namesState, c int, do func(Step, namesState)) {
+	call := &s.calls[c]
+	for earlier := range c {
+		if q.process[earlier] == q.process[c] && s.calls[earlier].phase == away {
+			return // the calls of a process begin in order
+		}
+	}
+	call.line = uint8(bits.TrailingZeros8(q.wants[c])) //nolint:gosec // there are few
+	waits := q.fair
+	for k := range maxNames {
+		waits = waits || q.wants[c]&bit(k) != 0 && q.headOf(&s, q.process[c], k) >= 0 && !q.bargesPast
+	}
+	if waits {
+		call.phase, call.ready = waiting, true
+		do(Step{"{c} comes and waits", Choice, c, 0}, s)
+		return
+	}
+	q.begin(&s, c, plain)
+	call.phase = barging
+	do(Step{"{c} comes and tries ahead of the waiters", Choice, c, 0}, s)
+}
+
+// crowded reports whether there is no room for another message of call c.
+func (q names) crowded(s *namesState, c int) bool {
+	for _, n := range s.nodes {
+		if n.slots[c].onTheWay() && (q.orderly || n.slots[c] != releasing) {
+			return true
+		}
+	}
+	return false
+}
+
+// send notes a message of call c that is on its way to a node.
+func (q names) send(n *namesNode, c int, to slot) {
+	if !n.slots[c].onTheWay() {
+		n.after[c] = 0
+		for o := range q.wants {
+			if o != c && q.process[o] == q.process[c] && n.slots[o].onTheWay() {
+				n.after[c] |= bit(o)
+			}
+		}
+	}
+	n.slots[c] = to
+}
+
+// arrived notes that the last message of call c has been executed.
+func (n *namesNode) arrived(c int, answer slot) {
+	n.slots[c] = answer
+	for o := range n.after {
+		n.after[o] &^= bit(c)
+	}
+}
+
+// begin sends the acquires of an attempt.
+func (q names) begin(s *namesState, c int, how manner) {
+	call := &s.calls[c]
+	call.phase, call.how, call.ready, call.behind, call.kept, call.before = trying, how, false, false, 0, 0
+	for i := range s.nodes {
+		n := &s.nodes[i]
+		n.woken &^= bit(c)
+		n.freed &^= bit(c)
+		if n.slots[c] == releasing {
+			q.send(n, c, turning)
+		} else {
+			q.send(n, c, acquiring)
+		}
+	}
+	if how != strict {
+		return
+	}
+	for o := range c {
+		if q.keepsPlace(s, o, c) {
+			call.before |= bit(o)
+		}
+	}
+}
+
+// keepsPlace reports whether call c, which comes later, must not overtake call o: o stands in a quorum of the
+// queues of a name that both want, or before c in a line. Without fair mode that is promised among singles.
+func (q names) keepsPlace(s *namesState, o, c int) bool {
+	shared := q.wants[o] & q.wants[c]
+	switch {
+	case !s.calls[o].phase.inLine() || shared == 0:
+		return false
+	case !q.fair && (q.wants[o] == both || q.wants[c] == both):
+		return false
+	case q.process[o] == q.process[c]:
+		return true
+	}
+	for k := range maxNames {
+		count := 0
+		for _, n := range s.nodes {
+			if shared&bit(k) != 0 && n.queue[k]&bit(o) != 0 {
+				count++
+			}
+		}
+		if count >= quorum {
+			return true
+		}
+	}
+	return false
+}
+
+// answers counts the answers of the nodes to the attempt of call c.
+func (s *namesState) answers(c int) (grants, refusals, open int) {
+	for _, n := range s.nodes {
+		switch n.slots[c] {
+		case granted:
+			grants++
+		case refused:
+			refusals++
+		default:
+			open++
+		}
+	}
+	return grants, refusals, open
+}
+
+// decided reports whether the attempt of call c is over.
+func (q names) decided(s *namesState, c int) bool {
+	for _, n := range s.nodes {
+		if n.slots[c] == turning {
+			return false // there is no room for another message
+		}
+	}
+	grants, refusals, open := s.answers(c)
+	return open == 0 || q.early && (grants >= quorum || refusals > numNodes-quorum)
+}
+
+func (q names) decide(s namesState, c int, do func(Step, namesState)) {
+	if grants, _, _ := s.answers(c); grants >= quorum {
+		q.win(s, c, do)
+		return
+	}
+	q.rollBack(s, c, do)
+}
+
+func (q names) win(s namesState, c int, do func(Step, namesState)) {
+	call, before := &s.calls[c], q.firsts(&s)
+	for o := range c {
+		if call.before&bit(o) != 0 && s.calls[o].phase.inLine() {
+			s.overtook = true
+		}
+	}
+	*call = namesCall{phase: holding, how: call.how, leaves: call.queued || call.how != plain}
+	for i := range s.nodes {
+		n := &s.nodes[i]
+		if !n.slots[c].onTheWay() {
+			n.slots[c] = nothing
+		}
+		n.woken &^= bit(c)
+		n.freed &^= bit(c)
+	}
+	if !q.leavesSilently {
+		q.firstsTry(&s, before)
+	}
+	do(Step{"{c} HOLDS", Work, c, 0}, s)
+}
+
+// rollBack ends an attempt that has failed, and sends its release. The call moves to the line of the first
+// name that has kept it back.
+func (q names) rollBack(s namesState, c int, do func(Step, namesState)) {
+	call, before := &s.calls[c], q.firsts(&s)
+	if call.phase == barging || call.how == plain {
+		call.ready = true
+	} else {
+		call.queued, call.leaves = true, false
+	}
+	if call.kept != 0 {
+		call.line = uint8(bits.TrailingZeros8(call.kept)) //nolint:gosec // there are few
+	}
+	call.phase, call.before, call.kept = waiting, 0, 0
+	for i := range s.nodes {
+		if n := &s.nodes[i]; n.slots[c] == granted {
+			n.freed |= bit(c)
+		}
+	}
+	if !q.movesSilently {
+		q.firstsTry(&s, before)
+	}
+	q.release(&s, c)
+	do(Step{"{c} fails and takes its grants back", Work, c, 0}, s)
+}
+
+// release sends the release of call c after all its earlier messages.
+func (q names) release(s *namesState, c int) {
+	for i := range s.nodes {
+		n := &s.nodes[i]
+		if n.slots[c] == acquiring {
+			q.send(n, c, undoing)
+		} else {
+			q.send(n, c, releasing)
+		}
+	}
+}
+
+// goOn begins the next attempt of the waiting call c, for the first reason that applies.
+func (q names) goOn(s namesState, c int, do func(Step, namesState)) {
+	call := s.calls[c]
+	woken, free := 0, 0
+	for _, n := range s.nodes {
+		if n.woken&bit(c) != 0 {
+			woken++
+		}
+		if (n.woken|n.freed)&bit(c) != 0 {
+			free++
+		}
+	}
+	switch {
+	case call.ready && call.behind:
+		q.begin(&s, c, plain)
+		do(Step{"{c} tries right behind the release", Work, c, 0}, s)
+	case call.ready:
+		q.begin(&s, c, strict)
+		do(Step{"{c} tries", Work, c, 0}, s)
+	case woken > 0 && free >= quorum:
+		q.begin(&s, c, strict)
+		do(Step{"{c} wakes up and tries", Work, c, 0}, s)
+	case !q.patient:
+		how := strict
+		if !q.fair {
+			how = loose
+		}
+		q.begin(&s, c, how)
+		do(Step{"{c}'s retry delay has elapsed", Timer, c, 0}, s)
+	}
+}
+
+// cancel makes call c stop waiting.
+func (q names) cancel(s namesState, c int, do func(Step, namesState)) {
+	if q.crowded(&s, c) {
+		return
+	}
+	call, before := &s.calls[c], q.firsts(&s)
+	if call.queued {
+		call.leaves = true
+		q.release(&s, c)
+	}
+	*call = namesCall{phase: gone, leaves: call.leaves}
+	for i := range s.nodes {
+		s.nodes[i].woken &^= bit(c)
+		s.nodes[i].freed &^= bit(c)
+	}
+	if !q.leavesSilently {
+		q.firstsTry(&s, before)
+	}
+	do(Step{"{c} gives up", Choice, c, 0}, s)
+}
+
+// unlock ends the hold of call c. For each of its names the next in line either tries right behind the
+// release, or the release puts its ticket into the queue and the nodes decide whose turn it is: see
+// queue.unlock. A call that stands in another line, and wants a name that is released, tries.
+func (q names) unlock(s namesState, c int, do func(Step, namesState)) {
+	s.calls[c].phase = gone
+	q.release(&s, c)
+	var next uint8
+	for w := range q.wants {
+		if q.process[w] != q.process[c] || q.wants[w]&q.wants[c] == 0 || !q.isFirst(&s, w) {
+			continue
+		}
+		switch {
+		case q.lines(&s, w)&q.wants[c] != 0:
+			next |= bit(w)
+		case !q.headsOnly:
+			s.calls[w].ready = true
+		}
+	}
+	q.admit(s, c, next, 0, do)
+}
+
+// admit lets the calls in next, of which those below w are done, try or enter the queues.
+func (q names) admit(s namesState, c int, next uint8, w int, do func(Step, namesState)) {
+	for w < len(q.wants) && next&bit(w) == 0 {
+		w++
+	}
+	if w == len(q.wants) {
+		do(Step{"{c} unlocks" + q.admitted(&s, c, next), Choice, c, 0}, s)
+		return
+	}
+	if !q.fair {
+		t := s
+		t.calls[w].ready, t.calls[w].behind = true, true
+		q.admit(t, c, next, w+1, do)
+	}
+	lines := q.lines(&s, w) & q.wants[c]
+	for k := range maxNames {
+		if lines&bit(k) != 0 && !(q.firstEnters && q.wants[c]&(bit(k)-1) != 0) {
+			s.calls[c].enters[k] = mark(w)
+			s.calls[w].queued = true
+		}
+	}
+	s.calls[w].ready, s.calls[w].behind = s.calls[w].phase == trying, false
+	q.admit(s, c, next, w+1, do)
+}
+
+func (q names) admitted(s *namesState, c int, next uint8) (text string) {
+	for w := range q.wants {
+		if next&bit(w) == 0 {
+			continue
+		}
+		if text += fmt.Sprintf(", %c ", 'A'+w); s.calls[w].behind {
+			text += "tries"
+		} else {
+			text += "enters"
+		}
+	}
+	return text
+}
+
+// node adds the steps in which a node executes a message of call c.
+func (q names) node(s namesState, c, node int, do func(Step, namesState)) {
+	n := &s.nodes[node]
+	if n.after[c] != 0 {
+		return // another message of the process was sent first
+	}
+	switch n.slots[c] {
+	case acquiring, undoing:
+		q.executeAcquire(&s, c, node)
+		do(Step{"node {n} executes {c}'s acquire", Work, c, node}, s)
+	case releasing, turning:
+		q.executeRelease(&s, c, node)
+		do(Step{"node {n} executes {c}'s release", Work, c, node}, s)
+	}
+}
+
+// keepsBack reports whether a name keeps call c back on a node: its key is set, or, for a strict attempt, a
+// ticket of another process stands before that of c in its queue.
+func (q names) keepsBack(n *namesNode, c, name int, how manner) bool {
+	if n.lock[name] != 0 {
+		return true
+	}
+	queue := n.queue[name]
+	if how != strict || queue == 0 {
+		return false
+	}
+	switch head := bits.TrailingZeros8(queue); {
+	case q.headsProcess:
+		return head < c && q.process[head] != q.process[c]
+	case q.ticketsOnly:
+		return head < c
+	}
+	for o := range c {
+		if queue&bit(o) != 0 && q.process[o] != q.process[c] {
+			return true
+		}
+	}
+	return false
+}
+
+// executeAcquire sets all keys or none. A ticket that is refused stands in the queue of the first name that
+// keeps it back, and in fair mode in all queues; a ticket that is granted stands in all queues.
+func (q names) executeAcquire(s *namesState, c, node int) {
+	n, call, want := &s.nodes[node], &s.calls[c], q.wants[c]
+	by := -1
+	for k := range maxNames {
+		if want&bit(k) != 0 && by < 0 && q.keepsBack(n, c, k, call.how) {
+			by = k
+		}
+	}
+	letIn := by < 0
+	for k := range maxNames {
+		if want&bit(k) == 0 {
+			continue
+		}
+		if letIn {
+			n.lock[k] = mark(c)
+		}
+		switch {
+		case call.how == plain:
+		case letIn || q.fair || k == by:
+			n.queue[k] |= bit(c)
+		default:
+			n.queue[k] &^= bit(c)
+		}
+	}
+	switch {
+	case n.slots[c] == undoing:
+		n.slots[c] = releasing
+		if letIn && call.phase == waiting {
+			n.freed |= bit(c)
+		}
+	case !call.phase.inLine() && call.phase != barging:
+		n.arrived(c, nothing)
+	case letIn:
+		n.arrived(c, granted)
+	default:
+		n.arrived(c, refused)
+		call.kept |= bit(by)
+	}
+}
+
+func (q names) executeRelease(s *namesState, c, node int) {
+	n, call := &s.nodes[node], s.calls[c]
+	var others, own uint8 // the names whose queue is led by another process, or by this one
+	for k := range maxNames {
+		if q.wants[c]&bit(k) == 0 {
+			continue
+		}
+		if n.lock[k] == mark(c) {
+			n.lock[k] = 0
+		}
+		if call.leaves {
+			n.queue[k] &^= bit(c)
+		}
+		if call.enters[k] > 0 {
+			n.queue[k] |= bit(int(call.enters[k]) - 1)
+		}
+		if n.lock[k] != 0 || n.queue[k] == 0 {
+			continue
+		}
+		if head := bits.TrailingZeros8(n.queue[k]); q.process[head] == q.process[c] {
+			own |= bit(k)
+		} else {
+			others |= bit(k)
+			q.wake(s, q.process[head], c, node, bit(k))
+		}
+	}
+	switch {
+	case q.firstLost && others != 0:
+		own = 0
+	case q.vague && own != 0:
+		own = q.wants[c]
+	}
+	q.wake(s, q.process[c], c, node, own)
+	if n.slots[c] == turning {
+		n.slots[c] = acquiring
+	} else {
+		n.arrived(c, nothing)
+	}
+}
+
+// wake takes the word of a node that names are free and that it is the turn of the process: in the answer to
+// the release of call by if that is of the same process, otherwise in a message. It wakes the first waiters
+// that want such a name, unless the process holds it, but not the call whose release it is.
+func (q names) wake(s *namesState, process uint8, by, node int, free uint8) {
+	free &^= q.held(s, process)
+	for w := range q.wants {
+		if w == by || q.process[w] != process || !q.isFirst(s, w) {
+			continue
+		}
+		if free&q.wants[w] != 0 && (!q.lineOnly || free&q.lines(s, w) != 0) {
+			s.nodes[node].woken |= bit(w)
+		}
+	}
+}
+
+func sameNames(s namesState) namesState {
+	sortNodes(&s.nodes, func(n *namesNode) uint64 {
+		return pack(n.lock[0], n.lock[1], n.queue[0], n.queue[1], n.woken, n.freed,
+			uint8(n.slots[0]), uint8(n.slots[1]), uint8(n.slots[2]), n.after[0], n.after[1], n.after[2])
+	})
+	return s
+}
+
+func (q names) show(s namesState) string {
+	var b strings.Builder
+	for _, n := range s.nodes {
+		b.WriteString(" ")
+		for k := range maxNames {
+			b.WriteString(" " + string("-ABC"[n.lock[k]]) + " [")
+			for c := range q.wants {
+				if n.queue[k]&bit(c) != 0 {
+					b.WriteByte("ABC"[c])
+				}
+			}
+			b.WriteString("]")
+		}
+	}
+	for c := range q.wants {
+		woken := 0
+		for _, n := range s.nodes {
+			woken += int(n.woken >> c & 1)
+		}
+		if woken > 0 {
+			fmt.Fprintf(&b, "  %c woken by %d", 'A'+c, woken)
+		}
+	}
+	return b.String()
+}
