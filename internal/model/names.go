@@ -141,7 +141,7 @@ func (q names) call(s namesState, c int, do func(Step, namesState)) {
 	case away:
 		q.come(s, c, do)
 	case barging, trying:
-		if q.decided(&s, c) {
+		if q.decided(&s, c) && !s.followed(c) {
 			q.decide(s, c, do)
 		}
 	case waiting:
@@ -152,7 +152,9 @@ func (q names) call(s namesState, c int, do func(Step, namesState)) {
 			q.cancel(s, c, do)
 		}
 	case holding:
-		q.unlock(s, c, do)
+		if !s.followed(c) {
+			q.unlock(s, c, do)
+		}
 	}
 }
 
@@ -200,10 +202,10 @@ func (q names) firsts(s *namesState) (firsts uint8) {
 	return firsts
 }
 
-// firstsTry makes the calls ready that have become first.
+// firstsTry gives a reason to try to the calls that have become first, also to one whose attempt is under way.
 func (q names) firstsTry(s *namesState, before uint8) {
 	for c := range q.wants {
-		if q.firsts(s)&^before&bit(c) != 0 && s.calls[c].phase == waiting {
+		if q.firsts(s)&^before&bit(c) != 0 && (s.calls[c].phase == waiting || !q.deafs) {
 			s.calls[c].ready = true
 		}
 	}
@@ -270,6 +272,19 @@ func (q names) crowded(s *namesState, c int) bool {
 	for _, n := range s.nodes {
 		if n.slots[c].onTheWay() && (q.orderly || n.slots[c] != releasing) {
 			return true
+		}
+	}
+	return s.followed(c)
+}
+
+// followed reports whether another message of the process has been sent behind one of call c that is on its
+// way. Call c sends nothing then: the model has no room for what follows.
+func (s *namesState) followed(c int) bool {
+	for _, n := range s.nodes {
+		for _, after := range n.after {
+			if after&bit(c) != 0 {
+				return true
+			}
 		}
 	}
 	return false
