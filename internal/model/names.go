@@ -14,15 +14,16 @@ import (
 // where the ticket stands, and the process knows in which line the call stands.
 
 const (
-	maxNames = 2
-	onlyA    = uint8(1) // what a call wants, as bits
-	onlyB    = uint8(2)
-	both     = onlyA | onlyB
+	maxNames      = 2
+	maxNamesCalls = 4
+	onlyA         = uint8(1) // what a call wants, as bits
+	onlyB         = uint8(2)
+	both          = onlyA | onlyB
 )
 
 type namesState struct {
 	nodes    [numNodes]namesNode
-	calls    [maxCalls]namesCall
+	calls    [maxNamesCalls]namesCall
 	overtook bool
 }
 
@@ -31,8 +32,8 @@ type namesNode struct {
 	queue [maxNames]uint8 // the calls whose tickets are queued, as bits
 	woken uint8           // the calls that the node has woken since their last attempt began, as bits
 	freed uint8           // the calls that rolled back a grant of this node in their last attempt, as bits
-	slots [maxCalls]slot
-	after [maxCalls]uint8 // by call: the calls of its process whose messages were sent before its own, as bits
+	slots [maxNamesCalls]slot
+	after [maxNamesCalls]uint8 // by call: the calls of its process whose messages were sent before its own, as bits
 }
 
 type namesCall struct {
@@ -78,7 +79,7 @@ type names struct {
 
 func (q names) explore(limit int) Result {
 	return Explore(System[namesState]{
-		Clients: []string{"A", "B", "C"}, Next: q.next, Same: sameNames, Wrong: q.wrong, Rest: q.rest, Show: q.show,
+		Clients: []string{"A", "B", "C", "D"}, Next: q.next, Same: sameNames, Wrong: q.wrong, Rest: q.rest, Show: q.show,
 		Spins: true,
 	}, limit)
 }
@@ -707,7 +708,8 @@ func (q names) wake(s *namesState, process uint8, by, node int, free uint8) {
 func sameNames(s namesState) namesState {
 	sortNodes(&s.nodes, func(n *namesNode) uint64 {
 		return pack(n.lock[0], n.lock[1], n.queue[0], n.queue[1], n.woken, n.freed,
-			uint8(n.slots[0]), uint8(n.slots[1]), uint8(n.slots[2]), n.after[0], n.after[1], n.after[2])
+			uint8(n.slots[0]), uint8(n.slots[1]), uint8(n.slots[2]), uint8(n.slots[3]),
+			n.after[0], n.after[1], n.after[2], n.after[3])
 	})
 	return s
 }
@@ -717,10 +719,10 @@ func (q names) show(s namesState) string {
 	for _, n := range s.nodes {
 		b.WriteString(" ")
 		for k := range maxNames {
-			b.WriteString(" " + string("-ABC"[n.lock[k]]) + " [")
+			b.WriteString(" " + string("-ABCD"[n.lock[k]]) + " [")
 			for c := range q.wants {
 				if n.queue[k]&bit(c) != 0 {
-					b.WriteByte("ABC"[c])
+					b.WriteByte("ABCD"[c])
 				}
 			}
 			b.WriteString("]")
