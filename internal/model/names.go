@@ -30,8 +30,8 @@ type namesState struct {
 type namesNode struct {
 	lock  [maxNames]uint8 // 1 + the call whose key is set; 0: no key
 	queue [maxNames]uint8 // the calls whose tickets are queued, as bits
-	woken uint8           // the calls that the node has woken since their last attempt began, as bits
-	freed uint8           // the calls that rolled back a grant of this node in their last attempt, as bits
+	told  [maxNames]uint8 // the calls that the node has told, since their last attempt began, that the name is free, as bits
+	found [maxNames]uint8 // the calls whose last attempt found the name free on this node, as bits
 	slots [maxNamesCalls]slot
 	after [maxNamesCalls]uint8 // by call: the calls of its process whose messages were sent before its own, as bits
 }
@@ -44,7 +44,6 @@ type namesCall struct {
 	queued bool   // its ticket may be in queues
 	leaves bool   // its releases take the ticket out of the queues
 	line   uint8  // the name in whose line it stands, without fair mode
-	kept   uint8  // the names that have kept it back in this attempt, as bits
 	before uint8  // calls that it must not overtake in this attempt, as bits
 	enters [maxNames]uint8
 }
@@ -56,6 +55,7 @@ type namesBounds struct {
 	fair    bool
 	early   bool // attempts end as soon as they are decided; otherwise when all nodes have answered
 	orderly bool // a call begins an attempt only when all its earlier messages have been executed
+	taken   uint8 // the names that somebody else holds for ever, as bits
 	patient bool // an elapsed retry delay alone starts no attempt
 	cancels bool // waiters may give up
 	size    Size
@@ -69,6 +69,7 @@ type namesFlaws struct {
 	headsOnly, firstEnters                             bool // L5
 	triesHeld, waitsForAll, fairTriesHeld              bool // L6
 	bargesPast                                         bool // L7
+	anyName, noStray, oneTold, plainMoves              bool
 	headsProcess, ticketsOnly, firstLost, vague, deafs bool
 }
 
@@ -78,7 +79,16 @@ type names struct {
 }
 
 func (q names) explore(limit int) Result {
+	var start namesState
+	for i := range start.nodes {
+		for k := range maxNames {
+			if q.taken&bit(k) != 0 {
+				start.nodes[i].lock[k] = mark(maxNamesCalls)
+			}
+		}
+	}
 	return Explore(System[namesState]{
+		Start: start,
 		Clients: []string{"A", "B", "C", "D"}, Next: q.next, Same: sameNames, Wrong: q.wrong, Rest: q.rest, Show: q.show,
 		Spins: true,
 	}, limit)
@@ -111,6 +121,9 @@ func (q names) rest(s namesState) string {
 	for c := range q.wants {
 		if s.calls[c].phase != waiting {
 			continue
+		}
+		if q.taken&q.wants[c] != 0 {
+			excused |= bit(c)
 		}
 		for o := range q.wants {
 			if o == c || q.wants[o]&q.wants[c] == 0 {
@@ -312,14 +325,21 @@ func (n *namesNode) arrived(c int, answer slot) {
 	}
 }
 
+// forget drops what call c knows of the node.
+func (n *namesNode) forget(c int) {
+	for k := range maxNames {
+		n.told[k] &^= bit(c)
+		n.found[k] &^= bit(c)
+	}
+}
+
 // begin sends the acquires of an attempt.
 func (q names) begin(s *namesState, c int, how manner) {
 	call := &s.calls[c]
-	call.phase, call.how, call.ready, call.behind, call.kept, call.before = trying, how, false, false, 0, 0
+	call.phase, call.how, call.ready, call.behind, call.before = trying, how, false, false, 0
 	for i := range s.nodes {
 		n := &s.nodes[i]
-		n.woken &^= bit(c)
-		n.freed &^= bit(c)
+		n.forget(c)
 		if n.slots[c] == releasing {
 			q.send(n, c, turning)
 		} else {
@@ -409,8 +429,7 @@ func (q names) win(s namesState, c int, do func(Step, namesState)) {
 		if !n.slots[c].onTheWay() {
 			n.slots[c] = nothing
 		}
-		n.woken &^= bit(c)
-		n.freed &^= bit(c)
+		n.forget(c)
 	}
 	if !q.leavesSilently {
 		q.firstsTry(&s, before)
@@ -427,13 +446,16 @@ func (q names) rollBack(s namesState, c int, do func(Step, namesState)) {
 	} else {
 		call.queued, call.leaves = true, false
 	}
-	if call.kept != 0 {
-		call.line = uint8(bits.TrailingZeros8(call.kept)) //nolint:gosec // there are few
+	moves := call.how != plain || !call.queued || q.plainMoves
+	call.phase, call.before = waiting, 0
+	if moves {
+		call.line = q.waitsFor(&s, c)
 	}
-	call.phase, call.before, call.kept = waiting, 0, 0
 	for i := range s.nodes {
-		if n := &s.nodes[i]; n.slots[c] == granted {
-			n.freed |= bit(c)
+		for k := range maxNames {
+			if k != int(call.line) && s.nodes[i].told[k]&bit(c) != 0 && !q.fair && !q.noStray {
+				call.ready = true
+			}
 		}
 	}
 	if !q.movesSilently {
@@ -441,6 +463,32 @@ func (q names) rollBack(s namesState, c int, do func(Step, namesState)) {
 	}
 	q.release(&s, c)
 	do(Step{"{c} fails and takes its grants back", Work, c, 0}, s)
+}
+
+// waitsFor returns the name for which call c waits after an attempt: the first that the attempt has not found
+// free on a quorum of nodes.
+func (q names) waitsFor(s *namesState, c int) (name uint8) {
+	reached := uint8(1<<numNodes - 1) // the nodes that no earlier name has kept back
+	for k := range maxNames {
+		if q.wants[c]&bit(k) == 0 {
+			continue
+		}
+		name = uint8(k) //nolint:gosec // there are few
+		found, kept := 0, 0
+		for i, n := range s.nodes {
+			switch {
+			case n.found[k]&bit(c) != 0:
+				found++
+			case n.slots[c] == refused && reached&bit(i) != 0:
+				kept++
+				reached &^= bit(i)
+			}
+		}
+		if found < quorum && !q.anyName || q.anyName && kept > 0 {
+			break
+		}
+	}
+	return name
 }
 
 // release sends the release of call c after all its earlier messages.
@@ -460,10 +508,14 @@ func (q names) goOn(s namesState, c int, do func(Step, namesState)) {
 	call := s.calls[c]
 	woken, free := 0, 0
 	for _, n := range s.nodes {
-		if n.woken&bit(c) != 0 {
+		told, found := n.told[call.line], n.found[call.line]
+		if q.fair {
+			told, found = n.told[0]|n.told[1], n.found[0]|n.found[1]
+		}
+		if told&bit(c) != 0 {
 			woken++
 		}
-		if (n.woken|n.freed)&bit(c) != 0 {
+		if (told|found)&bit(c) != 0 {
 			free++
 		}
 	}
@@ -474,7 +526,7 @@ func (q names) goOn(s namesState, c int, do func(Step, namesState)) {
 	case call.ready:
 		q.begin(&s, c, strict)
 		do(Step{"{c} tries", Work, c, 0}, s)
-	case woken > 0 && free >= quorum:
+	case woken > 0 && (free >= quorum || q.oneTold && q.wants[c] == both):
 		q.begin(&s, c, strict)
 		do(Step{"{c} wakes up and tries", Work, c, 0}, s)
 	case !q.patient:
@@ -499,8 +551,7 @@ func (q names) cancel(s namesState, c int, do func(Step, namesState)) {
 	}
 	*call = namesCall{phase: gone, leaves: call.leaves}
 	for i := range s.nodes {
-		s.nodes[i].woken &^= bit(c)
-		s.nodes[i].freed &^= bit(c)
+		s.nodes[i].forget(c)
 	}
 	if !q.leavesSilently {
 		q.firstsTry(&s, before)
@@ -634,19 +685,22 @@ func (q names) executeAcquire(s *namesState, c, node int) {
 			n.queue[k] &^= bit(c)
 		}
 	}
+	if call.phase.inLine() || call.phase == barging {
+		for k := range maxNames {
+			if want&bit(k) != 0 && (letIn || k < by) {
+				n.found[k] |= bit(c)
+			}
+		}
+	}
 	switch {
 	case n.slots[c] == undoing:
 		n.slots[c] = releasing
-		if letIn && call.phase == waiting {
-			n.freed |= bit(c)
-		}
 	case !call.phase.inLine() && call.phase != barging:
 		n.arrived(c, nothing)
 	case letIn:
 		n.arrived(c, granted)
 	default:
 		n.arrived(c, refused)
-		call.kept |= bit(by)
 	}
 }
 
@@ -699,15 +753,21 @@ func (q names) wake(s *namesState, process uint8, by, node int, free uint8) {
 		if w == by || q.process[w] != process || !q.isFirst(s, w) {
 			continue
 		}
-		if free&q.wants[w] != 0 && (!q.lineOnly || free&q.lines(s, w) != 0) {
-			s.nodes[node].woken |= bit(w)
+		for k := range maxNames {
+			if free&q.wants[w]&bit(k) == 0 || q.lineOnly && q.lines(s, w)&bit(k) == 0 {
+				continue
+			}
+			s.nodes[node].told[k] |= bit(w)
+			if s.calls[w].phase == waiting && k != int(s.calls[w].line) && !q.fair && !q.noStray {
+				s.calls[w].ready = true
+			}
 		}
 	}
 }
 
 func sameNames(s namesState) namesState {
 	sortNodes(&s.nodes, func(n *namesNode) uint64 {
-		return pack(n.lock[0], n.lock[1], n.queue[0], n.queue[1], n.woken, n.freed,
+		return pack(n.lock[0], n.lock[1], n.queue[0], n.queue[1], n.told[0], n.told[1], n.found[0], n.found[1],
 			uint8(n.slots[0]), uint8(n.slots[1]), uint8(n.slots[2]), uint8(n.slots[3]),
 			n.after[0], n.after[1], n.after[2], n.after[3])
 	})
@@ -719,7 +779,7 @@ func (q names) show(s namesState) string {
 	for _, n := range s.nodes {
 		b.WriteString(" ")
 		for k := range maxNames {
-			b.WriteString(" " + string("-ABCD"[n.lock[k]]) + " [")
+			b.WriteString(" " + string("-ABCDX"[n.lock[k]]) + " [")
 			for c := range q.wants {
 				if n.queue[k]&bit(c) != 0 {
 					b.WriteByte("ABCD"[c])
@@ -731,7 +791,7 @@ func (q names) show(s namesState) string {
 	for c := range q.wants {
 		woken := 0
 		for _, n := range s.nodes {
-			woken += int(n.woken >> c & 1)
+			woken += int((n.told[0] | n.told[1]) >> c & 1)
 		}
 		if woken > 0 {
 			fmt.Fprintf(&b, "  %c woken by %d", 'A'+c, woken)
