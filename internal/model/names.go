@@ -53,11 +53,12 @@ type namesBounds struct {
 	wants   []uint8 // of each call: the names, as bits
 	process []uint8 // of each call
 	fair    bool
-	early   bool // attempts end as soon as they are decided; otherwise when all nodes have answered
-	orderly bool // a call begins an attempt only when all its earlier messages have been executed
+	early   bool  // attempts end as soon as they are decided; otherwise when all nodes have answered
+	orderly bool  // a call begins an attempt only when all its earlier messages have been executed
+	lined   bool  // without fair mode: no first attempt goes ahead of the waiters
 	taken   uint8 // the names that somebody else holds for ever, as bits
-	patient bool // an elapsed retry delay alone starts no attempt
-	cancels bool // waiters may give up
+	patient bool  // an elapsed retry delay alone starts no attempt
+	cancels bool  // waiters may give up
 	size    Size
 }
 
@@ -69,7 +70,7 @@ type namesFlaws struct {
 	headsOnly, firstEnters                             bool // L5
 	triesHeld, waitsForAll, fairTriesHeld              bool // L6
 	bargesPast                                         bool // L7
-	anyName, noStray, oneTold, plainMoves              bool
+	anyName, strayTries, oneTold, plainMoves           bool
 	headsProcess, ticketsOnly, firstLost, vague, deafs bool
 }
 
@@ -88,7 +89,7 @@ func (q names) explore(limit int) Result {
 		}
 	}
 	return Explore(System[namesState]{
-		Start: start,
+		Start:   start,
 		Clients: []string{"A", "B", "C", "D"}, Next: q.next, Same: sameNames, Wrong: q.wrong, Rest: q.rest, Show: q.show,
 		Spins: true,
 	}, limit)
@@ -267,7 +268,7 @@ func (q names) come(s namesState, c int, do func(Step, namesState)) {
 		}
 	}
 	call.line = uint8(bits.TrailingZeros8(q.wants[c])) //nolint:gosec // there are few
-	waits := q.fair
+	waits := q.fair || q.lined
 	for k := range maxNames {
 		waits = waits || q.wants[c]&bit(k) != 0 && q.headOf(&s, q.process[c], k) >= 0 && !q.bargesPast
 	}
@@ -453,7 +454,7 @@ func (q names) rollBack(s namesState, c int, do func(Step, namesState)) {
 	}
 	for i := range s.nodes {
 		for k := range maxNames {
-			if k != int(call.line) && s.nodes[i].told[k]&bit(c) != 0 && !q.fair && !q.noStray {
+			if k != int(call.line) && s.nodes[i].told[k]&bit(c) != 0 && !q.fair && q.strayTries {
 				call.ready = true
 			}
 		}
@@ -758,7 +759,7 @@ func (q names) wake(s *namesState, process uint8, by, node int, free uint8) {
 				continue
 			}
 			s.nodes[node].told[k] |= bit(w)
-			if s.calls[w].phase == waiting && k != int(s.calls[w].line) && !q.fair && !q.noStray {
+			if s.calls[w].phase == waiting && k != int(s.calls[w].line) && !q.fair && q.strayTries {
 				s.calls[w].ready = true
 			}
 		}

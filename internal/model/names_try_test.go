@@ -32,6 +32,10 @@ var systems = []sys{
 }
 
 var fours = []sys{
+	{"X,ab|ab|a|a", []uint8{AB, AB, A, A}, []uint8{0, 1, 2, 3}},
+	{"X,ab|ab|a,a", []uint8{AB, AB, A, A}, []uint8{0, 1, 2, 2}},
+	{"X,a|a|ab|ab", []uint8{A, A, AB, AB}, []uint8{0, 1, 2, 3}},
+	{"X,ab,a|ab|a", []uint8{AB, A, AB, A}, []uint8{0, 0, 1, 2}},
 	{"ab,a|a|b", []uint8{AB, A, A, B}, []uint8{0, 0, 1, 1}},
 	{"a,ab|a|b", []uint8{A, AB, A, B}, []uint8{0, 0, 1, 1}},
 	{"b,ab|a|b", []uint8{B, AB, A, B}, []uint8{0, 0, 1, 1}},
@@ -52,6 +56,13 @@ var flaws = []struct {
 	{"L1 allLines", namesFlaws{allLines: true}},
 	{"L1 oneLine", namesFlaws{oneLine: true}},
 	{"L1 anyHead", namesFlaws{anyHead: true}},
+	{"V strayTries", namesFlaws{strayTries: true}},
+	{"V oneTold", namesFlaws{oneTold: true}},
+	{"V oneTold strayTries", namesFlaws{oneTold: true, strayTries: true}},
+	{"V anyName", namesFlaws{anyName: true}},
+	{"V anyName strayTries", namesFlaws{anyName: true, strayTries: true}},
+	{"V anyName oneTold", namesFlaws{anyName: true, oneTold: true}},
+	{"V plainMoves", namesFlaws{plainMoves: true}},
 	{"L2 together", namesFlaws{together: true}},
 	{"L3 lineOnly", namesFlaws{lineOnly: true}},
 	{"L4 movesSilently", namesFlaws{movesSilently: true}},
@@ -77,7 +88,10 @@ func TestFlaws(t *testing.T) {
 		for _, fair := range []bool{true, false} {
 			found, none, most := "", "", 0
 			for _, x := range pick() {
-				q := names{namesBounds: namesBounds{wants: x.w, process: x.p, fair: fair, orderly: os.Getenv("FAST") == "", patient: true, cancels: true}, namesFlaws: f.f}
+				if only := os.Getenv("SYS"); only != "" && only != x.n {
+					continue
+				}
+				q := names{namesBounds: namesBounds{wants: x.w, process: x.p, fair: fair, lined: os.Getenv("LINED") != "", taken: map[bool]uint8{true: onlyB}[x.n[0] == 'X'], orderly: os.Getenv("FAST") == "", patient: true, cancels: true}, namesFlaws: f.f}
 				r := q.explore(2_000_000)
 				most = max(most, r.States)
 				if r.Violation != "" {
@@ -102,7 +116,7 @@ func TestTry(t *testing.T) {
 		for _, fair := range []bool{true, false} {
 			for _, patient := range []bool{true} {
 				cancels := true
-				q := names{namesBounds: namesBounds{wants: x.w, process: x.p, fair: fair, orderly: os.Getenv("FAST") == "", patient: patient, cancels: cancels}}
+				q := names{namesBounds: namesBounds{wants: x.w, process: x.p, fair: fair, lined: os.Getenv("LINED") != "", taken: map[bool]uint8{true: onlyB}[x.n[0] == 'X'], orderly: os.Getenv("FAST") == "", patient: patient, cancels: cancels}}
 				begin := time.Now()
 				r := q.explore(3_000_000)
 				v := r.Violation
