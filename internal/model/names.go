@@ -42,7 +42,7 @@ type namesCall struct {
 	ready  bool   // it has a reason to try at once
 	behind bool   // if ready: it tries right behind a release of its process, without queueing
 	queued bool   // its ticket may be in queues
-	leaves bool   // its releases take the ticket out of the queues
+	leaves uint8  // the names out of whose queues its releases take the ticket, as bits
 	line   uint8  // the name in whose line it stands, without fair mode
 	before uint8  // calls that it must not overtake in this attempt, as bits
 	enters [maxNames]uint8
@@ -63,15 +63,15 @@ type namesBounds struct {
 }
 
 type namesFlaws struct {
-	staysInLine, allLines, oneLine, anyHead            bool // L1
-	together                                           bool // L2
-	lineOnly                                           bool // L3
-	movesSilently, leavesSilently                      bool // L4
-	headsOnly, firstEnters                             bool // L5
-	triesHeld, waitsForAll, fairTriesHeld              bool // L6
-	bargesPast                                         bool // L7
-	anyName, strayTries, oneTold, plainMoves           bool
-	headsProcess, ticketsOnly, firstLost, vague, deafs bool
+	staysInLine, allLines, oneLine, anyHead                        bool // L1
+	together                                                       bool // L2
+	lineOnly                                                       bool // L3
+	movesSilently, leavesSilently                                  bool // L4
+	headsOnly, firstEnters                                         bool // L5
+	triesHeld, waitsForAll, fairTriesHeld                          bool // L6
+	bargesPast                                                     bool // L7
+	anyName, strayTries, nodesChoose, anyTold, oneTold, plainMoves bool
+	headsProcess, ticketsOnly, firstLost, vague, deafs             bool
 }
 
 type names struct {
@@ -424,7 +424,11 @@ func (q names) win(s namesState, c int, do func(Step, namesState)) {
 			s.overtook = true
 		}
 	}
-	*call = namesCall{phase: holding, how: call.how, leaves: call.queued || call.how != plain}
+	leaves := uint8(0)
+	if call.queued || call.how != plain {
+		leaves = q.wants[c]
+	}
+	*call = namesCall{phase: holding, how: call.how, leaves: leaves}
 	for i := range s.nodes {
 		n := &s.nodes[i]
 		if !n.slots[c].onTheWay() {
@@ -445,12 +449,16 @@ func (q names) rollBack(s namesState, c int, do func(Step, namesState)) {
 	if call.phase == barging || call.how == plain {
 		call.ready = true
 	} else {
-		call.queued, call.leaves = true, false
+		call.queued = true
 	}
 	moves := call.how != plain || !call.queued || q.plainMoves
 	call.phase, call.before = waiting, 0
 	if moves {
 		call.line = q.waitsFor(&s, c)
+	}
+	call.leaves = 0
+	if !q.fair && !q.nodesChoose {
+		call.leaves = q.wants[c] &^ bit(int(call.line))
 	}
 	for i := range s.nodes {
 		for k := range maxNames {
@@ -510,7 +518,7 @@ func (q names) goOn(s namesState, c int, do func(Step, namesState)) {
 	woken, free := 0, 0
 	for _, n := range s.nodes {
 		told, found := n.told[call.line], n.found[call.line]
-		if q.fair {
+		if q.fair || q.anyTold {
 			told, found = n.told[0]|n.told[1], n.found[0]|n.found[1]
 		}
 		if told&bit(c) != 0 {
@@ -547,7 +555,7 @@ func (q names) cancel(s namesState, c int, do func(Step, namesState)) {
 	}
 	call, before := &s.calls[c], q.firsts(&s)
 	if call.queued {
-		call.leaves = true
+		call.leaves = q.wants[c]
 		q.release(&s, c)
 	}
 	*call = namesCall{phase: gone, leaves: call.leaves}
@@ -680,7 +688,7 @@ func (q names) executeAcquire(s *namesState, c, node int) {
 		}
 		switch {
 		case call.how == plain:
-		case letIn || q.fair || k == by:
+		case letIn || !q.nodesChoose || q.fair || k == by:
 			n.queue[k] |= bit(c)
 		default:
 			n.queue[k] &^= bit(c)
@@ -715,7 +723,7 @@ func (q names) executeRelease(s *namesState, c, node int) {
 		if n.lock[k] == mark(c) {
 			n.lock[k] = 0
 		}
-		if call.leaves {
+		if call.leaves&bit(k) != 0 {
 			n.queue[k] &^= bit(c)
 		}
 		if call.enters[k] > 0 {
