@@ -57,6 +57,7 @@ type namesBounds struct {
 	orderly bool  // a call begins an attempt only when all its earlier messages have been executed
 	lined   bool  // without fair mode: no first attempt goes ahead of the waiters
 	taken   uint8 // the names that somebody else holds for ever, as bits
+	holds   uint8 // the calls that hold at the start, as bits
 	patient bool  // an elapsed retry delay alone starts no attempt
 	cancels bool  // waiters may give up
 	size    Size
@@ -80,19 +81,33 @@ type names struct {
 }
 
 func (q names) explore(limit int) Result {
-	var start namesState
-	for i := range start.nodes {
-		for k := range maxNames {
-			if q.taken&bit(k) != 0 {
-				start.nodes[i].lock[k] = mark(maxNamesCalls)
-			}
-		}
-	}
 	return Explore(System[namesState]{
-		Start:   start,
+		Start:   q.start(),
 		Clients: []string{"A", "B", "C", "D"}, Next: q.next, Same: sameNames, Wrong: q.wrong, Rest: q.rest, Show: q.show,
 		Spins: true,
 	}, limit)
+}
+
+// start returns the state at the start: the calls in held hold, and somebody else has the names in taken.
+func (q names) start() (s namesState) {
+	for c := range q.wants {
+		if q.holds&bit(c) != 0 {
+			s.calls[c].phase = holding
+		}
+	}
+	for i := range s.nodes {
+		for k := range maxNames {
+			if q.taken&bit(k) != 0 {
+				s.nodes[i].lock[k] = mark(maxNamesCalls)
+			}
+			for c, want := range q.wants {
+				if q.holds&bit(c) != 0 && want&bit(k) != 0 {
+					s.nodes[i].lock[k] = mark(c)
+				}
+			}
+		}
+	}
+	return s
 }
 
 // wrong checks two promises: at most one holder of each name, and no call overtakes a call that it must not

@@ -12,40 +12,42 @@ type sys struct {
 	n string
 	w []uint8
 	p []uint8
+	h uint8
 }
 
 const A, B, AB = onlyA, onlyB, both
 
 var systems = []sys{
-	{"ab,b|a", []uint8{AB, B, A}, []uint8{0, 0, 1}},
-	{"a|ab,b", []uint8{A, AB, B}, []uint8{1, 0, 0}},
-	{"ab|a|b", []uint8{AB, A, B}, []uint8{0, 1, 0}},
-	{"b,ab|a", []uint8{B, AB, A}, []uint8{0, 0, 1}},
-	{"b|a|ab", []uint8{B, A, AB}, []uint8{0, 1, 0}},
-	{"ab,a|b", []uint8{AB, A, B}, []uint8{0, 0, 1}},
-	{"b|ab,a", []uint8{B, AB, A}, []uint8{1, 0, 0}},
-	{"ab,ab|a", []uint8{AB, AB, A}, []uint8{0, 0, 1}},
-	{"a|ab,ab", []uint8{A, AB, AB}, []uint8{1, 0, 0}},
-	{"ab|ab|b", []uint8{AB, AB, B}, []uint8{0, 1, 0}},
-	{"ab|ab|a", []uint8{AB, AB, A}, []uint8{0, 1, 0}},
-	{"ab,b|b", []uint8{AB, B, B}, []uint8{0, 0, 1}},
+	{"ab,b|a", []uint8{AB, B, A}, []uint8{0, 0, 1}, 0},
+	{"a|ab,b", []uint8{A, AB, B}, []uint8{1, 0, 0}, 0},
+	{"ab|a|b", []uint8{AB, A, B}, []uint8{0, 1, 0}, 0},
+	{"b,ab|a", []uint8{B, AB, A}, []uint8{0, 0, 1}, 0},
+	{"b|a|ab", []uint8{B, A, AB}, []uint8{0, 1, 0}, 0},
+	{"ab,a|b", []uint8{AB, A, B}, []uint8{0, 0, 1}, 0},
+	{"b|ab,a", []uint8{B, AB, A}, []uint8{1, 0, 0}, 0},
+	{"ab,ab|a", []uint8{AB, AB, A}, []uint8{0, 0, 1}, 0},
+	{"a|ab,ab", []uint8{A, AB, AB}, []uint8{1, 0, 0}, 0},
+	{"ab|ab|b", []uint8{AB, AB, B}, []uint8{0, 1, 0}, 0},
+	{"ab|ab|a", []uint8{AB, AB, A}, []uint8{0, 1, 0}, 0},
+	{"ab,b|b", []uint8{AB, B, B}, []uint8{0, 0, 1}, 0},
 }
 
 var fours = []sys{
-	{"X,ab|ab|a|a", []uint8{AB, AB, A, A}, []uint8{0, 1, 2, 3}},
-	{"X,ab|ab|a,a", []uint8{AB, AB, A, A}, []uint8{0, 1, 2, 2}},
-	{"X,a|a|ab|ab", []uint8{A, A, AB, AB}, []uint8{0, 1, 2, 3}},
-	{"X,ab,a|ab|a", []uint8{AB, A, AB, A}, []uint8{0, 0, 1, 2}},
-	{"ab,a|a|b", []uint8{AB, A, A, B}, []uint8{0, 0, 1, 1}},
-	{"a,ab|a|b", []uint8{A, AB, A, B}, []uint8{0, 0, 1, 1}},
-	{"b,ab|a|b", []uint8{B, AB, A, B}, []uint8{0, 0, 1, 1}},
-	{"ab,b|a|b", []uint8{AB, B, A, B}, []uint8{0, 0, 1, 1}},
-	{"a|b|ab,a", []uint8{A, B, AB, A}, []uint8{1, 1, 0, 0}},
-	{"a|b|ab,b", []uint8{A, B, AB, B}, []uint8{1, 1, 0, 0}},
-	{"a,b,ab|b", []uint8{A, B, AB, B}, []uint8{0, 0, 0, 1}},
-	{"a,b,ab|a", []uint8{A, B, AB, A}, []uint8{0, 0, 0, 1}},
-	{"ab,a,b|ab", []uint8{AB, A, B, AB}, []uint8{0, 0, 0, 1}},
-	{"ab,ab|ab,b", []uint8{AB, AB, AB, B}, []uint8{0, 0, 1, 1}},
+	{"X,ab|ab|a!,a", []uint8{AB, AB, A, A}, []uint8{0, 1, 2, 2}, 4},
+	{"ab,a|a!|b", []uint8{AB, A, A, B}, []uint8{0, 0, 1, 1}, 4},
+	{"ab,a|a|b!", []uint8{AB, A, A, B}, []uint8{0, 0, 1, 1}, 8},
+	{"ab,b|a!|b", []uint8{AB, B, A, B}, []uint8{0, 0, 1, 1}, 4},
+	{"ab,b|a|b!", []uint8{AB, B, A, B}, []uint8{0, 0, 1, 1}, 8},
+	{"a,ab|a!|b", []uint8{A, AB, A, B}, []uint8{0, 0, 1, 1}, 4},
+	{"b,ab|a|b!", []uint8{B, AB, A, B}, []uint8{0, 0, 1, 1}, 8},
+	{"a!,b!,ab|b", []uint8{A, B, AB, B}, []uint8{0, 0, 0, 1}, 3},
+	{"a!,b!,ab|a", []uint8{A, B, AB, A}, []uint8{0, 0, 0, 1}, 3},
+	{"ab!,a,b|ab", []uint8{AB, A, B, AB}, []uint8{0, 0, 0, 1}, 1},
+	{"ab,a,b|ab!", []uint8{AB, A, B, AB}, []uint8{0, 0, 0, 1}, 8},
+	{"ab!,ab|ab,b", []uint8{AB, AB, AB, B}, []uint8{0, 0, 1, 1}, 1},
+	{"ab,ab|ab!,b", []uint8{AB, AB, AB, B}, []uint8{0, 0, 1, 1}, 4},
+	{"ab!,a,ab|b", []uint8{AB, A, AB, B}, []uint8{0, 0, 0, 1}, 1},
+	{"ab!,ab,b|a", []uint8{AB, AB, B, A}, []uint8{0, 0, 0, 1}, 1},
 }
 
 var flaws = []struct {
@@ -95,8 +97,8 @@ func TestFlaws(t *testing.T) {
 				if only := os.Getenv("SYS"); only != "" && only != x.n {
 					continue
 				}
-				q := names{namesBounds: namesBounds{wants: x.w, process: x.p, fair: fair, lined: os.Getenv("LINED") != "", taken: map[bool]uint8{true: onlyB}[x.n[0] == 'X'], orderly: os.Getenv("FAST") == "", patient: true, cancels: true}, namesFlaws: f.f}
-				r := q.explore(2_000_000)
+				q := names{namesBounds: namesBounds{wants: x.w, process: x.p, holds: x.h, fair: fair, lined: os.Getenv("LINED") != "", taken: map[bool]uint8{true: onlyB}[x.n[0] == 'X'], orderly: os.Getenv("FAST") == "", patient: true, cancels: true}, namesFlaws: f.f}
+				r := q.explore(1_500_000)
 				most = max(most, r.States)
 				if r.Violation != "" {
 					found += fmt.Sprintf(" [%s %d/%d %.12s]", x.n, r.Length(), r.States, r.Violation)
@@ -120,9 +122,9 @@ func TestTry(t *testing.T) {
 		for _, fair := range []bool{true, false} {
 			for _, patient := range []bool{true} {
 				cancels := true
-				q := names{namesBounds: namesBounds{wants: x.w, process: x.p, fair: fair, lined: os.Getenv("LINED") != "", taken: map[bool]uint8{true: onlyB}[x.n[0] == 'X'], orderly: os.Getenv("FAST") == "", patient: patient, cancels: cancels}}
+				q := names{namesBounds: namesBounds{wants: x.w, process: x.p, holds: x.h, fair: fair, lined: os.Getenv("LINED") != "", taken: map[bool]uint8{true: onlyB}[x.n[0] == 'X'], orderly: os.Getenv("FAST") == "", patient: patient, cancels: cancels}}
 				begin := time.Now()
-				r := q.explore(3_000_000)
+				r := q.explore(1_500_000)
 				v := r.Violation
 				if !r.Complete && v == "" {
 					v = "INCOMPLETE"
