@@ -8,10 +8,14 @@ import (
 
 // This file models waiting for several names at once: all of them or none, beside locks of one name.
 //
-// It is the model of queue.go with two names, without lost messages and deaths. A call for both names is
-// called a multi, a call for one name a single. A waiting call stands in the line of a name within its
-// process, and its ticket stands in the queue of a name on the nodes. The two need not agree: the nodes know
-// where the ticket stands, and the process knows in which line the call stands.
+// It is the model of queue.go with two names, and without lost messages and deaths. Call a lock of both names
+// a multi, and a lock of one name a single. A waiting call stands in lines within its process. A call is first
+// if it is at the head of every line in which it stands. Only first calls talk to the nodes.
+//
+// In fair mode a call stands in the lines and in the queues of all its names. Without fair mode a call waits
+// for one of its names, and stands in the line of that name: the first name that its last attempt did not
+// find free on a quorum of nodes; before any attempt its first name. An attempt puts the ticket in the queues
+// of all names. If it fails, its release takes the ticket out of the queues of the other names.
 
 const (
 	maxNames      = 2
@@ -64,20 +68,83 @@ type namesBounds struct {
 }
 
 type namesFlaws struct {
-	staysInLine, allLines, oneLine, anyHead                        bool // L1
-	together                                                       bool // L2
-	lineOnly                                                       bool // L3
-	movesSilently, leavesSilently                                  bool // L4
-	headsOnly, firstEnters                                         bool // L5
-	triesHeld, waitsForAll, fairTriesHeld                          bool // L6
-	bargesPast                                                     bool // L7
-	anyName, strayTries, nodesChoose, anyTold, oneTold, plainMoves bool
-	headsProcess, ticketsOnly, firstLost, vague, deafs             bool
+	staysInLine, allLines, fairOneLine, anyHead bool // lines
+	otherNames, anyName, dropsOthers            bool // wake-ups
+	leavesSilently, dropsReasons, firstEnters   bool // the next in line
+	together, waitsForAll                       bool // what keeps a first call from trying
+	anyVotes, nodesChoose                       bool // acquires
+	firstTells, onlyDeleted, firstLost          bool // releases
 }
 
 type names struct {
 	namesBounds
 	namesFlaws
+}
+
+var (
+	namesOne    = namesBounds{name: "a multi and a single, a single", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true}
+	namesTwo    = namesBounds{name: "two multis, a single", wants: []uint8{both, both, onlyA}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true}
+	namesPart   = namesBounds{name: "a multi and a single, a multi", wants: []uint8{both, both, onlyB}, process: []uint8{0, 1, 0}, orderly: true, patient: true, cancels: true}
+	namesSame   = namesBounds{name: "a multi and a single, a single of the same name", wants: []uint8{both, onlyB, onlyB}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true}
+	namesHeld   = namesBounds{name: "two singles hold, a multi behind them, a single", wants: []uint8{onlyA, onlyB, both, onlyA}, process: []uint8{0, 0, 0, 1}, holds: 3, lined: true, orderly: true, patient: true, cancels: true}
+	namesMoves  = namesBounds{name: "a single and a multi, two singles of which one holds", wants: []uint8{onlyA, both, onlyA, onlyB}, process: []uint8{0, 0, 1, 1}, holds: 4, lined: true, orderly: true, patient: true, cancels: true}
+	namesGiven  = namesBounds{name: "a multi and two singles, a multi holds", wants: []uint8{both, onlyA, onlyB, both}, process: []uint8{0, 0, 0, 1}, holds: 8, lined: true, orderly: true, patient: true, cancels: true}
+	namesBehind = namesBounds{name: "a multi and a single behind it, two singles of which one holds", wants: []uint8{both, onlyA, onlyA, onlyB}, process: []uint8{0, 0, 1, 1}, holds: 4, lined: true, orderly: true, patient: true, cancels: true, size: Medium}
+	namesChain  = namesBounds{name: "a multi holds, a multi and a single behind it, a single", wants: []uint8{both, both, onlyB, onlyA}, process: []uint8{0, 0, 0, 1}, holds: 1, lined: true, orderly: true, patient: true, cancels: true, size: Large}
+	namesFast   = namesBounds{name: "a multi and a single, a single, attempts follow at once", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, cancels: true, size: Large}
+	namesEarly  = namesBounds{name: "two multis, a single, attempts end early", wants: []uint8{both, both, onlyA}, process: []uint8{0, 0, 1}, early: true, patient: true, cancels: true, size: Large}
+	namesPair   = namesBounds{name: "two processes with a multi and a single each, one multi holds", wants: []uint8{both, both, both, onlyB}, process: []uint8{0, 0, 1, 1}, holds: 4, lined: true, orderly: true, patient: true, cancels: true, size: Large}
+	namesFour   = namesBounds{name: "a multi and a single, two singles", wants: []uint8{onlyA, onlyB, both, onlyA}, process: []uint8{1, 1, 0, 0}, lined: true, orderly: true, patient: true, cancels: true, size: Large}
+
+	namesFairOne    = namesBounds{name: "a multi and a single, a single, fair", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, fair: true, cancels: true}
+	namesFairTwo    = namesBounds{name: "two multis, a single, fair", wants: []uint8{both, both, onlyA}, process: []uint8{0, 0, 1}, fair: true, cancels: true}
+	namesFairPart   = namesBounds{name: "a multi and a single, a multi, fair", wants: []uint8{both, both, onlyB}, process: []uint8{0, 1, 0}, fair: true, cancels: true}
+	namesFairLast   = namesBounds{name: "a single and a multi, a single, fair", wants: []uint8{onlyB, both, onlyA}, process: []uint8{0, 0, 1}, fair: true, cancels: true}
+	namesFairHeld   = namesBounds{name: "two singles hold, a multi behind them, a single, fair", wants: []uint8{onlyA, onlyB, both, onlyA}, process: []uint8{0, 0, 0, 1}, holds: 3, fair: true, orderly: true, cancels: true}
+	namesFairGiven  = namesBounds{name: "a multi and two singles, a multi holds, fair", wants: []uint8{both, onlyA, onlyB, both}, process: []uint8{0, 0, 0, 1}, holds: 8, fair: true, orderly: true, cancels: true}
+	namesFairBehind = namesBounds{name: "a multi and a single behind it, two singles of which one holds, fair", wants: []uint8{both, onlyA, onlyA, onlyB}, process: []uint8{0, 0, 1, 1}, holds: 4, fair: true, orderly: true, patient: true, cancels: true}
+	namesFairFour   = namesBounds{name: "a multi and a single, two singles, fair", wants: []uint8{both, onlyA, onlyA, onlyB}, process: []uint8{0, 0, 1, 1}, fair: true, orderly: true, patient: true, cancels: true, size: Large}
+)
+
+var namesRules = []struct {
+	name, section, rule string
+	bounds              namesBounds
+	flaws               namesFlaws
+}{
+	{"one name votes for all", "C several names", "a node sets all keys or none, and votes once", namesSame, namesFlaws{anyVotes: true}},
+	{"the nodes choose the queue", "C several names, lines", "the process chooses the one queue in which a multi waits, the same on all nodes: the release of a failed attempt takes the ticket out of the others", namesHeld, namesFlaws{nodesChoose: true}},
+	{"waits in all lines", "C several names, lines", "without fair mode a multi waits in one line, and keeps nobody from its other names", namesOne, namesFlaws{allLines: true}},
+	{"stays in the line of its first name", "C several names, lines", "a multi moves to the line of the name that keeps it back", namesBehind, namesFlaws{staysInLine: true}},
+	{"one line in fair mode", "C several names, lines", "in fair mode a multi stands in the lines of all its names", namesFairOne, namesFlaws{fairOneLine: true}},
+	{"the head of any line is first", "C several names, lines", "a call is first only if it is at the head of every line in which it stands", namesFairLast, namesFlaws{anyHead: true}},
+	{"two of a process try at once", "C several names, lines", "two calls of a process that want the same name do not try at the same time", namesGiven, namesFlaws{together: true}},
+	{"waits until its process holds none of its names", "C several names, lines", "without fair mode a multi tries although its process holds a name, unless it stands in the line of that name", namesHeld, namesFlaws{waitsForAll: true}},
+	{"wake-ups of another line are dropped", "C several names, wake-ups", "a wake-up about a name counts for every first call that wants the name, also for one that comes to wait for that name later", namesOne, namesFlaws{dropsOthers: true}},
+	{"any wake-up is a reason", "C several names, wake-ups", "a wake-up is a reason to try only if it is about the name for which the call waits", namesMoves, namesFlaws{otherNames: true}},
+	{"nodes are counted for any name", "C several names, wake-ups", "a call tries when the name for which it waits is free on a quorum of nodes: they have told it, or its last attempt found the name free there", namesMoves, namesFlaws{anyName: true}},
+	{"who leaves its line tells nobody", "C several names, lines", "a call that becomes the first because another has left the line has a reason to try", namesSame, namesFlaws{leavesSilently: true}},
+	{"a reason during an attempt is dropped", "C several names, lines", "a call that becomes the first during its attempt tries again after it", namesSame, namesFlaws{dropsReasons: true}},
+	{"the release enters the first name's next", "C several names, lines", "a release puts the ticket of the next in line of each of its names into the queue of that name", namesOne, namesFlaws{firstEnters: true}},
+	{"the release tells the first name's queue", "C several names", "a release tells the head of each of its names that is free", namesOne, namesFlaws{firstTells: true}},
+	{"a release tells only where it has deleted", "C several names", "a release tells the head of each of its names that is free, also if it has deleted nothing", namesOne, namesFlaws{onlyDeleted: true}},
+	{"one answer for all names", "C several names", "the answer to a release says that its process is first for one name although another process was told of another name", namesFairOne, namesFlaws{firstLost: true}},
+}
+
+func namesCases() (cases []Case) {
+	for _, b := range []namesBounds{
+		namesOne, namesTwo, namesPart, namesSame, namesHeld, namesMoves, namesGiven, namesBehind, namesChain, namesFast, namesEarly, namesPair, namesFour,
+		namesFairOne, namesFairTwo, namesFairPart, namesFairLast, namesFairHeld, namesFairGiven, namesFairBehind, namesFairFour,
+	} {
+		cases = append(cases, Case{Model: "names", Name: b.name, Size: b.size, Explore: names{b, namesFlaws{}}.explore})
+	}
+	return cases
+}
+
+func namesMutations() (cases []Case) {
+	for _, r := range namesRules {
+		cases = append(cases, Case{Model: "names", Name: r.name, Rule: r.rule, Section: r.section, Size: r.bounds.size, Explore: names{r.bounds, r.flaws}.explore})
+	}
+	return cases
 }
 
 func (q names) explore(limit int) Result {
@@ -193,9 +260,9 @@ func (q names) lines(s *namesState, c int) uint8 {
 	switch {
 	case !s.calls[c].phase.inLine():
 		return 0
-	case q.fair && !q.oneLine || q.allLines:
+	case q.fair && !q.fairOneLine || q.allLines:
 		return q.wants[c]
-	case q.staysInLine || q.oneLine:
+	case q.staysInLine || q.fairOneLine:
 		return q.wants[c] & -q.wants[c]
 	}
 	return bit(int(s.calls[c].line))
@@ -235,7 +302,7 @@ func (q names) firsts(s *namesState) (firsts uint8) {
 // firstsTry gives a reason to try to the calls that have become first, also to one whose attempt is under way.
 func (q names) firstsTry(s *namesState, before uint8) {
 	for c := range q.wants {
-		if q.firsts(s)&^before&bit(c) != 0 && (s.calls[c].phase == waiting || !q.deafs) {
+		if q.firsts(s)&^before&bit(c) != 0 && (s.calls[c].phase == waiting || !q.dropsReasons) {
 			s.calls[c].ready = true
 		}
 	}
@@ -256,21 +323,16 @@ func (q names) mayTry(s *namesState, c int) bool {
 	if !q.isFirst(s, c) || q.crowded(s, c) {
 		return false
 	}
-	for o := range q.wants {
-		if o != c && q.process[o] == q.process[c] && q.wants[o]&q.wants[c] != 0 && s.calls[o].phase == trying && !q.together {
+	for o, process := range q.process {
+		if process == q.process[c] && q.wants[o]&q.wants[c] != 0 && s.calls[o].phase == trying && !q.together {
 			return false
 		}
 	}
-	keepsBack := q.lines(s, c)
-	switch {
-	case q.waitsForAll:
-		keepsBack = q.wants[c]
-	case q.fairTriesHeld:
-		keepsBack &= -keepsBack
-	case q.triesHeld:
-		keepsBack = 0
+	lines := q.lines(s, c)
+	if q.waitsForAll {
+		lines = q.wants[c]
 	}
-	return q.held(s, q.process[c])&keepsBack == 0
+	return q.held(s, q.process[c])&lines == 0
 }
 
 // come begins Lock. Its first attempt goes ahead of the waiters, unless the lock is fair or other
@@ -285,7 +347,7 @@ func (q names) come(s namesState, c int, do func(Step, namesState)) {
 	call.line = uint8(bits.TrailingZeros8(q.wants[c])) //nolint:gosec // there are few
 	waits := q.fair || q.lined
 	for k := range maxNames {
-		waits = waits || q.wants[c]&bit(k) != 0 && q.headOf(&s, q.process[c], k) >= 0 && !q.bargesPast
+		waits = waits || q.wants[c]&bit(k) != 0 && q.headOf(&s, q.process[c], k) >= 0
 	}
 	if waits {
 		call.phase, call.ready = waiting, true
@@ -466,7 +528,7 @@ func (q names) rollBack(s namesState, c int, do func(Step, namesState)) {
 	} else {
 		call.queued = true
 	}
-	moves := call.how != plain || !call.queued || q.plainMoves
+	moves := call.how != plain || !call.queued // its ticket is in the queue of the former name
 	call.phase, call.before = waiting, 0
 	if moves {
 		call.line = q.waitsFor(&s, c)
@@ -475,16 +537,7 @@ func (q names) rollBack(s namesState, c int, do func(Step, namesState)) {
 	if !q.fair && !q.nodesChoose {
 		call.leaves = q.wants[c] &^ bit(int(call.line))
 	}
-	for i := range s.nodes {
-		for k := range maxNames {
-			if k != int(call.line) && s.nodes[i].told[k]&bit(c) != 0 && !q.fair && q.strayTries {
-				call.ready = true
-			}
-		}
-	}
-	if !q.movesSilently {
-		q.firstsTry(&s, before)
-	}
+	q.firstsTry(&s, before)
 	q.release(&s, c)
 	do(Step{"{c} fails and takes its grants back", Work, c, 0}, s)
 }
@@ -492,23 +545,18 @@ func (q names) rollBack(s namesState, c int, do func(Step, namesState)) {
 // waitsFor returns the name for which call c waits after an attempt: the first that the attempt has not found
 // free on a quorum of nodes.
 func (q names) waitsFor(s *namesState, c int) (name uint8) {
-	reached := uint8(1<<numNodes - 1) // the nodes that no earlier name has kept back
 	for k := range maxNames {
 		if q.wants[c]&bit(k) == 0 {
 			continue
 		}
 		name = uint8(k) //nolint:gosec // there are few
-		found, kept := 0, 0
-		for i, n := range s.nodes {
-			switch {
-			case n.found[k]&bit(c) != 0:
+		found := 0
+		for _, n := range s.nodes {
+			if n.found[k]&bit(c) != 0 {
 				found++
-			case n.slots[c] == refused && reached&bit(i) != 0:
-				kept++
-				reached &^= bit(i)
 			}
 		}
-		if found < quorum && !q.anyName || q.anyName && kept > 0 {
+		if found < quorum {
 			break
 		}
 	}
@@ -533,7 +581,7 @@ func (q names) goOn(s namesState, c int, do func(Step, namesState)) {
 	woken, free := 0, 0
 	for _, n := range s.nodes {
 		told, found := n.told[call.line], n.found[call.line]
-		if q.fair || q.anyTold {
+		if q.fair || q.anyName {
 			told, found = n.told[0]|n.told[1], n.found[0]|n.found[1]
 		}
 		if told&bit(c) != 0 {
@@ -550,7 +598,7 @@ func (q names) goOn(s namesState, c int, do func(Step, namesState)) {
 	case call.ready:
 		q.begin(&s, c, strict)
 		do(Step{"{c} tries", Work, c, 0}, s)
-	case woken > 0 && (free >= quorum || q.oneTold && q.wants[c] == both):
+	case woken > 0 && free >= quorum:
 		q.begin(&s, c, strict)
 		do(Step{"{c} wakes up and tries", Work, c, 0}, s)
 	case !q.patient:
@@ -585,7 +633,7 @@ func (q names) cancel(s namesState, c int, do func(Step, namesState)) {
 
 // unlock ends the hold of call c. For each of its names the next in line either tries right behind the
 // release, or the release puts its ticket into the queue and the nodes decide whose turn it is: see
-// queue.unlock. A call that stands in another line, and wants a name that is released, tries.
+// queue.unlock.
 func (q names) unlock(s namesState, c int, do func(Step, namesState)) {
 	s.calls[c].phase = gone
 	q.release(&s, c)
@@ -594,11 +642,8 @@ func (q names) unlock(s namesState, c int, do func(Step, namesState)) {
 		if q.process[w] != q.process[c] || q.wants[w]&q.wants[c] == 0 || !q.isFirst(&s, w) {
 			continue
 		}
-		switch {
-		case q.lines(&s, w)&q.wants[c] != 0:
+		if q.lines(&s, w)&q.wants[c] != 0 {
 			next |= bit(w)
-		case !q.headsOnly:
-			s.calls[w].ready = true
 		}
 	}
 	q.admit(s, c, next, 0, do)
@@ -665,26 +710,18 @@ func (q names) keepsBack(n *namesNode, c, name int, how manner) bool {
 	if n.lock[name] != 0 {
 		return true
 	}
-	queue := n.queue[name]
-	if how != strict || queue == 0 {
+	if how != strict {
 		return false
 	}
-	switch head := bits.TrailingZeros8(queue); {
-	case q.headsProcess:
-		return head < c && q.process[head] != q.process[c]
-	case q.ticketsOnly:
-		return head < c
-	}
 	for o := range c {
-		if queue&bit(o) != 0 && q.process[o] != q.process[c] {
+		if n.queue[name]&bit(o) != 0 && q.process[o] != q.process[c] {
 			return true
 		}
 	}
 	return false
 }
 
-// executeAcquire sets all keys or none. A ticket that is refused stands in the queue of the first name that
-// keeps it back, and in fair mode in all queues; a ticket that is granted stands in all queues.
+// executeAcquire sets all keys or none, and puts the ticket in the queues of all names.
 func (q names) executeAcquire(s *namesState, c, node int) {
 	n, call, want := &s.nodes[node], &s.calls[c], q.wants[c]
 	by := -1
@@ -693,17 +730,17 @@ func (q names) executeAcquire(s *namesState, c, node int) {
 			by = k
 		}
 	}
-	letIn := by < 0
+	letIn := by < 0 || q.anyVotes
 	for k := range maxNames {
 		if want&bit(k) == 0 {
 			continue
 		}
-		if letIn {
+		if letIn && !q.keepsBack(n, c, k, call.how) {
 			n.lock[k] = mark(c)
 		}
 		switch {
 		case call.how == plain:
-		case letIn || !q.nodesChoose || q.fair || k == by:
+		case letIn || q.fair || !q.nodesChoose || k == by:
 			n.queue[k] |= bit(c)
 		default:
 			n.queue[k] &^= bit(c)
@@ -735,7 +772,8 @@ func (q names) executeRelease(s *namesState, c, node int) {
 		if q.wants[c]&bit(k) == 0 {
 			continue
 		}
-		if n.lock[k] == mark(c) {
+		deleted := n.lock[k] == mark(c)
+		if deleted {
 			n.lock[k] = 0
 		}
 		if call.leaves&bit(k) != 0 {
@@ -744,7 +782,8 @@ func (q names) executeRelease(s *namesState, c, node int) {
 		if call.enters[k] > 0 {
 			n.queue[k] |= bit(int(call.enters[k]) - 1)
 		}
-		if n.lock[k] != 0 || n.queue[k] == 0 {
+		switch {
+		case n.lock[k] != 0 || n.queue[k] == 0, q.onlyDeleted && !deleted, q.firstTells && q.wants[c]&(bit(k)-1) != 0:
 			continue
 		}
 		if head := bits.TrailingZeros8(n.queue[k]); q.process[head] == q.process[c] {
@@ -754,11 +793,8 @@ func (q names) executeRelease(s *namesState, c, node int) {
 			q.wake(s, q.process[head], c, node, bit(k))
 		}
 	}
-	switch {
-	case q.firstLost && others != 0:
+	if q.firstLost && others != 0 {
 		own = 0
-	case q.vague && own != 0:
-		own = q.wants[c]
 	}
 	q.wake(s, q.process[c], c, node, own)
 	if n.slots[c] == turning {
@@ -778,12 +814,13 @@ func (q names) wake(s *namesState, process uint8, by, node int, free uint8) {
 			continue
 		}
 		for k := range maxNames {
-			if free&q.wants[w]&bit(k) == 0 || q.lineOnly && q.lines(s, w)&bit(k) == 0 {
-				continue
-			}
-			s.nodes[node].told[k] |= bit(w)
-			if s.calls[w].phase == waiting && k != int(s.calls[w].line) && !q.fair && q.strayTries {
-				s.calls[w].ready = true
+			switch {
+			case free&q.wants[w]&bit(k) == 0, q.dropsOthers && q.lines(s, w)&bit(k) == 0:
+			default:
+				s.nodes[node].told[k] |= bit(w)
+				if q.otherNames && s.calls[w].phase == waiting && k != int(s.calls[w].line) {
+					s.calls[w].ready = true
+				}
 			}
 		}
 	}
