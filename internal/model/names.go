@@ -42,14 +42,14 @@ type namesNode struct {
 
 type namesCall struct {
 	phase  queuePhase
-	how    manner // of the last attempt
-	ready  bool   // it has a reason to try at once
-	behind bool   // if ready: it tries right behind a release of its process, without queueing
-	queued bool   // its ticket may be in queues
-	leaves uint8  // the names out of whose queues its releases take the ticket, as bits
-	line   uint8  // the name in whose line it stands, without fair mode
-	before uint8  // calls that it must not overtake in this attempt, as bits
-	enters [maxNames]uint8
+	how    manner          // of the last attempt
+	ready  bool            // it has a reason to try at once
+	behind bool            // if ready: it tries right behind a release of its process, without queueing
+	queued bool            // its ticket may be in queues
+	leaves uint8           // the names out of whose queues its releases take the ticket, as bits
+	line   uint8           // the name in whose line it stands, without fair mode
+	before uint8           // calls that it must not overtake in this attempt, as bits
+	enters [maxNames]uint8 // by name: 1 + the call whose ticket its release puts into the queue
 }
 
 type namesBounds struct {
@@ -60,11 +60,16 @@ type namesBounds struct {
 	early   bool  // attempts end as soon as they are decided; otherwise when all nodes have answered
 	orderly bool  // a call begins an attempt only when all its earlier messages have been executed
 	lined   bool  // without fair mode: no first attempt goes ahead of the waiters
-	taken   uint8 // the names that somebody else holds for ever, as bits
 	holds   uint8 // the calls that hold at the start, as bits
 	patient bool  // an elapsed retry delay alone starts no attempt
 	cancels bool  // waiters may give up
 	size    Size
+}
+
+// sized returns the bounds, to be explored when s says.
+func (b namesBounds) sized(s Size) namesBounds {
+	b.size = s
+	return b
 }
 
 type namesFlaws struct {
@@ -82,6 +87,8 @@ type names struct {
 }
 
 var (
+	// Here "a multi and a single" are of one process, and what follows the comma is of another.
+
 	namesOne    = namesBounds{name: "a multi and a single, a single", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true}
 	namesTwo    = namesBounds{name: "two multis, a single", wants: []uint8{both, both, onlyA}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true}
 	namesPart   = namesBounds{name: "a multi and a single, a multi", wants: []uint8{both, both, onlyB}, process: []uint8{0, 1, 0}, orderly: true, patient: true, cancels: true}
@@ -117,7 +124,7 @@ var namesRules = []struct {
 	{"stays in the line of its first name", "C several names, lines", "a multi moves to the line of the name that keeps it back", namesBehind, namesFlaws{staysInLine: true}},
 	{"one line in fair mode", "C several names, lines", "in fair mode a multi stands in the lines of all its names", namesFairOne, namesFlaws{fairOneLine: true}},
 	{"the head of any line is first", "C several names, lines", "a call is first only if it is at the head of every line in which it stands", namesFairLast, namesFlaws{anyHead: true}},
-	{"two of a process try at once", "C several names, lines", "two calls of a process that want the same name do not try at the same time", namesGiven, namesFlaws{together: true}},
+	{"two of a process try at once", "C several names, lines", "two calls of a process that want the same name do not try at the same time", namesGiven.sized(Medium), namesFlaws{together: true}},
 	{"waits until its process holds none of its names", "C several names, lines", "without fair mode a multi tries although its process holds a name, unless it stands in the line of that name", namesHeld, namesFlaws{waitsForAll: true}},
 	{"wake-ups of another line are dropped", "C several names, wake-ups", "a wake-up about a name counts for every first call that wants the name, also for one that comes to wait for that name later", namesOne, namesFlaws{dropsOthers: true}},
 	{"any wake-up is a reason", "C several names, wake-ups", "a wake-up is a reason to try only if it is about the name for which the call waits", namesMoves, namesFlaws{otherNames: true}},
@@ -126,7 +133,7 @@ var namesRules = []struct {
 	{"a reason during an attempt is dropped", "C several names, lines", "a call that becomes the first during its attempt tries again after it", namesSame, namesFlaws{dropsReasons: true}},
 	{"the release enters the first name's next", "C several names, lines", "a release puts the ticket of the next in line of each of its names into the queue of that name", namesOne, namesFlaws{firstEnters: true}},
 	{"the release tells the first name's queue", "C several names", "a release tells the head of each of its names that is free", namesOne, namesFlaws{firstTells: true}},
-	{"a release tells only where it has deleted", "C several names", "a release tells the head of each of its names that is free, also if it has deleted nothing", namesOne, namesFlaws{onlyDeleted: true}},
+	{"a release tells only where it has deleted", "C several names", "a release tells the head of each of its names that is free, also if it has deleted nothing", namesHeld, namesFlaws{onlyDeleted: true}},
 	{"one answer for all names", "C several names", "the answer to a release says that its process is first for one name although another process was told of another name", namesFairOne, namesFlaws{firstLost: true}},
 }
 
@@ -155,7 +162,7 @@ func (q names) explore(limit int) Result {
 	}, limit)
 }
 
-// start returns the state at the start: the calls in held hold, and somebody else has the names in taken.
+// start returns the state at the start: the calls in holds hold.
 func (q names) start() (s namesState) {
 	for c := range q.wants {
 		if q.holds&bit(c) != 0 {
@@ -164,9 +171,6 @@ func (q names) start() (s namesState) {
 	}
 	for i := range s.nodes {
 		for k := range maxNames {
-			if q.taken&bit(k) != 0 {
-				s.nodes[i].lock[k] = mark(maxNamesCalls)
-			}
 			for c, want := range q.wants {
 				if q.holds&bit(c) != 0 && want&bit(k) != 0 {
 					s.nodes[i].lock[k] = mark(c)
@@ -204,9 +208,6 @@ func (q names) rest(s namesState) string {
 	for c := range q.wants {
 		if s.calls[c].phase != waiting {
 			continue
-		}
-		if q.taken&q.wants[c] != 0 {
-			excused |= bit(c)
 		}
 		for o := range q.wants {
 			if o == c || q.wants[o]&q.wants[c] == 0 {
@@ -519,8 +520,8 @@ func (q names) win(s namesState, c int, do func(Step, namesState)) {
 	do(Step{"{c} HOLDS", Work, c, 0}, s)
 }
 
-// rollBack ends an attempt that has failed, and sends its release. The call moves to the line of the first
-// name that has kept it back.
+// rollBack ends an attempt that has failed, and sends its release. The call moves to the line of the
+// name for which it waits now.
 func (q names) rollBack(s namesState, c int, do func(Step, namesState)) {
 	call, before := &s.calls[c], q.firsts(&s)
 	if call.phase == barging || call.how == plain {
@@ -655,7 +656,7 @@ func (q names) admit(s namesState, c int, next uint8, w int, do func(Step, names
 		w++
 	}
 	if w == len(q.wants) {
-		do(Step{"{c} unlocks" + q.admitted(&s, c, next), Choice, c, 0}, s)
+		do(Step{"{c} unlocks" + q.admitted(&s, next), Choice, c, 0}, s)
 		return
 	}
 	if !q.fair {
@@ -674,7 +675,8 @@ func (q names) admit(s namesState, c int, next uint8, w int, do func(Step, names
 	q.admit(s, c, next, w+1, do)
 }
 
-func (q names) admitted(s *namesState, c int, next uint8) (text string) {
+// admitted says what the calls in next do behind a release.
+func (q names) admitted(s *namesState, next uint8) (text string) {
 	for w := range q.wants {
 		if next&bit(w) == 0 {
 			continue
@@ -840,7 +842,7 @@ func (q names) show(s namesState) string {
 	for _, n := range s.nodes {
 		b.WriteString(" ")
 		for k := range maxNames {
-			b.WriteString(" " + string("-ABCDX"[n.lock[k]]) + " [")
+			b.WriteString(" " + string("-ABCD"[n.lock[k]]) + " [")
 			for c := range q.wants {
 				if n.queue[k]&bit(c) != 0 {
 					b.WriteByte("ABCD"[c])
