@@ -83,9 +83,9 @@ func TestReplaceInTheWrongWay(t *testing.T) {
 	assert.Regexp(t, `old and new together: .*two holders: [1-9]`, out)
 }
 
-// TestRunRealServers runs on nodes inside the process where there is no redis-server.
 func TestRunRealServers(t *testing.T) {
 	t.Parallel()
+	realredis.Start(t, 0) // without redis-server the test is skipped; TestReplaceInTheRightWay shows nodes inside the process
 	var out, errs bytes.Buffer
 	assert.Zero(t, run(t.Context(), []string{"-processes", "1"}, &out, &errs), errs.String()+out.String())
 	assert.Empty(t, errs.String())

@@ -66,9 +66,9 @@ type namesBounds struct {
 	size    Size
 }
 
-// medium returns the bounds for a mutation that takes longer than the sound model.
-func (b namesBounds) medium() namesBounds {
-	b.size = Medium
+// sized returns the bounds for a mutation that takes longer than the sound model.
+func (b namesBounds) sized(size Size) namesBounds {
+	b.size = size
 	return b
 }
 
@@ -91,12 +91,12 @@ var (
 
 	namesOne    = namesBounds{name: "a multi and a single, a single", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true}
 	namesTwo    = namesBounds{name: "two multis, a single", wants: []uint8{both, both, onlyA}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true}
-	namesPart   = namesBounds{name: "a multi and a single, a multi", wants: []uint8{both, both, onlyB}, process: []uint8{0, 1, 0}, orderly: true, patient: true, cancels: true, size: Medium}
+	namesPart   = namesBounds{name: "a multi and a single, a multi", wants: []uint8{both, both, onlyB}, process: []uint8{0, 1, 0}, orderly: true, patient: true, cancels: true, size: Large}
 	namesSame   = namesBounds{name: "a multi and a single, a single of the same name", wants: []uint8{both, onlyB, onlyB}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true}
 	namesHeld   = namesBounds{name: "two singles hold, a multi behind them, a single", wants: []uint8{onlyA, onlyB, both, onlyA}, process: []uint8{0, 0, 0, 1}, holds: 3, lined: true, orderly: true, patient: true, cancels: true}
 	namesMoves  = namesBounds{name: "a single and a multi, two singles of which one holds", wants: []uint8{onlyA, both, onlyA, onlyB}, process: []uint8{0, 0, 1, 1}, holds: 4, lined: true, orderly: true, patient: true, cancels: true}
 	namesGiven  = namesBounds{name: "a multi and two singles, a multi holds", wants: []uint8{both, onlyA, onlyB, both}, process: []uint8{0, 0, 0, 1}, holds: 8, lined: true, orderly: true, patient: true, cancels: true}
-	namesBehind = namesBounds{name: "a multi and a single behind it, two singles of which one holds", wants: []uint8{both, onlyA, onlyA, onlyB}, process: []uint8{0, 0, 1, 1}, holds: 4, lined: true, orderly: true, patient: true, cancels: true, size: Medium}
+	namesBehind = namesBounds{name: "a multi and a single behind it, two singles of which one holds", wants: []uint8{both, onlyA, onlyA, onlyB}, process: []uint8{0, 0, 1, 1}, holds: 4, lined: true, orderly: true, patient: true, cancels: true, size: Large}
 	namesChain  = namesBounds{name: "a multi holds, a multi and a single behind it, a single", wants: []uint8{both, both, onlyB, onlyA}, process: []uint8{0, 0, 0, 1}, holds: 1, lined: true, orderly: true, patient: true, cancels: true, size: Large}
 	namesFast   = namesBounds{name: "a multi and a single, a single, attempts follow at once", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, cancels: true, size: Large}
 	namesEarly  = namesBounds{name: "two multis, a single, attempts end early", wants: []uint8{both, both, onlyA}, process: []uint8{0, 0, 1}, early: true, patient: true, cancels: true, size: Large}
@@ -105,11 +105,11 @@ var (
 
 	namesFairOne    = namesBounds{name: "a multi and a single, a single, fair", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, fair: true, cancels: true}
 	namesFairTwo    = namesBounds{name: "two multis, a single, fair", wants: []uint8{both, both, onlyA}, process: []uint8{0, 0, 1}, fair: true, cancels: true}
-	namesFairPart   = namesBounds{name: "a multi and a single, a multi, fair", wants: []uint8{both, both, onlyB}, process: []uint8{0, 1, 0}, fair: true, cancels: true, size: Medium}
+	namesFairPart   = namesBounds{name: "a multi and a single, a multi, fair", wants: []uint8{both, both, onlyB}, process: []uint8{0, 1, 0}, fair: true, cancels: true, size: Large}
 	namesFairLast   = namesBounds{name: "a single and a multi, a single, fair", wants: []uint8{onlyB, both, onlyA}, process: []uint8{0, 0, 1}, fair: true, cancels: true}
 	namesFairHeld   = namesBounds{name: "two singles hold, a multi behind them, a single, fair", wants: []uint8{onlyA, onlyB, both, onlyA}, process: []uint8{0, 0, 0, 1}, holds: 3, fair: true, orderly: true, cancels: true}
 	namesFairGiven  = namesBounds{name: "a multi and two singles, a multi holds, fair", wants: []uint8{both, onlyA, onlyB, both}, process: []uint8{0, 0, 0, 1}, holds: 8, fair: true, orderly: true, cancels: true}
-	namesFairBehind = namesBounds{name: "a multi and a single behind it, two singles of which one holds, fair", wants: []uint8{both, onlyA, onlyA, onlyB}, process: []uint8{0, 0, 1, 1}, holds: 4, fair: true, orderly: true, patient: true, cancels: true, size: Medium}
+	namesFairBehind = namesBounds{name: "a multi and a single behind it, two singles of which one holds, fair", wants: []uint8{both, onlyA, onlyA, onlyB}, process: []uint8{0, 0, 1, 1}, holds: 4, fair: true, orderly: true, patient: true, cancels: true, size: Large}
 	namesFairFour   = namesBounds{name: "a multi and a single, two singles, fair", wants: []uint8{both, onlyA, onlyA, onlyB}, process: []uint8{0, 0, 1, 1}, fair: true, orderly: true, patient: true, cancels: true, size: Large}
 )
 
@@ -119,16 +119,16 @@ var namesRules = []struct {
 	flaws               namesFlaws
 }{
 	{"one name votes for all", "C several names", "a node sets all keys or none, and votes once", namesSame, namesFlaws{anyVotes: true}},
-	{"the nodes choose the queue", "C several names, lines", "the process chooses the one queue in which a multi waits, the same on all nodes: the release of a failed attempt takes the ticket out of the others", namesHeld.medium(), namesFlaws{nodesChoose: true}},
+	{"the nodes choose the queue", "C several names, lines", "the process chooses the one queue in which a multi waits, the same on all nodes: the release of a failed attempt takes the ticket out of the others", namesHeld.sized(Medium), namesFlaws{nodesChoose: true}},
 	{"waits in all lines", "C several names, lines", "without fair mode a multi waits in one line, and keeps nobody from its other names", namesOne, namesFlaws{allLines: true}},
 	{"stays in the line of its first name", "C several names, lines", "a multi moves to the line of the name that keeps it back", namesBehind, namesFlaws{staysInLine: true}},
 	{"one line in fair mode", "C several names, lines", "in fair mode a multi stands in the lines of all its names", namesFairOne, namesFlaws{fairOneLine: true}},
 	{"the head of any line is first", "C several names, lines", "a call is first only if it is at the head of every line in which it stands", namesFairLast, namesFlaws{anyHead: true}},
-	{"two of a process try at once", "C several names, lines", "two calls of a process that want the same name do not try at the same time", namesGiven.medium(), namesFlaws{together: true}},
+	{"two of a process try at once", "C several names, lines", "two calls of a process that want the same name do not try at the same time", namesGiven.sized(Large), namesFlaws{together: true}},
 	{"waits until its process holds none of its names", "C several names, lines", "without fair mode a multi tries although its process holds a name, unless it stands in the line of that name", namesHeld, namesFlaws{waitsForAll: true}},
 	{"wake-ups of another line are dropped", "C several names, wake-ups", "a wake-up about a name counts for every first call that wants the name, also for one that comes to wait for that name later", namesOne, namesFlaws{dropsOthers: true}},
-	{"any wake-up is a reason", "C several names, wake-ups", "a wake-up is a reason to try only if it is about the name for which the call waits", namesMoves.medium(), namesFlaws{otherNames: true}},
-	{"nodes are counted for any name", "C several names, wake-ups", "a call tries when the name for which it waits is free on a quorum of nodes: they have told it, or its last attempt found the name free there", namesMoves.medium(), namesFlaws{anyName: true}},
+	{"any wake-up is a reason", "C several names, wake-ups", "a wake-up is a reason to try only if it is about the name for which the call waits", namesMoves.sized(Medium), namesFlaws{otherNames: true}},
+	{"nodes are counted for any name", "C several names, wake-ups", "a call tries when the name for which it waits is free on a quorum of nodes: they have told it, or its last attempt found the name free there", namesMoves.sized(Medium), namesFlaws{anyName: true}},
 	{"who leaves its line tells nobody", "C several names, lines", "a call that becomes the first because another has left the line has a reason to try", namesSame, namesFlaws{leavesSilently: true}},
 	{"a reason during an attempt is dropped", "C several names, lines", "a call that becomes the first during its attempt tries again after it", namesSame, namesFlaws{dropsReasons: true}},
 	{"the release enters the first name's next", "C several names, lines", "a release puts the ticket of the next in line of each of its names into the queue of that name", namesOne, namesFlaws{firstEnters: true}},

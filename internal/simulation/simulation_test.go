@@ -221,7 +221,7 @@ func TestSimulationBeyondTheContractIsSeenToBreak(t *testing.T) {
 func TestSimulationOfAChange(t *testing.T) {
 	oneByOne(t)
 	first, held := fromEnv(t, "REDSYNC_SIM_FROM", 0), 0
-	seeds := fromEnv(t, "REDSYNC_SIM_CHANGES", testlength.Of(8, 20, 1500))
+	seeds := fromEnv(t, "REDSYNC_SIM_CHANGES", testlength.Of(5, 8, 1500))
 	for seed := first; seed < first+seeds; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			s, events := simulate(t, uint64(seed), changing)
