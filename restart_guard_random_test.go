@@ -140,7 +140,7 @@ func TestRestartGuardNeverTwoHoldersWhileNodesRestartOneAfterAnother(t *testing.
 	parallelComputing(t)
 	for _, heals := range []bool{false, true} {
 		t.Run(fmt.Sprintf("heals=%v guarded", heals), func(t *testing.T) {
-			grants, sieges := 0, testlength.Of(1, 2, 30)
+			grants, sieges := 0, testlength.Of(1, 1, 30)
 			for seed := range sieges {
 				g, overlaps := besieged(t, seed, heals, pool.WithRestartGuard(time.Second))
 				assert.Zero(t, overlaps, "seed %d", seed)
