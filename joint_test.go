@@ -477,6 +477,7 @@ func TestJointCurrentAndSequencer(t *testing.T) {
 		m := rs.NewMutex("lock")
 		require.NoError(s, m.Lock())
 		require.NoError(s, rs.Current(s.Context(), m.Sequencer()))
+		time.Sleep(time.Millisecond) // every node has executed what it was sent
 		s.nodes[3].Del("lock")
 		s.nodes[4].Del("lock")
 		require.ErrorIs(s, rs.Current(s.Context(), m.Sequencer()), redsync.ErrLockAlreadyExpired, "the nodes of after prove it")
