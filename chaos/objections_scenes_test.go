@@ -520,8 +520,8 @@ func cutOff(s *stage) finding {
 	return found(kept, "told before the next holder came")
 }
 
-// replaceLast starts a server in the place of the last one, and returns the addresses before and after that. It
-// puts detours between the servers and whoever uses the addresses before.
+// replaceLast starts a server in the place of the last one. It returns the addresses before and after that. The
+// addresses before lead to the servers through detours.
 func (s *stage) replaceLast() (detours []*detour, before, after []string) {
 	s.t.Helper()
 	detours, before = s.detours()

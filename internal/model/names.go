@@ -650,7 +650,7 @@ func (q names) unlock(s namesState, c int, do func(Step, namesState)) {
 	q.admit(s, c, next, 0, do)
 }
 
-// admit lets the calls in next, of which those below w are done, try or enter the queues.
+// admit goes through the calls in next, from call w on. Each of them either tries or enters the queues.
 func (q names) admit(s namesState, c int, next uint8, w int, do func(Step, namesState)) {
 	for w < len(q.wants) && next&bit(w) == 0 {
 		w++
