@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +19,8 @@ import (
 )
 
 // A Mutex is a lock on a name. It excludes every other client that locks the same name on the
-// same nodes. Make one with Redsync.NewMutex.
+// same nodes. Make one with Redsync.NewMutex. A Mutex of Redsync.NewMultiMutex is a lock on several names:
+// it has all of them or none.
 //
 // Many goroutines may use a Mutex at once. As with sync.Mutex a lock belongs to no goroutine: one
 // may lock it and another one unlock it. A nil context stands for context.Background().
@@ -30,8 +32,11 @@ type Mutex struct {
 	changed bool            // set is m's own: see change
 	terms   *queue.Terms    // derived from set; nil if an option is out of its range or was applied after NewMutex
 	own     queue.Terms     // room for terms
-	claim   claim.Exclusive // what m's holds write on the nodes
+	claim   claim.Exclusive // what m's holds write on the nodes, if m has one name
+	multi   *claim.Multi    // what m's holds write on the nodes, if m has several names
 	inDo    atomic.Bool     // Do uses m, and will unlock it
+
+	badNames error // why m cannot have the names that NewMultiMutex was given; nil if it can
 
 	mu      sync.Mutex   // guards what follows
 	hold    *lease.Lease // the current term; nil before the first, and after Unlock and Detach
@@ -80,7 +85,7 @@ func (m *Mutex) prepare() {
 func (m *Mutex) fill(t *queue.Terms, timing lease.Timing) {
 	set := m.set
 	t.Terms = lease.Terms{
-		Keeper: &m.core.keeper, Claim: &m.claim, Timing: timing, Value: set.genValue, UserValues: set.customValues,
+		Keeper: &m.core.keeper, Claim: m.claimed(), Timing: timing, Value: set.genValue, UserValues: set.customValues,
 		WaitAll: set.waitAll, Heals: set.heals, Watchdog: set.watchdog, Fencing: set.fencing, Passes: set.passes(),
 	}
 	t.Group, t.Fair, t.Priority = m.core.member.Group, set.fair, set.priority
@@ -91,8 +96,25 @@ func (m *Mutex) fill(t *queue.Terms, timing lease.Timing) {
 	}
 }
 
-// Name returns the name of the lock, its Redis key.
+// claimed returns what m's holds write on the nodes.
+func (m *Mutex) claimed() claim.Claim {
+	if m.multi != nil {
+		return m.multi
+	}
+	return &m.claim
+}
+
+// Name returns the name of the lock, its Redis key. For a lock on several names it returns all of them, joined
+// with ", ".
 func (m *Mutex) Name() string { return m.name }
+
+// Names returns the names of the lock, its Redis keys, sorted and without duplicates. Most locks have one.
+func (m *Mutex) Names() []string {
+	if m.multi != nil {
+		return slices.Clone(m.multi.Lines())
+	}
+	return []string{m.name}
+}
 
 // Value returns the value that the nodes hold for the current lock. Before the first Lock it
 // returns the value of WithValue, or "" without that option. After Unlock or Detach it returns
@@ -697,7 +719,7 @@ func (m *Mutex) beginCall() (*queue.Terms, error) {
 	}
 	timing, err := m.set.timing()
 	if err == nil {
-		err = checkName(m.name)
+		err = m.checkNames()
 	}
 	if err == nil {
 		err = m.core.allows(timing.TTL)
@@ -713,6 +735,19 @@ func (m *Mutex) beginCall() (*queue.Terms, error) {
 	t := &queue.Terms{}
 	m.fill(t, timing)
 	return t, nil
+}
+
+// checkNames returns why m cannot have its names.
+func (m *Mutex) checkNames() error {
+	switch {
+	case m.badNames != nil:
+		return m.badNames
+	case m.multi == nil:
+		return checkName(m.name)
+	case m.set.value != "":
+		return errValueOfSeveral
+	}
+	return nil
 }
 
 func checkName(name string) error {

@@ -57,12 +57,17 @@ func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 		r = &Redsync{} // see With
 	}
 	m := &Mutex{core: r.core, name: name, set: r.set, claim: claim.NewExclusive(name)}
+	m.configure(options)
+	return m
+}
+
+// configure gives m, which is new, its options.
+func (m *Mutex) configure(options []Option) {
 	m.apply(options)
 	if m.set != nil {
 		m.adopted = m.set.value
 	}
 	m.prepare()
-	return m
 }
 
 // Current asks the nodes whether s belongs to the current hold of its lock. It returns nil if

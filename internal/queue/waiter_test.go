@@ -368,7 +368,7 @@ func TestTicketOfAWaiterThatLeavesDuringTheReleaseIsRemoved(t *testing.T) {
 	})
 }
 
-func TestSuccessionOfTheFirstInLine(t *testing.T) {
+func TestAdmissionOfTheFirstInLine(t *testing.T) {
 	for name, c := range map[string]struct {
 		others, fair, heard, trying bool
 		enters, tries, ready        bool
@@ -396,20 +396,19 @@ func TestSuccessionOfTheFirstInLine(t *testing.T) {
 				if c.trying {
 					require.NotNil(t, w.begin(true, false))
 				}
-				first, s := h.lines.succeed(giver, c.heard)
-				assert.Equal(t, w, first)
-				assert.Equal(t, c.enters, !s.enters.IsZero())
-				assert.Equal(t, c.tries, s.tries)
+				all := h.lines.admit(nil, giver, c.heard)
+				require.Len(t, all, 1)
+				assert.Same(t, w, all[0].waiter)
+				assert.Equal(t, c.enters, all[0].enters)
+				assert.Equal(t, c.tries, all[0].tries)
 				assert.Equal(t, c.ready, w.agenda.ready, "what it was told before")
 				assert.Nil(t, l.holder, "it is released")
 				if c.enters {
-					assert.Equal(t, w.ticket, s.enters)
-					assert.Same(t, giver, w.last, "through its release the ticket leaves the queues")
+					assert.Equal(t, w.ticket, all[0].ticket)
+					assert.Equal(t, []*lease.Lease{giver}, w.entered, "through its release the ticket leaves the queues")
 				}
 				h.lines.leave(w, nil)
-				first, s = h.lines.succeed(giver, c.heard)
-				assert.Nil(t, first)
-				assert.Equal(t, succession{}, s)
+				assert.Empty(t, h.lines.admit(nil, giver, c.heard))
 				h.unlocks(giver)
 				h.closes()
 			})

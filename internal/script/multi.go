@@ -273,3 +273,6 @@ func (r *request) tickets(tickets []Ticket) {
 		r.args(t.argument())
 	}
 }
+
+// Has reports whether name i is in n.
+func (n Names) Has(i int) bool { return n>>i&1 != 0 }
