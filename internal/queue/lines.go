@@ -261,7 +261,9 @@ func (ls *lines) join(w *waiter, why lease.Outcome) {
 	if len(w.names) > 1 {
 		for _, name := range w.names {
 			l := ls.lineLocked(name)
+			before := l.first()
 			l.several = append(l.several, w)
+			l.firstChanged(before) // see line.first
 		}
 	}
 	if answered && w.standsInOneOfSeveral() {
