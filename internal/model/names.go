@@ -52,6 +52,7 @@ type namesCall struct {
 	queued bool            // its ticket may be in queues
 	leaves uint8           // the names out of whose queues its releases take the ticket, as bits
 	line   uint8           // the name in whose line it stands, without fair mode
+	late   bool            // with the flaw movesLast: it has moved to this line
 	before uint8           // calls that it must not overtake in this attempt, as bits
 	enters [maxNames]uint8 // by name: 1 + the call whose ticket its release puts into the queue
 }
@@ -82,6 +83,7 @@ func (b namesBounds) sized(size Size) namesBounds {
 
 type namesFlaws struct {
 	staysInLine, allLines, fairOneLine, anyHead bool // lines
+	movesLast                                   bool // order in a line
 	otherNames, anyName, dropsOthers            bool // wake-ups
 	leavesSilently, dropsReasons, firstEnters   bool // the next in line
 	together, waitsForAll                       bool // what keeps a first call from trying
@@ -113,6 +115,7 @@ var (
 	namesFour      = namesBounds{name: "a multi and a single, two singles", wants: []uint8{onlyA, onlyB, both, onlyA}, process: []uint8{1, 1, 0, 0}, lined: true, orderly: true, patient: true, cancels: true, size: Large}
 	namesDisplaces = namesBounds{name: "two singles hold, a multi and a single behind them", wants: []uint8{onlyA, onlyB, both, onlyB}, process: []uint8{1, 0, 0, 0}, holds: 3, lined: true, orderly: true, patient: true, cancels: true}
 	namesDisplaced = namesBounds{name: "two singles hold, a multi and a single behind the first", wants: []uint8{onlyA, onlyB, both, onlyB}, process: []uint8{0, 1, 0, 0}, holds: 3, lined: true, orderly: true, patient: true, cancels: true, size: Large}
+	namesOrder     = namesBounds{name: "a multi and a single, two singles of the same name of which one holds", wants: []uint8{onlyB, both, onlyB, onlyB}, process: []uint8{1, 0, 1, 0}, holds: 1, lined: true, orderly: true, patient: true, cancels: true, size: Large}
 	namesEager     = namesBounds{name: "a multi and a single, a single, all try after moves and first attempts", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true, eager: true, size: Large}
 	namesEagerFour = namesBounds{name: "a multi and a single behind it, two singles of which one holds, all try after moves", wants: []uint8{both, onlyA, onlyA, onlyB}, process: []uint8{0, 0, 1, 1}, holds: 4, lined: true, orderly: true, patient: true, cancels: true, eager: true, size: Large}
 	namesUrgent    = namesBounds{name: "a multi and a single, a single, in any order", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true, urgent: true, size: Large}
@@ -157,14 +160,15 @@ var namesRules = []struct {
 	{"the release tells the first name's queue", "C several names", "a release tells the head of each of its names that is free", namesOne, namesFlaws{firstTells: true}},
 	{"a release tells only where it has deleted", "C several names", "a release tells the head of each of its names that is free, also if it has deleted nothing", namesHeld, namesFlaws{onlyDeleted: true}},
 	{"one answer for all names", "C several names", "the answer to a release says that its process is first for one name although another process was told of another name", namesFairOne, namesFlaws{firstLost: true}},
-	{"who moves sleeps", "C several names, lines", "where the nodes deny their queues, a call that moves to another line tries at once", namesDenied, namesFlaws{movesSilently: true}},
+	{"a call that moves goes to the end of the line", "C several names, lines", "the order in a line is that of the tickets, also when a call moves to it", namesOrder, namesFlaws{movesLast: true}},
+	{"a call that moves sleeps", "C several names, lines", "where the nodes deny their queues, a call that moves to another line tries at once", namesDenied, namesFlaws{movesSilently: true}},
 	{"a ticket is shown once", "C several names, wake-ups", "the first in line shows its ticket again after a while, because wake-ups may be lost", namesFairLossy, namesFlaws{showsOnce: true}},
 }
 
 func namesCases() (cases []Case) {
 	for _, b := range []namesBounds{
 		namesOne, namesTwo, namesPart, namesSame, namesHeld, namesMoves, namesGiven, namesBehind, namesChain, namesFast, namesEarly, namesPair, namesFour,
-		namesDisplaces, namesDisplaced, namesEager, namesEagerFour, namesUrgent, namesLossy, namesDenied, namesDeniedFirst,
+		namesDisplaces, namesDisplaced, namesOrder, namesEager, namesEagerFour, namesUrgent, namesLossy, namesDenied, namesDeniedFirst,
 		namesFairOne, namesFairTwo, namesFairPart, namesFairLast, namesFairHeld, namesFairGiven, namesFairUrgent, namesFairLossy, namesFairBehind, namesFairFour,
 	} {
 		cases = append(cases, Case{Model: "names", Name: b.name, Size: b.size, Explore: names{b, namesFlaws{}}.explore})
@@ -312,12 +316,19 @@ func (q names) lines(s *namesState, c int) uint8 {
 
 // headOf returns the first call of a process in the line of a name, -1 if the line is empty.
 func (q names) headOf(s *namesState, process uint8, name int) int {
+	last := -1
 	for c, p := range q.process {
-		if p == process && q.lines(s, c)&bit(name) != 0 {
+		if p != process || q.lines(s, c)&bit(name) == 0 {
+			continue
+		}
+		if !s.calls[c].late {
 			return c
 		}
+		if last < 0 {
+			last = c
+		}
 	}
-	return -1
+	return last
 }
 
 // isFirst reports whether call c is at the head of every line in which it stands.
@@ -579,8 +590,9 @@ func (q names) rollBack(s namesState, c int, do func(Step, namesState)) {
 	if moves {
 		former := call.line
 		call.line = q.waitsFor(&s, c)
-		if call.line != former && (q.denied || q.eager) && !q.movesSilently {
-			call.ready = true
+		if call.line != former {
+			call.ready = call.ready || (q.denied || q.eager) && !q.movesSilently
+			call.late = q.movesLast && !q.fair
 		}
 	}
 	call.leaves = 0
