@@ -52,7 +52,7 @@ type namesCall struct {
 	queued bool            // its ticket may be in queues
 	leaves uint8           // the names out of whose queues its releases take the ticket, as bits
 	line   uint8           // the name in whose line it stands, without fair mode
-	late   bool            // with the flaw movesLast: it has moved to this line
+	late   uint8           // with the flaw movesLast: the calls behind which it has moved to its line, as bits
 	before uint8           // calls that it must not overtake in this attempt, as bits
 	enters [maxNames]uint8 // by name: 1 + the call whose ticket its release puts into the queue
 }
@@ -160,7 +160,7 @@ var namesRules = []struct {
 	{"the release tells the first name's queue", "C several names", "a release tells the head of each of its names that is free", namesOne, namesFlaws{firstTells: true}},
 	{"a release tells only where it has deleted", "C several names", "a release tells the head of each of its names that is free, also if it has deleted nothing", namesHeld, namesFlaws{onlyDeleted: true}},
 	{"one answer for all names", "C several names", "the answer to a release says that its process is first for one name although another process was told of another name", namesFairOne, namesFlaws{firstLost: true}},
-	{"a call that moves goes to the end of the line", "C several names, lines", "the order in a line is that of the tickets, also when a call moves to it", namesOrder, namesFlaws{movesLast: true}},
+	{"a call that moves goes to the end of the line", "C several names, lines", "the order in a line is that of the tickets, also when a call moves to that line", namesOrder, namesFlaws{movesLast: true}},
 	{"a call that moves sleeps", "C several names, lines", "where the nodes deny their queues, a call that moves to another line tries at once", namesDenied, namesFlaws{movesSilently: true}},
 	{"a ticket is shown once", "C several names, wake-ups", "the first in line shows its ticket again after a while, because wake-ups may be lost", namesFairLossy, namesFlaws{showsOnce: true}},
 }
@@ -316,19 +316,30 @@ func (q names) lines(s *namesState, c int) uint8 {
 
 // headOf returns the first call of a process in the line of a name, -1 if the line is empty.
 func (q names) headOf(s *namesState, process uint8, name int) int {
-	last := -1
+	var line uint8
 	for c, p := range q.process {
-		if p != process || q.lines(s, c)&bit(name) == 0 {
-			continue
-		}
-		if !s.calls[c].late {
-			return c
-		}
-		if last < 0 {
-			last = c
+		if p == process && q.lines(s, c)&bit(name) != 0 {
+			line |= bit(c)
 		}
 	}
-	return last
+	for c := range q.process {
+		if line&bit(c) != 0 && line&s.calls[c].late == 0 {
+			return c
+		}
+	}
+	return -1
+}
+
+// goLast puts call c, which has moved, behind the other calls in its line.
+func (q names) goLast(s *namesState, c int) {
+	for o := range q.process {
+		s.calls[o].late &^= bit(c)
+	}
+	for o := range q.process {
+		if o != c && q.process[o] == q.process[c] && q.lines(s, o) == q.lines(s, c) {
+			s.calls[c].late |= bit(o)
+		}
+	}
 }
 
 // isFirst reports whether call c is at the head of every line in which it stands.
@@ -592,7 +603,9 @@ func (q names) rollBack(s namesState, c int, do func(Step, namesState)) {
 		call.line = q.waitsFor(&s, c)
 		if call.line != former {
 			call.ready = call.ready || (q.denied || q.eager) && !q.movesSilently
-			call.late = q.movesLast && !q.fair
+			if q.movesLast {
+				q.goLast(&s, c)
+			}
 		}
 	}
 	call.leaves = 0
