@@ -8,9 +8,10 @@ import (
 
 // This file models waiting for several names at once: all of them or none, beside locks of one name.
 //
-// It is the model of queue.go with two names, and without deaths. No message is lost but wake-ups. Call a lock of both names
-// a multi, and a lock of one name a single. A waiting call stands in lines within its process. A call is first
-// if it is at the head of every line in which it stands. Only first calls talk to the nodes.
+// It is the model of queue.go with two names, and without deaths. Of the messages only wake-ups are lost. Call
+// a lock of both names a multi, and a lock of one name a single. A waiting call stands in lines within its
+// process. A call is first if it is at the head of every line in which it stands. Only first calls talk to the
+// nodes.
 //
 // In fair mode a call stands in the lines and in the queues of all its names. Without fair mode a call waits
 // for one of its names, and stands in the line of that name: the first name that its last attempt did not
@@ -68,8 +69,8 @@ type namesBounds struct {
 	holds   uint8 // the calls that hold at the start, as bits
 	patient bool  // an elapsed retry delay alone starts no attempt
 	cancels bool  // waiters may give up
-	denied  bool  // the nodes deny all calls their queues
-	eager   bool  // what only denied calls need is done by all calls
+	denied  bool  // the nodes deny all calls their queues; all are of one process
+	eager   bool  // a call tries at once after a move, and nudges others, also where the nodes have queues
 	urgent  bool  // the calls of a process begin in any order, as with priorities; otherwise in that of their tickets
 	losses  uint8 // of wake-ups of other processes; then all calls must be able to end, by timers if need be
 	size    Size
