@@ -135,7 +135,7 @@ func TestWakeUpIsAReasonOnlyForTheNameThatAWaiterWaitsFor(t *testing.T) {
 		assert.Equal(t, agenda{}, m.agenda)
 
 		h.lines.mu.Lock()
-		h.lines.moveLocked(m, 1)
+		h.lines.moveLocked(m, 1, true)
 		h.lines.mu.Unlock()
 		assert.Equal(t, claim.Nodes(0b111), m.freeLocked(), "now it waits for b")
 		assert.False(t, m.agenda.graceEnd.IsZero())
@@ -295,4 +295,44 @@ func (h *house) somebodyTries(w *waiter, all []*waiter) bool {
 		}
 	}
 	return false
+}
+
+// A waiter without a place in the queues is told by nobody that a name has become free before it came to wait for
+// that name. So it asks at once.
+func TestWaiterThatIsNotQueuedAsksWhenItMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		for _, denied := range []bool{false, true} {
+			m := h.waits(h.wants(false, "a", "b"), h.keptBack(0))
+			u := m.begin(true, false)
+			u.conclusive = true
+			u.denied.Store(denied)
+			u.rollBack(lease.New(&m.terms.Terms, "v", clock.Now()), h.keptBack(1), false)
+			m.end(u, nil, h.keptBack(1))
+			assert.Equal(t, denied, m.agenda.ready)
+			u = m.begin(true, false)
+			u.conclusive = true
+			u.rollBack(lease.New(&m.terms.Terms, "v", clock.Now()), h.keptBack(0), false)
+			m.end(u, nil, h.keptBack(0))
+			assert.Equal(t, denied, m.agenda.ready)
+			h.lines.leave(m, nil)
+		}
+		h.allLeave()
+	})
+}
+
+// The order of a line is that of the tickets, although a waiter whose first attempt took long joins late.
+func TestLineIsInTheOrderOfTheTickets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		early := newWaiter(h.terms(), clock.Now())
+		time.Sleep(ms)
+		late := h.waits(h.terms(), lease.Outcome{})
+		h.lines.join(early, h.refused())
+		assert.True(t, h.isFirst(early))
+		h.lines.mu.Lock()
+		assert.Less(t, early.ticketLocked().String(), late.ticketLocked().String())
+		h.lines.mu.Unlock()
+		h.allLeave(early, late)
+	})
 }
