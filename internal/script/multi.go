@@ -104,36 +104,30 @@ func EnterMulti(m Multi, ttl int64, place Place, fence Fence) Command {
 // ParseEnteredMulti reads a reply to EnterMulti. By is less than MaxNames; the caller checks that it is the index
 // of one of its names.
 func ParseEnteredMulti(reply any) (Entered, error) {
-	if wait, ok := reply.(int64); ok && wait == Granted {
+	if reply == Granted {
 		return Entered{}, nil
 	}
-	parts, _ := reply.([]any)
 	var e Entered
-	var err error
-	switch len(parts) {
+	var by any
+	ok := false
+	switch parts, _ := reply.([]any); len(parts) {
 	case 2:
-		wait, ok := parts[0].(int64)
-		if ok && wait != Granted {
-			e.Wait = wait
-			e.By, ok = nameOf(parts[1])
-		}
-		if ok && wait != Granted {
-			return e, nil
-		}
+		e.Wait, ok = parts[0].(int64)
+		by, ok = parts[1], ok && e.Wait != Granted
 	case 4:
+		var err error
 		e, err = ParseEntered(parts[:3])
-		if err != nil {
-			break
-		}
-		if e.Wait == Granted {
-			return e, nil
-		}
-		var ok bool
-		if e.By, ok = nameOf(parts[3]); ok {
-			return e, nil
-		}
+		by, ok = parts[3], err == nil
 	}
-	return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
+	if ok && e.Wait == Granted {
+		ok = by == int64(0)
+	} else if ok {
+		e.By, ok = nameOf(by)
+	}
+	if !ok {
+		return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
+	}
+	return e, nil
 }
 
 // nameOf returns the name that an element of a reply stands for: a script counts from 1.
