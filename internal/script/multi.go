@@ -104,30 +104,17 @@ func EnterMulti(m Multi, ttl int64, place Place, fence Fence) Command {
 // ParseEnteredMulti reads a reply to EnterMulti. By is less than MaxNames; the caller checks that it is the index
 // of one of its names.
 func ParseEnteredMulti(reply any) (Entered, error) {
-	if reply == Granted {
-		return Entered{}, nil
+	if parts, ok := reply.([]any); ok && len(parts) == 4 {
+		e, err := ParseEntered(parts[:3])
+		if err == nil && e.Wait == Granted && parts[3] == int64(0) {
+			return e, nil
+		}
+		e.By, ok = nameOf(parts[3])
+		if err == nil && e.Wait != Granted && ok {
+			return e, nil
+		}
 	}
-	var e Entered
-	var by any
-	ok := false
-	switch parts, _ := reply.([]any); len(parts) {
-	case 2:
-		e.Wait, ok = parts[0].(int64)
-		by, ok = parts[1], ok && e.Wait != Granted
-	case 4:
-		var err error
-		e, err = ParseEntered(parts[:3])
-		by, ok = parts[3], err == nil
-	}
-	if ok && e.Wait == Granted {
-		ok = by == int64(0)
-	} else if ok {
-		e.By, ok = nameOf(by)
-	}
-	if !ok {
-		return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
-	}
-	return e, nil
+	return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
 }
 
 // nameOf returns the name that an element of a reply stands for: a script counts from 1.

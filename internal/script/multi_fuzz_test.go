@@ -617,3 +617,49 @@ func TestMultiAtRandom(t *testing.T) {
 		}
 	})
 }
+
+// TestMultiInSmallWorlds plays commands of two names in all states of a small set.
+func TestMultiInSmallWorlds(t *testing.T) {
+	ours, theirs := worldWaiter{worldTickets[0], 3 * worldAlive}, worldWaiter{worldTickets[1], 5 * worldAlive}
+	late, dead := worldWaiter{worldTickets[2], 3 * worldAlive}, worldWaiter{worldTickets[1], worldDead}
+	lines := [][]worldWaiter{nil, {theirs}, {ours, theirs}, {dead, late}, {dead}, {theirs, late}, {ours}}
+	locks := []string{"", "v", "w", "a list"}
+	lines, locks = lines[:testlength.Of(3, 4, 7)], locks[:testlength.Of(2, 3, 4)]
+	var names []worldName
+	for _, line := range lines {
+		for _, lock := range locks {
+			n := worldName{lock: lock, queue: line, lockOdd: lock == "a list"}
+			if lock != "" {
+				n.lockTTL = worldTTL / 2
+			}
+			if line != nil {
+				n.queueTTL = 400_000
+			}
+			names = append(names, n)
+		}
+	}
+	both, leaves := []int{0, 2}, []string{ours.ticket, late.ticket}
+	actions := []action{
+		leave{names: both, value: "v"}.action(),
+		leave{names: both, value: "v", process: us, all: leaves}.action(),
+		leave{names: both, value: "v", process: us, enters: []string{late.ticket, ""}, leaves: [][]string{nil, leaves}}.action(),
+		acquire{names: both, value: "v"}.action(),
+		acquire{names: both, value: "v", ticket: late.ticket, strict: true, token: 7}.action(),
+		look{both, "v", "heal"}.action(),
+		look{both, "v", "extend"}.action(),
+		look{both, "v", "valid"}.action(),
+	}
+	onBoth(t, func(g ground) {
+		for i, first := range names {
+			p := g.play()
+			for j, last := range names {
+				for _, a := range actions {
+					w := &world{first, {}, last}
+					p.set(w)
+					p.do(w, a, fmt.Sprintf("%d and %d: %+v", i, j, *w))
+				}
+			}
+			p.end()
+		}
+	})
+}
