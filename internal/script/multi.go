@@ -39,8 +39,8 @@ type Names uint64
 // MaxNames is how many names fit into Names.
 const MaxNames = 64
 
-// A Multi is what all commands of a lease of several names are about: the names and the holder's value. It keeps
-// the keys in the type of a command's arguments, which saves an allocation for each command.
+// A Multi is what all commands of a lease of several names are about: the names and the holder's value. It
+// keeps the keys in the type of a command's arguments, which saves an allocation for each command.
 type Multi struct {
 	names *multiNames
 	value any
@@ -101,8 +101,8 @@ func EnterMulti(m Multi, ttl int64, place Place, fence Fence) Command {
 	return r.command()
 }
 
-// ParseEnteredMulti reads a reply to EnterMulti. By is less than MaxNames; the caller checks that it is the index
-// of one of its names.
+// ParseEnteredMulti reads a reply to EnterMulti. By is less than MaxNames; the caller checks that it is the
+// index of one of its names.
 func ParseEnteredMulti(reply any) (Entered, error) {
 	if parts, ok := reply.([]any); ok && len(parts) == 4 {
 		e, err := ParseEntered(parts[:3])

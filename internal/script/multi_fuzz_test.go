@@ -18,8 +18,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// This file compares the scripts of several names with a reference in Go. The reference decides about any number
-// of names: a lock of one name is one of them, so the scripts of one name check the reference.
+// This file compares the scripts of several names with a reference in Go. The reference decides about any
+// number of names: a lock of one name is one of them, so the scripts of one name check the reference.
 
 // A world is what the reference expects on a node. It does not count the time that a test takes, so all times
 // are far apart.
@@ -361,7 +361,8 @@ func (l look) action() action {
 	return a
 }
 
-// A play is a sequence of commands for a node, and what the reference says about each. It is sent in one pipeline.
+// A play is a sequence of commands for a node, and what the reference says about each. It is sent in one
+// pipeline.
 type play struct {
 	ground
 	start  int64 // the node's clock, in milliseconds

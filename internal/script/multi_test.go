@@ -355,8 +355,8 @@ func TestReleaseMultiQuietlyTouchesNoQueue(t *testing.T) {
 	})
 }
 
-// A lock that has become a list does not keep the others. The release tells their waiters too, and then answers with
-// an error, as that of one name does.
+// A lock that has become a list does not keep the others. The release tells their waiters too, and then
+// answers with an error, as that of one name does.
 func TestReleaseMultiBesideALockOfAnotherType(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("mset", "a", "v", "c", "v")
@@ -410,8 +410,8 @@ func TestMultiOfMaxNames(t *testing.T) {
 	})
 }
 
-// restricted returns a server on which waiters wait for a and b, and runs commands there as a user to whom the rules
-// apply: at first it may do all.
+// restricted returns a server on which waiters wait for a and b, and runs commands there as a user to whom
+// the rules apply: at first it may do all.
 func restricted(t *testing.T, rules ...any) (g ground, run func(c script.Command) (any, error)) {
 	t.Helper()
 	g = ground{T: t, client: realredis.Start(t, 1)[0].Client()}
@@ -707,8 +707,8 @@ func TestParseReleasedMulti(t *testing.T) {
 	}
 }
 
-// A command touches the keys of its names and no others, says how many there are, and its long form differs in the
-// script alone.
+// A command touches the keys of its names and no others, says how many there are, and its long form differs
+// in the script alone.
 func TestMultiCommands(t *testing.T) {
 	names := []string{"a{b}c", "{b}", "b"}
 	m := script.NewMulti(names)
