@@ -104,7 +104,7 @@ type Releasing struct {
 // begun. Release admits no waiter of this process: see Waiters.
 func (l *Lease) Release(how Releasing) *Release {
 	k := l.terms.Keeper
-	rel := &Release{lease: l, claim: l.Claim(), fence: fence(l.Token()), awaited: how.Caller != nil, undoes: how.Undoes}
+	rel := &Release{lease: l, claim: l.Claim(), fence: l.fence(), awaited: how.Caller != nil, undoes: how.Undoes}
 	rel.turnover = script.Turnover{Enters: how.Enters, Alive: AliveFor.Milliseconds(), Leave: l.writes.leaving()}
 	if slices.Contains(rel.turnover.Leave, how.Enters) {
 		rel.turnover.Enters = script.Ticket{} // the waiter has given up meanwhile
