@@ -148,6 +148,21 @@ func TestLockAfterAnAdoptedHoldHasAGreaterToken(t *testing.T) {
 	})
 }
 
+// A Sequencer whose hold is over proves no token.
+func TestTokenOfAHoldThatWasNotAdoptedIsNotUsed(t *testing.T) {
+	play(t, func(f field) {
+		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
+		m := f.fenced().NewMutex("lock", redsync.WithSequencer(redsync.Sequencer{Name: "lock", Token: ahead, Value: "over"}))
+		_, err := m.Extend()
+		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+		_, err = m.Unlock()
+		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+		f.areAt("", "", "", "", "")
+		require.NoError(t, m.Lock())
+		assert.Less(t, m.Fence(), ahead)
+	})
+}
+
 func TestWithSequencerThatFitsNoMutex(t *testing.T) {
 	s := redsync.Sequencer{Name: "lock", Token: 7, Value: "secret"}
 	several := redsync.SequencerOfNames([]string{"a", "b"}, 7, "secret")
