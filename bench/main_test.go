@@ -282,6 +282,7 @@ func TestRunChildRefusesWhatItDoesNotKnow(t *testing.T) {
 		{"contend", `{"Library":"none"}`},
 		{"wakeup", `{"Library":"none"}`},
 		{"waiters", `{"Library":"none"}`},
+		{"transfers", `{"Library":"none"}`},
 	} {
 		require.Error(t, runChild(t.Context(), args, new(bytes.Buffer), io.Discard), args)
 	}
