@@ -21,20 +21,21 @@ const (
 )
 
 // inOrder marks in the report who takes two locks on single names, the lesser name first.
-const inOrder = ", two locks in order"
+const inOrder = ", in order"
 
 var transfersScene = scene{
 	name: "transfers",
 	about: fmt.Sprintf("%d goroutines in %d processes move money between %d accounts. Each transfer locks two random accounts, "+
-		"works for %v and unlocks them. On two names: one lock on both. Two locks in order: one after the other, the lesser "+
-		"name first; if the second fails, the first is unlocked. Wait is the time until both accounts are locked, over "+
+		"works for %v and unlocks them. On two names means one lock on both. In order means two locks on single names, one "+
+		"after the other, the lesser name first; if the second fails, the first is unlocked. Wait is the time until both accounts are locked, over "+
 		"retries of Locks that failed; max includes the waits that the end of the measurement cut off, p50 and p99 are of "+
-		"the others. Fewest and most are transfers per goroutine, and the mean is over all goroutines. The run fails if two "+
+		"the others. Fewest and most are transfers per goroutine, and the mean is over all goroutines. Commands are per transfer, on "+
+		"the node that has the most, by INFO commandstats, which also counts the commands that scripts call. The run fails if two "+
 		"transfers worked on an account at the same time, or if the sum of all balances has changed.",
 		transferWidth, contendProcesses, accounts, transferWork),
 	columns: []column{
 		{title: "transfers/s", key: "rate", format: whole},
-		{title: "x two locks", key: "rate", format: digits, base: toLibrary(ours + inOrder)},
+		{title: "x in order", key: "rate", format: digits, base: toLibrary(ours + inOrder)},
 		{title: "x " + defaults, key: "rate", format: digits, base: toLibrary(defaults + inOrder)},
 		{title: "wait p50 ms", key: "wait_p50", format: millis},
 		{title: "p99 ms", key: "wait_p99", format: millis},
@@ -43,6 +44,8 @@ var transfersScene = scene{
 		{title: "fewest", key: "fewest", format: whole},
 		{title: "most", key: "most", format: whole},
 		{title: "fewest / mean", key: "fewest_share", format: cents},
+		{title: "commands", key: "commands", format: tenth},
+		{title: "evalsha", key: "evalsha", format: cents},
 		{title: "failed", key: "failed", format: whole},
 	},
 	cells: func(plan) []cell {
@@ -87,6 +90,10 @@ func measureTransfers(ctx context.Context, l *lab, c cell) (f figures, err error
 		Goroutines: c.Goroutines / contendProcesses,
 		Work:       transferWork, Time: l.plan.transfer,
 	}
+	before, err := l.calls(ctx)
+	if err != nil {
+		return nil, err
+	}
 	answered, err := inProcesses[transferAnswer](ctx, "transfers", func(process int) any {
 		o := order
 		o.First = int64(1 + process*o.Goroutines)
@@ -105,7 +112,18 @@ func measureTransfers(ctx context.Context, l *lab, c cell) (f figures, err error
 	if err := errors.Join(err, book.audit(accounts)); err != nil {
 		return nil, err
 	}
-	return joinWaits(each).figures(l.plan.transfer), nil
+	after, err := l.calls(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w := joinWaits(each)
+	f = w.figures(l.plan.transfer)
+	f["pairs"] = float64(len(w.Times)) // addCommands divides by it
+	for i := range after {
+		f.addCommands(before[i], after[i], nil)
+	}
+	delete(f, "pairs")
+	return f, nil
 }
 
 // transfersChild runs in the child process.
