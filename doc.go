@@ -19,6 +19,8 @@
 // In all three, [Mutex.Remaining] says how long the holder may still rely on the lock. It sends nothing, so
 // call it before each step that needs the lock. [Mutex.Valid] asks the nodes.
 //
+// [Redsync.NewMultiMutex] locks several names, all of them or none ([several names]).
+//
 // # What is guaranteed
 //
 //   - Exclusion: at most one hold of a name has Remaining() > 0 at any time. If one Mutex gives its hold to
@@ -83,6 +85,7 @@
 // delay).
 //
 // [workers]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/workers.md
+// [several names]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/several-names.md
 // [fencing]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/fencing.md
 // [three waits]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/safety.md#the-three-waits-of-lock
 // [objections]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/objections.md
