@@ -47,7 +47,11 @@ func (r *Redsync) NewMultiMutex(names []string, options ...Option) *Mutex {
 }
 
 // distinct returns names sorted, each once.
-func distinct(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }
+func distinct(names []string) []string {
+	all := slices.Clone(names)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
 
 // setNames makes m a lock on names, which are distinct.
 func (m *Mutex) setNames(names []string) {
