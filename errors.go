@@ -75,10 +75,17 @@ func (*notHeldError) Is(target error) bool { return target == ErrLockAlreadyExpi
 // failed come with it then. Methods always return it as a pointer.
 type ErrTaken struct {
 	Nodes []int // the nodes that hold another value: indices into the pools of New or the addresses of Open, from 0
+
+	// Name is, for a Lock of several names, the first of them that was not free on a quorum. Others may be taken,
+	// too. It is empty for one name, and for other calls.
+	Name string
 }
 
-// Error names the nodes.
+// Error names the nodes, and Name if there is one.
 func (err ErrTaken) Error() string {
+	if err.Name != "" {
+		return fmt.Sprintf("lock already taken: %q, locked nodes: %v", err.Name, err.Nodes)
+	}
 	return fmt.Sprintf("lock already taken, locked nodes: %v", err.Nodes)
 }
 
@@ -168,7 +175,12 @@ func whyNot(o lease.Outcome) error {
 	case lease.Waiting:
 		return errWaiting
 	case lease.NotWon:
-		return notAcquired(o.Result)
+		err := notAcquired(o.Result)
+		var taken *ErrTaken
+		if len(o.Lines) > 1 && errors.As(err, &taken) {
+			taken.Name = o.Lines[o.KeptBackBy()]
+		}
+		return err
 	case lease.Late:
 		return fmt.Errorf("%w: the nodes answered after the validity of %v", ErrLockAlreadyExpired, o.Validity)
 	case lease.Duplicates:

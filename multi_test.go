@@ -77,6 +77,13 @@ func TestMultiExcludesWhoeverSharesAName(t *testing.T) {
 				var taken *redsync.ErrTaken
 				require.ErrorAs(f, rival.TryLock(), &taken, rival.Name())
 			}
+			for want, names := range map[string][]string{"a": {"0", "a", "b"}, "b": {"b", "c"}} {
+				var taken *redsync.ErrTaken
+				err := rs.NewMultiMutex(names).TryLock()
+				require.ErrorAs(f, err, &taken)
+				assert.Equal(f, want, taken.Name)
+				require.ErrorContains(f, err, fmt.Sprintf("already taken: %q, locked nodes: [", want))
+			}
 			free := rs.NewMultiMutex([]string{"c", "d"})
 			require.NoError(f, free.TryLock())
 			f.unlock(free)

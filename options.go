@@ -350,8 +350,9 @@ func WithFencing() Option {
 
 // WithPriority serves waiters with a higher priority before waiters with a lower one. The latter
 // may wait forever. The option orders only callers that wait. Without
-// WithFair, a caller that comes when the lock is free takes it whatever its priority. The
-// default is 0, the range -999 to 999.
+// WithFair, a caller that comes when the lock is free takes it whatever its priority, a process that releases
+// the lock may let its own waiters try first, and a lock on several names is ordered only
+// among those who wait for the same name. The default is 0, the range -999 to 999.
 func WithPriority(priority int) Option {
 	return OptionFunc(func(m *Mutex) {
 		if priority < -script.MaxPriority || priority > script.MaxPriority {

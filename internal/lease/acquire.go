@@ -20,6 +20,7 @@ type Outcome struct {
 	Err       error             // for Unusable
 	Told      error             // the error that observers were told; nil if nobody listens
 	Validity  time.Duration     // for Late: the length of the validity that had ended
+	Lines     []string          // of the claim
 	Touched   bool              // in some round a node has granted the lock, even if not the fencing token
 }
 
@@ -53,6 +54,24 @@ func (o Outcome) Taken() bool { return o.Kind == NotWon && o.Result.NotFree() }
 // Heard reports whether a quorum of nodes has granted or refused.
 func (o Outcome) Heard() bool {
 	return o.Result.Rule != nil && o.Result.Rule.Quorum(o.Result.Count.Answered())
+}
+
+// KeptBackBy returns the index of the first of the claim's lines that the attempt has not found free on a quorum of
+// nodes, of the last line if it has found all of them free. The Result must have a Rule.
+func (o Outcome) KeptBackBy() int {
+	last := len(o.Lines) - 1
+	for at := range last {
+		var free claim.Nodes
+		for i, v := range o.Result.Votes {
+			if v.FreeIn().Has(at) {
+				free = free.With(i)
+			}
+		}
+		if !o.Result.Rule.Quorum(free) {
+			return at
+		}
+	}
+	return last
 }
 
 // Acquire makes one attempt. Its validity counts from start, and at is its place in the queues of the nodes.
@@ -122,7 +141,7 @@ func stillDuplicate(ctx context.Context, t *Terms) *quorum.Duplicate {
 // outcome returns what the attempt for l has come to. res is the result of its last round. Unless the
 // outcome is Won, nothing is held, and the caller must release what the round may have set.
 func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
-	o := Outcome{Kind: NotWon, Result: res}
+	o := Outcome{Kind: NotWon, Result: res, Lines: l.terms.Claim.Lines()}
 	switch d := l.terms.Keeper.Set.Duplicate(); {
 	case d != nil:
 		o.Kind, o.Duplicate = Duplicates, d

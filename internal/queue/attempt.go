@@ -117,7 +117,7 @@ func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 	ls.mu.Lock()
 	goesOn := !u.leaves && !over && o.Heard()
 	if goesOn && w.standsInOneOfSeveral() && (u.enters() || !w.isQueued()) {
-		ls.moveLocked(w, keptBackBy(o, len(w.names)), u.enters() && !u.denied.Load())
+		ls.moveLocked(w, o.KeptBackBy(), u.enters() && !u.denied.Load())
 	}
 	switch {
 	case !u.enters():
@@ -132,23 +132,6 @@ func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 	}
 	ls.mu.Unlock()
 	l.Release(lease.Releasing{Undoes: u})
-}
-
-// keptBackBy returns the first line of a claim that an attempt has not found free on a quorum of nodes, the last
-// line if the attempt has found all of them free. o is what the attempt came to.
-func keptBackBy(o lease.Outcome, lines int) int {
-	for at := range lines - 1 {
-		var free claim.Nodes
-		for i, v := range o.Result.Votes {
-			if v.FreeIn().Has(at) {
-				free = free.With(i)
-			}
-		}
-		if !o.Result.Rule.Quorum(free) {
-			return at
-		}
-	}
-	return lines - 1
 }
 
 // Denied implements lease.Turn.

@@ -262,7 +262,7 @@ func (ls *lines) join(w *waiter, why lease.Outcome) {
 		}
 	}
 	if answered && w.standsInOneOfSeveral() {
-		w.at = keptBackBy(why, len(w.names))
+		w.at = why.KeptBackBy()
 	}
 	w.agenda.ready = !asked || answered
 	for _, name := range w.stands() {

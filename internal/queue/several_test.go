@@ -30,8 +30,11 @@ func (h *house) wants(fair bool, names ...string) *Terms {
 }
 
 // keptBack is an attempt that found the first of its names free, up to that of an index, on all nodes.
-func (h *house) keptBack(by int) lease.Outcome {
+func (h *house) keptBack(by int, names ...string) lease.Outcome {
 	o := h.refused()
+	if o.Lines = names; names == nil {
+		o.Lines = []string{"a", "b"}
+	}
 	for i := range o.Result.Votes {
 		o.Result.Votes[i].Answer.Detail = &claim.Detail{Wait: claim.Never, Free: claim.Lines(1)<<by - 1}
 	}
@@ -43,7 +46,7 @@ func (h *house) failsAt(w *waiter, by int) {
 	h.Helper()
 	u := w.begin(true, false)
 	require.NotNil(h, u)
-	o := h.keptBack(by)
+	o := h.keptBack(by, w.names...)
 	u.rollBack(lease.New(&w.terms.Terms, "v", clock.Now()), o, false)
 	w.end(u, nil, o)
 }
@@ -68,7 +71,7 @@ func (h *house) allLeave(all ...*waiter) {
 func TestWaiterForSeveralNamesStandsInTheLineOfTheNameThatKeepsItBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, 3)
-		m := h.waits(h.wants(false, "a", "b", "c"), h.keptBack(1))
+		m := h.waits(h.wants(false, "a", "b", "c"), h.keptBack(1, "a", "b", "c"))
 		assert.Equal(t, []string{"b"}, m.stands())
 		a, b, c := h.waits(h.wants(false, "a"), lease.Outcome{}), h.waits(h.wants(false, "b"), lease.Outcome{}), h.waits(h.wants(false, "c"), lease.Outcome{})
 		assert.True(t, h.isFirst(m))
@@ -251,7 +254,7 @@ func TestSomebodyIsAlwaysFirst(t *testing.T) {
 					terms := h.wants(rapid.Bool().Draw(rt, "fair"), names...)
 					terms.Priority = rapid.IntRange(-1, 1).Draw(rt, "priority")
 					terms.Timing.NodeTimeout = time.Duration(rapid.IntRange(1, 3).Draw(rt, "deadline")) * 100 * ms
-					why := []lease.Outcome{{}, h.silent(), h.keptBack(0), h.keptBack(len(names) - 1)}[rapid.IntRange(0, 3).Draw(rt, "why")]
+					why := []lease.Outcome{{}, h.silent(), h.keptBack(0, names...), h.keptBack(len(names)-1, names...)}[rapid.IntRange(0, 3).Draw(rt, "why")]
 					all = append(all, h.waits(terms, why))
 				} else {
 					i := rapid.IntRange(0, len(all)-1).Draw(rt, "who")
@@ -260,7 +263,7 @@ func TestSomebodyIsAlwaysFirst(t *testing.T) {
 						h.lines.leave(w, nil)
 						all = append(all[:i], all[i+1:]...)
 					} else if u := w.begin(true, false); u != nil {
-						o := []lease.Outcome{h.silent(), h.keptBack(0), h.keptBack(len(w.names) - 1)}[rapid.IntRange(0, 2).Draw(rt, "came to")]
+						o := []lease.Outcome{h.silent(), h.keptBack(0, w.names...), h.keptBack(len(w.names)-1, w.names...)}[rapid.IntRange(0, 2).Draw(rt, "came to")]
 						u.rollBack(lease.New(&w.terms.Terms, "v", clock.Now()), o, false)
 						w.end(u, nil, o)
 					}

@@ -48,7 +48,7 @@ type Multi struct {
 
 // multiNames are the names of a Multi and their keys, in the order of the names.
 type multiNames struct {
-	names                 []string
+	names         []string
 	locks, queues []any
 }
 
