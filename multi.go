@@ -64,8 +64,8 @@ func (c *core) checkSeveral(names []string) error {
 			return err
 		}
 	}
-	if c == nil || c.err != nil {
-		return nil // every operation fails for another reason
+	if c == nil || c.err != nil { // every operation fails for another reason
+		return nil //nolint:nilerr // see above
 	}
 	if n, a, b := c.keeper.Set.Apart(names); n != nil {
 		return &within{fmt.Sprintf("pool #%d", n.Index), fmt.Errorf(

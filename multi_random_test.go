@@ -55,13 +55,13 @@ func (c *crowd) some() (names []string) {
 	return names
 }
 
-func (c *crowd) client(m *redsync.Mutex, begin, work, patience time.Duration) {
+func (c *crowd) client(m *redsync.Mutex, begin, work, waits time.Duration) {
 	time.Sleep(begin)
-	ctx, cancel := context.WithTimeout(c.Context(), patience)
+	ctx, cancel := context.WithTimeout(c.Context(), waits)
 	defer cancel()
 	if err := m.LockContext(ctx); err != nil {
 		assert.ErrorIs(c, err, context.DeadlineExceeded)
-		assert.Less(c, patience, time.Minute, "everybody who waits is served")
+		assert.Less(c, waits, time.Minute, "everybody who waits is served")
 		return
 	}
 	c.takes(m)
@@ -103,13 +103,13 @@ func crowds(f field, seed uint64, fair, faults bool) {
 		}
 		m := all[i%3].NewMultiMutex(c.some(), options...)
 		begin, work := time.Duration(c.IntN(2000))*time.Millisecond, time.Duration(c.IntN(40))*time.Millisecond
-		patience := 2 * time.Minute
+		waits := 2 * time.Minute
 		if c.IntN(3) == 0 {
-			patience = time.Duration(1+c.IntN(900)) * time.Millisecond
+			waits = time.Duration(1+c.IntN(900)) * time.Millisecond
 		} else {
 			patientOnes++
 		}
-		wg.Go(func() { c.client(m, begin, work, patience) })
+		wg.Go(func() { c.client(m, begin, work, waits) })
 	}
 	if faults {
 		wg.Go(func() {

@@ -103,8 +103,9 @@ func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *tu
 // rollBack releases what the attempt for l has left on the nodes. o is what the attempt came to, and over
 // says that the waiter waits no longer.
 //
-// The waiter keeps its place in the queues unless it gives up or cannot reach a quorum: a waiter without a
-// quorum would only hold up the others. If it enters the queues later, it does so with another ticket, so
+// The waiter keeps its place in the queues unless it gives up, cannot reach a quorum, or a node denies it its
+// queue: a waiter without a quorum would only hold up the others, and one that is denied a queue goes on without
+// queues, except in fair mode. If it enters the queues later, it does so with another ticket, so
 // that a late release, which removes the former ticket, does not remove the new one.
 //
 // A waiter for several names stays in the queue of one of them, unless it is fair. It chooses that queue, the
@@ -116,11 +117,11 @@ func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 	ls.mu.Lock()
 	goesOn := !u.leaves && !over && o.Heard()
 	if goesOn && w.standsInOneOfSeveral() && (u.enters() || !w.isQueued()) {
-		ls.moveLocked(w, keptBackBy(o, len(w.names)))
+		ls.moveLocked(w, keptBackBy(o, len(w.names)), u.enters() && !u.denied.Load())
 	}
 	switch {
 	case !u.enters():
-	case !goesOn:
+	case !goesOn, u.denied.Load() && !w.terms.Fair:
 		l.LeaveQueuesOnRelease(w.ticket)
 		w.ticket, w.entered = script.Ticket{}, w.entered[:0]
 	default:

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -21,11 +20,10 @@ type lines struct {
 
 	mu     sync.Mutex // guards the lines, and those fields of a waiter whose comment names lines.mu
 	byName map[string]*line
-	joined uint64      // waiters so far
 	sweep  *time.Timer // removes lines that have had no waiter for a while
 }
 
-// A line holds the waiters of this process for one name, ordered by priority and then by arrival. If
+// A line holds the waiters of this process for one name, in the order of their tickets: see waiter.compare. If
 // other processes wait, the line stays for a while after its last waiter has left: see mayBarge.
 //
 // Waiters with different settings stand in the same line. A short node deadline or a long retry delay of
@@ -75,9 +73,7 @@ func (l *line) first() *waiter {
 
 // put adds w in its place.
 func (l *line) put(w *waiter) {
-	i, _ := slices.BinarySearchFunc(l.waiters, w, func(in, w *waiter) int {
-		return cmp.Or(cmp.Compare(w.terms.Priority, in.terms.Priority), cmp.Compare(in.place, w.place))
-	})
+	i, _ := slices.BinarySearchFunc(l.waiters, w, (*waiter).compare)
 	l.waiters = slices.Insert(l.waiters, i, w)
 	if l.pacer == nil || w.pace.mean < l.pacer.pace.mean {
 		l.pacer = w
@@ -256,12 +252,13 @@ func (ls *lines) join(w *waiter, why lease.Outcome) {
 	defer ls.mu.Unlock()
 	asked, answered := why.Kind != lease.NotAsked, why.Taken()
 	w.heardTooFew = asked && !answered
-	ls.joined++
-	w.place = ls.joined
+	w.place = ls.group.tickets.Add(1)
 	if len(w.names) > 1 {
 		for _, name := range w.names {
 			l := ls.lineLocked(name)
+			before := l.first()
 			l.several = append(l.several, w)
+			l.firstChanged(before) // see line.first
 		}
 	}
 	if answered && w.standsInOneOfSeveral() {
@@ -298,8 +295,10 @@ func (ls *lines) putLocked(w *waiter, l *line) {
 	}
 }
 
-// moveLocked makes w, which stands in one line, wait for another of its names.
-func (ls *lines) moveLocked(w *waiter, to int) {
+// moveLocked makes w, which stands in one line, wait for another of its names. queued says whether the nodes have
+// its ticket, so that they tell it when that name is free. Otherwise w must ask at once: the name may have become
+// free while nobody waited for it.
+func (ls *lines) moveLocked(w *waiter, to int, queued bool) {
 	if to == w.at {
 		return
 	}
@@ -314,7 +313,7 @@ func (ls *lines) moveLocked(w *waiter, to int) {
 	if w.news[to].woken != 0 {
 		w.beginGraceLocked()
 	}
-	if w.news[to].ended {
+	if w.news[to].ended || !queued {
 		w.markReadyLocked()
 	}
 }

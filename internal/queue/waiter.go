@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -46,7 +47,8 @@ type waiter struct {
 	attempts    int            // made so far
 	heardTooFew bool           // the last attempt heard fewer nodes than a quorum
 	agenda      agenda         // why and when it tries next
-	place       uint64         // when it joined: orders waiters of one priority
+	place       uint32         // the number of its first ticket
+	number      uint32         // the number of its next ticket
 	at          int            // the index of the name that it waits for; in fair mode it waits for all its names
 	news        []news         // by name
 	entered     []*lease.Lease // the leases whose releases take the ticket out of the queues; none if it is in no queue
@@ -72,6 +74,8 @@ const (
 
 func newWaiter(t *Terms, start clock.Instant) *waiter {
 	w := &waiter{terms: t, names: t.Claim.Lines(), start: start, look: make(chan struct{}, 1)}
+	w.place = t.Group.tickets.Add(1)
+	w.number = w.place
 	w.news, w.entered = w.roomOfNews[:], w.roomOfEntered[:0]
 	if len(w.names) > 1 {
 		w.news = make([]news, len(w.names))
@@ -103,9 +107,21 @@ func (w *waiter) subscriber() *subscriber { return &w.terms.Group.subscriber }
 func (w *waiter) ticketLocked() script.Ticket {
 	if w.ticket.IsZero() {
 		g := w.terms.Group
-		w.ticket = script.NewTicket(w.terms.Priority, w.start.Wall.UnixMicro(), g.Process, g.tickets.Add(1))
+		w.ticket = script.NewTicket(w.terms.Priority, w.start.Wall.UnixMicro(), g.Process, w.number)
+		w.number = g.tickets.Add(1)
 	}
 	return w.ticket
+}
+
+// compare returns a negative number if w stands before other in every line. That is the order of their tickets. If
+// it were another order, the nodes could tell the process that it is the turn of one waiter while another is the
+// first in line.
+func (w *waiter) compare(other *waiter) int {
+	return cmp.Or(
+		cmp.Compare(other.terms.Priority, w.terms.Priority),
+		cmp.Compare(w.start.Wall.UnixMicro(), other.start.Wall.UnixMicro()),
+		cmp.Compare(w.place, other.place),
+	)
 }
 
 func (w *waiter) markReadyLocked() {

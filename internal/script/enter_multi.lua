@@ -9,10 +9,9 @@
 -- writes the locks last. The ticket may be in some queues then, and some fences may be
 -- raised. Both are harmless: a later release takes the ticket out, and a fence that
 -- nobody was granted only lets proposals up to it fail.
--- Returns 0 for a grant. For a refusal it returns an array: in how many milliseconds the
--- first name that keeps the caller back may stop that by itself, and its index from 1. With
--- fencing it returns an array of the wait, the highest fence, what was done as in enter.lua,
--- and the index, which is 0 for a grant.
+-- Returns an array: 0 for a grant, or in how many milliseconds the first name that keeps
+-- the caller back may stop that by itself, -1 for never; the highest fence; what was done,
+-- as enter.lua says; and the index of that name from 1, 0 for a grant.
 
 local value, ticket, p = ARGV[1], ARGV[3], ARGV[6]
 local groups = 1
@@ -58,10 +57,7 @@ if ticket ~= '' then
   for i = 1, k do store(redis.call, KEYS[k + i], queues[i], 2 * ARGV[4]) end
 end
 
-if by ~= 0 then
-  if p then return {wait, register, 0, by} end
-  return {wait, by}
-end
+if by ~= 0 then return {wait, register, 0, by} end
 
 local done = 0
 if mine then done = 2 end
@@ -84,5 +80,4 @@ for i = 1, k do
     end
   end
 end
-if p then return {0, register, done, 0} end
-return 0
+return {wait, register, done, by}

@@ -39,8 +39,8 @@ type Names uint64
 // MaxNames is how many names fit into Names.
 const MaxNames = 64
 
-// A Multi is what all commands of a lease of several names are about: the names and the holder's value. It keeps
-// the keys in the type of a command's arguments, which saves an allocation for each command.
+// A Multi is what all commands of a lease of several names are about: the names and the holder's value. It
+// keeps the keys in the type of a command's arguments, which saves an allocation for each command.
 type Multi struct {
 	names *multiNames
 	value any
@@ -101,35 +101,16 @@ func EnterMulti(m Multi, ttl int64, place Place, fence Fence) Command {
 	return r.command()
 }
 
-// ParseEnteredMulti reads a reply to EnterMulti. By is less than MaxNames; the caller checks that it is the index
-// of one of its names.
+// ParseEnteredMulti reads a reply to EnterMulti. By is less than MaxNames; the caller checks that it is the
+// index of one of its names.
 func ParseEnteredMulti(reply any) (Entered, error) {
-	if wait, ok := reply.(int64); ok && wait == Granted {
-		return Entered{}, nil
-	}
-	parts, _ := reply.([]any)
-	var e Entered
-	var err error
-	switch len(parts) {
-	case 2:
-		wait, ok := parts[0].(int64)
-		if ok && wait != Granted {
-			e.Wait = wait
-			e.By, ok = nameOf(parts[1])
-		}
-		if ok && wait != Granted {
+	if parts, ok := reply.([]any); ok && len(parts) == 4 {
+		e, err := ParseEntered(parts[:3])
+		if err == nil && e.Wait == Granted && parts[3] == int64(0) {
 			return e, nil
 		}
-	case 4:
-		e, err = ParseEntered(parts[:3])
-		if err != nil {
-			break
-		}
-		if e.Wait == Granted {
-			return e, nil
-		}
-		var ok bool
-		if e.By, ok = nameOf(parts[3]); ok {
+		e.By, ok = nameOf(parts[3])
+		if err == nil && e.Wait != Granted && ok {
 			return e, nil
 		}
 	}

@@ -39,7 +39,7 @@ end
 if #mine > 0 then
   -- In the plain case BITOP deletes the first lock if there is no queue at all: see release.lua.
   local from = 1
-  if #mine == k and not ARGV[2] and redis.pcall('BITOP', 'OR', KEYS[1], unpack(KEYS, k + 1)) == 0 then from = 2 end
+  if #mine == k and #ARGV == 1 and redis.pcall('BITOP', 'OR', KEYS[1], unpack(KEYS, k + 1)) == 0 then from = 2 end
   local deleted = redis.pcall('DEL', unpack(mine, from))
   if type(deleted) ~= 'number' then
     for i = from, #mine do redis.pcall('SET', mine[i], value, 'PX', 1) end
