@@ -31,7 +31,7 @@ import (
 type lockName struct {
 	name   string
 	more   []string // the other names of a lock on several names
-	slow   bool // some clients hold it for long
+	slow   bool     // some clients hold it for long
 	fair   bool
 	fenced bool // with fencing tokens
 }
