@@ -374,13 +374,23 @@ func (c *client) pick() lockName {
 	}
 }
 
-// pickSeveral returns a lock on two to four random names, in random order. In one case out of 16 they are any
-// names. Else all of them are slow, or none is, as for pick.
+// pickSeveral returns a lock on two to four random names, in random order. Clients with a slow habit take at most one
+// slow name, because they would rarely get more. Other clients take no slow name, except in one case out of 16.
 func (c *client) pickSeveral() lockName {
-	mixed := c.chance(16)
+	slow := 0 // how many names may be slow
+	switch {
+	case c.slow:
+		slow = 1
+	case c.chance(16):
+		slow = 4
+	}
 	var parts []lockName
 	for _, i := range c.rand.Perm(len(lockNames)) {
-		if l := lockNames[i]; mixed || l.slow == c.slow {
+		l := lockNames[i]
+		if l.slow {
+			slow--
+		}
+		if !l.slow || slow >= 0 {
 			parts = append(parts, l)
 		}
 	}

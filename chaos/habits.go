@@ -32,7 +32,7 @@ var habits = []habit{
 	{name: "several", clients: 2, several: true, pace: 150 * ms, do: anyOf(
 		(*client).plain, (*client).plain, (*client).prior, (*client).try, (*client).cancel, (*client).hurry)},
 	{name: "several-long", clients: 1, several: true, slow: true, pace: 1000 * ms, do: anyOf(
-		(*client).watch, (*client).watch, (*client).heal, (*client).heal, (*client).overstay, (*client).leave, (*client).delay, (*client).hang)},
+		(*client).watch, (*client).watch, (*client).watch, (*client).heal, (*client).heal, (*client).overstay, (*client).leave, (*client).delay, (*client).hang)},
 }
 
 // anyOf returns a habit that does one of several things each time.
