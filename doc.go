@@ -11,17 +11,20 @@
 //
 // There are three ways to hold a lock for long ([workers]):
 //
-//   - [Redsync.Do] locks, calls a function, extends the lock meanwhile, and unlocks. Start here.
+//   - [Redsync.Do] locks, calls a function, extends the lock meanwhile, and unlocks. Start here. [Redsync.TryDo]
+//     does so only if the lock is free. [Mutex.Do] and [Mutex.TryDo] do the same with a Mutex.
 //   - [WithWatchdog] extends a lock from Lock to Unlock. Your code must watch [Mutex.Lost].
 //   - [Mutex.Extend], called about every third of the expiry, keeps a lock while work makes progress.
 //
 // In all three, [Mutex.Remaining] says how long the holder may still rely on the lock. It sends nothing, so
 // call it before each step that needs the lock. [Mutex.Valid] asks the nodes.
 //
+// [Redsync.NewMultiMutex] locks several names, all of them or none ([several names]).
+//
 // # What is guaranteed
 //
-//   - Exclusion: at most one hold of a name has Remaining() > 0 at any time. If one Mutex gives its value to
-//     another one ([WithValue]), both share one hold until the giver calls [Mutex.Detach].
+//   - Exclusion: at most one hold of a name has Remaining() > 0 at any time. If one Mutex gives its hold to
+//     another one ([WithSequencer], [WithValue]), both share it until the giver calls [Mutex.Detach].
 //   - Time: a hold counts from before its winning attempt sends its first byte. It ends at Until, before its keys
 //     can expire. The monotonic clock and the wall clock both measure it, and the longer time counts. Extend and
 //     the watchdog never revive a hold that has ended.
@@ -82,6 +85,7 @@
 // delay).
 //
 // [workers]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/workers.md
+// [several names]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/several-names.md
 // [fencing]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/fencing.md
 // [three waits]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/safety.md#the-three-waits-of-lock
 // [objections]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/objections.md

@@ -33,21 +33,33 @@ const maxNames = claim.MaxLines
 // them a common tag, as in {acc}:1 and {acc}:2. Otherwise every operation fails, with an error that names two of
 // them, before anything is sent. A node that keeps the names apart behind another kind of client fails each time.
 func (r *Redsync) NewMultiMutex(names []string, options ...Option) *Mutex {
-	sorted := slices.Compact(slices.Sorted(slices.Values(names)))
-	if len(sorted) == 1 {
-		return r.NewMutex(sorted[0], options...)
+	all := distinct(names)
+	if len(all) == 1 {
+		return r.NewMutex(all[0], options...)
 	}
 	if r == nil {
 		r = &Redsync{} // see With
 	}
 	m := &Mutex{core: r.core, set: r.set}
-	if m.badNames = checkNumber(len(sorted)); m.badNames == nil {
-		m.multi = claim.NewMulti(sorted)
-		m.name = m.multi.Name()
-		m.badNames = r.core.checkSeveral(sorted)
-	}
+	m.setNames(all)
 	m.configure(options)
 	return m
+}
+
+// distinct returns names sorted, each once.
+func distinct(names []string) []string {
+	all := slices.Clone(names)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// setNames makes m a lock on names, which are distinct.
+func (m *Mutex) setNames(names []string) {
+	if m.badNames = checkNumber(len(names)); m.badNames == nil {
+		m.multi = claim.NewMulti(names)
+		m.name = m.multi.Name()
+		m.badNames = m.core.checkSeveral(names)
+	}
 }
 
 func checkNumber(names int) error {

@@ -321,3 +321,74 @@ func (f field) callsSeveral(rs *redsync.Redsync, names []string, options ...reds
 func (f field) callsOn(rs *redsync.Redsync, name string, options ...redsync.Option) *call {
 	return f.begins(rs.NewMutex(name, options...))
 }
+
+// A lock on several names passes to another process by Detach and WithSequencer, with its token.
+func TestMultiIsGivenAway(t *testing.T) {
+	play(t, func(f field) {
+		other := f.another()
+		f.closes(other)
+		m := f.locked(both, redsync.WithFencing(), redsync.WithWatchdog())
+		token := m.Fence()
+		s, err := m.Detach(f.Context())
+		require.NoError(f, err)
+		assert.Equal(f, both, s.Names())
+		assert.Equal(f, "a, b", s.Name)
+		require.NoError(f, other.Current(f.Context(), s))
+		parsed, err := redsync.ParseSequencer(s.String())
+		require.NoError(f, err)
+		assert.Equal(f, s, parsed)
+
+		for name, wrong := range map[string]*redsync.Mutex{
+			`is of the lock "a, b", not of "a"`:    other.NewMutex("a", redsync.WithSequencer(s)),
+			`is of the lock "a, b", not of "a, c"`: other.NewMultiMutex([]string{"a", "c"}, redsync.WithSequencer(s)),
+			`is of one name, "a, b", not of`: other.NewMultiMutex(both, redsync.WithSequencer(redsync.Sequencer{
+				Name: s.Name, Value: s.Value,
+			})),
+		} {
+			_, err = wrong.Extend()
+			require.ErrorContains(f, err, name)
+		}
+
+		for _, receiver := range []*redsync.Mutex{
+			other.NewMultiMutex([]string{"b", "a"}, redsync.WithSequencer(s)), other.NewMutex("a, b", redsync.WithSequencer(parsed)),
+		} {
+			ok, err := receiver.Valid()
+			require.True(f, ok, "%v", err)
+			assert.Equal(f, both, receiver.Names())
+			ok, err = receiver.Extend()
+			require.True(f, ok, "%v", err)
+			assert.Equal(f, token, receiver.Fence())
+		}
+		receiver := other.NewMultiMutex(both, redsync.WithSequencer(s))
+		require.NoError(f, receiver.Do(f.Context(), func(ctx context.Context) error {
+			assert.Equal(f, both, redsync.FromContext(ctx).Names())
+			time.Sleep(20 * time.Second) // it is extended
+			return ctx.Err()
+		}))
+		time.Sleep(time.Second)
+		f.have(0, both...)
+		require.ErrorIs(f, other.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
+	})
+}
+
+func TestDoAndTryDoOverSeveralNames(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMultiMutex(both)
+		err := m.Do(f.Context(), func(ctx context.Context) error {
+			var taken *redsync.ErrTaken
+			require.ErrorAs(f, f.TryDo(ctx, "b", func(context.Context) error { return nil }), &taken)
+			require.ErrorAs(f, m.TryDo(ctx, func(context.Context) error { return nil }), &taken)
+			time.Sleep(30 * time.Second)
+			assert.NoError(f, m.Err())
+			for _, n := range f.nodes[:3] {
+				n.Del("b")
+			}
+			<-ctx.Done() // the watchdog finds out
+			assert.ErrorIs(f, context.Cause(ctx), redsync.ErrLockLost)
+			return nil
+		})
+		require.ErrorIs(f, err, redsync.ErrLockLost)
+		time.Sleep(time.Second)
+		f.have(0, both...)
+	})
+}

@@ -64,9 +64,7 @@ func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 // configure gives m, which is new, its options.
 func (m *Mutex) configure(options []Option) {
 	m.apply(options)
-	if m.set != nil {
-		m.adopted = m.set.value
-	}
+	m.adoptValue()
 	m.prepare()
 }
 
@@ -83,7 +81,11 @@ func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 	if s.Name == "" || s.Value == "" {
 		return fmt.Errorf("redsync: a sequencer without a hold: %w", ErrNotHeld)
 	}
-	_, err := r.NewMutex(s.Name, WithValue(s.Value)).ValidContext(ctx)
+	adopts := func(m *Mutex) {
+		set := m.change()
+		set.value, set.sequencer = "", s // in place of a lock that r itself may adopt
+	}
+	_, err := r.NewMutex(s.Name, OptionFunc(adopts)).ValidContext(ctx)
 	return err
 }
 

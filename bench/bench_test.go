@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,15 +11,15 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
-// BenchmarkLockUnlock measures one Lock and Unlock of a fresh key.
+// BenchmarkLockUnlock measures one Lock and Unlock of fresh keys.
 func BenchmarkLockUnlock(b *testing.B) {
 	servers := realredis.Start(b, nodes)
 	addrs := make([]string, len(servers))
 	for i, s := range servers {
 		addrs[i] = s.Addr()
 	}
-	for _, name := range []string{defaults, ours, floor} {
-		for _, width := range []int{1, 16} {
+	for _, name := range []string{defaults, ours, oursTwo, oursEight, floor} {
+		for _, width := range []int{1, 16, 128} {
 			b.Run(fmt.Sprintf("%s/%d", name, width), func(b *testing.B) {
 				benchmarkPairs(b, addrs, name, width)
 			})
@@ -30,8 +29,7 @@ func BenchmarkLockUnlock(b *testing.B) {
 
 func benchmarkPairs(b *testing.B, addrs []string, name string, width int) {
 	b.Helper()
-	i := slices.IndexFunc(contenders, func(c contender) bool { return c.name == name })
-	lib, err := contenders[i].start(b.Context(), addrs, patientExpiry)
+	lib, err := named(name)[0].start(b.Context(), addrs, patientExpiry)
 	require.NoError(b, err)
 	defer func() { require.NoError(b, lib.Close()) }()
 	require.NoError(b, onePair(b.Context(), lib)) // opens the connections

@@ -38,6 +38,12 @@ var colors = map[string]color.Color{
 	oneKey:    color.RGBA{0xcc, 0x79, 0xa7, 0xff},
 	oneNode:   color.RGBA{0xe6, 0x9f, 0x00, 0xff},
 	floor:     color.RGBA{0x55, 0x55, 0x55, 0xff},
+
+	oursTwo:            color.RGBA{0xd5, 0x5e, 0x00, 0xff},
+	oursTwoFair:        color.RGBA{0x7f, 0x38, 0x00, 0xff},
+	ours + inOrder:     color.RGBA{0xf4, 0xb1, 0x83, 0xff},
+	oursFair + inOrder: color.RGBA{0xe6, 0x9f, 0x00, 0xff},
+	defaults + inOrder: color.RGBA{0x00, 0x72, 0xb2, 0xff},
 }
 
 // drawCharts writes into dir every chart for which results has figures.
@@ -52,6 +58,7 @@ func drawCharts(dir string, results []*result) error {
 		{"network.svg", networkChart},
 		{"faults.svg", faultsChart},
 		{"contention.svg", contentionChart},
+		{"transfers.svg", transfersChart},
 	}
 	var errs []error
 	for _, ch := range charts {
@@ -298,6 +305,26 @@ func contentionChart(all resultIndex) *chart {
 	c.upright = true
 	c.addBars(groups, []string{defaults, oneKey, ours, oursApart, oursFair}, 1000, duration)
 	c.logarithmic(1000, 5e6, duration, 1)
+	return c
+}
+
+func transfersChart(all resultIndex) *chart {
+	c := newChart(fmt.Sprintf("The wait for two of %d accounts, %d goroutines in %d processes", accounts, transferWidth, contendProcesses),
+		"of all transfers", "wait (logarithmic)")
+	c.addGrid(false)
+	var groups []group
+	for _, at := range []struct{ title, key string }{
+		{"p50", "wait_p50"}, {"p99", "wait_p99"}, {"the longest", "wait_max"},
+	} {
+		groups = append(groups, group{at.title, func(library string) (float64, bool) {
+			return all.value(id{Scene: transfersScene.name, Goroutines: transferWidth, Library: library}, at.key)
+		}})
+	}
+	c.upright = true
+	c.addBars(groups, []string{
+		defaults + inOrder, ours + inOrder, oursTwo, oursFair + inOrder, oursTwoFair,
+	}, 1000, duration)
+	c.logarithmic(1000, 20e6, duration, 1)
 	return c
 }
 

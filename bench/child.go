@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -80,6 +81,8 @@ func runChild(ctx context.Context, args []string, in io.Reader, out io.Writer) e
 	switch task, text := args[0], []byte(args[1]); task {
 	case "contend":
 		return obey(ctx, text, in, out, contendChild)
+	case "transfers":
+		return obey(ctx, text, in, out, transfersChild)
 	case "wakeup":
 		return obey(ctx, text, in, out, wakeupChild)
 	case "waiters":
@@ -100,4 +103,39 @@ func obey[T any](ctx context.Context, text []byte, in io.Reader, out io.Writer,
 		return err
 	}
 	return do(ctx, order, in, out)
+}
+
+// inProcesses starts contendProcesses processes with one task, lets them begin at the same time when all are
+// ready, and collects their answers. order returns the order of each process, which are counted from 0.
+func inProcesses[T any](ctx context.Context, task string, order func(process int) any) (each []T, err error) {
+	var children []*child
+	defer func() {
+		for _, c := range children {
+			err = errors.Join(err, c.end())
+		}
+	}()
+	for process := range contendProcesses {
+		c, err := startChild(ctx, task, order(process))
+		if err != nil {
+			return nil, err
+		}
+		children = append(children, c)
+	}
+	if _, err := answers[string](children, false); err != nil { // each says that it is ready
+		return nil, err
+	}
+	return answers[T](children, true)
+}
+
+// whenAllAreReady is the child's part of inProcesses: it says that the child is ready, waits until all are, and
+// answers with what do returns.
+func whenAllAreReady[T any](in io.Reader, out io.Writer, do func() T) error {
+	enc := json.NewEncoder(out)
+	if err := enc.Encode("ready"); err != nil {
+		return err
+	}
+	if _, err := bufio.NewReader(in).ReadString('\n'); err != nil {
+		return err // the parent is gone
+	}
+	return enc.Encode(do())
 }

@@ -46,6 +46,8 @@ type contender struct {
 	// like returns a value with the settings that a lock with the expiry ttl must have, see
 	// control.go.
 	like func(nodes int, ttl time.Duration) (any, error)
+	// names is how many names each lock has; 0 means one.
+	names int
 	// keyPrefix is the prefix that the library adds to the name of a lock.
 	keyPrefix string
 }
@@ -57,6 +59,9 @@ const (
 	oursFair    = ours + " WithFair"
 	oursFenced  = ours + " WithFencing"
 	oursWatched = ours + " WithWatchdog"
+	oursTwo     = ours + " on two names"
+	oursTwoFair = oursTwo + " WithFair"
+	oursEight   = ours + " on eight names"
 	defaults    = "redsync v4"
 	failFast    = "redsync v4 WithFailFast"
 	onRueidis   = "redsync v4 on rueidis, WithFailFast"
@@ -88,7 +93,7 @@ var variants = []contender{
 		open: openOursWith(redsync.WithHandOver(false)), like: likeOurs(redsync.WithHandOver(false)),
 	},
 	{
-		name: oursFair, strict: true, inScripts: append([]string{"set"}, oursInScripts...),
+		name: oursFair, strict: true, inScripts: allInScripts,
 		open: openOursWith(redsync.WithFair()), like: likeOurs(redsync.WithFair()),
 	},
 	{
@@ -96,11 +101,20 @@ var variants = []contender{
 		open: openOursWith(redsync.WithFencing()), like: likeOurs(redsync.WithFencing()),
 	},
 	{name: oursWatched, strict: true, inScripts: oursInScripts, open: openWatched, like: likeOurs(redsync.WithWatchdog())},
+	{name: oursTwo, strict: true, names: 2, inScripts: allInScripts, open: openOursOn(2), like: likeOursOn(2)},
+	{
+		name: oursTwoFair, strict: true, names: 2, inScripts: allInScripts,
+		open: openOursOn(2, redsync.WithFair()), like: likeOursOn(2, redsync.WithFair()),
+	},
+	{name: oursEight, strict: true, names: 8, inScripts: allInScripts, open: openOursOn(8), like: likeOursOn(8)},
 }
 
 // oursInScripts are the commands that release.lua and enter.lua call, except SET: plain attempts
 // send SET without a script.
 var oursInScripts = []string{"get", "del", "bitop", "time", "pttl", "pexpire", "publish"}
+
+// allInScripts are the commands that the scripts of this library call.
+var allInScripts = append([]string{"set"}, oursInScripts...)
 
 // named returns the contenders with the given names, in the order of names.
 func named(names ...string) []contender {

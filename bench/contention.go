@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -183,38 +181,9 @@ func measureProcesses(hold time.Duration) func(context.Context, *lab, cell) (fig
 	}
 }
 
-// contendInProcesses starts the processes, lets them begin at the same time when all are ready,
-// and collects their observations.
-func contendInProcesses(ctx context.Context, order contendOrder) (each []waits, err error) {
-	var children []*child
-	defer func() {
-		for _, c := range children {
-			err = errors.Join(err, c.end())
-		}
-	}()
-	for range contendProcesses {
-		c, err := startChild(ctx, "contend", order)
-		if err != nil {
-			return nil, err
-		}
-		children = append(children, c)
-		if err := c.receive(new(string)); err != nil {
-			return nil, err
-		}
-	}
-	for _, c := range children {
-		if err := c.begin(); err != nil {
-			return nil, err
-		}
-	}
-	for _, c := range children {
-		var w waits
-		if err := c.receive(&w); err != nil {
-			return nil, err
-		}
-		each = append(each, w)
-	}
-	return each, nil
+// contendInProcesses carries out order in each of several processes at the same time.
+func contendInProcesses(ctx context.Context, order contendOrder) ([]waits, error) {
+	return inProcesses[waits](ctx, "contend", func(int) any { return order })
 }
 
 // contendChild runs in the child process.
@@ -224,14 +193,9 @@ func contendChild(ctx context.Context, order contendOrder, in io.Reader, out io.
 		return err
 	}
 	defer func() { err = errors.Join(err, lib.Close()) }()
-	enc := json.NewEncoder(out)
-	if err := enc.Encode("ready"); err != nil {
-		return err
-	}
-	if _, err := bufio.NewReader(in).ReadString('\n'); err != nil {
-		return err // the parent is gone
-	}
-	return enc.Encode(contend(ctx, lib, order.Key, order.Goroutines, order.Hold, order.Time))
+	return whenAllAreReady(in, out, func() *waits {
+		return contend(ctx, lib, order.Key, order.Goroutines, order.Hold, order.Time)
+	})
 }
 
 // startNamed starts the contender called name, in a child process.

@@ -76,14 +76,34 @@ func (c contender) controlLock(
 	}
 	err = c.checkSettings(lib, lock, len(look), ttl)
 	for i := 0; i < len(look) && err == nil; i++ {
-		var left time.Duration
-		if left, err = look[i].PTTL(ctx, c.keyPrefix+name).Result(); err != nil || left == noKey {
-			continue
+		var keeps bool
+		if keeps, err = c.keeps(ctx, look[i], name, start, ttl); keeps {
+			seen[i] = true
 		}
-		seen[i] = true
-		err = checkTTL(left, time.Since(start), ttl)
 	}
 	return errors.Join(err, unlock(ctx, lock))
+}
+
+// keeps tells whether a node has the keys of the lock on name, for which Lock was called at start. It returns an
+// error if the node has the first key only: the node may set the keys while keeps looks, but sets all at once.
+func (c contender) keeps(
+	ctx context.Context, node *redis.Client, name string, start time.Time, ttl time.Duration,
+) (bool, error) {
+	for i, name := range severalNames(name, max(c.names, 1)) {
+		left, err := node.PTTL(ctx, c.keyPrefix+name).Result()
+		switch {
+		case err != nil:
+			return false, err
+		case left == noKey && i == 0:
+			return false, nil
+		case left == noKey:
+			return false, fmt.Errorf("a node has its key 1, but not key %d", i+1)
+		}
+		if err := checkTTL(left, time.Since(start), ttl); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // noKey is the PTTL that go-redis returns if there is no key.
@@ -124,7 +144,11 @@ func (c contender) checkSettings(lib library, lock held, nodes int, ttl time.Dur
 	if _, ok := like.(*redsync.Mutex); !ok {
 		return differ("lock", got, want)
 	}
-	return errors.Join(differPart(got, want, "set"), differPart(got, want, "core", "keeper", "Set", "Nodes"))
+	err = errors.Join(differPart(got, want, "set"), differPart(got, want, "core", "keeper", "Set", "Nodes"))
+	if c.names > 0 {
+		err = errors.Join(err, differPart(got, want, "multi", "locks", "names", "names"))
+	}
+	return err
 }
 
 // The functions below provide the field like of a contender. They create a lock, or an object that

@@ -52,6 +52,17 @@ func (c contender) longer(d time.Duration) contender {
 	return c
 }
 
+// plainly returns the library inside of a variant.
+func plainly(lib library) *oursLibrary {
+	switch l := lib.(type) {
+	case *watchedLibrary:
+		return l.oursLibrary
+	case *multiLibrary:
+		return l.oursLibrary
+	}
+	return lib.(*oursLibrary)
+}
+
 // mislabelled are contenders that each differ in one thing from what their name promises, with what the
 // control says of it.
 func mislabelled() map[string]contender {
@@ -65,10 +76,7 @@ func mislabelled() map[string]contender {
 	}
 	oursWith := func(name string, options ...redsync.Option) contender {
 		return named(name)[0].with(func(lib library) {
-			if w, ok := lib.(*watchedLibrary); ok {
-				lib = w.oursLibrary
-			}
-			l := lib.(*oursLibrary)
+			l := plainly(lib)
 			l.rs = l.rs.With(options...)
 		})
 	}
@@ -100,6 +108,16 @@ func mislabelled() map[string]contender {
 		c.open = openOursWith()
 		add(c, "plain", "its set."+option+" is false, want true")
 	}
+	fair := named(oursTwoFair)[0]
+	fair.open = openOursOn(2)
+	add(fair, "plain", "its set.fair is false, want true")
+	for _, name := range []string{oursTwo, oursTwoFair, oursEight} {
+		add(named(name)[0].with(func(lib library) { lib.(*multiLibrary).names++ }), "more", "its multi.locks.names.names is ")
+		add(named(name)[0].with(func(lib library) { lib.(*multiLibrary).names = 1 }), "one name", "its lock is a invalid, want a struct with locks")
+	}
+	fewer := named(oursTwo)[0]
+	fewer.names, fewer.like = 3, likeNothing
+	add(fewer, "said to have three", "a node has its key 1, but not key 3")
 	add(named(floor)[0].on(3), "3 nodes", "3 nodes kept its locks, want 5")
 	many := named(floor)[0]
 	many.single = true
@@ -215,10 +233,7 @@ func TestVariantsShowTheirOption(t *testing.T) {
 		lib, err := named(name)[0].start(t.Context(), addrs, patientExpiry)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, lib.Close()) })
-		if w, ok := lib.(*watchedLibrary); ok {
-			return w.rs
-		}
-		return lib.(*oursLibrary).rs
+		return plainly(lib).rs
 	}
 
 	// With WithFair even the first attempt is a script, which asks the queue. Without it, it is a SET.

@@ -129,11 +129,12 @@ func flush(ctx context.Context, look []*redis.Client) error {
 }
 
 // verdict returns an error if a strict contender left keys behind, or failed to lock or unlock, in the
-// scene distinct.
+// scenes distinct and names.
 func verdict(results []*result) error {
 	var errs []error
 	for _, r := range results {
-		if r.cell.Scene != distinctScene.name || !r.cell.contender.strict {
+		healthy := r.cell.Scene == distinctScene.name || r.cell.Scene == namesScene.name
+		if !healthy || !r.cell.contender.strict {
 			continue
 		}
 		if left := r.most("left"); left > 0 {

@@ -87,14 +87,15 @@ type plan struct {
 	quick  bool
 	rounds int
 
-	expiry  time.Duration // of every lock, unless the scene sets another one
-	warmUp  time.Duration // time before each measurement
-	cell    time.Duration // time of each measurement
-	contend time.Duration // time of each measurement in which goroutines contend for one key
-	frozen  time.Duration // how long a node is frozen while goroutines are counted
-	grace   time.Duration // how long releases in the background may take
-	held    int           // locks held at once
-	wakeups int           // locks that pass from process to process
+	expiry   time.Duration // of every lock, unless the scene sets another one
+	warmUp   time.Duration // time before each measurement
+	cell     time.Duration // time of each measurement
+	contend  time.Duration // time of each measurement in which goroutines contend for one key
+	transfer time.Duration // time of each measurement in the scene transfers
+	frozen   time.Duration // how long a node is frozen while goroutines are counted
+	grace    time.Duration // how long releases in the background may take
+	held     int           // locks held at once
+	wakeups  int           // locks that pass from process to process
 
 	extended time.Duration // each half of a measurement in the scene extended
 
@@ -106,7 +107,7 @@ type plan struct {
 func parsePlan(args []string) (plan, error) {
 	p := plan{
 		args: args, expiry: 8 * time.Second, warmUp: 200 * time.Millisecond, contend: 3 * time.Second,
-		frozen: 10 * time.Second, grace: time.Second, held: 20_000, wakeups: 300, extended: 12 * time.Second,
+		transfer: 5 * time.Second, frozen: 10 * time.Second, grace: time.Second, held: 20_000, wakeups: 300, extended: 12 * time.Second,
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.IntVar(&p.rounds, "rounds", 3, "rounds; each measures all cells in turn, the report has the medians (1 to 99)")
@@ -122,7 +123,7 @@ func parsePlan(args []string) (plan, error) {
 	if p.quick {
 		p.rounds, p.cell, p.warmUp, p.grace = 1, 250*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond
 		p.contend, p.frozen, p.extended = 700*time.Millisecond, 2*time.Second, 2*time.Second
-		p.held, p.wakeups = 5_000, 20
+		p.held, p.wakeups, p.transfer = 5_000, 20, time.Second
 	}
 	switch {
 	case p.rounds < 1 || p.rounds > 99:

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -214,16 +215,16 @@ func TestNetworkChartShowsTheSlowerOfLockAndUnlock(t *testing.T) {
 }
 
 // TestChartsAreThereForLightAndDarkPages compares the charts beside the code with each other: the dark one is
-// made of the light one.
+// made of the light one. The page shows all of them.
 func TestChartsAreThereForLightAndDarkPages(t *testing.T) {
-	charts, err := filepath.Glob("*.svg")
+	files, err := filepath.Glob("*.svg")
 	require.NoError(t, err)
-	count := 0
-	for _, path := range charts {
+	var charts []string
+	for _, path := range files {
 		if strings.HasSuffix(path, "-dark.svg") {
 			continue
 		}
-		count++
+		charts = append(charts, path)
 		light, err := os.ReadFile(path)
 		require.NoError(t, err)
 		onDarkPage, err := os.ReadFile(darkPath(path))
@@ -233,10 +234,18 @@ func TestChartsAreThereForLightAndDarkPages(t *testing.T) {
 			require.NotContains(t, string(onDarkPage), unreadable, path)
 		}
 	}
-	require.Equal(t, 5, count)
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	var shown []string
+	for _, src := range regexp.MustCompile(`srcset="(.*?)"><img src="(.*?)"`).FindAllStringSubmatch(string(readme), -1) {
+		require.Equal(t, darkPath(src[2]), src[1])
+		shown = append(shown, src[2])
+	}
+	require.ElementsMatch(t, charts, shown)
 }
 
-// TestValuesAboveBarsDoNotOverlap draws bars of similar heights whose values are as long as they get.
+// TestValuesAboveBarsDoNotOverlap draws bars of similar heights whose values are as long as they get. It also
+// looks whether the names fit into the legend.
 func TestValuesAboveBarsDoNotOverlap(t *testing.T) {
 	results := sampled(plan{}, scenes...)
 	for i, r := range results {
@@ -248,10 +257,13 @@ func TestValuesAboveBarsDoNotOverlap(t *testing.T) {
 		}
 	}
 	all := index(results)
-	for _, draw := range []func(resultIndex) *chart{ratioChart, networkChart, faultsChart, contentionChart} {
+	for _, draw := range []func(resultIndex) *chart{ratioChart, networkChart, faultsChart, contentionChart, transfersChart} {
 		c := draw(all)
 		require.NoError(t, c.write(filepath.Join(t.TempDir(), "chart.svg")))
 		require.Greater(t, len(c.labels), 5)
+		for _, e := range c.names {
+			require.LessOrEqual(t, c.plot.X.Tick.Label.Width(e.name), legendWidth-32, "the legend cuts off %s", e.name)
+		}
 		for i, one := range c.labels {
 			for _, other := range c.labels[:i] {
 				require.False(t, one.Min.X < other.Max.X && other.Min.X < one.Max.X &&
@@ -282,6 +294,7 @@ func TestRunChildRefusesWhatItDoesNotKnow(t *testing.T) {
 		{"contend", `{"Library":"none"}`},
 		{"wakeup", `{"Library":"none"}`},
 		{"waiters", `{"Library":"none"}`},
+		{"transfers", `{"Library":"none"}`},
 	} {
 		require.Error(t, runChild(t.Context(), args, new(bytes.Buffer), io.Discard), args)
 	}

@@ -55,7 +55,7 @@ type column struct {
 
 var scenes = []scene{
 	distinctScene, networkScene, staggeredScene, faultsScene, frozenScene, contentionScene, wakeupScene, waitersScene, fencingScene,
-	heldScene, extendedScene, cutOffScene, commandsScene,
+	namesScene, namesNetworkScene, transfersScene, heldScene, extendedScene, cutOffScene, commandsScene,
 }
 
 // grid returns a cell for every width and contender.

@@ -66,6 +66,9 @@ func readEnteredMulti(reply any) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+	if entered == (script.Entered{}) { // a grant without a token: no Detail, which saves an allocation
+		return Answer{Found: Mine}, nil
+	}
 	a := answerTo(entered)
 	if a.Found == Other {
 		a.Detail.Free = Lines(1)<<entered.By - 1

@@ -141,13 +141,17 @@ func (l *Lease) won(res quorum.Result, proposal uint64) {
 	if w, ok := res.Tally.(claim.LateTally); ok {
 		l.Replace(w.Won())
 	}
-	if proposal == 0 {
-		return
+	if proposal != 0 {
+		l.takeToken(proposal)
 	}
+}
+
+// takeToken gives l a fencing token that a quorum has stored.
+func (l *Lease) takeToken(token uint64) {
 	l.mu.Lock()
-	l.token = proposal
+	l.token = token
 	l.mu.Unlock()
-	l.terms.Keeper.Tokens.Raise(l.terms.Claim.Lines(), proposal)
+	l.terms.Keeper.Tokens.Raise(l.terms.Claim.Lines(), token)
 }
 
 // brief returns the brief of an operation on l. Its Purpose is Looking; operations that grant set another.

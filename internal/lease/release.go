@@ -110,7 +110,7 @@ type Entering struct {
 // begun. Release admits no waiter of this process: see Waiters.
 func (l *Lease) Release(how Releasing) *Release {
 	k := l.terms.Keeper
-	rel := &Release{lease: l, claim: l.Claim(), fence: fence(l.Token()), awaited: how.Caller != nil, undoes: how.Undoes}
+	rel := &Release{lease: l, claim: l.Claim(), fence: l.fence(), awaited: how.Caller != nil, undoes: how.Undoes}
 	var someLeave bool
 	rel.turnover, someLeave = l.writes.turnover(len(rel.claim.Lines()))
 	rel.queued = someLeave || k.Waiters.Any()

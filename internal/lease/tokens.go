@@ -36,6 +36,15 @@ func fence(token uint64) script.Fence {
 	return script.Fence{Token: token, TTL: fenceTTL.Milliseconds()}
 }
 
+// fence returns the Fence with which l is released. An adopted lease may have a token without Fencing. Then
+// its release does not touch the registers, because the client's user may not be permitted to use them.
+func (l *Lease) fence() script.Fence {
+	if !l.terms.Fencing {
+		return fence(0)
+	}
+	return fence(l.Token())
+}
+
 // proposal returns the first proposal of an attempt for these names: the wall clock in microseconds, or the
 // token after the highest known one of the names, whichever is greater.
 func (t *Tokens) proposal(names []string, start clock.Instant) uint64 {

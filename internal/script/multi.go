@@ -49,17 +49,17 @@ type Multi struct {
 // multiNames are the names of a Multi and their keys, in the order of the names.
 type multiNames struct {
 	names                 []string
-	locks, queues, fences []any
+	locks, queues []any
 }
 
 // NewMulti returns the Multi of names, which are sorted, distinct, at least 2 and at most MaxNames, and of an
 // empty value.
 func NewMulti(names []string) Multi {
-	n := &multiNames{names: names}
-	for _, name := range names {
-		n.locks = append(n.locks, name)
-		n.queues = append(n.queues, QueueKey(name))
-		n.fences = append(n.fences, FenceKey(name))
+	k := len(names)
+	keys := make([]any, 2*k)
+	n := &multiNames{names: names, locks: keys[:k:k], queues: keys[k:]}
+	for i, name := range names {
+		n.locks[i], n.queues[i] = name, QueueKey(name)
 	}
 	return Multi{n, none}
 }
@@ -234,7 +234,9 @@ func ofMulti(s *pool.Script, m Multi, args ...any) Command {
 // registers adds the keys of the registers, if there is a fence.
 func (r *request) registers(m Multi, f Fence) {
 	if f.Token != 0 {
-		r.keys(m.names.fences...)
+		for _, name := range m.names.names {
+			r.keys(FenceKey(name))
+		}
 	}
 }
 

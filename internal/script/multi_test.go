@@ -550,6 +550,24 @@ func TestReleaseMultiWithoutPermissions(t *testing.T) {
 	}
 }
 
+// A user who may not call the commands that look at all keys at once needs only the others.
+func TestMultiWithoutTheCommandsThatSaveOthers(t *testing.T) {
+	g, run := restricted(t, "-exists", "-mget")
+	for range 2 {
+		reply, err := run(script.EnterMulti(abc, ttl, script.Place{}, script.Fence{}))
+		require.NoError(t, err)
+		entered, err := script.ParseEnteredMulti(reply)
+		require.NoError(t, err)
+		assert.Equal(t, script.Entered{}, entered)
+		reply, err = run(script.ReleaseMulti(abc, script.Process{}, script.Turnover{}, script.Fence{}))
+		require.NoError(t, err)
+		released, err := script.ParseReleasedMulti(reply)
+		require.NoError(t, err)
+		assert.Equal(t, script.Mine, released.Found)
+	}
+	assert.Equal(t, []any{nil, nil, nil}, g.values())
+}
+
 // Where the plain release may not delete the locks behind the first, those run out.
 func TestReleaseMultiPlainWithoutPermissionToDelete(t *testing.T) {
 	g, run := restricted(t, "-del")
@@ -571,15 +589,15 @@ func TestMultiExecutesNoNeedlessCommands(t *testing.T) {
 		reply   any
 		want    map[string]int
 	}{
-		"enter":            {nil, script.EnterMulti(abc, ttl, script.Place{}, script.Fence{}), []any{int64(0), "0", int64(0), int64(0)}, map[string]int{"get": 3, "set": 3}},
+		"enter":            {nil, script.EnterMulti(abc, ttl, script.Place{}, script.Fence{}), []any{int64(0), "0", int64(0), int64(0)}, map[string]int{"exists": 1, "set": 3}},
 		"enter, queued":    {nil, script.EnterMulti(abc, ttl, script.Place{Ticket: aTicket(1, us), Alive: alive}, script.Fence{}), []any{int64(0), "0", int64(0), int64(0)}, map[string]int{"get": 6, "set": 6, "pttl": 3, "time": 1}},
 		"enter, fenced":    {nil, script.EnterMulti(abc, ttl, script.Place{}, token(7)), []any{int64(0), "7", int64(1), int64(0)}, map[string]int{"get": 6, "set": 6}},
 		"extend":           {set, script.ExtendMulti(abc, 2*ttl), int64(1), map[string]int{"get": 3, "pttl": 3, "pexpire": 3}},
-		"release":          {set, plain, int64(1), map[string]int{"get": 3, "bitop": 1, "del": 1}},
-		"release, missing": {nil, plain, int64(0), map[string]int{"get": 6}},
-		"release, quietly": {set, script.ReleaseMultiQuietly(abc, script.Fence{}), int64(1), map[string]int{"get": 3, "del": 1}},
+		"release":          {set, plain, int64(1), map[string]int{"mget": 1, "bitop": 1, "del": 1}},
+		"release, missing": {nil, plain, int64(0), map[string]int{"mget": 1, "get": 6}},
+		"release, quietly": {set, script.ReleaseMultiQuietly(abc, script.Fence{}), int64(1), map[string]int{"mget": 1, "del": 1}},
 		"release, waited for": {func(g ground) { set(g); g.line("a", ticket(1, they)) }, plain, []any{int64(1), []any{}, []any{int64(1)}}, map[string]int{
-			"get": 6, "bitop": 1, "del": 1, "time": 1, "publish": 1,
+			"mget": 1, "get": 3, "bitop": 1, "del": 1, "time": 1, "publish": 1,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -24,8 +24,12 @@ if token ~= '' then groups = groups + 1 end
 local k = #KEYS / groups
 
 local mine, held, found, failed = {}, {}, 1, nil
+-- Mostly one call shows that all keys have the value. It does not tell a key of another type from a missing one, and
+-- a user may not be allowed to call it. So in any other case each key is read alone.
+local values, all = redis.pcall('MGET', unpack(KEYS, 1, k)), true
+for i = 1, k do all = all and values[i] == value end
 for i = 1, k do
-  local v = redis.pcall('GET', KEYS[i])
+  local v = all and value or redis.pcall('GET', KEYS[i])
   if v == value then
     mine[#mine + 1] = KEYS[i]
   elseif v then
@@ -71,13 +75,13 @@ if t.err then return failed or found end
 
 -- include queue.lua
 
-local now, all, first, others = t[1] * 1000 + math.floor(t[2] / 1000), 6 + (ARGV[6] or 0), {}, {}
-local at = all + 1 -- the changes of the queue of the name begin there
+local now, general, first, others = t[1] * 1000 + math.floor(t[2] / 1000), 6 + (ARGV[6] or 0), {}, {}
+local at = general + 1 -- the changes of the queue of the name begin there
 for i = 1, k do
   local enters, last, before = ARGV[at] or '', at + 1 + (ARGV[at + 1] or 0), queues[i]
   if before then
     local queue, ttl = before, 1
-    for j = 7, all do queue = without(queue, ARGV[j]) end
+    for j = 7, general do queue = without(queue, ARGV[j]) end
     for j = at + 2, last do queue = without(queue, ARGV[j]) end
     if enters ~= '' then queue, ttl = with(queue, enters, now + alive), 2 * alive end
     queue = living(queue, now)

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// The load of the scene transfers.
+const (
+	accounts       = 100
+	transferWidth  = 64 // goroutines, in contendProcesses processes
+	transferWork   = time.Millisecond
+	transferExpiry = 30 * time.Second // longer than all tries of redsync v4 for one lock
+	mostAmount     = 10
+)
+
+// inOrder marks in the report who takes two locks on single names, the lesser name first.
+const inOrder = ", in order"
+
+var transfersScene = scene{
+	name: "transfers",
+	about: fmt.Sprintf("%d goroutines in %d processes move money between %d accounts. Each transfer locks two random accounts, "+
+		"works for %v and unlocks them. On two names means one lock on both. In order means two locks on single names, one "+
+		"after the other, the lesser name first; if the second fails, the first is unlocked. Wait is the time until both accounts are locked, over "+
+		"retries of Locks that failed; max includes the waits that the end of the measurement cut off, p50 and p99 are of "+
+		"the others. Fewest and most are transfers per goroutine, and the mean is over all goroutines. Commands are per transfer, on "+
+		"the node that has the most, by INFO commandstats, which also counts the commands that scripts call. The run fails if two "+
+		"transfers worked on an account at the same time, or if the sum of all balances has changed.",
+		transferWidth, contendProcesses, accounts, transferWork),
+	columns: []column{
+		{title: "transfers/s", key: "rate", format: whole},
+		{title: "x in order", key: "rate", format: digits, base: toLibrary(ours + inOrder)},
+		{title: "x " + defaults, key: "rate", format: digits, base: toLibrary(defaults + inOrder)},
+		{title: "wait p50 ms", key: "wait_p50", format: millis},
+		{title: "p99 ms", key: "wait_p99", format: millis},
+		{title: "p99 x " + defaults, key: "wait_p99", format: digits, base: toLibrary(defaults + inOrder)},
+		{title: "max ms", key: "wait_max", format: millis},
+		{title: "fewest", key: "fewest", format: whole},
+		{title: "most", key: "most", format: whole},
+		{title: "fewest / mean", key: "fewest_share", format: cents},
+		{title: "commands", key: "commands", format: tenth},
+		{title: "evalsha", key: "evalsha", format: cents},
+		{title: "failed", key: "failed", format: whole},
+	},
+	cells: func(plan) []cell {
+		widths := []int{transferWidth}
+		cells := grid("transfers", "", widths, named(oursTwo, oursTwoFair), measureTransfers)
+		singles := grid("transfers", "", widths, named(ours, oursFair, defaults), measureTransfers)
+		for i := range singles {
+			singles[i].Library += inOrder
+		}
+		return append(cells, singles...)
+	},
+}
+
+// A transferOrder tells a child process how to transfer.
+type transferOrder struct {
+	Library    string
+	Addrs      []string
+	Expiry     time.Duration
+	Ledger     string // its path
+	Prefix     string // of the names of accounts
+	Accounts   int
+	Goroutines int
+	First      int64 // the first goroutine's holder
+	Work, Time time.Duration
+}
+
+// A transferAnswer is the answer of a child process.
+type transferAnswer struct {
+	Waits waits
+	Error string // why the process has ended early; "" means that it has not
+}
+
+func measureTransfers(ctx context.Context, l *lab, c cell) (f figures, err error) {
+	book, err := createLedger(l.servers.dir, accounts)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, book.close()) }()
+	order := transferOrder{
+		Library: c.contender.name, Addrs: l.addrs, Expiry: transferExpiry,
+		Ledger: book.path(), Prefix: freshKey(), Accounts: accounts,
+		Goroutines: c.Goroutines / contendProcesses,
+		Work:       transferWork, Time: l.plan.transfer,
+	}
+	before, err := l.calls(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answered, err := inProcesses[transferAnswer](ctx, "transfers", func(process int) any {
+		o := order
+		o.First = int64(1 + process*o.Goroutines)
+		return o
+	})
+	if err != nil {
+		return nil, err
+	}
+	var each []waits
+	for _, a := range answered {
+		if a.Error != "" {
+			err = errors.Join(err, errors.New(a.Error))
+		}
+		each = append(each, a.Waits)
+	}
+	if err := errors.Join(err, book.audit(accounts)); err != nil {
+		return nil, err
+	}
+	after, err := l.calls(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w := joinWaits(each)
+	f = w.figures(l.plan.transfer)
+	f["pairs"] = float64(len(w.Times)) // addCommands divides by it
+	for i := range after {
+		f.addCommands(before[i], after[i], nil)
+	}
+	delete(f, "pairs")
+	return f, nil
+}
+
+// transfersChild runs in the child process.
+func transfersChild(ctx context.Context, order transferOrder, in io.Reader, out io.Writer) (err error) {
+	book, err := openLedger(order.Ledger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, book.close()) }()
+	lib, err := startNamed(ctx, order.Library, order.Addrs, order.Expiry)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lib.Close()) }()
+	return whenAllAreReady(in, out, func() transferAnswer {
+		w, err := moveMoney(ctx, lib, book, order)
+		if err != nil {
+			return transferAnswer{*w, err.Error()}
+		}
+		return transferAnswer{Waits: *w}
+	})
+}
+
+// moveMoney runs the goroutines of an order until its time has passed, or until one of them notices that locks
+// do not exclude each other.
+func moveMoney(ctx context.Context, lib library, book *ledger, order transferOrder) (*waits, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer time.AfterFunc(order.Time, cancel).Stop()
+	tellers := make([]teller, order.Goroutines)
+	errs := make([]error, order.Goroutines)
+	var wg sync.WaitGroup
+	for i := range tellers {
+		tellers[i] = teller{transferOrder: order, lib: lib, book: book, holder: order.First + int64(i)}
+		wg.Go(func() {
+			if errs[i] = tellers[i].run(ctx); errs[i] != nil {
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	var each []waits
+	for _, t := range tellers {
+		each = append(each, t.waits)
+	}
+	return joinWaits(each), errors.Join(errs...)
+}
+
+// A teller is one goroutine that transfers.
+type teller struct {
+	transferOrder
+	waits
+	lib    library
+	book   *ledger
+	holder int64
+}
+
+// run transfers until ctx is done.
+func (t *teller) run(ctx context.Context) error {
+	count := 0
+	defer func() { t.Counts = []int{count} }()
+	for ctx.Err() == nil {
+		next := t.pick()
+		lock := t.await(ctx, next)
+		if lock == nil {
+			break
+		}
+		count++
+		err := t.move(next)
+		// The lock is released although ctx may be done. The result is not needed: the next transfer of an
+		// account that is still locked waits.
+		_, _ = lock.UnlockContext(context.WithoutCancel(ctx))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pick returns a random transfer between two different accounts.
+func (t *teller) pick() *transfer {
+	from, to := rand.IntN(t.Accounts), rand.IntN(t.Accounts-1)
+	if to >= from {
+		to++
+	}
+	return &transfer{from: from, to: to, amount: 1 + rand.Int64N(mostAmount), holder: t.holder}
+}
+
+// await locks the accounts of next, and tries again until ctx is done. Then it returns nil.
+func (t *teller) await(ctx context.Context, next *transfer) held {
+	names := []string{t.name(next.from), t.name(next.to)}
+	slices.Sort(names)
+	start := time.Now()
+	for {
+		lock, err := lockAll(ctx, t.lib, names)
+		switch {
+		case ctx.Err() != nil:
+			t.CutOff = append(t.CutOff, time.Since(start))
+			if err == nil {
+				_, _ = lock.UnlockContext(context.WithoutCancel(ctx))
+			}
+			return nil
+		case err == nil:
+			t.Times = append(t.Times, time.Since(start))
+			return lock
+		}
+		t.Failed++
+	}
+}
+
+// name returns the name of the lock of an account. The names are in the order of the accounts.
+func (t *teller) name(account int) string { return fmt.Sprintf("%s:%06d", t.Prefix, account) }
+
+// move does a transfer whose accounts are locked.
+func (t *teller) move(next *transfer) error {
+	if err := next.begin(t.book); err != nil {
+		return err
+	}
+	time.Sleep(t.Work)
+	return next.end(t.book)
+}
+
+// lockAll locks names, which are sorted: with one lock on all of them if lib has such locks, and one after the
+// other if not. If it returns an error, it has unlocked those that it had locked.
+func lockAll(ctx context.Context, lib library, names []string) (held, error) {
+	if l, ok := lib.(interface {
+		LockAll(ctx context.Context, names []string) (held, error)
+	}); ok {
+		return l.LockAll(ctx, names)
+	}
+	var locks heldInOrder
+	for _, name := range names {
+		lock, err := lib.Lock(ctx, name)
+		if err != nil {
+			_, _ = locks.UnlockContext(context.WithoutCancel(ctx)) // the first error tells more
+			return nil, err
+		}
+		locks = append(locks, lock)
+	}
+	return locks, nil
+}
+
+// heldInOrder are locks that were acquired one after the other.
+type heldInOrder []held
+
+// UnlockContext unlocks all locks, the last one first.
+func (locks heldInOrder) UnlockContext(ctx context.Context) (bool, error) {
+	all, errs := true, []error(nil)
+	for _, lock := range slices.Backward(locks) {
+		ok, err := lock.UnlockContext(ctx)
+		all, errs = all && ok, append(errs, err)
+	}
+	return all, errors.Join(errs...)
+}

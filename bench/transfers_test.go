@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// locker is a library whose locks are mutexes of this process. It notes the names that were locked, in order, and
+// fails to lock those in fails, as often as the count says.
+type locker struct {
+	mu    sync.Mutex
+	held  map[string]bool
+	order []string
+	fails map[string]int
+}
+
+func (l *locker) Lock(ctx context.Context, name string) (held, error) {
+	for ctx.Err() == nil {
+		l.mu.Lock()
+		if l.fails[name] > 0 {
+			l.fails[name]--
+			l.mu.Unlock()
+			return nil, io.ErrUnexpectedEOF
+		}
+		if !l.held[name] {
+			l.held[name] = true
+			l.order = append(l.order, name)
+			l.mu.Unlock()
+			return lockerLock{l, name}, nil
+		}
+		l.mu.Unlock()
+		time.Sleep(time.Millisecond)
+	}
+	return nil, ctx.Err()
+}
+
+func (l *locker) Close() error { return nil }
+
+type lockerLock struct {
+	*locker
+	name string
+}
+
+func (l lockerLock) UnlockContext(context.Context) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := l.held[l.name]
+	delete(l.held, l.name)
+	return was, nil
+}
+
+func testOrder(accounts int) transferOrder {
+	return transferOrder{
+		Prefix: "test", Accounts: accounts, Goroutines: 8, First: 1,
+		Work: time.Millisecond, Time: time.Second,
+	}
+}
+
+func TestMoveMoneyCountsTransfersAndWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, start := newTestLedger(t, 4), time.Now()
+		w, err := moveMoney(t.Context(), &locker{held: make(map[string]bool)}, l, testOrder(4))
+		require.NoError(t, err)
+		require.NoError(t, l.audit(4))
+		require.GreaterOrEqual(t, time.Since(start), time.Second)
+		require.Less(t, time.Since(start), 2*time.Second)
+		f := w.figures(time.Second)
+		require.InDelta(t, len(w.Times), f["rate"], 1e-9)
+		require.Less(t, f["rate"], 2.0*1000+1, "two at once on four accounts, 1 ms each")
+		require.Greater(t, f["rate"], 200.0)
+		require.Len(t, w.Counts, 8)
+		require.Zero(t, w.Failed)
+	})
+}
+
+// TestMoveMoneyEndsAtTheFirstAccountWithTwoHolders is the control of the control: the locks of fake exclude nobody.
+func TestMoveMoneyEndsAtTheFirstAccountWithTwoHolders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		_, err := moveMoney(t.Context(), fake{}, newTestLedger(t, 4), testOrder(4))
+		require.ErrorIs(t, err, errTwoHolders)
+		require.Less(t, time.Since(start), time.Second/2)
+	})
+}
+
+func TestPickReturnsEachPairOfDifferentAccounts(t *testing.T) {
+	seen := make(map[[2]int]bool)
+	one := teller{transferOrder: testOrder(3), holder: 5}
+	for range 1000 {
+		next := one.pick()
+		require.NotEqual(t, next.from, next.to)
+		require.Positive(t, next.amount)
+		require.EqualValues(t, 5, next.holder)
+		seen[[2]int{next.from, next.to}] = true
+	}
+	require.Len(t, seen, 6)
+}
+
+func TestNamesAreInTheOrderOfTheAccounts(t *testing.T) {
+	one := teller{transferOrder: testOrder(0)}
+	var names []string
+	for i := range 1200 {
+		names = append(names, one.name(i))
+	}
+	require.True(t, slices.IsSorted(names))
+}
+
+func TestAwaitLocksInOrderAndUnlocksTheFirstIfTheSecondFails(t *testing.T) {
+	lib := &locker{held: make(map[string]bool)}
+	one := teller{transferOrder: testOrder(10), lib: lib}
+	lib.fails = map[string]int{one.name(7): 2}
+	lock := one.await(t.Context(), &transfer{from: 7, to: 3})
+	require.NotNil(t, lock)
+	require.Equal(t, []string{one.name(3), one.name(3), one.name(3), one.name(7)}, lib.order)
+	require.Equal(t, 2, one.Failed)
+	require.Len(t, one.Times, 1)
+	require.NoError(t, unlock(t.Context(), lock))
+	require.Empty(t, lib.held)
+	require.ErrorContains(t, unlock(t.Context(), lock), "false and no error")
+}
+
+func TestAwaitEndsWithItsContextAndUnlocks(t *testing.T) {
+	lib := &locker{held: make(map[string]bool)}
+	one := teller{transferOrder: testOrder(10), lib: lib}
+	lib.held[one.name(7)] = true
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	require.Nil(t, one.await(ctx, &transfer{from: 3, to: 7}))
+	require.Equal(t, map[string]bool{one.name(7): true}, lib.held)
+	require.Empty(t, one.Times)
+	require.Len(t, one.CutOff, 1)
+	require.Zero(t, one.Failed)
+	delete(lib.held, one.name(7))
+	require.Nil(t, one.await(canceled(t), &transfer{from: 3, to: 7}))
+	require.Empty(t, lib.held)
+}
+
+func canceled(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
+func TestCellsOfTransfersSayHowTheyLock(t *testing.T) {
+	var names []string
+	for _, c := range transfersScene.cells(plan{}) {
+		names = append(names, c.Library)
+		require.NotEmpty(t, named(c.contender.name), "a child process finds it")
+	}
+	require.Equal(t, []string{
+		oursTwo, oursTwoFair, ours + inOrder, oursFair + inOrder, defaults + inOrder,
+	}, names)
+}
+
+func TestProcessesTransferOnAllNodes(t *testing.T) {
+	for _, library := range []string{oursTwo, oursTwoFair, defaults + inOrder} {
+		l, c := shortLab(t, transfersScene, library)
+		l.plan.transfer = 500 * time.Millisecond
+		f, err := sampleOnce(t.Context(), l, c)
+		require.NoError(t, err, library)
+		require.Positive(t, f["rate"], library)
+		require.Zero(t, f["failed"], library)
+	}
+}

@@ -1,0 +1,475 @@
+package redsync_test
+
+import (
+	"context"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
+)
+
+// This file shows which options and methods go together with which kind of lock, and that the page for users says the
+// same. The expectations are those of modeRows.
+
+// modesPage has the table for users.
+const modesPage = "docs/several-names.md"
+
+// A lockKind is a kind of lock. It has a column in the table.
+type lockKind struct {
+	column string
+	call   string // how errors name it
+	lock   func(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex
+	names  []string
+}
+
+// lockKinds are in the order of the cells of a row.
+var lockKinds = []lockKind{
+	{"plain lock", "NewMutex", func(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
+		return rs.NewMutex("a", options...)
+	}, []string{"a"}},
+	{"several names", "NewMultiMutex", func(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
+		return rs.NewMultiMutex([]string{"c", "a", "b"}, options...)
+	}, []string{"a", "b", "c"}},
+}
+
+// What a cell of the table begins with.
+const (
+	works   = "yes"
+	fails   = "error"     // every operation fails, and names both sides
+	idle    = "no effect" // accepted
+	nowhere = "no"        // there is no such call
+)
+
+// A modeRow is a row of the table: an option, a method, or what a Redsync is made with.
+type modeRow struct {
+	name   string
+	cells  []string                                    // one for each kind
+	option func(over redsync.Sequencer) redsync.Option // over belongs to a hold of the lock that is over; nil for a method
+	use    func(u user, kind lockKind, m *redsync.Mutex)
+}
+
+// inAll returns the cells of a row that says the same of each kind.
+func inAll(word string) []string { return slices.Repeat([]string{word}, len(lockKinds)) }
+
+// always returns an option that is the same for each lock.
+func always(o redsync.Option) func(redsync.Sequencer) redsync.Option {
+	return func(redsync.Sequencer) redsync.Option { return o }
+}
+
+// modeRows is the table. A new option, and a new method of Mutex, needs a row here and a row of the page.
+var modeRows = []modeRow{
+	{name: "WithExpiry", cells: inAll(works), option: always(redsync.WithExpiry(4 * time.Second))},
+	{name: "WithTries", cells: inAll(works), option: always(redsync.WithTries(2))},
+	{name: "WithRetryDelay", cells: inAll(works), option: always(redsync.WithRetryDelay(time.Millisecond))},
+	{name: "WithRetryDelayFunc", cells: inAll(works), option: always(redsync.WithRetryDelayFunc(func(int) time.Duration { return 0 }))},
+	{name: "WithDriftFactor", cells: inAll(works), option: always(redsync.WithDriftFactor(0.1))},
+	{name: "WithTimeoutFactor", cells: inAll(works), option: always(redsync.WithTimeoutFactor(0.1))},
+	{name: "WithNodeTimeout", cells: inAll(works), option: always(redsync.WithNodeTimeout(100 * time.Millisecond))},
+	{name: "WithFailFast", cells: inAll(works), option: always(redsync.WithFailFast(false))},
+	{name: "WithShufflePools", cells: inAll(idle), option: always(redsync.WithShufflePools(true))},
+	{name: "WithGenValueFunc", cells: inAll(works), option: always(redsync.WithGenValueFunc(freshValue()))},
+	{name: "WithSetNXOnExtend", cells: inAll(works), option: always(redsync.WithSetNXOnExtend())},
+	{name: "WithWatchdog", cells: inAll(works), option: always(redsync.WithWatchdog())},
+	{name: "WithMaxHold", cells: inAll(works), option: always(redsync.WithMaxHold(time.Minute))},
+	{name: "WithLockDelay", cells: inAll(works), option: always(redsync.WithLockDelay(time.Second))},
+	{name: "WithFair", cells: inAll(works), option: always(redsync.WithFair())},
+	{name: "WithPriority", cells: inAll(works), option: always(redsync.WithPriority(7))},
+	{name: "WithFencing", cells: inAll(works), option: always(redsync.WithFencing())},
+	{name: "WithHandOver", cells: []string{works, idle}, option: always(redsync.WithHandOver(true))},
+	{name: "WithObserver", cells: inAll(works), option: always(redsync.WithObserver(&redsynctest.Recorder{}))},
+	{name: "WithLogger", cells: inAll(works), option: always(redsync.WithLogger(slog.New(slog.DiscardHandler)))},
+	{name: "WithValue", cells: []string{works, fails}, option: func(over redsync.Sequencer) redsync.Option {
+		return redsync.WithValue(over.Value)
+	}},
+	{name: "WithSequencer", cells: inAll(works), option: redsync.WithSequencer},
+
+	{name: "Lock", cells: inAll(works), use: func(u user, kind lockKind, _ *redsync.Mutex) {
+		var taken *redsync.ErrTaken
+		require.ErrorAs(u, kind.lock(u.Redsync, redsync.WithTries(1)).Lock(), &taken)
+	}},
+	{name: "TryLock", cells: inAll(works), use: func(u user, kind lockKind, _ *redsync.Mutex) {
+		var taken *redsync.ErrTaken
+		require.ErrorAs(u, kind.lock(u.Redsync).TryLock(), &taken)
+	}},
+	{name: "Extend", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) { u.confirms(m.Extend()) }},
+	{name: "Valid", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) { u.confirms(m.Valid()) }},
+	{name: "Unlock", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) { u.unlock(m) }},
+	{name: "Detach", cells: inAll(works), use: func(u user, kind lockKind, m *redsync.Mutex) {
+		_, err := m.Detach(u.Context())
+		require.NoError(u, err)
+		var taken *redsync.ErrTaken
+		require.ErrorAs(u, kind.lock(u.Redsync).TryLock(), &taken)
+		time.Sleep(8 * time.Second) // nobody adopts it
+	}},
+	{name: "Sequencer", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) {
+		s, err := redsync.ParseSequencer(m.Sequencer().String())
+		require.NoError(u, err)
+		assert.Equal(u, m.Sequencer(), s)
+	}},
+	{name: "Lost", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) {
+		assert.True(u, open(m.Lost()))
+		time.Sleep(8 * time.Second)
+		assert.False(u, open(m.Lost()))
+	}},
+	{name: "Err", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) {
+		require.NoError(u, m.Err())
+		time.Sleep(8 * time.Second)
+		require.ErrorIs(u, m.Err(), redsync.ErrLockLost)
+	}},
+	{name: "Until", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) { assert.NotZero(u, m.Until()) }},
+	{name: "Remaining", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) { assert.Positive(u, m.Remaining()) }},
+	{name: "Value", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) { assert.NotEmpty(u, m.Value()) }},
+	{name: "Fence", cells: inAll(works), use: func(u user, kind lockKind, m *redsync.Mutex) {
+		assert.Zero(u, m.Fence())
+		u.unlock(m)
+		fenced := kind.lock(u.Redsync, redsync.WithFencing())
+		require.NoError(u, fenced.Lock())
+		assert.Positive(u, fenced.Fence())
+		u.unlock(fenced)
+	}},
+	{name: "Name", cells: inAll(works), use: func(u user, kind lockKind, m *redsync.Mutex) {
+		assert.Equal(u, strings.Join(kind.names, ", "), m.Name())
+	}},
+	{name: "Names", cells: inAll(works), use: func(u user, kind lockKind, m *redsync.Mutex) { assert.Equal(u, kind.names, m.Names()) }},
+	{name: "Redsync.Current", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) {
+		require.NoError(u, u.Current(u.Context(), m.Sequencer()))
+	}},
+	{name: "Do", cells: inAll(works), use: func(u user, kind lockKind, m *redsync.Mutex) {
+		u.unlock(m)
+		require.NoError(u, kind.lock(u.Redsync).Do(u.Context(), nothing))
+	}},
+	{name: "TryDo", cells: inAll(works), use: func(u user, kind lockKind, m *redsync.Mutex) {
+		u.unlock(m)
+		require.NoError(u, kind.lock(u.Redsync).TryDo(u.Context(), nothing))
+	}},
+	{name: "FromContext", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) {
+		u.unlock(m)
+		require.NoError(u, u.Do(u.Context(), "a", func(ctx context.Context) error {
+			assert.Equal(u, "a", redsync.FromContext(ctx).Name())
+			return nil
+		}))
+	}},
+	{name: "Redsync.Do", cells: []string{works, nowhere}, use: func(u user, _ lockKind, m *redsync.Mutex) {
+		u.unlock(m)
+		require.NoError(u, u.Do(u.Context(), "a", nothing))
+	}},
+	{name: "Redsync.TryDo", cells: []string{works, nowhere}, use: func(u user, _ lockKind, m *redsync.Mutex) {
+		u.unlock(m)
+		require.NoError(u, u.TryDo(u.Context(), "a", nothing))
+	}},
+
+	// See environments.
+	{name: "NewJoint", cells: inAll(works)},
+	{name: "OpenJoint", cells: inAll(works)},
+	{name: "pool.WithRestartGuard", cells: inAll(works)},
+}
+
+// optionsApart are the pairs of options that no lock can have.
+var optionsApart = [][2]string{
+	{"WithValue", "WithSequencer"},
+}
+
+// freshValue returns a function for WithGenValueFunc.
+func freshValue() func() (string, error) {
+	count := 0
+	return func() (string, error) {
+		count++
+		return fmt.Sprint("value ", count), nil
+	}
+}
+
+// confirms checks what an operation returned.
+func (u user) confirms(ok bool, err error) {
+	u.Helper()
+	require.NoError(u, err)
+	require.True(u, ok)
+}
+
+// optionRows returns the rows of modeRows that are options.
+func optionRows() (rows []modeRow) {
+	for _, r := range modeRows {
+		if r.option != nil {
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+// sides returns which of the options that a lock of kind number k has exclude each other, or exclude the kind.
+func sides(k int, rows ...modeRow) (excluded [][2]string) {
+	var names []string
+	for _, r := range rows {
+		names = append(names, r.name)
+		if r.cells[k] == fails {
+			excluded = append(excluded, [2]string{r.name, lockKinds[k].call})
+		}
+	}
+	for _, pair := range optionsApart {
+		if slices.Contains(names, pair[0]) && slices.Contains(names, pair[1]) {
+			excluded = append(excluded, pair)
+		}
+	}
+	return excluded
+}
+
+// A trial is a Redsync in a bubble, on which locks with options are tried.
+type trial struct {
+	user
+	nodes embedded.Nodes
+	kind  int
+	over  redsync.Sequencer // see modeRow
+}
+
+// try goes through the life of a lock with the options of one row or two. The first row comes by With. If there are
+// two, the second comes with the lock.
+func (tr trial) try(rows ...modeRow) {
+	tr.Helper()
+	what := rows[0].name
+	rs, options := tr.With(rows[0].option(tr.over)), []redsync.Option(nil)
+	for _, r := range rows[1:] {
+		what += " and " + r.name
+		options = append(options, r.option(tr.over))
+	}
+	m := lockKinds[tr.kind].lock(rs, options...)
+	if excluded := sides(tr.kind, rows...); excluded != nil {
+		tr.refuses(m, excluded, what)
+	} else {
+		tr.lives(m, what)
+	}
+	time.Sleep(10 * time.Millisecond)
+	for i, n := range tr.nodes {
+		for _, key := range n.Keys() {
+			require.Contains(tr, key, ":fence", "%s: left on node %d", what, i)
+		}
+	}
+}
+
+// lives checks that m can do everything.
+func (tr trial) lives(m *redsync.Mutex, what string) {
+	tr.Helper()
+	require.NoError(tr, m.Lock(), what)
+	time.Sleep(time.Millisecond)
+	for _, n := range tr.nodes {
+		for _, name := range lockKinds[tr.kind].names {
+			require.True(tr, n.Exists(name), "%s: %s", what, name)
+		}
+	}
+	until := m.Until()
+	ok, err := m.Extend()
+	require.NoError(tr, err, what)
+	require.True(tr, ok, what)
+	require.True(tr, m.Until().After(until), what)
+	ok, err = m.Valid()
+	require.NoError(tr, err, what)
+	require.True(tr, ok, what)
+	ok, err = m.Unlock()
+	require.NoError(tr, err, what)
+	require.True(tr, ok, what)
+}
+
+// refuses checks that no operation of m does anything, and that the errors name both sides.
+func (tr trial) refuses(m *redsync.Mutex, excluded [][2]string, what string) {
+	tr.Helper()
+	tried := operations(m)
+	tried["Lock"] = func() (bool, error) { return false, m.Lock() }
+	for name, operation := range tried {
+		ok, err := operation()
+		require.False(tr, ok, "%s: %s", what, name)
+		require.Error(tr, err, "%s: %s", what, name)
+		require.True(tr, slices.ContainsFunc(excluded, func(pair [2]string) bool {
+			return strings.Contains(err.Error(), pair[0]) && strings.Contains(err.Error(), pair[1])
+		}), "%s: %s: %v, want %v", what, name, err, excluded)
+	}
+}
+
+// onTrial runs f on each kind of lock, on the Redsync that open returns.
+func onTrial(t *testing.T, nodes int, open func(c change) *redsync.Redsync, f func(tr trial)) {
+	t.Helper()
+	for k, kind := range lockKinds {
+		t.Run(kind.column, func(t *testing.T) {
+			changing(t, nodes, func(c change) {
+				tr := trial{user{c.T, open(c)}, c.nodes, k, redsync.Sequencer{}}
+				m := kind.lock(tr.Redsync)
+				require.NoError(c, m.Lock())
+				tr.over = m.Sequencer()
+				tr.unlock(m)
+				synctest.Wait()
+				f(tr)
+			})
+		})
+	}
+}
+
+func threeNodes(c change) *redsync.Redsync { return c.alone(c.at(0, 1, 2)) }
+
+// environments are what the locks of TestOptionsGoTogether are on. Those with the name of a row stand for that row.
+var environments = map[string]struct {
+	nodes int
+	open  func(c change) *redsync.Redsync
+}{
+	"three nodes": {3, threeNodes},
+	"NewJoint":    {4, func(c change) *redsync.Redsync { return c.joint(c.at(0, 1, 2), c.at(1, 2, 3)) }},
+	"pool.WithRestartGuard": {3, func(c change) *redsync.Redsync {
+		var pools []pool.Pool
+		for _, client := range c.clients {
+			pools = append(pools, pool.New(client, pool.WithRestartGuard(time.Minute), pool.WithNewNodes()))
+		}
+		return c.alone(pools)
+	}},
+}
+
+// TestOptionsGoTogether tries each option, and each pair of options, on each kind of lock in each environment. A lock
+// works and leaves nothing, or every operation fails with an error that names both sides. With -short the pairs are
+// tried in one environment.
+func TestOptionsGoTogether(t *testing.T) {
+	rows := optionRows()
+	for title, e := range environments {
+		t.Run(title, func(t *testing.T) {
+			onTrial(t, e.nodes, e.open, func(tr trial) {
+				for i, a := range rows {
+					tr.try(a)
+					for j, b := range rows[:i] {
+						switch {
+						case testing.Short() && title != "three nodes":
+						case (i+j)%2 == 0:
+							tr.try(a, b)
+						default:
+							tr.try(b, a)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestLocksOnSeveralNamesAreNotHandedOver shows what the row of WithHandOver says: the keys stay only where Unlock
+// hands the lock over.
+func TestLocksOnSeveralNamesAreNotHandedOver(t *testing.T) {
+	rowOf := modeRows[slices.IndexFunc(modeRows, func(r modeRow) bool { return r.name == "WithHandOver" })]
+	onTrial(t, 3, threeNodes, func(tr trial) {
+		kind, f := lockKinds[tr.kind], field{tr.user, tr.nodes}
+		m := kind.lock(tr.Redsync, redsync.WithHandOver(true))
+		require.NoError(tr, m.Lock())
+		next := f.begins(kind.lock(tr.Redsync, redsync.WithHandOver(true)))
+		time.Sleep(10 * time.Millisecond)
+		sent := f.traffic()
+		tr.unlock(m)
+		<-next.done
+		require.NoError(tr, next.err)
+		if rowOf.cells[tr.kind] == works {
+			assert.Equal(tr, sent, f.traffic())
+		} else {
+			assert.Greater(tr, f.traffic(), sent)
+		}
+		tr.unlock(next.Mutex)
+	})
+}
+
+// TestMethodsOfEachKind calls each method on each kind of lock.
+func TestMethodsOfEachKind(t *testing.T) {
+	onTrial(t, 3, threeNodes, func(tr trial) {
+		kind := lockKinds[tr.kind]
+		for _, r := range modeRows {
+			if r.use == nil || r.cells[tr.kind] != works {
+				continue
+			}
+			m := kind.lock(tr.Redsync)
+			require.NoError(tr, m.Lock(), r.name)
+			time.Sleep(time.Millisecond)
+			r.use(tr.user, kind, m)
+			_, _ = m.Unlock()
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// TestRowsCoverAllOptionsAndMethods looks at the code: each option, and each method of Mutex, has a row.
+func TestRowsCoverAllOptionsAndMethods(t *testing.T) {
+	var rows []string
+	for _, r := range modeRows {
+		require.NotContains(t, rows, r.name)
+		require.Len(t, r.cells, len(lockKinds), r.name)
+		rows = append(rows, r.name)
+	}
+	for method := range reflect.TypeFor[*redsync.Mutex]().Methods() {
+		assert.Contains(t, rows, strings.TrimSuffix(method.Name, "Context"), "it needs a row")
+	}
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	options := 0
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, d := range parsed.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "With") {
+				options++
+				assert.Contains(t, rows, f.Name.Name, "it needs a row")
+			}
+		}
+	}
+	assert.GreaterOrEqual(t, options, len(optionRows()))
+}
+
+// TestPageSaysWhatGoesTogether compares the table of the page with modeRows. A cell of the page may say more behind a
+// colon or a semicolon.
+func TestPageSaysWhatGoesTogether(t *testing.T) {
+	said := readModesPage(t)
+	want := map[string][]string{}
+	for _, r := range modeRows {
+		want[r.name] = r.cells
+	}
+	assert.Equal(t, want, said)
+}
+
+// readModesPage returns the cells of each option and method that the table of the page names. The first cell of a row
+// may name several, in backquotes.
+func readModesPage(t *testing.T) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile(modesPage)
+	require.NoError(t, err)
+	header := "| option or method |"
+	for _, kind := range lockKinds {
+		header += " " + kind.column + " |"
+	}
+	_, rest, found := strings.Cut(string(text), header+"\n")
+	require.True(t, found, "no table with the header %s", header)
+	said := map[string][]string{}
+	for line := range strings.Lines(rest) {
+		if !strings.HasPrefix(line, "|") {
+			break
+		}
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		require.Len(t, cells, 1+len(lockKinds), line)
+		var words []string
+		for _, cell := range cells[1:] {
+			words = append(words, strings.TrimSpace(regexp.MustCompile(`[:;].*`).ReplaceAllString(cell, "")))
+		}
+		for _, name := range regexp.MustCompile("`([^`(]+)[^`]*`").FindAllStringSubmatch(cells[0], -1) {
+			require.NotContains(t, said, name[1], "it is in two rows")
+			said[name[1]] = words
+		}
+	}
+	return said
+}
