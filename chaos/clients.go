@@ -26,10 +26,12 @@ import (
 
 // This file implements a process of clients: the orders that it obeys, and its clients.
 
-// A lockName is the name of a lock, with the settings that all its clients must share.
+// A lockName is the name of a lock, with the settings that all its clients must share. A lock on several names
+// has what one of them has: it is fair if one of its names is fair.
 type lockName struct {
 	name   string
-	slow   bool // some clients hold it for long
+	more   []string // the other names of a lock on several names
+	slow   bool     // some clients hold it for long
 	fair   bool
 	fenced bool // with fencing tokens
 }
@@ -54,6 +56,27 @@ func (l lockName) options() (options []redsync.Option) {
 		options = append(options, redsync.WithFencing())
 	}
 	return options
+}
+
+// together returns the lock on all names of parts, which are single names.
+func together(parts []lockName) lockName {
+	all := parts[0]
+	for _, l := range parts[1:] {
+		all.more = append(all.more, l.name)
+		all.slow, all.fair, all.fenced = all.slow || l.slow, all.fair || l.fair, all.fenced || l.fenced
+	}
+	return all
+}
+
+// names returns all names of the lock.
+func (l lockName) names() []string { return append([]string{l.name}, l.more...) }
+
+// mutex returns a Mutex of rs.
+func (l lockName) mutex(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
+	if l.more == nil {
+		return rs.NewMutex(l.name, options...)
+	}
+	return rs.NewMultiMutex(l.names(), options...)
 }
 
 // A crowd is the clients of a process.
@@ -212,16 +235,21 @@ func (c *crowd) start() {
 		one := newClient(c, habit{name: "fake"}, number)
 		c.clients.Go(one.believe)
 	}
+	for range c.Partial {
+		number++
+		one := newClient(c, habit{name: "partial", several: true}, number)
+		c.clients.Go(one.haveThePart)
+	}
 }
 
 // probeTime is how long acquiring a free lock may take after all faults have been healed.
 const probeTime = 10 * time.Second
 
-// probe acquires every lock once, and notes a broken promise for each lock that it cannot acquire. The
-// other processes probe at the same time.
+// probe acquires every lock once, and one lock on all names. It notes a broken promise for each lock that it cannot
+// acquire. The other processes probe at the same time.
 func (c *crowd) probe() {
 	var probes sync.WaitGroup
-	for i, l := range lockNames {
+	for i, l := range append(slices.Clip(lockNames), together(lockNames)) {
 		one := newClient(c, habit{name: "probe"}, 1000+i)
 		probes.Go(func() { one.probe(l) })
 	}
@@ -294,6 +322,7 @@ type habit struct {
 	name    string
 	clients int  // in each process
 	slow    bool // uses only slow locks
+	several bool // uses locks on several names
 	pace    time.Duration
 	do      func(*client)
 }
@@ -334,6 +363,9 @@ func (c *client) chance(n int) bool { return c.rand.IntN(n) == 0 }
 // pick returns a random lock. Clients with a slow habit always pick a slow lock. Other clients do so in
 // one case out of eight, so that few of them wait for it.
 func (c *client) pick() lockName {
+	if c.several {
+		return c.pickSeveral()
+	}
 	slow := c.slow || c.chance(8)
 	for {
 		if l := lockNames[c.rand.IntN(len(lockNames))]; l.slow == slow {
@@ -342,11 +374,50 @@ func (c *client) pick() lockName {
 	}
 }
 
+// pickSeveral returns a lock on two to four random names, in random order. Clients with a slow habit take at most one
+// slow name, because they would rarely get more. Other clients take no slow name, except in one case out of 16.
+func (c *client) pickSeveral() lockName {
+	slow := 0 // how many names may be slow
+	switch {
+	case c.slow:
+		slow = 1
+	case c.chance(16):
+		slow = 4
+	}
+	var parts []lockName
+	for _, i := range c.rand.Perm(len(lockNames)) {
+		l := lockNames[i]
+		if l.slow {
+			slow--
+		}
+		if !l.slow || slow >= 0 {
+			parts = append(parts, l)
+		}
+	}
+	return together(parts[:2+c.rand.IntN(3)])
+}
+
 // believe claims locks without asking any node, as a broken library would.
 func (c *client) believe() {
 	for c.ctx.Err() == nil {
 		c.pretend()
 		pause(c.ctx, c.between(0, 200*ms))
+	}
+}
+
+// haveThePart locks only the first of several names, and claims all, as a library would that counts votes for one
+// name as votes for all.
+func (c *client) haveThePart() {
+	for c.ctx.Err() == nil {
+		t := c.beginAny()
+		t.m = c.rs.NewMutex(t.on.name, append(t.on.options(), redsync.WithExpiry(t.expiry))...)
+		ctx, cancel := context.WithTimeout(c.ctx, lockTime)
+		if t.lock(ctx) {
+			t.hold(50 * ms)
+			t.unlock()
+		}
+		cancel()
+		pause(c.ctx, c.between(0, 50*ms))
 	}
 }
 

@@ -29,6 +29,15 @@ var habits = []habit{
 	{name: "hasty", clients: 1, pace: 60 * ms, do: (*client).hurry},
 	{name: "request", clients: 1, pace: 60 * ms, do: (*client).request},
 	{name: "adopting", clients: 1, pace: 100 * ms, do: (*client).adopt},
+	{name: "several", clients: 2, several: true, pace: 150 * ms, do: anyOf(
+		(*client).plain, (*client).plain, (*client).prior, (*client).try, (*client).cancel, (*client).hurry)},
+	{name: "several-long", clients: 1, several: true, slow: true, pace: 1000 * ms, do: anyOf(
+		(*client).watch, (*client).watch, (*client).watch, (*client).heal, (*client).heal, (*client).overstay, (*client).leave, (*client).delay, (*client).hang)},
+}
+
+// anyOf returns a habit that does one of several things each time.
+func anyOf(habits ...func(*client)) func(*client) {
+	return func(c *client) { habits[c.rand.IntN(len(habits))](c) }
 }
 
 const (
@@ -92,7 +101,7 @@ func (c *client) cancel() {
 func (c *client) hurry() {
 	ctx, cancel := c.soon()
 	defer cancel()
-	if c.chance(4) {
+	if !c.several && c.chance(4) {
 		c.doWithin(ctx, c.between(0, 15*ms))
 		return
 	}
@@ -241,14 +250,14 @@ func (c *client) beginAny(options ...redsync.Option) *turn {
 func (c *client) begin(l lockName, options ...redsync.Option) *turn {
 	c.term++
 	t := &turn{client: c, number: c.term, on: l, expiry: c.expiryNow(), began: time.Now()}
-	t.m = c.rs.NewMutex(l.name, append([]redsync.Option{redsync.WithExpiry(t.expiry)}, options...)...)
+	t.m = l.mutex(c.rs, append([]redsync.Option{redsync.WithExpiry(t.expiry)}, options...)...)
 	t.note(history.Event{Kind: history.Call})
 	return t
 }
 
 // note notes an event of the term. Its time is now, unless the event has one.
 func (t *turn) note(e history.Event) {
-	e.Client, e.Term, e.Name, e.Shares = t.who, t.number, t.on.name, t.shares
+	e.Client, e.Term, e.Name, e.More, e.Shares = t.who, t.number, t.on.name, t.on.more, t.shares
 	if e.At == 0 {
 		e.At = t.now()
 	}

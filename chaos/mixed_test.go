@@ -17,6 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/safety"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // A fleet of processes, some with redsync v4 and some with this library, shares
@@ -104,12 +105,26 @@ func directions(t *testing.T, f func(t *testing.T, first, second safety.Open), o
 	t.Run("redsync, then ours", func(t *testing.T) { f(t, patientRival, patient(options...)) })
 }
 
+// several returns locks of this library on several names, on connections of its own.
+func (f *fleet) several() func(names ...string) *redsync.Mutex {
+	pools := make([]pool.Pool, len(f.servers))
+	for i, s := range f.servers {
+		pools[i] = pool.New(s.Client())
+	}
+	rs := redsync.New(pools...).With(redsync.WithTimeoutFactor(patientFactor))
+	f.t.Cleanup(func() { _ = rs.Close(context.Background()) })
+	return func(names ...string) *redsync.Mutex {
+		return rs.NewMultiMutex(names, redsync.WithTries(20), redsync.WithRetryDelay(5*time.Millisecond))
+	}
+}
+
+// Locks of both libraries on one name, and locks of this library on both names.
 func TestMixedFleetNeverHasTwoHolders(t *testing.T) {
 	f := newFleet(t)
 	names := []string{"a", "b"}
 	registers := make([]register, len(names))
 	end := time.Now().Add(5 * time.Second)
-	var shares [2]atomic.Int64
+	var shares [3]atomic.Int64
 	var wg sync.WaitGroup
 	for i := range 8 {
 		open := [...]safety.Open{patient(), patientRival}[i%2]
@@ -129,14 +144,27 @@ func TestMixedFleetNeverHasTwoHolders(t *testing.T) {
 			}
 		})
 	}
+	for i := range 2 {
+		locks := f.several()
+		wg.Go(func() {
+			c := contender{name: fmt.Sprintf("both names %d", i), rand: rand.New(rand.NewPCG(uint64(i), 2))} //nolint:gosec // a repeatable choice
+			for time.Now().Before(end) {
+				first := c.rand.IntN(len(names))
+				if c.hold(t, locks(names[first], names[1-first]), &registers[0], &registers[1]) {
+					shares[2].Add(1)
+				}
+			}
+		})
+	}
 	wg.Wait()
 	f.requireNoKeys()
 	for i := range registers {
 		require.Empty(t, registers[i].violations)
 	}
-	t.Logf("acquisitions: ours %d, redsync %d", shares[0].Load(), shares[1].Load())
+	t.Logf("acquisitions: ours %d, redsync %d, both names %d", shares[0].Load(), shares[1].Load(), shares[2].Load())
 	require.Positive(t, shares[0].Load(), "ours")
 	require.Positive(t, shares[1].Load(), "redsync")
+	require.Positive(t, shares[2].Load(), "both names")
 }
 
 // A contender is one goroutine of a mixed fleet.
@@ -145,14 +173,17 @@ type contender struct {
 	rand *rand.Rand
 }
 
-// hold holds m for a moment, and reports whether it was acquired.
-func (c *contender) hold(t *testing.T, m safety.Mutex, r *register) bool {
+// hold holds m, a lock on the names of these registers, for a moment. It reports whether m was acquired.
+func (c *contender) hold(t *testing.T, m safety.Mutex, registers ...*register) bool {
 	t.Helper()
 	ctx := context.Background()
 	if m.LockContext(ctx) != nil {
 		return false // taken for all tries
 	}
-	mine := r.enter(c.name, m.Until())
+	mine := make([]*term, len(registers))
+	for i, r := range registers {
+		mine[i] = r.enter(c.name, m.Until())
+	}
 	c.work()
 	if c.rand.IntN(4) == 0 {
 		ok, err := m.ExtendContext(ctx)
@@ -161,7 +192,9 @@ func (c *contender) hold(t *testing.T, m safety.Mutex, r *register) bool {
 		}
 		c.work()
 	}
-	r.leave(mine)
+	for i, r := range registers {
+		r.leave(mine[i])
+	}
 	if ok, err := m.UnlockContext(ctx); !ok {
 		t.Errorf("%s: Unlock of a held lock: %v, %v", c.name, ok, err)
 	}
@@ -254,6 +287,33 @@ func TestMixedFleetLockIsTakenForTheOther(t *testing.T) {
 		}
 		f.requireNoKeys()
 	})
+}
+
+func TestMixedFleetSeesEachOfSeveralNames(t *testing.T) {
+	ctx := t.Context()
+	f := newFleet(t)
+	several, theirs := f.several(), f.process(patientRival)
+	release := func(m safety.Mutex) {
+		ok, err := m.UnlockContext(ctx)
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	for i := range 100 {
+		both := several("other", "lock")
+		require.NoError(t, both.TryLockContext(ctx), "round %d", i)
+		for _, name := range []string{"lock", "other"} {
+			require.Error(t, theirs.NewMutex(name, safety.Options{}).TryLockContext(ctx), "round %d, %s", i, name)
+		}
+		release(both)
+		for _, name := range []string{"lock", "other"} {
+			single := theirs.NewMutex(name, safety.Options{})
+			require.NoError(t, single.TryLockContext(ctx), "round %d, %s", i, name)
+			var taken *redsync.ErrTaken
+			require.ErrorAs(t, several("other", "lock").TryLockContext(ctx), &taken)
+			release(single)
+		}
+	}
+	f.requireNoKeys()
 }
 
 // requireRefused requires that m can neither be extended nor unlocked.

@@ -24,13 +24,14 @@ import (
 // envChild makes TestObjectionsChild a holder: its orders.
 const envChild = "OBJECTIONS_CHILD"
 
-// orders are what a child process shall do: open a library, lock a name, and then, told by a line on its standard input, write to the data without asking
-// again.
+// orders are what a child process shall do: open a library, and lock names. Then, told by a line on its standard
+// input, it writes to the data without asking again, or unlocks.
 type orders struct {
 	Library string
 	Addrs   []string
 	Set     setting
-	Name    string
+	Names   []string // nil: sceneLock
+	Unlocks bool
 	Once    bool   // one attempt to lock
 	Data    string // the address of the server with the data
 }
@@ -104,7 +105,7 @@ func (o orders) obey(ctx context.Context, in io.Reader) error {
 	if o.Once {
 		lock = p.TryLock
 	}
-	g, err := lock(ctx, o.Name)
+	g, err := lock(ctx, o.Names...)
 	switch {
 	case err != nil:
 		say(said{What: saidFailed, Text: err.Error()})
@@ -118,6 +119,9 @@ func (o orders) obey(ctx context.Context, in io.Reader) error {
 	say(said{What: saidLocked})
 	if _, err := lines.ReadString('\n'); err != nil {
 		return nil //nolint:nilerr // the end of the orders
+	}
+	if o.Unlocks {
+		return g.Unlock(ctx)
 	}
 	say(o.write(ctx, g))
 	return nil
@@ -183,7 +187,10 @@ func (s *stage) spawn(o orders) *child {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	o.Library, o.Name = s.accused.name, sceneLock
+	o.Library = s.accused.name
+	if o.Names == nil {
+		o.Names = []string{sceneLock}
+	}
 	text, err := json.Marshal(o)
 	if err != nil {
 		s.t.Fatal(err)

@@ -47,9 +47,9 @@ type setting struct {
 
 // A party is one process that uses a library, with connections of its own.
 type party interface {
-	// Lock waits for the lock; TryLock makes one attempt.
-	Lock(ctx context.Context, name string) (grip, error)
-	TryLock(ctx context.Context, name string) (grip, error)
+	// Lock waits for the lock on all of these names; TryLock makes one attempt.
+	Lock(ctx context.Context, names ...string) (grip, error)
+	TryLock(ctx context.Context, names ...string) (grip, error)
 	Close()
 }
 
@@ -70,6 +70,7 @@ const (
 	thisOne       = "this library"
 	redsyncV4     = "redsync v4.18.1"
 	oneKeyOnOne   = "rueidislock v1.0.79"
+	nodeRedlock   = "node-redlock v5"
 	standardNodes = 5
 )
 
@@ -91,8 +92,19 @@ var accusedOnes = []accused{
 	},
 }
 
+// accusedOfSeveral are those that can lock several names. Redsync v4 locks one after another.
+var accusedOfSeveral = []accused{
+	accusedOnes[0],
+	{
+		name: nodeRedlock, nodes: standardNodes, open: openRedlock,
+		key:       func(name string) string { return name },
+		saysTaken: func(error) bool { return false }, // its error does not say
+	},
+	accusedOnes[1],
+}
+
 func accusedNamed(name string) accused {
-	for _, a := range accusedOnes {
+	for _, a := range slices.Concat(accusedOnes, accusedOfSeveral) {
 		if a.name == name {
 			return a
 		}
@@ -152,13 +164,13 @@ func openThis(addrs []string, set setting) (party, error) {
 	return &thisParty{rs.With(options...), clients}, nil
 }
 
-func (p *thisParty) Lock(ctx context.Context, name string) (grip, error) {
-	m := p.rs.NewMutex(name, redsync.WithTries(0))
+func (p *thisParty) Lock(ctx context.Context, names ...string) (grip, error) {
+	m := p.rs.NewMultiMutex(names, redsync.WithTries(0))
 	return thisGrip{m}, m.LockContext(ctx)
 }
 
-func (p *thisParty) TryLock(ctx context.Context, name string) (grip, error) {
-	m := p.rs.NewMutex(name)
+func (p *thisParty) TryLock(ctx context.Context, names ...string) (grip, error) {
+	m := p.rs.NewMultiMutex(names)
 	return thisGrip{m}, m.TryLockContext(ctx)
 }
 
@@ -211,14 +223,18 @@ func (p *v4Party) mutex(name string, options ...rival.Option) *rival.Mutex {
 	return p.rs.NewMutex(name, options...)
 }
 
-func (p *v4Party) Lock(ctx context.Context, name string) (grip, error) {
-	m := p.mutex(name, rival.WithTries(10000))
-	return v4Grip{m}, m.LockContext(ctx)
+func (p *v4Party) Lock(ctx context.Context, names ...string) (grip, error) {
+	return lockEach(ctx, func(ctx context.Context, name string) (grip, error) {
+		m := p.mutex(name, rival.WithTries(10000))
+		return v4Grip{m}, m.LockContext(ctx)
+	}, names)
 }
 
-func (p *v4Party) TryLock(ctx context.Context, name string) (grip, error) {
-	m := p.mutex(name)
-	return v4Grip{m}, m.TryLockContext(ctx)
+func (p *v4Party) TryLock(ctx context.Context, names ...string) (grip, error) {
+	return lockEach(ctx, func(ctx context.Context, name string) (grip, error) {
+		m := p.mutex(name)
+		return v4Grip{m}, m.TryLockContext(ctx)
+	}, names)
 }
 
 func (p *v4Party) Close() { closeAll(p.clients) }
@@ -264,11 +280,11 @@ func openRueidislock(addrs []string, set setting) (party, error) {
 	return &keyParty{locker}, err
 }
 
-func (p *keyParty) Lock(ctx context.Context, name string) (grip, error) {
+func (p *keyParty) Lock(ctx context.Context, names ...string) (grip, error) {
 	// The context of a lock ends with the one given here, which is not the
 	// deadline of the wait.
 	for {
-		g, err := p.TryLock(ctx, name)
+		g, err := p.TryLock(ctx, names...)
 		if err == nil || ctx.Err() != nil {
 			return g, err
 		}
@@ -276,11 +292,11 @@ func (p *keyParty) Lock(ctx context.Context, name string) (grip, error) {
 	}
 }
 
-// TryLock gives the wait for the node the deadline of ctx, and not the lock.
-func (p *keyParty) TryLock(ctx context.Context, name string) (grip, error) {
+// TryLock gives the wait for the node the deadline of ctx, and not the lock. It locks one name only.
+func (p *keyParty) TryLock(ctx context.Context, names ...string) (grip, error) {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
-	held, release, err := p.locker.TryWithContext(own, name)
+	held, release, err := p.locker.TryWithContext(own, names[0])
 	stop()
 	if err != nil {
 		cancel()

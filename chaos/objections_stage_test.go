@@ -194,16 +194,20 @@ func (s *stage) do(i int, args ...any) any {
 	return v
 }
 
-func (s *stage) has(i int) bool {
-	v, err := s.servers[i].Do("exists", s.accused.key(sceneLock))
+func (s *stage) has(i int) bool { return s.hasOf(i, sceneLock) }
+
+func (s *stage) hasOf(i int, name string) bool {
+	v, err := s.servers[i].Do("exists", s.accused.key(name))
 	return err == nil && v == int64(1)
 }
 
 // holding counts the servers that have the key of the lock.
-func (s *stage) holding() int {
+func (s *stage) holding() int { return s.holdingOf(sceneLock) }
+
+func (s *stage) holdingOf(name string) int {
 	count := 0
 	for i := range s.servers {
-		if s.has(i) {
+		if s.hasOf(i, name) {
 			count++
 		}
 	}

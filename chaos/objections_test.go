@@ -27,7 +27,8 @@ type objection struct {
 	play   func(*stage) finding
 	clocks bool // servers have clocks that can be set
 	// out says why the scene does not apply to a library.
-	out map[string]string
+	out     map[string]string
+	several bool // it is about locks on several names: accusedOfSeveral play it, and accusedOnes do not
 	// brief are the other libraries with which it takes less than 2 s.
 	brief []string
 }
@@ -41,6 +42,8 @@ var (
 	v4      = []string{redsyncV4}
 	oneKey  = []string{oneKeyOnOne}
 	anybody = []string{redsyncV4, oneKeyOnOne}
+	redlock = []string{nodeRedlock}
+	both    = []string{nodeRedlock, redsyncV4}
 )
 
 var objections = []objection{
@@ -89,6 +92,24 @@ var objections = []objection{
 		out: map[string]string{redsyncV4: noJointSets, oneKeyOnOne: noJointSets},
 	},
 	{key: "partition", text: "a holder that extends its lock is cut off from all nodes", play: cutOff},
+	{
+		key: "several-opposite", text: "two processes lock two names in opposite orders", several: true,
+		play: transfers([]string{"from", "to"}, []string{"to", "from"}), brief: redlock,
+	},
+	{key: "several-circle", text: "three processes lock two names each, in a circle", several: true, play: transfers(circle(3)...)},
+	{key: "several-hold-and-wait", text: "one of two names is taken for long, and another process wants the other", several: true, play: holdAndWait},
+	{key: "several-dies-in-release", text: "the holder dies when its release has reached two nodes", several: true, play: diesInRelease},
+	{key: "several-lost-releases", text: "the replies to the release are lost on three nodes", several: true, play: lostReleases},
+	{key: "several-minority-gone", text: "one of two keys is deleted on two nodes", several: true, play: oneOfTheKeysGone(2), brief: both},
+	{key: "several-quorum-gone", text: "one of two keys is deleted on three nodes", several: true, play: oneOfTheKeysGone(3)},
+}
+
+// accused returns who plays the objection.
+func (o objection) accused() []accused {
+	if o.several {
+		return accusedOfSeveral
+	}
+	return accusedOnes
 }
 
 // atOnce is how many scenes are played at the same time. They wait, mostly.
@@ -96,7 +117,7 @@ const atOnce = 6
 
 // TestObjections plays every objection with this library, and with the others where
 // that takes less than 2 s; with all of them where REDSYNC_TEST_LONG is set. It
-// prints what was seen, and fails where a verdict is not that of docs/objections.md:
+// prints what was seen, and fails where a verdict is not that of the documents:
 // not because one is bad.
 func TestObjections(t *testing.T) {
 	realredis.Start(t, 0) // skips the test where there is no redis-server
@@ -107,7 +128,7 @@ func TestObjections(t *testing.T) {
 	slots := make(chan struct{}, atOnce)
 	var playing sync.WaitGroup
 	for _, o := range objections {
-		for _, a := range accusedOnes {
+		for _, a := range o.accused() {
 			if !o.toBePlayed(a) {
 				continue
 			}
@@ -120,7 +141,7 @@ func TestObjections(t *testing.T) {
 					findings[o.key+"/"+a.name] = f
 					mu.Unlock()
 					if want := table[o.key][a.name]; want != f.verdict && want != varies {
-						t.Errorf("%v; docs/objections.md says %s", f, want)
+						t.Errorf("%v; %s says %s", f, document, want)
 					}
 				})
 			})
@@ -149,14 +170,17 @@ func (o objection) playWith(t *testing.T, a accused) finding {
 func report(t *testing.T, findings map[string]finding) string {
 	t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n| objection", machine(t))
-	for _, a := range accusedOnes {
-		fmt.Fprintf(&b, " | %s", a.name)
-	}
-	b.WriteString(" |\n|---|---|---|---|\n")
-	for _, o := range objections {
+	fmt.Fprintf(&b, "%s\n", machine(t))
+	for i, o := range objections {
+		if i == 0 || o.several != objections[i-1].several {
+			b.WriteString("\n| objection")
+			for _, a := range o.accused() {
+				fmt.Fprintf(&b, " | %s", a.name)
+			}
+			b.WriteString(" |\n|---|---|---|---|\n")
+		}
 		fmt.Fprintf(&b, "| %s", o.text)
-		for _, a := range accusedOnes {
+		for _, a := range o.accused() {
 			text := "not played"
 			if f, ok := findings[o.key+"/"+a.name]; ok {
 				text = f.String()
@@ -201,22 +225,34 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// The tables of docs/objections.md: a row for each objection, and below each table a numbered note for each row.
+// The tables of the documents: a row for each objection, and below each table a numbered note for each row. Rows have
+// different numbers in all documents.
 
-const document = "../docs/objections.md"
+// document names all documents, for errors.
+const document = "docs/objections*.md"
 
-// Columns of the tables.
+var documents = []string{"../docs/objections.md", "../docs/objections-several.md"}
+
+// readDocuments returns the text of all documents.
+func readDocuments(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	for _, path := range documents {
+		b.WriteString(read(t, path) + "\n")
+	}
+	return b.String()
+}
+
+// Columns of the tables. One for each library follows.
 const (
 	columnNumber = iota
 	columnObjection
-	columnHere
-	columnV4
-	columnOneKey
-	columns
+	columnFirst // of the libraries
 )
 
-// An entry is what the document says about one objection.
+// An entry is what a document says about one objection.
 type entry struct {
+	head  []string // of its table
 	cells []string
 	note  string
 }
@@ -231,33 +267,45 @@ func (e entry) tests() (names []string) {
 
 // verdicts returns the row's verdicts by library.
 func (e entry) verdicts() map[string]verdict {
-	return map[string]verdict{
-		thisOne:     verdictOf(e.cells[columnHere]),
-		redsyncV4:   verdictOf(e.cells[columnV4]),
-		oneKeyOnOne: verdictOf(e.cells[columnOneKey]),
+	list := make(map[string]verdict)
+	for i := columnFirst; i < len(e.cells); i++ {
+		list[libraryOf(e.head[i])] = verdictOf(e.cells[i])
 	}
+	return list
+}
+
+// libraryOf returns the name of the library for which a column stands, by the head of the column.
+func libraryOf(head string) string {
+	for _, name := range []string{thisOne, redsyncV4, oneKeyOnOne, nodeRedlock} {
+		if start, _, _ := strings.Cut(name, " v"); strings.HasPrefix(head, start) {
+			return name
+		}
+	}
+	return ""
 }
 
 // rows returns the rows of all tables by number. Every row must have a note, and every note a row.
 func rows(t *testing.T) map[string]entry {
 	t.Helper()
 	list := make(map[string]entry)
-	for line := range strings.Lines(read(t, document)) {
+	var head []string
+	for line := range strings.Lines(readDocuments(t)) {
 		if !strings.HasPrefix(line, "| ") {
 			continue
 		}
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "| "), " | ")
-		if len(cells) != columns {
-			t.Fatalf("%s: %d cells, want %d: %s", document, len(cells), columns, line)
-		}
 		number := cells[columnNumber]
-		if number == "no." { // the head of a table
+		if number == "no." {
+			head = cells
 			continue
+		}
+		if len(cells) != len(head) {
+			t.Fatalf("%s: %d cells, want %d: %s", document, len(cells), len(head), line)
 		}
 		if list[number].cells != nil {
 			t.Errorf("%s has two rows %s", document, number)
 		}
-		list[number] = entry{cells: cells}
+		list[number] = entry{head: head, cells: cells}
 	}
 	if len(list) == 0 {
 		t.Fatalf("%s has no table", document)
@@ -283,7 +331,7 @@ func notes(t *testing.T) map[string]string {
 	t.Helper()
 	list := make(map[string]string)
 	number := "" // of the item that the last line belongs to
-	for line := range strings.Lines(read(t, document)) {
+	for line := range strings.Lines(readDocuments(t)) {
 		switch m := numbered.FindStringSubmatch(line); {
 		case m != nil:
 			number = m[1]
@@ -333,13 +381,18 @@ func verdictOf(cell string) verdict {
 	return ""
 }
 
-// TestObjectionsDocument checks that docs/objections.md has a row with verdicts for each objection,
+// TestObjectionsDocument checks that the documents have a row with verdicts for each objection,
 // a note with each row, and that each test which it names exists.
 func TestObjectionsDocument(t *testing.T) {
 	table := readTable(t)
 	for _, o := range objections {
 		if table[o.key] == nil {
 			t.Errorf("%s has no row for %s", document, o.key)
+		}
+		for _, a := range o.accused() {
+			if table[o.key][a.name] == "" {
+				t.Errorf("%s has no verdict of %s with %s", document, o.key, a.name)
+			}
 		}
 		for library, v := range table[o.key] {
 			if !slices.Contains(verdicts, v) {
@@ -352,7 +405,7 @@ func TestObjectionsDocument(t *testing.T) {
 		t.Errorf("%s names %s%s, and there is no such objection", document, scenePrefix, key)
 	}
 	tests := testsOfTheRepository(t)
-	for _, m := range quoted.FindAllStringSubmatch(read(t, document), -1) {
+	for _, m := range quoted.FindAllStringSubmatch(readDocuments(t), -1) {
 		function, scene, _ := strings.Cut(m[1], "/")
 		if !tests[function] {
 			t.Errorf("%s names %s, and there is no such test", document, function)

@@ -109,7 +109,7 @@ func (r *result) lockRows() (rows []row) {
 	for _, l := range lockNames {
 		one := row{Label: l.name}
 		for _, t := range r.Terms {
-			if t.Name != l.name {
+			if !t.Of(l.name) {
 				continue
 			}
 			title := fmt.Sprintf("%v, %v", t, t.To-t.From)

@@ -39,6 +39,7 @@ type job struct {
 	Events  string        // the file for its events
 	Idle    int           // see settings
 	Fake    int           // number of clients that claim locks without asking; for tests
+	Partial int           // number of clients that lock one of several names and claim all; for tests
 }
 
 // The orders to a process of clients. When the process has executed an order, it answers with the same word.

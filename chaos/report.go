@@ -172,7 +172,7 @@ func concerns(e history.Event, v history.Violation) bool {
 	case history.Key:
 		return e.Name == v.Name || beside(e.Key) == v.Name
 	default:
-		return e.Name == v.Name
+		return e.Of(v.Name)
 	}
 }
 
@@ -192,14 +192,22 @@ func describe(e history.Event) string {
 		if e.Token != 0 {
 			text += fmt.Sprintf(", token %d", e.Token)
 		}
-		return text
+		return text + others(e)
 	default:
 		text += fmt.Sprintf("%s #%d %s", e.Client, e.Term, e.Kind)
 		if e.Err != "" {
 			text += ": " + e.Err
 		}
-		return text
+		return text + others(e)
 	}
+}
+
+// others tells all names of a lock that has several.
+func others(e history.Event) string {
+	if e.More == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (%s, %s)", e.Name, strings.Join(e.More, ", "))
 }
 
 // An account is the report as data.

@@ -26,6 +26,7 @@ type settings struct {
 	processes int           // of clients, at a time
 	idle      int           // the clients pause so many times longer between their locks; for tests that run beside others
 	fakes     int           // clients of the first process that claim locks without asking; for tests
+	partials  int           // clients of the first process that lock one of several names and claim all; for tests
 	say       func(format string, args ...any)
 }
 
@@ -101,7 +102,7 @@ func (w *world) startProcess(ctx context.Context, s settings, number, version, o
 		j.Guard = longestTTL(s.Scene.expiry)
 	}
 	if number == 1 {
-		j.Fake = s.fakes
+		j.Fake, j.Partial = s.fakes, s.partials
 	}
 	servers := map[int]bool{}
 	for i, address := range d.addresses() {

@@ -24,13 +24,20 @@ import (
 // play runs a scene for a short time.
 func play(t *testing.T, name string, length time.Duration, fakes int) *result {
 	t.Helper()
+	return playWith(t, name, length, settings{fakes: fakes})
+}
+
+// playWith is play with the clients for tests that extra sets.
+func playWith(t *testing.T, name string, length time.Duration, extra settings) *result {
+	t.Helper()
 	realredis.Start(t, 0) // skips the test where there is no redis-server
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	s, err := findScene(name)
 	require.NoError(t, err)
 	fakeTime, _ := findFakeTime() // where it is missing the faults are left out
 	r, err := run(t.Context(), settings{
-		Scene: s, Seed: 5, Length: length, FakeTime: fakeTime, processes: processCount, fakes: fakes, say: t.Logf,
+		Scene: s, Seed: 5, Length: length, FakeTime: fakeTime, processes: processCount, fakes: extra.fakes,
+		partials: extra.partials, say: t.Logf,
 	})
 	require.NoError(t, err)
 	return r
@@ -51,7 +58,7 @@ func TestRunWithoutFaultsFindsNothing(t *testing.T) {
 	require.NoError(t, r.verdict())
 	assert.Positive(t, r.count(history.Key), "keys were looked at")
 	assert.Positive(t, r.count(history.Extended))
-	for _, h := range []string{"plain", "try", "probe"} {
+	for _, h := range []string{"plain", "try", "several", "probe"} {
 		assert.Positive(t, tallyOf(r.clientCounts(), h), h)
 	}
 }
@@ -72,12 +79,29 @@ func TestRunUnderFaultsOfTheContractFindsNothing(t *testing.T) {
 	assert.GreaterOrEqual(t, r.count(history.Fault), 2*len(r.Plan), "each begins and ends")
 }
 
-func TestRunFindsClientsThatAskNoNode(t *testing.T) {
-	r := play(t, "calm", 2*time.Second, 3)
+// Some clients claim locks without asking a node. Others lock the first of several names and claim all: the judge
+// takes a lock on several names for a lock on each of them.
+func TestRunFindsClientsThatClaimWhatTheyDoNotHave(t *testing.T) {
+	r := playWith(t, "calm", 3*time.Second, settings{fakes: 2, partials: 4})
 	broken := rulesBroken(r)
-	assert.Positive(t, broken[history.Exclusion])
 	assert.Positive(t, broken[history.TokenOrder])
 	require.ErrorContains(t, r.verdict(), history.Exclusion)
+	fakes, partials := 0, 0
+	for _, v := range r.Violations {
+		fake, partial := strings.Contains(v.What, "/fake/"), strings.Contains(v.What, "/partial/")
+		if v.Rule != history.Exclusion {
+			continue
+		}
+		assert.True(t, fake || partial, "%v", v)
+		if fake && !partial {
+			fakes++
+		}
+		if partial && !fake {
+			partials++
+		}
+	}
+	assert.Positive(t, fakes)
+	assert.Positive(t, partials)
 }
 
 func TestRunFindsHoldersThatAFlushLetsIn(t *testing.T) {
@@ -121,6 +145,27 @@ var (
 	late  = history.Violation{Rule: history.LateLost, Name: "quick", At: 520 * ms}
 	order = history.Violation{Rule: history.TokenOrder, Name: "quick", At: 520 * ms}
 )
+
+func TestReportShowsALockOnSeveralNamesUnderEachOfThem(t *testing.T) {
+	r := made(t, "contract", history.Violation{Rule: history.Exclusion, Name: "quick-2", At: 520 * ms})
+	for i := range r.Events {
+		if r.Events[i].Client != "" {
+			r.Events[i].More = []string{"quick-2", "slow"}
+		}
+	}
+	r.Terms = history.Terms(r.Events)
+	assert.Equal(t, []tallied{{"plain", 3}}, r.clientCounts(), "each lock counts once")
+	var out bytes.Buffer
+	r.summary(&out)
+	assert.Contains(t, out.String(), "unlock (quick, quick-2, slow)\n")
+	for _, row := range r.lockRows() {
+		want := 0
+		if row.Label == "quick" || row.Label == "quick-2" || row.Label == "slow" {
+			want = 3
+		}
+		assert.Len(t, row.Bars, want, row.Label)
+	}
+}
 
 func TestVerdict(t *testing.T) {
 	for name, c := range map[string]struct {

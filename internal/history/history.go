@@ -51,6 +51,7 @@ type Event struct {
 	Client string        `json:"client,omitempty"` // its name
 	Term   int           `json:"term,omitempty"`
 	Name   string        `json:"name,omitempty"`
+	More   []string      `json:"more,omitempty"`   // the other names of a lock on several names
 	Until  time.Duration `json:"until,omitempty"`  // of Held and Extended
 	Token  uint64        `json:"token,omitempty"`  // of Held, with fencing
 	Shares string        `json:"shares,omitempty"` // the ID of the term whose hold this term shares; "": it has a hold of its own
@@ -71,6 +72,9 @@ type Event struct {
 // ID identifies the term of an event. If that term began a hold, the other terms of the hold have this ID
 // in Shares.
 func (e Event) ID() string { return fmt.Sprintf("%s #%d", e.Client, e.Term) }
+
+// Of reports whether the event is about the lock name, alone or among others.
+func (e Event) Of(name string) bool { return e.Name == name || slices.Contains(e.More, name) }
 
 // hold identifies the hold of the term.
 func (e Event) hold() string { return cmp.Or(e.Shares, e.ID()) }

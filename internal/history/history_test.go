@@ -25,6 +25,22 @@ func term(client string, called, held, until, unlock int, token uint64) []histor
 	return events
 }
 
+// several makes events those of a lock that has more names than "a".
+func several(events []history.Event, more ...string) []history.Event {
+	for i := range events {
+		events[i].More = more
+	}
+	return events
+}
+
+// named gives events another name than "a".
+func named(name string, events []history.Event) []history.Event {
+	for i := range events {
+		events[i].Name = name
+	}
+	return events
+}
+
 // sharing makes events those of terms that share the hold of a client.
 func sharing(whose string, events []history.Event) []history.Event {
 	for i := range events {
@@ -96,6 +112,17 @@ func TestCheck(t *testing.T) {
 		"shared":                                {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), sharing("x", term("y", 3, 4, 12, 0, 0)), sharing("x", term("z", 3, 5, 8, 0, 0))}},
 		"shared, and another":                   {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), sharing("x", term("y", 3, 4, 12, 0, 0)), term("z", 3, 10, 15, 0, 0)}, want: "exclusion"},
 		"shared, between two others":            {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), term("y", 1, 3, 8, 0, 0), sharing("x", term("z", 1, 4, 5, 0, 0))}, want: "exclusion exclusion"},
+		"several names, and the first of them":  {logs: [][]history.Event{several(term("x", 1, 2, 9, 0, 0), "b", "c"), term("y", 1, 5, 6, 0, 0)}, want: "exclusion"},
+		"several names, and the last of them":   {logs: [][]history.Event{several(term("x", 1, 2, 9, 0, 0), "b", "c"), named("c", term("y", 1, 5, 6, 0, 0))}, want: "exclusion"},
+		"several names, and another one":        {logs: [][]history.Event{several(term("x", 1, 2, 9, 0, 0), "b", "c"), named("d", term("y", 1, 5, 6, 0, 0))}},
+		"several names after each other":        {logs: [][]history.Event{several(term("x", 1, 2, 9, 4, 0), "b"), named("b", term("y", 1, 5, 6, 0, 0)), several(named("b", term("z", 1, 6, 9, 0, 0)), "c")}},
+		"several names twice, two in common":    {logs: [][]history.Event{several(term("x", 1, 2, 9, 0, 0), "b", "c"), several(named("c", term("y", 1, 5, 6, 0, 0)), "b", "d")}, want: "exclusion exclusion"},
+		"several names, extended":               {logs: [][]history.Event{several(term("x", 1, 2, 9, 0, 0), "b"), extended("x", 5, 19), named("b", term("y", 1, 12, 15, 0, 0))}, want: "exclusion"},
+		"several names, unlocked":               {logs: [][]history.Event{several(term("x", 1, 2, 9, 5, 0), "b"), unlocked("x", 6, ""), named("b", term("y", 1, 5, 15, 0, 0))}},
+		"several names, lost after":             {logs: [][]history.Event{several(term("x", 1, 2, 9, 0, 0), "b"), lost("x", 12, false), named("b", term("y", 1, 9, 15, 0, 0))}, rules: history.Rules{LostSlop: 2}, want: "loss told too late"},
+		"tokens of several names rise":          {logs: [][]history.Event{term("x", 1, 2, 3, 0, 7), several(term("y", 4, 5, 6, 0, 8), "b"), named("b", term("z", 7, 8, 9, 0, 9))}},
+		"tokens of several names fall":          {logs: [][]history.Event{named("b", term("x", 1, 2, 3, 0, 7)), several(term("y", 4, 5, 6, 0, 6), "b", "c")}, want: "token order"},
+		"a token of several names twice":        {logs: [][]history.Event{several(term("x", 1, 3, 4, 0, 7), "b"), named("b", term("y", 2, 5, 6, 0, 7))}, want: "token used twice"},
 		"given away":                            {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), gave("x", 3), extended("x", 4, 20), sharing("x", term("y", 3, 4, 7, 0, 0)), term("z", 3, 8, 15, 0, 0)}},
 		"given away, and another":               {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), gave("x", 3), sharing("x", term("y", 3, 4, 7, 0, 0)), term("z", 3, 6, 15, 0, 0)}, want: "exclusion"},
 		"shared, and unlocked by one":           {logs: [][]history.Event{term("x", 1, 2, 9, 5, 0), sharing("x", term("y", 3, 4, 12, 0, 0)), extended("y", 6, 20), lost("y", 12, false), term("z", 3, 7, 15, 0, 0)}, rules: history.Rules{LostSlop: 1}},
@@ -147,10 +174,19 @@ func TestOtherNamesAndTermsDoNotMeet(t *testing.T) {
 	assert.Len(t, history.Terms(events), 3)
 }
 
+func TestSeveralNamesAreOneTerm(t *testing.T) {
+	terms := history.Terms(several(term("x", 1, 2, 9, 5, 7), "b", "c"))
+	require.Len(t, terms, 1)
+	for _, name := range []string{"a", "b", "c"} {
+		assert.True(t, terms[0].Of(name), name)
+	}
+	assert.False(t, terms[0].Of("d"))
+}
+
 func TestLogIsReadAsItWasWritten(t *testing.T) {
 	var b bytes.Buffer
 	log, kept := history.NewLog(&b), &history.Log{}
-	want := append(term("x", 1, 2, 9, 5, 7), key("a", 3, -1)...)
+	want := append(several(term("x", 1, 2, 9, 5, 7), "b"), key("a", 3, -1)...)
 	for _, e := range want {
 		log.Note(e)
 		kept.Note(e)

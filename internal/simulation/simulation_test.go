@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"reflect"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -178,7 +179,7 @@ func differs(t *testing.T, seed uint64) string {
 	sortInstants(once)
 	sortInstants(twice)
 	for i := range min(len(once), len(twice)) {
-		if once[i] != twice[i] {
+		if !reflect.DeepEqual(once[i], twice[i]) {
 			return fmt.Sprintf("event %d:\n%+v\n%+v", i, once[i], twice[i])
 		}
 	}
