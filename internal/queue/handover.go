@@ -40,9 +40,6 @@ func (g *Group) HandOver(l *lease.Lease) bool {
 		return false
 	}
 	w.handedOff = l.Pass(&w.terms.Terms)
-	if w.last != nil {
-		w.handedOff.LeaveQueuesOnRelease(w.ticket)
-	}
 	ls.removeLocked(w, w.handedOff)
 	w.lookAgain()
 	return true
@@ -93,9 +90,9 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	first, s := ls.succeed(l, heard)
 	how.Enters = s.enters
 	rel := l.Release(how)
-	// first may have given up meanwhile. The release of another lease may then have removed its ticket from
-	// the queues before this release of l put the ticket there. A second release of l removes it.
-	if !s.enters.IsZero() && ls.hasGone(first) {
+	// The release of another lease may have removed the ticket of first from the queue of a node before this
+	// release of l put the ticket there. A second release of l removes it.
+	if !s.enters.IsZero() && ls.mayHaveRemoved(first, s.enters) {
 		l.LeaveQueuesOnRelease(s.enters)
 		l.Release(lease.Releasing{})
 	}
@@ -108,11 +105,12 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	return rel
 }
 
-// hasGone reports whether w has left its line without the lock.
-func (ls *lines) hasGone(w *waiter) bool {
+// mayHaveRemoved reports whether w may have removed this ticket of its own from the queues by now. So it is if
+// w has left its line (it has given up, or it has released the lock that it got) or has given up the ticket.
+func (ls *lines) mayHaveRemoved(w *waiter, ticket script.Ticket) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	return w.state == gone
+	return w.state == gone || w.state == served || w.ticket != ticket
 }
 
 // A succession says what the first in line does at a release.

@@ -198,6 +198,9 @@ func (ls *lines) removeLocked(w *waiter, holder *lease.Lease) {
 	w.state = gone
 	if holder != nil {
 		w.state = served
+		if w.last != nil { // the ticket may have entered the queues after the attempt of w that won
+			holder.LeaveQueuesOnRelease(w.ticket)
+		}
 	}
 	if l.pacer == w {
 		l.findPacer(w.pace.mean)

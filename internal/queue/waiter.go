@@ -335,7 +335,7 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 		ls.triedLocked(w, won, won || o.Heard() || o.Result.Rule == nil, time.Since(u.began))
 	}
 	switch {
-	case won && (u.enters() || w.last != nil):
+	case won && u.enters():
 		l.LeaveQueuesOnRelease(w.ticket)
 	case won, u.leaves, !o.Mends():
 	default:
