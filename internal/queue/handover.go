@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -90,9 +91,9 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	first, s := ls.succeed(l, heard)
 	how.Enters = s.enters
 	rel := l.Release(how)
-	// The release of another lease may have removed the ticket of first from the queue of a node before this
-	// release of l put the ticket there. A second release of l removes it.
-	if !s.enters.IsZero() && ls.mayHaveRemoved(first, s.enters) {
+	// If first no longer waits with this ticket, the release of another lease may have removed the ticket from the
+	// queue of a node before this release of l put it there. A second release of l removes it.
+	if !s.enters.IsZero() && !ls.entered(first, s.enters, l) {
 		l.LeaveQueuesOnRelease(s.enters)
 		l.Release(lease.Releasing{})
 	}
@@ -105,12 +106,19 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	return rel
 }
 
-// mayHaveRemoved reports whether w may have removed this ticket of its own from the queues by now. So it is if
-// w has left its line (it has given up, or it has released the lock that it got) or has given up the ticket.
-func (ls *lines) mayHaveRemoved(w *waiter, ticket script.Ticket) bool {
+// entered notes that the release of l, which has been sent, puts this ticket of w into the queues. It reports false
+// if w has left its line or has given up the ticket meanwhile. Then l is not noted.
+//
+// Before the release of l is sent, w does not know l. A waiter that gives up releases w.last, and must not release
+// a lock before its Unlock does: if another process acquired the lock in between, Unlock would fail.
+func (ls *lines) entered(w *waiter, ticket script.Ticket, l *lease.Lease) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	return w.state == gone || w.state == served || w.ticket != ticket
+	if w.state == gone || w.state == served || w.ticket != ticket {
+		return false
+	}
+	w.last = cmp.Or(w.last, l)
+	return true
 }
 
 // A succession says what the first in line does at a release.
@@ -141,7 +149,7 @@ func (ls *lines) succeed(h *lease.Lease, heard bool) (first *waiter, s successio
 	if !l.others && !first.terms.Fair {
 		return first, succession{tries: true}
 	}
-	first.enteredLocked(h)
+	first.entersLocked()
 	s = succession{enters: first.ticketLocked(), tries: first.state == trying || !heard}
 	if !s.tries {
 		first.agenda.ready = false

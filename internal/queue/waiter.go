@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -92,9 +91,8 @@ func (w *waiter) wakeLocked(i int) {
 	w.lookAgain()
 }
 
-// enteredLocked notes that the release of h puts w's ticket in the queues.
-func (w *waiter) enteredLocked(h *lease.Lease) {
-	w.last = cmp.Or(w.last, h)
+// entersLocked notes that a release is about to put w's ticket in the queues.
+func (w *waiter) entersLocked() {
 	w.agenda.refresh = time.Now().Add(lease.AliveFor / 2)
 	w.lookAgain()
 }

@@ -153,7 +153,7 @@ func TestWaiterThatIsNotHeardLetsAnotherTry(t *testing.T) {
 		for _, leaver := range []*waiter{w, next} {
 			h.lines.leave(leaver, nil)
 			assert.Equal(t, gone, leaver.state)
-			assert.True(t, h.lines.mayHaveRemoved(leaver, leaver.ticket))
+			assert.False(t, h.lines.entered(leaver, leaver.ticket, nil))
 		}
 		assert.Zero(t, h.lines.count.Load())
 		h.closes()
@@ -183,7 +183,7 @@ func TestWaiterIsHandedTheLock(t *testing.T) {
 		l, failure := w.run(t.Context())
 		assert.Same(t, w.handedOff, l)
 		assert.Nil(t, failure)
-		assert.True(t, h.lines.mayHaveRemoved(w, w.ticket), "by the release of the lock")
+		assert.False(t, h.lines.entered(w, w.ticket, giver), "the release of the lock may have removed it")
 		require.NoError(t, l.Begin())
 		require.True(t, h.unlocks(l), "it goes on to the next")
 		require.NoError(t, next.handedOff.Begin())
@@ -455,6 +455,8 @@ func TestSuccessionOfTheFirstInLine(t *testing.T) {
 				assert.Nil(t, l.holder, "it is released")
 				if c.enters {
 					assert.Equal(t, w.ticket, s.enters)
+					assert.Nil(t, w.last, "the release has not been sent")
+					assert.True(t, h.lines.entered(w, w.ticket, giver))
 					assert.Same(t, giver, w.last, "through its release the ticket leaves the queues")
 				}
 				h.lines.leave(w, nil)
