@@ -3,37 +3,67 @@ package redsync
 import (
 	"context"
 	"errors"
-	"slices"
+
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/queue"
 )
 
-// Do locks name, calls fn, and unlocks. While fn runs the lock extends itself, as with
-// WithWatchdog. The context of fn ends when ctx does, or when the lock is lost, which is at
-// Until at the latest. After a loss context.Cause matches ErrLockLost. The options configure
-// this lock alone; WithWatchdog is implied.
+// Do is Mutex.Do of a lock with this name. The options configure this lock alone.
+func (r *Redsync) Do(ctx context.Context, name string, fn func(context.Context) error, options ...Option) error {
+	return r.NewMutex(name, options...).Do(ctx, fn)
+}
+
+// TryDo is Mutex.TryDo of a lock with this name. The options configure this lock alone.
+func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Context) error, options ...Option) error {
+	return r.NewMutex(name, options...).TryDo(ctx, fn)
+}
+
+// Do locks m as LockContext does, calls fn, and unlocks m. While fn runs the lock extends itself, as with
+// WithWatchdog, which this hold alone then has. The context of fn ends when ctx does, or when the lock is
+// lost, which is at Until at the latest. After a loss context.Cause matches ErrLockLost.
 //
-// If Lock fails, Do returns its error and does not call fn. If the lock was taken, that error matches
-// ErrFailed and *ErrTaken. Otherwise Do returns the error of fn, joined with the reason why the lock was
+// If Do cannot lock m, it does not call fn. The error matches ErrFailed; if the lock was taken, also
+// *ErrTaken. Otherwise Do returns the error of fn, joined with the reason why the lock was
 // lost or could not be unlocked. That reason may match *ErrTaken, because another client has the lock by
 // now, but not ErrFailed.
 //
+// If m has a lock to adopt (WithSequencer, WithValue), Do extends that lock instead of locking. If the
+// extension fails, Do does not call fn. Its error then matches ErrFailed and what Extend returns. m is as it was:
+// a later Do extends again, and after Unlock a Do locks.
+//
+// Do unlocks only the hold that it has acquired. If m is held already, by another Do or by a Lock, that
+// hold stands in the way: Do waits for its end, as Lock does, and leaves it alone. The same is true of a Do
+// within fn on the same name, so it cannot succeed. If fn unlocks m, the context of fn
+// goes on, and the error of Do matches ErrNotHeld.
+//
 // Do returns only after fn, so fn must return soon when its context ends. If fn panics, Do unlocks and the
 // panic goes on.
-func (r *Redsync) Do(ctx context.Context, name string, fn func(context.Context) error, options ...Option) (err error) {
+func (m *Mutex) Do(ctx context.Context, fn func(context.Context) error) error {
+	return m.do(ctx, fn, false)
+}
+
+// TryDo does what Do does, but makes only one attempt to lock m, as TryLockContext does. If the lock is
+// taken, it returns *ErrTaken at once and does not call fn.
+func (m *Mutex) TryDo(ctx context.Context, fn func(context.Context) error) error {
+	return m.do(ctx, fn, true)
+}
+
+func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once bool) (err error) {
 	if fn == nil {
 		return errors.New("redsync: Do: the function is nil")
 	}
-	m := r.NewMutex(name, append(slices.Clone(options), WithWatchdog())...)
-	m.inDo.Store(true)
-	defer m.inDo.Store(false)
 	ctx = orBackground(ctx)
-	if err := m.LockContext(ctx); err != nil {
+	h, err := m.lockInDo(ctx, once)
+	if err != nil {
 		return err
 	}
 	working, cancel := context.WithCancelCause(context.WithValue(ctx, mutexKey{}, m))
 	defer func() {
-		lost := m.Err() // before Unlock, because afterwards Err returns ErrNotHeld
+		lost := h.Err(clock.Now()) // before the release, because afterwards it is ErrNotHeld
 		cancel(nil)
-		_, unlocked := m.UnlockContext(context.WithoutCancel(ctx))
+		// Only h: fn may have unlocked m, and another call may have locked it since.
+		_, unlocked := m.unlockOnly(context.WithoutCancel(ctx), h)
 		if lost != nil {
 			unlocked = m.failure("do", lost)
 		}
@@ -41,18 +71,60 @@ func (r *Redsync) Do(ctx context.Context, name string, fn func(context.Context) 
 	}()
 	go func() {
 		select {
-		case <-m.Lost():
-			cancel(m.Err())
+		case <-h.Lost(clock.Now()):
+			cancel(h.Err(clock.Now()))
 		case <-working.Done():
 		}
 	}()
 	return fn(working)
 }
 
+// lockInDo returns the hold of a Do: the one that m adopts, or a new one.
+func (m *Mutex) lockInDo(ctx context.Context, once bool) (*lease.Lease, error) {
+	if _, value := m.holdOrAdopted(); value != "" {
+		if h, err := m.adoptInDo(ctx); h != nil || err != nil {
+			return h, err
+		}
+	}
+	return m.lock(ctx, once, true)
+}
+
+// adoptInDo makes the adopted value of m a hold of Do. It returns nil if another call has done so
+// first, because then the hold belongs to that call.
+func (m *Mutex) adoptInDo(ctx context.Context) (*lease.Lease, error) {
+	t, err := m.beginCall()
+	if err != nil {
+		return nil, m.failure("lock", err, ErrFailed)
+	}
+	defer m.core.endCall()
+	_, value := m.holdOrAdopted()
+	if value == "" {
+		return nil, nil
+	}
+	start := clock.Now()
+	h := lease.Adopt(&termsInDo(t).Terms, value, start)
+	adopted, _, err := m.adopt(ctx, h)
+	if adopted {
+		return h, nil
+	}
+	m.tellExtended(ctx, start, 0, err)
+	if err != nil {
+		return nil, m.failure("lock", err, ErrFailed)
+	}
+	return nil, nil
+}
+
+// termsInDo returns the terms of a hold that a Do has. They are a copy, because the Mutex keeps its own.
+func termsInDo(t *queue.Terms) *queue.Terms {
+	own := *t
+	own.Watchdog, own.InDo = true, true
+	return &own
+}
+
 type mutexKey struct{}
 
 // FromContext returns the Mutex that Do holds, if ctx is the context of Do's function or is derived
-// from it; otherwise nil. The function may call Remaining, Valid and Until of the Mutex. It must
+// from it; otherwise nil. The function may call Remaining, Valid, Until and Fence of the Mutex. It must
 // leave Unlock to Do. Detach fails.
 func FromContext(ctx context.Context) *Mutex {
 	m, _ := ctx.Value(mutexKey{}).(*Mutex)

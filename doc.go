@@ -11,7 +11,8 @@
 //
 // There are three ways to hold a lock for long ([workers]):
 //
-//   - [Redsync.Do] locks, calls a function, extends the lock meanwhile, and unlocks. Start here.
+//   - [Redsync.Do] locks, calls a function, extends the lock meanwhile, and unlocks. Start here. [Redsync.TryDo]
+//     does so only if the lock is free. [Mutex.Do] and [Mutex.TryDo] do the same with a Mutex.
 //   - [WithWatchdog] extends a lock from Lock to Unlock. Your code must watch [Mutex.Lost].
 //   - [Mutex.Extend], called about every third of the expiry, keeps a lock while work makes progress.
 //
@@ -20,8 +21,8 @@
 //
 // # What is guaranteed
 //
-//   - Exclusion: at most one hold of a name has Remaining() > 0 at any time. If one Mutex gives its value to
-//     another one ([WithValue]), both share one hold until the giver calls [Mutex.Detach].
+//   - Exclusion: at most one hold of a name has Remaining() > 0 at any time. If one Mutex gives its hold to
+//     another one ([WithSequencer], [WithValue]), both share it until the giver calls [Mutex.Detach].
 //   - Time: a hold counts from before its winning attempt sends its first byte. It ends at Until, before its keys
 //     can expire. The monotonic clock and the wall clock both measure it, and the longer time counts. Extend and
 //     the watchdog never revive a hold that has ended.

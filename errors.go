@@ -16,8 +16,8 @@ import (
 // Errors of the package. Compare them with errors.Is: the error of a method wraps one of them
 // together with the cause.
 var (
-	// ErrFailed is the error of a Lock or TryLock that has acquired nothing. The reason comes with
-	// it; LockContext lists the reasons.
+	// ErrFailed is the error of a Lock, TryLock, Do or TryDo that has acquired nothing. The reason
+	// comes with it; LockContext lists the reasons.
 	ErrFailed = errors.New("redsync: failed to acquire lock")
 
 	// ErrExtendFailed is the error of an Extend that too few nodes confirmed.

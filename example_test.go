@@ -91,6 +91,23 @@ func ExampleRedsync_Do() {
 	// the lock was lost: true
 }
 
+// TryDo is for work that another process may as well be doing.
+func ExampleMutex_TryDo() {
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+	nodes.HoldBySomebody("nightly")
+
+	mutex := nodes.Redsync().NewMutex("nightly")
+	err := mutex.TryDo(context.Background(), func(context.Context) error {
+		fmt.Println("working")
+		return nil
+	})
+
+	var taken *redsync.ErrTaken
+	fmt.Println("somebody else does it:", errors.Is(err, redsync.ErrFailed) && errors.As(err, &taken))
+	// Output: somebody else does it: true
+}
+
 // Clients that exist already make the pools of New, one for each node.
 func ExampleNew() {
 	addresses, stop := startFiveNodes()
@@ -356,9 +373,8 @@ func ExampleWithLogger() {
 	// <nil>
 }
 
-// The name and the value of a lock are all that another process needs to take
-// it over.
-func ExampleWithValue() {
+// A Sequencer is all that another process needs to take a lock over.
+func ExampleWithSequencer() {
 	nodes := redsynctest.New(5)
 	defer nodes.Close()
 	rs := nodes.Redsync()
@@ -367,19 +383,24 @@ func ExampleWithValue() {
 		fmt.Println(err)
 		return
 	}
-	s, err := mutex.Detach(context.Background()) // send its name and value to the other process
+	given, err := mutex.Detach(context.Background())
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
+	text := given.String() // send it to the other process, and keep it secret
 
-	heir := rs.NewMutex(s.Name, redsync.WithValue(s.Value))
-	if _, err := heir.Extend(); err != nil {
-		fmt.Println(err) // the heir holds nothing yet
+	s, err := redsync.ParseSequencer(text)
+	if err != nil {
+		fmt.Println(err)
 		return
 	}
-	fmt.Println("taken over:", heir.Remaining() > 0)
-	if _, err := heir.Unlock(); err != nil {
+	heir := rs.NewMutex(s.Name, redsync.WithSequencer(s))
+	err = heir.Do(context.Background(), func(context.Context) error {
+		fmt.Println("taken over:", heir.Remaining() > 0)
+		return nil
+	})
+	if err != nil {
 		fmt.Println(err)
 		return
 	}

@@ -17,6 +17,11 @@ func PeekValue(m *Mutex) string {
 	return ""
 }
 
+// SequencerOfNames returns the Sequencer of a hold on these names.
+func SequencerOfNames(names []string, token uint64, value string) Sequencer {
+	return sequencerOfNames(names, token, value)
+}
+
 // Ended returns a channel that is closed when what m holds now has ended, by Unlock and Detach too.
 func Ended(m *Mutex) <-chan struct{} { return m.current().Done() }
 

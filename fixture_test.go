@@ -686,7 +686,12 @@ type call struct {
 
 // calls calls Lock, and returns when that waits or has returned.
 func (u user) calls(rs *redsync.Redsync, options ...redsync.Option) *call {
-	c := &call{Mutex: rs.NewMutex("lock", options...), done: make(chan struct{})}
+	return u.begins(rs.NewMutex("lock", options...))
+}
+
+// begins calls Lock of m, and returns when that waits or has returned.
+func (u user) begins(m *redsync.Mutex) *call {
+	c := &call{Mutex: m, done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(u.Context())
 	c.cancel = cancel
 	u.Cleanup(cancel)

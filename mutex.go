@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
@@ -18,7 +18,8 @@ import (
 )
 
 // A Mutex is a lock on a name. It excludes every other client that locks the same name on the
-// same nodes. Make one with Redsync.NewMutex.
+// same nodes. Make one with Redsync.NewMutex. A Mutex of Redsync.NewMultiMutex is a lock on several names:
+// it has all of them or none.
 //
 // Many goroutines may use a Mutex at once. As with sync.Mutex a lock belongs to no goroutine: one
 // may lock it and another one unlock it. A nil context stands for context.Background().
@@ -30,12 +31,15 @@ type Mutex struct {
 	changed bool            // set is m's own: see change
 	terms   *queue.Terms    // derived from set; nil if an option is out of its range or was applied after NewMutex
 	own     queue.Terms     // room for terms
-	claim   claim.Exclusive // what m's holds write on the nodes
-	inDo    atomic.Bool     // Do uses m, and will unlock it
+	claim   claim.Exclusive // what m's holds write on the nodes, if m has one name
+	multi   *claim.Multi    // what m's holds write on the nodes, if m has several names
+	token   uint64          // of the adopted hold: see WithSequencer
+
+	badNames error // why m cannot have the names that NewMultiMutex was given; nil if it can
 
 	mu      sync.Mutex   // guards what follows
 	hold    *lease.Lease // the current term; nil before the first, and after Unlock and Detach
-	adopted string       // the value of WithValue, until there is a hold
+	adopted string       // the value of WithValue or WithSequencer, until there is a hold
 }
 
 // change returns the settings of m for an option to change. Until the first change m shares its settings
@@ -80,7 +84,7 @@ func (m *Mutex) prepare() {
 func (m *Mutex) fill(t *queue.Terms, timing lease.Timing) {
 	set := m.set
 	t.Terms = lease.Terms{
-		Keeper: &m.core.keeper, Claim: &m.claim, Timing: timing, Value: set.genValue, UserValues: set.customValues,
+		Keeper: &m.core.keeper, Claim: m.claimed(), Timing: timing, Value: set.genValue, UserValues: set.customValues,
 		WaitAll: set.waitAll, Heals: set.heals, Watchdog: set.watchdog, Fencing: set.fencing, Passes: set.passes(),
 	}
 	t.Group, t.Fair, t.Priority = m.core.member.Group, set.fair, set.priority
@@ -91,11 +95,28 @@ func (m *Mutex) fill(t *queue.Terms, timing lease.Timing) {
 	}
 }
 
-// Name returns the name of the lock, its Redis key.
+// claimed returns what m's holds write on the nodes.
+func (m *Mutex) claimed() claim.Claim {
+	if m.multi != nil {
+		return m.multi
+	}
+	return &m.claim
+}
+
+// Name returns the name of the lock, its Redis key. For a lock on several names it returns all of them, joined
+// with ", ".
 func (m *Mutex) Name() string { return m.name }
 
+// Names returns the names of the lock, its Redis keys, sorted and without duplicates. Most locks have one.
+func (m *Mutex) Names() []string {
+	if m.multi != nil {
+		return slices.Clone(m.multi.Lines())
+	}
+	return []string{m.name}
+}
+
 // Value returns the value that the nodes hold for the current lock. Before the first Lock it
-// returns the value of WithValue, or "" without that option. After Unlock or Detach it returns
+// returns the value of WithValue or WithSequencer, or "" without these options. After Unlock or Detach it returns
 // "". When the lock expires or is lost, the value is kept until the next Lock or Unlock.
 //
 // Once Value or Sequencer has returned the value, another process may use it, so it is not
@@ -192,7 +213,8 @@ func (m *Mutex) Lock() error {
 // Keys already set are released in the background, even when ctx is done. Any that are left
 // behind vanish within the expiry.
 func (m *Mutex) LockContext(ctx context.Context) error {
-	return m.lock(ctx, false)
+	_, err := m.lock(ctx, false, false)
+	return err
 }
 
 // TryLock is TryLockContext without a context.
@@ -202,17 +224,22 @@ func (m *Mutex) TryLock() error {
 
 // TryLockContext makes one attempt to acquire m, as LockContext does.
 func (m *Mutex) TryLockContext(ctx context.Context) error {
-	return m.lock(ctx, true)
+	_, err := m.lock(ctx, true, false)
+	return err
 }
 
-// lock acquires m for a new term, in one attempt if once is set, and tells the observers.
-func (m *Mutex) lock(ctx context.Context, once bool) error {
+// lock acquires m for a new term, which it returns, and tells the observers. It makes one attempt if once
+// is set. If inDo is set, the term is that of a Do.
+func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error) {
 	ctx = orBackground(ctx)
 	t, err := m.beginCall()
 	if err != nil {
-		return m.failure("lock", err, ErrFailed)
+		return nil, m.failure("lock", err, ErrFailed)
 	}
 	defer m.core.endCall()
+	if inDo {
+		t = termsInDo(t)
+	}
 	m.dropOver()
 	start := clock.Now()
 	h, err := m.acquire(ctx, t, start, once)
@@ -222,10 +249,10 @@ func (m *Mutex) lock(ctx context.Context, once bool) error {
 			tell(ctx, m.set.observers, observe.NotAcquiredObserver.ObserveNotAcquired,
 				observe.NotAcquired{Name: m.name, Start: start.Wall, Took: clock.Now().Since(start), Err: err})
 		}
-		return err
+		return nil, err
 	}
 	m.acquired(ctx, h, start, "")
-	return nil
+	return h, nil
 }
 
 // acquire acquires a lease for m, and makes it the current term.
@@ -357,14 +384,18 @@ func (m *Mutex) Unlock() (bool, error) {
 // reply, at most for the node deadline. If the node no longer holds the value then, it is unknown
 // whether the first release deleted it, and the node counts as one that has not answered.
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
-	ctx = orBackground(ctx)
+	return m.unlockOnly(orBackground(ctx), nil)
+}
+
+// unlockOnly does what Unlock does. If only is not nil, it leaves every other term of m alone.
+func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error) {
 	t, err := m.beginCall()
 	if err != nil {
 		return false, m.failure("unlock", err)
 	}
 	defer m.core.endCall()
 	start := clock.Now()
-	h, adopted := m.take()
+	h, adopted := m.take(only)
 	event := observe.Released{Name: m.name, Start: start.Wall}
 	switch {
 	case h == nil && adopted == "":
@@ -409,18 +440,22 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant)
 	return false, m.failure("unlock", m.withInterruption(ctx, nodeErrors(errorsOf(res))))
 }
 
-// take removes from m what it holds, and returns that: the current term, or an adopted value.
-func (m *Mutex) take() (h *lease.Lease, adopted string) {
+// take removes from m what it holds, and returns that: the current term, or an adopted value. If only is
+// not nil, take does so only if the current term is that one. Otherwise it returns nothing.
+func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if only != nil && m.hold != only {
+		return nil, ""
+	}
 	h, adopted = m.hold, m.adopted
 	m.hold, m.adopted = nil, ""
 	return h, adopted
 }
 
 // Detach gives the lock away without releasing it. It returns a Sequencer s: another
-// Mutex, in this process or another one, takes the lock over by WithValue(s.Value). The
-// receiver should call Extend before Until has passed.
+// Mutex, in this process or another one, takes the lock over by WithSequencer(s). The
+// receiver should call Extend or Do before Until has passed.
 //
 // After success m is not held, and nothing that m or its Redsync does later touches the
 // lock: the watchdog has stopped, Close does not unlock it, and Lost is not closed.
@@ -487,7 +522,7 @@ func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 	if err := h.NotHeld(now); err != nil {
 		return nil, err
 	}
-	if m.inDo.Load() {
+	if h.Terms().InDo {
 		return nil, errInDo
 	}
 	if ctx.Err() != nil {
@@ -531,12 +566,20 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	} else {
 		adopted, ok, err = m.adopt(ctx, h)
 	}
-	if m.set.observers != nil && !adopted { // adopt has already told the observers: observe.Acquired
-		took := clock.Now().Since(start)
-		tell(ctx, m.set.observers, observe.ExtendedObserver.ObserveExtended,
-			observe.Extended{Name: m.name, Start: start.Wall, Took: took, Left: max(left-took, 0), Err: err})
+	if !adopted { // adopt has already told the observers: observe.Acquired
+		m.tellExtended(ctx, start, left, err)
 	}
 	return ok, err
+}
+
+// tellExtended tells the observers what an Extend has come to. left is how long the hold was valid at start.
+func (m *Mutex) tellExtended(ctx context.Context, start clock.Instant, left time.Duration, err error) {
+	if m.set.observers == nil {
+		return
+	}
+	took := clock.Now().Since(start)
+	tell(ctx, m.set.observers, observe.ExtendedObserver.ObserveExtended,
+		observe.Extended{Name: m.name, Start: start.Wall, Took: took, Left: max(left-took, 0), Err: err})
 }
 
 // open begins an operation that needs a hold. It returns the current term, or a new one for an
@@ -586,7 +629,7 @@ func (m *Mutex) extend(ctx context.Context, h *lease.Lease) (bool, error) {
 // adopt extends a lock that was acquired elsewhere, and makes it m's own. adopted reports whether this call
 // made it m's own: another call may have done so before.
 func (m *Mutex) adopt(ctx context.Context, h *lease.Lease) (adopted, ok bool, err error) {
-	res, e := h.Confirm(ctx)
+	res, e := h.Confirm(ctx, m.token)
 	switch {
 	case res.Won && h.NotHeld(clock.Now()) == nil:
 		ok, err = m.takeOver(h, e)
@@ -665,6 +708,7 @@ func (m *Mutex) checked(ctx context.Context, h *lease.Lease, res quorum.Result) 
 // expiry, and does not know it, cannot overwrite what the next holder wrote. Fence returns 0
 // without [WithFencing], before the first Lock, and after Unlock or Detach. If a hold ends by
 // time or is lost, Fence keeps its token until the next Lock or Unlock, as Value keeps its value.
+// A hold that was adopted by [WithSequencer] has the token of the Sequencer.
 //
 // If one Lock of a name returned before another began, the second gets the greater token. No two
 // Locks of a name get the same token. Both statements are true even if two holders had the lock at
@@ -697,7 +741,7 @@ func (m *Mutex) beginCall() (*queue.Terms, error) {
 	}
 	timing, err := m.set.timing()
 	if err == nil {
-		err = checkName(m.name)
+		err = m.checkNames()
 	}
 	if err == nil {
 		err = m.core.allows(timing.TTL)
@@ -713,6 +757,19 @@ func (m *Mutex) beginCall() (*queue.Terms, error) {
 	t := &queue.Terms{}
 	m.fill(t, timing)
 	return t, nil
+}
+
+// checkNames returns why m cannot have its names.
+func (m *Mutex) checkNames() error {
+	switch {
+	case m.badNames != nil:
+		return m.badNames
+	case m.multi == nil:
+		return checkName(m.name)
+	case m.set.value != "":
+		return errValueOfSeveral
+	}
+	return nil
 }
 
 func checkName(name string) error {

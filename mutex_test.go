@@ -27,7 +27,7 @@ func TestUnlockThatACloseForestallsSaysSo(t *testing.T) {
 	for i := range 1000 {
 		m := rs.NewMutex(strconv.Itoa(i), WithExpiry(time.Hour))
 		require.NoError(t, m.Lock())
-		h, _ := m.take()
+		h, _ := m.take(nil)
 		var wg sync.WaitGroup
 		var unlocked, closed bool
 		var err error
@@ -77,7 +77,7 @@ func TestTakeOverOfAHoldFoundLostFails(t *testing.T) {
 	terms := &m.terms.Terms
 	h1 := lease.Adopt(terms, "v", clock.Now())
 	h2 := lease.Adopt(terms, "v", clock.Now())
-	res, e := h1.Confirm(t.Context())
+	res, e := h1.Confirm(t.Context(), 0)
 	require.True(t, res.Won)
 	ok, err := m.takeOver(h1, e)
 	require.NoError(t, err)

@@ -33,6 +33,7 @@ type settings struct {
 	genValue     func() (string, error) // WithGenValueFunc
 	customValues bool                   // genValue is the user's
 	value        string                 // WithValue
+	sequencer    Sequencer              // WithSequencer; without a Value if not set
 	waitAll      bool                   // WithFailFast(false)
 	heals        bool                   // WithSetNXOnExtend
 	watchdog     bool                   // WithWatchdog
@@ -90,6 +91,8 @@ func (s *settings) check() (lease.Timing, error) {
 		return lease.Timing{}, s.err
 	case s.tries < 0:
 		return lease.Timing{}, outOfRange("WithTries", s.tries, "0 (no limit) or more")
+	case s.value != "" && s.sequencer.Value != "":
+		return lease.Timing{}, errors.New("redsync: WithValue and WithSequencer both name a lock to adopt: set one of them")
 	}
 	return s.derive()
 }
@@ -102,11 +105,11 @@ func (s *settings) fail(err error) {
 
 // passes reports whether locks with these settings may be handed over.
 func (s *settings) passes() bool {
-	return !s.noHandOver && !s.fair && !s.fencing && !s.customValues && s.value == "" && s.maxHold == 0
+	return !s.noHandOver && !s.fair && !s.fencing && !s.customValues && s.value == "" && s.sequencer.Value == "" && s.maxHold == 0
 }
 
 // An Option configures a Mutex. An out-of-range option makes every operation fail with an error
-// that names the option, the value and the range. New, With, NewMutex, Open and Do take options.
+// that names the option, the value and the range. New, With, NewMutex, Open, Do and TryDo take options.
 // An option that is applied to a held Mutex takes effect with its next Lock.
 type Option interface {
 	Apply(*Mutex)
@@ -230,8 +233,27 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 // Set WithSetNXOnExtend and WithFencing as the giver has them. With either, the giver may
 // have sent the value to a node more than once, so Unlock repeats its release until the
 // keys have run out. Without them, a node on which Unlock finds the value needs only one release.
+//
+// Use WithSequencer if the giver has this library. WithValue is for a value without a Sequencer, as
+// redsync v4 has it.
 func WithValue(v string) Option {
 	return OptionFunc(func(m *Mutex) { m.change().value = v })
+}
+
+// WithSequencer adopts the hold that s belongs to, as WithValue does with its value. In addition,
+// Fence returns the token of s once Extend or Do has adopted the hold, and with WithFencing the release of
+// that hold raises the registers to the token.
+//
+// The name of the Mutex must be s.Name. With another name, without a value in s, or together with
+// WithValue, every operation fails.
+func WithSequencer(s Sequencer) Option {
+	return OptionFunc(func(m *Mutex) {
+		set := m.change()
+		if s.Value == "" {
+			set.fail(errors.New("redsync: WithSequencer: the sequencer has no value, so it belongs to no hold"))
+		}
+		set.sequencer = s
+	})
 }
 
 // WithFailFast decides when an operation returns. With true, the default, it returns as soon
@@ -348,7 +370,7 @@ func WithPriority(priority int) Option {
 // After that Unlock releases it, and waiters of other processes have their turn. The receiver
 // has at least nine tenths of the validity. Only locks with the same expiry,
 // drift, node deadline and lock delay are handed over, and none with WithFair,
-// WithFencing, WithMaxHold, WithValue or WithGenValueFunc. Unlock releases a lock whose
+// WithFencing, WithMaxHold, WithValue, WithSequencer or WithGenValueFunc. Unlock releases a lock whose
 // value the user has seen (Mutex.Value, Mutex.Sequencer) instead of handing it over.
 func WithHandOver(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().noHandOver = !b })

@@ -4,5 +4,7 @@ import "github.com/seed14bd9ef4/redsync/internal/peek"
 
 func init() {
 	peek.Value = func(mutex any) string { return mutex.(*Mutex).current().Value() }
-	peek.KnowsToken = func(r any, name string, token uint64) { r.(*Redsync).core.member.Group.Tokens.Raise(name, token) }
+	peek.KnowsToken = func(r any, name string, token uint64) {
+		r.(*Redsync).core.member.Group.Tokens.Raise([]string{name}, token)
+	}
 }

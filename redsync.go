@@ -57,12 +57,15 @@ func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 		r = &Redsync{} // see With
 	}
 	m := &Mutex{core: r.core, name: name, set: r.set, claim: claim.NewExclusive(name)}
-	m.apply(options)
-	if m.set != nil {
-		m.adopted = m.set.value
-	}
-	m.prepare()
+	m.configure(options)
 	return m
+}
+
+// configure gives m, which is new, its options.
+func (m *Mutex) configure(options []Option) {
+	m.apply(options)
+	m.adoptValue()
+	m.prepare()
 }
 
 // Current asks the nodes whether s belongs to the current hold of its lock. It returns nil if
@@ -78,7 +81,11 @@ func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 	if s.Name == "" || s.Value == "" {
 		return fmt.Errorf("redsync: a sequencer without a hold: %w", ErrNotHeld)
 	}
-	_, err := r.NewMutex(s.Name, WithValue(s.Value)).ValidContext(ctx)
+	adopts := func(m *Mutex) {
+		set := m.change()
+		set.value, set.sequencer = "", s // in place of a lock that r itself may adopt
+	}
+	_, err := r.NewMutex(s.Name, OptionFunc(adopts)).ValidContext(ctx)
 	return err
 }
 

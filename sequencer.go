@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,39 +13,135 @@ import (
 
 // A Sequencer proves a hold to others. The holder sends it to a server along with a request. The
 // server either asks the nodes whether the hold is still current, or keeps the highest token that
-// it has seen. The idea and the word are Chubby's (Burrows, OSDI 2006).
+// it has seen. With Mutex.Detach and WithSequencer it gives a lock to another process. The idea and the
+// word are Chubby's (Burrows, OSDI 2006).
 //
 // A Sequencer contains the lock's value: anybody who has it can extend and release the lock.
+//
+// Two Sequencers of one hold are equal by ==. Packages such as encoding/json and encoding/gob write a Sequencer
+// as the text of String.
 type Sequencer struct {
-	Name  string
+	Name  string // of the Mutex
 	Token uint64 // 0 without WithFencing
 	Value string
+
+	// mode is how the lock is held, as the text of the Sequencer says it: see the modes below.
+	mode string
 }
+
+// The modes of a Sequencer.
+const (
+	modePlain = ""      // one name, exclusively
+	modeNames = "names" // several names, exclusively; then "-" and the length of each name, in bytes
+)
+
+// namesSeparator joins the names of a lock on several names to the name of its Mutex.
+const namesSeparator = ", "
 
 // sequencerOf returns the Sequencer of h. The receiver of the Sequencer can extend and release the lock with
 // the value. So h must not be handed over to a waiter: before the call, Mutex.Sequencer marks the value as
 // shown, and Detach ends h.
 func sequencerOf(h *lease.Lease) Sequencer {
 	c := h.Claim()
-	return Sequencer{Name: c.Name(), Token: h.Token(), Value: c.Value()}
+	return sequencerOfNames(c.Lines(), h.Token(), c.Value())
 }
 
-// sequencerForm begins the text of a Sequencer.
-const sequencerForm = "redsync1"
+// sequencerOfNames returns the Sequencer of a hold on these names: a plain lock if it is one name.
+func sequencerOfNames(names []string, token uint64, value string) Sequencer {
+	s := Sequencer{Name: strings.Join(names, namesSeparator), Token: token, Value: value}
+	if len(names) < 2 {
+		return s
+	}
+	mode := []byte(modeNames)
+	for _, name := range names {
+		mode = strconv.AppendInt(append(mode, '-'), int64(len(name)), 10)
+	}
+	s.mode = string(mode)
+	return s
+}
+
+// Names returns the names that the hold of s covers: one, unless the lock is on several names. It returns nil for
+// the zero Sequencer.
+func (s Sequencer) Names() []string {
+	if names, ok := s.cut(); ok {
+		return names
+	}
+	if s.Name == "" {
+		return nil
+	}
+	return []string{s.Name}
+}
+
+// cut returns the names of a lock on several names. It reports false for a plain lock, and if the user has
+// changed the name of s, so that the lengths do not fit.
+func (s Sequencer) cut() (names []string, ok bool) {
+	lengths, ok := lengthsOf(s.mode)
+	if !ok {
+		return nil, false
+	}
+	rest := s.Name
+	for i, n := range lengths {
+		if i > 0 {
+			if rest, ok = strings.CutPrefix(rest, namesSeparator); !ok {
+				return nil, false
+			}
+		}
+		if n > len(rest) {
+			return nil, false
+		}
+		names, rest = append(names, rest[:n]), rest[n:]
+	}
+	return names, rest == ""
+}
+
+// lengthsOf returns the lengths of the names in a mode. It reports false unless mode is that of several names, as
+// sequencerOfNames writes it.
+func lengthsOf(mode string) (lengths []int, ok bool) {
+	parts := strings.Split(mode, "-")
+	if parts[0] != modeNames || len(parts) < 3 {
+		return nil, false
+	}
+	for _, part := range parts[1:] {
+		n, err := strconv.Atoi(part)
+		if err != nil || n < 0 || strconv.Itoa(n) != part {
+			return nil, false
+		}
+		lengths = append(lengths, n)
+	}
+	return lengths, true
+}
+
+// What the text of a Sequencer begins with.
+const (
+	sequencerForm     = "redsync1" // of a plain lock: then the name, the token and the value
+	sequencerModeForm = "redsync2" // of other locks: then the mode, the name, the token and the value
+)
 
 // String returns s as a text of letters, digits, -, _ and dots.
 func (s Sequencer) String() string {
+	form := sequencerForm
+	if s.mode != modePlain {
+		form = sequencerModeForm + "." + s.mode
+	}
 	encode := base64.RawURLEncoding.EncodeToString
 	return strings.Join([]string{
-		sequencerForm, encode([]byte(s.Name)), strconv.FormatUint(s.Token, 10), encode([]byte(s.Value)),
+		form, encode([]byte(s.Name)), strconv.FormatUint(s.Token, 10), encode([]byte(s.Value)),
 	}, ".")
 }
 
 // ParseSequencer reads what Sequencer.String returns.
 func ParseSequencer(text string) (Sequencer, error) {
-	parts := strings.Split(text, ".")
-	if len(parts) != 4 || parts[0] != sequencerForm {
-		return Sequencer{}, fmt.Errorf("redsync: no sequencer: it must be %s.name.token.value", sequencerForm)
+	parts, mode := strings.Split(text, "."), modePlain
+	switch {
+	case len(parts) == 4 && parts[0] == sequencerForm:
+	case len(parts) == 5 && parts[0] == sequencerModeForm:
+		mode, parts = parts[1], parts[1:]
+		if _, ok := lengthsOf(mode); !ok {
+			return Sequencer{}, errors.New("redsync: no sequencer: this version does not know the mode of the lock")
+		}
+	default:
+		return Sequencer{}, fmt.Errorf("redsync: no sequencer: it must be %s.name.token.value or %s.mode.name.token.value",
+			sequencerForm, sequencerModeForm)
 	}
 	name, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
@@ -58,9 +155,64 @@ func ParseSequencer(text string) (Sequencer, error) {
 	if err != nil {
 		return Sequencer{}, fmt.Errorf("redsync: no sequencer: its value: %w", err)
 	}
-	s := Sequencer{Name: string(name), Token: token, Value: string(value)}
+	s := Sequencer{Name: string(name), Token: token, Value: string(value), mode: mode}
 	if s.String() != text {
 		return Sequencer{}, errors.New("redsync: no sequencer: it is not as String writes it")
 	}
 	return s, nil
+}
+
+// MarshalText returns the text of String.
+func (s Sequencer) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText sets s to what ParseSequencer returns. It does not change s if the text is none of a Sequencer.
+func (s *Sequencer) UnmarshalText(text []byte) error {
+	parsed, err := ParseSequencer(string(text))
+	if err == nil {
+		*s = parsed
+	}
+	return err
+}
+
+// MarshalBinary does what MarshalText does. Package encoding/gob calls it.
+func (s Sequencer) MarshalBinary() ([]byte, error) { return s.MarshalText() }
+
+// UnmarshalBinary does what UnmarshalText does.
+func (s *Sequencer) UnmarshalBinary(data []byte) error { return s.UnmarshalText(data) }
+
+// adoptValue takes the lock that m adopts from its settings, before m has terms.
+func (m *Mutex) adoptValue() {
+	if m.set == nil {
+		return
+	}
+	m.adopted = m.set.value
+	s := m.set.sequencer
+	if s.Value == "" {
+		return
+	}
+	m.adopted, m.token = s.Value, s.Token
+	if s.Name != m.name {
+		m.change().fail(fmt.Errorf("redsync: WithSequencer: the sequencer is of the lock %q, not of %q", s.Name, m.name))
+	} else if err := m.adoptMode(s); err != nil {
+		m.change().fail(err)
+	}
+}
+
+// adoptMode makes m a lock of the mode of s, whose hold m adopts, or returns why it cannot. The name of m is
+// that of s.
+func (m *Mutex) adoptMode(s Sequencer) error {
+	names, ok := s.cut()
+	switch {
+	case s.mode == modePlain && m.multi == nil:
+		return nil
+	case s.mode == modePlain:
+		return fmt.Errorf("redsync: WithSequencer: the sequencer is of one name, %q, not of the names %q", s.Name, m.Names())
+	case !ok || !slices.Equal(names, distinct(names)):
+		return fmt.Errorf("redsync: WithSequencer: the sequencer is of several names, but they do not make up the name %q", s.Name)
+	case m.multi == nil:
+		m.setNames(names)
+	case !slices.Equal(names, m.multi.Lines()):
+		return fmt.Errorf("redsync: WithSequencer: the sequencer is of the names %q, not of %q", names, m.Names())
+	}
+	return nil
 }

@@ -1,8 +1,11 @@
 package redsync_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/gob"
+	"encoding/json"
 	"math"
 	"regexp"
 	"strings"
@@ -52,7 +55,24 @@ func TestParseSequencerOfOtherTexts(t *testing.T) {
 		"empty":                  {"", "redsync1.name.token.value"},
 		"a word":                 {"lock", "redsync1.name.token.value"},
 		"the form alone":         {"redsync1", "redsync1.name.token.value"},
-		"another form":           {"redsync2.bG9jaw.7.dg", "redsync1.name.token.value"},
+		"no mode":                {"redsync2.bG9jaw.7.dg", "redsync2.mode.name.token.value"},
+		"a mode too many":        {"redsync1.names-1-1.YSwgYg.7.dg", "redsync1.name.token.value"},
+		"a later form":           {"redsync3.names-1-1.YSwgYg.7.dg", "redsync1.name.token.value"},
+		"a later mode":           {"redsync2.shared.bG9jaw.7.dg", "does not know the mode"},
+		"an empty mode":          {"redsync2..bG9jaw.7.dg", "does not know the mode"},
+		"names without lengths":  {"redsync2.names.bG9jaw.7.dg", "does not know the mode"},
+		"names of one name":      {"redsync2.names-4.bG9jaw.7.dg", "does not know the mode"},
+		"a length that is none":  {"redsync2.names-1-x.YSwgYg.7.dg", "does not know the mode"},
+		"an empty length":        {"redsync2.names-1-.YSwgYg.7.dg", "does not know the mode"},
+		"a negative length":      {"redsync2.names-1--1.YSwgYg.7.dg", "does not know the mode"},
+		"a signed length":        {"redsync2.names-1-+1.YSwgYg.7.dg", "does not know the mode"},
+		"a length with a zero":   {"redsync2.names-1-01.YSwgYg.7.dg", "does not know the mode"},
+		"a length too great":     {"redsync2.names-1-9223372036854775808.YSwgYg.7.dg", "does not know the mode"},
+		"a mode in capitals":     {"redsync2.NAMES-1-1.YSwgYg.7.dg", "does not know the mode"},
+		"names, a padded name":   {"redsync2.names-1-1.YSwgYg==.7.dg", "its name"},
+		"names, no token":        {"redsync2.names-1-1.YSwgYg..dg", "its token"},
+		"names, a cut value":     {"redsync2.names-1-1.YSwgYg.7.d", "its value"},
+		"names, token 07":        {"redsync2.names-1-1.YSwgYg.07.dg", "not as String writes it"},
 		"the form in capitals":   {"REDSYNC1.bG9jaw.7.dg", "redsync1.name.token.value"},
 		"a space before":         {" redsync1.bG9jaw.7.dg", "redsync1.name.token.value"},
 		"three parts":            {"redsync1.bG9jaw.7", "redsync1.name.token.value"},
@@ -82,8 +102,106 @@ func TestParseSequencerOfOtherTexts(t *testing.T) {
 	}
 }
 
+// The names of a lock on several names. They come back from the text, whatever is in them.
+func TestSequencerOfNames(t *testing.T) {
+	for name, c := range map[string]struct {
+		names []string
+		text  string
+	}{
+		"none":             {nil, "redsync1..7.dg"},
+		"one":              {[]string{"lock"}, "redsync1.bG9jaw.7.dg"},
+		"two":              {[]string{"a", "b"}, "redsync2.names-1-1.YSwgYg.7.dg"},
+		"three":            {[]string{"acc:1", "", "x"}, "redsync2.names-5-0-1.YWNjOjEsICwgeA.7.dg"},
+		"separators":       {[]string{", ", ", , "}, "redsync2.names-2-4.LCAsICwgLCA.7.dg"},
+		"the first longer": {[]string{"a, b", "c"}, "redsync2.names-4-1.YSwgYiwgYw.7.dg"},
+		"the last longer":  {[]string{"a", "b, c"}, "redsync2.names-1-4.YSwgYiwgYw.7.dg"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := redsync.SequencerOfNames(c.names, 7, "v")
+			assert.Equal(t, strings.Join(c.names, ", "), s.Name)
+			assert.Equal(t, c.names, s.Names())
+			assert.Equal(t, c.text, s.String())
+			got, err := redsync.ParseSequencer(c.text)
+			require.NoError(t, err)
+			assert.True(t, s == got)
+			assert.Equal(t, len(c.names) < 2, s == redsync.Sequencer{Name: s.Name, Token: 7, Value: "v"})
+		})
+	}
+	assert.NotEqual(t, redsync.SequencerOfNames([]string{"a, b", "c"}, 7, "v"), redsync.SequencerOfNames([]string{"a", "b, c"}, 7, "v"))
+	assert.Len(t, map[redsync.Sequencer]bool{
+		redsync.SequencerOfNames([]string{"a", "b"}, 7, "v"): true, {Name: "a, b", Token: 7, Value: "v"}: true,
+	}, 2)
+}
+
+// The user has changed a field. The text says what the Sequencer is, and the names are those that are left.
+func TestSequencerOfNamesThatIsChanged(t *testing.T) {
+	for _, name := range []string{"", "a", "a, ", "a, bc", "a,_b", "a, b, c", "other", "ab, "} {
+		s := redsync.SequencerOfNames([]string{"a", "b"}, 7, "v")
+		s.Name, s.Token, s.Value = name, 8, "w"
+		got, err := redsync.ParseSequencer(s.String())
+		require.NoError(t, err)
+		assert.Equal(t, s, got)
+		assert.Equal(t, redsync.Sequencer{Name: name}.Names(), s.Names(), name)
+	}
+}
+
+// encodings are the ways in which a Sequencer is written and read.
+var encodings = map[string]struct {
+	write func(v any) ([]byte, error)
+	read  func(data []byte, v any) error
+}{
+	"json": {json.Marshal, json.Unmarshal},
+	"gob": {func(v any) ([]byte, error) {
+		var b bytes.Buffer
+		err := gob.NewEncoder(&b).Encode(v)
+		return b.Bytes(), err
+	}, func(data []byte, v any) error { return gob.NewDecoder(bytes.NewReader(data)).Decode(v) }},
+}
+
+func TestSequencerIsEncoded(t *testing.T) {
+	type message struct {
+		By   redsync.Sequencer
+		To   *redsync.Sequencer
+		Uses map[redsync.Sequencer]int
+	}
+	for name, s := range map[string]redsync.Sequencer{
+		"plain":         {Name: "lock", Token: 9007199254740993, Value: "v"},
+		"several names": redsync.SequencerOfNames([]string{"a", "b"}, 7, "v"),
+		"zero":          {},
+	} {
+		for by, encoding := range encodings {
+			t.Run(name+" by "+by, func(t *testing.T) {
+				want := message{By: s, To: &s, Uses: map[redsync.Sequencer]int{s: 1}}
+				data, err := encoding.write(want)
+				require.NoError(t, err)
+				var got message
+				require.NoError(t, encoding.read(data, &got))
+				assert.Equal(t, want, got)
+			})
+		}
+		text, err := json.Marshal(s)
+		require.NoError(t, err)
+		assert.Equal(t, `"`+s.String()+`"`, string(text))
+	}
+}
+
+func TestSequencerIsNotDecodedFromOtherTexts(t *testing.T) {
+	for _, text := range []string{`"redsync1.bG9jaw.x.dg"`, `""`, `{"Name":"lock","Token":7,"Value":"v"}`, `7`} {
+		want := redsync.Sequencer{Name: "before", Token: 1, Value: "v"}
+		s := want
+		require.Error(t, json.Unmarshal([]byte(text), &s), text)
+		assert.Equal(t, want, s, "it is as it was")
+	}
+	s := redsync.Sequencer{Name: "before"}
+	require.ErrorContains(t, s.UnmarshalBinary([]byte("lock")), "no sequencer")
+	assert.Equal(t, redsync.Sequencer{Name: "before"}, s)
+}
+
 func FuzzParseSequencer(f *testing.F) {
-	for _, text := range []string{"", "redsync1.bG9jaw.7.dg", "redsync1..0.", "redsync1.bG9jaw.x.dg", "redsync1.b\ng.7.dg"} {
+	for _, text := range []string{
+		"", "redsync1.bG9jaw.7.dg", "redsync1..0.", "redsync1.bG9jaw.x.dg", "redsync1.b\ng.7.dg",
+		"redsync2.names-1-1.YSwgYg.7.dg", "redsync2.names-1-01.YSwgYg.7.dg", "redsync2.names-9-9.YSwgYg.7.dg", "redsync2.shared.YQ.7.dg",
+	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -92,9 +210,30 @@ func FuzzParseSequencer(f *testing.F) {
 			assert.Zero(t, s)
 			return
 		}
-		again, err := redsync.ParseSequencer(s.String())
-		require.NoError(t, err)
-		assert.Equal(t, s, again)
+		assert.Equal(t, text, s.String())
+		if names := s.Names(); len(names) > 0 {
+			assert.Equal(t, s.Name, strings.Join(names, ", "))
+		}
+	})
+}
+
+func FuzzSequencerOfNames(f *testing.F) {
+	f.Add("a", "b", "c", uint64(7), "v", "a, b, c")
+	f.Add(", ", "", ",", uint64(0), "", "a, b")
+	f.Fuzz(func(t *testing.T, a, b, c string, token uint64, value, changed string) {
+		for _, names := range [][]string{{a}, {a, b}, {a, b, c}} {
+			s := redsync.SequencerOfNames(names, token, value)
+			if len(names) > 1 || a != "" {
+				assert.Equal(t, names, s.Names())
+			}
+			for _, name := range []string{s.Name, changed} {
+				s.Name = name
+				got, err := redsync.ParseSequencer(s.String())
+				require.NoError(t, err)
+				assert.Equal(t, s, got)
+				assert.Equal(t, s.Names(), got.Names())
+			}
+		}
 	})
 }
 

@@ -12,7 +12,7 @@
 // may be done by then. All other events come with context.Background(), such as those of the watchdog, of a
 // lost lock, of a node that is down or up again, and of a release that must be sent again. So do the votes on
 // a release that no Unlock waits for: after a failed attempt, a lost lock or Close, and in an Unlock of an
-// expired lock.
+// expired lock. The events of Do are those of the Lock or Extend and of the Unlock that it makes.
 //
 // Start is when the operation began, and Took is how long it lasted. A tracer makes a span of the two, and
 // finds the parent of the span in the context. The context is the caller's own, so the spans of attempts and
@@ -80,7 +80,7 @@ type Vote struct {
 	Err   error         // nil if the node did it; else *redsync.ErrNodeTaken, *redsync.RedisError, or "no such key"
 }
 
-// Acquired is a lock that Lock or TryLock has acquired, or Extend has adopted (see redsync.WithValue).
+// Acquired is a lock that Lock or TryLock has acquired, or Extend has adopted (see redsync.WithSequencer).
 type Acquired struct {
 	Name   string
 	Start  time.Time     // of the call

@@ -34,6 +34,8 @@ import (
 //   - Keyspace() any returns a comparable value that is equal for two pools on one server exactly if they
 //     use the same keys there, or nil if that is not known. Only with it NewJoint counts a server that
 //     has one address in each of its sets in both.
+//   - Together(a, b string) bool reports whether the keys a and b always lie on one server. A lock on several
+//     names needs that of all its names. A pool that does not have it keeps all keys on one server.
 //   - Subscribe, as Subscriber defines it, listens to a channel. Pools of New have it.
 //   - MetBefore() bool reports whether it has been called before, on any pool of the same client
 //     in this process. If it returns false, or the pool does not have it, the first Lock of a

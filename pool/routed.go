@@ -110,6 +110,41 @@ func (p *routedPool) dialChannel(ctx context.Context, channel string) (w wire, e
 	return dialWire(ctx, node.Options(), channel)
 }
 
+// Together reports whether two keys always lie on one node: on a Cluster if they have the same slot, on a Ring if
+// they have the same hash tag. On a Ring other keys may lie on one node until it loses or gains a shard.
+func (p *routedPool) Together(a, b string) bool {
+	if p.cluster == nil {
+		return hashed(a) == hashed(b)
+	}
+	return slot(a) == slot(b)
+}
+
+// hashed returns the part of a key that decides where the key lies: its hash tag if it has one, or else the whole
+// key. See https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags.
+func hashed(key string) string {
+	_, after, open := strings.Cut(key, "{")
+	if tag, _, closed := strings.Cut(after, "}"); open && closed && tag != "" {
+		return tag
+	}
+	return key
+}
+
+// slot returns the slot of a key in a Redis Cluster: CRC-16/XMODEM of what is hashed, modulo 16384.
+func slot(key string) uint16 {
+	var crc uint16
+	for _, b := range []byte(hashed(key)) {
+		crc ^= uint16(b) << 8
+		for range 8 {
+			high := crc&0x8000 != 0
+			crc <<= 1
+			if high {
+				crc ^= 0x1021
+			}
+		}
+	}
+	return crc % 16384
+}
+
 // Destination returns the client.
 func (p *routedPool) Destination() any { return p.client }
 

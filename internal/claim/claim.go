@@ -30,16 +30,17 @@ type Claim interface {
 	Check() Call
 
 	// Release gives the claim back, raises the fencing register to the token of f, and lets the tickets of t
-	// enter and leave the queue. If the claim is free then, the node wakes the first waiter, unless that
-	// waiter belongs to process p.
+	// enter and leave the queues. If the claim is free then, the node wakes the first waiter in each queue,
+	// unless that waiter belongs to process p.
 	Release(p script.Process, t script.Turnover, f script.Fence) Call
 
 	// ReleaseQuietly does what Release does, but touches no queue.
 	ReleaseQuietly(f script.Fence) Call
 
-	// Lines returns the names of the lines of this process whose waiters may go on when the claim becomes
-	// free. A waiter for this claim stands in the first of them. A node that tells a process that a lock is
-	// free sends the name of the line. For most claims that is the key of the lock.
+	// Lines returns the names of the lines in which a waiter for this claim can stand: most claims have one.
+	// They are also the lines whose waiters may go on when the claim becomes free. A line has a queue on each
+	// node. A node that tells a process that a lock is free sends the name of the line, which is the key of
+	// the lock. The fencing tokens that this process has seen are kept by these names, too.
 	Lines() []string
 
 	// PassesTo reports whether a lease with this claim may be handed over, without telling the nodes, to a
@@ -76,18 +77,56 @@ const (
 type Answer struct {
 	Detail *Detail // what only some answers say; nil for the others
 	Found  Found
-	First  bool // of Release: the first waiter in the queue is of the caller's process
-	Others bool // of Release: a waiter of another process is known
+	First  bool // of Release: the first waiter in a queue is of the caller's process: see FirstIn
+	Others bool // of Release: a waiter of another process is known: see OthersIn
 }
 
-// A Detail is what a node says only to an Acquire that enters the queue or proposes a token.
+// FirstIn returns the lines in whose queues on the node a waiter of the caller's process is the first.
+func (a Answer) FirstIn() Lines { return a.in(a.First, a.Details().First) }
+
+// OthersIn returns the lines in whose queues on the node a waiter of another process is known.
+func (a Answer) OthersIn() Lines { return a.in(a.Others, a.Details().Others) }
+
+// in returns the lines of which something is said: those in some, or the only one if the claim has one line.
+func (a Answer) in(said bool, some Lines) Lines {
+	if said && some == 0 {
+		return onlyLine
+	}
+	return some
+}
+
+// Lines is a set of the lines of one claim: bit i stands for the line i of Claim.Lines.
+type Lines = script.Names
+
+// MaxLines is how many lines a claim can have.
+const MaxLines = script.MaxNames
+
+const (
+	onlyLine Lines = 1
+	allLines       = ^Lines(0)
+)
+
+// A Detail is what only some nodes say: to an Acquire that enters the queue or proposes a token, and to commands
+// of a claim with several lines.
 type Detail struct {
 	Wait     time.Duration // how long a refusal may last; Never if it has no end or the end is not known
 	At       time.Duration // when the answer came, by the monotonic clock; set only if the acquire enters the queue
 	Register uint64        // with a fence: the token in the register
 	Stored   bool          // with a fence: the node has stored the proposal in the register
 	WasThere bool          // with a fence: the claim was there before the command
+	Free     Lines         // of a refused Acquire: the lines in which nothing was in the way
+	First    Lines         // of a Release of several lines: see Answer.FirstIn
+	Others   Lines         // of a Release of several lines: see Answer.OthersIn
 	Own      any           // data that only the claim and its Tally understand; nil for most claims
+}
+
+// FreeIn returns the lines in which nothing was in the way of an Acquire on the node, as far as it says. A grant
+// says so of all lines.
+func (v Vote) FreeIn() Lines {
+	if v.Choice == Granted {
+		return allLines
+	}
+	return v.Answer.Details().Free
 }
 
 // Never is the Wait of a refusal that has no end, or whose end is not known.

@@ -93,14 +93,19 @@ func readEntered(reply any) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+	return answerTo(entered), nil
+}
+
+// answerTo returns the answer that says what an acquire has come to on a node.
+func answerTo(entered script.Entered) Answer {
 	d := &Detail{Wait: Never, Register: entered.Register, Stored: entered.Stored, WasThere: entered.WasThere}
 	if entered.Wait == script.Granted {
-		return Answer{Found: Mine, Detail: d}, nil
+		return Answer{Found: Mine, Detail: d}
 	}
 	if entered.Wait > 0 {
 		d.Wait = time.Duration(entered.Wait) * time.Millisecond
 	}
-	return Answer{Found: Other, Detail: d}, nil
+	return Answer{Found: Other, Detail: d}
 }
 
 // readFound reads the reply of a script that looks for the value. It returns an error for a reply that no

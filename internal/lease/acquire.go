@@ -78,7 +78,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	op := &l.acquireOp // kept in l, which saves an allocation
 	*op = acquire{lease: l, place: at, turn: turn}
 	if t.Fencing {
-		op.proposal = t.Keeper.Tokens.proposal(t.Claim.Name(), start)
+		op.proposal = t.Keeper.Tokens.proposal(t.Claim.Lines(), start)
 	}
 	waitAll, limits := t.WaitAll, t.Timing.limits()
 	if set.FirstToIdentify() && !waitAll {
@@ -90,7 +90,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		if !t.Fencing || ctx.Err() != nil || l.NotHeld(clock.Now()) != nil {
 			break
 		}
-		next := beyondRegisters(res, op.proposal, t.Keeper.Tokens.of(t.Claim.Name()))
+		next := beyondRegisters(res, op.proposal, t.Keeper.Tokens.highest(t.Claim.Lines()))
 		if next == 0 {
 			break
 		}
@@ -141,13 +141,17 @@ func (l *Lease) won(res quorum.Result, proposal uint64) {
 	if w, ok := res.Tally.(claim.LateTally); ok {
 		l.Replace(w.Won())
 	}
-	if proposal == 0 {
-		return
+	if proposal != 0 {
+		l.takeToken(proposal)
 	}
+}
+
+// takeToken gives l a fencing token that a quorum has stored.
+func (l *Lease) takeToken(token uint64) {
 	l.mu.Lock()
-	l.token = proposal
+	l.token = token
 	l.mu.Unlock()
-	l.terms.Keeper.Tokens.Raise(l.terms.Claim.Name(), proposal)
+	l.terms.Keeper.Tokens.Raise(l.terms.Claim.Lines(), token)
 }
 
 // brief returns the brief of an operation on l. Its Purpose is Looking; operations that grant set another.
@@ -205,7 +209,7 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: v.Answer.Detail}}
 	}
 	if a.lease.terms.Fencing {
-		a.lease.terms.Keeper.Tokens.Raise(a.lease.terms.Claim.Name(), v.Answer.Details().Register)
+		a.lease.terms.Keeper.Tokens.Raise(a.lease.terms.Claim.Lines(), v.Answer.Details().Register)
 		if err := notStored(v.Answer.Details()); err != nil {
 			v.Choice, v.Err = claim.Refused, err
 			return v
@@ -214,7 +218,7 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	return a.lease.unlessRestarted(i, reply.Server, a.lease.First, v)
 }
 
-// tellWaiter tells the waiter of the attempt that node i has granted, or that it denies access to its queue.
+// tellWaiter tells the waiter of the attempt what node i has found free, or that it denies access to its queues.
 func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
 	denied := isForbidden(reply.Err)
 	if denied {
@@ -224,8 +228,10 @@ func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
 	case a.turn == nil:
 	case denied:
 		a.turn.Denied()
-	case v.Choice == claim.Granted:
-		a.turn.Granted(i)
+	default:
+		if free := v.FreeIn(); free != 0 {
+			a.turn.Free(i, free)
+		}
 	}
 }
 

@@ -36,10 +36,15 @@ func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 
 // Confirm asks the nodes to prolong l, which is adopted, from its start on. It sets no missing key again,
 // because the lock may be another's by now. If another lease with the same value has begun meanwhile, the
-// caller passes the Extension to the Prolong of that lease.
-func (l *Lease) Confirm(ctx context.Context) (quorum.Result, Extension) {
+// caller passes the Extension to the Prolong of that lease. If a quorum prolongs l, l has the fencing token
+// that the former holder had; 0 is none.
+func (l *Lease) Confirm(ctx context.Context, token uint64) (quorum.Result, Extension) {
 	e := l.extensionFrom(l.First)
-	return l.terms.Keeper.Set.Start(ctx, e, l.terms.WaitAll).Wait(ctx, l.terms.Timing.limits()), e
+	res := l.terms.Keeper.Set.Start(ctx, e, l.terms.WaitAll).Wait(ctx, l.terms.Timing.limits())
+	if res.Won && token != 0 {
+		l.takeToken(token)
+	}
+	return res, e
 }
 
 // extension returns the operation that prolongs l, which has begun, from start on. The error is why l is not

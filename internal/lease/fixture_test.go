@@ -96,7 +96,7 @@ type nobody struct{}
 func (nobody) Any() bool                { return false }
 func (nobody) ReleaseAndAdmit(l *Lease) { l.Release(Releasing{}) }
 func (nobody) Nudge([]string)           {}
-func (nobody) Wake([]string, int, Turn) {}
+func (nobody) Wake(string, int, Turn)   {}
 
 // Leases.
 

@@ -44,10 +44,10 @@ type Release struct {
 	round    quorum.Round
 	wonAt    clock.Instant // when a quorum had confirmed; set before the waiting caller is signalled
 	turnover script.Turnover
-	fence    script.Fence // of the lease, which has ended: its token does not change
-	undoes   Turn         // see Releasing
-	others   atomic.Bool  // see Others
-	open     atomic.Int32 // nodes that have not settled it
+	fence    script.Fence  // of the lease, which has ended: its token does not change
+	undoes   Turn          // see Releasing
+	others   atomic.Uint64 // the claim.Lines of Others
+	open     atomic.Int32  // nodes that have not settled it
 
 	// By node. The sender to the node and the receiver of its reply use it in turn, never at once.
 	progress []progress
@@ -95,8 +95,14 @@ func isForbidden(err error) bool { return pool.IsDenied(err) || pool.IsCrossSlot
 // A Releasing says how to release a lease.
 type Releasing struct {
 	Caller context.Context //nolint:containedctx // of the call that waits for the round; nil if none waits
-	Enters script.Ticket   // the ticket that enters the queues with the release; zero: none
+	Enters []Entering      // the tickets that enter the queues with the release, at most one for each line
 	Undoes Turn            // the failed attempt that the release undoes; nil if it undoes none
+}
+
+// An Entering is a ticket that enters the queue of one of a claim's lines.
+type Entering struct {
+	Ticket script.Ticket
+	Line   int // the index in Claim.Lines
 }
 
 // Release sends the release of l to all nodes at once, behind everything that was sent for l. If two nodes are
@@ -104,14 +110,11 @@ type Releasing struct {
 // begun. Release admits no waiter of this process: see Waiters.
 func (l *Lease) Release(how Releasing) *Release {
 	k := l.terms.Keeper
-	rel := &Release{lease: l, claim: l.Claim(), fence: fence(l.Token()), awaited: how.Caller != nil, undoes: how.Undoes}
-	rel.turnover = script.Turnover{Enters: how.Enters, Alive: AliveFor.Milliseconds(), Leave: l.writes.leaving()}
-	if slices.Contains(rel.turnover.Leave, how.Enters) {
-		rel.turnover.Enters = script.Ticket{} // the waiter has given up meanwhile
-	}
-	if k.Waiters.Any() || len(rel.turnover.Leave) > 0 {
-		rel.queued = true
-	}
+	rel := &Release{lease: l, claim: l.Claim(), fence: l.fence(), awaited: how.Caller != nil, undoes: how.Undoes}
+	var someLeave bool
+	rel.turnover, someLeave = l.writes.turnover(len(rel.claim.Lines()))
+	rel.queued = someLeave || k.Waiters.Any()
+	rel.enter(how.Enters)
 	rel.progress = claim.ByNode(rel.spare[:], len(k.Set.Nodes))
 	var then quorum.Decider // nil: the caller, who waits
 	if !rel.awaited {
@@ -129,7 +132,7 @@ func (l *Lease) Release(how Releasing) *Release {
 				rel.sendBehind(i)
 				continue
 			}
-			if n.Denies() && len(rel.turnover.Leave) == 0 {
+			if n.Denies() && !someLeave {
 				rel.send(i, form{quietly: true}, nil)
 				continue
 			}
@@ -148,8 +151,31 @@ func (rel *Release) process() script.Process {
 	return script.Process{}
 }
 
-// LeaveQueuesOnRelease makes every later release of l take a ticket off the queues.
-func (l *Lease) LeaveQueuesOnRelease(t script.Ticket) { l.writes.leaveQueuesOnRelease(t) }
+// enter makes tickets enter the queues with the release, but not those of waiters that have given up meanwhile.
+func (rel *Release) enter(tickets []Entering) {
+	lines := len(rel.claim.Lines())
+	rel.turnover.Alive = AliveFor.Milliseconds()
+	for _, e := range tickets {
+		switch {
+		case slices.Contains(rel.turnover.Leave, e.Ticket):
+		case lines == 1:
+			rel.turnover.Enters = e.Ticket
+		default:
+			if rel.turnover.Parts == nil {
+				rel.turnover.Parts = make([]script.Part, lines)
+			}
+			rel.turnover.Parts[e.Line].Enters = e.Ticket
+		}
+	}
+}
+
+// LeaveQueuesOnRelease makes every later release of l take a ticket off the queues of all lines.
+func (l *Lease) LeaveQueuesOnRelease(t script.Ticket) { l.writes.leaveQueuesOnRelease(t, allQueues) }
+
+// StayInOneQueueOnRelease makes every later release of l take a ticket off the queues of all lines but one.
+func (l *Lease) StayInOneQueueOnRelease(t script.Ticket, line int) {
+	l.writes.leaveQueuesOnRelease(t, line)
+}
 
 // Wait waits for a quorum of nodes. It is for a release with a Caller.
 func (rel *Release) Wait(ctx context.Context) quorum.Result {
@@ -159,8 +185,8 @@ func (rel *Release) Wait(ctx context.Context) quorum.Result {
 // WonAt returns when a quorum had confirmed the release, if it was won.
 func (rel *Release) WonAt() clock.Instant { return rel.wonAt }
 
-// Others reports whether a node has told of a waiter of another process by now.
-func (rel *Release) Others() bool { return rel.others.Load() }
+// Others returns the lines for which a node has told of a waiter of another process by now.
+func (rel *Release) Others() claim.Lines { return claim.Lines(rel.others.Load()) }
 
 // Brief implements quorum.Operation.
 func (rel *Release) Brief() quorum.Brief {
@@ -236,7 +262,8 @@ func (rel *Release) args(as form) []any {
 	case as.quietly:
 		call = rel.claim.ReleaseQuietly(rel.fence)
 	case as.again: // it enters no ticket again: the waiter may have left since
-		call = rel.claim.Release(rel.process(), script.Turnover{Leave: rel.lease.writes.leaving()}, rel.fence)
+		t, _ := rel.lease.writes.turnover(len(rel.claim.Lines()))
+		call = rel.claim.Release(rel.process(), t, rel.fence)
 	}
 	if as.inFull {
 		return call.Command.InFull()
@@ -260,11 +287,11 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 		return
 	}
 	v := k.Set.Read(rel.round.Call(), reply)
-	if v.Answer.Others {
-		rel.others.Store(true)
+	if others := v.Answer.OthersIn(); others != 0 {
+		rel.others.Or(uint64(others))
 	}
-	if v.Answer.First {
-		k.Waiters.Wake(rel.claim.Lines(), i, rel.undoes)
+	if first := v.Answer.FirstIn(); first != 0 {
+		rel.wake(i, first)
 	}
 	if v.Choice == claim.Failed && reply.Err == nil {
 		reply.Err = v.Err // an odd answer settles nothing
@@ -303,6 +330,15 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 		v.Choice = claim.Refused // for the node's health: it has answered
 	}
 	rel.round.NoteHealth(i, v)
+}
+
+// wake wakes the first waiter in some of the claim's lines: node i has told that it is their turn.
+func (rel *Release) wake(i int, first claim.Lines) {
+	for at, name := range rel.claim.Lines() {
+		if first.Has(at) {
+			rel.lease.terms.Keeper.Waiters.Wake(name, i, rel.undoes)
+		}
+	}
 }
 
 // afterwards says what a repetition has found instead of our value. Neither finding shows whether the first

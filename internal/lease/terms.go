@@ -21,6 +21,7 @@ type Terms struct {
 	Watchdog   bool                   // leases extend themselves
 	Fencing    bool                   // each lease has a token
 	Passes     bool                   // leases may be handed over within the process
+	InDo       bool                   // a Do has the lease and will release it, so Detach refuses
 	Events     Events                 // nil if nobody listens
 }
 
@@ -75,17 +76,17 @@ type Waiters interface {
 	// Nudge makes the first waiter in each of the lines try, because the lease that it waited for has ended.
 	Nudge(lines []string)
 
-	// Wake tells the first waiter in each of the lines that the claim is free on a node, and that this
-	// process is the first in the queue there. The news comes from a release. If that release undoes a failed
-	// attempt, undoes is that attempt, whose waiter has no reason to try again; otherwise undoes is nil.
-	Wake(lines []string, node int, undoes Turn)
+	// Wake tells the first waiter in the line that its lock is free on a node, and that this process is the
+	// first in the queue there. The news comes from a release. If that release undoes a failed attempt, undoes
+	// is that attempt, whose waiter has no reason to try again; otherwise undoes is nil.
+	Wake(line string, node int, undoes Turn)
 }
 
 // A Turn is the attempt of a waiter, at a place in the queues. It is told of the nodes' answers, also of
 // those that come too late to count.
 type Turn interface {
-	// Granted tells that a node has granted the attempt.
-	Granted(node int)
+	// Free tells in which lines of the claim nothing was in the way of the attempt on a node.
+	Free(node int, lines claim.Lines)
 
 	// Denied tells that a node denies the client's user access to the queue.
 	Denied()

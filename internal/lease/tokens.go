@@ -36,11 +36,20 @@ func fence(token uint64) script.Fence {
 	return script.Fence{Token: token, TTL: fenceTTL.Milliseconds()}
 }
 
-// proposal returns the first proposal of an attempt for a name: the wall clock in microseconds, or the
-// token after the highest known one of the name, whichever is greater.
-func (t *Tokens) proposal(name string, start clock.Instant) uint64 {
+// fence returns the Fence with which l is released. An adopted lease may have a token without Fencing. Then
+// its release does not touch the registers, because the client's user may not be permitted to use them.
+func (l *Lease) fence() script.Fence {
+	if !l.terms.Fencing {
+		return fence(0)
+	}
+	return fence(l.Token())
+}
+
+// proposal returns the first proposal of an attempt for these names: the wall clock in microseconds, or the
+// token after the highest known one of the names, whichever is greater.
+func (t *Tokens) proposal(names []string, start clock.Instant) uint64 {
 	micros := uint64(max(start.Wall.UnixMicro(), 1))
-	return max(micros, beyond(t.of(name)))
+	return max(micros, beyond(t.highest(names)))
 }
 
 // beyond returns the next token; the very last one has no next and is returned itself.
@@ -97,21 +106,28 @@ type Tokens struct {
 	byName map[string]uint64
 }
 
-func (t *Tokens) of(name string) uint64 {
+// highest returns the highest token that is known of some of the names.
+func (t *Tokens) highest(names []string) (token uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.byName[name]
+	for _, name := range names {
+		token = max(token, t.byName[name])
+	}
+	return token
 }
 
-// Raise notes that a token of a name has been seen.
-func (t *Tokens) Raise(name string, token uint64) {
+// Raise notes that a token has been seen. It counts for each of the names, although the register of only one of
+// them may be that high: an attempt for several names needs a token that is higher than all their registers.
+func (t *Tokens) Raise(names []string, token uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if token <= t.byName[name] {
-		return
+	for _, name := range names {
+		if token <= t.byName[name] {
+			continue
+		}
+		if t.byName == nil || len(t.byName) >= maxKnown {
+			t.byName = make(map[string]uint64)
+		}
+		t.byName[name] = token
 	}
-	if t.byName == nil || len(t.byName) >= maxKnown {
-		t.byName = make(map[string]uint64)
-	}
-	t.byName[name] = token
 }

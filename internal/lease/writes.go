@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,10 +22,10 @@ type writes struct {
 	prolonging atomic.Int64 // commands without a reply that may prolong the key, and cannot set it
 	awaited    atomic.Bool  // somebody waits for quiet
 
-	mu      sync.Mutex      // guards what follows
-	quiet   signal          // closed when no command that may set or prolong the key is under way: see awaitQuiet
-	renewed time.Duration   // the latest monotonic time at which a node can have set the key's TTL
-	tickets []script.Ticket // of waiters, to be taken off the nodes' queues with the value
+	mu      sync.Mutex    // guards what follows
+	quiet   signal        // closed when no command that may set or prolong the key is under way: see awaitQuiet
+	renewed time.Duration // the latest monotonic time at which a node can have set the key's TTL
+	leaving []leaving     // tickets of waiters, to be taken off the nodes' queues with the value
 }
 
 // A nodeWrites is what a value may have left on one node. It is one word, so that it is
@@ -156,18 +155,47 @@ func (w *writes) lastRenewed() time.Duration {
 	return w.renewed
 }
 
-// leaveQueuesOnRelease makes the release of the value take a ticket off the queues.
-func (w *writes) leaveQueuesOnRelease(ticket script.Ticket) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !slices.Contains(w.tickets, ticket) {
-		w.tickets = append(w.tickets, ticket)
-	}
+// A leaving is a ticket that leaves the queues of all lines of a claim but one.
+type leaving struct {
+	ticket script.Ticket
+	keeps  int // the line in whose queue it stays; allQueues: none
 }
 
-// leaving returns the tickets that the release of the value takes off the queues.
-func (w *writes) leaving() []script.Ticket {
+// allQueues says that a ticket leaves the queues of all lines.
+const allQueues = -1
+
+// leaveQueuesOnRelease makes the release of the value take a ticket off the queues of all lines but keeps. If
+// the ticket is to leave already, it leaves the queue of keeps as well.
+func (w *writes) leaveQueuesOnRelease(ticket script.Ticket, keeps int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.tickets)
+	for i, l := range w.leaving {
+		if l.ticket == ticket {
+			w.leaving[i].keeps = allQueues
+			return
+		}
+	}
+	w.leaving = append(w.leaving, leaving{ticket, keeps})
+}
+
+// turnover returns the tickets that the release of the value takes off the queues of a claim with that many
+// lines, and whether there are any.
+func (w *writes) turnover(lines int) (t script.Turnover, some bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range w.leaving {
+		if l.keeps == allQueues {
+			t.Leave = append(t.Leave, l.ticket)
+			continue
+		}
+		if t.Parts == nil {
+			t.Parts = make([]script.Part, lines)
+		}
+		for i := range t.Parts {
+			if i != l.keeps {
+				t.Parts[i].Leave = append(t.Parts[i].Leave, l.ticket)
+			}
+		}
+	}
+	return t, len(w.leaving) > 0
 }

@@ -8,14 +8,18 @@ import (
 
 // This file models waiting for several names at once: all of them or none, beside locks of one name.
 //
-// It is the model of queue.go with two names, and without lost messages and deaths. Call a lock of both names
-// a multi, and a lock of one name a single. A waiting call stands in lines within its process. A call is first
-// if it is at the head of every line in which it stands. Only first calls talk to the nodes.
+// It is the model of queue.go with two names, and without deaths. Of the messages only wake-ups are lost. Call
+// a lock of both names a multi, and a lock of one name a single. A waiting call stands in lines within its
+// process. A call is first if it is at the head of every line in which it stands. Only first calls talk to the
+// nodes.
 //
 // In fair mode a call stands in the lines and in the queues of all its names. Without fair mode a call waits
 // for one of its names, and stands in the line of that name: the first name that its last attempt did not
 // find free on a quorum of nodes; before any attempt its first name. An attempt puts the ticket in the queues
 // of all names. If it fails, its release takes the ticket out of the queues of the other names.
+//
+// In some bounds the nodes deny all calls their queues. No node tells anybody of a free name then. The promise
+// holds within one process: a release lets the next in the process's lines try.
 
 const (
 	maxNames      = 2
@@ -28,6 +32,7 @@ const (
 type namesState struct {
 	nodes    [numNodes]namesNode
 	calls    [maxNamesCalls]namesCall
+	lost     uint8 // wake-ups lost so far
 	overtook bool
 }
 
@@ -48,6 +53,7 @@ type namesCall struct {
 	queued bool            // its ticket may be in queues
 	leaves uint8           // the names out of whose queues its releases take the ticket, as bits
 	line   uint8           // the name in whose line it stands, without fair mode
+	late   uint8           // with the flaw movesLast: the calls behind which it has moved to its line, as bits
 	before uint8           // calls that it must not overtake in this attempt, as bits
 	enters [maxNames]uint8 // by name: 1 + the call whose ticket its release puts into the queue
 }
@@ -63,6 +69,10 @@ type namesBounds struct {
 	holds   uint8 // the calls that hold at the start, as bits
 	patient bool  // an elapsed retry delay alone starts no attempt
 	cancels bool  // waiters may give up
+	denied  bool  // the nodes deny all calls their queues; all are of one process
+	eager   bool  // a call tries at once after a move, and nudges others, also where the nodes have queues
+	urgent  bool  // the calls of a process begin in any order, as with priorities; otherwise in that of their tickets
+	losses  uint8 // of wake-ups of other processes; then all calls must be able to end, by timers if need be
 	size    Size
 }
 
@@ -74,11 +84,13 @@ func (b namesBounds) sized(size Size) namesBounds {
 
 type namesFlaws struct {
 	staysInLine, allLines, fairOneLine, anyHead bool // lines
+	movesLast                                   bool // order in a line
 	otherNames, anyName, dropsOthers            bool // wake-ups
 	leavesSilently, dropsReasons, firstEnters   bool // the next in line
 	together, waitsForAll                       bool // what keeps a first call from trying
 	anyVotes, nodesChoose                       bool // acquires
 	firstTells, onlyDeleted, firstLost          bool // releases
+	movesSilently, showsOnce                    bool // where nodes tell nobody
 }
 
 type names struct {
@@ -89,19 +101,31 @@ type names struct {
 var (
 	// Here "a multi and a single" are of one process, and what follows the comma is of another.
 
-	namesOne    = namesBounds{name: "a multi and a single, a single", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true}
-	namesTwo    = namesBounds{name: "two multis, a single", wants: []uint8{both, both, onlyA}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true}
-	namesPart   = namesBounds{name: "a multi and a single, a multi", wants: []uint8{both, both, onlyB}, process: []uint8{0, 1, 0}, orderly: true, patient: true, cancels: true, size: Large}
-	namesSame   = namesBounds{name: "a multi and a single, a single of the same name", wants: []uint8{both, onlyB, onlyB}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true}
-	namesHeld   = namesBounds{name: "two singles hold, a multi behind them, a single", wants: []uint8{onlyA, onlyB, both, onlyA}, process: []uint8{0, 0, 0, 1}, holds: 3, lined: true, orderly: true, patient: true, cancels: true}
-	namesMoves  = namesBounds{name: "a single and a multi, two singles of which one holds", wants: []uint8{onlyA, both, onlyA, onlyB}, process: []uint8{0, 0, 1, 1}, holds: 4, lined: true, orderly: true, patient: true, cancels: true}
-	namesGiven  = namesBounds{name: "a multi and two singles, a multi holds", wants: []uint8{both, onlyA, onlyB, both}, process: []uint8{0, 0, 0, 1}, holds: 8, lined: true, orderly: true, patient: true, cancels: true}
-	namesBehind = namesBounds{name: "a multi and a single behind it, two singles of which one holds", wants: []uint8{both, onlyA, onlyA, onlyB}, process: []uint8{0, 0, 1, 1}, holds: 4, lined: true, orderly: true, patient: true, cancels: true, size: Large}
-	namesChain  = namesBounds{name: "a multi holds, a multi and a single behind it, a single", wants: []uint8{both, both, onlyB, onlyA}, process: []uint8{0, 0, 0, 1}, holds: 1, lined: true, orderly: true, patient: true, cancels: true, size: Large}
-	namesFast   = namesBounds{name: "a multi and a single, a single, attempts follow at once", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, cancels: true, size: Large}
-	namesEarly  = namesBounds{name: "two multis, a single, attempts end early", wants: []uint8{both, both, onlyA}, process: []uint8{0, 0, 1}, early: true, patient: true, cancels: true, size: Large}
-	namesPair   = namesBounds{name: "two processes with a multi and a single each, one multi holds", wants: []uint8{both, both, both, onlyB}, process: []uint8{0, 0, 1, 1}, holds: 4, lined: true, orderly: true, patient: true, cancels: true, size: Large}
-	namesFour   = namesBounds{name: "a multi and a single, two singles", wants: []uint8{onlyA, onlyB, both, onlyA}, process: []uint8{1, 1, 0, 0}, lined: true, orderly: true, patient: true, cancels: true, size: Large}
+	namesOne       = namesBounds{name: "a multi and a single, a single", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true}
+	namesTwo       = namesBounds{name: "two multis, a single", wants: []uint8{both, both, onlyA}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true}
+	namesPart      = namesBounds{name: "a multi and a single, a multi", wants: []uint8{both, both, onlyB}, process: []uint8{0, 1, 0}, orderly: true, patient: true, cancels: true, size: Large}
+	namesSame      = namesBounds{name: "a multi and a single, a single of the same name", wants: []uint8{both, onlyB, onlyB}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true}
+	namesHeld      = namesBounds{name: "two singles hold, a multi behind them, a single", wants: []uint8{onlyA, onlyB, both, onlyA}, process: []uint8{0, 0, 0, 1}, holds: 3, lined: true, orderly: true, patient: true, cancels: true}
+	namesMoves     = namesBounds{name: "a single and a multi, two singles of which one holds", wants: []uint8{onlyA, both, onlyA, onlyB}, process: []uint8{0, 0, 1, 1}, holds: 4, lined: true, orderly: true, patient: true, cancels: true}
+	namesGiven     = namesBounds{name: "a multi and two singles, a multi holds", wants: []uint8{both, onlyA, onlyB, both}, process: []uint8{0, 0, 0, 1}, holds: 8, lined: true, orderly: true, patient: true, cancels: true}
+	namesBehind    = namesBounds{name: "a multi and a single behind it, two singles of which one holds", wants: []uint8{both, onlyA, onlyA, onlyB}, process: []uint8{0, 0, 1, 1}, holds: 4, lined: true, orderly: true, patient: true, cancels: true, size: Large}
+	namesChain     = namesBounds{name: "a multi holds, a multi and a single behind it, a single", wants: []uint8{both, both, onlyB, onlyA}, process: []uint8{0, 0, 0, 1}, holds: 1, lined: true, orderly: true, patient: true, cancels: true, size: Large}
+	namesFast      = namesBounds{name: "a multi and a single, a single, attempts follow at once", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, cancels: true, size: Large}
+	namesEarly     = namesBounds{name: "two multis, a single, attempts end early", wants: []uint8{both, both, onlyA}, process: []uint8{0, 0, 1}, early: true, patient: true, cancels: true, size: Large}
+	namesPair      = namesBounds{name: "two processes with a multi and a single each, one multi holds", wants: []uint8{both, both, both, onlyB}, process: []uint8{0, 0, 1, 1}, holds: 4, lined: true, orderly: true, patient: true, cancels: true, size: Large}
+	namesFour      = namesBounds{name: "a multi and a single, two singles", wants: []uint8{onlyA, onlyB, both, onlyA}, process: []uint8{1, 1, 0, 0}, lined: true, orderly: true, patient: true, cancels: true, size: Large}
+	namesDisplaces = namesBounds{name: "two singles hold, a multi and a single behind them", wants: []uint8{onlyA, onlyB, both, onlyB}, process: []uint8{1, 0, 0, 0}, holds: 3, lined: true, orderly: true, patient: true, cancels: true}
+	namesDisplaced = namesBounds{name: "two singles hold, a multi and a single behind the first", wants: []uint8{onlyA, onlyB, both, onlyB}, process: []uint8{0, 1, 0, 0}, holds: 3, lined: true, orderly: true, patient: true, cancels: true, size: Large}
+	namesOrder     = namesBounds{name: "a multi and a single, two singles of the same name of which one holds", wants: []uint8{onlyB, both, onlyB, onlyB}, process: []uint8{1, 0, 1, 0}, holds: 1, lined: true, orderly: true, patient: true, cancels: true, size: Large}
+	namesEager     = namesBounds{name: "a multi and a single, a single, all try after moves and first attempts", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true, eager: true, size: Large}
+	namesEagerFour = namesBounds{name: "a multi and a single behind it, two singles of which one holds, all try after moves", wants: []uint8{both, onlyA, onlyA, onlyB}, process: []uint8{0, 0, 1, 1}, holds: 4, lined: true, orderly: true, patient: true, cancels: true, eager: true, size: Large}
+	namesUrgent    = namesBounds{name: "a multi and a single, a single, in any order", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true, urgent: true, size: Large}
+	namesLossy     = namesBounds{name: "a multi and a single, a single, two lost wake-ups", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, orderly: true, losses: 2, size: Large}
+
+	// Here all calls are of one process.
+
+	namesDenied      = namesBounds{name: "two singles hold, a multi and a single, without queues", wants: []uint8{onlyA, onlyB, both, onlyB}, process: []uint8{0, 0, 0, 0}, holds: 3, lined: true, orderly: true, patient: true, cancels: true, denied: true}
+	namesDeniedFirst = namesBounds{name: "a single holds, a multi and two singles, without queues", wants: []uint8{onlyA, both, onlyB, onlyB}, process: []uint8{0, 0, 0, 0}, holds: 1, orderly: true, patient: true, cancels: true, denied: true, size: Large}
 
 	namesFairOne    = namesBounds{name: "a multi and a single, a single, fair", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, fair: true, cancels: true}
 	namesFairTwo    = namesBounds{name: "two multis, a single, fair", wants: []uint8{both, both, onlyA}, process: []uint8{0, 0, 1}, fair: true, cancels: true}
@@ -109,6 +133,8 @@ var (
 	namesFairLast   = namesBounds{name: "a single and a multi, a single, fair", wants: []uint8{onlyB, both, onlyA}, process: []uint8{0, 0, 1}, fair: true, cancels: true}
 	namesFairHeld   = namesBounds{name: "two singles hold, a multi behind them, a single, fair", wants: []uint8{onlyA, onlyB, both, onlyA}, process: []uint8{0, 0, 0, 1}, holds: 3, fair: true, orderly: true, cancels: true}
 	namesFairGiven  = namesBounds{name: "a multi and two singles, a multi holds, fair", wants: []uint8{both, onlyA, onlyB, both}, process: []uint8{0, 0, 0, 1}, holds: 8, fair: true, orderly: true, cancels: true}
+	namesFairUrgent = namesBounds{name: "a multi and a single, a single, in any order, fair", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, fair: true, cancels: true, urgent: true, size: Large}
+	namesFairLossy  = namesBounds{name: "a multi and a single, a single, two lost wake-ups, fair", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, fair: true, losses: 2, size: Large}
 	namesFairBehind = namesBounds{name: "a multi and a single behind it, two singles of which one holds, fair", wants: []uint8{both, onlyA, onlyA, onlyB}, process: []uint8{0, 0, 1, 1}, holds: 4, fair: true, orderly: true, patient: true, cancels: true, size: Large}
 	namesFairFour   = namesBounds{name: "a multi and a single, two singles, fair", wants: []uint8{both, onlyA, onlyA, onlyB}, process: []uint8{0, 0, 1, 1}, fair: true, orderly: true, patient: true, cancels: true, size: Large}
 )
@@ -135,12 +161,16 @@ var namesRules = []struct {
 	{"the release tells the first name's queue", "C several names", "a release tells the head of each of its names that is free", namesOne, namesFlaws{firstTells: true}},
 	{"a release tells only where it has deleted", "C several names", "a release tells the head of each of its names that is free, also if it has deleted nothing", namesHeld, namesFlaws{onlyDeleted: true}},
 	{"one answer for all names", "C several names", "the answer to a release says that its process is first for one name although another process was told of another name", namesFairOne, namesFlaws{firstLost: true}},
+	{"a call that moves goes to the end of the line", "C several names, lines", "the order in a line is that of the tickets, also when a call moves to that line", namesOrder, namesFlaws{movesLast: true}},
+	{"a call that moves sleeps", "C several names, lines", "where the nodes deny their queues, a call that moves to another line tries at once", namesDenied, namesFlaws{movesSilently: true}},
+	{"a ticket is shown once", "C several names, wake-ups", "the first in line shows its ticket again after a while, because wake-ups may be lost", namesFairLossy, namesFlaws{showsOnce: true}},
 }
 
 func namesCases() (cases []Case) {
 	for _, b := range []namesBounds{
 		namesOne, namesTwo, namesPart, namesSame, namesHeld, namesMoves, namesGiven, namesBehind, namesChain, namesFast, namesEarly, namesPair, namesFour,
-		namesFairOne, namesFairTwo, namesFairPart, namesFairLast, namesFairHeld, namesFairGiven, namesFairBehind, namesFairFour,
+		namesDisplaces, namesDisplaced, namesOrder, namesEager, namesEagerFour, namesUrgent, namesLossy, namesDenied, namesDeniedFirst,
+		namesFairOne, namesFairTwo, namesFairPart, namesFairLast, namesFairHeld, namesFairGiven, namesFairUrgent, namesFairLossy, namesFairBehind, namesFairFour,
 	} {
 		cases = append(cases, Case{Model: "names", Name: b.name, Size: b.size, Explore: names{b, namesFlaws{}}.explore})
 	}
@@ -155,11 +185,27 @@ func namesMutations() (cases []Case) {
 }
 
 func (q names) explore(limit int) Result {
-	return Explore(System[namesState]{
+	sys := System[namesState]{
 		Start:   q.start(),
-		Clients: []string{"A", "B", "C", "D"}, Next: q.next, Same: sameNames, Wrong: q.wrong, Rest: q.rest, Show: q.show,
+		Clients: []string{"A", "B", "C", "D"}, Next: q.next, Same: sameNames, Wrong: q.wrong, Show: q.show,
 		Spins: true,
-	}, limit)
+	}
+	if q.losses > 0 {
+		sys.Goal = q.served
+	} else {
+		sys.Rest = q.rest
+	}
+	return Explore(sys, limit)
+}
+
+// served reports whether all calls have ended.
+func (q names) served(s namesState) bool {
+	for c := range q.wants {
+		if s.calls[c].phase != gone {
+			return false
+		}
+	}
+	return true
 }
 
 // start returns the state at the start: the calls in holds hold.
@@ -271,12 +317,30 @@ func (q names) lines(s *namesState, c int) uint8 {
 
 // headOf returns the first call of a process in the line of a name, -1 if the line is empty.
 func (q names) headOf(s *namesState, process uint8, name int) int {
+	var line uint8
 	for c, p := range q.process {
 		if p == process && q.lines(s, c)&bit(name) != 0 {
+			line |= bit(c)
+		}
+	}
+	for c := range q.process {
+		if line&bit(c) != 0 && line&s.calls[c].late == 0 {
 			return c
 		}
 	}
 	return -1
+}
+
+// goLast puts call c, which has moved, behind the other calls in its line.
+func (q names) goLast(s *namesState, c int) {
+	for o := range q.process {
+		s.calls[o].late &^= bit(c)
+	}
+	for o := range q.process {
+		if o != c && q.process[o] == q.process[c] && q.lines(s, o) == q.lines(s, c) {
+			s.calls[c].late |= bit(o)
+		}
+	}
 }
 
 // isFirst reports whether call c is at the head of every line in which it stands.
@@ -341,7 +405,7 @@ func (q names) mayTry(s *namesState, c int) bool {
 func (q names) come(s namesState, c int, do func(Step, namesState)) {
 	call := &s.calls[c]
 	for earlier := range c {
-		if q.process[earlier] == q.process[c] && s.calls[earlier].phase == away {
+		if !q.urgent && q.process[earlier] == q.process[c] && s.calls[earlier].phase == away {
 			return // the calls of a process begin in order
 		}
 	}
@@ -524,15 +588,26 @@ func (q names) win(s namesState, c int, do func(Step, namesState)) {
 // name for which it waits now.
 func (q names) rollBack(s namesState, c int, do func(Step, namesState)) {
 	call, before := &s.calls[c], q.firsts(&s)
-	if call.phase == barging || call.how == plain {
+	if call.phase == barging {
+		q.nudge(&s, c)
+	}
+	switch {
+	case call.phase == barging, call.how == plain && !q.denied:
 		call.ready = true
-	} else {
+	case !q.denied:
 		call.queued = true
 	}
 	moves := call.how != plain || !call.queued // its ticket is in the queue of the former name
 	call.phase, call.before = waiting, 0
 	if moves {
+		former := call.line
 		call.line = q.waitsFor(&s, c)
+		if call.line != former {
+			call.ready = call.ready || (q.denied || q.eager) && !q.movesSilently
+			if q.movesLast {
+				q.goLast(&s, c)
+			}
+		}
 	}
 	call.leaves = 0
 	if !q.fair && !q.nodesChoose {
@@ -541,6 +616,19 @@ func (q names) rollBack(s namesState, c int, do func(Step, namesState)) {
 	q.firstsTry(&s, before)
 	q.release(&s, c)
 	do(Step{"{c} fails and takes its grants back", Work, c, 0}, s)
+}
+
+// nudge gives a reason to try to the first in the lines of the names of call c, whose first attempt has failed.
+// That attempt may have kept them from a name.
+func (q names) nudge(s *namesState, c int) {
+	if !q.denied && !q.eager {
+		return
+	}
+	for k := range maxNames {
+		if w := q.headOf(s, q.process[c], k); w >= 0 && q.wants[c]&bit(k) != 0 {
+			s.calls[w].ready = true
+		}
+	}
 }
 
 // waitsFor returns the name for which call c waits after an attempt: the first that the attempt has not found
@@ -602,7 +690,10 @@ func (q names) goOn(s namesState, c int, do func(Step, namesState)) {
 	case woken > 0 && free >= quorum:
 		q.begin(&s, c, strict)
 		do(Step{"{c} wakes up and tries", Work, c, 0}, s)
-	case !q.patient:
+	case q.losses > 0 && !q.showsOnce:
+		q.begin(&s, c, strict)
+		do(Step{"{c} shows its ticket again", Timer, c, 0}, s)
+	case !q.patient && q.losses == 0:
 		how := strict
 		if !q.fair {
 			how = loose
@@ -664,6 +755,9 @@ func (q names) admit(s namesState, c int, next uint8, w int, do func(Step, names
 		t.calls[w].ready, t.calls[w].behind = true, true
 		q.admit(t, c, next, w+1, do)
 	}
+	if q.denied {
+		return
+	}
 	lines := q.lines(&s, w) & q.wants[c]
 	for k := range maxNames {
 		if lines&bit(k) != 0 && !(q.firstEnters && q.wants[c]&(bit(k)-1) != 0) {
@@ -701,7 +795,12 @@ func (q names) node(s namesState, c, node int, do func(Step, namesState)) {
 		q.executeAcquire(&s, c, node)
 		do(Step{"node {n} executes {c}'s acquire", Work, c, node}, s)
 	case releasing, turning:
-		q.executeRelease(&s, c, node)
+		t := s
+		if q.executeRelease(&s, c, node, true) && s.lost < q.losses {
+			q.executeRelease(&t, c, node, false)
+			t.lost++
+			do(Step{"node {n} executes {c}'s release, its wake-up is lost", Choice, c, node}, t)
+		}
 		do(Step{"node {n} executes {c}'s release", Work, c, node}, s)
 	}
 }
@@ -741,7 +840,7 @@ func (q names) executeAcquire(s *namesState, c, node int) {
 			n.lock[k] = mark(c)
 		}
 		switch {
-		case call.how == plain:
+		case call.how == plain, q.denied:
 		case letIn || q.fair || !q.nodesChoose || k == by:
 			n.queue[k] |= bit(c)
 		default:
@@ -767,7 +866,9 @@ func (q names) executeAcquire(s *namesState, c, node int) {
 	}
 }
 
-func (q names) executeRelease(s *namesState, c, node int) {
+// executeRelease executes the release of call c, and reports whether the node wakes another process. That
+// wake-up arrives only if heard is set.
+func (q names) executeRelease(s *namesState, c, node int, heard bool) (wakes bool) {
 	n, call := &s.nodes[node], s.calls[c]
 	var others, own uint8 // the names whose queue is led by another process, or by this one
 	for k := range maxNames {
@@ -792,7 +893,9 @@ func (q names) executeRelease(s *namesState, c, node int) {
 			own |= bit(k)
 		} else {
 			others |= bit(k)
-			q.wake(s, q.process[head], c, node, bit(k))
+			if heard {
+				q.wake(s, q.process[head], c, node, bit(k))
+			}
 		}
 	}
 	if q.firstLost && others != 0 {
@@ -804,6 +907,7 @@ func (q names) executeRelease(s *namesState, c, node int) {
 	} else {
 		n.arrived(c, nothing)
 	}
+	return others != 0
 }
 
 // wake takes the word of a node that names are free and that it is the turn of the process: in the answer to

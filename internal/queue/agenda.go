@@ -11,14 +11,19 @@ import (
 
 // An agenda is what a waiter knows of why and when to try next. Each attempt begins with an empty one.
 type agenda struct {
-	ready          bool        // try at once: it is new or now the first, must repeat its attempt, or the lock was released
-	followsRelease bool        // try right behind a release of this process: no other process is known to wait
-	polls          bool        // it polls, because the retry delay of its pacer is over
-	woken          claim.Nodes // the nodes that have woken it since the last attempt began
-	freed          claim.Nodes // the nodes that granted the last attempt, whose release frees them
-	graceEnd       time.Time   // when it tries even if fewer nodes than a quorum have woken it; zero: no node has
-	runsOut        time.Time   // when the claim that refused the last attempt runs out on a quorum; zero: not known
-	refresh        time.Time   // when the ticket must be shown to the nodes again
+	ready          bool      // try at once: it is new or now the first, must repeat its attempt, or the lock was released
+	followsRelease bool      // try right behind a release of this process: no other process is known to wait
+	polls          bool      // it polls, because the retry delay of its pacer is over
+	graceEnd       time.Time // when it tries even if fewer nodes than a quorum have woken it; zero: no node has
+	runsOut        time.Time // when the claim that refused the last attempt runs out on a quorum; zero: not known
+	refresh        time.Time // when the ticket must be shown to the nodes again
+}
+
+// A news is what a waiter has learned of one of its names since its last attempt began.
+type news struct {
+	woken claim.Nodes // the nodes that have told it that the lock of the name is free
+	freed claim.Nodes // the nodes on which its attempt found the name free, so that its release leaves it free
+	ended bool        // something that held the name has ended
 }
 
 // An event is what makes a waiter go on.
@@ -44,7 +49,9 @@ type view struct {
 	tick      time.Time // when its retry delay is over
 
 	// Set for the first in line only.
+	collides      bool          // another call of this process, with which it shares a name, is trying
 	held          time.Duration // how much longer this process holds the lock, as far as the line knows
+	free          claim.Nodes   // the nodes on which the name that it waits for is free, as far as it knows
 	rule          claim.Rule
 	subscriptions subscriptions
 }
@@ -64,7 +71,7 @@ func (v view) next(a agenda) (event, time.Time) {
 		return notFirst, v.tick
 	case !v.now.Before(v.tick):
 		return elapsed, v.tick
-	case !v.first:
+	case !v.first || v.collides:
 		return nothing, v.tick
 	case a.polls:
 		return prompted, v.tick
@@ -72,7 +79,8 @@ func (v view) next(a agenda) (event, time.Time) {
 		return nothing, earlier(v.tick, v.now.Add(v.held))
 	}
 	at := earlier(earlier(a.runsOut, a.refresh), a.graceEnd)
-	if !a.ready && !a.wokenBy(v.rule) && (at.IsZero() || at.After(v.now)) {
+	woken := !a.graceEnd.IsZero() && v.rule.Quorum(v.free)
+	if !a.ready && !woken && (at.IsZero() || at.After(v.now)) {
 		return nothing, earlier(v.tick, at)
 	}
 	switch from, listens := v.subscriptions.hears(); {
@@ -82,12 +90,6 @@ func (v view) next(a agenda) (event, time.Time) {
 		return nothing, earlier(v.tick, from)
 	}
 	return tryNow, v.now
-}
-
-// wokenBy reports whether the lock is free on a quorum: on the nodes that have woken the waiter (at least
-// one) and on the nodes that the waiter's own release has freed.
-func (a agenda) wokenBy(rule claim.Rule) bool {
-	return !a.graceEnd.IsZero() && rule.Quorum(a.woken|a.freed)
 }
 
 // earlier returns the earlier of two times. A zero time is never.

@@ -76,24 +76,24 @@ func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
 		"held for longer than the delay": {func(v *view, _ *agenda) { v.held = time.Hour }, nothing, 100 * ms},
 		"held, with every reason": {func(v *view, a *agenda) {
 			v.held = 30 * ms
-			*a = agenda{ready: true, woken: 31, graceEnd: noon, runsOut: noon, refresh: noon}
+			v.free = 31
+			*a = agenda{ready: true, graceEnd: noon, runsOut: noon, refresh: noon}
 		}, nothing, 30 * ms},
+		"collides for a while": {func(v *view, a *agenda) {
+			v.collides, v.free = true, 31
+			*a = agenda{ready: true, polls: true, graceEnd: noon, runsOut: noon, refresh: noon}
+		}, nothing, 100 * ms},
+		"collides when the delay is over": {func(v *view, _ *agenda) { v.collides, v.tick = true, noon }, elapsed, 0},
 
 		"ready":                                 {func(_ *view, a *agenda) { a.ready = true }, tryNow, 0},
 		"ready right behind a release":          {func(_ *view, a *agenda) { a.ready, a.followsRelease = true, true }, tryNow, 0},
 		"right behind a release, but not ready": {func(_ *view, a *agenda) { a.followsRelease = true }, nothing, 100 * ms},
 
-		"woken by three":              {func(_ *view, a *agenda) { a.woken, a.graceEnd = 0b10101, in(3*ms) }, tryNow, 0},
-		"woken by two":                {func(_ *view, a *agenda) { a.woken, a.graceEnd = 0b10001, in(3*ms) }, nothing, 3 * ms},
-		"woken by two, in a graceEnd": {func(_ *view, a *agenda) { a.woken, a.graceEnd = 0b10001, noon }, tryNow, 0},
-		"woken by one, and two freed": {func(_ *view, a *agenda) {
-			a.woken, a.freed, a.graceEnd = 0b00001, 0b00110, in(3*ms)
-		}, tryNow, 0},
-		"woken by two that were freed": {func(_ *view, a *agenda) {
-			a.woken, a.freed, a.graceEnd = 0b00011, 0b00011, in(3*ms)
-		}, nothing, 3 * ms},
-		"three freed, and nobody woke it": {func(_ *view, a *agenda) { a.freed = 0b00111 }, nothing, 100 * ms},
-		"in a graceEnd after the delay":   {func(_ *view, a *agenda) { a.woken, a.graceEnd = 1, in(time.Second) }, nothing, 100 * ms},
+		"woken by three":                  {func(v *view, a *agenda) { v.free, a.graceEnd = 0b10101, in(3*ms) }, tryNow, 0},
+		"woken by two":                    {func(v *view, a *agenda) { v.free, a.graceEnd = 0b10001, in(3*ms) }, nothing, 3 * ms},
+		"woken by two, in a graceEnd":     {func(v *view, a *agenda) { v.free, a.graceEnd = 0b10001, noon }, tryNow, 0},
+		"three freed, and nobody woke it": {func(v *view, _ *agenda) { v.free = 0b00111 }, nothing, 100 * ms},
+		"in a graceEnd after the delay":   {func(v *view, a *agenda) { v.free, a.graceEnd = 1, in(time.Second) }, nothing, 100 * ms},
 
 		"it runs out":                 {func(_ *view, a *agenda) { a.runsOut = in(20 * ms) }, nothing, 20 * ms},
 		"it has run out just now":     {func(_ *view, a *agenda) { a.runsOut = noon }, tryNow, 0},
@@ -117,7 +117,7 @@ func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
 		"ready, and hears soon":            {func(v *view, a *agenda) { a.ready, v.subscriptions = true, hearsFrom(in(5*ms)) }, nothing, 5 * ms},
 		"ready, and hears after the delay": {func(v *view, a *agenda) { a.ready, v.subscriptions = true, hearsFrom(in(time.Second)) }, nothing, 100 * ms},
 		"woken by three, and hears soon": {func(v *view, a *agenda) {
-			a.woken, a.graceEnd, v.subscriptions = 0b111, in(ms), hearsFrom(in(5*ms))
+			v.free, a.graceEnd, v.subscriptions = 0b111, in(ms), hearsFrom(in(5*ms))
 		}, nothing, 5 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,9 +150,9 @@ func drawView(t *rapid.T) (v view, a agenda) {
 	if yes("held") {
 		v.held = time.Duration(rapid.Int64Range(1, 20).Draw(t, "for how long"))
 	}
+	v.free = nodes("free")
 	a = agenda{
 		ready: yes("ready"), followsRelease: yes("follows a release"), polls: rapid.IntRange(0, 4).Draw(t, "polls") == 0,
-		woken: nodes("woken"), freed: nodes("freed"),
 		graceEnd: when("graceEnd"), runsOut: when("runs out"), refresh: when("refresh"),
 	}
 	listens, ready := rapid.IntRange(0, 4).Draw(t, "listens") != 0, in(time.Duration(rapid.Int64Range(-3, 20).Draw(t, "hears from")))
@@ -244,15 +244,13 @@ func TestNextIsNoLaterWithMoreReason(t *testing.T) {
 			}
 			return at.Add(-time.Duration(by))
 		}
-		switch rapid.SampledFrom([]string{"ready", "polls", "woken", "freed", "graceEnd", "runs out", "refresh", "held", "heard", "given"}).Draw(t, "what") {
+		switch rapid.SampledFrom([]string{"ready", "polls", "free", "graceEnd", "runs out", "refresh", "held", "heard", "given"}).Draw(t, "what") {
 		case "ready":
 			more.ready = true
 		case "polls":
 			more.polls = true
-		case "woken":
-			more.woken = more.woken.With(rapid.IntRange(0, 4).Draw(t, "node"))
-		case "freed":
-			more.freed = more.freed.With(rapid.IntRange(0, 4).Draw(t, "node"))
+		case "free":
+			sooner.free = sooner.free.With(rapid.IntRange(0, 4).Draw(t, "node"))
 		case "graceEnd":
 			more.graceEnd = advance("by", more.graceEnd)
 		case "runs out":

@@ -31,17 +31,22 @@ type turn struct {
 // enters reports whether the attempt enters the queues of the nodes.
 func (u *turn) enters() bool { return !u.place.Ticket.IsZero() }
 
-// Granted implements lease.Turn: node i has granted the attempt. If the attempt fails, its release follows
-// the grant and frees the lock on node i, so that node i counts as free for the next attempt.
-func (u *turn) Granted(i int) {
+// Free implements lease.Turn: the attempt has found some of its names free on node i. If the attempt fails, its
+// release follows and leaves them free there, so that they count as free on node i for the next attempt.
+func (u *turn) Free(i int, names claim.Lines) {
 	w, ls := u.waiter, u.waiter.lines()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if w.attempts == u.number {
-		w.agenda.freed = w.agenda.freed.With(i)
-		if !w.agenda.graceEnd.IsZero() {
-			w.lookAgain()
+	if w.attempts != u.number {
+		return
+	}
+	for at := range w.news {
+		if names.Has(at) {
+			w.news[at].freed = w.news[at].freed.With(i)
 		}
+	}
+	if !w.agenda.graceEnd.IsZero() {
+		w.lookAgain()
 	}
 }
 
@@ -98,23 +103,52 @@ func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *tu
 // rollBack releases what the attempt for l has left on the nodes. o is what the attempt came to, and over
 // says that the waiter waits no longer.
 //
-// The waiter keeps its place in the queues unless it gives up or cannot reach a quorum: a waiter without a
-// quorum would only hold up the others. If it enters the queues later, it does so with another ticket, so
+// The waiter keeps its place in the queues unless it gives up, cannot reach a quorum, or a node denies it its
+// queue: a waiter without a quorum would only hold up the others, and one that is denied a queue goes on without
+// queues, except in fair mode. If it enters the queues later, it does so with another ticket, so
 // that a late release, which removes the former ticket, does not remove the new one.
+//
+// A waiter for several names stays in the queue of one of them, unless it is fair. It chooses that queue, the
+// same on every node. If each node kept it in the queue of the name that was taken there, it could stand at the
+// head of the queue of a free name, and keep others from that name while it waits for another.
 func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 	w := u.waiter
 	ls := w.lines()
 	ls.mu.Lock()
+	goesOn := !u.leaves && !over && o.Heard()
+	if goesOn && w.standsInOneOfSeveral() && (u.enters() || !w.isQueued()) {
+		ls.moveLocked(w, keptBackBy(o, len(w.names)), u.enters() && !u.denied.Load())
+	}
 	switch {
 	case !u.enters():
-	case u.leaves || over || !o.Heard():
+	case !goesOn, u.denied.Load() && !w.terms.Fair:
 		l.LeaveQueuesOnRelease(w.ticket)
-		w.ticket, w.last = script.Ticket{}, nil
+		w.ticket, w.entered = script.Ticket{}, w.entered[:0]
 	default:
-		w.last = l
+		w.entered = append(w.entered[:0], l)
+		if w.standsInOneOfSeveral() {
+			l.StayInOneQueueOnRelease(w.ticket, w.at)
+		}
 	}
 	ls.mu.Unlock()
 	l.Release(lease.Releasing{Undoes: u})
+}
+
+// keptBackBy returns the first line of a claim that an attempt has not found free on a quorum of nodes, the last
+// line if the attempt has found all of them free. o is what the attempt came to.
+func keptBackBy(o lease.Outcome, lines int) int {
+	for at := range lines - 1 {
+		var free claim.Nodes
+		for i, v := range o.Result.Votes {
+			if v.FreeIn().Has(at) {
+				free = free.With(i)
+			}
+		}
+		if !o.Result.Rule.Quorum(free) {
+			return at
+		}
+	}
+	return lines - 1
 }
 
 // Denied implements lease.Turn.

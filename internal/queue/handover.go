@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -54,8 +53,12 @@ func (g *Group) ReleaseAwaited(ctx context.Context, l *lease.Lease) *lease.Relea
 
 // Unlocked notes whether the release of l has found waiters of other processes.
 func (g *Group) Unlocked(l *lease.Lease, rel *lease.Release) {
-	if others := rel.Others(); others || g.Any() {
-		g.lines.tellOthers(l.Claim().Lines()[0], others)
+	others := rel.Others()
+	if others == 0 && !g.Any() {
+		return
+	}
+	for i, name := range l.Claim().Lines() {
+		g.lines.tellOthers(name, others.Has(i))
 	}
 }
 
@@ -73,86 +76,110 @@ func (g *Group) Nudge(lines []string) {
 }
 
 // Wake implements lease.Waiters.
-func (g *Group) Wake(lines []string, node int, undoes lease.Turn) {
-	for _, name := range lines {
-		g.lines.wake(name, node, undoes)
-	}
-}
+func (g *Group) Wake(line string, node int, undoes lease.Turn) { g.lines.wake(line, node, undoes) }
 
-// releaseAndAdmit releases what l, which has ended, left on the nodes, and admits the first in line of
-// this process. succeed decides whether the ticket of that waiter enters the queues with the release.
+// releaseAndAdmit releases what l, which has ended, left on the nodes, and admits the first in each of its lines
+// in this process. admit decides whether the ticket of that waiter enters the queue with the release.
 // Lease.Release drops the ticket if the waiter has given up meanwhile.
 func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Release {
 	ls := &g.lines
 	if ls.count.Load() == 0 {
 		return l.Release(how)
 	}
-	heard := g.subscriber.ready()
-	first, s := ls.succeed(l, heard)
-	how.Enters = s.enters
-	rel := l.Release(how)
-	// If first no longer waits with this ticket, the release of another lease may have removed the ticket from the
-	// queue of a node before this release of l put it there. A second release of l removes it.
-	if !s.enters.IsZero() && !ls.entered(first, s.enters, l) {
-		l.LeaveQueuesOnRelease(s.enters)
-		l.Release(lease.Releasing{})
+	var room [1]admission
+	all := ls.admit(room[:0], l, g.subscriber.ready())
+	for _, a := range all {
+		if a.enters {
+			how.Enters = append(how.Enters, lease.Entering{Ticket: a.ticket, Line: a.line})
+		}
 	}
-	if s.tries {
-		ls.mu.Lock()
-		defer ls.mu.Unlock()
-		first.agenda.followsRelease = s.enters.IsZero()
-		first.markReadyLocked()
+	rel := l.Release(how)
+	for _, a := range all {
+		// If the waiter no longer waits with this ticket, the release of another lease may have removed the ticket
+		// from the queue of a node before this release of l put it there. A second release of l removes it.
+		if a.enters && !ls.entered(a, l) {
+			l.LeaveQueuesOnRelease(a.ticket)
+			l.Release(lease.Releasing{})
+		}
+	}
+	for _, a := range all {
+		if a.tries {
+			ls.letTry(a)
+		}
 	}
 	return rel
 }
 
-// entered notes that the release of l, which has been sent, puts this ticket of w into the queues. It reports false
-// if w has left its line or has given up the ticket meanwhile. Then l is not noted.
+// entered notes that the release of l, which has been sent, puts a ticket into a queue as a says. It reports false if
+// the waiter has left its line or has given up the ticket meanwhile. Then l is not noted.
 //
-// Before the release of l is sent, w does not know l. A waiter that gives up releases w.last, and must not release
-// a lock before its Unlock does: if another process acquired the lock in between, Unlock would fail.
-func (ls *lines) entered(w *waiter, ticket script.Ticket, l *lease.Lease) bool {
+// Before the release of l is sent, the waiter does not know l. A waiter that gives up releases the leases that it
+// knows, and must not release a lock before its Unlock does: if another process acquired the lock in between,
+// Unlock would fail.
+func (ls *lines) entered(a admission, l *lease.Lease) bool {
+	w := a.waiter
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if w.state == gone || w.state == served || w.ticket != ticket {
+	if w.state == gone || w.state == served || w.ticket != a.ticket {
 		return false
 	}
-	w.last = cmp.Or(w.last, l)
+	w.enteredLocked(l, l.Claim().Lines()[a.line])
 	return true
 }
 
-// A succession says what the first in line does at a release.
+// letTry lets a waiter try behind a release.
+func (ls *lines) letTry(a admission) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	a.waiter.agenda.followsRelease = !a.enters
+	a.waiter.markReadyLocked()
+}
+
+// An admission says what the first in a line does at a release.
 //
 // If the waiter is without fair mode, and no other process is known to wait, it tries at once, right behind
-// the release. Otherwise its ticket enters the queues with the release, and what it does next depends:
+// the release. Otherwise its ticket enters the queue of the line with the release, and what it does next depends:
 //
 //	if it is trying now               it tries again
 //	if it cannot hear the nodes       it tries at once
 //	otherwise                         it waits until a node tells it that its turn has come
-type succession struct {
-	enters script.Ticket // enters the queues with the release; zero: none
-	tries  bool          // the first in line tries behind the release
+type admission struct {
+	waiter *waiter
+	line   int           // the index in the lines of the released claim
+	ticket script.Ticket // of the waiter, if it enters the queue
+	enters bool          // the ticket enters the queue with the release
+	tries  bool          // the waiter tries behind the release
 }
 
-func (ls *lines) succeed(h *lease.Lease, heard bool) (first *waiter, s succession) {
+// admit appends to all what the first in each line of h's claim does at the release of h. heard says whether the
+// nodes can be heard.
+func (ls *lines) admit(all []admission, h *lease.Lease, heard bool) []admission {
 	c := h.Claim()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	l := ls.byName[c.Lines()[0]]
-	first = l.first()
-	if first == nil {
-		return nil, succession{}
+	for i, name := range c.Lines() {
+		l := ls.byName[name]
+		if l == nil {
+			continue
+		}
+		if l.holder != nil && l.holder.Value() == c.Value() {
+			l.holder = nil
+		}
+		first := l.first()
+		if first == nil || !ls.isFirstLocked(first) {
+			continue
+		}
+		if !l.others && !first.terms.Fair {
+			all = append(all, admission{waiter: first, line: i, tries: true})
+			continue
+		}
+		first.entersLocked()
+		a := admission{waiter: first, line: i, ticket: first.ticketLocked(), enters: true}
+		a.tries = first.state == trying || !heard
+		if !a.tries {
+			first.agenda.ready = false
+		}
+		all = append(all, a)
 	}
-	if l.holder != nil && l.holder.Value() == c.Value() {
-		l.holder = nil
-	}
-	if !l.others && !first.terms.Fair {
-		return first, succession{tries: true}
-	}
-	first.entersLocked()
-	s = succession{enters: first.ticketLocked(), tries: first.state == trying || !heard}
-	if !s.tries {
-		first.agenda.ready = false
-	}
-	return first, s
+	return all
 }

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -24,32 +23,40 @@ type lines struct {
 	sweep  *time.Timer // removes lines that have had no waiter for a while
 }
 
-// A line holds the waiters of this process for one claim, ordered by priority and then by arrival. If
+// A line holds the waiters of this process for one name, in the order of their tickets: see waiter.compare. If
 // other processes wait, the line stays for a while after its last waiter has left: see mayBarge.
 //
 // Waiters with different settings stand in the same line. A short node deadline or a long retry delay of
 // the first waiter must not keep the others from a free lock. line.first takes care of the deadline, and
 // line.pacer of the delay.
+//
+// A waiter for several names stands in one line at a time: in that of the name that keeps it back. So it keeps
+// nobody from its other names. In fair mode it stands in the lines of all its names. A waiter talks to the nodes
+// only if it is the first in every line in which it stands. All lines have the same order, so that no two waiters
+// stand in each other's way.
 type line struct {
 	waiters []*waiter
+	several []*waiter     // the waiters for this name and others, whether they stand in this line or not
+	trying  int           // how many waiters for this name are trying
 	pacer   *waiter       // has the shortest retry delay; nil if nobody waits
-	holder  *lease.Lease  // the lease that a waiter of this line got, until it is released or over
+	holder  *lease.Lease  // the lease that a waiter for this name got, until it is released or over
 	others  bool          // other processes waited when the lock was last released
 	why     lease.Outcome // the outcome of the last attempt
 	empty   time.Time     // since when nobody waits
 }
 
-// first returns the waiter that talks to the nodes, nil if nobody waits. l may be nil.
+// first returns the waiter at the head of the line, nil if nobody waits. l may be nil.
 //
-// That is the waiter at the head of the line. But if its last attempt heard fewer nodes than a quorum, and
-// it is not trying now, the next waiter with a longer node deadline takes its place, if there is one. The
-// same rule goes for that waiter in turn.
+// But if the last attempt of that waiter heard fewer nodes than a quorum, and it is not trying now, the next
+// waiter with a longer node deadline takes its place, if there is one. The same rule goes for that waiter in
+// turn. The rule does not go for a line in which a fair waiter for several names stands, because such a waiter
+// must be in the same place in all its lines.
 func (l *line) first() *waiter {
 	if l == nil || len(l.waiters) == 0 {
 		return nil
 	}
 	first := l.waiters[0]
-	if !first.heardTooFew || first.state == trying {
+	if !first.heardTooFew || first.state == trying || slices.ContainsFunc(l.several, (*waiter).isFair) {
 		return first
 	}
 	for _, w := range l.waiters[1:] {
@@ -62,6 +69,27 @@ func (l *line) first() *waiter {
 		}
 	}
 	return first
+}
+
+// put adds w in its place.
+func (l *line) put(w *waiter) {
+	i, _ := slices.BinarySearchFunc(l.waiters, w, (*waiter).compare)
+	l.waiters = slices.Insert(l.waiters, i, w)
+	if l.pacer == nil || w.pace.mean < l.pacer.pace.mean {
+		l.pacer = w
+	}
+}
+
+// take takes w out.
+func (l *line) take(w *waiter) {
+	i := slices.Index(l.waiters, w)
+	l.waiters = slices.Delete(l.waiters, i, i+1)
+	if l.pacer == w {
+		l.findPacer(w.pace.mean)
+		if l.pacer != nil {
+			l.pacer.lookAgain()
+		}
+	}
 }
 
 // paces reports whether the retry delay of w, which is not the first, decides when the first polls. That is
@@ -94,9 +122,10 @@ func (l *line) firstChanged(before *waiter) {
 	l.pacer.lookAgain()
 }
 
-// heldFor returns how much longer a lease from this line can hold the lock, 0 if the line knows of none.
+// heldFor returns how much longer a lease of this process can hold the lock, 0 if the line knows of none. l may be
+// nil.
 func (l *line) heldFor() time.Duration {
-	if l.holder == nil {
+	if l == nil || l.holder == nil {
 		return 0
 	}
 	left := l.holder.Remaining(clock.Now())
@@ -106,61 +135,186 @@ func (l *line) heldFor() time.Duration {
 	return left
 }
 
-// mayBarge reports whether a first attempt may be made without joining the line of that name. It may not
-// while waiters of this process stand in the line, nor while the line remembers that the last release found
+// isFirstLocked reports whether w is the first in every line in which it stands. Only such a waiter talks to the
+// nodes.
+func (ls *lines) isFirstLocked(w *waiter) bool {
+	for _, name := range w.stands() {
+		if ls.byName[name].first() != w {
+			return false
+		}
+	}
+	return true
+}
+
+// pacesLocked reports whether w paces a line in which it stands: see line.paces.
+func (ls *lines) pacesLocked(w *waiter) bool {
+	for _, name := range w.stands() {
+		if ls.byName[name].paces(w) {
+			return true
+		}
+	}
+	return false
+}
+
+// heldForLocked returns how much longer a lease of this process can hold a name for which w waits, 0 if the lines
+// know of none.
+func (ls *lines) heldForLocked(w *waiter) (left time.Duration) {
+	for _, name := range w.stands() {
+		left = max(left, ls.byName[name].heldFor())
+	}
+	return left
+}
+
+// collidesLocked reports whether another waiter that shares a name with w is trying, and one of the two wants
+// several names. They do not stand in the same line, perhaps, and would only take the nodes' grants from each
+// other.
+func (ls *lines) collidesLocked(w *waiter) bool {
+	for _, name := range w.names {
+		if l := ls.byName[name]; l.trying > 0 && len(l.several) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// beginTryLocked notes that an attempt of w begins.
+func (ls *lines) beginTryLocked(w *waiter) {
+	w.state = trying
+	for _, name := range w.names {
+		ls.byName[name].trying++
+	}
+}
+
+// endTryLocked notes that w, which is in a line, is not trying any more, if it was. Waiters that collided with it
+// go on.
+func (ls *lines) endTryLocked(w *waiter, to state) {
+	was := w.state
+	w.state = to
+	if was != trying {
+		return
+	}
+	for _, name := range w.names {
+		l := ls.byName[name]
+		if l == nil { // nobody else wants the name
+			continue
+		}
+		l.trying--
+		if len(l.several) == 0 {
+			continue
+		}
+		if first := l.first(); first != nil {
+			first.lookAgain()
+		}
+		for _, other := range l.several {
+			other.lookAgain()
+		}
+	}
+}
+
+// mayBarge reports whether a first attempt may be made without joining the lines of these names. It may not
+// while waiters of this process stand in one of them, nor while such a line remembers that the last release found
 // waiters of other processes: see emptiedLocked.
-func (ls *lines) mayBarge(name string) bool {
+func (ls *lines) mayBarge(names []string) bool {
 	if ls.count.Load() == 0 {
 		return true
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	l := ls.byName[name]
-	return l == nil || l.first() == nil && !l.others
+	for _, name := range names {
+		if l := ls.byName[name]; l != nil && (l.first() != nil || l.others) {
+			return false
+		}
+	}
+	return true
 }
 
-// whyTaken is for a call that must not overtake the waiters in the line of that name. It returns the outcome
-// of their last attempt as the reason why the call fails: a Kind of Waiting if there was no attempt, and of
-// NotAsked if nobody waits there.
-func (ls *lines) whyTaken(name string) lease.Outcome {
+// whyTaken is for a call that must not overtake the waiters in the lines of these names. It returns the outcome
+// of the last attempt in such a line as the reason why the call fails: a Kind of Waiting if there was no attempt,
+// and of NotAsked if nobody waits there.
+func (ls *lines) whyTaken(names []string) lease.Outcome {
 	if ls.count.Load() == 0 {
 		return lease.Outcome{}
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if l := ls.byName[name]; l.first() != nil {
-		return l.why
+	for _, name := range names {
+		if l := ls.byName[name]; l.first() != nil {
+			return l.why
+		}
 	}
 	return lease.Outcome{}
 }
 
-// join puts w in its line. why is the outcome of its first attempt: NotAsked if it has made none. w tries at
+// join puts w in its lines. why is the outcome of its first attempt: NotAsked if it has made none. w tries at
 // once, unless that attempt failed because nodes failed or were late.
 func (ls *lines) join(w *waiter, why lease.Outcome) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	l := ls.lineLocked(w.line)
-	before := l.first()
 	asked, answered := why.Kind != lease.NotAsked, why.Taken()
 	w.heardTooFew = asked && !answered
-	// w stands before the first waiter of a lower priority.
-	i, _ := slices.BinarySearchFunc(l.waiters, w, func(in, w *waiter) int {
-		return cmp.Or(cmp.Compare(w.terms.Priority, in.terms.Priority), -1)
-	})
-	l.waiters = slices.Insert(l.waiters, i, w)
-	// A node may have told the former first waiter something that w was not told, such as that the lock is
-	// free there. So if w takes the place of that waiter, it tries at once.
-	first := l.first() == w
-	w.agenda.ready = !asked || answered || first && before != nil
+	w.place = ls.group.tickets.Add(1)
+	if len(w.names) > 1 {
+		for _, name := range w.names {
+			l := ls.lineLocked(name)
+			before := l.first()
+			l.several = append(l.several, w)
+			l.firstChanged(before) // see line.first
+		}
+	}
+	if answered && w.standsInOneOfSeveral() {
+		w.at = keptBackBy(why, len(w.names))
+	}
+	w.agenda.ready = !asked || answered
+	for _, name := range w.stands() {
+		l := ls.lineLocked(name)
+		ls.putLocked(w, l)
+		if asked {
+			l.why = why
+		}
+	}
 	if asked {
 		own := why
-		w.why, l.why = &own, why
+		w.why = &own
 	}
-	if l.pacer == nil || w.pace.mean < l.pacer.pace.mean {
-		l.pacer = w
+}
+
+// putLocked puts w in l. A node may have told the former first waiter something that w was not told, such as that
+// the lock is free there. Or the former first has another reason to try. So if w takes the place of that waiter,
+// it tries at once.
+func (ls *lines) putLocked(w *waiter, l *line) {
+	before := l.first()
+	l.put(w)
+	if l.first() != w {
+		return
 	}
-	if first && l.pacer != w {
+	if before != nil {
+		w.markReadyLocked()
+	}
+	if l.pacer != w {
 		l.pacer.lookAgain()
+	}
+}
+
+// moveLocked makes w, which stands in one line, wait for another of its names. queued says whether the nodes have
+// its ticket, so that they tell it when that name is free. Otherwise w must ask at once: the name may have become
+// free while nobody waited for it.
+func (ls *lines) moveLocked(w *waiter, to int, queued bool) {
+	if to == w.at {
+		return
+	}
+	from := w.names[w.at]
+	l := ls.byName[from]
+	before := l.first()
+	l.take(w)
+	ls.leftLocked(from, before)
+	w.at = to
+	ls.putLocked(w, ls.byName[w.names[to]])
+	w.agenda.graceEnd = time.Time{}
+	if w.news[to].woken != 0 {
+		w.beginGraceLocked()
+	}
+	if w.news[to].ended || !queued {
+		w.markReadyLocked()
 	}
 }
 
@@ -188,44 +342,54 @@ func (ls *lines) leave(w *waiter, holder *lease.Lease) {
 }
 
 func (ls *lines) removeLocked(w *waiter, holder *lease.Lease) {
-	l := ls.byName[w.line]
-	before := l.first()
-	i := slices.Index(l.waiters, w)
-	l.waiters = slices.Delete(l.waiters, i, i+1)
-	if holder != nil {
-		l.holder = holder
+	for _, name := range w.names {
+		l := ls.byName[name]
+		before := l.first()
+		if len(w.names) > 1 {
+			l.several = slices.DeleteFunc(l.several, func(other *waiter) bool { return other == w })
+		}
+		if slices.Contains(w.stands(), name) {
+			l.take(w)
+		}
+		if holder != nil {
+			l.holder = holder
+		}
+		ls.leftLocked(name, before)
 	}
-	w.state = gone
+	to := gone
 	if holder != nil {
-		w.state = served
-		if w.last != nil { // the ticket may have entered the queues after the attempt of w that won
+		to = served
+		if w.isQueued() { // the ticket may have entered a queue after the attempt of w that won
 			holder.LeaveQueuesOnRelease(w.ticket)
 		}
 	}
-	if l.pacer == w {
-		l.findPacer(w.pace.mean)
-		if l.pacer != nil {
-			l.pacer.lookAgain()
-		}
-	}
+	ls.endTryLocked(w, to)
+}
+
+// leftLocked notes that a waiter has left the line of a name, whose first was before. The next in the line tries,
+// unless it is the first already.
+func (ls *lines) leftLocked(name string, before *waiter) {
+	l := ls.byName[name]
 	if l.first() == nil {
-		ls.emptiedLocked(w.line, l)
+		ls.emptiedLocked(name, l)
 		return
 	}
 	l.firstChanged(before)
 }
 
-// prompt lets the first in w's line poll if w paces it, because the retry delay of w is over.
+// prompt lets the first poll in each line that w paces, because the retry delay of w is over.
 func (ls *lines) prompt(w *waiter) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if w.state == served { // it has left the line meanwhile
 		return
 	}
-	l := ls.byName[w.line]
-	if first := l.first(); l.paces(w) && first.state != trying {
-		first.agenda.polls = true
-		first.lookAgain()
+	for _, name := range w.stands() {
+		l := ls.byName[name]
+		if first := l.first(); l.paces(w) && first.state != trying {
+			first.agenda.polls = true
+			first.lookAgain()
+		}
 	}
 }
 
@@ -233,17 +397,19 @@ func (ls *lines) prompt(w *waiter) {
 func (ls *lines) setPace(w *waiter, delay time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	l, former := ls.byName[w.line], w.pace.mean
+	former := w.pace.mean
 	w.pace.mean = delay
 	if w.state == served { // it has left the line meanwhile
 		return
 	}
-	switch {
-	case l.pacer == w && delay > former:
-		l.findPacer(former)
-		l.pacer.lookAgain()
-	case l.pacer != w && delay < l.pacer.pace.mean:
-		l.pacer = w
+	for _, name := range w.stands() {
+		switch l := ls.byName[name]; {
+		case l.pacer == w && delay > former:
+			l.findPacer(former)
+			l.pacer.lookAgain()
+		case l.pacer != w && delay < l.pacer.pace.mean:
+			l.pacer = w
+		}
 	}
 }
 
@@ -252,24 +418,29 @@ func (ls *lines) setPace(w *waiter, delay time.Duration) {
 // have heard the quorum, too. A waiter that has won remains in the state trying until it leaves its line, so
 // that it is not handed the lock as well.
 func (ls *lines) triedLocked(w *waiter, won, heard bool, took time.Duration) {
-	l := ls.byName[w.line]
-	before := l.first()
-	w.heardTooFew = !heard
-	if !won {
-		w.state = waiting
-	}
-	if heard {
-		for _, other := range l.waiters {
-			other.heardTooFew = other.heardTooFew && other.terms.Timing.NodeTimeout < took
+	for _, name := range w.stands() {
+		l := ls.byName[name]
+		before := l.first()
+		w.heardTooFew = !heard
+		if !won {
+			ls.endTryLocked(w, waiting)
 		}
+		if heard {
+			for _, other := range l.waiters {
+				other.heardTooFew = other.heardTooFew && other.terms.Timing.NodeTimeout < took
+			}
+		}
+		l.firstChanged(before)
 	}
-	l.firstChanged(before)
 }
 
-// emptiedLocked removes l, in which nobody waits: at once, or after a while if l remembers waiters of other
-// processes.
+// emptiedLocked removes l, in which nobody waits, unless somebody in another line wants its name, too. If l
+// remembers waiters of other processes, it is removed after a while.
 func (ls *lines) emptiedLocked(name string, l *line) {
-	if !l.others {
+	switch {
+	case len(l.several) > 0:
+		return
+	case !l.others:
 		delete(ls.byName, name)
 		ls.count.Add(-1)
 		return
@@ -288,7 +459,7 @@ func (ls *lines) removeEmpty() {
 	ls.sweep = nil
 	for name, l := range ls.byName {
 		switch {
-		case l.first() != nil:
+		case l.first() != nil, len(l.several) > 0:
 		case time.Since(l.empty) >= lease.AliveFor:
 			delete(ls.byName, name)
 			ls.count.Add(-1)
@@ -335,41 +506,63 @@ func (ls *lines) tellOthers(name string, others bool) {
 func (ls *lines) nudge(name string) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if w := ls.byName[name].first(); w != nil {
-		w.markReadyLocked()
-	}
+	ls.eachFirstLocked(name, func(w *waiter) { w.nudgeLocked(name) })
 }
 
-// wake wakes the first in that line: the lock is free on node i, and it is the turn of this process. It does
-// nothing while this process holds the lock. For undoes see lease.Waiters.
+// wake wakes the waiters that talk to the nodes for that name: the lock is free on node i, and it is the turn of
+// this process. It does nothing while this process holds the lock. For undoes see lease.Waiters.
 func (ls *lines) wake(name string, i int, undoes lease.Turn) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	l := ls.byName[name]
 	u, _ := undoes.(*turn)
-	if w := l.first(); w != nil && (u == nil || u.waiter != w) && l.heldFor() == 0 {
-		w.wakeLocked(i)
+	if ls.byName[name].heldFor() > 0 {
+		return
 	}
+	ls.eachFirstLocked(name, func(w *waiter) {
+		if u == nil || u.waiter != w {
+			w.wakeLocked(name, i)
+		}
+	})
 }
 
-// nudgeAll makes the first in each line try, except in lines whose lock this process holds.
+// nudgeAll makes the waiters that talk to the nodes try, except for locks that this process holds.
 func (ls *lines) nudgeAll() {
-	ls.eachFirst((*waiter).markReadyLocked)
+	ls.eachFree(func(name string) {
+		ls.eachFirstLocked(name, func(w *waiter) { w.nudgeLocked(name) })
+	})
 }
 
-// wakeAll wakes the first in each line as if node i had told it that the lock is free, because this process
-// may have missed messages of that node. It leaves out lines whose lock this process holds.
+// wakeAll wakes the waiters that talk to the nodes as if node i had told them that the locks are free, because
+// this process may have missed messages of that node. It leaves out the locks that this process holds.
 func (ls *lines) wakeAll(i int) {
-	ls.eachFirst(func(w *waiter) { w.wakeLocked(i) })
+	ls.eachFree(func(name string) {
+		ls.eachFirstLocked(name, func(w *waiter) { w.wakeLocked(name, i) })
+	})
 }
 
-// eachFirst calls do for the first in each line, except in lines whose lock this process holds.
-func (ls *lines) eachFirst(do func(*waiter)) {
+// eachFree calls do for the name of each line whose lock this process does not hold.
+func (ls *lines) eachFree(do func(name string)) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(ls.byName)) { // in the same order each time, for tests
-		l := ls.byName[name]
-		if w := l.first(); w != nil && l.heldFor() == 0 {
+		if ls.byName[name].heldFor() == 0 {
+			do(name)
+		}
+	}
+}
+
+// eachFirstLocked calls do for each waiter that wants the name and talks to the nodes: the first in its line, and
+// waiters for several names that are first in other lines.
+func (ls *lines) eachFirstLocked(name string, do func(*waiter)) {
+	l := ls.byName[name]
+	if l == nil {
+		return
+	}
+	if w := l.first(); w != nil && len(w.names) == 1 {
+		do(w)
+	}
+	for _, w := range l.several {
+		if ls.isFirstLocked(w) {
 			do(w)
 		}
 	}

@@ -1,6 +1,6 @@
 // Package queue waits for a claim that is taken.
 //
-// The waiters of one process for one claim stand in a line, and only the first of them talks to the nodes.
+// The waiters of one process for one name stand in a line, and only the first of them talks to the nodes.
 // It puts its ticket in the queue of each node, and tries again when it has reason to: a node has woken it,
 // this process has released the claim, what stood in its way has run out, or its retry delay has elapsed.
 // A released lock may also pass to it by direct hand-off, without the nodes knowing.
@@ -58,7 +58,7 @@ func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*leas
 	switch {
 	case limit == 1 && t.Fair:
 		l, o = t.tryFairly(ctx, start)
-	case limit == 1 || !t.Fair && t.Group.lines.mayBarge(t.line()):
+	case limit == 1 || !t.Fair && t.Group.lines.mayBarge(t.Claim.Lines()):
 		l, o = t.attempt(ctx, start, 1, nil)
 	default:
 		return t.wait(ctx, start, limit, lease.Outcome{})
@@ -76,7 +76,7 @@ func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*leas
 
 // tryFairly makes one attempt that overtakes nobody already waiting.
 func (t *Terms) tryFairly(ctx context.Context, start clock.Instant) (*lease.Lease, lease.Outcome) {
-	if why := t.Group.lines.whyTaken(t.line()); why.Kind != lease.NotAsked {
+	if why := t.Group.lines.whyTaken(t.Claim.Lines()); why.Kind != lease.NotAsked {
 		return nil, why
 	}
 	w := newWaiter(t, start) // it is in no line, so that ticketLocked needs no lock
@@ -95,6 +95,3 @@ func (t *Terms) wait(ctx context.Context, start clock.Instant, limit int, first 
 	t.Group.lines.join(w, first)
 	return w.run(ctx)
 }
-
-// line returns the line in which waiters for the claim of t stand.
-func (t *Terms) line() string { return t.Claim.Lines()[0] }

@@ -1,9 +1,12 @@
 package queue
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
@@ -29,7 +32,7 @@ const (
 // A waiter is one call of Lock that waits.
 type waiter struct {
 	terms *Terms
-	line  string // in which it stands
+	names []string // of the lines in which it can stand: see stands
 	start clock.Instant
 	look  chan struct{}  // has room for one token: something has changed
 	why   *lease.Outcome // of the last attempt; nil if it has made none
@@ -39,12 +42,19 @@ type waiter struct {
 
 	// lines.mu guards what follows, and pace.mean.
 	state       state
-	handedOff   *lease.Lease  // the lease that was handed over to it; nil if none was
-	ticket      script.Ticket // its place in the queues; zero until ticketLocked makes it
-	attempts    int           // made so far
-	heardTooFew bool          // the last attempt heard fewer nodes than a quorum
-	agenda      agenda        // why and when it tries next
-	last        *lease.Lease  // the lease whose release removes the ticket; nil if the ticket is in no queue
+	handedOff   *lease.Lease   // the lease that was handed over to it; nil if none was
+	ticket      script.Ticket  // its place in the queues; zero until ticketLocked makes it
+	attempts    int            // made so far
+	heardTooFew bool           // the last attempt heard fewer nodes than a quorum
+	agenda      agenda         // why and when it tries next
+	place       uint32         // the number of its first ticket
+	number      uint32         // the number of its next ticket
+	at          int            // the index of the name that it waits for; in fair mode it waits for all its names
+	news        []news         // by name
+	entered     []*lease.Lease // the leases whose releases take the ticket out of the queues; none if it is in no queue
+
+	roomOfNews    [1]news
+	roomOfEntered [1]*lease.Lease
 }
 
 // A state is where a waiter is.
@@ -63,8 +73,32 @@ const (
 )
 
 func newWaiter(t *Terms, start clock.Instant) *waiter {
-	return &waiter{terms: t, line: t.line(), start: start, look: make(chan struct{}, 1)}
+	w := &waiter{terms: t, names: t.Claim.Lines(), start: start, look: make(chan struct{}, 1)}
+	w.place = t.Group.tickets.Add(1)
+	w.number = w.place
+	w.news, w.entered = w.roomOfNews[:], w.roomOfEntered[:0]
+	if len(w.names) > 1 {
+		w.news = make([]news, len(w.names))
+	}
+	return w
 }
+
+// stands returns the names of the lines in which w stands while it waits: in fair mode all its names, otherwise
+// the name that it waits for.
+func (w *waiter) stands() []string {
+	if w.terms.Fair {
+		return w.names
+	}
+	return w.names[w.at : w.at+1]
+}
+
+func (w *waiter) isFair() bool { return w.terms.Fair }
+
+// standsInOneOfSeveral reports whether w has several names, and stands in the line of one of them at a time.
+func (w *waiter) standsInOneOfSeveral() bool { return len(w.names) > 1 && !w.terms.Fair }
+
+// isQueued reports whether the ticket of w may be in the queue of a node.
+func (w *waiter) isQueued() bool { return len(w.entered) > 0 }
 
 func (w *waiter) lines() *lines           { return &w.terms.Group.lines }
 func (w *waiter) subscriber() *subscriber { return &w.terms.Group.subscriber }
@@ -73,9 +107,21 @@ func (w *waiter) subscriber() *subscriber { return &w.terms.Group.subscriber }
 func (w *waiter) ticketLocked() script.Ticket {
 	if w.ticket.IsZero() {
 		g := w.terms.Group
-		w.ticket = script.NewTicket(w.terms.Priority, w.start.Wall.UnixMicro(), g.Process, g.tickets.Add(1))
+		w.ticket = script.NewTicket(w.terms.Priority, w.start.Wall.UnixMicro(), g.Process, w.number)
+		w.number = g.tickets.Add(1)
 	}
 	return w.ticket
+}
+
+// compare returns a negative number if w stands before other in every line. That is the order of their tickets. If
+// it were another order, the nodes could tell the process that it is the turn of one waiter while another is the
+// first in line.
+func (w *waiter) compare(other *waiter) int {
+	return cmp.Or(
+		cmp.Compare(other.terms.Priority, w.terms.Priority),
+		cmp.Compare(w.start.Wall.UnixMicro(), other.start.Wall.UnixMicro()),
+		cmp.Compare(w.place, other.place),
+	)
 }
 
 func (w *waiter) markReadyLocked() {
@@ -83,18 +129,60 @@ func (w *waiter) markReadyLocked() {
 	w.lookAgain()
 }
 
-func (w *waiter) wakeLocked(i int) {
-	w.agenda.woken = w.agenda.woken.With(i)
-	if w.agenda.graceEnd.IsZero() {
-		w.agenda.graceEnd = time.Now().Add(wakeGrace + jitter.N(wakeGrace))
+// wakeLocked notes that node i has told w that the lock of a name is free. This is a reason to try only if w
+// waits for that name. w may come to wait for it later.
+func (w *waiter) wakeLocked(name string, i int) {
+	at := slices.Index(w.names, name)
+	w.news[at].woken = w.news[at].woken.With(i)
+	if !w.waitsFor(at) {
+		return
 	}
+	w.beginGraceLocked()
 	w.lookAgain()
 }
 
-// entersLocked notes that a release is about to put w's ticket in the queues.
+func (w *waiter) beginGraceLocked() {
+	if w.agenda.graceEnd.IsZero() {
+		w.agenda.graceEnd = time.Now().Add(wakeGrace + jitter.N(wakeGrace))
+	}
+}
+
+// nudgeLocked notes that something that held a name has ended. This is a reason to try if w waits for that name.
+func (w *waiter) nudgeLocked(name string) {
+	at := slices.Index(w.names, name)
+	if w.waitsFor(at) {
+		w.markReadyLocked()
+		return
+	}
+	w.news[at].ended = true
+}
+
+// waitsFor reports whether w waits for one of its names.
+func (w *waiter) waitsFor(at int) bool { return w.terms.Fair || at == w.at }
+
+// freeLocked returns the nodes on which the lock that w waits for is free, as far as w knows: those that have told
+// it, and those on which the release of its last attempt leaves the lock free.
+func (w *waiter) freeLocked() (free claim.Nodes) {
+	for at, n := range w.news {
+		if w.waitsFor(at) {
+			free |= n.woken | n.freed
+		}
+	}
+	return free
+}
+
+// entersLocked notes that a release is about to put w's ticket in a queue.
 func (w *waiter) entersLocked() {
 	w.agenda.refresh = time.Now().Add(lease.AliveFor / 2)
 	w.lookAgain()
+}
+
+// enteredLocked notes that the release of h puts w's ticket in the queue of a name.
+func (w *waiter) enteredLocked(h *lease.Lease, name string) {
+	removes := func(l *lease.Lease) bool { return slices.Contains(l.Claim().Lines(), name) }
+	if !slices.ContainsFunc(w.entered, removes) {
+		w.entered = append(w.entered, h)
+	}
 }
 
 func (w *waiter) lookAgain() {
@@ -225,13 +313,13 @@ func (w *waiter) due() (event, time.Time) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	v := view{tick: w.pace.tick, handedOff: w.handedOff != nil}
-	l := ls.byName[w.line]
 	switch {
 	case v.handedOff:
-	case l.first() == w:
+	case ls.isFirstLocked(w):
 		v.now, v.first = time.Now(), true
-		v.held, v.rule, v.subscriptions = l.heldFor(), w.terms.Keeper.Set.Rule(), w
-	case l.paces(w):
+		v.collides, v.held, v.free = ls.collidesLocked(w), ls.heldForLocked(w), w.freeLocked()
+		v.rule, v.subscriptions = w.terms.Keeper.Set.Rule(), w
+	case ls.pacesLocked(w):
 		v.now, v.paces = time.Now(), true
 	}
 	return v.next(w.agenda)
@@ -266,11 +354,12 @@ func (w *waiter) lastOutcome() lease.Outcome {
 	case w.handedOff != nil:
 		return lease.Outcome{}
 	}
-	return ls.byName[w.line].why
+	return ls.byName[w.stands()[0]].why
 }
 
-// begin starts an attempt of w, and returns it. It returns nil if w is not the first in line or has been
-// handed the lock. It also returns nil if this process holds the lock, unless poll is set.
+// begin starts an attempt of w, and returns it. It returns nil if w is not the first in line, if it collides with
+// the attempt of another waiter, or if it has been handed the lock. It also returns nil if this process holds the
+// lock, unless poll is set.
 //
 // poll says that the retry delay is the only reason for the attempt. A poll is made although this process
 // seems to hold the lock, because the lock may have been released elsewhere. A poll takes a free lock out
@@ -281,11 +370,13 @@ func (w *waiter) begin(poll, last bool) *turn {
 	ls := w.lines()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if l := ls.byName[w.line]; w.handedOff != nil || l.first() != w || !poll && l.heldFor() > 0 {
+	if w.handedOff != nil || !ls.isFirstLocked(w) || ls.collidesLocked(w) || !poll && ls.heldForLocked(w) > 0 {
 		return nil
 	}
 	plain := w.agenda.followsRelease && !w.terms.Fair // nobody is known to be in the queues
-	w.state, w.agenda = trying, agenda{}
+	ls.beginTryLocked(w)
+	w.agenda = agenda{}
+	clear(w.news)
 	w.attempts++
 	u := &turn{waiter: w, number: w.attempts, began: time.Now(), leaves: last}
 	if !plain && (!w.queueless || w.terms.Fair) {
@@ -337,7 +428,9 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 		l.LeaveQueuesOnRelease(w.ticket)
 	case won, u.leaves, !o.Mends():
 	default:
-		ls.byName[w.line].why = o
+		for _, name := range w.stands() {
+			ls.byName[name].why = o
+		}
 		w.agenda.ready = w.agenda.ready || !u.conclusive
 		if u.enters() {
 			w.agenda.runsOut = runsOut(o, clock.Now())
@@ -349,8 +442,8 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 // leaveQueues takes the ticket of w, which has left its line, out of the queues of the nodes, if it may be
 // in one.
 func (w *waiter) leaveQueues() {
-	if w.last != nil {
-		w.last.LeaveQueuesOnRelease(w.ticket)
-		w.last.Release(lease.Releasing{})
+	for _, l := range w.entered {
+		l.LeaveQueuesOnRelease(w.ticket)
+		l.Release(lease.Releasing{})
 	}
 }

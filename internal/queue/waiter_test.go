@@ -153,7 +153,7 @@ func TestWaiterThatIsNotHeardLetsAnotherTry(t *testing.T) {
 		for _, leaver := range []*waiter{w, next} {
 			h.lines.leave(leaver, nil)
 			assert.Equal(t, gone, leaver.state)
-			assert.False(t, h.lines.entered(leaver, leaver.ticket, nil))
+			assert.False(t, h.lines.entered(admission{waiter: leaver, ticket: leaver.ticket}, nil))
 		}
 		assert.Zero(t, h.lines.count.Load())
 		h.closes()
@@ -183,7 +183,8 @@ func TestWaiterIsHandedTheLock(t *testing.T) {
 		l, failure := w.run(t.Context())
 		assert.Same(t, w.handedOff, l)
 		assert.Nil(t, failure)
-		assert.False(t, h.lines.entered(w, w.ticket, giver), "the release of the lock may have removed it")
+		admitted := admission{waiter: w, ticket: w.ticket}
+		assert.False(t, h.lines.entered(admitted, giver), "the release of the lock may have removed its ticket")
 		require.NoError(t, l.Begin())
 		require.True(t, h.unlocks(l), "it goes on to the next")
 		require.NoError(t, next.handedOff.Begin())
@@ -409,7 +410,7 @@ func TestTicketThatEntersTheQueuesOnceItsWaiterHasWonIsRemoved(t *testing.T) {
 		w.end(u, won, lease.Outcome{Kind: lease.Won})
 		h.lines.byName["lock"].others = true
 		assert.False(t, h.unlocks(giver))
-		require.Same(t, giver, w.last, "the ticket has entered")
+		require.Equal(t, []*lease.Lease{giver}, w.entered, "the ticket has entered")
 		h.lines.leave(w, won)
 		require.NoError(t, won.Begin())
 		assert.False(t, h.unlocks(won))
@@ -419,7 +420,7 @@ func TestTicketThatEntersTheQueuesOnceItsWaiterHasWonIsRemoved(t *testing.T) {
 	})
 }
 
-func TestSuccessionOfTheFirstInLine(t *testing.T) {
+func TestAdmissionOfTheFirstInLine(t *testing.T) {
 	for name, c := range map[string]struct {
 		others, fair, heard, trying bool
 		enters, tries, ready        bool
@@ -447,22 +448,21 @@ func TestSuccessionOfTheFirstInLine(t *testing.T) {
 				if c.trying {
 					require.NotNil(t, w.begin(true, false))
 				}
-				first, s := h.lines.succeed(giver, c.heard)
-				assert.Equal(t, w, first)
-				assert.Equal(t, c.enters, !s.enters.IsZero())
-				assert.Equal(t, c.tries, s.tries)
+				all := h.lines.admit(nil, giver, c.heard)
+				require.Len(t, all, 1)
+				assert.Same(t, w, all[0].waiter)
+				assert.Equal(t, c.enters, all[0].enters)
+				assert.Equal(t, c.tries, all[0].tries)
 				assert.Equal(t, c.ready, w.agenda.ready, "what it was told before")
 				assert.Nil(t, l.holder, "it is released")
 				if c.enters {
-					assert.Equal(t, w.ticket, s.enters)
-					assert.Nil(t, w.last, "the release has not been sent")
-					assert.True(t, h.lines.entered(w, w.ticket, giver))
-					assert.Same(t, giver, w.last, "through its release the ticket leaves the queues")
+					assert.Equal(t, w.ticket, all[0].ticket)
+					assert.Empty(t, w.entered, "the release has not been sent")
+					assert.True(t, h.lines.entered(all[0], giver))
+					assert.Equal(t, []*lease.Lease{giver}, w.entered, "through its release the ticket leaves the queues")
 				}
 				h.lines.leave(w, nil)
-				first, s = h.lines.succeed(giver, c.heard)
-				assert.Nil(t, first)
-				assert.Equal(t, succession{}, s)
+				assert.Empty(t, h.lines.admit(nil, giver, c.heard))
 				h.unlocks(giver)
 				h.closes()
 			})

@@ -102,6 +102,21 @@ func Keyspace(p pool.Pool) any {
 	return nil
 }
 
+// Apart returns a node on which two of these keys may lie on different servers, and the two keys. It returns nil if
+// there is no such node.
+func (s *Set) Apart(keys []string) (n *Node, a, b string) {
+	for _, n := range s.Nodes {
+		if spread, ok := n.Pool.(interface{ Together(a, b string) bool }); ok {
+			for _, key := range keys[1:] {
+				if !spread.Together(keys[0], key) {
+					return n, keys[0], key
+				}
+			}
+		}
+	}
+	return nil, "", ""
+}
+
 // Unusable returns why p can never serve, nil if it may.
 func Unusable(p pool.Pool) error {
 	if p == nil {

@@ -6,6 +6,7 @@ package script
 import (
 	_ "embed" // the sources
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -105,9 +106,20 @@ type Turnover struct {
 	Enters Ticket
 	Alive  int64 // how long Enters counts as alive, in milliseconds
 	Leave  []Ticket
+
+	// Parts says, for a Multi, who enters and leaves the queues of single names, in their order. It is nil if
+	// nobody does. For a Multi, Leave is about the queues of all names, and Enters is not used.
+	Parts []Part
 }
 
 func (t Turnover) none() bool { return t.Enters.IsZero() && len(t.Leave) == 0 }
+
+// changesNames reports whether somebody enters or leaves the queues of the names of a Multi.
+func (t Turnover) changesNames() bool {
+	return len(t.Leave) > 0 || slices.ContainsFunc(t.Parts, func(p Part) bool {
+		return !p.Enters.IsZero() || len(p.Leave) > 0
+	})
+}
 
 // Release deletes key if it holds value, and raises the register to the token of fence. It lets the tickets
 // of turnover enter and leave the queue of waiters. If the key is free then, the node tells the first waiter,
@@ -177,7 +189,8 @@ type Entered struct {
 	Wait     int64  // Granted, or how long a refusal may last; see Enter
 	Register uint64 // of the fence
 	Stored   bool   // the token is the register now
-	WasThere bool   // the key had the value before
+	WasThere bool   // the key had the value before; for a Multi: a key had it
+	By       int    // for a refusal to a Multi: the index of the first name that keeps it back
 }
 
 // ParseEntered reads a reply to Enter.
@@ -191,7 +204,7 @@ func ParseEntered(reply any) (Entered, error) {
 		done, isDone := parts[2].(int64)
 		register, err := strconv.ParseUint(text, 10, 64)
 		if isWait && isDone && err == nil {
-			return Entered{wait, register, done&1 != 0, done&2 != 0}, nil
+			return Entered{Wait: wait, Register: register, Stored: done&1 != 0, WasThere: done&2 != 0}, nil
 		}
 	}
 	return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))

@@ -1,0 +1,88 @@
+package claim
+
+import (
+	"strings"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// A Multi is the claim of a Mutex on several names: a key for each name, all with one value. A node sets all of
+// them or none, and votes once. So a lease has all names or none. It excludes the leases of single names, too.
+type Multi struct {
+	locks script.Multi
+	name  string // for errors and events
+}
+
+// NewMulti returns the claim of names, which are sorted and distinct. It has no value yet.
+func NewMulti(names []string) *Multi {
+	return &Multi{script.NewMulti(names), strings.Join(names, ", ")}
+}
+
+// Name implements Claim.
+func (m *Multi) Name() string { return m.name }
+
+// Value implements Claim.
+func (m *Multi) Value() string { return m.locks.Value() }
+
+// With implements Claim.
+func (m *Multi) With(value string, _ *Room) Claim { return &Multi{m.locks.With(value), m.name} }
+
+// Lines implements Claim.
+func (m *Multi) Lines() []string { return m.locks.Names() }
+
+// PassesTo implements Claim. Nobody else has a use for all the keys.
+func (m *Multi) PassesTo(Claim) bool { return false }
+
+// Acquire implements Claim.
+func (m *Multi) Acquire(ttl time.Duration, at script.Place, f script.Fence) Call {
+	return Call{script.EnterMulti(m.locks, ttl.Milliseconds(), at, f), readEnteredMulti}
+}
+
+// Extend implements Claim.
+func (m *Multi) Extend(ttl time.Duration, heal bool) Call {
+	if heal {
+		return Call{script.HealMulti(m.locks, ttl.Milliseconds()), readFound}
+	}
+	return Call{script.ExtendMulti(m.locks, ttl.Milliseconds()), readFound}
+}
+
+// Check implements Claim.
+func (m *Multi) Check() Call { return Call{script.ValidMulti(m.locks), readFound} }
+
+// Release implements Claim.
+func (m *Multi) Release(p script.Process, t script.Turnover, f script.Fence) Call {
+	return Call{script.ReleaseMulti(m.locks, p, t, f), readReleasedMulti}
+}
+
+// ReleaseQuietly implements Claim.
+func (m *Multi) ReleaseQuietly(f script.Fence) Call {
+	return Call{script.ReleaseMultiQuietly(m.locks, f), readReleasedMulti}
+}
+
+// readEnteredMulti reads the reply of enter_multi.lua.
+func readEnteredMulti(reply any) (Answer, error) {
+	entered, err := script.ParseEnteredMulti(reply)
+	if err != nil {
+		return Answer{}, err
+	}
+	a := answerTo(entered)
+	if a.Found == Other {
+		a.Detail.Free = Lines(1)<<entered.By - 1
+	}
+	return a, nil
+}
+
+// readReleasedMulti reads the reply of release_multi.lua.
+func readReleasedMulti(reply any) (Answer, error) {
+	released, err := script.ParseReleasedMulti(reply)
+	if err != nil {
+		return Answer{}, err
+	}
+	a, err := readFound(released.Found)
+	if released.First|released.Others != 0 {
+		a.First, a.Others = released.First != 0, released.Others != 0
+		a.Detail = &Detail{Wait: Never, First: released.First, Others: released.Others}
+	}
+	return a, err
+}

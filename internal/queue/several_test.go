@@ -1,0 +1,338 @@
+package queue
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+)
+
+// This file shows how waiters for several names stand in the lines of a process.
+
+// wants returns the terms of locks on these names.
+func (h *house) wants(fair bool, names ...string) *Terms {
+	t := h.terms()
+	t.Fair = fair
+	if len(names) > 1 {
+		t.Claim = claim.NewMulti(names)
+		return t
+	}
+	one := claim.NewExclusive(names[0])
+	t.Claim = &one
+	return t
+}
+
+// keptBack is an attempt that found the first of its names free, up to that of an index, on all nodes.
+func (h *house) keptBack(by int) lease.Outcome {
+	o := h.refused()
+	for i := range o.Result.Votes {
+		o.Result.Votes[i].Answer.Detail = &claim.Detail{Wait: claim.Never, Free: claim.Lines(1)<<by - 1}
+	}
+	return o
+}
+
+// failsAt lets an attempt of w fail, which was kept back by one of its names.
+func (h *house) failsAt(w *waiter, by int) {
+	h.Helper()
+	u := w.begin(true, false)
+	require.NotNil(h, u)
+	o := h.keptBack(by)
+	u.rollBack(lease.New(&w.terms.Terms, "v", clock.Now()), o, false)
+	w.end(u, nil, o)
+}
+
+// isFirst reports whether w talks to the nodes.
+func (h *house) isFirst(w *waiter) bool {
+	h.lines.mu.Lock()
+	defer h.lines.mu.Unlock()
+	return h.lines.isFirstLocked(w)
+}
+
+func (h *house) allLeave(all ...*waiter) {
+	h.Helper()
+	for _, w := range all {
+		h.lines.leave(w, nil)
+	}
+	assert.Zero(h, h.lines.count.Load())
+	assert.Empty(h, h.lines.byName)
+	h.closes()
+}
+
+func TestWaiterForSeveralNamesStandsInTheLineOfTheNameThatKeepsItBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		m := h.waits(h.wants(false, "a", "b", "c"), h.keptBack(1))
+		assert.Equal(t, []string{"b"}, m.stands())
+		a, b, c := h.waits(h.wants(false, "a"), lease.Outcome{}), h.waits(h.wants(false, "b"), lease.Outcome{}), h.waits(h.wants(false, "c"), lease.Outcome{})
+		assert.True(t, h.isFirst(m))
+		assert.True(t, h.isFirst(a), "m keeps nobody from a")
+		assert.False(t, h.isFirst(b))
+		assert.True(t, h.isFirst(c))
+
+		for _, w := range []*waiter{a, b, c} {
+			w.agenda.ready = false
+		}
+		h.failsAt(m, 0)
+		assert.Equal(t, []string{"a"}, m.stands())
+		assert.True(t, h.isFirst(m), "it came before a")
+		assert.True(t, m.agenda.ready, "a may have had a reason to try")
+		assert.False(t, h.isFirst(a))
+		assert.True(t, h.isFirst(b))
+		assert.True(t, b.agenda.ready, "it is the first now")
+		assert.False(t, c.agenda.ready)
+
+		m.agenda.ready = false
+		h.failsAt(m, 0)
+		assert.Equal(t, []string{"a"}, m.stands())
+		h.allLeave(c, m, a, b)
+	})
+}
+
+// An attempt that has heard no quorum, or has put no ticket in the queues although an earlier one has, moves nobody.
+func TestWaiterForSeveralNamesStaysWhereItsTicketIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		m := h.waits(h.wants(false, "a", "b"), h.keptBack(0))
+		h.failsAt(m, 1)
+		require.Equal(t, []string{"b"}, m.stands())
+		require.True(t, m.isQueued())
+
+		m.agenda.followsRelease = true
+		u := m.begin(false, false)
+		require.False(t, u.enters())
+		u.rollBack(lease.New(&m.terms.Terms, "v", clock.Now()), h.keptBack(0), false)
+		m.end(u, nil, h.keptBack(0))
+		assert.Equal(t, []string{"b"}, m.stands())
+		assert.True(t, m.agenda.ready, "it is repeated with a ticket")
+
+		u = m.begin(false, false)
+		u.rollBack(lease.New(&m.terms.Terms, "v", clock.Now()), h.silent(), false)
+		m.end(u, nil, h.silent())
+		assert.Equal(t, []string{"b"}, m.stands())
+		assert.False(t, m.isQueued())
+		h.allLeave(m)
+	})
+}
+
+func TestWakeUpIsAReasonOnlyForTheNameThatAWaiterWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		m := h.waits(h.wants(false, "a", "b"), h.keptBack(0))
+		m.agenda = agenda{}
+		for i := range 3 {
+			h.lines.wake("b", i, nil)
+		}
+		assert.Equal(t, agenda{}, m.agenda)
+		assert.Zero(t, m.freeLocked())
+		h.lines.nudge("b")
+		assert.Equal(t, agenda{}, m.agenda)
+
+		h.lines.mu.Lock()
+		h.lines.moveLocked(m, 1, true)
+		h.lines.mu.Unlock()
+		assert.Equal(t, claim.Nodes(0b111), m.freeLocked(), "now it waits for b")
+		assert.False(t, m.agenda.graceEnd.IsZero())
+		assert.True(t, m.agenda.ready)
+
+		m.agenda = agenda{}
+		h.lines.wake("a", 0, nil)
+		assert.True(t, m.agenda.graceEnd.IsZero())
+		h.lines.wake("b", 0, nil)
+		assert.False(t, m.agenda.graceEnd.IsZero())
+
+		u := m.begin(true, false)
+		assert.Zero(t, m.freeLocked(), "a new attempt, new news")
+		u.Free(1, 0b01)
+		assert.Zero(t, m.freeLocked())
+		u.Free(2, 0b11)
+		assert.Equal(t, claim.Nodes(0b100), m.freeLocked())
+		m.end(u, nil, h.keptBack(1))
+		h.allLeave(m)
+	})
+}
+
+// A wake-up about one name is no reason any more when its waiter has come to wait for another.
+func TestWaiterThatMovesForgetsTheReasonOfItsFormerName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		m := h.waits(h.wants(false, "a", "b"), h.keptBack(0))
+		u := m.begin(true, false)
+		h.lines.wake("a", 0, nil)
+		require.False(t, m.agenda.graceEnd.IsZero())
+		u.rollBack(lease.New(&m.terms.Terms, "v", clock.Now()), h.keptBack(1), false)
+		assert.True(t, m.agenda.graceEnd.IsZero())
+		m.end(u, nil, h.keptBack(1))
+		h.allLeave(m)
+	})
+}
+
+func TestTwoThatShareANameDoNotTryAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		m, b, c := h.waits(h.wants(false, "a", "b"), h.keptBack(0)), h.waits(h.wants(false, "b"), h.refused()), h.waits(h.wants(false, "c"), h.refused())
+		for _, w := range []*waiter{m, b, c} {
+			require.True(t, h.isFirst(w))
+		}
+		u := m.begin(true, false)
+		assert.Nil(t, b.begin(true, false), "m is trying")
+		assert.NotNil(t, c.begin(true, false))
+		what, _ := b.due()
+		assert.NotEqual(t, tryNow, what)
+		for len(b.look) > 0 {
+			<-b.look
+		}
+		m.end(u, nil, h.keptBack(0))
+		assert.Len(t, b.look, 1, "it may go on")
+		u = b.begin(true, false)
+		require.NotNil(t, u)
+		assert.Nil(t, m.begin(true, false))
+		h.lines.leave(b, nil)
+		assert.NotNil(t, m.begin(true, false), "b has left while it was trying")
+		h.allLeave(m, c)
+	})
+}
+
+func TestFairWaiterForSeveralNamesStandsInAllItsLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		b := h.waits(h.wants(true, "b"), h.refused())
+		m := h.waits(h.wants(true, "a", "b"), h.keptBack(1))
+		a := h.waits(h.wants(true, "a"), h.refused())
+		assert.Equal(t, []string{"a", "b"}, m.stands())
+		assert.False(t, h.isFirst(m))
+		assert.False(t, h.isFirst(a), "it stands behind m")
+		assert.True(t, h.isFirst(b))
+		m.agenda = agenda{}
+		h.lines.leave(b, nil)
+		assert.True(t, h.isFirst(m))
+		assert.True(t, m.agenda.ready)
+		h.failsAt(m, 0)
+		assert.Equal(t, []string{"a", "b"}, m.stands())
+		h.lines.wake("b", 0, nil)
+		assert.False(t, m.agenda.graceEnd.IsZero(), "it waits for each of its names")
+		h.allLeave(m, a)
+	})
+}
+
+// A fair waiter for several names has the same place in all its lines, also where a line would else let one with a
+// longer node deadline go first: otherwise each of two could be the first in one line.
+func TestFairWaitersForSeveralNamesDoNotStandInEachOthersWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		longer := h.wants(true, "a", "b")
+		longer.Timing.NodeTimeout = time.Second
+		silent, b, m := h.waits(h.wants(true, "a", "b"), h.silent()), h.waits(h.wants(true, "b"), h.refused()), h.waits(longer, h.keptBack(0))
+		assert.True(t, h.isFirst(silent))
+		h.lines.leave(silent, nil)
+		assert.True(t, h.isFirst(b))
+		h.lines.leave(b, nil)
+		assert.True(t, h.isFirst(m))
+		h.allLeave(m)
+	})
+}
+
+// Among waiters at random somebody always talks to the nodes, in each group of waiters that share names: nobody
+// waits only for one who waits for him.
+func TestSomebodyIsAlwaysFirst(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHouse(t, 3)
+			var all []*waiter
+			for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+				if len(all) == 0 || rapid.IntRange(0, 2).Draw(rt, "what") > 0 && len(all) < 8 {
+					names := rapid.SampledFrom([][]string{{"a"}, {"b"}, {"c"}, {"a", "b"}, {"b", "c"}, {"a", "c"}, {"a", "b", "c"}}).Draw(rt, "names")
+					terms := h.wants(rapid.Bool().Draw(rt, "fair"), names...)
+					terms.Priority = rapid.IntRange(-1, 1).Draw(rt, "priority")
+					terms.Timing.NodeTimeout = time.Duration(rapid.IntRange(1, 3).Draw(rt, "deadline")) * 100 * ms
+					why := []lease.Outcome{{}, h.silent(), h.keptBack(0), h.keptBack(len(names) - 1)}[rapid.IntRange(0, 3).Draw(rt, "why")]
+					all = append(all, h.waits(terms, why))
+				} else {
+					i := rapid.IntRange(0, len(all)-1).Draw(rt, "who")
+					w := all[i]
+					if rapid.Bool().Draw(rt, "leaves") {
+						h.lines.leave(w, nil)
+						all = append(all[:i], all[i+1:]...)
+					} else if u := w.begin(true, false); u != nil {
+						o := []lease.Outcome{h.silent(), h.keptBack(0), h.keptBack(len(w.names) - 1)}[rapid.IntRange(0, 2).Draw(rt, "came to")]
+						u.rollBack(lease.New(&w.terms.Terms, "v", clock.Now()), o, false)
+						w.end(u, nil, o)
+					}
+				}
+				for _, w := range all {
+					if !h.somebodyTries(w, all) {
+						t.Fatalf("nobody who stands in the way of %v may try", w.names)
+					}
+				}
+			}
+			h.allLeave(all...)
+		})
+	})
+}
+
+// somebodyTries reports whether w, or somebody for whom w waits directly or indirectly, talks to the nodes.
+func (h *house) somebodyTries(w *waiter, all []*waiter) bool {
+	h.lines.mu.Lock()
+	defer h.lines.mu.Unlock()
+	ahead := map[*waiter]bool{w: true}
+	for range all {
+		for _, behind := range all {
+			if !ahead[behind] {
+				continue
+			}
+			if h.lines.isFirstLocked(behind) {
+				return true
+			}
+			for _, name := range behind.stands() {
+				ahead[h.lines.byName[name].first()] = true
+			}
+		}
+	}
+	return false
+}
+
+// A waiter without a place in the queues is told by nobody that a name has become free before it came to wait for
+// that name. So it asks at once.
+func TestWaiterThatIsNotQueuedAsksWhenItMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		for _, denied := range []bool{false, true} {
+			m := h.waits(h.wants(false, "a", "b"), h.keptBack(0))
+			u := m.begin(true, false)
+			u.conclusive = true
+			u.denied.Store(denied)
+			u.rollBack(lease.New(&m.terms.Terms, "v", clock.Now()), h.keptBack(1), false)
+			m.end(u, nil, h.keptBack(1))
+			assert.Equal(t, denied, m.agenda.ready)
+			u = m.begin(true, false)
+			u.conclusive = true
+			u.rollBack(lease.New(&m.terms.Terms, "v", clock.Now()), h.keptBack(0), false)
+			m.end(u, nil, h.keptBack(0))
+			assert.Equal(t, denied, m.agenda.ready)
+			h.lines.leave(m, nil)
+		}
+		h.allLeave()
+	})
+}
+
+// The order of a line is that of the tickets, although a waiter whose first attempt took long joins late.
+func TestLineIsInTheOrderOfTheTickets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		early := newWaiter(h.terms(), clock.Now())
+		time.Sleep(ms)
+		late := h.waits(h.terms(), lease.Outcome{})
+		h.lines.join(early, h.refused())
+		assert.True(t, h.isFirst(early))
+		h.lines.mu.Lock()
+		assert.Less(t, early.ticketLocked().String(), late.ticketLocked().String())
+		h.lines.mu.Unlock()
+		h.allLeave(early, late)
+	})
+}

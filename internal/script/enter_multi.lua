@@ -1,0 +1,83 @@
+-- KEYS: k locks, then k queues if there is a ticket, then k fences if there is a proposal
+-- ARGV: as for enter.lua
+-- Puts the ticket in all queues. Then sets all locks, if no name keeps the caller back. A
+-- name keeps it back if its key has another value, or if the caller must be the first and
+-- another process is. With a proposal, the caller's value counts as set before. The
+-- highest fence counts for all names: if the proposal is strictly greater, it becomes the
+-- fence of each.
+-- An error is no grant, and sets no lock: the script reads all keys before it writes, and
+-- writes the locks last. The ticket may be in some queues then, and some fences may be
+-- raised. Both are harmless: a later release takes the ticket out, and a fence that
+-- nobody was granted only lets proposals up to it fail.
+-- Returns an array: 0 for a grant, or in how many milliseconds the first name that keeps
+-- the caller back may stop that by itself, -1 for never; the highest fence; what was done,
+-- as enter.lua says; and the index of that name from 1, 0 for a grant.
+
+local value, ticket, p = ARGV[1], ARGV[3], ARGV[6]
+local groups = 1
+if ticket ~= '' then groups = groups + 1 end
+if p then groups = groups + 1 end
+local k = #KEYS / groups
+local fences = #KEYS - k -- they are the last k keys
+
+local register = '0'
+-- Tokens are decimals without leading zeros. They are compared as text, because Lua's
+-- numbers are exact only below 2^53.
+local function above(a, b) return #a > #b or #a == #b and a > b end
+if p then
+  for i = fences + 1, #KEYS do
+    local r = redis.call('GET', KEYS[i])
+    if r and above(r, register) then register = r end
+  end
+end
+local values, mine, by, wait = {}, false, 0, 0
+for i = 1, k do
+  local v = redis.call('GET', KEYS[i]) -- MGET would say that a key of another type is missing
+  values[i] = v
+  if v and p and v == value then
+    mine = true
+  elseif v and by == 0 then
+    by, wait = i, redis.call('PTTL', KEYS[i])
+    if wait < 0 then wait = -1 else wait = math.max(wait, 1) end
+  end
+end
+
+if ticket ~= '' then
+  -- include queue.lua
+  local t = redis.call('TIME')
+  local now, queues = t[1] * 1000 + math.floor(t[2] / 1000), {}
+  for i = 1, k do
+    local queue = living(with(redis.call('GET', KEYS[k + i]) or '', ticket, now + ARGV[4]), now)
+    local first, deadline = waiter(1, queue)
+    if ARGV[5] == '1' and not values[i] and first ~= string.sub(ticket, 23, 38) and (by == 0 or i < by) then
+      by, wait = i, deadline - now
+    end
+    queues[i] = queue
+  end
+  for i = 1, k do store(redis.call, KEYS[k + i], queues[i], 2 * ARGV[4]) end
+end
+
+if by ~= 0 then return {wait, register, 0, by} end
+
+local done = 0
+if mine then done = 2 end
+if p and above(p, register) then
+  for i = fences + 1, #KEYS do redis.call('SET', KEYS[i], p, 'PX', ARGV[7]) end
+  register, done = p, done + 1
+elseif p then
+  for i = fences + 1, #KEYS do redis.call('PEXPIRE', KEYS[i], ARGV[7]) end
+end
+for i = 1, k do
+  if not values[i] then
+    local set = redis.pcall('SET', KEYS[i], value, 'PX', ARGV[2])
+    if set.err then
+      -- A user may be allowed to set some of the keys only. Those set so far must not stay. A
+      -- user that may not delete lets them run out at once.
+      for j = 1, i - 1 do
+        if not values[j] and redis.pcall('DEL', KEYS[j]) ~= 1 then redis.pcall('SET', KEYS[j], value, 'PX', 1) end
+      end
+      return set
+    end
+  end
+end
+return {wait, register, done, by}

@@ -1,0 +1,259 @@
+package script
+
+import (
+	_ "embed" // the sources
+	"fmt"
+
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file makes the commands of a lease of several names. A node decides about all names at once: it grants,
+// prolongs or validates all of them or none.
+
+//go:embed enter_multi.lua
+var enterMulti string
+
+//go:embed extend_multi.lua
+var extendMulti string
+
+//go:embed heal_multi.lua
+var healMulti string
+
+//go:embed valid_multi.lua
+var validMulti string
+
+//go:embed release_multi.lua
+var releaseMulti string
+
+var (
+	enterMultiScript   = pool.NewScript(withQueue(enterMulti))
+	extendMultiScript  = pool.NewScript(extendMulti)
+	healMultiScript    = pool.NewScript(healMulti)
+	validMultiScript   = pool.NewScript(validMulti)
+	releaseMultiScript = pool.NewScript(withQueue(releaseMulti))
+)
+
+// Names is a set of the names of one claim: bit i stands for name i, in order.
+type Names uint64
+
+// MaxNames is how many names fit into Names.
+const MaxNames = 64
+
+// A Multi is what all commands of a lease of several names are about: the names and the holder's value. It
+// keeps the keys in the type of a command's arguments, which saves an allocation for each command.
+type Multi struct {
+	names *multiNames
+	value any
+}
+
+// multiNames are the names of a Multi and their keys, in the order of the names.
+type multiNames struct {
+	names                 []string
+	locks, queues, fences []any
+}
+
+// NewMulti returns the Multi of names, which are sorted, distinct, at least 2 and at most MaxNames, and of an
+// empty value.
+func NewMulti(names []string) Multi {
+	n := &multiNames{names: names}
+	for _, name := range names {
+		n.locks = append(n.locks, name)
+		n.queues = append(n.queues, QueueKey(name))
+		n.fences = append(n.fences, FenceKey(name))
+	}
+	return Multi{n, none}
+}
+
+// With returns the Multi of the same names and another value.
+func (m Multi) With(value string) Multi { return Multi{m.names, value} }
+
+// Names returns the names. The caller must not change them.
+func (m Multi) Names() []string { return m.names.names }
+
+// Value returns the value.
+func (m Multi) Value() string { return m.value.(string) }
+
+// A Part says whose tickets enter and leave the queue of one name with the release of a Multi.
+type Part struct {
+	Enters Ticket
+	Leave  []Ticket
+}
+
+// EnterMulti puts the ticket of place in the queues of all names, whether the node grants or refuses. It sets
+// all keys of m for ttl milliseconds if all are free, and otherwise none. If place is strict, a name also keeps
+// the caller back if its key is free and another process is the first in its queue. With a fence, a key that
+// has the value already counts as free. A grant compares the token of fence with the highest register of all
+// names: if the token is strictly greater, all registers are raised to it.
+//
+// ParseEnteredMulti reads the reply.
+func EnterMulti(m Multi, ttl int64, place Place, fence Fence) Command {
+	r := newMultiRequest(enterMultiScript, m, 10)
+	strict := 0
+	if !place.Ticket.IsZero() {
+		r.keys(m.names.queues...)
+	}
+	if place.Strict {
+		strict = 1
+	}
+	r.registers(m, fence)
+	r.args(m.value, ttl, place.Ticket.argument(), place.Alive, strict)
+	r.token(fence)
+	return r.command()
+}
+
+// ParseEnteredMulti reads a reply to EnterMulti. By is less than MaxNames; the caller checks that it is the
+// index of one of its names.
+func ParseEnteredMulti(reply any) (Entered, error) {
+	if parts, ok := reply.([]any); ok && len(parts) == 4 {
+		e, err := ParseEntered(parts[:3])
+		if err == nil && e.Wait == Granted && parts[3] == int64(0) {
+			return e, nil
+		}
+		e.By, ok = nameOf(parts[3])
+		if err == nil && e.Wait != Granted && ok {
+			return e, nil
+		}
+	}
+	return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
+}
+
+// nameOf returns the name that an element of a reply stands for: a script counts from 1.
+func nameOf(element any) (name int, ok bool) {
+	i, ok := element.(int64)
+	return int(i - 1), ok && i >= 1 && i <= MaxNames
+}
+
+// ExtendMulti raises the TTLs of all keys of m to ttl milliseconds if all keys have the value, and otherwise
+// none. It never shortens a TTL. The node replies Mine, Missing if keys are missing and no other key has
+// another value, or Other.
+func ExtendMulti(m Multi, ttl int64) Command {
+	return ofMulti(extendMultiScript, m, m.value, ttl)
+}
+
+// HealMulti does what ExtendMulti does, and sets missing keys again: then the node replies Created. It changes
+// nothing if a key has another value.
+func HealMulti(m Multi, ttl int64) Command {
+	return ofMulti(healMultiScript, m, m.value, ttl)
+}
+
+// ValidMulti looks whether all keys of m have the value. The node replies as to ExtendMulti.
+func ValidMulti(m Multi) Command {
+	return ofMulti(validMultiScript, m, m.value)
+}
+
+// ReleaseMulti deletes the keys of m that have the value, and raises each register to the token of fence. It
+// lets the tickets of turnover enter and leave the queues. For each name whose key is free then, although it
+// may have been free before, the node tells the first waiter, unless that waiter is of process. The zero
+// process says that nobody of the caller's process waits.
+//
+// ParseReleasedMulti reads the reply.
+func ReleaseMulti(m Multi, process Process, turnover Turnover, fence Fence) Command {
+	r := newMultiRequest(releaseMultiScript, m, 8)
+	r.keys(m.names.queues...)
+	r.registers(m, fence)
+	r.args(m.value)
+	changes := turnover.changesNames()
+	if process.IsZero() && fence.Token == 0 && !changes {
+		return r.command()
+	}
+	r.args(process.argument())
+	r.tokenOrNone(fence)
+	if !changes {
+		return r.command()
+	}
+	r.args(turnover.Alive)
+	r.tickets(turnover.Leave)
+	for _, part := range turnover.Parts {
+		r.args(part.Enters.argument())
+		r.tickets(part.Leave)
+	}
+	return r.command()
+}
+
+// ReleaseMultiQuietly does what ReleaseMulti does, but touches no queue.
+func ReleaseMultiQuietly(m Multi, fence Fence) Command {
+	r := newMultiRequest(releaseMultiScript, m, 4)
+	r.registers(m, fence)
+	r.args(m.value, "-")
+	r.tokenOrNone(fence)
+	return r.command()
+}
+
+// A Released is what a node answers to ReleaseMulti.
+type Released struct {
+	Found  int64 // Mine if all keys had the value, Other if some had another value, else Missing
+	First  Names // free, and the caller's process is the first in the queue
+	Others Names // free, and a waiter of another process has been told, or is the next after First
+}
+
+// ParseReleasedMulti reads a reply to ReleaseMulti or ReleaseMultiQuietly.
+func ParseReleasedMulti(reply any) (Released, error) {
+	parts, ok := reply.([]any)
+	if !ok {
+		parts = []any{reply, []any{}, []any{}}
+	}
+	if len(parts) == 3 {
+		found, isFound := parts[0].(int64)
+		first, areFirst := namesOf(parts[1])
+		others, areOthers := namesOf(parts[2])
+		if isFound && found >= Missing && found <= Other && areFirst && areOthers {
+			return Released{found, first, others}, nil
+		}
+	}
+	return Released{}, fmt.Errorf("redsync: odd answer to a release: %s", Describe(reply))
+}
+
+// namesOf returns the names that an array in a reply stands for.
+func namesOf(element any) (names Names, ok bool) {
+	elements, ok := element.([]any)
+	for _, e := range elements {
+		name, isName := nameOf(e)
+		if !isName {
+			return 0, false
+		}
+		names |= 1 << name
+	}
+	return names, ok
+}
+
+// newMultiRequest begins a command with the locks of m, and with room for the other keys and so many arguments.
+func newMultiRequest(s *pool.Script, m Multi, args int) *request {
+	r := newRequest(s, keyCount+1+3*len(m.names.names)+args)
+	r.keys(m.names.locks...)
+	return r
+}
+
+// ofMulti returns the command that runs s on the locks of m.
+func ofMulti(s *pool.Script, m Multi, args ...any) Command {
+	r := newRequest(s, keyCount+1+len(m.names.names)+len(args))
+	r.keys(m.names.locks...)
+	r.args(args...)
+	return r.command()
+}
+
+// registers adds the keys of the registers, if there is a fence.
+func (r *request) registers(m Multi, f Fence) {
+	if f.Token != 0 {
+		r.keys(m.names.fences...)
+	}
+}
+
+// tokenOrNone adds the arguments of a fence, or what stands for none in their place.
+func (r *request) tokenOrNone(f Fence) {
+	if f.Token == 0 {
+		r.args(none, 0)
+		return
+	}
+	r.token(f)
+}
+
+// tickets adds the number of tickets, and the tickets.
+func (r *request) tickets(tickets []Ticket) {
+	r.args(len(tickets))
+	for _, t := range tickets {
+		r.args(t.argument())
+	}
+}
+
+// Has reports whether name i is in n.
+func (n Names) Has(i int) bool { return n>>i&1 != 0 }

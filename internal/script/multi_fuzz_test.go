@@ -1,0 +1,666 @@
+package script_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
+)
+
+// This file compares the scripts of several names with a reference in Go. The reference decides about any
+// number of names: a lock of one name is one of them, so the scripts of one name check the reference.
+
+// A world is what the reference expects on a node. It does not count the time that a test takes, so all times
+// are far apart.
+type world [3]worldName
+
+// A worldName is what a node keeps of one name. Of what is missing, the TTL is 0; -1 means that it never ends.
+type worldName struct {
+	lock  string // a value
+	queue []worldWaiter
+	fence string // a number
+
+	lockTTL, queueTTL, fenceTTL    int64
+	lockOdd, queueOdd, fenceIsList bool // the key is a list, and nothing else of it matters
+}
+
+type worldWaiter struct {
+	ticket string
+	left   int64 // until its deadline; not positive if it is dead
+}
+
+const (
+	worldTTL   = 1_000_000 // that commands set, in milliseconds
+	worldAlive = 100_000
+	worldFence = 3_000_000
+	tolerance  = 20_000 // what a test may take
+)
+
+var (
+	worldNames   = []string{"a", "b", "c"}
+	worldTickets = []string{ticket(1, us), ticket(2, they), ticket(3, us), ticket(4, they)}
+	worldTokens  = []uint64{7, 9, 10, 9007199254740993}
+	worldDead    = int64(-5000)
+)
+
+// An action is one command, and what the reference says about it.
+type action struct {
+	what    string
+	command script.Command
+	expect  func(w *world) expected
+	parse   func(reply any) (any, error)
+}
+
+type expected struct {
+	refused bool // the answer is an error
+	reply   any
+	told    []string
+}
+
+func (n *worldName) living() {
+	for len(n.queue) > 0 && n.queue[0].left <= 0 {
+		n.queue = n.queue[1:]
+	}
+}
+
+func (n *worldName) with(ticket string) {
+	if ticket == "" {
+		return
+	}
+	n.without(ticket)
+	n.queue = append(n.queue, worldWaiter{ticket, worldAlive})
+	slices.SortFunc(n.queue, func(a, b worldWaiter) int { return cmp.Compare(a.ticket, b.ticket) })
+	n.queueTTL = max(n.queueTTL, 2*worldAlive)
+}
+
+func (n *worldName) without(tickets ...string) {
+	n.queue = slices.DeleteFunc(slices.Clone(n.queue), func(w worldWaiter) bool { return slices.Contains(tickets, w.ticket) })
+}
+
+// settle notes that an empty queue is no key.
+func (n *worldName) settle() {
+	if len(n.queue) == 0 {
+		n.queueTTL = 0
+	}
+}
+
+// at returns the process of the i-th waiter, "" if there is none.
+func (n *worldName) at(i int) string {
+	if i >= len(n.queue) {
+		return ""
+	}
+	return processOf(n.queue[i].ticket)
+}
+
+// raise raises the register to a token, if that is greater.
+func (n *worldName) raise(token uint64) {
+	register, _ := strconv.ParseUint(n.fence, 10, 64)
+	if token > register && !n.fenceIsList {
+		n.fence, n.fenceTTL = strconv.FormatUint(token, 10), worldFence
+	}
+}
+
+// An acquire is an enter of some names.
+type acquire struct {
+	names         []int
+	value, ticket string
+	strict        bool
+	token         uint64
+}
+
+func (a acquire) expect(w *world) expected {
+	var e script.Entered
+	for _, i := range a.names {
+		n := &w[i]
+		if n.lockOdd || a.ticket != "" && n.queueOdd || a.token != 0 && n.fenceIsList {
+			return expected{refused: true}
+		}
+	}
+	by := -1
+	for at, i := range a.names {
+		n := &w[i]
+		if a.ticket != "" {
+			n.with(a.ticket)
+			n.living()
+		}
+		mine := a.token != 0 && n.lock == a.value
+		e.WasThere = e.WasThere || mine
+		register, _ := strconv.ParseUint(n.fence, 10, 64)
+		if a.token != 0 {
+			e.Register = max(e.Register, register)
+		}
+		switch {
+		case by >= 0 || mine:
+		case n.lock != "":
+			by, e.Wait = at, n.lockTTL
+		case a.strict && a.ticket != "" && n.at(0) != processOf(a.ticket):
+			by, e.Wait = at, n.queue[0].left
+		}
+	}
+	if by >= 0 {
+		e.By, e.WasThere = by, false
+		return expected{reply: e}
+	}
+	e.Stored = a.token > e.Register
+	for _, i := range a.names {
+		n := &w[i]
+		if n.lock == "" {
+			n.lock, n.lockTTL = a.value, worldTTL
+		}
+		switch {
+		case a.token == 0:
+		case e.Stored:
+			n.raise(a.token)
+		case n.fence != "":
+			n.fenceTTL = worldFence
+		}
+	}
+	if e.Stored {
+		e.Register = a.token
+	}
+	return expected{reply: e}
+}
+
+func (a acquire) action() action {
+	place, f := script.Place{Ticket: script.TicketOf(a.ticket), Alive: worldAlive, Strict: a.strict}, script.Fence{}
+	if a.token != 0 {
+		f = script.Fence{Token: a.token, TTL: worldFence}
+	}
+	if len(a.names) == 1 {
+		return action{fmt.Sprintf("enter %+v", a), script.Enter(script.NewLock(worldNames[a.names[0]], a.value), worldTTL, place, f), a.expect, func(reply any) (any, error) { return script.ParseEntered(reply) }}
+	}
+	return action{fmt.Sprintf("enter %+v", a), script.EnterMulti(multi(a.names, a.value), worldTTL, place, f), a.expect, func(reply any) (any, error) { return script.ParseEnteredMulti(reply) }}
+}
+
+// multi returns the Multi of some names.
+func multi(names []int, value string) script.Multi {
+	var texts []string
+	for _, i := range names {
+		texts = append(texts, worldNames[i])
+	}
+	return script.NewMulti(texts).With(value)
+}
+
+// A leave is a release of some names.
+type leave struct {
+	names          []int
+	value, process string
+	quiet          bool
+	token          uint64
+	all            []string   // tickets that leave all queues
+	enters         []string   // by name: the ticket that enters
+	leaves         [][]string // by name: the tickets that leave
+}
+
+func (l leave) turnover() script.Turnover {
+	t := script.Turnover{Alive: worldAlive, Leave: leaving(l.all)}
+	if len(l.names) == 1 && l.enters != nil {
+		t.Enters = script.TicketOf(l.enters[0])
+		return t
+	}
+	for i := range l.enters {
+		t.Parts = append(t.Parts, script.Part{Enters: script.TicketOf(l.enters[i]), Leave: leaving(l.leaves[i])})
+	}
+	return t
+}
+
+func (l leave) expect(w *world) (e expected) {
+	r := script.Released{Found: found(w, l.names, l.value)}
+	for _, i := range l.names {
+		e.refused = e.refused || w[i].lockOdd
+	}
+	if e.refused && len(l.names) == 1 {
+		return e
+	}
+	changes := len(l.all) > 0
+	for i := range l.enters {
+		changes = changes || l.enters[i] != "" || len(l.leaves[i]) > 0
+	}
+	for at, i := range l.names {
+		n := &w[i]
+		if n.lock == l.value && !n.lockOdd {
+			n.lock, n.lockTTL = "", 0
+		}
+		if l.token != 0 {
+			n.raise(l.token)
+		}
+		held := n.lockOdd || n.lock != ""
+		if l.quiet || n.queueOdd || held && !changes {
+			continue
+		}
+		n.without(l.all...)
+		if l.enters != nil {
+			n.without(l.leaves[at]...)
+			n.with(l.enters[at])
+		}
+		n.living()
+		n.settle()
+		switch {
+		case held || len(n.queue) == 0:
+		case n.at(0) != l.process:
+			e.told = append(e.told, n.at(0)+" "+worldNames[i])
+			r.Others |= 1 << at
+		default:
+			r.First |= 1 << at
+			if n.at(1) != "" && n.at(1) != l.process {
+				r.Others |= 1 << at
+			}
+		}
+	}
+	e.reply = r
+	return e
+}
+
+func (l leave) action() action {
+	process, f := script.ProcessOf(l.process), script.Fence{}
+	if l.token != 0 {
+		f = script.Fence{Token: l.token, TTL: worldFence}
+	}
+	a := action{fmt.Sprintf("release %+v", l), script.Command{}, l.expect, func(reply any) (any, error) { return script.ParseReleasedMulti(reply) }}
+	m, lock := script.Multi{}, script.NewLock(worldNames[l.names[0]], l.value)
+	single := len(l.names) == 1
+	if single {
+		a.parse = parseReleasedOne
+	} else {
+		m = multi(l.names, l.value)
+	}
+	switch {
+	case single && l.quiet:
+		a.command = script.ReleaseQuietly(lock, f)
+	case single:
+		a.command = script.Release(lock, process, l.turnover(), f)
+	case l.quiet:
+		a.command = script.ReleaseMultiQuietly(m, f)
+	default:
+		a.command = script.ReleaseMulti(m, process, l.turnover(), f)
+	}
+	return a
+}
+
+// parseReleasedOne reads a reply to the release of one name as if that was one of several.
+func parseReleasedOne(reply any) (any, error) {
+	n, ok := reply.(int64)
+	if !ok {
+		return nil, fmt.Errorf("no number: %v", reply)
+	}
+	r := script.Released{Found: n % script.Woke}
+	if n&script.First != 0 {
+		r.First = 1
+	}
+	if n&(script.Woke|script.Others) != 0 {
+		r.Others = 1
+	}
+	return r, nil
+}
+
+// found returns what a command that looks for a value finds.
+func found(w *world, names []int, value string) int64 {
+	missing := false
+	for _, i := range names {
+		if n := w[i]; n.lockOdd || n.lock != "" && n.lock != value {
+			return script.Other
+		}
+		missing = missing || w[i].lock == ""
+	}
+	if missing {
+		return script.Missing
+	}
+	return script.Mine
+}
+
+// A look is an extend, a heal or a valid of some names.
+type look struct {
+	names []int
+	value string
+	kind  string
+}
+
+func (l look) expect(w *world) expected {
+	for _, i := range l.names {
+		if w[i].lockOdd {
+			return expected{refused: true}
+		}
+	}
+	reply := found(w, l.names, l.value)
+	if l.kind == "valid" || reply == script.Other || reply == script.Missing && l.kind == "extend" {
+		return expected{reply: reply}
+	}
+	if reply == script.Missing {
+		reply = script.Created
+	}
+	for _, i := range l.names {
+		n := &w[i]
+		n.lock = l.value
+		if n.lockTTL < worldTTL {
+			n.lockTTL = worldTTL
+		}
+	}
+	return expected{reply: reply}
+}
+
+func (l look) action() action {
+	a := action{what: fmt.Sprintf("%+v", l), expect: l.expect, parse: func(reply any) (any, error) { return reply, nil }}
+	if len(l.names) == 1 {
+		lock := script.NewLock(worldNames[l.names[0]], l.value)
+		a.command = map[string]script.Command{"extend": script.Extend(lock, worldTTL), "heal": script.Heal(lock, worldTTL), "valid": script.Valid(lock)}[l.kind]
+		return a
+	}
+	m := multi(l.names, l.value)
+	a.command = map[string]script.Command{"extend": script.ExtendMulti(m, worldTTL), "heal": script.HealMulti(m, worldTTL), "valid": script.ValidMulti(m)}[l.kind]
+	return a
+}
+
+// A play is a sequence of commands for a node, and what the reference says about each. It is sent in one
+// pipeline.
+type play struct {
+	ground
+	start  int64 // the node's clock, in milliseconds
+	pipe   redis.Pipeliner
+	checks []func(messages []string)
+}
+
+func (g ground) play() *play {
+	g.Helper()
+	now, err := g.client.Time(g.Context()).Result()
+	require.NoError(g, err)
+	return &play{ground: g, start: now.UnixMilli(), pipe: g.client.Pipeline()}
+}
+
+// dump returns values and TTLs of keys.
+const dump = `local out = {}
+for i = 1, #KEYS do
+  local v = redis.pcall('GET', KEYS[i]) or ''
+  if type(v) == 'table' then v = 'a list' end
+  out[2 * i - 1], out[2 * i] = v, redis.call('PTTL', KEYS[i])
+end
+return out`
+
+// set makes the node as w says.
+func (p *play) set(w *world) {
+	c := p.Context()
+	p.pipe.FlushAll(c)
+	put := func(key, value string, ttl int64, isList bool) {
+		switch {
+		case isList:
+			p.pipe.RPush(c, key, "x")
+			p.pipe.PExpire(c, key, worldTTL*time.Millisecond)
+		case value != "" && ttl < 0:
+			p.pipe.Set(c, key, value, 0)
+		case value != "":
+			p.pipe.Do(c, "set", key, value, "px", ttl)
+		}
+	}
+	for i, name := range worldNames {
+		n := w[i]
+		put(name, n.lock, n.lockTTL, n.lockOdd)
+		put(script.QueueKey(name), p.text(n.queue), n.queueTTL, n.queueOdd)
+		put(script.FenceKey(name), n.fence, n.fenceTTL, n.fenceIsList)
+	}
+}
+
+func (p *play) text(queue []worldWaiter) string {
+	var b strings.Builder
+	for _, w := range queue {
+		b.WriteString(record(w.ticket, p.start+w.left))
+	}
+	return b.String()
+}
+
+// do plays an action. From is said if the node does not do what the reference says.
+func (p *play) do(w *world, a action, from string) {
+	c := p.Context()
+	reply := p.pipe.Do(c, a.command.InFull()...)
+	want := a.expect(w)
+	after := *w
+	for i := range after {
+		after[i].queue = slices.Clone(after[i].queue)
+	}
+	p.pipe.Publish(c, script.ProcessOf(us).Channel(), "end")
+	var keys []string
+	for _, name := range worldNames {
+		keys = append(keys, name, script.QueueKey(name), script.FenceKey(name))
+	}
+	state := p.pipe.Eval(c, dump, keys)
+	p.checks = append(p.checks, func(messages []string) {
+		if wrong := p.wrong(a, want, reply, after, state, messages); wrong != "" {
+			p.Fatalf("%s\n%s\nfrom %s", wrong, a.what, from)
+		}
+	})
+}
+
+// end sends the commands and compares the node with the reference.
+func (p *play) end() {
+	p.Helper()
+	_, _ = p.pipe.Exec(p.Context())
+	for _, check := range p.checks {
+		check(p.messages())
+	}
+	p.checks, p.pipe = nil, p.client.Pipeline()
+}
+
+// messages returns what has been published up to the next end: to whom, and about which lock.
+func (g ground) messages() (messages []string) {
+	g.Helper()
+	for {
+		m, err := g.pubsub.ReceiveTimeout(g.Context(), 10*time.Second)
+		require.NoError(g, err)
+		message := m.(*redis.Message)
+		if message.Payload == "end" {
+			return messages
+		}
+		messages = append(messages, strings.TrimPrefix(message.Channel, "redsync:")+" "+message.Payload)
+	}
+}
+
+func near(got, want int64) bool {
+	return got == want || want > 0 && got > want-tolerance && got <= want+tolerance && got > 0
+}
+
+// wrong says in what the node differs from the reference, "" for nothing.
+func (p *play) wrong(a action, want expected, reply *redis.Cmd, after world, state *redis.Cmd, messages []string) string {
+	if failed := reply.Err() != nil && !errors.Is(reply.Err(), redis.Nil); failed || want.refused {
+		if failed != want.refused || !strings.Contains(reply.Err().Error(), "WRONGTYPE") {
+			return fmt.Sprintf("answer %v, %v", reply.Val(), reply.Err())
+		}
+	} else {
+		got, err := a.parse(reply.Val())
+		if g, ok := got.(script.Entered); ok {
+			w := want.reply.(script.Entered)
+			if near(g.Wait, w.Wait) {
+				g.Wait = w.Wait
+			}
+			got = g
+		}
+		if err != nil || got != want.reply {
+			return fmt.Sprintf("answer %v (%+v, %v), want %+v", reply.Val(), got, err, want.reply)
+		}
+	}
+	if !slices.Equal(messages, want.told) {
+		return fmt.Sprintf("told %q, want %q", messages, want.told)
+	}
+	values := state.Val().([]any)
+	for i, name := range worldNames {
+		n, at := after[i], 6*i
+		if wrong := differs(values[at:], n.lock, n.lockTTL, n.lockOdd); wrong != "" {
+			return name + ": lock " + wrong
+		}
+		if wrong := differs(values[at+4:], n.fence, n.fenceTTL, n.fenceIsList); wrong != "" {
+			return name + ": fence " + wrong
+		}
+		text := values[at+2].(string)
+		if n.queueOdd {
+			if text != "a list" {
+				return name + ": the list beside it is overwritten: " + text
+			}
+			continue
+		}
+		if len(text) != recordSize*len(n.queue) {
+			return fmt.Sprintf("%s: queue %q, want %v", name, text, n.queue)
+		}
+		for j, w := range n.queue {
+			r := text[recordSize*j:][:recordSize]
+			if !wellFormed.MatchString(r) || r[:49] != w.ticket || max(deadline(r)-p.start-w.left, p.start+w.left-deadline(r)) > tolerance {
+				return fmt.Sprintf("%s: queue %q, want %v", name, text, n.queue)
+			}
+		}
+		if got := values[at+3].(int64); len(n.queue) > 0 && !near(got, n.queueTTL) {
+			return fmt.Sprintf("%s: queue lasts %d, want %d", name, got, n.queueTTL)
+		}
+	}
+	return ""
+}
+
+// differs compares a value and its TTL.
+func differs(got []any, value string, ttl int64, isList bool) string {
+	if isList {
+		value, ttl = "a list", worldTTL
+	}
+	if value == "" {
+		ttl = -2
+	}
+	if got[0] != value || !near(got[1].(int64), ttl) {
+		return fmt.Sprintf("%v, want %q for %d", got[:2], value, ttl)
+	}
+	return ""
+}
+
+func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
+
+// some returns a random part of list.
+func some[T any](r *rand.Rand, list []T) (part []T) {
+	for _, e := range list {
+		if r.IntN(3) == 0 {
+			part = append(part, e)
+		}
+	}
+	return part
+}
+
+// anyName returns a name at random.
+func anyName(r *rand.Rand) (n worldName) {
+	switch r.IntN(14) {
+	case 0, 1, 2, 3:
+		n.lock, n.lockTTL = "v", pick[int64](r, worldTTL/2, 2*worldTTL, -1)
+	case 4, 5:
+		n.lock, n.lockTTL = "w", pick[int64](r, worldTTL/2, 2*worldTTL, -1)
+	case 6:
+		n.lockOdd = r.IntN(2) == 0
+	}
+	for _, t := range some(r, worldTickets) {
+		n.queue = append(n.queue, worldWaiter{t, pick(r, worldDead, 3*worldAlive, 5*worldAlive)})
+		n.queueTTL = pick[int64](r, 150_000, 400_000)
+	}
+	if r.IntN(20) == 0 {
+		n.queueOdd, n.queue = true, nil
+	}
+	switch r.IntN(8) {
+	case 0, 1, 2, 3:
+		n.fence, n.fenceTTL = strconv.FormatUint(pick(r, worldTokens...)-uint64(r.IntN(2)), 10), worldTTL/2
+	case 4:
+		n.fenceIsList = r.IntN(3) == 0
+	}
+	return n
+}
+
+func anyAction(r *rand.Rand) action {
+	names := pick(r, []int{0, 1}, []int{0, 2}, []int{1, 2}, []int{0, 1, 2}, []int{0, 1, 2}, []int{r.IntN(3)})
+	value, token := pick(r, "v", "v", "w"), uint64(0)
+	if r.IntN(2) == 0 {
+		token = pick(r, worldTokens...)
+	}
+	switch r.IntN(7) {
+	case 0, 1:
+		return acquire{names, value, pick(r, append([]string{""}, worldTickets...)...), r.IntN(2) == 0, token}.action()
+	case 2:
+		return look{names, value, pick(r, "extend", "heal", "valid")}.action()
+	}
+	l := leave{names: names, value: value, token: token, process: pick(r, us, they, ""), quiet: r.IntN(8) == 0}
+	if r.IntN(2) == 0 {
+		l.all = some(r, worldTickets)
+	}
+	if r.IntN(2) == 0 {
+		for range names {
+			l.enters = append(l.enters, pick(r, append([]string{"", ""}, worldTickets...)...))
+			l.leaves = append(l.leaves, some(r, worldTickets))
+		}
+		if len(names) == 1 {
+			l.leaves[0] = nil
+		}
+	}
+	return l.action()
+}
+
+// TestMultiAtRandom plays commands of one name and of several on nodes of both kinds.
+func TestMultiAtRandom(t *testing.T) {
+	onBoth(t, func(g ground) {
+		for seed := range testlength.Of(5, 25, 3000) {
+			r := rand.New(rand.NewPCG(uint64(seed), 0)) //nolint:gosec // it is to be repeatable
+			p := g.play()
+			for range 10 {
+				w := &world{anyName(r), anyName(r), anyName(r)}
+				p.set(w)
+				for range 4 {
+					p.do(w, anyAction(r), fmt.Sprintf("seed %d: %+v", seed, *w))
+				}
+			}
+			p.end()
+		}
+	})
+}
+
+// TestMultiInSmallWorlds plays commands of two names in all states of a small set.
+func TestMultiInSmallWorlds(t *testing.T) {
+	ours, theirs := worldWaiter{worldTickets[0], 3 * worldAlive}, worldWaiter{worldTickets[1], 5 * worldAlive}
+	late, dead := worldWaiter{worldTickets[2], 3 * worldAlive}, worldWaiter{worldTickets[1], worldDead}
+	lines := [][]worldWaiter{nil, {theirs}, {ours, theirs}, {dead, late}, {dead}, {theirs, late}, {ours}}
+	locks := []string{"", "v", "w", "a list"}
+	lines, locks = lines[:testlength.Of(3, 4, 7)], locks[:testlength.Of(2, 3, 4)]
+	var names []worldName
+	for _, line := range lines {
+		for _, lock := range locks {
+			n := worldName{lock: lock, queue: line, lockOdd: lock == "a list"}
+			if lock != "" {
+				n.lockTTL = worldTTL / 2
+			}
+			if line != nil {
+				n.queueTTL = 400_000
+			}
+			names = append(names, n)
+		}
+	}
+	both, leaves := []int{0, 2}, []string{ours.ticket, late.ticket}
+	actions := []action{
+		leave{names: both, value: "v"}.action(),
+		leave{names: both, value: "v", process: us, all: leaves}.action(),
+		leave{names: both, value: "v", process: us, enters: []string{late.ticket, ""}, leaves: [][]string{nil, leaves}}.action(),
+		acquire{names: both, value: "v"}.action(),
+		acquire{names: both, value: "v", ticket: late.ticket, strict: true, token: 7}.action(),
+		look{both, "v", "heal"}.action(),
+		look{both, "v", "extend"}.action(),
+		look{both, "v", "valid"}.action(),
+	}
+	onBoth(t, func(g ground) {
+		for i, first := range names {
+			p := g.play()
+			for j, last := range names {
+				for _, a := range actions {
+					w := &world{first, {}, last}
+					p.set(w)
+					p.do(w, a, fmt.Sprintf("%d and %d: %+v", i, j, *w))
+				}
+			}
+			p.end()
+		}
+	})
+}

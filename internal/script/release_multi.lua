@@ -1,0 +1,100 @@
+-- KEYS: k locks, then k queues unless nobody can queue, then k fences if there is a token
+-- ARGV: 1 value; often nothing else
+--       2 process, '' if nobody of it waits, '-' if nobody can queue
+--       3 token, '' for none  4 fence ttl in milliseconds
+--       then, if somebody enters or leaves the queues: how long a ticket that enters counts
+--       as alive, in milliseconds, and how many tickets leave all queues, and these. Then,
+--       if more changes, for each name: the ticket that enters its queue, or '', and how
+--       many tickets leave it, and these.
+-- Deletes the locks that have the value, and raises each fence to the token. Tells the
+-- first live waiter of each name that is free afterwards, unless it is of the caller's
+-- process. A user that may do no more than delete the locks must still release them:
+-- hence pcall. A lock that cannot be read, a list for example, keeps no other from being
+-- released: the script returns the error at its end.
+-- Returns 1 all mine and deleted, 0 some missing, 2 some have another value. If a free name
+-- is known to have waiters, it returns an array of this, the indexes from 1 of the names
+-- for which the caller's process is first, and those for which another process has been
+-- told or comes next after the caller's.
+
+local value, process, token = ARGV[1], ARGV[2] or '', ARGV[3] or ''
+local quiet = process == '-'
+local groups = 1
+if not quiet then groups = groups + 1 end
+if token ~= '' then groups = groups + 1 end
+local k = #KEYS / groups
+
+local mine, held, found, failed = {}, {}, 1, nil
+for i = 1, k do
+  local v = redis.pcall('GET', KEYS[i])
+  if v == value then
+    mine[#mine + 1] = KEYS[i]
+  elseif v then
+    held[i], found = true, 2
+    if type(v) == 'table' then failed = v end
+  elseif found == 1 then
+    found = 0
+  end
+end
+
+if #mine > 0 then
+  -- In the plain case BITOP deletes the first lock if there is no queue at all: see release.lua.
+  local from = 1
+  if #mine == k and #ARGV == 1 and redis.pcall('BITOP', 'OR', KEYS[1], unpack(KEYS, k + 1)) == 0 then from = 2 end
+  local deleted = redis.pcall('DEL', unpack(mine, from))
+  if type(deleted) ~= 'number' then
+    for i = from, #mine do redis.pcall('SET', mine[i], value, 'PX', 1) end
+    return deleted
+  end
+  if from == 2 then return 1 end
+end
+
+if token ~= '' then
+  for i = #KEYS - k + 1, #KEYS do
+    local register = redis.pcall('GET', KEYS[i]) or '0'
+    if type(register) == 'string' and (#token > #register or #token == #register and token > register) then
+      redis.pcall('SET', KEYS[i], token, 'PX', ARGV[4])
+    end
+  end
+end
+
+local alive, queues, waiting = ARGV[5], {}, false
+for i = 1, k do
+  if not quiet and (alive or not held[i]) then
+    local queue = redis.pcall('GET', KEYS[k + i]) or ''
+    if type(queue) == 'string' then queues[i] = queue end
+    waiting = waiting or alive or queue ~= ''
+  end
+end
+if not waiting then return failed or found end
+local t = redis.pcall('TIME')
+if t.err then return failed or found end
+
+-- include queue.lua
+
+local now, all, first, others = t[1] * 1000 + math.floor(t[2] / 1000), 6 + (ARGV[6] or 0), {}, {}
+local at = all + 1 -- the changes of the queue of the name begin there
+for i = 1, k do
+  local enters, last, before = ARGV[at] or '', at + 1 + (ARGV[at + 1] or 0), queues[i]
+  if before then
+    local queue, ttl = before, 1
+    for j = 7, all do queue = without(queue, ARGV[j]) end
+    for j = at + 2, last do queue = without(queue, ARGV[j]) end
+    if enters ~= '' then queue, ttl = with(queue, enters, now + alive), 2 * alive end
+    queue = living(queue, now)
+    if queue ~= before then store(redis.pcall, KEYS[k + i], queue, ttl) end
+    if queue ~= '' and not held[i] then
+      local head, second = waiter(1, queue), waiter(2, queue)
+      if head ~= process then
+        redis.pcall('PUBLISH', 'redsync:' .. head, KEYS[i])
+        others[#others + 1] = i
+      else
+        first[#first + 1] = i
+        if second ~= '' and second ~= process then others[#others + 1] = i end
+      end
+    end
+  end
+  at = last + 1
+end
+if failed then return failed end
+if #first + #others == 0 then return found end
+return {found, first, others}

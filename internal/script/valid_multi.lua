@@ -1,0 +1,10 @@
+-- KEYS: locks   ARGV: 1 value
+-- Returns 1 all mine, 0 some missing, 2 some have another value.
+local missing, other = false, false
+for i = 1, #KEYS do
+  local v = redis.call('GET', KEYS[i])
+  if not v then missing = true elseif v ~= ARGV[1] then other = true end
+end
+if other then return 2 end
+if missing then return 0 end
+return 1

@@ -1,0 +1,394 @@
+package redsync_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows what a lock on several names does that a lock on one name does not.
+
+// both are the names of most locks here.
+var both = []string{"a", "b"}
+
+// locked returns a lock on several names that is held.
+func (f field) locked(names []string, options ...redsync.Option) *redsync.Mutex {
+	f.Helper()
+	m := f.NewMultiMutex(names, options...)
+	require.NoError(f, m.Lock())
+	time.Sleep(time.Millisecond)
+	return m
+}
+
+// have looks how many nodes have the key of each name.
+func (f field) have(count int, names ...string) {
+	f.Helper()
+	for _, name := range names {
+		assert.Equal(f, count, f.nodes.Keys(name), name)
+	}
+}
+
+func TestMultiHasAllNamesInOneRoundTrip(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		for _, n := range f.nodes {
+			n.On("evalsha", 2, embedded.Fault{Delay: 20 * time.Millisecond})
+		}
+		start := time.Now()
+		m := f.NewMultiMutex([]string{"c", "a", "b", "a"})
+		require.NoError(f, m.Lock())
+		assert.Less(f, time.Since(start), 40*time.Millisecond)
+		assert.Equal(f, []string{"a", "b", "c"}, m.Names())
+		assert.Equal(f, "a, b, c", m.Name())
+		time.Sleep(time.Second)
+		f.have(5, "a", "b", "c")
+		ok, err := m.Valid()
+		require.True(f, ok, "%v", err)
+		ok, err = m.Extend()
+		require.True(f, ok, "%v", err)
+		f.unlock(m)
+		time.Sleep(time.Second)
+		f.have(0, "a", "b", "c")
+	})
+}
+
+func TestMultiExcludesWhoeverSharesAName(t *testing.T) {
+	play(t, func(f field) {
+		other := f.another()
+		f.closes(other)
+		m := f.locked(both)
+		for _, rs := range []*redsync.Redsync{f.Redsync, other} {
+			for _, rival := range []*redsync.Mutex{
+				rs.NewMutex("a"), rs.NewMutex("b"), rs.NewMultiMutex(both), rs.NewMultiMutex([]string{"b", "c"}),
+				rs.NewMultiMutex([]string{"0", "a"}), rs.NewMutex("b", redsync.WithFair()),
+				rs.NewMultiMutex([]string{"b", "c"}, redsync.WithFair()),
+			} {
+				var taken *redsync.ErrTaken
+				require.ErrorAs(f, rival.TryLock(), &taken, rival.Name())
+			}
+			free := rs.NewMultiMutex([]string{"c", "d"})
+			require.NoError(f, free.TryLock())
+			f.unlock(free)
+		}
+		time.Sleep(time.Second)
+		f.have(5, both...)
+		f.have(0, "0", "c", "d")
+		f.unlock(m)
+	})
+}
+
+// One name that is taken keeps all others free.
+func TestMultiThatFailsLeavesNothing(t *testing.T) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
+		single := f.NewMutex("b")
+		require.NoError(f, single.Lock())
+		m := f.another(mode...).NewMultiMutex([]string{"a", "b", "c"})
+		require.Error(f, m.TryLock())
+		time.Sleep(time.Second)
+		f.have(0, "a", "c")
+		f.have(5, "b")
+		f.unlock(single)
+		time.Sleep(time.Second)
+		f.nobodyWaits()
+	})
+}
+
+func TestNamesOfAMultiThatCannotBeHad(t *testing.T) {
+	play(t, func(f field) {
+		many := make([]string, 65)
+		for i := range many {
+			many[i] = fmt.Sprintf("name-%d", i)
+		}
+		for want, names := range map[string][]string{
+			"0 names are out of range: 1 to 64":  {},
+			"65 names are out of range: 1 to 64": many,
+			"must not be empty":                  {"a", ""},
+			`the name "{x}:queue" is reserved`:   {"a", "{x}:queue"},
+			`the name "{x}:fence" is reserved`:   {"{x}:fence", "a"},
+		} {
+			refuses(t, f.NewMultiMutex(names), want)
+		}
+		m := f.NewMultiMutex(many[:64])
+		require.NoError(f, m.Lock())
+		f.unlock(m)
+		refuses(t, f.NewMultiMutex(both, redsync.WithValue("x")), "WithValue excludes NewMultiMutex")
+		assert.Zero(f, f.commands("set"))
+
+		one := f.NewMultiMutex([]string{"a", "a"})
+		require.NoError(f, one.Lock())
+		assert.Equal(f, []string{"a"}, one.Names())
+		assert.Positive(f, f.commands("set"), "it is the plain lock")
+		f.unlock(one)
+	})
+	var none *redsync.Redsync
+	require.ErrorIs(t, none.NewMultiMutex(both).Lock(), redsync.ErrNoPools)
+	require.ErrorIs(t, none.NewMultiMutex(nil).Lock(), redsync.ErrNoPools)
+	assert.Empty(t, none.NewMultiMutex(nil).Name())
+}
+
+// On a Cluster and a Ring all names must lie together. That is known before anything is sent.
+func TestNamesOfAMultiThatLieApart(t *testing.T) {
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}, HeartbeatFrequency: time.Hour})
+	defer func() { _, _ = cluster.Close(), ring.Close() }()
+	for _, client := range []redis.UniversalClient{cluster, ring} {
+		rs := redsync.New(pool.New(client))
+		err := rs.NewMultiMutex([]string{"{a}1", "{a}2", "b"}).Lock()
+		require.ErrorContains(t, err, `the names "b" and "{a}1" do not lie in one slot`)
+		require.ErrorContains(t, err, "pool #0")
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		err = rs.NewMultiMutex([]string{"{a}1", "a", "x{a}"}, redsync.WithTries(1)).LockContext(ctx)
+		cancel()
+		require.NotContains(t, err.Error(), "slot")
+		require.NoError(t, rs.Close(t.Context()))
+	}
+}
+
+// A release of one name wakes who waits for several, and the other way round: nobody's retry delay helps.
+func TestMultiAndSinglesWakeEachOther(t *testing.T) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
+		other := f.another()
+		f.closes(other)
+		f.meet()
+		for _, rs := range []*redsync.Redsync{f.Redsync, other} {
+			a, b := f.NewMutex("a", mode...), f.NewMutex("b", mode...)
+			require.NoError(f, a.Lock())
+			require.NoError(f, b.Lock())
+			multi := f.callsSeveral(rs, both, patient(mode...)...)
+			time.Sleep(100 * time.Millisecond)
+			f.unlock(a)
+			time.Sleep(100 * time.Millisecond)
+			require.True(f, open(multi.done))
+			f.unlock(b)
+			start := time.Now()
+			<-multi.done
+			require.NoError(f, multi.err)
+			assert.Less(f, time.Since(start), 50*time.Millisecond)
+
+			first, second := f.callsOn(rs, "a", patient(mode...)...), f.callsOn(other, "b", patient(mode...)...)
+			time.Sleep(100 * time.Millisecond)
+			start = time.Now()
+			f.unlock(multi.Mutex)
+			<-first.done
+			<-second.done
+			assert.Less(f, time.Since(start), 50*time.Millisecond)
+			require.NoError(f, first.err)
+			require.NoError(f, second.err)
+			f.unlock(first.Mutex)
+			f.unlock(second.Mutex)
+			time.Sleep(time.Second)
+			f.nobodyWaits()
+		}
+	})
+}
+
+// Without fair mode a multi keeps nobody from a name for which it does not wait; in fair mode it does.
+func TestMultiThatWaitsForOneNameLeavesTheOthersFree(t *testing.T) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
+		other := f.another()
+		f.closes(other)
+		f.meet()
+		for _, rs := range []*redsync.Redsync{f.Redsync, other} {
+			b := f.NewMutex("b", redsync.WithExpiry(time.Minute))
+			require.NoError(f, b.Lock())
+			multi := f.callsSeveral(rs, both, patient(mode...)...)
+			time.Sleep(100 * time.Millisecond)
+			single := f.callsOn(other, "a", patient(mode...)...)
+			time.Sleep(100 * time.Millisecond)
+			if len(mode) == 0 {
+				assert.False(f, open(single.done), "a is free")
+				require.NoError(f, single.err)
+				f.unlock(single.Mutex)
+			} else {
+				assert.True(f, open(single.done), "it stands behind the multi")
+			}
+			f.unlock(b)
+			<-multi.done
+			require.NoError(f, multi.err)
+			f.unlock(multi.Mutex)
+			<-single.done
+			if len(mode) > 0 {
+				f.unlock(single.Mutex)
+			}
+			time.Sleep(time.Second)
+			f.nobodyWaits()
+		}
+	})
+}
+
+// The token of a lock on several names is greater than all tokens of each name before.
+func TestMultiHasOneTokenForAllNames(t *testing.T) {
+	play(t, func(f field) {
+		fencing := redsync.WithFencing()
+		var last uint64
+		for range 3 {
+			for _, m := range []*redsync.Mutex{
+				f.NewMutex("a", fencing), f.another().NewMultiMutex(both, fencing), f.NewMutex("b", fencing),
+				f.NewMultiMutex([]string{"b", "c"}, fencing), f.another().NewMutex("c", fencing), f.NewMultiMutex([]string{"c", "a"}, fencing),
+			} {
+				require.NoError(f, m.Lock())
+				assert.Greater(f, m.Fence(), last, m.Name())
+				last = m.Fence()
+				f.unlock(m)
+			}
+		}
+		time.Sleep(time.Second)
+	})
+}
+
+// One key that is gone on a majority ends the whole hold.
+func TestMultiIsLostWithOneOfItsKeys(t *testing.T) {
+	play(t, func(f field) {
+		m := f.locked(both)
+		for _, n := range f.nodes[:3] {
+			n.Del("b")
+		}
+		_, err := m.Valid()
+		require.ErrorIs(f, err, redsync.ErrLockLost)
+		require.ErrorIs(f, m.Err(), redsync.ErrLockLost)
+		_, err = m.Unlock()
+		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+		time.Sleep(time.Second)
+		f.have(0, both...)
+
+		m = f.locked(both, redsync.WithSetNXOnExtend())
+		for _, n := range f.nodes[:3] {
+			n.Del("b")
+		}
+		ok, err := m.Extend()
+		require.False(f, ok, "keys that are set again do not count")
+		require.ErrorIs(f, err, redsync.ErrExtendFailed)
+		time.Sleep(time.Millisecond)
+		f.have(5, both...)
+		ok, err = m.Extend()
+		require.True(f, ok, "%v", err)
+		f.unlock(m)
+	})
+}
+
+// A multi that gives up leaves no ticket in any queue, wherever it stood.
+func TestMultiThatGivesUpLeavesAllQueues(t *testing.T) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
+		other := f.another()
+		f.closes(other)
+		names := []string{"a", "b", "c"}
+		for _, held := range names {
+			for _, rs := range []*redsync.Redsync{f.Redsync, other} {
+				single := f.NewMutex(held, redsync.WithExpiry(time.Minute))
+				require.NoError(f, single.Lock())
+				w := f.callsSeveral(rs, names, patient(mode...)...)
+				time.Sleep(300 * time.Millisecond)
+				queues := 0
+				for _, key := range f.nodes[0].Keys() {
+					if strings.HasSuffix(key, ":queue") {
+						queues++
+					}
+				}
+				if len(mode) == 0 {
+					assert.Equal(f, 1, queues, "it waits for %s", held)
+					assert.True(f, slices.Contains(f.nodes[0].Keys(), "{"+held+"}:queue"))
+				} else {
+					assert.Equal(f, 3, queues)
+				}
+				w.cancel()
+				<-w.done
+				require.ErrorIs(f, w.err, context.Canceled)
+				time.Sleep(time.Second)
+				f.nobodyWaits()
+				f.unlock(single)
+			}
+		}
+	})
+}
+
+// callsSeveral begins a Lock of several names.
+func (f field) callsSeveral(rs *redsync.Redsync, names []string, options ...redsync.Option) *call {
+	return f.begins(rs.NewMultiMutex(names, options...))
+}
+
+// callsOn begins a Lock of one name.
+func (f field) callsOn(rs *redsync.Redsync, name string, options ...redsync.Option) *call {
+	return f.begins(rs.NewMutex(name, options...))
+}
+
+// A lock on several names passes to another process by Detach and WithSequencer, with its token.
+func TestMultiIsGivenAway(t *testing.T) {
+	play(t, func(f field) {
+		other := f.another()
+		f.closes(other)
+		m := f.locked(both, redsync.WithFencing(), redsync.WithWatchdog())
+		token := m.Fence()
+		s, err := m.Detach(f.Context())
+		require.NoError(f, err)
+		assert.Equal(f, both, s.Names())
+		assert.Equal(f, "a, b", s.Name)
+		require.NoError(f, other.Current(f.Context(), s))
+		parsed, err := redsync.ParseSequencer(s.String())
+		require.NoError(f, err)
+		assert.Equal(f, s, parsed)
+
+		for name, wrong := range map[string]*redsync.Mutex{
+			`is of the lock "a, b", not of "a"`:    other.NewMutex("a", redsync.WithSequencer(s)),
+			`is of the lock "a, b", not of "a, c"`: other.NewMultiMutex([]string{"a", "c"}, redsync.WithSequencer(s)),
+			`is of one name, "a, b", not of`: other.NewMultiMutex(both, redsync.WithSequencer(redsync.Sequencer{
+				Name: s.Name, Value: s.Value,
+			})),
+		} {
+			_, err = wrong.Extend()
+			require.ErrorContains(f, err, name)
+		}
+
+		for _, receiver := range []*redsync.Mutex{
+			other.NewMultiMutex([]string{"b", "a"}, redsync.WithSequencer(s)), other.NewMutex("a, b", redsync.WithSequencer(parsed)),
+		} {
+			ok, err := receiver.Valid()
+			require.True(f, ok, "%v", err)
+			assert.Equal(f, both, receiver.Names())
+			ok, err = receiver.Extend()
+			require.True(f, ok, "%v", err)
+			assert.Equal(f, token, receiver.Fence())
+		}
+		receiver := other.NewMultiMutex(both, redsync.WithSequencer(s))
+		require.NoError(f, receiver.Do(f.Context(), func(ctx context.Context) error {
+			assert.Equal(f, both, redsync.FromContext(ctx).Names())
+			time.Sleep(20 * time.Second) // it is extended
+			return ctx.Err()
+		}))
+		time.Sleep(time.Second)
+		f.have(0, both...)
+		require.ErrorIs(f, other.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
+	})
+}
+
+func TestDoAndTryDoOverSeveralNames(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMultiMutex(both)
+		err := m.Do(f.Context(), func(ctx context.Context) error {
+			var taken *redsync.ErrTaken
+			require.ErrorAs(f, f.TryDo(ctx, "b", func(context.Context) error { return nil }), &taken)
+			require.ErrorAs(f, m.TryDo(ctx, func(context.Context) error { return nil }), &taken)
+			time.Sleep(30 * time.Second)
+			assert.NoError(f, m.Err())
+			for _, n := range f.nodes[:3] {
+				n.Del("b")
+			}
+			<-ctx.Done() // the watchdog finds out
+			assert.ErrorIs(f, context.Cause(ctx), redsync.ErrLockLost)
+			return nil
+		})
+		require.ErrorIs(f, err, redsync.ErrLockLost)
+		time.Sleep(time.Second)
+		f.have(0, both...)
+	})
+}
