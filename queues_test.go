@@ -197,6 +197,52 @@ func TestWaiterThatGivesUpAsItEntersTheQueuesLeavesThem(t *testing.T) {
 	})
 }
 
+// A waiter gives up while the holder's release that enters its ticket into the queues is on its way. It does not
+// release the lock itself, so that another process cannot acquire it before the nodes have answered the holder.
+func TestWaiterThatGivesUpAsItEntersTheQueuesDoesNotReleaseForTheHolder(t *testing.T) {
+	play(t, func(f field) {
+		fair := redsync.WithFair()
+		var hook atomic.Pointer[func()]
+		rs := f.wrapped(func(p pool.Pool) pool.Pool { return hooked{p, &hook} })
+		before := f.held(fair)
+		holder := f.calls(rs, patient(fair)...)
+		time.Sleep(10 * time.Millisecond)
+		w := f.calls(rs, patient(fair)...) // it makes no attempt, because its process gets the lock next
+		f.unlock(before)
+		<-holder.done
+		require.NoError(f, holder.err)
+		time.Sleep(30 * time.Millisecond) // longer than a lock is handed on within the process
+		givesUp := func() { w.cancel(); <-w.done; synctest.Wait() }
+		hook.Store(&givesUp)
+		f.unlock(holder.Mutex)
+		f.nobodyWaits()
+	})
+}
+
+// The release that enters a waiter's ticket into the queues is on its way to the last node, while the other nodes
+// give the waiter the lock and the waiter unlocks it: the ticket does not stay on the last node.
+func TestWaiterThatUnlocksAsItEntersTheLastQueueLeavesIt(t *testing.T) {
+	play(t, func(f field) {
+		fair := redsync.WithFair()
+		var hook atomic.Pointer[func()]
+		made := 0
+		rs := f.wrapped(func(p pool.Pool) pool.Pool {
+			if made++; made < len(f.nodes) {
+				return p
+			}
+			return hooked{p, &hook}
+		})
+		holder := rs.NewMutex("lock", fair)
+		require.NoError(f, holder.Lock())
+		w := f.calls(rs, patient(fair)...)
+		time.Sleep(30 * time.Millisecond) // longer than a lock is handed on within the process
+		unlocks := func() { <-w.done; require.NoError(f, w.err); f.unlock(w.Mutex) }
+		hook.Store(&unlocks)
+		f.unlock(holder)
+		f.nobodyWaits()
+	})
+}
+
 func TestWaiterWithAShortNodeDeadlineGivesWay(t *testing.T) {
 	for name, expiry := range map[string]time.Duration{"released": time.Minute, "run out": time.Second} {
 		t.Run(name, func(t *testing.T) {

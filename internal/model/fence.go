@@ -75,6 +75,12 @@ type fenceFlaws struct {
 	equal, unstored, kept, expires, noGuard, short bool
 }
 
+// sized returns the bounds for a mutation, which takes less time than the sound model.
+func (b fenceBounds) sized(size Size) fenceBounds {
+	b.size = size
+	return b
+}
+
 type fence struct {
 	fenceBounds
 	fenceFlaws
@@ -85,7 +91,7 @@ var (
 	fenceTwice    = fenceBounds{name: "two locks, any proposals, two more rounds", locks: 2, proposals: 4, highest: 7, rounds: 2, size: Large}
 	fenceThree    = fenceBounds{name: "three locks, any proposals", locks: 3, proposals: 3, highest: 3, size: Large}
 	fenceExpires  = fenceBounds{name: "registers expire", locks: 2, highest: 12, ticks: 4, skew: 1, window: 1, ttl: 3}
-	fenceRestarts = fenceBounds{name: "restarts without data, with the guard", locks: 2, highest: 12, ticks: 4, skew: 1, window: 1, restarts: 1, guard: 3, size: Medium}
+	fenceRestarts = fenceBounds{name: "restarts without data, with the guard", locks: 2, highest: 12, ticks: 4, skew: 1, window: 1, restarts: 1, guard: 3, size: Large}
 	fenceAgree    = fenceBounds{name: "restarts without the guard, clocks agree", locks: 2, highest: 12, rounds: 1, ticks: 3, window: 2, restarts: 2, agree: true, size: Medium}
 )
 
@@ -98,8 +104,8 @@ var fenceRules = []struct {
 	{"a grant will do", "4 fencing tokens", "the token is the proposal that a quorum has stored; nodes that granted the lock but not the token do not count", fenceSkewed, fenceFlaws{unstored: true}},
 	{"votes of the round before", "4 fencing tokens", "a round with a higher proposal begins without the votes of the round before", fenceSkewed, fenceFlaws{kept: true}},
 	{"registers expire too early", "4 fencing tokens", "a register lasts longer than the skew of the clocks plus the time that an attempt takes", fenceExpires, fenceFlaws{expires: true}},
-	{"no restart guard", "5 restart guard", "if clocks may disagree, a node that has restarted does not count until its guard has passed", fenceRestarts, fenceFlaws{noGuard: true}},
-	{"the guard is a tick short", "5 restart guard", "the guard lasts longer than the skew of the clocks plus the time that an attempt takes", fenceRestarts, fenceFlaws{short: true}},
+	{"no restart guard", "5 restart guard", "if clocks may disagree, a node that has restarted does not count until its guard has passed", fenceRestarts.sized(Medium), fenceFlaws{noGuard: true}},
+	{"the guard is a tick short", "5 restart guard", "the guard lasts longer than the skew of the clocks plus the time that an attempt takes", fenceRestarts.sized(Medium), fenceFlaws{short: true}},
 }
 
 func fenceCases() (cases []Case) {

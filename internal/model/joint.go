@@ -126,12 +126,20 @@ var (
 
 var jointRules = []struct {
 	name, rule string
+	bounds     jointBounds
 	flaws      jointFlaws
 }{
-	{"old and new together", "old and new processes never run at the same time: between them, every process has the joint set", jointFlaws{together: true}},
-	{"the dead's keys forgotten", "after the last process of a kind has ended, the next deployment waits for the longest TTL", jointFlaws{forgotten: true}},
-	{"a joint process asks before alone", "a joint process needs a quorum of both sets, also where only joint and new processes run", jointFlaws{beforeAlone: true}},
-	{"a joint process asks after alone", "a joint process needs a quorum of both sets, also where only old and joint processes run", jointFlaws{afterAlone: true}},
+	{"old and new together", "old and new processes never run at the same time: between them, every process has the joint set", jointWhole.between(oldAlone, newAlone), jointFlaws{together: true}},
+	{"the dead's keys forgotten", "after the last process of a kind has ended, the next deployment waits for the longest TTL", jointWhole, jointFlaws{forgotten: true}},
+	{"a joint process asks before alone", "a joint process needs a quorum of both sets, also where only joint and new processes run", jointWhole.between(jointAndNew, jointAndNew), jointFlaws{beforeAlone: true}},
+	{"a joint process asks after alone", "a joint process needs a quorum of both sets, also where only old and joint processes run", jointWhole.between(oldAndJoint, oldAndJoint), jointFlaws{afterAlone: true}},
+}
+
+// between returns the bounds with other deployments at the start and at the end, for a mutation that takes little
+// time.
+func (b jointBounds) between(from, to deployment) jointBounds {
+	b.from, b.to, b.size = from, to, Small
+	return b
 }
 
 func jointCases() (cases []Case) {
@@ -143,7 +151,7 @@ func jointCases() (cases []Case) {
 
 func jointMutations() (cases []Case) {
 	for _, r := range jointRules {
-		cases = append(cases, Case{Model: "joint", Name: r.name, Rule: r.rule, Section: "H joint sets", Explore: joint{jointWhole, r.flaws}.explore})
+		cases = append(cases, Case{Model: "joint", Name: r.name, Rule: r.rule, Section: "H joint sets", Size: r.bounds.size, Explore: joint{r.bounds, r.flaws}.explore})
 	}
 	return cases
 }

@@ -88,15 +88,22 @@ type lock struct {
 // The bounds in which the rules are explored.
 var (
 	lockGhosts  = lockBounds{name: "late messages, two attempts of one client and a rival", attempts: 3, retry: true, ttl: 2}
-	lockThree   = lockBounds{name: "three clients", attempts: 3, ttl: 2, extends: 1}
-	lockExtends = lockBounds{name: "extensions, of which some are shorter", attempts: 2, ttl: 3, extends: 2, shorter: true, size: Medium}
+	lockThree   = lockBounds{name: "three clients", attempts: 3, ttl: 2}
+	lockExtends = lockBounds{name: "extensions, of which some are shorter", attempts: 2, ttl: 2, extends: 2, shorter: true}
 	lockHeals   = lockBounds{name: "extensions that set missing keys again", attempts: 2, ttl: 3, extends: 2, heals: true}
 	lockAgain   = lockBounds{name: "the acquire is sent twice, for a token", attempts: 2, ttl: 3, again: true}
-	lockDrift   = lockBounds{name: "clocks of nodes that get ahead", attempts: 2, ttl: 3, drift: 1, extends: 1, size: Medium}
+	lockDrift   = lockBounds{name: "clocks of nodes that get ahead", attempts: 2, ttl: 2, drift: 1, extends: 1}
 	lockShared  = lockBounds{name: "one value for two clients, that let it run out", attempts: 2, ttl: 2, again: true, shared: true}
-	lockRestart = lockBounds{name: "restarts without data", attempts: 2, ttl: 2, extends: 1, restarts: 2, size: Medium}
-	lockMends   = lockBounds{name: "restarts, and extensions that set missing keys again", attempts: 2, ttl: 2, extends: 1, heals: true, restarts: 2, size: Medium}
+	lockRestart = lockBounds{name: "a restart without data", attempts: 2, ttl: 2, extends: 1, restarts: 1, size: Medium}
+	lockMends   = lockBounds{name: "a restart, and extensions that set missing keys again", attempts: 2, ttl: 2, extends: 1, heals: true, restarts: 1, size: Medium}
 	lockWhole   = lockBounds{name: "all of it", attempts: 3, retry: true, ttl: 2, drift: 1, extends: 1, shorter: true, heals: true, restarts: 1, size: Large}
+
+	// The same with more of it.
+	lockThreeLarge   = lockThree.extending(1).large("three clients, extensions")
+	lockExtendsLarge = lockExtends.lasting(3).large("extensions, of which some are shorter, longer TTLs")
+	lockDriftLarge   = lockDrift.lasting(3).large("clocks of nodes that get ahead, longer TTLs")
+	lockRestartLarge = lockRestart.restarting(2).large("two restarts without data")
+	lockMendsLarge   = lockMends.restarting(2).large("two restarts, and extensions that set missing keys again")
 )
 
 // lockRules are the mutations.
@@ -114,14 +121,14 @@ var lockRules = []struct {
 	{"validity without drift", "2 validity", "the validity ends before the keys expire, by as much as a node's clock may get ahead", lockDrift, lockFlaws{noDrift: true}},
 	{"expiry by the client's clock", "1 rounds, TTLs", "TTLs are relative: no client's clock says when a key expires", lockGhosts, lockFlaws{clientClock: true}},
 	{"an extension is confirmed late", "2 validity, extend", "an extension counts only if a quorum confirms it before the old validity has ended", lockGhosts.extending(1), lockFlaws{late: true}},
-	{"an ended hold is extended", "2 validity, extend", "no extension begins after the end of the hold, not even one that sets missing keys again", lockHeals, lockFlaws{afterwards: true}},
+	{"an ended hold is extended", "2 validity, extend", "no extension begins after the end of the hold, not even one that sets missing keys again", lockHeals.lasting(2), lockFlaws{afterwards: true}},
 	{"an extension shortens a TTL", "2 validity, extend", "an extension never shortens a TTL, so the old end stays right if too few nodes extend", lockExtends, lockFlaws{shortens: true}},
 	{"an extension counts when it is sent", "2 validity, extend", "the end of the validity moves only when a quorum has confirmed the extension", lockExtends, lockFlaws{unconfirmed: true}},
 	{"a key set again counts", "2 validity, extend", "a key that an extension has set again is no vote, because others may have held the lock while the key was missing", lockMends, lockFlaws{createdCounts: true}},
 	{"no restart guard", "5 restart guard", "a node that has restarted does not count until every key that it may have forgotten has run out", lockRestart, lockFlaws{noGuard: true}},
 	{"extensions are not guarded", "5 restart guard", "the guard also excludes votes for extensions", lockRestart, lockFlaws{extendUnguarded: true}},
 	{"the guard is a tick short", "5 restart guard", "the guard lasts for the longest TTL plus the ticks by which an uptime may be wrong", lockRestart, lockFlaws{guardShort: true}},
-	{"nodes that are all young count", "5 restart guard", "if all nodes have just started, none of them counts, because all may have forgotten keys", lockRestart.restarting(3), lockFlaws{youngTogether: true}},
+	{"nodes that are all young count", "5 restart guard", "if all nodes have just started, none of them counts, because all may have forgotten keys", lockRestart.restarting(3).extending(0), lockFlaws{youngTogether: true}},
 }
 
 // extending returns the bounds with n extensions of each hold.
@@ -130,14 +137,29 @@ func (b lockBounds) extending(n uint8) lockBounds {
 	return b
 }
 
-// restarting returns the bounds with n restarts and no extensions.
+// restarting returns the bounds with n restarts.
 func (b lockBounds) restarting(n uint8) lockBounds {
-	b.restarts, b.extends = n, 0
+	b.restarts = n
+	return b
+}
+
+// lasting returns the bounds with keys that last for n ticks.
+func (b lockBounds) lasting(n uint8) lockBounds {
+	b.ttl = n
+	return b
+}
+
+// large returns the bounds under another name, for the nightly run.
+func (b lockBounds) large(name string) lockBounds {
+	b.name, b.size = name, Large
 	return b
 }
 
 func lockCases() (cases []Case) {
-	for _, b := range []lockBounds{lockGhosts, lockThree, lockExtends, lockHeals, lockAgain, lockDrift, lockShared, lockRestart, lockMends, lockWhole} {
+	for _, b := range []lockBounds{
+		lockGhosts, lockThree, lockThreeLarge, lockExtends, lockExtendsLarge, lockHeals, lockAgain, lockDrift, lockDriftLarge, lockShared,
+		lockRestart, lockRestartLarge, lockMends, lockMendsLarge, lockWhole,
+	} {
 		cases = append(cases, Case{Model: "lock", Name: b.name, Size: b.size, Explore: lock{b, lockFlaws{}}.explore})
 	}
 	return cases

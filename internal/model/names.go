@@ -76,7 +76,7 @@ type namesBounds struct {
 	size    Size
 }
 
-// sized returns the bounds for a mutation that takes longer than the sound model.
+// sized returns the bounds for a mutation that takes more or less time than the sound model.
 func (b namesBounds) sized(size Size) namesBounds {
 	b.size = size
 	return b
@@ -105,7 +105,7 @@ var (
 	namesTwo       = namesBounds{name: "two multis, a single", wants: []uint8{both, both, onlyA}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true}
 	namesPart      = namesBounds{name: "a multi and a single, a multi", wants: []uint8{both, both, onlyB}, process: []uint8{0, 1, 0}, orderly: true, patient: true, cancels: true, size: Large}
 	namesSame      = namesBounds{name: "a multi and a single, a single of the same name", wants: []uint8{both, onlyB, onlyB}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true}
-	namesHeld      = namesBounds{name: "two singles hold, a multi behind them, a single", wants: []uint8{onlyA, onlyB, both, onlyA}, process: []uint8{0, 0, 0, 1}, holds: 3, lined: true, orderly: true, patient: true, cancels: true}
+	namesHeld      = namesBounds{name: "two singles hold, a multi behind them, a single", wants: []uint8{onlyA, onlyB, both, onlyA}, process: []uint8{0, 0, 0, 1}, holds: 3, lined: true, orderly: true, patient: true, cancels: true, size: Large}
 	namesMoves     = namesBounds{name: "a single and a multi, two singles of which one holds", wants: []uint8{onlyA, both, onlyA, onlyB}, process: []uint8{0, 0, 1, 1}, holds: 4, lined: true, orderly: true, patient: true, cancels: true}
 	namesGiven     = namesBounds{name: "a multi and two singles, a multi holds", wants: []uint8{both, onlyA, onlyB, both}, process: []uint8{0, 0, 0, 1}, holds: 8, lined: true, orderly: true, patient: true, cancels: true}
 	namesBehind    = namesBounds{name: "a multi and a single behind it, two singles of which one holds", wants: []uint8{both, onlyA, onlyA, onlyB}, process: []uint8{0, 0, 1, 1}, holds: 4, lined: true, orderly: true, patient: true, cancels: true, size: Large}
@@ -147,11 +147,11 @@ var namesRules = []struct {
 	{"one name votes for all", "C several names", "a node sets all keys or none, and votes once", namesSame, namesFlaws{anyVotes: true}},
 	{"the nodes choose the queue", "C several names, lines", "the process chooses the one queue in which a multi waits, the same on all nodes: the release of a failed attempt takes the ticket out of the others", namesHeld.sized(Medium), namesFlaws{nodesChoose: true}},
 	{"waits in all lines", "C several names, lines", "without fair mode a multi waits in one line, and keeps nobody from its other names", namesOne, namesFlaws{allLines: true}},
-	{"stays in the line of its first name", "C several names, lines", "a multi moves to the line of the name that keeps it back", namesBehind, namesFlaws{staysInLine: true}},
+	{"stays in the line of its first name", "C several names, lines", "a multi moves to the line of the name that keeps it back", namesBehind.sized(Medium), namesFlaws{staysInLine: true}},
 	{"one line in fair mode", "C several names, lines", "in fair mode a multi stands in the lines of all its names", namesFairOne, namesFlaws{fairOneLine: true}},
 	{"the head of any line is first", "C several names, lines", "a call is first only if it is at the head of every line in which it stands", namesFairLast, namesFlaws{anyHead: true}},
 	{"two of a process try at once", "C several names, lines", "two calls of a process that want the same name do not try at the same time", namesGiven.sized(Large), namesFlaws{together: true}},
-	{"waits until its process holds none of its names", "C several names, lines", "without fair mode a multi tries although its process holds a name, unless it stands in the line of that name", namesHeld, namesFlaws{waitsForAll: true}},
+	{"waits until its process holds none of its names", "C several names, lines", "without fair mode a multi tries although its process holds a name, unless it stands in the line of that name", namesHeld.sized(Small), namesFlaws{waitsForAll: true}},
 	{"wake-ups of another line are dropped", "C several names, wake-ups", "a wake-up about a name counts for every first call that wants the name, also for one that comes to wait for that name later", namesOne, namesFlaws{dropsOthers: true}},
 	{"any wake-up is a reason", "C several names, wake-ups", "a wake-up is a reason to try only if it is about the name for which the call waits", namesMoves.sized(Medium), namesFlaws{otherNames: true}},
 	{"nodes are counted for any name", "C several names, wake-ups", "a call tries when the name for which it waits is free on a quorum of nodes: they have told it, or its last attempt found the name free there", namesMoves.sized(Medium), namesFlaws{anyName: true}},
@@ -159,11 +159,11 @@ var namesRules = []struct {
 	{"a reason during an attempt is dropped", "C several names, lines", "a call that becomes the first during its attempt tries again after it", namesSame, namesFlaws{dropsReasons: true}},
 	{"the release enters the first name's next", "C several names, lines", "a release puts the ticket of the next in line of each of its names into the queue of that name", namesOne, namesFlaws{firstEnters: true}},
 	{"the release tells the first name's queue", "C several names", "a release tells the head of each of its names that is free", namesOne, namesFlaws{firstTells: true}},
-	{"a release tells only where it has deleted", "C several names", "a release tells the head of each of its names that is free, also if it has deleted nothing", namesHeld, namesFlaws{onlyDeleted: true}},
+	{"a release tells only where it has deleted", "C several names", "a release tells the head of each of its names that is free, also if it has deleted nothing", namesHeld.sized(Small), namesFlaws{onlyDeleted: true}},
 	{"one answer for all names", "C several names", "the answer to a release says that its process is first for one name although another process was told of another name", namesFairOne, namesFlaws{firstLost: true}},
 	{"a call that moves goes to the end of the line", "C several names, lines", "the order in a line is that of the tickets, also when a call moves to that line", namesOrder, namesFlaws{movesLast: true}},
 	{"a call that moves sleeps", "C several names, lines", "where the nodes deny their queues, a call that moves to another line tries at once", namesDenied, namesFlaws{movesSilently: true}},
-	{"a ticket is shown once", "C several names, wake-ups", "the first in line shows its ticket again after a while, because wake-ups may be lost", namesFairLossy, namesFlaws{showsOnce: true}},
+	{"a ticket is shown once", "C several names, wake-ups", "the first in line shows its ticket again after a while, because wake-ups may be lost", namesFairLossy.sized(Medium), namesFlaws{showsOnce: true}},
 }
 
 func namesCases() (cases []Case) {

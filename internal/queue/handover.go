@@ -40,9 +40,6 @@ func (g *Group) HandOver(l *lease.Lease) bool {
 		return false
 	}
 	w.handedOff = l.Pass(&w.terms.Terms)
-	if w.isQueued() {
-		w.handedOff.LeaveQueuesOnRelease(w.ticket)
-	}
 	ls.removeLocked(w, w.handedOff)
 	w.lookAgain()
 	return true
@@ -98,9 +95,9 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	}
 	rel := l.Release(how)
 	for _, a := range all {
-		// The waiter may have given up meanwhile. The release of another lease may then have removed its ticket
-		// from the queues before this release of l put the ticket there. A second release of l removes it.
-		if a.enters && ls.hasGone(a.waiter) {
+		// If the waiter no longer waits with this ticket, the release of another lease may have removed the ticket
+		// from the queue of a node before this release of l put it there. A second release of l removes it.
+		if a.enters && !ls.entered(a, l) {
 			l.LeaveQueuesOnRelease(a.ticket)
 			l.Release(lease.Releasing{})
 		}
@@ -113,11 +110,21 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	return rel
 }
 
-// hasGone reports whether w has left its line without the lock.
-func (ls *lines) hasGone(w *waiter) bool {
+// entered notes that the release of l, which has been sent, puts a ticket into a queue as a says. It reports false if
+// the waiter has left its line or has given up the ticket meanwhile. Then l is not noted.
+//
+// Before the release of l is sent, the waiter does not know l. A waiter that gives up releases the leases that it
+// knows, and must not release a lock before its Unlock does: if another process acquired the lock in between,
+// Unlock would fail.
+func (ls *lines) entered(a admission, l *lease.Lease) bool {
+	w := a.waiter
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	return w.state == gone
+	if w.state == gone || w.state == served || w.ticket != a.ticket {
+		return false
+	}
+	w.enteredLocked(l, l.Claim().Lines()[a.line])
+	return true
 }
 
 // letTry lets a waiter try behind a release.
@@ -166,7 +173,7 @@ func (ls *lines) admit(all []admission, h *lease.Lease, heard bool) []admission 
 			all = append(all, admission{waiter: first, line: i, tries: true})
 			continue
 		}
-		first.enteredLocked(h, name)
+		first.entersLocked()
 		a := admission{waiter: first, line: i, ticket: first.ticketLocked(), enters: true}
 		a.tries = first.state == trying || !heard
 		if !a.tries {

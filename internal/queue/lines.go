@@ -359,6 +359,9 @@ func (ls *lines) removeLocked(w *waiter, holder *lease.Lease) {
 	to := gone
 	if holder != nil {
 		to = served
+		if w.isQueued() { // the ticket may have entered a queue after the attempt of w that won
+			holder.LeaveQueuesOnRelease(w.ticket)
+		}
 	}
 	ls.endTryLocked(w, to)
 }

@@ -171,14 +171,18 @@ func (w *waiter) freeLocked() (free claim.Nodes) {
 	return free
 }
 
+// entersLocked notes that a release is about to put w's ticket in a queue.
+func (w *waiter) entersLocked() {
+	w.agenda.refresh = time.Now().Add(lease.AliveFor / 2)
+	w.lookAgain()
+}
+
 // enteredLocked notes that the release of h puts w's ticket in the queue of a name.
 func (w *waiter) enteredLocked(h *lease.Lease, name string) {
 	removes := func(l *lease.Lease) bool { return slices.Contains(l.Claim().Lines(), name) }
 	if !slices.ContainsFunc(w.entered, removes) {
 		w.entered = append(w.entered, h)
 	}
-	w.agenda.refresh = time.Now().Add(lease.AliveFor / 2)
-	w.lookAgain()
 }
 
 func (w *waiter) lookAgain() {
@@ -420,7 +424,7 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 		ls.triedLocked(w, won, won || o.Heard() || o.Result.Rule == nil, time.Since(u.began))
 	}
 	switch {
-	case won && (u.enters() || w.isQueued()):
+	case won && u.enters():
 		l.LeaveQueuesOnRelease(w.ticket)
 	case won, u.leaves, !o.Mends():
 	default:

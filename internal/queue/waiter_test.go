@@ -153,7 +153,7 @@ func TestWaiterThatIsNotHeardLetsAnotherTry(t *testing.T) {
 		for _, leaver := range []*waiter{w, next} {
 			h.lines.leave(leaver, nil)
 			assert.Equal(t, gone, leaver.state)
-			assert.True(t, h.lines.hasGone(leaver))
+			assert.False(t, h.lines.entered(admission{waiter: leaver, ticket: leaver.ticket}, nil))
 		}
 		assert.Zero(t, h.lines.count.Load())
 		h.closes()
@@ -183,7 +183,8 @@ func TestWaiterIsHandedTheLock(t *testing.T) {
 		l, failure := w.run(t.Context())
 		assert.Same(t, w.handedOff, l)
 		assert.Nil(t, failure)
-		assert.False(t, h.lines.hasGone(w))
+		admitted := admission{waiter: w, ticket: w.ticket}
+		assert.False(t, h.lines.entered(admitted, giver), "the release of the lock may have removed its ticket")
 		require.NoError(t, l.Begin())
 		require.True(t, h.unlocks(l), "it goes on to the next")
 		require.NoError(t, next.handedOff.Begin())
@@ -338,32 +339,83 @@ func TestWaiterThatPanicsReleasesWhatItIsHanded(t *testing.T) {
 	}
 }
 
-// A release is about to put the ticket of the first waiter into the queues when that one leaves. Its own
-// removal of the ticket may have come before: the ticket is removed once more.
-func TestTicketOfAWaiterThatLeavesDuringTheReleaseIsRemoved(t *testing.T) {
+// While the release of the giver puts the ticket of the first waiter into the queues, the wait of that waiter ends.
+// A node may then remove the ticket before it puts it in. So a second release of the giver removes the ticket.
+func TestTicketOfAWaiterWhoseWaitEndsDuringTheReleaseIsRemoved(t *testing.T) {
+	for name, meanwhile := range map[string]func(h *house, w *waiter){
+		"it gives up": func(h *house, w *waiter) { h.lines.leave(w, nil) },
+		"it gives up while it tries": func(h *house, w *waiter) {
+			u := w.begin(true, false)
+			u.rollBack(lease.New(&w.terms.Terms, "failed", clock.Now()), h.refused(), true)
+		},
+		"it hears no quorum": func(h *house, w *waiter) {
+			u := w.begin(true, false)
+			u.rollBack(lease.New(&w.terms.Terms, "failed", clock.Now()), h.silent(), false)
+		},
+		"it is served, and unlocks": func(h *house, w *waiter) {
+			u, won := w.begin(true, false), lease.New(&w.terms.Terms, "won", clock.Now())
+			w.end(u, won, lease.Outcome{Kind: lease.Won})
+			h.lines.leave(w, won)
+			require.NoError(h, won.Begin())
+			assert.False(h, h.unlocks(won))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHouse(t, 1)
+				terms := h.terms()
+				terms.Passes = false
+				giver := h.holds(terms)
+				w := h.waits(terms, h.refused())
+				h.lines.byName["lock"].others = true
+				var ticket any
+				h.answer = func(_ int, req pool.Request) (*pool.Reply, error) {
+					if ticket == nil {
+						ticket = w.ticket.String()
+						meanwhile(h, w)
+					}
+					return puppet.Yes(req)
+				}
+				before := len(h.puppets[0].Sent())
+				assert.False(t, h.unlocks(giver))
+				synctest.Wait()
+				sent := h.puppets[0].Sent()[before:]
+				last := sent[len(sent)-1].Args
+				assert.Contains(t, sent[0].Args, ticket, "it enters")
+				assert.Contains(t, last, ticket, "it leaves")
+				assert.Contains(t, last, any(giver.Claim().Value()))
+				assert.NotEqual(t, sent[0].Args, last)
+				if w.state != gone {
+					h.lines.leave(w, nil)
+				}
+				h.closes()
+			})
+		})
+	}
+}
+
+// A waiter has won the lock without a place in the queues, and has not left its line yet. In that moment another
+// holder unlocks (the nodes had lost that holder's key), and its release puts the waiter's ticket into the
+// queues. The release of the waiter's lock removes the ticket.
+func TestTicketThatEntersTheQueuesOnceItsWaiterHasWonIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, 1)
 		terms := h.terms()
 		terms.Passes = false
 		giver := h.holds(terms)
 		w := h.waits(terms, h.refused())
+		w.agenda.followsRelease = true
+		u, won := w.begin(true, false), lease.New(&terms.Terms, "won", clock.Now())
+		require.False(t, u.enters())
+		w.end(u, won, lease.Outcome{Kind: lease.Won})
 		h.lines.byName["lock"].others = true
-		first := true
-		h.answer = func(_ int, req pool.Request) (*pool.Reply, error) {
-			if first {
-				first = false
-				h.lines.leave(w, nil)
-			}
-			return puppet.Yes(req)
-		}
-		before := len(h.puppets[0].Sent())
 		assert.False(t, h.unlocks(giver))
-		synctest.Wait()
-		sent := h.puppets[0].Sent()[before:]
-		require.Len(t, sent, 2)
-		assert.Contains(t, sent[0].Args, any(w.ticket.String()), "it enters")
-		assert.Contains(t, sent[1].Args, any(w.ticket.String()), "it leaves")
-		assert.NotEqual(t, sent[0].Args, sent[1].Args)
+		require.Equal(t, []*lease.Lease{giver}, w.entered, "the ticket has entered")
+		h.lines.leave(w, won)
+		require.NoError(t, won.Begin())
+		assert.False(t, h.unlocks(won))
+		sent := h.puppets[0].Sent()
+		assert.Contains(t, sent[len(sent)-1].Args, any(w.ticket.String()))
 		h.closes()
 	})
 }
@@ -405,6 +457,8 @@ func TestAdmissionOfTheFirstInLine(t *testing.T) {
 				assert.Nil(t, l.holder, "it is released")
 				if c.enters {
 					assert.Equal(t, w.ticket, all[0].ticket)
+					assert.Empty(t, w.entered, "the release has not been sent")
+					assert.True(t, h.lines.entered(all[0], giver))
 					assert.Equal(t, []*lease.Lease{giver}, w.entered, "through its release the ticket leaves the queues")
 				}
 				h.lines.leave(w, nil)
