@@ -399,3 +399,37 @@ func TestDoAndTryDoOverSeveralNames(t *testing.T) {
 		f.have(0, both...)
 	})
 }
+
+// Two who wait for one name, which is taken, tell each other again and again of other names that are free, unless
+// each tries only when the name that keeps it back becomes free.
+func TestFairMultisDoNotWakeEachOtherWhileTheirNameIsTaken(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		other := f.another()
+		fair := append(patient(), redsync.WithFair())
+		before := f.locked([]string{"c"}, fair...)
+		holder := f.callsOn(other, "c", fair...)
+		time.Sleep(10 * time.Millisecond)
+		f.unlock(before)
+		<-holder.done
+		require.NoError(f, holder.err)
+		f.nodes[1].Del("c") // the holder's ticket stays at the head of the queue there
+		for _, n := range f.nodes {
+			n.On("evalsha", 10000, embedded.Fault{Delay: time.Millisecond})
+		}
+		one := f.callsSeveral(f.Redsync, []string{"c", "d"}, fair...)
+		time.Sleep(20 * time.Millisecond)
+		another := f.callsSeveral(other, []string{"a", "c", "d"}, fair...)
+		time.Sleep(50 * time.Millisecond)
+		scripts := f.nodes[0].Commands("evalsha")
+		time.Sleep(300 * time.Millisecond)
+		assert.Less(f, f.nodes[0].Commands("evalsha")-scripts, 10)
+		f.unlock(holder.Mutex)
+		<-one.done
+		require.NoError(f, one.err)
+		f.unlock(one.Mutex)
+		<-another.done
+		require.NoError(f, another.err)
+		f.unlock(another.Mutex)
+	})
+}

@@ -670,7 +670,7 @@ func (q names) goOn(s namesState, c int, do func(Step, namesState)) {
 	woken, free := 0, 0
 	for _, n := range s.nodes {
 		told, found := n.told[call.line], n.found[call.line]
-		if q.fair || q.anyName {
+		if q.anyName {
 			told, found = n.told[0]|n.told[1], n.found[0]|n.found[1]
 		}
 		if told&bit(c) != 0 {

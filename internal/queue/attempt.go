@@ -116,7 +116,7 @@ func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 	ls := w.lines()
 	ls.mu.Lock()
 	goesOn := !u.leaves && !over && o.Heard()
-	if goesOn && w.standsInOneOfSeveral() && (u.enters() || !w.isQueued()) {
+	if goesOn && len(w.names) > 1 && (u.enters() || !w.isQueued()) {
 		ls.moveLocked(w, o.KeptBackBy(), u.enters() && !u.denied.Load())
 	}
 	switch {

@@ -261,7 +261,7 @@ func (ls *lines) join(w *waiter, why lease.Outcome) {
 			l.firstChanged(before) // see line.first
 		}
 	}
-	if answered && w.standsInOneOfSeveral() {
+	if answered && len(w.names) > 1 {
 		w.at = why.KeptBackBy()
 	}
 	w.agenda.ready = !asked || answered
@@ -295,20 +295,24 @@ func (ls *lines) putLocked(w *waiter, l *line) {
 	}
 }
 
-// moveLocked makes w, which stands in one line, wait for another of its names. queued says whether the nodes have
-// its ticket, so that they tell it when that name is free. Otherwise w must ask at once: the name may have become
-// free while nobody waited for it.
+// moveLocked makes w wait for another of its names. Unless w is fair, it stands in the line of that name then. queued
+// says whether the nodes have its ticket, so that they tell it when that name is free. Otherwise w must ask at once:
+// the name may have become free while nobody waited for it.
 func (ls *lines) moveLocked(w *waiter, to int, queued bool) {
 	if to == w.at {
 		return
 	}
-	from := w.names[w.at]
-	l := ls.byName[from]
-	before := l.first()
-	l.take(w)
-	ls.leftLocked(from, before)
-	w.at = to
-	ls.putLocked(w, ls.byName[w.names[to]])
+	if w.terms.Fair {
+		w.at = to
+	} else {
+		from := w.names[w.at]
+		l := ls.byName[from]
+		before := l.first()
+		l.take(w)
+		ls.leftLocked(from, before)
+		w.at = to
+		ls.putLocked(w, ls.byName[w.names[to]])
+	}
 	w.agenda.graceEnd = time.Time{}
 	if w.news[to].woken != 0 {
 		w.beginGraceLocked()

@@ -49,7 +49,7 @@ type waiter struct {
 	agenda      agenda         // why and when it tries next
 	place       uint32         // the number of its first ticket
 	number      uint32         // the number of its next ticket
-	at          int            // the index of the name that it waits for; in fair mode it waits for all its names
+	at          int            // the index of the name that it waits for: the one that kept it back
 	news        []news         // by name
 	entered     []*lease.Lease // the leases whose releases take the ticket out of the queues; none if it is in no queue
 
@@ -84,7 +84,9 @@ func newWaiter(t *Terms, start clock.Instant) *waiter {
 }
 
 // stands returns the names of the lines in which w stands while it waits: in fair mode all its names, otherwise
-// the name that it waits for.
+// the name that it waits for. In either mode only news of the name that it waits for make it try. If news of any
+// name did, two waiters whose common name is taken could wake each other for ever, by names that are free: the
+// release of each failed attempt tells the first waiters of these.
 func (w *waiter) stands() []string {
 	if w.terms.Fair {
 		return w.names
@@ -134,7 +136,7 @@ func (w *waiter) markReadyLocked() {
 func (w *waiter) wakeLocked(name string, i int) {
 	at := slices.Index(w.names, name)
 	w.news[at].woken = w.news[at].woken.With(i)
-	if !w.waitsFor(at) {
+	if at != w.at {
 		return
 	}
 	w.beginGraceLocked()
@@ -150,26 +152,16 @@ func (w *waiter) beginGraceLocked() {
 // nudgeLocked notes that something that held a name has ended. This is a reason to try if w waits for that name.
 func (w *waiter) nudgeLocked(name string) {
 	at := slices.Index(w.names, name)
-	if w.waitsFor(at) {
+	if at == w.at {
 		w.markReadyLocked()
 		return
 	}
 	w.news[at].ended = true
 }
 
-// waitsFor reports whether w waits for one of its names.
-func (w *waiter) waitsFor(at int) bool { return w.terms.Fair || at == w.at }
-
-// freeLocked returns the nodes on which the lock that w waits for is free, as far as w knows: those that have told
-// it, and those on which the release of its last attempt leaves the lock free.
-func (w *waiter) freeLocked() (free claim.Nodes) {
-	for at, n := range w.news {
-		if w.waitsFor(at) {
-			free |= n.woken | n.freed
-		}
-	}
-	return free
-}
+// freeLocked returns the nodes on which the name that w waits for is free, as far as w knows: those that have told
+// it, and those on which the release of its last attempt leaves the name free.
+func (w *waiter) freeLocked() claim.Nodes { return w.news[w.at].woken | w.news[w.at].freed }
 
 // entersLocked notes that a release is about to put w's ticket in a queue.
 func (w *waiter) entersLocked() {
