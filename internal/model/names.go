@@ -86,6 +86,7 @@ type namesFlaws struct {
 	staysInLine, allLines, fairOneLine, anyHead bool // lines
 	movesLast                                   bool // order in a line
 	otherNames, anyName, dropsOthers            bool // wake-ups
+	forgetsName                                 bool
 	leavesSilently, dropsReasons, firstEnters   bool // the next in line
 	together, waitsForAll                       bool // what keeps a first call from trying
 	anyVotes, nodesChoose                       bool // acquires
@@ -155,6 +156,7 @@ var namesRules = []struct {
 	{"wake-ups of another line are dropped", "C several names, wake-ups", "a wake-up about a name counts for every first call that wants the name, also for one that comes to wait for that name later", namesOne, namesFlaws{dropsOthers: true}},
 	{"any wake-up is a reason", "C several names, wake-ups", "a wake-up is a reason to try only if it is about the name for which the call waits", namesMoves.sized(Medium), namesFlaws{otherNames: true}},
 	{"nodes are counted for any name", "C several names, wake-ups", "a call tries when the name for which it waits is free on a quorum of nodes: they have told it, or its last attempt found the name free there", namesMoves.sized(Medium), namesFlaws{anyName: true}},
+	{"an entry does not change the name", "C several names, wake-ups", "in fair mode a call whose ticket a release of its process enters in a queue waits for the name of that queue", namesFairLast, namesFlaws{forgetsName: true}},
 	{"who leaves its line tells nobody", "C several names, lines", "a call that becomes the first because another has left the line has a reason to try", namesSame, namesFlaws{leavesSilently: true}},
 	{"a reason during an attempt is dropped", "C several names, lines", "a call that becomes the first during its attempt tries again after it", namesSame, namesFlaws{dropsReasons: true}},
 	{"the release enters the first name's next", "C several names, lines", "a release puts the ticket of the next in line of each of its names into the queue of that name", namesOne, namesFlaws{firstEnters: true}},
@@ -763,6 +765,9 @@ func (q names) admit(s namesState, c int, next uint8, w int, do func(Step, names
 		if lines&bit(k) != 0 && !(q.firstEnters && q.wants[c]&(bit(k)-1) != 0) {
 			s.calls[c].enters[k] = mark(w)
 			s.calls[w].queued = true
+			if q.fair && !q.forgetsName {
+				s.calls[w].line = uint8(k) //nolint:gosec // there are few
+			}
 		}
 	}
 	s.calls[w].ready, s.calls[w].behind = s.calls[w].phase == trying, false

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/lease"
@@ -172,6 +173,9 @@ func (ls *lines) admit(all []admission, h *lease.Lease, heard bool) []admission 
 		if !l.others && !first.terms.Fair {
 			all = append(all, admission{waiter: first, line: i, tries: true})
 			continue
+		}
+		if len(first.names) > 1 && first.terms.Fair { // it is this name that has kept it back
+			ls.moveLocked(first, slices.Index(first.names, name), true)
 		}
 		first.entersLocked()
 		a := admission{waiter: first, line: i, ticket: first.ticketLocked(), enters: true}

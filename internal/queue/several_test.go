@@ -342,3 +342,20 @@ func TestLineIsInTheOrderOfTheTickets(t *testing.T) {
 		h.allLeave(early, late)
 	})
 }
+
+// A fair waiter that another of its process has kept back waits for the name that this one releases.
+func TestFairWaiterWaitsForTheNameThatItsProcessReleases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		holder := h.holds(h.wants(false, "b"))
+		m := h.waits(h.wants(true, "a", "b"), lease.Outcome{})
+		all := h.lines.admit(nil, holder, true)
+		require.Len(t, all, 1)
+		assert.False(t, all[0].tries)
+		m.agenda = agenda{}
+		h.lines.wake("b", 0, nil)
+		assert.False(t, m.agenda.graceEnd.IsZero())
+		h.unlocks(holder)
+		h.allLeave(m)
+	})
+}
