@@ -2,16 +2,13 @@ package redsync_test
 
 import (
 	"flag"
-	"fmt"
-	"os"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/safety"
+	"github.com/seed14bd9ef4/redsync/internal/testmain"
 )
 
 // The algorithm's safety properties, from outside: every scene of package
@@ -23,15 +20,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "32"); err != nil {
 		panic(err)
 	}
-	code := m.Run()
-	// go-redis looks once a second whether a pool that could not dial has been
-	// closed; goleak waits for less.
-	time.Sleep(1100 * time.Millisecond)
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	testmain.Run(m)
 }
 
 func TestScenesInVirtualTime(t *testing.T) {

@@ -9,12 +9,10 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testmain"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
@@ -22,14 +20,7 @@ func TestMain(m *testing.M) {
 	if err := os.Unsetenv(redsynctest.ServersEnv); err != nil { // each test says where it runs
 		panic(err)
 	}
-	code := m.Run()
-	// go-redis looks once a second whether a pool that could not dial has been closed; goleak waits for less.
-	time.Sleep(1100 * time.Millisecond)
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	testmain.Run(m)
 }
 
 // A form is how tests of users run.

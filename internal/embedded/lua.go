@@ -33,22 +33,32 @@ type interpreter struct {
 	out   *bufio.Writer
 }
 
-// compiled holds compiled scripts, by source.
+// A script is a compiled script.
+type script struct {
+	proto *lua.FunctionProto
+	sha   string // its SHA1
+}
+
+// compiled holds scripts, by source.
 var compiled sync.Map
 
-func compile(source string) (*lua.FunctionProto, error) {
-	if proto, ok := compiled.Load(source); ok {
-		return proto.(*lua.FunctionProto), nil
+func compile(source string) (script, error) {
+	if s, ok := compiled.Load(source); ok {
+		return s.(script), nil
 	}
 	chunk, err := parse.Parse(strings.NewReader(source), "user_script")
 	if err != nil {
-		return nil, err
+		return script{}, err
 	}
 	proto, err := lua.Compile(chunk, "user_script")
-	if err == nil {
-		compiled.Store(source, proto)
+	if err != nil {
+		return script{}, err
 	}
-	return proto, err
+	proto.IsVarArg &^= lua.VarArgNeedsArg // a script has no table arg: as in Redis, and cheaper
+	sum := sha1.Sum([]byte(source))       //nolint:gosec // see the import
+	s := script{proto, hex.EncodeToString(sum[:])}
+	compiled.Store(source, s)
+	return s, nil
 }
 
 func newInterpreter(dispatch func(to *server.Peer, args []string)) *interpreter {
@@ -77,16 +87,14 @@ func newInterpreter(dispatch func(to *server.Peer, args []string)) *interpreter 
 
 // load makes a script known and returns its SHA1.
 func (in *interpreter) load(source string) (string, error) {
-	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
-	sha := hex.EncodeToString(sum[:])
-	if in.scripts[sha] == nil {
-		proto, err := compile(source)
-		if err != nil {
-			return "", err
-		}
-		in.scripts[sha] = in.state.NewFunctionFromProto(proto)
+	s, err := compile(source)
+	if err != nil {
+		return "", err
 	}
-	return sha, nil
+	if in.scripts[s.sha] == nil {
+		in.scripts[s.sha] = in.state.NewFunctionFromProto(s.proto)
+	}
+	return s.sha, nil
 }
 
 // execute answers SCRIPT LOAD, EVAL and EVALSHA, and reports whether it has answered. On SCRIPT
@@ -205,7 +213,7 @@ func (in *interpreter) call(l *lua.LState) int {
 func (in *interpreter) pcall(l *lua.LState) int {
 	value, err := in.command(l)
 	if err != nil {
-		t := l.NewTable()
+		t := l.CreateTable(0, 1)
 		t.RawSetString("err", lua.LString(err.Error()))
 		value = t
 	}
@@ -217,7 +225,7 @@ func (in *interpreter) pcall(l *lua.LState) int {
 // with that field.
 func field(name string) lua.LGFunction {
 	return func(l *lua.LState) int {
-		t := l.NewTable()
+		t := l.CreateTable(0, 1)
 		t.RawSetString(name, lua.LString(l.CheckString(1)))
 		l.Push(t)
 		return 1
@@ -258,11 +266,11 @@ func (in *interpreter) value(reply any) lua.LValue {
 	case []byte:
 		return lua.LString(r)
 	case server.Simple:
-		t := in.state.NewTable()
+		t := in.state.CreateTable(0, 1)
 		t.RawSetString("ok", lua.LString(r))
 		return t
 	case []any:
-		t := in.state.NewTable()
+		t := in.state.CreateTable(len(r), 0)
 		for _, element := range r {
 			t.Append(in.value(element))
 		}

@@ -78,7 +78,7 @@ func TestSimulation(t *testing.T) {
 		return
 	}
 	first, held := fromEnv(t, "REDSYNC_SIM_FROM", 0), 0
-	seeds := fromEnv(t, "REDSYNC_SIM_SEEDS", testlength.Of(15, 30, 3000))
+	seeds := fromEnv(t, "REDSYNC_SIM_SEEDS", testlength.Of(10, 20, 3000))
 	for seed := first; seed < first+seeds; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			s, events := simulate(t, uint64(seed), "")
@@ -151,7 +151,7 @@ func TestSimulationRepeatsItself(t *testing.T) {
 		t.Skip("with it the runtime draws which goroutine runs next")
 	}
 	oneByOne(t)
-	seeds := fromEnv(t, "REDSYNC_SIM_TWICE", testlength.Of(3, 3, 100))
+	seeds := fromEnv(t, "REDSYNC_SIM_TWICE", testlength.Of(2, 2, 100))
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			differ := differs(t, uint64(seed))
@@ -222,7 +222,7 @@ func TestSimulationBeyondTheContractIsSeenToBreak(t *testing.T) {
 func TestSimulationOfAChange(t *testing.T) {
 	oneByOne(t)
 	first, held := fromEnv(t, "REDSYNC_SIM_FROM", 0), 0
-	seeds := fromEnv(t, "REDSYNC_SIM_CHANGES", testlength.Of(5, 8, 1500))
+	seeds := fromEnv(t, "REDSYNC_SIM_CHANGES", testlength.Of(4, 6, 1500))
 	for seed := first; seed < first+seeds; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			s, events := simulate(t, uint64(seed), changing)
@@ -241,7 +241,7 @@ func TestSimulationOfAChangeDoneWrong(t *testing.T) {
 	for _, without := range []realm{unjoined, hasty} {
 		t.Run(string(without), func(t *testing.T) {
 			const most = 100
-			enough, broken, seed := testlength.Of(1, 3, 15), 0, 0
+			enough, broken, seed := testlength.Of(1, 2, 15), 0, 0
 			for ; seed < most && broken < enough; seed++ {
 				_, events := simulate(t, uint64(seed), without)
 				found := history.Check(events, history.Rules{})
