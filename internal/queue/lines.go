@@ -199,7 +199,7 @@ func (ls *lines) endTryLocked(w *waiter, to state) {
 			continue
 		}
 		l.trying--
-		if len(l.several) == 0 {
+		if len(w.names) == 1 && len(l.several) == 0 { // nobody can have collided with w
 			continue
 		}
 		if first := l.first(); first != nil {

@@ -193,6 +193,15 @@ func TestTwoThatShareANameDoNotTryAtOnce(t *testing.T) {
 		}
 		m.end(u, nil, h.keptBack(0))
 		assert.Len(t, b.look, 1, "it may go on")
+		u = m.begin(true, false)
+		require.NotNil(t, u)
+		for len(b.look) > 0 {
+			<-b.look
+		}
+		h.lines.leave(m, nil)
+		assert.Len(t, b.look, 1, "it may go on, although nobody waits for several names any more")
+
+		m = h.waits(h.wants(false, "a", "b"), h.keptBack(0))
 		u = b.begin(true, false)
 		require.NotNil(t, u)
 		assert.Nil(t, m.begin(true, false))
