@@ -72,8 +72,8 @@ func FuzzRead(f *testing.F) {
 // kinds are those that clients note.
 var kinds = []history.Kind{history.Call, history.Held, history.Extended, history.Lost, history.Unlock, history.Held, history.Unlocked, history.Refused}
 
-// eventsOf makes a history of a plan: two bytes are an event of one of three clients, who
-// lock one of two names.
+// eventsOf makes a history of a plan: two bytes are an event of one of three clients, of whom
+// two lock one of two names, and one locks both.
 func eventsOf(plan []byte) (events []history.Event) {
 	at := time.Duration(0)
 	terms := map[string]int{}
@@ -81,6 +81,9 @@ func eventsOf(plan []byte) (events []history.Event) {
 		a, b := plan[i], plan[i+1]
 		client := string("xyz"[a>>3%3])
 		e := history.Event{At: at, Kind: kinds[a%8], Client: client, Name: string("ab"[a>>7]), Until: at + time.Duration(b%16) - 2, Token: uint64(b >> 4)}
+		if client == "z" {
+			e.Name, e.Names = "", []string{"a", "b"}
+		}
 		if e.Kind == history.Call {
 			terms[client]++
 		}
@@ -95,10 +98,10 @@ func eventsOf(plan []byte) (events []history.Event) {
 func pairwise(terms []history.Term) (exclusion, order, unique bool) {
 	for i, a := range terms {
 		for j, b := range terms {
-			if i == j || a.Name != b.Name {
+			if i == j || a.Name != b.Name && a.Names == nil && b.Names == nil {
 				continue
 			}
-			exclusion = exclusion || max(a.From, b.From) < min(a.To, b.To)
+			exclusion = exclusion || a.Hold != b.Hold && max(a.From, b.From) < min(a.To, b.To)
 			if a.Token == 0 || b.Token == 0 {
 				continue
 			}

@@ -50,7 +50,8 @@ type Event struct {
 	// For the kinds that clients note. A Key event has a Name too, if the key is a lock's own.
 	Client string        `json:"client,omitempty"` // its name
 	Term   int           `json:"term,omitempty"`
-	Name   string        `json:"name,omitempty"`
+	Name   string        `json:"name,omitempty"`   // of the lock; "" if it has several names
+	Names  []string      `json:"names,omitempty"`  // of a lock on several names: all of them
 	Until  time.Duration `json:"until,omitempty"`  // of Held and Extended
 	Token  uint64        `json:"token,omitempty"`  // of Held, with fencing
 	Shares string        `json:"shares,omitempty"` // the ID of the term whose hold this term shares; "": it has a hold of its own
@@ -58,9 +59,10 @@ type Event struct {
 	Err    string        `json:"err,omitempty"`
 
 	// For Key.
-	Node int           `json:"node,omitempty"`
-	Key  string        `json:"key,omitempty"`
-	TTL  time.Duration `json:"ttl,omitempty"`
+	Node  int           `json:"node,omitempty"`
+	Key   string        `json:"key,omitempty"`
+	TTL   time.Duration `json:"ttl,omitempty"`
+	Value string        `json:"value,omitempty"` // of a lock's own key; "" if nobody looked
 
 	// For Fault: where it happens, what it is, and whether it ends.
 	Where string `json:"where,omitempty"`
@@ -71,6 +73,10 @@ type Event struct {
 // ID identifies the term of an event. If that term began a hold, the other terms of the hold have this ID
 // in Shares.
 func (e Event) ID() string { return fmt.Sprintf("%s #%d", e.Client, e.Term) }
+
+// Concerns reports whether the event is about the lock of that name, or about a lock on several names of which
+// it is one.
+func (e Event) Concerns(name string) bool { return e.Name == name || slices.Contains(e.Names, name) }
 
 // hold identifies the hold of the term.
 func (e Event) hold() string { return cmp.Or(e.Shares, e.ID()) }

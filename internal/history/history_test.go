@@ -64,6 +64,30 @@ func on(node int, events []history.Event) []history.Event {
 	return events
 }
 
+// both makes events those of a lock on two names.
+func both(events []history.Event) []history.Event {
+	for i := range events {
+		events[i].Name, events[i].Names = "", []string{"a", "b"}
+	}
+	return events
+}
+
+// named makes events those of another name than a.
+func named(name string, events []history.Event) []history.Event {
+	for i := range events {
+		events[i].Name = name
+	}
+	return events
+}
+
+// set returns the events of a look at a node that has a value at some names.
+func set(at int, value string, names ...string) (events []history.Event) {
+	for _, name := range names {
+		events = append(events, history.Event{At: time.Duration(at), Kind: history.Key, Name: name, Key: name, Value: value})
+	}
+	return events
+}
+
 func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		logs  [][]history.Event
@@ -122,6 +146,20 @@ func TestCheck(t *testing.T) {
 		}, rules: history.Rules{
 			Settled: 8, SettledOn: map[int]time.Duration{1: 5}, Gone: []string{":queue"},
 		}, want: "key left behind key left behind"},
+		"of two names, before each of them":          {logs: [][]history.Event{both(term("x", 1, 2, 9, 5, 1)), term("y", 1, 5, 9, 0, 2), named("b", term("z", 1, 6, 9, 0, 3))}},
+		"of two names, and one of them":              {logs: [][]history.Event{both(term("x", 1, 2, 9, 0, 0)), named("b", term("y", 1, 5, 9, 0, 0))}, want: "exclusion"},
+		"of two names, and each of them":             {logs: [][]history.Event{both(term("x", 1, 2, 9, 0, 0)), term("y", 1, 5, 9, 0, 0), named("b", term("z", 1, 6, 9, 0, 0))}, want: "exclusion exclusion"},
+		"one of two names, and both":                 {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), both(term("y", 1, 5, 9, 0, 0))}, want: "exclusion"},
+		"twice of two names":                         {logs: [][]history.Event{both(term("x", 1, 2, 9, 0, 0)), both(term("y", 1, 5, 9, 0, 0))}, want: "exclusion exclusion"},
+		"tokens of two names fall for the second":    {logs: [][]history.Event{both(term("x", 1, 2, 3, 0, 7)), named("b", term("y", 4, 5, 6, 0, 6))}, want: "token order"},
+		"tokens of the second name and of both fall": {logs: [][]history.Event{named("b", term("x", 1, 2, 3, 0, 7)), both(term("y", 4, 5, 6, 0, 6))}, want: "token order"},
+		"a token of two names again for the second":  {logs: [][]history.Event{both(term("x", 1, 2, 3, 0, 7)), named("b", term("y", 4, 5, 6, 0, 7))}, want: "token used twice"},
+		"of two names, lost after":                   {logs: [][]history.Event{both(term("x", 1, 2, 9, 0, 0)), lost("x", 12, false), named("b", term("y", 1, 9, 15, 0, 0))}, rules: history.Rules{LostSlop: 2}, want: "loss told too late"},
+		"set on two names":                           {logs: [][]history.Event{set(1, "v", "a", "b"), on(1, set(1, "v", "a", "b")), set(2, "v", "b", "a"), set(3, "w", "a")}},
+		"set on one of two names":                    {logs: [][]history.Event{set(1, "v", "a", "b"), on(1, set(1, "v", "b"))}, want: "lock set in part"},
+		"set on one of two names, and then on both":  {logs: [][]history.Event{set(1, "v", "a"), set(2, "v", "a", "b")}, want: "lock set in part"},
+		"set on one of two names for a while":        {logs: [][]history.Event{set(1, "v", "a", "b"), set(2, "v", "a"), set(3, "v", "a", "b")}, want: "lock set in part"},
+		"keys of which nobody knows the values":      {logs: [][]history.Event{set(1, "", "a", "b"), set(2, "", "b")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var broken []string
@@ -147,10 +185,24 @@ func TestOtherNamesAndTermsDoNotMeet(t *testing.T) {
 	assert.Len(t, history.Terms(events), 3)
 }
 
+func TestAnEventConcernsItsNames(t *testing.T) {
+	for _, c := range []struct {
+		events []history.Event
+		names  string
+	}{
+		{term("x", 1, 2, 9, 0, 0), "a"}, {both(term("x", 1, 2, 9, 0, 0)), "ab"}, {set(1, "v", "b"), "b"},
+	} {
+		for _, name := range []string{"a", "b", "c"} {
+			assert.Equal(t, strings.Contains(c.names, name), c.events[0].Concerns(name))
+		}
+	}
+}
+
 func TestLogIsReadAsItWasWritten(t *testing.T) {
 	var b bytes.Buffer
 	log, kept := history.NewLog(&b), &history.Log{}
 	want := append(term("x", 1, 2, 9, 5, 7), key("a", 3, -1)...)
+	want = append(append(want, both(term("y", 9, 10, 12, 0, 8))...), set(10, "v", "a", "b")...)
 	for _, e := range want {
 		log.Note(e)
 		kept.Note(e)
