@@ -27,6 +27,7 @@ type interpreter struct {
 	dispatch func(to *server.Peer, args []string)
 	callers  map[int]*server.Peer // the peers that execute commands of scripts, by database
 	caller   *server.Peer         // the peer that executes the commands of the running script
+	rewrite  func(string) string  // see Node.Rewrite; may be nil
 
 	// The answer to a command within a script.
 	reply bytes.Buffer
@@ -80,6 +81,9 @@ func (in *interpreter) load(source string) (string, error) {
 	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
 	sha := hex.EncodeToString(sum[:])
 	if in.scripts[sha] == nil {
+		if in.rewrite != nil {
+			source = in.rewrite(source)
+		}
 		proto, err := compile(source)
 		if err != nil {
 			return "", err

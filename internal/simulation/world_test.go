@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -52,6 +53,38 @@ const (
 	hasty realm = "hasty"
 )
 
+// A scene is what a test asks of a simulation. The zero value leaves everything to the seed.
+type scene struct {
+	realm   realm
+	with    string  // classes that the plan has in any case
+	mistake mistake // a control: the checks must find it
+}
+
+// A mistake is made by everybody who locks several names.
+type mistake string
+
+const (
+	// inPart: a node grants a lock on several names as soon as one of them is free, and sets those that are.
+	inPart mistake = "granted in part"
+	// firstAlone: a release of several names deletes the first key alone.
+	firstAlone mistake = "released in part"
+	// inTurn: clients lock the names one by one, in any order.
+	inTurn mistake = "one by one"
+)
+
+// rewrite returns the script that a node runs in place of the one that it has got.
+func (m mistake) rewrite(script string) string {
+	switch m {
+	case inPart:
+		return strings.Replace(script, "if by ~= 0 then\n  if p then return {wait, register, 0, by} end",
+			"local free = false\nfor i = 1, k do free = free or not values[i] end\n"+
+				"if not free then\n  if p then return {wait, register, 0, by} end", 1)
+	case firstAlone:
+		return strings.Replace(script, "redis.pcall('DEL', unpack(mine, from))", "from - 1 + redis.pcall('DEL', mine[1])", 1)
+	}
+	return script
+}
+
 // changes reports whether the set of nodes changes.
 func (r realm) changes() bool { return r == changing || r == unjoined || r == hasty }
 
@@ -77,8 +110,8 @@ type simPlan struct {
 	joined  bool          // of a change: each name is locked with fencing under the joint set alone
 }
 
-// The classes of what may go wrong that a plan has or has not. REDSYNC_SIM_WITHOUT lists
-// those that none has.
+// The classes of what clients may do, or what may go wrong, that a plan has or has not. REDSYNC_SIM_WITHOUT
+// lists those that none has, REDSYNC_SIM_WITH those that all have.
 const (
 	greetings = "greetings" // clients have a user, a password and a database; nodes refuse them
 	values    = "values"    // clients show the values of their locks, and others adopt these
@@ -87,9 +120,10 @@ const (
 	off       = "off"       // one host is off from the start
 	silence   = "silence"   // connections that stand carry nothing any more; new ones work
 	requests  = "requests"  // clients make a Redsync for each Lock, and close it or never do
+	several   = "several"   // clients lock two to four of a few names at once
 )
 
-var allClasses = []string{greetings, values, babble, hurry, off, silence, requests}
+var allClasses = []string{greetings, values, babble, hurry, off, silence, requests, several}
 
 // What clients have to say when they connect, with greetings.
 const (
@@ -107,6 +141,7 @@ const (
 type simulation struct {
 	*testing.T
 	simPlan
+	asked scene
 	seed  uint64
 	nodes embedded.Nodes
 	start time.Time
@@ -172,12 +207,9 @@ func between(r *rand.Rand, least, most time.Duration) time.Duration {
 
 func oneIn(r *rand.Rand, n int) bool { return r.IntN(n) == 0 }
 
-// draw makes a plan. The first thing that it draws is the realm, unless that is given.
-func (p *simPlan) draw(r *rand.Rand) {
-	drawn := []realm{rough, rough, guarded, tidy}[r.IntN(4)]
-	if p.realm == "" {
-		p.realm = drawn
-	}
+// draw makes a plan for a scene. The first thing that it draws is the realm, unless that is given.
+func (p *simPlan) draw(r *rand.Rand, in scene) {
+	p.realm = cmp.Or(in.realm, []realm{rough, rough, guarded, tidy}[r.IntN(4)])
 	p.lasts = between(r, 350*time.Millisecond, 1300*time.Millisecond)
 	p.expiry = between(r, 80*time.Millisecond, 400*time.Millisecond)
 	p.longest = 500 * time.Millisecond
@@ -196,7 +228,11 @@ func (p *simPlan) draw(r *rand.Rand) {
 	p.rest = between(r, 20*time.Millisecond, 200*time.Millisecond)
 	p.class = map[string]bool{}
 	for i, class := range allClasses {
-		p.class[class] = oneIn(r, 2+i/3) && !strings.Contains(os.Getenv("REDSYNC_SIM_WITHOUT"), class)
+		p.class[class] = oneIn(r, 2+i/3) && !strings.Contains(os.Getenv("REDSYNC_SIM_WITHOUT"), class) ||
+			strings.Contains(in.with, class)
+	}
+	if p.class[several] {
+		p.names = []string{"a", "b", "c", "d"}[:2+r.IntN(3)]
 	}
 	p.sets = [][]int{{0, 1, 2, 3, 4}}
 	if p.realm.changes() {
