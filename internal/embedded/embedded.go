@@ -309,6 +309,23 @@ func (n *Node) Follow() {
 	}
 }
 
+// Between calls f while the node executes no command. So all that f sees of the data is of one moment, even if
+// the Go runtime switches goroutines in between.
+func (n *Node) Between(f func()) {
+	n.executing.Lock()
+	defer n.executing.Unlock()
+	n.Follow()
+	f()
+}
+
+// Rewrite makes the node run rewrite(source) in place of each script that it loads from now on. Clients call the
+// script by the SHA1 of source as before. With it a test lets a node run a script that is wrong.
+func (n *Node) Rewrite(rewrite func(source string) string) {
+	n.executing.Lock()
+	defer n.executing.Unlock()
+	n.lua.rewrite = rewrite
+}
+
 // Commands returns how many times the node executed or refused command.
 func (n *Node) Commands(command string) int {
 	n.mu.Lock()

@@ -27,6 +27,7 @@ type interpreter struct {
 	dispatch func(to *server.Peer, args []string)
 	callers  map[int]*server.Peer // the peers that execute commands of scripts, by database
 	caller   *server.Peer         // the peer that executes the commands of the running script
+	rewrite  func(string) string  // see Node.Rewrite; may be nil
 
 	// The answer to a command within a script.
 	reply bytes.Buffer
@@ -92,7 +93,15 @@ func (in *interpreter) load(source string) (string, error) {
 		return "", err
 	}
 	if in.scripts[s.sha] == nil {
-		in.scripts[s.sha] = in.state.NewFunctionFromProto(s.proto)
+		proto := s.proto
+		if in.rewrite != nil {
+			rewritten, err := compile(in.rewrite(source))
+			if err != nil {
+				return "", err
+			}
+			proto = rewritten.proto
+		}
+		in.scripts[s.sha] = in.state.NewFunctionFromProto(proto)
 	}
 	return s.sha, nil
 }

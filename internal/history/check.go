@@ -155,7 +155,7 @@ func (s shares) unlocked(e Event) {
 }
 
 // Rules are the limits that a history must keep. With the zero value Check looks only for holders at
-// the same time, tokens out of order or used twice, keys without a TTL, and Broken events.
+// the same time, tokens out of order or used twice, keys without a TTL, locks set in part, and Broken events.
 type Rules struct {
 	MaxTTL   time.Duration // of a lock's key; 0: no limit
 	LostSlop time.Duration // how long after the next hold began a loss may be reported; 0: no limit
@@ -193,6 +193,7 @@ const (
 	Endless     = "key without a TTL"
 	TooLong     = "key with too long a TTL"
 	LeftBehind  = "key left behind"
+	InPart      = "lock set in part"
 	Promise     = "promise to a client"
 )
 
@@ -219,9 +220,43 @@ func Check(events []Event, rules Rules) []Violation {
 			found = append(found, Violation{Promise, e.Name, e.At, fmt.Sprintf("%s #%d: %s", e.Client, e.Term, e.Err)})
 		}
 	}
+	found = append(found, inPart(events)...)
 	slices.SortStableFunc(found, func(a, b Violation) int {
 		return cmp.Or(cmp.Compare(a.At, b.At), strings.Compare(a.Rule, b.Rule))
 	})
+	return found
+}
+
+// inPart checks that a lock on several names is set on a node as a whole. Whenever somebody has looked, the keys
+// with one value must be the same as the first time: a value belongs to one attempt, and so to one set of names.
+// All keys that a look at a node found must have the same At.
+func inPart(events []Event) (found []Violation) {
+	type look struct {
+		at    time.Duration
+		node  int
+		value string
+	}
+	var looks []look
+	seen, whole := map[look][]string{}, map[string][]string{}
+	for _, e := range events {
+		if e.Kind != Key || e.Value == "" {
+			continue
+		}
+		of := look{e.At, e.Node, e.Value}
+		if seen[of] == nil {
+			looks = append(looks, of)
+		}
+		seen[of] = append(seen[of], e.Name)
+	}
+	for _, of := range looks {
+		names := slices.Sorted(slices.Values(seen[of]))
+		if whole[of.value] == nil {
+			whole[of.value] = names
+		}
+		if first := whole[of.value]; !slices.Equal(names, first) {
+			found = append(found, Violation{InPart, names[0], of.at, fmt.Sprintf("%q is at %q on node %d, and was at %q", of.value, names, of.node, first)})
+		}
+	}
 	return found
 }
 

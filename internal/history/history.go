@@ -59,9 +59,10 @@ type Event struct {
 	Err    string        `json:"err,omitempty"`
 
 	// For Key.
-	Node int           `json:"node,omitempty"`
-	Key  string        `json:"key,omitempty"`
-	TTL  time.Duration `json:"ttl,omitempty"`
+	Node  int           `json:"node,omitempty"`
+	Key   string        `json:"key,omitempty"`
+	TTL   time.Duration `json:"ttl,omitempty"`
+	Value string        `json:"value,omitempty"` // of a lock's own key; "" if nobody looked
 
 	// For Fault: where it happens, what it is, and whether it ends.
 	Where string `json:"where,omitempty"`

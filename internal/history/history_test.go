@@ -80,6 +80,14 @@ func on(node int, events []history.Event) []history.Event {
 	return events
 }
 
+// set returns the events of a look at a node that has a value at some names.
+func set(at int, value string, names ...string) (events []history.Event) {
+	for _, name := range names {
+		events = append(events, history.Event{At: time.Duration(at), Kind: history.Key, Name: name, Key: name, Value: value})
+	}
+	return events
+}
+
 func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		logs  [][]history.Event
@@ -149,6 +157,11 @@ func TestCheck(t *testing.T) {
 		}, rules: history.Rules{
 			Settled: 8, SettledOn: map[int]time.Duration{1: 5}, Gone: []string{":queue"},
 		}, want: "key left behind key left behind"},
+		"set on two names":                          {logs: [][]history.Event{set(1, "v", "a", "b"), on(1, set(1, "v", "a", "b")), set(2, "v", "b", "a"), set(3, "w", "a")}},
+		"set on one of two names":                   {logs: [][]history.Event{set(1, "v", "a", "b"), on(1, set(1, "v", "b"))}, want: "lock set in part"},
+		"set on one of two names, and then on both": {logs: [][]history.Event{set(1, "v", "a"), set(2, "v", "a", "b")}, want: "lock set in part"},
+		"set on one of two names for a while":       {logs: [][]history.Event{set(1, "v", "a", "b"), set(2, "v", "a"), set(3, "v", "a", "b")}, want: "lock set in part"},
+		"keys of which nobody knows the values":     {logs: [][]history.Event{set(1, "", "a", "b"), set(2, "", "b")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var broken []string
@@ -191,6 +204,12 @@ func TestLogIsReadAsItWasWritten(t *testing.T) {
 		log.Note(e)
 		kept.Note(e)
 	}
+	looked := set(10, "v", "a", "b")
+	for _, e := range looked {
+		log.Note(e)
+		kept.Note(e)
+	}
+	want = append(want, looked...)
 	require.NoError(t, log.Err())
 	got, err := history.Read(strings.NewReader(b.String() + `{"at":`))
 	require.NoError(t, err)

@@ -106,8 +106,14 @@ func (c *simClient) options(adopted bool) (options []redsync.Option, expiry time
 }
 
 func (t *simTerm) event(kind history.Kind) history.Event {
-	return history.Event{At: t.client.now(), Kind: kind, Client: t.client.name, Term: t.number, Name: t.Name(), Shares: t.shares}
+	names := t.Names()
+	return history.Event{
+		At: t.client.now(), Kind: kind, Client: t.client.name, Term: t.number, Name: names[0], More: names[1:], Shares: t.shares,
+	}
 }
+
+// hasSeveral reports whether the term locks several names. Nobody adopts such a lock.
+func (t *simTerm) hasSeveral() bool { return len(t.Names()) > 1 }
 
 // note notes an event of a term. A process that has ended says nothing more: what it was last promised lasts
 // to its Until.
@@ -138,7 +144,7 @@ func (c *simClient) lock() {
 	ctx, cancel := t.patience()
 	defer cancel()
 	t.note(history.Call, nil)
-	if c.class[hurry] && t.own == nil && c.oneIn(4) {
+	if c.class[hurry] && t.own == nil && !t.hasSeveral() && c.oneIn(4) {
 		t.do(ctx)
 		return
 	}
@@ -192,7 +198,7 @@ func (c *simClient) begin() *simTerm {
 		rs = t.own
 	}
 	t.options = options
-	t.Mutex = rs.NewMutex(c.names[c.random.IntN(len(c.names))], options...)
+	t.Mutex = newMutex(rs, c.someNames(c.random), options)
 	return t
 }
 
@@ -288,6 +294,7 @@ func (t *simTerm) work() {
 	case kind == 1 && mayStay: // it stays for too long
 		c.pause(t.expiry/2, 2*t.expiry)
 	case t.own != nil: // whose Close would unlock what others have
+	case t.hasSeveral():
 	case kind == 2 || kind < 6 && c.class[values]:
 		t.giveAway()
 		return
@@ -309,7 +316,7 @@ func (t *simTerm) step() {
 		_, _ = t.ValidContext(ctx)
 		cancel()
 	case 3:
-		if c.realm != tidy && c.oneIn(3) {
+		if c.realm != tidy && !t.hasSeveral() && c.oneIn(3) {
 			t.extendElsewhere()
 		} else if t.mayShow() {
 			t.show(t.Sequencer(), false)
@@ -400,7 +407,7 @@ func (t *simTerm) giveAway() {
 
 // mayShow reports whether others may have the value while t goes on.
 func (t *simTerm) mayShow() bool {
-	return t.client.class[values] && !t.drawn.heals && t.own == nil
+	return t.client.class[values] && !t.drawn.heals && t.own == nil && !t.hasSeveral()
 }
 
 // show lets a client of another process, or of this one, have the value of t. It adopts the

@@ -2,14 +2,22 @@
 // nodes and a few processes, or while processes change from one set of nodes to the next. All faults are
 // drawn from a seed. Package history checks what the clients believed.
 //
+// In some seeds the clients lock several names at once beside single ones. Package history checks the promises
+// for each name. It also checks that each node has set all keys of such a lock, or none. In the end, when nothing
+// goes wrong any more, everybody who waits must be served in time, and nothing may be left.
+//
 //	go test -run 'TestSimulation$' ./internal/simulation      # as many seeds as package testlength says
 //	REDSYNC_SIM_SEEDS=3000                                    # this many seeds
 //	REDSYNC_SIM_FROM=9000                                     # starting with this one
 //	REDSYNC_SIM_SEED=17                                       # only this one; -v prints its history
-//	REDSYNC_SIM_WITHOUT=greetings,values,nonsense             # without these fault classes: see allClasses
+//	REDSYNC_SIM_WITHOUT=greetings,values,nonsense             # without these classes: see allClasses
+//	REDSYNC_SIM_WITH=several                                  # each seed with these classes
+//
+//	go test -run 'TestSimulationOfSeveralNames$' ./internal/simulation   # each seed with locks on several names
+//	REDSYNC_SIM_SEVERAL=1000                                  # this many seeds; REDSYNC_SIM_FROM as above
 //
 //	go test -run 'TestSimulationOfAChange$' ./internal/simulation   # the set of nodes changes
-//	REDSYNC_SIM_CHANGES=1500                                 # this many seeds; REDSYNC_SIM_FROM as above
+//	REDSYNC_SIM_CHANGES=1500                                 # this many seeds; REDSYNC_SIM_FROM and REDSYNC_SIM_WITH as above
 //
 // A failure prints the command that repeats it. A panic ends the process without printing the
 // seed; with -v the output shows which seed was running. A seed in which the set of nodes

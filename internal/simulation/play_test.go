@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,11 +25,10 @@ import (
 // This file runs a simulation from beginning to end, and has what is seen of it from outside.
 
 // simulate runs one simulation and returns its history.
-func simulate(t *testing.T, seed uint64, in realm) (*simulation, []history.Event) {
+func simulate(t *testing.T, seed uint64, in scene) (*simulation, []history.Event) {
 	t.Helper()
-	s := &simulation{T: t, seed: seed}
-	s.realm = in
-	s.draw(s.random(1))
+	s := &simulation{T: t, seed: seed, asked: in}
+	s.draw(s.random(1), in)
 	cryptotest.SetGlobalRandom(t, seed) // values, and by which names the nodes know processes
 	formerSource := jitter.Source
 	defer func() { jitter.Source = formerSource }()
@@ -56,6 +56,7 @@ func (s *simulation) run() {
 	s.nodes = embedded.Start(1 + slices.Max(slices.Concat(s.sets...)))
 	for i, n := range s.nodes {
 		s.welcome(i)
+		n.Rewrite(s.asked.mistake.rewrite)
 		if s.class[greetings] {
 			n.Select(simDatabase)
 		}
@@ -140,12 +141,10 @@ func (s *simulation) quiesce() {
 		time.Sleep(s.longest*3/2 + 1100*time.Millisecond)
 	}
 	for _, name := range s.names {
-		ctx, cancel := context.WithTimeout(s.Context(), 3*time.Second)
-		m := s.current(0).NewMutex(name, redsync.WithTries(0), redsync.WithExpiry(s.longest), redsync.WithDriftFactor(s.drift))
-		assert.NoError(s, m.LockContext(ctx), "%s is free in the end", name)
-		_, err := m.Unlock()
-		assert.NoError(s, err)
-		cancel()
+		s.isServed(0, 0, name)
+	}
+	if s.class[several] {
+		s.isServed(0, 0, s.names...)
 	}
 	time.Sleep(2500 * time.Millisecond) // a release is repeated every second
 	s.log.Note(history.Event{At: s.now() - 1, Kind: history.Fault, Where: "all", What: atRest})
@@ -156,25 +155,93 @@ func (s *simulation) quiesce() {
 	s.nobodyWaits()
 }
 
+// patient is how long a client that waits for its turn has to wait at most, once everything is in order.
+const patient = 3 * time.Second
+
+// isServed lets a client of process i lock names, hold them for so long, and unlock. It notes a broken promise if
+// the client is not served.
+func (s *simulation) isServed(i int, hold time.Duration, names ...string) {
+	ctx, cancel := context.WithTimeout(s.Context(), patient)
+	defer cancel()
+	s.promised(s.lockOnce(ctx, i, hold, names), i, names)
+}
+
+// promised notes a broken promise to a client of process i, unless err is nil.
+func (s *simulation) promised(err error, i int, names []string) {
+	if err != nil {
+		s.log.Note(history.Event{
+			At: s.now(), Kind: history.Broken, Client: strconv.Itoa(i), Name: names[0], Err: fmt.Sprintf("in the end, of %q: %v", names, err),
+		})
+	}
+}
+
+// lockOnce locks names in process i, holds them for so long, and unlocks. It returns why they could not be locked.
+func (s *simulation) lockOnce(ctx context.Context, i int, hold time.Duration, names []string) error {
+	options := []redsync.Option{redsync.WithTries(0), redsync.WithExpiry(s.longest), redsync.WithDriftFactor(s.drift)}
+	if s.fair {
+		options = append(options, redsync.WithFair())
+	}
+	for _, m := range s.mutexes(s.current(i).Redsync, names, options) {
+		if err := m.LockContext(ctx); err != nil {
+			return err
+		}
+		defer func() {
+			_, err := m.Unlock()
+			s.promised(err, i, names)
+		}()
+		time.Sleep(hold)
+	}
+	return nil
+}
+
+// mutexes returns what a client locks that wants these names: one Mutex, unless it makes a mistake.
+func (s *simulation) mutexes(rs *redsync.Redsync, names []string, options []redsync.Option) (ms []*redsync.Mutex) {
+	if s.asked.mistake != inTurn {
+		return []*redsync.Mutex{newMutex(rs, names, options)}
+	}
+	for _, name := range names {
+		ms = append(ms, rs.NewMutex(name, options...))
+	}
+	return ms
+}
+
+func newMutex(rs *redsync.Redsync, names []string, options []redsync.Option) *redsync.Mutex {
+	if len(names) == 1 {
+		return rs.NewMutex(names[0], options...)
+	}
+	return rs.NewMultiMutex(names, options...)
+}
+
+// someNames returns a name, or often several if the plan has clients that lock several. They are in any order.
+func (s *simulation) someNames(r *rand.Rand) []string {
+	if !s.class[several] || oneIn(r, 3) {
+		return []string{s.names[r.IntN(len(s.names))]}
+	}
+	names := make([]string, 0, len(s.names))
+	for _, i := range r.Perm(len(s.names))[:2+r.IntN(len(s.names)-1)] {
+		names = append(names, s.names[i])
+	}
+	return names
+}
+
 // queueUp lets all processes want a lock at once, some in vain.
 func (s *simulation) queueUp() {
 	var all sync.WaitGroup
 	for i := range simProcesses * 2 {
-		r := s.random(uint64(200 + i))
-		patience := 3 * time.Second
-		if i >= simProcesses {
-			patience = between(r, 0, 30*time.Millisecond)
+		r, names := s.random(uint64(200+i)), s.names[:1]
+		if s.class[several] {
+			names = s.someNames(r)
 		}
+		patience, hold := between(r, 0, 30*time.Millisecond), between(r, 0, 40*time.Millisecond)
 		all.Go(func() {
 			time.Sleep(between(r, 0, 10*time.Millisecond))
+			if i < simProcesses {
+				s.isServed(i, hold, names...)
+				return
+			}
 			ctx, cancel := context.WithTimeout(s.Context(), patience)
 			defer cancel()
-			m := s.current(i%simProcesses).NewMutex(s.names[0], redsync.WithTries(0), redsync.WithExpiry(s.longest), redsync.WithDriftFactor(s.drift))
-			if m.LockContext(ctx) == nil {
-				time.Sleep(between(r, 0, 40*time.Millisecond))
-				_, err := m.Unlock()
-				assert.NoError(s, err)
-			}
+			_ = s.lockOnce(ctx, i%simProcesses, hold, names) // it gives up soon
 		})
 	}
 	all.Wait()
@@ -198,17 +265,19 @@ func (s *simulation) look() {
 
 func (s *simulation) lookAt(i int) {
 	n := s.nodes[i]
-	n.Follow()
-	for _, key := range n.Keys() {
-		e := history.Event{At: s.now(), Kind: history.Key, Node: i, Key: key, TTL: n.TTL(key)}
-		if e.TTL == 0 && n.Exists(key) {
-			e.TTL = history.NoTTL
+	n.Between(func() {
+		for _, key := range n.Keys() {
+			e := history.Event{At: s.now(), Kind: history.Key, Node: i, Key: key, TTL: n.TTL(key)}
+			if e.TTL == 0 && n.Exists(key) {
+				e.TTL = history.NoTTL
+			}
+			if !strings.HasPrefix(key, "{") {
+				e.Name = key
+				e.Value, _ = n.Get(key)
+			}
+			s.log.Note(e)
 		}
-		if !strings.HasPrefix(key, "{") {
-			e.Name = key
-		}
-		s.log.Note(e)
-	}
+	})
 	s.lookForStrays(i)
 }
 

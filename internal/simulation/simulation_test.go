@@ -71,23 +71,71 @@ func TestSimulation(t *testing.T) {
 	oneByOne(t)
 	if os.Getenv("REDSYNC_SIM_SEED") != "" {
 		seed := fromEnv(t, "REDSYNC_SIM_SEED", 0)
-		s, events := simulate(t, uint64(seed), realm(os.Getenv("REDSYNC_SIM_REALM")))
+		s, events := simulate(t, uint64(seed), scene{realm: realm(os.Getenv("REDSYNC_SIM_REALM")), with: os.Getenv("REDSYNC_SIM_WITH")})
 		t.Logf("%+v", s.simPlan)
 		t.Log(tell(events))
 		s.check(t, events)
 		return
 	}
-	first, held := fromEnv(t, "REDSYNC_SIM_FROM", 0), 0
-	seeds := fromEnv(t, "REDSYNC_SIM_SEEDS", testlength.Of(10, 20, 3000))
+	run(t, fromEnv(t, "REDSYNC_SIM_SEEDS", testlength.Of(10, 20, 3000)), scene{with: os.Getenv("REDSYNC_SIM_WITH")})
+}
+
+// run plays seeds of a scene, and checks what the clients believed.
+func run(t *testing.T, seeds int, in scene) {
+	t.Helper()
+	first, held, ofSeveral := fromEnv(t, "REDSYNC_SIM_FROM", 0), 0, 0
 	for seed := first; seed < first+seeds; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			s, events := simulate(t, uint64(seed), "")
+			s, events := simulate(t, uint64(seed), in)
 			s.check(t, events)
-			held += count(events, history.Held)
+			held += count(events, isHeld)
+			ofSeveral += count(events, isHeldOfSeveral)
 		})
 	}
-	t.Logf("%d seeds, %d holds", seeds, held)
+	t.Logf("%d seeds, %d holds, of which %d are of several names", seeds, held, ofSeveral)
 	assert.Greater(t, held, 5*seeds)
+	if in.with == several {
+		assert.Greater(t, ofSeveral, 2*seeds)
+	}
+}
+
+// Clients that lock several names at once, and some single ones, in any realm.
+func TestSimulationOfSeveralNames(t *testing.T) {
+	oneByOne(t)
+	run(t, fromEnv(t, "REDSYNC_SIM_SEVERAL", testlength.Of(2, 4, 1000)), scene{with: several})
+}
+
+// If nodes or clients treat several names wrongly, the checks see it.
+func TestSimulationOfSeveralNamesDoneWrong(t *testing.T) {
+	oneByOne(t)
+	for _, c := range []struct {
+		scene
+		seen []string // the rules that are broken, each in at least one seed
+	}{
+		{scene{rough, several, inPart}, []string{history.Exclusion, history.InPart}},
+		{scene{tidy, several, firstAlone}, []string{history.LeftBehind, history.Promise}},
+		{scene{tidy, several, inTurn}, []string{history.Promise}},
+	} {
+		t.Run(string(c.mistake), func(t *testing.T) {
+			const most = 100
+			enough, broken, seed := testlength.Of(1, 1, 15), map[string]int{}, 0
+			missing := func() bool {
+				return slices.ContainsFunc(c.seen, func(rule string) bool { return broken[rule] < enough })
+			}
+			for ; seed < most && missing(); seed++ {
+				s, events := simulate(t, uint64(seed), c.scene)
+				rules := map[string]int{}
+				for _, v := range history.Check(events, s.rules(events)) {
+					rules[v.Rule] = 1
+				}
+				for rule := range rules {
+					broken[rule]++
+				}
+			}
+			t.Logf("in %d seeds: %v", seed, broken)
+			assert.False(t, missing())
+		})
+	}
 }
 
 // check fails t for what the history breaks, and shows how it came.
@@ -96,24 +144,29 @@ func (s *simulation) check(t *testing.T, events []history.Event) {
 	for _, v := range history.Check(events, s.rules(events)) {
 		near := slices.DeleteFunc(slices.Clone(events), func(e history.Event) bool {
 			return e.At < v.At-time.Second || e.At > v.At+100*time.Millisecond ||
-				e.Kind != history.Fault && e.Name != v.Name
+				e.Kind != history.Fault && !e.Of(v.Name)
 		})
 		t.Errorf("%v\n%s", v, tell(near))
 	}
 	if t.Failed() {
 		t.Logf("%+v", s.simPlan)
-		t.Logf("again: REDSYNC_SIM_SEED=%d REDSYNC_SIM_REALM=%s go test -run 'TestSimulation$' -v ./internal/simulation", s.seed, s.realm)
+		t.Logf("again: REDSYNC_SIM_SEED=%d REDSYNC_SIM_REALM=%s REDSYNC_SIM_WITH=%s go test -run 'TestSimulation$' -v ./internal/simulation",
+			s.seed, s.realm, s.asked.with)
 	}
 }
 
-func count(events []history.Event, kind history.Kind) (n int) {
+func count(events []history.Event, is func(history.Event) bool) (n int) {
 	for _, e := range events {
-		if e.Kind == kind {
+		if is(e) {
 			n++
 		}
 	}
 	return n
 }
+
+func isHeld(e history.Event) bool { return e.Kind == history.Held }
+
+func isHeldOfSeveral(e history.Event) bool { return isHeld(e) && len(e.More) > 0 }
 
 // tell returns a history as text, without the keys that are in order.
 func tell(events []history.Event) string {
@@ -127,7 +180,7 @@ func tell(events []history.Event) string {
 		case e.Kind == history.Fault:
 			fmt.Fprintf(&b, "%14v  %s: %s\n", e.At, e.Where, e.What)
 		default:
-			fmt.Fprintf(&b, "%14v      %s #%d %q %s", e.At, e.Client, e.Term, e.Name, e.Kind)
+			fmt.Fprintf(&b, "%14v      %s #%d %q %s", e.At, e.Client, e.Term, strings.Join(append([]string{e.Name}, e.More...), ", "), e.Kind)
 			if e.Until != 0 {
 				fmt.Fprintf(&b, " until %v", e.Until)
 			}
@@ -173,8 +226,8 @@ func underRaceDetector() bool {
 // are the same.
 func differs(t *testing.T, seed uint64) string {
 	t.Helper()
-	_, once := simulate(t, seed, "")
-	_, twice := simulate(t, seed, "")
+	_, once := simulate(t, seed, scene{})
+	_, twice := simulate(t, seed, scene{})
 	require.NotEmpty(t, once)
 	sortInstants(once)
 	sortInstants(twice)
@@ -204,7 +257,7 @@ func TestSimulationBeyondTheContractIsSeenToBreak(t *testing.T) {
 	seeds, broken := fromEnv(t, "REDSYNC_SIM_LAWLESS", testlength.Of(15, 15, 100)), 0
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			_, events := simulate(t, uint64(seed), lawless)
+			_, events := simulate(t, uint64(seed), scene{realm: lawless})
 			found := history.Check(events, history.Rules{})
 			if slices.ContainsFunc(found, func(v history.Violation) bool { return v.Rule == history.Exclusion }) {
 				broken++
@@ -221,17 +274,7 @@ func TestSimulationBeyondTheContractIsSeenToBreak(t *testing.T) {
 // A change of nodes by joint sets keeps the contract.
 func TestSimulationOfAChange(t *testing.T) {
 	oneByOne(t)
-	first, held := fromEnv(t, "REDSYNC_SIM_FROM", 0), 0
-	seeds := fromEnv(t, "REDSYNC_SIM_CHANGES", testlength.Of(4, 6, 1500))
-	for seed := first; seed < first+seeds; seed++ {
-		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			s, events := simulate(t, uint64(seed), changing)
-			s.check(t, events)
-			held += count(events, history.Held)
-		})
-	}
-	t.Logf("%d seeds, %d holds", seeds, held)
-	assert.Greater(t, held, 5*seeds)
+	run(t, fromEnv(t, "REDSYNC_SIM_CHANGES", testlength.Of(4, 6, 1500)), scene{realm: changing, with: os.Getenv("REDSYNC_SIM_WITH")})
 }
 
 // A change without one of its steps breaks exclusion, and the checker sees it: without the joint sets, or without
@@ -243,7 +286,7 @@ func TestSimulationOfAChangeDoneWrong(t *testing.T) {
 			const most = 100
 			enough, broken, seed := testlength.Of(1, 2, 15), 0, 0
 			for ; seed < most && broken < enough; seed++ {
-				_, events := simulate(t, uint64(seed), without)
+				_, events := simulate(t, uint64(seed), scene{realm: without})
 				found := history.Check(events, history.Rules{})
 				if slices.ContainsFunc(found, func(v history.Violation) bool { return v.Rule == history.Exclusion }) {
 					broken++

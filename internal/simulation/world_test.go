@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -52,6 +53,37 @@ const (
 	hasty realm = "hasty"
 )
 
+// A scene is what a test asks of a simulation. The zero value leaves everything to the seed.
+type scene struct {
+	realm   realm
+	with    string  // classes that the plan has in any case
+	mistake mistake // a control: the checks must find it
+}
+
+// A mistake is made by everybody who locks several names.
+type mistake string
+
+const (
+	// inPart: a node grants a lock on several names as soon as one of them is free, and sets those that are.
+	inPart mistake = "granted in part"
+	// firstAlone: a release of several names deletes the first key alone.
+	firstAlone mistake = "released in part"
+	// inTurn: clients lock the names one by one, in any order.
+	inTurn mistake = "one by one"
+)
+
+// rewrite returns the script that a node runs in place of the one that it has got.
+func (m mistake) rewrite(script string) string {
+	switch m {
+	case inPart:
+		return strings.Replace(script, "\nif by ~= 0 then",
+			"\nfor i = 1, k do if not values[i] then by, wait = 0, 0 end end\nif by ~= 0 then", 1)
+	case firstAlone:
+		return strings.Replace(script, "redis.pcall('DEL', unpack(mine, from))", "from - 1 + redis.pcall('DEL', mine[1])", 1)
+	}
+	return script
+}
+
 // changes reports whether the set of nodes changes.
 func (r realm) changes() bool { return r == changing || r == unjoined || r == hasty }
 
@@ -77,8 +109,8 @@ type simPlan struct {
 	joined  bool          // of a change: each name is locked with fencing under the joint set alone
 }
 
-// The classes of what may go wrong that a plan has or has not. REDSYNC_SIM_WITHOUT lists
-// those that none has.
+// The classes of what clients may do, or what may go wrong, that a plan has or has not. REDSYNC_SIM_WITHOUT
+// lists those that none has, REDSYNC_SIM_WITH those that all have.
 const (
 	greetings = "greetings" // clients have a user, a password and a database; nodes refuse them
 	values    = "values"    // clients show the values of their locks, and others adopt these
@@ -87,9 +119,10 @@ const (
 	off       = "off"       // one host is off from the start
 	silence   = "silence"   // connections that stand carry nothing any more; new ones work
 	requests  = "requests"  // clients make a Redsync for each Lock, and close it or never do
+	several   = "several"   // clients lock two to four of a few names at once
 )
 
-var allClasses = []string{greetings, values, babble, hurry, off, silence, requests}
+var allClasses = []string{greetings, values, babble, hurry, off, silence, requests, several}
 
 // What clients have to say when they connect, with greetings.
 const (
@@ -107,6 +140,7 @@ const (
 type simulation struct {
 	*testing.T
 	simPlan
+	asked scene
 	seed  uint64
 	nodes embedded.Nodes
 	start time.Time
@@ -172,12 +206,9 @@ func between(r *rand.Rand, least, most time.Duration) time.Duration {
 
 func oneIn(r *rand.Rand, n int) bool { return r.IntN(n) == 0 }
 
-// draw makes a plan. The first thing that it draws is the realm, unless that is given.
-func (p *simPlan) draw(r *rand.Rand) {
-	drawn := []realm{rough, rough, guarded, tidy}[r.IntN(4)]
-	if p.realm == "" {
-		p.realm = drawn
-	}
+// draw makes a plan for a scene. The first thing that it draws is the realm, unless that is given.
+func (p *simPlan) draw(r *rand.Rand, in scene) {
+	p.realm = cmp.Or(in.realm, []realm{rough, rough, guarded, tidy}[r.IntN(4)])
 	p.lasts = between(r, 350*time.Millisecond, 1300*time.Millisecond)
 	p.expiry = between(r, 80*time.Millisecond, 400*time.Millisecond)
 	p.longest = 500 * time.Millisecond
@@ -195,8 +226,11 @@ func (p *simPlan) draw(r *rand.Rand) {
 	p.clocks = []string{"", "", "", "wall", "suspended"}[r.IntN(5)]
 	p.rest = between(r, 20*time.Millisecond, 200*time.Millisecond)
 	p.class = map[string]bool{}
-	for i, class := range allClasses {
-		p.class[class] = oneIn(r, 2+i/3) && !strings.Contains(os.Getenv("REDSYNC_SIM_WITHOUT"), class)
+	decide := func(class string, drawn bool) {
+		p.class[class] = drawn && !strings.Contains(os.Getenv("REDSYNC_SIM_WITHOUT"), class) || strings.Contains(in.with, class)
+	}
+	for i, class := range allClasses[:len(allClasses)-1] {
+		decide(class, oneIn(r, 2+i/3))
 	}
 	p.sets = [][]int{{0, 1, 2, 3, 4}}
 	if p.realm.changes() {
@@ -211,6 +245,10 @@ func (p *simPlan) draw(r *rand.Rand) {
 		p.clocks, p.fencing = "", true
 	case p.realm == guarded && p.clocks == "wall":
 		p.clocks = "" // in a bubble the age of a server is read off the wall clock
+	}
+	// several is drawn last: a seed without it has the same plan whether it is drawn or not.
+	if decide(several, oneIn(r, 4)); p.class[several] {
+		p.names = []string{"a", "b", "c", "d"}[:2+r.IntN(3)]
 	}
 }
 
