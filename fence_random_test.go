@@ -78,11 +78,11 @@ func (c *contest) contender(rs *redsync.Redsync, ahead time.Duration, times int,
 }
 
 func (c *contest) contend(m *redsync.Mutex, random *rand.Rand) {
-	patience := 5 * time.Second
+	waits := 5 * time.Second
 	if random.IntN(5) == 0 {
-		patience = time.Duration(random.IntN(60)) * time.Millisecond
+		waits = time.Duration(random.IntN(60)) * time.Millisecond
 	}
-	ctx, cancel := context.WithTimeout(c.Context(), patience)
+	ctx, cancel := context.WithTimeout(c.Context(), waits)
 	defer cancel()
 	called := c.next()
 	err := m.LockContext(ctx)
