@@ -14,7 +14,7 @@ type Term struct {
 	Client   string
 	Number   int
 	Name     string
-	Names    []string // see Event.Names
+	More     []string // the other names of a lock on several names
 	Token    uint64
 	Called   time.Duration // Lock was called
 	From, To time.Duration // for at least this time the client believed that it held the lock
@@ -28,6 +28,20 @@ type Term struct {
 
 func (t Term) String() string {
 	return fmt.Sprintf("%s #%d [%v, %v)", t.Client, t.Number, t.From, t.To)
+}
+
+// Of reports whether the client believed that it held the lock name, alone or among others.
+func (t Term) Of(name string) bool { return t.Name == name || slices.Contains(t.More, name) }
+
+// each returns a copy of t for each of its names.
+func (t Term) each() []Term {
+	terms := []Term{t}
+	for _, name := range t.More {
+		one := t
+		one.Name = name
+		terms = append(terms, one)
+	}
+	return terms
 }
 
 // Terms returns the terms of a history. Its events must be in the order of time.
@@ -56,7 +70,7 @@ func Terms(events []Event) []Term {
 		case Call:
 			called[of] = e.At
 		case Held:
-			t = &Term{Client: e.Client, Number: e.Term, Name: e.Name, Names: e.Names, Token: e.Token, Called: called[of], From: e.At, To: e.Until, Until: e.Until, Hold: e.hold()}
+			t = &Term{Client: e.Client, Number: e.Term, Name: e.Name, More: e.More, Token: e.Token, Called: called[of], From: e.At, To: e.Until, Until: e.Until, Hold: e.hold()}
 			open[of], terms = t, append(terms, t)
 			over[of] = shared.begins(t)
 		case Extended:
@@ -184,11 +198,11 @@ const (
 )
 
 // Check returns the violations in a history. Its events must be in the order of time. A lock on several names
-// must keep the promises for each of them: its token counts for all, for example.
+// counts as a lock on each of them.
 func Check(events []Event, rules Rules) []Violation {
 	byName := map[string][]Term{}
-	for _, t := range Terms(events) {
-		for _, t.Name = range t.names() {
+	for _, term := range Terms(events) {
+		for _, t := range term.each() {
 			byName[t.Name] = append(byName[t.Name], t)
 		}
 	}
@@ -211,14 +225,6 @@ func Check(events []Event, rules Rules) []Violation {
 		return cmp.Or(cmp.Compare(a.At, b.At), strings.Compare(a.Rule, b.Rule))
 	})
 	return found
-}
-
-// names returns all names of the lock.
-func (t Term) names() []string {
-	if len(t.Names) > 0 {
-		return t.Names
-	}
-	return []string{t.Name}
 }
 
 // inPart checks that a lock on several names is set on a node as a whole. Whenever somebody has looked, the keys

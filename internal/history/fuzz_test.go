@@ -72,8 +72,8 @@ func FuzzRead(f *testing.F) {
 // kinds are those that clients note.
 var kinds = []history.Kind{history.Call, history.Held, history.Extended, history.Lost, history.Unlock, history.Held, history.Unlocked, history.Refused}
 
-// eventsOf makes a history of a plan: two bytes are an event of one of three clients, of whom
-// two lock one of two names, and one locks both.
+// eventsOf makes a history of a plan: two bytes are an event of one of three clients, who
+// lock one of two names, or, as the third client does, both or one of them and a third name.
 func eventsOf(plan []byte) (events []history.Event) {
 	at := time.Duration(0)
 	terms := map[string]int{}
@@ -82,7 +82,10 @@ func eventsOf(plan []byte) (events []history.Event) {
 		client := string("xyz"[a>>3%3])
 		e := history.Event{At: at, Kind: kinds[a%8], Client: client, Name: string("ab"[a>>7]), Until: at + time.Duration(b%16) - 2, Token: uint64(b >> 4)}
 		if client == "z" {
-			e.Name, e.Names = "", []string{"a", "b"}
+			e.More = []string{string("abc"[b%3])}
+			if e.More[0] == e.Name {
+				e.More = nil
+			}
 		}
 		if e.Kind == history.Call {
 			terms[client]++
@@ -94,11 +97,15 @@ func eventsOf(plan []byte) (events []history.Event) {
 	return events
 }
 
-// pairwise returns what is violated, as all pairs of terms of one name show it.
+// meet reports whether two terms have a name in common.
+func meet(a, b history.Term) bool { return a.Of(b.Name) || slices.ContainsFunc(b.More, a.Of) }
+
+// pairwise returns what is violated, as all pairs of terms that have a name in common show it. Terms of
+// one hold are one holder.
 func pairwise(terms []history.Term) (exclusion, order, unique bool) {
 	for i, a := range terms {
 		for j, b := range terms {
-			if i == j || a.Name != b.Name && a.Names == nil && b.Names == nil {
+			if i == j || !meet(a, b) {
 				continue
 			}
 			exclusion = exclusion || a.Hold != b.Hold && max(a.From, b.From) < min(a.To, b.To)
@@ -119,6 +126,7 @@ func FuzzCheck(f *testing.F) {
 	f.Add([]byte{0x20, 0, 0x21, 0x1a, 0x28, 0, 0x29, 0x2a})
 	f.Add([]byte{0x20, 0, 0x21, 0x3a, 0x60, 0, 0x44, 0, 0x28, 0, 0x29, 0x2a, 0x2c, 0})
 	f.Add([]byte{0x20, 0, 0x21, 0x3f, 0x22, 0x0f, 0x23, 0, 0x28, 0, 0x29, 0x3a, 0x2c, 0, 0x30, 0, 0x31, 0x3a})
+	f.Add([]byte{0x30, 1, 0x31, 0x1a, 0xa8, 0, 0xa9, 0x1a})
 	f.Add([]byte{0x20, 0, 0xa1, 0x1a, 0x28, 0, 0x29, 0x1a, 0x30, 0, 0x31, 0x1a})
 	f.Fuzz(func(t *testing.T, plan []byte) {
 		events := eventsOf(plan)

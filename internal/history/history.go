@@ -50,8 +50,8 @@ type Event struct {
 	// For the kinds that clients note. A Key event has a Name too, if the key is a lock's own.
 	Client string        `json:"client,omitempty"` // its name
 	Term   int           `json:"term,omitempty"`
-	Name   string        `json:"name,omitempty"`   // of the lock; "" if it has several names
-	Names  []string      `json:"names,omitempty"`  // of a lock on several names: all of them
+	Name   string        `json:"name,omitempty"`
+	More   []string      `json:"more,omitempty"`   // the other names of a lock on several names
 	Until  time.Duration `json:"until,omitempty"`  // of Held and Extended
 	Token  uint64        `json:"token,omitempty"`  // of Held, with fencing
 	Shares string        `json:"shares,omitempty"` // the ID of the term whose hold this term shares; "": it has a hold of its own
@@ -74,9 +74,8 @@ type Event struct {
 // in Shares.
 func (e Event) ID() string { return fmt.Sprintf("%s #%d", e.Client, e.Term) }
 
-// Concerns reports whether the event is about the lock of that name, or about a lock on several names of which
-// it is one.
-func (e Event) Concerns(name string) bool { return e.Name == name || slices.Contains(e.Names, name) }
+// Of reports whether the event is about the lock name, alone or among others.
+func (e Event) Of(name string) bool { return e.Name == name || slices.Contains(e.More, name) }
 
 // hold identifies the hold of the term.
 func (e Event) hold() string { return cmp.Or(e.Shares, e.ID()) }

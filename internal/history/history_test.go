@@ -25,6 +25,22 @@ func term(client string, called, held, until, unlock int, token uint64) []histor
 	return events
 }
 
+// several makes events those of a lock that has more names than "a".
+func several(events []history.Event, more ...string) []history.Event {
+	for i := range events {
+		events[i].More = more
+	}
+	return events
+}
+
+// named gives events another name than "a".
+func named(name string, events []history.Event) []history.Event {
+	for i := range events {
+		events[i].Name = name
+	}
+	return events
+}
+
 // sharing makes events those of terms that share the hold of a client.
 func sharing(whose string, events []history.Event) []history.Event {
 	for i := range events {
@@ -60,22 +76,6 @@ func side(key string, at, ttl int) []history.Event {
 func on(node int, events []history.Event) []history.Event {
 	for i := range events {
 		events[i].Node = node
-	}
-	return events
-}
-
-// both makes events those of a lock on two names.
-func both(events []history.Event) []history.Event {
-	for i := range events {
-		events[i].Name, events[i].Names = "", []string{"a", "b"}
-	}
-	return events
-}
-
-// named makes events those of another name than a.
-func named(name string, events []history.Event) []history.Event {
-	for i := range events {
-		events[i].Name = name
 	}
 	return events
 }
@@ -120,6 +120,17 @@ func TestCheck(t *testing.T) {
 		"shared":                                {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), sharing("x", term("y", 3, 4, 12, 0, 0)), sharing("x", term("z", 3, 5, 8, 0, 0))}},
 		"shared, and another":                   {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), sharing("x", term("y", 3, 4, 12, 0, 0)), term("z", 3, 10, 15, 0, 0)}, want: "exclusion"},
 		"shared, between two others":            {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), term("y", 1, 3, 8, 0, 0), sharing("x", term("z", 1, 4, 5, 0, 0))}, want: "exclusion exclusion"},
+		"several names, and the first of them":  {logs: [][]history.Event{several(term("x", 1, 2, 9, 0, 0), "b", "c"), term("y", 1, 5, 6, 0, 0)}, want: "exclusion"},
+		"several names, and the last of them":   {logs: [][]history.Event{several(term("x", 1, 2, 9, 0, 0), "b", "c"), named("c", term("y", 1, 5, 6, 0, 0))}, want: "exclusion"},
+		"several names, and another one":        {logs: [][]history.Event{several(term("x", 1, 2, 9, 0, 0), "b", "c"), named("d", term("y", 1, 5, 6, 0, 0))}},
+		"several names after each other":        {logs: [][]history.Event{several(term("x", 1, 2, 9, 4, 0), "b"), named("b", term("y", 1, 5, 6, 0, 0)), several(named("b", term("z", 1, 6, 9, 0, 0)), "c")}},
+		"several names twice, two in common":    {logs: [][]history.Event{several(term("x", 1, 2, 9, 0, 0), "b", "c"), several(named("c", term("y", 1, 5, 6, 0, 0)), "b", "d")}, want: "exclusion exclusion"},
+		"several names, extended":               {logs: [][]history.Event{several(term("x", 1, 2, 9, 0, 0), "b"), extended("x", 5, 19), named("b", term("y", 1, 12, 15, 0, 0))}, want: "exclusion"},
+		"several names, unlocked":               {logs: [][]history.Event{several(term("x", 1, 2, 9, 5, 0), "b"), unlocked("x", 6, ""), named("b", term("y", 1, 5, 15, 0, 0))}},
+		"several names, lost after":             {logs: [][]history.Event{several(term("x", 1, 2, 9, 0, 0), "b"), lost("x", 12, false), named("b", term("y", 1, 9, 15, 0, 0))}, rules: history.Rules{LostSlop: 2}, want: "loss told too late"},
+		"tokens of several names rise":          {logs: [][]history.Event{term("x", 1, 2, 3, 0, 7), several(term("y", 4, 5, 6, 0, 8), "b"), named("b", term("z", 7, 8, 9, 0, 9))}},
+		"tokens of several names fall":          {logs: [][]history.Event{named("b", term("x", 1, 2, 3, 0, 7)), several(term("y", 4, 5, 6, 0, 6), "b", "c")}, want: "token order"},
+		"a token of several names twice":        {logs: [][]history.Event{several(term("x", 1, 3, 4, 0, 7), "b"), named("b", term("y", 2, 5, 6, 0, 7))}, want: "token used twice"},
 		"given away":                            {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), gave("x", 3), extended("x", 4, 20), sharing("x", term("y", 3, 4, 7, 0, 0)), term("z", 3, 8, 15, 0, 0)}},
 		"given away, and another":               {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), gave("x", 3), sharing("x", term("y", 3, 4, 7, 0, 0)), term("z", 3, 6, 15, 0, 0)}, want: "exclusion"},
 		"shared, and unlocked by one":           {logs: [][]history.Event{term("x", 1, 2, 9, 5, 0), sharing("x", term("y", 3, 4, 12, 0, 0)), extended("y", 6, 20), lost("y", 12, false), term("z", 3, 7, 15, 0, 0)}, rules: history.Rules{LostSlop: 1}},
@@ -146,20 +157,11 @@ func TestCheck(t *testing.T) {
 		}, rules: history.Rules{
 			Settled: 8, SettledOn: map[int]time.Duration{1: 5}, Gone: []string{":queue"},
 		}, want: "key left behind key left behind"},
-		"of two names, before each of them":          {logs: [][]history.Event{both(term("x", 1, 2, 9, 5, 1)), term("y", 1, 5, 9, 0, 2), named("b", term("z", 1, 6, 9, 0, 3))}},
-		"of two names, and one of them":              {logs: [][]history.Event{both(term("x", 1, 2, 9, 0, 0)), named("b", term("y", 1, 5, 9, 0, 0))}, want: "exclusion"},
-		"of two names, and each of them":             {logs: [][]history.Event{both(term("x", 1, 2, 9, 0, 0)), term("y", 1, 5, 9, 0, 0), named("b", term("z", 1, 6, 9, 0, 0))}, want: "exclusion exclusion"},
-		"one of two names, and both":                 {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), both(term("y", 1, 5, 9, 0, 0))}, want: "exclusion"},
-		"twice of two names":                         {logs: [][]history.Event{both(term("x", 1, 2, 9, 0, 0)), both(term("y", 1, 5, 9, 0, 0))}, want: "exclusion exclusion"},
-		"tokens of two names fall for the second":    {logs: [][]history.Event{both(term("x", 1, 2, 3, 0, 7)), named("b", term("y", 4, 5, 6, 0, 6))}, want: "token order"},
-		"tokens of the second name and of both fall": {logs: [][]history.Event{named("b", term("x", 1, 2, 3, 0, 7)), both(term("y", 4, 5, 6, 0, 6))}, want: "token order"},
-		"a token of two names again for the second":  {logs: [][]history.Event{both(term("x", 1, 2, 3, 0, 7)), named("b", term("y", 4, 5, 6, 0, 7))}, want: "token used twice"},
-		"of two names, lost after":                   {logs: [][]history.Event{both(term("x", 1, 2, 9, 0, 0)), lost("x", 12, false), named("b", term("y", 1, 9, 15, 0, 0))}, rules: history.Rules{LostSlop: 2}, want: "loss told too late"},
-		"set on two names":                           {logs: [][]history.Event{set(1, "v", "a", "b"), on(1, set(1, "v", "a", "b")), set(2, "v", "b", "a"), set(3, "w", "a")}},
-		"set on one of two names":                    {logs: [][]history.Event{set(1, "v", "a", "b"), on(1, set(1, "v", "b"))}, want: "lock set in part"},
-		"set on one of two names, and then on both":  {logs: [][]history.Event{set(1, "v", "a"), set(2, "v", "a", "b")}, want: "lock set in part"},
-		"set on one of two names for a while":        {logs: [][]history.Event{set(1, "v", "a", "b"), set(2, "v", "a"), set(3, "v", "a", "b")}, want: "lock set in part"},
-		"keys of which nobody knows the values":      {logs: [][]history.Event{set(1, "", "a", "b"), set(2, "", "b")}},
+		"set on two names":                          {logs: [][]history.Event{set(1, "v", "a", "b"), on(1, set(1, "v", "a", "b")), set(2, "v", "b", "a"), set(3, "w", "a")}},
+		"set on one of two names":                   {logs: [][]history.Event{set(1, "v", "a", "b"), on(1, set(1, "v", "b"))}, want: "lock set in part"},
+		"set on one of two names, and then on both": {logs: [][]history.Event{set(1, "v", "a"), set(2, "v", "a", "b")}, want: "lock set in part"},
+		"set on one of two names for a while":       {logs: [][]history.Event{set(1, "v", "a", "b"), set(2, "v", "a"), set(3, "v", "a", "b")}, want: "lock set in part"},
+		"keys of which nobody knows the values":     {logs: [][]history.Event{set(1, "", "a", "b"), set(2, "", "b")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var broken []string
@@ -185,28 +187,29 @@ func TestOtherNamesAndTermsDoNotMeet(t *testing.T) {
 	assert.Len(t, history.Terms(events), 3)
 }
 
-func TestAnEventConcernsItsNames(t *testing.T) {
-	for _, c := range []struct {
-		events []history.Event
-		names  string
-	}{
-		{term("x", 1, 2, 9, 0, 0), "a"}, {both(term("x", 1, 2, 9, 0, 0)), "ab"}, {set(1, "v", "b"), "b"},
-	} {
-		for _, name := range []string{"a", "b", "c"} {
-			assert.Equal(t, strings.Contains(c.names, name), c.events[0].Concerns(name))
-		}
+func TestSeveralNamesAreOneTerm(t *testing.T) {
+	terms := history.Terms(several(term("x", 1, 2, 9, 5, 7), "b", "c"))
+	require.Len(t, terms, 1)
+	for _, name := range []string{"a", "b", "c"} {
+		assert.True(t, terms[0].Of(name), name)
 	}
+	assert.False(t, terms[0].Of("d"))
 }
 
 func TestLogIsReadAsItWasWritten(t *testing.T) {
 	var b bytes.Buffer
 	log, kept := history.NewLog(&b), &history.Log{}
-	want := append(term("x", 1, 2, 9, 5, 7), key("a", 3, -1)...)
-	want = append(append(want, both(term("y", 9, 10, 12, 0, 8))...), set(10, "v", "a", "b")...)
+	want := append(several(term("x", 1, 2, 9, 5, 7), "b"), key("a", 3, -1)...)
 	for _, e := range want {
 		log.Note(e)
 		kept.Note(e)
 	}
+	looked := set(10, "v", "a", "b")
+	for _, e := range looked {
+		log.Note(e)
+		kept.Note(e)
+	}
+	want = append(want, looked...)
 	require.NoError(t, log.Err())
 	got, err := history.Read(strings.NewReader(b.String() + `{"at":`))
 	require.NoError(t, err)

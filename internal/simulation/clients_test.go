@@ -106,11 +106,10 @@ func (c *simClient) options(adopted bool) (options []redsync.Option, expiry time
 }
 
 func (t *simTerm) event(kind history.Kind) history.Event {
-	e := history.Event{At: t.client.now(), Kind: kind, Client: t.client.name, Term: t.number, Name: t.Name(), Shares: t.shares}
-	if t.hasSeveral() {
-		e.Name, e.Names = "", t.Names()
+	names := t.Names()
+	return history.Event{
+		At: t.client.now(), Kind: kind, Client: t.client.name, Term: t.number, Name: names[0], More: names[1:], Shares: t.shares,
 	}
-	return e
 }
 
 // hasSeveral reports whether the term locks several names. Nobody adopts such a lock.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"reflect"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -143,7 +144,7 @@ func (s *simulation) check(t *testing.T, events []history.Event) {
 	for _, v := range history.Check(events, s.rules(events)) {
 		near := slices.DeleteFunc(slices.Clone(events), func(e history.Event) bool {
 			return e.At < v.At-time.Second || e.At > v.At+100*time.Millisecond ||
-				e.Kind != history.Fault && !e.Concerns(v.Name)
+				e.Kind != history.Fault && !e.Of(v.Name)
 		})
 		t.Errorf("%v\n%s", v, tell(near))
 	}
@@ -165,7 +166,7 @@ func count(events []history.Event, is func(history.Event) bool) (n int) {
 
 func isHeld(e history.Event) bool { return e.Kind == history.Held }
 
-func isHeldOfSeveral(e history.Event) bool { return isHeld(e) && len(e.Names) > 1 }
+func isHeldOfSeveral(e history.Event) bool { return isHeld(e) && len(e.More) > 0 }
 
 // tell returns a history as text, without the keys that are in order.
 func tell(events []history.Event) string {
@@ -179,7 +180,7 @@ func tell(events []history.Event) string {
 		case e.Kind == history.Fault:
 			fmt.Fprintf(&b, "%14v  %s: %s\n", e.At, e.Where, e.What)
 		default:
-			fmt.Fprintf(&b, "%14v      %s #%d %q %s", e.At, e.Client, e.Term, cmp.Or(e.Name, strings.Join(e.Names, ", ")), e.Kind)
+			fmt.Fprintf(&b, "%14v      %s #%d %q %s", e.At, e.Client, e.Term, strings.Join(append([]string{e.Name}, e.More...), ", "), e.Kind)
 			if e.Until != 0 {
 				fmt.Fprintf(&b, " until %v", e.Until)
 			}
@@ -231,7 +232,7 @@ func differs(t *testing.T, seed uint64) string {
 	sortInstants(once)
 	sortInstants(twice)
 	for i := range min(len(once), len(twice)) {
-		if !assert.ObjectsAreEqual(once[i], twice[i]) {
+		if !reflect.DeepEqual(once[i], twice[i]) {
 			return fmt.Sprintf("event %d:\n%+v\n%+v", i, once[i], twice[i])
 		}
 	}

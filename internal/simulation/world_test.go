@@ -76,9 +76,8 @@ const (
 func (m mistake) rewrite(script string) string {
 	switch m {
 	case inPart:
-		return strings.Replace(script, "if by ~= 0 then\n  if p then return {wait, register, 0, by} end",
-			"local free = false\nfor i = 1, k do free = free or not values[i] end\n"+
-				"if not free then\n  if p then return {wait, register, 0, by} end", 1)
+		return strings.Replace(script, "\nif by ~= 0 then",
+			"\nfor i = 1, k do if not values[i] then by, wait = 0, 0 end end\nif by ~= 0 then", 1)
 	case firstAlone:
 		return strings.Replace(script, "redis.pcall('DEL', unpack(mine, from))", "from - 1 + redis.pcall('DEL', mine[1])", 1)
 	}
