@@ -117,7 +117,7 @@ func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 	ls.mu.Lock()
 	goesOn := !u.leaves && !over && o.Heard()
 	if goesOn && len(w.names) > 1 && (u.enters() || !w.isQueued()) {
-		ls.moveLocked(w, o.KeptBackBy(), u.enters() && !u.denied.Load())
+		ls.moveLocked(w, o.KeptBackBy(), u.enters() && (w.terms.Fair || !u.denied.Load()))
 	}
 	switch {
 	case !u.enters():

@@ -368,3 +368,26 @@ func TestFairWaiterWaitsForTheNameThatItsProcessReleases(t *testing.T) {
 		h.allLeave(m)
 	})
 }
+
+// A fair waiter with a reason to try, but one of whose names its process holds, goes on when that hold is lost.
+func TestFairWaiterGoesOnWhenAHoldOfItsProcessIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		holder := h.holds(h.wants(false, "b"))
+		m := h.waits(h.wants(true, "a", "b"), h.keptBack(0))
+		h.lines.byName["b"].holder = holder
+		m.agenda.ready = true
+		what, _ := m.due()
+		assert.Equal(t, nothing, what, "its process holds b")
+		for len(m.look) > 0 {
+			<-m.look
+		}
+		holder.Lose(ends.Expired)
+		assert.Len(t, m.look, 1)
+		what, _ = m.due()
+		assert.NotEqual(t, nothing, what)
+		holder.Release(lease.Releasing{})
+		synctest.Wait()
+		h.allLeave(m)
+	})
+}

@@ -157,6 +157,7 @@ func (w *waiter) nudgeLocked(name string) {
 		return
 	}
 	w.news[at].ended = true
+	w.lookAgain() // w may have waited for the end of a hold of its process: see heldForLocked
 }
 
 // freeLocked returns the nodes on which the name that w waits for is free, as far as w knows: those that have told
