@@ -495,6 +495,7 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 		h.ClearUnlessDelayed()
 		return Sequencer{}, m.failure("detach", err)
 	}
+	h.LeaveQueues()
 	if m.set.observers != nil {
 		told := false
 		defer func() {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -478,11 +479,17 @@ func (ns *Nodes) setApart(name string) {
 	ns.apart[name] = true
 }
 
-// isApart reports whether key belongs to a lock that was lost or detached.
+// isApart reports whether key belongs to a lock that was lost or detached. The name of a lock on several names joins
+// them with ", ".
 func (ns *Nodes) isApart(key string) bool {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
-	return ns.apart[key]
+	for name := range ns.apart {
+		if strings.Contains(", "+name+", ", ", "+key+", ") {
+			return true
+		}
+	}
+	return false
 }
 
 func (ns *Nodes) quorum() int { return len(ns.nodes)/2 + 1 }

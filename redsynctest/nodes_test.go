@@ -537,6 +537,47 @@ func TestTheEndLeavesOutLocksThatWereLostOrDetached(t *testing.T) {
 	}
 }
 
+// The events of a lock on several names have one name for all of them.
+func TestTheEndLeavesOutAllNamesOfALock(t *testing.T) {
+	for lost, lose := range map[string]func(nodes *redsynctest.Nodes, mutex *redsync.Mutex){
+		"detached": func(_ *redsynctest.Nodes, mutex *redsync.Mutex) {
+			_, err := mutex.Detach(context.Background())
+			require.NoError(t, err)
+		},
+		"one name is lost": func(nodes *redsynctest.Nodes, mutex *redsync.Mutex) {
+			nodes.Expire("b, c")
+			_, err := mutex.Valid()
+			require.ErrorIs(t, err, redsync.ErrLockLost)
+		},
+	} {
+		t.Run(lost, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				got := fails(t, func(tb *fakeTB) {
+					nodes := redsynctest.Start(tb, 3)
+					mutex := nodes.Redsync().NewMultiMutex([]string{"a", "b, c", "d"})
+					require.NoError(t, mutex.Lock())
+					synctest.Wait()
+					lose(nodes, mutex)
+				})
+				assert.Empty(t, got)
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		got := fails(t, func(tb *fakeTB) {
+			nodes := redsynctest.Start(tb, 3)
+			rs := nodes.Redsync()
+			_, err := nodes.Clients()[0].Set(t.Context(), "other", "left", time.Minute).Result()
+			require.NoError(t, err)
+			mutex := rs.NewMultiMutex([]string{"a", "b, c"})
+			require.NoError(t, mutex.Lock())
+			_, err = mutex.Detach(t.Context())
+			require.NoError(t, err)
+		})
+		assert.NotEmpty(t, got, "the control: a key of no such lock")
+	})
+}
+
 // Lock returns at a quorum. A SET that comes after Expire would bring a key back.
 func TestExpireWaitsForTheKeysOfALock(t *testing.T) {
 	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {

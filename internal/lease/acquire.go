@@ -254,8 +254,12 @@ func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
 	}
 }
 
-// deny notes that node i denies the client's user access to the queue of l's lock.
+// deny notes that node i denies the client's user access to the queue of l's lock. If the node keeps several names
+// apart, that says nothing of the queue of one name.
 func (l *Lease) deny(i int, err error) {
+	if len(l.terms.Claim.Lines()) > 1 && pool.IsCrossSlot(err) {
+		return
+	}
 	n := l.terms.Keeper.Set.Nodes[i]
 	if n.Deny() && l.terms.Events != nil {
 		l.terms.Events.Denied(n, err)

@@ -40,6 +40,21 @@ func (l *Lease) Pass(t *Terms) *Lease {
 	}
 }
 
+// Nobody returns a lease whose value no node ever has. Its releases only change the queues.
+func Nobody(t *Terms) *Lease {
+	return New(t, "nobody:"+t.Keeper.Process.String(), clock.Now())
+}
+
+// LeaveQueues takes the tickets off the queues that the release of l would take off. It is for Detach: whoever
+// releases the claim then does not know the tickets. As long as one stands before the next waiter, a node tells this
+// process of the release, and not that waiter.
+func (l *Lease) LeaveQueues() {
+	nobody := Nobody(l.terms)
+	if nobody.writes.leaveAs(l.writes) {
+		nobody.Release(Releasing{})
+	}
+}
+
 // AwaitReplies waits until every command that can set or prolong a key of l has been answered or is known to
 // be lost. It waits no longer than the node deadline, and not after ctx is done. l must have ended.
 func (l *Lease) AwaitReplies(ctx context.Context) {

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -176,6 +177,18 @@ func (w *writes) leaveQueuesOnRelease(ticket script.Ticket, keeps int) {
 		}
 	}
 	w.leaving = append(w.leaving, leaving{ticket, keeps})
+}
+
+// leaveAs makes the release of the value take off the same tickets as that of another, and reports whether there are
+// any.
+func (w *writes) leaveAs(other *writes) bool {
+	other.mu.Lock()
+	leaving := slices.Clone(other.leaving)
+	other.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.leaving = leaving
+	return len(leaving) > 0
 }
 
 // turnover returns the tickets that the release of the value takes off the queues of a claim with that many

@@ -16,7 +16,7 @@ type agenda struct {
 	polls          bool      // it polls, because the retry delay of its pacer is over
 	graceEnd       time.Time // when it tries even if fewer nodes than a quorum have woken it; zero: no node has
 	runsOut        time.Time // when the claim that refused the last attempt runs out on a quorum; zero: not known
-	refresh        time.Time // when the ticket must be shown to the nodes again
+	refresh        time.Time // when the ticket must be shown to the nodes again; zero: it has not been shown
 }
 
 // A news is what a waiter has learned of one of its names since its last attempt began.
@@ -36,16 +36,18 @@ const (
 	elapsed            // the retry delay of this waiter is over
 	prompted           // the retry delay of its pacer is over
 	notFirst           // nothing: it is neither the first in line nor the pacer
+	showTicket         // it may not try, but must show its ticket
 	unsubscribed       // there is reason to try, but no subscription has been opened
 	ended              // the context is done, or the Redsync closed
 )
 
 // A view is what a waiter sees around it.
 type view struct {
-	now       time.Time // zero if handedOff, or if neither first nor paces
+	now       time.Time // zero if handedOff, or if none of first, paces and shows
 	handedOff bool      // the lock has been handed over to it
 	first     bool      // it is the first in its line
 	paces     bool      // it is not the first, but its retry delay decides when the first polls
+	shows     bool      // it may not try, but shows its ticket: see lines.showsLocked
 	tick      time.Time // when its retry delay is over
 
 	// Set for the first in line only.
@@ -61,22 +63,28 @@ type subscriptions interface {
 	hears() (from time.Time, listens bool)
 }
 
-// next returns what the waiter must do now, and until when it may wait if that is nothing. The time is only
-// for the first in line and the waiter that paces it. The others go by pace.sleep.
+// next returns what the waiter must do now, and until when it may wait if that is nothing. A zero time is
+// never. A waiter that is notFirst goes by pace.sleep as well.
 func (v view) next(a agenda) (event, time.Time) {
+	var shows time.Time // when it shows its ticket
+	if v.shows {
+		shows = a.refresh
+	}
 	switch {
 	case v.handedOff:
 		return handed, v.tick
+	case v.shows && !shows.After(v.now):
+		return showTicket, v.now
 	case !v.first && !v.paces:
-		return notFirst, v.tick
+		return notFirst, shows
 	case !v.now.Before(v.tick):
 		return elapsed, v.tick
 	case !v.first || v.collides:
-		return nothing, v.tick
+		return nothing, earlier(v.tick, shows)
 	case a.polls:
 		return prompted, v.tick
 	case v.held > 0:
-		return nothing, earlier(v.tick, v.now.Add(v.held))
+		return nothing, earlier(earlier(v.tick, v.now.Add(v.held)), shows)
 	}
 	at := earlier(earlier(a.runsOut, a.refresh), a.graceEnd)
 	woken := !a.graceEnd.IsZero() && v.rule.Quorum(v.free)

@@ -32,7 +32,10 @@ func hearsFrom(from time.Time) hearing {
 	return func() (time.Time, bool) { return from, true }
 }
 
-const ms = time.Millisecond
+const (
+	ms    = time.Millisecond
+	never = -time.Hour // stands for no time at all
+)
 
 func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
 	// Each case changes a waiter that is the first of five nodes' line at noon, has no reason to try, and whose
@@ -49,12 +52,21 @@ func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
 		"handed, when the delay is over": {func(v *view, _ *agenda) { v.handedOff, v.tick = true, noon }, handed, 0},
 		"handed, and held":               {func(v *view, _ *agenda) { v.handedOff, v.held = true, time.Hour }, handed, 100 * ms},
 
-		"behind":                         {func(v *view, _ *agenda) { v.first = false }, notFirst, 100 * ms},
-		"behind, when the delay is over": {func(v *view, _ *agenda) { v.first, v.tick = false, noon }, notFirst, 0},
+		"behind":                         {func(v *view, _ *agenda) { v.first = false }, notFirst, never},
+		"behind, when the delay is over": {func(v *view, _ *agenda) { v.first, v.tick = false, noon }, notFirst, never},
 		"behind, with every reason": {func(v *view, a *agenda) {
 			v.first = false
 			*a = agenda{ready: true, polls: true, graceEnd: noon, runsOut: noon, refresh: noon}
-		}, notFirst, 100 * ms},
+		}, notFirst, never},
+
+		"behind, its ticket has not been shown": {func(v *view, _ *agenda) { v.first, v.shows = false, true }, showTicket, 0},
+		"behind, its ticket is to be shown now": {func(v *view, a *agenda) { v.first, v.shows, a.refresh = false, true, noon }, showTicket, 0},
+		"behind, its ticket is shown later":     {func(v *view, a *agenda) { v.first, v.shows, a.refresh = false, true, in(40*ms) }, notFirst, 40 * ms},
+		"paces, and its ticket is shown later":  {func(v *view, a *agenda) { v.first, v.paces, v.shows, a.refresh = false, true, true, in(40*ms) }, nothing, 40 * ms},
+		"held, and its ticket is shown now":     {func(v *view, a *agenda) { v.held, v.shows, a.refresh = time.Hour, true, noon }, showTicket, 0},
+		"held, and its ticket is shown later":   {func(v *view, a *agenda) { v.held, v.shows, a.refresh = time.Hour, true, in(40*ms) }, nothing, 40 * ms},
+		"collides, its ticket is shown later":   {func(v *view, a *agenda) { v.collides, v.shows, a.refresh = true, true, in(40*ms) }, nothing, 40 * ms},
+		"handed, and its ticket is shown now":   {func(v *view, _ *agenda) { v.handedOff, v.shows = true, true }, handed, 100 * ms},
 
 		"the delay is over":                   {func(v *view, _ *agenda) { v.tick = noon }, elapsed, 0},
 		"the delay was over before":           {func(v *view, _ *agenda) { v.tick = in(-ms) }, elapsed, -ms},
@@ -127,6 +139,10 @@ func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
 			c.change(&v, &a)
 			what, at := v.next(a)
 			assert.Equal(t, c.want, what)
+			if c.at == never {
+				assert.Zero(t, at)
+				return
+			}
 			assert.Equal(t, in(c.at), at)
 		})
 	}
@@ -150,6 +166,7 @@ func drawView(t *rapid.T) (v view, a agenda) {
 	if yes("held") {
 		v.held = time.Duration(rapid.Int64Range(1, 20).Draw(t, "for how long"))
 	}
+	v.shows = (!v.first || v.held > 0) && yes("shows")
 	v.free = nodes("free")
 	a = agenda{
 		ready: yes("ready"), followsRelease: yes("follows a release"), polls: rapid.IntRange(0, 4).Draw(t, "polls") == 0,
@@ -213,6 +230,10 @@ func TestNextIsNeverIdleForAPastTime(t *testing.T) {
 		case notFirst:
 			if v.first || v.paces {
 				t.Fatalf("nobody stands before it: %+v", v)
+			}
+		case showTicket:
+			if !v.shows || v.handedOff || a.refresh.After(noon) {
+				t.Fatalf("it need not show its ticket: %+v", v)
 			}
 		case elapsed:
 			if v.now.Before(v.tick) || v.handedOff {

@@ -146,6 +146,15 @@ func (ls *lines) isFirstLocked(w *waiter) bool {
 	return true
 }
 
+// showsLocked reports whether w keeps its ticket in the queues of all its names while it may not try. In fair mode a
+// waiter for several names does that as soon as it is the first in one of its lines. So no later call of another
+// process gets that name before w, although w still waits for another name.
+func (ls *lines) showsLocked(w *waiter) bool {
+	return len(w.names) > 1 && w.terms.Fair && slices.ContainsFunc(w.names, func(name string) bool {
+		return ls.byName[name].first() == w
+	})
+}
+
 // pacesLocked reports whether w paces a line in which it stands: see line.paces.
 func (ls *lines) pacesLocked(w *waiter) bool {
 	for _, name := range w.stands() {

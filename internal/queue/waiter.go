@@ -214,6 +214,9 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 			return w.handedOff, nil
 		case ended:
 			return nil, &Failure{Last: w.lastOutcome(), Interrupted: true}
+		case showTicket:
+			w.showTicket()
+			continue
 		case elapsed:
 			w.pace.try++
 		}
@@ -264,10 +267,14 @@ func (w *waiter) sleepUntilDue(ctx context.Context) event {
 		case ctx.Err() != nil || w.terms.Keeper.IsClosed():
 			return ended
 		case what == notFirst:
-			if at = w.pace.sleep(); !at.IsZero() && !time.Now().Before(at) {
+			last := w.pace.sleep()
+			if !last.IsZero() && !time.Now().Before(last) {
 				w.pace.wake(time.Now())
 				return elapsed
 			}
+			at = earlier(at, last)
+		case what == showTicket:
+			return showTicket
 		case w.pace.asleep:
 			w.pace.wake(time.Now())
 			continue
@@ -314,6 +321,9 @@ func (w *waiter) due() (event, time.Time) {
 		v.rule, v.subscriptions = w.terms.Keeper.Set.Rule(), w
 	case ls.pacesLocked(w):
 		v.now, v.paces = time.Now(), true
+	}
+	if !v.handedOff && (!v.first || v.held > 0) && ls.showsLocked(w) {
+		v.now, v.shows = time.Now(), true
 	}
 	return v.next(w.agenda)
 }
@@ -430,6 +440,23 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 		}
 		w.agenda.refresh = time.Now().Add(lease.AliveFor / 2)
 	}
+}
+
+// showTicket puts the ticket of w into the queues of all its names, or lets it count as alive there for longer,
+// without an attempt.
+func (w *waiter) showTicket() {
+	ls := w.lines()
+	ls.mu.Lock()
+	w.agenda.refresh = time.Now().Add(lease.AliveFor / 2)
+	ticket := w.ticketLocked()
+	l := lease.Nobody(&w.terms.Terms)
+	w.entered = append(w.entered[:0], l)
+	ls.mu.Unlock()
+	var enters []lease.Entering
+	for i := range w.names {
+		enters = append(enters, lease.Entering{Ticket: ticket, Line: i})
+	}
+	l.Release(lease.Releasing{Enters: enters})
 }
 
 // leaveQueues takes the ticket of w, which has left its line, out of the queues of the nodes, if it may be

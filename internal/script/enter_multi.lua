@@ -5,13 +5,14 @@
 -- another process is. With a proposal, the caller's value counts as set before. The
 -- highest fence counts for all names: if the proposal is strictly greater, it becomes the
 -- fence of each.
--- An error is no grant, and sets no lock: the script reads all keys before it writes, and
--- writes the locks last. The ticket may be in some queues then, and some fences may be
--- raised. Both are harmless: a later release takes the ticket out, and a fence that
--- nobody was granted only lets proposals up to it fail.
--- Returns an array: 0 for a grant, or in how many milliseconds the first name that keeps
--- the caller back may stop that by itself, -1 for never; the highest fence; what was done,
--- as enter.lua says; and the index of that name from 1, 0 for a grant.
+-- An error is no grant, and leaves no lock: if one cannot be set, those set before it are
+-- deleted. The ticket may be in some queues then, and some fences may be raised. Both are
+-- harmless: a later release takes the ticket out, and a fence that nobody was granted only
+-- lets proposals up to it fail.
+-- Returns 0 for a grant to a caller without ticket and proposal. Otherwise it returns an
+-- array: 0 for a grant, or in how many milliseconds the first name that keeps the caller
+-- back may stop that by itself, -1 for never; the highest fence; what was done, as
+-- enter.lua says; and the index of that name from 1, 0 for a grant.
 
 local value, ticket, p = ARGV[1], ARGV[3], ARGV[6]
 local groups = 1
@@ -19,6 +20,28 @@ if ticket ~= '' then groups = groups + 1 end
 if p then groups = groups + 1 end
 local k = #KEYS / groups
 local fences = #KEYS - k -- they are the last k keys
+
+-- setAll sets the locks that have no value in present. It returns true, or what kept it from
+-- that: false or an error. Then no lock stays. Those set before are deleted, or if the user
+-- may not delete, run out at once.
+local function setAll(present, ...)
+  for i = 1, k do
+    local set = present[i] or redis.pcall('SET', KEYS[i], value, 'PX', ARGV[2], ...)
+    if not set or set.err then
+      for j = 1, i - 1 do
+        if not present[j] and redis.pcall('DEL', KEYS[j]) ~= 1 then redis.pcall('SET', KEYS[j], value, 'PX', 1) end
+      end
+      return set
+    end
+  end
+  return true
+end
+
+-- In the plain case nothing is read before. If a lock is not free, what follows says which.
+if ticket == '' and not p then
+  local set = setAll({}, 'NX')
+  if set then return set == true and 0 or set end
+end
 
 local register = '0'
 -- Tokens are decimals without leading zeros. They are compared as text, because Lua's
@@ -31,16 +54,14 @@ if p then
   end
 end
 local values, mine, by, wait = {}, false, 0, 0
--- In the plain case one call shows that all keys are free. A user may not be allowed to call it.
-local free = ticket == '' and not p and redis.pcall('EXISTS', unpack(KEYS)) == 0
-for i = 1, free and 0 or k do
+for i = 1, k do
   local v = redis.call('GET', KEYS[i]) -- MGET would say that a key of another type is missing
   values[i] = v
   if v and p and v == value then
     mine = true
   elseif v and by == 0 then
-    by, wait = i, redis.call('PTTL', KEYS[i])
-    if wait < 0 then wait = -1 else wait = math.max(wait, 1) end
+    by, wait = i, redis.pcall('PTTL', KEYS[i]) -- a user may not be allowed to call it
+    if type(wait) ~= 'number' or wait < 0 then wait = -1 else wait = math.max(wait, 1) end
   end
 end
 
@@ -69,17 +90,6 @@ if p and above(p, register) then
 elseif p then
   for i = fences + 1, #KEYS do redis.call('PEXPIRE', KEYS[i], ARGV[7]) end
 end
-for i = 1, k do
-  if not values[i] then
-    local set = redis.pcall('SET', KEYS[i], value, 'PX', ARGV[2])
-    if set.err then
-      -- A user may be allowed to set some of the keys only. Those set so far must not stay. A
-      -- user that may not delete lets them run out at once.
-      for j = 1, i - 1 do
-        if not values[j] and redis.pcall('DEL', KEYS[j]) ~= 1 then redis.pcall('SET', KEYS[j], value, 'PX', 1) end
-      end
-      return set
-    end
-  end
-end
+local set = setAll(values)
+if set ~= true then return set end
 return {wait, register, done, by}

@@ -24,10 +24,16 @@ if token ~= '' then groups = groups + 1 end
 local k = #KEYS / groups
 
 local mine, held, found, failed = {}, {}, 1, nil
--- Mostly one call shows that all keys have the value. It does not tell a key of another type from a missing one, and
--- a user may not be allowed to call it. So in any other case each key is read alone.
-local values, all = redis.pcall('MGET', unpack(KEYS, 1, k)), true
-for i = 1, k do all = all and values[i] == value end
+-- Mostly one call shows that all keys have the value, and in the plain case that there is no
+-- queue. It does not tell a key of another type from a missing one, and a user may not be
+-- allowed to call it. So in any other case each key is read alone.
+local plain = #ARGV == 1
+local values = redis.pcall('MGET', unpack(KEYS, 1, plain and 2 * k or k))
+local all = true
+for i = 1, k do
+  all = all and values[i] == value
+  plain = plain and not values[k + i]
+end
 for i = 1, k do
   local v = all and value or redis.pcall('GET', KEYS[i])
   if v == value then
@@ -41,15 +47,12 @@ for i = 1, k do
 end
 
 if #mine > 0 then
-  -- In the plain case BITOP deletes the first lock if there is no queue at all: see release.lua.
-  local from = 1
-  if #mine == k and #ARGV == 1 and redis.pcall('BITOP', 'OR', KEYS[1], unpack(KEYS, k + 1)) == 0 then from = 2 end
-  local deleted = redis.pcall('DEL', unpack(mine, from))
+  local deleted = redis.pcall('DEL', unpack(mine))
   if type(deleted) ~= 'number' then
-    for i = from, #mine do redis.pcall('SET', mine[i], value, 'PX', 1) end
+    for i = 1, #mine do redis.pcall('SET', mine[i], value, 'PX', 1) end
     return deleted
   end
-  if from == 2 then return 1 end
+  if all and plain then return 1 end
 end
 
 if token ~= '' then
