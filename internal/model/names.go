@@ -51,6 +51,7 @@ type namesCall struct {
 	ready  bool            // it has a reason to try at once
 	behind bool            // if ready: it tries right behind a release of its process, without queueing
 	queued bool            // its ticket may be in queues
+	shown  bool            // its ticket has been put in the queues of all its names
 	leaves uint8           // the names out of whose queues its releases take the ticket, as bits
 	line   uint8           // the name in whose line it stands, without fair mode
 	late   uint8           // with the flaw movesLast: the calls behind which it has moved to its line, as bits
@@ -92,6 +93,7 @@ type namesFlaws struct {
 	anyVotes, nodesChoose                       bool // acquires
 	firstTells, onlyDeleted, firstLost          bool // releases
 	movesSilently, showsOnce                    bool // where nodes tell nobody
+	waitsHidden                                 bool // tickets of calls that may not try
 }
 
 type names struct {
@@ -132,7 +134,7 @@ var (
 	namesFairTwo    = namesBounds{name: "two multis, a single, fair", wants: []uint8{both, both, onlyA}, process: []uint8{0, 0, 1}, fair: true, cancels: true}
 	namesFairPart   = namesBounds{name: "a multi and a single, a multi, fair", wants: []uint8{both, both, onlyB}, process: []uint8{0, 1, 0}, fair: true, cancels: true, size: Large}
 	namesFairLast   = namesBounds{name: "a single and a multi, a single, fair", wants: []uint8{onlyB, both, onlyA}, process: []uint8{0, 0, 1}, fair: true, cancels: true}
-	namesFairHeld   = namesBounds{name: "two singles hold, a multi behind them, a single, fair", wants: []uint8{onlyA, onlyB, both, onlyA}, process: []uint8{0, 0, 0, 1}, holds: 3, fair: true, orderly: true, cancels: true}
+	namesFairHeld   = namesBounds{name: "two singles hold, a multi behind them, a single, fair", wants: []uint8{onlyA, onlyB, both, onlyA}, process: []uint8{0, 0, 0, 1}, holds: 3, fair: true, orderly: true, cancels: true, size: Large}
 	namesFairGiven  = namesBounds{name: "a multi and two singles, a multi holds, fair", wants: []uint8{both, onlyA, onlyB, both}, process: []uint8{0, 0, 0, 1}, holds: 8, fair: true, orderly: true, cancels: true}
 	namesFairUrgent = namesBounds{name: "a multi and a single, a single, in any order, fair", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, fair: true, cancels: true, urgent: true, size: Large}
 	namesFairLossy  = namesBounds{name: "a multi and a single, a single, two lost wake-ups, fair", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, fair: true, losses: 2, size: Large}
@@ -165,6 +167,7 @@ var namesRules = []struct {
 	{"one answer for all names", "C several names", "the answer to a release says that its process is first for one name although another process was told of another name", namesFairOne, namesFlaws{firstLost: true}},
 	{"a call that moves goes to the end of the line", "C several names, lines", "the order in a line is that of the tickets, also when a call moves to that line", namesOrder, namesFlaws{movesLast: true}},
 	{"a call that moves sleeps", "C several names, lines", "where the nodes deny their queues, a call that moves to another line tries at once", namesDenied, namesFlaws{movesSilently: true}},
+	{"a call that may not try shows no ticket", "C several names, lines", "in fair mode a multi that is at the head of a line shows its ticket, although it may not try", namesFairLast, namesFlaws{waitsHidden: true}},
 	{"a ticket is shown once", "C several names, wake-ups", "the first in line shows its ticket again after a while, because wake-ups may be lost", namesFairLossy.sized(Medium), namesFlaws{showsOnce: true}},
 }
 
@@ -250,8 +253,19 @@ func (q names) wrong(s namesState) string {
 
 // rest checks the promise of waking: while a call waits, another holds one of its names or a message is on
 // its way. In fair mode a call may also wait because an earlier call, which waits with reason, wants one of its
-// names.
+// names. Also in fair mode, a multi that is at the head of a line has its place in the queue of that name.
 func (q names) rest(s namesState) string {
+	for c := range q.wants {
+		for k := range maxNames {
+			placed := 0
+			for _, n := range s.nodes {
+				placed += int(n.queue[k] >> c & 1)
+			}
+			if q.fair && s.calls[c].phase == waiting && q.heads(&s, c)&bit(k) != 0 && placed < quorum {
+				return fmt.Sprintf("%c is the first of its process for %c, and later calls may overtake it", 'A'+c, 'a'+k)
+			}
+		}
+	}
 	var excused uint8
 	for c := range q.wants {
 		if s.calls[c].phase != waiting {
@@ -291,8 +305,11 @@ func (q names) call(s namesState, c int, do func(Step, namesState)) {
 			q.decide(s, c, do)
 		}
 	case waiting:
-		if q.mayTry(&s, c) {
+		switch {
+		case q.mayTry(&s, c):
 			q.goOn(s, c, do)
+		case q.mustShow(&s, c):
+			q.showTicket(s, c, do)
 		}
 		if q.cancels {
 			q.cancel(s, c, do)
@@ -400,6 +417,37 @@ func (q names) mayTry(s *namesState, c int) bool {
 		lines = q.wants[c]
 	}
 	return q.held(s, q.process[c])&lines == 0
+}
+
+// mustShow reports whether the multi c must show its ticket although it may not try. That is so in fair mode if it
+// is at the head of one of its lines. So it has its place in the queue of a name although it still waits for another.
+func (q names) mustShow(s *namesState, c int) bool {
+	call := s.calls[c]
+	if !q.fair || q.waitsHidden || call.shown || q.crowded(s, c) {
+		return false
+	}
+	return q.heads(s, c) != 0 && (!q.isFirst(s, c) || q.held(s, q.process[c])&q.wants[c] != 0)
+}
+
+// heads returns the names in whose lines the multi c is the first, as bits; none if c is a single.
+func (q names) heads(s *namesState, c int) (heads uint8) {
+	for k := range maxNames {
+		if q.wants[c] == both && q.headOf(s, q.process[c], k) == c {
+			heads |= bit(k)
+		}
+	}
+	return heads
+}
+
+// showTicket sends the release of a value that no node has. It puts the ticket of call c in the queues of its names.
+func (q names) showTicket(s namesState, c int, do func(Step, namesState)) {
+	call := &s.calls[c]
+	call.shown, call.queued = true, true
+	for k := range maxNames {
+		call.enters[k] = mark(c)
+	}
+	q.release(&s, c)
+	do(Step{"{c} shows its ticket", Work, c, 0}, s)
 }
 
 // come begins Lock. Its first attempt goes ahead of the waiters, unless the lock is fair or other
@@ -597,7 +645,7 @@ func (q names) rollBack(s namesState, c int, do func(Step, namesState)) {
 	case call.phase == barging, call.how == plain && !q.denied:
 		call.ready = true
 	case !q.denied:
-		call.queued = true
+		call.queued, call.shown = true, q.fair
 	}
 	moves := call.how != plain || !call.queued // its ticket is in the queue of the former name
 	call.phase, call.before = waiting, 0

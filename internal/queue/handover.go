@@ -143,7 +143,6 @@ func (ls *lines) letTry(a admission) {
 //
 //	if it is trying now               it tries again
 //	if it cannot hear the nodes       it tries at once
-//	if it is not first in all lines   it waits until it is
 //	otherwise                         it waits until a node tells it that its turn has come
 type admission struct {
 	waiter *waiter
@@ -168,26 +167,20 @@ func (ls *lines) admit(all []admission, h *lease.Lease, heard bool) []admission 
 			l.holder = nil
 		}
 		first := l.first()
-		if first == nil {
-			continue
-		}
-		talks := ls.isFirstLocked(first)
-		if !talks && !ls.showsLocked(first) {
+		if first == nil || !ls.isFirstLocked(first) {
 			continue
 		}
 		if !l.others && !first.terms.Fair {
 			all = append(all, admission{waiter: first, line: i, tries: true})
 			continue
 		}
-		a := admission{waiter: first, line: i, ticket: first.ticketLocked(), enters: true}
-		if !talks {
-			all = append(all, a)
-			continue
-		}
 		if len(first.names) > 1 && first.terms.Fair { // it is this name that has kept it back
 			ls.moveLocked(first, slices.Index(first.names, name), true)
 		}
-		first.entersLocked()
+		if !first.terms.Fair || ls.heldForLocked(first) == 0 { // otherwise it shows its ticket itself
+			first.entersLocked()
+		}
+		a := admission{waiter: first, line: i, ticket: first.ticketLocked(), enters: true}
 		a.tries = first.state == trying || !heard
 		if !a.tries {
 			first.agenda.ready = false
