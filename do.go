@@ -54,11 +54,14 @@ func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once boo
 		return errors.New("redsync: Do: the function is nil")
 	}
 	ctx = orBackground(ctx)
+	m, done := m.forDo()
+	defer done()
 	h, err := m.lockInDo(ctx, once)
 	if err != nil {
 		return err
 	}
-	working, cancel := context.WithCancelCause(context.WithValue(ctx, mutexKey{}, m))
+	outer, _ := ctx.Value(mutexKey{}).(*doing)
+	working, cancel := context.WithCancelCause(context.WithValue(ctx, mutexKey{}, &doing{m, h, outer}))
 	defer func() {
 		lost := h.Err(clock.Now()) // before the release, because afterwards it is ErrNotHeld
 		cancel(nil)
@@ -127,6 +130,8 @@ type mutexKey struct{}
 // from it; otherwise nil. The function may call Remaining, Valid, Until and Fence of the Mutex. It must
 // leave Unlock to Do. Detach fails.
 func FromContext(ctx context.Context) *Mutex {
-	m, _ := ctx.Value(mutexKey{}).(*Mutex)
-	return m
+	if d, _ := ctx.Value(mutexKey{}).(*doing); d != nil {
+		return d.mutex
+	}
+	return nil
 }

@@ -56,6 +56,11 @@ var (
 	// no further attempt; the next Lock first asks the nodes whether they are still one server.
 	ErrDuplicateNode = errors.New("redsync: two pools lead to one server")
 
+	// ErrUpgrade is the error of a Lock within the function of a Do that holds the same name WithShared, if it
+	// would lock the name exclusively: it would wait for its own read lock. Nothing was sent. End the Do, and lock
+	// then.
+	ErrUpgrade = errors.New("redsync: an exclusive lock within a shared one of the same name")
+
 	// ErrClosed is the error of every operation after Close.
 	ErrClosed = errors.New("redsync: closed")
 )

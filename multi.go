@@ -86,6 +86,12 @@ func (c *core) checkSeveral(names []string) error {
 	return nil
 }
 
+// What does not go together with WithShared.
+var (
+	errSharedNames = errors.New("redsync: WithShared excludes NewMultiMutex: a lock on several names is exclusive")
+	errSharedValue = errors.New("redsync: WithValue excludes WithShared: WithSequencer adopts a shared lock")
+)
+
 // errValueOfSeveral is the error of WithValue for several names.
 var errValueOfSeveral = errors.New(
 	"redsync: WithValue excludes NewMultiMutex: WithSequencer adopts a lock on several names")

@@ -40,6 +40,7 @@ type Mutex struct {
 	mu      sync.Mutex   // guards what follows
 	hold    *lease.Lease // the current term; nil before the first, and after Unlock and Detach
 	adopted string       // the value of WithValue or WithSequencer, until there is a hold
+	doing   bool         // a Do uses m; only if m is shared: see forDo
 }
 
 // change returns the settings of m for an option to change. Until the first change m shares its settings
@@ -86,6 +87,7 @@ func (m *Mutex) fill(t *queue.Terms, timing lease.Timing) {
 	t.Terms = lease.Terms{
 		Keeper: &m.core.keeper, Claim: m.claimed(), Timing: timing, Value: set.genValue, UserValues: set.customValues,
 		WaitAll: set.waitAll, Heals: set.heals, Watchdog: set.watchdog, Fencing: set.fencing, Passes: set.passes(),
+		Joins: set.joins(),
 	}
 	t.Group, t.Fair, t.Priority = m.core.member.Group, set.fair, set.priority
 	t.Delay, t.Mean = set.delay, set.meanDelay
@@ -97,8 +99,11 @@ func (m *Mutex) fill(t *queue.Terms, timing lease.Timing) {
 
 // claimed returns what m's holds write on the nodes.
 func (m *Mutex) claimed() claim.Claim {
-	if m.multi != nil {
+	switch {
+	case m.multi != nil:
 		return m.multi
+	case m.set.shared:
+		return claim.NewShared(m.name)
 	}
 	return &m.claim
 }
@@ -237,6 +242,9 @@ func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error)
 		return nil, m.failure("lock", err, ErrFailed)
 	}
 	defer m.core.endCall()
+	if err := m.checkUpgrade(ctx); err != nil {
+		return nil, m.failure("lock", err, ErrFailed)
+	}
 	if inDo {
 		t = termsInDo(t)
 	}
@@ -261,11 +269,21 @@ func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant
 	if once {
 		limit = 1
 	}
-	h, why := t.Lock(ctx, start, limit)
-	if why != nil {
-		return nil, m.notAcquired(ctx, why)
+	for {
+		if m.set.shared {
+			if err := m.awaitOwn(ctx, once); err != nil {
+				return nil, err
+			}
+		}
+		h, why := t.Lock(ctx, start, limit)
+		if why != nil {
+			return nil, m.notAcquired(ctx, why)
+		}
+		// If another call has locked m meanwhile, this one waits for the end of that hold.
+		if err := m.begin(h); !errors.Is(err, errBusy) {
+			return h, err
+		}
 	}
-	return h, m.begin(h)
 }
 
 // notAcquired returns why Lock has acquired nothing: why the last attempt failed, and what ended the
@@ -342,6 +360,9 @@ func (m *Mutex) begin(h *lease.Lease) error {
 func (m *Mutex) replaceBy(h *lease.Lease) (former *lease.Lease, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.set.shared && m.hold != nil && m.hold.NotHeld(clock.Now()) == nil {
+		return nil, errBusy // the grant of h does not prove that the former term is over
+	}
 	if err := h.Begin(); err != nil {
 		return nil, err
 	}
@@ -423,8 +444,8 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant)
 		group.ReleaseAndAdmit(h)
 		return false, m.failure("unlock", over)
 	}
-	if group.HandOver(h) {
-		return true, nil
+	if !h.Leave() || group.HandOver(h) {
+		return true, nil // other readers of this process have the lock, or the next waiter
 	}
 	// If a server is asked at two addresses, its second answer is that it has no such key.
 	m.core.keeper.Set.Identify(ctx, h.Terms().Timing.NodeTimeout)
@@ -526,6 +547,9 @@ func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 	if h.Terms().InDo {
 		return nil, errInDo
 	}
+	if !h.LeaveAlone() {
+		return nil, errJoined
+	}
 	if ctx.Err() != nil {
 		return nil, m.withInterruption(ctx, nil)
 	}
@@ -535,6 +559,8 @@ func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 	m.hold = nil
 	return h, nil
 }
+
+var errJoined = errors.New("redsync: other readers of this process share the hold")
 
 var errInDo = errors.New("redsync: Do unlocks it when its function returns")
 
@@ -610,6 +636,12 @@ func (m *Mutex) open(op string) (*lease.Lease, error) {
 // extend makes one round that prolongs h, and acts on what the nodes say.
 func (m *Mutex) extend(ctx context.Context, h *lease.Lease) (bool, error) {
 	res, over := h.Extend(ctx)
+	return m.extended(ctx, "extend", h, res, over)
+}
+
+// extended returns what an operation that prolongs h returns. res is what the nodes said, and over is why h is not held
+// any more, or cannot be prolonged.
+func (m *Mutex) extended(ctx context.Context, op string, h *lease.Lease, res quorum.Result, over error) (bool, error) {
 	switch {
 	case over == nil && res.Won:
 		return true, nil
@@ -618,13 +650,13 @@ func (m *Mutex) extend(ctx context.Context, h *lease.Lease) (bool, error) {
 		// in between.
 		err := because(ErrLockLost, over)
 		h.End(err)
-		return false, m.failure("extend", err)
+		return false, m.failure(op, err)
 	case over != nil: // unlocked, lost or closed meanwhile, or held for as long as WithMaxHold allows
-		return false, m.failure("extend", over)
+		return false, m.failure(op, over)
 	case h.Disproved(res):
-		return false, m.failure("extend", h.Lose(ends.Rejected(res)))
+		return false, m.failure(op, h.Lose(ends.Rejected(res)))
 	}
-	return false, m.failure("extend", m.withInterruption(ctx, notGranted(res)), ErrExtendFailed)
+	return false, m.failure(op, m.withInterruption(ctx, notGranted(res)), ErrExtendFailed)
 }
 
 // adopt extends a lock that was acquired elsewhere, and makes it m's own. adopted reports whether this call
@@ -765,6 +797,10 @@ func (m *Mutex) checkNames() error {
 	switch {
 	case m.badNames != nil:
 		return m.badNames
+	case m.set.shared && m.multi != nil:
+		return errSharedNames
+	case m.set.shared && m.set.value != "":
+		return errSharedValue
 	case m.multi == nil:
 		return checkName(m.name)
 	case m.set.value != "":

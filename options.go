@@ -38,6 +38,7 @@ type settings struct {
 	heals        bool                   // WithSetNXOnExtend
 	watchdog     bool                   // WithWatchdog
 	fair         bool                   // WithFair
+	shared       bool                   // WithShared
 	fencing      bool                   // WithFencing
 	priority     int                    // WithPriority
 	noHandOver   bool                   // WithHandOver(false)
@@ -105,7 +106,12 @@ func (s *settings) fail(err error) {
 
 // passes reports whether locks with these settings may be handed over.
 func (s *settings) passes() bool {
-	return !s.noHandOver && !s.fair && !s.fencing && !s.customValues && s.value == "" && s.sequencer.Value == "" && s.maxHold == 0
+	return !s.noHandOver && !s.shared && !s.fair && !s.fencing && !s.customValues && s.value == "" && s.sequencer.Value == "" && s.maxHold == 0
+}
+
+// joins reports whether readers with these settings may share a hold.
+func (s *settings) joins() bool {
+	return s.shared && !s.noHandOver && !s.fencing && !s.customValues && s.sequencer.Value == "" && s.maxHold == 0
 }
 
 // An Option configures a Mutex. An out-of-range option makes every operation fail with an error

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
@@ -33,6 +34,7 @@ type Sequencer struct {
 const (
 	modePlain = ""      // one name, exclusively
 	modeNames = "names" // several names, exclusively; then "-" and the length of each name, in bytes
+	modeRead  = "read"  // one name, shared
 )
 
 // namesSeparator joins the names of a lock on several names to the name of its Mutex.
@@ -43,7 +45,11 @@ const namesSeparator = ", "
 // shown, and Detach ends h.
 func sequencerOf(h *lease.Lease) Sequencer {
 	c := h.Claim()
-	return sequencerOfNames(c.Lines(), h.Token(), c.Value())
+	s := sequencerOfNames(c.Lines(), h.Token(), c.Value())
+	if _, shared := c.(*claim.Shared); shared {
+		s.mode = modeRead
+	}
+	return s
 }
 
 // sequencerOfNames returns the Sequencer of a hold on these names: a plain lock if it is one name.
@@ -136,7 +142,7 @@ func ParseSequencer(text string) (Sequencer, error) {
 	case len(parts) == 4 && parts[0] == sequencerForm:
 	case len(parts) == 5 && parts[0] == sequencerModeForm:
 		mode, parts = parts[1], parts[1:]
-		if _, ok := lengthsOf(mode); !ok {
+		if _, ok := lengthsOf(mode); !ok && mode != modeRead {
 			return Sequencer{}, errors.New("redsync: no sequencer: this version does not know the mode of the lock")
 		}
 	default:
@@ -203,6 +209,13 @@ func (m *Mutex) adoptValue() {
 func (m *Mutex) adoptMode(s Sequencer) error {
 	names, ok := s.cut()
 	switch {
+	case s.mode == modeRead && m.multi == nil:
+		m.change().shared = true
+		return nil
+	case m.set.shared:
+		return errors.New("redsync: WithSequencer: the sequencer is of an exclusive lock, which excludes WithShared")
+	case s.mode == modeRead:
+		return fmt.Errorf("redsync: WithSequencer: the sequencer is of a shared lock, which excludes NewMultiMutex")
 	case s.mode == modePlain && m.multi == nil:
 		return nil
 	case s.mode == modePlain:

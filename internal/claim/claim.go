@@ -43,6 +43,12 @@ type Claim interface {
 	// the lock. The fencing tokens that this process has seen are kept by these names, too.
 	Lines() []string
 
+	// Admits reports whether somebody may hold the other claim, which is for the same lines, at the same time.
+	Admits(other Claim) bool
+
+	// Kind returns the kind of the tickets of its waiters.
+	Kind() script.Kind
+
 	// PassesTo reports whether a lease with this claim may be handed over, without telling the nodes, to a
 	// waiter for the other claim.
 	PassesTo(other Claim) bool

@@ -281,14 +281,17 @@ func (l *Lease) Check(ctx context.Context) quorum.Result {
 	limits := l.terms.Timing.limits()
 	limits.Decide = min(limits.Decide, l.Remaining(clock.Now()))
 	limits.Over = l.Done()
-	return l.terms.Keeper.Set.Start(ctx, check{l}, l.terms.WaitAll).Wait(ctx, limits)
+	return l.terms.Keeper.Set.Start(ctx, check{l, l.Claim()}, l.terms.WaitAll).Wait(ctx, limits)
 }
 
 // A check is the operation that asks the nodes whether they hold a lease's claim.
-type check struct{ lease *Lease }
+type check struct {
+	lease *Lease
+	claim claim.Claim
+}
 
 // Brief implements quorum.Operation.
-func (c check) Brief() quorum.Brief { return c.lease.brief(quorum.Valid, c.lease.Claim().Check()) }
+func (c check) Brief() quorum.Brief { return c.lease.brief(quorum.Valid, c.claim.Check()) }
 
 // Judge implements quorum.Operation.
-func (check) Judge(_ int, _ pool.Reply, v claim.Vote) claim.Vote { return v }
+func (c check) Judge(_ int, _ pool.Reply, v claim.Vote) claim.Vote { return c.lease.aboutClaim(c.claim, v) }

@@ -13,10 +13,13 @@ import (
 // An Extension is the operation that prolongs a lease.
 type Extension struct {
 	lease    *Lease
+	claim    claim.Claim
 	heals    bool // sets missing keys again (WithSetNXOnExtend)
 	start    clock.Instant
 	ttl      time.Duration // of the keys
 	validity time.Duration // its length, from start
+
+	downgrades bool // see Downgrade
 }
 
 // Extend makes one round that prolongs l. It returns what the nodes said, and why l is not held afterwards,
@@ -75,7 +78,7 @@ func (l *Lease) extensionFromLocked(start clock.Instant) Extension {
 		usedValues.keep(l.claim.Value())
 	}
 	ttl, validity := l.terms.Timing.AtAge(start.Since(l.First))
-	return Extension{lease: l, start: start, ttl: ttl, validity: validity}
+	return Extension{lease: l, claim: l.claim, start: start, ttl: ttl, validity: validity}
 }
 
 // Prolong gives l the validity of e if that lasts longer. confirmed is when a quorum was seen to have
@@ -104,7 +107,11 @@ func (l *Lease) Disproved(res quorum.Result) bool {
 
 // Brief implements quorum.Operation.
 func (e Extension) Brief() quorum.Brief {
-	b := e.lease.brief(quorum.Extend, e.lease.Claim().Extend(e.ttl, e.heals))
+	call := e.claim.Extend(e.ttl, e.heals)
+	if e.downgrades {
+		call = e.lease.downgradeCall(e.ttl)
+	}
+	b := e.lease.brief(quorum.Extend, call)
 	b.Purpose = quorum.Granting
 	return b
 }
@@ -143,7 +150,7 @@ func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 		e.lease.writes.noteRenewal()
 	}
 	if v.Choice != claim.Granted { // a key that this round has set again proves nothing
-		return v
+		return e.lease.aboutClaim(e.claim, v)
 	}
 	return e.lease.unlessRestarted(i, reply.Server, e.start, v)
 }

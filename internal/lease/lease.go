@@ -6,8 +6,8 @@
 //
 // Locks are taken in this order, from the first to the last:
 //
-//	redsync.Mutex.mu, queue.lines.mu, queue.subscriber.mu, watchdog.mu, quorum.Round.mu, Lease.mu,
-//	alarm.Schedule.mu
+//	redsync.Mutex.mu, queue.lines.mu, queue.subscriber.mu, watchdog.mu, quorum.Round.mu, sharing.mu,
+//	Lease.mu, alarm.Schedule.mu
 //
 // Two locks come before all of these: alarm.Schedule.firing, and then Lease.extending. All other locks
 // (writes.mu, drain.mu, and those of events, nodes, tokens and values) come last: a goroutine that holds one
@@ -65,7 +65,8 @@ type Lease struct {
 	expiry   alarm.Alarm // at the end of the validity, in Keeper.expiries
 	watchdog *watchdog   // nil without Terms.Watchdog; set by Begin
 
-	writes    *writes // of the value; a lease that was handed over shares them with the lease before it
+	shares    *sharing // nil if nobody can join l
+	writes    *writes  // of the value; a lease that was handed over shares them with the lease before it
 	ownWrites writes  // room for writes
 	room      claim.Room
 	acquireOp acquire // room for the operation that acquires it

@@ -21,6 +21,7 @@ type Terms struct {
 	Watchdog   bool                   // leases extend themselves
 	Fencing    bool                   // each lease has a token
 	Passes     bool                   // leases may be handed over within the process
+	Joins      bool                   // leases may share a hold within the process
 	InDo       bool                   // a Do has the lease and will release it, so Detach refuses
 	Events     Events                 // nil if nobody listens
 }

@@ -58,6 +58,16 @@ func (w *watchdog) stop() {
 	w.closeRoundLocked()
 }
 
+// restart gives up the round that is open, whose command is out of date, and begins the next one in its time.
+func (w *watchdog) restart() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.round != nil && !w.stopped {
+		w.closeRoundLocked()
+		w.schedule(w.third(clock.Now()))
+	}
+}
+
 // closeRoundLocked gives up the open round, if there is one.
 func (w *watchdog) closeRoundLocked() {
 	if w.round != nil {

@@ -47,7 +47,7 @@ func (g *Group) HandOver(l *lease.Lease) bool {
 }
 
 // ReleaseAwaited sends the release of l, which Unlock has ended, and admits the next waiter. The caller,
-// whose context is ctx, waits for the release.
+// whose context is ctx, waits for the release. No other lease may share the hold of l: see Lease.Leave.
 func (g *Group) ReleaseAwaited(ctx context.Context, l *lease.Lease) *lease.Release {
 	return g.releaseAndAdmit(l, lease.Releasing{Caller: ctx})
 }
@@ -67,7 +67,11 @@ func (g *Group) Unlocked(l *lease.Lease, rel *lease.Release) {
 func (g *Group) Any() bool { return g.lines.count.Load() > 0 }
 
 // ReleaseAndAdmit implements lease.Waiters.
-func (g *Group) ReleaseAndAdmit(l *lease.Lease) { g.releaseAndAdmit(l, lease.Releasing{}) }
+func (g *Group) ReleaseAndAdmit(l *lease.Lease) {
+	if l.Leave() {
+		g.releaseAndAdmit(l, lease.Releasing{})
+	}
+}
 
 // Nudge implements lease.Waiters.
 func (g *Group) Nudge(lines []string) {
@@ -84,6 +88,7 @@ func (g *Group) Wake(line string, node int, undoes lease.Turn) { g.lines.wake(li
 // Lease.Release drops the ticket if the waiter has given up meanwhile.
 func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Release {
 	ls := &g.lines
+	ls.forgetHold(l)
 	if ls.count.Load() == 0 {
 		return l.Release(how)
 	}

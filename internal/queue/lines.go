@@ -21,6 +21,7 @@ type lines struct {
 	mu     sync.Mutex // guards the lines, and those fields of a waiter whose comment names lines.mu
 	byName map[string]*line
 	sweep  *time.Timer // removes lines that have had no waiter for a while
+	shared shared
 }
 
 // A line holds the waiters of this process for one name, in the order of their tickets: see waiter.compare. If
@@ -122,13 +123,13 @@ func (l *line) firstChanged(before *waiter) {
 	l.pacer.lookAgain()
 }
 
-// heldFor returns how much longer a lease of this process can hold the lock, 0 if the line knows of none. l may be
-// nil.
-func (l *line) heldFor() time.Duration {
-	if l == nil || l.holder == nil {
+// heldFor returns how much longer a lease of this process can keep the lock from w, 0 if the line knows of none. l
+// and w may be nil.
+func (l *line) heldFor(w *waiter) time.Duration {
+	if l == nil || l.holder == nil || w != nil && l.holder.Claim().Admits(w.terms.Claim) {
 		return 0
 	}
-	left := l.holder.Remaining(clock.Now())
+	left := l.holder.HeldFor(clock.Now())
 	if left == 0 {
 		l.holder = nil
 	}
@@ -169,7 +170,7 @@ func (ls *lines) pacesLocked(w *waiter) bool {
 // know of none.
 func (ls *lines) heldForLocked(w *waiter) (left time.Duration) {
 	for _, name := range w.stands() {
-		left = max(left, ls.byName[name].heldFor())
+		left = max(left, ls.byName[name].heldFor(w))
 	}
 	return left
 }
@@ -349,8 +350,12 @@ func (ls *lines) lineLocked(name string) *line {
 func (ls *lines) leave(w *waiter, holder *lease.Lease) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if w.state != served {
-		ls.removeLocked(w, holder)
+	if w.state == served {
+		return
+	}
+	ls.removeLocked(w, holder)
+	if holder != nil && holder.Open() {
+		ls.shareLocked(holder)
 	}
 }
 
@@ -528,7 +533,7 @@ func (ls *lines) wake(name string, i int, undoes lease.Turn) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	u, _ := undoes.(*turn)
-	if ls.byName[name].heldFor() > 0 {
+	if l := ls.byName[name]; l.heldFor(l.first()) > 0 {
 		return
 	}
 	ls.eachFirstLocked(name, func(w *waiter) {
@@ -558,7 +563,7 @@ func (ls *lines) eachFree(do func(name string)) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(ls.byName)) { // in the same order each time, for tests
-		if ls.byName[name].heldFor() == 0 {
+		if l := ls.byName[name]; l.heldFor(l.first()) == 0 {
 			do(name)
 		}
 	}

@@ -109,7 +109,7 @@ func (w *waiter) subscriber() *subscriber { return &w.terms.Group.subscriber }
 func (w *waiter) ticketLocked() script.Ticket {
 	if w.ticket.IsZero() {
 		g := w.terms.Group
-		w.ticket = script.NewTicket(w.terms.Priority, w.start.Wall.UnixMicro(), g.Process, w.number)
+		w.ticket = script.NewTicket(w.terms.Priority, w.start.Wall.UnixMicro(), g.Process, w.number, w.terms.Claim.Kind())
 		w.number = g.tickets.Add(1)
 	}
 	return w.ticket
@@ -376,7 +376,9 @@ func (w *waiter) begin(poll, last bool) *turn {
 	if w.handedOff != nil || !ls.isFirstLocked(w) || ls.collidesLocked(w) || !poll && ls.heldForLocked(w) > 0 {
 		return nil
 	}
-	plain := w.agenda.followsRelease && !w.terms.Fair // nobody is known to be in the queues
+	// The first attempt of a call that does not barge is like that of one that does. Behind a release of this process,
+	// nobody is known to be in the queues.
+	plain := (w.agenda.followsRelease || w.terms.Joins && w.why == nil) && !w.terms.Fair
 	ls.beginTryLocked(w)
 	w.agenda = agenda{}
 	clear(w.news)

@@ -1,0 +1,109 @@
+package queue
+
+import (
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+)
+
+// This file is about readers of this process that share a hold. When a reader acquires a lock, the readers behind it
+// in the line share its hold, up to the first waiter who is no reader. So do readers that come a little later, while
+// no such waiter is in the line. After that a reader goes to the nodes, which shows it the writers of other
+// processes.
+
+// shared finds the hold that a reader can share, by name. A hold that nobody can join any more may stay in it for a
+// while.
+type shared struct {
+	byName map[string]*lease.Lease
+	sweep  int // the number of holds at which forgetful removes those that nobody can join
+}
+
+// joinWindow is how long after the acquire of a hold readers may share it.
+func joinWindow(t *lease.Terms) time.Duration { return min(t.Timing.Expiry/10, maxChain) }
+
+// joinHold returns a lease that shares a hold of this process, nil if a call with these terms can share none.
+func (ls *lines) joinHold(t *Terms) *lease.Lease {
+	if !t.Joins {
+		return nil
+	}
+	name := t.Claim.Lines()[0]
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	hold := ls.shared.byName[name]
+	if hold == nil || !ls.byName[name].admitsAll(hold) {
+		return nil
+	}
+	return hold.Join(&t.Terms, joinWindow(&t.Terms))
+}
+
+// admitsAll reports whether everybody who waits for the name of l, which may be nil, could have the lock together
+// with hold.
+func (l *line) admitsAll(hold *lease.Lease) bool {
+	if l == nil {
+		return true
+	}
+	if len(l.several) > 0 {
+		return false
+	}
+	for _, w := range l.waiters {
+		if !hold.Claim().Admits(w.terms.Claim) {
+			return false
+		}
+	}
+	return true
+}
+
+// shareLocked lets the waiters behind the one that has acquired hold share it, up to the first that could not have
+// the lock together with hold. A waiter with other terms goes on waiting.
+func (ls *lines) shareLocked(hold *lease.Lease) {
+	name := hold.Claim().Lines()[0]
+	ls.shared.put(name, hold)
+	l := ls.byName[name]
+	if l == nil {
+		return
+	}
+	var joining []*waiter
+	for _, w := range l.waiters {
+		if !hold.Claim().Admits(w.terms.Claim) {
+			break
+		}
+		if w.state != trying {
+			joining = append(joining, w)
+		}
+	}
+	for _, w := range joining {
+		if w.handedOff = hold.Join(&w.terms.Terms, joinWindow(&w.terms.Terms)); w.handedOff != nil {
+			ls.removeLocked(w, w.handedOff)
+			w.lookAgain()
+		}
+	}
+}
+
+// put notes that readers can share hold.
+func (s *shared) put(name string, hold *lease.Lease) {
+	if len(s.byName) >= s.sweep {
+		for other, h := range s.byName {
+			if !h.IsOpen() {
+				delete(s.byName, other)
+			}
+		}
+		s.sweep = 2*len(s.byName) + 64
+	}
+	if s.byName == nil {
+		s.byName = make(map[string]*lease.Lease)
+	}
+	s.byName[name] = hold
+}
+
+// forgetHold notes that nobody can share hold any more.
+func (ls *lines) forgetHold(hold *lease.Lease) {
+	if !hold.Terms().Joins {
+		return
+	}
+	name := hold.Claim().Lines()[0]
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if h := ls.shared.byName[name]; h != nil && !h.IsOpen() {
+		delete(ls.shared.byName, name)
+	}
+}
