@@ -31,7 +31,8 @@ type Claim interface {
 
 	// Release gives the claim back, raises the fencing register to the token of f, and lets the tickets of t
 	// enter and leave the queues. If the claim is free then, the node wakes the first waiter in each queue,
-	// unless that waiter belongs to process p.
+	// unless that waiter belongs to process p. If that waiter is a reader, the node wakes all readers that may go
+	// on with it.
 	Release(p script.Process, t script.Turnover, f script.Fence) Call
 
 	// ReleaseQuietly does what Release does, but touches no queue.
@@ -83,11 +84,12 @@ const (
 type Answer struct {
 	Detail *Detail // what only some answers say; nil for the others
 	Found  Found
-	First  bool // of Release: the first waiter in a queue is of the caller's process: see FirstIn
-	Others bool // of Release: a waiter of another process is known: see OthersIn
+	First  bool // of Release and a Downgraded's Extend: a waiter of the caller's process may go on: see FirstIn
+	Others bool // of the same: a waiter of another process is known: see OthersIn
 }
 
-// FirstIn returns the lines in whose queues on the node a waiter of the caller's process is the first.
+// FirstIn returns the lines in whose queues on the node a waiter of the caller's process may go on: it is the
+// first, or a reader among the first.
 func (a Answer) FirstIn() Lines { return a.in(a.First, a.Details().First) }
 
 // OthersIn returns the lines in whose queues on the node a waiter of another process is known.
@@ -119,7 +121,8 @@ type Detail struct {
 	At       time.Duration // when the answer came, by the monotonic clock; set only if the acquire enters the queue
 	Register uint64        // with a fence: the token in the register
 	Stored   bool          // with a fence: the node has stored the proposal in the register
-	WasThere bool          // with a fence: the claim was there before the command
+	WasThere bool          // with a fence, or of a reader: the claim was there before the command
+	Blind    bool          // of a reader's Acquire: granted without a look at the queue, which the user may not read
 	Free     Lines         // of a refused Acquire: the lines in which nothing was in the way
 	First    Lines         // of a Release of several lines: see Answer.FirstIn
 	Others   Lines         // of a Release of several lines: see Answer.OthersIn

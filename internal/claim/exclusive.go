@@ -98,7 +98,7 @@ func readEntered(reply any) (Answer, error) {
 
 // answerTo returns the answer that says what an acquire has come to on a node.
 func answerTo(entered script.Entered) Answer {
-	d := &Detail{Wait: Never, Register: entered.Register, Stored: entered.Stored, WasThere: entered.WasThere}
+	d := &Detail{Wait: Never, Register: entered.Register, Stored: entered.Stored, WasThere: entered.WasThere, Blind: entered.Blind}
 	if entered.Wait == script.Granted {
 		return Answer{Found: Mine, Detail: d}
 	}

@@ -26,11 +26,11 @@ var validMulti string
 var releaseMulti string
 
 var (
-	enterMultiScript   = pool.NewScript(withQueue(enterMulti))
+	enterMultiScript   = pool.NewScript(complete(enterMulti))
 	extendMultiScript  = pool.NewScript(extendMulti)
 	healMultiScript    = pool.NewScript(healMulti)
 	validMultiScript   = pool.NewScript(validMulti)
-	releaseMultiScript = pool.NewScript(withQueue(releaseMulti))
+	releaseMultiScript = pool.NewScript(complete(releaseMulti))
 )
 
 // Names is a set of the names of one claim: bit i stands for name i, in order.
@@ -146,8 +146,8 @@ func ValidMulti(m Multi) Command {
 
 // ReleaseMulti deletes the keys of m that have the value, and raises each register to the token of fence. It
 // lets the tickets of turnover enter and leave the queues. For each name whose key is free then, although it
-// may have been free before, the node tells the first waiter, unless that waiter is of process. The zero
-// process says that nobody of the caller's process waits.
+// may have been free before, or is held by readers, the node tells waiters as for Release. The zero process says
+// that nobody of the caller's process waits.
 //
 // ParseReleasedMulti reads the reply.
 func ReleaseMulti(m Multi, process Process, turnover Turnover, fence Fence) Command {
@@ -185,8 +185,8 @@ func ReleaseMultiQuietly(m Multi, fence Fence) Command {
 // A Released is what a node answers to ReleaseMulti.
 type Released struct {
 	Found  int64 // Mine if all keys had the value, Other if some had another value, else Missing
-	First  Names // free, and the caller's process is the first in the queue
-	Others Names // free, and a waiter of another process has been told, or is the next after First
+	First  Names // a waiter of the caller's process may go on: see First
+	Others Names // a waiter of another process has been told, or is the next after First
 }
 
 // ParseReleasedMulti reads a reply to ReleaseMulti or ReleaseMultiQuietly.

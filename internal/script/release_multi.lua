@@ -6,15 +6,14 @@
 --       as alive, in milliseconds, and how many tickets leave all queues, and these. Then,
 --       if more changes, for each name: the ticket that enters its queue, or '', and how
 --       many tickets leave it, and these.
--- Deletes the locks that have the value, and raises each fence to the token. Tells the
--- first live waiter of each name that is free afterwards, unless it is of the caller's
--- process. A user that may do no more than delete the locks must still release them:
--- hence pcall. A lock that cannot be read, a list for example, keeps no other from being
--- released: the script returns the error at its end.
--- Returns 1 all mine and deleted, 0 some missing, 2 some have another value. If a free name
--- is known to have waiters, it returns an array of this, the indexes from 1 of the names
--- for which the caller's process is first, and those for which another process has been
--- told or comes next after the caller's.
+-- Deletes the locks that have the value, and raises each fence to the token. For each name
+-- it tells those who may go on, as release.lua does. A user that may do no more than delete
+-- the locks must still release them: hence pcall. A lock that cannot be read, a list for
+-- example, keeps no other from being released: the script returns the error at its end.
+-- Returns 1 all mine and deleted, 0 some missing, 2 some have another value. If waiters may
+-- go on, it returns an array of this, the indexes from 1 of the names for which a waiter of
+-- the caller's process may, and those for which another process has been told or comes next
+-- after the caller's.
 
 local value, process, token = ARGV[1], ARGV[2] or '', ARGV[3] or ''
 local quiet = process == '-'
@@ -39,7 +38,7 @@ for i = 1, k do
   if v == value then
     mine[#mine + 1] = KEYS[i]
   elseif v then
-    held[i], found = true, 2
+    held[i], found = v, 2
     if type(v) == 'table' then failed = v end
   elseif found == 1 then
     found = 0
@@ -77,6 +76,8 @@ local t = redis.pcall('TIME')
 if t.err then return failed or found end
 
 -- include queue.lua
+-- include kept.lua
+-- include tell.lua
 
 local now, general, first, others = t[1] * 1000 + math.floor(t[2] / 1000), 6 + (ARGV[6] or 0), {}, {}
 local at = general + 1 -- the changes of the queue of the name begin there
@@ -89,15 +90,10 @@ for i = 1, k do
     if enters ~= '' then queue, ttl = with(queue, enters, now + alive), 2 * alive end
     queue = living(queue, now)
     if queue ~= before then store(redis.pcall, KEYS[k + i], queue, ttl) end
-    if queue ~= '' and not held[i] then
-      local head, second = waiter(1, queue), waiter(2, queue)
-      if head ~= process then
-        redis.pcall('PUBLISH', 'redsync:' .. head, KEYS[i])
-        others[#others + 1] = i
-      else
-        first[#first + 1] = i
-        if second ~= '' and second ~= process then others[#others + 1] = i end
-      end
+    if queue ~= '' and (not held[i] or unblocks(before, queue, held[i], now)) then
+      local what = tell(queue, KEYS[i], process, now) -- 4, 8 and 16 are added up
+      if what % 16 >= 8 then first[#first + 1] = i end
+      if what ~= 8 then others[#others + 1] = i end
     end
   end
   at = last + 1

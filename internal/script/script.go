@@ -21,17 +21,28 @@ const (
 	Other   int64 = 2 // another value
 	Created int64 = 3 // no key; it has been set again
 
-	// Added to the above by Release, if the key is free and somebody waits.
+	// Added to the above by Release, ReleaseShared and Downgrade, if waiters may go on.
 	Woke   int64 = 4  // a waiter of another process has been told
-	First  int64 = 8  // the caller's process is the first in the queue
-	Others int64 = 16 // with First: the next waiter is of another process
+	First  int64 = 8  // a waiter of the caller's process may go on: it is the first, or a reader among the first
+	Others int64 = 16 // with First, and without Woke: the next waiter is of another process
 )
 
 // Granted is what Enter returns for a grant. Anything else is a refusal: see Enter.
 const Granted int64 = 0
 
-//go:embed queue.lua
-var queue string
+// What scripts include.
+var (
+	//go:embed turnover.lua
+	turnover string
+	//go:embed queue.lua
+	queue string
+	//go:embed kept.lua
+	kept string
+	//go:embed tell.lua
+	tell string
+	//go:embed readers.lua
+	readers string
+)
 
 //go:embed release.lua
 var release string
@@ -49,16 +60,21 @@ var heal string
 var valid string
 
 var (
-	releaseScript = pool.NewScript(withQueue(release))
-	enterScript   = pool.NewScript(withQueue(enter))
+	releaseScript = pool.NewScript(complete(release))
+	enterScript   = pool.NewScript(complete(enter))
 	extendScript  = pool.NewScript(extend)
 	healScript    = pool.NewScript(heal)
 	validScript   = pool.NewScript(valid)
 )
 
-// withQueue returns a script with the functions of queue.lua.
-func withQueue(script string) string {
-	return strings.Replace(script, "-- include queue.lua\n", queue, 1)
+// complete returns a script with what it includes.
+func complete(script string) string {
+	for _, i := range []struct{ name, text string }{ // turnover.lua is first, because it includes others
+		{"turnover", turnover}, {"queue", queue}, {"kept", kept}, {"tell", tell}, {"readers", readers},
+	} {
+		script = strings.Replace(script, "-- include "+i.name+".lua\n", i.text, 1)
+	}
+	return script
 }
 
 // A Lock is what all commands of a lease are about: a key and the holder's value. Both are strings, kept in
@@ -123,9 +139,15 @@ func (t Turnover) changesNames() bool {
 
 // Release deletes key if it holds value, and raises the register to the token of fence. It lets the tickets
 // of turnover enter and leave the queue of waiters. If the key is free then, the node tells the first waiter,
-// unless that waiter is of process. The zero process says that nobody of the caller's process waits.
+// and if that is a reader, all readers that may go on with it. It tells nobody of process. The zero process says
+// that nobody of the caller's process waits. If readers hold the key, and the exclusive ticket that has kept
+// others back leaves the queue, the node tells those readers.
 func Release(l Lock, process Process, turnover Turnover, fence Fence) Command {
-	r := newRequest(releaseScript, 6)
+	return releaseOf(releaseScript, l, process, turnover, fence)
+}
+
+func releaseOf(s *pool.Script, l Lock, process Process, turnover Turnover, fence Fence) Command {
+	r := newRequest(s, 6)
 	r.keys(l.key, QueueKey(l.Name()))
 	r.register(l, fence)
 	r.args(l.value)
@@ -146,7 +168,11 @@ func Release(l Lock, process Process, turnover Turnover, fence Fence) Command {
 
 // ReleaseQuietly does what Release does, but touches no queue.
 func ReleaseQuietly(l Lock, fence Fence) Command {
-	r := newRequest(releaseScript, 8)
+	return releaseQuietlyOf(releaseScript, l, fence)
+}
+
+func releaseQuietlyOf(s *pool.Script, l Lock, fence Fence) Command {
+	r := newRequest(s, 8)
 	r.keys(l.key)
 	r.register(l, fence)
 	r.args(l.value, "-")
@@ -158,7 +184,10 @@ func ReleaseQuietly(l Lock, fence Fence) Command {
 type Place struct {
 	Ticket Ticket
 	Alive  int64 // how long it counts as alive, in milliseconds
-	Strict bool  // it is granted only if its process is the first
+	Strict bool  // it is granted only if its process is the first; EnterShared does not use it
+
+	// Blind says that the user may not touch the queue: EnterShared does not look at it. Ticket is zero then.
+	Blind bool
 }
 
 // Enter puts the ticket of place in the queue of key's waiters, and sets key to value for ttl milliseconds
@@ -190,6 +219,7 @@ type Entered struct {
 	Register uint64 // of the fence
 	Stored   bool   // the token is the register now
 	WasThere bool   // the key had the value before; for a Multi: a key had it
+	Blind    bool   // for EnterShared: granted without a look at the queue, which the user may not read
 	By       int    // for a refusal to a Multi: the index of the first name that keeps it back
 }
 

@@ -38,8 +38,14 @@ func (p Process) Channel() string { return "redsync:" + p.String() }
 
 func (p Process) argument() any { return textOrNone(p.text) }
 
-// A Ticket is a waiter's place in the queues of the nodes. The zero Ticket is none.
+// A Ticket is a waiter's place in the queues of the nodes. The zero Ticket is none. The ticket of a reader has a
+// kind behind its text. The kind does not change the order of tickets.
 type Ticket struct{ text any }
+
+const (
+	ticketLength = 49  // without the kind
+	shared       = "r" // the kind of a reader's ticket; in a queue, the kind of an exclusive one is a space
+)
 
 // The latest time and the priorities that have room in a ticket.
 const (
@@ -64,10 +70,21 @@ func TicketOf(text string) Ticket {
 	return Ticket{text}
 }
 
+// Shared returns the reader's ticket with the place of t, which NewTicket has made.
+func (t Ticket) Shared() Ticket {
+	if t.IsZero() || t.IsShared() {
+		return t
+	}
+	return Ticket{t.String() + shared}
+}
+
+// IsShared reports whether t is a reader's ticket.
+func (t Ticket) IsShared() bool { return len(t.String()) == ticketLength+len(shared) }
+
 // IsZero reports whether t is none.
 func (t Ticket) IsZero() bool { return t.text == nil }
 
-// String returns the text of t.
+// String returns the text of t, with its kind if t is a reader's.
 func (t Ticket) String() string { return t.argument().(string) }
 
 func (t Ticket) argument() any { return textOrNone(t.text) }

@@ -1,0 +1,68 @@
+-- KEYS: 1 lock, then the queue unless the user may not touch it, then the fence if there is a
+-- proposal
+-- ARGV: 1 value  2 ttl in milliseconds
+--       3 ticket, '' for none  4 how long a waiter counts as alive, in milliseconds
+--       5 proposal  6 fence ttl in milliseconds: both only for fencing
+-- Puts the ticket in the queue. Then adds a reader if readers hold the lock or nobody does,
+-- and no exclusive waiter keeps it back: without a ticket, any live one in the queue does;
+-- with a ticket, one of another process that stands before it. The ticket of a grant stays
+-- in the queue until the lock is released. Then raises the fence as enter.lua does.
+-- A reader without a ticket whose user may not read the queue is let in without a look at it.
+-- Returns 0 for a grant, -2 if the reader was there before, -3 for a grant without a look at
+-- the queue. For a refusal it returns in how many milliseconds that may change by itself; -1
+-- for never. With fencing it returns an array as enter.lua does: to what was done it adds 4
+-- for a grant without a look at the queue.
+
+local value, ticket, fence, place = ARGV[1], ARGV[3], ARGV[5] and KEYS[#KEYS], KEYS[2]
+if place == fence then place = nil end
+local register = fence and (redis.call('GET', fence) or '0')
+local v = redis.call('GET', KEYS[1])
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+
+-- include queue.lua
+-- include readers.lua
+
+local queue, blind = nil, false
+if ticket ~= '' then
+  queue = living(with(redis.call('GET', place) or '', ticket, now + ARGV[4]), now)
+  store(redis.call, place, queue, 2 * ARGV[4]) -- it must fail: a waiter that is not stored is never told
+end
+
+local text, wait = readersOf(v, now), 0
+local mine = text and reader(text, value)
+if not text then
+  wait = redis.call('PTTL', KEYS[1])
+  if wait < 0 then wait = -1 else wait = math.max(wait, 1) end
+elseif place and not mine then
+  queue = queue or redis.pcall('GET', place) or ''
+  if type(queue) ~= 'string' then
+    blind, queue = not string.find(queue.err, 'WRONGTYPE', 1, true), '' -- in a key of another type nobody waits
+  end
+  if queue ~= '' then
+    -- include kept.lua
+    local _, deadline = exclusive(queue, now, ticket ~= '' and string.sub(ticket, 1, 49) or nil)
+    if deadline then wait = deadline - now end
+  end
+end
+
+local function answer(done)
+  if fence then return {wait, register, done} end
+  return wait
+end
+
+if wait ~= 0 then return answer(0) end
+if not mine then keep(KEYS[1], add(text, value, now + ARGV[2])) end
+if not fence then return mine and -2 or blind and -3 or 0 end
+
+-- Tokens are compared as enter.lua says.
+local p, done = ARGV[5], 0
+if #p > #register or #p == #register and p > register then
+  redis.call('SET', fence, p, 'PX', ARGV[6])
+  register, done = p, 1
+else
+  redis.call('PEXPIRE', fence, ARGV[6])
+end
+if mine then done = done + 2 end
+if blind then done = done + 4 end
+return answer(done)

@@ -1,0 +1,45 @@
+-- KEYS: 1 lock, then for a downgrade the queue unless the user may not touch it
+-- ARGV: 1 value  2 ttl in milliseconds  3 '1': heals
+--       for a downgrade then the process, '' for none, and the tickets that leave the queue
+-- Prolongs a reader. Never shortens what it has: see extend.lua. If it heals, it adds a reader
+-- that is missing; the caller does not count that as a grant.
+-- If the value is a writer's, it makes the writer a reader, and does not shorten what the
+-- writer has. Then the tickets leave the queue, and it tells the readers that lead it.
+-- Returns 1 mine, 0 missing or other readers only, 2 a writer's, 3 was missing and is added.
+-- For a downgrade it adds what release.lua adds.
+local value, v = ARGV[1], redis.call('GET', KEYS[1])
+local heals = ARGV[3] == '1'
+if not v and not heals then return 0 end
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local deadline = now + ARGV[2]
+
+-- include readers.lua
+
+if v == value then
+  deadline = math.max(deadline, now + redis.call('PTTL', KEYS[1]))
+  keep(KEYS[1], add('readers\n', value, deadline))
+  local before = KEYS[2] and redis.pcall('GET', KEYS[2]) or ''
+  if before == '' or type(before) ~= 'string' then return 1 end
+  -- include queue.lua
+  local queue = before
+  for i = 5, #ARGV do queue = without(queue, ARGV[i]) end
+  queue = living(queue, now)
+  if queue ~= before then store(redis.pcall, KEYS[2], queue, 1) end
+  if string.sub(queue, 50, 50) ~= 'r' then return 1 end
+  -- include tell.lua
+  return 1 + tell(queue, KEYS[1], ARGV[4] or '', now)
+end
+
+local text = readersOf(v, now)
+if not text then return 2 end
+local at, stop, old = reader(text, value)
+if not at then
+  if not heals then return 0 end
+  keep(KEYS[1], add(text, value, deadline))
+  return 3
+end
+if old < deadline then
+  keep(KEYS[1], add(string.sub(text, 1, at - 1) .. string.sub(text, stop + 1), value, deadline))
+end
+return 1

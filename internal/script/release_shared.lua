@@ -1,0 +1,34 @@
+-- KEYS and ARGV as for release.lua
+-- Takes a reader out, and deletes the lock if no other is left. A writer's lock that has the
+-- value it deletes, too: the downgrade of that writer may not have arrived. What follows is
+-- as release.lua says.
+-- Returns 1 mine and taken out, 0 missing or other readers only, 2 a writer's. It adds what
+-- release.lua adds.
+local found, v = 0, redis.call('GET', KEYS[1])
+if v then
+  local text = 'readers\n'
+  -- include readers.lua
+  if v == ARGV[1] then
+    found = 1
+  else
+    local t = redis.call('TIME')
+    text = readersOf(v, t[1] * 1000 + math.floor(t[2] / 1000))
+    local at, stop
+    if text then at, stop = reader(text, ARGV[1]) else found = 2 end
+    if at then
+      found, text = 1, string.sub(text, 1, at - 1) .. string.sub(text, stop + 1)
+      if #text > 8 then keep(KEYS[1], text) end
+    end
+  end
+  if text and #text == 8 then
+    -- In the plain case one call deletes the lock and looks for a queue: see release.lua.
+    if not ARGV[2] and redis.pcall('BITOP', 'OR', KEYS[1], KEYS[2]) == 0 then return found end
+    local deleted = redis.pcall('DEL', KEYS[1])
+    if deleted ~= 1 then
+      redis.call('SET', KEYS[1], v, 'PX', 1)
+      return deleted
+    end
+    v = false
+  end
+end
+-- include turnover.lua

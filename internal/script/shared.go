@@ -1,0 +1,151 @@
+package script
+
+import (
+	_ "embed" // the sources
+	"fmt"
+	"strings"
+
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file makes the commands of a reader's lease. Readers share the key of a lock: readers.lua says what it
+// holds then. A writer is a lease of the same key by the commands of script.go. To these, what readers hold is
+// another value.
+//
+// A writer's lease can become a reader's, by Downgrade. The node may not have executed that yet when it gets a
+// later command, so all commands here but EnterShared take the writer's form of the value for the caller's, too.
+
+//go:embed enter_shared.lua
+var enterShared string
+
+//go:embed extend_shared.lua
+var extendShared string
+
+//go:embed valid_shared.lua
+var validShared string
+
+//go:embed release_shared.lua
+var releaseShared string
+
+var (
+	enterSharedScript   = pool.NewScript(complete(enterShared))
+	extendSharedScript  = pool.NewScript(complete(extendShared))
+	validSharedScript   = pool.NewScript(complete(validShared))
+	releaseSharedScript = pool.NewScript(complete(releaseShared))
+)
+
+// readersPrefix is what a key begins with while readers hold it.
+const readersPrefix = "readers\n"
+
+// MayBeValue reports whether a lease may have a value: no value may begin like the text of the readers, and a
+// reader's may not have a newline.
+func MayBeValue(value string, reader bool) bool {
+	return !strings.HasPrefix(value, readersPrefix) && !(reader && strings.Contains(value, "\n"))
+}
+
+// EnterShared puts the ticket of place, which is shared, in the queue of key's waiters. It adds a reader with
+// value for ttl milliseconds if key is missing or readers hold it, and no exclusive ticket keeps the reader
+// back. Without a ticket, every live exclusive ticket in the queue does; with a ticket, those of other processes
+// that stand before it. If EnterShared grants, it then raises the register as Enter does.
+//
+// ParseEnteredShared reads the reply. If the user may not read the queue, a reader without a ticket is granted,
+// and the reply is Blind. If the user may not even name the queue among the keys of a script, the command fails:
+// then only a Blind place is granted.
+func EnterShared(l Lock, ttl int64, place Place, fence Fence) Command {
+	r := newRequest(enterSharedScript, 12)
+	r.keys(l.key)
+	if !place.Blind {
+		r.keys(QueueKey(l.Name()))
+	}
+	r.register(l, fence)
+	r.args(l.value, ttl, place.Ticket.Shared().argument(), place.Alive)
+	r.token(fence)
+	return r.command()
+}
+
+// What EnterShared returns for grants that are not plain.
+const (
+	grantedBefore int64 = -2
+	grantedBlind  int64 = -3
+)
+
+// ParseEnteredShared reads a reply to EnterShared.
+func ParseEnteredShared(reply any) (Entered, error) {
+	const blind = 4
+	switch reply := reply.(type) {
+	case int64:
+		switch {
+		case reply == grantedBefore:
+			return Entered{WasThere: true}, nil
+		case reply == grantedBlind:
+			return Entered{Blind: true}, nil
+		case reply >= -1:
+			return Entered{Wait: reply}, nil
+		}
+	case []any:
+		e, err := ParseEntered(reply)
+		if err != nil {
+			return Entered{}, err
+		}
+		done := reply[2].(int64) //nolint:forcetypeassert // ParseEntered has read it
+		e.Blind = done&blind != 0
+		return e, nil
+	}
+	return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
+}
+
+// ExtendShared raises the deadline of the reader with value to ttl milliseconds from now. It never lowers it.
+// The node replies Mine; Missing if there is no such reader; or Other, if a writer holds key.
+func ExtendShared(l Lock, ttl int64) Command {
+	return of(extendSharedScript, l.key, l.value, ttl, 0)
+}
+
+// HealShared does what ExtendShared does, and adds the reader if it is missing: then the node replies Created.
+// It changes nothing if a writer holds key.
+func HealShared(l Lock, ttl int64) Command {
+	return of(extendSharedScript, l.key, l.value, ttl, 1)
+}
+
+// A Downgrade makes a writer a reader.
+type Downgrade struct {
+	Process Process  // of the caller, which the node does not tell; zero if nobody of it waits
+	Leave   []Ticket // the tickets of the writer, which leave the queue
+	Blind   bool     // the user may not touch the queue
+}
+
+// Extend does what ExtendShared does, or HealShared with heal. If key holds value as a writer's, it makes the
+// writer a reader, for what is left of the key's TTL if that is longer than ttl milliseconds. Then it takes
+// tickets out of the queue and tells the readers that have waited for that. To Mine it adds what Release adds.
+func (d Downgrade) Extend(l Lock, ttl int64, heal bool) Command {
+	r := newRequest(extendSharedScript, 10)
+	r.keys(l.key)
+	if !d.Blind {
+		r.keys(QueueKey(l.Name()))
+	}
+	heals := 0
+	if heal {
+		heals = 1
+	}
+	r.args(l.value, ttl, heals, d.Process.argument())
+	for _, t := range d.Leave {
+		r.args(t.argument())
+	}
+	return r.command()
+}
+
+// ValidShared looks whether there is a reader with value. The node replies as to ExtendShared.
+func ValidShared(l Lock) Command {
+	return of(validSharedScript, l.key, l.value)
+}
+
+// ReleaseShared takes the reader with value out, and deletes key if no other reader is left. It raises the
+// register, changes the queue and tells waiters as Release does. The node replies as to Release; Missing also
+// says that only other readers hold key.
+func ReleaseShared(l Lock, process Process, turnover Turnover, fence Fence) Command {
+	return releaseOf(releaseSharedScript, l, process, turnover, fence)
+}
+
+// ReleaseSharedQuietly does what ReleaseShared does, but touches no queue.
+func ReleaseSharedQuietly(l Lock, fence Fence) Command {
+	return releaseQuietlyOf(releaseSharedScript, l, fence)
+}
