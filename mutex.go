@@ -103,7 +103,8 @@ func (m *Mutex) claimed() claim.Claim {
 	case m.multi != nil:
 		return m.multi
 	case m.set.shared:
-		return claim.NewShared(m.name)
+		readers := claim.NewShared(m.name)
+		return &readers
 	}
 	return &m.claim
 }

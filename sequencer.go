@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
@@ -46,7 +45,7 @@ const namesSeparator = ", "
 func sequencerOf(h *lease.Lease) Sequencer {
 	c := h.Claim()
 	s := sequencerOfNames(c.Lines(), h.Token(), c.Value())
-	if _, shared := c.(*claim.Shared); shared {
+	if c.Shares() {
 		s.mode = modeRead
 	}
 	return s

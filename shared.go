@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
@@ -134,9 +133,10 @@ func (m *Mutex) checkUpgrade(ctx context.Context) error {
 	if m.set.shared {
 		return nil
 	}
-	for d, _ := ctx.Value(mutexKey{}).(*doing); d != nil; d = d.outer {
-		c, shared := d.hold.Claim().(*claim.Shared)
-		if !shared || d.mutex.core != m.core || d.hold.NotHeld(clock.Now()) != nil {
+	d, _ := ctx.Value(mutexKey{}).(*doing)
+	for ; d != nil; d = d.outer {
+		c := d.hold.Claim()
+		if !c.Shares() || d.mutex.core != m.core || d.hold.NotHeld(clock.Now()) != nil {
 			continue
 		}
 		for _, name := range m.claimed().Lines() {
@@ -144,18 +144,6 @@ func (m *Mutex) checkUpgrade(ctx context.Context) error {
 				return fmt.Errorf("%w: %q", ErrUpgrade, name)
 			}
 		}
-	}
-	return nil
-}
-
-// checkValue returns why a value cannot be one of a lock. The text of the readers' key begins with a word, and
-// has a line for each reader.
-func checkValue(value string, shared bool) error {
-	switch {
-	case strings.HasPrefix(value, claim.ReadersPrefix):
-		return fmt.Errorf("redsync: WithGenValueFunc: the value %q: none may begin with %q", value, claim.ReadersPrefix)
-	case shared && strings.Contains(value, "\n"):
-		return fmt.Errorf("redsync: WithGenValueFunc: the value %q: with WithShared none may have a line feed", value)
 	}
 	return nil
 }

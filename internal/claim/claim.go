@@ -44,11 +44,9 @@ type Claim interface {
 	// the lock. The fencing tokens that this process has seen are kept by these names, too.
 	Lines() []string
 
-	// Admits reports whether somebody may hold the other claim, which is for the same lines, at the same time.
-	Admits(other Claim) bool
-
-	// Kind returns the kind of the tickets of its waiters.
-	Kind() script.Kind
+	// Shares reports whether the claim is a reader's: others that share may be held for the same line at the same
+	// time.
+	Shares() bool
 
 	// PassesTo reports whether a lease with this claim may be handed over, without telling the nodes, to a
 	// waiter for the other claim.

@@ -31,6 +31,9 @@ func (e *Exclusive) With(value string, room *Room) Claim {
 // Lines implements Claim.
 func (e *Exclusive) Lines() []string { return e.lines[:] }
 
+// Shares implements Claim.
+func (e *Exclusive) Shares() bool { return false }
+
 // PassesTo implements Claim. A waiter for the same name needs only the key that e has set.
 func (e *Exclusive) PassesTo(other Claim) bool {
 	o, same := other.(*Exclusive)

@@ -31,6 +31,9 @@ func (m *Multi) With(value string, _ *Room) Claim { return &Multi{m.locks.With(v
 // Lines implements Claim.
 func (m *Multi) Lines() []string { return m.locks.Names() }
 
+// Shares implements Claim.
+func (m *Multi) Shares() bool { return false }
+
 // PassesTo implements Claim. Nobody else has a use for all the keys.
 func (m *Multi) PassesTo(Claim) bool { return false }
 

@@ -30,6 +30,9 @@ func (s *Shared) With(value string, room *Room) Claim {
 // Lines implements Claim. Readers and writers of a name stand in one line.
 func (s *Shared) Lines() []string { return s.lines[:] }
 
+// Shares implements Claim.
+func (s *Shared) Shares() bool { return true }
+
 // PassesTo implements Claim. A lease passes to a reader of the same name, and never to a writer.
 func (s *Shared) PassesTo(other Claim) bool {
 	o, same := other.(*Shared)

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -92,6 +93,8 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		}
 		start = clock.Now() // stillDuplicate took a while, and nothing has been sent for the lock yet
 	}
+	mayBeBlind := t.Claim.Shares() && at.Ticket.IsZero()
+	at.Blind = mayBeBlind && denied(set)
 	l := New(t, value, start)
 	l.Try = try
 	op := &l.acquireOp // kept in l, which saves an allocation
@@ -105,6 +108,11 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	}
 	res := set.Start(ctx, op, waitAll).Wait(ctx, limits)
 	touched := touches(res)
+	if mayBeBlind && !at.Blind && !res.Won && denied(set) {
+		op.place.Blind = true
+		res = set.Start(ctx, op, t.WaitAll).Wait(ctx, t.Timing.limits())
+		touched = touched || touches(res)
+	}
 	for range maxCatchUps { // while only the token is in the way
 		if !t.Fencing || ctx.Err() != nil || l.NotHeld(clock.Now()) != nil {
 			break
@@ -120,6 +128,18 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	o := l.outcome(res, op.proposal)
 	o.Touched = touched
 	return l, o
+}
+
+// denied reports whether so many nodes deny the client's user access to the queues that no quorum is left. Then a
+// reader without a ticket does not look at the queue.
+func denied(set *quorum.Set) bool {
+	var nodes claim.Nodes
+	for i, n := range set.Nodes {
+		if n.Denies() {
+			nodes = nodes.With(i)
+		}
+	}
+	return set.Rule().Blocks(nodes)
 }
 
 // touches reports whether a node has granted the lock, even if its grant does not count.
@@ -209,6 +229,9 @@ func (a *acquire) Unsent(i int) { a.lease.writes.unsent(i) }
 
 // Judge implements quorum.Operation.
 func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
+	if a.lease.terms.Claim.Shares() {
+		a.noteBlind(i, reply, v)
+	}
 	if !a.place.Ticket.IsZero() {
 		a.tellWaiter(i, reply, v)
 		if d := v.Answer.Detail; d != nil {
@@ -235,6 +258,20 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 		}
 	}
 	return a.lease.unlessRestarted(i, reply.Server, a.lease.First, v)
+}
+
+// errBlind is why a reader is let in without a look at the queue.
+var errBlind = errors.New("redsync: the user may not read the queue")
+
+// noteBlind notes that node i denies a reader without a ticket access to the queue. Such a reader does not see
+// writers that wait there.
+func (a *acquire) noteBlind(i int, reply pool.Reply, v claim.Vote) {
+	switch {
+	case a.place.Ticket.IsZero() && !a.place.Blind && isForbidden(reply.Err):
+		a.lease.deny(i, reply.Err)
+	case v.Answer.Details().Blind:
+		a.lease.deny(i, errBlind)
+	}
 }
 
 // tellWaiter tells the waiter of the attempt what node i has found free, or that it denies access to its queues.
@@ -294,4 +331,6 @@ type check struct {
 func (c check) Brief() quorum.Brief { return c.lease.brief(quorum.Valid, c.claim.Check()) }
 
 // Judge implements quorum.Operation.
-func (c check) Judge(_ int, _ pool.Reply, v claim.Vote) claim.Vote { return c.lease.aboutClaim(c.claim, v) }
+func (c check) Judge(_ int, _ pool.Reply, v claim.Vote) claim.Vote {
+	return c.lease.aboutClaim(c.claim, v)
+}

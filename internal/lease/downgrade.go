@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
@@ -50,26 +49,25 @@ func (l *Lease) downgrading(start clock.Instant) (Extension, error) {
 		return Extension{}, err
 	}
 	switch c := l.claim.(type) {
-	case claim.Downgrader:
-		l.claim = c.Downgraded()
-	case *claim.Shared:
+	case *claim.Exclusive:
+		l.claim = c.Downgraded(l.leavingQueue())
+	case *claim.Downgraded:
 	default:
 		return Extension{}, ErrNotExclusive
 	}
 	e := l.extensionFromLocked(start)
-	e.heals, e.downgrades = l.terms.Heals, true
+	e.heals = l.terms.Heals
 	return e, nil
 }
 
-// downgradeCall returns the command that makes an exclusive key shared, or prolongs one that is.
-func (l *Lease) downgradeCall(ttl time.Duration) claim.Call {
+// leavingQueue returns what the nodes must know to make l shared.
+func (l *Lease) leavingQueue() script.Downgrade {
 	t, _ := l.writes.turnover(1)
-	k := l.terms.Keeper
-	var p script.Process
-	if k.Waiters.Any() {
-		p = k.Process
+	d := script.Downgrade{Leave: t.Leave}
+	if k := l.terms.Keeper; k.Waiters.Any() {
+		d.Process = k.Process
 	}
-	return l.Claim().(*claim.Shared).Downgrade(ttl, p, t)
+	return d
 }
 
 // aboutClaim returns v, which is about a claim, as a failure if it refuses and l has another claim by now. A node

@@ -18,8 +18,6 @@ type Extension struct {
 	start    clock.Instant
 	ttl      time.Duration // of the keys
 	validity time.Duration // its length, from start
-
-	downgrades bool // see Downgrade
 }
 
 // Extend makes one round that prolongs l. It returns what the nodes said, and why l is not held afterwards,
@@ -107,11 +105,7 @@ func (l *Lease) Disproved(res quorum.Result) bool {
 
 // Brief implements quorum.Operation.
 func (e Extension) Brief() quorum.Brief {
-	call := e.claim.Extend(e.ttl, e.heals)
-	if e.downgrades {
-		call = e.lease.downgradeCall(e.ttl)
-	}
-	b := e.lease.brief(quorum.Extend, call)
+	b := e.lease.brief(quorum.Extend, e.claim.Extend(e.ttl, e.heals))
 	b.Purpose = quorum.Granting
 	return b
 }

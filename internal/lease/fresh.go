@@ -4,6 +4,8 @@ import (
 	"errors"
 	"hash/maphash"
 	"sync"
+
+	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // usedValues remembers what users' generators returned. The whole process shares it, because several
@@ -18,6 +20,8 @@ func (t *Terms) newValue() (string, error) {
 		return "", err
 	case value == "":
 		return "", errors.New("redsync: WithGenValueFunc returned an empty value")
+	case !script.MayBeValue(value, t.Claim.Shares()): // the value is a secret, so the error does not say it
+		return "", errNoValue
 	case t.UserValues:
 		return value, usedValues.claim(value)
 	}
@@ -36,6 +40,9 @@ type valueLog struct {
 }
 
 var errUsedAgain = errors.New("redsync: WithGenValueFunc returned a value that it has returned before: every attempt needs a fresh value")
+
+var errNoValue = errors.New(
+	`redsync: WithGenValueFunc returned a value that begins with "readers\n", or with WithShared has a line feed: no value may`)
 
 var valueSeed = maphash.MakeSeed()
 

@@ -67,7 +67,7 @@ type Lease struct {
 
 	shares    *sharing // nil if nobody can join l
 	writes    *writes  // of the value; a lease that was handed over shares them with the lease before it
-	ownWrites writes  // room for writes
+	ownWrites writes   // room for writes
 	room      claim.Room
 	acquireOp acquire // room for the operation that acquires it
 }

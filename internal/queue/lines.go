@@ -126,7 +126,7 @@ func (l *line) firstChanged(before *waiter) {
 // heldFor returns how much longer a lease of this process can keep the lock from w, 0 if the line knows of none. l
 // and w may be nil.
 func (l *line) heldFor(w *waiter) time.Duration {
-	if l == nil || l.holder == nil || w != nil && l.holder.Claim().Admits(w.terms.Claim) {
+	if l == nil || l.holder == nil || w != nil && w.shares() && l.holder.Claim().Shares() {
 		return 0
 	}
 	left := l.holder.HeldFor(clock.Now())

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/lease"
@@ -30,31 +31,20 @@ func (ls *lines) joinHold(t *Terms) *lease.Lease {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	hold := ls.shared.byName[name]
-	if hold == nil || !ls.byName[name].admitsAll(hold) {
+	if hold == nil || ls.byName[name].hasWriter() {
 		return nil
 	}
 	return hold.Join(&t.Terms, joinWindow(&t.Terms))
 }
 
-// admitsAll reports whether everybody who waits for the name of l, which may be nil, could have the lock together
-// with hold.
-func (l *line) admitsAll(hold *lease.Lease) bool {
-	if l == nil {
-		return true
-	}
-	if len(l.several) > 0 {
-		return false
-	}
-	for _, w := range l.waiters {
-		if !hold.Claim().Admits(w.terms.Claim) {
-			return false
-		}
-	}
-	return true
+// hasWriter reports whether somebody who is no reader waits for the name of l, which may be nil.
+func (l *line) hasWriter() bool {
+	isWriter := func(w *waiter) bool { return !w.shares() }
+	return l != nil && (len(l.several) > 0 || slices.ContainsFunc(l.waiters, isWriter))
 }
 
-// shareLocked lets the waiters behind the one that has acquired hold share it, up to the first that could not have
-// the lock together with hold. A waiter with other terms goes on waiting.
+// shareLocked lets the readers behind the one that has acquired hold share it, up to the first waiter who is no
+// reader. A reader with other terms goes on waiting.
 func (ls *lines) shareLocked(hold *lease.Lease) {
 	name := hold.Claim().Lines()[0]
 	ls.shared.put(name, hold)
@@ -64,7 +54,7 @@ func (ls *lines) shareLocked(hold *lease.Lease) {
 	}
 	var joining []*waiter
 	for _, w := range l.waiters {
-		if !hold.Claim().Admits(w.terms.Claim) {
+		if !w.shares() {
 			break
 		}
 		if w.state != trying {

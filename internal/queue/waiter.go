@@ -96,6 +96,9 @@ func (w *waiter) stands() []string {
 
 func (w *waiter) isFair() bool { return w.terms.Fair }
 
+// shares reports whether w is a reader.
+func (w *waiter) shares() bool { return w.terms.Claim.Shares() }
+
 // standsInOneOfSeveral reports whether w has several names, and stands in the line of one of them at a time.
 func (w *waiter) standsInOneOfSeveral() bool { return len(w.names) > 1 && !w.terms.Fair }
 
@@ -109,7 +112,10 @@ func (w *waiter) subscriber() *subscriber { return &w.terms.Group.subscriber }
 func (w *waiter) ticketLocked() script.Ticket {
 	if w.ticket.IsZero() {
 		g := w.terms.Group
-		w.ticket = script.NewTicket(w.terms.Priority, w.start.Wall.UnixMicro(), g.Process, w.number, w.terms.Claim.Kind())
+		w.ticket = script.NewTicket(w.terms.Priority, w.start.Wall.UnixMicro(), g.Process, w.number)
+		if w.shares() {
+			w.ticket = w.ticket.Shared()
+		}
 		w.number = g.tickets.Add(1)
 	}
 	return w.ticket
