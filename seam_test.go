@@ -68,10 +68,10 @@ func (p *permit) keys() (keys []string) {
 	return keys
 }
 
-func (p *permit) Name() string              { return p.name }
-func (p *permit) Value() string             { return p.value }
-func (p *permit) Lines() []string           { return []string{"permits of " + p.name} }
-func (p *permit) Shares() bool { return false }
+func (p *permit) Name() string    { return p.name }
+func (p *permit) Value() string   { return p.value }
+func (p *permit) Lines() []string { return []string{"permits of " + p.name} }
+func (p *permit) Shares() bool    { return false }
 
 func (p *permit) PassesTo(claim.Claim) bool { return false }
 

@@ -1,13 +1,20 @@
 package redsync_test
 
 import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
 func TestReadersTogetherAgainstWriters(t *testing.T) {
@@ -37,13 +44,411 @@ func TestReadersTogetherAgainstWriters(t *testing.T) {
 		readers := []*call{f.calls(f.Redsync, patient(shared)...), f.calls(f.Redsync, patient(shared)...), f.calls(other, patient(shared)...)}
 		time.Sleep(10 * time.Millisecond)
 		f.unlock(w.Mutex)
-		for i, r := range readers {
-			f.Log(i, time.Now())
+		for _, r := range readers {
 			f.within(r, 10*time.Millisecond)
 		}
 		for _, r := range readers {
 			f.unlock(r.Mutex)
 		}
 		f.nobodyWaits()
+	})
+}
+
+// entries counts what a process sends to acquire a name.
+func (f field) entries(name string) int {
+	f.Helper()
+	return len(f.readersOf(name))
+}
+
+// readersOf returns the values of the readers of a name on node 0.
+func (f field) readersOf(name string) (values []string) {
+	f.Helper()
+	synctest.Wait()
+	text, err := f.nodes[0].Client().Get(f.Context(), name).Result()
+	if err != nil || !strings.HasPrefix(text, "readers\n") {
+		return nil
+	}
+	for _, line := range strings.Split(strings.TrimSuffix(text[len("readers\n"):], "\n"), "\n") {
+		value, _, _ := strings.Cut(line, " ")
+		values = append(values, value)
+	}
+	return values
+}
+
+// Readers of one process have one value on the nodes, until the last of them unlocks.
+func TestReadersOfAProcessShareAHold(t *testing.T) {
+	play(t, func(f field) {
+		shared := redsync.WithShared()
+		w := f.NewMutex("lock")
+		require.NoError(f, w.Lock())
+		var readers []*call
+		for range 20 {
+			readers = append(readers, f.calls(f.Redsync, patient(shared)...))
+		}
+		time.Sleep(10 * time.Millisecond)
+		f.unlock(w)
+		for _, r := range readers {
+			f.within(r, 0)
+		}
+		assert.Equal(f, 1, f.entries("lock"))
+		time.Sleep(10 * time.Millisecond)
+		late := f.NewMutex("lock", shared)
+		require.NoError(f, late.Lock())
+		assert.Equal(f, 1, f.entries("lock"), "it came within 20 ms")
+		time.Sleep(10 * time.Millisecond)
+		alone := f.NewMutex("lock", shared)
+		require.NoError(f, alone.Lock())
+		assert.Equal(f, 2, f.entries("lock"), "it came too late")
+		for _, r := range readers {
+			f.unlock(r.Mutex)
+		}
+		synctest.Wait()
+		assert.Equal(f, 2, f.entries("lock"))
+		f.unlock(late)
+		synctest.Wait()
+		assert.Equal(f, 1, f.entries("lock"))
+		f.unlock(alone)
+		synctest.Wait()
+		f.noKeys()
+	})
+}
+
+// One that waits or comes while a writer of the process waits does not share: writers are not starved.
+func TestReadersBehindAWriterDoNotShare(t *testing.T) {
+	play(t, func(f field) {
+		shared := redsync.WithShared()
+		r := f.NewMutex("lock", shared)
+		require.NoError(f, r.Lock())
+		w := f.calls(f.Redsync, patient()...)
+		time.Sleep(time.Millisecond)
+		late := f.calls(f.Redsync, patient(shared)...)
+		time.Sleep(time.Millisecond)
+		require.True(f, open(w.done))
+		require.True(f, open(late.done))
+		f.unlock(r)
+		f.within(w, 0)
+		require.True(f, open(late.done))
+		f.unlock(w.Mutex)
+		f.within(late, 10*time.Millisecond)
+		f.unlock(late.Mutex)
+	})
+}
+
+// Only readers with the same terms share, and only while nobody has seen the value.
+func TestWhatKeepsReadersFromSharing(t *testing.T) {
+	shared := redsync.WithShared()
+	for name, c := range map[string]struct {
+		first, second []redsync.Option
+		between       func(f field, m *redsync.Mutex)
+		shares        bool
+	}{
+		"nothing":          {shares: true},
+		"fair":             {first: []redsync.Option{redsync.WithFair()}, shares: true},
+		"expiry":           {second: []redsync.Option{redsync.WithExpiry(9 * time.Second)}},
+		"drift":            {second: []redsync.Option{redsync.WithDriftFactor(0.02)}},
+		"node deadline":    {second: []redsync.Option{redsync.WithNodeTimeout(99 * time.Millisecond)}},
+		"lock delay":       {first: []redsync.Option{redsync.WithLockDelay(time.Second)}},
+		"fencing":          {second: []redsync.Option{redsync.WithFencing()}},
+		"fencing first":    {first: []redsync.Option{redsync.WithFencing()}},
+		"max hold":         {second: []redsync.Option{redsync.WithMaxHold(time.Minute)}},
+		"generated values": {second: []redsync.Option{redsync.WithGenValueFunc(freshValue())}},
+		"hand-over":        {second: []redsync.Option{redsync.WithHandOver(false)}},
+		"healing":          {second: []redsync.Option{redsync.WithSetNXOnExtend()}},
+		"value":            {between: func(_ field, m *redsync.Mutex) { _ = m.Value() }},
+		"sequencer":        {between: func(_ field, m *redsync.Mutex) { _ = m.Sequencer() }},
+		"time":             {between: func(field, *redsync.Mutex) { time.Sleep(20 * time.Millisecond) }},
+		"loss": {between: func(f field, m *redsync.Mutex) {
+			f.lose(0, 1, 2, 3, 4)
+			_, err := m.Valid()
+			require.ErrorIs(f, err, redsync.ErrLockLost)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				a := f.NewMutex("lock", append(c.first, shared)...)
+				require.NoError(f, a.Lock())
+				if c.between != nil {
+					c.between(f, a)
+				}
+				before := f.readersOf("lock")
+				b := f.NewMutex("lock", append(c.second, shared)...)
+				require.NoError(f, b.Lock())
+				assert.Equal(f, c.shares, slices.Equal(before, f.readersOf("lock")))
+				_, _ = a.Unlock()
+				synctest.Wait()
+				ok, err := b.Valid()
+				require.NoError(f, err)
+				assert.True(f, ok)
+				f.unlock(b)
+				synctest.Wait()
+				f.noKeys()
+			})
+		})
+	}
+}
+
+// An exclusive hold that is downgraded lets readers in, and no writer, also no longer than it lasts.
+func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		other := f.another()
+		f.closes(other)
+		shared := redsync.WithShared()
+		m := f.NewMutex("lock")
+		require.NoError(f, m.Lock())
+		own, foreign := f.calls(f.Redsync, patient(shared)...), f.calls(other, patient(shared)...)
+		time.Sleep(10 * time.Millisecond)
+		writer := f.calls(other, patient()...)
+		time.Sleep(10 * time.Millisecond)
+		until := m.Until()
+		require.NoError(f, m.Downgrade(f.Context()))
+		assert.True(f, m.Until().After(until))
+		f.within(own, 10*time.Millisecond)
+		f.within(foreign, 10*time.Millisecond)
+		require.True(f, open(writer.done))
+		f.confirms(m.Extend())
+		f.confirms(m.Valid())
+		require.NoError(f, m.Downgrade(f.Context()), "once more")
+		s := m.Sequencer()
+		require.NoError(f, f.Current(f.Context(), s))
+		f.unlock(own.Mutex)
+		f.unlock(m)
+		require.ErrorIs(f, f.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
+		require.True(f, open(writer.done))
+		f.unlock(foreign.Mutex)
+		f.within(writer, 10*time.Millisecond)
+		f.unlock(writer.Mutex)
+		require.NoError(f, m.Lock(), "the next Lock is exclusive again")
+		require.Error(f, other.NewMutex("lock", shared).TryLock())
+		f.unlock(m)
+		f.nobodyWaits()
+	})
+}
+
+// A downgrade that too few nodes hear of is one all the same. Extensions bring the news.
+func TestDowngradeWithoutAQuorum(t *testing.T) {
+	play(t, func(f field) {
+		other := f.another()
+		f.closes(other)
+		m := f.NewMutex("lock")
+		require.NoError(f, m.Lock())
+		synctest.Wait()
+		f.freeze(2, 3, 4)
+		until := m.Until()
+		require.ErrorIs(f, m.Downgrade(f.Context()), redsync.ErrExtendFailed)
+		assert.Equal(f, until, m.Until())
+		f.thaw(2, 3, 4)
+		time.Sleep(100 * time.Millisecond)
+		f.confirms(m.Extend())
+		r := other.NewMutex("lock", redsync.WithShared())
+		require.NoError(f, r.TryLock())
+		require.Error(f, other.NewMutex("lock").TryLock())
+		f.unlock(r)
+		f.unlock(m)
+		f.noKeys()
+	})
+}
+
+// An extension that is under way while the lock is downgraded proves no loss.
+func TestDowngradeDuringAnExtension(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock", redsync.WithWatchdog())
+		require.NoError(f, m.Lock())
+		synctest.Wait()
+		for range 50 {
+			var all sync.WaitGroup
+			for _, n := range f.nodes {
+				n.On("evalsha", 1, embedded.Fault{Delay: time.Millisecond})
+			}
+			all.Go(func() { _, _ = m.Extend() })
+			all.Go(func() { _, _ = m.Valid() })
+			all.Go(func() { assert.NoError(f, m.Downgrade(f.Context())) })
+			all.Wait()
+			require.NoError(f, m.Err())
+			f.unlock(m)
+			require.NoError(f, m.Lock())
+		}
+		time.Sleep(20 * time.Second)
+		require.NoError(f, m.Err())
+		f.unlock(m)
+		f.noKeys()
+	})
+}
+
+func TestWhatCannotBeDowngraded(t *testing.T) {
+	play(t, func(f field) {
+		require.ErrorIs(f, f.NewMutex("lock").Downgrade(f.Context()), redsync.ErrNotHeld)
+		r := f.NewMutex("lock", redsync.WithShared())
+		require.ErrorIs(f, r.Downgrade(f.Context()), redsync.ErrNotHeld)
+		require.NoError(f, r.Lock())
+		require.ErrorContains(f, r.Downgrade(f.Context()), "WithShared")
+		f.unlock(r)
+		m := f.NewMultiMutex(both)
+		require.NoError(f, m.Lock())
+		require.ErrorContains(f, m.Downgrade(f.Context()), "several names")
+		f.unlock(m)
+	})
+}
+
+// A Lock that would wait for a read lock around it fails at once.
+func TestUpgradeIsAnError(t *testing.T) {
+	play(t, func(f field) {
+		other := f.another()
+		f.closes(other)
+		shared := redsync.WithShared()
+		require.NoError(f, f.Do(f.Context(), "a", func(ctx context.Context) error {
+			return f.Do(ctx, "between", func(ctx context.Context) error {
+				before := f.commands()
+				for what, lock := range map[string]func() error{
+					"Lock":          func() error { return f.NewMutex("a").LockContext(ctx) },
+					"TryLock":       func() error { return f.NewMutex("a").TryLockContext(ctx) },
+					"several names": func() error { return f.NewMultiMutex(both).LockContext(ctx) },
+					"Do":            func() error { return f.Do(ctx, "a", nothing) },
+				} {
+					err := lock()
+					require.ErrorIs(f, err, redsync.ErrUpgrade, what)
+					require.ErrorIs(f, err, redsync.ErrFailed, what)
+				}
+				assert.Equal(f, before, f.commands())
+				r := f.NewMutex("a", shared)
+				require.NoError(f, r.LockContext(ctx))
+				f.unlock(r)
+				require.NotErrorIs(f, other.NewMutex("a").TryLockContext(ctx), redsync.ErrUpgrade, "another Redsync cannot know")
+				b := f.NewMutex("b")
+				require.NoError(f, b.LockContext(ctx))
+				f.unlock(b)
+				return nil
+			})
+		}, shared))
+		require.NoError(f, f.Do(f.Context(), "a", func(ctx context.Context) error {
+			require.NotErrorIs(f, f.NewMutex("a").TryLockContext(ctx), redsync.ErrUpgrade)
+			require.NoError(f, redsync.FromContext(ctx).Downgrade(ctx))
+			require.ErrorIs(f, f.NewMutex("a").LockContext(ctx), redsync.ErrUpgrade)
+			return nil
+		}))
+	})
+}
+
+// A shared Mutex has one hold at a time, and any number of Dos.
+func TestASharedMutexUsedByMany(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock", redsync.WithShared())
+		require.NoError(f, m.Lock())
+		value := m.Value()
+		require.ErrorContains(f, m.TryLock(), "use a Mutex for each reader")
+		require.ErrorContains(f, m.LockContext(f.Context()), "use a Mutex for each reader")
+		assert.Equal(f, value, m.Value())
+		time.AfterFunc(10*time.Millisecond, func() { f.unlock(m) })
+		require.NoError(f, m.Lock(), "it waits for the end of the hold")
+		assert.NotEqual(f, value, m.Value())
+		f.unlock(m)
+
+		var all sync.WaitGroup
+		inside, most := atomic.Int64{}, atomic.Int64{}
+		for range 10 {
+			all.Go(func() {
+				assert.NoError(f, m.Do(f.Context(), func(ctx context.Context) error {
+					most.Store(max(most.Load(), inside.Add(1)))
+					time.Sleep(time.Second)
+					inside.Add(-1)
+					ok, err := redsync.FromContext(ctx).Valid()
+					assert.True(f, ok)
+					return err
+				}))
+			})
+		}
+		all.Wait()
+		assert.Equal(f, int64(10), most.Load())
+		for range 10 { // Locks of one Mutex at once take turns
+			all.Go(func() {
+				assert.NoError(f, m.Lock())
+				assert.Equal(f, int64(1), inside.Add(1))
+				time.Sleep(10 * time.Millisecond)
+				inside.Add(-1)
+				f.unlock(m)
+			})
+		}
+		all.Wait()
+		f.noKeys()
+	})
+}
+
+// A shared hold moves to another process.
+func TestSharedHoldIsDetachedAndAdopted(t *testing.T) {
+	play(t, func(f field) {
+		other := f.another()
+		f.closes(other)
+		shared := redsync.WithShared()
+		a, b := f.NewMutex("lock", shared), f.NewMutex("lock", shared)
+		require.NoError(f, a.Lock())
+		require.NoError(f, b.Lock())
+		_, err := a.Detach(f.Context())
+		require.ErrorContains(f, err, "share the hold")
+		f.unlock(b)
+		s, err := a.Detach(f.Context())
+		require.NoError(f, err)
+		text, err := redsync.ParseSequencer(s.String())
+		require.NoError(f, err)
+		assert.Equal(f, s, text)
+		c := f.NewMutex("lock", shared)
+		require.NoError(f, c.Lock())
+		assert.Equal(f, 2, f.entries("lock"), "nobody shares what is given away")
+		for _, options := range [][]redsync.Option{{redsync.WithSequencer(s)}, {redsync.WithSequencer(s), shared}} {
+			f.confirms(other.NewMutex("lock", options...).Valid())
+		}
+		d := other.NewMutex("lock", redsync.WithSequencer(s))
+		f.confirms(d.Extend())
+		require.ErrorContains(f, d.Downgrade(f.Context()), "WithShared")
+		f.unlock(c)
+		require.Error(f, f.NewMutex("lock").TryLock())
+		f.unlock(d)
+		f.noKeys()
+
+		w := f.NewMutex("lock")
+		require.NoError(f, w.Lock())
+		plain := w.Sequencer()
+		f.unlock(w)
+		require.ErrorContains(f, other.NewMutex("lock", shared, redsync.WithSequencer(plain)).TryLock(), "excludes WithShared")
+		require.ErrorContains(f, other.NewMultiMutex([]string{"lock", "z"}, redsync.WithSequencer(s)).TryLock(), "not of")
+		require.ErrorContains(f, other.NewMutex("lock", shared, redsync.WithValue("v")).TryLock(), "WithValue excludes WithShared")
+		require.ErrorContains(f, other.NewMultiMutex(both, shared).TryLock(), "WithShared excludes NewMultiMutex")
+	})
+}
+
+// Close ends every reader, and releases what they share.
+func TestCloseReleasesWhatReadersShare(t *testing.T) {
+	play(t, func(f field) {
+		other := f.another()
+		var readers []*redsync.Mutex
+		for range 10 {
+			readers = append(readers, other.NewMutex("lock", redsync.WithShared()))
+			require.NoError(f, readers[len(readers)-1].Lock())
+		}
+		require.NoError(f, other.Close(f.Context()))
+		for _, r := range readers {
+			require.ErrorIs(f, r.Err(), redsync.ErrClosed)
+		}
+		f.noKeys()
+	})
+}
+
+// A reader whose hold ends by time has no part in it any more: the others keep it, and the last of them releases it.
+func TestReaderWhoseTimeIsUpLeavesTheOthers(t *testing.T) {
+	play(t, func(f field) {
+		shared := redsync.WithShared()
+		short, long := f.NewMutex("lock", shared), f.NewMutex("lock", shared, redsync.WithWatchdog())
+		require.NoError(f, short.Lock())
+		require.NoError(f, long.Lock())
+		time.Sleep(20 * time.Second)
+		require.ErrorIs(f, short.Err(), redsync.ErrLockLost)
+		require.NoError(f, long.Err())
+		_, err := short.Unlock()
+		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+		synctest.Wait()
+		f.confirms(long.Valid())
+		require.Error(f, f.NewMutex("lock").TryLock())
+		f.unlock(long)
+		synctest.Wait()
+		f.noKeys()
 	})
 }
