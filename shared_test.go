@@ -2,6 +2,7 @@ package redsync_test
 
 import (
 	"context"
+	"crypto/rand"
 	"slices"
 	"strings"
 	"sync"
@@ -151,7 +152,7 @@ func TestWhatKeepsReadersFromSharing(t *testing.T) {
 		"fencing":          {second: []redsync.Option{redsync.WithFencing()}},
 		"fencing first":    {first: []redsync.Option{redsync.WithFencing()}},
 		"max hold":         {second: []redsync.Option{redsync.WithMaxHold(time.Minute)}},
-		"generated values": {second: []redsync.Option{redsync.WithGenValueFunc(freshValue())}},
+		"generated values": {second: []redsync.Option{redsync.WithGenValueFunc(func() (string, error) { return rand.Text(), nil })}},
 		"hand-over":        {second: []redsync.Option{redsync.WithHandOver(false)}},
 		"healing":          {second: []redsync.Option{redsync.WithSetNXOnExtend()}},
 		"value":            {between: func(_ field, m *redsync.Mutex) { _ = m.Value() }},
