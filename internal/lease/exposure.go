@@ -37,6 +37,7 @@ func (l *Lease) showLocked() string {
 		return ""
 	}
 	l.value.shown = true
+	l.spoilLocked()
 	return l.claim.Value()
 }
 

@@ -66,6 +66,7 @@ type Lease struct {
 	watchdog *watchdog   // nil without Terms.Watchdog; set by Begin
 
 	shares    *sharing // nil if nobody can join l
+	seat      int      // in shares; guarded by sharing.mu
 	writes    *writes  // of the value; a lease that was handed over shares them with the lease before it
 	ownWrites writes   // room for writes
 	room      claim.Room
@@ -136,6 +137,9 @@ func (l *Lease) moveLocked(to State, cause error) {
 		l.validity = Validity{} // it never becomes valid again
 	}
 	l.state, l.cause = to, cause
+	if cause != nil {
+		l.spoilLocked()
+	}
 	if to == Held {
 		return
 	}

@@ -1,19 +1,21 @@
 package lease
 
 import (
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
 // This file is about readers of one process that share a hold: they have one value on the nodes, and a lease each.
-// The nodes know of one reader then, however many there are. The last of the leases to leave releases the value.
+// To the nodes they are one reader, however many there are. The last of the leases to leave releases the value.
 
 // A sharing is what the leases that share a hold have in common.
 type sharing struct {
-	mu     sync.Mutex // guards what follows; it comes before Lease.mu
+	spoiled atomic.Bool // the user has seen the value of a lease, or a lease was lost: nobody joins any more
+
+	mu     sync.Mutex // guards what follows, and Lease.seat; it comes before Lease.mu
 	leases []*Lease   // those that have not left
 	closed bool       // nobody joins any more
 }
@@ -28,10 +30,10 @@ func (l *Lease) Open() bool {
 	return l.shares != nil
 }
 
-// Join returns a lease under other terms that shares the hold of l. It has the value and the validity of l. It returns
-// nil if nobody may join any more, or not with these terms: the attempt that acquired the hold must have begun
-// less than window ago, at least nine tenths of the validity must be left, nobody may have seen the value, and the terms
-// must have the same claim and timing.
+// Join returns a lease under other terms that shares the hold of l. It has the value and the validity of l. Join
+// returns nil if nobody may join any more, or not with these terms: the attempt that acquired the hold must have
+// begun less than window ago, at least nine tenths of the validity must be left, nobody may have seen the value, no
+// lease of the hold may be lost, and the terms must have the same claim and timing.
 func (l *Lease) Join(t *Terms, window time.Duration) *Lease {
 	s, now := l.sharing(), clock.Now()
 	if s == nil || !t.Joins || t.Keeper != l.terms.Keeper || !t.Timing.LastsAs(l.terms.Timing) || t.Heals != l.terms.Heals {
@@ -39,16 +41,12 @@ func (l *Lease) Join(t *Terms, window time.Duration) *Lease {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	private := func(other *Lease) bool { return other.mayHave(now) && !other.isShown() }
-	s.closed = s.closed || now.Since(l.chainStart) >= window || !l.fresh(now) || !private(l)
-	for _, other := range s.leases {
-		s.closed = s.closed || !private(other)
-	}
-	if s.closed {
+	if s.closed || s.spoiled.Load() || now.Since(l.chainStart) >= window || !l.fresh(now) {
+		s.closed = true
 		return nil
 	}
 	other := l.Pass(t)
-	other.shares = s
+	other.shares, other.seat = s, len(s.leases)
 	s.leases = append(s.leases, other)
 	return other
 }
@@ -59,14 +57,16 @@ func (l *Lease) sharing() *sharing {
 	return l.shares
 }
 
-func (l *Lease) isShown() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.value.shown
+// spoilLocked keeps others from joining the hold of l.
+func (l *Lease) spoilLocked() {
+	if l.shares != nil {
+		l.shares.spoiled.Store(true)
+	}
 }
 
 // Leave ends the part of l, which has ended, in the hold that it shares. It reports whether l must release the hold:
-// whether no other lease has it. A lease that is past or lost does not have it any more.
+// whether no other lease has it. A lease that is past or lost does not have it any more. A second Leave reports the
+// same, unless others have left meanwhile.
 func (l *Lease) Leave() (last bool) {
 	s := l.sharing()
 	if s == nil {
@@ -75,13 +75,32 @@ func (l *Lease) Leave() (last bool) {
 	now := clock.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leases = slices.DeleteFunc(s.leases, func(other *Lease) bool { return other == l || !other.mayHave(now) })
+	if l.seat < len(s.leases) && s.leases[l.seat] == l {
+		s.removeLocked(l)
+	}
+	s.dropOverLocked(now)
 	last = len(s.leases) == 0
-	s.closed = s.closed || last || l.isShown()
+	s.closed = s.closed || last
 	return last
 }
 
-// LeaveAlone closes the hold that l shares to others, and reports true, if l is the only one that has it. It is for
+// removeLocked takes l out of its seat.
+func (s *sharing) removeLocked(l *Lease) {
+	end := len(s.leases) - 1
+	s.leases[l.seat] = s.leases[end]
+	s.leases[l.seat].seat = l.seat
+	s.leases[end] = nil
+	s.leases = s.leases[:end]
+}
+
+// dropOverLocked takes out leases that do not have the hold any more, until the last in leases has it.
+func (s *sharing) dropOverLocked(now clock.Instant) {
+	for end := len(s.leases); end > 0 && !s.leases[end-1].mayHave(now); end = len(s.leases) {
+		s.removeLocked(s.leases[end-1])
+	}
+}
+
+// LeaveAlone reports whether l is the only lease that has the hold, and then keeps others from joining it. It is for
 // Detach.
 func (l *Lease) LeaveAlone() bool {
 	s := l.sharing()
@@ -91,8 +110,10 @@ func (l *Lease) LeaveAlone() bool {
 	now := clock.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slices.ContainsFunc(s.leases, func(other *Lease) bool { return other != l && other.mayHave(now) }) {
-		return false
+	for _, other := range s.leases {
+		if other != l && other.mayHave(now) {
+			return false
+		}
 	}
 	s.closed = true
 	return true
@@ -121,16 +142,17 @@ func (l *Lease) IsOpen() bool {
 	return !s.closed
 }
 
-// HeldFor returns for how much longer l or a lease that shares its hold may be relied upon.
-func (l *Lease) HeldFor(now clock.Instant) (left time.Duration) {
+// HeldFor returns for how much longer l may be relied upon, or a lease that shares its hold.
+func (l *Lease) HeldFor(now clock.Instant) time.Duration {
 	s := l.sharing()
 	if s == nil {
 		return l.Remaining(now)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, other := range s.leases {
-		left = max(left, other.Remaining(now))
+	s.dropOverLocked(now)
+	if end := len(s.leases); end > 0 {
+		return max(s.leases[end-1].Remaining(now), time.Millisecond) // 0 says that nobody has it
 	}
-	return left
+	return 0
 }
