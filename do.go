@@ -124,9 +124,9 @@ func termsInDo(t *queue.Terms) *queue.Terms {
 type mutexKey struct{}
 
 // FromContext returns the Mutex that Do holds, if ctx is the context of Do's function or is derived
-// from it; otherwise nil. The function may call Remaining, Valid, Until and Fence of the Mutex. It must
+// from it; otherwise nil, for a nil ctx too. The function may call Remaining, Valid, Until and Fence of the Mutex. It must
 // leave Unlock to Do. Detach fails.
 func FromContext(ctx context.Context) *Mutex {
-	m, _ := ctx.Value(mutexKey{}).(*Mutex)
+	m, _ := orBackground(ctx).Value(mutexKey{}).(*Mutex)
 	return m
 }
