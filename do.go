@@ -49,9 +49,11 @@ func (m *Mutex) TryDo(ctx context.Context, fn func(context.Context) error) error
 	return m.do(ctx, fn, true)
 }
 
+var errNilFunc = errors.New("redsync: the function is nil")
+
 func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once bool) (err error) {
 	if fn == nil {
-		return errors.New("redsync: Do: the function is nil")
+		return m.failure("do", errNilFunc)
 	}
 	ctx = orBackground(ctx)
 	h, err := m.lockInDo(ctx, once)
