@@ -124,8 +124,14 @@ func TestNamesOfAMultiThatCannotBeHad(t *testing.T) {
 			`the name "{x}:queue" is reserved`:   {"a", "{x}:queue"},
 			`the name "{x}:fence" is reserved`:   {"{x}:fence", "a"},
 		} {
-			refuses(t, f.NewMultiMutex(names), want)
+			m := f.NewMultiMutex(names)
+			refuses(t, m, want)
+			given := slices.Sorted(slices.Values(names))
+			assert.Equal(t, given, slices.Sorted(slices.Values(m.Names())))
+			assert.True(t, slices.IsSorted(m.Names()))
+			assert.Equal(t, strings.Join(given, ", "), m.Name())
 		}
+		assert.NotContains(t, f.NewMultiMutex(many).Lock().Error(), many[0], "nor do thousands of names fill an error")
 		m := f.NewMultiMutex(many[:64])
 		require.NoError(f, m.Lock())
 		f.unlock(m)

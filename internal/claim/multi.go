@@ -14,7 +14,8 @@ type Multi struct {
 	name  string // for errors and events
 }
 
-// NewMulti returns the claim of names, which are sorted and distinct. It has no value yet.
+// NewMulti returns the claim of names, which are sorted and distinct. It has no value yet. Names that are fewer than
+// 2 or more than MaxLines are allowed if the claim is never sent to a node.
 func NewMulti(names []string) *Multi {
 	return &Multi{script.NewMulti(names), strings.Join(names, ", ")}
 }
