@@ -49,9 +49,11 @@ func (m *Mutex) TryDo(ctx context.Context, fn func(context.Context) error) error
 	return m.do(ctx, fn, true)
 }
 
+var errNilFunc = errors.New("redsync: the function is nil")
+
 func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once bool) (err error) {
 	if fn == nil {
-		return errors.New("redsync: Do: the function is nil")
+		return m.failure("do", errNilFunc)
 	}
 	ctx = orBackground(ctx)
 	m, done := m.forDo()
@@ -127,10 +129,10 @@ func termsInDo(t *queue.Terms) *queue.Terms {
 type mutexKey struct{}
 
 // FromContext returns the Mutex that Do holds, if ctx is the context of Do's function or is derived
-// from it; otherwise nil. The function may call Remaining, Valid, Until and Fence of the Mutex. It must
+// from it; otherwise nil, for a nil ctx too. The function may call Remaining, Valid, Until and Fence of the Mutex. It must
 // leave Unlock to Do. Detach fails.
 func FromContext(ctx context.Context) *Mutex {
-	if d, _ := ctx.Value(mutexKey{}).(*doing); d != nil {
+	if d, _ := orBackground(ctx).Value(mutexKey{}).(*doing); d != nil {
 		return d.mutex
 	}
 	return nil

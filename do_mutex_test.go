@@ -105,8 +105,11 @@ func TestDoThatCannotBegin(t *testing.T) {
 		want string
 		is   []error
 	}{
-		"nil function": {fn: nil, want: "the function is nil"},
-		"no name":      {fn: never, m: func(k kit) *redsync.Mutex { return k.NewMutex("") }, want: "must not be empty"},
+		"nil function": {fn: nil, want: `redsync: do "lock": the function is nil`},
+		"nil function, several names": {fn: nil, m: func(k kit) *redsync.Mutex {
+			return k.NewMultiMutex([]string{"b", "a"})
+		}, want: `redsync: do "a, b": the function is nil`},
+		"no name": {fn: never, m: func(k kit) *redsync.Mutex { return k.NewMutex("") }, want: "must not be empty"},
 		"bad option": {fn: never, m: func(k kit) *redsync.Mutex {
 			return k.NewMutex("lock", redsync.WithExpiry(-1))
 		}, want: "WithExpiry(-1ns) is out of range", is: []error{redsync.ErrFailed}},

@@ -124,14 +124,18 @@ func (e RedisError) Unwrap() error {
 	return e.Err
 }
 
-// nodeMissing is one node's answer that it holds no such key. It does not match
-// ErrLockAlreadyExpired, because one node proves nothing.
+// nodeMissing is one node's answer that it holds no such key, or that it does not hold all keys of a lock on several
+// names. It does not match ErrLockAlreadyExpired, because one node proves nothing.
 type nodeMissing struct {
 	node    int
 	address string
+	part    bool // of a lock on several names; the node does not say which of its keys are missing
 }
 
 func (e *nodeMissing) Error() string {
+	if e.part {
+		return nodeName(e.node, e.address) + ": not all keys of the lock were there"
+	}
 	return nodeName(e.node, e.address) + ": no such key"
 }
 

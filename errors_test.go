@@ -216,6 +216,21 @@ func TestErrorsReadAsOneSentence(t *testing.T) {
 			m = f.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithFailFast(false))
 			return second(m.Unlock())
 		},
+		`redsync: valid "a, b": lock lost: node #0 (127.0.0.1:7001): not all keys of the lock were there; ` +
+			`node #1 (127.0.0.1:7002): not all keys of the lock were there; ` +
+			`node #2 (127.0.0.1:7003): not all keys of the lock were there`: func(f field, _ *redsync.Mutex) error {
+			return second(f.lostKeys([]string{"a", "b"}, "b").Valid())
+		},
+		`redsync: failed to extend lock "a, b": node #0 (127.0.0.1:7001): not all keys of the lock were there; ` +
+			`node #1 (127.0.0.1:7002): not all keys of the lock were there; ` +
+			`node #2 (127.0.0.1:7003): not all keys of the lock were there`: func(f field, _ *redsync.Mutex) error {
+			return second(f.lostKeys([]string{"a", "b"}, "b", redsync.WithSetNXOnExtend()).Extend())
+		},
+		`redsync: unlock "a, b": lock was already expired: node #0 (127.0.0.1:7001): not all keys of the lock were there; ` +
+			`node #1 (127.0.0.1:7002): not all keys of the lock were there; ` +
+			`node #2 (127.0.0.1:7003): not all keys of the lock were there`: func(f field, _ *redsync.Mutex) error {
+			return second(f.lostKeys([]string{"a", "b"}, "b").Unlock())
+		},
 		`redsync: failed to acquire lock "new": lock already taken, locked nodes: [2]: ` +
 			`node #0 (127.0.0.1:7001): dial 127.0.0.1:7001: connection refused; ` +
 			`node #1 (127.0.0.1:7002): dial 127.0.0.1:7002: connection refused`: func(f field, _ *redsync.Mutex) error {
@@ -230,6 +245,16 @@ func TestErrorsReadAsOneSentence(t *testing.T) {
 			play(t, func(f field) { assert.EqualError(t, fail(f, f.held()), want) })
 		})
 	}
+}
+
+// lostKeys returns a lock on several names that has lost the key of one name on the first three nodes.
+func (f field) lostKeys(names []string, name string, options ...redsync.Option) *redsync.Mutex {
+	f.Helper()
+	m := f.locked(names, append(options, redsync.WithFailFast(false))...)
+	for _, n := range f.nodes[:3] {
+		n.Del(name)
+	}
+	return m
 }
 
 func TestErrorsCarryTheAddressOfTheNode(t *testing.T) {

@@ -311,13 +311,13 @@ func ExampleWithFair() {
 func ExampleWithWatchdog() {
 	nodes := redsynctest.New(5)
 	defer nodes.Close()
-	mutex := nodes.Redsync().NewMutex("leader", redsync.WithWatchdog(), redsync.WithExpiry(time.Second))
+	mutex := nodes.Redsync().NewMutex("leader", redsync.WithWatchdog(), redsync.WithExpiry(500*time.Millisecond))
 	if err := mutex.Lock(); err != nil {
 		fmt.Println(err)
 		return
 	}
 
-	time.AfterFunc(1500*time.Millisecond, func() { nodes.Expire("leader") }) // longer than the expiry
+	time.AfterFunc(700*time.Millisecond, func() { nodes.Expire("leader") }) // longer than the expiry
 	<-mutex.Lost()
 	fmt.Println("lost:", errors.Is(mutex.Err(), redsync.ErrLockLost))
 	// Output: lost: true

@@ -149,7 +149,7 @@ func (c *contest) fault(random *rand.Rand) {
 
 func TestFenceOrderAtRandom(t *testing.T) {
 	parallelComputing(t)
-	seeds, acquired := testlength.Of(2, 2, 30), 0
+	seeds, acquired := testlength.Of(1, 1, 30), 0
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			play(t, func(f field) { acquired += contends(f, uint64(seed)) }) //nolint:gosec // it is not negative

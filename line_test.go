@@ -45,7 +45,7 @@ func TestManyWaitersOfAProcessCostAsMuchAsOne(t *testing.T) {
 				})
 				return commands
 			}
-			one, many := costs(1), costs(1000)
+			one, many := costs(1), costs(testlength.Of(250, 250, 1000))
 			assert.Positive(t, one)
 			assert.LessOrEqual(t, many, one)
 		})

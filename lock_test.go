@@ -199,16 +199,45 @@ func TestMutexLockContextEndedWhileTakenSaysBoth(t *testing.T) {
 	})
 }
 
-func TestMutexLockNilContextIsBackground(t *testing.T) {
+// A nil context stands for context.Background() in every function that takes a context.
+//
+//nolint:staticcheck // a nil context is what this is about
+func TestNilContextIsBackground(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.NewMutex("lock")
-		require.NoError(t, m.LockContext(nil)) //nolint:staticcheck // redsync takes it, so do we
-		for _, operation := range []func(context.Context) (bool, error){m.ExtendContext, m.ValidContext, m.UnlockContext} {
-			ok, err := operation(nil)
-			require.NoError(t, err)
-			assert.True(t, ok)
+		for _, lock := range []func(context.Context) error{m.LockContext, m.TryLockContext} {
+			require.NoError(t, lock(nil))
+			require.NoError(t, k.Current(nil, m.Sequencer()))
+			for _, operation := range []func(context.Context) (bool, error){m.ExtendContext, m.ValidContext, m.UnlockContext} {
+				ok, err := operation(nil)
+				require.NoError(t, err)
+				assert.True(t, ok)
+			}
 		}
+		work := func(ctx context.Context) error {
+			assert.NotNil(t, redsync.FromContext(ctx))
+			return nil
+		}
+		for _, do := range dos {
+			require.NoError(t, do(m, nil, work))
+		}
+		require.NoError(t, k.Do(nil, "lock", work))
+		require.NoError(t, k.TryDo(nil, "lock", work))
+		assert.Nil(t, redsync.FromContext(nil))
+
+		require.NoError(t, m.Lock())
+		s, err := m.Detach(nil)
+		require.NoError(t, err)
+		m = k.NewMutex("lock", redsync.WithSequencer(s))
+		require.NoError(t, m.Do(nil, work))
+		require.NoError(t, k.Close(nil))
+		require.ErrorIs(t, m.LockContext(nil), redsync.ErrClosed)
 	})
+	refused := []string{"127.0.0.1:1"} // nobody listens there
+	_, err := redsync.Open(nil, refused)
+	require.ErrorContains(t, err, "0 of 1 nodes answered")
+	_, err = redsync.OpenJoint(nil, refused, refused)
+	require.ErrorContains(t, err, "0 of 1 nodes answered")
 }
 
 func TestMutexNodeDeadline(t *testing.T) {

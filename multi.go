@@ -53,10 +53,11 @@ func distinct(names []string) []string {
 	return slices.Compact(all)
 }
 
-// setNames makes m a lock on names, which are distinct.
+// setNames makes m a lock on names, which are distinct. If they are none or too many, m can never be held, and m.name
+// stays empty, so that no error lists thousands of names.
 func (m *Mutex) setNames(names []string) {
+	m.multi = claim.NewMulti(names)
 	if m.badNames = checkNumber(len(names)); m.badNames == nil {
-		m.multi = claim.NewMulti(names)
 		m.name = m.multi.Name()
 		m.badNames = m.core.checkSeveral(names)
 	}

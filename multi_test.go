@@ -124,8 +124,14 @@ func TestNamesOfAMultiThatCannotBeHad(t *testing.T) {
 			`the name "{x}:queue" is reserved`:   {"a", "{x}:queue"},
 			`the name "{x}:fence" is reserved`:   {"{x}:fence", "a"},
 		} {
-			refuses(t, f.NewMultiMutex(names), want)
+			m := f.NewMultiMutex(names)
+			refuses(t, m, want)
+			given := slices.Sorted(slices.Values(names))
+			assert.Equal(t, given, slices.Sorted(slices.Values(m.Names())))
+			assert.True(t, slices.IsSorted(m.Names()))
+			assert.Equal(t, strings.Join(given, ", "), m.Name())
 		}
+		assert.NotContains(t, f.NewMultiMutex(many).Lock().Error(), many[0], "nor do thousands of names fill an error")
 		m := f.NewMultiMutex(many[:64])
 		require.NoError(f, m.Lock())
 		f.unlock(m)
@@ -252,6 +258,48 @@ func TestMultiHasOneTokenForAllNames(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 	})
+}
+
+// After a loss the keys of the other names stand in the way of the next Lock if the value of the hold was shown, because
+// another process may have it. Unlock deletes them.
+func TestMultiThatIsLostAndLockedAgain(t *testing.T) {
+	for name, show := range map[string]func(m *redsync.Mutex){
+		"not shown": func(*redsync.Mutex) {},
+		"Value":     func(m *redsync.Mutex) { _ = m.Value() },
+		"Sequencer": func(m *redsync.Mutex) { _ = m.Sequencer() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				m := f.lostKeys(both, "b")
+				show(m)
+				_, err := m.Valid()
+				require.ErrorIs(f, err, redsync.ErrLockLost)
+				_, err = m.Unlock()
+				require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+				require.NoError(f, m.TryLock())
+				f.unlock(m)
+
+				m = f.lostKeys(both, "b", redsync.WithTries(0))
+				show(m)
+				_, err = m.Valid()
+				require.ErrorIs(f, err, redsync.ErrLockLost)
+				start := time.Now()
+				if name == "not shown" {
+					require.NoError(f, m.Lock())
+					assert.Less(f, time.Since(start), time.Second)
+				} else {
+					var taken *redsync.ErrTaken
+					require.ErrorAs(f, m.TryLock(), &taken)
+					assert.Equal(f, "a", taken.Name)
+					_, err = m.Unlock()
+					require.ErrorIs(f, err, redsync.ErrNotHeld, "the Lock has ended the lost hold, so Unlock has no keys to delete")
+					require.NoError(f, m.Lock())
+					assert.Greater(f, time.Since(start), 7*time.Second, "the expiry is 8 s")
+				}
+				f.unlock(m)
+			})
+		})
+	}
 }
 
 // One key that is gone on a majority ends the whole hold.

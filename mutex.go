@@ -25,7 +25,7 @@ import (
 // may lock it and another one unlock it. A nil context stands for context.Background().
 type Mutex struct {
 	core *core
-	name string
+	name string    // for errors and events: what Name returns, but "" if a lock cannot have so many names
 	set  *settings // shared, unless changed; nil in the zero Mutex
 
 	changed bool            // set is m's own: see change
@@ -111,9 +111,16 @@ func (m *Mutex) claimed() claim.Claim {
 
 // Name returns the name of the lock, its Redis key. For a lock on several names it returns all of them, joined
 // with ", ".
-func (m *Mutex) Name() string { return m.name }
+func (m *Mutex) Name() string {
+	if m.multi != nil {
+		return m.multi.Name()
+	}
+	return m.name
+}
 
-// Names returns the names of the lock, its Redis keys, sorted and without duplicates. Most locks have one.
+// Names returns the names of the lock, its Redis keys, sorted and without duplicates. Most locks have one. If
+// NewMultiMutex was given too many names, or names that no lock can have, Names returns these. If it was given none,
+// Names returns none.
 func (m *Mutex) Names() []string {
 	if m.multi != nil {
 		return slices.Clone(m.multi.Lines())

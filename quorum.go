@@ -119,7 +119,8 @@ func explain(n *quorum.Node, v claim.Vote) error {
 	case v.Taken():
 		return &ErrNodeTaken{Node: n.Index, Address: n.Address}
 	case v.Err == nil:
-		return &nodeMissing{node: n.Index, address: n.Address}
+		part := v.Answer.Found == claim.PartMissing || v.Answer.Found == claim.PartCreated
+		return &nodeMissing{node: n.Index, address: n.Address, part: part}
 	case v.Err == quorum.ErrDuplicate: //nolint:errorlint // a sentinel that nobody wraps
 		return &RedisError{Node: n.Index, Address: n.Address, Err: ErrDuplicateNode}
 	}

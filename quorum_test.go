@@ -170,7 +170,7 @@ func TestQuorumsShareANode(t *testing.T) {
 func TestOnlyANodeWithTheClaimGrants(t *testing.T) {
 	for found, want := range map[claim.Found]claim.Choice{
 		claim.Mine: claim.Granted, claim.Other: claim.Refused, claim.Missing: claim.Refused,
-		claim.Created: claim.Refused, claim.Unknown: claim.Refused,
+		claim.Created: claim.Refused, claim.PartMissing: claim.Refused, claim.PartCreated: claim.Refused, claim.Unknown: claim.Refused,
 	} {
 		assert.Equal(t, want, majorityOf(5).Counts(claim.Answer{Found: found}), "found %d", found)
 	}
@@ -184,6 +184,8 @@ var (
 	saysTaken   = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other}}
 	saysMissing = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Missing}}
 	saysHealed  = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Created}}
+	saysPart    = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.PartMissing}}
+	saysMended  = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.PartCreated}}
 	saysOdd     = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Mine}, Err: errOfNode} // its register is too high
 	saysBroken  = claim.Failure(errOfNode)
 	saysTwin    = claim.Failure(quorum.ErrDuplicate)
@@ -201,6 +203,8 @@ func TestExplainSaysWhyAVoteIsNoGrant(t *testing.T) {
 		"taken":           {saysTaken, &ErrNodeTaken{Node: 2, Address: "host:1"}, "node #2 (host:1): it holds another value"},
 		"missing":         {saysMissing, &nodeMissing{node: 2, address: "host:1"}, "node #2 (host:1): no such key"},
 		"set again":       {saysHealed, &nodeMissing{node: 2, address: "host:1"}, "node #2 (host:1): no such key"},
+		"part missing":    {saysPart, &nodeMissing{node: 2, address: "host:1", part: true}, "node #2 (host:1): not all keys of the lock were there"},
+		"part set again":  {saysMended, &nodeMissing{node: 2, address: "host:1", part: true}, "node #2 (host:1): not all keys of the lock were there"},
 		"token too low":   {saysOdd, &RedisError{Node: 2, Address: "host:1", Err: errOfNode}, "node #2 (host:1): it broke"},
 		"failed":          {saysBroken, &RedisError{Node: 2, Address: "host:1", Err: errOfNode}, "node #2 (host:1): it broke"},
 		"the same server": {saysTwin, &RedisError{Node: 2, Address: "host:1", Err: ErrDuplicateNode}, "node #2 (host:1): two pools lead to one server"},

@@ -16,6 +16,7 @@ import (
 )
 
 // A Redsync makes locks on a set of independent Redis nodes. Many goroutines may use it at once.
+// A nil context stands for context.Background().
 type Redsync struct {
 	core *core
 	set  *settings

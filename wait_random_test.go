@@ -116,7 +116,7 @@ func (r *rush) fault() {
 
 func TestWaitersAtRandom(t *testing.T) {
 	parallelComputing(t)
-	for seed := range testlength.Of(2, 5, 64) {
+	for seed := range testlength.Of(1, 2, 64) {
 		for _, fair := range []bool{false, true} {
 			t.Run(fmt.Sprintf("seed %d, fair %v", seed, fair), func(t *testing.T) {
 				play(t, func(f field) { rushes(f, uint64(seed), fair) }) //nolint:gosec // it is not negative
@@ -195,7 +195,7 @@ func TestWaitersBesideAnotherLibrary(t *testing.T) {
 			inside--
 			mu.Unlock()
 		}
-		ctx, cancel := context.WithTimeout(f.Context(), time.Duration(testlength.Of(3, 3, 60))*time.Second)
+		ctx, cancel := context.WithTimeout(f.Context(), time.Duration(testlength.Of(1, 1, 60))*time.Second)
 		defer cancel()
 		var wg sync.WaitGroup
 		for _, rs := range []*redsync.Redsync{f.Redsync, f.Redsync, f.another()} {

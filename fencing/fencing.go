@@ -47,9 +47,12 @@
 //     write between the read and the write, and its write is overwritten unnoticed.
 //   - The token belongs to the hold under which the write was prepared. Take it once, right after
 //     Lock: if the Mutex is locked again, Fence returns the token of the new hold.
+//
+// As in package redsync, a nil context stands for context.Background().
 package fencing
 
 import (
+	"context"
 	"errors"
 	"fmt"
 )
@@ -88,4 +91,11 @@ func Admit(token, newest uint64) error {
 		return &StaleError{Token: token, Newest: newest}
 	}
 	return nil
+}
+
+func orBackground(ctx context.Context) context.Context {
+	if ctx == nil {
+		return context.Background()
+	}
+	return ctx
 }

@@ -1,12 +1,14 @@
 package fencing_test
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"math"
 	"os"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -110,4 +112,26 @@ func (m *model) drawToken(t *rapid.T) uint64 {
 		return rapid.Uint64().Draw(t, "token")
 	}
 	return base + uint64(step)
+}
+
+// A nil context stands for context.Background(), as in package redsync. Without that, database/sql panics and keeps a
+// lock of its own.
+//
+//nolint:staticcheck // a nil context is what this is about
+func TestNilContextIsBackground(t *testing.T) {
+	onRedis(t, func(t *testing.T, client *redis.Client) {
+		r := fencing.NewRedis(client)
+		require.NoError(t, r.Set(nil, "key", "value", 1, 0))
+		require.NoError(t, r.Check(nil, "key", 2))
+		value, token, err := r.Get(nil, "key")
+		require.NoError(t, err)
+		require.Equal(t, "value", value)
+		require.Equal(t, uint64(2), token)
+		require.NoError(t, r.Delete(nil, "key", 3, 0))
+	})
+	db := sql.OpenDB(&table{rows: map[string]string{}})
+	guard := fencing.NewSQLite(db)
+	require.NoError(t, guard.Create(nil))
+	require.NoError(t, guard.Do(nil, "name", 1, func(tx *sql.Tx) error { return guard.Check(nil, tx, "name", 2) }))
+	require.NoError(t, db.Close())
 }

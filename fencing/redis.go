@@ -69,7 +69,7 @@ func (r *Redis) write(ctx context.Context, key string, token uint64, keep time.D
 	}
 	own := strconv.FormatUint(token, 10)
 	args := append([]any{own, what, ms}, value...)
-	text, err := writeScript.Run(ctx, r.client, []string{key}, args...).Text()
+	text, err := writeScript.Run(orBackground(ctx), r.client, []string{key}, args...).Text()
 	if err != nil {
 		return fmt.Errorf("fencing: %s %q: %w", what, key, err)
 	}
@@ -83,7 +83,7 @@ func (r *Redis) Get(ctx context.Context, key string) (value string, token uint64
 		Value *string `redis:"value"`
 		Fence uint64  `redis:"fence"`
 	}
-	if err := r.client.HMGet(ctx, key, "value", "fence").Scan(&found); err != nil {
+	if err := r.client.HMGet(orBackground(ctx), key, "value", "fence").Scan(&found); err != nil {
 		return "", 0, fmt.Errorf("fencing: get %q: %w", key, err)
 	}
 	if found.Value == nil {

@@ -74,7 +74,7 @@ func NewMySQL(db *sql.DB) *SQL {
 // Create creates the table if it does not exist. Call it during deployment, or when the program
 // starts.
 func (s *SQL) Create(ctx context.Context) error {
-	if _, err := s.db.ExecContext(ctx, s.create); err != nil {
+	if _, err := s.db.ExecContext(orBackground(ctx), s.create); err != nil {
 		return fmt.Errorf("fencing: create the table: %w", err)
 	}
 	return nil
@@ -90,6 +90,7 @@ func (s *SQL) Do(ctx context.Context, name string, token uint64, write func(tx *
 	if token == 0 {
 		return ErrNoToken
 	}
+	ctx = orBackground(ctx)
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("fencing: begin: %w", err)
@@ -117,6 +118,7 @@ func (s *SQL) Check(ctx context.Context, tx *sql.Tx, name string, token uint64) 
 	if token == 0 {
 		return ErrNoToken
 	}
+	ctx = orBackground(ctx)
 	// The number of affected rows does not show whether the token is admitted: in MySQL an equal token
 	// affects no row.
 	if _, err := tx.ExecContext(ctx, s.raise, name, Text(token)); err != nil {

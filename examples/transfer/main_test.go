@@ -125,6 +125,8 @@ func TestTransferFails(t *testing.T) {
 	s := newScene(t)
 	w := s.worker(t, "A")
 	require.ErrorContains(t, w.transfer(bounded(t), first, second, balance+1), "has only 100")
+	require.ErrorIs(t, w.transfer(bounded(t), first, first, 10), errSame)
+	require.NoError(t, s.bank.audit(2*balance, 0), "no money is lost")
 	s.bank.accounts[first] = Account{Name: first, Balance: 70, Sent: &Payment{ID: "x", To: "account:3", Amount: 30}}
 	require.ErrorIs(t, w.transfer(bounded(t), first, second, 1), errElsewhere)
 	require.ErrorContains(t, s.bank.audit(170, 0), "on its way")

@@ -24,8 +24,12 @@ type worker struct {
 }
 
 // transfer moves an amount. If it fails, or the process dies, one half may be done. Then the next transfer that locks
-// the accounts settles it.
+// the accounts settles it. transfer refuses to move money from an account to itself: source and target would be two
+// copies of one account, and each write of one copy would undo that of the other.
 func (w *worker) transfer(ctx context.Context, from, to string, amount int) error {
+	if from == to {
+		return fmt.Errorf("%s: %w", from, errSame)
+	}
 	mutex := w.rs.NewMultiMutex([]string{from, to},
 		redsync.WithFencing(), redsync.WithWatchdog(), redsync.WithExpiry(expiry), redsync.WithTries(0))
 	if err := mutex.LockContext(ctx); err != nil {
@@ -73,6 +77,9 @@ func (w *worker) transfer(ctx context.Context, from, to string, amount int) erro
 	source.Sent = nil
 	return w.store(token, source, "is done")
 }
+
+// errSame means that money was to be moved from an account to itself.
+var errSame = errors.New("a transfer needs two accounts")
 
 // errElsewhere means that a former holder left a payment to an account that is not locked.
 var errElsewhere = errors.New("an unfinished payment leads to another account: make a transfer between these two first")

@@ -71,11 +71,13 @@ type Found uint8
 
 // What a command can find.
 const (
-	Unknown Found = iota // the answer does not say
-	Mine                 // the claim: it was there before the command, or Acquire has taken it
-	Other                // something else, which is in the way of the claim
-	Missing              // nothing is there
-	Created              // nothing was there, and Extend has taken the claim again
+	Unknown     Found = iota // the answer does not say
+	Mine                     // the claim: it was there before the command, or Acquire has taken it
+	Other                    // something else, which is in the way of the claim
+	Missing                  // nothing is there
+	Created                  // nothing was there, and Extend has taken the claim again
+	PartMissing              // a part of a claim with several lines, or all of it, is not there
+	PartCreated              // such a part was not there, and Extend has taken it again
 )
 
 // An Answer is what a node says. It is small, because every vote carries one.

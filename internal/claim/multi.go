@@ -14,7 +14,8 @@ type Multi struct {
 	name  string // for errors and events
 }
 
-// NewMulti returns the claim of names, which are sorted and distinct. It has no value yet.
+// NewMulti returns the claim of names, which are sorted and distinct. It has no value yet. Names that are fewer than
+// 2 or more than MaxLines are allowed if the claim is never sent to a node.
 func NewMulti(names []string) *Multi {
 	return &Multi{script.NewMulti(names), strings.Join(names, ", ")}
 }
@@ -45,13 +46,13 @@ func (m *Multi) Acquire(ttl time.Duration, at script.Place, f script.Fence) Call
 // Extend implements Claim.
 func (m *Multi) Extend(ttl time.Duration, heal bool) Call {
 	if heal {
-		return Call{script.HealMulti(m.locks, ttl.Milliseconds()), readFound}
+		return Call{script.HealMulti(m.locks, ttl.Milliseconds()), readFoundAll}
 	}
-	return Call{script.ExtendMulti(m.locks, ttl.Milliseconds()), readFound}
+	return Call{script.ExtendMulti(m.locks, ttl.Milliseconds()), readFoundAll}
 }
 
 // Check implements Claim.
-func (m *Multi) Check() Call { return Call{script.ValidMulti(m.locks), readFound} }
+func (m *Multi) Check() Call { return Call{script.ValidMulti(m.locks), readFoundAll} }
 
 // Release implements Claim.
 func (m *Multi) Release(p script.Process, t script.Turnover, f script.Fence) Call {
@@ -85,10 +86,23 @@ func readReleasedMulti(reply any) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	a, err := readFound(released.Found)
+	a, err := readFoundAll(released.Found)
 	if released.First|released.Others != 0 {
 		a.First, a.Others = released.First != 0, released.Others != 0
 		a.Detail = &Detail{Wait: Never, First: released.First, Others: released.Others}
+	}
+	return a, err
+}
+
+// readFoundAll does what readFound does, for a script that looks for the value of several keys.
+func readFoundAll(reply any) (Answer, error) {
+	a, err := readFound(reply)
+	switch {
+	case err != nil:
+	case a.Found == Missing:
+		a.Found = PartMissing
+	case a.Found == Created:
+		a.Found = PartCreated
 	}
 	return a, err
 }

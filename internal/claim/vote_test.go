@@ -90,7 +90,7 @@ func TestStandingIsDecidedOnceWonOrBlocked(t *testing.T) {
 
 func TestVoteIsTakenOnlyByTheAnswerThatSomethingElseIsThere(t *testing.T) {
 	err := errors.New("it broke")
-	for _, found := range []Found{Unknown, Mine, Other, Missing, Created} {
+	for _, found := range []Found{Unknown, Mine, Other, Missing, Created, PartMissing, PartCreated} {
 		assert.Equal(t, found == Other, Vote{Choice: Refused, Answer: Answer{Found: found}}.Taken(), "found %d", found)
 		assert.False(t, Vote{Choice: Refused, Answer: Answer{Found: found}, Err: err}.Taken(), "found %d, and an error", found)
 	}

@@ -52,8 +52,8 @@ type multiNames struct {
 	locks, queues []any
 }
 
-// NewMulti returns the Multi of names, which are sorted, distinct, at least 2 and at most MaxNames, and of an
-// empty value.
+// NewMulti returns the Multi of names, which are sorted and distinct, and of an empty value. A Multi that becomes a
+// command must have at least 2 names and at most MaxNames.
 func NewMulti(names []string) Multi {
 	k := len(names)
 	keys := make([]any, 2*k)
