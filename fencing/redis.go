@@ -155,5 +155,10 @@ func admitText(token uint64, own, kept string) error {
 	if n, err := strconv.ParseUint(kept, 10, 64); err == nil && n > token {
 		return &StaleError{Token: token, Newest: n}
 	}
+	return noToken(kept)
+}
+
+// noToken is the error of a resource that keeps something else than a token.
+func noToken(kept string) error {
 	return fmt.Errorf("fencing: the resource keeps %.100q in place of a token", kept)
 }
