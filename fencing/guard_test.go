@@ -200,8 +200,10 @@ func TestGuardReadsRunAtTheSameTime(t *testing.T) {
 	inside.Add(8)
 	for token := range uint64(8) {
 		all.Go(func() {
+			enter := sync.OnceFunc(inside.Done)
+			defer enter() // if it is refused, the others do not wait
 			assert.NoError(t, g.Read(token+1, func() error {
-				inside.Done()
+				enter()
 				inside.Wait()
 				return nil
 			}))
