@@ -1,5 +1,5 @@
-// Package fencing is the resource's side of fencing tokens. It refuses writes of a holder that
-// does not know yet that its lock has ended, because the holder was paused or its request was
+// Package fencing is the resource's side of fencing tokens. It refuses writes and reads of a holder
+// that does not know yet that its lock has ended, because the holder was paused or its request was
 // delayed.
 //
 // Lock with redsync.WithFencing, take the token right after Lock, and send it along
@@ -37,14 +37,29 @@
 //
 // Tokens are compared exactly as uint64, even if the database has no such type.
 //
+// # Readers
+//
+// A lock may have many readers at once: each locks with redsync.WithShared and redsync.WithFencing,
+// and has a token of its own, of the same sequence as the writers. Readers call Read of the guard.
+// For them the guard keeps a second token: the newest one of a write.
+//
+//   - A read is admitted if its token is not older than the newest of a write. So a late reader
+//     does not see half of what a newer holder writes.
+//   - A write is admitted if its token is not older than the newest of all, reads included. So a
+//     late writer does not change what a newer reader has seen.
+//
+// Readers do not refuse each other, whatever the order in which they come. A holder may read, write
+// and read again with its own token, unless a newer holder has come in between: after a newer read
+// it may still read, as after Downgrade, but not write.
+//
 // # What it needs
 //
-//   - Every write to the protected resource goes through the guard. A write that bypasses the
-//     guard is not protected.
+//   - Every write to the protected resource goes through the guard, and so does every read of a
+//     holder that must not see half a write. What bypasses the guard is not protected.
 //   - The newest token is kept as long as the data. A guard that has forgotten the token admits
 //     an old holder. Tokens of different locks cannot be compared: each name needs its own guard.
-//   - A holder that reads before it writes calls Check first. Otherwise an older holder may still
-//     write between the read and the write, and its write is overwritten unnoticed.
+//   - A holder that reads before it writes calls Check first, or reads with Read. Otherwise an older
+//     holder may still write between the read and the write, and its write is overwritten unnoticed.
 //   - The token belongs to the hold under which the write was prepared. Take it once, right after
 //     Lock: if the Mutex is locked again, Fence returns the token of the new hold.
 //
@@ -58,18 +73,18 @@ import (
 )
 
 var (
-	// ErrStale means that the token of a write is older than one that the resource has seen:
-	// another process has held the lock since. The error returned is a *StaleError that matches
-	// it.
+	// ErrStale means that the token of a write is older than one that the resource has seen, or
+	// that the token of a read is older than one of a write: another process has held the lock
+	// since. The error returned is a *StaleError that matches it.
 	ErrStale = errors.New("fencing: stale token")
 
-	// ErrNoToken means that the token of a write is 0: the Mutex has no redsync.WithFencing, or
+	// ErrNoToken means that the token of a write or read is 0: the Mutex has no redsync.WithFencing, or
 	// had not locked, or had unlocked, when Fence was called.
 	ErrNoToken = errors.New("fencing: token 0: lock with WithFencing, and call Fence while the lock is held")
 )
 
-// A StaleError is the refusal of a write with Token, because the resource has seen Newest, which
-// is greater. It matches ErrStale.
+// A StaleError is the refusal of a write or read with Token, because the resource has seen Newest,
+// which is greater. For a read, Newest is the newest token of a write. It matches ErrStale.
 type StaleError struct{ Token, Newest uint64 }
 
 func (e *StaleError) Error() string {
@@ -83,6 +98,11 @@ func (e *StaleError) Unwrap() error { return ErrStale }
 // newest is the newest token that the resource has seen, 0 for none. Admit returns nil if a write
 // with token may be made; otherwise it returns ErrNoToken or a *StaleError. The write must store
 // token together with the data, in one atomic step with the check.
+//
+// A resource with readers keeps the newest token of a write as well. A read may be made if Admit
+// returns nil for that one as newest. If token is greater than the newest of all, the read must
+// store it there, in one atomic step with the check, before the data is read or in the same step. A
+// write stores token as both.
 func Admit(token, newest uint64) error {
 	switch {
 	case token == 0:

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -78,24 +81,45 @@ func requireStale(t require.TestingT, err error, token, newest uint64) {
 	require.Equal(t, fencing.StaleError{Token: token, Newest: newest}, *stale)
 }
 
-// A model is what every guard must be like.
-type model struct{ newest uint64 }
+// A model is what every guard must be like: two marks, the highest token of a write and the
+// highest of a read.
+type model struct{ write, read uint64 }
 
-// requireErr checks that err is the right answer to token. It reports whether the token
-// is let in, and then counts it as seen.
+func (m *model) newest() uint64 { return max(m.write, m.read) }
+
+// requireErr checks that err is the right answer to a write with token. It reports whether
+// the token is let in, and then counts it as seen.
 func (m *model) requireErr(t require.TestingT, token uint64, err error) bool {
+	if !requireAnswer(t, token, m.newest(), err) {
+		return false
+	}
+	m.write = token
+	return true
+}
+
+// requireReadErr does the same for a read.
+func (m *model) requireReadErr(t require.TestingT, token uint64, err error) bool {
+	if !requireAnswer(t, token, m.write, err) {
+		return false
+	}
+	m.read = max(m.read, token)
+	return true
+}
+
+// requireAnswer checks that err is the right answer to token where only those from mark on
+// are let in. It reports whether this one is.
+func requireAnswer(t require.TestingT, token, mark uint64, err error) bool {
 	switch {
 	case token == 0:
 		require.ErrorIs(t, err, fencing.ErrNoToken)
 		return false
-	case token < m.newest:
-		requireStale(t, err, token, m.newest)
+	case token < mark:
+		requireStale(t, err, token, mark)
 		return false
 	}
 	if !errors.Is(err, errWrite) {
 		require.NoError(t, err)
 	}
-	m.newest = token
 	return true
 }
 
@@ -105,7 +129,7 @@ var errWrite = errors.New("the write failed")
 // drawToken draws a token, most often one near the newest or near a border.
 func (m *model) drawToken(t *rapid.T) uint64 {
 	base := rapid.SampledFrom([]uint64{
-		0, m.newest, m.newest, m.newest, 10, 100, 1 << 53, math.MaxInt64, math.MaxUint64,
+		0, m.newest(), m.newest(), m.write, m.read, 10, 100, 1 << 53, math.MaxInt64, math.MaxUint64,
 	}).Draw(t, "base")
 	step := rapid.Int64Range(-2, 3).Draw(t, "step")
 	if rapid.IntRange(0, 9).Draw(t, "any") == 0 {
@@ -127,11 +151,72 @@ func TestNilContextIsBackground(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "value", value)
 		require.Equal(t, uint64(2), token)
+		_, err = r.Read(nil, "key", 3, 0)
+		require.NoError(t, err)
 		require.NoError(t, r.Delete(nil, "key", 3, 0))
 	})
 	db := sql.OpenDB(&table{rows: map[string]string{}})
 	guard := fencing.NewSQLite(db)
 	require.NoError(t, guard.Create(nil))
 	require.NoError(t, guard.Do(nil, "name", 1, func(tx *sql.Tx) error { return guard.Check(nil, tx, "name", 2) }))
+	require.NoError(t, guard.Read(nil, "name", 3, func(*sql.Tx) error { return nil }))
 	require.NoError(t, db.Close())
+}
+
+// A history is what many writers and readers of one resource did at the same time. Each writer
+// writes its token.
+type history struct {
+	mu     sync.Mutex
+	writes []uint64
+	reads  []readCall
+	errs   []error
+}
+
+// A readCall is a read by token that found the token of a writer, 0 for none.
+type readCall struct{ token, found uint64 }
+
+// manyCalls makes calls in many goroutines, with tokens that often meet.
+func manyCalls(h *history, calls int, write func(token uint64) error, read func(token uint64) (uint64, error)) {
+	var all sync.WaitGroup
+	var clock atomic.Uint64 // tokens are near it
+	for range 8 {
+		all.Go(func() {
+			for range calls {
+				token := math.MaxInt64 + clock.Add(1) - rand.Uint64N(20)
+				if rand.IntN(4) == 0 {
+					h.note(write(token), func() { h.writes = append(h.writes, token) })
+					continue
+				}
+				found, err := read(token)
+				h.note(err, func() { h.reads = append(h.reads, readCall{token, found}) })
+			}
+		})
+	}
+	all.Wait()
+}
+
+func (h *history) note(err error, admitted func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case err == nil:
+		admitted()
+	case !errors.Is(err, fencing.ErrStale):
+		h.errs = append(h.errs, err)
+	}
+}
+
+// check asserts that the writes were in the order of their tokens: a read never found one of a
+// newer token, and always the last one before its own.
+func (h *history) check(t *testing.T) {
+	t.Helper()
+	require.Empty(t, h.errs)
+	require.NotEmpty(t, h.writes)
+	require.NotEmpty(t, h.reads)
+	for _, r := range h.reads {
+		require.LessOrEqual(t, r.found, r.token)
+		for _, w := range h.writes {
+			require.False(t, r.found < w && w < r.token, "%d found %d and not %d", r.token, r.found, w)
+		}
+	}
 }

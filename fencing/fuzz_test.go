@@ -9,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"math"
-	"math/big"
 	"regexp"
 	"strconv"
 	"strings"
@@ -39,48 +38,74 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// tokensOf makes tokens of a plan: each byte is one near the last, or near a border.
-func tokensOf(plan []byte, number uint64) (tokens []uint64) {
-	bases := []uint64{0, 10, 100, 1 << 53, math.MaxInt64, math.MaxUint64, number, number}
-	for _, b := range plan[:min(len(plan), 20)] {
-		tokens = append(tokens, bases[b>>4%8]+uint64(b%4)-1)
-	}
-	return tokens
+// A call is a write or a read with a token.
+type call struct {
+	token uint64
+	read  bool
 }
 
-// A resource is what a guard guards, seen from outside: write writes a token as its data.
+// callsOf makes calls of a plan: each byte is one with a token near the last, or near a border.
+func callsOf(plan []byte, number uint64) (calls []call) {
+	bases := []uint64{0, 10, 100, 1 << 53, math.MaxInt64, math.MaxUint64, number, number}
+	for _, b := range plan[:min(len(plan), 20)] {
+		calls = append(calls, call{bases[b>>4%8] + uint64(b%4) - 1, b >= 1<<7})
+	}
+	return calls
+}
+
+// A resource is what a guard guards, seen from outside: write writes a token as its data,
+// which read returns, "" for none.
 type resource struct {
 	write func(token uint64) error
+	read  func(token uint64) (string, error)
 	data  func() string
 }
 
 var canonical = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
 
-// checkGuard writes tokens to a resource where a text stands for the newest token, "" for
-// none. Whatever that is: what is refused is not written, what is not refused is, and none
-// comes after a greater one. Where the text is a token the guard does what Admit says.
-func checkGuard(t *testing.T, r resource, known bool, newest uint64, tokens []uint64) {
+// checkGuard makes calls of a resource where a text stands for the newest token. If it is a
+// token, known is what has been seen, otherwise nil. Whatever the text is: what is refused is
+// not written, what is not refused is, no write comes after one with a greater token or after
+// a read with a greater token, and no read after a write with a greater token. Where the text
+// is a token the guard does what the model says.
+func checkGuard(t *testing.T, r resource, known *model, calls []call) {
 	t.Helper()
-	m := model{newest}
-	var highest uint64 // that has been let in
-	for _, token := range tokens {
+	var admitted model
+	for _, c := range calls {
 		before := r.data()
-		err := r.write(token)
-		if err != nil {
-			require.Equal(t, before, r.data(), "%d: %v", token, err)
-		} else {
-			require.Equal(t, strconv.FormatUint(token, 10), r.data())
-			require.GreaterOrEqual(t, token, highest)
-			highest = token
+		var err error
+		if c.read {
+			var got string
+			if got, err = r.read(c.token); err == nil {
+				require.Equal(t, before, got)
+				require.GreaterOrEqual(t, c.token, admitted.write)
+				admitted.read = max(admitted.read, c.token)
+			}
+			require.Equal(t, before, r.data())
+			if known != nil {
+				known.requireReadErr(t, c.token, err)
+			}
+			continue
 		}
-		if known {
-			m.requireErr(t, token, err)
+		if err = r.write(c.token); err != nil {
+			require.Equal(t, before, r.data(), "%d: %v", c.token, err)
+		} else {
+			require.Equal(t, strconv.FormatUint(c.token, 10), r.data())
+			require.GreaterOrEqual(t, c.token, admitted.newest())
+			admitted.write = c.token
+		}
+		if known != nil {
+			known.requireErr(t, c.token, err)
 		}
 	}
 }
 
 // seeds are texts that may stand where a guard keeps its token.
 var seeds = []string{
+	"00000000000000000006r00000000000000000003", "00000000000000000006r00000000000000000006",
+	"00000000000000000003r00000000000000000006", "18446744073709551615r00000000000000000003",
+	"18446744073709551616r00000000000000000003", "00000000000000000006r0000000000000000000x",
+	"00000000000000000006w00000000000000000003", "00000000000000000006r", "0000000000000000000r00000000000000000003",
 	"", "0", "7", "007", "00000000000000000007", "00000000000000000012", "9", "99", "10", "+7", "-7", " 7", "7 ", "7.0", "1e1", "abc", "\x00", "\xff", "9007199254740993",
 	"18446744073709551615", "18446744073709551616", "99999999999999999999", "000000000000000000000007", strings.Repeat("9", 50), "0x7", "~", "null", "００７",
 }
@@ -91,6 +116,8 @@ func addGuards(f *testing.F) {
 		f.Add(text, []byte{0x02, 0x61, 0x62, 0x61, 0x12, 0x11, 0x13, 0x02, 0x53, 0x00}, uint64(8))
 		f.Add(text, []byte{0x12, 0x11, 0x10, 0x03}, uint64(1))
 		f.Add(text, []byte{0x51, 0x50, 0x31, 0x41, 0x23}, uint64(math.MaxInt64))
+		f.Add(text, []byte{0x82, 0xe1, 0xe2, 0xe1, 0x61, 0xe1, 0x62, 0xe3, 0xe1, 0x62, 0xe2, 0x63, 0xe0}, uint64(8))
+		f.Add(text, []byte{0xd1, 0xd0, 0x50, 0x51, 0xd0, 0x80, 0xb1, 0xc1}, uint64(math.MaxInt64))
 	}
 }
 
@@ -109,15 +136,28 @@ func FuzzRedis(f *testing.F) {
 			nodes[0].HSet("key", "fence", text)
 		}
 		n, err := strconv.ParseUint(text, 10, 64)
-		known := text == "" || canonical.MatchString(text) && err == nil
+		var known *model
+		if text == "" || canonical.MatchString(text) && err == nil {
+			known = &model{write: n}
+		}
+		calls := callsOf(plan, number)
 		checkGuard(t, resource{
 			func(token uint64) error { return guard.Set(ctx, "key", token, token, 0) },
+			func(token uint64) (string, error) {
+				value, err := guard.Read(ctx, "key", token, 0)
+				if errors.Is(err, redis.Nil) {
+					err = nil
+				}
+				return value, err
+			},
 			func() string { return nodes[0].HGet("key", "value") },
-		}, known, n, tokensOf(plan, number))
+		}, known, calls)
 		value, token, err := guard.Get(ctx, "key")
 		if err == nil {
-			require.Equal(t, strconv.FormatUint(token, 10), value)
-		} else if known {
+			n, err := strconv.ParseUint(value, 10, 64)
+			require.NoError(t, err)
+			require.LessOrEqual(t, n, token)
+		} else if known != nil {
 			require.ErrorIs(t, err, redis.Nil)
 		}
 	})
@@ -136,8 +176,7 @@ func FuzzSQL(f *testing.F) {
 			db := sql.OpenDB(table)
 			guard := of(db)
 			require.NoError(t, guard.Create(t.Context()), name)
-			n, err := strconv.ParseUint(text, 10, 64)
-			known := text == "" || len(text) == 20 && err == nil && fencing.Text(n) == text
+			known := knownText(text)
 			checkGuard(t, resource{
 				func(token uint64) error {
 					return guard.Do(t.Context(), "name", token, func(tx *sql.Tx) error {
@@ -145,29 +184,57 @@ func FuzzSQL(f *testing.F) {
 						return err
 					})
 				},
+				func(token uint64) (data string, err error) {
+					err = guard.Read(t.Context(), "name", token, func(tx *sql.Tx) error {
+						return tx.QueryRowContext(t.Context(), "READ").Scan(&data)
+					})
+					return data, err
+				},
 				func() string { return table.data },
-			}, known, n, tokensOf(plan, number))
+			}, known, callsOf(plan, number))
 			require.NoError(t, db.Close())
 		}
 	})
+}
+
+// knownText returns what has been seen where a table keeps text, nil if nobody can tell.
+func knownText(text string) *model {
+	if text == "" {
+		return new(model)
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err == nil && fencing.Text(n) == text {
+		return &model{write: n}
+	}
+	before, written, _ := strings.Cut(text, "r")
+	b, err := strconv.ParseUint(before, 10, 64)
+	w, err2 := strconv.ParseUint(written, 10, 64)
+	if err == nil && err2 == nil && w <= b && b < math.MaxUint64 && text == fencing.Text(b)+"r"+fencing.Text(w) {
+		return &model{write: w, read: b + 1}
+	}
+	return nil
 }
 
 // Guard goes by the tokens it has seen.
 func FuzzGuard(f *testing.F) {
 	f.Add([]byte{0x02, 0x61, 0x62, 0x61, 0x12, 0x11, 0x13, 0x02, 0x53, 0x00}, uint64(8))
 	f.Add([]byte{0x51, 0x50, 0x31, 0x41, 0x23}, uint64(math.MaxInt64))
+	f.Add([]byte{0x82, 0xe1, 0xe2, 0xe1, 0x61, 0xe1, 0x62, 0xe3, 0xe1, 0x62, 0xe2, 0x63, 0xe0}, uint64(8))
 	f.Fuzz(func(t *testing.T, plan []byte, number uint64) {
 		var guard fencing.Guard
+		var m model
 		data := ""
 		checkGuard(t, resource{
 			func(token uint64) error {
 				return guard.Do(token, func() error { data = strconv.FormatUint(token, 10); return nil })
 			},
+			func(token uint64) (got string, err error) {
+				err = guard.Read(token, func() error { got = data; return nil })
+				return got, err
+			},
 			func() string { return data },
-		}, true, 0, tokensOf(plan, number))
-		newest := new(big.Int)
-		newest.SetString(data, 10) // 0 where nothing was written
-		require.Equal(t, newest.Uint64(), guard.Newest())
+		}, &m, callsOf(plan, number))
+		require.Equal(t, m.newest(), guard.Newest())
 	})
 }
 
@@ -175,11 +242,16 @@ func FuzzGuard(f *testing.F) {
 // guard says, and does it as the databases do; only one transaction is open at a time.
 type table struct {
 	rows   map[string]string
+	width  int64 // of the column token, 0 for any
+	cuts   bool  // cuts what is wider off, without an error
 	data   string
 	before *table // what a rollback brings back
 }
 
-var errWords = errors.New("the database does not understand")
+var (
+	errWords   = errors.New("the database does not understand")
+	errTooLong = errors.New("the token is too long for the column")
+)
 
 func (d *table) Connect(context.Context) (driver.Conn, error) { return d, nil }
 func (d *table) Driver() driver.Driver                        { return nil }
@@ -189,6 +261,9 @@ func (d *table) Begin() (driver.Tx, error) {
 	d.before = &table{rows: maps.Clone(d.rows), data: d.data}
 	return d, nil
 }
+
+// BeginTx begins one of any isolation: only one is open at a time.
+func (d *table) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return d.Begin() }
 
 func (d *table) Commit() error { d.before = nil; return nil }
 
@@ -209,11 +284,27 @@ func (s statement) NumInput() int { return -1 }
 func (s statement) Exec(args []driver.Value) (driver.Result, error) {
 	switch word, _, _ := strings.Cut(s.query, " "); word {
 	case "CREATE":
+	case "ALTER":
+		s.width = 41
 	case "WRITE":
 		s.data = args[0].(string)
 	case "INSERT":
 		name, token := args[0].(string), args[1].(string)
-		s.rows[name] = max(s.rows[name], token)
+		if s.width > 0 && len(token) > int(s.width) {
+			if !s.cuts {
+				return nil, errTooLong
+			}
+			token = token[:s.width]
+		}
+		kept, found := s.rows[name]
+		switch {
+		case len(token) == 20:
+			s.rows[name] = max(kept, token)
+		case !found:
+			s.rows[name] = token
+		case kept < token[:21]:
+			s.rows[name] = token[:21] + kept[max(0, len(kept)-20):]
+		}
 	default:
 		return nil, fmt.Errorf("%w %q", errWords, s.query)
 	}
@@ -221,15 +312,20 @@ func (s statement) Exec(args []driver.Value) (driver.Result, error) {
 }
 
 func (s statement) Query(args []driver.Value) (driver.Rows, error) {
-	if !strings.HasPrefix(s.query, "SELECT token FROM fencing_tokens WHERE name = ") {
-		return nil, fmt.Errorf("%w %q", errWords, s.query)
+	switch {
+	case s.query == "READ":
+		return &row{s.data, false}, nil
+	case strings.HasPrefix(s.query, "SELECT CHARACTER_MAXIMUM_LENGTH FROM information_schema.COLUMNS"):
+		return &row{max(s.width, 20), false}, nil
+	case strings.HasPrefix(s.query, "SELECT token FROM fencing_tokens WHERE name = "):
+		return &row{s.rows[args[0].(string)], false}, nil
 	}
-	return &row{s.rows[args[0].(string)], false}, nil
+	return nil, fmt.Errorf("%w %q", errWords, s.query)
 }
 
 type row struct {
-	token string
-	read  bool
+	column driver.Value
+	read   bool
 }
 
 func (*row) Columns() []string { return []string{"token"} }
@@ -239,7 +335,7 @@ func (r *row) Next(into []driver.Value) error {
 	if r.read {
 		return io.EOF
 	}
-	into[0], r.read = r.token, true
+	into[0], r.read = r.column, true
 	return nil
 }
 

@@ -1,22 +1,28 @@
 package fencing
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // A Guard guards one resource inside the process. Its zero value is ready to use, by many
 // goroutines at once. It must not be copied.
 //
-// A Guard forgets its token when the process ends. If the data outlives the process, store the
-// token with the data, and after a restart pass it to Check before any other call.
+// A Guard forgets its tokens when the process ends. If the data outlives the process, store each
+// newest token with the data, that of a read too, and after a restart pass it to Check before any
+// other call.
 type Guard struct {
-	mu     sync.Mutex
-	newest uint64
+	mu      sync.RWMutex  // Read shares it
+	newest  atomic.Uint64 // of all tokens; Do changes it alone, reads at the same time raise it
+	written uint64        // the newest of Do and Check
 }
 
 // Check notes token, and returns a *StaleError if it is older than the newest, ErrNoToken if it
 // is 0. An equal token is admitted.
 //
 // Check and a later write are not one atomic step: a newer holder may write in between. Use Check
-// before a read, or for a resource with one writer at a time. Otherwise use Do.
+// before a read of a holder that writes later, or for a resource with one writer at a time.
+// Otherwise use Do. A reader calls Read instead: Check would refuse the other readers.
 func (g *Guard) Check(token uint64) error {
 	return g.Do(token, func() error { return nil })
 }
@@ -25,23 +31,42 @@ func (g *Guard) Check(token uint64) error {
 // it does not call write, and returns a *StaleError, or ErrNoToken if token is 0. An equal token
 // is admitted.
 //
-// Calls of Do and Check wait for each other, so write must not call them. The token counts as
-// seen even if write fails, because write may have changed some of the data.
+// Do waits for all other calls, and they wait for Do, so write must not call methods of g. The
+// token counts as seen even if write fails, because write may have changed some of the data.
 func (g *Guard) Do(token uint64, write func() error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err := Admit(token, g.newest); err != nil {
+	if err := Admit(token, g.newest.Load()); err != nil {
 		return err
 	}
-	g.newest = token
+	g.newest.Store(token)
+	g.written = token
 	return write()
 }
 
-// Newest returns the newest token that g has seen, 0 for none.
+// Read calls read if token is not older than the newest one of Do and Check, and returns the error
+// of read. Otherwise it does not call read, and returns a *StaleError, or ErrNoToken if token is 0.
+// From then on g refuses writes with older tokens, even if read fails.
+//
+// Calls of Read run at the same time. Do and Check wait for them, and they wait for Do and Check,
+// so read must not call methods of g, and must change nothing.
+func (g *Guard) Read(token uint64, read func() error) error {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if err := Admit(token, g.written); err != nil {
+		return err
+	}
+	for n := g.newest.Load(); n < token && !g.newest.CompareAndSwap(n, token); {
+		n = g.newest.Load() // another Read has raised it
+	}
+	return read()
+}
+
+// Newest returns the newest token that g has seen, that of a Read too, 0 for none.
 func (g *Guard) Newest() uint64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.newest
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.newest.Load()
 }
 
 // Guards is a Guard for each of many resources. Its zero value is ready to use, by many

@@ -127,18 +127,112 @@ func TestGuardLikeTheModel(t *testing.T) {
 			name := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name")
 			guard, m := g.For(name), models[name]
 			token := m.drawToken(t)
-			if rapid.Bool().Draw(t, "check") {
+			call := rapid.SampledFrom([]string{"check", "do", "read"}).Draw(t, "call")
+			if call == "check" {
 				m.requireErr(t, token, guard.Check(token))
 			} else {
 				fails := rapid.SampledFrom([]error{nil, errWrite}).Draw(t, "fails")
 				called := false
-				err := guard.Do(token, func() error { called = true; return fails })
-				require.Equal(t, m.requireErr(t, token, err), called)
+				do, requireErr := guard.Do, m.requireErr
+				if call == "read" {
+					do, requireErr = guard.Read, m.requireReadErr
+				}
+				err := do(token, func() error { called = true; return fails })
+				require.Equal(t, requireErr(t, token, err), called)
 				if called {
 					require.Equal(t, fails, err)
 				}
 			}
-			require.Equal(t, m.newest, guard.Newest())
+			require.Equal(t, m.newest(), guard.Newest())
 		}
 	})
+}
+
+// The cases are those of the two marks: a late reader after a newer write, a late writer after a
+// newer read, readers in any order, and one hold that does all.
+func TestGuardReadersAndWriters(t *testing.T) {
+	nothing := func() error { return nil }
+	for _, p := range pairs {
+		var g fencing.Guard
+		require.NoError(t, g.Read(p.newer, nothing))
+		require.NoError(t, g.Read(p.older, nothing), "readers do not refuse each other")
+		requireStale(t, g.Do(p.older, nothing), p.older, p.newer)
+		requireStale(t, g.Check(p.older), p.older, p.newer)
+		assert.Equal(t, p.newer, g.Newest())
+		require.NoError(t, g.Read(p.older, nothing), "a refusal changes nothing")
+
+		require.NoError(t, g.Do(p.newer, nothing), "it has read, and writes")
+		require.NoError(t, g.Read(p.newer, nothing), "and reads, as after Downgrade")
+		require.NoError(t, g.Do(p.newer, nothing))
+		requireStale(t, g.Read(p.older, func() error { t.Error("called"); return nil }), p.older, p.newer)
+	}
+}
+
+func TestGuardReadAfterDowngrade(t *testing.T) {
+	var g fencing.Guard
+	nothing := func() error { return nil }
+	require.NoError(t, g.Do(5, nothing))
+	require.NoError(t, g.Read(5, nothing))
+	require.NoError(t, g.Read(6, nothing), "another reader")
+	require.NoError(t, g.Read(5, nothing), "still a reader")
+	requireStale(t, g.Do(5, nothing), 5, 6)
+	requireStale(t, g.Read(4, nothing), 4, 5)
+}
+
+func TestGuardReadTokenZero(t *testing.T) {
+	var g fencing.Guard
+	require.ErrorIs(t, g.Read(0, func() error { t.Error("called"); return nil }), fencing.ErrNoToken)
+	assert.Zero(t, g.Newest())
+}
+
+func TestGuardFailedReadCountsAsSeen(t *testing.T) {
+	var g fencing.Guard
+	require.ErrorIs(t, g.Read(2, func() error { return errWrite }), errWrite)
+	requireStale(t, g.Check(1), 1, 2)
+	require.Panics(t, func() { _ = g.Read(4, func() error { panic("read") }) })
+	requireStale(t, g.Check(3), 3, 4)
+	require.NoError(t, g.Check(5))
+}
+
+func TestGuardReadsRunAtTheSameTime(t *testing.T) {
+	var g fencing.Guard
+	var inside, all sync.WaitGroup
+	inside.Add(8)
+	for token := range uint64(8) {
+		all.Go(func() {
+			enter := sync.OnceFunc(inside.Done)
+			defer enter() // if it is refused, the others do not wait
+			assert.NoError(t, g.Read(token+1, func() error {
+				enter()
+				inside.Wait()
+				return nil
+			}))
+		})
+	}
+	all.Wait()
+	assert.EqualValues(t, 8, g.Newest())
+}
+
+// TestGuardManyReadersAndWriters has data in two places. No read sees half a write.
+func TestGuardManyReadersAndWriters(t *testing.T) {
+	var g fencing.Guard
+	var here, there uint64
+	var h history
+	manyCalls(&h, 300, func(token uint64) error {
+		return g.Do(token, func() error {
+			here = token
+			runtime.Gosched()
+			there = token
+			return nil
+		})
+	}, func(token uint64) (found uint64, err error) {
+		err = g.Read(token, func() error {
+			found = here
+			runtime.Gosched()
+			assert.Equal(t, found, there)
+			return nil
+		})
+		return found, err
+	})
+	h.check(t)
 }

@@ -2,7 +2,7 @@ package fencing
 
 import (
 	"context"
-	_ "embed" // the source of the script
+	_ "embed" // the sources of the scripts
 	"fmt"
 	"strconv"
 	"time"
@@ -13,10 +13,17 @@ import (
 //go:embed write.lua
 var writeSource string
 
-var writeScript = redis.NewScript(writeSource)
+//go:embed read.lua
+var readSource string
 
-// Redis guards values in Redis. A value and its token are the fields value and fence of one hash.
-// Both therefore expire, move and get lost together. Many goroutines may use a Redis at once.
+var (
+	writeScript = redis.NewScript(writeSource)
+	readScript  = redis.NewScript(readSource)
+)
+
+// Redis guards values in Redis. A value and its newest token are the fields value and fence of one
+// hash. Read adds the fields read and written. All therefore expire, move and get lost together.
+// Many goroutines may use a Redis at once.
 //
 // Only this type may write the key: SET or DEL on it would remove the token. On a server that is
 // also a node of the lock, the key must not be the name of a lock. The server must not evict keys
@@ -51,7 +58,8 @@ func (r *Redis) Delete(ctx context.Context, key string, token uint64, keep time.
 // Check notes token for key, so that no holder with an older token can write any more. Call it
 // before a read. It returns a *StaleError if token is older than the newest there, ErrNoToken if
 // it is 0. An equal token is admitted. Check does not change how long value and token are kept.
-// If there was neither, the token is kept for ever.
+// If there was neither, the token is kept for ever. A reader calls Read instead: Check would refuse
+// the other readers.
 func (r *Redis) Check(ctx context.Context, key string, token uint64) error {
 	return r.write(ctx, key, token, 0, "check")
 }
@@ -60,12 +68,9 @@ func (r *Redis) write(ctx context.Context, key string, token uint64, keep time.D
 	if token == 0 {
 		return ErrNoToken
 	}
-	if keep < 0 {
-		return fmt.Errorf("fencing: keep %v is out of range: 0 (for ever) or more", keep)
-	}
-	ms := keep.Milliseconds()
-	if keep%time.Millisecond > 0 {
-		ms++
+	ms, err := milliseconds(keep)
+	if err != nil {
+		return err
 	}
 	own := strconv.FormatUint(token, 10)
 	args := append([]any{own, what, ms}, value...)
@@ -76,8 +81,56 @@ func (r *Redis) write(ctx context.Context, key string, token uint64, keep time.D
 	return admitText(token, own, text)
 }
 
-// Get returns the value of key and the newest token there, 0 for none. If there is no value, err
-// matches redis.Nil. token may still be greater than 0 then, after a Delete or Check.
+// milliseconds returns keep in milliseconds, rounded up.
+func milliseconds(keep time.Duration) (int64, error) {
+	if keep < 0 {
+		return 0, fmt.Errorf("fencing: keep %v is out of range: 0 (for ever) or more", keep)
+	}
+	ms := keep.Milliseconds()
+	if keep%time.Millisecond > 0 {
+		ms++
+	}
+	return ms, nil
+}
+
+// Read returns the value of key if token is not older than the newest of a write there. Otherwise it
+// changes nothing, and returns a *StaleError, or ErrNoToken if token is 0. If there is no value, err
+// matches redis.Nil. One script checks token, notes it and reads the value. From then on no holder
+// with an older token can write, and readers with older tokens can still read.
+//
+// The server keeps value and tokens at least for the duration keep from now on, rounded up to
+// milliseconds; 0 means for ever. If they are kept for longer already, nothing changes. Pass what
+// the writers pass to Set.
+//
+// A process with a version of this package without Read may write the key as well: it is refused
+// like others. It must not write with the token of a hold that has read, because readers with older
+// tokens would still be admitted after that write.
+func (r *Redis) Read(ctx context.Context, key string, token uint64, keep time.Duration) (value string, err error) {
+	if token == 0 {
+		return "", ErrNoToken
+	}
+	ms, err := milliseconds(keep)
+	if err != nil {
+		return "", err
+	}
+	own := strconv.FormatUint(token, 10)
+	found, err := readScript.Run(orBackground(ctx), r.client, []string{key}, own, ms).Slice()
+	if err != nil {
+		return "", fmt.Errorf("fencing: read %q: %w", key, err)
+	}
+	if err := admitText(token, own, fmt.Sprint(found[0])); err != nil {
+		return "", err
+	}
+	value, ok := found[1].(string)
+	if !ok {
+		return "", fmt.Errorf("fencing: read %q: %w", key, redis.Nil)
+	}
+	return value, nil
+}
+
+// Get returns the value of key and the newest token there, 0 for none, without a check. If there is
+// no value, err matches redis.Nil. token may still be greater than 0 then, after a Delete, Check or
+// Read.
 func (r *Redis) Get(ctx context.Context, key string) (value string, token uint64, err error) {
 	var found struct {
 		Value *string `redis:"value"`
@@ -102,5 +155,10 @@ func admitText(token uint64, own, kept string) error {
 	if n, err := strconv.ParseUint(kept, 10, 64); err == nil && n > token {
 		return &StaleError{Token: token, Newest: n}
 	}
+	return noToken(kept)
+}
+
+// noToken is the error of a resource that keeps something else than a token.
+func noToken(kept string) error {
 	return fmt.Errorf("fencing: the resource keeps %.100q in place of a token", kept)
 }

@@ -2,6 +2,7 @@ package fencing_test
 
 import (
 	"context"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"strconv"
@@ -251,7 +252,7 @@ func checkModel(t *testing.T, client *redis.Client) {
 		value := "" // none
 		for i := range rapid.IntRange(1, 20).Draw(t, "calls") {
 			token := m.drawToken(t)
-			switch rapid.SampledFrom([]string{"set", "delete", "check"}).Draw(t, "call") {
+			switch rapid.SampledFrom([]string{"set", "delete", "check", "read", "read"}).Draw(t, "call") {
 			case "set":
 				want := "value " + strconv.Itoa(i)
 				if m.requireErr(t, token, r.Set(ctx, "key", want, token, 0)) {
@@ -263,14 +264,225 @@ func checkModel(t *testing.T, client *redis.Client) {
 				}
 			case "check":
 				m.requireErr(t, token, r.Check(ctx, "key", token))
+			case "read":
+				got, err := r.Read(ctx, "key", token, time.Hour)
+				if errors.Is(err, redis.Nil) {
+					require.Empty(t, value)
+					err = nil
+				} else if err == nil {
+					require.Equal(t, value, got)
+				}
+				m.requireReadErr(t, token, err)
 			}
 			if value != "" {
-				requireValue(t, r, "key", value, m.newest)
+				requireValue(t, r, "key", value, m.newest())
 				continue
 			}
 			_, newest, err := r.Get(ctx, "key")
 			require.ErrorIs(t, err, redis.Nil)
-			require.Equal(t, m.newest, newest)
+			require.Equal(t, m.newest(), newest)
+		}
+	})
+}
+
+func requireRead(t require.TestingT, r *fencing.Redis, key, value string, token uint64) {
+	got, err := r.Read(context.Background(), key, token, 0)
+	require.NoError(t, err)
+	require.Equal(t, value, got)
+}
+
+// requireUnread requires that a read with token is refused because of a write with newest.
+func requireUnread(t require.TestingT, r *fencing.Redis, key string, token, newest uint64) {
+	value, err := r.Read(context.Background(), key, token, 0)
+	requireStale(t, err, token, newest)
+	require.Empty(t, value)
+}
+
+func TestRedisReadersAndWriters(t *testing.T) {
+	onRedis(t, func(t *testing.T, client *redis.Client) {
+		r, ctx := fencing.NewRedis(client), t.Context()
+		for i, p := range pairs {
+			key := strconv.Itoa(i)
+			_, err := r.Read(ctx, key, p.newer, 0)
+			require.ErrorIs(t, err, redis.Nil)
+			requireStale(t, r.Set(ctx, key, "late", p.older, 0), p.older, p.newer)
+			requireStale(t, r.Delete(ctx, key, p.older, 0), p.older, p.newer)
+			requireStale(t, r.Check(ctx, key, p.older), p.older, p.newer)
+			_, err = r.Read(ctx, key, p.older, 0)
+			require.ErrorIs(t, err, redis.Nil, "readers do not refuse each other")
+
+			require.NoError(t, r.Set(ctx, key, "newer", p.newer, 0), "it has read, and writes")
+			requireRead(t, r, key, "newer", p.newer) // and reads, as after Downgrade
+			require.NoError(t, r.Set(ctx, key, "newer again", p.newer, 0))
+			requireUnread(t, r, key, p.older, p.newer)
+			requireValue(t, r, key, "newer again", p.newer)
+		}
+	})
+}
+
+func TestRedisReadAfterDowngrade(t *testing.T) {
+	onRedis(t, func(t *testing.T, client *redis.Client) {
+		r, ctx := fencing.NewRedis(client), t.Context()
+		require.NoError(t, r.Set(ctx, "key", "value", 5, 0))
+		for _, token := range []uint64{5, 6, 5} { // 6 is another reader
+			requireRead(t, r, "key", "value", token)
+		}
+		requireStale(t, r.Set(ctx, "key", "late", 5, 0), 5, 6)
+		requireUnread(t, r, "key", 4, 5)
+		require.NoError(t, r.Check(ctx, "key", 6))
+		requireUnread(t, r, "key", 5, 6)
+		require.NoError(t, r.Delete(ctx, "key", 7, 0))
+		requireUnread(t, r, "key", 6, 7)
+		_, err := r.Read(ctx, "key", 7, 0)
+		require.ErrorIs(t, err, redis.Nil)
+	})
+}
+
+func TestRedisReadSendsNothing(t *testing.T) {
+	r := fencing.NewRedis(nil)
+	_, err := r.Read(t.Context(), "key", 0, 0)
+	require.ErrorIs(t, err, fencing.ErrNoToken)
+	_, err = r.Read(t.Context(), "key", 1, -1)
+	require.ErrorContains(t, err, "keep -1ns is out of range: 0")
+}
+
+func TestRedisReadKeepsAtLeast(t *testing.T) {
+	onRedis(t, func(t *testing.T, client *redis.Client) {
+		r, ctx := fencing.NewRedis(client), t.Context()
+		ttl := func() time.Duration {
+			return client.PTTL(ctx, "key").Val().Round(time.Minute)
+		}
+		read := func(token uint64, keep time.Duration) {
+			t.Helper()
+			if _, err := r.Read(ctx, "key", token, keep); err != nil {
+				require.ErrorIs(t, err, redis.Nil)
+			}
+		}
+		read(1, time.Hour)
+		assert.Equal(t, time.Hour, ttl(), "only the token is there")
+		require.NoError(t, r.Set(ctx, "key", "value", 2, time.Hour))
+		read(3, 2*time.Hour)
+		assert.Equal(t, 2*time.Hour, ttl())
+		read(4, time.Hour)
+		assert.Equal(t, 2*time.Hour, ttl(), "not shorter")
+		read(2, 3*time.Hour)
+		assert.Equal(t, 3*time.Hour, ttl(), "an older reader")
+		_, err := r.Read(ctx, "key", 1, 4*time.Hour)
+		requireStale(t, err, 1, 2)
+		assert.Equal(t, 3*time.Hour, ttl(), "a refusal changes nothing")
+		read(4, 0)
+		assert.EqualValues(t, -1, client.PTTL(ctx, "key").Val(), "for ever")
+		read(5, time.Hour)
+		assert.EqualValues(t, -1, client.PTTL(ctx, "key").Val(), "not shorter")
+		require.NoError(t, client.Del(ctx, "key").Err())
+		read(1, time.Microsecond)
+		assert.LessOrEqual(t, client.PTTL(ctx, "key").Val(), time.Millisecond, "rounded up")
+	})
+}
+
+func TestRedisReadKeyOfSomethingElse(t *testing.T) {
+	onRedis(t, func(t *testing.T, client *redis.Client) {
+		r, ctx := fencing.NewRedis(client), t.Context()
+		require.NoError(t, client.Set(ctx, "text", "value", 0).Err())
+		require.NoError(t, client.HSet(ctx, "hash", "fence", "around the garden", "value", "rose").Err())
+		require.NoError(t, client.HSet(ctx, "marks", "fence", 7, "read", 7, "written", "by hand").Err())
+		require.NoError(t, client.HSet(ctx, "half", "fence", 7, "read", 7).Err())
+		_, err := r.Read(ctx, "text", 1, 0)
+		require.ErrorContains(t, err, `fencing: read "text": `)
+		require.ErrorContains(t, err, "WRONGTYPE")
+		_, err = r.Read(ctx, "hash", 1, 0)
+		require.ErrorContains(t, err, "the field fence or written is not a token")
+		_, err = r.Read(ctx, "marks", 8, 0)
+		require.ErrorContains(t, err, "the field fence or written is not a token")
+		requireUnread(t, r, "half", 6, 7)
+	})
+}
+
+// TestRedisManyReadersAndWriters finds no read that saw the writes out of order.
+func TestRedisManyReadersAndWriters(t *testing.T) {
+	client := realredis.Start(t, 1)[0].Client()
+	r, ctx := fencing.NewRedis(client), t.Context()
+	var h history
+	manyCalls(&h, 200, func(token uint64) error {
+		return r.Set(ctx, "key", token, token, 0)
+	}, func(token uint64) (uint64, error) {
+		value, err := r.Read(ctx, "key", token, 0)
+		if errors.Is(err, redis.Nil) {
+			return 0, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		return strconv.ParseUint(value, 10, 64)
+	})
+	h.check(t)
+}
+
+// earlierWrite is the script of the version before Read. It knows no fields but value and fence.
+var earlierWrite = redis.NewScript(`
+local token, newest = ARGV[1], redis.call('HGET', KEYS[1], 'fence') or '0'
+if string.find(newest, '%D') then
+  return redis.error_reply('ERR the field fence is not a token')
+end
+if #token < #newest or #token == #newest and token < newest then return newest end
+redis.call('HSET', KEYS[1], 'fence', token, 'value', ARGV[2])
+return token`)
+
+// TestRedisEarlierVersion lets processes of an earlier version write too, to a hash that was
+// theirs alone. They are refused like others.
+func TestRedisEarlierVersion(t *testing.T) {
+	t.Run("embedded", func(t *testing.T) {
+		nodes := embedded.Start(1)
+		defer nodes.Close()
+		client := nodes[0].Client()
+		defer client.Close()
+		checkEarlierVersion(t, client)
+	})
+	t.Run("real", func(t *testing.T) {
+		checkEarlierVersion(t, realredis.Start(t, 1)[0].Client())
+	})
+}
+
+func checkEarlierVersion(t *testing.T, client *redis.Client) {
+	t.Helper()
+	r, ctx := fencing.NewRedis(client), t.Context()
+	rapid.Check(t, func(t *rapid.T) {
+		require.NoError(t, client.FlushDB(ctx).Err())
+		var m model
+		value := ""
+		earlier := func(token uint64, text string) {
+			newest := m.newest()
+			if token == newest && m.read > m.write {
+				return // the doc forbids it
+			}
+			kept, err := earlierWrite.Run(ctx, client, []string{"key"}, strconv.FormatUint(token, 10), text).Text()
+			require.NoError(t, err)
+			if token >= newest {
+				require.Equal(t, strconv.FormatUint(token, 10), kept)
+				m.write, value = token, text
+				return
+			}
+			require.Equal(t, strconv.FormatUint(newest, 10), kept)
+		}
+		first := max(m.drawToken(t), 1)
+		earlier(first, "old data")
+		for i := range rapid.IntRange(1, 20).Draw(t, "calls") {
+			token := max(m.drawToken(t), 1)
+			text := "value " + strconv.Itoa(i)
+			switch rapid.SampledFrom([]string{"earlier", "set", "read", "read"}).Draw(t, "call") {
+			case "earlier":
+				earlier(token, text)
+			case "set":
+				if m.requireErr(t, token, r.Set(ctx, "key", text, token, 0)) {
+					value = text
+				}
+			case "read":
+				got, err := r.Read(ctx, "key", token, 0)
+				if m.requireReadErr(t, token, err) {
+					require.Equal(t, value, got)
+				}
+			}
+			requireValue(t, r, "key", value, m.newest())
 		}
 	})
 }

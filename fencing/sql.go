@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strconv"
 )
 
 // SQL guards data in any tables of a database. It keeps the newest token of each resource in a
@@ -14,6 +15,12 @@ import (
 // A token is kept as a text of 20 digits, because BIGINT ends at 2^63-1, SQLite's NUMERIC is a
 // float beyond that, and database/sql does not accept a greater uint64. As text every token is
 // exact, and texts sort like their numbers.
+//
+// Read keeps both tokens of a name in that text, in a form that the statements of earlier versions
+// of this package compare correctly. So a table of an earlier version needs no change, except in
+// MySQL, where Create widens the column. Processes with an earlier version may go on writing: they
+// are refused like others, but the error of a write that is older than a read does not match
+// ErrStale there.
 //
 // # A column of your own
 //
@@ -26,9 +33,22 @@ import (
 // places. If the statement affects no row, the row has a
 // newer token or does not exist. In MySQL without clientFoundRows=true, a statement that writes what
 // is there already also affects no row.
+//
+// With readers the row needs a second column for the newest token of a write, which the statement
+// above sets too. A reader first raises the first column, and commits that:
+//
+//	UPDATE orders SET fence = ? WHERE id = ? AND fence < ?
+//
+// Then it reads the row. If the second column has a newer token than its own, it is refused.
 type SQL struct {
-	db                    *sql.DB
-	create, raise, newest string
+	db            *sql.DB
+	create        string
+	widen         func(context.Context, *sql.DB) error // nil: nothing to do
+	raise, newest string
+	// raiseRead and seen are what raise and newest are for a write. raiseRead is executed with a
+	// readText whose second token is 0, and puts the one of the table in its place.
+	raiseRead, seen string
+	snapshot        *sql.TxOptions // with which all statements see the data of one time
 }
 
 // NewPostgreSQL returns a guard of the data in db, a PostgreSQL database.
@@ -40,6 +60,12 @@ func NewPostgreSQL(db *sql.DB) *SQL {
 		raise: `INSERT INTO fencing_tokens (name, token) VALUES ($1, $2)
 			ON CONFLICT (name) DO UPDATE SET token = GREATEST(fencing_tokens.token, excluded.token)`,
 		newest: `SELECT token FROM fencing_tokens WHERE name = $1`,
+		raiseRead: `INSERT INTO fencing_tokens (name, token) VALUES ($1, $2)
+			ON CONFLICT (name) DO UPDATE
+			SET token = left(excluded.token, 21) || right(fencing_tokens.token, 20)
+			WHERE fencing_tokens.token < left(excluded.token, 21)`,
+		seen:     `SELECT token FROM fencing_tokens WHERE name = $1`,
+		snapshot: &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 	}
 }
 
@@ -53,6 +79,12 @@ func NewSQLite(db *sql.DB) *SQL {
 		raise: `INSERT INTO fencing_tokens (name, token) VALUES (?, ?)
 			ON CONFLICT (name) DO UPDATE SET token = max(token, excluded.token)`,
 		newest: `SELECT token FROM fencing_tokens WHERE name = ?`,
+		raiseRead: `INSERT INTO fencing_tokens (name, token) VALUES (?, ?)
+			ON CONFLICT (name) DO UPDATE
+			SET token = substr(excluded.token, 1, 21) || substr(token, -20)
+			WHERE token < substr(excluded.token, 1, 21)`,
+		seen:     `SELECT token FROM fencing_tokens WHERE name = ?`,
+		snapshot: &sql.TxOptions{ReadOnly: true}, // every transaction is one
 	}
 }
 
@@ -61,21 +93,47 @@ func NewMySQL(db *sql.DB) *SQL {
 	return &SQL{
 		db: db,
 		create: `CREATE TABLE IF NOT EXISTS fencing_tokens
-			(name VARBINARY(255) PRIMARY KEY, token CHAR(20) CHARACTER SET ascii COLLATE ascii_bin NOT NULL)
+			(name VARBINARY(255) PRIMARY KEY, token VARCHAR(41) CHARACTER SET ascii COLLATE ascii_bin NOT NULL)
 			ENGINE = InnoDB`,
+		widen: widenMySQL,
 		raise: `INSERT INTO fencing_tokens (name, token) VALUES (?, ?)
 			ON DUPLICATE KEY UPDATE token = GREATEST(token, VALUES(token))`,
 		// FOR UPDATE reads the current row, not the snapshot of the transaction, which may be
 		// older.
 		newest: `SELECT token FROM fencing_tokens WHERE name = ? FOR UPDATE`,
+		raiseRead: `INSERT INTO fencing_tokens (name, token) VALUES (?, ?)
+			ON DUPLICATE KEY UPDATE token = IF(token < LEFT(VALUES(token), 21),
+			CONCAT(LEFT(VALUES(token), 21), RIGHT(token, 20)), token)`,
+		seen:     `SELECT token FROM fencing_tokens WHERE name = ?`,
+		snapshot: &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 	}
 }
 
+// widenMySQL makes room for a readText in a table of an earlier version.
+func widenMySQL(ctx context.Context, db *sql.DB) error {
+	var width int
+	err := db.QueryRowContext(ctx, `SELECT CHARACTER_MAXIMUM_LENGTH FROM information_schema.COLUMNS
+		WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'fencing_tokens' AND COLUMN_NAME = 'token'`).Scan(&width)
+	if err != nil || width >= readTextLen {
+		return err
+	}
+	_, err = db.ExecContext(ctx, `ALTER TABLE fencing_tokens
+		MODIFY token VARCHAR(41) CHARACTER SET ascii COLLATE ascii_bin NOT NULL`)
+	return err
+}
+
 // Create creates the table if it does not exist. Call it during deployment, or when the program
-// starts.
+// starts. In MySQL it also widens the column token of a table that an earlier version of this
+// package has created, which needs the privilege ALTER.
 func (s *SQL) Create(ctx context.Context) error {
 	if _, err := s.db.ExecContext(orBackground(ctx), s.create); err != nil {
 		return fmt.Errorf("fencing: create the table: %w", err)
+	}
+	if s.widen == nil {
+		return nil
+	}
+	if err := s.widen(ctx, s.db); err != nil {
+		return fmt.Errorf("fencing: widen the column token of the table: %w", err)
 	}
 	return nil
 }
@@ -128,7 +186,80 @@ func (s *SQL) Check(ctx context.Context, tx *sql.Tx, name string, token uint64) 
 	if err := tx.QueryRowContext(ctx, s.newest, name).Scan(&newest); err != nil {
 		return fmt.Errorf("fencing: read the token of %q: %w", name, err)
 	}
-	return admitText(token, Text(token), newest)
+	if newest == Text(token) {
+		return nil
+	}
+	if seen, _, err := parseSeen(newest); err == nil && seen > token {
+		return &StaleError{Token: token, Newest: seen}
+	}
+	return noToken(newest)
+}
+
+// Read calls read with a transaction, if token is not older than the newest one of a write to the
+// resource with that name. Otherwise it does not call read, and returns a *StaleError, or ErrNoToken
+// if token is 0. From then on the guard refuses writes with older tokens, even if read fails. Read
+// returns the error of read.
+//
+// All that read selects is of one time, at which no newer holder had written: the transaction is
+// read-only, in PostgreSQL and MySQL with the isolation level REPEATABLE READ, and Read rolls it
+// back. Calls of Read do not wait for each other while they read, and Do does not wait for them.
+// In MySQL only tables with InnoDB are read so.
+//
+// Before the transaction, Read notes token in a statement of its own, which waits while a
+// transaction of Do with that name is open.
+func (s *SQL) Read(ctx context.Context, name string, token uint64, read func(tx *sql.Tx) error) error {
+	if token == 0 {
+		return ErrNoToken
+	}
+	ctx = orBackground(ctx)
+	// This is committed before the transaction begins. So a write that the transaction does not see
+	// is refused, if it is older than token.
+	if _, err := s.db.ExecContext(ctx, s.raiseRead, name, readText(token, 0)); err != nil {
+		return fmt.Errorf("fencing: raise the token of %q: %w", name, err)
+	}
+	tx, err := s.db.BeginTx(ctx, s.snapshot)
+	if err != nil {
+		return fmt.Errorf("fencing: begin: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	var text string
+	if err := tx.QueryRowContext(ctx, s.seen, name).Scan(&text); err != nil {
+		return fmt.Errorf("fencing: read the token of %q: %w", name, err)
+	}
+	newest, written, err := parseSeen(text)
+	switch {
+	case err != nil:
+		return noToken(text)
+	case newest < token:
+		return fmt.Errorf("fencing: the table keeps %q of the token %d: has Create made the column wide enough?", text, token)
+	}
+	if err := Admit(token, written); err != nil {
+		return err
+	}
+	return read(tx)
+}
+
+// readText is what the table keeps of a name if the newest token is that of a read: the token
+// before it, which is 1 less, and the newest token of a write. Every version of this package keeps
+// the greatest text. This one is greater than the Text of each older token, so the table refuses
+// older writes; and less than the Text of token, which therefore replaces it if the same hold
+// writes.
+func readText(token, written uint64) string { return Text(token-1) + "r" + Text(written) }
+
+const readTextLen = 41
+
+// parseSeen returns the newest token of all, and the newest one of a write, from what the table
+// keeps.
+func parseSeen(text string) (newest, written uint64, err error) {
+	if len(text) != readTextLen || text[20] != 'r' {
+		n, err := strconv.ParseUint(text, 10, 64)
+		return n, n, err
+	}
+	if newest, err = strconv.ParseUint(text[:20], 10, 64); err != nil {
+		return 0, 0, err
+	}
+	written, err = strconv.ParseUint(text[21:], 10, 64)
+	return newest + 1, written, err
 }
 
 // Text returns token as 20 digits. Texts of that form sort like their numbers.

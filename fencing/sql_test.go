@@ -21,6 +21,8 @@ func TestSQLTokenZeroSendsNothing(t *testing.T) {
 		err := guard.Do(t.Context(), "orders:17", 0, func(*sql.Tx) error { return nil })
 		require.ErrorIs(t, err, fencing.ErrNoToken)
 		require.ErrorIs(t, guard.Check(t.Context(), nil, "orders:17", 0), fencing.ErrNoToken)
+		err = guard.Read(t.Context(), "orders:17", 0, func(*sql.Tx) error { return nil })
+		require.ErrorIs(t, err, fencing.ErrNoToken)
 	}
 }
 
@@ -34,7 +36,7 @@ type unwell struct {
 
 func (d unwell) Connect(context.Context) (driver.Conn, error) { return d, nil }
 
-func (d unwell) Begin() (driver.Tx, error) {
+func (d unwell) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
 	if d.at == "BEGIN" {
 		return nil, errUnwell
 	}
@@ -81,4 +83,78 @@ func TestSQLUnwellDatabaseFailsDo(t *testing.T) {
 			require.Equal(t, want.writes, writes)
 		})
 	}
+}
+
+// A read is not made where its token may not be in the table.
+func TestSQLUnwellDatabaseFailsRead(t *testing.T) {
+	for at, says := range map[string]string{
+		"BEGIN":  "fencing: begin: ",
+		"INSERT": `fencing: raise the token of "orders:17": `,
+		"SELECT": `fencing: read the token of "orders:17": `,
+	} {
+		t.Run(at, func(t *testing.T) {
+			db := sql.OpenDB(unwell{&table{rows: map[string]string{"orders:17": fencing.Text(7)}}, at})
+			defer func() { _ = db.Close() }()
+			err := fencing.NewSQLite(db).Read(t.Context(), "orders:17", 7, func(*sql.Tx) error {
+				t.Error("called")
+				return nil
+			})
+			require.ErrorIs(t, err, errUnwell)
+			require.ErrorContains(t, err, says)
+		})
+	}
+}
+
+// What a read changes in spite of the advice is rolled back.
+func TestSQLReadCommitsNothing(t *testing.T) {
+	tokens := &table{rows: map[string]string{}}
+	db := sql.OpenDB(tokens)
+	defer func() { _ = db.Close() }()
+	require.NoError(t, fencing.NewSQLite(db).Read(t.Context(), "orders:17", 7, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(t.Context(), "WRITE", "by a reader")
+		return err
+	}))
+	require.Empty(t, tokens.data)
+}
+
+// In MySQL the column of earlier versions has room for 20 digits. Writes go on in it as before;
+// reads begin when Create has widened it.
+func TestSQLMySQLTableOfAnEarlierVersion(t *testing.T) {
+	ctx, tokens := t.Context(), &table{rows: map[string]string{"orders:17": fencing.Text(7)}, width: 20}
+	db := sql.OpenDB(tokens)
+	defer func() { _ = db.Close() }()
+	guard := fencing.NewMySQL(db)
+	nothing := func(*sql.Tx) error { return nil }
+	require.NoError(t, guard.Do(ctx, "orders:17", 8, nothing))
+	require.ErrorIs(t, guard.Read(ctx, "orders:17", 9, nothing), errTooLong)
+	require.NoError(t, guard.Do(ctx, "orders:17", 8, nothing))
+
+	for range 2 {
+		require.NoError(t, guard.Create(ctx))
+		require.EqualValues(t, 41, tokens.width)
+	}
+	require.NoError(t, guard.Read(ctx, "orders:17", 9, nothing))
+	requireStale(t, guard.Do(ctx, "orders:17", 8, nothing), 8, 9)
+	require.NoError(t, guard.Read(ctx, "orders:17", 8, nothing))
+}
+
+func TestSQLMySQLTableThatCannotBeWidened(t *testing.T) {
+	for _, at := range []string{"SELECT", "ALTER"} {
+		db := sql.OpenDB(unwell{&table{width: 20}, at})
+		err := fencing.NewMySQL(db).Create(t.Context())
+		require.ErrorIs(t, err, errUnwell)
+		require.ErrorContains(t, err, "fencing: widen the column token of the table: ")
+		require.NoError(t, db.Close())
+	}
+}
+
+// A column that cuts off what does not fit, as MySQL does outside its strict mode, refuses readers.
+func TestSQLColumnThatCutsTheTextOff(t *testing.T) {
+	ctx, tokens := t.Context(), &table{rows: map[string]string{"orders:17": fencing.Text(7)}, width: 20, cuts: true}
+	db := sql.OpenDB(tokens)
+	defer func() { _ = db.Close() }()
+	guard := fencing.NewMySQL(db)
+	err := guard.Read(ctx, "orders:17", 9, func(*sql.Tx) error { t.Error("called"); return nil })
+	require.EqualError(t, err, `fencing: the table keeps "00000000000000000008" of the token 9: has Create made the column wide enough?`)
+	require.NoError(t, guard.Do(ctx, "orders:17", 9, func(*sql.Tx) error { return nil }))
 }

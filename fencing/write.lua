@@ -1,4 +1,4 @@
--- KEYS: 1 hash with the fields value and fence
+-- KEYS: 1 hash with the fields value and fence, and after a read the fields of read.lua
 -- ARGV: 1 token  2 set, delete or check
 --       3 for how many milliseconds from now to keep the hash, 0 for ever  4 value
 -- Does it if the token is not older than the fence, which the token then is; a check
@@ -12,6 +12,12 @@ end
 -- Decimals without leading zeros, compared as text: Lua's numbers are exact only
 -- below 2^53.
 if #token < #newest or #token == #newest and token < newest then return newest end
+
+-- Of one hold that reads and then writes: from now on the fence is the token of a write. A
+-- greater token says so by itself.
+if redis.call('HGET', KEYS[1], 'read') == token then
+  redis.call('HSET', KEYS[1], 'written', token)
+end
 
 if ARGV[2] == 'set' then
   redis.call('HSET', KEYS[1], 'fence', token, 'value', ARGV[4])

@@ -334,10 +334,24 @@ func TestSQLLikeTheModel(t *testing.T) {
 		ctx := t.Context()
 		rapid.Check(t, func(t *rapid.T) {
 			id := d.newResource(t)
-			newest, state := uint64(0), "new"
-			for i := range rapid.IntRange(1, 8).Draw(t, "calls") {
-				base := rapid.SampledFrom([]uint64{newest, newest, 10, math.MaxInt64, math.MaxUint64}).Draw(t, "base")
+			var write, read uint64 // the highest token of a write, and of a read
+			state := "new"
+			for i := range rapid.IntRange(1, 10).Draw(t, "calls") {
+				newest := max(write, read)
+				base := rapid.SampledFrom([]uint64{newest, newest, write, read, 10, math.MaxInt64, math.MaxUint64}).Draw(t, "base")
 				token := base + uint64(rapid.Int64Range(-2, 3).Draw(t, "step"))
+				if rapid.Bool().Draw(t, "read") {
+					switch {
+					case token == 0:
+						require.ErrorIs(t, d.Read(ctx, id, token, nil), fencing.ErrNoToken)
+					case token < write:
+						d.requireUnread(t, id, token, write)
+					default:
+						d.requireRead(t, id, token, state)
+						read = max(read, token)
+					}
+					continue
+				}
 				fails := rapid.IntRange(0, 3).Draw(t, "fails") == 0
 				next := fmt.Sprint("state ", i)
 				err := d.Do(ctx, id, token, func(tx *sql.Tx) error {
@@ -355,7 +369,7 @@ func TestSQLLikeTheModel(t *testing.T) {
 					require.ErrorIs(t, err, errWrite)
 				default:
 					require.NoError(t, err)
-					newest, state = token, next
+					write, state = token, next
 				}
 				require.Equal(t, state, d.state(t, id))
 			}

@@ -1,0 +1,324 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	mathrand "math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/seed14bd9ef4/redsync/fencing"
+)
+
+// load returns a read that stores the state of id.
+func (d *database) load(ctx context.Context, id string, state *string) func(*sql.Tx) error {
+	return func(tx *sql.Tx) error {
+		return tx.QueryRowContext(ctx, d.selectState, id).Scan(state)
+	}
+}
+
+// requireRead requires that a read with token finds the state.
+func (d *database) requireRead(t require.TestingT, id string, token uint64, state string) {
+	ctx, found := context.Background(), ""
+	require.NoError(t, d.Read(ctx, id, token, d.load(ctx, id, &found)))
+	require.Equal(t, state, found)
+}
+
+// requireUnread requires that a read with token is refused because of a write with newest.
+func (d *database) requireUnread(t require.TestingT, id string, token, newest uint64) {
+	err := d.Read(context.Background(), id, token, func(*sql.Tx) error {
+		return errors.New("called")
+	})
+	requireStale(t, err, token, newest)
+}
+
+func TestSQLReadersAndWriters(t *testing.T) {
+	onDatabases(t, func(t *testing.T, d *database) {
+		for _, p := range pairs {
+			ctx, id := t.Context(), d.newResource(t)
+			d.requireRead(t, id, p.newer, "new")
+			requireStale(t, d.Do(ctx, id, p.older, d.save(ctx, id, "late")), p.older, p.newer)
+			d.requireRead(t, id, p.older, "new") // readers do not refuse each other
+			d.requireRead(t, id, p.newer, "new")
+
+			require.NoError(t, d.Do(ctx, id, p.newer, d.save(ctx, id, "newer")), "it has read, and writes")
+			d.requireRead(t, id, p.newer, "newer") // and reads, as after Downgrade
+			require.NoError(t, d.Do(ctx, id, p.newer, d.save(ctx, id, "newer again")))
+			d.requireUnread(t, id, p.older, p.newer)
+			require.ErrorIs(t, d.Read(ctx, id, 0, d.load(ctx, id, new(string))), fencing.ErrNoToken)
+			assert.Equal(t, "newer again", d.state(t, id))
+		}
+	})
+}
+
+func TestSQLReadAfterDowngrade(t *testing.T) {
+	onDatabases(t, func(t *testing.T, d *database) {
+		ctx, id := t.Context(), d.newResource(t)
+		require.NoError(t, d.Do(ctx, id, 5, d.save(ctx, id, "saved")))
+		for _, token := range []uint64{5, 6, 5} { // 6 is another reader
+			d.requireRead(t, id, token, "saved")
+		}
+		requireStale(t, d.Do(ctx, id, 5, d.save(ctx, id, "late")), 5, 6)
+		d.requireUnread(t, id, 4, 5)
+	})
+}
+
+// A write that fails after a read of the same hold leaves the resource as the read has left it.
+func TestSQLFailedWriteAfterItsRead(t *testing.T) {
+	onDatabases(t, func(t *testing.T, d *database) {
+		ctx, id := t.Context(), d.newResource(t)
+		d.requireRead(t, id, 3, "new")
+		require.ErrorIs(t, d.Do(ctx, id, 3, func(*sql.Tx) error { return errWrite }), errWrite)
+		d.requireRead(t, id, 2, "new")
+		requireStale(t, d.Do(ctx, id, 2, d.save(ctx, id, "late")), 2, 3)
+	})
+}
+
+func TestSQLFailedReadCountsAsSeen(t *testing.T) {
+	onDatabases(t, func(t *testing.T, d *database) {
+		ctx, id := t.Context(), d.newResource(t)
+		require.ErrorIs(t, d.Read(ctx, id, 2, func(*sql.Tx) error { return errWrite }), errWrite)
+		requireStale(t, d.Do(ctx, id, 1, d.save(ctx, id, "late")), 1, 2)
+		require.Panics(t, func() { _ = d.Read(ctx, id, 4, func(*sql.Tx) error { panic("read") }) })
+		requireStale(t, d.Do(ctx, id, 3, d.save(ctx, id, "late")), 3, 4)
+	})
+}
+
+// A newer holder writes while a transaction reads. It does not wait for the reader, and the
+// reader sees nothing of its write.
+func TestSQLReadIsOfOneTime(t *testing.T) {
+	onDatabases(t, func(t *testing.T, d *database) {
+		ctx, id := t.Context(), d.newResource(t)
+		require.NoError(t, d.Read(ctx, id, 1, func(tx *sql.Tx) error {
+			require.NoError(t, d.Do(ctx, id, 2, d.save(ctx, id, "newer")))
+			var state string
+			require.NoError(t, d.load(ctx, id, &state)(tx))
+			assert.Equal(t, "new", state)
+			return nil
+		}))
+		d.requireUnread(t, id, 1, 2)
+		d.requireRead(t, id, 2, "newer")
+	})
+}
+
+func TestSQLReadsRunAtTheSameTime(t *testing.T) {
+	onDatabases(t, func(t *testing.T, d *database) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		id := d.newResource(t)
+		var inside, all sync.WaitGroup
+		inside.Add(4)
+		for token := range uint64(4) {
+			all.Go(func() {
+				enter := sync.OnceFunc(inside.Done)
+				defer enter() // if it is refused, the others do not wait
+				assert.NoError(t, d.Read(ctx, id, token+1, func(tx *sql.Tx) error {
+					enter()
+					inside.Wait()
+					return d.load(ctx, id, new(string))(tx)
+				}))
+			})
+		}
+		all.Wait()
+	})
+}
+
+// A reader that comes while an older holder writes sees all of that write.
+func TestSQLReadWaitsForAWriterWithin(t *testing.T) {
+	onDatabases(t, func(t *testing.T, d *database) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		id := d.newResource(t)
+		var reader sync.WaitGroup
+		require.NoError(t, d.Do(ctx, id, 1, func(tx *sql.Tx) error {
+			begun := make(chan struct{})
+			reader.Go(func() {
+				close(begun)
+				d.requireRead(t, id, 2, "saved")
+			})
+			<-begun
+			time.Sleep(50 * time.Millisecond) //nolint:forbidigo // the reader waits in the database
+			return d.save(ctx, id, "saved")(tx)
+		}))
+		reader.Wait()
+	})
+}
+
+func TestSQLReadDoesNotWrite(t *testing.T) {
+	onDatabases(t, func(t *testing.T, d *database) {
+		ctx, id := t.Context(), d.newResource(t)
+		err := d.Read(ctx, id, 1, d.save(ctx, id, "by a reader"))
+		assert.Equal(t, !strings.HasSuffix(t.Name(), "SQLite"), err != nil, "%v", err)
+		assert.Equal(t, "new", d.state(t, id))
+	})
+}
+
+// TestSQLManyReadersAndWriters lets many save and read tokens. A read never finds a token newer
+// than its own, and always finds the last one before its own.
+func TestSQLManyReadersAndWriters(t *testing.T) {
+	onDatabases(t, func(t *testing.T, d *database) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		id := d.newResource(t)
+		var mu sync.Mutex
+		var writes, reads []string // reads are pairs
+		var clock atomic.Uint64    // tokens are near it
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for range 40 {
+					token := math.MaxInt64 + clock.Add(1) - mathrand.Uint64N(10)
+					text, found, admitted := fencing.Text(token), "", func() {}
+					var err error
+					if mathrand.IntN(4) == 0 {
+						err = d.Do(ctx, id, token, d.save(ctx, id, text))
+						admitted = func() { writes = append(writes, text) }
+					} else {
+						err = d.Read(ctx, id, token, d.load(ctx, id, &found))
+						admitted = func() { reads = append(reads, text, found) }
+					}
+					if err != nil {
+						assert.ErrorIs(t, err, fencing.ErrStale)
+						continue
+					}
+					mu.Lock()
+					admitted()
+					mu.Unlock()
+				}
+			})
+		}
+		all.Wait()
+		require.NotEmpty(t, writes)
+		require.NotEmpty(t, reads)
+		for i := 0; i < len(reads); i += 2 {
+			token, found := reads[i], reads[i+1]
+			if found == "new" {
+				found = fencing.Text(0)
+			}
+			require.LessOrEqual(t, found, token)
+			for _, w := range writes {
+				require.False(t, found < w && w < token, "%s found %s and not %s", token, found, w)
+			}
+		}
+	})
+}
+
+// earlier are the statements of the version of package fencing before Read.
+type earlier struct{ create, raise, newest string }
+
+func earlierOf(t *testing.T) earlier {
+	t.Helper()
+	switch {
+	case strings.HasSuffix(t.Name(), "PostgreSQL"):
+		return earlier{
+			`CREATE TABLE fencing_tokens (name TEXT PRIMARY KEY, token TEXT COLLATE "C" NOT NULL)`,
+			`INSERT INTO fencing_tokens (name, token) VALUES ($1, $2)
+				ON CONFLICT (name) DO UPDATE SET token = GREATEST(fencing_tokens.token, excluded.token)`,
+			`SELECT token FROM fencing_tokens WHERE name = $1`,
+		}
+	case strings.HasSuffix(t.Name(), "MySQL"):
+		return earlier{
+			`CREATE TABLE fencing_tokens (name VARBINARY(255) PRIMARY KEY,
+				token CHAR(20) CHARACTER SET ascii COLLATE ascii_bin NOT NULL) ENGINE = InnoDB`,
+			`INSERT INTO fencing_tokens (name, token) VALUES (?, ?)
+				ON DUPLICATE KEY UPDATE token = GREATEST(token, VALUES(token))`,
+			`SELECT token FROM fencing_tokens WHERE name = ? FOR UPDATE`,
+		}
+	}
+	return earlier{
+		`CREATE TABLE fencing_tokens (name TEXT PRIMARY KEY NOT NULL, token TEXT NOT NULL)`,
+		`INSERT INTO fencing_tokens (name, token) VALUES (?, ?)
+			ON CONFLICT (name) DO UPDATE SET token = max(token, excluded.token)`,
+		`SELECT token FROM fencing_tokens WHERE name = ?`,
+	}
+}
+
+var errEarlier = errors.New("refused by the earlier version")
+
+// do is SQL.Do of that version.
+func (e earlier) do(ctx context.Context, db *sql.DB, id string, token uint64, write func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(ctx, e.raise, id, fencing.Text(token)); err != nil {
+		return err
+	}
+	var newest string
+	if err := tx.QueryRowContext(ctx, e.newest, id).Scan(&newest); err != nil {
+		return err
+	}
+	if newest != fencing.Text(token) {
+		return errEarlier
+	}
+	if err := write(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// TestSQLEarlierVersion has a table that an earlier version has created and used. Processes of
+// that version go on writing there, and are refused like others.
+func TestSQLEarlierVersion(t *testing.T) {
+	onDatabases(t, func(t *testing.T, d *database) {
+		ctx, before := t.Context(), earlierOf(t)
+		_, err := d.db.ExecContext(ctx, `DROP TABLE fencing_tokens`)
+		require.NoError(t, err)
+		_, err = d.db.ExecContext(ctx, before.create)
+		require.NoError(t, err)
+		old := d.newResource(t)
+		require.NoError(t, before.do(ctx, d.db, old, 7, d.save(ctx, old, "old")))
+		if strings.HasSuffix(t.Name(), "MySQL") {
+			require.NoError(t, d.Create(ctx)) // otherwise nobody needs to call it again
+		}
+		d.requireUnread(t, old, 6, 7)
+		d.requireRead(t, old, 7, "old")
+
+		rapid.Check(t, func(t *rapid.T) {
+			id := d.newResource(t)
+			var write, read uint64 // the two marks
+			state := "new"
+			for i := range rapid.IntRange(1, 10).Draw(t, "calls") {
+				newest, next := max(write, read), fmt.Sprint("state ", i)
+				base := rapid.SampledFrom([]uint64{write, read, newest, 10, math.MaxInt64, math.MaxUint64}).Draw(t, "base")
+				token := max(base+uint64(rapid.Int64Range(-2, 3).Draw(t, "step")), 1)
+				switch rapid.SampledFrom([]string{"earlier", "do", "read", "read"}).Draw(t, "call") {
+				case "earlier":
+					err := before.do(ctx, d.db, id, token, d.save(ctx, id, next))
+					if token < newest {
+						require.ErrorIs(t, err, errEarlier)
+						continue
+					}
+					require.NoError(t, err)
+					write, state = token, next
+				case "do":
+					err := d.Do(ctx, id, token, d.save(ctx, id, next))
+					if token < newest {
+						requireStale(t, err, token, newest)
+						continue
+					}
+					require.NoError(t, err)
+					write, state = token, next
+				case "read":
+					if token < write {
+						d.requireUnread(t, id, token, write)
+						continue
+					}
+					d.requireRead(t, id, token, state)
+					read = max(read, token)
+				}
+			}
+		})
+	})
+}
