@@ -37,7 +37,8 @@ if not text then
 elseif place and not mine then
   queue = queue or redis.pcall('GET', place) or ''
   if type(queue) ~= 'string' then
-    blind, queue = not string.find(queue.err, 'WRONGTYPE', 1, true), '' -- in a key of another type nobody waits
+    blind = not string.find(queue.err, 'WRONGTYPE', 1, true) -- in a key of another type nobody waits
+    queue = ''
   end
   if queue ~= '' then
     -- include kept.lua

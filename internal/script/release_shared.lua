@@ -16,7 +16,8 @@ if v then
     local at, stop
     if text then at, stop = reader(text, ARGV[1]) else found = 2 end
     if at then
-      found, text = 1, string.sub(text, 1, at - 1) .. string.sub(text, stop + 1)
+      found = 1
+      text = string.sub(text, 1, at - 1) .. string.sub(text, stop + 1)
       if #text > 8 then keep(KEYS[1], text) end
     end
   end
