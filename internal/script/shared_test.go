@@ -931,3 +931,78 @@ func (n *node) stepOfReaders(b byte) {
 		time.Sleep(time.Duration(b) * 10 * time.Millisecond)
 	}
 }
+
+// Whatever text stands in a queue: no command of readers fails, a reader waits for the live exclusive tickets that
+// can be read there, and those who wait and are alive still do.
+func FuzzQueueOfReaders(f *testing.F) {
+	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() // when bubbles begin
+	live := func(rank int, process, kind string) string {
+		return fmt.Sprintf("%s%s%013d\n", ticket(rank, process), kind, now+5000)
+	}
+	dead := record(ticket(0, they), now-5)
+	for _, text := range []string{
+		"", "what?", " ", live(1, they, " "), live(1, us, " "), live(1, they, "r"), live(9, they, " "), live(1, they, "r") + live(2, they, " "), live(1, us, " ") + live(2, they, " "),
+		dead + live(1, they, " "), live(1, they, "r") + dead + live(2, they, "r"), live(1, they, " ")[:63], live(1, they, " ")[:50], live(1, they, "x"), live(1, they, "r") + live(2, they, "x"),
+		strings.Repeat(" ", 640), strings.Repeat(" ", 50), strings.Repeat("r", 128), "x" + live(1, they, " "), ticket(1, they) + "            inf\n", live(3, they, " ") + live(1, they, " "),
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		bubble(t, func(t *testing.T, m *embedded.Node, c *redis.Client) {
+			n := &node{T: t, Node: m, client: c}
+			queue := queueOf(text)
+			set := func() {
+				m.FlushAll()
+				require.NoError(t, m.Set("lock", fmt.Sprintf("readers\nw %013d\n", n.now()+4000)))
+				m.SetTTL("lock", 4*time.Second)
+				if text != "" {
+					require.NoError(t, m.Set(queueKey, text))
+					m.SetTTL(queueKey, 2*alive*time.Millisecond)
+				}
+			}
+			kept := func(q []string, ticket string) (ms int64) {
+				for _, r := range q {
+					if part(r, 49, 50) != " " {
+						continue
+					}
+					if ticket != "" && part(r, 0, 49) >= ticket {
+						return 0
+					}
+					if deadline(r) > n.now() && (ticket == "" || processOf(r) != processOf(ticket)) {
+						return deadline(r) - n.now()
+					}
+				}
+				return 0
+			}
+			set()
+			require.Equal(t, kept(queue, ""), n.run(script.EnterShared(of("v"), ttl, script.Place{}, script.Fence{})))
+			after, _ := m.Get(queueKey)
+			require.Equal(t, text, after)
+
+			set()
+			mine := aTicket(5, us).Shared()
+			got := n.run(script.EnterShared(of("v"), ttl, script.Place{Ticket: mine, Alive: alive}, script.Fence{}))
+			with := queue.with(ticket(5, us), n.now()+alive)
+			i := slices.IndexFunc(with, func(r string) bool { return r == record(ticket(5, us), n.now()+alive) })
+			with[i] = with[i][:49] + "r" + with[i][50:]
+			with = with.living(n.now())
+			after, _ = m.Get(queueKey)
+			require.Equal(t, strings.Join(with, ""), after)
+			require.Equal(t, kept(with, ticket(5, us)), got)
+
+			leave := []script.Ticket{aTicket(1, they), aTicket(2, us).Shared()}
+			for _, release := range []script.Command{
+				script.ReleaseShared(of("w"), script.ProcessOf(us), script.Turnover{}, script.Fence{}),
+				script.ReleaseShared(of("x"), script.ProcessOf(us), script.Turnover{Leave: leave}, script.Fence{}),
+				script.Release(of("x"), script.ProcessOf(us), script.Turnover{Leave: leave}, script.Fence{}),
+				script.ReleaseShared(of("w"), script.ProcessOf(us), script.Turnover{Enters: mine, Alive: alive, Leave: leave}, script.Fence{}),
+			} {
+				set()
+				n.run(release)
+			}
+			set()
+			require.NoError(t, m.Set("lock", "v"))
+			require.Equal(t, script.Mine, n.run(script.Downgrade{Process: script.ProcessOf(us), Leave: leave}.Extend(of("v"), ttl, false)).(int64)&3)
+		})
+	})
+}
