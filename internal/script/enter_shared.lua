@@ -53,7 +53,7 @@ local function answer(done)
 end
 
 if wait ~= 0 then return answer(0) end
-if not mine then keep(KEYS[1], add(text, value, now + ARGV[2])) end
+if not mine then keep(KEYS[1], add(text, value, now + ARGV[2]), now) end
 if not fence then return mine and -2 or blind and -3 or 0 end
 
 -- Tokens are compared as enter.lua says.

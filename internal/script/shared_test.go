@@ -827,27 +827,53 @@ func TestSharedCommands(t *testing.T) {
 	}
 }
 
-// parses reports whether text is one of readers.
-func parses(text string) bool {
+// whole reports whether text is one of readers as the scripts write it.
+func whole(text string) bool {
 	if !readersText.MatchString(text) {
 		return false
 	}
-	last := ""
-	for _, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n")[1:] {
-		if deadline := line[len(line)-13:]; deadline < last {
+	var deadlines []string
+	for _, r := range recordsOf(text) {
+		deadlines = append(deadlines, r[len(r)-13:])
+	}
+	return slices.IsSorted(deadlines)
+}
+
+var (
+	readersText = regexp.MustCompile(`^readers\n([^\n]* [0-9]{13}\n)+$`)
+	readersLine = regexp.MustCompile(`^[^\n]* [0-9]{13}$`)
+)
+
+// recordsOf returns the lines of a text of readers behind the first.
+func recordsOf(text string) []string {
+	return strings.Split(strings.TrimSuffix(strings.TrimPrefix(text, "readers\n"), "\n"), "\n")
+}
+
+// counts reports whether the scripts take text for one of readers: its last line is a record, so is each up to the
+// first that is not gone, and none of these is later than the last.
+func counts(text string, now int64) bool {
+	if !strings.HasPrefix(text, "readers\n") || len(text) == len("readers\n") || text[len(text)-1] != '\n' {
+		return false
+	}
+	lines := recordsOf(text)
+	last := lines[len(lines)-1]
+	if !readersLine.MatchString(last) {
+		return false
+	}
+	for _, line := range lines {
+		if !readersLine.MatchString(line) || line[len(line)-13:] > last[len(last)-13:] {
 			return false
-		} else {
-			last = deadline
+		}
+		if line[len(line)-13:] > fmt.Sprintf("%013d", now) {
+			return true
 		}
 	}
 	return true
 }
 
-var readersText = regexp.MustCompile(`^readers\n([^\n]* [0-9]{13}\n)+$`)
-
 // Whatever text stands at the key of a lock: no command of a reader or a writer fails, what is no text of readers
-// is a writer's value and stays as it is unless it is the caller's, what the scripts write is a text of readers, no
-// reader is lost, and the key has a TTL.
+// is a writer's value and stays as it is unless it is the caller's, a text of readers stays one, no reader is lost,
+// and the key has a TTL.
 func FuzzReaders(f *testing.F) {
 	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() // when bubbles begin
 	at := func(value string, ms int64) string { return fmt.Sprintf("%s %013d\n", value, now+ms) }
@@ -856,7 +882,7 @@ func FuzzReaders(f *testing.F) {
 		"", "v", "w", "readers", "readers\n", "readers\n\n", "readers\nv", "readers\nv \n", "readers\n" + at("v", 5000)[1:], "Readers\n" + at("v", 5000),
 		"readers\n" + at("v", 5000), "readers\n" + at("v", -5000), "readers\n" + at("v", 0), "readers\n" + at("", 5000), "readers\n" + at("v", -9) + at("w", 5000),
 		"readers\n" + at("v", 5000) + at("w", 4000), "readers\n" + at("v", 5000) + at("w", -4000), "readers\n" + at("v", 5000) + at("w", 5000), "readers\n" + at("v", 5000) + at("v", 6000),
-		"readers\n" + at("v", 5000) + "x", "readers\n" + at("v", 5000) + "\n", "readers\n" + at("v", 5000) + "w 123\n", "readers\n\n" + at("v", 5000), "readers\nx\n" + at("v", 5000),
+		"readers\n" + at("v", 5000) + "x", "readers\n" + at("v", 5000) + "\n", "readers\n" + at("v", 5000) + "w 123\n", "readers\n" + at("v", 5000) + "garbage\n" + at("w", 6000), "readers\n" + at("w", 5000) + at("x", -1) + at("v", 6000), "readers\n\n" + at("v", 5000), "readers\nx\n" + at("v", 5000),
 		"readers\nv  946684805000\n", "readers\nv 94668480500.0\n", "readers\nv 0x946684805000\n", "readers\nv           inf\n", "readers\nv           nan\n", "readers\nv 9999999999999\n",
 		"readers\nv\t0946684805000\n", "readers\n" + at("v 1234567890123", 5000), "readers\n" + at("v", 1000) + at("v 0946684805000", 5000), "readers\n" + at("\x00\xff", 5000), "readers\n" + at("readers", 5000),
 		"readers\nv 00946684805000\n", "readers\nv0946684805000\n", "readers\n" + strings.Repeat(at("x", 5000), 50), "readers\r\n" + at("v", 5000),
@@ -905,7 +931,7 @@ func (n *node) stepOfReaders(b byte) {
 	if after != "" {
 		require.Positive(n, n.TTL("lock"))
 	}
-	writers := before != "" && !parses(before)
+	writers := before != "" && !counts(before, n.now())
 	if writers && !own {
 		require.Equal(n, before, after, "it is a writer's")
 		if k := b % 10; k < 2 || k == 9 {
@@ -914,13 +940,16 @@ func (n *node) stepOfReaders(b byte) {
 			require.Equal(n, script.Other, reply)
 		}
 	}
-	if after != before && after != "" && after != value {
-		require.True(n, parses(after), "%q", after)
+	if after != before && after != "" && after != value && (writers || before == "" || whole(before)) {
+		require.True(n, whole(after), "%q", after)
 		last, _ := strconv.ParseInt(after[len(after)-14:len(after)-1], 10, 64)
 		require.Equal(n, last-n.now(), n.TTL("lock").Milliseconds())
 	}
 	if !writers && before != "" { // all others stay
-		for _, line := range strings.Split(strings.TrimSuffix(before, "\n"), "\n")[1:] {
+		for _, line := range recordsOf(before) {
+			if !readersLine.MatchString(line) {
+				continue
+			}
 			deadline, _ := strconv.ParseInt(line[len(line)-13:], 10, 64)
 			if line[:len(line)-14] != value && deadline > n.now() {
 				require.Contains(n, after, "\n"+line+"\n")
