@@ -626,12 +626,11 @@ func anyAction(r *rand.Rand) action {
 		return look{names, value, pick(r, "extend", "heal", "valid")}.action()
 	}
 	l := leave{names: names, value: value, token: token, process: pick(r, us, they, ""), quiet: r.IntN(8) == 0, old: r.IntN(3) == 0 && len(names) == 1}
-	l.changes(r)
-	return l.action()
+	return l.changed(r).action()
 }
 
-// changes lets tickets enter and leave the queues at random. An old version knows no shared tickets.
-func (l *leave) changes(r *rand.Rand) {
+// changed returns l with tickets that enter and leave the queues at random. An old version knows no shared tickets.
+func (l leave) changed(r *rand.Rand) leave {
 	if r.IntN(2) == 0 {
 		l.all = some(r, worldTickets)
 	}
@@ -653,6 +652,7 @@ func (l *leave) changes(r *rand.Rand) {
 			l.all[i] += "r"
 		}
 	}
+	return l
 }
 
 // TestMultiAtRandom plays commands of one name and of several on nodes of both kinds.

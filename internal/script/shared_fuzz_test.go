@@ -335,8 +335,7 @@ func anySharedAction(r *rand.Rand) action {
 		return l.action()
 	}
 	l := leave{names: []int{name}, value: value, token: token, process: pick(r, us, they, ""), quiet: r.IntN(8) == 0, shared: true}
-	l.changes(r)
-	return l.action()
+	return l.changed(r).action()
 }
 
 // TestSharedInSmallWorlds plays commands of one name in all states of a set: who holds the key, and who waits in
