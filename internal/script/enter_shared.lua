@@ -37,7 +37,8 @@ if not text then
 elseif place and not mine then
   queue = queue or redis.pcall('GET', place) or ''
   if type(queue) ~= 'string' then
-    blind, queue = not string.find(queue.err, 'WRONGTYPE', 1, true), '' -- in a key of another type nobody waits
+    blind = not string.find(queue.err, 'WRONGTYPE', 1, true) -- in a key of another type nobody waits
+    queue = ''
   end
   if queue ~= '' then
     -- include kept.lua
@@ -52,7 +53,7 @@ local function answer(done)
 end
 
 if wait ~= 0 then return answer(0) end
-if not mine then keep(KEYS[1], add(text, value, now + ARGV[2])) end
+if not mine then keep(KEYS[1], add(text, value, now + ARGV[2]), now) end
 if not fence then return mine and -2 or blind and -3 or 0 end
 
 -- Tokens are compared as enter.lua says.

@@ -18,7 +18,7 @@ local deadline = now + ARGV[2]
 
 if v == value then
   deadline = math.max(deadline, now + redis.call('PTTL', KEYS[1]))
-  keep(KEYS[1], add('readers\n', value, deadline))
+  keep(KEYS[1], add('readers\n', value, deadline), now)
   local before = KEYS[2] and redis.pcall('GET', KEYS[2]) or ''
   if before == '' or type(before) ~= 'string' then return 1 end
   -- include queue.lua
@@ -36,10 +36,10 @@ if not text then return 2 end
 local at, stop, old = reader(text, value)
 if not at then
   if not heals then return 0 end
-  keep(KEYS[1], add(text, value, deadline))
+  keep(KEYS[1], add(text, value, deadline), now)
   return 3
 end
 if old < deadline then
-  keep(KEYS[1], add(string.sub(text, 1, at - 1) .. string.sub(text, stop + 1), value, deadline))
+  keep(KEYS[1], add(string.sub(text, 1, at - 1) .. string.sub(text, stop + 1), value, deadline), now)
 end
 return 1

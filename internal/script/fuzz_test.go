@@ -39,7 +39,7 @@ func bubble(t *testing.T, f func(t *testing.T, n *embedded.Node, c *redis.Client
 	})
 }
 
-// recordSize is that of a waiter in a queue: 49 bytes of ticket, a space, 13 of deadline
+// recordSize is that of a waiter in a queue: 49 bytes of ticket, its kind, 13 of deadline
 // and a newline.
 const recordSize = 64
 
@@ -112,6 +112,34 @@ func (q queue) without(ticket string) queue {
 	return slices.Concat(q[:i], q[i+1:])
 }
 
+// tells returns what a release adds that tells those who lead q, of which the first is alive.
+func (q queue) tells(process string, now int64) (flags int64) {
+	if part(q[0], 49, 50) != "r" {
+		switch {
+		case processOf(q[0]) != process:
+			return script.Woke
+		case len(q) > 1 && processOf(q[1]) != "" && processOf(q[1]) != process:
+			return script.First + script.Others
+		}
+		return script.First
+	}
+	for _, r := range q {
+		switch kind := part(r, 49, 50); {
+		case len(r) < recordSize || deadline(r) <= now:
+		case kind == " ":
+			if flags == script.First && processOf(r) != process {
+				flags += script.Others
+			}
+			return flags
+		case kind == "r" && processOf(r) == process:
+			flags |= script.First
+		case kind == "r":
+			flags |= script.Woke
+		}
+	}
+	return flags
+}
+
 // waiting are the records of waiters that are alive, each as a ticket is written.
 func (q queue) waiting(now int64) (live []string) {
 	for _, r := range q {
@@ -122,7 +150,7 @@ func (q queue) waiting(now int64) (live []string) {
 	return live
 }
 
-var wellFormed = regexp.MustCompile(`^\d{4}:\d{16}:\d{16}:\d{10} \d{13}\n$`)
+var wellFormed = regexp.MustCompile(`^\d{4}:\d{16}:\d{16}:\d{10}[ r]\d{13}\n$`)
 
 // A node is one with a lock and its queue, and the model of it.
 type node struct {
@@ -192,14 +220,7 @@ func (n *node) release(value, process string, turnover script.Turnover) {
 		n.queue = n.queue.living(n.now())
 	}
 	if want != script.Other && len(n.queue) > 0 {
-		switch {
-		case processOf(n.queue[0]) != process:
-			want += script.Woke
-		case len(n.queue) > 1 && processOf(n.queue[1]) != "" && processOf(n.queue[1]) != process:
-			want += script.First + script.Others
-		default:
-			want += script.First
-		}
+		want += n.queue.tells(process, n.now())
 	}
 	require.Equal(n, want, got)
 	n.keeps(live, turnover)
@@ -277,6 +298,7 @@ func FuzzQueue(f *testing.F) {
 	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() // when bubbles begin
 	live := func(rank int, process string) string { return record(ticket(rank, process), now+5000) }
 	dead := record(ticket(0, they), now-5)
+	reads := func(rank int, process string) string { return strings.Replace(live(rank, process), " ", "r", 1) }
 	plan := []byte{0, 0x11, 2, 0x0b, 0x1d, 0x0a, 0x76, 0x1d, 0x2c, 0x17, 0x3a}
 	for _, text := range []string{
 		"", "what?", live(1, they), live(1, they) + live(2, us), dead + live(1, us), dead + dead + live(3, they) + live(4, us), dead,
@@ -285,6 +307,7 @@ func FuzzQueue(f *testing.F) {
 		ticket(1, they) + " 94668480000.5\n", ticket(1, they) + "  946684900000\n", ticket(1, they) + " -946684900000\n", ticket(1, they) + " 1e300        \n", ticket(1, they) + " 0b11111111111\n", ticket(1, they) + " 1_000_000_000\n",
 		// A ticket that is not at the beginning of a record.
 		strings.Repeat("x", 10) + ticket(1, they) + "12345" + live(3, they), strings.Repeat("x", 60) + live(1, they) + "123\n" + live(4, us),
+		reads(1, they), reads(1, us) + reads(2, they), reads(1, us) + live(2, they) + reads(3, they), reads(1, they) + reads(2, us) + dead + reads(4, they), dead + reads(1, us) + reads(2, they)[:63],
 		strings.Repeat("\x00", 64) + live(1, us), strings.Repeat("\xff", 128), strings.Repeat("9", 64) + live(2, they), strings.Repeat("9", 640), strings.Repeat("\n", 64),
 	} {
 		f.Add(text, plan)

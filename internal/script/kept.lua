@@ -14,8 +14,9 @@ local function exclusive(queue, now, ticket)
   end
 end
 
--- unblocks reports whether v, which holds the lock, is of readers, and a change of the queue
--- lets readers go on: the first live exclusive waiter has left it, and a reader leads it.
+-- unblocks reports whether v, which holds the lock, begins as the text of readers does, and a
+-- change of the queue lets readers go on: the first live exclusive waiter has left it, and a
+-- reader leads it.
 local function unblocks(before, queue, v, now)
   if type(v) ~= 'string' or string.sub(v, 1, 8) ~= 'readers\n' or string.sub(queue, 50, 50) ~= 'r' then return false end
   local kept = exclusive(before, now)

@@ -19,7 +19,8 @@ import (
 )
 
 // This file compares the scripts of several names with a reference in Go. The reference decides about any
-// number of names: a lock of one name is one of them, so the scripts of one name check the reference.
+// number of names: a lock of one name is one of them, so the scripts of one name check the reference. What it
+// says about readers is in shared_fuzz_test.go.
 
 // A world is what the reference expects on a node. It does not count the time that a test takes, so all times
 // are far apart.
@@ -27,17 +28,19 @@ type world [3]worldName
 
 // A worldName is what a node keeps of one name. Of what is missing, the TTL is 0; -1 means that it never ends.
 type worldName struct {
-	lock  string // a value
-	queue []worldWaiter
-	fence string // a number
+	lock    string        // a writer's value
+	readers []worldReader // if they hold the lock, in the order of their deadlines
+	queue   []worldWaiter
+	fence   string // a number
 
 	lockTTL, queueTTL, fenceTTL    int64
 	lockOdd, queueOdd, fenceIsList bool // the key is a list, and nothing else of it matters
 }
 
 type worldWaiter struct {
-	ticket string
-	left   int64 // until its deadline; not positive if it is dead
+	ticket string // without its kind
+	left   int64  // until its deadline; not positive if it is dead
+	shared bool
 }
 
 const (
@@ -79,13 +82,15 @@ func (n *worldName) with(ticket string) {
 		return
 	}
 	n.without(ticket)
-	n.queue = append(n.queue, worldWaiter{ticket, worldAlive})
+	n.queue = append(n.queue, worldWaiter{ticket[:49], worldAlive, len(ticket) > 49})
 	slices.SortFunc(n.queue, func(a, b worldWaiter) int { return cmp.Compare(a.ticket, b.ticket) })
 	n.queueTTL = max(n.queueTTL, 2*worldAlive)
 }
 
 func (n *worldName) without(tickets ...string) {
-	n.queue = slices.DeleteFunc(slices.Clone(n.queue), func(w worldWaiter) bool { return slices.Contains(tickets, w.ticket) })
+	n.queue = slices.DeleteFunc(slices.Clone(n.queue), func(w worldWaiter) bool {
+		return slices.ContainsFunc(tickets, func(t string) bool { return t[:49] == w.ticket })
+	})
 }
 
 // settle notes that an empty queue is no key.
@@ -117,9 +122,14 @@ type acquire struct {
 	value, ticket string
 	strict        bool
 	token         uint64
+	shared        bool // a reader's, of one name
+	old           bool // by the script of a version that knows no readers
 }
 
 func (a acquire) expect(w *world) expected {
+	if a.shared {
+		return a.expectShared(&w[a.names[0]])
+	}
 	var e script.Entered
 	for _, i := range a.names {
 		n := &w[i]
@@ -142,7 +152,7 @@ func (a acquire) expect(w *world) expected {
 		}
 		switch {
 		case by >= 0 || mine:
-		case n.lock != "":
+		case n.held():
 			by, e.Wait = at, n.lockTTL
 		case a.strict && a.ticket != "" && n.at(0) != processOf(a.ticket):
 			by, e.Wait = at, n.queue[0].left
@@ -177,8 +187,11 @@ func (a acquire) action() action {
 	if a.token != 0 {
 		f = script.Fence{Token: a.token, TTL: worldFence}
 	}
+	if a.shared {
+		return action{fmt.Sprintf("enter %+v", a), script.EnterShared(script.NewLock(worldNames[a.names[0]], a.value), worldTTL, place, f), a.expect, func(reply any) (any, error) { return script.ParseEnteredShared(reply) }}
+	}
 	if len(a.names) == 1 {
-		return action{fmt.Sprintf("enter %+v", a), script.Enter(script.NewLock(worldNames[a.names[0]], a.value), worldTTL, place, f), a.expect, func(reply any) (any, error) { return script.ParseEntered(reply) }}
+		return action{fmt.Sprintf("enter %+v", a), maybeOld(a.old, "enter", script.Enter(script.NewLock(worldNames[a.names[0]], a.value), worldTTL, place, f)), a.expect, func(reply any) (any, error) { return script.ParseEntered(reply) }}
 	}
 	return action{fmt.Sprintf("enter %+v", a), script.EnterMulti(multi(a.names, a.value), worldTTL, place, f), a.expect, func(reply any) (any, error) { return script.ParseEnteredMulti(reply) }}
 }
@@ -201,6 +214,8 @@ type leave struct {
 	all            []string   // tickets that leave all queues
 	enters         []string   // by name: the ticket that enters
 	leaves         [][]string // by name: the tickets that leave
+	shared         bool       // a reader's, of one name
+	old            bool       // by the script of a version that knows no readers
 }
 
 func (l leave) turnover() script.Turnover {
@@ -217,6 +232,9 @@ func (l leave) turnover() script.Turnover {
 
 func (l leave) expect(w *world) (e expected) {
 	r := script.Released{Found: found(w, l.names, l.value)}
+	if l.shared {
+		r.Found = w[l.names[0]].foundShared(l.value)
+	}
 	for _, i := range l.names {
 		e.refused = e.refused || w[i].lockOdd
 	}
@@ -232,13 +250,17 @@ func (l leave) expect(w *world) (e expected) {
 		if n.lock == l.value && !n.lockOdd {
 			n.lock, n.lockTTL = "", 0
 		}
+		if l.shared {
+			n.takeOut(l.value)
+		}
 		if l.token != 0 {
 			n.raise(l.token)
 		}
-		held := n.lockOdd || n.lock != ""
+		held := n.lockOdd || n.held()
 		if l.quiet || n.queueOdd || held && !changes {
 			continue
 		}
+		kept := n.exclusive("")
 		n.without(l.all...)
 		if l.enters != nil {
 			n.without(l.leaves[at]...)
@@ -246,16 +268,18 @@ func (l leave) expect(w *world) (e expected) {
 		}
 		n.living()
 		n.settle()
-		switch {
-		case held || len(n.queue) == 0:
-		case n.at(0) != l.process:
-			e.told = append(e.told, n.at(0)+" "+worldNames[i])
-			r.Others |= 1 << at
-		default:
+		if len(n.queue) == 0 || held && (l.old || !n.unblocked(kept)) {
+			continue
+		}
+		told, first, others := n.tells(l.process, l.old)
+		for _, process := range told {
+			e.told = append(e.told, process+" "+worldNames[i])
+		}
+		if first {
 			r.First |= 1 << at
-			if n.at(1) != "" && n.at(1) != l.process {
-				r.Others |= 1 << at
-			}
+		}
+		if others {
+			r.Others |= 1 << at
 		}
 	}
 	e.reply = r
@@ -276,10 +300,14 @@ func (l leave) action() action {
 		m = multi(l.names, l.value)
 	}
 	switch {
+	case l.shared && l.quiet:
+		a.command = script.ReleaseSharedQuietly(lock, f)
+	case l.shared:
+		a.command = script.ReleaseShared(lock, process, l.turnover(), f)
 	case single && l.quiet:
-		a.command = script.ReleaseQuietly(lock, f)
+		a.command = maybeOld(l.old, "release", script.ReleaseQuietly(lock, f))
 	case single:
-		a.command = script.Release(lock, process, l.turnover(), f)
+		a.command = maybeOld(l.old, "release", script.Release(lock, process, l.turnover(), f))
 	case l.quiet:
 		a.command = script.ReleaseMultiQuietly(m, f)
 	default:
@@ -308,7 +336,7 @@ func parseReleasedOne(reply any) (any, error) {
 func found(w *world, names []int, value string) int64 {
 	missing := false
 	for _, i := range names {
-		if n := w[i]; n.lockOdd || n.lock != "" && n.lock != value {
+		if n := w[i]; n.lockOdd || n.held() && n.lock != value {
 			return script.Other
 		}
 		missing = missing || w[i].lock == ""
@@ -403,7 +431,7 @@ func (p *play) set(w *world) {
 	}
 	for i, name := range worldNames {
 		n := w[i]
-		put(name, n.lock, n.lockTTL, n.lockOdd)
+		put(name, n.lock+p.readersText(n.readers), n.lockTTL, n.lockOdd)
 		put(script.QueueKey(name), p.text(n.queue), n.queueTTL, n.queueOdd)
 		put(script.FenceKey(name), n.fence, n.fenceTTL, n.fenceIsList)
 	}
@@ -412,7 +440,7 @@ func (p *play) set(w *world) {
 func (p *play) text(queue []worldWaiter) string {
 	var b strings.Builder
 	for _, w := range queue {
-		b.WriteString(record(w.ticket, p.start+w.left))
+		b.WriteString(w.record(p.start))
 	}
 	return b.String()
 }
@@ -424,7 +452,7 @@ func (p *play) do(w *world, a action, from string) {
 	want := a.expect(w)
 	after := *w
 	for i := range after {
-		after[i].queue = slices.Clone(after[i].queue)
+		after[i].queue, after[i].readers = slices.Clone(after[i].queue), slices.Clone(after[i].readers)
 	}
 	p.pipe.Publish(c, script.ProcessOf(us).Channel(), "end")
 	var keys []string
@@ -492,7 +520,11 @@ func (p *play) wrong(a action, want expected, reply *redis.Cmd, after world, sta
 	values := state.Val().([]any)
 	for i, name := range worldNames {
 		n, at := after[i], 6*i
-		if wrong := differs(values[at:], n.lock, n.lockTTL, n.lockOdd); wrong != "" {
+		if len(n.readers) > 0 {
+			if wrong := p.readersDiffer(values[at:], n); wrong != "" {
+				return name + ": " + wrong
+			}
+		} else if wrong := differs(values[at:], n.lock, n.lockTTL, n.lockOdd); wrong != "" {
 			return name + ": lock " + wrong
 		}
 		if wrong := differs(values[at+4:], n.fence, n.fenceTTL, n.fenceIsList); wrong != "" {
@@ -510,7 +542,7 @@ func (p *play) wrong(a action, want expected, reply *redis.Cmd, after world, sta
 		}
 		for j, w := range n.queue {
 			r := text[recordSize*j:][:recordSize]
-			if !wellFormed.MatchString(r) || r[:49] != w.ticket || max(deadline(r)-p.start-w.left, p.start+w.left-deadline(r)) > tolerance {
+			if r[:50] != w.record(0)[:50] || !digits.MatchString(r[50:63]) || r[63] != '\n' || max(deadline(r)-p.start-w.left, p.start+w.left-deadline(r)) > tolerance {
 				return fmt.Sprintf("%s: queue %q, want %v", name, text, n.queue)
 			}
 		}
@@ -556,9 +588,11 @@ func anyName(r *rand.Rand) (n worldName) {
 		n.lock, n.lockTTL = "w", pick[int64](r, worldTTL/2, 2*worldTTL, -1)
 	case 6:
 		n.lockOdd = r.IntN(2) == 0
+	case 7, 8, 9, 10:
+		n.readers, n.lockTTL = anyReaders(r)
 	}
 	for _, t := range some(r, worldTickets) {
-		n.queue = append(n.queue, worldWaiter{t, pick(r, worldDead, 3*worldAlive, 5*worldAlive)})
+		n.queue = append(n.queue, worldWaiter{t, pick(r, worldDead, 3*worldAlive, 5*worldAlive), r.IntN(2) == 0})
 		n.queueTTL = pick[int64](r, 150_000, 400_000)
 	}
 	if r.IntN(20) == 0 {
@@ -573,7 +607,13 @@ func anyName(r *rand.Rand) (n worldName) {
 	return n
 }
 
+// anyTicket returns a ticket of either kind.
+func anyTicket(r *rand.Rand) string { return pick(r, worldTickets...) + pick(r, "", "r") }
+
 func anyAction(r *rand.Rand) action {
+	if r.IntN(2) == 0 {
+		return anySharedAction(r)
+	}
 	names := pick(r, []int{0, 1}, []int{0, 2}, []int{1, 2}, []int{0, 1, 2}, []int{0, 1, 2}, []int{r.IntN(3)})
 	value, token := pick(r, "v", "v", "w"), uint64(0)
 	if r.IntN(2) == 0 {
@@ -581,24 +621,38 @@ func anyAction(r *rand.Rand) action {
 	}
 	switch r.IntN(7) {
 	case 0, 1:
-		return acquire{names, value, pick(r, append([]string{""}, worldTickets...)...), r.IntN(2) == 0, token}.action()
+		return acquire{names: names, value: value, ticket: pick(r, append([]string{""}, worldTickets...)...), strict: r.IntN(2) == 0, token: token, old: r.IntN(3) == 0}.action()
 	case 2:
 		return look{names, value, pick(r, "extend", "heal", "valid")}.action()
 	}
-	l := leave{names: names, value: value, token: token, process: pick(r, us, they, ""), quiet: r.IntN(8) == 0}
+	l := leave{names: names, value: value, token: token, process: pick(r, us, they, ""), quiet: r.IntN(8) == 0, old: r.IntN(3) == 0 && len(names) == 1}
+	return l.changed(r).action()
+}
+
+// changed returns l with tickets that enter and leave the queues at random. An old version knows no shared tickets.
+func (l leave) changed(r *rand.Rand) leave {
 	if r.IntN(2) == 0 {
 		l.all = some(r, worldTickets)
 	}
 	if r.IntN(2) == 0 {
-		for range names {
-			l.enters = append(l.enters, pick(r, append([]string{"", ""}, worldTickets...)...))
+		for range l.names {
+			enters := pick(r, "", anyTicket(r))
+			if l.old && enters != "" {
+				enters = enters[:49]
+			}
+			l.enters = append(l.enters, enters)
 			l.leaves = append(l.leaves, some(r, worldTickets))
 		}
-		if len(names) == 1 {
+		if len(l.names) == 1 {
 			l.leaves[0] = nil
 		}
 	}
-	return l.action()
+	for i := range l.all {
+		if !l.old && r.IntN(2) == 0 {
+			l.all[i] += "r"
+		}
+	}
+	return l
 }
 
 // TestMultiAtRandom plays commands of one name and of several on nodes of both kinds.
@@ -621,8 +675,8 @@ func TestMultiAtRandom(t *testing.T) {
 
 // TestMultiInSmallWorlds plays commands of two names in all states of a small set.
 func TestMultiInSmallWorlds(t *testing.T) {
-	ours, theirs := worldWaiter{worldTickets[0], 3 * worldAlive}, worldWaiter{worldTickets[1], 5 * worldAlive}
-	late, dead := worldWaiter{worldTickets[2], 3 * worldAlive}, worldWaiter{worldTickets[1], worldDead}
+	ours, theirs := worldWaiter{worldTickets[0], 3 * worldAlive, false}, worldWaiter{worldTickets[1], 5 * worldAlive, false}
+	late, dead := worldWaiter{worldTickets[2], 3 * worldAlive, false}, worldWaiter{worldTickets[1], worldDead, false}
 	lines := [][]worldWaiter{nil, {theirs}, {ours, theirs}, {dead, late}, {dead}, {theirs, late}, {ours}}
 	locks := []string{"", "v", "w", "a list"}
 	lines, locks = lines[:testlength.Of(3, 4, 7)], locks[:testlength.Of(2, 3, 4)]

@@ -3,50 +3,67 @@
 -- is 13 digits: milliseconds by this node's clock. From then on the reader counts as gone. The
 -- key lasts as long as the last of them. A value has no newline. It may have spaces.
 
+-- deadlineOf returns the digits of the deadline in the record that ends at stop, nil if there
+-- are none. from is where the record may begin.
+local function deadlineOf(text, from, stop)
+  if stop < from + 14 or string.sub(text, stop - 14, stop - 14) ~= ' ' then return nil end
+  local digits = string.sub(text, stop - 13, stop - 1)
+  if not string.find(digits, '%D') then return digits end
+end
+
 -- readersOf returns the text without those who are gone, with no reader if v is missing. It
--- returns nil for a writer's value, such as any that begins like the text and is none.
+-- returns nil for a writer's value, such as one that begins like the text and is none. To be
+-- cheap beside many readers, it looks no further than to the first who is not gone, and at the
+-- last.
 local function readersOf(v, now)
   if not v then return 'readers\n' end
-  if string.sub(v, 1, 8) ~= 'readers\n' or #v == 8 then return nil end
-  local find, sub = string.find, string.sub
-  local at, gone, last, time = 8, 8, '', string.format('%013.0f', now)
+  if string.sub(v, 1, 8) ~= 'readers\n' then return nil end
+  local at, last, time = 9, deadlineOf(v, 9, #v), string.format('%013.0f', now)
+  if not last or string.sub(v, -1) ~= '\n' then return nil end
   while at < #v do
-    local stop = find(v, '\n', at + 1, true)
-    if not stop or stop < at + 15 or sub(v, stop - 14, stop - 14) ~= ' ' then return nil end
-    local deadline = sub(v, stop - 13, stop - 1)
-    if deadline < last or find(deadline, '%D') then return nil end
-    if deadline <= time then gone = stop end
-    at, last = stop, deadline
+    local stop = string.find(v, '\n', at, true)
+    local digits = stop == #v and last or deadlineOf(v, at, stop)
+    if not digits or digits > last then return nil end
+    if digits > time then break end
+    at = stop + 1
   end
-  if gone == 8 then return v end
-  return 'readers\n' .. sub(v, gone + 1)
+  if at == 9 then return v end
+  return 'readers\n' .. string.sub(v, at)
 end
 
 -- reader returns where the record of a value begins and ends in a text that readersOf has
 -- returned, and its deadline; nil if there is none. The value may be the beginning of another.
 local function reader(text, value)
-  local at, stop = string.find(text, '\n' .. value .. ' ', 1, true)
-  while at and string.sub(text, stop + 14, stop + 14) ~= '\n' do
-    at, stop = string.find(text, '\n' .. value .. ' ', at + 1, true)
+  local record = '\n' .. value .. ' '
+  local at, stop = string.find(text, record, 1, true)
+  while at do
+    local digits = string.sub(text, stop + 14, stop + 14) == '\n' and deadlineOf(text, at, stop + 14)
+    if digits then return at + 1, stop + 14, tonumber(digits) end
+    at, stop = string.find(text, record, at + 1, true)
   end
-  if at then return at + 1, stop + 14, tonumber(string.sub(text, stop + 1, stop + 13)) end
 end
 
 -- add returns a text with a record in its place.
 local function add(text, value, deadline)
   local digits, at = string.format('%013.0f', math.min(deadline, 9999999999999)), #text
   if #text > 8 and string.sub(text, -14, -2) > digits then
-    at = 8
-    local stop = string.find(text, '\n', 9, true)
-    while string.sub(text, stop - 13, stop - 1) <= digits do
-      at, stop = stop, string.find(text, '\n', stop + 1, true)
-    end
+    local stop = 8
+    repeat
+      at = stop
+      stop = string.find(text, '\n', at + 1, true)
+    until string.sub(text, stop - 13, stop - 1) > digits
   end
   return string.sub(text, 1, at) .. value .. ' ' .. digits .. '\n' .. string.sub(text, at + 1)
 end
 
 -- keep sets the key to a text that has a reader. It gives the key the last deadline itself, and
--- not a TTL, which would count from a moment before or after the script has read the clock.
-local function keep(key, text)
-  redis.call('SET', key, text, 'PXAT', tonumber(string.sub(text, -14, -2)))
+-- not a TTL, which would count from a moment before or after the script has read the clock. A
+-- text that is not in order keeps its TTL.
+local function keep(key, text, now)
+  local digits = deadlineOf(text, 9, #text)
+  if digits and tonumber(digits) > now then
+    redis.call('SET', key, text, 'PXAT', tonumber(digits))
+  else
+    redis.call('SET', key, text, 'KEEPTTL')
+  end
 end

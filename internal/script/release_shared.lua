@@ -12,12 +12,14 @@ if v then
     found = 1
   else
     local t = redis.call('TIME')
-    text = readersOf(v, t[1] * 1000 + math.floor(t[2] / 1000))
+    local now = t[1] * 1000 + math.floor(t[2] / 1000)
+    text = readersOf(v, now)
     local at, stop
     if text then at, stop = reader(text, ARGV[1]) else found = 2 end
     if at then
-      found, text = 1, string.sub(text, 1, at - 1) .. string.sub(text, stop + 1)
-      if #text > 8 then keep(KEYS[1], text) end
+      found = 1
+      text = string.sub(text, 1, at - 1) .. string.sub(text, stop + 1)
+      if #text > 8 then keep(KEYS[1], text, now) end
     end
   end
   if text and #text == 8 then

@@ -1,0 +1,158 @@
+package claim_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+const ours = "2222222222222222" // a process
+
+// A node runs calls.
+type node struct {
+	*testing.T
+	client *redis.Client
+}
+
+func startNode(t *testing.T) node {
+	t.Helper()
+	nodes := embedded.Start(1)
+	t.Cleanup(nodes.Close)
+	c := nodes[0].Client()
+	t.Cleanup(func() { _ = c.Close() })
+	return node{t, c}
+}
+
+// says runs a call and reads the reply.
+func (n node) says(c claim.Call) claim.Answer {
+	n.Helper()
+	reply, err := n.client.Do(n.Context(), c.Command.InFull()...).Result()
+	if err != nil {
+		require.ErrorIs(n, err, redis.Nil)
+	}
+	a, err := c.Read(reply)
+	require.NoError(n, err)
+	return a
+}
+
+func sharedTicket(number uint32) script.Ticket {
+	return script.NewTicket(0, int64(number), script.ProcessOf(ours), number).Shared()
+}
+
+// Two readers hold a name at once. A writer waits for both.
+func TestShared(t *testing.T) {
+	n := startNode(t)
+	var rooms [3]claim.Room
+	reads, writes := claim.NewShared("lock"), claim.NewExclusive("lock")
+	v, w, x := reads.With("v", &rooms[0]), reads.With("w", &rooms[1]), writes.With("x", &rooms[2])
+	assert.Equal(t, "lock", v.Name())
+	assert.Equal(t, "v", v.Value())
+	assert.Equal(t, []string{"lock"}, v.Lines())
+	ttl, place, fence := time.Minute, script.Place{Ticket: sharedTicket(1), Alive: 1000}, script.Fence{Token: 7, TTL: 1000}
+
+	assert.Equal(t, claim.Answer{Found: claim.Mine}, n.says(v.Acquire(ttl, script.Place{}, script.Fence{})), "a plain grant has no Detail")
+	a := n.says(v.Acquire(ttl, script.Place{}, script.Fence{}))
+	assert.Equal(t, claim.Mine, a.Found)
+	assert.True(t, a.Details().WasThere)
+	a = n.says(w.Acquire(ttl, place, fence))
+	assert.Equal(t, claim.Mine, a.Found)
+	assert.Equal(t, claim.Detail{Wait: claim.Never, Register: 7, Stored: true}, *a.Detail)
+	assert.Equal(t, claim.Other, n.says(x.Acquire(ttl, script.Place{}, script.Fence{})).Found)
+
+	assert.Equal(t, claim.Mine, n.says(v.Extend(2*ttl, false)).Found)
+	assert.Equal(t, claim.Mine, n.says(v.Check()).Found)
+	assert.Equal(t, claim.Other, n.says(x.Release(script.Process{}, script.Turnover{}, script.Fence{})).Found)
+	turnover := script.Turnover{Leave: []script.Ticket{place.Ticket}}
+	assert.Equal(t, claim.Answer{Found: claim.Mine}, n.says(w.Release(script.ProcessOf(ours), turnover, fence)))
+	assert.Equal(t, claim.Missing, n.says(w.Check()).Found)
+	assert.Equal(t, claim.Missing, n.says(w.Extend(ttl, false)).Found)
+	assert.Equal(t, claim.Created, n.says(w.Extend(ttl, true)).Found)
+	assert.Equal(t, claim.Mine, n.says(w.ReleaseQuietly(fence)).Found)
+	assert.Equal(t, claim.Mine, n.says(v.ReleaseQuietly(script.Fence{})).Found)
+
+	assert.Equal(t, claim.Mine, n.says(x.Acquire(ttl, script.Place{}, script.Fence{})).Found)
+	a = n.says(v.Acquire(ttl, script.Place{}, script.Fence{}))
+	assert.Equal(t, claim.Other, a.Found)
+	assert.InDelta(t, ttl, a.Details().Wait, float64(5*time.Second))
+	assert.Equal(t, claim.Other, n.says(v.Check()).Found)
+	assert.Equal(t, claim.Other, n.says(v.Extend(ttl, true)).Found)
+
+	_, err := v.Acquire(ttl, script.Place{}, script.Fence{}).Read(int64(-9))
+	require.Error(t, err)
+}
+
+// A waiting reader whose grant has no register has a Detail all the same: a waiter needs the time of the answer.
+func TestSharedGrantToAWaiterHasADetail(t *testing.T) {
+	n := startNode(t)
+	c := claim.NewShared("lock")
+	assert.NotNil(t, n.says(c.With("v", new(claim.Room)).Acquire(time.Minute, script.Place{Ticket: sharedTicket(1), Alive: 1000}, script.Fence{})).Detail)
+}
+
+// The first Extend of a Downgraded is the downgrade. The nodes that it has not reached know the claim all the same.
+func TestDowngraded(t *testing.T) {
+	writes, place := claim.NewExclusive("lock"), script.Place{Ticket: script.NewTicket(0, 1, script.ProcessOf(ours), 1), Alive: 100_000}
+	var room claim.Room
+	x := writes.With("x", &room).(*claim.Exclusive)
+	down := x.Downgraded(script.Downgrade{Process: script.ProcessOf(ours), Leave: []script.Ticket{place.Ticket}})
+	assert.Equal(t, "x", down.Value())
+	assert.Equal(t, "lock", down.Name())
+	reads := claim.NewShared("lock")
+	v := reads.With("v", new(claim.Room))
+	waits := script.Place{Ticket: sharedTicket(2), Alive: 100_000}
+
+	n := startNode(t)
+	assert.Equal(t, claim.Mine, n.says(x.Acquire(time.Minute, place, script.Fence{})).Found)
+	assert.Equal(t, claim.Other, n.says(v.Acquire(time.Minute, waits, script.Fence{})).Found)
+	assert.Equal(t, claim.Mine, n.says(down.Check()).Found)
+	a := n.says(down.Extend(time.Minute, false))
+	assert.Equal(t, claim.Answer{Found: claim.Mine, First: true}, a, "our reader may go on")
+	assert.Equal(t, claim.Answer{Found: claim.Mine}, n.says(down.Extend(time.Minute, false)))
+	assert.Equal(t, claim.Mine, n.says(v.Acquire(time.Minute, waits, script.Fence{})).Found)
+	assert.Equal(t, claim.Other, n.says(x.Check()).Found)
+	assert.Equal(t, claim.Mine, n.says(down.Release(script.Process{}, script.Turnover{}, script.Fence{})).Found)
+	assert.Equal(t, claim.Mine, n.says(v.Check()).Found)
+
+	n = startNode(t)
+	assert.Equal(t, claim.Mine, n.says(x.Acquire(time.Minute, script.Place{}, script.Fence{})).Found)
+	assert.Equal(t, claim.Mine, n.says(down.ReleaseQuietly(script.Fence{})).Found, "the downgrade has not arrived")
+	assert.Equal(t, claim.Missing, n.says(down.Extend(time.Minute, false)).Found)
+	assert.Equal(t, claim.Created, n.says(down.Extend(time.Minute, true)).Found)
+}
+
+// A lease passes within its kind only.
+func TestPassesTo(t *testing.T) {
+	exclusive, shared, b := claim.NewExclusive("a"), claim.NewShared("a"), claim.NewShared("b")
+	down := exclusive.Downgraded(script.Downgrade{})
+	for _, c := range []struct {
+		from, to claim.Claim
+		passes   bool
+	}{
+		{&exclusive, &exclusive, true},
+		{&shared, &shared, true},
+		{&exclusive, &shared, false},
+		{&shared, &exclusive, false},
+		{&shared, &b, false},
+		{down, &shared, false},
+		{down, down, false},
+		{&shared, down, false},
+	} {
+		assert.Equal(t, c.passes, c.from.PassesTo(c.to), "%T to %T", c.from, c.to)
+	}
+}
+
+// A user who may not read the queue learns that of the grant.
+func TestSharedBlindGrant(t *testing.T) {
+	c := claim.NewShared("lock")
+	a, err := c.Acquire(time.Minute, script.Place{}, script.Fence{}).Read(int64(-3))
+	require.NoError(t, err)
+	assert.Equal(t, claim.Mine, a.Found)
+	assert.True(t, a.Details().Blind)
+	assert.False(t, a.Details().WasThere)
+}

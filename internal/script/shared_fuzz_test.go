@@ -1,0 +1,425 @@
+package script_test
+
+import (
+	"cmp"
+	_ "embed" // the scripts of older versions
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
+)
+
+// This file is what the reference of multi_fuzz_test.go says about readers. The reference plays the scripts of
+// versions that know no readers, too, on the same keys.
+
+//go:embed testdata/before_readers/enter.lua
+var oldEnter string
+
+//go:embed testdata/before_readers/release.lua
+var oldRelease string
+
+//go:embed testdata/before_readers/queue.lua
+var oldQueue string
+
+// oldSource returns a script of a version that knows no readers.
+func oldSource(name string) string {
+	text := map[string]string{"enter": oldEnter, "release": oldRelease}[name]
+	return strings.Replace(text, "-- include queue.lua\n", oldQueue, 1)
+}
+
+// maybeOld returns c, or with old the same command by the script of a version that knows no readers.
+func maybeOld(old bool, name string, c script.Command) script.Command {
+	if old {
+		return script.Command{Args: append([]any{"eval", oldSource(name)}, c.Args[2:]...)}
+	}
+	return c
+}
+
+// A worldReader is one of the readers that hold a lock.
+type worldReader struct {
+	value string
+	left  int64 // until its deadline; not positive if it is gone
+}
+
+// held reports whether the lock's key is there.
+func (n *worldName) held() bool { return n.lock != "" || len(n.readers) > 0 }
+
+// here returns the readers that are not gone.
+func (n *worldName) here() []worldReader {
+	return slices.DeleteFunc(slices.Clone(n.readers), func(r worldReader) bool { return r.left <= 0 })
+}
+
+// reader returns the index of a reader, -1 if it is not there.
+func indexOf(readers []worldReader, value string) int {
+	return slices.IndexFunc(readers, func(r worldReader) bool { return r.value == value })
+}
+
+// add adds a reader, or raises its deadline.
+func (n *worldName) add(value string, left int64) {
+	readers := n.here()
+	if i := indexOf(readers, value); i >= 0 {
+		if readers[i].left >= left {
+			return
+		}
+		readers = slices.Delete(readers, i, i+1)
+	}
+	readers = append(readers, worldReader{value, left})
+	slices.SortStableFunc(readers, func(a, b worldReader) int { return cmp.Compare(a.left, b.left) })
+	n.lock, n.readers, n.lockTTL = "", readers, readers[len(readers)-1].left
+}
+
+// takeOut takes a reader out, and frees the lock if nobody else holds it.
+func (n *worldName) takeOut(value string) {
+	if len(n.readers) == 0 {
+		return
+	}
+	readers := n.here()
+	if i := indexOf(readers, value); i >= 0 {
+		n.readers = slices.Delete(readers, i, i+1)
+		if len(n.readers) > 0 {
+			n.lockTTL = n.readers[len(n.readers)-1].left
+		}
+	}
+	if len(n.here()) == 0 {
+		n.readers, n.lockTTL = nil, 0
+	}
+}
+
+// foundShared returns what a command finds that looks for a reader.
+func (n *worldName) foundShared(value string) int64 {
+	switch {
+	case n.lock == value || indexOf(n.here(), value) >= 0:
+		return script.Mine
+	case n.lock != "":
+		return script.Other
+	}
+	return script.Missing
+}
+
+// exclusive returns the ticket of the first live exclusive waiter, "" if there is none. If a ticket is given,
+// the waiter must stand before it, and be of another process.
+func (n *worldName) exclusive(ticket string) string {
+	for _, w := range n.queue {
+		if ticket != "" && w.ticket >= ticket[:49] {
+			break
+		}
+		if w.left > 0 && !w.shared && (ticket == "" || processOf(w.ticket) != processOf(ticket)) {
+			return w.ticket
+		}
+	}
+	return ""
+}
+
+// unblocked reports whether readers who lead the queue may go on beside those who hold the lock, because kept,
+// which was the first exclusive ticket, has left the queue. A value that begins like the text of readers counts
+// as one here: the scripts do not read all of it.
+func (n *worldName) unblocked(kept string) bool {
+	return (len(n.readers) > 0 || strings.HasPrefix(n.lock, "readers\n")) && kept != "" && n.queue[0].shared &&
+		!slices.ContainsFunc(n.queue, func(w worldWaiter) bool { return w.ticket == kept })
+}
+
+// tells returns which processes are told that the lock may be had, whether the caller's process would be, and
+// whether another is known. An old version tells only the first.
+func (n *worldName) tells(process string, old bool) (told []string, first, others bool) {
+	if old || !n.queue[0].shared {
+		if n.at(0) != process {
+			return []string{n.at(0)}, false, true
+		}
+		return nil, true, n.at(1) != "" && n.at(1) != process
+	}
+	for _, w := range n.queue {
+		p := processOf(w.ticket)
+		switch {
+		case w.left <= 0:
+		case !w.shared:
+			return told, first, len(told) > 0 || p != process
+		case p == process:
+			first = true
+		case !slices.Contains(told, p):
+			told = append(told, p)
+		}
+	}
+	return told, first, len(told) > 0
+}
+
+func (a acquire) expectShared(n *worldName) expected {
+	if n.lockOdd || a.ticket != "" && n.queueOdd || a.token != 0 && n.fenceIsList {
+		return expected{refused: true}
+	}
+	var e script.Entered
+	if a.ticket != "" {
+		n.with(a.ticket)
+		n.living()
+	}
+	if a.token != 0 {
+		e.Register, _ = strconv.ParseUint(n.fence, 10, 64)
+	}
+	mine := indexOf(n.here(), a.value) >= 0
+	kept := n.exclusive(a.ticket)
+	switch {
+	case n.lock != "":
+		e.Wait = n.lockTTL
+		return expected{reply: e}
+	case !mine && kept != "":
+		e.Wait = n.queue[slices.IndexFunc(n.queue, func(w worldWaiter) bool { return w.ticket == kept })].left
+		return expected{reply: e}
+	case !mine:
+		n.add(a.value, worldTTL)
+	}
+	e.WasThere, e.Stored = mine, a.token > e.Register
+	if e.Stored {
+		n.raise(a.token)
+		e.Register = a.token
+	} else if a.token != 0 && n.fence != "" {
+		n.fenceTTL = worldFence
+	}
+	return expected{reply: e}
+}
+
+// A sharedLook is an extend, a heal, a valid or a downgrade of a reader of one name.
+type sharedLook struct {
+	name    int
+	value   string
+	kind    string
+	process string   // of a downgrade
+	leave   []string // of a downgrade
+	heals   bool     // of a downgrade
+}
+
+func (l sharedLook) expect(w *world) (e expected) {
+	n := &w[l.name]
+	if n.lockOdd {
+		return expected{refused: true}
+	}
+	reply := n.foundShared(l.value)
+	wrote := n.lock == l.value
+	switch heals := l.kind == "heal" || l.heals; {
+	case l.kind == "valid" || reply == script.Other || reply == script.Missing && !heals:
+		return expected{reply: reply}
+	case reply == script.Missing:
+		n.add(l.value, worldTTL)
+		return expected{reply: script.Created}
+	default:
+		n.add(l.value, max(worldTTL, n.lockTTLIf(wrote)))
+	}
+	if !wrote || l.kind != "downgrade" || n.queueOdd || len(n.queue) == 0 {
+		return expected{reply: reply}
+	}
+	n.without(l.leave...)
+	n.living()
+	n.settle()
+	if len(n.queue) > 0 && n.queue[0].shared {
+		told, first, others := n.tells(l.process, false)
+		for _, process := range told {
+			e.told = append(e.told, process+" "+worldNames[l.name])
+		}
+		if first {
+			reply += script.First
+		}
+		switch {
+		case len(told) > 0:
+			reply += script.Woke
+		case others:
+			reply += script.Others
+		}
+	}
+	e.reply = reply
+	return e
+}
+
+// lockTTLIf returns the TTL of the key if it is a writer's, else 0.
+func (n *worldName) lockTTLIf(writers bool) int64 {
+	if writers {
+		return n.lockTTL
+	}
+	return 0
+}
+
+func (l sharedLook) action() action {
+	lock := script.NewLock(worldNames[l.name], l.value)
+	a := action{what: fmt.Sprintf("shared %+v", l), expect: l.expect, parse: func(reply any) (any, error) { return reply, nil }}
+	switch l.kind {
+	case "extend":
+		a.command = script.ExtendShared(lock, worldTTL)
+	case "heal":
+		a.command = script.HealShared(lock, worldTTL)
+	case "valid":
+		a.command = script.ValidShared(lock)
+	case "downgrade":
+		a.command = script.Downgrade{Process: script.ProcessOf(l.process), Leave: leaving(l.leave)}.Extend(lock, worldTTL, l.heals)
+	}
+	return a
+}
+
+// record returns the record of a waiter, if the node's clock was at start.
+func (w worldWaiter) record(start int64) string {
+	kind := " "
+	if w.shared {
+		kind = "r"
+	}
+	return w.ticket + kind + fmt.Sprintf("%013d\n", start+w.left)
+}
+
+// readersText returns what the key of readers holds.
+func (p *play) readersText(readers []worldReader) string {
+	if len(readers) == 0 {
+		return ""
+	}
+	text := "readers\n"
+	for _, r := range readers {
+		text += fmt.Sprintf("%s %013d\n", r.value, p.start+r.left)
+	}
+	return text
+}
+
+// readersDiffer compares a readers' key, which is in the order of the deadlines.
+func (p *play) readersDiffer(got []any, n worldName) string {
+	lines := strings.Split(got[0].(string), "\n")
+	wrong := fmt.Sprintf("readers %q for %d, want %v for %d", got[0], got[1], n.readers, n.lockTTL)
+	if len(lines) != len(n.readers)+2 || lines[0] != "readers" || lines[len(lines)-1] != "" || !near(got[1].(int64), n.lockTTL) {
+		return wrong
+	}
+	last := ""
+	left := slices.Clone(n.readers)
+	for _, line := range lines[1 : len(lines)-1] {
+		at := strings.LastIndexByte(line, ' ')
+		i := indexOf(left, line[:max(at, 0)])
+		if i < 0 || len(line)-at != 14 || line[at:] < last {
+			return wrong
+		}
+		ms, err := strconv.ParseInt(line[at+1:], 10, 64)
+		if err != nil || ms-p.start > left[i].left+tolerance || ms-p.start < left[i].left {
+			return wrong
+		}
+		last, left = line[at:], slices.Delete(left, i, i+1)
+	}
+	return ""
+}
+
+// anyReaders returns readers at random, and the TTL of their key.
+func anyReaders(r *rand.Rand) (readers []worldReader, ttl int64) {
+	values := []string{"v", "w", "x", "v 0000000000001", "spaced value "}
+	for _, left := range []int64{2 * worldDead, worldDead, worldTTL / 4, worldTTL / 2, 2 * worldTTL} {
+		if r.IntN(3) == 0 {
+			i := r.IntN(len(values))
+			readers = append(readers, worldReader{values[i], left})
+			values = slices.Delete(values, i, i+1)
+			ttl = max(left, worldTTL/8) // that of dead readers is a stranger's
+		}
+	}
+	return readers, ttl
+}
+
+func anySharedAction(r *rand.Rand) action {
+	value, token, name := pick(r, "v", "v", "w", "v 0000000000001"), uint64(0), r.IntN(3)
+	if r.IntN(2) == 0 {
+		token = pick(r, worldTokens...)
+	}
+	switch r.IntN(8) {
+	case 0, 1, 2:
+		a := acquire{names: []int{name}, value: value, token: token, shared: true}
+		if r.IntN(3) > 0 {
+			a.ticket = pick(r, worldTickets...) + "r"
+		}
+		return a.action()
+	case 3:
+		return sharedLook{name: name, value: value, kind: pick(r, "extend", "heal", "valid")}.action()
+	case 4:
+		l := sharedLook{name: name, value: value, kind: "downgrade", process: pick(r, us, they, ""), heals: r.IntN(2) == 0}
+		l.leave = some(r, worldTickets)
+		return l.action()
+	}
+	l := leave{names: []int{name}, value: value, token: token, process: pick(r, us, they, ""), quiet: r.IntN(8) == 0, shared: true}
+	return l.changed(r).action()
+}
+
+// TestSharedInSmallWorlds plays commands of one name in all states of a set: who holds the key, and who waits in
+// which order.
+func TestSharedInSmallWorlds(t *testing.T) {
+	waiters := []worldWaiter{} // at each place of the queue: nobody, or one of these
+	for _, left := range []int64{3 * worldAlive, worldDead} {
+		for _, shared := range []bool{false, true} {
+			waiters = append(waiters, worldWaiter{left: left, shared: shared})
+		}
+	}
+	places := testlength.Of(2, 3, 4)
+	queues := [][]worldWaiter{nil}
+	for place := range places {
+		for _, q := range slices.Clone(queues) {
+			for _, w := range waiters {
+				w.ticket = worldTickets[place]
+				queues = append(queues, append(slices.Clone(q), w))
+			}
+		}
+	}
+	keys := []worldName{
+		{},
+		{lock: "v", lockTTL: worldTTL / 2},
+		{lock: "w", lockTTL: 2 * worldTTL},
+		{lock: "readers\nv 9999999999999", lockTTL: worldTTL / 2}, // it is none
+		{readers: []worldReader{{"v", worldTTL / 2}}, lockTTL: worldTTL / 2},
+		{readers: []worldReader{{"w", worldTTL / 2}}, lockTTL: worldTTL / 2},
+		{readers: []worldReader{{"x", worldDead}, {"v", worldTTL / 4}, {"w", 2 * worldTTL}}, lockTTL: 2 * worldTTL},
+		{readers: []worldReader{{"v", worldDead}}, lockTTL: worldTTL / 2},
+	}
+	name, ours, theirs := []int{0}, worldTickets[2], worldTickets[1]
+	actions := []action{
+		acquire{names: name, value: "v", shared: true}.action(),
+		acquire{names: name, value: "v", shared: true, ticket: ours + "r"}.action(),
+		acquire{names: name, value: "v", shared: true, ticket: theirs + "r", token: 7}.action(),
+		acquire{names: name, value: "v", ticket: ours, strict: true}.action(),
+		acquire{names: name, value: "v", ticket: ours, strict: true, old: true}.action(),
+		sharedLook{value: "v", kind: "valid"}.action(),
+		sharedLook{value: "v", kind: "extend"}.action(),
+		sharedLook{value: "v", kind: "heal"}.action(),
+		sharedLook{value: "v", kind: "downgrade", process: us, leave: []string{worldTickets[0]}}.action(),
+		leave{names: name, value: "v", shared: true}.action(),
+		leave{names: name, value: "v", shared: true, process: they, all: []string{theirs + "r"}}.action(),
+		leave{names: name, value: "v", shared: true, process: us, all: []string{worldTickets[0]}}.action(),
+		leave{names: name, value: "v"}.action(),
+		leave{names: name, value: "v", process: us, all: []string{worldTickets[0]}}.action(),
+		leave{names: name, value: "v", process: us, enters: []string{ours + "r"}, leaves: [][]string{nil}, all: []string{worldTickets[0]}}.action(),
+		leave{names: name, value: "v", process: us, all: []string{worldTickets[0]}, old: true}.action(),
+		leave{names: []int{0, 1}, value: "v", process: us, all: []string{worldTickets[0]}}.action(),
+	}
+	onBoth(t, func(g ground) {
+		for i, q := range queues {
+			p := g.play()
+			for _, key := range keys {
+				for _, a := range actions {
+					key.queue = q
+					if q != nil {
+						key.queueTTL = 400_000
+					}
+					w := &world{key}
+					p.set(w)
+					p.do(w, a, fmt.Sprintf("queue %d: %+v", i, *w))
+				}
+			}
+			p.end()
+		}
+	})
+}
+
+// TestSharedAtRandom plays commands of readers and writers, old versions among them, on nodes of both kinds.
+func TestSharedAtRandom(t *testing.T) {
+	onBoth(t, func(g ground) {
+		for seed := range testlength.Of(5, 40, 4000) {
+			r := rand.New(rand.NewPCG(uint64(seed), 1)) //nolint:gosec // it is to be repeatable
+			p := g.play()
+			for range 10 {
+				w := &world{anyName(r), anyName(r), anyName(r)}
+				p.set(w)
+				for range 6 {
+					p.do(w, anyAction(r), fmt.Sprintf("seed %d: %+v", seed, *w))
+				}
+			}
+			p.end()
+		}
+	})
+}

@@ -1,0 +1,1037 @@
+package script_test
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/proto"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// What the scripts of readers do on one node, rule by rule.
+
+// of returns the lock of a value.
+func of(value string) script.Lock { return script.NewLock("lock", value) }
+
+// reads enters as a reader, with a ticket or "" for none, and reads the answer.
+func (g ground) reads(value, ticket string, f script.Fence) script.Entered {
+	g.Helper()
+	reply := g.do(script.EnterShared(of(value), ttl, script.Place{Ticket: script.TicketOf(ticket), Alive: alive}, f).InFull()...)
+	g.expires()
+	e, err := script.ParseEnteredShared(reply)
+	require.NoError(g, err)
+	return e
+}
+
+// holders returns the values of the readers that hold the lock, in order.
+func (g ground) holders() (values []string) {
+	g.Helper()
+	text, _ := g.do("get", "lock").(string)
+	for i, line := range strings.Split(text, "\n") {
+		if len(line) >= 14 && i > 0 {
+			values = append(values, line[:len(line)-14])
+		}
+	}
+	return values
+}
+
+func (g ground) unreads(value, process string, tickets ...string) int64 {
+	g.Helper()
+	return g.run(script.ReleaseShared(of(value), script.ProcessOf(process), script.Turnover{Leave: leaving(tickets)}, script.Fence{}))
+}
+
+// shared returns the text of a reader's ticket.
+func shared(rank int, process string) string { return ticket(rank, process) + "r" }
+
+// stands makes the queue of these tickets, which are alive, in order.
+func (g ground) stands(tickets ...string) {
+	g.Helper()
+	now, err := g.client.Time(g.Context()).Result()
+	require.NoError(g, err)
+	text := ""
+	for _, t := range tickets {
+		text += fmt.Sprintf("%-50s%013d\n", t, now.UnixMilli()+60_000)
+	}
+	g.do("set", queueKey, text, "px", 2*ttl)
+}
+
+// standing returns the tickets in the queue, with their kinds.
+func (g ground) standing() (tickets []string) {
+	g.Helper()
+	text, _ := g.do("get", queueKey).(string)
+	for r := range slices.Chunk([]byte(text), recordSize) {
+		tickets = append(tickets, strings.TrimRight(string(r[:50]), " "))
+	}
+	return tickets
+}
+
+func TestReadersShareTheLock(t *testing.T) {
+	onBoth(t, func(g ground) {
+		assert.Equal(t, script.Entered{}, g.reads("v", "", script.Fence{}))
+		assert.Equal(t, script.Entered{}, g.reads("w", "", script.Fence{}))
+		assert.Equal(t, script.Entered{WasThere: true}, g.reads("v", "", script.Fence{}))
+		assert.Equal(t, []string{"v", "w"}, g.holders())
+		assert.InDelta(t, ttl, g.do("pttl", "lock"), 5000)
+		assert.Regexp(t, `^readers\nv \d{13}\nw \d{13}\n$`, g.do("get", "lock"))
+
+		assert.Positive(t, g.enter("lock", "x", ticket(1, us), false))
+		assert.Nil(t, g.do(script.Acquire(of("x"), ttl).InFull()...))
+		for _, c := range []script.Command{script.Valid(of("v")), script.Extend(of("v"), ttl), script.Heal(of("v"), ttl), script.ReleaseQuietly(of("v"), script.Fence{})} {
+			assert.Equal(t, script.Other, g.run(c), "to a writer, readers are another value")
+		}
+		assert.Equal(t, script.Mine, g.run(script.ValidShared(of("v"))))
+		assert.Equal(t, script.Missing, g.run(script.ValidShared(of("x"))))
+
+		assert.Equal(t, script.Mine, g.unreads("v", us))
+		assert.Equal(t, script.Missing, g.unreads("v", us))
+		assert.Equal(t, []string{"w"}, g.holders())
+		g.heard()
+		assert.Equal(t, script.Mine+script.Woke, g.unreads("w", they), "the last one tells the writer")
+		assert.Nil(t, g.do("get", "lock"))
+		g.heard(us)
+	})
+}
+
+func TestReaderWaitsForAWriter(t *testing.T) {
+	onBoth(t, func(g ground) {
+		g.do("set", "lock", "w", "px", ttl)
+		e := g.reads("v", shared(2, us), script.Fence{})
+		assert.InDelta(t, ttl, e.Wait, 5000)
+		assert.Equal(t, []string{shared(2, us)}, g.standing())
+		for _, c := range []script.Command{script.ValidShared(of("v")), script.ExtendShared(of("v"), ttl), script.HealShared(of("v"), ttl)} {
+			assert.Equal(t, script.Other, g.run(c))
+		}
+		assert.Equal(t, script.Other, g.unreads("v", us))
+		assert.Equal(t, "w", g.do("get", "lock"))
+		g.do("set", "forever", "w")
+		assert.Equal(t, int64(-1), g.do(script.EnterShared(script.NewLock("forever", "v"), ttl, script.Place{}, script.Fence{}).InFull()...))
+	})
+}
+
+// A reader waits for exclusive tickets: without one of its own for all, else for those of others before it.
+func TestReaderWaitsForExclusiveTickets(t *testing.T) {
+	other := "3333333333333333"
+	for name, c := range map[string]struct {
+		queue  []string
+		ticket string // "" for none
+		lets   bool
+	}{
+		"nobody waits":                        {nil, "", true},
+		"nobody else waits":                   {nil, shared(5, us), true},
+		"readers wait, no ticket":             {[]string{shared(1, they), shared(2, other)}, "", true},
+		"readers wait":                        {[]string{shared(1, they), shared(6, other)}, shared(5, us), true},
+		"a writer waits, no ticket":           {[]string{ticket(9, they)}, "", false},
+		"a writer behind readers, no ticket":  {[]string{shared(1, they), ticket(9, they)}, "", false},
+		"our writer waits, no ticket":         {[]string{ticket(9, us)}, "", false},
+		"a writer before":                     {[]string{ticket(1, they)}, shared(5, us), false},
+		"a writer before, behind readers":     {[]string{shared(1, other), ticket(2, they)}, shared(5, us), false},
+		"a writer behind":                     {[]string{ticket(9, they)}, shared(5, us), true},
+		"our writer before":                   {[]string{ticket(1, us)}, shared(5, us), true},
+		"our writer and another's before":     {[]string{ticket(1, us), ticket(2, they)}, shared(5, us), false},
+		"another's writer of a lower class":   {[]string{lower(ticket(1, they))}, shared(5, us), true},
+		"another's writer of a higher class":  {[]string{higher(ticket(9, they))}, shared(5, us), false},
+		"our writer before another's, behind": {[]string{ticket(1, us), ticket(9, they)}, shared(5, us), true},
+	} {
+		for _, held := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, readers hold %v", name, held), func(t *testing.T) {
+				onBoth(t, func(g ground) {
+					if held {
+						g.reads("w", "", script.Fence{})
+					}
+					if c.queue != nil {
+						g.stands(c.queue...)
+					}
+					e := g.reads("v", c.ticket, script.Fence{})
+					if c.lets {
+						assert.Zero(t, e.Wait)
+						assert.Contains(t, g.holders(), "v")
+					} else {
+						assert.InDelta(t, 60_000, e.Wait, 5000)
+						assert.NotContains(t, g.holders(), "v")
+					}
+					want := c.queue
+					if c.ticket != "" {
+						want = append(slices.Clone(want), c.ticket)
+						slices.Sort(want)
+					}
+					assert.Equal(t, want, g.standing())
+					g.heard()
+				})
+			})
+		}
+	}
+}
+
+// A strict writer waits for readers of other processes whose tickets stand before its own, although nobody
+// holds the lock.
+func TestStrictWriterWaitsForReadersBeforeIt(t *testing.T) {
+	onBoth(t, func(g ground) {
+		g.stands(shared(1, they))
+		assert.InDelta(t, 60_000, g.enter("lock", "w", ticket(5, us), true), 5000)
+		assert.Zero(t, g.reads("v", shared(1, they), script.Fence{}).Wait)
+		assert.InDelta(t, ttl, g.enter("lock", "w", ticket(5, us), true), 5000)
+		assert.Equal(t, script.Mine+script.Woke, g.unreads("v", they, shared(1, they)))
+		g.heard(us)
+		assert.Zero(t, g.enter("lock", "w", ticket(5, us), true))
+		assert.Equal(t, []string{ticket(5, us)}, g.standing())
+	})
+}
+
+// A key lasts as long as the last deadline in it, to the millisecond: whatever is done to the others.
+func TestReadersKeyLastsAsLongAsTheLastReader(t *testing.T) {
+	long, short := of("long"), of("short")
+	bubble(t, func(t *testing.T, n *embedded.Node, c *redis.Client) {
+		g := ground{T: t, client: c}
+		start := time.Now()
+		lasts := func(value string, ms int64, records string) {
+			t.Helper()
+			text, _ := n.Get("lock")
+			assert.Equal(t, records, text)
+			assert.Equal(t, time.Duration(ms)*time.Millisecond, n.TTL("lock")+time.Since(start), value)
+		}
+		at := func(value string, ms int64) string { return fmt.Sprintf("%s %013d\n", value, start.UnixMilli()+ms) }
+		enter := func(l script.Lock, ttl int64) { g.run(script.EnterShared(l, ttl, script.Place{}, script.Fence{})) }
+		enter(long, 9000)
+		time.Sleep(10 * time.Millisecond)
+		enter(short, 1000)
+		lasts("enter", 9000, "readers\n"+at("short", 1010)+at("long", 9000))
+		time.Sleep(10 * time.Millisecond)
+		g.run(script.ExtendShared(short, 2000))
+		lasts("extend", 9000, "readers\n"+at("short", 2020)+at("long", 9000))
+		g.run(script.ExtendShared(short, 500))
+		lasts("extend for less", 9000, "readers\n"+at("short", 2020)+at("long", 9000))
+		g.run(script.ExtendShared(long, 20_000))
+		lasts("extend the last", 20_020, "readers\n"+at("short", 2020)+at("long", 20_020))
+		g.run(script.ReleaseSharedQuietly(long, script.Fence{}))
+		lasts("release the last", 2020, "readers\n"+at("short", 2020))
+		time.Sleep(1999 * time.Millisecond)
+		assert.Equal(t, script.Mine, g.run(script.ValidShared(short)))
+		g.run(script.HealShared(long, 3000))
+		lasts("heal", 5019, "readers\n"+at("short", 2020)+at("long", 5019))
+		time.Sleep(time.Millisecond)
+		assert.Equal(t, script.Missing, g.run(script.ValidShared(short)), "its deadline is now")
+		assert.Equal(t, script.Missing, g.run(script.ExtendShared(short, 9000)))
+		lasts("a reader is gone", 5019, "readers\n"+at("short", 2020)+at("long", 5019))
+		enter(of("new"), 1000)
+		lasts("enter beside one that is gone", 5019, "readers\n"+at("new", 3020)+at("long", 5019))
+		time.Sleep(2999 * time.Millisecond)
+		assert.False(t, n.Exists("lock"))
+	})
+}
+
+// The server's key runs out at the last deadline itself.
+func TestReadersKeyRunsOutAtTheDeadline(t *testing.T) {
+	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
+	for i := range 20 {
+		g.reads(strconv.Itoa(i), "", script.Fence{})
+		text := g.do("get", "lock").(string)
+		last, err := strconv.ParseInt(text[len(text)-14:len(text)-1], 10, 64)
+		require.NoError(t, err)
+		assert.Equal(t, last, g.do("pexpiretime", "lock"))
+	}
+}
+
+// A deadline that has no room is the last that has.
+func TestReaderForALongTime(t *testing.T) {
+	onBoth(t, func(g ground) {
+		g.run(script.EnterShared(of("v"), math.MaxInt64/1_000_000, script.Place{}, script.Fence{}))
+		g.reads("w", "", script.Fence{})
+		assert.Equal(t, []string{"w", "v"}, g.holders())
+		assert.Contains(t, g.do("get", "lock"), "v 9999999999999\n")
+		assert.Equal(t, script.Mine, g.run(script.ValidShared(of("v"))))
+	})
+}
+
+func TestHealShared(t *testing.T) {
+	onBoth(t, func(g ground) {
+		assert.Equal(t, script.Missing, g.run(script.ExtendShared(of("v"), ttl)))
+		assert.Nil(t, g.do("get", "lock"))
+		assert.Equal(t, script.Created, g.run(script.HealShared(of("v"), ttl)))
+		assert.Equal(t, script.Missing, g.run(script.ExtendShared(of("w"), ttl)))
+		assert.Equal(t, script.Created, g.run(script.HealShared(of("w"), ttl)))
+		assert.Equal(t, []string{"v", "w"}, g.holders())
+		assert.Equal(t, script.Mine, g.run(script.HealShared(of("v"), ttl/2)))
+		assert.InDelta(t, ttl, g.do("pttl", "lock"), 5000)
+	})
+}
+
+func TestDowngrade(t *testing.T) {
+	for name, c := range map[string]struct {
+		queue   []string
+		process string
+		want    int64
+		left    []string
+		told    []string
+	}{
+		"nobody waits":                        {nil, us, script.Mine, nil, nil},
+		"the writer's tickets leave":          {[]string{ticket(1, us), ticket(2, us)}, us, script.Mine, nil, nil},
+		"a writer waits":                      {[]string{ticket(1, us), ticket(3, they)}, us, script.Mine, []string{ticket(3, they)}, nil},
+		"a reader waits":                      {[]string{ticket(1, us), shared(3, they)}, us, script.Mine + script.Woke, []string{shared(3, they)}, []string{they}},
+		"our reader waits":                    {[]string{ticket(1, us), shared(3, us)}, us, script.Mine + script.First, []string{shared(3, us)}, nil},
+		"our reader, then a writer":           {[]string{ticket(1, us), shared(3, us), ticket(4, they)}, us, script.Mine + script.First + script.Others, []string{shared(3, us), ticket(4, they)}, nil},
+		"a reader, ours, a writer, a reader":  {[]string{ticket(1, us), shared(3, they), shared(4, us), ticket(5, us), shared(6, they)}, us, script.Mine + script.Woke + script.First, []string{shared(3, they), shared(4, us), ticket(5, us), shared(6, they)}, []string{they}},
+		"two readers of a process":            {[]string{shared(3, they), shared(4, they)}, us, script.Mine + script.Woke, []string{shared(3, they), shared(4, they)}, []string{they}},
+		"readers of two processes":            {[]string{shared(3, they), shared(4, us), ticket(5, they)}, "", script.Mine + script.Woke, []string{shared(3, they), shared(4, us), ticket(5, they)}, []string{they, us}},
+		"a writer before a reader":            {[]string{ticket(3, they), shared(4, they)}, us, script.Mine, []string{ticket(3, they), shared(4, they)}, nil},
+		"a ticket that leaves is not present": {[]string{shared(3, they)}, us, script.Mine + script.Woke, []string{shared(3, they)}, []string{they}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(g ground) {
+				g.do("set", "lock", "v", "px", 2*ttl)
+				if c.queue != nil {
+					g.stands(c.queue...)
+				}
+				down := script.Downgrade{Process: script.ProcessOf(c.process), Leave: leaving([]string{ticket(1, us), ticket(2, us)})}
+				assert.Equal(t, c.want, g.run(down.Extend(of("v"), ttl, false)))
+				assert.Equal(t, []string{"v"}, g.holders())
+				assert.InDelta(t, 2*ttl, g.do("pttl", "lock"), 5000, "it is not shortened")
+				assert.Equal(t, c.left, g.standing())
+				g.heard(c.told...)
+				assert.Equal(t, script.Mine, g.run(down.Extend(of("v"), ttl, false)), "again")
+				g.heard()
+			})
+		})
+	}
+}
+
+// What finds a writer's value where the downgrade has not arrived.
+func TestBeforeTheDowngradeArrives(t *testing.T) {
+	onBoth(t, func(g ground) {
+		for name, c := range map[string]struct {
+			command script.Command
+			want    int64
+			left    string
+		}{
+			"valid":           {script.ValidShared(of("v")), script.Mine, `^v$`},
+			"extend":          {script.ExtendShared(of("v"), ttl), script.Mine, `^readers\nv \d+\n$`},
+			"heal":            {script.HealShared(of("v"), ttl), script.Mine, `^readers\nv \d+\n$`},
+			"downgrade":       {script.Downgrade{}.Extend(of("v"), ttl, false), script.Mine + script.Woke, `^readers\nv \d+\n$`},
+			"blind downgrade": {script.Downgrade{Blind: true}.Extend(of("v"), ttl, false), script.Mine, `^readers\nv \d+\n$`},
+			"release":         {script.ReleaseShared(of("v"), script.Process{}, script.Turnover{}, script.Fence{}), script.Mine + script.Woke, `^<nil>$`},
+			"quietly":         {script.ReleaseSharedQuietly(of("v"), script.Fence{}), script.Mine, `^<nil>$`},
+		} {
+			g.do("flushall")
+			g.stands(shared(1, they))
+			g.do("set", "lock", "v", "px", ttl/2)
+			assert.Equal(t, c.want, g.run(c.command), name)
+			assert.Regexp(t, c.left, fmt.Sprint(g.do("get", "lock")), name)
+		}
+		g.do("flushall")
+		assert.Equal(t, script.Missing, g.run(script.Downgrade{}.Extend(of("v"), ttl, false)))
+		assert.Equal(t, script.Created, g.run(script.Downgrade{}.Extend(of("v"), ttl, true)))
+		g.do("set", "lock", "w", "px", ttl)
+		assert.Equal(t, script.Other, g.run(script.Downgrade{}.Extend(of("v"), ttl, true)))
+	})
+}
+
+// While readers hold the lock, those who lead the queue are told if the exclusive ticket leaves that has kept
+// them back, whoever takes it out.
+func TestReleaseTellsReadersThatAnExclusiveTicketKeptBack(t *testing.T) {
+	mine := []string{ticket(2, us)}
+	for name, c := range map[string]struct {
+		queue  []string
+		enters string
+		flags  int64
+		told   []string
+	}{
+		"a reader behind":                 {[]string{ticket(2, us), shared(3, they)}, "", script.Woke, []string{they}},
+		"our reader behind":               {[]string{ticket(2, us), shared(3, us)}, "", script.First, nil},
+		"a reader on either side":         {[]string{shared(1, us), ticket(2, us), shared(3, they)}, "", script.First + script.Woke, []string{they}},
+		"another writer takes its place":  {[]string{ticket(2, us), shared(3, they)}, ticket(9, us), script.Woke, []string{they}},
+		"a reader takes its place":        {[]string{ticket(2, us)}, shared(9, us), script.First, nil},
+		"a writer behind":                 {[]string{ticket(2, us), ticket(3, they), shared(4, they)}, "", 0, nil},
+		"a writer before":                 {[]string{ticket(1, they), ticket(2, us), shared(4, they)}, "", 0, nil},
+		"readers, but a writer before it": {[]string{shared(0, they), ticket(1, they), ticket(2, us), shared(4, they)}, "", 0, nil},
+		"it is not in the queue":          {[]string{shared(3, they)}, "", 0, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(g ground) {
+				turnover := script.Turnover{Enters: script.TicketOf(c.enters), Alive: alive, Leave: leaving(mine)}
+				process := script.ProcessOf(us)
+				for what, release := range map[string]struct {
+					script.Command
+					want int64
+				}{
+					"a writer":             {script.Release(of("w"), process, turnover, script.Fence{}), script.Other},
+					"a reader that is not": {script.ReleaseShared(of("w"), process, turnover, script.Fence{}), script.Missing},
+					"a reader":             {script.ReleaseShared(of("x"), process, turnover, script.Fence{}), script.Mine},
+				} {
+					g.do("flushall")
+					g.reads("v", "", script.Fence{})
+					g.reads("x", "", script.Fence{})
+					g.stands(c.queue...)
+					assert.Equal(t, release.want+c.flags, g.run(release.Command), what)
+					assert.Contains(t, g.holders(), "v", what)
+					g.heard(c.told...)
+				}
+				if c.enters == "" {
+					g.stands(c.queue...)
+					r := g.releases(script.ReleaseMulti(script.NewMulti([]string{"a", "lock"}).With("w"), process, script.Turnover{Leave: leaving(mine)}, script.Fence{}))
+					assert.Equal(t, script.Other, r.Found)
+					assert.Equal(t, c.flags&script.First != 0, r.First == 0b10)
+					assert.Equal(t, c.flags&script.Woke != 0, r.Others == 0b10)
+					g.heard(c.told...)
+				}
+			})
+		})
+	}
+}
+
+// A writer's release tells all readers that lead the queue.
+func TestReleaseTellsTheLeadingReaders(t *testing.T) {
+	onBoth(t, func(g ground) {
+		for _, release := range []script.Command{
+			script.Release(of("v"), script.Process{}, script.Turnover{}, script.Fence{}),
+			script.Release(of("w"), script.Process{}, script.Turnover{}, script.Fence{}),
+			script.ReleaseShared(of("w"), script.Process{}, script.Turnover{}, script.Fence{}),
+		} {
+			g.stands(shared(1, they), shared(2, us), shared(3, they), ticket(4, us), shared(5, us))
+			want := script.Missing
+			if release.Args[len(release.Args)-1] == "v" {
+				g.do("set", "lock", "v", "px", ttl)
+				want = script.Mine
+			}
+			assert.Equal(t, want+script.Woke, g.run(release))
+			g.heard(they, us)
+		}
+	})
+}
+
+// The kind of a ticket is no part of it.
+func TestKindsOfTickets(t *testing.T) {
+	mine := script.NewTicket(0, 77, script.ProcessOf(us), 5)
+	read := mine.Shared()
+	assert.Len(t, mine.String(), 49)
+	assert.Equal(t, mine.String()+"r", read.String())
+	assert.True(t, read.IsShared())
+	assert.False(t, mine.IsShared())
+	assert.Equal(t, read, read.Shared())
+	assert.True(t, script.Ticket{}.Shared().IsZero())
+	onBoth(t, func(g ground) {
+		enters := func(t script.Ticket) {
+			g.run(script.Release(of("w"), script.ProcessOf(us), script.Turnover{Enters: t, Alive: alive}, script.Fence{}))
+		}
+		for _, first := range []script.Ticket{mine, read} {
+			for _, then := range []script.Ticket{mine, read} {
+				enters(first)
+				enters(then)
+				assert.Equal(t, []string{then.String()}, g.standing())
+				enters(aTicket(3, us))
+				g.release("w", us, first.String())
+				assert.Equal(t, []string{ticket(3, us)}, g.standing())
+				g.do("flushall")
+			}
+		}
+		// It does not change the order.
+		for _, i := range []int{4, 1, 3, 2} {
+			tick := aTicket(i, us)
+			if i%2 == 0 {
+				tick = tick.Shared()
+			}
+			enters(tick)
+		}
+		assert.Equal(t, []string{ticket(1, us), shared(2, us), ticket(3, us), shared(4, us)}, g.standing())
+	})
+}
+
+// A value may be the beginning of another, look like a record, or have what is special in a pattern.
+func TestValuesOfReaders(t *testing.T) {
+	values := []string{"v", "v 1234567890123", "v 1234567890123 1234567890123", " ", "", "%d", "%", ".*", "\x00", "v\r", "readers", strings.Repeat("x", 3000)}
+	onBoth(t, func(g ground) {
+		for _, value := range values {
+			assert.Equal(t, script.Missing, g.run(script.ValidShared(of(value))), "%.50q", value)
+			assert.Equal(t, script.Entered{}, g.reads(value, "", script.Fence{}), "%.50q", value)
+		}
+		assert.Equal(t, values[:len(values)-1], slices.DeleteFunc(g.holders(), func(v string) bool { return len(v) > 1000 }))
+		for i, value := range values {
+			assert.Equal(t, script.Mine, g.run(script.ValidShared(of(value))), "%.50q", value)
+			assert.Equal(t, script.Mine, g.run(script.ExtendShared(of(value), 2*ttl)), "%.50q", value)
+			assert.Equal(t, script.Mine, g.unreads(value, us), "%.50q", value)
+			assert.Len(t, g.holders(), len(values)-1-i, "%.50q", value)
+		}
+		assert.Nil(t, g.do("get", "lock"))
+	})
+	for value, may := range map[string][2]bool{
+		"": {true, true}, "v": {true, true}, "readers": {true, true}, "v\n": {true, false}, "\nreaders\n": {true, false}, "readers\n": {false, false}, "readers\nv": {false, false},
+	} {
+		assert.Equal(t, may, [2]bool{script.MayBeValue(value, false), script.MayBeValue(value, true)}, "%q", value)
+	}
+}
+
+func TestReaderRaisesTheRegister(t *testing.T) {
+	for name, c := range registers {
+		for place, ticket := range map[string]string{"without a ticket": "", "with a ticket": shared(1, us)} {
+			for _, wasThere := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %s, there before %v", name, place, wasThere), func(t *testing.T) {
+					onEmbedded(t, func(g ground) {
+						g.reads("w", "", script.Fence{})
+						if wasThere {
+							g.reads("v", "", script.Fence{})
+						}
+						g.register(c.register)
+						want := script.Entered{Stored: c.raised, WasThere: wasThere}
+						left := c.register
+						if c.raised {
+							left = fmt.Sprint(c.token)
+						}
+						_, err := fmt.Sscan(left, &want.Register)
+						require.NoError(t, err)
+						assert.Equal(t, want, g.reads("v", ticket, token(c.token)))
+						g.isAt(left)
+						assert.Equal(t, []string{"w", "v"}, g.holders())
+					})
+				})
+			}
+		}
+	}
+	onBoth(t, func(g ground) {
+		g.register("5")
+		g.stands(ticket(1, they))
+		e := g.reads("v", "", token(7))
+		assert.Equal(t, uint64(5), e.Register)
+		assert.Positive(t, e.Wait)
+		g.do("del", queueKey)
+		assert.Equal(t, script.Mine, g.run(script.HealShared(of("v"), ttl))-2)
+		assert.Equal(t, script.Mine, g.run(script.ReleaseShared(of("v"), script.ProcessOf(us), script.Turnover{}, token(7))))
+		g.isAt("7")
+	})
+}
+
+// A key of another type stays: the commands of readers end with an error, except that they let a reader in, and a
+// reader out, beside such a queue.
+func TestReadersBesideAKeyOfAnotherType(t *testing.T) {
+	onBoth(t, func(g ground) {
+		g.do("rpush", "lock", "x")
+		g.do("pexpire", "lock", ttl)
+		for _, c := range []script.Command{
+			script.EnterShared(of("v"), ttl, script.Place{}, script.Fence{}),
+			script.EnterShared(of("v"), ttl, script.Place{Ticket: aTicket(1, us), Alive: alive}, token(7)),
+			script.ExtendShared(of("v"), ttl), script.HealShared(of("v"), ttl), script.ValidShared(of("v")),
+			script.Downgrade{}.Extend(of("v"), ttl, true),
+			script.ReleaseShared(of("v"), script.ProcessOf(us), script.Turnover{Leave: []script.Ticket{aTicket(1, us)}}, token(7)),
+		} {
+			g.refuses(c, "WRONGTYPE")
+		}
+		assert.Equal(t, []any{"lock"}, g.do("keys", "*"))
+
+		g.do("flushall")
+		g.do("rpush", queueKey, "x")
+		g.do("pexpire", queueKey, ttl)
+		g.refuses(script.EnterShared(of("v"), ttl, script.Place{Ticket: aTicket(1, us), Alive: alive}, script.Fence{}), "WRONGTYPE")
+		assert.Nil(t, g.do("get", "lock"))
+		assert.Equal(t, script.Entered{}, g.reads("v", "", script.Fence{}))
+		assert.Equal(t, script.Mine, g.unreads("v", us, ticket(1, us)))
+		g.do("set", "lock", "v", "px", ttl)
+		assert.Equal(t, script.Mine, g.run(script.Downgrade{Leave: leaving([]string{ticket(1, us)})}.Extend(of("v"), ttl, false)))
+		assert.Equal(t, script.Mine, g.unreads("v", ""))
+		assert.Equal(t, int64(1), g.do("llen", queueKey))
+
+		g.do("flushall")
+		g.do("rpush", fence, "x")
+		g.do("pexpire", fence, ttl)
+		g.refuses(script.EnterShared(of("v"), ttl, script.Place{}, token(7)), "WRONGTYPE")
+		assert.Nil(t, g.do("get", "lock"))
+	})
+}
+
+// The scripts of redsync v4, and its acquire.
+const (
+	redsyncDelete = `
+	local val = redis.call("GET", KEYS[1])
+	if val == ARGV[1] then
+		return redis.call("DEL", KEYS[1])
+	elseif val == false then
+		return -1
+	else
+		return 0
+	end`
+	redsyncTouchWithSetNX = `
+	if redis.call("GET", KEYS[1]) == ARGV[1] then
+		return redis.call("PEXPIRE", KEYS[1], ARGV[2])
+	elseif redis.call("SET", KEYS[1], ARGV[1], "PX", ARGV[2], "NX") then
+		return 1
+	else
+		return 0
+	end`
+	redsyncTouch = `
+	if redis.call("GET", KEYS[1]) == ARGV[1] then
+		return redis.call("PEXPIRE", KEYS[1], ARGV[2])
+	else
+		return 0
+	end`
+)
+
+// To redsync v4 the key of readers is another's value, and is as it was.
+func TestReadersBesideRedsync(t *testing.T) {
+	onBoth(t, func(g ground) {
+		g.reads("v", "", script.Fence{})
+		g.reads("w", "", script.Fence{})
+		before := g.do("get", "lock")
+		for _, value := range []string{"v", "w", "x"} {
+			assert.Equal(t, int64(0), g.do("eval", redsyncDelete, 1, "lock", value))
+			assert.Equal(t, int64(0), g.do("eval", redsyncTouch, 1, "lock", value, 2*ttl))
+			assert.Equal(t, int64(0), g.do("eval", redsyncTouchWithSetNX, 1, "lock", value, 2*ttl))
+			assert.Nil(t, g.do("set", "lock", value, "nx", "px", 2*ttl))
+		}
+		assert.Equal(t, before, g.do("get", "lock"))
+		assert.InDelta(t, ttl, g.do("pttl", "lock"), 5000)
+		g.unreads("v", us)
+		g.unreads("w", us)
+		assert.Equal(t, "OK", g.do("set", "lock", "x", "nx", "px", ttl))
+		assert.Positive(t, g.reads("v", "", script.Fence{}).Wait)
+		assert.Equal(t, int64(1), g.do("eval", redsyncDelete, 1, "lock", "x"))
+		assert.Zero(t, g.reads("v", "", script.Fence{}).Wait)
+	})
+}
+
+// restrictedReaders returns what restricted does, with a queue of the lock alone.
+func restrictedReaders(t *testing.T, rules ...any) (g ground, run func(c script.Command) (any, error)) {
+	t.Helper()
+	g, run = restricted(t, rules...)
+	g.do("flushall")
+	g.stands(ticket(9, they))
+	return g, run
+}
+
+// A user who may not read the queue is let in without a look at it, and learns that. One who may not even name it
+// must not name it.
+func TestReaderWhoMayNotReadTheQueue(t *testing.T) {
+	plain := script.EnterShared(of("v"), ttl, script.Place{}, script.Fence{})
+	fenced := script.EnterShared(of("w"), ttl, script.Place{}, token(7))
+	queued := script.EnterShared(of("x"), ttl, script.Place{Ticket: aTicket(1, us), Alive: alive}, script.Fence{})
+	enters := func(t *testing.T, reply any, err error) script.Entered {
+		t.Helper()
+		require.NoError(t, err)
+		e, err := script.ParseEnteredShared(reply)
+		require.NoError(t, err)
+		return e
+	}
+	t.Run("read", func(t *testing.T) {
+		g, run := restrictedReaders(t, "-get", "(+get ~? ~lock ~{lock}:fence)")
+		reply, err := run(plain)
+		assert.Equal(t, script.Entered{Blind: true}, enters(t, reply, err))
+		reply, err = run(plain)
+		assert.Equal(t, script.Entered{WasThere: true}, enters(t, reply, err), "it needs no look")
+		reply, err = run(fenced)
+		assert.Equal(t, script.Entered{Blind: true, Register: 7, Stored: true}, enters(t, reply, err))
+		_, err = run(queued)
+		require.ErrorContains(t, err, "access")
+		assert.Equal(t, []string{"v", "w"}, g.holders())
+		assert.Equal(t, []string{ticket(9, they)}, g.standing())
+		reply, err = run(script.ReleaseShared(of("v"), script.ProcessOf(us), script.Turnover{Leave: []script.Ticket{aTicket(9, they)}}, script.Fence{}))
+		require.NoError(t, err)
+		assert.Equal(t, script.Mine, reply)
+		g.do("set", "lock", "x", "px", ttl)
+		reply, err = run(script.Downgrade{Leave: []script.Ticket{aTicket(9, they)}}.Extend(of("x"), ttl, false))
+		require.NoError(t, err)
+		assert.Equal(t, script.Mine, reply)
+		reply, err = run(script.ReleaseShared(of("x"), script.Process{}, script.Turnover{}, script.Fence{}))
+		require.NoError(t, err)
+		assert.Equal(t, script.Mine, reply, "BITOP is denied, too")
+		assert.Equal(t, []string{ticket(9, they)}, g.standing())
+	})
+	t.Run("name", func(t *testing.T) {
+		g, run := restrictedReaders(t, "resetkeys", "~lock", "~{lock}:fence")
+		for _, c := range []script.Command{
+			plain, fenced, queued, script.Downgrade{}.Extend(of("v"), ttl, false),
+			script.ReleaseShared(of("v"), script.Process{}, script.Turnover{}, script.Fence{}),
+		} {
+			_, err := run(c)
+			require.ErrorContains(t, err, "NOPERM")
+		}
+		blind := script.Place{Blind: true}
+		reply, err := run(script.EnterShared(of("v"), ttl, blind, script.Fence{}))
+		assert.Equal(t, script.Entered{}, enters(t, reply, err))
+		reply, err = run(script.EnterShared(of("w"), ttl, blind, token(7)))
+		assert.Equal(t, script.Entered{Register: 7, Stored: true}, enters(t, reply, err))
+		for _, c := range []script.Command{
+			script.ExtendShared(of("v"), ttl), script.HealShared(of("w"), ttl), script.ValidShared(of("v")),
+			script.Downgrade{Blind: true}.Extend(of("w"), ttl, true),
+			script.ReleaseSharedQuietly(of("v"), script.Fence{}), script.ReleaseSharedQuietly(of("w"), token(8)),
+		} {
+			reply, err := run(c)
+			require.NoError(t, err)
+			assert.Equal(t, script.Mine, reply)
+		}
+		assert.Nil(t, g.do("get", "lock"))
+		g.isAt("8")
+		assert.Equal(t, []string{ticket(9, they)}, g.standing())
+	})
+}
+
+// Where the last reader may not delete the key, it runs out. Where the node has no memory, a reader that is not the
+// last one stays until its deadline, and its release is an error; the last one goes.
+func TestReaderWhoCannotGo(t *testing.T) {
+	t.Run("not to delete", func(t *testing.T) {
+		g, run := restrictedReaders(t, "-del", "-bitop")
+		g.reads("v", shared(1, us), script.Fence{})
+		_, err := run(script.ReleaseShared(of("v"), script.ProcessOf(us), script.Turnover{}, script.Fence{}))
+		require.ErrorContains(t, err, "can't")
+		time.Sleep(5 * time.Millisecond)
+		assert.Nil(t, g.do("get", "lock"))
+	})
+	t.Run("no memory", func(t *testing.T) {
+		g, _ := restrictedReaders(t)
+		g.do("del", queueKey)
+		g.reads("v", "", script.Fence{})
+		g.reads("w", "", script.Fence{})
+		g.do("config", "set", "maxmemory", 1)
+		g.refuses(script.EnterShared(of("x"), ttl, script.Place{}, script.Fence{}), "OOM")
+		g.refuses(script.ReleaseShared(of("w"), script.Process{}, script.Turnover{}, script.Fence{}), "OOM")
+		g.do("config", "set", "maxmemory", 0)
+		assert.Equal(t, script.Mine, g.unreads("w", us))
+		g.do("config", "set", "maxmemory", 1)
+		assert.Equal(t, script.Mine, g.run(script.ReleaseShared(of("v"), script.Process{}, script.Turnover{}, script.Fence{})))
+		assert.Nil(t, g.do("get", "lock"))
+	})
+}
+
+// What the commands of readers cost, and what the plain ones of writers still cost.
+func TestSharedExecutesNoNeedlessCommands(t *testing.T) {
+	enters := func(g ground) { g.reads("v", "", script.Fence{}) }
+	two := func(g ground) { g.reads("v", "", script.Fence{}); g.reads("w", "", script.Fence{}) }
+	writes := func(g ground) { g.do("set", "lock", "v", "px", ttl) }
+	place := script.Place{Ticket: aTicket(1, us), Alive: alive}
+	for name, c := range map[string]struct {
+		before  func(g ground)
+		command script.Command
+		reply   any
+		want    map[string]int
+	}{
+		"enter":                {nil, script.EnterShared(of("v"), ttl, script.Place{}, script.Fence{}), int64(0), map[string]int{"get": 2, "time": 1, "set": 1}},
+		"enter beside another": {enters, script.EnterShared(of("w"), ttl, script.Place{}, script.Fence{}), int64(0), map[string]int{"get": 2, "time": 1, "set": 1}},
+		"enter again":          {enters, script.EnterShared(of("v"), ttl, script.Place{}, script.Fence{}), int64(-2), map[string]int{"get": 1, "time": 1}},
+		"enter blindly":        {nil, script.EnterShared(of("v"), ttl, script.Place{Blind: true}, script.Fence{}), int64(0), map[string]int{"get": 1, "time": 1, "set": 1}},
+		"enter, queued":        {enters, script.EnterShared(of("w"), ttl, place, script.Fence{}), int64(0), map[string]int{"get": 2, "time": 1, "set": 2, "pttl": 1}},
+		"enter, fenced":        {nil, script.EnterShared(of("v"), ttl, script.Place{}, token(7)), []any{int64(0), "7", int64(1)}, map[string]int{"get": 3, "time": 1, "set": 2}},
+		"extend":               {two, script.ExtendShared(of("v"), 2*ttl), int64(1), map[string]int{"get": 1, "time": 1, "set": 1}},
+		"extend for less":      {two, script.ExtendShared(of("v"), ttl/2), int64(1), map[string]int{"get": 1, "time": 1}},
+		"extend, missing":      {nil, script.ExtendShared(of("v"), ttl), int64(0), map[string]int{"get": 1}},
+		"downgrade":            {writes, script.Downgrade{}.Extend(of("v"), ttl, false), int64(1), map[string]int{"get": 2, "time": 1, "pttl": 1, "set": 1}},
+		"valid":                {two, script.ValidShared(of("v")), int64(1), map[string]int{"get": 1, "time": 1}},
+		"release":              {two, script.ReleaseShared(of("v"), script.Process{}, script.Turnover{}, script.Fence{}), int64(1), map[string]int{"get": 1, "time": 1, "set": 1}},
+		"release, the last":    {enters, script.ReleaseShared(of("v"), script.Process{}, script.Turnover{}, script.Fence{}), int64(1), map[string]int{"get": 1, "time": 1, "bitop": 1}},
+		"a writer's release":   {writes, script.Release(of("v"), script.Process{}, script.Turnover{}, script.Fence{}), int64(1), map[string]int{"get": 1, "bitop": 1}},
+		"a writer's, not free": {enters, script.Release(of("w"), script.ProcessOf(us), script.Turnover{}, script.Fence{}), int64(2), map[string]int{"get": 1}},
+		"a writer's enter":     {nil, script.Enter(of("v"), ttl, place, script.Fence{}), int64(0), map[string]int{"get": 2, "time": 1, "pttl": 1, "set": 2}},
+		"a writer's, waited for": {func(g ground) { writes(g); g.stands(ticket(1, they)) }, script.Release(of("v"), script.Process{}, script.Turnover{}, script.Fence{}), int64(5), map[string]int{
+			"get": 2, "bitop": 1, "del": 1, "time": 1, "publish": 1,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
+			if c.before != nil {
+				c.before(g)
+			}
+			g.do("config", "resetstat")
+			assert.Equal(t, c.reply, g.do(c.command.InFull()...))
+			got := map[string]int{}
+			for _, m := range calls.FindAllStringSubmatch(g.do("info", "commandstats").(string), -1) {
+				got[m[1]], _ = strconv.Atoi(m[2])
+			}
+			delete(got, "eval")
+			delete(got, "config|resetstat")
+			delete(got, "config")
+			assert.Equal(t, c.want, got)
+		})
+	}
+}
+
+func TestParseEnteredShared(t *testing.T) {
+	for name, c := range map[string]struct {
+		reply any
+		want  script.Entered
+		odd   bool
+	}{
+		"granted":          {int64(0), script.Entered{}, false},
+		"refused":          {int64(12), script.Entered{Wait: 12}, false},
+		"refused for ever": {int64(-1), script.Entered{Wait: -1}, false},
+		"there before":     {int64(-2), script.Entered{WasThere: true}, false},
+		"blind":            {int64(-3), script.Entered{Blind: true}, false},
+		"no such number":   {int64(-4), script.Entered{}, true},
+		"stored":           {[]any{int64(0), "7", int64(1)}, script.Entered{Register: 7, Stored: true}, false},
+		"stored, blind":    {[]any{int64(0), "7", int64(5)}, script.Entered{Register: 7, Stored: true, Blind: true}, false},
+		"there":            {[]any{int64(0), "7", int64(2)}, script.Entered{Register: 7, WasThere: true}, false},
+		"taken":            {[]any{int64(9), "0", int64(0)}, script.Entered{Wait: 9}, false},
+		"letters":          {[]any{int64(0), "abc", int64(0)}, script.Entered{}, true},
+		"too short":        {[]any{int64(0), "7"}, script.Entered{}, true},
+		"a text":           {"7", script.Entered{}, true},
+		"nothing":          {nil, script.Entered{}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := script.ParseEnteredShared(c.reply)
+			assert.Equal(t, c.want, got)
+			assert.Equal(t, c.odd, err != nil, "%v", err)
+		})
+	}
+}
+
+// A command touches the keys of its lock and no others, says how many there are, and its long form differs in the
+// script alone.
+func TestSharedCommands(t *testing.T) {
+	lock, queueOf, fenceOf := script.NewLock("a{b}c", "v"), "{b}:a{b}c:queue", "{b}:a{b}c:fence"
+	queued := script.Place{Ticket: aTicket(1, us), Alive: alive}
+	leave := script.Turnover{Leave: []script.Ticket{aTicket(1, us), aTicket(2, us).Shared()}}
+	day := strconv.Itoa(day)
+	for name, c := range map[string]struct {
+		command script.Command
+		keys    []string
+		args    []string
+	}{
+		"enter":                  {script.EnterShared(lock, ttl, script.Place{}, script.Fence{}), []string{queueOf}, []string{"v", "60000", "", "0"}},
+		"enter, queued":          {script.EnterShared(lock, ttl, queued, script.Fence{}), []string{queueOf}, []string{"v", "60000", shared(1, us), "10000"}},
+		"enter, fenced":          {script.EnterShared(lock, ttl, queued, token(7)), []string{queueOf, fenceOf}, []string{"v", "60000", shared(1, us), "10000", "7", day}},
+		"enter, blind":           {script.EnterShared(lock, ttl, script.Place{Blind: true}, script.Fence{}), nil, []string{"v", "60000", "", "0"}},
+		"enter, blind, fenced":   {script.EnterShared(lock, ttl, script.Place{Blind: true}, token(7)), []string{fenceOf}, []string{"v", "60000", "", "0", "7", day}},
+		"extend":                 {script.ExtendShared(lock, ttl), nil, []string{"v", "60000", "0"}},
+		"heal":                   {script.HealShared(lock, ttl), nil, []string{"v", "60000", "1"}},
+		"downgrade":              {script.Downgrade{}.Extend(lock, ttl, false), []string{queueOf}, []string{"v", "60000", "0", ""}},
+		"downgrade, leaves":      {script.Downgrade{Process: script.ProcessOf(us), Leave: leave.Leave}.Extend(lock, ttl, true), []string{queueOf}, []string{"v", "60000", "1", us, ticket(1, us), shared(2, us)}},
+		"downgrade, blind":       {script.Downgrade{Blind: true}.Extend(lock, ttl, false), nil, []string{"v", "60000", "0", ""}},
+		"valid":                  {script.ValidShared(lock), nil, []string{"v"}},
+		"release":                {script.ReleaseShared(lock, script.Process{}, script.Turnover{}, script.Fence{}), []string{queueOf}, []string{"v"}},
+		"release, by a process":  {script.ReleaseShared(lock, script.ProcessOf(us), script.Turnover{}, script.Fence{}), []string{queueOf}, []string{"v", us}},
+		"release, leaves":        {script.ReleaseShared(lock, script.Process{}, leave, token(7)), []string{queueOf, fenceOf}, []string{"v", "", "7", day, "", "0", ticket(1, us), shared(2, us)}},
+		"release, quietly":       {script.ReleaseSharedQuietly(lock, script.Fence{}), nil, []string{"v", "-"}},
+		"release, quietly fence": {script.ReleaseSharedQuietly(lock, token(7)), []string{fenceOf}, []string{"v", "-", "7", day}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var texts []string
+			for _, arg := range c.command.Args {
+				texts = append(texts, fmt.Sprint(arg))
+			}
+			keys := append([]string{"a{b}c"}, c.keys...)
+			assert.Equal(t, strconv.Itoa(len(keys)), texts[2])
+			assert.Equal(t, keys, texts[3:3+len(keys)])
+			assert.Equal(t, c.args, texts[3+len(keys):])
+			assert.Equal(t, c.command.Args[2:], c.command.InFull()[2:])
+			assert.NotContains(t, c.command.InFull()[1], "-- include")
+			c.command.WithRESP(func(resp []byte) {
+				read, err := proto.ReadStrings(string(resp))
+				require.NoError(t, err)
+				assert.Equal(t, texts, read)
+			})
+		})
+	}
+}
+
+// whole reports whether text is one of readers as the scripts write it.
+func whole(text string) bool {
+	if !readersText.MatchString(text) {
+		return false
+	}
+	var deadlines []string
+	for _, r := range recordsOf(text) {
+		deadlines = append(deadlines, r[len(r)-13:])
+	}
+	return slices.IsSorted(deadlines)
+}
+
+var (
+	readersText = regexp.MustCompile(`^readers\n([^\n]* [0-9]{13}\n)+$`)
+	readersLine = regexp.MustCompile(`^[^\n]* [0-9]{13}$`)
+)
+
+// recordsOf returns the lines of a text of readers behind the first.
+func recordsOf(text string) []string {
+	return strings.Split(strings.TrimSuffix(strings.TrimPrefix(text, "readers\n"), "\n"), "\n")
+}
+
+// counts reports whether the scripts take text for one of readers: its last line is a record, so is each up to the
+// first that is not gone, and none of these is later than the last.
+func counts(text string, now int64) bool {
+	if !strings.HasPrefix(text, "readers\n") || len(text) == len("readers\n") || text[len(text)-1] != '\n' {
+		return false
+	}
+	lines := recordsOf(text)
+	last := lines[len(lines)-1]
+	if !readersLine.MatchString(last) {
+		return false
+	}
+	for _, line := range lines {
+		if !readersLine.MatchString(line) || line[len(line)-13:] > last[len(last)-13:] {
+			return false
+		}
+		if line[len(line)-13:] > fmt.Sprintf("%013d", now) {
+			return true
+		}
+	}
+	return true
+}
+
+// Whatever text stands at the key of a lock: no command of a reader or a writer fails, what is no text of readers
+// is a writer's value and stays as it is unless it is the caller's, a text of readers stays one, no reader is lost,
+// and the key has a TTL.
+func FuzzReaders(f *testing.F) {
+	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() // when bubbles begin
+	at := func(value string, ms int64) string { return fmt.Sprintf("%s %013d\n", value, now+ms) }
+	all := []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}
+	for _, text := range []string{
+		"", "v", "w", "readers", "readers\n", "readers\n\n", "readers\nv", "readers\nv \n", "readers\n" + at("v", 5000)[1:], "Readers\n" + at("v", 5000),
+		"readers\n" + at("v", 5000), "readers\n" + at("v", -5000), "readers\n" + at("v", 0), "readers\n" + at("", 5000), "readers\n" + at("v", -9) + at("w", 5000),
+		"readers\n" + at("v", 5000) + at("w", 4000), "readers\n" + at("v", 5000) + at("w", -4000), "readers\n" + at("v", 5000) + at("w", 5000), "readers\n" + at("v", 5000) + at("v", 6000),
+		"readers\n" + at("v", 5000) + "x", "readers\n" + at("v", 5000) + "\n", "readers\n" + at("v", 5000) + "w 123\n", "readers\n" + at("v", 5000) + "garbage\n" + at("w", 6000), "readers\n" + at("w", 5000) + at("x", -1) + at("v", 6000), "readers\n\n" + at("v", 5000), "readers\nx\n" + at("v", 5000),
+		"readers\nv  946684805000\n", "readers\nv 94668480500.0\n", "readers\nv 0x946684805000\n", "readers\nv           inf\n", "readers\nv           nan\n", "readers\nv 9999999999999\n",
+		"readers\nv\t0946684805000\n", "readers\n" + at("v 1234567890123", 5000), "readers\n" + at("v", 1000) + at("v 0946684805000", 5000), "readers\n" + at("\x00\xff", 5000), "readers\n" + at("readers", 5000),
+		"readers\nv 00946684805000\n", "readers\nv0946684805000\n", "readers\n" + strings.Repeat(at("x", 5000), 50), "readers\r\n" + at("v", 5000),
+	} {
+		f.Add(text, all)
+		for _, b := range all {
+			f.Add(text, []byte{b, b + 1})
+		}
+	}
+	f.Fuzz(func(t *testing.T, text string, plan []byte) {
+		bubble(t, func(t *testing.T, m *embedded.Node, c *redis.Client) {
+			n := &node{T: t, Node: m, client: c}
+			if text != "" {
+				require.NoError(t, m.Set("lock", text))
+				m.SetTTL("lock", 3*time.Second)
+			}
+			for _, b := range plan[:min(len(plan), 24)] {
+				n.stepOfReaders(b)
+			}
+		})
+	})
+}
+
+// stepOfReaders runs a command on the lock of the node, and looks what it has done.
+func (n *node) stepOfReaders(b byte) {
+	n.Helper()
+	value := []string{"v", "w"}[b/10%2]
+	lock := of(value)
+	before, _ := n.Get("lock")
+	own := before == value
+	c := []script.Command{
+		script.EnterShared(lock, 4000, script.Place{}, script.Fence{}),
+		script.EnterShared(lock, 1000, script.Place{Ticket: aTicket(1, us), Alive: alive}, script.Fence{}),
+		script.ExtendShared(lock, 5000),
+		script.HealShared(lock, 2000),
+		script.ValidShared(lock),
+		script.Downgrade{}.Extend(lock, 1000, b >= 128),
+		script.ReleaseShared(lock, script.Process{}, script.Turnover{}, script.Fence{}),
+		script.ReleaseSharedQuietly(lock, script.Fence{}),
+		script.Release(lock, script.Process{}, script.Turnover{}, script.Fence{}),
+		script.Enter(lock, 1000, script.Place{}, script.Fence{}),
+	}[b%10]
+	reply, err := n.client.Do(n.Context(), c.InFull()...).Int64()
+	require.NoError(n, err)
+	after, _ := n.Get("lock")
+	if after != "" {
+		require.Positive(n, n.TTL("lock"))
+	}
+	writers := before != "" && !counts(before, n.now())
+	if writers && !own {
+		require.Equal(n, before, after, "it is a writer's")
+		if k := b % 10; k < 2 || k == 9 {
+			require.Positive(n, reply, "it is taken")
+		} else {
+			require.Equal(n, script.Other, reply)
+		}
+	}
+	if after != before && after != "" && after != value && (writers || before == "" || whole(before)) {
+		require.True(n, whole(after), "%q", after)
+		last, _ := strconv.ParseInt(after[len(after)-14:len(after)-1], 10, 64)
+		require.Equal(n, last-n.now(), n.TTL("lock").Milliseconds())
+	}
+	if !writers && before != "" { // all others stay
+		for _, line := range recordsOf(before) {
+			if !readersLine.MatchString(line) {
+				continue
+			}
+			deadline, _ := strconv.ParseInt(line[len(line)-13:], 10, 64)
+			if line[:len(line)-14] != value && deadline > n.now() {
+				require.Contains(n, after, "\n"+line+"\n")
+			}
+		}
+	}
+	if b >= 200 {
+		time.Sleep(time.Duration(b) * 10 * time.Millisecond)
+	}
+}
+
+// Whatever text stands in a queue: no command of readers fails, a reader waits for the live exclusive tickets that
+// can be read there, and those who wait and are alive still do.
+func FuzzQueueOfReaders(f *testing.F) {
+	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() // when bubbles begin
+	live := func(rank int, process, kind string) string {
+		return fmt.Sprintf("%s%s%013d\n", ticket(rank, process), kind, now+5000)
+	}
+	dead := record(ticket(0, they), now-5)
+	for _, text := range []string{
+		"", "what?", " ", live(1, they, " "), live(1, us, " "), live(1, they, "r"), live(9, they, " "), live(1, they, "r") + live(2, they, " "), live(1, us, " ") + live(2, they, " "),
+		dead + live(1, they, " "), live(1, they, "r") + dead + live(2, they, "r"), live(1, they, " ")[:63], live(1, they, " ")[:50], live(1, they, "x"), live(1, they, "r") + live(2, they, "x"),
+		strings.Repeat(" ", 640), strings.Repeat(" ", 50), strings.Repeat("r", 128), "x" + live(1, they, " "), ticket(1, they) + "            inf\n", live(3, they, " ") + live(1, they, " "),
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		bubble(t, func(t *testing.T, m *embedded.Node, c *redis.Client) {
+			n := &node{T: t, Node: m, client: c}
+			queue := queueOf(text)
+			set := func() {
+				m.FlushAll()
+				require.NoError(t, m.Set("lock", fmt.Sprintf("readers\nw %013d\n", n.now()+4000)))
+				m.SetTTL("lock", 4*time.Second)
+				if text != "" {
+					require.NoError(t, m.Set(queueKey, text))
+					m.SetTTL(queueKey, 2*alive*time.Millisecond)
+				}
+			}
+			kept := func(q []string, ticket string) (ms int64) {
+				for _, r := range q {
+					if part(r, 49, 50) != " " {
+						continue
+					}
+					if ticket != "" && part(r, 0, 49) >= ticket {
+						return 0
+					}
+					if deadline(r) > n.now() && (ticket == "" || processOf(r) != processOf(ticket)) {
+						return deadline(r) - n.now()
+					}
+				}
+				return 0
+			}
+			set()
+			require.Equal(t, kept(queue, ""), n.run(script.EnterShared(of("v"), ttl, script.Place{}, script.Fence{})))
+			after, _ := m.Get(queueKey)
+			require.Equal(t, text, after)
+
+			set()
+			mine := aTicket(5, us).Shared()
+			got := n.run(script.EnterShared(of("v"), ttl, script.Place{Ticket: mine, Alive: alive}, script.Fence{}))
+			with := queue.with(ticket(5, us), n.now()+alive)
+			i := slices.IndexFunc(with, func(r string) bool { return r == record(ticket(5, us), n.now()+alive) })
+			with[i] = with[i][:49] + "r" + with[i][50:]
+			with = with.living(n.now())
+			after, _ = m.Get(queueKey)
+			require.Equal(t, strings.Join(with, ""), after)
+			require.Equal(t, kept(with, ticket(5, us)), got)
+
+			leave := []script.Ticket{aTicket(1, they), aTicket(2, us).Shared()}
+			for _, release := range []script.Command{
+				script.ReleaseShared(of("w"), script.ProcessOf(us), script.Turnover{}, script.Fence{}),
+				script.ReleaseShared(of("x"), script.ProcessOf(us), script.Turnover{Leave: leave}, script.Fence{}),
+				script.Release(of("x"), script.ProcessOf(us), script.Turnover{Leave: leave}, script.Fence{}),
+				script.ReleaseShared(of("w"), script.ProcessOf(us), script.Turnover{Enters: mine, Alive: alive, Leave: leave}, script.Fence{}),
+			} {
+				set()
+				n.run(release)
+			}
+			set()
+			require.NoError(t, m.Set("lock", "v"))
+			require.Equal(t, script.Mine, n.run(script.Downgrade{Process: script.ProcessOf(us), Leave: leave}.Extend(of("v"), ttl, false)).(int64)&3)
+		})
+	})
+}
