@@ -97,6 +97,32 @@ func ExampleGuard_Do() {
 	// fencing: token 0: lock with WithFencing, and call Fence while the lock is held
 }
 
+// Readers do not refuse each other. A late writer does not change what a reader has seen, and a late
+// reader does not see what a newer holder is still writing.
+func ExampleGuard_Read() {
+	var guard fencing.Guard
+	read := func() error { fmt.Println("read"); return nil }
+	write := func() error { fmt.Println("written"); return nil }
+	fmt.Println(guard.Read(42, read))
+	fmt.Println(guard.Read(41, read))
+	fmt.Println(guard.Do(40, write)) // a writer before both
+	fmt.Println(guard.Do(43, write))
+	fmt.Println(guard.Read(42, read)) // its lock ended before 43 was given
+	fmt.Println(guard.Read(43, read)) // the writer itself, as after Downgrade
+
+	// Output:
+	// read
+	// <nil>
+	// read
+	// <nil>
+	// fencing: token 40 is stale: the resource has seen 42
+	// written
+	// <nil>
+	// fencing: token 42 is stale: the resource has seen 43
+	// read
+	// <nil>
+}
+
 // A holder that reads before it writes calls Check first. From then on nobody before it can
 // write between the two.
 func ExampleGuard_Check() {
@@ -136,6 +162,31 @@ func ExampleRedis() {
 	// paid 42 <nil>
 }
 
+func ExampleRedis_Read() {
+	nodes := embedded.Start(1) // stands for the Redis that has the data
+	defer nodes.Close()
+	client := nodes[0].Client()
+	defer client.Close()
+	ctx := context.Background()
+
+	data := fencing.NewRedis(client)
+	fmt.Println(data.Set(ctx, "catalog", "spring", 40, 24*time.Hour))
+	fmt.Println(data.Read(ctx, "catalog", 42, 24*time.Hour))
+	fmt.Println(data.Read(ctx, "catalog", 41, 24*time.Hour)) // another reader
+	fmt.Println(data.Set(ctx, "catalog", "late", 40, 24*time.Hour))
+	fmt.Println(data.Set(ctx, "catalog", "summer", 43, 24*time.Hour))
+	_, err := data.Read(ctx, "catalog", 42, 24*time.Hour)
+	fmt.Println(err)
+
+	// Output:
+	// <nil>
+	// spring <nil>
+	// spring <nil>
+	// fencing: token 40 is stale: the resource has seen 42
+	// <nil>
+	// fencing: token 42 is stale: the resource has seen 43
+}
+
 // Any number of statements, in any tables, of one transaction. Create has made the table of
 // the tokens, when the program was deployed or started.
 func ExampleSQL_Do() {
@@ -147,6 +198,18 @@ func ExampleSQL_Do() {
 		})
 	}
 	_ = pay // with an SQLite file: examples/fencing
+}
+
+// Any number of queries, of any tables. They all see the data of one time.
+func ExampleSQL_Read() {
+	total := func(ctx context.Context, db *sql.DB, token uint64) (cents int64, err error) {
+		guard := fencing.NewPostgreSQL(db)
+		err = guard.Read(ctx, "orders:17", token, func(tx *sql.Tx) error {
+			return tx.QueryRowContext(ctx, `SELECT sum(cents) FROM items WHERE order_id = 17`).Scan(&cents)
+		})
+		return cents, err
+	}
+	_ = total
 }
 
 // A resource that can compare and write in one step needs no more than Admit: here a record

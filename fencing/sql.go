@@ -29,17 +29,18 @@ import (
 //
 //	UPDATE orders SET state = ?, fence = ? WHERE id = ? AND fence <= ?
 //
-// Refuse the token 0 before the statement, as [Admit](token, 0) does. Pass [Text] of the token for fence in both
-// places. If the statement affects no row, the row has a
-// newer token or does not exist. In MySQL without clientFoundRows=true, a statement that writes what
-// is there already also affects no row.
+// Refuse the token 0 before the statement, as [Admit](token, 0) does. Pass [Text] of the token for
+// fence in both places. If the statement affects no row, the row has a newer token or does not
+// exist. In MySQL without clientFoundRows=true, a statement that writes what is there already also
+// affects no row.
 //
 // With readers the row needs a second column for the newest token of a write, which the statement
-// above sets too. A reader first raises the first column, and commits that:
+// above sets too. A reader first raises fence, and commits that:
 //
 //	UPDATE orders SET fence = ? WHERE id = ? AND fence < ?
 //
-// Then it reads the row. If the second column has a newer token than its own, it is refused.
+// Then it reads the row, with the second column, in one statement. If that column has a newer token
+// than its own, the read is refused.
 type SQL struct {
 	db            *sql.DB
 	create        string

@@ -178,21 +178,24 @@ func TestSQLManyReadersAndWriters(t *testing.T) {
 			all.Go(func() {
 				for range 40 {
 					token := math.MaxInt64 + clock.Add(1) - mathrand.Uint64N(10)
-					text, found, admitted := fencing.Text(token), "", func() {}
+					text, found := fencing.Text(token), ""
 					var err error
-					if mathrand.IntN(4) == 0 {
+					write := mathrand.IntN(4) == 0
+					if write {
 						err = d.Do(ctx, id, token, d.save(ctx, id, text))
-						admitted = func() { writes = append(writes, text) }
 					} else {
 						err = d.Read(ctx, id, token, d.load(ctx, id, &found))
-						admitted = func() { reads = append(reads, text, found) }
 					}
 					if err != nil {
 						assert.ErrorIs(t, err, fencing.ErrStale)
 						continue
 					}
 					mu.Lock()
-					admitted()
+					if write {
+						writes = append(writes, text)
+					} else {
+						reads = append(reads, text, found)
+					}
 					mu.Unlock()
 				}
 			})
@@ -317,6 +320,63 @@ func TestSQLEarlierVersion(t *testing.T) {
 					}
 					d.requireRead(t, id, token, state)
 					read = max(read, token)
+				}
+			}
+		})
+	})
+}
+
+// TestColumnsOfYourOwn are the statements that the doc of fencing.SQL gives for readers.
+func TestColumnsOfYourOwn(t *testing.T) {
+	onDatabases(t, func(t *testing.T, d *database) {
+		ctx, id, token, place := t.Context(), "TEXT", "TEXT", func(query string) string { return query }
+		switch {
+		case strings.HasSuffix(t.Name(), "PostgreSQL"):
+			token, place = `TEXT COLLATE "C"`, numbered
+		case strings.HasSuffix(t.Name(), "MySQL"):
+			id, token = "VARBINARY(255)", "CHAR(20) CHARACTER SET ascii"
+		}
+		for _, query := range []string{
+			`DROP TABLE IF EXISTS fencing_columns_test`,
+			fmt.Sprintf(`CREATE TABLE fencing_columns_test
+				(id %s PRIMARY KEY, state VARCHAR(100) NOT NULL, fence %s NOT NULL, written %s NOT NULL)`, id, token, token),
+		} {
+			_, err := d.db.ExecContext(ctx, query)
+			require.NoError(t, err)
+		}
+		insert := place(`INSERT INTO fencing_columns_test (id, state, fence, written) VALUES (?, ?, ?, ?)`)
+		save := place(`UPDATE fencing_columns_test SET state = ?, fence = ?, written = ? WHERE id = ? AND fence <= ?`)
+		raise := place(`UPDATE fencing_columns_test SET fence = ? WHERE id = ? AND fence < ?`)
+		load := place(`SELECT state, written FROM fencing_columns_test WHERE id = ?`)
+		count := 0
+		rapid.Check(t, func(t *rapid.T) {
+			count++
+			id, state, zero := fmt.Sprint(count), "new", fencing.Text(0)
+			var write, read uint64 // the two marks
+			_, err := d.db.ExecContext(ctx, insert, id, state, zero, zero)
+			require.NoError(t, err)
+			for i := range rapid.IntRange(1, 10).Draw(t, "calls") {
+				base := rapid.SampledFrom([]uint64{write, read, math.MaxInt64}).Draw(t, "base")
+				token := max(base+uint64(rapid.Int64Range(-2, 3).Draw(t, "step")), 1)
+				text := fencing.Text(token)
+				if rapid.Bool().Draw(t, "read") {
+					_, err := d.db.ExecContext(ctx, raise, text, id, text)
+					require.NoError(t, err)
+					var found, written string
+					require.NoError(t, d.db.QueryRowContext(ctx, load, id).Scan(&found, &written))
+					require.Equal(t, token >= write, text >= written)
+					require.Equal(t, state, found)
+					read = max(read, token)
+					continue
+				}
+				next := fmt.Sprint("state ", i)
+				result, err := d.db.ExecContext(ctx, save, next, text, text, id, text)
+				require.NoError(t, err)
+				rows, err := result.RowsAffected()
+				require.NoError(t, err)
+				require.Equal(t, token >= max(write, read), rows > 0)
+				if rows > 0 {
+					write, state = token, next
 				}
 			}
 		})
