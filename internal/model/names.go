@@ -14,9 +14,9 @@ import (
 // nodes.
 //
 // In fair mode a call stands in the lines and in the queues of all its names. Without fair mode a call waits
-// for one of its names, and stands in the line of that name: the first name that its last attempt did not
-// find free on a quorum of nodes; before any attempt its first name. An attempt puts the ticket in the queues
-// of all names. If it fails, its release takes the ticket out of the queues of the other names.
+// for one of its names, and stands in the line of that name: a name that kept its last attempt back (see waitsFor);
+// before any attempt its first name. An attempt puts the ticket in the queues of all names. If it fails, its release
+// takes the ticket out of the queues of the other names.
 //
 // In some bounds the nodes deny all calls their queues. No node tells anybody of a free name then. The promise
 // holds within one process: a release lets the next in the process's lines try.
@@ -681,25 +681,54 @@ func (q names) nudge(s *namesState, c int) {
 	}
 }
 
-// waitsFor returns the name for which call c waits after an attempt: the first that the attempt has not found
-// free on a quorum of nodes.
-func (q names) waitsFor(s *namesState, c int) (name uint8) {
+// waitsFor returns the name for which call c waits after an attempt. That is a name that is not free on a quorum of
+// nodes, even if it is free on all nodes that have not answered; if there is none, a name because of which a node has
+// refused. If both names are such, the call goes on waiting for the same.
+func (q names) waitsFor(s *namesState, c int) uint8 {
+	was := s.calls[c].line
+	if q.wants[c] != both {
+		return was
+	}
+	var blocks, taken [maxNames]bool
 	for k := range maxNames {
-		if q.wants[c]&bit(k) == 0 {
-			continue
-		}
-		name = uint8(k) //nolint:gosec // there are few
-		found := 0
+		free := 0
 		for _, n := range s.nodes {
-			if n.found[k]&bit(c) != 0 {
-				found++
+			switch {
+			case n.found[k]&bit(c) != 0, n.slots[c] == acquiring, n.slots[c] == undoing:
+				free++
+			default:
+				taken[k] = true
 			}
 		}
-		if found < quorum {
-			break
+		blocks[k] = free < quorum
+	}
+	for _, is := range [][maxNames]bool{blocks, taken} {
+		switch {
+		case is[was]:
+			return was
+		case is[1-was]:
+			return 1 - was
 		}
 	}
-	return name
+	return was
+}
+
+// reconsider makes call c wait for the other name, if an answer that came after the decision says so.
+func (q names) reconsider(s *namesState, c int) {
+	call := &s.calls[c]
+	if call.phase != waiting || q.wants[c] != both || q.denied {
+		return
+	}
+	to := q.waitsFor(s, c)
+	if to == call.line {
+		return
+	}
+	before := q.firsts(s)
+	call.line = to
+	if !q.fair {
+		call.ready = true
+	}
+	q.firstsTry(s, before)
 }
 
 // release sends the release of call c after all its earlier messages.
@@ -901,8 +930,9 @@ func (q names) executeAcquire(s *namesState, c, node int) {
 		}
 	}
 	if call.phase.inLine() || call.phase == barging {
+		defer q.reconsider(s, c)
 		for k := range maxNames {
-			if want&bit(k) != 0 && (letIn || k < by) {
+			if want&bit(k) != 0 && (letIn || !q.keepsBack(n, c, k, call.how)) {
 				n.found[k] |= bit(c)
 			}
 		}

@@ -103,7 +103,7 @@ func EnterMulti(m Multi, ttl int64, place Place, fence Fence) Command {
 
 // ParseEnteredMulti reads a reply to EnterMulti.
 func ParseEnteredMulti(reply any) (Entered, error) {
-	if reply == int64(Granted) {
+	if reply == Granted {
 		return Entered{}, nil
 	}
 	if parts, ok := reply.([]any); ok && len(parts) == 4 {
