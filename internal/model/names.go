@@ -131,7 +131,7 @@ var (
 	namesDeniedFirst = namesBounds{name: "a single holds, a multi and two singles, without queues", wants: []uint8{onlyA, both, onlyB, onlyB}, process: []uint8{0, 0, 0, 0}, holds: 1, orderly: true, patient: true, cancels: true, denied: true, size: Large}
 
 	namesFairOne    = namesBounds{name: "a multi and a single, a single, fair", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, fair: true, cancels: true}
-	namesFairTwo    = namesBounds{name: "two multis, a single, fair", wants: []uint8{both, both, onlyA}, process: []uint8{0, 0, 1}, fair: true, cancels: true}
+	namesFairTwo    = namesBounds{name: "two multis, a single, fair", wants: []uint8{both, both, onlyA}, process: []uint8{0, 0, 1}, fair: true, cancels: true, size: Large}
 	namesFairPart   = namesBounds{name: "a multi and a single, a multi, fair", wants: []uint8{both, both, onlyB}, process: []uint8{0, 1, 0}, fair: true, cancels: true, size: Large}
 	namesFairLast   = namesBounds{name: "a single and a multi, a single, fair", wants: []uint8{onlyB, both, onlyA}, process: []uint8{0, 0, 1}, fair: true, cancels: true}
 	namesFairHeld   = namesBounds{name: "two singles hold, a multi behind them, a single, fair", wants: []uint8{onlyA, onlyB, both, onlyA}, process: []uint8{0, 0, 0, 1}, holds: 3, fair: true, orderly: true, cancels: true, size: Large}
@@ -156,8 +156,8 @@ var namesRules = []struct {
 	{"two of a process try at once", "C several names, lines", "two calls of a process that want the same name do not try at the same time", namesGiven.sized(Large), namesFlaws{together: true}},
 	{"waits until its process holds none of its names", "C several names, lines", "without fair mode a multi tries although its process holds a name, unless it stands in the line of that name", namesHeld.sized(Small), namesFlaws{waitsForAll: true}},
 	{"wake-ups of another line are dropped", "C several names, wake-ups", "a wake-up about a name counts for every first call that wants the name, also for one that comes to wait for that name later", namesOne, namesFlaws{dropsOthers: true}},
-	{"any wake-up is a reason", "C several names, wake-ups", "a wake-up is a reason to try only if it is about the name for which the call waits", namesMoves.sized(Medium), namesFlaws{otherNames: true}},
-	{"nodes are counted for any name", "C several names, wake-ups", "a call tries when the name for which it waits is free on a quorum of nodes: they have told it, or its last attempt found the name free there", namesMoves.sized(Medium), namesFlaws{anyName: true}},
+	{"any wake-up is a reason", "C several names, wake-ups", "a wake-up is a reason to try only if it is about the name for which the call waits", namesMoves.sized(Large), namesFlaws{otherNames: true}},
+	{"nodes are counted for any name", "C several names, wake-ups", "a call tries when the name for which it waits is free on a quorum of nodes: they have told it, or its last attempt found the name free there", namesMoves.sized(Large), namesFlaws{anyName: true}},
 	{"an entry does not change the name", "C several names, wake-ups", "in fair mode a call whose ticket a release of its process enters in a queue waits for the name of that queue", namesFairLast, namesFlaws{forgetsName: true}},
 	{"who leaves its line tells nobody", "C several names, lines", "a call that becomes the first because another has left the line has a reason to try", namesSame, namesFlaws{leavesSilently: true}},
 	{"a reason during an attempt is dropped", "C several names, lines", "a call that becomes the first during its attempt tries again after it", namesSame, namesFlaws{dropsReasons: true}},
