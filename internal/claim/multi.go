@@ -75,7 +75,7 @@ func readEnteredMulti(reply any) (Answer, error) {
 	}
 	a := answerTo(entered)
 	if a.Found == Other {
-		a.Detail.Free = Lines(1)<<entered.By - 1
+		a.Detail.Free = allLines &^ entered.By
 	}
 	return a, nil
 }

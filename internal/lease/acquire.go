@@ -57,23 +57,84 @@ func (o Outcome) Heard() bool {
 	return o.Result.Rule != nil && o.Result.Rule.Quorum(o.Result.Count.Answered())
 }
 
-// KeptBackBy returns the index of the first of the claim's lines that the attempt has not found free on a quorum of
-// nodes, of the last line if it has found all of them free. The Result must have a Rule.
-func (o Outcome) KeptBackBy() int {
-	last := len(o.Lines) - 1
-	for at := range last {
-		var free claim.Nodes
-		for i, v := range o.Result.Votes {
-			if v.FreeIn().Has(at) {
-				free = free.With(i)
-			}
-		}
-		if !o.Result.Rule.Quorum(free) {
-			return at
+// KeptBackBy returns the index of the claim's line that has kept the attempt back: see Sight.KeptBackBy. The Result must
+// have a Rule.
+func (o Outcome) KeptBackBy() int { return o.Sight().KeptBackBy(0) }
+
+// Sight returns what the attempt has seen of the claim's lines. The Result must have a Rule.
+func (o Outcome) Sight() *Sight {
+	s := NewSight(o.Result.Rule, len(o.Lines))
+	s.failed = o.Result.Count.Failed
+	for i, v := range o.Result.Votes {
+		if v.Choice == claim.Granted || v.Choice == claim.Refused {
+			s.Add(i, v.FreeIn())
 		}
 	}
-	return last
+	return s
 }
+
+// A Sight is what an attempt has seen of the lines of its claim: on which nodes nothing was in its way in each line.
+type Sight struct {
+	rule             claim.Rule
+	answered, failed claim.Nodes
+	free             []claim.Nodes // by line
+}
+
+// NewSight returns a Sight that has seen nothing of some lines.
+func NewSight(rule claim.Rule, lines int) *Sight {
+	return &Sight{rule: rule, free: make([]claim.Nodes, lines)}
+}
+
+// Add adds the answer of a node: the lines in which nothing was in the way.
+func (s *Sight) Add(node int, lines claim.Lines) {
+	s.answered = s.answered.With(node)
+	for at := range s.free {
+		if lines.Has(at) {
+			s.free[at] = s.free[at].With(node)
+		}
+	}
+}
+
+// AddLate adds the answers of other that s does not have, except those of nodes that have failed.
+func (s *Sight) AddLate(other *Sight) {
+	late := other.answered &^ s.answered &^ s.failed
+	s.answered |= late
+	for at := range s.free {
+		s.free[at] |= other.free[at] & late
+	}
+}
+
+// KeptBackBy returns the index of the line that has kept the attempt back. That is a line that is not free on a quorum
+// of nodes, even if it is free on all nodes that have not answered. If there is no such line, some nodes have refused
+// because of one line and some because of another. Then KeptBackBy returns a line because of which a node has refused.
+//
+// was is the index of the line for which the waiter has waited. KeptBackBy returns it if it is among the lines from
+// which it must choose, and otherwise the first of them. So the choice seldom depends on which nodes have answered
+// first, and the waiter does not move back and forth between two lines.
+func (s *Sight) KeptBackBy(was int) int {
+	for _, is := range []func(at int) bool{s.keepsBack, s.isTaken} {
+		if is(was) {
+			return was
+		}
+		for at := range s.free {
+			if is(at) {
+				return at
+			}
+		}
+	}
+	return was
+}
+
+// keepsBack reports whether a line is not free on a quorum of nodes. Nodes that have not answered count as free.
+func (s *Sight) keepsBack(at int) bool {
+	return !s.rule.Quorum(s.rule.All() &^ s.failed &^ s.takenOn(at))
+}
+
+// isTaken reports whether a node has refused because of a line.
+func (s *Sight) isTaken(at int) bool { return s.takenOn(at) != 0 }
+
+// takenOn returns the nodes on which something was in the way in a line.
+func (s *Sight) takenOn(at int) claim.Nodes { return s.answered &^ s.free[at] }
 
 // Acquire makes one attempt. Its validity counts from start, and at is its place in the queues of the nodes.
 // turn, which may be nil, is told what nodes answer. If the attempt is Won, the lease can begin. Otherwise
@@ -285,7 +346,8 @@ func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
 	case denied:
 		a.turn.Denied()
 	default:
-		if free := v.FreeIn(); free != 0 {
+		several := len(a.lease.terms.Claim.Lines()) > 1
+		if free := v.FreeIn(); free != 0 || several && v.Answer.Found == claim.Other {
 			a.turn.Free(i, free)
 		}
 	}

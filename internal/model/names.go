@@ -14,9 +14,9 @@ import (
 // nodes.
 //
 // In fair mode a call stands in the lines and in the queues of all its names. Without fair mode a call waits
-// for one of its names, and stands in the line of that name: the first name that its last attempt did not
-// find free on a quorum of nodes; before any attempt its first name. An attempt puts the ticket in the queues
-// of all names. If it fails, its release takes the ticket out of the queues of the other names.
+// for one of its names, and stands in the line of that name: a name that kept its last attempt back (see waitsFor);
+// before any attempt its first name. An attempt puts the ticket in the queues of all names. If it fails, its release
+// takes the ticket out of the queues of the other names.
 //
 // In some bounds the nodes deny all calls their queues. No node tells anybody of a free name then. The promise
 // holds within one process: a release lets the next in the process's lines try.
@@ -131,7 +131,7 @@ var (
 	namesDeniedFirst = namesBounds{name: "a single holds, a multi and two singles, without queues", wants: []uint8{onlyA, both, onlyB, onlyB}, process: []uint8{0, 0, 0, 0}, holds: 1, orderly: true, patient: true, cancels: true, denied: true, size: Large}
 
 	namesFairOne    = namesBounds{name: "a multi and a single, a single, fair", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, fair: true, cancels: true}
-	namesFairTwo    = namesBounds{name: "two multis, a single, fair", wants: []uint8{both, both, onlyA}, process: []uint8{0, 0, 1}, fair: true, cancels: true}
+	namesFairTwo    = namesBounds{name: "two multis, a single, fair", wants: []uint8{both, both, onlyA}, process: []uint8{0, 0, 1}, fair: true, cancels: true, size: Large}
 	namesFairPart   = namesBounds{name: "a multi and a single, a multi, fair", wants: []uint8{both, both, onlyB}, process: []uint8{0, 1, 0}, fair: true, cancels: true, size: Large}
 	namesFairLast   = namesBounds{name: "a single and a multi, a single, fair", wants: []uint8{onlyB, both, onlyA}, process: []uint8{0, 0, 1}, fair: true, cancels: true}
 	namesFairHeld   = namesBounds{name: "two singles hold, a multi behind them, a single, fair", wants: []uint8{onlyA, onlyB, both, onlyA}, process: []uint8{0, 0, 0, 1}, holds: 3, fair: true, orderly: true, cancels: true, size: Large}
@@ -156,8 +156,8 @@ var namesRules = []struct {
 	{"two of a process try at once", "C several names, lines", "two calls of a process that want the same name do not try at the same time", namesGiven.sized(Large), namesFlaws{together: true}},
 	{"waits until its process holds none of its names", "C several names, lines", "without fair mode a multi tries although its process holds a name, unless it stands in the line of that name", namesHeld.sized(Small), namesFlaws{waitsForAll: true}},
 	{"wake-ups of another line are dropped", "C several names, wake-ups", "a wake-up about a name counts for every first call that wants the name, also for one that comes to wait for that name later", namesOne, namesFlaws{dropsOthers: true}},
-	{"any wake-up is a reason", "C several names, wake-ups", "a wake-up is a reason to try only if it is about the name for which the call waits", namesMoves.sized(Medium), namesFlaws{otherNames: true}},
-	{"nodes are counted for any name", "C several names, wake-ups", "a call tries when the name for which it waits is free on a quorum of nodes: they have told it, or its last attempt found the name free there", namesMoves.sized(Medium), namesFlaws{anyName: true}},
+	{"any wake-up is a reason", "C several names, wake-ups", "a wake-up is a reason to try only if it is about the name for which the call waits", namesMoves.sized(Large), namesFlaws{otherNames: true}},
+	{"nodes are counted for any name", "C several names, wake-ups", "a call tries when the name for which it waits is free on a quorum of nodes: they have told it, or its last attempt found the name free there", namesMoves.sized(Large), namesFlaws{anyName: true}},
 	{"an entry does not change the name", "C several names, wake-ups", "in fair mode a call whose ticket a release of its process enters in a queue waits for the name of that queue", namesFairLast, namesFlaws{forgetsName: true}},
 	{"who leaves its line tells nobody", "C several names, lines", "a call that becomes the first because another has left the line has a reason to try", namesSame, namesFlaws{leavesSilently: true}},
 	{"a reason during an attempt is dropped", "C several names, lines", "a call that becomes the first during its attempt tries again after it", namesSame, namesFlaws{dropsReasons: true}},
@@ -681,25 +681,54 @@ func (q names) nudge(s *namesState, c int) {
 	}
 }
 
-// waitsFor returns the name for which call c waits after an attempt: the first that the attempt has not found
-// free on a quorum of nodes.
-func (q names) waitsFor(s *namesState, c int) (name uint8) {
+// waitsFor returns the name for which call c waits after an attempt. That is a name that is not free on a quorum of
+// nodes, even if it is free on all nodes that have not answered; if there is none, a name because of which a node has
+// refused. If both names are such, the call goes on waiting for the same.
+func (q names) waitsFor(s *namesState, c int) uint8 {
+	was := s.calls[c].line
+	if q.wants[c] != both {
+		return was
+	}
+	var blocks, taken [maxNames]bool
 	for k := range maxNames {
-		if q.wants[c]&bit(k) == 0 {
-			continue
-		}
-		name = uint8(k) //nolint:gosec // there are few
-		found := 0
+		free := 0
 		for _, n := range s.nodes {
-			if n.found[k]&bit(c) != 0 {
-				found++
+			switch {
+			case n.found[k]&bit(c) != 0, n.slots[c] == acquiring, n.slots[c] == undoing:
+				free++
+			default:
+				taken[k] = true
 			}
 		}
-		if found < quorum {
-			break
+		blocks[k] = free < quorum
+	}
+	for _, is := range [][maxNames]bool{blocks, taken} {
+		switch {
+		case is[was]:
+			return was
+		case is[1-was]:
+			return 1 - was
 		}
 	}
-	return name
+	return was
+}
+
+// reconsider makes call c wait for the other name, if an answer that came after the decision says so.
+func (q names) reconsider(s *namesState, c int) {
+	call := &s.calls[c]
+	if call.phase != waiting || q.wants[c] != both || q.denied {
+		return
+	}
+	to := q.waitsFor(s, c)
+	if to == call.line {
+		return
+	}
+	before := q.firsts(s)
+	call.line = to
+	if !q.fair {
+		call.ready = true
+	}
+	q.firstsTry(s, before)
 }
 
 // release sends the release of call c after all its earlier messages.
@@ -901,8 +930,9 @@ func (q names) executeAcquire(s *namesState, c, node int) {
 		}
 	}
 	if call.phase.inLine() || call.phase == barging {
+		defer q.reconsider(s, c)
 		for k := range maxNames {
-			if want&bit(k) != 0 && (letIn || k < by) {
+			if want&bit(k) != 0 && (letIn || !q.keepsBack(n, c, k, call.how)) {
 				n.found[k] |= bit(c)
 			}
 		}

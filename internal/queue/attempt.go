@@ -45,6 +45,10 @@ func (u *turn) Free(i int, names claim.Lines) {
 			w.news[at].freed = w.news[at].freed.With(i)
 		}
 	}
+	if w.sight != nil {
+		w.sight.Add(i, names)
+		ls.reconsiderLocked(w)
+	}
 	if !w.agenda.graceEnd.IsZero() {
 		w.lookAgain()
 	}
@@ -110,14 +114,18 @@ func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *tu
 //
 // A waiter for several names stays in the queue of one of them, unless it is fair. It chooses that queue, the
 // same on every node. If each node kept it in the queue of the name that was taken there, it could stand at the
-// head of the queue of a free name, and keep others from that name while it waits for another.
+// head of the queue of a free name, and keep others from that name while it waits for another. Answers that come
+// after the decision can change the choice: see lines.reconsiderLocked.
 func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 	w := u.waiter
 	ls := w.lines()
 	ls.mu.Lock()
 	goesOn := !u.leaves && !over && o.Heard()
 	if goesOn && len(w.names) > 1 && (u.enters() || !w.isQueued()) {
-		ls.moveLocked(w, o.KeptBackBy(), u.enters() && (w.terms.Fair || !u.denied.Load()))
+		late := w.sight
+		w.sight = o.Sight()
+		w.sight.AddLate(late)
+		ls.moveLocked(w, w.sight.KeptBackBy(w.at), u.enters() && (w.terms.Fair || !u.denied.Load()))
 	}
 	switch {
 	case !u.enters():

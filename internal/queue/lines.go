@@ -332,6 +332,15 @@ func (ls *lines) moveLocked(w *waiter, to int, queued bool) {
 	}
 }
 
+// reconsiderLocked makes w wait for another of its names if an answer to its last attempt shows that this name keeps
+// it back. The first answers have decided that attempt, and the others come later. Without this rule w could wait for
+// a name that is free on a quorum of nodes, which nobody releases.
+func (ls *lines) reconsiderLocked(w *waiter) {
+	if w.state == waiting && w.sight != nil && w.isQueued() {
+		ls.moveLocked(w, w.sight.KeptBackBy(w.at), w.terms.Fair)
+	}
+}
+
 func (ls *lines) lineLocked(name string) *line {
 	l := ls.byName[name]
 	if l == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
 // This file shows how waiters for several names stand in the lines of a process.
@@ -29,14 +30,14 @@ func (h *house) wants(fair bool, names ...string) *Terms {
 	return t
 }
 
-// keptBack is an attempt that found the first of its names free, up to that of an index, on all nodes.
+// keptBack is an attempt that found all of its names free, but for that of an index, on all nodes.
 func (h *house) keptBack(by int, names ...string) lease.Outcome {
 	o := h.refused()
 	if o.Lines = names; names == nil {
 		o.Lines = []string{"a", "b"}
 	}
 	for i := range o.Result.Votes {
-		o.Result.Votes[i].Answer.Detail = &claim.Detail{Wait: claim.Never, Free: claim.Lines(1)<<by - 1}
+		o.Result.Votes[i].Answer.Detail = &claim.Detail{Wait: claim.Never, Free: ^(claim.Lines(1) << by)}
 	}
 	return o
 }
@@ -173,6 +174,95 @@ func TestWaiterThatMovesForgetsTheReasonOfItsFormerName(t *testing.T) {
 		assert.True(t, m.agenda.graceEnd.IsZero())
 		m.end(u, nil, h.keptBack(1))
 		h.allLeave(m)
+	})
+}
+
+// answers lets an attempt of w fail whose answers came from the first nodes. taken has, for each of them, the names
+// because of which it refused. late are such answers that came after the decision, while the attempt ended.
+func (h *house) answers(w *waiter, taken []claim.Lines, late ...claim.Lines) *turn {
+	h.Helper()
+	u := w.begin(true, false)
+	require.NotNil(h, u)
+	u.conclusive = true
+	o := h.keptBack(0, w.names...)
+	for i := range o.Result.Votes {
+		if i >= len(taken) {
+			o.Result.Votes[i] = claim.Failure(quorum.ErrNoAnswer)
+			continue
+		}
+		o.Result.Votes[i].Answer.Detail.Free = ^taken[i]
+		u.Free(i, ^taken[i])
+	}
+	for i, taken := range late {
+		if i == 0 {
+			u.Free(len(o.Result.Votes)-len(late), ^taken)
+		}
+	}
+	u.rollBack(lease.New(&w.terms.Terms, "v", clock.Now()), o, false)
+	for i, taken := range late {
+		if i > 0 {
+			u.Free(len(o.Result.Votes)-len(late)+i, ^taken)
+		}
+	}
+	w.end(u, nil, o)
+	return u
+}
+
+// Which nodes answer first is by chance. The first answers decide an attempt, and need not show which name is taken on
+// a quorum of nodes.
+func TestWaiterForSeveralNamesStaysInItsLineUnlessAnotherNameKeepsItBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 5)
+		m := h.waits(h.wants(false, "a", "b"), h.keptBack(1))
+		const a, b, both = claim.Lines(0b01), claim.Lines(0b10), claim.Lines(0b11)
+		for _, taken := range [][]claim.Lines{{b, b, b}, {both, both, both}, {a, a, b}, {both, both, a, 0, b}, {a, a, b, 0, 0}} {
+			m.agenda = agenda{}
+			h.answers(m, taken)
+			assert.Equal(t, []string{"b"}, m.stands(), "%b", taken)
+			assert.False(t, m.agenda.ready, "%b", taken)
+		}
+		h.answers(m, []claim.Lines{both, a, a})
+		assert.Equal(t, []string{"a"}, m.stands(), "a is taken on three nodes")
+		h.answers(m, []claim.Lines{b, b, 0, 0, 0})
+		assert.Equal(t, []string{"b"}, m.stands(), "nobody can release a")
+		h.allLeave(m)
+	})
+}
+
+// Answers that come after the decision can show that another name keeps a waiter back.
+func TestWaiterForSeveralNamesMovesWhenMoreNodesHaveAnswered(t *testing.T) {
+	const a, b, both = claim.Lines(0b01), claim.Lines(0b10), claim.Lines(0b11)
+	first := []claim.Lines{a, a, b}
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 5)
+		for _, fair := range []bool{false, true} {
+			m := h.waits(h.wants(fair, "a", "b"), h.keptBack(0))
+			m.agenda = agenda{}
+			u := h.answers(m, first)
+			assert.Equal(t, 0, m.at)
+			assert.False(t, m.agenda.ready)
+			u.Free(3, ^b)
+			assert.Equal(t, 0, m.at, "a may still be taken on three nodes")
+			h.lines.wake("b", 0, nil)
+			assert.True(t, m.agenda.graceEnd.IsZero())
+			u.Free(4, ^b)
+			assert.Equal(t, 1, m.at)
+			assert.False(t, m.agenda.graceEnd.IsZero(), "b has become free on a node")
+			assert.Equal(t, !fair, m.agenda.ready, "unless it is fair, its ticket is not in the queues of b")
+
+			m.agenda = agenda{}
+			u = h.answers(m, first)
+			u.Free(3, ^both)
+			assert.Equal(t, 0, m.at, "a is taken on three nodes")
+			assert.Equal(t, !fair, m.agenda.ready)
+
+			m.agenda = agenda{}
+			h.answers(m, first, b, b)
+			assert.Equal(t, 1, m.at, "the others have answered while the attempt ended")
+			assert.Equal(t, !fair, m.agenda.ready)
+			h.lines.leave(m, nil)
+		}
+		h.allLeave()
 	})
 }
 

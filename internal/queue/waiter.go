@@ -51,6 +51,7 @@ type waiter struct {
 	number      uint32         // the number of its next ticket
 	at          int            // the index of the name that it waits for: the one that kept it back
 	news        []news         // by name
+	sight       *lease.Sight   // what its last attempt has seen; nil for one name, and for a waiter in no line
 	entered     []*lease.Lease // the leases whose releases take the ticket out of the queues; none if it is in no queue
 
 	roomOfNews    [1]news
@@ -388,6 +389,9 @@ func (w *waiter) begin(poll, last bool) *turn {
 	ls.beginTryLocked(w)
 	w.agenda = agenda{}
 	clear(w.news)
+	if len(w.names) > 1 {
+		w.sight = lease.NewSight(w.terms.Keeper.Set.Rule(), len(w.names))
+	}
 	w.attempts++
 	u := &turn{waiter: w, number: w.attempts, began: time.Now(), leaves: last}
 	if !plain && (!w.queueless || w.terms.Fair) {
@@ -447,6 +451,7 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 			w.agenda.runsOut = runsOut(o, clock.Now())
 		}
 		w.agenda.refresh = time.Now().Add(lease.AliveFor / 2)
+		ls.reconsiderLocked(w)
 	}
 }
 

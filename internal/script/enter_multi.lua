@@ -12,7 +12,7 @@
 -- Returns 0 for a grant to a caller without ticket and proposal. Otherwise it returns an
 -- array: 0 for a grant, or in how many milliseconds the first name that keeps the caller
 -- back may stop that by itself, -1 for never; the highest fence; what was done, as
--- enter.lua says; and the index of that name from 1, 0 for a grant.
+-- enter.lua says; and the indexes from 1 of all names that keep the caller back.
 
 local value, ticket, p = ARGV[1], ARGV[3], ARGV[6]
 local groups = 1
@@ -53,15 +53,18 @@ if p then
     if r and above(r, register) then register = r end
   end
 end
-local values, mine, by, wait = {}, false, 0, 0
+local values, mine, by, first, wait = {}, false, {}, 0, 0
 for i = 1, k do
   local v = redis.call('GET', KEYS[i]) -- MGET would say that a key of another type is missing
   values[i] = v
   if v and p and v == value then
     mine = true
-  elseif v and by == 0 then
-    by, wait = i, redis.pcall('PTTL', KEYS[i]) -- a user may not be allowed to call it
-    if type(wait) ~= 'number' or wait < 0 then wait = -1 else wait = math.max(wait, 1) end
+  elseif v then
+    by[#by + 1] = i
+    if first == 0 then
+      first, wait = i, redis.pcall('PTTL', KEYS[i]) -- a user may not be allowed to call it
+      if type(wait) ~= 'number' or wait < 0 then wait = -1 else wait = math.max(wait, 1) end
+    end
   end
 end
 
@@ -71,16 +74,17 @@ if ticket ~= '' then
   local now, queues = t[1] * 1000 + math.floor(t[2] / 1000), {}
   for i = 1, k do
     local queue = living(with(redis.call('GET', KEYS[k + i]) or '', ticket, now + ARGV[4]), now)
-    local first, deadline = waiter(1, queue)
-    if ARGV[5] == '1' and not values[i] and first ~= string.sub(ticket, 23, 38) and (by == 0 or i < by) then
-      by, wait = i, deadline - now
+    local head, deadline = waiter(1, queue)
+    if ARGV[5] == '1' and not values[i] and head ~= string.sub(ticket, 23, 38) then
+      by[#by + 1] = i
+      if first == 0 or i < first then first, wait = i, deadline - now end
     end
     queues[i] = queue
   end
   for i = 1, k do store(redis.call, KEYS[k + i], queues[i], 2 * ARGV[4]) end
 end
 
-if by ~= 0 then return {wait, register, 0, by} end
+if first ~= 0 then return {wait, register, 0, by} end
 
 local done = 0
 if mine then done = 2 end

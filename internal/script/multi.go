@@ -101,19 +101,15 @@ func EnterMulti(m Multi, ttl int64, place Place, fence Fence) Command {
 	return r.command()
 }
 
-// ParseEnteredMulti reads a reply to EnterMulti. By is less than MaxNames; the caller checks that it is the
-// index of one of its names.
+// ParseEnteredMulti reads a reply to EnterMulti.
 func ParseEnteredMulti(reply any) (Entered, error) {
 	if reply == Granted {
 		return Entered{}, nil
 	}
 	if parts, ok := reply.([]any); ok && len(parts) == 4 {
 		e, err := ParseEntered(parts[:3])
-		if err == nil && e.Wait == Granted && parts[3] == int64(0) {
-			return e, nil
-		}
-		e.By, ok = nameOf(parts[3])
-		if err == nil && e.Wait != Granted && ok {
+		e.By, ok = namesOf(parts[3])
+		if err == nil && ok && (e.Wait == Granted) == (e.By == 0) {
 			return e, nil
 		}
 	}

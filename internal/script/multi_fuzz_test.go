@@ -137,7 +137,6 @@ func (a acquire) expect(w *world) expected {
 			return expected{refused: true}
 		}
 	}
-	by := -1
 	for at, i := range a.names {
 		n := &w[i]
 		if a.ticket != "" {
@@ -150,16 +149,27 @@ func (a acquire) expect(w *world) expected {
 		if a.token != 0 {
 			e.Register = max(e.Register, register)
 		}
+		var wait int64
 		switch {
-		case by >= 0 || mine:
+		case mine:
+			continue
 		case n.held():
-			by, e.Wait = at, n.lockTTL
+			wait = n.lockTTL
 		case a.strict && a.ticket != "" && n.at(0) != processOf(a.ticket):
-			by, e.Wait = at, n.queue[0].left
+			wait = n.queue[0].left
+		default:
+			continue
 		}
+		if e.By == 0 {
+			e.Wait = wait
+		}
+		e.By |= 1 << at
 	}
-	if by >= 0 {
-		e.By, e.WasThere = by, false
+	if e.By != 0 {
+		e.WasThere = false
+		if len(a.names) == 1 { // the answer to an acquire of one name does not say which
+			e.By = 0
+		}
 		return expected{reply: e}
 	}
 	e.Stored = a.token > e.Register

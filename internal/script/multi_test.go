@@ -91,7 +91,7 @@ func TestEnterMultiSetsAllKeysOrNone(t *testing.T) {
 			g.do("flushall")
 			g.do("set", name, "w", "px", ttl/2)
 			e := g.entersMulti(abc, script.Place{}, script.Fence{})
-			assert.Equal(t, by, e.By)
+			assert.Equal(t, script.Names(1)<<by, e.By)
 			assert.InDelta(t, ttl/2, e.Wait, 5000)
 			assert.Equal(t, "w", g.do("get", name))
 			assert.Len(t, g.do("keys", "*"), 1)
@@ -99,30 +99,30 @@ func TestEnterMultiSetsAllKeysOrNone(t *testing.T) {
 	})
 }
 
-// The refusal is about the first name that keeps the caller back, although another ends earlier.
-func TestEnterMultiTellsTheFirstNameThatKeepsItBack(t *testing.T) {
+// The refusal names all names that keep the caller back. Its time is that of the first, although another ends earlier.
+func TestEnterMultiTellsTheNamesThatKeepItBack(t *testing.T) {
 	onBoth(t, func(g ground) {
 		place := script.Place{Ticket: aTicket(2, us), Alive: alive, Strict: true}
 		g.do("set", "b", "w", "px", ttl)
 		g.do("set", "c", "w", "px", ttl/4)
 		e := g.entersMulti(abc, place, script.Fence{})
-		assert.Equal(t, 1, e.By)
+		assert.Equal(t, script.Names(0b110), e.By)
 		assert.InDelta(t, ttl, e.Wait, 5000)
 
 		g.line("a", ticket(1, they)) // its deadline is a minute away
 		g.do("pexpire", "b", ttl/4)
 		e = g.entersMulti(abc, place, script.Fence{})
-		assert.Equal(t, 0, e.By)
+		assert.Equal(t, script.Names(0b111), e.By)
 		assert.InDelta(t, 60_000, e.Wait, 5000)
 
 		g.do("del", "b")
 		g.line("a", ticket(3, they)) // it comes later than the caller
 		g.line("c", ticket(1, they))
 		e = g.entersMulti(abc, place, script.Fence{})
-		assert.Equal(t, 2, e.By)
+		assert.Equal(t, script.Names(0b100), e.By)
 		place.Strict = false
 		e = g.entersMulti(abc, place, script.Fence{})
-		assert.Equal(t, 2, e.By, "the key of c is still taken")
+		assert.Equal(t, script.Names(0b100), e.By, "the key of c is still taken")
 		assert.LessOrEqual(t, e.Wait, int64(ttl/4))
 		g.do("del", "c")
 		assert.Zero(t, g.entersMulti(abc, place, script.Fence{}).Wait)
@@ -134,7 +134,7 @@ func TestEnterMultiOfAKeyThatNeverEnds(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("set", "forever", "w")
 		e := g.entersMulti(script.NewMulti([]string{"a", "forever"}).With("v"), script.Place{}, script.Fence{})
-		assert.Equal(t, script.Entered{Wait: -1, By: 1}, e)
+		assert.Equal(t, script.Entered{Wait: -1, By: 0b10}, e)
 	})
 }
 
@@ -148,7 +148,7 @@ func TestEnterMultiLeavesTheLastMillisecondToTheOther(t *testing.T) {
 		g := ground{T: t, client: client}
 		g.do("set", "b", "w", "px", 1)
 		time.Sleep(500 * time.Microsecond)
-		assert.Equal(t, script.Entered{Wait: 1, By: 1}, g.entersMulti(abc, script.Place{}, script.Fence{}))
+		assert.Equal(t, script.Entered{Wait: 1, By: 0b10}, g.entersMulti(abc, script.Place{}, script.Fence{}))
 		time.Sleep(time.Millisecond)
 		assert.Equal(t, script.Entered{}, g.entersMulti(abc, script.Place{}, script.Fence{}))
 	})
@@ -174,7 +174,7 @@ func TestEnterMultiQueuesForAllNames(t *testing.T) {
 func TestEnterMultiAgain(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("set", "b", "v", "px", ttl/2)
-		assert.Equal(t, 1, g.entersMulti(abc, script.Place{}, script.Fence{}).By)
+		assert.Equal(t, script.Names(0b10), g.entersMulti(abc, script.Place{}, script.Fence{}).By)
 		assert.Equal(t, []any{nil, "v", nil}, g.values())
 		assert.Equal(t, script.Entered{Register: 7, Stored: true, WasThere: true}, g.entersMulti(abc, script.Place{}, token(7)))
 		assert.Equal(t, []any{"v", "v", "v"}, g.values())
@@ -186,7 +186,7 @@ func TestEnterMultiAgain(t *testing.T) {
 		assert.Equal(t, script.Entered{Register: 9, Stored: true, WasThere: true}, g.entersMulti(abc, place, token(9)))
 		g.do("del", "a")
 		e := g.entersMulti(abc, place, token(10))
-		assert.Equal(t, 0, e.By)
+		assert.Equal(t, script.Names(0b1), e.By)
 		assert.InDelta(t, 60_000, e.Wait, 5000)
 		assert.False(t, e.WasThere)
 		assert.EqualValues(t, 9, e.Register)
@@ -401,7 +401,7 @@ func TestMultiOfMaxNames(t *testing.T) {
 		}
 		assert.Len(t, g.do("keys", "*"), 2*len(names))
 		g.do("set", "n63", "w", "px", ttl)
-		assert.Equal(t, 63, g.entersMulti(m, script.Place{}, token(9)).By)
+		assert.Equal(t, script.Names(1<<63), g.entersMulti(m, script.Place{}, token(9)).By)
 		assert.Equal(t, script.Released{Found: script.Other, Others: all >> 1}, g.releases(script.ReleaseMulti(m, script.Process{}, script.Turnover{}, script.Fence{})))
 		g.do("flushall")
 		g.entersMulti(m, script.Place{}, script.Fence{})
@@ -590,8 +590,8 @@ func TestMultiExecutesNoNeedlessCommands(t *testing.T) {
 		want    map[string]int
 	}{
 		"enter":            {nil, script.EnterMulti(abc, ttl, script.Place{}, script.Fence{}), int64(0), map[string]int{"set": 3}},
-		"enter, queued":    {nil, script.EnterMulti(abc, ttl, script.Place{Ticket: aTicket(1, us), Alive: alive}, script.Fence{}), []any{int64(0), "0", int64(0), int64(0)}, map[string]int{"get": 6, "set": 6, "pttl": 3, "time": 1}},
-		"enter, fenced":    {nil, script.EnterMulti(abc, ttl, script.Place{}, token(7)), []any{int64(0), "7", int64(1), int64(0)}, map[string]int{"get": 6, "set": 6}},
+		"enter, queued":    {nil, script.EnterMulti(abc, ttl, script.Place{Ticket: aTicket(1, us), Alive: alive}, script.Fence{}), []any{int64(0), "0", int64(0), []any{}}, map[string]int{"get": 6, "set": 6, "pttl": 3, "time": 1}},
+		"enter, fenced":    {nil, script.EnterMulti(abc, ttl, script.Place{}, token(7)), []any{int64(0), "7", int64(1), []any{}}, map[string]int{"get": 6, "set": 6}},
 		"extend":           {set, script.ExtendMulti(abc, 2*ttl), int64(1), map[string]int{"get": 3, "pttl": 3, "pexpire": 3}},
 		"release":          {set, plain, int64(1), map[string]int{"mget": 1, "del": 1}},
 		"release, missing": {nil, plain, int64(0), map[string]int{"mget": 1, "get": 6}},
@@ -638,7 +638,7 @@ func TestMultiReadsTheClock(t *testing.T) {
 		}
 		place := script.Place{Ticket: aTicket(2, us), Alive: alive, Strict: true}
 		wait(now + 1)
-		assert.Equal(t, script.Entered{Wait: 1}, g.entersMulti(abc, place, script.Fence{}))
+		assert.Equal(t, script.Entered{Wait: 1, By: 0b111}, g.entersMulti(abc, place, script.Fence{}))
 		assert.Equal(t, record(ticket(1, they), now+1)+record(ticket(2, us), now+alive), g.do("get", "{c}:queue"))
 		release := script.ReleaseMulti(abc, script.Process{}, script.Turnover{}, script.Fence{})
 		wait(now + 1)
@@ -658,27 +658,28 @@ func TestParseEnteredMulti(t *testing.T) {
 		want  script.Entered
 		odd   bool
 	}{
-		"granted":                   {[]any{int64(0), "0", int64(0), int64(0)}, script.Entered{}, false},
+		"granted":                   {[]any{int64(0), "0", int64(0), []any{}}, script.Entered{}, false},
 		"granted without a queue":   {int64(0), script.Entered{}, false},
 		"a number":                  {int64(1), script.Entered{}, true},
-		"refused for ever":          {[]any{int64(-1), "0", int64(0), int64(64)}, script.Entered{Wait: -1, By: 63}, false},
-		"refused by a text":         {[]any{int64(12), "0", int64(0), "1"}, script.Entered{}, true},
-		"refused for a text":        {[]any{"12", "0", int64(0), int64(1)}, script.Entered{}, true},
-		"stored":                    {[]any{int64(0), "7", int64(1), int64(0)}, script.Entered{Register: 7, Stored: true}, false},
-		"there":                     {[]any{int64(0), "7", int64(2), int64(0)}, script.Entered{Register: 7, WasThere: true}, false},
-		"taken":                     {[]any{int64(9), "7", int64(0), int64(3)}, script.Entered{Wait: 9, Register: 7, By: 2}, false},
-		"taken by none":             {[]any{int64(9), "7", int64(0), int64(0)}, script.Entered{}, true},
-		"taken by one too many":     {[]any{int64(9), "7", int64(0), int64(65)}, script.Entered{}, true},
-		"granted, but not by all":   {[]any{int64(0), "7", int64(1), int64(1)}, script.Entered{}, true},
+		"refused for ever":          {[]any{int64(-1), "0", int64(0), []any{int64(64)}}, script.Entered{Wait: -1, By: 1 << 63}, false},
+		"refused by a text":         {[]any{int64(12), "0", int64(0), []any{"1"}}, script.Entered{}, true},
+		"refused for a text":        {[]any{"12", "0", int64(0), []any{int64(1)}}, script.Entered{}, true},
+		"stored":                    {[]any{int64(0), "7", int64(1), []any{}}, script.Entered{Register: 7, Stored: true}, false},
+		"there":                     {[]any{int64(0), "7", int64(2), []any{}}, script.Entered{Register: 7, WasThere: true}, false},
+		"taken":                     {[]any{int64(9), "7", int64(0), []any{int64(3), int64(1)}}, script.Entered{Wait: 9, Register: 7, By: 0b101}, false},
+		"taken by none":             {[]any{int64(9), "7", int64(0), []any{}}, script.Entered{}, true},
+		"taken by one too many":     {[]any{int64(9), "7", int64(0), []any{int64(65)}}, script.Entered{}, true},
+		"granted, but not by all":   {[]any{int64(0), "7", int64(1), []any{int64(1)}}, script.Entered{}, true},
+		"taken by an index":         {[]any{int64(9), "7", int64(0), int64(3)}, script.Entered{}, true},
 		"granted, and no index":     {[]any{int64(0), "7", int64(1), nil}, script.Entered{}, true},
-		"a register of letters":     {[]any{int64(0), "abc", int64(1), int64(0)}, script.Entered{}, true},
-		"nothing done":              {[]any{int64(0), "7", nil, int64(0)}, script.Entered{}, true},
+		"a register of letters":     {[]any{int64(0), "abc", int64(1), []any{}}, script.Entered{}, true},
+		"nothing done":              {[]any{int64(0), "7", nil, []any{}}, script.Entered{}, true},
 		"the answer of one name":    {[]any{int64(0), "7", int64(1)}, script.Entered{}, true},
-		"too long":                  {[]any{int64(0), "7", int64(1), int64(0), int64(0)}, script.Entered{}, true},
+		"too long":                  {[]any{int64(0), "7", int64(1), int64(0), []any{}}, script.Entered{}, true},
 		"too short":                 {[]any{int64(9)}, script.Entered{}, true},
 		"a text":                    {"7", script.Entered{}, true},
 		"nothing":                   {nil, script.Entered{}, true},
-		"the least negative number": {[]any{int64(9), "0", int64(0), int64(math.MinInt64)}, script.Entered{}, true},
+		"the least negative number": {[]any{int64(9), "0", int64(0), []any{int64(math.MinInt64)}}, script.Entered{}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := script.ParseEnteredMulti(c.reply)

@@ -220,7 +220,7 @@ type Entered struct {
 	Stored   bool   // the token is the register now
 	WasThere bool   // the key had the value before; for a Multi: a key had it
 	Blind    bool   // for EnterShared: granted without a look at the queue, which the user may not read
-	By       int    // for a refusal to a Multi: the index of the first name that keeps it back
+	By       Names  // for a refusal to a Multi: all names that keep it back
 }
 
 // ParseEntered reads a reply to Enter.

@@ -76,10 +76,10 @@ const (
 func (m mistake) rewrite(script string) string {
 	switch m {
 	case inPart:
-		return strings.Replace(script, "\nif by ~= 0 then",
-			"\nfor i = 1, k do if not values[i] then by, wait = 0, 0 end end\nif by ~= 0 then", 1)
+		return strings.Replace(script, "\nif first ~= 0 then",
+			"\nfor i = 1, k do if not values[i] then first, wait, by = 0, 0, {} end end\nif first ~= 0 then", 1)
 	case firstAlone:
-		return strings.Replace(script, "redis.pcall('DEL', unpack(mine, from))", "from - 1 + redis.pcall('DEL', mine[1])", 1)
+		return strings.Replace(script, "redis.pcall('DEL', unpack(mine))", "redis.pcall('DEL', mine[1])", 1)
 	}
 	return script
 }
