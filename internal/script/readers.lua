@@ -47,11 +47,12 @@ end
 local function add(text, value, deadline)
   local digits, at = string.format('%013.0f', math.min(deadline, 9999999999999)), #text
   if #text > 8 and string.sub(text, -14, -2) > digits then
-    local stop = 8
-    repeat
+    local stop = string.find(text, '\n', 9, true)
+    at = 8
+    while string.sub(text, stop - 13, stop - 1) <= digits do
       at = stop
       stop = string.find(text, '\n', at + 1, true)
-    until string.sub(text, stop - 13, stop - 1) > digits
+    end
   end
   return string.sub(text, 1, at) .. value .. ' ' .. digits .. '\n' .. string.sub(text, at + 1)
 end
