@@ -30,6 +30,7 @@ func (c cast) client(change func(*redis.ClusterOptions)) *redis.ClusterClient {
 	opened := map[string]int{}
 	options := &redis.ClusterOptions{
 		ReadTimeout:              readTimeout,
+		WriteBufferSize:          handshakeSize,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: firstOfCast}}}}, nil

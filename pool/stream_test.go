@@ -36,6 +36,10 @@ type talk struct {
 
 const readTimeout = 2 * time.Second
 
+// handshakeSize is more than all scripts have. A client with such a buffer sends a handshake in one piece, which a
+// peer reads before it answers. In several pieces, client and peer would wait for each other to read.
+const handshakeSize = 1 << 17
+
 // pool returns a Pool of the peer.
 func (p peer) pool(change func(*redis.Options)) Pool {
 	var mu sync.Mutex
@@ -43,6 +47,7 @@ func (p peer) pool(change func(*redis.Options)) Pool {
 	options := &redis.Options{
 		Addr:                     "peer:1",
 		ReadTimeout:              readTimeout,
+		WriteBufferSize:          handshakeSize,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			ours, theirs := net.Pipe()
@@ -64,7 +69,7 @@ func (p peer) pool(change func(*redis.Options)) Pool {
 }
 
 // newTalk reads all of a handshake at once.
-func newTalk(c net.Conn) *talk { return &talk{c, bufio.NewReaderSize(c, 1<<16)} }
+func newTalk(c net.Conn) *talk { return &talk{c, bufio.NewReaderSize(c, handshakeSize)} }
 
 // next reads a command; nil at the end of the connection.
 func (k *talk) next() []any {

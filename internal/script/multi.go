@@ -27,9 +27,9 @@ var releaseMulti string
 
 var (
 	enterMultiScript   = pool.NewScript(complete(enterMulti))
-	extendMultiScript  = pool.NewScript(extendMulti)
-	healMultiScript    = pool.NewScript(healMulti)
-	validMultiScript   = pool.NewScript(validMulti)
+	extendMultiScript  = pool.NewScript(complete(extendMulti))
+	healMultiScript    = pool.NewScript(complete(healMulti))
+	validMultiScript   = pool.NewScript(complete(validMulti))
 	releaseMultiScript = pool.NewScript(complete(releaseMulti))
 )
 

@@ -4,9 +4,9 @@
 -- key lasts as long as the last of them. A value has no newline. It may have spaces.
 
 -- deadlineOf returns the digits of the deadline in the record that ends at stop, nil if there
--- are none. from is where the record may begin.
-local function deadlineOf(text, from, stop)
-  if stop < from + 14 or string.sub(text, stop - 14, stop - 14) ~= ' ' then return nil end
+-- are none.
+local function deadlineOf(text, stop)
+  if string.sub(text, stop - 14, stop - 14) ~= ' ' then return nil end
   local digits = string.sub(text, stop - 13, stop - 1)
   if not string.find(digits, '%D') then return digits end
 end
@@ -18,11 +18,11 @@ end
 local function readersOf(v, now)
   if not v then return 'readers\n' end
   if string.sub(v, 1, 8) ~= 'readers\n' then return nil end
-  local at, last, time = 9, deadlineOf(v, 9, #v), string.format('%013.0f', now)
+  local at, last, time = 9, deadlineOf(v, #v), string.format('%013.0f', now)
   if not last or string.sub(v, -1) ~= '\n' then return nil end
   while at < #v do
     local stop = string.find(v, '\n', at, true)
-    local digits = stop == #v and last or deadlineOf(v, at, stop)
+    local digits = stop == #v and last or deadlineOf(v, stop)
     if not digits or digits > last then return nil end
     if digits > time then break end
     at = stop + 1
@@ -37,7 +37,7 @@ local function reader(text, value)
   local record = '\n' .. value .. ' '
   local at, stop = string.find(text, record, 1, true)
   while at do
-    local digits = string.sub(text, stop + 14, stop + 14) == '\n' and deadlineOf(text, at, stop + 14)
+    local digits = string.sub(text, stop + 14, stop + 14) == '\n' and deadlineOf(text, stop + 14)
     if digits then return at + 1, stop + 14, tonumber(digits) end
     at, stop = string.find(text, record, at + 1, true)
   end
@@ -47,11 +47,12 @@ end
 local function add(text, value, deadline)
   local digits, at = string.format('%013.0f', math.min(deadline, 9999999999999)), #text
   if #text > 8 and string.sub(text, -14, -2) > digits then
-    local stop = 8
-    repeat
+    local stop = string.find(text, '\n', 9, true)
+    at = 8
+    while string.sub(text, stop - 13, stop - 1) <= digits do
       at = stop
       stop = string.find(text, '\n', at + 1, true)
-    until string.sub(text, stop - 13, stop - 1) > digits
+    end
   end
   return string.sub(text, 1, at) .. value .. ' ' .. digits .. '\n' .. string.sub(text, at + 1)
 end
@@ -60,7 +61,7 @@ end
 -- not a TTL, which would count from a moment before or after the script has read the clock. A
 -- text that is not in order keeps its TTL.
 local function keep(key, text, now)
-  local digits = deadlineOf(text, 9, #text)
+  local digits = deadlineOf(text, #text)
   if digits and tonumber(digits) > now then
     redis.call('SET', key, text, 'PXAT', tonumber(digits))
   else

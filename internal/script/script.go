@@ -30,19 +30,22 @@ const (
 // Granted is what Enter returns for a grant. Anything else is a refusal: see Enter.
 const Granted int64 = 0
 
-// What scripts include.
-var (
-	//go:embed turnover.lua
-	turnover string
-	//go:embed queue.lua
-	queue string
-	//go:embed kept.lua
-	kept string
-	//go:embed tell.lua
-	tell string
-	//go:embed readers.lua
-	readers string
-)
+// What scripts include: turnover, queue, kept, tell and readers.
+
+//go:embed turnover.lua
+var turnover string
+
+//go:embed queue.lua
+var queue string
+
+//go:embed kept.lua
+var kept string
+
+//go:embed tell.lua
+var tell string
+
+//go:embed readers.lua
+var readers string
 
 //go:embed release.lua
 var release string
@@ -62,19 +65,27 @@ var valid string
 var (
 	releaseScript = pool.NewScript(complete(release))
 	enterScript   = pool.NewScript(complete(enter))
-	extendScript  = pool.NewScript(extend)
-	healScript    = pool.NewScript(heal)
-	validScript   = pool.NewScript(valid)
+	extendScript  = pool.NewScript(complete(extend))
+	healScript    = pool.NewScript(complete(heal))
+	validScript   = pool.NewScript(complete(valid))
 )
 
-// complete returns a script with what it includes.
+// complete returns a script with what it includes, and without comments on lines of their own and indentation:
+// each new connection sends all scripts.
 func complete(script string) string {
 	for _, i := range []struct{ name, text string }{ // turnover.lua is first, because it includes others
 		{"turnover", turnover}, {"queue", queue}, {"kept", kept}, {"tell", tell}, {"readers", readers},
 	} {
 		script = strings.Replace(script, "-- include "+i.name+".lua\n", i.text, 1)
 	}
-	return script
+	var short strings.Builder
+	for line := range strings.Lines(script) {
+		line = strings.TrimLeft(line, " ")
+		if line != "\n" && !strings.HasPrefix(line, "--") {
+			short.WriteString(line)
+		}
+	}
+	return short.String()
 }
 
 // A Lock is what all commands of a lease are about: a key and the holder's value. Both are strings, kept in

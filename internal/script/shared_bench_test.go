@@ -29,29 +29,27 @@ func BenchmarkReaders(b *testing.B) {
 	waits := []any{"set", queueKey, record(ticket(2, they), deadline(time.Hour)), "px", ttl}
 	leaves := script.Release(of("v"), script.ProcessOf(us), script.Turnover{Leave: []script.Ticket{aTicket(1, us)}}, script.Fence{})
 	waitsTwo := []any{"set", queueKey, record(ticket(1, us), deadline(time.Hour)) + record(ticket(2, they), deadline(time.Hour)), "px", ttl}
-	for _, old := range []bool{true, false} {
-		when := map[bool]string{true: "before", false: "now"}[old]
-		for _, c := range []struct {
-			name    string
-			before  [][]any
-			script  string
-			command script.Command
-		}{
-			{"enter with a ticket", nil, "enter", script.Enter(of("v"), ttl, place, script.Fence{})},
-			{"enter with a ticket, taken", [][]any{writes, waits}, "enter", script.Enter(of("v"), ttl, place, script.Fence{})},
-			{"release", [][]any{writes}, "release", plain},
-			{"release, somebody waits", [][]any{writes, waits}, "release", plain},
-			{"release, a ticket leaves", [][]any{writes, waitsTwo}, "release", leaves},
-			{"release, taken", [][]any{{"set", "lock", "w", "px", ttl}}, "release", plain},
-		} {
-			command := slices.Clone(c.command.Args)
-			if old {
-				sha, err := client.ScriptLoad(b.Context(), oldSource(c.script)).Result()
-				require.NoError(b, err)
-				command[1] = sha
-			}
-			b.Run(fmt.Sprintf("writer/%s/%s", c.name, when), func(b *testing.B) { measure(b, client, c.before, command, c.command) })
-		}
+	for _, c := range []struct {
+		name    string
+		before  [][]any
+		script  string
+		command script.Command
+	}{
+		{"enter with a ticket", nil, "enter", script.Enter(of("v"), ttl, place, script.Fence{})},
+		{"enter with a ticket, taken", [][]any{writes, waits}, "enter", script.Enter(of("v"), ttl, place, script.Fence{})},
+		{"release", [][]any{writes}, "release", plain},
+		{"release, somebody waits", [][]any{writes, waits}, "release", plain},
+		{"release, a ticket leaves", [][]any{writes, waitsTwo}, "release", leaves},
+		{"release, taken", [][]any{{"set", "lock", "w", "px", ttl}}, "release", plain},
+	} {
+		old := slices.Clone(c.command.Args)
+		sha, err := client.ScriptLoad(b.Context(), oldSource(c.script)).Result()
+		require.NoError(b, err)
+		old[1] = sha
+		b.Run("writer/"+c.name, func(b *testing.B) {
+			require.NoError(b, client.Do(b.Context(), c.command.InFull()...).Err())
+			measure(b, client, c.before, map[string][]any{"before": old, "now": c.command.Args})
+		})
 	}
 	for _, n := range []int{0, 1, 10, 100} {
 		text := "readers\n"
@@ -76,39 +74,44 @@ func BenchmarkReaders(b *testing.B) {
 			{"valid", own, script.ValidShared(of("v"))},
 			{"release", own, script.ReleaseShared(of("v"), script.Process{}, script.Turnover{}, script.Fence{})},
 		} {
-			b.Run(fmt.Sprintf("%s/readers=%d", c.name, n), func(b *testing.B) { measure(b, client, c.before, c.command.Args, c.command) })
+			b.Run(fmt.Sprintf("%s/readers=%d", c.name, n), func(b *testing.B) {
+				require.NoError(b, client.Do(b.Context(), c.command.InFull()...).Err())
+				measure(b, client, c.before, map[string][]any{"call": c.command.Args})
+			})
 		}
 	}
 }
 
-// measure reports the median time of a call of command, which before prepares for. It measures batches, because a
-// busy machine slows some of them down. full is the command for a server that does not know the script yet.
-func measure(b *testing.B, client *redis.Client, before [][]any, command []any, full script.Command) {
+// measure reports the median time that each of commands takes, which before prepares for. It measures batches, and
+// the commands in turn, because the speed of a busy machine changes.
+func measure(b *testing.B, client *redis.Client, before [][]any, commands map[string][]any) {
 	b.Helper()
-	require.NoError(b, client.Do(b.Context(), full.InFull()...).Err())
-	var times []float64
+	times := map[string][]float64{}
 	const batch = 100
 	for done := 0; done < b.N; done += batch {
-		require.NoError(b, client.ConfigResetStat(b.Context()).Err())
-		_, err := client.Pipelined(b.Context(), func(p redis.Pipeliner) error {
-			for range batch {
-				p.Do(b.Context(), "del", "lock", queueKey)
-				for _, args := range before {
-					p.Do(b.Context(), args...)
+		for name, command := range commands {
+			require.NoError(b, client.ConfigResetStat(b.Context()).Err())
+			_, err := client.Pipelined(b.Context(), func(p redis.Pipeliner) error {
+				for range batch {
+					p.Do(b.Context(), "del", "lock", queueKey)
+					for _, args := range before {
+						p.Do(b.Context(), args...)
+					}
+					p.Do(b.Context(), command...)
 				}
-				p.Do(b.Context(), command...)
-			}
-			return nil
-		})
-		require.NoError(b, err)
-		info, err := client.Info(b.Context(), "commandstats").Result()
-		require.NoError(b, err)
-		stats := evalshaTime.FindStringSubmatch(info)
-		require.NotNil(b, stats)
-		usec, _ := strconv.ParseFloat(stats[2], 64)
-		times = append(times, usec/batch)
+				return nil
+			})
+			require.NoError(b, err)
+			info, err := client.Info(b.Context(), "commandstats").Result()
+			require.NoError(b, err)
+			stats := evalshaTime.FindStringSubmatch(info)
+			require.NotNil(b, stats)
+			usec, _ := strconv.ParseFloat(stats[2], 64)
+			times[name] = append(times[name], usec/batch)
+		}
 	}
-	slices.Sort(times)
-	b.ReportMetric(times[len(times)/2], "µs/call")
-	b.ReportMetric(times[0], "µs/least")
+	for name, all := range times {
+		slices.Sort(all)
+		b.ReportMetric(all[len(all)/2], "µs/"+name)
+	}
 }

@@ -120,6 +120,21 @@ func TestReaderWaitsForAWriter(t *testing.T) {
 	})
 }
 
+// A key is a writer's to its end, also while its TTL is less than a millisecond, which PTTL shows as 0.
+func TestReaderLeavesTheLastMillisecondToTheWriter(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *embedded.Node, c *redis.Client) {
+		g := ground{T: t, client: c}
+		for _, ticket := range []string{"", shared(1, us)} {
+			g.do("set", "lock", "w", "px", 1)
+			time.Sleep(500 * time.Microsecond)
+			require.Equal(t, int64(0), g.do("pttl", "lock"))
+			assert.Equal(t, script.Entered{Wait: 1}, g.reads("v", ticket, script.Fence{}))
+			assert.Equal(t, "w", g.do("get", "lock"))
+			time.Sleep(time.Millisecond)
+		}
+	})
+}
+
 // A reader waits for exclusive tickets: without one of its own for all, else for those of others before it.
 func TestReaderWaitsForExclusiveTickets(t *testing.T) {
 	other := "3333333333333333"
@@ -879,7 +894,7 @@ func FuzzReaders(f *testing.F) {
 	at := func(value string, ms int64) string { return fmt.Sprintf("%s %013d\n", value, now+ms) }
 	all := []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}
 	for _, text := range []string{
-		"", "v", "w", "readers", "readers\n", "readers\n\n", "readers\nv", "readers\nv \n", "readers\n" + at("v", 5000)[1:], "Readers\n" + at("v", 5000),
+		"", "v", "w", "readers", "readers " + at("v", 5000), "readers" + at("v", 5000), "readers\n", "readers\n\n", "readers\nv", "readers\nv \n", "readers\n" + at("v", 5000)[1:], "Readers\n" + at("v", 5000),
 		"readers\n" + at("v", 5000), "readers\n" + at("v", -5000), "readers\n" + at("v", 0), "readers\n" + at("", 5000), "readers\n" + at("v", -9) + at("w", 5000),
 		"readers\n" + at("v", 5000) + at("w", 4000), "readers\n" + at("v", 5000) + at("w", -4000), "readers\n" + at("v", 5000) + at("w", 5000), "readers\n" + at("v", 5000) + at("v", 6000),
 		"readers\n" + at("v", 5000) + "x", "readers\n" + at("v", 5000) + "\n", "readers\n" + at("v", 5000) + "w 123\n", "readers\n" + at("v", 5000) + "garbage\n" + at("w", 6000), "readers\n" + at("w", 5000) + at("x", -1) + at("v", 6000), "readers\n\n" + at("v", 5000), "readers\nx\n" + at("v", 5000),
