@@ -1,9 +1,13 @@
 package model
 
 import (
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
@@ -38,6 +42,7 @@ func TestModels(t *testing.T) {
 			t.Log(r)
 			assert.True(t, r.Complete, "every state is visited")
 			assert.Empty(t, r.Violation)
+			assertInReadme(t, fmt.Sprintf("%s %s | %s |\n", row(c), thousands(r.States), c.Size.when()))
 		})
 	}
 }
@@ -50,6 +55,46 @@ func TestMutations(t *testing.T) {
 			r := explore(t, c)
 			t.Logf("The rule (%s): %s.\nWithout it: %v", c.Section, c.Rule, r)
 			assert.NotEmpty(t, r.Violation, "either the rule is not needed, or the model is too weak")
+			assertInReadme(t, fmt.Sprintf("%s %s | %s | %d |\n", row(c), c.Section, thousands(r.States), r.Length()))
 		})
 	}
+}
+
+// TestReadme: the tables of the README have a row for each case, and no others.
+func TestReadme(t *testing.T) {
+	t.Parallel()
+	text, cases := readme(t), append(Sound(), Mutations()...)
+	models := make(map[string]int)
+	for _, c := range cases {
+		assert.Equal(t, 1, strings.Count(text, row(c)), "rows of %s/%s", c.Model, c.Name)
+		models[c.Model]++
+	}
+	for model, count := range models {
+		assert.Equal(t, count, strings.Count(text, "\n| "+model+" |"), "rows of %s", model)
+	}
+}
+
+func assertInReadme(t *testing.T, row string) {
+	t.Helper()
+	assert.True(t, strings.Contains(readme(t), row), "README.md must have this row:%s", row)
+}
+
+func readme(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	return string(text)
+}
+
+// row returns how the row of c begins in a table of the README.
+func row(c Case) string { return fmt.Sprintf("\n| %s | %s |", c.Model, c.Name) }
+
+// when returns how the README says when a case is explored.
+func (s Size) when() string { return [...]string{"", "not with -short", "nightly"}[s] }
+
+func thousands(n int) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
 }
