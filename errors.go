@@ -58,8 +58,8 @@ var (
 
 	// ErrUpgrade is the error of a Lock, TryLock, Do or TryDo that would lock a name exclusively inside a Do that
 	// has the name shared, by WithShared or after Downgrade. It would wait for the end of that Do, which waits for
-	// it. Nothing was sent. End the Do first, and lock then. The context tells that the call is
-	// inside: it is that of the function of the Do, or derived from it, and both locks are of the same New or Open.
+	// it. Nothing was sent. End the Do first, and lock then. The call is inside if its context is that of the
+	// function of the Do, or derived from it. Both locks must be of the same New or Open.
 	ErrUpgrade = errors.New("redsync: an exclusive lock within a shared one of the same name")
 
 	// ErrClosed is the error of every operation after Close.
