@@ -23,9 +23,9 @@ type catalog struct {
 	checking                                    atomic.Bool // the writer checks what it has written
 }
 
-// look reads all prices. It returns the first one.
-func (c *catalog) look(ctx context.Context) (version int64) {
-	version = c.prices[0].Load()
+// look reads all prices.
+func (c *catalog) look(ctx context.Context) {
+	version := c.prices[0].Load()
 	for i := range c.prices {
 		if c.prices[i].Load() != version {
 			c.halves.Add(1)
@@ -33,7 +33,6 @@ func (c *catalog) look(ctx context.Context) (version int64) {
 		}
 		pause(ctx)
 	}
-	return version
 }
 
 // A client has a process's connections to the nodes.
