@@ -19,18 +19,20 @@
 // In all three, [Mutex.Remaining] says how long the holder may still rely on the lock. It sends nothing, so
 // call it before each step that needs the lock. [Mutex.Valid] asks the nodes.
 //
-// [Redsync.NewMultiMutex] locks several names, all of them or none ([several names]).
+// [Redsync.NewMultiMutex] locks several names, all of them or none ([several names]). [WithShared] makes a
+// lock that many readers hold at once, but no reader together with a writer ([readers]).
 //
 // # What is guaranteed
 //
-//   - Exclusion: at most one hold of a name has Remaining() > 0 at any time. If one Mutex gives its hold to
-//     another one ([WithSequencer], [WithValue]), both share it until the giver calls [Mutex.Detach].
+//   - Exclusion: at most one hold of a name has Remaining() > 0 at any time, or any number of holds that are all
+//     shared ([WithShared]). If one Mutex gives its hold to another one ([WithSequencer], [WithValue]), both
+//     have it until the giver calls [Mutex.Detach].
 //   - Time: a hold counts from before its winning attempt sends its first byte. It ends at Until, before its keys
 //     can expire. The monotonic clock and the wall clock both measure it, and the longer time counts. Extend and
 //     the watchdog never revive a hold that has ended.
 //   - Loss: a holder learns of the end of its hold by its own clocks. Lost is closed at Until, or later if a timer
 //     is late ([Mutex.Lost]).
-//   - Values: once your code has read a value ([Mutex.Value], [Mutex.Sequencer]), it belongs to that hold alone.
+//   - Values: once your code has read a value ([Mutex.Value], [Mutex.Sequencer]), no later hold gets it.
 //     Unlock may pass an unread value, with the lock, to the next waiter of the same process ([WithHandOver]).
 //   - Results: true is never returned with an error, and false never without one.
 //   - Availability: each operation returns as soon as a quorum (N/2 + 1 nodes) has granted it, or as soon as no
@@ -67,18 +69,19 @@
 // have set are released in the background, repeatedly until each node confirms, even if the context has ended.
 // Unlock does the same. Keys on a node that stays out of reach, or of a process that dies, vanish with their expiry.
 //
-// After [ErrExtendFailed] the lock is held until the old Until. After [ErrLockAlreadyExpired] the lock is over.
-// After Unlock the Mutex is not held, whatever Unlock returned. Unlock returns true only if a quorum has deleted the
-// value, or if it handed the lock to the next waiter of the process. [Redsync.Close] releases every lock that is
-// still held.
+// After [ErrExtendFailed] the lock is held until the old Until. After [ErrLockAlreadyExpired] the lock is
+// over. After Unlock the Mutex is not held, whatever Unlock returned. Unlock returns true only if a quorum
+// has deleted the value, if it handed the lock to the next waiter of the process, or if other readers of the
+// process share the hold. [Redsync.Close] releases every lock that is still held.
 //
 // A minority of nodes that are down breaks no lock, so no call returns an error for it. [WithLogger] tells of them.
 //
 // # Compatibility
 //
-// Names and signatures are those of redsync v4, except for New, which takes this module's pools ([moving]). A lock
-// is one key on each node, set by SET name value NX PX milliseconds. Processes with redsync v4 and processes with
-// this package exclude each other. Nodes are Redis 6.2, Valkey 7.2 or later.
+// Names and signatures are those of redsync v4, except for New, which takes this module's pools ([moving]). A
+// lock is one key on each node, set by SET name value NX PX milliseconds. While readers hold a name, the key
+// has a text that lists them, which other clients take for the value of another holder. Processes with
+// redsync v4 and processes with this package exclude each other. Nodes are Redis 6.2, Valkey 7.2 or later.
 //
 // Sources: "Distributed Locks with Redis" (redis.io); Kleppmann, "How to do distributed locking", 2016; Sanfilippo,
 // "Is Redlock safe?", 2016; Lamport, CACM 17(8), 1974 (tickets); Burrows, "The Chubby lock service", 2006 (lock
@@ -86,6 +89,7 @@
 //
 // [workers]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/workers.md
 // [several names]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/several-names.md
+// [readers]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/readers.md
 // [fencing]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/fencing.md
 // [three waits]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/safety.md#the-three-waits-of-lock
 // [objections]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/objections.md

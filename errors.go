@@ -20,7 +20,7 @@ var (
 	// comes with it; LockContext lists the reasons.
 	ErrFailed = errors.New("redsync: failed to acquire lock")
 
-	// ErrExtendFailed is the error of an Extend that too few nodes confirmed.
+	// ErrExtendFailed is the error of an Extend or a Downgrade that too few nodes confirmed.
 	// The lock is still held until the old Until.
 	ErrExtendFailed = errors.New("redsync: failed to extend lock")
 
@@ -40,7 +40,7 @@ var (
 	// further; then the lock is held until Until.
 	ErrMaxHold = errors.New("redsync: lock held for the longest time allowed")
 
-	// ErrNotHeld is the error of Unlock, Extend and Valid on a Mutex that is not held: then
+	// ErrNotHeld is the error of Unlock, Extend, Downgrade and Valid on a Mutex that is not held: then
 	// nothing was sent. It is also their error if another call unlocks or detaches the Mutex
 	// meanwhile. errors.Is finds ErrLockAlreadyExpired in it too, because redsync v4 returns that
 	// from a second Unlock. To tell the two apart look for ErrNotHeld first.
@@ -56,9 +56,10 @@ var (
 	// no further attempt; the next Lock first asks the nodes whether they are still one server.
 	ErrDuplicateNode = errors.New("redsync: two pools lead to one server")
 
-	// ErrUpgrade is the error of a Lock within the function of a Do that holds the same name WithShared, if it
-	// would lock the name exclusively: it would wait for its own read lock. Nothing was sent. End the Do, and lock
-	// then.
+	// ErrUpgrade is the error of a Lock, TryLock, Do or TryDo that would lock a name exclusively inside a Do that
+	// has the name shared, by WithShared or after Downgrade. It would wait for the end of that Do, which waits for
+	// it. Nothing was sent. End the Do first, and lock then. The call is inside if its context is that of the
+	// function of the Do, or derived from it. Both locks must be of the same New or Open.
 	ErrUpgrade = errors.New("redsync: an exclusive lock within a shared one of the same name")
 
 	// ErrClosed is the error of every operation after Close.

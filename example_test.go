@@ -348,6 +348,64 @@ func ExampleWithFencing() {
 	// refused: true
 }
 
+// Many readers hold a name at once, and a writer holds it alone. Downgrade makes the writer a reader.
+func ExampleWithShared() {
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+	reader := func() *redsync.Mutex { return nodes.Process().NewMutex("catalog", redsync.WithShared()) }
+	taken := func(err error) bool {
+		var taken *redsync.ErrTaken
+		return errors.As(err, &taken)
+	}
+
+	first, second, writer := reader(), reader(), nodes.Process().NewMutex("catalog")
+	fmt.Println("readers:", first.Lock(), second.Lock())
+	fmt.Println("a writer beside them is kept out:", taken(writer.TryLock()))
+	for _, mutex := range []*redsync.Mutex{first, second} {
+		if _, err := mutex.Unlock(); err != nil {
+			fmt.Println(err)
+		}
+	}
+
+	fmt.Println("a writer:", writer.Lock())
+	fmt.Println("a reader beside it is kept out:", taken(first.TryLock()))
+	fmt.Println("the writer becomes a reader:", writer.Downgrade(context.Background()))
+	fmt.Println("a reader beside it:", first.Lock())
+	// Output:
+	// readers: <nil> <nil>
+	// a writer beside them is kept out: true
+	// a writer: <nil>
+	// a reader beside it is kept out: true
+	// the writer becomes a reader: <nil>
+	// a reader beside it: <nil>
+}
+
+// A Lock that would write what a Do around it reads fails at once. End the Do first.
+func ExampleErrUpgrade() {
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+	rs, ctx := nodes.Redsync(), context.Background()
+
+	stale := false
+	err := rs.Do(ctx, "catalog", func(ctx context.Context) error {
+		err := rs.NewMutex("catalog").LockContext(ctx)
+		fmt.Println("refused within the read:", errors.Is(err, redsync.ErrUpgrade))
+		stale = true // what the read has found
+		return nil
+	}, redsync.WithShared())
+	if err == nil && stale {
+		err = rs.Do(ctx, "catalog", func(context.Context) error {
+			fmt.Println("look again, then write") // another writer may have come between
+			return nil
+		})
+	}
+	fmt.Println(err)
+	// Output:
+	// refused within the read: true
+	// look again, then write
+	// <nil>
+}
+
 // WithLogger writes what goes wrong. While all is well there is nothing above Debug.
 func ExampleWithLogger() {
 	nodes := redsynctest.New(5)

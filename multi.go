@@ -25,9 +25,9 @@ const maxNames = claim.MaxLines
 // another may not be. With WithFair nobody who waits overtakes it. In return others wait behind it for names that
 // are free, as if it took its names one by one.
 //
-// The options are those of NewMutex, with two exceptions. WithValue is an error: WithSequencer adopts a lock on
-// several names. WithHandOver has no effect, because Unlock never hands such a lock to another waiter of
-// the process.
+// The options are those of NewMutex, with three exceptions. WithValue is an error: WithSequencer adopts a
+// lock on several names. WithShared is an error: a lock on several names is exclusive. WithHandOver has no
+// effect, because Unlock never hands such a lock to another waiter of the process.
 //
 // On a client of a Redis Cluster all names must lie in one slot, and on a Ring they must have one hash tag: give
 // them a common tag, as in {acc}:1 and {acc}:2. Otherwise every operation fails, with an error that names two of

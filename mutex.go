@@ -17,9 +17,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// A Mutex is a lock on a name. It excludes every other client that locks the same name on the
-// same nodes. Make one with Redsync.NewMutex. A Mutex of Redsync.NewMultiMutex is a lock on several names:
-// it has all of them or none.
+// A Mutex is a lock on a name. It excludes every other client that locks the same name on the same nodes.
+// Make one with Redsync.NewMutex. With WithShared it is a reader, which excludes writers only: the locks on
+// the name without that option. A Mutex of Redsync.NewMultiMutex is a lock on several names: it has all of
+// them or none.
 //
 // Many goroutines may use a Mutex at once. As with sync.Mutex a lock belongs to no goroutine: one
 // may lock it and another one unlock it. A nil context stands for context.Background().
@@ -132,10 +133,10 @@ func (m *Mutex) Names() []string {
 // returns the value of WithValue or WithSequencer, or "" without these options. After Unlock or Detach it returns
 // "". When the lock expires or is lost, the value is kept until the next Lock or Unlock.
 //
-// Once Value or Sequencer has returned the value, another process may use it, so it is not
-// passed to another hold of this process: Unlock releases the lock instead of handing it to the next waiter
-// (see WithHandOver), and no later Lock of m releases this value. To give the lock away use
-// Detach.
+// Once Value or Sequencer has returned the value, another process may use it, so it is not passed to another
+// hold of this process: Unlock releases the lock instead of handing it to the next waiter (see WithHandOver),
+// and no later Lock of m releases this value. To give the lock away use Detach. Readers that share a hold
+// have the same value (see WithShared). Once one of them has shown it, no further reader shares the hold.
 //
 // Lock returns once a quorum has granted the lock. The slowest nodes may set their key after that. An
 // Unlock of this library repeats its release, and so deletes such a late key too. A library that
@@ -209,7 +210,8 @@ func (m *Mutex) Lock() error {
 // process may hold the same name even if Unlock was never called.
 //
 // Locking a held Mutex does not succeed: its own keys stand in the way like anybody else's. Once
-// the attempts are used up, the error matches *ErrTaken, and the hold goes on.
+// the attempts are used up, the error matches *ErrTaken, and the hold goes on. The same is true of a Mutex with
+// WithShared, but its error does not match *ErrTaken: it says to use a Mutex for each reader.
 //
 // On failure nothing was acquired. The error matches ErrFailed and the reason, which is one of:
 //
@@ -219,6 +221,7 @@ func (m *Mutex) Lock() error {
 //     has completed an attempt yet.
 //   - ErrLockAlreadyExpired, if the nodes answered too late.
 //   - The error of ctx, and its cause.
+//   - ErrUpgrade.
 //   - ErrClosed, ErrDuplicateNode or ErrNoPools.
 //   - The error of the function of WithGenValueFunc.
 //   - An error that names an option or a name that cannot be used.
@@ -400,9 +403,10 @@ func (m *Mutex) Unlock() (bool, error) {
 	return m.UnlockContext(context.Background())
 }
 
-// UnlockContext releases m. It returns true once a quorum has deleted the keys before Until, or once
-// it has handed the lock to the next waiter (see WithHandOver). The release goes on in the
-// background until every node has confirmed it or the keys have run out, whatever happens to ctx.
+// UnlockContext releases m. It returns true once a quorum has deleted the keys before Until, or once it has
+// handed the lock to the next waiter (see WithHandOver). A reader that shares its hold leaves it to the
+// others, and returns true at once (see WithShared). The release goes on in the background until every node
+// has confirmed it or the keys have run out, whatever happens to ctx.
 //
 // ErrLockAlreadyExpired means that the lock was over before a quorum confirmed the release:
 // another client may have held it. If too few nodes have answered, the error lists those that
@@ -500,7 +504,8 @@ func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted string) {
 //   - ErrLockAlreadyExpired or ErrLockLost, if the hold is over.
 //   - The error of ctx, and its cause, if ctx is already done.
 //   - ErrClosed.
-//   - An error for a Mutex that Do unlocks, or one that names an option or a name.
+//   - An error for a Mutex that Do unlocks, and for a reader that shares its hold (see WithShared).
+//   - An error that names an option or a name.
 //
 // If Until passes while Detach waits, the error matches ErrLockLost and ErrLockAlreadyExpired,
 // and m is no longer held. If two calls detach at once, one of them gets ErrNotHeld.

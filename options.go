@@ -209,11 +209,11 @@ func WithNodeTimeout(timeout time.Duration) Option {
 	})
 }
 
-// WithGenValueFunc sets the function that makes the value of each attempt. The value
-// proves the ownership of the keys that the attempt has set. The default is 130 bits from
-// crypto/rand. Each attempt needs a fresh value: if one were used twice, the late release of the
-// first attempt would delete the keys of the second. So a value that is among the last hundred
-// thousand of the process makes Lock fail. If the function returns an error or an empty value,
+// WithGenValueFunc sets the function that makes the value of each attempt. The value proves the ownership of
+// the keys that the attempt has set. The default is 130 bits from crypto/rand. Each attempt needs a fresh
+// value: if one were used twice, the late release of the first attempt would delete the keys of the second.
+// So a value that is among the last hundred thousand of the process makes Lock fail. If the function returns
+// an error, an empty value, a value that begins with "readers\n", or with WithShared one that contains "\n",
 // Lock fails without a further attempt. Many goroutines may call the function at once.
 func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 	return OptionFunc(func(m *Mutex) {
@@ -241,7 +241,7 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 // keys have run out. Without them, a node on which Unlock finds the value needs only one release.
 //
 // Use WithSequencer if the giver has this library. WithValue is for a value without a Sequencer, as
-// redsync v4 has it.
+// redsync v4 has it. It excludes WithShared, because a value does not say that its hold is shared.
 func WithValue(v string) Option {
 	return OptionFunc(func(m *Mutex) { m.change().value = v })
 }
@@ -250,8 +250,10 @@ func WithValue(v string) Option {
 // Fence returns the token of s once Extend or Do has adopted the hold, and with WithFencing the release of
 // that hold raises the registers to the token.
 //
-// The name of the Mutex must be s.Name. With another name, without a value in s, or together with
-// WithValue, every operation fails.
+// If the hold of s is shared, the Mutex is a reader, as with WithShared.
+//
+// The name of the Mutex must be s.Name. With another name, without a value in s, together with WithValue, or if
+// WithShared is set and the hold of s is exclusive, every operation fails.
 func WithSequencer(s Sequencer) Option {
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
@@ -379,6 +381,9 @@ func WithPriority(priority int) Option {
 // drift, node deadline and lock delay are handed over, and none with WithFair,
 // WithFencing, WithMaxHold, WithValue, WithSequencer or WithGenValueFunc. Unlock releases a lock whose
 // value the user has seen (Mutex.Value, Mutex.Sequencer) instead of handing it over.
+//
+// A reader is never handed over. For readers, false means that the hold is not shared with other readers of the
+// process (see WithShared).
 func WithHandOver(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().noHandOver = !b })
 }

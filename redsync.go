@@ -49,10 +49,10 @@ func (r *Redsync) With(options ...Option) *Redsync {
 	return &Redsync{core: r.core, set: m.set}
 }
 
-// NewMutex returns a lock with the given name, which is its Redis key. It sends
-// nothing. The name must not be empty, nor of the form {x}:queue or {x}:fence,
-// which belong to the lock named x. With such a name, or an out-of-range option,
-// every operation fails and says so.
+// NewMutex returns a lock with the given name, which is its Redis key. It sends nothing. The lock is
+// exclusive, unless WithShared makes it a reader. The name must not be empty, nor of the form {x}:queue or
+// {x}:fence, which belong to the lock named x. With such a name, or an out-of-range option, every operation
+// fails and says so.
 func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 	if r == nil {
 		r = &Redsync{} // see With

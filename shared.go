@@ -13,39 +13,52 @@ import (
 
 // This file is about shared locks: many readers of a name at once, or one writer.
 
-// WithShared makes a read lock of a Mutex: any number of clients can hold the name at once, as long as all of them set
-// this option. Writers lock the name without it: NewMutex, NewMultiMutex, and redsync v4. A reader excludes every
-// writer, and a writer excludes everybody.
+// WithShared makes a Mutex a reader: any number of readers can hold a name at once. A writer is a lock on the
+// name without this option: of NewMutex, of NewMultiMutex, or of redsync v4. A writer excludes everybody
+// else, and a reader excludes every writer.
 //
-// Readers do not starve writers: once a writer waits in the queues of a quorum, readers that come later wait behind it. When
-// a writer releases the lock, all readers before the next writer are let in at once. A writer that does not wait
-// in the queues, as TryLock and redsync v4, finds a name taken for as long as readers overlap. A reader that
-// crashes keeps writers out until its own expiry.
+// Readers do not starve a writer that waits in Lock. Once the writer stands in the queues of a quorum of
+// nodes, readers that come later wait behind it. When a writer unlocks, all readers that wait before the next
+// writer can enter. A writer that does not queue finds the name taken for as long as readers overlap:
+// TryLock, and redsync v4. A reader that crashes keeps writers out until its own expiry, and no longer.
 //
-// Readers of one process share a hold: when a reader acquires the lock, the readers of the process that wait behind it have it too, and so do
-// those that come within 20 ms and a tenth of the expiry, unless a writer waits in the process. They share one value on the nodes, which the last of them
-// releases. Each has a Mutex, with an Until and a Lost of its own. Readers share only with the same expiry, drift, node
-// deadline and lock delay, and not with WithFencing, WithMaxHold, WithGenValueFunc, WithSequencer or WithHandOver(false), nor
-// if the user has seen the value (Mutex.Value, Mutex.Sequencer).
+// A Mutex has one hold at a time, also with this option: Lock waits while its own Mutex is held. Use a Mutex for
+// each reader, or Do, which many goroutines may call on one Mutex at once.
 //
-// A Mutex has one hold at a time, also with this option: Lock waits while the Mutex is held. Use a Mutex for each reader,
-// or Do, which any number of goroutines may call at once.
+// Do not lock a name for reading in work that reads it already. If a writer waits by then, the second Lock
+// waits for the writer, and the writer waits for the first reader. As with sync.RWMutex, that is a deadlock,
+// until the tries of one of them are used up or its context ends.
 //
-// WithShared does not go together with NewMultiMutex or WithValue: WithSequencer adopts a shared lock. It has no effect on
-// locks that are held. The default is off.
+// Readers of one process (of the same New or Open) share a hold. When one of them acquires the lock, the
+// readers that wait right behind it in the process have it, too. So do readers that come within 20 ms, and
+// within a tenth of the expiry, unless a writer waits in the process. On the nodes they have one value, which
+// the last of them releases. Each of them has an Until and a Lost of its own. Readers share a hold only if
+// they have the same expiry, drift, node deadline, lock delay and WithSetNXOnExtend. None is shared with
+// WithFencing, WithMaxHold, WithGenValueFunc, WithSequencer or WithHandOver(false), nor once the user has
+// seen its value (Mutex.Value, Mutex.Sequencer).
+//
+// WithShared excludes NewMultiMutex and WithValue: with either, every operation fails. WithSequencer adopts a
+// shared hold. The default is off.
 func WithShared() Option {
 	return OptionFunc(func(m *Mutex) { m.change().shared = true })
 }
 
-// Downgrade turns an exclusive hold into a shared one, without a gap: no writer can hold the lock in between. It lets in
-// the readers that wait before the next writer. It is an extension, too: it moves Until when a quorum
-// confirms it.
+// Downgrade turns the exclusive hold of m into a shared one (see WithShared). No writer can have the lock in
+// between. The readers that wait before the next writer can enter. Downgrade also extends the hold: it moves
+// Until if a quorum confirms it before the old Until.
 //
-// The hold is shared from the moment of the call, whatever Downgrade returns, until Unlock. There is no way back
-// within the hold. The next Lock of m is exclusive again. After ErrExtendFailed too few nodes have confirmed it:
-// the hold lasts until the old Until, and further extensions or another Downgrade bring the news to the other nodes. After any other error m is not held:
-// see ExtendContext. Downgrade of a lock that is not exclusive is an error that changes nothing: a Mutex WithShared, or one of several
-// names.
+// From the call on the hold is shared, even if Downgrade fails, because a node may have let readers in. There
+// is no way back within the hold. The next Lock of m is exclusive again.
+//
+// These errors tell what has become of the hold:
+//
+//   - ErrExtendFailed: too few nodes have confirmed the downgrade. The hold lasts until the old Until.
+//     Extend, the watchdog or another Downgrade tells the other nodes.
+//   - ErrLockAlreadyExpired, ErrLockLost: the hold is over, as after ExtendContext.
+//   - ErrNotHeld: m is not held, or has adopted a hold that Extend has not confirmed yet. Nothing was sent.
+//   - ErrClosed.
+//   - An error that names an option or a name, such as WithShared, or a lock on several names. Nothing was
+//     sent, and the hold is as it was.
 func (m *Mutex) Downgrade(ctx context.Context) error {
 	ctx = orBackground(ctx)
 	h, err := m.open("downgrade")

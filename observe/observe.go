@@ -80,13 +80,15 @@ type Vote struct {
 	Err   error         // nil if the node did it; else *redsync.ErrNodeTaken, *redsync.RedisError, or "no such key"
 }
 
-// Acquired is a lock that Lock or TryLock has acquired, or Extend has adopted (see redsync.WithSequencer).
+// Acquired is a lock that Lock or TryLock has acquired, or Extend has adopted (see redsync.WithSequencer). A
+// reader that shares the hold of another reader of its process has acquired it without an attempt (see
+// redsync.WithShared).
 type Acquired struct {
 	Name   string
 	Start  time.Time     // of the call
 	Took   time.Duration // by the call
-	Waited time.Duration // until the attempt that won began, or until the lock was handed over
-	Tries  int           // 1 plus the retry delays that have elapsed; 0 if adopted or handed over
+	Waited time.Duration // until the attempt that won began, or until the lock was handed over or shared
+	Tries  int           // 1 plus the retry delays that have elapsed; 0 if adopted, handed over or shared
 	Left   time.Duration // validity that is left
 }
 
@@ -99,9 +101,9 @@ type NotAcquired struct {
 	Err   error         // what the call returns
 }
 
-// Extended is an extension by Extend or by the watchdog, whether or not it was confirmed. While too few nodes
-// answer, the watchdog sends its extension again and again. Each sending has an event and a Start of its own.
-// An Extend that adopts a lock has the event Acquired instead, unless it fails.
+// Extended is an extension by Extend, Downgrade or the watchdog, whether or not it was confirmed. While too
+// few nodes answer, the watchdog sends its extension again and again. Each sending has an event and a Start
+// of its own. An Extend that adopts a lock has the event Acquired instead, unless it fails.
 type Extended struct {
 	Name     string
 	Start    time.Time
