@@ -282,7 +282,8 @@ func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant
 	}
 	for {
 		if m.set.shared {
-			if err := m.awaitOwn(ctx, once); err != nil {
+			var err error
+			if limit, err = m.awaitOwn(ctx, limit); err != nil {
 				return nil, err
 			}
 		}

@@ -82,9 +82,12 @@ func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 	if s.Name == "" || s.Value == "" {
 		return fmt.Errorf("redsync: a sequencer without a hold: %w", ErrNotHeld)
 	}
+	if s.mode == modePlain {
+		s.mode = modeRead // the holder may have downgraded the lock; valid_shared.lua finds the value in either form
+	}
 	adopts := func(m *Mutex) {
 		set := m.change()
-		set.value, set.sequencer = "", s // in place of a lock that r itself may adopt
+		set.value, set.sequencer, set.shared = "", s, false // in place of what r has for its own locks
 	}
 	_, err := r.NewMutex(s.Name, OptionFunc(adopts)).ValidContext(ctx)
 	return err

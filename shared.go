@@ -85,19 +85,20 @@ func (m *Mutex) Downgrade(ctx context.Context) error {
 // errBusy is the error of a Lock of a shared Mutex that is held.
 var errBusy = errors.New("redsync: this Mutex holds the lock already: use a Mutex for each reader")
 
-// awaitOwn waits until m, which is shared, is not held. It returns errBusy once the tries of Lock are used up.
-func (m *Mutex) awaitOwn(ctx context.Context, once bool) error {
+// awaitOwn waits until m, which is shared, is not held, and returns how many more tries limit allows. 0 is no limit. It
+// returns errBusy once the tries are used up.
+func (m *Mutex) awaitOwn(ctx context.Context, limit int) (left int, err error) {
 	for try := 1; ; try++ {
 		h := m.current()
-		if h == nil || h.NotHeld(clock.Now()) != nil {
-			return nil
+		if h == nil || h.Remaining(clock.Now()) == 0 {
+			return max(limit-try+1, min(limit, 1)), nil
 		}
-		if once || try == m.set.tries {
-			return errBusy
+		if try == limit {
+			return 0, errBusy
 		}
 		delay := m.set.delay(try)
 		if delay < 0 {
-			return outOfRange("WithRetryDelayFunc", delay, "0 or more")
+			return 0, outOfRange("WithRetryDelayFunc", delay, "0 or more")
 		}
 		timer := time.NewTimer(max(delay, time.Millisecond))
 		select {
@@ -108,7 +109,7 @@ func (m *Mutex) awaitOwn(ctx context.Context, once bool) error {
 		}
 		timer.Stop()
 		if ctx.Err() != nil || m.core.keeper.IsClosed() {
-			return m.withInterruption(ctx, errBusy)
+			return 0, m.withInterruption(ctx, errBusy)
 		}
 	}
 }

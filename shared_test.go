@@ -69,7 +69,7 @@ func (f field) readersOf(name string) (values []string) {
 	if err != nil || !strings.HasPrefix(text, "readers\n") {
 		return nil
 	}
-	for _, line := range strings.Split(strings.TrimSuffix(text[len("readers\n"):], "\n"), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSuffix(text[len("readers\n"):], "\n"), "\n") {
 		value, _, _ := strings.Cut(line, " ")
 		values = append(values, value)
 	}
@@ -433,23 +433,65 @@ func TestCloseReleasesWhatReadersShare(t *testing.T) {
 	})
 }
 
-// A reader whose hold ends by time has no part in it any more: the others keep it, and the last of them releases it.
-func TestReaderWhoseTimeIsUpLeavesTheOthers(t *testing.T) {
+// Readers that share a hold have one end of it: whoever extends it, extends it for all.
+func TestReadersThatShareAHoldExtendItOnceForAll(t *testing.T) {
+	costs := func(readers int) (commands int) {
+		play(t, func(f field) {
+			plain := f.NewMutex("lock", redsync.WithShared())
+			require.NoError(f, plain.Lock())
+			var all []*redsync.Mutex
+			for range readers {
+				m := f.NewMutex("lock", redsync.WithShared(), redsync.WithWatchdog())
+				require.NoError(f, m.Lock())
+				all = append(all, m)
+				time.Sleep(time.Millisecond)
+			}
+			before := f.traffic()
+			time.Sleep(20 * time.Second)
+			commands = f.traffic() - before
+			require.NoError(f, plain.Err())
+			f.confirms(plain.Valid())
+			for _, m := range all[1:] {
+				f.unlock(m)
+			}
+			time.Sleep(20 * time.Second)
+			f.unlock(all[0])
+			until := plain.Until()
+			time.Sleep(time.Until(until))
+			require.ErrorIs(f, plain.Err(), redsync.ErrLockLost)
+			time.Sleep(time.Second)
+			f.noKeys()
+		})
+		return commands
+	}
+	assert.Equal(t, costs(1), costs(10))
+}
+
+// If the reader whose watchdog extends the hold unlocks it meanwhile, the others extend it.
+func TestReadersExtendWhenTheOneThatExtendedIsGone(t *testing.T) {
 	play(t, func(f field) {
-		shared := redsync.WithShared()
-		short, long := f.NewMutex("lock", shared), f.NewMutex("lock", shared, redsync.WithWatchdog())
-		require.NoError(f, short.Lock())
-		require.NoError(f, long.Lock())
-		time.Sleep(20 * time.Second)
-		require.ErrorIs(f, short.Err(), redsync.ErrLockLost)
-		require.NoError(f, long.Err())
-		_, err := short.Unlock()
-		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+		shared := []redsync.Option{redsync.WithShared(), redsync.WithWatchdog()}
+		a, b := f.NewMutex("lock", shared...), f.NewMutex("lock", shared...)
+		require.NoError(f, a.Lock())
+		time.Sleep(time.Millisecond)
+		require.NoError(f, b.Lock())
 		synctest.Wait()
-		f.confirms(long.Valid())
-		require.Error(f, f.NewMutex("lock").TryLock())
-		f.unlock(long)
-		synctest.Wait()
+		for range 3 {
+			time.Sleep(time.Until(a.Until()) - 5500*time.Millisecond) // a is about to extend it
+			for _, n := range f.nodes {
+				n.On("evalsha", 1, embedded.Fault{Delay: 10 * time.Millisecond})
+			}
+			time.Sleep(200 * time.Millisecond)
+			f.unlock(a)
+			time.Sleep(20 * time.Second)
+			require.NoError(f, b.Err())
+			f.unlock(b)
+			require.NoError(f, a.Lock())
+			time.Sleep(time.Millisecond)
+			require.NoError(f, b.Lock())
+		}
+		f.unlock(a)
+		f.unlock(b)
 		f.noKeys()
 	})
 }

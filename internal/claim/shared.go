@@ -83,6 +83,16 @@ func (e *Exclusive) Downgraded(how script.Downgrade) *Downgraded {
 	return &Downgraded{Shared{e.lock, e.lines}, how}
 }
 
+// Blindly returns d for a user who may not touch the queue.
+func (d *Downgraded) Blindly() *Downgraded {
+	if d.how.Blind {
+		return d
+	}
+	how := d.how
+	how.Blind = true
+	return &Downgraded{d.Shared, how}
+}
+
 // Extend implements Claim. The first Extend is the downgrade, and each later one finishes the work on the nodes
 // that the first has not reached.
 func (d *Downgraded) Extend(ttl time.Duration, heal bool) Call {

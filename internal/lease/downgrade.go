@@ -36,7 +36,14 @@ func (l *Lease) Downgrade(ctx context.Context) (res quorum.Result, over error) {
 	}
 	limits := quorum.Limits{Decide: l.Remaining(e.start), Node: l.terms.Timing.NodeTimeout, Over: l.Done()}
 	res = l.terms.Keeper.Set.Start(ctx, e, l.terms.WaitAll).Wait(ctx, limits)
-	// Readers of this process may go on: a node does not tell the process that sends the command.
+	if !res.Won && denied(l.terms.Keeper.Set) {
+		if e, err = l.downgrading(clock.Now()); err != nil { // now without the queue
+			return res, err
+		}
+		limits.Decide = l.Remaining(e.start)
+		res = l.terms.Keeper.Set.Start(ctx, e, l.terms.WaitAll).Wait(ctx, limits)
+	}
+	// A reader of this process may go on that is not in the queues.
 	l.terms.Keeper.Waiters.Nudge(l.Claim().Lines())
 	return res, l.NotHeld(clock.Now())
 }

@@ -75,6 +75,9 @@ func (l *Lease) extensionFromLocked(start clock.Instant) Extension {
 	if l.terms.UserValues {
 		usedValues.keep(l.claim.Value())
 	}
+	if d, ok := l.claim.(*claim.Downgraded); ok && denied(l.terms.Keeper.Set) {
+		l.claim = d.Blindly()
+	}
 	ttl, validity := l.terms.Timing.AtAge(start.Since(l.First))
 	return Extension{lease: l, claim: l.claim, start: start, ttl: ttl, validity: validity}
 }
@@ -130,7 +133,11 @@ func (e Extension) Unsent(i int) {
 
 // OnWon implements quorum.Winner. The lease is prolonged at the moment of the decision, however late the
 // waiting goroutine runs.
-func (e Extension) OnWon() { e.lease.Prolong(e, clock.Now()) }
+func (e Extension) OnWon() {
+	now := clock.Now()
+	e.lease.Prolong(e, now)
+	e.prolongOthers(now)
+}
 
 // Open implements quorum.Gate. Nothing may set the value again once the lease has ended.
 func (e Extension) Open() bool { return e.lease.NotHeld(clock.Now()) == nil }
@@ -142,6 +149,12 @@ func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	} else {
 		e.lease.writes.prolonged()
 		e.lease.writes.noteRenewal()
+	}
+	if isForbidden(reply.Err) { // only a downgrade names the queue
+		e.lease.deny(i, reply.Err)
+	}
+	if first := v.Answer.FirstIn(); first != 0 {
+		e.lease.wake(e.claim, i, first, nil)
 	}
 	if v.Choice != claim.Granted { // a key that this round has set again proves nothing
 		return e.lease.aboutClaim(e.claim, v)

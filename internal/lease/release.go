@@ -291,7 +291,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 		rel.others.Or(uint64(others))
 	}
 	if first := v.Answer.FirstIn(); first != 0 {
-		rel.wake(i, first)
+		rel.lease.wake(rel.claim, i, first, rel.undoes)
 	}
 	if v.Choice == claim.Failed && reply.Err == nil {
 		reply.Err = v.Err // an odd answer settles nothing
@@ -332,11 +332,11 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 	rel.round.NoteHealth(i, v)
 }
 
-// wake wakes the first waiter in some of the claim's lines: node i has told that it is their turn.
-func (rel *Release) wake(i int, first claim.Lines) {
-	for at, name := range rel.claim.Lines() {
+// wake wakes the first waiter in some of the lines of c: node i has told that it is their turn.
+func (l *Lease) wake(c claim.Claim, i int, first claim.Lines, undoes Turn) {
+	for at, name := range c.Lines() {
 		if first.Has(at) {
-			rel.lease.terms.Keeper.Waiters.Wake(name, i, rel.undoes)
+			l.terms.Keeper.Waiters.Wake(name, i, undoes)
 		}
 	}
 }

@@ -15,9 +15,13 @@ import (
 type sharing struct {
 	spoiled atomic.Bool // the user has seen the value of a lease, or a lease was lost: nobody joins any more
 
-	mu     sync.Mutex // guards what follows, and Lease.seat; it comes before Lease.mu
-	leases []*Lease   // those that have not left
-	closed bool       // nobody joins any more
+	mu     sync.Mutex    // guards what follows, and Lease.seat; it comes before Lease.mu
+	leases []*Lease      // those that have not left
+	closed bool          // nobody joins any more
+	by     *Lease        // the one whose watchdog has begun a round last; nil if none has
+	began  clock.Instant // when that was
+
+	opened clock.Instant // when the hold was acquired
 }
 
 // Open lets other leases join l, which was just acquired, if its terms allow that. It reports whether they do.
@@ -25,14 +29,14 @@ func (l *Lease) Open() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.terms.Joins && l.shares == nil {
-		l.shares = &sharing{leases: []*Lease{l}}
+		l.shares = &sharing{leases: []*Lease{l}, opened: clock.Now()}
 	}
 	return l.shares != nil
 }
 
 // Join returns a lease under other terms that shares the hold of l. It has the value and the validity of l. Join
-// returns nil if nobody may join any more, or not with these terms: the attempt that acquired the hold must have
-// begun less than window ago, at least nine tenths of the validity must be left, nobody may have seen the value, no
+// returns nil if nobody may join any more, or not with these terms: the hold must have been acquired less than window
+// ago, at least nine tenths of the validity must be left, nobody may have seen the value, no
 // lease of the hold may be lost, and the terms must have the same claim and timing.
 func (l *Lease) Join(t *Terms, window time.Duration) *Lease {
 	s, now := l.sharing(), clock.Now()
@@ -41,7 +45,7 @@ func (l *Lease) Join(t *Terms, window time.Duration) *Lease {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.spoiled.Load() || now.Since(l.chainStart) >= window || !l.fresh(now) {
+	if s.closed || s.spoiled.Load() || now.Since(s.opened) >= window || !l.fresh(now) {
 		s.closed = true
 		return nil
 	}
@@ -75,7 +79,7 @@ func (l *Lease) Leave() (last bool) {
 	now := clock.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l.seat < len(s.leases) && s.leases[l.seat] == l {
+	if s.hasLocked(l) {
 		s.removeLocked(l)
 	}
 	s.dropOverLocked(now)
@@ -83,6 +87,8 @@ func (l *Lease) Leave() (last bool) {
 	s.closed = s.closed || last
 	return last
 }
+
+func (s *sharing) hasLocked(l *Lease) bool { return l.seat < len(s.leases) && s.leases[l.seat] == l }
 
 // removeLocked takes l out of its seat.
 func (s *sharing) removeLocked(l *Lease) {
@@ -142,17 +148,33 @@ func (l *Lease) IsOpen() bool {
 	return !s.closed
 }
 
-// HeldFor returns for how much longer l may be relied upon, or a lease that shares its hold.
-func (l *Lease) HeldFor(now clock.Instant) time.Duration {
-	s := l.sharing()
+// prolongOthers gives the validity of e, which a quorum has confirmed, to the other leases that share the hold.
+func (e Extension) prolongOthers(confirmed clock.Instant) {
+	s := e.lease.sharing()
 	if s == nil {
-		return l.Remaining(now)
+		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropOverLocked(now)
-	if end := len(s.leases); end > 0 {
-		return max(s.leases[end-1].Remaining(now), time.Millisecond) // 0 says that nobody has it
+	for _, other := range s.leases {
+		if other != e.lease {
+			other.Prolong(e, confirmed)
+		}
 	}
-	return 0
+}
+
+// mayExtend reports whether the watchdog of l should begin a round at now. It should not if another lease that shares
+// the hold still has it, and its watchdog began a round less than a sixth of the expiry ago: that round prolongs l, too.
+func (l *Lease) mayExtend(now clock.Instant) bool {
+	s := l.sharing()
+	if s == nil {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.by != nil && s.by != l && s.hasLocked(s.by) && now.Since(s.began) < l.terms.Timing.Expiry/6 {
+		return false
+	}
+	s.by, s.began = l, now
+	return true
 }

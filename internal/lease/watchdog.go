@@ -106,6 +106,9 @@ func (w *watchdog) Fire(closing bool) {
 	case w.lease.NotHeld(clock.Now()) != nil:
 		w.closeRoundLocked()
 		return
+	case w.round == nil && !w.lease.mayExtend(clock.Now()):
+		w.schedule(w.third(clock.Now()))
+		return
 	case w.round == nil:
 		if !w.startLocked() {
 			return

@@ -175,6 +175,9 @@ func (ls *lines) admit(all []admission, h *lease.Lease, heard bool) []admission 
 		if first == nil || !ls.isFirstLocked(first) {
 			continue
 		}
+		if c.Shares() && first.shares() { // the hold was not in its way: it has a reason of its own to wait or to try
+			continue
+		}
 		if !l.others && !first.terms.Fair {
 			all = append(all, admission{waiter: first, line: i, tries: true})
 			continue

@@ -30,7 +30,7 @@ func TestBeginAndTheLooksOfTheLineDoNotRace(t *testing.T) {
 		l := &line{holder: h}
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			for l.heldFor(nil) > 0 {
+			for l.heldFor() > 0 {
 				continue
 			}
 		})

@@ -123,13 +123,15 @@ func (l *line) firstChanged(before *waiter) {
 	l.pacer.lookAgain()
 }
 
-// heldFor returns how much longer a lease of this process can keep the lock from w, 0 if the line knows of none. l
-// and w may be nil.
-func (l *line) heldFor(w *waiter) time.Duration {
-	if l == nil || l.holder == nil || w != nil && w.shares() && l.holder.Claim().Shares() {
+// heldFor returns how much longer a lease of this process can hold the lock exclusively, 0 if the line knows of none.
+// l may be nil. A lease of a reader does not count. It does not keep other readers back. A writer behind it must show
+// its ticket to the nodes as if another process held the lock, so that no readers of other processes that come later
+// are let in before it.
+func (l *line) heldFor() time.Duration {
+	if l == nil || l.holder == nil || l.holder.Claim().Shares() {
 		return 0
 	}
-	left := l.holder.HeldFor(clock.Now())
+	left := l.holder.Remaining(clock.Now())
 	if left == 0 {
 		l.holder = nil
 	}
@@ -170,7 +172,7 @@ func (ls *lines) pacesLocked(w *waiter) bool {
 // know of none.
 func (ls *lines) heldForLocked(w *waiter) (left time.Duration) {
 	for _, name := range w.stands() {
-		left = max(left, ls.byName[name].heldFor(w))
+		left = max(left, ls.byName[name].heldFor())
 	}
 	return left
 }
@@ -542,7 +544,7 @@ func (ls *lines) wake(name string, i int, undoes lease.Turn) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	u, _ := undoes.(*turn)
-	if l := ls.byName[name]; l.heldFor(l.first()) > 0 {
+	if ls.byName[name].heldFor() > 0 {
 		return
 	}
 	ls.eachFirstLocked(name, func(w *waiter) {
@@ -572,7 +574,7 @@ func (ls *lines) eachFree(do func(name string)) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(ls.byName)) { // in the same order each time, for tests
-		if l := ls.byName[name]; l.heldFor(l.first()) == 0 {
+		if ls.byName[name].heldFor() == 0 {
 			do(name)
 		}
 	}
