@@ -23,14 +23,30 @@ import (
 type library struct {
 	testing.TB
 
+	prompt bool // there are no faults: who is served is served at once when that is possible
+
 	mu      sync.Mutex
 	readers map[string]int
 	writers map[string]int
+	changed map[string]time.Time // by name: when somebody last came or went
 	served  int
 }
 
 func newLibrary(t testing.TB) *library {
-	return &library{TB: t, readers: map[string]int{}, writers: map[string]int{}}
+	return &library{TB: t, readers: map[string]int{}, writers: map[string]int{}, changed: map[string]time.Time{}}
+}
+
+// changes notes that somebody comes or goes.
+func (l *library) changes(m *redsync.Mutex) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.changesLocked(m)
+}
+
+func (l *library) changesLocked(m *redsync.Mutex) {
+	for _, name := range m.Names() {
+		l.changed[name] = time.Now()
+	}
 }
 
 // enters notes that m holds.
@@ -38,11 +54,20 @@ func (l *library) enters(m *redsync.Mutex, shared bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.served++
+	since := time.Hour
 	for _, name := range m.Names() {
 		l.count(shared)[name]++
 		l.check(name)
+		since = min(since, time.Since(l.changed[name]))
+	}
+	if l.prompt && since > atOnce {
+		assert.Fail(l, "nobody woke it", "%s (shared %v) is served %v after the last change", m.Name(), shared, since)
 	}
 }
+
+// atOnce is how long it takes at most until a waiter is served: it waits for wake-ups of a quorum, and two attempts may
+// collide.
+const atOnce = 6 * time.Millisecond
 
 // leaves notes that m no longer relies on its hold.
 func (l *library) leaves(m *redsync.Mutex, shared bool) {
@@ -51,6 +76,7 @@ func (l *library) leaves(m *redsync.Mutex, shared bool) {
 	for _, name := range m.Names() {
 		l.count(shared)[name]--
 	}
+	l.changesLocked(m)
 }
 
 // becomesReader notes that m is about to downgrade its hold.
@@ -59,6 +85,7 @@ func (l *library) becomesReader(m *redsync.Mutex) {
 	defer l.mu.Unlock()
 	l.writers[m.Name()]--
 	l.readers[m.Name()]++
+	l.changesLocked(m)
 }
 
 func (l *library) count(shared bool) map[string]int {
@@ -84,8 +111,10 @@ type patron struct {
 
 // visit locks, works and unlocks. It reports whether it got the lock.
 func (p patron) visit(ctx context.Context, l *library) bool {
+	l.changes(p.mutex)
 	if err := p.mutex.LockContext(ctx); err != nil {
 		assert.ErrorIs(l, err, context.DeadlineExceeded)
+		l.changes(p.mutex)
 		return false
 	}
 	shared := p.shared
@@ -140,6 +169,7 @@ func reads(f field, seed uint64, fair, faults bool) {
 		names: []string{"a", "b", "c", "d"},
 	}
 	l := newLibrary(f)
+	l.prompt = !faults
 	f.meet()
 	all := []*redsync.Redsync{f.Redsync, f.another(), f.another()}
 	stop := f.keysLast()
