@@ -28,19 +28,24 @@ type library struct {
 	mu      sync.Mutex
 	readers map[string]int
 	writers map[string]int
-	changed map[string]time.Time // by name: when somebody last came or went
+	changed map[string]time.Time   // by name: when somebody last came or went
+	ends    map[string][]time.Time // by name: when the contexts of those end who wait
 	served  int
 }
 
 func newLibrary(t testing.TB) *library {
-	return &library{TB: t, readers: map[string]int{}, writers: map[string]int{}, changed: map[string]time.Time{}}
+	return &library{TB: t, readers: map[string]int{}, writers: map[string]int{}, changed: map[string]time.Time{}, ends: map[string][]time.Time{}}
 }
 
-// changes notes that somebody comes or goes.
-func (l *library) changes(m *redsync.Mutex) {
+// comes notes that somebody calls Lock with a context.
+func (l *library) comes(ctx context.Context, m *redsync.Mutex) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.changesLocked(m)
+	end, _ := ctx.Deadline()
+	for _, name := range m.Names() {
+		l.ends[name] = append(l.ends[name], end)
+	}
 }
 
 func (l *library) changesLocked(m *redsync.Mutex) {
@@ -59,6 +64,11 @@ func (l *library) enters(m *redsync.Mutex, shared bool) {
 		l.count(shared)[name]++
 		l.check(name)
 		since = min(since, time.Since(l.changed[name]))
+		for _, end := range l.ends[name] { // who gives up wakes others before its Lock returns
+			if gone := time.Since(end); gone >= 0 {
+				since = min(since, gone)
+			}
+		}
 	}
 	if l.prompt && since > atOnce {
 		assert.Fail(l, "nobody woke it", "%s (shared %v) is served %v after the last change", m.Name(), shared, since)
@@ -111,10 +121,9 @@ type patron struct {
 
 // visit locks, works and unlocks. It reports whether it got the lock.
 func (p patron) visit(ctx context.Context, l *library) bool {
-	l.changes(p.mutex)
+	l.comes(ctx, p.mutex)
 	if err := p.mutex.LockContext(ctx); err != nil {
 		assert.ErrorIs(l, err, context.DeadlineExceeded)
-		l.changes(p.mutex)
 		return false
 	}
 	shared := p.shared
@@ -137,12 +146,12 @@ func (p patron) visit(ctx context.Context, l *library) bool {
 // patron returns a patron for one name, or for several.
 func (c *crowd) patron(rs *redsync.Redsync, options []redsync.Option) patron {
 	p := patron{work: time.Duration(c.IntN(40)) * time.Millisecond}
-	switch c.IntN(8) {
-	case 0, 1:
+	switch kind := c.IntN(8); {
+	case kind < 2 && !c.single:
 		p.mutex = rs.NewMultiMutex(c.some(), options...)
-	case 2:
+	case kind == 2:
 		p.mutex, p.downgrades = rs.NewMutex(c.some()[0], options...), true
-	case 3:
+	case kind <= 3:
 		p.mutex = rs.NewMutex(c.some()[0], options...)
 	default:
 		p.mutex, p.shared = rs.NewMutex(c.some()[0], append(options, redsync.WithShared())...), true
@@ -216,6 +225,53 @@ func reads(f field, seed uint64, fair, faults bool) {
 	f.nobodyWaits()
 	f.have(0, c.names...)
 	require.False(f, f.Failed())
+}
+
+// Calls that come in a burst and hold for long are served as soon as somebody leaves who stood in their way. Without fair
+// mode that is not promised beside locks on several names.
+func TestReadersAndWritersAreServedAtOnce(t *testing.T) {
+	parallelComputing(t)
+	for seed := range testlength.Of(3, 10, 500) {
+		for _, fair := range []bool{false, true} {
+			t.Run(fmt.Sprintf("seed %d, fair %v", seed, fair), func(t *testing.T) {
+				play(t, func(f field) { bursts(f, uint64(seed), fair) }) //nolint:gosec // it is not negative
+			})
+		}
+	}
+}
+
+func bursts(f field, seed uint64, fair bool) {
+	c := &crowd{
+		rush:  rush{field: f, Rand: rand.New(rand.NewPCG(seed, 17)), fair: fair}, //nolint:gosec // a test repeats itself
+		names: []string{"a", "b", "c", "d"}, single: !fair,
+	}
+	l := newLibrary(f)
+	l.prompt = true
+	f.meet()
+	all := []*redsync.Redsync{f.Redsync, f.another(), f.another()}
+	var wg sync.WaitGroup
+	for range 24 {
+		options := append(patient(redsync.WithExpiry(time.Minute)), redsync.WithRetryDelay(time.Hour))
+		if fair {
+			options = append(options, redsync.WithFair())
+		}
+		p := c.patron(all[c.IntN(3)], options)
+		p.work = time.Duration(100+c.IntN(300)) * time.Millisecond
+		begin, waits := time.Duration(c.IntN(50))*100*time.Microsecond, time.Hour
+		if c.IntN(4) == 0 {
+			waits = time.Duration(1+c.IntN(900)) * time.Millisecond
+		}
+		wg.Go(func() {
+			time.Sleep(begin)
+			ctx, cancel := context.WithTimeout(f.Context(), waits)
+			defer cancel()
+			p.visit(ctx, l)
+		})
+	}
+	wg.Wait()
+	time.Sleep(15 * time.Second)
+	f.nobodyWaits()
+	f.have(0, c.names...)
 }
 
 // The same on real servers, of which one is killed and another frozen.
