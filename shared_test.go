@@ -495,3 +495,30 @@ func TestReadersExtendWhenTheOneThatExtendedIsGone(t *testing.T) {
 		f.noKeys()
 	})
 }
+
+// However many readers of a process come and go, it makes at most 50 entries per second for a name.
+func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
+	for _, expiry := range []time.Duration{200 * time.Millisecond, 8 * time.Second} {
+		play(t, func(f field) {
+			f.slow(100 * time.Microsecond)
+			count := &attemptCounter{}
+			options := patient(redsync.WithShared(), redsync.WithExpiry(expiry), redsync.WithObserver(count))
+			ctx, cancel := context.WithCancel(f.Context())
+			var all sync.WaitGroup
+			var locks atomic.Int64
+			for i := range 64 {
+				all.Go(func() {
+					for m := f.NewMutex("lock", options...); m.LockContext(ctx) == nil; locks.Add(1) {
+						time.Sleep(time.Duration(1+i%3) * time.Millisecond)
+						_, _ = m.Unlock()
+					}
+				})
+			}
+			time.Sleep(2 * time.Second)
+			cancel()
+			all.Wait()
+			assert.LessOrEqual(f, count.made.Load(), int64(2*50+4)) // some attempts are made at the end
+			assert.Greater(f, locks.Load(), int64(50_000))
+		})
+	}
+}
