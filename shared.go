@@ -32,8 +32,8 @@ import (
 // Readers of one process (of the same New or Open) share a hold. When one of them acquires the lock, the
 // readers that wait right behind it in the process have it, too. So do readers that come within 20 ms, and
 // within a tenth of the expiry, unless a writer waits in the process. On the nodes they have one value, which
-// the last of them releases. Each of them has an Until and a Lost of its own. Readers share a hold only if
-// they have the same expiry, drift, node deadline, lock delay and WithSetNXOnExtend. None is shared with
+// the last of them releases. An extension by one of them, or by its watchdog, is for all of them.
+// Each has a Lost of its own. Readers share a hold only if they have the same expiry, drift, node deadline, lock delay and WithSetNXOnExtend. None is shared with
 // WithFencing, WithMaxHold, WithGenValueFunc, WithSequencer or WithHandOver(false), nor once the user has
 // seen its value (Mutex.Value, Mutex.Sequencer).
 //
