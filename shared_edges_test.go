@@ -1,0 +1,30 @@
+package redsync_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+)
+
+// What is easily overlooked about shared locks.
+
+// A value with a line feed cannot be that of a reader, so its hold cannot be downgraded, and stays as it was.
+func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
+	play(t, func(f field) {
+		value := func() (string, error) { return "a line\nand another", nil }
+		m := f.NewMutex("lock", redsync.WithGenValueFunc(value))
+		require.NoError(f, m.Lock())
+		synctest.Wait()
+		before := f.traffic()
+		require.ErrorContains(f, m.Downgrade(f.Context()), "line feed")
+		assert.Equal(f, before, f.traffic())
+		f.confirms(m.Extend())
+		require.Error(f, f.NewMutex("lock", redsync.WithShared()).TryLock())
+		f.unlocks(m)
+	})
+}
