@@ -28,3 +28,19 @@ func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 		f.unlocks(m)
 	})
 }
+
+// A Lock that waits for the end of its own hold does not shorten the lock delay of that hold.
+func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock", patient(redsync.WithShared(), redsync.WithLockDelay(20*time.Second))...)
+		require.NoError(f, m.Lock())
+		end := m.Until()
+		require.NoError(f, m.Lock(), "it waits until the hold is over")
+		assert.False(f, time.Now().Before(end))
+		f.unlock(m)
+		synctest.Wait()
+		require.Error(f, f.NewMutex("lock").TryLock(), "the first hold was not unlocked")
+		time.Sleep(21 * time.Second)
+		require.NoError(f, f.NewMutex("lock").TryLock())
+	})
+}
