@@ -1,6 +1,7 @@
 package redsync_test
 
 import (
+	"encoding/base64"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,4 +44,35 @@ func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
 		time.Sleep(21 * time.Second)
 		require.NoError(f, f.NewMutex("lock").TryLock())
 	})
+}
+
+// What readers hold is no value that a Mutex could adopt: its Unlock would release them all.
+func TestTheTextOfReadersIsNoValueToAdopt(t *testing.T) {
+	play(t, func(f field) {
+		r := f.NewMutex("lock", redsync.WithShared())
+		require.NoError(f, r.Lock())
+		synctest.Wait()
+		text, err := f.nodes[0].Client().Get(f.Context(), "lock").Result()
+		require.NoError(f, err)
+		value := f.readersOf("lock")[0]
+		for what, option := range map[string]redsync.Option{
+			"value":             redsync.WithValue(text),
+			"sequencer":         redsync.WithSequencer(redsync.Sequencer{Name: "lock", Value: text}),
+			"shared, two lines": redsync.WithSequencer(readSequencer(f, value+"\nb")),
+		} {
+			m := f.NewMutex("lock", option)
+			refuses(f.T, m, "line feed")
+			require.ErrorContains(f, m.Do(f.Context(), nothing), "line feed", what)
+		}
+		f.confirms(r.Valid())
+		f.unlocks(r)
+	})
+}
+
+// readSequencer returns the Sequencer of a shared hold with a value.
+func readSequencer(f field, value string) redsync.Sequencer {
+	encode := base64.RawURLEncoding.EncodeToString
+	s, err := redsync.ParseSequencer("redsync2.read." + encode([]byte("lock")) + ".0." + encode([]byte(value)))
+	require.NoError(f, err)
+	return s
 }
