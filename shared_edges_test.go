@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
 // What is easily overlooked about shared locks.
@@ -43,6 +44,26 @@ func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
 		require.Error(f, f.NewMutex("lock").TryLock(), "the first hold was not unlocked")
 		time.Sleep(21 * time.Second)
 		require.NoError(f, f.NewMutex("lock").TryLock())
+	})
+}
+
+// A reader that has waited for a writer of its process goes on when that unlocks, also after a downgrade that too
+// few nodes have executed.
+func TestAReaderGoesOnAfterAFailedDowngrade(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		w := f.held()
+		r := f.calls(f.Redsync, patient(redsync.WithShared())...)
+		time.Sleep(10 * time.Millisecond)
+		for _, n := range f.nodes[2:] {
+			n.On("evalsha", 2, embedded.Fault{Err: "LOADING Redis is loading the dataset in memory"})
+		}
+		require.ErrorIs(f, w.Downgrade(f.Context()), redsync.ErrExtendFailed)
+		time.Sleep(100 * time.Millisecond)
+		require.True(f, open(r.done))
+		f.unlock(w)
+		f.within(r, 10*time.Millisecond)
+		f.unlock(r.Mutex)
 	})
 }
 
