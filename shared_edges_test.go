@@ -31,6 +31,30 @@ func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 	})
 }
 
+// A reader whose value the user has seen may have given it away: another reader that shares the hold does not
+// release it when its own time is up.
+func TestAReaderDoesNotClearAwayAValueThatAnotherHasShown(t *testing.T) {
+	play(t, func(f field) {
+		other := f.another()
+		f.closes(other)
+		a, b := f.NewMutex("lock", redsync.WithShared()), f.NewMutex("lock", redsync.WithShared())
+		require.NoError(f, a.Lock())
+		require.NoError(f, b.Lock())
+		adopter := other.NewMutex("lock", redsync.WithSequencer(a.Sequencer()))
+		time.Sleep(7 * time.Second)
+		f.confirms(adopter.Extend())
+		time.Sleep(2 * time.Second)
+		require.ErrorIs(f, a.Err(), redsync.ErrLockLost)
+		require.ErrorIs(f, b.Err(), redsync.ErrLockLost)
+		require.NoError(f, b.Lock())
+		synctest.Wait()
+		f.confirms(adopter.Valid())
+		f.unlock(b)
+		f.unlock(adopter)
+		f.noKeys()
+	})
+}
+
 // A Lock that waits for the end of its own hold does not shorten the lock delay of that hold.
 func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
 	play(t, func(f field) {

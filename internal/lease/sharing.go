@@ -13,13 +13,15 @@ import (
 
 // A sharing is what the leases that share a hold have in common.
 type sharing struct {
-	spoiled atomic.Bool // the user has seen the value of a lease, or a lease was lost: nobody joins any more
+	shown   atomic.Bool // the user has seen the value of a lease
+	spoiled atomic.Bool // that is so, or a lease was lost: nobody joins any more
 
 	mu     sync.Mutex    // guards what follows, and Lease.seat; it comes before Lease.mu
 	leases []*Lease      // those that have not left
 	closed bool          // nobody joins any more
 	by     *Lease        // the one whose watchdog has begun a round last; nil if none has
 	began  clock.Instant // when that was
+	fresh  clock.Instant // the start of the last extension that a quorum has confirmed
 
 	opened clock.Instant // when the hold was acquired
 }
