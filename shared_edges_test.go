@@ -55,6 +55,39 @@ func TestAReaderDoesNotClearAwayAValueThatAnotherHasShown(t *testing.T) {
 	})
 }
 
+// While nodes are frozen, readers that share a hold leave it, each while its watchdog has the round for all. The
+// last one is extended all the same once the nodes answer again, as it would be alone.
+func TestTheWatchdogOfTheLastReaderTakesOverInTime(t *testing.T) {
+	for _, others := range []int{0, 2} {
+		play(t, func(f field) {
+			f.meet()
+			options := []redsync.Option{redsync.WithShared(), redsync.WithWatchdog()}
+			var leaving []*redsync.Mutex
+			for range others {
+				m := f.NewMutex("lock", options...)
+				require.NoError(f, m.Lock())
+				leaving = append(leaving, m)
+				time.Sleep(time.Millisecond)
+			}
+			stays := f.NewMutex("lock", options...)
+			require.NoError(f, stays.Lock())
+			start := time.Now()
+			time.Sleep(2500 * time.Millisecond)
+			f.freeze(0, 1, 2, 3, 4)
+			for i, m := range leaving {
+				time.Sleep(time.Until(start.Add(time.Duration(i+1)*guard/3 + 100*time.Millisecond)))
+				f.unlock(m)
+			}
+			time.Sleep(time.Until(start.Add(6 * time.Second)))
+			f.thaw(0, 1, 2, 3, 4)
+			time.Sleep(10 * time.Second)
+			require.NoError(f, stays.Err(), "%d others", others)
+			f.unlock(stays)
+			f.noKeys()
+		})
+	}
+}
+
 // A Lock that waits for the end of its own hold does not shorten the lock delay of that hold.
 func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
 	play(t, func(f field) {

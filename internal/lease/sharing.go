@@ -158,6 +158,7 @@ func (e Extension) prolongOthers(confirmed clock.Instant) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.fresh = e.start
 	for _, other := range s.leases {
 		if other != e.lease {
 			other.Prolong(e, confirmed)
@@ -165,18 +166,33 @@ func (e Extension) prolongOthers(confirmed clock.Instant) {
 	}
 }
 
-// mayExtend reports whether the watchdog of l should begin a round at now. It should not if another lease that shares
-// the hold still has it, and its watchdog began a round less than a sixth of the expiry ago: that round prolongs l, too.
-func (l *Lease) mayExtend(now clock.Instant) bool {
+// A shift says whether the watchdog of a lease should begin a round.
+type shift uint8
+
+const (
+	own      shift = iota // it should begin one
+	others                // another lease that shares the hold extends it, but may leave it before a quorum has confirmed that
+	extended              // another lease has just extended it
+)
+
+// shift says whether the watchdog of l should begin a round at now. It should not if another lease that shares the
+// hold has extended it less than a sixth of the expiry ago, or still has it and began a round of its own in that time:
+// that round prolongs l, too.
+func (l *Lease) shift(now clock.Instant) shift {
 	s := l.sharing()
 	if s == nil {
-		return true
+		return own
 	}
+	recent := l.terms.Timing.Expiry / 6
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.by != nil && s.by != l && s.hasLocked(s.by) && now.Since(s.began) < l.terms.Timing.Expiry/6 {
-		return false
+	switch {
+	case s.by == nil || s.by == l:
+	case s.fresh != clock.Instant{} && now.Since(s.fresh) < recent:
+		return extended
+	case s.hasLocked(s.by) && s.by.mayHave(now) && now.Since(s.began) < recent:
+		return others
 	}
 	s.by, s.began = l, now
-	return true
+	return own
 }
