@@ -139,15 +139,15 @@ func (l *Lease) mayHave(now clock.Instant) bool {
 	}
 }
 
-// IsOpen reports whether nobody has closed the hold of l to others.
-func (l *Lease) IsOpen() bool {
+// IsOpen reports whether others may still join the hold of l. For window see Join.
+func (l *Lease) IsOpen(window time.Duration) bool {
 	s := l.sharing()
-	if s == nil {
+	if s == nil || s.spoiled.Load() {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.closed
+	return !s.closed && clock.Now().Since(s.opened) < window
 }
 
 // prolongOthers gives the validity of e, which a quorum has confirmed, to the other leases that share the hold.

@@ -73,7 +73,7 @@ func (ls *lines) shareLocked(hold *lease.Lease) {
 func (s *shared) put(name string, hold *lease.Lease) {
 	if len(s.byName) >= s.sweep {
 		for other, h := range s.byName {
-			if !h.IsOpen() {
+			if !h.IsOpen(joinWindow(h.Terms())) {
 				delete(s.byName, other)
 			}
 		}
@@ -93,7 +93,7 @@ func (ls *lines) forgetHold(hold *lease.Lease) {
 	name := hold.Claim().Lines()[0]
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if h := ls.shared.byName[name]; h != nil && !h.IsOpen() {
+	if h := ls.shared.byName[name]; h != nil && !h.IsOpen(joinWindow(h.Terms())) {
 		delete(ls.shared.byName, name)
 	}
 }
