@@ -124,6 +124,24 @@ func TestAReaderGoesOnAfterAFailedDowngrade(t *testing.T) {
 	})
 }
 
+// Readers that do not wait share a hold, too.
+func TestReadersThatTryShareAHold(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		var all []*redsync.Mutex
+		for range 10 {
+			m := f.NewMutex("lock", redsync.WithShared())
+			require.NoError(f, m.TryLock())
+			all = append(all, m)
+		}
+		assert.Equal(f, 1, f.entries("lock"))
+		for _, m := range all {
+			f.unlock(m)
+		}
+		f.noKeys()
+	})
+}
+
 // What readers hold is no value that a Mutex could adopt: its Unlock would release them all.
 func TestTheTextOfReadersIsNoValueToAdopt(t *testing.T) {
 	play(t, func(f field) {

@@ -43,8 +43,18 @@ func (l *line) hasWriter() bool {
 	return l != nil && (len(l.several) > 0 || slices.ContainsFunc(l.waiters, isWriter))
 }
 
-// shareLocked lets the readers behind the one that has acquired hold share it, up to the first waiter who is no
-// reader. A reader with other terms goes on waiting.
+// share lets other readers share hold, which a call that stood in no line has acquired, if its terms allow that.
+func (ls *lines) share(hold *lease.Lease) {
+	if !hold.Open() {
+		return
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.shareLocked(hold)
+}
+
+// shareLocked lets the readers at the head of the line share hold, which somebody has just acquired, up to the first
+// waiter who is no reader. A reader with other terms goes on waiting.
 func (ls *lines) shareLocked(hold *lease.Lease) {
 	name := hold.Claim().Lines()[0]
 	ls.shared.put(name, hold)
