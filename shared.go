@@ -9,6 +9,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // This file is about shared locks: many readers of a name at once, or one writer.
@@ -57,8 +58,8 @@ func WithShared() Option {
 //   - ErrLockAlreadyExpired, ErrLockLost: the hold is over, as after ExtendContext.
 //   - ErrNotHeld: m is not held, or has adopted a hold that Extend has not confirmed yet. Nothing was sent.
 //   - ErrClosed.
-//   - An error that names an option or a name, such as WithShared, or a lock on several names. Nothing was
-//     sent, and the hold is as it was.
+//   - An error that names an option or a name, such as WithShared, or a lock on several names, or that says that
+//     the value has a line feed (WithValue, WithGenValueFunc). Nothing was sent, and the hold is as it was.
 func (m *Mutex) Downgrade(ctx context.Context) error {
 	ctx = orBackground(ctx)
 	h, err := m.open("downgrade")
@@ -73,6 +74,8 @@ func (m *Mutex) Downgrade(ctx context.Context) error {
 		return m.failure("downgrade", errors.New("WithShared: the lock is shared already"))
 	case !h.Begun():
 		return m.failure("downgrade", ErrNotHeld)
+	case !script.MayBeValue(h.Value(), true):
+		return m.failure("downgrade", errLineFeed)
 	}
 	start := clock.Now()
 	left := h.Remaining(start)
@@ -81,6 +84,9 @@ func (m *Mutex) Downgrade(ctx context.Context) error {
 	m.tellExtended(ctx, start, left, err)
 	return err
 }
+
+// errLineFeed is the error of a Downgrade whose record no node could read.
+var errLineFeed = errors.New("the value of a shared lock must have no line feed")
 
 // errBusy is the error of a Lock of a shared Mutex that is held.
 var errBusy = errors.New("redsync: this Mutex holds the lock already: use a Mutex for each reader")

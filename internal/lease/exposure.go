@@ -37,17 +37,20 @@ func (l *Lease) showLocked() string {
 		return ""
 	}
 	l.value.shown = true
+	if l.shares != nil {
+		l.shares.shown.Store(true)
+	}
 	l.spoilLocked()
 	return l.claim.Value()
 }
 
-// Hide stops the value from being shown, and reports whether nobody has seen it. Only then may l be handed
-// over, or released by anything but the user's own Unlock.
+// Hide stops the value from being shown, and reports whether nobody has seen it, not even as the value of another
+// lease that shares the hold of l. Only then may l be handed over, or released by anything but the user's own Unlock.
 func (l *Lease) Hide() (private bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.value.hidden = true
-	return !l.value.shown
+	return !l.value.shown && (l.shares == nil || !l.shares.shown.Load())
 }
 
 // ClearAway releases what l, which has ended, left on the nodes, unless the user may have seen the value.

@@ -43,8 +43,18 @@ func (l *line) hasWriter() bool {
 	return l != nil && (len(l.several) > 0 || slices.ContainsFunc(l.waiters, isWriter))
 }
 
-// shareLocked lets the readers behind the one that has acquired hold share it, up to the first waiter who is no
-// reader. A reader with other terms goes on waiting.
+// share lets other readers share hold, which a call that stood in no line has acquired, if its terms allow that.
+func (ls *lines) share(hold *lease.Lease) {
+	if !hold.Open() {
+		return
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.shareLocked(hold)
+}
+
+// shareLocked lets the readers at the head of the line share hold, which somebody has just acquired, up to the first
+// waiter who is no reader. A reader with other terms goes on waiting.
 func (ls *lines) shareLocked(hold *lease.Lease) {
 	name := hold.Claim().Lines()[0]
 	ls.shared.put(name, hold)
@@ -73,7 +83,7 @@ func (ls *lines) shareLocked(hold *lease.Lease) {
 func (s *shared) put(name string, hold *lease.Lease) {
 	if len(s.byName) >= s.sweep {
 		for other, h := range s.byName {
-			if !h.IsOpen() {
+			if !h.IsOpen(joinWindow(h.Terms())) {
 				delete(s.byName, other)
 			}
 		}
@@ -93,7 +103,7 @@ func (ls *lines) forgetHold(hold *lease.Lease) {
 	name := hold.Claim().Lines()[0]
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if h := ls.shared.byName[name]; h != nil && !h.IsOpen() {
+	if h := ls.shared.byName[name]; h != nil && !h.IsOpen(joinWindow(h.Terms())) {
 		delete(ls.shared.byName, name)
 	}
 }
