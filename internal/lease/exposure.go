@@ -37,7 +37,7 @@ func (l *Lease) showLocked() string {
 		return ""
 	}
 	l.value.shown = true
-	l.spoilLocked()
+	l.spoil()
 	return l.claim.Value()
 }
 

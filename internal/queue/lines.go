@@ -37,6 +37,7 @@ type lines struct {
 // stand in each other's way.
 type line struct {
 	waiters []*waiter
+	readers int           // how many of the waiters are readers
 	several []*waiter     // the waiters for this name and others, whether they stand in this line or not
 	trying  int           // how many waiters for this name are trying
 	pacer   *waiter       // has the shortest retry delay; nil if nobody waits
@@ -44,6 +45,8 @@ type line struct {
 	others  bool          // other processes waited when the lock was last released
 	why     lease.Outcome // the outcome of the last attempt
 	empty   time.Time     // since when nobody waits
+
+	roomOfWaiters [1]*waiter
 }
 
 // first returns the waiter at the head of the line, nil if nobody waits. l may be nil.
@@ -76,6 +79,9 @@ func (l *line) first() *waiter {
 func (l *line) put(w *waiter) {
 	i, _ := slices.BinarySearchFunc(l.waiters, w, (*waiter).compare)
 	l.waiters = slices.Insert(l.waiters, i, w)
+	if w.shares() {
+		l.readers++
+	}
 	if l.pacer == nil || w.pace.mean < l.pacer.pace.mean {
 		l.pacer = w
 	}
@@ -85,6 +91,9 @@ func (l *line) put(w *waiter) {
 func (l *line) take(w *waiter) {
 	i := slices.Index(l.waiters, w)
 	l.waiters = slices.Delete(l.waiters, i, i+1)
+	if w.shares() {
+		l.readers--
+	}
 	if l.pacer == w {
 		l.findPacer(w.pace.mean)
 		if l.pacer != nil {
@@ -347,6 +356,7 @@ func (ls *lines) lineLocked(name string) *line {
 	l := ls.byName[name]
 	if l == nil {
 		l = &line{why: lease.Outcome{Kind: lease.Waiting}}
+		l.waiters = l.roomOfWaiters[:0]
 		if ls.byName == nil {
 			ls.byName = make(map[string]*line)
 		}

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"slices"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/lease"
@@ -27,20 +26,28 @@ func (ls *lines) joinHold(t *Terms) *lease.Lease {
 	if !t.Joins {
 		return nil
 	}
-	name := t.Claim.Lines()[0]
+	// A writer that joins the line between the two steps came at the same time as this reader, which may go first.
+	hold := ls.joinable(t.Claim.Lines()[0])
+	if hold == nil {
+		return nil
+	}
+	return hold.Join(&t.Terms, joinWindow(&t.Terms))
+}
+
+// joinable returns the hold of a name that a reader can share, perhaps. It returns nil while a writer waits.
+func (ls *lines) joinable(name string) *lease.Lease {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	hold := ls.shared.byName[name]
 	if hold == nil || ls.byName[name].hasWriter() {
 		return nil
 	}
-	return hold.Join(&t.Terms, joinWindow(&t.Terms))
+	return hold
 }
 
 // hasWriter reports whether somebody who is no reader waits for the name of l, which may be nil.
 func (l *line) hasWriter() bool {
-	isWriter := func(w *waiter) bool { return !w.shares() }
-	return l != nil && (len(l.several) > 0 || slices.ContainsFunc(l.waiters, isWriter))
+	return l != nil && (len(l.several) > 0 || l.readers < len(l.waiters))
 }
 
 // shareLocked lets the readers behind the one that has acquired hold share it, up to the first waiter who is no

@@ -197,7 +197,9 @@ func (w *waiter) lookAgain() {
 func (w *waiter) run(ctx context.Context) (l *lease.Lease, failure *Failure) {
 	returned := false
 	defer func() { // also if a function of the user's has panicked
-		w.lines().leave(w, l)
+		if !returned || l == nil || l != w.handedOff { // a lock that was handed over has taken w out of its line
+			w.lines().leave(w, l)
+		}
 		switch {
 		case w.handedOff != nil:
 			l, failure = w.handedOff, nil // also if the lock was handed over while waitInLine gave up
