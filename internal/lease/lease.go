@@ -68,8 +68,8 @@ type Lease struct {
 
 	shares    atomic.Pointer[sharing] // nil if nobody can join l; not guarded
 	seat      int                     // in shares; guarded by sharing.mu
-	writes    *writes  // of the value; a lease that was handed over shares them with the lease before it
-	ownWrites writes   // room for writes
+	writes    *writes                 // of the value; a lease that was handed over shares them with the lease before it
+	ownWrites writes                  // room for writes
 	room      claim.Room
 	acquireOp acquire // room for the operation that acquires it
 }

@@ -95,10 +95,15 @@ func (l *line) take(w *waiter) {
 		l.readers--
 	}
 	if l.pacer == w {
-		l.findPacer(w.pace.mean)
-		if l.pacer != nil {
-			l.pacer.lookAgain()
-		}
+		l.replacePacer(w.pace.mean)
+	}
+}
+
+// replacePacer chooses another pacer after the one whose retry delay was atLeast has left.
+func (l *line) replacePacer(atLeast time.Duration) {
+	l.findPacer(atLeast)
+	if l.pacer != nil {
+		l.pacer.lookAgain()
 	}
 }
 
@@ -369,6 +374,12 @@ func (ls *lines) lineLocked(name string) *line {
 // leave takes w out of its line, unless w has been handed the lock, and lets the next waiter try. holder is
 // the lease that w has acquired, nil if w has acquired none.
 func (ls *lines) leave(w *waiter, holder *lease.Lease) {
+	var joined []*waiter
+	defer func() {
+		for _, other := range joined {
+			other.lookAgain()
+		}
+	}()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if w.state == served {
@@ -376,7 +387,7 @@ func (ls *lines) leave(w *waiter, holder *lease.Lease) {
 	}
 	ls.removeLocked(w, holder)
 	if holder != nil && holder.Open() {
-		ls.shareLocked(holder)
+		joined = ls.shareLocked(holder)
 	}
 }
 
@@ -398,9 +409,7 @@ func (ls *lines) removeLocked(w *waiter, holder *lease.Lease) {
 	to := gone
 	if holder != nil {
 		to = served
-		if w.isQueued() { // the ticket may have entered a queue after the attempt of w that won
-			holder.LeaveQueuesOnRelease(w.ticket)
-		}
+		w.leaveQueuesWithLocked(holder)
 	}
 	ls.endTryLocked(w, to)
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/lease"
@@ -51,28 +52,44 @@ func (l *line) hasWriter() bool {
 }
 
 // shareLocked lets the readers behind the one that has acquired hold share it, up to the first waiter who is no
-// reader. A reader with other terms goes on waiting.
-func (ls *lines) shareLocked(hold *lease.Lease) {
+// reader. A reader with other terms goes on waiting. shareLocked returns the readers that have the hold now, which the
+// caller must tell to look again. They need lines.mu then, so the caller should unlock it before.
+func (ls *lines) shareLocked(hold *lease.Lease) (joined []*waiter) {
 	name := hold.Claim().Lines()[0]
 	ls.shared.put(name, hold)
 	l := ls.byName[name]
 	if l == nil {
-		return
+		return nil
 	}
-	var joining []*waiter
+	before := l.first()
 	for _, w := range l.waiters {
 		if !w.shares() {
 			break
 		}
-		if w.state != trying {
-			joining = append(joining, w)
+		if w.state == trying {
+			continue
+		}
+		if w.handedOff = hold.Join(&w.terms.Terms, joinWindow(&w.terms.Terms)); w.handedOff != nil {
+			w.leaveQueuesWithLocked(w.handedOff)
+			w.state, l.holder = served, w.handedOff
+			joined = append(joined, w)
 		}
 	}
-	for _, w := range joining {
-		if w.handedOff = hold.Join(&w.terms.Terms, joinWindow(&w.terms.Terms)); w.handedOff != nil {
-			ls.removeLocked(w, w.handedOff)
-			w.lookAgain()
-		}
+	if len(joined) > 0 {
+		l.takeServed()
+		ls.leftLocked(name, before)
+	}
+	return joined
+}
+
+// takeServed takes out the readers that share a hold.
+func (l *line) takeServed() {
+	isServed := func(w *waiter) bool { return w.state == served }
+	n := len(l.waiters)
+	l.waiters = slices.DeleteFunc(l.waiters, isServed)
+	l.readers -= n - len(l.waiters)
+	if isServed(l.pacer) {
+		l.replacePacer(l.pacer.pace.mean)
 	}
 }
 

@@ -185,6 +185,14 @@ func (w *waiter) enteredLocked(h *lease.Lease, name string) {
 	}
 }
 
+// leaveQueuesWithLocked lets the release of holder, the lease that w has got, take the ticket of w out of the queues.
+// The ticket may have entered a queue after the attempt of w that won.
+func (w *waiter) leaveQueuesWithLocked(holder *lease.Lease) {
+	if w.isQueued() {
+		holder.LeaveQueuesOnRelease(w.ticket)
+	}
+}
+
 func (w *waiter) lookAgain() {
 	select {
 	case w.look <- struct{}{}:
