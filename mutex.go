@@ -104,8 +104,7 @@ func (m *Mutex) claimed() claim.Claim {
 	case m.multi != nil:
 		return m.multi
 	case m.set.shared:
-		readers := claim.NewShared(m.name)
-		return &readers
+		return m.claim.Shared()
 	}
 	return &m.claim
 }

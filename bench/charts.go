@@ -44,6 +44,11 @@ var colors = map[string]color.Color{
 	ours + inOrder:     color.RGBA{0xf4, 0xb1, 0x83, 0xff},
 	oursFair + inOrder: color.RGBA{0xe6, 0x9f, 0x00, 0xff},
 	defaults + inOrder: color.RGBA{0x00, 0x72, 0xb2, 0xff},
+
+	readersHere:  color.RGBA{0xd5, 0x5e, 0x00, 0xff},
+	readersApart: color.RGBA{0x00, 0x9e, 0x73, 0xff},
+	plainHere:    color.RGBA{0xf4, 0xb1, 0x83, 0xff},
+	plainApart:   color.RGBA{0x7f, 0x38, 0x00, 0xff},
 }
 
 // drawCharts writes into dir every chart for which results has figures.
@@ -59,6 +64,7 @@ func drawCharts(dir string, results []*result) error {
 		{"faults.svg", faultsChart},
 		{"contention.svg", contentionChart},
 		{"transfers.svg", transfersChart},
+		{"readers-one.svg", readersOneChart},
 	}
 	var errs []error
 	for _, ch := range charts {
@@ -189,23 +195,12 @@ func throughputChart(all resultIndex) *chart {
 	c.addGrid(true)
 	widths := []float64{1, 16, 128, 1024}
 	for _, lib := range slices.Backward(contenders) { // this library is drawn last, on top
-		var points plotter.XYs
-		for _, width := range widths {
-			at := id{Scene: distinctScene.name, Goroutines: int(width), Library: lib.name}
-			if v, ok := all.value(at, "rate"); ok {
-				points = append(points, plotter.XY{X: width, Y: v})
-			}
-		}
-		c.addLine(lib, points)
+		c.addLine(lib, all.byWidth(widths, "rate", func(width int) id {
+			return id{Scene: distinctScene.name, Goroutines: width, Library: lib.name}
+		}))
 	}
 	slices.Reverse(c.names)
-	c.plot.X.Scale = plot.LogScale{}
-	var ticks plot.ConstantTicks
-	for _, width := range widths {
-		ticks = append(ticks, plot.Tick{Value: width, Label: strconv.Itoa(int(width))})
-	}
-	c.plot.X.Tick.Marker = ticks
-	c.plot.X.Min, c.plot.X.Max = 1, 1024
+	c.widths(widths)
 	c.logarithmic(1000, 100_000, thousands, 1, 2, 5)
 	return c
 }
@@ -328,6 +323,54 @@ func transfersChart(all resultIndex) *chart {
 	return c
 }
 
+// The lines of the chart of readers.
+const (
+	readersHere  = "readers (WithShared), one process"
+	readersApart = "readers, eight processes"
+	plainHere    = "plain locks, one process"
+	plainApart   = "plain locks WithHandOver(false)"
+)
+
+func readersOneChart(all resultIndex) *chart {
+	c := newChart("Locks of one name by many goroutines, held for 0 ms", "goroutines", "locks/s (logarithmic)")
+	c.addGrid(true)
+	widths := []float64{1, 16, 128, 1024}
+	for _, line := range []struct{ name, variant, library string }{
+		{readersHere, inOne, oursShared},
+		{readersApart, inEight, oursShared},
+		{plainHere, inOne, ours},
+		{plainApart, inOne, oursApart},
+	} {
+		c.addLine(contender{name: line.name}, all.byWidth(widths, "rate", func(width int) id {
+			return id{Scene: readersOneScene.name, Variant: line.variant, Goroutines: width, Library: line.library}
+		}))
+	}
+	c.widths(widths)
+	c.logarithmic(1000, 5_000_000, thousands, 1)
+	return c
+}
+
+// byWidth returns a point for each number of goroutines whose cell has a figure.
+func (all resultIndex) byWidth(widths []float64, key string, at func(width int) id) (points plotter.XYs) {
+	for _, width := range widths {
+		if v, ok := all.value(at(int(width)), key); ok {
+			points = append(points, plotter.XY{X: width, Y: v})
+		}
+	}
+	return points
+}
+
+// widths makes the x axis that of numbers of goroutines, with a tick at each.
+func (c *chart) widths(list []float64) {
+	c.plot.X.Scale = plot.LogScale{}
+	var ticks plot.ConstantTicks
+	for _, width := range list {
+		ticks = append(ticks, plot.Tick{Value: width, Label: strconv.Itoa(int(width))})
+	}
+	c.plot.X.Tick.Marker = ticks
+	c.plot.X.Min, c.plot.X.Max = list[0], list[len(list)-1]
+}
+
 // value returns the median of a figure.
 func (all resultIndex) value(at id, key string) (float64, bool) {
 	r := all.byID[at]
@@ -439,8 +482,11 @@ func (b *bars) Thumbnail(c *draw.Canvas) {
 }
 
 func thousands(v float64) string {
-	if v < 1000 {
+	switch {
+	case v < 1000:
 		return whole(v)
+	case v >= 1_000_000:
+		return fmt.Sprintf("%g M", v/1_000_000)
 	}
 	return fmt.Sprintf("%g k", v/1000)
 }

@@ -85,6 +85,8 @@ func runChild(ctx context.Context, args []string, in io.Reader, out io.Writer) e
 		return obey(ctx, text, in, out, transfersChild)
 	case "wakeup":
 		return obey(ctx, text, in, out, wakeupChild)
+	case "visits":
+		return obey(ctx, text, in, out, visitsChild)
 	case "waiters":
 		return obey(ctx, text, in, out, waitersChild)
 	case "proxy":
@@ -105,16 +107,19 @@ func obey[T any](ctx context.Context, text []byte, in io.Reader, out io.Writer,
 	return do(ctx, order, in, out)
 }
 
-// inProcesses starts contendProcesses processes with one task, lets them begin at the same time when all are
-// ready, and collects their answers. order returns the order of each process, which are counted from 0.
-func inProcesses[T any](ctx context.Context, task string, order func(process int) any) (each []T, err error) {
+// inProcesses starts some processes with one task, lets them begin at the same time when all are ready, and
+// collects their answers. order returns the order of each process, which are counted from 0. inProcesses calls ready,
+// unless it is nil, before the processes begin.
+func inProcesses[T any](
+	ctx context.Context, processes int, task string, order func(process int) any, ready func() error,
+) (each []T, err error) {
 	var children []*child
 	defer func() {
 		for _, c := range children {
 			err = errors.Join(err, c.end())
 		}
 	}()
-	for process := range contendProcesses {
+	for process := range processes {
 		c, err := startChild(ctx, task, order(process))
 		if err != nil {
 			return nil, err
@@ -123,6 +128,11 @@ func inProcesses[T any](ctx context.Context, task string, order func(process int
 	}
 	if _, err := answers[string](children, false); err != nil { // each says that it is ready
 		return nil, err
+	}
+	if ready != nil {
+		if err := ready(); err != nil {
+			return nil, err
+		}
 	}
 	return answers[T](children, true)
 }

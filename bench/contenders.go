@@ -62,6 +62,8 @@ const (
 	oursTwo     = ours + " on two names"
 	oursTwoFair = oursTwo + " WithFair"
 	oursEight   = ours + " on eight names"
+	oursShared  = ours + " WithShared"
+	oursMany    = ours + " on 64 names"
 	defaults    = "redsync v4"
 	failFast    = "redsync v4 WithFailFast"
 	onRueidis   = "redsync v4 on rueidis, WithFailFast"
@@ -107,6 +109,14 @@ var variants = []contender{
 		open: openOursOn(2, redsync.WithFair()), like: likeOursOn(2, redsync.WithFair()),
 	},
 	{name: oursEight, strict: true, names: 8, inScripts: allInScripts, open: openOursOn(8), like: likeOursOn(8)},
+	{
+		name: oursMany, strict: true, names: visitWidth, inScripts: allInScripts,
+		open: openOursOn(visitWidth), like: likeOursOn(visitWidth),
+	},
+	{
+		name: oursShared, strict: true, inScripts: allInScripts,
+		open: openOursWith(redsync.WithShared()), like: likeOurs(redsync.WithShared()),
+	},
 }
 
 // oursInScripts are the commands that release.lua and enter.lua call, except SET: plain attempts

@@ -148,11 +148,18 @@ func (w *waits) figures(d time.Duration) figures {
 	if n := len(w.Times); n > 0 {
 		f["fewest_share"] = f["fewest"] * float64(len(w.Counts)) / float64(n)
 	}
-	f.addTimes("wait", w.Times)
-	for _, t := range w.CutOff {
-		f["wait_max"] = max(f["wait_max"], micros(t))
-	}
+	f.addWaits("wait", w)
 	return f
+}
+
+// addWaits sets name_p50, name_p99 and name_max of waits. It sorts their times.
+func (f figures) addWaits(name string, w *waits) {
+	if len(w.Times) > 0 {
+		f.addTimes(name, w.Times)
+	}
+	for _, t := range w.CutOff {
+		f[name+"_max"] = max(f[name+"_max"], micros(t))
+	}
 }
 
 // A contendOrder tells a child process how to contend for a key.
@@ -173,7 +180,7 @@ func measureProcesses(hold time.Duration) func(context.Context, *lab, cell) (fig
 			Goroutines: c.Goroutines / contendProcesses,
 			Expiry:     l.plan.expiry, Hold: hold, Time: l.plan.contend,
 		}
-		each, err := contendInProcesses(ctx, order)
+		each, err := contendInProcesses(ctx, contendProcesses, order, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -181,9 +188,9 @@ func measureProcesses(hold time.Duration) func(context.Context, *lab, cell) (fig
 	}
 }
 
-// contendInProcesses carries out order in each of several processes at the same time.
-func contendInProcesses(ctx context.Context, order contendOrder) ([]waits, error) {
-	return inProcesses[waits](ctx, "contend", func(int) any { return order })
+// contendInProcesses carries out order in each of some processes at the same time. For ready see inProcesses.
+func contendInProcesses(ctx context.Context, processes int, order contendOrder, ready func() error) ([]waits, error) {
+	return inProcesses[waits](ctx, processes, "contend", func(int) any { return order }, ready)
 }
 
 // contendChild runs in the child process.

@@ -102,7 +102,7 @@ func mislabelled() map[string]contender {
 		add(c.on(4), "4 nodes", "its core.keeper.Set.Nodes is 4, want 5")
 	}
 	for name, option := range map[string]string{
-		oursApart: "noHandOver", oursFair: "fair", oursFenced: "fencing", oursWatched: "watchdog",
+		oursApart: "noHandOver", oursFair: "fair", oursFenced: "fencing", oursWatched: "watchdog", oursShared: "shared",
 	} {
 		c := named(name)[0]
 		c.open = openOursWith()
@@ -245,6 +245,10 @@ func TestVariantsShowTheirOption(t *testing.T) {
 	require.Positive(t, m.Fence())
 	require.NoError(t, unlock(t.Context(), m))
 
+	// Two readers hold a name at a time, which plain locks do not.
+	require.True(t, holdsBeside(t, open(oursShared)))
+	require.False(t, holdsBeside(t, open(ours)))
+
 	// With WithHandOver(false), Unlock releases the lock on the nodes even if the same process waits for
 	// it. By default Unlock hands it over, but only if it is young, which takes more than one try on a
 	// slow machine.
@@ -258,6 +262,20 @@ func TestVariantsShowTheirOption(t *testing.T) {
 	}
 	require.True(t, handed)
 	require.False(t, handsOver(t, look, apart))
+}
+
+// holdsBeside tells whether two locks of rs hold a name at a time.
+func holdsBeside(t *testing.T, rs *redsync.Redsync) bool {
+	t.Helper()
+	key := freshKey()
+	first, second := rs.NewMutex(key, redsync.WithFailFast(false)), rs.NewMutex(key)
+	require.NoError(t, first.LockContext(t.Context()))
+	err := second.TryLockContext(t.Context())
+	require.NoError(t, unlock(t.Context(), first))
+	if err == nil {
+		require.NoError(t, unlock(t.Context(), second))
+	}
+	return err == nil
 }
 
 // scriptsOfALock returns how many scripts the first node has run for a Lock.

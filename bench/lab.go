@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -129,12 +130,12 @@ func flush(ctx context.Context, look []*redis.Client) error {
 }
 
 // verdict returns an error if a strict contender left keys behind, or failed to lock or unlock, in the
-// scenes distinct and names.
+// scenes distinct, names and readers.
 func verdict(results []*result) error {
 	var errs []error
 	for _, r := range results {
-		healthy := r.cell.Scene == distinctScene.name || r.cell.Scene == namesScene.name
-		if !healthy || !r.cell.contender.strict {
+		healthy := []string{distinctScene.name, namesScene.name, readersScene.name}
+		if !slices.Contains(healthy, r.cell.Scene) || !r.cell.contender.strict {
 			continue
 		}
 		if left := r.most("left"); left > 0 {

@@ -123,6 +123,16 @@ func (t *transfer) end(l *ledger) error {
 	return nil
 }
 
+// counts returns an error if account 0 has another balance than that of the opening and some writes of 1, or if it is
+// held. Nobody may use the ledger meanwhile.
+func (l *ledger) counts(writes int) error {
+	a, err := l.read(0)
+	if want := (account{Balance: opening + int64(writes)}); err == nil && a != want {
+		err = fmt.Errorf("the account is %+v, want %+v", a, want)
+	}
+	return err
+}
+
 // audit returns an error if money has appeared or is gone, or if an account is held. Nobody may use the ledger
 // meanwhile.
 func (l *ledger) audit(accounts int) error {

@@ -295,6 +295,7 @@ func TestRunChildRefusesWhatItDoesNotKnow(t *testing.T) {
 		{"wakeup", `{"Library":"none"}`},
 		{"waiters", `{"Library":"none"}`},
 		{"transfers", `{"Library":"none"}`},
+		{"visits", `{"Library":"none"}`},
 	} {
 		require.Error(t, runChild(t.Context(), args, new(bytes.Buffer), io.Discard), args)
 	}

@@ -75,7 +75,7 @@ func TestContendersWaitInProcesses(t *testing.T) {
 		Library: ours, Addrs: startNodes(t, 3), Key: freshKey(), Goroutines: 2,
 		Expiry: patientExpiry, Time: time.Second,
 	}
-	each, err := contendInProcesses(t.Context(), order)
+	each, err := contendInProcesses(t.Context(), contendProcesses, order, nil)
 	require.NoError(t, err)
 	all := joinWaits(each)
 	require.Len(t, all.Counts, 2*contendProcesses)

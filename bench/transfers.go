@@ -72,10 +72,29 @@ type transferOrder struct {
 	Work, Time time.Duration
 }
 
-// A transferAnswer is the answer of a child process.
-type transferAnswer struct {
+// A bookAnswer is the answer of a child process that works on a ledger.
+type bookAnswer struct {
 	Waits waits
 	Error string // why the process has ended early; "" means that it has not
+}
+
+// answerOf returns the answer of a child process whose goroutines have counted w, and have ended with err.
+func answerOf(w *waits, err error) bookAnswer {
+	if err != nil {
+		return bookAnswer{*w, err.Error()}
+	}
+	return bookAnswer{Waits: *w}
+}
+
+// waitsOf returns the waits of each process, and the errors of all.
+func waitsOf(answered []bookAnswer) (each []waits, err error) {
+	for _, a := range answered {
+		if a.Error != "" {
+			err = errors.Join(err, errors.New(a.Error))
+		}
+		each = append(each, a.Waits)
+	}
+	return each, err
 }
 
 func measureTransfers(ctx context.Context, l *lab, c cell) (f figures, err error) {
@@ -94,21 +113,15 @@ func measureTransfers(ctx context.Context, l *lab, c cell) (f figures, err error
 	if err != nil {
 		return nil, err
 	}
-	answered, err := inProcesses[transferAnswer](ctx, "transfers", func(process int) any {
+	answered, err := inProcesses[bookAnswer](ctx, contendProcesses, "transfers", func(process int) any {
 		o := order
 		o.First = int64(1 + process*o.Goroutines)
 		return o
-	})
+	}, nil)
 	if err != nil {
 		return nil, err
 	}
-	var each []waits
-	for _, a := range answered {
-		if a.Error != "" {
-			err = errors.Join(err, errors.New(a.Error))
-		}
-		each = append(each, a.Waits)
-	}
+	each, err := waitsOf(answered)
 	if err := errors.Join(err, book.audit(accounts)); err != nil {
 		return nil, err
 	}
@@ -138,37 +151,36 @@ func transfersChild(ctx context.Context, order transferOrder, in io.Reader, out 
 		return err
 	}
 	defer func() { err = errors.Join(err, lib.Close()) }()
-	return whenAllAreReady(in, out, func() transferAnswer {
-		w, err := moveMoney(ctx, lib, book, order)
-		if err != nil {
-			return transferAnswer{*w, err.Error()}
-		}
-		return transferAnswer{Waits: *w}
-	})
+	return whenAllAreReady(in, out, func() bookAnswer { return answerOf(moveMoney(ctx, lib, book, order)) })
 }
 
 // moveMoney runs the goroutines of an order until its time has passed, or until one of them notices that locks
 // do not exclude each other.
 func moveMoney(ctx context.Context, lib library, book *ledger, order transferOrder) (*waits, error) {
+	return together(ctx, order.Goroutines, order.Time, func(ctx context.Context, i int) (waits, error) {
+		t := teller{transferOrder: order, lib: lib, book: book, holder: order.First + int64(i)}
+		err := t.run(ctx)
+		return t.waits, err
+	})
+}
+
+// together calls run in some goroutines. Their context ends when d has passed, or when one of them returns an error.
+func together(
+	ctx context.Context, goroutines int, d time.Duration, run func(ctx context.Context, i int) (waits, error),
+) (*waits, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer time.AfterFunc(order.Time, cancel).Stop()
-	tellers := make([]teller, order.Goroutines)
-	errs := make([]error, order.Goroutines)
+	defer time.AfterFunc(d, cancel).Stop()
+	each, errs := make([]waits, goroutines), make([]error, goroutines)
 	var wg sync.WaitGroup
-	for i := range tellers {
-		tellers[i] = teller{transferOrder: order, lib: lib, book: book, holder: order.First + int64(i)}
+	for i := range each {
 		wg.Go(func() {
-			if errs[i] = tellers[i].run(ctx); errs[i] != nil {
+			if each[i], errs[i] = run(ctx, i); errs[i] != nil {
 				cancel()
 			}
 		})
 	}
 	wg.Wait()
-	var each []waits
-	for _, t := range tellers {
-		each = append(each, t.waits)
-	}
 	return joinWaits(each), errors.Join(errs...)
 }
 
@@ -216,21 +228,26 @@ func (t *teller) pick() *transfer {
 func (t *teller) await(ctx context.Context, next *transfer) held {
 	names := []string{t.name(next.from), t.name(next.to)}
 	slices.Sort(names)
+	return t.waits.await(ctx, func() (held, error) { return lockAll(ctx, t.lib, names) })
+}
+
+// await calls lock until it succeeds, or until ctx is done. Then it returns nil.
+func (w *waits) await(ctx context.Context, lock func() (held, error)) held {
 	start := time.Now()
 	for {
-		lock, err := lockAll(ctx, t.lib, names)
+		lock, err := lock()
 		switch {
 		case ctx.Err() != nil:
-			t.CutOff = append(t.CutOff, time.Since(start))
+			w.CutOff = append(w.CutOff, time.Since(start))
 			if err == nil {
 				_, _ = lock.UnlockContext(context.WithoutCancel(ctx))
 			}
 			return nil
 		case err == nil:
-			t.Times = append(t.Times, time.Since(start))
+			w.Times = append(w.Times, time.Since(start))
 			return lock
 		}
-		t.Failed++
+		w.Failed++
 	}
 }
 

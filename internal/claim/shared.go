@@ -15,6 +15,9 @@ type Shared Exclusive
 // NewShared returns the claim of a reader of a name. It has no value yet.
 func NewShared(name string) Shared { return Shared(NewExclusive(name)) }
 
+// Shared returns e as the claim of a reader. It is in the memory of e, which saves an allocation.
+func (e *Exclusive) Shared() *Shared { return (*Shared)(e) }
+
 // Name implements Claim.
 func (s *Shared) Name() string { return s.lock.Name() }
 

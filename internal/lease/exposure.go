@@ -37,10 +37,10 @@ func (l *Lease) showLocked() string {
 		return ""
 	}
 	l.value.shown = true
-	if l.shares != nil {
-		l.shares.shown.Store(true)
+	if s := l.sharing(); s != nil {
+		s.shown.Store(true)
+		s.spoiled.Store(true)
 	}
-	l.spoilLocked()
 	return l.claim.Value()
 }
 
@@ -50,7 +50,8 @@ func (l *Lease) Hide() (private bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.value.hidden = true
-	return !l.value.shown && (l.shares == nil || !l.shares.shown.Load())
+	s := l.sharing()
+	return !l.value.shown && (s == nil || !s.shown.Load())
 }
 
 // ClearAway releases what l, which has ended, left on the nodes, unless the user may have seen the value.

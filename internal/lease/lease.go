@@ -20,6 +20,7 @@ package lease
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/alarm"
@@ -65,10 +66,10 @@ type Lease struct {
 	expiry   alarm.Alarm // at the end of the validity, in Keeper.expiries
 	watchdog *watchdog   // nil without Terms.Watchdog; set by Begin
 
-	shares    *sharing // nil if nobody can join l
-	seat      int      // in shares; guarded by sharing.mu
-	writes    *writes  // of the value; a lease that was handed over shares them with the lease before it
-	ownWrites writes   // room for writes
+	shares    atomic.Pointer[sharing] // nil if nobody can join l; not guarded
+	seat      int                     // in shares; guarded by sharing.mu
+	writes    *writes                 // of the value; a lease that was handed over shares them with the lease before it
+	ownWrites writes                  // room for writes
 	room      claim.Room
 	acquireOp acquire // room for the operation that acquires it
 }
@@ -138,7 +139,7 @@ func (l *Lease) moveLocked(to State, cause error) {
 	}
 	l.state, l.cause = to, cause
 	if cause != nil {
-		l.spoilLocked()
+		l.spoil()
 	}
 	if to == Held {
 		return

@@ -19,13 +19,16 @@ import (
 // after this check.
 func (l *Lease) MayPass(chain time.Duration) bool {
 	now := clock.Now()
-	return now.Since(l.chainStart) < chain && l.Hide() && l.fresh(now)
-}
-
-// fresh reports whether nine tenths of the validity are left.
-func (l *Lease) fresh(now clock.Instant) bool {
+	if now.Since(l.chainStart) >= chain || !l.Hide() {
+		return false
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.freshLocked(now)
+}
+
+// freshLocked reports whether nine tenths of the validity are left.
+func (l *Lease) freshLocked(now clock.Instant) bool {
 	return l.validity.Remaining(now) >= l.terms.Timing.Validity-l.terms.Timing.Validity/10
 }
 
@@ -33,11 +36,27 @@ func (l *Lease) fresh(now clock.Instant) bool {
 // and the validity go to the new lease. No node is told, and nothing that is done later with l affects the
 // new lease.
 func (l *Lease) Pass(t *Terms) *Lease {
+	other := &Lease{First: clock.Now(), terms: t}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return &Lease{
-		First: clock.Now(), terms: t, claim: l.claim, chainStart: l.chainStart, validity: l.validity, writes: l.writes,
+	l.passLocked(other)
+	return other
+}
+
+// passFresh makes other, which is new, continue l, if nine tenths of the validity are left. It reports whether they
+// are.
+func (l *Lease) passFresh(other *Lease, now clock.Instant) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.freshLocked(now) {
+		return false
 	}
+	l.passLocked(other)
+	return true
+}
+
+func (l *Lease) passLocked(other *Lease) {
+	other.claim, other.chainStart, other.validity, other.writes = l.claim, l.chainStart, l.validity, l.writes
 }
 
 // Nobody returns a lease whose value no node ever has. Its releases only change the queues.

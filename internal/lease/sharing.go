@@ -24,16 +24,19 @@ type sharing struct {
 	fresh  clock.Instant // the start of the last extension that a quorum has confirmed
 
 	opened clock.Instant // when the hold was acquired
+	room   [1]*Lease     // for leases, while there is one
 }
 
 // Open lets other leases join l, which was just acquired, if its terms allow that. It reports whether they do.
 func (l *Lease) Open() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.terms.Joins && l.shares == nil {
-		l.shares = &sharing{leases: []*Lease{l}, opened: clock.Now()}
+	if l.terms.Joins && l.sharing() == nil {
+		s := &sharing{room: [1]*Lease{l}, opened: clock.Now()}
+		s.leases = s.room[:]
+		l.shares.Store(s)
 	}
-	return l.shares != nil
+	return l.sharing() != nil
 }
 
 // Join returns a lease under other terms that shares the hold of l. It has the value and the validity of l. Join
@@ -45,28 +48,37 @@ func (l *Lease) Join(t *Terms, window time.Duration) *Lease {
 	if s == nil || !t.Joins || t.Keeper != l.terms.Keeper || !t.Timing.LastsAs(l.terms.Timing) || t.Heals != l.terms.Heals {
 		return nil
 	}
+	if now.Since(s.opened) >= window {
+		s.close()
+		return nil
+	}
+	other := &Lease{First: now, terms: t} // made here, so that others do not wait for the memory
+	other.shares.Store(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.spoiled.Load() || now.Since(s.opened) >= window || !l.fresh(now) {
+	if s.closed || s.spoiled.Load() || !l.passFresh(other, now) {
 		s.closed = true
 		return nil
 	}
-	other := l.Pass(t)
-	other.shares, other.seat = s, len(s.leases)
+	other.seat = len(s.leases)
 	s.leases = append(s.leases, other)
 	return other
 }
 
-func (l *Lease) sharing() *sharing {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.shares
+// close keeps others from joining the hold.
+func (s *sharing) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
 }
 
-// spoilLocked keeps others from joining the hold of l.
-func (l *Lease) spoilLocked() {
-	if l.shares != nil {
-		l.shares.spoiled.Store(true)
+// sharing returns what l has in common with others. It never changes once Open has set it.
+func (l *Lease) sharing() *sharing { return l.shares.Load() }
+
+// spoil keeps others from joining the hold of l.
+func (l *Lease) spoil() {
+	if s := l.sharing(); s != nil {
+		s.spoiled.Store(true)
 	}
 }
 

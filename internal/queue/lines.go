@@ -37,6 +37,7 @@ type lines struct {
 // stand in each other's way.
 type line struct {
 	waiters []*waiter
+	readers int           // how many of the waiters are readers
 	several []*waiter     // the waiters for this name and others, whether they stand in this line or not
 	trying  int           // how many waiters for this name are trying
 	pacer   *waiter       // has the shortest retry delay; nil if nobody waits
@@ -44,6 +45,8 @@ type line struct {
 	others  bool          // other processes waited when the lock was last released
 	why     lease.Outcome // the outcome of the last attempt
 	empty   time.Time     // since when nobody waits
+
+	roomOfWaiters [1]*waiter
 }
 
 // first returns the waiter at the head of the line, nil if nobody waits. l may be nil.
@@ -76,6 +79,9 @@ func (l *line) first() *waiter {
 func (l *line) put(w *waiter) {
 	i, _ := slices.BinarySearchFunc(l.waiters, w, (*waiter).compare)
 	l.waiters = slices.Insert(l.waiters, i, w)
+	if w.shares() {
+		l.readers++
+	}
 	if l.pacer == nil || w.pace.mean < l.pacer.pace.mean {
 		l.pacer = w
 	}
@@ -85,11 +91,19 @@ func (l *line) put(w *waiter) {
 func (l *line) take(w *waiter) {
 	i := slices.Index(l.waiters, w)
 	l.waiters = slices.Delete(l.waiters, i, i+1)
+	if w.shares() {
+		l.readers--
+	}
 	if l.pacer == w {
-		l.findPacer(w.pace.mean)
-		if l.pacer != nil {
-			l.pacer.lookAgain()
-		}
+		l.replacePacer(w.pace.mean)
+	}
+}
+
+// replacePacer chooses another pacer after the one whose retry delay was atLeast has left.
+func (l *line) replacePacer(atLeast time.Duration) {
+	l.findPacer(atLeast)
+	if l.pacer != nil {
+		l.pacer.lookAgain()
 	}
 }
 
@@ -347,6 +361,7 @@ func (ls *lines) lineLocked(name string) *line {
 	l := ls.byName[name]
 	if l == nil {
 		l = &line{why: lease.Outcome{Kind: lease.Waiting}}
+		l.waiters = l.roomOfWaiters[:0]
 		if ls.byName == nil {
 			ls.byName = make(map[string]*line)
 		}
@@ -359,6 +374,12 @@ func (ls *lines) lineLocked(name string) *line {
 // leave takes w out of its line, unless w has been handed the lock, and lets the next waiter try. holder is
 // the lease that w has acquired, nil if w has acquired none.
 func (ls *lines) leave(w *waiter, holder *lease.Lease) {
+	var joined []*waiter
+	defer func() {
+		for _, other := range joined {
+			other.lookAgain()
+		}
+	}()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if w.state == served {
@@ -366,7 +387,7 @@ func (ls *lines) leave(w *waiter, holder *lease.Lease) {
 	}
 	ls.removeLocked(w, holder)
 	if holder != nil && holder.Open() {
-		ls.shareLocked(holder)
+		joined = ls.shareLocked(holder)
 	}
 }
 
@@ -388,9 +409,7 @@ func (ls *lines) removeLocked(w *waiter, holder *lease.Lease) {
 	to := gone
 	if holder != nil {
 		to = served
-		if w.isQueued() { // the ticket may have entered a queue after the attempt of w that won
-			holder.LeaveQueuesOnRelease(w.ticket)
-		}
+		w.leaveQueuesWithLocked(holder)
 	}
 	ls.endTryLocked(w, to)
 }

@@ -27,20 +27,28 @@ func (ls *lines) joinHold(t *Terms) *lease.Lease {
 	if !t.Joins {
 		return nil
 	}
-	name := t.Claim.Lines()[0]
+	// A writer that joins the line between the two steps came at the same time as this reader, which may go first.
+	hold := ls.joinable(t.Claim.Lines()[0])
+	if hold == nil {
+		return nil
+	}
+	return hold.Join(&t.Terms, joinWindow(&t.Terms))
+}
+
+// joinable returns the hold of a name that a reader can share, perhaps. It returns nil while a writer waits.
+func (ls *lines) joinable(name string) *lease.Lease {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	hold := ls.shared.byName[name]
 	if hold == nil || ls.byName[name].hasWriter() {
 		return nil
 	}
-	return hold.Join(&t.Terms, joinWindow(&t.Terms))
+	return hold
 }
 
 // hasWriter reports whether somebody who is no reader waits for the name of l, which may be nil.
 func (l *line) hasWriter() bool {
-	isWriter := func(w *waiter) bool { return !w.shares() }
-	return l != nil && (len(l.several) > 0 || slices.ContainsFunc(l.waiters, isWriter))
+	return l != nil && (len(l.several) > 0 || l.readers < len(l.waiters))
 }
 
 // share lets other readers share hold, which a call that stood in no line has acquired, if its terms allow that.
@@ -49,33 +57,52 @@ func (ls *lines) share(hold *lease.Lease) {
 		return
 	}
 	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ls.shareLocked(hold)
+	joined := ls.shareLocked(hold)
+	ls.mu.Unlock()
+	for _, w := range joined {
+		w.lookAgain()
+	}
 }
 
 // shareLocked lets the readers at the head of the line share hold, which somebody has just acquired, up to the first
-// waiter who is no reader. A reader with other terms goes on waiting.
-func (ls *lines) shareLocked(hold *lease.Lease) {
+// waiter who is no reader. A reader with other terms goes on waiting. shareLocked returns the readers that have the
+// hold now, which the caller must tell to look again. They need lines.mu then, so the caller should unlock it before.
+func (ls *lines) shareLocked(hold *lease.Lease) (joined []*waiter) {
 	name := hold.Claim().Lines()[0]
 	ls.shared.put(name, hold)
 	l := ls.byName[name]
 	if l == nil {
-		return
+		return nil
 	}
-	var joining []*waiter
+	before := l.first()
 	for _, w := range l.waiters {
 		if !w.shares() {
 			break
 		}
-		if w.state != trying {
-			joining = append(joining, w)
+		if w.state == trying {
+			continue
+		}
+		if w.handedOff = hold.Join(&w.terms.Terms, joinWindow(&w.terms.Terms)); w.handedOff != nil {
+			w.leaveQueuesWithLocked(w.handedOff)
+			w.state, l.holder = served, w.handedOff
+			joined = append(joined, w)
 		}
 	}
-	for _, w := range joining {
-		if w.handedOff = hold.Join(&w.terms.Terms, joinWindow(&w.terms.Terms)); w.handedOff != nil {
-			ls.removeLocked(w, w.handedOff)
-			w.lookAgain()
-		}
+	if len(joined) > 0 {
+		l.takeServed()
+		ls.leftLocked(name, before)
+	}
+	return joined
+}
+
+// takeServed takes out the readers that share a hold.
+func (l *line) takeServed() {
+	isServed := func(w *waiter) bool { return w.state == served }
+	n := len(l.waiters)
+	l.waiters = slices.DeleteFunc(l.waiters, isServed)
+	l.readers -= n - len(l.waiters)
+	if isServed(l.pacer) {
+		l.replacePacer(l.pacer.pace.mean)
 	}
 }
 

@@ -185,6 +185,14 @@ func (w *waiter) enteredLocked(h *lease.Lease, name string) {
 	}
 }
 
+// leaveQueuesWithLocked lets the release of holder, the lease that w has got, take the ticket of w out of the queues.
+// The ticket may have entered a queue after the attempt of w that won.
+func (w *waiter) leaveQueuesWithLocked(holder *lease.Lease) {
+	if w.isQueued() {
+		holder.LeaveQueuesOnRelease(w.ticket)
+	}
+}
+
 func (w *waiter) lookAgain() {
 	select {
 	case w.look <- struct{}{}:
@@ -197,7 +205,9 @@ func (w *waiter) lookAgain() {
 func (w *waiter) run(ctx context.Context) (l *lease.Lease, failure *Failure) {
 	returned := false
 	defer func() { // also if a function of the user's has panicked
-		w.lines().leave(w, l)
+		if !returned || l == nil || l != w.handedOff { // a lock that was handed over has taken w out of its line
+			w.lines().leave(w, l)
+		}
 		switch {
 		case w.handedOff != nil:
 			l, failure = w.handedOff, nil // also if the lock was handed over while waitInLine gave up
