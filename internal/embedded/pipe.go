@@ -108,7 +108,9 @@ func (h *half) read(p []byte) (int, error) {
 		switch {
 		case len(h.data) > 0:
 			n := copy(p, h.data)
-			h.data = h.data[n:]
+			if h.data = h.data[n:]; len(h.data) == 0 {
+				h.data = nil // so that the pipe keeps no memory
+			}
 			return n, nil
 		case h.closed && len(h.coming) == 0:
 			return 0, io.EOF

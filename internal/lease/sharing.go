@@ -29,14 +29,17 @@ type sharing struct {
 
 // Open lets other leases join l, which was just acquired, if its terms allow that. It reports whether they do.
 func (l *Lease) Open() bool {
+	if !l.terms.Joins {
+		return false
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.terms.Joins && l.sharing() == nil {
+	if l.sharing() == nil {
 		s := &sharing{room: [1]*Lease{l}, opened: clock.Now()}
 		s.leases = s.room[:]
 		l.shares.Store(s)
 	}
-	return l.sharing() != nil
+	return true
 }
 
 // Join returns a lease under other terms that shares the hold of l. It has the value and the validity of l. Join

@@ -56,6 +56,7 @@ type simTerm struct {
 	own     *redsync.Redsync // of this term alone
 	shares  string           // whose term's hold it is, where it was adopted
 	shown   atomic.Bool      // others may have its value
+	shared  atomic.Bool      // it reads: from the start, or since a downgrade
 	done    chan struct{}    // closed when the client believes no more
 }
 
@@ -66,6 +67,9 @@ type drawnOptions struct {
 	unhurried        bool // WithFailFast(false): what was confirmed in time may be told later
 	heals            bool // WithSetNXOnExtend, which nobody else may unlock
 	fences           bool // WithFencing
+	reads            bool // WithShared
+	unjoined         bool // an option keeps readers of the process from sharing the hold
+	alone            bool // of an adopted hold: nobody else has its value
 }
 
 // options draws the options of a term, which may be one that is adopted.
@@ -96,7 +100,7 @@ func (c *simClient) options(adopted bool) (options []redsync.Option, expiry time
 	drawn.limited = pick(6, redsync.WithMaxHold(between(c.random, expiry/2, 3*expiry)))
 	drawn.once = c.oneIn(8)
 	pick(4, redsync.WithPriority(c.random.IntN(3)-1))
-	pick(4, redsync.WithHandOver(false))
+	drawn.unjoined = pick(4, redsync.WithHandOver(false)) || drawn.fences || drawn.limited
 	drawn.unhurried = pick(6, redsync.WithFailFast(false))
 	drawn.heals = !adopted && pick(5, redsync.WithSetNXOnExtend())
 	if c.realm != tidy {
@@ -109,6 +113,7 @@ func (t *simTerm) event(kind history.Kind) history.Event {
 	names := t.Names()
 	return history.Event{
 		At: t.client.now(), Kind: kind, Client: t.client.name, Term: t.number, Name: names[0], More: names[1:], Shares: t.shares,
+		Reads: t.shared.Load(),
 	}
 }
 
@@ -124,12 +129,14 @@ func (t *simTerm) note(kind history.Kind, err error) {
 	e := t.event(kind)
 	switch kind {
 	case history.Held:
-		e.Token = t.Fence()
+		if t.shares == "" { // else it is the giver's
+			e.Token = t.Fence()
+		}
 		fallthrough
 	case history.Extended:
 		e.Until = e.At + t.Remaining()
 		if t.shown.Load() || t.shares != "" {
-			t.client.shared(t.client.process, e.Until-e.At)
+			t.client.given(t.client.process, e.Until-e.At)
 		}
 	}
 	if err != nil {
@@ -144,7 +151,7 @@ func (c *simClient) lock() {
 	ctx, cancel := t.patience()
 	defer cancel()
 	t.note(history.Call, nil)
-	if c.class[hurry] && t.own == nil && !t.hasSeveral() && c.oneIn(4) {
+	if (c.class[hurry] || c.class[readers]) && t.own == nil && !t.hasSeveral() && c.oneIn(4) {
 		t.do(ctx)
 		return
 	}
@@ -160,10 +167,13 @@ func (c *simClient) lock() {
 	t.work()
 }
 
-// checkHandedOver looks that a lock was not handed over within the process for longer
+// checkHandedOver looks that a lock was not handed over within the process, or shared by its readers, for longer
 // than others bear.
 func (t *simTerm) checkHandedOver() {
-	first, _ := t.client.acquired.LoadOrStore(peek.Value(t.Mutex), t.client.now())
+	first, passed := t.client.acquired.LoadOrStore(peek.Value(t.Mutex), t.client.now())
+	if passed && t.shared.Load() {
+		t.client.together.Add(1)
+	}
 	assert.LessOrEqual(t.client, t.client.now()-first.(time.Duration), min(t.expiry/10, 20*time.Millisecond), "handed over for so long")
 }
 
@@ -186,6 +196,7 @@ func (c *simClient) begin() *simTerm {
 	if former := c.former; former != nil && c.oneIn(3) {
 		t.Mutex, t.expiry, t.drawn, t.own, t.options = former.Mutex, former.expiry, former.drawn, former.own, former.options
 		t.process = former.process
+		t.shared.Store(t.drawn.reads)
 		return t
 	}
 	c.former = nil
@@ -197,9 +208,35 @@ func (c *simClient) begin() *simTerm {
 		t.own = t.process.request()
 		rs = t.own
 	}
+	names := c.someNames(c.random)
+	if c.class[readers] && len(names) == 1 && c.oneIn(2) {
+		options = t.read(options)
+	}
+	t.shared.Store(t.drawn.reads)
 	t.options = options
-	t.Mutex = newMutex(rs, c.someNames(c.random), options)
+	t.Mutex = newMutex(rs, names, options)
 	return t
+}
+
+// read makes t, which has these options so far, a term of a reader. It returns the options of t: often those that
+// many readers have, so that those of a process can share a hold, and otherwise perhaps another expiry.
+func (t *simTerm) read(options []redsync.Option) []redsync.Option {
+	c := t.client
+	switch {
+	case c.oneIn(2):
+		t.expiry, t.drawn = c.expiry, drawnOptions{heals: c.healing}
+		options = c.alike()
+		if t.drawn.watched = c.oneIn(3); t.drawn.watched {
+			options = append(options, redsync.WithWatchdog())
+		}
+	case c.realm != tidy && c.oneIn(2):
+		t.expiry = between(c.random, 40*time.Millisecond, 400*time.Millisecond)
+		options = append(options, redsync.WithExpiry(t.expiry), redsync.WithShared())
+	default:
+		options = append(options, redsync.WithShared())
+	}
+	t.drawn.reads = true
+	return options
 }
 
 // close closes the Redsync that the term has for itself, or leaves it as it is. (In the
@@ -227,19 +264,31 @@ func (t *simTerm) do(ctx context.Context) {
 	c.former = nil
 	t.drawn.watched = true
 	t.process = c.current(c.process)
-	err := t.process.Do(ctx, t.Name(), func(ctx context.Context) error {
+	m := t.process.NewMutex(t.Name(), t.options...)
+	if t.drawn.reads && c.oneIn(3) {
+		m, t.expiry, t.drawn = t.process.reader(t.Name()), c.expiry, drawnOptions{watched: true, reads: true, heals: c.healing}
+	}
+	err := m.Do(ctx, func(ctx context.Context) error {
 		held = true
 		t.Mutex = redsync.FromContext(ctx)
 		t.note(history.Held, nil)
+		t.checkHandedOver()
 		c.follow(t)
 		for range c.random.IntN(3) {
 			c.pause(0, min(t.expiry/2, 60*time.Millisecond))
-			t.extend()
+			switch {
+			case t.mayDowngrade() && c.oneIn(3):
+				t.downgrade()
+			case t.drawn.reads && c.oneIn(3):
+				t.upgrade(ctx)
+			default:
+				t.extend()
+			}
 		}
 		close(t.done)
 		t.note(history.Unlock, nil)
 		return nil
-	}, t.options...)
+	})
 	if !held {
 		assert.Error(c, err)
 		t.note(history.Refused, err)
@@ -281,7 +330,7 @@ func (t *simTerm) work() {
 	case t.shares != "": // longer than the giver would have held it
 		steps *= 2
 	case t.mayShow() && c.oneIn(3):
-		t.show(redsync.Sequencer{Value: t.Value()}, false)
+		t.show(t.proof(), false)
 	}
 	for range steps {
 		c.pause(0, longest)
@@ -305,6 +354,10 @@ func (t *simTerm) work() {
 // step is something that a holder does.
 func (t *simTerm) step() {
 	c := t.client
+	if t.mayDowngrade() && c.oneIn(3) {
+		t.downgrade()
+		return
+	}
 	switch c.random.IntN(4) {
 	case 0, 1:
 		t.extend()
@@ -344,22 +397,76 @@ func (t *simTerm) extend() {
 	t.note(history.Extended, nil)
 }
 
+// mayDowngrade reports whether a client may make its lock shared: nobody else has the value, and relies upon an
+// exclusive lock.
+func (t *simTerm) mayDowngrade() bool {
+	return t.client.class[readers] && !t.hasSeveral() && !t.shared.Load() && !t.shown.Load() && (t.shares == "" || t.drawn.alone)
+}
+
+// downgrade makes an exclusive lock shared. The client believes that from the call on.
+func (t *simTerm) downgrade() {
+	c := t.client
+	ctx, cancel := t.patience()
+	defer cancel()
+	until := c.now() + t.Remaining()
+	t.note(history.Downgrade, nil)
+	t.shared.Store(true)
+	if c.asked.mistake == inTwoSteps {
+		_, _ = t.process.NewMutex(t.Name(), redsync.WithValue(peek.Value(t.Mutex))).UnlockContext(c.Context())
+	}
+	if err := t.Downgrade(ctx); err != nil {
+		return
+	}
+	if c.clocks != "wall" && !t.drawn.watched && !t.drawn.unhurried {
+		assert.LessOrEqual(c, c.now(), until, "%s #%d goes on although it had ended", c.name, t.number)
+	}
+	t.note(history.Extended, nil)
+}
+
+// upgrade locks exclusively what a Do around it reads. That must fail.
+func (t *simTerm) upgrade(ctx context.Context) {
+	m := t.process.NewMutex(t.Name(), redsync.WithExpiry(t.expiry), redsync.WithDriftFactor(t.client.drift))
+	err := m.LockContext(ctx)
+	if t.Remaining() > 0 {
+		assert.ErrorIs(t.client, err, redsync.ErrUpgrade)
+	}
+	if err == nil { // the Do had lost its lock
+		_, _ = m.Unlock()
+	}
+}
+
 // extendElsewhere lets another process extend the lock by its value, for a shorter time.
 // That must not end what is promised here.
 func (t *simTerm) extendElsewhere() {
 	c := t.client
 	other := (c.process + 1) % simProcesses
 	expiry := between(c.random, min(30*time.Millisecond, t.expiry-1), t.expiry)
-	m := c.current(other).NewMutex(t.Name(), redsync.WithExpiry(expiry), redsync.WithDriftFactor(c.drift), redsync.WithValue(t.Value()))
-	c.shared(other, expiry)
+	m := c.current(other).NewMutex(t.Name(), redsync.WithExpiry(expiry), redsync.WithDriftFactor(c.drift), t.adopts(t.proof()))
+	c.given(other, expiry)
 	ctx, cancel := t.patience()
 	defer cancel()
 	_, _ = m.ExtendContext(ctx)
-	c.shared(other, expiry)
+	c.given(other, expiry)
 }
 
-// shared notes that a process holds what is held elsewhere as well, for so long.
-func (s *simulation) shared(process int, lasts time.Duration) {
+// proof returns what another process needs to adopt the hold.
+func (t *simTerm) proof() redsync.Sequencer {
+	if t.shared.Load() {
+		return t.Sequencer()
+	}
+	return redsync.Sequencer{Value: t.Value()}
+}
+
+// adopts returns the option with which a Mutex adopts a hold like that of t.
+func (t *simTerm) adopts(given redsync.Sequencer) redsync.Option {
+	if t.shared.Load() {
+		return redsync.WithSequencer(given)
+	}
+	return redsync.WithValue(given.Value)
+}
+
+// given notes that a process holds what is held elsewhere as well, for so long.
+func (s *simulation) given(process int, lasts time.Duration) {
 	until := &s.givenUntil[process]
 	until.Store(max(until.Load(), int64(s.now()+lasts)))
 }
@@ -383,8 +490,19 @@ func (t *simTerm) end() {
 
 func (t *simTerm) unlock(ctx context.Context) {
 	t.note(history.Unlock, nil)
-	_, err := t.UnlockContext(ctx)
+	err := t.client.unlock(ctx, t.process, t.Mutex, t.drawn.reads)
 	t.note(history.Unlocked, err)
+}
+
+// unlock unlocks m, which is of a process.
+func (s *simulation) unlock(ctx context.Context, p *process, m *redsync.Mutex, shared bool) error {
+	if !shared || s.asked.mistake != firstUnlocks {
+		_, err := m.UnlockContext(ctx)
+		return err
+	}
+	_, err := p.NewMutex(m.Name(), redsync.WithSequencer(m.Sequencer())).UnlockContext(ctx)
+	_, _ = m.UnlockContext(ctx)
+	return err
 }
 
 // giveAway lets another client go on with the lock. The giver believes no more. It neither
@@ -405,9 +523,11 @@ func (t *simTerm) giveAway() {
 	}
 }
 
-// mayShow reports whether others may have the value while t goes on.
+// mayShow reports whether others may have the value while t goes on. They unlock it, so no other reader may share it
+// without knowing.
 func (t *simTerm) mayShow() bool {
-	return t.client.class[values] && !t.drawn.heals && t.own == nil && !t.hasSeveral()
+	return t.client.class[values] && !t.drawn.heals && t.own == nil && !t.hasSeveral() &&
+		(!t.drawn.reads || t.drawn.unjoined || t.shares != "")
 }
 
 // show lets a client of another process, or of this one, have the value of t. It adopts the
@@ -415,8 +535,10 @@ func (t *simTerm) mayShow() bool {
 func (t *simTerm) show(given redsync.Sequencer, away bool) {
 	c := t.client
 	c.shown++
+	giver := t.drawn
+	giver.reads, giver.alone = t.shared.Load(), away && !t.shown.Load() && (t.shares == "" || t.drawn.alone)
 	t.shown.Store(true)
-	c.shared(c.process, t.Remaining())
+	c.given(c.process, t.Remaining())
 	to := &simClient{
 		simulation: c.simulation, process: (c.process + 1) % simProcesses,
 		name: fmt.Sprintf("%s>%d", c.name, c.shown), random: rand.New(rand.NewPCG(c.random.Uint64(), 1)),
@@ -429,14 +551,14 @@ func (t *simTerm) show(given redsync.Sequencer, away bool) {
 	whose := cmp.Or(t.shares, t.event("").ID())
 	c.adopters.Go(func() {
 		time.Sleep(wait)
-		to.adopt(t.Name(), given.Value, whose, away, t.drawn)
+		to.adopt(t.Name(), given, whose, away, giver)
 	})
 }
 
 // adopt is a term that goes on with what another client has locked. The client believes
 // from the Extend that adopts it on. It sets WithSetNXOnExtend and WithFencing as the giver has them, as
 // WithValue demands: its Unlock settles a node too early else.
-func (c *simClient) adopt(name, value, whose string, away bool, giver drawnOptions) {
+func (c *simClient) adopt(name string, given redsync.Sequencer, whose string, away bool, giver drawnOptions) {
 	c.term++
 	t := &simTerm{client: c, number: c.term, shares: whose, done: make(chan struct{})}
 	var options []redsync.Option
@@ -447,10 +569,15 @@ func (c *simClient) adopt(name, value, whose string, away bool, giver drawnOptio
 	if giver.fences {
 		options, t.drawn.fences = append(options, redsync.WithFencing()), true
 	}
+	if giver.reads {
+		options, t.drawn.reads = append(options, redsync.WithShared()), true
+	}
+	t.drawn.alone = giver.alone
+	t.shared.Store(giver.reads)
 	t.options = options
 	t.process = c.current(c.process)
-	t.Mutex = t.process.NewMutex(name, append(slices.Clone(options), redsync.WithValue(value))...)
-	c.shared(c.process, t.expiry)
+	t.Mutex = t.process.NewMutex(name, append(slices.Clone(options), t.adopts(given))...)
+	c.given(c.process, t.expiry)
 	ctx, cancel := t.patience()
 	defer cancel()
 	t.note(history.Call, nil)

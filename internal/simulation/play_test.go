@@ -56,7 +56,7 @@ func (s *simulation) run() {
 	s.nodes = embedded.Start(1 + slices.Max(slices.Concat(s.sets...)))
 	for i, n := range s.nodes {
 		s.welcome(i)
-		n.Rewrite(s.asked.mistake.rewrite)
+		n.Rewrite(s.rewrite)
 		if s.class[greetings] {
 			n.Select(simDatabase)
 		}
@@ -141,10 +141,14 @@ func (s *simulation) quiesce() {
 		time.Sleep(s.longest*3/2 + 1100*time.Millisecond)
 	}
 	for _, name := range s.names {
-		s.isServed(0, 0, name)
+		s.isServed(0, 0, []string{name}, false)
 	}
 	if s.class[several] {
-		s.isServed(0, 0, s.names...)
+		s.isServed(0, 0, s.names, false)
+	}
+	if s.class[readers] {
+		s.overlap(s.names[0])
+		s.outlast(s.names[0])
 	}
 	time.Sleep(2500 * time.Millisecond) // a release is repeated every second
 	s.log.Note(history.Event{At: s.now() - 1, Kind: history.Fault, Where: "all", What: atRest})
@@ -155,15 +159,46 @@ func (s *simulation) quiesce() {
 	s.nobodyWaits()
 }
 
-// patient is how long a client that waits for its turn has to wait at most, once everything is in order.
-const patient = 3 * time.Second
+// patient is how long a client that waits for its turn has to wait at most, once everything is in order. If a host
+// stays off, attempts of several clients at once can split the votes of the other nodes evenly. Each of these takes
+// the node deadline.
+func (s *simulation) patient() time.Duration {
+	if s.off >= 0 && s.offFor == 0 {
+		return 6 * time.Second
+	}
+	return 3 * time.Second
+}
 
 // isServed lets a client of process i lock names, hold them for so long, and unlock. It notes a broken promise if
 // the client is not served.
-func (s *simulation) isServed(i int, hold time.Duration, names ...string) {
-	ctx, cancel := context.WithTimeout(s.Context(), patient)
+func (s *simulation) isServed(i int, hold time.Duration, names []string, shared bool) {
+	ctx, cancel := context.WithTimeout(s.Context(), s.patient())
 	defer cancel()
-	s.promised(s.lockOnce(ctx, i, hold, names), i, names)
+	s.promised(s.lockOnce(ctx, i, hold, names, shared), i, names)
+}
+
+// overlap lets readers of all processes hold a name, each time before the last of them unlocks. A writer of that name
+// who comes meanwhile must be served all the same. In fair mode the writer may want other names, too.
+func (s *simulation) overlap(name string) {
+	names := []string{name}
+	if s.fair && s.class[several] {
+		names = s.names
+	}
+	ctx, cancel := context.WithCancel(s.Context())
+	var all sync.WaitGroup
+	for i := range simProcesses * 2 {
+		r := s.random(uint64(300 + i))
+		all.Go(func() {
+			time.Sleep(between(r, 0, 10*time.Millisecond))
+			for ctx.Err() == nil {
+				s.isServed(i%simProcesses, between(r, 20*time.Millisecond, 60*time.Millisecond), []string{name}, true)
+			}
+		})
+	}
+	time.Sleep(60 * time.Millisecond)
+	s.isServed(0, 0, names, false)
+	cancel()
+	all.Wait()
 }
 
 // promised notes a broken promise to a client of process i, unless err is nil.
@@ -175,19 +210,32 @@ func (s *simulation) promised(err error, i int, names []string) {
 	}
 }
 
+// outlast lets a reader hold a name for longer than one who comes later, and who goes without a word.
+func (s *simulation) outlast(name string) {
+	const expiry = 40 * time.Millisecond
+	var all sync.WaitGroup
+	all.Go(func() { s.isServed(0, 2*expiry, []string{name}, true) })
+	time.Sleep(expiry / 2)
+	_ = s.current(1).NewMutex(name, redsync.WithShared(), redsync.WithExpiry(expiry)).TryLock()
+	all.Wait()
+}
+
 // lockOnce locks names in process i, holds them for so long, and unlocks. It returns why they could not be locked.
-func (s *simulation) lockOnce(ctx context.Context, i int, hold time.Duration, names []string) error {
+func (s *simulation) lockOnce(ctx context.Context, i int, hold time.Duration, names []string, shared bool) error {
 	options := []redsync.Option{redsync.WithTries(0), redsync.WithExpiry(s.longest), redsync.WithDriftFactor(s.drift)}
 	if s.fair {
 		options = append(options, redsync.WithFair())
 	}
-	for _, m := range s.mutexes(s.current(i).Redsync, names, options) {
+	if shared {
+		options = append(options, redsync.WithShared())
+	}
+	p := s.current(i)
+	for _, m := range s.mutexes(p.Redsync, names, options) {
 		if err := m.LockContext(ctx); err != nil {
 			return err
 		}
 		defer func() {
-			_, err := m.Unlock()
-			s.promised(err, i, names)
+			s.promised(s.unlock(s.Context(), p, m, shared), i, names)
 		}()
 		time.Sleep(hold)
 	}
@@ -233,15 +281,16 @@ func (s *simulation) queueUp() {
 			names = s.someNames(r)
 		}
 		patience, hold := between(r, 0, 30*time.Millisecond), between(r, 0, 40*time.Millisecond)
+		shared := s.class[readers] && len(names) == 1 && oneIn(r, 2)
 		all.Go(func() {
 			time.Sleep(between(r, 0, 10*time.Millisecond))
 			if i < simProcesses {
-				s.isServed(i, hold, names...)
+				s.isServed(i, hold, names, shared)
 				return
 			}
 			ctx, cancel := context.WithTimeout(s.Context(), patience)
 			defer cancel()
-			_ = s.lockOnce(ctx, i%simProcesses, hold, names) // it gives up soon
+			_ = s.lockOnce(ctx, i%simProcesses, hold, names, shared) // it gives up soon
 		})
 	}
 	all.Wait()
@@ -273,7 +322,9 @@ func (s *simulation) lookAt(i int) {
 			}
 			if !strings.HasPrefix(key, "{") {
 				e.Name = key
-				e.Value, _ = n.Get(key)
+				if v, _ := n.Get(key); !strings.HasPrefix(v, "readers\n") {
+					e.Value = v
+				}
 			}
 			s.log.Note(e)
 		}

@@ -83,19 +83,26 @@ func TestSimulation(t *testing.T) {
 // run plays seeds of a scene, and checks what the clients believed.
 func run(t *testing.T, seeds int, in scene) {
 	t.Helper()
-	first, held, ofSeveral := fromEnv(t, "REDSYNC_SIM_FROM", 0), 0, 0
+	first, held, ofSeveral, ofReaders, joined, downgraded := fromEnv(t, "REDSYNC_SIM_FROM", 0), 0, 0, 0, 0, 0
 	for seed := first; seed < first+seeds; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			s, events := simulate(t, uint64(seed), in)
 			s.check(t, events)
 			held += count(events, isHeld)
 			ofSeveral += count(events, isHeldOfSeveral)
+			ofReaders += count(events, isHeldShared)
+			joined += int(s.together.Load())
+			downgraded += count(events, isDowngrade)
 		})
 	}
-	t.Logf("%d seeds, %d holds, of which %d are of several names", seeds, held, ofSeveral)
+	t.Logf("%d seeds, %d holds, of which %d are of several names, %d shared (%d of these with readers of the process), %d downgraded",
+		seeds, held, ofSeveral, ofReaders, joined, downgraded)
 	assert.Greater(t, held, 5*(seeds-2), "one seed alone may have few")
-	if in.with == several {
+	switch in.with {
+	case several:
 		assert.Greater(t, ofSeveral, 2*(seeds-2))
+	case readers:
+		assert.Greater(t, ofReaders, 2*(seeds-2))
 	}
 }
 
@@ -105,25 +112,53 @@ func TestSimulationOfSeveralNames(t *testing.T) {
 	run(t, fromEnv(t, "REDSYNC_SIM_SEVERAL", testlength.Of(2, 4, 1000)), scene{with: several})
 }
 
+// Clients that read, beside others, in any realm.
+func TestSimulationOfReaders(t *testing.T) {
+	oneByOne(t)
+	run(t, fromEnv(t, "REDSYNC_SIM_READERS", testlength.Of(2, 4, 1000)), scene{with: readers})
+}
+
+// A control is a scene with a mistake, and the rules that it breaks, each in at least one seed.
+type control struct {
+	scene
+	seen []string
+}
+
 // If nodes or clients treat several names wrongly, the checks see it.
 func TestSimulationOfSeveralNamesDoneWrong(t *testing.T) {
+	doneWrong(t,
+		control{scene{rough, several, inPart}, []string{history.Exclusion, history.InPart}},
+		control{scene{tidy, several, firstAlone}, []string{history.LeftBehind, history.Promise}},
+		control{scene{tidy, several, inTurn}, []string{history.Promise}},
+	)
+}
+
+// If nodes or clients treat readers wrongly, the checks see it.
+func TestSimulationOfReadersDoneWrong(t *testing.T) {
+	exclusion := []string{history.Exclusion}
+	doneWrong(t,
+		control{scene{rough, readers, besideWriter}, exclusion},
+		control{scene{tidy, readers, pastWriters}, []string{history.Promise}},
+		control{scene{rough, readers, lastComer}, []string{history.Promise}},
+		control{scene{rough, readers, allReleased}, exclusion},
+		control{scene{rough, readers, firstUnlocks}, []string{history.Promise}},
+		control{scene{rough, readers, inTwoSteps}, exclusion},
+	)
+}
+
+func doneWrong(t *testing.T, controls ...control) {
+	t.Helper()
 	oneByOne(t)
-	for _, c := range []struct {
-		scene
-		seen []string // the rules that are broken, each in at least one seed
-	}{
-		{scene{rough, several, inPart}, []string{history.Exclusion, history.InPart}},
-		{scene{tidy, several, firstAlone}, []string{history.LeftBehind, history.Promise}},
-		{scene{tidy, several, inTurn}, []string{history.Promise}},
-	} {
+	for _, c := range controls {
 		t.Run(string(c.mistake), func(t *testing.T) {
 			const most = 100
-			enough, broken, seed := testlength.Of(1, 1, 15), map[string]int{}, 0
+			enough, broken, seed, rewritten := testlength.Of(1, 1, 15), map[string]int{}, 0, false
 			missing := func() bool {
 				return slices.ContainsFunc(c.seen, func(rule string) bool { return broken[rule] < enough })
 			}
 			for ; seed < most && missing(); seed++ {
 				s, events := simulate(t, uint64(seed), c.scene)
+				rewritten = rewritten || s.rewritten.Load()
 				rules := map[string]int{}
 				for _, v := range history.Check(events, s.rules(events)) {
 					rules[v.Rule] = 1
@@ -134,6 +169,8 @@ func TestSimulationOfSeveralNamesDoneWrong(t *testing.T) {
 			}
 			t.Logf("in %d seeds: %v", seed, broken)
 			assert.False(t, missing())
+			_, rewrites := rewrites[c.mistake]
+			assert.Equal(t, rewrites, rewritten, "a script is changed")
 		})
 	}
 }
@@ -168,6 +205,10 @@ func isHeld(e history.Event) bool { return e.Kind == history.Held }
 
 func isHeldOfSeveral(e history.Event) bool { return isHeld(e) && len(e.More) > 0 }
 
+func isHeldShared(e history.Event) bool { return isHeld(e) && e.Reads }
+
+func isDowngrade(e history.Event) bool { return e.Kind == history.Downgrade }
+
 // tell returns a history as text, without the keys that are in order.
 func tell(events []history.Event) string {
 	var b strings.Builder
@@ -181,6 +222,9 @@ func tell(events []history.Event) string {
 			fmt.Fprintf(&b, "%14v  %s: %s\n", e.At, e.Where, e.What)
 		default:
 			fmt.Fprintf(&b, "%14v      %s #%d %q %s", e.At, e.Client, e.Term, strings.Join(append([]string{e.Name}, e.More...), ", "), e.Kind)
+			if e.Reads {
+				b.WriteString(" (shared)")
+			}
 			if e.Until != 0 {
 				fmt.Fprintf(&b, " until %v", e.Until)
 			}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -60,9 +61,10 @@ type scene struct {
 	mistake mistake // a control: the checks must find it
 }
 
-// A mistake is made by everybody who locks several names.
+// A mistake is made by all nodes or all clients.
 type mistake string
 
+// The mistakes with several names.
 const (
 	// inPart: a node grants a lock on several names as soon as one of them is free, and sets those that are.
 	inPart mistake = "granted in part"
@@ -72,16 +74,47 @@ const (
 	inTurn mistake = "one by one"
 )
 
+// The mistakes with readers.
+const (
+	// besideWriter: a node lets a reader in while a writer holds the lock.
+	besideWriter mistake = "readers beside a writer"
+	// pastWriters: a node lets a reader in while writers wait.
+	pastWriters mistake = "readers past writers"
+	// lastComer: the key lasts as long as the reader that came last.
+	lastComer mistake = "kept for the last reader"
+	// allReleased: a reader's release deletes the key although other readers remain.
+	allReleased mistake = "released for all readers"
+	// firstUnlocks: of the readers of a process that share a hold, the first Unlock releases it.
+	firstUnlocks mistake = "released with the first Unlock"
+	// inTwoSteps: a downgrade deletes the writer's key, and then adds a reader.
+	inTwoSteps mistake = "downgraded in two steps"
+)
+
+// rewrites has what a mistake replaces in scripts. The other mistakes are made by clients.
+var rewrites = map[mistake]*strings.Replacer{
+	inPart: strings.NewReplacer("\nif first ~= 0 then",
+		"\nfor i = 1, k do if not values[i] then first, wait, by = 0, 0, {} end end\nif first ~= 0 then"),
+	firstAlone:   strings.NewReplacer("redis.pcall('DEL', unpack(mine))", "redis.pcall('DEL', mine[1])"),
+	besideWriter: strings.NewReplacer("local text, wait = readersOf(v, now), 0", `local text, wait = readersOf(v, now) or 'readers\n', 0`),
+	pastWriters:  strings.NewReplacer("elseif place and not mine then", "elseif false then"),
+	lastComer: strings.NewReplacer(
+		"keep(KEYS[1], add(text, value, now + ARGV[2]), now)", "redis.call('SET', KEYS[1], add(text, value, now + ARGV[2]), 'PX', ARGV[2])",
+		"value, deadline), now)", "value, deadline), now)\n  redis.call('PEXPIRE', KEYS[1], ARGV[2])",
+		"keep(KEYS[1], text, now)", "redis.call('SET', KEYS[1], text, 'KEEPTTL')"),
+	allReleased: strings.NewReplacer("if #text > 8 then keep(KEYS[1], text, now) end", `text = 'readers\n'`),
+}
+
 // rewrite returns the script that a node runs in place of the one that it has got.
-func (m mistake) rewrite(script string) string {
-	switch m {
-	case inPart:
-		return strings.Replace(script, "\nif first ~= 0 then",
-			"\nfor i = 1, k do if not values[i] then first, wait, by = 0, 0, {} end end\nif first ~= 0 then", 1)
-	case firstAlone:
-		return strings.Replace(script, "redis.pcall('DEL', unpack(mine))", "redis.pcall('DEL', mine[1])", 1)
+func (s *simulation) rewrite(script string) string {
+	mistaken, ok := rewrites[s.asked.mistake]
+	if !ok {
+		return script
 	}
-	return script
+	rewritten := mistaken.Replace(script)
+	if rewritten != script {
+		s.rewritten.Store(true)
+	}
+	return rewritten
 }
 
 // changes reports whether the set of nodes changes.
@@ -106,6 +139,7 @@ type simPlan struct {
 	class   map[string]bool
 	off     int           // the node whose host is off from the start; -1: none
 	offFor  time.Duration // after the start; 0: to the end
+	healing bool          // readers that are alike heal
 	joined  bool          // of a change: each name is locked with fencing under the joint set alone
 }
 
@@ -120,9 +154,10 @@ const (
 	silence   = "silence"   // connections that stand carry nothing any more; new ones work
 	requests  = "requests"  // clients make a Redsync for each Lock, and close it or never do
 	several   = "several"   // clients lock two to four of a few names at once
+	readers   = "readers"   // clients lock single names shared, or downgrade them
 )
 
-var allClasses = []string{greetings, values, babble, hurry, off, silence, requests, several}
+var allClasses = []string{greetings, values, babble, hurry, off, silence, requests, several, readers}
 
 // What clients have to say when they connect, with greetings.
 const (
@@ -157,8 +192,10 @@ type simulation struct {
 	strays    sync.Map                // keys outside of the database, by node and key
 	adopters  sync.WaitGroup
 	retiring  sync.WaitGroup
-	deployed  atomic.Bool // all processes have the last set
-	acquired  sync.Map    // by value: when it was first held, since the start
+	deployed  atomic.Bool  // all processes have the last set
+	acquired  sync.Map     // by value: when it was first held, since the start
+	together  atomic.Int64 // readers that shared a hold of their process
+	rewritten atomic.Bool  // a mistake has changed a script
 
 	mu    sync.Mutex
 	drawn struct { // from jitter
@@ -229,7 +266,7 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	decide := func(class string, drawn bool) {
 		p.class[class] = drawn && !strings.Contains(os.Getenv("REDSYNC_SIM_WITHOUT"), class) || strings.Contains(in.with, class)
 	}
-	for i, class := range allClasses[:len(allClasses)-1] {
+	for i, class := range allClasses[:slices.Index(allClasses, several)] {
 		decide(class, oneIn(r, 2+i/3))
 	}
 	p.sets = [][]int{{0, 1, 2, 3, 4}}
@@ -246,10 +283,12 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	case p.realm == guarded && p.clocks == "wall":
 		p.clocks = "" // in a bubble the age of a server is read off the wall clock
 	}
-	// several is drawn last: a seed without it has the same plan whether it is drawn or not.
+	// several and readers are drawn last: a seed without them has the same plan whether they are drawn or not.
 	if decide(several, oneIn(r, 4)); p.class[several] {
 		p.names = []string{"a", "b", "c", "d"}[:2+r.IntN(3)]
 	}
+	decide(readers, oneIn(r, 4))
+	p.healing = oneIn(r, 4)
 }
 
 // delay is how long a message takes, between process i and node j.
@@ -281,6 +320,7 @@ type process struct {
 	requests   *nodeClients // of those who make a Redsync for each request
 
 	mu    sync.Mutex
+	reads map[string]*redsync.Mutex // by name: see reader
 	ended bool
 	conns []net.Conn           // in the order in which they were opened
 	calls []context.CancelFunc // that have begun
@@ -335,6 +375,31 @@ func (p *process) request() *redsync.Redsync {
 		p.requests = &clients
 	}
 	return p.redsync(*p.requests, false)
+}
+
+// reader returns a Mutex by which all clients of the process may read a name at once, in Do.
+func (p *process) reader(name string) *redsync.Mutex {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reads[name] == nil {
+		if p.reads == nil {
+			p.reads = map[string]*redsync.Mutex{}
+		}
+		p.reads[name] = p.NewMutex(name, p.simulation.alike()...)
+	}
+	return p.reads[name]
+}
+
+// alike returns the options that many readers have.
+func (s *simulation) alike() []redsync.Option {
+	options := []redsync.Option{redsync.WithExpiry(s.expiry), redsync.WithDriftFactor(s.drift), redsync.WithShared()}
+	if s.fair {
+		options = append(options, redsync.WithFair())
+	}
+	if s.healing {
+		options = append(options, redsync.WithSetNXOnExtend())
+	}
+	return options
 }
 
 // connect makes clients of the process.
