@@ -37,7 +37,7 @@ func playWith(t *testing.T, name string, length time.Duration, extra settings) *
 	fakeTime, _ := findFakeTime() // where it is missing the faults are left out
 	r, err := run(t.Context(), settings{
 		Scene: s, Seed: 5, Length: length, FakeTime: fakeTime, processes: processCount, fakes: extra.fakes,
-		partials: extra.partials, say: t.Logf,
+		partials: extra.partials, readers: extra.readers, stubborn: extra.stubborn, say: t.Logf,
 	})
 	require.NoError(t, err)
 	return r

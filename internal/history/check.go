@@ -9,7 +9,8 @@ import (
 )
 
 // A Term is a time without interruption in which a client believed that it held a lock. It begins when
-// Lock succeeds, or when an extension is confirmed after the last Until (see Again).
+// Lock succeeds, when an extension is confirmed after the last Until, or when the client downgrades the lock (see
+// Again).
 type Term struct {
 	Client   string
 	Number   int
@@ -21,13 +22,18 @@ type Term struct {
 	Until    time.Duration // the last Until that the client was given
 	Lost     time.Duration // when the client was told of the loss; 0 if it was not
 	Paused   bool          // see Event.Paused
-	Again    bool          // it began with an extension that was confirmed after the previous Until
+	Again    bool          // it goes on with a hold of an earlier term of the client
+	Reads    bool          // the client believed that the lock was shared
 	Hold     string        // the ID of the term that began the hold; terms with the same Hold count as one holder
 	Ended    bool          // another term that shares the hold has called Unlock
 }
 
 func (t Term) String() string {
-	return fmt.Sprintf("%s #%d [%v, %v)", t.Client, t.Number, t.From, t.To)
+	mode := ""
+	if t.Reads {
+		mode = " reading"
+	}
+	return fmt.Sprintf("%s #%d%s [%v, %v)", t.Client, t.Number, mode, t.From, t.To)
 }
 
 // Of reports whether the client believed that it held the lock name, alone or among others.
@@ -44,12 +50,23 @@ func (t Term) each() []Term {
 	return terms
 }
 
+// excludes reports whether t and another term of its name must not overlap. Readers exclude only writers.
+func (t Term) excludes(other Term) bool { return t.Hold != other.Hold && !(t.Reads && other.Reads) }
+
+// again returns the term that goes on with the hold of t.
+func (t Term) again(from, to time.Duration) *Term {
+	t.From, t.To, t.Until, t.Token, t.Again = from, to, to, 0, true
+	return &t
+}
+
 // Terms returns the terms of a history. Its events must be in the order of time.
 //
 // A client believes that it holds the lock from the return of Lock until it calls Unlock, gives the
 // hold away, learns of a loss, or its last known Until passes. If an extension is confirmed only after
 // that Until, the client believes again from the confirmation on, and that is a new term. The clients
 // choose the time of each event so that a recorded belief is never longer than the real one.
+//
+// When the client calls Downgrade, its belief in an exclusive lock ends, and a new term begins: it reads.
 //
 // Several terms may share a hold: their clients know its value. They count as one holder. When one of
 // them calls Unlock, all their beliefs end, even those of terms that are still adopting the value. The
@@ -70,7 +87,7 @@ func Terms(events []Event) []Term {
 		case Call:
 			called[of] = e.At
 		case Held:
-			t = &Term{Client: e.Client, Number: e.Term, Name: e.Name, More: e.More, Token: e.Token, Called: called[of], From: e.At, To: e.Until, Until: e.Until, Hold: e.hold()}
+			t = &Term{Client: e.Client, Number: e.Term, Name: e.Name, More: e.More, Token: e.Token, Called: called[of], From: e.At, To: e.Until, Until: e.Until, Hold: e.hold(), Reads: e.Reads}
 			open[of], terms = t, append(terms, t)
 			over[of] = shared.begins(t)
 		case Extended:
@@ -79,11 +96,18 @@ func Terms(events []Event) []Term {
 			case e.At < t.To:
 				t.To, t.Until = e.Until, e.Until
 			default:
-				again := *t
-				again.From, again.To, again.Until, again.Token, again.Again = e.At, e.Until, e.Until, 0, true
-				open[of], terms = &again, append(terms, &again)
-				shared.begins(&again)
+				again := t.again(e.At, e.Until)
+				open[of], terms = again, append(terms, again)
+				shared.begins(again)
 			}
+		case Downgrade:
+			if t == nil || over[of] {
+				break
+			}
+			reads := t.again(e.At, max(t.To, e.At))
+			t.To, reads.Reads = min(t.To, e.At), true
+			open[of], terms = reads, append(terms, reads)
+			shared.begins(reads)
 		case Lost:
 			over[of] = true
 			if t != nil {
@@ -198,7 +222,7 @@ const (
 )
 
 // Check returns the violations in a history. Its events must be in the order of time. A lock on several names
-// counts as a lock on each of them.
+// counts as a lock on each of them. Readers exclude writers, but not each other.
 func Check(events []Event, rules Rules) []Violation {
 	byName := map[string][]Term{}
 	for _, term := range Terms(events) {
@@ -260,45 +284,73 @@ func inPart(events []Event) (found []Violation) {
 	return found
 }
 
-// overlaps finds overlapping beliefs of different holders in one name. It sorts terms by From.
+// overlaps finds overlapping beliefs of different holders in one name, unless both are readers. It sorts terms by
+// From.
 func overlaps(terms []Term) (found []Violation) {
 	slices.SortStableFunc(terms, func(a, b Term) int { return cmp.Compare(a.From, b.From) })
-	var last, other Term // the earlier terms with the latest To: of all holds, and of all but last's
+	var all, writers latest // of the earlier terms
 	for _, t := range terms {
-		earlier := last
-		if t.Hold == last.Hold {
-			earlier = other
+		earlier := all.but(t.Hold)
+		if t.Reads {
+			earlier = writers.but(t.Hold)
 		}
 		if t.From < earlier.To && t.From < t.To {
 			found = append(found, Violation{Exclusion, t.Name, t.From, fmt.Sprintf("%v and %v", earlier, t)})
 		}
-		switch {
-		case t.To > last.To && t.Hold == last.Hold:
-			last = t
-		case t.To > last.To:
-			last, other = t, last
-		case t.To > other.To && t.Hold != last.Hold:
-			other = t
+		all.add(t)
+		if !t.Reads {
+			writers.add(t)
 		}
 	}
 	return found
 }
 
+// A latest has the terms with the latest To: of all holds, and of all but that one's.
+type latest struct{ last, other Term }
+
+// but returns the term with the latest To that does not have this hold.
+func (l *latest) but(hold string) Term {
+	if l.last.Hold == hold {
+		return l.other
+	}
+	return l.last
+}
+
+func (l *latest) add(t Term) {
+	switch {
+	case t.To > l.last.To && t.Hold == l.last.Hold:
+		l.last = t
+	case t.To > l.last.To:
+		l.last, l.other = t, l.last
+	case t.To > l.other.To && t.Hold != l.last.Hold:
+		l.other = t
+	}
+}
+
 // misordered checks the tokens of one name. No two may be equal, and each must be greater than the
-// tokens of all terms whose Lock returned before this term's Lock was called.
+// tokens of all terms whose Lock returned before this term's Lock was called. A reader's need not be greater than
+// those of readers.
 func misordered(terms []Term) (found []Violation) {
 	terms = slices.DeleteFunc(slices.Clone(terms), func(t Term) bool { return t.Token == 0 })
 	byToken := map[uint64]Term{}
 	byReturn := slices.Clone(terms)
 	slices.SortFunc(terms, func(a, b Term) int { return cmp.Compare(a.Called, b.Called) })
 	slices.SortFunc(byReturn, func(a, b Term) int { return cmp.Compare(a.From, b.From) })
-	var highest Term // the one with the highest token, of those that returned before t was called
+	var all, writers Term // the ones with the highest tokens, of those that returned before t was called
 	for _, t := range terms {
 		for len(byReturn) > 0 && byReturn[0].From < t.Called {
-			if byReturn[0].Token > highest.Token {
-				highest = byReturn[0]
+			returned := byReturn[0]
+			if returned.Token > all.Token {
+				all = returned
+			}
+			if returned.Token > writers.Token && !returned.Reads {
+				writers = returned
 			}
 			byReturn = byReturn[1:]
+		}
+		highest := all
+		if t.Reads {
+			highest = writers
 		}
 		if other, used := byToken[t.Token]; used {
 			found = append(found, Violation{TokenUnique, t.Name, t.From, fmt.Sprintf("%d: %v and %v", t.Token, other, t)})
@@ -311,8 +363,8 @@ func misordered(terms []Term) (found []Violation) {
 	return found
 }
 
-// toldLate checks that each loss was reported at most rules.LostSlop after the next hold began. It skips
-// terms that may have been paused and terms that another term ended.
+// toldLate checks that each loss was reported at most rules.LostSlop after the next hold began that the lost one
+// excludes. It skips terms that may have been paused and terms that another term ended.
 func toldLate(terms []Term, rules Rules) (found []Violation) {
 	if rules.LostSlop == 0 {
 		return nil
@@ -322,7 +374,7 @@ func toldLate(terms []Term, rules Rules) (found []Violation) {
 			continue
 		}
 		after := terms[i+1:]
-		at := slices.IndexFunc(after, func(next Term) bool { return next.Hold != t.Hold && next.From < next.To })
+		at := slices.IndexFunc(after, func(next Term) bool { return next.excludes(t) && next.From < next.To })
 		if at < 0 {
 			continue
 		}

@@ -70,10 +70,10 @@ func FuzzRead(f *testing.F) {
 }
 
 // kinds are those that clients note.
-var kinds = []history.Kind{history.Call, history.Held, history.Extended, history.Lost, history.Unlock, history.Held, history.Unlocked, history.Refused}
+var kinds = []history.Kind{history.Call, history.Held, history.Extended, history.Lost, history.Unlock, history.Held, history.Unlocked, history.Downgrade}
 
 // eventsOf makes a history of a plan: two bytes are an event of one of three clients, who
-// lock one of two names, or, as the third client does, both or one of them and a third name.
+// lock one of two names, or, as the third client does, both or one of them and a third name. The others often read.
 func eventsOf(plan []byte) (events []history.Event) {
 	at := time.Duration(0)
 	terms := map[string]int{}
@@ -86,6 +86,8 @@ func eventsOf(plan []byte) (events []history.Event) {
 			if e.More[0] == e.Name {
 				e.More = nil
 			}
+		} else {
+			e.Reads = b>>2%2 == 1
 		}
 		if e.Kind == history.Call {
 			terms[client]++
@@ -101,19 +103,20 @@ func eventsOf(plan []byte) (events []history.Event) {
 func meet(a, b history.Term) bool { return a.Of(b.Name) || slices.ContainsFunc(b.More, a.Of) }
 
 // pairwise returns what is violated, as all pairs of terms that have a name in common show it. Terms of
-// one hold are one holder.
+// one hold are one holder. Two readers exclude neither each other, nor do their tokens have an order.
 func pairwise(terms []history.Term) (exclusion, order, unique bool) {
 	for i, a := range terms {
 		for j, b := range terms {
 			if i == j || !meet(a, b) {
 				continue
 			}
-			exclusion = exclusion || a.Hold != b.Hold && max(a.From, b.From) < min(a.To, b.To)
+			readers := a.Reads && b.Reads
+			exclusion = exclusion || !readers && a.Hold != b.Hold && max(a.From, b.From) < min(a.To, b.To)
 			if a.Token == 0 || b.Token == 0 {
 				continue
 			}
 			unique = unique || a.Token == b.Token
-			order = order || a.From < b.Called && a.Token > b.Token
+			order = order || !readers && a.From < b.Called && a.Token > b.Token
 		}
 	}
 	return exclusion, order, unique

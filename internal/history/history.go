@@ -21,15 +21,16 @@ type Kind string
 // The kinds that clients note. A term is one call of Lock and everything that follows from it.
 // Each client numbers its terms.
 const (
-	Call     Kind = "call"     // Lock is about to be called
-	Held     Kind = "held"     // Lock has succeeded: the client holds the lock until Until
-	Refused  Kind = "refused"  // Lock has failed
-	Extended Kind = "extended" // the hold was extended: the client holds the lock until Until
-	Lost     Kind = "lost"     // the client was told, or noticed, that the hold is over
-	Gave     Kind = "gave"     // the client no longer believes that it holds the lock; others with its value may
-	Unlock   Kind = "unlock"   // Unlock is about to be called: the client no longer believes that it holds the lock
-	Unlocked Kind = "unlocked" // Unlock has returned
-	Broken   Kind = "broken"   // the client itself saw a promise broken: Err says which
+	Call      Kind = "call"      // Lock is about to be called
+	Held      Kind = "held"      // Lock has succeeded: the client holds the lock until Until
+	Refused   Kind = "refused"   // Lock has failed
+	Extended  Kind = "extended"  // the hold was extended: the client holds the lock until Until
+	Lost      Kind = "lost"      // the client was told, or noticed, that the hold is over
+	Downgrade Kind = "downgrade" // Downgrade is about to be called: from now on the client believes in a shared lock
+	Gave      Kind = "gave"      // the client no longer believes that it holds the lock; others with its value may
+	Unlock    Kind = "unlock"    // Unlock is about to be called: the client no longer believes that it holds the lock
+	Unlocked  Kind = "unlocked"  // Unlock has returned
+	Broken    Kind = "broken"    // the client itself saw a promise broken: Err says which
 )
 
 // The kinds that the simulation and the chaos program note themselves.
@@ -54,6 +55,7 @@ type Event struct {
 	More   []string      `json:"more,omitempty"`   // the other names of a lock on several names
 	Until  time.Duration `json:"until,omitempty"`  // of Held and Extended
 	Token  uint64        `json:"token,omitempty"`  // of Held, with fencing
+	Reads  bool          `json:"reads,omitempty"`  // of Held: the lock is shared, so other readers may hold it too
 	Shares string        `json:"shares,omitempty"` // the ID of the term whose hold this term shares; "": it has a hold of its own
 	Paused bool          `json:"paused,omitempty"` // of Lost: the client or its clock may have stopped during the term
 	Err    string        `json:"err,omitempty"`
