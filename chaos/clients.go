@@ -41,9 +41,11 @@ type lockName struct {
 
 var lockNames = []lockName{
 	{name: "quick"},
-	{name: "quick-2", read: true},
-	{name: "quick-fenced", read: true, fenced: true},
+	{name: "quick-2"},
+	{name: "quick-fenced", fenced: true},
 	{name: "quick-fair", fair: true},
+	{name: "read", read: true},
+	{name: "read-fenced", read: true, fenced: true},
 	{name: "slow", slow: true},
 	{name: "slow-2", slow: true, read: true},
 	{name: "slow-fenced", slow: true, fenced: true},
@@ -359,7 +361,7 @@ type habit struct {
 type client struct {
 	*crowd
 	habit
-	rs   *redsync.Redsync // the crowd's, or the last one that request has opened
+	rs   *redsync.Redsync // the crowd's, or the one that request has opened
 	who  string
 	rand *rand.Rand
 	term int

@@ -33,8 +33,8 @@ var habits = []habit{
 		(*client).plain, (*client).plain, (*client).prior, (*client).try, (*client).cancel, (*client).hurry)},
 	{name: "several-long", clients: 1, several: true, slow: true, pace: 1000 * ms, do: anyOf(
 		(*client).watch, (*client).watch, (*client).watch, (*client).heal, (*client).heal, (*client).overstay, (*client).leave, (*client).delay, (*client).hang)},
-	{name: "reader", clients: 3, meets: true, reads: true, pace: 40 * ms, do: anyOf(
-		(*client).plain, (*client).plain, (*client).plain, (*client).prior, (*client).try, (*client).cancel, (*client).hurry, (*client).request)},
+	{name: "reader", clients: 4, meets: true, reads: true, pace: 30 * ms, do: anyOf(
+		(*client).plain, (*client).plain, (*client).plain, (*client).plain, (*client).prior, (*client).try, (*client).cancel, (*client).hurry, (*client).request)},
 	{name: "reader-long", clients: 2, meets: true, reads: true, slow: true, pace: 500 * ms, do: anyOf(
 		(*client).watch, (*client).watch, (*client).heal, (*client).doIt, (*client).doIt, (*client).overstay, (*client).leave, (*client).delay, (*client).hang, (*client).give)},
 	{name: "downgrading", clients: 1, meets: true, pace: 60 * ms, do: (*client).downgradingShort},
@@ -150,6 +150,7 @@ func (c *client) soon() (context.Context, context.CancelFunc) {
 // closes the Redsync afterwards.
 func (c *client) request() {
 	c.rs = c.open(false)
+	defer func() { c.rs = c.crowd.rs }()
 	c.lockAndUnlock(lockTime)
 	if c.chance(2) {
 		ctx, cancel := context.WithTimeout(context.Background(), c.between(0, unlockTime))
