@@ -259,7 +259,7 @@ func (c *crowd) start() {
 	}
 	for range c.Stubborn {
 		number++
-		one := newClient(c, habit{name: "stubborn", meets: true}, number)
+		one := newClient(c, habit{name: "stubborn"}, number)
 		c.clients.Go(one.insist)
 	}
 }
@@ -455,12 +455,22 @@ func (c *client) haveThePart() {
 	}
 }
 
-// insist makes its exclusive locks shared, and takes them for exclusive all the same.
+// insist makes its exclusive locks shared, and takes them for exclusive all the same. In one case out of two it is a
+// reader of the same name, which no other clients use.
 func (c *client) insist() {
 	for c.ctx.Err() == nil {
-		t := c.beginAny()
+		l := lockName{name: "stubborn", reads: c.chance(2)}
+		t := c.begin(l, l.options()...)
 		t.stubborn = true
-		t.writeThenRead(0, 100*ms)
+		ctx, cancel := context.WithTimeout(c.ctx, lockTime)
+		switch {
+		case !l.reads:
+			t.writeThenRead(0, 100*ms)
+		case t.lock(ctx):
+			t.hold(50 * ms)
+			t.unlock()
+		}
+		cancel()
 		pause(c.ctx, c.between(0, 50*ms))
 	}
 }
