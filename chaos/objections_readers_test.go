@@ -272,6 +272,11 @@ func pausedReader(s *stage) finding {
 	return found(kept, "the late read was refused")
 }
 
+// cutOffReader is cutOff with a reader, and a writer that comes.
+func cutOffReader(s *stage) finding {
+	return cutOffHolder(s, func(p party) grip { return s.read(p.(readingParty)) })
+}
+
 // readData reads the data, with the token of g if it has one.
 func readData(ctx context.Context, data *redis.Client, token uint64) (string, error) {
 	if token != 0 {

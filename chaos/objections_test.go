@@ -111,6 +111,10 @@ var objections = []objection{
 	{key: "readers-upgrade", text: "two readers lock to write", readers: true, play: upgrades},
 	{key: "paused-reader", text: "a reader is paused, and reads while a writer writes", readers: true, play: pausedReader},
 	{
+		key: "reader-cut-off", text: "a reader that extends its lock is cut off from all nodes", readers: true, play: cutOffReader,
+		out: map[string]string{oneSet: "its signal of a loss was not re-enacted"},
+	},
+	{
 		key: "downgrade-lost", text: "a downgrade does not reach two nodes", readers: true, play: downgradeLost,
 		out: map[string]string{oneSet: "it has no downgrade"},
 	},
