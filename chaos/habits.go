@@ -37,6 +37,8 @@ var habits = []habit{
 		(*client).plain, (*client).plain, (*client).plain, (*client).plain, (*client).prior, (*client).try, (*client).cancel, (*client).hurry, (*client).request)},
 	{name: "reader-long", clients: 2, meets: true, reads: true, slow: true, pace: 500 * ms, do: anyOf(
 		(*client).watch, (*client).watch, (*client).heal, (*client).doIt, (*client).doIt, (*client).overstay, (*client).leave, (*client).delay, (*client).hang, (*client).give)},
+	{name: "reader-mid", clients: 1, meets: true, reads: true, pace: 1500 * ms, do: anyOf(
+		(*client).watch, (*client).watch, (*client).heal, (*client).overstay, (*client).doIt)},
 	{name: "downgrading", clients: 2, meets: true, pace: 60 * ms, do: (*client).downgradingShort},
 	{name: "downgrading-long", clients: 1, meets: true, slow: true, pace: 500 * ms, do: (*client).downgradingLong},
 	{name: "redsync-v4", clients: 2, meets: true, v4: true, pace: 60 * ms, do: (*client).theirs},

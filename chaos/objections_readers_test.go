@@ -93,13 +93,28 @@ func readersOverlap(s *stage) finding {
 	return found(kept, "the writer had it after %s", seconds(took))
 }
 
-// readersOverlapATry is readersOverlap with a writer that does not wait.
+// readersOverlapATry is readersOverlap with a writer that does not wait. So each reader can wait for the next one before
+// it unlocks.
 func readersOverlapATry(s *stage) finding {
 	set := setting{Expiry: long}
 	writer := s.party(s.addrs(), set)
-	stop := s.stream(3, set, toRead, 150*time.Millisecond, 0)
-	defer stop()
-	time.Sleep(persistence / 2)
+	parties := []readingParty{s.reader(s.addrs(), set), s.reader(s.addrs(), set)}
+	ctx, cancel := context.WithCancel(s.t.Context())
+	var streaming sync.WaitGroup
+	defer streaming.Wait()
+	defer cancel()
+	holder := s.read(parties[0])
+	streaming.Go(func() {
+		for i := 1; ; i++ {
+			pause(ctx, 50*time.Millisecond)
+			next, err := parties[i%2].Read(ctx, sceneLock)
+			_ = holder.Unlock(context.WithoutCancel(ctx)) // it may be lost, on a machine that stalls
+			if err != nil {
+				return // the scene is over
+			}
+			holder = next
+		}
+	})
 	_, ok := within(2*persistence, func() bool {
 		g, err := writer.TryLock(s.t.Context(), sceneLock)
 		if err == nil {
