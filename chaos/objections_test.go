@@ -103,17 +103,17 @@ var objections = []objection{
 	{key: "several-lost-releases", text: "the replies to the release are lost on three nodes", several: true, play: lostReleases},
 	{key: "several-minority-gone", text: "one of two keys is deleted on two nodes", several: true, play: oneOfTheKeysGone(2), brief: both},
 	{key: "several-quorum-gone", text: "one of two keys is deleted on three nodes", several: true, play: oneOfTheKeysGone(3)},
+	{key: "paused-reader", text: "a reader is paused, and reads while a writer writes", readers: true, play: pausedReader},
+	{
+		key: "reader-cut-off", text: "a reader that extends its lock is cut off from all nodes", readers: true, play: cutOffReader,
+		out: map[string]string{oneSet: "its signal of a loss was not re-enacted"},
+	},
 	{key: "readers-overlap", text: "readers come so often that the name is never free, and a writer waits", readers: true, play: readersOverlap},
 	{key: "readers-overlap-try", text: "the same, and the writer does not wait", readers: true, play: readersOverlapATry},
 	{key: "writers-stream", text: "one writer after another, and readers come", readers: true, play: writersStream},
 	{key: "reader-dies", text: "a reader dies while others come and go, and a writer waits", readers: true, play: readerDies(byWaiting)},
 	{key: "reader-dies-try", text: "the same, and the writer does not wait", readers: true, play: readerDies(byTrying)},
 	{key: "readers-upgrade", text: "two readers lock to write", readers: true, play: upgrades},
-	{key: "paused-reader", text: "a reader is paused, and reads while a writer writes", readers: true, play: pausedReader},
-	{
-		key: "reader-cut-off", text: "a reader that extends its lock is cut off from all nodes", readers: true, play: cutOffReader,
-		out: map[string]string{oneSet: "its signal of a loss was not re-enacted"},
-	},
 	{
 		key: "downgrade-lost", text: "a downgrade does not reach two nodes", readers: true, play: downgradeLost,
 		out: map[string]string{oneSet: "it has no downgrade"},
