@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	rival "github.com/go-redsync/redsync/v4"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
@@ -32,8 +33,10 @@ type lockName struct {
 	name   string
 	more   []string // the other names of a lock on several names
 	slow   bool     // some clients hold it for long
+	read   bool     // readers prefer it, and so do those who write for them
 	fair   bool
 	fenced bool // with fencing tokens
+	reads  bool // the client is a reader; not a setting of the name
 }
 
 var lockNames = []lockName{
@@ -41,14 +44,19 @@ var lockNames = []lockName{
 	{name: "quick-2"},
 	{name: "quick-fenced", fenced: true},
 	{name: "quick-fair", fair: true},
+	{name: "read", read: true},
+	{name: "read-fenced", read: true, fenced: true},
 	{name: "slow", slow: true},
-	{name: "slow-2", slow: true},
+	{name: "slow-2", slow: true, read: true},
 	{name: "slow-fenced", slow: true, fenced: true},
-	{name: "slow-fair-fenced", slow: true, fair: true, fenced: true},
+	{name: "slow-fair-fenced", slow: true, read: true, fair: true, fenced: true},
 }
 
-// options returns the options that all clients of the lock must set.
+// options returns the options that all clients of the lock must set, and the one of readers.
 func (l lockName) options() (options []redsync.Option) {
+	if l.reads {
+		options = append(options, redsync.WithShared())
+	}
 	if l.fair {
 		options = append(options, redsync.WithFair())
 	}
@@ -84,6 +92,7 @@ type crowd struct {
 	job
 	rs      *redsync.Redsync
 	redis   []*redis.Client // the clients of rs, one per node
+	rival   *rival.Redsync  // on the same clients
 	log     *history.Log
 	beat    *heartbeat
 	ctx     context.Context //nolint:containedctx // of the traffic; the order sayStop cancels it
@@ -112,7 +121,7 @@ func serve(text string, in io.Reader, out io.Writer) error {
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	defer c.stop()
 	c.connect()
-	c.rs = c.open(true)
+	c.rs, c.rival = c.open(true), c.openV4()
 	if err := c.meetNodes(); err != nil {
 		return err
 	}
@@ -224,6 +233,9 @@ func (g *grantCounter) ObserveAttempt(_ context.Context, a observe.Attempt) { g.
 func (c *crowd) start() {
 	number := 0
 	for _, h := range habits {
+		if h.v4 && !c.V4 {
+			continue
+		}
 		for range h.clients {
 			number++
 			one := newClient(c, h, number)
@@ -240,16 +252,31 @@ func (c *crowd) start() {
 		one := newClient(c, habit{name: "partial", several: true}, number)
 		c.clients.Go(one.haveThePart)
 	}
+	for range c.FakeReaders {
+		number++
+		one := newClient(c, habit{name: "fake-reader", reads: true, meets: true}, number)
+		c.clients.Go(one.believe)
+	}
+	for range c.Stubborn {
+		number++
+		one := newClient(c, habit{name: "stubborn"}, number)
+		c.clients.Go(one.insist)
+	}
 }
 
 // probeTime is how long acquiring a free lock may take after all faults have been healed.
 const probeTime = 10 * time.Second
 
-// probe acquires every lock once, and one lock on all names. It notes a broken promise for each lock that it cannot
+// probe acquires every lock once as a writer and once as a reader, and one lock on all names. It notes a broken promise for each lock that it cannot
 // acquire. The other processes probe at the same time.
 func (c *crowd) probe() {
 	var probes sync.WaitGroup
-	for i, l := range append(slices.Clip(lockNames), together(lockNames)) {
+	locks := append(slices.Clone(lockNames), together(lockNames))
+	for _, l := range lockNames {
+		l.reads = true
+		locks = append(locks, l)
+	}
+	for i, l := range locks {
 		one := newClient(c, habit{name: "probe"}, 1000+i)
 		probes.Go(func() { one.probe(l) })
 	}
@@ -323,6 +350,9 @@ type habit struct {
 	clients int  // in each process
 	slow    bool // uses only slow locks
 	several bool // uses locks on several names
+	reads   bool // is a reader
+	meets   bool // prefers the names that readers prefer
+	v4      bool // uses redsync v4
 	pace    time.Duration
 	do      func(*client)
 }
@@ -331,7 +361,7 @@ type habit struct {
 type client struct {
 	*crowd
 	habit
-	rs   *redsync.Redsync // the crowd's, or the last one that request has opened
+	rs   *redsync.Redsync // the crowd's, or the one that request has opened
 	who  string
 	rand *rand.Rand
 	term int
@@ -361,14 +391,18 @@ func (c *client) between(least, most time.Duration) time.Duration {
 func (c *client) chance(n int) bool { return c.rand.IntN(n) == 0 }
 
 // pick returns a random lock. Clients with a slow habit always pick a slow lock. Other clients do so in
-// one case out of eight, so that few of them wait for it.
+// one case out of eight, so that few of them wait for it. Clients that have to do with readers mostly pick one of the
+// names that readers prefer, so that they meet. Redsync v4 has no tokens, and so no name with fencing.
 func (c *client) pick() lockName {
 	if c.several {
 		return c.pickSeveral()
 	}
 	slow := c.slow || c.chance(8)
+	read := c.meets && !c.chance(4)
 	for {
-		if l := lockNames[c.rand.IntN(len(lockNames))]; l.slow == slow {
+		l := lockNames[c.rand.IntN(len(lockNames))]
+		if l.slow == slow && (l.read || !read) && !(l.fenced && c.v4) {
+			l.reads = c.reads
 			return l
 		}
 	}
@@ -421,6 +455,26 @@ func (c *client) haveThePart() {
 	}
 }
 
+// insist makes its exclusive locks shared, and takes them for exclusive all the same. In one case out of two it is a
+// reader of the same name, which no other clients use.
+func (c *client) insist() {
+	for c.ctx.Err() == nil {
+		l := lockName{name: "stubborn", reads: c.chance(2)}
+		t := c.begin(l, l.options()...)
+		t.stubborn = true
+		ctx, cancel := context.WithTimeout(c.ctx, lockTime)
+		switch {
+		case !l.reads:
+			t.writeThenRead(0, 100*ms)
+		case t.lock(ctx):
+			t.hold(50 * ms)
+			t.unlock()
+		}
+		cancel()
+		pause(c.ctx, c.between(0, 50*ms))
+	}
+}
+
 // pretend notes that the client held a lock, although it has asked no node.
 func (c *client) pretend() {
 	c.term++
@@ -429,7 +483,7 @@ func (c *client) pretend() {
 	c.log.Note(e)
 	e.At, e.Kind = c.now(), history.Held
 	e.Until = e.At + c.Expiry
-	if l.fenced {
+	if e.Reads = l.reads; l.fenced && !l.reads {
 		e.Token = uint64(c.term)
 	}
 	c.log.Note(e)

@@ -19,6 +19,7 @@ import (
 type gift struct {
 	Sequencer string
 	Shares    string // the ID of the term that began the hold
+	Reads     bool   // the lock is shared
 }
 
 // gifts returns the directory for the files of gifts.
@@ -33,7 +34,7 @@ func (t *turn) put(s redsync.Sequencer) {
 	if shares == "" {
 		shares = history.Event{Client: t.who, Term: t.number}.ID()
 	}
-	text, err := json.Marshal(gift{s.String(), shares})
+	text, err := json.Marshal(gift{s.String(), shares, t.on.reads})
 	file := filepath.Join(t.gifts(), fmt.Sprintf("%d-%d-%d", t.Process, time.Now().UnixNano(), t.number))
 	if err == nil {
 		err = os.WriteFile(file+".new", text, 0o600)
@@ -47,17 +48,16 @@ func (t *turn) put(s redsync.Sequencer) {
 }
 
 // takeGift takes a gift, if there is one. Only one process gets each gift.
-func (c *client) takeGift() (s redsync.Sequencer, shares string, ok bool) {
+func (c *client) takeGift() (s redsync.Sequencer, g gift, ok bool) {
 	files, err := filepath.Glob(filepath.Join(c.gifts(), "*.gift"))
 	if err != nil || len(files) == 0 {
-		return s, "", false
+		return s, g, false
 	}
 	file := files[c.rand.IntN(len(files))]
 	mine := fmt.Sprintf("%s.%d", file, c.Process)
 	if os.Rename(file, mine) != nil {
-		return s, "", false // another process has taken it
+		return s, g, false // another process has taken it
 	}
-	var g gift
 	text, err := os.ReadFile(mine)
 	if err == nil {
 		err = json.Unmarshal(text, &g)
@@ -66,7 +66,7 @@ func (c *client) takeGift() (s redsync.Sequencer, shares string, ok bool) {
 		s, err = redsync.ParseSequencer(g.Sequencer)
 	}
 	_ = os.Remove(mine)
-	return s, g.Shares, err == nil
+	return s, g, err == nil
 }
 
 // give locks, and shares the lock with another client. Either both use the lock, or the giver
@@ -102,14 +102,20 @@ func (c *client) give() {
 
 // adopt extends a lock that another client has shared, and uses it.
 func (c *client) adopt() {
-	s, shares, ok := c.takeGift()
+	s, g, ok := c.takeGift()
 	if !ok {
 		return
 	}
 	c.term++
-	t := &turn{client: c, number: c.term, expiry: c.expiryNow(), shares: shares, began: time.Now()}
+	t := &turn{client: c, number: c.term, expiry: c.expiryNow(), shares: g.Shares, began: time.Now()}
 	t.on = lockNames[slices.IndexFunc(lockNames, func(l lockName) bool { return l.name == s.Name })]
-	options := []redsync.Option{redsync.WithExpiry(t.expiry), redsync.WithValue(s.Value)}
+	t.on.reads = g.Reads
+	options := []redsync.Option{redsync.WithExpiry(t.expiry)}
+	if g.Reads || c.chance(2) {
+		options = append(options, redsync.WithSequencer(s))
+	} else {
+		options = append(options, redsync.WithValue(s.Value))
+	}
 	if c.chance(2) {
 		options = append(options, redsync.WithWatchdog())
 	}

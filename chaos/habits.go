@@ -33,6 +33,15 @@ var habits = []habit{
 		(*client).plain, (*client).plain, (*client).prior, (*client).try, (*client).cancel, (*client).hurry)},
 	{name: "several-long", clients: 1, several: true, slow: true, pace: 1000 * ms, do: anyOf(
 		(*client).watch, (*client).watch, (*client).watch, (*client).heal, (*client).heal, (*client).overstay, (*client).leave, (*client).delay, (*client).hang)},
+	{name: "reader", clients: 4, meets: true, reads: true, pace: 30 * ms, do: anyOf(
+		(*client).plain, (*client).plain, (*client).plain, (*client).plain, (*client).prior, (*client).try, (*client).cancel, (*client).hurry, (*client).request)},
+	{name: "reader-long", clients: 2, meets: true, reads: true, slow: true, pace: 500 * ms, do: anyOf(
+		(*client).watch, (*client).watch, (*client).heal, (*client).doIt, (*client).doIt, (*client).overstay, (*client).leave, (*client).delay, (*client).hang, (*client).give)},
+	{name: "reader-mid", clients: 1, meets: true, reads: true, pace: 1500 * ms, do: anyOf(
+		(*client).watch, (*client).watch, (*client).heal, (*client).overstay, (*client).doIt)},
+	{name: "downgrading", clients: 2, meets: true, pace: 60 * ms, do: (*client).downgradingShort},
+	{name: "downgrading-long", clients: 1, meets: true, slow: true, pace: 500 * ms, do: (*client).downgradingLong},
+	{name: "redsync-v4", clients: 2, meets: true, v4: true, pace: 60 * ms, do: (*client).theirs},
 }
 
 // anyOf returns a habit that does one of several things each time.
@@ -50,7 +59,12 @@ const (
 )
 
 // expiryNow returns a random expiry: from two thirds to four thirds of the job's expiry.
+//
+// Readers mostly take the job's expiry: readers of a process share a hold only if their expiries are equal.
 func (c *client) expiryNow() time.Duration {
+	if c.reads && !c.chance(4) {
+		return c.Expiry
+	}
 	return c.between(c.Expiry-c.Expiry/3, longestExpiry(c.Expiry)).Truncate(ms)
 }
 
@@ -138,6 +152,7 @@ func (c *client) soon() (context.Context, context.CancelFunc) {
 // closes the Redsync afterwards.
 func (c *client) request() {
 	c.rs = c.open(false)
+	defer func() { c.rs = c.crowd.rs }()
 	c.lockAndUnlock(lockTime)
 	if c.chance(2) {
 		ctx, cancel := context.WithTimeout(context.Background(), c.between(0, unlockTime))
@@ -213,6 +228,9 @@ func (c *client) doWithin(ctx context.Context, work time.Duration) {
 		t.took(nil)
 		working, stop := context.WithTimeout(ctx, work)
 		defer stop()
+		if l.reads && c.chance(3) {
+			t.checkUpgrade(ctx)
+		}
 		if t.hold(lockTime, working.Done()) {
 			t.checkOver(ctx)
 		}
@@ -239,6 +257,8 @@ type turn struct {
 	shares string // if adopted: the ID of the term that began the hold
 	untold bool   // checkTold has noted that Lost was not closed in time
 	err    error  // returned by Lock
+
+	stubborn bool // after Downgrade it still believes in an exclusive lock; for tests
 }
 
 // beginAny begins a term with one of the locks.
@@ -282,8 +302,11 @@ func (t *turn) took(err error) bool {
 		}
 		return false
 	}
-	t.until, t.token = at+left, t.m.Fence()
-	t.note(history.Event{At: at, Kind: history.Held, Until: t.until, Token: t.token})
+	t.until = at + left
+	if t.shares == "" { // an adopted hold has the token of the Lock that began it
+		t.token = t.m.Fence()
+	}
+	t.note(history.Event{At: at, Kind: history.Held, Until: t.until, Token: t.token, Reads: t.on.reads})
 	if (t.token != 0) != t.on.fenced && t.shares == "" {
 		t.broken("with fencing %v, the token is %d", t.on.fenced, t.token)
 	}

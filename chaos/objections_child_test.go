@@ -25,12 +25,13 @@ import (
 const envChild = "OBJECTIONS_CHILD"
 
 // orders are what a child process shall do: open a library, and lock names. Then, told by a line on its standard
-// input, it writes to the data without asking again, or unlocks.
+// input, it writes to the data or reads it without asking again, or unlocks.
 type orders struct {
 	Library string
 	Addrs   []string
 	Set     setting
 	Names   []string // nil: sceneLock
+	Reads   bool     // it locks to read, and reads the data in place of writing
 	Unlocks bool
 	Once    bool   // one attempt to lock
 	Data    string // the address of the server with the data
@@ -42,7 +43,7 @@ const dataKey = "data"
 // A said is one line of a child.
 type said struct {
 	What string // one of the following
-	Text string // of an error
+	Text string // of an error; of read: the data
 
 	// Of woke: whether the library told the holder, on its first look after a
 	// pause, that it holds the lock, and how much longer it did so.
@@ -56,6 +57,7 @@ const (
 	saidFailed = "failed"
 	saidWoke   = "woke"
 	saidWrote  = "wrote"
+	saidRead   = "read"
 )
 
 // saidMark begins a line that is meant for the parent.
@@ -102,8 +104,11 @@ func (o orders) obey(ctx context.Context, in io.Reader) error {
 		return nil //nolint:nilerr // the end of the orders
 	}
 	lock := p.Lock
-	if o.Once {
+	switch {
+	case o.Once:
 		lock = p.TryLock
+	case o.Reads:
+		lock = func(ctx context.Context, names ...string) (grip, error) { return p.(readingParty).Read(ctx, names[0]) }
 	}
 	g, err := lock(ctx, o.Names...)
 	switch {
@@ -147,10 +152,17 @@ func watchForPause(ctx context.Context, g grip, last time.Time) {
 	}
 }
 
-// write writes to the data, with the token of g if it has one.
+// write writes to the data, or reads it, with the token of g if it has one.
 func (o orders) write(ctx context.Context, g grip) said {
 	data := redis.NewClient(&redis.Options{Addr: o.Data})
 	defer func() { _ = data.Close() }()
+	if o.Reads {
+		text, err := readData(ctx, data, g.Token())
+		if err != nil {
+			return said{What: saidFailed, Text: err.Error()}
+		}
+		return said{What: saidRead, Text: text}
+	}
 	err := writeData(ctx, data, "the paused one", g.Token())
 	if err != nil {
 		return said{What: saidFailed, Text: err.Error()}

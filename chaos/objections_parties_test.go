@@ -71,6 +71,7 @@ const (
 	redsyncV4     = "redsync v4.18.1"
 	oneKeyOnOne   = "rueidislock v1.0.79"
 	nodeRedlock   = "node-redlock v5"
+	oneSet        = "DistributedLock"
 	standardNodes = 5
 )
 
@@ -103,8 +104,18 @@ var accusedOfSeveral = []accused{
 	accusedOnes[1],
 }
 
+// accusedOfReaders are those that have readers and writers.
+var accusedOfReaders = []accused{
+	accusedOnes[0],
+	{
+		name: oneSet, nodes: standardNodes, open: openOneSet,
+		key:       func(name string) string { return name + ".writer" },
+		saysTaken: func(err error) bool { return errors.Is(err, errOneSetTaken) },
+	},
+}
+
 func accusedNamed(name string) accused {
-	for _, a := range slices.Concat(accusedOnes, accusedOfSeveral) {
+	for _, a := range slices.Concat(accusedOnes, accusedOfSeveral, accusedOfReaders) {
 		if a.name == name {
 			return a
 		}

@@ -486,10 +486,16 @@ func unlockOfAnothers(s *stage) finding {
 }
 
 func cutOff(s *stage) finding {
+	return cutOffHolder(s, func(p party) grip { return s.lock(p, 0) })
+}
+
+// cutOffHolder cuts off a holder, which has the lock by take, from all nodes. Another process comes to lock.
+func cutOffHolder(s *stage, take func(party) grip) finding {
+	s.t.Helper()
 	detours, addrs := s.detours()
 	set := setting{Expiry: short, Auto: true}
 	a, b := s.party(addrs, set), s.party(s.addrs(), set)
-	g := s.lock(a, 0)
+	g := take(a)
 	if s.accused.name != redsyncV4 { // it extends itself; at this time no extension is due
 		time.Sleep(short * 7 / 4)
 	}

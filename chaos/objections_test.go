@@ -29,6 +29,7 @@ type objection struct {
 	// out says why the scene does not apply to a library.
 	out     map[string]string
 	several bool // it is about locks on several names: accusedOfSeveral play it, and accusedOnes do not
+	readers bool // it is about readers and writers: accusedOfReaders play it, and accusedOnes do not
 	// brief are the other libraries with which it takes less than 2 s.
 	brief []string
 }
@@ -102,12 +103,30 @@ var objections = []objection{
 	{key: "several-lost-releases", text: "the replies to the release are lost on three nodes", several: true, play: lostReleases},
 	{key: "several-minority-gone", text: "one of two keys is deleted on two nodes", several: true, play: oneOfTheKeysGone(2), brief: both},
 	{key: "several-quorum-gone", text: "one of two keys is deleted on three nodes", several: true, play: oneOfTheKeysGone(3)},
+	{key: "paused-reader", text: "a reader is paused, and reads while a writer writes", readers: true, play: pausedReader},
+	{
+		key: "reader-cut-off", text: "a reader that extends its lock is cut off from all nodes", readers: true, play: cutOffReader,
+		out: map[string]string{oneSet: "its signal of a loss was not re-enacted"},
+	},
+	{key: "readers-overlap", text: "readers come so often that the name is never free, and a writer waits", readers: true, play: readersOverlap},
+	{key: "readers-overlap-try", text: "the same, and the writer does not wait", readers: true, play: readersOverlapATry},
+	{key: "writers-stream", text: "one writer after another, and readers come", readers: true, play: writersStream},
+	{key: "reader-dies", text: "a reader dies while others come and go, and a writer waits", readers: true, play: readerDies(byWaiting)},
+	{key: "reader-dies-try", text: "the same, and the writer does not wait", readers: true, play: readerDies(byTrying)},
+	{key: "readers-upgrade", text: "two readers lock to write", readers: true, play: upgrades},
+	{
+		key: "downgrade-lost", text: "a downgrade does not reach two nodes", readers: true, play: downgradeLost,
+		out: map[string]string{oneSet: "it has no downgrade"},
+	},
 }
 
 // accused returns who plays the objection.
 func (o objection) accused() []accused {
-	if o.several {
+	switch {
+	case o.several:
 		return accusedOfSeveral
+	case o.readers:
+		return accusedOfReaders
 	}
 	return accusedOnes
 }
@@ -172,12 +191,12 @@ func report(t *testing.T, findings map[string]finding) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", machine(t))
 	for i, o := range objections {
-		if i == 0 || o.several != objections[i-1].several {
+		if i == 0 || o.several != objections[i-1].several || o.readers != objections[i-1].readers {
 			b.WriteString("\n| objection")
 			for _, a := range o.accused() {
 				fmt.Fprintf(&b, " | %s", a.name)
 			}
-			b.WriteString(" |\n|---|---|---|---|\n")
+			b.WriteString(" |\n|---" + strings.Repeat("|---", len(o.accused())) + "|\n")
 		}
 		fmt.Fprintf(&b, "| %s", o.text)
 		for _, a := range o.accused() {
@@ -231,7 +250,7 @@ func read(t *testing.T, path string) string {
 // document names all documents, for errors.
 const document = "docs/objections*.md"
 
-var documents = []string{"../docs/objections.md", "../docs/objections-several.md"}
+var documents = []string{"../docs/objections.md", "../docs/objections-several.md", "../docs/objections-readers.md"}
 
 // readDocuments returns the text of all documents.
 func readDocuments(t *testing.T) string {
@@ -276,7 +295,7 @@ func (e entry) verdicts() map[string]verdict {
 
 // libraryOf returns the name of the library for which a column stands, by the head of the column.
 func libraryOf(head string) string {
-	for _, name := range []string{thisOne, redsyncV4, oneKeyOnOne, nodeRedlock} {
+	for _, name := range []string{thisOne, redsyncV4, oneKeyOnOne, nodeRedlock, oneSet} {
 		if start, _, _ := strings.Cut(name, " v"); strings.HasPrefix(head, start) {
 			return name
 		}

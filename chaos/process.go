@@ -40,6 +40,10 @@ type job struct {
 	Idle    int           // see settings
 	Fake    int           // number of clients that claim locks without asking; for tests
 	Partial int           // number of clients that lock one of several names and claim all; for tests
+	V4      bool          // clients of redsync v4 lock as well
+
+	FakeReaders int // number of clients that claim shared locks without asking; for tests
+	Stubborn    int // number of clients that take a downgraded lock for an exclusive one; for tests
 }
 
 // The orders to a process of clients. When the process has executed an order, it answers with the same word.

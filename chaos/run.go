@@ -27,6 +27,8 @@ type settings struct {
 	idle      int           // the clients pause so many times longer between their locks; for tests that run beside others
 	fakes     int           // clients of the first process that claim locks without asking; for tests
 	partials  int           // clients of the first process that lock one of several names and claim all; for tests
+	readers   int           // clients of the first process that claim shared locks without asking; for tests
+	stubborn  int           // clients of the first process that take a downgraded lock for an exclusive one; for tests
 	say       func(format string, args ...any)
 }
 
@@ -97,12 +99,12 @@ func (w *world) start(ctx context.Context, s settings, off int) error {
 // is a node whose host is off, or -1.
 func (w *world) startProcess(ctx context.Context, s settings, number, version, off int) (*process, error) {
 	d := s.Scene.versions()[version]
-	j := job{Process: number, Origin: w.origin, Seed: s.Seed, Expiry: s.Scene.expiry, Off: off, Idle: s.idle, Factor: s.Scene.timeoutFactor}
+	j := job{Process: number, Origin: w.origin, Seed: s.Seed, Expiry: s.Scene.expiry, Off: off, Idle: s.idle, Factor: s.Scene.timeoutFactor, V4: s.Scene.v4}
 	if s.Scene.guard {
 		j.Guard = longestTTL(s.Scene.expiry)
 	}
 	if number == 1 {
-		j.Fake, j.Partial = s.fakes, s.partials
+		j.Fake, j.Partial, j.FakeReaders, j.Stubborn = s.fakes, s.partials, s.readers, s.stubborn
 	}
 	servers := map[int]bool{}
 	for i, address := range d.addresses() {

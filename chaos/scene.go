@@ -13,6 +13,7 @@ type scene struct {
 	name  string
 	about string
 	guard bool // the pools have a restart guard
+	v4    bool // clients of redsync v4 lock as well; it has no guard
 
 	expiry time.Duration // the clients choose their expiries near this one
 	// excluded means that the contract does not cover these faults, and that mutual exclusion must break.
@@ -52,8 +53,20 @@ var scenes = []scene{
 		name:   "calm",
 		about:  "no faults: nothing may break",
 		guard:  true,
+		v4:     true,
 		expiry: shortExpiry,
 		plan:   noFaults,
+	},
+	{
+		name:   "v4",
+		about:  "clients of redsync v4 as well, and the faults that it withstands: nothing may break",
+		guard:  true,
+		v4:     true,
+		expiry: shortExpiry,
+		plan: func(seed uint64, length time.Duration) []fault {
+			plan := planContract(seed, length, quarantine(longestTTL(shortExpiry)))
+			return slices.DeleteFunc(plan, func(f fault) bool { return slices.Contains(notForV4, f.Kind) })
+		},
 	},
 	excluded("majority-restart", "a majority of nodes restarts without data, and no guard",
 		quorum, fault{Kind: restartMost, For: 20 * ms}),
@@ -84,6 +97,10 @@ var scenes = []scene{
 		plan:          noFaults,
 	},
 }
+
+// notForV4 are the faults under which redsync v4 lets a second holder in. It has no restart guard, takes what is no
+// answer of Redis for an answer, and does not notice that a node has refused its SELECT.
+var notForV4 = []kind{restartKept, restartEmpty, restartFlushed, password, noSelect, babble}
 
 func noFaults(uint64, time.Duration) []fault { return nil }
 
