@@ -21,7 +21,8 @@ import (
 // A crowd is many who lock some of four names.
 type crowd struct {
 	rush
-	names []string
+	names  []string
+	single bool // nobody locks several names
 
 	mu      sync.Mutex
 	holders map[string]*redsync.Mutex

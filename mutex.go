@@ -358,7 +358,12 @@ func (m *Mutex) begin(h *lease.Lease) error {
 		h.Abandon(err)
 		return err
 	}
-	if former != nil {
+	switch {
+	case former == nil:
+	case h.Claim().Shares(): // the keys of the former term may be kept on purpose: they were not in the way of h
+		former.End(lost(nil))
+		former.ClearUnlessDelayed()
+	default:
 		former.End(lost(nil))
 		former.ClearAway()
 	}

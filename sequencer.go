@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // A Sequencer proves a hold to others. The holder sends it to a server along with a request. The
@@ -193,6 +194,9 @@ func (m *Mutex) adoptValue() {
 	m.adopted = m.set.value
 	s := m.set.sequencer
 	if s.Value == "" {
+		if !script.MayBeValue(m.adopted, false) {
+			m.change().fail(errors.New("redsync: WithValue: " + noValue))
+		}
 		return
 	}
 	m.adopted, m.token = s.Value, s.Token
@@ -200,8 +204,13 @@ func (m *Mutex) adoptValue() {
 		m.change().fail(fmt.Errorf("redsync: WithSequencer: the sequencer is of the lock %q, not of %q", s.Name, m.name))
 	} else if err := m.adoptMode(s); err != nil {
 		m.change().fail(err)
+	} else if !script.MayBeValue(s.Value, s.mode == modeRead) {
+		m.change().fail(errors.New("redsync: WithSequencer: " + noValue))
 	}
 }
+
+// noValue says why a value cannot be adopted. It is a secret, so the error does not say it.
+const noValue = `a value that begins with "readers" and a line feed, or that of a shared lock with a line feed, is none of a holder`
 
 // adoptMode makes m a lock of the mode of s, whose hold m adopts, or returns why it cannot. The name of m is
 // that of s.

@@ -9,6 +9,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // This file is about shared locks: many readers of a name at once, or one writer.
@@ -32,8 +33,8 @@ import (
 // Readers of one process (of the same New or Open) share a hold. When one of them acquires the lock, the
 // readers that wait right behind it in the process have it, too. So do readers that come within 20 ms, and
 // within a tenth of the expiry, unless a writer waits in the process. On the nodes they have one value, which
-// the last of them releases. Each of them has an Until and a Lost of its own. Readers share a hold only if
-// they have the same expiry, drift, node deadline, lock delay and WithSetNXOnExtend. None is shared with
+// the last of them releases. An extension by one of them, or by its watchdog, is for all of them.
+// Each has a Lost of its own. Readers share a hold only if they have the same expiry, drift, node deadline, lock delay and WithSetNXOnExtend. None is shared with
 // WithFencing, WithMaxHold, WithGenValueFunc, WithSequencer or WithHandOver(false), nor once the user has
 // seen its value (Mutex.Value, Mutex.Sequencer).
 //
@@ -57,8 +58,8 @@ func WithShared() Option {
 //   - ErrLockAlreadyExpired, ErrLockLost: the hold is over, as after ExtendContext.
 //   - ErrNotHeld: m is not held, or has adopted a hold that Extend has not confirmed yet. Nothing was sent.
 //   - ErrClosed.
-//   - An error that names an option or a name, such as WithShared, or a lock on several names. Nothing was
-//     sent, and the hold is as it was.
+//   - An error that names an option or a name, such as WithShared, or a lock on several names, or that says that
+//     the value has a line feed (WithValue, WithGenValueFunc). Nothing was sent, and the hold is as it was.
 func (m *Mutex) Downgrade(ctx context.Context) error {
 	ctx = orBackground(ctx)
 	h, err := m.open("downgrade")
@@ -73,6 +74,8 @@ func (m *Mutex) Downgrade(ctx context.Context) error {
 		return m.failure("downgrade", errors.New("WithShared: the lock is shared already"))
 	case !h.Begun():
 		return m.failure("downgrade", ErrNotHeld)
+	case !script.MayBeValue(h.Value(), true):
+		return m.failure("downgrade", errLineFeed)
 	}
 	start := clock.Now()
 	left := h.Remaining(start)
@@ -81,6 +84,9 @@ func (m *Mutex) Downgrade(ctx context.Context) error {
 	m.tellExtended(ctx, start, left, err)
 	return err
 }
+
+// errLineFeed is the error of a Downgrade whose record no node could read.
+var errLineFeed = errors.New("the value of a shared lock must have no line feed")
 
 // errBusy is the error of a Lock of a shared Mutex that is held.
 var errBusy = errors.New("redsync: this Mutex holds the lock already: use a Mutex for each reader")

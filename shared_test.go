@@ -250,7 +250,7 @@ func TestDowngradeWithoutAQuorum(t *testing.T) {
 	})
 }
 
-// An extension that is under way while the lock is downgraded proves no loss.
+// An extension or a Valid that is under way while the lock is downgraded succeeds.
 func TestDowngradeDuringAnExtension(t *testing.T) {
 	play(t, func(f field) {
 		m := f.NewMutex("lock", redsync.WithWatchdog())
@@ -261,8 +261,12 @@ func TestDowngradeDuringAnExtension(t *testing.T) {
 			for _, n := range f.nodes {
 				n.On("evalsha", 1, embedded.Fault{Delay: time.Millisecond})
 			}
-			all.Go(func() { _, _ = m.Extend() })
-			all.Go(func() { _, _ = m.Valid() })
+			for _, operation := range []func() (bool, error){m.Extend, m.Valid} {
+				all.Go(func() {
+					_, err := operation()
+					assert.NoError(f, err)
+				})
+			}
 			all.Go(func() { assert.NoError(f, m.Downgrade(f.Context())) })
 			all.Wait()
 			require.NoError(f, m.Err())
@@ -494,4 +498,31 @@ func TestReadersExtendWhenTheOneThatExtendedIsGone(t *testing.T) {
 		f.unlock(b)
 		f.noKeys()
 	})
+}
+
+// However many readers of a process come and go, it makes at most 50 entries per second for a name.
+func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
+	for _, expiry := range []time.Duration{200 * time.Millisecond, 8 * time.Second} {
+		play(t, func(f field) {
+			f.slow(100 * time.Microsecond)
+			count := &attemptCounter{}
+			options := patient(redsync.WithShared(), redsync.WithExpiry(expiry), redsync.WithObserver(count))
+			ctx, cancel := context.WithCancel(f.Context())
+			var all sync.WaitGroup
+			var locks atomic.Int64
+			for i := range 64 {
+				all.Go(func() {
+					for m := f.NewMutex("lock", options...); m.LockContext(ctx) == nil; locks.Add(1) {
+						time.Sleep(time.Duration(1+i%3) * time.Millisecond)
+						_, _ = m.Unlock()
+					}
+				})
+			}
+			time.Sleep(2 * time.Second)
+			cancel()
+			all.Wait()
+			assert.LessOrEqual(f, count.made.Load(), int64(2*50+4)) // some attempts are made at the end
+			assert.Greater(f, locks.Load(), int64(50_000))
+		})
+	}
 }

@@ -377,10 +377,15 @@ func (l *Lease) unlessRestarted(i int, s *pool.Server, start clock.Instant, v cl
 
 // Check asks the nodes whether they hold the claim of l.
 func (l *Lease) Check(ctx context.Context) quorum.Result {
-	limits := l.terms.Timing.limits()
-	limits.Decide = min(limits.Decide, l.Remaining(clock.Now()))
-	limits.Over = l.Done()
-	return l.terms.Keeper.Set.Start(ctx, check{l, l.Claim()}, l.terms.WaitAll).Wait(ctx, limits)
+	for {
+		limits, c := l.terms.Timing.limits(), l.Claim()
+		limits.Decide = min(limits.Decide, l.Remaining(clock.Now()))
+		limits.Over = l.Done()
+		res := l.terms.Keeper.Set.Start(ctx, check{l, c}, l.terms.WaitAll).Wait(ctx, limits)
+		if res.Won || l.Claim() == c || ctx.Err() != nil { // otherwise a Downgrade has come between: it asks for a reader
+			return res
+		}
+	}
 }
 
 // A check is the operation that asks the nodes whether they hold a lease's claim.

@@ -25,14 +25,18 @@ type Extension struct {
 func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 	l.extending.RLock()
 	defer l.extending.RUnlock()
-	e, err := l.extension(clock.Now())
-	if err != nil {
-		return quorum.Result{}, err
+	for {
+		e, err := l.extension(clock.Now())
+		if err != nil {
+			return res, err
+		}
+		// The votes count until the old Until, not only for one node deadline.
+		limits := quorum.Limits{Decide: l.Remaining(e.start), Node: l.terms.Timing.NodeTimeout, Over: l.Done()}
+		res = l.terms.Keeper.Set.Start(ctx, e, l.terms.WaitAll).Wait(ctx, limits)
+		if res.Won || l.Claim() == e.claim || ctx.Err() != nil { // otherwise a Downgrade has come between: it extends as a reader
+			return res, l.NotHeld(clock.Now())
+		}
 	}
-	// The votes count until the old Until, not only for one node deadline.
-	limits := quorum.Limits{Decide: l.Remaining(e.start), Node: l.terms.Timing.NodeTimeout, Over: l.Done()}
-	res = l.terms.Keeper.Set.Start(ctx, e, l.terms.WaitAll).Wait(ctx, limits)
-	return res, l.NotHeld(clock.Now())
 }
 
 // Confirm asks the nodes to prolong l, which is adopted, from its start on. It sets no missing key again,

@@ -13,13 +13,15 @@ import (
 
 // A sharing is what the leases that share a hold have in common.
 type sharing struct {
-	spoiled atomic.Bool // the user has seen the value of a lease, or a lease was lost: nobody joins any more
+	shown   atomic.Bool // the user has seen the value of a lease
+	spoiled atomic.Bool // that is so, or a lease was lost: nobody joins any more
 
 	mu     sync.Mutex    // guards what follows, and Lease.seat; it comes before Lease.mu
 	leases []*Lease      // those that have not left
 	closed bool          // nobody joins any more
 	by     *Lease        // the one whose watchdog has begun a round last; nil if none has
 	began  clock.Instant // when that was
+	fresh  clock.Instant // the start of the last extension that a quorum has confirmed
 
 	opened clock.Instant // when the hold was acquired
 	room   [1]*Lease     // for leases, while there is one
@@ -149,15 +151,15 @@ func (l *Lease) mayHave(now clock.Instant) bool {
 	}
 }
 
-// IsOpen reports whether nobody has closed the hold of l to others.
-func (l *Lease) IsOpen() bool {
+// IsOpen reports whether others may still join the hold of l. For window see Join.
+func (l *Lease) IsOpen(window time.Duration) bool {
 	s := l.sharing()
-	if s == nil {
+	if s == nil || s.spoiled.Load() {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.closed
+	return !s.closed && clock.Now().Since(s.opened) < window
 }
 
 // prolongOthers gives the validity of e, which a quorum has confirmed, to the other leases that share the hold.
@@ -168,6 +170,7 @@ func (e Extension) prolongOthers(confirmed clock.Instant) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.fresh = e.start
 	for _, other := range s.leases {
 		if other != e.lease {
 			other.Prolong(e, confirmed)
@@ -175,18 +178,33 @@ func (e Extension) prolongOthers(confirmed clock.Instant) {
 	}
 }
 
-// mayExtend reports whether the watchdog of l should begin a round at now. It should not if another lease that shares
-// the hold still has it, and its watchdog began a round less than a sixth of the expiry ago: that round prolongs l, too.
-func (l *Lease) mayExtend(now clock.Instant) bool {
+// A shift says whether the watchdog of a lease should begin a round.
+type shift uint8
+
+const (
+	own      shift = iota // it should begin one
+	others                // another lease that shares the hold extends it, but may leave it before a quorum has confirmed that
+	extended              // another lease has just extended it
+)
+
+// shift says whether the watchdog of l should begin a round at now. It should not if another lease that shares the
+// hold has extended it less than a sixth of the expiry ago, or still has it and began a round of its own in that time:
+// that round prolongs l, too.
+func (l *Lease) shift(now clock.Instant) shift {
 	s := l.sharing()
 	if s == nil {
-		return true
+		return own
 	}
+	recent := l.terms.Timing.Expiry / 6
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.by != nil && s.by != l && s.hasLocked(s.by) && now.Since(s.began) < l.terms.Timing.Expiry/6 {
-		return false
+	switch {
+	case s.by == nil || s.by == l:
+	case s.fresh != clock.Instant{} && now.Since(s.fresh) < recent:
+		return extended
+	case s.hasLocked(s.by) && s.by.mayHave(now) && now.Since(s.began) < recent:
+		return others
 	}
 	s.by, s.began = l, now
-	return true
+	return own
 }

@@ -106,11 +106,18 @@ func (w *watchdog) Fire(closing bool) {
 	case w.lease.NotHeld(clock.Now()) != nil:
 		w.closeRoundLocked()
 		return
-	case w.round == nil && !w.lease.mayExtend(clock.Now()):
-		w.schedule(w.third(clock.Now()))
-		return
 	case w.round == nil:
-		if !w.startLocked() {
+		now := clock.Now()
+		switch w.lease.shift(now) {
+		case own:
+			if !w.startLocked() {
+				return
+			}
+		case others:
+			w.schedule(min(w.patience(), w.third(now)))
+			return
+		case extended:
+			w.schedule(w.third(now))
 			return
 		}
 	case !w.round.IsFinal(): // the verdict of a final round has an alarm of its own

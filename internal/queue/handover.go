@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
@@ -175,8 +176,9 @@ func (ls *lines) admit(all []admission, h *lease.Lease, heard bool) []admission 
 		if first == nil || !ls.isFirstLocked(first) {
 			continue
 		}
-		if c.Shares() && first.shares() { // the hold was not in its way: it has a reason of its own to wait or to try
-			continue
+		_, downgraded := c.(*claim.Downgraded) // some nodes may still have it as exclusive
+		if c.Shares() && first.shares() && !downgraded {
+			continue // the hold was not in its way: it has a reason of its own to wait or to try
 		}
 		if !l.others && !first.terms.Fair {
 			all = append(all, admission{waiter: first, line: i, tries: true})

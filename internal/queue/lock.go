@@ -71,6 +71,7 @@ func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*leas
 	}
 	switch {
 	case l != nil:
+		t.Group.lines.share(l)
 		return l, nil
 	case !o.Mends():
 		return nil, &Failure{Last: o}

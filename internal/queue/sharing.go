@@ -51,9 +51,22 @@ func (l *line) hasWriter() bool {
 	return l != nil && (len(l.several) > 0 || l.readers < len(l.waiters))
 }
 
-// shareLocked lets the readers behind the one that has acquired hold share it, up to the first waiter who is no
-// reader. A reader with other terms goes on waiting. shareLocked returns the readers that have the hold now, which the
-// caller must tell to look again. They need lines.mu then, so the caller should unlock it before.
+// share lets other readers share hold, which a call that stood in no line has acquired, if its terms allow that.
+func (ls *lines) share(hold *lease.Lease) {
+	if !hold.Open() {
+		return
+	}
+	ls.mu.Lock()
+	joined := ls.shareLocked(hold)
+	ls.mu.Unlock()
+	for _, w := range joined {
+		w.lookAgain()
+	}
+}
+
+// shareLocked lets the readers at the head of the line share hold, which somebody has just acquired, up to the first
+// waiter who is no reader. A reader with other terms goes on waiting. shareLocked returns the readers that have the
+// hold now, which the caller must tell to look again. They need lines.mu then, so the caller should unlock it before.
 func (ls *lines) shareLocked(hold *lease.Lease) (joined []*waiter) {
 	name := hold.Claim().Lines()[0]
 	ls.shared.put(name, hold)
@@ -97,7 +110,7 @@ func (l *line) takeServed() {
 func (s *shared) put(name string, hold *lease.Lease) {
 	if len(s.byName) >= s.sweep {
 		for other, h := range s.byName {
-			if !h.IsOpen() {
+			if !h.IsOpen(joinWindow(h.Terms())) {
 				delete(s.byName, other)
 			}
 		}
@@ -117,7 +130,7 @@ func (ls *lines) forgetHold(hold *lease.Lease) {
 	name := hold.Claim().Lines()[0]
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if h := ls.shared.byName[name]; h != nil && !h.IsOpen() {
+	if h := ls.shared.byName[name]; h != nil && !h.IsOpen(joinWindow(h.Terms())) {
 		delete(ls.shared.byName, name)
 	}
 }

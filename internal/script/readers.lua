@@ -4,9 +4,9 @@
 -- key lasts as long as the last of them. A value has no newline. It may have spaces.
 
 -- deadlineOf returns the digits of the deadline in the record that ends at stop, nil if there
--- are none.
+-- are none. A stop below 15 is in the first line, or right behind it.
 local function deadlineOf(text, stop)
-  if string.sub(text, stop - 14, stop - 14) ~= ' ' then return nil end
+  if stop < 15 or string.sub(text, stop - 14, stop - 14) ~= ' ' then return nil end
   local digits = string.sub(text, stop - 13, stop - 1)
   if not string.find(digits, '%D') then return digits end
 end

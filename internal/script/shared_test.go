@@ -894,7 +894,7 @@ func FuzzReaders(f *testing.F) {
 	at := func(value string, ms int64) string { return fmt.Sprintf("%s %013d\n", value, now+ms) }
 	all := []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}
 	for _, text := range []string{
-		"", "v", "w", "readers", "readers " + at("v", 5000), "readers" + at("v", 5000), "readers\n", "readers\n\n", "readers\nv", "readers\nv \n", "readers\n" + at("v", 5000)[1:], "Readers\n" + at("v", 5000),
+		"", "v", "w", "readers", "readers " + at("v", 5000), "readers" + at("v", 5000), "readers\n", "readers\n\n", "readers\nv", "readers\nvw \n", "readers\n 5\n", "readers\nv \n", "readers\n" + at("v", 5000)[1:], "Readers\n" + at("v", 5000),
 		"readers\n" + at("v", 5000), "readers\n" + at("v", -5000), "readers\n" + at("v", 0), "readers\n" + at("", 5000), "readers\n" + at("v", -9) + at("w", 5000),
 		"readers\n" + at("v", 5000) + at("w", 4000), "readers\n" + at("v", 5000) + at("w", -4000), "readers\n" + at("v", 5000) + at("w", 5000), "readers\n" + at("v", 5000) + at("v", 6000),
 		"readers\n" + at("v", 5000) + "x", "readers\n" + at("v", 5000) + "\n", "readers\n" + at("v", 5000) + "w 123\n", "readers\n" + at("v", 5000) + "garbage\n" + at("w", 6000), "readers\n" + at("w", 5000) + at("x", -1) + at("v", 6000), "readers\n\n" + at("v", 5000), "readers\nx\n" + at("v", 5000),

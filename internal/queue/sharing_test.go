@@ -1,0 +1,36 @@
+package queue
+
+import (
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// A process does not remember the holds of many names, each of which was read once, although nobody unlocks them.
+func TestHoldsThatNobodyCanJoinAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		h.answer = func(int, pool.Request) (*pool.Reply, error) {
+			return &pool.Reply{Value: script.Granted, Fate: pool.Answered, Conn: 1}, nil
+		}
+		for i := range 1000 {
+			readers := claim.NewShared("name-" + strconv.Itoa(i))
+			terms := h.terms()
+			terms.Claim, terms.Joins = &readers, true
+			_, failure := terms.Lock(t.Context(), clock.Now(), 1)
+			require.Nil(t, failure)
+			time.Sleep(maxChain)
+		}
+		assert.LessOrEqual(t, len(h.lines.shared.byName), 66)
+		h.closes()
+	})
+}

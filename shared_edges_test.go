@@ -1,0 +1,174 @@
+package redsync_test
+
+import (
+	"encoding/base64"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+// What is easily overlooked about shared locks.
+
+// A value with a line feed cannot be that of a reader, so its hold cannot be downgraded, and stays as it was.
+func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
+	play(t, func(f field) {
+		value := func() (string, error) { return "a line\nand another", nil }
+		m := f.NewMutex("lock", redsync.WithGenValueFunc(value))
+		require.NoError(f, m.Lock())
+		synctest.Wait()
+		before := f.traffic()
+		require.ErrorContains(f, m.Downgrade(f.Context()), "line feed")
+		assert.Equal(f, before, f.traffic())
+		f.confirms(m.Extend())
+		require.Error(f, f.NewMutex("lock", redsync.WithShared()).TryLock())
+		f.unlocks(m)
+	})
+}
+
+// A reader whose value the user has seen may have given it away: another reader that shares the hold does not
+// release it when its own time is up.
+func TestAReaderDoesNotClearAwayAValueThatAnotherHasShown(t *testing.T) {
+	play(t, func(f field) {
+		other := f.another()
+		f.closes(other)
+		a, b := f.NewMutex("lock", redsync.WithShared()), f.NewMutex("lock", redsync.WithShared())
+		require.NoError(f, a.Lock())
+		require.NoError(f, b.Lock())
+		adopter := other.NewMutex("lock", redsync.WithSequencer(a.Sequencer()))
+		time.Sleep(7 * time.Second)
+		f.confirms(adopter.Extend())
+		time.Sleep(2 * time.Second)
+		require.ErrorIs(f, a.Err(), redsync.ErrLockLost)
+		require.ErrorIs(f, b.Err(), redsync.ErrLockLost)
+		require.NoError(f, b.Lock())
+		synctest.Wait()
+		f.confirms(adopter.Valid())
+		f.unlock(b)
+		f.unlock(adopter)
+		f.noKeys()
+	})
+}
+
+// While nodes are frozen, readers that share a hold leave it, each while its watchdog has the round for all. The
+// last one is extended all the same once the nodes answer again, as it would be alone.
+func TestTheWatchdogOfTheLastReaderTakesOverInTime(t *testing.T) {
+	for _, others := range []int{0, 2} {
+		play(t, func(f field) {
+			f.meet()
+			options := []redsync.Option{redsync.WithShared(), redsync.WithWatchdog()}
+			var leaving []*redsync.Mutex
+			for range others {
+				m := f.NewMutex("lock", options...)
+				require.NoError(f, m.Lock())
+				leaving = append(leaving, m)
+				time.Sleep(time.Millisecond)
+			}
+			stays := f.NewMutex("lock", options...)
+			require.NoError(f, stays.Lock())
+			start := time.Now()
+			time.Sleep(2500 * time.Millisecond)
+			f.freeze(0, 1, 2, 3, 4)
+			for i, m := range leaving {
+				time.Sleep(time.Until(start.Add(time.Duration(i+1)*guard/3 + 100*time.Millisecond)))
+				f.unlock(m)
+			}
+			time.Sleep(time.Until(start.Add(6 * time.Second)))
+			f.thaw(0, 1, 2, 3, 4)
+			time.Sleep(10 * time.Second)
+			require.NoError(f, stays.Err(), "%d others", others)
+			f.unlock(stays)
+			f.noKeys()
+		})
+	}
+}
+
+// A Lock that waits for the end of its own hold does not shorten the lock delay of that hold.
+func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock", patient(redsync.WithShared(), redsync.WithLockDelay(20*time.Second))...)
+		require.NoError(f, m.Lock())
+		end := m.Until()
+		require.NoError(f, m.Lock(), "it waits until the hold is over")
+		assert.False(f, time.Now().Before(end))
+		f.unlock(m)
+		synctest.Wait()
+		require.Error(f, f.NewMutex("lock").TryLock(), "the first hold was not unlocked")
+		time.Sleep(21 * time.Second)
+		require.NoError(f, f.NewMutex("lock").TryLock())
+	})
+}
+
+// A reader that has waited for a writer of its process goes on when that unlocks, also after a downgrade that too
+// few nodes have executed.
+func TestAReaderGoesOnAfterAFailedDowngrade(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		w := f.held()
+		r := f.calls(f.Redsync, patient(redsync.WithShared())...)
+		time.Sleep(10 * time.Millisecond)
+		for _, n := range f.nodes[2:] {
+			n.On("evalsha", 2, embedded.Fault{Err: "LOADING Redis is loading the dataset in memory"})
+		}
+		require.ErrorIs(f, w.Downgrade(f.Context()), redsync.ErrExtendFailed)
+		time.Sleep(100 * time.Millisecond)
+		require.True(f, open(r.done))
+		f.unlock(w)
+		f.within(r, 10*time.Millisecond)
+		f.unlock(r.Mutex)
+	})
+}
+
+// Readers that do not wait share a hold, too.
+func TestReadersThatTryShareAHold(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		var all []*redsync.Mutex
+		for range 10 {
+			m := f.NewMutex("lock", redsync.WithShared())
+			require.NoError(f, m.TryLock())
+			all = append(all, m)
+		}
+		assert.Equal(f, 1, f.entries("lock"))
+		for _, m := range all {
+			f.unlock(m)
+		}
+		f.noKeys()
+	})
+}
+
+// What readers hold is no value that a Mutex could adopt: its Unlock would release them all.
+func TestTheTextOfReadersIsNoValueToAdopt(t *testing.T) {
+	play(t, func(f field) {
+		r := f.NewMutex("lock", redsync.WithShared())
+		require.NoError(f, r.Lock())
+		synctest.Wait()
+		text, err := f.nodes[0].Client().Get(f.Context(), "lock").Result()
+		require.NoError(f, err)
+		value := f.readersOf("lock")[0]
+		for what, option := range map[string]redsync.Option{
+			"value":             redsync.WithValue(text),
+			"sequencer":         redsync.WithSequencer(redsync.Sequencer{Name: "lock", Value: text}),
+			"shared, two lines": redsync.WithSequencer(readSequencer(f, value+"\nb")),
+		} {
+			m := f.NewMutex("lock", option)
+			refuses(f.T, m, "line feed")
+			require.ErrorContains(f, m.Do(f.Context(), nothing), "line feed", what)
+		}
+		f.confirms(r.Valid())
+		f.unlocks(r)
+	})
+}
+
+// readSequencer returns the Sequencer of a shared hold with a value.
+func readSequencer(f field, value string) redsync.Sequencer {
+	encode := base64.RawURLEncoding.EncodeToString
+	s, err := redsync.ParseSequencer("redsync2.read." + encode([]byte("lock")) + ".0." + encode([]byte(value)))
+	require.NoError(f, err)
+	return s
+}
