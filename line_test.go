@@ -45,7 +45,7 @@ func TestManyWaitersOfAProcessCostAsMuchAsOne(t *testing.T) {
 				})
 				return commands
 			}
-			one, many := costs(1), costs(testlength.Of(250, 250, 1000))
+			one, many := costs(1), costs(testlength.Of(60, 250, 1000))
 			assert.Positive(t, one)
 			assert.LessOrEqual(t, many, one)
 		})
@@ -251,13 +251,13 @@ func TestNoAttemptIsInVainWhereProcessesTakeTurns(t *testing.T) {
 				}
 				time.Sleep(200 * time.Millisecond)
 				made, failed := count.made.Load(), count.failed.Load()
-				halves := testlength.Of(1, 1, 4)
-				time.Sleep(time.Duration(halves) * time.Second / 2)
+				tenths := testlength.Of(2, 5, 20)
+				time.Sleep(time.Duration(tenths) * time.Second / 10)
 				made, failed = count.made.Load()-made, count.failed.Load()-failed
 				cancel()
 				wg.Wait()
-				assert.Greater(t, made, int64(250*halves))
-				assert.LessOrEqual(t, failed, int64(2*halves))
+				assert.Greater(t, made, int64(50*tenths))
+				assert.LessOrEqual(t, failed, int64((2*tenths+4)/5))
 			})
 		})
 	}

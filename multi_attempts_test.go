@@ -67,7 +67,7 @@ func (f field) busy(processes, callers int, hold time.Duration, names func(*rand
 			})
 		}
 	}
-	time.Sleep(time.Duration(testlength.Of(300, 400, 10000)) * time.Millisecond)
+	time.Sleep(time.Duration(testlength.Of(100, 400, 10000)) * time.Millisecond)
 	made, failed := count.made.Load(), count.failed.Load()
 	cancel()
 	wg.Wait()
@@ -82,7 +82,7 @@ func TestMultisThatTakeTurnsMakeOneAttemptEach(t *testing.T) {
 			play(t, func(f field) {
 				locks, attempts := f.busy(2, 4, 5*time.Millisecond, func(*rand.Rand) []string { return names })
 				t.Logf("%d locks, %d attempts", locks, attempts)
-				assert.Greater(t, locks, int64(40))
+				assert.Greater(t, locks, int64(10))
 				assert.Less(t, float64(attempts), 1.2*float64(locks)+20)
 			})
 		})
@@ -104,7 +104,7 @@ func TestMultisForRandomNamesMakeFewAttempts(t *testing.T) {
 					return names
 				}, modes[mode]...)
 				t.Logf("%d locks, %d attempts", locks, attempts)
-				assert.Greater(t, locks, int64(50))
+				assert.Greater(t, locks, int64(20))
 				assert.Less(t, float64(attempts), most*float64(locks))
 			})
 		})
