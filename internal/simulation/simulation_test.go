@@ -151,7 +151,7 @@ func doneWrong(t *testing.T, controls ...control) {
 	oneByOne(t)
 	for _, c := range controls {
 		t.Run(string(c.mistake), func(t *testing.T) {
-			const most = 100
+			const most = 200
 			enough, broken, seed, rewritten := testlength.Of(1, 1, 15), map[string]int{}, 0, false
 			missing := func() bool {
 				return slices.ContainsFunc(c.seen, func(rule string) bool { return broken[rule] < enough })
