@@ -170,10 +170,10 @@ func TestWaiterGoesOnWhenTheHoldOfAMultiRunsOut(t *testing.T) {
 		require.NoError(f, b.Lock())
 		multi := f.callsSeveral(f.Redsync, both, patient()...)
 		time.Sleep(100 * time.Millisecond)
-		f.unlock(b)
-		for _, n := range f.nodes {
-			n.On("evalsha", 1, embedded.Fault{Delay: 50 * time.Millisecond})
+		for _, n := range f.nodes { // the release, and the next try
+			n.On("evalsha", 2, embedded.Fault{Delay: 50 * time.Millisecond})
 		}
+		f.unlock(b)
 		time.Sleep(20 * time.Millisecond) // its try is under way
 		require.True(f, open(multi.done))
 		a := f.callsOn(f.Redsync, "a", patient(redsync.WithFair())...)
