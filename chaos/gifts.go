@@ -70,15 +70,21 @@ func (c *client) takeGift() (s redsync.Sequencer, g gift, ok bool) {
 }
 
 // give locks, and shares the lock with another client. Either both use the lock, or the giver
-// detaches from it and later tries to lock again with the same Mutex.
+// detaches from it and later tries to lock again with the same Mutex. A reader whose lock both use must not share its
+// hold with other readers of the process: an Unlock of the other client would end their holds, too. Detach refuses that.
 func (c *client) give() {
-	t := c.beginAny()
+	together := c.chance(3)
+	var options []redsync.Option
+	if c.reads && together {
+		options = append(options, redsync.WithHandOver(false))
+	}
+	t := c.beginAny(options...)
 	ctx, cancel := context.WithTimeout(c.ctx, 2*lockTime)
 	defer cancel()
 	if !t.lock(ctx) || t.hold(c.between(0, c.Expiry/4)) {
 		return
 	}
-	if c.chance(3) {
+	if together {
 		t.put(t.m.Sequencer())
 		t.hold(c.between(0, c.Expiry/2))
 		t.unlock()
