@@ -35,6 +35,7 @@ const (
 	modePlain = ""      // one name, exclusively
 	modeNames = "names" // several names, exclusively; then "-" and the length of each name, in bytes
 	modeRead  = "read"  // one name, shared
+	modeJoint = "joint" // one name, shared, and other readers of the process have the same value: nobody can adopt it
 )
 
 // namesSeparator joins the names of a lock on several names to the name of its Mutex.
@@ -47,7 +48,9 @@ func sequencerOf(h *lease.Lease) Sequencer {
 	c := h.Claim()
 	s := sequencerOfNames(c.Lines(), h.Token(), c.Value())
 	if c.Shares() {
-		s.mode = modeRead
+		if s.mode = modeRead; !h.IsAlone() {
+			s.mode = modeJoint
+		}
 	}
 	return s
 }
@@ -142,7 +145,7 @@ func ParseSequencer(text string) (Sequencer, error) {
 	case len(parts) == 4 && parts[0] == sequencerForm:
 	case len(parts) == 5 && parts[0] == sequencerModeForm:
 		mode, parts = parts[1], parts[1:]
-		if _, ok := lengthsOf(mode); !ok && mode != modeRead {
+		if _, ok := lengthsOf(mode); !ok && mode != modeRead && mode != modeJoint {
 			return Sequencer{}, errors.New("redsync: no sequencer: this version does not know the mode of the lock")
 		}
 	default:
@@ -204,7 +207,7 @@ func (m *Mutex) adoptValue() {
 		m.change().fail(fmt.Errorf("redsync: WithSequencer: the sequencer is of the lock %q, not of %q", s.Name, m.name))
 	} else if err := m.adoptMode(s); err != nil {
 		m.change().fail(err)
-	} else if !script.MayBeValue(s.Value, s.mode == modeRead) {
+	} else if !script.MayBeValue(s.Value, s.mode == modeRead || s.mode == modeJoint) {
 		m.change().fail(errors.New("redsync: WithSequencer: " + noValue))
 	}
 }
@@ -217,6 +220,9 @@ const noValue = `a value that begins with "readers" and a line feed, or that of 
 func (m *Mutex) adoptMode(s Sequencer) error {
 	names, ok := s.cut()
 	switch {
+	case s.mode == modeJoint:
+		return errors.New("redsync: WithSequencer: other readers of the giver's process share the hold of the sequencer: " +
+			"the giver must use Detach, or WithHandOver(false)")
 	case s.mode == modeRead && m.multi == nil:
 		m.change().shared = true
 		return nil

@@ -31,30 +31,6 @@ func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 	})
 }
 
-// A reader whose value the user has seen may have given it away: another reader that shares the hold does not
-// release it when its own time is up.
-func TestAReaderDoesNotClearAwayAValueThatAnotherHasShown(t *testing.T) {
-	play(t, func(f field) {
-		other := f.another()
-		f.closes(other)
-		a, b := f.NewMutex("lock", redsync.WithShared()), f.NewMutex("lock", redsync.WithShared())
-		require.NoError(f, a.Lock())
-		require.NoError(f, b.Lock())
-		adopter := other.NewMutex("lock", redsync.WithSequencer(a.Sequencer()))
-		time.Sleep(7 * time.Second)
-		f.confirms(adopter.Extend())
-		time.Sleep(2 * time.Second)
-		require.ErrorIs(f, a.Err(), redsync.ErrLockLost)
-		require.ErrorIs(f, b.Err(), redsync.ErrLockLost)
-		require.NoError(f, b.Lock())
-		synctest.Wait()
-		f.confirms(adopter.Valid())
-		f.unlock(b)
-		f.unlock(adopter)
-		f.noKeys()
-	})
-}
-
 // While nodes are frozen, readers that share a hold leave it, each while its watchdog has the round for all. The
 // last one is extended all the same once the nodes answer again, as it would be alone.
 func TestTheWatchdogOfTheLastReaderTakesOverInTime(t *testing.T) {

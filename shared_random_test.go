@@ -33,8 +33,9 @@ type library struct {
 	served  int
 }
 
-func newLibrary(t testing.TB) *library {
-	return &library{TB: t, readers: map[string]int{}, writers: map[string]int{}, changed: map[string]time.Time{}, ends: map[string][]time.Time{}}
+func newLibrary(tb testing.TB) *library {
+	tb.Helper()
+	return &library{TB: tb, readers: map[string]int{}, writers: map[string]int{}, changed: map[string]time.Time{}, ends: map[string][]time.Time{}}
 }
 
 // comes notes that somebody calls Lock with a context.

@@ -526,3 +526,26 @@ func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
 		})
 	}
 }
+
+// What other readers of the process share cannot be adopted elsewhere: an Unlock there would end it for all.
+func TestNobodyAdoptsWhatReadersShare(t *testing.T) {
+	play(t, func(f field) {
+		other := f.another()
+		f.closes(other)
+		a, b := f.NewMutex("lock", redsync.WithShared()), f.NewMutex("lock", redsync.WithShared())
+		require.NoError(f, a.Lock())
+		require.NoError(f, b.Lock())
+		s := a.Sequencer()
+		text, err := redsync.ParseSequencer(s.String())
+		require.NoError(f, err)
+		require.Equal(f, s, text)
+		require.NoError(f, other.Current(f.Context(), s))
+		_, err = other.NewMutex("lock", redsync.WithSequencer(s)).Unlock()
+		require.ErrorContains(f, err, "share the hold")
+		f.unlock(a)
+		f.confirms(b.Valid())
+		alone := b.Sequencer()
+		f.confirms(other.NewMutex("lock", redsync.WithSequencer(alone)).Unlock())
+		require.ErrorIs(f, other.Current(f.Context(), alone), redsync.ErrLockAlreadyExpired)
+	})
+}

@@ -37,21 +37,16 @@ func (l *Lease) showLocked() string {
 		return ""
 	}
 	l.value.shown = true
-	if s := l.sharing(); s != nil {
-		s.shown.Store(true)
-		s.spoiled.Store(true)
-	}
+	l.spoil()
 	return l.claim.Value()
 }
 
-// Hide stops the value from being shown, and reports whether nobody has seen it, not even as the value of another
-// lease that shares the hold of l. Only then may l be handed over, or released by anything but the user's own Unlock.
+// Hide stops the value from being shown, and reports whether nobody has seen it. Only then may l be handed over, or released by anything but the user's own Unlock.
 func (l *Lease) Hide() (private bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.value.hidden = true
-	s := l.sharing()
-	return !l.value.shown && (s == nil || !s.shown.Load())
+	return !l.value.shown
 }
 
 // ClearAway releases what l, which has ended, left on the nodes, unless the user may have seen the value.

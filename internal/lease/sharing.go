@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,8 +14,7 @@ import (
 
 // A sharing is what the leases that share a hold have in common.
 type sharing struct {
-	shown   atomic.Bool // the user has seen the value of a lease
-	spoiled atomic.Bool // that is so, or a lease was lost: nobody joins any more
+	spoiled atomic.Bool // the user has seen the value of a lease, or a lease was lost: nobody joins any more
 
 	mu     sync.Mutex    // guards what follows, and Lease.seat; it comes before Lease.mu
 	leases []*Lease      // those that have not left
@@ -123,6 +123,22 @@ func (s *sharing) dropOverLocked(now clock.Instant) {
 	}
 }
 
+// IsAlone reports whether l is the only lease that has the hold.
+func (l *Lease) IsAlone() bool {
+	s := l.sharing()
+	if s == nil {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.isAloneLocked(l)
+}
+
+func (s *sharing) isAloneLocked(l *Lease) bool {
+	now := clock.Now()
+	return !slices.ContainsFunc(s.leases, func(other *Lease) bool { return other != l && other.mayHave(now) })
+}
+
 // LeaveAlone reports whether l is the only lease that has the hold, and then keeps others from joining it. It is for
 // Detach.
 func (l *Lease) LeaveAlone() bool {
@@ -130,13 +146,10 @@ func (l *Lease) LeaveAlone() bool {
 	if s == nil {
 		return true
 	}
-	now := clock.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, other := range s.leases {
-		if other != l && other.mayHave(now) {
-			return false
-		}
+	if !s.isAloneLocked(l) {
+		return false
 	}
 	s.closed = true
 	return true
