@@ -217,6 +217,9 @@ func (p *process) stop() {
 		_ = c.Close()
 		time.Sleep(time.Nanosecond)
 	}
+	p.mu.Lock()
+	p.silent = true
+	p.mu.Unlock()
 	for _, cancel := range calls {
 		cancel()
 		time.Sleep(time.Nanosecond)
@@ -236,11 +239,12 @@ func (p *process) call(patience time.Duration) (context.Context, context.CancelF
 	return ctx, cancel
 }
 
-// hasEnded reports whether the process has been stopped.
+// hasEnded reports whether the process has been stopped, and has no connection any more. Until then a client can
+// unlock: an extension that fails because some connections have ended is a reason to do so.
 func (p *process) hasEnded() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.ended
+	return p.silent
 }
 
 // A process with the old nodes, whose clock is ahead, gets a token. A process with the new nodes gets a greater one

@@ -319,11 +319,12 @@ type process struct {
 	kind       int          // which nodes it has: see nodesOf
 	requests   *nodeClients // of those who make a Redsync for each request
 
-	mu    sync.Mutex
-	reads map[string]*redsync.Mutex // by name: see reader
-	ended bool
-	conns []net.Conn           // in the order in which they were opened
-	calls []context.CancelFunc // that have begun
+	mu     sync.Mutex
+	reads  map[string]*redsync.Mutex // by name: see reader
+	ended  bool                      // it opens no connection any more
+	silent bool                      // all its connections are closed
+	conns  []net.Conn                // in the order in which they were opened
+	calls  []context.CancelFunc      // that have begun
 }
 
 // nodeClients are the clients of a process, each with its node. A process with two sets has clients for
