@@ -403,9 +403,13 @@ func (t *simTerm) mayDowngrade() bool {
 	return t.client.class[readers] && !t.hasSeveral() && !t.shared.Load() && !t.shown.Load() && (t.shares == "" || t.drawn.alone)
 }
 
-// downgrade makes an exclusive lock shared. The client believes that from the call on.
+// downgrade makes an exclusive lock shared. The client believes that from the call on. A process that has ended
+// downgrades nothing: it says nothing of it, but another process could still extend the lock as a reader's.
 func (t *simTerm) downgrade() {
 	c := t.client
+	if t.process.hasEnded() {
+		return
+	}
 	ctx, cancel := t.patience()
 	defer cancel()
 	until := c.now() + t.Remaining()
@@ -467,6 +471,9 @@ func (t *simTerm) adopts(given redsync.Sequencer) redsync.Option {
 
 // given notes that a process holds what is held elsewhere as well, for so long.
 func (s *simulation) given(process int, lasts time.Duration) {
+	if s.clocks == "wall" {
+		lasts += s.longest // the timer that ends a hold may be late: see rules
+	}
 	until := &s.givenUntil[process]
 	until.Store(max(until.Load(), int64(s.now()+lasts)))
 }
