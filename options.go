@@ -105,13 +105,14 @@ func (s *settings) fail(err error) {
 }
 
 // passes reports whether locks with these settings may be handed over.
-func (s *settings) passes() bool {
-	return !s.noHandOver && !s.shared && !s.fair && !s.fencing && !s.customValues && s.value == "" && s.sequencer.Value == "" && s.maxHold == 0
-}
+func (s *settings) passes() bool { return s.staysPrivate() && !s.shared && !s.fair && s.value == "" }
 
 // joins reports whether readers with these settings may share a hold.
-func (s *settings) joins() bool {
-	return s.shared && !s.noHandOver && !s.fencing && !s.customValues && s.sequencer.Value == "" && s.maxHold == 0
+func (s *settings) joins() bool { return s.staysPrivate() && s.shared }
+
+// staysPrivate reports whether another call of the process can go on with a hold that has these settings.
+func (s *settings) staysPrivate() bool {
+	return !s.noHandOver && !s.fencing && !s.customValues && s.sequencer.Value == "" && s.maxHold == 0
 }
 
 // An Option configures a Mutex. An out-of-range option makes every operation fail with an error

@@ -20,8 +20,8 @@ var ErrNotExclusive = errors.New("the lock is not exclusive")
 
 // Downgrade makes l, which is exclusive, shared, and makes one round that says so to the nodes and prolongs l. l is
 // shared from before the first byte is sent, whatever comes of the round: a node that has executed the command lets
-// readers in. Later extensions tell the nodes that the round has not reached. If l is shared already because of an earlier Downgrade, the round
-// repeats it.
+// readers in. Later extensions tell the nodes that the round has not reached. If l is shared already because of an
+// earlier Downgrade, the round repeats it.
 //
 // Downgrade returns what the nodes said, and why l is not held afterwards.
 func (l *Lease) Downgrade(ctx context.Context) (res quorum.Result, over error) {
@@ -34,14 +34,12 @@ func (l *Lease) Downgrade(ctx context.Context) (res quorum.Result, over error) {
 	if l.watchdog != nil {
 		l.watchdog.restart()
 	}
-	limits := quorum.Limits{Decide: l.Remaining(e.start), Node: l.terms.Timing.NodeTimeout, Over: l.Done()}
-	res = l.terms.Keeper.Set.Start(ctx, e, l.terms.WaitAll).Wait(ctx, limits)
+	res = e.round(ctx)
 	if !res.Won && denied(l.terms.Keeper.Set) {
 		if e, err = l.downgrading(clock.Now()); err != nil { // now without the queue
 			return res, err
 		}
-		limits.Decide = l.Remaining(e.start)
-		res = l.terms.Keeper.Set.Start(ctx, e, l.terms.WaitAll).Wait(ctx, limits)
+		res = e.round(ctx)
 	}
 	// A reader of this process may go on that is not in the queues.
 	l.terms.Keeper.Waiters.Nudge(l.Claim().Lines())

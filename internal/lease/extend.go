@@ -30,13 +30,18 @@ func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 		if err != nil {
 			return res, err
 		}
-		// The votes count until the old Until, not only for one node deadline.
-		limits := quorum.Limits{Decide: l.Remaining(e.start), Node: l.terms.Timing.NodeTimeout, Over: l.Done()}
-		res = l.terms.Keeper.Set.Start(ctx, e, l.terms.WaitAll).Wait(ctx, limits)
+		res = e.round(ctx)
 		if res.Won || l.Claim() == e.claim || ctx.Err() != nil { // otherwise a Downgrade has come between: it extends as a reader
 			return res, l.NotHeld(clock.Now())
 		}
 	}
+}
+
+// round makes one round of e. The votes count until the old Until, not only for one node deadline.
+func (e Extension) round(ctx context.Context) quorum.Result {
+	l := e.lease
+	limits := quorum.Limits{Decide: l.Remaining(e.start), Node: l.terms.Timing.NodeTimeout, Over: l.Done()}
+	return l.terms.Keeper.Set.Start(ctx, e, l.terms.WaitAll).Wait(ctx, limits)
 }
 
 // Confirm asks the nodes to prolong l, which is adopted, from its start on. It sets no missing key again,

@@ -18,6 +18,9 @@ import (
 // an acquire takes.
 const maxChain = 20 * time.Millisecond
 
+// chain returns for how long after its acquire a lock may be handed on within the process, or readers may share it.
+func chain(t *lease.Terms) time.Duration { return min(t.Timing.Expiry/10, maxChain) }
+
 // HandOver passes the lock of l, which Unlock has ended, to the first in line by direct hand-off, and
 // reports whether it did. The value and its validity go to a new lease. No node is told, and nothing that
 // is done later with l affects the new lease.
@@ -28,7 +31,7 @@ const maxChain = 20 * time.Millisecond
 // HandOver reports false, and the release admits that waiter.
 func (g *Group) HandOver(l *lease.Lease) bool {
 	ls, t := &g.lines, l.Terms()
-	if ls.count.Load() == 0 || !t.Passes || !l.MayPass(min(t.Timing.Expiry/10, maxChain)) {
+	if ls.count.Load() == 0 || !t.Passes || !l.MayPass(chain(t)) {
 		return false
 	}
 	c := l.Claim()

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"slices"
-	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
@@ -16,11 +15,8 @@ import (
 // while.
 type shared struct {
 	byName map[string]*lease.Lease
-	sweep  int // the number of holds at which forgetful removes those that nobody can join
+	sweep  int // the number of holds at which put removes those that nobody can join
 }
-
-// joinWindow is how long after the acquire of a hold readers may share it.
-func joinWindow(t *lease.Terms) time.Duration { return min(t.Timing.Expiry/10, maxChain) }
 
 // joinHold returns a lease that shares a hold of this process, nil if a call with these terms can share none.
 func (ls *lines) joinHold(t *Terms) *lease.Lease {
@@ -32,7 +28,7 @@ func (ls *lines) joinHold(t *Terms) *lease.Lease {
 	if hold == nil {
 		return nil
 	}
-	return hold.Join(&t.Terms, joinWindow(&t.Terms))
+	return hold.Join(&t.Terms, chain(&t.Terms))
 }
 
 // joinable returns the hold of a name that a reader can share, perhaps. It returns nil while a writer waits.
@@ -82,7 +78,7 @@ func (ls *lines) shareLocked(hold *lease.Lease) (joined []*waiter) {
 		if w.state == trying {
 			continue
 		}
-		if w.handedOff = hold.Join(&w.terms.Terms, joinWindow(&w.terms.Terms)); w.handedOff != nil {
+		if w.handedOff = hold.Join(&w.terms.Terms, chain(&w.terms.Terms)); w.handedOff != nil {
 			w.leaveQueuesWithLocked(w.handedOff)
 			w.state, l.holder = served, w.handedOff
 			joined = append(joined, w)
@@ -110,7 +106,7 @@ func (l *line) takeServed() {
 func (s *shared) put(name string, hold *lease.Lease) {
 	if len(s.byName) >= s.sweep {
 		for other, h := range s.byName {
-			if !h.IsOpen(joinWindow(h.Terms())) {
+			if !h.IsOpen(chain(h.Terms())) {
 				delete(s.byName, other)
 			}
 		}
@@ -130,7 +126,7 @@ func (ls *lines) forgetHold(hold *lease.Lease) {
 	name := hold.Claim().Lines()[0]
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if h := ls.shared.byName[name]; h != nil && !h.IsOpen(joinWindow(h.Terms())) {
+	if h := ls.shared.byName[name]; h != nil && !h.IsOpen(chain(h.Terms())) {
 		delete(ls.shared.byName, name)
 	}
 }
