@@ -51,3 +51,20 @@ func measureDistinct(ctx context.Context, l *lab, c cell) (f figures, err error)
 	f["left"] = float64(left)
 	return f, err
 }
+
+// againstPlain returns the columns of a scene that compares other locks with plain ones under the load of distinct
+// keys. name is what the titles call the plain lock.
+func againstPlain(name string) []column {
+	return []column{
+		{title: "pairs/s", key: "rate", format: whole},
+		{title: "p50 µs", key: "pair_p50", format: whole},
+		{title: "p99 µs", key: "pair_p99", format: whole},
+		{title: "allocs", key: "allocs", format: whole},
+		{title: "client CPU µs", key: "client_cpu", format: tenth},
+		{title: "server CPU µs", key: "server_cpu", format: tenth},
+		{title: "x " + name, key: "rate", format: cents, base: toLibrary(ours)},
+		{title: "server CPU x " + name, key: "server_cpu", format: cents, base: toLibrary(ours)},
+		{title: "keys left", key: "left", format: whole},
+		{title: "failed", key: "failed", format: whole},
+	}
+}

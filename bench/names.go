@@ -14,18 +14,7 @@ var namesScene = scene{
 	name: "names",
 	about: "The load of distinct keys, with locks on one name, on two and on eight: NewMutex and NewMultiMutex. " +
 		"All names of a lock are fresh. The load makes them, which counts in allocs: one for a name, and one for a list.",
-	columns: []column{
-		{title: "pairs/s", key: "rate", format: whole},
-		{title: "p50 µs", key: "pair_p50", format: whole},
-		{title: "p99 µs", key: "pair_p99", format: whole},
-		{title: "allocs", key: "allocs", format: whole},
-		{title: "client CPU µs", key: "client_cpu", format: tenth},
-		{title: "server CPU µs", key: "server_cpu", format: tenth},
-		{title: "x one name", key: "rate", format: cents, base: toLibrary(ours)},
-		{title: "server CPU x one name", key: "server_cpu", format: cents, base: toLibrary(ours)},
-		{title: "keys left", key: "left", format: whole},
-		{title: "failed", key: "failed", format: whole},
-	},
+	columns: againstPlain("one name"),
 	cells: func(p plan) []cell {
 		widths := namesWidths
 		if p.quick {
@@ -68,8 +57,8 @@ var namesNetworkScene = scene{
 	},
 }
 
-// severalNames returns n different names, of which name is the first. No two calls with names from freshKey
-// have a name in common.
+// severalNames returns n different names, and name is the first. If each call gets a fresh key as its name, no two
+// calls return a name in common.
 func severalNames(name string, n int) []string {
 	names := make([]string, n)
 	names[0] = name

@@ -13,18 +13,7 @@ var readersScene = scene{
 	name: "readers",
 	about: "The load of distinct keys, with readers and with plain locks. No two readers have a name in common, " +
 		"so they share nothing: this is what a lock costs more because it is a reader's.",
-	columns: []column{
-		{title: "pairs/s", key: "rate", format: whole},
-		{title: "p50 µs", key: "pair_p50", format: whole},
-		{title: "p99 µs", key: "pair_p99", format: whole},
-		{title: "allocs", key: "allocs", format: whole},
-		{title: "client CPU µs", key: "client_cpu", format: tenth},
-		{title: "server CPU µs", key: "server_cpu", format: tenth},
-		{title: "x plain", key: "rate", format: cents, base: toLibrary(ours)},
-		{title: "server CPU x plain", key: "server_cpu", format: cents, base: toLibrary(ours)},
-		{title: "keys left", key: "left", format: whole},
-		{title: "failed", key: "failed", format: whole},
-	},
+	columns: againstPlain("plain"),
 	cells: func(p plan) []cell {
 		widths := []int{1, 16, 128}
 		if p.quick {
@@ -177,12 +166,10 @@ var readersWriterScene = scene{
 
 // A visitOrder tells a child process how to visit the account of a ledger.
 type visitOrder struct {
-	Library string
-	Addrs   []string
-	Expiry  time.Duration
-	Ledger  string   // its path
-	Keys    []string // what each goroutine locks
-	Writer  int64    // the holder that the process notes in the ledger; 0 means that it reads
+	bookOrder
+
+	Keys   []string // what each goroutine locks
+	Writer int64    // the holder that the process notes in the ledger; 0 means that it reads
 
 	Hold, Pause, Time time.Duration
 }
@@ -205,8 +192,8 @@ func measureVisits(writer string, ownNames bool) func(context.Context, *lab, cel
 		orders := make([]visitOrder, contendProcesses+1)
 		for i := range orders {
 			orders[i] = visitOrder{
-				Library: c.contender.name, Addrs: l.addrs, Expiry: l.plan.expiry, Ledger: book.path(),
-				Hold: visitHold, Time: l.plan.contend,
+				bookOrder: bookOrder{Library: c.contender.name, Addrs: l.addrs, Expiry: l.plan.expiry, Ledger: book.path()},
+				Hold:      visitHold, Time: l.plan.contend,
 			}
 		}
 		for i := range keys {
@@ -241,18 +228,10 @@ func visitFigures(readers, writer *waits, d time.Duration) figures {
 }
 
 // visitsChild runs in the child process.
-func visitsChild(ctx context.Context, order visitOrder, in io.Reader, out io.Writer) (err error) {
-	book, err := openLedger(order.Ledger)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, book.close()) }()
-	lib, err := startNamed(ctx, order.Library, order.Addrs, order.Expiry)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, lib.Close()) }()
-	return whenAllAreReady(in, out, func() bookAnswer { return answerOf(visitAll(ctx, lib, book, order)) })
+func visitsChild(ctx context.Context, order visitOrder, in io.Reader, out io.Writer) error {
+	return onLedger(ctx, order.bookOrder, in, out, func(lib library, book *ledger) (*waits, error) {
+		return visitAll(ctx, lib, book, order)
+	})
 }
 
 // visitAll runs the goroutines of an order until its time has passed, or until one of them notices that somebody

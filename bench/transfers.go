@@ -61,15 +61,36 @@ var transfersScene = scene{
 
 // A transferOrder tells a child process how to transfer.
 type transferOrder struct {
-	Library    string
-	Addrs      []string
-	Expiry     time.Duration
-	Ledger     string // its path
+	bookOrder
+
 	Prefix     string // of the names of accounts
 	Accounts   int
 	Goroutines int
 	First      int64 // the first goroutine's holder
 	Work, Time time.Duration
+}
+
+// A bookOrder is what an order to a child process says that works on a ledger.
+type bookOrder struct {
+	Library string
+	Addrs   []string
+	Expiry  time.Duration
+	Ledger  string // its path
+}
+
+// onLedger runs do in a child process, with the library and the ledger of an order.
+func onLedger(ctx context.Context, order bookOrder, in io.Reader, out io.Writer, do func(library, *ledger) (*waits, error)) (err error) {
+	book, err := openLedger(order.Ledger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, book.close()) }()
+	lib, err := startNamed(ctx, order.Library, order.Addrs, order.Expiry)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lib.Close()) }()
+	return whenAllAreReady(in, out, func() bookAnswer { return answerOf(do(lib, book)) })
 }
 
 // A bookAnswer is the answer of a child process that works on a ledger.
@@ -104,10 +125,9 @@ func measureTransfers(ctx context.Context, l *lab, c cell) (f figures, err error
 	}
 	defer func() { err = errors.Join(err, book.close()) }()
 	order := transferOrder{
-		Library: c.contender.name, Addrs: l.addrs, Expiry: transferExpiry,
-		Ledger: book.path(), Prefix: freshKey(), Accounts: accounts,
-		Goroutines: c.Goroutines / contendProcesses,
-		Work:       transferWork, Time: l.plan.transfer,
+		bookOrder: bookOrder{Library: c.contender.name, Addrs: l.addrs, Expiry: transferExpiry, Ledger: book.path()},
+		Prefix:    freshKey(), Accounts: accounts, Goroutines: c.Goroutines / contendProcesses,
+		Work: transferWork, Time: l.plan.transfer,
 	}
 	before, err := l.calls(ctx)
 	if err != nil {
@@ -140,18 +160,10 @@ func measureTransfers(ctx context.Context, l *lab, c cell) (f figures, err error
 }
 
 // transfersChild runs in the child process.
-func transfersChild(ctx context.Context, order transferOrder, in io.Reader, out io.Writer) (err error) {
-	book, err := openLedger(order.Ledger)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, book.close()) }()
-	lib, err := startNamed(ctx, order.Library, order.Addrs, order.Expiry)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, lib.Close()) }()
-	return whenAllAreReady(in, out, func() bookAnswer { return answerOf(moveMoney(ctx, lib, book, order)) })
+func transfersChild(ctx context.Context, order transferOrder, in io.Reader, out io.Writer) error {
+	return onLedger(ctx, order.bookOrder, in, out, func(lib library, book *ledger) (*waits, error) {
+		return moveMoney(ctx, lib, book, order)
+	})
 }
 
 // moveMoney runs the goroutines of an order until its time has passed, or until one of them notices that locks
