@@ -89,7 +89,8 @@ func circle(n int) (lists [][]string) {
 	return lists
 }
 
-// holdAndWait lets a wait for two names, of which c has one for long. b wants the other one.
+// holdAndWait has three parties. Party c holds one of two names for long. Party a waits for both names, and b wants
+// only the name that is free.
 func holdAndWait(s *stage) finding {
 	const times = 5
 	set := setting{Expiry: long}
