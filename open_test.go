@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -21,10 +22,9 @@ import (
 // closedPort returns an address on which nobody listens.
 func closedPort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := realredis.FreeAddr()
 	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
+	return addr
 }
 
 func TestOpenReturnsOnceAQuorumHasAnswered(t *testing.T) {

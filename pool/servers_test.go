@@ -469,10 +469,9 @@ func certificates(t *testing.T) (dir string, config *tls.Config) {
 
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := realredis.FreeAddr()
 	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	return addr
 }
 
 func TestSentinelFailover(t *testing.T) {

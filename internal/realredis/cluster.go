@@ -8,6 +8,8 @@ import (
 	"time"
 )
 
+const clusterEnabled = "--cluster-enabled"
+
 // StartCluster returns three masters of a Redis Cluster that know each other and share the slots.
 // The first master has the lowest slots.
 func StartCluster(tb testing.TB) []*Server {
@@ -47,15 +49,8 @@ func meetThree(tb testing.TB) (servers []*Server) {
 // StartClusterNode returns the only node of a new cluster, without slots.
 func StartClusterNode(tb testing.TB) *Server {
 	tb.Helper()
-	bus, err := freeAddr()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(bus)
-	s := Start(tb, 1, "--cluster-enabled", "yes", "--cluster-port", port,
-		"--repl-diskless-sync-delay", "0")[0] // a replica need not wait for others
-	s.bus = port
-	return s
+	// A replica need not wait for others.
+	return Start(tb, 1, clusterEnabled, "yes", "--repl-diskless-sync-delay", "0")[0]
 }
 
 // Meet makes s a node of the cluster of other.

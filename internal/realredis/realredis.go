@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ const (
 )
 
 const (
-	launchTries  = 3 // another process may take the free port first
+	launchTries  = 3 // another process may take a free port first
 	readyTimeout = 20 * time.Second
 	readyPause   = 10 * time.Millisecond
 )
@@ -101,11 +102,18 @@ func LaunchWith(dir string, env []string, args ...string) (*Server, error) {
 func LaunchProgram(program, dir string, env []string, args ...string) (*Server, error) {
 	var errs []error
 	for range launchTries {
-		addr, err := freeAddr()
+		addr, err := FreeAddr()
 		if err != nil {
 			return nil, err
 		}
 		s := &Server{program: program, addr: addr, dir: dir, env: env, args: args}
+		if s.inCluster() {
+			bus, err := FreeAddr()
+			if err != nil {
+				return nil, err
+			}
+			_, s.bus, _ = net.SplitHostPort(bus)
+		}
 		if err = s.start(); err == nil {
 			return s, nil
 		}
@@ -114,13 +122,8 @@ func LaunchProgram(program, dir string, env []string, args ...string) (*Server, 
 	return nil, errors.Join(errs...)
 }
 
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
-}
+// inCluster reports whether the server is started as a node of a Redis Cluster.
+func (s *Server) inCluster() bool { return slices.Contains(s.args, clusterEnabled) }
 
 func (s *Server) start() error {
 	host, port, err := net.SplitHostPort(s.addr)
@@ -131,6 +134,9 @@ func (s *Server) start() error {
 		"--port", port, "--bind", host, "--dir", s.dir,
 		"--save", "", "--appendonly", "no",
 	}, s.args...)
+	if s.inCluster() {
+		args = append(args, "--cluster-port", s.bus)
+	}
 	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -168,18 +174,22 @@ func (s *Server) awaitReady(before int64) error {
 	pause := time.NewTicker(readyPause)
 	defer pause.Stop()
 	for end := time.Now().Add(readyTimeout); time.Now().Before(end); {
+		ended := false
+		select {
+		case <-s.exit:
+			ended = true // the log is complete
+		case <-pause.C:
+		}
 		text, err := os.ReadFile(s.log())
 		if err != nil {
 			return err
 		}
 		said := text[before:]
-		if bytes.Contains(said, []byte("Ready to accept connections")) {
-			return nil
-		}
-		select {
-		case <-s.exit:
+		switch {
+		case ended:
 			return fmt.Errorf("%v ended: %s", s.cmd.Args, said)
-		case <-pause.C:
+		case bytes.Contains(said, []byte("Ready to accept connections")):
+			return nil
 		}
 	}
 	return fmt.Errorf("%s at %s is not ready after %v", s.program, s.addr, readyTimeout)
