@@ -13,10 +13,20 @@
 -- for never. With fencing it returns an array as enter.lua does: to what was done it adds 4
 -- for a grant without a look at the queue.
 
+local v = redis.call('GET', KEYS[1])
+
+-- The plain case, without the functions below: the lock is free, and there is no queue.
+if not v and #ARGV == 4 and ARGV[3] == '' and KEYS[2] and not redis.pcall('GET', KEYS[2]) then
+  local t = redis.call('TIME')
+  local deadline = math.min(t[1] * 1000 + math.floor(t[2] / 1000) + ARGV[2], 9999999999999)
+  local text = 'readers\n' .. ARGV[1] .. string.format(' %013.0f\n', deadline)
+  redis.call('SET', KEYS[1], text, 'PXAT', deadline)
+  return 0
+end
+
 local value, ticket, fence, place = ARGV[1], ARGV[3], ARGV[5] and KEYS[#KEYS], KEYS[2]
 if place == fence then place = nil end
 local register = fence and (redis.call('GET', fence) or '0')
-local v = redis.call('GET', KEYS[1])
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 

@@ -6,11 +6,12 @@
 -- release.lua adds.
 local found, v = 0, redis.call('GET', KEYS[1])
 if v then
-  local text = 'readers\n'
-  -- include readers.lua
-  if v == ARGV[1] then
-    found = 1
+  local text, only = 'readers\n', 'readers\n' .. ARGV[1] .. ' '
+  local alone = #v == #only + 14 and string.sub(v, 1, #only) == only and string.find(v, '^%d+\n$', #only + 1)
+  if alone or v == ARGV[1] then
+    found = 1 -- without the functions below
   else
+    -- include readers.lua
     local t = redis.call('TIME')
     local now = t[1] * 1000 + math.floor(t[2] / 1000)
     text = readersOf(v, now)
