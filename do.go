@@ -108,7 +108,7 @@ func (m *Mutex) adoptInDo(ctx context.Context) (*lease.Lease, error) {
 		return nil, nil
 	}
 	start := clock.Now()
-	h := lease.Adopt(&termsInDo(t).Terms, value, start)
+	h := m.adoptLease(termsInDo(t), value, start)
 	adopted, _, err := m.adopt(ctx, h)
 	if adopted {
 		return h, nil

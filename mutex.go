@@ -34,7 +34,9 @@ type Mutex struct {
 	own     queue.Terms     // room for terms
 	claim   claim.Exclusive // what m's holds write on the nodes, if m has one name
 	multi   *claim.Multi    // what m's holds write on the nodes, if m has several names
+	permits *claim.Permits  // what m's holds write on the nodes, if they are permits
 	token   uint64          // of the adopted hold: see WithSequencer
+	slots   script.Slots    // of the adopted hold, if it has permits
 
 	badNames error // why m cannot have the names that NewMultiMutex was given; nil if it can
 
@@ -55,7 +57,7 @@ func (m *Mutex) change() *settings {
 		m.set, m.changed = &set, true
 	}
 	m.set.ready = false
-	m.terms = nil
+	m.terms, m.permits = nil, nil
 	return m.set
 }
 
@@ -77,6 +79,9 @@ func (m *Mutex) apply(options []Option) {
 func (m *Mutex) prepare() {
 	if m.core == nil || m.set == nil || !m.set.ready {
 		return
+	}
+	if m.set.permits != 0 && m.permits == nil {
+		m.permits = newPermits(m)
 	}
 	m.terms = &m.own
 	m.fill(m.terms, m.set.derived)
@@ -103,6 +108,11 @@ func (m *Mutex) claimed() claim.Claim {
 	switch {
 	case m.multi != nil:
 		return m.multi
+	case m.set.permits != 0:
+		if m.permits == nil { // an option has been applied since NewMutex
+			return newPermits(m)
+		}
+		return m.permits
 	case m.set.shared:
 		return m.claim.Shared()
 	}
@@ -280,7 +290,7 @@ func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant
 		limit = 1
 	}
 	for {
-		if m.set.shared {
+		if m.set.sharesName() {
 			var err error
 			if limit, err = m.awaitOwn(ctx, limit); err != nil {
 				return nil, err
@@ -360,7 +370,7 @@ func (m *Mutex) begin(h *lease.Lease) error {
 	}
 	switch {
 	case former == nil:
-	case h.Claim().Shares(): // the keys of the former term may be kept on purpose: they were not in the way of h
+	case !h.Claim().HoldsAlone(): // the keys of the former term may be kept on purpose: they were not in the way of h
 		former.End(lost(nil))
 		former.ClearUnlessDelayed()
 	default:
@@ -376,7 +386,7 @@ func (m *Mutex) begin(h *lease.Lease) error {
 func (m *Mutex) replaceBy(h *lease.Lease) (former *lease.Lease, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.set.shared && m.hold != nil && m.hold.NotHeld(clock.Now()) == nil {
+	if m.set.sharesName() && m.hold != nil && m.hold.NotHeld(clock.Now()) == nil {
 		return nil, errBusy // the grant of h does not prove that the former term is over
 	}
 	if err := h.Begin(); err != nil {
@@ -440,7 +450,7 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 		return false, m.failure("unlock", ErrNotHeld)
 	case h == nil:
 		m.core.keeper.Set.Identify(ctx, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
-		h = lease.Adopt(&t.Terms, adopted, start)
+		h = m.adoptLease(t, adopted, start)
 	case m.set.observers != nil:
 		event.Held, event.Left = start.Since(h.First), h.Remaining(start)
 	}
@@ -640,7 +650,7 @@ func (m *Mutex) open(op string) (*lease.Lease, error) {
 	case h != nil:
 		err = h.NotHeld(clock.Now())
 	case adopted != "":
-		h = lease.Adopt(&t.Terms, adopted, clock.Now())
+		h = m.adoptLease(t, adopted, clock.Now())
 	default:
 		err = ErrNotHeld
 	}
@@ -815,6 +825,8 @@ func (m *Mutex) checkNames() error {
 	switch {
 	case m.badNames != nil:
 		return m.badNames
+	case m.set.permits != 0 && m.multi != nil:
+		return errPermitsNames
 	case m.set.shared && m.multi != nil:
 		return errSharedNames
 	case m.set.shared && m.set.value != "":

@@ -39,6 +39,8 @@ type settings struct {
 	watchdog     bool                   // WithWatchdog
 	fair         bool                   // WithFair
 	shared       bool                   // WithShared
+	permits      int                    // WithPermits; 0 for a lock
+	weight       int                    // WithWeight; 0 if not set
 	fencing      bool                   // WithFencing
 	priority     int                    // WithPriority
 	noHandOver   bool                   // WithHandOver(false)
@@ -95,6 +97,9 @@ func (s *settings) check() (lease.Timing, error) {
 	case s.value != "" && s.sequencer.Value != "":
 		return lease.Timing{}, errors.New("redsync: WithValue and WithSequencer both name a lock to adopt: set one of them")
 	}
+	if err := s.checkPermits(); err != nil {
+		return lease.Timing{}, err
+	}
 	return s.derive()
 }
 
@@ -105,7 +110,9 @@ func (s *settings) fail(err error) {
 }
 
 // passes reports whether locks with these settings may be handed over.
-func (s *settings) passes() bool { return s.staysPrivate() && !s.shared && !s.fair && s.value == "" }
+func (s *settings) passes() bool {
+	return s.staysPrivate() && !s.sharesName() && !s.fair && s.value == ""
+}
 
 // joins reports whether readers with these settings may share a hold.
 func (s *settings) joins() bool { return s.staysPrivate() && s.shared }

@@ -87,7 +87,8 @@ func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 	}
 	adopts := func(m *Mutex) {
 		set := m.change()
-		set.value, set.sequencer, set.shared = "", s, false // in place of what r has for its own locks
+		set.value, set.sequencer = "", s // in place of what r has for its own locks
+		set.shared, set.permits, set.weight, set.fencing = false, 0, 0, false
 	}
 	_, err := r.NewMutex(s.Name, OptionFunc(adopts)).ValidContext(ctx)
 	return err

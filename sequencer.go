@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
@@ -36,6 +37,8 @@ const (
 	modeNames = "names" // several names, exclusively; then "-" and the length of each name, in bytes
 	modeRead  = "read"  // one name, shared
 	modeJoint = "joint" // one name, shared, and other readers of the process have the same value: nobody can adopt it
+
+	modePermits = "permits" // permits of one name; then "-" and how many there are, and "-" and each slot that is held
 )
 
 // namesSeparator joins the names of a lock on several names to the name of its Mutex.
@@ -46,6 +49,9 @@ const namesSeparator = ", "
 // shown, and Detach ends h.
 func sequencerOf(h *lease.Lease) Sequencer {
 	c := h.Claim()
+	if p, ok := c.(*claim.Permit); ok {
+		return Sequencer{Name: p.Name(), Value: c.Value(), mode: permitsMode(p.Permits.Permits(), p.Slots())}
+	}
 	s := sequencerOfNames(c.Lines(), h.Token(), c.Value())
 	if c.Shares() {
 		if s.mode = modeRead; !h.IsAlone() {
@@ -145,7 +151,9 @@ func ParseSequencer(text string) (Sequencer, error) {
 	case len(parts) == 4 && parts[0] == sequencerForm:
 	case len(parts) == 5 && parts[0] == sequencerModeForm:
 		mode, parts = parts[1], parts[1:]
-		if _, ok := lengthsOf(mode); !ok && mode != modeRead && mode != modeJoint {
+		_, names := lengthsOf(mode)
+		_, _, permits := parsePermitsMode(mode)
+		if !names && !permits && mode != modeRead && mode != modeJoint {
 			return Sequencer{}, errors.New("redsync: no sequencer: this version does not know the mode of the lock")
 		}
 	default:
@@ -219,7 +227,14 @@ const noValue = `a value that begins with "readers" and a line feed, or that of 
 // that of s.
 func (m *Mutex) adoptMode(s Sequencer) error {
 	names, ok := s.cut()
+	n, slots, permits := parsePermitsMode(s.mode)
 	switch {
+	case permits && m.multi != nil:
+		return errors.New("redsync: WithSequencer: the sequencer is of permits, which excludes NewMultiMutex")
+	case permits:
+		return m.adoptPermits(n, slots)
+	case m.set.permits != 0:
+		return errors.New("redsync: WithSequencer: the sequencer is of a lock, which excludes WithPermits")
 	case s.mode == modeJoint:
 		return errors.New("redsync: WithSequencer: other readers of the giver's process share the hold of the sequencer: " +
 			"the giver must use Detach, or WithHandOver(false)")

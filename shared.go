@@ -72,6 +72,8 @@ func (m *Mutex) Downgrade(ctx context.Context) error {
 		return m.failure("downgrade", errors.New("a lock on several names cannot become shared"))
 	case m.set.shared:
 		return m.failure("downgrade", errors.New("WithShared: the lock is shared already"))
+	case m.set.permits != 0:
+		return m.failure("downgrade", errors.New("WithPermits: a permit cannot become shared"))
 	case !h.Begun():
 		return m.failure("downgrade", ErrNotHeld)
 	case !script.MayBeValue(h.Value(), true):
@@ -89,9 +91,9 @@ func (m *Mutex) Downgrade(ctx context.Context) error {
 var errLineFeed = errors.New("the value of a shared lock must have no line feed")
 
 // errBusy is the error of a Lock of a shared Mutex that is held.
-var errBusy = errors.New("redsync: this Mutex holds the lock already: use a Mutex for each reader")
+var errBusy = errors.New("redsync: this Mutex holds the lock already: use a Mutex for each holder")
 
-// awaitOwn waits until m, which is shared, is not held, and returns how many more tries limit allows. 0 is no limit. It
+// awaitOwn waits until m, whose name others may hold as well, is not held, and returns how many more tries limit allows. 0 is no limit. It
 // returns errBusy once the tries are used up.
 func (m *Mutex) awaitOwn(ctx context.Context, limit int) (left int, err error) {
 	for try := 1; ; try++ {
@@ -120,16 +122,16 @@ func (m *Mutex) awaitOwn(ctx context.Context, limit int) (left int, err error) {
 	}
 }
 
-// forDo returns the Mutex that a Do of m uses: m itself, unless m is shared and in use. Then it is another one for the
+// forDo returns the Mutex that a Do of m uses: m itself, unless m is in use and others may hold its name as well. Then it is another one for the
 // same lock. done must be called when the Do has ended.
 func (m *Mutex) forDo() (mine *Mutex, done func()) {
-	if m.set == nil || !m.set.shared {
+	if m.set == nil || !m.set.sharesName() {
 		return m, func() {}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.doing || m.hold != nil && m.hold.NotHeld(clock.Now()) == nil {
-		twin := &Mutex{core: m.core, name: m.name, set: m.set, claim: claim.NewExclusive(m.name)}
+		twin := &Mutex{core: m.core, name: m.name, set: m.set, claim: claim.NewExclusive(m.name), permits: m.permits}
 		twin.prepare()
 		return twin, func() {}
 	}
@@ -150,7 +152,7 @@ type doing struct {
 
 // checkUpgrade returns ErrUpgrade if m would lock exclusively what a Do around ctx holds shared.
 func (m *Mutex) checkUpgrade(ctx context.Context) error {
-	if m.set.shared {
+	if m.set.sharesName() {
 		return nil
 	}
 	d, _ := ctx.Value(mutexKey{}).(*doing)

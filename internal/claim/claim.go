@@ -48,6 +48,9 @@ type Claim interface {
 	// time.
 	Shares() bool
 
+	// HoldsAlone reports whether no other lease can be held for a line of the claim at the same time.
+	HoldsAlone() bool
+
 	// PassesTo reports whether a lease with this claim may be handed over, without telling the nodes, to a
 	// waiter for the other claim.
 	PassesTo(other Claim) bool

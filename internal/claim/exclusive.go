@@ -34,6 +34,9 @@ func (e *Exclusive) Lines() []string { return e.lines[:] }
 // Shares implements Claim.
 func (e *Exclusive) Shares() bool { return false }
 
+// HoldsAlone implements Claim.
+func (e *Exclusive) HoldsAlone() bool { return true }
+
 // PassesTo implements Claim. A waiter for the same name needs only the key that e has set.
 func (e *Exclusive) PassesTo(other Claim) bool {
 	o, same := other.(*Exclusive)

@@ -35,6 +35,9 @@ func (m *Multi) Lines() []string { return m.locks.Names() }
 // Shares implements Claim.
 func (m *Multi) Shares() bool { return false }
 
+// HoldsAlone implements Claim.
+func (m *Multi) HoldsAlone() bool { return true }
+
 // PassesTo implements Claim. Nobody else has a use for all the keys.
 func (m *Multi) PassesTo(Claim) bool { return false }
 

@@ -36,6 +36,9 @@ func (s *Shared) Lines() []string { return s.lines[:] }
 // Shares implements Claim.
 func (s *Shared) Shares() bool { return true }
 
+// HoldsAlone implements Claim.
+func (s *Shared) HoldsAlone() bool { return false }
+
 // PassesTo implements Claim. A lease passes to a reader of the same name, and never to a writer.
 func (s *Shared) PassesTo(other Claim) bool {
 	o, same := other.(*Shared)

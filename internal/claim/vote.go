@@ -133,6 +133,27 @@ type Tally interface {
 // A Tallier is a claim that adds up votes in its own way.
 type Tallier interface{ Tally(r Rule) Tally }
 
-// A LateTally is a tally that learns from the votes which claim the round has won. Won returns that claim,
-// which the lease then uses.
-type LateTally interface{ Won() Claim }
+// A LateTally is a tally that learns from the votes which claim the round has won.
+type LateTally interface {
+	Won() Winner // the claim that the round has won, which the lease then uses
+
+	// Astray returns the nodes that have granted something else than most others: their grants do not count
+	// together. The claim is in the hands of others then, at least in part.
+	Astray() Nodes
+
+	// MayWinAtOnce reports, after a round that was not won, whether another one may be won although nothing is
+	// released.
+	MayWinAtOnce() bool
+}
+
+// A Winner is a claim that a LateTally has chosen, if nodes may have granted the lease something beyond it.
+type Winner interface {
+	Claim
+
+	// IsSurplus reports whether a node that has answered an Acquire so may have granted something that the claim
+	// does not need. The zero Answer is that of a node whose reply was lost.
+	IsSurplus(a Answer) bool
+
+	// Surplus returns a claim whose Release gives back whatever the lease has on a node beyond the claim.
+	Surplus() Claim
+}

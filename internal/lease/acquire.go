@@ -52,6 +52,12 @@ func isDuplicate(v claim.Vote) bool { return v.Err == quorum.ErrDuplicate } //no
 // nodes failed: see quorum.Result.NotFree.
 func (o Outcome) Taken() bool { return o.Kind == NotWon && o.Result.NotFree() }
 
+// MayWinAtOnce reports whether another attempt may be won although nothing is released: see claim.LateTally.
+func (o Outcome) MayWinAtOnce() bool {
+	t, ok := o.Result.Tally.(claim.LateTally)
+	return ok && o.Kind == NotWon && t.MayWinAtOnce()
+}
+
 // Heard reports whether a quorum of nodes has granted or refused.
 func (o Outcome) Heard() bool {
 	return o.Result.Rule != nil && o.Result.Rule.Quorum(o.Result.Count.Answered())
@@ -159,7 +165,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	l := New(t, value, start)
 	l.Try = try
 	op := &l.acquireOp // kept in l, which saves an allocation
-	*op = acquire{lease: l, place: at, turn: turn}
+	*op = acquire{lease: l, place: at, turn: turn, surplus: newSurplus(l.Claim(), len(set.Nodes))}
 	if t.Fencing {
 		op.proposal = t.Keeper.Tokens.proposal(t.Claim.Lines(), start)
 	}
@@ -238,8 +244,10 @@ func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 
 // won gives l what its round has won: the token, and the claim if only the tally knows which one it is.
 func (l *Lease) won(res quorum.Result, proposal uint64) {
-	if w, ok := res.Tally.(claim.LateTally); ok {
-		l.Replace(w.Won())
+	if t, ok := res.Tally.(claim.LateTally); ok {
+		won := t.Won()
+		l.Replace(won)
+		l.acquireOp.surplus.wins(l, won)
 	}
 	if proposal != 0 {
 		l.takeToken(proposal)
@@ -264,8 +272,9 @@ func (l *Lease) brief(op quorum.Op, call claim.Call) quorum.Brief {
 type acquire struct {
 	lease    *Lease
 	place    script.Place
-	turn     Turn   // nil if nobody waits
-	proposal uint64 // the proposed fencing token, 0 for none; only the goroutine that runs Acquire uses it
+	turn     Turn     // nil if nobody waits
+	surplus  *surplus // nil for a claim that has none
+	proposal uint64   // the proposed fencing token, 0 for none; only the goroutine that runs Acquire uses it
 }
 
 // Brief implements quorum.Operation. It sets Explain, because the caller must tell a taken lock from nodes
@@ -290,6 +299,9 @@ func (a *acquire) Unsent(i int) { a.lease.writes.unsent(i) }
 
 // Judge implements quorum.Operation.
 func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
+	if a.surplus != nil {
+		defer a.surplus.heard(a.lease, i, reply, v.Answer) // behind the notes of writes, which the release goes by
+	}
 	if a.lease.terms.Claim.Shares() {
 		a.noteBlind(i, reply, v)
 	}

@@ -97,6 +97,9 @@ type Releasing struct {
 	Caller context.Context //nolint:containedctx // of the call that waits for the round; nil if none waits
 	Enters []Entering      // the tickets that enter the queues with the release, at most one for each line
 	Undoes Turn            // the failed attempt that the release undoes; nil if it undoes none
+
+	claim claim.Claim // what is released; nil for the claim of the lease
+	nodes claim.Nodes // where; none for all nodes
 }
 
 // An Entering is a ticket that enters the queue of one of a claim's lines.
@@ -107,10 +110,16 @@ type Entering struct {
 
 // Release sends the release of l to all nodes at once, behind everything that was sent for l. If two nodes are
 // known to be one server, one of them gets it later or not at all: see sendBehind. l must have ended, or never
-// begun. Release admits no waiter of this process: see Waiters.
+// begun, unless something else than its claim is released. Release admits no waiter of this process: see Waiters.
 func (l *Lease) Release(how Releasing) *Release {
 	k := l.terms.Keeper
 	rel := &Release{lease: l, claim: l.Claim(), fence: l.fence(), awaited: how.Caller != nil, undoes: how.Undoes}
+	if how.claim != nil {
+		rel.claim = how.claim
+	}
+	if how.nodes == 0 {
+		how.nodes = claim.FirstNodes(len(k.Set.Nodes))
+	}
 	var someLeave bool
 	rel.turnover, someLeave = l.writes.turnover(len(rel.claim.Lines()))
 	rel.queued = someLeave || k.Waiters.Any()
@@ -128,7 +137,11 @@ func (l *Lease) Release(how Releasing) *Release {
 	k.unsettled.add(1)
 	rel.round.Call().Command.WithRESP(func(resp []byte) {
 		for i, n := range k.Set.Nodes {
-			if !rel.round.Asks(i) {
+			switch {
+			case !how.nodes.Has(i):
+				rel.nodeSettled()
+				continue
+			case !rel.round.Asks(i):
 				rel.sendBehind(i)
 				continue
 			}

@@ -89,7 +89,11 @@ func (t *Terms) tryFairly(ctx context.Context, start clock.Instant) (*lease.Leas
 	w := newWaiter(t, start) // it is in no line, so that ticketLocked needs no lock
 	at := script.Place{Ticket: w.ticketLocked(), Alive: lease.AliveFor.Milliseconds(), Strict: true}
 	// leaves is set, so that waiter.end does not look for w in a line.
-	return w.try(ctx, 1, &turn{waiter: w, place: at, leaves: true})
+	l, o := w.try(ctx, 1, &turn{waiter: w, place: at, leaves: true})
+	if l != nil {
+		l.LeaveQueuesOnWin(at.Ticket)
+	}
+	return l, o
 }
 
 // wait waits for the claim. first is what a first attempt came to; it is zero if none was made.

@@ -7,6 +7,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -212,7 +213,7 @@ func (l listener) Subscribed() {
 }
 
 // Message implements pool.Listener.
-func (l listener) Message(name string) { l.lines().wake(name, l.node, nil) }
+func (l listener) Message(key string) { l.lines().wake(script.LineOf(key), l.node, nil) }
 
 // Unsubscribed implements pool.Listener. Until the subscription stands again, waiters go by their timers.
 func (l listener) Unsubscribed(error) { l.session.learn(l.node) }

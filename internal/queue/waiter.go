@@ -216,6 +216,8 @@ func (w *waiter) run(ctx context.Context) (l *lease.Lease, failure *Failure) {
 			}
 		case l == nil:
 			w.leaveQueues()
+		case !w.ticket.IsZero():
+			l.LeaveQueuesOnWin(w.ticket)
 		}
 	}()
 	l, failure = w.waitInLine(ctx)
@@ -456,7 +458,7 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 		for _, name := range w.stands() {
 			ls.byName[name].why = o
 		}
-		w.agenda.ready = w.agenda.ready || !u.conclusive
+		w.agenda.ready = w.agenda.ready || !u.conclusive || o.MayWinAtOnce()
 		if u.enters() {
 			w.agenda.runsOut = runsOut(o, clock.Now())
 		}

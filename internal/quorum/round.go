@@ -559,6 +559,9 @@ func (r *Round) resultLocked(silent error) Result {
 	if undecided && r.tally == nil {
 		res.Standing = r.rule.Standing(res.Count)
 	}
+	if t, ok := r.tally.(claim.LateTally); ok {
+		res.Taken |= t.Astray()
+	}
 	return res
 }
 

@@ -1,11 +1,19 @@
 package script
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // This file names the keys that stand beside a lock, in the same slot of a Redis Cluster.
 
-// sides are the ends of the side keys: the keys beside a lock's own.
-var sides = []string{":queue", ":fence"}
+// sides are the ends of the side keys: the keys beside a lock's own. The number of a slot follows slotSide.
+var sides = []string{slotQueueSide, ":queue", ":fence"}
+
+const (
+	slotSide      = ":slot:"
+	slotQueueSide = ":slot:queue"
+)
 
 // QueueKey returns the key of the queue of name's waiters.
 //
@@ -15,6 +23,33 @@ func QueueKey(name string) string { return sideKey(name, ":queue") }
 
 // FenceKey returns the key of name's fencing register. It is in the slot that QueueKey describes.
 func FenceKey(name string) string { return sideKey(name, ":fence") }
+
+// slotKey returns the key of a slot of the semaphore called name.
+func slotKey(name string, slot int) string { return sideKey(name, slotSide+strconv.Itoa(slot)) }
+
+// SlotQueueKey returns the key of the queue of those who wait for permits of the semaphore called name. It is also
+// the name of their line.
+func SlotQueueKey(name string) string { return sideKey(name, slotQueueSide) }
+
+// LineOf returns the name of the line whose waiters may go on when a key is free: that of the semaphore if the key
+// is one of its slots, otherwise the key itself.
+func LineOf(key string) string {
+	if base, ok := cutSlot(key); ok && isSideBase(base) {
+		return base + slotQueueSide
+	}
+	return key
+}
+
+// cutSlot returns a key without slotSide and the number of a slot. It reports false if the key does not end in these.
+func cutSlot(key string) (base string, ok bool) {
+	at := strings.LastIndex(key, slotSide)
+	if at < 0 {
+		return "", false
+	}
+	number := key[at+len(slotSide):]
+	slot, err := strconv.Atoi(number)
+	return key[:at], err == nil && slot >= 0 && strconv.Itoa(slot) == number
+}
 
 // sideKey returns the side key of name that ends in side. If name has a tag, the side key has the whole name
 // behind the tag: otherwise the locks b and {b} would share a side key. If name has no tag but a closing
@@ -45,6 +80,9 @@ func Reserved(name string) string {
 		if ok && isSideBase(base) {
 			return side
 		}
+	}
+	if base, ok := cutSlot(name); ok && isSideBase(base) {
+		return name[len(base):]
 	}
 	return ""
 }

@@ -30,10 +30,13 @@ const (
 // Granted is what Enter returns for a grant. Anything else is a refusal: see Enter.
 const Granted int64 = 0
 
-// What scripts include: turnover, queue, kept, tell and readers.
+// What scripts include: turnover, next, queue, kept, tell and readers.
 
 //go:embed turnover.lua
 var turnover string
+
+//go:embed next.lua
+var next string
 
 //go:embed queue.lua
 var queue string
@@ -73,8 +76,8 @@ var (
 // complete returns a script with what it includes, and without comments on lines of their own and indentation:
 // each new connection sends all scripts.
 func complete(script string) string {
-	for _, i := range []struct{ name, text string }{ // turnover.lua is first, because it includes others
-		{"turnover", turnover}, {"queue", queue}, {"kept", kept}, {"tell", tell}, {"readers", readers},
+	for _, i := range []struct{ name, text string }{ // an included script can include those behind it
+		{"turnover", turnover}, {"next", next}, {"queue", queue}, {"kept", kept}, {"tell", tell}, {"readers", readers},
 	} {
 		script = strings.Replace(script, "-- include "+i.name+".lua\n", i.text, 1)
 	}
@@ -154,12 +157,12 @@ func (t Turnover) changesNames() bool {
 // that nobody of the caller's process waits. If readers hold the key, and the exclusive ticket that has kept
 // others back leaves the queue, the node tells those readers.
 func Release(l Lock, process Process, turnover Turnover, fence Fence) Command {
-	return releaseOf(releaseScript, l, process, turnover, fence)
+	return releaseOf(releaseScript, l, QueueKey(l.Name()), process, turnover, fence)
 }
 
-func releaseOf(s *pool.Script, l Lock, process Process, turnover Turnover, fence Fence) Command {
+func releaseOf(s *pool.Script, l Lock, queue any, process Process, turnover Turnover, fence Fence) Command {
 	r := newRequest(s, 6)
-	r.keys(l.key, QueueKey(l.Name()))
+	r.keys(l.key, queue)
 	r.register(l, fence)
 	r.args(l.value)
 	if process.IsZero() && fence.Token == 0 && turnover.none() {
@@ -170,10 +173,7 @@ func releaseOf(s *pool.Script, l Lock, process Process, turnover Turnover, fence
 	if turnover.none() {
 		return r.command()
 	}
-	r.args(turnover.Enters.argument(), turnover.Alive)
-	for _, t := range turnover.Leave {
-		r.args(t.argument())
-	}
+	r.turnover(turnover)
 	return r.command()
 }
 
@@ -281,6 +281,14 @@ func (r *request) register(l Lock, f Fence) {
 func (r *request) token(f Fence) {
 	if f.Token != 0 {
 		r.args(strconv.FormatUint(f.Token, 10), f.TTL)
+	}
+}
+
+// turnover adds the tickets that enter and leave the queue.
+func (r *request) turnover(t Turnover) {
+	r.args(t.Enters.argument(), t.Alive)
+	for _, ticket := range t.Leave {
+		r.args(ticket.argument())
 	}
 }
 

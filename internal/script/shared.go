@@ -142,7 +142,7 @@ func ValidShared(l Lock) Command {
 // register, changes the queue and tells waiters as Release does. The node replies as to Release; Missing also
 // says that only other readers hold key.
 func ReleaseShared(l Lock, process Process, turnover Turnover, fence Fence) Command {
-	return releaseOf(releaseSharedScript, l, process, turnover, fence)
+	return releaseOf(releaseSharedScript, l, QueueKey(l.Name()), process, turnover, fence)
 }
 
 // ReleaseSharedQuietly does what ReleaseShared does, but touches no queue.

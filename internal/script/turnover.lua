@@ -1,7 +1,6 @@
--- What a release does behind the lock: it raises the fence, lets tickets enter and leave the
--- queue, and tells those who may go on. found is what it has found, and v what holds the
--- lock now: false if it is free.
-local process, fence, change = ARGV[2] or '', KEYS[3], 3
+-- What a release does behind the lock: it raises the fence, and lets the next go on. found is
+-- what it has found, and v what holds the lock now: false if it is free.
+local process, place, fence, change = ARGV[2] or '', KEYS[2], KEYS[3], 3
 if process == '-' then fence = KEYS[2] end
 if fence then
   change = 5
@@ -10,27 +9,4 @@ if fence then
     redis.pcall('SET', fence, token, 'PX', ARGV[4])
   end
 end
-local enters = ARGV[change]
-if process == '-' or v and not enters then return found end
-local before = redis.pcall('GET', KEYS[2]) or ''
-if before == '' and not enters or type(before) ~= 'string' then return found end
-local t = redis.pcall('TIME')
-if t.err then return found end
-
--- include queue.lua
-
-local now, queue, ttl = t[1] * 1000 + math.floor(t[2] / 1000), before, 1
-for i = change + 2, #ARGV do queue = without(queue, ARGV[i]) end
-if enters and enters ~= '' then
-  local alive = ARGV[change + 1]
-  queue, ttl = with(queue, enters, now + alive), 2 * alive
-end
-queue = living(queue, now)
-if queue ~= before then store(redis.pcall, KEYS[2], queue, ttl) end
-if queue == '' then return found end
-if v then
-  -- include kept.lua
-  if not unblocks(before, queue, v, now) then return found end
-end
--- include tell.lua
-return found + tell(queue, KEYS[1], process, now)
+-- include next.lua

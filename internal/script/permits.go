@@ -1,0 +1,271 @@
+package script
+
+import (
+	_ "embed" // the sources
+	"fmt"
+	"iter"
+	"math/bits"
+
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file makes the commands of a semaphore. It has a slot for each of its permits, and each slot is a key that
+// one holder has, as a lock. So what is known of a permit's hold once it is won, is what is known of a lock:
+// Extend, Heal, Valid and Release are the commands of a single permit, ExtendMulti, HealMulti and ValidMulti those
+// of several.
+
+//go:embed enter_permits.lua
+var enterPermits string
+
+//go:embed release_permits.lua
+var releasePermits string
+
+var (
+	enterPermitsScript   = pool.NewScript(complete(enterPermits))
+	releasePermitsScript = pool.NewScript(complete(releasePermits))
+)
+
+// MaxPermits is how many permits a semaphore can have.
+const MaxPermits = 256
+
+// Slots is a set of slots, which count from 0.
+type Slots [MaxPermits / 64]uint64
+
+// With returns s with a slot added.
+func (s Slots) With(slot int) Slots {
+	s[slot/64] |= 1 << (slot % 64)
+	return s
+}
+
+// Has reports whether a slot is in s.
+func (s Slots) Has(slot int) bool { return s[slot/64]>>(slot%64)&1 != 0 }
+
+// Or returns the slots that are in s or in t.
+func (s Slots) Or(t Slots) Slots {
+	for i := range s {
+		s[i] |= t[i]
+	}
+	return s
+}
+
+// Len returns how many slots s has.
+func (s Slots) Len() (n int) {
+	for _, word := range s {
+		n += bits.OnesCount64(word)
+	}
+	return n
+}
+
+// All returns the slots in ascending order.
+func (s Slots) All() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i, word := range s {
+			for ; word != 0; word &= word - 1 {
+				if !yield(64*i + bits.TrailingZeros64(word)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// A Semaphore is the keys of a semaphore. It keeps them in the type of a command's arguments, which saves an
+// allocation for each command.
+type Semaphore struct {
+	name  string
+	n     int
+	slots []any // the keys of all slots in order, and once more, so that each rotation is a part of it
+	queue any
+}
+
+// NewSemaphore returns the Semaphore of a name with n permits. One that becomes a command must have 1 to MaxPermits.
+func NewSemaphore(name string, n int) *Semaphore {
+	s := &Semaphore{name: name, n: n, slots: make([]any, 2*n), queue: SlotQueueKey(name)}
+	for i := range n {
+		s.slots[i] = slotKey(name, i)
+		s.slots[n+i] = s.slots[i]
+	}
+	return s
+}
+
+// Name returns the name.
+func (s *Semaphore) Name() string { return s.name }
+
+// Permits returns how many permits s has.
+func (s *Semaphore) Permits() int { return s.n }
+
+// Queue returns the key of the queue.
+func (s *Semaphore) Queue() string { return s.queue.(string) }
+
+// Lock returns the lock of a slot that has a value. The slot may be one that s does not have, because another process
+// knows of more permits.
+func (s *Semaphore) Lock(slot int, value string) Lock { return NewLock(slotKey(s.name, slot), value) }
+
+// keysOf returns the keys of slots.
+func (s *Semaphore) keysOf(slots Slots) (keys []any) {
+	for slot := range slots.All() {
+		if slot < s.n {
+			keys = append(keys, s.slots[slot])
+		} else {
+			keys = append(keys, slotKey(s.name, slot))
+		}
+	}
+	return keys
+}
+
+// Multi returns the locks of slots that have a value, for ExtendMulti, HealMulti and ValidMulti.
+func (s *Semaphore) Multi(slots Slots, value string) Multi {
+	return Multi{&multiNames{locks: s.keysOf(slots)}, value}
+}
+
+// An Order is the order in which a node tries the slots of a semaphore: first those of Front, then the others, both in
+// cyclic order from First on.
+type Order struct {
+	First int
+	Front Slots
+}
+
+// slots returns the n slots of a semaphore in order.
+func (o Order) slots(n int) []int {
+	all := make([]int, 0, n)
+	for _, front := range []bool{true, false} {
+		for i := range n {
+			if slot := (o.First + i) % n; o.Front.Has(slot) == front {
+				all = append(all, slot)
+			}
+		}
+	}
+	return all
+}
+
+// at returns the slot with an index in the order of n slots.
+func (o Order) at(i, n int) int {
+	if o.Front == (Slots{}) {
+		return (o.First + i) % n
+	}
+	return o.slots(n)[i]
+}
+
+// An Entering is what EnterPermits asks for.
+type Entering struct {
+	Order Order
+	Wants int  // how many slots
+	Lists bool // a grant, too, says which slots are free
+}
+
+// EnterPermits puts the ticket of place in the queue of s, whether the node grants or refuses. It then sets as many
+// slots to value for ttl milliseconds as e wants, or none. It takes the first that are free. If place is strict, it
+// grants only if the process of the ticket is the first in the queue.
+//
+// Entering.Parse reads the reply.
+func EnterPermits(s *Semaphore, value any, ttl int64, e Entering, place Place) Command {
+	r := newRequest(enterPermitsScript, keyCount+1+s.n+8)
+	if e.Order.Front == (Slots{}) {
+		r.keys(s.slots[e.Order.First : e.Order.First+s.n]...)
+	} else {
+		for _, slot := range e.Order.slots(s.n) {
+			r.keys(s.slots[slot])
+		}
+	}
+	if !place.Ticket.IsZero() {
+		r.keys(s.queue)
+	}
+	r.args(value, ttl, e.Wants, flag(e.Lists))
+	if !place.Ticket.IsZero() {
+		r.args(place.Ticket.argument(), place.Alive, flag(place.Strict))
+	}
+	return r.command()
+}
+
+func flag(set bool) int {
+	if set {
+		return 1
+	}
+	return 0
+}
+
+// An EnteredPermits is what a node answers to EnterPermits.
+type EnteredPermits struct {
+	Granted  bool
+	WasThere bool  // with Granted: the value had slots before, and no others were granted
+	Slots    Slots // the slots that are granted, or were there
+	Free     Slots // slots that were free before, as far as the node says; those of a grant are among them
+	Wait     int64 // for a refusal: see Enter
+}
+
+// Parse reads a reply to the EnterPermits of e on a semaphore with n permits.
+func (e Entering) Parse(reply any, n int) (EnteredPermits, error) {
+	if i, ok := reply.(int64); ok && e.Wants == 1 && i >= 0 && i < int64(n) {
+		slots := Slots{}.With(e.Order.at(int(i), n))
+		return EnteredPermits{Granted: true, Slots: slots, Free: slots}, nil
+	}
+	if parts, ok := reply.([]any); ok && len(parts) == 4 {
+		const refused, granted, wasThere = 0, 1, 2
+		what, isWhat := parts[0].(int64)
+		wait, isWait := parts[1].(int64)
+		slots, areSlots := e.parseSlots(parts[2], n)
+		free, areFree := e.parseSlots(parts[3], n)
+		switch {
+		case !isWhat || !isWait || !areSlots || !areFree:
+		case what == refused && (wait == -1 || wait > 0) && slots.Len() == 0:
+			return EnteredPermits{Free: free, Wait: wait}, nil
+		case what == granted && wait == 0 && slots.Len() == e.Wants:
+			return EnteredPermits{Granted: true, Slots: slots, Free: free.Or(slots)}, nil
+		case what == wasThere && wait == 0 && slots.Len() > 0:
+			return EnteredPermits{Granted: true, WasThere: true, Slots: slots}, nil
+		}
+	}
+	return EnteredPermits{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
+}
+
+// parseSlots reads an array of indexes in the order of the slots.
+func (e Entering) parseSlots(part any, n int) (slots Slots, ok bool) {
+	indexes, ok := part.([]any)
+	for _, index := range indexes {
+		i, isIndex := index.(int64)
+		if !isIndex || i < 0 || i >= int64(n) {
+			return Slots{}, false
+		}
+		slots = slots.With(e.Order.at(int(i), n))
+	}
+	return slots, ok
+}
+
+// AllBut returns all slots of s but some.
+func (s *Semaphore) AllBut(some Slots) (all Slots) {
+	for slot := range s.n {
+		if !some.Has(slot) {
+			all = all.With(slot)
+		}
+	}
+	return all
+}
+
+// ReleaseSlots gives back those slots of gives that have the value. It lets the tickets of turnover enter and leave
+// the queue. If a slot of gives or of keeps is free then, which it may have been before, the node tells the first
+// waiter, as for Release. The node replies as to Release: Mine if a slot of either had the value, otherwise Missing.
+func ReleaseSlots(s *Semaphore, value any, gives, keeps Slots, process Process, turnover Turnover) Command {
+	r := newRequest(releasePermitsScript, keyCount+1+s.n+6)
+	kept := s.keysOf(keeps)
+	r.keys(s.keysOf(gives)...)
+	r.keys(kept...)
+	r.keys(s.queue)
+	r.args(value, len(kept), process.argument())
+	if !turnover.none() {
+		r.turnover(turnover)
+	}
+	return r.command()
+}
+
+// ReleaseSlotsQuietly does what ReleaseSlots does, but touches no queue.
+func ReleaseSlotsQuietly(s *Semaphore, value any, gives Slots) Command {
+	r := newRequest(releasePermitsScript, keyCount+1+s.n+3)
+	r.keys(s.keysOf(gives)...)
+	r.args(value, 0, "-")
+	return r.command()
+}
+
+// ReleaseSlot gives back one slot, if it has the value. It does what Release does, with the queue of s.
+func ReleaseSlot(s *Semaphore, slot Lock, process Process, turnover Turnover) Command {
+	return releaseOf(releaseScript, slot, s.queue, process, turnover, Fence{})
+}
