@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -218,11 +219,14 @@ type permitTally struct {
 	roomOfFree   [UsualNodes]slotGroup
 }
 
-// A slotGroup is some slots, and the nodes that have granted them, or on which they were free.
+// A slotGroup is some slots, and the nodes that have granted them, or the node on which they were free.
 type slotGroup struct {
 	slots script.Slots
 	nodes Nodes
 }
+
+// node returns the only node.
+func (g slotGroup) node() int { return bits.TrailingZeros64(uint64(g.nodes)) }
 
 // Add implements Tally.
 func (t *permitTally) Add(i int, v Vote) {
@@ -252,9 +256,8 @@ func (t *permitTally) addGrant(i int, slots script.Slots) {
 }
 
 // next returns what the next attempt asks for. After a success it prefers the slots that this one had. After a
-// failure it prefers the slots that are free on a quorum of nodes, as far as these have said: all of them, so that it
-// gets as many as it wants if there are so many. Then grants say which slots are free, which takes a node a little
-// longer.
+// failure it prefers slots that are free together on a quorum of nodes, as far as these have said. After a split it
+// asks all nodes to say which slots are free, which takes them a little longer.
 func (t *permitTally) next(won bool) script.Entering {
 	e := t.permits.enter()
 	if won {
@@ -264,26 +267,44 @@ func (t *permitTally) next(won bool) script.Entering {
 		}
 		return e
 	}
-	e.Order.Front = t.freeOnQuorum(t.count.Answered())
+	e.Order.Front = t.freeTogether(t.count.Answered())
 	e.Lists = t.split()
 	return e
 }
 
-// freeOnQuorum returns the slots that were free on a quorum of nodes, among some nodes and as far as these have said.
-func (t *permitTally) freeOnQuorum(among Nodes) (slots script.Slots) {
-	for slot := range t.permits.Permits() {
-		var nodes Nodes
-		for _, free := range t.free {
-			if free.slots.Has(slot) {
-				nodes |= free.nodes
+// freeTogether returns slots, as many as a lease has or more, that were all free on each node of one quorum among some
+// nodes, as far as these have said. It returns none if there are none. That each slot is free on some quorum is not
+// enough: if a lease wants two of three slots, and three nodes lack a different one each, they grant three different
+// pairs, again and again.
+func (t *permitTally) freeTogether(among Nodes) script.Slots {
+	steps := 0
+	var search func(nodes []slotGroup, chosen Nodes, slots script.Slots) script.Slots
+	search = func(nodes []slotGroup, chosen Nodes, slots script.Slots) script.Slots {
+		if t.rule.Quorum(chosen) {
+			return slots
+		}
+		for i, n := range nodes {
+			if steps++; steps > maxSearch {
+				break
+			}
+			both := n.slots
+			if chosen != 0 {
+				both = slots.And(n.slots)
+			}
+			if !among.Has(n.node()) || both.Len() < t.permits.weight {
+				continue
+			}
+			if found := search(nodes[i+1:], chosen|n.nodes, both); found != (script.Slots{}) {
+				return found
 			}
 		}
-		if t.rule.Quorum(nodes & among) {
-			slots = slots.With(slot)
-		}
+		return script.Slots{}
 	}
-	return slots
+	return search(t.free, 0, script.Slots{})
 }
+
+// maxSearch bounds the search for a quorum: nine nodes have 126 of five.
+const maxSearch = 10_000
 
 // split reports whether a quorum of nodes has granted, but not the same slots.
 func (t *permitTally) split() bool { return t.rule.Quorum(t.count.Granted) }
@@ -315,11 +336,12 @@ func (t *permitTally) Won() Winner {
 	return t.permits.Of(script.Slots{}) // never: the round was won
 }
 
-// MayWinAtOnce implements LateTally. It is so after a split, unless the nodes have said that too few slots are free on
-// a quorum of them. Nobody would tell the caller: a split needs no rival. For example, some holders may have won without
-// two of five nodes, on which others have their slots.
+// MayWinAtOnce implements LateTally. It is so after a split, unless the nodes that have granted have said that too few
+// slots are free together on a quorum of them. Nobody would tell the caller: a split needs no rival. For example, some
+// holders may have won without two of five nodes, on which others have their slots. Nodes that have refused do not
+// count: with them the caller could try for ever while another's ticket leads their queues.
 func (t *permitTally) MayWinAtOnce() bool {
-	return t.split() && (!t.permits.enters.Lists || t.freeOnQuorum(t.count.Granted).Len() >= t.permits.weight)
+	return t.split() && (!t.permits.enters.Lists || t.freeTogether(t.count.Granted) != (script.Slots{}))
 }
 
 // Astray implements LateTally. If rivals take slots at the same time, or nodes differ in which slots are free, they

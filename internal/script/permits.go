@@ -48,6 +48,14 @@ func (s Slots) Or(t Slots) Slots {
 	return s
 }
 
+// And returns the slots that are in s and in t.
+func (s Slots) And(t Slots) Slots {
+	for i := range s {
+		s[i] &= t[i]
+	}
+	return s
+}
+
 // Len returns how many slots s has.
 func (s Slots) Len() (n int) {
 	for _, word := range s {
