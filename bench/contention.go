@@ -64,6 +64,7 @@ type waits struct {
 	Failed int             // failed Locks
 
 	Attempts int // of all Locks, in the scenes that count them
+	Split    int // those that failed although a node granted
 	AtOnce   int // the most permits that were seen held at the same time, in the scene permits-queue
 }
 
@@ -138,6 +139,7 @@ func joinWaits(each []waits) *waits {
 		all.CutOff = append(all.CutOff, w.CutOff...)
 		all.Failed += w.Failed
 		all.Attempts += w.Attempts
+		all.Split += w.Split
 		all.AtOnce = max(all.AtOnce, w.AtOnce)
 	}
 	return all

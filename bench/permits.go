@@ -62,7 +62,9 @@ var permitsQueueScene = scene{
 		{title: "p99 ms", key: "wait_p99", format: millis},
 		{title: "max ms", key: "wait_max", format: millis},
 		{title: "fewest / mean", key: "fewest_share", format: cents},
-		{title: "rounds per permit", key: "rounds", format: cents},
+		{title: "rounds", key: "rounds", format: cents},
+		{title: "split", key: "split", format: cents},
+		{title: "refused", key: "refused", format: cents},
 		{title: "at once", key: "at_once", format: whole},
 		{title: "failed", key: "failed", format: whole},
 	},
@@ -115,10 +117,18 @@ func measurePermitsQueue(ctx context.Context, l *lab, c cell) (f figures, err er
 	f = w.figures(l.plan.contend)
 	f["ideal_share"] = f["rate"] / idealPermits
 	f["at_once"] = float64(w.AtOnce)
-	if len(w.Times) > 0 && w.Attempts > 0 {
-		f["rounds"] = float64(w.Attempts) / float64(len(w.Times))
-	}
+	f.addRounds(w)
 	return f, nil
+}
+
+// addRounds sets how many attempts were made per permit, and how many of them failed.
+func (f figures) addRounds(w *waits) {
+	n := float64(len(w.Times))
+	if n == 0 || w.Attempts == 0 {
+		return // no permits, or a library that does not tell its attempts
+	}
+	f["rounds"], f["split"] = float64(w.Attempts)/n, float64(w.Split)/n
+	f["refused"] = max(f["rounds"]-f["split"]-1, 0) // the end may cut off a Lock that has just succeeded
 }
 
 // permitsChild runs in the child process.
@@ -140,7 +150,7 @@ func usePermits(ctx context.Context, lib library, book *ledger, order permitsOrd
 		err := u.run(ctx)
 		return u.waits, err
 	})
-	w.Attempts = int(count.all.Load())
+	count.addTo(w)
 	return w, err
 }
 
@@ -225,6 +235,9 @@ func (c *attempts) ObserveAttempt(_ context.Context, a observe.Attempt) {
 		c.split.Add(1)
 	}
 }
+
+// addTo sets the attempts of w.
+func (c *attempts) addTo(w *waits) { w.Attempts, w.Split = int(c.all.Load()), int(c.split.Load()) }
 
 func (l *oursLibrary) observe(observer any) { l.rs = l.rs.With(redsync.WithObserver(observer)) }
 
@@ -311,10 +324,8 @@ func measurePermitsRounds(permits int, keeps bool) func(context.Context, *lab, c
 		}
 		f = w.figures(l.plan.contend)
 		f["demand"] = float64(c.Goroutines) / float64(permits)
-		if n := float64(len(w.Times)); n > 0 {
-			all, split := float64(count.all.Load()), float64(count.split.Load())
-			f["rounds"], f["split"], f["refused"] = all/n, split/n, max(all-split-n, 0)/n
-		}
+		count.addTo(w)
+		f.addRounds(w)
 		return f, nil
 	}
 }
