@@ -142,11 +142,18 @@ var variants = []contender{
 		name: oursAtRandom, strict: true, oneOf: oneOfNames(fewPermits), inScripts: oursInScripts,
 		open: openAtRandom(fewPermits, redsync.WithHandOver(false)), like: likeOurs(redsync.WithHandOver(false)),
 	},
+}
+
+// rivalVariants are uses of redsync v4 for some scenes.
+var rivalVariants = []contender{
 	{
 		name: inTurn, oneOf: oneOfNames(fewPermits), inScripts: []string{"get", "del"},
 		open: openInTurn(fewPermits), like: likeRedsync(false),
 	},
 }
+
+// everyContender returns all contenders.
+func everyContender() []contender { return slices.Concat(contenders, variants, rivalVariants) }
 
 // oursInScripts are the commands that release.lua and enter.lua call, except SET: plain attempts
 // send SET without a script.
@@ -159,7 +166,7 @@ var allInScripts = append([]string{"set", "mget", "exists"}, oursInScripts...)
 func named(names ...string) []contender {
 	var list []contender
 	for _, name := range names {
-		for _, c := range slices.Concat(contenders, variants) {
+		for _, c := range everyContender() {
 			if c.name == name {
 				list = append(list, c)
 			}
