@@ -19,8 +19,8 @@ import (
 
 // A Mutex is a lock on a name. It excludes every other client that locks the same name on the same nodes.
 // Make one with Redsync.NewMutex. With WithShared it is a reader, which excludes writers only: the locks on
-// the name without that option. A Mutex of Redsync.NewMultiMutex is a lock on several names: it has all of
-// them or none.
+// the name without that option. With WithPermits it is one of several holders. A Mutex of Redsync.NewMultiMutex is a
+// lock on several names: it has all of them or none.
 //
 // Many goroutines may use a Mutex at once. As with sync.Mutex a lock belongs to no goroutine: one
 // may lock it and another one unlock it. A nil context stands for context.Background().
