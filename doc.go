@@ -26,8 +26,8 @@
 // # What is guaranteed
 //
 //   - Exclusion: at most one hold of a name has Remaining() > 0 at any time, or any number of holds that are all
-//     shared ([WithShared]), or n holds with [WithPermits](n). If one Mutex gives its hold to another one ([WithSequencer], [WithValue]), both
-//     have it until the giver calls [Mutex.Detach].
+//     shared ([WithShared]). Of the permits of a name, at most n are held at any time ([WithPermits]). If one Mutex
+//     gives its hold to another one ([WithSequencer], [WithValue]), both have it until the giver calls [Mutex.Detach].
 //   - Time: a hold counts from before its winning attempt sends its first byte. It ends at Until, before its keys
 //     can expire. The monotonic clock and the wall clock both measure it, and the longer time counts. Extend and
 //     the watchdog never revive a hold that has ended.
