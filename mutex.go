@@ -38,10 +38,10 @@ type Mutex struct {
 
 	badNames error // why m cannot have the names that NewMultiMutex was given; nil if it can
 
-	mu      sync.Mutex   // guards what follows
-	hold    *lease.Lease // the current term; nil before the first, and after Unlock and Detach
-	adopted string       // the value of WithValue or WithSequencer, until there is a hold
-	doing   bool         // a Do uses m; only if m is shared: see forDo
+	mu       sync.Mutex   // guards what follows
+	hold     *lease.Lease // the current term; nil before the first, and after Unlock and Detach
+	adopted  string       // the value of WithValue or WithSequencer, until there is a hold
+	usedByDo bool         // only if m is shared: see forDo
 }
 
 // change returns the settings of m for an option to change. Until the first change m shares its settings
@@ -208,9 +208,9 @@ func (m *Mutex) Lock() error {
 // before the first request of the attempt that won, minus drift. Past it another
 // process may hold the same name even if Unlock was never called.
 //
-// Locking a held Mutex does not succeed: its own keys stand in the way like anybody else's. Once
-// the attempts are used up, the error matches *ErrTaken, and the hold goes on. The same is true of a Mutex with
-// WithShared, but its error does not match *ErrTaken: it says to use a Mutex for each reader.
+// Locking a held Mutex does not succeed: its own hold stands in the way like anybody else's. Once
+// the attempts are used up, the error matches *ErrTaken, and the hold goes on. With WithShared the
+// error does not match *ErrTaken: it says to use a Mutex for each reader.
 //
 // On failure nothing was acquired. The error matches ErrFailed and the reason, which is one of:
 //
@@ -291,7 +291,7 @@ func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant
 			return nil, m.notAcquired(ctx, why)
 		}
 		// If another call has locked m meanwhile, this one waits for the end of that hold.
-		if err := m.begin(h); !errors.Is(err, errBusy) {
+		if err := m.begin(h); !errors.Is(err, errHeldByItself) {
 			return h, err
 		}
 	}
@@ -377,7 +377,7 @@ func (m *Mutex) replaceBy(h *lease.Lease) (former *lease.Lease, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.set.shared && m.hold != nil && m.hold.NotHeld(clock.Now()) == nil {
-		return nil, errBusy // the grant of h does not prove that the former term is over
+		return nil, errHeldByItself // the grant of h does not prove that the former term is over
 	}
 	if err := h.Begin(); err != nil {
 		return nil, err
@@ -566,7 +566,7 @@ func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 		return nil, errInDo
 	}
 	if !h.LeaveAlone() {
-		return nil, errJoined
+		return nil, errSharedByOthers
 	}
 	if ctx.Err() != nil {
 		return nil, m.withInterruption(ctx, nil)
@@ -578,7 +578,7 @@ func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 	return h, nil
 }
 
-var errJoined = errors.New("redsync: other readers of this process share the hold")
+var errSharedByOthers = errors.New("redsync: other readers of this process share the hold")
 
 var errInDo = errors.New("redsync: Do unlocks it when its function returns")
 

@@ -105,13 +105,14 @@ func (s *settings) fail(err error) {
 }
 
 // passes reports whether locks with these settings may be handed over.
-func (s *settings) passes() bool { return s.staysPrivate() && !s.shared && !s.fair && s.value == "" }
+func (s *settings) passes() bool { return s.mayBeContinued() && !s.shared && !s.fair && s.value == "" }
 
 // joins reports whether readers with these settings may share a hold.
-func (s *settings) joins() bool { return s.staysPrivate() && s.shared }
+func (s *settings) joins() bool { return s.mayBeContinued() && s.shared }
 
-// staysPrivate reports whether another call of the process can go on with a hold that has these settings.
-func (s *settings) staysPrivate() bool {
+// mayBeContinued reports whether another call of the process may continue a hold that has these settings: take it
+// over by direct hand-off, or share it.
+func (s *settings) mayBeContinued() bool {
 	return !s.noHandOver && !s.fencing && !s.customValues && s.sequencer.Value == "" && s.maxHold == 0
 }
 
@@ -383,8 +384,8 @@ func WithPriority(priority int) Option {
 // WithFencing, WithMaxHold, WithValue, WithSequencer or WithGenValueFunc. Unlock releases a lock whose
 // value the user has seen (Mutex.Value, Mutex.Sequencer) instead of handing it over.
 //
-// A reader is never handed over. For readers, false means that the hold is not shared with other readers of the
-// process (see WithShared).
+// A shared lock is never handed over. With false, a reader does not share its hold with other readers of
+// the process (see WithShared).
 func WithHandOver(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().noHandOver = !b })
 }

@@ -18,6 +18,8 @@ import (
 // word are Chubby's (Burrows, OSDI 2006).
 //
 // A Sequencer contains the lock's value: anybody who has it can extend and release the lock.
+// While several readers of a process share a hold (see WithShared), nobody can adopt its Sequencer: an Unlock of the
+// adopter would end the hold of all.
 //
 // Two Sequencers of one hold are equal by ==. Packages such as encoding/json and encoding/gob write a Sequencer
 // as the text of String.
@@ -32,10 +34,10 @@ type Sequencer struct {
 
 // The modes of a Sequencer.
 const (
-	modePlain = ""      // one name, exclusively
-	modeNames = "names" // several names, exclusively; then "-" and the length of each name, in bytes
-	modeRead  = "read"  // one name, shared
-	modeJoint = "joint" // one name, shared, and other readers of the process have the same value: nobody can adopt it
+	modePlain   = ""        // one name, exclusively
+	modeNames   = "names"   // several names, exclusively; then "-" and the length of each name, in bytes
+	modeRead    = "read"    // one name, shared
+	modeReaders = "readers" // one name, shared; other readers of the process have the same hold, so nobody can adopt it
 )
 
 // namesSeparator joins the names of a lock on several names to the name of its Mutex.
@@ -47,10 +49,12 @@ const namesSeparator = ", "
 func sequencerOf(h *lease.Lease) Sequencer {
 	c := h.Claim()
 	s := sequencerOfNames(c.Lines(), h.Token(), c.Value())
-	if c.Shares() {
-		if s.mode = modeRead; !h.IsAlone() {
-			s.mode = modeJoint
-		}
+	switch {
+	case !c.Shares():
+	case h.IsAlone():
+		s.mode = modeRead
+	default:
+		s.mode = modeReaders
 	}
 	return s
 }
@@ -145,7 +149,7 @@ func ParseSequencer(text string) (Sequencer, error) {
 	case len(parts) == 4 && parts[0] == sequencerForm:
 	case len(parts) == 5 && parts[0] == sequencerModeForm:
 		mode, parts = parts[1], parts[1:]
-		if _, ok := lengthsOf(mode); !ok && mode != modeRead && mode != modeJoint {
+		if _, ok := lengthsOf(mode); !ok && mode != modeRead && mode != modeReaders {
 			return Sequencer{}, errors.New("redsync: no sequencer: this version does not know the mode of the lock")
 		}
 	default:
@@ -207,7 +211,7 @@ func (m *Mutex) adoptValue() {
 		m.change().fail(fmt.Errorf("redsync: WithSequencer: the sequencer is of the lock %q, not of %q", s.Name, m.name))
 	} else if err := m.adoptMode(s); err != nil {
 		m.change().fail(err)
-	} else if !script.MayBeValue(s.Value, s.mode == modeRead || s.mode == modeJoint) {
+	} else if !script.MayBeValue(s.Value, s.mode == modeRead || s.mode == modeReaders) {
 		m.change().fail(errors.New("redsync: WithSequencer: " + noValue))
 	}
 }
@@ -220,7 +224,7 @@ const noValue = `a value that begins with "readers" and a line feed, or that of 
 func (m *Mutex) adoptMode(s Sequencer) error {
 	names, ok := s.cut()
 	switch {
-	case s.mode == modeJoint:
+	case s.mode == modeReaders:
 		return errors.New("redsync: WithSequencer: other readers of the giver's process share the hold of the sequencer: " +
 			"the giver must use Detach, or WithHandOver(false)")
 	case s.mode == modeRead && m.multi == nil:
