@@ -565,7 +565,7 @@ func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 	if h.Terms().InDo {
 		return nil, errInDo
 	}
-	if !h.LeaveAlone() {
+	if !h.StayAlone() {
 		return nil, errSharedByOthers
 	}
 	if ctx.Err() != nil {

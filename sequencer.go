@@ -21,7 +21,8 @@ import (
 // While several readers of a process share a hold (see WithShared), nobody can adopt its Sequencer: an Unlock of the
 // adopter would end the hold of all.
 //
-// Two Sequencers of one hold are equal by ==. Packages such as encoding/json and encoding/gob write a Sequencer
+// Two Sequencers of one hold are equal by ==, unless the hold was downgraded between them, or another reader
+// left it (see WithShared). Packages such as encoding/json and encoding/gob write a Sequencer
 // as the text of String.
 type Sequencer struct {
 	Name  string // of the Mutex

@@ -536,6 +536,7 @@ func TestNobodyAdoptsWhatReadersShare(t *testing.T) {
 		require.NoError(f, a.Lock())
 		require.NoError(f, b.Lock())
 		s := a.Sequencer()
+		assert.True(f, strings.HasPrefix(s.String(), "redsync2.readers."), s)
 		text, err := redsync.ParseSequencer(s.String())
 		require.NoError(f, err)
 		require.Equal(f, s, text)

@@ -43,8 +43,8 @@ func (l *Lease) Pass(t *Terms) *Lease {
 	return other
 }
 
-// passFresh makes other, which is new, continue l, if nine tenths of the validity are left. It reports whether they
-// are.
+// passFresh gives the claim and the validity of l to other, which is new, if nine tenths of the validity are left.
+// It reports whether they are.
 func (l *Lease) passFresh(other *Lease, now clock.Instant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

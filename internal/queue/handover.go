@@ -18,7 +18,8 @@ import (
 // an acquire takes.
 const maxChain = 20 * time.Millisecond
 
-// chain returns for how long after its acquire a lock may be handed on within the process, or readers may share it.
+// chain returns for how long after its acquire a lock may be handed on within the process, or readers may join its
+// hold.
 func chain(t *lease.Terms) time.Duration { return min(t.Timing.Expiry/10, maxChain) }
 
 // HandOver passes the lock of l, which Unlock has ended, to the first in line by direct hand-off, and
@@ -92,7 +93,7 @@ func (g *Group) Wake(line string, node int, undoes lease.Turn) { g.lines.wake(li
 // Lease.Release drops the ticket if the waiter has given up meanwhile.
 func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Release {
 	ls := &g.lines
-	ls.forgetHold(l)
+	ls.forgetUnjoinable(l)
 	if ls.count.Load() == 0 {
 		return l.Release(how)
 	}
@@ -179,9 +180,9 @@ func (ls *lines) admit(all []admission, h *lease.Lease, heard bool) []admission 
 		if first == nil || !ls.isFirstLocked(first) {
 			continue
 		}
-		_, downgraded := c.(*claim.Downgraded) // some nodes may still have it as exclusive
+		_, downgraded := c.(*claim.Downgraded) // some nodes may still have it as a writer's
 		if c.Shares() && first.shares() && !downgraded {
-			continue // the hold was not in its way: it has a reason of its own to wait or to try
+			continue // readers do not keep each other back, so it waits for something else
 		}
 		if !l.others && !first.terms.Fair {
 			all = append(all, admission{waiter: first, line: i, tries: true})

@@ -21,7 +21,7 @@ type lines struct {
 	mu     sync.Mutex // guards the lines, and those fields of a waiter whose comment names lines.mu
 	byName map[string]*line
 	sweep  *time.Timer // removes lines that have had no waiter for a while
-	shared shared
+	holds  sharedHolds
 }
 
 // A line holds the waiters of this process for one name, in the order of their tickets: see waiter.compare. If
@@ -372,23 +372,25 @@ func (ls *lines) lineLocked(name string) *line {
 }
 
 // leave takes w out of its line, unless w has been handed the lock, and lets the next waiter try. holder is
-// the lease that w has acquired, nil if w has acquired none.
+// the lease that w has acquired, nil if w has acquired none. Other readers may join it, if its terms allow that.
 func (ls *lines) leave(w *waiter, holder *lease.Lease) {
-	var joined []*waiter
-	defer func() {
-		for _, other := range joined {
-			other.lookAgain()
-		}
-	}()
+	for _, joined := range ls.leaveAndShare(w, holder) {
+		joined.lookAgain()
+	}
+}
+
+// leaveAndShare is leave without the last step: the caller tells the readers that have joined holder. See shareLocked.
+func (ls *lines) leaveAndShare(w *waiter, holder *lease.Lease) (joined []*waiter) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if w.state == served {
-		return
+		return nil
 	}
 	ls.removeLocked(w, holder)
-	if holder != nil && holder.Open() {
-		joined = ls.shareLocked(holder)
+	if holder == nil || !holder.BeginSharing() {
+		return nil
 	}
+	return ls.shareLocked(holder)
 }
 
 func (ls *lines) removeLocked(w *waiter, holder *lease.Lease) {

@@ -7,18 +7,50 @@ import (
 )
 
 // This file is about readers of this process that share a hold. When a reader acquires a lock, the readers behind it
-// in the line share its hold, up to the first waiter who is no reader. So do readers that come a little later, while
-// no such waiter is in the line. After that a reader goes to the nodes, which shows it the writers of other
+// in the line join its hold, up to the first writer: a waiter that wants the lock alone. So do readers that come a
+// little later, while no writer is in the line. After that a reader asks the nodes, and so sees the writers of other
 // processes.
 
-// shared finds the hold that a reader can share, by name. A hold that nobody can join any more may stay in it for a
-// while.
-type shared struct {
+// sharedHolds finds the hold that a reader can join, by name. It may keep a hold for a while that nobody can join
+// any more.
+type sharedHolds struct {
 	byName map[string]*lease.Lease
 	sweep  int // the number of holds at which put removes those that nobody can join
 }
 
-// joinHold returns a lease that shares a hold of this process, nil if a call with these terms can share none.
+// put notes that readers can join hold.
+func (s *sharedHolds) put(name string, hold *lease.Lease) {
+	if len(s.byName) >= s.sweep {
+		for other := range s.byName {
+			s.removeUnjoinable(other)
+		}
+		s.sweep = 2*len(s.byName) + 64
+	}
+	if s.byName == nil {
+		s.byName = make(map[string]*lease.Lease)
+	}
+	s.byName[name] = hold
+}
+
+// removeUnjoinable removes the hold of a name if nobody can join it any more.
+func (s *sharedHolds) removeUnjoinable(name string) {
+	if hold := s.byName[name]; hold != nil && !hold.IsJoinable(chain(hold.Terms())) {
+		delete(s.byName, name)
+	}
+}
+
+// forgetUnjoinable removes hold, which is about to be released, if nobody can join it any more.
+func (ls *lines) forgetUnjoinable(hold *lease.Lease) {
+	if !hold.Terms().Joins {
+		return
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.holds.removeUnjoinable(hold.Claim().Lines()[0])
+}
+
+// joinHold returns a lease that shares a hold of this process. It returns nil if a call with these terms can join
+// none.
 func (ls *lines) joinHold(t *Terms) *lease.Lease {
 	if !t.Joins {
 		return nil
@@ -31,25 +63,25 @@ func (ls *lines) joinHold(t *Terms) *lease.Lease {
 	return hold.Join(&t.Terms, chain(&t.Terms))
 }
 
-// joinable returns the hold of a name that a reader can share, perhaps. It returns nil while a writer waits.
+// joinable returns the hold of a name for a reader to join; Join decides whether it can. joinable returns nil while a
+// writer waits.
 func (ls *lines) joinable(name string) *lease.Lease {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	hold := ls.shared.byName[name]
-	if hold == nil || ls.byName[name].hasWriter() {
+	if ls.byName[name].hasWriter() {
 		return nil
 	}
-	return hold
+	return ls.holds.byName[name]
 }
 
-// hasWriter reports whether somebody who is no reader waits for the name of l, which may be nil.
+// hasWriter reports whether a writer waits for the name of l. l may be nil.
 func (l *line) hasWriter() bool {
 	return l != nil && (len(l.several) > 0 || l.readers < len(l.waiters))
 }
 
-// share lets other readers share hold, which a call that stood in no line has acquired, if its terms allow that.
+// share lets other readers join hold, if its terms allow that. A call that stood in no line has acquired it.
 func (ls *lines) share(hold *lease.Lease) {
-	if !hold.Open() {
+	if !hold.BeginSharing() {
 		return
 	}
 	ls.mu.Lock()
@@ -60,12 +92,14 @@ func (ls *lines) share(hold *lease.Lease) {
 	}
 }
 
-// shareLocked lets the readers at the head of the line share hold, which somebody has just acquired, up to the first
-// waiter who is no reader. A reader with other terms goes on waiting. shareLocked returns the readers that have the
-// hold now, which the caller must tell to look again. They need lines.mu then, so the caller should unlock it before.
+// shareLocked lets other readers join hold, which somebody has just acquired: now the readers at the head of the
+// line, up to the first writer, and those with other terms go on waiting; later the readers that joinHold lets in.
+//
+// It returns the readers that have joined. The caller must tell them to look again, after it has unlocked lines.mu,
+// which they need then.
 func (ls *lines) shareLocked(hold *lease.Lease) (joined []*waiter) {
 	name := hold.Claim().Lines()[0]
-	ls.shared.put(name, hold)
+	ls.holds.put(name, hold)
 	l := ls.byName[name]
 	if l == nil {
 		return nil
@@ -75,7 +109,7 @@ func (ls *lines) shareLocked(hold *lease.Lease) (joined []*waiter) {
 		if !w.shares() {
 			break
 		}
-		if w.state == trying {
+		if w.state == trying { // its attempt may win a hold of its own
 			continue
 		}
 		if w.handedOff = hold.Join(&w.terms.Terms, chain(&w.terms.Terms)); w.handedOff != nil {
@@ -91,7 +125,7 @@ func (ls *lines) shareLocked(hold *lease.Lease) (joined []*waiter) {
 	return joined
 }
 
-// takeServed takes out the readers that share a hold.
+// takeServed takes the readers that have joined a hold out of the line.
 func (l *line) takeServed() {
 	isServed := func(w *waiter) bool { return w.state == served }
 	n := len(l.waiters)
@@ -99,34 +133,5 @@ func (l *line) takeServed() {
 	l.readers -= n - len(l.waiters)
 	if isServed(l.pacer) {
 		l.replacePacer(l.pacer.pace.mean)
-	}
-}
-
-// put notes that readers can share hold.
-func (s *shared) put(name string, hold *lease.Lease) {
-	if len(s.byName) >= s.sweep {
-		for other, h := range s.byName {
-			if !h.IsOpen(chain(h.Terms())) {
-				delete(s.byName, other)
-			}
-		}
-		s.sweep = 2*len(s.byName) + 64
-	}
-	if s.byName == nil {
-		s.byName = make(map[string]*lease.Lease)
-	}
-	s.byName[name] = hold
-}
-
-// forgetHold notes that nobody can share hold any more.
-func (ls *lines) forgetHold(hold *lease.Lease) {
-	if !hold.Terms().Joins {
-		return
-	}
-	name := hold.Claim().Lines()[0]
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if h := ls.shared.byName[name]; h != nil && !h.IsOpen(chain(h.Terms())) {
-		delete(ls.shared.byName, name)
 	}
 }
