@@ -30,7 +30,7 @@ const (
 // Granted is what Enter returns for a grant. Anything else is a refusal: see Enter.
 const Granted int64 = 0
 
-// What scripts include: turnover, queue, kept, tell and readers.
+// What scripts include: turnover, queue, writers, tell and readers.
 
 //go:embed turnover.lua
 var turnover string
@@ -38,8 +38,8 @@ var turnover string
 //go:embed queue.lua
 var queue string
 
-//go:embed kept.lua
-var kept string
+//go:embed writers.lua
+var writers string
 
 //go:embed tell.lua
 var tell string
@@ -74,7 +74,7 @@ var (
 // each new connection sends all scripts.
 func complete(script string) string {
 	for _, i := range []struct{ name, text string }{ // turnover.lua is first, because it includes others
-		{"turnover", turnover}, {"queue", queue}, {"kept", kept}, {"tell", tell}, {"readers", readers},
+		{"turnover", turnover}, {"queue", queue}, {"writers", writers}, {"tell", tell}, {"readers", readers},
 	} {
 		script = strings.Replace(script, "-- include "+i.name+".lua\n", i.text, 1)
 	}
@@ -148,11 +148,13 @@ func (t Turnover) changesNames() bool {
 	})
 }
 
-// Release deletes key if it holds value, and raises the register to the token of fence. It lets the tickets
-// of turnover enter and leave the queue of waiters. If the key is free then, the node tells the first waiter,
-// and if that is a reader, all readers that may go on with it. It tells nobody of process. The zero process says
-// that nobody of the caller's process waits. If readers hold the key, and the exclusive ticket that has kept
-// others back leaves the queue, the node tells those readers.
+// Release deletes key if it holds value, and raises the register to the token of fence. It lets the tickets of
+// turnover enter and leave the queue of waiters. If the key is free then, the node tells the first waiter, and if
+// that is a reader, all readers that may go on with it. If readers hold the key, and a writer that has kept other
+// readers back leaves the queue, the node tells those readers.
+//
+// The node tells nobody of process, which is the caller's: its reply does. The zero process says that nobody of the
+// caller's process waits.
 func Release(l Lock, process Process, turnover Turnover, fence Fence) Command {
 	return releaseOf(releaseScript, l, process, turnover, fence)
 }

@@ -1,6 +1,6 @@
--- What a release does behind the lock: it raises the fence, lets tickets enter and leave the
--- queue, and tells those who may go on. found is what it has found, and v what holds the
--- lock now: false if it is free.
+-- What a release does after it has changed the lock: it raises the fence, lets tickets enter
+-- and leave the queue, and tells those who may go on. found is what it has found. v is what the
+-- lock holds now, false if it is free.
 local process, fence, change = ARGV[2] or '', KEYS[3], 3
 if process == '-' then fence = KEYS[2] end
 if fence then
@@ -29,8 +29,8 @@ queue = living(queue, now)
 if queue ~= before then store(redis.pcall, KEYS[2], queue, ttl) end
 if queue == '' then return found end
 if v then
-  -- include kept.lua
-  if not unblocks(before, queue, v, now) then return found end
+  -- include writers.lua
+  if not freesReaders(before, queue, v, now) then return found end
 end
 -- include tell.lua
 return found + tell(queue, KEYS[1], process, now)
