@@ -669,16 +669,17 @@ func (l leave) changed(r *rand.Rand) leave {
 	return l
 }
 
-// TestMultiAtRandom plays commands of one name and of several on nodes of both kinds.
-func TestMultiAtRandom(t *testing.T) {
+// TestCommandsAtRandom plays commands of readers and writers, of one name and of several, of old versions and of this
+// one, on nodes of both kinds.
+func TestCommandsAtRandom(t *testing.T) {
 	onBoth(t, func(g ground) {
-		for seed := range testlength.Of(5, 25, 3000) {
+		for seed := range testlength.Of(10, 65, 7000) {
 			r := rand.New(rand.NewPCG(uint64(seed), 0)) //nolint:gosec // it is to be repeatable
 			p := g.play()
 			for range 10 {
 				w := &world{anyName(r), anyName(r), anyName(r)}
 				p.set(w)
-				for range 4 {
+				for range 6 {
 					p.do(w, anyAction(r), fmt.Sprintf("seed %d: %+v", seed, *w))
 				}
 			}

@@ -409,21 +409,3 @@ func TestSharedInSmallWorlds(t *testing.T) {
 		}
 	})
 }
-
-// TestSharedAtRandom plays commands of readers and writers, old versions among them, on nodes of both kinds.
-func TestSharedAtRandom(t *testing.T) {
-	onBoth(t, func(g ground) {
-		for seed := range testlength.Of(5, 40, 4000) {
-			r := rand.New(rand.NewPCG(uint64(seed), 1)) //nolint:gosec // it is to be repeatable
-			p := g.play()
-			for range 10 {
-				w := &world{anyName(r), anyName(r), anyName(r)}
-				p.set(w)
-				for range 6 {
-					p.do(w, anyAction(r), fmt.Sprintf("seed %d: %+v", seed, *w))
-				}
-			}
-			p.end()
-		}
-	})
-}

@@ -719,12 +719,7 @@ func TestSharedExecutesNoNeedlessCommands(t *testing.T) {
 	two := func(g ground) { g.reads("v", "", script.Fence{}); g.reads("w", "", script.Fence{}) }
 	writes := func(g ground) { g.do("set", "lock", "v", "px", ttl) }
 	place := script.Place{Ticket: aTicket(1, us), Alive: alive}
-	for name, c := range map[string]struct {
-		before  func(g ground)
-		command script.Command
-		reply   any
-		want    map[string]int
-	}{
+	executes(t, map[string]execution{
 		"enter":                {nil, script.EnterShared(of("v"), ttl, script.Place{}, script.Fence{}), int64(0), map[string]int{"get": 2, "time": 1, "set": 1}},
 		"enter beside another": {enters, script.EnterShared(of("w"), ttl, script.Place{}, script.Fence{}), int64(0), map[string]int{"get": 2, "time": 1, "set": 1}},
 		"enter again":          {enters, script.EnterShared(of("v"), ttl, script.Place{}, script.Fence{}), int64(-2), map[string]int{"get": 1, "time": 1}},
@@ -744,32 +739,11 @@ func TestSharedExecutesNoNeedlessCommands(t *testing.T) {
 		"a writer's, waited for": {func(g ground) { writes(g); g.stands(ticket(1, they)) }, script.Release(of("v"), script.Process{}, script.Turnover{}, script.Fence{}), int64(5), map[string]int{
 			"get": 2, "bitop": 1, "del": 1, "time": 1, "publish": 1,
 		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
-			if c.before != nil {
-				c.before(g)
-			}
-			g.do("config", "resetstat")
-			assert.Equal(t, c.reply, g.do(c.command.InFull()...))
-			got := map[string]int{}
-			for _, m := range calls.FindAllStringSubmatch(g.do("info", "commandstats").(string), -1) {
-				got[m[1]], _ = strconv.Atoi(m[2])
-			}
-			delete(got, "eval")
-			delete(got, "config|resetstat")
-			delete(got, "config")
-			assert.Equal(t, c.want, got)
-		})
-	}
+	})
 }
 
 func TestParseEnteredShared(t *testing.T) {
-	for name, c := range map[string]struct {
-		reply any
-		want  script.Entered
-		odd   bool
-	}{
+	parses(t, script.ParseEnteredShared, map[string]parsed{
 		"granted":          {int64(0), script.Entered{}, false},
 		"refused":          {int64(12), script.Entered{Wait: 12}, false},
 		"refused for ever": {int64(-1), script.Entered{Wait: -1}, false},
@@ -784,13 +758,7 @@ func TestParseEnteredShared(t *testing.T) {
 		"too short":        {[]any{int64(0), "7"}, script.Entered{}, true},
 		"a text":           {"7", script.Entered{}, true},
 		"nothing":          {nil, script.Entered{}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := script.ParseEnteredShared(c.reply)
-			assert.Equal(t, c.want, got)
-			assert.Equal(t, c.odd, err != nil, "%v", err)
-		})
-	}
+	})
 }
 
 // A command touches the keys of its lock and no others, says how many there are, and its long form differs in the
