@@ -29,8 +29,8 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 // now, but not ErrFailed.
 //
 // If m has a lock to adopt (WithSequencer, WithValue), Do extends that lock instead of locking. If the
-// extension fails, Do does not call fn. Its error then matches ErrFailed and what Extend returns. m is as it was:
-// a later Do extends again, and after Unlock a Do locks.
+// extension fails, Do does not call fn. Its error then matches ErrFailed and what Extend returns. m is as it
+// was: a later Do extends again, and after Unlock a Do locks.
 //
 // Do unlocks only the hold that it has acquired. If m is held already, by another Do or by a Lock, that hold
 // stands in the way: Do waits for its end, as Lock does, and leaves it alone. The same is true of a Do within

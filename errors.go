@@ -86,8 +86,8 @@ func (*notHeldError) Is(target error) bool { return target == ErrLockAlreadyExpi
 type ErrTaken struct {
 	Nodes []int // the nodes that hold another value: indices into the pools of New or the addresses of Open, from 0
 
-	// Name is, for a Lock of several names, the first of them that was not free on a quorum. Others may be taken,
-	// too. It is empty for one name, and for other calls.
+	// Name is, for a Lock of several names, the first of them that was not free on a quorum. Others may be
+	// taken, too. It is empty for one name, and for other calls.
 	Name string
 }
 
@@ -129,8 +129,8 @@ func (e RedisError) Unwrap() error {
 	return e.Err
 }
 
-// nodeMissing is one node's answer that it holds no such key, or that it does not hold all keys of a lock on several
-// names. It does not match ErrLockAlreadyExpired, because one node proves nothing.
+// nodeMissing is one node's answer that it holds no such key, or that it does not hold all keys of a lock on
+// several names. It does not match ErrLockAlreadyExpired, because one node proves nothing.
 type nodeMissing struct {
 	node    int
 	address string

@@ -109,8 +109,8 @@ func (m *Mutex) claimed() claim.Claim {
 	return &m.claim
 }
 
-// Name returns the name of the lock, its Redis key. For a lock on several names it returns all of them, joined
-// with ", ".
+// Name returns the name of the lock, its Redis key. For a lock on several names it returns all of them,
+// joined with ", ".
 func (m *Mutex) Name() string {
 	if m.multi != nil {
 		return m.multi.Name()
@@ -119,8 +119,8 @@ func (m *Mutex) Name() string {
 }
 
 // Names returns the names of the lock, its Redis keys, sorted and without duplicates. Most locks have one. If
-// NewMultiMutex was given too many names, or names that no lock can have, Names returns these. If it was given none,
-// Names returns none.
+// NewMultiMutex was given too many names, or names that no lock can have, Names returns these. If it was
+// given none, Names returns none.
 func (m *Mutex) Names() []string {
 	if m.multi != nil {
 		return slices.Clone(m.multi.Lines())
@@ -128,9 +128,9 @@ func (m *Mutex) Names() []string {
 	return []string{m.name}
 }
 
-// Value returns the value that the nodes hold for the current lock. Before the first Lock it
-// returns the value of WithValue or WithSequencer, or "" without these options. After Unlock or Detach it returns
-// "". When the lock expires or is lost, the value is kept until the next Lock or Unlock.
+// Value returns the value that the nodes hold for the current lock. Before the first Lock it returns the
+// value of WithValue or WithSequencer, or "" without these options. After Unlock or Detach it returns "".
+// When the lock expires or is lost, the value is kept until the next Lock or Unlock.
 //
 // Once Value or Sequencer has returned the value, another process may use it, so it is not passed to another
 // hold of this process: Unlock releases the lock instead of handing it to the next waiter (see WithHandOver),
@@ -657,8 +657,8 @@ func (m *Mutex) extend(ctx context.Context, h *lease.Lease) (bool, error) {
 	return m.extended(ctx, "extend", h, res, over)
 }
 
-// extended returns what an operation that prolongs h returns. res is what the nodes said, and over is why h is not held
-// any more, or cannot be prolonged.
+// extended returns what an operation that prolongs h returns. res is what the nodes said, and over is why h
+// is not held any more, or cannot be prolonged.
 func (m *Mutex) extended(ctx context.Context, op string, h *lease.Lease, res quorum.Result, over error) (bool, error) {
 	switch {
 	case over == nil && res.Won:

@@ -110,8 +110,8 @@ func (s *settings) passes() bool { return s.mayBeContinued() && !s.shared && !s.
 // joins reports whether readers with these settings may share a hold.
 func (s *settings) joins() bool { return s.mayBeContinued() && s.shared }
 
-// mayBeContinued reports whether another call of the process may continue a hold that has these settings: take it
-// over by direct hand-off, or share it.
+// mayBeContinued reports whether another call of the process may continue a hold that has these settings:
+// take it over by direct hand-off, or share it.
 func (s *settings) mayBeContinued() bool {
 	return !s.noHandOver && !s.fencing && !s.customValues && s.sequencer.Value == "" && s.maxHold == 0
 }
@@ -254,8 +254,8 @@ func WithValue(v string) Option {
 //
 // If the hold of s is shared, the Mutex is a reader, as with WithShared.
 //
-// The name of the Mutex must be s.Name. With another name, without a value in s, together with WithValue, or if
-// WithShared is set and the hold of s is exclusive, every operation fails.
+// The name of the Mutex must be s.Name. With another name, without a value in s, together with WithValue, or
+// if WithShared is set and the hold of s is exclusive, every operation fails.
 func WithSequencer(s Sequencer) Option {
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
@@ -392,8 +392,8 @@ func WithHandOver(b bool) Option {
 
 // WithObserver adds an observer: a value that implements one or more of the interfaces in package observe,
 // such as observe.LostObserver. Package observe says when each event comes, with which context, and on which
-// goroutine. The default is none. An observer of a Mutex comes after those of its Redsync and does not replace
-// them. A value that implements none of the interfaces makes every operation fail.
+// goroutine. The default is none. An observer of a Mutex comes after those of its Redsync and does not
+// replace them. A value that implements none of the interfaces makes every operation fail.
 //
 // Close does not wait until observers have been told of everything.
 func WithObserver(observer any) Option {

@@ -17,8 +17,8 @@ import (
 // it has seen. With Mutex.Detach and WithSequencer it gives a lock to another process. The idea and the
 // word are Chubby's (Burrows, OSDI 2006).
 //
-// A Sequencer contains the lock's value: anybody who has it can extend and release the lock.
-// While several readers of a process share a hold (see WithShared), nobody can adopt its Sequencer: an Unlock of the
+// A Sequencer contains the lock's value: anybody who has it can extend and release the lock. While several
+// readers of a process share a hold (see WithShared), nobody can adopt its Sequencer: an Unlock of the
 // adopter would end the hold of all.
 //
 // Two Sequencers of one hold are equal by ==, unless the hold was downgraded between them, or another reader
@@ -74,8 +74,8 @@ func sequencerOfNames(names []string, token uint64, value string) Sequencer {
 	return s
 }
 
-// Names returns the names that the hold of s covers: one, unless the lock is on several names. It returns nil for
-// the zero Sequencer.
+// Names returns the names that the hold of s covers: one, unless the lock is on several names. It returns nil
+// for the zero Sequencer.
 func (s Sequencer) Names() []string {
 	if names, ok := s.cut(); ok {
 		return names
@@ -108,8 +108,8 @@ func (s Sequencer) cut() (names []string, ok bool) {
 	return names, rest == ""
 }
 
-// lengthsOf returns the lengths of the names in a mode. It reports false unless mode is that of several names, as
-// sequencerOfNames writes it.
+// lengthsOf returns the lengths of the names in a mode. It reports false unless mode is that of several
+// names, as sequencerOfNames writes it.
 func lengthsOf(mode string) (lengths []int, ok bool) {
 	parts := strings.Split(mode, "-")
 	if parts[0] != modeNames || len(parts) < 3 {
@@ -179,7 +179,8 @@ func ParseSequencer(text string) (Sequencer, error) {
 // MarshalText returns the text of String.
 func (s Sequencer) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText sets s to what ParseSequencer returns. It does not change s if the text is none of a Sequencer.
+// UnmarshalText sets s to what ParseSequencer returns. It does not change s if the text is none of a
+// Sequencer.
 func (s *Sequencer) UnmarshalText(text []byte) error {
 	parsed, err := ParseSequencer(string(text))
 	if err == nil {

@@ -53,9 +53,9 @@ func WithShared() Option {
 // between. The readers that wait before the next writer can enter. Downgrade also extends the hold, as Extend
 // does: it moves Until if a quorum confirms it before the old Until.
 //
-// From the call on the hold is shared, whatever Downgrade returns, because a node may have let readers in. Only
-// the last error below is an exception. There is no way back within the hold. The next Lock of m is exclusive
-// again.
+// From the call on the hold is shared, whatever Downgrade returns, because a node may have let readers in.
+// Only the last error below is an exception. There is no way back within the hold. The next Lock of m is
+// exclusive again.
 //
 // These errors say what has become of the hold:
 //
@@ -104,8 +104,8 @@ func (m *Mutex) mayDowngrade(h *lease.Lease) error {
 var errHeldByItself = errors.New("redsync: this Mutex holds the lock already: use a Mutex for each reader")
 
 // awaitOwn waits until m, which is shared, is not held. It looks as often as limit allows, with a retry delay
-// between: each look uses a try. It returns how many tries are left for the nodes, at least one. A limit of 0 is
-// no limit, and is returned as it is. Once the tries are used up, awaitOwn returns errHeldByItself.
+// between: each look uses a try. It returns how many tries are left for the nodes, at least one. A limit of 0
+// is no limit, and is returned as it is. Once the tries are used up, awaitOwn returns errHeldByItself.
 func (m *Mutex) awaitOwn(ctx context.Context, limit int) (left int, err error) {
 	for try := 1; ; try++ {
 		h := m.current()
@@ -129,7 +129,8 @@ func (m *Mutex) awaitOwn(ctx context.Context, limit int) (left int, err error) {
 	}
 }
 
-// awaitEnd waits until h has ended, for no longer than limit. It also returns when ctx is done or Close begins.
+// awaitEnd waits until h has ended, for no longer than limit. It also returns when ctx is done or Close
+// begins.
 func (m *Mutex) awaitEnd(ctx context.Context, h *lease.Lease, limit time.Duration) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -142,8 +143,8 @@ func (m *Mutex) awaitEnd(ctx context.Context, h *lease.Lease, limit time.Duratio
 }
 
 // forDo returns the Mutex that a Do of m uses, so that many goroutines may call Do of one reader. That is m
-// itself, unless m is shared and in use: then it is a new Mutex for the same lock. done must be called when the
-// Do has ended.
+// itself, unless m is shared and in use: then it is a new Mutex for the same lock. done must be called when
+// the Do has ended.
 func (m *Mutex) forDo() (mine *Mutex, done func()) {
 	if m.set == nil || !m.set.shared {
 		return m, func() {}

@@ -31,8 +31,8 @@ func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 	})
 }
 
-// While nodes are frozen, readers that share a hold leave it, each while its watchdog has the round for all. The
-// last one is extended all the same once the nodes answer again, as it would be alone.
+// While nodes are frozen, readers that share a hold leave it, each while its watchdog has the round for all.
+// The last one is extended all the same once the nodes answer again, as it would be alone.
 func TestTheWatchdogOfTheLastReaderTakesOverInTime(t *testing.T) {
 	for _, others := range []int{0, 2} {
 		play(t, func(f field) {
@@ -80,8 +80,8 @@ func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
 	})
 }
 
-// A reader that has waited for a writer of its process goes on when that unlocks, also after a downgrade that too
-// few nodes have executed.
+// A reader that has waited for a writer of its process goes on when that unlocks, also after a downgrade that
+// too few nodes have executed.
 func TestAReaderGoesOnAfterAFailedDowngrade(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()

@@ -13,8 +13,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// This file plays readers, writers and locks on several names at random, in three processes, while a minority of
-// nodes fails. No writer may share a name with anybody.
+// This file plays readers, writers and locks on several names at random, in three processes, while a minority
+// of nodes fails. No writer may share a name with anybody.
 
 // A library notes who reads and who writes what.
 type library struct {
@@ -73,8 +73,8 @@ func (l *library) enters(m *redsync.Mutex, shared bool) {
 	}
 }
 
-// atOnce is how long it takes at most until a waiter is served: it waits for wake-ups of a quorum, and two attempts may
-// collide.
+// atOnce is how long it takes at most until a waiter is served: it waits for wake-ups of a quorum, and two
+// attempts may collide.
 const atOnce = 6 * time.Millisecond
 
 // leaves notes that m no longer relies on its hold.
@@ -168,8 +168,8 @@ func TestReadersAndWritersAtRandom(t *testing.T) {
 	})
 }
 
-// Calls that come in a burst and hold for long are served as soon as somebody leaves who stood in their way. Without fair
-// mode that is not promised beside locks on several names.
+// Calls that come in a burst and hold for long are served as soon as somebody leaves who stood in their way.
+// Without fair mode that is not promised beside locks on several names.
 func TestReadersAndWritersAreServedAtOnce(t *testing.T) {
 	rushes(t, testlength.Of(3, 10, 500), 17, []bool{false}, []string{"a", "b", "c", "d"}, func(r *rush) {
 		l := newLibrary(r)

@@ -17,8 +17,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// This file has what the random tests of waiters share. Clients lock few names in three processes, while a minority of
-// nodes fails. Everybody who waits is served, and nothing is left.
+// This file has what the random tests of waiters share. Clients lock few names in three processes, while a
+// minority of nodes fails. Everybody who waits is served, and nothing is left.
 
 // A rush is many clients that lock few names.
 type rush struct {
@@ -34,8 +34,8 @@ type rush struct {
 // A visit locks, works and unlocks. It reports whether it got the lock.
 type visit func(ctx context.Context) (served bool)
 
-// rushes does something in one rush for each seed, each of both modes, and each of faults. Rushes of another stream are
-// other ones.
+// rushes does something in one rush for each seed, each of both modes, and each of faults. Rushes of another
+// stream are other ones.
 func rushes(t *testing.T, seeds int, stream uint64, faults []bool, names []string, do func(r *rush)) {
 	t.Helper()
 	parallelComputing(t)
@@ -90,8 +90,8 @@ func (r *rush) some() (names []string) {
 // work returns how long a client works.
 func (r *rush) work() time.Duration { return time.Duration(r.IntN(40)) * time.Millisecond }
 
-// run lets clients come within two seconds, in three processes. plan returns what a client does. Of three clients, two
-// wait until they are served, and one gives up within a second.
+// run lets clients come within two seconds, in three processes. plan returns what a client does. Of three
+// clients, two wait until they are served, and one gives up within a second.
 func (r *rush) run(clients int, plan func(rs *redsync.Redsync, options []redsync.Option) visit) {
 	r.meet()
 	all := []*redsync.Redsync{r.Redsync, r.another(), r.another()}

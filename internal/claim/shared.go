@@ -6,8 +6,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// A Shared is the claim of a reader: a record in the key that the readers of a name share. Many such claims can be held
-// at a time, each with its value. They exclude the claims Exclusive and Multi for that name.
+// A Shared is the claim of a reader: a record in the key that the readers of a name share. Many such claims
+// can be held at a time, each with its value. They exclude the claims Exclusive and Multi for that name.
 //
 // It has the fields of an Exclusive, so that a Room has memory for either.
 type Shared Exclusive
@@ -41,9 +41,9 @@ func (s *Shared) PassesTo(Claim) bool { return false }
 
 // Acquire implements Claim. It makes the ticket of the place a reader's.
 //
-// A node may deny the user access to the queue. Then an Acquire with a ticket fails. Without a ticket it is granted
-// with Detail.Blind, or fails if the node does not even let a script name the queue. If the place is Blind, the
-// command does not name it.
+// A node may deny the user access to the queue. Then an Acquire with a ticket fails. Without a ticket it is
+// granted with Detail.Blind, or fails if the node does not even let a script name the queue. If the place is
+// Blind, the command does not name it.
 func (s *Shared) Acquire(ttl time.Duration, at script.Place, f script.Fence) Call {
 	call := Call{script.EnterShared(s.lock, ttl.Milliseconds(), at, f), readEnteredShared}
 	if at.Ticket.IsZero() {
@@ -73,9 +73,9 @@ func (s *Shared) ReleaseQuietly(f script.Fence) Call {
 	return Call{script.ReleaseSharedQuietly(s.lock, f), readFound}
 }
 
-// A Downgraded is the claim of a reader that was a writer. A node that the downgrade has not reached still holds it in
-// the writer's form. Only Extend makes it a reader's there, takes the writer's tickets out of the queue and wakes the
-// readers that have waited for that. Every other command finds the claim in either form.
+// A Downgraded is the claim of a reader that was a writer. A node that the downgrade has not reached still
+// holds it in the writer's form. Only Extend makes it a reader's there, takes the writer's tickets out of the
+// queue and wakes the readers that have waited for that. Every other command finds the claim in either form.
 type Downgraded struct {
 	Shared
 	how script.Downgrade
@@ -96,8 +96,8 @@ func (d *Downgraded) Blindly() *Downgraded {
 	return &Downgraded{d.Shared, how}
 }
 
-// Extend implements Claim. The first Extend is the downgrade, and each later one repeats it for the nodes that the
-// first has not reached.
+// Extend implements Claim. The first Extend is the downgrade, and each later one repeats it for the nodes
+// that the first has not reached.
 func (d *Downgraded) Extend(ttl time.Duration, heal bool) Call {
 	return Call{d.how.Extend(d.lock, ttl.Milliseconds(), heal), readFound}
 }
@@ -111,8 +111,8 @@ func readEnteredShared(reply any) (Answer, error) {
 	return answerTo(entered), nil
 }
 
-// readEnteredSharedPlainly reads the reply to a reader without a ticket. A plain grant has no Detail, which saves
-// an allocation.
+// readEnteredSharedPlainly reads the reply to a reader without a ticket. A plain grant has no Detail, which
+// saves an allocation.
 func readEnteredSharedPlainly(reply any) (Answer, error) {
 	if reply == script.Granted {
 		return Answer{Found: Mine}, nil

@@ -15,10 +15,10 @@ import (
 // ErrNotExclusive is the error of Downgrade for a claim that is not exclusive.
 var ErrNotExclusive = errors.New("the lock is not exclusive")
 
-// Downgrade makes l, which is exclusive, shared. Then it makes one round, which tells the nodes and prolongs l. l is
-// shared before the first byte is sent, and stays so whatever comes of the round, because a node that has executed the
-// command lets readers in. Later extensions tell the nodes that the round has not reached. If an earlier Downgrade
-// has made l shared, the round repeats it.
+// Downgrade makes l, which is exclusive, shared. Then it makes one round, which tells the nodes and prolongs
+// l. l is shared before the first byte is sent, and stays so whatever comes of the round, because a node that
+// has executed the command lets readers in. Later extensions tell the nodes that the round has not reached.
+// If an earlier Downgrade has made l shared, the round repeats it.
 //
 // Downgrade returns what the nodes said, and why l is not held afterwards.
 func (l *Lease) Downgrade(ctx context.Context) (res quorum.Result, over error) {
@@ -76,9 +76,9 @@ func (l *Lease) downgradeCommand() script.Downgrade {
 // errReplaced is the error of a vote about a claim that the lease no longer has.
 var errReplaced = errors.New("redsync: the lock was downgraded meanwhile")
 
-// unlessReplaced returns v, a vote about claim c. If v refuses because a Downgrade has replaced c meanwhile, it returns
-// v as a failure: a node that has executed the downgrade refuses commands for the exclusive claim, and that proves
-// no loss.
+// unlessReplaced returns v, a vote about claim c. If v refuses because a Downgrade has replaced c meanwhile,
+// it returns v as a failure: a node that has executed the downgrade refuses commands for the exclusive claim,
+// and that proves no loss.
 func (l *Lease) unlessReplaced(c claim.Claim, v claim.Vote) claim.Vote {
 	if v.Choice == claim.Refused && l.Claim() != c {
 		return v.Fails(errReplaced)

@@ -9,9 +9,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
-// This file is about readers of one process that share a hold. Each has a lease of its own, and all leases have one
-// value on the nodes. To the nodes they are one reader, however many they are. The last lease that leaves releases
-// the value.
+// This file is about readers of one process that share a hold. Each has a lease of its own, and all leases
+// have one value on the nodes. To the nodes they are one reader, however many they are. The last lease that
+// leaves releases the value.
 
 // A sharing is what the leases that share a hold have in common.
 type sharing struct {
@@ -32,8 +32,8 @@ type sharing struct {
 // BeginSharing has set it.
 func (l *Lease) sharing() *sharing { return l.shares.Load() }
 
-// BeginSharing lets other leases join l, which was just acquired, if its terms allow that. It reports whether they
-// do.
+// BeginSharing lets other leases join l, which was just acquired, if its terms allow that. It reports whether
+// they do.
 func (l *Lease) BeginSharing() bool {
 	if !l.terms.Joins {
 		return false
@@ -48,11 +48,11 @@ func (l *Lease) BeginSharing() bool {
 	return true
 }
 
-// Join returns a new lease under terms t that shares the hold of l. It has the value and the validity of l. t must
-// have the name of l.
+// Join returns a new lease under terms t that shares the hold of l. It has the value and the validity of l. t
+// must have the name of l.
 //
-// Join returns nil if t differs from the terms of l in what one value on the nodes can have only once, such as the
-// TTL. It also returns nil, and keeps everybody else from joining, if
+// Join returns nil if t differs from the terms of l in what one value on the nodes can have only once, such
+// as the TTL. It also returns nil, and keeps everybody else from joining, if
 //   - the hold was acquired window ago or earlier,
 //   - less than nine tenths of the validity are left,
 //   - the user has seen the value, or a lease of the hold was lost, or
@@ -102,16 +102,17 @@ func (s *sharing) close() {
 	s.closed = true
 }
 
-// spoil keeps others from joining the hold of l. The caller may hold Lease.mu, so spoil does not lock sharing.mu.
+// spoil keeps others from joining the hold of l. The caller may hold Lease.mu, so spoil does not lock
+// sharing.mu.
 func (l *Lease) spoil() {
 	if s := l.sharing(); s != nil {
 		s.spoiled.Store(true)
 	}
 }
 
-// Leave ends the part of l, which has ended, in the hold that it shares. It reports whether l must release the hold,
-// because no other lease has it. A lease that is past or lost does not have it any more. A second Leave reports the
-// same, unless others have left meanwhile.
+// Leave ends the part of l, which has ended, in the hold that it shares. It reports whether l must release
+// the hold, because no other lease has it. A lease that is past or lost does not have it any more. A second
+// Leave reports the same, unless others have left meanwhile.
 func (l *Lease) Leave() (last bool) {
 	s := l.sharing()
 	if s == nil {
@@ -140,8 +141,8 @@ func (s *sharing) removeLocked(l *Lease) {
 	s.leases = s.leases[:end]
 }
 
-// dropOverLocked takes leases that do not have the hold any more off the end of leases. It stops at one that has the
-// hold: Leave need not know whether others have it, too.
+// dropOverLocked takes leases that do not have the hold any more off the end of leases. It stops at one that
+// has the hold: Leave need not know whether others have it, too.
 func (s *sharing) dropOverLocked(now clock.Instant) {
 	for end := len(s.leases); end > 0 && !s.leases[end-1].mayStillHave(now); end = len(s.leases) {
 		s.removeLocked(s.leases[end-1])
@@ -171,8 +172,8 @@ func (l *Lease) IsAlone() bool {
 	return s.isAloneLocked(l)
 }
 
-// StayAlone reports whether l is the only lease that has the hold. If so, it keeps others from joining it. It is for
-// Detach.
+// StayAlone reports whether l is the only lease that has the hold. If so, it keeps others from joining it. It
+// is for Detach.
 func (l *Lease) StayAlone() bool {
 	s := l.sharing()
 	if s == nil {
@@ -192,7 +193,8 @@ func (s *sharing) isAloneLocked(l *Lease) bool {
 	return !slices.ContainsFunc(s.leases, func(other *Lease) bool { return other != l && other.mayStillHave(now) })
 }
 
-// prolongOthers gives the validity of e, which a quorum has confirmed, to the other leases that share the hold.
+// prolongOthers gives the validity of e, which a quorum has confirmed, to the other leases that share the
+// hold.
 func (e Extension) prolongOthers(confirmed clock.Instant) {
 	s := e.lease.sharing()
 	if s == nil {
@@ -217,9 +219,9 @@ const (
 	extendLater             // begin a round in the next third of the expiry: another lease has just extended the hold
 )
 
-// duty says whether the watchdog of l should begin a round at now. A round of another lease that shares the hold
-// prolongs l, too. So l should not begin one if another lease has extended the hold less than a sixth of the expiry
-// ago, or if one that still has the hold has begun a round in that time.
+// duty says whether the watchdog of l should begin a round at now. A round of another lease that shares the
+// hold prolongs l, too. So l should not begin one if another lease has extended the hold less than a sixth of
+// the expiry ago, or if one that still has the hold has begun a round in that time.
 func (l *Lease) duty(now clock.Instant) duty {
 	s := l.sharing()
 	if s == nil {

@@ -18,8 +18,8 @@ import (
 // an acquire takes.
 const maxChain = 20 * time.Millisecond
 
-// chain returns for how long after its acquire a lock may be handed on within the process, or readers may join its
-// hold.
+// chain returns for how long after its acquire a lock may be handed on within the process, or readers may
+// join its hold.
 func chain(t *lease.Terms) time.Duration { return min(t.Timing.Expiry/10, maxChain) }
 
 // HandOver passes the lock of l, which Unlock has ended, to the first in line by direct hand-off, and
@@ -88,8 +88,8 @@ func (g *Group) Nudge(lines []string) {
 // Wake implements lease.Waiters.
 func (g *Group) Wake(line string, node int, undoes lease.Turn) { g.lines.wake(line, node, undoes) }
 
-// releaseAndAdmit releases what l, which has ended, left on the nodes, and admits the first in each of its lines
-// in this process. admit decides whether the ticket of that waiter enters the queue with the release.
+// releaseAndAdmit releases what l, which has ended, left on the nodes, and admits the first in each of its
+// lines in this process. admit decides whether the ticket of that waiter enters the queue with the release.
 // Lease.Release drops the ticket if the waiter has given up meanwhile.
 func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Release {
 	ls := &g.lines
@@ -106,8 +106,9 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	}
 	rel := l.Release(how)
 	for _, a := range all {
-		// If the waiter no longer waits with this ticket, the release of another lease may have removed the ticket
-		// from the queue of a node before this release of l put it there. A second release of l removes it.
+		// If the waiter no longer waits with this ticket, the release of another lease may have removed the
+		// ticket from the queue of a node before this release of l put it there. A second release of l
+		// removes it.
 		if a.enters && !ls.entered(a, l) {
 			l.LeaveQueuesOnRelease(a.ticket)
 			l.Release(lease.Releasing{})
@@ -121,12 +122,12 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	return rel
 }
 
-// entered notes that the release of l, which has been sent, puts a ticket into a queue as a says. It reports false if
-// the waiter has left its line or has given up the ticket meanwhile. Then l is not noted.
+// entered notes that the release of l, which has been sent, puts a ticket into a queue as a says. It reports
+// false if the waiter has left its line or has given up the ticket meanwhile. Then l is not noted.
 //
-// Before the release of l is sent, the waiter does not know l. A waiter that gives up releases the leases that it
-// knows, and must not release a lock before its Unlock does: if another process acquired the lock in between,
-// Unlock would fail.
+// Before the release of l is sent, the waiter does not know l. A waiter that gives up releases the leases
+// that it knows, and must not release a lock before its Unlock does: if another process acquired the lock in
+// between, Unlock would fail.
 func (ls *lines) entered(a admission, l *lease.Lease) bool {
 	w := a.waiter
 	ls.mu.Lock()
@@ -149,7 +150,8 @@ func (ls *lines) letTry(a admission) {
 // An admission says what the first in a line does at a release.
 //
 // If the waiter is without fair mode, and no other process is known to wait, it tries at once, right behind
-// the release. Otherwise its ticket enters the queue of the line with the release, and what it does next depends:
+// the release. Otherwise its ticket enters the queue of the line with the release, and what it does next
+// depends:
 //
 //	if it is trying now               it tries again
 //	if it cannot hear the nodes       it tries at once
@@ -162,8 +164,8 @@ type admission struct {
 	tries  bool          // the waiter tries behind the release
 }
 
-// admit appends to all what the first in each line of h's claim does at the release of h. heard says whether the
-// nodes can be heard.
+// admit appends to all what the first in each line of h's claim does at the release of h. heard says whether
+// the nodes can be heard.
 func (ls *lines) admit(all []admission, h *lease.Lease, heard bool) []admission {
 	c := h.Claim()
 	ls.mu.Lock()

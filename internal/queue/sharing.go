@@ -6,13 +6,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
-// This file is about readers of this process that share a hold. When a reader acquires a lock, the readers behind it
-// in the line join its hold, up to the first writer: a waiter that wants the lock alone. So do readers that come a
-// little later, while no writer is in the line. After that a reader asks the nodes, and so sees the writers of other
-// processes.
+// This file is about readers of this process that share a hold. When a reader acquires a lock, the readers
+// behind it in the line join its hold, up to the first writer: a waiter that wants the lock alone. So do
+// readers that come a little later, while no writer is in the line. After that a reader asks the nodes, and
+// so sees the writers of other processes.
 
-// sharedHolds finds the hold that a reader can join, by name. It may keep a hold for a while that nobody can join
-// any more.
+// sharedHolds finds the hold that a reader can join, by name. It may keep a hold for a while that nobody can
+// join any more.
 type sharedHolds struct {
 	byName map[string]*lease.Lease
 	sweep  int // the number of holds at which put removes those that nobody can join
@@ -49,13 +49,14 @@ func (ls *lines) forgetUnjoinable(hold *lease.Lease) {
 	ls.holds.removeUnjoinable(hold.Claim().Lines()[0])
 }
 
-// joinHold returns a lease that shares a hold of this process. It returns nil if a call with these terms can join
-// none.
+// joinHold returns a lease that shares a hold of this process. It returns nil if a call with these terms can
+// join none.
 func (ls *lines) joinHold(t *Terms) *lease.Lease {
 	if !t.Joins {
 		return nil
 	}
-	// A writer that joins the line between the two steps came at the same time as this reader, which may go first.
+	// A writer that joins the line between the two steps came at the same time as this reader, which may go
+	// first.
 	hold := ls.joinable(t.Claim.Lines()[0])
 	if hold == nil {
 		return nil
@@ -63,8 +64,8 @@ func (ls *lines) joinHold(t *Terms) *lease.Lease {
 	return hold.Join(&t.Terms, chain(&t.Terms))
 }
 
-// joinable returns the hold of a name for a reader to join; Join decides whether it can. joinable returns nil while a
-// writer waits.
+// joinable returns the hold of a name for a reader to join; Join decides whether it can. joinable returns nil
+// while a writer waits.
 func (ls *lines) joinable(name string) *lease.Lease {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -92,11 +93,12 @@ func (ls *lines) share(hold *lease.Lease) {
 	}
 }
 
-// shareLocked lets other readers join hold, which somebody has just acquired: now the readers at the head of the
-// line, up to the first writer, and those with other terms go on waiting; later the readers that joinHold lets in.
+// shareLocked lets other readers join hold, which somebody has just acquired: now the readers at the head of
+// the line, up to the first writer, and those with other terms go on waiting; later the readers that joinHold
+// lets in.
 //
-// It returns the readers that have joined. The caller must tell them to look again, after it has unlocked lines.mu,
-// which they need then.
+// It returns the readers that have joined. The caller must tell them to look again, after it has unlocked
+// lines.mu, which they need then.
 func (ls *lines) shareLocked(hold *lease.Lease) (joined []*waiter) {
 	name := hold.Claim().Lines()[0]
 	ls.holds.put(name, hold)

@@ -26,7 +26,8 @@ import (
 // are far apart.
 type world [3]worldName
 
-// A worldName is what a node keeps of one name. Of what is missing, the TTL is 0; -1 means that it never ends.
+// A worldName is what a node keeps of one name. Of what is missing, the TTL is 0; -1 means that it never
+// ends.
 type worldName struct {
 	lock    string        // a writer's value
 	readers []worldReader // if they hold the lock, in the order of their deadlines
@@ -643,7 +644,8 @@ func anyAction(r *rand.Rand) action {
 	return l.changed(r).action()
 }
 
-// changed returns l with tickets that enter and leave the queues at random. An old version knows no shared tickets.
+// changed returns l with tickets that enter and leave the queues at random. An old version knows no shared
+// tickets.
 func (l leave) changed(r *rand.Rand) leave {
 	if r.IntN(2) == 0 {
 		l.all = some(r, worldTickets)
@@ -669,8 +671,8 @@ func (l leave) changed(r *rand.Rand) leave {
 	return l
 }
 
-// TestCommandsAtRandom plays commands of readers and writers, of one name and of several, of old versions and of this
-// one, on nodes of both kinds.
+// TestCommandsAtRandom plays commands of readers and writers, of one name and of several, of old versions and
+// of this one, on nodes of both kinds.
 func TestCommandsAtRandom(t *testing.T) {
 	onBoth(t, func(g ground) {
 		for seed := range testlength.Of(10, 65, 7000) {

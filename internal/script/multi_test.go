@@ -99,7 +99,8 @@ func TestEnterMultiSetsAllKeysOrNone(t *testing.T) {
 	})
 }
 
-// The refusal names all names that keep the caller back. Its time is that of the first, although another ends earlier.
+// The refusal names all names that keep the caller back. Its time is that of the first, although another ends
+// earlier.
 func TestEnterMultiTellsTheNamesThatKeepItBack(t *testing.T) {
 	onBoth(t, func(g ground) {
 		place := script.Place{Ticket: aTicket(2, us), Alive: alive, Strict: true}
@@ -496,8 +497,8 @@ func TestMultiWithoutMemory(t *testing.T) {
 	}
 }
 
-// A user that may only look at the locks and delete them releases them. One that may not delete them lets them
-// run out.
+// A user that may only look at the locks and delete them releases them. One that may not delete them lets
+// them run out.
 func TestReleaseMultiWithoutPermissions(t *testing.T) {
 	turnover := script.Turnover{Alive: alive, Leave: []script.Ticket{aTicket(1, they)}, Parts: []script.Part{{Enters: aTicket(2, us)}, {}, {}}}
 	plain := script.ReleaseMulti(abc, script.Process{}, script.Turnover{}, script.Fence{})
@@ -597,7 +598,8 @@ func TestMultiExecutesNoNeedlessCommands(t *testing.T) {
 	})
 }
 
-// An execution is a command on a node that before has prepared: the reply, and how often it executes which commands.
+// An execution is a command on a node that before has prepared: the reply, and how often it executes which
+// commands.
 type execution struct {
 	before  func(g ground)
 	command script.Command

@@ -14,8 +14,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// This file is what the reference of multi_fuzz_test.go says about readers. The reference plays the scripts of
-// versions that know no readers, too, on the same keys.
+// This file is what the reference of multi_fuzz_test.go says about readers. The reference plays the scripts
+// of versions that know no readers, too, on the same keys.
 
 //go:embed testdata/before_readers/enter.lua
 var oldEnter string
@@ -115,9 +115,9 @@ func (n *worldName) exclusive(ticket string) string {
 	return ""
 }
 
-// unblocked reports whether readers who lead the queue may go on beside those who hold the lock, because kept,
-// which was the first exclusive ticket, has left the queue. A value that begins like the text of readers counts
-// as one here: the scripts do not read all of it.
+// unblocked reports whether readers who lead the queue may go on beside those who hold the lock, because
+// kept, which was the first exclusive ticket, has left the queue. A value that begins like the text of
+// readers counts as one here: the scripts do not read all of it.
 func (n *worldName) unblocked(kept string) bool {
 	return (len(n.readers) > 0 || strings.HasPrefix(n.lock, "readers\n")) && kept != "" && n.queue[0].shared &&
 		!slices.ContainsFunc(n.queue, func(w worldWaiter) bool { return w.ticket == kept })
@@ -277,8 +277,8 @@ func (p *play) readersText(readers []worldReader) string {
 	return text
 }
 
-// rounding is by how many milliseconds a deadline may seem too early that follows from a TTL: a node counts TTLs by
-// another clock than it tells the time.
+// rounding is by how many milliseconds a deadline may seem too early that follows from a TTL: a node counts
+// TTLs by another clock than it tells the time.
 const rounding = 100
 
 // readersDiffer compares a readers' key, which is in the order of the deadlines.
@@ -342,8 +342,8 @@ func anySharedAction(r *rand.Rand) action {
 	return l.changed(r).action()
 }
 
-// TestSharedInSmallWorlds plays commands of one name in all states of a set: who holds the key, and who waits in
-// which order.
+// TestSharedInSmallWorlds plays commands of one name in all states of a set: who holds the key, and who waits
+// in which order.
 func TestSharedInSmallWorlds(t *testing.T) {
 	waiters := []worldWaiter{} // at each place of the queue: nobody, or one of these
 	for _, left := range []int64{3 * worldAlive, worldDead} {

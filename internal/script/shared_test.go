@@ -524,8 +524,8 @@ func TestReaderRaisesTheRegister(t *testing.T) {
 	})
 }
 
-// A key of another type stays: the commands of readers end with an error, except that they let a reader in, and a
-// reader out, beside such a queue.
+// A key of another type stays: the commands of readers end with an error, except that they let a reader in,
+// and a reader out, beside such a queue.
 func TestReadersBesideAKeyOfAnotherType(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("rpush", "lock", "x")
@@ -620,8 +620,8 @@ func restrictedReaders(t *testing.T, rules ...any) (g ground, run func(c script.
 	return g, run
 }
 
-// A user who may not read the queue is let in without a look at it, and learns that. One who may not even name it
-// must not name it.
+// A user who may not read the queue is let in without a look at it, and learns that. One who may not even
+// name it must not name it.
 func TestReaderWhoMayNotReadTheQueue(t *testing.T) {
 	plain := script.EnterShared(of("v"), ttl, script.Place{}, script.Fence{})
 	fenced := script.EnterShared(of("w"), ttl, script.Place{}, token(7))
@@ -686,8 +686,8 @@ func TestReaderWhoMayNotReadTheQueue(t *testing.T) {
 	})
 }
 
-// Where the last reader may not delete the key, it runs out. Where the node has no memory, a reader that is not the
-// last one stays until its deadline, and its release is an error; the last one goes.
+// Where the last reader may not delete the key, it runs out. Where the node has no memory, a reader that is
+// not the last one stays until its deadline, and its release is an error; the last one goes.
 func TestReaderWhoCannotGo(t *testing.T) {
 	t.Run("not to delete", func(t *testing.T) {
 		g, run := restrictedReaders(t, "-del", "-bitop")
@@ -761,8 +761,8 @@ func TestParseEnteredShared(t *testing.T) {
 	})
 }
 
-// A command touches the keys of its lock and no others, says how many there are, and its long form differs in the
-// script alone.
+// A command touches the keys of its lock and no others, says how many there are, and its long form differs in
+// the script alone.
 func TestSharedCommands(t *testing.T) {
 	lock, queueOf, fenceOf := script.NewLock("a{b}c", "v"), "{b}:a{b}c:queue", "{b}:a{b}c:fence"
 	queued := script.Place{Ticket: aTicket(1, us), Alive: alive}
@@ -832,8 +832,8 @@ func recordsOf(text string) []string {
 	return strings.Split(strings.TrimSuffix(strings.TrimPrefix(text, "readers\n"), "\n"), "\n")
 }
 
-// counts reports whether the scripts take text for one of readers: its last line is a record, so is each up to the
-// first that is not gone, and none of these is later than the last.
+// counts reports whether the scripts take text for one of readers: its last line is a record, so is each up
+// to the first that is not gone, and none of these is later than the last.
 func counts(text string, now int64) bool {
 	if !strings.HasPrefix(text, "readers\n") || len(text) == len("readers\n") || text[len(text)-1] != '\n' {
 		return false
@@ -854,9 +854,9 @@ func counts(text string, now int64) bool {
 	return true
 }
 
-// Whatever text stands at the key of a lock: no command of a reader or a writer fails, what is no text of readers
-// is a writer's value and stays as it is unless it is the caller's, a text of readers stays one, no reader is lost,
-// and the key has a TTL.
+// Whatever text stands at the key of a lock: no command of a reader or a writer fails, what is no text of
+// readers is a writer's value and stays as it is unless it is the caller's, a text of readers stays one, no
+// reader is lost, and the key has a TTL.
 func FuzzReaders(f *testing.F) {
 	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() // when bubbles begin
 	at := func(value string, ms int64) string { return fmt.Sprintf("%s %013d\n", value, now+ms) }
@@ -944,8 +944,8 @@ func (n *node) stepOfReaders(b byte) {
 	}
 }
 
-// Whatever text stands in a queue: no command of readers fails, a reader waits for the live exclusive tickets that
-// can be read there, and those who wait and are alive still do.
+// Whatever text stands in a queue: no command of readers fails, a reader waits for the live exclusive tickets
+// that can be read there, and those who wait and are alive still do.
 func FuzzQueueOfReaders(f *testing.F) {
 	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() // when bubbles begin
 	live := func(rank int, process, kind string) string {
