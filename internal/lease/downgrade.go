@@ -24,7 +24,7 @@ var ErrNotExclusive = errors.New("the lock is not exclusive")
 func (l *Lease) Downgrade(ctx context.Context) (res quorum.Result, over error) {
 	l.extending.RLock()
 	defer l.extending.RUnlock()
-	e, err := l.beginDowngrade(clock.Now())
+	e, err := l.downgrading(clock.Now())
 	if err != nil {
 		return quorum.Result{}, err
 	}
@@ -32,19 +32,19 @@ func (l *Lease) Downgrade(ctx context.Context) (res quorum.Result, over error) {
 		l.watchdog.restart() // its open round is about the exclusive claim
 	}
 	res = e.round(ctx)
-	if !res.Won && denied(l.terms.Keeper.Set) { // the nodes deny us their queues: repeat it without these
-		if e, err = l.beginDowngrade(clock.Now()); err != nil {
+	if !res.Won && denied(l.terms.Keeper.Set) {
+		if e, err = l.downgrading(clock.Now()); err != nil { // now without the queue
 			return res, err
 		}
 		res = e.round(ctx)
 	}
-	// A reader of this process that is not in the queues hears of the downgrade from nobody else.
+	// A reader of this process may go on that is not in the queues.
 	l.terms.Keeper.Waiters.Nudge(l.Claim().Lines())
 	return res, l.NotHeld(clock.Now())
 }
 
-// beginDowngrade makes l shared, and returns the operation that tells the nodes.
-func (l *Lease) beginDowngrade(start clock.Instant) (Extension, error) {
+// downgrading makes l shared, and returns the operation that tells the nodes.
+func (l *Lease) downgrading(start clock.Instant) (Extension, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.notHeldLocked(start); err != nil {

@@ -59,7 +59,7 @@ func (l *Lease) BeginSharing() bool {
 //   - the last lease has left.
 func (l *Lease) Join(t *Terms, window time.Duration) *Lease {
 	s, now := l.sharing(), clock.Now()
-	if s == nil || !l.terms.joinableBy(t) {
+	if s == nil || !t.Joins || t.Keeper != l.terms.Keeper || !t.Timing.LastsAs(l.terms.Timing) || t.Heals != l.terms.Heals {
 		return nil
 	}
 	if now.Since(s.acquired) >= window {
@@ -77,11 +77,6 @@ func (l *Lease) Join(t *Terms, window time.Duration) *Lease {
 	other.seat = len(s.leases)
 	s.leases = append(s.leases, other)
 	return other
-}
-
-// joinableBy reports whether a lease under terms u can share a hold with one under terms t.
-func (t *Terms) joinableBy(u *Terms) bool {
-	return u.Joins && u.Keeper == t.Keeper && u.Timing.LastsAs(t.Timing) && u.Heals == t.Heals
 }
 
 // IsJoinable reports whether others may still join the hold of l. For window see Join.

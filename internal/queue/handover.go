@@ -93,7 +93,7 @@ func (g *Group) Wake(line string, node int, undoes lease.Turn) { g.lines.wake(li
 // Lease.Release drops the ticket if the waiter has given up meanwhile.
 func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Release {
 	ls := &g.lines
-	ls.forgetUnjoinable(l)
+	ls.forgetHold(l)
 	if ls.count.Load() == 0 {
 		return l.Release(how)
 	}

@@ -21,7 +21,7 @@ type lines struct {
 	mu     sync.Mutex // guards the lines, and those fields of a waiter whose comment names lines.mu
 	byName map[string]*line
 	sweep  *time.Timer // removes lines that have had no waiter for a while
-	holds  sharedHolds
+	shared shared
 }
 
 // A line holds the waiters of this process for one name, in the order of their tickets: see waiter.compare.

@@ -45,14 +45,13 @@ type Failure struct {
 	Delay       time.Duration // the negative retry delay that has ended the call; 0 if none has
 }
 
-// Lock acquires the claim of t. If it can share a hold of this process, it needs no attempt. Otherwise it
-// makes a first attempt at once if the call may overtake the line (see mayBarge). If it may not, or if the
-// attempt fails, the call joins the line and waits until it wins, until limit tries are used up, or until ctx
-// is done. Limit 0 is no limit. With limit 1 the call makes its attempt without joining the line. start is
-// when the user called.
+// Lock acquires the claim of t. If it can share a hold of this process, it needs no attempt. Otherwise it makes a
+// first attempt at once if the call may overtake the line (see mayBarge). If it may not, or if the attempt fails,
+// the call joins the line and waits until it wins, until limit tries are used up, or until ctx is done. Limit 0 is
+// no limit. With limit 1 the call makes its attempt without joining the line. start is when the user called.
 //
-// A call that may share a hold always joins the line. So many such calls that come at once make one attempt,
-// and share its hold.
+// A call that may share a hold always joins the line. So many such calls that come at once make one attempt, and
+// share its hold.
 func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*lease.Lease, *Failure) {
 	if ctx.Err() != nil {
 		return nil, &Failure{Interrupted: true}

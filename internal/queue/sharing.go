@@ -8,55 +8,22 @@ import (
 
 // This file is about readers of this process that share a hold. When a reader acquires a lock, the readers
 // behind it in the line join its hold, up to the first writer: a waiter that wants the lock alone. So do
-// readers that come a little later, while no writer is in the line. After that a reader asks the nodes, and
-// so sees the writers of other processes.
+// readers that come a little later, while no writer waits in the process. After that a reader asks the nodes,
+// and so sees the writers of other processes.
 
-// sharedHolds finds the hold that a reader can join, by name. It may keep a hold for a while that nobody can
-// join any more.
-type sharedHolds struct {
+// shared finds the hold that a reader can share, by name. A hold that nobody can join any more may stay in it for a
+// while.
+type shared struct {
 	byName map[string]*lease.Lease
 	sweep  int // the number of holds at which put removes those that nobody can join
 }
 
-// put notes that readers can join hold.
-func (s *sharedHolds) put(name string, hold *lease.Lease) {
-	if len(s.byName) >= s.sweep {
-		for other := range s.byName {
-			s.removeUnjoinable(other)
-		}
-		s.sweep = 2*len(s.byName) + 64
-	}
-	if s.byName == nil {
-		s.byName = make(map[string]*lease.Lease)
-	}
-	s.byName[name] = hold
-}
-
-// removeUnjoinable removes the hold of a name if nobody can join it any more.
-func (s *sharedHolds) removeUnjoinable(name string) {
-	if hold := s.byName[name]; hold != nil && !hold.IsJoinable(chain(hold.Terms())) {
-		delete(s.byName, name)
-	}
-}
-
-// forgetUnjoinable removes hold, which is about to be released, if nobody can join it any more.
-func (ls *lines) forgetUnjoinable(hold *lease.Lease) {
-	if !hold.Terms().Joins {
-		return
-	}
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ls.holds.removeUnjoinable(hold.Claim().Lines()[0])
-}
-
-// joinHold returns a lease that shares a hold of this process. It returns nil if a call with these terms can
-// join none.
+// joinHold returns a lease that shares a hold of this process, nil if a call with these terms can share none.
 func (ls *lines) joinHold(t *Terms) *lease.Lease {
 	if !t.Joins {
 		return nil
 	}
-	// A writer that joins the line between the two steps came at the same time as this reader, which may go
-	// first.
+	// A writer that joins the line between the two steps came at the same time as this reader, which may go first.
 	hold := ls.joinable(t.Claim.Lines()[0])
 	if hold == nil {
 		return nil
@@ -64,15 +31,15 @@ func (ls *lines) joinHold(t *Terms) *lease.Lease {
 	return hold.Join(&t.Terms, chain(&t.Terms))
 }
 
-// joinable returns the hold of a name for a reader to join; Join decides whether it can. joinable returns nil
-// while a writer waits.
+// joinable returns the hold of a name that a reader can share, perhaps. It returns nil while a writer waits.
 func (ls *lines) joinable(name string) *lease.Lease {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ls.byName[name].hasWriter() {
+	hold := ls.shared.byName[name]
+	if hold == nil || ls.byName[name].hasWriter() {
 		return nil
 	}
-	return ls.holds.byName[name]
+	return hold
 }
 
 // hasWriter reports whether a writer waits for the name of l. l may be nil.
@@ -94,14 +61,14 @@ func (ls *lines) share(hold *lease.Lease) {
 }
 
 // shareLocked lets other readers join hold, which somebody has just acquired: now the readers at the head of
-// the line, up to the first writer, and those with other terms go on waiting; later the readers that joinHold
-// lets in.
+// the line, up to the first writer, and later those that joinHold lets in. A reader with other terms goes on
+// waiting.
 //
-// It returns the readers that have joined. The caller must tell them to look again, after it has unlocked
-// lines.mu, which they need then.
+// It returns the readers that have joined. The caller must tell them to look again. They need lines.mu then,
+// so the caller should unlock it before.
 func (ls *lines) shareLocked(hold *lease.Lease) (joined []*waiter) {
 	name := hold.Claim().Lines()[0]
-	ls.holds.put(name, hold)
+	ls.shared.put(name, hold)
 	l := ls.byName[name]
 	if l == nil {
 		return nil
@@ -135,5 +102,34 @@ func (l *line) takeServed() {
 	l.readers -= n - len(l.waiters)
 	if isServed(l.pacer) {
 		l.replacePacer(l.pacer.pace.mean)
+	}
+}
+
+// put notes that readers can join hold.
+func (s *shared) put(name string, hold *lease.Lease) {
+	if len(s.byName) >= s.sweep {
+		for other, h := range s.byName {
+			if !h.IsJoinable(chain(h.Terms())) {
+				delete(s.byName, other)
+			}
+		}
+		s.sweep = 2*len(s.byName) + 64
+	}
+	if s.byName == nil {
+		s.byName = make(map[string]*lease.Lease)
+	}
+	s.byName[name] = hold
+}
+
+// forgetHold notes that nobody can share hold any more.
+func (ls *lines) forgetHold(hold *lease.Lease) {
+	if !hold.Terms().Joins {
+		return
+	}
+	name := hold.Claim().Lines()[0]
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if h := ls.shared.byName[name]; h != nil && !h.IsJoinable(chain(h.Terms())) {
+		delete(ls.shared.byName, name)
 	}
 }
