@@ -254,8 +254,12 @@ func WithValue(v string) Option {
 //
 // If the hold of s is shared, the Mutex is a reader, as with WithShared.
 //
-// The name of the Mutex must be s.Name. With another name, without a value in s, together with WithValue, or
-// if WithShared is set and the hold of s is exclusive, every operation fails.
+// The name of the Mutex must be s.Name. Every operation fails
+//
+//   - with another name, or without a value in s;
+//   - together with WithValue;
+//   - with WithShared if the hold of s is exclusive;
+//   - if other readers of the giver's process shared the hold when s was made (see WithShared).
 func WithSequencer(s Sequencer) Option {
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()

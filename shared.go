@@ -20,9 +20,10 @@ import (
 // else, and a reader excludes every writer.
 //
 // Readers do not starve a writer that waits in Lock. Once the writer stands in the queues of a quorum of
-// nodes, readers that come later wait behind it. When a writer unlocks, all readers that wait before the next
-// writer can enter. A writer that does not queue (TryLock, or redsync v4) finds the name taken for as long as
-// readers overlap. A reader that crashes keeps writers out until its own expiry, and no longer.
+// nodes, readers that come later wait behind it, except those that join a young hold of their process (see
+// below). When a writer unlocks, all readers that wait before the next writer can enter. A writer that does
+// not queue (TryLock, or redsync v4) finds the name taken for as long as readers overlap. A reader that
+// crashes keeps writers out until its own expiry, and no longer.
 //
 // A reader, too, has one hold at a time: Lock waits until its own Mutex is no longer held. Use a Mutex for
 // each reader, or Do, which many goroutines may call on one Mutex at once.
