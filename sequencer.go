@@ -179,8 +179,8 @@ func ParseSequencer(text string) (Sequencer, error) {
 // MarshalText returns the text of String.
 func (s Sequencer) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText sets s to what ParseSequencer returns. It does not change s if the text is none of a
-// Sequencer.
+// UnmarshalText sets s to what ParseSequencer returns. If the text is not that of a Sequencer, it does not
+// change s.
 func (s *Sequencer) UnmarshalText(text []byte) error {
 	parsed, err := ParseSequencer(string(text))
 	if err == nil {
@@ -219,7 +219,7 @@ func (m *Mutex) adoptValue() {
 }
 
 // noValue says why a value cannot be adopted. It is a secret, so the error does not say it.
-const noValue = `a value that begins with "readers" and a line feed, or that of a shared lock with a line feed, is none of a holder`
+const noValue = `no holder has this value: it begins with "readers" and a line feed, or has a line feed although the lock is shared`
 
 // adoptMode makes m a lock of the mode of s, whose hold m adopts, or returns why it cannot. The name of m is
 // that of s.

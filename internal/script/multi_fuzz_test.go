@@ -275,7 +275,7 @@ func (l leave) expect(w *world) (e expected) {
 		if l.quiet || n.queueOdd || held && !changes {
 			continue
 		}
-		kept := n.exclusive("")
+		writer := n.firstWriter("")
 		n.without(l.all...)
 		if l.enters != nil {
 			n.without(l.leaves[at]...)
@@ -283,7 +283,7 @@ func (l leave) expect(w *world) (e expected) {
 		}
 		n.living()
 		n.settle()
-		if len(n.queue) == 0 || held && (l.old || !n.unblocked(kept)) {
+		if len(n.queue) == 0 || held && (l.old || !n.freesReaders(writer)) {
 			continue
 		}
 		told, first, others := n.tells(l.process, l.old)
