@@ -147,7 +147,7 @@ func (m *Mutex) awaitEnd(ctx context.Context, h *lease.Lease, limit time.Duratio
 // itself, unless m is shared and in use: then it is a new Mutex for the same lock. done must be called when
 // the Do has ended.
 func (m *Mutex) forDo() (mine *Mutex, done func()) {
-	if m.set == nil || !m.set.shared {
+	if m.set == nil || !m.set.shared || m.multi != nil { // several names exclude WithShared, so m fails by itself
 		return m, func() {}
 	}
 	m.mu.Lock()
