@@ -82,7 +82,7 @@ func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 	if s.Name == "" || s.Value == "" {
 		return fmt.Errorf("redsync: a sequencer without a hold: %w", ErrNotHeld)
 	}
-	if s.mode == modePlain || s.mode == modeJoint {
+	if s.mode == modePlain || s.mode == modeReaders {
 		s.mode = modeRead // the holder may have downgraded the lock; valid_shared.lua finds the value in either form
 	}
 	adopts := func(m *Mutex) {
