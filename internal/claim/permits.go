@@ -74,13 +74,18 @@ func (p *Permits) Acquire(ttl time.Duration, at script.Place, _ script.Fence) Ca
 	return Call{script.EnterPermits(p.Semaphore, p.value, ttl.Milliseconds(), p.enters, at), p.read}
 }
 
-// read reads the reply of enter_permits.lua. The Own of the answer is a script.EnteredPermits.
+// read reads the reply of enter_permits.lua. The Own of the answer is a *script.EnteredPermits.
 func (p *Permits) read(reply any) (Answer, error) {
 	entered, err := p.enters.Parse(reply, p.Permits())
 	if err != nil {
 		return Answer{}, err
 	}
-	d := &Detail{Wait: Never, WasThere: entered.WasThere, Own: entered}
+	both := &struct { // in one allocation
+		Detail
+		script.EnteredPermits
+	}{Detail{Wait: Never, WasThere: entered.WasThere}, entered}
+	d := &both.Detail
+	d.Own = &both.EnteredPermits
 	if entered.Granted {
 		return Answer{Found: Mine, Detail: d}, nil
 	}
@@ -113,7 +118,7 @@ func (p *Permits) Of(slots script.Slots) *Permit {
 	w := &Permit{Permits: p, slots: slots}
 	if slots.Len() == 1 {
 		for slot := range slots.All() {
-			w.lock = p.Lock(slot, p.Value())
+			w.lock = p.Lock(slot, p.value)
 		}
 		return w
 	}
@@ -179,7 +184,7 @@ func (w *Permit) ReleaseQuietly(f script.Fence) Call {
 
 // IsSurplus implements Winner.
 func (w *Permit) IsSurplus(a Answer) bool {
-	entered, answered := a.Details().Own.(script.EnteredPermits)
+	entered, answered := a.Details().Own.(*script.EnteredPermits)
 	return !answered || entered.Granted && entered.Slots != w.slots
 }
 
@@ -231,7 +236,7 @@ func (g slotGroup) node() int { return bits.TrailingZeros64(uint64(g.nodes)) }
 // Add implements Tally.
 func (t *permitTally) Add(i int, v Vote) {
 	t.count = t.count.With(i, v.Choice)
-	if entered, answered := v.Answer.Details().Own.(script.EnteredPermits); answered {
+	if entered, answered := v.Answer.Details().Own.(*script.EnteredPermits); answered {
 		if v.Choice == Granted {
 			t.addGrant(i, entered.Slots)
 		}

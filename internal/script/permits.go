@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math/bits"
+	"strconv"
 
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -89,8 +90,9 @@ type Semaphore struct {
 // NewSemaphore returns the Semaphore of a name with n permits. One that becomes a command must have 1 to MaxPermits.
 func NewSemaphore(name string, n int) *Semaphore {
 	s := &Semaphore{name: name, n: n, slots: make([]any, 2*n), queue: SlotQueueKey(name)}
+	prefix := sideKey(name, slotSide)
 	for i := range n {
-		s.slots[i] = slotKey(name, i)
+		s.slots[i] = prefix + strconv.Itoa(i)
 		s.slots[n+i] = s.slots[i]
 	}
 	return s
@@ -105,18 +107,22 @@ func (s *Semaphore) Permits() int { return s.n }
 // Queue returns the key of the queue.
 func (s *Semaphore) Queue() string { return s.queue.(string) }
 
-// Lock returns the lock of a slot that has a value. The slot may be one that s does not have, because another process
-// knows of more permits.
-func (s *Semaphore) Lock(slot int, value string) Lock { return NewLock(slotKey(s.name, slot), value) }
+// key returns the key of a slot. The slot may be one that s does not have, because another process knows of more
+// permits.
+func (s *Semaphore) key(slot int) any {
+	if slot < s.n {
+		return s.slots[slot]
+	}
+	return slotKey(s.name, slot)
+}
+
+// Lock returns the lock of a slot that has a value, which must be a string.
+func (s *Semaphore) Lock(slot int, value any) Lock { return Lock{s.key(slot), value} }
 
 // keysOf returns the keys of slots.
 func (s *Semaphore) keysOf(slots Slots) (keys []any) {
 	for slot := range slots.All() {
-		if slot < s.n {
-			keys = append(keys, s.slots[slot])
-		} else {
-			keys = append(keys, slotKey(s.name, slot))
-		}
+		keys = append(keys, s.key(slot))
 	}
 	return keys
 }
