@@ -219,8 +219,8 @@ func (m *Mutex) Lock() error {
 // process may hold the same name even if Unlock was never called.
 //
 // Locking a held Mutex does not succeed: its own hold stands in the way like anybody else's. Once
-// the attempts are used up, the error matches *ErrTaken, and the hold goes on. With WithShared the
-// error does not match *ErrTaken: it says to use a Mutex for each reader.
+// the attempts are used up, the error matches *ErrTaken, and the hold goes on. With WithShared or WithPermits the
+// error does not match *ErrTaken: it says to use a Mutex for each holder.
 //
 // On failure nothing was acquired. The error matches ErrFailed and the reason, which is one of:
 //
