@@ -80,7 +80,9 @@ type semaphoreBounds struct {
 	process []uint8 // of each call
 	holds   []uint8 // of each call: the slots that it holds at the start, as bits; nil: none
 	on      []uint8 // of each call: the nodes on which it has them, as bits; nil: all
+	keeps   uint8   // the calls that hold at the start and never unlock, as bits
 	queued  uint8   // the calls that wait at the start, with tickets in all queues, as bits
+	behind  uint8   // the calls that wait at the start behind others of their process, in no queue, as bits
 	fair    bool
 	early   bool // attempts end as soon as they are decided; otherwise when all nodes have answered
 	orderly bool // a call begins an attempt only when all its earlier messages have been executed
@@ -117,42 +119,72 @@ type semaphore struct {
 var (
 	ones = []uint8{1, 1, 1, 1}
 
-	// Calls before a comma are of one process.
+	// Calls for which no process is said are of different processes. "Of it" means of the process of the first call that
+	// holds or waits.
 
-	semaphoreTwo           = semaphoreBounds{name: "2 permits of which one is held, two come, fair", permits: 2, weights: ones[:3], process: []uint8{0, 1, 2}, holds: []uint8{1, 0, 0}, fair: true, orderly: true, patient: true, cancels: true}
-	semaphoreBarge         = semaphoreBounds{name: "2 permits of which one is held, two come", permits: 2, weights: ones[:3], process: []uint8{0, 1, 2}, holds: []uint8{1, 0, 0}, orderly: true, patient: true, cancels: true}
-	semaphoreHeld          = semaphoreBounds{name: "2 permits, both held, two wait, fair", permits: 2, weights: ones, process: []uint8{0, 1, 2, 3}, holds: []uint8{1, 2, 0, 0}, queued: 12, fair: true, orderly: true, patient: true, cancels: true}
-	semaphoreSplit         = semaphoreBounds{name: "3 permits of which two are held on two nodes each, one comes", permits: 3, weights: ones[:3], process: []uint8{0, 1, 2}, holds: []uint8{1, 2, 0}, on: []uint8{6, 5, 0}, orderly: true, patient: true, cancels: true}
-	semaphoreLine          = semaphoreBounds{name: "2 permits of which one is held, one of its process and one come, fair", permits: 2, weights: ones[:3], process: []uint8{0, 0, 1}, holds: []uint8{1, 0, 0}, fair: true, orderly: true, patient: true, cancels: true}
-	semaphoreLineBarge     = semaphoreBounds{name: "2 permits of which one is held, one of its process and one come", permits: 2, weights: ones[:3], process: []uint8{0, 0, 1}, holds: []uint8{1, 0, 0}, orderly: true, patient: true, cancels: true}
-	semaphoreLineHeld      = semaphoreBounds{name: "2 permits, both held by a process, one of it waits, one comes, fair", permits: 2, weights: ones, process: []uint8{0, 0, 0, 1}, holds: []uint8{1, 2, 0, 0}, queued: 4, fair: true, orderly: true, patient: true, cancels: true}
-	semaphoreLineMore      = semaphoreBounds{name: "2 permits, both held, two of a process and one between them wait, fair", permits: 2, weights: ones, process: []uint8{0, 1, 0, 1}, holds: []uint8{1, 2, 0, 0}, queued: 12, fair: true, orderly: true, patient: true, cancels: true}
-	semaphoreWeights       = semaphoreBounds{name: "3 permits of which two are held, one that wants 2 and another one wait, fair", permits: 3, weights: []uint8{1, 1, 2, 1}, process: []uint8{0, 1, 2, 3}, holds: []uint8{1, 2, 0, 0}, queued: 12, fair: true, orderly: true, patient: true, cancels: true}
-	semaphoreHeavy         = semaphoreBounds{name: "3 permits, all held, one that wants 1 and another one that wants 2 wait, fair", permits: 3, weights: []uint8{2, 1, 1, 2}, process: []uint8{0, 1, 2, 3}, holds: []uint8{3, 4, 0, 0}, queued: 12, fair: true, orderly: true, patient: true, cancels: true}
-	semaphoreHeavies       = semaphoreBounds{name: "3 permits, all held, one that wants 2 and another one wait, fair", permits: 3, weights: []uint8{2, 1, 2, 1}, process: []uint8{0, 1, 2, 3}, holds: []uint8{3, 4, 0, 0}, queued: 12, fair: true, orderly: true, patient: true, cancels: true}
-	semaphoreEarly         = semaphoreBounds{name: "2 permits, two come, attempts end early", permits: 2, weights: ones[:2], process: []uint8{0, 1}, early: true, patient: true, cancels: true}
-	semaphoreEarlyFair     = semaphoreBounds{name: "2 permits of which one is held, one comes, attempts end early, fair", permits: 2, weights: ones[:2], process: []uint8{0, 1}, holds: []uint8{1, 0}, fair: true, early: true, patient: true, cancels: true}
-	semaphoreSwaps         = semaphoreBounds{name: "2 permits, both held, two wait, connections are lost, fair", permits: 2, weights: ones, process: []uint8{0, 1, 2, 3}, holds: []uint8{1, 2, 0, 0}, queued: 12, fair: true, orderly: true, patient: true, swaps: true, cancels: true}
-	semaphoreDelays        = semaphoreBounds{name: "2 permits of which one is held, two come, retry delays", permits: 2, weights: ones[:3], process: []uint8{0, 1, 2}, holds: []uint8{1, 0, 0}, orderly: true, anySlot: true, lined: true}
-	semaphoreFast          = semaphoreBounds{name: "2 permits, both held, two wait, fair, attempts follow at once", permits: 2, weights: ones, process: []uint8{0, 1, 2, 3}, holds: []uint8{1, 2, 0, 0}, queued: 12, fair: true, patient: true, cancels: true}
-	semaphoreLineFree      = semaphoreBounds{name: "2 permits, two of a process and another one come, fair", permits: 2, weights: ones[:3], process: []uint8{0, 0, 1}, fair: true, orderly: true, patient: true, cancels: true}
-	semaphoreLineThree     = semaphoreBounds{name: "2 permits of which one is held, two of its process and one come, fair", permits: 2, weights: ones, process: []uint8{0, 0, 0, 1}, holds: []uint8{1, 0, 0, 0}, fair: true, orderly: true, patient: true, cancels: true}
-	semaphoreSplitFair     = semaphoreBounds{name: "3 permits of which two are held on two nodes each, one comes, fair", permits: 3, weights: ones[:3], process: []uint8{0, 1, 2}, holds: []uint8{1, 2, 0}, on: []uint8{6, 5, 0}, fair: true, orderly: true, patient: true, cancels: true}
-	semaphoreLineTwo       = semaphoreBounds{name: "2 permits, both held at once, two of a process and one behind them wait, fair", permits: 2, weights: []uint8{2, 1, 1, 1}, process: []uint8{0, 1, 1, 2}, holds: []uint8{3, 0, 0, 0}, queued: 10, fair: true, orderly: true, patient: true, cancels: true}
-	semaphoreLineTwoBarge  = semaphoreBounds{name: "2 permits of which one is held, two of a process come", permits: 2, weights: ones[:3], process: []uint8{0, 1, 1}, holds: []uint8{1, 0, 0}, orderly: true, patient: true, cancels: true}
-	semaphoreLineTwoNormal = semaphoreBounds{name: "2 permits, both held at once, two of a process and one behind them wait", permits: 2, weights: []uint8{2, 1, 1, 1}, process: []uint8{0, 1, 1, 2}, holds: []uint8{3, 0, 0, 0}, queued: 10, lined: true, orderly: true, patient: true, cancels: true}
-	semaphoreThree         = semaphoreBounds{name: "3 permits of which two are held on two nodes each, one waits, one comes, fair", permits: 3, weights: ones, process: []uint8{0, 1, 2, 3}, holds: []uint8{1, 2, 0, 0}, on: []uint8{6, 5, 0, 0}, lined: true, fair: true, orderly: true, patient: true}
-	semaphoreAll           = []semaphoreBounds{semaphoreTwo, semaphoreBarge, semaphoreHeld, semaphoreSplit, semaphoreSplitFair, semaphoreLine, semaphoreLineBarge, semaphoreLineHeld, semaphoreLineMore, semaphoreLineTwo, semaphoreLineTwoBarge, semaphoreLineTwoNormal, semaphoreWeights, semaphoreHeavy, semaphoreHeavies, semaphoreEarly, semaphoreEarlyFair, semaphoreSwaps, semaphoreFast, semaphoreDelays}
+	semaphoreHeld        = semaphoreBounds{name: "2 permits, both held, two wait, fair", permits: 2, weights: ones, process: []uint8{0, 1, 2, 3}, holds: []uint8{1, 2, 0, 0}, queued: 12, fair: true, orderly: true, patient: true, cancels: true, size: Medium}
+	semaphoreSwaps       = semaphoreBounds{name: "2 permits, both held, two wait, fair, an unlock may come before the giving-back", permits: 2, weights: ones, process: []uint8{0, 1, 2, 3}, holds: []uint8{1, 2, 0, 0}, queued: 12, fair: true, orderly: true, patient: true, swaps: true, cancels: true, size: Large}
+	semaphoreFast        = semaphoreBounds{name: "2 permits, both held, two wait, fair, attempts follow at once", permits: 2, weights: ones, process: []uint8{0, 1, 2, 3}, holds: []uint8{1, 2, 0, 0}, queued: 12, fair: true, patient: true, cancels: true, size: Large}
+	semaphoreTwo         = semaphoreBounds{name: "2 permits, one is held, two come, fair", permits: 2, weights: ones[:3], process: []uint8{0, 1, 2}, holds: []uint8{1, 0, 0}, fair: true, orderly: true, patient: true, cancels: true, size: Large}
+	semaphoreBarge       = semaphoreBounds{name: "2 permits, one is held, two come", permits: 2, weights: ones[:3], process: []uint8{0, 1, 2}, holds: []uint8{1, 0, 0}, orderly: true, patient: true, cancels: true, size: Large}
+	semaphoreDelays      = semaphoreBounds{name: "2 permits, one is held, two come, retry delays, any slot first", permits: 2, weights: ones[:3], process: []uint8{0, 1, 2}, holds: []uint8{1, 0, 0}, orderly: true, anySlot: true, lined: true, size: Large}
+	semaphoreEarly       = semaphoreBounds{name: "2 permits, two come, attempts end early", permits: 2, weights: ones[:2], process: []uint8{0, 1}, early: true, patient: true, cancels: true}
+	semaphoreEarlyFair   = semaphoreBounds{name: "2 permits, both held, two wait, fair, attempts end early", permits: 2, weights: ones, process: []uint8{0, 1, 2, 3}, holds: []uint8{1, 2, 0, 0}, queued: 12, fair: true, early: true, patient: true, cancels: true, size: Large}
+	semaphoreSplit       = semaphoreBounds{name: "3 permits, two are held on two nodes each, one comes", permits: 3, weights: ones[:3], process: []uint8{0, 1, 2}, holds: []uint8{1, 2, 0}, on: []uint8{6, 5, 0}, orderly: true, patient: true, cancels: true}
+	semaphoreSplitFair   = semaphoreBounds{name: "3 permits, two are held on two nodes each, one comes, fair", permits: 3, weights: ones[:3], process: []uint8{0, 1, 2}, holds: []uint8{1, 2, 0}, on: []uint8{6, 5, 0}, fair: true, orderly: true, patient: true, cancels: true}
+	semaphoreSplitTwo    = semaphoreBounds{name: "3 permits, two are held on two nodes each and kept, two come, fair", permits: 3, weights: ones, process: []uint8{0, 1, 2, 3}, holds: []uint8{1, 2, 0, 0}, on: []uint8{6, 5, 0, 0}, keeps: 3, fair: true, orderly: true, patient: true, size: Large}
+	semaphoreSplitBarge  = semaphoreBounds{name: "3 permits, two are held on two nodes each and kept, two come", permits: 3, weights: ones, process: []uint8{0, 1, 2, 3}, holds: []uint8{1, 2, 0, 0}, on: []uint8{6, 5, 0, 0}, keeps: 3, orderly: true, patient: true, size: Large}
+	semaphoreLine        = semaphoreBounds{name: "2 permits, one is held, one of it and one come, fair", permits: 2, weights: ones[:3], process: []uint8{0, 0, 1}, holds: []uint8{1, 0, 0}, fair: true, orderly: true, patient: true, cancels: true, size: Large}
+	semaphoreLineBarge   = semaphoreBounds{name: "2 permits, one is held, one of it and one come", permits: 2, weights: ones[:3], process: []uint8{0, 0, 1}, holds: []uint8{1, 0, 0}, orderly: true, patient: true, cancels: true, size: Medium}
+	semaphoreLineTwo     = semaphoreBounds{name: "2 permits, one is held, two of a process come", permits: 2, weights: ones[:3], process: []uint8{0, 1, 1}, holds: []uint8{1, 0, 0}, orderly: true, patient: true, cancels: true}
+	semaphoreLineHeld    = semaphoreBounds{name: "2 permits, both held by a process, one of it waits, one comes, fair", permits: 2, weights: ones, process: []uint8{0, 0, 0, 1}, holds: []uint8{1, 2, 0, 0}, queued: 4, fair: true, orderly: true, patient: true, cancels: true, size: Medium}
+	semaphoreLines       = semaphoreBounds{name: "2 permits, held by two processes, one of each waits, fair", permits: 2, weights: ones, process: []uint8{0, 1, 0, 1}, holds: []uint8{1, 2, 0, 0}, queued: 12, fair: true, orderly: true, patient: true, cancels: true}
+	semaphoreBehind      = semaphoreBounds{name: "2 permits, both held by one, two of a process and one behind them wait, fair", permits: 2, weights: []uint8{2, 1, 1, 1}, process: []uint8{0, 1, 1, 2}, holds: []uint8{3, 0, 0, 0}, queued: 10, behind: 4, fair: true, orderly: true, patient: true, cancels: true, size: Large}
+	semaphoreBehindBarge = semaphoreBounds{name: "2 permits, both held by one, two of a process and one behind them wait", permits: 2, weights: []uint8{2, 1, 1, 1}, process: []uint8{0, 1, 1, 2}, holds: []uint8{3, 0, 0, 0}, queued: 10, behind: 4, lined: true, orderly: true, patient: true, cancels: true, size: Large}
+	semaphoreWeight      = semaphoreBounds{name: "3 permits, 2 are held by one, one that wants 2 waits, one comes, fair", permits: 3, weights: []uint8{2, 2, 1}, process: []uint8{0, 1, 2}, holds: []uint8{3, 0, 0}, queued: 2, fair: true, orderly: true, patient: true, cancels: true}
+	semaphoreWeights     = semaphoreBounds{name: "3 permits, two are held, one that wants 2 and one wait, fair", permits: 3, weights: []uint8{1, 1, 2, 1}, process: []uint8{0, 1, 2, 3}, holds: []uint8{1, 2, 0, 0}, queued: 12, fair: true, orderly: true, patient: true, cancels: true, size: Large}
+	semaphoreHeavy       = semaphoreBounds{name: "3 permits, all held, one that wants 2 and one wait, fair", permits: 3, weights: []uint8{2, 1, 2, 1}, process: []uint8{0, 1, 2, 3}, holds: []uint8{3, 4, 0, 0}, queued: 12, fair: true, orderly: true, patient: true, cancels: true, size: Medium}
+	semaphoreHeavyLast   = semaphoreBounds{name: "3 permits, all held, one and one that wants 2 wait, fair", permits: 3, weights: []uint8{2, 1, 1, 2}, process: []uint8{0, 1, 2, 3}, holds: []uint8{3, 4, 0, 0}, queued: 12, fair: true, orderly: true, patient: true, cancels: true, size: Large}
+	semaphoreHeavyLine   = semaphoreBounds{name: "3 permits, 2 are held by one, one that wants 2 and one of it and one wait, fair", permits: 3, weights: []uint8{2, 2, 1, 1}, process: []uint8{0, 1, 1, 2}, holds: []uint8{3, 0, 0, 0}, queued: 10, behind: 4, fair: true, orderly: true, patient: true, cancels: true, size: Large}
 )
 
 var semaphoreRules = []struct {
 	name, section, rule string
 	bounds              semaphoreBounds
 	flaws               semaphoreFlaws
-}{}
+}{
+	{"others pass a head that wants more", "B4 strict", "in fair mode a node lets in only the process that is first in its queue, also if too few slots are free for that one", semaphoreWeight, semaphoreFlaws{passes: true}},
+	{"a grant leaves the queue", "B4 wins", "a grant leaves the ticket in the queue, and only the giving-back of a call that has won takes it out", semaphoreLineHeld.sized(Small), semaphoreFlaws{grantLeaves: true}},
+	{"the ticket of a call that has won stays", "B4 wins", "a call that has won takes its ticket out of the queues at once, and not with its unlock", semaphoreLines, semaphoreFlaws{winStays: true}},
+	{"a call that has won tells nobody", "B4 wins", "a giving-back tells the first in the queue if a slot is free", semaphoreLines, semaphoreFlaws{winSilent: true}},
+	{"a giving-back enters nobody", "B4 wins, lines", "in fair mode a giving-back puts the ticket of the next in its line in the place of that of the call that has won", semaphoreBehind.sized(Small), semaphoreFlaws{nextHidden: true}},
+	{"an unlock ends the giving-back", "B4 wins", "a giving-back that has not arrived is repeated also after the unlock", semaphoreLines, semaphoreFlaws{unlockEnds: true}},
+	{"a failed attempt tells nobody", "B4 wake-ups", "the release of a failed attempt tells the first in the queue if a slot is free", semaphoreLines, semaphoreFlaws{failSilent: true}},
+	{"an unlock tells nobody", "B6 wake-ups", "an unlock tells the first in the queue", semaphoreLines, semaphoreFlaws{unlockSilent: true}},
+	{"a node tells when all slots are free", "B6 wake-ups", "one free slot is enough to tell the first in the queue", semaphoreLines, semaphoreFlaws{allFree: true}},
+	{"the answer does not say that the own process leads", "B6 wake-ups, lines", "the answer to a release says whether a ticket of the same process leads, and that wakes the first in its line", semaphoreLines, semaphoreFlaws{ownSilent: true}},
+	{"wake-ups are dropped while the process holds a permit", "B6 wake-ups, lines", "a wake-up counts although the process holds permits", semaphoreLineHeld.sized(Small), semaphoreFlaws{heldDrops: true}},
+	{"waits until its process holds nothing", "B6 lines", "the first in line tries although its process holds permits", semaphoreLineHeld.sized(Small), semaphoreFlaws{heldWaits: true}},
+	{"strays are kept", "B5 strays", "a call that has won gives back the other slots that it was granted", semaphoreSplit, semaphoreFlaws{straysStay: true}},
+	{"late strays are kept", "B5 strays", "strays that a node grants after the decision are given back, too", semaphoreEarly, semaphoreFlaws{lateStays: true}},
+	{"strays are kept after the unlock", "B5 strays", "strays are given back also if the call has unlocked when it learns of them", semaphoreEarly, semaphoreFlaws{lateUnlocked: true}},
+	{"a split attempt waits to be told", "B3 split votes", "an attempt that has failed although enough slots are free on a quorum of the nodes that have let it in is repeated at once: nobody will tell the call", semaphoreSplitFair, semaphoreFlaws{splitSleeps: true}},
+	{"a split attempt is repeated in the same order", "B3 split votes", "the next attempt begins with the slots that were free on a quorum of nodes", semaphoreLines, semaphoreFlaws{sameOrder: true}},
+	{"nodes that refuse are counted", "B3 split votes", "only nodes that have let in the attempt count, not those that have refused it because of their queues", semaphoreHeavy, semaphoreFlaws{countsRefused: true}},
+	{"slots are counted one by one", "B3 split votes, B7 weights", "several slots must have been free together on the same quorum of nodes", semaphoreWeights, semaphoreFlaws{oneByOne: true}},
+}
+
+func semaphoreAll() []semaphoreBounds {
+	return []semaphoreBounds{
+		semaphoreHeld, semaphoreSwaps, semaphoreFast, semaphoreTwo, semaphoreBarge, semaphoreDelays, semaphoreEarly, semaphoreEarlyFair,
+		semaphoreSplit, semaphoreSplitFair, semaphoreSplitTwo, semaphoreSplitBarge,
+		semaphoreLine, semaphoreLineBarge, semaphoreLineTwo, semaphoreLineHeld, semaphoreLines, semaphoreBehind, semaphoreBehindBarge,
+		semaphoreWeight, semaphoreWeights, semaphoreHeavy, semaphoreHeavyLast, semaphoreHeavyLine,
+	}
+}
 
 func semaphoreCases() (cases []Case) {
-	for _, b := range semaphoreAll {
+	for _, b := range semaphoreAll() {
 		cases = append(cases, Case{Model: "semaphore", Name: b.name, Size: b.size, Explore: semaphore{b, semaphoreFlaws{}}.explore})
 	}
 	return cases
@@ -191,6 +223,9 @@ func (q semaphore) start() (s semaphoreState) {
 		if q.queued&bit(c) != 0 {
 			s.calls[c].phase, s.calls[c].queued, s.calls[c].begun = waiting, true, true
 			s.calls[c].order = q.from(0)
+		}
+		if q.behind&bit(c) != 0 {
+			s.calls[c].phase, s.calls[c].ready = waiting, true
 		}
 	}
 	for i := range s.nodes {

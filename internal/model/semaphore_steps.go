@@ -33,7 +33,7 @@ func (q semaphore) call(s semaphoreState, c int, do func(Step, semaphoreState)) 
 			q.cancel(s, c, do)
 		}
 	case holding:
-		if !s.followed(c) {
+		if q.keeps&bit(c) == 0 && !s.followed(c) {
 			q.unlock(s, c, do)
 		}
 	}
@@ -214,7 +214,6 @@ func (q semaphore) putFirst(o order, slots uint8) (then order) {
 
 // won returns the slots that a quorum of nodes has granted to the open attempt of call c, 0 for none.
 func (q semaphore) won(s *semaphoreState, c int) uint8 {
-	grants := 0
 	for _, n := range s.nodes {
 		same := 0
 		for _, o := range s.nodes {
@@ -222,11 +221,7 @@ func (q semaphore) won(s *semaphoreState, c int) uint8 {
 				same++
 			}
 		}
-		if n.got[c] == 0 {
-			continue
-		}
-		grants++
-		if same >= quorum || q.anyGrants && grants >= quorum {
+		if n.got[c] != 0 && same >= quorum {
 			return n.got[c]
 		}
 	}
@@ -312,7 +307,7 @@ func (q semaphore) passOn(s *semaphoreState, c int) {
 
 // nextTries gives a reason to try to the call that is the first in line now that call c has left it.
 func (q semaphore) nextTries(s *semaphoreState, c int) {
-	if next := q.firstInLine(s, q.process[c]); next > c && !q.sleepsOn {
+	if next := q.firstInLine(s, q.process[c]); next > c {
 		s.calls[next].ready = true
 	}
 }

@@ -13,7 +13,10 @@ func TestTryout(t *testing.T) {
 	if only == "" {
 		t.Skip()
 	}
-	limit := 8_000_000
+	limit := 6_000_000
+	if os.Getenv("LIMIT") != "" {
+		fmt.Sscan(os.Getenv("LIMIT"), &limit)
+	}
 	for _, c := range append(Sound(), Mutations()...) {
 		if !strings.HasPrefix(c.Model, os.Getenv("MODEL")) || only != "all" && !strings.Contains(c.Name, only) {
 			continue
