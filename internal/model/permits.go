@@ -87,11 +87,10 @@ var (
 	permitsPairs   = permitsBounds{name: "3 permits, calls for 2 and 2", permits: []uint8{3, 3}, weights: []uint8{2, 2}, ttl: 3}
 	permitsTwo     = permitsBounds{name: "2 permits, two calls, extensions", permits: []uint8{2, 2}, weights: ones[:2], ttl: 2, extends: 1, size: Medium}
 	permitsExtends = permitsBounds{name: "3 permits, calls for 2 and 1, extensions", permits: []uint8{3, 3}, weights: []uint8{2, 1}, ttl: 2, extends: 1, size: Large}
-	permitsHeals   = permitsBounds{name: "2 permits, two calls, extensions that set missing slots again", permits: []uint8{2, 2}, weights: ones[:2], ttl: 2, extends: 1, heals: true, size: Large}
-	permitsHasty   = permitsBounds{name: "2 permits, three calls, one tick, nodes take repetitions for new", permits: []uint8{2, 2, 2}, weights: ones[:3], ttl: 1, hasty: true, size: Large}
+	permitsHeals   = permitsBounds{name: "3 permits, calls for 2 and 1, extensions that set missing slots again", permits: []uint8{3, 3}, weights: []uint8{2, 1}, ttl: 2, extends: 1, heals: true, size: Large}
+	permitsHasty   = permitsBounds{name: "2 permits, two calls, nodes take repetitions for new", permits: []uint8{2, 2}, weights: ones[:2], ttl: 2, hasty: true, size: Large}
 	permitsRetry   = permitsBounds{name: "2 permits, two calls of one client and another one", permits: []uint8{2, 2, 2}, weights: ones[:3], retry: true, ttl: 2, size: Large}
 	permitsRestart = permitsBounds{name: "2 permits, two calls, a restart", permits: []uint8{2, 2}, weights: ones[:2], ttl: 2, restarts: 1, size: Medium}
-	permitsMends   = permitsBounds{name: "2 permits, two calls, extensions that set missing slots again, a restart", permits: []uint8{2, 2}, weights: ones[:2], ttl: 2, extends: 1, heals: true, restarts: 1, size: Large}
 )
 
 var permitsRules = []struct {
@@ -111,12 +110,10 @@ var permitsRules = []struct {
 	{"no restart guard", "5 restart guard", "a node that has restarted does not count until every slot that it may have forgotten has run out", permitsRestart.sized(Small), permitsFlaws{unguarded: true}},
 }
 
-var permitsAll = []permitsBounds{
-	permitsThree, permitsTick, permitsShrinks, permitsWeights, permitsPairs, permitsTwo, permitsExtends, permitsHeals, permitsHasty, permitsRetry, permitsRestart, permitsMends,
-}
-
 func permitsCases() (cases []Case) {
-	for _, b := range permitsAll {
+	for _, b := range []permitsBounds{
+		permitsThree, permitsTick, permitsShrinks, permitsWeights, permitsPairs, permitsTwo, permitsExtends, permitsHeals, permitsHasty, permitsRetry, permitsRestart,
+	} {
 		cases = append(cases, Case{Model: "permits", Name: b.name, Size: b.size, Explore: permits{b, permitsFlaws{}}.explore})
 	}
 	return cases
