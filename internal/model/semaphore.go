@@ -141,6 +141,10 @@ var (
 	semaphoreLines       = semaphoreBounds{name: "2 permits, held by two processes, one of each waits, fair", permits: 2, weights: ones, process: []uint8{0, 1, 0, 1}, holds: []uint8{1, 2, 0, 0}, queued: 12, fair: true, orderly: true, patient: true, cancels: true}
 	semaphoreBehind      = semaphoreBounds{name: "2 permits, both held by one, two of a process and one behind them wait, fair", permits: 2, weights: []uint8{2, 1, 1, 1}, process: []uint8{0, 1, 1, 2}, holds: []uint8{3, 0, 0, 0}, queued: 10, behind: 4, fair: true, orderly: true, patient: true, cancels: true, size: Large}
 	semaphoreBehindBarge = semaphoreBounds{name: "2 permits, both held by one, two of a process and one behind them wait", permits: 2, weights: []uint8{2, 1, 1, 1}, process: []uint8{0, 1, 1, 2}, holds: []uint8{3, 0, 0, 0}, queued: 10, behind: 4, lined: true, orderly: true, patient: true, cancels: true, size: Large}
+	semaphoreUrgent      = semaphoreBounds{name: "2 permits, both held by one, two wait, one comes that is the first of its process, fair", permits: 2, weights: []uint8{2, 1, 1, 1}, process: []uint8{0, 1, 1, 2}, holds: []uint8{3, 0, 0, 0}, queued: 12, fair: true, orderly: true, patient: true, size: Large}
+	semaphoreLineEarly   = semaphoreBounds{name: "2 permits, both held by one, two of a process and one behind them wait, fair, attempts end early", permits: 2, weights: []uint8{2, 1, 1, 1}, process: []uint8{0, 1, 1, 2}, holds: []uint8{3, 0, 0, 0}, queued: 10, behind: 4, fair: true, early: true, patient: true, size: Large}
+	semaphoreLineSwaps   = semaphoreBounds{name: "2 permits, held by two processes, one of each waits, fair, an unlock may come before the giving-back", permits: 2, weights: ones, process: []uint8{0, 1, 0, 1}, holds: []uint8{1, 2, 0, 0}, queued: 12, fair: true, orderly: true, patient: true, swaps: true, cancels: true, size: Large}
+	semaphoreEarlyThree  = semaphoreBounds{name: "2 permits, one is held, two come, attempts end early", permits: 2, weights: ones[:3], process: []uint8{0, 1, 2}, holds: []uint8{1, 0, 0}, early: true, orderly: true, patient: true, size: Large}
 	semaphoreWeight      = semaphoreBounds{name: "3 permits, 2 are held by one, one that wants 2 waits, one comes, fair", permits: 3, weights: []uint8{2, 2, 1}, process: []uint8{0, 1, 2}, holds: []uint8{3, 0, 0}, queued: 2, fair: true, orderly: true, patient: true, cancels: true}
 	semaphoreWeights     = semaphoreBounds{name: "3 permits, two are held, one that wants 2 and one wait, fair", permits: 3, weights: []uint8{1, 1, 2, 1}, process: []uint8{0, 1, 2, 3}, holds: []uint8{1, 2, 0, 0}, queued: 12, fair: true, orderly: true, patient: true, cancels: true, size: Large}
 	semaphoreHeavy       = semaphoreBounds{name: "3 permits, all held, one that wants 2 and one wait, fair", permits: 3, weights: []uint8{2, 1, 2, 1}, process: []uint8{0, 1, 2, 3}, holds: []uint8{3, 4, 0, 0}, queued: 12, fair: true, orderly: true, patient: true, cancels: true, size: Medium}
@@ -179,6 +183,7 @@ func semaphoreAll() []semaphoreBounds {
 		semaphoreHeld, semaphoreHeldDelays, semaphoreSwaps, semaphoreFast, semaphoreTwo, semaphoreBarge, semaphoreDelays, semaphoreEarly, semaphoreEarlyFair,
 		semaphoreSplit, semaphoreSplitFair, semaphoreSplitTwo, semaphoreSplitBarge,
 		semaphoreLine, semaphoreLineBarge, semaphoreLineTwo, semaphoreLineHeld, semaphoreLines, semaphoreBehind, semaphoreBehindBarge,
+		semaphoreUrgent, semaphoreLineEarly, semaphoreLineSwaps, semaphoreEarlyThree,
 		semaphoreWeight, semaphoreWeights, semaphoreHeavy, semaphoreHeavyLast, semaphoreHeavyLine,
 	}
 }

@@ -291,15 +291,15 @@ func (q semaphore) win(s semaphoreState, c int, won uint8, do func(Step, semapho
 }
 
 // passOn makes the place in the queues of call c, which is about to leave its line, that of the next in the line: in
-// fair mode later calls must not overtake that one either.
+// fair mode later calls must not overtake that one either. An attempt that was under way before c had its place may.
 func (q semaphore) passOn(s *semaphoreState, c int) {
 	for o := c + 1; q.fair && o < len(q.weights); o++ {
 		if q.process[o] != q.process[c] || !s.calls[o].phase.inLine() || q.places(s, o) < quorum {
 			continue
 		}
 		for later := o + 1; later < len(q.weights); later++ {
-			if s.calls[later].phase.inLine() {
-				s.calls[later].before |= bit(o)
+			if call := &s.calls[later]; call.phase == waiting || call.phase == trying && call.before&bit(c) != 0 {
+				call.before |= bit(o)
 			}
 		}
 	}
