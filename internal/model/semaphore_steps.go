@@ -212,8 +212,8 @@ func (q semaphore) putFirst(o order, slots uint8) (then order) {
 	return then
 }
 
-// won returns the slots that a quorum of nodes has granted to the open attempt of call c, 0 for none.
-func (q semaphore) won(s *semaphoreState, c int) uint8 {
+// granted returns the slots that most nodes have granted to the open attempt of call c, and how many nodes these are.
+func (s *semaphoreState) granted(c int) (slots uint8, most int) {
 	for _, n := range s.nodes {
 		same := 0
 		for _, o := range s.nodes {
@@ -221,45 +221,38 @@ func (q semaphore) won(s *semaphoreState, c int) uint8 {
 				same++
 			}
 		}
-		if n.got[c] != 0 && same >= quorum {
-			return n.got[c]
+		if n.got[c] != 0 && same > most {
+			slots, most = n.got[c], same
 		}
 	}
-	return 0
+	return slots, most
 }
 
 // decided reports whether the attempt of call c is over: it is won, or no slots can reach a quorum any more, or all
 // nodes have answered.
 func (q semaphore) decided(s *semaphoreState, c int) bool {
-	open, most := 0, 0
+	open := 0
 	for _, n := range s.nodes {
 		if n.sent[c]&rollingBack != 0 {
 			return false // there is no room for another message
 		}
 		if n.heard&bit(c) == 0 {
 			open++
-			continue
 		}
-		same := 0
-		for _, o := range s.nodes {
-			if n.got[c] != 0 && o.got[c] == n.got[c] {
-				same++
-			}
-		}
-		most = max(most, same)
 	}
+	_, most := s.granted(c)
 	return open == 0 || q.early && (most >= quorum || most+open < quorum)
 }
 
 func (q semaphore) decide(s semaphoreState, c int, do func(Step, semaphoreState)) {
-	if won := q.won(&s, c); won != 0 {
-		q.win(s, c, won, do)
+	if slots, nodes := s.granted(c); nodes >= quorum {
+		q.win(s, c, slots, do)
 		return
 	}
 	q.rollBack(s, c, do)
 }
 
-// win begins the hold of call c. It sends its giving-back, unless it has queued nowhere and knows of no strays.
+// win begins the hold of call c. It sends its giving-back, unless it has entered no queue and knows of no strays.
 func (q semaphore) win(s semaphoreState, c int, won uint8, do func(Step, semaphoreState)) {
 	for o := range c {
 		if s.calls[c].before&bit(o) != 0 && s.calls[o].phase.inLine() {
@@ -312,8 +305,9 @@ func (q semaphore) nextTries(s *semaphoreState, c int) {
 	}
 }
 
-// rollBack ends an attempt that has failed, and sends its release. If the nodes have let the call in, and as many
-// slots as it wants are free on a quorum of them, it tries again at once, these slots first: nobody will tell it.
+// rollBack ends an attempt that has failed, and sends its release. If as many slots as the call wants were free
+// together on a quorum of the nodes that have let it in, it tries again at once, with these slots first. Nobody would
+// tell it of them.
 func (q semaphore) rollBack(s semaphoreState, c int, do func(Step, semaphoreState)) {
 	call := &s.calls[c]
 	if call.phase == barging {
