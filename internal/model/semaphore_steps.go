@@ -422,7 +422,7 @@ func (q semaphore) cancel(s semaphoreState, c int, do func(Step, semaphoreState)
 	for i := range s.nodes {
 		s.nodes[i].forget(c)
 	}
-	for o := range s.calls {
+	for o := range s.calls { // the calls behind c have lost their place
 		s.calls[o].before &^= ofProcess(q.process, c) &^ q.queuedCalls(&s)
 	}
 	if wasFirst {
@@ -445,6 +445,7 @@ func (q semaphore) queuedCalls(s *semaphoreState) (calls uint8) {
 	return calls
 }
 
+// unlock ends the hold of call c.
 func (q semaphore) unlock(s semaphoreState, c int, do func(Step, semaphoreState)) {
 	s.calls[c].phase = gone
 	for i := range s.nodes {
