@@ -91,6 +91,7 @@ type semaphoreBounds struct {
 	lined   bool // without fair mode: no first attempt goes ahead of the waiters
 	patient bool // an elapsed retry delay alone starts no attempt
 	cancels bool // waiters may give up
+	brief   bool // a node that grants the first slot of the order names no other free ones
 	swaps   bool // a node may execute an unlock before the giving-back that was sent before it
 	anySlot bool // an attempt that knows of no free slots begins with any slot; otherwise only the first attempt of a call does
 	size    Size
@@ -132,7 +133,9 @@ var (
 	semaphoreEarlyFair   = semaphoreBounds{name: "2 permits, both held, two wait, fair, attempts end early", permits: 2, weights: ones, process: []uint8{0, 1, 2, 3}, holds: []uint8{1, 2, 0, 0}, queued: 12, fair: true, early: true, patient: true, cancels: true, size: Large}
 	semaphoreSplit       = semaphoreBounds{name: "3 permits, two are held on two nodes each, one comes", permits: 3, weights: ones[:3], process: []uint8{0, 1, 2}, holds: []uint8{1, 2, 0}, on: []uint8{6, 5, 0}, orderly: true, patient: true, cancels: true}
 	semaphoreSplitFair   = semaphoreBounds{name: "3 permits, two are held on two nodes each, one comes, fair", permits: 3, weights: ones[:3], process: []uint8{0, 1, 2}, holds: []uint8{1, 2, 0}, on: []uint8{6, 5, 0}, fair: true, orderly: true, patient: true, cancels: true}
+	semaphoreBrief       = semaphoreBounds{name: "3 permits, two are held on two nodes each, one comes, fair, short answers", permits: 3, weights: ones[:3], process: []uint8{0, 1, 2}, holds: []uint8{1, 2, 0}, on: []uint8{6, 5, 0}, fair: true, orderly: true, patient: true, brief: true, cancels: true}
 	semaphoreSplitTwo    = semaphoreBounds{name: "3 permits, two are held on two nodes each and kept, two come, fair", permits: 3, weights: ones, process: []uint8{0, 1, 2, 3}, holds: []uint8{1, 2, 0, 0}, on: []uint8{6, 5, 0, 0}, keeps: 3, fair: true, orderly: true, patient: true, size: Large}
+	semaphoreBriefTwo    = semaphoreBounds{name: "3 permits, two are held on two nodes each and kept, two come, fair, short answers", permits: 3, weights: ones, process: []uint8{0, 1, 2, 3}, holds: []uint8{1, 2, 0, 0}, on: []uint8{6, 5, 0, 0}, keeps: 3, fair: true, orderly: true, patient: true, brief: true, size: Large}
 	semaphoreSplitBarge  = semaphoreBounds{name: "3 permits, two are held on two nodes each and kept, two come", permits: 3, weights: ones, process: []uint8{0, 1, 2, 3}, holds: []uint8{1, 2, 0, 0}, on: []uint8{6, 5, 0, 0}, keeps: 3, orderly: true, patient: true, size: Large}
 	semaphoreLine        = semaphoreBounds{name: "2 permits, one is held, one of it and one come, fair", permits: 2, weights: ones[:3], process: []uint8{0, 0, 1}, holds: []uint8{1, 0, 0}, fair: true, orderly: true, patient: true, cancels: true, size: Large}
 	semaphoreLineBarge   = semaphoreBounds{name: "2 permits, one is held, one of it and one come", permits: 2, weights: ones[:3], process: []uint8{0, 0, 1}, holds: []uint8{1, 0, 0}, orderly: true, patient: true, cancels: true, size: Medium}
@@ -181,7 +184,7 @@ var semaphoreRules = []struct {
 func semaphoreAll() []semaphoreBounds {
 	return []semaphoreBounds{
 		semaphoreHeld, semaphoreHeldDelays, semaphoreSwaps, semaphoreFast, semaphoreTwo, semaphoreBarge, semaphoreDelays, semaphoreEarly, semaphoreEarlyFair,
-		semaphoreSplit, semaphoreSplitFair, semaphoreSplitTwo, semaphoreSplitBarge,
+		semaphoreSplit, semaphoreSplitFair, semaphoreBrief, semaphoreSplitTwo, semaphoreBriefTwo, semaphoreSplitBarge,
 		semaphoreLine, semaphoreLineBarge, semaphoreLineTwo, semaphoreLineHeld, semaphoreLines, semaphoreBehind, semaphoreBehindBarge,
 		semaphoreUrgent, semaphoreLineEarly, semaphoreLineSwaps, semaphoreEarlyThree,
 		semaphoreWeight, semaphoreWeights, semaphoreHeavy, semaphoreHeavyLast, semaphoreHeavyLine,

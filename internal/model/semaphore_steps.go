@@ -520,6 +520,9 @@ func (q semaphore) executeAcquire(s *semaphoreState, c, node int) {
 	switch {
 	case call.phase.inLine() && n.sent[c]&settles == 0, call.phase == barging:
 		n.heard |= bit(c)
+		if q.brief && got == bit(int(call.order[0])) {
+			free = got
+		}
 		if n.got[c] = got; got != 0 || q.countsRefused {
 			n.free[c] = free
 		}
