@@ -23,7 +23,7 @@ for i = 1, n do
     if i <= n - ARGV[3] then mine[#mine + 1] = KEYS[i] end
   elseif not owner then
     v = false
-  elseif type(owner) == 'table' and not string.find(owner.err, 'WRONGTYPE', 1, true) then
+  elseif values.err and type(owner) == 'table' and not string.find(owner.err, 'WRONGTYPE', 1, true) then
     failed = owner
   end
 end
