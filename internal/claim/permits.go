@@ -92,7 +92,9 @@ func (p *Permits) read(reply any) (Answer, error) {
 
 // Extend implements Claim. A Permits is replaced before it is extended. It does not know which slots it has. So a node
 // has the claim only if it has all slots, and sets none.
-func (p *Permits) Extend(ttl time.Duration, _ bool) Call { return p.Of(p.AllBut(script.Slots{})).Extend(ttl, false) }
+func (p *Permits) Extend(ttl time.Duration, _ bool) Call {
+	return p.Of(p.AllBut(script.Slots{})).Extend(ttl, false)
+}
 
 // Check implements Claim. See Extend.
 func (p *Permits) Check() Call { return p.Of(p.AllBut(script.Slots{})).Check() }
