@@ -573,18 +573,18 @@ func TestReleaseSlotsWithoutPermissions(t *testing.T) {
 		left  string
 		queue []string
 	}{
-		"all":                       {nil, false, script.Mine + script.First, "-, w, -, a list", []string{ticket(2, us)}},
-		"only to get and delete":    {[]any{"-@all", "+get", "+del", "+eval"}, false, script.Mine, "-, w, -, a list", []string{ticket(1, they)}},
-		"not to read all at once":   {[]any{"-mget"}, false, script.Mine + script.First, "-, w, -, a list", []string{ticket(2, us)}},
-		"not to delete":             {[]any{"-del"}, true, 0, "-, w, -, a list", []string{ticket(1, they)}},
-		"to delete one":             {[]any{"-del", "(+del ~{lock}:slot:0)"}, true, 0, "-, w, -, a list", []string{ticket(1, they)}},
-		"not to read at all":        {[]any{"-mget", "-get"}, true, 0, "v, w, v, a list", []string{ticket(1, they)}},
-		"to read all at once alone": {[]any{"-get"}, false, script.Mine, "-, w, -, a list", []string{ticket(1, they)}},
-		"not to ask for the time":   {[]any{"-time"}, false, script.Mine, "-, w, -, a list", []string{ticket(1, they)}},
-		"not to publish":            {[]any{"-publish"}, false, script.Mine + script.First, "-, w, -, a list", []string{ticket(2, us)}},
+		"all":                       {nil, false, script.Mine + script.First, "-, -, -, a list", []string{ticket(2, us)}},
+		"only to get and delete":    {[]any{"-@all", "+get", "+del", "+eval"}, false, script.Mine, "-, -, -, a list", []string{ticket(1, they)}},
+		"not to read all at once":   {[]any{"-mget"}, false, script.Mine + script.First, "-, -, -, a list", []string{ticket(2, us)}},
+		"not to delete":             {[]any{"-del"}, true, 0, "-, -, -, a list", []string{ticket(1, they)}},
+		"to delete one":             {[]any{"-del", "(+del ~{lock}:slot:0)"}, true, 0, "-, -, -, a list", []string{ticket(1, they)}},
+		"not to read at all":        {[]any{"-mget", "-get"}, true, 0, "v, -, v, a list", []string{ticket(1, they)}},
+		"to read all at once alone": {[]any{"-get"}, false, script.Mine, "-, -, -, a list", []string{ticket(1, they)}},
+		"not to ask for the time":   {[]any{"-time"}, false, script.Mine, "-, -, -, a list", []string{ticket(1, they)}},
+		"not to publish":            {[]any{"-publish"}, false, script.Mine + script.First, "-, -, -, a list", []string{ticket(2, us)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, run := restrictedPermits(t, "v, w, v, a list", c.rules...)
+			g, run := restrictedPermits(t, "v, -, v, a list", c.rules...)
 			reply, err := run(script.ReleaseSlots(four, "v", 2, slots(0, 1, 2, 3), slots(), script.ProcessOf(us), turnover))
 			assert.Equal(t, c.fails, err != nil, "%v", err)
 			if !c.fails {
