@@ -478,7 +478,7 @@ func TestPermitsRefuseBadInput(t *testing.T) {
 			refuses(f.T, f.With(options[:len(options)-1]...).NewMutex("lock", options[len(options)-1]), what)
 		}
 		refuses(f.T, f.NewMultiMutex(both, redsync.WithPermits(2)), "WithPermits excludes NewMultiMutex")
-		for _, name := range []string{"{lock}:slot:0", "{lock}:slot:queue", "{lock}:slot:255", "{a}:{a}b:slot:7"} {
+		for _, name := range []string{"{lock}:slot:0", "{lock}:slots", "{lock}:slot:255", "{a}:{a}b:slot:7"} {
 			refuses(f.T, f.NewMutex(name), "is reserved")
 		}
 		require.NoError(f, f.NewMutex("{lock}:slot").TryLock())
@@ -534,7 +534,7 @@ func TestWinnerOfAPermitLeavesTheQueue(t *testing.T) {
 		f.unlock(a)
 		f.within(first, 10*time.Millisecond)
 		time.Sleep(time.Millisecond)
-		queue, err := f.nodes[0].Get("{lock}:slot:queue")
+		queue, err := f.nodes[0].Get("{lock}:slots")
 		require.NoError(f, err)
 		assert.Equal(f, 1, strings.Count(queue, "\n"))
 		f.unlock(b)
