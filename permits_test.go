@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -338,6 +339,24 @@ func TestWeightIsLostWithOnePermit(t *testing.T) {
 		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
 		f.nothingOfPermits()
 	})
+}
+
+// Unlock finds a hold of two permits only where both are left.
+func TestUnlockOfSeveralPermitsFindsAllOrNone(t *testing.T) {
+	for lost, want := range map[int]bool{2: true, 3: false} {
+		play(t, func(f field) {
+			m := f.NewMutex("lock", permitsOf(3, 2)...)
+			require.NoError(f, m.Lock())
+			time.Sleep(time.Millisecond)
+			for node, n := range f.nodes[:lost] {
+				n.Del(slotOf(slices.Index(f.owners(node, 3), m.Value())))
+			}
+			ok, err := m.Unlock()
+			assert.Equal(f, want, ok)
+			assert.Equal(f, want, err == nil, "%v", err)
+			f.nothingOfPermits()
+		})
+	}
 }
 
 // WithSetNXOnExtend puts back a slot that is missing, and does not count it.

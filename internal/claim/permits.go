@@ -178,10 +178,10 @@ func (w *Permit) ReleaseQuietly(f script.Fence) Call {
 	return Call{script.ReleaseSlotsQuietly(w.Semaphore, w.value, w.weight, w.slots), readFoundAll}
 }
 
-// IsSurplus implements Winner.
+// IsSurplus implements Winner. A lease that has all permits can have nothing beyond them.
 func (w *Permit) IsSurplus(a Answer) bool {
 	entered, answered := a.Details().Own.(script.EnteredPermits)
-	return !answered || entered.Granted && entered.Slots != w.slots
+	return w.slots.Len() < w.Semaphore.Permits() && (!answered || entered.Granted && entered.Slots != w.slots)
 }
 
 // Surplus implements Winner.

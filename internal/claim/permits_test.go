@@ -189,6 +189,8 @@ func TestIsSurplus(t *testing.T) {
 	} {
 		assert.Equal(t, c.want, won.IsSurplus(c.Answer), name)
 	}
+	all := claim.NewPermits("lock", 2, 2).Of(script.Slots{}.With(0).With(1))
+	assert.False(t, all.IsSurplus(claim.Answer{}), "it has all permits that there are")
 }
 
 // An odd answer is no vote.
