@@ -28,7 +28,7 @@ func BenchmarkPermits(b *testing.B) {
 					mset = append(mset, slot(i), "w")
 				}
 			}
-			return [][]any{append(mset, with...)}
+			return [][]any{{"del", slot(but), slotQueue}, append(mset, with...)}
 		}
 		empty := [][]any{append([]any{"del", slotQueue}, keysOf(s, all)...)}
 		full := fill(n)
@@ -42,10 +42,10 @@ func BenchmarkPermits(b *testing.B) {
 			command script.Command
 		}{
 			{"enter", empty, script.EnterPermits(s, "v", ttl, wants(1, 0), script.Place{})},
-			{"enter, only the last is free", append(empty[:1:1], fill(n-1)...), script.EnterPermits(s, "v", ttl, wants(1, 0), script.Place{})},
+			{"enter, only the last is free", fill(n - 1), script.EnterPermits(s, "v", ttl, wants(1, 0), script.Place{})},
 			{"enter, full", full, script.EnterPermits(s, "v", ttl, wants(1, 0), script.Place{})},
 			{"enter with a ticket", empty, script.EnterPermits(s, "v", ttl, wants(1, 0), place)},
-			{"enter with a ticket, only the last is free", append(empty[:1:1], fill(n-1)...), script.EnterPermits(s, "v", ttl, wants(1, 0), place)},
+			{"enter with a ticket, only the last is free", fill(n - 1), script.EnterPermits(s, "v", ttl, wants(1, 0), place)},
 			{"enter with a ticket, full", full, script.EnterPermits(s, "v", ttl, wants(1, 0), place)},
 			{"release", mine, script.ReleaseSlot(s, s.Lock(n-1, "v"), script.Process{}, script.Turnover{})},
 			{"release, somebody waits", waited, script.ReleaseSlot(s, s.Lock(n-1, "v"), script.Process{}, script.Turnover{})},
