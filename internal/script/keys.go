@@ -10,8 +10,8 @@ import (
 // sides are the ends of the side keys: the keys beside a lock's own. The number of a slot follows slotSide.
 var sides = []string{slotQueueSide, ":queue", ":fence"}
 
-// The end of a semaphore's queue is none of the other ends behind a text that a name may end in. With ":slot:queue",
-// the semaphore {b} and the lock {b}:slot would share a queue.
+// The key of a semaphore's queue must not end in ":slot:queue": that is the key of the queue of the lock {b}:slot, if
+// the semaphore is called {b}.
 const (
 	slotSide      = ":slot:"
 	slotQueueSide = ":slots"
