@@ -7,6 +7,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -84,9 +85,6 @@ func (l *Lease) extensionFromLocked(start clock.Instant) Extension {
 	if l.terms.UserValues {
 		usedValues.keep(l.claim.Value())
 	}
-	if d, ok := l.claim.(*claim.Downgraded); ok && denied(l.terms.Keeper.Set) {
-		l.claim = d.Blindly()
-	}
 	ttl, validity := l.terms.Timing.AtAge(start.Since(l.First))
 	return Extension{lease: l, claim: l.claim, start: start, ttl: ttl, validity: validity}
 }
@@ -120,6 +118,21 @@ func (e Extension) Brief() quorum.Brief {
 	b := e.lease.brief(quorum.Extend, e.claim.Extend(e.ttl, e.heals))
 	b.Purpose = quorum.Granting
 	return b
+}
+
+// Lacks implements quorum.Fallback. Only the command of a downgrade names the queue.
+func (e Extension) Lacks(i int) bool {
+	_, ok := e.claim.(*claim.Downgraded)
+	return ok && e.lease.lacksQueue(i)
+}
+
+// Without implements quorum.Fallback.
+func (e Extension) Without() (c script.Command, ok bool) {
+	d, ok := e.claim.(*claim.Downgraded)
+	if !ok {
+		return script.Command{}, false
+	}
+	return d.Blindly().Extend(e.ttl, e.heals).Command, true
 }
 
 // Sending implements quorum.Recorder. Only an extension that heals can set the value.
@@ -159,8 +172,8 @@ func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 		e.lease.writes.prolonged()
 		e.lease.writes.noteRenewal()
 	}
-	if isForbidden(reply.Err) { // only a downgrade names the queue
-		e.lease.deny(i, reply.Err)
+	if quorum.IsForbidden(reply.Err) { // only a downgrade names the queue
+		e.lease.deny(i, reply.Err, pool.IsDenied(reply.Err))
 	}
 	if first := v.Answer.FirstIn(); first != 0 {
 		e.lease.wake(e.claim, i, first, nil)
