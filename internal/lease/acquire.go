@@ -273,11 +273,11 @@ func (a *acquire) Lacks(i int) bool { return a.mayBeBlind() && a.lease.lacksQueu
 
 // Without implements quorum.Fallback. A node that denies its queue to a reader without a ticket lets the reader in
 // without a look at the queue. The other nodes look.
-func (a *acquire) Without() (c script.Command, ok bool) {
+func (a *acquire) Without() (c claim.Call, ok bool) {
 	if !a.mayBeBlind() {
-		return script.Command{}, false
+		return claim.Call{}, false
 	}
-	return a.call(a.lease.Claim(), script.Place{Blind: true}).Command, true
+	return a.call(a.lease.Claim(), script.Place{Blind: true}), true
 }
 
 func (a *acquire) mayBeBlind() bool { return a.lease.terms.Claim.Shares() && a.place.Ticket.IsZero() }

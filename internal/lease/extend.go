@@ -7,7 +7,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
-	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -127,12 +126,12 @@ func (e Extension) Lacks(i int) bool {
 }
 
 // Without implements quorum.Fallback.
-func (e Extension) Without() (c script.Command, ok bool) {
+func (e Extension) Without() (c claim.Call, ok bool) {
 	d, ok := e.claim.(*claim.Downgraded)
 	if !ok {
-		return script.Command{}, false
+		return claim.Call{}, false
 	}
-	return d.Blindly().Extend(e.ttl, e.heals).Command, true
+	return d.Blindly().Extend(e.ttl, e.heals), true
 }
 
 // Sending implements quorum.Recorder. Only an extension that heals can set the value.

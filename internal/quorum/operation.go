@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -55,15 +54,14 @@ type Recorder interface {
 }
 
 // A Fallback has another command for nodes on which the client cannot use the keys beside the lock's own: the client's
-// user lacks the permission, or a cluster keeps them on another node. The reply to it is read as that to the command of
-// the Brief.
+// user lacks the permission, or a cluster keeps them on another node. The reply is read by the Call of the Brief.
 type Fallback interface {
 	// Lacks reports whether node i is known to be such a node. The round then sends it the other command at once.
 	Lacks(i int) bool
 
 	// Without returns the other command, which names the lock's own keys only. ok is false if there is none. It may be
 	// called with Round.mu held, and only until the vote ends.
-	Without() (c script.Command, ok bool)
+	Without() (c claim.Call, ok bool)
 }
 
 // A Gate can stop an open round: once Open reports false, nothing more is sent.

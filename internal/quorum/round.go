@@ -125,7 +125,7 @@ func (r *Round) Send() {
 			if fallback != nil && fallback.Lacks(i) {
 				if c, ok := fallback.Without(); ok {
 					r.ballots[i].alone = true
-					args, encoded = c.Args, nil
+					args, encoded = c.Command.Args, nil
 				}
 			}
 			if err := r.send(i, args, encoded); err != nil {
@@ -137,14 +137,14 @@ func (r *Round) Send() {
 
 // commandLocked returns the command that node i is sent if it is sent one again.
 func (r *Round) commandLocked(i int) []any {
-	b, c := &r.ballots[i], r.brief.Call.Command
+	b, c := &r.ballots[i], r.brief.Call
 	if b.alone {
 		c, _ = r.op.(Fallback).Without() //nolint:forcetypeassert // alone is set for a Fallback only
 	}
 	if b.full {
-		return c.InFull()
+		return c.Command.InFull()
 	}
-	return c.Args
+	return c.Command.Args
 }
 
 func (r *Round) send(i int, args []any, resp []byte) error {
