@@ -27,6 +27,22 @@ type sharing struct {
 	room   [1]*Lease     // for leases, while there is one
 }
 
+// A Likeness is what readers must have in common to share a hold. It is comparable.
+type Likeness struct {
+	name   string
+	keeper *Keeper
+	timing Timing
+	heals  bool
+}
+
+// Likeness returns what leases with these terms must have in common to share a hold. The terms must be those of a
+// reader.
+func (t *Terms) Likeness() Likeness {
+	timing := t.Timing
+	timing.Drift = nil // the Redsync decides it
+	return Likeness{t.Claim.Lines()[0], t.Keeper, timing, t.Heals}
+}
+
 // Open lets other leases join l, which was just acquired, if its terms allow that. It reports whether they do.
 func (l *Lease) Open() bool {
 	if !l.terms.Joins {
@@ -48,7 +64,7 @@ func (l *Lease) Open() bool {
 // lease of the hold may be lost, and the terms must have the same claim and timing.
 func (l *Lease) Join(t *Terms, window time.Duration) *Lease {
 	s, now := l.sharing(), clock.Now()
-	if s == nil || !t.Joins || t.Keeper != l.terms.Keeper || !t.Timing.LastsAs(l.terms.Timing) || t.Heals != l.terms.Heals {
+	if s == nil || !t.Joins || t.Likeness() != l.terms.Likeness() {
 		return nil
 	}
 	if now.Since(s.opened) >= window {
