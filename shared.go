@@ -32,11 +32,14 @@ import (
 //
 // Readers of one process (of the same New or Open) share a hold. When one of them acquires the lock, the
 // readers that wait right behind it in the process have it, too. So do readers that come within 20 ms, and
-// within a tenth of the expiry, unless a writer waits in the process. On the nodes they have one value, which
-// the last of them releases. An extension by one of them, or by its watchdog, is for all of them.
-// Each has a Lost of its own. Readers share a hold only if they have the same expiry, drift, node deadline, lock delay and WithSetNXOnExtend. None is shared with
-// WithFencing, WithMaxHold, WithGenValueFunc, WithSequencer or WithHandOver(false), nor once the user has
-// seen its value (Mutex.Value, Mutex.Sequencer).
+// within a tenth of the expiry, unless a writer waits in the process; also those that call TryLock. While an
+// attempt is under way whose hold they could share, calls of TryLock wait for it, at most for the node deadline.
+// On the nodes the readers of a hold have one value, which the last of them releases. An extension by one of
+// them, or by its watchdog, is for all of them. Each has a Lost of its own.
+//
+// Readers share a hold only if they have the same expiry, drift, node deadline, lock delay and
+// WithSetNXOnExtend. None is shared with WithFencing, WithMaxHold, WithGenValueFunc, WithSequencer or
+// WithHandOver(false), nor once the user has seen its value (Mutex.Value, Mutex.Sequencer).
 //
 // WithShared excludes NewMultiMutex and WithValue: with either, every operation fails. WithSequencer adopts a
 // shared hold. The default is off.
@@ -49,7 +52,9 @@ func WithShared() Option {
 // Until if a quorum confirms it before the old Until.
 //
 // From the call on the hold is shared, even if Downgrade fails, because a node may have let readers in. There
-// is no way back within the hold. The next Lock of m is exclusive again.
+// is no way back within the hold. The next Lock of m is exclusive again. A Sequencer from before the call stays
+// good for Redsync.Current, but nobody can adopt it any more: it is of an exclusive lock. Detach and Sequencer
+// return one of a shared lock from then on.
 //
 // These errors tell what has become of the hold:
 //
