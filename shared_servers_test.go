@@ -234,3 +234,60 @@ func TestDowngradeOnRealServers(t *testing.T) {
 		})
 	}
 }
+
+// A writer's release lets in all readers of all processes that wait before the next writer. That writer goes before the
+// readers that come later. Retry delays are so long that only wake-ups serve them.
+func TestOneReleaseLetsInTheReadersOfAllProcesses(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	begins := func(rs *redsync.Redsync, options ...redsync.Option) (*redsync.Mutex, chan error) {
+		m, done := rs.NewMutex("lock", patient(options...)...), make(chan error, 1)
+		go func() { done <- m.LockContext(ctx) }()
+		return m, done
+	}
+	type waiting struct {
+		*redsync.Mutex
+		done chan error
+	}
+	shared := redsync.WithShared()
+	holder := closed(t, realProcess(servers)).NewMutex("lock")
+	require.NoError(t, holder.Lock())
+	var early, late []waiting
+	tickets := 0
+	for range 4 {
+		rs := closed(t, realProcess(servers))
+		for range 3 {
+			m, done := begins(rs, shared)
+			early = append(early, waiting{m, done})
+		}
+		tickets++
+		awaitTickets(t, servers, tickets)
+	}
+	writer, written := begins(closed(t, realProcess(servers)))
+	awaitTickets(t, servers, tickets+1)
+	for i := range 2 {
+		m, done := begins(closed(t, realProcess(servers)), shared)
+		late = append(late, waiting{m, done})
+		awaitTickets(t, servers, tickets+2+i)
+	}
+	unlocks(t, holder)
+	for _, r := range early {
+		require.NoError(t, <-r.done)
+	}
+	for _, r := range early {
+		assert.Empty(t, written)
+		unlocks(t, r.Mutex)
+	}
+	require.NoError(t, <-written)
+	for _, r := range late {
+		assert.Empty(t, r.done)
+	}
+	unlocks(t, writer)
+	for _, r := range late {
+		require.NoError(t, <-r.done)
+		unlocks(t, r.Mutex)
+	}
+	awaitAnswers(t, servers, 0, "exists", "lock", "{lock}:queue")
+}
