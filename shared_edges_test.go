@@ -149,6 +149,26 @@ func readSequencer(f field, value string) redsync.Sequencer {
 	return s
 }
 
+// The denial of a node whose vote is not needed any more does not mean that the node is down.
+func TestALateDenialOfAQueue(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		down := &downLog{}
+		m := f.NewMutex("lock", redsync.WithObserver(down))
+		require.NoError(f, m.Lock())
+		synctest.Wait()
+		for _, n := range f.nodes[:2] {
+			n.On("evalsha", 1, embedded.Fault{Delay: 10 * time.Millisecond, Err: "NOPERM no permissions"})
+		}
+		require.NoError(f, m.Downgrade(f.Context()))
+		time.Sleep(20 * time.Millisecond)
+		require.NoError(f, down.of(0))
+		require.NoError(f, down.of(1))
+		f.unlocks(m)
+		f.noKeys()
+	})
+}
+
 // A node that denies its queue is sent a command without the queue, once in a round, and is not down unless it denies
 // that, too.
 func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
@@ -177,7 +197,8 @@ func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
 			play(t, func(f field) {
 				f.meet()
 				down := &downLog{}
-				m := f.NewMutex("lock", append(c.options, redsync.WithObserver(down))...)
+				all := redsync.WithFailFast(false) // each node has its vote before the round ends
+				m := f.NewMutex("lock", append(c.options, all, redsync.WithObserver(down))...)
 				for _, sends := range []int{2, 1} { // the second time the library knows what the nodes deny
 					require.NoError(f, c.lock(f, m))
 					synctest.Wait()

@@ -268,19 +268,15 @@ func (a *acquire) call(c claim.Claim, at script.Place) claim.Call {
 	return c.Acquire(ttl, at, fence(a.proposal))
 }
 
-// Lacks implements quorum.Fallback.
-func (a *acquire) Lacks(i int) bool { return a.mayBeBlind() && a.lease.lacksQueue(i) }
-
-// Without implements quorum.Fallback. A node that denies its queue to a reader without a ticket lets the reader in
+// CanDoWithout implements quorum.Fallback. A node that denies its queue to a reader without a ticket lets the reader in
 // without a look at the queue. The other nodes look.
-func (a *acquire) Without() (c claim.Call, ok bool) {
-	if !a.mayBeBlind() {
-		return claim.Call{}, false
-	}
-	return a.call(a.lease.Claim(), script.Place{Blind: true}), true
-}
+func (a *acquire) CanDoWithout() bool { return a.lease.terms.Claim.Shares() && a.place.Ticket.IsZero() }
 
-func (a *acquire) mayBeBlind() bool { return a.lease.terms.Claim.Shares() && a.place.Ticket.IsZero() }
+// Lacks implements quorum.Fallback.
+func (a *acquire) Lacks(i int) bool { return a.lease.lacksQueue(i) }
+
+// Without implements quorum.Fallback.
+func (a *acquire) Without() claim.Call { return a.call(a.lease.Claim(), script.Place{Blind: true}) }
 
 // lacksQueue reports whether node i has just denied the queue of l's lock, which is the only one.
 func (l *Lease) lacksQueue(i int) bool {

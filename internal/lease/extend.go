@@ -119,19 +119,18 @@ func (e Extension) Brief() quorum.Brief {
 	return b
 }
 
-// Lacks implements quorum.Fallback. Only the command of a downgrade names the queue.
-func (e Extension) Lacks(i int) bool {
+// CanDoWithout implements quorum.Fallback. Only the command of a downgrade names the queue.
+func (e Extension) CanDoWithout() bool {
 	_, ok := e.claim.(*claim.Downgraded)
-	return ok && e.lease.lacksQueue(i)
+	return ok
 }
 
+// Lacks implements quorum.Fallback.
+func (e Extension) Lacks(i int) bool { return e.lease.lacksQueue(i) }
+
 // Without implements quorum.Fallback.
-func (e Extension) Without() (c claim.Call, ok bool) {
-	d, ok := e.claim.(*claim.Downgraded)
-	if !ok {
-		return claim.Call{}, false
-	}
-	return d.Blindly().Extend(e.ttl, e.heals), true
+func (e Extension) Without() claim.Call {
+	return e.claim.(*claim.Downgraded).Blindly().Extend(e.ttl, e.heals) //nolint:forcetypeassert // see CanDoWithout
 }
 
 // Sending implements quorum.Recorder. Only an extension that heals can set the value.

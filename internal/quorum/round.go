@@ -115,7 +115,7 @@ func (r *Round) Asks(i int) bool { return r.rule.All().Has(i) }
 
 // Send sends the command to all nodes.
 func (r *Round) Send() {
-	fallback, _ := r.op.(Fallback)
+	fallback := r.fallback()
 	r.brief.Call.Command.WithRESP(func(resp []byte) {
 		for i := range r.set.Nodes {
 			if !r.Asks(i) {
@@ -123,10 +123,8 @@ func (r *Round) Send() {
 			}
 			args, encoded := r.brief.Call.Command.Args, resp
 			if fallback != nil && fallback.Lacks(i) {
-				if c, ok := fallback.Without(); ok {
-					r.ballots[i].alone = true
-					args, encoded = c.Command.Args, nil
-				}
+				r.ballots[i].alone = true
+				args, encoded = fallback.Without().Command.Args, nil
 			}
 			if err := r.send(i, args, encoded); err != nil {
 				r.Refuse(i, err)
@@ -135,11 +133,19 @@ func (r *Round) Send() {
 	})
 }
 
+// fallback returns the operation if it has another command, otherwise nil.
+func (r *Round) fallback() Fallback {
+	if f, ok := r.op.(Fallback); ok && f.CanDoWithout() {
+		return f
+	}
+	return nil
+}
+
 // commandLocked returns the command that node i is sent if it is sent one again.
 func (r *Round) commandLocked(i int) []any {
 	b, c := &r.ballots[i], r.brief.Call
 	if b.alone {
-		c, _ = r.op.(Fallback).Without() //nolint:forcetypeassert // alone is set for a Fallback only
+		c = r.fallback().Without()
 	}
 	if b.full {
 		return c.Command.InFull()
@@ -163,12 +169,12 @@ func (r *Round) send(i int, args []any, resp []byte) error {
 func (r *Round) Receive(i int, reply pool.Reply) {
 	r.set.NoteReply(i, reply)
 	v := r.op.Judge(i, reply, r.set.Read(r.brief.Call, reply))
-	sent, refusal := false, error(nil)
+	sent, mayGrant, refusal := false, false, error(nil)
 	switch {
 	case pool.IsNoScript(reply.Err):
 		sent, refusal = r.resend(i)
 	case IsForbidden(reply.Err):
-		sent, refusal = r.sendAlone(i)
+		sent, mayGrant, refusal = r.sendAlone(i)
 	}
 	if sent {
 		return
@@ -176,7 +182,10 @@ func (r *Round) Receive(i int, reply pool.Reply) {
 	if refusal != nil {
 		v.Err = refusal
 	}
-	r.NoteHealth(i, r.Cast(i, v, reply.Server))
+	v = r.Cast(i, v, reply.Server)
+	if !mayGrant {
+		r.NoteHealth(i, v)
+	}
 }
 
 // Read returns how a reply to call counts by itself.
@@ -210,24 +219,23 @@ func (r *Round) resend(i int) (sent bool, refusal error) {
 func IsForbidden(err error) bool { return pool.IsDenied(err) || pool.IsCrossSlot(err) }
 
 // sendAlone sends the command of the Fallback to node i, which has refused the other one. As resend, it does so once,
-// and only while the vote is open.
-func (r *Round) sendAlone(i int) (sent bool, refusal error) {
-	f, ok := r.op.(Fallback)
-	if !ok {
-		return false, nil
+// and only while the vote is open. mayGrant reports that it is too late for that: the node might have granted.
+func (r *Round) sendAlone(i int) (sent, mayGrant bool, refusal error) {
+	if r.fallback() == nil {
+		return false, false, nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if g, ok := r.op.(Gate); r.closed || r.ballots[i].alone || ok && !g.Open() {
-		return false, nil
+	if r.ballots[i].alone {
+		return false, false, nil
 	}
-	if _, ok := f.Without(); !ok {
-		return false, nil
+	if g, ok := r.op.(Gate); r.closed || ok && !g.Open() {
+		return false, true, nil
 	}
 	r.ballots[i].alone = true
 	r.ballots[i].full = false
 	refusal = r.send(i, r.commandLocked(i), nil)
-	return refusal == nil, refusal
+	return refusal == nil, false, refusal
 }
 
 // Again sends the command of an undecided round once more to every node that has not answered, or has
