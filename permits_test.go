@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -340,6 +341,24 @@ func TestWeightIsLostWithOnePermit(t *testing.T) {
 	})
 }
 
+// Unlock finds a hold of two permits only where both are left.
+func TestUnlockOfSeveralPermitsFindsAllOrNone(t *testing.T) {
+	for lost, want := range map[int]bool{2: true, 3: false} {
+		play(t, func(f field) {
+			m := f.NewMutex("lock", permitsOf(3, 2)...)
+			require.NoError(f, m.Lock())
+			time.Sleep(time.Millisecond)
+			for node, n := range f.nodes[:lost] {
+				n.Del(slotOf(slices.Index(f.owners(node, 3), m.Value())))
+			}
+			ok, err := m.Unlock()
+			assert.Equal(f, want, ok)
+			assert.Equal(f, want, err == nil, "%v", err)
+			f.nothingOfPermits()
+		})
+	}
+}
+
 // WithSetNXOnExtend puts back a slot that is missing, and does not count it.
 func TestPermitsHeal(t *testing.T) {
 	for _, weight := range []int{1, 2} {
@@ -478,7 +497,7 @@ func TestPermitsRefuseBadInput(t *testing.T) {
 			refuses(f.T, f.With(options[:len(options)-1]...).NewMutex("lock", options[len(options)-1]), what)
 		}
 		refuses(f.T, f.NewMultiMutex(both, redsync.WithPermits(2)), "WithPermits excludes NewMultiMutex")
-		for _, name := range []string{"{lock}:slot:0", "{lock}:slot:queue", "{lock}:slot:255", "{a}:{a}b:slot:7"} {
+		for _, name := range []string{"{lock}:slot:0", "{lock}:slots", "{lock}:slot:255", "{a}:{a}b:slot:7"} {
 			refuses(f.T, f.NewMutex(name), "is reserved")
 		}
 		require.NoError(f, f.NewMutex("{lock}:slot").TryLock())
@@ -534,7 +553,7 @@ func TestWinnerOfAPermitLeavesTheQueue(t *testing.T) {
 		f.unlock(a)
 		f.within(first, 10*time.Millisecond)
 		time.Sleep(time.Millisecond)
-		queue, err := f.nodes[0].Get("{lock}:slot:queue")
+		queue, err := f.nodes[0].Get("{lock}:slots")
 		require.NoError(f, err)
 		assert.Equal(f, 1, strings.Count(queue, "\n"))
 		f.unlock(b)

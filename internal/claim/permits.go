@@ -74,19 +74,14 @@ func (p *Permits) Acquire(ttl time.Duration, at script.Place, _ script.Fence) Ca
 	return Call{script.EnterPermits(p.Semaphore, p.value, ttl.Milliseconds(), p.enters, at), p.read}
 }
 
-// read reads the reply of enter_permits.lua. The Own of the answer is a *script.EnteredPermits.
+// read reads the reply of enter_permits.lua. The Own of the answer is a script.EnteredPermits.
 func (p *Permits) read(reply any) (Answer, error) {
 	entered, err := p.enters.Parse(reply, p.Permits())
 	if err != nil {
 		return Answer{}, err
 	}
-	both := &struct { // in one allocation
-		Detail
-		script.EnteredPermits
-	}{Detail{Wait: Never, WasThere: entered.WasThere}, entered}
-	d := &both.Detail
-	d.Own = &both.EnteredPermits
-	if entered.Granted {
+	d := &Detail{Wait: Never, WasThere: entered.WasThere, Own: entered}
+	if entered.Granted && entered.Slots.Len() == p.weight {
 		return Answer{Found: Mine, Detail: d}, nil
 	}
 	if entered.Wait > 0 {
@@ -95,22 +90,23 @@ func (p *Permits) read(reply any) (Answer, error) {
 	return Answer{Found: Other, Detail: d}, nil
 }
 
-// Extend implements Claim. A Permits is replaced before it is extended.
-func (p *Permits) Extend(ttl time.Duration, heal bool) Call {
-	return p.Of(script.Slots{}).Extend(ttl, heal)
+// Extend implements Claim. A Permits is replaced before it is extended. It does not know which slots it has. So a node
+// has the claim only if it has all slots, and sets none.
+func (p *Permits) Extend(ttl time.Duration, _ bool) Call {
+	return p.Of(p.AllBut(script.Slots{})).Extend(ttl, false)
 }
 
 // Check implements Claim. See Extend.
-func (p *Permits) Check() Call { return p.Of(script.Slots{}).Check() }
+func (p *Permits) Check() Call { return p.Of(p.AllBut(script.Slots{})).Check() }
 
 // Release implements Claim. It gives back all slots that have the value.
 func (p *Permits) Release(process script.Process, t script.Turnover, _ script.Fence) Call {
-	return Call{script.ReleaseSlots(p.Semaphore, p.value, p.AllBut(script.Slots{}), script.Slots{}, process, t), readFound}
+	return Call{script.ReleaseSlots(p.Semaphore, p.value, p.weight, p.AllBut(script.Slots{}), script.Slots{}, process, t), readFound}
 }
 
 // ReleaseQuietly implements Claim.
 func (p *Permits) ReleaseQuietly(script.Fence) Call {
-	return Call{script.ReleaseSlotsQuietly(p.Semaphore, p.value, p.AllBut(script.Slots{})), readFound}
+	return Call{script.ReleaseSlotsQuietly(p.Semaphore, p.value, p.weight, p.AllBut(script.Slots{})), readFound}
 }
 
 // Of returns the claim of a lease that has these slots and the value of p.
@@ -171,7 +167,7 @@ func (w *Permit) Release(process script.Process, t script.Turnover, _ script.Fen
 	if w.isOne() {
 		return Call{script.ReleaseSlot(w.Semaphore, w.lock, process, t), readFound}
 	}
-	return Call{script.ReleaseSlots(w.Semaphore, w.value, w.slots, script.Slots{}, process, t), readFound}
+	return Call{script.ReleaseSlots(w.Semaphore, w.value, w.weight, w.slots, script.Slots{}, process, t), readFoundAll}
 }
 
 // ReleaseQuietly implements Claim.
@@ -179,13 +175,13 @@ func (w *Permit) ReleaseQuietly(f script.Fence) Call {
 	if w.isOne() {
 		return Call{script.ReleaseQuietly(w.lock, f), readFound}
 	}
-	return Call{script.ReleaseSlotsQuietly(w.Semaphore, w.value, w.slots), readFound}
+	return Call{script.ReleaseSlotsQuietly(w.Semaphore, w.value, w.weight, w.slots), readFoundAll}
 }
 
-// IsSurplus implements Winner.
+// IsSurplus implements Winner. A lease that has all permits can have nothing beyond them.
 func (w *Permit) IsSurplus(a Answer) bool {
-	entered, answered := a.Details().Own.(*script.EnteredPermits)
-	return !answered || entered.Granted && entered.Slots != w.slots
+	entered, answered := a.Details().Own.(script.EnteredPermits)
+	return w.slots.Len() < w.Semaphore.Permits() && (!answered || entered.Granted && entered.Slots != w.slots)
 }
 
 // Surplus implements Winner.
@@ -197,12 +193,12 @@ type surplus struct{ *Permit }
 
 // Release implements Claim.
 func (s *surplus) Release(process script.Process, t script.Turnover, _ script.Fence) Call {
-	return Call{script.ReleaseSlots(s.Semaphore, s.value, s.AllBut(s.slots), s.slots, process, t), readFound}
+	return Call{script.ReleaseSlots(s.Semaphore, s.value, s.weight, s.AllBut(s.slots), s.slots, process, t), readFound}
 }
 
 // ReleaseQuietly implements Claim.
 func (s *surplus) ReleaseQuietly(script.Fence) Call {
-	return Call{script.ReleaseSlotsQuietly(s.Semaphore, s.value, s.AllBut(s.slots)), readFound}
+	return Call{script.ReleaseSlotsQuietly(s.Semaphore, s.value, s.weight, s.AllBut(s.slots)), readFound}
 }
 
 // Tally implements Tallier.
@@ -236,7 +232,7 @@ func (g slotGroup) node() int { return bits.TrailingZeros64(uint64(g.nodes)) }
 // Add implements Tally.
 func (t *permitTally) Add(i int, v Vote) {
 	t.count = t.count.With(i, v.Choice)
-	if entered, answered := v.Answer.Details().Own.(*script.EnteredPermits); answered {
+	if entered, answered := v.Answer.Details().Own.(script.EnteredPermits); answered {
 		if v.Choice == Granted {
 			t.addGrant(i, entered.Slots)
 		}
@@ -265,7 +261,7 @@ func (t *permitTally) addGrant(i int, slots script.Slots) {
 func (t *permitTally) next(won bool) script.Entering {
 	e := t.permits.enter()
 	if won {
-		for slot := range t.groups[0].slots.All() {
+		for slot := range t.groups[t.chosen()].slots.All() {
 			e.Order.First = slot
 			break
 		}
@@ -328,12 +324,13 @@ func (t *permitTally) Standing() Standing {
 
 // Won implements LateTally.
 func (t *permitTally) Won() Winner {
-	for _, g := range t.groups {
-		if t.rule.Quorum(g.nodes) {
-			return t.permits.Of(g.slots)
-		}
-	}
-	return t.permits.Of(script.Slots{}) // never: the round was won
+	return t.permits.Of(t.groups[t.chosen()].slots)
+}
+
+// chosen returns the index of the group that has won, or of the largest if none has. By the rule of joint sets, a group
+// that has won may be smaller than another.
+func (t *permitTally) chosen() int {
+	return max(0, slices.IndexFunc(t.groups, func(g slotGroup) bool { return t.rule.Quorum(g.nodes) }))
 }
 
 // MayWinAtOnce implements LateTally. It is so if a quorum of nodes has granted different slots, and others are free
@@ -345,8 +342,11 @@ func (t *permitTally) MayWinAtOnce() bool { return t.freeTogether(t.count.Grante
 // Astray implements LateTally. If rivals take slots at the same time, or nodes differ in which slots are free, they
 // grant different slots.
 func (t *permitTally) Astray() (nodes Nodes) {
-	for _, g := range t.groups[min(1, len(t.groups)):] {
-		nodes |= g.nodes
+	chosen := t.chosen()
+	for i, g := range t.groups {
+		if i != chosen {
+			nodes |= g.nodes
+		}
 	}
 	return nodes
 }
