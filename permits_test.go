@@ -639,3 +639,40 @@ func TestDoWithPermits(t *testing.T) {
 		f.nothingOfPermits()
 	})
 }
+
+// Unlock hands a permit to a waiter of the process that wants as many of the same permits, and to no other.
+func TestPermitIsHandedOverWithinTheProcess(t *testing.T) {
+	for name, c := range map[string]struct {
+		next   []redsync.Option
+		passes bool
+	}{
+		"the same":            {permitsOf(1, 1), true},
+		"another number":      {permitsOf(2, 1), false},
+		"not to be handed on": {permitsOf(1, 1, redsync.WithHandOver(false)), false},
+		"fair":                {permitsOf(1, 1, redsync.WithFair()), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				f.meet()
+				f.puts(1, "stranger", 3*time.Second, 0, 1, 2, 3, 4)
+				m := f.NewMutex("lock", redsync.WithPermits(1))
+				require.NoError(f, m.Lock())
+				value := f.owners(0, 1)
+				next := f.calls(f.Redsync, append(c.next, patient()...)...)
+				time.Sleep(5 * time.Millisecond)
+				f.unlock(m)
+				f.within(next, 10*time.Millisecond)
+				time.Sleep(time.Millisecond)
+				assert.Equal(f, c.passes, f.owners(0, 1)[0] == value[0])
+				f.confirms(next.Extend())
+				queue, err := f.nodes[0].Get("{lock}:slots")
+				require.Error(f, err, "its ticket has left: %q", queue)
+				if c.passes {
+					require.ErrorIs(f, m.Err(), redsync.ErrNotHeld)
+				}
+				f.unlock(next.Mutex)
+				f.nothingOfPermits()
+			})
+		})
+	}
+}

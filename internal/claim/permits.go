@@ -140,6 +140,12 @@ func (w *Permit) With(value string, room *Room) Claim {
 	return w.Permits.With(value, room).(*Permits).Of(w.slots) //nolint:forcetypeassert // it is what With returns
 }
 
+// PassesTo implements Claim. A lease may be handed over to a waiter for as many of the same permits.
+func (w *Permit) PassesTo(other Claim) bool {
+	o, same := other.(*Permits)
+	return same && o.Name() == w.Name() && o.Permits() == w.Permits.Permits() && o.weight == w.weight
+}
+
 // Extend implements Claim. A node extends all slots or none.
 func (w *Permit) Extend(ttl time.Duration, heal bool) Call {
 	ms := ttl.Milliseconds()

@@ -221,7 +221,8 @@ func (w *waiter) run(ctx context.Context) (l *lease.Lease, failure *Failure) {
 			}
 		case l == nil:
 			w.leaveQueues()
-		case !w.ticket.IsZero():
+		}
+		if l != nil && !w.ticket.IsZero() {
 			w.terms.leaveOnWin(l, w.ticket)
 		}
 	}()
