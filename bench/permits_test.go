@@ -76,7 +76,7 @@ func TestUsersInTwoProcessesNoticeEachOther(t *testing.T) {
 		for i := range errs {
 			o := testPermits(4)
 			o.First, o.Accounts = 4*i, 8
-			both.Go(func() { _, errs[i] = usePermits(t.Context(), newSemaphore(3), book, o) })
+			both.Go(func() { _, errs[i] = usePermits(t.Context(), newSemaphore(3), book, o, time.Sleep) })
 		}
 		both.Wait()
 		require.ErrorIs(t, errs[0], errTooMany)
