@@ -239,13 +239,13 @@ func TestPermitTallyOfJointSetsMayBeWonByTheFewer(t *testing.T) {
 	assert.True(t, tally.Standing().Won)
 	assert.Equal(t, slotsOf(2), tally.Won().(*Permit).Slots())
 	assert.Equal(t, Nodes(0b1100011), tally.Astray())
-	assert.Equal(t, 2, tally.permits.With("w", nil).(*Permits).enters.Order.First, "the slot that it has had")
+	assert.Equal(t, 2, tally.permits.With("w", nil).(*Permits).asks.Order.First, "the slot that it has had")
 }
 
 // A value that was there counts only if it has all slots.
 func TestPermitTallyDoesNotCountAPartOfTheSlots(t *testing.T) {
 	p := NewPermits("lock", 3, 2).With("v", nil).(*Permits)
-	p.enters.Order.First = 0
+	p.asks.Order.First = 0
 	for reply, want := range map[string]Found{"a part": Other, "all": Mine} {
 		there := []any{int64(0)}
 		if reply == "all" {
@@ -325,7 +325,7 @@ func TestFreeTogetherAtRandom(t *testing.T) {
 				break
 			}
 			about := fmt.Sprintf("seed %d: free %v, %+v", seed, free, tally.count)
-			next := tally.permits.With("w", nil).(*Permits).enters
+			next := tally.permits.With("w", nil).(*Permits).asks
 			assert.Equal(t, weight, next.Wants)
 			if sets := freeTogetherOf(rule, free, tally.count.Answered(), weight); len(sets) > 0 {
 				require.Contains(t, sets, next.Order.Front, about)
@@ -366,7 +366,7 @@ func TestPermitTallyAfterASplit(t *testing.T) {
 			assert.True(t, s.Blocked)
 			assert.False(t, s.Won)
 			assert.Equal(t, c.atOnce, tally.MayWinAtOnce())
-			assert.Equal(t, c.front, tally.permits.With("w", nil).(*Permits).enters.Order.Front)
+			assert.Equal(t, c.front, tally.permits.With("w", nil).(*Permits).asks.Order.Front)
 		})
 	}
 }
@@ -386,5 +386,5 @@ func TestFreeTogetherIsBounded(t *testing.T) {
 		v.Answer.Detail.Own = script.EnteredPermits{Wait: -1, Free: free}
 		tally.Add(i, v)
 	}
-	assert.Zero(t, tally.permits.With("w", nil).(*Permits).enters.Order.Front)
+	assert.Zero(t, tally.permits.With("w", nil).(*Permits).asks.Order.Front)
 }

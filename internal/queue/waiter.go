@@ -221,7 +221,7 @@ func (w *waiter) run(ctx context.Context) (l *lease.Lease, failure *Failure) {
 			}
 		case l == nil:
 			w.leaveQueues()
-		case !w.ticket.IsZero():
+		case !w.ticket.IsZero(): // w has won, and may have entered the queues
 			w.terms.leaveOnWin(l, w.ticket)
 		}
 	}()
