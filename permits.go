@@ -38,10 +38,10 @@ const maxPermits = script.MaxPermits
 // A Mutex has one hold at a time: Lock of a held Mutex waits until that hold ends. Use a Mutex for each
 // holder, or Do, which many goroutines may call on one Mutex at once.
 //
-// WithPermits excludes WithShared, WithFencing, WithValue and NewMultiMutex: with any of these, every
-// operation fails. There are no fencing tokens, because several holders work at once and tokens would put
-// them in no useful order. WithSequencer adopts a permit. WithHandOver has no effect, because permits are not
-// handed over.
+// WithPermits excludes WithShared, WithFencing, WithValue, NewMultiMutex, and the WithSequencer of a lock:
+// with any of these, every operation fails. The WithSequencer of a permit adopts that permit. There are no
+// fencing tokens: several holders work at once, so the order of tokens would tell a resource nothing.
+// WithHandOver has no effect, because permits are not handed over.
 //
 // A holder has a permit if a quorum of nodes has granted that same permit. It would not be enough if each
 // node only counted its holders: N nodes could then admit up to N*n/(N/2+1) of them, seven for n = 5 on three

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2/proto"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -674,20 +673,7 @@ func TestPermitsCommands(t *testing.T) {
 		"valid, beyond":          {script.ValidMulti(s.Multi(slots(0, 200), "v")), []string{key(0), key(200)}, []string{"v"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var texts []string
-			for _, arg := range c.command.Args {
-				texts = append(texts, fmt.Sprint(arg))
-			}
-			assert.Equal(t, strconv.Itoa(len(c.keys)), texts[2])
-			assert.Equal(t, c.keys, texts[3:3+len(c.keys)])
-			assert.Equal(t, c.args, texts[3+len(c.keys):])
-			assert.Equal(t, c.command.Args[2:], c.command.InFull()[2:])
-			assert.NotContains(t, c.command.InFull()[1], "-- include")
-			c.command.WithRESP(func(resp []byte) {
-				read, err := proto.ReadStrings(string(resp))
-				require.NoError(t, err)
-				assert.Equal(t, texts, read)
-			})
+			sends(t, c.command, c.keys, c.args)
 		})
 	}
 	assert.Equal(t, "a{b}c", s.Name())
