@@ -26,9 +26,9 @@
 // # What is guaranteed
 //
 //   - Exclusion: at most one hold of a name has Remaining() > 0 at any time, or any number of holds that are all
-//     shared ([WithShared]). With [WithPermits], the holds that have Remaining() > 0 have at most n permits together.
-//     If one Mutex gives its hold to another one ([WithSequencer], [WithValue]), both have it until the giver calls
-//     [Mutex.Detach].
+//     shared ([WithShared]). With [WithPermits], the holds that have Remaining() > 0 have at most n permits
+//     together. If one Mutex gives its hold to another one ([WithSequencer], [WithValue]), both have it until
+//     the giver calls [Mutex.Detach].
 //   - Time: a hold counts from before its winning attempt sends its first byte. It ends at Until, before its keys
 //     can expire. The monotonic clock and the wall clock both measure it, and the longer time counts. Extend and
 //     the watchdog never revive a hold that has ended.

@@ -108,10 +108,10 @@ func (m *Mutex) mayDowngrade(h *lease.Lease) error {
 // errHeldByItself is the error of Lock if the Mutex is held already and settings.sharesName holds.
 var errHeldByItself = errors.New("redsync: this Mutex holds the lock already: use a Mutex for each holder")
 
-// awaitOwn waits until m itself is not held. A lock would find out from the nodes, but with settings.sharesName
-// the nodes may grant m a second hold. awaitOwn looks as often as limit allows, with a retry delay between:
-// each look uses a try. It returns how many tries are left for the nodes, at least one. A limit of 0 is no
-// limit, and is returned as it is. Once the tries are used up, awaitOwn returns errHeldByItself.
+// awaitOwn waits until m itself is not held. It is for settings with sharesName: the nodes would grant m a
+// second hold. It looks as often as limit allows, with a retry delay between: each look uses a try. It returns
+// how many tries are left for the nodes, at least one. A limit of 0 is no limit, and is returned as it is.
+// Once the tries are used up, awaitOwn returns errHeldByItself.
 func (m *Mutex) awaitOwn(ctx context.Context, limit int) (left int, err error) {
 	for try := 1; ; try++ {
 		h := m.current()
@@ -148,9 +148,9 @@ func (m *Mutex) awaitEnd(ctx context.Context, h *lease.Lease, limit time.Duratio
 	}
 }
 
-// forDo returns the Mutex that a Do of m uses. With WithShared or WithPermits, many goroutines may call Do of m
-// at once: forDo then returns m to the first of them, and a new Mutex with the same settings to each other one.
-// In any other case it returns m. done must be called when the Do has ended.
+// forDo returns the Mutex that a Do of m uses. With WithShared or WithPermits, many goroutines may call Do of
+// m at once: forDo returns m itself if it is not in use, and otherwise a new Mutex with the same settings. In
+// any other case it returns m. done must be called when the Do has ended.
 func (m *Mutex) forDo() (mine *Mutex, done func()) {
 	if m.set == nil || !m.set.sharesName() || m.multi != nil { // several names exclude both options, so m fails by itself
 		return m, func() {}

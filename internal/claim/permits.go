@@ -97,7 +97,9 @@ func (s *semaphore) allSlots() script.Slots { return s.AllBut(script.Slots{}) }
 // Extend implements Claim. A lease that has won has a Permit instead, so only the interface needs this. A
 // Permits does not know its slots. So it claims that a node has it only if all slots have its value, and it
 // never sets any.
-func (p *Permits) Extend(ttl time.Duration, _ bool) Call { return p.Of(p.allSlots()).Extend(ttl, false) }
+func (p *Permits) Extend(ttl time.Duration, _ bool) Call {
+	return p.Of(p.allSlots()).Extend(ttl, false)
+}
 
 // Check implements Claim. See Extend.
 func (p *Permits) Check() Call { return p.Of(p.allSlots()).Check() }

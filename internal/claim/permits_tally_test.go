@@ -226,7 +226,8 @@ func checkVotes(t *testing.T, box ballotBox, order []int, votes []vote) {
 	}
 }
 
-// By the rule of joint sets, those who have granted what is won may be fewer than those who have granted something else.
+// With a JointRule, the nodes that have granted what is won may be fewer than the nodes that have granted
+// something else.
 func TestPermitTallyOfJointSetsMayBeWonByTheFewer(t *testing.T) {
 	tally := newTally(majorities{0b0011111, 0b1111100}, 3, 1)
 	for _, i := range []int{0, 1, 5, 6} {
@@ -278,8 +279,9 @@ func freeTogetherOf(r Rule, free map[int]script.Slots, among Nodes, weight int) 
 	return sets
 }
 
-// TestFreeTogetherAtRandom compares what an attempt learns of free slots with a reference: the next attempt begins with
-// slots that are free together on a quorum, if there are such, and it is made at once only if this quorum has granted.
+// TestFreeTogetherAtRandom compares what an attempt learns of free slots with a reference: the next attempt
+// begins with slots that are free together on a quorum, if there are such, and it is made at once only if
+// this quorum has granted.
 func TestFreeTogetherAtRandom(t *testing.T) {
 	for seed := range testlength.Of(1000, 5000, 500_000) {
 		r := rand.New(rand.NewPCG(uint64(seed), 0)) //nolint:gosec // it is to be repeatable
@@ -371,7 +373,7 @@ func TestPermitTallyAfterASplit(t *testing.T) {
 	}
 }
 
-// With 64 nodes the search for slots that are free together ends soon, also if there are none and it would be long.
+// With 64 nodes the search for slots that are free together is cut off soon, even if there are none.
 func TestFreeTogetherIsBounded(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 0)) //nolint:gosec // it is to be repeatable
 	tally := newTally(majorities{FirstNodes(MaxNodes)}, script.MaxPermits, 4)

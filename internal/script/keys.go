@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// This file names the keys that stand beside a lock, in the same slot of a Redis Cluster. The other slots in this
-// file are those of a semaphore.
+// This file names the keys that stand beside a lock, in the same slot of a Redis Cluster. The other slots in
+// this file are those of a semaphore.
 
 // sides are the ends of the side keys: the keys beside a lock's own. Only those of slots are missing, because
 // they end in a number.
@@ -44,7 +44,8 @@ func LineOf(key string) string {
 	return key
 }
 
-// cutSlot cuts slotSide and the number of a slot from the end of key. It reports false if key has no such end.
+// cutSlot cuts slotSide and the number of a slot from the end of key. It reports false if key has no such
+// end.
 func cutSlot(key string) (base string, ok bool) {
 	at := strings.LastIndex(key, slotSide)
 	if at < 0 {
