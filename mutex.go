@@ -19,8 +19,8 @@ import (
 
 // A Mutex is a lock on a name. It excludes every other client that locks the same name on the same nodes.
 // Make one with Redsync.NewMutex. With WithShared it is a reader, which excludes writers only: the locks on
-// the name without that option. With WithPermits it is one of several holders. A Mutex of Redsync.NewMultiMutex is a
-// lock on several names: it has all of them or none.
+// the name without that option. With WithPermits it takes one of n permits of the name. A Mutex of
+// Redsync.NewMultiMutex is a lock on several names: it has all of them or none.
 //
 // Many goroutines may use a Mutex at once. As with sync.Mutex a lock belongs to no goroutine: one
 // may lock it and another one unlock it. A nil context stands for context.Background().
@@ -34,9 +34,9 @@ type Mutex struct {
 	own     queue.Terms     // room for terms
 	claim   claim.Exclusive // what m's holds write on the nodes, if m has one name
 	multi   *claim.Multi    // what m's holds write on the nodes, if m has several names
-	permits *claim.Permits  // what m's holds write on the nodes, if they are permits
+	permits *claim.Permits  // what m's holds write on the nodes, if m has permits; nil until prepare
 	token   uint64          // of the adopted hold: see WithSequencer
-	slots   script.Slots    // of the adopted hold, if it has permits
+	slots   script.Slots    // of the adopted hold, if m has permits: see WithSequencer
 
 	badNames error // why m cannot have the names that NewMultiMutex was given; nil if it can
 
@@ -109,7 +109,7 @@ func (m *Mutex) claimed() claim.Claim {
 	case m.multi != nil:
 		return m.multi
 	case m.set.permits != 0:
-		if m.permits == nil { // an option has been applied since NewMutex
+		if m.permits == nil { // change has dropped it: an option was applied after NewMutex
 			return newPermits(m)
 		}
 		return m.permits
@@ -219,8 +219,8 @@ func (m *Mutex) Lock() error {
 // process may hold the same name even if Unlock was never called.
 //
 // Locking a held Mutex does not succeed: its own hold stands in the way like anybody else's. Once
-// the attempts are used up, the error matches *ErrTaken, and the hold goes on. With WithShared or WithPermits the
-// error does not match *ErrTaken: it says to use a Mutex for each holder.
+// the attempts are used up, the error matches *ErrTaken, and the hold goes on. With WithShared or WithPermits
+// the error does not match *ErrTaken: it says to use a Mutex for each holder.
 //
 // On failure nothing was acquired. The error matches ErrFailed and the reason, which is one of:
 //
@@ -370,7 +370,7 @@ func (m *Mutex) begin(h *lease.Lease) error {
 	}
 	switch {
 	case former == nil:
-	case !h.Claim().HoldsAlone(): // the keys of the former term may be kept on purpose: they were not in the way of h
+	case !h.Claim().HoldsAlone(): // the keys of the former term were not in the way of h, so they may be kept on purpose
 		former.End(lost(nil))
 		former.ClearUnlessDelayed()
 	default:

@@ -13,32 +13,38 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// This file is about permits: locks that up to n holders have at once.
+// This file has the options of permits and their rules. Permits are the places of a semaphore: several
+// holders have one at once.
 
 const maxPermits = script.MaxPermits
 
-// WithPermits makes a Mutex one of n permits of its name: at most n holders have one at once, whatever nodes fail. It is
-// a semaphore on a quorum of nodes. The range of n is 1 to 256. The default is no permits: a lock.
+// WithPermits makes a Mutex take one of n permits of its name, instead of the lock. At most n permits are
+// held at any time, under the same assumptions as the exclusion of a lock (see the package documentation). It
+// is a semaphore on a quorum of nodes. The range of n is 1 to 256. Without this option, a Mutex is a lock.
 //
-// A holder that crashes gives its permit back when its expiry has passed. A permit is extended, lost and unlocked as a
-// lock is. Lock waits while all permits are taken, and the release of a permit wakes the first waiter, and no other.
+// A permit is extended, checked, lost and unlocked as a lock is. The permit of a holder that crashes is free
+// again when its expiry, and WithLockDelay, have passed. Lock waits while all permits are taken. Unlock wakes
+// the first waiter, and no other. Without WithFair, a first attempt may take a permit before callers that
+// wait.
 //
-// The permits of a name and the lock of that name are independent of each other: {name}:slot:0 and so on are the keys
-// of the permits. WithPermits(1) is no lock of the name, either.
+// The permits of a name are independent of the lock of that name, because they have keys of their own:
+// {name}:slot:0 and so on. So WithPermits(1) does not exclude a client that locks the name.
 //
-// All who use the permits of a name should agree on n. If they do not, the largest n in use is what holds. When n
-// shrinks, the new limit holds from the moment at which the last permit beyond it ends. A waiter with a smaller n may
-// wait while others could have a permit.
+// All clients that use the permits of a name should set the same n. If they do not, the largest n in use is
+// the limit. A waiter with a smaller n may then wait, and those behind it as well, although a permit beyond
+// its n is free. If you deploy a smaller n, it is the limit once no client uses the old one and the permits
+// beyond the new n have ended.
 //
-// Without WithFair, a first attempt may take a permit before those who wait. A Mutex has one permit at a time, also
-// with this option: Lock waits while its own Mutex is held. Use a Mutex for each permit, or Do, which many goroutines may
-// call on one Mutex at once.
+// A Mutex has one hold at a time: Lock of a held Mutex waits until that hold ends. Use a Mutex for each
+// holder, or Do, which many goroutines may call on one Mutex at once.
 //
-// WithPermits excludes WithShared, WithFencing, WithValue and NewMultiMutex: with any of these, every operation fails.
-// Tokens would order nothing, because several holders work at once. WithSequencer adopts a permit.
+// WithPermits excludes WithShared, WithFencing, WithValue, NewMultiMutex, and the WithSequencer of a lock:
+// with any of these, every operation fails. The WithSequencer of a permit adopts that permit. There are no
+// fencing tokens: several holders work at once, so the order of tokens would tell a resource nothing.
 //
-// That a quorum must have granted the same permits is this library's rule. If each node only counted, N nodes could admit
-// up to N*n/(N/2+1) holders.
+// A holder has a permit if a quorum of nodes has granted that same permit. It would not be enough if each
+// node only counted its holders: N nodes could then admit up to N*n/(N/2+1) of them, seven for n = 5 on three
+// nodes.
 func WithPermits(n int) Option {
 	return OptionFunc(func(m *Mutex) {
 		if n < 1 || n > maxPermits {
@@ -49,9 +55,12 @@ func WithPermits(n int) Option {
 	})
 }
 
-// WithWeight makes a Mutex take k permits at once, all or none. It needs WithPermits(n) and WithFair; the range of k is 1
-// to n. Every client that takes permits of the name must set WithFair then: otherwise those who want one permit could
-// overtake one who wants several again and again. The default is 1.
+// WithWeight makes a Mutex take k permits at once, all or none. It needs WithPermits(n) and WithFair. The
+// range of k is 1 to n. The default is 1. If an option is missing or k is out of range, every operation
+// fails.
+//
+// Every client that takes permits of the name must then set WithFair. Otherwise clients that want one permit
+// could overtake a client that wants several, again and again.
 func WithWeight(k int) Option {
 	return OptionFunc(func(m *Mutex) {
 		if k < 1 || k > maxPermits {
@@ -62,7 +71,7 @@ func WithWeight(k int) Option {
 	})
 }
 
-// What does not go together with WithPermits.
+// Options and constructors that exclude WithPermits.
 var (
 	errPermitsShared  = errors.New("redsync: WithPermits excludes WithShared: a permit is neither a reader's nor a writer's lock")
 	errPermitsFencing = errors.New("redsync: WithPermits excludes WithFencing: tokens of several holders at once order nothing")
@@ -70,7 +79,7 @@ var (
 	errPermitsNames   = errors.New("redsync: WithPermits excludes NewMultiMutex: permits are of one name")
 )
 
-// checkPermits returns why the settings of permits do not go together.
+// checkPermits returns an error if WithPermits or WithWeight does not go together with the other settings.
 func (s *settings) checkPermits() error {
 	switch {
 	case s.permits == 0 && s.weight != 0:
@@ -91,11 +100,12 @@ func (s *settings) checkPermits() error {
 	return nil
 }
 
-// sharesName reports whether others may hold the same name at the same time, so that a grant does not prove that a
-// former hold is over.
+// sharesName reports whether several holders may have the name at once, as readers or with permits. Then a
+// grant does not prove that a former hold of the same Mutex is over.
 func (s *settings) sharesName() bool { return s.shared || s.permits != 0 }
 
-// permitsMode returns the mode of a Sequencer of some of n permits.
+// permitsMode returns the mode of a Sequencer whose hold has these slots of a semaphore with n permits. For
+// slots 0 and 2 of three it is permits-3-0-2.
 func permitsMode(n int, slots script.Slots) string {
 	mode := strconv.AppendInt([]byte(modePermits+"-"), int64(n), 10)
 	for slot := range slots.All() {
@@ -104,7 +114,7 @@ func permitsMode(n int, slots script.Slots) string {
 	return string(mode)
 }
 
-// parsePermitsMode reads what permitsMode returns, and reports whether mode is that.
+// parsePermitsMode reads a mode that permitsMode has written. It reports false for any other text.
 func parsePermitsMode(mode string) (n int, slots script.Slots, ok bool) {
 	numbers, ok := strings.CutPrefix(mode, modePermits+"-")
 	if !ok {
@@ -125,7 +135,8 @@ func parsePermitsMode(mode string) (n int, slots script.Slots, ok bool) {
 	return n, slots, slots.Len() > 0 && permitsMode(n, slots) == mode
 }
 
-// adoptPermits makes m a holder of these slots of n permits.
+// adoptPermits makes m adopt a hold of these slots of a semaphore with n permits. It returns an error if that
+// contradicts WithPermits or WithWeight of m.
 func (m *Mutex) adoptPermits(n int, slots script.Slots) error {
 	weight := slots.Len()
 	set := m.change()
@@ -141,12 +152,13 @@ func (m *Mutex) adoptPermits(n int, slots script.Slots) error {
 	return nil
 }
 
-// newPermits returns what m's holds write on the nodes.
+// newPermits returns the claim of m, which has permits.
 func newPermits(m *Mutex) *claim.Permits {
 	return claim.NewPermits(m.name, m.set.permits, max(m.set.weight, 1))
 }
 
-// adoptLease returns a lease of the value that m adopts.
+// adoptLease returns a lease with the value that m adopts. If m has permits, the Sequencer has told which
+// slots they are.
 func (m *Mutex) adoptLease(t *queue.Terms, value string, start clock.Instant) *lease.Lease {
 	h := lease.Adopt(&t.Terms, value, start)
 	if p, ok := h.Claim().(*claim.Permits); ok {

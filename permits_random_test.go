@@ -15,8 +15,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// This file plays holders of permits at random, in three processes, with and without faults. There are never more
-// than the permits allow. Everybody who waits is served, and nothing is left.
+// This file plays holders of permits at random, in three processes, with and without faults. There are never
+// more than the permits allow. Everybody who waits is served, and nothing is left.
 
 // A workshop counts who has permits.
 type workshop struct {

@@ -109,7 +109,8 @@ func TestPermitsAdmitSoManyAndWakeTheFirst(t *testing.T) {
 	})
 }
 
-// A semaphore and a lock of one name have nothing to do with each other, also for those who wait in one process.
+// A semaphore and a lock of one name are independent of each other, even if waiters for both are in one
+// process.
 func TestPermitsAreIndependentOfTheLock(t *testing.T) {
 	play(t, func(f field) {
 		m, p := f.NewMutex("lock"), f.NewMutex("lock", redsync.WithPermits(1))
@@ -202,7 +203,8 @@ func TestPermitOfACrashedHolderComesBack(t *testing.T) {
 	})
 }
 
-// Nodes may disagree about which slots are free. What they grant beyond the permit that is won comes back at once.
+// Nodes may disagree about which slots are free. What they grant beyond the permit that is won comes back at
+// once.
 func TestPermitsGiveStraysBackAtOnce(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
@@ -233,8 +235,8 @@ func without(s []int, e int) (rest []int) {
 	return rest
 }
 
-// A node that answers late has perhaps granted another slot than the others. It comes back at once, whether the holder
-// still holds or has unlocked.
+// A node that answers late has perhaps granted another slot than the others. It comes back at once, whether
+// the holder still holds or has unlocked.
 func TestPermitsGiveLateStraysBack(t *testing.T) {
 	for _, unlocks := range []bool{false, true} {
 		t.Run(fmt.Sprint("unlocks ", unlocks), func(t *testing.T) {

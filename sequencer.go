@@ -40,7 +40,7 @@ const (
 	modeNames   = "names"   // several names, exclusively; then "-" and the length of each name, in bytes
 	modeRead    = "read"    // one name, shared
 	modeReaders = "readers" // one name, shared; other readers of the process have the same hold, so nobody can adopt it
-	modePermits = "permits" // permits of one name; then "-" and how many there are, and "-" and each slot that is held
+	modePermits = "permits" // permits of one name; then the n of WithPermits and the slots that are held: see permitsMode
 )
 
 // namesSeparator joins the names of a lock on several names to the name of its Mutex.

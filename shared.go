@@ -105,13 +105,13 @@ func (m *Mutex) mayDowngrade(h *lease.Lease) error {
 	return nil
 }
 
-// errHeldByItself is the error of a Lock of a Mutex that is held, if others may hold its name as well.
+// errHeldByItself is the error of Lock if the Mutex is held already and settings.sharesName holds.
 var errHeldByItself = errors.New("redsync: this Mutex holds the lock already: use a Mutex for each holder")
 
-// awaitOwn waits until m, whose name others may hold as well, is not held. It looks as often as limit allows,
-// with a retry delay between: each look uses a try. It returns how many tries are left for the nodes, at least
-// one. A limit of 0 is no limit, and is returned as it is. Once the tries are used up, awaitOwn returns
-// errHeldByItself.
+// awaitOwn waits until m itself is not held. It is for settings with sharesName: the nodes would grant m a
+// second hold. It looks as often as limit allows, with a retry delay between: each look uses a try. It returns
+// how many tries are left for the nodes, at least one. A limit of 0 is no limit, and is returned as it is.
+// Once the tries are used up, awaitOwn returns errHeldByItself.
 func (m *Mutex) awaitOwn(ctx context.Context, limit int) (left int, err error) {
 	for try := 1; ; try++ {
 		h := m.current()
@@ -148,11 +148,11 @@ func (m *Mutex) awaitEnd(ctx context.Context, h *lease.Lease, limit time.Duratio
 	}
 }
 
-// forDo returns the Mutex that a Do of m uses, so that many goroutines may call Do of one reader, or of one
-// Mutex with permits. That is m itself, unless it is in use: then it is a new Mutex for the same name. done must
-// be called when the Do has ended.
+// forDo returns the Mutex that a Do of m uses. With WithShared or WithPermits, many goroutines may call Do of
+// m at once: forDo returns m itself if it is not in use, and otherwise a new Mutex with the same settings. In
+// any other case it returns m. done must be called when the Do has ended.
 func (m *Mutex) forDo() (mine *Mutex, done func()) {
-	if m.set == nil || !m.set.sharesName() || m.multi != nil { // several names exclude these modes, so m fails by itself
+	if m.set == nil || !m.set.sharesName() || m.multi != nil { // several names exclude both options, so m fails by itself
 		return m, func() {}
 	}
 	m.mu.Lock()

@@ -479,8 +479,8 @@ func (ns *Nodes) setApart(name string) {
 	ns.apart[name] = true
 }
 
-// isApart reports whether key belongs to a lock or a permit that was lost or detached. The name of a lock on several names
-// joins them with ", ".
+// isApart reports whether key belongs to a lock or a permit that was lost or detached. The name of a lock on
+// several names joins them with ", ".
 func (ns *Nodes) isApart(key string) bool {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()

@@ -47,7 +47,8 @@ type Claim interface {
 	// Shares reports whether the claim is a reader's. Many such claims can be held for one line at a time.
 	Shares() bool
 
-	// HoldsAlone reports whether no other lease can be held for a line of the claim at the same time.
+	// HoldsAlone reports whether a lease with the claim excludes all other leases for its lines. A reader's
+	// does not, and a permit does not.
 	HoldsAlone() bool
 
 	// PassesTo reports whether a lease with this claim may be handed over, without telling the nodes, to a

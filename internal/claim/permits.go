@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -10,28 +9,29 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// A Permits is the claim of some permits of a semaphore: so many leases have it at a time as there are permits. Each
-// permit is a slot on every node, and a node grants slots that are free there. A lease has the permits if a quorum of
-// nodes has granted the same slots. Counting would not do: if each node counted its grants, a quorum of N/2 + 1 of N
-// nodes could be had for more leases than there are permits.
+// A Permits is the claim of a lease that tries to acquire permits of a semaphore. Each permit is a slot on
+// every node: a key that one lease at a time can set. A node grants slots that are free there. A lease has
+// won if a quorum of nodes has granted it the same slots. It would not be enough to count grants: each node
+// might have a free slot for one more lease, although all slots are held on a quorum.
 //
-// Which slots a lease has is known when it has won: from then on its claim is a Permit.
+// Only the votes tell which slots a lease has won. From then on its claim is a Permit, which names these
+// slots.
 type Permits struct {
 	*semaphore
-	value  any // a string
-	enters script.Entering
+	value any // a string
+	asks  script.Entering
 }
 
-// A semaphore is what the claims of one Mutex have in common.
+// A semaphore is what all claims of one Mutex have in common.
 type semaphore struct {
 	*script.Semaphore
-	weight int // how many permits a lease has
-	lines  []string
-	next   atomic.Pointer[script.Entering] // what the next attempt asks for; nil if no attempt was made
+	weight   int // how many permits a lease has
+	lines    []string
+	nextAsks atomic.Pointer[script.Entering] // what the next attempt asks for; nil until an attempt has been decided
 }
 
-// NewPermits returns the claim of weight permits of a semaphore with n permits. It has no value yet. A claim that is
-// sent to a node must have 1 to script.MaxPermits permits, and a weight from 1 to n.
+// NewPermits returns the claim of weight permits of a semaphore with n permits, without a value. Before a
+// command is made of it, n must be 1 to script.MaxPermits, and weight 1 to n.
 func NewPermits(name string, n, weight int) *Permits {
 	s := script.NewSemaphore(name, n)
 	return &Permits{semaphore: &semaphore{Semaphore: s, weight: weight, lines: []string{s.Queue()}}, value: ""}
@@ -40,29 +40,30 @@ func NewPermits(name string, n, weight int) *Permits {
 // Weight returns how many permits a lease has.
 func (s *semaphore) Weight() int { return s.weight }
 
-// Lines implements Claim. All who want permits of a semaphore stand in one line.
+// Lines implements Claim. All waiters for permits of one semaphore stand in one line, whatever their weight.
 func (s *semaphore) Lines() []string { return s.lines }
 
-// Shares implements Claim.
+// Shares implements Claim. A holder of permits is no reader.
 func (s *semaphore) Shares() bool { return false }
 
-// HoldsAlone implements Claim.
+// HoldsAlone implements Claim. Other leases can hold other permits.
 func (s *semaphore) HoldsAlone() bool { return false }
 
-// PassesTo implements Claim.
+// PassesTo implements Claim. Permits are not handed over.
 func (s *semaphore) PassesTo(Claim) bool { return false }
 
-// With implements Claim. Nodes that agree on who has which slots grant the same slots, because all try them in the
-// same order.
+// With implements Claim. The copy has the order in which all nodes try the slots for it. So nodes that agree
+// on which slots are free grant the same ones.
 func (p *Permits) With(value string, _ *Room) Claim {
-	if e := p.next.Load(); e != nil {
+	if e := p.nextAsks.Load(); e != nil {
 		return &Permits{p.semaphore, value, *e}
 	}
-	return &Permits{p.semaphore, value, p.enter()}
+	return &Permits{p.semaphore, value, p.asksAny()}
 }
 
-// enter returns what an attempt asks for that knows nothing: a free slot, in cyclic order from a random one on.
-func (s *semaphore) enter() script.Entering {
+// asksAny returns what an attempt asks for that knows nothing of the slots: any that are free, in cyclic
+// order from a random one on.
+func (s *semaphore) asksAny() script.Entering {
 	return script.Entering{Wants: s.weight, Order: script.Order{First: rand.IntN(s.Permits())}} //nolint:gosec // not a secret
 }
 
@@ -71,12 +72,12 @@ func (p *Permits) Value() string { return p.value.(string) }
 
 // Acquire implements Claim.
 func (p *Permits) Acquire(ttl time.Duration, at script.Place, _ script.Fence) Call {
-	return Call{script.EnterPermits(p.Semaphore, p.value, ttl.Milliseconds(), p.enters, at), p.read}
+	return Call{script.EnterPermits(p.Semaphore, p.value, ttl.Milliseconds(), p.asks, at), p.read}
 }
 
-// read reads the reply of enter_permits.lua. The Own of the answer is a script.EnteredPermits.
+// read reads the reply of enter_permits.lua. The Answer has a script.EnteredPermits in its Detail.Own.
 func (p *Permits) read(reply any) (Answer, error) {
-	entered, err := p.enters.Parse(reply, p.Permits())
+	entered, err := p.asks.Parse(reply, p.Permits())
 	if err != nil {
 		return Answer{}, err
 	}
@@ -90,26 +91,30 @@ func (p *Permits) read(reply any) (Answer, error) {
 	return Answer{Found: Other, Detail: d}, nil
 }
 
-// Extend implements Claim. A Permits is replaced before it is extended. It does not know which slots it has. So a node
-// has the claim only if it has all slots, and sets none.
+// allSlots returns all slots of s.
+func (s *semaphore) allSlots() script.Slots { return s.AllBut(script.Slots{}) }
+
+// Extend implements Claim. A lease that has won has a Permit instead, so only the interface needs this. A
+// Permits does not know its slots. So it claims that a node has it only if all slots have its value, and it
+// never sets any.
 func (p *Permits) Extend(ttl time.Duration, _ bool) Call {
-	return p.Of(p.AllBut(script.Slots{})).Extend(ttl, false)
+	return p.Of(p.allSlots()).Extend(ttl, false)
 }
 
 // Check implements Claim. See Extend.
-func (p *Permits) Check() Call { return p.Of(p.AllBut(script.Slots{})).Check() }
+func (p *Permits) Check() Call { return p.Of(p.allSlots()).Check() }
 
 // Release implements Claim. It gives back all slots that have the value.
 func (p *Permits) Release(process script.Process, t script.Turnover, _ script.Fence) Call {
-	return Call{script.ReleaseSlots(p.Semaphore, p.value, p.weight, p.AllBut(script.Slots{}), script.Slots{}, process, t), readFound}
+	return Call{script.ReleaseSlots(p.Semaphore, p.value, p.weight, p.allSlots(), script.Slots{}, process, t), readFound}
 }
 
 // ReleaseQuietly implements Claim.
 func (p *Permits) ReleaseQuietly(script.Fence) Call {
-	return Call{script.ReleaseSlotsQuietly(p.Semaphore, p.value, p.weight, p.AllBut(script.Slots{})), readFound}
+	return Call{script.ReleaseSlotsQuietly(p.Semaphore, p.value, p.weight, p.allSlots()), readFound}
 }
 
-// Of returns the claim of a lease that has these slots and the value of p.
+// Of returns the claim of a lease that has won these slots with the value of p.
 func (p *Permits) Of(slots script.Slots) *Permit {
 	w := &Permit{Permits: p, slots: slots}
 	if slots.Len() == 1 {
@@ -122,15 +127,16 @@ func (p *Permits) Of(slots script.Slots) *Permit {
 	return w
 }
 
-// A Permit is the claim of a lease that has won permits: the slots that it has.
+// A Permit is the claim of a lease that has won: it names the slots, one for each permit. A single slot is
+// extended, checked and released as a lock is, several slots as a lock on several names.
 type Permit struct {
-	*Permits // by which it was acquired
+	*Permits // the claim that has acquired it
 	slots    script.Slots
-	lock     script.Lock  // of the slot, if it is one
-	locks    script.Multi // of the slots, if they are several
+	lock     script.Lock  // of the only slot; zero if there are several
+	locks    script.Multi // of the slots, if there are several
 }
 
-// Slots returns the slots.
+// Slots returns the slots that the lease has won.
 func (w *Permit) Slots() script.Slots { return w.slots }
 
 func (w *Permit) isOne() bool { return w.lock != script.Lock{} }
@@ -146,7 +152,7 @@ func (w *Permit) PassesTo(other Claim) bool {
 	return same && o.Name() == w.Name() && o.Permits() == w.Permits.Permits() && o.weight == w.weight
 }
 
-// Extend implements Claim. A node extends all slots or none.
+// Extend implements Claim. A node extends all slots, or none of them.
 func (w *Permit) Extend(ttl time.Duration, heal bool) Call {
 	ms := ttl.Milliseconds()
 	switch {
@@ -184,7 +190,7 @@ func (w *Permit) ReleaseQuietly(f script.Fence) Call {
 	return Call{script.ReleaseSlotsQuietly(w.Semaphore, w.value, w.weight, w.slots), readFoundAll}
 }
 
-// IsSurplus implements Winner. A lease that has all permits can have nothing beyond them.
+// IsSurplus implements Winner. A lease that has won all permits cannot have more.
 func (w *Permit) IsSurplus(a Answer) bool {
 	entered, answered := a.Details().Own.(script.EnteredPermits)
 	return w.slots.Len() < w.Semaphore.Permits() && (!answered || entered.Granted && entered.Slots != w.slots)
@@ -193,8 +199,8 @@ func (w *Permit) IsSurplus(a Answer) bool {
 // Surplus implements Winner.
 func (w *Permit) Surplus() Claim { return &surplus{w} }
 
-// A surplus is the claim of the slots that nodes have granted to a lease beyond those that it has won. Only its
-// releases are used: they give back all slots but those.
+// A surplus stands for the slots that nodes have granted to a lease beyond those that it has won. Only its
+// releases are used: they give back all slots that have the value, except the won ones.
 type surplus struct{ *Permit }
 
 // Release implements Claim.
@@ -214,26 +220,30 @@ func (p *Permits) Tally(r Rule) Tally {
 	return t
 }
 
-// A permitTally adds up the votes of nodes that grant slots. A quorum must have granted the same.
+// A permitTally adds up the votes of nodes that grant slots. The round is won if a quorum has granted the
+// same slots.
 type permitTally struct {
 	rule    Rule
 	permits *Permits
 	count   Count
-	groups  []slotGroup // the largest comes first
-	free    []slotGroup // by node: the slots that were free there, as far as the node has said
+	groups  []slotGroup // of the nodes that have granted; the group with the most nodes comes first
+	free    []freeSlots // in the order of the answers
 
 	roomOfGroups [1]slotGroup
-	roomOfFree   [UsualNodes]slotGroup
+	roomOfFree   [UsualNodes]freeSlots
 }
 
-// A slotGroup is some slots, and the nodes that have granted them, or the node on which they were free.
+// A slotGroup is the nodes that have granted the same slots.
 type slotGroup struct {
 	slots script.Slots
 	nodes Nodes
 }
 
-// node returns the only node.
-func (g slotGroup) node() int { return bits.TrailingZeros64(uint64(g.nodes)) }
+// A freeSlots is the slots that were free on a node, as far as the node has said.
+type freeSlots struct {
+	slots script.Slots
+	node  int
+}
 
 // Add implements Tally.
 func (t *permitTally) Add(i int, v Vote) {
@@ -242,14 +252,15 @@ func (t *permitTally) Add(i int, v Vote) {
 		if v.Choice == Granted {
 			t.addGrant(i, entered.Slots)
 		}
-		t.free = append(t.free, slotGroup{entered.Free, Nodes(0).With(i)})
+		t.free = append(t.free, freeSlots{entered.Free, i})
 	}
 	if s := t.Standing(); s.Decided() {
-		next := t.next(s.Won)
-		t.permits.next.Store(&next)
+		asks := t.nextAsks(s.Won)
+		t.permits.nextAsks.Store(&asks)
 	}
 }
 
+// addGrant adds node i, which has granted slots, to the group of these slots.
 func (t *permitTally) addGrant(i int, slots script.Slots) {
 	at := slices.IndexFunc(t.groups, func(g slotGroup) bool { return g.slots == slots })
 	if at < 0 {
@@ -262,10 +273,11 @@ func (t *permitTally) addGrant(i int, slots script.Slots) {
 	}
 }
 
-// next returns what the next attempt asks for. After a success it prefers the slots that this one had. After a
-// failure it prefers slots that are free together on a quorum of nodes, as far as these have said.
-func (t *permitTally) next(won bool) script.Entering {
-	e := t.permits.enter()
+// nextAsks returns what the next attempt of the Mutex asks for. If this attempt has won, the next one begins
+// with the slot that it has won. Otherwise the next one tries those slots first that are free together on a
+// quorum.
+func (t *permitTally) nextAsks(won bool) script.Entering {
+	e := t.permits.asksAny()
 	if won {
 		for slot := range t.groups[t.chosen()].slots.All() {
 			e.Order.First = slot
@@ -277,14 +289,18 @@ func (t *permitTally) next(won bool) script.Entering {
 	return e
 }
 
-// freeTogether returns slots, as many as a lease has or more, that were all free on each node of one quorum among some
-// nodes, as far as these have said. It returns none if there are none. That each slot is free on some quorum is not
-// enough: if a lease wants two of three slots, and three nodes lack a different one each, they grant three different
-// pairs, again and again.
+// freeTogether looks for a quorum among some nodes, and for at least as many slots as a lease wants, such
+// that all these slots were free on all nodes of that quorum. It returns the slots, or none if it finds no
+// such quorum.
+//
+// The slots must be free together. It is not enough that each of them is free on some quorum: if a lease
+// wants two of three slots, and each of three nodes lacks a different one, these nodes grant three different
+// pairs at every attempt.
 func (t *permitTally) freeTogether(among Nodes) script.Slots {
 	steps := 0
-	var search func(nodes []slotGroup, chosen Nodes, slots script.Slots) script.Slots
-	search = func(nodes []slotGroup, chosen Nodes, slots script.Slots) script.Slots {
+	// search adds some of nodes to those chosen until they are a quorum. slots are free on all chosen nodes.
+	var search func(nodes []freeSlots, chosen Nodes, slots script.Slots) script.Slots
+	search = func(nodes []freeSlots, chosen Nodes, slots script.Slots) script.Slots {
 		if t.rule.Quorum(chosen) {
 			return slots
 		}
@@ -296,10 +312,10 @@ func (t *permitTally) freeTogether(among Nodes) script.Slots {
 			if chosen != 0 {
 				both = slots.And(n.slots)
 			}
-			if !among.Has(n.node()) || both.Len() < t.permits.weight {
+			if !among.Has(n.node) || both.Len() < t.permits.weight {
 				continue
 			}
-			if found := search(nodes[i+1:], chosen|n.nodes, both); found != (script.Slots{}) {
+			if found := search(nodes[i+1:], chosen.With(n.node), both); found != (script.Slots{}) {
 				return found
 			}
 		}
@@ -308,10 +324,12 @@ func (t *permitTally) freeTogether(among Nodes) script.Slots {
 	return search(t.free, 0, script.Slots{})
 }
 
-// maxSearch bounds the search for a quorum: nine nodes have 126 of five.
+// maxSearch limits the steps of freeTogether. With nine nodes there are 126 quorums of five, so it matters
+// only for many more nodes. A search that is cut off finds nothing, so the waiter waits to be woken.
 const maxSearch = 10_000
 
-// Standing implements Tally.
+// Standing implements Tally. The round is blocked, or rejected, once no group can reach a quorum: the nodes
+// that have voted otherwise leave none for it. A group that begins later has even fewer nodes left.
 func (t *permitTally) Standing() Standing {
 	s := t.rule.Standing(t.count)
 	s.Won = false
@@ -333,20 +351,26 @@ func (t *permitTally) Won() Winner {
 	return t.permits.Of(t.groups[t.chosen()].slots)
 }
 
-// chosen returns the index of the group that has won, or of the largest if none has. By the rule of joint sets, a group
-// that has won may be smaller than another.
+// chosen returns the index of the group that has won, or of the one with the most nodes if none has won. With
+// a JointRule, a group that has won can have fewer nodes than another one.
 func (t *permitTally) chosen() int {
 	return max(0, slices.IndexFunc(t.groups, func(g slotGroup) bool { return t.rule.Quorum(g.nodes) }))
 }
 
-// MayWinAtOnce implements LateTally. It is so if a quorum of nodes has granted different slots, and others are free
-// together on a quorum of these nodes, which the next attempt then prefers. Nobody would tell the caller: this needs no
-// rival. For example, some holders may have won without two of five nodes, on which others have their slots. Nodes that
-// have refused do not count: with them the caller could try for ever while another's ticket leads their queues.
+// MayWinAtOnce implements LateTally. It reports true if a quorum of nodes has granted slots, though not the
+// same ones, and enough slots are free together on a quorum of these nodes. The next attempt tries those
+// slots first.
+//
+// The caller must not wait in this case: a node wakes waiters when a slot is released, but these slots are
+// free already. This needs no rival in the same moment. For example, some holders may have won without two of
+// five nodes, and on those nodes others have their slots.
+//
+// Nodes that have refused do not count. Another waiter may lead their queues, and the caller would try again
+// and again until that waiter has left.
 func (t *permitTally) MayWinAtOnce() bool { return t.freeTogether(t.count.Granted) != (script.Slots{}) }
 
-// Astray implements LateTally. If rivals take slots at the same time, or nodes differ in which slots are free, they
-// grant different slots.
+// Astray implements LateTally. Nodes grant different slots if rivals take slots at the same time, or if the
+// nodes differ in which slots are free.
 func (t *permitTally) Astray() (nodes Nodes) {
 	chosen := t.chosen()
 	for i, g := range t.groups {

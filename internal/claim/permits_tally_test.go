@@ -226,7 +226,8 @@ func checkVotes(t *testing.T, box ballotBox, order []int, votes []vote) {
 	}
 }
 
-// By the rule of joint sets, those who have granted what is won may be fewer than those who have granted something else.
+// With a JointRule, the nodes that have granted what is won may be fewer than the nodes that have granted
+// something else.
 func TestPermitTallyOfJointSetsMayBeWonByTheFewer(t *testing.T) {
 	tally := newTally(majorities{0b0011111, 0b1111100}, 3, 1)
 	for _, i := range []int{0, 1, 5, 6} {
@@ -239,13 +240,13 @@ func TestPermitTallyOfJointSetsMayBeWonByTheFewer(t *testing.T) {
 	assert.True(t, tally.Standing().Won)
 	assert.Equal(t, slotsOf(2), tally.Won().(*Permit).Slots())
 	assert.Equal(t, Nodes(0b1100011), tally.Astray())
-	assert.Equal(t, 2, tally.permits.With("w", nil).(*Permits).enters.Order.First, "the slot that it has had")
+	assert.Equal(t, 2, tally.permits.With("w", nil).(*Permits).asks.Order.First, "the slot that it has had")
 }
 
 // A value that was there counts only if it has all slots.
 func TestPermitTallyDoesNotCountAPartOfTheSlots(t *testing.T) {
 	p := NewPermits("lock", 3, 2).With("v", nil).(*Permits)
-	p.enters.Order.First = 0
+	p.asks.Order.First = 0
 	for reply, want := range map[string]Found{"a part": Other, "all": Mine} {
 		there := []any{int64(0)}
 		if reply == "all" {
@@ -278,8 +279,9 @@ func freeTogetherOf(r Rule, free map[int]script.Slots, among Nodes, weight int) 
 	return sets
 }
 
-// TestFreeTogetherAtRandom compares what an attempt learns of free slots with a reference: the next attempt begins with
-// slots that are free together on a quorum, if there are such, and it is made at once only if this quorum has granted.
+// TestFreeTogetherAtRandom compares what an attempt learns of free slots with a reference: the next attempt
+// begins with slots that are free together on a quorum, if there are such, and it is made at once only if
+// this quorum has granted.
 func TestFreeTogetherAtRandom(t *testing.T) {
 	for seed := range testlength.Of(1000, 5000, 500_000) {
 		r := rand.New(rand.NewPCG(uint64(seed), 0)) //nolint:gosec // it is to be repeatable
@@ -325,7 +327,7 @@ func TestFreeTogetherAtRandom(t *testing.T) {
 				break
 			}
 			about := fmt.Sprintf("seed %d: free %v, %+v", seed, free, tally.count)
-			next := tally.permits.With("w", nil).(*Permits).enters
+			next := tally.permits.With("w", nil).(*Permits).asks
 			assert.Equal(t, weight, next.Wants)
 			if sets := freeTogetherOf(rule, free, tally.count.Answered(), weight); len(sets) > 0 {
 				require.Contains(t, sets, next.Order.Front, about)
@@ -366,12 +368,12 @@ func TestPermitTallyAfterASplit(t *testing.T) {
 			assert.True(t, s.Blocked)
 			assert.False(t, s.Won)
 			assert.Equal(t, c.atOnce, tally.MayWinAtOnce())
-			assert.Equal(t, c.front, tally.permits.With("w", nil).(*Permits).enters.Order.Front)
+			assert.Equal(t, c.front, tally.permits.With("w", nil).(*Permits).asks.Order.Front)
 		})
 	}
 }
 
-// With 64 nodes the search for slots that are free together ends soon, also if there are none and it would be long.
+// With 64 nodes the search for slots that are free together is cut off soon, even if there are none.
 func TestFreeTogetherIsBounded(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 0)) //nolint:gosec // it is to be repeatable
 	tally := newTally(majorities{FirstNodes(MaxNodes)}, script.MaxPermits, 4)
@@ -386,5 +388,5 @@ func TestFreeTogetherIsBounded(t *testing.T) {
 		v.Answer.Detail.Own = script.EnteredPermits{Wait: -1, Free: free}
 		tally.Add(i, v)
 	}
-	assert.Zero(t, tally.permits.With("w", nil).(*Permits).enters.Order.Front)
+	assert.Zero(t, tally.permits.With("w", nil).(*Permits).asks.Order.Front)
 }

@@ -75,7 +75,8 @@ func TestPermitOfOneSlot(t *testing.T) {
 	assert.Equal(t, claim.Other, n.says(p.With("y", nil).(*claim.Permits).Of(other.Slots).Check()).Found)
 }
 
-// Several permits are extended, checked and given back as one: a node has all of them, or the claim is not there.
+// Several permits are extended, checked and given back together. If a node lacks one of them, it does not
+// have the claim.
 func TestPermitOfSeveralSlots(t *testing.T) {
 	n := startNode(t)
 	p := claim.NewPermits("lock", 3, 2)

@@ -99,9 +99,9 @@ type Rule interface {
 	Counts(a Answer) Choice    // how an answer counts as a vote
 }
 
-// A JointRule is a Rule of several sets of nodes, each of which must decide. A server may be a node of more than
-// one set, and may have an address of its own in each. In one set no two nodes may be one server. By any other
-// Rule all nodes are in one set.
+// A JointRule is a Rule of several sets of nodes, each of which must decide. A server may be a node of more
+// than one set, and may have an address of its own in each. In one set no two nodes may be one server. By any
+// other Rule all nodes are in one set.
 type JointRule interface {
 	Rule
 	Sets(i int) Sets          // the sets that node i is in
@@ -133,27 +133,31 @@ type Tally interface {
 // A Tallier is a claim that adds up votes in its own way.
 type Tallier interface{ Tally(r Rule) Tally }
 
-// A LateTally is a tally that learns from the votes which claim the round has won.
+// A LateTally is a tally for which only the votes tell what the round can win. Nodes may grant different
+// things, such as different permits, and only nodes that have granted the same add up to a quorum.
 type LateTally interface {
-	Won() Winner // the claim that the round has won, which the lease then uses
+	// Won returns the claim that the round has won. It replaces the claim with which the lease was acquired.
+	Won() Winner
 
-	// Astray returns the nodes that have granted something else than most others: their grants do not count
-	// together. The claim is in the hands of others then, at least in part.
+	// Astray returns the nodes whose grants do not count, because they have granted something else than the
+	// nodes that have won, or than most nodes if none have. The round counts them among the nodes on which
+	// somebody else has the claim.
 	Astray() Nodes
 
-	// MayWinAtOnce reports, after a round that was not won, whether another one may be won although nothing is
-	// released.
+	// MayWinAtOnce reports, after a round that was not won, whether a new round may be won although nothing
+	// has been released since.
 	MayWinAtOnce() bool
 }
 
-// A Winner is a claim that a LateTally has chosen, if nodes may have granted the lease something beyond it.
+// A Winner is the claim that a LateTally has chosen. Nodes may have granted the lease a surplus: something
+// that the claim does not need.
 type Winner interface {
 	Claim
 
-	// IsSurplus reports whether a node that has answered an Acquire so may have granted something that the claim
-	// does not need. The zero Answer is that of a node whose reply was lost.
+	// IsSurplus reports whether a node may have granted a surplus, by its answer to the Acquire. If its reply
+	// was lost, the answer is zero.
 	IsSurplus(a Answer) bool
 
-	// Surplus returns a claim whose Release gives back whatever the lease has on a node beyond the claim.
+	// Surplus returns a claim whose Release gives back the surplus, and keeps what belongs to the Winner.
 	Surplus() Claim
 }

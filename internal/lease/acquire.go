@@ -52,7 +52,7 @@ func isDuplicate(v claim.Vote) bool { return v.Err == quorum.ErrDuplicate } //no
 // nodes failed: see quorum.Result.NotFree.
 func (o Outcome) Taken() bool { return o.Kind == NotWon && o.Result.NotFree() }
 
-// MayWinAtOnce reports whether another attempt may be won although nothing is released: see claim.LateTally.
+// MayWinAtOnce reports whether a new attempt may win although nothing has been released: see claim.LateTally.
 func (o Outcome) MayWinAtOnce() bool {
 	t, ok := o.Result.Tally.(claim.LateTally)
 	return ok && o.Kind == NotWon && t.MayWinAtOnce()
@@ -254,7 +254,7 @@ type acquire struct {
 	lease    *Lease
 	place    script.Place
 	turn     Turn     // nil if nobody waits
-	surplus  *surplus // nil for a claim that has none
+	surplus  *surplus // nil if the claim can have none
 	proposal uint64   // the proposed fencing token, 0 for none; only the goroutine that runs Acquire uses it
 }
 
@@ -301,7 +301,7 @@ func (a *acquire) Unsent(i int) { a.lease.writes.unsent(i) }
 // Judge implements quorum.Operation.
 func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	if a.surplus != nil {
-		defer a.surplus.heard(a.lease, i, reply, v.Answer) // behind the notes of writes, which the release goes by
+		defer a.surplus.heard(a.lease, i, reply, v.Answer) // at the end: its release needs what writes notes below
 	}
 	if a.lease.terms.Claim.Shares() {
 		a.noteBlind(i, reply, v)

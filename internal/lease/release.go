@@ -94,8 +94,8 @@ type Releasing struct {
 	Enters []Entering      // the tickets that enter the queues with the release, at most one for each line
 	Undoes Turn            // the failed attempt that the release undoes; nil if it undoes none
 
-	claim claim.Claim // what is released; nil for the claim of the lease
-	nodes claim.Nodes // where; none for all nodes
+	claim claim.Claim // what is released; nil means the claim of the lease
+	nodes claim.Nodes // where it is released; none means on all nodes
 }
 
 // An Entering is a ticket that enters the queue of one of a claim's lines.
@@ -105,8 +105,9 @@ type Entering struct {
 }
 
 // Release sends the release of l to all nodes at once, behind everything that was sent for l. If two nodes are
-// known to be one server, one of them gets it later or not at all: see sendBehind. l must have ended, or never
-// begun, unless something else than its claim is released. Release admits no waiter of this process: see Waiters.
+// known to be one server, one of them gets it later or not at all: see sendBehind. l must have ended or never
+// begun, unless how names another claim, such as a surplus. Release admits no waiter of this process: see
+// Waiters.
 func (l *Lease) Release(how Releasing) *Release {
 	k := l.terms.Keeper
 	rel := &Release{lease: l, claim: l.Claim(), fence: l.fence(), awaited: how.Caller != nil, undoes: how.Undoes}

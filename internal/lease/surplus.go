@@ -8,17 +8,19 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// A surplus knows what nodes may have granted to a lease beyond the claim that it has won. Each node decides by itself
-// what it grants, and the lease wins what a quorum has granted. What the others have granted it gives back at once,
-// also what they grant later: nobody else can have it, although nobody uses it.
+// A surplus finds the nodes that may have granted a lease more than it has won, such as another permit. Each
+// node decides by itself what it grants, and the lease wins what a quorum has granted. It gives back at once
+// what the other nodes have granted, or grant later. Otherwise nobody else could have it, although nobody
+// uses it.
 type surplus struct {
 	mu    sync.Mutex
 	won   claim.Winner   // nil until the lease has won
-	early []claim.Answer // by node, while won is nil
+	early []claim.Answer // by node: the answers that came before
 	nodes claim.Nodes    // the nodes with an early answer
 }
 
-// newSurplus returns the surplus of a lease that acquires c on n nodes. It returns nil if there can be none.
+// newSurplus returns the surplus of a lease that acquires c on n nodes, or nil if all nodes grant c itself or
+// nothing.
 func newSurplus(c claim.Claim, n int) *surplus {
 	if _, ok := c.(claim.Tallier); !ok {
 		return nil
@@ -26,14 +28,15 @@ func newSurplus(c claim.Claim, n int) *surplus {
 	return &surplus{early: make([]claim.Answer, n)}
 }
 
-// heard notes the reply of node i to the acquire of l. If l has won already, and the node may have granted something
-// beyond that, heard gives it back there.
+// heard takes the reply of node i to the acquire of l. If l has won already and the node may have granted a
+// surplus, heard gives it back there. Otherwise wins looks at the answer when l wins. If l never wins, its
+// release gives back everything.
 func (s *surplus) heard(l *Lease, i int, reply pool.Reply, answer claim.Answer) {
 	if reply.Fate == pool.NotSent || pool.IsNoScript(reply.Err) { // nothing was executed
 		return
 	}
 	if reply.Err != nil {
-		answer = claim.Answer{} // the script may have been executed, at least in part
+		answer = claim.Answer{} // the node may have executed the script, at least in part
 	}
 	s.mu.Lock()
 	won := s.won
@@ -47,7 +50,7 @@ func (s *surplus) heard(l *Lease, i int, reply pool.Reply, answer claim.Answer) 
 	}
 }
 
-// wins notes what l has won, and gives back what nodes have granted beyond that.
+// wins notes what l has won, and gives back the surplus of the nodes that have answered.
 func (s *surplus) wins(l *Lease, won claim.Winner) {
 	var nodes claim.Nodes
 	s.mu.Lock()
@@ -63,21 +66,21 @@ func (s *surplus) wins(l *Lease, won claim.Winner) {
 	}
 }
 
-// giveBack releases what nodes may have granted to l beyond what l has won.
+// giveBack releases the surplus of l on some nodes. It goes on even after l has been unlocked.
 func (l *Lease) giveBack(won claim.Winner, nodes claim.Nodes) {
 	l.Release(Releasing{claim: won.Surplus(), nodes: nodes})
 }
 
-// Leaver returns a lease whose release takes a ticket off the queues, if others can have a lease of the claim beside l.
-// It returns nil if that ticket stays until l is released. l has won, and was acquired by the waiter with the ticket.
+// Leaver returns a lease whose release takes the ticket of a waiter that has won l off the queues. It returns
+// nil if the ticket may stay there until l is released, because nobody else can hold the claim meanwhile.
 //
-// Such a ticket must not stay at the head until l is released: a node would tell its process again when the next permit
-// is free, and the next waiter would not learn of it.
+// While l has a permit, others can have the other permits. If the ticket stayed at the head of a queue, the
+// node would wake this process when the next permit is free, and the next waiter would not learn of it.
 func (l *Lease) Leaver(ticket script.Ticket) *Lease {
 	if _, ok := l.Claim().(claim.Winner); !ok {
 		return nil
 	}
-	l.LeaveQueuesOnRelease(ticket) // a node may put it there later
+	l.LeaveQueuesOnRelease(ticket) // a late command may put it there again
 	nobody := Nobody(l.terms)
 	nobody.LeaveQueuesOnRelease(ticket)
 	return nobody

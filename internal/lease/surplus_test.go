@@ -19,8 +19,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows what a lease of permits does with permits that nodes have granted to it beyond those that it has won.
-// The semaphore has three permits.
+// This file shows how a lease of permits gives back what nodes have granted to it beyond the permits that it
+// has won. The semaphore has three permits.
 
 const permits = 3
 
@@ -123,8 +123,8 @@ var oddReplies = map[string]struct {
 	"odd":                  {pool.Reply{Value: "what?", Fate: pool.Answered, Conn: 1}, true},
 }
 
-// acquiring runs f in a bubble with three nodes that have been asked for a permit. won waits until the lease has won a
-// slot.
+// acquiring runs f in a bubble with three nodes that have been asked for a permit. won waits until the lease
+// has won a slot.
 func acquiring(t *testing.T, f func(t *testing.T, nodes []*counter, won func(slot int) *Lease)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -244,8 +244,8 @@ func TestSurplusOfNodesThatDoNotGrant(t *testing.T) {
 	}
 }
 
-// If a reply was lost, the node may grant later. It is asked to give that back until it has had something, or until
-// whatever it could have had has run out.
+// If a reply was lost, the node may grant later. It is asked to give that back until it has had something, or
+// until whatever it could have had has run out.
 func TestSurplusOfALostReplyIsRepeated(t *testing.T) {
 	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
 		nodes[0].found = script.Missing
@@ -284,8 +284,8 @@ func TestSurplusOfALostReplyIsRepeated(t *testing.T) {
 	})
 }
 
-// A node without the script has granted nothing. It is sent the script in full as long as the round is open, and then
-// it counts as any other.
+// A node without the script has granted nothing. It is sent the script in full as long as the round is open,
+// and then it counts as any other.
 func TestSurplusOfANodeWithoutTheScript(t *testing.T) {
 	lacks := pool.Reply{Err: noScript, Fate: pool.Answered, Conn: 1}
 	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {

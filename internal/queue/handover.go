@@ -122,9 +122,10 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	return rel
 }
 
-// leaveOnWin takes the ticket of a waiter that has won l off the queues, if it must not stay there until l is
-// released. The waiter has left its line. The ticket of the next takes the place of that ticket, in one step:
-// otherwise a later call of another process could be the first for a moment.
+// leaveOnWin takes the ticket of a waiter that has won l off the queues, unless it may stay there until l is
+// released: see Lease.Leaver. The waiter must have left its line. The same command puts the ticket of the
+// next waiter of this process into the queues. With two commands, a later call of another process could be
+// the first in between, and overtake that waiter.
 func (t *Terms) leaveOnWin(l *lease.Lease, ticket script.Ticket) {
 	if nobody := l.Leaver(ticket); nobody != nil {
 		t.Group.releaseAndAdmit(nobody, lease.Releasing{})

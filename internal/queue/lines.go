@@ -138,9 +138,10 @@ func (l *line) firstChanged(before *waiter) {
 }
 
 // heldFor returns how much longer a lease of this process can hold the lock alone, 0 if the line knows of
-// none. l may be nil. A permit does not count, because others may be free. A lease of a reader does not count.
-// It does not keep other readers back. A writer behind it must show its ticket to the nodes as if another
-// process held the lock, so that no readers of other processes that come later are let in before it.
+// none. l may be nil. A lease of a permit does not count, because other permits may be free. A lease of a
+// reader does not count, because it does not keep other readers back. A writer behind it must show its ticket
+// to the nodes as if another process held the lock, so that no readers of other processes that come later are
+// let in before it.
 func (l *line) heldFor() time.Duration {
 	if l == nil || l.holder == nil || !l.holder.Claim().HoldsAlone() {
 		return 0

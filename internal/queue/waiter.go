@@ -222,7 +222,7 @@ func (w *waiter) run(ctx context.Context) (l *lease.Lease, failure *Failure) {
 		case l == nil:
 			w.leaveQueues()
 		}
-		if l != nil && !w.ticket.IsZero() {
+		if l != nil && !w.ticket.IsZero() { // w has won, and may have entered the queues
 			w.terms.leaveOnWin(l, w.ticket)
 		}
 	}()

@@ -613,7 +613,7 @@ func (r *Round) resultLocked(silent error) Result {
 	if undecided && r.tally == nil {
 		res.Standing = r.rule.Standing(res.Count)
 	}
-	if t, ok := r.tally.(claim.LateTally); ok {
+	if t, ok := r.tally.(claim.LateTally); ok { // on these nodes, others have what the caller needed
 		res.Taken |= t.Astray()
 	}
 	return res

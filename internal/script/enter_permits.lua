@@ -1,14 +1,18 @@
--- KEYS: the slots in the order of preference, then the queue if there is a ticket
+-- KEYS: the slots in the caller's order, then the queue if there is a ticket
 -- ARGV: 1 value  2 ttl in milliseconds  3 how many slots are wanted
 --       then, if there is a ticket: 4 ticket  5 how long a waiter counts as alive, in
---       milliseconds  6 '1': grants only to the first process of the queue
--- Puts the ticket in the queue, then takes the first free slots, as many as are wanted, or
--- none. The ticket of a grant stays in the queue until a release takes it out.
--- Without a ticket, it returns the index from 0 of a single slot that is granted. Otherwise it
--- returns an array: 1 granted, 2 the value had slots before, 0 refused; for a refusal in how
--- many milliseconds that may change by itself, -1 for never, else 0; the indexes from 0 of the
--- slots that are granted or were there; and those of the slots that are free and not granted.
--- A refusal because of the queue does not say these.
+--       milliseconds  6 '1': grants only if the first in the queue is of the ticket's process
+-- Puts the ticket in the queue, where it stays until a release takes it out. Then sets the
+-- first free slots to the value: as many as are wanted, or none. If slots have the value
+-- already, sets no others.
+-- Returns, if it has granted a single slot without a ticket, the index of that slot. Otherwise
+-- returns an array of four:
+--   1 granted, 2 slots had the value already, 0 refused
+--   of a refusal: after how many milliseconds it may end by itself, -1 for never; otherwise 0
+--   the indexes of the slots that are granted, or had the value already
+--   the indexes of the free slots that are not granted; none if slots had the value already, or
+--   if the queue was the reason to refuse, because then no slot was read
+-- Indexes are those of the slots in KEYS, but begin with 0.
 local value, wanted, ticket, n = ARGV[1], tonumber(ARGV[3]), ARGV[4], #KEYS
 if ticket then n = n - 1 end
 
@@ -22,7 +26,7 @@ if ticket then
   if ARGV[6] == '1' and first ~= string.sub(ticket, 23, 38) then return {0, deadline - now, {}, {}} end
 end
 
--- In the plain case the preferred slot is free. Nothing else is read then.
+-- In the plain case the first slot is free. Then this is the only command.
 if wanted == 1 and not ticket and redis.call('SET', KEYS[1], value, 'NX', 'PX', ARGV[2]) then return 0 end
 
 local values, mine, free, missing = redis.call('MGET', unpack(KEYS, 1, n)), {}, {}, {}
@@ -36,7 +40,7 @@ for i = 1, n do
 end
 if #mine > 0 then return {2, 0, mine, {}} end
 
--- MGET says that a key of another type is missing. Such a slot is taken.
+-- MGET shows a key of another type, a list for example, as missing. Such a slot is not free.
 if #free > 0 and redis.call('EXISTS', unpack(missing)) > 0 then
   for at = #free, 1, -1 do
     if redis.call('EXISTS', missing[at]) == 1 then table.remove(free, at) end

@@ -5,13 +5,15 @@ import (
 	"strings"
 )
 
-// This file names the keys that stand beside a lock, in the same slot of a Redis Cluster.
+// This file names the keys that stand beside a lock, in the same slot of a Redis Cluster. The other slots in
+// this file are those of a semaphore.
 
-// sides are the ends of the side keys: the keys beside a lock's own. The number of a slot follows slotSide.
+// sides are the ends of the side keys: the keys beside a lock's own. Only those of slots are missing, because
+// they end in a number.
 var sides = []string{slotQueueSide, ":queue", ":fence"}
 
-// The key of a semaphore's queue must not end in ":slot:queue": that is the key of the queue of the lock {b}:slot, if
-// the semaphore is called {b}.
+// slotSide is followed by the number of the slot. slotQueueSide must not be ":slot:queue": the queue of the
+// semaphore {b} would have the same key as the queue of the lock {b}:slot.
 const (
 	slotSide      = ":slot:"
 	slotQueueSide = ":slots"
@@ -29,12 +31,12 @@ func FenceKey(name string) string { return sideKey(name, ":fence") }
 // slotKey returns the key of a slot of the semaphore called name.
 func slotKey(name string, slot int) string { return sideKey(name, slotSide+strconv.Itoa(slot)) }
 
-// SlotQueueKey returns the key of the queue of those who wait for permits of the semaphore called name. It is also
-// the name of their line.
+// SlotQueueKey returns the key of the queue of the semaphore called name. It is also the name of the line of
+// its waiters.
 func SlotQueueKey(name string) string { return sideKey(name, slotQueueSide) }
 
-// LineOf returns the name of the line whose waiters may go on when a key is free: that of the semaphore if the key
-// is one of its slots, otherwise the key itself.
+// LineOf returns the name of the line whose waiters may go on when key is free. If key is a slot of a
+// semaphore, that is the line of the semaphore, otherwise key itself.
 func LineOf(key string) string {
 	if base, ok := cutSlot(key); ok && isSideBase(base) {
 		return base + slotQueueSide
@@ -42,7 +44,8 @@ func LineOf(key string) string {
 	return key
 }
 
-// cutSlot returns a key without slotSide and the number of a slot. It reports false if the key does not end in these.
+// cutSlot cuts slotSide and the number of a slot from the end of key. It reports false if key has no such
+// end.
 func cutSlot(key string) (base string, ok bool) {
 	at := strings.LastIndex(key, slotSide)
 	if at < 0 {

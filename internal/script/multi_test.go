@@ -725,6 +725,26 @@ func TestParseReleasedMulti(t *testing.T) {
 	}
 }
 
+// sends checks a command of a script: its keys and arguments, how many keys it says there are, its long form,
+// which differs in the script alone, and its encoding.
+func sends(t *testing.T, c script.Command, keys, args []string) {
+	t.Helper()
+	var texts []string
+	for _, arg := range c.Args {
+		texts = append(texts, fmt.Sprint(arg))
+	}
+	assert.Equal(t, strconv.Itoa(len(keys)), texts[2])
+	assert.Equal(t, keys, texts[3:3+len(keys)])
+	assert.Equal(t, args, texts[3+len(keys):])
+	assert.Equal(t, c.Args[2:], c.InFull()[2:])
+	assert.NotContains(t, c.InFull()[1], "-- include")
+	c.WithRESP(func(resp []byte) {
+		read, err := proto.ReadStrings(string(resp))
+		require.NoError(t, err)
+		assert.Equal(t, texts, read)
+	})
+}
+
 // A command touches the keys of its names and no others, says how many there are, and its long form differs
 // in the script alone.
 func TestMultiCommands(t *testing.T) {
@@ -765,19 +785,7 @@ func TestMultiCommands(t *testing.T) {
 		"quietly, fenced": {script.ReleaseMultiQuietly(other, token(7)), slices.Concat(locks, fences), []string{"v", "-", "7", strconv.Itoa(day)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var texts []string
-			for _, arg := range c.command.Args {
-				texts = append(texts, fmt.Sprint(arg))
-			}
-			assert.Equal(t, strconv.Itoa(len(c.keys)), texts[2])
-			assert.Equal(t, c.keys, texts[3:3+len(c.keys)])
-			assert.Equal(t, c.args, texts[3+len(c.keys):])
-			assert.Equal(t, c.command.Args[2:], c.command.InFull()[2:])
-			c.command.WithRESP(func(resp []byte) {
-				read, err := proto.ReadStrings(string(resp))
-				require.NoError(t, err)
-				assert.Equal(t, texts, read)
-			})
+			sends(t, c.command, c.keys, c.args)
 		})
 	}
 }

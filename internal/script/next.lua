@@ -1,7 +1,12 @@
--- The end of a release: it lets tickets enter and leave the queue, and tells those who may go
--- on. found is what the release has found, and v what holds KEYS[1] now: false if it is free.
--- place is the queue, process the caller's ('-' if it may not touch the queue), and change the
--- index in ARGV from which on tickets enter and leave.
+-- The end of a release: lets tickets enter and leave the queue, and tells those who may go on.
+-- They are sent KEYS[1]: a lock, or any slot, which stands for its semaphore. The script before
+-- it has set:
+--   found    what it returns itself: the result of tell is added to that
+--   v        what holds the lock now, false if it is free
+--   place    the key of the queue
+--   process  the caller's, '-' if it may not touch the queue
+--   change   the index in ARGV of the ticket that enters; how long that counts as alive, and
+--            the tickets that leave, come next
 local enters = ARGV[change]
 if process == '-' or v and not enters then return found end
 local before = redis.pcall('GET', place) or ''

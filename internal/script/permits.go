@@ -10,10 +10,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file makes the commands of a semaphore. It has a slot for each of its permits, and each slot is a key that
-// one holder has, as a lock. So what is known of a permit's hold once it is won, is what is known of a lock:
-// Extend, Heal, Valid and Release are the commands of a single permit, ExtendMulti, HealMulti and ValidMulti those
-// of several.
+// This file makes the commands of a semaphore, which has a slot for each of its permits. A slot is a key that
+// one holder at a time can set, as the key of a lock is. So the commands of locks serve for a slot that is
+// held: Extend, Heal and Valid for a single slot, and ExtendMulti, HealMulti and ValidMulti for several.
 
 //go:embed enter_permits.lua
 var enterPermits string
@@ -26,10 +25,10 @@ var (
 	releasePermitsScript = pool.NewScript(complete(releasePermits))
 )
 
-// MaxPermits is how many permits a semaphore can have.
+// MaxPermits is the greatest number of permits that a semaphore can have.
 const MaxPermits = 256
 
-// Slots is a set of slots, which count from 0.
+// Slots is a set of slots. The slots of a semaphore are numbered from 0.
 type Slots [MaxPermits / 64]uint64
 
 // With returns s with a slot added.
@@ -41,7 +40,7 @@ func (s Slots) With(slot int) Slots {
 // Has reports whether a slot is in s.
 func (s Slots) Has(slot int) bool { return s[slot/64]>>(slot%64)&1 != 0 }
 
-// Or returns the slots that are in s or in t.
+// Or returns the slots that are in s or in t, or in both.
 func (s Slots) Or(t Slots) Slots {
 	for i := range s {
 		s[i] |= t[i]
@@ -49,7 +48,7 @@ func (s Slots) Or(t Slots) Slots {
 	return s
 }
 
-// And returns the slots that are in s and in t.
+// And returns the slots that are in both s and t.
 func (s Slots) And(t Slots) Slots {
 	for i := range s {
 		s[i] &= t[i]
@@ -78,16 +77,17 @@ func (s Slots) All() iter.Seq[int] {
 	}
 }
 
-// A Semaphore is the keys of a semaphore. It keeps them in the type of a command's arguments, which saves an
-// allocation for each command.
+// A Semaphore has the keys of a semaphore. They are of the type any, as the arguments of commands are, which
+// saves an allocation for each command.
 type Semaphore struct {
 	name  string
 	n     int
-	slots []any // the keys of all slots in order, and once more, so that each rotation is a part of it
+	slots []any // the keys of all slots in order, twice over: each cyclic order is a part of it
 	queue any
 }
 
-// NewSemaphore returns the Semaphore of a name with n permits. One that becomes a command must have 1 to MaxPermits.
+// NewSemaphore returns the Semaphore of a name with n permits. Before a command is made of it, n must be 1 to
+// MaxPermits.
 func NewSemaphore(name string, n int) *Semaphore {
 	s := &Semaphore{name: name, n: n, slots: make([]any, 2*n), queue: SlotQueueKey(name)}
 	prefix := sideKey(name, slotSide)
@@ -107,8 +107,8 @@ func (s *Semaphore) Permits() int { return s.n }
 // Queue returns the key of the queue.
 func (s *Semaphore) Queue() string { return s.queue.(string) }
 
-// key returns the key of a slot. The slot may be one that s does not have, because another process knows of more
-// permits.
+// key returns the key of a slot. The number of the slot may exceed those of s: a process that uses more permits
+// may have given its hold to this one.
 func (s *Semaphore) key(slot int) any {
 	if slot < s.n {
 		return s.slots[slot]
@@ -116,7 +116,7 @@ func (s *Semaphore) key(slot int) any {
 	return slotKey(s.name, slot)
 }
 
-// Lock returns the lock of a slot that has a value, which must be a string.
+// Lock returns a slot with a value, which must be a string, as a Lock.
 func (s *Semaphore) Lock(slot int, value any) Lock { return Lock{s.key(slot), value} }
 
 // keysOf returns the keys of slots.
@@ -127,19 +127,19 @@ func (s *Semaphore) keysOf(slots Slots) (keys []any) {
 	return keys
 }
 
-// Multi returns the locks of slots that have a value, for ExtendMulti, HealMulti and ValidMulti.
+// Multi returns slots with a value as a Multi, for ExtendMulti, HealMulti and ValidMulti.
 func (s *Semaphore) Multi(slots Slots, value string) Multi {
 	return Multi{&multiNames{locks: s.keysOf(slots)}, value}
 }
 
-// An Order is the order in which a node tries the slots of a semaphore: first those of Front, then the others, both in
-// cyclic order from First on.
+// An Order is the order in which a node tries the slots of a semaphore. If Front is empty, that is the cyclic
+// order from First on. Otherwise the slots of Front come before the others, each part in that cyclic order.
 type Order struct {
 	First int
 	Front Slots
 }
 
-// slots returns the n slots of a semaphore in order.
+// slots returns the n slots of a semaphore in the order o.
 func (o Order) slots(n int) []int {
 	all := make([]int, 0, n)
 	for _, front := range []bool{true, false} {
@@ -152,7 +152,7 @@ func (o Order) slots(n int) []int {
 	return all
 }
 
-// at returns the slot with an index in the order of n slots.
+// at returns the i-th of n slots in the order o, counted from 0.
 func (o Order) at(i, n int) int {
 	if o.Front == (Slots{}) {
 		return (o.First + i) % n
@@ -166,10 +166,10 @@ type Entering struct {
 	Wants int // how many slots
 }
 
-// EnterPermits puts the ticket of place in the queue of s, whether the node grants or refuses. It then sets as many
-// slots to value for ttl milliseconds as e wants, or none. It takes the first that are free. If place is strict, it
-// grants only if the process of the ticket is the first in the queue. With a ticket, a grant also says which other
-// slots are free.
+// EnterPermits sets the first free slots to value for ttl milliseconds: as many as e wants, or none. If place
+// has a ticket, it first puts that in the queue of s, where it stays even after a grant. If place is strict,
+// the node grants only if the first in the queue is a waiter of the ticket's process. With a ticket, a grant
+// also says which other slots are free.
 //
 // Entering.Parse reads the reply.
 func EnterPermits(s *Semaphore, value any, ttl int64, e Entering, place Place) Command {
@@ -198,10 +198,10 @@ func EnterPermits(s *Semaphore, value any, ttl int64, e Entering, place Place) C
 // An EnteredPermits is what a node answers to EnterPermits.
 type EnteredPermits struct {
 	Granted  bool
-	WasThere bool  // with Granted: the value had slots before, and no others were granted
-	Slots    Slots // the slots that are granted, or were there
-	Free     Slots // slots that were free before, as far as the node says; those of a grant are among them
-	Wait     int64 // for a refusal: see Enter
+	WasThere bool  // with Granted: some slots had the value before the command, which has granted no others
+	Slots    Slots // the slots that have the value now
+	Free     Slots // the slots that were free before the command, as far as the node says, with those it has granted
+	Wait     int64 // of a refusal: after how many milliseconds it may end by itself, or -1 for never or not known
 }
 
 // Parse reads a reply to the EnterPermits of e on a semaphore with n permits.
@@ -222,7 +222,7 @@ func (e Entering) Parse(reply any, n int) (EnteredPermits, error) {
 	return EnteredPermits{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
 }
 
-// parseFour reads a reply of four parts.
+// parseFour reads a reply that has four parts: see enter_permits.lua.
 func (e Entering) parseFour(parts []any, n int) (entered EnteredPermits, ok bool) {
 	const refused, granted, wasThere = 0, 1, 2
 	what, isWhat := parts[0].(int64)
@@ -241,7 +241,7 @@ func (e Entering) parseFour(parts []any, n int) (entered EnteredPermits, ok bool
 	return EnteredPermits{}, false
 }
 
-// parseSlots reads an array of distinct indexes in the order of the slots.
+// parseSlots reads an array of indexes in e.Order. It reports false if an index is odd or comes twice.
 func (e Entering) parseSlots(part any, n int) (slots Slots, ok bool) {
 	indexes, ok := part.([]any)
 	if len(indexes) == 0 {
@@ -258,7 +258,7 @@ func (e Entering) parseSlots(part any, n int) (slots Slots, ok bool) {
 	return slots, true
 }
 
-// AllBut returns all slots of s but some.
+// AllBut returns all slots of s except some.
 func (s *Semaphore) AllBut(some Slots) (all Slots) {
 	for slot := range s.n {
 		if !some.Has(slot) {
@@ -268,10 +268,12 @@ func (s *Semaphore) AllBut(some Slots) (all Slots) {
 	return all
 }
 
-// ReleaseSlots gives back those slots of gives that have the value. It lets the tickets of turnover enter and leave
-// the queue. If a slot of gives or of keeps is free then, which it may have been before, the node tells the first
-// waiter, as for Release. The node replies as to Release: Mine if as many slots of either had the value as a lease has,
-// which is weight, and otherwise Missing.
+// ReleaseSlots gives back those slots of gives that have the value. The slots of keeps stay as they are. It
+// lets the tickets of turnover enter and leave the queue. If any slot of gives or keeps is free afterwards,
+// even if it was free before, the node tells the first waiter as for Release.
+//
+// The node replies as to Release. The reply is Mine if at least weight slots of gives and keeps had the
+// value: as many as a lease has. Otherwise it is Missing.
 func ReleaseSlots(s *Semaphore, value any, weight int, gives, keeps Slots, process Process, turnover Turnover) Command {
 	kept := s.keysOf(keeps)
 	r := newRequest(releasePermitsScript, keyCount+1+s.n+6+len(turnover.Leave))
@@ -293,7 +295,7 @@ func ReleaseSlotsQuietly(s *Semaphore, value any, weight int, gives Slots) Comma
 	return r.command()
 }
 
-// ReleaseSlot gives back one slot, if it has the value. It does what Release does, with the queue of s.
+// ReleaseSlot gives back one slot if it has the value. It is Release for that slot, with the queue of s.
 func ReleaseSlot(s *Semaphore, slot Lock, process Process, turnover Turnover) Command {
 	return releaseOf(releaseScript, slot, s.queue, process, turnover, Fence{})
 }

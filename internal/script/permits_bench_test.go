@@ -11,8 +11,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// BenchmarkPermits measures how long a server takes to execute the scripts of permits. The result is the median of many
-// batches:
+// BenchmarkPermits measures how long a server takes to execute the scripts of permits. The result is the
+// median of many batches:
 //
 //	go test ./internal/script -run '^$' -bench Permits -benchtime 20000x
 func BenchmarkPermits(b *testing.B) {

@@ -15,9 +15,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// This file compares the scripts of permits with a reference in Go, together with those of locks that are used for
-// slots. The reference is that of multi_fuzz_test.go where a slot is a lock: the slots of a semaphore are the names of
-// a world, and beside them is one queue.
+// This file compares the scripts of permits with a reference in Go, together with those of locks that are
+// used for slots. The reference is that of multi_fuzz_test.go where a slot is a lock: the slots of a
+// semaphore are the names of a world, and beside them is one queue.
 
 // A permitsWorld is what the reference expects on a node.
 type permitsWorld struct {
@@ -436,8 +436,8 @@ func FuzzPermits(f *testing.F) {
 	})
 }
 
-// Whatever a node answers: reading it never panics, and it is a grant only if it says so of as many slots as are
-// wanted, or of a value that was there.
+// Whatever a node answers: reading it never panics, and it is a grant only if it says so of as many slots as
+// are wanted, or of a value that was there.
 func FuzzParseEnteredPermits(f *testing.F) {
 	for _, reply := range []string{"i\x00", "i\x01", "i\x03", "i\x04", "i\xff", "s0", "n", "", "a", "aa", "a\x04i\x01i\x00a\x01i\x00a\x00", "a\x04i\x01i\x00a\x02i\x00i\x01a\x01i\x02", "a\x04i\x00i\x07a\x00a\x01i\x03", "a\x04i\x00i\xffa\x00a\x00", "a\x04i\x02i\x00a\x01i\x02a\x00", "a\x04i\x01i\x00a\x02i\x01i\x01a\x00", "a\x04i\x01i\x00i\x00i\x00"} {
 		for how := range byte(4) {

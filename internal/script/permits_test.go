@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2/proto"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -18,7 +17,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// What the scripts of permits do on one node, rule by rule. The semaphore has the name of the lock, and four permits.
+// This file tests the scripts of permits on one node, rule by rule. The semaphore has the name of the lock,
+// and four permits.
 
 var four = script.NewSemaphore("lock", 4)
 
@@ -47,7 +47,8 @@ func (g ground) on(name string, f func(g ground)) {
 	})
 }
 
-// fills empties the node, and sets the slots to these values. They are separated by commas, and "-" stands for none.
+// fills empties the node, and sets the slots to these values. They are separated by commas, and "-" stands
+// for none.
 func (g ground) fills(values string) {
 	g.Helper()
 	g.do("flushall")
@@ -238,8 +239,8 @@ func TestEnterPermits(t *testing.T) {
 	})
 }
 
-// The refusal of a waiter says when the first slot runs out. A slot is another's to its end, also while its TTL is less
-// than a millisecond, which PTTL shows as 0.
+// The refusal of a waiter says when the first slot runs out. A slot is another's to its end, also while its
+// TTL is less than a millisecond, which PTTL shows as 0.
 func TestEnterPermitsSaysWhenASlotRunsOut(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *embedded.Node, c *redis.Client) {
 		g := ground{T: t, client: c}
@@ -278,7 +279,8 @@ func TestEnterPermitsSaysWhenASlotRunsOut(t *testing.T) {
 	})
 }
 
-// With 256 permits the node finds the only one that is free, from whatever slot on, and all of them can be had.
+// With 256 permits the node finds the only free one, whichever slot comes first, and one lease can have all
+// of them.
 func TestManyPermits(t *testing.T) {
 	const n = script.MaxPermits
 	s := script.NewSemaphore("lock", n)
@@ -512,7 +514,8 @@ func TestPermitsWithoutMemory(t *testing.T) {
 	}
 }
 
-// restrictedPermits returns what restricted does, with slots of these values, and a waiter of another process.
+// restrictedPermits returns what restricted does, with slots of these values, and a waiter of another
+// process.
 func restrictedPermits(t *testing.T, values string, rules ...any) (g ground, run func(c script.Command) (any, error)) {
 	t.Helper()
 	g, run = restricted(t, rules...)
@@ -562,8 +565,8 @@ func TestEnterPermitsThatFailsHalfWay(t *testing.T) {
 	}
 }
 
-// A user that may only look at the slots and delete them gives them back. One that may not delete them lets them all
-// run out.
+// A user that may only look at the slots and delete them gives them back. One that may not delete them lets
+// them all run out.
 func TestReleaseSlotsWithoutPermissions(t *testing.T) {
 	turnover := script.Turnover{Enters: aTicket(2, us), Alive: alive, Leave: []script.Ticket{aTicket(1, they)}}
 	for name, c := range map[string]struct {
@@ -674,20 +677,7 @@ func TestPermitsCommands(t *testing.T) {
 		"valid, beyond":          {script.ValidMulti(s.Multi(slots(0, 200), "v")), []string{key(0), key(200)}, []string{"v"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var texts []string
-			for _, arg := range c.command.Args {
-				texts = append(texts, fmt.Sprint(arg))
-			}
-			assert.Equal(t, strconv.Itoa(len(c.keys)), texts[2])
-			assert.Equal(t, c.keys, texts[3:3+len(c.keys)])
-			assert.Equal(t, c.args, texts[3+len(c.keys):])
-			assert.Equal(t, c.command.Args[2:], c.command.InFull()[2:])
-			assert.NotContains(t, c.command.InFull()[1], "-- include")
-			c.command.WithRESP(func(resp []byte) {
-				read, err := proto.ReadStrings(string(resp))
-				require.NoError(t, err)
-				assert.Equal(t, texts, read)
-			})
+			sends(t, c.command, c.keys, c.args)
 		})
 	}
 	assert.Equal(t, "a{b}c", s.Name())

@@ -1,19 +1,22 @@
--- KEYS: the slots that are given back, then the slots that the caller keeps, then the queue
---       unless the caller may not touch it
--- ARGV: 1 value  2 how many slots a lease has  3 how many slots the caller keeps
+-- KEYS: the slots to give back, then the slots that the caller keeps, then the queue unless the
+--       caller may not touch it
+-- ARGV: 1 value  2 how many slots a lease of the caller has  3 how many slots the caller keeps
 --       4 process, '' if nobody of it waits, '-' if it may not touch the queue
 --       then, if somebody enters or leaves the queue: the ticket that enters, or '', how long it
 --       counts as alive, in milliseconds, and the tickets that leave
--- Gives back slots that have the value. Then, if any of the slots is free, tells the first live
--- waiter, but not one of the caller's process. A slot that cannot be read, a list for example,
--- is not free.
--- Returns 1 as many slots as a lease has, or more, had the value; 0 fewer. It adds what
--- release.lua adds.
+-- Deletes the slots to give back that have the value. If any slot of both lists is free
+-- afterwards, tells the first live waiter, but nobody of the caller's process. A key of another
+-- type, a list for example, is not free. A user that may not read a slot must still give back
+-- the others: the script returns that error at its end.
+-- Returns 1 if at least as many slots of both lists had the value as a lease has, otherwise 0.
+-- To that it adds what release.lua adds.
+-- For next.lua, v is false if some slot is free, otherwise ''.
 local value, process, place, change, n = ARGV[1], ARGV[4], KEYS[#KEYS], 5, #KEYS
 if process ~= '-' then n = n - 1 end
 
--- MGET does not tell a key of another type from a missing one, and a user may not be allowed
--- to call it. GET does, but only one free slot must be found.
+-- MGET shows a key of another type as missing, and a user may not be allowed to call it. GET
+-- tells such a key from a missing one. It is called for each slot that MGET does not show a value
+-- of, until one free slot is found. Without MGET it is called for each slot.
 local values, had, mine, v, failed = redis.pcall('MGET', unpack(KEYS, 1, n)), 0, {}, '', nil
 for i = 1, n do
   local owner = values[i]

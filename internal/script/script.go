@@ -76,7 +76,7 @@ var (
 // complete returns a script with what it includes, and without comments on lines of their own and
 // indentation: each new connection sends all scripts.
 func complete(script string) string {
-	for _, i := range []struct{ name, text string }{ // an included script can include those behind it
+	for _, i := range []struct{ name, text string }{ // an included script can include those further down in this list
 		{"turnover", turnover}, {"next", next}, {"queue", queue}, {"writers", writers}, {"tell", tell}, {"readers", readers},
 	} {
 		script = strings.Replace(script, "-- include "+i.name+".lua\n", i.text, 1)

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2/proto"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -795,21 +794,7 @@ func TestSharedCommands(t *testing.T) {
 		"release, quietly fence": {script.ReleaseSharedQuietly(lock, token(7)), []string{fenceOf}, []string{"v", "-", "7", day}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var texts []string
-			for _, arg := range c.command.Args {
-				texts = append(texts, fmt.Sprint(arg))
-			}
-			keys := append([]string{"a{b}c"}, c.keys...)
-			assert.Equal(t, strconv.Itoa(len(keys)), texts[2])
-			assert.Equal(t, keys, texts[3:3+len(keys)])
-			assert.Equal(t, c.args, texts[3+len(keys):])
-			assert.Equal(t, c.command.Args[2:], c.command.InFull()[2:])
-			assert.NotContains(t, c.command.InFull()[1], "-- include")
-			c.command.WithRESP(func(resp []byte) {
-				read, err := proto.ReadStrings(string(resp))
-				require.NoError(t, err)
-				assert.Equal(t, texts, read)
-			})
+			sends(t, c.command, append([]string{"a{b}c"}, c.keys...), c.args)
 		})
 	}
 }
