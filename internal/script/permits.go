@@ -247,8 +247,9 @@ func (s *Semaphore) AllBut(some Slots) (all Slots) {
 }
 
 // ReleaseSlots gives back those slots of gives that have the value. It lets the tickets of turnover enter and leave
-// the queue. If a slot of gives or of keeps is free then, which it may have been before, the node tells the first
-// waiter, as for Release. The node replies as to Release: Mine if a slot of either had the value, otherwise Missing.
+// the queue. If it has given back a slot, or if a ticket enters or leaves, and a slot of gives or of keeps is free then,
+// the node tells the first waiter, as for Release. If nothing has changed, it tells nobody: the first waiter may want
+// more slots than are free, and would try again and again. The node replies as to Release: Mine if a slot of either had the value, otherwise Missing.
 func ReleaseSlots(s *Semaphore, value any, gives, keeps Slots, process Process, turnover Turnover) Command {
 	r := newRequest(releasePermitsScript, keyCount+1+s.n+6)
 	kept := s.keysOf(keeps)

@@ -1,0 +1,52 @@
+package redsync_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+)
+
+// This file looks at what those who wait for permits send, and at who is told of what.
+
+// Who wants more permits than are free is not told again and again by those who wait behind it: nothing has changed.
+func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		held := f.NewMutex("lock", permitsOf(5, 3, redsync.WithWatchdog())...)
+		require.NoError(f, held.Lock())
+		other := f.another()
+		f.closes(other)
+		head := f.calls(other, permitsOf(5, 3, patient()...)...)
+		var behind []*call
+		const processes = 20
+		for range processes {
+			time.Sleep(7 * time.Millisecond)
+			rs := f.another()
+			f.closes(rs)
+			behind = append(behind, f.calls(rs, permitsOf(5, 1, patient(redsync.WithFair())...)...))
+		}
+		time.Sleep(2 * time.Second)
+		before := f.traffic()
+		time.Sleep(10 * time.Second)
+		// Each process shows its ticket twice a second to five nodes, and takes back what that attempt left.
+		assert.LessOrEqual(f, f.traffic()-before, (processes+2)*2*2*5*10)
+		head.cancel()
+		<-head.done
+		for _, c := range behind[:2] {
+			f.within(c, 10*time.Millisecond)
+		}
+		f.unlock(held)
+		for _, c := range behind[2:5] {
+			f.within(c, 10*time.Millisecond)
+		}
+		for _, c := range behind {
+			f.within(c, 10*time.Millisecond)
+			f.unlock(c.Mutex)
+		}
+		f.nothingOfPermits()
+	})
+}
