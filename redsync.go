@@ -51,7 +51,7 @@ func (r *Redsync) With(options ...Option) *Redsync {
 
 // NewMutex returns a lock with the given name, which is its Redis key. It sends nothing. The lock is
 // exclusive, unless WithShared makes it a reader, or WithPermits one of several holders. The name must not be empty, nor
-// of the form {x}:queue, {x}:fence, {x}:slots or {x}:slot:0 (or another number), which belong to the name x. With such a name, or an out-of-range option, every operation
+// of the form {x}:queue, {x}:fence, {x}:slot:queue or {x}:slot:0 (or another number), which belong to the name x. With such a name, or an out-of-range option, every operation
 // fails and says so.
 func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 	if r == nil {
