@@ -50,3 +50,25 @@ func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 		f.nothingOfPermits()
 	})
 }
+
+// TryLock finds a permit that is free on all nodes, although these differ in which others are free. No rival is there, so
+// it is not told that the permits are taken.
+func TestTryLockFindsAFreePermitAmongSplitVotes(t *testing.T) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
+		f.meet()
+		f.puts(0, "a", time.Hour, 0, 1, 2)
+		f.puts(1, "b", time.Hour, 2, 3, 4)
+		for range 20 { // each begins with a random slot
+			m := f.NewMutex("lock", permitsOf(3, 1, mode...)...)
+			require.NoError(f, m.TryLock())
+			assert.GreaterOrEqual(f, len(without(f.holdsOn(m.Value(), 3), 0)), 3)
+			f.unlock(m)
+		}
+		f.puts(2, "c", time.Hour, 0, 1, 3)
+		before := f.traffic()
+		var taken *redsync.ErrTaken
+		require.ErrorAs(f, f.NewMutex("lock", permitsOf(3, 1, mode...)...).TryLock(), &taken)
+		assert.LessOrEqual(f, f.traffic()-before, 3*2*5)
+		f.nobodyWaits()
+	})
+}
