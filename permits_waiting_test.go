@@ -1,13 +1,18 @@
 package redsync_test
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file looks at what those who wait for permits send, and at who is told of what.
@@ -71,4 +76,38 @@ func TestTryLockFindsAFreePermitAmongSplitVotes(t *testing.T) {
 		assert.LessOrEqual(f, f.traffic()-before, 3*2*5)
 		f.nobodyWaits()
 	})
+}
+
+// Holders have their slots on a quorum of nodes each, seldom on all. However these lie, a permit that nobody has is found
+// by one TryLock, and nobody is admitted beyond the permits.
+func TestTryLockFindsWhatHoldersLeaveFree(t *testing.T) {
+	for nodes := 1; nodes <= 6; nodes++ {
+		for seed := range uint64(testlength.Of(10, 40, 400)) { //nolint:gosec // a small number
+			synctest.Test(t, func(t *testing.T) {
+				all := embedded.Start(nodes)
+				f := field{user{t, process(all)}, all}
+				f.closes(f.Redsync)
+				t.Cleanup(func() { all.Close(); time.Sleep(time.Minute) })
+				f.meet()
+				r := rand.New(rand.NewPCG(seed, uint64(nodes))) //nolint:gosec // a small number
+				n := 1 + r.IntN(8)
+				free := r.IntN(n + 1)
+				for i, slot := range r.Perm(n)[free:] {
+					quorum := nodes/2 + 1
+					for _, node := range r.Perm(nodes)[:quorum+r.IntN(nodes-quorum+1)] {
+						f.puts(slot, fmt.Sprint("holder ", i), time.Hour, node)
+					}
+				}
+				weight := 1 + r.IntN(n)
+				m := f.NewMutex("lock", permitsOf(n, weight)...)
+				err := m.TryLock()
+				require.Equal(f, weight <= free, err == nil, "%d of %d permits on %d nodes, %d are free: %v", weight, n, nodes, free, err)
+				if err == nil {
+					f.unlock(m)
+				}
+				time.Sleep(time.Second)
+				f.nobodyWaits()
+			})
+		}
+	}
 }
