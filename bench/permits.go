@@ -134,19 +134,19 @@ func (f figures) addRounds(w *waits) {
 // permitsChild runs in the child process.
 func permitsChild(ctx context.Context, order permitsOrder, in io.Reader, out io.Writer) error {
 	return onLedger(ctx, order.bookOrder, in, out, func(lib library, book *ledger) (*waits, error) {
-		return usePermits(ctx, lib, book, order)
+		return usePermits(ctx, lib, book, order, sleepExactly)
 	})
 }
 
 // usePermits runs the goroutines of an order until its time has passed, or until one of them notices that too many
 // permits are held.
-func usePermits(ctx context.Context, lib library, book *ledger, order permitsOrder) (*waits, error) {
+func usePermits(ctx context.Context, lib library, book *ledger, order permitsOrder, sleep func(time.Duration)) (*waits, error) {
 	var count attempts
 	if l, ok := lib.(interface{ observe(observer any) }); ok {
 		l.observe(&count)
 	}
 	w, err := together(ctx, order.Goroutines, order.Time, func(ctx context.Context, i int) (waits, error) {
-		u := permitUser{permitsOrder: order, book: book, account: order.First + i, lock: keptLock(lib, order.Key)}
+		u := permitUser{permitsOrder: order, sleep: sleep, book: book, account: order.First + i, lock: keptLock(lib, order.Key)}
 		err := u.run(ctx)
 		return u.waits, err
 	})
@@ -170,7 +170,8 @@ type permitUser struct {
 	permitsOrder
 	waits
 	book    *ledger
-	account int // notes whether the goroutine has a permit
+	account int                 // notes whether the goroutine has a permit
+	sleep   func(time.Duration) // sleepExactly, but for tests in virtual time
 	lock    func(context.Context) (held, error)
 }
 
@@ -198,15 +199,14 @@ func (u *permitUser) run(ctx context.Context) error {
 var errTooMany = errors.New("too many permits are held")
 
 // use holds a permit, and notes that in the ledger. It returns an error if too many are held with it. It looks after
-// its note, so of several who hold permits at the same time the last one to note it sees all notes. The hold is as
-// long as it should be: time.Sleep would be late by up to a millisecond.
+// its note, so of several who hold permits at the same time the last one to note it sees all notes.
 func (u *permitUser) use(visit int64) error {
 	start := time.Now()
 	if err := u.book.write(u.account, account{Balance: visit, Holder: 1}); err != nil {
 		return err
 	}
 	looks := u.look()
-	sleepExactly(max(u.Hold-time.Since(start), 0))
+	u.sleep(max(u.Hold-time.Since(start), 0))
 	return errors.Join(looks, u.look(), u.book.write(u.account, account{Balance: visit}))
 }
 

@@ -42,7 +42,7 @@ func testPermits(goroutines int) permitsOrder {
 
 func TestUsePermitsCountsPermitsAndWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, err := usePermits(t.Context(), newSemaphore(fewPermits), newTestLedger(t, 8), testPermits(8))
+		w, err := usePermits(t.Context(), newSemaphore(fewPermits), newTestLedger(t, 8), testPermits(8), time.Sleep)
 		require.NoError(t, err)
 		require.InDelta(t, idealPermits, len(w.Times), 8, "all permits are always held")
 		require.Len(t, w.Counts, 8)
@@ -59,7 +59,7 @@ func TestUsePermitsEndsWhenTooManyAreHeld(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
-			w, err := usePermits(t.Context(), open(), newTestLedger(t, 8), testPermits(8))
+			w, err := usePermits(t.Context(), open(), newTestLedger(t, 8), testPermits(8), time.Sleep)
 			require.ErrorIs(t, err, errTooMany, name)
 			require.Greater(t, w.AtOnce, fewPermits, name)
 			require.Less(t, time.Since(start), time.Second/2, name)
@@ -76,7 +76,7 @@ func TestUsersInTwoProcessesNoticeEachOther(t *testing.T) {
 		for i := range errs {
 			o := testPermits(4)
 			o.First, o.Accounts = 4*i, 8
-			both.Go(func() { _, errs[i] = usePermits(t.Context(), newSemaphore(3), book, o) })
+			both.Go(func() { _, errs[i] = usePermits(t.Context(), newSemaphore(3), book, o, time.Sleep) })
 		}
 		both.Wait()
 		require.ErrorIs(t, errs[0], errTooMany)
@@ -129,10 +129,10 @@ func TestHeldAtOnceDoesNotAddUpDifferentMoments(t *testing.T) {
 func TestUsePermitsReturnsTheErrorOfTheLedger(t *testing.T) {
 	order := testPermits(1)
 	order.Accounts = 2
-	_, err := usePermits(t.Context(), newSemaphore(1), newTestLedger(t, 1), order)
+	_, err := usePermits(t.Context(), newSemaphore(1), newTestLedger(t, 1), order, time.Sleep)
 	require.ErrorContains(t, err, "2 accounts")
 	order.First = -1
-	_, err = usePermits(t.Context(), newSemaphore(1), newTestLedger(t, 1), order)
+	_, err = usePermits(t.Context(), newSemaphore(1), newTestLedger(t, 1), order, time.Sleep)
 	require.Error(t, err)
 }
 
