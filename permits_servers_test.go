@@ -3,6 +3,7 @@ package redsync_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -132,5 +133,87 @@ func TestPermitsOnAClusterClient(t *testing.T) {
 			ok, err = next.Unlock()
 			require.True(t, ok, "%v", err)
 		}
+	}
+}
+
+// Callers give up at any moment, give their permits away or crash, and processes close and come anew, while two of four
+// servers may be frozen at once. There are never more holders than permits, and nothing is left.
+func TestPermitsOfImpatientCallersUnderFreezes(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 4)
+	g := &gate{TB: t, in: map[*redsync.Mutex]int{}}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(testlength.Of(1, 3, 60))*time.Second)
+	defer cancel()
+	const permits = 3
+	serves := func(rs *redsync.Redsync, r *rand.Rand) {
+		weight := 1 + r.IntN(permits)
+		options := permitsOf(permits, weight, redsync.WithFair(), redsync.WithExpiry(time.Duration(300+r.IntN(700))*time.Millisecond), redsync.WithTries(r.IntN(4)))
+		if r.IntN(2) == 0 {
+			options = append(options, redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+		}
+		m := rs.NewMutex("printer", options...)
+		short, done := context.WithTimeout(ctx, time.Duration(1+r.IntN(1+r.IntN(1000)))*time.Millisecond)
+		defer done()
+		if m.LockContext(short) != nil {
+			return
+		}
+		g.enters(m, weight, permits)
+		defer g.leaves(m)
+		time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond) //nolint:forbidigo // it works
+		if r.IntN(3) > 0 {
+			_, _ = m.Unlock()
+			return
+		}
+		s, err := m.Detach(ctx)
+		if err != nil {
+			return
+		}
+		heir := rs.NewMutex("printer", redsync.WithSequencer(s), redsync.WithExpiry(time.Second))
+		if ok, _ := heir.Extend(); ok {
+			g.enters(heir, weight, permits)
+			g.leaves(heir)
+		}
+		_, _ = heir.Unlock()
+	}
+	var all sync.WaitGroup
+	for p := range uint64(3) {
+		all.Go(func() {
+			for life := uint64(0); ctx.Err() == nil; life++ { // each ends with a Close in the middle of its calls
+				rs := realProcess(servers)
+				end := time.Now().Add(300 * time.Millisecond)
+				var calls sync.WaitGroup
+				for i := range uint64(3) {
+					r := rand.New(rand.NewPCG(p, life<<8+i)) //nolint:gosec // no secret
+					calls.Go(func() {
+						for ctx.Err() == nil && time.Now().Before(end.Add(10*time.Millisecond)) {
+							serves(rs, r)
+						}
+					})
+				}
+				time.Sleep(time.Until(end)) //nolint:forbidigo // real servers
+				closing, done := context.WithTimeout(context.Background(), 20*time.Second)
+				_ = rs.Close(closing) // frozen servers may miss its deadline
+				done()
+				calls.Wait()
+			}
+		})
+	}
+	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // no secret
+	for ctx.Err() == nil {
+		for _, i := range r.Perm(len(servers))[:1+r.IntN(2)] {
+			servers[i].Freeze()
+		}
+		time.Sleep(time.Duration(r.IntN(150)) * time.Millisecond) //nolint:forbidigo // a fault lasts
+		for _, s := range servers {
+			s.Thaw()
+		}
+		time.Sleep(time.Duration(r.IntN(50)) * time.Millisecond) //nolint:forbidigo // the next fault comes later
+	}
+	all.Wait()
+	for i, s := range servers {
+		assert.Eventually(t, func() bool {
+			keys, err := s.Do("keys", "*")
+			return err == nil && fmt.Sprint(keys) == "[]"
+		}, 10*time.Second, 50*time.Millisecond, "server %d", i)
 	}
 }

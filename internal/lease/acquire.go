@@ -58,6 +58,12 @@ func (o Outcome) MayWinAtOnce() bool {
 	return ok && o.Kind == NotWon && t.MayWinAtOnce()
 }
 
+// IsSplit reports whether a quorum of nodes has granted, but not the same: see claim.LateTally.
+func (o Outcome) IsSplit() bool {
+	_, ok := o.Result.Tally.(claim.LateTally)
+	return ok && o.Kind == NotWon && o.Result.Rule.Quorum(o.Result.Count.Granted)
+}
+
 // Heard reports whether a quorum of nodes has granted or refused.
 func (o Outcome) Heard() bool {
 	return o.Result.Rule != nil && o.Result.Rule.Quorum(o.Result.Count.Answered())

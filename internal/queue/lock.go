@@ -71,6 +71,9 @@ func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*leas
 	default:
 		return t.wait(ctx, start, limit, lease.Outcome{})
 	}
+	if limit == 1 && l == nil {
+		l = t.tryPastSplit(ctx, start, o)
+	}
 	switch {
 	case l != nil:
 		return l, nil
@@ -108,8 +111,33 @@ func (t *Terms) tryFairly(ctx context.Context, start clock.Instant) (*lease.Leas
 	if why := t.Group.lines.whyTaken(t.Claim.Lines()); why.Kind != lease.NotAsked {
 		return nil, why
 	}
+	return t.tryQueued(ctx, start)
+}
+
+// tryPastSplit repeats the only attempt of a call if nodes have granted different permits. A permit may be free on a
+// quorum of nodes then, without a rival, because nodes differ in what is free: o may tell the next attempt where to
+// begin. Only an attempt with a ticket is told what is free. So a first repetition learns that if o does not know it,
+// and a second one takes it. tryPastSplit returns nil if that does not succeed: then o is why the call fails.
+func (t *Terms) tryPastSplit(ctx context.Context, start clock.Instant, o lease.Outcome) (l *lease.Lease) {
+	again := o.IsSplit()
+	if t.Fair {
+		again = o.MayWinAtOnce()
+	}
+	for range 2 {
+		if !again || l != nil || ctx.Err() != nil || t.Keeper.IsClosed() {
+			break
+		}
+		l, o = t.tryQueued(ctx, start)
+		again = o.MayWinAtOnce()
+	}
+	return l
+}
+
+// tryQueued makes one attempt with a ticket, which respects the order of the queues in fair mode. The ticket leaves the
+// queues behind the attempt.
+func (t *Terms) tryQueued(ctx context.Context, start clock.Instant) (*lease.Lease, lease.Outcome) {
 	w := newWaiter(t, start) // it is in no line, so that ticketLocked needs no lock
-	at := script.Place{Ticket: w.ticketLocked(), Alive: lease.AliveFor.Milliseconds(), Strict: true}
+	at := script.Place{Ticket: w.ticketLocked(), Alive: lease.AliveFor.Milliseconds(), Strict: t.Fair}
 	// leaves is set, so that waiter.end does not look for w in a line.
 	l, o := w.try(ctx, 1, &turn{waiter: w, place: at, leaves: true})
 	if l != nil {

@@ -132,6 +132,7 @@ type giving struct {
 func (r giving) expect(w *permitsWorld) (e expected) {
 	var had int
 	var free bool
+	changes := r.enters != "" || len(r.leave) > 0
 	about := ""
 	for _, part := range []script.Slots{r.gives, r.keeps} {
 		for slot := range part.All() {
@@ -146,6 +147,7 @@ func (r giving) expect(w *permitsWorld) (e expected) {
 				had++
 				if r.gives.Has(slot) {
 					*n = worldName{}
+					changes = true
 				}
 			}
 			free = free || n.lock == ""
@@ -156,7 +158,7 @@ func (r giving) expect(w *permitsWorld) (e expected) {
 		reply.Found = script.Mine
 	}
 	l := &w.line
-	if !r.quiet && !l.queueOdd && (free || r.enters != "" || len(r.leave) > 0) {
+	if !r.quiet && !l.queueOdd && changes {
 		l.without(r.leave...)
 		l.with(r.enters)
 		l.living()

@@ -4,13 +4,15 @@
 --       4 process, '' if nobody of it waits, '-' if it may not touch the queue
 --       then, if somebody enters or leaves the queue: the ticket that enters, or '', how long it
 --       counts as alive, in milliseconds, and the tickets that leave
--- Deletes the slots to give back that have the value. If any slot of both lists is free
--- afterwards, tells the first live waiter, but nobody of the caller's process. A key of another
--- type, a list for example, is not free. A user that may not read a slot must still give back
--- the others: the script returns that error at its end.
+-- Deletes the slots to give back that have the value. If it has deleted some, or if a ticket
+-- enters or leaves, and any slot of both lists is free afterwards, tells the first live waiter,
+-- but nobody of the caller's process. Otherwise nothing has changed: the first waiter was told
+-- when a slot became free, and may want more slots than are free. A key of another type, a list
+-- for example, is not free. A user that may not read a slot must still give back the others: the
+-- script returns that error at its end.
 -- Returns 1 if at least as many slots of both lists had the value as a lease has, otherwise 0.
 -- To that it adds what release.lua adds.
--- For next.lua, v is false if some slot is free, otherwise ''.
+-- For next.lua, v is false if some slot is free and something has changed, otherwise ''.
 local value, process, place, change, n = ARGV[1], ARGV[4], KEYS[#KEYS], 5, #KEYS
 if process ~= '-' then n = n - 1 end
 
@@ -40,4 +42,5 @@ if #mine > 0 then
 end
 if failed then return failed end
 local found = had < tonumber(ARGV[2]) and 0 or 1
+if #mine == 0 and not ARGV[change] then return found end
 -- include next.lua

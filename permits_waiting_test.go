@@ -1,0 +1,113 @@
+package redsync_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
+)
+
+// This file looks at what those who wait for permits send, and at who is told of what.
+
+// Who wants more permits than are free is not told again and again by those who wait behind it: nothing has changed.
+func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		held := f.NewMutex("lock", permitsOf(5, 3, redsync.WithWatchdog())...)
+		require.NoError(f, held.Lock())
+		other := f.another()
+		f.closes(other)
+		head := f.calls(other, permitsOf(5, 3, patient()...)...)
+		var behind []*call
+		const processes = 20
+		for range processes {
+			time.Sleep(7 * time.Millisecond)
+			rs := f.another()
+			f.closes(rs)
+			behind = append(behind, f.calls(rs, permitsOf(5, 1, patient(redsync.WithFair())...)...))
+		}
+		time.Sleep(2 * time.Second)
+		before := f.traffic()
+		time.Sleep(10 * time.Second)
+		// Each process shows its ticket twice a second to five nodes, and takes back what that attempt left.
+		assert.LessOrEqual(f, f.traffic()-before, (processes+2)*2*2*5*10)
+		head.cancel()
+		<-head.done
+		for _, c := range behind[:2] {
+			f.within(c, 10*time.Millisecond)
+		}
+		f.unlock(held)
+		for _, c := range behind[2:5] {
+			f.within(c, 10*time.Millisecond)
+		}
+		for _, c := range behind {
+			f.within(c, 10*time.Millisecond)
+			f.unlock(c.Mutex)
+		}
+		f.nothingOfPermits()
+	})
+}
+
+// TryLock finds a permit that is free on all nodes, although these differ in which others are free. No rival is there, so
+// it is not told that the permits are taken.
+func TestTryLockFindsAFreePermitAmongSplitVotes(t *testing.T) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
+		f.meet()
+		f.puts(0, "a", time.Hour, 0, 1, 2)
+		f.puts(1, "b", time.Hour, 2, 3, 4)
+		for range 20 { // each begins with a random slot
+			m := f.NewMutex("lock", permitsOf(3, 1, mode...)...)
+			require.NoError(f, m.TryLock())
+			assert.GreaterOrEqual(f, len(without(f.holdsOn(m.Value(), 3), 0)), 3)
+			f.unlock(m)
+		}
+		f.puts(2, "c", time.Hour, 0, 1, 3)
+		before := f.traffic()
+		var taken *redsync.ErrTaken
+		require.ErrorAs(f, f.NewMutex("lock", permitsOf(3, 1, mode...)...).TryLock(), &taken)
+		assert.LessOrEqual(f, f.traffic()-before, 3*2*5)
+		f.nobodyWaits()
+	})
+}
+
+// Holders have their slots on a quorum of nodes each, seldom on all. However these lie, a permit that nobody has is found
+// by one TryLock, and nobody is admitted beyond the permits.
+func TestTryLockFindsWhatHoldersLeaveFree(t *testing.T) {
+	for nodes := 1; nodes <= 6; nodes++ {
+		for seed := range uint64(testlength.Of(10, 40, 400)) { //nolint:gosec // a small number
+			synctest.Test(t, func(t *testing.T) {
+				all := embedded.Start(nodes)
+				f := field{user{t, process(all)}, all}
+				f.closes(f.Redsync)
+				t.Cleanup(func() { all.Close(); time.Sleep(time.Minute) })
+				f.meet()
+				r := rand.New(rand.NewPCG(seed, uint64(nodes))) //nolint:gosec // a small number
+				n := 1 + r.IntN(8)
+				free := r.IntN(n + 1)
+				for i, slot := range r.Perm(n)[free:] {
+					quorum := nodes/2 + 1
+					for _, node := range r.Perm(nodes)[:quorum+r.IntN(nodes-quorum+1)] {
+						f.puts(slot, fmt.Sprint("holder ", i), time.Hour, node)
+					}
+				}
+				weight := 1 + r.IntN(n)
+				m := f.NewMutex("lock", permitsOf(n, weight)...)
+				err := m.TryLock()
+				require.Equal(f, weight <= free, err == nil, "%d of %d permits on %d nodes, %d are free: %v", weight, n, nodes, free, err)
+				if err == nil {
+					f.unlock(m)
+				}
+				time.Sleep(time.Second)
+				f.nobodyWaits()
+			})
+		}
+	}
+}
