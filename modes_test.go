@@ -38,7 +38,9 @@ type lockKind struct {
 	call   string // how errors name it
 	lock   func(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex
 	names  []string
+	keys   []string
 	shared bool
+	permit bool
 }
 
 // rival returns a lock that cannot be held together with one of the kind.
@@ -53,19 +55,30 @@ func (k lockKind) rival(rs *redsync.Redsync, options ...redsync.Option) *redsync
 var lockKinds = []lockKind{
 	{"plain lock", "NewMutex", func(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
 		return rs.NewMutex("a", options...)
-	}, []string{"a"}, false},
+	}, []string{"a"}, []string{"a"}, false, false},
 	{"several names", "NewMultiMutex", func(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
 		return rs.NewMultiMutex([]string{"c", "a", "b"}, options...)
-	}, []string{"a", "b", "c"}, false},
+	}, []string{"a", "b", "c"}, []string{"a", "b", "c"}, false, false},
 	{"shared", "WithShared", func(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
 		return rs.NewMutex("a", append([]redsync.Option{redsync.WithShared()}, options...)...)
-	}, []string{"a"}, true},
+	}, []string{"a"}, []string{"a"}, true, false},
+	{"permits", "WithPermits", func(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
+		return rs.NewMutex("a", append([]redsync.Option{onePermit}, options...)...)
+	}, []string{"a"}, []string{permitKey}, false, true},
 }
+
+// onePermit makes a permit that nobody else can have. It has the key permitKey.
+var onePermit = redsync.WithPermits(1)
+
+const permitKey = "{a}:slot:0"
 
 // options returns the options that make a lock of the kind with Redsync.Do.
 func (k lockKind) options() []redsync.Option {
-	if k.shared {
+	switch {
+	case k.shared:
 		return []redsync.Option{redsync.WithShared()}
+	case k.permit:
+		return []redsync.Option{onePermit}
 	}
 	return nil
 }
@@ -112,12 +125,14 @@ var modeRows = []modeRow{
 	{name: "WithLockDelay", cells: inAll(works), option: always(redsync.WithLockDelay(time.Second))},
 	{name: "WithFair", cells: inAll(works), option: always(redsync.WithFair())},
 	{name: "WithPriority", cells: inAll(works), option: always(redsync.WithPriority(7))},
-	{name: "WithFencing", cells: inAll(works), option: always(redsync.WithFencing())},
-	{name: "WithHandOver", cells: []string{works, idle, works}, option: always(redsync.WithHandOver(true))},
+	{name: "WithFencing", cells: []string{works, works, works, fails}, option: always(redsync.WithFencing())},
+	{name: "WithHandOver", cells: []string{works, idle, works, idle}, option: always(redsync.WithHandOver(true))},
 	{name: "WithObserver", cells: inAll(works), option: always(redsync.WithObserver(&redsynctest.Recorder{}))},
 	{name: "WithLogger", cells: inAll(works), option: always(redsync.WithLogger(slog.New(slog.DiscardHandler)))},
-	{name: "WithShared", cells: []string{works, fails, works}, option: always(redsync.WithShared())},
-	{name: "WithValue", cells: []string{works, fails, fails}, option: func(over redsync.Sequencer) redsync.Option {
+	{name: "WithShared", cells: []string{works, fails, works, fails}, option: always(redsync.WithShared())},
+	{name: "WithPermits", cells: []string{works, fails, fails, works}, option: always(onePermit)},
+	{name: "WithWeight", cells: []string{fails, fails, fails, works}, option: always(redsync.WithWeight(1))},
+	{name: "WithValue", cells: []string{works, fails, fails, fails}, option: func(over redsync.Sequencer) redsync.Option {
 		return redsync.WithValue(over.Value)
 	}},
 	{name: "WithSequencer", cells: inAll(works), option: redsync.WithSequencer},
@@ -140,7 +155,7 @@ var modeRows = []modeRow{
 		require.ErrorAs(u, kind.rival(u.Redsync).TryLock(), &taken)
 		time.Sleep(8 * time.Second) // nobody adopts it
 	}},
-	{name: "Downgrade", cells: []string{works, fails, fails}, use: func(u user, kind lockKind, m *redsync.Mutex) {
+	{name: "Downgrade", cells: []string{works, fails, fails, fails}, use: func(u user, kind lockKind, m *redsync.Mutex) {
 		require.NoError(u, m.Downgrade(u.Context()))
 	}},
 	{name: "Sequencer", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) {
@@ -161,7 +176,7 @@ var modeRows = []modeRow{
 	{name: "Until", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) { assert.NotZero(u, m.Until()) }},
 	{name: "Remaining", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) { assert.Positive(u, m.Remaining()) }},
 	{name: "Value", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) { assert.NotEmpty(u, m.Value()) }},
-	{name: "Fence", cells: inAll(works), use: func(u user, kind lockKind, m *redsync.Mutex) {
+	{name: "Fence", cells: []string{works, works, works, idle}, use: func(u user, kind lockKind, m *redsync.Mutex) {
 		assert.Zero(u, m.Fence())
 		u.unlock(m)
 		fenced := kind.lock(u.Redsync, redsync.WithFencing())
@@ -191,11 +206,11 @@ var modeRows = []modeRow{
 			return nil
 		}))
 	}},
-	{name: "Redsync.Do", cells: []string{works, nowhere, works}, use: func(u user, kind lockKind, m *redsync.Mutex) {
+	{name: "Redsync.Do", cells: []string{works, nowhere, works, works}, use: func(u user, kind lockKind, m *redsync.Mutex) {
 		u.unlock(m)
 		require.NoError(u, u.Do(u.Context(), "a", nothing, kind.options()...))
 	}},
-	{name: "Redsync.TryDo", cells: []string{works, nowhere, works}, use: func(u user, kind lockKind, m *redsync.Mutex) {
+	{name: "Redsync.TryDo", cells: []string{works, nowhere, works, works}, use: func(u user, kind lockKind, m *redsync.Mutex) {
 		u.unlock(m)
 		require.NoError(u, u.TryDo(u.Context(), "a", nothing, kind.options()...))
 	}},
@@ -209,9 +224,15 @@ var modeRows = []modeRow{
 // optionsApart returns the pairs of options that no lock of a kind can have. What WithSequencer adopts in these tests is
 // a lock of that kind, without further options.
 func optionsApart(kind lockKind) [][2]string {
-	apart := [][2]string{{"WithValue", "WithSequencer"}, {"WithShared", "WithValue"}}
+	apart := [][2]string{
+		{"WithValue", "WithSequencer"}, {"WithShared", "WithValue"},
+		{"WithPermits", "WithShared"}, {"WithPermits", "WithFencing"}, {"WithPermits", "WithValue"},
+	}
 	if !kind.shared {
 		apart = append(apart, [2]string{"WithShared", "WithSequencer"})
+	}
+	if !kind.permit {
+		apart = append(apart, [2]string{"WithPermits", "WithSequencer"})
 	}
 	return apart
 }
@@ -247,8 +268,15 @@ func sides(k int, rows ...modeRow) (excluded [][2]string) {
 	var names []string
 	for _, r := range rows {
 		names = append(names, r.name)
-		if r.cells[k] == fails {
+		if r.cells[k] == fails && r.name != "WithWeight" {
 			excluded = append(excluded, [2]string{r.name, lockKinds[k].call})
+		}
+	}
+	if slices.Contains(names, "WithWeight") { // it excludes nothing, but needs two others
+		if !lockKinds[k].permit && !slices.Contains(names, "WithPermits") {
+			excluded = append(excluded, [2]string{"WithWeight", "WithPermits"})
+		} else if !slices.Contains(names, "WithFair") {
+			excluded = append(excluded, [2]string{"WithWeight", "WithFair"})
 		}
 	}
 	for _, pair := range optionsApart(lockKinds[k]) {
@@ -281,7 +309,11 @@ func (tr trial) try(rows ...modeRow) {
 	if excluded := sides(tr.kind, rows...); excluded != nil {
 		tr.refuses(m, excluded, what)
 	} else {
-		tr.lives(m, what)
+		keys := lockKinds[tr.kind].keys
+		if slices.ContainsFunc(rows, func(r modeRow) bool { return r.name == "WithPermits" }) {
+			keys = []string{permitKey}
+		}
+		tr.lives(m, what, keys)
 	}
 	time.Sleep(10 * time.Millisecond)
 	for i, n := range tr.nodes {
@@ -291,14 +323,14 @@ func (tr trial) try(rows ...modeRow) {
 	}
 }
 
-// lives checks that m can do everything.
-func (tr trial) lives(m *redsync.Mutex, what string) {
+// lives checks that m can do everything. keys are the keys of a hold.
+func (tr trial) lives(m *redsync.Mutex, what string, keys []string) {
 	tr.Helper()
 	require.NoError(tr, m.Lock(), what)
 	time.Sleep(time.Millisecond)
 	for _, n := range tr.nodes {
-		for _, name := range lockKinds[tr.kind].names {
-			require.True(tr, n.Exists(name), "%s: %s", what, name)
+		for _, key := range keys {
+			require.True(tr, n.Exists(key), "%s: %s", what, key)
 		}
 	}
 	until := m.Until()

@@ -256,8 +256,7 @@ func (t *permitTally) addGrant(i int, slots script.Slots) {
 }
 
 // next returns what the next attempt asks for. After a success it prefers the slots that this one had. After a
-// failure it prefers slots that are free together on a quorum of nodes, as far as these have said. After a split it
-// asks all nodes to say which slots are free, which takes them a little longer.
+// failure it prefers slots that are free together on a quorum of nodes, as far as these have said.
 func (t *permitTally) next(won bool) script.Entering {
 	e := t.permits.enter()
 	if won {
@@ -268,7 +267,6 @@ func (t *permitTally) next(won bool) script.Entering {
 		return e
 	}
 	e.Order.Front = t.freeTogether(t.count.Answered())
-	e.Lists = t.split()
 	return e
 }
 
@@ -306,9 +304,6 @@ func (t *permitTally) freeTogether(among Nodes) script.Slots {
 // maxSearch bounds the search for a quorum: nine nodes have 126 of five.
 const maxSearch = 10_000
 
-// split reports whether a quorum of nodes has granted, but not the same slots.
-func (t *permitTally) split() bool { return t.rule.Quorum(t.count.Granted) }
-
 // Standing implements Tally.
 func (t *permitTally) Standing() Standing {
 	s := t.rule.Standing(t.count)
@@ -336,13 +331,11 @@ func (t *permitTally) Won() Winner {
 	return t.permits.Of(script.Slots{}) // never: the round was won
 }
 
-// MayWinAtOnce implements LateTally. It is so after a split, unless the nodes that have granted have said that too few
-// slots are free together on a quorum of them. Nobody would tell the caller: a split needs no rival. For example, some
-// holders may have won without two of five nodes, on which others have their slots. Nodes that have refused do not
-// count: with them the caller could try for ever while another's ticket leads their queues.
-func (t *permitTally) MayWinAtOnce() bool {
-	return t.split() && (!t.permits.enters.Lists || t.freeTogether(t.count.Granted) != (script.Slots{}))
-}
+// MayWinAtOnce implements LateTally. It is so if a quorum of nodes has granted different slots, and others are free
+// together on a quorum of these nodes, which the next attempt then prefers. Nobody would tell the caller: this needs no
+// rival. For example, some holders may have won without two of five nodes, on which others have their slots. Nodes that
+// have refused do not count: with them the caller could try for ever while another's ticket leads their queues.
+func (t *permitTally) MayWinAtOnce() bool { return t.freeTogether(t.count.Granted) != (script.Slots{}) }
 
 // Astray implements LateTally. If rivals take slots at the same time, or nodes differ in which slots are free, they
 // grant different slots.

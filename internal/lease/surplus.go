@@ -68,12 +68,17 @@ func (l *Lease) giveBack(won claim.Winner, nodes claim.Nodes) {
 	l.Release(Releasing{claim: won.Surplus(), nodes: nodes})
 }
 
-// LeaveQueuesOnWin takes a ticket off the queues if others can have a lease of the claim beside l. The ticket must not
-// stay at the head until l is released: a node would tell its process again when the next permit is free, and the
-// next waiter would not learn of it. l has won, and was acquired by the waiter with the ticket.
-func (l *Lease) LeaveQueuesOnWin(ticket script.Ticket) {
-	if _, ok := l.Claim().(claim.Winner); ok {
-		l.LeaveQueuesOnRelease(ticket)
-		l.LeaveQueues()
+// Leaver returns a lease whose release takes a ticket off the queues, if others can have a lease of the claim beside l.
+// It returns nil if that ticket stays until l is released. l has won, and was acquired by the waiter with the ticket.
+//
+// Such a ticket must not stay at the head until l is released: a node would tell its process again when the next permit
+// is free, and the next waiter would not learn of it.
+func (l *Lease) Leaver(ticket script.Ticket) *Lease {
+	if _, ok := l.Claim().(claim.Winner); !ok {
+		return nil
 	}
+	l.LeaveQueuesOnRelease(ticket) // a node may put it there later
+	nobody := Nobody(l.terms)
+	nobody.LeaveQueuesOnRelease(ticket)
+	return nobody
 }

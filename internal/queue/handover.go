@@ -120,6 +120,15 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	return rel
 }
 
+// leaveOnWin takes the ticket of a waiter that has won l off the queues, if it must not stay there until l is released.
+// The waiter has left its line. The ticket of the next takes the place of that ticket, in one step: otherwise a later
+// call of another process could be the first for a moment.
+func (t *Terms) leaveOnWin(l *lease.Lease, ticket script.Ticket) {
+	if nobody := l.Leaver(ticket); nobody != nil {
+		t.Group.releaseAndAdmit(nobody, lease.Releasing{})
+	}
+}
+
 // entered notes that the release of l, which has been sent, puts a ticket into a queue as a says. It reports false if
 // the waiter has left its line or has given up the ticket meanwhile. Then l is not noted.
 //

@@ -91,7 +91,7 @@ func (t *Terms) tryFairly(ctx context.Context, start clock.Instant) (*lease.Leas
 	// leaves is set, so that waiter.end does not look for w in a line.
 	l, o := w.try(ctx, 1, &turn{waiter: w, place: at, leaves: true})
 	if l != nil {
-		l.LeaveQueuesOnWin(at.Ticket)
+		t.leaveOnWin(l, at.Ticket)
 	}
 	return l, o
 }

@@ -217,7 +217,7 @@ func (w *waiter) run(ctx context.Context) (l *lease.Lease, failure *Failure) {
 		case l == nil:
 			w.leaveQueues()
 		case !w.ticket.IsZero():
-			l.LeaveQueuesOnWin(w.ticket)
+			w.terms.leaveOnWin(l, w.ticket)
 		}
 	}()
 	l, failure = w.waitInLine(ctx)

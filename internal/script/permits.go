@@ -157,13 +157,13 @@ func (o Order) at(i, n int) int {
 // An Entering is what EnterPermits asks for.
 type Entering struct {
 	Order Order
-	Wants int  // how many slots
-	Lists bool // a grant, too, says which slots are free
+	Wants int // how many slots
 }
 
 // EnterPermits puts the ticket of place in the queue of s, whether the node grants or refuses. It then sets as many
 // slots to value for ttl milliseconds as e wants, or none. It takes the first that are free. If place is strict, it
-// grants only if the process of the ticket is the first in the queue.
+// grants only if the process of the ticket is the first in the queue. With a ticket, a grant also says which other
+// slots are free.
 //
 // Entering.Parse reads the reply.
 func EnterPermits(s *Semaphore, value any, ttl int64, e Entering, place Place) Command {
@@ -178,18 +178,15 @@ func EnterPermits(s *Semaphore, value any, ttl int64, e Entering, place Place) C
 	if !place.Ticket.IsZero() {
 		r.keys(s.queue)
 	}
-	r.args(value, ttl, e.Wants, flag(e.Lists))
+	r.args(value, ttl, e.Wants)
 	if !place.Ticket.IsZero() {
-		r.args(place.Ticket.argument(), place.Alive, flag(place.Strict))
+		strict := 0
+		if place.Strict {
+			strict = 1
+		}
+		r.args(place.Ticket.argument(), place.Alive, strict)
 	}
 	return r.command()
-}
-
-func flag(set bool) int {
-	if set {
-		return 1
-	}
-	return 0
 }
 
 // An EnteredPermits is what a node answers to EnterPermits.
