@@ -2,11 +2,11 @@ package claim
 
 import (
 	"math/bits"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/jitter"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
@@ -63,7 +63,7 @@ func (p *Permits) With(value string, _ *Room) Claim {
 
 // enter returns what an attempt asks for that knows nothing: a free slot, in cyclic order from a random one on.
 func (s *semaphore) enter() script.Entering {
-	return script.Entering{Wants: s.weight, Order: script.Order{First: rand.IntN(s.Permits())}} //nolint:gosec // not a secret
+	return script.Entering{Wants: s.weight, Order: script.Order{First: jitter.Int(s.Permits())}}
 }
 
 // Value implements Claim.
