@@ -163,8 +163,8 @@ func (s scene) rules(settled time.Duration, left, setBack map[int]time.Duration)
 	}
 }
 
-// allowed reports whether the scene may break the rule of v. When nodes admit a second holder, the first
-// holder also learns of its loss too late.
+// allowed reports whether the scene may break the rule of v. When nodes admit a second holder, or one more than there
+// are permits, the first holder also learns of its loss too late.
 func (s scene) allowed(v history.Violation) bool {
-	return s.excluded && (v.Rule == history.Exclusion || v.Rule == history.LateLost)
+	return s.excluded && (v.Rule == history.Exclusion || v.Rule == history.TooMany || v.Rule == history.LateLost)
 }
