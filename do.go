@@ -29,8 +29,8 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 // now, but not ErrFailed.
 //
 // If m has a lock to adopt (WithSequencer, WithValue), Do extends that lock instead of locking. If the
-// extension fails, Do does not call fn. Its error then matches ErrFailed and what Extend returns. m is as it was:
-// a later Do extends again, and after Unlock a Do locks.
+// extension fails, Do does not call fn. Its error then matches ErrFailed and what Extend returns. m is as it
+// was: a later Do extends again, and after Unlock a Do locks.
 //
 // Do unlocks only the hold that it has acquired. If m is held already, by another Do or by a Lock, that hold
 // stands in the way: Do waits for its end, as Lock does, and leaves it alone. The same is true of a Do within
@@ -63,8 +63,7 @@ func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once boo
 	if err != nil {
 		return err
 	}
-	outer, _ := ctx.Value(mutexKey{}).(*doing)
-	working, cancel := context.WithCancelCause(context.WithValue(ctx, mutexKey{}, &doing{m, h, outer}))
+	working, cancel := context.WithCancelCause(context.WithValue(ctx, scopeKey{}, &scope{m, h, scopeOf(ctx)}))
 	defer func() {
 		lost := h.Err(clock.Now()) // before the release, because afterwards it is ErrNotHeld
 		cancel(nil)
@@ -127,15 +126,28 @@ func termsInDo(t *queue.Terms) *queue.Terms {
 	return &own
 }
 
-type mutexKey struct{}
+// A scope is what the context of a Do's function carries.
+type scope struct {
+	mutex *Mutex       // of the Do
+	hold  *lease.Lease // of the Do
+	outer *scope       // of the Do that calls this one; nil if there is none
+}
+
+type scopeKey struct{}
+
+// scopeOf returns the scope of the innermost Do around ctx, nil if there is none.
+func scopeOf(ctx context.Context) *scope {
+	s, _ := ctx.Value(scopeKey{}).(*scope)
+	return s
+}
 
 // FromContext returns the Mutex that Do holds, if ctx is the context of Do's function or is derived from it;
 // otherwise nil, for a nil ctx too. The function may call Remaining, Valid, Until, Fence and Downgrade of the
 // Mutex. It must leave Unlock to Do. Detach fails. If Do was called on a Mutex with WithShared that was in
 // use, FromContext returns another Mutex for the same lock: see Mutex.Do.
 func FromContext(ctx context.Context) *Mutex {
-	if d, _ := orBackground(ctx).Value(mutexKey{}).(*doing); d != nil {
-		return d.mutex
+	if s := scopeOf(orBackground(ctx)); s != nil {
+		return s.mutex
 	}
 	return nil
 }

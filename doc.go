@@ -20,13 +20,14 @@
 // call it before each step that needs the lock. [Mutex.Valid] asks the nodes.
 //
 // [Redsync.NewMultiMutex] locks several names, all of them or none ([several names]). [WithShared] makes a
-// lock that many readers hold at once, but no reader together with a writer ([readers]).
+// lock that many readers hold at once, but no reader together with a writer ([readers]). [WithPermits] makes a lock
+// that at most n hold at once ([permits]).
 //
 // # What is guaranteed
 //
 //   - Exclusion: at most one hold of a name has Remaining() > 0 at any time, or any number of holds that are all
-//     shared ([WithShared]). If one Mutex gives its hold to another one ([WithSequencer], [WithValue]), both
-//     have it until the giver calls [Mutex.Detach].
+//     shared ([WithShared]). Of the permits of a name, at most n are held at any time ([WithPermits]). If one Mutex
+//     gives its hold to another one ([WithSequencer], [WithValue]), both have it until the giver calls [Mutex.Detach].
 //   - Time: a hold counts from before its winning attempt sends its first byte. It ends at Until, before its keys
 //     can expire. The monotonic clock and the wall clock both measure it, and the longer time counts. Extend and
 //     the watchdog never revive a hold that has ended.
@@ -90,6 +91,7 @@
 // [workers]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/workers.md
 // [several names]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/several-names.md
 // [readers]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/readers.md
+// [permits]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/permits.md
 // [fencing]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/fencing.md
 // [three waits]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/safety.md#the-three-waits-of-lock
 // [objections]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/objections.md

@@ -29,10 +29,10 @@ var (
 	ErrLockAlreadyExpired = errors.New("redsync: lock was already expired")
 
 	// ErrLockLost says that a hold has ended, but not by Unlock or Detach. It always comes with
-	// the cause. Err returns it for every such end. Extend and Valid return it when the nodes have
-	// proved that no quorum holds the lock; Extend also when Until passed during the call. Then
-	// every later call that needs the hold returns it too, until Unlock or the next Lock. If Until
-	// passes during a Valid, the error is ErrLockAlreadyExpired alone.
+	// the cause. Err returns it for every such end. Extend, Downgrade and Valid return it when the nodes
+	// have proved that no quorum holds the lock; Extend and Downgrade also when Until passed during
+	// the call. Then every later call that needs the hold returns it too, until Unlock or the next
+	// Lock. If Until passes during a Valid, the error is ErrLockAlreadyExpired alone.
 	ErrLockLost = errors.New("redsync: lock lost")
 
 	// ErrMaxHold comes with ErrLockAlreadyExpired when the hold has reached the limit
@@ -56,10 +56,12 @@ var (
 	// no further attempt; the next Lock first asks the nodes whether they are still one server.
 	ErrDuplicateNode = errors.New("redsync: two pools lead to one server")
 
-	// ErrUpgrade is the error of a Lock, TryLock, Do or TryDo that would lock a name exclusively inside a Do that
-	// has the name shared, by WithShared or after Downgrade. It would wait for the end of that Do, which waits for
-	// it. Nothing was sent. End the Do first, and lock then. The call is inside if its context is that of the
-	// function of the Do, or derived from it. Both locks must be of the same New or Open.
+	// ErrUpgrade is the error of a Lock, TryLock, Do or TryDo that would lock a name exclusively inside a
+	// Do that holds the name shared, by WithShared or after Downgrade. The call would wait for the end of
+	// that Do, and the Do waits for the call. Nothing was sent. Lock after the Do has ended.
+	//
+	// A call is inside a Do if its context is that of the function of the Do, or derived from it. Both
+	// locks must be of the same New or Open. Any other call waits until its tries are used up.
 	ErrUpgrade = errors.New("redsync: an exclusive lock within a shared one of the same name")
 
 	// ErrClosed is the error of every operation after Close.
@@ -75,15 +77,17 @@ func (*notHeldError) Error() string { return "redsync: lock not held" }
 // Is makes ErrNotHeld match ErrLockAlreadyExpired, which programs for redsync v4 look for.
 func (*notHeldError) Is(target error) bool { return target == ErrLockAlreadyExpired } //nolint:errorlint // a sentinel
 
-// ErrTaken says that the lock is taken. Unlock, Extend and Valid return it if so many nodes hold
-// another value that the others are no quorum. Lock returns it if no quorum granted the lock, some
-// node holds another value, and the nodes that did not fail are a quorum. The errors of nodes that
-// failed come with it then. Methods always return it as a pointer.
+// ErrTaken says that the lock is taken. Unlock, Extend, Downgrade and Valid return it if so many
+// nodes hold another value that the others are no quorum. Lock returns it if no quorum granted the
+// lock, some node holds another value, and the nodes that did not fail are a quorum. The errors of
+// nodes that failed come with it then. For Lock, a node that keeps the lock for a waiter ahead
+// (WithFair, WithShared) counts as one that holds another value. Methods always return ErrTaken as
+// a pointer.
 type ErrTaken struct {
 	Nodes []int // the nodes that hold another value: indices into the pools of New or the addresses of Open, from 0
 
-	// Name is, for a Lock of several names, the first of them that was not free on a quorum. Others may be taken,
-	// too. It is empty for one name, and for other calls.
+	// Name is, for a Lock of several names, the first of them that was not free on a quorum. Others may be
+	// taken, too. It is empty for one name, and for other calls.
 	Name string
 }
 
@@ -125,8 +129,8 @@ func (e RedisError) Unwrap() error {
 	return e.Err
 }
 
-// nodeMissing is one node's answer that it holds no such key, or that it does not hold all keys of a lock on several
-// names. It does not match ErrLockAlreadyExpired, because one node proves nothing.
+// nodeMissing is one node's answer that it holds no such key, or that it does not hold all keys of a lock on
+// several names. It does not match ErrLockAlreadyExpired, because one node proves nothing.
 type nodeMissing struct {
 	node    int
 	address string

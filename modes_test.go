@@ -225,8 +225,11 @@ var modeRows = []modeRow{
 // a lock of that kind, without further options.
 func optionsApart(kind lockKind) [][2]string {
 	apart := [][2]string{
-		{"WithValue", "WithSequencer"}, {"WithShared", "WithValue"},
-		{"WithPermits", "WithShared"}, {"WithPermits", "WithFencing"}, {"WithPermits", "WithValue"},
+		{"WithValue", "WithSequencer"},
+		{"WithShared", "WithValue"},
+		{"WithPermits", "WithShared"},
+		{"WithPermits", "WithFencing"},
+		{"WithPermits", "WithValue"},
 	}
 	if !kind.shared {
 		apart = append(apart, [2]string{"WithShared", "WithSequencer"})

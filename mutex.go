@@ -19,8 +19,8 @@ import (
 
 // A Mutex is a lock on a name. It excludes every other client that locks the same name on the same nodes.
 // Make one with Redsync.NewMutex. With WithShared it is a reader, which excludes writers only: the locks on
-// the name without that option. A Mutex of Redsync.NewMultiMutex is a lock on several names: it has all of
-// them or none.
+// the name without that option. With WithPermits it is one of several holders. A Mutex of Redsync.NewMultiMutex is a
+// lock on several names: it has all of them or none.
 //
 // Many goroutines may use a Mutex at once. As with sync.Mutex a lock belongs to no goroutine: one
 // may lock it and another one unlock it. A nil context stands for context.Background().
@@ -40,10 +40,10 @@ type Mutex struct {
 
 	badNames error // why m cannot have the names that NewMultiMutex was given; nil if it can
 
-	mu      sync.Mutex   // guards what follows
-	hold    *lease.Lease // the current term; nil before the first, and after Unlock and Detach
-	adopted string       // the value of WithValue or WithSequencer, until there is a hold
-	doing   bool         // a Do uses m; only if m is shared: see forDo
+	mu       sync.Mutex   // guards what follows
+	hold     *lease.Lease // the current term; nil before the first, and after Unlock and Detach
+	adopted  string       // the value of WithValue or WithSequencer, until there is a hold
+	usedByDo bool         // only if m is shared: see forDo
 }
 
 // change returns the settings of m for an option to change. Until the first change m shares its settings
@@ -119,8 +119,8 @@ func (m *Mutex) claimed() claim.Claim {
 	return &m.claim
 }
 
-// Name returns the name of the lock, its Redis key. For a lock on several names it returns all of them, joined
-// with ", ".
+// Name returns the name of the lock, its Redis key. For a lock on several names it returns all of them,
+// joined with ", ".
 func (m *Mutex) Name() string {
 	if m.multi != nil {
 		return m.multi.Name()
@@ -129,8 +129,8 @@ func (m *Mutex) Name() string {
 }
 
 // Names returns the names of the lock, its Redis keys, sorted and without duplicates. Most locks have one. If
-// NewMultiMutex was given too many names, or names that no lock can have, Names returns these. If it was given none,
-// Names returns none.
+// NewMultiMutex was given too many names, or names that no lock can have, Names returns these. If it was
+// given none, Names returns none.
 func (m *Mutex) Names() []string {
 	if m.multi != nil {
 		return slices.Clone(m.multi.Lines())
@@ -138,9 +138,9 @@ func (m *Mutex) Names() []string {
 	return []string{m.name}
 }
 
-// Value returns the value that the nodes hold for the current lock. Before the first Lock it
-// returns the value of WithValue or WithSequencer, or "" without these options. After Unlock or Detach it returns
-// "". When the lock expires or is lost, the value is kept until the next Lock or Unlock.
+// Value returns the value that the nodes hold for the current lock. Before the first Lock it returns the
+// value of WithValue or WithSequencer, or "" without these options. After Unlock or Detach it returns "".
+// When the lock expires or is lost, the value is kept until the next Lock or Unlock.
 //
 // Once Value or Sequencer has returned the value, another process may use it, so it is not passed to another
 // hold of this process: Unlock releases the lock instead of handing it to the next waiter (see WithHandOver),
@@ -218,9 +218,9 @@ func (m *Mutex) Lock() error {
 // before the first request of the attempt that won, minus drift. Past it another
 // process may hold the same name even if Unlock was never called.
 //
-// Locking a held Mutex does not succeed: its own keys stand in the way like anybody else's. Once
-// the attempts are used up, the error matches *ErrTaken, and the hold goes on. The same is true of a Mutex with
-// WithShared, but its error does not match *ErrTaken: it says to use a Mutex for each reader.
+// Locking a held Mutex does not succeed: its own hold stands in the way like anybody else's. Once
+// the attempts are used up, the error matches *ErrTaken, and the hold goes on. With WithShared or WithPermits the
+// error does not match *ErrTaken: it says to use a Mutex for each holder.
 //
 // On failure nothing was acquired. The error matches ErrFailed and the reason, which is one of:
 //
@@ -301,7 +301,7 @@ func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant
 			return nil, m.notAcquired(ctx, why)
 		}
 		// If another call has locked m meanwhile, this one waits for the end of that hold.
-		if err := m.begin(h); !errors.Is(err, errBusy) {
+		if err := m.begin(h); !errors.Is(err, errHeldByItself) {
 			return h, err
 		}
 	}
@@ -387,7 +387,7 @@ func (m *Mutex) replaceBy(h *lease.Lease) (former *lease.Lease, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.set.sharesName() && m.hold != nil && m.hold.NotHeld(clock.Now()) == nil {
-		return nil, errBusy // the grant of h does not prove that the former term is over
+		return nil, errHeldByItself // the grant of h does not prove that the former term is over
 	}
 	if err := h.Begin(); err != nil {
 		return nil, err
@@ -575,8 +575,8 @@ func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 	if h.Terms().InDo {
 		return nil, errInDo
 	}
-	if !h.LeaveAlone() {
-		return nil, errJoined
+	if !h.StayAlone() {
+		return nil, errSharedByOthers
 	}
 	if ctx.Err() != nil {
 		return nil, m.withInterruption(ctx, nil)
@@ -588,7 +588,7 @@ func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 	return h, nil
 }
 
-var errJoined = errors.New("redsync: other readers of this process share the hold")
+var errSharedByOthers = errors.New("redsync: other readers of this process share the hold")
 
 var errInDo = errors.New("redsync: Do unlocks it when its function returns")
 
@@ -667,8 +667,8 @@ func (m *Mutex) extend(ctx context.Context, h *lease.Lease) (bool, error) {
 	return m.extended(ctx, "extend", h, res, over)
 }
 
-// extended returns what an operation that prolongs h returns. res is what the nodes said, and over is why h is not held
-// any more, or cannot be prolonged.
+// extended returns what an operation that prolongs h returns. res is what the nodes said, and over is why h
+// is not held any more, or cannot be prolonged.
 func (m *Mutex) extended(ctx context.Context, op string, h *lease.Lease, res quorum.Result, over error) (bool, error) {
 	switch {
 	case over == nil && res.Won:

@@ -111,14 +111,15 @@ func (s *settings) fail(err error) {
 
 // passes reports whether locks with these settings may be handed over.
 func (s *settings) passes() bool {
-	return s.staysPrivate() && !s.sharesName() && !s.fair && s.value == ""
+	return s.mayBeContinued() && !s.sharesName() && !s.fair && s.value == ""
 }
 
 // joins reports whether readers with these settings may share a hold.
-func (s *settings) joins() bool { return s.staysPrivate() && s.shared }
+func (s *settings) joins() bool { return s.mayBeContinued() && s.shared }
 
-// staysPrivate reports whether another call of the process can go on with a hold that has these settings.
-func (s *settings) staysPrivate() bool {
+// mayBeContinued reports whether another call of the process may continue a hold that has these settings:
+// take it over by direct hand-off, or share it.
+func (s *settings) mayBeContinued() bool {
 	return !s.noHandOver && !s.fencing && !s.customValues && s.sequencer.Value == "" && s.maxHold == 0
 }
 
@@ -260,8 +261,12 @@ func WithValue(v string) Option {
 //
 // If the hold of s is shared, the Mutex is a reader, as with WithShared.
 //
-// The name of the Mutex must be s.Name. With another name, without a value in s, together with WithValue, or if
-// WithShared is set and the hold of s is exclusive, every operation fails.
+// The name of the Mutex must be s.Name. Every operation fails
+//
+//   - with another name, or without a value in s;
+//   - together with WithValue;
+//   - with WithShared if the hold of s is exclusive;
+//   - if other readers of the giver's process shared the hold when s was made (see WithShared).
 func WithSequencer(s Sequencer) Option {
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
@@ -390,16 +395,16 @@ func WithPriority(priority int) Option {
 // WithFencing, WithMaxHold, WithValue, WithSequencer or WithGenValueFunc. Unlock releases a lock whose
 // value the user has seen (Mutex.Value, Mutex.Sequencer) instead of handing it over.
 //
-// A reader is never handed over. For readers, false means that the hold is not shared with other readers of the
-// process (see WithShared).
+// A shared lock is never handed over. With false, a reader does not share its hold with other readers of
+// the process (see WithShared).
 func WithHandOver(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().noHandOver = !b })
 }
 
 // WithObserver adds an observer: a value that implements one or more of the interfaces in package observe,
 // such as observe.LostObserver. Package observe says when each event comes, with which context, and on which
-// goroutine. The default is none. An observer of a Mutex comes after those of its Redsync and does not replace
-// them. A value that implements none of the interfaces makes every operation fail.
+// goroutine. The default is none. An observer of a Mutex comes after those of its Redsync and does not
+// replace them. A value that implements none of the interfaces makes every operation fail.
 //
 // Close does not wait until observers have been told of everything.
 func WithObserver(observer any) Option {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file plays holders of permits at random, in three processes, with and without faults. There are never more
@@ -29,8 +30,6 @@ type workshop struct {
 	changed time.Time // when somebody last came or went
 	ends    []time.Time
 	most    int
-	served  int
-	slow    int
 }
 
 // comes notes that somebody calls Lock, with a context that ends.
@@ -46,7 +45,6 @@ func (w *workshop) comes(ctx context.Context) {
 func (w *workshop) enters(weight int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.served++
 	w.taken += weight
 	w.most = max(w.most, w.taken)
 	if w.taken > w.permits {
@@ -59,7 +57,6 @@ func (w *workshop) enters(weight int) {
 		}
 	}
 	if w.prompt && since > atOnce {
-		w.slow++
 		assert.Fail(w, "nobody woke it", "served %v after the last change", since)
 	}
 	w.changed = time.Now()
@@ -85,7 +82,7 @@ func playWorkshop(t *testing.T, seed uint64, s shift) {
 		processes := []*redsync.Redsync{f.Redsync, f.process(), f.process()}
 		f.closes(processes[1:]...)
 		w := &workshop{TB: f, permits: s.permits, prompt: !s.faults}
-		end := time.Now().Add(20 * time.Second)
+		end := time.Now().Add(time.Duration(testlength.Of(3, 5, 20)) * time.Second)
 		var all sync.WaitGroup
 		for i := range s.clients {
 			r := rand.New(rand.NewPCG(seed, uint64(i)))
@@ -105,16 +102,16 @@ func playWorkshop(t *testing.T, seed uint64, s shift) {
 						options = append(options, redsync.WithWatchdog(), redsync.WithRetryDelay(100*time.Millisecond))
 					}
 					m := rs.NewMutex("lock", options...)
-					patience := 30 * time.Second
+					stays := 30 * time.Second
 					if r.IntN(5) == 0 {
-						patience = time.Duration(1+r.IntN(300)) * time.Millisecond
+						stays = time.Duration(1+r.IntN(300)) * time.Millisecond
 					}
-					ctx, cancel := context.WithTimeout(f.Context(), patience)
+					ctx, cancel := context.WithTimeout(f.Context(), stays)
 					w.comes(ctx)
 					err := m.LockContext(ctx)
 					cancel()
 					if err != nil {
-						if patience == 30*time.Second {
+						if stays == 30*time.Second {
 							assert.NoError(f, err)
 						}
 						w.mu.Lock()
@@ -146,7 +143,6 @@ func playWorkshop(t *testing.T, seed uint64, s shift) {
 			}
 		}
 		all.Wait()
-		t.Log(s, "served", w.served, "most", w.most)
 		require.Equal(f, s.permits, w.most, "at once")
 		for _, rs := range processes {
 			require.NoError(f, rs.Close(f.Context()))
@@ -167,7 +163,7 @@ func TestPermitsAtRandom(t *testing.T) {
 		{permits: 3, clients: 7, faults: true},
 		{permits: 5, clients: 7, heavy: true, faults: true},
 	} {
-		for seed := range uint64(3) {
+		for seed := range uint64(testlength.Of(1, 2, 40)) { //nolint:gosec // a small number
 			t.Run(fmt.Sprintf("%+v, seed %d", s, seed), func(t *testing.T) {
 				playWorkshop(t, seed, s)
 			})

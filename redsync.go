@@ -50,8 +50,8 @@ func (r *Redsync) With(options ...Option) *Redsync {
 }
 
 // NewMutex returns a lock with the given name, which is its Redis key. It sends nothing. The lock is
-// exclusive, unless WithShared makes it a reader. The name must not be empty, nor of the form {x}:queue or
-// {x}:fence, which belong to the lock named x. With such a name, or an out-of-range option, every operation
+// exclusive, unless WithShared makes it a reader, or WithPermits one of several holders. The name must not be empty, nor
+// of the form {x}:queue, {x}:fence, {x}:slots or {x}:slot:0 (or another number), which belong to the name x. With such a name, or an out-of-range option, every operation
 // fails and says so.
 func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 	if r == nil {
@@ -82,7 +82,7 @@ func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 	if s.Name == "" || s.Value == "" {
 		return fmt.Errorf("redsync: a sequencer without a hold: %w", ErrNotHeld)
 	}
-	if s.mode == modePlain || s.mode == modeJoint {
+	if s.mode == modePlain || s.mode == modeReaders {
 		s.mode = modeRead // the holder may have downgraded the lock; valid_shared.lua finds the value in either form
 	}
 	adopts := func(m *Mutex) {

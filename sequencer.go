@@ -18,9 +18,12 @@ import (
 // it has seen. With Mutex.Detach and WithSequencer it gives a lock to another process. The idea and the
 // word are Chubby's (Burrows, OSDI 2006).
 //
-// A Sequencer contains the lock's value: anybody who has it can extend and release the lock.
+// A Sequencer contains the lock's value: anybody who has it can extend and release the lock. While several
+// readers of a process share a hold (see WithShared), nobody can adopt its Sequencer: an Unlock of the
+// adopter would end the hold of all.
 //
-// Two Sequencers of one hold are equal by ==. Packages such as encoding/json and encoding/gob write a Sequencer
+// Two Sequencers of one hold are equal by ==, unless the hold was downgraded between them, or another reader
+// left it (see WithShared). Packages such as encoding/json and encoding/gob write a Sequencer
 // as the text of String.
 type Sequencer struct {
 	Name  string // of the Mutex
@@ -33,11 +36,10 @@ type Sequencer struct {
 
 // The modes of a Sequencer.
 const (
-	modePlain = ""      // one name, exclusively
-	modeNames = "names" // several names, exclusively; then "-" and the length of each name, in bytes
-	modeRead  = "read"  // one name, shared
-	modeJoint = "joint" // one name, shared, and other readers of the process have the same value: nobody can adopt it
-
+	modePlain   = ""        // one name, exclusively
+	modeNames   = "names"   // several names, exclusively; then "-" and the length of each name, in bytes
+	modeRead    = "read"    // one name, shared
+	modeReaders = "readers" // one name, shared; other readers of the process have the same hold, so nobody can adopt it
 	modePermits = "permits" // permits of one name; then "-" and how many there are, and "-" and each slot that is held
 )
 
@@ -53,10 +55,12 @@ func sequencerOf(h *lease.Lease) Sequencer {
 		return Sequencer{Name: p.Name(), Value: c.Value(), mode: permitsMode(p.Permits.Permits(), p.Slots())}
 	}
 	s := sequencerOfNames(c.Lines(), h.Token(), c.Value())
-	if c.Shares() {
-		if s.mode = modeRead; !h.IsAlone() {
-			s.mode = modeJoint
-		}
+	switch {
+	case !c.Shares():
+	case h.IsAlone():
+		s.mode = modeRead
+	default:
+		s.mode = modeReaders
 	}
 	return s
 }
@@ -75,8 +79,8 @@ func sequencerOfNames(names []string, token uint64, value string) Sequencer {
 	return s
 }
 
-// Names returns the names that the hold of s covers: one, unless the lock is on several names. It returns nil for
-// the zero Sequencer.
+// Names returns the names that the hold of s covers: one, unless the lock is on several names. It returns nil
+// for the zero Sequencer.
 func (s Sequencer) Names() []string {
 	if names, ok := s.cut(); ok {
 		return names
@@ -109,8 +113,8 @@ func (s Sequencer) cut() (names []string, ok bool) {
 	return names, rest == ""
 }
 
-// lengthsOf returns the lengths of the names in a mode. It reports false unless mode is that of several names, as
-// sequencerOfNames writes it.
+// lengthsOf returns the lengths of the names in a mode. It reports false unless mode is that of several
+// names, as sequencerOfNames writes it.
 func lengthsOf(mode string) (lengths []int, ok bool) {
 	parts := strings.Split(mode, "-")
 	if parts[0] != modeNames || len(parts) < 3 {
@@ -153,7 +157,7 @@ func ParseSequencer(text string) (Sequencer, error) {
 		mode, parts = parts[1], parts[1:]
 		_, names := lengthsOf(mode)
 		_, _, permits := parsePermitsMode(mode)
-		if !names && !permits && mode != modeRead && mode != modeJoint {
+		if !names && !permits && mode != modeRead && mode != modeReaders {
 			return Sequencer{}, errors.New("redsync: no sequencer: this version does not know the mode of the lock")
 		}
 	default:
@@ -182,7 +186,8 @@ func ParseSequencer(text string) (Sequencer, error) {
 // MarshalText returns the text of String.
 func (s Sequencer) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText sets s to what ParseSequencer returns. It does not change s if the text is none of a Sequencer.
+// UnmarshalText sets s to what ParseSequencer returns. If the text is not that of a Sequencer, it does not
+// change s.
 func (s *Sequencer) UnmarshalText(text []byte) error {
 	parsed, err := ParseSequencer(string(text))
 	if err == nil {
@@ -215,13 +220,13 @@ func (m *Mutex) adoptValue() {
 		m.change().fail(fmt.Errorf("redsync: WithSequencer: the sequencer is of the lock %q, not of %q", s.Name, m.name))
 	} else if err := m.adoptMode(s); err != nil {
 		m.change().fail(err)
-	} else if !script.MayBeValue(s.Value, s.mode == modeRead || s.mode == modeJoint) {
+	} else if !script.MayBeValue(s.Value, s.mode == modeRead || s.mode == modeReaders) {
 		m.change().fail(errors.New("redsync: WithSequencer: " + noValue))
 	}
 }
 
 // noValue says why a value cannot be adopted. It is a secret, so the error does not say it.
-const noValue = `a value that begins with "readers" and a line feed, or that of a shared lock with a line feed, is none of a holder`
+const noValue = `no holder has this value: it begins with "readers" and a line feed, or has a line feed although the lock is shared`
 
 // adoptMode makes m a lock of the mode of s, whose hold m adopts, or returns why it cannot. The name of m is
 // that of s.
@@ -235,7 +240,7 @@ func (m *Mutex) adoptMode(s Sequencer) error {
 		return m.adoptPermits(n, slots)
 	case m.set.permits != 0:
 		return errors.New("redsync: WithSequencer: the sequencer is of a lock, which excludes WithPermits")
-	case s.mode == modeJoint:
+	case s.mode == modeReaders:
 		return errors.New("redsync: WithSequencer: other readers of the giver's process share the hold of the sequencer: " +
 			"the giver must use Detach, or WithHandOver(false)")
 	case s.mode == modeRead && m.multi == nil:

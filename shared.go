@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
@@ -19,24 +20,29 @@ import (
 // else, and a reader excludes every writer.
 //
 // Readers do not starve a writer that waits in Lock. Once the writer stands in the queues of a quorum of
-// nodes, readers that come later wait behind it. When a writer unlocks, all readers that wait before the next
-// writer can enter. A writer that does not queue finds the name taken for as long as readers overlap:
-// TryLock, and redsync v4. A reader that crashes keeps writers out until its own expiry, and no longer.
+// nodes, readers that come later wait behind it, except those that join a young hold of their process (see
+// below). When a writer unlocks, all readers that wait before the next writer can enter. A writer that does
+// not queue (TryLock, or redsync v4) finds the name taken for as long as readers overlap. A reader that
+// crashes keeps writers out until its own expiry, and no longer.
 //
-// A Mutex has one hold at a time, also with this option: Lock waits while its own Mutex is held. Use a Mutex for
+// A reader, too, has one hold at a time: Lock waits until its own Mutex is no longer held. Use a Mutex for
 // each reader, or Do, which many goroutines may call on one Mutex at once.
 //
-// Do not lock a name for reading in work that reads it already. If a writer waits by then, the second Lock
-// waits for the writer, and the writer waits for the first reader. As with sync.RWMutex, that is a deadlock,
-// until the tries of one of them are used up or its context ends.
+// Do not lock a name for reading in work that already holds it for reading. If a writer has begun to wait
+// in between, the second Lock waits for the writer, and the writer waits for the end of the first hold. As
+// with sync.RWMutex that is a deadlock. It lasts until one of the two has used up its tries, or until its
+// context ends.
 //
-// Readers of one process (of the same New or Open) share a hold. When one of them acquires the lock, the
-// readers that wait right behind it in the process have it, too. So do readers that come within 20 ms, and
-// within a tenth of the expiry, unless a writer waits in the process. On the nodes they have one value, which
-// the last of them releases. An extension by one of them, or by its watchdog, is for all of them.
-// Each has a Lost of its own. Readers share a hold only if they have the same expiry, drift, node deadline, lock delay and WithSetNXOnExtend. None is shared with
-// WithFencing, WithMaxHold, WithGenValueFunc, WithSequencer or WithHandOver(false), nor once the user has
-// seen its value (Mutex.Value, Mutex.Sequencer).
+// Readers of one process (of the same New or Open) share a hold. On the nodes they have one value, which
+// the last of them releases. When a reader acquires the lock, the readers that wait right behind it in the
+// process share its hold. So do readers that come within 20 ms, and within a tenth of the expiry, unless
+// a writer waits in the process. An extension by one of the readers, or by its watchdog, is for all of them.
+// Each reader has a Lost of its own. A reader does not share a hold
+//
+//   - with readers that have another expiry, drift, node deadline, lock delay or WithSetNXOnExtend;
+//   - with WithFencing, WithMaxHold, WithGenValueFunc, WithSequencer or WithHandOver(false);
+//   - once the user has seen the value of that hold (Mutex.Value, Mutex.Sequencer), or one of its readers has
+//     lost it.
 //
 // WithShared excludes NewMultiMutex and WithValue: with either, every operation fails. WithSequencer adopts a
 // shared hold. The default is off.
@@ -45,21 +51,23 @@ func WithShared() Option {
 }
 
 // Downgrade turns the exclusive hold of m into a shared one (see WithShared). No writer can have the lock in
-// between. The readers that wait before the next writer can enter. Downgrade also extends the hold: it moves
-// Until if a quorum confirms it before the old Until.
+// between. The readers that wait before the next writer can enter. Downgrade also extends the hold, as Extend
+// does: it moves Until if a quorum confirms it before the old Until.
 //
-// From the call on the hold is shared, even if Downgrade fails, because a node may have let readers in. There
-// is no way back within the hold. The next Lock of m is exclusive again.
+// From the call on the hold is shared, whatever Downgrade returns, because a node may have let readers in.
+// Only the last error below is an exception. There is no way back within the hold. The next Lock of m is
+// exclusive again.
 //
-// These errors tell what has become of the hold:
+// These errors say what has become of the hold:
 //
-//   - ErrExtendFailed: too few nodes have confirmed the downgrade. The hold lasts until the old Until.
-//     Extend, the watchdog or another Downgrade tells the other nodes.
+//   - ErrExtendFailed: too few nodes have confirmed the downgrade. The hold is shared, and lasts until the old
+//     Until. The next Extend, the watchdog or another Downgrade tells the other nodes.
 //   - ErrLockAlreadyExpired, ErrLockLost: the hold is over, as after ExtendContext.
-//   - ErrNotHeld: m is not held, or has adopted a hold that Extend has not confirmed yet. Nothing was sent.
+//   - ErrNotHeld: m is not held, or has adopted a hold that Extend has not confirmed yet.
 //   - ErrClosed.
-//   - An error that names an option or a name, such as WithShared, or a lock on several names, or that says that
-//     the value has a line feed (WithValue, WithGenValueFunc). Nothing was sent, and the hold is as it was.
+//   - An error that names an option or a name. It also says if m is a lock on several names, if m is shared
+//     already (WithShared), and if the value has a line feed (WithValue, WithGenValueFunc). Nothing was sent,
+//     and the hold is as it was.
 func (m *Mutex) Downgrade(ctx context.Context) error {
 	ctx = orBackground(ctx)
 	h, err := m.open("downgrade")
@@ -67,17 +75,8 @@ func (m *Mutex) Downgrade(ctx context.Context) error {
 		return err
 	}
 	defer m.core.endCall()
-	switch {
-	case m.multi != nil:
-		return m.failure("downgrade", errors.New("a lock on several names cannot become shared"))
-	case m.set.shared:
-		return m.failure("downgrade", errors.New("WithShared: the lock is shared already"))
-	case m.set.permits != 0:
-		return m.failure("downgrade", errors.New("WithPermits: a permit cannot become shared"))
-	case !h.Begun():
-		return m.failure("downgrade", ErrNotHeld)
-	case !script.MayBeValue(h.Value(), true):
-		return m.failure("downgrade", errLineFeed)
+	if err := m.mayDowngrade(h); err != nil {
+		return m.failure("downgrade", err)
 	}
 	start := clock.Now()
 	left := h.Remaining(start)
@@ -87,84 +86,100 @@ func (m *Mutex) Downgrade(ctx context.Context) error {
 	return err
 }
 
-// errLineFeed is the error of a Downgrade whose record no node could read.
-var errLineFeed = errors.New("the value of a shared lock must have no line feed")
+// mayDowngrade returns why h, the hold of m, cannot become shared.
+func (m *Mutex) mayDowngrade(h *lease.Lease) error {
+	switch {
+	case m.multi != nil:
+		return errors.New("a lock on several names cannot become shared")
+	case m.set.shared:
+		return errors.New("WithShared: the lock is shared already")
+	case m.set.permits != 0:
+		return errors.New("WithPermits: a permit cannot become shared")
+	case !h.Begun(): // it is adopted, and not confirmed yet
+		return ErrNotHeld
+	case !script.MayBeValue(h.Value(), true): // no node could read its record
+		return errors.New("the value of a shared lock must have no line feed")
+	}
+	return nil
+}
 
-// errBusy is the error of a Lock of a shared Mutex that is held.
-var errBusy = errors.New("redsync: this Mutex holds the lock already: use a Mutex for each holder")
+// errHeldByItself is the error of a Lock of a Mutex that is held, if others may hold its name as well.
+var errHeldByItself = errors.New("redsync: this Mutex holds the lock already: use a Mutex for each holder")
 
-// awaitOwn waits until m, whose name others may hold as well, is not held, and returns how many more tries limit allows. 0 is no limit. It
-// returns errBusy once the tries are used up.
+// awaitOwn waits until m, whose name others may hold as well, is not held. It looks as often as limit allows,
+// with a retry delay between: each look uses a try. It returns how many tries are left for the nodes, at least
+// one. A limit of 0 is no limit, and is returned as it is. Once the tries are used up, awaitOwn returns
+// errHeldByItself.
 func (m *Mutex) awaitOwn(ctx context.Context, limit int) (left int, err error) {
 	for try := 1; ; try++ {
 		h := m.current()
-		if h == nil || h.Remaining(clock.Now()) == 0 {
-			return max(limit-try+1, min(limit, 1)), nil
-		}
-		if try == limit {
-			return 0, errBusy
+		free := h == nil || h.Remaining(clock.Now()) == 0
+		switch {
+		case free && limit == 0:
+			return 0, nil
+		case free:
+			return limit - (try - 1), nil
+		case try == limit:
+			return 0, errHeldByItself
 		}
 		delay := m.set.delay(try)
 		if delay < 0 {
 			return 0, outOfRange("WithRetryDelayFunc", delay, "0 or more")
 		}
-		timer := time.NewTimer(max(delay, time.Millisecond))
-		select {
-		case <-h.Done():
-		case <-timer.C:
-		case <-m.core.keeper.Closing():
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		m.awaitEnd(ctx, h, max(delay, time.Millisecond))
 		if ctx.Err() != nil || m.core.keeper.IsClosed() {
-			return 0, m.withInterruption(ctx, errBusy)
+			return 0, m.withInterruption(ctx, errHeldByItself)
 		}
 	}
 }
 
-// forDo returns the Mutex that a Do of m uses: m itself, unless m is in use and others may hold its name as well. Then it is another one for the
-// same lock. done must be called when the Do has ended.
+// awaitEnd waits until h has ended, for no longer than limit. It also returns when ctx is done or Close
+// begins.
+func (m *Mutex) awaitEnd(ctx context.Context, h *lease.Lease, limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-h.Done():
+	case <-timer.C:
+	case <-m.core.keeper.Closing():
+	case <-ctx.Done():
+	}
+}
+
+// forDo returns the Mutex that a Do of m uses, so that many goroutines may call Do of one reader, or of one
+// Mutex with permits. That is m itself, unless it is in use: then it is a new Mutex for the same name. done must
+// be called when the Do has ended.
 func (m *Mutex) forDo() (mine *Mutex, done func()) {
-	if m.set == nil || !m.set.sharesName() {
+	if m.set == nil || !m.set.sharesName() || m.multi != nil { // several names exclude these modes, so m fails by itself
 		return m, func() {}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.doing || m.hold != nil && m.hold.NotHeld(clock.Now()) == nil {
+	if m.usedByDo || m.hold != nil && m.hold.NotHeld(clock.Now()) == nil {
 		twin := &Mutex{core: m.core, name: m.name, set: m.set, claim: claim.NewExclusive(m.name), permits: m.permits}
 		twin.prepare()
 		return twin, func() {}
 	}
-	m.doing = true
+	m.usedByDo = true
 	return m, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.doing = false
+		m.usedByDo = false
 	}
 }
 
-// A doing is what the context of a Do's function knows: the Mutex and its hold, and the Do around it.
-type doing struct {
-	mutex *Mutex
-	hold  *lease.Lease
-	outer *doing
-}
-
-// checkUpgrade returns ErrUpgrade if m would lock exclusively what a Do around ctx holds shared.
+// checkUpgrade returns ErrUpgrade if m would lock exclusively a name that a Do around ctx holds shared.
 func (m *Mutex) checkUpgrade(ctx context.Context) error {
 	if m.set.sharesName() {
 		return nil
 	}
-	d, _ := ctx.Value(mutexKey{}).(*doing)
-	for ; d != nil; d = d.outer {
-		c := d.hold.Claim()
-		if !c.Shares() || d.mutex.core != m.core || d.hold.NotHeld(clock.Now()) != nil {
+	for s := scopeOf(ctx); s != nil; s = s.outer {
+		c := s.hold.Claim()
+		if !c.Shares() || s.mutex.core != m.core || s.hold.NotHeld(clock.Now()) != nil {
 			continue
 		}
-		for _, name := range m.claimed().Lines() {
-			if name == c.Name() {
-				return fmt.Errorf("%w: %q", ErrUpgrade, name)
-			}
+		if slices.Contains(m.claimed().Lines(), c.Name()) {
+			return fmt.Errorf("%w: %q", ErrUpgrade, c.Name())
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package redsync_test
 
 import (
 	"encoding/base64"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // What is easily overlooked about shared locks.
@@ -31,8 +33,8 @@ func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 	})
 }
 
-// While nodes are frozen, readers that share a hold leave it, each while its watchdog has the round for all. The
-// last one is extended all the same once the nodes answer again, as it would be alone.
+// While nodes are frozen, readers that share a hold leave it, each while its watchdog has the round for all.
+// The last one is extended all the same once the nodes answer again, as it would be alone.
 func TestTheWatchdogOfTheLastReaderTakesOverInTime(t *testing.T) {
 	for _, others := range []int{0, 2} {
 		play(t, func(f field) {
@@ -80,8 +82,8 @@ func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
 	})
 }
 
-// A reader that has waited for a writer of its process goes on when that unlocks, also after a downgrade that too
-// few nodes have executed.
+// A reader that has waited for a writer of its process goes on when that unlocks, also after a downgrade that
+// too few nodes have executed.
 func TestAReaderGoesOnAfterAFailedDowngrade(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
@@ -147,4 +149,20 @@ func readSequencer(f field, value string) redsync.Sequencer {
 	s, err := redsync.ParseSequencer("redsync2.read." + encode([]byte("lock")) + ".0." + encode([]byte(value)))
 	require.NoError(f, err)
 	return s
+}
+
+// WithShared excludes NewMultiMutex. Then every Do fails, also while another Do of the Mutex is about to fail.
+func TestDoOfSeveralSharedNamesAtOnceFails(t *testing.T) {
+	t.Parallel()
+	nodes := redsynctest.Start(t, 3)
+	m := nodes.Process().NewMultiMutex([]string{"a", "b"}, redsync.WithShared())
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 2000 {
+				assert.ErrorContains(t, m.TryDo(t.Context(), nothing), "WithShared excludes NewMultiMutex")
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -2,22 +2,19 @@ package redsync_test
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// This file plays readers, writers and locks on several names at random, in three processes, while a minority of
-// nodes fails. No writer may share a name with anybody. Everybody who waits is served, and nothing is left.
+// This file plays readers, writers and locks on several names at random, in three processes, while a minority
+// of nodes fails. No writer may share a name with anybody.
 
 // A library notes who reads and who writes what.
 type library struct {
@@ -76,8 +73,8 @@ func (l *library) enters(m *redsync.Mutex, shared bool) {
 	}
 }
 
-// atOnce is how long it takes at most until a waiter is served: it waits for wake-ups of a quorum, and two attempts may
-// collide.
+// atOnce is how long it takes at most until a waiter is served: it waits for wake-ups of a quorum, and two
+// attempts may collide.
 const atOnce = 6 * time.Millisecond
 
 // leaves notes that m no longer relies on its hold.
@@ -144,135 +141,58 @@ func (p patron) visit(ctx context.Context, l *library) bool {
 	return true
 }
 
-// patron returns a patron for one name, or for several.
-func (c *crowd) patron(rs *redsync.Redsync, options []redsync.Option) patron {
-	p := patron{work: time.Duration(c.IntN(40)) * time.Millisecond}
-	switch kind := c.IntN(8); {
-	case kind < 2 && !c.single:
-		p.mutex = rs.NewMultiMutex(c.some(), options...)
+// patron returns a patron at random, for one name or, if some lock several, for several.
+func (r *rush) patron(rs *redsync.Redsync, options []redsync.Option, several bool) patron {
+	p := patron{work: r.work()}
+	switch kind := r.IntN(8); {
+	case kind < 2 && several:
+		p.mutex = rs.NewMultiMutex(r.some(), options...)
 	case kind == 2:
-		p.mutex, p.downgrades = rs.NewMutex(c.some()[0], options...), true
+		p.mutex, p.downgrades = rs.NewMutex(r.some()[0], options...), true
 	case kind <= 3:
-		p.mutex = rs.NewMutex(c.some()[0], options...)
+		p.mutex = rs.NewMutex(r.some()[0], options...)
 	default:
-		p.mutex, p.shared = rs.NewMutex(c.some()[0], append(options, redsync.WithShared())...), true
+		p.mutex, p.shared = rs.NewMutex(r.some()[0], append(options, redsync.WithShared())...), true
 	}
 	return p
 }
 
 func TestReadersAndWritersAtRandom(t *testing.T) {
-	parallelComputing(t)
-	for seed := range testlength.Of(1, 3, 200) {
-		for _, fair := range []bool{false, true} {
-			for _, faults := range []bool{false, true} {
-				t.Run(fmt.Sprintf("seed %d, fair %v, faults %v", seed, fair, faults), func(t *testing.T) {
-					play(t, func(f field) { reads(f, uint64(seed), fair, faults) }) //nolint:gosec // it is not negative
-				})
-			}
-		}
-	}
+	rushes(t, testlength.Of(1, 3, 200), 13, []bool{false, true}, []string{"a", "b", "c", "d"}, func(r *rush) {
+		l := newLibrary(r)
+		l.prompt = !r.faults
+		r.run(80, func(rs *redsync.Redsync, options []redsync.Option) visit {
+			p := r.patron(rs, options, true)
+			return func(ctx context.Context) bool { return p.visit(ctx, l) }
+		})
+	})
 }
 
-func reads(f field, seed uint64, fair, faults bool) {
-	c := &crowd{
-		rush:  rush{field: f, Rand: rand.New(rand.NewPCG(seed, 13)), fair: fair}, //nolint:gosec // a test repeats itself
-		names: []string{"a", "b", "c", "d"},
-	}
-	l := newLibrary(f)
-	l.prompt = !faults
-	f.meet()
-	all := []*redsync.Redsync{f.Redsync, f.another(), f.another()}
-	stop := f.keysLast()
-	var wg sync.WaitGroup
-	patientOnes := 0
-	for i := range 80 {
-		options := c.options()
-		if !faults {
-			options = append(options, redsync.WithRetryDelay(time.Hour)) // no retry delay helps
-		}
-		p := c.patron(all[i%3], options)
-		begin, waits := time.Duration(c.IntN(2000))*time.Millisecond, 2*time.Minute
-		if c.IntN(3) == 0 {
-			waits = time.Duration(1+c.IntN(900)) * time.Millisecond
-		} else {
-			patientOnes++
-		}
-		wg.Go(func() {
-			time.Sleep(begin)
-			ctx, cancel := context.WithTimeout(f.Context(), waits)
-			defer cancel()
-			if !p.visit(ctx, l) {
-				assert.Less(f, waits, time.Minute, "everybody who waits is served")
-			}
-		})
-	}
-	if faults {
-		wg.Go(func() {
-			for range 8 {
-				c.fault()
-			}
-		})
-	}
-	start := time.Now()
-	wg.Wait()
-	limit := 5 * time.Second
-	if faults {
-		limit = time.Minute
-	}
-	assert.Less(f, time.Since(start), limit)
-	assert.GreaterOrEqual(f, l.served, patientOnes)
-	time.Sleep(15 * time.Second) // releases are repeated until the keys have run out
-	stop()
-	f.nobodyWaits()
-	f.have(0, c.names...)
-	require.False(f, f.Failed())
-}
-
-// Calls that come in a burst and hold for long are served as soon as somebody leaves who stood in their way. Without fair
-// mode that is not promised beside locks on several names.
+// Calls that come in a burst and hold for long are served as soon as somebody leaves who stood in their way.
+// Without fair mode that is not promised beside locks on several names.
 func TestReadersAndWritersAreServedAtOnce(t *testing.T) {
-	parallelComputing(t)
-	for seed := range testlength.Of(3, 10, 500) {
-		for _, fair := range []bool{false, true} {
-			t.Run(fmt.Sprintf("seed %d, fair %v", seed, fair), func(t *testing.T) {
-				play(t, func(f field) { bursts(f, uint64(seed), fair) }) //nolint:gosec // it is not negative
-			})
+	rushes(t, testlength.Of(3, 10, 500), 17, []bool{false}, []string{"a", "b", "c", "d"}, func(r *rush) {
+		l := newLibrary(r)
+		l.prompt = true
+		r.meet()
+		all := []*redsync.Redsync{r.Redsync, r.another(), r.another()}
+		var wg sync.WaitGroup
+		for range 24 {
+			options := append(patient(redsync.WithExpiry(time.Minute)), redsync.WithRetryDelay(time.Hour))
+			if r.fair {
+				options = append(options, redsync.WithFair())
+			}
+			p := r.patron(all[r.IntN(3)], options, r.fair)
+			p.work = time.Duration(100+r.IntN(300)) * time.Millisecond
+			begin, waits := time.Duration(r.IntN(50))*100*time.Microsecond, time.Hour
+			if r.IntN(4) == 0 {
+				waits = time.Duration(1+r.IntN(900)) * time.Millisecond
+			}
+			wg.Go(func() { r.comes(begin, waits, func(ctx context.Context) bool { return p.visit(ctx, l) }) })
 		}
-	}
-}
-
-func bursts(f field, seed uint64, fair bool) {
-	c := &crowd{
-		rush:  rush{field: f, Rand: rand.New(rand.NewPCG(seed, 17)), fair: fair}, //nolint:gosec // a test repeats itself
-		names: []string{"a", "b", "c", "d"}, single: !fair,
-	}
-	l := newLibrary(f)
-	l.prompt = true
-	f.meet()
-	all := []*redsync.Redsync{f.Redsync, f.another(), f.another()}
-	var wg sync.WaitGroup
-	for range 24 {
-		options := append(patient(redsync.WithExpiry(time.Minute)), redsync.WithRetryDelay(time.Hour))
-		if fair {
-			options = append(options, redsync.WithFair())
-		}
-		p := c.patron(all[c.IntN(3)], options)
-		p.work = time.Duration(100+c.IntN(300)) * time.Millisecond
-		begin, waits := time.Duration(c.IntN(50))*100*time.Microsecond, time.Hour
-		if c.IntN(4) == 0 {
-			waits = time.Duration(1+c.IntN(900)) * time.Millisecond
-		}
-		wg.Go(func() {
-			time.Sleep(begin)
-			ctx, cancel := context.WithTimeout(f.Context(), waits)
-			defer cancel()
-			p.visit(ctx, l)
-		})
-	}
-	wg.Wait()
-	time.Sleep(15 * time.Second)
-	f.nobodyWaits()
-	f.have(0, c.names...)
+		wg.Wait()
+		r.leavesNothing(func() {})
+	})
 }
 
 // The same on real servers, of which one is killed and another frozen.

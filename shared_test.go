@@ -188,7 +188,7 @@ func TestWhatKeepsReadersFromSharing(t *testing.T) {
 	}
 }
 
-// An exclusive hold that is downgraded lets readers in, and no writer, also no longer than it lasts.
+// A downgrade lets waiting readers in. A waiting writer stays out until the last of them has unlocked.
 func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
@@ -226,7 +226,7 @@ func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 	})
 }
 
-// A downgrade that too few nodes hear of is one all the same. Extensions bring the news.
+// If too few nodes confirm a downgrade, the hold is shared all the same. The next extension tells the others.
 func TestDowngradeWithoutAQuorum(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
@@ -340,8 +340,8 @@ func TestASharedMutexUsedByMany(t *testing.T) {
 		m := f.NewMutex("lock", redsync.WithShared())
 		require.NoError(f, m.Lock())
 		value := m.Value()
-		require.ErrorContains(f, m.TryLock(), "use a Mutex for each reader")
-		require.ErrorContains(f, m.LockContext(f.Context()), "use a Mutex for each reader")
+		require.ErrorContains(f, m.TryLock(), "use a Mutex for each holder")
+		require.ErrorContains(f, m.LockContext(f.Context()), "use a Mutex for each holder")
 		assert.Equal(f, value, m.Value())
 		time.AfterFunc(10*time.Millisecond, func() { f.unlock(m) })
 		require.NoError(f, m.Lock(), "it waits for the end of the hold")
@@ -437,7 +437,7 @@ func TestCloseReleasesWhatReadersShare(t *testing.T) {
 	})
 }
 
-// Readers that share a hold have one end of it: whoever extends it, extends it for all.
+// Readers that share a hold have the same Until: an extension by one of them is for all.
 func TestReadersThatShareAHoldExtendItOnceForAll(t *testing.T) {
 	costs := func(readers int) (commands int) {
 		play(t, func(f field) {
@@ -536,6 +536,7 @@ func TestNobodyAdoptsWhatReadersShare(t *testing.T) {
 		require.NoError(f, a.Lock())
 		require.NoError(f, b.Lock())
 		s := a.Sequencer()
+		assert.True(f, strings.HasPrefix(s.String(), "redsync2.readers."), s)
 		text, err := redsync.ParseSequencer(s.String())
 		require.NoError(f, err)
 		require.Equal(f, s, text)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,19 +17,45 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// A rush is many who lock few names in several processes, while a minority of nodes
-// fails.
+// This file has what the random tests of waiters share. Clients lock few names in three processes, while a
+// minority of nodes fails. Everybody who waits is served, and nothing is left.
+
+// A rush is many clients that lock few names.
 type rush struct {
 	field
-	*rand.Rand // of the one goroutine that makes the plan
-	fair       bool
+	*rand.Rand   // of one goroutine at a time: first the one that makes the plan, then the one that makes nodes fail
+	names        []string
+	fair, faults bool
 
 	mu      sync.Mutex
-	holders map[string]*redsync.Mutex
-	served  int
+	holders map[string]*redsync.Mutex // by name
 }
 
-// options are those of one call.
+// A visit locks, works and unlocks. It reports whether it got the lock.
+type visit func(ctx context.Context) (served bool)
+
+// rushes does something in one rush for each seed, each of both modes, and each of faults. Rushes of another
+// stream are other ones.
+func rushes(t *testing.T, seeds int, stream uint64, faults []bool, names []string, do func(r *rush)) {
+	t.Helper()
+	parallelComputing(t)
+	for seed := range uint64(seeds) { //nolint:gosec // it is not negative
+		for _, fair := range []bool{false, true} {
+			for _, faults := range faults {
+				t.Run(fmt.Sprintf("seed %d, fair %v, faults %v", seed, fair, faults), func(t *testing.T) {
+					play(t, func(f field) {
+						do(&rush{
+							field: f, Rand: rand.New(rand.NewPCG(seed, stream)), //nolint:gosec // a test repeats itself
+							names: names, fair: fair, faults: faults, holders: map[string]*redsync.Mutex{},
+						})
+					})
+				})
+			}
+		}
+	}
+}
+
+// options are those of one client.
 func (r *rush) options() (options []redsync.Option) {
 	pick := func(option redsync.Option, oneIn int) {
 		if r.IntN(oneIn) == 0 {
@@ -37,6 +64,9 @@ func (r *rush) options() (options []redsync.Option) {
 	}
 	options = patient()
 	pick(redsync.WithRetryDelay(50*time.Millisecond), 3)
+	if !r.faults {
+		options = append(options, redsync.WithRetryDelay(time.Hour)) // no retry delay helps
+	}
 	if r.fair {
 		return append(options, redsync.WithFair())
 	}
@@ -49,42 +79,112 @@ func (r *rush) options() (options []redsync.Option) {
 	return options
 }
 
-// takes notes that m holds.
+// some returns one to four of four names.
+func (r *rush) some() (names []string) {
+	for _, i := range r.Perm(len(r.names))[:1+r.IntN(2)+r.IntN(3)] {
+		names = append(names, r.names[i])
+	}
+	return names
+}
+
+// work returns how long a client works.
+func (r *rush) work() time.Duration { return time.Duration(r.IntN(40)) * time.Millisecond }
+
+// run lets clients come within two seconds, in three processes. plan returns what a client does. Of three
+// clients, two wait until they are served, and one gives up within a second.
+func (r *rush) run(clients int, plan func(rs *redsync.Redsync, options []redsync.Option) visit) {
+	r.meet()
+	all := []*redsync.Redsync{r.Redsync, r.another(), r.another()}
+	stop := r.keysLast()
+	var wg sync.WaitGroup
+	var served atomic.Int64
+	patientOnes := int64(0)
+	for i := range clients {
+		does := plan(all[i%3], r.options())
+		begin, waits := time.Duration(r.IntN(2000))*time.Millisecond, 2*time.Minute
+		if r.IntN(3) == 0 {
+			waits = time.Duration(1+r.IntN(900)) * time.Millisecond
+		} else {
+			patientOnes++
+		}
+		wg.Go(func() {
+			if r.comes(begin, waits, does) {
+				served.Add(1)
+			} else {
+				assert.Less(r, waits, time.Minute, "everybody who waits is served")
+			}
+		})
+	}
+	limit := 5 * time.Second
+	if r.faults {
+		limit = time.Minute
+		wg.Go(func() {
+			for range 8 {
+				r.fault()
+			}
+		})
+	}
+	start := time.Now()
+	wg.Wait()
+	assert.Less(r, time.Since(start), limit)
+	assert.GreaterOrEqual(r, served.Load(), patientOnes)
+	r.leavesNothing(stop)
+}
+
+// comes makes a visit after begin, whose context ends when it has waited for long enough.
+func (r *rush) comes(begin, waits time.Duration, does visit) (served bool) {
+	time.Sleep(begin)
+	ctx, cancel := context.WithTimeout(r.Context(), waits)
+	defer cancel()
+	return does(ctx)
+}
+
+// leavesNothing checks the nodes once everybody has gone, and stops what watches the keys.
+func (r *rush) leavesNothing(stop func()) {
+	time.Sleep(15 * time.Second) // releases are repeated until the keys have run out
+	stop()
+	r.nobodyWaits()
+	r.have(0, r.names...)
+	require.False(r, r.Failed())
+}
+
+// alone is a visit under a lock that excludes everybody else from its names.
+func (r *rush) alone(m *redsync.Mutex, work time.Duration) visit {
+	return func(ctx context.Context) bool {
+		if err := m.LockContext(ctx); err != nil {
+			assert.ErrorIs(r, err, context.DeadlineExceeded)
+			return false
+		}
+		r.takes(m)
+		time.Sleep(work)
+		if m.Remaining() == 0 {
+			assert.Fail(r, "held for too long")
+		}
+		r.gives(m)
+		_, _ = m.Unlock() // the nodes may be away
+		return true
+	}
+}
+
+// takes notes that m holds its names.
 func (r *rush) takes(m *redsync.Mutex) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if holder := r.holders[m.Name()]; holder != nil {
-		assert.Fail(r, "two holders", "%s: one has %v left", m.Name(), holder.Remaining())
+	for _, name := range m.Names() {
+		if holder := r.holders[name]; holder != nil {
+			assert.Fail(r, "two holders", "of %s: %q and %q, which has %v left", name, m.Name(), holder.Name(), holder.Remaining())
+		}
+		r.holders[name] = m
 	}
-	r.holders[m.Name()] = m
-	r.served++
 }
 
+// gives notes that m no longer relies on its hold.
 func (r *rush) gives(m *redsync.Mutex) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.holders[m.Name()] = nil
-}
-
-// client is one goroutine's work; it waits for the lock, unless it is impatient.
-func (r *rush) client(m *redsync.Mutex, begin, work, patience time.Duration) {
-	time.Sleep(begin)
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
-	defer cancel()
-	if err := m.LockContext(ctx); err != nil {
-		assert.ErrorIs(r, err, context.DeadlineExceeded)
-		assert.Less(r, patience, time.Minute, "everybody who waits is served")
-		return
+	for _, name := range m.Names() {
+		r.holders[name] = nil
 	}
-	r.takes(m)
-	time.Sleep(work)
-	if m.Remaining() > 0 {
-		r.gives(m)
-	} else {
-		r.gives(m)
-		assert.Fail(r, "held for too long")
-	}
-	_, _ = m.Unlock() // the nodes may be away
 }
 
 // fault makes up to two nodes fail, and ends.
@@ -115,51 +215,11 @@ func (r *rush) fault() {
 }
 
 func TestWaitersAtRandom(t *testing.T) {
-	parallelComputing(t)
-	for seed := range testlength.Of(1, 2, 64) {
-		for _, fair := range []bool{false, true} {
-			t.Run(fmt.Sprintf("seed %d, fair %v", seed, fair), func(t *testing.T) {
-				play(t, func(f field) { rushes(f, uint64(seed), fair) }) //nolint:gosec // it is not negative
-			})
-		}
-	}
-}
-
-func rushes(f field, seed uint64, fair bool) {
-	r := &rush{field: f, Rand: rand.New(rand.NewPCG(seed, 7)), fair: fair, holders: map[string]*redsync.Mutex{}} //nolint:gosec // a test repeats itself
-	f.meet()
-	all := []*redsync.Redsync{f.Redsync, f.another(), f.another()}
-	stop := f.keysLast()
-	var wg sync.WaitGroup
-	clients, patientOnes := 60, 0
-	for i := range clients {
-		m := all[i%3].NewMutex([]string{"lock", "other"}[r.IntN(2)], r.options()...)
-		begin, work := time.Duration(r.IntN(2000))*time.Millisecond, time.Duration(r.IntN(40))*time.Millisecond
-		patience := 2 * time.Minute
-		if r.IntN(3) == 0 {
-			patience = time.Duration(1+r.IntN(900)) * time.Millisecond
-		} else {
-			patientOnes++
-		}
-		wg.Go(func() { r.client(m, begin, work, patience) })
-	}
-	wg.Go(func() {
-		for range 8 {
-			r.fault()
-		}
+	rushes(t, testlength.Of(1, 2, 64), 7, []bool{true}, []string{"lock", "other"}, func(r *rush) {
+		r.run(60, func(rs *redsync.Redsync, options []redsync.Option) visit {
+			return r.alone(rs.NewMutex(r.names[r.IntN(2)], options...), r.work())
+		})
 	})
-	start := time.Now()
-	wg.Wait()
-	assert.Less(f, time.Since(start), time.Minute)
-	r.mu.Lock()
-	assert.GreaterOrEqual(f, r.served, patientOnes)
-	r.mu.Unlock()
-	time.Sleep(15 * time.Second) // releases are repeated until the keys have run out
-	stop()
-	f.nobodyWaits()
-	assert.Zero(f, f.nodes.Keys("lock"))
-	assert.Zero(f, f.nodes.Keys("other"))
-	require.False(f, f.Failed())
 }
 
 // Another library's client, by the commands it sends, and ours wait for each other.

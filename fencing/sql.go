@@ -46,8 +46,9 @@ type SQL struct {
 	create        string
 	widen         func(context.Context, *sql.DB) error // nil: nothing to do
 	raise, newest string
-	// raiseRead and seen are what raise and newest are for a write. raiseRead is executed with a
-	// readText whose second token is 0, and puts the one of the table in its place.
+	// A read executes raiseRead in place of raise, and seen in place of newest. The argument of
+	// raiseRead is a readText whose second token is 0. The statement replaces that by the newest
+	// token of a write, which it takes from the table.
 	raiseRead, seen string
 	snapshot        *sql.TxOptions // with which all statements see the data of one time
 }
@@ -240,11 +241,10 @@ func (s *SQL) Read(ctx context.Context, name string, token uint64, read func(tx 
 	return read(tx)
 }
 
-// readText is what the table keeps of a name if the newest token is that of a read: the token
-// before it, which is 1 less, and the newest token of a write. Every version of this package keeps
-// the greatest text. This one is greater than the Text of each older token, so the table refuses
-// older writes; and less than the Text of token, which therefore replaces it if the same hold
-// writes.
+// readText is what the table keeps of a name if the newest token is that of a read: token - 1, and
+// the newest token of a write. Every version of this package keeps the greatest text. A readText is
+// greater than the Text of every older token, so the table refuses older writes. It is less than the
+// Text of token, so a write of the same hold replaces it.
 func readText(token, written uint64) string { return Text(token-1) + "r" + Text(written) }
 
 const readTextLen = 41

@@ -1,8 +1,8 @@
 -- KEYS: 1 hash with the fields value and fence, and after a read the fields of read.lua
 -- ARGV: 1 token  2 set, delete or check
 --       3 for how many milliseconds from now to keep the hash, 0 for ever  4 value
--- Does it if the token is not older than the fence, which the token then is; a check
--- leaves alone how long the hash is kept.
+-- Does that if the token is not older than the fence. The token then is the fence. A check
+-- does not change how long the hash is kept.
 -- Returns the fence.
 local token, newest = ARGV[1], redis.call('HGET', KEYS[1], 'fence') or '0'
 if string.find(newest, '%D') then
@@ -13,8 +13,8 @@ end
 -- below 2^53.
 if #token < #newest or #token == #newest and token < newest then return newest end
 
--- Of one hold that reads and then writes: from now on the fence is the token of a write. A
--- greater token says so by itself.
+-- If the fence is the token of a read of this same hold, it is that of a write from now on.
+-- A greater token needs no note: it differs from the field read (see read.lua).
 if redis.call('HGET', KEYS[1], 'read') == token then
   redis.call('HSET', KEYS[1], 'written', token)
 end

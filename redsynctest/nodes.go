@@ -479,13 +479,14 @@ func (ns *Nodes) setApart(name string) {
 	ns.apart[name] = true
 }
 
-// isApart reports whether key belongs to a lock that was lost or detached. The name of a lock on several names joins
-// them with ", ".
+// isApart reports whether key belongs to a lock or a permit that was lost or detached. The name of a lock on several names
+// joins them with ", ".
 func (ns *Nodes) isApart(key string) bool {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
+	line := script.LineOf(key)
 	for name := range ns.apart {
-		if strings.Contains(", "+name+", ", ", "+key+", ") {
+		if strings.Contains(", "+name+", ", ", "+key+", ") || line != key && line == script.SlotQueueKey(name) {
 			return true
 		}
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // RequireHeld fails the test unless the lock is held: a quorum of all nodes is up and has the same value of it.
-// Who holds it does not matter. A node that is frozen is not up.
+// Who holds it does not matter. A node that is frozen is not up. Permits are no locks: see redsync.WithPermits.
 func (ns *Nodes) RequireHeld(name string) {
 	ns.t.Helper()
 	ns.require("RequireHeld", name, 0, ns.checkHeld)

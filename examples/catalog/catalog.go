@@ -14,8 +14,8 @@ const name = "catalog"
 // step is how long it takes to read or to write a price.
 const step = time.Millisecond
 
-// A catalog stands for files or for a database without transactions. All its prices are of the same version, unless a
-// reload is half done.
+// A catalog stands for files or for a database without transactions. All its prices are of the same version,
+// unless a reload is half done.
 type catalog struct {
 	prices [10]atomic.Int64
 

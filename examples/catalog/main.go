@@ -1,12 +1,12 @@
-// Catalog shows readers and a writer of one lock. Several readers read the prices of a catalog again and again. A
-// writer reloads them one by one, so a reader beside it would see old prices and new ones.
+// Catalog shows readers and a writer of one lock. Several readers read the prices of a catalog again and
+// again. A writer reloads them one by one, so a reader beside it would see old prices and new ones.
 //
 //	go run ./examples/catalog                                  # five nodes inside the process, 3 s
 //	go run ./examples/catalog -nodes host1:6379,host2:6379,... # on nodes of your own
 //	go run ./examples/catalog -unlocked                        # the control: without the lock
 //
-// Each reader has connections of its own, like a separate process. The writer downgrades its lock after the reload:
-// it checks the new prices as a reader, and the others read them at the same time.
+// Each reader has connections of its own, like a separate process. The writer downgrades its lock after the
+// reload: it checks the new prices as a reader, and the others read them at the same time.
 //
 // The program ends with status 1 if a reader has seen half of a reload. Status 2 means bad flags.
 //
@@ -68,8 +68,8 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	return run(ctx, *runFor, *unlocked, open, out)
 }
 
-// run lets readers and a writer work for a while, and prints what they have done. Each of them has a Redsync of its
-// own.
+// run lets readers and a writer work for a while, and prints what they have done. Each of them has a Redsync
+// of its own.
 func run(ctx context.Context, runFor time.Duration, unlocked bool, open func() (*redsync.Redsync, error), out io.Writer) error {
 	var clients []*client
 	defer func() {

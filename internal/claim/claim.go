@@ -31,8 +31,8 @@ type Claim interface {
 
 	// Release gives the claim back, raises the fencing register to the token of f, and lets the tickets of t
 	// enter and leave the queues. If the claim is free then, the node wakes the first waiter in each queue,
-	// unless that waiter belongs to process p. If that waiter is a reader, the node wakes all readers that may go
-	// on with it.
+	// unless that waiter belongs to process p. If that waiter is a reader, the node wakes all readers that
+	// may go on with it.
 	Release(p script.Process, t script.Turnover, f script.Fence) Call
 
 	// ReleaseQuietly does what Release does, but touches no queue.
@@ -44,8 +44,7 @@ type Claim interface {
 	// the lock. The fencing tokens that this process has seen are kept by these names, too.
 	Lines() []string
 
-	// Shares reports whether the claim is a reader's: others that share may be held for the same line at the same
-	// time.
+	// Shares reports whether the claim is a reader's. Many such claims can be held for one line at a time.
 	Shares() bool
 
 	// HoldsAlone reports whether no other lease can be held for a line of the claim at the same time.
@@ -117,8 +116,8 @@ const (
 	allLines       = ^Lines(0)
 )
 
-// A Detail is what only some nodes say: to an Acquire that enters the queue or proposes a token, and to commands
-// of a claim with several lines.
+// A Detail is what only some nodes say: to an Acquire that enters the queue or proposes a token, and to
+// commands of a claim with several lines.
 type Detail struct {
 	Wait     time.Duration // how long a refusal may last; Never if it has no end or the end is not known
 	At       time.Duration // when the answer came, by the monotonic clock; set only if the acquire enters the queue
@@ -132,8 +131,8 @@ type Detail struct {
 	Own      any           // data that only the claim and its Tally understand; nil for most claims
 }
 
-// FreeIn returns the lines in which nothing was in the way of an Acquire on the node, as far as it says. A grant
-// says so of all lines.
+// FreeIn returns the lines in which nothing was in the way of an Acquire on the node, as far as it says. A
+// grant says so of all lines.
 func (v Vote) FreeIn() Lines {
 	if v.Choice == Granted {
 		return allLines

@@ -6,16 +6,16 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// A Shared is the claim of a reader: a record in the key that readers of a name share. Many leases have it at a
-// time, each with its value. It excludes the leases of Exclusive and Multi for that name.
+// A Shared is the claim of a reader: a record in the key that the readers of a name share. Many such claims
+// can be held at a time, each with its value. They exclude the claims Exclusive and Multi for that name.
 //
-// It has the memory of an Exclusive, so that a Room holds either.
+// It has the fields of an Exclusive, so that a Room has memory for either.
 type Shared Exclusive
 
 // NewShared returns the claim of a reader of a name. It has no value yet.
 func NewShared(name string) Shared { return Shared(NewExclusive(name)) }
 
-// Shared returns e as the claim of a reader. It is in the memory of e, which saves an allocation.
+// Shared returns the claim of a reader of e's name. It uses the memory of e, which saves an allocation.
 func (e *Exclusive) Shared() *Shared { return (*Shared)(e) }
 
 // Name implements Claim.
@@ -30,7 +30,7 @@ func (s *Shared) With(value string, room *Room) Claim {
 	return (*Shared)(&room.exclusive)
 }
 
-// Lines implements Claim. Readers and writers of a name stand in one line.
+// Lines implements Claim. Readers and writers of a name wait in the same line.
 func (s *Shared) Lines() []string { return s.lines[:] }
 
 // Shares implements Claim.
@@ -39,14 +39,14 @@ func (s *Shared) Shares() bool { return true }
 // HoldsAlone implements Claim.
 func (s *Shared) HoldsAlone() bool { return false }
 
-// PassesTo implements Claim. A lease passes to a reader of the same name, and never to a writer.
-func (s *Shared) PassesTo(other Claim) bool {
-	o, same := other.(*Shared)
-	return same && o.Name() == s.Name()
-}
+// PassesTo implements Claim. A shared lease is not handed over: readers of one process share a hold instead.
+func (s *Shared) PassesTo(Claim) bool { return false }
 
-// Acquire implements Claim. The ticket of the place must be shared. If the node denies access to the queue, the
-// call fails, or, without a ticket, may be granted with Detail.Blind. A place that is Blind needs no access.
+// Acquire implements Claim. It makes the ticket of the place a reader's.
+//
+// A node may deny the user access to the queue. Then an Acquire with a ticket fails. Without a ticket it is
+// granted with Detail.Blind, or fails if the node does not even let a script name the queue. If the place is
+// Blind, the command does not name it.
 func (s *Shared) Acquire(ttl time.Duration, at script.Place, f script.Fence) Call {
 	call := Call{script.EnterShared(s.lock, ttl.Milliseconds(), at, f), readEnteredShared}
 	if at.Ticket.IsZero() {
@@ -76,20 +76,20 @@ func (s *Shared) ReleaseQuietly(f script.Fence) Call {
 	return Call{script.ReleaseSharedQuietly(s.lock, f), readFound}
 }
 
-// A Downgraded is the claim of a reader that was a writer. A node may hold it in the writer's form. Extend, and
-// only Extend, makes it a reader's there, takes the writer's tickets out of the queue and wakes the readers that
-// have waited for that. Every other command finds the claim in either form.
+// A Downgraded is the claim of a reader that was a writer. A node that the downgrade has not reached still
+// holds it in the writer's form. Only Extend makes it a reader's there, takes the writer's tickets out of the
+// queue and wakes the readers that have waited for that. Every other command finds the claim in either form.
 type Downgraded struct {
 	Shared
 	how script.Downgrade
 }
 
-// Downgraded returns the claim that a lease of e has from its downgrade on, with the value of e.
+// Downgraded returns the claim that replaces e, with the same value, when its lease is downgraded.
 func (e *Exclusive) Downgraded(how script.Downgrade) *Downgraded {
 	return &Downgraded{Shared{e.lock, e.lines}, how}
 }
 
-// Blindly returns d for a user who may not touch the queue.
+// Blindly returns d with an Extend that does not name the queue, for a user who may not touch it.
 func (d *Downgraded) Blindly() *Downgraded {
 	if d.how.Blind {
 		return d
@@ -99,14 +99,11 @@ func (d *Downgraded) Blindly() *Downgraded {
 	return &Downgraded{d.Shared, how}
 }
 
-// Extend implements Claim. The first Extend is the downgrade, and each later one finishes the work on the nodes
+// Extend implements Claim. The first Extend is the downgrade, and each later one repeats it for the nodes
 // that the first has not reached.
 func (d *Downgraded) Extend(ttl time.Duration, heal bool) Call {
 	return Call{d.how.Extend(d.lock, ttl.Milliseconds(), heal), readFound}
 }
-
-// PassesTo implements Claim. The lease of a Downgraded may have tickets in queues, so it is not handed over.
-func (d *Downgraded) PassesTo(Claim) bool { return false }
 
 // readEnteredShared reads the reply of enter_shared.lua.
 func readEnteredShared(reply any) (Answer, error) {
@@ -117,8 +114,8 @@ func readEnteredShared(reply any) (Answer, error) {
 	return answerTo(entered), nil
 }
 
-// readEnteredSharedPlainly reads the reply to a reader without a ticket. A plain grant has no Detail, which saves
-// an allocation.
+// readEnteredSharedPlainly reads the reply to a reader without a ticket. A plain grant has no Detail, which
+// saves an allocation.
 func readEnteredSharedPlainly(reply any) (Answer, error) {
 	if reply == script.Granted {
 		return Answer{Found: Mine}, nil

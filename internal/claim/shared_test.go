@@ -126,19 +126,19 @@ func TestDowngraded(t *testing.T) {
 	assert.Equal(t, claim.Created, n.says(down.Extend(time.Minute, true)).Found)
 }
 
-// A lease passes within its kind only.
+// Only an exclusive lease passes, and only to another one of its name.
 func TestPassesTo(t *testing.T) {
-	exclusive, shared, b := claim.NewExclusive("a"), claim.NewShared("a"), claim.NewShared("b")
+	exclusive, shared, b := claim.NewExclusive("a"), claim.NewShared("a"), claim.NewExclusive("b")
 	down := exclusive.Downgraded(script.Downgrade{})
 	for _, c := range []struct {
 		from, to claim.Claim
 		passes   bool
 	}{
 		{&exclusive, &exclusive, true},
-		{&shared, &shared, true},
+		{&shared, &shared, false},
 		{&exclusive, &shared, false},
 		{&shared, &exclusive, false},
-		{&shared, &b, false},
+		{&exclusive, &b, false},
 		{down, &shared, false},
 		{down, down, false},
 		{&shared, down, false},

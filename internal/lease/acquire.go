@@ -411,5 +411,5 @@ func (c check) Brief() quorum.Brief { return c.lease.brief(quorum.Valid, c.claim
 
 // Judge implements quorum.Operation.
 func (c check) Judge(_ int, _ pool.Reply, v claim.Vote) claim.Vote {
-	return c.lease.aboutClaim(c.claim, v)
+	return c.lease.unlessReplaced(c.claim, v)
 }

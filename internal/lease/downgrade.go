@@ -12,16 +12,13 @@ import (
 
 // This file is about an exclusive lease that becomes a shared one.
 
-// errReplaced is the error of a vote about a claim that the lease no longer has.
-var errReplaced = errors.New("redsync: the lock was downgraded meanwhile")
-
 // ErrNotExclusive is the error of Downgrade for a claim that is not exclusive.
 var ErrNotExclusive = errors.New("the lock is not exclusive")
 
-// Downgrade makes l, which is exclusive, shared, and makes one round that says so to the nodes and prolongs l. l is
-// shared from before the first byte is sent, whatever comes of the round: a node that has executed the command lets
-// readers in. Later extensions tell the nodes that the round has not reached. If l is shared already because of an
-// earlier Downgrade, the round repeats it.
+// Downgrade makes l, which is exclusive, shared. Then it makes one round, which tells the nodes and prolongs
+// l. l is shared before the first byte is sent, and stays so whatever comes of the round, because a node that
+// has executed the command lets readers in. Later extensions tell the nodes that the round has not reached.
+// If an earlier Downgrade has made l shared, the round repeats it.
 //
 // Downgrade returns what the nodes said, and why l is not held afterwards.
 func (l *Lease) Downgrade(ctx context.Context) (res quorum.Result, over error) {
@@ -32,7 +29,7 @@ func (l *Lease) Downgrade(ctx context.Context) (res quorum.Result, over error) {
 		return quorum.Result{}, err
 	}
 	if l.watchdog != nil {
-		l.watchdog.restart()
+		l.watchdog.restart() // its open round is about the exclusive claim
 	}
 	res = e.round(ctx)
 	if !res.Won && denied(l.terms.Keeper.Set) {
@@ -55,7 +52,7 @@ func (l *Lease) downgrading(start clock.Instant) (Extension, error) {
 	}
 	switch c := l.claim.(type) {
 	case *claim.Exclusive:
-		l.claim = c.Downgraded(l.leavingQueue())
+		l.claim = c.Downgraded(l.downgradeCommand())
 	case *claim.Downgraded:
 	default:
 		return Extension{}, ErrNotExclusive
@@ -65,8 +62,9 @@ func (l *Lease) downgrading(start clock.Instant) (Extension, error) {
 	return e, nil
 }
 
-// leavingQueue returns what the nodes must know to make l shared.
-func (l *Lease) leavingQueue() script.Downgrade {
+// downgradeCommand returns what the nodes must know to make l shared: which tickets leave the queue, and, if
+// somebody of this process waits, that the reply tells this process whether its readers may go on.
+func (l *Lease) downgradeCommand() script.Downgrade {
 	t, _ := l.writes.turnover(1)
 	d := script.Downgrade{Leave: t.Leave}
 	if k := l.terms.Keeper; k.Waiters.Any() {
@@ -75,9 +73,13 @@ func (l *Lease) leavingQueue() script.Downgrade {
 	return d
 }
 
-// aboutClaim returns v, which is about a claim, as a failure if it refuses and l has another claim by now. A node
-// that has executed a downgrade refuses commands for the exclusive claim.
-func (l *Lease) aboutClaim(c claim.Claim, v claim.Vote) claim.Vote {
+// errReplaced is the error of a vote about a claim that the lease no longer has.
+var errReplaced = errors.New("redsync: the lock was downgraded meanwhile")
+
+// unlessReplaced returns v, a vote about claim c. If v refuses because a Downgrade has replaced c meanwhile,
+// it returns v as a failure: a node that has executed the downgrade refuses commands for the exclusive claim,
+// and that proves no loss.
+func (l *Lease) unlessReplaced(c claim.Claim, v claim.Vote) claim.Vote {
 	if v.Choice == claim.Refused && l.Claim() != c {
 		return v.Fails(errReplaced)
 	}

@@ -6,7 +6,8 @@ import "github.com/seed14bd9ef4/redsync/internal/clock"
 // value: then the lease is not handed over to a waiter, and no later Lock releases its keys. Before a lease
 // is handed over or released, it hides its value, so that nobody sees the value after that check.
 
-// An exposure says whether the user may have seen the value of a lease, and whether the user may still see it.
+// An exposure says whether the user may have seen the value of a lease, and whether the user may still see
+// it.
 type exposure struct {
 	shown  bool // the user may have seen it
 	hidden bool // nobody is shown it any more
@@ -41,7 +42,8 @@ func (l *Lease) showLocked() string {
 	return l.claim.Value()
 }
 
-// Hide stops the value from being shown, and reports whether nobody has seen it. Only then may l be handed over, or released by anything but the user's own Unlock.
+// Hide stops the value from being shown, and reports whether nobody has seen it. Only then may l be handed
+// over, or released by anything but the user's own Unlock.
 func (l *Lease) Hide() (private bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

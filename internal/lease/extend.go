@@ -166,7 +166,7 @@ func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 		e.lease.wake(e.claim, i, first, nil)
 	}
 	if v.Choice != claim.Granted { // a key that this round has set again proves nothing
-		return e.lease.aboutClaim(e.claim, v)
+		return e.lease.unlessReplaced(e.claim, v)
 	}
 	return e.lease.unlessRestarted(i, reply.Server, e.start, v)
 }

@@ -66,8 +66,8 @@ type Lease struct {
 	expiry   alarm.Alarm // at the end of the validity, in Keeper.expiries
 	watchdog *watchdog   // nil without Terms.Watchdog; set by Begin
 
-	shares    atomic.Pointer[sharing] // nil if nobody can join l; not guarded
-	seat      int                     // in shares; guarded by sharing.mu
+	shares    atomic.Pointer[sharing] // see sharing; nil if nobody can join l; not guarded
+	seat      int                     // the index of l in sharing.leases; guarded by sharing.mu
 	writes    *writes                 // of the value; a lease that was handed over shares them with the lease before it
 	ownWrites writes                  // room for writes
 	room      claim.Room

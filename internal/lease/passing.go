@@ -43,8 +43,8 @@ func (l *Lease) Pass(t *Terms) *Lease {
 	return other
 }
 
-// passFresh makes other, which is new, continue l, if nine tenths of the validity are left. It reports whether they
-// are.
+// passFresh gives the claim and the validity of l to other, which is new, if nine tenths of the validity are
+// left. It reports whether they are.
 func (l *Lease) passFresh(other *Lease, now clock.Instant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,9 +64,9 @@ func Nobody(t *Terms) *Lease {
 	return New(t, "nobody:"+t.Keeper.Process.String(), clock.Now())
 }
 
-// LeaveQueues takes the tickets off the queues that the release of l would take off. It is for Detach: whoever
-// releases the claim then does not know the tickets. As long as one stands before the next waiter, a node tells this
-// process of the release, and not that waiter.
+// LeaveQueues takes the tickets off the queues that the release of l would take off. It is for Detach:
+// whoever releases the claim then does not know the tickets. As long as one stands before the next waiter, a
+// node tells this process of the release, and not that waiter.
 func (l *Lease) LeaveQueues() {
 	nobody := Nobody(l.terms)
 	if nobody.writes.leaveAs(l.writes) {

@@ -9,53 +9,64 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
-// This file is about readers of one process that share a hold: they have one value on the nodes, and a lease each.
-// To the nodes they are one reader, however many there are. The last of the leases to leave releases the value.
+// This file is about readers of one process that share a hold. Each has a lease of its own, and all leases
+// have one value on the nodes. To the nodes they are one reader, however many they are. The last lease that
+// leaves releases the value.
 
 // A sharing is what the leases that share a hold have in common.
 type sharing struct {
-	spoiled atomic.Bool // the user has seen the value of a lease, or a lease was lost: nobody joins any more
+	acquired clock.Instant // when the hold was acquired
+	spoiled  atomic.Bool   // nobody may join: the user has seen the value, or a lease was lost
 
-	mu     sync.Mutex    // guards what follows, and Lease.seat; it comes before Lease.mu
-	leases []*Lease      // those that have not left
-	closed bool          // nobody joins any more
-	by     *Lease        // the one whose watchdog has begun a round last; nil if none has
-	began  clock.Instant // when that was
-	fresh  clock.Instant // the start of the last extension that a quorum has confirmed
+	mu       sync.Mutex    // guards what follows, and Lease.seat; it comes before Lease.mu
+	leases   []*Lease      // those that have not left
+	closed   bool          // nobody may join: see Join, Leave and StayAlone
+	extender *Lease        // the lease whose watchdog was the last to begin a round; nil if none has
+	began    clock.Instant // when the extender began it
+	extended clock.Instant // the start of the last extension that a quorum has confirmed
 
-	opened clock.Instant // when the hold was acquired
-	room   [1]*Lease     // for leases, while there is one
+	room [1]*Lease // for leases, while there is one
 }
 
-// Open lets other leases join l, which was just acquired, if its terms allow that. It reports whether they do.
-func (l *Lease) Open() bool {
+// sharing returns what l has in common with others, nil if it is not to be shared. It never changes once
+// BeginSharing has set it.
+func (l *Lease) sharing() *sharing { return l.shares.Load() }
+
+// BeginSharing lets other leases join l, which was just acquired, if its terms allow that. It reports whether
+// they do.
+func (l *Lease) BeginSharing() bool {
 	if !l.terms.Joins {
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.sharing() == nil {
-		s := &sharing{room: [1]*Lease{l}, opened: clock.Now()}
+		s := &sharing{room: [1]*Lease{l}, acquired: clock.Now()}
 		s.leases = s.room[:]
 		l.shares.Store(s)
 	}
 	return true
 }
 
-// Join returns a lease under other terms that shares the hold of l. It has the value and the validity of l. Join
-// returns nil if nobody may join any more, or not with these terms: the hold must have been acquired less than window
-// ago, at least nine tenths of the validity must be left, nobody may have seen the value, no
-// lease of the hold may be lost, and the terms must have the same claim and timing.
+// Join returns a new lease under terms t that shares the hold of l. It has the value and the validity of l. t
+// must have the name of l.
+//
+// Join returns nil if t differs from the terms of l in what one value on the nodes can have only once, such
+// as the TTL. It also returns nil, and keeps everybody else from joining, if
+//   - the hold was acquired window ago or earlier,
+//   - less than nine tenths of the validity are left,
+//   - the user has seen the value, or a lease of the hold was lost, or
+//   - the last lease has left.
 func (l *Lease) Join(t *Terms, window time.Duration) *Lease {
 	s, now := l.sharing(), clock.Now()
 	if s == nil || !t.Joins || t.Keeper != l.terms.Keeper || !t.Timing.LastsAs(l.terms.Timing) || t.Heals != l.terms.Heals {
 		return nil
 	}
-	if now.Since(s.opened) >= window {
+	if now.Since(s.acquired) >= window {
 		s.close()
 		return nil
 	}
-	other := &Lease{First: now, terms: t} // made here, so that others do not wait for the memory
+	other := &Lease{First: now, terms: t} // made before s.mu is locked, so that others do not wait for the memory
 	other.shares.Store(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,6 +79,17 @@ func (l *Lease) Join(t *Terms, window time.Duration) *Lease {
 	return other
 }
 
+// IsJoinable reports whether others may still join the hold of l. For window see Join.
+func (l *Lease) IsJoinable(window time.Duration) bool {
+	s := l.sharing()
+	if s == nil || s.spoiled.Load() {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.closed && clock.Now().Since(s.acquired) < window
+}
+
 // close keeps others from joining the hold.
 func (s *sharing) close() {
 	s.mu.Lock()
@@ -75,19 +97,17 @@ func (s *sharing) close() {
 	s.closed = true
 }
 
-// sharing returns what l has in common with others. It never changes once Open has set it.
-func (l *Lease) sharing() *sharing { return l.shares.Load() }
-
-// spoil keeps others from joining the hold of l.
+// spoil keeps others from joining the hold of l. The caller may hold Lease.mu, so spoil does not lock
+// sharing.mu.
 func (l *Lease) spoil() {
 	if s := l.sharing(); s != nil {
 		s.spoiled.Store(true)
 	}
 }
 
-// Leave ends the part of l, which has ended, in the hold that it shares. It reports whether l must release the hold:
-// whether no other lease has it. A lease that is past or lost does not have it any more. A second Leave reports the
-// same, unless others have left meanwhile.
+// Leave ends the part of l, which has ended, in the hold that it shares. It reports whether l must release
+// the hold, because no other lease has it. A lease that is past or lost does not have it any more. A second
+// Leave reports the same, unless others have left meanwhile.
 func (l *Lease) Leave() (last bool) {
 	s := l.sharing()
 	if s == nil {
@@ -107,7 +127,7 @@ func (l *Lease) Leave() (last bool) {
 
 func (s *sharing) hasLocked(l *Lease) bool { return l.seat < len(s.leases) && s.leases[l.seat] == l }
 
-// removeLocked takes l out of its seat.
+// removeLocked takes l out of leases. The last lease gets its seat.
 func (s *sharing) removeLocked(l *Lease) {
 	end := len(s.leases) - 1
 	s.leases[l.seat] = s.leases[end]
@@ -116,10 +136,23 @@ func (s *sharing) removeLocked(l *Lease) {
 	s.leases = s.leases[:end]
 }
 
-// dropOverLocked takes out leases that do not have the hold any more, until the last in leases has it.
+// dropOverLocked takes leases that do not have the hold any more off the end of leases. It stops at one that
+// has the hold: Leave need not know whether others have it, too.
 func (s *sharing) dropOverLocked(now clock.Instant) {
-	for end := len(s.leases); end > 0 && !s.leases[end-1].mayHave(now); end = len(s.leases) {
+	for end := len(s.leases); end > 0 && !s.leases[end-1].mayStillHave(now); end = len(s.leases) {
 		s.removeLocked(s.leases[end-1])
+	}
+}
+
+// mayStillHave reports whether l has the hold that it shares, or was unlocked just now and is about to leave.
+func (l *Lease) mayStillHave(now clock.Instant) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch l.state {
+	case Over, Dropped:
+		return l.cause == nil
+	default:
+		return l.notHeldLocked(now) == nil
 	}
 }
 
@@ -134,14 +167,9 @@ func (l *Lease) IsAlone() bool {
 	return s.isAloneLocked(l)
 }
 
-func (s *sharing) isAloneLocked(l *Lease) bool {
-	now := clock.Now()
-	return !slices.ContainsFunc(s.leases, func(other *Lease) bool { return other != l && other.mayHave(now) })
-}
-
-// LeaveAlone reports whether l is the only lease that has the hold, and then keeps others from joining it. It is for
-// Detach.
-func (l *Lease) LeaveAlone() bool {
+// StayAlone reports whether l is the only lease that has the hold. If so, it keeps others from joining it. It
+// is for Detach.
+func (l *Lease) StayAlone() bool {
 	s := l.sharing()
 	if s == nil {
 		return true
@@ -155,30 +183,13 @@ func (l *Lease) LeaveAlone() bool {
 	return true
 }
 
-// mayHave reports whether l has the hold that it shares, or has only just ended and is about to leave.
-func (l *Lease) mayHave(now clock.Instant) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch l.state {
-	case Over, Dropped:
-		return l.cause == nil
-	default:
-		return l.notHeldLocked(now) == nil
-	}
+func (s *sharing) isAloneLocked(l *Lease) bool {
+	now := clock.Now()
+	return !slices.ContainsFunc(s.leases, func(other *Lease) bool { return other != l && other.mayStillHave(now) })
 }
 
-// IsOpen reports whether others may still join the hold of l. For window see Join.
-func (l *Lease) IsOpen(window time.Duration) bool {
-	s := l.sharing()
-	if s == nil || s.spoiled.Load() {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.closed && clock.Now().Since(s.opened) < window
-}
-
-// prolongOthers gives the validity of e, which a quorum has confirmed, to the other leases that share the hold.
+// prolongOthers gives the validity of e, which a quorum has confirmed, to the other leases that share the
+// hold.
 func (e Extension) prolongOthers(confirmed clock.Instant) {
 	s := e.lease.sharing()
 	if s == nil {
@@ -186,7 +197,7 @@ func (e Extension) prolongOthers(confirmed clock.Instant) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fresh = e.start
+	s.extended = e.start
 	for _, other := range s.leases {
 		if other != e.lease {
 			other.Prolong(e, confirmed)
@@ -194,33 +205,33 @@ func (e Extension) prolongOthers(confirmed clock.Instant) {
 	}
 }
 
-// A shift says whether the watchdog of a lease should begin a round.
-type shift uint8
+// A duty is what a watchdog does when it is time for a round.
+type duty uint8
 
 const (
-	own      shift = iota // it should begin one
-	others                // another lease that shares the hold extends it, but may leave it before a quorum has confirmed that
-	extended              // another lease has just extended it
+	extendNow   duty = iota // begin a round
+	lookAgain               // look again soon: another lease has begun a round, but may leave before a quorum confirms it
+	extendLater             // begin a round in the next third of the expiry: another lease has just extended the hold
 )
 
-// shift says whether the watchdog of l should begin a round at now. It should not if another lease that shares the
-// hold has extended it less than a sixth of the expiry ago, or still has it and began a round of its own in that time:
-// that round prolongs l, too.
-func (l *Lease) shift(now clock.Instant) shift {
+// duty says whether the watchdog of l should begin a round at now. A round of another lease that shares the
+// hold prolongs l, too. So l should not begin one if another lease has extended the hold less than a sixth of
+// the expiry ago, or if one that still has the hold has begun a round in that time.
+func (l *Lease) duty(now clock.Instant) duty {
 	s := l.sharing()
 	if s == nil {
-		return own
+		return extendNow
 	}
 	recent := l.terms.Timing.Expiry / 6
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.by == nil || s.by == l:
-	case s.fresh != clock.Instant{} && now.Since(s.fresh) < recent:
-		return extended
-	case s.hasLocked(s.by) && s.by.mayHave(now) && now.Since(s.began) < recent:
-		return others
+	case s.extender == nil || s.extender == l:
+	case s.extended != clock.Instant{} && now.Since(s.extended) < recent:
+		return extendLater
+	case s.hasLocked(s.extender) && s.extender.mayStillHave(now) && now.Since(s.began) < recent:
+		return lookAgain
 	}
-	s.by, s.began = l, now
-	return own
+	s.extender, s.began = l, now
+	return extendNow
 }

@@ -94,9 +94,9 @@ func (w *watchdog) patience() time.Duration {
 	return max(w.lease.terms.Timing.NodeTimeout, w.lease.terms.Timing.Expiry/10)
 }
 
-// Fire implements alarm.Firer: it starts a round, or sends an undecided one again. It runs on the
-// schedule's goroutine. If the lease is over, it gives up the open round. If the lease already lasts as long
-// as MaxHold allows, it starts no round.
+// Fire implements alarm.Firer: it starts a round, unless another lease does that for a hold that it shares,
+// or sends an undecided round again. It runs on the schedule's goroutine. If the lease is over, it gives up
+// the open round. If the lease already lasts as long as MaxHold allows, it starts no round.
 func (w *watchdog) Fire(closing bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,15 +108,15 @@ func (w *watchdog) Fire(closing bool) {
 		return
 	case w.round == nil:
 		now := clock.Now()
-		switch w.lease.shift(now) {
-		case own:
+		switch w.lease.duty(now) {
+		case extendNow:
 			if !w.startLocked() {
 				return
 			}
-		case others:
+		case lookAgain:
 			w.schedule(min(w.patience(), w.third(now)))
 			return
-		case extended:
+		case extendLater:
 			w.schedule(w.third(now))
 			return
 		}

@@ -31,8 +31,8 @@ type turn struct {
 // enters reports whether the attempt enters the queues of the nodes.
 func (u *turn) enters() bool { return !u.place.Ticket.IsZero() }
 
-// Free implements lease.Turn: the attempt has found some of its names free on node i. If the attempt fails, its
-// release follows and leaves them free there, so that they count as free on node i for the next attempt.
+// Free implements lease.Turn: the attempt has found some of its names free on node i. If the attempt fails,
+// its release follows and leaves them free there, so that they count as free on node i for the next attempt.
 func (u *turn) Free(i int, names claim.Lines) {
 	w, ls := u.waiter, u.waiter.lines()
 	ls.mu.Lock()
@@ -108,14 +108,14 @@ func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *tu
 // says that the waiter waits no longer.
 //
 // The waiter keeps its place in the queues unless it gives up, cannot reach a quorum, or a node denies it its
-// queue: a waiter without a quorum would only hold up the others, and one that is denied a queue goes on without
-// queues, except in fair mode. If it enters the queues later, it does so with another ticket, so
-// that a late release, which removes the former ticket, does not remove the new one.
+// queue: a waiter without a quorum would only hold up the others, and one that is denied a queue goes on
+// without queues, except in fair mode. If it enters the queues later, it does so with another ticket, so that
+// a late release, which removes the former ticket, does not remove the new one.
 //
 // A waiter for several names stays in the queue of one of them, unless it is fair. It chooses that queue, the
-// same on every node. If each node kept it in the queue of the name that was taken there, it could stand at the
-// head of the queue of a free name, and keep others from that name while it waits for another. Answers that come
-// after the decision can change the choice: see lines.reconsiderLocked.
+// same on every node. If each node kept it in the queue of the name that was taken there, it could stand at
+// the head of the queue of a free name, and keep others from that name while it waits for another. Answers
+// that come after the decision can change the choice: see lines.reconsiderLocked.
 func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 	w := u.waiter
 	ls := w.lines()

@@ -18,7 +18,8 @@ import (
 // an acquire takes.
 const maxChain = 20 * time.Millisecond
 
-// chain returns for how long after its acquire a lock may be handed on within the process, or readers may share it.
+// chain returns for how long after its acquire a lock may be handed on within the process, or readers may
+// join its hold.
 func chain(t *lease.Terms) time.Duration { return min(t.Timing.Expiry/10, maxChain) }
 
 // HandOver passes the lock of l, which Unlock has ended, to the first in line by direct hand-off, and
@@ -87,8 +88,8 @@ func (g *Group) Nudge(lines []string) {
 // Wake implements lease.Waiters.
 func (g *Group) Wake(line string, node int, undoes lease.Turn) { g.lines.wake(line, node, undoes) }
 
-// releaseAndAdmit releases what l, which has ended, left on the nodes, and admits the first in each of its lines
-// in this process. admit decides whether the ticket of that waiter enters the queue with the release.
+// releaseAndAdmit releases what l, which has ended, left on the nodes, and admits the first in each of its
+// lines in this process. admit decides whether the ticket of that waiter enters the queue with the release.
 // Lease.Release drops the ticket if the waiter has given up meanwhile.
 func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Release {
 	ls := &g.lines
@@ -105,8 +106,9 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	}
 	rel := l.Release(how)
 	for _, a := range all {
-		// If the waiter no longer waits with this ticket, the release of another lease may have removed the ticket
-		// from the queue of a node before this release of l put it there. A second release of l removes it.
+		// If the waiter no longer waits with this ticket, the release of another lease may have removed the
+		// ticket from the queue of a node before this release of l put it there. A second release of l
+		// removes it.
 		if a.enters && !ls.entered(a, l) {
 			l.LeaveQueuesOnRelease(a.ticket)
 			l.Release(lease.Releasing{})
@@ -120,21 +122,21 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	return rel
 }
 
-// leaveOnWin takes the ticket of a waiter that has won l off the queues, if it must not stay there until l is released.
-// The waiter has left its line. The ticket of the next takes the place of that ticket, in one step: otherwise a later
-// call of another process could be the first for a moment.
+// leaveOnWin takes the ticket of a waiter that has won l off the queues, if it must not stay there until l is
+// released. The waiter has left its line. The ticket of the next takes the place of that ticket, in one step:
+// otherwise a later call of another process could be the first for a moment.
 func (t *Terms) leaveOnWin(l *lease.Lease, ticket script.Ticket) {
 	if nobody := l.Leaver(ticket); nobody != nil {
 		t.Group.releaseAndAdmit(nobody, lease.Releasing{})
 	}
 }
 
-// entered notes that the release of l, which has been sent, puts a ticket into a queue as a says. It reports false if
-// the waiter has left its line or has given up the ticket meanwhile. Then l is not noted.
+// entered notes that the release of l, which has been sent, puts a ticket into a queue as a says. It reports
+// false if the waiter has left its line or has given up the ticket meanwhile. Then l is not noted.
 //
-// Before the release of l is sent, the waiter does not know l. A waiter that gives up releases the leases that it
-// knows, and must not release a lock before its Unlock does: if another process acquired the lock in between,
-// Unlock would fail.
+// Before the release of l is sent, the waiter does not know l. A waiter that gives up releases the leases
+// that it knows, and must not release a lock before its Unlock does: if another process acquired the lock in
+// between, Unlock would fail.
 func (ls *lines) entered(a admission, l *lease.Lease) bool {
 	w := a.waiter
 	ls.mu.Lock()
@@ -157,7 +159,8 @@ func (ls *lines) letTry(a admission) {
 // An admission says what the first in a line does at a release.
 //
 // If the waiter is without fair mode, and no other process is known to wait, it tries at once, right behind
-// the release. Otherwise its ticket enters the queue of the line with the release, and what it does next depends:
+// the release. Otherwise its ticket enters the queue of the line with the release, and what it does next
+// depends:
 //
 //	if it is trying now               it tries again
 //	if it cannot hear the nodes       it tries at once
@@ -170,8 +173,8 @@ type admission struct {
 	tries  bool          // the waiter tries behind the release
 }
 
-// admit appends to all what the first in each line of h's claim does at the release of h. heard says whether the
-// nodes can be heard.
+// admit appends to all what the first in each line of h's claim does at the release of h. heard says whether
+// the nodes can be heard.
 func (ls *lines) admit(all []admission, h *lease.Lease, heard bool) []admission {
 	c := h.Claim()
 	ls.mu.Lock()
@@ -188,9 +191,9 @@ func (ls *lines) admit(all []admission, h *lease.Lease, heard bool) []admission 
 		if first == nil || !ls.isFirstLocked(first) {
 			continue
 		}
-		_, downgraded := c.(*claim.Downgraded) // some nodes may still have it as exclusive
+		_, downgraded := c.(*claim.Downgraded) // some nodes may still have it as a writer's
 		if c.Shares() && first.shares() && !downgraded {
-			continue // the hold was not in its way: it has a reason of its own to wait or to try
+			continue // readers do not keep each other back, so it waits for something else
 		}
 		if !l.others && !first.terms.Fair {
 			all = append(all, admission{waiter: first, line: i, tries: true})

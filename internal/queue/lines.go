@@ -24,17 +24,17 @@ type lines struct {
 	shared shared
 }
 
-// A line holds the waiters of this process for one name, in the order of their tickets: see waiter.compare. If
-// other processes wait, the line stays for a while after its last waiter has left: see mayBarge.
+// A line holds the waiters of this process for one name, in the order of their tickets: see waiter.compare.
+// If other processes wait, the line stays for a while after its last waiter has left: see mayBarge.
 //
 // Waiters with different settings stand in the same line. A short node deadline or a long retry delay of
 // the first waiter must not keep the others from a free lock. line.first takes care of the deadline, and
 // line.pacer of the delay.
 //
-// A waiter for several names stands in one line at a time: in that of the name that keeps it back. So it keeps
-// nobody from its other names. In fair mode it stands in the lines of all its names. A waiter talks to the nodes
-// only if it is the first in every line in which it stands. All lines have the same order, so that no two waiters
-// stand in each other's way.
+// A waiter for several names stands in one line at a time: in that of the name that keeps it back. So it
+// keeps nobody from its other names. In fair mode it stands in the lines of all its names. A waiter talks to
+// the nodes only if it is the first in every line in which it stands. All lines have the same order, so that
+// no two waiters stand in each other's way.
 type line struct {
 	waiters []*waiter
 	readers int           // how many of the waiters are readers
@@ -53,8 +53,8 @@ type line struct {
 //
 // But if the last attempt of that waiter heard fewer nodes than a quorum, and it is not trying now, the next
 // waiter with a longer node deadline takes its place, if there is one. The same rule goes for that waiter in
-// turn. The rule does not go for a line in which a fair waiter for several names stands, because such a waiter
-// must be in the same place in all its lines.
+// turn. The rule does not go for a line in which a fair waiter for several names stands, because such a
+// waiter must be in the same place in all its lines.
 func (l *line) first() *waiter {
 	if l == nil || len(l.waiters) == 0 {
 		return nil
@@ -137,10 +137,10 @@ func (l *line) firstChanged(before *waiter) {
 	l.pacer.lookAgain()
 }
 
-// heldFor returns how much longer a lease of this process can hold the lock alone, 0 if the line knows of none. l may
-// be nil. A permit does not count, because others may be free. A lease of a reader does not count. It does not keep
-// other readers back. A writer behind it must show its ticket to the nodes as if another process held the lock, so that
-// no readers of other processes that come later are let in before it.
+// heldFor returns how much longer a lease of this process can hold the lock alone, 0 if the line knows of
+// none. l may be nil. A permit does not count, because others may be free. A lease of a reader does not count.
+// It does not keep other readers back. A writer behind it must show its ticket to the nodes as if another
+// process held the lock, so that no readers of other processes that come later are let in before it.
 func (l *line) heldFor() time.Duration {
 	if l == nil || l.holder == nil || !l.holder.Claim().HoldsAlone() {
 		return 0
@@ -152,8 +152,8 @@ func (l *line) heldFor() time.Duration {
 	return left
 }
 
-// isFirstLocked reports whether w is the first in every line in which it stands. Only such a waiter talks to the
-// nodes.
+// isFirstLocked reports whether w is the first in every line in which it stands. Only such a waiter talks to
+// the nodes.
 func (ls *lines) isFirstLocked(w *waiter) bool {
 	for _, name := range w.stands() {
 		if ls.byName[name].first() != w {
@@ -163,9 +163,9 @@ func (ls *lines) isFirstLocked(w *waiter) bool {
 	return true
 }
 
-// showsLocked reports whether w keeps its ticket in the queues of all its names while it may not try. In fair mode a
-// waiter for several names does that as soon as it is the first in one of its lines. So no later call of another
-// process gets that name before w, although w still waits for another name.
+// showsLocked reports whether w keeps its ticket in the queues of all its names while it may not try. In fair
+// mode a waiter for several names does that as soon as it is the first in one of its lines. So no later call
+// of another process gets that name before w, although w still waits for another name.
 func (ls *lines) showsLocked(w *waiter) bool {
 	return len(w.names) > 1 && w.terms.Fair && slices.ContainsFunc(w.names, func(name string) bool {
 		return ls.byName[name].first() == w
@@ -182,8 +182,8 @@ func (ls *lines) pacesLocked(w *waiter) bool {
 	return false
 }
 
-// heldForLocked returns how much longer a lease of this process can hold a name for which w waits, 0 if the lines
-// know of none.
+// heldForLocked returns how much longer a lease of this process can hold a name for which w waits, 0 if the
+// lines know of none.
 func (ls *lines) heldForLocked(w *waiter) (left time.Duration) {
 	for _, name := range w.stands() {
 		left = max(left, ls.byName[name].heldFor())
@@ -211,8 +211,8 @@ func (ls *lines) beginTryLocked(w *waiter) {
 	}
 }
 
-// endTryLocked notes that w, which is in a line, is not trying any more, if it was. Waiters that collided with it
-// go on.
+// endTryLocked notes that w, which is in a line, is not trying any more, if it was. Waiters that collided
+// with it go on.
 func (ls *lines) endTryLocked(w *waiter, to state) {
 	was := w.state
 	w.state = to
@@ -238,8 +238,8 @@ func (ls *lines) endTryLocked(w *waiter, to state) {
 }
 
 // mayBarge reports whether a first attempt may be made without joining the lines of these names. It may not
-// while waiters of this process stand in one of them, nor while such a line remembers that the last release found
-// waiters of other processes: see emptiedLocked.
+// while waiters of this process stand in one of them, nor while such a line remembers that the last release
+// found waiters of other processes: see emptiedLocked.
 func (ls *lines) mayBarge(names []string) bool {
 	if ls.count.Load() == 0 {
 		return true
@@ -254,9 +254,9 @@ func (ls *lines) mayBarge(names []string) bool {
 	return true
 }
 
-// whyTaken is for a call that must not overtake the waiters in the lines of these names. It returns the outcome
-// of the last attempt in such a line as the reason why the call fails: a Kind of Waiting if there was no attempt,
-// and of NotAsked if nobody waits there.
+// whyTaken is for a call that must not overtake the waiters in the lines of these names. It returns the
+// outcome of the last attempt in such a line as the reason why the call fails: a Kind of Waiting if there was
+// no attempt, and of NotAsked if nobody waits there.
 func (ls *lines) whyTaken(names []string) lease.Outcome {
 	if ls.count.Load() == 0 {
 		return lease.Outcome{}
@@ -304,9 +304,9 @@ func (ls *lines) join(w *waiter, why lease.Outcome) {
 	}
 }
 
-// putLocked puts w in l. A node may have told the former first waiter something that w was not told, such as that
-// the lock is free there. Or the former first has another reason to try. So if w takes the place of that waiter,
-// it tries at once.
+// putLocked puts w in l. A node may have told the former first waiter something that w was not told, such as
+// that the lock is free there. Or the former first has another reason to try. So if w takes the place of that
+// waiter, it tries at once.
 func (ls *lines) putLocked(w *waiter, l *line) {
 	before := l.first()
 	l.put(w)
@@ -321,9 +321,9 @@ func (ls *lines) putLocked(w *waiter, l *line) {
 	}
 }
 
-// moveLocked makes w wait for another of its names. Unless w is fair, it stands in the line of that name then. queued
-// says whether the nodes have its ticket, so that they tell it when that name is free. Otherwise w must ask at once:
-// the name may have become free while nobody waited for it.
+// moveLocked makes w wait for another of its names. Unless w is fair, it stands in the line of that name
+// then. queued says whether the nodes have its ticket, so that they tell it when that name is free. Otherwise
+// w must ask at once: the name may have become free while nobody waited for it.
 func (ls *lines) moveLocked(w *waiter, to int, queued bool) {
 	if to == w.at {
 		return
@@ -348,9 +348,9 @@ func (ls *lines) moveLocked(w *waiter, to int, queued bool) {
 	}
 }
 
-// reconsiderLocked makes w wait for another of its names if an answer to its last attempt shows that this name keeps
-// it back. The first answers have decided that attempt, and the others come later. Without this rule w could wait for
-// a name that is free on a quorum of nodes, which nobody releases.
+// reconsiderLocked makes w wait for another of its names if an answer to its last attempt shows that this
+// name keeps it back. The first answers have decided that attempt, and the others come later. Without this
+// rule w could wait for a name that is free on a quorum of nodes, which nobody releases.
 func (ls *lines) reconsiderLocked(w *waiter) {
 	if w.state == waiting && w.sight != nil && w.isQueued() {
 		ls.moveLocked(w, w.sight.KeptBackBy(w.at), w.terms.Fair)
@@ -372,23 +372,27 @@ func (ls *lines) lineLocked(name string) *line {
 }
 
 // leave takes w out of its line, unless w has been handed the lock, and lets the next waiter try. holder is
-// the lease that w has acquired, nil if w has acquired none.
+// the lease that w has acquired, nil if w has acquired none. Other readers may join it, if its terms allow
+// that.
 func (ls *lines) leave(w *waiter, holder *lease.Lease) {
-	var joined []*waiter
-	defer func() {
-		for _, other := range joined {
-			other.lookAgain()
-		}
-	}()
+	for _, joined := range ls.leaveAndShare(w, holder) {
+		joined.lookAgain()
+	}
+}
+
+// leaveAndShare is leave without the last step: the caller tells the readers that have joined holder. See
+// shareLocked.
+func (ls *lines) leaveAndShare(w *waiter, holder *lease.Lease) (joined []*waiter) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if w.state == served {
-		return
+		return nil
 	}
 	ls.removeLocked(w, holder)
-	if holder != nil && holder.Open() {
-		joined = ls.shareLocked(holder)
+	if holder == nil || !holder.BeginSharing() {
+		return nil
 	}
+	return ls.shareLocked(holder)
 }
 
 func (ls *lines) removeLocked(w *waiter, holder *lease.Lease) {
@@ -414,8 +418,8 @@ func (ls *lines) removeLocked(w *waiter, holder *lease.Lease) {
 	ls.endTryLocked(w, to)
 }
 
-// leftLocked notes that a waiter has left the line of a name, whose first was before. The next in the line tries,
-// unless it is the first already.
+// leftLocked notes that a waiter has left the line of a name, whose first was before. The next in the line
+// tries, unless it is the first already.
 func (ls *lines) leftLocked(name string, before *waiter) {
 	l := ls.byName[name]
 	if l.first() == nil {
@@ -557,8 +561,8 @@ func (ls *lines) nudge(name string) {
 	ls.eachFirstLocked(name, func(w *waiter) { w.nudgeLocked(name) })
 }
 
-// wake wakes the waiters that talk to the nodes for that name: the lock is free on node i, and it is the turn of
-// this process. It does nothing while this process holds the lock. For undoes see lease.Waiters.
+// wake wakes the waiters that talk to the nodes for that name: the lock is free on node i, and it is the turn
+// of this process. It does nothing while this process holds the lock. For undoes see lease.Waiters.
 func (ls *lines) wake(name string, i int, undoes lease.Turn) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -580,8 +584,9 @@ func (ls *lines) nudgeAll() {
 	})
 }
 
-// wakeAll wakes the waiters that talk to the nodes as if node i had told them that the locks are free, because
-// this process may have missed messages of that node. It leaves out the locks that this process holds.
+// wakeAll wakes the waiters that talk to the nodes as if node i had told them that the locks are free,
+// because this process may have missed messages of that node. It leaves out the locks that this process
+// holds.
 func (ls *lines) wakeAll(i int) {
 	ls.eachFree(func(name string) {
 		ls.eachFirstLocked(name, func(w *waiter) { w.wakeLocked(name, i) })
@@ -599,8 +604,8 @@ func (ls *lines) eachFree(do func(name string)) {
 	}
 }
 
-// eachFirstLocked calls do for each waiter that wants the name and talks to the nodes: the first in its line, and
-// waiters for several names that are first in other lines.
+// eachFirstLocked calls do for each waiter that wants the name and talks to the nodes: the first in its line,
+// and waiters for several names that are first in other lines.
 func (ls *lines) eachFirstLocked(name string, do func(*waiter)) {
 	l := ls.byName[name]
 	if l == nil {

@@ -6,10 +6,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
-// This file is about readers of this process that share a hold. When a reader acquires a lock, the readers behind it
-// in the line share its hold, up to the first waiter who is no reader. So do readers that come a little later, while
-// no such waiter is in the line. After that a reader goes to the nodes, which shows it the writers of other
-// processes.
+// This file is about readers of this process that share a hold. When a reader acquires a lock, the readers
+// behind it in the line join its hold, up to the first writer: a waiter that wants the lock alone. So do
+// readers that come a little later, while no writer waits in the process. After that a reader asks the nodes,
+// and so sees the writers of other processes.
 
 // shared finds the hold that a reader can share, by name. A hold that nobody can join any more may stay in it for a
 // while.
@@ -42,14 +42,14 @@ func (ls *lines) joinable(name string) *lease.Lease {
 	return hold
 }
 
-// hasWriter reports whether somebody who is no reader waits for the name of l, which may be nil.
+// hasWriter reports whether a writer waits for the name of l. l may be nil.
 func (l *line) hasWriter() bool {
 	return l != nil && (len(l.several) > 0 || l.readers < len(l.waiters))
 }
 
-// share lets other readers share hold, which a call that stood in no line has acquired, if its terms allow that.
+// share lets other readers join hold, if its terms allow that. A call that stood in no line has acquired it.
 func (ls *lines) share(hold *lease.Lease) {
-	if !hold.Open() {
+	if !hold.BeginSharing() {
 		return
 	}
 	ls.mu.Lock()
@@ -60,9 +60,12 @@ func (ls *lines) share(hold *lease.Lease) {
 	}
 }
 
-// shareLocked lets the readers at the head of the line share hold, which somebody has just acquired, up to the first
-// waiter who is no reader. A reader with other terms goes on waiting. shareLocked returns the readers that have the
-// hold now, which the caller must tell to look again. They need lines.mu then, so the caller should unlock it before.
+// shareLocked lets other readers join hold, which somebody has just acquired: now the readers at the head of
+// the line, up to the first writer, and later those that joinHold lets in. A reader with other terms goes on
+// waiting.
+//
+// It returns the readers that have joined. The caller must tell them to look again. They need lines.mu then,
+// so the caller should unlock it before.
 func (ls *lines) shareLocked(hold *lease.Lease) (joined []*waiter) {
 	name := hold.Claim().Lines()[0]
 	ls.shared.put(name, hold)
@@ -75,7 +78,7 @@ func (ls *lines) shareLocked(hold *lease.Lease) (joined []*waiter) {
 		if !w.shares() {
 			break
 		}
-		if w.state == trying {
+		if w.state == trying { // its attempt may win a hold of its own
 			continue
 		}
 		if w.handedOff = hold.Join(&w.terms.Terms, chain(&w.terms.Terms)); w.handedOff != nil {
@@ -91,7 +94,7 @@ func (ls *lines) shareLocked(hold *lease.Lease) (joined []*waiter) {
 	return joined
 }
 
-// takeServed takes out the readers that share a hold.
+// takeServed takes the readers that have joined a hold out of the line.
 func (l *line) takeServed() {
 	isServed := func(w *waiter) bool { return w.state == served }
 	n := len(l.waiters)
@@ -102,11 +105,11 @@ func (l *line) takeServed() {
 	}
 }
 
-// put notes that readers can share hold.
+// put notes that readers can join hold.
 func (s *shared) put(name string, hold *lease.Lease) {
 	if len(s.byName) >= s.sweep {
 		for other, h := range s.byName {
-			if !h.IsOpen(chain(h.Terms())) {
+			if !h.IsJoinable(chain(h.Terms())) {
 				delete(s.byName, other)
 			}
 		}
@@ -126,7 +129,7 @@ func (ls *lines) forgetHold(hold *lease.Lease) {
 	name := hold.Claim().Lines()[0]
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if h := ls.shared.byName[name]; h != nil && !h.IsOpen(chain(h.Terms())) {
+	if h := ls.shared.byName[name]; h != nil && !h.IsJoinable(chain(h.Terms())) {
 		delete(ls.shared.byName, name)
 	}
 }

@@ -42,7 +42,7 @@ type waiter struct {
 
 	// lines.mu guards what follows, and pace.mean.
 	state       state
-	handedOff   *lease.Lease   // the lease that was handed over to it; nil if none was
+	handedOff   *lease.Lease   // the lease that was handed over to it, or by which it shares a hold; nil if none was
 	ticket      script.Ticket  // its place in the queues; zero until ticketLocked makes it
 	attempts    int            // made so far
 	heardTooFew bool           // the last attempt heard fewer nodes than a quorum
@@ -63,7 +63,7 @@ type waiter struct {
 //	waiting <--> trying --won--> served
 //	   |            |
 //	   |            +--> gone
-//	   +--> served (handed over), gone
+//	   +--> served (it was handed the lock, or has joined a hold), gone
 type state uint8
 
 const (
@@ -84,10 +84,10 @@ func newWaiter(t *Terms, start clock.Instant) *waiter {
 	return w
 }
 
-// stands returns the names of the lines in which w stands while it waits: in fair mode all its names, otherwise
-// the name that it waits for. In either mode only news of the name that it waits for make it try. If news of any
-// name did, two waiters whose common name is taken could wake each other for ever, by names that are free: the
-// release of each failed attempt tells the first waiters of these.
+// stands returns the names of the lines in which w stands while it waits: in fair mode all its names,
+// otherwise the name that it waits for. In either mode only news of the name that it waits for make it try.
+// If news of any name did, two waiters whose common name is taken could wake each other for ever, by names
+// that are free: the release of each failed attempt tells the first waiters of these.
 func (w *waiter) stands() []string {
 	if w.terms.Fair {
 		return w.names
@@ -122,9 +122,9 @@ func (w *waiter) ticketLocked() script.Ticket {
 	return w.ticket
 }
 
-// compare returns a negative number if w stands before other in every line. That is the order of their tickets. If
-// it were another order, the nodes could tell the process that it is the turn of one waiter while another is the
-// first in line.
+// compare returns a negative number if w stands before other in every line. That is the order of their
+// tickets. If it were another order, the nodes could tell the process that it is the turn of one waiter while
+// another is the first in line.
 func (w *waiter) compare(other *waiter) int {
 	return cmp.Or(
 		cmp.Compare(other.terms.Priority, w.terms.Priority),
@@ -156,7 +156,8 @@ func (w *waiter) beginGraceLocked() {
 	}
 }
 
-// nudgeLocked notes that something that held a name has ended. This is a reason to try if w waits for that name.
+// nudgeLocked notes that something that held a name has ended. This is a reason to try if w waits for that
+// name.
 func (w *waiter) nudgeLocked(name string) {
 	at := slices.Index(w.names, name)
 	if at == w.at {
@@ -167,8 +168,8 @@ func (w *waiter) nudgeLocked(name string) {
 	w.lookAgain() // w may have waited for the end of a hold of its process: see heldForLocked
 }
 
-// freeLocked returns the nodes on which the name that w waits for is free, as far as w knows: those that have told
-// it, and those on which the release of its last attempt leaves the name free.
+// freeLocked returns the nodes on which the name that w waits for is free, as far as w knows: those that have
+// told it, and those on which the release of its last attempt leaves the name free.
 func (w *waiter) freeLocked() claim.Nodes { return w.news[w.at].woken | w.news[w.at].freed }
 
 // entersLocked notes that a release is about to put w's ticket in a queue.
@@ -185,8 +186,8 @@ func (w *waiter) enteredLocked(h *lease.Lease, name string) {
 	}
 }
 
-// leaveQueuesWithLocked lets the release of holder, the lease that w has got, take the ticket of w out of the queues.
-// The ticket may have entered a queue after the attempt of w that won.
+// leaveQueuesWithLocked lets the release of holder, the lease that w has got, take the ticket of w out of the
+// queues. The ticket may have entered a queue after the attempt of w that won.
 func (w *waiter) leaveQueuesWithLocked(holder *lease.Lease) {
 	if w.isQueued() {
 		holder.LeaveQueuesOnRelease(w.ticket)
@@ -379,9 +380,9 @@ func (w *waiter) lastOutcome() lease.Outcome {
 	return ls.byName[w.stands()[0]].why
 }
 
-// begin starts an attempt of w, and returns it. It returns nil if w is not the first in line, if it collides with
-// the attempt of another waiter, or if it has been handed the lock. It also returns nil if this process holds the
-// lock, unless poll is set.
+// begin starts an attempt of w, and returns it. It returns nil if w is not the first in line, if it collides
+// with the attempt of another waiter, or if it has been handed the lock. It also returns nil if this process
+// holds the lock, unless poll is set.
 //
 // poll says that the retry delay is the only reason for the attempt. A poll is made although this process
 // seems to hold the lock, because the lock may have been released elsewhere. A poll takes a free lock out
@@ -395,8 +396,9 @@ func (w *waiter) begin(poll, last bool) *turn {
 	if w.handedOff != nil || !ls.isFirstLocked(w) || ls.collidesLocked(w) || !poll && ls.heldForLocked(w) > 0 {
 		return nil
 	}
-	// The first attempt of a call that does not barge is like that of one that does. Behind a release of this process,
-	// nobody is known to be in the queues.
+	// Two kinds of attempts show no ticket, and so respect no queue. Right behind a release of this process,
+	// nobody else is known to wait. And a reader that may share a hold makes its first attempt as a call that
+	// barges does, although it stands in the line: see Terms.Lock.
 	plain := (w.agenda.followsRelease || w.terms.Joins && w.why == nil) && !w.terms.Fair
 	ls.beginTryLocked(w)
 	w.agenda = agenda{}
@@ -467,8 +469,8 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	}
 }
 
-// showTicket puts the ticket of w into the queues of all its names, or lets it count as alive there for longer,
-// without an attempt.
+// showTicket puts the ticket of w into the queues of all its names, or lets it count as alive there for
+// longer, without an attempt.
 func (w *waiter) showTicket() {
 	ls := w.lines()
 	ls.mu.Lock()

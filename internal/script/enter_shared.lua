@@ -3,11 +3,12 @@
 -- ARGV: 1 value  2 ttl in milliseconds
 --       3 ticket, '' for none  4 how long a waiter counts as alive, in milliseconds
 --       5 proposal  6 fence ttl in milliseconds: both only for fencing
--- Puts the ticket in the queue. Then adds a reader if readers hold the lock or nobody does,
--- and no exclusive waiter keeps it back: without a ticket, any live one in the queue does;
--- with a ticket, one of another process that stands before it. The ticket of a grant stays
--- in the queue until the lock is released. Then raises the fence as enter.lua does.
--- A reader without a ticket whose user may not read the queue is let in without a look at it.
+-- Puts the ticket in the queue. Then adds a reader, unless a writer holds the lock or a
+-- waiting writer keeps the reader back. Without a ticket, every live writer in the queue
+-- keeps it back; with a ticket, only one of another process that stands before it. The
+-- ticket of a grant stays in the queue until the lock is released. Then raises the fence as
+-- enter.lua does. If the user may not read the queue, a reader without a ticket is let in
+-- without a look at it.
 -- Returns 0 for a grant, -2 if the reader was there before, -3 for a grant without a look at
 -- the queue. For a refusal it returns in how many milliseconds that may change by itself; -1
 -- for never. With fencing it returns an array as enter.lua does: to what was done it adds 4
@@ -15,7 +16,8 @@
 
 local v = redis.call('GET', KEYS[1])
 
--- The plain case, without the functions below: the lock is free, and there is no queue.
+-- The plain case needs none of the functions below: nobody holds the lock or waits for it,
+-- and the reader has no ticket.
 if not v and #ARGV == 4 and ARGV[3] == '' and KEYS[2] and not redis.pcall('GET', KEYS[2]) then
   local t = redis.call('TIME')
   local deadline = math.min(t[1] * 1000 + math.floor(t[2] / 1000) + ARGV[2], 9999999999999)
@@ -51,8 +53,8 @@ elseif place and not mine then
     queue = ''
   end
   if queue ~= '' then
-    -- include kept.lua
-    local _, deadline = exclusive(queue, now, ticket ~= '' and string.sub(ticket, 1, 49) or nil)
+    -- include writers.lua
+    local _, deadline = firstWriter(queue, now, ticket ~= '' and string.sub(ticket, 1, 49) or nil)
     if deadline then wait = deadline - now end
   end
 end

@@ -273,11 +273,7 @@ func TestFenceBesideAKeyOfAnotherType(t *testing.T) {
 }
 
 func TestParseEntered(t *testing.T) {
-	for name, c := range map[string]struct {
-		reply any
-		want  script.Entered
-		odd   bool
-	}{
+	parses(t, script.ParseEntered, map[string]parsed{
 		"granted":                 {int64(0), script.Entered{}, false},
 		"refused":                 {int64(12), script.Entered{Wait: 12}, false},
 		"refused for ever":        {int64(-1), script.Entered{Wait: -1}, false},
@@ -296,13 +292,26 @@ func TestParseEntered(t *testing.T) {
 		"too long":                {[]any{int64(0), "7", int64(1), int64(1)}, script.Entered{}, true},
 		"a text":                  {"7", script.Entered{}, true},
 		"nothing":                 {nil, script.Entered{}, true},
-	} {
+	})
+}
+
+// A parsed is a reply to an acquire, and what it says; odd if it says nothing.
+type parsed struct {
+	reply any
+	want  script.Entered
+	odd   bool
+}
+
+// parses checks what parse makes of replies, and that an error for an odd one describes it.
+func parses(t *testing.T, parse func(reply any) (script.Entered, error), replies map[string]parsed) {
+	t.Helper()
+	for name, c := range replies {
 		t.Run(name, func(t *testing.T) {
-			got, err := script.ParseEntered(c.reply)
+			got, err := parse(c.reply)
 			assert.Equal(t, c.want, got)
 			assert.Equal(t, c.odd, err != nil, "%v", err)
 			if c.odd {
-				assert.ErrorContains(t, err, fmt.Sprint(c.reply))
+				assert.ErrorContains(t, err, script.Describe(c.reply))
 			}
 		})
 	}

@@ -99,7 +99,8 @@ func TestEnterMultiSetsAllKeysOrNone(t *testing.T) {
 	})
 }
 
-// The refusal names all names that keep the caller back. Its time is that of the first, although another ends earlier.
+// The refusal names all names that keep the caller back. Its time is that of the first, although another ends
+// earlier.
 func TestEnterMultiTellsTheNamesThatKeepItBack(t *testing.T) {
 	onBoth(t, func(g ground) {
 		place := script.Place{Ticket: aTicket(2, us), Alive: alive, Strict: true}
@@ -496,8 +497,8 @@ func TestMultiWithoutMemory(t *testing.T) {
 	}
 }
 
-// A user that may only look at the locks and delete them releases them. One that may not delete them lets them
-// run out.
+// A user that may only look at the locks and delete them releases them. One that may not delete them lets
+// them run out.
 func TestReleaseMultiWithoutPermissions(t *testing.T) {
 	turnover := script.Turnover{Alive: alive, Leave: []script.Ticket{aTicket(1, they)}, Parts: []script.Part{{Enters: aTicket(2, us)}, {}, {}}}
 	plain := script.ReleaseMulti(abc, script.Process{}, script.Turnover{}, script.Fence{})
@@ -583,12 +584,7 @@ func TestReleaseMultiPlainWithoutPermissionToDelete(t *testing.T) {
 func TestMultiExecutesNoNeedlessCommands(t *testing.T) {
 	set := func(g ground) { g.entersMulti(abc, script.Place{}, script.Fence{}) }
 	plain := script.ReleaseMulti(abc, script.Process{}, script.Turnover{}, script.Fence{})
-	for name, c := range map[string]struct {
-		before  func(g ground)
-		command script.Command
-		reply   any
-		want    map[string]int
-	}{
+	executes(t, map[string]execution{
 		"enter":            {nil, script.EnterMulti(abc, ttl, script.Place{}, script.Fence{}), int64(0), map[string]int{"set": 3}},
 		"enter, queued":    {nil, script.EnterMulti(abc, ttl, script.Place{Ticket: aTicket(1, us), Alive: alive}, script.Fence{}), []any{int64(0), "0", int64(0), []any{}}, map[string]int{"get": 6, "set": 6, "pttl": 3, "time": 1}},
 		"enter, fenced":    {nil, script.EnterMulti(abc, ttl, script.Place{}, token(7)), []any{int64(0), "7", int64(1), []any{}}, map[string]int{"get": 6, "set": 6}},
@@ -599,7 +595,22 @@ func TestMultiExecutesNoNeedlessCommands(t *testing.T) {
 		"release, waited for": {func(g ground) { set(g); g.line("a", ticket(1, they)) }, plain, []any{int64(1), []any{}, []any{int64(1)}}, map[string]int{
 			"mget": 1, "get": 3, "del": 1, "time": 1, "publish": 1,
 		}},
-	} {
+	})
+}
+
+// An execution is a command on a node that before has prepared: the reply, and how often it executes which
+// commands.
+type execution struct {
+	before  func(g ground)
+	command script.Command
+	reply   any
+	want    map[string]int
+}
+
+// executes checks the reply to commands and what they execute, each on a server of its own.
+func executes(t *testing.T, commands map[string]execution) {
+	t.Helper()
+	for name, c := range commands {
 		t.Run(name, func(t *testing.T) {
 			g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
 			if c.before != nil {
@@ -653,11 +664,7 @@ func TestMultiReadsTheClock(t *testing.T) {
 }
 
 func TestParseEnteredMulti(t *testing.T) {
-	for name, c := range map[string]struct {
-		reply any
-		want  script.Entered
-		odd   bool
-	}{
+	parses(t, script.ParseEnteredMulti, map[string]parsed{
 		"granted":                   {[]any{int64(0), "0", int64(0), []any{}}, script.Entered{}, false},
 		"granted without a queue":   {int64(0), script.Entered{}, false},
 		"a number":                  {int64(1), script.Entered{}, true},
@@ -680,16 +687,7 @@ func TestParseEnteredMulti(t *testing.T) {
 		"a text":                    {"7", script.Entered{}, true},
 		"nothing":                   {nil, script.Entered{}, true},
 		"the least negative number": {[]any{int64(9), "0", int64(0), []any{int64(math.MinInt64)}}, script.Entered{}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := script.ParseEnteredMulti(c.reply)
-			assert.Equal(t, c.want, got)
-			assert.Equal(t, c.odd, err != nil, "%v", err)
-			if c.odd {
-				assert.ErrorContains(t, err, script.Describe(c.reply))
-			}
-		})
-	}
+	})
 }
 
 func TestParseReleasedMulti(t *testing.T) {

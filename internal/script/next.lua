@@ -21,8 +21,8 @@ queue = living(queue, now)
 if queue ~= before then store(redis.pcall, place, queue, ttl) end
 if queue == '' then return found end
 if v then
-  -- include kept.lua
-  if not unblocks(before, queue, v, now) then return found end
+  -- include writers.lua
+  if not freesReaders(before, queue, v, now) then return found end
 end
 -- include tell.lua
 return found + tell(queue, KEYS[1], process, now)

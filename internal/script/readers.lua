@@ -1,7 +1,8 @@
 -- While readers hold a lock, its key is a text: 'readers' and a newline, then for each reader
--- its value, a space, its deadline and a newline, in the order of the deadlines. A deadline
--- is 13 digits: milliseconds by this node's clock. From then on the reader counts as gone. The
--- key lasts as long as the last of them. A value has no newline. It may have spaces.
+-- a record: its value, a space, its deadline and a newline. The records are in the order of
+-- the deadlines. A deadline is 13 digits: milliseconds by this node's clock. From then on the
+-- reader counts as gone. The key lasts until the last deadline. A value has no newline, but it
+-- may have spaces.
 
 -- deadlineOf returns the digits of the deadline in the record that ends at stop, nil if there
 -- are none. A stop below 15 is in the first line, or right behind it.
@@ -11,10 +12,10 @@ local function deadlineOf(text, stop)
   if not string.find(digits, '%D') then return digits end
 end
 
--- readersOf returns the text without those who are gone, with no reader if v is missing. It
--- returns nil for a writer's value, such as one that begins like the text and is none. To be
--- cheap beside many readers, it looks no further than to the first who is not gone, and at the
--- last.
+-- readersOf returns the text v without the readers that are gone. If v is missing, it returns
+-- a text with no reader. It returns nil for a writer's value, even for one that begins as the
+-- text of readers does. To be cheap beside many readers, it looks only at the first records,
+-- up to one whose reader is not gone, and at the last.
 local function readersOf(v, now)
   if not v then return 'readers\n' end
   if string.sub(v, 1, 8) ~= 'readers\n' then return nil end
@@ -32,7 +33,8 @@ local function readersOf(v, now)
 end
 
 -- reader returns where the record of a value begins and ends in a text that readersOf has
--- returned, and its deadline; nil if there is none. The value may be the beginning of another.
+-- returned, and its deadline; nil if there is none. The value of another reader may begin with
+-- this value and a space, so it looks for the whole record.
 local function reader(text, value)
   local record = '\n' .. value .. ' '
   local at, stop = string.find(text, record, 1, true)
@@ -43,7 +45,7 @@ local function reader(text, value)
   end
 end
 
--- add returns a text with a record in its place.
+-- add returns a text with one more record, in its place.
 local function add(text, value, deadline)
   local digits, at = string.format('%013.0f', math.min(deadline, 9999999999999)), #text
   if #text > 8 and string.sub(text, -14, -2) > digits then
@@ -57,9 +59,9 @@ local function add(text, value, deadline)
   return string.sub(text, 1, at) .. value .. ' ' .. digits .. '\n' .. string.sub(text, at + 1)
 end
 
--- keep sets the key to a text that has a reader. It gives the key the last deadline itself, and
--- not a TTL, which would count from a moment before or after the script has read the clock. A
--- text that is not in order keeps its TTL.
+-- keep sets the key to a text that has a reader, and makes it expire at the last deadline. It
+-- sets no TTL, because that would count from a moment before or after the script has read the
+-- clock. A text whose last deadline cannot be read, or has passed, keeps the TTL of the key.
 local function keep(key, text, now)
   local digits = deadlineOf(text, #text)
   if digits and tonumber(digits) > now then

@@ -76,7 +76,7 @@ local t = redis.pcall('TIME')
 if t.err then return failed or found end
 
 -- include queue.lua
--- include kept.lua
+-- include writers.lua
 -- include tell.lua
 
 local now, general, first, others = t[1] * 1000 + math.floor(t[2] / 1000), 6 + (ARGV[6] or 0), {}, {}
@@ -90,7 +90,7 @@ for i = 1, k do
     if enters ~= '' then queue, ttl = with(queue, enters, now + alive), 2 * alive end
     queue = living(queue, now)
     if queue ~= before then store(redis.pcall, KEYS[k + i], queue, ttl) end
-    if queue ~= '' and (not held[i] or unblocks(before, queue, held[i], now)) then
+    if queue ~= '' and (not held[i] or freesReaders(before, queue, held[i], now)) then
       local what = tell(queue, KEYS[i], process, now) -- 4, 8 and 16 are added up
       if what % 16 >= 8 then first[#first + 1] = i end
       if what ~= 8 then others[#others + 1] = i end

@@ -1,7 +1,7 @@
 -- KEYS and ARGV as for release.lua
--- Takes a reader out, and deletes the lock if no other is left. A writer's lock that has the
--- value it deletes, too: the downgrade of that writer may not have arrived. What follows is
--- as release.lua says.
+-- Takes a reader out, and deletes the lock if no other is left. If a writer with the value
+-- holds the lock, it deletes the lock, too: the downgrade of that writer may not have arrived.
+-- The fence and the queue then change as release.lua says.
 -- Returns 1 mine and taken out, 0 missing or other readers only, 2 a writer's. It adds what
 -- release.lua adds.
 local found, v = 0, redis.call('GET', KEYS[1])
@@ -9,7 +9,7 @@ if v then
   local text, only = 'readers\n', 'readers\n' .. ARGV[1] .. ' '
   local alone = #v == #only + 14 and string.sub(v, 1, #only) == only and string.find(v, '^%d+\n$', #only + 1)
   if alone or v == ARGV[1] then
-    found = 1 -- in the plain case, without the functions below and without a look at the clock
+    found = 1 -- the plain case needs neither the functions below nor the clock
   else
     -- include readers.lua
     local t = redis.call('TIME')
@@ -24,7 +24,7 @@ if v then
     end
   end
   if text and #text == 8 then
-    -- In the plain case one call deletes the lock and looks for a queue: see release.lua.
+    -- If this is all there is to do, one call deletes the lock and looks for a queue: see release.lua.
     if not ARGV[2] and redis.pcall('BITOP', 'OR', KEYS[1], KEYS[2]) == 0 then return found end
     local deleted = redis.pcall('DEL', KEYS[1])
     if deleted ~= 1 then

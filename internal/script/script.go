@@ -30,7 +30,7 @@ const (
 // Granted is what Enter returns for a grant. Anything else is a refusal: see Enter.
 const Granted int64 = 0
 
-// What scripts include: turnover, next, queue, kept, tell and readers.
+// What scripts include: turnover, next, queue, writers, tell and readers.
 
 //go:embed turnover.lua
 var turnover string
@@ -41,8 +41,8 @@ var next string
 //go:embed queue.lua
 var queue string
 
-//go:embed kept.lua
-var kept string
+//go:embed writers.lua
+var writers string
 
 //go:embed tell.lua
 var tell string
@@ -73,11 +73,11 @@ var (
 	validScript   = pool.NewScript(complete(valid))
 )
 
-// complete returns a script with what it includes, and without comments on lines of their own and indentation:
-// each new connection sends all scripts.
+// complete returns a script with what it includes, and without comments on lines of their own and
+// indentation: each new connection sends all scripts.
 func complete(script string) string {
 	for _, i := range []struct{ name, text string }{ // an included script can include those behind it
-		{"turnover", turnover}, {"next", next}, {"queue", queue}, {"kept", kept}, {"tell", tell}, {"readers", readers},
+		{"turnover", turnover}, {"next", next}, {"queue", queue}, {"writers", writers}, {"tell", tell}, {"readers", readers},
 	} {
 		script = strings.Replace(script, "-- include "+i.name+".lua\n", i.text, 1)
 	}
@@ -153,9 +153,11 @@ func (t Turnover) changesNames() bool {
 
 // Release deletes key if it holds value, and raises the register to the token of fence. It lets the tickets
 // of turnover enter and leave the queue of waiters. If the key is free then, the node tells the first waiter,
-// and if that is a reader, all readers that may go on with it. It tells nobody of process. The zero process says
-// that nobody of the caller's process waits. If readers hold the key, and the exclusive ticket that has kept
-// others back leaves the queue, the node tells those readers.
+// and if that is a reader, all readers that may go on with it. If readers hold the key, and a writer that has
+// kept other readers back leaves the queue, the node tells those readers.
+//
+// The node tells nobody of process, which is the caller's: its reply does. The zero process says that nobody
+// of the caller's process waits.
 func Release(l Lock, process Process, turnover Turnover, fence Fence) Command {
 	return releaseOf(releaseScript, l, QueueKey(l.Name()), process, turnover, fence)
 }
@@ -205,8 +207,8 @@ type Place struct {
 // if it is free. If Enter grants, it then raises the register to the token of fence, if that is strictly
 // greater.
 //
-// For a grant, the node replies Granted. For a refusal, it replies after how many milliseconds the refusal may
-// end by itself, because the key's TTL or the deadline of the first waiter runs out; -1 means never.
+// For a grant, the node replies Granted. For a refusal, it replies after how many milliseconds the refusal
+// may end by itself, because the key's TTL or the deadline of the first waiter runs out; -1 means never.
 // ParseEntered reads the reply.
 func Enter(l Lock, ttl int64, place Place, fence Fence) Command {
 	r := newRequest(enterScript, 12)

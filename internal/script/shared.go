@@ -8,12 +8,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file makes the commands of a reader's lease. Readers share the key of a lock: readers.lua says what it
-// holds then. A writer is a lease of the same key by the commands of script.go. To these, what readers hold is
-// another value.
+// This file makes the commands of a reader's lease. The readers of a lock share its key: readers.lua says
+// what it holds then. A writer locks the same key by the commands of script.go. To these commands, what the
+// key holds while readers have it is another value.
 //
-// A writer's lease can become a reader's, by Downgrade. The node may not have executed that yet when it gets a
-// later command, so all commands here but EnterShared take the writer's form of the value for the caller's, too.
+// A writer's lease can become a reader's, by Downgrade. A node may get a later command before it has executed
+// the downgrade. So all commands of this file except EnterShared also accept a key that holds the value as a
+// writer's.
 
 //go:embed enter_shared.lua
 var enterShared string
@@ -37,20 +38,20 @@ var (
 // readersPrefix is what a key begins with while readers hold it.
 const readersPrefix = "readers\n"
 
-// MayBeValue reports whether a lease may have a value: no value may begin like the text of the readers, and a
-// reader's may not have a newline.
+// MayBeValue reports whether a lease may have a value. No value may begin as the text of readers does, and
+// that of a reader may not have a newline.
 func MayBeValue(value string, reader bool) bool {
 	return !strings.HasPrefix(value, readersPrefix) && !(reader && strings.Contains(value, "\n"))
 }
 
-// EnterShared puts the ticket of place, which is shared, in the queue of key's waiters. It adds a reader with
-// value for ttl milliseconds if key is missing or readers hold it, and no exclusive ticket keeps the reader
-// back. Without a ticket, every live exclusive ticket in the queue does; with a ticket, those of other processes
-// that stand before it. If EnterShared grants, it then raises the register as Enter does.
+// EnterShared puts the ticket of place, as a reader's, in the queue of key's waiters. It adds a reader with
+// value for ttl milliseconds, unless a writer holds key or a waiting writer keeps the reader back. Without a
+// ticket, every live writer in the queue keeps it back; with a ticket, only those of other processes that
+// stand before it. If EnterShared grants, it then raises the register as Enter does.
 //
-// ParseEnteredShared reads the reply. If the user may not read the queue, a reader without a ticket is granted,
-// and the reply is Blind. If the user may not even name the queue among the keys of a script, the command fails:
-// then only a Blind place is granted.
+// ParseEnteredShared reads the reply. If the user may not read the queue, a reader without a ticket is
+// granted without a look at it, and the reply is Blind. If the user may not even name the queue among the
+// keys of a script, the command fails. A Blind place does not name it.
 func EnterShared(l Lock, ttl int64, place Place, fence Fence) Command {
 	r := newRequest(enterSharedScript, 12)
 	r.keys(l.key)
@@ -65,13 +66,13 @@ func EnterShared(l Lock, ttl int64, place Place, fence Fence) Command {
 
 // What EnterShared returns for grants that are not plain.
 const (
-	grantedBefore int64 = -2
-	grantedBlind  int64 = -3
+	grantedBefore int64 = -2 // the reader was there before
+	grantedBlind  int64 = -3 // the user may not read the queue
 )
 
 // ParseEnteredShared reads a reply to EnterShared.
 func ParseEnteredShared(reply any) (Entered, error) {
-	const blind = 4
+	const blind = 4 // of what was done: see enter_shared.lua
 	switch reply := reply.(type) {
 	case int64:
 		switch {
@@ -95,27 +96,29 @@ func ParseEnteredShared(reply any) (Entered, error) {
 }
 
 // ExtendShared raises the deadline of the reader with value to ttl milliseconds from now. It never lowers it.
-// The node replies Mine; Missing if there is no such reader; or Other, if a writer holds key.
+// The node replies Mine; Missing if there is no such reader; or Other if a writer with another value holds
+// key.
 func ExtendShared(l Lock, ttl int64) Command {
 	return of(extendSharedScript, l.key, l.value, ttl, 0)
 }
 
-// HealShared does what ExtendShared does, and adds the reader if it is missing: then the node replies Created.
-// It changes nothing if a writer holds key.
+// HealShared does what ExtendShared does, and adds the reader if it is missing: then the node replies
+// Created. If a writer with another value holds key, it changes nothing.
 func HealShared(l Lock, ttl int64) Command {
 	return of(extendSharedScript, l.key, l.value, ttl, 1)
 }
 
 // A Downgrade makes a writer a reader.
 type Downgrade struct {
-	Process Process  // of the caller, which the node does not tell; zero if nobody of it waits
+	Process Process  // of the caller, which learns from the reply whether its waiters may go on; zero if nobody of it waits
 	Leave   []Ticket // the tickets of the writer, which leave the queue
-	Blind   bool     // the user may not touch the queue
+	Blind   bool     // the user may not touch the queue, so the command does not name it
 }
 
 // Extend does what ExtendShared does, or HealShared with heal. If key holds value as a writer's, it makes the
-// writer a reader, for what is left of the key's TTL if that is longer than ttl milliseconds. Then it takes
-// tickets out of the queue and tells the readers that have waited for that. To Mine it adds what Release adds.
+// writer a reader: for ttl milliseconds, or for what is left of the key's TTL if that is longer. Then it
+// takes the tickets of d.Leave out of the queue, and tells the readers that have waited for that. To Mine it
+// adds what Release adds.
 func (d Downgrade) Extend(l Lock, ttl int64, heal bool) Command {
 	r := newRequest(extendSharedScript, 10)
 	r.keys(l.key)
@@ -139,8 +142,8 @@ func ValidShared(l Lock) Command {
 }
 
 // ReleaseShared takes the reader with value out, and deletes key if no other reader is left. It raises the
-// register, changes the queue and tells waiters as Release does. The node replies as to Release; Missing also
-// says that only other readers hold key.
+// register, changes the queue and tells waiters as Release does. The node replies as to Release; Missing can
+// also mean that only other readers hold key.
 func ReleaseShared(l Lock, process Process, turnover Turnover, fence Fence) Command {
 	return releaseOf(releaseSharedScript, l, QueueKey(l.Name()), process, turnover, fence)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// This file is what the reference of multi_fuzz_test.go says about readers. The reference plays the scripts of
-// versions that know no readers, too, on the same keys.
+// This file is the part about readers of the reference in multi_fuzz_test.go. On the same keys the reference
+// also plays the scripts of versions that know no readers.
 
 //go:embed testdata/before_readers/enter.lua
 var oldEnter string
@@ -101,9 +101,9 @@ func (n *worldName) foundShared(value string) int64 {
 	return script.Missing
 }
 
-// exclusive returns the ticket of the first live exclusive waiter, "" if there is none. If a ticket is given,
-// the waiter must stand before it, and be of another process.
-func (n *worldName) exclusive(ticket string) string {
+// firstWriter returns the ticket of the first live writer in the queue, "" if there is none. If a reader's
+// ticket is given, the writer must stand before it, and be of another process.
+func (n *worldName) firstWriter(ticket string) string {
 	for _, w := range n.queue {
 		if ticket != "" && w.ticket >= ticket[:49] {
 			break
@@ -115,16 +115,16 @@ func (n *worldName) exclusive(ticket string) string {
 	return ""
 }
 
-// unblocked reports whether readers who lead the queue may go on beside those who hold the lock, because kept,
-// which was the first exclusive ticket, has left the queue. A value that begins like the text of readers counts
-// as one here: the scripts do not read all of it.
-func (n *worldName) unblocked(kept string) bool {
-	return (len(n.readers) > 0 || strings.HasPrefix(n.lock, "readers\n")) && kept != "" && n.queue[0].shared &&
-		!slices.ContainsFunc(n.queue, func(w worldWaiter) bool { return w.ticket == kept })
+// freesReaders reports whether a change of the queue lets readers enter beside those that hold the lock:
+// writer, which was the first in the queue, has left it, and a reader leads it now. A value that begins as
+// the text of readers does counts as one here, because the scripts do not read all of it.
+func (n *worldName) freesReaders(writer string) bool {
+	return (len(n.readers) > 0 || strings.HasPrefix(n.lock, "readers\n")) && writer != "" && n.queue[0].shared &&
+		!slices.ContainsFunc(n.queue, func(w worldWaiter) bool { return w.ticket == writer })
 }
 
-// tells returns which processes are told that the lock may be had, whether the caller's process would be, and
-// whether another is known. An old version tells only the first.
+// tells returns which processes are told that they may have the lock, whether the caller's process would be
+// told, and whether another process is known. An old version tells only the first.
 func (n *worldName) tells(process string, old bool) (told []string, first, others bool) {
 	if old || !n.queue[0].shared {
 		if n.at(0) != process {
@@ -160,13 +160,13 @@ func (a acquire) expectShared(n *worldName) expected {
 		e.Register, _ = strconv.ParseUint(n.fence, 10, 64)
 	}
 	mine := indexOf(n.here(), a.value) >= 0
-	kept := n.exclusive(a.ticket)
+	writer := n.firstWriter(a.ticket)
 	switch {
 	case n.lock != "":
 		e.Wait = n.lockTTL
 		return expected{reply: e}
-	case !mine && kept != "":
-		e.Wait = n.queue[slices.IndexFunc(n.queue, func(w worldWaiter) bool { return w.ticket == kept })].left
+	case !mine && writer != "":
+		e.Wait = n.queue[slices.IndexFunc(n.queue, func(w worldWaiter) bool { return w.ticket == writer })].left
 		return expected{reply: e}
 	case !mine:
 		n.add(a.value, worldTTL)
@@ -232,7 +232,7 @@ func (l sharedLook) expect(w *world) (e expected) {
 	return e
 }
 
-// lockTTLIf returns the TTL of the key if it is a writer's, else 0.
+// lockTTLIf returns the TTL of the key if it is a writer's, and 0 otherwise.
 func (n *worldName) lockTTLIf(writers bool) int64 {
 	if writers {
 		return n.lockTTL
@@ -277,8 +277,8 @@ func (p *play) readersText(readers []worldReader) string {
 	return text
 }
 
-// rounding is by how many milliseconds a deadline may seem too early that follows from a TTL: a node counts TTLs by
-// another clock than it tells the time.
+// rounding is by how many milliseconds a deadline may seem too early if it was computed from a TTL: a node
+// counts TTLs by another clock than the one that tells the time.
 const rounding = 100
 
 // readersDiffer compares a readers' key, which is in the order of the deadlines.
@@ -342,8 +342,8 @@ func anySharedAction(r *rand.Rand) action {
 	return l.changed(r).action()
 }
 
-// TestSharedInSmallWorlds plays commands of one name in all states of a set: who holds the key, and who waits in
-// which order.
+// TestSharedInSmallWorlds plays commands of one name in all states of a set: who holds the key, and who waits
+// in which order.
 func TestSharedInSmallWorlds(t *testing.T) {
 	waiters := []worldWaiter{} // at each place of the queue: nobody, or one of these
 	for _, left := range []int64{3 * worldAlive, worldDead} {
@@ -403,24 +403,6 @@ func TestSharedInSmallWorlds(t *testing.T) {
 					w := &world{key}
 					p.set(w)
 					p.do(w, a, fmt.Sprintf("queue %d: %+v", i, *w))
-				}
-			}
-			p.end()
-		}
-	})
-}
-
-// TestSharedAtRandom plays commands of readers and writers, old versions among them, on nodes of both kinds.
-func TestSharedAtRandom(t *testing.T) {
-	onBoth(t, func(g ground) {
-		for seed := range testlength.Of(5, 40, 4000) {
-			r := rand.New(rand.NewPCG(uint64(seed), 1)) //nolint:gosec // it is to be repeatable
-			p := g.play()
-			for range 10 {
-				w := &world{anyName(r), anyName(r), anyName(r)}
-				p.set(w)
-				for range 6 {
-					p.do(w, anyAction(r), fmt.Sprintf("seed %d: %+v", seed, *w))
 				}
 			}
 			p.end()

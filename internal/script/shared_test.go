@@ -20,7 +20,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// What the scripts of readers do on one node, rule by rule.
+// These tests show what the scripts of readers do on one node, rule by rule.
 
 // of returns the lock of a value.
 func of(value string) script.Lock { return script.NewLock("lock", value) }
@@ -120,7 +120,7 @@ func TestReaderWaitsForAWriter(t *testing.T) {
 	})
 }
 
-// A key is a writer's to its end, also while its TTL is less than a millisecond, which PTTL shows as 0.
+// A writer keeps its key to the end, also while the TTL is less than a millisecond, which PTTL shows as 0.
 func TestReaderLeavesTheLastMillisecondToTheWriter(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *embedded.Node, c *redis.Client) {
 		g := ground{T: t, client: c}
@@ -135,7 +135,8 @@ func TestReaderLeavesTheLastMillisecondToTheWriter(t *testing.T) {
 	})
 }
 
-// A reader waits for exclusive tickets: without one of its own for all, else for those of others before it.
+// Waiting writers keep a reader back: all of them if it has no ticket, otherwise those of other processes
+// that stand before it.
 func TestReaderWaitsForExclusiveTickets(t *testing.T) {
 	other := "3333333333333333"
 	for name, c := range map[string]struct {
@@ -204,7 +205,7 @@ func TestStrictWriterWaitsForReadersBeforeIt(t *testing.T) {
 	})
 }
 
-// A key lasts as long as the last deadline in it, to the millisecond: whatever is done to the others.
+// A key lasts until the last deadline in it, to the millisecond, whatever happens to the other readers.
 func TestReadersKeyLastsAsLongAsTheLastReader(t *testing.T) {
 	long, short := of("long"), of("short")
 	bubble(t, func(t *testing.T, n *embedded.Node, c *redis.Client) {
@@ -246,7 +247,7 @@ func TestReadersKeyLastsAsLongAsTheLastReader(t *testing.T) {
 	})
 }
 
-// The server's key runs out at the last deadline itself.
+// The server lets the key expire at the last deadline itself.
 func TestReadersKeyRunsOutAtTheDeadline(t *testing.T) {
 	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
 	for i := range 20 {
@@ -258,7 +259,7 @@ func TestReadersKeyRunsOutAtTheDeadline(t *testing.T) {
 	}
 }
 
-// A deadline that has no room is the last that has.
+// A deadline that would need more than 13 digits becomes the greatest of 13 digits.
 func TestReaderForALongTime(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.run(script.EnterShared(of("v"), math.MaxInt64/1_000_000, script.Place{}, script.Fence{}))
@@ -321,7 +322,7 @@ func TestDowngrade(t *testing.T) {
 	}
 }
 
-// What finds a writer's value where the downgrade has not arrived.
+// On a node that the downgrade has not reached, these commands find the value in the writer's form.
 func TestBeforeTheDowngradeArrives(t *testing.T) {
 	onBoth(t, func(g ground) {
 		for name, c := range map[string]struct {
@@ -351,8 +352,8 @@ func TestBeforeTheDowngradeArrives(t *testing.T) {
 	})
 }
 
-// While readers hold the lock, those who lead the queue are told if the exclusive ticket leaves that has kept
-// them back, whoever takes it out.
+// While readers hold the lock, a writer keeps the readers behind it back. When its ticket leaves the queue,
+// these readers are told, whichever command takes the ticket out.
 func TestReleaseTellsReadersThatAnExclusiveTicketKeptBack(t *testing.T) {
 	mine := []string{ticket(2, us)}
 	for name, c := range map[string]struct {
@@ -424,7 +425,7 @@ func TestReleaseTellsTheLeadingReaders(t *testing.T) {
 	})
 }
 
-// The kind of a ticket is no part of it.
+// Two tickets that differ only in their kind are the same ticket.
 func TestKindsOfTickets(t *testing.T) {
 	mine := script.NewTicket(0, 77, script.ProcessOf(us), 5)
 	read := mine.Shared()
@@ -461,7 +462,8 @@ func TestKindsOfTickets(t *testing.T) {
 	})
 }
 
-// A value may be the beginning of another, look like a record, or have what is special in a pattern.
+// A value may be the beginning of another one, look like a record, or contain characters that a Lua pattern
+// treats specially.
 func TestValuesOfReaders(t *testing.T) {
 	values := []string{"v", "v 1234567890123", "v 1234567890123 1234567890123", " ", "", "%d", "%", ".*", "\x00", "v\r", "readers", strings.Repeat("x", 3000)}
 	onBoth(t, func(g ground) {
@@ -524,8 +526,8 @@ func TestReaderRaisesTheRegister(t *testing.T) {
 	})
 }
 
-// A key of another type stays: the commands of readers end with an error, except that they let a reader in, and a
-// reader out, beside such a queue.
+// The commands of readers leave a key of another type alone, and end with an error. Only a queue of another
+// type does not keep readers from entering and leaving.
 func TestReadersBesideAKeyOfAnotherType(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("rpush", "lock", "x")
@@ -561,7 +563,7 @@ func TestReadersBesideAKeyOfAnotherType(t *testing.T) {
 	})
 }
 
-// The scripts of redsync v4, and its acquire.
+// These are the scripts of redsync v4, and its acquire.
 const (
 	redsyncDelete = `
 	local val = redis.call("GET", KEYS[1])
@@ -588,7 +590,7 @@ const (
 	end`
 )
 
-// To redsync v4 the key of readers is another's value, and is as it was.
+// To redsync v4 the key of readers holds the value of another client. It does not change the key.
 func TestReadersBesideRedsync(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.reads("v", "", script.Fence{})
@@ -611,7 +613,8 @@ func TestReadersBesideRedsync(t *testing.T) {
 	})
 }
 
-// restrictedReaders returns what restricted does, with a queue of the lock alone.
+// restrictedReaders does what restricted does. The node then has nothing but a queue of the lock, in which a
+// writer of another process waits.
 func restrictedReaders(t *testing.T, rules ...any) (g ground, run func(c script.Command) (any, error)) {
 	t.Helper()
 	g, run = restricted(t, rules...)
@@ -620,8 +623,8 @@ func restrictedReaders(t *testing.T, rules ...any) (g ground, run func(c script.
 	return g, run
 }
 
-// A user who may not read the queue is let in without a look at it, and learns that. One who may not even name it
-// must not name it.
+// A user who may not read the queue is let in without a look at it, and the reply says so. If the user may
+// not even name the queue, only a command that does not name it works.
 func TestReaderWhoMayNotReadTheQueue(t *testing.T) {
 	plain := script.EnterShared(of("v"), ttl, script.Place{}, script.Fence{})
 	fenced := script.EnterShared(of("w"), ttl, script.Place{}, token(7))
@@ -686,8 +689,9 @@ func TestReaderWhoMayNotReadTheQueue(t *testing.T) {
 	})
 }
 
-// Where the last reader may not delete the key, it runs out. Where the node has no memory, a reader that is not the
-// last one stays until its deadline, and its release is an error; the last one goes.
+// If the user may not delete the key, the release of the last reader makes it run out. If the node has no
+// memory, the last reader can leave. For any other reader the release is an error, and the reader stays until
+// its deadline.
 func TestReaderWhoCannotGo(t *testing.T) {
 	t.Run("not to delete", func(t *testing.T) {
 		g, run := restrictedReaders(t, "-del", "-bitop")
@@ -713,18 +717,13 @@ func TestReaderWhoCannotGo(t *testing.T) {
 	})
 }
 
-// What the commands of readers cost, and what the plain ones of writers still cost.
+// The commands of readers, and the plain ones of writers, execute no more Redis commands than these.
 func TestSharedExecutesNoNeedlessCommands(t *testing.T) {
 	enters := func(g ground) { g.reads("v", "", script.Fence{}) }
 	two := func(g ground) { g.reads("v", "", script.Fence{}); g.reads("w", "", script.Fence{}) }
 	writes := func(g ground) { g.do("set", "lock", "v", "px", ttl) }
 	place := script.Place{Ticket: aTicket(1, us), Alive: alive}
-	for name, c := range map[string]struct {
-		before  func(g ground)
-		command script.Command
-		reply   any
-		want    map[string]int
-	}{
+	executes(t, map[string]execution{
 		"enter":                {nil, script.EnterShared(of("v"), ttl, script.Place{}, script.Fence{}), int64(0), map[string]int{"get": 2, "time": 1, "set": 1}},
 		"enter beside another": {enters, script.EnterShared(of("w"), ttl, script.Place{}, script.Fence{}), int64(0), map[string]int{"get": 2, "time": 1, "set": 1}},
 		"enter again":          {enters, script.EnterShared(of("v"), ttl, script.Place{}, script.Fence{}), int64(-2), map[string]int{"get": 1, "time": 1}},
@@ -744,32 +743,11 @@ func TestSharedExecutesNoNeedlessCommands(t *testing.T) {
 		"a writer's, waited for": {func(g ground) { writes(g); g.stands(ticket(1, they)) }, script.Release(of("v"), script.Process{}, script.Turnover{}, script.Fence{}), int64(5), map[string]int{
 			"get": 2, "bitop": 1, "del": 1, "time": 1, "publish": 1,
 		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
-			if c.before != nil {
-				c.before(g)
-			}
-			g.do("config", "resetstat")
-			assert.Equal(t, c.reply, g.do(c.command.InFull()...))
-			got := map[string]int{}
-			for _, m := range calls.FindAllStringSubmatch(g.do("info", "commandstats").(string), -1) {
-				got[m[1]], _ = strconv.Atoi(m[2])
-			}
-			delete(got, "eval")
-			delete(got, "config|resetstat")
-			delete(got, "config")
-			assert.Equal(t, c.want, got)
-		})
-	}
+	})
 }
 
 func TestParseEnteredShared(t *testing.T) {
-	for name, c := range map[string]struct {
-		reply any
-		want  script.Entered
-		odd   bool
-	}{
+	parses(t, script.ParseEnteredShared, map[string]parsed{
 		"granted":          {int64(0), script.Entered{}, false},
 		"refused":          {int64(12), script.Entered{Wait: 12}, false},
 		"refused for ever": {int64(-1), script.Entered{Wait: -1}, false},
@@ -784,17 +762,11 @@ func TestParseEnteredShared(t *testing.T) {
 		"too short":        {[]any{int64(0), "7"}, script.Entered{}, true},
 		"a text":           {"7", script.Entered{}, true},
 		"nothing":          {nil, script.Entered{}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := script.ParseEnteredShared(c.reply)
-			assert.Equal(t, c.want, got)
-			assert.Equal(t, c.odd, err != nil, "%v", err)
-		})
-	}
+	})
 }
 
-// A command touches the keys of its lock and no others, says how many there are, and its long form differs in the
-// script alone.
+// A command touches the keys of its lock and no others, says how many there are, and its long form differs in
+// the script alone.
 func TestSharedCommands(t *testing.T) {
 	lock, queueOf, fenceOf := script.NewLock("a{b}c", "v"), "{b}:a{b}c:queue", "{b}:a{b}c:fence"
 	queued := script.Place{Ticket: aTicket(1, us), Alive: alive}
@@ -842,7 +814,7 @@ func TestSharedCommands(t *testing.T) {
 	}
 }
 
-// whole reports whether text is one of readers as the scripts write it.
+// whole reports whether text is a text of readers as the scripts write it.
 func whole(text string) bool {
 	if !readersText.MatchString(text) {
 		return false
@@ -859,13 +831,14 @@ var (
 	readersLine = regexp.MustCompile(`^[^\n]* [0-9]{13}$`)
 )
 
-// recordsOf returns the lines of a text of readers behind the first.
+// recordsOf returns the lines of a text of readers, without the first.
 func recordsOf(text string) []string {
 	return strings.Split(strings.TrimSuffix(strings.TrimPrefix(text, "readers\n"), "\n"), "\n")
 }
 
-// counts reports whether the scripts take text for one of readers: its last line is a record, so is each up to the
-// first that is not gone, and none of these is later than the last.
+// counts reports whether the scripts accept text as a text of readers. Its last line must be a record. Each
+// line up to the first reader that is not gone must be a record, too, and no deadline there may be later than
+// the last.
 func counts(text string, now int64) bool {
 	if !strings.HasPrefix(text, "readers\n") || len(text) == len("readers\n") || text[len(text)-1] != '\n' {
 		return false
@@ -886,9 +859,9 @@ func counts(text string, now int64) bool {
 	return true
 }
 
-// Whatever text stands at the key of a lock: no command of a reader or a writer fails, what is no text of readers
-// is a writer's value and stays as it is unless it is the caller's, a text of readers stays one, no reader is lost,
-// and the key has a TTL.
+// Whatever text the key of a lock holds, no command of a reader or a writer fails, and the key has a TTL
+// afterwards. A text that is not one of readers is a writer's value: it stays as it is, unless it is the
+// caller's. A text of readers stays one, and loses no reader.
 func FuzzReaders(f *testing.F) {
 	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() // when bubbles begin
 	at := func(value string, ms int64) string { return fmt.Sprintf("%s %013d\n", value, now+ms) }
@@ -921,7 +894,7 @@ func FuzzReaders(f *testing.F) {
 	})
 }
 
-// stepOfReaders runs a command on the lock of the node, and looks what it has done.
+// stepOfReaders runs a command on the lock of the node, and checks what it has done.
 func (n *node) stepOfReaders(b byte) {
 	n.Helper()
 	value := []string{"v", "w"}[b/10%2]
@@ -976,8 +949,8 @@ func (n *node) stepOfReaders(b byte) {
 	}
 }
 
-// Whatever text stands in a queue: no command of readers fails, a reader waits for the live exclusive tickets that
-// can be read there, and those who wait and are alive still do.
+// Whatever text a queue holds, no command of readers fails. A reader waits for the live writers that can be
+// read there, and live waiters stay in the queue.
 func FuzzQueueOfReaders(f *testing.F) {
 	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() // when bubbles begin
 	live := func(rank int, process, kind string) string {

@@ -1,5 +1,5 @@
--- What a release does behind the lock: it raises the fence, and lets the next go on. found is
--- what it has found, and v what holds the lock now: false if it is free.
+-- What a release does after it has changed the lock: it raises the fence, and lets the next go
+-- on. found is what it has found. v is what the lock holds now, false if it is free.
 local process, place, fence, change = ARGV[2] or '', KEYS[2], KEYS[3], 3
 if process == '-' then fence = KEYS[2] end
 if fence then

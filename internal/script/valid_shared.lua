@@ -1,5 +1,6 @@
 -- KEYS: 1 lock   ARGV: 1 value
--- Returns 1 mine, as a reader's or as a writer's, 0 missing or other readers only, 2 a writer's.
+-- Returns 1 if the value is that of a reader or of a writer, 0 if it is missing or only other
+-- readers are there, 2 if a writer with another value is.
 local v = redis.call('GET', KEYS[1])
 if not v then return 0 end
 if v == ARGV[1] then return 1 end

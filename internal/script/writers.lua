@@ -1,0 +1,27 @@
+-- This file is about waiting writers, which keep readers back. In the queue a writer is an
+-- exclusive waiter: its kind is a space, and there is no other space in a queue.
+
+-- firstWriter returns the ticket of the first live writer in the queue, and its deadline;
+-- nil if there is none. If a reader's ticket is given, only a writer counts that keeps this
+-- reader back: it stands before the ticket, and is of another process.
+local function firstWriter(queue, now, ticket)
+  local at = string.find(queue, ' ', 1, true)
+  while at do
+    if at % 64 == 50 then
+      local first = string.sub(queue, at - 49, at - 1)
+      if ticket and first >= ticket then return nil end
+      local process, deadline = waiter((at + 14) / 64, queue)
+      if deadline > now and not (ticket and process == string.sub(ticket, 23, 38)) then return first, deadline end
+    end
+    at = string.find(queue, ' ', at + 1, true)
+  end
+end
+
+-- freesReaders reports whether a change of the queue, from before to queue, lets readers
+-- enter beside those that hold the lock: v, which holds it, begins as the text of readers
+-- does, the first live writer has left the queue, and a reader leads it now.
+local function freesReaders(before, queue, v, now)
+  if type(v) ~= 'string' or string.sub(v, 1, 8) ~= 'readers\n' or string.sub(queue, 50, 50) ~= 'r' then return false end
+  local writer = firstWriter(before, now)
+  return writer and not string.find(queue, writer, 1, true)
+end

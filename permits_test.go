@@ -1,0 +1,622 @@
+package redsync_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// permitsOf returns options of a lock that takes k of n permits. A weight needs WithFair.
+func permitsOf(n, k int, more ...redsync.Option) []redsync.Option {
+	options := []redsync.Option{redsync.WithPermits(n)}
+	if k > 1 {
+		options = append(options, redsync.WithWeight(k), redsync.WithFair())
+	}
+	return append(options, more...)
+}
+
+func slotOf(i int) string { return fmt.Sprintf("{lock}:slot:%d", i) }
+
+// owners returns who has each of n slots on a node: values, "" for a free slot.
+func (f field) owners(node, n int) []string {
+	synctest.Wait()
+	all := make([]string, n)
+	for i := range all {
+		all[i], _ = f.nodes[node].Get(slotOf(i))
+	}
+	return all
+}
+
+// holdsOn counts the slots that a value has on each node.
+func (f field) holdsOn(value string, n int) (counts []int) {
+	for node := range f.nodes {
+		count := 0
+		for _, owner := range f.owners(node, n) {
+			if owner == value {
+				count++
+			}
+		}
+		counts = append(counts, count)
+	}
+	return counts
+}
+
+// puts makes a stranger hold a slot on some nodes.
+func (f field) puts(slot int, value string, ttl time.Duration, nodes ...int) {
+	for _, i := range nodes {
+		require.NoError(f, f.nodes[i].Set(slotOf(slot), value))
+		f.nodes[i].SetTTL(slotOf(slot), ttl)
+	}
+}
+
+// nothingOfPermits looks that no key is left.
+func (f field) nothingOfPermits() {
+	f.Helper()
+	time.Sleep(3 * time.Second)
+	for i, n := range f.nodes {
+		assert.Empty(f, n.Keys(), "node %d", i)
+	}
+}
+
+func TestPermitsAdmitSoManyAndWakeTheFirst(t *testing.T) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
+		f.meet()
+		other, third := f.another(), f.another()
+		f.closes(other, third)
+		options := permitsOf(3, 1, patient(mode...)...)
+		var held []*redsync.Mutex
+		for range 3 {
+			m := f.NewMutex("lock", options...)
+			require.NoError(f, m.Lock())
+			held = append(held, m)
+		}
+		var taken *redsync.ErrTaken
+		require.ErrorAs(f, other.NewMutex("lock", options...).TryLock(), &taken)
+		assert.Len(f, taken.Nodes, 3, "a quorum is enough to know")
+		var waiters []*call
+		for _, rs := range []*redsync.Redsync{other, third, other} {
+			waiters = append(waiters, f.calls(rs, options...))
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(2500 * time.Millisecond)
+		f.confirms(held[0].Extend())
+		f.confirms(held[0].Valid())
+		for i, w := range waiters {
+			for _, later := range waiters[i:] {
+				require.False(f, later.isDone())
+			}
+			f.unlock(held[i])
+			f.within(w, 10*time.Millisecond)
+		}
+		for _, w := range waiters {
+			f.unlock(w.Mutex)
+		}
+		f.nobodyWaits()
+		f.nothingOfPermits()
+	})
+}
+
+// A semaphore and a lock of one name have nothing to do with each other, also for those who wait in one process.
+func TestPermitsAreIndependentOfTheLock(t *testing.T) {
+	play(t, func(f field) {
+		m, p := f.NewMutex("lock"), f.NewMutex("lock", redsync.WithPermits(1))
+		require.NoError(f, m.TryLock())
+		require.NoError(f, p.TryLock())
+		r := f.calls(f.Redsync, patient()...)
+		q := f.calls(f.Redsync, patient(redsync.WithPermits(1))...)
+		f.unlock(m)
+		f.within(r, 10*time.Millisecond)
+		require.False(f, q.isDone())
+		f.unlock(p)
+		f.within(q, 10*time.Millisecond)
+		f.unlock(r.Mutex)
+		f.unlock(q.Mutex)
+		f.nothingOfPermits()
+	})
+}
+
+// When nobody else comes at the same moment, one round trip is enough, however many permits are taken.
+func TestPermitsTakeOneRoundTripAtAnyOccupancy(t *testing.T) {
+	for _, mode := range [][]redsync.Option{nil, {redsync.WithFair()}} {
+		play(t, func(f field) {
+			const n = 16
+			var held []*redsync.Mutex
+			for range n {
+				rs := f.another()
+				f.closes(rs)
+				user{f.T, rs}.meet()
+				m := rs.NewMutex("lock", permitsOf(n, 1, mode...)...)
+				before := f.traffic()
+				require.NoError(f, m.TryLock())
+				leaves := 0
+				if mode != nil {
+					leaves = 5 // its ticket leaves the queue
+				}
+				assert.Equal(f, 5+leaves, f.traffic()-before)
+				held = append(held, m)
+			}
+			require.Error(f, f.NewMutex("lock", permitsOf(n, 1)...).TryLock())
+			synctest.Wait()
+			for _, m := range held {
+				before := f.traffic()
+				f.unlock(m)
+				assert.Equal(f, 5, f.traffic()-before)
+			}
+			f.nothingOfPermits()
+		})
+	}
+}
+
+// A Mutex asks for the slot first that it had last.
+func TestPermitsPreferTheSlotLastHeld(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock", redsync.WithPermits(200))
+		require.NoError(f, m.Lock())
+		slots := f.owners(0, 200)
+		f.unlock(m)
+		for range 3 {
+			require.NoError(f, m.Lock())
+			for i, owner := range f.owners(0, 200) {
+				assert.Equal(f, slots[i] != "", owner != "", i)
+			}
+			f.unlock(m)
+		}
+		f.nothingOfPermits()
+	})
+}
+
+// Whoever crashes gives its permit back when it expires, and those who wait need no poll for that.
+func TestPermitOfACrashedHolderComesBack(t *testing.T) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
+		crashed := f.another()
+		options := permitsOf(2, 1, patient(mode...)...)
+		a := crashed.NewMutex("lock", append(options, redsync.WithExpiry(3*time.Second))...)
+		b := f.NewMutex("lock", append(options, redsync.WithWatchdog())...)
+		require.NoError(f, a.Lock())
+		require.NoError(f, b.Lock())
+		start := time.Now()
+		w := f.calls(f.Redsync, options...)
+		<-w.done
+		require.NoError(f, w.err)
+		assert.GreaterOrEqual(f, time.Since(start), 2900*time.Millisecond)
+		assert.Less(f, time.Since(start), 3100*time.Millisecond)
+		require.ErrorIs(f, a.Err(), redsync.ErrLockLost)
+		f.confirms(b.Valid())
+		f.unlock(b)
+		f.unlock(w.Mutex)
+		f.closes(crashed)
+		f.nothingOfPermits()
+	})
+}
+
+// Nodes may disagree about which slots are free. What they grant beyond the permit that is won comes back at once.
+func TestPermitsGiveStraysBackAtOnce(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		// Slot 0 is taken on two nodes, slot 1 on two others: a quorum has both free.
+		f.puts(0, "stranger", time.Minute, 0, 1)
+		f.puts(1, "stranger", time.Minute, 3, 4)
+		m := f.NewMutex("lock", redsync.WithPermits(2))
+		require.NoError(f, m.TryLock())
+		time.Sleep(10 * time.Millisecond)
+		assert.Equal(f, []int{1, 1, 1}, without(f.holdsOn(m.Value(), 2), 0))
+		f.confirms(m.Valid())
+		f.unlock(m)
+		for node := range f.nodes {
+			for _, owner := range f.owners(node, 2) {
+				assert.Contains(f, []string{"", "stranger"}, owner)
+			}
+		}
+	})
+}
+
+// without returns the elements of s that are not e.
+func without(s []int, e int) (rest []int) {
+	for _, x := range s {
+		if x != e {
+			rest = append(rest, x)
+		}
+	}
+	return rest
+}
+
+// A node that answers late has perhaps granted another slot than the others. It comes back at once, whether the holder
+// still holds or has unlocked.
+func TestPermitsGiveLateStraysBack(t *testing.T) {
+	for _, unlocks := range []bool{false, true} {
+		t.Run(fmt.Sprint("unlocks ", unlocks), func(t *testing.T) {
+			play(t, func(f field) {
+				f.meet()
+				m := f.NewMutex("lock", redsync.WithPermits(2), redsync.WithWatchdog())
+				require.NoError(f, m.Lock())
+				mine := f.owners(0, 2)
+				f.unlock(m)
+				first := 0
+				if mine[1] != "" {
+					first = 1
+				}
+				f.puts(first, "stranger", time.Minute, 4)
+				f.freeze(4)
+				require.NoError(f, m.Lock())
+				value := m.Value()
+				assert.Equal(f, []int{1, 1, 1, 1, 0}, f.holdsOn(value, 2))
+				if unlocks {
+					f.unlock(m)
+				}
+				time.Sleep(100 * time.Millisecond)
+				f.thaw(4)
+				time.Sleep(200 * time.Millisecond)
+				assert.Zero(f, f.holdsOn(value, 2)[4])
+				if !unlocks {
+					f.confirms(m.Valid())
+					f.unlock(m)
+				}
+				time.Sleep(3 * time.Second)
+				for node := range f.nodes {
+					assert.NotContains(f, f.owners(node, 2), value)
+				}
+			})
+		})
+	}
+}
+
+// A permit may be free although the first round splits, and nobody will tell: the caller finds it at once.
+func TestPermitsFindWhatIsFreeOnAQuorum(t *testing.T) {
+	for name, c := range map[string]struct{ n, weight int }{"one": {3, 1}, "two": {4, 2}} {
+		t.Run(name, func(t *testing.T) {
+			for range 20 {
+				play(t, func(f field) {
+					f.meet()
+					f.puts(0, "a", time.Minute, 0, 1)
+					f.puts(1, "b", time.Minute, 1, 2)
+					f.puts(0, "c", time.Minute, 3)
+					f.puts(1, "d", time.Minute, 4)
+					w := f.calls(f.Redsync, patient(permitsOf(c.n, c.weight)...)...)
+					f.within(w, 20*time.Millisecond)
+					f.unlock(w.Mutex)
+				})
+			}
+		})
+	}
+}
+
+func TestWeightsTakeAllOrNone(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		other := f.another()
+		f.closes(other)
+		one := f.NewMutex("lock", permitsOf(3, 1, redsync.WithFair())...)
+		require.NoError(f, one.Lock())
+		two := other.NewMutex("lock", permitsOf(3, 2)...)
+		require.NoError(f, two.Lock())
+		assert.GreaterOrEqual(f, len(without(without(f.holdsOn(two.Value(), 3), 0), 1)), 3)
+		three := f.calls(f.Redsync, permitsOf(3, 3, patient()...)...)
+		time.Sleep(time.Millisecond)
+		last := f.calls(other, permitsOf(3, 1, patient(redsync.WithFair())...)...)
+		f.unlock(two)
+		time.Sleep(100 * time.Millisecond)
+		require.False(f, three.isDone(), "two of three are free")
+		require.False(f, last.isDone(), "it stands behind who wants all")
+		f.unlock(one)
+		f.within(three, 10*time.Millisecond)
+		f.confirms(three.Extend())
+		f.confirms(three.Valid())
+		require.False(f, last.isDone())
+		f.unlock(three.Mutex)
+		f.within(last, 10*time.Millisecond)
+		f.unlock(last.Mutex)
+		f.nothingOfPermits()
+	})
+}
+
+// A hold of two permits is lost with one of them.
+func TestWeightIsLostWithOnePermit(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock", permitsOf(2, 2, redsync.WithWatchdog())...)
+		require.NoError(f, m.Lock())
+		time.Sleep(time.Millisecond)
+		for _, n := range f.nodes[:3] {
+			n.Del(slotOf(1))
+		}
+		ok, err := m.Valid()
+		assert.False(f, ok)
+		require.ErrorIs(f, err, redsync.ErrLockLost)
+		assert.False(f, open(m.Lost()))
+		_, err = m.Unlock()
+		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+		f.nothingOfPermits()
+	})
+}
+
+// WithSetNXOnExtend puts back a slot that is missing, and does not count it.
+func TestPermitsHeal(t *testing.T) {
+	for _, weight := range []int{1, 2} {
+		play(t, func(f field) {
+			m := f.NewMutex("lock", permitsOf(3, weight, redsync.WithSetNXOnExtend())...)
+			require.NoError(f, m.Lock())
+			time.Sleep(time.Millisecond)
+			for _, n := range f.nodes[:2] {
+				for i := range 3 {
+					n.Del(slotOf(i))
+				}
+			}
+			f.confirms(m.Extend())
+			for _, count := range f.holdsOn(m.Value(), 3) {
+				assert.Equal(f, weight, count)
+			}
+			f.unlock(m)
+			f.nothingOfPermits()
+		})
+	}
+}
+
+// Processes that know of different numbers: the largest is what holds.
+func TestPermitsOfDifferentNumbers(t *testing.T) {
+	play(t, func(f field) {
+		other := f.another()
+		f.closes(other)
+		var few, many []*redsync.Mutex
+		for range 5 {
+			m := other.NewMutex("lock", redsync.WithPermits(5))
+			require.NoError(f, m.TryLock())
+			many = append(many, m)
+		}
+		few = append(few, f.NewMutex("lock", redsync.WithPermits(2)))
+		var taken *redsync.ErrTaken
+		require.ErrorAs(f, few[0].TryLock(), &taken)
+		w := f.calls(f.Redsync, patient(redsync.WithPermits(2))...)
+		for _, m := range many {
+			f.unlock(m)
+		}
+		f.within(w, 10*time.Millisecond)
+		f.unlock(w.Mutex)
+		f.nothingOfPermits()
+	})
+}
+
+func TestPermitIsDetachedAndAdopted(t *testing.T) {
+	for _, weight := range []int{1, 2} {
+		t.Run(fmt.Sprint("weight ", weight), func(t *testing.T) {
+			play(t, func(f field) {
+				other := f.another()
+				f.closes(other)
+				m := f.NewMutex("lock", permitsOf(3, weight, redsync.WithWatchdog())...)
+				require.NoError(f, m.Lock())
+				s, err := m.Detach(f.Context())
+				require.NoError(f, err)
+				assert.Equal(f, "lock", s.Name)
+				assert.Equal(f, []string{"lock"}, s.Names())
+				text, err := redsync.ParseSequencer(s.String())
+				require.NoError(f, err)
+				assert.Equal(f, s, text)
+				require.NoError(f, other.Current(f.Context(), s))
+				require.NoError(f, other.With(redsync.WithFencing(), redsync.WithPermits(9)).Current(f.Context(), s))
+
+				for _, options := range [][]redsync.Option{{redsync.WithSequencer(s)}, permitsOf(3, weight, redsync.WithSequencer(s))} {
+					f.confirms(other.NewMutex("lock", options...).Valid())
+				}
+				for what, options := range map[string][]redsync.Option{
+					"WithPermits(4)": {redsync.WithPermits(4), redsync.WithSequencer(s)},
+					"WithWeight(3)":  permitsOf(3, 3, redsync.WithSequencer(s)),
+					"WithShared":     {redsync.WithShared(), redsync.WithSequencer(s)},
+				} {
+					require.ErrorContains(f, other.NewMutex("lock", options...).TryLock(), what)
+				}
+				require.ErrorContains(f, other.NewMultiMutex(both, redsync.WithSequencer(s)).TryLock(), "WithSequencer")
+
+				d := other.NewMutex("lock", redsync.WithSequencer(s))
+				f.confirms(d.Extend())
+				time.Sleep(5 * time.Second)
+				f.confirms(d.Valid())
+				require.Error(f, d.Downgrade(f.Context()))
+				f.unlock(d)
+				require.ErrorIs(f, f.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
+				f.nothingOfPermits()
+
+				e := f.NewMutex("lock", permitsOf(3, weight)...)
+				require.NoError(f, e.Lock())
+				s = e.Sequencer()
+				f.unlock(other.NewMutex("lock", redsync.WithSequencer(s)))
+				ok, err := e.Valid()
+				assert.False(f, ok)
+				require.ErrorIs(f, err, redsync.ErrLockLost)
+				require.NoError(f, other.NewMutex("lock", redsync.WithSequencer(s)).Lock(), "a hold of its own")
+			})
+		})
+	}
+}
+
+// Odd texts of Sequencers are errors.
+func TestSequencersOfPermitsAreChecked(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock", redsync.WithPermits(3))
+		require.NoError(f, m.Lock())
+		text := m.Sequencer().String()
+		f.unlock(m)
+		_, rest, _ := strings.Cut(text, ".permits-3-")
+		rest = rest[1:]
+		for mode, ok := range map[string]bool{
+			"permits-3-0": true, "permits-3-2": true, "permits-3-0-2": true, "permits-256-255": true, "permits-3-3": false,
+			"permits-3": false, "permits-0-0": false, "permits-257-0": false, "permits-3--1": false, "permits-3-00": false,
+			"permits-3-2-0": false, "permits-3-1-1": false, "permits-x-0": false, "permits-3-0-": false, "permits-+3-0": false, "permits": false,
+		} {
+			_, err := redsync.ParseSequencer("redsync2." + mode + rest)
+			assert.Equal(f, ok, err == nil, "%s: %v", mode, err)
+		}
+	})
+}
+
+func TestPermitsRefuseBadInput(t *testing.T) {
+	play(t, func(f field) {
+		for what, options := range map[string][]redsync.Option{
+			"WithPermits(0) is out of range: 1 to 256":                         {redsync.WithPermits(0)},
+			"WithPermits(-1) is out of range: 1 to 256":                        {redsync.WithPermits(-1)},
+			"WithPermits(257) is out of range: 1 to 256":                       {redsync.WithPermits(257)},
+			fmt.Sprintf("WithPermits(%d) is out of range", math.MaxInt):        {redsync.WithPermits(math.MaxInt)},
+			"WithWeight(0) is out of range":                                    {redsync.WithPermits(3), redsync.WithWeight(0), redsync.WithFair()},
+			"WithWeight(4) is out of range: 1 to 3":                            permitsOf(3, 4),
+			"WithWeight(2) needs WithFair":                                     {redsync.WithPermits(3), redsync.WithWeight(2)},
+			"WithWeight(1) needs WithPermits":                                  {redsync.WithWeight(1), redsync.WithFair()},
+			"WithPermits excludes WithShared":                                  {redsync.WithPermits(3), redsync.WithShared()},
+			"WithPermits excludes WithFencing":                                 {redsync.WithPermits(3), redsync.WithFencing()},
+			"WithValue excludes WithPermits":                                   {redsync.WithPermits(3), redsync.WithValue("v")},
+			fmt.Sprintf("WithWeight(%d) is out of range: 1 to", math.MinInt64): {redsync.WithPermits(3), redsync.WithWeight(math.MinInt64)},
+		} {
+			refuses(f.T, f.NewMutex("lock", options...), what)
+			refuses(f.T, f.With(options[:len(options)-1]...).NewMutex("lock", options[len(options)-1]), what)
+		}
+		refuses(f.T, f.NewMultiMutex(both, redsync.WithPermits(2)), "WithPermits excludes NewMultiMutex")
+		for _, name := range []string{"{lock}:slot:0", "{lock}:slot:queue", "{lock}:slot:255", "{a}:{a}b:slot:7"} {
+			refuses(f.T, f.NewMutex(name), "is reserved")
+		}
+		require.NoError(f, f.NewMutex("{lock}:slot").TryLock())
+		require.NoError(f, f.NewMutex("{lock}:slot:x").TryLock())
+	})
+}
+
+// One Mutex has one permit at a time, and many goroutines may call its Do.
+func TestPermitsOfOneMutex(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock", redsync.WithPermits(3), redsync.WithTries(0))
+		var at, most atomic.Int64
+		var all sync.WaitGroup
+		for range 12 {
+			all.Go(func() {
+				assert.NoError(f, m.Do(f.Context(), func(context.Context) error {
+					most.Store(max(most.Load(), at.Add(1)))
+					time.Sleep(time.Second)
+					at.Add(-1)
+					return nil
+				}))
+			})
+		}
+		all.Wait()
+		assert.EqualValues(f, 3, most.Load())
+
+		require.NoError(f, m.Lock())
+		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+		defer cancel()
+		err := m.LockContext(ctx)
+		require.ErrorContains(f, err, "this Mutex holds")
+		require.ErrorIs(f, err, context.DeadlineExceeded)
+		assert.Equal(f, 1, f.holdsOn(m.Value(), 3)[0])
+		time.AfterFunc(time.Second, func() { f.unlock(m) })
+		require.NoError(f, m.Lock())
+		f.unlock(m)
+		f.nothingOfPermits()
+	})
+}
+
+// A winner's ticket does not stay in the queues while it holds: the next there is the head.
+func TestWinnerOfAPermitLeavesTheQueue(t *testing.T) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
+		other, third := f.another(), f.another()
+		f.closes(other, third)
+		options := permitsOf(2, 1, patient(mode...)...)
+		a, b := f.NewMutex("lock", options...), f.NewMutex("lock", options...)
+		require.NoError(f, a.Lock())
+		require.NoError(f, b.Lock())
+		first := f.calls(other, options...)
+		time.Sleep(time.Millisecond)
+		second := f.calls(third, options...)
+		f.unlock(a)
+		f.within(first, 10*time.Millisecond)
+		time.Sleep(time.Millisecond)
+		queue, err := f.nodes[0].Get("{lock}:slot:queue")
+		require.NoError(f, err)
+		assert.Equal(f, 1, strings.Count(queue, "\n"))
+		f.unlock(b)
+		f.within(second, 10*time.Millisecond)
+		f.nobodyWaits()
+		f.unlock(first.Mutex)
+		f.unlock(second.Mutex)
+		f.nothingOfPermits()
+	})
+}
+
+// What is left of a lease that is refused, or that ends early, comes back.
+func TestPermitsLeaveNothing(t *testing.T) {
+	play(t, func(f field) {
+		ctx, cancel := context.WithCancel(f.Context())
+		cancel()
+		m := f.NewMutex("lock", redsync.WithPermits(2))
+		require.ErrorIs(f, m.LockContext(ctx), context.Canceled)
+		for i := range 3 {
+			f.freeze(i)
+		}
+		require.ErrorIs(f, m.TryLock(), redsync.ErrFailed)
+		for i := range 3 {
+			f.thaw(i)
+		}
+		f.nothingOfPermits()
+		other := f.another()
+		p := other.NewMutex("lock", redsync.WithPermits(2), redsync.WithWatchdog())
+		require.NoError(f, p.Lock())
+		w := f.calls(other, permitsOf(1, 1, patient()...)...)
+		require.NoError(f, other.Close(f.Context()))
+		require.ErrorIs(f, p.Err(), redsync.ErrClosed)
+		<-w.done
+		f.nothingOfPermits()
+		require.ErrorIs(f, p.Lock(), redsync.ErrClosed)
+	})
+}
+
+// A node that restarts empty does not admit one more.
+func TestPermitsOnNodesThatForget(t *testing.T) {
+	withAndWithout(t, func(f field, guarded bool) {
+		var options []pool.Option
+		if guarded {
+			options = append(options, pool.WithRestartGuard(time.Minute), pool.WithNewNodes())
+		}
+		a, b := f.process(options...), f.process(options...)
+		f.closes(a, b)
+		f.freeze(3, 4)
+		m := a.NewMutex("lock", redsync.WithPermits(1), redsync.WithExpiry(20*time.Second))
+		require.NoError(f, m.Lock())
+		f.thaw(3, 4)
+		user{f.T, b}.meet()
+		synctest.Wait()
+		f.nodes[0].Kill()
+		f.nodes[0].Restart(true)
+		for _, n := range f.nodes[3:] { // its late grants there
+			n.Del(slotOf(0))
+		}
+		time.Sleep(time.Second)
+		err := b.NewMutex("lock", redsync.WithPermits(1)).TryLock()
+		assert.Equal(f, guarded, err != nil, "%v", err)
+	})
+}
+
+// Do ends with its permit.
+func TestDoWithPermits(t *testing.T) {
+	play(t, func(f field) {
+		err := f.Do(f.Context(), "lock", func(ctx context.Context) error {
+			assert.Equal(f, "lock", redsync.FromContext(ctx).Name())
+			require.Error(f, f.TryDo(ctx, "lock", nothing, redsync.WithPermits(1)))
+			return errWork
+		}, redsync.WithPermits(1))
+		require.ErrorIs(f, err, errWork)
+		err = f.Do(f.Context(), "lock", func(ctx context.Context) error {
+			for _, n := range f.nodes {
+				n.Del(slotOf(0))
+				n.Del(slotOf(1))
+			}
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}, redsync.WithPermits(2))
+		require.ErrorIs(f, err, redsync.ErrLockLost)
+		f.nothingOfPermits()
+	})
+}
