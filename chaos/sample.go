@@ -73,7 +73,8 @@ func keyEvent(at time.Duration, node int, key string, ttl int64) history.Event {
 
 // isSlot reports whether a key is a permit's: {name}:slot:0 and so on.
 func isSlot(key string) bool {
-	return strings.Contains(key, "}:slot:")
+	_, number, ok := strings.Cut(key, "}:slot:")
+	return ok && number != "queue"
 }
 
 // beside returns the name of the lock to which a key such as {name}:queue belongs.

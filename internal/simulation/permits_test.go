@@ -265,6 +265,6 @@ func (p *process) nodes() []*redis.Client {
 
 // slotOf returns the name whose permit a key is, if it is one.
 func slotOf(key string) (name string, ok bool) {
-	name, _, ok = strings.Cut(strings.TrimPrefix(key, "{"), "}:slot:")
-	return name, ok
+	name, number, ok := strings.Cut(strings.TrimPrefix(key, "{"), "}:slot:")
+	return name, ok && number != "queue"
 }
