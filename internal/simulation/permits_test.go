@@ -241,7 +241,7 @@ func (t *simTerm) takesAny(ctx context.Context) bool {
 			t.note(history.Refused, errors.New("no quorum"))
 			return true
 		}
-		c.pause(0, 5*time.Millisecond)
+		c.pause(5*time.Millisecond, 15*time.Millisecond)
 	}
 	e := t.event(history.Held)
 	e.Permits, e.Weight, e.Until = t.drawn.permits, t.drawn.weight, e.At+end

@@ -462,6 +462,9 @@ func (p *process) client(j int) *redis.Client {
 	return n.Client(func(opt *redis.Options) {
 		opt.ReadTimeout = 400*time.Millisecond + time.Duration(s.mix(7, uint64(p.slot), uint64(j))%uint64(600*time.Millisecond))
 		opt.DialTimeout = opt.ReadTimeout
+		if s.asked.mistake.takesAny() {
+			opt.PoolSize = 1000 // waits for a connection go by timers that all bubbles share
+		}
 		opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return p.keep(n.DialVia(s.delay(p.slot, j))(ctx, network, addr))
 		}
