@@ -11,18 +11,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file does what the semaphores of redis-semaphore do on several nodes, for the objections about permits. It follows
-// its source (github.com/swarthy/redis-semaphore, src/redlockSemaphore and src/redlockMultiSemaphore, commit 44d22e8), and
-// has scripts of its own with the same effects:
+// This file does what the semaphores of redis-semaphore do on several nodes, for the objections about permits. It
+// follows its source (github.com/swarthy/redis-semaphore, src/redlockSemaphore and src/redlockMultiSemaphore, commit
+// 44d22e8), and has scripts of its own with the same effects:
 //
 //   - each node has one sorted set of the holders, with the client's time of their last acquire or refresh;
 //   - acquire drops holders that have not refreshed for the expiry, by the client's clock. Then it adds the caller if
 //     there are fewer holders than permits;
-//   - whoever is added by a quorum of nodes has a permit. Otherwise it is removed from all, and tries again;
-//   - a holder refreshes itself until it releases. If fewer than a quorum of nodes have it still, it is lost.
+//   - a client that a quorum of nodes has added has a permit. Otherwise all nodes remove it, and it tries again;
+//   - a holder refreshes its permit until it releases it. If fewer than a quorum of nodes still have the holder, the
+//     permit is lost.
 //
-// Somebody who wants several permits adds several members for itself. If that fails, it removes the member that one who
-// wants a single permit would have added, so what nodes have added stays until it expires, or is added again.
+// A client that wants several permits adds a member for each. If its attempt fails, it removes the member that a client
+// with a single permit would have added. So what nodes have added for it stays until it expires, or is added again.
 //
 // Clients and timings are not those of redis-semaphore.
 
