@@ -61,6 +61,15 @@ func (t *simTerm) wantPermits(options []redsync.Option) []redsync.Option {
 	return append(options, c.permitOptions(n, weight)...)
 }
 
+// wakes returns the options of a client that waits for permits when everything is in order. If nodes can be heard, it
+// waits until one wakes it, and polls none.
+func (s *simulation) wakes() []redsync.Option {
+	if s.class[silence] || s.off >= 0 {
+		return nil
+	}
+	return []redsync.Option{redsync.WithRetryDelay(2 * s.patient())}
+}
+
 // permitOptions returns the options of those who want so many of n permits.
 func (s *simulation) permitOptions(n, weight int) []redsync.Option {
 	options := []redsync.Option{redsync.WithPermits(n)}

@@ -243,7 +243,7 @@ func (s *simulation) optionsOf(w wish) []redsync.Option {
 		options = append(options, redsync.WithShared())
 	}
 	if w.permits != 0 {
-		options = append(options, s.permitOptions(w.permits, w.weight)...)
+		options = append(append(options, s.permitOptions(w.permits, w.weight)...), s.wakes()...)
 	}
 	return options
 }
