@@ -37,7 +37,7 @@ func (p *simPlan) drawPermits(r *rand.Rand, in mistake) {
 	}
 	switch in {
 	case anySlots, oneAlone, inAnyTurn: // they are about several permits
-		p.heavy, p.permits = true, []int{3, 3, 3}
+		p.heavy, p.permits = true, []int{mostPermits, mostPermits, mostPermits}
 	case counted:
 		p.heavy, p.permits = false, []int{3, 3, 3}
 	}
