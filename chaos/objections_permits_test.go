@@ -63,7 +63,7 @@ func (s *stage) takeEach(parties []permitParty, n, must int) (held []grip) {
 		})
 	}
 	within(scenePatience, func() bool { return taken.Load() >= int64(must) })
-	time.Sleep(persistence / 2)
+	time.Sleep(persistence / 4)
 	cancel()
 	taking.Wait()
 	for _, g := range grips {
@@ -119,9 +119,9 @@ func permitHolderDies(s *stage) finding {
 
 // permitHolderPaused stops the holder of one of two permits until another has it. Then the holder writes.
 func permitHolderPaused(s *stage) finding {
-	const n = 2
+	const n, expiry = 2, paused * 2 / 3 // still longer than the pause by which a child knows that it was stopped
 	data := realredis.Start(s.t, 1)[0]
-	a := s.startChild(orders{Addrs: s.addrs(), Set: setting{Expiry: paused}, Data: data.Addr(), Permits: n})
+	a := s.startChild(orders{Addrs: s.addrs(), Set: setting{Expiry: expiry}, Data: data.Addr(), Permits: n})
 	b, c := s.taker(s.addrs(), setting{Expiry: long}), s.taker(s.addrs(), setting{Expiry: long})
 	s.mustTake(b, n, 1)
 	a.goOn()
@@ -182,7 +182,11 @@ func permitsOnABareQuorum(set setting) func(*stage) finding {
 		held := []grip{s.mustTake(a, n, 1), s.mustTake(b, n, 1)}
 		s.restart(2)
 		s.restart(1)
-		third, err := s.take(c, n, 1, persistence)
+		limit := soon
+		if set.Guard {
+			limit = persistence
+		}
+		third, err := s.take(c, n, 1, limit)
 		if err != nil {
 			return found(kept, "two holders of two permits")
 		}

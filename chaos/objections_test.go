@@ -112,7 +112,7 @@ var objections = []objection{
 	{key: "permits-heavy", text: "one permit after another is taken, and somebody wants three", permits: true, play: heavyAmongLight},
 	{
 		key: "permits-node-restarts", text: "permits on two of three nodes, and one restarts without its data", permits: true,
-		play: permitsOnABareQuorum(setting{Expiry: long}), brief: counts,
+		play: permitsOnABareQuorum(setting{Expiry: long}),
 	},
 	{
 		key: "permits-node-restarts-guarded", text: "the same with pool.WithRestartGuard", permits: true,
