@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
@@ -312,4 +313,32 @@ func TestSecondCloseKeepsToItsContext(t *testing.T) {
 		assert.Equal(t, 10*time.Millisecond, time.Since(start))
 		wg.Wait()
 	})
+}
+
+// Close does not release what is over by time, also if a clock was set forward and no alarm has told so yet: another
+// process may have taken over the value, and with a lock delay the keys are meant to stay.
+func TestCloseLeavesWhatIsOverAlone(t *testing.T) {
+	for name, options := range map[string][]redsync.Option{
+		"plain":  {redsync.WithLockDelay(time.Hour)},
+		"shared": {redsync.WithLockDelay(time.Hour), redsync.WithShared()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				wall := clocktest.StepWall(f.T)
+				other := f.another()
+				m := other.NewMutex("lock", options...)
+				require.NoError(f, m.Lock())
+				several := other.NewMultiMutex(both, redsync.WithLockDelay(time.Hour))
+				require.NoError(f, several.Lock())
+				synctest.Wait()
+				wall.Step(time.Minute)
+				require.NoError(f, other.Close(f.Context()))
+				for _, m := range []*redsync.Mutex{m, several} {
+					require.ErrorIs(f, m.Err(), redsync.ErrLockAlreadyExpired)
+					require.NotErrorIs(f, m.Err(), redsync.ErrClosed)
+				}
+				f.have(5, append(both, "lock")...)
+			})
+		})
+	}
 }

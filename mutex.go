@@ -783,7 +783,9 @@ func (m *Mutex) Fence() uint64 {
 
 // Sequencer returns the Sequencer of the current hold, or the zero value if m is not held.
 // From then on the value belongs to this hold alone, as after Value: Unlock does not hand
-// the lock over, so the Sequencer is no longer current after Unlock.
+// the lock over, so the Sequencer is no longer current after Unlock. If other readers share
+// the hold by then (see WithShared), it is the Sequencer of all of them: it stays current until
+// the last of them has unlocked, and nobody can adopt it.
 func (m *Mutex) Sequencer() Sequencer {
 	h := m.current()
 	if h == nil {

@@ -111,7 +111,7 @@ func (s *settings) fail(err error) {
 
 // passes reports whether locks with these settings may be handed over.
 func (s *settings) passes() bool {
-	return s.mayBeContinued() && !s.sharesName() && !s.fair && s.value == ""
+	return s.mayBeContinued() && !s.shared && !s.fair && s.value == ""
 }
 
 // joins reports whether readers with these settings may share a hold.

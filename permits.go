@@ -35,8 +35,7 @@ const maxPermits = script.MaxPermits
 // call on one Mutex at once.
 //
 // WithPermits excludes WithShared, WithFencing, WithValue and NewMultiMutex: with any of these, every operation fails.
-// Tokens would order nothing, because several holders work at once. WithSequencer adopts a permit. WithHandOver has no
-// effect, because a permit is never handed over.
+// Tokens would order nothing, because several holders work at once. WithSequencer adopts a permit.
 //
 // That a quorum must have granted the same permits is this library's rule. If each node only counted, N nodes could admit
 // up to N*n/(N/2+1) holders.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -340,6 +341,24 @@ func TestWeightIsLostWithOnePermit(t *testing.T) {
 	})
 }
 
+// Unlock finds a hold of two permits only where both are left.
+func TestUnlockOfSeveralPermitsFindsAllOrNone(t *testing.T) {
+	for lost, want := range map[int]bool{2: true, 3: false} {
+		play(t, func(f field) {
+			m := f.NewMutex("lock", permitsOf(3, 2)...)
+			require.NoError(f, m.Lock())
+			time.Sleep(time.Millisecond)
+			for node, n := range f.nodes[:lost] {
+				n.Del(slotOf(slices.Index(f.owners(node, 3), m.Value())))
+			}
+			ok, err := m.Unlock()
+			assert.Equal(f, want, ok)
+			assert.Equal(f, want, err == nil, "%v", err)
+			f.nothingOfPermits()
+		})
+	}
+}
+
 // WithSetNXOnExtend puts back a slot that is missing, and does not count it.
 func TestPermitsHeal(t *testing.T) {
 	for _, weight := range []int{1, 2} {
@@ -478,7 +497,7 @@ func TestPermitsRefuseBadInput(t *testing.T) {
 			refuses(f.T, f.With(options[:len(options)-1]...).NewMutex("lock", options[len(options)-1]), what)
 		}
 		refuses(f.T, f.NewMultiMutex(both, redsync.WithPermits(2)), "WithPermits excludes NewMultiMutex")
-		for _, name := range []string{"{lock}:slot:0", "{lock}:slot:queue", "{lock}:slot:255", "{a}:{a}b:slot:7"} {
+		for _, name := range []string{"{lock}:slot:0", "{lock}:slots", "{lock}:slot:255", "{a}:{a}b:slot:7"} {
 			refuses(f.T, f.NewMutex(name), "is reserved")
 		}
 		require.NoError(f, f.NewMutex("{lock}:slot").TryLock())
@@ -534,7 +553,7 @@ func TestWinnerOfAPermitLeavesTheQueue(t *testing.T) {
 		f.unlock(a)
 		f.within(first, 10*time.Millisecond)
 		time.Sleep(time.Millisecond)
-		queue, err := f.nodes[0].Get("{lock}:slot:queue")
+		queue, err := f.nodes[0].Get("{lock}:slots")
 		require.NoError(f, err)
 		assert.Equal(f, 1, strings.Count(queue, "\n"))
 		f.unlock(b)
@@ -619,4 +638,41 @@ func TestDoWithPermits(t *testing.T) {
 		require.ErrorIs(f, err, redsync.ErrLockLost)
 		f.nothingOfPermits()
 	})
+}
+
+// Unlock hands a permit to a waiter of the process that wants as many of the same permits, and to no other.
+func TestPermitIsHandedOverWithinTheProcess(t *testing.T) {
+	for name, c := range map[string]struct {
+		next   []redsync.Option
+		passes bool
+	}{
+		"the same":            {permitsOf(1, 1), true},
+		"another number":      {permitsOf(2, 1), false},
+		"not to be handed on": {permitsOf(1, 1, redsync.WithHandOver(false)), false},
+		"fair":                {permitsOf(1, 1, redsync.WithFair()), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				f.meet()
+				f.puts(1, "stranger", 3*time.Second, 0, 1, 2, 3, 4)
+				m := f.NewMutex("lock", redsync.WithPermits(1))
+				require.NoError(f, m.Lock())
+				value := f.owners(0, 1)
+				next := f.calls(f.Redsync, append(c.next, patient()...)...)
+				time.Sleep(5 * time.Millisecond)
+				f.unlock(m)
+				f.within(next, 10*time.Millisecond)
+				time.Sleep(time.Millisecond)
+				assert.Equal(f, c.passes, f.owners(0, 1)[0] == value[0])
+				f.confirms(next.Extend())
+				queue, err := f.nodes[0].Get("{lock}:slots")
+				require.Error(f, err, "its ticket has left: %q", queue)
+				if c.passes {
+					require.ErrorIs(f, m.Err(), redsync.ErrNotHeld)
+				}
+				f.unlock(next.Mutex)
+				f.nothingOfPermits()
+			})
+		})
+	}
 }

@@ -36,8 +36,9 @@ import (
 // Readers of one process (of the same New or Open) share a hold. On the nodes they have one value, which
 // the last of them releases. When a reader acquires the lock, the readers that wait right behind it in the
 // process share its hold. So do readers that come within 20 ms, and within a tenth of the expiry, unless
-// a writer waits in the process. An extension by one of the readers, or by its watchdog, is for all of them.
-// Each reader has a Lost of its own. A reader does not share a hold
+// a writer waits in the process; also those that call TryLock. While an attempt is under way whose hold they
+// could share, calls of TryLock wait for it, at most for the node deadline. An extension by one of the readers,
+// or by its watchdog, is for all of them. Each reader has a Lost of its own. A reader does not share a hold
 //
 //   - with readers that have another expiry, drift, node deadline, lock delay or WithSetNXOnExtend;
 //   - with WithFencing, WithMaxHold, WithGenValueFunc, WithSequencer or WithHandOver(false);
@@ -56,7 +57,8 @@ func WithShared() Option {
 //
 // From the call on the hold is shared, whatever Downgrade returns, because a node may have let readers in.
 // Only the last error below is an exception. There is no way back within the hold. The next Lock of m is
-// exclusive again.
+// exclusive again. A Sequencer from before the call stays good for Redsync.Current, but nobody can adopt it any
+// more: it is of an exclusive lock. Detach and Sequencer return one of a shared lock from then on.
 //
 // These errors say what has become of the hold:
 //

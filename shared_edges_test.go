@@ -166,3 +166,82 @@ func TestDoOfSeveralSharedNamesAtOnceFails(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// The denial of a node whose vote is not needed any more does not mean that the node is down.
+func TestALateDenialOfAQueue(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		down := &downLog{}
+		m := f.NewMutex("lock", redsync.WithObserver(down))
+		require.NoError(f, m.Lock())
+		synctest.Wait()
+		for _, n := range f.nodes[:2] {
+			n.On("evalsha", 1, embedded.Fault{Delay: 10 * time.Millisecond, Err: "NOPERM no permissions"})
+		}
+		require.NoError(f, m.Downgrade(f.Context()))
+		time.Sleep(20 * time.Millisecond)
+		require.NoError(f, down.of(0))
+		require.NoError(f, down.of(1))
+		f.unlocks(m)
+		f.noKeys()
+	})
+}
+
+// A node that denies its queue is sent a command without the queue, once in a round, and is not down unless it denies
+// that, too.
+func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
+	const denial = "NOPERM this user has no permissions to access one of the keys used as arguments"
+	shared := redsync.WithShared()
+	for name, c := range map[string]struct {
+		lock, operation func(f field, m *redsync.Mutex) error
+		options         []redsync.Option
+	}{
+		"TryLock": {
+			lock:      func(field, *redsync.Mutex) error { return nil },
+			operation: func(f field, m *redsync.Mutex) error { return m.TryLock() },
+			options:   []redsync.Option{shared},
+		},
+		"TryLock, fenced": {
+			lock:      func(field, *redsync.Mutex) error { return nil },
+			operation: func(f field, m *redsync.Mutex) error { return m.TryLock() },
+			options:   []redsync.Option{shared, redsync.WithFencing()},
+		},
+		"Downgrade": {
+			lock:      func(f field, m *redsync.Mutex) error { return m.Lock() },
+			operation: func(f field, m *redsync.Mutex) error { return m.Downgrade(f.Context()) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				f.meet()
+				down := &downLog{}
+				all := redsync.WithFailFast(false) // each node has its vote before the round ends
+				m := f.NewMutex("lock", append(c.options, all, redsync.WithObserver(down))...)
+				for _, sends := range []int{2, 1} { // the second time the library knows what the nodes deny
+					require.NoError(f, c.lock(f, m))
+					synctest.Wait()
+					for _, n := range f.nodes[:4] {
+						n.On("evalsha", sends-1, embedded.Fault{Err: denial})
+					}
+					if sends > 1 {
+						f.nodes[4].On("evalsha", 2, embedded.Fault{Err: denial})
+					}
+					before := f.traffic()
+					require.NoError(f, c.operation(f, m))
+					synctest.Wait()
+					if sends > 1 {
+						assert.Equal(f, before+5*2, f.traffic())
+						require.ErrorContains(f, down.of(4), "NOPERM")
+					} else {
+						assert.Equal(f, before+5, f.traffic())
+					}
+					for i := range 4 {
+						require.NoError(f, down.of(i), "node %d", i)
+					}
+					f.unlocks(m)
+				}
+				f.noKeys()
+			})
+		})
+	}
+}

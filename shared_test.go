@@ -500,31 +500,90 @@ func TestReadersExtendWhenTheOneThatExtendedIsGone(t *testing.T) {
 	})
 }
 
-// However many readers of a process come and go, it makes at most 50 entries per second for a name.
+// However many readers of a process come and go, it makes at most 50 entries per second for a name and for each kind
+// of readers that can share a hold.
 func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
-	for _, expiry := range []time.Duration{200 * time.Millisecond, 8 * time.Second} {
-		play(t, func(f field) {
-			f.slow(100 * time.Microsecond)
-			count := &attemptCounter{}
-			options := patient(redsync.WithShared(), redsync.WithExpiry(expiry), redsync.WithObserver(count))
-			ctx, cancel := context.WithCancel(f.Context())
-			var all sync.WaitGroup
-			var locks atomic.Int64
-			for i := range 64 {
-				all.Go(func() {
-					for m := f.NewMutex("lock", options...); m.LockContext(ctx) == nil; locks.Add(1) {
-						time.Sleep(time.Duration(1+i%3) * time.Millisecond)
-						_, _ = m.Unlock()
+	for name, c := range map[string]struct {
+		expiry time.Duration
+		tries  int // of the readers, of which each second or none has one try
+		kinds  int64
+	}{
+		"expiry of 200 ms":          {200 * time.Millisecond, 0, 1},
+		"expiry of 8 s":             {8 * time.Second, 0, 1},
+		"TryLock":                   {8 * time.Second, 1, 1},
+		"Lock and TryLock":          {8 * time.Second, 2, 1},
+		"two expiries":              {8 * time.Second, 0, 2},
+		"two expiries, and TryLock": {8 * time.Second, 1, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				f.meet()
+				f.slow(100 * time.Microsecond)
+				count := &attemptCounter{}
+				options := patient(redsync.WithShared(), redsync.WithObserver(count))
+				ctx, cancel := context.WithCancel(f.Context())
+				var all sync.WaitGroup
+				var locks atomic.Int64
+				for i := range 32 {
+					kind := redsync.WithExpiry(c.expiry + time.Duration(int64(i)%c.kinds)*time.Second)
+					m := f.NewMutex("lock", append(options, kind)...)
+					lock := m.LockContext
+					if c.tries > 0 && i/int(c.kinds)%c.tries == 0 {
+						lock = m.TryLockContext
 					}
-				})
-			}
-			time.Sleep(2 * time.Second)
-			cancel()
-			all.Wait()
-			assert.LessOrEqual(f, count.made.Load(), int64(2*50+4)) // some attempts are made at the end
-			assert.Greater(f, locks.Load(), int64(50_000))
+					all.Go(func() {
+						for lock(ctx) == nil {
+							locks.Add(1)
+							time.Sleep(time.Duration(1+i%3) * time.Millisecond)
+							_, _ = m.Unlock()
+						}
+						assert.Error(f, ctx.Err())
+					})
+				}
+				time.Sleep(time.Second)
+				cancel()
+				all.Wait()
+				assert.LessOrEqual(f, count.made.Load(), c.kinds*(50+4)) // some attempts are made at the end
+				assert.Greater(f, locks.Load(), int64(10_000))
+			})
 		})
 	}
+}
+
+// A TryLock that waits for the attempt of another reader makes its own if that one fails, and waits no longer than for
+// an attempt of its own.
+func TestATryLockBesideAnother(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		m, other := f.NewMutex("lock", redsync.WithShared()), f.NewMutex("lock", redsync.WithShared())
+		w := f.held()
+		f.slowly(1, 10*time.Millisecond, 0, 1, 2, 3, 4)
+		first := make(chan error)
+		go func() { first <- other.TryLock() }()
+		time.AfterFunc(time.Millisecond, func() { f.unlock(w) })
+		time.Sleep(5 * time.Millisecond)
+		require.NoError(f, m.TryLock())
+		require.Error(f, <-first, "the nodes executed it before the release")
+		f.unlocks(m)
+
+		f.freeze(0, 1, 2)
+		start := time.Now()
+		go func() { first <- other.TryLock() }()
+		time.Sleep(time.Millisecond)
+		require.Error(f, m.TryLock())
+		assert.LessOrEqual(f, time.Since(start), 2*patience)
+		require.Error(f, <-first)
+		go func() { first <- other.TryLock() }()
+		time.Sleep(time.Millisecond)
+		ctx, cancel := context.WithTimeout(f.Context(), time.Millisecond)
+		defer cancel()
+		start = time.Now()
+		require.ErrorIs(f, m.TryLockContext(ctx), context.DeadlineExceeded)
+		assert.LessOrEqual(f, time.Since(start), 2*time.Millisecond)
+		require.Error(f, <-first)
+		f.thaw(0, 1, 2)
+		f.noKeys()
+	})
 }
 
 // What other readers of the process share cannot be adopted elsewhere: an Unlock there would end it for all.

@@ -18,7 +18,7 @@ func BenchmarkLockUnlock(b *testing.B) {
 	for i, s := range servers {
 		addrs[i] = s.Addr()
 	}
-	for _, name := range []string{defaults, ours, oursTwo, oursEight, floor} {
+	for _, name := range []string{defaults, ours, oursTwo, oursEight, oursPermits, floor} {
 		for _, width := range []int{1, 16, 128} {
 			b.Run(fmt.Sprintf("%s/%d", name, width), func(b *testing.B) {
 				benchmarkPairs(b, addrs, name, width)

@@ -49,6 +49,17 @@ var colors = map[string]color.Color{
 	readersApart: color.RGBA{0x00, 0x9e, 0x73, 0xff},
 	plainHere:    color.RGBA{0xf4, 0xb1, 0x83, 0xff},
 	plainApart:   color.RGBA{0x7f, 0x38, 0x00, 0xff},
+
+	oursPermits:     color.RGBA{0xd5, 0x5e, 0x00, 0xff},
+	oursPermitsFair: color.RGBA{0x7f, 0x38, 0x00, 0xff},
+	oursAtRandom:    color.RGBA{0xf4, 0xb1, 0x83, 0xff},
+	inTurn:          color.RGBA{0x00, 0x72, 0xb2, 0xff},
+
+	fewRounds:      color.RGBA{0xd5, 0x5e, 0x00, 0xff},
+	fewRoundsFair:  color.RGBA{0x7f, 0x38, 0x00, 0xff},
+	fewRoundsAnew:  color.RGBA{0xf4, 0xb1, 0x83, 0xff},
+	manyRounds:     color.RGBA{0x00, 0x9e, 0x73, 0xff},
+	manyRoundsAnew: color.RGBA{0xcc, 0x79, 0xa7, 0xff},
 }
 
 // drawCharts writes into dir every chart for which results has figures.
@@ -65,6 +76,8 @@ func drawCharts(dir string, results []*result) error {
 		{"contention.svg", contentionChart},
 		{"transfers.svg", transfersChart},
 		{"readers-one.svg", readersOneChart},
+		{"permits-queue.svg", permitsQueueChart},
+		{"permits-rounds.svg", permitsRoundsChart},
 	}
 	var errs []error
 	for _, ch := range charts {
@@ -347,6 +360,76 @@ func readersOneChart(all resultIndex) *chart {
 	}
 	c.widths(widths)
 	c.logarithmic(1000, 5_000_000, thousands, 1)
+	return c
+}
+
+// namesInCharts are shorter names of libraries for the legend.
+var namesInCharts = map[string]string{
+	oursPermits:     "WithPermits(4)",
+	oursPermitsFair: "WithPermits(4) WithFair",
+	oursAtRandom:    "one of 4 locks at random",
+	inTurn:          inTurn,
+}
+
+func permitsQueueChart(all resultIndex) *chart {
+	c := newChart(fmt.Sprintf("The wait for one of %d permits, held for %v, in %d processes", fewPermits, permitHold, permitProcesses),
+		"processes x goroutines", "wait (logarithmic)")
+	c.addGrid(false)
+	var groups []group
+	for _, each := range []int{2, 8} {
+		for _, at := range []struct{ title, key string }{
+			{"p50", "wait_p50"}, {"p99", "wait_p99"}, {"longest", "wait_max"},
+		} {
+			groups = append(groups, group{
+				fmt.Sprintf("%d x %d, %s", permitProcesses, each, at.title),
+				func(library string) (float64, bool) {
+					return all.value(id{Scene: permitsQueueScene.name, Goroutines: each * permitProcesses, Library: library}, at.key)
+				},
+			})
+		}
+	}
+	c.upright = true
+	c.addBars(groups, []string{inTurn, oursAtRandom, oursPermits, oursPermitsFair}, 1000, duration)
+	for i := range c.names {
+		c.names[i].name = namesInCharts[c.names[i].name]
+	}
+	c.logarithmic(1000, 20e6, duration, 1)
+	return c
+}
+
+// The lines of the chart of rounds.
+const (
+	fewRounds      = "WithPermits(4)"
+	fewRoundsFair  = fewRounds + " WithFair"
+	fewRoundsAnew  = fewRounds + anew
+	manyRounds     = "WithPermits(16)"
+	manyRoundsAnew = manyRounds + anew
+)
+
+func permitsRoundsChart(all resultIndex) *chart {
+	c := newChart("Rounds per permit", "clients per permit", "rounds")
+	c.addGrid(true)
+	for _, line := range []struct {
+		name, library string
+		permits       int
+	}{
+		{fewRounds, oursPermits, fewPermits},
+		{fewRoundsAnew, oursPermits + anew, fewPermits},
+		{fewRoundsFair, oursPermitsFair, fewPermits},
+		{manyRounds, oursManyPermits, manyPermits},
+		{manyRoundsAnew, oursManyPermits + anew, manyPermits},
+	} {
+		points := all.byWidth([]float64{2, 4, 6, 8, 16, 24, 32}, "rounds", func(clients int) id {
+			return id{
+				Scene: permitsRoundsScene.name, Variant: strconv.Itoa(line.permits), Goroutines: clients, Library: line.library,
+			}
+		})
+		for i := range points {
+			points[i].X /= float64(line.permits)
+		}
+		c.addLine(contender{name: line.name}, points)
+	}
+	c.plot.Y.Min = 0
 	return c
 }
 

@@ -87,6 +87,8 @@ func runChild(ctx context.Context, args []string, in io.Reader, out io.Writer) e
 		return obey(ctx, text, in, out, wakeupChild)
 	case "visits":
 		return obey(ctx, text, in, out, visitsChild)
+	case "permits":
+		return obey(ctx, text, in, out, permitsChild)
 	case "waiters":
 		return obey(ctx, text, in, out, waitersChild)
 	case "proxy":

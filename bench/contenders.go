@@ -48,6 +48,8 @@ type contender struct {
 	like func(nodes int, ttl time.Duration) (any, error)
 	// names is how many names each lock has; 0 means one.
 	names int
+	// oneOf returns the keys of which each lock on a name has exactly one; nil means that there is no choice.
+	oneOf func(name string) []string
 	// keyPrefix is the prefix that the library adds to the name of a lock.
 	keyPrefix string
 }
@@ -64,12 +66,18 @@ const (
 	oursEight   = ours + " on eight names"
 	oursShared  = ours + " WithShared"
 	oursMany    = ours + " on 64 names"
+	oursPermits = ours + " WithPermits(4)"
 	defaults    = "redsync v4"
 	failFast    = "redsync v4 WithFailFast"
 	onRueidis   = "redsync v4 on rueidis, WithFailFast"
 	oneKey      = "rueidislock (one node, one key)"
 	oneNode     = "bsm/redislock (one node)"
 	floor       = "the floor"
+
+	oursPermitsFair = oursPermits + " WithFair"
+	oursManyPermits = ours + " WithPermits(16)"
+	oursAtRandom    = oursApart + " on 4 names, one at random"
+	inTurn          = defaults + " on 4 names, in turn"
 )
 
 var contenders = []contender{
@@ -117,20 +125,48 @@ var variants = []contender{
 		name: oursShared, strict: true, inScripts: allInScripts,
 		open: openOursWith(redsync.WithShared()), like: likeOurs(redsync.WithShared()),
 	},
+	{
+		name: oursPermits, strict: true, oneOf: keysOfPermits(fewPermits), inScripts: allInScripts,
+		open: openOursWith(redsync.WithPermits(fewPermits)), like: likeOurs(redsync.WithPermits(fewPermits)),
+	},
+	{
+		name: oursPermitsFair, strict: true, oneOf: keysOfPermits(fewPermits), inScripts: allInScripts,
+		open: openOursWith(redsync.WithPermits(fewPermits), redsync.WithFair()),
+		like: likeOurs(redsync.WithPermits(fewPermits), redsync.WithFair()),
+	},
+	{
+		name: oursManyPermits, strict: true, oneOf: keysOfPermits(manyPermits), inScripts: allInScripts,
+		open: openOursWith(redsync.WithPermits(manyPermits)), like: likeOurs(redsync.WithPermits(manyPermits)),
+	},
+	{
+		name: oursAtRandom, strict: true, oneOf: oneOfNames(fewPermits), inScripts: oursInScripts,
+		open: openAtRandom(fewPermits, redsync.WithHandOver(false)), like: likeOurs(redsync.WithHandOver(false)),
+	},
 }
+
+// rivalVariants are uses of redsync v4 for some scenes.
+var rivalVariants = []contender{
+	{
+		name: inTurn, oneOf: oneOfNames(fewPermits), inScripts: []string{"get", "del"},
+		open: openInTurn(fewPermits), like: likeRedsync(false),
+	},
+}
+
+// everyContender returns all contenders.
+func everyContender() []contender { return slices.Concat(contenders, variants, rivalVariants) }
 
 // oursInScripts are the commands that release.lua and enter.lua call, except SET: plain attempts
 // send SET without a script.
 var oursInScripts = []string{"get", "del", "bitop", "time", "pttl", "pexpire", "publish"}
 
 // allInScripts are the commands that the scripts of this library call.
-var allInScripts = append([]string{"set"}, oursInScripts...)
+var allInScripts = append([]string{"set", "mget", "exists"}, oursInScripts...)
 
 // named returns the contenders with the given names, in the order of names.
 func named(names ...string) []contender {
 	var list []contender
 	for _, name := range names {
-		for _, c := range slices.Concat(contenders, variants) {
+		for _, c := range everyContender() {
 			if c.name == name {
 				list = append(list, c)
 			}

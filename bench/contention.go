@@ -62,6 +62,10 @@ type waits struct {
 	Times  []time.Duration // waits that ended with an acquisition
 	CutOff []time.Duration // waits that the end of the cell cut off
 	Failed int             // failed Locks
+
+	Attempts int // of all Locks, in the scenes that count them
+	Split    int // those that failed although a node granted
+	AtOnce   int // the most permits that were seen held at the same time, in the scene permits-queue
 }
 
 func measureContention(hold time.Duration) func(context.Context, *lab, cell) (figures, error) {
@@ -134,6 +138,9 @@ func joinWaits(each []waits) *waits {
 		all.Times = append(all.Times, w.Times...)
 		all.CutOff = append(all.CutOff, w.CutOff...)
 		all.Failed += w.Failed
+		all.Attempts += w.Attempts
+		all.Split += w.Split
+		all.AtOnce = max(all.AtOnce, w.AtOnce)
 	}
 	return all
 }

@@ -89,6 +89,9 @@ func (c contender) controlLock(
 func (c contender) keeps(
 	ctx context.Context, node *redis.Client, name string, start time.Time, ttl time.Duration,
 ) (bool, error) {
+	if c.oneOf != nil {
+		return keepsOne(ctx, node, c.oneOf(name), start, ttl)
+	}
 	for i, name := range severalNames(name, max(c.names, 1)) {
 		left, err := node.PTTL(ctx, c.keyPrefix+name).Result()
 		switch {
@@ -104,6 +107,28 @@ func (c contender) keeps(
 		}
 	}
 	return true, nil
+}
+
+// keepsOne tells whether a node has one of the keys of a lock. It returns an error if it has several.
+func keepsOne(ctx context.Context, node *redis.Client, keys []string, start time.Time, ttl time.Duration) (bool, error) {
+	had := 0
+	for _, key := range keys {
+		left, err := node.PTTL(ctx, key).Result()
+		if err != nil {
+			return false, err
+		}
+		if left == noKey {
+			continue
+		}
+		had++
+		if err := checkTTL(left, time.Since(start), ttl); err != nil {
+			return false, err
+		}
+	}
+	if had > 1 {
+		return false, fmt.Errorf("a node has %d of its keys, want 1", had)
+	}
+	return had == 1, nil
 }
 
 // noKey is the PTTL that go-redis returns if there is no key.

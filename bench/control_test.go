@@ -18,7 +18,7 @@ import (
 
 func TestEveryContenderRunsWithItsOptions(t *testing.T) {
 	addrs := startNodes(t, nodes)
-	for _, c := range slices.Concat(contenders, variants) {
+	for _, c := range everyContender() {
 		lib, err := c.start(t.Context(), addrs, patientExpiry)
 		require.NoError(t, err)
 		require.NoError(t, lib.Close())
@@ -59,6 +59,8 @@ func plainly(lib library) *oursLibrary {
 		return l.oursLibrary
 	case *multiLibrary:
 		return l.oursLibrary
+	case *atRandomLibrary:
+		return l.oursLibrary
 	}
 	return lib.(*oursLibrary)
 }
@@ -70,7 +72,10 @@ func mislabelled() map[string]contender {
 	add := func(c contender, what, says string) { list[c.name+", "+what+": "+says] = c }
 	rivalWith := func(name string, options ...rival.Option) contender {
 		return named(name)[0].with(func(lib library) {
-			l := lib.(*redsyncLibrary)
+			l, ok := lib.(*redsyncLibrary)
+			if !ok {
+				l = lib.(*inTurnLibrary).redsyncLibrary
+			}
 			l.options = append(slices.Clone(l.options), options...)
 		})
 	}
@@ -80,9 +85,9 @@ func mislabelled() map[string]contender {
 			l.rs = l.rs.With(options...)
 		})
 	}
-	for _, name := range []string{defaults, failFast, onRueidis} {
+	for _, name := range []string{defaults, failFast, onRueidis, inTurn} {
 		add(rivalWith(name, rival.WithExpiry(8*time.Second)), "expiry", "its lock.expiry is ")
-		add(rivalWith(name, rival.WithFailFast(name == defaults)), "failFast", "its lock.failFast is ")
+		add(rivalWith(name, rival.WithFailFast(name == defaults || name == inTurn)), "failFast", "its lock.failFast is ")
 		add(rivalWith(name, rival.WithTries(1)), "tries", "its lock.tries is 1, want ")
 		add(rivalWith(name, rival.WithTimeoutFactor(0.5)), "timeout", "its lock.timeoutFactor is 0.5, want ")
 		add(rivalWith(name, rival.WithDriftFactor(0.5)), "drift", "its lock.driftFactor is 0.5, want ")
@@ -108,6 +113,24 @@ func mislabelled() map[string]contender {
 		c.open = openOursWith()
 		add(c, "plain", "its set."+option+" is false, want true")
 	}
+	for name, option := range map[string]redsync.Option{
+		oursPermits: redsync.WithPermits(fewPermits + 1), oursPermitsFair: redsync.WithPermits(fewPermits + 1),
+		oursManyPermits: redsync.WithPermits(fewPermits),
+	} {
+		add(oursWith(name, option), "another number", "its set.permits is ")
+	}
+	unfair := named(oursPermitsFair)[0]
+	unfair.open = openOursWith(redsync.WithPermits(fewPermits))
+	add(unfair, "plain", "its set.fair is false, want true")
+	handed := named(oursAtRandom)[0]
+	handed.open = openAtRandom(fewPermits)
+	add(handed, "plain", "its set.noHandOver is false, want true")
+	elsewhere := named(oursPermits)[0]
+	elsewhere.oneOf = keysOfPermits(0)
+	add(elsewhere, "without keys", "0 nodes kept its locks, want 5")
+	several := named(oursTwo)[0]
+	several.oneOf = oneOfNames(2)
+	add(several, "said to have one of two names", "a node has 2 of its keys, want 1")
 	fair := named(oursTwoFair)[0]
 	fair.open = openOursOn(2)
 	add(fair, "plain", "its set.fair is false, want true")
@@ -249,6 +272,12 @@ func TestVariantsShowTheirOption(t *testing.T) {
 	require.True(t, holdsBeside(t, open(oursShared)))
 	require.False(t, holdsBeside(t, open(ours)))
 
+	// Four have one of four permits at a time, and no fifth has one. Each has another key.
+	require.Equal(t, fewPermits, heldBeside(t, look, open(oursPermits)))
+	require.Equal(t, manyPermits, heldBeside(t, look, open(oursManyPermits)))
+	require.Zero(t, queuesOfALock(t, look, open(oursPermits)))
+	require.Positive(t, queuesOfALock(t, look, open(oursPermitsFair)))
+
 	// With WithHandOver(false), Unlock releases the lock on the nodes even if the same process waits for
 	// it. By default Unlock hands it over, but only if it is young, which takes more than one try on a
 	// slow machine.
@@ -278,14 +307,52 @@ func holdsBeside(t *testing.T, rs *redsync.Redsync) bool {
 	return err == nil
 }
 
+// heldBeside returns how many locks of rs hold a name at a time, each with a key of its own on the first node.
+func heldBeside(t *testing.T, look clients, rs *redsync.Redsync) int {
+	t.Helper()
+	key := freshKey()
+	var locks []*redsync.Mutex
+	for {
+		m := rs.NewMutex(key, redsync.WithFailFast(false))
+		if err := m.TryLockContext(t.Context()); err != nil {
+			require.ErrorAs(t, err, new(*redsync.ErrTaken))
+			break
+		}
+		locks = append(locks, m)
+	}
+	keys, err := look[0].Keys(t.Context(), "{"+key+"}:slot:?*").Result()
+	require.NoError(t, err)
+	require.Len(t, keys, len(locks))
+	for _, m := range locks {
+		require.NoError(t, unlock(t.Context(), m))
+	}
+	return len(locks)
+}
+
+// queuesOfALock returns how often the first node has read its clock for a Lock of a free name: a script does that to
+// look at the queue.
+func queuesOfALock(t *testing.T, look clients, rs *redsync.Redsync) int64 {
+	t.Helper()
+	return callsOfALock(t, look, rs, "time")
+}
+
 // scriptsOfALock returns how many scripts the first node has run for a Lock.
 func scriptsOfALock(t *testing.T, look clients, rs *redsync.Redsync) int64 {
 	t.Helper()
-	count := func() int64 {
+	return callsOfALock(t, look, rs, "evalsha", "eval")
+}
+
+// callsOfALock returns how often the first node has executed some commands for a Lock of a free name.
+func callsOfALock(t *testing.T, look clients, rs *redsync.Redsync, commands ...string) int64 {
+	t.Helper()
+	count := func() (n int64) {
 		text, err := look[0].Info(t.Context(), "commandstats").Result()
 		require.NoError(t, err)
 		calls := parseCommandStats(text)
-		return calls["evalsha"] + calls["eval"]
+		for _, name := range commands {
+			n += calls[name]
+		}
+		return n
 	}
 	before := count()
 	m := rs.NewMutex(freshKey(), redsync.WithFailFast(false)) // every node has answered

@@ -70,6 +70,39 @@ func (l *ledger) write(i int, a account) error {
 	return err
 }
 
+// readAll reads the first accounts in one go.
+func (l *ledger) readAll(accounts int) ([]account, error) {
+	b := make([]byte, accounts*accountSize)
+	if _, err := l.file.ReadAt(b, 0); err != nil {
+		return nil, fmt.Errorf("%d accounts: %w", accounts, err)
+	}
+	all := make([]account, accounts)
+	_, err := binary.Decode(b, binary.LittleEndian, all)
+	return all, err
+}
+
+// heldAtOnce returns how many of the first accounts are held at the same moment. A file is not read in one moment: what
+// one look finds held may have been held at different moments. So heldAtOnce looks twice and counts the accounts that
+// it finds held with the same balance both times. All of these were held between the two looks, if the balance of an
+// account changes before somebody else holds it.
+func (l *ledger) heldAtOnce(accounts int) (int, error) {
+	first, err := l.readAll(accounts)
+	if err != nil {
+		return 0, err
+	}
+	second, err := l.readAll(accounts)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for i, a := range first {
+		if a.Holder != 0 && a == second[i] {
+			n++
+		}
+	}
+	return n, nil
+}
+
 // errTwoHolders says that somebody else worked on an account at the same time.
 var errTwoHolders = errors.New("an account had two holders")
 

@@ -257,7 +257,7 @@ func TestValuesAboveBarsDoNotOverlap(t *testing.T) {
 		}
 	}
 	all := index(results)
-	for _, draw := range []func(resultIndex) *chart{ratioChart, networkChart, faultsChart, contentionChart, transfersChart} {
+	for _, draw := range []func(resultIndex) *chart{ratioChart, networkChart, faultsChart, contentionChart, transfersChart, permitsQueueChart} {
 		c := draw(all)
 		require.NoError(t, c.write(filepath.Join(t.TempDir(), "chart.svg")))
 		require.Greater(t, len(c.labels), 5)
@@ -296,6 +296,7 @@ func TestRunChildRefusesWhatItDoesNotKnow(t *testing.T) {
 		{"waiters", `{"Library":"none"}`},
 		{"transfers", `{"Library":"none"}`},
 		{"visits", `{"Library":"none"}`},
+		{"permits", `{"Library":"none"}`},
 	} {
 		require.Error(t, runChild(t.Context(), args, new(bytes.Buffer), io.Discard), args)
 	}

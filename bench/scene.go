@@ -55,7 +55,8 @@ type column struct {
 
 var scenes = []scene{
 	distinctScene, networkScene, staggeredScene, faultsScene, frozenScene, contentionScene, wakeupScene, waitersScene, fencingScene,
-	namesScene, namesNetworkScene, transfersScene, readersScene, readersOneScene, readersWriterScene, heldScene, extendedScene, cutOffScene, commandsScene,
+	namesScene, namesNetworkScene, transfersScene, readersScene, readersOneScene, readersWriterScene,
+	permitsScene, permitsQueueScene, permitsRoundsScene, heldScene, extendedScene, cutOffScene, commandsScene,
 }
 
 // grid returns a cell for every width and contender.

@@ -81,7 +81,7 @@ func (p *Permits) read(reply any) (Answer, error) {
 		return Answer{}, err
 	}
 	d := &Detail{Wait: Never, WasThere: entered.WasThere, Own: entered}
-	if entered.Granted {
+	if entered.Granted && entered.Slots.Len() == p.weight {
 		return Answer{Found: Mine, Detail: d}, nil
 	}
 	if entered.Wait > 0 {
@@ -90,22 +90,23 @@ func (p *Permits) read(reply any) (Answer, error) {
 	return Answer{Found: Other, Detail: d}, nil
 }
 
-// Extend implements Claim. A Permits is replaced before it is extended.
-func (p *Permits) Extend(ttl time.Duration, heal bool) Call {
-	return p.Of(script.Slots{}).Extend(ttl, heal)
+// Extend implements Claim. A Permits is replaced before it is extended. It does not know which slots it has. So a node
+// has the claim only if it has all slots, and sets none.
+func (p *Permits) Extend(ttl time.Duration, _ bool) Call {
+	return p.Of(p.AllBut(script.Slots{})).Extend(ttl, false)
 }
 
 // Check implements Claim. See Extend.
-func (p *Permits) Check() Call { return p.Of(script.Slots{}).Check() }
+func (p *Permits) Check() Call { return p.Of(p.AllBut(script.Slots{})).Check() }
 
 // Release implements Claim. It gives back all slots that have the value.
 func (p *Permits) Release(process script.Process, t script.Turnover, _ script.Fence) Call {
-	return Call{script.ReleaseSlots(p.Semaphore, p.value, p.AllBut(script.Slots{}), script.Slots{}, process, t), readFound}
+	return Call{script.ReleaseSlots(p.Semaphore, p.value, p.weight, p.AllBut(script.Slots{}), script.Slots{}, process, t), readFound}
 }
 
 // ReleaseQuietly implements Claim.
 func (p *Permits) ReleaseQuietly(script.Fence) Call {
-	return Call{script.ReleaseSlotsQuietly(p.Semaphore, p.value, p.AllBut(script.Slots{})), readFound}
+	return Call{script.ReleaseSlotsQuietly(p.Semaphore, p.value, p.weight, p.AllBut(script.Slots{})), readFound}
 }
 
 // Of returns the claim of a lease that has these slots and the value of p.
@@ -113,7 +114,7 @@ func (p *Permits) Of(slots script.Slots) *Permit {
 	w := &Permit{Permits: p, slots: slots}
 	if slots.Len() == 1 {
 		for slot := range slots.All() {
-			w.lock = p.Lock(slot, p.Value())
+			w.lock = p.Lock(slot, p.value)
 		}
 		return w
 	}
@@ -137,6 +138,12 @@ func (w *Permit) isOne() bool { return w.lock != script.Lock{} }
 // With implements Claim.
 func (w *Permit) With(value string, room *Room) Claim {
 	return w.Permits.With(value, room).(*Permits).Of(w.slots) //nolint:forcetypeassert // it is what With returns
+}
+
+// PassesTo implements Claim. A lease may be handed over to a waiter for as many of the same permits.
+func (w *Permit) PassesTo(other Claim) bool {
+	o, same := other.(*Permits)
+	return same && o.Name() == w.Name() && o.Permits() == w.Permits.Permits() && o.weight == w.weight
 }
 
 // Extend implements Claim. A node extends all slots or none.
@@ -166,7 +173,7 @@ func (w *Permit) Release(process script.Process, t script.Turnover, _ script.Fen
 	if w.isOne() {
 		return Call{script.ReleaseSlot(w.Semaphore, w.lock, process, t), readFound}
 	}
-	return Call{script.ReleaseSlots(w.Semaphore, w.value, w.slots, script.Slots{}, process, t), readFound}
+	return Call{script.ReleaseSlots(w.Semaphore, w.value, w.weight, w.slots, script.Slots{}, process, t), readFoundAll}
 }
 
 // ReleaseQuietly implements Claim.
@@ -174,13 +181,13 @@ func (w *Permit) ReleaseQuietly(f script.Fence) Call {
 	if w.isOne() {
 		return Call{script.ReleaseQuietly(w.lock, f), readFound}
 	}
-	return Call{script.ReleaseSlotsQuietly(w.Semaphore, w.value, w.slots), readFound}
+	return Call{script.ReleaseSlotsQuietly(w.Semaphore, w.value, w.weight, w.slots), readFoundAll}
 }
 
-// IsSurplus implements Winner.
+// IsSurplus implements Winner. A lease that has all permits can have nothing beyond them.
 func (w *Permit) IsSurplus(a Answer) bool {
 	entered, answered := a.Details().Own.(script.EnteredPermits)
-	return !answered || entered.Granted && entered.Slots != w.slots
+	return w.slots.Len() < w.Semaphore.Permits() && (!answered || entered.Granted && entered.Slots != w.slots)
 }
 
 // Surplus implements Winner.
@@ -192,12 +199,12 @@ type surplus struct{ *Permit }
 
 // Release implements Claim.
 func (s *surplus) Release(process script.Process, t script.Turnover, _ script.Fence) Call {
-	return Call{script.ReleaseSlots(s.Semaphore, s.value, s.AllBut(s.slots), s.slots, process, t), readFound}
+	return Call{script.ReleaseSlots(s.Semaphore, s.value, s.weight, s.AllBut(s.slots), s.slots, process, t), readFound}
 }
 
 // ReleaseQuietly implements Claim.
 func (s *surplus) ReleaseQuietly(script.Fence) Call {
-	return Call{script.ReleaseSlotsQuietly(s.Semaphore, s.value, s.AllBut(s.slots)), readFound}
+	return Call{script.ReleaseSlotsQuietly(s.Semaphore, s.value, s.weight, s.AllBut(s.slots)), readFound}
 }
 
 // Tally implements Tallier.
@@ -260,7 +267,7 @@ func (t *permitTally) addGrant(i int, slots script.Slots) {
 func (t *permitTally) next(won bool) script.Entering {
 	e := t.permits.enter()
 	if won {
-		for slot := range t.groups[0].slots.All() {
+		for slot := range t.groups[t.chosen()].slots.All() {
 			e.Order.First = slot
 			break
 		}
@@ -323,12 +330,13 @@ func (t *permitTally) Standing() Standing {
 
 // Won implements LateTally.
 func (t *permitTally) Won() Winner {
-	for _, g := range t.groups {
-		if t.rule.Quorum(g.nodes) {
-			return t.permits.Of(g.slots)
-		}
-	}
-	return t.permits.Of(script.Slots{}) // never: the round was won
+	return t.permits.Of(t.groups[t.chosen()].slots)
+}
+
+// chosen returns the index of the group that has won, or of the largest if none has. By the rule of joint sets, a group
+// that has won may be smaller than another.
+func (t *permitTally) chosen() int {
+	return max(0, slices.IndexFunc(t.groups, func(g slotGroup) bool { return t.rule.Quorum(g.nodes) }))
 }
 
 // MayWinAtOnce implements LateTally. It is so if a quorum of nodes has granted different slots, and others are free
@@ -340,8 +348,11 @@ func (t *permitTally) MayWinAtOnce() bool { return t.freeTogether(t.count.Grante
 // Astray implements LateTally. If rivals take slots at the same time, or nodes differ in which slots are free, they
 // grant different slots.
 func (t *permitTally) Astray() (nodes Nodes) {
-	for _, g := range t.groups[min(1, len(t.groups)):] {
-		nodes |= g.nodes
+	chosen := t.chosen()
+	for i, g := range t.groups {
+		if i != chosen {
+			nodes |= g.nodes
+		}
 	}
 	return nodes
 }

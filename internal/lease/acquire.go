@@ -160,8 +160,6 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		}
 		start = clock.Now() // stillDuplicate took a while, and nothing has been sent for the lock yet
 	}
-	mayBeBlind := t.Claim.Shares() && at.Ticket.IsZero()
-	at.Blind = mayBeBlind && denied(set)
 	l := New(t, value, start)
 	l.Try = try
 	op := &l.acquireOp // kept in l, which saves an allocation
@@ -175,11 +173,6 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	}
 	res := set.Start(ctx, op, waitAll).Wait(ctx, limits)
 	touched := touches(res)
-	if mayBeBlind && !at.Blind && !res.Won && denied(set) {
-		op.place.Blind = true
-		res = set.Start(ctx, op, t.WaitAll).Wait(ctx, t.Timing.limits())
-		touched = touched || touches(res)
-	}
 	for range maxCatchUps { // while only the token is in the way
 		if !t.Fencing || ctx.Err() != nil || l.NotHeld(clock.Now()) != nil {
 			break
@@ -195,18 +188,6 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	o := l.outcome(res, op.proposal)
 	o.Touched = touched
 	return l, o
-}
-
-// denied reports whether so many nodes deny the client's user access to the queues that no quorum is left. Then a
-// reader without a ticket does not look at the queue.
-func denied(set *quorum.Set) bool {
-	var nodes claim.Nodes
-	for i, n := range set.Nodes {
-		if n.Denies() {
-			nodes = nodes.With(i)
-		}
-	}
-	return set.Rule().Blocks(nodes)
 }
 
 // touches reports whether a node has granted the lock, even if its grant does not count.
@@ -280,15 +261,35 @@ type acquire struct {
 // Brief implements quorum.Operation. It sets Explain, because the caller must tell a taken lock from nodes
 // that are down.
 func (a *acquire) Brief() quorum.Brief {
-	ttl, _ := a.lease.terms.Timing.AtAge(0)
 	c := a.lease.Claim()
-	b := a.lease.brief(quorum.Lock, c.Acquire(ttl, a.place, fence(a.proposal)))
+	b := a.lease.brief(quorum.Lock, a.call(c, a.place))
 	b.Explain, b.Purpose = true, quorum.Granting
 	if !a.place.Ticket.IsZero() {
 		b.Purpose = quorum.Queueing
 	}
 	b.Tally, _ = c.(claim.Tallier)
 	return b
+}
+
+// call returns the command that acquires c, from a place in the queues.
+func (a *acquire) call(c claim.Claim, at script.Place) claim.Call {
+	ttl, _ := a.lease.terms.Timing.AtAge(0)
+	return c.Acquire(ttl, at, fence(a.proposal))
+}
+
+// CanDoWithout implements quorum.Fallback. A node that denies its queue to a reader without a ticket lets the reader in
+// without a look at the queue. The other nodes look.
+func (a *acquire) CanDoWithout() bool { return a.lease.terms.Claim.Shares() && a.place.Ticket.IsZero() }
+
+// Lacks implements quorum.Fallback.
+func (a *acquire) Lacks(i int) bool { return a.lease.lacksQueue(i) }
+
+// Without implements quorum.Fallback.
+func (a *acquire) Without() claim.Call { return a.call(a.lease.Claim(), script.Place{Blind: true}) }
+
+// lacksQueue reports whether node i has just denied the queue of l's lock, which is the only one.
+func (l *Lease) lacksQueue(i int) bool {
+	return l.terms.Keeper.Set.Nodes[i].DeniesQueueOf(l.terms.Claim.Lines()[0])
 }
 
 // Sending implements quorum.Recorder.
@@ -340,18 +341,18 @@ var errBlind = errors.New("redsync: the user may not read the queue")
 // writers that wait there.
 func (a *acquire) noteBlind(i int, reply pool.Reply, v claim.Vote) {
 	switch {
-	case a.place.Ticket.IsZero() && !a.place.Blind && isForbidden(reply.Err):
-		a.lease.deny(i, reply.Err)
+	case a.place.Ticket.IsZero() && quorum.IsForbidden(reply.Err):
+		a.lease.deny(i, reply.Err, pool.IsDenied(reply.Err))
 	case v.Answer.Details().Blind:
-		a.lease.deny(i, errBlind)
+		a.lease.deny(i, errBlind, true)
 	}
 }
 
 // tellWaiter tells the waiter of the attempt what node i has found free, or that it denies access to its queues.
 func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
-	denied := isForbidden(reply.Err)
+	denied := quorum.IsForbidden(reply.Err)
 	if denied {
-		a.lease.deny(i, reply.Err)
+		a.lease.deny(i, reply.Err, pool.IsDenied(reply.Err))
 	}
 	switch {
 	case a.turn == nil:
@@ -365,14 +366,19 @@ func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
 	}
 }
 
-// deny notes that node i denies the client's user access to the queue of l's lock. If the node keeps several names
-// apart, that says nothing of the queue of one name.
-func (l *Lease) deny(i int, err error) {
-	if len(l.terms.Claim.Lines()) > 1 && pool.IsCrossSlot(err) {
+// deny notes that the client cannot use the queue of l's lock on node i. ofUser says that its user lacks a permission.
+// Otherwise the node keeps the queue apart from the lock. Or it keeps several names apart, which says nothing of the
+// queue of one name.
+func (l *Lease) deny(i int, err error, ofUser bool) {
+	name := ""
+	switch lines := l.terms.Claim.Lines(); {
+	case len(lines) == 1:
+		name = lines[0]
+	case !ofUser:
 		return
 	}
 	n := l.terms.Keeper.Set.Nodes[i]
-	if n.Deny() && l.terms.Events != nil {
+	if n.Deny(name, ofUser) && l.terms.Events != nil {
 		l.terms.Events.Denied(n, err)
 	}
 }

@@ -99,7 +99,7 @@ func TestEventsAllocateNothingWithoutObservers(t *testing.T) {
 	w := &watchdog{lease: l}
 	allocated := testing.AllocsPerRun(100, func() {
 		w.tell(quorum.Result{})
-		l.deny(0, errBroken)
+		l.deny(0, errBroken, true)
 		if l.terms.tracer() != nil {
 			t.Fatal("a tracer for nobody")
 		}

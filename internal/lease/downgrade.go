@@ -32,12 +32,6 @@ func (l *Lease) Downgrade(ctx context.Context) (res quorum.Result, over error) {
 		l.watchdog.restart() // its open round is about the exclusive claim
 	}
 	res = e.round(ctx)
-	if !res.Won && denied(l.terms.Keeper.Set) {
-		if e, err = l.downgrading(clock.Now()); err != nil { // now without the queue
-			return res, err
-		}
-		res = e.round(ctx)
-	}
 	// A reader of this process may go on that is not in the queues.
 	l.terms.Keeper.Waiters.Nudge(l.Claim().Lines())
 	return res, l.NotHeld(clock.Now())

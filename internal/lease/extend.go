@@ -84,9 +84,6 @@ func (l *Lease) extensionFromLocked(start clock.Instant) Extension {
 	if l.terms.UserValues {
 		usedValues.keep(l.claim.Value())
 	}
-	if d, ok := l.claim.(*claim.Downgraded); ok && denied(l.terms.Keeper.Set) {
-		l.claim = d.Blindly()
-	}
 	ttl, validity := l.terms.Timing.AtAge(start.Since(l.First))
 	return Extension{lease: l, claim: l.claim, start: start, ttl: ttl, validity: validity}
 }
@@ -120,6 +117,20 @@ func (e Extension) Brief() quorum.Brief {
 	b := e.lease.brief(quorum.Extend, e.claim.Extend(e.ttl, e.heals))
 	b.Purpose = quorum.Granting
 	return b
+}
+
+// CanDoWithout implements quorum.Fallback. Only the command of a downgrade names the queue.
+func (e Extension) CanDoWithout() bool {
+	_, ok := e.claim.(*claim.Downgraded)
+	return ok
+}
+
+// Lacks implements quorum.Fallback.
+func (e Extension) Lacks(i int) bool { return e.lease.lacksQueue(i) }
+
+// Without implements quorum.Fallback.
+func (e Extension) Without() claim.Call {
+	return e.claim.(*claim.Downgraded).Blindly().Extend(e.ttl, e.heals) //nolint:forcetypeassert // see CanDoWithout
 }
 
 // Sending implements quorum.Recorder. Only an extension that heals can set the value.
@@ -159,8 +170,8 @@ func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 		e.lease.writes.prolonged()
 		e.lease.writes.noteRenewal()
 	}
-	if isForbidden(reply.Err) { // only a downgrade names the queue
-		e.lease.deny(i, reply.Err)
+	if quorum.IsForbidden(reply.Err) { // only a downgrade names the queue
+		e.lease.deny(i, reply.Err, pool.IsDenied(reply.Err))
 	}
 	if first := v.Answer.FirstIn(); first != 0 {
 		e.lease.wake(e.claim, i, first, nil)

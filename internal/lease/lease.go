@@ -362,9 +362,14 @@ func (l *Lease) Fire(closing bool) {
 	}
 }
 
-// close ends and releases l because of Close, unless it has ended before.
+// close ends and releases l because of Close, unless it has ended before. A lease whose time is up is left alone, also
+// if the alarm that tells so is late: its value may be another's by now, and with a lock delay its keys are meant to
+// stay.
 func (l *Lease) close() {
 	k := l.terms.Keeper
+	if l.Remaining(clock.Now()) == 0 {
+		return
+	}
 	if l.End(k.Errors.Lost(k.Errors.Closed)) {
 		k.Waiters.ReleaseAndAdmit(l)
 	}

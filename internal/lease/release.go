@@ -81,16 +81,12 @@ func next(f form, reply pool.Reply) (form, bool) {
 	case pool.IsNoScript(reply.Err) && !f.inFull:
 		f.inFull = true
 		return f, true
-	case isForbidden(reply.Err) && !f.quietly:
+	case quorum.IsForbidden(reply.Err) && !f.quietly:
 		f.quietly = true
 		return f, true
 	}
 	return f, false
 }
-
-// isForbidden reports whether err comes from a node on which the client cannot use a queue: the client's user
-// lacks the permission, or a cluster keeps the queue on another node than the lock.
-func isForbidden(err error) bool { return pool.IsDenied(err) || pool.IsCrossSlot(err) }
 
 // A Releasing says how to release a lease.
 type Releasing struct {
@@ -145,7 +141,7 @@ func (l *Lease) Release(how Releasing) *Release {
 				rel.sendBehind(i)
 				continue
 			}
-			if n.Denies() && !someLeave {
+			if n.DeniesQueues(rel.claim.Lines()) && !someLeave {
 				rel.send(i, form{quietly: true}, nil)
 				continue
 			}
@@ -294,7 +290,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 	}
 	if as, again := next(sent.form, reply); again {
 		if as.quietly && !sent.form.quietly {
-			rel.lease.deny(i, reply.Err)
+			rel.lease.deny(i, reply.Err, pool.IsDenied(reply.Err))
 		}
 		rel.send(i, as, nil)
 		return

@@ -28,6 +28,22 @@ type sharing struct {
 	room [1]*Lease // for leases, while there is one
 }
 
+// A Likeness is what readers must have in common to share a hold. It is comparable.
+type Likeness struct {
+	name   string
+	keeper *Keeper
+	timing Timing
+	heals  bool
+}
+
+// Likeness returns what leases with these terms must have in common to share a hold. The terms must be those of
+// a reader.
+func (t *Terms) Likeness() Likeness {
+	timing := t.Timing
+	timing.Drift = nil // the Redsync decides it
+	return Likeness{t.Claim.Lines()[0], t.Keeper, timing, t.Heals}
+}
+
 // sharing returns what l has in common with others, nil if it is not to be shared. It never changes once
 // BeginSharing has set it.
 func (l *Lease) sharing() *sharing { return l.shares.Load() }
@@ -59,7 +75,7 @@ func (l *Lease) BeginSharing() bool {
 //   - the last lease has left.
 func (l *Lease) Join(t *Terms, window time.Duration) *Lease {
 	s, now := l.sharing(), clock.Now()
-	if s == nil || !t.Joins || t.Keeper != l.terms.Keeper || !t.Timing.LastsAs(l.terms.Timing) || t.Heals != l.terms.Heals {
+	if s == nil || !t.Joins || t.Likeness() != l.terms.Likeness() {
 		return nil
 	}
 	if now.Since(s.acquired) >= window {

@@ -42,7 +42,7 @@ type namesNode struct {
 	told  [maxNames]uint8 // the calls that the node has told, since their last attempt began, that the name is free, as bits
 	found [maxNames]uint8 // the calls whose last attempt found the name free on this node, as bits
 	slots [maxNamesCalls]slot
-	after [maxNamesCalls]uint8 // by call: the calls of its process whose messages were sent before its own, as bits
+	after sendOrder
 }
 
 type namesCall struct {
@@ -484,14 +484,11 @@ func (q names) crowded(s *namesState, c int) bool {
 	return s.followed(c)
 }
 
-// followed reports whether another message of the process has been sent behind one of call c that is on its
-// way. Call c sends nothing then: the model has no room for what follows.
+// followed reports whether another message of the process has been sent behind one of call c that is on its way.
 func (s *namesState) followed(c int) bool {
-	for _, n := range s.nodes {
-		for _, after := range n.after {
-			if after&bit(c) != 0 {
-				return true
-			}
+	for i := range s.nodes {
+		if s.nodes[i].after.followed(c) {
+			return true
 		}
 	}
 	return false
@@ -500,22 +497,25 @@ func (s *namesState) followed(c int) bool {
 // send notes a message of call c that is on its way to a node.
 func (q names) send(n *namesNode, c int, to slot) {
 	if !n.slots[c].onTheWay() {
-		n.after[c] = 0
-		for o := range q.wants {
-			if o != c && q.process[o] == q.process[c] && n.slots[o].onTheWay() {
-				n.after[c] |= bit(o)
-			}
-		}
+		n.after.send(c, n.onTheWay()&ofProcess(q.process, c))
 	}
 	n.slots[c] = to
+}
+
+// onTheWay returns the calls that have messages on their way to the node, as bits.
+func (n *namesNode) onTheWay() (calls uint8) {
+	for c, m := range n.slots {
+		if m.onTheWay() {
+			calls |= bit(c)
+		}
+	}
+	return calls
 }
 
 // arrived notes that the last message of call c has been executed.
 func (n *namesNode) arrived(c int, answer slot) {
 	n.slots[c] = answer
-	for o := range n.after {
-		n.after[o] &^= bit(c)
-	}
+	n.after.arrived(c)
 }
 
 // forget drops what call c knows of the node.
@@ -869,7 +869,7 @@ func (q names) admitted(s *namesState, next uint8) (text string) {
 // node adds the steps in which a node executes a message of call c.
 func (q names) node(s namesState, c, node int, do func(Step, namesState)) {
 	n := &s.nodes[node]
-	if n.after[c] != 0 {
+	if n.after.follows(c) {
 		return // another message of the process was sent first
 	}
 	switch n.slots[c] {

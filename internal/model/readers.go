@@ -35,7 +35,7 @@ type readersNode struct {
 	told  [maxNames]uint8 // the calls that the node has told, since their last attempt began, that they may enter, as bits
 	found [maxNames]uint8 // the calls that their last attempt would have let in for that name, as bits
 	slots [maxReaders]readersSlot
-	after [maxReaders]uint8 // by call: the calls of its process whose messages were sent before its own, as bits
+	after sendOrder
 }
 
 // A readersSlot is the message on its way from a call to a node, or the answer to the attempt of the call.

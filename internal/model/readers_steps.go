@@ -151,14 +151,11 @@ func (q readersModel) crowded(s *readersState, c int) bool {
 	return s.followed(c)
 }
 
-// followed reports whether another message of the process has been sent behind one of call c that is on its
-// way. Call c sends nothing then: the model has no room for what follows.
+// followed reports whether another message of the process has been sent behind one of call c that is on its way.
 func (s *readersState) followed(c int) bool {
-	for _, n := range s.nodes {
-		for _, after := range n.after {
-			if after&bit(c) != 0 {
-				return true
-			}
+	for i := range s.nodes {
+		if s.nodes[i].after.followed(c) {
+			return true
 		}
 	}
 	return false
@@ -167,22 +164,25 @@ func (s *readersState) followed(c int) bool {
 // send notes a message of call c that is on its way to a node.
 func (q readersModel) send(n *readersNode, c int, m readersSlot) {
 	if !n.slots[c].onTheWay() {
-		n.after[c] = 0
-		for o := range q.wants {
-			if o != c && q.process[o] == q.process[c] && n.slots[o].onTheWay() {
-				n.after[c] |= bit(o)
-			}
-		}
+		n.after.send(c, n.onTheWay()&ofProcess(q.process, c))
 	}
 	n.slots[c] = m
+}
+
+// onTheWay returns the calls that have messages on their way to the node, as bits.
+func (n *readersNode) onTheWay() (calls uint8) {
+	for c, m := range n.slots {
+		if m.onTheWay() {
+			calls |= bit(c)
+		}
+	}
+	return calls
 }
 
 // arrived notes that the last message of call c has been executed.
 func (n *readersNode) arrived(c int, answer readersSlot) {
 	n.slots[c] = answer
-	for o := range n.after {
-		n.after[o] &^= bit(c)
-	}
+	n.after.arrived(c)
 }
 
 // forget drops what call c knows of the node.
@@ -525,7 +525,7 @@ func (q readersModel) admitted(s *readersState, next uint8) (text string) {
 // node adds the steps in which a node executes a message of call c.
 func (q readersModel) node(s readersState, c, node int, do func(Step, readersState)) {
 	n := &s.nodes[node]
-	if n.after[c] != 0 {
+	if n.after.follows(c) {
 		return // another message of the process was sent first
 	}
 	switch n.slots[c] {

@@ -50,28 +50,29 @@ type Failure struct {
 // the call joins the line and waits until it wins, until limit tries are used up, or until ctx is done. Limit 0 is
 // no limit. With limit 1 the call makes its attempt without joining the line. start is when the user called.
 //
-// A call that may share a hold always joins the line. So many such calls that come at once make one attempt, and
-// share its hold.
+// A call that may share a hold always joins the line, if its limit allows. So many such calls that come at once make
+// one attempt, and share its hold. With limit 1 the call waits for the end of such an attempt that is under way, and
+// then shares its hold or makes its own.
 func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*lease.Lease, *Failure) {
 	if ctx.Err() != nil {
 		return nil, &Failure{Interrupted: true}
 	}
-	if l := t.Group.lines.joinHold(t); l != nil {
+	ls := &t.Group.lines
+	if l := ls.joinHold(t); l != nil {
 		return l, nil
 	}
 	var l *lease.Lease
 	var o lease.Outcome
 	switch {
-	case limit == 1 && t.Fair:
-		l, o = t.tryFairly(ctx, start)
-	case limit == 1 || !t.Fair && !t.Joins && t.Group.lines.mayBarge(t.Claim.Lines()):
+	case limit == 1:
+		l, o = t.tryOnce(ctx, start)
+	case !t.Fair && !t.Joins && ls.mayBarge(t.Claim.Lines()):
 		l, o = t.attempt(ctx, start, 1, nil)
 	default:
 		return t.wait(ctx, start, limit, lease.Outcome{})
 	}
 	switch {
 	case l != nil:
-		t.Group.lines.share(l)
 		return l, nil
 	case !o.Mends():
 		return nil, &Failure{Last: o}
@@ -79,6 +80,27 @@ func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*leas
 		return nil, &Failure{Last: o, Interrupted: true}
 	}
 	return t.wait(ctx, start, limit, o)
+}
+
+// tryOnce makes one attempt without joining the line.
+func (t *Terms) tryOnce(ctx context.Context, start clock.Instant) (l *lease.Lease, o lease.Outcome) {
+	ls := &t.Group.lines
+	l, done := ls.joinOrOpen(ctx, t)
+	if l != nil {
+		return l, lease.Outcome{Kind: lease.Won}
+	}
+	defer func() { done(l != nil) }() // also if a function of the user's has panicked
+	switch {
+	case ctx.Err() != nil: // while it waited
+	case t.Fair:
+		l, o = t.tryFairly(ctx, start)
+	default:
+		l, o = t.attempt(ctx, start, 1, nil)
+	}
+	if l != nil {
+		ls.share(l)
+	}
+	return l, o
 }
 
 // tryFairly makes one attempt that overtakes nobody already waiting.

@@ -1,7 +1,9 @@
 package queue
 
 import (
+	"context"
 	"slices"
+	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
@@ -11,11 +13,18 @@ import (
 // readers that come a little later, while no writer waits in the process. After that a reader asks the nodes,
 // and so sees the writers of other processes.
 
-// shared finds the hold that a reader can share, by name. A hold that nobody can join any more may stay in it for a
-// while.
+// shared finds what a reader can share. A hold that nobody can join any more may stay in it for a while.
 type shared struct {
-	byName map[string]*lease.Lease
-	sweep  int // the number of holds at which put removes those that nobody can join
+	holds    map[lease.Likeness]*lease.Lease
+	sweep    int // the number of holds at which put removes those that nobody can join
+	openings map[lease.Likeness]*opening
+}
+
+// An opening is an attempt that is under way, and whose hold others may share. Others that come meanwhile wait for it:
+// if each made an attempt of its own, the nodes would have as many readers.
+type opening struct {
+	done chan struct{} // closed when the attempt has ended, and others can join the hold
+	won  bool          // valid once done is closed
 }
 
 // joinHold returns a lease that shares a hold of this process, nil if a call with these terms can share none.
@@ -23,23 +32,99 @@ func (ls *lines) joinHold(t *Terms) *lease.Lease {
 	if !t.Joins {
 		return nil
 	}
-	// A writer that joins the line between the two steps came at the same time as this reader, which may go first.
-	hold := ls.joinable(t.Claim.Lines()[0])
+	ls.mu.Lock()
+	hold := ls.joinableLocked(t)
+	ls.mu.Unlock()
+	return t.join(hold)
+}
+
+// join returns a lease that shares hold, which may be nil. It returns nil if t can share it no more; then nobody can.
+// A writer that has joined the line since hold was found came at the same time as this reader, which may go first.
+func (t *Terms) join(hold *lease.Lease) *lease.Lease {
 	if hold == nil {
 		return nil
 	}
 	return hold.Join(&t.Terms, chain(&t.Terms))
 }
 
-// joinable returns the hold of a name that a reader can share, perhaps. It returns nil while a writer waits.
-func (ls *lines) joinable(name string) *lease.Lease {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	hold := ls.shared.byName[name]
-	if hold == nil || ls.byName[name].hasWriter() {
+// joinableLocked returns the hold that a reader with these terms can share, perhaps. It returns nil while a writer
+// waits.
+func (ls *lines) joinableLocked(t *Terms) *lease.Lease {
+	hold := ls.shared.holds[t.Likeness()]
+	if hold == nil || ls.byName[t.Claim.Lines()[0]].hasWriter() || !hold.IsJoinable(chain(&t.Terms)) {
 		return nil
 	}
 	return hold
+}
+
+// joinOrOpen is for a call that is about to make an attempt. It returns a lease that shares a hold of this process.
+// Otherwise the call must make its attempt, and call done when others can join its hold or when it has failed.
+//
+// If an attempt is under way whose hold the call could share, joinOrOpen waits for it. If that attempt fails, the call
+// makes its own: it may find the lock free where the other one did not.
+func (ls *lines) joinOrOpen(ctx context.Context, t *Terms) (l *lease.Lease, done func(won bool)) {
+	if !t.Joins {
+		return nil, func(bool) {}
+	}
+	for {
+		hold, other, own := ls.findOrOpen(t)
+		switch l := t.join(hold); {
+		case l != nil:
+			return l, nil
+		case own != nil:
+			return nil, func(won bool) { ls.opened(t, own, won) }
+		case hold == nil && (other == nil || !other.await(ctx, t)):
+			return nil, func(bool) {}
+		}
+	}
+}
+
+// findOrOpen returns the hold that a call with these terms can share, perhaps, or else the attempt of another call that
+// may get it one. If there is neither, it returns an attempt of the call's own, which others can wait for. While a
+// writer waits it returns nothing.
+func (ls *lines) findOrOpen(t *Terms) (hold *lease.Lease, other, own *opening) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.byName[t.Claim.Lines()[0]].hasWriter() {
+		return nil, nil, nil
+	}
+	if hold = ls.joinableLocked(t); hold != nil {
+		return hold, nil, nil
+	}
+	like := t.Likeness()
+	if other = ls.shared.openings[like]; other != nil {
+		return nil, other, nil
+	}
+	own = &opening{done: make(chan struct{})}
+	if ls.shared.openings == nil {
+		ls.shared.openings = make(map[lease.Likeness]*opening)
+	}
+	ls.shared.openings[like] = own
+	return nil, nil, own
+}
+
+// opened notes that an attempt has ended.
+func (ls *lines) opened(t *Terms, own *opening, won bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	own.won = won
+	delete(ls.shared.openings, t.Likeness())
+	close(own.done)
+}
+
+// await waits for the end of the attempt, and reports whether it has won. It waits no longer than an attempt of a call
+// with these terms takes: an observer may hold up the other one.
+func (o *opening) await(ctx context.Context, t *Terms) (won bool) {
+	timer := time.NewTimer(t.Timing.NodeTimeout)
+	defer timer.Stop()
+	select {
+	case <-o.done:
+		return o.won
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-t.Keeper.Closing():
+	}
+	return false
 }
 
 // hasWriter reports whether a writer waits for the name of l. l may be nil.
@@ -68,7 +153,7 @@ func (ls *lines) share(hold *lease.Lease) {
 // so the caller should unlock it before.
 func (ls *lines) shareLocked(hold *lease.Lease) (joined []*waiter) {
 	name := hold.Claim().Lines()[0]
-	ls.shared.put(name, hold)
+	ls.shared.put(hold)
 	l := ls.byName[name]
 	if l == nil {
 		return nil
@@ -106,19 +191,19 @@ func (l *line) takeServed() {
 }
 
 // put notes that readers can join hold.
-func (s *shared) put(name string, hold *lease.Lease) {
-	if len(s.byName) >= s.sweep {
-		for other, h := range s.byName {
+func (s *shared) put(hold *lease.Lease) {
+	if len(s.holds) >= s.sweep {
+		for other, h := range s.holds {
 			if !h.IsJoinable(chain(h.Terms())) {
-				delete(s.byName, other)
+				delete(s.holds, other)
 			}
 		}
-		s.sweep = 2*len(s.byName) + 64
+		s.sweep = 2*len(s.holds) + 64
 	}
-	if s.byName == nil {
-		s.byName = make(map[string]*lease.Lease)
+	if s.holds == nil {
+		s.holds = make(map[lease.Likeness]*lease.Lease)
 	}
-	s.byName[name] = hold
+	s.holds[hold.Terms().Likeness()] = hold
 }
 
 // forgetHold notes that nobody can share hold any more.
@@ -126,10 +211,10 @@ func (ls *lines) forgetHold(hold *lease.Lease) {
 	if !hold.Terms().Joins {
 		return
 	}
-	name := hold.Claim().Lines()[0]
+	like := hold.Terms().Likeness()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if h := ls.shared.byName[name]; h != nil && !h.IsJoinable(chain(h.Terms())) {
-		delete(ls.shared.byName, name)
+	if h := ls.shared.holds[like]; h != nil && !h.IsJoinable(chain(h.Terms())) {
+		delete(ls.shared.holds, like)
 	}
 }

@@ -30,7 +30,7 @@ func TestHoldsThatNobodyCanJoinAreForgotten(t *testing.T) {
 			require.Nil(t, failure)
 			time.Sleep(maxChain)
 		}
-		assert.LessOrEqual(t, len(h.lines.shared.byName), 66)
+		assert.LessOrEqual(t, len(h.lines.shared.holds), 66)
 		h.closes()
 	})
 }

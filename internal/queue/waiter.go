@@ -38,7 +38,8 @@ type waiter struct {
 	why   *lease.Outcome // of the last attempt; nil if it has made none
 	pace  pace           // its retry delays
 
-	queueless bool // a node denies us its queue
+	queueless bool   // a node denies us its queue
+	opened    func() // must be called once w has left its line: others wait to join its hold; nil if it has won none
 
 	// lines.mu guards what follows, and pace.mean.
 	state       state
@@ -209,6 +210,9 @@ func (w *waiter) run(ctx context.Context) (l *lease.Lease, failure *Failure) {
 		if !returned || l == nil || l != w.handedOff { // a lock that was handed over has taken w out of its line
 			w.lines().leave(w, l)
 		}
+		if w.opened != nil {
+			w.opened()
+		}
 		switch {
 		case w.handedOff != nil:
 			l, failure = w.handedOff, nil // also if the lock was handed over while waitInLine gave up
@@ -217,7 +221,8 @@ func (w *waiter) run(ctx context.Context) (l *lease.Lease, failure *Failure) {
 			}
 		case l == nil:
 			w.leaveQueues()
-		case !w.ticket.IsZero():
+		}
+		if l != nil && !w.ticket.IsZero() {
 			w.terms.leaveOnWin(l, w.ticket)
 		}
 	}()
@@ -243,7 +248,7 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 		last := what == elapsed && w.pace.try == w.pace.limit
 		least := minTry
 		if u := w.begin(what == elapsed || what == prompted, last); u != nil {
-			l, o := w.try(ctx, w.pace.try, u)
+			l, o := w.tryInLine(ctx, w.pace.try, u)
 			switch {
 			case l != nil:
 				return l, nil
@@ -413,6 +418,25 @@ func (w *waiter) begin(poll, last bool) *turn {
 		u.place.Strict = w.terms.Fair || !poll
 	}
 	return u
+}
+
+// tryInLine makes the attempt of a waiter that is in a line, unless it can share the hold of a call that has not joined
+// the line.
+func (w *waiter) tryInLine(ctx context.Context, try int, u *turn) (l *lease.Lease, o lease.Outcome) {
+	l, done := w.lines().joinOrOpen(ctx, w.terms)
+	if l != nil {
+		o.Kind = lease.Won
+		w.end(u, l, o)
+		return l, o
+	}
+	defer func() {
+		if l == nil { // also if a function of the user's has panicked
+			done(false)
+			return
+		}
+		w.opened = func() { done(true) }
+	}()
+	return w.try(ctx, try, u)
 }
 
 // try makes the attempt. Before that it decides whether a failure is conclusive.

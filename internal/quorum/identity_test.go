@@ -257,21 +257,6 @@ func TestIntroductionLeavesTheCallerHalfOfItsTime(t *testing.T) {
 	})
 }
 
-func TestNodeThatDeniesQueuesIsAskedAgainAfterAWhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newScene(1).Nodes[0]
-		assert.False(t, n.Denies())
-		assert.True(t, n.Deny())
-		assert.True(t, n.Denies())
-		time.Sleep(deniedFor - 1)
-		assert.True(t, n.Denies())
-		time.Sleep(time.Nanosecond)
-		assert.False(t, n.Denies())
-		assert.False(t, n.Deny(), "it has been told before")
-		assert.True(t, n.Denies())
-	})
-}
-
 // A lame pool can never send.
 type lame struct{ *puppet.Puppet }
 

@@ -53,6 +53,21 @@ type Recorder interface {
 	Unsent(i int)
 }
 
+// A Fallback has another command for nodes on which the client cannot use the keys beside the lock's own: the client's
+// user lacks the permission, or a cluster keeps them on another node. The reply is read by the Call of the Brief.
+type Fallback interface {
+	// CanDoWithout reports whether there is another command.
+	CanDoWithout() bool
+
+	// Lacks reports whether node i is known to be such a node. The round then sends it the other command at once. It is
+	// called only if there is one.
+	Lacks(i int) bool
+
+	// Without returns the other command, which names the lock's own keys only. It may be called with Round.mu held, and
+	// only until the vote ends.
+	Without() claim.Call
+}
+
 // A Gate can stop an open round: once Open reports false, nothing more is sent.
 type Gate interface{ Open() bool }
 

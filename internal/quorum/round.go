@@ -46,8 +46,9 @@ type ballot struct {
 	choice claim.Choice
 	found  claim.Found
 	full   bool  // the script was sent in full
+	alone  bool  // the command of the Fallback was sent, or is about to be
 	heard  bool  // the node's answer has come, in time or not
-	more   int32 // extra sendings under way: a failure is the node's vote only when this is 0 (see Again)
+	more   int16 // extra sendings under way: a failure is the node's vote only when this is 0 (see Again)
 }
 
 // keep makes v the node's vote. It drops what the answer says of the queue: only releases need that, and
@@ -114,16 +115,42 @@ func (r *Round) Asks(i int) bool { return r.rule.All().Has(i) }
 
 // Send sends the command to all nodes.
 func (r *Round) Send() {
+	fallback := r.fallback()
 	r.brief.Call.Command.WithRESP(func(resp []byte) {
 		for i := range r.set.Nodes {
 			if !r.Asks(i) {
 				continue
 			}
-			if err := r.send(i, r.brief.Call.Command.Args, resp); err != nil {
+			args, encoded := r.brief.Call.Command.Args, resp
+			if fallback != nil && fallback.Lacks(i) {
+				r.ballots[i].alone = true
+				args, encoded = fallback.Without().Command.Args, nil
+			}
+			if err := r.send(i, args, encoded); err != nil {
 				r.Refuse(i, err)
 			}
 		}
 	})
+}
+
+// fallback returns the operation if it has another command, otherwise nil.
+func (r *Round) fallback() Fallback {
+	if f, ok := r.op.(Fallback); ok && f.CanDoWithout() {
+		return f
+	}
+	return nil
+}
+
+// commandLocked returns the command that node i is sent if it is sent one again.
+func (r *Round) commandLocked(i int) []any {
+	b, c := &r.ballots[i], r.brief.Call
+	if b.alone {
+		c = r.fallback().Without()
+	}
+	if b.full {
+		return c.Command.InFull()
+	}
+	return c.Command.Args
 }
 
 func (r *Round) send(i int, args []any, resp []byte) error {
@@ -142,16 +169,23 @@ func (r *Round) send(i int, args []any, resp []byte) error {
 func (r *Round) Receive(i int, reply pool.Reply) {
 	r.set.NoteReply(i, reply)
 	v := r.op.Judge(i, reply, r.set.Read(r.brief.Call, reply))
-	if pool.IsNoScript(reply.Err) {
-		sent, refusal := r.resend(i)
-		if sent {
-			return
-		}
-		if refusal != nil {
-			v.Err = refusal
-		}
+	sent, mayGrant, refusal := false, false, error(nil)
+	switch {
+	case pool.IsNoScript(reply.Err):
+		sent, refusal = r.resend(i)
+	case IsForbidden(reply.Err):
+		sent, mayGrant, refusal = r.sendAlone(i)
 	}
-	r.NoteHealth(i, r.Cast(i, v, reply.Server))
+	if sent {
+		return
+	}
+	if refusal != nil {
+		v.Err = refusal
+	}
+	v = r.Cast(i, v, reply.Server)
+	if !mayGrant {
+		r.NoteHealth(i, v)
+	}
 }
 
 // Read returns how a reply to call counts by itself.
@@ -176,8 +210,32 @@ func (r *Round) resend(i int) (sent bool, refusal error) {
 		return false, nil
 	}
 	r.ballots[i].full = true
-	refusal = r.send(i, r.brief.Call.Command.InFull(), nil)
+	refusal = r.send(i, r.commandLocked(i), nil)
 	return refusal == nil, refusal
+}
+
+// IsForbidden reports whether err comes from a node on which the client cannot use a key beside the lock's own: the
+// client's user lacks the permission, or a cluster keeps the key on another node than the lock.
+func IsForbidden(err error) bool { return pool.IsDenied(err) || pool.IsCrossSlot(err) }
+
+// sendAlone sends the command of the Fallback to node i, which has refused the other one. As resend, it does so once,
+// and only while the vote is open. mayGrant reports that it is too late for that: the node might have granted.
+func (r *Round) sendAlone(i int) (sent, mayGrant bool, refusal error) {
+	if r.fallback() == nil {
+		return false, false, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ballots[i].alone {
+		return false, false, nil
+	}
+	if g, ok := r.op.(Gate); r.closed || ok && !g.Open() {
+		return false, true, nil
+	}
+	r.ballots[i].alone = true
+	r.ballots[i].full = false
+	refusal = r.send(i, r.commandLocked(i), nil)
+	return refusal == nil, false, refusal
 }
 
 // Again sends the command of an undecided round once more to every node that has not answered, or has
@@ -209,11 +267,7 @@ func (r *Round) sendAgain() (refusals []error) {
 		}
 		b.keep(claim.Vote{})
 		r.count.Failed = r.count.Failed.Without(i)
-		args := r.brief.Call.Command.Args
-		if b.full {
-			args = r.brief.Call.Command.InFull()
-		}
-		switch err := r.send(i, args, nil); {
+		switch err := r.send(i, r.commandLocked(i), nil); {
 		case unanswered && err == nil:
 			b.more++
 		case !unanswered:
@@ -291,7 +345,7 @@ func (r *Round) NoteHealth(i int, v claim.Vote) {
 		switch {
 		case pool.IsNoScript(s.err): // the node answers: it only lacks the script
 			s.err = nil
-		case (pool.IsDenied(s.err) || pool.IsCrossSlot(s.err)) && r.brief.Purpose != Granting:
+		case IsForbidden(s.err) && r.brief.Purpose != Granting:
 			return // the node may still grant
 		}
 		s.distrust = s.err == ErrDuplicate || isDistrust(s.err) //nolint:errorlint // a sentinel

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -78,8 +77,7 @@ type Node struct {
 	keyspace any           // equal for two nodes of one server if they have the same keys; nil if not known
 	health   *Health
 
-	deniedUntil atomic.Int64 // monotonic time; see Denies
-	toldDenied  atomic.Bool
+	denials denials
 }
 
 func newNode(i int, p pool.Pool) *Node {
@@ -126,21 +124,4 @@ func Unusable(p pool.Pool) error {
 		return known.Err()
 	}
 	return nil
-}
-
-// deniedFor is for how long releases leave out the queue on a node, after it has denied the client's user
-// access to a queue.
-const deniedFor = 5 * time.Second
-
-// Deny notes that the node denies the client's user access to a queue. It reports whether that is the first
-// time.
-func (n *Node) Deny() (first bool) {
-	n.deniedUntil.Store(int64(clock.Now().Mono + deniedFor))
-	return !n.toldDenied.Swap(true)
-}
-
-// Denies reports whether the node has denied the client's user access to a queue less than deniedFor ago.
-func (n *Node) Denies() bool {
-	until := n.deniedUntil.Load()
-	return until != 0 && int64(clock.Now().Mono) < until
 }

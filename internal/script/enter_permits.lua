@@ -25,13 +25,23 @@ end
 -- In the plain case the preferred slot is free. Nothing else is read then.
 if wanted == 1 and not ticket and redis.call('SET', KEYS[1], value, 'NX', 'PX', ARGV[2]) then return 0 end
 
-local values, mine, free = redis.call('MGET', unpack(KEYS, 1, n)), {}, {}
+local values, mine, free, missing = redis.call('MGET', unpack(KEYS, 1, n)), {}, {}, {}
 for i = 1, n do
-  if values[i] == value then mine[#mine + 1] = i - 1 end
-  -- MGET says that a key of another type is missing.
-  if not values[i] and redis.call('EXISTS', KEYS[i]) == 0 then free[#free + 1] = i - 1 end
+  if values[i] == value then
+    mine[#mine + 1] = i - 1
+  elseif not values[i] then
+    free[#free + 1] = i - 1
+    missing[#free] = KEYS[i]
+  end
 end
 if #mine > 0 then return {2, 0, mine, {}} end
+
+-- MGET says that a key of another type is missing. Such a slot is taken.
+if #free > 0 and redis.call('EXISTS', unpack(missing)) > 0 then
+  for at = #free, 1, -1 do
+    if redis.call('EXISTS', missing[at]) == 1 then table.remove(free, at) end
+  end
+end
 
 if #free >= wanted then
   local taken, rest = {}, {}

@@ -10,9 +10,11 @@ import (
 // sides are the ends of the side keys: the keys beside a lock's own. The number of a slot follows slotSide.
 var sides = []string{slotQueueSide, ":queue", ":fence"}
 
+// The key of a semaphore's queue must not end in ":slot:queue": that is the key of the queue of the lock {b}:slot, if
+// the semaphore is called {b}.
 const (
 	slotSide      = ":slot:"
-	slotQueueSide = ":slot:queue"
+	slotQueueSide = ":slots"
 )
 
 // QueueKey returns the key of the queue of name's waiters.

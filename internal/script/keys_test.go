@@ -39,6 +39,8 @@ var names = map[string]string{
 	"{b":        "{{b}",
 	"a{":        "{a{}",
 	"{{b}}":     "{{b}:{{b}}",
+	"{b}:slot":  "{b}:{b}:slot",
+	"{b}:slots": "", // reserved
 	"{b}:queue": "", // reserved
 	"a:b":       "{a:b}",
 	":queue":    "{:queue}",
@@ -54,6 +56,46 @@ func TestSideKeysBeginWithTheHashTag(t *testing.T) {
 		}
 		assert.Equal(t, base+":queue", script.QueueKey(name))
 		assert.Equal(t, base+":fence", script.FenceKey(name))
+		assert.Equal(t, base+":slots", script.SlotQueueKey(name))
+		s := script.NewSemaphore(name, 2)
+		assert.Equal(t, base+":slots", s.Queue())
+		for i, key := range []string{":slot:0", ":slot:1", ":slot:2"} {
+			assert.Equal(t, base+key, s.Lock(i, "v").Name(), "the last is beyond the semaphore")
+			assert.Equal(t, base+":slots", script.LineOf(base+key))
+		}
+	}
+}
+
+// Only a slot stands for a line that has another name.
+func TestLineOf(t *testing.T) {
+	for key, want := range map[string]string{
+		"{b}:slot:0":                      "{b}:slots",
+		"{b}:slot:255":                    "{b}:slots",
+		"{b}:slot:1000":                   "{b}:slots",
+		"{}:a}b:slot:7":                   "{}:a}b:slots",
+		"{b}:x{b}y:slot:7":                "{b}:x{b}y:slots",
+		"{b:slot:1}:slot:7":               "{b:slot:1}:slots",
+		"{b}:slot:00":                     "",
+		"{b}:slot:01":                     "",
+		"{b}:slot:-1":                     "",
+		"{b}:slot:+1":                     "",
+		"{b}:slot:":                       "",
+		"{b}:slot:x":                      "",
+		"{b}:slot:1 ":                     "",
+		"{b}:slot:1:slot":                 "",
+		"{b}:slot:9999999999999999999999": "",
+		"b:slot:0":                        "",
+		":slot:0":                         "",
+		"{b}x:slot:0":                     "",
+		"{b}:slots":                       "",
+		"{b}:queue":                       "",
+		"b":                               "",
+		"":                                "",
+	} {
+		if want == "" {
+			want = key
+		}
+		assert.Equal(t, want, script.LineOf(key), key)
 	}
 }
 
@@ -84,6 +126,23 @@ func TestReservedNames(t *testing.T) {
 		"":                "",
 		"{b}:fence:b":     "",
 		"x{b}:{b}:fence":  "",
+
+		"{b}:slots":         ":slots",
+		"{b}:{b}:slots":     ":slots",
+		"{b}:slot:0":        ":slot:0",
+		"{b}:slot:255":      ":slot:255",
+		"{b}:slot:256":      ":slot:256",
+		"{}:a}b:slot:3":     ":slot:3",
+		"{b:slot:1}:slot:2": ":slot:2",
+		"{b}:slot:01":       "",
+		"{b}:slot:-1":       "",
+		"{b}:slot:x":        "",
+		"{b}:slot:":         "",
+		"{b}:slot":          "",
+		"{b}:slot:0:":       "",
+		"{b}:slot:queue":    "",
+		"b:slot:0":          "",
+		"slots":             "",
 	} {
 		assert.Equal(t, want, script.Reserved(name), name)
 	}
@@ -91,7 +150,12 @@ func TestReservedNames(t *testing.T) {
 
 // beside returns all side keys of a name.
 func beside(name string) []string {
-	return []string{script.QueueKey(name), script.FenceKey(name)}
+	keys := []string{script.QueueKey(name), script.FenceKey(name), script.SlotQueueKey(name)}
+	s := script.NewSemaphore(name, 0)
+	for _, slot := range []int{0, 1, 10, script.MaxPermits - 1} {
+		keys = append(keys, s.Lock(slot, "").Name())
+	}
+	return keys
 }
 
 // allowed reports whether a lock may have the name.
@@ -100,6 +164,11 @@ func allowed(name string) bool { return name != "" && script.Reserved(name) == "
 func FuzzSideKeys(f *testing.F) {
 	for name := range names {
 		f.Add(name, "{"+name+"}")
+	}
+	for _, side := range []string{":slot", ":slot:", ":slots", ":slot:0", ":slot:queue", ":slot:queue:slot"} {
+		f.Add("{b}", "{b}"+side)
+		f.Add("b", "{b}"+side)
+		f.Add("a}b", "{}:a}b"+side)
 	}
 	f.Add("{b}", "b}:{b")
 	f.Add("a}b", "{}x")
@@ -118,6 +187,9 @@ func FuzzSideKeys(f *testing.F) {
 					t.Errorf("%q is not in the slot of %q", key, name)
 				}
 			}
+		}
+		if slot := script.NewSemaphore(a, 1).Lock(7, "").Name(); script.LineOf(slot) != script.SlotQueueKey(a) {
+			t.Errorf("%q stands for %q", slot, script.LineOf(slot))
 		}
 		for _, key := range beside(a) {
 			if a != b && slices.Contains(beside(b), key) {

@@ -433,22 +433,25 @@ return out`
 func (p *play) set(w *world) {
 	c := p.Context()
 	p.pipe.FlushAll(c)
-	put := func(key, value string, ttl int64, isList bool) {
-		switch {
-		case isList:
-			p.pipe.RPush(c, key, "x")
-			p.pipe.PExpire(c, key, worldTTL*time.Millisecond)
-		case value != "" && ttl < 0:
-			p.pipe.Set(c, key, value, 0)
-		case value != "":
-			p.pipe.Do(c, "set", key, value, "px", ttl)
-		}
-	}
 	for i, name := range worldNames {
 		n := w[i]
-		put(name, n.lock+p.readersText(n.readers), n.lockTTL, n.lockOdd)
-		put(script.QueueKey(name), p.text(n.queue), n.queueTTL, n.queueOdd)
-		put(script.FenceKey(name), n.fence, n.fenceTTL, n.fenceIsList)
+		p.put(name, n.lock+p.readersText(n.readers), n.lockTTL, n.lockOdd)
+		p.put(script.QueueKey(name), p.text(n.queue), n.queueTTL, n.queueOdd)
+		p.put(script.FenceKey(name), n.fence, n.fenceTTL, n.fenceIsList)
+	}
+}
+
+// put sets a key, unless its value is empty.
+func (p *play) put(key, value string, ttl int64, isList bool) {
+	c := p.Context()
+	switch {
+	case isList:
+		p.pipe.RPush(c, key, "x")
+		p.pipe.PExpire(c, key, worldTTL*time.Millisecond)
+	case value != "" && ttl < 0:
+		p.pipe.Set(c, key, value, 0)
+	case value != "":
+		p.pipe.Do(c, "set", key, value, "px", ttl)
 	}
 }
 
@@ -512,25 +515,8 @@ func near(got, want int64) bool {
 
 // wrong says in what the node differs from the reference, "" for nothing.
 func (p *play) wrong(a action, want expected, reply *redis.Cmd, after world, state *redis.Cmd, messages []string) string {
-	if failed := reply.Err() != nil && !errors.Is(reply.Err(), redis.Nil); failed || want.refused {
-		if failed != want.refused || !strings.Contains(reply.Err().Error(), "WRONGTYPE") {
-			return fmt.Sprintf("answer %v, %v", reply.Val(), reply.Err())
-		}
-	} else {
-		got, err := a.parse(reply.Val())
-		if g, ok := got.(script.Entered); ok {
-			w := want.reply.(script.Entered)
-			if near(g.Wait, w.Wait) {
-				g.Wait = w.Wait
-			}
-			got = g
-		}
-		if err != nil || got != want.reply {
-			return fmt.Sprintf("answer %v (%+v, %v), want %+v", reply.Val(), got, err, want.reply)
-		}
-	}
-	if !slices.Equal(messages, want.told) {
-		return fmt.Sprintf("told %q, want %q", messages, want.told)
+	if wrong := want.differs(a.parse, reply, messages); wrong != "" {
+		return wrong
 	}
 	values := state.Val().([]any)
 	for i, name := range worldNames {
@@ -545,25 +531,63 @@ func (p *play) wrong(a action, want expected, reply *redis.Cmd, after world, sta
 		if wrong := differs(values[at+4:], n.fence, n.fenceTTL, n.fenceIsList); wrong != "" {
 			return name + ": fence " + wrong
 		}
-		text := values[at+2].(string)
-		if n.queueOdd {
-			if text != "a list" {
-				return name + ": the list beside it is overwritten: " + text
+		if wrong := p.queueDiffers(values[at+2:], n); wrong != "" {
+			return name + ": queue " + wrong
+		}
+	}
+	return ""
+}
+
+// differs compares an answer, and who has been told, with what is expected.
+func (e expected) differs(parse func(reply any) (any, error), reply *redis.Cmd, messages []string) string {
+	if failed := reply.Err() != nil && !errors.Is(reply.Err(), redis.Nil); failed || e.refused {
+		if failed != e.refused || !strings.Contains(reply.Err().Error(), "WRONGTYPE") {
+			return fmt.Sprintf("answer %v, %v", reply.Val(), reply.Err())
+		}
+	} else {
+		got, err := parse(reply.Val())
+		switch g := got.(type) {
+		case script.Entered:
+			if want := e.reply.(script.Entered); near(g.Wait, want.Wait) {
+				g.Wait = want.Wait
 			}
-			continue
-		}
-		if len(text) != recordSize*len(n.queue) {
-			return fmt.Sprintf("%s: queue %q, want %v", name, text, n.queue)
-		}
-		for j, w := range n.queue {
-			r := text[recordSize*j:][:recordSize]
-			if r[:50] != w.record(0)[:50] || !digits.MatchString(r[50:63]) || r[63] != '\n' || max(deadline(r)-p.start-w.left, p.start+w.left-deadline(r)) > tolerance {
-				return fmt.Sprintf("%s: queue %q, want %v", name, text, n.queue)
+			got = g
+		case script.EnteredPermits:
+			if want := e.reply.(script.EnteredPermits); near(g.Wait, want.Wait) {
+				g.Wait = want.Wait
 			}
+			got = g
 		}
-		if got := values[at+3].(int64); len(n.queue) > 0 && !near(got, n.queueTTL) {
-			return fmt.Sprintf("%s: queue lasts %d, want %d", name, got, n.queueTTL)
+		if err != nil || got != e.reply {
+			return fmt.Sprintf("answer %v (%+v, %v), want %+v", reply.Val(), got, err, e.reply)
 		}
+	}
+	if !slices.Equal(messages, e.told) {
+		return fmt.Sprintf("told %q, want %q", messages, e.told)
+	}
+	return ""
+}
+
+// queueDiffers compares a queue and its TTL.
+func (p *play) queueDiffers(got []any, n worldName) string {
+	text := got[0].(string)
+	if n.queueOdd {
+		if text != "a list" {
+			return "the list beside it is overwritten: " + text
+		}
+		return ""
+	}
+	if len(text) != recordSize*len(n.queue) {
+		return fmt.Sprintf("%q, want %v", text, n.queue)
+	}
+	for j, w := range n.queue {
+		r := text[recordSize*j:][:recordSize]
+		if r[:50] != w.record(0)[:50] || !digits.MatchString(r[50:63]) || r[63] != '\n' || max(deadline(r)-p.start-w.left, p.start+w.left-deadline(r)) > tolerance {
+			return fmt.Sprintf("%q, want %v", text, n.queue)
+		}
+	}
+	if ttl := got[1].(int64); len(n.queue) > 0 && !near(ttl, n.queueTTL) {
+		return fmt.Sprintf("lasts %d, want %d", ttl, n.queueTTL)
 	}
 	return ""
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math/bits"
+	"strconv"
 
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -89,8 +90,9 @@ type Semaphore struct {
 // NewSemaphore returns the Semaphore of a name with n permits. One that becomes a command must have 1 to MaxPermits.
 func NewSemaphore(name string, n int) *Semaphore {
 	s := &Semaphore{name: name, n: n, slots: make([]any, 2*n), queue: SlotQueueKey(name)}
+	prefix := sideKey(name, slotSide)
 	for i := range n {
-		s.slots[i] = slotKey(name, i)
+		s.slots[i] = prefix + strconv.Itoa(i)
 		s.slots[n+i] = s.slots[i]
 	}
 	return s
@@ -105,18 +107,22 @@ func (s *Semaphore) Permits() int { return s.n }
 // Queue returns the key of the queue.
 func (s *Semaphore) Queue() string { return s.queue.(string) }
 
-// Lock returns the lock of a slot that has a value. The slot may be one that s does not have, because another process
-// knows of more permits.
-func (s *Semaphore) Lock(slot int, value string) Lock { return NewLock(slotKey(s.name, slot), value) }
+// key returns the key of a slot. The slot may be one that s does not have, because another process knows of more
+// permits.
+func (s *Semaphore) key(slot int) any {
+	if slot < s.n {
+		return s.slots[slot]
+	}
+	return slotKey(s.name, slot)
+}
+
+// Lock returns the lock of a slot that has a value, which must be a string.
+func (s *Semaphore) Lock(slot int, value any) Lock { return Lock{s.key(slot), value} }
 
 // keysOf returns the keys of slots.
 func (s *Semaphore) keysOf(slots Slots) (keys []any) {
 	for slot := range slots.All() {
-		if slot < s.n {
-			keys = append(keys, s.slots[slot])
-		} else {
-			keys = append(keys, slotKey(s.name, slot))
-		}
+		keys = append(keys, s.key(slot))
 	}
 	return keys
 }
@@ -200,40 +206,56 @@ type EnteredPermits struct {
 
 // Parse reads a reply to the EnterPermits of e on a semaphore with n permits.
 func (e Entering) Parse(reply any, n int) (EnteredPermits, error) {
-	if i, ok := reply.(int64); ok && e.Wants == 1 && i >= 0 && i < int64(n) {
-		slots := Slots{}.With(e.Order.at(int(i), n))
-		return EnteredPermits{Granted: true, Slots: slots, Free: slots}, nil
-	}
-	if parts, ok := reply.([]any); ok && len(parts) == 4 {
-		const refused, granted, wasThere = 0, 1, 2
-		what, isWhat := parts[0].(int64)
-		wait, isWait := parts[1].(int64)
-		slots, areSlots := e.parseSlots(parts[2], n)
-		free, areFree := e.parseSlots(parts[3], n)
-		switch {
-		case !isWhat || !isWait || !areSlots || !areFree:
-		case what == refused && (wait == -1 || wait > 0) && slots.Len() == 0:
-			return EnteredPermits{Free: free, Wait: wait}, nil
-		case what == granted && wait == 0 && slots.Len() == e.Wants:
-			return EnteredPermits{Granted: true, Slots: slots, Free: free.Or(slots)}, nil
-		case what == wasThere && wait == 0 && slots.Len() > 0:
-			return EnteredPermits{Granted: true, WasThere: true, Slots: slots}, nil
+	switch reply := reply.(type) {
+	case int64:
+		if e.Wants == 1 && reply >= 0 && reply < int64(n) {
+			slots := Slots{}.With(e.Order.at(int(reply), n))
+			return EnteredPermits{Granted: true, Slots: slots, Free: slots}, nil
+		}
+	case []any:
+		if len(reply) == 4 {
+			if entered, ok := e.parseFour(reply, n); ok {
+				return entered, nil
+			}
 		}
 	}
 	return EnteredPermits{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
 }
 
-// parseSlots reads an array of indexes in the order of the slots.
+// parseFour reads a reply of four parts.
+func (e Entering) parseFour(parts []any, n int) (entered EnteredPermits, ok bool) {
+	const refused, granted, wasThere = 0, 1, 2
+	what, isWhat := parts[0].(int64)
+	wait, isWait := parts[1].(int64)
+	slots, areSlots := e.parseSlots(parts[2], n)
+	free, areFree := e.parseSlots(parts[3], n)
+	switch {
+	case !isWhat || !isWait || !areSlots || !areFree || slots.And(free) != (Slots{}):
+	case what == refused:
+		return EnteredPermits{Free: free, Wait: wait}, (wait == -1 || wait > 0) && slots.Len() == 0
+	case what == granted:
+		return EnteredPermits{Granted: true, Slots: slots, Free: free.Or(slots)}, wait == 0 && slots.Len() == e.Wants
+	case what == wasThere:
+		return EnteredPermits{Granted: true, WasThere: true, Slots: slots}, wait == 0 && slots.Len() > 0 && free.Len() == 0
+	}
+	return EnteredPermits{}, false
+}
+
+// parseSlots reads an array of distinct indexes in the order of the slots.
 func (e Entering) parseSlots(part any, n int) (slots Slots, ok bool) {
 	indexes, ok := part.([]any)
+	if len(indexes) == 0 {
+		return Slots{}, ok
+	}
+	order := e.Order.slots(n)
 	for _, index := range indexes {
 		i, isIndex := index.(int64)
-		if !isIndex || i < 0 || i >= int64(n) {
+		if !isIndex || i < 0 || i >= int64(n) || slots.Has(order[i]) {
 			return Slots{}, false
 		}
-		slots = slots.With(e.Order.at(int(i), n))
+		slots = slots.With(order[i])
 	}
-	return slots, ok
+	return slots, true
 }
 
 // AllBut returns all slots of s but some.
@@ -248,14 +270,15 @@ func (s *Semaphore) AllBut(some Slots) (all Slots) {
 
 // ReleaseSlots gives back those slots of gives that have the value. It lets the tickets of turnover enter and leave
 // the queue. If a slot of gives or of keeps is free then, which it may have been before, the node tells the first
-// waiter, as for Release. The node replies as to Release: Mine if a slot of either had the value, otherwise Missing.
-func ReleaseSlots(s *Semaphore, value any, gives, keeps Slots, process Process, turnover Turnover) Command {
-	r := newRequest(releasePermitsScript, keyCount+1+s.n+6)
+// waiter, as for Release. The node replies as to Release: Mine if as many slots of either had the value as a lease has,
+// which is weight, and otherwise Missing.
+func ReleaseSlots(s *Semaphore, value any, weight int, gives, keeps Slots, process Process, turnover Turnover) Command {
 	kept := s.keysOf(keeps)
+	r := newRequest(releasePermitsScript, keyCount+1+s.n+6+len(turnover.Leave))
 	r.keys(s.keysOf(gives)...)
 	r.keys(kept...)
 	r.keys(s.queue)
-	r.args(value, len(kept), process.argument())
+	r.args(value, weight, len(kept), process.argument())
 	if !turnover.none() {
 		r.turnover(turnover)
 	}
@@ -263,10 +286,10 @@ func ReleaseSlots(s *Semaphore, value any, gives, keeps Slots, process Process, 
 }
 
 // ReleaseSlotsQuietly does what ReleaseSlots does, but touches no queue.
-func ReleaseSlotsQuietly(s *Semaphore, value any, gives Slots) Command {
-	r := newRequest(releasePermitsScript, keyCount+1+s.n+3)
+func ReleaseSlotsQuietly(s *Semaphore, value any, weight int, gives Slots) Command {
+	r := newRequest(releasePermitsScript, keyCount+1+s.n+4)
 	r.keys(s.keysOf(gives)...)
-	r.args(value, 0, "-")
+	r.args(value, weight, 0, "-")
 	return r.command()
 }
 

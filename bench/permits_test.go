@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"io"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/observe"
+)
+
+// semaphore is a library whose locks are permits of this process.
+type semaphore chan struct{}
+
+func newSemaphore(permits int) semaphore { return make(semaphore, permits) }
+
+func (s semaphore) Lock(ctx context.Context, _ string) (held, error) {
+	select {
+	case s <- struct{}{}:
+		return s, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (s semaphore) UnlockContext(context.Context) (bool, error) {
+	<-s
+	return true, nil
+}
+
+func (s semaphore) Close() error { return nil }
+
+func testPermits(goroutines int) permitsOrder {
+	return permitsOrder{
+		Key: "test", Goroutines: goroutines, Accounts: goroutines, Permits: fewPermits, Hold: permitHold, Time: time.Second,
+	}
+}
+
+func TestUsePermitsCountsPermitsAndWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, err := usePermits(t.Context(), newSemaphore(fewPermits), newTestLedger(t, 8), testPermits(8))
+		require.NoError(t, err)
+		require.InDelta(t, idealPermits, len(w.Times), 8, "all permits are always held")
+		require.Len(t, w.Counts, 8)
+		require.Equal(t, fewPermits, w.AtOnce)
+		require.Zero(t, w.Attempts, "it does not tell")
+	})
+}
+
+// TestUsePermitsEndsWhenTooManyAreHeld is the control of the control: a semaphore that admits one more than it should.
+func TestUsePermitsEndsWhenTooManyAreHeld(t *testing.T) {
+	for name, open := range map[string]func() library{
+		"one too many": func() library { return newSemaphore(fewPermits + 1) },
+		"no limit":     func() library { return fake{} },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			w, err := usePermits(t.Context(), open(), newTestLedger(t, 8), testPermits(8))
+			require.ErrorIs(t, err, errTooMany, name)
+			require.Greater(t, w.AtOnce, fewPermits, name)
+			require.Less(t, time.Since(start), time.Second/2, name)
+		})
+	}
+}
+
+// TestUsersInTwoProcessesNoticeEachOther is for a semaphore that each process has for itself.
+func TestUsersInTwoProcessesNoticeEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		book := newTestLedger(t, 8)
+		errs := make([]error, 2)
+		var both sync.WaitGroup
+		for i := range errs {
+			o := testPermits(4)
+			o.First, o.Accounts = 4*i, 8
+			both.Go(func() { _, errs[i] = usePermits(t.Context(), newSemaphore(3), book, o) })
+		}
+		both.Wait()
+		require.ErrorIs(t, errs[0], errTooMany)
+		require.ErrorIs(t, errs[1], errTooMany)
+	})
+}
+
+func TestHeldAtOnceCountsWhatStaysHeld(t *testing.T) {
+	l := newTestLedger(t, 4)
+	for i, holder := range []int64{1, 0, 1, 1} {
+		require.NoError(t, l.write(i, account{Balance: 7, Holder: holder}))
+	}
+	n, err := l.heldAtOnce(4)
+	require.NoError(t, err)
+	require.Equal(t, 3, n)
+	n, err = l.heldAtOnce(2)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	_, err = l.heldAtOnce(5)
+	require.Error(t, err, "the ledger is too short")
+}
+
+// TestHeldAtOnceDoesNotAddUpDifferentMoments lets one note move between two accounts, so that never more than one is
+// held. A single look could see both.
+func TestHeldAtOnceDoesNotAddUpDifferentMoments(t *testing.T) {
+	l := newTestLedger(t, 2)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for visit := int64(1); ; visit++ {
+			i := int(visit % 2)
+			_ = l.write(i, account{Balance: visit, Holder: 1})
+			_ = l.write(i, account{Balance: visit})
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	for range 5000 {
+		n, err := l.heldAtOnce(2)
+		require.NoError(t, err)
+		require.LessOrEqual(t, n, 1)
+	}
+	close(stop)
+	<-stopped
+}
+
+func TestUsePermitsReturnsTheErrorOfTheLedger(t *testing.T) {
+	order := testPermits(1)
+	order.Accounts = 2
+	_, err := usePermits(t.Context(), newSemaphore(1), newTestLedger(t, 1), order)
+	require.ErrorContains(t, err, "2 accounts")
+	order.First = -1
+	_, err = usePermits(t.Context(), newSemaphore(1), newTestLedger(t, 1), order)
+	require.Error(t, err)
+}
+
+func TestAttemptsKeepSplitOnesApart(t *testing.T) {
+	var c attempts
+	for _, a := range []observe.Attempt{
+		{Granted: 3, Refused: 2},
+		{Granted: 2, Refused: 2, Err: io.ErrUnexpectedEOF},
+		{Refused: 3, Err: io.ErrUnexpectedEOF},
+		{Refused: 3, Err: io.ErrUnexpectedEOF},
+		{Granted: 5},
+	} {
+		c.ObserveAttempt(t.Context(), a)
+	}
+	w := waits{Times: make([]time.Duration, 2)}
+	c.addTo(&w)
+	f := figures{}
+	f.addRounds(&w)
+	require.Equal(t, figures{"rounds": 2.5, "split": 0.5, "refused": 1}, f)
+	f = figures{}
+	f.addRounds(&waits{Attempts: 3})
+	f.addRounds(&waits{Times: w.Times})
+	require.Empty(t, f)
+}
+
+func TestLocksInTurnTryAllNames(t *testing.T) {
+	lib, err := named(inTurn)[0].start(t.Context(), startNodes(t, 5), patientExpiry)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, lib.Close()) }()
+	var locks []held
+	for range fewPermits {
+		lock, err := lib.Lock(t.Context(), "test")
+		require.NoError(t, err)
+		locks = append(locks, lock)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = lib.Lock(ctx, "test")
+	require.Error(t, err, "all are taken")
+	for _, lock := range locks {
+		require.NoError(t, unlock(t.Context(), lock))
+	}
+}
+
+func TestPermitsRelateToPlainLocks(t *testing.T) {
+	results := sampled(plan{}, permitsScene)
+	table := rows(permitsScene, index(results))
+	require.Len(t, table, 1+2*3)
+	for i, want := range []string{"1.00", "2.00", "1.00", "1.33", "1.00", "1.20"} {
+		require.Equal(t, want, table[1+i][8], "x plain: %v", table[1+i])
+	}
+	require.ErrorContains(t, verdict(results), "permits, goroutines 1, "+oursPermits+": 1 keys left behind")
+}
+
+func TestChildrenFindTheLibrariesOfPermits(t *testing.T) {
+	var names []string
+	for _, c := range permitsQueueScene.cells(plan{}) {
+		names = append(names, c.Library)
+		require.Len(t, named(c.contender.name), 1)
+	}
+	one := []string{oursPermits, oursPermitsFair, oursAtRandom, inTurn}
+	require.Equal(t, append(one, one...), names)
+}
+
+func TestProcessesUsePermitsOfAllNodes(t *testing.T) {
+	for _, library := range []string{oursPermitsFair, inTurn} {
+		l, c := shortLab(t, permitsQueueScene, library)
+		l.plan.contend = 300 * time.Millisecond
+		f, err := sampleOnce(t.Context(), l, c)
+		require.NoError(t, err, library)
+		require.Positive(t, f["rate"], library)
+		require.LessOrEqual(t, f["at_once"], float64(fewPermits), library)
+		require.InDelta(t, f["rate"]/800, f["ideal_share"], 1e-9)
+		if library != inTurn {
+			require.GreaterOrEqual(t, f["rounds"], 1.0, library)
+			require.Zero(t, f["failed"], library)
+		}
+	}
+}
+
+func TestRoundsOfPermitsAreCounted(t *testing.T) {
+	for _, library := range []string{oursPermits, oursPermits + anew} {
+		l, c := shortLab(t, permitsRoundsScene, library)
+		f, err := sampleOnce(t.Context(), l, c)
+		require.NoError(t, err, library)
+		require.Positive(t, f["rate"], library)
+		require.GreaterOrEqual(t, f["rounds"], 1.0, library)
+		require.InDelta(t, float64(c.Goroutines)/fewPermits, f["demand"], 0, library)
+	}
+}

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/cli"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
+)
+
+// TestMain is a process of the fleet, where a test has started the program as one.
+func TestMain(m *testing.M) {
+	if os.Getenv(envJob) != "" {
+		main()
+		return
+	}
+	logging.Disable()
+	os.Exit(m.Run())
+}
+
+func bounded(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// play runs the whole program, and returns what it has printed.
+func play(t *testing.T, args ...string) (calls, most int, back float64, err error) {
+	t.Helper()
+	realredis.Start(t, 0) // skips the test where there is no redis-server
+	var out bytes.Buffer
+	err = command(bounded(t), args, &out)
+	var workers, processes, again int
+	_, scanErr := fmt.Sscanf(out.String(), "%d calls of %d workers in %d processes, up to %d at once; %d at once again %f s",
+		&calls, &workers, &processes, &most, &again, &back)
+	require.NoError(t, scanErr, "%s, %v", out.String(), err)
+	return calls, most, back, err
+}
+
+func TestAtMostThreeCallTheServiceAlsoAfterAProcessIsKilled(t *testing.T) {
+	t.Parallel()
+	calls, most, back, err := play(t)
+	require.NoError(t, err)
+	assert.Equal(t, size, most)
+	assert.Greater(t, calls, 20)
+	// The process has extended its part within the third of the expiry before it died.
+	assert.Greater(t, back, expiry.Seconds()/2, "until its expiry has passed, the dead process keeps its part")
+	assert.Less(t, back, 2*expiry.Seconds())
+}
+
+// The control: without the limiter more workers call the service at once.
+func TestWithoutTheLimiterMoreThanThreeCallTheService(t *testing.T) {
+	t.Parallel()
+	_, most, _, err := play(t, "-unlimited")
+	require.ErrorIs(t, err, errTooMany)
+	assert.Greater(t, most, size)
+}
+
+// inProcesses runs a test in a bubble, with a semaphore of a size in each of some processes.
+func inProcesses(t *testing.T, processes, size int, test func(t *testing.T, all []*weighted)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redsynctest.Start(t, 5)
+		var all []*weighted
+		for range processes {
+			all = append(all, newWeighted(nodes.Process(), "service", size, redsync.WithExpiry(expiry)))
+		}
+		test(t, all)
+		nodes.RequireNothingLeft()
+	})
+}
+
+func TestWeightedOfSeveralProcessesNeverExceedsItsSize(t *testing.T) {
+	inProcesses(t, 3, size, func(t *testing.T, all []*weighted) {
+		var now, most, served atomic.Int64
+		var group sync.WaitGroup
+		for i := range 9 {
+			s, n := all[i%len(all)], int64(1+i%size)
+			group.Go(func() {
+				for range 3 {
+					assert.NoError(t, s.Acquire(t.Context(), n))
+					held := now.Add(n)
+					assert.LessOrEqual(t, held, int64(size))
+					for before := most.Load(); held > before && !most.CompareAndSwap(before, held); {
+						before = most.Load()
+					}
+					time.Sleep(2 * expiry) // the watchdog keeps it
+					now.Add(-n)
+					s.Release(n)
+					served.Add(1)
+				}
+			})
+		}
+		group.Wait()
+		assert.EqualValues(t, size, most.Load())
+		assert.EqualValues(t, 27, served.Load())
+	})
+}
+
+func TestTryAcquireTakesWhatIsFreeAtOnce(t *testing.T) {
+	inProcesses(t, 2, size, func(t *testing.T, all []*weighted) {
+		a, b := all[0], all[1]
+		require.True(t, a.TryAcquire(2))
+		require.False(t, b.TryAcquire(2), "1 is free")
+		require.True(t, b.TryAcquire(1))
+		require.False(t, b.TryAcquire(1))
+		a.Release(2)
+		require.True(t, b.TryAcquire(2))
+		b.Release(1)
+		b.Release(2)
+	})
+}
+
+func TestAcquireReturnsWhenItsContextIsDone(t *testing.T) {
+	inProcesses(t, 2, size, func(t *testing.T, all []*weighted) {
+		a, b := all[0], all[1]
+		require.NoError(t, a.Acquire(t.Context(), size))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		require.ErrorIs(t, b.Acquire(ctx, 1), context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(start))
+		require.ErrorIs(t, b.Acquire(ctx, 1), context.DeadlineExceeded)
+		a.Release(size)
+		require.True(t, b.TryAcquire(size), "the Acquire that gave up has nothing")
+		b.Release(size)
+	})
+}
+
+func TestAcquireIsServedInTheOrderOfTheCalls(t *testing.T) {
+	inProcesses(t, 2, size, func(t *testing.T, all []*weighted) {
+		a, b := all[0], all[1]
+		require.NoError(t, a.Acquire(t.Context(), 1))
+		large := make(chan time.Time, 1)
+		go func() {
+			assert.NoError(t, b.Acquire(t.Context(), size))
+			large <- time.Now()
+			b.Release(size)
+		}()
+		time.Sleep(time.Second)
+		require.False(t, a.TryAcquire(1), "2 are free, but a large request waits for them")
+		small := make(chan time.Time, 1)
+		go func() {
+			assert.NoError(t, a.Acquire(t.Context(), 1))
+			small <- time.Now()
+			a.Release(1)
+		}()
+		time.Sleep(time.Second)
+		a.Release(1)
+		assert.False(t, (<-small).Before(<-large))
+	})
+}
+
+func TestBadWeightsAreRefused(t *testing.T) {
+	inProcesses(t, 1, size, func(t *testing.T, all []*weighted) {
+		s := all[0]
+		for _, n := range []int64{0, -1, size + 1, math.MinInt64, math.MaxInt64} {
+			start := time.Now()
+			require.ErrorContains(t, s.Acquire(t.Context(), n), "WithWeight", n)
+			require.False(t, s.TryAcquire(n))
+			require.Zero(t, time.Since(start), "at once")
+			require.PanicsWithValue(t, fmt.Sprintf("limiter: Release(%d): no Acquire(%[1]d) is held", n), func() { s.Release(n) })
+		}
+		require.NoError(t, s.Acquire(t.Context(), 2))
+		require.Panics(t, func() { s.Release(1) }, "what one Acquire took comes back as a whole")
+		s.Release(2)
+		require.Panics(t, func() { s.Release(2) })
+	})
+}
+
+func TestBadSizesAreRefused(t *testing.T) {
+	for _, size := range []int{-1, 0, 257} {
+		inProcesses(t, 1, size, func(t *testing.T, all []*weighted) {
+			require.ErrorContains(t, all[0].Acquire(t.Context(), 1), "WithPermits")
+			require.False(t, all[0].TryAcquire(1))
+		})
+	}
+}
+
+// A process that is cut off from the nodes cannot keep its part. Do tells its function in time.
+func TestDoTellsThatItsPartIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redsynctest.Start(t, 5)
+		a, b := nodes.Process(), nodes.Process()
+		first := newWeighted(a, "service", 1, redsync.WithExpiry(expiry))
+		second := newWeighted(b, "service", 1, redsync.WithExpiry(expiry))
+		var ended time.Time
+		err := first.Do(t.Context(), 1, func(ctx context.Context) error {
+			nodes.CutOff(a)
+			<-ctx.Done()
+			ended = time.Now()
+			return ctx.Err()
+		})
+		require.Error(t, err)
+		require.NoError(t, second.Acquire(t.Context(), 1))
+		require.False(t, time.Now().Before(ended))
+		second.Release(1)
+		nodes.Reconnect(a)
+	})
+}
+
+func TestCommandExitStatus(t *testing.T) {
+	t.Setenv("PATH", t.TempDir()) // no redis-server
+	for _, c := range []struct {
+		args   []string
+		status int
+		want   string
+	}{
+		{nil, cli.Failed, "limiter: " + realredis.ErrMissing.Error() + "\n"},
+		{[]string{"-nodes", "127.0.0.1:1"}, cli.Failed, "limiter: redsync: Open: 0 of 1 nodes answered, 1 needed: " +
+			"node #0 (127.0.0.1:1): dial tcp 127.0.0.1:1: connect: connection refused\n"},
+		{[]string{"-h"}, cli.OK, ""},
+		{[]string{"-fast"}, cli.Misuse, "limiter: flag provided but not defined: -fast (-h lists the flags)\n"},
+		{[]string{"more"}, cli.Misuse, "limiter: unexpected argument \"more\" (-h lists the flags)\n"},
+	} {
+		var errs bytes.Buffer
+		assert.Equal(t, c.status, cli.Status("limiter", command(bounded(t), c.args, io.Discard), io.Discard, &errs))
+		assert.Equal(t, c.want, errs.String())
+	}
+}

@@ -1,0 +1,203 @@
+package claim_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// acquires asks the node for permits, and returns them.
+func (n node) acquires(p *claim.Permits, value string, place script.Place) (*claim.Permits, script.EnteredPermits, claim.Answer) {
+	n.Helper()
+	c := p.With(value, nil).(*claim.Permits)
+	a := n.says(c.Acquire(time.Minute, place, script.Fence{}))
+	entered, _ := a.Details().Own.(script.EnteredPermits)
+	return c, entered, a
+}
+
+func release(c claim.Claim) claim.Call {
+	return c.Release(script.ProcessOf(ours), script.Turnover{}, script.Fence{})
+}
+
+func TestPermitsAreOfOneLine(t *testing.T) {
+	p := claim.NewPermits("lock", 3, 2)
+	assert.Equal(t, "lock", p.Name())
+	assert.Empty(t, p.Value())
+	assert.Equal(t, 3, p.Permits())
+	assert.Equal(t, 2, p.Weight())
+	v := p.With("v", nil)
+	assert.Equal(t, "v", v.Value())
+	for _, c := range []claim.Claim{v, v.(*claim.Permits).Of(script.Slots{}.With(1))} {
+		assert.Equal(t, "lock", c.Name())
+		assert.Equal(t, []string{script.SlotQueueKey("lock")}, c.Lines())
+		assert.False(t, c.Shares())
+		assert.False(t, c.HoldsAlone())
+		assert.False(t, c.PassesTo(c))
+	}
+	w := v.(*claim.Permits).Of(script.Slots{}.With(1).With(2)).With("w", nil).(*claim.Permit)
+	assert.Equal(t, "w", w.Value())
+	assert.Equal(t, script.Slots{}.With(1).With(2), w.Slots())
+}
+
+// A permit has one slot, which is as a lock.
+func TestPermitOfOneSlot(t *testing.T) {
+	n := startNode(t)
+	p := claim.NewPermits("lock", 2, 1)
+	c, entered, a := n.acquires(p, "v", script.Place{})
+	assert.Equal(t, claim.Mine, a.Found)
+	require.Equal(t, 1, entered.Slots.Len())
+	v := c.Of(entered.Slots)
+	_, again, a := n.acquires(p, "v", script.Place{Ticket: script.NewTicket(0, 1, script.ProcessOf(ours), 1), Alive: 100_000})
+	if a.Details().WasThere { // it did not find the other slot first
+		assert.Equal(t, entered.Slots, again.Slots)
+	}
+	_, other, a := n.acquires(p, "w", script.Place{})
+	assert.Equal(t, claim.Mine, a.Found)
+	assert.NotEqual(t, entered.Slots, other.Slots)
+	x, _, a := n.acquires(p, "x", script.Place{Ticket: script.NewTicket(0, 2, script.ProcessOf(ours), 2), Alive: 100_000})
+	assert.Equal(t, claim.Other, a.Found, "there are two")
+	assert.InDelta(t, time.Minute, a.Details().Wait, float64(5*time.Second))
+
+	assert.Equal(t, claim.Mine, n.says(v.Check()).Found)
+	assert.Equal(t, claim.Mine, n.says(v.Extend(2*time.Minute, false)).Found)
+	assert.Equal(t, claim.Mine, n.says(v.Extend(2*time.Minute, true)).Found)
+	assert.Equal(t, claim.Missing, n.says(release(x)).Found, "a claim that has won nothing gives back nothing")
+	assert.Equal(t, claim.Answer{Found: claim.Mine, First: true}, n.says(release(v)), "our waiter may go on")
+	assert.Equal(t, claim.Missing, n.says(v.Check()).Found)
+	assert.Equal(t, claim.Missing, n.says(v.Extend(time.Minute, false)).Found)
+	assert.Equal(t, claim.Created, n.says(v.Extend(time.Minute, true)).Found)
+	assert.Equal(t, claim.Mine, n.says(v.ReleaseQuietly(script.Fence{})).Found)
+	assert.Equal(t, claim.Other, n.says(p.With("y", nil).(*claim.Permits).Of(other.Slots).Check()).Found)
+}
+
+// Several permits are extended, checked and given back as one: a node has all of them, or the claim is not there.
+func TestPermitOfSeveralSlots(t *testing.T) {
+	n := startNode(t)
+	p := claim.NewPermits("lock", 3, 2)
+	c, entered, a := n.acquires(p, "v", script.Place{})
+	assert.Equal(t, claim.Mine, a.Found)
+	require.Equal(t, 2, entered.Slots.Len())
+	assert.Equal(t, 3, entered.Free.Len())
+	v := c.Of(entered.Slots)
+	_, entered, a = n.acquires(p, "w", script.Place{})
+	assert.Equal(t, claim.Other, a.Found)
+	assert.Equal(t, claim.Never, a.Details().Wait)
+	assert.Equal(t, 1, entered.Free.Len())
+
+	assert.Equal(t, claim.Mine, n.says(v.Check()).Found)
+	assert.Equal(t, claim.Mine, n.says(v.Extend(time.Minute, false)).Found)
+	assert.Equal(t, claim.Mine, n.says(v.Extend(time.Minute, true)).Found)
+	for slot := range v.Slots().All() {
+		assert.Equal(t, claim.Mine, n.says(claim.Call{Command: script.ReleaseQuietly(c.Lock(slot, "v"), script.Fence{}), Read: release(c).Read}).Found)
+		break
+	}
+	assert.Equal(t, claim.PartMissing, n.says(v.Check()).Found)
+	assert.Equal(t, claim.PartMissing, n.says(v.Extend(time.Minute, false)).Found)
+	assert.Equal(t, claim.PartCreated, n.says(v.Extend(time.Minute, true)).Found)
+	assert.Equal(t, claim.Mine, n.says(release(v)).Found)
+	assert.Equal(t, claim.PartMissing, n.says(release(v)).Found)
+	assert.Equal(t, claim.PartCreated, n.says(v.Extend(time.Minute, true)).Found)
+	assert.Equal(t, claim.Mine, n.says(v.ReleaseQuietly(script.Fence{})).Found)
+
+	assert.Equal(t, claim.PartCreated, n.says(v.Extend(time.Minute, true)).Found)
+	for slot := range v.Slots().All() {
+		n.says(claim.Call{Command: script.ReleaseQuietly(c.Lock(slot, "v"), script.Fence{}), Read: release(c).Read})
+		break
+	}
+	assert.Equal(t, claim.PartMissing, n.says(release(v)).Found, "one of the two was gone: the claim was not there as a whole")
+}
+
+// A claim whose slots are not known yet is nowhere: it has no slot that could be extended.
+func TestPermitsThatAreNotWonCannotBeExtended(t *testing.T) {
+	n := startNode(t)
+	for weight := 1; weight <= 2; weight++ {
+		c, _, a := n.acquires(claim.NewPermits("lock", 3, weight), "v", script.Place{})
+		assert.Equal(t, claim.Mine, a.Found)
+		for _, call := range []claim.Call{c.Check(), c.Extend(time.Minute, false), c.Extend(time.Minute, true)} {
+			assert.Equal(t, claim.PartMissing, n.says(call).Found)
+		}
+		assert.Equal(t, claim.Mine, n.says(release(c)).Found, "nothing was set beside what it was granted")
+		assert.Equal(t, claim.Missing, n.says(release(c)).Found)
+		n.says(c.Acquire(time.Minute, script.Place{}, script.Fence{}))
+		assert.Equal(t, claim.Mine, n.says(c.ReleaseQuietly(script.Fence{})).Found)
+	}
+}
+
+// A surplus gives back what the lease has beside the slots that it has won, and no slot of others.
+func TestSurplus(t *testing.T) {
+	ticket := script.NewTicket(0, 1, script.ProcessOf(ours), 1)
+	for weight := 1; weight <= 2; weight++ {
+		for _, quietly := range []bool{false, true} {
+			n := startNode(t)
+			p := claim.NewPermits("lock", 2+2*weight, weight)
+			c, astray, _ := n.acquires(p, "v", script.Place{Ticket: ticket, Alive: 100_000})
+			_, others, a := n.acquires(p, "w", script.Place{})
+			assert.Equal(t, claim.Mine, a.Found)
+			var won script.Slots
+			for slot := range p.AllBut(astray.Slots.Or(others.Slots)).All() {
+				if won.Len() < weight {
+					won = won.With(slot)
+				}
+			}
+			v := c.Of(won)
+			n.says(v.Extend(time.Minute, true))
+			surplus := v.Surplus()
+			assert.Equal(t, "v", surplus.Value())
+			call := surplus.ReleaseQuietly(script.Fence{})
+			if !quietly {
+				call = surplus.Release(script.ProcessOf(ours), script.Turnover{Leave: []script.Ticket{ticket}}, script.Fence{})
+			}
+			for range 2 {
+				a := n.says(call)
+				assert.Equal(t, claim.Answer{Found: a.Found}, a)
+			}
+			assert.Equal(t, claim.Mine, n.says(v.Check()).Found, "the slots that it has won stay")
+			assert.Equal(t, claim.Mine, n.says(p.With("w", nil).(*claim.Permits).Of(others.Slots).Check()).Found)
+			for slot := range astray.Slots.All() {
+				assert.Zero(t, n.client.Exists(t.Context(), c.Lock(slot, "").Name()).Val())
+			}
+			queue := n.client.Exists(t.Context(), c.Queue()).Val()
+			assert.Equal(t, quietly, queue == 1, "the ticket has left")
+		}
+	}
+}
+
+func TestIsSurplus(t *testing.T) {
+	one, two := script.Slots{}.With(1), script.Slots{}.With(2)
+	answer := func(e script.EnteredPermits) claim.Answer {
+		return claim.Answer{Detail: &claim.Detail{Wait: claim.Never, Own: e}}
+	}
+	won := claim.NewPermits("lock", 3, 1).Of(one)
+	for name, c := range map[string]struct {
+		claim.Answer
+		want bool
+	}{
+		"no answer":                {claim.Answer{}, true},
+		"an answer of another":     {claim.Answer{Found: claim.Mine}, true},
+		"the slots":                {answer(script.EnteredPermits{Granted: true, Slots: one}), false},
+		"others":                   {answer(script.EnteredPermits{Granted: true, Slots: two}), true},
+		"more":                     {answer(script.EnteredPermits{Granted: true, Slots: one.Or(two)}), true},
+		"the slots were there":     {answer(script.EnteredPermits{Granted: true, WasThere: true, Slots: one}), false},
+		"others were there":        {answer(script.EnteredPermits{Granted: true, WasThere: true, Slots: two}), true},
+		"refused":                  {answer(script.EnteredPermits{Wait: 7, Free: one}), false},
+		"refused, nothing is free": {answer(script.EnteredPermits{Wait: -1}), false},
+	} {
+		assert.Equal(t, c.want, won.IsSurplus(c.Answer), name)
+	}
+	all := claim.NewPermits("lock", 2, 2).Of(script.Slots{}.With(0).With(1))
+	assert.False(t, all.IsSurplus(claim.Answer{}), "it has all permits that there are")
+}
+
+// An odd answer is no vote.
+func TestPermitsReadNoOddAnswer(t *testing.T) {
+	c := claim.NewPermits("lock", 3, 1).With("v", nil)
+	for _, reply := range []any{int64(3), int64(-1), "OK", nil, []any{int64(1), int64(0), []any{}, []any{}}} {
+		_, err := c.Acquire(time.Minute, script.Place{}, script.Fence{}).Read(reply)
+		require.Error(t, err, "%v", reply)
+	}
+}

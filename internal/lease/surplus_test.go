@@ -1,0 +1,363 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows what a lease of permits does with permits that nodes have granted to it beyond those that it has won.
+// The semaphore has three permits.
+
+const permits = 3
+
+// A counter is a node that grants permits.
+type counter struct {
+	*puppet.Puppet
+
+	mu    sync.Mutex
+	asked []pool.Request // acquires without a reply
+	gets  []string       // releases: which slots are given back and which are kept
+	found int64          // the reply to a release
+}
+
+func newCounter() *counter {
+	c := &counter{found: script.Mine}
+	c.Puppet = &puppet.Puppet{Answer: c.answer}
+	return c
+}
+
+func slotsOf(list ...int) (slots script.Slots) {
+	for _, slot := range list {
+		slots = slots.With(slot)
+	}
+	return slots
+}
+
+// answer answers a release. It keeps an acquire for the test to answer.
+func (c *counter) answer(req pool.Request) (*pool.Reply, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	keys, args := split(req)
+	switch {
+	case len(keys) == permits && len(args) == 3: // a value, a TTL and how many are wanted
+		c.asked = append(c.asked, req)
+		return nil, nil
+	case len(keys) == 2: // the release of a single slot
+		c.gets = append(c.gets, "unlock "+keys[0][len("{lock}:slot:"):])
+	default:
+		kept := args[2].(int)
+		slots := keys[:len(keys)-1]
+		text := "give"
+		for i, key := range slots {
+			if i == len(slots)-kept {
+				text += " keep"
+			}
+			text += " " + key[len("{lock}:slot:"):]
+		}
+		for _, ticket := range args[min(6, len(args)):] {
+			text += " leave " + fmt.Sprint(ticket)
+		}
+		c.gets = append(c.gets, text)
+	}
+	return &pool.Reply{Value: c.found, Fate: pool.Answered, Conn: 1}, nil
+}
+
+// split returns the keys and the arguments of a script.
+func split(req pool.Request) (keys []string, args []any) {
+	n := req.Args[2].(int)
+	for _, key := range req.Args[3 : 3+n] {
+		keys = append(keys, key.(string))
+	}
+	return keys, req.Args[3+n:]
+}
+
+// replies answers the acquire that was sent last.
+func (c *counter) replies(reply pool.Reply) {
+	c.mu.Lock()
+	req := c.asked[len(c.asked)-1]
+	c.mu.Unlock()
+	req.To.Receive(req.Tag, reply)
+}
+
+// grants answers that the node grants a slot.
+func (c *counter) grants(slot int) {
+	c.mu.Lock()
+	keys, _ := split(c.asked[len(c.asked)-1])
+	c.mu.Unlock()
+	at := slices.Index(keys, fmt.Sprintf("{lock}:slot:%d", slot))
+	c.replies(pool.Reply{Value: int64(at), Fate: pool.Answered, Conn: 1})
+}
+
+// released returns the releases that came since the last call.
+func (c *counter) released() (gets []string) {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	gets, c.gets = c.gets, nil
+	return gets
+}
+
+// oddReplies are replies to an acquire that do not grant: which of them may have granted something.
+var oddReplies = map[string]struct {
+	reply     pool.Reply
+	isSurplus bool
+}{
+	"refused":              {pool.Reply{Value: []any{int64(0), int64(-1), []any{}, []any{}}, Fate: pool.Answered, Conn: 1}, false},
+	"the connection broke": {pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1}, true},
+	"not sent":             {pool.Reply{Err: errBroken, Fate: pool.NotSent, Conn: 1}, false},
+	"no memory":            {pool.Reply{Err: answer("OOM command not allowed"), Fate: pool.Answered, Conn: 1}, true},
+	"odd":                  {pool.Reply{Value: "what?", Fate: pool.Answered, Conn: 1}, true},
+}
+
+// acquiring runs f in a bubble with three nodes that have been asked for a permit. won waits until the lease has won a
+// slot.
+func acquiring(t *testing.T, f func(t *testing.T, nodes []*counter, won func(slot int) *Lease)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := []*counter{newCounter(), newCounter(), newCounter()}
+		terms := newTerms(timingOf(8*time.Second), nodes[0], nodes[1], nodes[2])
+		terms.Claim = claim.NewPermits("lock", permits, 1)
+		type attempt struct {
+			lease *Lease
+			Outcome
+		}
+		attempts := make(chan attempt, 1)
+		go func() {
+			l, o := Acquire(t.Context(), terms, clock.Now(), 1, script.Place{}, nil)
+			attempts <- attempt{l, o}
+		}()
+		synctest.Wait()
+		f(t, nodes, func(slot int) *Lease {
+			t.Helper()
+			a := <-attempts
+			require.Equal(t, Won, a.Kind)
+			require.Equal(t, slotsOf(slot), a.lease.Claim().(*claim.Permit).Slots())
+			require.NoError(t, a.lease.Begin())
+			return a.lease
+		})
+		require.NoError(t, closes(t.Context(), terms.Keeper))
+	})
+}
+
+func TestSurplusGrantedBeforeTheWinIsGivenBackAtOnce(t *testing.T) {
+	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+		nodes[0].grants(1)
+		synctest.Wait()
+		assert.Empty(t, nodes[0].released(), "it may be won yet")
+		nodes[1].grants(2)
+		nodes[2].grants(2)
+		l := won(2)
+		assert.Equal(t, []string{"give 0 1 keep 2"}, nodes[0].released())
+		assert.Empty(t, nodes[1].released())
+		assert.Empty(t, nodes[2].released())
+		assert.True(t, l.End(nil))
+		l.Release(Releasing{})
+		for _, n := range nodes {
+			assert.Equal(t, []string{"unlock 2"}, n.released())
+		}
+	})
+}
+
+func TestSurplusGrantedAfterTheWinIsGivenBackAtOnce(t *testing.T) {
+	for name, unlocks := range map[string]bool{"while it is held": false, "after the Unlock": true} {
+		t.Run(name, func(t *testing.T) {
+			acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+				nodes[0].grants(2)
+				nodes[1].grants(2)
+				l := won(2)
+				if unlocks {
+					l.End(nil)
+					nodes[2].found = script.Missing
+					l.Release(Releasing{})
+					assert.Equal(t, []string{"unlock 2"}, nodes[2].released())
+				}
+				nodes[2].grants(0)
+				assert.Equal(t, []string{"give 0 1 keep 2"}, nodes[2].released(), "at once")
+				for _, n := range nodes[:2] {
+					assert.NotContains(t, strings.Join(n.released(), ", "), "give")
+				}
+				if unlocks {
+					time.Sleep(time.Minute)
+					assert.LessOrEqual(t, len(nodes[2].released()), 1, "the Unlock was sent before the node had granted, and is repeated once")
+				}
+				l.End(nil)
+			})
+		})
+	}
+}
+
+// A node that grants what is won, whenever its reply comes, is sent nothing.
+func TestNoSurplus(t *testing.T) {
+	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+		for _, n := range nodes[:2] {
+			n.grants(1)
+		}
+		l := won(1)
+		nodes[2].grants(1)
+		for _, n := range nodes {
+			assert.Empty(t, n.released())
+		}
+		l.End(nil)
+	})
+}
+
+// Whoever may have granted something has it taken back. Nobody else is sent anything.
+func TestSurplusOfNodesThatDoNotGrant(t *testing.T) {
+	for name, c := range oddReplies {
+		for _, late := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, late %v", name, late), func(t *testing.T) {
+				acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+					if !late {
+						nodes[0].replies(c.reply)
+					}
+					nodes[1].grants(1)
+					nodes[2].grants(1)
+					l := won(1)
+					if late {
+						nodes[0].replies(c.reply)
+					}
+					if c.isSurplus {
+						assert.Equal(t, []string{"give 0 2 keep 1"}, nodes[0].released())
+					} else {
+						assert.Empty(t, nodes[0].released())
+					}
+					time.Sleep(5 * time.Second)
+					assert.Empty(t, nodes[0].released(), "once is enough: it has found the value, or nothing was under way")
+					l.End(nil)
+				})
+			})
+		}
+	}
+}
+
+// If a reply was lost, the node may grant later. It is asked to give that back until it has had something, or until
+// whatever it could have had has run out.
+func TestSurplusOfALostReplyIsRepeated(t *testing.T) {
+	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+		nodes[0].found = script.Missing
+		nodes[0].replies(pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1})
+		nodes[1].grants(1)
+		nodes[2].grants(1)
+		l := won(1)
+		assert.Len(t, nodes[0].released(), 1)
+		time.Sleep(2 * time.Second)
+		again := nodes[0].released()
+		assert.Greater(t, len(again), 2)
+		l.End(nil)
+		time.Sleep(time.Second)
+		for _, text := range append(again, nodes[0].released()...) {
+			assert.Equal(t, "give 0 2 keep 1", text)
+		}
+		nodes[0].mu.Lock()
+		nodes[0].found = script.Mine
+		nodes[0].mu.Unlock()
+		time.Sleep(2 * time.Second)
+		assert.Len(t, nodes[0].released(), 1)
+		time.Sleep(10 * time.Second)
+		assert.Empty(t, nodes[0].released())
+	})
+	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+		nodes[0].found = script.Missing
+		nodes[1].grants(1)
+		nodes[2].grants(1)
+		l := won(1)
+		nodes[0].replies(pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1})
+		l.End(nil)
+		time.Sleep(12 * time.Second)
+		assert.Greater(t, len(nodes[0].released()), 5)
+		time.Sleep(time.Minute)
+		assert.Empty(t, nodes[0].released())
+	})
+}
+
+// A node without the script has granted nothing. It is sent the script in full as long as the round is open, and then
+// it counts as any other.
+func TestSurplusOfANodeWithoutTheScript(t *testing.T) {
+	lacks := pool.Reply{Err: noScript, Fate: pool.Answered, Conn: 1}
+	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+		nodes[0].replies(lacks)
+		assert.Equal(t, 1, nodes[0].Count("eval"))
+		nodes[1].grants(1)
+		nodes[2].grants(1)
+		l := won(1)
+		assert.Empty(t, nodes[0].released())
+		nodes[0].grants(0)
+		assert.Equal(t, []string{"give 0 2 keep 1"}, nodes[0].released())
+		l.End(nil)
+	})
+	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+		nodes[1].grants(1)
+		nodes[2].grants(1)
+		l := won(1)
+		nodes[0].replies(lacks)
+		assert.Zero(t, nodes[0].Count("eval"))
+		assert.Empty(t, nodes[0].released())
+		l.End(nil)
+	})
+}
+
+// An attempt that wins nothing gives back all slots everywhere, and a later grant as well.
+func TestAttemptThatWinsNothingGivesAllSlotsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := []*counter{newCounter(), newCounter(), newCounter()}
+		terms := newTerms(timingOf(8*time.Second), nodes[0], nodes[1], nodes[2])
+		terms.Claim = claim.NewPermits("lock", permits, 1)
+		go func() {
+			synctest.Wait()
+			nodes[0].grants(0)
+			nodes[1].grants(1)
+		}()
+		l, o := Acquire(t.Context(), terms, clock.Now(), 1, script.Place{}, nil)
+		assert.Equal(t, NotWon, o.Kind)
+		assert.False(t, o.MayWinAtOnce(), "no node has said what else is free")
+		l.End(errCause)
+		l.Release(Releasing{})
+		for _, n := range nodes {
+			assert.Equal(t, []string{"give 0 1 2"}, n.released()[:1])
+		}
+		nodes[2].grants(2)
+		time.Sleep(5 * time.Second)
+		for _, text := range nodes[2].released() {
+			assert.Equal(t, "give 0 1 2", text)
+		}
+		require.NoError(t, closes(t.Context(), terms.Keeper))
+	})
+}
+
+// The ticket of a waiter that has won leaves the queues with a release of its own, and with the later ones.
+func TestLeaver(t *testing.T) {
+	ticket := script.NewTicket(0, 1, script.ProcessOf("2222222222222222"), 1)
+	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+		nodes[0].grants(1)
+		nodes[1].grants(1)
+		l := won(1)
+		leaver := l.Leaver(ticket)
+		for _, n := range nodes {
+			assert.Empty(t, n.released())
+		}
+		leaver.Release(Releasing{})
+		for _, n := range nodes {
+			assert.Equal(t, []string{"give 0 1 2 leave " + ticket.String()}, n.released())
+		}
+		nodes[2].grants(2)
+		assert.Equal(t, []string{"give 0 2 keep 1 leave " + ticket.String()}, nodes[2].released(), "this value may have queued it there later")
+		l.End(nil)
+	})
+	l := New(nowhere(1), "v", clock.Now())
+	assert.Nil(t, l.Leaver(ticket), "nobody else can have this lock beside it")
+	assert.Nil(t, newSurplus(l.Claim(), 3), "a node grants a lock or it does not")
+}

@@ -1,0 +1,93 @@
+package quorum
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+)
+
+// This file remembers for a while on which nodes the client cannot use a queue. So a command that can do without the
+// queue is not sent in vain first.
+
+// deniedFor is how long a denial is remembered.
+const deniedFor = 5 * time.Second
+
+// maxDenials is how many names the denials of a node remember at most.
+const maxDenials = 1000
+
+// denials are what a node has denied. They are kept by the names of locks, because a user may lack the queues of some
+// names only, and a cluster may keep only some of them apart from their locks.
+type denials struct {
+	until atomic.Int64 // monotonic time when the last of them is forgotten
+	told  atomic.Bool
+
+	mu    sync.Mutex // guards what follows
+	user  time.Duration
+	names map[string]time.Duration
+}
+
+// Deny notes that the client cannot use the queue of a lock on the node. ofUser says that its user lacks a permission.
+// An empty name says that it is not known which queue that is. Deny reports whether it is the first time that the node
+// denies a queue.
+func (n *Node) Deny(name string, ofUser bool) (first bool) {
+	d, now := &n.denials, clock.Now().Mono
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	until := now + deniedFor
+	if ofUser {
+		d.user = until
+	}
+	if name != "" {
+		d.noteLocked(name, now, until)
+	}
+	d.until.Store(int64(until))
+	return !d.told.Swap(true)
+}
+
+func (d *denials) noteLocked(name string, now, until time.Duration) {
+	if _, known := d.names[name]; !known && len(d.names) >= maxDenials {
+		for other, end := range d.names {
+			if end <= now {
+				delete(d.names, other)
+			}
+		}
+		if len(d.names) >= maxDenials {
+			clear(d.names) // a denial that is forgotten costs a round trip
+		}
+	}
+	if d.names == nil {
+		d.names = make(map[string]time.Duration)
+	}
+	d.names[name] = until
+}
+
+// DeniesQueueOf reports whether the node has denied the queue of the lock with that name less than deniedFor ago.
+func (n *Node) DeniesQueueOf(name string) bool {
+	return n.denials.any(func(d *denials, now time.Duration) bool { return now < d.names[name] })
+}
+
+// DeniesQueues reports whether the node is likely to deny the queues of locks with these names, which one command
+// uses: it has denied the only one of them, or the client's user lacked the permission for some queue. A command may
+// rely on that only if it costs no more than a wake-up to leave the queue out.
+func (n *Node) DeniesQueues(names []string) bool {
+	return n.denials.any(func(d *denials, now time.Duration) bool {
+		return now < d.user || len(names) == 1 && now < d.names[names[0]]
+	})
+}
+
+// any reports what is says, or false at once if nothing is remembered.
+func (d *denials) any(is func(d *denials, now time.Duration) bool) bool {
+	until := d.until.Load()
+	if until == 0 {
+		return false
+	}
+	now := clock.Now().Mono
+	if int64(now) >= until {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return is(d, now)
+}

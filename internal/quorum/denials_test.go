@@ -1,0 +1,65 @@
+package quorum
+
+import (
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestNodeThatDeniesQueuesIsAskedAgainAfterAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newScene(1).Nodes[0]
+		denies := func() bool {
+			assert.Equal(t, n.DeniesQueueOf("a"), n.DeniesQueues([]string{"a"}))
+			return n.DeniesQueueOf("a")
+		}
+		assert.False(t, denies())
+		assert.True(t, n.Deny("a", false))
+		assert.True(t, denies())
+		time.Sleep(deniedFor - 1)
+		assert.True(t, denies())
+		time.Sleep(time.Nanosecond)
+		assert.False(t, denies())
+		assert.False(t, n.Deny("a", false), "it has been told before")
+		assert.True(t, denies())
+	})
+}
+
+// A denial says nothing of other names, unless it is the user who lacks a permission. Then releases do without the
+// queues, which costs wake-ups. Readers do not.
+func TestADenialIsAboutOneName(t *testing.T) {
+	n := newScene(1).Nodes[0]
+	n.Deny("a", false)
+	assert.False(t, n.DeniesQueueOf("b"))
+	assert.False(t, n.DeniesQueues([]string{"b"}))
+	assert.False(t, n.DeniesQueues([]string{"a", "b"}))
+	n.Deny("a", true)
+	assert.False(t, n.DeniesQueueOf("b"))
+	assert.True(t, n.DeniesQueues([]string{"b"}))
+	assert.True(t, n.DeniesQueues([]string{"b", "c"}))
+	n.Deny("", true)
+	assert.False(t, n.DeniesQueueOf(""))
+}
+
+func TestFewDenialsAreRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newScene(1).Nodes[0]
+		for i := range maxDenials {
+			n.Deny(strconv.Itoa(i), false)
+		}
+		time.Sleep(deniedFor / 2)
+		n.Deny("0", false)
+		assert.True(t, n.DeniesQueueOf("1"), "there is room for a name that is known")
+		time.Sleep(deniedFor / 2)
+		n.Deny("more", false)
+		assert.True(t, n.DeniesQueueOf("0"), "only what is out of date is forgotten")
+		for i := range maxDenials {
+			n.Deny("and "+strconv.Itoa(i), false)
+		}
+		assert.LessOrEqual(t, len(n.denials.names), maxDenials)
+		assert.True(t, n.DeniesQueueOf("and "+strconv.Itoa(maxDenials-1)))
+	})
+}

@@ -1,0 +1,501 @@
+package script_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
+)
+
+// This file compares the scripts of permits with a reference in Go, together with those of locks that are used for
+// slots. The reference is that of multi_fuzz_test.go where a slot is a lock: the slots of a semaphore are the names of
+// a world, and beside them is one queue.
+
+// A permitsWorld is what the reference expects on a node.
+type permitsWorld struct {
+	slots world     // only the locks
+	line  worldName // only the queue
+}
+
+var three = script.NewSemaphore("s", 3)
+
+const threeQueue = "{s}:slots"
+
+func threeSlot(i int) string { return fmt.Sprintf("{s}:slot:%d", i) }
+
+// A permitsAction is one command, and what the reference says about it.
+type permitsAction struct {
+	what    string
+	command script.Command
+	expect  func(w *permitsWorld) expected
+	parse   func(reply any) (any, error)
+}
+
+// An entering is an EnterPermits.
+type entering struct {
+	script.Entering
+
+	value, ticket string
+	strict        bool
+}
+
+// preference returns n slots in the order of preference.
+func preference(o script.Order, n int) (order []int) {
+	rank := func(slot int) int {
+		r := (slot - o.First + n) % n
+		if !o.Front.Has(slot) {
+			r += n
+		}
+		return r
+	}
+	for slot := range n {
+		order = append(order, slot)
+	}
+	slices.SortFunc(order, func(a, b int) int { return rank(a) - rank(b) })
+	return order
+}
+
+func (e entering) expect(w *permitsWorld) expected {
+	if e.ticket != "" {
+		if w.line.queueOdd {
+			return expected{refused: true}
+		}
+		w.line.with(e.ticket)
+		w.line.living()
+		if e.strict && w.line.at(0) != processOf(e.ticket) {
+			return expected{reply: script.EnteredPermits{Wait: w.line.queue[0].left}}
+		}
+	}
+	isFree := func(slot int) bool { return !w.slots[slot].lockOdd && w.slots[slot].lock == "" }
+	order := preference(e.Order, 3)
+	// Without a ticket, a node that finds the first slot free looks no further.
+	plain := e.ticket == "" && e.Wants == 1 && isFree(order[0])
+	var reply script.EnteredPermits
+	var free []int
+	for _, slot := range order {
+		if n := w.slots[slot]; !n.lockOdd && n.lock == e.value && !plain {
+			reply.Slots = reply.Slots.With(slot)
+		}
+		if isFree(slot) {
+			free = append(free, slot)
+			reply.Free = reply.Free.With(slot)
+		}
+	}
+	switch {
+	case reply.Slots.Len() > 0:
+		reply.Granted, reply.WasThere, reply.Free = true, true, script.Slots{}
+	case len(free) >= e.Wants:
+		reply.Granted, reply.Slots = true, slots(free[:e.Wants]...)
+		for _, slot := range free[:e.Wants] {
+			w.slots[slot] = worldName{lock: e.value, lockTTL: worldTTL}
+		}
+		if e.ticket == "" && e.Wants == 1 {
+			reply.Free = reply.Slots
+		}
+	default:
+		reply.Wait = -1
+		for _, n := range w.slots {
+			if e.ticket != "" && n.lock != "" && n.lockTTL > 0 && (reply.Wait < 0 || n.lockTTL < reply.Wait) {
+				reply.Wait = n.lockTTL
+			}
+		}
+	}
+	return expected{reply: reply}
+}
+
+func (e entering) action() permitsAction {
+	place := script.Place{Ticket: script.TicketOf(e.ticket), Alive: worldAlive, Strict: e.strict}
+	return permitsAction{
+		fmt.Sprintf("enter %+v", e), script.EnterPermits(three, e.value, worldTTL, e.Entering, place), e.expect,
+		func(reply any) (any, error) { return e.Parse(reply, 3) },
+	}
+}
+
+// A giving is a ReleaseSlots.
+type giving struct {
+	gives, keeps   script.Slots
+	weight         int
+	value, process string
+	quiet          bool
+	enters         string
+	leave          []string
+}
+
+func (r giving) expect(w *permitsWorld) (e expected) {
+	var had int
+	var free bool
+	about := ""
+	for _, part := range []script.Slots{r.gives, r.keeps} {
+		for slot := range part.All() {
+			if about == "" {
+				about = threeSlot(slot)
+			}
+			n := &w.slots[slot]
+			if n.lockOdd {
+				continue
+			}
+			if n.lock == r.value {
+				had++
+				if r.gives.Has(slot) {
+					*n = worldName{}
+				}
+			}
+			free = free || n.lock == ""
+		}
+	}
+	reply := script.Released{Found: script.Missing}
+	if had >= r.weight {
+		reply.Found = script.Mine
+	}
+	l := &w.line
+	if !r.quiet && !l.queueOdd && (free || r.enters != "" || len(r.leave) > 0) {
+		l.without(r.leave...)
+		l.with(r.enters)
+		l.living()
+		l.settle()
+		if free && len(l.queue) > 0 {
+			told, first, others := l.tells(r.process, false)
+			for _, process := range told {
+				e.told = append(e.told, process+" "+about)
+			}
+			if first {
+				reply.First = 1
+			}
+			if others {
+				reply.Others = 1
+			}
+		}
+	}
+	e.reply = reply
+	return e
+}
+
+func (r giving) action() permitsAction {
+	turnover := script.Turnover{Enters: script.TicketOf(r.enters), Alive: worldAlive, Leave: leaving(r.leave)}
+	a := permitsAction{what: fmt.Sprintf("release %+v", r), expect: r.expect, parse: parseReleasedOne}
+	if r.quiet {
+		a.command = script.ReleaseSlotsQuietly(three, r.value, r.weight, r.gives)
+	} else {
+		a.command = script.ReleaseSlots(three, r.value, r.weight, r.gives, r.keeps, script.ProcessOf(r.process), turnover)
+	}
+	return a
+}
+
+// A givingOne is the release of a slot as a lock.
+type givingOne struct {
+	leave
+
+	slot int
+}
+
+func (r givingOne) expect(w *permitsWorld) expected {
+	as := world{w.line}
+	as[0].lock, as[0].lockTTL, as[0].lockOdd = w.slots[r.slot].lock, w.slots[r.slot].lockTTL, w.slots[r.slot].lockOdd
+	e := r.leave.expect(&as)
+	w.slots[r.slot] = worldName{lock: as[0].lock, lockTTL: as[0].lockTTL, lockOdd: as[0].lockOdd}
+	as[0].lock, as[0].lockTTL, as[0].lockOdd = "", 0, false
+	w.line = as[0]
+	for i, told := range e.told {
+		e.told[i] = told[:17] + threeSlot(r.slot)
+	}
+	return e
+}
+
+func (r givingOne) action() permitsAction {
+	lock := three.Lock(r.slot, r.value)
+	a := permitsAction{what: fmt.Sprintf("release one %+v", r), expect: r.expect, parse: parseReleasedOne}
+	if r.quiet {
+		a.command = script.ReleaseQuietly(lock, script.Fence{})
+	} else {
+		a.command = script.ReleaseSlot(three, lock, script.ProcessOf(r.process), r.turnover())
+	}
+	return a
+}
+
+// lookAt returns an extend, a heal or a valid of slots.
+func lookAt(l look) permitsAction {
+	a := permitsAction{what: fmt.Sprintf("%+v", l), parse: func(reply any) (any, error) { return reply, nil }}
+	a.expect = func(w *permitsWorld) expected { return l.expect(&w.slots) }
+	if len(l.names) == 1 {
+		lock := three.Lock(l.names[0], l.value)
+		a.command = map[string]script.Command{"extend": script.Extend(lock, worldTTL), "heal": script.Heal(lock, worldTTL), "valid": script.Valid(lock)}[l.kind]
+		return a
+	}
+	m := three.Multi(slots(l.names...), l.value)
+	a.command = map[string]script.Command{"extend": script.ExtendMulti(m, worldTTL), "heal": script.HealMulti(m, worldTTL), "valid": script.ValidMulti(m)}[l.kind]
+	return a
+}
+
+// setPermits makes the node as w says.
+func (p *play) setPermits(w *permitsWorld) {
+	p.pipe.FlushAll(p.Context())
+	for i, n := range w.slots {
+		p.put(threeSlot(i), n.lock, n.lockTTL, n.lockOdd)
+	}
+	p.put(threeQueue, p.text(w.line.queue), w.line.queueTTL, w.line.queueOdd)
+}
+
+// doPermits plays an action. From is said if the node does not do what the reference says.
+func (p *play) doPermits(w *permitsWorld, a permitsAction, from string) {
+	c := p.Context()
+	reply := p.pipe.Do(c, a.command.InFull()...)
+	want := a.expect(w)
+	after := *w
+	after.line.queue = slices.Clone(after.line.queue)
+	p.pipe.Publish(c, script.ProcessOf(us).Channel(), "end")
+	state := p.pipe.Eval(c, dump, []string{threeSlot(0), threeSlot(1), threeSlot(2), threeQueue})
+	p.checks = append(p.checks, func(messages []string) {
+		if wrong := p.permitsDiffer(a, want, reply, after, state, messages); wrong != "" {
+			p.Fatalf("%s\n%s\nfrom %s", wrong, a.what, from)
+		}
+	})
+}
+
+// permitsDiffer says in what the node differs from the reference, "" for nothing.
+func (p *play) permitsDiffer(a permitsAction, want expected, reply *redis.Cmd, after permitsWorld, state *redis.Cmd, messages []string) string {
+	if wrong := want.differs(a.parse, reply, messages); wrong != "" {
+		return wrong
+	}
+	values := state.Val().([]any)
+	for i, n := range after.slots {
+		if wrong := differs(values[2*i:], n.lock, n.lockTTL, n.lockOdd); wrong != "" {
+			return fmt.Sprintf("slot %d: %s", i, wrong)
+		}
+	}
+	if wrong := p.queueDiffers(values[6:], after.line); wrong != "" {
+		return "queue " + wrong
+	}
+	return ""
+}
+
+func anyPermitsWorld(r *rand.Rand) *permitsWorld {
+	w := &permitsWorld{}
+	for i := range w.slots {
+		switch n := &w.slots[i]; r.IntN(9) {
+		case 0, 1:
+			n.lock, n.lockTTL = "v", pick[int64](r, worldTTL/2, 2*worldTTL, -1)
+		case 2, 3, 4:
+			n.lock, n.lockTTL = "w", pick[int64](r, worldTTL/4, worldTTL/2, 2*worldTTL, -1)
+		case 5:
+			n.lockOdd = r.IntN(2) == 0
+		}
+	}
+	for _, t := range some(r, worldTickets) {
+		w.line.queue = append(w.line.queue, worldWaiter{t, pick(r, worldDead, 3*worldAlive, 5*worldAlive), false})
+		w.line.queueTTL = pick[int64](r, 150_000, 400_000)
+	}
+	if r.IntN(20) == 0 {
+		w.line = worldName{queueOdd: true}
+	}
+	return w
+}
+
+func anySlots(r *rand.Rand) (set script.Slots) { return slots(some(r, []int{0, 1, 2})...) }
+
+func anyPermitsAction(r *rand.Rand) permitsAction {
+	value, process := pick(r, "v", "v", "w", "x"), pick(r, us, they, "")
+	switch r.IntN(8) {
+	case 0, 1, 2:
+		e := entering{wants(pick(r, 1, 1, 2, 3), r.IntN(3)), value, pick(r, append([]string{"", ""}, worldTickets...)...), r.IntN(2) == 0}
+		e.Order.Front = anySlots(r)
+		return e.action()
+	case 3, 4:
+		g := giving{gives: slots(0, 1, 2), weight: 1 + r.IntN(3), value: value, process: process, quiet: r.IntN(6) == 0}
+		if r.IntN(2) == 0 {
+			g.gives = anySlots(r)
+		}
+		if !g.quiet {
+			g.keeps = anySlots(r)
+			for slot := range g.gives.All() {
+				g.keeps = three.AllBut(three.AllBut(g.keeps).With(slot))
+			}
+			g.leave = some(r, worldTickets)
+			if r.IntN(3) == 0 {
+				g.enters = pick(r, worldTickets...)
+			}
+		}
+		return g.action()
+	case 5, 6:
+		l := leave{names: []int{0}, value: value, process: process, quiet: r.IntN(6) == 0, all: some(r, worldTickets)}
+		if r.IntN(3) == 0 {
+			l.enters, l.leaves = []string{pick(r, worldTickets...)}, [][]string{nil}
+		}
+		return givingOne{l, r.IntN(3)}.action()
+	}
+	return lookAt(look{pick(r, []int{r.IntN(3)}, []int{0, 1}, []int{1, 2}, []int{0, 1, 2}), value, pick(r, "extend", "heal", "valid")})
+}
+
+// TestPermitsAtRandom plays commands of permits, and of locks on their slots, on nodes of both kinds.
+func TestPermitsAtRandom(t *testing.T) {
+	onBoth(t, func(g ground) {
+		for seed := range testlength.Of(5, 40, 4000) {
+			r := rand.New(rand.NewPCG(uint64(seed), 2)) //nolint:gosec // it is to be repeatable
+			p := g.play()
+			for range 10 {
+				w := anyPermitsWorld(r)
+				p.setPermits(w)
+				for range 6 {
+					p.doPermits(w, anyPermitsAction(r), fmt.Sprintf("seed %d: %+v", seed, *w))
+				}
+			}
+			p.end()
+		}
+	})
+}
+
+// TestPermitsInSmallWorlds plays commands of permits in all states of a small set.
+func TestPermitsInSmallWorlds(t *testing.T) {
+	ours, theirs := worldTickets[2], worldTickets[1]
+	live := func(tickets ...string) (queue []worldWaiter) {
+		for _, t := range tickets {
+			queue = append(queue, worldWaiter{t, 3 * worldAlive, false})
+		}
+		return queue
+	}
+	queues := [][]worldWaiter{nil, live(theirs), live(worldTickets[0], theirs), {{theirs, worldDead, false}}, {{theirs, worldDead, false}, {worldTickets[3], 3 * worldAlive, false}}, live(ours, worldTickets[3])}
+	queues = queues[:testlength.Of(2, 4, 6)]
+	actions := []permitsAction{
+		entering{wants(1, 0), "v", "", false}.action(),
+		entering{wants(1, 1, 2), "v", "", false}.action(),
+		entering{wants(2, 2), "v", ours, true}.action(),
+		entering{wants(1, 2), "v", ours, false}.action(),
+		giving{gives: slots(0, 1, 2), weight: 1, value: "v", process: us, leave: []string{ours}}.action(),
+		giving{gives: slots(0, 1), keeps: slots(2), weight: 1, value: "v", leave: []string{theirs}}.action(),
+		giving{gives: slots(0, 2), weight: 2, value: "v", process: us, enters: ours}.action(),
+		giving{gives: slots(0, 1, 2), weight: 2, value: "v", quiet: true}.action(),
+		givingOne{leave{names: []int{0}, value: "v", process: us}, 1}.action(),
+	}
+	onBoth(t, func(g ground) {
+		for i, q := range queues {
+			p := g.play()
+			for state := range 4 * 4 * 4 {
+				from := permitsWorld{line: worldName{queue: q}}
+				if q != nil {
+					from.line.queueTTL = 400_000
+				}
+				for slot := range 3 {
+					from.slots[slot] = []worldName{{}, {lock: "v", lockTTL: worldTTL / 2}, {lock: "w", lockTTL: 2 * worldTTL}, {lockOdd: true}}[state>>(2*slot)%4]
+				}
+				for _, a := range actions {
+					w := from
+					p.setPermits(&w)
+					p.doPermits(&w, a, fmt.Sprintf("queue %d: %+v", i, from))
+				}
+			}
+			p.end()
+		}
+	})
+}
+
+// bytesAsRandom makes random numbers of bytes, and when these are used up, of a generator.
+type bytesAsRandom struct {
+	bytes []byte
+	then  rand.Source
+}
+
+// Uint64 implements rand.Source.
+func (b *bytesAsRandom) Uint64() uint64 {
+	if len(b.bytes) == 0 {
+		return b.then.Uint64()
+	}
+	n := uint64(b.bytes[0])
+	b.bytes = b.bytes[1:]
+	return n * 0x0101010101010101
+}
+
+// Whatever is done with permits: the node does what the reference says.
+func FuzzPermits(f *testing.F) {
+	f.Add([]byte{})
+	for i := range byte(8) {
+		f.Add([]byte{i, 40 * i, 255 - 7*i, 90, 13 * i})
+	}
+	f.Fuzz(func(t *testing.T, plan []byte) {
+		bubble(t, func(t *testing.T, _ *embedded.Node, c *redis.Client) {
+			g := ground{T: t, client: c, pubsub: c.Subscribe(t.Context(), script.ProcessOf(us).Channel(), script.ProcessOf(they).Channel())}
+			defer func() { _ = g.pubsub.Close() }()
+			for range 2 {
+				_, err := g.pubsub.ReceiveTimeout(t.Context(), 10*time.Second)
+				require.NoError(t, err)
+			}
+			r := rand.New(&bytesAsRandom{plan, rand.NewPCG(uint64(len(plan)), 3)}) //nolint:gosec // it is to be repeatable
+			p, w := g.play(), anyPermitsWorld(r)
+			p.setPermits(w)
+			for range 8 {
+				p.doPermits(w, anyPermitsAction(r), fmt.Sprintf("%+v", *w))
+			}
+			p.end()
+		})
+	})
+}
+
+// Whatever a node answers: reading it never panics, and it is a grant only if it says so of as many slots as are
+// wanted, or of a value that was there.
+func FuzzParseEnteredPermits(f *testing.F) {
+	for _, reply := range []string{"i\x00", "i\x01", "i\x03", "i\x04", "i\xff", "s0", "n", "", "a", "aa", "a\x04i\x01i\x00a\x01i\x00a\x00", "a\x04i\x01i\x00a\x02i\x00i\x01a\x01i\x02", "a\x04i\x00i\x07a\x00a\x01i\x03", "a\x04i\x00i\xffa\x00a\x00", "a\x04i\x02i\x00a\x01i\x02a\x00", "a\x04i\x01i\x00a\x02i\x01i\x01a\x00", "a\x04i\x01i\x00i\x00i\x00"} {
+		for how := range byte(4) {
+			f.Add([]byte(reply), how)
+		}
+	}
+	f.Fuzz(func(t *testing.T, text []byte, how byte) {
+		const n = 4
+		e := wants(1+int(how>>1&1), int(how>>2)%n)
+		if how&1 != 0 {
+			e.Order.Front = slots(int(how>>4)%n, int(how>>6)%n)
+		}
+		reply, _ := anyReply(text)
+		got, err := e.Parse(reply, n)
+		if err != nil {
+			require.Equal(t, script.EnteredPermits{}, got)
+			return
+		}
+		require.Zero(t, three.AllBut(slots()).With(3).Or(got.Slots).Or(got.Free).Len()-n, "there are no others")
+		if index, single := reply.(int64); single {
+			require.Equal(t, 1, e.Wants)
+			require.True(t, index >= 0 && index < n && got.Granted)
+			require.Equal(t, granted(preference(e.Order, n)[index]), got)
+			return
+		}
+		parts := reply.([]any)
+		require.Len(t, parts, 4)
+		require.Equal(t, parts[0] != int64(0), got.Granted)
+		require.Equal(t, parts[0] == int64(2), got.WasThere)
+		require.Equal(t, len(parts[2].([]any)), got.Slots.Len())
+		if got.Granted && !got.WasThere {
+			require.Equal(t, e.Wants, got.Slots.Len())
+		}
+		if !got.Granted {
+			require.Equal(t, parts[1], got.Wait)
+			require.True(t, got.Wait == -1 || got.Wait > 0)
+		}
+	})
+}
+
+// anyReply reads a reply from a text, and returns what is behind it.
+func anyReply(text []byte) (reply any, rest []byte) {
+	if len(text) < 2 {
+		return nil, nil
+	}
+	what, n, rest := text[0], int8(text[1]), text[2:]
+	switch what {
+	case 'i':
+		return int64(n), rest
+	case 's':
+		return string(text[1:2]), rest
+	case 'a':
+		list := []any{}
+		for range min(max(n, 0), 8) {
+			reply, rest = anyReply(rest)
+			list = append(list, reply)
+		}
+		return list, rest
+	}
+	return nil, rest
+}

@@ -1,0 +1,293 @@
+package redsync_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// Readers and writers on real servers: permissions, clusters, clocks, and faults.
+
+// A downLog is told which nodes are down.
+type downLog struct {
+	mu   sync.Mutex
+	down map[int]error
+}
+
+func (l *downLog) ObserveNodeDown(_ context.Context, d observe.NodeDown) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.down == nil {
+		l.down = map[int]error{}
+	}
+	l.down[d.Node] = d.Err
+}
+
+// of returns why a node is down, as far as l was told.
+func (l *downLog) of(node int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.down[node]
+}
+
+// noQueueACL is what readers and writers need without queues.
+var noQueueACL = append([]string{"+time"}, plainACL...)
+
+// processAsOn returns a process whose user has these rules on each server.
+func processAsOn(t *testing.T, servers []*realredis.Server, rules func(i int) []string) *redsync.Redsync {
+	t.Helper()
+	var pools []pool.Pool
+	for i, s := range servers {
+		args := []any{"acl", "setuser", "locker", "reset", "on", ">secret"}
+		for _, rule := range rules(i) {
+			args = append(args, rule)
+		}
+		realredis.Must(t, s, args...)
+		c := redis.NewClient(&redis.Options{
+			Addr: s.Addr(), Username: "locker", Password: "secret",
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		})
+		t.Cleanup(func() { _ = c.Close() })
+		pools = append(pools, pool.New(c))
+	}
+	return closed(t, redsync.New(pools...))
+}
+
+// closed returns rs, which the end of the test closes, for tests that give a slow machine time to answer.
+func closed(t *testing.T, rs *redsync.Redsync) *redsync.Redsync {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = rs.Close(ctx) // nodes may be down
+	})
+	return rs.With(redsync.WithTimeoutFactor(0.1), redsync.WithExpiry(40*time.Second))
+}
+
+// awaitTickets waits until n waiters stand in the queue of "lock" on the servers.
+func awaitTickets(t *testing.T, servers []*realredis.Server, n int) {
+	t.Helper()
+	const ticket = 64
+	awaitAnswers(t, servers, int64(n*ticket), "strlen", "{lock}:queue")
+}
+
+// unlocks unlocks m.
+func unlocks(t *testing.T, m *redsync.Mutex) {
+	t.Helper()
+	ok, err := m.Unlock()
+	require.NoError(t, err)
+	require.True(t, ok)
+}
+
+// Two of five nodes deny the queue, and a third one is down. A reader is let in there without a look at the queue, and
+// is kept out by the two nodes on which it may look if a writer waits. A node that denies its queue is not down.
+func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	down, denied := &downLog{}, &unwokenLog{}
+	rs := processAsOn(t, servers, func(i int) []string {
+		if i < 2 {
+			return noQueueACL
+		}
+		return smallestACL
+	}).With(redsync.WithObserver(down), redsync.WithObserver(denied))
+	servers[4].Kill()
+	shared := redsync.WithShared()
+	for _, options := range [][]redsync.Option{{shared}, {shared, redsync.WithHandOver(false), redsync.WithSetNXOnExtend()}} {
+		r, other := rs.NewMutex("lock", options...), rs.NewMutex("lock", shared)
+		for range 2 { // the second time the library knows what the nodes deny
+			require.NoError(t, r.TryLock())
+			unlocks(t, r)
+			require.NoError(t, r.Lock())
+			ok, err := r.Extend()
+			require.True(t, ok, "%v", err)
+			unlocks(t, r)
+		}
+		w := rs.NewMutex("lock")
+		require.NoError(t, w.Lock())
+		require.NoError(t, w.Downgrade(t.Context()))
+		require.NoError(t, other.TryLock())
+		unlocks(t, w)
+		unlocks(t, other)
+	}
+	holder := closed(t, realProcess(servers[:4])).NewMutex("lock", shared)
+	require.NoError(t, holder.Lock())
+	writer := make(chan error)
+	w := closed(t, realProcess(servers[:4])).NewMutex("lock", redsync.WithTries(0))
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { writer <- w.LockContext(ctx) }()
+	awaitTickets(t, servers[:4], 1)
+	require.Error(t, rs.NewMutex("lock", shared).TryLock(), "two nodes have let it in")
+	cancel()
+	require.Error(t, <-writer)
+	unlocks(t, holder)
+	for i := range 4 {
+		assert.NoError(t, down.of(i), "node %d", i)
+	}
+	assert.Subset(t, []int{0, 1}, denied.nodes(t))
+}
+
+// A cluster keeps the queue of one name on another node than the lock. Readers of that name do not look at the queue,
+// and those of other names do.
+func TestReadersOfANameWhoseQueueIsElsewhere(t *testing.T) {
+	t.Parallel()
+	servers := realredis.StartCluster(t)
+	a, _ := clusterProcess(t, servers)
+	b, _ := clusterProcess(t, servers)
+	shared := redsync.WithShared()
+	apart := a.NewMutex("apart}", shared)
+	require.NoError(t, apart.Lock())
+	require.Error(t, a.NewMutex("apart}").TryLock())
+	r := a.NewMutex("lock", shared)
+	require.NoError(t, r.Lock())
+	w := b.NewMutex("lock", redsync.WithTries(0), redsync.WithExpiry(40*time.Second))
+	done := make(chan error)
+	go func() { done <- w.Lock() }()
+	queued := func() bool {
+		for _, s := range servers {
+			if n, err := s.Do("strlen", "{lock}:queue"); err == nil && n.(int64) > 0 {
+				return true
+			}
+		}
+		return false
+	}
+	require.Eventually(t, queued, soon, time.Millisecond)
+	require.Error(t, a.NewMutex("lock", shared, redsync.WithHandOver(false)).TryLock(), "the writer waits")
+	unlocks(t, r)
+	require.NoError(t, <-done)
+	unlocks(t, w)
+	unlocks(t, apart)
+}
+
+// While a minority is frozen a downgrade lets in the readers of all processes that wait before the next writer, and
+// keeps that writer out. While a majority is frozen it fails, the hold goes on, and a later extension does the work.
+func TestDowngradeOnRealServers(t *testing.T) {
+	t.Parallel()
+	for name, frozen := range map[string]int{"a frozen minority": 2, "a frozen majority": 3} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			servers := realredis.Start(t, 5)
+			a, b, c := closed(t, realProcess(servers)), closed(t, realProcess(servers)), closed(t, realProcess(servers))
+			ctx, cancel := context.WithTimeout(t.Context(), soon)
+			defer cancel()
+			m := a.NewMutex("lock")
+			require.NoError(t, m.Lock())
+			awaitAnswers(t, servers, 1, "exists", "lock")
+			var readers []*redsync.Mutex
+			in := make(chan error, 3)
+			for i, rs := range []*redsync.Redsync{b, b, c} {
+				r := rs.NewMutex("lock", patient(redsync.WithShared())...)
+				readers = append(readers, r)
+				go func() { in <- r.LockContext(ctx) }()
+				awaitTickets(t, servers, []int{1, 1, 2}[i]) // the readers of a process stand behind one ticket
+			}
+			w, written := c.NewMutex("lock", patient()...), make(chan error, 1)
+			go func() { written <- w.LockContext(ctx) }()
+			for _, s := range servers[:frozen] {
+				s.Freeze()
+				defer s.Thaw()
+			}
+			until := m.Until()
+			brief, stop := context.WithTimeout(ctx, 300*time.Millisecond)
+			defer stop()
+			err := m.Downgrade(brief)
+			if frozen > 2 {
+				require.ErrorIs(t, err, redsync.ErrExtendFailed)
+				assert.Equal(t, until, m.Until())
+				require.NoError(t, m.Err())
+				assert.Empty(t, in)
+				for _, s := range servers[:frozen] {
+					s.Thaw()
+				}
+				_, err = m.ExtendContext(ctx)
+			}
+			require.NoError(t, err)
+			assert.True(t, m.Until().After(until))
+			for range readers {
+				require.NoError(t, <-in)
+			}
+			assert.Empty(t, written)
+			for _, s := range servers[:frozen] {
+				s.Thaw()
+			}
+			ok, err := m.ValidContext(ctx)
+			require.NoError(t, err)
+			assert.True(t, ok)
+			for _, r := range append(readers, m) {
+				assert.Empty(t, written, "a reader holds the lock")
+				unlocks(t, r)
+			}
+			require.NoError(t, <-written)
+			unlocks(t, w)
+			awaitAnswers(t, servers, 0, "exists", "lock", "{lock}:queue")
+		})
+	}
+}
+
+// A writer's release lets in all readers of all processes that wait before the next writer. That writer goes before the
+// readers that come later. Retry delays are so long that only wake-ups serve them.
+func TestOneReleaseLetsInTheReadersOfAllProcesses(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	begins := func(rs *redsync.Redsync, options ...redsync.Option) (*redsync.Mutex, chan error) {
+		m, done := rs.NewMutex("lock", patient(options...)...), make(chan error, 1)
+		go func() { done <- m.LockContext(ctx) }()
+		return m, done
+	}
+	type waiting struct {
+		*redsync.Mutex
+		done chan error
+	}
+	shared := redsync.WithShared()
+	holder := closed(t, realProcess(servers)).NewMutex("lock")
+	require.NoError(t, holder.Lock())
+	var early, late []waiting
+	tickets := 0
+	for range 4 {
+		rs := closed(t, realProcess(servers))
+		for range 3 {
+			m, done := begins(rs, shared)
+			early = append(early, waiting{m, done})
+		}
+		tickets++
+		awaitTickets(t, servers, tickets)
+	}
+	writer, written := begins(closed(t, realProcess(servers)))
+	awaitTickets(t, servers, tickets+1)
+	for i := range 2 {
+		m, done := begins(closed(t, realProcess(servers)), shared)
+		late = append(late, waiting{m, done})
+		awaitTickets(t, servers, tickets+2+i)
+	}
+	unlocks(t, holder)
+	for _, r := range early {
+		require.NoError(t, <-r.done)
+	}
+	for _, r := range early {
+		assert.Empty(t, written)
+		unlocks(t, r.Mutex)
+	}
+	require.NoError(t, <-written)
+	for _, r := range late {
+		assert.Empty(t, r.done)
+	}
+	unlocks(t, writer)
+	for _, r := range late {
+		require.NoError(t, <-r.done)
+		unlocks(t, r.Mutex)
+	}
+	awaitAnswers(t, servers, 0, "exists", "lock", "{lock}:queue")
+}
