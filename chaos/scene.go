@@ -154,11 +154,11 @@ const lostSlop = 2 * time.Second
 func (s scene) rules(settled time.Duration, left, setBack map[int]time.Duration) history.Rules {
 	return history.Rules{
 		MaxTTL:     longestTTL(s.expiry),
-		MaxSideTTL: map[string]time.Duration{":queue": queueTTL, ":fence": fenceTTL},
+		MaxSideTTL: map[string]time.Duration{":queue": queueTTL, ":slots": queueTTL, ":fence": fenceTTL},
 		LostSlop:   lostSlop,
 		Settled:    settled,
 		SettledOn:  left,
-		Gone:       []string{":queue"},
+		Gone:       []string{":queue", ":slots"},
 		SetBack:    setBack,
 	}
 }

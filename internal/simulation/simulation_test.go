@@ -48,9 +48,12 @@ func oneByOne(t *testing.T) {
 	})
 }
 
+// queues are the ends of the keys of those who wait.
+var queues = []string{":queue", ":slots"}
+
 // rules are what the history of a simulation must keep.
 func (s *simulation) rules(events []history.Event) history.Rules {
-	r := history.Rules{MaxTTL: s.longest, LostSlop: 1, SettledOn: map[int]time.Duration{}, Gone: []string{":queue"}}
+	r := history.Rules{MaxTTL: s.longest, LostSlop: 1, SettledOn: map[int]time.Duration{}, Gone: queues}
 	if s.clocks == "wall" {
 		// A time of this machine knows when it was by the monotonic clock as well, and
 		// timers go by that. In a bubble it does not, and they are off by the steps.

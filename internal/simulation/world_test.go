@@ -122,10 +122,10 @@ var rewrites = map[mistake]*strings.Replacer{
 		"keep(KEYS[1], add(text, value, now + ARGV[2]), now)", "redis.call('SET', KEYS[1], add(text, value, now + ARGV[2]), 'PX', ARGV[2])",
 		"value, deadline), now)", "value, deadline), now)\n  redis.call('PEXPIRE', KEYS[1], ARGV[2])",
 		"keep(KEYS[1], text, now)", "redis.call('SET', KEYS[1], text, 'KEEPTTL')"),
-	strays:      strings.NewReplacer("if i <= n - ARGV[2] then", "if i <= n - ARGV[2] and ARGV[2] == '0' then"),
+	strays:      strings.NewReplacer("if #mine > 0 then", "if #mine > 0 and ARGV[3] == '0' then"),
 	early:       strings.NewReplacer("value, 'NX', 'PX', ARGV[2])", "value, 'NX', 'PX', math.ceil(ARGV[2] / 2))", "SET', KEYS[i + 1], value, 'PX', ARGV[2])", "SET', KEYS[i + 1], value, 'PX', math.ceil(ARGV[2] / 2))"),
 	inAnyTurn:   strings.NewReplacer("if ARGV[6] == '1' and first ~=", "if false and first ~="),
-	oneAlone:    strings.NewReplacer("found = 1\nif i <= n - ARGV[2] then", "if i <= n - ARGV[2] and found == 0 then\nfound = 1"),
+	oneAlone:    strings.NewReplacer("redis.pcall(\'DEL\', unpack(mine))", "redis.pcall(\'DEL\', mine[1])"),
 	allReleased: strings.NewReplacer("if #text > 8 then keep(KEYS[1], text, now) end", `text = 'readers\n'`),
 }
 
