@@ -125,7 +125,7 @@ var rewrites = map[mistake]*strings.Replacer{
 	strays:      strings.NewReplacer("if #mine > 0 then", "if #mine > 0 and ARGV[3] == '0' then"),
 	early:       strings.NewReplacer("value, 'NX', 'PX', ARGV[2])", "value, 'NX', 'PX', math.ceil(ARGV[2] / 2))", "SET', KEYS[i + 1], value, 'PX', ARGV[2])", "SET', KEYS[i + 1], value, 'PX', math.ceil(ARGV[2] / 2))"),
 	inAnyTurn:   strings.NewReplacer("if ARGV[6] == '1' and first ~=", "if false and first ~="),
-	oneAlone:    strings.NewReplacer("redis.pcall(\'DEL\', unpack(mine))", "redis.pcall(\'DEL\', mine[1])"),
+	oneAlone:    strings.NewReplacer("redis.pcall('DEL', unpack(mine))", "redis.pcall('DEL', mine[1])"),
 	allReleased: strings.NewReplacer("if #text > 8 then keep(KEYS[1], text, now) end", `text = 'readers\n'`),
 }
 
