@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	module + "/internal/alarm":  {module + "/internal/clock"},
 	module + "/pool":            {module + "/internal/jitter", "github.com/redis/go-redis/v9/"},
 	module + "/internal/script": {module + "/pool"},
-	module + "/internal/claim":  {module + "/internal/script"},
+	module + "/internal/claim":  {module + "/internal/script", module + "/internal/jitter"},
 	module + "/internal/quorum": {module + "/internal/claim", module + "/internal/clock", module + "/pool"},
 	module + "/internal/lease": {
 		module + "/internal/quorum", module + "/internal/claim", module + "/internal/script", module + "/pool",

@@ -37,6 +37,9 @@ type lockName struct {
 	fair   bool
 	fenced bool // with fencing tokens
 	reads  bool // the client is a reader; not a setting of the name
+
+	permits int // how many permits the name has; 0: it is a lock
+	weight  int // how many of them the client wants; not a setting of the name
 }
 
 var lockNames = []lockName{
@@ -52,7 +55,20 @@ var lockNames = []lockName{
 	{name: "slow-fair-fenced", slow: true, read: true, fair: true, fenced: true},
 }
 
-// options returns the options that all clients of the lock must set, and the one of readers.
+// semaphores are names with permits. Those who want permits of a fair one want one to heaviest at once.
+var semaphores = []lockName{
+	{name: "permits", permits: 3},
+	{name: "permits-fair", permits: 4, fair: true},
+	{name: "permits-slow", permits: 5, slow: true},
+	{name: "permits-slow-fair", permits: 4, slow: true, fair: true},
+}
+
+const heaviest = 3
+
+// allNames returns the names of locks and of semaphores.
+func allNames() []lockName { return slices.Concat(lockNames, semaphores) }
+
+// options returns the options that all clients of the lock must set, the one of readers, and the weight.
 func (l lockName) options() (options []redsync.Option) {
 	if l.reads {
 		options = append(options, redsync.WithShared())
@@ -62,6 +78,12 @@ func (l lockName) options() (options []redsync.Option) {
 	}
 	if l.fenced {
 		options = append(options, redsync.WithFencing())
+	}
+	if l.permits != 0 {
+		options = append(options, redsync.WithPermits(l.permits))
+	}
+	if l.weight > 1 {
+		options = append(options, redsync.WithWeight(l.weight))
 	}
 	return options
 }
@@ -262,19 +284,32 @@ func (c *crowd) start() {
 		one := newClient(c, habit{name: "stubborn"}, number)
 		c.clients.Go(one.insist)
 	}
+	for range c.Counting {
+		number++
+		one := newClient(c, habit{name: "counting"}, number)
+		c.clients.Go(one.countPermits)
+	}
 }
 
 // probeTime is how long acquiring a free lock may take after all faults have been healed.
 const probeTime = 10 * time.Second
 
-// probe acquires every lock once as a writer and once as a reader, and one lock on all names. It notes a broken promise for each lock that it cannot
-// acquire. The other processes probe at the same time.
+// probe acquires every lock once as a writer and once as a reader, and one lock on all names. Of each semaphore it
+// acquires one permit, and all if it is fair. It notes a broken promise for each lock that it cannot acquire. The other
+// processes probe at the same time.
 func (c *crowd) probe() {
 	var probes sync.WaitGroup
 	locks := append(slices.Clone(lockNames), together(lockNames))
 	for _, l := range lockNames {
 		l.reads = true
 		locks = append(locks, l)
+	}
+	for _, l := range semaphores {
+		locks = append(locks, l)
+		if l.fair {
+			l.weight = l.permits
+			locks = append(locks, l)
+		}
 	}
 	for i, l := range locks {
 		one := newClient(c, habit{name: "probe"}, 1000+i)
@@ -352,6 +387,7 @@ type habit struct {
 	several bool // uses locks on several names
 	reads   bool // is a reader
 	meets   bool // prefers the names that readers prefer
+	permits bool // takes permits
 	v4      bool // uses redsync v4
 	pace    time.Duration
 	do      func(*client)
@@ -394,8 +430,11 @@ func (c *client) chance(n int) bool { return c.rand.IntN(n) == 0 }
 // one case out of eight, so that few of them wait for it. Clients that have to do with readers mostly pick one of the
 // names that readers prefer, so that they meet. Redsync v4 has no tokens, and so no name with fencing.
 func (c *client) pick() lockName {
-	if c.several {
+	switch {
+	case c.several:
 		return c.pickSeveral()
+	case c.permits:
+		return c.pickPermits()
 	}
 	slow := c.slow || c.chance(8)
 	read := c.meets && !c.chance(4)

@@ -20,6 +20,8 @@ type gift struct {
 	Sequencer string
 	Shares    string // the ID of the term that began the hold
 	Reads     bool   // the lock is shared
+	Permits   int    // how many permits the name has; 0: it is a lock
+	Weight    int    // how many of them are held
 }
 
 // gifts returns the directory for the files of gifts.
@@ -34,7 +36,7 @@ func (t *turn) put(s redsync.Sequencer) {
 	if shares == "" {
 		shares = history.Event{Client: t.who, Term: t.number}.ID()
 	}
-	text, err := json.Marshal(gift{s.String(), shares, t.on.reads})
+	text, err := json.Marshal(gift{s.String(), shares, t.on.reads, t.on.permits, t.on.weight})
 	file := filepath.Join(t.gifts(), fmt.Sprintf("%d-%d-%d", t.Process, time.Now().UnixNano(), t.number))
 	if err == nil {
 		err = os.WriteFile(file+".new", text, 0o600)
@@ -114,10 +116,11 @@ func (c *client) adopt() {
 	}
 	c.term++
 	t := &turn{client: c, number: c.term, expiry: c.expiryNow(), shares: g.Shares, began: time.Now()}
-	t.on = lockNames[slices.IndexFunc(lockNames, func(l lockName) bool { return l.name == s.Name })]
-	t.on.reads = g.Reads
+	names := allNames()
+	t.on = names[slices.IndexFunc(names, func(l lockName) bool { return l.name == s.Name })]
+	t.on.reads, t.on.weight = g.Reads, g.Weight
 	options := []redsync.Option{redsync.WithExpiry(t.expiry)}
-	if g.Reads || c.chance(2) {
+	if g.Reads || g.Permits != 0 || c.chance(2) {
 		options = append(options, redsync.WithSequencer(s))
 	} else {
 		options = append(options, redsync.WithValue(s.Value))

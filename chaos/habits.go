@@ -41,6 +41,10 @@ var habits = []habit{
 		(*client).watch, (*client).watch, (*client).heal, (*client).overstay, (*client).doIt)},
 	{name: "downgrading", clients: 2, meets: true, pace: 60 * ms, do: (*client).downgradingShort},
 	{name: "downgrading-long", clients: 1, meets: true, slow: true, pace: 500 * ms, do: (*client).downgradingLong},
+	{name: "permit", clients: 4, permits: true, pace: 30 * ms, do: anyOf(
+		(*client).plain, (*client).plain, (*client).plain, (*client).plain, (*client).prior, (*client).try, (*client).cancel, (*client).hurry, (*client).request)},
+	{name: "permit-long", clients: 2, permits: true, slow: true, pace: 500 * ms, do: anyOf(
+		(*client).watch, (*client).watch, (*client).heal, (*client).doIt, (*client).doIt, (*client).overstay, (*client).leave, (*client).delay, (*client).hang, (*client).give)},
 	{name: "redsync-v4", clients: 2, meets: true, v4: true, pace: 60 * ms, do: (*client).theirs},
 }
 
@@ -306,7 +310,7 @@ func (t *turn) took(err error) bool {
 	if t.shares == "" { // an adopted hold has the token of the Lock that began it
 		t.token = t.m.Fence()
 	}
-	t.note(history.Event{At: at, Kind: history.Held, Until: t.until, Token: t.token, Reads: t.on.reads})
+	t.note(history.Event{At: at, Kind: history.Held, Until: t.until, Token: t.token, Reads: t.on.reads, Permits: t.on.permits, Weight: t.on.weight})
 	if (t.token != 0) != t.on.fenced && t.shares == "" {
 		t.broken("with fencing %v, the token is %d", t.on.fenced, t.token)
 	}

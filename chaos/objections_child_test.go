@@ -32,6 +32,7 @@ type orders struct {
 	Set     setting
 	Names   []string // nil: sceneLock
 	Reads   bool     // it locks to read, and reads the data in place of writing
+	Permits int      // it takes one of so many permits; 0: it locks
 	Unlocks bool
 	Once    bool   // one attempt to lock
 	Data    string // the address of the server with the data
@@ -107,6 +108,10 @@ func (o orders) obey(ctx context.Context, in io.Reader) error {
 	switch {
 	case o.Once:
 		lock = p.TryLock
+	case o.Permits != 0:
+		lock = func(ctx context.Context, names ...string) (grip, error) {
+			return p.(permitParty).Permit(ctx, names[0], o.Permits, 1)
+		}
 	case o.Reads:
 		lock = func(ctx context.Context, names ...string) (grip, error) { return p.(readingParty).Read(ctx, names[0]) }
 	}

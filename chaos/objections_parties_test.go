@@ -72,7 +72,9 @@ const (
 	oneKeyOnOne   = "rueidislock v1.0.79"
 	nodeRedlock   = "node-redlock v5"
 	oneSet        = "DistributedLock"
+	counting      = "redis-semaphore"
 	standardNodes = 5
+	fewNodes      = 3
 )
 
 var accusedOnes = []accused{
@@ -114,8 +116,22 @@ var accusedOfReaders = []accused{
 	},
 }
 
+// accusedOfPermits are those that have permits. They are on three nodes, as in the README of redis-semaphore.
+var accusedOfPermits = []accused{
+	{
+		name: thisOne, nodes: fewNodes, open: openThis,
+		key:       func(name string) string { return "{" + name + "}:slot:0" },
+		saysTaken: accusedOnes[0].saysTaken,
+	},
+	{
+		name: counting, nodes: fewNodes, open: openCounting,
+		key:       func(name string) string { return name },
+		saysTaken: func(err error) bool { return errors.Is(err, errCountingTaken) },
+	},
+}
+
 func accusedNamed(name string) accused {
-	for _, a := range slices.Concat(accusedOnes, accusedOfSeveral, accusedOfReaders) {
+	for _, a := range slices.Concat(accusedOnes, accusedOfSeveral, accusedOfReaders, accusedOfPermits) {
 		if a.name == name {
 			return a
 		}

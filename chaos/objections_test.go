@@ -30,6 +30,7 @@ type objection struct {
 	out     map[string]string
 	several bool // it is about locks on several names: accusedOfSeveral play it, and accusedOnes do not
 	readers bool // it is about readers and writers: accusedOfReaders play it, and accusedOnes do not
+	permits bool // it is about permits: accusedOfPermits play it, and accusedOnes do not
 	// brief are the other libraries with which it takes less than 2 s.
 	brief []string
 }
@@ -45,6 +46,7 @@ var (
 	anybody = []string{redsyncV4, oneKeyOnOne}
 	redlock = []string{nodeRedlock}
 	both    = []string{nodeRedlock, redsyncV4}
+	counts  = []string{counting}
 )
 
 var objections = []objection{
@@ -103,6 +105,19 @@ var objections = []objection{
 	{key: "several-lost-releases", text: "the replies to the release are lost on three nodes", several: true, play: lostReleases},
 	{key: "several-minority-gone", text: "one of two keys is deleted on two nodes", several: true, play: oneOfTheKeysGone(2), brief: both},
 	{key: "several-quorum-gone", text: "one of two keys is deleted on three nodes", several: true, play: oneOfTheKeysGone(3)},
+	{key: "permit-holder-paused", text: "the holder of a permit is paused, and then writes", permits: true, play: permitHolderPaused},
+	{key: "permit-holder-dies", text: "the holder of a permit dies", permits: true, play: permitHolderDies},
+	{key: "permits-fewer", text: "new processes know of fewer permits", permits: true, play: fewerPermits},
+	{key: "permits-two-nodes-each", text: "each process reaches two of three nodes, not all the same", permits: true, play: eachOnTwoNodes, brief: counts},
+	{key: "permits-heavy", text: "one permit after another is taken, and somebody wants three", permits: true, play: heavyAmongLight},
+	{
+		key: "permits-node-restarts", text: "permits on two of three nodes, and one restarts without its data", permits: true,
+		play: permitsOnABareQuorum(setting{Expiry: long}),
+	},
+	{
+		key: "permits-node-restarts-guarded", text: "the same with pool.WithRestartGuard", permits: true,
+		play: permitsOnABareQuorum(setting{Expiry: long, Guard: true}), out: map[string]string{counting: "it has no guard"},
+	},
 	{key: "paused-reader", text: "a reader is paused, and reads while a writer writes", readers: true, play: pausedReader},
 	{
 		key: "reader-cut-off", text: "a reader that extends its lock is cut off from all nodes", readers: true, play: cutOffReader,
@@ -127,6 +142,8 @@ func (o objection) accused() []accused {
 		return accusedOfSeveral
 	case o.readers:
 		return accusedOfReaders
+	case o.permits:
+		return accusedOfPermits
 	}
 	return accusedOnes
 }
@@ -191,7 +208,7 @@ func report(t *testing.T, findings map[string]finding) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", machine(t))
 	for i, o := range objections {
-		if i == 0 || o.several != objections[i-1].several || o.readers != objections[i-1].readers {
+		if i == 0 || o.accused()[1].name != objections[i-1].accused()[1].name {
 			b.WriteString("\n| objection")
 			for _, a := range o.accused() {
 				fmt.Fprintf(&b, " | %s", a.name)
@@ -250,7 +267,7 @@ func read(t *testing.T, path string) string {
 // document names all documents, for errors.
 const document = "docs/objections*.md"
 
-var documents = []string{"../docs/objections.md", "../docs/objections-several.md", "../docs/objections-readers.md"}
+var documents = []string{"../docs/objections.md", "../docs/objections-several.md", "../docs/objections-readers.md", "../docs/objections-permits.md"}
 
 // readDocuments returns the text of all documents.
 func readDocuments(t *testing.T) string {
@@ -295,7 +312,7 @@ func (e entry) verdicts() map[string]verdict {
 
 // libraryOf returns the name of the library for which a column stands, by the head of the column.
 func libraryOf(head string) string {
-	for _, name := range []string{thisOne, redsyncV4, oneKeyOnOne, nodeRedlock, oneSet} {
+	for _, name := range []string{thisOne, redsyncV4, oneKeyOnOne, nodeRedlock, oneSet, counting} {
 		if start, _, _ := strings.Cut(name, " v"); strings.HasPrefix(head, start) {
 			return name
 		}

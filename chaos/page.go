@@ -106,7 +106,7 @@ func at(t time.Duration) float64 { return leftWidth + t.Seconds()*secondWidth }
 
 // lockRows returns a row for each lock, with its holds.
 func (r *result) lockRows() (rows []row) {
-	for _, l := range lockNames {
+	for _, l := range allNames() {
 		one := row{Label: l.name}
 		for _, t := range r.Terms {
 			if !t.Of(l.name) {

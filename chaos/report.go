@@ -204,6 +204,9 @@ func describe(e history.Event) string {
 		if e.Token != 0 {
 			text += fmt.Sprintf(", token %d", e.Token)
 		}
+		if e.Permits != 0 {
+			text += fmt.Sprintf(", %d of %d permits", max(e.Weight, 1), e.Permits)
+		}
 		return text + others(e)
 	default:
 		text += fmt.Sprintf("%s #%d %s", e.Client, e.Term, e.Kind)

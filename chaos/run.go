@@ -29,6 +29,7 @@ type settings struct {
 	partials  int           // clients of the first process that lock one of several names and claim all; for tests
 	readers   int           // clients of the first process that claim shared locks without asking; for tests
 	stubborn  int           // clients of the first process that take a downgraded lock for an exclusive one; for tests
+	counting  int           // clients of the first process with a semaphore that counts on each node; for tests
 	say       func(format string, args ...any)
 }
 
@@ -104,7 +105,7 @@ func (w *world) startProcess(ctx context.Context, s settings, number, version, o
 		j.Guard = longestTTL(s.Scene.expiry)
 	}
 	if number == 1 {
-		j.Fake, j.Partial, j.FakeReaders, j.Stubborn = s.fakes, s.partials, s.readers, s.stubborn
+		j.Fake, j.Partial, j.FakeReaders, j.Stubborn, j.Counting = s.fakes, s.partials, s.readers, s.stubborn, s.counting
 	}
 	servers := map[int]bool{}
 	for i, address := range d.addresses() {

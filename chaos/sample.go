@@ -62,10 +62,19 @@ func keyEvent(at time.Duration, node int, key string, ttl int64) history.Event {
 	if ttl < 0 {
 		e.TTL = history.NoTTL
 	}
-	if slices.ContainsFunc(lockNames, func(l lockName) bool { return l.name == key }) {
+	switch {
+	case slices.ContainsFunc(lockNames, func(l lockName) bool { return l.name == key }):
 		e.Name = key
+	case isSlot(key):
+		e.Name = beside(key)
 	}
 	return e
+}
+
+// isSlot reports whether a key is a permit's: {name}:slot:0 and so on.
+func isSlot(key string) bool {
+	_, number, ok := strings.Cut(key, "}:slot:")
+	return ok && number != "queue"
 }
 
 // beside returns the name of the lock to which a key such as {name}:queue belongs.

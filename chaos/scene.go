@@ -154,17 +154,17 @@ const lostSlop = 2 * time.Second
 func (s scene) rules(settled time.Duration, left, setBack map[int]time.Duration) history.Rules {
 	return history.Rules{
 		MaxTTL:     longestTTL(s.expiry),
-		MaxSideTTL: map[string]time.Duration{":queue": queueTTL, ":fence": fenceTTL},
+		MaxSideTTL: map[string]time.Duration{":queue": queueTTL, ":slots": queueTTL, ":fence": fenceTTL},
 		LostSlop:   lostSlop,
 		Settled:    settled,
 		SettledOn:  left,
-		Gone:       []string{":queue"},
+		Gone:       []string{":queue", ":slots"},
 		SetBack:    setBack,
 	}
 }
 
-// allowed reports whether the scene may break the rule of v. When nodes admit a second holder, the first
-// holder also learns of its loss too late.
+// allowed reports whether the scene may break the rule of v. When nodes admit a second holder, or one more than there
+// are permits, the first holder also learns of its loss too late.
 func (s scene) allowed(v history.Violation) bool {
-	return s.excluded && (v.Rule == history.Exclusion || v.Rule == history.LateLost)
+	return s.excluded && (v.Rule == history.Exclusion || v.Rule == history.TooMany || v.Rule == history.LateLost)
 }

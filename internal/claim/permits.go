@@ -1,11 +1,11 @@
 package claim
 
 import (
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/jitter"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
@@ -49,7 +49,7 @@ func (s *semaphore) Shares() bool { return false }
 // HoldsAlone implements Claim. Other leases can hold other permits.
 func (s *semaphore) HoldsAlone() bool { return false }
 
-// PassesTo implements Claim. Permits are not handed over.
+// PassesTo implements Claim. Only a Permit passes.
 func (s *semaphore) PassesTo(Claim) bool { return false }
 
 // With implements Claim. The copy has the order in which all nodes try the slots for it. So nodes that agree
@@ -64,7 +64,7 @@ func (p *Permits) With(value string, _ *Room) Claim {
 // asksAny returns what an attempt asks for that knows nothing of the slots: any that are free, in cyclic
 // order from a random one on.
 func (s *semaphore) asksAny() script.Entering {
-	return script.Entering{Wants: s.weight, Order: script.Order{First: rand.IntN(s.Permits())}} //nolint:gosec // not a secret
+	return script.Entering{Wants: s.weight, Order: script.Order{First: jitter.Int(s.Permits())}}
 }
 
 // Value implements Claim.

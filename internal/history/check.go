@@ -24,13 +24,18 @@ type Term struct {
 	Paused   bool          // see Event.Paused
 	Again    bool          // it goes on with a hold of an earlier term of the client
 	Reads    bool          // the client believed that the lock was shared
+	Permits  int           // the client believed that the name had so many permits; 0: it is a lock
+	Weight   int           // how many of them the client believed that it held; 0 for a lock
 	Hold     string        // the ID of the term that began the hold; terms with the same Hold count as one holder
 	Ended    bool          // another term that shares the hold has called Unlock
 }
 
 func (t Term) String() string {
 	mode := ""
-	if t.Reads {
+	switch {
+	case t.Permits != 0:
+		mode = fmt.Sprintf(" with %d of %d permits", t.Weight, t.Permits)
+	case t.Reads:
 		mode = " reading"
 	}
 	return fmt.Sprintf("%s #%d%s [%v, %v)", t.Client, t.Number, mode, t.From, t.To)
@@ -88,6 +93,9 @@ func Terms(events []Event) []Term {
 			called[of] = e.At
 		case Held:
 			t = &Term{Client: e.Client, Number: e.Term, Name: e.Name, More: e.More, Token: e.Token, Called: called[of], From: e.At, To: e.Until, Until: e.Until, Hold: e.hold(), Reads: e.Reads}
+			if e.Permits != 0 {
+				t.Permits, t.Weight = e.Permits, max(e.Weight, 1)
+			}
 			open[of], terms = t, append(terms, t)
 			over[of] = shared.begins(t)
 		case Extended:
@@ -179,7 +187,8 @@ func (s shares) unlocked(e Event) {
 }
 
 // Rules are the limits that a history must keep. With the zero value Check looks only for holders at
-// the same time, tokens out of order or used twice, keys without a TTL, locks set in part, and Broken events.
+// the same time, more permits held than there are, tokens out of order or used twice, keys without a TTL, locks set in
+// part, and Broken events.
 type Rules struct {
 	MaxTTL   time.Duration // of a lock's key; 0: no limit
 	LostSlop time.Duration // how long after the next hold began a loss may be reported; 0: no limit
@@ -211,6 +220,7 @@ func (v Violation) String() string {
 // The names of the rules.
 const (
 	Exclusion   = "exclusion"
+	TooMany     = "more permits held than there are"
 	TokenOrder  = "token order"
 	TokenUnique = "token used twice"
 	LateLost    = "loss told too late"
@@ -222,15 +232,24 @@ const (
 )
 
 // Check returns the violations in a history. Its events must be in the order of time. A lock on several names
-// counts as a lock on each of them. Readers exclude writers, but not each other.
+// counts as a lock on each of them. Readers exclude writers, but not each other. The permits of a name and the lock of
+// that name are independent of each other.
 func Check(events []Event, rules Rules) []Violation {
-	byName := map[string][]Term{}
+	byName, permits := map[string][]Term{}, map[string][]Term{}
 	for _, term := range Terms(events) {
+		if term.Permits != 0 {
+			permits[term.Name] = append(permits[term.Name], term)
+			continue
+		}
 		for _, t := range term.each() {
 			byName[t.Name] = append(byName[t.Name], t)
 		}
 	}
 	var found []Violation
+	for _, terms := range permits {
+		found = append(found, overfull(terms)...)
+		found = append(found, permitToldLate(terms, rules)...)
+	}
 	for _, terms := range byName {
 		found = append(found, overlaps(terms)...)
 		found = append(found, misordered(terms)...)

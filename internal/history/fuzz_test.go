@@ -74,9 +74,10 @@ var kinds = []history.Kind{history.Call, history.Held, history.Extended, history
 
 // eventsOf makes a history of a plan: two bytes are an event of one of three clients, who
 // lock one of two names, or, as the third client does, both or one of them and a third name. The others often read.
-func eventsOf(plan []byte) (events []history.Event) {
+// If asked, those who hold one name hold permits of it, mostly: the same in each event of a term.
+func eventsOf(plan []byte, permits bool) (events []history.Event) {
 	at := time.Duration(0)
-	terms := map[string]int{}
+	terms, of := map[string]int{}, map[string]byte{}
 	for i := 0; i+1 < len(plan) && i < 80; i += 2 {
 		a, b := plan[i], plan[i+1]
 		client := string("xyz"[a>>3%3])
@@ -93,6 +94,14 @@ func eventsOf(plan []byte) (events []history.Event) {
 			terms[client]++
 		}
 		e.Term = terms[client]
+		if permits && e.More == nil && e.Kind == history.Held {
+			if of[e.ID()] == 0 {
+				of[e.ID()] = b
+			}
+			if n := int(of[e.ID()] >> 4 % 4); n > 0 {
+				e.Permits, e.Weight, e.Token, e.Reads = n, int(of[e.ID()]>>6)%(n+1), 0, false
+			}
+		}
 		events = append(events, e)
 		at += time.Duration(a >> 5 % 4)
 	}
@@ -107,7 +116,7 @@ func meet(a, b history.Term) bool { return a.Of(b.Name) || slices.ContainsFunc(b
 func pairwise(terms []history.Term) (exclusion, order, unique bool) {
 	for i, a := range terms {
 		for j, b := range terms {
-			if i == j || !meet(a, b) {
+			if i == j || !meet(a, b) || a.Permits != 0 || b.Permits != 0 {
 				continue
 			}
 			readers := a.Reads && b.Reads
@@ -122,17 +131,44 @@ func pairwise(terms []history.Term) (exclusion, order, unique bool) {
 	return exclusion, order, unique
 }
 
+// overfull reports whether more permits of a name are held at some time than there are: by those who know of n permits
+// or fewer more than n. It looks at each moment at which a term begins.
+func overfull(terms []history.Term) bool {
+	for _, first := range terms {
+		at, name := first.From, first.Name
+		for n := 1; n <= 3; n++ {
+			weights := map[string]int{} // by hold
+			for _, t := range terms {
+				if t.Name == name && t.Permits > 0 && t.Permits <= n && t.From <= at && at < t.To {
+					weights[t.Hold] = t.Weight
+				}
+			}
+			sum := 0
+			for _, weight := range weights {
+				sum += weight
+			}
+			if sum > n {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Check finds what a look at every pair of terms finds, whatever the history; and a belief
 // is never longer than what was promised.
 func FuzzCheck(f *testing.F) {
-	f.Add([]byte{})
-	f.Add([]byte{0x20, 0, 0x21, 0x1a, 0x28, 0, 0x29, 0x2a})
-	f.Add([]byte{0x20, 0, 0x21, 0x3a, 0x60, 0, 0x44, 0, 0x28, 0, 0x29, 0x2a, 0x2c, 0})
-	f.Add([]byte{0x20, 0, 0x21, 0x3f, 0x22, 0x0f, 0x23, 0, 0x28, 0, 0x29, 0x3a, 0x2c, 0, 0x30, 0, 0x31, 0x3a})
-	f.Add([]byte{0x30, 1, 0x31, 0x1a, 0xa8, 0, 0xa9, 0x1a})
-	f.Add([]byte{0x20, 0, 0xa1, 0x1a, 0x28, 0, 0x29, 0x1a, 0x30, 0, 0x31, 0x1a})
-	f.Fuzz(func(t *testing.T, plan []byte) {
-		events := eventsOf(plan)
+	f.Add([]byte{}, false)
+	f.Add([]byte{0x20, 0, 0x21, 0x1a, 0x28, 0, 0x29, 0x2a}, false)
+	f.Add([]byte{0x20, 0, 0x21, 0x3a, 0x60, 0, 0x44, 0, 0x28, 0, 0x29, 0x2a, 0x2c, 0}, false)
+	f.Add([]byte{0x20, 0, 0x21, 0x3f, 0x22, 0x0f, 0x23, 0, 0x28, 0, 0x29, 0x3a, 0x2c, 0, 0x30, 0, 0x31, 0x3a}, false)
+	f.Add([]byte{0x30, 1, 0x31, 0x1a, 0xa8, 0, 0xa9, 0x1a}, false)
+	f.Add([]byte{0x20, 0, 0xa1, 0x1a, 0x28, 0, 0x29, 0x1a, 0x30, 0, 0x31, 0x1a}, false)
+	f.Add([]byte{0x20, 0, 0x21, 0x1a, 0x28, 0, 0x29, 0x2a}, true)
+	f.Add([]byte{0x20, 0, 0x01, 0x1f, 0x28, 0, 0x09, 0x1f}, true)
+	f.Add([]byte{0x20, 0, 0x01, 0xaf, 0x28, 0, 0x09, 0x2f, 0x0c, 0, 0x30, 0, 0x11, 0x2f}, true)
+	f.Fuzz(func(t *testing.T, plan []byte, permits bool) {
+		events := eventsOf(plan, permits)
 		terms := history.Terms(events)
 		for _, term := range terms {
 			assert.LessOrEqual(t, term.From, term.To)
@@ -145,6 +181,7 @@ func FuzzCheck(f *testing.F) {
 			found[v.Rule] = true
 		}
 		assert.Equal(t, exclusion, found[history.Exclusion], "%v", terms)
+		assert.Equal(t, overfull(terms), found[history.TooMany], "%v", terms)
 		assert.Equal(t, unique, found[history.TokenUnique], "%v", terms)
 		if !unique { // a token that is used twice is not said to be in disorder as well
 			assert.Equal(t, order, found[history.TokenOrder], "%v", terms)

@@ -52,13 +52,17 @@ type Event struct {
 	Client string        `json:"client,omitempty"` // its name
 	Term   int           `json:"term,omitempty"`
 	Name   string        `json:"name,omitempty"`
-	More   []string      `json:"more,omitempty"`   // the other names of a lock on several names
-	Until  time.Duration `json:"until,omitempty"`  // of Held and Extended
-	Token  uint64        `json:"token,omitempty"`  // of Held, with fencing
-	Reads  bool          `json:"reads,omitempty"`  // of Held: the lock is shared, so other readers may hold it too
-	Shares string        `json:"shares,omitempty"` // the ID of the term whose hold this term shares; "": it has a hold of its own
-	Paused bool          `json:"paused,omitempty"` // of Lost: the client or its clock may have stopped during the term
-	Err    string        `json:"err,omitempty"`
+	More   []string      `json:"more,omitempty"`  // the other names of a lock on several names
+	Until  time.Duration `json:"until,omitempty"` // of Held and Extended
+	Token  uint64        `json:"token,omitempty"` // of Held, with fencing
+	Reads  bool          `json:"reads,omitempty"` // of Held: the lock is shared, so other readers may hold it too
+
+	Permits int `json:"permits,omitempty"` // of Held: how many permits the name has, as the client knows; 0: it is a lock
+	Weight  int `json:"weight,omitempty"`  // of Held: how many of them the client holds; 0: one
+
+	Shares string `json:"shares,omitempty"` // the ID of the term whose hold this term shares; "": it has a hold of its own
+	Paused bool   `json:"paused,omitempty"` // of Lost: the client or its clock may have stopped during the term
+	Err    string `json:"err,omitempty"`
 
 	// For Key.
 	Node  int           `json:"node,omitempty"`

@@ -57,6 +57,14 @@ func reading(events []history.Event) []history.Event {
 	return events
 }
 
+// permit makes events those of a client that holds so many of n permits.
+func permit(weight, n int, events []history.Event) []history.Event {
+	for i := range events {
+		events[i].Permits, events[i].Weight = n, weight
+	}
+	return events
+}
+
 func downgraded(client string, at int) []history.Event {
 	return []history.Event{{At: time.Duration(at), Kind: history.Downgrade, Client: client}}
 }
@@ -165,6 +173,27 @@ func TestCheck(t *testing.T) {
 		"a reader's token twice":                                   {logs: [][]history.Event{reading(term("x", 1, 3, 4, 0, 7)), reading(term("y", 2, 5, 6, 0, 7))}, want: "token used twice"},
 		"a reader lost after the next reader":                      {logs: [][]history.Event{reading(term("x", 1, 2, 9, 0, 0)), lost("x", 12, false), reading(term("y", 1, 9, 15, 0, 0))}, rules: history.Rules{LostSlop: 2}},
 		"a reader lost after a writer":                             {logs: [][]history.Event{reading(term("x", 1, 2, 9, 0, 0)), lost("x", 12, false), reading(term("y", 1, 8, 9, 0, 0)), term("z", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}, want: "loss told too late"},
+		"as many permits as there are":                             {logs: [][]history.Event{permit(0, 2, term("x", 1, 2, 9, 0, 0)), permit(1, 2, term("y", 1, 3, 8, 0, 0)), permit(1, 2, term("z", 1, 8, 12, 0, 0))}},
+		"a permit too many":                                        {logs: [][]history.Event{permit(1, 2, term("x", 1, 2, 9, 0, 0)), permit(1, 2, term("y", 1, 3, 8, 0, 0)), permit(1, 2, term("z", 1, 7, 12, 0, 0))}, want: "more permits held than there are"},
+		"a crashed holder's permit":                                {logs: [][]history.Event{permit(1, 1, term("x", 1, 2, 9, 0, 0)), permit(1, 1, term("y", 1, 9, 12, 0, 0))}},
+		"a crashed holder's permit, too early":                     {logs: [][]history.Event{permit(1, 1, term("x", 1, 2, 9, 0, 0)), permit(1, 1, term("y", 1, 8, 12, 0, 0))}, want: "more permits held than there are"},
+		"an extended permit":                                       {logs: [][]history.Event{permit(1, 1, term("x", 1, 2, 9, 0, 0)), extended("x", 8, 15), permit(1, 1, term("y", 1, 9, 12, 0, 0))}, want: "more permits held than there are"},
+		"a permit given back":                                      {logs: [][]history.Event{permit(1, 1, term("x", 1, 2, 9, 5, 0)), permit(1, 1, term("y", 1, 5, 12, 0, 0))}},
+		"weights":                                                  {logs: [][]history.Event{permit(3, 5, term("x", 1, 2, 9, 0, 0)), permit(2, 5, term("y", 1, 3, 8, 0, 0))}},
+		"weights, a permit too many":                               {logs: [][]history.Event{permit(3, 5, term("x", 1, 2, 9, 0, 0)), permit(3, 5, term("y", 1, 3, 8, 0, 0))}, want: "more permits held than there are"},
+		"a weight beyond all permits":                              {logs: [][]history.Event{permit(3, 2, term("x", 1, 2, 9, 0, 0))}, want: "more permits held than there are"},
+		"permits, and the lock of the name":                        {logs: [][]history.Event{permit(1, 1, term("x", 1, 2, 9, 0, 0)), term("y", 1, 3, 8, 0, 0)}},
+		"permits of two names":                                     {logs: [][]history.Event{permit(1, 1, term("x", 1, 2, 9, 0, 0)), named("b", permit(1, 1, term("y", 1, 3, 8, 0, 0)))}},
+		"a permit of two clients":                                  {logs: [][]history.Event{permit(2, 3, term("x", 1, 2, 9, 0, 0)), sharing("x", permit(2, 3, term("y", 3, 4, 12, 0, 0))), permit(1, 3, term("z", 3, 5, 8, 0, 0))}},
+		"more of one number, and fewer":                            {logs: [][]history.Event{permit(1, 3, term("x", 1, 2, 9, 0, 0)), permit(1, 1, term("y", 1, 3, 8, 0, 0)), permit(1, 3, term("z", 1, 4, 8, 0, 0))}},
+		"more of one number, and too many":                         {logs: [][]history.Event{permit(1, 3, term("x", 1, 2, 9, 0, 0)), permit(1, 1, term("y", 1, 3, 8, 0, 0)), permit(2, 3, term("z", 1, 4, 8, 0, 0))}, want: "more permits held than there are"},
+		"too many of those who know of few":                        {logs: [][]history.Event{permit(1, 1, term("x", 1, 2, 9, 0, 0)), permit(1, 4, term("y", 1, 3, 8, 0, 0)), permit(1, 1, term("z", 1, 4, 8, 0, 0))}, want: "more permits held than there are"},
+		"too many, found by who knows of most":                     {logs: [][]history.Event{permit(1, 2, term("x", 1, 2, 9, 0, 0)), permit(2, 3, term("y", 1, 3, 8, 0, 0)), permit(1, 1, term("z", 1, 4, 8, 0, 0))}, want: "more permits held than there are"},
+		"fewer permits when one has ended":                         {logs: [][]history.Event{permit(1, 2, term("x", 1, 2, 4, 0, 0)), permit(1, 2, term("y", 1, 3, 9, 0, 0)), permit(1, 1, term("z", 1, 4, 8, 0, 0))}},
+		"a permit lost after the next":                             {logs: [][]history.Event{permit(1, 1, term("x", 1, 2, 9, 0, 0)), lost("x", 12, false), permit(1, 1, term("y", 1, 9, 15, 0, 0))}, rules: history.Rules{LostSlop: 2}, want: "loss told too late"},
+		"a permit lost after others":                               {logs: [][]history.Event{permit(1, 2, term("x", 1, 2, 9, 0, 0)), lost("x", 12, false), permit(1, 2, term("y", 1, 9, 15, 0, 0))}, rules: history.Rules{LostSlop: 2}},
+		"a permit lost after the last":                             {logs: [][]history.Event{permit(1, 2, term("x", 1, 2, 9, 0, 0)), lost("x", 13, false), permit(1, 2, term("y", 1, 9, 15, 0, 0)), permit(1, 2, term("z", 1, 10, 15, 0, 0))}, rules: history.Rules{LostSlop: 2}, want: "loss told too late"},
+		"a permit lost after the last, within bounds":              {logs: [][]history.Event{permit(1, 2, term("x", 1, 2, 9, 0, 0)), lost("x", 12, false), permit(1, 2, term("y", 1, 9, 15, 0, 0)), permit(1, 2, term("z", 1, 10, 15, 0, 0))}, rules: history.Rules{LostSlop: 2}},
 		"given away":                                               {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), gave("x", 3), extended("x", 4, 20), sharing("x", term("y", 3, 4, 7, 0, 0)), term("z", 3, 8, 15, 0, 0)}},
 		"given away, and another":                                  {logs: [][]history.Event{term("x", 1, 2, 9, 0, 0), gave("x", 3), sharing("x", term("y", 3, 4, 7, 0, 0)), term("z", 3, 6, 15, 0, 0)}, want: "exclusion"},
 		"shared, and unlocked by one":                              {logs: [][]history.Event{term("x", 1, 2, 9, 5, 0), sharing("x", term("y", 3, 4, 12, 0, 0)), extended("y", 6, 20), lost("y", 12, false), term("z", 3, 7, 15, 0, 0)}, rules: history.Rules{LostSlop: 1}},
@@ -234,6 +263,7 @@ func TestLogIsReadAsItWasWritten(t *testing.T) {
 	var b bytes.Buffer
 	log, kept := history.NewLog(&b), &history.Log{}
 	want := append(several(term("x", 1, 2, 9, 5, 7), "b"), key("a", 3, -1)...)
+	want = append(want, permit(2, 3, term("y", 4, 5, 9, 6, 0))...)
 	for _, e := range want {
 		log.Note(e)
 		kept.Note(e)

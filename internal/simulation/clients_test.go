@@ -70,9 +70,10 @@ type drawnOptions struct {
 	reads            bool // WithShared
 	unjoined         bool // an option keeps readers of the process from sharing the hold
 	alone            bool // of an adopted hold: nobody else has its value
+	permits, weight  int  // WithPermits and WithWeight; 0 and 0 for a lock
 }
 
-// options draws the options of a term, which may be one that is adopted.
+// options draws the options of a term, which may be one that is adopted. WithFencing is not among them.
 func (c *simClient) options(adopted bool) (options []redsync.Option, expiry time.Duration, drawn drawnOptions) {
 	pick := func(n int, option redsync.Option) bool {
 		picked := c.oneIn(n)
@@ -93,9 +94,7 @@ func (c *simClient) options(adopted bool) (options []redsync.Option, expiry time
 	if c.fair {
 		options = append(options, redsync.WithFair())
 	}
-	if drawn.fences = c.fencing || c.oneIn(5); drawn.fences {
-		options = append(options, redsync.WithFencing())
-	}
+	drawn.fences = c.fencing || c.oneIn(5)
 	drawn.watched = pick(4, redsync.WithWatchdog())
 	drawn.limited = pick(6, redsync.WithMaxHold(between(c.random, expiry/2, 3*expiry)))
 	drawn.once = c.oneIn(8)
@@ -129,6 +128,7 @@ func (t *simTerm) note(kind history.Kind, err error) {
 	e := t.event(kind)
 	switch kind {
 	case history.Held:
+		e.Permits, e.Weight = t.drawn.permits, t.drawn.weight
 		if t.shares == "" { // else it is the giver's
 			e.Token = t.Fence()
 		}
@@ -151,7 +151,10 @@ func (c *simClient) lock() {
 	ctx, cancel := t.patience()
 	defer cancel()
 	t.note(history.Call, nil)
-	if (c.class[hurry] || c.class[readers]) && t.own == nil && !t.hasSeveral() && c.oneIn(4) {
+	if t.takesAny(ctx) {
+		return
+	}
+	if (c.class[hurry] || c.class[readers] || t.drawn.permits != 0) && t.own == nil && !t.hasSeveral() && c.oneIn(4) {
 		t.do(ctx)
 		return
 	}
@@ -168,11 +171,14 @@ func (c *simClient) lock() {
 }
 
 // checkHandedOver looks that a lock was not handed over within the process, or shared by its readers, for longer
-// than others bear.
+// than others bear. Permits are never handed over.
 func (t *simTerm) checkHandedOver() {
 	first, passed := t.client.acquired.LoadOrStore(peek.Value(t.Mutex), t.client.now())
 	if passed && t.shared.Load() {
 		t.client.together.Add(1)
+	}
+	if t.drawn.permits != 0 {
+		assert.False(t.client, passed, "%s #%d has a permit that another client had", t.client.name, t.number)
 	}
 	assert.LessOrEqual(t.client, t.client.now()-first.(time.Duration), min(t.expiry/10, 20*time.Millisecond), "handed over for so long")
 }
@@ -212,9 +218,18 @@ func (c *simClient) begin() *simTerm {
 	if c.class[readers] && len(names) == 1 && c.oneIn(2) {
 		options = t.read(options)
 	}
+	if c.class[permits] && len(names) == 1 && !t.drawn.reads && (c.oneIn(2) || c.asked.mistake.takesAny()) {
+		options = t.wantPermits(options)
+	}
+	if t.drawn.fences {
+		options = append(options, redsync.WithFencing())
+	}
 	t.shared.Store(t.drawn.reads)
 	t.options = options
 	t.Mutex = newMutex(rs, names, options)
+	if t.drawn.permits != 0 && c.asked.mistake == minority {
+		t.Mutex = t.process.minority().NewMutex(names[0], options...)
+	}
 	return t
 }
 
@@ -267,6 +282,9 @@ func (t *simTerm) do(ctx context.Context) {
 	m := t.process.NewMutex(t.Name(), t.options...)
 	if t.drawn.reads && c.oneIn(3) {
 		m, t.expiry, t.drawn = t.process.reader(t.Name()), c.expiry, drawnOptions{watched: true, reads: true, heals: c.healing}
+	}
+	if t.drawn.permits != 0 && c.oneIn(3) {
+		m, t.expiry, t.drawn = t.process.permitsOf(t.Name()), c.expiry, t.process.wantsPermits()
 	}
 	err := m.Do(ctx, func(ctx context.Context) error {
 		held = true
@@ -400,7 +418,7 @@ func (t *simTerm) extend() {
 // mayDowngrade reports whether a client may make its lock shared: nobody else has the value, and relies upon an
 // exclusive lock.
 func (t *simTerm) mayDowngrade() bool {
-	return t.client.class[readers] && !t.hasSeveral() && !t.shared.Load() && !t.shown.Load() && (t.shares == "" || t.drawn.alone)
+	return t.client.class[readers] && !t.hasSeveral() && t.drawn.permits == 0 && !t.shared.Load() && !t.shown.Load() && (t.shares == "" || t.drawn.alone)
 }
 
 // downgrade makes an exclusive lock shared. The client believes that from the call on. A process that has ended
@@ -455,7 +473,7 @@ func (t *simTerm) extendElsewhere() {
 
 // proof returns what another process needs to adopt the hold.
 func (t *simTerm) proof() redsync.Sequencer {
-	if t.shared.Load() {
+	if t.shared.Load() || t.drawn.permits != 0 {
 		return t.Sequencer()
 	}
 	return redsync.Sequencer{Value: t.Value()}
@@ -463,7 +481,7 @@ func (t *simTerm) proof() redsync.Sequencer {
 
 // adopts returns the option with which a Mutex adopts a hold like that of t.
 func (t *simTerm) adopts(given redsync.Sequencer) redsync.Option {
-	if t.shared.Load() {
+	if t.shared.Load() || t.drawn.permits != 0 {
 		return redsync.WithSequencer(given)
 	}
 	return redsync.WithValue(given.Value)
@@ -573,8 +591,9 @@ func (c *simClient) adopt(name string, given redsync.Sequencer, whose string, aw
 	if giver.heals {
 		options, t.drawn.heals = append(options, redsync.WithSetNXOnExtend()), true
 	}
-	if giver.fences {
-		options, t.drawn.fences = append(options, redsync.WithFencing()), true
+	t.drawn.permits, t.drawn.weight = giver.permits, giver.weight
+	if t.drawn.fences = (t.drawn.fences || giver.fences) && giver.permits == 0; t.drawn.fences {
+		options = append(options, redsync.WithFencing())
 	}
 	if giver.reads {
 		options, t.drawn.reads = append(options, redsync.WithShared()), true
@@ -582,6 +601,15 @@ func (c *simClient) adopt(name string, given redsync.Sequencer, whose string, aw
 	t.drawn.alone = giver.alone
 	t.shared.Store(giver.reads)
 	t.options = options
+	if giver.permits != 0 {
+		if c.heavy {
+			options = append(options, redsync.WithFair())
+		}
+		t.options = append(slices.Clone(options), c.permitOptions(giver.permits, giver.weight)...)
+		if c.oneIn(2) { // otherwise the Sequencer says it
+			options = t.options
+		}
+	}
 	t.process = c.current(c.process)
 	t.Mutex = t.process.NewMutex(name, append(slices.Clone(options), t.adopts(given))...)
 	c.given(c.process, t.expiry)

@@ -5,8 +5,10 @@
 // In some seeds the clients lock several names at once beside single ones. Package history checks the promises
 // for each name. It also checks that each node has set all keys of such a lock, or none. In some seeds the clients
 // also lock single names shared, and make exclusive locks shared (Downgrade). Then package history lets readers
-// overlap with readers alone. In the end, when nothing goes wrong any more, everybody who waits must be served in
-// time, also a writer while readers overlap, and nothing may be left.
+// overlap with readers alone. In some seeds the clients also take permits of the same names. Package history counts how
+// many are held at once. In the end, when nothing goes wrong any more, everybody who waits must be served in
+// time, also a writer while readers overlap, and a client that wants several permits while others come and go. All
+// permits must be free, and nothing may be left.
 //
 //	go test -run 'TestSimulation$' ./internal/simulation      # as many seeds as package testlength says
 //	REDSYNC_SIM_SEEDS=3000                                    # this many seeds
@@ -20,6 +22,9 @@
 //
 //	go test -run 'TestSimulationOfReaders$' ./internal/simulation        # each seed with readers
 //	REDSYNC_SIM_READERS=1000                                  # this many seeds; REDSYNC_SIM_FROM as above
+//
+//	go test -run 'TestSimulationOfPermits$' ./internal/simulation        # each seed with permits
+//	REDSYNC_SIM_PERMITS=1000                                  # this many seeds; REDSYNC_SIM_FROM as above
 //
 //	go test -run 'TestSimulationOfAChange$' ./internal/simulation   # the set of nodes changes
 //	REDSYNC_SIM_CHANGES=1500                                 # this many seeds; REDSYNC_SIM_FROM and REDSYNC_SIM_WITH as above

@@ -141,14 +141,20 @@ func (s *simulation) quiesce() {
 		time.Sleep(s.longest*3/2 + 1100*time.Millisecond)
 	}
 	for _, name := range s.names {
-		s.isServed(0, 0, []string{name}, false)
+		s.isServed(0, 0, wish{names: []string{name}})
 	}
 	if s.class[several] {
-		s.isServed(0, 0, s.names, false)
+		s.isServed(0, 0, wish{names: s.names})
 	}
 	if s.class[readers] {
 		s.overlap(s.names[0])
 		s.outlast(s.names[0])
+	}
+	if s.class[permits] {
+		for _, name := range s.names {
+			s.allPermits(name)
+		}
+		s.crowd(s.names[0])
 	}
 	time.Sleep(2500 * time.Millisecond) // a release is repeated every second
 	s.log.Note(history.Event{At: s.now() - 1, Kind: history.Fault, Where: "all", What: atRest})
@@ -169,12 +175,19 @@ func (s *simulation) patient() time.Duration {
 	return 3 * time.Second
 }
 
-// isServed lets a client of process i lock names, hold them for so long, and unlock. It notes a broken promise if
+// A wish is what a client wants to lock.
+type wish struct {
+	names           []string
+	shared          bool
+	permits, weight int // 0 and 0 for a lock
+}
+
+// isServed lets a client of process i lock what it wishes, hold it for so long, and unlock. It notes a broken promise if
 // the client is not served.
-func (s *simulation) isServed(i int, hold time.Duration, names []string, shared bool) {
+func (s *simulation) isServed(i int, hold time.Duration, w wish) {
 	ctx, cancel := context.WithTimeout(s.Context(), s.patient())
 	defer cancel()
-	s.promised(s.lockOnce(ctx, i, hold, names, shared), i, names)
+	s.promised(s.lockOnce(ctx, i, hold, w), i, w.names)
 }
 
 // overlap lets readers of all processes hold a name, each time before the last of them unlocks. A writer of that name
@@ -191,12 +204,12 @@ func (s *simulation) overlap(name string) {
 		all.Go(func() {
 			time.Sleep(between(r, 0, 10*time.Millisecond))
 			for ctx.Err() == nil {
-				s.isServed(i%simProcesses, between(r, 20*time.Millisecond, 60*time.Millisecond), []string{name}, true)
+				s.isServed(i%simProcesses, between(r, 20*time.Millisecond, 60*time.Millisecond), wish{names: []string{name}, shared: true})
 			}
 		})
 	}
 	time.Sleep(60 * time.Millisecond)
-	s.isServed(0, 0, names, false)
+	s.isServed(0, 0, wish{names: names})
 	cancel()
 	all.Wait()
 }
@@ -214,28 +227,37 @@ func (s *simulation) promised(err error, i int, names []string) {
 func (s *simulation) outlast(name string) {
 	const expiry = 40 * time.Millisecond
 	var all sync.WaitGroup
-	all.Go(func() { s.isServed(0, 2*expiry, []string{name}, true) })
+	all.Go(func() { s.isServed(0, 2*expiry, wish{names: []string{name}, shared: true}) })
 	time.Sleep(expiry / 2)
 	_ = s.current(1).NewMutex(name, redsync.WithShared(), redsync.WithExpiry(expiry)).TryLock()
 	all.Wait()
 }
 
-// lockOnce locks names in process i, holds them for so long, and unlocks. It returns why they could not be locked.
-func (s *simulation) lockOnce(ctx context.Context, i int, hold time.Duration, names []string, shared bool) error {
+// optionsOf returns the options of a patient client.
+func (s *simulation) optionsOf(w wish) []redsync.Option {
 	options := []redsync.Option{redsync.WithTries(0), redsync.WithExpiry(s.longest), redsync.WithDriftFactor(s.drift)}
 	if s.fair {
 		options = append(options, redsync.WithFair())
 	}
-	if shared {
+	if w.shared {
 		options = append(options, redsync.WithShared())
 	}
+	if w.permits != 0 {
+		options = append(append(options, s.permitOptions(w.permits, w.weight)...), s.wakes()...)
+	}
+	return options
+}
+
+// lockOnce locks in process i what a client wishes, holds it for so long, and unlocks. It returns why it could not be
+// locked.
+func (s *simulation) lockOnce(ctx context.Context, i int, hold time.Duration, w wish) error {
 	p := s.current(i)
-	for _, m := range s.mutexes(p.Redsync, names, options) {
+	for _, m := range s.mutexes(p.Redsync, w.names, s.optionsOf(w)) {
 		if err := m.LockContext(ctx); err != nil {
 			return err
 		}
 		defer func() {
-			s.promised(s.unlock(s.Context(), p, m, shared), i, names)
+			s.promised(s.unlock(s.Context(), p, m, w.shared), i, w.names)
 		}()
 		time.Sleep(hold)
 	}
@@ -281,16 +303,19 @@ func (s *simulation) queueUp() {
 			names = s.someNames(r)
 		}
 		patience, hold := between(r, 0, 30*time.Millisecond), between(r, 0, 40*time.Millisecond)
-		shared := s.class[readers] && len(names) == 1 && oneIn(r, 2)
+		w := wish{names: names, shared: s.class[readers] && len(names) == 1 && oneIn(r, 2)}
+		if n := s.permits[i%simProcesses]; s.class[permits] && len(names) == 1 && !w.shared && oneIn(r, 2) {
+			w.permits, w.weight = n, 1+r.IntN(heaviest(n))
+		}
 		all.Go(func() {
 			time.Sleep(between(r, 0, 10*time.Millisecond))
 			if i < simProcesses {
-				s.isServed(i, hold, names, shared)
+				s.isServed(i, hold, w)
 				return
 			}
 			ctx, cancel := context.WithTimeout(s.Context(), patience)
 			defer cancel()
-			_ = s.lockOnce(ctx, i%simProcesses, hold, names, shared) // it gives up soon
+			_ = s.lockOnce(ctx, i%simProcesses, hold, w) // it gives up soon
 		})
 	}
 	all.Wait()
@@ -300,7 +325,8 @@ func (s *simulation) nobodyWaits() {
 	for i, n := range s.nodes {
 		n.Follow()
 		for _, key := range n.Keys() {
-			assert.False(s, strings.HasSuffix(key, ":queue"), "somebody waits still: %s on node %d", key, i)
+			waits := slices.ContainsFunc(queues, func(end string) bool { return strings.HasSuffix(key, end) })
+			assert.False(s, waits, "somebody waits still: %s on node %d", key, i)
 		}
 	}
 }
@@ -320,7 +346,9 @@ func (s *simulation) lookAt(i int) {
 			if e.TTL == 0 && n.Exists(key) {
 				e.TTL = history.NoTTL
 			}
-			if !strings.HasPrefix(key, "{") {
+			if name, ok := slotOf(key); ok {
+				e.Name = name // a value need not have as many permits: strays are given back, one by one
+			} else if !strings.HasPrefix(key, "{") {
 				e.Name = key
 				if v, _ := n.Get(key); !strings.HasPrefix(v, "readers\n") {
 					e.Value = v

@@ -48,9 +48,12 @@ func oneByOne(t *testing.T) {
 	})
 }
 
+// queues are the ends of the keys of those who wait.
+var queues = []string{":queue", ":slots"}
+
 // rules are what the history of a simulation must keep.
 func (s *simulation) rules(events []history.Event) history.Rules {
-	r := history.Rules{MaxTTL: s.longest, LostSlop: 1, SettledOn: map[int]time.Duration{}, Gone: []string{":queue"}}
+	r := history.Rules{MaxTTL: s.longest, LostSlop: 1, SettledOn: map[int]time.Duration{}, Gone: queues}
 	if s.clocks == "wall" {
 		// A time of this machine knows when it was by the monotonic clock as well, and
 		// timers go by that. In a bubble it does not, and they are off by the steps.
@@ -83,7 +86,7 @@ func TestSimulation(t *testing.T) {
 // run plays seeds of a scene, and checks what the clients believed.
 func run(t *testing.T, seeds int, in scene) {
 	t.Helper()
-	first, held, ofSeveral, ofReaders, joined, downgraded := fromEnv(t, "REDSYNC_SIM_FROM", 0), 0, 0, 0, 0, 0
+	first, held, ofSeveral, ofReaders, ofPermits, joined, downgraded := fromEnv(t, "REDSYNC_SIM_FROM", 0), 0, 0, 0, 0, 0, 0
 	for seed := first; seed < first+seeds; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			s, events := simulate(t, uint64(seed), in)
@@ -91,18 +94,21 @@ func run(t *testing.T, seeds int, in scene) {
 			held += count(events, isHeld)
 			ofSeveral += count(events, isHeldOfSeveral)
 			ofReaders += count(events, isHeldShared)
+			ofPermits += count(events, isHeldOfPermits)
 			joined += int(s.together.Load())
 			downgraded += count(events, isDowngrade)
 		})
 	}
-	t.Logf("%d seeds, %d holds, of which %d are of several names, %d shared (%d of these with readers of the process), %d downgraded",
-		seeds, held, ofSeveral, ofReaders, joined, downgraded)
+	t.Logf("%d seeds, %d holds, of which %d are of several names, %d shared (%d of these with readers of the process), %d downgraded, %d of permits",
+		seeds, held, ofSeveral, ofReaders, joined, downgraded, ofPermits)
 	assert.Greater(t, held, 5*(seeds-2), "one seed alone may have few")
 	switch in.with {
 	case several:
 		assert.Greater(t, ofSeveral, 2*(seeds-2))
 	case readers:
 		assert.Greater(t, ofReaders, 2*(seeds-2))
+	case permits:
+		assert.Greater(t, ofPermits, 2*(seeds-2))
 	}
 }
 
@@ -116,6 +122,12 @@ func TestSimulationOfSeveralNames(t *testing.T) {
 func TestSimulationOfReaders(t *testing.T) {
 	oneByOne(t)
 	run(t, fromEnv(t, "REDSYNC_SIM_READERS", testlength.Of(2, 4, 1000)), scene{with: readers})
+}
+
+// Clients that take permits, beside others, in any realm.
+func TestSimulationOfPermits(t *testing.T) {
+	oneByOne(t)
+	run(t, fromEnv(t, "REDSYNC_SIM_PERMITS", testlength.Of(2, 4, 1000)), scene{with: permits})
 }
 
 // A control is a scene with a mistake, and the rules that it breaks, each in at least one seed.
@@ -144,6 +156,21 @@ func TestSimulationOfReadersDoneWrong(t *testing.T) {
 		control{scene{rough, readers, firstUnlocks}, []string{history.Promise}},
 		control{scene{rough, readers, inTwoSteps}, exclusion},
 	)
+}
+
+// If nodes or clients treat permits wrongly, the checks see it.
+func TestSimulationOfPermitsDoneWrong(t *testing.T) {
+	tooMany := []string{history.TooMany}
+	controls := []control{
+		{scene{rough, permits, counted}, tooMany},
+		{scene{tidy, permits, strays}, []string{history.LeftBehind}},
+		{scene{rough, permits, early}, tooMany},
+		{scene{rough, permits, anySlots}, tooMany},
+		{scene{rough, permits, minority}, tooMany},
+		{scene{tidy, permits, oneAlone}, []string{history.LeftBehind}},
+		{scene{tidy, permits, inAnyTurn}, []string{history.Promise}},
+	}
+	doneWrong(t, controls[:testlength.Of(2, len(controls), len(controls))]...)
 }
 
 func doneWrong(t *testing.T, controls ...control) {
@@ -207,6 +234,8 @@ func isHeldOfSeveral(e history.Event) bool { return isHeld(e) && len(e.More) > 0
 
 func isHeldShared(e history.Event) bool { return isHeld(e) && e.Reads }
 
+func isHeldOfPermits(e history.Event) bool { return isHeld(e) && e.Permits > 0 }
+
 func isDowngrade(e history.Event) bool { return e.Kind == history.Downgrade }
 
 // tell returns a history as text, without the keys that are in order.
@@ -224,6 +253,9 @@ func tell(events []history.Event) string {
 			fmt.Fprintf(&b, "%14v      %s #%d %q %s", e.At, e.Client, e.Term, strings.Join(append([]string{e.Name}, e.More...), ", "), e.Kind)
 			if e.Reads {
 				b.WriteString(" (shared)")
+			}
+			if e.Permits != 0 {
+				fmt.Fprintf(&b, " (%d of %d permits)", e.Weight, e.Permits)
 			}
 			if e.Until != 0 {
 				fmt.Fprintf(&b, " until %v", e.Until)

@@ -90,6 +90,27 @@ const (
 	inTwoSteps mistake = "downgraded in two steps"
 )
 
+// The mistakes with permits.
+const (
+	// counted: each node grants as many permits as there are. A client counts the nodes that have granted it one, whichever.
+	counted mistake = "counted on each node"
+	// anySlots: the same with clients that want several permits.
+	anySlots mistake = "several of any permits"
+	// minority: two nodes of five decide who has a permit.
+	minority mistake = "a minority decides"
+	// strays: nobody gives back what a node has granted beyond the permits that a client has won.
+	strays mistake = "strays are kept"
+	// early: a node keeps a permit for half of its time.
+	early mistake = "back before the expiry"
+	// inAnyTurn: a node grants permits to those who are not the first in its queue.
+	inAnyTurn mistake = "in any turn"
+	// oneAlone: a release of several permits gives back one.
+	oneAlone mistake = "one of several released"
+)
+
+// takesAny reports whether clients of the mistake ask the nodes themselves.
+func (m mistake) takesAny() bool { return m == counted || m == anySlots }
+
 // rewrites has what a mistake replaces in scripts. The other mistakes are made by clients.
 var rewrites = map[mistake]*strings.Replacer{
 	inPart: strings.NewReplacer("\nif first ~= 0 then",
@@ -101,6 +122,10 @@ var rewrites = map[mistake]*strings.Replacer{
 		"keep(KEYS[1], add(text, value, now + ARGV[2]), now)", "redis.call('SET', KEYS[1], add(text, value, now + ARGV[2]), 'PX', ARGV[2])",
 		"value, deadline), now)", "value, deadline), now)\n  redis.call('PEXPIRE', KEYS[1], ARGV[2])",
 		"keep(KEYS[1], text, now)", "redis.call('SET', KEYS[1], text, 'KEEPTTL')"),
+	strays:      strings.NewReplacer("if #mine > 0 then", "if #mine > 0 and ARGV[3] == '0' then"),
+	early:       strings.NewReplacer("value, 'NX', 'PX', ARGV[2])", "value, 'NX', 'PX', math.ceil(ARGV[2] / 2))", "SET', KEYS[i + 1], value, 'PX', ARGV[2])", "SET', KEYS[i + 1], value, 'PX', math.ceil(ARGV[2] / 2))"),
+	inAnyTurn:   strings.NewReplacer("if ARGV[6] == '1' and first ~=", "if false and first ~="),
+	oneAlone:    strings.NewReplacer("redis.pcall('DEL', unpack(mine))", "redis.pcall('DEL', mine[1])"),
 	allReleased: strings.NewReplacer("if #text > 8 then keep(KEYS[1], text, now) end", `text = 'readers\n'`),
 }
 
@@ -140,6 +165,8 @@ type simPlan struct {
 	off     int           // the node whose host is off from the start; -1: none
 	offFor  time.Duration // after the start; 0: to the end
 	healing bool          // readers that are alike heal
+	permits []int         // by process: how many permits each name has
+	heavy   bool          // clients want one to three permits at once, and all are fair
 	joined  bool          // of a change: each name is locked with fencing under the joint set alone
 }
 
@@ -155,9 +182,10 @@ const (
 	requests  = "requests"  // clients make a Redsync for each Lock, and close it or never do
 	several   = "several"   // clients lock two to four of a few names at once
 	readers   = "readers"   // clients lock single names shared, or downgrade them
+	permits   = "permits"   // clients take permits of single names, beside the locks of these
 )
 
-var allClasses = []string{greetings, values, babble, hurry, off, silence, requests, several, readers}
+var allClasses = []string{greetings, values, babble, hurry, off, silence, requests, several, readers, permits}
 
 // What clients have to say when they connect, with greetings.
 const (
@@ -283,12 +311,17 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	case p.realm == guarded && p.clocks == "wall":
 		p.clocks = "" // in a bubble the age of a server is read off the wall clock
 	}
-	// several and readers are drawn last: a seed without them has the same plan whether they are drawn or not.
+	// several, readers and permits are drawn last: a seed without them has the same plan whether they are drawn or not.
 	if decide(several, oneIn(r, 4)); p.class[several] {
 		p.names = []string{"a", "b", "c", "d"}[:2+r.IntN(3)]
 	}
 	decide(readers, oneIn(r, 4))
 	p.healing = oneIn(r, 4)
+	decide(permits, oneIn(r, 4))
+	if in.mistake.takesAny() { // its clients have no pool that deals with these
+		p.class, p.off = map[string]bool{permits: true}, -1
+	}
+	p.drawPermits(r, in.mistake)
 }
 
 // delay is how long a message takes, between process i and node j.
@@ -321,6 +354,9 @@ type process struct {
 
 	mu     sync.Mutex
 	reads  map[string]*redsync.Mutex // by name: see reader
+	works  map[string]*redsync.Mutex // by name: see permitsOf
+	few    *redsync.Redsync          // see minority
+	direct []*redis.Client           // see nodes
 	ended  bool                      // it opens no connection any more
 	silent bool                      // all its connections are closed
 	conns  []net.Conn                // in the order in which they were opened
@@ -426,6 +462,9 @@ func (p *process) client(j int) *redis.Client {
 	return n.Client(func(opt *redis.Options) {
 		opt.ReadTimeout = 400*time.Millisecond + time.Duration(s.mix(7, uint64(p.slot), uint64(j))%uint64(600*time.Millisecond))
 		opt.DialTimeout = opt.ReadTimeout
+		if s.asked.mistake.takesAny() {
+			opt.PoolSize = 1000 // waits for a connection go by timers that all bubbles share
+		}
 		opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return p.keep(n.DialVia(s.delay(p.slot, j))(ctx, network, addr))
 		}

@@ -1,0 +1,279 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/history"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file has what clients do with permits, and how many there are.
+
+// mostPermits is how many permits a name has at most.
+const mostPermits = 5
+
+// drawPermits draws how many permits each name has. Processes may disagree. In a control there are as many as make the
+// mistake likely to be seen.
+func (p *simPlan) drawPermits(r *rand.Rand, in mistake) {
+	n, disagree := 1+r.IntN(mostPermits), oneIn(r, 3)
+	p.heavy = oneIn(r, 2)
+	p.permits = nil
+	for range simProcesses {
+		if disagree {
+			n = 1 + r.IntN(mostPermits)
+		}
+		p.permits = append(p.permits, n)
+	}
+	switch in {
+	case anySlots, oneAlone, inAnyTurn: // they are about several permits
+		p.heavy, p.permits = true, []int{mostPermits, mostPermits, mostPermits}
+	case counted:
+		p.heavy, p.permits = false, []int{3, 3, 3}
+	}
+	if in.takesAny() {
+		p.names = p.names[:1]
+	}
+}
+
+// heaviest is how many of n permits a client wants at most.
+func heaviest(n int) int { return min(3, n) }
+
+// wantPermits makes t, which has these options so far, a term of a client that wants permits. It returns the options
+// of t.
+func (t *simTerm) wantPermits(options []redsync.Option) []redsync.Option {
+	c := t.client
+	n, weight := c.permits[c.process], 1
+	if c.heavy {
+		weight = 1 + c.random.IntN(heaviest(n))
+	}
+	t.drawn.permits, t.drawn.weight, t.drawn.fences = n, weight, false
+	return append(options, c.permitOptions(n, weight)...)
+}
+
+// wakes returns the options of a client that waits for permits when everything is in order. If nodes can be heard, it
+// waits until one wakes it, and polls none.
+func (s *simulation) wakes() []redsync.Option {
+	if s.class[silence] || s.off >= 0 {
+		return nil
+	}
+	return []redsync.Option{redsync.WithRetryDelay(2 * s.patient())}
+}
+
+// permitOptions returns the options of those who want so many of n permits.
+func (s *simulation) permitOptions(n, weight int) []redsync.Option {
+	options := []redsync.Option{redsync.WithPermits(n)}
+	if s.heavy {
+		options = append(options, redsync.WithFair(), redsync.WithWeight(weight))
+	}
+	return options
+}
+
+// wantsPermits returns what all clients of the process draw that use permitsOf.
+func (p *process) wantsPermits() drawnOptions {
+	drawn := drawnOptions{watched: true, permits: p.simulation.permits[p.slot], weight: 1}
+	if p.simulation.heavy {
+		drawn.weight = 1 + p.slot%heaviest(drawn.permits)
+	}
+	return drawn
+}
+
+// permitsOf returns a Mutex by which all clients of the process may take permits of a name at once, in Do.
+func (p *process) permitsOf(name string) *redsync.Mutex {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.works[name] == nil {
+		if p.works == nil {
+			p.works = map[string]*redsync.Mutex{}
+		}
+		s, drawn := p.simulation, p.wantsPermits()
+		options := []redsync.Option{redsync.WithExpiry(s.expiry), redsync.WithDriftFactor(s.drift)}
+		if s.fair {
+			options = append(options, redsync.WithFair())
+		}
+		p.works[name] = p.NewMutex(name, append(options, s.permitOptions(drawn.permits, drawn.weight)...)...)
+	}
+	return p.works[name]
+}
+
+// minority returns a Redsync on two of the nodes, other ones for each process.
+func (p *process) minority() *redsync.Redsync {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.few == nil {
+		var pools []pool.Pool
+		for i := range simNodes / 2 {
+			pools = append(pools, pool.New(p.client((simNodes/2*p.slot+i)%simNodes)))
+		}
+		p.few = redsync.New(pools...)
+	}
+	return p.few
+}
+
+// allPermits lets clients of all processes hold all permits of a name at once. So none is held by anybody else, and
+// none was forgotten.
+func (s *simulation) allPermits(name string) {
+	n := slices.Max(s.permits)
+	var all, served sync.WaitGroup
+	served.Add(n)
+	for i := range n {
+		r := s.random(uint64(400 + i))
+		all.Go(func() {
+			time.Sleep(between(r, 0, 10*time.Millisecond))
+			w := wish{names: []string{name}, permits: n, weight: 1}
+			m := newMutex(s.current(i%simProcesses).Redsync, w.names, append(s.optionsOf(w), redsync.WithWatchdog()))
+			ctx, cancel := context.WithTimeout(s.Context(), s.patient())
+			defer cancel()
+			err := m.LockContext(ctx)
+			s.promised(err, i%simProcesses, w.names)
+			served.Done()
+			served.Wait()
+			if err != nil {
+				return
+			}
+			s.promised(m.Err(), i%simProcesses, w.names)
+			_, err = m.Unlock()
+			s.promised(err, i%simProcesses, w.names)
+		})
+	}
+	all.Wait()
+}
+
+// crowd lets clients of all processes take permits of a name, so that there is hardly a time at which many are free. A
+// client that wants several at once must be served all the same, although others try again and again.
+func (s *simulation) crowd(name string) {
+	n := slices.Max(s.permits)
+	ctx, cancel := context.WithCancel(s.Context())
+	var all sync.WaitGroup
+	for i := range n + simProcesses {
+		r, one := s.random(uint64(500+i)), wish{names: []string{name}, permits: n, weight: 1}
+		all.Go(func() {
+			time.Sleep(between(r, 0, 10*time.Millisecond))
+			for ctx.Err() == nil {
+				hold := between(r, 20*time.Millisecond, 60*time.Millisecond)
+				if i < n && s.heavy {
+					s.tryOnce(i%simProcesses, hold, one)
+				} else {
+					s.isServed(i%simProcesses, hold, one)
+				}
+			}
+		})
+	}
+	time.Sleep(60 * time.Millisecond)
+	w := wish{names: []string{name}, permits: n, weight: 1}
+	if s.heavy {
+		w.weight = n
+	}
+	s.isServed(0, 0, w)
+	cancel()
+	all.Wait()
+}
+
+// tryOnce lets a client of process i make one attempt, and hold for so long what it has got.
+func (s *simulation) tryOnce(i int, hold time.Duration, w wish) {
+	m := newMutex(s.current(i).Redsync, w.names, s.optionsOf(w))
+	if m.TryLock() != nil {
+		time.Sleep(hold / 20)
+		return
+	}
+	time.Sleep(hold)
+	_, err := m.Unlock()
+	s.promised(err, i, w.names)
+}
+
+// Scripts of a semaphore that takes any permits of a node. KEYS are the permits, and ARGV the value, the TTL and how
+// many are wanted.
+var (
+	takeAny = redis.NewScript(`
+		local free = {}
+		for _, key in ipairs(KEYS) do
+			if redis.call('EXISTS', key) == 0 then free[#free + 1] = key end
+		end
+		local wanted = tonumber(ARGV[3])
+		if #free < wanted then return 0 end
+		for i = 1, wanted do redis.call('SET', free[i], ARGV[1], 'PX', ARGV[2]) end
+		return 1`)
+	giveAll = redis.NewScript(`
+		for _, key in ipairs(KEYS) do
+			if redis.call('GET', key) == ARGV[1] then redis.call('DEL', key) end
+		end
+		return 1`)
+)
+
+// onAll runs a script with the permits that t wants, on all nodes. It returns how many nodes are for it.
+func (t *simTerm) onAll(ctx context.Context, script *redis.Script) int {
+	ctx, cancel := context.WithTimeout(ctx, simNodeTimeout)
+	defer cancel()
+	var keys []string
+	for i := range t.drawn.permits {
+		keys = append(keys, fmt.Sprintf("{%s}:slot:%d", t.Name(), i))
+	}
+	value := fmt.Sprintf("%s #%d", t.client.name, t.number)
+	var votes atomic.Int64
+	var asking sync.WaitGroup
+	for _, node := range t.process.nodes() {
+		asking.Go(func() {
+			vote, _ := script.Run(ctx, node, keys, value, t.expiry.Milliseconds(), t.drawn.weight).Int() // 0 if it fails
+			votes.Add(int64(vote))
+		})
+	}
+	asking.Wait()
+	return int(votes.Load())
+}
+
+// takesAny is a term of a client that counts which nodes have granted it permits, whichever these are. It reports false
+// if this is not its mistake.
+func (t *simTerm) takesAny(ctx context.Context) bool {
+	c := t.client
+	if t.drawn.permits == 0 || !c.asked.mistake.takesAny() {
+		return false
+	}
+	end := time.Duration(0)
+	for end <= 0 {
+		start := c.now()
+		if votes := t.onAll(ctx, takeAny); votes > simNodes/2 {
+			end = start + t.expiry*8/10 - c.now() // less than the clocks of nodes may be wrong
+			break
+		}
+		t.onAll(c.Context(), giveAll)
+		if ctx.Err() != nil {
+			t.note(history.Refused, errors.New("no quorum"))
+			return true
+		}
+		c.pause(5*time.Millisecond, 15*time.Millisecond)
+	}
+	e := t.event(history.Held)
+	e.Permits, e.Weight, e.Until = t.drawn.permits, t.drawn.weight, e.At+end
+	c.log.Note(e)
+	c.pause(0, t.expiry/2)
+	t.note(history.Unlock, nil)
+	t.onAll(c.Context(), giveAll)
+	t.note(history.Unlocked, nil)
+	return true
+}
+
+// nodes returns a client for each node, which does nothing but what takesAny needs.
+func (p *process) nodes() []*redis.Client {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := len(p.direct); i < simNodes; i++ {
+		p.direct = append(p.direct, p.client(i))
+	}
+	return p.direct
+}
+
+// slotOf returns the name whose permit a key is, if it is one.
+func slotOf(key string) (name string, ok bool) {
+	name, number, ok := strings.Cut(strings.TrimPrefix(key, "{"), "}:slot:")
+	return name, ok && number != "queue"
+}
