@@ -699,7 +699,7 @@ func (l leave) changed(r *rand.Rand) leave {
 // of this one, on nodes of both kinds.
 func TestCommandsAtRandom(t *testing.T) {
 	onBoth(t, func(g ground) {
-		for seed := range testlength.Of(10, 65, 7000) {
+		for seed := range testlength.Of(10, 40, 7000) {
 			r := rand.New(rand.NewPCG(uint64(seed), 0)) //nolint:gosec // it is to be repeatable
 			p := g.play()
 			for range 10 {
