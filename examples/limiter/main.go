@@ -35,6 +35,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/cli"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
 // patience bounds the whole run. A longer run has failed.
@@ -71,7 +72,7 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	if *list != "" {
 		return run(ctx, job{Nodes: strings.Split(*list, ","), Unlimited: *unlimited}, out)
 	}
-	addresses, stop, err := startServers()
+	addresses, stop, err := realredis.LaunchAll(5)
 	if err != nil {
 		return err
 	}

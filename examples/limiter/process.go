@@ -3,9 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"os"
-	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
@@ -88,33 +85,4 @@ func start(ctx context.Context, j job) (process, error) {
 func (p process) kill() {
 	_ = p.child.Cmd.Process.Kill() // an error means that the process has ended already
 	_ = p.child.Cmd.Wait()
-}
-
-// startServers starts five redis-servers on free loopback ports.
-func startServers() (addresses []string, stop func(), err error) {
-	dir, err := os.MkdirTemp("", "limiter")
-	if err != nil {
-		return nil, nil, err
-	}
-	var servers []*realredis.Server
-	stop = func() {
-		for _, s := range servers {
-			s.Kill()
-		}
-		_ = os.RemoveAll(dir)
-	}
-	for i := range 5 {
-		data := filepath.Join(dir, strconv.Itoa(i))
-		err := os.Mkdir(data, 0o700)
-		var s *realredis.Server
-		if err == nil {
-			s, err = realredis.Launch(data)
-		}
-		if err != nil {
-			stop()
-			return nil, nil, err
-		}
-		servers, addresses = append(servers, s), append(addresses, s.Addr())
-	}
-	return addresses, stop, nil
 }

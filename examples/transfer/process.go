@@ -7,9 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"strconv"
 	"syscall"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
@@ -109,33 +106,4 @@ func (p *process) goOn() error {
 func (p *process) end() {
 	_ = p.child.Cmd.Process.Kill() // an error means that the process has ended already
 	_ = p.child.Cmd.Wait()
-}
-
-// startServers starts five redis-servers on free loopback ports.
-func startServers() (addresses []string, stop func(), err error) {
-	dir, err := os.MkdirTemp("", "transfer")
-	if err != nil {
-		return nil, nil, err
-	}
-	var servers []*realredis.Server
-	stop = func() {
-		for _, s := range servers {
-			s.Kill()
-		}
-		_ = os.RemoveAll(dir)
-	}
-	for i := range 5 {
-		data := filepath.Join(dir, strconv.Itoa(i))
-		err := os.Mkdir(data, 0o700)
-		var s *realredis.Server
-		if err == nil {
-			s, err = realredis.Launch(data)
-		}
-		if err != nil {
-			stop()
-			return nil, nil, err
-		}
-		servers, addresses = append(servers, s), append(addresses, s.Addr())
-	}
-	return addresses, stop, nil
 }

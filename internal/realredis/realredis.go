@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -86,6 +87,36 @@ func findServer() error {
 		return ErrMissing
 	}
 	return nil
+}
+
+// LaunchAll returns the addresses of n running servers without persistence, each with a folder of its own for its
+// files. stop ends them and removes their files. If one does not start, the others are ended, and stop is nil.
+func LaunchAll(n int) (addresses []string, stop func(), err error) {
+	dir, err := os.MkdirTemp("", "redsync")
+	if err != nil {
+		return nil, nil, err
+	}
+	var servers []*Server
+	stop = func() {
+		for _, s := range servers {
+			s.Kill()
+		}
+		_ = os.RemoveAll(dir)
+	}
+	for i := range n {
+		data := filepath.Join(dir, strconv.Itoa(i))
+		err := os.Mkdir(data, 0o700)
+		var s *Server
+		if err == nil {
+			s, err = Launch(data)
+		}
+		if err != nil {
+			stop()
+			return nil, nil, err
+		}
+		servers, addresses = append(servers, s), append(addresses, s.Addr())
+	}
+	return addresses, stop, nil
 }
 
 // LaunchWith is Launch, with variables added to the environment of the process
