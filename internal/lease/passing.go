@@ -65,8 +65,8 @@ func Nobody(t *Terms) *Lease {
 }
 
 // LeaveQueues takes the tickets off the queues that the release of l would take off. It is for Detach:
-// whoever releases the claim then does not know the tickets. As long as one stands before the next waiter, a
-// node tells this process of the release, and not that waiter.
+// the Mutex that adopts the hold does not know the tickets, so its release leaves them there. While such a
+// ticket is the first in a queue, the node tells this process of a release, and not the next waiter.
 func (l *Lease) LeaveQueues() {
 	nobody := Nobody(l.terms)
 	if nobody.writes.leaveAs(l.writes) {

@@ -215,7 +215,7 @@ func TestNoSurplus(t *testing.T) {
 	})
 }
 
-// Whoever may have granted something has it taken back. Nobody else is sent anything.
+// A node that may have granted something is sent a release. The other nodes are sent nothing.
 func TestSurplusOfNodesThatDoNotGrant(t *testing.T) {
 	for name, c := range oddReplies {
 		for _, late := range []bool{false, true} {
