@@ -52,7 +52,7 @@ func (m *Mutex) TryDo(ctx context.Context, fn func(context.Context) error) error
 
 var errNilFunc = errors.New("redsync: the function is nil")
 
-func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once bool) (err error) {
+func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once bool) error {
 	if fn == nil {
 		return m.failure("do", errNilFunc)
 	}
@@ -63,6 +63,13 @@ func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once boo
 	if err != nil {
 		return err
 	}
+	_, err = m.whileHeld(ctx, h, fn)
+	return err
+}
+
+// whileHeld calls fn while m has h, and unlocks h afterwards. It reports whether h was lost before fn had returned. Its
+// error is that of fn, joined with the reason why h was lost or could not be unlocked.
+func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.Context) error) (isLost bool, err error) {
 	working, cancel := context.WithCancelCause(context.WithValue(ctx, scopeKey{}, &scope{m, h, scopeOf(ctx)}))
 	defer func() {
 		lost := h.Err(clock.Now()) // before the release, because afterwards it is ErrNotHeld
@@ -70,7 +77,7 @@ func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once boo
 		// Only h: fn may have unlocked m, and another call may have locked it since.
 		_, unlocked := m.unlockOnly(context.WithoutCancel(ctx), h)
 		if lost != nil {
-			unlocked = m.failure("do", lost)
+			isLost, unlocked = true, m.failure("do", lost)
 		}
 		err = errors.Join(err, unlocked)
 	}()
@@ -81,7 +88,7 @@ func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once boo
 		case <-working.Done():
 		}
 	}()
-	return fn(working)
+	return false, fn(working)
 }
 
 // lockInDo returns the hold of a Do: the one that m adopts, or a new one.
