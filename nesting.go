@@ -283,7 +283,7 @@ func (m *Mutex) joinAll(ctx context.Context, live []*scope) (joined []*scope, er
 	outer := scopeOf(ctx)
 	for _, by := range slices.Backward(live) {
 		s := &scope{nest: by.nest, writes: !m.set.shared, outer: outer}
-		isIn, err := by.admit(s, m.set.nesting)
+		isIn, err := s.nest.admit(s, by, m.set.nesting)
 		if !isIn {
 			leave(joined)
 			return nil, err
@@ -293,10 +293,9 @@ func (m *Mutex) joinAll(ctx context.Context, live []*scope) (joined []*scope, er
 	return joined, nil
 }
 
-// admit lets s join the hold of by, inside whose function the call of s is. limit is that of the call. If the hold
-// cannot be joined any more, admit returns false without an error.
-func (by *scope) admit(s *scope, limit int) (isIn bool, err error) {
-	n := by.nest
+// admit lets s join the hold. The call of s is inside the function of by, which is on the hold, and limit is that of
+// the call. If the hold cannot be joined any more, admit returns false without an error.
+func (n *nest) admit(s, by *scope, limit int) (isIn bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !by.liveLocked() {

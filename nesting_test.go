@@ -127,13 +127,13 @@ func TestContextOfAJoinedCall(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(outer)
 			var left context.Context
 			require.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
-				left = inner
+				left = inner //nolint:fatcontext // to look at it afterwards
 				cancel(enough)
 				require.ErrorIs(f, context.Cause(inner), enough)
 				return outer.Err()
 			}))
 			require.NoError(f, f.Do(outer, "lock", func(inner context.Context) error {
-				left = inner
+				left = inner //nolint:fatcontext // to look at it afterwards
 				return nil
 			}))
 			require.ErrorIs(f, left.Err(), context.Canceled)
@@ -209,7 +209,7 @@ func TestLockWithinDoIsAnError(t *testing.T) {
 		var left context.Context
 		for _, outer := range [][]redsync.Option{nil, {shared}} {
 			f.inside("lock", func(ctx context.Context) {
-				left = context.WithoutCancel(ctx)
+				left = context.WithoutCancel(ctx) //nolint:fatcontext // for calls that come afterwards
 				for _, inner := range [][]redsync.Option{nil, {shared}} {
 					want := redsync.ErrNested
 					if outer != nil && inner == nil {
