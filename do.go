@@ -32,14 +32,36 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 // extension fails, Do does not call fn. Its error then matches ErrFailed and what Extend returns. m is as it
 // was: a later Do extends again, and after Unlock a Do locks.
 //
-// Do unlocks only the hold that it has acquired. If m is held already, by another Do or by a Lock, that hold
-// stands in the way: Do waits for its end, as Lock does, and leaves it alone. The same is true of a Do within
-// fn on the same name, so it cannot succeed. With WithShared the hold of m does not stand in the way: Do then
-// uses another Mutex for the same lock. If fn unlocks the Mutex of the Do, the context of fn goes on, and the
-// error of Do matches ErrNotHeld.
+// Do unlocks only the hold that it has acquired. If m is held already, by a Lock or by a Do that is not around
+// this call, that hold stands in the way: Do waits for its end, as Lock does, and leaves it alone. With
+// WithShared the hold of m does not stand in the way: Do then uses another Mutex for the same lock. If fn
+// unlocks the Mutex of the Do, the context of fn goes on, and the error of Do matches ErrNotHeld.
 //
 // Do returns only after fn, so fn must return soon when its context ends. If fn panics, Do unlocks and the
 // panic goes on.
+//
+// # A Do inside a Do
+//
+// The context says who owns a hold. If ctx is the context of the function of a Do on the same name, or derived
+// from it, this Do joins the hold of that outer Do and sends nothing. It may come from another goroutine,
+// another Mutex of the same New or Open, or through context.WithoutCancel. FromContext returns the outer
+// Mutex. The context of fn also ends when the outer function has returned. The outer Do then waits until all
+// joined functions have returned, and extends the hold meanwhile. After that it unlocks.
+//
+// A lock on several names joins if the Dos around it hold all of its names, in one hold or in several. A hold
+// on several names lets a lock on one of them join. Goroutines that join a hold do not exclude each other.
+// A joined call fails at once, with an error that matches ErrFailed and
+//
+//   - ErrUpgrade, if m is exclusive and the hold is shared (WithShared, Downgrade);
+//   - ErrNested, if its options ask for more than the hold has: a longer WithExpiry or WithLockDelay,
+//     a WithMaxHold that the hold does not have, or WithFencing if the hold has no token. Only options that were
+//     set count, here or by Redsync.With. Options of waiting have no effect, and observers are not told;
+//   - ErrNested, if the limit of WithNesting is reached, if the Dos around it hold some of the names of m but
+//     not all, or if they have a permit of its semaphore (WithPermits).
+//
+// A call does not join a hold that is over or that Unlock has ended. Once the outer function has returned, only calls
+// inside a joined function still join, and the context of fn has ended when they begin. In these cases any
+// other call locks as if it were outside. A Do that adopts (WithSequencer, WithValue) never joins.
 func (m *Mutex) Do(ctx context.Context, fn func(context.Context) error) error {
 	return m.do(ctx, fn, false)
 }
@@ -57,6 +79,13 @@ func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once boo
 		return m.failure("do", errNilFunc)
 	}
 	ctx = orBackground(ctx)
+	joined, err := m.join(ctx)
+	if err != nil {
+		return err
+	}
+	if len(joined) > 0 {
+		return m.whileJoined(ctx, joined, fn)
+	}
 	m, done := m.forDo()
 	defer done()
 	h, err := m.lockInDo(ctx, once)
@@ -67,27 +96,25 @@ func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once boo
 	return err
 }
 
-// whileHeld calls fn while m has h, and unlocks h afterwards. It reports whether h was lost before fn had returned. Its
-// error is that of fn, joined with the reason why h was lost or could not be unlocked.
+// whileHeld calls fn while m has h, and unlocks h afterwards. Before that it waits until the calls that have joined h
+// have returned. It reports whether h was lost before fn had returned. Its error is that of fn, joined with the reason
+// why h was lost or could not be unlocked.
 func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.Context) error) (isLost bool, err error) {
-	working, cancel := context.WithCancelCause(context.WithValue(ctx, scopeKey{}, &scope{m, h, scopeOf(ctx)}))
+	s := m.newNest(h, scopeOf(ctx))
+	working, cancel := context.WithCancelCause(context.WithValue(ctx, scopeKey{}, s))
 	defer func() {
-		lost := h.Err(clock.Now()) // before the release, because afterwards it is ErrNotHeld
+		isLost = h.Err(clock.Now()) != nil
 		cancel(nil)
+		s.nest.finish(s)
+		lost := h.Err(clock.Now()) // before the release, because afterwards it is ErrNotHeld
 		// Only h: fn may have unlocked m, and another call may have locked it since.
 		_, unlocked := m.unlockOnly(context.WithoutCancel(ctx), h)
 		if lost != nil {
-			isLost, unlocked = true, m.failure("do", lost)
+			unlocked = m.failure("do", lost)
 		}
 		err = errors.Join(err, unlocked)
 	}()
-	go func() {
-		select {
-		case <-h.Lost(clock.Now()):
-			cancel(h.Err(clock.Now()))
-		case <-working.Done():
-		}
-	}()
+	go s.nest.watch(working, cancel)
 	return false, fn(working)
 }
 
@@ -133,28 +160,14 @@ func termsInDo(t *queue.Terms) *queue.Terms {
 	return &own
 }
 
-// A scope is what the context of a Do's function carries.
-type scope struct {
-	mutex *Mutex       // of the Do
-	hold  *lease.Lease // of the Do
-	outer *scope       // of the Do that calls this one; nil if there is none
-}
-
-type scopeKey struct{}
-
-// scopeOf returns the scope of the innermost Do around ctx, nil if there is none.
-func scopeOf(ctx context.Context) *scope {
-	s, _ := ctx.Value(scopeKey{}).(*scope)
-	return s
-}
-
 // FromContext returns the Mutex that Do holds, if ctx is the context of Do's function or is derived from it;
 // otherwise nil, for a nil ctx too. The function may call Remaining, Valid, Until, Fence and Downgrade of the
 // Mutex. It must leave Unlock to Do. Detach fails. If Do was called on a Mutex with WithShared that was in
-// use, FromContext returns another Mutex for the same lock: see Mutex.Do.
+// use, FromContext returns another Mutex for the same lock: see Mutex.Do. If Do has joined a hold, FromContext
+// returns the Mutex of the Do that has locked; if Do has joined several holds, that of the innermost one.
 func FromContext(ctx context.Context) *Mutex {
 	if s := scopeOf(orBackground(ctx)); s != nil {
-		return s.mutex
+		return s.nest.mutex
 	}
 	return nil
 }

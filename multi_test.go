@@ -431,8 +431,8 @@ func TestDoAndTryDoOverSeveralNames(t *testing.T) {
 		m := f.NewMultiMutex(both)
 		err := m.Do(f.Context(), func(ctx context.Context) error {
 			var taken *redsync.ErrTaken
-			require.ErrorAs(f, f.TryDo(ctx, "b", func(context.Context) error { return nil }), &taken)
-			require.ErrorAs(f, m.TryDo(ctx, func(context.Context) error { return nil }), &taken)
+			require.ErrorAs(f, f.TryDo(f.Context(), "b", func(context.Context) error { return nil }), &taken)
+			require.ErrorAs(f, m.TryDo(f.Context(), func(context.Context) error { return nil }), &taken)
 			time.Sleep(30 * time.Second)
 			assert.NoError(f, m.Err())
 			for _, n := range f.nodes[:3] {

@@ -42,6 +42,7 @@ type Mutex struct {
 
 	mu       sync.Mutex   // guards what follows
 	hold     *lease.Lease // the current term; nil before the first, and after Unlock and Detach
+	nest     *nest        // the calls on the hold of the last Do, which need not be the current term: see nestOf
 	adopted  string       // the value of WithValue or WithSequencer, until there is a hold
 	usedByDo bool         // only if m is shared: see forDo
 }
@@ -230,7 +231,8 @@ func (m *Mutex) Lock() error {
 //     has completed an attempt yet.
 //   - ErrLockAlreadyExpired, if the nodes answered too late.
 //   - The error of ctx, and its cause.
-//   - ErrUpgrade.
+//   - ErrUpgrade or ErrNested, if ctx comes from a Do that holds the name. Lock could wait for the end of that
+//     Do, so it fails at once. Call Do instead: it joins the hold.
 //   - ErrClosed, ErrDuplicateNode or ErrNoPools.
 //   - The error of the function of WithGenValueFunc.
 //   - An error that names an option or a name that cannot be used.
@@ -262,7 +264,7 @@ func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error)
 		return nil, m.failure("lock", err, ErrFailed)
 	}
 	defer m.core.endCall()
-	if err := m.checkUpgrade(ctx); err != nil {
+	if err := m.checkNested(ctx); err != nil {
 		return nil, m.failure("lock", err, ErrFailed)
 	}
 	if inDo {
@@ -428,6 +430,8 @@ func (m *Mutex) Unlock() (bool, error) {
 // failed, and it is unknown whether the lock was released in time. After each of these outcomes m
 // is not held. A second Unlock returns ErrNotHeld, which matches ErrLockAlreadyExpired too.
 //
+// While other calls of Do have joined the hold (see Do), Unlock fails with ErrNested, and the hold goes on.
+//
 // If the connection to a node breaks, the release is sent again, and Unlock waits for that
 // reply, at most for the node deadline. If the node no longer holds the value then, it is unknown
 // whether the first release deleted it, and the node counts as one that has not answered.
@@ -443,7 +447,10 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 	}
 	defer m.core.endCall()
 	start := clock.Now()
-	h, adopted := m.take(only)
+	h, adopted, err := m.take(only)
+	if err != nil {
+		return false, m.failure("unlock", err)
+	}
 	event := observe.Released{Name: m.name, Start: start.Wall}
 	switch {
 	case h == nil && adopted == "":
@@ -489,16 +496,22 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant)
 }
 
 // take removes from m what it holds, and returns that: the current term, or an adopted value. If only is
-// not nil, take does so only if the current term is that one. Otherwise it returns nothing.
-func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted string) {
+// not nil, take does so only if the current term is that one. Otherwise it returns nothing. Without only, take
+// fails and changes nothing if other calls have joined the current term.
+func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if only != nil && m.hold != only {
-		return nil, ""
+		return nil, "", nil
+	}
+	if n := m.nest; only == nil && n != nil && n.hold == m.hold {
+		if err := n.endByHand(); err != nil {
+			return nil, "", err
+		}
 	}
 	h, adopted = m.hold, m.adopted
-	m.hold, m.adopted = nil, ""
-	return h, adopted
+	m.hold, m.adopted, m.nest = nil, "", nil
+	return h, adopted, nil
 }
 
 // Detach gives the lock away without releasing it. It returns a Sequencer s: another
