@@ -34,9 +34,9 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 //
 // Do unlocks only the hold that it has acquired. If m is held already, by another Do or by a Lock, that hold
 // stands in the way: Do waits for its end, as Lock does, and leaves it alone. The same is true of a Do within
-// fn on the same name, so it cannot succeed. With WithShared the hold of m does not stand in the way: Do then
-// uses another Mutex for the same lock. If fn unlocks the Mutex of the Do, the context of fn goes on, and the
-// error of Do matches ErrNotHeld.
+// fn on the same name, so it cannot succeed. With WithShared or WithPermits the hold of m does not stand in
+// the way: Do then uses another Mutex for the same lock. If fn unlocks the Mutex of the Do, the context of fn
+// goes on, and the error of Do matches ErrNotHeld.
 //
 // Do returns only after fn, so fn must return soon when its context ends. If fn panics, Do unlocks and the
 // panic goes on.
@@ -150,8 +150,8 @@ func scopeOf(ctx context.Context) *scope {
 
 // FromContext returns the Mutex that Do holds, if ctx is the context of Do's function or is derived from it;
 // otherwise nil, for a nil ctx too. The function may call Remaining, Valid, Until, Fence and Downgrade of the
-// Mutex. It must leave Unlock to Do. Detach fails. If Do was called on a Mutex with WithShared that was in
-// use, FromContext returns another Mutex for the same lock: see Mutex.Do.
+// Mutex. It must leave Unlock to Do. Detach fails. If Do was called on a Mutex with WithShared or WithPermits
+// that was in use, FromContext returns another Mutex for the same lock: see Mutex.Do.
 func FromContext(ctx context.Context) *Mutex {
 	if s := scopeOf(orBackground(ctx)); s != nil {
 		return s.mutex
