@@ -55,8 +55,8 @@ type Release struct {
 
 	began   clock.Instant // when it was made; only set with surplus
 	surplus bool          // it releases a surplus of the lease
-	awaited bool // a caller waits for the round
-	queued  bool // at the start a waiter of this process waited, or had left a ticket in the queues: see process
+	awaited bool          // a caller waits for the round
+	queued  bool          // at the start a waiter of this process waited, or had left a ticket in the queues: see process
 }
 
 // progress is the state of a release on one node.
