@@ -57,7 +57,7 @@ func (c *counter) answer(req pool.Request) (*pool.Reply, error) {
 		c.asked = append(c.asked, req)
 		return nil, nil
 	case len(keys) == 1: // an extension
-		return &pool.Reply{Value: int64(script.Mine), Fate: pool.Answered, Conn: 1}, nil
+		return &pool.Reply{Value: script.Mine, Fate: pool.Answered, Conn: 1}, nil
 	case len(keys) == 2: // the release of a single slot
 		c.gets = append(c.gets, "unlock "+keys[0][len("{lock}:slot:"):])
 	default:
