@@ -34,8 +34,8 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 //
 // Do unlocks only the hold that it has acquired. If m is held already, by a Lock or by a Do that is not around
 // this call, that hold stands in the way: Do waits for its end, as Lock does, and leaves it alone. With
-// WithShared the hold of m does not stand in the way: Do then uses another Mutex for the same lock. If fn
-// unlocks the Mutex of the Do, the context of fn goes on, and the error of Do matches ErrNotHeld.
+// WithShared or WithPermits the hold of m does not stand in the way: Do then uses another Mutex for the same
+// lock. If fn unlocks the Mutex of the Do, the context of fn goes on, and the error of Do matches ErrNotHeld.
 //
 // Do returns only after fn, so fn must return soon when its context ends. If fn panics, Do unlocks and the
 // panic goes on.
@@ -162,8 +162,8 @@ func termsInDo(t *queue.Terms) *queue.Terms {
 
 // FromContext returns the Mutex that Do holds, if ctx is the context of Do's function or is derived from it;
 // otherwise nil, for a nil ctx too. The function may call Remaining, Valid, Until, Fence and Downgrade of the
-// Mutex. It must leave Unlock to Do. Detach fails. If Do was called on a Mutex with WithShared that was in
-// use, FromContext returns another Mutex for the same lock: see Mutex.Do. If Do has joined a hold, FromContext
+// Mutex. It must leave Unlock to Do. Detach fails. If Do was called on a Mutex with WithShared or WithPermits
+// that was in use, FromContext returns another Mutex for the same lock: see Mutex.Do. If Do has joined a hold, FromContext
 // returns the Mutex of the Do that has locked; if Do has joined several holds, that of the innermost one.
 func FromContext(ctx context.Context) *Mutex {
 	if s := scopeOf(orBackground(ctx)); s != nil {

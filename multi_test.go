@@ -456,11 +456,14 @@ func TestFairMultisDoNotWakeEachOtherWhileTheirNameIsTaken(t *testing.T) {
 		other := f.another()
 		fair := append(patient(), redsync.WithFair())
 		before := f.locked([]string{"c"}, fair...)
-		holder := f.callsOn(other, "c", fair...)
+		holder := f.callsOn(other, "c", append(fair, redsync.WithSetNXOnExtend())...)
 		time.Sleep(10 * time.Millisecond)
 		f.unlock(before)
 		<-holder.done
 		require.NoError(f, holder.err)
+		time.Sleep(time.Millisecond)
+		f.confirms(holder.Extend()) // on all nodes: some may have refused, because they had not released yet
+		time.Sleep(time.Millisecond)
 		f.nodes[1].Del("c") // the holder's ticket stays at the head of the queue there
 		for _, n := range f.nodes {
 			n.On("evalsha", 10000, embedded.Fault{Delay: time.Millisecond})

@@ -34,6 +34,14 @@ func (t Timing) AtAge(held time.Duration) (ttl, validity time.Duration) {
 	return t.TTL - (t.Validity - validity).Truncate(time.Millisecond), validity
 }
 
+// ranOut reports whether a key must have run out by the nodes' clocks, if no node can have set its TTL later
+// than at the monotonic time renewed. It goes by the monotonic clock alone, because a step of the wall clock
+// must not end the repetitions of a release.
+func (t Timing) ranOut(renewed time.Duration, now clock.Instant) bool {
+	drift := t.Expiry - t.Validity
+	return now.Mono-renewed-t.TTL > drift
+}
+
 // limits is how long a round may take: the node deadline.
 func (t Timing) limits() quorum.Limits {
 	return quorum.Limits{Decide: t.NodeTimeout, Node: t.NodeTimeout}
