@@ -88,28 +88,34 @@ func (e *election) serves(ctx context.Context, c *candidate) error {
 	return err
 }
 
-// leader returns the last term, and checks that all terms came one after the other, with rising tokens.
-func (e *election) leader() *term {
+// term returns term number n, from 1, after checking that all terms came one after the other, with rising tokens.
+func (e *election) term(n int) term {
 	e.Helper()
 	synctest.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	require.NotEmpty(e, e.terms, "nobody has led")
+	require.GreaterOrEqual(e, len(e.terms), n)
 	for i, t := range e.terms[1:] {
 		before := e.terms[i]
 		require.False(e, before.ended.IsZero() || before.ended.After(t.began), "two leaders at once")
 		require.Greater(e, t.fence, before.fence)
 	}
-	return e.terms[len(e.terms)-1]
+	return *e.terms[n-1]
 }
 
-// leads checks that c is the leader, in term number n.
-func (e *election) leads(c *candidate, n int) *term {
+// count returns how many terms there have been.
+func (e *election) count() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.terms)
+}
+
+// leads checks that c is the leader, and that its term is number n.
+func (e *election) leads(c *candidate, n int) term {
 	e.Helper()
-	t := e.leader()
+	t := e.term(n)
 	require.Same(e, c, t.of)
 	require.Zero(e, t.ended)
-	require.Len(e, e.terms, n)
 	return t
 }
 
@@ -229,9 +235,10 @@ func TestLeaderThatLosesCampaignsAgain(t *testing.T) {
 	inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
 		first := e.runs(e.newProcess(), mode...)
 		second := e.runs(e.newProcess(), mode...)
-		lost := e.leads(first, 1)
+		e.leads(first, 1)
 		e.nodes.CutOff(first.rs)
 		time.Sleep(validity + time.Millisecond)
+		lost := e.term(1)
 		assert.Equal(e, lost.began.Add(validity), lost.ended)
 		require.ErrorIs(e, lost.cause, redsync.ErrLockLost)
 		time.Sleep(guard - validity + 100*time.Millisecond)
@@ -344,11 +351,11 @@ func TestFunctionThatReturnsWhenTheLeadershipEnds(t *testing.T) {
 func TestLeaderWhoseContextEndsResigns(t *testing.T) {
 	onElection(t, func(e *election) {
 		first, second := e.runs(e.newProcess(), patient()...), e.runs(e.newProcess(), patient()...)
-		led := e.leads(first, 1)
+		e.leads(first, 1)
 		start := time.Now()
 		first.cancel(errWork)
 		require.NoError(e, e.returned(first))
-		require.ErrorIs(e, led.cause, errWork)
+		require.ErrorIs(e, e.term(1).cause, errWork)
 		e.leads(second, 2)
 		assert.Zero(e, time.Since(start))
 	})
@@ -393,7 +400,7 @@ func TestContextThatEndsAfterALoss(t *testing.T) {
 func TestCloseEndsCandidatesAndLeaders(t *testing.T) {
 	onElection(t, func(e *election) {
 		first, second := e.runs(e.newProcess()), e.runs(e.newProcess())
-		led := e.leads(first, 1)
+		e.leads(first, 1)
 		require.NoError(e, second.rs.Close(e.Context()))
 		err := e.returned(second)
 		require.ErrorIs(e, err, redsync.ErrClosed)
@@ -404,7 +411,7 @@ func TestCloseEndsCandidatesAndLeaders(t *testing.T) {
 		err = e.returned(first)
 		require.ErrorIs(e, err, redsync.ErrClosed)
 		require.ErrorIs(e, err, redsync.ErrLockLost)
-		require.ErrorIs(e, led.cause, redsync.ErrClosed)
+		require.ErrorIs(e, e.term(1).cause, redsync.ErrClosed)
 		e.leads(third, 2)
 		assert.Zero(e, time.Since(start))
 	})
@@ -446,8 +453,9 @@ func TestMaxHoldPassesTheLeadershipOn(t *testing.T) {
 		options := append([]redsync.Option{redsync.WithMaxHold(10 * time.Second)}, mode...)
 		both := []*candidate{e.runs(e.newProcess(), options...), e.runs(e.newProcess(), options...)}
 		for n := range 6 {
-			led := e.leads(both[n%2], n+1)
+			e.leads(both[n%2], n+1)
 			time.Sleep(10*time.Second + 10*time.Millisecond)
+			led := e.term(n + 1)
 			require.ErrorIs(e, led.cause, redsync.ErrMaxHold)
 			assert.Equal(e, 10*time.Second, led.ended.Sub(led.began))
 		}
@@ -485,19 +493,17 @@ func TestCandidatesOutliveTheNodes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
 				first, second := e.runs(e.newProcess(), mode...), e.runs(e.newProcess(), mode...)
-				led := e.leads(first, 1)
+				e.leads(first, 1)
 				c.fail(e.kit, 0, 1, 2, 3, 4)
 				late := e.runs(e.nodes.Process(), mode...) // it has met no node
 				time.Sleep(5 * time.Minute)
-				synctest.Wait()
-				require.ErrorIs(e, led.cause, redsync.ErrLockLost)
+				require.ErrorIs(e, e.term(1).cause, redsync.ErrLockLost)
 				for _, waiting := range []*candidate{first, second, late} {
 					assert.True(e, open(waiting.done))
 				}
 				c.mend(e.kit, 0, 1, 2, 3, 4)
 				time.Sleep(c.within)
-				require.Zero(e, e.leader().ended)
-				require.Len(e, e.terms, 2)
+				require.Zero(e, e.term(2).ended)
 			})
 		})
 	}
@@ -573,5 +579,28 @@ func TestObserversOfLead(t *testing.T) {
 		assert.Len(t, redsynctest.Events[observe.Acquired](r), 2)
 		assert.Len(t, redsynctest.Events[observe.Lost](r), 1)
 		assert.Empty(t, redsynctest.Events[observe.NotAcquired](r))
+	})
+}
+
+// A fleet whose nodes change has one leader throughout: see NewJoint.
+func TestLeadersWhileTheNodesChange(t *testing.T) {
+	inEachMode(t, func(t *testing.T, f func(c change)) { changing(t, 5, f) }, func(c change, mode []redsync.Option) {
+		e := &election{kit: kit{user: user{T: c.T}}}
+		before, after := c.at(0, 1, 2), c.at(2, 3, 4)
+		var last *candidate
+		for n, rs := range []*redsync.Redsync{c.alone(before), c.joint(before, after), c.joint(before, after), c.alone(after)} {
+			next := e.runs(rs, mode...)
+			time.Sleep(10 * time.Second)
+			if last != nil {
+				e.leads(last, n)
+				last.resign <- struct{}{}
+				require.ErrorIs(e, e.returned(last), errResigned)
+			}
+			time.Sleep(time.Second)
+			e.leads(next, n+1)
+			last = next
+		}
+		last.cancel(nil)
+		require.NoError(e, e.returned(last))
 	})
 }
