@@ -157,9 +157,9 @@ func scopeOf(ctx context.Context) *scope {
 	return s
 }
 
-// FromContext returns the Mutex that Do holds, if ctx is the context of Do's function or is derived from it;
-// otherwise nil, for a nil ctx too. The function may call Remaining, Valid, Until, Fence and Downgrade of the
-// Mutex. It must leave Unlock to Do. Detach fails. If Do was called on a Mutex with WithShared that was in
+// FromContext returns the Mutex that Do or Lead holds, if ctx is the context of its function or is derived from
+// it; otherwise nil, for a nil ctx too. The function may call Remaining, Valid, Until, Fence and Downgrade of the
+// Mutex. It must leave Unlock to Do or Lead. Detach fails. If Do was called on a Mutex with WithShared that was in
 // use, FromContext returns another Mutex for the same lock: see Mutex.Do.
 func FromContext(ctx context.Context) *Mutex {
 	if s := scopeOf(orBackground(ctx)); s != nil {

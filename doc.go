@@ -21,7 +21,7 @@
 //
 // [Redsync.NewMultiMutex] locks several names, all of them or none ([several names]). [WithShared] makes a
 // lock that many readers hold at once, but no reader together with a writer ([readers]). [WithPermits] lets at
-// most n holders work at once ([permits]).
+// most n holders work at once ([permits]). [Redsync.Lead] makes one process of many the leader ([leaders]).
 //
 // # What is guaranteed
 //
@@ -93,6 +93,7 @@
 // [several names]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/several-names.md
 // [readers]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/readers.md
 // [permits]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/permits.md
+// [leaders]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/leaders.md
 // [fencing]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/fencing.md
 // [three waits]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/safety.md#the-three-waits-of-lock
 // [objections]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/objections.md
