@@ -104,19 +104,27 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 	s := m.newNest(h, scopeOf(ctx))
 	working, cancel := context.WithCancelCause(context.WithValue(ctx, scopeKey{}, s))
 	defer func() {
-		isLost = h.Err(clock.Now()) != nil
+		isLost = errors.Is(h.Err(clock.Now()), ErrLockLost) // otherwise fn may have unlocked m
 		cancel(nil)
 		s.nest.finish(s)
 		lost := h.Err(clock.Now()) // before the release, because afterwards it is ErrNotHeld
 		// Only h: fn may have unlocked m, and another call may have locked it since.
 		_, unlocked := m.unlockOnly(context.WithoutCancel(ctx), h)
 		if lost != nil {
-			unlocked = m.failure("do", lost)
+			unlocked = m.failure(m.set.doing(), lost)
 		}
 		err = errors.Join(err, unlocked)
 	}()
 	go s.nest.watch(working, cancel)
 	return false, fn(working)
+}
+
+// doing is what an error says was done while the lock was lost.
+func (s *settings) doing() string {
+	if s.leads {
+		return "lead"
+	}
+	return "do"
 }
 
 // lockInDo returns the hold of a Do: the one that m adopts, or a new one.
@@ -161,12 +169,12 @@ func termsInDo(t *queue.Terms) *queue.Terms {
 	return &own
 }
 
-// FromContext returns the Mutex that Do holds, if ctx is the context of Do's function or is derived from it;
-// otherwise nil, for a nil ctx too. The function may call Remaining, Valid, Until, Fence and Downgrade of the
-// Mutex. It must leave Unlock to Do. Detach fails. If Do was called on a Mutex with WithShared or WithPermits
-// that was in use, FromContext returns another Mutex for the same lock: see Mutex.Do. If Do has joined a hold,
-// FromContext returns the Mutex of the Do that has locked. If Do has joined several holds, that is the Mutex of
-// the innermost one.
+// FromContext returns the Mutex that Do or Lead holds, if ctx is the context of its function or is derived from
+// it; otherwise nil, for a nil ctx too. The function may call Remaining, Valid, Until, Fence and Downgrade of the
+// Mutex. It must leave Unlock to Do or Lead. Detach fails. If Do was called on a Mutex with WithShared or
+// WithPermits that was in use, FromContext returns another Mutex for the same lock: see Mutex.Do. If Do has joined
+// a hold, FromContext returns the Mutex of the Do that has locked. If Do has joined several holds, that is the
+// Mutex of the innermost one.
 func FromContext(ctx context.Context) *Mutex {
 	if s := scopeOf(orBackground(ctx)); s != nil {
 		return s.nest.mutex

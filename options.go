@@ -46,6 +46,7 @@ type settings struct {
 	fencing      bool                   // WithFencing
 	priority     int                    // WithPriority
 	noHandOver   bool                   // WithHandOver(false)
+	leads        bool                   // Redsync.Lead
 	observers    *observers             // WithObserver, WithLogger
 	err          error                  // of the first option that cannot be used
 
@@ -91,6 +92,9 @@ func (s *settings) prepare() {
 }
 
 func (s *settings) check() (lease.Timing, error) {
+	if err := s.checkLead(); err != nil {
+		return lease.Timing{}, err
+	}
 	switch {
 	case s.err != nil:
 		return lease.Timing{}, s.err
@@ -126,7 +130,7 @@ func (s *settings) mayBeContinued() bool {
 }
 
 // An Option configures a Mutex. An out-of-range option makes every operation fail with an error
-// that names the option, the value and the range. New, With, NewMutex, Open, Do and TryDo take options.
+// that names the option, the value and the range. New, With, NewMutex, Open, Do, TryDo and Lead take options.
 // An option that is applied to a held Mutex takes effect with its next Lock.
 type Option interface {
 	Apply(*Mutex)
@@ -164,7 +168,7 @@ func WithExpiry(expiry time.Duration) Option {
 // attempt that a release has caused uses none. While other Lock calls of the same process are ahead
 // in line, Lock makes no attempt, but each of its retry delays still uses a try. The default is 32,
 // about 4.7 s with the default delay. 0 means no limit: only the context or Close ends Lock. A
-// negative number is out of range. TryLock always makes one attempt.
+// negative number is out of range. TryLock always makes one attempt, and Lead has no limit.
 func WithTries(tries int) Option {
 	return OptionFunc(func(m *Mutex) { m.change().tries = tries })
 }
