@@ -65,11 +65,15 @@ func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*leas
 	}
 	var l *lease.Lease
 	var o lease.Outcome
+	begins := start // which costs no further look at the clocks
+	if t.Timing.MinHold > 0 {
+		begins = clock.Now() // the minimal hold counts from here: the caller may have waited for its own hold
+	}
 	switch {
 	case limit == 1:
-		l, o = t.tryPastSplit(ctx, start)
+		l, o = t.tryPastSplit(ctx, start, begins)
 	case !t.Fair && !t.Joins && ls.mayBarge(t.Claim.Lines()):
-		l, o = t.attempt(ctx, start, 1, nil)
+		l, o = t.attempt(ctx, begins, 1, nil)
 	default:
 		return t.wait(ctx, start, limit, lease.Outcome{})
 	}
@@ -103,16 +107,19 @@ const (
 // If nodes have granted different permits, a permit may be free on a quorum of nodes without a rival, because nodes
 // differ in what is free. The Outcome may tell the next attempt where to begin. Only an attempt with a ticket is told
 // what is free. So a first repetition learns that, and a second one takes it, both without a delay.
-func (t *Terms) tryPastSplit(ctx context.Context, start clock.Instant) (l *lease.Lease, o lease.Outcome) {
-	l, o = t.tryOnce(ctx, start, start, false)
-	took, limit := clock.Now().Since(start), t.Timing.NodeTimeout
-	for n := range maxRepeats {
-		if l != nil || !o.IsSplit() || !o.Mends() {
-			break
+//
+// called is when the user called, and start is when the first attempt begins.
+func (t *Terms) tryPastSplit(ctx context.Context, called, start clock.Instant) (l *lease.Lease, o lease.Outcome) {
+	l, o = t.tryOnce(ctx, called, start, false)
+	var took time.Duration // the first attempt
+	for n := 0; n < maxRepeats && l == nil && o.IsSplit() && o.Mends(); n++ {
+		elapsed := clock.Now().Since(start)
+		if n == 0 {
+			took = elapsed
 		}
 		var delay time.Duration
 		if atOnce := o.MayWinAtOnce() || n == 0 && o.IsMixed() && !t.Fair; !atOnce {
-			if clock.Now().Since(start) >= limit {
+			if elapsed >= t.Timing.NodeTimeout {
 				break
 			}
 			delay = jitter.N(max(took, minJitter) << n)
@@ -120,7 +127,7 @@ func (t *Terms) tryPastSplit(ctx context.Context, start clock.Instant) (l *lease
 		if !t.sleep(ctx, delay) {
 			break
 		}
-		again, why := t.tryOnce(ctx, start, clock.Now(), o.Mixes())
+		again, why := t.tryOnce(ctx, called, clock.Now(), o.Mixes())
 		if l = again; why.Kind != lease.NotAsked {
 			o = why
 		}
