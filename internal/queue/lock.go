@@ -89,8 +89,9 @@ func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*leas
 }
 
 const (
-	// maxRepeats is how often a call repeats its only attempt if the votes were split. After three repetitions, five
-	// processes that start in the same moment on five nodes still have no winner in 1 of 1000 cases or fewer.
+	// maxRepeats is how often a call repeats its only attempt if the votes were split. If five processes start in the
+	// same moment on five nodes, 70 % of the cases have no winner without a repetition, 3 to 16 % with one, and none
+	// of 4000 with three.
 	maxRepeats = 3
 
 	// minJitter is the least range of the random delay before the first repetition. The range doubles with each
@@ -103,6 +104,9 @@ const (
 // repetition keeps these calls from splitting the votes again. The delays grow with the time that an attempt takes:
 // if they were much shorter, the attempts would still overlap. No such delay begins after the node deadline. So there is
 // no repetition if nodes that do not answer have kept the first attempt undecided until then.
+//
+// A call that hears a quorum of refusals before the first grant does not know of the split, and gives up. Mostly that does
+// no harm, because its rivals try again.
 //
 // If nodes have granted different permits, a permit may be free on a quorum of nodes without a rival, because nodes
 // differ in what is free. The Outcome may tell the next attempt where to begin. Only an attempt with a ticket is told
