@@ -210,14 +210,14 @@ func TestObserveVotesOfTheReleaseOfAFailedAttempt(t *testing.T) {
 		for _, n := range f.nodes[:3] {
 			require.NoError(f, n.Set("lock", "another"))
 		}
-		require.Error(f, f.NewMutex("lock").TryLock())
+		require.Error(f, f.NewMutex("lock", redsync.WithFailFast(false)).TryLock())
 		time.Sleep(time.Second)
 		ops := map[string]int{}
 		votes, _ := of[observe.Vote](r)
 		for _, v := range votes {
 			ops[v.Op]++
 		}
-		assert.Equal(t, map[string]int{"lock": 5, "unlock": 5}, ops)
+		assert.Equal(t, map[string]int{"lock": 4 * 5, "unlock": 4 * 5}, ops, "two nodes grant it, so the votes look split")
 		released, _ := of[observe.Released](r)
 		assert.Empty(t, released)
 	})

@@ -106,6 +106,9 @@ func (s *settings) check() (lease.Timing, error) {
 	if err := s.checkPermits(); err != nil {
 		return lease.Timing{}, err
 	}
+	if err := s.checkMinHold(); err != nil {
+		return lease.Timing{}, err
+	}
 	return s.derive()
 }
 
@@ -126,7 +129,7 @@ func (s *settings) joins() bool { return s.mayBeContinued() && s.shared }
 // mayBeContinued reports whether another call of the process may continue a hold that has these settings:
 // take it over by direct hand-off, or share it.
 func (s *settings) mayBeContinued() bool {
-	return !s.noHandOver && !s.fencing && !s.customValues && s.sequencer.Value == "" && s.maxHold == 0
+	return !s.noHandOver && !s.fencing && !s.customValues && s.sequencer.Value == "" && s.maxHold == 0 && s.minHold == 0
 }
 
 // An Option configures a Mutex. An out-of-range option makes every operation fail with an error
@@ -168,7 +171,8 @@ func WithExpiry(expiry time.Duration) Option {
 // attempt that a release has caused uses none. While other Lock calls of the same process are ahead
 // in line, Lock makes no attempt, but each of its retry delays still uses a try. The default is 32,
 // about 4.7 s with the default delay. 0 means no limit: only the context or Close ends Lock. A
-// negative number is out of range. TryLock always makes one attempt, and Lead has no limit.
+// negative number is out of range. With 1, Lock does what TryLock does. TryLock does not go by the option, and Lead
+// has no limit.
 func WithTries(tries int) Option {
 	return OptionFunc(func(m *Mutex) { m.change().tries = tries })
 }
