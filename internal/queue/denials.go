@@ -22,6 +22,10 @@ type denials struct {
 // only the queue, which says nothing of the lock: the next attempt uses no queue.
 func (d *denials) note(o lease.Outcome, queued bool) bool {
 	if o.Result.Rule == nil {
+		return false // no node was asked
+	}
+	if o.Result.Won { // too late; then it has no votes
+		*d = denials{}
 		return false
 	}
 	if d.votes == nil {
