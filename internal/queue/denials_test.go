@@ -2,6 +2,8 @@ package queue
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -26,6 +28,11 @@ func voted(votes ...claim.Vote) lease.Outcome {
 }
 
 func TestDenialsAddUp(t *testing.T) {
+	synctest.Test(t, denialsAddUp)
+}
+
+func denialsAddUp(t *testing.T) {
+	t.Helper()
 	denied := claim.Failure(denial("NOPERM no"))
 	down := claim.Failure(denial("LOADING"))
 	unheard := claim.Failure(quorum.ErrNotAwaited)
@@ -37,7 +44,9 @@ func TestDenialsAddUp(t *testing.T) {
 	assert.True(t, d.note(voted(unheard, denied, down), false), "of two attempts")
 	assert.Equal(t, []claim.Vote{denied, denied, {}}, d.votes)
 
+	assert.True(t, d.note(voted(down, down, unheard), false), "they have broken the connection, perhaps")
 	assert.False(t, d.note(voted(taken, unheard, unheard), false), "node 0 lets the user lock by now")
+	time.Sleep(denialLasts + time.Nanosecond)
 	assert.False(t, d.note(voted(denied, down, unheard), false), "node 1 may, too")
 	assert.False(t, d.note(voted(denied, denied, denied), true), "perhaps only the queues")
 	noauth := claim.Failure(denial("NOAUTH no"))
