@@ -7,19 +7,19 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file finds out that a call without a limit of tries waits in vain, because the nodes deny it the lock.
+// This file tells when a call without a limit of tries waits in vain, because the nodes deny it the lock.
 
-// denials are what the nodes have answered a call last, as far as these answers are denials. An attempt may be
-// decided by other nodes before a node's denial arrives. So the denials of several attempts add up, until a node
-// answers or fails in another way.
+// denials are the nodes' denials that a call has heard. A node's denial counts until the node gives another answer or
+// fails in another way. The denials of several attempts add up, because other nodes may decide an attempt before a
+// node's denial arrives.
 type denials struct {
 	nodes claim.Nodes
 	votes []claim.Vote // by node
 }
 
 // note notes the votes of a failed attempt. It reports whether the nodes that deny the lock leave no quorum. queued
-// says that the attempt has used queues without which the waiter can go on. Then a node that forbids a key may forbid
-// only the queue, which says nothing of the lock: the next attempt uses no queue.
+// says that the attempt has used queues, and that the waiter can go on without them. Then a node that forbids a key may
+// forbid only the queue. That does not count, because the next attempt uses no queue.
 func (d *denials) note(o lease.Outcome, queued bool) bool {
 	if o.Result.Rule == nil {
 		return false
