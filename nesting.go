@@ -173,8 +173,9 @@ func (m *Mutex) checkTerms(h *lease.Lease, want lease.Timing) error {
 		return tell("WithMaxHold", want.MaxHold, "no limit")
 	case want.MaxHold != 0 && want.MaxHold != has.MaxHold:
 		return tell("WithMaxHold", want.MaxHold, has.MaxHold)
-	case want.MinHold > has.MinHold:
-		return tell("WithMinHold with drift", want.MinHold, has.MinHold)
+	case m.set.minHold != 0:
+		return fmt.Errorf("%w: WithMinHold(%v): the hold of %q has begun before this call, so its keys may go sooner",
+			ErrNested, m.set.minHold, h.Claim().Name())
 	case m.set.fencing && h.Token() == 0:
 		return tell("WithFencing", "", "no token")
 	}

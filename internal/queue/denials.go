@@ -11,8 +11,8 @@ import (
 
 // This file tells when a call without a limit of tries waits in vain, because the nodes deny it the lock.
 
-// denials are the nodes' denials that a call has heard. A node's denial counts until the node gives another answer or
-// fails in another way. The denials of several attempts add up, because other nodes may decide an attempt before a
+// denials are the nodes' denials that a call has heard. A node's denial counts until the node gives another answer, or
+// has given none for denialLasts. The denials of several attempts add up, because other nodes may decide an attempt before a
 // node's denial arrives.
 type denials struct {
 	nodes claim.Nodes
