@@ -77,7 +77,8 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 		// Only h: fn may have unlocked m, and another call may have locked it since.
 		_, unlocked := m.unlockOnly(context.WithoutCancel(ctx), h)
 		if lost != nil {
-			isLost, unlocked = true, m.failure("do", lost)
+			// It is ErrNotHeld if fn has unlocked m.
+			isLost, unlocked = errors.Is(lost, ErrLockLost), m.failure(m.set.doing(), lost)
 		}
 		err = errors.Join(err, unlocked)
 	}()
@@ -89,6 +90,14 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 		}
 	}()
 	return false, fn(working)
+}
+
+// doing is what an error says was done while the lock was lost.
+func (s *settings) doing() string {
+	if s.leads {
+		return "lead"
+	}
+	return "do"
 }
 
 // lockInDo returns the hold of a Do: the one that m adopts, or a new one.

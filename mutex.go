@@ -96,7 +96,7 @@ func (m *Mutex) fill(t *queue.Terms, timing lease.Timing) {
 		Joins: set.joins(),
 	}
 	t.Group, t.Fair, t.Priority = m.core.member.Group, set.fair, set.priority
-	t.Delay, t.Mean = set.delay, set.meanDelay
+	t.Delay, t.Mean, t.EndsIfDenied = set.delay, set.meanDelay, set.leads
 	if set.observers != nil {
 		e := &events{to: set.observers, notices: m.core.notices, name: m.name}
 		t.Events, t.Attempts = e, e
@@ -286,7 +286,10 @@ func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error)
 // acquire acquires a lease for m, and makes it the current term.
 func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant, once bool) (*lease.Lease, error) {
 	limit := m.set.tries
-	if once {
+	switch {
+	case m.set.leads:
+		limit = 0
+	case once:
 		limit = 1
 	}
 	for {
@@ -313,6 +316,8 @@ func (m *Mutex) notAcquired(ctx context.Context, why *queue.Failure) error {
 	switch {
 	case why.Delay < 0:
 		return outOfRange("WithRetryDelayFunc", why.Delay, "0 or more")
+	case why.Denied != nil:
+		return deniedBy(m.core.keeper.Set, why.Denied)
 	case why.Interrupted:
 		return m.withInterruption(ctx, whyNot(why.Last))
 	}

@@ -44,6 +44,7 @@ type settings struct {
 	fencing      bool                   // WithFencing
 	priority     int                    // WithPriority
 	noHandOver   bool                   // WithHandOver(false)
+	leads        bool                   // Redsync.Lead
 	observers    *observers             // WithObserver, WithLogger
 	err          error                  // of the first option that cannot be used
 
@@ -89,6 +90,9 @@ func (s *settings) prepare() {
 }
 
 func (s *settings) check() (lease.Timing, error) {
+	if err := s.checkLead(); err != nil {
+		return lease.Timing{}, err
+	}
 	switch {
 	case s.err != nil:
 		return lease.Timing{}, s.err

@@ -158,9 +158,7 @@ func (m *Mutex) forDo() (mine *Mutex, done func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.usedByDo || m.hold != nil && m.hold.NotHeld(clock.Now()) == nil {
-		twin := &Mutex{core: m.core, name: m.name, set: m.set, claim: claim.NewExclusive(m.name), permits: m.permits}
-		twin.prepare()
-		return twin, func() {}
+		return m.twin(), func() {}
 	}
 	m.usedByDo = true
 	return m, func() {
@@ -168,6 +166,13 @@ func (m *Mutex) forDo() (mine *Mutex, done func()) {
 		defer m.mu.Unlock()
 		m.usedByDo = false
 	}
+}
+
+// twin returns a new Mutex with the name and the settings of m, which adopts nothing.
+func (m *Mutex) twin() *Mutex {
+	twin := &Mutex{core: m.core, name: m.name, set: m.set, claim: claim.NewExclusive(m.name), permits: m.permits}
+	twin.prepare()
+	return twin
 }
 
 // checkUpgrade returns ErrUpgrade if m would lock exclusively a name that a Do around ctx holds shared.

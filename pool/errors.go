@@ -25,7 +25,7 @@ func IsNoScript(err error) bool {
 // Either the user may not run the command, which then did not run, or a script used a command
 // that the user may not run, and ended there.
 func IsDenied(err error) bool {
-	return answers(err, "NOPERM") || answers(err, "The user executing the script can't") // ERR, before Redis 7.2
+	return answers(err, "NOPERM") || answers(err, deniedInScript)
 }
 
 // IsCrossSlot reports whether err is the answer of a cluster's node that it does not have all
@@ -33,6 +33,28 @@ func IsDenied(err error) bool {
 // be on different nodes (TRYAGAIN). The command was not run. A command with a single key is never
 // refused for these reasons.
 func IsCrossSlot(err error) bool { return answers(err, "CROSSSLOT") || answers(err, "TRYAGAIN") }
+
+// IsPermanent reports whether err says that the node will refuse every repetition of the request until somebody
+// changes the node or the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH,
+// WRONGPASS, DENIED), or the keys of the request are not in one slot of a cluster (CROSSSLOT). Unlike IsDenied
+// it also knows such an answer to the greeting, because without a greeting no request is sent.
+func IsPermanent(err error) bool {
+	if err == nil {
+		return false
+	}
+	for _, prefix := range permanent {
+		if redis.HasErrorPrefix(err, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// permanent holds the beginnings of the answers that IsPermanent knows.
+var permanent = []string{"NOPERM", "NOAUTH", "WRONGPASS", "DENIED", "CROSSSLOT", deniedInScript}
+
+// deniedInScript begins the answer of Redis before 7.2 to a script that uses a command that the user may not run.
+const deniedInScript = "The user executing the script can't"
 
 // answers reports whether err is a node's answer to a request and begins with prefix. An answer
 // to the greeting does not count, because it tells nothing about the request.

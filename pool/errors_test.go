@@ -10,7 +10,7 @@ import (
 // These are asked of every reply, and nearly all have no error.
 func TestNoErrorCostsNoAllocation(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		if IsNoScript(nil) || IsDenied(nil) || IsCrossSlot(nil) {
+		if IsNoScript(nil) || IsDenied(nil) || IsCrossSlot(nil) || IsPermanent(nil) {
 			t.Error("no error is an error")
 		}
 	}))

@@ -10,6 +10,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/script"
@@ -24,6 +25,9 @@ type Terms struct {
 	Priority int    // the higher comes first
 	Delay    func(tries int) time.Duration
 	Mean     time.Duration // the mean of what Delay returns; OfUser if Delay is a function of the user's
+
+	// EndsIfDenied ends a Lock once so many nodes deny it the lock that no quorum can grant: see denials.
+	EndsIfDenied bool
 }
 
 // OfUser stands for the mean of delays that a function of the user's returns, which is not known.
@@ -43,6 +47,7 @@ type Failure struct {
 	Last        lease.Outcome // the last attempt of this call; if there was none, the last one of its line
 	Interrupted bool          // the context, Close or the limit of tries has ended the call
 	Delay       time.Duration // the negative retry delay that has ended the call; 0 if none has
+	Denied      []claim.Vote  // by node, with Terms.EndsIfDenied: the denials that have ended the call; nil if none have
 }
 
 // Lock acquires the claim of t. If it can share a hold of this process, it needs no attempt. Otherwise it makes a
@@ -63,6 +68,7 @@ func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*leas
 	}
 	var l *lease.Lease
 	var o lease.Outcome
+	var denied denials
 	switch {
 	case limit == 1:
 		l, o = t.tryOnce(ctx, start)
@@ -79,6 +85,8 @@ func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*leas
 		return l, nil
 	case !o.Mends():
 		return nil, &Failure{Last: o}
+	case t.EndsIfDenied && denied.note(o, false):
+		return nil, &Failure{Last: o, Denied: denied.votes}
 	case limit == 1 || ctx.Err() != nil:
 		return nil, &Failure{Last: o, Interrupted: true}
 	}

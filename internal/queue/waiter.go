@@ -31,12 +31,13 @@ const (
 
 // A waiter is one call of Lock that waits.
 type waiter struct {
-	terms *Terms
-	names []string // of the lines in which it can stand: see stands
-	start clock.Instant
-	look  chan struct{}  // has room for one token: something has changed
-	why   *lease.Outcome // of the last attempt; nil if it has made none
-	pace  pace           // its retry delays
+	terms   *Terms
+	names   []string // of the lines in which it can stand: see stands
+	start   clock.Instant
+	look    chan struct{}  // has room for one token: something has changed
+	why     *lease.Outcome // of the last attempt; nil if it has made none
+	pace    pace           // its retry delays
+	denials denials        // of the lock, if terms.EndsIfDenied
 
 	queueless bool   // a node denies us its queue
 	opened    func() // must be called once w has left its line: others wait to join its hold; nil if it has won none
@@ -254,6 +255,8 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 				return l, nil
 			case !o.Mends():
 				return nil, &Failure{Last: o}
+			case w.terms.EndsIfDenied && w.denials.note(o, u.enters() && !w.terms.Fair):
+				return nil, &Failure{Last: o, Denied: w.denials.votes}
 			case o.Taken():
 				least = 0 // the nodes took a while to answer, so no least delay is needed
 			}

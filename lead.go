@@ -1,0 +1,134 @@
+package redsync
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+)
+
+// This file is about leaders: one of the processes that campaign for a name leads, until it resigns or loses.
+
+// Lead makes this process a candidate for the leadership of a name, and calls fn while the process leads. The
+// leadership is the lock on the name, with WithFencing and with a watchdog. So at most one candidate leads at a
+// time, under the same assumptions as the exclusion of a lock (see the package documentation).
+//
+// Candidates wait as LockContext does: in queues, in which a resignation wakes the first of them. WithTries has
+// no effect. Lead goes on campaigning while nodes fail, also while all of them are down, until ctx ends.
+//
+// fn runs for one term. Its context ends when ctx does, or when the leadership is lost. A loss is noticed at
+// Until at the latest, which is before any other candidate can lead. After it context.Cause matches ErrLockLost.
+// FromContext returns the Mutex of the term: its Fence is the number of the term, which rises from term to term.
+// Send it along with every write, and let the resource refuse lower numbers (package fencing does that). Only
+// that protects against code that goes on after its context has ended.
+//
+// What ends a term decides what follows:
+//
+//   - fn returns while the process leads. That is a resignation. Lead releases the leadership and returns the
+//     error of fn, joined with the reason why the release failed, as Do does. To resign and to stay a candidate,
+//     call Lead again.
+//   - The leadership is lost, because no quorum confirmed it in time, or by WithMaxHold. Lead waits until fn has
+//     returned, so fn must return soon. Then it pauses for 50 to 250 ms, in which other candidates come first,
+//     and campaigns again, whatever fn returned. The next term has another Mutex.
+//   - ctx ends, or Close is called. Lead waits until fn has returned, and returns. After the end of ctx this is a
+//     resignation.
+//   - fn panics. Lead releases the leadership, and the panic goes on.
+//
+// Lead returns only when no fn runs. If its error matches ErrFailed, it ended while the process did not lead:
+//
+//   - The error of ctx and its cause.
+//   - ErrClosed, ErrDuplicateNode or ErrNoPools.
+//   - An error that names an option or a name that cannot be used. WithShared, WithPermits, WithValue and
+//     WithSequencer exclude Lead.
+//   - *RedisError for each node that does not let the client's user lock (NOPERM, NOAUTH, WRONGPASS), once these
+//     nodes leave no quorum. If only the queues are forbidden, candidates wait without them.
+//   - The error of the function of WithGenValueFunc, or a negative delay of WithRetryDelayFunc.
+//
+// If the leadership was lost before, the error of fn and the loss come with it only if Lead made no attempt since.
+func (r *Redsync) Lead(ctx context.Context, name string, fn func(context.Context) error, options ...Option) error {
+	m := r.NewMutex(name, slices.Concat(options, []Option{OptionFunc(leads)})...)
+	if fn == nil {
+		return m.failure("lead", errNilFunc)
+	}
+	return m.lead(orBackground(ctx), fn)
+}
+
+// leads is the option that makes a Mutex one of Lead.
+func leads(m *Mutex) {
+	set := m.change()
+	set.leads, set.fencing = true, true
+}
+
+// lead campaigns and leads for as long as Lead does. Each term has a Mutex of its own. Otherwise code of a former
+// term that still runs would get the token of the new one from FromContext.
+func (m *Mutex) lead(ctx context.Context, fn func(context.Context) error) error {
+	for {
+		again, err := m.twin().leadOnce(ctx, fn)
+		if !again {
+			return err
+		}
+		m.pauseAfterLoss(ctx)
+		if m.isInterrupted(ctx) {
+			return errors.Join(err, m.failure("lead", m.withInterruption(ctx, nil), ErrFailed))
+		}
+	}
+}
+
+// leadOnce campaigns until m leads, and calls fn. It reports whether the term was lost, so that Lead campaigns again.
+func (m *Mutex) leadOnce(ctx context.Context, fn func(context.Context) error) (isLost bool, err error) {
+	h, err := m.lock(ctx, false, true)
+	if err != nil {
+		// A term may be over before it has begun, if the goroutine was held up. No other error mends by itself.
+		return errors.Is(err, ErrLockAlreadyExpired) && !m.isInterrupted(ctx), err
+	}
+	return m.whileHeld(ctx, h, fn)
+}
+
+// pauseAfterLoss waits for a while, so that others who wait come first, and terms that are lost at once do not follow
+// each other without end. The retry delay of the user would not do: it may be 0, or as long as an hour.
+func (m *Mutex) pauseAfterLoss(ctx context.Context) {
+	timer := time.NewTimer(defaultDelay(0))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-m.core.keeper.Closing():
+	case <-ctx.Done():
+	}
+}
+
+func (m *Mutex) isInterrupted(ctx context.Context) bool {
+	return ctx.Err() != nil || m.core.keeper.IsClosed()
+}
+
+// Options that exclude Lead.
+var (
+	errLeadShared    = errors.New("redsync: Lead excludes WithShared: readers hold a name together, and only one can lead")
+	errLeadPermits   = errors.New("redsync: Lead excludes WithPermits: several hold permits of a name, and only one can lead")
+	errLeadValue     = errors.New("redsync: Lead excludes WithValue: each term is a new hold")
+	errLeadSequencer = errors.New("redsync: Lead excludes WithSequencer: each term is a new hold")
+)
+
+// checkLead returns an error if Lead does not go together with the other settings.
+func (s *settings) checkLead() error {
+	switch {
+	case !s.leads:
+		return nil
+	case s.sequencer.Value != "":
+		return errLeadSequencer
+	case s.value != "":
+		return errLeadValue
+	case s.shared:
+		return errLeadShared
+	case s.permits != 0:
+		return errLeadPermits
+	}
+	return nil
+}
+
+// deniedBy returns the error of a campaign that the nodes deny: one error for each of them.
+func deniedBy(set *quorum.Set, votes []claim.Vote) error {
+	return nodeErrors(errorsOf(quorum.Result{Set: set, Votes: votes}))
+}
