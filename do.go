@@ -57,6 +57,13 @@ func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once boo
 		return m.failure("do", errNilFunc)
 	}
 	ctx = orBackground(ctx)
+	joined, err := m.join(ctx)
+	if err != nil {
+		return err
+	}
+	if len(joined) > 0 {
+		return m.whileJoined(ctx, joined, fn)
+	}
 	m, done := m.forDo()
 	defer done()
 	h, err := m.lockInDo(ctx, once)
@@ -67,28 +74,25 @@ func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once boo
 	return err
 }
 
-// whileHeld calls fn while m has h, and unlocks h afterwards. It reports whether h was lost before fn had returned. Its
-// error is that of fn, joined with the reason why h was lost or could not be unlocked.
+// whileHeld calls fn while m has h, and unlocks h afterwards. Before that it waits until the calls that have joined h
+// have returned. It reports whether h was lost before fn had returned. Its error is that of fn, joined with the reason
+// why h was lost or could not be unlocked.
 func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.Context) error) (isLost bool, err error) {
-	working, cancel := context.WithCancelCause(context.WithValue(ctx, scopeKey{}, &scope{m, h, scopeOf(ctx)}))
+	s := m.newNest(h, scopeOf(ctx))
+	working, cancel := context.WithCancelCause(context.WithValue(ctx, scopeKey{}, s))
 	defer func() {
-		lost := h.Err(clock.Now()) // before the release, because afterwards it is ErrNotHeld
+		isLost = errors.Is(h.Err(clock.Now()), ErrLockLost) // it is ErrNotHeld if fn has unlocked m
 		cancel(nil)
+		s.nest.finish(s)
+		lost := h.Err(clock.Now()) // before the release, because afterwards it is ErrNotHeld
 		// Only h: fn may have unlocked m, and another call may have locked it since.
 		_, unlocked := m.unlockOnly(context.WithoutCancel(ctx), h)
 		if lost != nil {
-			// It is ErrNotHeld if fn has unlocked m.
-			isLost, unlocked = errors.Is(lost, ErrLockLost), m.failure(m.set.doing(), lost)
+			unlocked = m.failure(m.set.doing(), lost)
 		}
 		err = errors.Join(err, unlocked)
 	}()
-	go func() {
-		select {
-		case <-h.Lost(clock.Now()):
-			cancel(h.Err(clock.Now()))
-		case <-working.Done():
-		}
-	}()
+	go s.nest.watch(working, cancel)
 	return false, fn(working)
 }
 
@@ -142,28 +146,13 @@ func termsInDo(t *queue.Terms) *queue.Terms {
 	return &own
 }
 
-// A scope is what the context of a Do's function carries.
-type scope struct {
-	mutex *Mutex       // of the Do
-	hold  *lease.Lease // of the Do
-	outer *scope       // of the Do that calls this one; nil if there is none
-}
-
-type scopeKey struct{}
-
-// scopeOf returns the scope of the innermost Do around ctx, nil if there is none.
-func scopeOf(ctx context.Context) *scope {
-	s, _ := ctx.Value(scopeKey{}).(*scope)
-	return s
-}
-
 // FromContext returns the Mutex that Do holds, if ctx is the context of Do's function or is derived from it;
 // otherwise nil, for a nil ctx too. The function may call Remaining, Valid, Until, Fence and Downgrade of the
 // Mutex. It must leave Unlock to Do. Detach fails. If Do was called on a Mutex with WithShared that was in
 // use, FromContext returns another Mutex for the same lock: see Mutex.Do.
 func FromContext(ctx context.Context) *Mutex {
 	if s := scopeOf(orBackground(ctx)); s != nil {
-		return s.mutex
+		return s.nest.mutex
 	}
 	return nil
 }

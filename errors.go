@@ -64,6 +64,17 @@ var (
 	// locks must be of the same New or Open. Any other call waits until its tries are used up.
 	ErrUpgrade = errors.New("redsync: an exclusive lock within a shared one of the same name")
 
+	// ErrNested says that a call inside a Do, or on the Mutex of that Do, does not go together with the calls that
+	// are on the hold. For ErrUpgrade says which calls are inside a Do. Nothing was sent. It is the error
+	//
+	//   - of a Lock or TryLock of a name that the Do holds, and of any call for a permit of a semaphore of which the
+	//     Do has one: the call could wait for the end of that Do, and the Do waits for the call;
+	//   - of a Do or TryDo of several names, if the Dos around it hold some of them, but not all;
+	//   - of a Do or TryDo whose options ask for more than the hold has that it would join (see Mutex.Do);
+	//   - of a Do or TryDo beyond WithNesting;
+	//   - of an Unlock while calls are on the hold that have joined it, and of a Downgrade while exclusive ones are.
+	ErrNested = errors.New("redsync: nested calls on one name")
+
 	// ErrClosed is the error of every operation after Close.
 	ErrClosed = errors.New("redsync: closed")
 )

@@ -42,6 +42,7 @@ type Mutex struct {
 
 	mu       sync.Mutex   // guards what follows
 	hold     *lease.Lease // the current term; nil before the first, and after Unlock and Detach
+	nest     *nest        // the calls on the hold of the last Do, which need not be the current term: see nestOf
 	adopted  string       // the value of WithValue or WithSequencer, until there is a hold
 	usedByDo bool         // only if m is shared: see forDo
 }
@@ -262,7 +263,7 @@ func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error)
 		return nil, m.failure("lock", err, ErrFailed)
 	}
 	defer m.core.endCall()
-	if err := m.checkUpgrade(ctx); err != nil {
+	if err := m.checkNested(ctx); err != nil {
 		return nil, m.failure("lock", err, ErrFailed)
 	}
 	if inDo {
@@ -448,7 +449,10 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 	}
 	defer m.core.endCall()
 	start := clock.Now()
-	h, adopted := m.take(only)
+	h, adopted, err := m.take(only)
+	if err != nil {
+		return false, m.failure("unlock", err)
+	}
 	event := observe.Released{Name: m.name, Start: start.Wall}
 	switch {
 	case h == nil && adopted == "":
@@ -494,16 +498,22 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant)
 }
 
 // take removes from m what it holds, and returns that: the current term, or an adopted value. If only is
-// not nil, take does so only if the current term is that one. Otherwise it returns nothing.
-func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted string) {
+// not nil, take does so only if the current term is that one. Otherwise it returns nothing. Without only, take
+// fails and changes nothing if other calls have joined the current term.
+func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if only != nil && m.hold != only {
-		return nil, ""
+		return nil, "", nil
+	}
+	if n := m.nest; only == nil && n != nil && n.hold == m.hold {
+		if err := n.endByHand(); err != nil {
+			return nil, "", err
+		}
 	}
 	h, adopted = m.hold, m.adopted
-	m.hold, m.adopted = nil, ""
-	return h, adopted
+	m.hold, m.adopted, m.nest = nil, "", nil
+	return h, adopted, nil
 }
 
 // Detach gives the lock away without releasing it. It returns a Sequencer s: another

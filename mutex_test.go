@@ -27,7 +27,7 @@ func TestUnlockThatACloseForestallsSaysSo(t *testing.T) {
 	for i := range 1000 {
 		m := rs.NewMutex(strconv.Itoa(i), WithExpiry(time.Hour))
 		require.NoError(t, m.Lock())
-		h, _ := m.take(nil)
+		h, _, _ := m.take(nil)
 		var wg sync.WaitGroup
 		var unlocked, closed bool
 		var err error

@@ -36,6 +36,8 @@ type settings struct {
 	sequencer    Sequencer              // WithSequencer; without a Value if not set
 	waitAll      bool                   // WithFailFast(false)
 	heals        bool                   // WithSetNXOnExtend
+	nesting      int                    // WithNesting; 0: no limit
+	ownExpiry    bool                   // WithExpiry has been applied
 	watchdog     bool                   // WithWatchdog
 	fair         bool                   // WithFair
 	shared       bool                   // WithShared
@@ -155,7 +157,10 @@ type DelayFunc func(tries int) time.Duration
 // milliseconds. It must be longer than drift: at least 3 ms by default. A short expiry
 // frees the lock of a dead holder soon; a long one tolerates longer pauses of a live one.
 func WithExpiry(expiry time.Duration) Option {
-	return OptionFunc(func(m *Mutex) { m.change().expiry = expiry })
+	return OptionFunc(func(m *Mutex) {
+		set := m.change()
+		set.expiry, set.ownExpiry = expiry, true
+	})
 }
 
 // WithTries sets how many tries Lock has before it gives up, with a retry delay

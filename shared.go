@@ -3,8 +3,6 @@ package redsync
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
@@ -78,6 +76,9 @@ func (m *Mutex) Downgrade(ctx context.Context) error {
 	}
 	defer m.core.endCall()
 	if err := m.mayDowngrade(h); err != nil {
+		return m.failure("downgrade", err)
+	}
+	if err := m.share(h); err != nil {
 		return m.failure("downgrade", err)
 	}
 	start := clock.Now()
@@ -173,21 +174,4 @@ func (m *Mutex) twin() *Mutex {
 	twin := &Mutex{core: m.core, name: m.name, set: m.set, claim: claim.NewExclusive(m.name), permits: m.permits}
 	twin.prepare()
 	return twin
-}
-
-// checkUpgrade returns ErrUpgrade if m would lock exclusively a name that a Do around ctx holds shared.
-func (m *Mutex) checkUpgrade(ctx context.Context) error {
-	if m.set.sharesName() {
-		return nil
-	}
-	for s := scopeOf(ctx); s != nil; s = s.outer {
-		c := s.hold.Claim()
-		if !c.Shares() || s.mutex.core != m.core || s.hold.NotHeld(clock.Now()) != nil {
-			continue
-		}
-		if slices.Contains(m.claimed().Lines(), c.Name()) {
-			return fmt.Errorf("%w: %q", ErrUpgrade, c.Name())
-		}
-	}
-	return nil
 }
