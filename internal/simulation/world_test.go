@@ -108,6 +108,19 @@ const (
 	oneAlone mistake = "one of several released"
 )
 
+// The mistakes of candidates.
+const (
+	// fewElect: two nodes of five decide who leads.
+	fewElect mistake = "a minority elects"
+	// deafLeader: a leader does not look at its context, and works on.
+	deafLeader mistake = "leads on after the end"
+	// ownNumbers: each leader numbers its terms by its own clock. It does not use the token.
+	ownNumbers mistake = "terms by the leader's clock"
+)
+
+// underJoined: a Do releases its hold while calls that have joined it run.
+const underJoined mistake = "released under joined calls"
+
 // takesAny reports whether clients of the mistake ask the nodes themselves.
 func (m mistake) takesAny() bool { return m == counted || m == anySlots }
 
@@ -167,6 +180,7 @@ type simPlan struct {
 	healing bool          // readers that are alike heal
 	permits []int         // by process: how many permits each name has
 	heavy   bool          // clients want one to three permits at once, and all are fair
+	least   time.Duration // WithMinHold
 	joined  bool          // of a change: each name is locked with fencing under the joint set alone
 }
 
@@ -183,9 +197,12 @@ const (
 	several   = "several"   // clients lock two to four of a few names at once
 	readers   = "readers"   // clients lock single names shared, or downgrade them
 	permits   = "permits"   // clients take permits of single names, beside the locks of these
+	leaders   = "leaders"   // clients campaign for single names
+	nesting   = "nesting"   // clients call Do within Do
+	ticks     = "ticks"     // clients try at times of a schedule, and what they get lasts for at least some time
 )
 
-var allClasses = []string{greetings, values, babble, hurry, off, silence, requests, several, readers, permits}
+var allClasses = []string{greetings, values, babble, hurry, off, silence, requests, several, readers, permits, leaders, nesting, ticks}
 
 // What clients have to say when they connect, with greetings.
 const (
@@ -223,6 +240,7 @@ type simulation struct {
 	deployed  atomic.Bool  // all processes have the last set
 	acquired  sync.Map     // by value: when it was first held, since the start
 	together  atomic.Int64 // readers that shared a hold of their process
+	nested    atomic.Int64 // calls that joined the hold of a Do around them
 	rewritten atomic.Bool  // a mistake has changed a script
 
 	mu    sync.Mutex
@@ -322,6 +340,13 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 		p.class, p.off = map[string]bool{permits: true}, -1
 	}
 	p.drawPermits(r, in.mistake)
+	if in.mistake.takesAny() || p.realm == lawless {
+		return // the checks of a lawless realm find two holders, and nothing else
+	}
+	decide(leaders, oneIn(r, 4) && (p.joined || !p.realm.changes())) // otherwise the numbers of terms go by the clocks
+	decide(nesting, oneIn(r, 4))
+	decide(ticks, oneIn(r, 4))
+	p.least = between(r, 20*time.Millisecond, 400*time.Millisecond)
 }
 
 // delay is how long a message takes, between process i and node j.

@@ -1,0 +1,3 @@
+package simulation
+
+func (c *simClient) tick() {}
