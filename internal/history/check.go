@@ -62,10 +62,10 @@ func (t Term) each() []Term {
 // excludes reports whether t and another term of its name must not overlap. Readers exclude only writers.
 func (t Term) excludes(other Term) bool { return t.Hold != other.Hold && !(t.Reads && other.Reads) }
 
-// leaves notes that the function of t ends, unless that has been noted.
-func (t *Term) leaves(at time.Duration) {
-	if t.Within {
-		t.Left = cmp.Or(t.Left, at)
+// leaves notes with e that the function of t ends, unless that has been noted.
+func (t *Term) leaves(e Event) {
+	if t.Within && t.Left == 0 {
+		t.Left, t.Paused = e.At, e.Paused
 	}
 }
 
@@ -135,7 +135,7 @@ func Terms(events []Event) []Term {
 			over[of] = true
 			if t != nil {
 				t.To, t.Lost, t.Paused = min(t.To, e.At), e.At, e.Paused
-				t.leaves(e.At)
+				t.leaves(e)
 			}
 		case Unlock:
 			for _, other := range shared.unlocks(e) {
@@ -147,7 +147,7 @@ func Terms(events []Event) []Term {
 			over[of] = true
 			if t != nil {
 				t.To = min(t.To, e.At)
-				t.leaves(e.At)
+				t.leaves(e)
 			}
 		case Unlocked:
 			shared.unlocked(e)

@@ -65,7 +65,7 @@ type Event struct {
 	Within bool          `json:"within,omitempty"` // of Held: the client holds the lock within a function, whose context ends with the hold
 
 	Shares string `json:"shares,omitempty"` // the ID of the term whose hold this term shares; "": it has a hold of its own
-	Paused bool   `json:"paused,omitempty"` // of Lost: the client or its clock may have stopped during the term
+	Paused bool   `json:"paused,omitempty"` // of Lost, and of Unlock and Gave where the client is within a function: the client or its clock may have stopped during the term
 	Err    string `json:"err,omitempty"`
 
 	// For Key.

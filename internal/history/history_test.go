@@ -239,6 +239,7 @@ func TestCheck(t *testing.T) {
 		"a leader, and one that locks":                             {logs: [][]history.Event{leading(term("x", 1, 2, 4, 0, 7)), term("y", 1, 5, 9, 0, 6)}},
 		"a leader's term of no use":                                {logs: [][]history.Event{leading(term("x", 1, 2, 4, 0, 7)), leading(term("y", 1, 5, 5, 0, 6))}},
 		"a function that ends after the next hold begins":          {logs: [][]history.Event{within(term("x", 1, 2, 9, 12, 0)), term("y", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}, want: "loss told too late"},
+		"a function that ends after a pause":                       {logs: [][]history.Event{within(term("x", 1, 2, 9, 0, 0)), {{At: 12, Kind: history.Unlock, Client: "x", Paused: true}}, term("y", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}},
 		"a function that ends in time":                             {logs: [][]history.Event{within(term("x", 1, 2, 9, 11, 0)), term("y", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}},
 		"a context that ends before the function":                  {logs: [][]history.Event{within(term("x", 1, 2, 9, 14, 0)), lost("x", 9, false), term("y", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}},
 		"a joined function that goes on for too long":              {logs: [][]history.Event{within(term("x", 1, 2, 9, 0, 0)), gave("x", 3), sharing("x", within(term("y", 2, 3, 9, 0, 0))), gave("y", 12), term("z", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}, want: "loss told too late"},

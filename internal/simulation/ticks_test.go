@@ -1,3 +1,106 @@
 package simulation
 
-func (c *simClient) tick() {}
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/history"
+)
+
+// This file has what clients do that run a job at most once per tick of a schedule (WithMinHold).
+
+// tick is a term of a client that tries at the next tick by the clock of its process. Some clients go without a word.
+func (c *simClient) tick() {
+	c.former = nil
+	period := c.least * 5 / 4
+	time.Sleep(period - c.now()%period + time.Duration(c.process)*c.least/20)
+	c.term++
+	t := &simTerm{client: c, number: c.term, process: c.current(c.process), expiry: c.expiry, keeps: c.least, done: make(chan struct{})}
+	options := []redsync.Option{redsync.WithExpiry(t.expiry), redsync.WithDriftFactor(c.drift)}
+	if c.fair {
+		options = append(options, redsync.WithFair())
+	}
+	if t.drawn.fences = c.fencing || c.oneIn(5); t.drawn.fences {
+		options = append(options, redsync.WithFencing())
+	}
+	if c.asked.mistake != keepsNothing {
+		options = append(options, redsync.WithMinHold(c.least))
+	}
+	t.Mutex = newMutex(t.process.Redsync, c.someNames(c.random), options)
+	ctx, cancel := t.patience()
+	defer cancel()
+	t.note(history.Call, nil)
+	if c.realm != tidy && c.oneIn(4) {
+		t.tickAndGo(ctx)
+		return
+	}
+	runs := false
+	err := t.TryDo(ctx, func(ctx context.Context) error {
+		runs, t.within = true, true
+		t.drawn.watched = true
+		t.Mutex = redsync.FromContext(ctx)
+		t.note(history.Held, nil)
+		c.follow(t, t.Lost())
+		c.heeds(ctx, t)
+		for range c.random.IntN(3) {
+			c.pause(0, 2*c.least/3)
+		}
+		close(t.done)
+		t.note(history.Unlock, nil)
+		return nil
+	})
+	if !runs {
+		t.note(history.Refused, err)
+		return
+	}
+	t.note(history.Unlocked, err)
+}
+
+// tickAndGo tries, and never unlocks. If the lock outlives its validity, the client may unlock after all.
+func (t *simTerm) tickAndGo(ctx context.Context) {
+	c := t.client
+	if err := t.TryLockContext(ctx); err != nil {
+		t.note(history.Refused, err)
+		return
+	}
+	t.note(history.Held, nil)
+	c.follow(t, t.Lost())
+	if c.oneIn(2) {
+		return
+	}
+	c.pause(t.expiry/2, 2*t.expiry)
+	close(t.done)
+	t.unlock(c.Context())
+}
+
+// onTime lets all processes try at some ticks, their clocks a little apart. When everything is in order, one of them
+// runs the job at each tick.
+func (s *simulation) onTime(name string) {
+	const keeps, period, count = 60 * time.Millisecond, 100 * time.Millisecond, 3
+	var all sync.WaitGroup
+	var jobs [count]atomic.Int64
+	for i := range simProcesses {
+		m := s.current(i).NewMutex(name, append(s.optionsOf(wish{}), redsync.WithExpiry(keeps), redsync.WithMinHold(keeps))...)
+		all.Go(func() {
+			time.Sleep(time.Duration(i*i) * 10 * time.Millisecond)
+			for tick := range count {
+				_ = m.TryDo(s.Context(), func(context.Context) error { // all but one are refused
+					jobs[tick].Add(1)
+					return nil
+				})
+				time.Sleep(period)
+			}
+		})
+	}
+	all.Wait()
+	time.Sleep(keeps)
+	for tick := range count {
+		if n := jobs[tick].Load(); n != 1 {
+			s.promised(fmt.Errorf("%d jobs at tick %d", n, tick), 0, []string{name})
+		}
+	}
+}

@@ -121,6 +121,18 @@ const (
 // underJoined: a Do releases its hold while calls that have joined it run.
 const underJoined mistake = "released under joined calls"
 
+// The mistakes with minimal holds.
+const (
+	// keepsNothing: clients lock without a minimal hold, and rely upon one.
+	keepsNothing mistake = "no minimal hold"
+	// deletesAtOnce: the release of a minimal hold deletes the key.
+	deletesAtOnce mistake = "released at once"
+	// shortensAny: the release of a minimal hold shortens any key.
+	shortensAny mistake = "another's key shortened"
+	// neverShortens: the release of a minimal hold lets the keys run out.
+	neverShortens mistake = "not released"
+)
+
 // takesAny reports whether clients of the mistake ask the nodes themselves.
 func (m mistake) takesAny() bool { return m == counted || m == anySlots }
 
