@@ -27,6 +27,7 @@ type bases struct {
 	nodeTimeout   time.Duration // WithNodeTimeout; 0: by timeoutFactor
 	lockDelay     time.Duration // WithLockDelay
 	maxHold       time.Duration // WithMaxHold; 0: no limit
+	minHold       time.Duration // WithMinHold; 0: no rule
 }
 
 // derive computes the timing of b. If nodeTimeout is 0, the node deadline is timeoutFactor of the expiry,
@@ -54,6 +55,12 @@ func (b bases) derive() (lease.Timing, error) {
 	t.TTL = t.Expiry + roundUp(b.lockDelay)
 	if b.lockDelay < 0 || t.TTL < t.Expiry { // a TTL below the expiry has overflowed
 		return lease.Timing{}, outOfRange("WithLockDelay", b.lockDelay, "0 or more, with the expiry at most 292 years")
+	}
+	if b.minHold != 0 {
+		t.MinHold = roundUp(b.minHold + t.Drift.Of(b.minHold))
+		if b.minHold < 0 || t.MinHold < b.minHold { // an overflow
+			return lease.Timing{}, outOfRange("WithMinHold", b.minHold, "more than 0, with its drift at most 292 years")
+		}
 	}
 	t.NodeTimeout = min(max(scale(t.Expiry, b.timeoutFactor), minNodeTimeout), t.Validity/2)
 	if b.nodeTimeout != 0 {

@@ -200,7 +200,7 @@ func FuzzTiming(f *testing.F) {
 	f.Add(int64(math.MinInt64), math.NaN(), math.Inf(1), int64(-1), int64(-1), int64(-1), int64(0))
 	f.Add(day, 0.9999999999, 1e-300, int64(0), day, 3*day, 2*day)
 	f.Fuzz(func(t *testing.T, expiry int64, drift, factor float64, node, delay, maxHold, held int64) {
-		b := bases{time.Duration(expiry), drift, factor, time.Duration(node), time.Duration(delay), time.Duration(maxHold)}
+		b := bases{time.Duration(expiry), drift, factor, time.Duration(node), time.Duration(delay), time.Duration(maxHold), 0}
 		got, err := b.derive()
 		if err != nil {
 			require.ErrorIs(t, err, errOutOfRange)

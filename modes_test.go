@@ -123,6 +123,7 @@ var modeRows = []modeRow{
 	{name: "WithWatchdog", cells: inAll(works), option: always(redsync.WithWatchdog())},
 	{name: "WithMaxHold", cells: inAll(works), option: always(redsync.WithMaxHold(time.Minute))},
 	{name: "WithLockDelay", cells: inAll(works), option: always(redsync.WithLockDelay(time.Second))},
+	{name: "WithMinHold", cells: []string{works, works, fails, works}, option: always(redsync.WithMinHold(5 * time.Millisecond))},
 	{name: "WithFair", cells: inAll(works), option: always(redsync.WithFair())},
 	{name: "WithPriority", cells: inAll(works), option: always(redsync.WithPriority(7))},
 	{name: "WithFencing", cells: []string{works, works, works, fails}, option: always(redsync.WithFencing())},
@@ -230,6 +231,9 @@ func optionsApart(kind lockKind) [][2]string {
 		{"WithPermits", "WithShared"},
 		{"WithPermits", "WithFencing"},
 		{"WithPermits", "WithValue"},
+		{"WithMinHold", "WithShared"},
+		{"WithMinHold", "WithValue"},
+		{"WithMinHold", "WithSequencer"},
 	}
 	if !kind.shared {
 		apart = append(apart, [2]string{"WithShared", "WithSequencer"})

@@ -590,6 +590,9 @@ func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 	if h.Terms().InDo {
 		return nil, errInDo
 	}
+	if h.Terms().Timing.MinHold > 0 {
+		return nil, errMinHoldDetach
+	}
 	if !h.StayAlone() {
 		return nil, errSharedByOthers
 	}
@@ -822,7 +825,7 @@ func (m *Mutex) beginCall() (*queue.Terms, error) {
 		err = m.checkNames()
 	}
 	if err == nil {
-		err = m.core.allows(timing.TTL)
+		err = m.core.allows(&timing)
 	}
 	if err != nil {
 		m.core.endCall()

@@ -217,7 +217,7 @@ func TestObserveVotesOfTheReleaseOfAFailedAttempt(t *testing.T) {
 		for _, v := range votes {
 			ops[v.Op]++
 		}
-		assert.Equal(t, map[string]int{"lock": 5, "unlock": 5}, ops)
+		assert.Equal(t, map[string]int{"lock": 4 * 5, "unlock": 4 * 5}, ops, "two nodes grant it, so the votes look split")
 		released, _ := of[observe.Released](r)
 		assert.Empty(t, released)
 	})

@@ -106,6 +106,9 @@ func (s *settings) check() (lease.Timing, error) {
 	if err := s.checkPermits(); err != nil {
 		return lease.Timing{}, err
 	}
+	if err := s.checkMinHold(); err != nil {
+		return lease.Timing{}, err
+	}
 	return s.derive()
 }
 
@@ -126,7 +129,7 @@ func (s *settings) joins() bool { return s.mayBeContinued() && s.shared }
 // mayBeContinued reports whether another call of the process may continue a hold that has these settings:
 // take it over by direct hand-off, or share it.
 func (s *settings) mayBeContinued() bool {
-	return !s.noHandOver && !s.fencing && !s.customValues && s.sequencer.Value == "" && s.maxHold == 0
+	return !s.noHandOver && !s.fencing && !s.customValues && s.sequencer.Value == "" && s.maxHold == 0 && s.minHold == 0
 }
 
 // An Option configures a Mutex. An out-of-range option makes every operation fail with an error

@@ -225,12 +225,17 @@ func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) 
 	return err
 }
 
-// allows returns an error if ttl is longer than the restart guard of some node covers.
-func (c *core) allows(ttl time.Duration) error {
+// allows returns an error if the TTL of keys is longer than the restart guard of some node covers.
+func (c *core) allows(t *lease.Timing) error {
 	n, longest := c.keeper.Set.Guard()
-	if n == nil || ttl <= longest {
+	if n == nil || t.LongestTTL() <= longest {
 		return nil
 	}
+	if t.MinHold > longest {
+		return outOfRange("WithMinHold", t.MinHold, fmt.Sprintf(
+			"with its drift at most %v, which pool #%d guards (pool.WithRestartGuard)", longest, n.Index))
+	}
+	ttl := t.TTL
 	return outOfRange("WithExpiry and WithLockDelay", ttl, fmt.Sprintf(
 		"together at most %v, which pool #%d guards (pool.WithRestartGuard)", longest, n.Index))
 }

@@ -98,6 +98,8 @@ func (m *Mutex) mayDowngrade(h *lease.Lease) error {
 		return errors.New("WithShared: the lock is shared already")
 	case m.set.permits != 0:
 		return errors.New("WithPermits: a permit cannot become shared")
+	case h.Terms().Timing.MinHold > 0:
+		return errors.New("WithMinHold: the lock stays exclusive until its keys have run out")
 	case !h.Begun(): // it is adopted, and not confirmed yet
 		return ErrNotHeld
 	case !script.MayBeValue(h.Value(), true): // no node could read its record

@@ -73,6 +73,16 @@ func (e *Exclusive) ReleaseQuietly(f script.Fence) Call {
 	return Call{script.ReleaseQuietly(e.lock, f), readFound}
 }
 
+// Rest implements Rester.
+func (e *Exclusive) Rest(rest time.Duration, p script.Process, t script.Turnover, f script.Fence) Call {
+	return Call{script.Shorten(e.lock, rest.Milliseconds(), p, t, f), readFound}
+}
+
+// RestQuietly implements Rester.
+func (e *Exclusive) RestQuietly(rest time.Duration, f script.Fence) Call {
+	return Call{script.ShortenQuietly(e.lock, rest.Milliseconds(), f), readFound}
+}
+
 // Ping asks whether a node answers. Every reply is a grant.
 func Ping() Call {
 	return Call{script.Ping(), func(any) (Answer, error) { return Answer{Found: Mine}, nil }}

@@ -190,6 +190,22 @@ func (w *Permit) ReleaseQuietly(f script.Fence) Call {
 	return Call{script.ReleaseSlotsQuietly(w.Semaphore, w.value, w.weight, w.slots), readFoundAll}
 }
 
+// Rest implements Rester.
+func (w *Permit) Rest(rest time.Duration, process script.Process, t script.Turnover, _ script.Fence) Call {
+	if w.isOne() {
+		return Call{script.ShortenSlot(w.Semaphore, w.lock, rest.Milliseconds(), process, t), readFound}
+	}
+	return Call{script.ShortenSlots(w.Semaphore, w.slots, w.value, rest.Milliseconds(), process, t), readFoundAll}
+}
+
+// RestQuietly implements Rester.
+func (w *Permit) RestQuietly(rest time.Duration, f script.Fence) Call {
+	if w.isOne() {
+		return Call{script.ShortenQuietly(w.lock, rest.Milliseconds(), f), readFound}
+	}
+	return Call{script.ShortenSlotsQuietly(w.Semaphore, w.slots, w.value, rest.Milliseconds()), readFoundAll}
+}
+
 // IsSurplus implements Winner. A lease that has won all permits cannot have more.
 func (w *Permit) IsSurplus(a Answer) bool {
 	entered, answered := a.Details().Own.(script.EnteredPermits)

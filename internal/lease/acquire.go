@@ -58,10 +58,20 @@ func (o Outcome) MayWinAtOnce() bool {
 	return ok && o.Kind == NotWon && t.MayWinAtOnce()
 }
 
-// IsSplit reports whether a quorum of nodes has granted, but not the same: see claim.LateTally.
-func (o Outcome) IsSplit() bool {
+// IsSplit reports whether the votes were split: some nodes have granted, and something else is in the way on others.
+// That may be attempts of others in the same moment, none of which has won. It may also be a lease that has no more
+// than a quorum of the nodes: their answers do not say whose value is there.
+func (o Outcome) IsSplit() bool { return o.Touched && o.Taken() }
+
+// Mixes reports whether nodes may grant different things: see claim.LateTally.
+func (o Outcome) Mixes() bool {
 	_, ok := o.Result.Tally.(claim.LateTally)
-	return ok && o.Kind == NotWon && o.Result.Rule.Quorum(o.Result.Count.Granted)
+	return ok
+}
+
+// IsMixed reports whether a quorum of nodes has granted, but not the same: see claim.LateTally.
+func (o Outcome) IsMixed() bool {
+	return o.Mixes() && o.Kind == NotWon && o.Result.Rule.Quorum(o.Result.Count.Granted)
 }
 
 // Heard reports whether a quorum of nodes has granted or refused.
@@ -279,8 +289,9 @@ func (a *acquire) Brief() quorum.Brief {
 
 // call returns the command that acquires c, from a place in the queues.
 func (a *acquire) call(c claim.Claim, at script.Place) claim.Call {
-	ttl, _ := a.lease.terms.Timing.AtAge(0)
-	return c.Acquire(ttl, at, fence(a.proposal))
+	timing := &a.lease.terms.Timing
+	ttl, _ := timing.AtAge(0)
+	return c.Acquire(max(ttl, timing.MinHold), at, fence(a.proposal))
 }
 
 // CanDoWithout implements quorum.Fallback. A node that denies its queue to a reader without a ticket lets the reader in

@@ -84,7 +84,9 @@ func (l *Lease) extensionFromLocked(start clock.Instant) Extension {
 	if l.terms.UserValues {
 		usedValues.keep(l.claim.Value())
 	}
-	ttl, validity := l.terms.Timing.AtAge(start.Since(l.First))
+	timing := &l.terms.Timing
+	ttl, validity := timing.AtAge(start.Since(l.First))
+	ttl = max(ttl, timing.rest(l.First, start)) // matters only to a key that is set again: no other is shortened
 	return Extension{lease: l, claim: l.claim, start: start, ttl: ttl, validity: validity}
 }
 
@@ -133,9 +135,14 @@ func (e Extension) Without() claim.Call {
 	return e.claim.(*claim.Downgraded).Blindly().Extend(e.ttl, e.heals) //nolint:forcetypeassert // see CanDoWithout
 }
 
-// Sending implements quorum.Recorder. Only an extension that heals can set the value.
+// needsUndoing reports whether the release must follow the command on each node. It must if the command can set
+// the value. With a minimal hold the value stays there after the release. Then a command that executes later could
+// prolong the keys again.
+func (e Extension) needsUndoing() bool { return e.heals || e.lease.terms.Timing.MinHold > 0 }
+
+// Sending implements quorum.Recorder.
 func (e Extension) Sending(i int) {
-	if e.heals {
+	if e.needsUndoing() {
 		e.lease.writes.sending(i)
 	} else {
 		e.lease.writes.prolongs()
@@ -144,7 +151,7 @@ func (e Extension) Sending(i int) {
 
 // Unsent implements quorum.Recorder.
 func (e Extension) Unsent(i int) {
-	if e.heals {
+	if e.needsUndoing() {
 		e.lease.writes.unsent(i)
 	} else {
 		e.lease.writes.prolonged()
@@ -164,7 +171,7 @@ func (e Extension) Open() bool { return e.lease.NotHeld(clock.Now()) == nil }
 
 // Judge implements quorum.Operation.
 func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
-	if e.heals { // also counts a node that ran nothing, for want of the script: counting too many is safe
+	if e.needsUndoing() { // also counts a node that ran nothing, for want of the script: counting too many is safe
 		e.lease.writes.answered(i, reply.Fate)
 	} else {
 		e.lease.writes.prolonged()

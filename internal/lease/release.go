@@ -35,12 +35,17 @@ const (
 // out. It gives up a node early only if the node's pool is closed, or if too many releases wait to be
 // repeated (maxRepeats). It depends on no caller's context.
 //
+// With a minimal hold (Timing.MinHold), the Release of a lease that was held lets the keys stay for what is left
+// of that time, and takes the claim off only when nothing is left. Each sending goes by the time that is left
+// then.
+//
 // A Release does not let its round send: it sends, repeats and takes the replies itself, and gives the round
 // only the votes. The round tells it when a quorum has confirmed. A Release is no quorum.Recorder, because
 // its command sets no value.
 type Release struct {
 	lease    *Lease
 	claim    claim.Claim
+	rests    claim.Rester // the claim, if the keys may have to stay for a rest; otherwise nil
 	round    quorum.Round
 	wonAt    clock.Instant // when a quorum had confirmed; set before the waiting caller is signalled
 	turnover script.Turnover
@@ -111,8 +116,11 @@ type Entering struct {
 func (l *Lease) Release(how Releasing) *Release {
 	k := l.terms.Keeper
 	rel := &Release{lease: l, claim: l.Claim(), fence: l.fence(), awaited: how.Caller != nil, undoes: how.Undoes}
-	if how.claim != nil {
+	switch {
+	case how.claim != nil:
 		rel.claim = how.claim
+	case l.terms.Timing.MinHold > 0 && l.Begun():
+		rel.rests, _ = rel.claim.(claim.Rester) // it is one: a reader's lease has no MinHold
 	}
 	if how.nodes == 0 {
 		how.nodes = claim.FirstNodes(len(k.Set.Nodes))
@@ -200,7 +208,32 @@ func (rel *Release) Others() claim.Lines { return claim.Lines(rel.others.Load())
 
 // Brief implements quorum.Operation.
 func (rel *Release) Brief() quorum.Brief {
-	return rel.lease.brief(quorum.Unlock, rel.claim.Release(rel.process(), rel.turnover, rel.fence))
+	return rel.lease.brief(quorum.Unlock, rel.call(rel.turnover))
+}
+
+// call returns the command to send now, which lets the tickets of t enter and leave the queues. All of its forms
+// have the same replies.
+func (rel *Release) call(t script.Turnover) claim.Call {
+	if rest := rel.rest(); rest > 0 {
+		return rel.rests.Rest(rest, rel.process(), t, rel.fence)
+	}
+	return rel.claim.Release(rel.process(), t, rel.fence)
+}
+
+// quietCall returns the command to send now to a node that denies access to the queue.
+func (rel *Release) quietCall() claim.Call {
+	if rest := rel.rest(); rest > 0 {
+		return rel.rests.RestQuietly(rest, rel.fence)
+	}
+	return rel.claim.ReleaseQuietly(rel.fence)
+}
+
+// rest returns for how much longer the keys must stay.
+func (rel *Release) rest() time.Duration {
+	if rel.rests == nil {
+		return 0
+	}
+	return rel.lease.terms.Timing.rest(rel.lease.First, clock.Now())
 }
 
 // Judge implements quorum.Operation.
@@ -247,7 +280,7 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 	s, k, f := &rel.progress[i], rel.lease.terms.Keeper, rel.lease.writes.onNode(i)
 	s.orderly = f.settled()
 	err := k.Set.Nodes[i].Send(pool.Request{
-		Args: rel.args(s.form), RESP: resp, Reserved: f.reached(), Within: rel.lease.terms.Timing.NodeTimeout, To: rel, Tag: i,
+		Args: rel.args(s.form, resp != nil), RESP: resp, Reserved: f.reached(), Within: rel.lease.terms.Timing.NodeTimeout, To: rel, Tag: i,
 	})
 	if err == nil {
 		return true
@@ -265,15 +298,17 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 	return false
 }
 
-// args returns the command in a form.
-func (rel *Release) args(as form) []any {
+// args returns the command in a form. encoded says that it goes out as the round has encoded it.
+func (rel *Release) args(as form, encoded bool) []any {
 	call := rel.round.Call()
 	switch {
 	case as.quietly:
-		call = rel.claim.ReleaseQuietly(rel.fence)
+		call = rel.quietCall()
 	case as.again: // it enters no ticket again: the waiter may have left since
 		t, _ := rel.lease.writes.turnover(len(rel.claim.Lines()))
-		call = rel.claim.Release(rel.process(), t, rel.fence)
+		call = rel.call(t)
+	case rel.rests != nil && !encoded: // less may be left than when the round began
+		call = rel.call(rel.turnover)
 	}
 	if as.inFull {
 		return call.Command.InFull()
@@ -445,6 +480,5 @@ func (rel *Release) repeat(i int) {
 // that is repeated: see keepTime. It goes by the monotonic clock alone, because a step of the wall clock
 // must not end the repetitions.
 func (l *Lease) cleared(now clock.Instant) bool {
-	drift := l.terms.Timing.Expiry - l.terms.Timing.Validity
-	return now.Mono-l.writes.lastRenewed()-l.terms.Timing.TTL > drift
+	return l.terms.Timing.ranOut(l.writes.lastRenewed(), now.Mono)
 }

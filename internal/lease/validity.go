@@ -11,10 +11,11 @@ import (
 // there).
 type Timing struct {
 	Expiry      time.Duration // in whole milliseconds
-	TTL         time.Duration // of the keys: expiry + lock delay
+	TTL         time.Duration // of the keys: expiry + lock delay; for MinHold see LongestTTL
 	Validity    time.Duration // the length of the holder's validity: expiry - drift
 	NodeTimeout time.Duration // how long a round waits for one node
 	MaxHold     time.Duration // the longest that a lease may be held in all; 0: no limit
+	MinHold     time.Duration // how long the keys stay at least, from the acquire on: the minimal hold + drift; 0: no rule
 	Drift       quorum.Drift  // of the nodes' clocks
 }
 
@@ -32,6 +33,31 @@ func (t Timing) AtAge(held time.Duration) (ttl, validity time.Duration) {
 	}
 	validity = max(t.MaxHold-held, 0)
 	return t.TTL - (t.Validity - validity).Truncate(time.Millisecond), validity
+}
+
+// LongestTTL returns the longest TTL that the keys can be given: that of the acquire.
+func (t Timing) LongestTTL() time.Duration { return max(t.TTL, t.MinHold) }
+
+// rest returns how much of MinHold is left at now, for a lease whose acquire began at first: in whole
+// milliseconds, rounded up, and 0 if nothing is left. It goes by the monotonic clock alone. A step of the wall
+// clock must not shorten the rest. If the machine was suspended, the result is too long, which does no harm: it
+// never makes a key last longer.
+func (t Timing) rest(first, now clock.Instant) time.Duration {
+	left := t.MinHold - (now.Mono - first.Mono)
+	if t.MinHold == 0 || left <= 0 {
+		return 0
+	}
+	return (left + time.Millisecond - 1).Truncate(time.Millisecond)
+}
+
+// ranOut reports whether every key that was given its TTL at renewed, or before, must have run out by the nodes'
+// clocks. Both times are monotonic.
+func (t Timing) ranOut(renewed, now time.Duration) bool {
+	age := now - renewed
+	if t.MinHold > 0 && age-t.MinHold <= t.Drift.Of(t.MinHold) {
+		return false
+	}
+	return age-t.TTL > t.Expiry-t.Validity
 }
 
 // limits is how long a round may take: the node deadline.

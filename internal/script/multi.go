@@ -160,12 +160,7 @@ func ReleaseMulti(m Multi, process Process, turnover Turnover, fence Fence) Comm
 	if !changes {
 		return r.command()
 	}
-	r.args(turnover.Alive)
-	r.tickets(turnover.Leave)
-	for _, part := range turnover.Parts {
-		r.args(part.Enters.argument())
-		r.tickets(part.Leave)
-	}
+	r.turnovers(turnover)
 	return r.command()
 }
 
@@ -246,6 +241,16 @@ func (r *request) tokenOrNone(f Fence) {
 		return
 	}
 	r.token(f)
+}
+
+// turnovers adds the tickets that enter and leave the queues of several names.
+func (r *request) turnovers(t Turnover) {
+	r.args(t.Alive)
+	r.tickets(t.Leave)
+	for _, part := range t.Parts {
+		r.args(part.Enters.argument())
+		r.tickets(part.Leave)
+	}
 }
 
 // tickets adds the number of tickets, and the tickets.

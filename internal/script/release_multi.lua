@@ -15,12 +15,13 @@
 -- the caller's process may, and those for which another process has been told or comes next
 -- after the caller's.
 
-local value, process, token = ARGV[1], ARGV[2] or '', ARGV[3] or ''
+local value, process, token, change = ARGV[1], ARGV[2] or '', ARGV[3] or '', 5
 local quiet = process == '-'
 local groups = 1
 if not quiet then groups = groups + 1 end
 if token ~= '' then groups = groups + 1 end
 local k = #KEYS / groups
+local n = quiet and 0 or k
 
 local mine, held, found, failed = {}, {}, 1, nil
 -- Mostly one call shows that all keys have the value, and in the plain case that there is no
@@ -53,51 +54,4 @@ if #mine > 0 then
   end
   if all and plain then return 1 end
 end
-
-if token ~= '' then
-  for i = #KEYS - k + 1, #KEYS do
-    local register = redis.pcall('GET', KEYS[i]) or '0'
-    if type(register) == 'string' and (#token > #register or #token == #register and token > register) then
-      redis.pcall('SET', KEYS[i], token, 'PX', ARGV[4])
-    end
-  end
-end
-
-local alive, queues, waiting = ARGV[5], {}, false
-for i = 1, k do
-  if not quiet and (alive or not held[i]) then
-    local queue = redis.pcall('GET', KEYS[k + i]) or ''
-    if type(queue) == 'string' then queues[i] = queue end
-    waiting = waiting or alive or queue ~= ''
-  end
-end
-if not waiting then return failed or found end
-local t = redis.pcall('TIME')
-if t.err then return failed or found end
-
--- include queue.lua
--- include writers.lua
--- include tell.lua
-
-local now, general, first, others = t[1] * 1000 + math.floor(t[2] / 1000), 6 + (ARGV[6] or 0), {}, {}
-local at = general + 1 -- the changes of the queue of the name begin there
-for i = 1, k do
-  local enters, last, before = ARGV[at] or '', at + 1 + (ARGV[at + 1] or 0), queues[i]
-  if before then
-    local queue, ttl = before, 1
-    for j = 7, general do queue = without(queue, ARGV[j]) end
-    for j = at + 2, last do queue = without(queue, ARGV[j]) end
-    if enters ~= '' then queue, ttl = with(queue, enters, now + alive), 2 * alive end
-    queue = living(queue, now)
-    if queue ~= before then store(redis.pcall, KEYS[k + i], queue, ttl) end
-    if queue ~= '' and (not held[i] or freesReaders(before, queue, held[i], now)) then
-      local what = tell(queue, KEYS[i], process, now) -- 4, 8 and 16 are added up
-      if what % 16 >= 8 then first[#first + 1] = i end
-      if what ~= 8 then others[#others + 1] = i end
-    end
-  end
-  at = last + 1
-end
-if failed then return failed end
-if #first + #others == 0 then return found end
-return {found, first, others}
+-- include turnover_multi.lua

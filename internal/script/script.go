@@ -30,13 +30,16 @@ const (
 // Granted is what Enter returns for a grant. Anything else is a refusal: see Enter.
 const Granted int64 = 0
 
-// What scripts include: turnover, next, queue, writers, tell and readers.
+// What scripts include: turnover, next, turnover_multi, queue, writers, tell and readers.
 
 //go:embed turnover.lua
 var turnover string
 
 //go:embed next.lua
 var next string
+
+//go:embed turnover_multi.lua
+var turnoverMulti string
 
 //go:embed queue.lua
 var queue string
@@ -77,7 +80,8 @@ var (
 // indentation: each new connection sends all scripts.
 func complete(script string) string {
 	for _, i := range []struct{ name, text string }{ // an included script can include those further down in this list
-		{"turnover", turnover}, {"next", next}, {"queue", queue}, {"writers", writers}, {"tell", tell}, {"readers", readers},
+		{"turnover", turnover}, {"next", next}, {"turnover_multi", turnoverMulti}, {"queue", queue}, {"writers", writers},
+		{"tell", tell}, {"readers", readers},
 	} {
 		script = strings.Replace(script, "-- include "+i.name+".lua\n", i.text, 1)
 	}

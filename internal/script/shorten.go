@@ -1,0 +1,96 @@
+package script
+
+import (
+	_ "embed" // the source
+
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file makes the commands that end a lease whose keys are to stay for a rest of time, instead of being
+// deleted. They let a key last for the rest and no longer, if it has the value. They never make it last longer.
+// So such a command may be repeated, and may come late. A rest is in milliseconds, and at least 1.
+//
+// In every other respect they do what the releases do, and the replies are the same. The node tells the first
+// waiter if a key lasts shorter now, or if tickets enter or leave: an earlier answer has told the waiter how long
+// the key lasts, so it must ask again.
+
+//go:embed shorten.lua
+var shorten string
+
+var shortenScript = pool.NewScript(complete(shorten))
+
+// Shorten shortens a lock. The reply is that to Release.
+func Shorten(l Lock, rest int64, process Process, turnover Turnover, fence Fence) Command {
+	return shortenOne(l, rest, []any{QueueKey(l.Name())}, process, turnover, fence)
+}
+
+// ShortenQuietly does what Shorten does, but touches no queue.
+func ShortenQuietly(l Lock, rest int64, fence Fence) Command {
+	return shortenOne(l, rest, nil, Process{}, Turnover{}, fence)
+}
+
+// ShortenSlot does what Shorten does, for a slot of s.
+func ShortenSlot(s *Semaphore, slot Lock, rest int64, process Process, turnover Turnover) Command {
+	return shortenOne(slot, rest, []any{s.queue}, process, turnover, Fence{})
+}
+
+func shortenOne(l Lock, rest int64, queues []any, process Process, turnover Turnover, fence Fence) Command {
+	r := newRequest(shortenScript, 16)
+	r.keys(l.key)
+	r.keys(queues...)
+	r.register(l, fence)
+	return r.shortens(l.value, rest, 1, queues, process, turnover, fence)
+}
+
+// ShortenMulti shortens those keys of m that have the value. ParseReleasedMulti reads the reply.
+func ShortenMulti(m Multi, rest int64, process Process, turnover Turnover, fence Fence) Command {
+	return shortenMulti(m, rest, m.names.queues, process, turnover, fence)
+}
+
+// ShortenMultiQuietly does what ShortenMulti does, but touches no queue.
+func ShortenMultiQuietly(m Multi, rest int64, fence Fence) Command {
+	return shortenMulti(m, rest, nil, Process{}, Turnover{}, fence)
+}
+
+func shortenMulti(m Multi, rest int64, queues []any, process Process, turnover Turnover, fence Fence) Command {
+	r := newMultiRequest(shortenScript, m, 12)
+	r.keys(queues...)
+	r.registers(m, fence)
+	return r.shortens(m.value, rest, len(m.names.locks), queues, process, turnover, fence)
+}
+
+// ShortenSlots shortens those slots that have the value. The reply is that to Release of a lock: Other if some
+// slots have another value, otherwise Missing if some are free.
+func ShortenSlots(s *Semaphore, slots Slots, value any, rest int64, process Process, turnover Turnover) Command {
+	return shortenSlots(s, slots, value, rest, []any{s.queue}, process, turnover)
+}
+
+// ShortenSlotsQuietly does what ShortenSlots does, but touches no queue.
+func ShortenSlotsQuietly(s *Semaphore, slots Slots, value any, rest int64) Command {
+	return shortenSlots(s, slots, value, rest, nil, Process{}, Turnover{})
+}
+
+func shortenSlots(
+	s *Semaphore, slots Slots, value any, rest int64, queues []any, process Process, turnover Turnover,
+) Command {
+	keys := s.keysOf(slots)
+	r := newRequest(shortenScript, keyCount+1+len(keys)+16)
+	r.keys(keys...)
+	r.keys(queues...)
+	return r.shortens(value, rest, len(keys), queues, process, turnover, Fence{})
+}
+
+// shortens adds the arguments of shorten.lua for so many locks, whose keys r has, and returns the command.
+func (r *request) shortens(
+	value any, rest int64, locks int, queues []any, process Process, turnover Turnover, fence Fence,
+) Command {
+	r.args(value, rest, locks, len(queues), process.argument())
+	r.tokenOrNone(fence)
+	if len(queues) == 1 && !turnover.Enters.IsZero() { // the script has it as a Multi has those of its names
+		turnover.Parts = []Part{{Enters: turnover.Enters}}
+	}
+	if turnover.changesNames() {
+		r.turnovers(turnover)
+	}
+	return r.command()
+}

@@ -1,0 +1,41 @@
+-- KEYS: k locks, or the slots of a permit, then their queues unless the caller may not touch them:
+--       one for each, or one for all, then k fences if there is a token
+-- ARGV: 1 value  2 rest: how long the locks may last from now on, in milliseconds, at least 1
+--       3 k  4 how many queues  5 process, '' if nobody of it waits
+--       6 token, '' for none  7 fence ttl in milliseconds
+--       then, if somebody enters or leaves the queues, what release_multi has from ARGV[5] on
+-- Lets the locks that have the value last for the rest and no longer. It never makes a lock last
+-- longer, and never deletes one. The fences and the queues then change as release_multi says. A waiter
+-- knows how long a lock lasts from an earlier answer. So the script tells it to ask again if the lock
+-- lasts shorter now. It also tells if a ticket enters or leaves, because the next may know nothing yet.
+-- A lock that fails keeps no other from being shortened: the script returns that error at its end.
+-- Returns 1 all mine, 0 some missing, 2 some have another value. To that it adds what release.lua adds
+-- if there is one queue. Otherwise, if waiters are told, it returns an array as release_multi does.
+local value, rest, k, n = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local process, token, change = ARGV[5], ARGV[6], 8
+if not (rest >= 1) then return redis.error_reply('ERR the rest is less than 1 ms') end
+
+local held, found, failed, told = {}, 1, nil, false
+for i = 1, k do
+  local v = redis.pcall('GET', KEYS[i])
+  local free = not v
+  if v == value then
+    local left = redis.pcall('PTTL', KEYS[i])
+    if type(left) == 'number' and (left > rest or left == -1) then
+      left = redis.pcall('PEXPIRE', KEYS[i], ARGV[2])
+      free = true
+    end
+    if type(left) ~= 'number' then failed = left end
+    free = free or ARGV[change]
+  elseif v then
+    found = 2
+    if type(v) == 'table' then failed = v end
+  elseif found == 1 then
+    found = 0
+  end
+  if not free then held[i] = v end
+  told = told or free
+end
+if n < k and told then held = {} end -- one queue for all
+
+-- include turnover_multi.lua

@@ -1,0 +1,61 @@
+-- What the release of several locks does after it has changed the locks: raises the fences, and
+-- lets the next of each queue go on. KEYS are k locks, then n queues, then the fences if there is
+-- a token. The script before it has set:
+--   k        how many locks
+--   n        how many queues: k, 1 if all locks have one queue, or 0 if the caller may not touch it
+--   found    what it returns itself
+--   failed   an error that it returns instead, after all else is done; nil if there is none
+--   held     by queue, what holds the lock; nil if the lock is free, or if waiters must look at it again
+--   process  the caller's
+--   token    '' for none
+--   change   the index in ARGV of how long a ticket that enters counts as alive; it comes behind the fence ttl
+-- With one queue it returns found, to which it adds what release.lua adds. Otherwise see release_multi.lua.
+if token ~= '' then
+  for i = #KEYS - k + 1, #KEYS do
+    local register = redis.pcall('GET', KEYS[i]) or '0'
+    if type(register) == 'string' and (#token > #register or #token == #register and token > register) then
+      redis.pcall('SET', KEYS[i], token, 'PX', ARGV[change - 1])
+    end
+  end
+end
+
+local alive, queues, waiting = ARGV[change], {}, false
+for i = 1, n do
+  if alive or not held[i] then
+    local queue = redis.pcall('GET', KEYS[k + i]) or ''
+    if type(queue) == 'string' then queues[i] = queue end
+    waiting = waiting or alive or queue ~= ''
+  end
+end
+if not waiting then return failed or found end
+local t = redis.pcall('TIME')
+if t.err then return failed or found end
+
+-- include queue.lua
+-- include writers.lua
+-- include tell.lua
+
+local now, general = t[1] * 1000 + math.floor(t[2] / 1000), change + 1 + (ARGV[change + 1] or 0)
+local flags, first, others = 0, {}, {}
+local at = general + 1 -- the changes of the queue of the name begin there
+for i = 1, n do
+  local enters, last, before = ARGV[at] or '', at + 1 + (ARGV[at + 1] or 0), queues[i]
+  if before then
+    local queue, ttl = before, 1
+    for j = change + 2, general do queue = without(queue, ARGV[j]) end
+    for j = at + 2, last do queue = without(queue, ARGV[j]) end
+    if enters ~= '' then queue, ttl = with(queue, enters, now + alive), 2 * alive end
+    queue = living(queue, now)
+    if queue ~= before then store(redis.pcall, KEYS[k + i], queue, ttl) end
+    if queue ~= '' and (not held[i] or freesReaders(before, queue, held[i], now)) then
+      flags = tell(queue, KEYS[i], process, now) -- 4, 8 and 16 are added up
+      if flags % 16 >= 8 then first[#first + 1] = i end
+      if flags ~= 8 then others[#others + 1] = i end
+    end
+  end
+  at = last + 1
+end
+if failed then return failed end
+if n == 1 then return found + flags end
+if #first + #others == 0 then return found end
+return {found, first, others}
