@@ -147,7 +147,7 @@ func (s *simulation) quiesce() {
 		s.isServed(0, 0, wish{names: s.names})
 	}
 	if s.class[ticks] && !s.class[silence] && s.off < 0 {
-		s.onTime(s.names[0])
+		s.onTime(onTicks)
 	}
 	if s.class[readers] {
 		s.overlap(s.names[0])

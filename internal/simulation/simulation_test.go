@@ -210,6 +210,17 @@ func TestSimulationOfNestingDoneWrong(t *testing.T) {
 	doneWrong(t, control{scene{rough, nesting, underJoined}, []string{history.Exclusion}})
 }
 
+// If minimal holds are treated wrongly, the checks see it.
+func TestSimulationOfTicksDoneWrong(t *testing.T) {
+	tooSoon := []string{history.TooSoon}
+	doneWrong(t,
+		control{scene{rough, ticks, keepsNothing}, tooSoon},
+		control{scene{rough, ticks, deletesAtOnce}, tooSoon},
+		control{scene{rough, ticks, expiryAlone}, tooSoon},
+		control{scene{tidy, ticks, neverShortens}, []string{history.LeftBehind}},
+	)
+}
+
 func doneWrong(t *testing.T, controls ...control) {
 	t.Helper()
 	oneByOne(t)

@@ -13,6 +13,9 @@ import (
 
 // This file has what clients do that run a job at most once per tick of a schedule (WithMinHold).
 
+// onTicks is the name of most jobs. Clients use it for nothing else.
+const onTicks = "t"
+
 // tick is a term of a client that tries at the next tick by the clock of its process. Some clients go without a word.
 func (c *simClient) tick() {
 	c.former = nil
@@ -24,17 +27,27 @@ func (c *simClient) tick() {
 	if c.fair {
 		options = append(options, redsync.WithFair())
 	}
-	if t.drawn.fences = c.fencing || c.oneIn(5); t.drawn.fences {
+	if !c.realm.changes() && (c.fencing || c.oneIn(5)) { // lockEach takes other names
+		t.drawn.fences = true
 		options = append(options, redsync.WithFencing())
 	}
-	if c.asked.mistake != keepsNothing {
+	switch c.asked.mistake {
+	case keepsNothing:
+	case expiryAlone:
+		t.expiry = c.least / 2
+		options = append(options, redsync.WithExpiry(t.expiry))
+	default:
 		options = append(options, redsync.WithMinHold(c.least))
 	}
-	t.Mutex = newMutex(t.process.Redsync, c.someNames(c.random), options)
+	names := []string{onTicks}
+	if c.oneIn(4) {
+		names = c.someNames(c.random)
+	}
+	t.Mutex = newMutex(t.process.Redsync, names, options)
 	ctx, cancel := t.patience()
 	defer cancel()
 	t.note(history.Call, nil)
-	if c.realm != tidy && c.oneIn(4) {
+	if c.realm != tidy && (c.oneIn(4) || c.asked.mistake == expiryAlone) {
 		t.tickAndGo(ctx)
 		return
 	}
@@ -69,7 +82,7 @@ func (t *simTerm) tickAndGo(ctx context.Context) {
 	}
 	t.note(history.Held, nil)
 	c.follow(t, t.Lost())
-	if c.oneIn(2) {
+	if c.oneIn(2) || c.asked.mistake == expiryAlone {
 		return
 	}
 	c.pause(t.expiry/2, 2*t.expiry)
@@ -80,19 +93,20 @@ func (t *simTerm) tickAndGo(ctx context.Context) {
 // onTime lets all processes try at some ticks, their clocks a little apart. When everything is in order, one of them
 // runs the job at each tick.
 func (s *simulation) onTime(name string) {
-	const keeps, period, count = 60 * time.Millisecond, 100 * time.Millisecond, 3
+	const keeps, period, count = 100 * time.Millisecond, 200 * time.Millisecond, 3
+	time.Sleep(2 * s.least) // nobody keeps the name any more
 	var all sync.WaitGroup
 	var jobs [count]atomic.Int64
+	start := s.now()
 	for i := range simProcesses {
 		m := s.current(i).NewMutex(name, append(s.optionsOf(wish{}), redsync.WithExpiry(keeps), redsync.WithMinHold(keeps))...)
 		all.Go(func() {
-			time.Sleep(time.Duration(i*i) * 10 * time.Millisecond)
 			for tick := range count {
+				time.Sleep(start + time.Duration(tick)*period + time.Duration(i*i)*10*time.Millisecond - s.now())
 				_ = m.TryDo(s.Context(), func(context.Context) error { // all but one are refused
 					jobs[tick].Add(1)
 					return nil
 				})
-				time.Sleep(period)
 			}
 		})
 	}

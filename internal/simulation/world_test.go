@@ -127,8 +127,8 @@ const (
 	keepsNothing mistake = "no minimal hold"
 	// deletesAtOnce: the release of a minimal hold deletes the key.
 	deletesAtOnce mistake = "released at once"
-	// shortensAny: the release of a minimal hold shortens any key.
-	shortensAny mistake = "another's key shortened"
+	// expiryAlone: the keys of clients that go without a word last for the expiry, which is shorter than the minimal hold.
+	expiryAlone mistake = "kept for the expiry"
 	// neverShortens: the release of a minimal hold lets the keys run out.
 	neverShortens mistake = "not released"
 )
@@ -147,11 +147,13 @@ var rewrites = map[mistake]*strings.Replacer{
 		"keep(KEYS[1], add(text, value, now + ARGV[2]), now)", "redis.call('SET', KEYS[1], add(text, value, now + ARGV[2]), 'PX', ARGV[2])",
 		"value, deadline), now)", "value, deadline), now)\n  redis.call('PEXPIRE', KEYS[1], ARGV[2])",
 		"keep(KEYS[1], text, now)", "redis.call('SET', KEYS[1], text, 'KEEPTTL')"),
-	strays:      strings.NewReplacer("if #mine > 0 then", "if #mine > 0 and ARGV[3] == '0' then"),
-	early:       strings.NewReplacer("value, 'NX', 'PX', ARGV[2])", "value, 'NX', 'PX', math.ceil(ARGV[2] / 2))", "SET', KEYS[i + 1], value, 'PX', ARGV[2])", "SET', KEYS[i + 1], value, 'PX', math.ceil(ARGV[2] / 2))"),
-	inAnyTurn:   strings.NewReplacer("if ARGV[6] == '1' and first ~=", "if false and first ~="),
-	oneAlone:    strings.NewReplacer("redis.pcall('DEL', unpack(mine))", "redis.pcall('DEL', mine[1])"),
-	allReleased: strings.NewReplacer("if #text > 8 then keep(KEYS[1], text, now) end", `text = 'readers\n'`),
+	strays:        strings.NewReplacer("if #mine > 0 then", "if #mine > 0 and ARGV[3] == '0' then"),
+	early:         strings.NewReplacer("value, 'NX', 'PX', ARGV[2])", "value, 'NX', 'PX', math.ceil(ARGV[2] / 2))", "SET', KEYS[i + 1], value, 'PX', ARGV[2])", "SET', KEYS[i + 1], value, 'PX', math.ceil(ARGV[2] / 2))"),
+	inAnyTurn:     strings.NewReplacer("if ARGV[6] == '1' and first ~=", "if false and first ~="),
+	oneAlone:      strings.NewReplacer("redis.pcall('DEL', unpack(mine))", "redis.pcall('DEL', mine[1])"),
+	deletesAtOnce: strings.NewReplacer("left = redis.pcall('PEXPIRE', KEYS[i], ARGV[2])", "left = redis.pcall('DEL', KEYS[i])"),
+	neverShortens: strings.NewReplacer("left = redis.pcall('PEXPIRE', KEYS[i], ARGV[2])", ""),
+	allReleased:   strings.NewReplacer("if #text > 8 then keep(KEYS[1], text, now) end", `text = 'readers\n'`),
 }
 
 // rewrite returns the script that a node runs in place of the one that it has got.
@@ -358,7 +360,7 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	decide(leaders, oneIn(r, 4) && (p.joined || !p.realm.changes())) // otherwise the numbers of terms go by the clocks
 	decide(nesting, oneIn(r, 4))
 	decide(ticks, oneIn(r, 4))
-	p.least = between(r, 20*time.Millisecond, 400*time.Millisecond)
+	p.least = between(r, 30*time.Millisecond, 200*time.Millisecond)
 }
 
 // delay is how long a message takes, between process i and node j.
