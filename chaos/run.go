@@ -30,6 +30,9 @@ type settings struct {
 	readers   int           // clients of the first process that claim shared locks without asking; for tests
 	stubborn  int           // clients of the first process that take a downgraded lock for an exclusive one; for tests
 	counting  int           // clients of the first process with a semaphore that counts on each node; for tests
+	usurpers  int           // clients of the first process that lead without asking; for tests
+	careless  int           // clients of the first process whose jobs have no minimal hold; for tests
+	hollow    int           // clients of the first process that release a hold under calls that have joined it; for tests
 	say       func(format string, args ...any)
 }
 
@@ -106,6 +109,7 @@ func (w *world) startProcess(ctx context.Context, s settings, number, version, o
 	}
 	if number == 1 {
 		j.Fake, j.Partial, j.FakeReaders, j.Stubborn, j.Counting = s.fakes, s.partials, s.readers, s.stubborn, s.counting
+		j.FakeLeaders, j.Careless, j.Hollow = s.usurpers, s.careless, s.hollow
 	}
 	servers := map[int]bool{}
 	for i, address := range d.addresses() {

@@ -37,7 +37,8 @@ func playWith(t *testing.T, name string, length time.Duration, extra settings) *
 	fakeTime, _ := findFakeTime() // where it is missing the faults are left out
 	r, err := run(t.Context(), settings{
 		Scene: s, Seed: 5, Length: length, FakeTime: fakeTime, processes: processCount, fakes: extra.fakes,
-		partials: extra.partials, readers: extra.readers, stubborn: extra.stubborn, counting: extra.counting, say: t.Logf,
+		partials: extra.partials, readers: extra.readers, stubborn: extra.stubborn, counting: extra.counting,
+		usurpers: extra.usurpers, careless: extra.careless, hollow: extra.hollow, say: t.Logf,
 	})
 	require.NoError(t, err)
 	return r
@@ -99,7 +100,7 @@ func playUntil(counts map[string]int, one func()) (missing []string) {
 }
 
 func TestRunWithoutFaultsFindsNothing(t *testing.T) {
-	acquired := map[string]int{"plain": 0, "try": 0, "several": 0, "reader": 0, "permit": 0, "redsync-v4": 0, "probe": 0}
+	acquired := map[string]int{"plain": 0, "try": 0, "several": 0, "reader": 0, "permit": 0, "candidate": 0, "nesting": 0, "tick": 0, "redsync-v4": 0, "probe": 0}
 	missing := playUntil(acquired, func() {
 		r := playProving(t, "calm", 2*time.Second)
 		require.Empty(t, r.Violations)
@@ -130,17 +131,23 @@ func TestRunUnderFaultsOfTheContractFindsNothing(t *testing.T) {
 
 // Some clients claim locks without asking a node, as writers and as readers. Others lock the first of several names and
 // claim all: the judge takes a lock on several names for a lock on each of them. Others downgrade a lock, and take it
-// for exclusive all the same. Others have a semaphore that counts on each node.
+// for exclusive all the same. Others have a semaphore that counts on each node. Others lead without asking, have jobs
+// without a minimal hold, or release a hold under calls that have joined it.
 func TestRunFindsClientsThatClaimWhatTheyDoNotHave(t *testing.T) {
-	found := map[string]int{"fake": 0, "partial": 0, "fake-reader": 0, "stubborn": 0, "counting": 0, history.TokenOrder: 0}
+	found := map[string]int{"fake": 0, "partial": 0, "fake-reader": 0, "stubborn": 0, "counting": 0, history.TokenOrder: 0, "fake-leader": 0, history.TermOrder: 0, "careless": 0, "hollow": 0}
 	missing := playUntil(found, func() {
-		r := playWith(t, "calm", 3*time.Second, settings{fakes: 2, partials: 4, readers: 2, stubborn: 4, counting: 8})
+		r := playWith(t, "calm", 3*time.Second, settings{fakes: 2, partials: 4, readers: 2, stubborn: 4, counting: 8, usurpers: 2, careless: 4, hollow: 4})
 		require.ErrorContains(t, r.verdict(), history.Exclusion)
 		found[history.TokenOrder] += rulesBroken(r)[history.TokenOrder]
+		found[history.TermOrder] += rulesBroken(r)[history.TermOrder]
 		for _, v := range r.Violations {
 			if v.Rule == history.TooMany {
 				assert.Equal(t, counted.name, v.Name, "%v", v)
 				found["counting"]++
+			}
+			if v.Rule == history.TooSoon {
+				assert.Contains(t, v.What, "/careless/", "%v", v)
+				found["careless"]++
 			}
 			if v.Rule != history.Exclusion {
 				continue
