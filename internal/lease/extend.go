@@ -69,7 +69,9 @@ func (l *Lease) extension(start clock.Instant) (Extension, error) {
 	if e.validity <= l.validity.Remaining(start) && l.spentLocked() {
 		return Extension{}, l.terms.Keeper.Errors.Spent
 	}
-	e.heals = l.terms.Heals
+	if e.heals = l.terms.Heals; e.heals {
+		e.ttl = max(e.ttl, l.terms.Timing.rest(l.First, start)) // of a key that is set again
+	}
 	return e, nil
 }
 
@@ -84,9 +86,7 @@ func (l *Lease) extensionFromLocked(start clock.Instant) Extension {
 	if l.terms.UserValues {
 		usedValues.keep(l.claim.Value())
 	}
-	timing := &l.terms.Timing
-	ttl, validity := timing.AtAge(start.Since(l.First))
-	ttl = max(ttl, timing.rest(l.First, start)) // matters only to a key that is set again: no other is shortened
+	ttl, validity := l.terms.Timing.AtAge(start.Since(l.First))
 	return Extension{lease: l, claim: l.claim, start: start, ttl: ttl, validity: validity}
 }
 

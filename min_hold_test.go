@@ -1,0 +1,512 @@
+package redsync_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows how WithMinHold keeps others out after Unlock, and that it releases whatever need not stay. For jobs
+// of a schedule see ticks_test.go.
+
+// minHold is the minimal hold in most of these tests, and withDrift is how long keys stay because of it.
+const (
+	minHold   = 20 * time.Second
+	withDrift = minHold + minHold/100 + 2*time.Millisecond
+)
+
+// restsOn checks the TTL of a key on these nodes.
+func (f field) restsOn(key string, want time.Duration, nodes ...int) {
+	f.Helper()
+	synctest.Wait()
+	for _, i := range nodes {
+		assert.Equal(f, want, f.nodes[i].TTL(key), "%s on node %d", key, i)
+	}
+}
+
+// rests checks the TTL of the lock's key on all nodes.
+func (f field) rests(want time.Duration) {
+	f.Helper()
+	f.restsOn("lock", want, 0, 1, 2, 3, 4)
+}
+
+// taken checks that another process finds the lock taken.
+func (f field) taken(options ...redsync.Option) {
+	f.Helper()
+	rs := f.another()
+	f.closes(rs)
+	var taken *redsync.ErrTaken
+	require.ErrorAs(f, rs.NewMutex("lock", options...).TryLock(), &taken)
+}
+
+// Unlock leaves the keys for the rest of the minimal hold, on each kind of lock, whether that is longer or shorter than
+// the expiry.
+func TestMinHoldLetsKeysRestAfterUnlock(t *testing.T) {
+	for k, kind := range lockKinds {
+		if kind.shared {
+			continue
+		}
+		for _, expiry := range []time.Duration{8 * time.Second, time.Minute} {
+			for _, fencing := range []bool{false, true} {
+				if fencing && kind.permit {
+					continue
+				}
+				t.Run(fmt.Sprint(lockKinds[k].column, " ", expiry, " fencing ", fencing), func(t *testing.T) {
+					play(t, func(f field) {
+						f.meet()
+						options := []redsync.Option{redsync.WithMinHold(minHold), redsync.WithExpiry(expiry)}
+						if fencing {
+							options = append(options, redsync.WithFencing())
+						}
+						m := kind.lock(f.Redsync, options...)
+						require.NoError(f, m.Lock())
+						assert.Equal(f, expiry-expiry/100-2*time.Millisecond, m.Remaining(), "as without the option")
+						for _, key := range kind.keys {
+							f.restsOn(key, max(expiry, withDrift), 0, 1, 2, 3, 4)
+						}
+						time.Sleep(3 * time.Second)
+						f.unlock(m)
+						require.ErrorIs(f, m.Err(), redsync.ErrNotHeld)
+						for _, key := range kind.keys {
+							f.restsOn(key, withDrift-3*time.Second, 0, 1, 2, 3, 4)
+						}
+						start := time.Now()
+						next := kind.lock(f.another(), patient(options...)...)
+						require.NoError(f, next.Lock())
+						took := time.Since(start)
+						assert.GreaterOrEqual(f, took, withDrift-3*time.Second)
+						assert.LessOrEqual(f, took, withDrift-3*time.Second+20*time.Millisecond)
+						if fencing {
+							assert.Positive(f, next.Fence())
+						}
+						time.Sleep(withDrift)
+					})
+				})
+			}
+		}
+	}
+}
+
+// Several permits rest as one does. Permits that nodes have granted beyond those that were won are given back at once.
+func TestMinHoldOfPermits(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		for _, n := range f.nodes[3:] { // two nodes have the first slot taken, and grant another one
+			require.NoError(f, n.Set("{lock}:slot:0", "another's"))
+		}
+		m := f.NewMutex("lock", redsync.WithPermits(3), redsync.WithWeight(2), redsync.WithFair(), redsync.WithMinHold(minHold))
+		require.NoError(f, m.Lock())
+		f.unlock(m)
+		synctest.Wait()
+		resting := 0
+		for _, n := range f.nodes {
+			for slot := range 3 {
+				key := fmt.Sprintf("{lock}:slot:%d", slot)
+				if v, err := n.Get(key); err == nil && v != "another's" {
+					resting++
+					assert.Equal(f, withDrift, n.TTL(key))
+				}
+			}
+		}
+		assert.LessOrEqual(f, resting, 10)
+		assert.GreaterOrEqual(f, resting, 6)
+		third := f.another().NewMutex("lock", redsync.WithPermits(3), redsync.WithWeight(2), redsync.WithFair())
+		var taken *redsync.ErrTaken
+		require.ErrorAs(f, third.TryLock(), &taken)
+		time.Sleep(withDrift)
+		for _, n := range f.nodes[3:] {
+			n.Del("{lock}:slot:0")
+		}
+		f.nothingOfPermits()
+	})
+}
+
+// The keys of a holder that crashes stay for the minimal hold, the expiry or the lock delay, whatever is longest.
+func TestMinHoldAfterACrash(t *testing.T) {
+	for _, c := range []struct {
+		delay, d, want time.Duration
+	}{
+		{0, minHold, withDrift},
+		{0, time.Second, 8 * time.Second},
+		{30 * time.Second, minHold, 38 * time.Second},
+		{5 * time.Second, minHold, withDrift},
+	} {
+		play(t, func(f field) {
+			require.NoError(f, f.NewMutex("lock", redsync.WithLockDelay(c.delay), redsync.WithMinHold(c.d)).Lock())
+			f.rests(c.want)
+		})
+	}
+}
+
+// An extension makes the keys last for the expiry, but never shortens them. So a crash at a late time keeps others out for
+// an expiry, and not for another minimal hold. A key that an extension sets again lasts as long as the others.
+func TestMinHoldAndExtensions(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(8*time.Second), redsync.WithSetNXOnExtend())
+		time.Sleep(7*time.Second - time.Millisecond)
+		f.lose(3)
+		f.confirms(m.Extend())
+		f.rests(withDrift - 7*time.Second)
+		for range 2 {
+			time.Sleep(7 * time.Second)
+			f.confirms(m.Extend())
+		}
+		f.rests(8 * time.Second)
+		f.unlocks(m)
+	})
+}
+
+// An Unlock after the minimal hold releases and wakes the next as without the option.
+func TestMinHoldIsOverAtUnlock(t *testing.T) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
+		m := f.held(append(mode, redsync.WithMinHold(time.Second))...)
+		c := f.calls(f.another(), patient(mode...)...)
+		time.Sleep(2 * time.Second)
+		f.atOnce(m, c)
+		f.unlocks(c.Mutex)
+	})
+}
+
+// A waiter knows from its last attempt how long a key lasts. If Unlock shortens the key, the waiter is told, and has the
+// lock as soon as the key has run out. The same is true if it waits in the process that unlocks.
+func TestMinHoldIsOverForWaitersInTime(t *testing.T) {
+	for _, expiry := range []time.Duration{time.Second, time.Minute} {
+		for _, same := range []bool{false, true} {
+			t.Run(fmt.Sprint(expiry, " in the same process ", same), func(t *testing.T) {
+				inEachMode(t, play, func(f field, mode []redsync.Option) {
+					f.meet()
+					m := f.held(append(mode, redsync.WithMinHold(minHold), redsync.WithExpiry(expiry), redsync.WithWatchdog())...)
+					start := time.Now().Add(-time.Millisecond)
+					rs := f.Redsync
+					if !same {
+						rs = f.another()
+					}
+					c := f.calls(rs, patient(mode...)...)
+					time.Sleep(time.Millisecond)
+					behind := f.calls(f.another(), patient(mode...)...)
+					time.Sleep(3 * time.Second)
+					f.unlock(m)
+					f.within(c, time.Minute)
+					assert.GreaterOrEqual(f, c.at.Sub(start), withDrift)
+					assert.LessOrEqual(f, c.at.Sub(start), withDrift+20*time.Millisecond)
+					f.atOnce(c.Mutex, behind)
+					f.unlocks(behind.Mutex)
+					f.nobodyWaits()
+				})
+			})
+		}
+	}
+}
+
+// The next Lock of the same Mutex waits as any other does.
+func TestMinHoldOfTheSameMutex(t *testing.T) {
+	onKit(t, func(k kit) {
+		m := k.held(redsync.WithMinHold(minHold))
+		start := time.Now().Add(-time.Millisecond)
+		k.unlock(m)
+		var taken *redsync.ErrTaken
+		require.ErrorAs(k, m.TryLock(), &taken)
+		require.ErrorAs(k, k.TryDo(k.Context(), "lock", nothing, redsync.WithMinHold(minHold)), &taken)
+		time.Sleep(time.Until(start.Add(withDrift - time.Millisecond)))
+		require.ErrorAs(k, m.TryLock(), &taken)
+		time.Sleep(time.Millisecond)
+		require.NoError(k, m.TryLock())
+	})
+}
+
+// Close lets the keys rest as Unlock does, and is done as soon as the nodes know.
+func TestMinHoldAfterClose(t *testing.T) {
+	for _, expiry := range []time.Duration{8 * time.Second, time.Minute} {
+		play(t, func(f field) {
+			f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(expiry))
+			f.closesAtOnce()
+			f.rests(withDrift - time.Millisecond)
+			f.taken()
+		})
+	}
+}
+
+// A hold whose time is up, or that was lost, keeps its keys. Neither a late Unlock nor the next Lock of its Mutex releases
+// them before the minimal hold is over.
+func TestMinHoldOfAHoldThatIsOver(t *testing.T) {
+	for name, end := range map[string]func(f field, m *redsync.Mutex){
+		"nothing":   func(field, *redsync.Mutex) {},
+		"unlock":    func(f field, m *redsync.Mutex) { _, err := m.Unlock(); require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired) },
+		"next lock": func(f field, m *redsync.Mutex) { require.Error(f, m.TryLock()) },
+		"close":     func(f field, _ *redsync.Mutex) { f.closesAtOnce() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				f.meet()
+				m := f.NewMutex("lock", redsync.WithMinHold(minHold))
+				require.NoError(f, m.Lock())
+				<-m.Lost()
+				end(f, m)
+				f.rests(withDrift - validity)
+				f.taken()
+			})
+		})
+	}
+	t.Run("lost on a quorum", func(t *testing.T) {
+		play(t, func(f field) {
+			m := f.held(redsync.WithMinHold(minHold))
+			f.lose(0, 1, 2)
+			_, err := m.Extend()
+			require.ErrorIs(f, err, redsync.ErrLockLost)
+			require.NoError(f, m.TryLock(), "the nodes have forgotten the hold")
+			f.restsOn("lock", withDrift, 0, 1, 2)
+			f.restsOn("lock", withDrift-time.Millisecond, 3, 4)
+		})
+	})
+}
+
+// An attempt that fails leaves nothing, and an attempt that won leaves nothing if nobody was told that it had.
+func TestMinHoldOfAttemptsThatFail(t *testing.T) {
+	lock := redsync.WithMinHold(minHold)
+	t.Run("taken", func(t *testing.T) {
+		play(t, func(f field) {
+			for _, n := range f.nodes[:3] {
+				require.NoError(f, n.Set("lock", "another's"))
+			}
+			require.Error(f, f.NewMutex("lock", lock).TryLock())
+			synctest.Wait()
+			assert.Equal(f, 3, f.nodes.Keys("lock"))
+		})
+	})
+	t.Run("too late", func(t *testing.T) {
+		play(t, func(f field) {
+			f.meet()
+			f.slow(validity / 2)
+			m := f.NewMutex("lock", lock, redsync.WithExpiry(5*time.Second), redsync.WithNodeTimeout(time.Second))
+			require.Error(f, m.TryLock())
+			time.Sleep(validity)
+			assert.Zero(f, f.nodes.Keys("lock"))
+		})
+	})
+	t.Run("observer panics", func(t *testing.T) {
+		play(t, func(f field) {
+			f.meet()
+			assert.Panics(f, func() { _ = f.NewMutex("lock", lock, redsync.WithObserver(panics{on: "attempt"})).Lock() })
+			f.noKeys()
+		})
+	})
+	t.Run("closed meanwhile", func(t *testing.T) {
+		play(t, func(f field) {
+			f.meet()
+			close := redsync.WithObserver(closer{f.Redsync})
+			require.ErrorIs(f, f.NewMutex("lock", lock, close).TryLock(), redsync.ErrClosed)
+			f.noKeys()
+		})
+	})
+}
+
+// A closer closes a Redsync when an attempt has ended.
+type closer struct{ *redsync.Redsync }
+
+func (c closer) ObserveAttempt(context.Context, observe.Attempt) {
+	go func() { _ = c.Close(context.Background()) }()
+	synctest.Wait()
+}
+
+// A node that is frozen at Unlock shortens its key when it goes on, and never prolongs it. A node whose connection has
+// broken is told the rest that is left then.
+func TestMinHoldWithNodesThatFailAtUnlock(t *testing.T) {
+	t.Run("frozen", func(t *testing.T) {
+		play(t, func(f field) {
+			m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
+			f.freeze(3, 4)
+			f.unlock(m)
+			f.restsOn("lock", withDrift-time.Millisecond, 0, 1, 2)
+			time.Sleep(2 * time.Second)
+			f.thaw(3, 4)
+			time.Sleep(time.Second)
+			for _, i := range []int{3, 4} {
+				assert.LessOrEqual(f, f.nodes[i].TTL("lock"), withDrift-time.Second)
+				assert.GreaterOrEqual(f, f.nodes[i].TTL("lock"), withDrift-3*time.Second-time.Millisecond)
+			}
+		})
+	})
+	for name, fault := range map[string]embedded.Fault{"lost reply": {LoseReply: true}, "lost command": {LoseCommand: true}} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
+				f.nodes[4].On("evalsha", 6, fault)
+				f.unlock(m)
+				time.Sleep(5 * time.Second)
+				f.rests(withDrift - 5*time.Second - time.Millisecond)
+				f.closesAtOnce()
+			})
+		})
+	}
+	t.Run("longer than the minimal hold", func(t *testing.T) {
+		play(t, func(f field) {
+			m := f.held(redsync.WithMinHold(time.Second), redsync.WithExpiry(time.Minute))
+			f.nodes[4].On("evalsha", 6, embedded.Fault{LoseCommand: true})
+			f.unlock(m)
+			time.Sleep(5 * time.Second)
+			f.noKeys()
+		})
+	})
+}
+
+// A command that arrives after the release finds the value while it rests. An extension prolongs the key then. The release
+// is repeated until that is over.
+func TestMinHoldUndoesLateExtensions(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(8*time.Second))
+		time.Sleep(7 * time.Second)
+		f.nodes[4].On("evalsha", 1, embedded.Fault{LoseReply: true, Again: 11 * time.Second})
+		f.confirms(m.Extend())
+		f.unlock(m)
+		time.Sleep(11*time.Second + time.Millisecond)
+		f.restsOn("lock", 8*time.Second-time.Millisecond, 4)
+		time.Sleep(withDrift - 18*time.Second)
+		f.noKeys()
+	})
+}
+
+// The rest goes by the monotonic clock. If it went by the wall clock, a clock that is set forward would end it.
+func TestMinHoldAndAWallClockSetForward(t *testing.T) {
+	play(t, func(f field) {
+		wall := clocktest.StepWall(f.T)
+		m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
+		wall.Step(30 * time.Second)
+		f.unlock(m)
+		f.rests(withDrift - time.Millisecond)
+		wall.Step(-time.Hour)
+		f.taken()
+	})
+}
+
+// A hold with a limit ends at the limit, and its keys stay for the minimal hold.
+func TestMinHoldAndMaxHold(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithMinHold(minHold), redsync.WithMaxHold(3*time.Second), redsync.WithWatchdog())
+		<-m.Lost()
+		require.ErrorIs(f, m.Err(), redsync.ErrMaxHold)
+		f.rests(withDrift - 3*time.Second)
+	})
+}
+
+// The release raises the registers of fencing tokens although the keys stay.
+func TestMinHoldRaisesTheRegisters(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithMinHold(minHold), redsync.WithFencing())
+		for _, n := range f.nodes {
+			n.Del(fenceKey)
+		}
+		token := m.Fence()
+		f.unlock(m)
+		f.areAt(token, token, token, token, token)
+	})
+}
+
+// A user who may not touch the queue shortens the keys all the same.
+func TestMinHoldWithoutAQueue(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
+		for _, n := range f.nodes {
+			n.On("evalsha", 1, embedded.Fault{Err: "NOPERM No permissions to access a key"})
+		}
+		sent := f.scripts()
+		f.unlock(m)
+		f.rests(withDrift - time.Millisecond)
+		assert.Equal(f, sent+10, f.scripts(), "a refusal, and a release that names no queue")
+	})
+}
+
+// The TTL that a guarded node must cover is that of the minimal hold.
+func TestMinHoldUnderTheRestartGuard(t *testing.T) {
+	play(t, func(f field) {
+		rs := f.veteran(pool.WithRestartGuard(withDrift - time.Millisecond))
+		f.closes(rs)
+		err := rs.NewMutex("lock", redsync.WithMinHold(minHold)).TryLock()
+		require.ErrorContains(f, err, "WithMinHold(20.202s)")
+		require.ErrorContains(f, err, "WithRestartGuard")
+		fits := f.veteran(pool.WithRestartGuard(withDrift))
+		f.closes(fits)
+		m := fits.NewMutex("lock", redsync.WithMinHold(minHold))
+		require.NoError(f, m.TryLock())
+		f.unlock(m)
+		f.rests(withDrift)
+	})
+}
+
+// Nodes that have restarted empty do not let a second job in while the keys of the first rest.
+func TestMinHoldAndNodesThatRestart(t *testing.T) {
+	withAndWithoutMinHoldGuard(t, func(f field, guarded bool, options ...pool.Option) {
+		rs := f.veteran(options...)
+		f.closes(rs)
+		time.Sleep(time.Minute)
+		m := rs.NewMutex("lock", redsync.WithMinHold(minHold))
+		require.NoError(f, m.TryLock())
+		f.unlock(m)
+		f.reboot(true, 0, 1, 2)
+		wake(rs)
+		err := rs.NewMutex("lock", redsync.WithMinHold(minHold)).TryLock()
+		assert.Equal(f, guarded, err != nil, "%v", err)
+	})
+}
+
+func withAndWithoutMinHoldGuard(t *testing.T, f func(f field, guarded bool, options ...pool.Option)) {
+	t.Helper()
+	play(t, func(pl field) { f(pl, true, pool.WithRestartGuard(time.Minute/2)) })
+	play(t, func(pl field) { f(pl, false) })
+}
+
+// What needs a holder that goes on is an error, and the hold goes on.
+func TestMinHoldIsNeitherDetachedNorDowngradedNorHandedOver(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		m := f.held(redsync.WithMinHold(time.Second))
+		_, err := m.Detach(f.Context())
+		require.ErrorContains(f, err, "WithMinHold")
+		require.ErrorContains(f, m.Downgrade(f.Context()), "WithMinHold")
+		require.NoError(f, m.Err())
+		c := f.calls(f.Redsync, patient()...)
+		f.unlock(m)
+		time.Sleep(900 * time.Millisecond)
+		assert.False(f, c.isDone(), "not by direct hand-off")
+		f.within(c, 200*time.Millisecond)
+	})
+}
+
+// While keys rest, the nodes still have the value, so Current says yes. The Mutex says that it is not held.
+func TestMinHoldAndCurrent(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithMinHold(minHold))
+		s := m.Sequencer()
+		f.unlock(m)
+		require.NoError(f, f.Current(f.Context(), s))
+		assert.Zero(f, m.Sequencer())
+		_, err := m.Unlock()
+		require.ErrorIs(f, err, redsync.ErrNotHeld)
+		f.rests(withDrift - time.Millisecond)
+		time.Sleep(withDrift)
+		require.Error(f, f.Current(f.Context(), s))
+	})
+}
+
+func TestMinHoldOutOfItsRange(t *testing.T) {
+	onKit(t, func(k kit) {
+		for _, d := range []time.Duration{0, -1, math.MinInt64} {
+			refuses(k.T, k.NewMutex("lock", redsync.WithMinHold(d)), fmt.Sprintf("WithMinHold(%v) is out of range: more than 0", d))
+		}
+		refuses(k.T, k.NewMutex("lock", redsync.WithMinHold(math.MaxInt64)), "with its drift at most 292 years")
+		m := k.NewMutex("lock", redsync.WithMinHold(1))
+		require.NoError(k, m.Lock())
+		k.unlocks(m)
+	})
+}
