@@ -216,6 +216,11 @@ var modeRows = []modeRow{
 		require.NoError(u, u.TryDo(u.Context(), "a", nothing, kind.options()...))
 	}},
 
+	{name: "Redsync.Lead", cells: []string{works, nowhere, fails, fails}, use: func(u user, _ lockKind, m *redsync.Mutex) {
+		u.unlock(m)
+		require.NoError(u, u.Lead(u.Context(), "a", nothing))
+	}},
+
 	// See environments.
 	{name: "NewJoint", cells: inAll(works)},
 	{name: "OpenJoint", cells: inAll(works)},

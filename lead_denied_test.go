@@ -1,0 +1,167 @@
+package redsync_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file is about nodes that do not let a candidate's user lock. Lead ends only if they leave no quorum.
+
+// denials are answers of nodes that deny a request for good.
+var denials = []string{
+	"NOPERM this user has no permissions to run the 'evalsha' command",
+	"NOAUTH Authentication required.",
+	"WRONGPASS invalid username-password pair or user is disabled.",
+}
+
+// denies makes nodes answer scripts with an error, until they heal.
+func (f field) denies(answer string, nodes ...int) {
+	for _, i := range nodes {
+		f.nodes[i].On("evalsha", 1<<20, embedded.Fault{Err: answer})
+	}
+}
+
+// deniedBy returns the nodes that err names, and checks that each of them denies.
+func deniedBy(t *testing.T, err error) (nodes []int) {
+	t.Helper()
+	require.ErrorIs(t, err, redsync.ErrFailed)
+	var all *multierror.Error
+	require.ErrorAs(t, err, &all)
+	for _, e := range all.Errors {
+		var node *redsync.RedisError
+		require.ErrorAs(t, e, &node)
+		assert.True(t, pool.IsPermanent(node.Err), "%v", node.Err)
+		nodes = append(nodes, node.Node)
+	}
+	return nodes
+}
+
+func TestLeadEndsIfTheNodesDenyIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		rest func(f field) // what is the matter with the others
+		deny []int
+		want int
+	}{
+		"all":                     {func(field) {}, []int{0, 1, 2, 3, 4}, 5},
+		"three":                   {func(field) {}, []int{1, 2, 3}, 3},
+		"three, and two are down": {func(f field) { f.kill(3, 4) }, []int{0, 1, 2}, 3},
+		"three, and two frozen":   {func(f field) { f.freeze(0, 1) }, []int{2, 3, 4}, 3},
+	} {
+		for _, answer := range denials {
+			t.Run(name+" "+answer[:6], func(t *testing.T) {
+				inEachMode(t, play, func(f field, mode []redsync.Option) {
+					rs := f.another()
+					f.denies(answer, c.deny...)
+					c.rest(f)
+					start := time.Now()
+					err := rs.Lead(f.Context(), "lock", nothing, mode...)
+					require.ErrorContains(f, err, answer)
+					named := deniedBy(f.T, err)
+					assert.GreaterOrEqual(f, len(named), 3)
+					assert.Subset(f, c.deny, named)
+					assert.Less(f, time.Since(start), 3*time.Second)
+				})
+			})
+		}
+	}
+}
+
+// Candidates go on while a quorum may let them in.
+func TestLeadGoesOnWhileAQuorumMayBePossible(t *testing.T) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
+		f.denies(denials[0], 0, 1)
+		f.kill(2, 3)
+		rs, ctx := f.process(), f.Context()
+		f.closes(rs)
+		done := make(chan error, 1)
+		go func() { done <- rs.Lead(ctx, "lock", func(context.Context) error { return errWork }, mode...) }()
+		time.Sleep(time.Minute)
+		require.Empty(f, done)
+		f.restart(2, 3)
+		time.Sleep(3 * time.Second)
+		require.ErrorIs(f, <-done, errWork)
+	})
+}
+
+// The permissions of the user may change while it campaigns, and while it leads.
+func TestLeadEndsWhenItsPermissionsDo(t *testing.T) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
+		leader, candidate, ctx := f.another(), f.another(), f.Context()
+		serve := func(ctx context.Context) error {
+			<-ctx.Done()
+			return errWork
+		}
+		led, campaigned := make(chan error, 1), make(chan error, 1)
+		go func() { led <- leader.Lead(ctx, "lock", serve, mode...) }()
+		synctest.Wait()
+		go func() { campaigned <- candidate.Lead(ctx, "lock", serve, mode...) }()
+		time.Sleep(time.Minute)
+		start := time.Now()
+		f.denies(denials[0], 0, 1, 2)
+		err := <-campaigned
+		assert.Equal(f, []int{0, 1, 2}, deniedBy(f.T, err))
+		assert.Less(f, time.Since(start), time.Second)
+		err = <-led
+		assert.Equal(f, []int{0, 1, 2}, deniedBy(f.T, err))
+		require.NotErrorIs(f, err, errWork)
+		assert.Less(f, time.Since(start), guard+time.Second)
+		for _, n := range f.nodes {
+			n.Heal()
+		}
+		time.Sleep(guard)
+	})
+}
+
+// A user that may not use the queues waits by its timers. In fair mode there is no leadership without the queues. A user
+// that lacks the register of the tokens cannot lead.
+func TestLeadOnServersThatDenyTheUserSomething(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 3)
+	leads := func(rules []string, options ...redsync.Option) error {
+		empties(t, servers)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err := make(chan error, 2)
+		for range 2 {
+			rs := processAs(t, servers, rules)
+			go func() { err <- rs.Lead(ctx, "lock", nothing, options...) }()
+		}
+		return errors.Join(<-err, <-err)
+	}
+	fenced := append(slices.Clone(plainACL), "~{lock}:fence", "+time")
+	require.NoError(t, leads(append(slices.Clone(smallestACL), "~{lock}:fence")))
+	require.NoError(t, leads(fenced), "without the queues")
+	for name, err := range map[string]error{
+		"a fair queue": leads(fenced, redsync.WithFair()),
+		"the register": leads(smallestACL),
+		"the commands": leads([]string{"~lock", "+get"}),
+	} {
+		assert.GreaterOrEqual(t, len(deniedBy(t, err)), 2, name)
+	}
+
+	var pools []pool.Pool
+	for _, s := range servers {
+		client := redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "nobody", Password: "wrong"})
+		t.Cleanup(func() { _ = client.Close() })
+		pools = append(pools, pool.New(client))
+	}
+	stranger := redsync.New(pools...)
+	t.Cleanup(func() { _ = stranger.Close(context.Background()) })
+	err := stranger.Lead(t.Context(), "lock", nothing)
+	assert.GreaterOrEqual(t, len(deniedBy(t, err)), 2)
+	require.ErrorContains(t, err, "WRONGPASS")
+}

@@ -1,0 +1,188 @@
+package redsync_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
+)
+
+// This file is about how soon another leader follows, and what it costs to wait for that.
+
+// takeOver is how long after the expiry of a dead leader another leads; headDied is added if the first of the queue
+// has died, too.
+const (
+	takeOver = 100 * time.Millisecond
+	headDied = time.Second
+)
+
+// TestTakeOver shows the bounds of docs/leaders.md. A process that is cut off plays one that has died.
+func TestTakeOver(t *testing.T) {
+	for name, c := range map[string]struct {
+		die   int // so many candidates die, in the order of the queue; the leader is the first
+		delay time.Duration
+		bound time.Duration
+	}{
+		"the leader died": {1, 0, guard + takeOver},
+		"the leader and the first of the queue died":     {2, 0, guard + takeOver + headDied},
+		"the leader died, with a lock delay":             {1, 3 * time.Second, guard + 3*time.Second + takeOver},
+		"both died, with a lock delay":                   {2, 3 * time.Second, guard + 3*time.Second + takeOver + headDied},
+		"the leader and the first two of the queue died": {3, 0, guard + takeOver + 2*headDied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
+				options := append([]redsync.Option{redsync.WithLockDelay(c.delay)}, mode...)
+				all := []*candidate{e.runs(e.newProcess(), options...)}
+				for range 4 {
+					time.Sleep(time.Second) // they stand in the queue in this order
+					all = append(all, e.runs(e.newProcess(), options...))
+				}
+				time.Sleep(rand.N(guard)) // somewhere between two extensions
+				e.leads(all[0], 1)
+				died := time.Now()
+				for _, dead := range all[:c.die] {
+					e.nodes.CutOff(dead.rs)
+				}
+				time.Sleep(c.bound)
+				next := e.term(2) // which checks that the context of the first leader has ended before
+				assert.Contains(e, all[c.die:], next.of)
+				assert.LessOrEqual(e, next.began.Sub(died), c.bound)
+				assert.LessOrEqual(e, e.term(1).ended.Sub(died), validity)
+			})
+		})
+	}
+}
+
+// A leader that is cut off from the nodes, and one whose nodes have all failed, has been told before the next begins.
+func TestLeadersNeverOverlap(t *testing.T) {
+	for seed := range testlength.Of(2, 6, 100) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			onElection(t, func(e *election) {
+				random := rand.New(rand.NewPCG(uint64(seed), 24))
+				var all []*candidate
+				for range 3 {
+					all = append(all, e.runs(e.newProcess(), redsync.WithExpiry(2*time.Second)))
+				}
+				for range 10 {
+					e.suffers(random, all)
+					time.Sleep(time.Duration(random.IntN(4000)) * time.Millisecond)
+				}
+				time.Sleep(10 * time.Second)
+				last := e.term(e.count())
+				require.Zero(e, last.ended, "somebody leads at the end")
+				e.nodes.CutOff(last.of.rs)
+				time.Sleep(10 * time.Second)
+				assert.Zero(e, e.term(e.count()).ended)
+				assert.Greater(e, e.count(), 1)
+			})
+		})
+	}
+}
+
+// suffers lets something happen at random, which ends within four seconds.
+func (e *election) suffers(random *rand.Rand, all []*candidate) {
+	e.Helper()
+	c, nodes := all[random.IntN(len(all))], random.Perm(5)[:1+random.IntN(5)]
+	pause := time.Duration(random.IntN(4000)) * time.Millisecond
+	switch random.IntN(4) {
+	case 0:
+		e.nodes.CutOff(c.rs)
+		time.Sleep(pause)
+		e.nodes.Reconnect(c.rs)
+	case 1:
+		e.freeze(nodes...)
+		time.Sleep(pause)
+		e.thaw(nodes...)
+	case 2:
+		e.down(nodes...)
+		time.Sleep(pause)
+		e.up(nodes...)
+	case 3:
+		for _, i := range nodes {
+			e.nodes.Node(i).LoseReply()
+		}
+	}
+}
+
+// rate counts what nodes are sent for a while, by processes that do what start starts.
+func rate(t *testing.T, processes, callers int, while time.Duration, start func(rs *redsync.Redsync)) (sent int) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := embedded.Start(3)
+		f := field{user{t, nil}, nodes}
+		var all []*redsync.Redsync
+		for range processes {
+			rs := process(nodes)
+			all = append(all, rs)
+			for range callers {
+				start(rs)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(5 * time.Second)
+		before := f.traffic()
+		time.Sleep(while)
+		sent = f.traffic() - before
+		for _, rs := range all {
+			require.NoError(t, rs.Close(t.Context()))
+		}
+		nodes.Close()
+		time.Sleep(time.Minute)
+	})
+	return sent
+}
+
+// A thousand candidates cost the nodes no more than as many callers of Lock.
+func TestManyCandidatesCostNoMoreThanWaiters(t *testing.T) {
+	parallelComputing(t)
+	const processes, callers = 20, 50
+	while := time.Duration(testlength.Of(5, 10, 60)) * time.Second
+	waiting := rate(t, processes, callers, while, func(rs *redsync.Redsync) {
+		m := rs.NewMutex("lock", redsync.WithFencing(), redsync.WithWatchdog(), redsync.WithTries(0))
+		go m.Lock()
+	})
+	campaigning := rate(t, processes, callers, while, func(rs *redsync.Redsync) {
+		go rs.Lead(context.Background(), "lock", func(ctx context.Context) error {
+			<-ctx.Done()
+			return nil
+		})
+	})
+	t.Logf("commands in %v: %d of candidates, %d of waiters", while, campaigning, waiting)
+	assert.InEpsilon(t, waiting, campaigning, 0.1)
+}
+
+// Each resignation wakes one candidate, however many there are.
+func TestManyCandidatesTakeTheirTurns(t *testing.T) {
+	inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
+		var all []*candidate
+		for range 5 {
+			rs := e.newProcess()
+			for range 4 {
+				all = append(all, e.runs(rs, patient(mode...)...))
+			}
+		}
+		start := time.Now()
+		var led []*candidate
+		for n := range all {
+			c := e.term(n + 1).of
+			led = append(led, c)
+			c.resign <- struct{}{}
+			require.ErrorIs(e, e.returned(c), errResigned)
+			time.Sleep(5 * time.Millisecond) // a wake-up that came before the last attempt is good for another
+		}
+		for _, c := range all {
+			assert.True(e, slices.Contains(led, c))
+		}
+		assert.Less(e, time.Since(start), time.Second)
+	})
+}

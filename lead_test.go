@@ -1,0 +1,606 @@
+package redsync_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
+)
+
+// This file is about one leader after another: what ends a term, and what follows.
+
+// errResigned is what the function of a candidate returns that resigns.
+var errResigned = errors.New("resigned")
+
+// A term is what a candidate has seen of one term.
+type term struct {
+	of    *candidate
+	fence uint64
+	began time.Time
+	ended time.Time // when the context of the function ended, or when it resigned; zero while it leads
+	cause error     // of the end of the context
+}
+
+// An election is the terms of some candidates. Its lock is called "lock".
+type election struct {
+	kit
+	mu    sync.Mutex
+	terms []*term
+}
+
+// A candidate is a call of Lead.
+type candidate struct {
+	rs     *redsync.Redsync
+	cancel context.CancelCauseFunc
+	resign chan struct{} // has room for one token: the next or current term ends
+	done   chan struct{} // closed when Lead has returned
+	err    error
+}
+
+// newProcess returns another process, which has met the nodes.
+func (e *election) newProcess() *redsync.Redsync {
+	e.Helper()
+	rs := e.nodes.Process()
+	user{e.T, rs}.meet()
+	return rs
+}
+
+// runs starts a candidate. Its function leads until its context ends, or until it resigns.
+func (e *election) runs(rs *redsync.Redsync, options ...redsync.Option) *candidate {
+	ctx, cancel := context.WithCancelCause(e.Context())
+	c := &candidate{rs: rs, cancel: cancel, resign: make(chan struct{}, 1), done: make(chan struct{})}
+	e.Cleanup(func() { cancel(nil) })
+	go func() {
+		defer close(c.done)
+		c.err = rs.Lead(ctx, "lock", func(ctx context.Context) error { return e.serves(ctx, c) }, options...)
+	}()
+	synctest.Wait()
+	return c
+}
+
+// serves is the function of a candidate.
+func (e *election) serves(ctx context.Context, c *candidate) error {
+	m := redsync.FromContext(ctx)
+	t := &term{of: c, fence: m.Fence(), began: time.Now()}
+	assert.Positive(e, m.Remaining())
+	e.mu.Lock()
+	e.terms = append(e.terms, t)
+	e.mu.Unlock()
+	err := error(nil)
+	select {
+	case <-ctx.Done():
+		assert.Equal(e, t.fence, m.Fence())
+	case <-c.resign:
+		err = errResigned
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t.ended, t.cause = time.Now(), context.Cause(ctx)
+	return err
+}
+
+// term returns term number n, from 1, after checking that all terms came one after the other, with rising tokens.
+func (e *election) term(n int) term {
+	e.Helper()
+	synctest.Wait()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	require.GreaterOrEqual(e, len(e.terms), n)
+	for i, t := range e.terms[1:] {
+		before := e.terms[i]
+		require.False(e, before.ended.IsZero() || before.ended.After(t.began), "two leaders at once")
+		require.Greater(e, t.fence, before.fence)
+	}
+	return *e.terms[n-1]
+}
+
+// count returns how many terms there have been.
+func (e *election) count() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.terms)
+}
+
+// leads checks that c is the leader, and that its term is number n.
+func (e *election) leads(c *candidate, n int) term {
+	e.Helper()
+	t := e.term(n)
+	require.Same(e, c, t.of)
+	require.Zero(e, t.ended)
+	return t
+}
+
+// returned waits until the Lead of c has returned, and returns its error.
+func (e *election) returned(c *candidate) error {
+	e.Helper()
+	select {
+	case <-c.done:
+	case <-time.After(time.Hour): //nolint:forbidigo // in a bubble
+		require.Fail(e, "it still campaigns")
+	}
+	return c.err
+}
+
+// onElection runs f in a bubble.
+func onElection(t *testing.T, f func(e *election)) {
+	t.Helper()
+	onKit(t, func(k kit) { f(&election{kit: k}) })
+}
+
+func TestLeadReturnsWhatTheFunctionDid(t *testing.T) {
+	for _, want := range []error{nil, errWork} {
+		onKit(t, func(k kit) {
+			err := k.Lead(k.Context(), "lock", func(ctx context.Context) error {
+				time.Sleep(time.Minute) // many expiries
+				require.NoError(t, ctx.Err())
+				assert.Equal(t, 5, k.keys("lock"))
+				m := redsync.FromContext(ctx)
+				assert.Equal(t, "lock", m.Name())
+				assert.Positive(t, m.Fence())
+				assert.Greater(t, m.Remaining(), validity/2)
+				return want
+			})
+			require.ErrorIs(t, err, want)
+			assert.Equal(t, want == nil, err == nil)
+			time.Sleep(time.Millisecond)
+			k.nothingLeft()
+		})
+	}
+}
+
+func TestLeadThatCannotBegin(t *testing.T) {
+	never := func(context.Context) error { panic("called") }
+	onKit(t, func(k kit) {
+		start := time.Now()
+		lead := func(name string, options ...redsync.Option) error {
+			return k.Lead(k.Context(), name, never, options...)
+		}
+		require.EqualError(t, k.Lead(k.Context(), "lock", nil), `redsync: lead "lock": the function is nil`)
+		require.ErrorContains(t, lead(""), "must not be empty")
+		require.ErrorContains(t, lead("{x}:queue"), "is reserved")
+		require.ErrorContains(t, lead("lock", redsync.WithExpiry(-1)), "WithExpiry(-1ns) is out of range")
+		require.ErrorContains(t, lead("lock", redsync.WithTries(-1)), "WithTries(-1) is out of range")
+		require.ErrorContains(t, lead("lock", nil), "option #0 is nil")
+		none := redsync.WithGenValueFunc(func() (string, error) { return "", errWork })
+		require.ErrorIs(t, lead("lock", none), errWork)
+		require.ErrorIs(t, redsync.New().Lead(k.Context(), "lock", never), redsync.ErrNoPools)
+		var nobody *redsync.Redsync
+		require.ErrorIs(t, nobody.Lead(k.Context(), "lock", never), redsync.ErrNoPools)
+
+		ctx, cancel := context.WithCancelCause(k.Context())
+		cancel(errWork)
+		err := k.Lead(ctx, "lock", never)
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, errWork)
+
+		rs := k.nodes.Process()
+		require.NoError(t, rs.Close(k.Context()))
+		require.ErrorIs(t, rs.Lead(k.Context(), "lock", never), redsync.ErrClosed)
+		assert.Zero(t, time.Since(start), "at once")
+		k.nothingLeft()
+	})
+}
+
+func TestLeadExcludesWhatOthersHoldTogether(t *testing.T) {
+	onKit(t, func(k kit) {
+		m := k.held()
+		for name, option := range map[string]redsync.Option{
+			"WithShared":    redsync.WithShared(),
+			"WithPermits":   redsync.WithPermits(1),
+			"WithValue":     redsync.WithValue("x"),
+			"WithSequencer": redsync.WithSequencer(m.Sequencer()),
+		} {
+			for _, rs := range []*redsync.Redsync{k.Redsync, k.With(option)} {
+				options := []redsync.Option{option}
+				if rs != k.Redsync {
+					options = nil
+				}
+				err := rs.Lead(k.Context(), "lock", nothing, options...)
+				require.ErrorContains(t, err, "Lead excludes "+name)
+				require.ErrorIs(t, err, redsync.ErrFailed)
+			}
+		}
+		k.unlock(m)
+	})
+}
+
+func TestLeaderThatResignsIsFollowedAtOnce(t *testing.T) {
+	inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
+		first := e.runs(e.newProcess(), patient(mode...)...)
+		second := e.runs(e.newProcess(), patient(mode...)...)
+		e.leads(first, 1)
+		time.Sleep(time.Minute)
+		e.leads(first, 1)
+		start := time.Now()
+		first.resign <- struct{}{}
+		require.ErrorIs(e, e.returned(first), errResigned)
+		require.NotErrorIs(e, first.err, redsync.ErrFailed)
+		e.leads(second, 2)
+		assert.Zero(e, time.Since(start), "no timer is in the way")
+	})
+}
+
+// A leader that is cut off has been told before another can lead. It campaigns again, whatever its function returned.
+func TestLeaderThatLosesCampaignsAgain(t *testing.T) {
+	inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
+		first := e.runs(e.newProcess(), mode...)
+		second := e.runs(e.newProcess(), mode...)
+		e.leads(first, 1)
+		e.nodes.CutOff(first.rs)
+		time.Sleep(validity + time.Millisecond)
+		lost := e.term(1)
+		assert.Equal(e, lost.began.Add(validity), lost.ended)
+		require.ErrorIs(e, lost.cause, redsync.ErrLockLost)
+		time.Sleep(guard - validity + 100*time.Millisecond)
+		e.leads(second, 2)
+
+		e.nodes.Reconnect(first.rs)
+		time.Sleep(2 * time.Second)
+		second.resign <- struct{}{}
+		require.ErrorIs(e, e.returned(second), errResigned)
+		time.Sleep(time.Second)
+		e.leads(first, 3)
+		first.cancel(nil)
+		require.NoError(e, e.returned(first), "what the function returned")
+	})
+}
+
+// A function that has failed because of the loss does not end Lead. Each term has a Mutex of its own.
+func TestLeadCampaignsAgainWhateverTheFunctionReturned(t *testing.T) {
+	onKit(t, func(k kit) {
+		var mutexes []*redsync.Mutex
+		var fences []uint64
+		err := k.Lead(k.Context(), "lock", func(ctx context.Context) error {
+			m := redsync.FromContext(ctx)
+			mutexes, fences = append(mutexes, m), append(fences, m.Fence())
+			if len(mutexes) == 3 {
+				assert.Zero(t, mutexes[0].Fence(), "it is over")
+				assert.Zero(t, mutexes[1].Remaining())
+				return nil
+			}
+			k.nodes.Steal("lock")
+			k.nodes.Expire("lock")
+			<-ctx.Done()
+			require.ErrorIs(t, context.Cause(ctx), redsync.ErrLockLost)
+			assert.Equal(t, fences[len(fences)-1], m.Fence())
+			return errWork
+		})
+		require.NoError(t, err)
+		require.Len(t, mutexes, 3)
+		assert.Less(t, fences[0], fences[1])
+		assert.Less(t, fences[1], fences[2])
+		assert.NotSame(t, mutexes[0], mutexes[1])
+	})
+}
+
+// A function that ignores the end of its context keeps its own process out, and no other.
+func TestLeadWaitsForAFunctionThatIgnoresItsContext(t *testing.T) {
+	onElection(t, func(e *election) {
+		stubborn, runs := e.newProcess(), 0
+		done := make(chan error, 1)
+		go func() {
+			done <- stubborn.Lead(e.Context(), "lock", func(ctx context.Context) error {
+				if runs++; runs == 2 {
+					return errWork
+				}
+				fence := redsync.FromContext(ctx).Fence()
+				time.Sleep(time.Minute)
+				assert.ErrorIs(e, context.Cause(ctx), redsync.ErrLockLost)
+				assert.Equal(e, fence, redsync.FromContext(ctx).Fence(), "the number of its own term")
+				return nil
+			})
+		}()
+		synctest.Wait()
+		e.nodes.CutOff(stubborn)
+		second := e.runs(e.newProcess())
+		time.Sleep(30 * time.Second)
+		e.leads(second, 1)
+		e.nodes.Reconnect(stubborn)
+		time.Sleep(time.Minute)
+		assert.Equal(e, 1, runs)
+		second.resign <- struct{}{}
+		require.ErrorIs(e, <-done, errWork)
+		assert.Equal(e, 2, runs)
+	})
+}
+
+// At the moment of the loss, what counts is whether the process still leads when the function has returned.
+func TestFunctionThatReturnsWhenTheLeadershipEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		after time.Duration
+		again bool
+	}{
+		"just before": {validity - time.Nanosecond, false},
+		"just then":   {validity, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onKit(t, func(k kit) {
+				rs, runs := k.nodes.Process(), 0
+				user{t, rs}.meet()
+				err := rs.Lead(k.Context(), "lock", func(context.Context) error {
+					if runs++; runs == 2 {
+						return nil
+					}
+					k.nodes.CutOff(rs)
+					time.Sleep(c.after)
+					k.nodes.Reconnect(rs)
+					return errWork
+				})
+				if c.again {
+					require.NoError(t, err)
+					assert.Equal(t, 2, runs)
+				} else {
+					require.ErrorIs(t, err, errWork)
+					assert.Equal(t, 1, runs)
+				}
+			})
+		})
+	}
+}
+
+func TestLeaderWhoseContextEndsResigns(t *testing.T) {
+	onElection(t, func(e *election) {
+		first, second := e.runs(e.newProcess(), patient()...), e.runs(e.newProcess(), patient()...)
+		e.leads(first, 1)
+		start := time.Now()
+		first.cancel(errWork)
+		require.NoError(e, e.returned(first))
+		require.ErrorIs(e, e.term(1).cause, errWork)
+		e.leads(second, 2)
+		assert.Zero(e, time.Since(start))
+	})
+}
+
+func TestCandidateWhoseContextEnds(t *testing.T) {
+	inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
+		e.runs(e.newProcess(), mode...)
+		second := e.runs(e.newProcess(), mode...)
+		time.Sleep(time.Minute) // no limit of tries
+		start := time.Now()
+		second.cancel(errWork)
+		err := e.returned(second)
+		assert.Zero(e, time.Since(start))
+		require.ErrorIs(e, err, redsync.ErrFailed)
+		require.ErrorIs(e, err, context.Canceled)
+		require.ErrorIs(e, err, errWork)
+		var taken *redsync.ErrTaken
+		require.ErrorAs(e, err, &taken)
+	})
+}
+
+// A candidate whose context ends between a loss and the next attempt says what its term came to.
+func TestContextThatEndsAfterALoss(t *testing.T) {
+	onKit(t, func(k kit) {
+		ctx, cancel := context.WithCancel(k.Context())
+		err := k.Lead(ctx, "lock", func(ctx context.Context) error {
+			k.nodes.Steal("lock")
+			<-ctx.Done()
+			cancel()
+			return errWork
+		})
+		require.ErrorIs(t, err, errWork)
+		require.ErrorIs(t, err, redsync.ErrLockLost)
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, `lead "lock": lock lost`)
+		k.nodes.Expire("lock")
+	})
+}
+
+func TestCloseEndsCandidatesAndLeaders(t *testing.T) {
+	onElection(t, func(e *election) {
+		first, second := e.runs(e.newProcess()), e.runs(e.newProcess())
+		e.leads(first, 1)
+		require.NoError(e, second.rs.Close(e.Context()))
+		err := e.returned(second)
+		require.ErrorIs(e, err, redsync.ErrClosed)
+		require.ErrorIs(e, err, redsync.ErrFailed)
+		third := e.runs(e.newProcess())
+		start := time.Now()
+		require.NoError(e, first.rs.Close(e.Context()))
+		err = e.returned(first)
+		require.ErrorIs(e, err, redsync.ErrClosed)
+		require.ErrorIs(e, err, redsync.ErrLockLost)
+		require.ErrorIs(e, e.term(1).cause, redsync.ErrClosed)
+		e.leads(third, 2)
+		assert.Zero(e, time.Since(start))
+	})
+}
+
+func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
+	onKit(t, func(k kit) {
+		require.PanicsWithValue(t, "no", func() {
+			_ = k.Lead(k.Context(), "lock", func(context.Context) error { panic("no") })
+		})
+		time.Sleep(time.Millisecond)
+		k.nothingLeft()
+
+		err := k.Lead(k.Context(), "lock", func(ctx context.Context) error {
+			ok, err := redsync.FromContext(ctx).Unlock()
+			require.NoError(t, err)
+			require.True(t, ok)
+			require.NoError(t, ctx.Err())
+			return errWork
+		})
+		require.ErrorIs(t, err, redsync.ErrNotHeld, "that is a resignation, too")
+		require.ErrorIs(t, err, errWork)
+
+		err = k.Lead(k.Context(), "lock", func(context.Context) error {
+			k.freeze(0, 1, 2)
+			return errWork
+		})
+		require.ErrorIs(t, err, errWork)
+		var node *redsync.RedisError
+		require.ErrorAs(t, err, &node, "the release failed")
+		k.thaw(0, 1, 2)
+		time.Sleep(guard)
+	})
+}
+
+// WithMaxHold ends a term. The next candidate comes first.
+func TestMaxHoldPassesTheLeadershipOn(t *testing.T) {
+	inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
+		options := append([]redsync.Option{redsync.WithMaxHold(10 * time.Second)}, mode...)
+		both := []*candidate{e.runs(e.newProcess(), options...), e.runs(e.newProcess(), options...)}
+		for n := range 6 {
+			e.leads(both[n%2], n+1)
+			time.Sleep(10*time.Second + 10*time.Millisecond)
+			led := e.term(n + 1)
+			require.ErrorIs(e, led.cause, redsync.ErrMaxHold)
+			assert.Equal(e, 10*time.Second, led.ended.Sub(led.began))
+		}
+	})
+}
+
+// Terms that are lost at once do not follow each other without end.
+func TestQuickLossesDoNotSpin(t *testing.T) {
+	play(t, func(f field) {
+		ctx, cancel := context.WithTimeout(f.Context(), time.Minute)
+		defer cancel()
+		rs, terms, sent := f.another(), 0, f.traffic()
+		err := rs.Lead(ctx, "lock", func(ctx context.Context) error {
+			terms++
+			<-ctx.Done()
+			return nil
+		}, redsync.WithMaxHold(time.Microsecond), redsync.WithRetryDelay(0), redsync.WithDriftFactor(0))
+		require.ErrorIs(f, err, context.DeadlineExceeded)
+		assert.Greater(f, terms, 200)
+		assert.Less(f, terms, 1200)
+		assert.Less(f, f.traffic()-sent, 3*5*1200)
+	})
+}
+
+// All nodes may be silent for long: candidates go on.
+func TestCandidatesOutliveTheNodes(t *testing.T) {
+	for name, c := range map[string]struct {
+		fail, mend func(k kit, nodes ...int)
+		within     time.Duration // somebody leads again
+	}{
+		"down": {kit.down, kit.up, 2 * time.Second},
+		// Nodes that thaw may execute an attempt of long ago, whose keys stay for the expiry.
+		"frozen": {kit.freeze, kit.thaw, guard + time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
+				first, second := e.runs(e.newProcess(), mode...), e.runs(e.newProcess(), mode...)
+				e.leads(first, 1)
+				c.fail(e.kit, 0, 1, 2, 3, 4)
+				late := e.runs(e.nodes.Process(), mode...) // it has met no node
+				time.Sleep(5 * time.Minute)
+				require.ErrorIs(e, e.term(1).cause, redsync.ErrLockLost)
+				for _, waiting := range []*candidate{first, second, late} {
+					assert.True(e, open(waiting.done))
+				}
+				c.mend(e.kit, 0, 1, 2, 3, 4)
+				time.Sleep(c.within)
+				require.Zero(e, e.term(2).ended)
+			})
+		})
+	}
+}
+
+// A resignation wakes the candidates in the order of their priorities.
+func TestPriorityOfCandidates(t *testing.T) {
+	onElection(t, func(e *election) {
+		first := e.runs(e.newProcess(), redsync.WithPriority(-1))
+		low := e.runs(e.newProcess(), redsync.WithPriority(-1))
+		high := e.runs(e.newProcess(), redsync.WithPriority(1))
+		time.Sleep(time.Second)
+		first.resign <- struct{}{}
+		time.Sleep(10 * time.Millisecond)
+		e.leads(high, 2)
+		high.resign <- struct{}{}
+		time.Sleep(10 * time.Millisecond)
+		e.leads(low, 3)
+	})
+}
+
+func TestRetryDelaysOfCandidates(t *testing.T) {
+	onElection(t, func(e *election) {
+		e.runs(e.newProcess())
+		var mu sync.Mutex
+		asked := 0
+		slow := e.runs(e.newProcess(), redsync.WithTries(1), redsync.WithRetryDelayFunc(func(int) time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			asked++
+			return 10 * time.Second
+		}))
+		time.Sleep(time.Minute)
+		assert.True(e, open(slow.done), "WithTries has no effect")
+		mu.Lock()
+		assert.InDelta(e, 7, asked, 1)
+		mu.Unlock()
+		negative := e.runs(e.newProcess(), redsync.WithRetryDelayFunc(func(int) time.Duration { return -1 }))
+		require.ErrorContains(e, e.returned(negative), "WithRetryDelayFunc(-1ns) is out of range")
+	})
+}
+
+// An observer that panics ends Lead as it ends Lock, and leaves nothing.
+func TestLeadWhoseObserverPanics(t *testing.T) {
+	for _, event := range []string{"attempt", "acquired"} {
+		onKit(t, func(k kit) {
+			called := false
+			require.Panics(t, func() {
+				_ = k.Lead(k.Context(), "lock", func(context.Context) error {
+					called = true
+					return nil
+				}, redsync.WithObserver(panics{on: event}))
+			})
+			assert.False(t, called)
+			time.Sleep(time.Millisecond)
+			k.nothingLeft()
+		})
+	}
+}
+
+func TestObserversOfLead(t *testing.T) {
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		runs := 0
+		require.NoError(t, k.Lead(k.Context(), "lock", func(ctx context.Context) error {
+			if runs++; runs == 1 {
+				k.nodes.Steal("lock")
+				k.nodes.Expire("lock")
+				<-ctx.Done()
+			}
+			return nil
+		}))
+		time.Sleep(time.Second)
+		assert.Len(t, redsynctest.Events[observe.Acquired](r), 2)
+		assert.Len(t, redsynctest.Events[observe.Lost](r), 1)
+		assert.Empty(t, redsynctest.Events[observe.NotAcquired](r))
+	})
+}
+
+// A fleet whose nodes change has one leader throughout: see NewJoint.
+func TestLeadersWhileTheNodesChange(t *testing.T) {
+	inEachMode(t, func(t *testing.T, f func(c change)) { changing(t, 5, f) }, func(c change, mode []redsync.Option) {
+		e := &election{kit: kit{user: user{T: c.T}}}
+		before, after := c.at(0, 1, 2), c.at(2, 3, 4)
+		var last *candidate
+		for n, rs := range []*redsync.Redsync{c.alone(before), c.joint(before, after), c.joint(before, after), c.alone(after)} {
+			next := e.runs(rs, mode...)
+			time.Sleep(10 * time.Second)
+			if last != nil {
+				e.leads(last, n)
+				last.resign <- struct{}{}
+				require.ErrorIs(e, e.returned(last), errResigned)
+			}
+			time.Sleep(time.Second)
+			e.leads(next, n+1)
+			last = next
+		}
+		last.cancel(nil)
+		require.NoError(e, e.returned(last))
+	})
+}
