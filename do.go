@@ -32,14 +32,36 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 // extension fails, Do does not call fn. Its error then matches ErrFailed and what Extend returns. m is as it
 // was: a later Do extends again, and after Unlock a Do locks.
 //
-// Do unlocks only the hold that it has acquired. If m is held already, by another Do or by a Lock, that hold
-// stands in the way: Do waits for its end, as Lock does, and leaves it alone. The same is true of a Do within
-// fn on the same name, so it cannot succeed. With WithShared the hold of m does not stand in the way: Do then
-// uses another Mutex for the same lock. If fn unlocks the Mutex of the Do, the context of fn goes on, and the
-// error of Do matches ErrNotHeld.
+// Do unlocks only the hold that it has acquired. If m is held already, by a Lock or by a Do that is not around
+// this call, that hold stands in the way: Do waits for its end, as Lock does, and leaves it alone. With
+// WithShared the hold of m does not stand in the way: Do then uses another Mutex for the same lock. If fn
+// unlocks the Mutex of the Do, the context of fn goes on, and the error of Do matches ErrNotHeld.
 //
 // Do returns only after fn, so fn must return soon when its context ends. If fn panics, Do unlocks and the
 // panic goes on.
+//
+// # A Do inside a Do
+//
+// The context says who owns a hold. If ctx is the context of the function of a Do on the same name, or derived
+// from it, this Do joins the hold of that outer Do and sends nothing. It may come from another goroutine,
+// another Mutex of the same New or Open, or through context.WithoutCancel. FromContext returns the outer
+// Mutex. The context of fn also ends when the outer function has returned. The outer Do then waits until all
+// joined functions have returned, and extends the hold meanwhile. After that it unlocks.
+//
+// A lock on several names joins if the Dos around it hold all of its names, in one hold or in several. A hold
+// on several names lets a lock on one of them join. Goroutines that join a hold do not exclude each other.
+// A joined call fails at once, with an error that matches ErrFailed and
+//
+//   - ErrUpgrade, if m is exclusive and the hold is shared (WithShared, Downgrade);
+//   - ErrNested, if its options ask for more than the hold has: a longer WithExpiry or WithLockDelay,
+//     a WithMaxHold that the hold does not have, or WithFencing if the hold has no token. Only options that were
+//     set count, here or by Redsync.With. Options of waiting have no effect, and observers are not told;
+//   - ErrNested, if the limit of WithNesting is reached, if the Dos around it hold some of the names of m but
+//     not all, or if they have a permit of its semaphore (WithPermits).
+//
+// A call does not join a hold that is over or that Unlock has ended. Once the outer function has returned, only calls
+// inside a joined function still join, and the context of fn has ended when they begin. In these cases any
+// other call locks as if it were outside. A Do that adopts (WithSequencer, WithValue) never joins.
 func (m *Mutex) Do(ctx context.Context, fn func(context.Context) error) error {
 	return m.do(ctx, fn, false)
 }
@@ -149,7 +171,8 @@ func termsInDo(t *queue.Terms) *queue.Terms {
 // FromContext returns the Mutex that Do holds, if ctx is the context of Do's function or is derived from it;
 // otherwise nil, for a nil ctx too. The function may call Remaining, Valid, Until, Fence and Downgrade of the
 // Mutex. It must leave Unlock to Do. Detach fails. If Do was called on a Mutex with WithShared that was in
-// use, FromContext returns another Mutex for the same lock: see Mutex.Do.
+// use, FromContext returns another Mutex for the same lock: see Mutex.Do. If Do has joined a hold, FromContext
+// returns the Mutex of the Do that has locked; if Do has joined several holds, that of the innermost one.
 func FromContext(ctx context.Context) *Mutex {
 	if s := scopeOf(orBackground(ctx)); s != nil {
 		return s.nest.mutex

@@ -39,7 +39,6 @@ func TestDoReturnsWhatTheFunctionDid(t *testing.T) {
 func TestDoThatDoesNotGetTheLockCallsNothing(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.held(redsync.WithWatchdog())
-		never := func(context.Context) error { panic("called") }
 		err := k.Do(k.Context(), "lock", never)
 		require.ErrorIs(t, err, redsync.ErrFailed)
 		var taken *redsync.ErrTaken

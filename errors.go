@@ -60,19 +60,19 @@ var (
 	// Do that holds the name shared, by WithShared or after Downgrade. The call would wait for the end of
 	// that Do, and the Do waits for the call. Nothing was sent. Lock after the Do has ended.
 	//
-	// A call is inside a Do if its context is that of the function of the Do, or derived from it. Both
-	// locks must be of the same New or Open. Any other call waits until its tries are used up.
+	// A call is inside a Do if its context is that of the function of the Do, or derived from it, and the function
+	// has not returned. Both locks must be of the same New or Open. Any other call waits until its tries are used up.
 	ErrUpgrade = errors.New("redsync: an exclusive lock within a shared one of the same name")
 
-	// ErrNested says that a call inside a Do, or on the Mutex of that Do, does not go together with the calls that
-	// are on the hold. For ErrUpgrade says which calls are inside a Do. Nothing was sent. It is the error
+	// ErrNested is the error of a call that does not go together with the Do that it is inside of, or with
+	// the calls inside a Do. ErrUpgrade says which calls are inside a Do. Nothing was sent. The error is that of
 	//
-	//   - of a Lock or TryLock of a name that the Do holds, and of any call for a permit of a semaphore of which the
-	//     Do has one: the call could wait for the end of that Do, and the Do waits for the call;
-	//   - of a Do or TryDo of several names, if the Dos around it hold some of them, but not all;
-	//   - of a Do or TryDo whose options ask for more than the hold has that it would join (see Mutex.Do);
-	//   - of a Do or TryDo beyond WithNesting;
-	//   - of an Unlock while calls are on the hold that have joined it, and of a Downgrade while exclusive ones are.
+	//   - a Lock or TryLock of a name that the Do holds: the call could wait for the end of the Do, and the
+	//     Do waits for the call. A Do in its place joins the hold;
+	//   - any call that would take a permit (WithPermits), if the Do has a permit of the same semaphore;
+	//   - a Do or TryDo on several names, if the Dos around it hold some of them but not all;
+	//   - a Do or TryDo that asks for more than the hold has (see Mutex.Do), or that exceeds WithNesting;
+	//   - an Unlock or Downgrade of a hold on which there are joined calls. For Downgrade only exclusive ones count.
 	ErrNested = errors.New("redsync: nested calls on one name")
 
 	// ErrClosed is the error of every operation after Close.

@@ -406,6 +406,49 @@ func ExampleErrUpgrade() {
 	// <nil>
 }
 
+// A function that locks for itself can be called by one that has the lock: the inner Do joins the hold.
+func ExampleMutex_Do_nested() {
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+	rs, ctx := nodes.Redsync(), context.Background()
+	balance := 0
+
+	// deposit locks the account for itself.
+	deposit := func(ctx context.Context, amount int) error {
+		return rs.Do(ctx, "account:7", func(context.Context) error {
+			balance += amount
+			return nil
+		})
+	}
+
+	// The caller has locked the account already. The context of its function says so, and deposit joins its hold.
+	err := rs.Do(ctx, "account:7", func(ctx context.Context) error {
+		if err := deposit(ctx, 10); err != nil {
+			return err
+		}
+		return deposit(ctx, 20)
+	})
+	fmt.Println(balance, err)
+	// Output: 30 <nil>
+}
+
+// WithNesting finds a recursion that does not end.
+func ExampleWithNesting() {
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+	rs := nodes.Redsync()
+
+	var clean func(ctx context.Context, dir string) error
+	clean = func(ctx context.Context, dir string) error {
+		return rs.Do(ctx, "cache", func(ctx context.Context) error {
+			return clean(ctx, dir+"/..") // never reaches a leaf
+		}, redsync.WithNesting(100))
+	}
+	err := clean(context.Background(), "/var/cache")
+	fmt.Println(errors.Is(err, redsync.ErrNested), err)
+	// Output: true redsync: failed to acquire lock "cache": nested calls on one name: WithNesting(100): the hold of "cache" has 100 already
+}
+
 // WithLogger writes what goes wrong. While all is well there is nothing above Debug.
 func ExampleWithLogger() {
 	nodes := redsynctest.New(5)

@@ -130,6 +130,20 @@ var modeRows = []modeRow{
 	{name: "WithHandOver", cells: []string{works, idle, works, works}, option: always(redsync.WithHandOver(true))},
 	{name: "WithObserver", cells: inAll(works), option: always(redsync.WithObserver(&redsynctest.Recorder{}))},
 	{name: "WithLogger", cells: inAll(works), option: always(redsync.WithLogger(slog.New(slog.DiscardHandler)))},
+	{
+		name: "WithNesting", cells: []string{works, works, works, idle}, option: always(redsync.WithNesting(2)),
+		use: func(u user, kind lockKind, m *redsync.Mutex) {
+			u.unlock(m)
+			outer := kind.lock(u.Redsync, redsync.WithNesting(2))
+			require.NoError(u, outer.Do(u.Context(), func(ctx context.Context) error {
+				return kind.lock(u.Redsync).Do(ctx, func(ctx context.Context) error {
+					assert.Same(u, outer, redsync.FromContext(ctx))
+					require.ErrorIs(u, kind.lock(u.Redsync).Do(ctx, nothing), redsync.ErrNested)
+					return nil
+				})
+			}))
+		},
+	},
 	{name: "WithShared", cells: []string{works, fails, works, fails}, option: always(redsync.WithShared())},
 	{name: "WithPermits", cells: []string{works, fails, fails, works}, option: always(onePermit)},
 	{name: "WithWeight", cells: []string{fails, fails, fails, works}, option: always(redsync.WithWeight(1))},

@@ -231,7 +231,8 @@ func (m *Mutex) Lock() error {
 //     has completed an attempt yet.
 //   - ErrLockAlreadyExpired, if the nodes answered too late.
 //   - The error of ctx, and its cause.
-//   - ErrUpgrade.
+//   - ErrUpgrade or ErrNested, if ctx comes from a Do that holds the name. Lock could wait for the end of that
+//     Do, so it fails at once. Call Do instead: it joins the hold.
 //   - ErrClosed, ErrDuplicateNode or ErrNoPools.
 //   - The error of the function of WithGenValueFunc.
 //   - An error that names an option or a name that cannot be used.
@@ -433,6 +434,8 @@ func (m *Mutex) Unlock() (bool, error) {
 // another client may have held it. If too few nodes have answered, the error lists those that
 // failed, and it is unknown whether the lock was released in time. After each of these outcomes m
 // is not held. A second Unlock returns ErrNotHeld, which matches ErrLockAlreadyExpired too.
+//
+// While other calls of Do have joined the hold (see Do), Unlock fails with ErrNested, and the hold goes on.
 //
 // If the connection to a node breaks, the release is sent again, and Unlock waits for that
 // reply, at most for the node deadline. If the node no longer holds the value then, it is unknown

@@ -1,6 +1,7 @@
 package redsync
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"sync"
@@ -87,4 +88,28 @@ func TestTakeOverOfAHoldFoundLostFails(t *testing.T) {
 	assert.False(t, ok)
 	require.ErrorIs(t, err, ErrLockLost)
 	require.NoError(t, rs.Close(t.Context()))
+}
+
+// An Unlock under way has taken the hold from the Mutex, and is about to end it. No call may join the hold any more.
+func TestNoCallJoinsAHoldThatUnlockHasTaken(t *testing.T) {
+	rs := New(&puppet.Puppet{Answer: puppet.Yes})
+	defer func() { require.NoError(t, rs.Close(t.Context())) }()
+	m := rs.NewMutex("lock")
+	require.ErrorIs(t, m.Do(t.Context(), func(ctx context.Context) error {
+		joined, err := m.join(ctx)
+		require.NoError(t, err)
+		require.Len(t, joined, 1)
+		_, _, err = m.take(nil)
+		require.ErrorIs(t, err, ErrNested)
+		leave(joined)
+
+		h, _, err := m.take(nil)
+		require.NoError(t, err)
+		require.NoError(t, h.NotHeld(clock.Now()))
+		joined, err = m.join(ctx)
+		require.NoError(t, err)
+		require.Empty(t, joined)
+		require.False(t, m.newNest(h, nil).isLive(), "Unlock has come before Do began to call its function")
+		return nil
+	}), ErrNotHeld)
 }

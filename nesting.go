@@ -45,7 +45,7 @@ type nest struct {
 	writers int           // those of them that are exclusive
 	shared  bool          // no exclusive call may join: the hold is a reader's, or Downgrade has begun
 	over    bool          // Unlock has ended the hold
-	alone   chan struct{} // closed when no joined call is left; nil while the outermost function runs, and if there are none
+	alone   chan struct{} // for finish, which waits for joined calls: closed when none is left
 }
 
 // A scope is what the context of a Do's function carries: the function works under the hold of nest. If a call has
@@ -240,7 +240,8 @@ func (m *Mutex) checkJoin(ctx context.Context, live []*scope, lines []string, wa
 		return fmt.Errorf("%w: %s, so the call could wait for itself", ErrNested, m.heldAround(lines))
 	}
 	if len(lines) < len(m.claimed().Lines()) {
-		return fmt.Errorf("%w: %s, and not the other names, so the call could wait for itself", ErrNested, m.heldAround(lines))
+		return fmt.Errorf("%w: %s and not the other names, so the call could wait for itself",
+			ErrNested, m.heldAround(lines))
 	}
 	for _, s := range live {
 		if err := m.asksMore(s.nest.hold, want); err != nil {
@@ -282,7 +283,7 @@ func (m *Mutex) joinAll(ctx context.Context, live []*scope) (joined []*scope, er
 	outer := scopeOf(ctx)
 	for _, by := range slices.Backward(live) {
 		s := &scope{nest: by.nest, writes: !m.set.shared, outer: outer}
-		isIn, err := by.admit(s, m.set.nesting)
+		isIn, err := s.nest.admit(s, by, m.set.nesting)
 		if !isIn {
 			leave(joined)
 			return nil, err
@@ -292,10 +293,9 @@ func (m *Mutex) joinAll(ctx context.Context, live []*scope) (joined []*scope, er
 	return joined, nil
 }
 
-// admit lets s join the hold of by, inside whose function the call of s is. limit is that of the call. If the hold
-// cannot be joined any more, admit returns false without an error.
-func (by *scope) admit(s *scope, limit int) (isIn bool, err error) {
-	n := by.nest
+// admit lets s join the hold. The call of s is inside the function of by, which is on the hold, and limit is that of
+// the call. If the hold cannot be joined any more, admit returns false without an error.
+func (n *nest) admit(s, by *scope, limit int) (isIn bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !by.liveLocked() {
@@ -307,7 +307,8 @@ func (by *scope) admit(s *scope, limit int) (isIn bool, err error) {
 	calls := 1 + n.joined
 	for _, limit := range []int{n.limit, limit} {
 		if limit != 0 && calls >= limit {
-			return false, fmt.Errorf("%w: WithNesting(%d): the hold of %q has %d already", ErrNested, limit, n.hold.Claim().Name(), calls)
+			return false, fmt.Errorf("%w: WithNesting(%d): the hold of %q has %d already",
+				ErrNested, limit, n.hold.Claim().Name(), calls)
 		}
 	}
 	n.joined++

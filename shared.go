@@ -26,10 +26,11 @@ import (
 // A reader, too, has one hold at a time: Lock waits until its own Mutex is no longer held. Use a Mutex for
 // each reader, or Do, which many goroutines may call on one Mutex at once.
 //
-// Do not lock a name for reading in work that already holds it for reading. If a writer has begun to wait
-// in between, the second Lock waits for the writer, and the writer waits for the end of the first hold. As
-// with sync.RWMutex that is a deadlock. It lasts until one of the two has used up its tries, or until its
-// context ends.
+// In work that already holds a name for reading, read the name with Do and the context of the outer Do: the
+// call joins the hold, also while a writer waits. Do not lock the name again without that context. If a writer
+// has begun to wait in between, the second Lock waits for the writer, and the writer waits for the end of the
+// first hold. As with sync.RWMutex that is a deadlock. It lasts until one of the two has used up its tries, or
+// until its context ends.
 //
 // Readers of one process (of the same New or Open) share a hold. On the nodes they have one value, which
 // the last of them releases. When a reader acquires the lock, the readers that wait right behind it in the
@@ -54,7 +55,7 @@ func WithShared() Option {
 // does: it moves Until if a quorum confirms it before the old Until.
 //
 // From the call on the hold is shared, whatever Downgrade returns, because a node may have let readers in.
-// Only the last error below is an exception. There is no way back within the hold. The next Lock of m is
+// Only the last two errors below are exceptions. There is no way back within the hold. The next Lock of m is
 // exclusive again. A Sequencer from before the call stays good for Redsync.Current, but nobody can adopt it any
 // more: it is of an exclusive lock. Detach and Sequencer return one of a shared lock from then on.
 //
@@ -65,6 +66,8 @@ func WithShared() Option {
 //   - ErrLockAlreadyExpired, ErrLockLost: the hold is over, as after ExtendContext.
 //   - ErrNotHeld: m is not held, or has adopted a hold that Extend has not confirmed yet.
 //   - ErrClosed.
+//   - ErrNested: an exclusive call of Do has joined the hold (see Mutex.Do). Nothing was sent, and the hold is as
+//     it was.
 //   - An error that names an option or a name. It also says if m is a lock on several names, if m is shared
 //     already (WithShared), and if the value has a line feed (WithValue, WithGenValueFunc). Nothing was sent,
 //     and the hold is as it was.

@@ -6,7 +6,7 @@
 //
 // Locks are taken in this order, from the first to the last:
 //
-//	redsync.Mutex.mu, queue.lines.mu, queue.subscriber.mu, watchdog.mu, quorum.Round.mu, sharing.mu,
+//	redsync.Mutex.mu, redsync.nest.mu, queue.lines.mu, queue.subscriber.mu, watchdog.mu, quorum.Round.mu, sharing.mu,
 //	Lease.mu, alarm.Schedule.mu
 //
 // Two locks come before all of these: alarm.Schedule.firing, and then Lease.extending. All other locks
