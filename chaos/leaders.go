@@ -105,7 +105,11 @@ const mostNested = 3
 func (c *client) nest() {
 	ctx, cancel := context.WithTimeout(c.ctx, lockTime)
 	defer cancel()
-	t := c.begin(c.pick())
+	l := c.pick()
+	if c.hollow {
+		l = lockName{name: "hollow"}
+	}
+	t := c.begin(l)
 	t.within = true
 	held := false
 	var calls sync.WaitGroup
@@ -116,7 +120,9 @@ func (c *client) nest() {
 		t.took(nil)
 		t.callWithin(ctx, 1, &calls)
 		if c.hollow {
-			_, _ = c.rs.NewMutex(t.on.name, redsync.WithSequencer(t.m.Sequencer())).UnlockContext(ctx) // for tests
+			t.hold(30 * ms) // until calls have joined
+			other := c.rs.NewMutex(t.on.name, redsync.WithExpiry(t.expiry), redsync.WithSequencer(t.m.Sequencer()))
+			_, _ = other.UnlockContext(ctx) // for tests
 		} else if t.hold(c.between(0, 40*ms), ctx.Done()) {
 			t.checkContext(ctx)
 			t.checkOver(ctx)
@@ -167,7 +173,11 @@ func (c *client) within(ctx context.Context, outer *turn, depth int, calls *sync
 		}
 		t.took(nil)
 		t.callWithin(ctx, depth+1, calls)
-		if t.hold(t.between(0, 40*ms)) {
+		work := t.between(0, 40*ms)
+		if c.hollow {
+			work += 300 * ms
+		}
+		if t.hold(work) {
 			t.checkContext(ctx)
 		}
 		t.leaveFunc(history.Gave)
@@ -191,17 +201,20 @@ var schedules = []lockName{{name: "job"}, {name: "job-fair-fenced", fair: true, 
 // tick tries to run a job at the next tick. The processes share a clock, and come up to 50 ms late. In one case out of
 // four the client locks, and goes without a word.
 func (c *client) tick() {
-	every := c.Expiry
-	pause(c.ctx, every-c.now()%every+c.between(0, 50*ms))
-	l := schedules[c.rand.IntN(len(schedules))]
+	every, late := c.Expiry, 50*ms
+	if c.careless {
+		every, late = c.Expiry/3, c.Expiry/6
+	}
 	keeps := every * 3 / 4
+	pause(c.ctx, every-c.now()%every+c.between(0, late))
+	l := schedules[c.rand.IntN(len(schedules))]
 	options := []redsync.Option{redsync.WithMinHold(keeps)}
 	if c.careless {
-		options = nil
+		l, options = lockName{name: "careless"}, nil
 	}
 	t := c.begin(l, append(l.options(), options...)...)
 	t.keeps = keeps
-	if c.chance(4) {
+	if !c.careless && c.chance(4) {
 		if t.took(t.m.TryLockContext(c.ctx)) {
 			t.hold(4 * longestTTL(c.Expiry))
 		}
@@ -214,7 +227,7 @@ func (c *client) tick() {
 		t.m = redsync.FromContext(ctx)
 		t.took(nil)
 		work := c.between(0, 15*ms)
-		if c.chance(4) {
+		if !c.careless && c.chance(4) {
 			work = c.between(0, 2*keeps)
 		}
 		if t.hold(work) {
