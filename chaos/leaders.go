@@ -74,7 +74,7 @@ func (t *turn) lead(ctx context.Context) {
 	}
 	if t.hold(work, ctx.Done()) {
 		t.checkContext(ctx)
-		pause(t.ctx, t.between(0, 300*ms)) // it does not return at once
+		time.Sleep(t.between(0, 300*ms)) // it does not return at once
 	}
 	t.leaveFunc(history.Unlock)
 }
@@ -157,7 +157,7 @@ func (t *turn) callWithin(ctx context.Context, depth int, calls *sync.WaitGroup)
 
 // within is a call of Do with the context of the function of outer.
 func (c *client) within(ctx context.Context, outer *turn, depth int, calls *sync.WaitGroup) {
-	pause(c.ctx, c.between(0, 20*ms))
+	pause(ctx, c.between(0, 20*ms))
 	l := outer.on
 	if c.chance(3) {
 		l.reads = true

@@ -63,7 +63,7 @@ func (t Term) each() []Term {
 func (t Term) excludes(other Term) bool { return t.Hold != other.Hold && !(t.Reads && other.Reads) }
 
 // leaves notes with e that the function of t ends, unless that has been noted.
-func (t *Term) leaves(e Event) {
+func leaves(t *Term, e Event) {
 	if t.Within && t.Left == 0 {
 		t.Left, t.Paused = e.At, e.Paused
 	}
@@ -135,7 +135,7 @@ func Terms(events []Event) []Term {
 			over[of] = true
 			if t != nil {
 				t.To, t.Lost, t.Paused = min(t.To, e.At), e.At, e.Paused
-				t.leaves(e)
+				leaves(t, e)
 			}
 		case Unlock:
 			for _, other := range shared.unlocks(e) {
@@ -147,7 +147,7 @@ func Terms(events []Event) []Term {
 			over[of] = true
 			if t != nil {
 				t.To = min(t.To, e.At)
-				t.leaves(e)
+				leaves(t, e)
 			}
 		case Unlocked:
 			shared.unlocked(e)

@@ -113,7 +113,7 @@ func (c *simClient) heeds(ctx context.Context, t *simTerm) {
 		select {
 		case <-t.done:
 		case <-lost:
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			assert.Error(c, ctx.Err(), "the hold of %s #%d is over, and its context is not", c.name, t.number)
 		}
 	}()
