@@ -66,8 +66,8 @@ func (m *Mutex) Do(ctx context.Context, fn func(context.Context) error) error {
 	return m.do(ctx, fn, false)
 }
 
-// TryDo does what Do does, but makes only one attempt to lock m, as TryLockContext does. If the lock is
-// taken, it returns *ErrTaken at once and does not call fn.
+// TryDo does what Do does, but does not wait for the lock: it locks m as TryLockContext does. If the lock is
+// taken, it returns *ErrTaken and does not call fn. With WithMinHold it runs a scheduled job once per tick.
 func (m *Mutex) TryDo(ctx context.Context, fn func(context.Context) error) error {
 	return m.do(ctx, fn, true)
 }

@@ -249,7 +249,15 @@ func (m *Mutex) TryLock() error {
 	return m.TryLockContext(context.Background())
 }
 
-// TryLockContext makes one attempt to acquire m, as LockContext does.
+// TryLockContext makes one attempt to acquire m, as LockContext does, and does not wait for the lock.
+//
+// It repeats the attempt if the votes were split: some nodes have granted the lock, and others had another
+// value. Otherwise several calls in the same moment could all fail, although the lock was free. It makes up to
+// three repetitions, each after a random delay of a few milliseconds, or of a few times as long as the first
+// attempt took, and begins none after the node deadline or when ctx is done. If somebody holds the lock on all
+// nodes, there is one attempt, in one round trip. If somebody holds it on a bare quorum, the votes look split as
+// well: then a call that fails may take four attempts. Without WithFailFast(false), a call that hears a quorum of
+// refusals first fails at once.
 func (m *Mutex) TryLockContext(ctx context.Context) error {
 	_, err := m.lock(ctx, true, false)
 	return err

@@ -171,7 +171,8 @@ func WithExpiry(expiry time.Duration) Option {
 // attempt that a release has caused uses none. While other Lock calls of the same process are ahead
 // in line, Lock makes no attempt, but each of its retry delays still uses a try. The default is 32,
 // about 4.7 s with the default delay. 0 means no limit: only the context or Close ends Lock. A
-// negative number is out of range. TryLock always makes one attempt.
+// negative number is out of range. With 1, Lock does what TryLock does, whatever the option is there: it repeats an
+// attempt whose votes were split.
 func WithTries(tries int) Option {
 	return OptionFunc(func(m *Mutex) { m.change().tries = tries })
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// This file is for copying: four programs that use locks, each with its test.
+// This file is for copying: five programs that use locks, each with its test.
 
 // Example functions have no testing.T. They use New, and Close.
 func Example() {
@@ -68,6 +68,46 @@ func TestWorkerStopsWhenItLosesItsLock(t *testing.T) {
 		}
 		if steps > 64 {
 			t.Errorf("the worker made %d steps: it went on for longer than the watchdog's interval", steps)
+		}
+	})
+}
+
+// Every process calls hourly at each full hour by its own clock, and the job runs once an hour.
+func hourly(ctx context.Context, rs *redsync.Redsync, job func(context.Context) error) error {
+	err := rs.TryDo(ctx, "hourly", job, redsync.WithMinHold(20*time.Minute))
+	var taken *redsync.ErrTaken
+	if errors.As(err, &taken) && errors.Is(err, redsync.ErrFailed) {
+		return nil // another process runs the job, or has run it
+	}
+	return err
+}
+
+// The clocks of the processes differ by up to five minutes, and the job ends at once.
+func TestJobRunsOncePerHourInThreeProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redsynctest.Start(t, 5)
+		nodes.Node(3).Down() // a minority
+		var runs atomic.Int64
+		var processes sync.WaitGroup
+		for _, behind := range []time.Duration{0, time.Second, 5 * time.Minute} {
+			rs := nodes.Process()
+			processes.Go(func() {
+				time.Sleep(behind)
+				for range 24 {
+					err := hourly(t.Context(), rs, func(context.Context) error {
+						runs.Add(1)
+						return nil
+					})
+					if err != nil {
+						t.Error(err)
+					}
+					time.Sleep(time.Hour)
+				}
+			})
+		}
+		processes.Wait()
+		if runs.Load() != 24 {
+			t.Errorf("the job ran %d times in 24 hours", runs.Load())
 		}
 	})
 }

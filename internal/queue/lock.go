@@ -71,11 +71,15 @@ func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*leas
 	var l *lease.Lease
 	var o lease.Outcome
 	var denied denials
+	begins := start // which costs no further look at the clocks
+	if t.Timing.MinHold > 0 {
+		begins = clock.Now() // the minimal hold counts from here: the caller may have waited for its own hold
+	}
 	switch {
 	case limit == 1:
-		l, o = t.tryPastSplit(ctx, start)
+		l, o = t.tryPastSplit(ctx, start, begins)
 	case !t.Fair && !t.Joins && ls.mayBarge(t.Claim.Lines()):
-		l, o = t.attempt(ctx, start, 1, nil)
+		l, o = t.attempt(ctx, begins, 1, nil)
 	default:
 		return t.wait(ctx, start, limit, lease.Outcome{})
 	}
@@ -93,8 +97,9 @@ func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*leas
 }
 
 const (
-	// maxRepeats is how often a call repeats its only attempt if the votes were split. After three repetitions, five
-	// processes that start in the same moment on five nodes still have no winner in 1 of 1000 cases or fewer.
+	// maxRepeats is how often a call repeats its only attempt if the votes were split. If five processes start in the
+	// same moment on five nodes, 70 % of the cases have no winner without a repetition, 3 to 16 % with one, and none
+	// of 4000 with three.
 	maxRepeats = 3
 
 	// minJitter is the least range of the random delay before the first repetition. The range doubles with each
@@ -108,19 +113,25 @@ const (
 // if they were much shorter, the attempts would still overlap. No such delay begins after the node deadline. So there is
 // no repetition if nodes that do not answer have kept the first attempt undecided until then.
 //
+// A call that hears a quorum of refusals before the first grant does not know of the split, and gives up. Mostly that does
+// no harm, because its rivals try again.
+//
 // If nodes have granted different permits, a permit may be free on a quorum of nodes without a rival, because nodes
 // differ in what is free. The Outcome may tell the next attempt where to begin. Only an attempt with a ticket is told
 // what is free. So a first repetition learns that, and a second one takes it, both without a delay.
-func (t *Terms) tryPastSplit(ctx context.Context, start clock.Instant) (l *lease.Lease, o lease.Outcome) {
-	l, o = t.tryOnce(ctx, start, start, false)
-	took, limit := clock.Now().Since(start), t.Timing.NodeTimeout
-	for n := range maxRepeats {
-		if l != nil || !o.IsSplit() || !o.Mends() {
-			break
+//
+// called is when the user called, and start is when the first attempt begins.
+func (t *Terms) tryPastSplit(ctx context.Context, called, start clock.Instant) (l *lease.Lease, o lease.Outcome) {
+	l, o = t.tryOnce(ctx, called, start, false)
+	var took time.Duration // the first attempt
+	for n := 0; n < maxRepeats && l == nil && o.IsSplit() && o.Mends(); n++ {
+		elapsed := clock.Now().Since(start)
+		if n == 0 {
+			took = elapsed
 		}
 		var delay time.Duration
 		if atOnce := o.MayWinAtOnce() || n == 0 && o.IsMixed() && !t.Fair; !atOnce {
-			if clock.Now().Since(start) >= limit {
+			if elapsed >= t.Timing.NodeTimeout {
 				break
 			}
 			delay = jitter.N(max(took, minJitter) << n)
@@ -128,7 +139,7 @@ func (t *Terms) tryPastSplit(ctx context.Context, start clock.Instant) (l *lease
 		if !t.sleep(ctx, delay) {
 			break
 		}
-		again, why := t.tryOnce(ctx, start, clock.Now(), o.Mixes())
+		again, why := t.tryOnce(ctx, called, clock.Now(), o.Mixes())
 		if l = again; why.Kind != lease.NotAsked {
 			o = why
 		}

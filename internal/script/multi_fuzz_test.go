@@ -225,8 +225,18 @@ type leave struct {
 	all            []string   // tickets that leave all queues
 	enters         []string   // by name: the ticket that enters
 	leaves         [][]string // by name: the tickets that leave
+	rest           int64      // the keys are shortened to it; 0: they are deleted
 	shared         bool       // a reader's, of one name
 	old            bool       // by the script of a version that knows no readers
+}
+
+// shorten lets n last for a rest at most, and reports whether it lasted longer.
+func (n *worldName) shorten(rest int64) bool {
+	if n.lockTTL >= 0 && n.lockTTL <= rest {
+		return false
+	}
+	n.lockTTL = rest
+	return true
 }
 
 func (l leave) turnover() script.Turnover {
@@ -253,7 +263,7 @@ func (l leave) expect(w *world) (e expected) {
 	for _, i := range l.names {
 		e.refused = e.refused || w[i].lockOdd
 	}
-	if e.refused && len(l.names) == 1 {
+	if e.refused && len(l.names) == 1 && l.rest == 0 {
 		return e
 	}
 	changes := len(l.all) > 0
@@ -262,8 +272,12 @@ func (l leave) expect(w *world) (e expected) {
 	}
 	for at, i := range l.names {
 		n := &w[i]
-		if n.lock == l.value && !n.lockOdd {
+		looks := false // those who wait must look at a key that stays
+		switch mine := n.lock == l.value && !n.lockOdd; {
+		case mine && l.rest == 0:
 			n.lock, n.lockTTL = "", 0
+		case mine:
+			looks = n.shorten(l.rest) || changes
 		}
 		if l.shared {
 			n.takeOut(l.value)
@@ -271,7 +285,7 @@ func (l leave) expect(w *world) (e expected) {
 		if l.token != 0 {
 			n.raise(l.token)
 		}
-		held := n.lockOdd || n.held()
+		held := n.lockOdd || n.held() && !looks
 		if l.quiet || n.queueOdd || held && !changes {
 			continue
 		}
@@ -315,6 +329,9 @@ func (l leave) action() action {
 		m = multi(l.names, l.value)
 	}
 	switch {
+	case l.rest != 0:
+		a.what = "shorten" + a.what
+		a.command = l.shortens(process, f)
 	case l.shared && l.quiet:
 		a.command = script.ReleaseSharedQuietly(lock, f)
 	case l.shared:
@@ -330,6 +347,25 @@ func (l leave) action() action {
 	}
 	return a
 }
+
+// shortens returns the command of a leave that lets the keys stay for a rest.
+func (l leave) shortens(process script.Process, f script.Fence) script.Command {
+	if len(l.names) == 1 {
+		lock := script.NewLock(worldNames[l.names[0]], l.value)
+		if l.quiet {
+			return script.ShortenQuietly(lock, l.rest, f)
+		}
+		return script.Shorten(lock, l.rest, process, l.turnover(), f)
+	}
+	m := multi(l.names, l.value)
+	if l.quiet {
+		return script.ShortenMultiQuietly(m, l.rest, f)
+	}
+	return script.ShortenMulti(m, l.rest, process, l.turnover(), f)
+}
+
+// anyRest returns a rest at random, 0 for none. It is far from the TTLs that keys have.
+func anyRest(r *rand.Rand) int64 { return pick[int64](r, 0, 0, worldTTL/5, worldTTL, 3*worldTTL) }
 
 // parseReleasedOne reads a reply to the release of one name as if that was one of several.
 func parseReleasedOne(reply any) (any, error) {
@@ -665,6 +701,9 @@ func anyAction(r *rand.Rand) action {
 		return look{names, value, pick(r, "extend", "heal", "valid")}.action()
 	}
 	l := leave{names: names, value: value, token: token, process: pick(r, us, they, ""), quiet: r.IntN(8) == 0, old: r.IntN(3) == 0 && len(names) == 1}
+	if !l.old {
+		l.rest = anyRest(r)
+	}
 	return l.changed(r).action()
 }
 
@@ -739,6 +778,10 @@ func TestMultiInSmallWorlds(t *testing.T) {
 		leave{names: both, value: "v"}.action(),
 		leave{names: both, value: "v", process: us, all: leaves}.action(),
 		leave{names: both, value: "v", process: us, enters: []string{late.ticket, ""}, leaves: [][]string{nil, leaves}}.action(),
+		leave{names: both, value: "v", rest: worldTTL / 5}.action(),
+		leave{names: both, value: "v", rest: worldTTL}.action(),
+		leave{names: both, value: "v", rest: worldTTL / 5, process: us, all: leaves}.action(),
+		leave{names: both, value: "v", rest: worldTTL, process: us, enters: []string{late.ticket, ""}, leaves: [][]string{nil, leaves}}.action(),
 		acquire{names: both, value: "v"}.action(),
 		acquire{names: both, value: "v", ticket: late.ticket, strict: true, token: 7}.action(),
 		look{both, "v", "heal"}.action(),

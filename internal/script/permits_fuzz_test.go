@@ -191,6 +191,65 @@ func (r giving) action() permitsAction {
 	return a
 }
 
+// A resting is a ShortenSlots.
+type resting struct {
+	slots          script.Slots
+	rest           int64
+	value, process string
+	quiet          bool
+	enters         string
+	leave          []string
+}
+
+func (r resting) expect(w *permitsWorld) (e expected) {
+	list := slices.Collect(r.slots.All())
+	reply := script.Released{Found: found(&w.slots, list, r.value)}
+	changes := r.enters != "" || len(r.leave) > 0
+	looks := false
+	for _, slot := range list {
+		switch n := &w.slots[slot]; {
+		case n.lockOdd:
+			e.refused = true
+		case n.lock == r.value:
+			looks = n.shorten(r.rest) || changes || looks
+		default:
+			looks = looks || n.lock == ""
+		}
+	}
+	l := &w.line
+	if !r.quiet && !l.queueOdd && (looks || changes) {
+		l.without(r.leave...)
+		l.with(r.enters)
+		l.living()
+		l.settle()
+		if looks && len(l.queue) > 0 {
+			told, first, others := l.tells(r.process, false)
+			for _, process := range told {
+				e.told = append(e.told, process+" "+threeSlot(list[0]))
+			}
+			if first {
+				reply.First = 1
+			}
+			if others {
+				reply.Others = 1
+			}
+		}
+	}
+	e.reply = reply
+	return e
+}
+
+func (r resting) action() permitsAction {
+	turnover := script.Turnover{Enters: script.TicketOf(r.enters), Alive: worldAlive, Leave: leaving(r.leave)}
+	a := permitsAction{what: fmt.Sprintf("shorten %+v", r), expect: r.expect, parse: parseReleasedOne}
+	if r.quiet {
+		a.command = script.ShortenSlotsQuietly(three, r.slots, r.value, r.rest)
+	} else {
+		a.command = script.ShortenSlots(three, r.slots, r.value, r.rest, script.ProcessOf(r.process), turnover)
+	}
+	return a
+}
+
 // A givingOne is the release of a slot as a lock.
 type givingOne struct {
 	leave
@@ -214,9 +273,14 @@ func (r givingOne) expect(w *permitsWorld) expected {
 func (r givingOne) action() permitsAction {
 	lock := three.Lock(r.slot, r.value)
 	a := permitsAction{what: fmt.Sprintf("release one %+v", r), expect: r.expect, parse: parseReleasedOne}
-	if r.quiet {
+	switch {
+	case r.rest != 0 && r.quiet:
+		a.command = script.ShortenQuietly(lock, r.rest, script.Fence{})
+	case r.rest != 0:
+		a.command = script.ShortenSlot(three, lock, r.rest, script.ProcessOf(r.process), r.turnover())
+	case r.quiet:
 		a.command = script.ReleaseQuietly(lock, script.Fence{})
-	} else {
+	default:
 		a.command = script.ReleaseSlot(three, lock, script.ProcessOf(r.process), r.turnover())
 	}
 	return a
@@ -305,10 +369,22 @@ func anySlots(r *rand.Rand) (set script.Slots) { return slots(some(r, []int{0, 1
 func anyPermitsAction(r *rand.Rand) permitsAction {
 	value, process := pick(r, "v", "v", "w", "x"), pick(r, us, they, "")
 	switch r.IntN(8) {
-	case 0, 1, 2:
+	case 0, 1:
 		e := entering{wants(pick(r, 1, 1, 2, 3), r.IntN(3)), value, pick(r, append([]string{"", ""}, worldTickets...)...), r.IntN(2) == 0}
 		e.Order.Front = anySlots(r)
 		return e.action()
+	case 2:
+		s := resting{slots: anySlots(r), rest: max(anyRest(r), worldTTL/5), value: value, process: process, quiet: r.IntN(6) == 0}
+		if s.slots.Len() < 2 {
+			s.slots = slots(0, 2)
+		}
+		if !s.quiet {
+			s.leave = some(r, worldTickets)
+			if r.IntN(3) == 0 {
+				s.enters = pick(r, worldTickets...)
+			}
+		}
+		return s.action()
 	case 3, 4:
 		g := giving{gives: slots(0, 1, 2), weight: 1 + r.IntN(3), value: value, process: process, quiet: r.IntN(6) == 0}
 		if r.IntN(2) == 0 {
@@ -326,7 +402,7 @@ func anyPermitsAction(r *rand.Rand) permitsAction {
 		}
 		return g.action()
 	case 5, 6:
-		l := leave{names: []int{0}, value: value, process: process, quiet: r.IntN(6) == 0, all: some(r, worldTickets)}
+		l := leave{names: []int{0}, value: value, process: process, quiet: r.IntN(6) == 0, all: some(r, worldTickets), rest: anyRest(r)}
 		if r.IntN(3) == 0 {
 			l.enters, l.leaves = []string{pick(r, worldTickets...)}, [][]string{nil}
 		}

@@ -1,0 +1,348 @@
+package redsync_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+// This file shows jobs that several processes start at each tick of a schedule, with TryDo and WithMinHold.
+
+// A schedule is three processes that start a job at each tick by their own clocks.
+type schedule struct {
+	testing.TB
+	job     string // the name of the lock
+	every   time.Duration
+	skews   []time.Duration // by process: how far its clock is behind
+	begin   time.Time       // the first tick, by a clock that is right
+	process func(i int) *redsync.Redsync
+	way     way
+	ticks   int
+
+	mu   sync.Mutex
+	runs []int // by tick
+}
+
+// A way says what happens at the end of a job.
+type way int
+
+const (
+	endsAtOnce way = iota
+	closes         // the process closes its Redsync, and a new process comes to the next tick
+	crashes        // the process is gone, and a new one comes to the next tick
+)
+
+// play lets all processes go through all ticks.
+func (s *schedule) play(options ...redsync.Option) {
+	s.runs = make([]int, s.ticks)
+	var all sync.WaitGroup
+	for i, skew := range s.skews {
+		all.Go(func() {
+			rs := s.process(i)
+			for tick := range s.ticks {
+				time.Sleep(time.Until(s.begin.Add(time.Duration(tick)*s.every + skew)))
+				if s.try(rs, tick, options...) && s.way != endsAtOnce {
+					rs = s.process(i)
+				}
+			}
+			_ = rs.Close(context.Background())
+		})
+	}
+	all.Wait()
+}
+
+// try starts the job of a tick, and reports whether it has run.
+func (s *schedule) try(rs *redsync.Redsync, tick int, options ...redsync.Option) (ran bool) {
+	job := func(context.Context) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.runs[tick]++
+		ran = true
+		return nil
+	}
+	var err error
+	m := rs.NewMutex(s.job, options...)
+	if s.way == crashes {
+		if err = m.TryLock(); err == nil {
+			err = job(s.Context()) // and no Unlock
+		}
+	} else {
+		err = m.TryDo(s.Context(), job)
+	}
+	var taken *redsync.ErrTaken
+	assert.True(s, err == nil || errors.As(err, &taken), "tick %d: %v", tick, err)
+	if ran && s.way == closes {
+		assert.NoError(s, rs.Close(s.Context()))
+	}
+	return ran
+}
+
+// wayNames names the ways for subtests.
+var wayNames = map[string]way{"ends at once": endsAtOnce, "closes": closes, "crashes": crashes}
+
+// The clocks of three processes differ, and the job ends at once. It runs exactly once per tick, whatever the process that
+// runs it does then. The control without the option runs the job in each process.
+func TestScheduledJobRunsOncePerTick(t *testing.T) {
+	const ticks = 20
+	for name, way := range wayNames {
+		for what, options := range map[string][]redsync.Option{
+			"lock":    {redsync.WithMinHold(5 * time.Second)},
+			"fair":    {redsync.WithMinHold(5 * time.Second), redsync.WithFair()},
+			"permit":  {redsync.WithMinHold(5 * time.Second), redsync.WithPermits(1)},
+			"control": nil,
+		} {
+			if what == "control" && way == crashes {
+				continue
+			}
+			t.Run(name+", "+what, func(t *testing.T) {
+				play(t, func(f field) {
+					s := &schedule{
+						TB: f.T, job: "job", every: 10 * time.Second, ticks: ticks, way: way, begin: time.Now().Add(time.Second),
+						skews:   []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond},
+						process: func(int) *redsync.Redsync { return f.process() },
+					}
+					s.play(options...)
+					want := 1
+					if what == "control" {
+						want = 3
+					}
+					for tick, runs := range s.runs {
+						assert.Equal(f, want, runs, "tick %d", tick)
+					}
+				})
+			})
+		}
+	}
+}
+
+// The same on real servers, in real time.
+func TestScheduledJobRunsOncePerTickOnServers(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	for name, way := range wayNames {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &schedule{
+				TB: t, job: name, every: 6 * time.Second, ticks: 2, way: way, begin: time.Now().Add(time.Second),
+				skews:   []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond},
+				process: func(int) *redsync.Redsync { return realProcess(servers) },
+			}
+			s.play(redsync.WithMinHold(3*time.Second), redsync.WithExpiry(2*time.Second))
+			for tick, runs := range s.runs {
+				assert.Equal(t, 1, runs, "tick %d", tick)
+			}
+		})
+	}
+}
+
+// jittery returns a process whose messages take a random time of less than most, each way.
+func (f field) jittery(r *rand.Rand, most time.Duration) *redsync.Redsync {
+	var mu sync.Mutex
+	var clients []*redis.Client
+	for _, n := range f.nodes {
+		clients = append(clients, n.Client(func(o *redis.Options) {
+			o.Dialer = n.DialVia(func(bool) time.Duration {
+				mu.Lock()
+				defer mu.Unlock()
+				return time.Duration(r.Int64N(int64(most)))
+			})
+		}))
+	}
+	return on(clients)
+}
+
+// Processes that start in the same moment split the votes of the nodes. TryDo tries again, so that nearly each tick has a
+// winner. The control counts the ticks that would have none without that.
+func TestScheduledJobRunsIfAllStartAtOnce(t *testing.T) {
+	parallelComputing(t)
+	const ticks = 200
+	for _, most := range []time.Duration{time.Millisecond, 20 * time.Millisecond} {
+		for _, processes := range []int{3, 5} {
+			t.Run(fmt.Sprint(processes, " processes, latency below ", most), func(t *testing.T) {
+				play(t, func(f field) {
+					r := rand.New(rand.NewPCG(1, uint64(processes))) //nolint:gosec // a small number
+					s := &schedule{
+						TB: f.T, job: "job", every: 10 * time.Second, ticks: ticks, begin: time.Now().Add(time.Second),
+						skews:   make([]time.Duration, processes),
+						process: func(int) *redsync.Redsync { return f.jittery(r, most) },
+					}
+					s.play(redsync.WithMinHold(5 * time.Second))
+					without, twice := 0, 0
+					for _, runs := range s.runs {
+						switch {
+						case runs == 0:
+							without++
+						case runs > 1:
+							twice++
+						}
+					}
+					t.Logf("%d of %d ticks without a winner", without, ticks)
+					assert.Zero(f, twice)
+					assert.Zero(f, without)
+				})
+			})
+		}
+	}
+}
+
+// What TryLock does after a split vote.
+
+// hearsAll makes TryLock hear all nodes. Otherwise it may hear a quorum of refusals first, and does not know then that the
+// other nodes have granted.
+var hearsAll = redsync.WithFailFast(false)
+
+// splits makes some nodes have another's value, of which the others know nothing.
+func (f field) splits(nodes ...int) {
+	for _, i := range nodes {
+		require.NoError(f, f.nodes[i].Set("lock", "another's"))
+		f.nodes[i].SetTTL("lock", time.Hour)
+	}
+}
+
+// A lock that somebody holds on all nodes costs one attempt: it grants nothing, so the votes are not split.
+func TestTryLockOfATakenLockMakesOneAttempt(t *testing.T) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
+		f.meet()
+		f.splits(0, 1, 2, 3, 4)
+		for name, try := range map[string]func(m *redsync.Mutex) error{
+			"TryLock":      (*redsync.Mutex).TryLock,
+			"TryDo":        func(m *redsync.Mutex) error { return m.TryDo(f.Context(), nothing) },
+			"WithTries(1)": (*redsync.Mutex).Lock,
+		} {
+			before, start := f.traffic(), time.Now()
+			var taken *redsync.ErrTaken
+			require.ErrorAs(f, try(f.NewMutex("lock", append(mode, redsync.WithTries(1))...)), &taken, name)
+			assert.Equal(f, before+10, f.traffic(), "%s: an attempt and its release", name)
+			assert.Zero(f, time.Since(start), name)
+		}
+	})
+}
+
+// If the other has a quorum only, the votes look split. TryLock makes four attempts then, within milliseconds.
+func TestTryLockOfALockOnABareQuorum(t *testing.T) {
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
+		f.meet()
+		f.splits(0, 1, 2)
+		before, start := f.traffic(), time.Now()
+		var taken *redsync.ErrTaken
+		require.ErrorAs(f, f.NewMutex("lock", append(mode, hearsAll)...).TryLock(), &taken)
+		assert.Equal(f, before+4*10, f.traffic())
+		assert.Positive(f, time.Since(start))
+		assert.Less(f, time.Since(start), (4+8+16)*time.Millisecond)
+		f.lose(0, 1, 2)
+		f.noKeys()
+	})
+}
+
+// A vote that was split becomes a win if the other gives up meanwhile, on each kind of lock.
+func TestTryLockWinsAfterASplitVote(t *testing.T) {
+	for _, kind := range lockKinds {
+		t.Run(kind.column, func(t *testing.T) {
+			inEachMode(t, play, func(f field, mode []redsync.Option) {
+				f.meet()
+				for _, i := range []int{0, 1, 2} {
+					require.NoError(f, f.nodes[i].Set(kind.keys[0], "another's"))
+					f.nodes[i].SetTTL(kind.keys[0], time.Hour)
+				}
+				time.AfterFunc(1, func() {
+					for _, i := range []int{0, 1, 2} {
+						f.nodes[i].Del(kind.keys[0])
+					}
+				})
+				m := kind.lock(f.Redsync, append(mode, hearsAll, redsync.WithMinHold(time.Second))...)
+				if kind.shared {
+					m = kind.lock(f.Redsync, append(mode, hearsAll)...)
+				}
+				start := time.Now()
+				require.NoError(f, m.TryLock())
+				assert.LessOrEqual(f, time.Since(start), (4+8+16)*time.Millisecond)
+				f.unlock(m)
+				time.Sleep(2 * time.Second)
+				f.nobodyWaits()
+			})
+		})
+	}
+}
+
+// The minimal hold counts from the attempt that has won, and not from the call.
+func TestMinHoldCountsFromTheAttemptThatWon(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		f.splits(0, 1, 2)
+		time.AfterFunc(time.Nanosecond, func() { f.lose(0, 1, 2) })
+		m := f.NewMutex("lock", hearsAll, redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
+		require.NoError(f, m.TryLock())
+		f.unlock(m)
+		f.rests(withDrift)
+	})
+	play(t, func(f field) { // a Mutex with permits waits for its own hold
+		f.meet()
+		m := f.NewMutex("lock", redsync.WithPermits(2), redsync.WithMinHold(minHold), redsync.WithTries(0), redsync.WithExpiry(time.Minute))
+		require.NoError(f, m.Lock())
+		first := m.Value()
+		time.AfterFunc(3*time.Second, func() { f.unlock(m) })
+		require.NoError(f, m.Lock())
+		second := m.Value()
+		start := time.Now()
+		time.Sleep(time.Second)
+		f.unlock(m)
+		synctest.Wait()
+		for _, n := range f.nodes {
+			for slot := range 2 {
+				key := fmt.Sprintf("{lock}:slot:%d", slot)
+				if v, _ := n.Get(key); v == second {
+					assert.Equal(f, withDrift-time.Since(start), n.TTL(key))
+				} else {
+					assert.Equal(f, first, v)
+				}
+			}
+		}
+	})
+}
+
+// Neither a context nor Close waits for a repetition.
+func TestTryLockEndsBetweenItsAttempts(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		f.splits(0, 1, 2)
+		for _, n := range f.nodes {
+			n.On("set", 1000, embedded.Fault{Delay: 50 * time.Millisecond}) // so the delays are long
+		}
+		ctx, cancel := context.WithTimeout(f.Context(), 50*time.Millisecond+1)
+		defer cancel()
+		start := time.Now()
+		err := f.NewMutex("lock", hearsAll).TryLockContext(ctx)
+		require.ErrorIs(f, err, context.DeadlineExceeded)
+		assert.Equal(f, 50*time.Millisecond+1, time.Since(start))
+		time.AfterFunc(50*time.Millisecond+1, func() { _ = f.Close(f.Context()) })
+		start = time.Now()
+		require.ErrorIs(f, f.NewMutex("lock", hearsAll).TryLock(), redsync.ErrClosed)
+		assert.Equal(f, 50*time.Millisecond+1, time.Since(start))
+	})
+}
+
+// Nodes that do not answer leave the vote undecided until the node deadline. TryLock does not begin again then.
+func TestTryLockIsNotRepeatedAfterTheNodeDeadline(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		f.splits(0)
+		f.freeze(3, 4)
+		start := time.Now()
+		require.Error(f, f.NewMutex("lock").TryLock())
+		assert.Equal(f, patience, time.Since(start))
+		assert.Equal(f, 2, f.nodes[1].Commands("set"), "one, and that of meet")
+	})
+}
