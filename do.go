@@ -34,8 +34,8 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 //
 // Do unlocks only the hold that it has acquired. If m is held already, by a Lock or by a Do that is not around
 // this call, that hold stands in the way: Do waits for its end, as Lock does, and leaves it alone. With
-// WithShared the hold of m does not stand in the way: Do then uses another Mutex for the same lock. If fn
-// unlocks the Mutex of the Do, the context of fn goes on, and the error of Do matches ErrNotHeld.
+// WithShared or WithPermits the hold of m does not stand in the way: Do then uses another Mutex for the same
+// lock. If fn unlocks the Mutex of the Do, the context of fn goes on, and the error of Do matches ErrNotHeld.
 //
 // Do returns only after fn, so fn must return soon when its context ends. If fn panics, Do unlocks and the
 // panic goes on.
@@ -59,9 +59,10 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 //   - ErrNested, if the limit of WithNesting is reached, if the Dos around it hold some of the names of m but
 //     not all, or if they have a permit of its semaphore (WithPermits).
 //
-// A call does not join a hold that is over or that Unlock has ended. Once the outer function has returned, only calls
-// inside a joined function still join, and the context of fn has ended when they begin. In these cases any
-// other call locks as if it were outside. A Do that adopts (WithSequencer, WithValue) never joins.
+// If the hold is over, or Unlock has ended it, there is nothing to join, and the call locks. Once the outer function
+// has returned, a call joins only inside a joined function that still runs, and the context of its fn has ended
+// already. A call of a goroutine that the functions have left behind locks then, and waits for the release. A Do
+// that adopts (WithSequencer, WithValue) never joins.
 func (m *Mutex) Do(ctx context.Context, fn func(context.Context) error) error {
 	return m.do(ctx, fn, false)
 }
@@ -170,9 +171,10 @@ func termsInDo(t *queue.Terms) *queue.Terms {
 
 // FromContext returns the Mutex that Do holds, if ctx is the context of Do's function or is derived from it;
 // otherwise nil, for a nil ctx too. The function may call Remaining, Valid, Until, Fence and Downgrade of the
-// Mutex. It must leave Unlock to Do. Detach fails. If Do was called on a Mutex with WithShared that was in
-// use, FromContext returns another Mutex for the same lock: see Mutex.Do. If Do has joined a hold, FromContext
-// returns the Mutex of the Do that has locked; if Do has joined several holds, that of the innermost one.
+// Mutex. It must leave Unlock to Do. Detach fails. If Do was called on a Mutex with WithShared or WithPermits
+// that was in use, FromContext returns another Mutex for the same lock: see Mutex.Do. If Do has joined a hold,
+// FromContext returns the Mutex of the Do that has locked. If Do has joined several holds, that is the Mutex of
+// the innermost one.
 func FromContext(ctx context.Context) *Mutex {
 	if s := scopeOf(orBackground(ctx)); s != nil {
 		return s.nest.mutex

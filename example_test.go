@@ -122,7 +122,7 @@ func ExampleNew() {
 	rs := redsync.New(pools...)
 	defer rs.Close(context.Background())
 
-	fmt.Println(rs.NewMutex("orders:17").TryLock())
+	fmt.Println(rs.NewMutex("orders:17").Lock())
 	// Output: <nil>
 }
 
@@ -196,7 +196,7 @@ func ExampleOpenJoint() {
 	}
 	defer rs.Close(context.Background())
 
-	fmt.Println(rs.NewMutex("orders:17").TryLock())
+	fmt.Println(rs.NewMutex("orders:17").Lock())
 	// Output: <nil>
 }
 

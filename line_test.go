@@ -45,7 +45,7 @@ func TestManyWaitersOfAProcessCostAsMuchAsOne(t *testing.T) {
 				})
 				return commands
 			}
-			one, many := costs(1), costs(testlength.Of(60, 120, 1000))
+			one, many := costs(1), costs(testlength.Of(60, 60, 1000))
 			assert.Positive(t, one)
 			assert.LessOrEqual(t, many, one)
 		})
@@ -249,9 +249,9 @@ func TestNoAttemptIsInVainWhereProcessesTakeTurns(t *testing.T) {
 						})
 					}
 				}
-				time.Sleep(200 * time.Millisecond)
+				time.Sleep(100 * time.Millisecond)
 				made, failed := count.made.Load(), count.failed.Load()
-				tenths := testlength.Of(2, 3, 20)
+				tenths := testlength.Of(1, 1, 20)
 				time.Sleep(time.Duration(tenths) * time.Second / 10)
 				made, failed = count.made.Load()-made, count.failed.Load()-failed
 				cancel()

@@ -431,8 +431,8 @@ func TestDoAndTryDoOverSeveralNames(t *testing.T) {
 		m := f.NewMultiMutex(both)
 		err := m.Do(f.Context(), func(ctx context.Context) error {
 			var taken *redsync.ErrTaken
-			require.ErrorAs(f, f.TryDo(ctx, "b", func(context.Context) error { return nil }), &taken)
-			require.ErrorAs(f, m.TryDo(ctx, func(context.Context) error { return nil }), &taken)
+			require.ErrorAs(f, f.TryDo(f.Context(), "b", func(context.Context) error { return nil }), &taken)
+			require.ErrorAs(f, m.TryDo(f.Context(), func(context.Context) error { return nil }), &taken)
 			time.Sleep(30 * time.Second)
 			assert.NoError(f, m.Err())
 			for _, n := range f.nodes[:3] {
@@ -456,11 +456,14 @@ func TestFairMultisDoNotWakeEachOtherWhileTheirNameIsTaken(t *testing.T) {
 		other := f.another()
 		fair := append(patient(), redsync.WithFair())
 		before := f.locked([]string{"c"}, fair...)
-		holder := f.callsOn(other, "c", fair...)
+		holder := f.callsOn(other, "c", append(fair, redsync.WithSetNXOnExtend())...)
 		time.Sleep(10 * time.Millisecond)
 		f.unlock(before)
 		<-holder.done
 		require.NoError(f, holder.err)
+		time.Sleep(time.Millisecond)
+		f.confirms(holder.Extend()) // on all nodes: some may have refused, because they had not released yet
+		time.Sleep(time.Millisecond)
 		f.nodes[1].Del("c") // the holder's ticket stays at the head of the queue there
 		for _, n := range f.nodes {
 			n.On("evalsha", 10000, embedded.Fault{Delay: time.Millisecond})

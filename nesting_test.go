@@ -109,7 +109,11 @@ func TestDoWithinDoJoinsTheHold(t *testing.T) {
 						assert.Equal(f, "other", redsync.FromContext(ctx).Name())
 						synctest.Wait()
 						f.joins(ctx, f.NewMutex("lock"), m, "through another name")
-						return nil
+						other := redsync.FromContext(ctx)
+						return f.Do(ctx, "lock", func(ctx context.Context) error {
+							f.joins(ctx, f.NewMutex("other"), other, "through a joined call")
+							return nil
+						})
 					}))
 					return m.Err()
 				}))

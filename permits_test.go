@@ -56,8 +56,8 @@ func (f field) holdsOn(value string, n int) (counts []int) {
 
 // puts makes a stranger hold a slot on some nodes.
 //
-// It waits until the nodes have nothing left to do, because Set can come between two commands of a script: of a release
-// of an earlier holder, for example, which Unlock has not waited for.
+// It waits until the nodes have nothing left to do, such as a release of an earlier holder that Unlock has not waited
+// for.
 func (f field) puts(slot int, value string, ttl time.Duration, nodes ...int) {
 	time.Sleep(time.Millisecond)
 	for _, i := range nodes {

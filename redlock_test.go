@@ -68,7 +68,7 @@ func TestScenesOnRealServers(t *testing.T) {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			// The default, 400 ms, is little for a slow machine.
-			require.NoError(t, safety.PlayReal(t, safety.Ours(redsync.WithTimeoutFactor(0.2)), s))
+			require.NoError(t, safety.PlayReal(t, safety.Ours(redsync.WithTimeoutFactor(0.4)), s))
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package redsync_test
 
 import (
+	"crypto/rand"
 	"encoding/base64"
 	"sync"
 	"testing"
@@ -20,7 +21,7 @@ import (
 // A value with a line feed cannot be that of a reader, so its hold cannot be downgraded, and stays as it was.
 func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 	play(t, func(f field) {
-		value := func() (string, error) { return "a line\nand another", nil }
+		value := func() (string, error) { return "a line\n" + rand.Text(), nil }
 		m := f.NewMutex("lock", redsync.WithGenValueFunc(value))
 		require.NoError(f, m.Lock())
 		synctest.Wait()

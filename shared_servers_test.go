@@ -271,12 +271,12 @@ func TestOneReleaseLetsInTheReadersOfAllProcesses(t *testing.T) {
 	tickets := 0
 	for range 4 {
 		rs := closed(t, realProcess(servers))
+		tickets++
 		for range 3 {
 			m, done := begins(rs, shared)
 			early = append(early, waiting{m, done})
+			awaitTickets(t, servers, tickets) // before the next call, which could overtake this one and show its own ticket
 		}
-		tickets++
-		awaitTickets(t, servers, tickets)
 	}
 	writer, written := begins(closed(t, realProcess(servers)))
 	awaitTickets(t, servers, tickets+1)

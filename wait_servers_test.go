@@ -72,7 +72,7 @@ func processAs(t *testing.T, servers []*realredis.Server, rules []string, option
 	}
 	rs := redsync.New(pools...)
 	t.Cleanup(func() { _ = rs.Close(context.Background()) })
-	return rs.With(append(options, redsync.WithExpiry(40*time.Second))...)
+	return rs.With(append(options, redsync.WithExpiry(40*time.Second), redsync.WithTimeoutFactor(0.2))...)
 }
 
 // smallestACL is what a process that locks "lock" and waits for it needs.
@@ -177,11 +177,15 @@ func TestWaitingWithTheSmallestACL(t *testing.T) {
 			rules := slices.DeleteFunc(slices.Clone(smallestACL), func(r string) bool { return r == rule })
 			a := processAs(t, servers, rules, redsync.WithObserver(log))
 			b := processAs(t, servers, rules, redsync.WithObserver(log))
-			took, err := passes(t, a, b, patient(redsync.WithFair())...)
-			if err == nil && took < unwoken {
-				took, err = passes(t, a, b, patient(redsync.WithFair(), redsync.WithPriority(1))...)
+			fails := func(more ...redsync.Option) bool {
+				took, err := passes(t, a, b, append(patient(redsync.WithFair()), more...)...)
+				return err != nil || took >= unwoken || len(log.nodes(t)) > 0
 			}
-			assert.True(t, err != nil || took >= unwoken || len(log.nodes(t)) > 0, "it works")
+			failed := fails()
+			for i := 0; i < 10 && !failed; i++ { // on a busy machine the waiter may call too late to wait
+				failed = fails(redsync.WithPriority(1))
+			}
+			assert.True(t, failed, "it works")
 		})
 	}
 }

@@ -310,12 +310,13 @@ func (n *Node) Follow() {
 }
 
 // Between calls f while the node executes no command. So all that f sees of the data is of one moment, even if
-// the Go runtime switches goroutines in between.
-func (n *Node) Between(f func()) {
+// the Go runtime switches goroutines in between. f must use the Miniredis of the node: the methods of data.go
+// would wait for f.
+func (n *Node) Between(f func(m *miniredis.Miniredis)) {
 	n.executing.Lock()
 	defer n.executing.Unlock()
 	n.Follow()
-	f()
+	f(n.Miniredis)
 }
 
 // Rewrite makes the node run rewrite(source) in place of each script that it loads from now on. Clients call the

@@ -58,8 +58,10 @@ type Release struct {
 	progress []progress
 	spare    [claim.UsualNodes]progress
 
-	awaited bool // a caller waits for the round
-	queued  bool // at the start a waiter of this process waited, or had left a ticket in the queues: see process
+	began   clock.Instant // when it was made; only set with surplus
+	surplus bool          // it releases a surplus of the lease
+	awaited bool          // a caller waits for the round
+	queued  bool          // at the start a waiter of this process waited, or had left a ticket in the queues: see process
 }
 
 // progress is the state of a release on one node.
@@ -118,7 +120,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	rel := &Release{lease: l, claim: l.Claim(), fence: l.fence(), awaited: how.Caller != nil, undoes: how.Undoes}
 	switch {
 	case how.claim != nil:
-		rel.claim = how.claim
+		rel.claim, rel.surplus, rel.began = how.claim, true, clock.Now()
 	case l.terms.Timing.MinHold > 0 && l.Begun():
 		rel.rests, _ = rel.claim.(claim.Rester) // it is one: a reader's lease has no MinHold
 	}
@@ -467,7 +469,7 @@ type repetition struct {
 func (r repetition) Fire(bool) { r.release.repeat(r.node) }
 
 func (rel *Release) repeat(i int) {
-	if rel.lease.cleared(clock.Now()) {
+	if rel.cleared(clock.Now()) {
 		rel.giveUp(i)
 		return
 	}
@@ -476,9 +478,19 @@ func (rel *Release) repeat(i int) {
 	rel.send(i, as, nil)
 }
 
-// cleared reports whether every key that l set must have run out by the nodes' clocks. It is for a release
-// that is repeated: see keepTime. It goes by the monotonic clock alone, because a step of the wall clock
-// must not end the repetitions.
+// cleared reports whether every key that the release deletes must have run out by the nodes' clocks. It is for
+// a release that is repeated: see keepTime.
+//
+// Extensions of a lease renew what it has won, and not its surplus. So the release of a surplus ends although
+// the lease may be held for much longer.
+func (rel *Release) cleared(now clock.Instant) bool {
+	if rel.surplus {
+		return rel.lease.terms.Timing.ranOut(rel.began.Mono, now)
+	}
+	return rel.lease.cleared(now)
+}
+
+// cleared reports whether every key that l set must have run out by the nodes' clocks.
 func (l *Lease) cleared(now clock.Instant) bool {
-	return l.terms.Timing.ranOut(l.writes.lastRenewed(), now.Mono)
+	return l.terms.Timing.ranOut(l.writes.lastRenewed(), now)
 }

@@ -47,7 +47,7 @@ func slotsOf(list ...int) (slots script.Slots) {
 	return slots
 }
 
-// answer answers a release. It keeps an acquire for the test to answer.
+// answer answers a release or an extension. It keeps an acquire for the test to answer.
 func (c *counter) answer(req pool.Request) (*pool.Reply, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,6 +56,8 @@ func (c *counter) answer(req pool.Request) (*pool.Reply, error) {
 	case len(keys) == permits && len(args) == 3: // a value, a TTL and how many are wanted
 		c.asked = append(c.asked, req)
 		return nil, nil
+	case len(keys) == 1: // an extension
+		return &pool.Reply{Value: script.Mine, Fate: pool.Answered, Conn: 1}, nil
 	case len(keys) == 2: // the release of a single slot
 		c.gets = append(c.gets, "unlock "+keys[0][len("{lock}:slot:"):])
 	default:
@@ -282,6 +284,37 @@ func TestSurplusOfALostReplyIsRepeated(t *testing.T) {
 		time.Sleep(time.Minute)
 		assert.Empty(t, nodes[0].released())
 	})
+}
+
+// Extensions renew only what the lease has won. So the release of a surplus ends when the surplus must have run
+// out, although the lease is still held.
+func TestReleaseOfASurplusEndsAlthoughTheLeaseIsExtended(t *testing.T) {
+	for name, heals := range map[string]bool{"extends": false, "heals": true} {
+		t.Run(name, func(t *testing.T) {
+			acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+				nodes[0].found = script.Missing
+				nodes[0].replies(pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1})
+				nodes[1].grants(1)
+				nodes[2].grants(1)
+				l := won(1)
+				l.terms.Heals = heals
+				for range 4 {
+					time.Sleep(3 * time.Second)
+					res, err := l.Extend(t.Context())
+					require.NoError(t, err)
+					require.True(t, res.Won)
+				}
+				assert.Greater(t, strings.Count(strings.Join(nodes[0].released(), ","), "give 0 2 keep 1"), 5)
+				for range 20 {
+					time.Sleep(3 * time.Second)
+					_, err := l.Extend(t.Context())
+					require.NoError(t, err)
+				}
+				assert.NotContains(t, strings.Join(nodes[0].released(), ","), "give")
+				l.End(nil)
+			})
+		})
+	}
 }
 
 // A node without the script has granted nothing. It is sent the script in full as long as the round is open,

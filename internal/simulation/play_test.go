@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync"
@@ -342,18 +343,17 @@ func (s *simulation) look() {
 }
 
 func (s *simulation) lookAt(i int) {
-	n := s.nodes[i]
-	n.Between(func() {
-		for _, key := range n.Keys() {
-			e := history.Event{At: s.now(), Kind: history.Key, Node: i, Key: key, TTL: n.TTL(key)}
-			if e.TTL == 0 && n.Exists(key) {
+	s.nodes[i].Between(func(m *miniredis.Miniredis) {
+		for _, key := range m.Keys() {
+			e := history.Event{At: s.now(), Kind: history.Key, Node: i, Key: key, TTL: m.TTL(key)}
+			if e.TTL == 0 && m.Exists(key) {
 				e.TTL = history.NoTTL
 			}
 			if name, ok := slotOf(key); ok {
 				e.Name = name // a value need not have as many permits: strays are given back, one by one
 			} else if !strings.HasPrefix(key, "{") {
 				e.Name = key
-				if v, _ := n.Get(key); !strings.HasPrefix(v, "readers\n") {
+				if v, _ := m.Get(key); !strings.HasPrefix(v, "readers\n") {
 					e.Value = v
 				}
 			}
