@@ -6,11 +6,15 @@
 // for each name. It also checks that each node has set all keys of such a lock, or none. In some seeds the clients
 // also lock single names shared, and make exclusive locks shared (Downgrade). Then package history lets readers
 // overlap with readers alone. In some seeds the clients also take permits of the same names. Package history counts how
-// many are held at once. In some seeds clients campaign for names (Lead), call Do within Do, or run jobs once per tick
-// (WithMinHold). Package history checks that no leader's context outlives its term, that the numbers of terms rise, that no
-// joined call goes on when somebody else holds, and that no job begins too soon after another one. In the end, when nothing goes wrong any more, everybody who waits must be served in
-// time, also a writer while readers overlap, and a client that wants several permits while others come and go. At each
-// tick one process must run the job. All permits must be free, and nothing may be left.
+// many are held at once.
+//
+// In some seeds clients campaign for names (Lead), call Do within Do, or run jobs once per tick (WithMinHold).
+// Package history checks that no leader's context outlives its term, and that the numbers of terms rise. It also checks
+// that no joined call goes on when somebody else holds, and that no job begins too soon after another one.
+//
+// In the end, when nothing goes wrong any more, everybody who waits must be served in time, also a writer while readers
+// overlap, and a client that wants several permits while others come and go. At each tick one process must run the job.
+// All permits must be free, and nothing may be left.
 //
 //	go test -run 'TestSimulation$' ./internal/simulation      # as many seeds as package testlength says
 //	REDSYNC_SIM_SEEDS=3000                                    # this many seeds
