@@ -444,15 +444,20 @@ func (t *turn) unlockWithin(ctx context.Context) {
 func (t *turn) lockAndGo() {
 	ctx, cancel := context.WithTimeout(t.ctx, lockTime)
 	defer cancel()
-	switch {
-	case !t.lock(ctx):
-	case t.hold(4 * longestTTL(t.Expiry)):
-		t.checkOver(ctx)
-	default:
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.kept = append(t.kept, t)
+	if t.lock(ctx) {
+		t.goAway(ctx)
 	}
+}
+
+// goAway only watches the lock.
+func (t *turn) goAway(ctx context.Context) {
+	if t.hold(4 * longestTTL(t.Expiry)) {
+		t.checkOver(ctx)
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = append(t.kept, t)
 }
 
 func text(err error) string {

@@ -216,7 +216,7 @@ func (c *client) tick() {
 	t.keeps = keeps
 	if !c.careless && c.chance(4) {
 		if t.took(t.m.TryLockContext(c.ctx)) {
-			t.hold(4 * longestTTL(c.Expiry))
+			t.goAway(c.ctx)
 		}
 		return
 	}
