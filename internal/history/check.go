@@ -422,7 +422,7 @@ func tooSoon(terms []Term) (found []Violation) {
 func leadsBack(terms []Term) (found []Violation) {
 	var last Term
 	for _, t := range terms { // overlaps has sorted them by From
-		if !t.Leads || t.From >= t.To {
+		if !t.Leads || t.Again || t.From >= t.To { // a term that goes on has its number from before
 			continue
 		}
 		if last.Leads && t.Token <= last.Token {

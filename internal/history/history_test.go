@@ -237,6 +237,7 @@ func TestCheck(t *testing.T) {
 		"a leader's term that repeats":                             {logs: [][]history.Event{leading(term("x", 1, 2, 4, 0, 7)), leading(term("y", 1, 5, 9, 0, 7))}, want: "leader's term out of order token used twice"},
 		"leaders without terms":                                    {logs: [][]history.Event{leading(term("x", 1, 2, 4, 0, 0)), leading(term("y", 1, 5, 9, 0, 0))}, want: "leader's term out of order"},
 		"a leader, and one that locks":                             {logs: [][]history.Event{leading(term("x", 1, 2, 4, 0, 7)), term("y", 1, 5, 9, 0, 6)}},
+		"a leader's term that goes on":                             {logs: [][]history.Event{leading(term("x", 1, 2, 4, 0, 7)), extended("x", 5, 8), leading(term("y", 1, 8, 9, 0, 8))}},
 		"a leader's term of no use":                                {logs: [][]history.Event{leading(term("x", 1, 2, 4, 0, 7)), leading(term("y", 1, 5, 5, 0, 6))}},
 		"a function that ends after the next hold begins":          {logs: [][]history.Event{within(term("x", 1, 2, 9, 12, 0)), term("y", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}, want: "loss told too late"},
 		"a function that ends after a pause":                       {logs: [][]history.Event{within(term("x", 1, 2, 9, 0, 0)), {{At: 12, Kind: history.Unlock, Client: "x", Paused: true}}, term("y", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}},
