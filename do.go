@@ -104,7 +104,7 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 	s := m.newNest(h, scopeOf(ctx))
 	working, cancel := context.WithCancelCause(context.WithValue(ctx, scopeKey{}, s))
 	defer func() {
-		isLost = errors.Is(h.Err(clock.Now()), ErrLockLost) // it is ErrNotHeld if fn has unlocked m
+		isLost = errors.Is(h.Err(clock.Now()), ErrLockLost) // otherwise fn may have unlocked m
 		cancel(nil)
 		s.nest.finish(s)
 		lost := h.Err(clock.Now()) // before the release, because afterwards it is ErrNotHeld
@@ -169,12 +169,12 @@ func termsInDo(t *queue.Terms) *queue.Terms {
 	return &own
 }
 
-// FromContext returns the Mutex that Do holds, if ctx is the context of Do's function or is derived from it;
-// otherwise nil, for a nil ctx too. The function may call Remaining, Valid, Until, Fence and Downgrade of the
-// Mutex. It must leave Unlock to Do. Detach fails. If Do was called on a Mutex with WithShared or WithPermits
-// that was in use, FromContext returns another Mutex for the same lock: see Mutex.Do. If Do has joined a hold,
-// FromContext returns the Mutex of the Do that has locked. If Do has joined several holds, that is the Mutex of
-// the innermost one.
+// FromContext returns the Mutex that Do or Lead holds, if ctx is the context of its function or is derived from
+// it; otherwise nil, for a nil ctx too. The function may call Remaining, Valid, Until, Fence and Downgrade of the
+// Mutex. It must leave Unlock to Do or Lead. Detach fails. If Do was called on a Mutex with WithShared or
+// WithPermits that was in use, FromContext returns another Mutex for the same lock: see Mutex.Do. If Do has joined
+// a hold, FromContext returns the Mutex of the Do that has locked. If Do has joined several holds, that is the
+// Mutex of the innermost one.
 func FromContext(ctx context.Context) *Mutex {
 	if s := scopeOf(orBackground(ctx)); s != nil {
 		return s.nest.mutex

@@ -22,7 +22,8 @@
 // [Redsync.NewMultiMutex] locks several names, all of them or none ([several names]). [WithShared] makes a
 // lock that many readers hold at once, but no reader together with a writer ([readers]). [WithPermits] lets at
 // most n holders work at once ([permits]). A Do inside the function of a Do on the same name joins its hold, as
-// with a reentrant lock; the context says who the owner is ([nesting]).
+// with a reentrant lock; the context says who the owner is ([nesting]). [Redsync.Lead]
+// makes one process of many the leader ([leaders]).
 //
 // # What is guaranteed
 //
@@ -95,6 +96,7 @@
 // [readers]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/readers.md
 // [permits]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/permits.md
 // [nesting]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/nesting.md
+// [leaders]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/leaders.md
 // [fencing]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/fencing.md
 // [three waits]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/safety.md#the-three-waits-of-lock
 // [objections]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/objections.md

@@ -16,8 +16,8 @@ import (
 // Errors of the package. Compare them with errors.Is: the error of a method wraps one of them
 // together with the cause.
 var (
-	// ErrFailed is the error of a Lock, TryLock, Do or TryDo that has acquired nothing. The reason
-	// comes with it; LockContext lists the reasons.
+	// ErrFailed is the error of a Lock, TryLock, Do or TryDo that has acquired nothing, and of a Lead that
+	// ends while the process does not lead. The reason comes with it; LockContext and Lead list the reasons.
 	ErrFailed = errors.New("redsync: failed to acquire lock")
 
 	// ErrExtendFailed is the error of an Extend or a Downgrade that too few nodes confirmed.
@@ -56,7 +56,7 @@ var (
 	// no further attempt; the next Lock first asks the nodes whether they are still one server.
 	ErrDuplicateNode = errors.New("redsync: two pools lead to one server")
 
-	// ErrUpgrade is the error of a Lock, TryLock, Do or TryDo that would lock a name exclusively inside a
+	// ErrUpgrade is the error of a Lock, TryLock, Do, TryDo or Lead that would lock a name exclusively inside a
 	// Do that holds the name shared, by WithShared or after Downgrade. The call would wait for the end of
 	// that Do, and the Do waits for the call. Nothing was sent. Lock after the Do has ended.
 	//

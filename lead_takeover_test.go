@@ -43,7 +43,7 @@ func TestTakeOver(t *testing.T) {
 			inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
 				options := append([]redsync.Option{redsync.WithLockDelay(c.delay)}, mode...)
 				all := []*candidate{e.runs(e.newProcess(), options...)}
-				for range 4 {
+				for range c.die + 1 {
 					time.Sleep(time.Second) // they stand in the queue in this order
 					all = append(all, e.runs(e.newProcess(), options...))
 				}

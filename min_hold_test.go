@@ -242,8 +242,11 @@ func TestMinHoldAfterClose(t *testing.T) {
 // them before the minimal hold is over.
 func TestMinHoldOfAHoldThatIsOver(t *testing.T) {
 	for name, end := range map[string]func(f field, m *redsync.Mutex){
-		"nothing":   func(field, *redsync.Mutex) {},
-		"unlock":    func(f field, m *redsync.Mutex) { _, err := m.Unlock(); require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired) },
+		"nothing": func(field, *redsync.Mutex) {},
+		"unlock": func(f field, m *redsync.Mutex) {
+			_, err := m.Unlock()
+			require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+		},
 		"next lock": func(f field, m *redsync.Mutex) { require.Error(f, m.TryLock()) },
 		"close":     func(f field, _ *redsync.Mutex) { f.closesAtOnce() },
 	} {

@@ -271,6 +271,8 @@ func (m *Mutex) asksMore(h *lease.Lease, want lease.Timing) error {
 		return tell("WithMaxHold", want.MaxHold, "no limit")
 	case want.MaxHold != 0 && want.MaxHold != has.MaxHold:
 		return tell("WithMaxHold", want.MaxHold, has.MaxHold)
+	case want.MinHold > has.MinHold:
+		return tell("WithMinHold with drift", want.MinHold, has.MinHold)
 	case m.set.fencing && h.Token() == 0:
 		return tell("WithFencing", "", "no token")
 	}

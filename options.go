@@ -133,7 +133,7 @@ func (s *settings) mayBeContinued() bool {
 }
 
 // An Option configures a Mutex. An out-of-range option makes every operation fail with an error
-// that names the option, the value and the range. New, With, NewMutex, Open, Do and TryDo take options.
+// that names the option, the value and the range. New, With, NewMutex, Open, Do, TryDo and Lead take options.
 // An option that is applied to a held Mutex takes effect with its next Lock.
 type Option interface {
 	Apply(*Mutex)
@@ -171,8 +171,8 @@ func WithExpiry(expiry time.Duration) Option {
 // attempt that a release has caused uses none. While other Lock calls of the same process are ahead
 // in line, Lock makes no attempt, but each of its retry delays still uses a try. The default is 32,
 // about 4.7 s with the default delay. 0 means no limit: only the context or Close ends Lock. A
-// negative number is out of range. With 1, Lock does what TryLock does, whatever the option is there: it repeats an
-// attempt whose votes were split.
+// negative number is out of range. With 1, Lock does what TryLock does. TryLock does not go by the option, and Lead
+// has no limit.
 func WithTries(tries int) Option {
 	return OptionFunc(func(m *Mutex) { m.change().tries = tries })
 }

@@ -33,6 +33,7 @@ type orders struct {
 	Names   []string // nil: sceneLock
 	Reads   bool     // it locks to read, and reads the data in place of writing
 	Permits int      // it takes one of so many permits; 0: it locks
+	Leads   bool     // it waits until it leads
 	Unlocks bool
 	Once    bool   // one attempt to lock
 	Data    string // the address of the server with the data
@@ -108,6 +109,8 @@ func (o orders) obey(ctx context.Context, in io.Reader) error {
 	switch {
 	case o.Once:
 		lock = p.TryLock
+	case o.Leads:
+		lock = func(ctx context.Context, names ...string) (grip, error) { return p.(leadingParty).Lead(ctx, names[0]) }
 	case o.Permits != 0:
 		lock = func(ctx context.Context, names ...string) (grip, error) {
 			return p.(permitParty).Permit(ctx, names[0], o.Permits, 1)

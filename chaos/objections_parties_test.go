@@ -73,6 +73,7 @@ const (
 	nodeRedlock   = "node-redlock v5"
 	oneSet        = "DistributedLock"
 	counting      = "redis-semaphore"
+	clientGo      = "client-go"
 	standardNodes = 5
 	fewNodes      = 3
 )
@@ -130,8 +131,18 @@ var accusedOfPermits = []accused{
 	},
 }
 
+// accusedOfLeaders are those that elect leaders.
+var accusedOfLeaders = []accused{
+	accusedOnes[0],
+	{
+		name: clientGo, nodes: 1, open: openElector,
+		key:       func(name string) string { return name },
+		saysTaken: func(err error) bool { return errors.Is(err, errNotLeader) },
+	},
+}
+
 func accusedNamed(name string) accused {
-	for _, a := range slices.Concat(accusedOnes, accusedOfSeveral, accusedOfReaders, accusedOfPermits) {
+	for _, a := range slices.Concat(accusedOnes, accusedOfSeveral, accusedOfReaders, accusedOfPermits, accusedOfLeaders) {
 		if a.name == name {
 			return a
 		}

@@ -31,6 +31,7 @@ type objection struct {
 	several bool // it is about locks on several names: accusedOfSeveral play it, and accusedOnes do not
 	readers bool // it is about readers and writers: accusedOfReaders play it, and accusedOnes do not
 	permits bool // it is about permits: accusedOfPermits play it, and accusedOnes do not
+	leaders bool // it is about leaders: accusedOfLeaders play it, and accusedOnes do not
 	// brief are the other libraries with which it takes less than 2 s.
 	brief []string
 }
@@ -118,6 +119,7 @@ var objections = []objection{
 		key: "permits-node-restarts-guarded", text: "the same with pool.WithRestartGuard", permits: true,
 		play: permitsOnABareQuorum(setting{Expiry: long, Guard: true}), out: map[string]string{counting: "it has no guard"},
 	},
+	{key: "leader-paused", text: "a leader is paused, and then writes", leaders: true, play: pausedLeaderWrites},
 	{key: "paused-reader", text: "a reader is paused, and reads while a writer writes", readers: true, play: pausedReader},
 	{
 		key: "reader-cut-off", text: "a reader that extends its lock is cut off from all nodes", readers: true, play: cutOffReader,
@@ -144,6 +146,8 @@ func (o objection) accused() []accused {
 		return accusedOfReaders
 	case o.permits:
 		return accusedOfPermits
+	case o.leaders:
+		return accusedOfLeaders
 	}
 	return accusedOnes
 }
@@ -267,7 +271,7 @@ func read(t *testing.T, path string) string {
 // document names all documents, for errors.
 const document = "docs/objections*.md"
 
-var documents = []string{"../docs/objections.md", "../docs/objections-several.md", "../docs/objections-readers.md", "../docs/objections-permits.md"}
+var documents = []string{"../docs/objections.md", "../docs/objections-several.md", "../docs/objections-readers.md", "../docs/objections-permits.md", "../docs/objections-leaders.md"}
 
 // readDocuments returns the text of all documents.
 func readDocuments(t *testing.T) string {
@@ -312,7 +316,7 @@ func (e entry) verdicts() map[string]verdict {
 
 // libraryOf returns the name of the library for which a column stands, by the head of the column.
 func libraryOf(head string) string {
-	for _, name := range []string{thisOne, redsyncV4, oneKeyOnOne, nodeRedlock, oneSet, counting} {
+	for _, name := range []string{thisOne, redsyncV4, oneKeyOnOne, nodeRedlock, oneSet, counting, clientGo} {
 		if start, _, _ := strings.Cut(name, " v"); strings.HasPrefix(head, start) {
 			return name
 		}

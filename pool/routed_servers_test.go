@@ -21,12 +21,16 @@ type counter struct{ atomic.Int64 }
 
 func (c *counter) Receive(int, pool.Reply) { c.Add(1) }
 
-func clusterClient(t *testing.T, servers []*realredis.Server) *redis.ClusterClient {
+func clusterClient(t *testing.T, servers []*realredis.Server, changes ...func(*redis.ClusterOptions)) *redis.ClusterClient {
 	t.Helper()
-	client := redis.NewClusterClient(&redis.ClusterOptions{
+	options := &redis.ClusterOptions{
 		Addrs:                    []string{servers[0].Addr()},
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
+	}
+	for _, change := range changes {
+		change(options)
+	}
+	client := redis.NewClusterClient(options)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -68,7 +72,9 @@ func moved(t *testing.T, servers []*realredis.Server, to *realredis.Server, slot
 func TestClusterFrozenMaster(t *testing.T) {
 	t.Parallel()
 	servers := realredis.StartCluster(t)
-	client := clusterClient(t, servers)
+	// The pool gives up the connection to the frozen master later than a slow machine has asked the others.
+	const silence = time.Minute
+	client := clusterClient(t, servers, func(o *redis.ClusterOptions) { o.ReadTimeout = silence })
 	p := pool.New(client, pool.WithOutstanding(50))
 	t.Cleanup(func() { _ = p.Close() })
 	pool.Answer(t, p, "ping")
@@ -92,7 +98,7 @@ func TestClusterFrozenMaster(t *testing.T) {
 		for _, key := range well {
 			start := time.Now()
 			pool.Answer(t, p, "set", key, "v")
-			require.Less(t, time.Since(start), 500*time.Millisecond)
+			require.Less(t, time.Since(start), silence/10)
 		}
 	}
 	require.Zero(t, replies.Load())

@@ -3,6 +3,8 @@ package embedded_test
 import (
 	"context"
 	"os"
+	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -207,5 +209,35 @@ func TestScripts(t *testing.T) {
 		assert.Equal(t, "x", got)
 		assert.ErrorContains(t, c.EvalSha(t.Context(), "0000", nil).Err(), "NOSCRIPT")
 		assert.Error(t, c.Eval(t.Context(), "return (", nil).Err())
+	})
+}
+
+// A test that changes the data does not come between two commands of a script.
+func TestSetWaitsForTheScript(t *testing.T) {
+	on(t, 0, func(t *testing.T, n *embedded.Node, c *redis.Client) {
+		require.NoError(t, n.Set("k", "0"))
+		const script = `
+			local first = redis.call('GET', 'k')
+			for i = 1, 100 do redis.call('PING') end
+			return first == redis.call('GET', 'k') and 1 or 0`
+		var all sync.WaitGroup
+		defer all.Wait()
+		end := make(chan struct{})
+		defer close(end)
+		all.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-end:
+					return
+				default:
+					assert.NoError(t, n.Set("k", strconv.Itoa(i)))
+				}
+			}
+		})
+		for range 20 {
+			same, err := c.Eval(t.Context(), script, nil).Int()
+			require.NoError(t, err)
+			require.Equal(t, 1, same)
+		}
 	})
 }

@@ -323,6 +323,9 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	if a.lease.terms.Claim.Shares() {
 		a.noteBlind(i, reply, v)
 	}
+	if a.turn != nil && v.Choice == claim.Failed && pool.IsPermanent(reply.Err) {
+		a.turn.Barred(i, reply.Err)
+	}
 	if !a.place.Ticket.IsZero() {
 		a.tellWaiter(i, reply, v)
 		if d := v.Answer.Detail; d != nil {

@@ -50,7 +50,7 @@ func (t Timing) rest(first, now clock.Instant) time.Duration {
 	return (left + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
-// ranOut reports whether every key must have run out by the nodes' clocks, if no node can have set its TTL later
+// ranOut reports whether a key must have run out by the nodes' clocks, if no node can have set its TTL later
 // than at the monotonic time renewed. It goes by the monotonic clock alone, because a step of the wall clock
 // must not end the repetitions of a release.
 func (t Timing) ranOut(renewed time.Duration, now clock.Instant) bool {

@@ -80,8 +80,13 @@ var (
 // indentation: each new connection sends all scripts.
 func complete(script string) string {
 	for _, i := range []struct{ name, text string }{ // an included script can include those further down in this list
-		{"turnover", turnover}, {"next", next}, {"turnover_multi", turnoverMulti}, {"queue", queue}, {"writers", writers},
-		{"tell", tell}, {"readers", readers},
+		{"turnover", turnover},
+		{"next", next},
+		{"turnover_multi", turnoverMulti},
+		{"queue", queue},
+		{"writers", writers},
+		{"tell", tell},
+		{"readers", readers},
 	} {
 		script = strings.Replace(script, "-- include "+i.name+".lua\n", i.text, 1)
 	}
