@@ -138,7 +138,7 @@ func TestScheduledJobRunsOncePerTickOnServers(t *testing.T) {
 			t.Parallel()
 			s := &schedule{
 				TB: t, job: name, every: 10 * time.Second, ticks: 2, way: way, begin: time.Now().Add(time.Second),
-				skews:   []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond},
+				skews: []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond},
 				process: func(int) *redsync.Redsync {
 					rs := realProcess(servers)
 					t.Cleanup(func() { _ = rs.Close(context.Background()) }) // of one that has crashed
