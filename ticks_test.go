@@ -137,11 +137,15 @@ func TestScheduledJobRunsOncePerTickOnServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := &schedule{
-				TB: t, job: name, every: 6 * time.Second, ticks: 2, way: way, begin: time.Now().Add(time.Second),
-				skews:   []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond},
-				process: func(int) *redsync.Redsync { return realProcess(servers) },
+				TB: t, job: name, every: 10 * time.Second, ticks: 2, way: way, begin: time.Now().Add(time.Second),
+				skews: []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond},
+				process: func(int) *redsync.Redsync {
+					rs := realProcess(servers)
+					t.Cleanup(func() { _ = rs.Close(context.Background()) }) // of one that has crashed
+					return rs
+				},
 			}
-			s.play(redsync.WithMinHold(3*time.Second), redsync.WithExpiry(2*time.Second))
+			s.play(redsync.WithMinHold(4 * time.Second))
 			for tick, runs := range s.runs {
 				assert.Equal(t, 1, runs, "tick %d", tick)
 			}
