@@ -1,0 +1,221 @@
+package redsync_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+)
+
+// Calls that are too many for a hold, or ask for more than it has.
+
+// deep calls Do inside Do, and returns how many calls succeeded and the error of the next.
+func (f field) deep(ctx context.Context, m *redsync.Mutex) (count int, err error) {
+	err = m.Do(ctx, func(ctx context.Context) error {
+		var deeper error
+		if count, deeper = f.deep(ctx, m); deeper == nil {
+			return nil
+		}
+		count, err = count+1, deeper
+		return deeper
+	})
+	if count == 0 && err == nil {
+		return 0, errWork
+	}
+	return count, err
+}
+
+func TestNestingIsLimited(t *testing.T) {
+	for _, limit := range []int{1, 2, 3, 10} {
+		t.Run(fmt.Sprint(limit), func(t *testing.T) {
+			play(t, func(f field) {
+				m := f.NewMutex("lock", redsync.WithNesting(limit))
+				count, err := f.deep(f.Context(), m)
+				assert.Equal(f, limit, count)
+				require.ErrorIs(f, err, redsync.ErrNested)
+				require.ErrorIs(f, err, redsync.ErrFailed)
+				require.ErrorContains(f, err, fmt.Sprintf(`WithNesting(%d): the hold of "lock" has %[1]d`, limit))
+				f.noKeys()
+			})
+		})
+	}
+}
+
+// Both limits count, that of the outermost call and that of the call that joins, and those that have returned do not.
+func TestLimitsOfNesting(t *testing.T) {
+	for name, c := range map[string]struct {
+		outer, inner []redsync.Option
+		room         int // how many calls can join at once
+	}{
+		"none":               {nil, nil, 100},
+		"outermost":          {[]redsync.Option{redsync.WithNesting(3)}, nil, 2},
+		"inner":              {nil, []redsync.Option{redsync.WithNesting(4)}, 3},
+		"outermost is less":  {[]redsync.Option{redsync.WithNesting(2)}, []redsync.Option{redsync.WithNesting(4)}, 1},
+		"inner is less":      {[]redsync.Option{redsync.WithNesting(4)}, []redsync.Option{redsync.WithNesting(3)}, 2},
+		"inner does not":     {nil, []redsync.Option{redsync.WithNesting(1)}, 0},
+		"outermost does not": {[]redsync.Option{redsync.WithNesting(1)}, nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				f.meet()
+				for range 2 {
+					f.inside("lock", func(ctx context.Context) {
+						for range 2 {
+							var joined, refused atomic.Int32
+							var wg sync.WaitGroup
+							for range 100 {
+								wg.Go(func() {
+									called := false
+									err := f.Do(ctx, "lock", func(context.Context) error {
+										called = true
+										time.Sleep(time.Second)
+										return nil
+									}, c.inner...)
+									if called {
+										joined.Add(1)
+										assert.NoError(f, err)
+									} else {
+										refused.Add(1)
+										assert.ErrorIs(f, err, redsync.ErrNested)
+									}
+								})
+							}
+							wg.Wait()
+							assert.EqualValues(f, c.room, joined.Load())
+							assert.EqualValues(f, 100-c.room, refused.Load())
+						}
+					}, c.outer...)
+				}
+			})
+		})
+	}
+}
+
+// If one of several holds has no room, the call joins none of them.
+func TestLimitOfOneOfTwoHolds(t *testing.T) {
+	for _, full := range both {
+		play(t, func(f field) {
+			limit := func(name string) redsync.Option {
+				if name == full {
+					return redsync.WithNesting(2)
+				}
+				return redsync.WithNesting(3)
+			}
+			f.inside("a", func(ctx context.Context) {
+				require.NoError(f, f.Do(ctx, "b", func(ctx context.Context) error {
+					return f.Do(ctx, full, func(ctx context.Context) error {
+						for range 5 {
+							require.ErrorIs(f, f.NewMultiMutex(both).Do(ctx, never), redsync.ErrNested)
+						}
+						for _, name := range both {
+							if name != full {
+								require.NoError(f, f.Do(ctx, name, func(ctx context.Context) error {
+									return f.Do(ctx, name, nothing)
+								}), "the calls that failed count no more")
+							}
+						}
+						return nil
+					})
+				}, limit("b")))
+			}, limit("a"))
+		})
+	}
+}
+
+func TestNestingOutOfRange(t *testing.T) {
+	onKit(t, func(k kit) {
+		for _, n := range []int{0, -1} {
+			refuses(t, k.NewMutex("lock", redsync.WithNesting(n)), fmt.Sprintf("WithNesting(%d) is out of range: 1 or more", n))
+			require.ErrorContains(k, k.Do(k.Context(), "lock", never, redsync.WithNesting(n)), "is out of range")
+		}
+	})
+}
+
+// A call whose options ask for more than the hold has must not rely on it.
+func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
+	type options = []redsync.Option
+	for name, c := range map[string]struct {
+		outer, inner options
+		texts        []string // of the error; nil if it joins
+	}{
+		"longer expiry":           {options{redsync.WithExpiry(4 * time.Second)}, options{redsync.WithExpiry(4001 * time.Millisecond)}, []string{"WithExpiry(4.001s)", "has 4s"}},
+		"longer than the default": {nil, options{redsync.WithExpiry(9 * time.Second)}, []string{"WithExpiry(9s)", "has 8s"}},
+		"the same expiry":         {options{redsync.WithExpiry(4 * time.Second)}, options{redsync.WithExpiry(4 * time.Second)}, nil},
+		"shorter expiry":          {nil, options{redsync.WithExpiry(4 * time.Second)}, nil},
+		"no expiry":               {options{redsync.WithExpiry(4 * time.Second)}, nil, nil},
+		"lock delay":              {nil, options{redsync.WithLockDelay(time.Second)}, []string{"WithLockDelay(1s)", "has 0s"}},
+		"longer lock delay":       {options{redsync.WithLockDelay(time.Second)}, options{redsync.WithLockDelay(2 * time.Second)}, []string{"WithLockDelay(2s)", "has 1s"}},
+		"shorter lock delay":      {options{redsync.WithLockDelay(time.Second)}, options{redsync.WithLockDelay(time.Millisecond)}, nil},
+		"no lock delay":           {options{redsync.WithLockDelay(time.Second)}, nil, nil},
+		"fencing":                 {nil, options{redsync.WithFencing()}, []string{"WithFencing()", "has no token"}},
+		"the token is there":      {options{redsync.WithFencing()}, options{redsync.WithFencing()}, nil},
+		"no fencing":              {options{redsync.WithFencing()}, nil, nil},
+		"longest hold":            {nil, options{redsync.WithMaxHold(time.Hour)}, []string{"WithMaxHold(1h0m0s)", "has no limit"}},
+		"longer hold":             {options{redsync.WithMaxHold(time.Hour)}, options{redsync.WithMaxHold(2 * time.Hour)}, []string{"WithMaxHold(2h0m0s)", "has 1h0m0s"}},
+		"shorter hold":            {options{redsync.WithMaxHold(time.Hour)}, options{redsync.WithMaxHold(time.Minute)}, []string{"WithMaxHold(1m0s)", "has 1h0m0s"}},
+		"the same longest hold":   {options{redsync.WithMaxHold(time.Hour)}, options{redsync.WithMaxHold(time.Hour)}, nil},
+		"no longest hold":         {options{redsync.WithMaxHold(time.Hour)}, nil, nil},
+		"what is about waiting":   {nil, options{redsync.WithFair(), redsync.WithTries(1), redsync.WithPriority(7), redsync.WithHandOver(false)}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				f.meet()
+				for what, outer := range map[string]options{"write": c.outer, "read": append(c.outer, redsync.WithShared())} {
+					f.inside("lock", func(ctx context.Context) {
+						inner := append(options{redsync.WithShared()}, c.inner...)
+						m := f.With(inner...).NewMutex("lock")
+						synctest.Wait()
+						if c.texts == nil {
+							f.joins(ctx, m, redsync.FromContext(ctx), what)
+							return
+						}
+						for _, do := range dos {
+							err := do(m, ctx, never)
+							require.ErrorIs(f, err, redsync.ErrNested)
+							require.ErrorIs(f, err, redsync.ErrFailed)
+							for _, text := range append(c.texts, `"lock"`) {
+								require.ErrorContains(f, err, text)
+							}
+						}
+					}, outer...)
+				}
+			})
+		})
+	}
+}
+
+// A call with a longer minimal hold must not rely on keys that may go sooner. No reader has a minimal hold.
+func TestACallThatAsksForALongerMinimalHold(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		for outer, texts := range map[time.Duration][]string{
+			0: {"1.012s", "has 0s"}, 500 * time.Millisecond: {"1.012s", "has 507ms"}, time.Second: nil, time.Minute: nil,
+		} {
+			name := fmt.Sprint("lock ", outer)
+			var options []redsync.Option
+			if outer > 0 {
+				options = append(options, redsync.WithMinHold(outer))
+			}
+			f.inside(name, func(ctx context.Context) {
+				m := f.NewMutex(name, redsync.WithMinHold(time.Second))
+				if texts == nil {
+					f.joins(ctx, m, redsync.FromContext(ctx), name)
+					return
+				}
+				err := m.Do(ctx, never)
+				require.ErrorIs(f, err, redsync.ErrNested)
+				for _, text := range append(texts, "WithMinHold with drift") {
+					require.ErrorContains(f, err, text)
+				}
+			}, options...)
+		}
+	})
+}
