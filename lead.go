@@ -37,8 +37,8 @@ import (
 //     resignation.
 //   - fn panics. Lead releases the leadership, and the panic goes on.
 //
-// Lead returns only when no fn runs. If it ended while the process did not lead, its error matches ErrFailed, which an
-// error of fn may match, too. The reason comes with it:
+// Lead returns only when no fn runs. If fn is nil, it returns an error at once. If it ended while the process did not
+// lead, its error matches ErrFailed. (An error that fn returned may match ErrFailed, too.) The reason comes with it:
 //
 //   - The error of ctx and its cause.
 //   - ErrClosed, ErrDuplicateNode or ErrNoPools.
@@ -81,7 +81,7 @@ func (m *Mutex) lead(ctx context.Context, fn func(context.Context) error) error 
 	}
 }
 
-// leadOnce campaigns until m leads, and calls fn. It reports whether Lead campaigns again: if the term was lost.
+// leadOnce campaigns until m leads, and calls fn. It returns true if the term was lost, so that Lead campaigns again.
 func (m *Mutex) leadOnce(ctx context.Context, fn func(context.Context) error) (again bool, err error) {
 	h, err := m.lock(ctx, false, true)
 	if err != nil {
