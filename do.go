@@ -54,8 +54,8 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 // A joined call fails at once, with an error that matches ErrFailed and
 //
 //   - ErrUpgrade, if m is exclusive and the hold is shared (WithShared, Downgrade);
-//   - ErrNested, if its options ask for more than the hold has: a longer WithExpiry, WithLockDelay or
-//     WithMinHold, another WithMaxHold, or WithFencing if the hold has no token. Only options that were set
+//   - ErrNested, if its options ask for more than the hold has: a longer WithExpiry or WithLockDelay,
+//     another WithMaxHold, WithMinHold, or WithFencing if the hold has no token. Only options that were set
 //     count, here or by Redsync.With. The others have no effect, and observers are not told;
 //   - ErrNested, if the limit of WithNesting is reached, if the Dos around it hold some of the names of m but
 //     not all, or if they have a permit of its semaphore (WithPermits).

@@ -19,8 +19,8 @@ import (
 // docs/cron.md. A long d tolerates clocks that differ more. With a short d another process can lock soon after a crash.
 //
 // The option changes neither Until nor what Unlock returns. Attempts that fail release at once. After Unlock, a Lock of
-// the name waits until the keys are gone, also in the same process and with the same Mutex. Redsync.Current goes by
-// the nodes: while the keys stay, it says that a Sequencer of the hold is current.
+// the name waits until d has passed, also in the same process and with the same Mutex. Redsync.Current goes by the
+// nodes: it still says that a Sequencer of the hold is current while its keys rest.
 //
 // Locks with this option are not handed over within the process (WithHandOver), and cannot be detached or downgraded.
 // WithMinHold excludes WithShared, WithValue and WithSequencer: with any of these, every operation fails. The idea is

@@ -191,31 +191,3 @@ func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
 		})
 	}
 }
-
-// A call with a longer minimal hold must not rely on keys that may go sooner. No reader has a minimal hold.
-func TestACallThatAsksForALongerMinimalHold(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		for outer, texts := range map[time.Duration][]string{
-			0: {"1.012s", "has 0s"}, 500 * time.Millisecond: {"1.012s", "has 507ms"}, time.Second: nil, time.Minute: nil,
-		} {
-			name := fmt.Sprint("lock ", outer)
-			var options []redsync.Option
-			if outer > 0 {
-				options = append(options, redsync.WithMinHold(outer))
-			}
-			f.inside(name, func(ctx context.Context) {
-				m := f.NewMutex(name, redsync.WithMinHold(time.Second))
-				if texts == nil {
-					f.joins(ctx, m, redsync.FromContext(ctx), name)
-					return
-				}
-				err := m.Do(ctx, never)
-				require.ErrorIs(f, err, redsync.ErrNested)
-				for _, text := range append(texts, "WithMinHold with drift") {
-					require.ErrorContains(f, err, text)
-				}
-			}, options...)
-		}
-	})
-}
