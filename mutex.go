@@ -232,7 +232,7 @@ func (m *Mutex) Lock() error {
 //   - ErrLockAlreadyExpired, if the nodes answered too late.
 //   - The error of ctx, and its cause.
 //   - ErrUpgrade or ErrNested, if ctx comes from a Do that holds the name. Lock could wait for the end of that
-//     Do, so it fails at once. Call Do instead: it joins the hold.
+//     Do, so it fails at once. Call Do instead, which joins the hold unless the error is ErrUpgrade.
 //   - ErrClosed, ErrDuplicateNode or ErrNoPools.
 //   - The error of the function of WithGenValueFunc.
 //   - An error that names an option or a name that cannot be used.
@@ -253,11 +253,11 @@ func (m *Mutex) TryLock() error {
 //
 // It repeats the attempt if the votes were split: some nodes have granted the lock, and others had another
 // value. Otherwise several calls in the same moment could all fail, although the lock was free. It makes up to
-// three repetitions, each after a random delay of a few milliseconds, or of a few times as long as the first
-// attempt took, and begins none after the node deadline or when ctx is done. If somebody holds the lock on all
-// nodes, there is one attempt, in one round trip. If somebody holds it on a bare quorum, the votes look split as
-// well: then a call that fails may take four attempts. Without WithFailFast(false), a call that hears a quorum of
-// refusals first fails at once.
+// three repetitions, each after a random delay: up to a few milliseconds, or up to a few times as long as the first
+// attempt took. It gives up if an attempt fails after the node deadline, or when ctx is done. If another holder has
+// the lock on all nodes, there is one attempt, in one round trip. If it has the lock on a bare quorum, the votes look
+// split as well: then a call that fails may take four attempts. By default a call that hears a quorum of refusals
+// before it hears a grant fails at once. WithFailFast(false) makes it hear all nodes, and then repeat.
 func (m *Mutex) TryLockContext(ctx context.Context) error {
 	_, err := m.lock(ctx, true, false)
 	return err
