@@ -104,7 +104,7 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 	s := m.newNest(h, scopeOf(ctx))
 	working, cancel := context.WithCancelCause(context.WithValue(ctx, scopeKey{}, s))
 	defer func() {
-		isLost = errors.Is(h.Err(clock.Now()), ErrLockLost) // otherwise fn may have unlocked m
+		isLost = errors.Is(h.Err(clock.Now()), ErrLockLost) // not if fn has unlocked m: that is ErrNotHeld
 		cancel(nil)
 		s.nest.finish(s)
 		lost := h.Err(clock.Now()) // before the release, because afterwards it is ErrNotHeld

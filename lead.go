@@ -21,7 +21,8 @@ import (
 //
 // fn runs for one term. Its context ends when ctx does, or when the leadership is lost. A loss is noticed at
 // Until at the latest, which is before any other candidate can lead. After it context.Cause matches ErrLockLost.
-// FromContext returns the Mutex of the term: its Fence is the number of the term, which rises from term to term.
+// FromContext returns the Mutex of the term: its Fence is the number of the term, which rises from term to term. Its
+// Unlock fails, because Lead releases the leadership when fn has returned.
 // Send it along with every write, and let the resource refuse lower numbers (package fencing does that). Only
 // that protects against code that goes on after its context has ended.
 //

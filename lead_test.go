@@ -427,14 +427,17 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 		k.nothingLeft()
 
 		err := k.Lead(k.Context(), "lock", func(ctx context.Context) error {
-			ok, err := redsync.FromContext(ctx).Unlock()
-			require.NoError(t, err)
-			require.True(t, ok)
+			m := redsync.FromContext(ctx)
+			ok, err := m.Unlock()
+			require.False(t, ok)
+			require.ErrorContains(t, err, "Lead releases it when its function returns")
+			require.Positive(t, m.Remaining(), "nobody else leads while the context goes on")
 			require.NoError(t, ctx.Err())
 			return errWork
 		})
-		require.ErrorIs(t, err, redsync.ErrNotHeld, "that is a resignation, too")
 		require.ErrorIs(t, err, errWork)
+		time.Sleep(time.Millisecond)
+		k.nothingLeft()
 
 		err = k.Lead(k.Context(), "lock", func(context.Context) error {
 			k.freeze(0, 1, 2)

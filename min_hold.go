@@ -21,7 +21,8 @@ import (
 //
 // The option changes neither Until nor what Unlock returns. Attempts that fail release at once. After Unlock, a Lock of
 // the name waits until d has passed, also in the same process and with the same Mutex. Redsync.Current goes by the
-// nodes: it still says that a Sequencer of the hold is current while its keys rest.
+// nodes: it still says that a Sequencer of the hold is current while its keys rest. A process that adopts the hold by
+// its Sequencer (WithSequencer) knows nothing of d, so its Unlock frees the lock at once.
 //
 // Locks with this option are not handed over within the process (WithHandOver), and cannot be detached or downgraded.
 // WithMinHold excludes WithShared, WithValue and WithSequencer: with any of these, every operation fails. The idea is

@@ -336,7 +336,7 @@ func (m *Mutex) notAcquired(ctx context.Context, why *queue.Failure) error {
 
 // acquired tells the observers that m holds h, after a call that began at start. If an observer
 // panics, the caller does not learn of the hold, so m gives it up. A lock that the call acquired is
-// released; a lock that it adopted stays on the nodes, and m has its value as before.
+// released, as by Unlock; a lock that it adopted stays on the nodes, and m has its value as before.
 func (m *Mutex) acquired(ctx context.Context, h *lease.Lease, start clock.Instant, adopted string) {
 	if m.set.observers == nil {
 		return
@@ -510,12 +510,15 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant)
 
 // take removes from m what it holds, and returns that: the current term, or an adopted value. If only is
 // not nil, take does so only if the current term is that one. Otherwise it returns nothing. Without only, take
-// fails and changes nothing if other calls have joined the current term.
+// fails and changes nothing if Lead has the current term, or if other calls have joined it.
 func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if only != nil && m.hold != only {
 		return nil, "", nil
+	}
+	if only == nil && m.set.leads {
+		return nil, "", errInLead
 	}
 	if n := m.nest; only == nil && n != nil && n.hold == m.hold {
 		if err := n.endByHand(); err != nil {
@@ -619,7 +622,10 @@ func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 
 var errSharedByOthers = errors.New("redsync: other readers of this process share the hold")
 
-var errInDo = errors.New("redsync: Do unlocks it when its function returns")
+var (
+	errInDo   = errors.New("redsync: Do unlocks it when its function returns")
+	errInLead = errors.New("redsync: Lead releases it when its function returns")
+)
 
 // Extend is ExtendContext without a context.
 func (m *Mutex) Extend() (bool, error) {

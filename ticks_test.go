@@ -17,6 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file shows jobs that several processes start at each tick of a schedule, with TryDo and WithMinHold.
@@ -168,16 +169,17 @@ func (f field) jittery(r *rand.Rand, most time.Duration) *redsync.Redsync {
 // winner. The control counts the ticks that would have none without that.
 func TestScheduledJobRunsIfAllStartAtOnce(t *testing.T) {
 	parallelComputing(t)
-	const ticks = 200
+	ticks := testlength.Of(50, 200, 4000)
 	for _, most := range []time.Duration{time.Millisecond, 20 * time.Millisecond} {
 		for _, processes := range []int{3, 5} {
 			t.Run(fmt.Sprint(processes, " processes, latency below ", most), func(t *testing.T) {
 				play(t, func(f field) {
-					r := rand.New(rand.NewPCG(1, uint64(processes))) //nolint:gosec // a small number
 					s := &schedule{
 						TB: f.T, job: "job", every: 10 * time.Second, ticks: ticks, begin: time.Now().Add(time.Second),
-						skews:   make([]time.Duration, processes),
-						process: func(int) *redsync.Redsync { return f.jittery(r, most) },
+						skews: make([]time.Duration, processes),
+						process: func(i int) *redsync.Redsync {
+							return f.jittery(rand.New(rand.NewPCG(uint64(i), uint64(processes))), most)
+						},
 					}
 					s.play(redsync.WithMinHold(5 * time.Second))
 					without, twice := 0, 0

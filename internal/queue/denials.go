@@ -9,10 +9,11 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file finds out that a call without a limit of tries waits in vain, because the nodes deny it the lock.
+// This file tells when a call without a limit of tries waits in vain, because the nodes deny it the lock.
 
-// denials are what the nodes have answered a call last, as far as these answers are denials. An attempt may be
-// decided by other nodes before a node's denial arrives. So the denials of several attempts add up.
+// denials are the nodes' denials that a call has heard. A node's denial counts until the node gives another answer, or
+// has given none for denialLasts. The denials of several attempts add up, because other nodes may decide an attempt before a
+// node's denial arrives.
 type denials struct {
 	nodes claim.Nodes
 	votes []claim.Vote // by node; as long as needed
