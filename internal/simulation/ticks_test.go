@@ -21,6 +21,9 @@ func (c *simClient) tick() {
 	c.former = nil
 	period := c.least * 5 / 4
 	time.Sleep(period - c.now()%period + time.Duration(c.process)*c.least/20)
+	if c.asked.mistake == expiryAlone { // who comes on time finds the key
+		c.pause(0, c.least)
+	}
 	c.term++
 	t := &simTerm{client: c, number: c.term, process: c.current(c.process), expiry: c.expiry, keeps: c.least, done: make(chan struct{})}
 	options := []redsync.Option{redsync.WithExpiry(t.expiry), redsync.WithDriftFactor(c.drift)}
