@@ -116,7 +116,8 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 		}
 		err = errors.Join(err, unlocked)
 	}()
-	go s.nest.watch(working, cancel)
+	s.nest.begins(s, cancel)
+	s.nest.watch()
 	return false, fn(working)
 }
 

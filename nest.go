@@ -14,12 +14,14 @@ import (
 // A nest is the hold of a Do and the calls that are on it: the outermost call, which has locked, and those that have
 // joined. The hold goes on until the functions of all of them have returned.
 type nest struct {
-	mutex    *Mutex // of the outermost call
-	hold     *lease.Lease
-	limit    int           // WithNesting of the outermost call; 0: no limit
-	returned chan struct{} // closed when the outermost function has returned
+	mutex   *Mutex // of the outermost call
+	hold    *lease.Lease
+	limit   int           // WithNesting of the outermost call; 0: no limit
+	stopped chan struct{} // closed by stop
 
-	mu      sync.Mutex    // guards what follows, and scope.returned
+	mu      sync.Mutex // guards what follows, and scope.returned
+	cancels map[*scope]context.CancelCauseFunc
+	cause   error         // why stop was called; nil if the outermost function has returned
 	joined  int           // calls that have joined and whose functions have not returned
 	writers int           // those of them that are exclusive
 	shared  bool          // no exclusive call may join: the hold is a reader's, or Downgrade has begun
@@ -49,7 +51,8 @@ func scopeOf(ctx context.Context) *scope {
 // newNest returns the scope of the function of a Do of m that has h. outer is the scope around the Do.
 func (m *Mutex) newNest(h *lease.Lease, outer *scope) *scope {
 	n := &nest{
-		mutex: m, hold: h, limit: m.set.nesting, returned: make(chan struct{}), shared: h.Claim().Shares(),
+		mutex: m, hold: h, limit: m.set.nesting, stopped: make(chan struct{}), shared: h.Claim().Shares(),
+		cancels: make(map[*scope]context.CancelCauseFunc, 1),
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,14 +64,66 @@ func (m *Mutex) newNest(h *lease.Lease, outer *scope) *scope {
 	return &scope{nest: n, outer: outer}
 }
 
-// watch ends a context once the hold is lost, or once the outermost function has returned.
-func (n *nest) watch(working context.Context, cancel context.CancelCauseFunc) {
+// watch ends the contexts of all functions on the hold once the hold is lost. Before Close releases the hold, the
+// contexts have ended.
+func (n *nest) watch() {
+	n.hold.OnClose(n.lost)
+	lost := n.hold.Lost(clock.Now())
 	select {
-	case <-n.hold.Lost(clock.Now()):
-		cancel(n.hold.Err(clock.Now()))
-	case <-n.returned:
-		cancel(nil)
-	case <-working.Done():
+	case <-lost:
+		n.lost()
+		return
+	default:
+	}
+	go func() {
+		select {
+		case <-lost:
+			n.lost()
+		case <-n.stopped:
+		}
+	}()
+}
+
+func (n *nest) lost() { n.stop(n.hold.Err(clock.Now())) }
+
+// stop ends the contexts of all functions on the hold, and of those that begin later. Only its first call does
+// anything.
+func (n *nest) stop(cause error) {
+	n.mu.Lock()
+	if n.isStoppedLocked() {
+		n.mu.Unlock()
+		return
+	}
+	n.cause = cause
+	close(n.stopped)
+	cancels := n.cancels
+	n.cancels = nil
+	n.mu.Unlock()
+	for _, cancel := range cancels {
+		cancel(cause)
+	}
+}
+
+func (n *nest) isStoppedLocked() bool {
+	select {
+	case <-n.stopped:
+		return true
+	default:
+		return false
+	}
+}
+
+// begins says that the function of s is about to be called. stop will call cancel, which ends the function's context.
+func (n *nest) begins(s *scope, cancel context.CancelCauseFunc) {
+	n.mu.Lock()
+	stopped := n.isStoppedLocked()
+	if !stopped {
+		n.cancels[s] = cancel
+	}
+	cause := n.cause
+	n.mu.Unlock()
+	if stopped {
+		cancel(cause)
 	}
 }
 
@@ -82,7 +137,7 @@ func (n *nest) finish(s *scope) {
 	}
 	alone := n.alone
 	n.mu.Unlock()
-	close(n.returned)
+	n.stop(nil)
 	if alone != nil {
 		<-alone
 	}
@@ -146,6 +201,7 @@ func (s *scope) leave() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s.returned = true
+	delete(n.cancels, s)
 	n.joined--
 	if s.writes {
 		n.writers--

@@ -212,12 +212,7 @@ func (m *Mutex) whileJoined(ctx context.Context, joined []*scope, fn func(contex
 		leave(joined)
 	}()
 	for _, s := range joined {
-		select {
-		case <-s.nest.returned:
-			cancel(nil) // here and not in watch, so that the context has ended when fn begins
-		default:
-			go s.nest.watch(working, cancel)
-		}
+		s.nest.begins(s, cancel)
 	}
 	return fn(working)
 }
