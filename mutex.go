@@ -254,7 +254,8 @@ func (m *Mutex) TryLock() error {
 // It repeats the attempt if the votes were split: some nodes have granted the lock, and others had another
 // value. Otherwise several calls in the same moment could all fail, although the lock was free. It makes up to
 // three repetitions, each after a random delay of a few milliseconds, or of a few times as long as the first
-// attempt took, and begins none after the node deadline or when ctx is done. If somebody holds the lock on all
+// attempt took, and begins none after the node deadline or when ctx is done. Only with
+// WithPermits a repetition may begin later, for a permit that was seen free. If somebody holds the lock on all
 // nodes, there is one attempt, in one round trip. If somebody holds it on a bare quorum, the votes look split as
 // well: then a call that fails may take four attempts. Without WithFailFast(false), a call that hears a quorum of
 // refusals first fails at once.
