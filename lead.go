@@ -34,7 +34,8 @@ import (
 //     returned, so fn must return soon. Then it pauses for 50 to 250 ms, in which other candidates come first,
 //     and campaigns again, whatever fn returned. The next term has another Mutex.
 //   - ctx ends, or Close is called. Lead waits until fn has returned, and returns. After the end of ctx this is a
-//     resignation.
+//     resignation. Close releases the leadership at once, while fn may still run. To shut down, end ctx, wait for
+//     Lead, and then call Close.
 //   - fn panics. Lead releases the leadership, and the panic goes on.
 //
 // Lead returns only when no fn runs. If its error matches ErrFailed, it ended while the process did not lead:
