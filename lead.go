@@ -35,7 +35,8 @@ import (
 //     returned, so fn must return soon. Then it pauses for 50 to 250 ms, in which other candidates come first,
 //     and campaigns again, whatever fn returned. The next term has another Mutex.
 //   - ctx ends, or Close is called. Lead waits until fn has returned, and returns. After the end of ctx this is a
-//     resignation.
+//     resignation. Close ends the context and releases the leadership at once, while fn may still run. To shut
+//     down, end ctx, wait for Lead, and then call Close.
 //   - fn panics. Lead releases the leadership, and the panic goes on.
 //
 // Lead returns only when no fn runs. If fn is nil, it returns an error at once. If it ended while the process did not

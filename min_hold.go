@@ -15,8 +15,9 @@ import (
 //
 // It is for jobs that several processes start at the same time, such as those of a schedule. With TryDo, at most one
 // process runs the job at each tick, although a process whose clock is behind comes after the job has ended. For that,
-// d must be longer than the processes' start times can lie apart, and shorter than the time between two ticks: see
-// docs/cron.md. A long d tolerates clocks that differ more. With a short d another process can lock soon after a crash.
+// d must be longer than the processes' start times can lie apart, and with its drift shorter than the time between two
+// ticks: see docs/cron.md. A long d tolerates clocks that differ more. With a short d another process can lock soon
+// after a crash.
 //
 // The option changes neither Until nor what Unlock returns. Attempts that fail release at once. After Unlock, a Lock of
 // the name waits until d has passed, also in the same process and with the same Mutex. Redsync.Current goes by the

@@ -254,10 +254,11 @@ func (m *Mutex) TryLock() error {
 // It repeats the attempt if the votes were split: some nodes have granted the lock, and others had another
 // value. Otherwise several calls in the same moment could all fail, although the lock was free. It makes up to
 // three repetitions, each after a random delay: up to a few milliseconds, or up to a few times as long as the first
-// attempt took. It gives up if an attempt fails after the node deadline, or when ctx is done. If another holder has
-// the lock on all nodes, there is one attempt, in one round trip. If it has the lock on a bare quorum, the votes look
-// split as well: then a call that fails may take four attempts. By default a call that hears a quorum of refusals
-// before it hears a grant fails at once. WithFailFast(false) makes it hear all nodes, and then repeat.
+// attempt took. It begins none after the node deadline, or when ctx is done. Only with WithPermits a repetition may
+// begin later, for a permit that was seen free. If another holder has the lock on all nodes, there is one attempt, in
+// one round trip. If it has the lock on a bare quorum, the votes look split as well: then a call that fails may take
+// four attempts. By default a call that hears a quorum of refusals before it hears a grant fails at once.
+// WithFailFast(false) makes it hear all nodes, and then repeat.
 func (m *Mutex) TryLockContext(ctx context.Context) error {
 	_, err := m.lock(ctx, true, false)
 	return err

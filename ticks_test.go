@@ -56,6 +56,8 @@ func (s *schedule) play(options ...redsync.Option) {
 			for tick := range s.ticks {
 				time.Sleep(time.Until(s.begin.Add(time.Duration(tick)*s.every + skew)))
 				if s.try(rs, tick, options...) && s.way != endsAtOnce {
+					gone := rs // one that has crashed still has connections
+					s.Cleanup(func() { _ = gone.Close(context.Background()) })
 					rs = s.process(i)
 				}
 			}
@@ -351,4 +353,18 @@ func TestTryLockIsNotRepeatedAfterTheNodeDeadline(t *testing.T) {
 		assert.Equal(f, patience, time.Since(start))
 		assert.Equal(f, 2, f.nodes[1].Commands("set"), "one, and that of meet")
 	})
+}
+
+// Nodes that answer late make the delays long. Nevertheless TryLock begins no repetition after the node deadline.
+func TestTryLockTakesLessThanTwoNodeDeadlines(t *testing.T) {
+	for range 10 {
+		play(t, func(f field) {
+			f.meet()
+			f.splits(0, 1, 2)
+			f.slow(patience - 30*time.Millisecond)
+			start := time.Now()
+			require.Error(f, f.NewMutex("lock", hearsAll).TryLock())
+			assert.Less(f, time.Since(start), 2*patience)
+		})
+	}
 }

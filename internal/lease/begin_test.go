@@ -45,6 +45,23 @@ func TestCloseReleasesALeaseWhoseAlarmIsFiring(t *testing.T) {
 	})
 }
 
+// Functions that work under a lease are told of Close before anybody else can have the lock.
+func TestCloseTellsBeforeItReleases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := on(puppet.Yes)
+		terms := newTerms(timingOf(8*time.Second), p)
+		l, told := begun(t, terms), 0
+		l.OnClose(func() {
+			told++
+			assert.Zero(t, p.Count("evalsha"), "it is released already")
+			assert.ErrorIs(t, l.Err(clock.Now()), errClosed)
+		})
+		require.NoError(t, closes(t.Context(), terms.Keeper))
+		assert.Equal(t, 1, told)
+		assert.Equal(t, 1, p.Count("evalsha"))
+	})
+}
+
 func TestLeaseThatIsHiddenShowsNothing(t *testing.T) {
 	for name, end := range map[string]func(l *Lease){
 		"unlocked": func(l *Lease) { l.End(nil) },

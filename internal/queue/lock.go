@@ -109,15 +109,16 @@ const (
 // tryPastSplit makes the only attempt of a call. It repeats the attempt if the votes were split, because otherwise
 // several calls that come in the same moment may all fail, although the claim was free. A random delay before each
 // repetition keeps these calls from splitting the votes again. The delays grow with the time that an attempt takes:
-// if they were much shorter, the attempts would still overlap. No delay begins after the node deadline. So there is
-// no repetition if nodes that do not answer have kept the first attempt undecided until then.
+// if they were much shorter, the attempts would still overlap. Each delay ends before the node deadline. So there is no
+// repetition if nodes that do not answer have kept the first attempt undecided until then.
 //
 // A call that hears a quorum of refusals before the first grant does not know of the split, and gives up. Mostly that
 // does no harm, because its rivals try again.
 //
 // If nodes have granted different permits, a permit may be free on a quorum of nodes without a rival, because nodes
 // differ in what is free. The Outcome may tell the next attempt where to begin. Only an attempt with a ticket is told
-// what is free. So a first repetition learns that, and a second one takes it, both without a delay.
+// what is free. So a first repetition learns that, and a second one takes it, both without a delay, and also after the
+// node deadline.
 //
 // called is when the user called, and start is when the first attempt begins.
 func (t *Terms) tryPastSplit(ctx context.Context, called, start clock.Instant) (l *lease.Lease, o lease.Outcome) {
@@ -131,10 +132,11 @@ func (t *Terms) tryPastSplit(ctx context.Context, called, start clock.Instant) (
 		var delay time.Duration
 		atOnce := o.MayWinAtOnce() || n == 0 && o.IsMixed() && !t.Fair // in fair mode the first attempt had a ticket
 		if !atOnce {
-			if elapsed >= t.Timing.NodeTimeout {
+			left := t.Timing.NodeTimeout - elapsed
+			if left <= 0 {
 				break
 			}
-			delay = jitter.N(max(took, minJitter) << n)
+			delay = jitter.N(min(max(took, minJitter)<<n, left))
 		}
 		if !t.sleep(ctx, delay) {
 			break
