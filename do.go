@@ -46,7 +46,8 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 // from it, this Do joins the hold of that outer Do and sends nothing. It may come from another goroutine,
 // another Mutex of the same New or Open, or through context.WithoutCancel. FromContext returns the outer
 // Mutex. The context of fn also ends when the outer function has returned. The outer Do then waits until all
-// joined functions have returned, and extends the hold meanwhile. After that it unlocks.
+// joined functions have returned, and extends the hold meanwhile. After that it unlocks. The function of Lead
+// counts as that of a Do.
 //
 // A lock on several names joins if the Dos around it hold all of its names, in one hold or in several. A hold
 // on several names lets a lock on one of them join. Goroutines that join a hold do not exclude each other.
@@ -54,15 +55,15 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 //
 //   - ErrUpgrade, if m is exclusive and the hold is shared (WithShared, Downgrade);
 //   - ErrNested, if its options ask for more than the hold has: a longer WithExpiry or WithLockDelay,
-//     a WithMaxHold that the hold does not have, or WithFencing if the hold has no token. Only options that were
-//     set count, here or by Redsync.With. Options of waiting have no effect, and observers are not told;
+//     another WithMaxHold, WithMinHold, or WithFencing if the hold has no token. Only options that were set
+//     count, here or by Redsync.With. The others have no effect, and observers are not told;
 //   - ErrNested, if the limit of WithNesting is reached, if the Dos around it hold some of the names of m but
 //     not all, or if they have a permit of its semaphore (WithPermits).
 //
-// If the hold is over, or Unlock has ended it, there is nothing to join, and the call locks. Once the outer function
-// has returned, a call joins only inside a joined function that still runs, and the context of its fn has ended
-// already. A call of a goroutine that the functions have left behind locks then, and waits for the release. A Do
-// that adopts (WithSequencer, WithValue) never joins.
+// If the hold is over, or Unlock has ended it, there is nothing to join, and the call locks. After the outer function
+// has returned, only a call inside a joined function that still runs joins. The context of its fn has ended already.
+// Any other call, such as that of a goroutine that the functions have left behind, locks, and waits for the release.
+// A Do that adopts (WithSequencer, WithValue) never joins.
 func (m *Mutex) Do(ctx context.Context, fn func(context.Context) error) error {
 	return m.do(ctx, fn, false)
 }
@@ -104,7 +105,7 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 	s := m.newNest(h, scopeOf(ctx))
 	working, cancel := context.WithCancelCause(context.WithValue(ctx, scopeKey{}, s))
 	defer func() {
-		isLost = errors.Is(h.Err(clock.Now()), ErrLockLost) // otherwise fn may have unlocked m
+		isLost = errors.Is(h.Err(clock.Now()), ErrLockLost) // not if fn has unlocked m: that is ErrNotHeld
 		cancel(nil)
 		s.nest.finish(s)
 		lost := h.Err(clock.Now()) // before the release, because afterwards it is ErrNotHeld
@@ -115,7 +116,8 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 		}
 		err = errors.Join(err, unlocked)
 	}()
-	go s.nest.watch(working, cancel)
+	s.nest.begins(s, cancel)
+	s.nest.watch()
 	return false, fn(working)
 }
 

@@ -21,9 +21,9 @@
 //
 // [Redsync.NewMultiMutex] locks several names, all of them or none ([several names]). [WithShared] makes a
 // lock that many readers hold at once, but no reader together with a writer ([readers]). [WithPermits] lets at
-// most n holders work at once ([permits]). A Do inside the function of a Do on the same name joins its hold, as
-// with a reentrant lock; the context says who the owner is ([nesting]). [Redsync.Lead]
-// makes one process of many the leader ([leaders]).
+// most n holders work at once ([permits]). A Do inside the function of a Do on the same name joins its hold: a
+// reentrant lock, whose owner is the context ([nesting]). [Redsync.Lead] makes one process of many the leader
+// ([leaders]). [WithMinHold] keeps a lock after Unlock, so that a scheduled job runs once per tick ([cron]).
 //
 // # What is guaranteed
 //
@@ -75,8 +75,9 @@
 //
 // After [ErrExtendFailed] the lock is held until the old Until. After [ErrLockAlreadyExpired] the lock is
 // over. After Unlock the Mutex is not held, whatever Unlock returned. Unlock returns true only if a quorum
-// has deleted the value, if it handed the lock to the next waiter of the process, or if other readers of the
-// process share the hold. [Redsync.Close] releases every lock that is still held.
+// has deleted the value (or keeps it as [WithMinHold] says), if it handed the lock to the next waiter of the
+// process, or if other readers of the process share the hold. [Redsync.Close] releases every lock that is
+// still held.
 //
 // A minority of nodes that are down breaks no lock, so no call returns an error for it. [WithLogger] tells of them.
 //
@@ -97,6 +98,7 @@
 // [permits]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/permits.md
 // [nesting]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/nesting.md
 // [leaders]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/leaders.md
+// [cron]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/cron.md
 // [fencing]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/fencing.md
 // [three waits]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/safety.md#the-three-waits-of-lock
 // [objections]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/objections.md

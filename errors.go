@@ -64,11 +64,11 @@ var (
 	// has not returned. Both locks must be of the same New or Open. Any other call waits until its tries are used up.
 	ErrUpgrade = errors.New("redsync: an exclusive lock within a shared one of the same name")
 
-	// ErrNested is the error of a call that does not go together with the Do that it is inside of, or with
-	// the calls inside a Do. ErrUpgrade says which calls are inside a Do. Nothing was sent. The error is that of
+	// ErrNested is the error of a call that conflicts with a Do around it, or with calls that have joined the
+	// hold of a Do. ErrUpgrade says which calls are inside a Do. Nothing was sent. The error is that of
 	//
-	//   - a Lock or TryLock of a name that the Do holds: the call could wait for the end of the Do, and the
-	//     Do waits for the call. A Do in its place joins the hold;
+	//   - a Lock, TryLock or Lead of a name that the Do holds: the call could wait for the end of the Do, and the
+	//     Do waits for the call. Do instead of Lock joins the hold;
 	//   - any call that would take a permit (WithPermits), if the Do has a permit of the same semaphore;
 	//   - a Do or TryDo on several names, if the Dos around it hold some of them but not all;
 	//   - a Do or TryDo that asks for more than the hold has (see Mutex.Do), or that exceeds WithNesting;

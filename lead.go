@@ -10,7 +10,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
-// This file is about leaders: one of the processes that campaign for a name leads, until it resigns or loses.
+// This file is about leaders: of the processes that campaign for a name one leads, until it resigns or loses.
 
 // Lead makes this process a candidate for the leadership of a name, and calls fn while the process leads. The
 // leadership is the lock on the name, with WithFencing and with a watchdog. So at most one candidate leads at a
@@ -21,7 +21,8 @@ import (
 //
 // fn runs for one term. Its context ends when ctx does, or when the leadership is lost. A loss is noticed at
 // Until at the latest, which is before any other candidate can lead. After it context.Cause matches ErrLockLost.
-// FromContext returns the Mutex of the term: its Fence is the number of the term, which rises from term to term.
+// FromContext returns the Mutex of the term: its Fence is the number of the term, which rises from term to term. Its
+// Unlock fails, because Lead releases the leadership when fn has returned.
 // Send it along with every write, and let the resource refuse lower numbers (package fencing does that). Only
 // that protects against code that goes on after its context has ended.
 //
@@ -38,17 +39,21 @@ import (
 //     Lead, and then call Close.
 //   - fn panics. Lead releases the leadership, and the panic goes on.
 //
-// Lead returns only when no fn runs. If its error matches ErrFailed, it ended while the process did not lead:
+// Lead returns only when no fn runs. If fn is nil, it returns an error at once. If it ended while the process did not
+// lead, its error matches ErrFailed. (An error that fn returned may match ErrFailed, too.) The reason comes with it:
 //
 //   - The error of ctx and its cause.
 //   - ErrClosed, ErrDuplicateNode or ErrNoPools.
-//   - An error that names an option or a name that cannot be used. WithShared, WithPermits, WithValue and
-//     WithSequencer exclude Lead.
-//   - *RedisError for each node that does not let the client's user lock (NOPERM, NOAUTH, WRONGPASS), once these
-//     nodes leave no quorum. If only the queues are forbidden, candidates wait without them.
+//   - An error that names an option or a name that cannot be used. Lead excludes WithShared, WithPermits, WithValue
+//     and WithSequencer.
+//   - ErrNested or ErrUpgrade, if ctx comes from a Do that holds the name.
+//   - *RedisError for each node that will deny the lock until somebody changes its settings or those of the client
+//     (NOPERM, NOAUTH, WRONGPASS, DENIED, CROSSSLOT), once these nodes leave no quorum. If only the queues are
+//     forbidden, candidates wait without them.
 //   - The error of the function of WithGenValueFunc, or a negative delay of WithRetryDelayFunc.
 //
-// If the leadership was lost before, the error of fn and the loss come with it only if Lead made no attempt since.
+// If the leadership was lost before, the error of fn and the loss come with it only if Lead has made no attempt
+// since.
 func (r *Redsync) Lead(ctx context.Context, name string, fn func(context.Context) error, options ...Option) error {
 	m := r.NewMutex(name, slices.Concat(options, []Option{OptionFunc(leads)})...)
 	if fn == nil {
@@ -63,8 +68,8 @@ func leads(m *Mutex) {
 	set.leads, set.fencing = true, true
 }
 
-// lead campaigns and leads for as long as Lead does. Each term has a Mutex of its own. Otherwise code of a former
-// term that still runs would get the token of the new one from FromContext.
+// lead does what Lead does, with the name and the options of m. Each term has a Mutex of its own. Otherwise code of a
+// former term that still runs would get the token of the new one from FromContext.
 func (m *Mutex) lead(ctx context.Context, fn func(context.Context) error) error {
 	for {
 		again, err := m.twin().leadOnce(ctx, fn)
@@ -78,18 +83,18 @@ func (m *Mutex) lead(ctx context.Context, fn func(context.Context) error) error 
 	}
 }
 
-// leadOnce campaigns until m leads, and calls fn. It reports whether the term was lost, so that Lead campaigns again.
-func (m *Mutex) leadOnce(ctx context.Context, fn func(context.Context) error) (isLost bool, err error) {
+// leadOnce campaigns until m leads, and calls fn. It returns true if the term was lost, so that Lead campaigns again.
+func (m *Mutex) leadOnce(ctx context.Context, fn func(context.Context) error) (again bool, err error) {
 	h, err := m.lock(ctx, false, true)
 	if err != nil {
-		// A term may be over before it has begun, if the goroutine was held up. No other error mends by itself.
+		// If the goroutine was held up, the term was over before it had begun. No other error mends by itself.
 		return errors.Is(err, ErrLockAlreadyExpired) && !m.isInterrupted(ctx), err
 	}
 	return m.whileHeld(ctx, h, fn)
 }
 
-// pauseAfterLoss waits for a while, so that others who wait come first, and terms that are lost at once do not follow
-// each other without end. The retry delay of the user would not do: it may be 0, or as long as an hour.
+// pauseAfterLoss waits for 50 to 250 ms, so that other candidates come first, and terms that are lost at once do not
+// follow each other quickly. The retry delay of the user would not do: it may be 0, or as long as an hour.
 func (m *Mutex) pauseAfterLoss(ctx context.Context) {
 	timer := time.NewTimer(defaultDelay(0))
 	defer timer.Stop()
@@ -104,7 +109,7 @@ func (m *Mutex) isInterrupted(ctx context.Context) bool {
 	return ctx.Err() != nil || m.core.keeper.IsClosed()
 }
 
-// Options that exclude Lead.
+// Options that Lead excludes.
 var (
 	errLeadShared    = errors.New("redsync: Lead excludes WithShared: readers hold a name together, and only one can lead")
 	errLeadPermits   = errors.New("redsync: Lead excludes WithPermits: several hold permits of a name, and only one can lead")

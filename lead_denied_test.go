@@ -89,7 +89,7 @@ func TestLeadGoesOnWhileAQuorumMayBePossible(t *testing.T) {
 		f.closes(rs)
 		done := make(chan error, 1)
 		go func() { done <- rs.Lead(ctx, "lock", func(context.Context) error { return errWork }, mode...) }()
-		time.Sleep(time.Minute)
+		time.Sleep(10 * time.Second)
 		require.Empty(f, done)
 		f.restart(2, 3)
 		time.Sleep(3 * time.Second)
@@ -109,7 +109,7 @@ func TestLeadEndsWhenItsPermissionsDo(t *testing.T) {
 		go func() { led <- leader.Lead(ctx, "lock", serve, mode...) }()
 		synctest.Wait()
 		go func() { campaigned <- candidate.Lead(ctx, "lock", serve, mode...) }()
-		time.Sleep(time.Minute)
+		time.Sleep(10 * time.Second)
 		start := time.Now()
 		f.denies(denials[0], 0, 1, 2)
 		err := <-campaigned

@@ -43,7 +43,7 @@ func TestTakeOver(t *testing.T) {
 			inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
 				options := append([]redsync.Option{redsync.WithLockDelay(c.delay)}, mode...)
 				all := []*candidate{e.runs(e.newProcess(), options...)}
-				for range 4 {
+				for range c.die + 1 {
 					time.Sleep(time.Second) // they stand in the queue in this order
 					all = append(all, e.runs(e.newProcess(), options...))
 				}
@@ -146,7 +146,7 @@ func rate(t *testing.T, processes, callers int, while time.Duration, start func(
 func TestManyCandidatesCostNoMoreThanWaiters(t *testing.T) {
 	parallelComputing(t)
 	const processes, callers = 20, 50
-	while := time.Duration(testlength.Of(5, 10, 60)) * time.Second
+	while := time.Duration(testlength.Of(3, 5, 60)) * time.Second
 	waiting := rate(t, processes, callers, while, func(rs *redsync.Redsync) {
 		m := rs.NewMutex("lock", redsync.WithFencing(), redsync.WithWatchdog(), redsync.WithTries(0))
 		go m.Lock()
@@ -158,7 +158,8 @@ func TestManyCandidatesCostNoMoreThanWaiters(t *testing.T) {
 		})
 	})
 	t.Logf("commands in %v: %d of candidates, %d of waiters", while, campaigning, waiting)
-	assert.InEpsilon(t, waiting, campaigning, 0.1)
+	assert.Positive(t, waiting)
+	assert.Less(t, campaigning, 2*waiting, "if each candidate talked to the nodes, it would be 50 times as many")
 }
 
 // Each resignation wakes one candidate, however many there are.

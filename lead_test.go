@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -365,7 +366,7 @@ func TestCandidateWhoseContextEnds(t *testing.T) {
 	inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
 		e.runs(e.newProcess(), mode...)
 		second := e.runs(e.newProcess(), mode...)
-		time.Sleep(time.Minute) // no limit of tries
+		time.Sleep(10 * time.Second) // no limit of tries: 32 take less
 		start := time.Now()
 		second.cancel(errWork)
 		err := e.returned(second)
@@ -426,14 +427,17 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 		k.nothingLeft()
 
 		err := k.Lead(k.Context(), "lock", func(ctx context.Context) error {
-			ok, err := redsync.FromContext(ctx).Unlock()
-			require.NoError(t, err)
-			require.True(t, ok)
+			m := redsync.FromContext(ctx)
+			ok, err := m.Unlock()
+			require.False(t, ok)
+			require.ErrorContains(t, err, "Lead releases it when its function returns")
+			require.Positive(t, m.Remaining(), "nobody else leads while the context goes on")
 			require.NoError(t, ctx.Err())
 			return errWork
 		})
-		require.ErrorIs(t, err, redsync.ErrNotHeld, "that is a resignation, too")
 		require.ErrorIs(t, err, errWork)
+		time.Sleep(time.Millisecond)
+		k.nothingLeft()
 
 		err = k.Lead(k.Context(), "lock", func(context.Context) error {
 			k.freeze(0, 1, 2)
@@ -452,7 +456,7 @@ func TestMaxHoldPassesTheLeadershipOn(t *testing.T) {
 	inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
 		options := append([]redsync.Option{redsync.WithMaxHold(10 * time.Second)}, mode...)
 		both := []*candidate{e.runs(e.newProcess(), options...), e.runs(e.newProcess(), options...)}
-		for n := range 6 {
+		for n := range 4 {
 			e.leads(both[n%2], n+1)
 			time.Sleep(10*time.Second + 10*time.Millisecond)
 			led := e.term(n + 1)
@@ -496,7 +500,7 @@ func TestCandidatesOutliveTheNodes(t *testing.T) {
 				e.leads(first, 1)
 				c.fail(e.kit, 0, 1, 2, 3, 4)
 				late := e.runs(e.nodes.Process(), mode...) // it has met no node
-				time.Sleep(5 * time.Minute)
+				time.Sleep(time.Duration(testlength.Of(1, 5, 15)) * time.Minute)
 				require.ErrorIs(e, e.term(1).cause, redsync.ErrLockLost)
 				for _, waiting := range []*candidate{first, second, late} {
 					assert.True(e, open(waiting.done))

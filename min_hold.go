@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// This file has the option of a minimal hold and its rules. internal/lease obeys them.
+// This file has the option of a minimal hold, and what it excludes. internal/lease makes the keys stay.
 
 // WithMinHold makes the nodes keep the lock for at least d, counted from before the first request of the attempt
 // that acquired it. Unlock and Close then let the keys stay for the rest of d, and release the lock only if d has
@@ -16,12 +16,13 @@ import (
 // It is for jobs that several processes start at the same time, such as those of a schedule. With TryDo, at most one
 // process runs the job at each tick, although a process whose clock is behind comes after the job has ended. For that,
 // d must be longer than the processes' start times can lie apart, and with its drift shorter than the time between two
-// ticks: see docs/cron.md. A long d tolerates clocks that differ more. A short d lets another process repeat the job
-// soon after a crash.
+// ticks: see docs/cron.md. A long d tolerates clocks that differ more. With a short d another process can lock soon
+// after a crash.
 //
 // The option changes neither Until nor what Unlock returns. Attempts that fail release at once. After Unlock, a Lock of
 // the name waits until d has passed, also in the same process and with the same Mutex. Redsync.Current goes by the
-// nodes: it still says that a Sequencer of the hold is current while its keys rest.
+// nodes: it still says that a Sequencer of the hold is current while its keys rest. A process that adopts the hold by
+// its Sequencer (WithSequencer) knows nothing of d, so its Unlock frees the lock at once.
 //
 // Locks with this option are not handed over within the process (WithHandOver), and cannot be detached or downgraded.
 // WithMinHold excludes WithShared, WithValue and WithSequencer: with any of these, every operation fails. The idea is
@@ -35,7 +36,7 @@ func WithMinHold(d time.Duration) Option {
 	})
 }
 
-// What does not go together with WithMinHold.
+// What WithMinHold excludes.
 var (
 	errMinHoldShared    = errors.New("redsync: WithMinHold excludes WithShared: only an exclusive lock or a permit can stay after Unlock")
 	errMinHoldValue     = errors.New("redsync: WithMinHold excludes WithValue: it is not known when the adopted lock was acquired")

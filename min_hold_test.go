@@ -353,6 +353,15 @@ func TestMinHoldWithNodesThatFailAtUnlock(t *testing.T) {
 			})
 		})
 	}
+	t.Run("does not have the script", func(t *testing.T) {
+		play(t, func(f field) {
+			m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
+			f.nodes[4].On("evalsha", 1, embedded.Fault{Delay: 2 * time.Second, Err: "NOSCRIPT No matching script"})
+			f.unlock(m)
+			time.Sleep(5 * time.Second)
+			f.rests(withDrift - 5*time.Second - time.Millisecond)
+		})
+	})
 	t.Run("longer than the minimal hold", func(t *testing.T) {
 		play(t, func(f field) {
 			m := f.held(redsync.WithMinHold(time.Second), redsync.WithExpiry(time.Minute))
@@ -478,7 +487,7 @@ func TestMinHoldIsNeitherDetachedNorDowngradedNorHandedOver(t *testing.T) {
 		require.ErrorContains(f, err, "WithMinHold")
 		require.ErrorContains(f, m.Downgrade(f.Context()), "WithMinHold")
 		require.NoError(f, m.Err())
-		c := f.calls(f.Redsync, patient()...)
+		c := f.calls(f.Redsync, patient(redsync.WithMinHold(time.Second))...)
 		f.unlock(m)
 		time.Sleep(900 * time.Millisecond)
 		assert.False(f, c.isDone(), "not by direct hand-off")

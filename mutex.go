@@ -232,7 +232,7 @@ func (m *Mutex) Lock() error {
 //   - ErrLockAlreadyExpired, if the nodes answered too late.
 //   - The error of ctx, and its cause.
 //   - ErrUpgrade or ErrNested, if ctx comes from a Do that holds the name. Lock could wait for the end of that
-//     Do, so it fails at once. Call Do instead: it joins the hold.
+//     Do, so it fails at once. Call Do instead, which joins the hold unless the error is ErrUpgrade.
 //   - ErrClosed, ErrDuplicateNode or ErrNoPools.
 //   - The error of the function of WithGenValueFunc.
 //   - An error that names an option or a name that cannot be used.
@@ -253,12 +253,11 @@ func (m *Mutex) TryLock() error {
 //
 // It repeats the attempt if the votes were split: some nodes have granted the lock, and others had another
 // value. Otherwise several calls in the same moment could all fail, although the lock was free. It makes up to
-// three repetitions, each after a random delay of a few milliseconds, or of a few times as long as the first
-// attempt took, and begins none after the node deadline or when ctx is done. Only with
-// WithPermits a repetition may begin later, for a permit that was seen free. If somebody holds the lock on all
-// nodes, there is one attempt, in one round trip. If somebody holds it on a bare quorum, the votes look split as
-// well: then a call that fails may take four attempts. Without WithFailFast(false), a call that hears a quorum of
-// refusals first fails at once.
+// three repetitions, each after a random delay: up to a few milliseconds, or up to a few times as long as the first
+// attempt took. It gives up if an attempt fails after the node deadline, or when ctx is done. If another holder has
+// the lock on all nodes, there is one attempt, in one round trip. If it has the lock on a bare quorum, the votes look
+// split as well: then a call that fails may take four attempts. By default a call that hears a quorum of refusals
+// before it hears a grant fails at once. WithFailFast(false) makes it hear all nodes, and then repeat.
 func (m *Mutex) TryLockContext(ctx context.Context) error {
 	_, err := m.lock(ctx, true, false)
 	return err
@@ -337,7 +336,7 @@ func (m *Mutex) notAcquired(ctx context.Context, why *queue.Failure) error {
 
 // acquired tells the observers that m holds h, after a call that began at start. If an observer
 // panics, the caller does not learn of the hold, so m gives it up. A lock that the call acquired is
-// released; a lock that it adopted stays on the nodes, and m has its value as before.
+// released, as by Unlock; a lock that it adopted stays on the nodes, and m has its value as before.
 func (m *Mutex) acquired(ctx context.Context, h *lease.Lease, start clock.Instant, adopted string) {
 	if m.set.observers == nil {
 		return
@@ -511,12 +510,15 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant)
 
 // take removes from m what it holds, and returns that: the current term, or an adopted value. If only is
 // not nil, take does so only if the current term is that one. Otherwise it returns nothing. Without only, take
-// fails and changes nothing if other calls have joined the current term.
+// fails and changes nothing if Lead has the current term, or if other calls have joined it.
 func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if only != nil && m.hold != only {
 		return nil, "", nil
+	}
+	if only == nil && m.set.leads {
+		return nil, "", errInLead
 	}
 	if n := m.nest; only == nil && n != nil && n.hold == m.hold {
 		if err := n.endByHand(); err != nil {
@@ -620,7 +622,10 @@ func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 
 var errSharedByOthers = errors.New("redsync: other readers of this process share the hold")
 
-var errInDo = errors.New("redsync: Do unlocks it when its function returns")
+var (
+	errInDo   = errors.New("redsync: Do unlocks it when its function returns")
+	errInLead = errors.New("redsync: Lead releases it when its function returns")
+)
 
 // Extend is ExtendContext without a context.
 func (m *Mutex) Extend() (bool, error) {

@@ -171,8 +171,8 @@ func WithExpiry(expiry time.Duration) Option {
 // attempt that a release has caused uses none. While other Lock calls of the same process are ahead
 // in line, Lock makes no attempt, but each of its retry delays still uses a try. The default is 32,
 // about 4.7 s with the default delay. 0 means no limit: only the context or Close ends Lock. A
-// negative number is out of range. With 1, Lock does what TryLock does. TryLock does not go by the option, and Lead
-// has no limit.
+// negative number is out of range. With 1, Lock does what TryLock does. The option has no effect on TryLock and on
+// Lead, which has no limit.
 func WithTries(tries int) Option {
 	return OptionFunc(func(m *Mutex) { m.change().tries = tries })
 }
@@ -405,8 +405,8 @@ func WithPriority(priority int) Option {
 // After that Unlock releases it, and waiters of other processes have their turn. The receiver
 // has at least nine tenths of the validity. Only locks with the same expiry,
 // drift, node deadline and lock delay are handed over, and none with WithFair,
-// WithFencing, WithMaxHold, WithValue, WithSequencer or WithGenValueFunc. Unlock releases a lock whose
-// value the user has seen (Mutex.Value, Mutex.Sequencer) instead of handing it over.
+// WithFencing, WithMaxHold, WithMinHold, WithValue, WithSequencer or WithGenValueFunc. Unlock releases
+// a lock whose value the user has seen (Mutex.Value, Mutex.Sequencer) instead of handing it over.
 //
 // A shared lock is never handed over. With false, a reader does not share its hold with other readers of
 // the process (see WithShared).

@@ -37,7 +37,7 @@ const maxPermits = script.MaxPermits
 //
 // A Mutex has one hold at a time: Lock of a held Mutex waits until that hold ends. Use a Mutex for each
 // holder, or Do, which many goroutines may call on one Mutex at once. A call inside a Do that has a permit of
-// the name is ErrNested: it could wait for its own permit.
+// the name fails with ErrNested: it could wait for its own permit.
 //
 // WithPermits excludes WithShared, WithFencing, WithValue, NewMultiMutex, and the WithSequencer of a lock:
 // with any of these, every operation fails. The WithSequencer of a permit adopts that permit. There are no

@@ -228,14 +228,15 @@ func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) 
 // allows returns an error if the TTL of keys is longer than the restart guard of some node covers.
 func (c *core) allows(t *lease.Timing) error {
 	n, longest := c.keeper.Set.Guard()
-	if n == nil || t.LongestTTL() <= longest {
+	switch {
+	case n == nil:
 		return nil
-	}
-	if t.MinHold > longest {
+	case t.MinHold > longest:
 		return outOfRange("WithMinHold", t.MinHold, fmt.Sprintf(
 			"with its drift at most %v, which pool #%d guards (pool.WithRestartGuard)", longest, n.Index))
+	case t.TTL > longest:
+		return outOfRange("WithExpiry and WithLockDelay", t.TTL, fmt.Sprintf(
+			"together at most %v, which pool #%d guards (pool.WithRestartGuard)", longest, n.Index))
 	}
-	ttl := t.TTL
-	return outOfRange("WithExpiry and WithLockDelay", ttl, fmt.Sprintf(
-		"together at most %v, which pool #%d guards (pool.WithRestartGuard)", longest, n.Index))
+	return nil
 }

@@ -81,8 +81,10 @@ func (m *Mutex) Downgrade(ctx context.Context) error {
 	if err := m.mayDowngrade(h); err != nil {
 		return m.failure("downgrade", err)
 	}
-	if err := m.share(h); err != nil {
-		return m.failure("downgrade", err)
+	if n := m.nestOf(h); n != nil {
+		if err := n.makeShared(); err != nil {
+			return m.failure("downgrade", err)
+		}
 	}
 	start := clock.Now()
 	left := h.Remaining(start)

@@ -17,6 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file shows jobs that several processes start at each tick of a schedule, with TryDo and WithMinHold.
@@ -138,11 +139,15 @@ func TestScheduledJobRunsOncePerTickOnServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := &schedule{
-				TB: t, job: name, every: 6 * time.Second, ticks: 2, way: way, begin: time.Now().Add(time.Second),
-				skews:   []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond},
-				process: func(int) *redsync.Redsync { return realProcess(servers) },
+				TB: t, job: name, every: 10 * time.Second, ticks: 2, way: way, begin: time.Now().Add(time.Second),
+				skews: []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond},
+				process: func(int) *redsync.Redsync {
+					rs := realProcess(servers)
+					t.Cleanup(func() { _ = rs.Close(context.Background()) }) // of one that has crashed
+					return rs
+				},
 			}
-			s.play(redsync.WithMinHold(3*time.Second), redsync.WithExpiry(2*time.Second))
+			s.play(redsync.WithMinHold(4 * time.Second))
 			for tick, runs := range s.runs {
 				assert.Equal(t, 1, runs, "tick %d", tick)
 			}
@@ -170,16 +175,17 @@ func (f field) jittery(r *rand.Rand, most time.Duration) *redsync.Redsync {
 // winner. The control counts the ticks that would have none without that.
 func TestScheduledJobRunsIfAllStartAtOnce(t *testing.T) {
 	parallelComputing(t)
-	const ticks = 200
+	ticks := testlength.Of(50, 200, 4000)
 	for _, most := range []time.Duration{time.Millisecond, 20 * time.Millisecond} {
 		for _, processes := range []int{3, 5} {
 			t.Run(fmt.Sprint(processes, " processes, latency below ", most), func(t *testing.T) {
 				play(t, func(f field) {
-					r := rand.New(rand.NewPCG(1, uint64(processes))) //nolint:gosec // a small number
 					s := &schedule{
 						TB: f.T, job: "job", every: 10 * time.Second, ticks: ticks, begin: time.Now().Add(time.Second),
-						skews:   make([]time.Duration, processes),
-						process: func(int) *redsync.Redsync { return f.jittery(r, most) },
+						skews: make([]time.Duration, processes),
+						process: func(i int) *redsync.Redsync {
+							return f.jittery(rand.New(rand.NewPCG(uint64(i), uint64(processes))), most)
+						},
 					}
 					s.play(redsync.WithMinHold(5 * time.Second))
 					without, twice := 0, 0

@@ -66,7 +66,7 @@ var semaphores = []lockName{
 const heaviest = 3
 
 // allNames returns the names of locks and of semaphores.
-func allNames() []lockName { return slices.Concat(lockNames, semaphores) }
+func allNames() []lockName { return slices.Concat(lockNames, offices, schedules, semaphores) }
 
 // options returns the options that all clients of the lock must set, the one of readers, and the weight.
 func (l lockName) options() (options []redsync.Option) {
@@ -284,6 +284,21 @@ func (c *crowd) start() {
 		one := newClient(c, habit{name: "stubborn"}, number)
 		c.clients.Go(one.insist)
 	}
+	for range c.FakeLeaders {
+		number++
+		one := newClient(c, habit{name: "fake-leader"}, number)
+		c.clients.Go(one.usurp)
+	}
+	for range c.Careless {
+		number++
+		one := newClient(c, habit{name: "careless", careless: true, pace: 30 * ms, do: (*client).tick}, number)
+		c.clients.Go(one.live)
+	}
+	for range c.Hollow {
+		number++
+		one := newClient(c, habit{name: "hollow", hollow: true, pace: 30 * ms, do: (*client).nest}, number)
+		c.clients.Go(one.live)
+	}
 	for range c.Counting {
 		number++
 		one := newClient(c, habit{name: "counting"}, number)
@@ -304,6 +319,7 @@ func (c *crowd) probe() {
 		l.reads = true
 		locks = append(locks, l)
 	}
+	locks = slices.Concat(locks, offices, schedules)
 	for _, l := range semaphores {
 		locks = append(locks, l)
 		if l.fair {
@@ -389,8 +405,11 @@ type habit struct {
 	meets   bool // prefers the names that readers prefer
 	permits bool // takes permits
 	v4      bool // uses redsync v4
-	pace    time.Duration
-	do      func(*client)
+
+	careless bool // its jobs have no minimal hold, and rely upon one; for tests
+	hollow   bool // it releases its hold while calls run that have joined it; for tests
+	pace     time.Duration
+	do       func(*client)
 }
 
 // A client is one client of a process.
@@ -474,6 +493,20 @@ func (c *client) pickSeveral() lockName {
 func (c *client) believe() {
 	for c.ctx.Err() == nil {
 		c.pretend()
+		pause(c.ctx, c.between(0, 200*ms))
+	}
+}
+
+// usurp leads without asking any node, and numbers its terms itself.
+func (c *client) usurp() {
+	for c.ctx.Err() == nil {
+		t := c.begin(offices[c.rand.IntN(len(offices))])
+		at := c.now()
+		t.note(history.Event{
+			At: at, Kind: history.Held, Until: at + c.Expiry, Token: uint64(t.number), Leads: true, Within: true, //nolint:gosec // it is positive
+		})
+		pause(c.ctx, 100*ms)
+		t.note(history.Event{Kind: history.Unlock})
 		pause(c.ctx, c.between(0, 200*ms))
 	}
 }

@@ -32,11 +32,7 @@ func (t *turn) put(s redsync.Sequencer) {
 	if s.Value == "" {
 		return // the lock is not held any more
 	}
-	shares := t.shares
-	if shares == "" {
-		shares = history.Event{Client: t.who, Term: t.number}.ID()
-	}
-	text, err := json.Marshal(gift{s.String(), shares, t.on.reads, t.on.permits, t.on.weight})
+	text, err := json.Marshal(gift{s.String(), t.holdID(), t.on.reads, t.on.permits, t.on.weight})
 	file := filepath.Join(t.gifts(), fmt.Sprintf("%d-%d-%d", t.Process, time.Now().UnixNano(), t.number))
 	if err == nil {
 		err = os.WriteFile(file+".new", text, 0o600)

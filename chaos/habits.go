@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,6 +46,10 @@ var habits = []habit{
 		(*client).plain, (*client).plain, (*client).plain, (*client).plain, (*client).prior, (*client).try, (*client).cancel, (*client).hurry, (*client).request)},
 	{name: "permit-long", clients: 2, permits: true, slow: true, pace: 500 * ms, do: anyOf(
 		(*client).watch, (*client).watch, (*client).heal, (*client).doIt, (*client).doIt, (*client).overstay, (*client).leave, (*client).delay, (*client).hang, (*client).give)},
+	{name: "candidate", clients: 2, slow: true, pace: 500 * ms, do: (*client).campaign},
+	{name: "nesting", clients: 1, pace: 150 * ms, do: (*client).nest},
+	{name: "nesting-readers", clients: 1, meets: true, reads: true, pace: 150 * ms, do: (*client).nest},
+	{name: "tick", clients: 2, pace: 30 * ms, do: (*client).tick},
 	{name: "redsync-v4", clients: 2, meets: true, v4: true, pace: 60 * ms, do: (*client).theirs},
 }
 
@@ -258,9 +263,12 @@ type turn struct {
 	began  time.Time
 	until  time.Duration // the last Until noted
 	token  uint64
-	shares string // if adopted: the ID of the term that began the hold
-	untold bool   // checkTold has noted that Lost was not closed in time
-	err    error  // returned by Lock
+	shares string        // if adopted: the ID of the term that began the hold
+	keeps  time.Duration // WithMinHold
+	leads  bool          // it is a term of Lead
+	within bool          // it is the time in which a function runs
+	untold bool          // checkTold has noted that Lost was not closed in time
+	err    error         // returned by Lock
 
 	stubborn bool // after Downgrade it still believes in an exclusive lock; for tests
 }
@@ -277,6 +285,11 @@ func (c *client) begin(l lockName, options ...redsync.Option) *turn {
 	t.m = l.mutex(c.rs, append([]redsync.Option{redsync.WithExpiry(t.expiry)}, options...)...)
 	t.note(history.Event{Kind: history.Call})
 	return t
+}
+
+// holdID returns the ID of the term that began the hold.
+func (t *turn) holdID() string {
+	return cmp.Or(t.shares, history.Event{Client: t.who, Term: t.number}.ID())
 }
 
 // note notes an event of the term. Its time is now, unless the event has one.
@@ -310,7 +323,7 @@ func (t *turn) took(err error) bool {
 	if t.shares == "" { // an adopted hold has the token of the Lock that began it
 		t.token = t.m.Fence()
 	}
-	t.note(history.Event{At: at, Kind: history.Held, Until: t.until, Token: t.token, Reads: t.on.reads, Permits: t.on.permits, Weight: t.on.weight})
+	t.note(history.Event{At: at, Kind: history.Held, Until: t.until, Token: t.token, Reads: t.on.reads, Permits: t.on.permits, Weight: t.on.weight, Leads: t.leads, Within: t.within, Keeps: t.keeps})
 	if (t.token != 0) != t.on.fenced && t.shares == "" {
 		t.broken("with fencing %v, the token is %d", t.on.fenced, t.token)
 	}
@@ -431,15 +444,20 @@ func (t *turn) unlockWithin(ctx context.Context) {
 func (t *turn) lockAndGo() {
 	ctx, cancel := context.WithTimeout(t.ctx, lockTime)
 	defer cancel()
-	switch {
-	case !t.lock(ctx):
-	case t.hold(4 * longestTTL(t.Expiry)):
-		t.checkOver(ctx)
-	default:
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.kept = append(t.kept, t)
+	if t.lock(ctx) {
+		t.goAway(ctx)
 	}
+}
+
+// goAway only watches the lock.
+func (t *turn) goAway(ctx context.Context) {
+	if t.hold(4 * longestTTL(t.Expiry)) {
+		t.checkOver(ctx)
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = append(t.kept, t)
 }
 
 func text(err error) string {

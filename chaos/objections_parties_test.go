@@ -37,6 +37,10 @@ type setting struct {
 	Heal    bool // Extend sets missing keys again
 	Guard   bool // nodes that have restarted do not count for an expiry
 
+	// AtLeast is how long a lock stays at least, where this library tries it; 0: no longer than it is held.
+	AtLeast time.Duration
+	Ahead   time.Duration // by how much the clock of a party is ahead, where its library sends times
+
 	// After are the addresses to which the nodes change, where this library has joint sets.
 	After []string
 
@@ -74,6 +78,7 @@ const (
 	oneSet        = "DistributedLock"
 	counting      = "redis-semaphore"
 	clientGo      = "client-go"
+	shedLock      = "ShedLock"
 	standardNodes = 5
 	fewNodes      = 3
 )
@@ -142,7 +147,7 @@ var accusedOfLeaders = []accused{
 }
 
 func accusedNamed(name string) accused {
-	for _, a := range slices.Concat(accusedOnes, accusedOfSeveral, accusedOfReaders, accusedOfPermits, accusedOfLeaders) {
+	for _, a := range slices.Concat(accusedOnes, accusedOfSeveral, accusedOfReaders, accusedOfPermits, accusedOfLeaders, accusedOfTicks) {
 		if a.name == name {
 			return a
 		}
@@ -170,6 +175,7 @@ func closeAll(clients []*redis.Client) {
 type thisParty struct {
 	rs      *redsync.Redsync
 	clients []*redis.Client
+	try     []redsync.Option // of TryLock
 }
 
 func openThis(addrs []string, set setting) (party, error) {
@@ -199,7 +205,11 @@ func openThis(addrs []string, set setting) (party, error) {
 	if set.After != nil {
 		rs = redsync.NewJoint(pools[:len(addrs)], pools[len(addrs):])
 	}
-	return &thisParty{rs.With(options...), clients}, nil
+	p := &thisParty{rs: rs.With(options...), clients: clients}
+	if set.AtLeast != 0 {
+		p.try = []redsync.Option{redsync.WithMinHold(set.AtLeast)}
+	}
+	return p, nil
 }
 
 func (p *thisParty) Lock(ctx context.Context, names ...string) (grip, error) {
@@ -208,7 +218,7 @@ func (p *thisParty) Lock(ctx context.Context, names ...string) (grip, error) {
 }
 
 func (p *thisParty) TryLock(ctx context.Context, names ...string) (grip, error) {
-	m := p.rs.NewMultiMutex(names)
+	m := p.rs.NewMultiMutex(names, p.try...)
 	return thisGrip{m}, m.TryLockContext(ctx)
 }
 

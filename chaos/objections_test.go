@@ -32,6 +32,7 @@ type objection struct {
 	readers bool // it is about readers and writers: accusedOfReaders play it, and accusedOnes do not
 	permits bool // it is about permits: accusedOfPermits play it, and accusedOnes do not
 	leaders bool // it is about leaders: accusedOfLeaders play it, and accusedOnes do not
+	ticks   bool // it is about jobs of a schedule: accusedOfTicks play it, and accusedOnes do not
 	// brief are the other libraries with which it takes less than 2 s.
 	brief []string
 }
@@ -120,6 +121,7 @@ var objections = []objection{
 		play: permitsOnABareQuorum(setting{Expiry: long, Guard: true}), out: map[string]string{counting: "it has no guard"},
 	},
 	{key: "leader-paused", text: "a leader is paused, and then writes", leaders: true, play: pausedLeaderWrites},
+	{key: "tick-clock-ahead", text: "a job starts in two processes, and the clock of one is ahead", ticks: true, play: tickWithAClockAhead},
 	{key: "paused-reader", text: "a reader is paused, and reads while a writer writes", readers: true, play: pausedReader},
 	{
 		key: "reader-cut-off", text: "a reader that extends its lock is cut off from all nodes", readers: true, play: cutOffReader,
@@ -148,6 +150,8 @@ func (o objection) accused() []accused {
 		return accusedOfPermits
 	case o.leaders:
 		return accusedOfLeaders
+	case o.ticks:
+		return accusedOfTicks
 	}
 	return accusedOnes
 }
@@ -271,7 +275,7 @@ func read(t *testing.T, path string) string {
 // document names all documents, for errors.
 const document = "docs/objections*.md"
 
-var documents = []string{"../docs/objections.md", "../docs/objections-several.md", "../docs/objections-readers.md", "../docs/objections-permits.md", "../docs/objections-leaders.md"}
+var documents = []string{"../docs/objections.md", "../docs/objections-several.md", "../docs/objections-readers.md", "../docs/objections-permits.md", "../docs/objections-leaders.md", "../docs/objections-ticks.md"}
 
 // readDocuments returns the text of all documents.
 func readDocuments(t *testing.T) string {
@@ -316,7 +320,7 @@ func (e entry) verdicts() map[string]verdict {
 
 // libraryOf returns the name of the library for which a column stands, by the head of the column.
 func libraryOf(head string) string {
-	for _, name := range []string{thisOne, redsyncV4, oneKeyOnOne, nodeRedlock, oneSet, counting, clientGo} {
+	for _, name := range []string{thisOne, redsyncV4, oneKeyOnOne, nodeRedlock, oneSet, counting, clientGo, shedLock} {
 		if start, _, _ := strings.Cut(name, " v"); strings.HasPrefix(head, start) {
 			return name
 		}

@@ -45,6 +45,9 @@ type job struct {
 	FakeReaders int // number of clients that claim shared locks without asking; for tests
 	Stubborn    int // number of clients that take a downgraded lock for an exclusive one; for tests
 	Counting    int // number of clients of a semaphore that counts on each node; for tests
+	FakeLeaders int // number of clients that lead without asking; for tests
+	Careless    int // number of clients whose jobs have no minimal hold; for tests
+	Hollow      int // number of clients that release a hold under calls that have joined it; for tests
 }
 
 // The orders to a process of clients. When the process has executed an order, it answers with the same word.

@@ -30,6 +30,9 @@ type settings struct {
 	readers   int           // clients of the first process that claim shared locks without asking; for tests
 	stubborn  int           // clients of the first process that take a downgraded lock for an exclusive one; for tests
 	counting  int           // clients of the first process with a semaphore that counts on each node; for tests
+	usurpers  int           // clients of the first process that lead without asking; for tests
+	careless  int           // clients of the first process whose jobs have no minimal hold; for tests
+	hollow    int           // clients of each process that release a hold under calls that have joined it; for tests
 	say       func(format string, args ...any)
 }
 
@@ -100,12 +103,13 @@ func (w *world) start(ctx context.Context, s settings, off int) error {
 // is a node whose host is off, or -1.
 func (w *world) startProcess(ctx context.Context, s settings, number, version, off int) (*process, error) {
 	d := s.Scene.versions()[version]
-	j := job{Process: number, Origin: w.origin, Seed: s.Seed, Expiry: s.Scene.expiry, Off: off, Idle: s.idle, Factor: s.Scene.timeoutFactor, V4: s.Scene.v4}
+	j := job{Process: number, Origin: w.origin, Seed: s.Seed, Expiry: s.Scene.expiry, Off: off, Idle: s.idle, Hollow: s.hollow, Factor: s.Scene.timeoutFactor, V4: s.Scene.v4}
 	if s.Scene.guard {
 		j.Guard = longestTTL(s.Scene.expiry)
 	}
 	if number == 1 {
 		j.Fake, j.Partial, j.FakeReaders, j.Stubborn, j.Counting = s.fakes, s.partials, s.readers, s.stubborn, s.counting
+		j.FakeLeaders, j.Careless = s.usurpers, s.careless
 	}
 	servers := map[int]bool{}
 	for i, address := range d.addresses() {

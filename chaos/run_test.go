@@ -37,7 +37,8 @@ func playWith(t *testing.T, name string, length time.Duration, extra settings) *
 	fakeTime, _ := findFakeTime() // where it is missing the faults are left out
 	r, err := run(t.Context(), settings{
 		Scene: s, Seed: 5, Length: length, FakeTime: fakeTime, processes: processCount, fakes: extra.fakes,
-		partials: extra.partials, readers: extra.readers, stubborn: extra.stubborn, counting: extra.counting, say: t.Logf,
+		partials: extra.partials, readers: extra.readers, stubborn: extra.stubborn, counting: extra.counting,
+		usurpers: extra.usurpers, careless: extra.careless, hollow: extra.hollow, idle: extra.idle, say: t.Logf,
 	})
 	require.NoError(t, err)
 	return r
@@ -99,7 +100,7 @@ func playUntil(counts map[string]int, one func()) (missing []string) {
 }
 
 func TestRunWithoutFaultsFindsNothing(t *testing.T) {
-	acquired := map[string]int{"plain": 0, "try": 0, "several": 0, "reader": 0, "permit": 0, "redsync-v4": 0, "probe": 0}
+	acquired := map[string]int{"plain": 0, "try": 0, "several": 0, "reader": 0, "permit": 0, "candidate": 0, "nesting": 0, "tick": 0, "redsync-v4": 0, "probe": 0}
 	missing := playUntil(acquired, func() {
 		r := playProving(t, "calm", 2*time.Second)
 		require.Empty(t, r.Violations)
@@ -150,6 +151,28 @@ func TestRunFindsClientsThatClaimWhatTheyDoNotHave(t *testing.T) {
 			assert.Less(t, strings.Count(v.What, " reading ["), 2, "two readers: %v", v)
 			if len(culprits) == 1 {
 				found[culprits[0]]++
+			}
+		}
+	})
+	assert.Empty(t, missing)
+}
+
+// Some clients lead without asking a node. Others release a hold while calls run that have joined it. Others have jobs
+// without a minimal hold, and rely upon one.
+func TestRunFindsClientsThatBreakWhatOthersRelyUpon(t *testing.T) {
+	found := map[string]int{"fake-leader": 0, "hollow": 0, "careless": 0, history.TermOrder: 0}
+	missing := playUntil(found, func() {
+		r := playWith(t, "calm", 3*time.Second, settings{usurpers: 2, careless: 4, hollow: 2, idle: 5})
+		for _, v := range r.Violations {
+			culprits := culpritsOf(v, found)
+			switch v.Rule {
+			case history.Exclusion, history.TooSoon:
+				assert.Len(t, culprits, 1, "%v", v)
+				found[culprits[0]]++
+				assert.Equal(t, culprits[0] == "careless", v.Rule == history.TooSoon, "%v", v)
+			case history.TermOrder:
+				assert.Equal(t, []string{"fake-leader"}, culprits, "%v", v)
+				found[v.Rule]++
 			}
 		}
 	})

@@ -63,7 +63,7 @@ func keyEvent(at time.Duration, node int, key string, ttl int64) history.Event {
 		e.TTL = history.NoTTL
 	}
 	switch {
-	case slices.ContainsFunc(lockNames, func(l lockName) bool { return l.name == key }):
+	case slices.ContainsFunc(allNames(), func(l lockName) bool { return l.name == key }):
 		e.Name = key
 	case isSlot(key):
 		e.Name = beside(key)

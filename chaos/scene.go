@@ -164,7 +164,9 @@ func (s scene) rules(settled time.Duration, left, setBack map[int]time.Duration)
 }
 
 // allowed reports whether the scene may break the rule of v. When nodes admit a second holder, or one more than there
-// are permits, the first holder also learns of its loss too late.
+// are permits, the first holder also learns of its loss too late. A second holder may also come too soon, and two leaders
+// may begin in either order.
 func (s scene) allowed(v history.Violation) bool {
-	return s.excluded && (v.Rule == history.Exclusion || v.Rule == history.TooMany || v.Rule == history.LateLost)
+	broken := []string{history.Exclusion, history.TooMany, history.LateLost, history.TooSoon, history.TermOrder}
+	return s.excluded && slices.Contains(broken, v.Rule)
 }

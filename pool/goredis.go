@@ -30,11 +30,12 @@ func WithOutstanding(limit int) Option {
 // forgotten have expired. Without it a node that comes back without its keys, or with those of
 // its last fsync, grants locks that others still hold, and two processes may hold one lock.
 //
-// maxExpiry is the longest expiry plus lock delay that any program uses on these nodes. It must
-// be more than 0. Without this option there is no guard. A Redsync counts no grant and no
-// extension of a node whose server started less than maxExpiry + drift + 1 s earlier. With
-// redsync.WithFencing that time is 10 s and three node deadlines longer. The Redsync refuses a
-// Mutex whose expiry plus lock delay is longer than maxExpiry. Releases are always sent.
+// maxExpiry is the longest expiry plus lock delay that any program uses on these nodes, or the
+// longest redsync.WithMinHold plus its drift if that is longer. It must be more than 0. Without
+// this option there is no guard. A Redsync counts no grant and no extension of a node whose
+// server started less than maxExpiry + drift + 1 s earlier. With redsync.WithFencing that time is
+// 10 s and three node deadlines longer. The Redsync refuses a Mutex that needs a longer
+// maxExpiry. Releases are always sent.
 //
 // The guard costs nothing per operation: the pool asks for INFO when it opens a connection, in a
 // round trip that it makes anyway. The price is availability: a restarted node counts as down for

@@ -15,7 +15,7 @@ type candidate struct {
 	who     string
 	rs      *redsync.Redsync
 	journal *client
-	resign  <-chan struct{} // closed when the candidate shall resign
+	resign  <-chan struct{} // closed when the candidate should resign
 }
 
 // run campaigns, and leads whenever it can, until the candidate has resigned or ctx ends.

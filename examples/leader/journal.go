@@ -15,8 +15,8 @@ import (
 // step is how long it takes to prepare an entry.
 const step = 50 * time.Millisecond
 
-// A Journal has the entries of all leaders. It runs in the process of the program; candidates reach it through a
-// loopback port. It refuses entries of an old term, unless it is unfenced.
+// A Journal has the entries of all leaders. It runs in the first process, and candidates reach it through a loopback
+// port. It refuses entries of an old term, unless it is unfenced.
 type Journal struct {
 	guard    fencing.Guard
 	unfenced bool
@@ -27,9 +27,9 @@ type Journal struct {
 	entries []Entry
 	leaders []Entry // the first entry of each term
 	refused []Entry
-	held    string        // whose entry is held up
-	holding bool          // the entry of held is being prepared
-	goesOn  chan struct{} // closed when held goes on
+	held    string        // the candidate whose entry must wait
+	holding bool          // that entry waits
+	goesOn  chan struct{} // closed when it may go on
 }
 
 // An Entry is of a leader and its term.
@@ -76,7 +76,7 @@ func (j *Journal) admit(e Entry, do func()) error {
 }
 
 // Prepare returns when an entry is ready to be written.
-func (j *Journal) Prepare(e Entry, _ *Entry) error {
+func (j *Journal) Prepare(e Entry, _ *Entry) error { //nolint:unparam // net/rpc asks for the error
 	time.Sleep(step)
 	j.mu.Lock()
 	var goesOn chan struct{}
@@ -90,7 +90,7 @@ func (j *Journal) Prepare(e Entry, _ *Entry) error {
 	return nil
 }
 
-// hold holds up the next entry of a candidate, until the returned function is called.
+// hold makes the next entry of a candidate wait, until the returned function is called.
 func (j *Journal) hold(who string) (goOn func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -114,7 +114,7 @@ func (j *Journal) sayLocked(format string, args ...any) {
 	_, _ = fmt.Fprintf(j.out, "%5.1f s  %s\n", time.Since(j.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// await waits until is reports true. It holds j.mu meanwhile.
+// await waits until is reports true. It calls is with j.mu locked.
 func (j *Journal) await(ctx context.Context, what string, is func() bool) error {
 	for {
 		j.mu.Lock()

@@ -14,7 +14,7 @@ import (
 // term is how long a leader leads before something happens to it.
 const term = 500 * time.Millisecond
 
-// errSecond means that the scene went another way than it should.
+// errSecond means that the second leader does not follow the third one, although no other candidate is left.
 var errSecond = errors.New("the candidate that was stopped does not lead again")
 
 // play plays the scene on nodes.

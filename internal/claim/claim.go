@@ -56,14 +56,14 @@ type Claim interface {
 	PassesTo(other Claim) bool
 }
 
-// A Rester is a claim that can stay on the nodes for a while after its lease has ended.
-type Rester interface {
-	// Rest does what Release does, but instead of giving the claim back it lets the claim last for the rest, and
-	// no longer. It never makes it last longer. The rest is at least 1 ms.
-	Rest(rest time.Duration, p script.Process, t script.Turnover, f script.Fence) Call
+// A Shortener is a claim that can stay on the nodes for a while after its lease has ended.
+type Shortener interface {
+	// Shorten does what Release does, but instead of giving the claim back it lets the claim last for the rest, and
+	// no longer. It never makes the claim last longer. The rest is at least 1 ms.
+	Shorten(rest time.Duration, p script.Process, t script.Turnover, f script.Fence) Call
 
-	// RestQuietly does what Rest does, but touches no queue.
-	RestQuietly(rest time.Duration, f script.Fence) Call
+	// ShortenQuietly does what Shorten does, but touches no queue.
+	ShortenQuietly(rest time.Duration, f script.Fence) Call
 }
 
 // Room is memory for a claim, which saves the allocation.

@@ -73,13 +73,13 @@ func (e *Exclusive) ReleaseQuietly(f script.Fence) Call {
 	return Call{script.ReleaseQuietly(e.lock, f), readFound}
 }
 
-// Rest implements Rester.
-func (e *Exclusive) Rest(rest time.Duration, p script.Process, t script.Turnover, f script.Fence) Call {
+// Shorten implements Shortener.
+func (e *Exclusive) Shorten(rest time.Duration, p script.Process, t script.Turnover, f script.Fence) Call {
 	return Call{script.Shorten(e.lock, rest.Milliseconds(), p, t, f), readFound}
 }
 
-// RestQuietly implements Rester.
-func (e *Exclusive) RestQuietly(rest time.Duration, f script.Fence) Call {
+// ShortenQuietly implements Shortener.
+func (e *Exclusive) ShortenQuietly(rest time.Duration, f script.Fence) Call {
 	return Call{script.ShortenQuietly(e.lock, rest.Milliseconds(), f), readFound}
 }
 

@@ -67,13 +67,13 @@ func (m *Multi) ReleaseQuietly(f script.Fence) Call {
 	return Call{script.ReleaseMultiQuietly(m.locks, f), readReleasedMulti}
 }
 
-// Rest implements Rester.
-func (m *Multi) Rest(rest time.Duration, p script.Process, t script.Turnover, f script.Fence) Call {
+// Shorten implements Shortener.
+func (m *Multi) Shorten(rest time.Duration, p script.Process, t script.Turnover, f script.Fence) Call {
 	return Call{script.ShortenMulti(m.locks, rest.Milliseconds(), p, t, f), readReleasedMulti}
 }
 
-// RestQuietly implements Rester.
-func (m *Multi) RestQuietly(rest time.Duration, f script.Fence) Call {
+// ShortenQuietly implements Shortener.
+func (m *Multi) ShortenQuietly(rest time.Duration, f script.Fence) Call {
 	return Call{script.ShortenMultiQuietly(m.locks, rest.Milliseconds(), f), readReleasedMulti}
 }
 

@@ -190,16 +190,16 @@ func (w *Permit) ReleaseQuietly(f script.Fence) Call {
 	return Call{script.ReleaseSlotsQuietly(w.Semaphore, w.value, w.weight, w.slots), readFoundAll}
 }
 
-// Rest implements Rester.
-func (w *Permit) Rest(rest time.Duration, process script.Process, t script.Turnover, _ script.Fence) Call {
+// Shorten implements Shortener.
+func (w *Permit) Shorten(rest time.Duration, process script.Process, t script.Turnover, _ script.Fence) Call {
 	if w.isOne() {
 		return Call{script.ShortenSlot(w.Semaphore, w.lock, rest.Milliseconds(), process, t), readFound}
 	}
 	return Call{script.ShortenSlots(w.Semaphore, w.slots, w.value, rest.Milliseconds(), process, t), readFoundAll}
 }
 
-// RestQuietly implements Rester.
-func (w *Permit) RestQuietly(rest time.Duration, f script.Fence) Call {
+// ShortenQuietly implements Shortener.
+func (w *Permit) ShortenQuietly(rest time.Duration, f script.Fence) Call {
 	if w.isOne() {
 		return Call{script.ShortenQuietly(w.lock, rest.Milliseconds(), f), readFound}
 	}

@@ -26,6 +26,10 @@ type Term struct {
 	Reads    bool          // the client believed that the lock was shared
 	Permits  int           // the client believed that the name had so many permits; 0: it is a lock
 	Weight   int           // how many of them the client believed that it held; 0 for a lock
+	Keeps    time.Duration // nobody else may begin to hold the lock until so long after Called
+	Leads    bool          // the client was the leader
+	Within   bool          // the client held the lock within a function
+	Left     time.Duration // if Within: when the function returned, or its context was seen to end; 0 if neither happened
 	Hold     string        // the ID of the term that began the hold; terms with the same Hold count as one holder
 	Ended    bool          // another term that shares the hold has called Unlock
 }
@@ -57,6 +61,17 @@ func (t Term) each() []Term {
 
 // excludes reports whether t and another term of its name must not overlap. Readers exclude only writers.
 func (t Term) excludes(other Term) bool { return t.Hold != other.Hold && !(t.Reads && other.Reads) }
+
+// leaves notes with e that the function of t ends, unless that has been noted.
+func leaves(t *Term, e Event) {
+	if t.Within && t.Left == 0 {
+		t.Left, t.Paused = e.At, e.Paused
+	}
+}
+
+// told returns when t had heard that its hold was over; 0 if that is not known. A function that returns needs to hear
+// nothing any more.
+func (t Term) told() time.Duration { return cmp.Or(t.Lost, t.Left) }
 
 // again returns the term that goes on with the hold of t.
 func (t Term) again(from, to time.Duration) *Term {
@@ -92,7 +107,7 @@ func Terms(events []Event) []Term {
 		case Call:
 			called[of] = e.At
 		case Held:
-			t = &Term{Client: e.Client, Number: e.Term, Name: e.Name, More: e.More, Token: e.Token, Called: called[of], From: e.At, To: e.Until, Until: e.Until, Hold: e.hold(), Reads: e.Reads}
+			t = &Term{Client: e.Client, Number: e.Term, Name: e.Name, More: e.More, Token: e.Token, Called: called[of], From: e.At, To: e.Until, Until: e.Until, Hold: e.hold(), Reads: e.Reads, Keeps: e.Keeps, Leads: e.Leads, Within: e.Within}
 			if e.Permits != 0 {
 				t.Permits, t.Weight = e.Permits, max(e.Weight, 1)
 			}
@@ -120,6 +135,7 @@ func Terms(events []Event) []Term {
 			over[of] = true
 			if t != nil {
 				t.To, t.Lost, t.Paused = min(t.To, e.At), e.At, e.Paused
+				leaves(t, e)
 			}
 		case Unlock:
 			for _, other := range shared.unlocks(e) {
@@ -131,6 +147,7 @@ func Terms(events []Event) []Term {
 			over[of] = true
 			if t != nil {
 				t.To = min(t.To, e.At)
+				leaves(t, e)
 			}
 		case Unlocked:
 			shared.unlocked(e)
@@ -187,8 +204,8 @@ func (s shares) unlocked(e Event) {
 }
 
 // Rules are the limits that a history must keep. With the zero value Check looks only for holders at
-// the same time, more permits held than there are, tokens out of order or used twice, keys without a TTL, locks set in
-// part, and Broken events.
+// the same time, more permits held than there are, holds that begin while an earlier one keeps the
+// lock, tokens out of order or used twice, keys without a TTL, locks set in part, and Broken events.
 type Rules struct {
 	MaxTTL   time.Duration // of a lock's key; 0: no limit
 	LostSlop time.Duration // how long after the next hold began a loss may be reported; 0: no limit
@@ -228,6 +245,8 @@ const (
 	TooLong     = "key with too long a TTL"
 	LeftBehind  = "key left behind"
 	InPart      = "lock set in part"
+	TooSoon     = "begun too soon"
+	TermOrder   = "leader's term out of order"
 	Promise     = "promise to a client"
 )
 
@@ -254,6 +273,8 @@ func Check(events []Event, rules Rules) []Violation {
 		found = append(found, overlaps(terms)...)
 		found = append(found, misordered(terms)...)
 		found = append(found, toldLate(terms, rules)...)
+		found = append(found, tooSoon(terms)...)
+		found = append(found, leadsBack(terms)...)
 	}
 	for _, e := range events {
 		switch e.Kind {
@@ -382,14 +403,45 @@ func misordered(terms []Term) (found []Violation) {
 	return found
 }
 
+// tooSoon checks that no hold begins while an earlier one keeps the lock: see Event.Keeps.
+func tooSoon(terms []Term) (found []Violation) {
+	var keeper Term           // of the earlier terms, the one that keeps the lock for longest
+	for _, t := range terms { // overlaps has sorted them by From
+		if t.Hold != keeper.Hold && keeper.Keeps > 0 && t.From < keeper.Called+keeper.Keeps {
+			found = append(found, Violation{TooSoon, t.Name, t.From, fmt.Sprintf(
+				"%v, and %v was called at %v and keeps the lock for %v", t, keeper, keeper.Called, keeper.Keeps)})
+		}
+		if t.Keeps > 0 && t.Called+t.Keeps > keeper.Called+keeper.Keeps {
+			keeper = t
+		}
+	}
+	return found
+}
+
+// leadsBack checks that the numbers of the leaders' terms rise in the order in which the terms began.
+func leadsBack(terms []Term) (found []Violation) {
+	var last Term
+	for _, t := range terms { // overlaps has sorted them by From
+		if !t.Leads || t.Again || t.From >= t.To { // a term that goes on has its number from before
+			continue
+		}
+		if last.Leads && t.Token <= last.Token {
+			found = append(found, Violation{TermOrder, t.Name, t.From, fmt.Sprintf("%v has %d, and %v had %d", t, t.Token, last, last.Token)})
+		}
+		last = t
+	}
+	return found
+}
+
 // toldLate checks that each loss was reported at most rules.LostSlop after the next hold began that the lost one
-// excludes. It skips terms that may have been paused and terms that another term ended.
+// excludes. A function that holds the lock must have returned by then, or its context must have ended. It skips terms
+// that may have been paused and terms that another term ended.
 func toldLate(terms []Term, rules Rules) (found []Violation) {
 	if rules.LostSlop == 0 {
 		return nil
 	}
 	for i, t := range terms { // overlaps has sorted them by From
-		if t.Lost == 0 || t.Paused || t.Ended {
+		if t.told() == 0 || t.Paused || t.Ended {
 			continue
 		}
 		after := terms[i+1:]
@@ -397,8 +449,8 @@ func toldLate(terms []Term, rules Rules) (found []Violation) {
 		if at < 0 {
 			continue
 		}
-		if next := after[at]; t.Lost > next.From+rules.LostSlop {
-			found = append(found, Violation{LateLost, t.Name, t.Lost, fmt.Sprintf("%v was told at %v, %v had come", t, t.Lost, next)})
+		if next := after[at]; t.told() > next.From+rules.LostSlop {
+			found = append(found, Violation{LateLost, t.Name, t.told(), fmt.Sprintf("%v was told at %v, %v had come", t, t.told(), next)})
 		}
 	}
 	return found

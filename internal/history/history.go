@@ -60,8 +60,12 @@ type Event struct {
 	Permits int `json:"permits,omitempty"` // of Held: how many permits the name has, as the client knows; 0: it is a lock
 	Weight  int `json:"weight,omitempty"`  // of Held: how many of them the client holds; 0: one
 
+	Keeps  time.Duration `json:"keeps,omitempty"`  // of Held: nobody else may begin to hold the lock until so long after Call
+	Leads  bool          `json:"leads,omitempty"`  // of Held: the client is the leader, and Token is the number of its term
+	Within bool          `json:"within,omitempty"` // of Held: the client holds the lock within a function, whose context ends with the hold
+
 	Shares string `json:"shares,omitempty"` // the ID of the term whose hold this term shares; "": it has a hold of its own
-	Paused bool   `json:"paused,omitempty"` // of Lost: the client or its clock may have stopped during the term
+	Paused bool   `json:"paused,omitempty"` // of Lost, and of Unlock and Gave where the client is within a function: the client or its clock may have stopped during the term
 	Err    string `json:"err,omitempty"`
 
 	// For Key.

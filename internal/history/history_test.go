@@ -65,6 +65,30 @@ func permit(weight, n int, events []history.Event) []history.Event {
 	return events
 }
 
+// keeping makes events those of a client that keeps the lock for a time from Call on.
+func keeping(keeps int, events []history.Event) []history.Event {
+	for i := range events {
+		events[i].Keeps = time.Duration(keeps)
+	}
+	return events
+}
+
+// leading makes events those of a leader. It leads within a function.
+func leading(events []history.Event) []history.Event {
+	for i := range events {
+		events[i].Leads = true
+	}
+	return within(events)
+}
+
+// within makes events those of a client that holds a lock within a function.
+func within(events []history.Event) []history.Event {
+	for i := range events {
+		events[i].Within = true
+	}
+	return events
+}
+
 func downgraded(client string, at int) []history.Event {
 	return []history.Event{{At: time.Duration(at), Kind: history.Downgrade, Client: client}}
 }
@@ -201,6 +225,26 @@ func TestCheck(t *testing.T) {
 		"adopted, of an Unlock that has failed":                    {logs: [][]history.Event{term("x", 1, 2, 9, 5, 0), unlocked("x", 6, "no quorum"), sharing("x", term("y", 7, 8, 12, 0, 0)), term("z", 3, 9, 15, 0, 0)}},
 		"adopted while it is unlocked, before the end of the next": {logs: [][]history.Event{term("x", 1, 2, 9, 5, 0), unlocked("x", 6, ""), sharing("x", term("y", 5, 8, 15, 0, 0)), term("z", 3, 7, 12, 0, 0), lost("z", 12, false)}, rules: history.Rules{LostSlop: 1}},
 		"adopted when it was unlocked":                             {logs: [][]history.Event{term("x", 1, 2, 9, 5, 0), unlocked("x", 6, ""), sharing("x", term("y", 7, 8, 12, 0, 0)), term("z", 3, 9, 15, 0, 0)}, want: "exclusion"},
+		"kept, and another in time":                                {logs: [][]history.Event{keeping(20, term("x", 1, 2, 9, 5, 0)), term("y", 19, 21, 30, 0, 0)}},
+		"kept, and another too soon":                               {logs: [][]history.Event{keeping(20, term("x", 1, 2, 9, 5, 0)), term("y", 12, 20, 30, 0, 0)}, want: "begun too soon"},
+		"kept after the expiry, and another too soon":              {logs: [][]history.Event{keeping(20, term("x", 1, 2, 9, 0, 0)), term("y", 12, 20, 30, 0, 0)}, want: "begun too soon"},
+		"kept for longer by the one before":                        {logs: [][]history.Event{keeping(20, term("x", 1, 2, 9, 5, 0)), keeping(2, term("y", 21, 22, 30, 23, 0)), term("z", 21, 24, 30, 0, 0)}},
+		"kept, and shared too soon":                                {logs: [][]history.Event{keeping(20, term("x", 1, 2, 9, 0, 0)), sharing("x", term("y", 12, 14, 30, 0, 0))}},
+		"kept, and another name":                                   {logs: [][]history.Event{keeping(20, term("x", 1, 2, 9, 5, 0)), named("b", term("y", 12, 14, 30, 0, 0))}},
+		"leaders one after the other":                              {logs: [][]history.Event{leading(term("x", 1, 2, 9, 5, 7)), leading(term("y", 1, 5, 9, 0, 8))}, rules: history.Rules{LostSlop: 1}},
+		"leaders at once":                                          {logs: [][]history.Event{leading(term("x", 1, 2, 9, 0, 7)), leading(term("y", 1, 5, 9, 0, 8))}, want: "exclusion"},
+		"a leader's term that goes back":                           {logs: [][]history.Event{leading(term("x", 1, 2, 4, 0, 7)), leading(term("y", 1, 5, 9, 0, 6))}, want: "leader's term out of order"},
+		"a leader's term that repeats":                             {logs: [][]history.Event{leading(term("x", 1, 2, 4, 0, 7)), leading(term("y", 1, 5, 9, 0, 7))}, want: "leader's term out of order token used twice"},
+		"leaders without terms":                                    {logs: [][]history.Event{leading(term("x", 1, 2, 4, 0, 0)), leading(term("y", 1, 5, 9, 0, 0))}, want: "leader's term out of order"},
+		"a leader, and one that locks":                             {logs: [][]history.Event{leading(term("x", 1, 2, 4, 0, 7)), term("y", 1, 5, 9, 0, 6)}},
+		"a leader's term that goes on":                             {logs: [][]history.Event{leading(term("x", 1, 2, 4, 0, 7)), extended("x", 5, 8), leading(term("y", 1, 8, 9, 0, 8))}},
+		"a leader's term of no use":                                {logs: [][]history.Event{leading(term("x", 1, 2, 4, 0, 7)), leading(term("y", 1, 5, 5, 0, 6))}},
+		"a function that ends after the next hold begins":          {logs: [][]history.Event{within(term("x", 1, 2, 9, 12, 0)), term("y", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}, want: "loss told too late"},
+		"a function that ends after a pause":                       {logs: [][]history.Event{within(term("x", 1, 2, 9, 0, 0)), {{At: 12, Kind: history.Unlock, Client: "x", Paused: true}}, term("y", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}},
+		"a function that ends in time":                             {logs: [][]history.Event{within(term("x", 1, 2, 9, 11, 0)), term("y", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}},
+		"a context that ends before the function":                  {logs: [][]history.Event{within(term("x", 1, 2, 9, 14, 0)), lost("x", 9, false), term("y", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}},
+		"a joined function that goes on for too long":              {logs: [][]history.Event{within(term("x", 1, 2, 9, 0, 0)), gave("x", 3), sharing("x", within(term("y", 2, 3, 9, 0, 0))), gave("y", 12), term("z", 1, 9, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}, want: "loss told too late"},
+		"a joined function, and another hold":                      {logs: [][]history.Event{within(term("x", 1, 2, 9, 0, 0)), gave("x", 3), sharing("x", within(term("y", 2, 3, 9, 0, 0))), gave("y", 7), term("z", 1, 6, 15, 0, 0)}, rules: history.Rules{LostSlop: 2}, want: "exclusion"},
 		"a key for ever":                                           {logs: [][]history.Event{key("", 1, -1)}, want: "key without a TTL"},
 		"a key for long":                                           {logs: [][]history.Event{key("a", 1, 8)}, rules: history.Rules{MaxTTL: 7}, want: "key with too long a TTL"},
 		"a key for as long as it may":                              {logs: [][]history.Event{key("a", 1, 7), key("", 1, 100)}, rules: history.Rules{MaxTTL: 7}},

@@ -63,15 +63,15 @@ func (o Outcome) MayWinAtOnce() bool {
 // than a quorum of the nodes: their answers do not say whose value is there.
 func (o Outcome) IsSplit() bool { return o.Touched && o.Taken() }
 
-// Mixes reports whether nodes may grant different things: see claim.LateTally.
-func (o Outcome) Mixes() bool {
+// MayMix reports whether nodes may grant different things: see claim.LateTally.
+func (o Outcome) MayMix() bool {
 	_, ok := o.Result.Tally.(claim.LateTally)
 	return ok
 }
 
 // IsMixed reports whether a quorum of nodes has granted, but not the same: see claim.LateTally.
 func (o Outcome) IsMixed() bool {
-	return o.Mixes() && o.Kind == NotWon && o.Result.Rule.Quorum(o.Result.Count.Granted)
+	return o.MayMix() && o.Kind == NotWon && o.Result.Rule.Quorum(o.Result.Count.Granted)
 }
 
 // Heard reports whether a quorum of nodes has granted or refused.
@@ -322,6 +322,9 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	}
 	if a.lease.terms.Claim.Shares() {
 		a.noteBlind(i, reply, v)
+	}
+	if a.turn != nil && v.Choice == claim.Failed && pool.IsPermanent(reply.Err) {
+		a.turn.Barred(i, reply.Err)
 	}
 	if !a.place.Ticket.IsZero() {
 		a.tellWaiter(i, reply, v)

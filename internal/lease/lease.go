@@ -65,6 +65,7 @@ type Lease struct {
 	lost     signal      // closed when Past, or Over or Dropped for a cause
 	expiry   alarm.Alarm // at the end of the validity, in Keeper.expiries
 	watchdog *watchdog   // nil without Terms.Watchdog; set by Begin
+	onClose  func()      // see OnClose
 
 	shares    atomic.Pointer[sharing] // see sharing; nil if nobody can join l; not guarded
 	seat      int                     // the index of l in sharing.leases; guarded by sharing.mu
@@ -370,9 +371,24 @@ func (l *Lease) close() {
 	if l.Remaining(clock.Now()) == 0 {
 		return
 	}
-	if l.End(k.Errors.Lost(k.Errors.Closed)) {
-		k.Waiters.ReleaseAndAdmit(l)
+	if !l.End(k.Errors.Lost(k.Errors.Closed)) {
+		return
 	}
+	l.mu.Lock()
+	tell := l.onClose
+	l.mu.Unlock()
+	if tell != nil {
+		tell()
+	}
+	k.Waiters.ReleaseAndAdmit(l)
+}
+
+// OnClose makes Close call f after it has ended l, and before it releases l. If Close has ended l already, f is not
+// called.
+func (l *Lease) OnClose(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.onClose = f
 }
 
 // Remaining returns for how much longer l may be relied upon; 0 if it is not held.

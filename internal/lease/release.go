@@ -36,30 +36,30 @@ const (
 // repeated (maxRepeats). It depends on no caller's context.
 //
 // With a minimal hold (Timing.MinHold), the Release of a lease that was held lets the keys stay for what is left
-// of that time, and takes the claim off only when nothing is left. Each sending goes by the time that is left
-// then.
+// of that time, and takes the claim off only when nothing is left. What is left is computed anew for each
+// repetition.
 //
 // A Release does not let its round send: it sends, repeats and takes the replies itself, and gives the round
 // only the votes. The round tells it when a quorum has confirmed. A Release is no quorum.Recorder, because
 // its command sets no value.
 type Release struct {
-	lease    *Lease
-	claim    claim.Claim
-	rests    claim.Rester // the claim, if the keys may have to stay for a rest; otherwise nil
-	round    quorum.Round
-	wonAt    clock.Instant // when a quorum had confirmed; set before the waiting caller is signalled
-	turnover script.Turnover
-	fence    script.Fence  // of the lease, which has ended: its token does not change
-	undoes   Turn          // see Releasing
-	others   atomic.Uint64 // the claim.Lines of Others
-	open     atomic.Int32  // nodes that have not settled it
+	lease     *Lease
+	claim     claim.Claim
+	shortener claim.Shortener // the claim, if its keys may have to stay for a rest; otherwise nil
+	round     quorum.Round
+	wonAt     clock.Instant // when a quorum had confirmed; set before the waiting caller is signalled
+	turnover  script.Turnover
+	fence     script.Fence  // of the lease, which has ended: its token does not change
+	undoes    Turn          // see Releasing
+	others    atomic.Uint64 // the claim.Lines of Others
+	open      atomic.Int32  // nodes that have not settled it
 
 	// By node. The sender to the node and the receiver of its reply use it in turn, never at once.
 	progress []progress
 	spare    [claim.UsualNodes]progress
 
-	began   clock.Instant // when it was made; only set with surplus
 	surplus bool          // it releases a surplus of the lease
+	began   clock.Instant // when it was made; only set with surplus
 	awaited bool          // a caller waits for the round
 	queued  bool          // at the start a waiter of this process waited, or had left a ticket in the queues: see process
 }
@@ -122,7 +122,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	case how.claim != nil:
 		rel.claim, rel.surplus, rel.began = how.claim, true, clock.Now()
 	case l.terms.Timing.MinHold > 0 && l.Begun():
-		rel.rests, _ = rel.claim.(claim.Rester) // it is one: a reader's lease has no MinHold
+		rel.shortener, _ = rel.claim.(claim.Shortener) // it is one: a reader's lease has no MinHold
 	}
 	if how.nodes == 0 {
 		how.nodes = claim.FirstNodes(len(k.Set.Nodes))
@@ -217,7 +217,7 @@ func (rel *Release) Brief() quorum.Brief {
 // have the same replies.
 func (rel *Release) call(t script.Turnover) claim.Call {
 	if rest := rel.rest(); rest > 0 {
-		return rel.rests.Rest(rest, rel.process(), t, rel.fence)
+		return rel.shortener.Shorten(rest, rel.process(), t, rel.fence)
 	}
 	return rel.claim.Release(rel.process(), t, rel.fence)
 }
@@ -225,14 +225,14 @@ func (rel *Release) call(t script.Turnover) claim.Call {
 // quietCall returns the command to send now to a node that denies access to the queue.
 func (rel *Release) quietCall() claim.Call {
 	if rest := rel.rest(); rest > 0 {
-		return rel.rests.RestQuietly(rest, rel.fence)
+		return rel.shortener.ShortenQuietly(rest, rel.fence)
 	}
 	return rel.claim.ReleaseQuietly(rel.fence)
 }
 
 // rest returns for how much longer the keys must stay.
 func (rel *Release) rest() time.Duration {
-	if rel.rests == nil {
+	if rel.shortener == nil {
 		return 0
 	}
 	return rel.lease.terms.Timing.rest(rel.lease.First, clock.Now())
@@ -282,7 +282,8 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 	s, k, f := &rel.progress[i], rel.lease.terms.Keeper, rel.lease.writes.onNode(i)
 	s.orderly = f.settled()
 	err := k.Set.Nodes[i].Send(pool.Request{
-		Args: rel.args(s.form, resp != nil), RESP: resp, Reserved: f.reached(), Within: rel.lease.terms.Timing.NodeTimeout, To: rel, Tag: i,
+		Args: rel.args(s.form, resp != nil), RESP: resp, Reserved: f.reached(),
+		Within: rel.lease.terms.Timing.NodeTimeout, To: rel, Tag: i,
 	})
 	if err == nil {
 		return true
@@ -300,7 +301,7 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 	return false
 }
 
-// args returns the command in a form. encoded says that it goes out as the round has encoded it.
+// args returns the command in a form. encoded says that the round has encoded it: then it must be the round's.
 func (rel *Release) args(as form, encoded bool) []any {
 	call := rel.round.Call()
 	switch {
@@ -309,7 +310,7 @@ func (rel *Release) args(as form, encoded bool) []any {
 	case as.again: // it enters no ticket again: the waiter may have left since
 		t, _ := rel.lease.writes.turnover(len(rel.claim.Lines()))
 		call = rel.call(t)
-	case rel.rests != nil && !encoded: // less may be left than when the round began
+	case rel.shortener != nil && !encoded: // less may be left than when the round began
 		call = rel.call(rel.turnover)
 	}
 	if as.inFull {

@@ -92,4 +92,7 @@ type Turn interface {
 
 	// Denied tells that a node denies the client's user access to the queue.
 	Denied()
+
+	// Barred tells that a node has failed for a reason that a repetition does not change: see pool.IsPermanent.
+	Barred(node int, err error)
 }

@@ -11,7 +11,7 @@ import (
 // there).
 type Timing struct {
 	Expiry      time.Duration // in whole milliseconds
-	TTL         time.Duration // of the keys: expiry + lock delay; for MinHold see LongestTTL
+	TTL         time.Duration // of the keys: expiry + lock delay; an acquire sets the longer of TTL and MinHold
 	Validity    time.Duration // the length of the holder's validity: expiry - drift
 	NodeTimeout time.Duration // how long a round waits for one node
 	MaxHold     time.Duration // the longest that a lease may be held in all; 0: no limit
@@ -35,13 +35,10 @@ func (t Timing) AtAge(held time.Duration) (ttl, validity time.Duration) {
 	return t.TTL - (t.Validity - validity).Truncate(time.Millisecond), validity
 }
 
-// LongestTTL returns the longest TTL that the keys can be given: that of the acquire.
-func (t Timing) LongestTTL() time.Duration { return max(t.TTL, t.MinHold) }
-
 // rest returns how much of MinHold is left at now, for a lease whose acquire began at first: in whole
-// milliseconds, rounded up, and 0 if nothing is left. It goes by the monotonic clock alone. A step of the wall
-// clock must not shorten the rest. If the machine was suspended, the result is too long, which does no harm: it
-// never makes a key last longer.
+// milliseconds, rounded up, and 0 if nothing is left. It goes by the monotonic clock alone, because a step of the
+// wall clock must not shorten the rest. After a suspension of the machine the result is too long. That does no
+// harm: a release never makes a key last longer.
 func (t Timing) rest(first, now clock.Instant) time.Duration {
 	left := t.MinHold - (now.Mono - first.Mono)
 	if t.MinHold == 0 || left <= 0 {

@@ -545,9 +545,10 @@ func (q semaphore) executeAcquire(s *semaphoreState, c, node int) {
 // executeRelease executes the release of an attempt that has failed, or the giving-back of one that has won.
 func (q semaphore) executeRelease(s *semaphoreState, c, node int, m messages) {
 	n, call := &s.nodes[node], &s.calls[c]
+	changed := call.leaves || call.enters > 0
 	for k := range q.permits {
 		if n.slots[k] == mark(c) && call.won&bit(k) == 0 {
-			n.slots[k] = 0
+			n.slots[k], changed = 0, true
 		}
 	}
 	switch {
@@ -560,7 +561,7 @@ func (q semaphore) executeRelease(s *semaphoreState, c, node int, m messages) {
 		n.queue |= bit(int(call.enters) - 1)
 	}
 	n.arrived(c, m)
-	if q.freeSlots(n) != 0 && !(q.winSilent && call.won != 0) && !(q.failSilent && call.won == 0) {
+	if changed && q.freeSlots(n) != 0 && !(q.winSilent && call.won != 0) && !(q.failSilent && call.won == 0) {
 		q.tell(s, c, node)
 	}
 }

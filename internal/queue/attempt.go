@@ -145,6 +145,21 @@ func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 // Denied implements lease.Turn.
 func (u *turn) Denied() { u.denied.Store(true) }
 
+// Barred implements lease.Turn. It is told of answers that came too late to count as well.
+func (u *turn) Barred(i int, err error) {
+	w := u.waiter
+	if !w.terms.EndsIfDenied {
+		return
+	}
+	ls := w.lines()
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	w.denials.hear(i, claim.Failure(err), u.mayDoWithoutQueue())
+}
+
+// mayDoWithoutQueue reports whether the attempt has used queues without which the waiter can go on.
+func (u *turn) mayDoWithoutQueue() bool { return u.enters() && !u.waiter.terms.Fair }
+
 // runsOut returns when the lock may become free on a quorum of nodes although nobody releases it. o is what
 // the last attempt came to. runsOut returns the zero time if that moment is not known or has passed.
 func runsOut(o lease.Outcome, now clock.Instant) time.Time {

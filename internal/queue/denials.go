@@ -1,40 +1,57 @@
 package queue
 
 import (
+	"time"
+
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file finds out that a call without a limit of tries waits in vain, because the nodes deny it the lock.
+// This file tells when a call without a limit of tries waits in vain, because the nodes deny it the lock.
 
-// denials are what the nodes have answered a call last, as far as these answers are denials. An attempt may be
-// decided by other nodes before a node's denial arrives. So the denials of several attempts add up, until a node
-// answers or fails in another way.
+// denials are the nodes' denials that a call has heard. A node's denial counts until the node gives another answer, or
+// has given none for denialLasts. The denials of several attempts add up, because other nodes may decide an attempt before a
+// node's denial arrives.
 type denials struct {
 	nodes claim.Nodes
-	votes []claim.Vote // by node
+	votes []claim.Vote // by node; as long as needed
+	at    []time.Time  // by node
 }
 
-// note notes the votes of a failed attempt. It reports whether the nodes that deny the lock leave no quorum. queued
-// says that the attempt has used queues without which the waiter can go on. Then a node that forbids a key may forbid
-// only the queue, which says nothing of the lock: the next attempt uses no queue.
+// denialLasts is how long a denial counts while the node does not answer. A node may break the connection after it.
+const denialLasts = 5 * time.Second
+
+// note notes the votes of a failed attempt. It reports whether the nodes that deny the lock leave no quorum. For
+// queued see hear.
 func (d *denials) note(o lease.Outcome, queued bool) bool {
-	if o.Result.Rule == nil {
+	switch {
+	case o.Result.Rule == nil: // no node was asked
+		return false
+	case o.Result.Won: // too late; then it has no votes
+		*d = denials{}
 		return false
 	}
-	if d.votes == nil {
-		d.votes = make([]claim.Vote, len(o.Result.Votes))
-	}
 	for i, v := range o.Result.Votes {
-		switch {
-		case v.Choice == claim.Pending || quorum.IsUnheard(v.Err) || queued && quorum.IsForbidden(v.Err):
-		case v.Choice == claim.Failed && pool.IsPermanent(v.Err):
-			d.nodes, d.votes[i] = d.nodes.With(i), v
-		default:
-			d.nodes, d.votes[i] = d.nodes.Without(i), claim.Vote{}
-		}
+		d.hear(i, v, queued)
 	}
 	return o.Result.Rule.Blocks(d.nodes)
+}
+
+// hear notes the vote of node i. queued says that the attempt has used queues without which the waiter can go on.
+// Then a node that forbids a key may forbid only the queue, which says nothing of the lock: the next attempt uses no
+// queue.
+func (d *denials) hear(i int, v claim.Vote, queued bool) {
+	for len(d.votes) <= i {
+		d.votes, d.at = append(d.votes, claim.Vote{}), append(d.at, time.Time{})
+	}
+	now := time.Now()
+	switch {
+	case queued && quorum.IsForbidden(v.Err):
+	case v.Choice == claim.Failed && pool.IsPermanent(v.Err):
+		d.nodes, d.votes[i], d.at[i] = d.nodes.With(i), v, now
+	case v.Choice == claim.Granted || v.Choice == claim.Refused || now.Sub(d.at[i]) > denialLasts:
+		d.nodes, d.votes[i] = d.nodes.Without(i), claim.Vote{}
+	}
 }

@@ -54,8 +54,7 @@ type Failure struct {
 // Lock acquires the claim of t. If it can share a hold of this process, it needs no attempt. Otherwise it makes a
 // first attempt at once if the call may overtake the line (see mayBarge). If it may not, or if the attempt fails,
 // the call joins the line and waits until it wins, until limit tries are used up, or until ctx is done. Limit 0 is
-// no limit. With limit 1 the call makes its attempt without joining the line: see tryPastSplit. start is when the user
-// called.
+// no limit. With limit 1 the call does not join the line: see tryPastSplit. start is when the user called.
 //
 // A call that may share a hold always joins the line, if its limit allows. So many such calls that come at once make
 // one attempt, and share its hold. With limit 1 the call waits for the end of such an attempt that is under way, and
@@ -71,9 +70,9 @@ func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*leas
 	var l *lease.Lease
 	var o lease.Outcome
 	var denied denials
-	begins := start // which costs no further look at the clocks
+	begins := start // of the first attempt
 	if t.Timing.MinHold > 0 {
-		begins = clock.Now() // the minimal hold counts from here: the caller may have waited for its own hold
+		begins = clock.Now() // not start: the caller may have waited for its own hold, and that must not count
 	}
 	switch {
 	case limit == 1:
@@ -113,8 +112,8 @@ const (
 // if they were much shorter, the attempts would still overlap. Each delay ends before the node deadline. So there is no
 // repetition if nodes that do not answer have kept the first attempt undecided until then.
 //
-// A call that hears a quorum of refusals before the first grant does not know of the split, and gives up. Mostly that does
-// no harm, because its rivals try again.
+// A call that hears a quorum of refusals before the first grant does not know of the split, and gives up. Mostly that
+// does no harm, because its rivals try again.
 //
 // If nodes have granted different permits, a permit may be free on a quorum of nodes without a rival, because nodes
 // differ in what is free. The Outcome may tell the next attempt where to begin. Only an attempt with a ticket is told
@@ -131,7 +130,8 @@ func (t *Terms) tryPastSplit(ctx context.Context, called, start clock.Instant) (
 			took = elapsed
 		}
 		var delay time.Duration
-		if atOnce := o.MayWinAtOnce() || n == 0 && o.IsMixed() && !t.Fair; !atOnce {
+		atOnce := o.MayWinAtOnce() || n == 0 && o.IsMixed() && !t.Fair // in fair mode the first attempt had a ticket
+		if !atOnce {
 			left := t.Timing.NodeTimeout - elapsed
 			if left <= 0 {
 				break
@@ -141,9 +141,10 @@ func (t *Terms) tryPastSplit(ctx context.Context, called, start clock.Instant) (
 		if !t.sleep(ctx, delay) {
 			break
 		}
-		again, why := t.tryOnce(ctx, called, clock.Now(), o.Mixes())
-		if l = again; why.Kind != lease.NotAsked {
-			o = why
+		var again lease.Outcome
+		l, again = t.tryOnce(ctx, called, clock.Now(), o.MayMix())
+		if again.Kind != lease.NotAsked {
+			o = again // otherwise the attempt before says why the call fails
 		}
 	}
 	return l, o
@@ -162,7 +163,7 @@ func (t *Terms) sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // tryOnce makes one attempt without joining the line. called is when the user called, and start is when the attempt
-// begins. With a ticket, the attempt learns which permits are free.
+// begins. ticket says that the attempt needs a ticket, to learn which permits are free.
 func (t *Terms) tryOnce(ctx context.Context, called, start clock.Instant, ticket bool) (l *lease.Lease, o lease.Outcome) {
 	ls := &t.Group.lines
 	l, done := ls.joinOrOpen(ctx, t)

@@ -31,13 +31,12 @@ const (
 
 // A waiter is one call of Lock that waits.
 type waiter struct {
-	terms   *Terms
-	names   []string // of the lines in which it can stand: see stands
-	start   clock.Instant
-	look    chan struct{}  // has room for one token: something has changed
-	why     *lease.Outcome // of the last attempt; nil if it has made none
-	pace    pace           // its retry delays
-	denials denials        // of the lock, if terms.EndsIfDenied
+	terms *Terms
+	names []string // of the lines in which it can stand: see stands
+	start clock.Instant
+	look  chan struct{}  // has room for one token: something has changed
+	why   *lease.Outcome // of the last attempt; nil if it has made none
+	pace  pace           // its retry delays
 
 	queueless bool   // a node denies us its queue
 	opened    func() // must be called once w has left its line: others wait to join its hold; nil if it has won none
@@ -54,6 +53,7 @@ type waiter struct {
 	at          int            // the index of the name that it waits for: the one that kept it back
 	news        []news         // by name
 	sight       *lease.Sight   // what its last attempt has seen; nil for one name, and for a waiter in no line
+	denials     denials        // of the lock, if terms.EndsIfDenied
 	entered     []*lease.Lease // the leases whose releases take the ticket out of the queues; none if it is in no queue
 
 	roomOfNews    [1]news
@@ -255,8 +255,8 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 				return l, nil
 			case !o.Mends():
 				return nil, &Failure{Last: o}
-			case w.terms.EndsIfDenied && w.denials.note(o, u.enters() && !w.terms.Fair):
-				return nil, &Failure{Last: o, Denied: w.denials.votes}
+			case w.isDenied(u, o):
+				return nil, &Failure{Last: o, Denied: w.denied()}
 			case o.Taken():
 				least = 0 // the nodes took a while to answer, so no least delay is needed
 			}
@@ -270,6 +270,25 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 			return nil, &Failure{Delay: w.pace.last}
 		}
 	}
+}
+
+// isDenied reports whether the nodes deny the lock, after a failed attempt.
+func (w *waiter) isDenied(u *turn, o lease.Outcome) bool {
+	if !w.terms.EndsIfDenied {
+		return false
+	}
+	ls := w.lines()
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return w.denials.note(o, u.mayDoWithoutQueue())
+}
+
+// denied returns the denials by node.
+func (w *waiter) denied() []claim.Vote {
+	ls := w.lines()
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return slices.Clone(w.denials.votes)
 }
 
 // delay begins the next retry delay. A delay shorter than least is lengthened to least. If the delay is

@@ -501,13 +501,6 @@ type unheard struct{ why error }
 func (*unheard) Error() string   { return ErrNoAnswer.Error() }
 func (e *unheard) Unwrap() error { return e.why }
 
-// IsUnheard reports whether err is the error of a node whose answer was not awaited: the others had decided, or the
-// caller gave up.
-func IsUnheard(err error) bool {
-	var u *unheard
-	return errors.Is(err, ErrNotAwaited) || errors.As(err, &u)
-}
-
 // NoAnswerWithin returns the error of nodes that did not answer within a time.
 func NoAnswerWithin(within time.Duration) error {
 	return fmt.Errorf("%w within %v", ErrNoAnswer, within)

@@ -6,13 +6,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file makes the commands that end a lease whose keys are to stay for a rest of time, instead of being
-// deleted. They let a key last for the rest and no longer, if it has the value. They never make it last longer.
-// So such a command may be repeated, and may come late. A rest is in milliseconds, and at least 1.
+// This file makes the commands that end a lease whose keys stay for a rest of time. If a key has the value, it
+// lasts for the rest and no longer. These commands never make a key last longer, so they may be repeated, and may
+// come late. A rest is in milliseconds, and at least 1.
 //
 // In every other respect they do what the releases do, and the replies are the same. The node tells the first
-// waiter if a key lasts shorter now, or if tickets enter or leave: an earlier answer has told the waiter how long
-// the key lasts, so it must ask again.
+// waiter to ask again if a key lasts shorter now, because an earlier answer has told the waiter how long the key
+// lasts. It also does so if tickets enter or leave.
 
 //go:embed shorten.lua
 var shorten string
@@ -86,7 +86,7 @@ func (r *request) shortens(
 ) Command {
 	r.args(value, rest, locks, len(queues), process.argument())
 	r.tokenOrNone(fence)
-	if len(queues) == 1 && !turnover.Enters.IsZero() { // the script has it as a Multi has those of its names
+	if len(queues) == 1 && !turnover.Enters.IsZero() { // the script expects a part for each queue
 		turnover.Parts = []Part{{Enters: turnover.Enters}}
 	}
 	if turnover.changesNames() {

@@ -7,7 +7,8 @@
 -- Lets the locks that have the value last for the rest and no longer. It never makes a lock last
 -- longer, and never deletes one. The fences and the queues then change as release_multi says. A waiter
 -- knows how long a lock lasts from an earlier answer. So the script tells it to ask again if the lock
--- lasts shorter now. It also tells if a ticket enters or leaves, because the next may know nothing yet.
+-- lasts shorter now. It also tells the first waiter if a ticket enters or leaves, because that waiter may
+-- not have asked yet.
 -- A lock that fails keeps no other from being shortened: the script returns that error at its end.
 -- Returns 1 all mine, 0 some missing, 2 some have another value. To that it adds what release.lua adds
 -- if there is one queue. Otherwise, if waiters are told, it returns an array as release_multi does.

@@ -1,9 +1,9 @@
--- What the release of several locks does after it has changed the locks: raises the fences, and
--- lets the next of each queue go on. KEYS are k locks, then n queues, then the fences if there is
--- a token. The script before it has set:
+-- What release_multi.lua and shorten.lua do after they have changed the locks: they raise the fences,
+-- and let the next waiter of each queue go on. KEYS are k locks, then n queues, then the fences if there is
+-- a token. The including script has set:
 --   k        how many locks
 --   n        how many queues: k, 1 if all locks have one queue, or 0 if the caller may not touch it
---   found    what it returns itself
+--   found    what it returns if nobody is told
 --   failed   an error that it returns instead, after all else is done; nil if there is none
 --   held     by queue, what holds the lock; nil if the lock is free, or if waiters must look at it again
 --   process  the caller's

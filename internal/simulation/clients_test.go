@@ -54,6 +54,9 @@ type simTerm struct {
 	drawn   drawnOptions
 	options []redsync.Option
 	own     *redsync.Redsync // of this term alone
+	leads   bool             // it is a term of Lead
+	within  bool             // it is the time in which a function runs
+	keeps   time.Duration    // WithMinHold
 	shares  string           // whose term's hold it is, where it was adopted
 	shown   atomic.Bool      // others may have its value
 	shared  atomic.Bool      // it reads: from the start, or since a downgrade
@@ -112,7 +115,7 @@ func (t *simTerm) event(kind history.Kind) history.Event {
 	names := t.Names()
 	return history.Event{
 		At: t.client.now(), Kind: kind, Client: t.client.name, Term: t.number, Name: names[0], More: names[1:], Shares: t.shares,
-		Reads: t.shared.Load(),
+		Reads: t.shared.Load(), Leads: t.leads, Within: t.within, Keeps: t.keeps,
 	}
 }
 
@@ -130,7 +133,7 @@ func (t *simTerm) note(kind history.Kind, err error) {
 	case history.Held:
 		e.Permits, e.Weight = t.drawn.permits, t.drawn.weight
 		if t.shares == "" { // else it is the giver's
-			e.Token = t.Fence()
+			e.Token = t.numberOf()
 		}
 		fallthrough
 	case history.Extended:
@@ -145,8 +148,16 @@ func (t *simTerm) note(kind history.Kind, err error) {
 	t.client.log.Note(e)
 }
 
-// lock is one term.
+// lock is one term, or a campaign.
 func (c *simClient) lock() {
+	switch {
+	case c.class[leaders] && c.oneIn(3):
+		c.lead()
+		return
+	case c.class[ticks] && c.oneIn(3):
+		c.tick()
+		return
+	}
 	t := c.begin()
 	ctx, cancel := t.patience()
 	defer cancel()
@@ -154,7 +165,8 @@ func (c *simClient) lock() {
 	if t.takesAny(ctx) {
 		return
 	}
-	if (c.class[hurry] || c.class[readers] || t.drawn.permits != 0) && t.own == nil && !t.hasSeveral() && c.oneIn(4) {
+	if c.class[nesting] && t.own == nil && c.oneIn(2) ||
+		(c.class[hurry] || c.class[readers] || t.drawn.permits != 0) && t.own == nil && !t.hasSeveral() && c.oneIn(4) {
 		t.do(ctx)
 		return
 	}
@@ -170,15 +182,12 @@ func (c *simClient) lock() {
 	t.work()
 }
 
-// checkHandedOver looks that a lock was not handed over within the process, or shared by its readers, for longer
-// than others bear. Permits are never handed over.
+// checkHandedOver looks that a lock or a permit was not handed over within the process, or shared by its readers, for
+// longer than others bear.
 func (t *simTerm) checkHandedOver() {
 	first, passed := t.client.acquired.LoadOrStore(peek.Value(t.Mutex), t.client.now())
 	if passed && t.shared.Load() {
 		t.client.together.Add(1)
-	}
-	if t.drawn.permits != 0 {
-		assert.False(t.client, passed, "%s #%d has a permit that another client had", t.client.name, t.number)
 	}
 	assert.LessOrEqual(t.client, t.client.now()-first.(time.Duration), min(t.expiry/10, 20*time.Millisecond), "handed over for so long")
 }
@@ -279,7 +288,7 @@ func (t *simTerm) do(ctx context.Context) {
 	c.former = nil
 	t.drawn.watched = true
 	t.process = c.current(c.process)
-	m := t.process.NewMutex(t.Name(), t.options...)
+	m := newMutex(t.process.Redsync, t.Names(), t.options)
 	if t.drawn.reads && c.oneIn(3) {
 		m, t.expiry, t.drawn = t.process.reader(t.Name()), c.expiry, drawnOptions{watched: true, reads: true, heals: c.healing}
 	}
@@ -291,8 +300,13 @@ func (t *simTerm) do(ctx context.Context) {
 		t.Mutex = redsync.FromContext(ctx)
 		t.note(history.Held, nil)
 		t.checkHandedOver()
-		c.follow(t)
-		for range c.random.IntN(3) {
+		c.follow(t, t.Lost())
+		c.heeds(ctx, t)
+		nested, steps := t.nest(ctx, 1), c.random.IntN(3)
+		if nested && t.releasedUnder() {
+			steps = 0
+		}
+		for range steps {
 			c.pause(0, min(t.expiry/2, 60*time.Millisecond))
 			switch {
 			case t.mayDowngrade() && c.oneIn(3):
@@ -304,7 +318,11 @@ func (t *simTerm) do(ctx context.Context) {
 			}
 		}
 		close(t.done)
-		t.note(history.Unlock, nil)
+		if nested { // the joined calls go on with the hold
+			t.note(history.Gave, nil)
+		} else {
+			t.note(history.Unlock, nil)
+		}
 		return nil
 	})
 	if !held {
@@ -342,7 +360,7 @@ func (t *simTerm) work() {
 	if c.realm == tidy {
 		longest = 60 * time.Millisecond
 	}
-	c.follow(t)
+	c.follow(t, t.Lost())
 	steps := c.random.IntN(4)
 	switch {
 	case t.shares != "": // longer than the giver would have held it
@@ -631,9 +649,9 @@ func (c *simClient) adopt(name string, given redsync.Sequencer, whose string, aw
 }
 
 // follow notes what a term is told while it is held: that it goes on, where the watchdog
-// extends it, and that it is lost.
-func (c *simClient) follow(t *simTerm) {
-	lost, until := t.Lost(), c.now()+t.Remaining()
+// extends it, and by lost that it is over.
+func (c *simClient) follow(t *simTerm, lost <-chan struct{}) {
+	until := c.now() + t.Remaining()
 	promised := until
 	go func() {
 		for {

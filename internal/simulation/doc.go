@@ -6,9 +6,15 @@
 // for each name. It also checks that each node has set all keys of such a lock, or none. In some seeds the clients
 // also lock single names shared, and make exclusive locks shared (Downgrade). Then package history lets readers
 // overlap with readers alone. In some seeds the clients also take permits of the same names. Package history counts how
-// many are held at once. In the end, when nothing goes wrong any more, everybody who waits must be served in
-// time, also a writer while readers overlap, and a client that wants several permits while others come and go. All
-// permits must be free, and nothing may be left.
+// many are held at once.
+//
+// In some seeds clients campaign for names (Lead), call Do within Do, or run jobs once per tick (WithMinHold).
+// Package history checks that no leader's context outlives its term, and that the numbers of terms rise. It also checks
+// that no joined call goes on when somebody else holds, and that no job begins too soon after another one.
+//
+// In the end, when nothing goes wrong any more, everybody who waits must be served in time, also a writer while readers
+// overlap, and a client that wants several permits while others come and go. At each tick one process must run the job.
+// All permits must be free, and nothing may be left.
 //
 //	go test -run 'TestSimulation$' ./internal/simulation      # as many seeds as package testlength says
 //	REDSYNC_SIM_SEEDS=3000                                    # this many seeds
@@ -25,6 +31,15 @@
 //
 //	go test -run 'TestSimulationOfPermits$' ./internal/simulation        # each seed with permits
 //	REDSYNC_SIM_PERMITS=1000                                  # this many seeds; REDSYNC_SIM_FROM as above
+//
+//	go test -run 'TestSimulationOfLeaders$' ./internal/simulation        # each seed with candidates
+//	REDSYNC_SIM_LEADERS=1000                                  # this many seeds; REDSYNC_SIM_FROM as above
+//
+//	go test -run 'TestSimulationOfNesting$' ./internal/simulation        # each seed with calls of Do within Do
+//	REDSYNC_SIM_NESTING=1000                                  # this many seeds; REDSYNC_SIM_FROM as above
+//
+//	go test -run 'TestSimulationOfTicks$' ./internal/simulation          # each seed with minimal holds
+//	REDSYNC_SIM_TICKS=1000                                    # this many seeds; REDSYNC_SIM_FROM as above
 //
 //	go test -run 'TestSimulationOfAChange$' ./internal/simulation   # the set of nodes changes
 //	REDSYNC_SIM_CHANGES=1500                                 # this many seeds; REDSYNC_SIM_FROM and REDSYNC_SIM_WITH as above

@@ -147,6 +147,9 @@ func (s *simulation) quiesce() {
 	if s.class[several] {
 		s.isServed(0, 0, wish{names: s.names})
 	}
+	if s.class[ticks] && !s.class[silence] && s.off < 0 {
+		s.onTime(onTicks)
+	}
 	if s.class[readers] {
 		s.overlap(s.names[0])
 		s.outlast(s.names[0])

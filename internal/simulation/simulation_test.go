@@ -86,30 +86,34 @@ func TestSimulation(t *testing.T) {
 // run plays seeds of a scene, and checks what the clients believed.
 func run(t *testing.T, seeds int, in scene) {
 	t.Helper()
-	first, held, ofSeveral, ofReaders, ofPermits, joined, downgraded := fromEnv(t, "REDSYNC_SIM_FROM", 0), 0, 0, 0, 0, 0, 0
+	first, counts := fromEnv(t, "REDSYNC_SIM_FROM", 0), map[string]int{}
 	for seed := first; seed < first+seeds; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			s, events := simulate(t, uint64(seed), in)
 			s.check(t, events)
-			held += count(events, isHeld)
-			ofSeveral += count(events, isHeldOfSeveral)
-			ofReaders += count(events, isHeldShared)
-			ofPermits += count(events, isHeldOfPermits)
-			joined += int(s.together.Load())
-			downgraded += count(events, isDowngrade)
+			for class, is := range isOf {
+				counts[class] += count(events, is)
+			}
+			counts["joined"] += int(s.together.Load())
+			counts[nesting] = int(s.nested.Load()) + counts[nesting]
 		})
 	}
-	t.Logf("%d seeds, %d holds, of which %d are of several names, %d shared (%d of these with readers of the process), %d downgraded, %d of permits",
-		seeds, held, ofSeveral, ofReaders, joined, downgraded, ofPermits)
-	assert.Greater(t, held, 5*(seeds-2), "one seed alone may have few")
-	switch in.with {
-	case several:
-		assert.Greater(t, ofSeveral, 2*(seeds-2))
-	case readers:
-		assert.Greater(t, ofReaders, 2*(seeds-2))
-	case permits:
-		assert.Greater(t, ofPermits, 2*(seeds-2))
+	t.Logf("%d seeds, holds: %v", seeds, counts)
+	assert.Greater(t, counts["held"], 5*(seeds-2), "one seed alone may have few")
+	if in.with != "" {
+		assert.Greater(t, counts[in.with], 2*(seeds-2))
 	}
+}
+
+// isOf says which events count as holds of a class.
+var isOf = map[string]func(history.Event) bool{
+	"held":       isHeld,
+	several:      func(e history.Event) bool { return isHeld(e) && len(e.More) > 0 },
+	readers:      func(e history.Event) bool { return isHeld(e) && e.Reads },
+	permits:      func(e history.Event) bool { return isHeld(e) && e.Permits > 0 },
+	leaders:      func(e history.Event) bool { return isHeld(e) && e.Leads },
+	ticks:        func(e history.Event) bool { return isHeld(e) && e.Keeps > 0 },
+	"downgraded": func(e history.Event) bool { return e.Kind == history.Downgrade },
 }
 
 // Clients that lock several names at once, and some single ones, in any realm.
@@ -128,6 +132,24 @@ func TestSimulationOfReaders(t *testing.T) {
 func TestSimulationOfPermits(t *testing.T) {
 	oneByOne(t)
 	run(t, fromEnv(t, "REDSYNC_SIM_PERMITS", testlength.Of(2, 4, 1000)), scene{with: permits})
+}
+
+// Clients that campaign for names, beside others, in any realm.
+func TestSimulationOfLeaders(t *testing.T) {
+	oneByOne(t)
+	run(t, fromEnv(t, "REDSYNC_SIM_LEADERS", testlength.Of(2, 2, 1000)), scene{with: leaders})
+}
+
+// Clients that call Do within Do, beside others, in any realm.
+func TestSimulationOfNesting(t *testing.T) {
+	oneByOne(t)
+	run(t, fromEnv(t, "REDSYNC_SIM_NESTING", testlength.Of(2, 2, 1000)), scene{with: nesting})
+}
+
+// Clients that try once per tick, beside others, in any realm.
+func TestSimulationOfTicks(t *testing.T) {
+	oneByOne(t)
+	run(t, fromEnv(t, "REDSYNC_SIM_TICKS", testlength.Of(2, 2, 1000)), scene{with: ticks})
 }
 
 // A control is a scene with a mistake, and the rules that it breaks, each in at least one seed.
@@ -171,6 +193,33 @@ func TestSimulationOfPermitsDoneWrong(t *testing.T) {
 		{scene{tidy, permits, inAnyTurn}, []string{history.Promise}},
 	}
 	doneWrong(t, controls[:testlength.Of(2, 4, len(controls))]...)
+}
+
+// If a few nodes decide who leads, if leaders do not look at their contexts, or number their terms themselves, the
+// checks see it.
+func TestSimulationOfLeadersDoneWrong(t *testing.T) {
+	doneWrong(t,
+		control{scene{rough, leaders, fewElect}, []string{history.Exclusion}},
+		control{scene{rough, leaders, deafLeader}, []string{history.LateLost}},
+		control{scene{rough, leaders, ownNumbers}, []string{history.TermOrder}},
+	)
+}
+
+// If a hold ends under the calls that have joined it, the checks see it.
+func TestSimulationOfNestingDoneWrong(t *testing.T) {
+	doneWrong(t, control{scene{rough, nesting, underJoined}, []string{history.Exclusion}})
+}
+
+// If minimal holds are treated wrongly, the checks see it.
+func TestSimulationOfTicksDoneWrong(t *testing.T) {
+	tooSoon := []string{history.TooSoon}
+	controls := []control{
+		{scene{rough, ticks, deletesAtOnce}, tooSoon},
+		{scene{tidy, ticks, neverShortens}, []string{history.LeftBehind}},
+		{scene{rough, ticks, keepsNothing}, tooSoon},
+		{scene{rough, ticks, expiryAlone}, tooSoon},
+	}
+	doneWrong(t, controls[:testlength.Of(1, 2, len(controls))]...)
 }
 
 func doneWrong(t *testing.T, controls ...control) {
@@ -230,14 +279,6 @@ func count(events []history.Event, is func(history.Event) bool) (n int) {
 
 func isHeld(e history.Event) bool { return e.Kind == history.Held }
 
-func isHeldOfSeveral(e history.Event) bool { return isHeld(e) && len(e.More) > 0 }
-
-func isHeldShared(e history.Event) bool { return isHeld(e) && e.Reads }
-
-func isHeldOfPermits(e history.Event) bool { return isHeld(e) && e.Permits > 0 }
-
-func isDowngrade(e history.Event) bool { return e.Kind == history.Downgrade }
-
 // tell returns a history as text, without the keys that are in order.
 func tell(events []history.Event) string {
 	var b strings.Builder
@@ -259,6 +300,15 @@ func tell(events []history.Event) string {
 			}
 			if e.Until != 0 {
 				fmt.Fprintf(&b, " until %v", e.Until)
+			}
+			if e.Leads {
+				b.WriteString(" (leads)")
+			}
+			if e.Keeps != 0 {
+				fmt.Fprintf(&b, " (keeps it for %v)", e.Keeps)
+			}
+			if e.Shares != "" {
+				fmt.Fprintf(&b, " (of %s)", e.Shares)
 			}
 			if e.Token != 0 {
 				fmt.Fprintf(&b, " token %d", e.Token)

@@ -108,6 +108,31 @@ const (
 	oneAlone mistake = "one of several released"
 )
 
+// The mistakes of candidates.
+const (
+	// fewElect: two nodes of five decide who leads.
+	fewElect mistake = "a minority elects"
+	// deafLeader: a leader does not look at its context, and works on.
+	deafLeader mistake = "leads on after the end"
+	// ownNumbers: each leader numbers its terms by its own clock. It does not use the token.
+	ownNumbers mistake = "terms by the leader's clock"
+)
+
+// underJoined: a Do releases its hold while calls that have joined it run.
+const underJoined mistake = "released under joined calls"
+
+// The mistakes with minimal holds.
+const (
+	// keepsNothing: clients lock without a minimal hold, and rely upon one.
+	keepsNothing mistake = "no minimal hold"
+	// deletesAtOnce: the release of a minimal hold deletes the key.
+	deletesAtOnce mistake = "released at once"
+	// expiryAlone: the keys of clients that go without a word last for the expiry, which is shorter than the minimal hold.
+	expiryAlone mistake = "kept for the expiry"
+	// neverShortens: the release of a minimal hold lets the keys run out.
+	neverShortens mistake = "not released"
+)
+
 // takesAny reports whether clients of the mistake ask the nodes themselves.
 func (m mistake) takesAny() bool { return m == counted || m == anySlots }
 
@@ -122,11 +147,13 @@ var rewrites = map[mistake]*strings.Replacer{
 		"keep(KEYS[1], add(text, value, now + ARGV[2]), now)", "redis.call('SET', KEYS[1], add(text, value, now + ARGV[2]), 'PX', ARGV[2])",
 		"value, deadline), now)", "value, deadline), now)\n  redis.call('PEXPIRE', KEYS[1], ARGV[2])",
 		"keep(KEYS[1], text, now)", "redis.call('SET', KEYS[1], text, 'KEEPTTL')"),
-	strays:      strings.NewReplacer("if #mine > 0 then", "if #mine > 0 and ARGV[3] == '0' then"),
-	early:       strings.NewReplacer("value, 'NX', 'PX', ARGV[2])", "value, 'NX', 'PX', math.ceil(ARGV[2] / 2))", "SET', KEYS[i + 1], value, 'PX', ARGV[2])", "SET', KEYS[i + 1], value, 'PX', math.ceil(ARGV[2] / 2))"),
-	inAnyTurn:   strings.NewReplacer("if ARGV[6] == '1' and first ~=", "if false and first ~="),
-	oneAlone:    strings.NewReplacer("redis.pcall('DEL', unpack(mine))", "redis.pcall('DEL', mine[1])"),
-	allReleased: strings.NewReplacer("if #text > 8 then keep(KEYS[1], text, now) end", `text = 'readers\n'`),
+	strays:        strings.NewReplacer("if #mine > 0 then", "if #mine > 0 and ARGV[3] == '0' then"),
+	early:         strings.NewReplacer("value, 'NX', 'PX', ARGV[2])", "value, 'NX', 'PX', math.ceil(ARGV[2] / 2))", "SET', KEYS[i + 1], value, 'PX', ARGV[2])", "SET', KEYS[i + 1], value, 'PX', math.ceil(ARGV[2] / 2))"),
+	inAnyTurn:     strings.NewReplacer("if ARGV[6] == '1' and first ~=", "if false and first ~="),
+	oneAlone:      strings.NewReplacer("redis.pcall('DEL', unpack(mine))", "redis.pcall('DEL', mine[1])"),
+	deletesAtOnce: strings.NewReplacer("left = redis.pcall('PEXPIRE', KEYS[i], ARGV[2])", "left = redis.pcall('DEL', KEYS[i])"),
+	neverShortens: strings.NewReplacer("left = redis.pcall('PEXPIRE', KEYS[i], ARGV[2])", ""),
+	allReleased:   strings.NewReplacer("if #text > 8 then keep(KEYS[1], text, now) end", `text = 'readers\n'`),
 }
 
 // rewrite returns the script that a node runs in place of the one that it has got.
@@ -167,6 +194,7 @@ type simPlan struct {
 	healing bool          // readers that are alike heal
 	permits []int         // by process: how many permits each name has
 	heavy   bool          // clients want one to three permits at once, and all are fair
+	least   time.Duration // WithMinHold
 	joined  bool          // of a change: each name is locked with fencing under the joint set alone
 }
 
@@ -183,9 +211,12 @@ const (
 	several   = "several"   // clients lock two to four of a few names at once
 	readers   = "readers"   // clients lock single names shared, or downgrade them
 	permits   = "permits"   // clients take permits of single names, beside the locks of these
+	leaders   = "leaders"   // clients campaign for single names
+	nesting   = "nesting"   // clients call Do within Do
+	ticks     = "ticks"     // clients try at times of a schedule, and what they get lasts for at least some time
 )
 
-var allClasses = []string{greetings, values, babble, hurry, off, silence, requests, several, readers, permits}
+var allClasses = []string{greetings, values, babble, hurry, off, silence, requests, several, readers, permits, leaders, nesting, ticks}
 
 // What clients have to say when they connect, with greetings.
 const (
@@ -223,6 +254,7 @@ type simulation struct {
 	deployed  atomic.Bool  // all processes have the last set
 	acquired  sync.Map     // by value: when it was first held, since the start
 	together  atomic.Int64 // readers that shared a hold of their process
+	nested    atomic.Int64 // calls that joined the hold of a Do around them
 	rewritten atomic.Bool  // a mistake has changed a script
 
 	mu    sync.Mutex
@@ -322,6 +354,13 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 		p.class, p.off = map[string]bool{permits: true}, -1
 	}
 	p.drawPermits(r, in.mistake)
+	if in.mistake.takesAny() || p.realm == lawless {
+		return // the checks of a lawless realm find two holders, and nothing else
+	}
+	decide(leaders, oneIn(r, 4) && (p.joined || !p.realm.changes())) // otherwise the numbers of terms go by the clocks
+	decide(nesting, oneIn(r, 4))
+	decide(ticks, oneIn(r, 4))
+	p.least = between(r, 30*time.Millisecond, 200*time.Millisecond)
 }
 
 // delay is how long a message takes, between process i and node j.

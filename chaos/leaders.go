@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/history"
+)
+
+// This file defines what candidates for a leadership do, clients that call Do within Do, and clients that run a job at
+// most once per tick.
+
+// offices are the names for which candidates campaign. Some candidates campaign for other names with tokens.
+var offices = []lockName{
+	{name: "office", slow: true, fenced: true},
+	{name: "office-fair", slow: true, fair: true, fenced: true},
+}
+
+// pickOffice returns a random name to lead.
+func (c *client) pickOffice() lockName {
+	if !c.chance(4) {
+		return offices[c.rand.IntN(len(offices))]
+	}
+	for {
+		if l := lockNames[c.rand.IntN(len(lockNames))]; l.fenced {
+			return l
+		}
+	}
+}
+
+// campaign campaigns for some seconds, and leads as many terms as it gets.
+func (c *client) campaign() {
+	l, expiry := c.pickOffice(), c.expiryNow()
+	options := append(l.options(), redsync.WithExpiry(expiry))
+	if c.chance(4) {
+		options = append(options, redsync.WithSetNXOnExtend())
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, c.between(0, 2*lockTime))
+	defer cancel()
+	next := func() *turn {
+		t := c.begin(l, options...)
+		t.expiry, t.leads, t.within = expiry, true, true
+		return t
+	}
+	t, runs := next(), false
+	var last *turn
+	err := c.rs.Lead(ctx, l.name, func(ctx context.Context) error {
+		last, runs = t, true
+		defer func() { t, runs = next(), false }()
+		last.lead(ctx)
+		return nil
+	}, options...)
+	if runs {
+		t.broken("Lead has returned, and its function runs")
+	}
+	if last != nil {
+		last.note(history.Event{Kind: history.Unlocked, Err: text(err)})
+	}
+	t.note(history.Event{Kind: history.Refused, Err: text(err)})
+}
+
+// lead is a term of a leader.
+func (t *turn) lead(ctx context.Context) {
+	t.m = redsync.FromContext(ctx)
+	t.took(nil)
+	work := t.between(0, 15*ms)
+	if t.chance(2) {
+		work = t.between(t.expiry/2, 3*t.expiry)
+	}
+	if t.hold(work, ctx.Done()) {
+		t.checkContext(ctx)
+		time.Sleep(t.between(0, 300*ms)) // it does not return at once
+	}
+	t.leaveFunc(history.Unlock)
+}
+
+// leaveFunc notes that the function of the turn returns: with Unlock, or with Gave if joined calls go on with the hold.
+func (t *turn) leaveFunc(kind history.Kind) {
+	t.noteUntil()
+	t.note(history.Event{Kind: kind, Paused: t.beat.pausedSince(t.began)})
+}
+
+// checkContext checks that the context of a function has ended soon after the loss of its lock.
+func (t *turn) checkContext(ctx context.Context) {
+	late := time.NewTimer(lostSlop)
+	defer late.Stop()
+	select {
+	case <-ctx.Done():
+	case <-late.C:
+		if !t.beat.pausedSince(t.began) {
+			t.broken("it was lost %v ago, and its context has not ended", lostSlop)
+		}
+	}
+}
+
+// mostNested is how many calls of Do are within each other at most.
+const mostNested = 3
+
+// nest works within Do, and lets other calls join the hold. Some of them go on when its own function has returned.
+func (c *client) nest() {
+	ctx, cancel := context.WithTimeout(c.ctx, lockTime)
+	defer cancel()
+	l := c.pick()
+	if c.hollow {
+		l = lockName{name: "hollow"}
+	}
+	t := c.begin(l)
+	t.within = true
+	held := false
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	err := t.again().Do(ctx, func(ctx context.Context) error {
+		held = true
+		t.m = redsync.FromContext(ctx)
+		t.took(nil)
+		t.callWithin(ctx, 1, &calls)
+		if c.hollow {
+			t.hold(30 * ms) // until calls have joined
+			other := c.rs.NewMutex(t.on.name, redsync.WithExpiry(t.expiry), redsync.WithSequencer(t.m.Sequencer()))
+			_, _ = other.UnlockContext(ctx) // for tests
+		} else if t.hold(c.between(0, 40*ms), ctx.Done()) {
+			t.checkContext(ctx)
+			t.checkOver(ctx)
+		}
+		t.leaveFunc(history.Gave)
+		return nil
+	})
+	if !held {
+		t.took(err)
+		return
+	}
+	t.note(history.Event{Kind: history.Unlocked, Err: text(err)})
+}
+
+// again returns a Mutex for the lock of the turn, with its expiry.
+func (t *turn) again() *redsync.Mutex {
+	return t.on.mutex(t.rs, append(t.on.options(), redsync.WithExpiry(t.expiry))...)
+}
+
+// callWithin starts calls of Do with ctx, which is that of the function of t. They join its hold, unless it ends before.
+func (t *turn) callWithin(ctx context.Context, depth int, calls *sync.WaitGroup) {
+	if depth == mostNested {
+		return
+	}
+	for i := range t.rand.IntN(3) {
+		inner := *t.client
+		inner.who, inner.term = fmt.Sprintf("%s+%d.%d", t.who, t.number, i), 0
+		inner.rand = rand.New(rand.NewPCG(t.rand.Uint64(), 4))
+		calls.Go(func() { inner.within(ctx, t, depth, calls) })
+	}
+}
+
+// within is a call of Do with the context of the function of outer.
+func (c *client) within(ctx context.Context, outer *turn, depth int, calls *sync.WaitGroup) {
+	pause(ctx, c.between(0, 20*ms))
+	l := outer.on
+	if c.chance(3) {
+		l.reads = true
+	}
+	t := c.begin(l)
+	t.within, t.expiry = true, outer.expiry
+	runs := false
+	err := t.again().Do(ctx, func(ctx context.Context) error {
+		runs = true
+		if t.m = redsync.FromContext(ctx); t.m == outer.m {
+			t.shares = outer.holdID()
+			t.on.reads = l.reads || outer.on.reads
+		}
+		t.took(nil)
+		t.callWithin(ctx, depth+1, calls)
+		work := t.between(0, 40*ms)
+		if c.hollow {
+			work += 300 * ms
+		}
+		if t.hold(work) {
+			t.checkContext(ctx)
+		}
+		t.leaveFunc(history.Gave)
+		return nil
+	})
+	switch {
+	case runs:
+		t.note(history.Event{Kind: history.Unlocked, Err: text(err)})
+	case err == nil:
+		t.broken("a nested Do returns nil, and has not called its function")
+	case errors.Is(err, redsync.ErrUpgrade) && !outer.on.reads:
+		t.broken("a Do within a Do that writes returns %v", err)
+	default:
+		t.note(history.Event{Kind: history.Refused, Err: text(err)})
+	}
+}
+
+// schedules are the names of jobs that run at most once per tick.
+var schedules = []lockName{{name: "job"}, {name: "job-fair-fenced", fair: true, fenced: true}}
+
+// tick tries to run a job at the next tick. The processes share a clock, and come up to 50 ms late. In one case out of
+// four the client locks, and goes without a word.
+func (c *client) tick() {
+	every, late := c.Expiry, 50*ms
+	if c.careless {
+		every, late = c.Expiry/3, c.Expiry/6
+	}
+	keeps := every * 3 / 4
+	pause(c.ctx, every-c.now()%every+c.between(0, late))
+	l := schedules[c.rand.IntN(len(schedules))]
+	options := []redsync.Option{redsync.WithMinHold(keeps)}
+	if c.careless {
+		l, options = lockName{name: "careless"}, nil
+	}
+	t := c.begin(l, append(l.options(), options...)...)
+	t.keeps = keeps
+	if !c.careless && c.chance(4) {
+		if t.took(t.m.TryLockContext(c.ctx)) {
+			t.goAway(c.ctx)
+		}
+		return
+	}
+	t.within = true
+	runs := false
+	err := t.m.TryDo(c.ctx, func(ctx context.Context) error {
+		runs = true
+		t.m = redsync.FromContext(ctx)
+		t.took(nil)
+		work := c.between(0, 15*ms)
+		if !c.careless && c.chance(4) {
+			work = c.between(0, 2*keeps)
+		}
+		if t.hold(work) {
+			t.checkContext(ctx)
+		}
+		t.leaveFunc(history.Unlock)
+		return nil
+	})
+	if !runs {
+		t.took(err)
+		return
+	}
+	t.note(history.Event{Kind: history.Unlocked, Err: text(err)})
+}

@@ -1,0 +1,95 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/history"
+)
+
+// This file has what candidates do: clients that campaign for a name, and lead.
+
+// lead is a campaign of a client: it may lead several terms, or none.
+func (c *simClient) lead() {
+	c.former = nil
+	options, expiry, _ := c.options(false)
+	process, name := c.current(c.process), c.names[c.random.IntN(len(c.names))]
+	campaign := func() *simTerm {
+		c.term++
+		t := &simTerm{client: c, number: c.term, process: process, expiry: expiry, leads: true, within: true, done: make(chan struct{})}
+		t.drawn.watched = true
+		t.Mutex = process.NewMutex(name, options...) // which names the term, until it begins
+		t.note(history.Call, nil)
+		return t
+	}
+	rs := process.Redsync
+	if c.asked.mistake == fewElect {
+		rs = process.minority()
+	}
+	ctx, cancel := process.call(between(c.random, 0, time.Second))
+	defer cancel()
+	next, runs := campaign(), false
+	var last *simTerm
+	err := rs.Lead(ctx, name, func(ctx context.Context) error {
+		assert.False(c, runs, "%s leads twice at once", c.name)
+		runs = true
+		defer func() { runs = false }()
+		last = next
+		err := last.asLeader(ctx)
+		next = campaign()
+		return err
+	}, options...)
+	assert.False(c, runs, "%s leads, and its Lead has returned", c.name)
+	if last != nil {
+		last.note(history.Unlocked, err)
+	}
+	next.note(history.Refused, err)
+}
+
+var errResigned = errors.New("resigned")
+
+// asLeader is what a leader does in a term.
+func (t *simTerm) asLeader(ctx context.Context) error {
+	c := t.client
+	t.Mutex = redsync.FromContext(ctx)
+	t.note(history.Held, nil)
+	assert.NotZero(c, t.Fence(), "a term without a number")
+	told := ctx.Done()
+	if c.asked.mistake == deafLeader {
+		told = nil
+	}
+	c.follow(t, told)
+	for range c.random.IntN(4) {
+		if c.pause(0, min(t.expiry/2, 60*time.Millisecond)); c.oneIn(3) {
+			t.extend()
+		}
+	}
+	switch {
+	case c.asked.mistake == deafLeader:
+		c.pause(t.expiry, 4*t.expiry)
+	case c.oneIn(2): // it leads for as long as it may, and sometimes goes on
+		<-ctx.Done()
+		if c.oneIn(2) {
+			c.pause(0, 100*time.Millisecond)
+		}
+	}
+	close(t.done)
+	t.note(history.Unlock, nil)
+	if c.oneIn(2) {
+		return errResigned
+	}
+	return nil
+}
+
+// numberOf returns the number of a leader's term: its token, unless the client makes a mistake.
+func (t *simTerm) numberOf() uint64 {
+	c := t.client
+	if c.asked.mistake != ownNumbers {
+		return t.Fence()
+	}
+	return uint64((c.now() + time.Duration(simProcesses-c.process)*time.Second).Microseconds()) //nolint:gosec // it is positive
+}

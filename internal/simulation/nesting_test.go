@@ -1,0 +1,142 @@
+package simulation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/history"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
+)
+
+// This file has what clients do that call Do within a Do.
+
+// deepest is how many calls of Do are within each other at most.
+const deepest = 3
+
+// nest makes calls of Do within that of t, whose function has ctx. Some have returned when nest returns, others run on
+// goroutines of their own. It reports whether there are any.
+func (t *simTerm) nest(ctx context.Context, depth int) (any bool) {
+	c := t.client
+	if !c.class[nesting] || depth == deepest || t.drawn.permits != 0 {
+		return false
+	}
+	hold, value := cmp.Or(t.shares, t.event("").ID()), peek.Value(t.Mutex)
+	for range c.random.IntN(3) {
+		any = true
+		c.shown++
+		in := &simClient{
+			simulation: c.simulation, process: c.process,
+			name: fmt.Sprintf("%s+%d", c.name, c.shown), random: rand.New(rand.NewPCG(c.random.Uint64(), 1)),
+		}
+		if c.oneIn(3) {
+			in.callWithin(ctx, t, hold, value, depth)
+			continue
+		}
+		c.adopters.Go(func() {
+			in.pause(0, 20*time.Millisecond)
+			in.callWithin(ctx, t, hold, value, depth)
+		})
+	}
+	if c.oneIn(4) {
+		t.lockWithin(ctx)
+	}
+	return any
+}
+
+// callWithin calls Do with ctx, which belongs to a Do that has, or had, the hold with this value. If it has the hold
+// still, the call joins it, and sends nothing.
+func (c *simClient) callWithin(ctx context.Context, outer *simTerm, hold, value string, depth int) {
+	c.term++
+	names := outer.Names()
+	if c.oneIn(3) {
+		names = names[:1]
+	}
+	t := &simTerm{client: c, number: c.term, process: outer.process, expiry: outer.expiry, within: true, done: make(chan struct{})}
+	options := []redsync.Option{redsync.WithExpiry(outer.expiry), redsync.WithDriftFactor(c.drift)}
+	reads := len(names) == 1 && c.oneIn(3)
+	if reads {
+		options = append(options, redsync.WithShared())
+	}
+	limited := c.oneIn(4)
+	if limited {
+		options = append(options, redsync.WithNesting(1+c.random.IntN(deepest)))
+	}
+	t.drawn.watched = true
+	t.shared.Store(reads || outer.shared.Load())
+	t.Mutex = newMutex(t.process.Redsync, names, options)
+	t.note(history.Call, nil)
+	called, runs := c.now(), false
+	err := t.Do(ctx, func(ctx context.Context) error {
+		runs = true
+		t.Mutex = redsync.FromContext(ctx)
+		if peek.Value(t.Mutex) == value {
+			t.shares = hold
+			c.nested.Add(1)
+			assert.Equal(c, called, c.now(), "%s #%d has joined", c.name, t.number)
+		} else {
+			t.shared.Store(reads)
+		}
+		t.note(history.Held, nil)
+		c.follow(t, t.Lost())
+		c.heeds(ctx, t)
+		for range c.random.IntN(3) {
+			c.pause(0, min(t.expiry/2, 60*time.Millisecond))
+		}
+		t.nest(ctx, depth+1)
+		close(t.done)
+		t.note(history.Gave, nil)
+		return nil
+	})
+	switch {
+	case runs:
+		t.note(history.Unlocked, err)
+	case errors.Is(err, redsync.ErrNested):
+		assert.True(c, limited || len(names) > 1, "%s #%d: %v", c.name, t.number, err)
+		fallthrough
+	default:
+		assert.Error(c, err)
+		t.note(history.Refused, err)
+	}
+}
+
+// heeds looks that the context of a function ends with the hold.
+func (c *simClient) heeds(ctx context.Context, t *simTerm) {
+	lost := t.Lost()
+	go func() {
+		select {
+		case <-t.done:
+		case <-lost:
+			time.Sleep(time.Nanosecond)
+			assert.Error(c, ctx.Err(), "the hold of %s #%d is over, and its context is not", c.name, t.number)
+		}
+	}()
+}
+
+// lockWithin locks what a Do around ctx holds. That must fail at once.
+func (t *simTerm) lockWithin(ctx context.Context) {
+	c := t.client
+	m := newMutex(t.process.Redsync, t.Names(), []redsync.Option{redsync.WithExpiry(t.expiry), redsync.WithDriftFactor(c.drift)})
+	err := m.LockContext(ctx)
+	if t.Remaining() > 0 {
+		assert.True(c, errors.Is(err, redsync.ErrNested) || errors.Is(err, redsync.ErrUpgrade), "%s #%d locks within its Do: %v", c.name, t.number, err)
+	}
+	if err == nil { // the Do had lost its lock
+		_, _ = m.UnlockContext(c.Context())
+	}
+}
+
+// releasedUnder makes a mistake, if it is asked for: it releases the hold of a Do while calls run that have joined it.
+func (t *simTerm) releasedUnder() bool {
+	if t.client.asked.mistake != underJoined {
+		return false
+	}
+	_, _ = t.process.NewMutex(t.Name(), redsync.WithSequencer(t.Sequencer())).UnlockContext(t.client.Context())
+	return true
+}

@@ -1,0 +1,123 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/history"
+)
+
+// This file has what clients do that run a job at most once per tick of a schedule (WithMinHold).
+
+// onTicks is the name of most jobs. Clients use it for nothing else.
+const onTicks = "t"
+
+// tick is a term of a client that tries at the next tick by the clock of its process. Some clients go without a word.
+func (c *simClient) tick() {
+	c.former = nil
+	period := c.least * 5 / 4
+	time.Sleep(period - c.now()%period + time.Duration(c.process)*c.least/20)
+	if c.asked.mistake == expiryAlone { // who comes on time finds the key
+		c.pause(0, c.least)
+	}
+	c.term++
+	t := &simTerm{client: c, number: c.term, process: c.current(c.process), expiry: c.expiry, keeps: c.least, done: make(chan struct{})}
+	options := []redsync.Option{redsync.WithExpiry(t.expiry), redsync.WithDriftFactor(c.drift)}
+	if c.fair {
+		options = append(options, redsync.WithFair())
+	}
+	if !c.realm.changes() && (c.fencing || c.oneIn(5)) { // lockEach takes other names
+		t.drawn.fences = true
+		options = append(options, redsync.WithFencing())
+	}
+	switch c.asked.mistake {
+	case keepsNothing:
+	case expiryAlone:
+		t.expiry = c.least / 2
+		options = append(options, redsync.WithExpiry(t.expiry))
+	default:
+		options = append(options, redsync.WithMinHold(c.least))
+	}
+	names := []string{onTicks}
+	if c.oneIn(4) {
+		names = c.someNames(c.random)
+	}
+	t.Mutex = newMutex(t.process.Redsync, names, options)
+	ctx, cancel := t.patience()
+	defer cancel()
+	t.note(history.Call, nil)
+	if c.realm != tidy && (c.oneIn(4) || c.asked.mistake == expiryAlone) {
+		t.tickAndGo(ctx)
+		return
+	}
+	runs := false
+	err := t.TryDo(ctx, func(ctx context.Context) error {
+		runs, t.within = true, true
+		t.drawn.watched = true
+		t.Mutex = redsync.FromContext(ctx)
+		t.note(history.Held, nil)
+		c.follow(t, t.Lost())
+		c.heeds(ctx, t)
+		for range c.random.IntN(3) {
+			c.pause(0, 2*c.least/3)
+		}
+		close(t.done)
+		t.note(history.Unlock, nil)
+		return nil
+	})
+	if !runs {
+		t.note(history.Refused, err)
+		return
+	}
+	t.note(history.Unlocked, err)
+}
+
+// tickAndGo tries, and never unlocks. If the lock outlives its validity, the client may unlock after all.
+func (t *simTerm) tickAndGo(ctx context.Context) {
+	c := t.client
+	if err := t.TryLockContext(ctx); err != nil {
+		t.note(history.Refused, err)
+		return
+	}
+	t.note(history.Held, nil)
+	c.follow(t, t.Lost())
+	if c.oneIn(2) || c.asked.mistake == expiryAlone {
+		return
+	}
+	c.pause(t.expiry/2, 2*t.expiry)
+	close(t.done)
+	t.unlock(c.Context())
+}
+
+// onTime lets all processes try at some ticks, their clocks a little apart. When everything is in order, one of them
+// runs the job at each tick.
+func (s *simulation) onTime(name string) {
+	const keeps, period, count = 100 * time.Millisecond, 200 * time.Millisecond, 3
+	time.Sleep(2 * s.least) // nobody keeps the name any more
+	var all sync.WaitGroup
+	var jobs [count]atomic.Int64
+	start := s.now()
+	for i := range simProcesses {
+		m := s.current(i).NewMutex(name, append(s.optionsOf(wish{}), redsync.WithExpiry(keeps), redsync.WithMinHold(keeps))...)
+		all.Go(func() {
+			for tick := range count {
+				time.Sleep(start + time.Duration(tick)*period + time.Duration(i*i)*10*time.Millisecond - s.now())
+				_ = m.TryDo(s.Context(), func(context.Context) error { // all but one are refused
+					jobs[tick].Add(1)
+					return nil
+				})
+			}
+		})
+	}
+	all.Wait()
+	time.Sleep(keeps)
+	for tick := range count {
+		if n := jobs[tick].Load(); n != 1 {
+			s.promised(fmt.Errorf("%d jobs at tick %d", n, tick), 0, []string{name})
+		}
+	}
+}

@@ -1,0 +1,254 @@
+package redsync
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+)
+
+// This file has the calls that are on the hold of one Do. nesting.go decides which calls join.
+
+// A nest is the hold of a Do and the calls that are on it: the outermost call, which has locked, and those that have
+// joined. The hold goes on until the functions of all of them have returned.
+type nest struct {
+	mutex   *Mutex // of the outermost call
+	hold    *lease.Lease
+	limit   int           // WithNesting of the outermost call; 0: no limit
+	stopped chan struct{} // closed by stop
+
+	mu      sync.Mutex // guards what follows, and scope.returned
+	cancels map[*scope]context.CancelCauseFunc
+	cause   error         // why stop was called; nil if the outermost function has returned
+	joined  int           // calls that have joined and whose functions have not returned
+	writers int           // those of them that are exclusive
+	shared  bool          // no exclusive call may join: the hold is a reader's, or Downgrade has begun
+	over    bool          // Unlock has ended the hold
+	alone   chan struct{} // for finish, which waits for joined calls: closed when none is left
+}
+
+// A scope is what the context of a Do's function carries: the function works under the hold of nest. If a call has
+// joined several holds, its context carries a scope for each.
+type scope struct {
+	nest     *nest
+	writes   bool   // the call has joined, and is exclusive
+	outer    *scope // of the Do that calls this one; nil if there is none
+	returned bool   // the function has returned; guarded by nest.mu
+}
+
+type scopeKey struct{}
+
+// scopeOf returns the scope of the innermost Do around ctx, nil if there is none.
+func scopeOf(ctx context.Context) *scope {
+	s, _ := ctx.Value(scopeKey{}).(*scope)
+	return s
+}
+
+// The outermost call.
+
+// newNest returns the scope of the function of a Do of m that has h. outer is the scope around the Do.
+func (m *Mutex) newNest(h *lease.Lease, outer *scope) *scope {
+	n := &nest{
+		mutex: m, hold: h, limit: m.set.nesting, stopped: make(chan struct{}), shared: h.Claim().Shares(),
+		cancels: make(map[*scope]context.CancelCauseFunc, 1),
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.hold == h {
+		m.nest = n
+	} else {
+		n.over = true // another call has unlocked m since
+	}
+	return &scope{nest: n, outer: outer}
+}
+
+// watch ends the contexts of all functions on the hold once the hold is lost. Before Close releases the hold, the
+// contexts have ended.
+func (n *nest) watch() {
+	n.hold.OnClose(n.lost)
+	lost := n.hold.Lost(clock.Now())
+	select {
+	case <-lost:
+		n.lost()
+		return
+	default:
+	}
+	go func() {
+		select {
+		case <-lost:
+			n.lost()
+		case <-n.stopped:
+		}
+	}()
+}
+
+func (n *nest) lost() { n.stop(n.hold.Err(clock.Now())) }
+
+// stop ends the contexts of all functions on the hold, and of those that begin later. Only its first call does
+// anything.
+func (n *nest) stop(cause error) {
+	n.mu.Lock()
+	if n.isStoppedLocked() {
+		n.mu.Unlock()
+		return
+	}
+	n.cause = cause
+	close(n.stopped)
+	cancels := n.cancels
+	n.cancels = nil
+	n.mu.Unlock()
+	for _, cancel := range cancels {
+		cancel(cause)
+	}
+}
+
+func (n *nest) isStoppedLocked() bool {
+	select {
+	case <-n.stopped:
+		return true
+	default:
+		return false
+	}
+}
+
+// begins says that the function of s is about to be called. stop will call cancel, which ends the function's context.
+func (n *nest) begins(s *scope, cancel context.CancelCauseFunc) {
+	n.mu.Lock()
+	stopped := n.isStoppedLocked()
+	if !stopped {
+		n.cancels[s] = cancel
+	}
+	cause := n.cause
+	n.mu.Unlock()
+	if stopped {
+		cancel(cause)
+	}
+}
+
+// finish is called when the outermost function, that of s, has returned. It ends the contexts of the joined calls, and
+// waits until their functions have returned, too. After that no call can join: see liveLocked.
+func (n *nest) finish(s *scope) {
+	n.mu.Lock()
+	s.returned = true
+	if n.joined > 0 {
+		n.alone = make(chan struct{})
+	}
+	alone := n.alone
+	n.mu.Unlock()
+	n.stop(nil)
+	if alone != nil {
+		<-alone
+	}
+}
+
+// Calls that join.
+
+// isLive reports whether a call inside the function of s would join the hold.
+func (s *scope) isLive() bool {
+	s.nest.mu.Lock()
+	defer s.nest.mu.Unlock()
+	return s.liveLocked()
+}
+
+// liveLocked reports whether the hold of s is held and its release must wait for the function of s. A call inside that
+// function must not wait for the release, because the release waits for the call. A call whose functions on the hold
+// have all returned, such as a goroutine that they have left behind, must not join: the hold might never end. Once
+// liveLocked has reported false it never reports true again.
+func (s *scope) liveLocked() bool {
+	return !s.returned && !s.nest.over && s.nest.hold.NotHeld(clock.Now()) == nil
+}
+
+// admit lets s join the hold. The call of s was made inside the function of caller, which is on the hold, and limit is
+// that of the call. If the hold cannot be joined any more, admit returns false without an error.
+func (n *nest) admit(s, caller *scope, limit int) (isIn bool, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !caller.liveLocked() {
+		return false, nil
+	}
+	if s.writes && n.shared {
+		return false, n.upgradeError()
+	}
+	calls := 1 + n.joined
+	for _, limit := range []int{n.limit, limit} {
+		if limit != 0 && calls >= limit {
+			return false, fmt.Errorf("%w: WithNesting(%d): the hold of %q has %d already",
+				ErrNested, limit, n.hold.Claim().Name(), calls)
+		}
+	}
+	n.joined++
+	if s.writes {
+		n.writers++
+	}
+	return true, nil
+}
+
+func (n *nest) upgradeError() error {
+	return fmt.Errorf("%w: %q", ErrUpgrade, n.hold.Claim().Name())
+}
+
+// leave ends the calls that have joined with these scopes: their functions have returned.
+func leave(joined []*scope) {
+	for _, s := range joined {
+		s.leave()
+	}
+}
+
+func (s *scope) leave() {
+	n := s.nest
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s.returned = true
+	delete(n.cancels, s)
+	n.joined--
+	if s.writes {
+		n.writers--
+	}
+	if n.joined == 0 && n.alone != nil {
+		close(n.alone) // once: the outermost function has returned as well, so nobody joins any more
+	}
+}
+
+// Unlock and Downgrade of the hold while calls are on it.
+
+// endByHand ends the hold for an Unlock that does not come from Do. While calls are on the hold that have joined it,
+// endByHand returns an error instead, because they would go on without the lock.
+func (n *nest) endByHand() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.joined > 0 && n.hold.NotHeld(clock.Now()) == nil {
+		return fmt.Errorf("%w: joined calls on the hold: %d", ErrNested, n.joined)
+	}
+	n.over = true
+	return nil
+}
+
+// makeShared keeps exclusive calls from joining, because Downgrade is about to share the hold. While exclusive calls
+// are on the hold that have joined it, makeShared returns an error instead, because readers would come in beside them.
+func (n *nest) makeShared() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.writers > 0 {
+		return fmt.Errorf("%w: exclusive joined calls on the hold: %d", ErrNested, n.writers)
+	}
+	n.shared = true
+	return nil
+}
+
+func (n *nest) isShared() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.shared
+}
+
+// nestOf returns the calls on h, the hold of m, nil if it is not that of a Do.
+func (m *Mutex) nestOf(h *lease.Lease) *nest {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.nest == nil || m.nest.hold != h {
+		return nil
+	}
+	return m.nest
+}
