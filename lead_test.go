@@ -159,7 +159,6 @@ func TestLeadReturnsWhatTheFunctionDid(t *testing.T) {
 }
 
 func TestLeadThatCannotBegin(t *testing.T) {
-	never := func(context.Context) error { panic("called") }
 	onKit(t, func(k kit) {
 		start := time.Now()
 		lead := func(name string, options ...redsync.Option) error {
