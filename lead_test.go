@@ -499,7 +499,7 @@ func TestCandidatesOutliveTheNodes(t *testing.T) {
 				e.leads(first, 1)
 				c.fail(e.kit, 0, 1, 2, 3, 4)
 				late := e.runs(e.nodes.Process(), mode...) // it has met no node
-				time.Sleep(time.Duration(testlength.Of(1, 5, 15)) * time.Minute)
+				time.Sleep(time.Duration(testlength.Of(1, 1, 15)) * time.Minute)
 				require.ErrorIs(e, e.term(1).cause, redsync.ErrLockLost)
 				for _, waiting := range []*candidate{first, second, late} {
 					assert.True(e, open(waiting.done))

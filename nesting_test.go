@@ -891,7 +891,7 @@ func TestDoThatAdoptsTooLate(t *testing.T) {
 // Goroutines join and leave at random, also while the outer function has returned. No function runs without the lock,
 // and the lock is free afterwards.
 func TestManyNestedCalls(t *testing.T) {
-	for range testlength.Of(5, 20, 200) {
+	for range testlength.Of(5, 8, 200) {
 		play(t, func(f field) {
 			other := f.another()
 			f.closes(other)

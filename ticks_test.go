@@ -175,7 +175,7 @@ func (f field) jittery(r *rand.Rand, most time.Duration) *redsync.Redsync {
 // winner. The control counts the ticks that would have none without that.
 func TestScheduledJobRunsIfAllStartAtOnce(t *testing.T) {
 	parallelComputing(t)
-	ticks := testlength.Of(50, 200, 4000)
+	ticks := testlength.Of(50, 60, 4000)
 	for _, most := range []time.Duration{time.Millisecond, 20 * time.Millisecond} {
 		for _, processes := range []int{3, 5} {
 			t.Run(fmt.Sprint(processes, " processes, latency below ", most), func(t *testing.T) {

@@ -119,7 +119,7 @@ type joint struct {
 
 // The bounds in which the rules are explored.
 var (
-	jointWhole  = jointBounds{name: "from old to new, two clients", attempts: 2, to: newAlone, size: Medium}
+	jointWhole  = jointBounds{name: "from old to new, two clients", attempts: 2, to: newAlone, size: Large}
 	jointFirst  = jointBounds{name: "two old clients and a joint one", attempts: 3, from: oldAndJoint, to: oldAndJoint, kinds: []kind{oldKind, oldKind, jointKind}, size: Large}
 	jointSecond = jointBounds{name: "two joint clients and a new one", attempts: 3, from: jointAndNew, to: jointAndNew, kinds: []kind{jointKind, jointKind, newKind}, size: Large}
 )
@@ -130,9 +130,14 @@ var jointRules = []struct {
 	flaws      jointFlaws
 }{
 	{"old and new together", "old and new processes never run at the same time: between them, every process has the joint set", jointWhole.between(oldAlone, newAlone), jointFlaws{together: true}},
-	{"the dead's keys forgotten", "after the last process of a kind has ended, the next deployment waits for the longest TTL", jointWhole, jointFlaws{forgotten: true}},
+	{"the dead's keys forgotten", "after the last process of a kind has ended, the next deployment waits for the longest TTL", jointWhole.sized(Medium), jointFlaws{forgotten: true}},
 	{"a joint process asks before alone", "a joint process needs a quorum of both sets, also where only joint and new processes run", jointWhole.between(jointAndNew, jointAndNew), jointFlaws{beforeAlone: true}},
 	{"a joint process asks after alone", "a joint process needs a quorum of both sets, also where only old and joint processes run", jointWhole.between(oldAndJoint, oldAndJoint), jointFlaws{afterAlone: true}},
+}
+
+func (b jointBounds) sized(size Size) jointBounds {
+	b.size = size
+	return b
 }
 
 // between returns the bounds with other deployments at the start and at the end, for a mutation that takes little

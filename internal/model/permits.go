@@ -85,7 +85,7 @@ var (
 	permitsShrinks = permitsBounds{name: "2 permits, three calls of which two know of one", permits: []uint8{2, 1, 1}, weights: ones[:3], ttl: 2, size: Large}
 	permitsWeights = permitsBounds{name: "3 permits, calls for 2, 1 and 1, one tick", permits: []uint8{3, 3, 3}, weights: []uint8{2, 1, 1}, ttl: 1, size: Large}
 	permitsPairs   = permitsBounds{name: "3 permits, calls for 2 and 2", permits: []uint8{3, 3}, weights: []uint8{2, 2}, ttl: 3}
-	permitsTwo     = permitsBounds{name: "2 permits, two calls, extensions", permits: []uint8{2, 2}, weights: ones[:2], ttl: 2, extends: 1, size: Medium}
+	permitsTwo     = permitsBounds{name: "2 permits, two calls, extensions", permits: []uint8{2, 2}, weights: ones[:2], ttl: 2, extends: 1, size: Large}
 	permitsExtends = permitsBounds{name: "3 permits, calls for 2 and 1, extensions", permits: []uint8{3, 3}, weights: []uint8{2, 1}, ttl: 2, extends: 1, size: Large}
 	permitsHeals   = permitsBounds{name: "3 permits, calls for 2 and 1, extensions that set missing slots again", permits: []uint8{3, 3}, weights: []uint8{2, 1}, ttl: 2, extends: 1, heals: true, size: Large}
 	permitsHasty   = permitsBounds{name: "2 permits, two calls, nodes take repetitions for new", permits: []uint8{2, 2}, weights: ones[:2], ttl: 2, hasty: true, size: Large}

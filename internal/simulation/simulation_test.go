@@ -80,7 +80,7 @@ func TestSimulation(t *testing.T) {
 		s.check(t, events)
 		return
 	}
-	run(t, fromEnv(t, "REDSYNC_SIM_SEEDS", testlength.Of(10, 14, 3000)), scene{with: os.Getenv("REDSYNC_SIM_WITH")})
+	run(t, fromEnv(t, "REDSYNC_SIM_SEEDS", testlength.Of(10, 10, 3000)), scene{with: os.Getenv("REDSYNC_SIM_WITH")})
 }
 
 // run plays seeds of a scene, and checks what the clients believed.
@@ -192,7 +192,7 @@ func TestSimulationOfPermitsDoneWrong(t *testing.T) {
 		{scene{tidy, permits, oneAlone}, []string{history.LeftBehind}},
 		{scene{tidy, permits, inAnyTurn}, []string{history.Promise}},
 	}
-	doneWrong(t, controls[:testlength.Of(2, 4, len(controls))]...)
+	doneWrong(t, controls[:testlength.Of(2, 2, len(controls))]...)
 }
 
 // If a few nodes decide who leads, if leaders do not look at their contexts, or number their terms themselves, the
