@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
@@ -76,8 +75,9 @@ func (m *Mutex) lead(ctx context.Context, fn func(context.Context) error) error 
 		if !again {
 			return err
 		}
-		m.pauseAfterLoss(ctx)
-		if m.isInterrupted(ctx) {
+		// Other candidates come first, and terms that are lost at once do not follow each other quickly. The retry delay
+		// of the user would not do: it may be 0, or as long as an hour.
+		if !m.core.keeper.Pause(ctx, defaultDelay(0), nil) {
 			return errors.Join(err, m.failure("lead", m.withInterruption(ctx, nil), ErrFailed))
 		}
 	}
@@ -88,25 +88,9 @@ func (m *Mutex) leadOnce(ctx context.Context, fn func(context.Context) error) (a
 	h, err := m.lock(ctx, false, true)
 	if err != nil {
 		// If the goroutine was held up, the term was over before it had begun. No other error mends by itself.
-		return errors.Is(err, ErrLockAlreadyExpired) && !m.isInterrupted(ctx), err
+		return errors.Is(err, ErrLockAlreadyExpired) && ctx.Err() == nil && !m.core.keeper.IsClosed(), err
 	}
 	return m.whileHeld(ctx, h, fn)
-}
-
-// pauseAfterLoss waits for 50 to 250 ms, so that other candidates come first, and terms that are lost at once do not
-// follow each other quickly. The retry delay of the user would not do: it may be 0, or as long as an hour.
-func (m *Mutex) pauseAfterLoss(ctx context.Context) {
-	timer := time.NewTimer(defaultDelay(0))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-m.core.keeper.Closing():
-	case <-ctx.Done():
-	}
-}
-
-func (m *Mutex) isInterrupted(ctx context.Context) bool {
-	return ctx.Err() != nil || m.core.keeper.IsClosed()
 }
 
 // Options that Lead excludes.

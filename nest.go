@@ -19,14 +19,14 @@ type nest struct {
 	limit   int           // WithNesting of the outermost call; 0: no limit
 	stopped chan struct{} // closed by stop
 
-	mu      sync.Mutex // guards what follows, and scope.returned
-	cancels map[*scope]context.CancelCauseFunc
-	cause   error         // why stop was called; nil if the outermost function has returned
-	joined  int           // calls that have joined and whose functions have not returned
-	writers int           // those of them that are exclusive
-	shared  bool          // no exclusive call may join: the hold is a reader's, or Downgrade has begun
-	over    bool          // Unlock has ended the hold
-	alone   chan struct{} // for finish, which waits for joined calls: closed when none is left
+	mu      sync.Mutex                         // guards what follows, and scope.returned
+	cancels map[*scope]context.CancelCauseFunc // of the contexts of the functions; nil after stop
+	cause   error                              // why stop was called; nil if the outermost function has returned
+	joined  int                                // calls that have joined and whose functions have not returned
+	writers int                                // those of them that are exclusive
+	shared  bool                               // no exclusive call may join: the hold is a reader's, or Downgrade has begun
+	over    bool                               // Unlock has ended the hold
+	alone   chan struct{}                      // for finish, which waits for joined calls: closed when none is left
 }
 
 // A scope is what the context of a Do's function carries: the function works under the hold of nest. If a call has
@@ -90,33 +90,21 @@ func (n *nest) lost() { n.stop(n.hold.Err(clock.Now())) }
 // anything.
 func (n *nest) stop(cause error) {
 	n.mu.Lock()
-	if n.isStoppedLocked() {
-		n.mu.Unlock()
-		return
-	}
-	n.cause = cause
-	close(n.stopped)
 	cancels := n.cancels
-	n.cancels = nil
+	if cancels != nil {
+		n.cancels, n.cause = nil, cause
+		close(n.stopped)
+	}
 	n.mu.Unlock()
 	for _, cancel := range cancels {
 		cancel(cause)
 	}
 }
 
-func (n *nest) isStoppedLocked() bool {
-	select {
-	case <-n.stopped:
-		return true
-	default:
-		return false
-	}
-}
-
 // begins says that the function of s is about to be called. stop will call cancel, which ends the function's context.
 func (n *nest) begins(s *scope, cancel context.CancelCauseFunc) {
 	n.mu.Lock()
-	stopped := n.isStoppedLocked()
+	stopped := n.cancels == nil
 	if !stopped {
 		n.cancels[s] = cancel
 	}

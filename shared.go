@@ -136,23 +136,9 @@ func (m *Mutex) awaitOwn(ctx context.Context, limit int) (left int, err error) {
 		if delay < 0 {
 			return 0, outOfRange("WithRetryDelayFunc", delay, "0 or more")
 		}
-		m.awaitEnd(ctx, h, max(delay, time.Millisecond))
-		if ctx.Err() != nil || m.core.keeper.IsClosed() {
+		if !m.core.keeper.Pause(ctx, max(delay, time.Millisecond), h.Done()) {
 			return 0, m.withInterruption(ctx, errHeldByItself)
 		}
-	}
-}
-
-// awaitEnd waits until h has ended, for no longer than limit. It also returns when ctx is done or Close
-// begins.
-func (m *Mutex) awaitEnd(ctx context.Context, h *lease.Lease, limit time.Duration) {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-h.Done():
-	case <-timer.C:
-	case <-m.core.keeper.Closing():
-	case <-ctx.Done():
 	}
 }
 

@@ -65,6 +65,20 @@ func (k *Keeper) IsClosed() bool { return k.closed.Load() }
 // Closing returns a channel that is closed when Close begins.
 func (k *Keeper) Closing() <-chan struct{} { return k.closing }
 
+// Pause waits for d, or until early is closed, which may be nil. It returns false at once if ctx is done or Close has
+// begun.
+func (k *Keeper) Pause(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-early:
+	case <-ctx.Done():
+	case <-k.closing:
+	}
+	return ctx.Err() == nil && !k.closed.Load()
+}
+
 // BeginClose reports whether the caller is the first to close k. That caller must call Close.
 func (k *Keeper) BeginClose() (first bool) { return k.closed.CompareAndSwap(false, true) }
 

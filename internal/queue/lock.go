@@ -138,7 +138,7 @@ func (t *Terms) tryPastSplit(ctx context.Context, called, start clock.Instant) (
 			}
 			delay = jitter.N(min(max(took, minJitter)<<n, left))
 		}
-		if !t.sleep(ctx, delay) {
+		if !t.Keeper.Pause(ctx, delay, nil) {
 			break
 		}
 		var again lease.Outcome
@@ -148,18 +148,6 @@ func (t *Terms) tryPastSplit(ctx context.Context, called, start clock.Instant) (
 		}
 	}
 	return l, o
-}
-
-// sleep waits for d. It returns false at once if ctx is done or the Redsync is closed.
-func (t *Terms) sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-t.Keeper.Closing():
-	}
-	return ctx.Err() == nil && !t.Keeper.IsClosed()
 }
 
 // tryOnce makes one attempt without joining the line. called is when the user called, and start is when the attempt
