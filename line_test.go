@@ -20,6 +20,7 @@ import (
 // This file shows the line in which the waiters of one process stand.
 
 func TestManyWaitersOfAProcessCostAsMuchAsOne(t *testing.T) {
+	testlength.NotShort(t)
 	parallelComputing(t)
 	for name, options := range map[string][]redsync.Option{
 		"default":  {redsync.WithTries(0), redsync.WithRetryDelay(100 * time.Millisecond)},
@@ -229,6 +230,7 @@ func (c *attemptCounter) ObserveAttempt(_ context.Context, a observe.Attempt) {
 // Where processes take turns, each waits until it is told: no attempt is in vain, once
 // all can hear.
 func TestNoAttemptIsInVainWhereProcessesTakeTurns(t *testing.T) {
+	testlength.NotShort(t)
 	parallelComputing(t)
 	for name, mode := range map[string]redsync.Option{"default": redsync.WithHandOver(false), "fair": redsync.WithFair()} {
 		t.Run(name, func(t *testing.T) {

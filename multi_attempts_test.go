@@ -76,6 +76,7 @@ func (f field) busy(processes, callers int, hold time.Duration, names func(*rand
 
 // Calls that take turns for the same names make one attempt for each lock, however many names they lock.
 func TestMultisThatTakeTurnsMakeOneAttemptEach(t *testing.T) {
+	testlength.NotShort(t)
 	parallelComputing(t)
 	for _, names := range [][]string{{"a"}, both} {
 		t.Run(fmt.Sprint(names), func(t *testing.T) {
@@ -93,6 +94,7 @@ func TestMultisThatTakeTurnsMakeOneAttemptEach(t *testing.T) {
 // whenever the name for which it has waited becomes free: that is an attempt in vain. In fair mode its names are kept
 // for it.
 func TestMultisForRandomNamesMakeFewAttempts(t *testing.T) {
+	testlength.NotShort(t)
 	parallelComputing(t)
 	for mode, most := range map[string]float64{"default": 4.5, "fair": 2.5} {
 		t.Run(mode, func(t *testing.T) {

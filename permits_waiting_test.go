@@ -82,7 +82,7 @@ func TestTryLockFindsAFreePermitAmongSplitVotes(t *testing.T) {
 // by one TryLock, and nobody is admitted beyond the permits.
 func TestTryLockFindsWhatHoldersLeaveFree(t *testing.T) {
 	for nodes := 1; nodes <= 6; nodes++ {
-		for seed := range uint64(testlength.Of(10, 15, 400)) { //nolint:gosec // a small number
+		for seed := range uint64(testlength.Of(4, 10, 400)) { //nolint:gosec // a small number
 			synctest.Test(t, func(t *testing.T) {
 				all := embedded.Start(nodes)
 				f := field{user{t, process(all)}, all}

@@ -149,6 +149,7 @@ func TestRestartGuardNeverTwoHoldersWhileNodesRestartOneAfterAnother(t *testing.
 			assert.Greater(t, grants, 5*sieges, "the schedule leaves nobody in")
 		})
 		t.Run(fmt.Sprintf("heals=%v, without the guard some siege has two holders", heals), func(t *testing.T) {
+			testlength.NotShort(t)
 			for seed := range 60 { // about half of them have
 				if _, overlaps := besieged(t, seed, heals); overlaps > 0 {
 					return

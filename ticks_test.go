@@ -174,8 +174,9 @@ func (f field) jittery(r *rand.Rand, most time.Duration) *redsync.Redsync {
 // Processes that start in the same moment split the votes of the nodes. TryDo tries again, so that nearly each tick has a
 // winner. The control counts the ticks that would have none without that.
 func TestScheduledJobRunsIfAllStartAtOnce(t *testing.T) {
+	testlength.NotShort(t)
 	parallelComputing(t)
-	ticks := testlength.Of(50, 60, 4000)
+	ticks := testlength.Of(60, 60, 4000)
 	for _, most := range []time.Duration{time.Millisecond, 20 * time.Millisecond} {
 		for _, processes := range []int{3, 5} {
 			t.Run(fmt.Sprint(processes, " processes, latency below ", most), func(t *testing.T) {

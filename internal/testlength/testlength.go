@@ -16,6 +16,15 @@ const (
 	nightly = "nightly"
 )
 
+// NotShort skips a test with the flag -short: one that counts what is done, or shows that another test can fail. Such a
+// test finds the same with the race detector as without it.
+func NotShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("not with -short")
+	}
+}
+
 // Of returns short, normal or night, as the length of this test run says: a number of seeds, for
 // example. The flag -short wins over the environment.
 func Of(short, normal, night int) int {
