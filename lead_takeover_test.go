@@ -146,7 +146,7 @@ func rate(t *testing.T, processes, callers int, while time.Duration, start func(
 func TestManyCandidatesCostNoMoreThanWaiters(t *testing.T) {
 	testlength.NotShort(t)
 	parallelComputing(t)
-	processes, callers := testlength.Of(10, 10, 20), testlength.Of(20, 20, 50)
+	processes, callers := testlength.Of(5, 5, 20), testlength.Of(10, 10, 50)
 	while := time.Duration(testlength.Of(3, 3, 60)) * time.Second
 	waiting := rate(t, processes, callers, while, func(rs *redsync.Redsync) {
 		m := rs.NewMutex("lock", redsync.WithFencing(), redsync.WithWatchdog(), redsync.WithTries(0))

@@ -46,7 +46,7 @@ func TestManyWaitersOfAProcessCostAsMuchAsOne(t *testing.T) {
 				})
 				return commands
 			}
-			one, many := costs(1), costs(testlength.Of(60, 60, 1000))
+			one, many := costs(1), costs(testlength.Of(20, 20, 1000))
 			assert.Positive(t, one)
 			assert.LessOrEqual(t, many, one)
 		})

@@ -11,7 +11,7 @@ import (
 // holders share a name.
 func TestSeveralNamesAtRandom(t *testing.T) {
 	rushes(t, testlength.Of(1, 1, 100), 11, []bool{false, true}, []string{"a", "b", "c", "d"}, func(r *rush) {
-		r.run(60, func(rs *redsync.Redsync, options []redsync.Option) visit {
+		r.run(testlength.Of(40, 40, 60), func(rs *redsync.Redsync, options []redsync.Option) visit {
 			return r.alone(rs.NewMultiMutex(r.some(), options...), r.work())
 		})
 	})

@@ -161,7 +161,7 @@ func TestReadersAndWritersAtRandom(t *testing.T) {
 	rushes(t, testlength.Of(1, 1, 200), 13, []bool{false, true}, []string{"a", "b", "c", "d"}, func(r *rush) {
 		l := newLibrary(r)
 		l.prompt = !r.faults
-		r.run(80, func(rs *redsync.Redsync, options []redsync.Option) visit {
+		r.run(testlength.Of(40, 50, 80), func(rs *redsync.Redsync, options []redsync.Option) visit {
 			p := r.patron(rs, options, true)
 			return func(ctx context.Context) bool { return p.visit(ctx, l) }
 		})
@@ -171,7 +171,7 @@ func TestReadersAndWritersAtRandom(t *testing.T) {
 // Calls that come in a burst and hold for long are served as soon as somebody leaves who stood in their way.
 // Without fair mode that is not promised beside locks on several names.
 func TestReadersAndWritersAreServedAtOnce(t *testing.T) {
-	rushes(t, testlength.Of(1, 3, 500), 17, []bool{false}, []string{"a", "b", "c", "d"}, func(r *rush) {
+	rushes(t, testlength.Of(1, 2, 500), 17, []bool{false}, []string{"a", "b", "c", "d"}, func(r *rush) {
 		l := newLibrary(r)
 		l.prompt = true
 		r.meet()
