@@ -18,7 +18,7 @@ const (
 
 // NotShort skips a test with the flag -short: one that counts what is done, or shows that another test can fail. Such a
 // test finds the same with the race detector as without it.
-func NotShort(t testing.TB) {
+func NotShort(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("not with -short")

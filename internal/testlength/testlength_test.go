@@ -32,3 +32,17 @@ func TestOfAnUnknownLength(t *testing.T) {
 	t.Setenv(env, "nightlY")
 	assert.PanicsWithValue(t, "REDSYNC_TEST_LENGTH=nightlY: it must be nightly or empty", func() { Of(1, 2, 3) })
 }
+
+func TestNotShort(t *testing.T) {
+	before := flag.Lookup("test.short").Value.String()
+	t.Cleanup(func() { require.NoError(t, flag.Set("test.short", before)) })
+	for short, want := range map[string]bool{"true": false, "false": true} {
+		require.NoError(t, flag.Set("test.short", short))
+		runs := false
+		t.Run("short="+short, func(t *testing.T) {
+			NotShort(t)
+			runs = true
+		})
+		assert.Equal(t, want, runs)
+	}
+}
