@@ -176,7 +176,7 @@ func (f field) jittery(r *rand.Rand, most time.Duration) *redsync.Redsync {
 func TestScheduledJobRunsIfAllStartAtOnce(t *testing.T) {
 	testlength.NotShort(t)
 	parallelComputing(t)
-	ticks := testlength.Of(40, 40, 4000)
+	ticks := testlength.Of(60, 60, 4000)
 	for _, most := range []time.Duration{time.Millisecond, 20 * time.Millisecond} {
 		for _, processes := range []int{3, 5} {
 			t.Run(fmt.Sprint(processes, " processes, latency below ", most), func(t *testing.T) {

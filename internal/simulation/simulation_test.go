@@ -382,8 +382,9 @@ func sortInstants(events []history.Event) {
 // Beyond the contract exclusion breaks, and the checker sees it. Fencing tokens keep their
 // order all the same.
 func TestSimulationBeyondTheContractIsSeenToBreak(t *testing.T) {
+	testlength.NotShort(t)
 	oneByOne(t)
-	seeds, broken := fromEnv(t, "REDSYNC_SIM_LAWLESS", testlength.Of(6, 12, 100)), 0
+	seeds, broken := fromEnv(t, "REDSYNC_SIM_LAWLESS", testlength.Of(15, 15, 100)), 0
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			_, events := simulate(t, uint64(seed), scene{realm: lawless})

@@ -1,0 +1,273 @@
+package redsync_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
+)
+
+// What joined calls do not get, and what they keep others from.
+
+// A call whose options ask for more than the hold has must not rely on it.
+func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
+	type options = []redsync.Option
+	for name, c := range map[string]struct {
+		outer, inner options
+		texts        []string // of the error; nil if it joins
+	}{
+		"longer expiry":           {options{redsync.WithExpiry(4 * time.Second)}, options{redsync.WithExpiry(4001 * time.Millisecond)}, []string{"WithExpiry(4.001s)", "has 4s"}},
+		"longer than the default": {nil, options{redsync.WithExpiry(9 * time.Second)}, []string{"WithExpiry(9s)", "has 8s"}},
+		"the same expiry":         {options{redsync.WithExpiry(4 * time.Second)}, options{redsync.WithExpiry(4 * time.Second)}, nil},
+		"shorter expiry":          {nil, options{redsync.WithExpiry(4 * time.Second)}, nil},
+		"no expiry":               {options{redsync.WithExpiry(4 * time.Second)}, nil, nil},
+		"lock delay":              {nil, options{redsync.WithLockDelay(time.Second)}, []string{"WithLockDelay(1s)", "has 0s"}},
+		"longer lock delay":       {options{redsync.WithLockDelay(time.Second)}, options{redsync.WithLockDelay(2 * time.Second)}, []string{"WithLockDelay(2s)", "has 1s"}},
+		"shorter lock delay":      {options{redsync.WithLockDelay(time.Second)}, options{redsync.WithLockDelay(time.Millisecond)}, nil},
+		"no lock delay":           {options{redsync.WithLockDelay(time.Second)}, nil, nil},
+		"fencing":                 {nil, options{redsync.WithFencing()}, []string{"WithFencing()", "has no token"}},
+		"the token is there":      {options{redsync.WithFencing()}, options{redsync.WithFencing()}, nil},
+		"no fencing":              {options{redsync.WithFencing()}, nil, nil},
+		"longest hold":            {nil, options{redsync.WithMaxHold(time.Hour)}, []string{"WithMaxHold(1h0m0s)", "has no limit"}},
+		"longer hold":             {options{redsync.WithMaxHold(time.Hour)}, options{redsync.WithMaxHold(2 * time.Hour)}, []string{"WithMaxHold(2h0m0s)", "has 1h0m0s"}},
+		"shorter hold":            {options{redsync.WithMaxHold(time.Hour)}, options{redsync.WithMaxHold(time.Minute)}, []string{"WithMaxHold(1m0s)", "has 1h0m0s"}},
+		"the same longest hold":   {options{redsync.WithMaxHold(time.Hour)}, options{redsync.WithMaxHold(time.Hour)}, nil},
+		"no longest hold":         {options{redsync.WithMaxHold(time.Hour)}, nil, nil},
+		"what is about waiting":   {nil, options{redsync.WithFair(), redsync.WithTries(1), redsync.WithPriority(7), redsync.WithHandOver(false)}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				f.meet()
+				for what, outer := range map[string]options{"write": c.outer, "read": append(c.outer, redsync.WithShared())} {
+					f.inside("lock", func(ctx context.Context) {
+						inner := append(options{redsync.WithShared()}, c.inner...)
+						m := f.With(inner...).NewMutex("lock")
+						synctest.Wait()
+						if c.texts == nil {
+							f.joins(ctx, m, redsync.FromContext(ctx), what)
+							return
+						}
+						for _, do := range dos {
+							err := do(m, ctx, never)
+							require.ErrorIs(f, err, redsync.ErrNested)
+							require.ErrorIs(f, err, redsync.ErrFailed)
+							for _, text := range append(c.texts, `"lock"`) {
+								require.ErrorContains(f, err, text)
+							}
+						}
+					}, outer...)
+				}
+			})
+		})
+	}
+}
+
+// A minimal hold counts from the attempt that has locked. A call that comes later, and wants the keys to stay for d from
+// then on, must not rely on them, even if the hold has the same option.
+func TestACallWithAMinimalHoldDoesNotJoin(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		for name, outer := range map[string][]redsync.Option{
+			"without": nil, "with": {redsync.WithMinHold(time.Second)}, "longer": {redsync.WithMinHold(time.Minute)},
+		} {
+			f.inside(name, func(ctx context.Context) {
+				require.NoError(f, f.Do(ctx, name, func(context.Context) error { return nil }))
+				for _, do := range dos {
+					err := do(f.NewMutex(name, redsync.WithMinHold(time.Second)), ctx, never)
+					require.ErrorIs(f, err, redsync.ErrNested)
+					require.ErrorContains(f, err, "WithMinHold(1s)")
+				}
+			}, outer...)
+		}
+	})
+}
+
+// While an exclusive call is on the hold, it stays exclusive. Readers that have joined do not mind.
+func TestDowngradeWhileCallsHaveJoined(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		f.inside("lock", func(ctx context.Context) {
+			outer := redsync.FromContext(ctx)
+			require.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
+				until := outer.Until()
+				time.Sleep(time.Second)
+				f.silently("Downgrade", func() {
+					err := outer.Downgrade(ctx)
+					require.ErrorIs(f, err, redsync.ErrNested)
+					require.NotErrorIs(f, err, redsync.ErrFailed)
+					require.ErrorContains(f, err, `downgrade "lock"`)
+					require.ErrorIs(f, redsync.FromContext(inner).Downgrade(inner), redsync.ErrNested)
+				})
+				assert.Equal(f, until, outer.Until())
+				require.Error(f, f.TryDo(f.Context(), "lock", never, redsync.WithShared()))
+				return f.Do(inner, "lock", nothing)
+			}))
+			require.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
+				require.NoError(f, outer.Downgrade(inner))
+				require.ErrorIs(f, f.Do(inner, "lock", never), redsync.ErrUpgrade)
+				require.NoError(f, outer.Downgrade(inner), "again")
+				return f.TryDo(f.Context(), "lock", nothing, redsync.WithShared())
+			}, redsync.WithShared()))
+			require.ErrorIs(f, f.Do(ctx, "lock", never), redsync.ErrUpgrade)
+		})
+		require.NoError(f, f.Do(f.Context(), "lock", func(ctx context.Context) error {
+			return f.Do(ctx, "lock", nothing)
+		}), "the next hold is exclusive again")
+	})
+}
+
+// Unlock must not release the lock under a call that has joined. Once that has returned, Unlock does what it does.
+func TestUnlockWhileCallsHaveJoined(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		m := f.NewMutex("lock")
+		require.ErrorIs(f, m.Do(f.Context(), func(ctx context.Context) error {
+			require.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
+				f.silently("Unlock", func() {
+					for _, unlock := range []func() (bool, error){m.Unlock, redsync.FromContext(inner).Unlock} {
+						ok, err := unlock()
+						assert.False(f, ok)
+						require.ErrorIs(f, err, redsync.ErrNested)
+						require.NotErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+						require.ErrorContains(f, err, `unlock "lock"`)
+					}
+				})
+				_, err := m.Detach(inner)
+				require.ErrorContains(f, err, "Do unlocks it")
+				require.NoError(f, m.Err())
+				assert.Equal(f, 5, f.nodes.Keys("lock"))
+				return inner.Err()
+			}, redsync.WithShared()))
+			f.unlock(m)
+			synctest.Wait()
+			assert.Zero(f, f.nodes.Keys("lock"))
+			return nil
+		}), redsync.ErrNotHeld)
+
+		require.ErrorIs(f, m.Do(f.Context(), func(ctx context.Context) error {
+			return f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
+				f.lose(0, 1, 2, 3, 4)
+				<-inner.Done()
+				_, err := m.Unlock()
+				require.ErrorIs(f, err, redsync.ErrLockLost, "it is over anyway")
+				return nil
+			})
+		}), redsync.ErrLockLost)
+		f.noKeys()
+	})
+}
+
+// A Mutex that adopts a hold adopts it inside a Do, too, and ends it.
+func TestDoThatAdoptsDoesNotJoin(t *testing.T) {
+	play(t, func(f field) {
+		require.ErrorIs(f, f.Do(f.Context(), "lock", func(ctx context.Context) error {
+			wrong := f.NewMutex("lock", redsync.WithValue("wrong"))
+			require.ErrorIs(f, wrong.Do(ctx, never), redsync.ErrLockAlreadyExpired)
+			adopts := f.NewMutex("lock", redsync.WithSequencer(redsync.FromContext(ctx).Sequencer()))
+			return adopts.Do(ctx, func(inner context.Context) error {
+				assert.Same(f, adopts, redsync.FromContext(inner))
+				synctest.Wait()
+				f.joins(inner, f.NewMutex("lock"), adopts, "the innermost hold")
+				return nil
+			})
+		}), redsync.ErrLockAlreadyExpired)
+		f.noKeys()
+	})
+}
+
+// A call that another call has kept from adopting must not lock what a Do around it holds: it would wait for itself.
+func TestDoThatAdoptsTooLate(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		_ = f.Do(f.Context(), "lock", func(ctx context.Context) error {
+			adopts := f.NewMutex("lock", redsync.WithSequencer(redsync.FromContext(ctx).Sequencer()))
+			for _, n := range f.nodes {
+				n.On("evalsha", 2, embedded.Fault{Delay: 100 * time.Millisecond})
+			}
+			var adopted, refused atomic.Int32
+			var wg sync.WaitGroup
+			for range 2 {
+				wg.Go(func() {
+					err := adopts.Do(ctx, func(ctx context.Context) error {
+						adopted.Add(1)
+						return lasts(time.Second)(ctx)
+					})
+					if errors.Is(err, redsync.ErrNested) {
+						refused.Add(1)
+					}
+				})
+			}
+			wg.Wait()
+			assert.EqualValues(f, 1, adopted.Load())
+			assert.EqualValues(f, 1, refused.Load())
+			return nil
+		})
+	})
+}
+
+// Goroutines join and leave at random, also while the outer function has returned. No function runs without the lock,
+// and the lock is free afterwards.
+func TestManyNestedCalls(t *testing.T) {
+	for range testlength.Of(5, 8, 200) {
+		play(t, func(f field) {
+			other := f.another()
+			f.closes(other)
+			var theirs, ours atomic.Int64
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				for range 10 {
+					assert.NoError(f, other.Do(f.Context(), "lock", func(ctx context.Context) error {
+						theirs.Add(1)
+						time.Sleep(time.Millisecond)
+						assert.Zero(f, ours.Load())
+						theirs.Add(-1)
+						return ctx.Err()
+					}, redsync.WithTries(0)))
+					time.Sleep(rand.N(20 * time.Millisecond))
+				}
+			})
+			var work func(ctx context.Context, depth int)
+			work = func(ctx context.Context, depth int) {
+				options := []redsync.Option{redsync.WithTries(0)}
+				if depth > 0 && rand.N(3) == 0 {
+					options = append(options, redsync.WithShared())
+				}
+				err := f.Do(ctx, "lock", func(ctx context.Context) error {
+					ours.Add(1)
+					defer ours.Add(-1)
+					assert.Zero(f, theirs.Load())
+					time.Sleep(rand.N(3 * time.Millisecond))
+					for range rand.N(4) {
+						if depth < 4 {
+							wg.Go(func() {
+								time.Sleep(rand.N(5 * time.Millisecond))
+								work(context.WithoutCancel(ctx), depth+1)
+							})
+						}
+					}
+					time.Sleep(rand.N(5 * time.Millisecond))
+					return redsync.FromContext(ctx).Err()
+				}, options...)
+				if !errors.Is(err, redsync.ErrUpgrade) { // inside a reader that has locked anew
+					assert.NoError(f, err)
+				}
+			}
+			for range 5 {
+				work(f.Context(), 0)
+			}
+			wg.Wait()
+			f.noKeys()
+		})
+	}
+}

@@ -1,0 +1,129 @@
+package redsync_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+)
+
+// Calls inside Do that lock several names, or permits.
+
+// A call for several names joins if it finds all of them, in one hold or in several.
+func TestSeveralNamesJoin(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		m := f.NewMultiMutex([]string{"a", "b", "c"})
+		require.NoError(f, m.Do(f.Context(), func(ctx context.Context) error {
+			synctest.Wait()
+			f.joins(ctx, f.NewMultiMutex([]string{"c", "b", "a"}), m, "all of them")
+			f.joins(ctx, f.NewMultiMutex(both), m, "two of three")
+			f.joins(ctx, f.NewMutex("b"), m, "one")
+			f.joins(ctx, f.NewMutex("b", redsync.WithShared()), m, "read in write")
+			f.refusesNested(ctx, f.NewMultiMutex([]string{"z", "c", "a"}), redsync.ErrNested, `"a", "c"`)
+			require.NoError(f, f.NewMultiMutex([]string{"y", "z"}).Do(ctx, func(inner context.Context) error {
+				assert.Equal(f, "y, z", redsync.FromContext(inner).Name(), "it has locked: it has none of the names")
+				synctest.Wait()
+				f.joins(inner, f.NewMultiMutex([]string{"a", "z"}), redsync.FromContext(inner), "of both holds")
+				return nil
+			}))
+			return m.Err()
+		}))
+		f.inside("a", func(ctx context.Context) {
+			f.inside("b", func(ctx context.Context) {}, redsync.WithShared())
+			require.NoError(f, f.Do(ctx, "b", func(ctx context.Context) error {
+				f.refusesNested(ctx, f.NewMultiMutex(both), redsync.ErrUpgrade, `"b"`)
+				return nil
+			}, redsync.WithShared()))
+			f.refusesNested(ctx, f.NewMultiMutex(both), redsync.ErrNested, `a Do around the call holds "a"`)
+		})
+	})
+}
+
+// The context ends when any of the joined holds is lost, and no hold ends before the call.
+func TestACallOnTwoHolds(t *testing.T) {
+	for _, lost := range both {
+		t.Run(lost, func(t *testing.T) {
+			play(t, func(f field) {
+				var cause error
+				err := f.Do(f.Context(), "a", func(ctx context.Context) error {
+					return f.Do(ctx, "b", func(ctx context.Context) error {
+						err := f.NewMultiMutex(both).Do(context.WithoutCancel(ctx), func(ctx context.Context) error {
+							for _, n := range f.nodes {
+								n.Del(lost)
+							}
+							<-ctx.Done()
+							cause = context.Cause(ctx)
+							return nil
+						})
+						assert.ErrorIs(f, err, redsync.ErrLockLost)
+						assert.ErrorIs(f, err, cause)
+						return nil
+					})
+				})
+				require.ErrorIs(f, cause, redsync.ErrLockLost)
+				require.ErrorIs(f, err, cause)
+			})
+		})
+	}
+}
+
+// Both holds last until a call on both has returned.
+func TestTwoHoldsLastUntilTheirCallHasReturned(t *testing.T) {
+	play(t, func(f field) {
+		start := time.Now()
+		f.inside("a", func(ctx context.Context) {
+			require.NoError(f, f.Do(ctx, "b", func(ctx context.Context) error {
+				go func() {
+					assert.NoError(f, f.NewMultiMutex(both).Do(context.WithoutCancel(ctx), func(ctx context.Context) error {
+						<-ctx.Done()
+						time.Sleep(time.Minute)
+						return nil
+					}))
+				}()
+				synctest.Wait()
+				return nil
+			}))
+			assert.Equal(f, time.Minute, time.Since(start).Round(time.Second))
+		})
+		f.noKeys()
+	})
+}
+
+// A semaphore inside itself would wait for its own permit. A lock of the same name is another thing.
+func TestPermitsDoNotJoin(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		f.inside("lock", func(ctx context.Context) {
+			synctest.Wait()
+			for _, m := range []*redsync.Mutex{
+				f.NewMutex("lock", redsync.WithPermits(2)), f.NewMutex("lock", redsync.WithPermits(5)),
+			} {
+				f.refusesNested(ctx, m, redsync.ErrNested, `permit of "lock"`)
+				f.refusesNested(context.WithoutCancel(ctx), m, redsync.ErrNested)
+			}
+			require.NoError(f, f.Do(ctx, "other", nothing, redsync.WithPermits(2)))
+			require.NoError(f, f.Do(f.Context(), "lock", nothing, redsync.WithPermits(2)), "without the context")
+			f.inside("lock", func(context.Context) {})
+			require.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
+				assert.NotSame(f, redsync.FromContext(ctx), redsync.FromContext(inner))
+				synctest.Wait()
+				f.refusesNested(inner, f.NewMutex("lock", redsync.WithPermits(2)), redsync.ErrNested, `permit of "lock"`)
+				f.joins(inner, f.NewMutex("lock"), redsync.FromContext(inner), "the lock")
+				return nil
+			}))
+			w := f.NewMutex("lock")
+			require.NoError(f, w.LockContext(ctx))
+			f.unlock(w)
+		}, redsync.WithPermits(2))
+		f.inside("lock", func(ctx context.Context) {
+			require.NoError(f, f.Do(ctx, "lock", nothing, redsync.WithPermits(1)))
+			require.NoError(f, f.NewMutex("lock", redsync.WithPermits(1)).LockContext(ctx))
+		})
+	})
+}
