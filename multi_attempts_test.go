@@ -67,7 +67,7 @@ func (f field) busy(processes, callers int, hold time.Duration, names func(*rand
 			})
 		}
 	}
-	time.Sleep(time.Duration(testlength.Of(60, 60, 10000)) * time.Millisecond)
+	time.Sleep(time.Duration(testlength.Of(100, 100, 10000)) * time.Millisecond)
 	made, failed := count.made.Load(), count.failed.Load()
 	cancel()
 	wg.Wait()
