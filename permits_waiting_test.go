@@ -15,9 +15,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// This file looks at what those who wait for permits send, and at who is told of what.
+// This file tests which messages waiters for permits send, and which waiters are woken.
 
-// Who wants more permits than are free is not told again and again by those who wait behind it: nothing has changed.
+// A waiter that wants more permits than are free is not woken again and again by the waiters behind it, because nothing
+// has changed.
 func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()

@@ -213,7 +213,7 @@ func TestScheduledJobRunsIfAllStartAtOnce(t *testing.T) {
 // other nodes have granted.
 var hearsAll = redsync.WithFailFast(false)
 
-// splits makes some nodes have another's value, of which the others know nothing.
+// splits sets another client's value on the given nodes only.
 func (f field) splits(nodes ...int) {
 	for _, i := range nodes {
 		require.NoError(f, f.nodes[i].Set("lock", "another's"))

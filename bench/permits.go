@@ -171,7 +171,7 @@ type permitUser struct {
 	waits
 	book    *ledger
 	account int                 // notes whether the goroutine has a permit
-	sleep   func(time.Duration) // sleepExactly, but for tests in virtual time
+	sleep   func(time.Duration) // sleepExactly; tests in virtual time use time.Sleep
 	lock    func(context.Context) (held, error)
 }
 
