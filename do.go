@@ -65,8 +65,7 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 // If the hold is over, or Unlock has ended it, there is nothing to join, and the call locks. After the outer function
 // has returned, a call joins only if it is made inside a joined function that still runs. The context of the call's fn
 // has then ended already. Any other call locks, so it waits for the release. An example is a call in a goroutine that
-// the functions have left behind.
-// A Do that adopts (WithSequencer, WithValue) never joins.
+// the functions have left behind. A Do that adopts (WithSequencer, WithValue) never joins.
 func (m *Mutex) Do(ctx context.Context, fn func(context.Context) error) error {
 	return m.do(ctx, fn, false)
 }

@@ -105,7 +105,7 @@ func (m *Mutex) mayDowngrade(h *lease.Lease) error {
 		return errors.New("WithPermits: a permit cannot become shared")
 	case h.Terms().Timing.MinHold > 0:
 		return errors.New("WithMinHold: the lock stays exclusive until its keys have run out")
-	case !h.Begun(): // it is adopted, and not confirmed yet
+	case !h.Begun(): // m has adopted the hold, and Extend has not confirmed it yet
 		return ErrNotHeld
 	case !script.MayBeValue(h.Value(), true): // a node could not read the record of a reader with this value
 		return errors.New("the value of a shared lock must have no line feed")

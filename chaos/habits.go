@@ -265,7 +265,7 @@ type turn struct {
 	token  uint64
 	shares string        // if adopted: the ID of the term that began the hold
 	keeps  time.Duration // WithMinHold
-	leads  bool          // the function is that of Lead
+	leads  bool          // it is a term of leadership, in the function of Lead
 	within bool          // a function holds the lock, and its context ends with the hold
 	untold bool          // checkTold has noted that Lost was not closed in time
 	err    error         // what Lock returned
@@ -365,7 +365,7 @@ func (t *turn) hold(work time.Duration, ends ...<-chan struct{}) bool {
 	}
 }
 
-// noteUntil notes whether the hold has been extended since the last call.
+// noteUntil notes an extension of the hold, if there was one since the last call.
 func (t *turn) noteUntil() {
 	at := t.now()
 	left := t.m.Remaining()
