@@ -9,19 +9,19 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/queue"
 )
 
-// Do is Mutex.Do of a lock with this name. The options configure this lock alone.
+// Do calls Mutex.Do of a new Mutex with this name. The options configure this Mutex alone.
 func (r *Redsync) Do(ctx context.Context, name string, fn func(context.Context) error, options ...Option) error {
 	return r.NewMutex(name, options...).Do(ctx, fn)
 }
 
-// TryDo is Mutex.TryDo of a lock with this name. The options configure this lock alone.
+// TryDo calls Mutex.TryDo of a new Mutex with this name. The options configure this Mutex alone.
 func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Context) error, options ...Option) error {
 	return r.NewMutex(name, options...).TryDo(ctx, fn)
 }
 
-// Do locks m as LockContext does, calls fn, and unlocks m. While fn runs the lock extends itself, as with
-// WithWatchdog, which this hold alone then has. The context of fn ends when ctx does, or when the lock is
-// lost, which is at Until at the latest. After a loss context.Cause matches ErrLockLost.
+// Do locks m as LockContext does, calls fn, and unlocks m. While fn runs, a watchdog extends the hold,
+// with or without WithWatchdog. The context of fn ends when ctx ends or when the lock is lost, at Until at the
+// latest. After a loss context.Cause matches ErrLockLost.
 //
 // If Do cannot lock m, it does not call fn. The error matches ErrFailed; if the lock was taken, also
 // *ErrTaken. Otherwise Do returns the error of fn, joined with the reason why the lock was
@@ -29,13 +29,13 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 // now, but not ErrFailed.
 //
 // If m has a lock to adopt (WithSequencer, WithValue), Do extends that lock instead of locking. If the
-// extension fails, Do does not call fn. Its error then matches ErrFailed and what Extend returns. m is as it
-// was: a later Do extends again, and after Unlock a Do locks.
+// extension fails, Do does not call fn, and its error matches ErrFailed and the error of Extend. m then still has
+// the lock to adopt, so a later Do extends again. After Unlock a later Do locks.
 //
 // Do unlocks only the hold that it has acquired. If m is held already, by a Lock or by a Do that is not around
-// this call, that hold stands in the way: Do waits for its end, as Lock does, and leaves it alone. With
-// WithShared or WithPermits the hold of m does not stand in the way: Do then uses another Mutex for the same
-// lock. If fn unlocks the Mutex of the Do, the context of fn goes on, and the error of Do matches ErrNotHeld.
+// this call, Do waits until that hold ends, as Lock does, and does not unlock it. With WithShared or WithPermits
+// Do does not wait for the hold of m: it uses another Mutex for the same lock. If fn unlocks the Mutex of the Do,
+// the context of fn does not end, and the error of Do matches ErrNotHeld.
 //
 // Do returns only after fn, so fn must return soon when its context ends. If fn panics, Do unlocks and the
 // panic goes on.
@@ -43,9 +43,9 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 // # A Do inside a Do
 //
 // The context says who owns a hold. If ctx is the context of the function of a Do on the same name, or derived
-// from it, this Do joins the hold of that outer Do and sends nothing. It may come from another goroutine,
-// another Mutex of the same New or Open, or through context.WithoutCancel. FromContext returns the outer
-// Mutex. The context of fn also ends when the outer function has returned. The outer Do then waits until all
+// from it, this Do joins the hold of that outer Do and sends nothing. The call may come from another goroutine,
+// m may be another Mutex of the same New or Open, and context.WithoutCancel does not matter. FromContext returns
+// the outer Mutex. The context of fn also ends when the outer function has returned. The outer Do then waits until all
 // joined functions have returned, and extends the hold meanwhile. After that it unlocks. The function of Lead
 // counts as that of a Do.
 //
@@ -56,14 +56,16 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 //   - ErrUpgrade, if m is exclusive and the hold is shared (WithShared, Downgrade);
 //   - ErrNested, if its options ask for more than the hold has: a longer WithExpiry or WithLockDelay,
 //     another WithMaxHold, WithMinHold, or WithFencing if the hold has no token. Only options that were set
-//     count, here or by Redsync.With. The others have no effect, and observers are not told;
-//   - ErrNested, if the limit of WithNesting is reached, if the Dos around it hold some of the names of m but
-//     not all, or if they have a permit of its semaphore (WithPermits).
+//     count, on m or by Redsync.With. All other options have no effect on a joined call;
+//   - ErrNested, if the limit of WithNesting is reached, if the Dos around the call hold some of the names of m
+//     but not all, or if m wants a permit (WithPermits) and one of these Dos has a permit of the same semaphore.
+//
+// Observers are not told of a call that joins.
 //
 // If the hold is over, or Unlock has ended it, there is nothing to join, and the call locks. After the outer function
-// has returned, only a call inside a joined function that still runs joins. The context of its fn has ended already.
-// Any other call, such as that of a goroutine that the functions have left behind, locks, and waits for the release.
-// A Do that adopts (WithSequencer, WithValue) never joins.
+// has returned, a call joins only if it is made inside a joined function that still runs. The context of the call's fn
+// has then ended already. Any other call locks, so it waits for the release. An example is a call in a goroutine that
+// the functions have left behind. A Do that adopts (WithSequencer, WithValue) never joins.
 func (m *Mutex) Do(ctx context.Context, fn func(context.Context) error) error {
 	return m.do(ctx, fn, false)
 }
@@ -98,9 +100,9 @@ func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once boo
 	return err
 }
 
-// whileHeld calls fn while m has h, and unlocks h afterwards. Before that it waits until the calls that have joined h
-// have returned. It reports whether h was lost before fn had returned. Its error is that of fn, joined with the reason
-// why h was lost or could not be unlocked.
+// whileHeld calls fn while m has h, then waits until the calls that have joined h have returned, and then unlocks h.
+// It reports whether h was lost before fn had returned. Its error is that of fn, joined with the reason why h was lost
+// or could not be unlocked.
 func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.Context) error) (isLost bool, err error) {
 	s := m.newNest(h, scopeOf(ctx))
 	working, cancel := context.WithCancelCause(context.WithValue(ctx, scopeKey{}, s))
@@ -121,7 +123,7 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 	return false, fn(working)
 }
 
-// doing is what an error says was done while the lock was lost.
+// doing returns the operation that the error names if the lock was lost: "lead" or "do".
 func (s *settings) doing() string {
 	if s.leads {
 		return "lead"
@@ -164,7 +166,7 @@ func (m *Mutex) adoptInDo(ctx context.Context) (*lease.Lease, error) {
 	return nil, nil
 }
 
-// termsInDo returns the terms of a hold that a Do has. They are a copy, because the Mutex keeps its own.
+// termsInDo returns the terms of a hold that a Do has. They are a changed copy of t, so that t stays as it is.
 func termsInDo(t *queue.Terms) *queue.Terms {
 	own := *t
 	own.Watchdog, own.InDo = true, true
@@ -173,10 +175,10 @@ func termsInDo(t *queue.Terms) *queue.Terms {
 
 // FromContext returns the Mutex that Do or Lead holds, if ctx is the context of its function or is derived from
 // it; otherwise nil, for a nil ctx too. The function may call Remaining, Valid, Until, Fence and Downgrade of the
-// Mutex. It must leave Unlock to Do or Lead. Detach fails. If Do was called on a Mutex with WithShared or
-// WithPermits that was in use, FromContext returns another Mutex for the same lock: see Mutex.Do. If Do has joined
-// a hold, FromContext returns the Mutex of the Do that has locked. If Do has joined several holds, that is the
-// Mutex of the innermost one.
+// Mutex. It must leave Unlock to Do or Lead. Detach fails. With WithShared or WithPermits, Do may use another
+// Mutex for the same lock (see Mutex.Do), and FromContext returns that one. If Do has joined a hold, FromContext
+// returns the Mutex of the Do that has locked. If Do has joined several holds, FromContext returns the Mutex of the
+// innermost one.
 func FromContext(ctx context.Context) *Mutex {
 	if s := scopeOf(orBackground(ctx)); s != nil {
 		return s.nest.mutex

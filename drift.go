@@ -27,10 +27,10 @@ type bases struct {
 	nodeTimeout   time.Duration // WithNodeTimeout; 0: by timeoutFactor
 	lockDelay     time.Duration // WithLockDelay
 	maxHold       time.Duration // WithMaxHold; 0: no limit
-	minHold       time.Duration // WithMinHold; 0: no rule
+	minHold       time.Duration // WithMinHold; 0: no minimal hold
 }
 
-// derive computes the timing of b. If nodeTimeout is 0, the node deadline is timeoutFactor of the expiry,
+// derive computes the timing of b. If nodeTimeout is 0, the node deadline is timeoutFactor times the expiry,
 // at least minNodeTimeout, but never more than half of the validity. The error names a setting that is out
 // of its range.
 func (b bases) derive() (lease.Timing, error) {
@@ -73,8 +73,8 @@ func (b bases) derive() (lease.Timing, error) {
 	return t, nil
 }
 
-// A driftFactor is the rule for how far two clocks may drift apart in a time: this fraction of the time,
-// plus clockDrift. It implements quorum.Drift.
+// A driftFactor says how far two clocks may drift apart during a time d: by this fraction of d, plus
+// clockDrift. It implements quorum.Drift.
 type driftFactor float64
 
 // Of returns by how much clocks may differ after d.

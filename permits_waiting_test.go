@@ -15,9 +15,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// This file looks at what those who wait for permits send, and at who is told of what.
+// This file tests which messages waiters for permits send, and which waiters are woken.
 
-// Who wants more permits than are free is not told again and again by those who wait behind it: nothing has changed.
+// A waiter that wants more permits than are free is not woken again and again by the waiters behind it, because nothing
+// has changed.
 func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
@@ -56,14 +57,14 @@ func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 	})
 }
 
-// TryLock finds a permit that is free on all nodes, although these differ in which others are free. No rival is there, so
-// it is not told that the permits are taken.
+// TryLock finds a permit that is free on all nodes, although the nodes differ in which other permits are free. Nobody
+// competes for it, so TryLock succeeds. Once that permit is taken as well, TryLock fails after at most four attempts.
 func TestTryLockFindsAFreePermitAmongSplitVotes(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		f.meet()
 		f.puts(0, "a", time.Hour, 0, 1, 2)
 		f.puts(1, "b", time.Hour, 2, 3, 4)
-		for range 20 { // each begins with a random slot
+		for range 20 { // each TryLock begins with a random slot
 			m := f.NewMutex("lock", permitsOf(3, 1, mode...)...)
 			require.NoError(f, m.TryLock())
 			assert.GreaterOrEqual(f, len(without(f.holdsOn(m.Value(), 3), 0)), 3)
@@ -78,8 +79,8 @@ func TestTryLockFindsAFreePermitAmongSplitVotes(t *testing.T) {
 	})
 }
 
-// Holders have their slots on a quorum of nodes each, seldom on all. However these lie, a permit that nobody has is found
-// by one TryLock, and nobody is admitted beyond the permits.
+// Each holder has its slot on a quorum of nodes, seldom on all. Wherever these slots are, one TryLock finds the
+// permits that nobody holds. It fails if it wants more permits than are free.
 func TestTryLockFindsWhatHoldersLeaveFree(t *testing.T) {
 	for nodes := 1; nodes <= 6; nodes++ {
 		for seed := range uint64(testlength.Of(4, 10, 400)) { //nolint:gosec // a small number

@@ -19,7 +19,7 @@ import (
 //
 // Readers do not starve a writer that waits in Lock. Once the writer stands in the queues of a quorum of
 // nodes, readers that come later wait behind it, except those that join a young hold of their process (see
-// below). When a writer unlocks, all readers that wait before the next writer can enter. A writer that does
+// below). When a writer unlocks, all readers that are before the next writer in the queue can enter. A writer that does
 // not queue (TryLock, or redsync v4) finds the name taken for as long as readers overlap. A reader that
 // crashes keeps writers out until its own expiry, and no longer.
 //
@@ -51,13 +51,13 @@ func WithShared() Option {
 }
 
 // Downgrade turns the exclusive hold of m into a shared one (see WithShared). No writer can have the lock in
-// between. The readers that wait before the next writer can enter. Downgrade also extends the hold, as Extend
-// does: it moves Until if a quorum confirms it before the old Until.
+// between. All readers that are before the next writer in the queue can then enter. Downgrade also extends the hold, as
+// Extend does: it moves Until if a quorum confirms the extension before the old Until.
 //
-// From the call on the hold is shared, whatever Downgrade returns, because a node may have let readers in.
-// Only the last two errors below are exceptions. There is no way back within the hold. The next Lock of m is
-// exclusive again. A Sequencer from before the call stays good for Redsync.Current, but nobody can adopt it any
-// more: it is of an exclusive lock. Detach and Sequencer return one of a shared lock from then on.
+// Once Downgrade has sent anything, the hold is shared even if Downgrade fails, because a node may have let readers
+// in. The hold cannot become exclusive again; the next Lock of m is exclusive. Redsync.Current still accepts a
+// Sequencer from before the call, but nobody can adopt that Sequencer any more, because it describes an exclusive
+// lock. After the call, Detach and Sequencer return the Sequencer of a shared lock.
 //
 // These errors say what has become of the hold:
 //
@@ -65,12 +65,12 @@ func WithShared() Option {
 //     Until. The next Extend, the watchdog or another Downgrade tells the other nodes.
 //   - ErrLockAlreadyExpired, ErrLockLost: the hold is over, as after ExtendContext.
 //   - ErrNotHeld: m is not held, or has adopted a hold that Extend has not confirmed yet.
-//   - ErrClosed.
+//   - ErrClosed: see Redsync.Close.
 //   - ErrNested: an exclusive call of Do has joined the hold (see Mutex.Do). Nothing was sent, and the hold is as
 //     it was.
-//   - An error that names an option or a name. It also says if m is a lock on several names, if m is shared
-//     already (WithShared), and if the value has a line feed (WithValue, WithGenValueFunc). Nothing was sent,
-//     and the hold is as it was.
+//   - Any other error says why this lock cannot become shared: it is on several names, it has WithShared,
+//     WithPermits or WithMinHold, or its value has a line feed (WithValue, WithGenValueFunc); or the error names
+//     a faulty option or name. Nothing was sent, and the hold is as it was.
 func (m *Mutex) Downgrade(ctx context.Context) error {
 	ctx = orBackground(ctx)
 	h, err := m.open("downgrade")
@@ -105,21 +105,21 @@ func (m *Mutex) mayDowngrade(h *lease.Lease) error {
 		return errors.New("WithPermits: a permit cannot become shared")
 	case h.Terms().Timing.MinHold > 0:
 		return errors.New("WithMinHold: the lock stays exclusive until its keys have run out")
-	case !h.Begun(): // it is adopted, and not confirmed yet
+	case !h.Begun(): // m has adopted the hold, and Extend has not confirmed it yet
 		return ErrNotHeld
-	case !script.MayBeValue(h.Value(), true): // no node could read its record
+	case !script.MayBeValue(h.Value(), true): // a node could not read the record of a reader with this value
 		return errors.New("the value of a shared lock must have no line feed")
 	}
 	return nil
 }
 
-// errHeldByItself is the error of Lock if the Mutex is held already and settings.sharesName holds.
+// errHeldByItself is the error of Lock if the Mutex is held already, for settings with sharesName.
 var errHeldByItself = errors.New("redsync: this Mutex holds the lock already: use a Mutex for each holder")
 
-// awaitOwn waits until m itself is not held. It is for settings with sharesName: the nodes would grant m a
-// second hold. It looks as often as limit allows, with a retry delay between: each look uses a try. It returns
-// how many tries are left for the nodes, at least one. A limit of 0 is no limit, and is returned as it is.
-// Once the tries are used up, awaitOwn returns errHeldByItself.
+// awaitOwn waits until m itself is not held. Locks with settings.sharesName need this, because the nodes would
+// grant m a second hold. awaitOwn checks m, and checks again after each retry delay or when the hold ends. Each
+// check uses one of the limit tries. awaitOwn returns how many tries are left for the nodes, at least one. Once the
+// tries are used up, it returns errHeldByItself. A limit of 0 means no limit, and awaitOwn then returns 0.
 func (m *Mutex) awaitOwn(ctx context.Context, limit int) (left int, err error) {
 	for try := 1; ; try++ {
 		h := m.current()
@@ -162,7 +162,7 @@ func (m *Mutex) forDo() (mine *Mutex, done func()) {
 	}
 }
 
-// twin returns a new Mutex with the name and the settings of m, which adopts nothing.
+// twin returns a new Mutex with the name and the settings of m. The new Mutex adopts nothing.
 func (m *Mutex) twin() *Mutex {
 	twin := &Mutex{core: m.core, name: m.name, set: m.set, claim: claim.NewExclusive(m.name), permits: m.permits}
 	twin.prepare()

@@ -56,7 +56,7 @@ func (s *schedule) play(options ...redsync.Option) {
 			for tick := range s.ticks {
 				time.Sleep(time.Until(s.begin.Add(time.Duration(tick)*s.every + skew)))
 				if s.try(rs, tick, options...) && s.way != endsAtOnce {
-					gone := rs // one that has crashed still has connections
+					gone := rs // a crashed process still has connections, which the cleanup closes
 					s.Cleanup(func() { _ = gone.Close(context.Background()) })
 					rs = s.process(i)
 				}
@@ -80,7 +80,7 @@ func (s *schedule) try(rs *redsync.Redsync, tick int, options ...redsync.Option)
 	m := rs.NewMutex(s.job, options...)
 	if s.way == crashes {
 		if err = m.TryLock(); err == nil {
-			err = job(s.Context()) // and no Unlock
+			err = job(s.Context()) // the process does not call Unlock
 		}
 	} else {
 		err = m.TryDo(s.Context(), job)
@@ -96,8 +96,8 @@ func (s *schedule) try(rs *redsync.Redsync, tick int, options ...redsync.Option)
 // wayNames names the ways for subtests.
 var wayNames = map[string]way{"ends at once": endsAtOnce, "closes": closes, "crashes": crashes}
 
-// The clocks of three processes differ, and the job ends at once. It runs exactly once per tick, whatever the process that
-// runs it does then. The control without the option runs the job in each process.
+// The clocks of three processes differ, and the job ends at once. It runs exactly once per tick, whatever happens at
+// the end of the job. The control without the option runs the job in each process.
 func TestScheduledJobRunsOncePerTick(t *testing.T) {
 	const ticks = 20
 	for name, way := range wayNames {
@@ -143,7 +143,7 @@ func TestScheduledJobRunsOncePerTickOnServers(t *testing.T) {
 				skews: []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond},
 				process: func(int) *redsync.Redsync {
 					rs := realProcess(servers)
-					t.Cleanup(func() { _ = rs.Close(context.Background()) }) // of one that has crashed
+					t.Cleanup(func() { _ = rs.Close(context.Background()) }) // also that of a crashed process
 					return rs
 				},
 			}
@@ -213,7 +213,7 @@ func TestScheduledJobRunsIfAllStartAtOnce(t *testing.T) {
 // other nodes have granted.
 var hearsAll = redsync.WithFailFast(false)
 
-// splits makes some nodes have another's value, of which the others know nothing.
+// splits sets another client's value on the given nodes only.
 func (f field) splits(nodes ...int) {
 	for _, i := range nodes {
 		require.NoError(f, f.nodes[i].Set("lock", "another's"))
@@ -221,7 +221,7 @@ func (f field) splits(nodes ...int) {
 	}
 }
 
-// A lock that somebody holds on all nodes costs one attempt: it grants nothing, so the votes are not split.
+// If another client holds the lock on all nodes, TryLock makes one attempt: no node grants, so the votes are not split.
 func TestTryLockOfATakenLockMakesOneAttempt(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		f.meet()
@@ -240,7 +240,8 @@ func TestTryLockOfATakenLockMakesOneAttempt(t *testing.T) {
 	})
 }
 
-// If the other has a quorum only, the votes look split. TryLock makes four attempts then, within milliseconds.
+// If the other client holds only a bare quorum, the votes look split. TryLock then makes four attempts within
+// milliseconds.
 func TestTryLockOfALockOnABareQuorum(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		f.meet()
@@ -256,7 +257,7 @@ func TestTryLockOfALockOnABareQuorum(t *testing.T) {
 	})
 }
 
-// A vote that was split becomes a win if the other gives up meanwhile, on each kind of lock.
+// After a split vote TryLock wins if the other client gives up meanwhile. This holds for each kind of lock.
 func TestTryLockWinsAfterASplitVote(t *testing.T) {
 	for _, kind := range lockKinds {
 		t.Run(kind.column, func(t *testing.T) {
@@ -343,7 +344,7 @@ func TestTryLockEndsBetweenItsAttempts(t *testing.T) {
 	})
 }
 
-// Nodes that do not answer leave the vote undecided until the node deadline. TryLock does not begin again then.
+// If nodes do not answer, the vote is undecided until the node deadline. TryLock makes no second attempt after that.
 func TestTryLockIsNotRepeatedAfterTheNodeDeadline(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()

@@ -48,7 +48,8 @@ type contender struct {
 	like func(nodes int, ttl time.Duration) (any, error)
 	// names is how many names each lock has; 0 means one.
 	names int
-	// oneOf returns the keys of which each lock on a name has exactly one; nil means that there is no choice.
+	// oneOf returns all keys that a lock on a name may have; each such lock has exactly one of them. nil means
+	// that there is no choice.
 	oneOf func(name string) []string
 	// keyPrefix is the prefix that the library adds to the name of a lock.
 	keyPrefix string
@@ -155,8 +156,8 @@ var rivalVariants = []contender{
 // everyContender returns all contenders.
 func everyContender() []contender { return slices.Concat(contenders, variants, rivalVariants) }
 
-// oursInScripts are the commands that release.lua and enter.lua call, except SET: plain attempts
-// send SET without a script.
+// oursInScripts are the commands that release.lua and enter.lua call. SET is not listed, because plain attempts
+// send it without a script, and these must be counted.
 var oursInScripts = []string{"get", "del", "bitop", "time", "pttl", "pexpire", "publish"}
 
 // allInScripts are the commands that the scripts of this library call.
@@ -231,7 +232,7 @@ func (l *oursLibrary) Close() error {
 	return errors.Join(l.rs.Close(ctx), l.clients.Close())
 }
 
-// redsyncLibrary is redsync v4. It takes its options with each mutex.
+// redsyncLibrary is redsync v4. It passes its options to each mutex.
 type redsyncLibrary struct {
 	clients // empty with rueidis
 	rs      *rival.Redsync

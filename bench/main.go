@@ -19,7 +19,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/cli"
 )
 
-// nodes is the number of independent nodes. A contender with single uses only the first one.
+// nodes is the number of independent nodes. A contender whose field single is set uses only the first one.
 const nodes = 5
 
 func main() {
@@ -95,9 +95,9 @@ type plan struct {
 	frozen   time.Duration // how long a node is frozen while goroutines are counted
 	grace    time.Duration // how long releases in the background may take
 	held     int           // locks held at once
-	wakeups  int           // locks that pass from process to process
+	wakeups  int           // how many times a lock passes from one process to another
 
-	extended time.Duration // each half of a measurement in the scene extended
+	extended time.Duration // time of each half of a measurement in the scene extended
 
 	json, charts string // the file and the folder to write to; "" means none
 	from         string // the file with results to report instead of measuring; "" means none

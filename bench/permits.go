@@ -41,7 +41,7 @@ const (
 	permitHold      = 5 * time.Millisecond
 )
 
-// idealPermits is how many permits are had per second if each is always held.
+// idealPermits is how many permits clients acquire per second if each permit is always held.
 const idealPermits = float64(fewPermits) * float64(time.Second) / float64(permitHold)
 
 var permitsQueueScene = scene{
@@ -84,7 +84,7 @@ type permitsOrder struct {
 
 	Key        string
 	Goroutines int
-	First      int // the account of the first goroutine; each has one of its own
+	First      int // the account of the first goroutine; each goroutine has its own account
 	Accounts   int // of the goroutines of all processes
 	Permits    int
 	Hold, Time time.Duration
@@ -125,7 +125,7 @@ func measurePermitsQueue(ctx context.Context, l *lab, c cell) (f figures, err er
 func (f figures) addRounds(w *waits) {
 	n := float64(len(w.Times))
 	if n == 0 || w.Attempts == 0 {
-		return // no permits, or a library that does not tell its attempts
+		return // the clients got no permits, or the library does not report its attempts
 	}
 	f["rounds"], f["split"] = float64(w.Attempts)/n, float64(w.Split)/n
 	f["refused"] = max(f["rounds"]-f["split"]-1, 0) // the end may cut off a Lock that has just succeeded
@@ -154,8 +154,8 @@ func usePermits(ctx context.Context, lib library, book *ledger, order permitsOrd
 	return w, err
 }
 
-// keptLock returns a function that locks name with lib. If lib has permits, the function uses one Mutex again and
-// again, which remembers the permit that it has had.
+// keptLock returns a function that locks name with lib. If lib has permits, every call of the function uses the same
+// Mutex, which remembers its last permit.
 func keptLock(lib library, name string) func(context.Context) (held, error) {
 	if l, ok := lib.(interface {
 		keep(name string) func(context.Context) (held, error)
@@ -171,7 +171,7 @@ type permitUser struct {
 	waits
 	book    *ledger
 	account int                 // notes whether the goroutine has a permit
-	sleep   func(time.Duration) // sleepExactly, but for tests in virtual time
+	sleep   func(time.Duration) // sleepExactly; tests in virtual time use time.Sleep
 	lock    func(context.Context) (held, error)
 }
 
@@ -186,7 +186,7 @@ func (u *permitUser) run(ctx context.Context) error {
 		}
 		count++
 		err := u.use(int64(count))
-		// The permit is given back although ctx may be done. The result is not needed: a later Lock waits for what is left.
+		// Unlock even if ctx is done. Ignore the result: if a key stays, a later Lock waits until it expires.
 		_, _ = permit.UnlockContext(context.WithoutCancel(ctx))
 		if err != nil {
 			return err
@@ -198,8 +198,9 @@ func (u *permitUser) run(ctx context.Context) error {
 // errTooMany says that more permits were held at the same time than there are.
 var errTooMany = errors.New("too many permits are held")
 
-// use holds a permit, and notes that in the ledger. It returns an error if too many are held with it. It looks after
-// its note, so of several who hold permits at the same time the last one to note it sees all notes.
+// use holds a permit, and notes that in the ledger. It returns an error if too many permits are held at the
+// same time. It checks after it has written its note. So if several goroutines hold permits at the same time, the last
+// one to write its note sees all notes.
 func (u *permitUser) use(visit int64) error {
 	start := time.Now()
 	if err := u.book.write(u.account, account{Balance: visit, Holder: 1}); err != nil {
@@ -296,7 +297,8 @@ func permitsRoundsCells(permits int, clients []int, list []contender) (cells []c
 	return cells
 }
 
-// roundsHold is the mean time for which a client has a permit, and for which it has none before it wants one again.
+// roundsHold is the mean time for which a client holds a permit. It is also the mean time from its Unlock to its next
+// Lock.
 const roundsHold = 5 * time.Millisecond
 
 // measurePermitsRounds measures a cell of permits-rounds.
@@ -343,7 +345,7 @@ func (w *waits) comeAndGo(ctx context.Context, lock func(context.Context) (held,
 		}
 		count++
 		time.Sleep(rand.N(2 * roundsHold))
-		_, _ = permit.UnlockContext(context.WithoutCancel(ctx)) // a permit that is left would show as a lower rate
+		_, _ = permit.UnlockContext(context.WithoutCancel(ctx)) // a permit that stays locked lowers the measured rate
 		time.Sleep(rand.N(2 * roundsHold))
 	}
 }

@@ -21,7 +21,7 @@ type proxyOrder struct {
 // The kernel's timers are more exact than those of Go.
 const proxyThreads = 256
 
-// proxyChild runs in the child process. It returns when the parent closes its input, or ctx is done.
+// proxyChild runs the proxies in the child process. It returns when the parent closes in, or when ctx is done.
 func proxyChild(ctx context.Context, order proxyOrder, in io.Reader, out io.Writer) (err error) {
 	runtime.GOMAXPROCS(proxyThreads)
 	var addrs []string
@@ -57,7 +57,7 @@ type proxy struct {
 	delay    time.Duration
 
 	mu    sync.Mutex
-	conns []net.Conn // of both sides, for close
+	conns []net.Conn // to clients and to the target; close closes them
 }
 
 func startProxy(target string, delay time.Duration) (*proxy, error) {
@@ -107,7 +107,8 @@ type chunk struct {
 	bytes []byte
 }
 
-// relay sends to dst what src sends, each chunk after delay. When src ends, relay then closes dst.
+// relay passes on to dst each chunk that it reads from src, delayed by delay. When src has ended, and all chunks are
+// written, relay closes dst.
 func relay(dst, src net.Conn, delay time.Duration) {
 	q := newChunkQueue()
 	go func() {
@@ -119,7 +120,7 @@ func relay(dst, src net.Conn, delay time.Duration) {
 				return
 			}
 			if _, err := dst.Write(c.bytes); err != nil {
-				_ = src.Close() // ends the reader, which then ends this goroutine
+				_ = src.Close() // makes src.Read fail; then the last chunk ends this goroutine
 			}
 		}
 	}()

@@ -67,9 +67,12 @@ func (c *client) takeGift() (s redsync.Sequencer, g gift, ok bool) {
 	return s, g, err == nil
 }
 
-// give locks, and shares the lock with another client. Either both use the lock, or the giver
-// detaches from it and later tries to lock again with the same Mutex. A reader whose lock both use must not share its
-// hold with other readers of the process: an Unlock of the other client would end their holds, too. Detach refuses that.
+// give locks, and shares the lock with another client. Either both clients use the lock, or the giver detaches from it
+// and later tries to lock again with the same Mutex.
+//
+// If both clients use a reader's lock, the giver does not share its hold with other readers of the process, because the
+// other client's Unlock would end their holds, too. In the other case no such option is needed: Detach fails while
+// readers share the hold.
 func (c *client) give() {
 	together := c.chance(3)
 	var options []redsync.Option

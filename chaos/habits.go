@@ -115,7 +115,7 @@ func (c *client) try() {
 	}
 }
 
-// cancel is plain, but gives up after at most 150 ms.
+// cancel is plain, but gives up waiting for the lock after at most 150 ms.
 func (c *client) cancel() {
 	c.lockAndUnlock(c.between(0, 150*ms))
 }
@@ -226,7 +226,7 @@ func (c *client) doIt() {
 	c.doWithin(ctx, c.between(c.Expiry/2, 2*c.Expiry))
 }
 
-// doWithin holds a lock within Do, for the time work or until ctx is done.
+// doWithin holds a lock within Do until the time work has passed or ctx is done.
 func (c *client) doWithin(ctx context.Context, work time.Duration) {
 	l := c.pick()
 	t := c.begin(l)
@@ -265,10 +265,10 @@ type turn struct {
 	token  uint64
 	shares string        // if adopted: the ID of the term that began the hold
 	keeps  time.Duration // WithMinHold
-	leads  bool          // it is a term of Lead
-	within bool          // it is the time in which a function runs
+	leads  bool          // it is a term of leadership, in the function of Lead
+	within bool          // a function holds the lock, and its context ends with the hold
 	untold bool          // checkTold has noted that Lost was not closed in time
-	err    error         // returned by Lock
+	err    error         // what Lock returned
 
 	stubborn bool // after Downgrade it still believes in an exclusive lock; for tests
 }
@@ -330,8 +330,8 @@ func (t *turn) took(err error) bool {
 	return true
 }
 
-// hold holds the lock for the time work, or until the first channel of ends is closed, the traffic ends or
-// the lock is lost. It reports whether the lock was lost.
+// hold holds the lock for the time work. It returns earlier if ends[0] is closed, if the traffic ends, or if the lock
+// is lost. It reports whether the lock was lost.
 func (t *turn) hold(work time.Duration, ends ...<-chan struct{}) bool {
 	end := time.NewTimer(work)
 	defer end.Stop()
@@ -365,7 +365,7 @@ func (t *turn) hold(work time.Duration, ends ...<-chan struct{}) bool {
 	}
 }
 
-// noteUntil notes that the hold has been extended, if it has.
+// noteUntil notes an extension of the hold, if there was one since the last call.
 func (t *turn) noteUntil() {
 	at := t.now()
 	left := t.m.Remaining()
@@ -440,7 +440,7 @@ func (t *turn) unlockWithin(ctx context.Context) {
 	}
 }
 
-// lockAndGo locks, and then only watches the lock.
+// lockAndGo locks, and does not unlock: see goAway.
 func (t *turn) lockAndGo() {
 	ctx, cancel := context.WithTimeout(t.ctx, lockTime)
 	defer cancel()
@@ -449,7 +449,8 @@ func (t *turn) lockAndGo() {
 	}
 }
 
-// goAway only watches the lock.
+// goAway watches the lock, and does not unlock it, until it is lost, the traffic ends, or four times the longest TTL
+// have passed. Unless the lock was lost, goAway adds the turn to kept, and close notes its end.
 func (t *turn) goAway(ctx context.Context) {
 	if t.hold(4 * longestTTL(t.Expiry)) {
 		t.checkOver(ctx)

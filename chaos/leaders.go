@@ -12,10 +12,11 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/history"
 )
 
-// This file defines what candidates for a leadership do, clients that call Do within Do, and clients that run a job at
-// most once per tick.
+// This file defines three kinds of clients: candidates for a leadership, clients that call Do within Do, and clients
+// that run a job at most once per tick.
 
-// offices are the names for which candidates campaign. Some candidates campaign for other names with tokens.
+// offices are the names for which candidates campaign. In one case out of four a candidate campaigns for one of
+// lockNames instead, which other clients lock with fencing tokens.
 var offices = []lockName{
 	{name: "office", slow: true, fenced: true},
 	{name: "office-fair", slow: true, fair: true, fenced: true},
@@ -33,7 +34,7 @@ func (c *client) pickOffice() lockName {
 	}
 }
 
-// campaign campaigns for some seconds, and leads as many terms as it gets.
+// campaign campaigns for some seconds, and leads each time that it is elected.
 func (c *client) campaign() {
 	l, expiry := c.pickOffice(), c.expiryNow()
 	options := append(l.options(), redsync.WithExpiry(expiry))
@@ -64,7 +65,7 @@ func (c *client) campaign() {
 	t.note(history.Event{Kind: history.Refused, Err: text(err)})
 }
 
-// lead is a term of a leader.
+// lead does what a leader does during one term.
 func (t *turn) lead(ctx context.Context) {
 	t.m = redsync.FromContext(ctx)
 	t.took(nil)
@@ -79,13 +80,14 @@ func (t *turn) lead(ctx context.Context) {
 	t.leaveFunc(history.Unlock)
 }
 
-// leaveFunc notes that the function of the turn returns: with Unlock, or with Gave if joined calls go on with the hold.
+// leaveFunc notes that the function of the turn returns. kind is Unlock if the hold then ends, or Gave if joined calls
+// may go on with the hold.
 func (t *turn) leaveFunc(kind history.Kind) {
 	t.noteUntil()
 	t.note(history.Event{Kind: kind, Paused: t.beat.pausedSince(t.began)})
 }
 
-// checkContext checks that the context of a function has ended soon after the loss of its lock.
+// checkContext is called after the loss of a lock. It checks that the context of the lock's function ends soon.
 func (t *turn) checkContext(ctx context.Context) {
 	late := time.NewTimer(lostSlop)
 	defer late.Stop()
@@ -98,10 +100,11 @@ func (t *turn) checkContext(ctx context.Context) {
 	}
 }
 
-// mostNested is how many calls of Do are within each other at most.
+// mostNested is the greatest depth of nested calls of Do. The outermost call counts as one.
 const mostNested = 3
 
-// nest works within Do, and lets other calls join the hold. Some of them go on when its own function has returned.
+// nest works within Do, and lets other calls of Do join its hold. Some of these calls go on after nest's own function
+// has returned.
 func (c *client) nest() {
 	ctx, cancel := context.WithTimeout(c.ctx, lockTime)
 	defer cancel()
@@ -120,9 +123,9 @@ func (c *client) nest() {
 		t.took(nil)
 		t.callWithin(ctx, 1, &calls)
 		if c.hollow {
-			t.hold(30 * ms) // until calls have joined
+			t.hold(30 * ms) // in this time other calls join
 			other := c.rs.NewMutex(t.on.name, redsync.WithExpiry(t.expiry), redsync.WithSequencer(t.m.Sequencer()))
-			_, _ = other.UnlockContext(ctx) // for tests
+			_, _ = other.UnlockContext(ctx) // the joined calls lose the lock: a test expects that the check finds this
 		} else if t.hold(c.between(0, 40*ms), ctx.Done()) {
 			t.checkContext(ctx)
 			t.checkOver(ctx)
@@ -142,7 +145,8 @@ func (t *turn) again() *redsync.Mutex {
 	return t.on.mutex(t.rs, append(t.on.options(), redsync.WithExpiry(t.expiry))...)
 }
 
-// callWithin starts calls of Do with ctx, which is that of the function of t. They join its hold, unless it ends before.
+// callWithin starts calls of Do with ctx, the context of the function of t. The calls join the hold of t, unless the
+// hold ends before.
 func (t *turn) callWithin(ctx context.Context, depth int, calls *sync.WaitGroup) {
 	if depth == mostNested {
 		return
@@ -155,7 +159,7 @@ func (t *turn) callWithin(ctx context.Context, depth int, calls *sync.WaitGroup)
 	}
 }
 
-// within is a call of Do with the context of the function of outer.
+// within calls Do with ctx, the context of the function of outer.
 func (c *client) within(ctx context.Context, outer *turn, depth int, calls *sync.WaitGroup) {
 	pause(ctx, c.between(0, 20*ms))
 	l := outer.on
@@ -198,8 +202,9 @@ func (c *client) within(ctx context.Context, outer *turn, depth int, calls *sync
 // schedules are the names of jobs that run at most once per tick.
 var schedules = []lockName{{name: "job"}, {name: "job-fair-fenced", fair: true, fenced: true}}
 
-// tick tries to run a job at the next tick. The processes share a clock, and come up to 50 ms late. In one case out of
-// four the client locks, and goes without a word.
+// tick tries to run a job at the next tick. All processes count the ticks by one clock. A client tries at a random
+// time up to 50 ms after the tick. In one case out of four it locks the job and does not unlock it, as if it had
+// crashed.
 func (c *client) tick() {
 	every, late := c.Expiry, 50*ms
 	if c.careless {

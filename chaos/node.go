@@ -32,15 +32,15 @@ type node struct {
 	fault sync.Mutex // inflict holds it while the node has an exclusive fault
 }
 
-// The user, password and database of clients. The default user needs no password. So if a node refuses the
-// greeting of a client and the client does not notice it, its commands work, but in database 0.
+// The user, password and database of clients. A connection whose greeting (AUTH and SELECT) was refused still works,
+// because Redis's default user needs no password. So a client that overlooks the refusal writes to database 0.
 const (
 	lockUser     = "locker"
 	lockPassword = "right"
 	lockDatabase = 3
 )
 
-// patience is how long a server may take to answer on a busy machine.
+// patience is how long a server on a busy machine may take to answer.
 const patience = 10 * time.Second
 
 func startNode(i int, dir, fakeTime string) (*node, error) {
@@ -121,8 +121,8 @@ func (n *node) disconnect(ctx context.Context) error {
 	return errors.Join(n.do(ctx, "CLIENT", "KILL", "TYPE", "normal"), n.do(ctx, "CLIENT", "KILL", "TYPE", "pubsub"))
 }
 
-// refuse changes the clients' user by rules of ACL SETUSER, and ends their connections. heal
-// restores the user.
+// refuse applies rules to the user of the clients with ACL SETUSER, and ends all connections of clients. heal undoes
+// the rules.
 func (n *node) refuse(ctx context.Context, rules ...any) (heal func() error, err error) {
 	user := []any{"ACL", "SETUSER", lockUser}
 	heal = func() error { return n.do(ctx, append(user, "resetpass", ">"+lockPassword, "+@all")...) }

@@ -59,7 +59,7 @@ const (
 // For. At counts from the start of the traffic.
 type fault struct {
 	At      time.Duration `json:"at"`
-	For     time.Duration `json:"for,omitempty"` // 0: at once
+	For     time.Duration `json:"for,omitempty"` // 0: the fault does not last
 	Kind    kind          `json:"kind"`
 	Nodes   []int         `json:"nodes,omitempty"`
 	Process int           `json:"process,omitempty"` // from 1; 0: no process
@@ -99,7 +99,7 @@ func (f fault) where() (rows []string) {
 func nodeRow(i int) string    { return fmt.Sprintf("node %d", i) }
 func processRow(i int) string { return fmt.Sprintf("process %d", i) }
 
-// exclusive reports whether the targets of f must have no other fault meanwhile.
+// exclusive reports whether the targets of f must have no other exclusive fault at the same time.
 func (f fault) exclusive() bool { return f.Kind != forgotten }
 
 // fakesTime reports whether f needs libfaketime.
@@ -114,7 +114,7 @@ type recipe struct {
 	least  time.Duration
 	most   time.Duration // least and most are the bounds of the duration; 0: no duration
 	out    bool          // the node is out of action during the fault
-	after  time.Duration // the target stays busy, and with out the node out of action, for this long afterwards
+	after  time.Duration // how long the target stays busy afterwards; if out is set, also out of action
 
 	restarts bool // the guard excludes the node; the planner allows one such node at a time
 	vary     func(r *rand.Rand, f *fault)
@@ -312,7 +312,7 @@ func (p *planner) bareQuorum(at, quarantine time.Duration) []fault {
 	return plan
 }
 
-// aimAtProcess chooses the process, and for a partition its nodes. It reports whether no process is busy.
+// aimAtProcess chooses the process of f, and the nodes if f is a partition. It reports whether no process is busy.
 func (p *planner) aimAtProcess(f *fault) bool {
 	i := p.r.IntN(processCount)
 	f.Process = i + 1
@@ -363,7 +363,7 @@ func (p *planner) take(f *fault, c recipe) {
 	}
 }
 
-// planRepeated repeats the fault f, each time on randomly chosen nodes at once. victims is their number.
+// planRepeated repeats the fault f. Each time it hits several nodes at once, chosen at random. victims is how many.
 func planRepeated(seed uint64, length, every time.Duration, victims int, f fault) (plan []fault) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	for at := every; at <= length-lull; at += every + between(r, 0, every/4) {
@@ -376,7 +376,7 @@ func planRepeated(seed uint64, length, every time.Duration, victims int, f fault
 	return plan
 }
 
-// planBrief draws short faults of one node at a time, of nodes in all.
+// planBrief draws short faults, each of one node. nodes is the number of nodes to choose from.
 func planBrief(seed uint64, length time.Duration, nodes int) (plan []fault) {
 	r := rand.New(rand.NewPCG(seed, 5))
 	lasting := []kind{freeze, cutBoth, cutRequests, cutReplies, loseReplies}
@@ -394,8 +394,7 @@ func planBrief(seed uint64, length time.Duration, nodes int) (plan []fault) {
 	return plan
 }
 
-// withoutFakeTime returns the faults that do not need libfaketime, and the number of those that
-// do.
+// withoutFakeTime returns the faults that do not need libfaketime. left is the number of the other faults.
 func withoutFakeTime(plan []fault) (rest []fault, left int) {
 	rest = slices.DeleteFunc(slices.Clone(plan), fault.fakesTime)
 	return rest, len(plan) - len(rest)

@@ -29,7 +29,7 @@ type job struct {
 	Nodes   []string      // the addresses of its links
 	Before  []int         // indices in Nodes: all of them, or the nodes before a change
 	After   []int         // indices in Nodes: the nodes after a change; nil: there is no change
-	Servers int           // how many servers there are behind Nodes that answer
+	Servers int           // number of distinct servers behind Nodes, without those that are dead or off
 	Origin  time.Time     // events count their times from here
 	Seed    uint64        // of the clients' random choices
 	Guard   time.Duration // the longest TTL, for the restart guard; 0: no guard
@@ -44,7 +44,7 @@ type job struct {
 
 	FakeReaders int // number of clients that claim shared locks without asking; for tests
 	Stubborn    int // number of clients that take a downgraded lock for an exclusive one; for tests
-	Counting    int // number of clients of a semaphore that counts on each node; for tests
+	Counting    int // number of clients that use a semaphore which counts on each node; for tests
 	FakeLeaders int // number of clients that lead without asking; for tests
 	Careless    int // number of clients whose jobs have no minimal hold; for tests
 	Hollow      int // number of clients that release a hold under calls that have joined it; for tests
@@ -59,7 +59,7 @@ const (
 	sayGoodbye = "goodbye"
 )
 
-// replyTime bounds how long a process may take for an order.
+// replyTime is how long a process may take to execute an order.
 const replyTime = 30 * time.Second
 
 // A process is a child process with clients.

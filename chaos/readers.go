@@ -13,14 +13,14 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/history"
 )
 
-// This file defines what readers do, writers that become readers, and writers of the same names with redsync v4.
+// This file defines clients that become readers after writing, and writers of the same names with redsync v4.
 
 // downgradingShort writes for a short time, and then reads for a short time.
 func (c *client) downgradingShort() {
 	c.writeThenRead(c.between(0, 15*ms), c.between(0, 60*ms))
 }
 
-// downgradingLong does the same for up to the job's expiry, with a watchdog.
+// downgradingLong does the same with a watchdog. It writes for up to half of the job's expiry, and reads for up to one.
 func (c *client) downgradingLong() {
 	options := []redsync.Option{redsync.WithWatchdog()}
 	if c.chance(3) {
@@ -29,8 +29,8 @@ func (c *client) downgradingLong() {
 	c.writeThenRead(c.between(0, c.Expiry/2), c.between(0, c.Expiry), options...)
 }
 
-// writeThenRead locks, works, downgrades, and works on as a reader. In one case out of three it then locks again
-// with the same Mutex, which is a writer again.
+// writeThenRead locks, works, downgrades, and works on as a reader. In one case out of three it then locks once more
+// with the same Mutex. That Lock is exclusive.
 func (c *client) writeThenRead(write, read time.Duration, options ...redsync.Option) {
 	t := c.beginAny(options...)
 	if !t.writeThenRead(write, read) || !c.chance(3) {
@@ -89,7 +89,7 @@ func (t *turn) downgrade() {
 	}
 }
 
-// checkUpgrade tries to lock exclusively what the Do around ctx holds shared.
+// checkUpgrade tries to lock the name as a writer, while the Do around ctx holds it as a reader. That must fail.
 func (t *turn) checkUpgrade(ctx context.Context) {
 	writer := t.on
 	writer.reads = false
@@ -103,8 +103,8 @@ func (t *turn) checkUpgrade(ctx context.Context) {
 	}
 }
 
-// theirs locks with redsync v4, which does not stand in the queue. Each attempt has a Mutex of its own, and so a value
-// of its own: with redsync v4 a late release of one attempt would delete the keys of the next one.
+// theirs locks with redsync v4, which does not stand in the queue. It makes a new Mutex for each attempt, so that each
+// attempt has its own value. If attempts shared a value, a late release of one would delete the keys of the next one.
 func (c *client) theirs() {
 	const tries = 20
 	c.term++
@@ -144,7 +144,7 @@ func (c *client) theirs() {
 	t.note(history.Event{Kind: history.Unlocked, Err: text(err)})
 }
 
-// openV4 returns redsync v4 on the clients of the process.
+// openV4 returns a redsync v4 that uses the go-redis clients of the process.
 func (c *crowd) openV4() *rival.Redsync {
 	var pools []rivalredis.Pool
 	for _, i := range c.Before {

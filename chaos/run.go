@@ -24,12 +24,12 @@ type settings struct {
 	FakeTime  string        // the path of libfaketime, "" for none
 	Keep      bool          // keep the files
 	processes int           // of clients, at a time
-	idle      int           // the clients pause so many times longer between their locks; for tests that run beside others
+	idle      int           // pauses of clients are 1+idle times as long; for tests that run beside others
 	fakes     int           // clients of the first process that claim locks without asking; for tests
 	partials  int           // clients of the first process that lock one of several names and claim all; for tests
 	readers   int           // clients of the first process that claim shared locks without asking; for tests
 	stubborn  int           // clients of the first process that take a downgraded lock for an exclusive one; for tests
-	counting  int           // clients of the first process with a semaphore that counts on each node; for tests
+	counting  int           // clients of the first process that use a semaphore which counts on each node; for tests
 	usurpers  int           // clients of the first process that lead without asking; for tests
 	careless  int           // clients of the first process whose jobs have no minimal hold; for tests
 	hollow    int           // clients of each process that release a hold under calls that have joined it; for tests
@@ -123,7 +123,7 @@ func (w *world) startProcess(ctx context.Context, s settings, number, version, o
 		w.links = append(w.links, l)
 		w.mu.Unlock()
 		if n.index == off {
-			l.turnOff() // the fault in the plan heals it
+			l.turnOff() // the fault hostOff of the plan turns the link on again
 		}
 		if slices.Contains(d.far, address) {
 			l.slow(toNode, farAway)
@@ -179,7 +179,7 @@ func (w *world) tell(ctx context.Context, word string) error {
 // margin is how much later than its TTL says a key may vanish.
 const margin = time.Second
 
-// gone returns how long after the last command of a client no key of a lock and no ticket is left on a node.
+// gone returns how long after the last command of the clients the nodes have lost all keys of locks and all tickets.
 func gone(expiry time.Duration) time.Duration { return max(longestTTL(expiry), queueTTL) + margin }
 
 // play runs the clients under the faults of the plan, and checks what they noted.
@@ -217,7 +217,7 @@ func (w *world) play(ctx context.Context, r *result) error {
 	settled := r.To + gone(r.Scene.expiry) + most
 	pause(ctx, settled-r.To+3*sampleEvery)
 	stop()
-	samplers.Wait() // a sample of the keys that judge's probe sets would count as keys left behind
+	samplers.Wait() // judge probes the locks, and a sample would count the keys of its probes as left behind
 	return w.judge(ctx, r, r.Scene.rules(settled, w.left, setBack))
 }
 

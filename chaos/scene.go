@@ -13,7 +13,7 @@ type scene struct {
 	name  string
 	about string
 	guard bool // the pools have a restart guard
-	v4    bool // clients of redsync v4 lock as well; it has no guard
+	v4    bool // clients of redsync v4 lock as well; redsync v4 has no guard
 
 	expiry time.Duration // the clients choose their expiries near this one
 	// excluded means that the contract does not cover these faults, and that mutual exclusion must break.
@@ -35,7 +35,7 @@ const (
 	longExpiry = 3 * time.Second
 	// deployExpiry makes the wait between two deployments short.
 	deployExpiry = 900 * ms
-	// deployFactor makes up for it: a busy machine has time for its answers.
+	// deployFactor lengthens the node deadline, which deployExpiry shortens, so that a busy machine can answer in time.
 	deployFactor = 0.3
 )
 
@@ -98,8 +98,8 @@ var scenes = []scene{
 	},
 }
 
-// notForV4 are the faults under which redsync v4 lets a second holder in. It has no restart guard, takes what is no
-// answer of Redis for an answer, and does not notice that a node has refused its SELECT.
+// notForV4 are the faults under which redsync v4 lets a second holder in. It has no restart guard, accepts
+// nonsense as a reply of Redis, and does not notice that a node has refused its SELECT.
 var notForV4 = []kind{restartKept, restartEmpty, restartFlushed, password, noSelect, babble}
 
 func noFaults(uint64, time.Duration) []fault { return nil }
@@ -130,7 +130,7 @@ const lockDelay = 300 * ms
 // longestExpiry returns the longest expiry that clients choose.
 func longestExpiry(expiry time.Duration) time.Duration { return expiry + expiry/3 }
 
-// longestTTL returns the longest TTL of the keys of the clients' locks.
+// longestTTL returns the longest TTL that clients give the keys of their locks.
 func longestTTL(expiry time.Duration) time.Duration { return longestExpiry(expiry) + lockDelay }
 
 // quarantine returns how long a restart guard for ttl excludes a node whose locks use fencing. The library
@@ -142,7 +142,7 @@ func quarantine(ttl time.Duration) time.Duration {
 
 // queueTTL is the longest TTL of a lock's queue. fenceTTL is the longest TTL of its fencing register.
 const (
-	queueTTL = 2*time.Second + 20*ms // a clock whose rate changes jumps a little
+	queueTTL = 2*time.Second + 20*ms // the 20 ms are for the small jump of a clock whose rate changes
 	fenceTTL = 24 * time.Hour
 )
 

@@ -41,7 +41,7 @@ func (c *candidate) serve(ctx context.Context) error {
 			return err
 		}
 		if err := c.journal.write(c.who, term); err != nil {
-			return err // the journal has seen a newer term, perhaps
+			return err // perhaps the journal has seen a newer term
 		}
 	}
 }

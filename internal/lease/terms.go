@@ -86,8 +86,8 @@ type Waiters interface {
 // A Turn is the attempt of a waiter, at a place in the queues. It is told of the nodes' answers, also of
 // those that come too late to count.
 type Turn interface {
-	// Free tells in which lines of the claim nothing was in the way of the attempt on a node. A node that refuses a
-	// claim of one line has none to tell of.
+	// Free tells in which lines of the claim nothing was in the way of the attempt on a node. If the claim has only
+	// one line and the node refuses it, the lease does not call Free.
 	Free(node int, lines claim.Lines)
 
 	// Denied tells that a node denies the client's user access to the queue.

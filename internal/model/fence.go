@@ -12,9 +12,9 @@ import (
 // because a node that gives it does not touch its register. Messages are as in lock.go: a node executes
 // them late, never or repeatedly, with or without a reply.
 //
-// In bounds without time, clocks need not agree at all: a client proposes any number up to a limit.
-// Bounds in which registers expire or nodes restart have time. There a client proposes the time, counted
-// from 1, plus the ticks by which its clock is ahead.
+// Some bounds of the model have no time. There clocks need not agree at all: a client proposes any number
+// up to a limit. The bounds in which registers expire or nodes restart have time. There a client proposes
+// the time, counted from 1, plus the ticks by which its clock is ahead.
 
 const maxLocks = 3
 
@@ -57,12 +57,12 @@ const (
 type fenceBounds struct {
 	name      string
 	locks     int
-	proposals uint8 // without time: proposals are 1 to this
+	proposals uint8 // the highest proposal of a first round, in bounds without time; the lowest is 1
 	highest   uint8 // the highest token
 	rounds    uint8 // after the first round
 
 	ticks    uint8 // how long the model lasts; 0: without time
-	skew     uint8 // a client's clock is ahead by 0 to this
+	skew     uint8 // the most ticks by which a client's clock is ahead
 	window   uint8 // ticks within which a Lock succeeds or fails
 	ttl      uint8 // of a register since its last use; 0: for ever
 	restarts uint8
@@ -75,7 +75,8 @@ type fenceFlaws struct {
 	equal, unstored, kept, expires, noGuard, short bool
 }
 
-// sized returns the bounds for a mutation, which takes less time than the sound model.
+// sized returns the same bounds with another size. It serves mutations, which take less time than the sound
+// model.
 func (b fenceBounds) sized(size Size) fenceBounds {
 	b.size = size
 	return b
@@ -158,8 +159,8 @@ func (f fence) next(s fenceState, do func(Step, fenceState)) {
 	}
 }
 
-// harmless reports whether no violation can follow: no Lock can still succeed, or at most one has
-// succeeded or can still do so.
+// harmless reports whether no violation can follow. A violation needs two Locks that succeed, and the second
+// of them must still be under way or not yet called.
 func (f fence) harmless(s *fenceState) bool {
 	successes, open := 0, 0
 	for i, l := range s.locks[:f.locks] {
@@ -248,8 +249,7 @@ func (f fence) win(s fenceState, i int, do func(Step, fenceState)) {
 	do(Step{"{c}'s Lock RETURNS its token", Work, i, 0}, s)
 }
 
-// proposeMore begins another round of Lock i, with a proposal above every register that it has
-// seen.
+// proposeMore begins another round of Lock i, with a proposal above every register that the Lock has seen.
 func (f fence) proposeMore(s fenceState, i int, do func(Step, fenceState)) {
 	l := &s.locks[i]
 	l.earlier[l.rounds] = l.proposal

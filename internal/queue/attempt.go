@@ -145,7 +145,7 @@ func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 // Denied implements lease.Turn.
 func (u *turn) Denied() { u.denied.Store(true) }
 
-// Barred implements lease.Turn. It is told of answers that came too late to count as well.
+// Barred implements lease.Turn. The lease also calls it for answers that came too late to count.
 func (u *turn) Barred(i int, err error) {
 	w := u.waiter
 	if !w.terms.EndsIfDenied {
