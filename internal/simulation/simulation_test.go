@@ -156,15 +156,14 @@ func TestSimulationOfTicks(t *testing.T) {
 type control struct {
 	scene
 	seen []string
-	from int // the first seed, except at night: the seeds before it broke nothing when this was written
 }
 
 // If nodes or clients treat several names wrongly, the checks see it.
 func TestSimulationOfSeveralNamesDoneWrong(t *testing.T) {
 	doneWrong(t,
-		control{scene{rough, several, inPart}, []string{history.Exclusion, history.InPart}, 0},
-		control{scene{tidy, several, firstAlone}, []string{history.LeftBehind, history.Promise}, 0},
-		control{scene{tidy, several, inTurn}, []string{history.Promise}, 0},
+		control{scene{rough, several, inPart}, []string{history.Exclusion, history.InPart}},
+		control{scene{tidy, several, firstAlone}, []string{history.LeftBehind, history.Promise}},
+		control{scene{tidy, several, inTurn}, []string{history.Promise}},
 	)
 }
 
@@ -172,12 +171,12 @@ func TestSimulationOfSeveralNamesDoneWrong(t *testing.T) {
 func TestSimulationOfReadersDoneWrong(t *testing.T) {
 	exclusion := []string{history.Exclusion}
 	doneWrong(t,
-		control{scene{rough, readers, besideWriter}, exclusion, 0},
-		control{scene{tidy, readers, pastWriters}, []string{history.Promise}, 0},
-		control{scene{rough, readers, lastComer}, []string{history.Promise}, 0},
-		control{scene{rough, readers, allReleased}, exclusion, 0},
-		control{scene{rough, readers, firstUnlocks}, []string{history.Promise}, 0},
-		control{scene{rough, readers, inTwoSteps}, exclusion, 21},
+		control{scene{rough, readers, besideWriter}, exclusion},
+		control{scene{tidy, readers, pastWriters}, []string{history.Promise}},
+		control{scene{rough, readers, lastComer}, []string{history.Promise}},
+		control{scene{rough, readers, allReleased}, exclusion},
+		control{scene{rough, readers, firstUnlocks}, []string{history.Promise}},
+		control{scene{rough, readers, inTwoSteps}, exclusion},
 	)
 }
 
@@ -185,13 +184,13 @@ func TestSimulationOfReadersDoneWrong(t *testing.T) {
 func TestSimulationOfPermitsDoneWrong(t *testing.T) {
 	tooMany := []string{history.TooMany}
 	controls := []control{
-		{scene{rough, permits, counted}, tooMany, 0},
-		{scene{tidy, permits, strays}, []string{history.LeftBehind}, 0},
-		{scene{rough, permits, early}, tooMany, 0},
-		{scene{rough, permits, anySlots}, tooMany, 0},
-		{scene{rough, permits, minority}, tooMany, 0},
-		{scene{tidy, permits, oneAlone}, []string{history.LeftBehind}, 0},
-		{scene{tidy, permits, inAnyTurn}, []string{history.Promise}, 0},
+		{scene{rough, permits, counted}, tooMany},
+		{scene{tidy, permits, strays}, []string{history.LeftBehind}},
+		{scene{rough, permits, early}, tooMany},
+		{scene{rough, permits, anySlots}, tooMany},
+		{scene{rough, permits, minority}, tooMany},
+		{scene{tidy, permits, oneAlone}, []string{history.LeftBehind}},
+		{scene{tidy, permits, inAnyTurn}, []string{history.Promise}},
 	}
 	doneWrong(t, controls[:testlength.Of(2, 2, len(controls))]...)
 }
@@ -200,28 +199,32 @@ func TestSimulationOfPermitsDoneWrong(t *testing.T) {
 // checks see it.
 func TestSimulationOfLeadersDoneWrong(t *testing.T) {
 	doneWrong(t,
-		control{scene{rough, leaders, fewElect}, []string{history.Exclusion}, 3},
-		control{scene{rough, leaders, deafLeader}, []string{history.LateLost}, 3},
-		control{scene{rough, leaders, ownNumbers}, []string{history.TermOrder}, 0},
+		control{scene{rough, leaders, fewElect}, []string{history.Exclusion}},
+		control{scene{rough, leaders, deafLeader}, []string{history.LateLost}},
+		control{scene{rough, leaders, ownNumbers}, []string{history.TermOrder}},
 	)
 }
 
 // If a hold ends under the calls that have joined it, the checks see it.
 func TestSimulationOfNestingDoneWrong(t *testing.T) {
-	doneWrong(t, control{scene{rough, nesting, underJoined}, []string{history.Exclusion}, 0})
+	doneWrong(t, control{scene{rough, nesting, underJoined}, []string{history.Exclusion}})
 }
 
 // If minimal holds are treated wrongly, the checks see it.
 func TestSimulationOfTicksDoneWrong(t *testing.T) {
 	tooSoon := []string{history.TooSoon}
 	controls := []control{
-		{scene{rough, ticks, deletesAtOnce}, tooSoon, 4},
-		{scene{tidy, ticks, neverShortens}, []string{history.LeftBehind}, 3},
-		{scene{rough, ticks, keepsNothing}, tooSoon, 0},
-		{scene{rough, ticks, expiryAlone}, tooSoon, 0},
+		{scene{rough, ticks, deletesAtOnce}, tooSoon},
+		{scene{tidy, ticks, neverShortens}, []string{history.LeftBehind}},
+		{scene{rough, ticks, keepsNothing}, tooSoon},
+		{scene{rough, ticks, expiryAlone}, tooSoon},
 	}
 	doneWrong(t, controls[:testlength.Of(1, 2, len(controls))]...)
 }
+
+// firstSeeds are where the search for a violation begins, except at night: the seeds before broke nothing when this was
+// written.
+var firstSeeds = map[mistake]int{inTwoSteps: 21, fewElect: 3, deafLeader: 3, deletesAtOnce: 4, neverShortens: 3}
 
 func doneWrong(t *testing.T, controls ...control) {
 	t.Helper()
@@ -231,7 +234,8 @@ func doneWrong(t *testing.T, controls ...control) {
 		t.Run(string(c.mistake), func(t *testing.T) {
 			const most = 200
 			enough, broken, rewritten := testlength.Of(1, 1, 15), map[string]int{}, false
-			seed := testlength.Of(c.from, c.from, 0)
+			from := firstSeeds[c.mistake]
+			seed := testlength.Of(from, from, 0)
 			missing := func() bool {
 				return slices.ContainsFunc(c.seen, func(rule string) bool { return broken[rule] < enough })
 			}
@@ -412,7 +416,7 @@ func TestSimulationOfAChange(t *testing.T) {
 func TestSimulationOfAChangeDoneWrong(t *testing.T) {
 	testlength.NotShort(t)
 	oneByOne(t)
-	for without, from := range map[realm]int{unjoined: 1, hasty: 9} { // see control
+	for without, from := range map[realm]int{unjoined: 1, hasty: 9} { // see firstSeeds
 		t.Run(string(without), func(t *testing.T) {
 			const most = 100
 			enough, broken, seed := testlength.Of(1, 1, 15), 0, testlength.Of(from, from, 0)
