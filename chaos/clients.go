@@ -512,11 +512,11 @@ func (c *client) usurp() {
 }
 
 // haveThePart locks only the first of several names, and claims all, as a library would that counts votes for one
-// name as votes for all.
+// name as votes for all. It has a high priority, because a client that waits for its turn in a short run rarely gets one.
 func (c *client) haveThePart() {
 	for c.ctx.Err() == nil {
 		t := c.beginAny()
-		t.m = c.rs.NewMutex(t.on.name, append(t.on.options(), redsync.WithExpiry(t.expiry))...)
+		t.m = c.rs.NewMutex(t.on.name, append(t.on.options(), redsync.WithExpiry(t.expiry), redsync.WithPriority(10))...)
 		ctx, cancel := context.WithTimeout(c.ctx, lockTime)
 		if t.lock(ctx) {
 			t.hold(50 * ms)
