@@ -2,10 +2,11 @@
 // models with a rule weakened. The README in this folder says what they cover and what they
 // leave out.
 //
-// Each model is one file. The file defines the states, the steps, the forbidden states, the
-// bounds of the exploration, and the mutations, each of which weakens a rule. The sound model must
-// have no violation in any state. Each mutation must have a violation, which the explorer shows as a
-// trace; otherwise either the rule is not needed, or the model is too weak.
+// Each model has a file, which defines the states, the steps, the forbidden states, the bounds of
+// the exploration, and the mutations, each of which weakens a rule. Two models have their steps in a
+// second file. The sound model must have no violation in any state. Each mutation must have a
+// violation, which the explorer shows as a trace; otherwise either the rule is not needed, or the
+// model is too weak.
 package model
 
 import "slices"
