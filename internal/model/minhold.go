@@ -5,10 +5,10 @@ import "fmt"
 // This file models minimal holds (WithMinHold): a job that runs at most once per tick of its schedule.
 //
 // It is the model of lock.go, and each hold runs one job, which begins when the hold begins. The keys of a hold stay
-// for at least the minimal hold, whatever its process does. So the TTL of the acquire is the longer one of the expiry
-// and the minimal hold. A hold that ends sends a release, which cuts the TTL of its keys to the rest of the minimal
-// hold, counted from the first sending of the acquire. When no rest is left, the release deletes the keys. The release
-// of a failed attempt always deletes them, because no job has run.
+// for at least the minimal hold, whatever its process does. So the TTL of the acquire is the expiry or the minimal hold
+// plus the drift, whichever is longer. When a hold ends, its process sends a release. The release cuts the TTL of the
+// keys to the rest of the minimal hold, counted from the first sending of the acquire. If no rest is left, the release
+// deletes the keys. The release of a failed attempt always deletes them, because no job has run.
 //
 // Time and messages are as in lock.go: a node may execute a message at any time after it was sent, and any number of
 // times. A release is sent again and again, and each sending names the rest that is left when it is sent. If a node
@@ -47,7 +47,7 @@ type minHoldAttempt struct {
 type minHoldBounds struct {
 	name     string
 	attempts int
-	retry    bool // attempts 0 and 1 are of one call, which repeats a split vote
+	retry    bool // attempts 0 and 1 are of one call, which tries again after a failed attempt
 	ttl      uint8
 	least    uint8 // the minimal hold
 	drift    uint8 // ticks that a node's clock may gain

@@ -11,7 +11,8 @@ package model
 
 import "slices"
 
-// Models with a quorum have three nodes, of which two make a quorum. The others have one node.
+// Models with a quorum have three nodes, of which two make a quorum. The model joint has two such sets, which share
+// two nodes. Models without a quorum have one node.
 const (
 	numNodes = 3
 	quorum   = numNodes/2 + 1

@@ -420,8 +420,8 @@ func (q names) mayTry(s *namesState, c int) bool {
 	return q.held(s, q.process[c])&lines == 0
 }
 
-// mustShow reports whether the multi c must show its ticket although it may not try. That is so in fair mode if it
-// is at the head of one of its lines. So it has its place in the queue of a name although it still waits for another.
+// mustShow reports whether the multi c must show its ticket although it may not try. In fair mode it must if it is at
+// the head of one of its lines. Then it has its place in the queue of that name while it still waits for the other.
 func (q names) mustShow(s *namesState, c int) bool {
 	call := s.calls[c]
 	if !q.fair || q.waitsHidden || call.shown || q.crowded(s, c) {

@@ -47,14 +47,14 @@ type semaphoreNode struct {
 	after sendOrder
 }
 
-// messages are the messages of a call that are on their way to a node, as bits. The node executes them in this
-// order.
+// messages are the messages of a call that are on their way to a node, as bits. The node executes them in the order of
+// the bits.
 type messages uint8
 
 const (
-	rollingBack messages = 1 << iota // the release of the attempt before
-	asksSlots                        // the acquire of the open attempt
-	settles                          // the giving-back of a call that has won; the release of an attempt that has failed
+	rollingBack messages = 1 << iota // the release of an earlier attempt
+	asksSlots                        // the acquire of the last attempt
+	settles                          // what follows this acquire: a giving-back, or the release of the failed attempt
 	unlocks
 )
 

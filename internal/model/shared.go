@@ -85,7 +85,7 @@ type shared struct {
 	sharedFlaws
 }
 
-// The bounds in which the rules are explored. The first attempt is A, and a reader has a small letter in traces.
+// The bounds in which the rules are explored. In traces the first attempt is A, and readers have lower-case letters.
 var (
 	sharedOne      = sharedBounds{name: "a reader and a writer, extensions", reads: []bool{true, false}, ttl: []uint8{2, 2}, extends: []uint8{1, 1}}
 	sharedWriters  = sharedBounds{name: "a reader, two writers", reads: []bool{true, false, false}, ttl: []uint8{2, 2, 2}, size: Medium}

@@ -25,8 +25,8 @@ import (
 // This file changes the set of nodes while clients lock: processes of one kind take the place of processes of
 // another.
 //
-// Processes of kind 0 have the first set, those of kind 1 the first and the second as joint sets, those of kind 2 the
-// second, and so on.
+// Processes of kind 0 have the first set. Processes of kind 1 have the first and the second set as joint sets.
+// Processes of kind 2 have the second set, and so on.
 
 // drawChange draws the sets of nodes. Each set shares any number of nodes with the one before it.
 func (p *simPlan) drawChange(r *rand.Rand) {
@@ -66,7 +66,7 @@ func (p *simPlan) dispensable(node int) int {
 	return node
 }
 
-// nodesOf returns the set of a kind, or both sets of a joint one.
+// nodesOf returns the set of a kind, or both sets if the kind is joint.
 func (s *simulation) nodesOf(kind int) [][]int {
 	return s.sets[kind/2 : (kind+1)/2+1]
 }
@@ -111,7 +111,7 @@ func (s *simulation) pause(r *rand.Rand, most time.Duration) {
 	time.Sleep(between(r, 0, most))
 }
 
-// replace lets a process of another kind take the place of process i.
+// replace starts a process of the given kind in the place of process i, and ends the old one.
 func (s *simulation) replace(r *rand.Rand, i, kind int) {
 	s.mu.Lock()
 	p := s.process(i, kind, false)
@@ -123,7 +123,7 @@ func (s *simulation) replace(r *rand.Rand, i, kind int) {
 	if oneIn(r, 2) {
 		s.pause(r, 50*time.Millisecond)
 	}
-	// Close would release a hold that another process has taken over by its value.
+	// Not while another process may use a value of the old one: Close would release that hold.
 	if s.realm != hasty && oneIn(r, 2) && s.now() > time.Duration(s.givenUntil[i].Load()) {
 		ctx, cancel := context.WithTimeout(s.Context(), 300*time.Millisecond)
 		_ = old.Close(ctx) // nodes may be away
@@ -228,7 +228,7 @@ func (p *process) stop() {
 	p.simulation.ends(fmt.Sprintf("process %d", p.slot), fmt.Sprintf("the process with %v", p.simulation.nodesOf(p.kind)))
 }
 
-// call returns the context of a call. It ends after patience, or earlier if the process ends.
+// call returns the context of a call. The context ends after patience, or earlier if the process ends.
 func (p *process) call(patience time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(p.simulation.Context(), patience)
 	p.mu.Lock()

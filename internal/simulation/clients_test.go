@@ -22,7 +22,7 @@ import (
 // simNodeTimeout is the shortest node deadline that the library sets by default.
 const simNodeTimeout = 50 * time.Millisecond
 
-// A simClient is a goroutine that locks, one term after the other.
+// A simClient locks on a goroutine of its own, one term after the other.
 type simClient struct {
 	*simulation
 	process int
@@ -122,7 +122,7 @@ func (t *simTerm) event(kind history.Kind) history.Event {
 // hasSeveral reports whether the term locks several names. Nobody adopts such a lock.
 func (t *simTerm) hasSeveral() bool { return len(t.Names()) > 1 }
 
-// note notes an event of a term. If the process has ended, it notes nothing: the last promise to the client then
+// note notes an event of a term. After the process has ended it notes nothing. So what the client was last promised
 // lasts to its Until.
 func (t *simTerm) note(kind history.Kind, err error) {
 	if t.process.hasEnded() {
@@ -263,8 +263,8 @@ func (t *simTerm) read(options []redsync.Option) []redsync.Option {
 	return options
 }
 
-// close closes the term's own Redsync, if it has one, or leaves it open. In the tidy realm it leaves
-// it open, because Close may leave keys to expire and the checks of that realm allow none.
+// close closes the term's own Redsync, if there is one, or leaves it open. In the tidy realm it never
+// closes one, because Close may leave keys to expire and the checks of that realm allow none.
 func (t *simTerm) close() {
 	c := t.client
 	if t.own == nil || c.realm == tidy || c.oneIn(2) {
@@ -439,9 +439,9 @@ func (t *simTerm) mayDowngrade() bool {
 	return t.client.class[readers] && !t.hasSeveral() && t.drawn.permits == 0 && !t.shared.Load() && !t.shown.Load() && (t.shares == "" || t.drawn.alone)
 }
 
-// downgrade makes an exclusive lock shared. From the call on the client believes in a shared lock. A process that has
-// ended does not downgrade: it notes nothing, and so the history would miss that another process extends the lock as
-// a reader's.
+// downgrade makes an exclusive lock shared. From the call on the client believes in a shared lock. After the process
+// has ended there is no downgrade, because note would not record it. extendElsewhere could then make the lock shared on
+// the nodes while it is exclusive in the history.
 func (t *simTerm) downgrade() {
 	c := t.client
 	if t.process.hasEnded() {

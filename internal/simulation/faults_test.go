@@ -97,7 +97,7 @@ func (s *simulation) away(r *rand.Rand, nodes []int) {
 	}
 }
 
-// restart kills nodes and starts them again, without their data if empty.
+// restart kills nodes and starts them again, without their data if empty is set.
 func (s *simulation) restart(r *rand.Rand, empty bool, nodes ...int) {
 	for _, i := range nodes {
 		s.fault(node(i), "killed", s.nodes[i].Kill)

@@ -192,8 +192,8 @@ func (s *simulation) tryOnce(i int, hold time.Duration, w wish) {
 	s.promised(err, i, w.names)
 }
 
-// Scripts of a semaphore that takes any permits of a node. KEYS are the permits, and ARGV the value, the TTL and how
-// many are wanted.
+// takeAny and giveAll are the scripts of a semaphore that takes any free permits of a node. KEYS are the permits. ARGV
+// has the value, the TTL and how many permits are wanted.
 var (
 	takeAny = redis.NewScript(`
 		local free = {}

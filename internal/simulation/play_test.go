@@ -166,7 +166,7 @@ func (s *simulation) quiesce() {
 	s.look()
 	s.nobodyWaits()
 	s.queueUp()
-	time.Sleep(100 * time.Millisecond) // far less than the queues' own TTL
+	time.Sleep(100 * time.Millisecond) // far less than the TTL of a queue: waiters must have left it by themselves
 	s.nobodyWaits()
 }
 

@@ -286,7 +286,7 @@ func count(events []history.Event, is func(history.Event) bool) (n int) {
 
 func isHeld(e history.Event) bool { return e.Kind == history.Held }
 
-// tell returns a history as text, without the keys that are in order.
+// tell returns a history as text, without the Key events.
 func tell(events []history.Event) string {
 	var b strings.Builder
 	for _, e := range events {
