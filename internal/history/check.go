@@ -73,7 +73,7 @@ func leaves(t *Term, e Event) {
 // told of a loss, the end of its function counts: after that there is nothing to tell it.
 func (t Term) told() time.Duration { return cmp.Or(t.Lost, t.Left) }
 
-// again returns the term that goes on with the hold of t.
+// again returns a new term of the same client, which goes on with the hold of t.
 func (t Term) again(from, to time.Duration) *Term {
 	t.From, t.To, t.Until, t.Token, t.Again = from, to, to, 0, true
 	return &t
@@ -205,7 +205,8 @@ func (s shares) unlocked(e Event) {
 
 // Rules are the limits that a history must keep. With the zero value Check looks only for holders at
 // the same time, more permits held than there are, holds that begin while an earlier one keeps the
-// lock, tokens out of order or used twice, keys without a TTL, locks set in part, and Broken events.
+// lock, tokens out of order or used twice, leaders' terms out of order, keys without a TTL, locks set
+// in part, and Broken events.
 type Rules struct {
 	MaxTTL   time.Duration // of a lock's key; 0: no limit
 	LostSlop time.Duration // how long after the next hold began a loss may be reported; 0: no limit

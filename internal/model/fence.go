@@ -71,6 +71,7 @@ type fenceBounds struct {
 	size     Size
 }
 
+// Each field of fenceFlaws weakens a rule: see fenceRules.
 type fenceFlaws struct {
 	equal, unstored, kept, expires, noGuard, short bool
 }

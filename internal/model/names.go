@@ -83,6 +83,7 @@ func (b namesBounds) sized(size Size) namesBounds {
 	return b
 }
 
+// Each field of namesFlaws weakens a rule: see namesRules.
 type namesFlaws struct {
 	staysInLine, allLines, fairOneLine, anyHead bool // lines
 	movesLast                                   bool // order in a line

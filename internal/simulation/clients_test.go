@@ -651,8 +651,8 @@ func (c *simClient) adopt(name string, given redsync.Sequencer, whose string, aw
 	}
 }
 
-// follow notes what the client of t learns during its hold: that the watchdog has extended it, and,
-// by lost, that it is over.
+// follow notes what the client of t learns during its hold: each extension by the watchdog, and the
+// loss of the hold, which the channel lost reports.
 func (c *simClient) follow(t *simTerm, lost <-chan struct{}) {
 	until := c.now() + t.Remaining()
 	promised := until

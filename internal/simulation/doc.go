@@ -2,16 +2,16 @@
 // processes and five nodes. In one test the processes move from one set of nodes to the next. All faults
 // are drawn from a seed. Package history checks what the clients believed.
 //
-// In some seeds the clients lock several names at once beside single ones. Package history checks the promises
-// for each name. It also checks that each node has set all keys of such a lock, or none. In some seeds the clients
-// also lock single names shared, and make exclusive locks shared (Downgrade). Then package history lets readers
-// overlap with readers alone. In some seeds the clients also take permits of the same names. Package history counts how
-// many are held at once.
+// In some seeds the clients also lock several names at once. Package history checks the promises for each name. It also
+// checks that each node has set all keys of such a lock, or none. In some seeds the clients also lock single names
+// shared, and make exclusive locks shared (Downgrade). Then package history lets readers overlap, but only with
+// readers. In some seeds the clients also take permits of the same names. Package history counts how many are held at
+// once.
 //
 // In some seeds clients campaign for names (Lead), call Do within Do, or run jobs once per tick (WithMinHold).
 // Package history checks that no leader's context outlives its term, and that the numbers of terms rise. It also checks
-// that no call goes on in a hold that it has joined after somebody else has got the lock, and that no job begins too
-// soon after another one.
+// that no call that has joined a hold goes on after somebody else has got the lock, and that no job begins too soon
+// after another one.
 //
 // At the end of each seed all faults stop. Then every waiter must be served in time: also a writer while readers
 // overlap, and a client that wants several permits while others come and go. At each tick exactly one process must run

@@ -205,7 +205,7 @@ const (
 	greetings = "greetings" // clients have a user, a password and a database; nodes sometimes refuse them
 	values    = "values"    // clients show the values of their locks, and others adopt these
 	babble    = "nonsense"  // nodes send replies that no Redis sends
-	hurry     = "hurry"     // contexts end before any deadline
+	hurry     = "hurry"     // contexts end before any node deadline
 	off       = "off"       // one host is off from the start
 	silence   = "silence"   // all open connections of a node go silent; new ones work
 	requests  = "requests"  // clients make a Redsync for each Lock, and may close it
@@ -244,7 +244,7 @@ type simulation struct {
 	ways [simProcesses][mostNodes]way
 	calm atomic.Bool // messages take their usual time, and never longer
 
-	givenUntil [simProcesses]atomic.Int64 // the latest Until of what a process shares by its value
+	givenUntil [simProcesses]atomic.Int64 // until then a process may share a hold by its value: see given
 
 	restarted [mostNodes]atomic.Int64 // when the node last restarted, since the start
 	unready   [mostNodes]atomic.Bool  // OnConnect fails
@@ -344,7 +344,7 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	case p.realm == guarded && p.clocks == "wall":
 		p.clocks = "" // in a bubble the age of a server is read off the wall clock
 	}
-	// several, readers and permits are drawn last: a seed without them has the same plan whether they are drawn or not.
+	// The classes from several on are drawn last, so that these draws do not change the rest of a seed's plan.
 	if decide(several, oneIn(r, 4)); p.class[several] {
 		p.names = []string{"a", "b", "c", "d"}[:2+r.IntN(3)]
 	}
@@ -358,7 +358,7 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	if in.mistake.takesAny() || p.realm == lawless {
 		return // the test of a lawless realm expects violations of exclusion and no others
 	}
-	decide(leaders, oneIn(r, 4) && (p.joined || !p.realm.changes())) // otherwise the numbers of terms go by the clocks
+	decide(leaders, oneIn(r, 4) && (p.joined || !p.realm.changes())) // otherwise the numbers of terms depend on clocks
 	decide(nesting, oneIn(r, 4))
 	decide(ticks, oneIn(r, 4))
 	p.least = between(r, 30*time.Millisecond, 200*time.Millisecond)
