@@ -1,8 +1,9 @@
 package model
 
-// This file models a change of the set of nodes, from `before` to `after`. A process that was deployed with the old
-// set needs a quorum of before. A process with the new set needs a quorum of after. A process with the joint set needs
-// a quorum of both. A deployment is complete when every process of the former kind has ended.
+// This file models a change of the set of nodes, from an old set (before) to a new set (after). A process that was
+// deployed with the old set needs a quorum of the old set. A process with the new set needs a quorum of the new set. A
+// process with the joint set needs a quorum of each. A deployment is complete when every process of the former kind
+// has ended.
 //
 // Time and messages are as in lock.go: each node may execute a message at any time and any number of times. A
 // process that ends releases nothing. Its hold still counts until the keys expire, because the minimal hold of a job
@@ -99,8 +100,8 @@ type jointAttempt struct {
 type jointFlaws struct {
 	together    bool // old and new run at once, without the joint set between them
 	forgotten   bool // the next deployment does not wait for keys of processes that have ended
-	beforeAlone bool // a joint process needs a quorum of before alone
-	afterAlone  bool // a joint process needs a quorum of after alone
+	beforeAlone bool // a joint process needs only a quorum of the old set
+	afterAlone  bool // a joint process needs only a quorum of the new set
 }
 
 // jointBounds say what may happen.

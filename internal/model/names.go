@@ -103,7 +103,8 @@ type names struct {
 }
 
 var (
-	// In the names of these bounds, the calls before the comma are of one process, and those after it of another.
+	// The name of a bound lists the calls of one process and then, mostly after a comma, those of another. The field
+	// process has the process of each call.
 
 	namesOne       = namesBounds{name: "a multi and a single, a single", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true}
 	namesTwo       = namesBounds{name: "two multis, a single", wants: []uint8{both, both, onlyA}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true}
@@ -126,7 +127,7 @@ var (
 	namesUrgent    = namesBounds{name: "a multi and a single, a single, in any order", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true, urgent: true, size: Large}
 	namesLossy     = namesBounds{name: "a multi and a single, a single, two lost wake-ups", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, orderly: true, losses: 2, size: Large}
 
-	// In these bounds all calls are of one process.
+	// In the next two bounds all calls are of one process.
 
 	namesDenied      = namesBounds{name: "two singles hold, a multi and a single, without queues", wants: []uint8{onlyA, onlyB, both, onlyB}, process: []uint8{0, 0, 0, 0}, holds: 3, lined: true, orderly: true, patient: true, cancels: true, denied: true}
 	namesDeniedFirst = namesBounds{name: "a single holds, a multi and two singles, without queues", wants: []uint8{onlyA, both, onlyB, onlyB}, process: []uint8{0, 0, 0, 0}, holds: 1, orderly: true, patient: true, cancels: true, denied: true, size: Large}
@@ -997,9 +998,9 @@ func (q names) executeRelease(s *namesState, c, node int, heard bool) (wakes boo
 	return others != 0
 }
 
-// wake tells a process that names are free on a node and that it is the turn of this process. The node says so in the
-// answer to the release of call by, if by is of this process, and otherwise in a message. wake wakes the first
-// waiters that want such a name, unless the process holds the name. It never wakes call by itself.
+// wake tells a process that names are free on a node and that it is the turn of this process. by is the call whose
+// release the node has executed. Its own process learns this from the answer, another process from a message. wake
+// wakes the first waiters that want such a name, unless the process holds the name. It never wakes the releasing call.
 func (q names) wake(s *namesState, process uint8, by, node int, free uint8) {
 	free &^= q.held(s, process)
 	for w := range q.wants {

@@ -129,8 +129,9 @@ type readersModel struct {
 }
 
 var (
-	// In the names of these bounds, the calls before the comma are of one process, and those after it of another.
-	// Readers and writers want the name a, unless the text says b. A multi wants both. Readers "apart" do not join.
+	// The name of a bound lists the calls of one process and then, mostly after a comma, those of another. The field
+	// process has the process of each call. Readers and writers want the name a, unless the text says b. A multi wants
+	// both. Readers "apart" do not join.
 
 	readersFair    = readersBounds{name: "a writer and a reader, a reader, fair", wants: []uint8{1, 1, 1}, reads: 6, process: []uint8{0, 0, 1}, fair: true, orderly: true, patient: true, cancels: true, late: true}
 	readersBetween = readersBounds{name: "two readers, a writer between them, fair", wants: []uint8{1, 1, 1}, reads: 5, process: []uint8{0, 1, 0}, fair: true, orderly: true, patient: true, cancels: true, late: true}

@@ -660,9 +660,9 @@ func (q readersModel) executeRelease(s *readersState, c, node int, heard bool) (
 	return q.tell(s, c, node, told, heard)
 }
 
-// tell tells calls that names are free on a node. told has these names by call. The process of call by learns it from
-// the answer to by, and other processes learn it from messages, which arrive only if heard is set. tell reports whether
-// there are such messages.
+// tell tells calls that names are free on a node. told has these names by call. by is the call whose message the node
+// has executed. Its own process learns this from the answer. Other processes learn it from messages, which arrive only
+// if heard is set. tell reports whether there are such messages.
 func (q readersModel) tell(s *readersState, by, node int, told [maxReaders]uint8, heard bool) (wakes bool) {
 	for w := range q.wants {
 		wakes = wakes || told[w] != 0 && q.process[w] != q.process[by]
@@ -679,7 +679,7 @@ func (q readersModel) tell(s *readersState, by, node int, told [maxReaders]uint8
 }
 
 // wake wakes the first calls of a process that want one of the free names. It skips a name if the process has it by a
-// hold that excludes the call. It never wakes call by, whose release it is.
+// hold that excludes the call. It never wakes the releasing call, by.
 func (q readersModel) wake(s *readersState, process uint8, by, node int, free uint8) {
 	for w := range q.wants {
 		if w == by || q.process[w] != process || !q.isFirst(s, w) {

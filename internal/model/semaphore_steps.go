@@ -135,7 +135,7 @@ func (n *semaphoreNode) hangUp(c int) {
 // begin adds the steps in which an attempt of call c begins: one for each order of the slots that it may choose.
 func (q semaphore) begin(s semaphoreState, c int, how manner, text string, kind Kind, do func(Step, semaphoreState)) {
 	call := &s.calls[c]
-	choices := q.permits // with how many slots the order may begin
+	choices := q.permits // how many slots may come first in the order; 0: the order stays as it is
 	switch {
 	case call.begun && (!q.anySlot || call.knows):
 		choices = 0
