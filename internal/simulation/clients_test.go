@@ -506,8 +506,8 @@ func (t *simTerm) adopts(given redsync.Sequencer) redsync.Option {
 	return redsync.WithValue(given.Value)
 }
 
-// given notes that for the duration lasts, process may have a hold whose value a client elsewhere also has. Until then
-// the simulation does not close the process, because that would unlock the shared hold.
+// given notes that a process may have a hold whose value a client elsewhere also has, for the duration lasts. Until
+// then the simulation does not close the process, because that would unlock the shared hold.
 func (s *simulation) given(process int, lasts time.Duration) {
 	if s.clocks == "wall" {
 		lasts += s.longest // the timer at the end of a hold may be late: see rules

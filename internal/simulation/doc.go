@@ -1,6 +1,6 @@
 // Package simulation contains only tests. They run the whole library in virtual time, with a few
-// processes and five nodes. In one test the processes move from one set of nodes to the next. All faults
-// are drawn from a seed. Package history checks what the clients believed.
+// processes and five nodes. In the tests of a change the processes move from one set of nodes to the
+// next. All faults are drawn from a seed. Package history checks what the clients believed.
 //
 // In some seeds the clients also lock several names at once. Package history checks the promises for each name. It also
 // checks that each node has set all keys of such a lock, or none. In some seeds the clients also lock single names

@@ -122,7 +122,7 @@ func (p *process) minority() *redsync.Redsync {
 }
 
 // allPermits lets clients of all processes hold all permits of a name at once. That succeeds only if nobody else holds
-// one any more.
+// a permit, and no permit was lost.
 func (s *simulation) allPermits(name string) {
 	n := slices.Max(s.permits)
 	var all, served sync.WaitGroup
