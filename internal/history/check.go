@@ -62,18 +62,18 @@ func (t Term) each() []Term {
 // excludes reports whether t and another term of its name must not overlap. Readers exclude only writers.
 func (t Term) excludes(other Term) bool { return t.Hold != other.Hold && !(t.Reads && other.Reads) }
 
-// leaves notes with e that the function of t ends, unless that has been noted.
+// leaves records in t that its function ended with e, unless an earlier end is recorded.
 func leaves(t *Term, e Event) {
 	if t.Within && t.Left == 0 {
 		t.Left, t.Paused = e.At, e.Paused
 	}
 }
 
-// told returns when t had heard that its hold was over; 0 if that is not known. A function that returns needs to hear
-// nothing any more.
+// told returns when the client had learned that the hold of t was over, 0 if that is not known. If the client was not
+// told of a loss, the end of its function counts: after that there is nothing to tell it.
 func (t Term) told() time.Duration { return cmp.Or(t.Lost, t.Left) }
 
-// again returns the term that goes on with the hold of t.
+// again returns a new term of the same client, which goes on with the hold of t.
 func (t Term) again(from, to time.Duration) *Term {
 	t.From, t.To, t.Until, t.Token, t.Again = from, to, to, 0, true
 	return &t
@@ -205,7 +205,8 @@ func (s shares) unlocked(e Event) {
 
 // Rules are the limits that a history must keep. With the zero value Check looks only for holders at
 // the same time, more permits held than there are, holds that begin while an earlier one keeps the
-// lock, tokens out of order or used twice, keys without a TTL, locks set in part, and Broken events.
+// lock, tokens out of order or used twice, leaders' terms out of order, keys without a TTL, locks set
+// in part, and Broken events.
 type Rules struct {
 	MaxTTL   time.Duration // of a lock's key; 0: no limit
 	LostSlop time.Duration // how long after the next hold began a loss may be reported; 0: no limit
@@ -291,9 +292,9 @@ func Check(events []Event, rules Rules) []Violation {
 	return found
 }
 
-// inPart checks that a lock on several names is set on a node as a whole. Whenever somebody has looked, the keys
-// with one value must be the same as the first time: a value belongs to one attempt, and so to one set of names.
-// All keys that a look at a node found must have the same At.
+// inPart checks that a lock on several names is set on a node as a whole. In every look at a node, the keys with one
+// value must be the same as in the first look that found the value, because a value belongs to one attempt, and so to
+// one set of names. All keys that a look at a node found must have the same At.
 func inPart(events []Event) (found []Violation) {
 	type look struct {
 		at    time.Duration
@@ -345,7 +346,7 @@ func overlaps(terms []Term) (found []Violation) {
 	return found
 }
 
-// A latest has the terms with the latest To: of all holds, and of all but that one's.
+// A latest has the term with the latest To (last), and the one with the latest To among all other holds (other).
 type latest struct{ last, other Term }
 
 // but returns the term with the latest To that does not have this hold.
@@ -368,15 +369,15 @@ func (l *latest) add(t Term) {
 }
 
 // misordered checks the tokens of one name. No two may be equal, and each must be greater than the
-// tokens of all terms whose Lock returned before this term's Lock was called. A reader's need not be greater than
-// those of readers.
+// tokens of all terms whose Lock returned before this term's Lock was called. The token of a reader need not be greater
+// than those of other readers.
 func misordered(terms []Term) (found []Violation) {
 	terms = slices.DeleteFunc(slices.Clone(terms), func(t Term) bool { return t.Token == 0 })
 	byToken := map[uint64]Term{}
 	byReturn := slices.Clone(terms)
 	slices.SortFunc(terms, func(a, b Term) int { return cmp.Compare(a.Called, b.Called) })
 	slices.SortFunc(byReturn, func(a, b Term) int { return cmp.Compare(a.From, b.From) })
-	var all, writers Term // the ones with the highest tokens, of those that returned before t was called
+	var all, writers Term // among the terms that returned before t was called, those with the highest tokens
 	for _, t := range terms {
 		for len(byReturn) > 0 && byReturn[0].From < t.Called {
 			returned := byReturn[0]
@@ -405,7 +406,7 @@ func misordered(terms []Term) (found []Violation) {
 
 // tooSoon checks that no hold begins while an earlier one keeps the lock: see Event.Keeps.
 func tooSoon(terms []Term) (found []Violation) {
-	var keeper Term           // of the earlier terms, the one that keeps the lock for longest
+	var keeper Term           // the earlier term that keeps the lock for longest
 	for _, t := range terms { // overlaps has sorted them by From
 		if t.Hold != keeper.Hold && keeper.Keeps > 0 && t.From < keeper.Called+keeper.Keeps {
 			found = append(found, Violation{TooSoon, t.Name, t.From, fmt.Sprintf(
@@ -422,7 +423,7 @@ func tooSoon(terms []Term) (found []Violation) {
 func leadsBack(terms []Term) (found []Violation) {
 	var last Term
 	for _, t := range terms { // overlaps has sorted them by From
-		if !t.Leads || t.Again || t.From >= t.To { // a term that goes on has its number from before
+		if !t.Leads || t.Again || t.From >= t.To { // a term that goes on keeps its earlier number
 			continue
 		}
 		if last.Leads && t.Token <= last.Token {
@@ -433,9 +434,9 @@ func leadsBack(terms []Term) (found []Violation) {
 	return found
 }
 
-// toldLate checks that each loss was reported at most rules.LostSlop after the next hold began that the lost one
-// excludes. A function that holds the lock must have returned by then, or its context must have ended. It skips terms
-// that may have been paused and terms that another term ended.
+// toldLate checks that each loss was reported in time: at most rules.LostSlop after the beginning of the next hold that
+// the lost one excludes. If the client holds the lock within a function, that function must have returned by then, or
+// its context must have ended. toldLate skips terms that may have been paused and terms that another term ended.
 func toldLate(terms []Term, rules Rules) (found []Violation) {
 	if rules.LostSlop == 0 {
 		return nil

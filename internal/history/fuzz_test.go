@@ -27,9 +27,9 @@ func write(t *testing.T, events []history.Event) string {
 	return b.String()
 }
 
-// Any text is read as its whole lines, each by itself, or is an error at the first line
-// that is no event; what has been read is written and read again as it was; and a text that
-// is cut off loses what it lost and nothing else.
+// Read returns the events of all complete lines, or an error at the first line that is no event.
+// Events that are written and read again stay the same. If a text is cut off, Read still returns
+// the events of the complete lines.
 func FuzzRead(f *testing.F) {
 	for _, text := range []string{
 		"", "\n", "{}", "{}\n", "{}\n{}", "null\n", "no\n", "{}\n\n{}\n", "[]\n", `{"at":1,"kind":"held","client":"x","term":-1,"until":9223372036854775807,"token":18446744073709551615}` + "\n",
@@ -69,12 +69,12 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// kinds are those that clients note.
+// kinds are the kinds from which eventsOf chooses. Held is there twice, so that it is chosen more often.
 var kinds = []history.Kind{history.Call, history.Held, history.Extended, history.Lost, history.Unlock, history.Held, history.Unlocked, history.Downgrade}
 
-// eventsOf makes a history of a plan: two bytes are an event of one of three clients, who
-// lock one of two names, or, as the third client does, both or one of them and a third name. The others often read.
-// If asked, those who hold one name hold permits of it, mostly: the same in each event of a term.
+// eventsOf makes a history from a plan. Every two bytes of the plan are an event of one of the clients x, y and z.
+// Clients x and y lock the name a or b, and often read. Client z locks a or b, and mostly another one of a, b and c
+// with it. If permits is set, most holds of a single name are holds of permits, the same in all events of a term.
 func eventsOf(plan []byte, permits bool) (events []history.Event) {
 	at := time.Duration(0)
 	terms, of := map[string]int{}, map[string]byte{}
@@ -111,8 +111,8 @@ func eventsOf(plan []byte, permits bool) (events []history.Event) {
 // meet reports whether two terms have a name in common.
 func meet(a, b history.Term) bool { return a.Of(b.Name) || slices.ContainsFunc(b.More, a.Of) }
 
-// pairwise returns what is violated, as all pairs of terms that have a name in common show it. Terms of
-// one hold are one holder. Two readers exclude neither each other, nor do their tokens have an order.
+// pairwise reports which rules are violated by some pair of terms that have a name in common. Terms of
+// one hold count as one holder. Two readers do not exclude each other, and their tokens have no order.
 func pairwise(terms []history.Term) (exclusion, order, unique bool) {
 	for i, a := range terms {
 		for j, b := range terms {
@@ -131,8 +131,8 @@ func pairwise(terms []history.Term) (exclusion, order, unique bool) {
 	return exclusion, order, unique
 }
 
-// overfull reports whether more permits of a name are held at some time than there are: by those who know of n permits
-// or fewer more than n. It looks at each moment at which a term begins.
+// overfull reports whether more permits of a name are held at some time than there are: whether, for some n, the
+// clients that know of n permits or fewer hold more than n. It looks at each moment at which a term begins.
 func overfull(terms []history.Term) bool {
 	for _, first := range terms {
 		at, name := first.From, first.Name
@@ -155,8 +155,8 @@ func overfull(terms []history.Term) bool {
 	return false
 }
 
-// Check finds what a look at every pair of terms finds, whatever the history; and a belief
-// is never longer than what was promised.
+// For any history, Check finds the same violations as a comparison of all pairs of terms. A belief
+// never lasts longer than what was promised.
 func FuzzCheck(f *testing.F) {
 	f.Add([]byte{}, false)
 	f.Add([]byte{0x20, 0, 0x21, 0x1a, 0x28, 0, 0x29, 0x2a}, false)
@@ -183,13 +183,13 @@ func FuzzCheck(f *testing.F) {
 		assert.Equal(t, exclusion, found[history.Exclusion], "%v", terms)
 		assert.Equal(t, overfull(terms), found[history.TooMany], "%v", terms)
 		assert.Equal(t, unique, found[history.TokenUnique], "%v", terms)
-		if !unique { // a token that is used twice is not said to be in disorder as well
+		if !unique { // Check does not report a token that is used twice as out of order, too
 			assert.Equal(t, order, found[history.TokenOrder], "%v", terms)
 		}
 	})
 }
 
-// Merge puts any times in order, and leaves events of one time as they were.
+// Merge sorts events by time, whatever the times, and keeps the order of events that have the same time.
 func FuzzMerge(f *testing.F) {
 	f.Add(int64(1), int64(2), int64(1))
 	f.Add(int64(math.MaxInt64), int64(math.MinInt64), int64(0))

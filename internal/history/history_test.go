@@ -12,8 +12,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/history"
 )
 
-// term returns the events of a term: when Lock was called and returned, until when it
-// was promised, and when Unlock was called; 0: never.
+// term returns the events of a term. Its arguments are the times at which Lock was called and
+// returned, the promised Until, and the time at which Unlock was called (0: never).
 func term(client string, called, held, until, unlock int, token uint64) []history.Event {
 	events := []history.Event{
 		{At: time.Duration(called), Kind: history.Call, Client: client, Name: "a"},

@@ -9,14 +9,14 @@ import (
 
 // This file checks the terms of clients that hold permits of a name: a semaphore.
 
-// Clients may disagree about how many permits there are. One that knows of n permits holds some of the first n. So
-// clients that know of n at most can hold no more than n together, whatever the others hold. For the client that knows
-// of most this is the limit for all.
+// Clients may disagree about how many permits a name has. A client that knows of n permits holds permits only among the
+// first n. So for every n, the clients that know of n permits or fewer can hold at most n together, whatever the other
+// clients hold. With the largest n, this limits all clients.
 
 // overfull finds the moments at which a term begins and more permits are held than there are. It sorts terms by From.
 func overfull(terms []Term) (found []Violation) {
 	slices.SortStableFunc(terms, func(a, b Term) int { return cmp.Compare(a.From, b.From) })
-	var now []Term // of the earlier terms, those that have not ended
+	var now []Term // the earlier terms that have not ended
 	for _, t := range terms {
 		now = slices.DeleteFunc(now, func(earlier Term) bool { return earlier.To <= t.From })
 		if t.From >= t.To {
@@ -31,7 +31,7 @@ func overfull(terms []Term) (found []Violation) {
 }
 
 // tooMany returns terms, among them t, that hold more permits together than any of their clients knows of. It returns
-// nil if there are none. All terms hold at the same time. Those that share a hold have its permits once.
+// nil if there are none. All terms must hold at the same time. The permits of a shared hold count once.
 func tooMany(terms []Term, t Term) []Term {
 	for _, widest := range terms {
 		if widest.Permits < t.Permits {
@@ -60,8 +60,8 @@ func tellTerms(terms []Term) string {
 	return strings.Join(texts, " and ")
 }
 
-// permitToldLate checks that each loss was reported at most rules.LostSlop after a term began that leaves no room for
-// the lost permits. It skips the same terms as toldLate.
+// permitToldLate checks that each loss was reported in time: at most rules.LostSlop after the beginning of the first
+// term that leaves no room for the lost permits. It skips the same terms as toldLate.
 func permitToldLate(terms []Term, rules Rules) (found []Violation) {
 	if rules.LostSlop == 0 {
 		return nil
@@ -82,8 +82,8 @@ func permitToldLate(terms []Term, rules Rules) (found []Violation) {
 	return found
 }
 
-// heldAt returns the terms that hold when the term at an index begins, with believed in place of the terms of its hold.
-// It returns nil if that term is empty, or of the same hold.
+// heldAt returns the terms that hold when the term terms[at] begins. believed stands for all terms of its hold. heldAt
+// returns nil if terms[at] is empty or of the hold of believed.
 func heldAt(terms []Term, at int, believed Term) []Term {
 	next := terms[at]
 	if next.From >= next.To || next.Hold == believed.Hold {

@@ -42,8 +42,8 @@ type System[S comparable] struct {
 	// Wrong says what is wrong in a state, "" if nothing is.
 	Wrong func(S) string
 
-	// Rest says why the system must not come to rest in s, a state without a step of Work; "" if
-	// it may. A nil Rest allows rest in every state.
+	// A system rests in a state if no step of Work leaves it. Rest says why the system must not rest
+	// in s, "" if it may. A nil Rest allows rest in every state.
 	Rest func(s S) string
 
 	// Spins forbids endless work: a cycle that consists of steps of Work only.

@@ -89,11 +89,11 @@ func TestExploreEndsAtItsLimit(t *testing.T) {
 	assert.Equal(t, plenty+1, r.States)
 }
 
-// A trace shows things that happened, one after another, although the states were cut
-// down by symmetry.
+// Each state of a trace follows from the state before it, although the explorer keeps only one of
+// several symmetric states.
 func TestExploreTraceWithSymmetryIsARun(t *testing.T) {
 	t.Parallel()
-	start := [3]int{1, 0, 0} // which is not the one that stands for its like
+	start := [3]int{1, 0, 0} // Same maps it to another state
 	r := Explore(System[[3]int]{
 		Start: start,
 		Next: func(s [3]int, do func(Step, [3]int)) {
@@ -123,8 +123,8 @@ func TestExploreTraceWithSymmetryIsARun(t *testing.T) {
 	assert.Equal(t, [3]int{1, 2, 3}, s)
 }
 
-// arrows is a system of named states: its steps go from the first letter to the second,
-// and a third one, t or c, makes it a Timer or a Choice.
+// arrows is a system whose states are letters. Each step goes from its first letter to its second.
+// A third letter, t or c, makes the step a Timer or a Choice.
 func arrows(steps ...string) System[byte] {
 	return System[byte]{
 		Start: 'a',

@@ -8,13 +8,13 @@ import (
 // This file models fencing tokens: registers on three nodes, and Locks that propose tokens.
 //
 // The model leaves out the keys of locks. A node may grant any acquire, or not answer. That covers every
-// behaviour of a lock, even a violation of exclusion. The answer that the lock is taken is left out,
-// because a node that gives it does not touch its register. Messages are as in lock.go: a node executes
-// them late, never or repeatedly, with or without a reply.
+// behavior of a lock, even a violation of exclusion. The answer that the lock is taken is left out,
+// because a node that gives this answer does not touch its register. Messages are as in lock.go: a node
+// executes them late, never or repeatedly, with or without a reply.
 //
-// Some bounds of the model have no time. There clocks need not agree at all: a client proposes any number
-// up to a limit. The bounds in which registers expire or nodes restart have time. There a client proposes
-// the time, counted from 1, plus the ticks by which its clock is ahead.
+// Some bounds have no time. In these, clocks need not agree at all: a client proposes any number up to a
+// limit. The bounds in which registers expire or nodes restart have time. In these, a client proposes the
+// time, counted from 1, plus the ticks by which its clock is ahead.
 
 const maxLocks = 3
 
@@ -71,6 +71,7 @@ type fenceBounds struct {
 	size     Size
 }
 
+// Each field of fenceFlaws weakens a rule: see fenceRules.
 type fenceFlaws struct {
 	equal, unstored, kept, expires, noGuard, short bool
 }
@@ -268,8 +269,8 @@ func (s *fenceState) forget(i int) {
 }
 
 // node adds the steps in which a node executes a message of Lock i. The message is the acquire of this
-// round, with or without a reply, or one of an earlier round. After the Lock has returned, it may also be
-// the release, which raises the register to the token.
+// round, with or without a reply, or the acquire of an earlier round. After the Lock has returned, the
+// message may also be the release, which raises the register to the token.
 func (f fence) node(s fenceState, i, node int, do func(Step, fenceState)) {
 	l := s.locks[i]
 	if l.phase == idle {

@@ -49,6 +49,7 @@ const (
 
 const handTTL = 3
 
+// Each field of handFlaws weakens a rule: see handRules.
 type handFlaws struct {
 	fresh, alsoReleases, unlocksAgain, ownTrail, extendsOn, handsShown, dropsShown bool
 }

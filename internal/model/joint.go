@@ -1,12 +1,13 @@
 package model
 
-// This file models a change of the set of nodes, from `before` to `after`. A process that was deployed with the old
-// set needs a quorum of before, one with the new set a quorum of after, and one with the joint set a quorum of both.
-// A deployment is complete when every process of the former kind has ended.
+// This file models a change of the set of nodes, from an old set (before) to a new set (after). A process that was
+// deployed with the old set needs a quorum of the old set. A process with the new set needs a quorum of the new set. A
+// process with the joint set needs a quorum of each. A deployment is complete when every process of the former kind
+// has ended.
 //
 // Time and messages are as in lock.go: each node may execute a message at any time and any number of times. A
-// process that ends releases nothing. What it held stays held until the keys expire, as the minimal hold of a
-// job and a lock delay demand.
+// process that ends releases nothing. Its hold still counts until the keys expire, because the minimal hold of a job
+// and a lock delay rely on that.
 
 const (
 	jointNodes    = 4
@@ -78,7 +79,7 @@ type jointState struct {
 	nodes    [jointNodes]jointNode
 	attempts [jointAttempts]jointAttempt
 	deployed deployment
-	waited   uint8 // ticks since the last process of the former kind has ended, up to the TTL
+	waited   uint8 // ticks since the last process of the former kind ended, up to the TTL
 }
 
 type jointNode struct {
@@ -99,15 +100,15 @@ type jointAttempt struct {
 type jointFlaws struct {
 	together    bool // old and new run at once, without the joint set between them
 	forgotten   bool // the next deployment does not wait for keys of processes that have ended
-	beforeAlone bool // a joint process needs a quorum of before alone
-	afterAlone  bool // a joint process needs a quorum of after alone
+	beforeAlone bool // a joint process needs only a quorum of the old set
+	afterAlone  bool // a joint process needs only a quorum of the new set
 }
 
 // jointBounds say what may happen.
 type jointBounds struct {
 	name     string
 	attempts int
-	from, to deployment // the first and the last
+	from, to deployment // the first deployment and the last
 	kinds    []kind     // of each attempt; nil: any
 	size     Size
 }
@@ -140,8 +141,7 @@ func (b jointBounds) sized(size Size) jointBounds {
 	return b
 }
 
-// between returns the bounds with other deployments at the start and at the end, for a mutation that takes little
-// time.
+// between returns the bounds with another first and last deployment, for a mutation that takes little time.
 func (b jointBounds) between(from, to deployment) jointBounds {
 	b.from, b.to, b.size = from, to, Small
 	return b
@@ -169,7 +169,7 @@ func (j joint) explore(limit int) Result {
 	}, limit)
 }
 
-// wrongJoint checks that there is at most one holder. What a process held that has ended counts.
+// wrongJoint checks that there is at most one holder. The hold of a process that has ended still counts.
 func wrongJoint(s jointState) string {
 	holders := 0
 	for _, a := range s.attempts {
@@ -199,7 +199,7 @@ func (j joint) deploy(s jointState, do func(Step, jointState)) {
 	if s.deployed == j.to {
 		return
 	}
-	// A kind that starts must find no keys of processes of the kind before the last that have ended.
+	// When new processes start, the keys of the old processes, which have all ended, must have expired.
 	starts := s.deployed == oldAlone || s.deployed == jointAlone
 	if s.deployed == jointAlone && s.waited < jointTTL && !j.forgotten {
 		return
@@ -253,7 +253,7 @@ func (j joint) client(s jointState, i int, do func(Step, jointState)) {
 	case a.phase == idle:
 		for _, k := range [...]kind{oldKind, jointKind, newKind} {
 			runs := s.deployed.runs(k) && (j.kinds == nil || j.kinds[i] == k)
-			if j.together { // both run, as while one address is replaced in process after process
+			if j.together { // old and new run at once, as if an address were replaced in one process after another
 				runs = k == oldKind || k == newKind && s.deployed >= jointAndNew
 			}
 			if runs {

@@ -8,11 +8,11 @@ import (
 // This file models a lock: acquire, extend and release on three nodes, and nodes that restart
 // without data.
 //
-// Time passes in ticks, for all at once. A key's TTL and a client's validity are numbers of
-// ticks. Each node may execute a message at any time after it was sent, and any number of times,
-// which covers late, lost and repeated messages. A reply arrives at once or never. A client may
-// win with any quorum of grants. It may also give up, however many grants it has. A client that dies is
-// modelled as one that gives up and whose release no node executes.
+// Time passes in ticks, for all nodes and clients at once. A key's TTL and a client's validity are
+// numbers of ticks. Each node may execute a message at any time after it was sent, and any number of
+// times, which covers late, lost and repeated messages. A reply arrives at once or never. A client may
+// win with any quorum of grants. It may also give up, however many grants it has. In the model, a client
+// that dies is one that gives up and whose release no node executes.
 
 // maxAttempts is the largest number of attempts. Attempt i has the value i+1; for exceptions see
 // lock.value.
@@ -98,7 +98,7 @@ var (
 	lockMends   = lockBounds{name: "a restart, and extensions that set missing keys again", attempts: 2, ttl: 2, extends: 1, heals: true, restarts: 1, size: Medium}
 	lockWhole   = lockBounds{name: "all of it", attempts: 3, retry: true, ttl: 2, drift: 1, extends: 1, shorter: true, heals: true, restarts: 1, size: Large}
 
-	// The same with more of it.
+	// The same bounds with more extensions, ticks or restarts, for the nightly run.
 	lockThreeLarge   = lockThree.extending(1).large("three clients, extensions")
 	lockExtendsLarge = lockExtends.lasting(3).large("extensions, of which some are shorter, longer TTLs")
 	lockDriftLarge   = lockDrift.lasting(3).large("clocks of nodes that get ahead, longer TTLs")

@@ -7,11 +7,11 @@ import (
 
 // This file models fencing for readers and writers: their tokens, and the two marks that the resource keeps.
 //
-// Nodes have the key of lock and a register, as in shared.go and fence.go. A reader proposes a token of its own, as a
-// writer does. A read with token t passes if no write with a greater token has passed (t >= W), and raises the
-// mark R to t. A write passes if no read and no write with a greater token has passed (t >= W and t >= R), and raises
-// the mark W to t. An access may reach the resource long after its hold has ended. A writer may also read, and it
-// may step down.
+// Each node has the key of a lock and a register, as in shared.go and fence.go. A reader proposes a token of its own,
+// as a writer does. A read with token t passes if no write with a greater token has passed (t >= W). It then raises
+// the mark R to t. A write passes if no read and no write with a greater token has passed (t >= W and t >= R). It then
+// raises the mark W to t. An access may reach the resource long after its hold has ended. A writer may also read, and
+// it may step down.
 //
 // The model has no time. A hold or an attempt may end at any moment, and from then on its keys may vanish.
 // A node executes an acquire once, at any time after it was sent. For repeated messages see fence.go, which has no
@@ -59,7 +59,7 @@ const (
 type marksBounds struct {
 	name      string
 	reads     []bool // of each call
-	proposals uint8  // the clocks need not agree: a call proposes 1 to this
+	proposals uint8  // a call proposes any number from 1 to this, because clocks need not agree
 	rounds    uint8  // after the first round
 	steps     bool   // writers may step down
 	size      Size
@@ -131,8 +131,8 @@ func (m marks) explore(limit int) Result {
 	}, limit)
 }
 
-// wrongMarks checks three promises. Of two holds that exclude each other the later one has the greater token. No
-// access passes after a conflicting access of a later hold. An access of a hold that lasts is not refused.
+// wrongMarks checks three promises. If two holds exclude each other, the later one has the greater token. No access
+// passes after a conflicting access of a later hold. No access is refused while its hold lasts.
 func wrongMarks(s marksState) string {
 	return [...]string{
 		"",
@@ -180,7 +180,7 @@ func (m marks) client(s marksState, i int, do func(Step, marksState)) {
 	}
 }
 
-// decide adds the steps of call i that has sent its acquire.
+// decide adds the steps of call i after it has sent its acquire.
 func (m marks) decide(s marksState, i int, do func(Step, marksState)) {
 	votes := 0
 	for _, n := range s.nodes {
@@ -222,8 +222,8 @@ func (m marks) win(s marksState, i int, do func(Step, marksState)) {
 	do(Step{"{c} HOLDS", Work, i, 0}, s)
 }
 
-// settle ends the attempt or the hold of call i. What nobody needs any more is forgotten, because it would only make
-// states differ.
+// settle ends the attempt or the hold of call i, which goes to the phase to. settle also clears what no later step
+// depends on, so that fewer states differ.
 func (s *marksState) settle(i int, to lockPhase) {
 	c := &s.calls[i]
 	c.phase, c.seen, c.rounds = to, 0, 0

@@ -5,14 +5,14 @@ import "fmt"
 // This file models minimal holds (WithMinHold): a job that runs at most once per tick of its schedule.
 //
 // It is the model of lock.go, and each hold runs one job, which begins when the hold begins. The keys of a hold stay
-// for at least the minimal hold, whatever its process does. So the TTL of the acquire is the longer one of the expiry
-// and the minimal hold. A hold that ends sends a release, which cuts the TTL of its keys to the rest of the minimal
-// hold, counted from the first sending of the acquire. When no rest is left, the release deletes the keys. The release
-// of a failed attempt always deletes them, because no job has run.
+// for at least the minimal hold, whatever its process does. So the TTL of the acquire is the expiry or the minimal hold
+// plus the drift, whichever is longer. When a hold ends, its process sends a release. The release cuts the TTL of the
+// keys to the rest of the minimal hold, counted from the first sending of the acquire. If no rest is left, the release
+// deletes the keys. The release of a failed attempt always deletes them, because no job has run.
 //
 // Time and messages are as in lock.go: a node may execute a message at any time after it was sent, and any number of
-// times. A release is sent again and again, and each sending has the rest of its own time. A late one of the first
-// sending has a rest that is too long by then. A process that crashes has no release.
+// times. A release is sent again and again, and each sending names the rest that is left when it is sent. If a node
+// executes the first sending late, the rest in it is too long by then. A process that crashes sends no release.
 
 type minHoldState struct {
 	nodes     [numNodes]minHoldNode
@@ -38,7 +38,7 @@ type minHoldAttempt struct {
 	sent     bool  // an extension was sent
 	extended uint8 // extensions begun
 	age      uint8 // ticks since the acquire was first sent
-	ahead    uint8 // ticks that its process takes for passed, and that have not
+	ahead    uint8 // ticks that its process counts although they have not passed
 	round    uint8 // ticks since the open extension was sent
 	left     uint8 // ticks of validity left; the hold ends at 0
 	rest     uint8 // the rest in the first release; 0: there is none, or it makes no difference any more
@@ -47,7 +47,7 @@ type minHoldAttempt struct {
 type minHoldBounds struct {
 	name     string
 	attempts int
-	retry    bool // attempts 0 and 1 are of one call, which repeats a split vote
+	retry    bool // attempts 0 and 1 are of one call, which tries again after a failed attempt
 	ttl      uint8
 	least    uint8 // the minimal hold
 	drift    uint8 // ticks that a node's clock may gain
@@ -84,7 +84,7 @@ var (
 	minHoldJumps   = minHoldBounds{name: "wall clocks of holders that are set forward", attempts: 2, ttl: 2, least: 3, jumps: true}
 	minHoldRestart = minHoldBounds{name: "a restart without data", attempts: 2, ttl: 1, least: 2, restarts: 1}
 
-	// The same with more of it.
+	// The same bounds with longer TTLs, more extensions or more restarts, for the nightly run.
 	minHoldThreeLarge   = minHoldThree.lasting(2, 3).large("three processes, longer TTLs")
 	minHoldRetryLarge   = minHoldRetry.lasting(2, 3).large("two attempts of one call and a rival, longer TTLs")
 	minHoldDriftLarge   = minHoldDrift.lasting(3, 3).extending(1).large("clocks of nodes that get ahead, extensions")
@@ -216,7 +216,7 @@ func (m minHold) next(s minHoldState, do func(Step, minHoldState)) {
 	m.tick(s, do)
 }
 
-// disturb adds the steps that nobody has asked for.
+// disturb adds the faults: clocks that get ahead, restarts, and wall clocks that are set forward.
 func (m minHold) disturb(s minHoldState, do func(Step, minHoldState)) {
 	for i := range s.nodes {
 		if s.nodes[i].fast > 0 {
@@ -257,7 +257,7 @@ func (m minHold) tick(s minHoldState, do func(Step, minHoldState)) {
 			a.round = min(a.round+1, m.ttl)
 		}
 		if a.phase == over && m.restOf(a) == 0 && !m.anybodys {
-			a.rest = 0 // its release deletes from now on, and so does more than the first one
+			a.rest = 0 // a new release deletes from now on, so the first one makes no difference any more
 		}
 		a.left = max(a.left, 1) - 1
 		switch {

@@ -2,15 +2,17 @@
 // models with a rule weakened. The README in this folder says what they cover and what they
 // leave out.
 //
-// Each model is one file. The file defines the states, the steps, the forbidden states, the
-// bounds of the exploration, and the mutations, each of which weakens a rule. The sound model must
-// have no violation in any state. Each mutation must have a violation, which the explorer shows as a
-// trace; otherwise either the rule is not needed, or the model is too weak.
+// Each model has a file, which defines the states, the steps, the forbidden states, the bounds of
+// the exploration, and the mutations, each of which weakens a rule. Two models have their steps in a
+// second file. The sound model must have no violation in any state. Each mutation must have a
+// violation, which the explorer shows as a trace; otherwise either the rule is not needed, or the
+// model is too weak.
 package model
 
 import "slices"
 
-// Models with a quorum have three nodes, of which two make a quorum. The others have one node.
+// Models with a quorum have three nodes, of which two make a quorum. The model joint has two such sets, which share
+// two nodes. Models without a quorum have one node.
 const (
 	numNodes = 3
 	quorum   = numNodes/2 + 1

@@ -12,13 +12,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// most is how many states an exploration may take.
+// most is how many states an exploration may find.
 const most = 6_000_000
 
-// two bounds how many explorations go on at once: each takes a processor and memory.
+// two lets two explorations run at once and no more, because each takes a processor and memory.
 var two = make(chan struct{}, 2)
 
-// explore explores c, unless that takes longer than there is time.
+// explore explores c. It skips the test if c is too large for this test run.
 func explore(t *testing.T, c Case) Result {
 	t.Helper()
 	if c.Size == Large && testlength.Of(0, 0, 1) == 0 {
@@ -33,7 +33,7 @@ func explore(t *testing.T, c Case) Result {
 	return c.Explore(most)
 }
 
-// TestModels: nothing is wrong in any state that a model can reach.
+// TestModels checks that nothing is wrong in any state that a sound model can reach.
 func TestModels(t *testing.T) {
 	t.Parallel()
 	for _, c := range Sound() {
@@ -47,7 +47,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// TestMutations: each rule is needed. Without it something goes wrong, and -v shows how.
+// TestMutations checks that each rule is needed: without it something goes wrong. With -v the output shows how.
 func TestMutations(t *testing.T) {
 	t.Parallel()
 	for _, c := range Mutations() {
@@ -60,7 +60,7 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-// TestReadme: the tables of the README have a row for each case, and no others.
+// TestReadme checks that the tables of the README have one row for each case, and no others.
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	text, cases := readme(t), append(Sound(), Mutations()...)
@@ -89,7 +89,7 @@ func readme(t *testing.T) string {
 // row returns how the row of c begins in a table of the README.
 func row(c Case) string { return fmt.Sprintf("\n| %s | %s |", c.Model, c.Name) }
 
-// when returns how the README says when a case is explored.
+// when returns the words of the README for when a case is explored.
 func (s Size) when() string { return [...]string{"", "not with -short", "nightly"}[s] }
 
 func thousands(n int) string {

@@ -8,18 +8,18 @@ import (
 
 // This file models waiting for several names at once: all of them or none, beside locks of one name.
 //
-// It is the model of queue.go with two names, and without deaths. Of the messages only wake-ups are lost. Call
-// a lock of both names a multi, and a lock of one name a single. A waiting call stands in lines within its
-// process. A call is first if it is at the head of every line in which it stands. Only first calls talk to the
+// It is the model of queue.go with two names and without deaths. Only wake-ups may be lost, no other messages. A
+// lock of both names is called a multi here, and a lock of one name a single. A waiting call stands in lines within
+// its process. A call is first if it is at the head of every line in which it stands. Only first calls talk to the
 // nodes.
 //
 // In fair mode a call stands in the lines and in the queues of all its names. Without fair mode a call waits
-// for one of its names, and stands in the line of that name: a name that kept its last attempt back (see waitsFor);
-// before any attempt its first name. An attempt puts the ticket in the queues of all names. If it fails, its release
-// takes the ticket out of the queues of the other names.
+// for one of its names, and stands only in the line of that name. After an attempt this is a name that kept the
+// attempt back (see waitsFor), and before any attempt the call's first name. An attempt puts the ticket in the queues
+// of all names. If the attempt fails, its release takes the ticket out of the queues of the other names.
 //
-// In some bounds the nodes deny all calls their queues. No node tells anybody of a free name then. The promise
-// holds within one process: a release lets the next in the process's lines try.
+// In some bounds the nodes put no call into their queues, and so tell nobody of a free name. Then the promise of
+// waking holds only within one process: a release lets the next in the process's lines try.
 
 const (
 	maxNames      = 2
@@ -52,8 +52,8 @@ type namesCall struct {
 	behind bool            // if ready: it tries right behind a release of its process, without queueing
 	queued bool            // its ticket may be in queues
 	shown  bool            // its ticket has been put in the queues of all its names
-	leaves uint8           // the names out of whose queues its releases take the ticket, as bits
-	line   uint8           // the name in whose line it stands, without fair mode
+	leaves uint8           // its releases take the ticket out of the queues of these names, as bits
+	line   uint8           // the name for which it waits; without fair mode it stands in the line of that name
 	late   uint8           // with the flaw movesLast: the calls behind which it has moved to its line, as bits
 	before uint8           // calls that it must not overtake in this attempt, as bits
 	enters [maxNames]uint8 // by name: 1 + the call whose ticket its release puts into the queue
@@ -70,9 +70,9 @@ type namesBounds struct {
 	holds   uint8 // the calls that hold at the start, as bits
 	patient bool  // an elapsed retry delay alone starts no attempt
 	cancels bool  // waiters may give up
-	denied  bool  // the nodes deny all calls their queues; all are of one process
+	denied  bool  // the nodes put no call into their queues; all calls are of one process
 	eager   bool  // a call tries at once after a move, and nudges others, also where the nodes have queues
-	urgent  bool  // the calls of a process begin in any order, as with priorities; otherwise in that of their tickets
+	urgent  bool  // the calls of a process begin in any order, as with priorities; otherwise in ticket order
 	losses  uint8 // of wake-ups of other processes; then all calls must be able to end, by timers if need be
 	size    Size
 }
@@ -83,6 +83,7 @@ func (b namesBounds) sized(size Size) namesBounds {
 	return b
 }
 
+// Each field of namesFlaws weakens a rule: see namesRules.
 type namesFlaws struct {
 	staysInLine, allLines, fairOneLine, anyHead bool // lines
 	movesLast                                   bool // order in a line
@@ -102,7 +103,8 @@ type names struct {
 }
 
 var (
-	// Here "a multi and a single" are of one process, and what follows the comma is of another.
+	// The name of a bound lists the calls of one process and then, mostly after a comma, those of another. The field
+	// process has the process of each call.
 
 	namesOne       = namesBounds{name: "a multi and a single, a single", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true}
 	namesTwo       = namesBounds{name: "two multis, a single", wants: []uint8{both, both, onlyA}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true}
@@ -125,7 +127,7 @@ var (
 	namesUrgent    = namesBounds{name: "a multi and a single, a single, in any order", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, orderly: true, patient: true, cancels: true, urgent: true, size: Large}
 	namesLossy     = namesBounds{name: "a multi and a single, a single, two lost wake-ups", wants: []uint8{both, onlyB, onlyA}, process: []uint8{0, 0, 1}, orderly: true, losses: 2, size: Large}
 
-	// Here all calls are of one process.
+	// In the next two bounds all calls are of one process.
 
 	namesDenied      = namesBounds{name: "two singles hold, a multi and a single, without queues", wants: []uint8{onlyA, onlyB, both, onlyB}, process: []uint8{0, 0, 0, 0}, holds: 3, lined: true, orderly: true, patient: true, cancels: true, denied: true}
 	namesDeniedFirst = namesBounds{name: "a single holds, a multi and two singles, without queues", wants: []uint8{onlyA, both, onlyB, onlyB}, process: []uint8{0, 0, 0, 0}, holds: 1, orderly: true, patient: true, cancels: true, denied: true, size: Large}
@@ -251,9 +253,10 @@ func (q names) wrong(s namesState) string {
 	return ""
 }
 
-// rest checks the promise of waking: while a call waits, another holds one of its names or a message is on
-// its way. In fair mode a call may also wait because an earlier call, which waits with reason, wants one of its
-// names. Also in fair mode, a multi that is at the head of a line has its place in the queue of that name.
+// rest checks the promise of waking in a state in which no message is on its way: if a call waits, another call
+// holds one of its names. In fair mode a call may also wait because an earlier call wants one of its names, if that
+// one has such a reason to wait. Also in fair mode, a multi at the head of a line must have its place in the queue of
+// that name.
 func (q names) rest(s namesState) string {
 	for c := range q.wants {
 		for k := range maxNames {
@@ -419,8 +422,8 @@ func (q names) mayTry(s *namesState, c int) bool {
 	return q.held(s, q.process[c])&lines == 0
 }
 
-// mustShow reports whether the multi c must show its ticket although it may not try. That is so in fair mode if it
-// is at the head of one of its lines. So it has its place in the queue of a name although it still waits for another.
+// mustShow reports whether the multi c must show its ticket although it may not try. In fair mode it must if it is at
+// the head of one of its lines. Then it has its place in the queue of that name while it still waits for the other.
 func (q names) mustShow(s *namesState, c int) bool {
 	call := s.calls[c]
 	if !q.fair || q.waitsHidden || call.shown || q.crowded(s, c) {
@@ -439,7 +442,8 @@ func (q names) heads(s *namesState, c int) (heads uint8) {
 	return heads
 }
 
-// showTicket sends the release of a value that no node has. It puts the ticket of call c in the queues of its names.
+// showTicket sends a release for a value that no node has. All that this release does is to put the ticket of call c
+// in the queues of its names.
 func (q names) showTicket(s namesState, c int, do func(Step, namesState)) {
 	call := &s.calls[c]
 	call.shown, call.queued = true, true
@@ -484,7 +488,8 @@ func (q names) crowded(s *namesState, c int) bool {
 	return s.followed(c)
 }
 
-// followed reports whether another message of the process has been sent behind one of call c that is on its way.
+// followed reports whether a message of call c is on its way to a node, and another call of its process has sent one
+// behind it.
 func (s *namesState) followed(c int) bool {
 	for i := range s.nodes {
 		if s.nodes[i].after.followed(c) {
@@ -494,7 +499,7 @@ func (s *namesState) followed(c int) bool {
 	return false
 }
 
-// send notes a message of call c that is on its way to a node.
+// send puts a message of call c on its way to a node.
 func (q names) send(n *namesNode, c int, to slot) {
 	if !n.slots[c].onTheWay() {
 		n.after.send(c, n.onTheWay()&ofProcess(q.process, c))
@@ -512,7 +517,7 @@ func (n *namesNode) onTheWay() (calls uint8) {
 	return calls
 }
 
-// arrived notes that the last message of call c has been executed.
+// arrived notes that the last message of call c has been executed, and its answer.
 func (n *namesNode) arrived(c int, answer slot) {
 	n.slots[c] = answer
 	n.after.arrived(c)
@@ -550,7 +555,7 @@ func (q names) begin(s *namesState, c int, how manner) {
 }
 
 // keepsPlace reports whether call c, which comes later, must not overtake call o: o stands in a quorum of the
-// queues of a name that both want, or before c in a line. Without fair mode that is promised among singles.
+// queues of a name that both want, or before c in a line. Without fair mode that is promised only among singles.
 func (q names) keepsPlace(s *namesState, o, c int) bool {
 	shared := q.wants[o] & q.wants[c]
 	switch {
@@ -647,7 +652,7 @@ func (q names) rollBack(s namesState, c int, do func(Step, namesState)) {
 	case !q.denied:
 		call.queued, call.shown = true, q.fair
 	}
-	moves := call.how != plain || !call.queued // its ticket is in the queue of the former name
+	moves := call.how != plain || !call.queued // otherwise its ticket is in the queue of the former name
 	call.phase, call.before = waiting, 0
 	if moves {
 		former := call.line
@@ -668,8 +673,8 @@ func (q names) rollBack(s namesState, c int, do func(Step, namesState)) {
 	do(Step{"{c} fails and takes its grants back", Work, c, 0}, s)
 }
 
-// nudge gives a reason to try to the first in the lines of the names of call c, whose first attempt has failed.
-// That attempt may have kept them from a name.
+// nudge gives a reason to try to the first call in the line of each name of call c. The first attempt of c, which has
+// failed, may have kept these calls from a name.
 func (q names) nudge(s *namesState, c int) {
 	if !q.denied && !q.eager {
 		return
@@ -681,9 +686,9 @@ func (q names) nudge(s *namesState, c int) {
 	}
 }
 
-// waitsFor returns the name for which call c waits after an attempt. That is a name that is not free on a quorum of
-// nodes, even if it is free on all nodes that have not answered; if there is none, a name because of which a node has
-// refused. If both names are such, the call goes on waiting for the same.
+// waitsFor returns the name for which call c waits after an attempt. That is a name that cannot be free on a quorum of
+// nodes, whatever the nodes find that have not answered. If there is no such name, it is a name that some node did not
+// find free. If both names qualify, the call goes on waiting for the same one.
 func (q names) waitsFor(s *namesState, c int) uint8 {
 	was := s.calls[c].line
 	if q.wants[c] != both {
@@ -993,9 +998,9 @@ func (q names) executeRelease(s *namesState, c, node int, heard bool) (wakes boo
 	return others != 0
 }
 
-// wake takes the word of a node that names are free and that it is the turn of the process: in the answer to
-// the release of call by if that is of the same process, otherwise in a message. It wakes the first waiters
-// that want such a name, unless the process holds it, but not the call whose release it is.
+// wake tells a process that names are free on a node and that it is the turn of this process. by is the call whose
+// release the node has executed. Its own process learns this from the answer, another process from a message. wake
+// wakes the first waiters that want such a name, unless the process holds the name. It never wakes the releasing call.
 func (q names) wake(s *namesState, process uint8, by, node int, free uint8) {
 	free &^= q.held(s, process)
 	for w := range q.wants {

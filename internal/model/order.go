@@ -1,15 +1,15 @@
 package model
 
-// This file holds what the models of waiting share about messages: each has calls of a few processes, and the
-// messages of one process reach a node in the order in which they were sent.
+// This file keeps the order of messages for the models names, readers and semaphore. In these models a node executes
+// the messages of one process in the order in which they were sent.
 
 const maxOrdered = 4
 
-// A sendOrder says for each call of a model which other calls of its process have a message on its way to the
-// node that was sent before the message of the call, as bits.
+// A sendOrder belongs to a node. For each call it has, as bits, the other calls of the same process that have sent a
+// message before this call has, if that message is still on its way to the node.
 type sendOrder [maxOrdered]uint8
 
-// send notes that call c sends its first message that is on its way to the node. before are the other calls of its
+// send notes that call c, which has no message on its way to the node, sends one. before are the other calls of its
 // process that have messages on their way, as bits.
 func (o *sendOrder) send(c int, before uint8) { o[c] = before &^ bit(c) }
 
@@ -23,8 +23,8 @@ func (o *sendOrder) arrived(c int) {
 // follows reports whether a message of another call must be executed before that of call c.
 func (o *sendOrder) follows(c int) bool { return o[c] != 0 }
 
-// followed reports whether another message of the process has been sent behind one of call c that is on its way.
-// Call c sends nothing then: the models have no room for what follows.
+// followed reports whether a message of call c is on its way, and another call of its process has sent one behind it.
+// Then call c sends nothing more, because a sendOrder has no room for a second message of c behind the other call's.
 func (o *sendOrder) followed(c int) bool {
 	for _, before := range o {
 		if before&bit(c) != 0 {
@@ -34,7 +34,7 @@ func (o *sendOrder) followed(c int) bool {
 	return false
 }
 
-// ofProcess returns the calls of the process of call c, as bits. process names that of each call.
+// ofProcess returns the calls of the same process as call c, as bits. process has the process of each call.
 func ofProcess(process []uint8, c int) (calls uint8) {
 	for o, p := range process {
 		if p == process[c] {

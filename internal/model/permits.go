@@ -7,12 +7,12 @@ import (
 
 // This file models a semaphore: who holds its permits, by the clocks.
 //
-// It is the model of lock.go with slots. A semaphore of n permits has n slots, and each is a key. A call wants one
-// permit or several: its weight. A node that executes its acquire sets the first free slots in the order of the call,
-// as many as it wants, or none. A call holds when a quorum of nodes has granted the same slots. The other slots that
-// nodes have granted to it are strays. From then on it may send a giving-back, which deletes all its slots but those
-// that it holds. Its unlock deletes those. The release of an attempt that has failed deletes all its slots. All of them
-// delete a slot only where it has the value of the call.
+// It is the model of lock.go with slots. A semaphore of n permits has n slots, and each slot is a key. A call wants one
+// permit or several: its weight. A node that executes the acquire of a call sets the first free slots in the order of
+// the call, as many as the call wants, or none. A call holds when a quorum of nodes has granted the same slots. The
+// other slots that nodes have granted to it are strays. A call that holds may send a giving-back, which deletes its
+// strays. Its unlock deletes the slots that it holds. The release of a failed attempt deletes all slots of the call.
+// Each of these three messages deletes a slot only where the slot has the value of the call.
 //
 // Time and messages are as in lock.go: a node may execute a message at any time after it was sent, and any number of
 // times. A reply arrives at once or never.
@@ -44,7 +44,7 @@ type permitsCall struct {
 	left   uint8 // ticks of validity left; the hold ends at 0
 	won    uint8 // the slots that it holds or held, as bits
 	sent   uint8 // the extensions that it has sent
-	broken uint8 // the slots of it that other calls have won since, as bits
+	broken uint8 // those of its slots that other calls have won since, as bits
 }
 
 type permitsBounds struct {
@@ -230,8 +230,8 @@ func (l permits) tick(s permitsState, do func(Step, permitsState)) {
 	do(Step{Text: "a tick passes", Kind: Timer}, s)
 }
 
-// client adds the steps of the client of call i. Calls that differ in nothing begin in their order, and the first one
-// begins with slot 0: other orders and other slots would be the same under other names.
+// client adds the steps of the client of call i. Equal calls begin in their order, and the first call begins with slot
+// 0: any other choice would only give other names to calls and slots.
 func (l permits) client(s permitsState, i int, do func(Step, permitsState)) {
 	t := &s.calls[i]
 	switch t.phase {
@@ -356,8 +356,9 @@ func (l permits) confirm(s permitsState, i int, do func(Step, permitsState)) {
 	do(Step{"{c}'s extension is CONFIRMED", Work, i, 0}, s)
 }
 
-// end ends call i. Its messages remain on their way. A node has at most one slot of a call for one permit. So it makes
-// no difference which of its messages deletes that slot, and what it held matters only if an extension may be late.
+// end ends call i. Its messages remain on their way. It forgets which slots the call held if that makes no difference
+// any more. For a call of weight 1 a node has at most one slot, and any of its messages may delete that slot. So the
+// held slots matter only for a greater weight, for a late extension, and where nodes are hasty.
 func (l permits) end(s *permitsState, i int) {
 	t := s.calls[i]
 	s.calls[i] = permitsCall{phase: over, start: t.start, sent: t.sent}
@@ -457,8 +458,8 @@ func (l permits) executeAcquire(s permitsState, i, node int, do func(Step, permi
 	}
 }
 
-// executeExtend extends the slots of hold i if the node has all of them. It may set missing ones again, unless one
-// has another value, but then it does not vote for the extension.
+// executeExtend extends the slots of hold i if the node has all of them. If some are missing, and none has another
+// value, it may set the missing ones again, but then the node does not vote for the extension.
 func (l permits) executeExtend(s permitsState, i, node int, do func(Step, permitsState)) {
 	before := s
 	n, t := &s.nodes[node], s.calls[i]
@@ -514,7 +515,7 @@ func (l permits) executeGivingBack(s permitsState, i, node int, do func(Step, pe
 	}
 }
 
-// executeRelease deletes those of these slots that have the value of call i.
+// executeRelease deletes those of the given slots that have the value of call i.
 func (l permits) executeRelease(s permitsState, i, node int, slots uint8, what string, do func(Step, permitsState)) {
 	n := &s.nodes[node]
 	mine := l.mine(n, i) & slots

@@ -9,10 +9,11 @@ import (
 // This file models waiting for a lock: the queues on the nodes, and when waiters are woken.
 //
 // Each client is a call of Lock, and its number is its ticket: the lower ticket comes first. Two
-// calls may belong to one process. Its waiting calls form a line, and only the first in line talks to
-// the nodes. A node executes the messages of one process in the order in which they were sent. At
-// most two messages of a call are on their way to a node at once. A wake-up arrives as soon as it
-// is sent. The model has no time: a timer may fire at any moment. It checks which progress needs no timer.
+// calls may belong to one process. The waiting calls of a process form a line, and only the first in
+// line talks to the nodes. A node executes the messages of one process in the order in which they were
+// sent. At most two messages of a call are on their way to a node at once. A wake-up arrives as soon as
+// it is sent. The model has no time: a timer may fire at any moment. The model checks that calls make
+// progress without timers where they must.
 
 const maxCalls = 3
 
@@ -98,6 +99,7 @@ type queueBounds struct {
 	size    Size
 }
 
+// Each field of queueFlaws weakens a rule: see queueRules.
 type queueFlaws struct {
 	lookFirst, dequeued, onlyDeleted, silentRollback, wakesItself, dropsWakes, onlyWoken bool
 	stays, lets, unlockStays, notEntered, triesOnce, cancelsSilently                     bool

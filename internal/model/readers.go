@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// This file says what is explored of waiting readers and writers: the states, the bounds, the rules and the
-// promises. The steps stand in readers_steps.go.
+// This file models waiting readers and writers. It has the states, the bounds, the rules and the promises. The steps
+// are in readers_steps.go.
 //
 // It is the model of names.go, with calls that read. Each call is a reader, a writer, or a multi: a call for both
 // names, which writes. On a node the key of a name has the value of one writer or multi, or the records of
 // readers. Readers do not exclude each other. Only the first call of a line talks to the nodes, also if it is a
-// reader. When it has the lock, the readers behind it join its hold, up to the first call in the line that
+// reader. When a reader gets the lock, the readers behind it join its hold, up to the first call in the line that
 // writes. A hold that was joined ends with the last of its calls. For a short time after the acquire, later
-// readers join as well. Some readers do not join, because their settings differ; they go to the nodes when they
-// are the first.
+// readers join as well. Some readers join no hold, because their settings differ; they talk to the nodes when they
+// are first in the line.
 //
 // A writer that holds may step down and hold as a reader.
 
@@ -33,7 +33,7 @@ type readersNode struct {
 	low   uint8           // the writers whose value the node has turned into a record, as bits
 	queue [maxNames]uint8 // the calls whose tickets are queued, as bits
 	told  [maxNames]uint8 // the calls that the node has told, since their last attempt began, that they may enter, as bits
-	found [maxNames]uint8 // the calls that their last attempt would have let in for that name, as bits
+	found [maxNames]uint8 // the calls that the node would have let in for that name in their last attempt, as bits
 	slots [maxReaders]readersSlot
 	after sendOrder
 }
@@ -74,9 +74,9 @@ type readersCall struct {
 	behind  bool            // if ready: it tries right behind a release of its process, without queueing
 	queued  bool            // its ticket may be in queues
 	shown   bool            // its ticket has been put in the queues of all its names
-	leaves  uint8           // the names out of whose queues its releases take the ticket, as bits
-	drops   uint8           // the calls that have joined, whose tickets its release takes out, too, as bits
-	line    uint8           // the name in whose line it stands, without fair mode
+	leaves  uint8           // its releases take the ticket out of the queues of these names, as bits
+	drops   uint8           // of a hold: calls that have joined; the release also takes out their tickets, as bits
+	line    uint8           // the name for which it waits; without fair mode it stands in the line of that name
 	before  uint8           // calls that it must not overtake in this attempt, as bits
 	enters  [maxNames]uint8 // by name: 1 + the call whose ticket its release puts into the queue
 	members uint8           // of a hold: the calls that still have it, as bits
@@ -129,8 +129,9 @@ type readersModel struct {
 }
 
 var (
-	// What stands before the comma is of one process, and what follows it is of another. Readers and writers are for
-	// the name a, unless b is said; a multi is for both. "Apart" are readers that do not join.
+	// The name of a bound lists the calls of one process and then, mostly after a comma, those of another. The field
+	// process has the process of each call. Readers and writers want the name a, unless the text says b. A multi wants
+	// both. Readers "apart" do not join.
 
 	readersFair    = readersBounds{name: "a writer and a reader, a reader, fair", wants: []uint8{1, 1, 1}, reads: 6, process: []uint8{0, 0, 1}, fair: true, orderly: true, patient: true, cancels: true, late: true}
 	readersBetween = readersBounds{name: "two readers, a writer between them, fair", wants: []uint8{1, 1, 1}, reads: 5, process: []uint8{0, 1, 0}, fair: true, orderly: true, patient: true, cancels: true, late: true}
@@ -234,7 +235,7 @@ func (q readersModel) explore(limit int) Result {
 	return Explore(sys, limit)
 }
 
-// callName returns the letter of call c, which is small for a reader.
+// callName returns the letter of call c: lower case for a reader.
 func (q readersModel) callName(c int) string {
 	if q.reads&bit(c) != 0 {
 		return string("abcd"[c])
@@ -260,7 +261,7 @@ func (q readersModel) start() (s readersState) {
 	return s
 }
 
-// writes reports whether call c excludes readers, as what it asks for or holds.
+// writes reports whether what call c asks for or holds excludes readers.
 func (q readersModel) writes(s *readersState, c int) bool {
 	return q.reads&bit(c) == 0 && !s.calls[c].low
 }
@@ -291,8 +292,8 @@ func (q readersModel) line(s *readersState, process uint8, name int) (line uint8
 	return line
 }
 
-// leadingReaders returns the readers in calls that stand before all others that write. The calls are in a line or
-// in a queue.
+// leadingReaders returns the readers in calls that stand before the first call that writes. calls is a line or a
+// queue, as bits.
 func (q readersModel) leadingReaders(calls uint8) uint8 {
 	writing := calls &^ q.reads
 	return calls & q.reads & (writing&-writing - 1)
@@ -333,7 +334,8 @@ func (q readersModel) firstsTry(s *readersState, before uint8) {
 	}
 }
 
-// heldAgainst returns the names that the process of call c holds, as bits, if such a hold excludes c.
+// heldAgainst returns the names that the process of call c has by holds that exclude c, as bits. If anyHold is set, all
+// its holds count.
 func (q readersModel) heldAgainst(s *readersState, c int, anyHold bool) (held uint8) {
 	for o, p := range q.process {
 		stillWrites := q.stepUnseen && s.calls[o].low
@@ -344,9 +346,9 @@ func (q readersModel) heldAgainst(s *readersState, c int, anyHold bool) (held ui
 	return held
 }
 
-// mustShow reports whether call c must show its ticket although it may not try. In fair mode that is so for a writer
-// that is at the head of a line, if it is not first in another one, or if its process holds the lock as a reader: then
-// later readers of other processes could enter.
+// mustShow reports whether call c must show its ticket although it may not try. In fair mode a writer at the head of a
+// line must, in two cases: it is not first in its other line, or its process holds the lock as a reader. Without its
+// ticket in the queue, later readers of other processes could enter before it.
 func (q readersModel) mustShow(s *readersState, c int) bool {
 	if !q.fair || q.reads&bit(c) != 0 {
 		return false
@@ -397,9 +399,10 @@ func (s *readersState) has(c int) bool {
 	return s.calls[c].phase == holds || s.calls[c].phase == hasJoined
 }
 
-// rest checks the promise of waking: while a call waits, a message is on its way, or there is a reason: a call that
-// excludes it holds, or it comes after a call that excludes it and waits with reason. In fair mode that goes for all
-// calls, otherwise for readers behind a call that writes.
+// rest checks the promise of waking in a state in which no message is on its way: each waiting call has a reason to
+// wait. One reason is a holder that excludes it. Another is an earlier waiting call that excludes it and has a reason
+// itself. The second reason counts for all calls in fair mode, otherwise only for a reader behind a call that writes.
+// rest also checks that a call that must show its ticket has its place in the queues.
 func (q readersModel) rest(s readersState) string {
 	var excused uint8
 	for c := range q.wants {

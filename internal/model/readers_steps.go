@@ -102,7 +102,7 @@ func (q readersModel) youngHold(s *readersState, c int) int {
 	return -1
 }
 
-// join lets reader c have the lock by hold h.
+// join makes reader c a member of hold h.
 func (q readersModel) join(s *readersState, c, h int) {
 	for o := range c {
 		if o == h || !q.excludes(s, o, c) || !s.calls[o].phase.inLine() {
@@ -151,7 +151,8 @@ func (q readersModel) crowded(s *readersState, c int) bool {
 	return s.followed(c)
 }
 
-// followed reports whether another message of the process has been sent behind one of call c that is on its way.
+// followed reports whether a message of call c is on its way to a node, and another call of its process has sent one
+// behind it.
 func (s *readersState) followed(c int) bool {
 	for i := range s.nodes {
 		if s.nodes[i].after.followed(c) {
@@ -161,7 +162,7 @@ func (s *readersState) followed(c int) bool {
 	return false
 }
 
-// send notes a message of call c that is on its way to a node.
+// send puts a message of call c on its way to a node.
 func (q readersModel) send(n *readersNode, c int, m readersSlot) {
 	if !n.slots[c].onTheWay() {
 		n.after.send(c, n.onTheWay()&ofProcess(q.process, c))
@@ -179,7 +180,7 @@ func (n *readersNode) onTheWay() (calls uint8) {
 	return calls
 }
 
-// arrived notes that the last message of call c has been executed.
+// arrived notes that the last message of call c has been executed, and its answer.
 func (n *readersNode) arrived(c int, answer readersSlot) {
 	n.slots[c] = answer
 	n.after.arrived(c)
@@ -215,7 +216,7 @@ func (q readersModel) begin(s *readersState, c int, how manner) {
 
 // mustWait reports whether call c must not overtake call o: o stands in a quorum of the queues of a name that both
 // want, or before c in a line. A reader without a ticket must not overtake any writer that is queued. Without fair
-// mode multis are not promised anything.
+// mode nothing is promised to multis.
 func (q readersModel) mustWait(s *readersState, o, c int, how manner) bool {
 	reader := q.reads&bit(c) != 0
 	switch {
@@ -303,7 +304,7 @@ func (q readersModel) rollBack(s readersState, c int, do func(Step, readersState
 	default:
 		call.queued, call.shown = true, q.fair
 	}
-	if call.how != plain || !call.queued { // its ticket is in the queue of the former name
+	if call.how != plain || !call.queued { // otherwise its ticket is in the queue of the former name
 		call.line = q.waitsFor(&s, c)
 	}
 	call.phase, call.before, call.leaves = waits, 0, 0
@@ -315,8 +316,8 @@ func (q readersModel) rollBack(s readersState, c int, do func(Step, readersState
 	do(Step{"{c} fails and takes its grants back", Work, c, 0}, s)
 }
 
-// waitsFor returns the name for which call c waits after an attempt: the first that a quorum of nodes has kept it
-// back from.
+// waitsFor returns the name for which call c waits after an attempt: the first of its names that fewer than a quorum of
+// nodes found free, or its last name if there is none.
 func (q readersModel) waitsFor(s *readersState, c int) (name uint8) {
 	for k := range maxNames {
 		if q.wants[c]&bit(k) == 0 {
@@ -336,7 +337,8 @@ func (q readersModel) waitsFor(s *readersState, c int) (name uint8) {
 	return name
 }
 
-// showTicket sends the release of a value that no node has. It puts the ticket of call c in the queues of its names.
+// showTicket sends a release for a value that no node has. All that this release does is to put the ticket of call c
+// in the queues of its names.
 func (q readersModel) showTicket(s readersState, c int, do func(Step, readersState)) {
 	call := &s.calls[c]
 	call.shown, call.queued = true, true
@@ -367,7 +369,7 @@ func (q readersModel) goOn(s readersState, c int, do func(Step, readersState)) {
 			free++
 		}
 	}
-	held := q.heldAgainst(&s, c, q.heldWaits)&q.lines(&s, c) != 0 // then it polls at most
+	held := q.heldAgainst(&s, c, q.heldWaits)&q.lines(&s, c) != 0 // then it may poll, and nothing else
 	switch {
 	case held && (q.patient || q.losses > 0):
 	case held:
@@ -389,7 +391,7 @@ func (q readersModel) goOn(s readersState, c int, do func(Step, readersState)) {
 	}
 }
 
-// poll begins an attempt of call c for which there is no other reason than time.
+// poll begins an attempt of call c whose only reason is that the retry delay has elapsed.
 func (q readersModel) poll(s readersState, c int, do func(Step, readersState)) {
 	how := strict
 	if !q.fair && q.reads&bit(c) == 0 {
@@ -437,7 +439,7 @@ func (q readersModel) hold(s readersState, c int, do func(Step, readersState)) {
 	}
 }
 
-// stepDown makes the writer c hold as a reader. If the first in its line is a reader, it tries behind that.
+// stepDown makes the writer c hold as a reader. If the first in its line is a reader, that reader then tries.
 func (q readersModel) stepDown(s readersState, c int, do func(Step, readersState)) {
 	s.calls[c].low = true
 	for i := range s.nodes {
@@ -451,9 +453,9 @@ func (q readersModel) stepDown(s readersState, c int, do func(Step, readersState
 	do(Step{"{c} STEPS DOWN", Choice, c, 0}, s)
 }
 
-// unlock ends what call m has of hold c. The last one sends the release. For each of the names the next in line
-// either tries right behind the release, or the release puts its ticket into the queue and the nodes decide whose
-// turn it is: see queue.unlock. A reader that could try while the hold lasted keeps its own reason.
+// unlock takes call m out of hold c. The last call to leave the hold sends the release. For each of the names the next
+// in line either tries right behind the release, or the release puts its ticket into the queue and the nodes decide
+// whose turn it is: see queue.unlock. A reader that could already try while the hold lasted keeps its own reason.
 func (q readersModel) unlock(s readersState, c, m int, do func(Step, readersState)) {
 	if m != c {
 		s.calls[m].phase = ended
@@ -546,7 +548,7 @@ func (q readersModel) node(s readersState, c, node int, do func(Step, readersSta
 	}
 }
 
-// writers returns the calls in lock whose key is a value, as bits: not a reader's record.
+// writers returns the calls in lock that have a value in the key and not a reader's record, as bits.
 func (q readersModel) writers(n *readersNode, lock uint8) uint8 { return lock &^ q.reads &^ n.low }
 
 // keepsBack reports whether a name keeps call c back on a node, because of its key or of tickets in its queue.
@@ -658,8 +660,9 @@ func (q readersModel) executeRelease(s *readersState, c, node int, heard bool) (
 	return q.tell(s, c, node, told, heard)
 }
 
-// tell takes the word of a node that names are free: to the process of call by in the answer to that call, and to
-// other processes in messages. It reports whether there is such a message.
+// tell tells calls that names are free on a node. told has these names by call. by is the call whose message the node
+// has executed. Its own process learns this from the answer. Other processes learn it from messages, which arrive only
+// if heard is set. tell reports whether there are such messages.
 func (q readersModel) tell(s *readersState, by, node int, told [maxReaders]uint8, heard bool) (wakes bool) {
 	for w := range q.wants {
 		wakes = wakes || told[w] != 0 && q.process[w] != q.process[by]
@@ -675,8 +678,8 @@ func (q readersModel) tell(s *readersState, by, node int, told [maxReaders]uint8
 	return wakes
 }
 
-// wake wakes the first calls of a process that want one of the names, unless the process has a hold that excludes
-// the call, but not the call whose release it is.
+// wake wakes the first calls of a process that want one of the free names. It skips a name if the process has it by a
+// hold that excludes the call. It never wakes the releasing call, by.
 func (q readersModel) wake(s *readersState, process uint8, by, node int, free uint8) {
 	for w := range q.wants {
 		if w == by || q.process[w] != process || !q.isFirst(s, w) {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// This file says what is explored of waiting for the permits of a semaphore: the states, the bounds, the rules and
-// the promises. The steps stand in semaphore_steps.go.
+// This file models waiting for the permits of a semaphore. It has the states, the bounds, the rules and the promises.
+// The steps are in semaphore_steps.go.
 //
 // It is the model of queue.go with slots, and without losses and deaths. A semaphore of n permits has n slots. A
 // node that is asked for w permits grants the first w free slots in the order of the call, or none. A call has won
@@ -47,14 +47,14 @@ type semaphoreNode struct {
 	after sendOrder
 }
 
-// messages are the messages of a call that are on their way to a node, as bits. The node executes them in this
-// order.
+// messages are the messages of a call that are on their way to a node, as bits. The node executes them in the order of
+// the bits.
 type messages uint8
 
 const (
-	rollingBack messages = 1 << iota // the release of the attempt before
-	asksSlots                        // the acquire of the open attempt
-	settles                          // the giving-back of a call that has won; the release of an attempt that has failed
+	rollingBack messages = 1 << iota // the release of an earlier attempt
+	asksSlots                        // the acquire of the last attempt
+	settles                          // what follows this acquire: a giving-back, or the release of the failed attempt
 	unlocks
 )
 
@@ -120,7 +120,8 @@ type semaphore struct {
 var (
 	ones = []uint8{1, 1, 1, 1}
 
-	// Calls for which no process is said are of different processes. "One of it" is of the process of the call before it.
+	// In the names of these bounds, calls are of different processes unless the text says otherwise. "One of it" is a
+	// call of the same process as the call before it.
 
 	semaphoreHeld        = semaphoreBounds{name: "2 permits, both held, two wait, fair", permits: 2, weights: ones, process: []uint8{0, 1, 2, 3}, holds: []uint8{1, 2, 0, 0}, queued: 12, fair: true, orderly: true, patient: true, cancels: true, size: Medium}
 	semaphoreSwaps       = semaphoreBounds{name: "2 permits, both held, two wait, fair, an unlock may come before the giving-back", permits: 2, weights: ones, process: []uint8{0, 1, 2, 3}, holds: []uint8{1, 2, 0, 0}, queued: 12, fair: true, orderly: true, patient: true, swaps: true, cancels: true, size: Large}
@@ -284,9 +285,9 @@ func (q semaphore) wrong(s semaphoreState) string {
 	return ""
 }
 
-// rest checks two promises of a state in which no message is on its way. Every slot on a node is one that its call
-// holds. While a call waits, fewer permits are free than it wants, or, in fair mode, an earlier call waits for that
-// reason.
+// rest checks two promises in a state in which no message is on its way. If a slot on a node has the value of a call,
+// that call holds the slot. If a call waits, fewer permits are free than it wants, or, in fair mode, than an earlier
+// waiting call wants.
 func (q semaphore) rest(s semaphoreState) string {
 	for _, n := range s.nodes {
 		for k, owner := range n.slots {
@@ -342,7 +343,7 @@ func sameSemaphore(s semaphoreState) semaphoreState {
 	return s
 }
 
-// compareSemaphoreNodes is an order of nodes, in which only equal nodes are equal.
+// compareSemaphoreNodes compares two nodes for sorting. It returns 0 only if they are equal.
 func compareSemaphoreNodes(a, b *semaphoreNode) int {
 	for _, lists := range [...][2][]uint8{{a.slots[:], b.slots[:]}, {a.got[:], b.got[:]}, {a.free[:], b.free[:]}, {a.after[:], b.after[:]}} {
 		if order := slices.Compare(lists[0], lists[1]); order != 0 {

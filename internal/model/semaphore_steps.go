@@ -86,7 +86,8 @@ func (q semaphore) crowded(s *semaphoreState, c int) bool {
 	return s.followed(c)
 }
 
-// followed reports whether another message of the process has been sent behind one of call c that is on its way.
+// followed reports whether a message of call c is on its way to a node, and another call of its process has sent one
+// behind it.
 func (s *semaphoreState) followed(c int) bool {
 	for i := range s.nodes {
 		if s.nodes[i].after.followed(c) {
@@ -96,7 +97,7 @@ func (s *semaphoreState) followed(c int) bool {
 	return false
 }
 
-// send notes a message of call c that is on its way to a node.
+// send puts a message of call c on its way to a node.
 func (q semaphore) send(n *semaphoreNode, c int, m messages) {
 	if n.sent[c] == 0 {
 		var before uint8
@@ -134,11 +135,11 @@ func (n *semaphoreNode) hangUp(c int) {
 // begin adds the steps in which an attempt of call c begins: one for each order of the slots that it may choose.
 func (q semaphore) begin(s semaphoreState, c int, how manner, text string, kind Kind, do func(Step, semaphoreState)) {
 	call := &s.calls[c]
-	choices := q.permits // of the slot with which the order begins
+	choices := q.permits // how many slots may come first in the order; 0: the order stays as it is
 	switch {
 	case call.begun && (!q.anySlot || call.knows):
 		choices = 0
-	case q.holds == nil && !s.anyBegun(): // the slots differ in nothing yet
+	case q.holds == nil && !s.anyBegun(): // all slots are still alike
 		choices = 1
 	}
 	call.phase, call.how, call.begun, call.ready = trying, how, true, false
@@ -173,8 +174,8 @@ func (s *semaphoreState) anyBegun() bool {
 	return false
 }
 
-// places returns on how many nodes call o has a place in the queue: by its ticket, or, in fair mode, by that of an
-// earlier call of its process, in whose place the ticket of o will be.
+// places returns on how many nodes call o has a place in the queue. It has one by its own ticket. In fair mode it also
+// has one by the ticket of an earlier call of its process, because its own ticket will take that place.
 func (q semaphore) places(s *semaphoreState, o int) (count int) {
 	for _, n := range s.nodes {
 		has := n.queue&bit(o) != 0
@@ -283,8 +284,9 @@ func (q semaphore) win(s semaphoreState, c int, won uint8, do func(Step, semapho
 	do(Step{"{c} HOLDS", Work, c, 0}, s)
 }
 
-// passOn makes the place in the queues of call c, which is about to leave its line, that of the next in the line: in
-// fair mode later calls must not overtake that one either. An attempt that was under way before c had its place may.
+// passOn passes on the place of call c in the queues, before c leaves its line. In fair mode the calls behind c in the
+// line keep that place, so later calls must not overtake them either. Only an attempt that began before c had its place
+// may overtake them.
 func (q semaphore) passOn(s *semaphoreState, c int) {
 	for o := c + 1; q.fair && o < len(q.weights); o++ {
 		if q.process[o] != q.process[c] || !s.calls[o].phase.inLine() || q.places(s, o) < quorum {
@@ -306,8 +308,8 @@ func (q semaphore) nextTries(s *semaphoreState, c int) {
 }
 
 // rollBack ends an attempt that has failed, and sends its release. If as many slots as the call wants were free
-// together on a quorum of the nodes that have let it in, it tries again at once, with these slots first. Nobody would
-// tell it of them.
+// together on a quorum of the nodes that have let it in, it tries again at once, with these slots first. Nobody else
+// would tell the call that these slots are free.
 func (q semaphore) rollBack(s semaphoreState, c int, do func(Step, semaphoreState)) {
 	call := &s.calls[c]
 	if call.phase == barging {
@@ -363,7 +365,8 @@ func (q semaphore) freeTogether(s *semaphoreState, c int) (best uint8) {
 	return best
 }
 
-// freeEach is freeTogether with the flaw oneByOne: each slot for itself was free on a quorum of nodes.
+// freeEach replaces freeTogether with the flaw oneByOne: each slot was free on a quorum of nodes, but the quorums may
+// differ.
 func (q semaphore) freeEach(s *semaphoreState, c int) (slots uint8) {
 	for k := range q.permits {
 		free := 0
@@ -542,7 +545,7 @@ func (q semaphore) executeAcquire(s *semaphoreState, c, node int) {
 	}
 }
 
-// executeRelease executes the release of an attempt that has failed, or the giving-back of one that has won.
+// executeRelease executes the release of an attempt that has failed, or the giving-back of a call that has won.
 func (q semaphore) executeRelease(s *semaphoreState, c, node int, m messages) {
 	n, call := &s.nodes[node], &s.calls[c]
 	changed := call.leaves || call.enters > 0
@@ -566,8 +569,7 @@ func (q semaphore) executeRelease(s *semaphoreState, c, node int, m messages) {
 	}
 }
 
-// executeUnlock executes an unlock. It tells the first in the queue, unless another call has all slots that the unlock
-// names.
+// executeUnlock executes an unlock. It tells the first in the queue if a slot that the unlock names is free then.
 func (q semaphore) executeUnlock(s *semaphoreState, c, node int) {
 	n, call := &s.nodes[node], &s.calls[c]
 	for k := range q.permits {
@@ -584,8 +586,8 @@ func (q semaphore) executeUnlock(s *semaphoreState, c, node int) {
 	}
 }
 
-// tell wakes the first in line of the process that is first in the queue of a node. Its own process learns that
-// from the answer. Call c, which has released, is not woken.
+// tell wakes the first in line of the process that is first in the queue of a node. If this is the process of call c,
+// it learns that from the answer to c. Call c itself, which has released, is not woken.
 func (q semaphore) tell(s *semaphoreState, c, node int) {
 	n := &s.nodes[node]
 	if n.queue == 0 || q.allFree && bits.OnesCount8(q.freeSlots(n)) < q.permits {

@@ -56,6 +56,7 @@ type settleBounds struct {
 	lossy   bool // a connection may be lost
 }
 
+// Each field of settleFlaws weakens a rule: see settleRules.
 type settleFlaws struct {
 	trusting, anyOrder, overtakes, lateFull, once bool
 }

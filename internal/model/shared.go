@@ -34,7 +34,7 @@ type sharedNode struct {
 	votes   [maxSharers]vote
 }
 
-// A form says in which form an extension is sent.
+// A form says whether an extension is sent as a writer's or as a reader's.
 type form uint8
 
 const (
@@ -85,7 +85,7 @@ type shared struct {
 	sharedFlaws
 }
 
-// The bounds in which the rules are explored. The first attempt is A, and a reader has a small letter in traces.
+// The bounds in which the rules are explored. In traces the first attempt is A, and readers have lower-case letters.
 var (
 	sharedOne      = sharedBounds{name: "a reader and a writer, extensions", reads: []bool{true, false}, ttl: []uint8{2, 2}, extends: []uint8{1, 1}}
 	sharedWriters  = sharedBounds{name: "a reader, two writers", reads: []bool{true, false, false}, ttl: []uint8{2, 2, 2}, size: Medium}
@@ -465,7 +465,7 @@ func (m shared) executeAcquire(s sharedState, i, node int, do func(Step, sharedS
 	}
 }
 
-// purgeEarly takes out the records whose deadlines are not later than a tick from now.
+// purgeEarly removes the records whose deadlines are one tick away.
 func (n *sharedNode) purgeEarly() {
 	if n.writer != 0 {
 		return
@@ -486,7 +486,7 @@ func (m shared) executeExtend(s sharedState, i, node int, f form, short bool, do
 	before := s
 	n, a, ttl := &s.nodes[node], s.attempts[i], m.extension(i, short)
 	found := n.writer == mark(i) || n.records[i] > 0
-	mine, guarded := false, true // the answer, and whether it is excluded by the guard
+	mine, guarded := false, true // the answer, and whether the restart guard may exclude it
 	switch {
 	case f == asWriter && n.writer == mark(i):
 		n.left = max(n.left, ttl)
@@ -528,7 +528,7 @@ func (m shared) executeExtend(s sharedState, i, node int, f form, short bool, do
 	}
 }
 
-// executeRelease takes the value or the record of attempt i away.
+// executeRelease removes the value or the record of attempt i.
 func (m shared) executeRelease(s sharedState, i, node int, do func(Step, sharedState)) {
 	before := s
 	n := &s.nodes[node]

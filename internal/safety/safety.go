@@ -53,7 +53,7 @@ type Nodes interface {
 	Get(i int, key string) string // "" when missing
 	Set(i int, key, value string, ttl time.Duration)
 	Delete(i int, key string)
-	Client(i int) *redis.Client // returns a new client, which the end of the nodes closes
+	Client(i int) *redis.Client // returns a new client; it is closed together with the nodes
 }
 
 // N is the number of nodes of every scene.

@@ -55,7 +55,7 @@ var Scenes = []Scene{
 
 var background = context.Background()
 
-// expect returns an error that names what if err is not nil or ok is false.
+// expect returns an error if err is not nil or ok is false. The error begins with what.
 func expect(what string, ok bool, err error) error {
 	if !ok || err != nil {
 		return fmt.Errorf("%s: %v, %v, want true, nil", what, ok, err)
@@ -220,6 +220,7 @@ func freezeWhileHeld(e *Env) error {
 // the default expiry (5 % of 8 s), plus Soon on real servers.
 func deadline(e *Env) time.Duration { return 400*time.Millisecond + e.Soon() }
 
+// within runs f and returns an error when it took longer than limit.
 func within(what string, limit time.Duration, f func()) error {
 	start := time.Now()
 	f()
@@ -375,7 +376,7 @@ func lostRelease(e *Env) error {
 }
 
 // lateSet makes node i close the connection that carries the next SET, and execute that SET after
-// delay, as a server that was busy meanwhile does.
+// delay. A real server does the same if it is busy when the connection ends.
 func lateSet(e *Env, i int, delay time.Duration) {
 	e.Embedded[i].On("set", 1, embedded.Fault{LoseCommand: true, Then: func(args []string) {
 		go func() {

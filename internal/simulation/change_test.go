@@ -25,8 +25,8 @@ import (
 // This file changes the set of nodes while clients lock: processes of one kind take the place of processes of
 // another.
 //
-// Processes of kind 0 have the first set, those of kind 1 the first and the second as joint sets, those of kind 2 the
-// second, and so on.
+// Processes of kind 0 have the first set. Processes of kind 1 have the first and the second set as joint sets.
+// Processes of kind 2 have the second set, and so on.
 
 // drawChange draws the sets of nodes. Each set shares any number of nodes with the one before it.
 func (p *simPlan) drawChange(r *rand.Rand) {
@@ -66,14 +66,15 @@ func (p *simPlan) dispensable(node int) int {
 	return node
 }
 
-// nodesOf returns the set of a kind, or both sets of a joint one.
+// nodesOf returns the set of a kind, or both sets if the kind is joint.
 func (s *simulation) nodesOf(kind int) [][]int {
 	return s.sets[kind/2 : (kind+1)/2+1]
 }
 
 func isJoint(kind int) bool { return kind%2 == 1 }
 
-// deploy replaces the processes by those of the next kind, until all have the last set alone.
+// deploy replaces all processes by processes of the next kind, kind after kind, until all of them use only the last
+// set.
 func (s *simulation) deploy(r *rand.Rand) {
 	defer s.deployed.Store(true)
 	for kind := 1; kind <= 2*(len(s.sets)-1); kind++ {
@@ -102,7 +103,7 @@ func (s *simulation) deploy(r *rand.Rand) {
 	}
 }
 
-// pause is a time between two steps of a deployment.
+// pause waits between two steps of a deployment.
 func (s *simulation) pause(r *rand.Rand, most time.Duration) {
 	if s.realm == hasty {
 		most = 10 * time.Millisecond
@@ -110,7 +111,7 @@ func (s *simulation) pause(r *rand.Rand, most time.Duration) {
 	time.Sleep(between(r, 0, most))
 }
 
-// replace lets a process of another kind take the place of process i.
+// replace starts a process of the given kind in the place of process i, and ends the old one.
 func (s *simulation) replace(r *rand.Rand, i, kind int) {
 	s.mu.Lock()
 	p := s.process(i, kind, false)
@@ -122,7 +123,7 @@ func (s *simulation) replace(r *rand.Rand, i, kind int) {
 	if oneIn(r, 2) {
 		s.pause(r, 50*time.Millisecond)
 	}
-	// Close would release a hold that another process has taken over by its value.
+	// Not while another process may use a value of the old one: Close would release that hold.
 	if s.realm != hasty && oneIn(r, 2) && s.now() > time.Duration(s.givenUntil[i].Load()) {
 		ctx, cancel := context.WithTimeout(s.Context(), 300*time.Millisecond)
 		_ = old.Close(ctx) // nodes may be away
@@ -131,7 +132,7 @@ func (s *simulation) replace(r *rand.Rand, i, kind int) {
 	old.stop()
 }
 
-// runsBelow reports whether processes of kinds before this one run.
+// runsBelow reports whether a process of an earlier kind still runs.
 func (s *simulation) runsBelow(kind int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +140,7 @@ func (s *simulation) runsBelow(kind int) bool {
 }
 
 // lockEach lets a joint process lock each name with fencing, after the last process of the former kind has ended.
-// So the tokens of every name rise through the change, whatever the clocks say.
+// That makes the tokens of every name rise through the change, whatever the clocks say.
 func (s *simulation) lockEach(r *rand.Rand) {
 	c := &simClient{simulation: s, name: "deployment", random: r}
 	for _, name := range s.names {
@@ -165,9 +166,9 @@ func (s *simulation) lockEach(r *rand.Rand) {
 	}
 }
 
-// retire removes the nodes that processes of this kind no longer have. In the background it waits until all messages
-// have arrived and every lock and queue has run out. Then nothing may be left on these nodes. retire notes what is
-// there, and switches them off.
+// retire removes the nodes that processes of this kind no longer use. In the background it waits until all messages
+// have arrived and every lock and queue has expired. Then no key may be left on these nodes. retire notes the keys
+// that are there, for the checks, and switches the nodes off.
 func (s *simulation) retire(kind int) {
 	var nodes []int
 	for _, j := range s.sets[kind/2-1] {
@@ -188,10 +189,10 @@ func (s *simulation) retire(kind int) {
 	})
 }
 
-// retired is a Fault: from now on nothing may be left on the node.
+// retired marks a Fault event: from its time on, no key may be left on the node.
 const retired = "retired"
 
-// keep notes a new connection of the process, so that it ends with the process.
+// keep records a new connection of the process, so that stop can close it.
 func (p *process) keep(c net.Conn, err error) (net.Conn, error) {
 	if err != nil {
 		return nil, err
@@ -206,7 +207,7 @@ func (p *process) keep(c net.Conn, err error) (net.Conn, error) {
 	return c, nil
 }
 
-// stop ends the process: from now on it sends nothing and receives nothing. What it has sent still arrives.
+// stop ends the process: from now on it sends nothing and receives nothing. What it has sent before still arrives.
 // Its connections and calls end a nanosecond apart, so that a seed repeats itself.
 func (p *process) stop() {
 	p.mu.Lock()
@@ -227,7 +228,7 @@ func (p *process) stop() {
 	p.simulation.ends(fmt.Sprintf("process %d", p.slot), fmt.Sprintf("the process with %v", p.simulation.nodesOf(p.kind)))
 }
 
-// call returns the context of a call, which ends with the process at the latest.
+// call returns the context of a call. The context ends after patience, or earlier if the process ends.
 func (p *process) call(patience time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(p.simulation.Context(), patience)
 	p.mu.Lock()
@@ -239,17 +240,17 @@ func (p *process) call(patience time.Duration) (context.Context, context.CancelF
 	return ctx, cancel
 }
 
-// hasEnded reports whether the process has been stopped, and has no connection any more. Until then a client can
-// unlock: an extension that fails because some connections have ended is a reason to do so.
+// hasEnded reports whether the process has been stopped and all its connections are closed. Until then its clients
+// may still note events: for example, a client unlocks because its extension failed on a closed connection.
 func (p *process) hasEnded() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.silent
 }
 
-// A process with the old nodes, whose clock is ahead, gets a token. A process with the new nodes gets a greater one
-// only if a joint process has locked the name in between. If the joint process locked it only before the old one
-// did, that does not help.
+// A process with the old nodes gets a token while its clock is ahead. A process with the new nodes gets a greater
+// token only if a joint process has locked the name in between. It does not help if the joint process locked the name
+// only before the old process did.
 func TestTokensAcrossAChangeNeedALockWithBothSets(t *testing.T) {
 	for name, again := range map[string]bool{"locked again with both sets": true, "locked with both sets before": false} {
 		t.Run(name, func(t *testing.T) {

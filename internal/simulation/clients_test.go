@@ -17,20 +17,20 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// This file has what the clients of a simulation do.
+// This file plays the clients of a simulation.
 
-// simNodeTimeout is the least that a node has to answer by default.
+// simNodeTimeout is the shortest node deadline that the library sets by default.
 const simNodeTimeout = 50 * time.Millisecond
 
-// A simClient is a goroutine that locks, one term after the other.
+// A simClient locks on a goroutine of its own, one term after the other.
 type simClient struct {
 	*simulation
 	process int
 	name    string
 	random  *rand.Rand
 	term    int
-	former  *simTerm // the last, if it has ended and its Mutex may be used again
-	shown   int      // how many values
+	former  *simTerm // the last term, if its Mutex may be used again
+	shown   int      // numbers the clients that adopt or join its holds, for their names
 }
 
 func (c *simClient) run() {
@@ -53,22 +53,22 @@ type simTerm struct {
 	expiry  time.Duration
 	drawn   drawnOptions
 	options []redsync.Option
-	own     *redsync.Redsync // of this term alone
+	own     *redsync.Redsync // the term's own, if it does not use that of the process
 	leads   bool             // it is a term of Lead
-	within  bool             // it is the time in which a function runs
+	within  bool             // the client holds the lock within a function
 	keeps   time.Duration    // WithMinHold
-	shares  string           // whose term's hold it is, where it was adopted
+	shares  string           // the ID of the term whose hold it has adopted or joined; "": it has its own
 	shown   atomic.Bool      // others may have its value
 	shared  atomic.Bool      // it reads: from the start, or since a downgrade
-	done    chan struct{}    // closed when the client believes no more
+	done    chan struct{}    // closed when the client no longer believes that it holds
 }
 
-// drawnOptions are those that decide what a client may do in a term.
+// drawnOptions are the options that decide what a client may do in a term.
 type drawnOptions struct {
 	watched, limited bool // WithWatchdog, WithMaxHold
 	once             bool // TryLock
-	unhurried        bool // WithFailFast(false): what was confirmed in time may be told later
-	heals            bool // WithSetNXOnExtend, which nobody else may unlock
+	unhurried        bool // WithFailFast(false): an extension confirmed in time may return after the old Until
+	heals            bool // WithSetNXOnExtend: no other client may unlock while this one holds
 	fences           bool // WithFencing
 	reads            bool // WithShared
 	unjoined         bool // an option keeps readers of the process from sharing the hold
@@ -76,7 +76,7 @@ type drawnOptions struct {
 	permits, weight  int  // WithPermits and WithWeight; 0 and 0 for a lock
 }
 
-// options draws the options of a term, which may be one that is adopted. WithFencing is not among them.
+// options draws the options of a term. adopted says that the term adopts a hold. The caller adds WithFencing.
 func (c *simClient) options(adopted bool) (options []redsync.Option, expiry time.Duration, drawn drawnOptions) {
 	pick := func(n int, option redsync.Option) bool {
 		picked := c.oneIn(n)
@@ -122,8 +122,8 @@ func (t *simTerm) event(kind history.Kind) history.Event {
 // hasSeveral reports whether the term locks several names. Nobody adopts such a lock.
 func (t *simTerm) hasSeveral() bool { return len(t.Names()) > 1 }
 
-// note notes an event of a term. A process that has ended says nothing more: what it was last promised lasts
-// to its Until.
+// note notes an event of a term. After the process has ended it notes nothing. So what the client was last promised
+// lasts to its Until.
 func (t *simTerm) note(kind history.Kind, err error) {
 	if t.process.hasEnded() {
 		return
@@ -132,7 +132,7 @@ func (t *simTerm) note(kind history.Kind, err error) {
 	switch kind {
 	case history.Held:
 		e.Permits, e.Weight = t.drawn.permits, t.drawn.weight
-		if t.shares == "" { // else it is the giver's
+		if t.shares == "" { // otherwise the token is that of the giver
 			e.Token = t.numberOf()
 		}
 		fallthrough
@@ -148,7 +148,7 @@ func (t *simTerm) note(kind history.Kind, err error) {
 	t.client.log.Note(e)
 }
 
-// lock is one term, or a campaign.
+// lock plays one term, or a campaign.
 func (c *simClient) lock() {
 	switch {
 	case c.class[leaders] && c.oneIn(3):
@@ -182,8 +182,8 @@ func (c *simClient) lock() {
 	t.work()
 }
 
-// checkHandedOver looks that a lock or a permit was not handed over within the process, or shared by its readers, for
-// longer than others bear.
+// checkHandedOver checks that a process hands a lock or a permit over to its own clients, or shares it among its
+// readers, only for a short time, because other processes may wait for it.
 func (t *simTerm) checkHandedOver() {
 	first, passed := t.client.acquired.LoadOrStore(peek.Value(t.Mutex), t.client.now())
 	if passed && t.shared.Load() {
@@ -192,8 +192,8 @@ func (t *simTerm) checkHandedOver() {
 	assert.LessOrEqual(t.client, t.client.now()-first.(time.Duration), min(t.expiry/10, 20*time.Millisecond), "handed over for so long")
 }
 
-// A countsNoneTooYoung looks that nothing counts that a node has said soon after a
-// restart, when it may have forgotten what it had granted.
+// A countsNoneTooYoung checks that no grant of a node counts soon after the node has restarted:
+// the node may have forgotten what it had granted before.
 type countsNoneTooYoung struct{ *simulation }
 
 func (s countsNoneTooYoung) ObserveVote(_ context.Context, v observe.Vote) {
@@ -204,7 +204,7 @@ func (s countsNoneTooYoung) ObserveVote(_ context.Context, v observe.Vote) {
 	}
 }
 
-// begin makes a Mutex, or takes the last one again.
+// begin begins a term, with a new Mutex or with that of the last term.
 func (c *simClient) begin() *simTerm {
 	c.term++
 	t := &simTerm{client: c, number: c.term, done: make(chan struct{})}
@@ -242,8 +242,8 @@ func (c *simClient) begin() *simTerm {
 	return t
 }
 
-// read makes t, which has these options so far, a term of a reader. It returns the options of t: often those that
-// many readers have, so that those of a process can share a hold, and otherwise perhaps another expiry.
+// read makes t a term of a reader. It gets the options of t so far, and returns those that t uses. Often these are the
+// options of alike, so that the readers of a process can share a hold. Otherwise the expiry may be another one.
 func (t *simTerm) read(options []redsync.Option) []redsync.Option {
 	c := t.client
 	switch {
@@ -263,8 +263,8 @@ func (t *simTerm) read(options []redsync.Option) []redsync.Option {
 	return options
 }
 
-// close closes the Redsync that the term has for itself, or leaves it as it is. (In the
-// tidy realm nothing may be left to its expiry, as Close may do.)
+// close closes the term's own Redsync, if there is one, or leaves it open. In the tidy realm it never
+// closes one, because Close may leave keys to expire and the checks of that realm allow none.
 func (t *simTerm) close() {
 	c := t.client
 	if t.own == nil || c.realm == tidy || c.oneIn(2) {
@@ -282,7 +282,7 @@ func (t *simTerm) close() {
 	_ = t.own.Close(ctx) // nodes may be away
 }
 
-// do is a term within Do.
+// do plays a term within Do.
 func (t *simTerm) do(ctx context.Context) {
 	c, held := t.client, false
 	c.former = nil
@@ -340,12 +340,12 @@ func (t *simTerm) try(ctx context.Context) error {
 	return t.LockContext(ctx)
 }
 
-// patience is for how long a client waits.
+// patience returns a context that ends when the client stops waiting.
 func (t *simTerm) patience() (context.Context, context.CancelFunc) {
 	c := t.client
 	most := time.Second
 	switch {
-	case c.class[hurry] && c.oneIn(3): // less than any deadline of a node
+	case c.class[hurry] && c.oneIn(3): // shorter than any node deadline
 		most = []time.Duration{1, 4 * time.Millisecond, simNodeTimeout / 4}[c.random.IntN(3)]
 	case c.oneIn(4):
 		most = 20 * time.Millisecond
@@ -353,7 +353,7 @@ func (t *simTerm) patience() (context.Context, context.CancelFunc) {
 	return t.process.call(between(c.random, 0, most))
 }
 
-// work is what a client does with a lock.
+// work plays what a client does with a lock.
 func (t *simTerm) work() {
 	c := t.client
 	longest := t.expiry / 2
@@ -374,11 +374,11 @@ func (t *simTerm) work() {
 	}
 	mayStay := c.realm != tidy
 	switch kind := c.random.IntN(12); {
-	case kind == 0 && mayStay && (!t.drawn.watched || t.drawn.limited): // it goes without a word
+	case kind == 0 && mayStay && (!t.drawn.watched || t.drawn.limited): // it goes without unlocking
 		return
 	case kind == 1 && mayStay: // it stays for too long
 		c.pause(t.expiry/2, 2*t.expiry)
-	case t.own != nil: // whose Close would unlock what others have
+	case t.own != nil: // its Close would unlock a hold that was given away
 	case t.hasSeveral():
 	case kind == 2 || kind < 6 && c.class[values]:
 		t.giveAway()
@@ -387,7 +387,7 @@ func (t *simTerm) work() {
 	t.end()
 }
 
-// step is something that a holder does.
+// step plays one step of a holder.
 func (t *simTerm) step() {
 	c := t.client
 	if t.mayDowngrade() && c.oneIn(3) {
@@ -413,7 +413,7 @@ func (t *simTerm) step() {
 	}
 }
 
-// extend extends, now or in the nick of time, or a little later.
+// extend extends the hold, at once or so close to Until that the answer may come too late.
 func (t *simTerm) extend() {
 	c := t.client
 	if c.realm != tidy && c.oneIn(3) {
@@ -433,14 +433,15 @@ func (t *simTerm) extend() {
 	t.note(history.Extended, nil)
 }
 
-// mayDowngrade reports whether a client may make its lock shared: nobody else has the value, and relies upon an
-// exclusive lock.
+// mayDowngrade reports whether a client may make its lock shared. It may not if another client may have the value,
+// because that client relies on an exclusive lock.
 func (t *simTerm) mayDowngrade() bool {
 	return t.client.class[readers] && !t.hasSeveral() && t.drawn.permits == 0 && !t.shared.Load() && !t.shown.Load() && (t.shares == "" || t.drawn.alone)
 }
 
-// downgrade makes an exclusive lock shared. The client believes that from the call on. A process that has ended
-// downgrades nothing: it says nothing of it, but another process could still extend the lock as a reader's.
+// downgrade makes an exclusive lock shared. From the call on the client believes in a shared lock. After the process
+// has ended there is no downgrade, because note would not record it. extendElsewhere could then make the lock shared on
+// the nodes while it is exclusive in the history.
 func (t *simTerm) downgrade() {
 	c := t.client
 	if t.process.hasEnded() {
@@ -463,7 +464,7 @@ func (t *simTerm) downgrade() {
 	t.note(history.Extended, nil)
 }
 
-// upgrade locks exclusively what a Do around it reads. That must fail.
+// upgrade locks exclusively a name that the Do around it holds shared. That must fail.
 func (t *simTerm) upgrade(ctx context.Context) {
 	m := t.process.NewMutex(t.Name(), redsync.WithExpiry(t.expiry), redsync.WithDriftFactor(t.client.drift))
 	err := m.LockContext(ctx)
@@ -476,7 +477,7 @@ func (t *simTerm) upgrade(ctx context.Context) {
 }
 
 // extendElsewhere lets another process extend the lock by its value, for a shorter time.
-// That must not end what is promised here.
+// That must not shorten the hold of t.
 func (t *simTerm) extendElsewhere() {
 	c := t.client
 	other := (c.process + 1) % simProcesses
@@ -505,10 +506,11 @@ func (t *simTerm) adopts(given redsync.Sequencer) redsync.Option {
 	return redsync.WithValue(given.Value)
 }
 
-// given notes that a process holds what is held elsewhere as well, for so long.
+// given notes that a process may have a hold whose value a client elsewhere also has, for the duration lasts. Until
+// then the simulation does not close the process, because that would unlock the shared hold.
 func (s *simulation) given(process int, lasts time.Duration) {
 	if s.clocks == "wall" {
-		lasts += s.longest // the timer that ends a hold may be late: see rules
+		lasts += s.longest // the timer at the end of a hold may be late: see rules
 	}
 	until := &s.givenUntil[process]
 	until.Store(max(until.Load(), int64(s.now()+lasts)))
@@ -537,7 +539,8 @@ func (t *simTerm) unlock(ctx context.Context) {
 	t.note(history.Unlocked, err)
 }
 
-// unlock unlocks m, which is of a process.
+// unlock unlocks m, a Mutex of process p. With the mistake firstUnlocks it first releases the hold by its value, for
+// all readers of the process.
 func (s *simulation) unlock(ctx context.Context, p *process, m *redsync.Mutex, shared bool) error {
 	if !shared || s.asked.mistake != firstUnlocks {
 		_, err := m.UnlockContext(ctx)
@@ -548,8 +551,8 @@ func (s *simulation) unlock(ctx context.Context, p *process, m *redsync.Mutex, s
 	return err
 }
 
-// giveAway lets another client go on with the lock. The giver believes no more. It neither
-// extends nor unlocks, but it may lock again, also by the same Mutex.
+// giveAway lets another client go on with the lock. The giver no longer believes that it holds the
+// lock. It neither extends nor unlocks it, but it may lock again, also with the same Mutex.
 func (t *simTerm) giveAway() {
 	c := t.client
 	t.note(history.Gave, nil)
@@ -562,19 +565,19 @@ func (t *simTerm) giveAway() {
 	t.show(given, true)
 	if c.class[values] {
 		c.former = t
-		c.pause(0, min(2*t.expiry, 200*time.Millisecond)) // sometimes its own time is over when it locks again
+		c.pause(0, min(2*t.expiry, 200*time.Millisecond)) // its old expiry may have passed when it locks again
 	}
 }
 
-// mayShow reports whether others may have the value while t goes on. They unlock it, so no other reader may share it
-// without knowing.
+// mayShow reports whether other clients may get the value while t goes on. They also unlock the hold. So readers of the
+// process, who would not know of that, must not share it.
 func (t *simTerm) mayShow() bool {
 	return t.client.class[values] && !t.drawn.heals && t.own == nil && !t.hasSeveral() &&
 		(!t.drawn.reads || t.drawn.unjoined || t.shares != "")
 }
 
-// show lets a client of another process, or of this one, have the value of t. It adopts the
-// lock soon, and has to unlock it if t does not any more.
+// show gives the value of t to a client of another process or of this one. That client soon
+// adopts the lock. If away is set, t no longer unlocks the lock, and the other client must do so.
 func (t *simTerm) show(given redsync.Sequencer, away bool) {
 	c := t.client
 	c.shown++
@@ -598,9 +601,9 @@ func (t *simTerm) show(given redsync.Sequencer, away bool) {
 	})
 }
 
-// adopt is a term that goes on with what another client has locked. The client believes
-// from the Extend that adopts it on. It sets WithSetNXOnExtend and WithFencing as the giver has them, as
-// WithValue demands: its Unlock settles a node too early else.
+// adopt plays a term that goes on with a lock of another client. The client believes that it holds
+// the lock once Extend has adopted it. It sets WithSetNXOnExtend and WithFencing if the giver has them, as
+// WithValue demands: otherwise its Unlock would settle a node too early.
 func (c *simClient) adopt(name string, given redsync.Sequencer, whose string, away bool, giver drawnOptions) {
 	c.term++
 	t := &simTerm{client: c, number: c.term, shares: whose, done: make(chan struct{})}
@@ -624,7 +627,7 @@ func (c *simClient) adopt(name string, given redsync.Sequencer, whose string, aw
 			options = append(options, redsync.WithFair())
 		}
 		t.options = append(slices.Clone(options), c.permitOptions(giver.permits, giver.weight)...)
-		if c.oneIn(2) { // otherwise the Sequencer says it
+		if c.oneIn(2) { // otherwise these options come from the Sequencer
 			options = t.options
 		}
 	}
@@ -648,8 +651,8 @@ func (c *simClient) adopt(name string, given redsync.Sequencer, whose string, aw
 	}
 }
 
-// follow notes what a term is told while it is held: that it goes on, where the watchdog
-// extends it, and by lost that it is over.
+// follow notes what the client of t learns during its hold: each extension by the watchdog, and the
+// loss of the hold, which the channel lost reports.
 func (c *simClient) follow(t *simTerm, lost <-chan struct{}) {
 	until := c.now() + t.Remaining()
 	promised := until
@@ -659,7 +662,7 @@ func (c *simClient) follow(t *simTerm, lost <-chan struct{}) {
 			select {
 			case <-lost:
 				timer.Stop()
-				if c.clocks != "wall" && until > promised { // the end has come meanwhile
+				if c.clocks != "wall" && until > promised { // the promised Until has passed
 					assert.LessOrEqual(c, c.now(), promised+1, "%s #%d was told so late that it had ended", c.name, t.number)
 				}
 				t.note(history.Lost, nil)
@@ -675,7 +678,7 @@ func (c *simClient) follow(t *simTerm, lost <-chan struct{}) {
 					assert.Fail(c, "never told of its end", "%s #%d", c.name, t.number)
 					return
 				}
-				until += time.Hour // nothing but the end comes now
+				until += time.Hour // only the report of the loss can come now
 				continue
 			}
 			t.note(history.Extended, nil)

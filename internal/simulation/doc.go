@@ -1,20 +1,21 @@
-// Package simulation contains only tests. They run the whole library in virtual time, with five
-// nodes and a few processes, or while processes change from one set of nodes to the next. All faults are
-// drawn from a seed. Package history checks what the clients believed.
+// Package simulation contains only tests. They run the whole library in virtual time, with a few
+// processes and five nodes. In the tests of a change the processes move from one set of nodes to the
+// next. All faults are drawn from a seed. Package history checks what the clients believed.
 //
-// In some seeds the clients lock several names at once beside single ones. Package history checks the promises
-// for each name. It also checks that each node has set all keys of such a lock, or none. In some seeds the clients
-// also lock single names shared, and make exclusive locks shared (Downgrade). Then package history lets readers
-// overlap with readers alone. In some seeds the clients also take permits of the same names. Package history counts how
-// many are held at once.
+// In some seeds the clients also lock several names at once. Package history checks the promises for each name. It also
+// checks that each node has set all keys of such a lock, or none. In some seeds the clients also lock single names
+// shared, and make exclusive locks shared (Downgrade). Then package history lets readers overlap, but only with
+// readers. In some seeds the clients also take permits of the same names. Package history counts how many are held at
+// once.
 //
 // In some seeds clients campaign for names (Lead), call Do within Do, or run jobs once per tick (WithMinHold).
 // Package history checks that no leader's context outlives its term, and that the numbers of terms rise. It also checks
-// that no joined call goes on when somebody else holds, and that no job begins too soon after another one.
+// that no call that has joined a hold goes on after somebody else has got the lock, and that no job begins too soon
+// after another one.
 //
-// In the end, when nothing goes wrong any more, everybody who waits must be served in time, also a writer while readers
-// overlap, and a client that wants several permits while others come and go. At each tick one process must run the job.
-// All permits must be free, and nothing may be left.
+// At the end of each seed all faults stop. Then every waiter must be served in time: also a writer while readers
+// overlap, and a client that wants several permits while others come and go. At each tick exactly one process must run
+// the job. All permits must be free, and no key of a lock or a queue may be left.
 //
 //	go test -run 'TestSimulation$' ./internal/simulation      # as many seeds as package testlength says
 //	REDSYNC_SIM_SEEDS=3000                                    # this many seeds
@@ -46,5 +47,5 @@
 //
 // A failure prints the command that repeats it. A panic ends the process without printing the
 // seed; with -v the output shows which seed was running. A seed in which the set of nodes
-// changes repeats itself most times, not each time: if it passes, try it again.
+// changes does not repeat itself every time: if it passes, try it again.
 package simulation

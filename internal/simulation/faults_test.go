@@ -11,21 +11,22 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/nonsense"
 )
 
-// This file has what goes wrong in a simulation.
+// This file makes things go wrong in a simulation.
 
-// fault notes that something sets in, and afterwards that it ends.
+// fault notes that a fault begins, and calls f, which makes it happen.
 func (s *simulation) fault(where, what string, f func()) {
 	s.log.Note(history.Event{At: s.now(), Kind: history.Fault, Where: where, What: what})
 	f()
 }
 
+// ends notes that a fault has ended.
 func (s *simulation) ends(where, what string) {
 	s.log.Note(history.Event{At: s.now(), Kind: history.Fault, Where: where, What: what, Ends: true})
 }
 
-// disturb makes one thing after another go wrong until the time is over, and puts it right again.
-// No more than two nodes are away at a time, except for those that the guard keeps from
-// counting, and in a lawless realm.
+// disturb causes one fault after another, and ends each of them, until the time is over. At most two
+// nodes are away at a time, with two exceptions: nodes whose votes do not count because of the restart
+// guard, and a lawless realm.
 func (s *simulation) disturb(r *rand.Rand) {
 	for {
 		time.Sleep(between(r, 0, 2*s.rest))
@@ -68,14 +69,14 @@ func (s *simulation) all() (nodes []int) {
 	return nodes
 }
 
-// some returns so many of the nodes that processes use, or all of these.
+// some returns n of the nodes that processes use, or all of them if there are fewer.
 func (s *simulation) some(r *rand.Rand, n int) []int {
 	nodes := slices.DeleteFunc(s.all(), func(i int) bool { return s.leaving[i].Load() })
 	r.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
 	return nodes[:min(n, len(nodes))]
 }
 
-// away makes nodes go away for a while.
+// away makes nodes unreachable for a while: it kills, disconnects or freezes them.
 func (s *simulation) away(r *rand.Rand, nodes []int) {
 	if oneIn(r, 3) {
 		s.restart(r, s.realm == guarded && oneIn(r, 2), nodes...)
@@ -96,7 +97,7 @@ func (s *simulation) away(r *rand.Rand, nodes []int) {
 	}
 }
 
-// restart kills nodes and starts them again, without their data if empty.
+// restart kills nodes and starts them again, without their data if empty is set.
 func (s *simulation) restart(r *rand.Rand, empty bool, nodes ...int) {
 	for _, i := range nodes {
 		s.fault(node(i), "killed", s.nodes[i].Kill)
@@ -111,8 +112,8 @@ func (s *simulation) restart(r *rand.Rand, empty bool, nodes ...int) {
 	}
 }
 
-// separate holds up what is sent between a process and some nodes, or all. Then these
-// may lose their connections, and what is sent over the next ones overtakes it.
+// separate delays the messages between a process and some nodes. Then these nodes may lose their
+// connections, and messages on new connections overtake the delayed ones.
 func (s *simulation) separate(r *rand.Rand) {
 	i, lasts := r.IntN(simProcesses), between(r, 0, 300*time.Millisecond)
 	some := s.some(r, 1+r.IntN(len(s.nodes)))
@@ -132,9 +133,9 @@ func (s *simulation) separate(r *rand.Rand) {
 	}
 }
 
-// refuse makes nodes lose their connections, and refuse whoever connects, for a while: by
-// the password, by SELECT, or by what the client makes sure of. The default user is open,
-// and so is database 0.
+// refuse makes nodes drop their connections and refuse new ones for a while: the password is wrong,
+// SELECT fails, or the client's OnConnect fails. The default user and database 0 stay open, so a
+// client that ignores the refusal sets keys there: see lookForStrays.
 func (s *simulation) refuse(r *rand.Rand) {
 	kind, some := r.IntN(3), s.some(r, 1+r.IntN(len(s.nodes)))
 	for _, i := range some {
@@ -160,13 +161,13 @@ func (s *simulation) refuse(r *rand.Rand) {
 	}
 }
 
-// welcome lets a node greet those who connect as they expect it, but for SELECT.
+// welcome makes a node accept new connections again. It does not end refusals of SELECT.
 func (s *simulation) welcome(i int) {
 	s.nodes[i].SetUser(simUser, simPassword)
 	s.unready[i].Store(false)
 }
 
-// babble makes a node talk nonsense, to those who connect or to those who are connected.
+// babble makes a node send nonsense, on new connections or on existing ones.
 func (s *simulation) babble(r *rand.Rand) {
 	i, bursts := s.some(r, 1)[0], make([]nonsense.Outburst, 1+r.IntN(4))
 	for k := range bursts {
@@ -185,7 +186,7 @@ func (s *simulation) forget(nodes []int) {
 	}
 }
 
-// turnOff lets a host be off from the start, for as long as the plan says.
+// turnOff turns a host off at the start, for as long as the plan says.
 func (s *simulation) turnOff() {
 	if s.off < 0 {
 		return
@@ -199,7 +200,7 @@ func (s *simulation) turnOff() {
 	}
 }
 
-// disturbCommands makes a node do something odd with some of the next commands.
+// disturbCommands makes a node lose, delay, repeat or refuse some of its next commands.
 func (s *simulation) disturbCommands(r *rand.Rand) {
 	i, command := s.some(r, 1)[0], []string{"set", "evalsha"}[r.IntN(2)]
 	if s.fair || s.fencing {
@@ -239,8 +240,8 @@ func (s *simulation) breakLaw(r *rand.Rand) {
 	}
 }
 
-// heal puts right whatever is wrong still, but for a host that is off to the end. The last
-// connections may fall silent here: the locks must be free in time all the same.
+// heal ends all faults, except that a host which is off to the end stays off. All connections may
+// fall silent here for the last time: even then the locks must become free in time.
 func (s *simulation) heal() {
 	for i, n := range s.nodes {
 		if i != s.off || s.offFor > 0 {

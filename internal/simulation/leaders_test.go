@@ -11,9 +11,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/history"
 )
 
-// This file has what candidates do: clients that campaign for a name, and lead.
+// This file plays candidates: clients that campaign for a name, and lead.
 
-// lead is a campaign of a client: it may lead several terms, or none.
+// lead plays a campaign of a client. The client may lead for several terms or for none.
 func (c *simClient) lead() {
 	c.former = nil
 	options, expiry, _ := c.options(false)
@@ -22,7 +22,7 @@ func (c *simClient) lead() {
 		c.term++
 		t := &simTerm{client: c, number: c.term, process: process, expiry: expiry, leads: true, within: true, done: make(chan struct{})}
 		t.drawn.watched = true
-		t.Mutex = process.NewMutex(name, options...) // which names the term, until it begins
+		t.Mutex = process.NewMutex(name, options...) // events take the name from it until the term begins
 		t.note(history.Call, nil)
 		return t
 	}
@@ -52,7 +52,7 @@ func (c *simClient) lead() {
 
 var errResigned = errors.New("resigned")
 
-// asLeader is what a leader does in a term.
+// asLeader plays what a leader does in a term.
 func (t *simTerm) asLeader(ctx context.Context) error {
 	c := t.client
 	t.Mutex = redsync.FromContext(ctx)
@@ -71,7 +71,7 @@ func (t *simTerm) asLeader(ctx context.Context) error {
 	switch {
 	case c.asked.mistake == deafLeader:
 		c.pause(t.expiry, 4*t.expiry)
-	case c.oneIn(2): // it leads for as long as it may, and sometimes goes on
+	case c.oneIn(2): // it leads for as long as it may, and sometimes a little longer
 		<-ctx.Done()
 		if c.oneIn(2) {
 			c.pause(0, 100*time.Millisecond)

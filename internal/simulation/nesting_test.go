@@ -15,13 +15,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/peek"
 )
 
-// This file has what clients do that call Do within a Do.
+// This file plays clients that call Do within a Do.
 
-// deepest is how many calls of Do are within each other at most.
+// deepest is the largest number of calls of Do within one another.
 const deepest = 3
 
-// nest makes calls of Do within that of t, whose function has ctx. Some have returned when nest returns, others run on
-// goroutines of their own. It reports whether there are any.
+// nest makes calls of Do within the Do of t. ctx is the context of t's function. nest waits for some of the calls, and
+// runs the others on their own goroutines. It reports whether it has made any.
 func (t *simTerm) nest(ctx context.Context, depth int) (any bool) {
 	c := t.client
 	if !c.class[nesting] || depth == deepest || t.drawn.permits != 0 {
@@ -50,8 +50,8 @@ func (t *simTerm) nest(ctx context.Context, depth int) (any bool) {
 	return any
 }
 
-// callWithin calls Do with ctx, which belongs to a Do that has, or had, the hold with this value. If it has the hold
-// still, the call joins it, and sends nothing.
+// callWithin calls Do with ctx, the context of an outer Do that has, or had, the hold with this value. If the outer Do
+// still has the hold, the call joins it and sends nothing.
 func (c *simClient) callWithin(ctx context.Context, outer *simTerm, hold, value string, depth int) {
 	c.term++
 	names := outer.Names()
@@ -106,7 +106,7 @@ func (c *simClient) callWithin(ctx context.Context, outer *simTerm, hold, value 
 	}
 }
 
-// heeds looks that the context of a function ends with the hold.
+// heeds checks that the context of a function ends with the hold.
 func (c *simClient) heeds(ctx context.Context, t *simTerm) {
 	lost := t.Lost()
 	go func() {
@@ -119,7 +119,7 @@ func (c *simClient) heeds(ctx context.Context, t *simTerm) {
 	}()
 }
 
-// lockWithin locks what a Do around ctx holds. That must fail at once.
+// lockWithin calls Lock for the names that the Do around ctx holds. That must fail at once.
 func (t *simTerm) lockWithin(ctx context.Context) {
 	c := t.client
 	m := newMutex(t.process.Redsync, t.Names(), []redsync.Option{redsync.WithExpiry(t.expiry), redsync.WithDriftFactor(c.drift)})
@@ -132,7 +132,8 @@ func (t *simTerm) lockWithin(ctx context.Context) {
 	}
 }
 
-// releasedUnder makes a mistake, if it is asked for: it releases the hold of a Do while calls run that have joined it.
+// releasedUnder plays the mistake underJoined, if the scene asks for it: it releases the hold of a Do while calls that
+// have joined the hold still run. It reports whether it has done so.
 func (t *simTerm) releasedUnder() bool {
 	if t.client.asked.mistake != underJoined {
 		return false

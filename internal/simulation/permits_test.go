@@ -18,13 +18,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file has what clients do with permits, and how many there are.
+// This file plays clients that take permits, and draws how many permits there are.
 
-// mostPermits is how many permits a name has at most.
+// mostPermits is the largest number of permits that a name has.
 const mostPermits = 5
 
-// drawPermits draws how many permits each name has. Processes may disagree. In a control there are as many as make the
-// mistake likely to be seen.
+// drawPermits draws how many permits each name has. Processes may disagree about that. A control has numbers with which
+// the checks are likely to see its mistake.
 func (p *simPlan) drawPermits(r *rand.Rand, in mistake) {
 	n, disagree := 1+r.IntN(mostPermits), oneIn(r, 3)
 	p.heavy = oneIn(r, 2)
@@ -36,7 +36,7 @@ func (p *simPlan) drawPermits(r *rand.Rand, in mistake) {
 		p.permits = append(p.permits, n)
 	}
 	switch in {
-	case anySlots, oneAlone, inAnyTurn: // they are about several permits
+	case anySlots, oneAlone, inAnyTurn: // they concern clients that want several permits
 		p.heavy, p.permits = true, []int{mostPermits, mostPermits, mostPermits}
 	case counted:
 		p.heavy, p.permits = false, []int{3, 3, 3}
@@ -46,11 +46,11 @@ func (p *simPlan) drawPermits(r *rand.Rand, in mistake) {
 	}
 }
 
-// heaviest is how many of n permits a client wants at most.
+// heaviest returns how many of n permits a client wants at most.
 func heaviest(n int) int { return min(3, n) }
 
-// wantPermits makes t, which has these options so far, a term of a client that wants permits. It returns the options
-// of t.
+// wantPermits makes t a term of a client that wants permits. It gets the options of t so far, and returns those that
+// t uses.
 func (t *simTerm) wantPermits(options []redsync.Option) []redsync.Option {
 	c := t.client
 	n, weight := c.permits[c.process], 1
@@ -61,8 +61,8 @@ func (t *simTerm) wantPermits(options []redsync.Option) []redsync.Option {
 	return append(options, c.permitOptions(n, weight)...)
 }
 
-// wakes returns the options of a client that waits for permits when everything is in order. If nodes can be heard, it
-// waits until one wakes it, and polls none.
+// wakes returns options for a client that waits for permits after all faults have ended. If wake-ups from all nodes can
+// arrive, its retry delay is longer than its patience: then only a wake-up helps it, and polling does not.
 func (s *simulation) wakes() []redsync.Option {
 	if s.class[silence] || s.off >= 0 {
 		return nil
@@ -70,7 +70,7 @@ func (s *simulation) wakes() []redsync.Option {
 	return []redsync.Option{redsync.WithRetryDelay(2 * s.patient())}
 }
 
-// permitOptions returns the options of those who want so many of n permits.
+// permitOptions returns the options of a client that wants weight of n permits.
 func (s *simulation) permitOptions(n, weight int) []redsync.Option {
 	options := []redsync.Option{redsync.WithPermits(n)}
 	if s.heavy {
@@ -79,7 +79,7 @@ func (s *simulation) permitOptions(n, weight int) []redsync.Option {
 	return options
 }
 
-// wantsPermits returns what all clients of the process draw that use permitsOf.
+// wantsPermits returns the drawn options of every client of the process that uses permitsOf.
 func (p *process) wantsPermits() drawnOptions {
 	drawn := drawnOptions{watched: true, permits: p.simulation.permits[p.slot], weight: 1}
 	if p.simulation.heavy {
@@ -88,7 +88,8 @@ func (p *process) wantsPermits() drawnOptions {
 	return drawn
 }
 
-// permitsOf returns a Mutex by which all clients of the process may take permits of a name at once, in Do.
+// permitsOf returns a Mutex that the clients of the process share. Several of them may call its Do at the same time, to
+// take permits of a name.
 func (p *process) permitsOf(name string) *redsync.Mutex {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,7 +107,7 @@ func (p *process) permitsOf(name string) *redsync.Mutex {
 	return p.works[name]
 }
 
-// minority returns a Redsync on two of the nodes, other ones for each process.
+// minority returns a Redsync on two of the five nodes. Each process has a different pair.
 func (p *process) minority() *redsync.Redsync {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,8 +121,8 @@ func (p *process) minority() *redsync.Redsync {
 	return p.few
 }
 
-// allPermits lets clients of all processes hold all permits of a name at once. So none is held by anybody else, and
-// none was forgotten.
+// allPermits lets clients of all processes hold all permits of a name at once. That succeeds only if nobody else holds
+// a permit, and no permit was lost.
 func (s *simulation) allPermits(name string) {
 	n := slices.Max(s.permits)
 	var all, served sync.WaitGroup
@@ -149,8 +150,8 @@ func (s *simulation) allPermits(name string) {
 	all.Wait()
 }
 
-// crowd lets clients of all processes take permits of a name, so that there is hardly a time at which many are free. A
-// client that wants several at once must be served all the same, although others try again and again.
+// crowd lets clients of all processes take permits of a name again and again, so that several permits are rarely free
+// at once. A client that wants several permits at once must still be served.
 func (s *simulation) crowd(name string) {
 	n := slices.Max(s.permits)
 	ctx, cancel := context.WithCancel(s.Context())
@@ -179,7 +180,7 @@ func (s *simulation) crowd(name string) {
 	all.Wait()
 }
 
-// tryOnce lets a client of process i make one attempt, and hold for so long what it has got.
+// tryOnce lets a client of process i make one attempt. If that succeeds, the client holds for the duration hold.
 func (s *simulation) tryOnce(i int, hold time.Duration, w wish) {
 	m := newMutex(s.current(i).Redsync, w.names, s.optionsOf(w))
 	if m.TryLock() != nil {
@@ -191,8 +192,8 @@ func (s *simulation) tryOnce(i int, hold time.Duration, w wish) {
 	s.promised(err, i, w.names)
 }
 
-// Scripts of a semaphore that takes any permits of a node. KEYS are the permits, and ARGV the value, the TTL and how
-// many are wanted.
+// takeAny and giveAll are the scripts of a semaphore that takes any free permits of a node. KEYS are the permits. ARGV
+// has the value, the TTL and how many permits are wanted.
 var (
 	takeAny = redis.NewScript(`
 		local free = {}
@@ -210,7 +211,7 @@ var (
 		return 1`)
 )
 
-// onAll runs a script with the permits that t wants, on all nodes. It returns how many nodes are for it.
+// onAll runs a script on all nodes, with the keys of all permits of t's name. It returns how many nodes answered 1.
 func (t *simTerm) onAll(ctx context.Context, script *redis.Script) int {
 	ctx, cancel := context.WithTimeout(ctx, simNodeTimeout)
 	defer cancel()
@@ -231,8 +232,8 @@ func (t *simTerm) onAll(ctx context.Context, script *redis.Script) int {
 	return int(votes.Load())
 }
 
-// takesAny is a term of a client that counts which nodes have granted it permits, whichever these are. It reports false
-// if this is not its mistake.
+// takesAny plays a term of a client that counts the nodes that have granted it permits, even if they granted different
+// ones. It does nothing and reports false if the scene does not ask for that mistake.
 func (t *simTerm) takesAny(ctx context.Context) bool {
 	c := t.client
 	if t.drawn.permits == 0 || !c.asked.mistake.takesAny() {
@@ -242,7 +243,7 @@ func (t *simTerm) takesAny(ctx context.Context) bool {
 	for end <= 0 {
 		start := c.now()
 		if votes := t.onAll(ctx, takeAny); votes > simNodes/2 {
-			end = start + t.expiry*8/10 - c.now() // less than the clocks of nodes may be wrong
+			end = start + t.expiry*8/10 - c.now() // 20 % less than the expiry: no clock of a node is that far off
 			break
 		}
 		t.onAll(c.Context(), giveAll)
@@ -262,7 +263,7 @@ func (t *simTerm) takesAny(ctx context.Context) bool {
 	return true
 }
 
-// nodes returns a client for each node, which does nothing but what takesAny needs.
+// nodes returns a client for each node. Only takesAny uses these clients.
 func (p *process) nodes() []*redis.Client {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -272,7 +273,7 @@ func (p *process) nodes() []*redis.Client {
 	return p.direct
 }
 
-// slotOf returns the name whose permit a key is, if it is one.
+// slotOf returns the name to which the permit of a key belongs. It reports false if the key is not that of a permit.
 func slotOf(key string) (name string, ok bool) {
 	name, number, ok := strings.Cut(strings.TrimPrefix(key, "{"), "}:slot:")
 	return name, ok && number != "queue"

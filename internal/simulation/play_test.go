@@ -23,18 +23,18 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/peek"
 )
 
-// This file runs a simulation from beginning to end, and has what is seen of it from outside.
+// This file runs a simulation from beginning to end, and looks at the keys on its nodes.
 
 // simulate runs one simulation and returns its history.
 func simulate(t *testing.T, seed uint64, in scene) (*simulation, []history.Event) {
 	t.Helper()
 	s := &simulation{T: t, seed: seed, asked: in}
 	s.draw(s.random(1), in)
-	cryptotest.SetGlobalRandom(t, seed) // values, and by which names the nodes know processes
+	cryptotest.SetGlobalRandom(t, seed) // for values, and for the names by which the nodes know processes
 	formerSource := jitter.Source
 	defer func() { jitter.Source = formerSource }()
 	jitter.Source = s.jitter
-	// What fails in the bubble ends the test with it: then the history is told here.
+	// A fatal failure in the bubble also ends this function. Then the history is logged and checked here.
 	returned := false
 	defer func() {
 		if s.T = t; !returned {
@@ -51,7 +51,7 @@ func simulate(t *testing.T, seed uint64, in scene) (*simulation, []history.Event
 	return s, s.log.Events()
 }
 
-// run is a simulation from beginning to end, in its bubble.
+// run plays a simulation from beginning to end, in its bubble.
 func (s *simulation) run() {
 	defer s.stepClocks(s.clockSteps(s.random(2)))()
 	s.nodes = embedded.Start(1 + slices.Max(slices.Concat(s.sets...)))
@@ -65,7 +65,7 @@ func (s *simulation) run() {
 	s.turnOff()
 	defer func() {
 		s.nodes.Close()
-		time.Sleep(time.Minute) // what ends by itself has ended
+		time.Sleep(time.Minute) // wait for goroutines that end by themselves
 	}()
 	s.open()
 	defer func() {
@@ -97,7 +97,8 @@ func (s *simulation) open() {
 	s.calm.Store(false)
 }
 
-// setAhead makes some processes propose tokens of a clock that is ahead, if their order does not go by the clocks.
+// setAhead makes some processes propose tokens as if their clocks were ahead. It does so only where the order of tokens
+// does not depend on clocks.
 func (s *simulation) setAhead(r *rand.Rand, p *process) {
 	if !oneIn(r, 3) || s.realm == lawless || s.realm.changes() && !s.joined {
 		return
@@ -108,12 +109,12 @@ func (s *simulation) setAhead(r *rand.Rand, p *process) {
 	}
 }
 
-// over reports whether clients lock no more.
+// over reports whether clients begin no more terms.
 func (s *simulation) over() bool {
 	return s.now() >= s.lasts && (s.deployed.Load() || !s.realm.changes())
 }
 
-// play lets the clients play, and things go wrong, until the time is over.
+// play runs the clients and causes faults until the time is over.
 func (s *simulation) play() {
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
@@ -133,8 +134,8 @@ func (s *simulation) play() {
 	others.Wait()
 }
 
-// quiesce waits until nothing is left, and looks that it is so: every lock is free, no
-// key of one is there, and nobody waits.
+// quiesce ends all faults and checks that nothing is left: every lock is free, no key of a lock
+// exists, and nobody waits.
 func (s *simulation) quiesce() {
 	s.heal()
 	s.retiring.Wait()
@@ -165,12 +166,12 @@ func (s *simulation) quiesce() {
 	s.look()
 	s.nobodyWaits()
 	s.queueUp()
-	time.Sleep(100 * time.Millisecond) // far less than the queues' own TTL
+	time.Sleep(100 * time.Millisecond) // far less than the TTL of a queue: waiters must have left it by themselves
 	s.nobodyWaits()
 }
 
-// patient is how long a client that waits for its turn has to wait at most, once everything is in order. If a host
-// stays off, attempts of several clients at once can split the votes of the other nodes evenly. Each of these takes
+// patient returns how long a client has to wait for its turn at most, after all faults have ended. If a host stays
+// off, attempts of several clients at once can split the votes of the other nodes evenly. Each such attempt takes
 // the node deadline.
 func (s *simulation) patient() time.Duration {
 	if s.off >= 0 && s.offFor == 0 {
@@ -186,16 +187,17 @@ type wish struct {
 	permits, weight int // 0 and 0 for a lock
 }
 
-// isServed lets a client of process i lock what it wishes, hold it for so long, and unlock. It notes a broken promise if
-// the client is not served.
+// isServed lets a client of process i lock what w says, hold it for the duration hold, and unlock. It notes a broken
+// promise if the client is not served.
 func (s *simulation) isServed(i int, hold time.Duration, w wish) {
 	ctx, cancel := context.WithTimeout(s.Context(), s.patient())
 	defer cancel()
 	s.promised(s.lockOnce(ctx, i, hold, w), i, w.names)
 }
 
-// overlap lets readers of all processes hold a name, each time before the last of them unlocks. A writer of that name
-// who comes meanwhile must be served all the same. In fair mode the writer may want other names, too.
+// overlap lets readers of all processes hold a name again and again, so that most of the time at least one of them
+// holds. A writer of that name that comes meanwhile must still be served. In fair mode the writer may also want other
+// names.
 func (s *simulation) overlap(name string) {
 	names := []string{name}
 	if s.fair && s.class[several] {
@@ -227,7 +229,8 @@ func (s *simulation) promised(err error, i int, names []string) {
 	}
 }
 
-// outlast lets a reader hold a name for longer than one who comes later, and who goes without a word.
+// outlast lets a reader hold a name for longer than a second reader, which comes later and never unlocks. The first
+// reader must keep its hold after the record of the second has expired.
 func (s *simulation) outlast(name string) {
 	const expiry = 40 * time.Millisecond
 	var all sync.WaitGroup
@@ -237,7 +240,7 @@ func (s *simulation) outlast(name string) {
 	all.Wait()
 }
 
-// optionsOf returns the options of a patient client.
+// optionsOf returns the options of a patient client that wants w.
 func (s *simulation) optionsOf(w wish) []redsync.Option {
 	options := []redsync.Option{redsync.WithTries(0), redsync.WithExpiry(s.longest), redsync.WithDriftFactor(s.drift)}
 	if s.fair {
@@ -252,8 +255,8 @@ func (s *simulation) optionsOf(w wish) []redsync.Option {
 	return options
 }
 
-// lockOnce locks in process i what a client wishes, holds it for so long, and unlocks. It returns why it could not be
-// locked.
+// lockOnce locks in process i what w says, holds it for the duration hold, and unlocks. It returns the error of the
+// lock.
 func (s *simulation) lockOnce(ctx context.Context, i int, hold time.Duration, w wish) error {
 	p := s.current(i)
 	for _, m := range s.mutexes(p.Redsync, w.names, s.optionsOf(w)) {
@@ -268,7 +271,8 @@ func (s *simulation) lockOnce(ctx context.Context, i int, hold time.Duration, w 
 	return nil
 }
 
-// mutexes returns what a client locks that wants these names: one Mutex, unless it makes a mistake.
+// mutexes returns the Mutexes with which a client locks these names: a single one, or, with the mistake inTurn, one for
+// each name.
 func (s *simulation) mutexes(rs *redsync.Redsync, names []string, options []redsync.Option) (ms []*redsync.Mutex) {
 	if s.asked.mistake != inTurn {
 		return []*redsync.Mutex{newMutex(rs, names, options)}
@@ -286,7 +290,7 @@ func newMutex(rs *redsync.Redsync, names []string, options []redsync.Option) *re
 	return rs.NewMultiMutex(names, options...)
 }
 
-// someNames returns a name, or often several if the plan has clients that lock several. They are in any order.
+// someNames returns one name. If the plan has clients that lock several names, it often returns several, in any order.
 func (s *simulation) someNames(r *rand.Rand) []string {
 	if !s.class[several] || oneIn(r, 3) {
 		return []string{s.names[r.IntN(len(s.names))]}
@@ -298,7 +302,7 @@ func (s *simulation) someNames(r *rand.Rand) []string {
 	return names
 }
 
-// queueUp lets all processes want a lock at once, some in vain.
+// queueUp lets clients of all processes want a lock at once. Some of them give up soon.
 func (s *simulation) queueUp() {
 	var all sync.WaitGroup
 	for i := range simProcesses * 2 {
@@ -350,7 +354,8 @@ func (s *simulation) lookAt(i int) {
 				e.TTL = history.NoTTL
 			}
 			if name, ok := slotOf(key); ok {
-				e.Name = name // a value need not have as many permits: strays are given back, one by one
+				// No Value: nodes may differ in how many permits a value has, because strays are given back one by one.
+				e.Name = name
 			} else if !strings.HasPrefix(key, "{") {
 				e.Name = key
 				if v, _ := m.Get(key); !strings.HasPrefix(v, "readers\n") {
@@ -363,7 +368,7 @@ func (s *simulation) lookAt(i int) {
 	s.lookForStrays(i)
 }
 
-// lookForStrays notes keys of a node that somebody has set whose greeting was refused.
+// lookForStrays notes keys in database 0 of a node. Only a client whose greeting was refused can have set them.
 func (s *simulation) lookForStrays(i int) {
 	if !s.class[greetings] {
 		return
@@ -376,7 +381,7 @@ func (s *simulation) lookForStrays(i int) {
 	}
 }
 
-// watch looks again and again.
+// watch looks at all nodes again and again, until ctx is done.
 func (s *simulation) watch(ctx context.Context, r *rand.Rand) {
 	for ctx.Err() == nil {
 		s.look()
@@ -384,5 +389,5 @@ func (s *simulation) watch(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// atRest is a Fault: from now on nothing may be left.
+// atRest marks a Fault event: from its time on, no key of a lock may be left.
 const atRest = "at rest"

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fromEnv returns a number of the environment, otherwise the default.
+// fromEnv returns the number in an environment variable, or otherwise if that is not set.
 func fromEnv(t *testing.T, name string, otherwise int) int {
 	t.Helper()
 	text := os.Getenv(name)
@@ -36,8 +36,8 @@ func fromEnv(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// oneByOne lets no two goroutines run at once, for which the order would be that of the
-// machine, and not of the seed.
+// oneByOne makes goroutines run one at a time. Otherwise the machine would decide their order,
+// and not the seed.
 func oneByOne(t *testing.T) {
 	t.Helper()
 	procs, garbage, stack := runtime.GOMAXPROCS(1), debug.SetGCPercent(400), debug.SetMaxStack(nonsense.MaxStack)
@@ -48,15 +48,15 @@ func oneByOne(t *testing.T) {
 	})
 }
 
-// queues are the ends of the keys of those who wait.
+// queues are the suffixes of the keys that hold the waiters of a name.
 var queues = []string{":queue", ":slots"}
 
-// rules are what the history of a simulation must keep.
+// rules returns the rules that the history of a simulation must keep.
 func (s *simulation) rules(events []history.Event) history.Rules {
 	r := history.Rules{MaxTTL: s.longest, LostSlop: 1, SettledOn: map[int]time.Duration{}, Gone: queues}
 	if s.clocks == "wall" {
-		// A time of this machine knows when it was by the monotonic clock as well, and
-		// timers go by that. In a bubble it does not, and they are off by the steps.
+		// Outside a bubble a time.Time also has a reading of the monotonic clock, and timers go by
+		// that. In a bubble it has none, so timers are off by the steps of the wall clock.
 		r.LostSlop = 0
 	}
 	for _, e := range events {
@@ -116,43 +116,43 @@ var isOf = map[string]func(history.Event) bool{
 	"downgraded": func(e history.Event) bool { return e.Kind == history.Downgrade },
 }
 
-// Clients that lock several names at once, and some single ones, in any realm.
+// Some clients lock several names at once, and others a single name, in any realm.
 func TestSimulationOfSeveralNames(t *testing.T) {
 	oneByOne(t)
 	run(t, fromEnv(t, "REDSYNC_SIM_SEVERAL", testlength.Of(2, 4, 1000)), scene{with: several})
 }
 
-// Clients that read, beside others, in any realm.
+// Some clients read, beside others, in any realm.
 func TestSimulationOfReaders(t *testing.T) {
 	oneByOne(t)
 	run(t, fromEnv(t, "REDSYNC_SIM_READERS", testlength.Of(2, 4, 1000)), scene{with: readers})
 }
 
-// Clients that take permits, beside others, in any realm.
+// Some clients take permits, beside others, in any realm.
 func TestSimulationOfPermits(t *testing.T) {
 	oneByOne(t)
 	run(t, fromEnv(t, "REDSYNC_SIM_PERMITS", testlength.Of(2, 4, 1000)), scene{with: permits})
 }
 
-// Clients that campaign for names, beside others, in any realm.
+// Some clients campaign for names, beside others, in any realm.
 func TestSimulationOfLeaders(t *testing.T) {
 	oneByOne(t)
 	run(t, fromEnv(t, "REDSYNC_SIM_LEADERS", testlength.Of(2, 2, 1000)), scene{with: leaders})
 }
 
-// Clients that call Do within Do, beside others, in any realm.
+// Some clients call Do within Do, beside others, in any realm.
 func TestSimulationOfNesting(t *testing.T) {
 	oneByOne(t)
 	run(t, fromEnv(t, "REDSYNC_SIM_NESTING", testlength.Of(2, 2, 1000)), scene{with: nesting})
 }
 
-// Clients that try once per tick, beside others, in any realm.
+// Some clients try once per tick, beside others, in any realm.
 func TestSimulationOfTicks(t *testing.T) {
 	oneByOne(t)
 	run(t, fromEnv(t, "REDSYNC_SIM_TICKS", testlength.Of(2, 2, 1000)), scene{with: ticks})
 }
 
-// A control is a scene with a mistake, and the rules that it breaks, each in at least one seed.
+// A control is a scene with a mistake. seen lists the rules that the checks must see broken, each in at least one seed.
 type control struct {
 	scene
 	seen []string
@@ -195,8 +195,8 @@ func TestSimulationOfPermitsDoneWrong(t *testing.T) {
 	doneWrong(t, controls[:testlength.Of(2, 2, len(controls))]...)
 }
 
-// If a few nodes decide who leads, if leaders do not look at their contexts, or number their terms themselves, the
-// checks see it.
+// The checks see it if a minority of nodes decides who leads, if leaders ignore their contexts, and if leaders number
+// their terms themselves.
 func TestSimulationOfLeadersDoneWrong(t *testing.T) {
 	doneWrong(t,
 		control{scene{rough, leaders, fewElect}, []string{history.Exclusion}},
@@ -205,7 +205,7 @@ func TestSimulationOfLeadersDoneWrong(t *testing.T) {
 	)
 }
 
-// If a hold ends under the calls that have joined it, the checks see it.
+// If a hold ends while calls that have joined it still run, the checks see it.
 func TestSimulationOfNestingDoneWrong(t *testing.T) {
 	doneWrong(t, control{scene{rough, nesting, underJoined}, []string{history.Exclusion}})
 }
@@ -222,8 +222,8 @@ func TestSimulationOfTicksDoneWrong(t *testing.T) {
 	doneWrong(t, controls[:testlength.Of(1, 2, len(controls))]...)
 }
 
-// firstSeeds are where the search for a violation begins, except at night: the seeds before broke nothing when this was
-// written.
+// firstSeeds says at which seed the search for a violation begins, except in the nightly run. The seeds before it broke
+// nothing when this was written.
 var firstSeeds = map[mistake]int{inTwoSteps: 21, fewElect: 3, deafLeader: 3, deletesAtOnce: 4, neverShortens: 3}
 
 func doneWrong(t *testing.T, controls ...control) {
@@ -258,7 +258,7 @@ func doneWrong(t *testing.T, controls ...control) {
 	}
 }
 
-// check fails t for what the history breaks, and shows how it came.
+// check fails t for each violation in the history, and shows the events that led to it.
 func (s *simulation) check(t *testing.T, events []history.Event) {
 	t.Helper()
 	for _, v := range history.Check(events, s.rules(events)) {
@@ -286,7 +286,7 @@ func count(events []history.Event, is func(history.Event) bool) (n int) {
 
 func isHeld(e history.Event) bool { return e.Kind == history.Held }
 
-// tell returns a history as text, without the keys that are in order.
+// tell returns a history as text, without the Key events.
 func tell(events []history.Event) string {
 	var b strings.Builder
 	for _, e := range events {
@@ -329,9 +329,9 @@ func tell(events []history.Event) string {
 	return b.String()
 }
 
-// A seed is the whole history, to the nanosecond. Where the machine takes the processor
-// away in the middle of an instant two goroutines may run in the other order all the same,
-// and the history goes on differently from there: so a seed is tried again.
+// A seed decides the whole history, to the nanosecond. But if the machine takes the processor away
+// in the middle of an instant, two goroutines may still run in the other order, and the history
+// differs from there on. So the test tries a seed again if its two histories differ.
 func TestSimulationRepeatsItself(t *testing.T) {
 	if underRaceDetector() {
 		t.Skip("with it the runtime draws which goroutine runs next")
@@ -355,7 +355,7 @@ func underRaceDetector() bool {
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
-// differs runs a seed twice and returns where the histories begin to differ, "" if they
+// differs runs a seed twice and returns the first difference between the two histories, "" if they
 // are the same.
 func differs(t *testing.T, seed uint64) string {
 	t.Helper()
@@ -375,16 +375,16 @@ func differs(t *testing.T, seed uint64) string {
 	return ""
 }
 
-// sortInstants puts what happened in one instant in an order of its own: what a client was
-// told and what it did next may have come to pass on two goroutines.
+// sortInstants sorts the events of each instant by client and kind. The loss that a client was told
+// of and its next action may be noted by two goroutines, in any order.
 func sortInstants(events []history.Event) {
 	slices.SortStableFunc(events, func(a, b history.Event) int {
 		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Client, b.Client), cmp.Compare(a.Kind, b.Kind))
 	})
 }
 
-// Beyond the contract exclusion breaks, and the checker sees it. Fencing tokens keep their
-// order all the same.
+// In a lawless realm, which is beyond the contract, exclusion breaks and the checker sees it. Even
+// there fencing tokens keep their order.
 func TestSimulationBeyondTheContractIsSeenToBreak(t *testing.T) {
 	testlength.NotShort(t)
 	oneByOne(t)
@@ -411,8 +411,8 @@ func TestSimulationOfAChange(t *testing.T) {
 	run(t, fromEnv(t, "REDSYNC_SIM_CHANGES", testlength.Of(4, 4, 1500)), scene{realm: changing, with: os.Getenv("REDSYNC_SIM_WITH")})
 }
 
-// A change without one of its steps breaks exclusion, and the checker sees it: without the joint sets, or without
-// the wait for the keys of processes that have ended.
+// A change without one of its steps breaks exclusion, and the checker sees it. The missing step is the joint sets, or
+// the wait until the keys of ended processes have expired.
 func TestSimulationOfAChangeDoneWrong(t *testing.T) {
 	testlength.NotShort(t)
 	oneByOne(t)

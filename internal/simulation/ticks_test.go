@@ -11,17 +11,17 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/history"
 )
 
-// This file has what clients do that run a job at most once per tick of a schedule (WithMinHold).
+// This file plays clients that run a job at most once per tick of a schedule (WithMinHold).
 
 // onTicks is the name of most jobs. Clients use it for nothing else.
 const onTicks = "t"
 
-// tick is a term of a client that tries at the next tick by the clock of its process. Some clients go without a word.
+// tick plays a term of a client that tries at the next tick by the clock of its process. Some clients never unlock.
 func (c *simClient) tick() {
 	c.former = nil
 	period := c.least * 5 / 4
 	time.Sleep(period - c.now()%period + time.Duration(c.process)*c.least/20)
-	if c.asked.mistake == expiryAlone { // who comes on time finds the key
+	if c.asked.mistake == expiryAlone { // a client that comes on time would still find the key
 		c.pause(0, c.least)
 	}
 	c.term++
@@ -30,7 +30,7 @@ func (c *simClient) tick() {
 	if c.fair {
 		options = append(options, redsync.WithFair())
 	}
-	if !c.realm.changes() && (c.fencing || c.oneIn(5)) { // lockEach takes other names
+	if !c.realm.changes() && (c.fencing || c.oneIn(5)) { // lockEach does not lock onTicks, so its tokens may fall
 		t.drawn.fences = true
 		options = append(options, redsync.WithFencing())
 	}
@@ -76,7 +76,7 @@ func (c *simClient) tick() {
 	t.note(history.Unlocked, err)
 }
 
-// tickAndGo tries, and never unlocks. If the lock outlives its validity, the client may unlock after all.
+// tickAndGo tries once. The client then leaves without unlocking, or it unlocks late, often after the validity.
 func (t *simTerm) tickAndGo(ctx context.Context) {
 	c := t.client
 	if err := t.TryLockContext(ctx); err != nil {
@@ -93,8 +93,8 @@ func (t *simTerm) tickAndGo(ctx context.Context) {
 	t.unlock(c.Context())
 }
 
-// onTime lets all processes try at some ticks, their clocks a little apart. When everything is in order, one of them
-// runs the job at each tick.
+// onTime lets all processes try at some ticks, as if their clocks were a little apart. All faults have ended. So at
+// each tick exactly one process must run the job.
 func (s *simulation) onTime(name string) {
 	const keeps, period, count = 100 * time.Millisecond, 200 * time.Millisecond, 3
 	time.Sleep(2 * s.least) // nobody keeps the name any more

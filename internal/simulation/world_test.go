@@ -23,7 +23,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file has what a simulation takes place in: nodes, processes, the ways between them, and
+// This file has the world of a simulation: nodes, processes, the connections between them, and
 // clocks.
 
 const (
@@ -33,18 +33,18 @@ const (
 	mostNodes    = 15
 )
 
-// A realm is what may go wrong in a simulation.
+// A realm says what may go wrong in a simulation.
 type realm string
 
 const (
 	// rough: all that the contract allows. Expiries are short.
 	rough realm = "rough"
-	// guarded: nodes come back without their keys as well, under the restart guard.
+	// guarded: as rough, and nodes may also restart without their keys. They have the restart guard.
 	guarded realm = "guarded"
 	// tidy: expiries are far longer than the simulation, every hold is unlocked, and
-	// nothing is executed twice. So what is left at the end was not released.
+	// nothing is executed twice. So a key that is left at the end was not released.
 	tidy realm = "tidy"
-	// lawless: a majority of nodes forgets, or its clocks jump, and nothing guards.
+	// lawless: a majority of nodes loses its keys, or its clocks jump, and there is no restart guard.
 	lawless realm = "lawless"
 	// changing: the set of nodes changes while clients lock. Otherwise as in rough.
 	changing realm = "changing"
@@ -57,8 +57,8 @@ const (
 // A scene is what a test asks of a simulation. The zero value leaves everything to the seed.
 type scene struct {
 	realm   realm
-	with    string  // classes that the plan has in any case
-	mistake mistake // a control: the checks must find it
+	with    string  // classes that the plan always has
+	mistake mistake // for a control: the checks must find it
 }
 
 // A mistake is made by all nodes or all clients.
@@ -66,7 +66,7 @@ type mistake string
 
 // The mistakes with several names.
 const (
-	// inPart: a node grants a lock on several names as soon as one of them is free, and sets those that are.
+	// inPart: a node grants a lock on several names as soon as one of them is free, and sets the keys of the free ones.
 	inPart mistake = "granted in part"
 	// firstAlone: a release of several names deletes the first key alone.
 	firstAlone mistake = "released in part"
@@ -80,11 +80,11 @@ const (
 	besideWriter mistake = "readers beside a writer"
 	// pastWriters: a node lets a reader in while writers wait.
 	pastWriters mistake = "readers past writers"
-	// lastComer: the key lasts as long as the reader that came last.
+	// lastComer: the key expires with the reader that came last, even if an earlier reader holds for longer.
 	lastComer mistake = "kept for the last reader"
 	// allReleased: a reader's release deletes the key although other readers remain.
 	allReleased mistake = "released for all readers"
-	// firstUnlocks: of the readers of a process that share a hold, the first Unlock releases it.
+	// firstUnlocks: if readers of a process share a hold, the first Unlock releases it for all of them.
 	firstUnlocks mistake = "released with the first Unlock"
 	// inTwoSteps: a downgrade deletes the writer's key, and then adds a reader.
 	inTwoSteps mistake = "downgraded in two steps"
@@ -92,7 +92,8 @@ const (
 
 // The mistakes with permits.
 const (
-	// counted: each node grants as many permits as there are. A client counts the nodes that have granted it one, whichever.
+	// counted: each node grants any free permit. A client counts the nodes that have granted it one, not necessarily
+	// the same one.
 	counted mistake = "counted on each node"
 	// anySlots: the same with clients that want several permits.
 	anySlots mistake = "several of any permits"
@@ -100,9 +101,9 @@ const (
 	minority mistake = "a minority decides"
 	// strays: nobody gives back what a node has granted beyond the permits that a client has won.
 	strays mistake = "strays are kept"
-	// early: a node keeps a permit for half of its time.
+	// early: a node keeps a permit for half of its TTL.
 	early mistake = "back before the expiry"
-	// inAnyTurn: a node grants permits to those who are not the first in its queue.
+	// inAnyTurn: a node grants permits to clients that are not the first in its queue.
 	inAnyTurn mistake = "in any turn"
 	// oneAlone: a release of several permits gives back one.
 	oneAlone mistake = "one of several released"
@@ -112,31 +113,31 @@ const (
 const (
 	// fewElect: two nodes of five decide who leads.
 	fewElect mistake = "a minority elects"
-	// deafLeader: a leader does not look at its context, and works on.
+	// deafLeader: a leader ignores the end of its context, and works on.
 	deafLeader mistake = "leads on after the end"
 	// ownNumbers: each leader numbers its terms by its own clock. It does not use the token.
 	ownNumbers mistake = "terms by the leader's clock"
 )
 
-// underJoined: a Do releases its hold while calls that have joined it run.
+// underJoined: a Do releases its hold while calls that have joined the hold still run.
 const underJoined mistake = "released under joined calls"
 
 // The mistakes with minimal holds.
 const (
-	// keepsNothing: clients lock without a minimal hold, and rely upon one.
+	// keepsNothing: clients lock without a minimal hold, but rely on one.
 	keepsNothing mistake = "no minimal hold"
 	// deletesAtOnce: the release of a minimal hold deletes the key.
 	deletesAtOnce mistake = "released at once"
-	// expiryAlone: the keys of clients that go without a word last for the expiry, which is shorter than the minimal hold.
+	// expiryAlone: if a client never unlocks, its keys last for the expiry, which is shorter than the minimal hold.
 	expiryAlone mistake = "kept for the expiry"
-	// neverShortens: the release of a minimal hold lets the keys run out.
+	// neverShortens: the release of a minimal hold does not shorten the TTL of the keys.
 	neverShortens mistake = "not released"
 )
 
-// takesAny reports whether clients of the mistake ask the nodes themselves.
+// takesAny reports whether clients make the mistake by asking the nodes themselves, without the library.
 func (m mistake) takesAny() bool { return m == counted || m == anySlots }
 
-// rewrites has what a mistake replaces in scripts. The other mistakes are made by clients.
+// rewrites says what a mistake replaces in the scripts. Mistakes that are not listed are made by clients.
 var rewrites = map[mistake]*strings.Replacer{
 	inPart: strings.NewReplacer("\nif first ~= 0 then",
 		"\nfor i = 1, k do if not values[i] then first, wait, by = 0, 0, {} end end\nif first ~= 0 then"),
@@ -172,7 +173,7 @@ func (s *simulation) rewrite(script string) string {
 // changes reports whether the set of nodes changes.
 func (r realm) changes() bool { return r == changing || r == unjoined || r == hasty }
 
-// A simPlan is what its seed has drawn for all of it.
+// A simPlan is what a simulation draws from its seed before it begins.
 type simPlan struct {
 	realm   realm
 	lasts   time.Duration // until the clients stop
@@ -182,43 +183,43 @@ type simPlan struct {
 	spikes  int           // one message in so many takes far longer; 0: none
 	names   []string
 	sets    [][]int // the nodes, one set after the other
-	fair    bool    // all
-	fencing bool    // all; else some
+	fair    bool    // all locks are fair
+	fencing bool    // all locks have fencing; otherwise some have
 	rates   bool    // the nodes' clocks run at rates of their own, as far off as drift allows
 	drift   float64
-	clocks  string
+	clocks  string        // "wall": the clients' wall clock steps; "suspended": their machine is suspended; "": neither
 	rest    time.Duration // between two faults, about
 	class   map[string]bool
 	off     int           // the node whose host is off from the start; -1: none
 	offFor  time.Duration // after the start; 0: to the end
-	healing bool          // readers that are alike heal
+	healing bool          // the options of alike include WithSetNXOnExtend
 	permits []int         // by process: how many permits each name has
 	heavy   bool          // clients want one to three permits at once, and all are fair
 	least   time.Duration // WithMinHold
-	joined  bool          // of a change: each name is locked with fencing under the joint set alone
+	joined  bool          // of a change: once only joint processes run, one of them locks each name: see lockEach
 }
 
-// The classes of what clients may do, or what may go wrong, that a plan has or has not. REDSYNC_SIM_WITHOUT
-// lists those that none has, REDSYNC_SIM_WITH those that all have.
+// A class is something that clients may do or that may go wrong. Each plan has some of the classes. REDSYNC_SIM_WITHOUT
+// lists the classes that no plan has, and REDSYNC_SIM_WITH those that every plan has.
 const (
-	greetings = "greetings" // clients have a user, a password and a database; nodes refuse them
+	greetings = "greetings" // clients have a user, a password and a database; nodes sometimes refuse them
 	values    = "values"    // clients show the values of their locks, and others adopt these
-	babble    = "nonsense"  // nodes say what no Redis says
-	hurry     = "hurry"     // contexts end before any deadline
+	babble    = "nonsense"  // nodes send replies that no Redis sends
+	hurry     = "hurry"     // contexts end before any node deadline
 	off       = "off"       // one host is off from the start
-	silence   = "silence"   // connections that stand carry nothing any more; new ones work
-	requests  = "requests"  // clients make a Redsync for each Lock, and close it or never do
+	silence   = "silence"   // all open connections of a node go silent; new ones work
+	requests  = "requests"  // clients make a Redsync for each Lock, and may close it
 	several   = "several"   // clients lock two to four of a few names at once
 	readers   = "readers"   // clients lock single names shared, or downgrade them
 	permits   = "permits"   // clients take permits of single names, beside the locks of these
 	leaders   = "leaders"   // clients campaign for single names
 	nesting   = "nesting"   // clients call Do within Do
-	ticks     = "ticks"     // clients try at times of a schedule, and what they get lasts for at least some time
+	ticks     = "ticks"     // clients try at the ticks of a schedule, with WithMinHold
 )
 
 var allClasses = []string{greetings, values, babble, hurry, off, silence, requests, several, readers, permits, leaders, nesting, ticks}
 
-// What clients have to say when they connect, with greetings.
+// With the class greetings, clients send these when they connect.
 const (
 	simUser     = "locker"
 	simPassword = "right"
@@ -227,10 +228,10 @@ const (
 
 // A simulation is some nodes and some processes in virtual time.
 //
-// All that happens is drawn from the seed, and in a way that does not depend on which of
-// two goroutines runs first in one instant: how long a message takes follows from where
-// and when it is sent, and so on. Times are of nanoseconds at random, so that two things
-// hardly ever happen in one instant.
+// Everything that happens is drawn from the seed. The result does not depend on which of two
+// goroutines runs first in one instant: for example, the delay of a message follows from where
+// and when it is sent. Times are random to the nanosecond, so that two things hardly ever happen
+// in one instant.
 type simulation struct {
 	*testing.T
 	simPlan
@@ -241,24 +242,24 @@ type simulation struct {
 	log   history.Log
 
 	ways [simProcesses][mostNodes]way
-	calm atomic.Bool // messages take their usual time
+	calm atomic.Bool // messages take their usual time, and never longer
 
-	givenUntil [simProcesses]atomic.Int64 // the latest Until of what a process shares by its value
+	givenUntil [simProcesses]atomic.Int64 // until then a process may share a hold by its value: see given
 
-	restarted [mostNodes]atomic.Int64 // the last time, since the start
+	restarted [mostNodes]atomic.Int64 // when the node last restarted, since the start
 	unready   [mostNodes]atomic.Bool  // OnConnect fails
 	leaving   [mostNodes]atomic.Bool  // no process uses the node any more
 	strays    sync.Map                // keys outside of the database, by node and key
 	adopters  sync.WaitGroup
 	retiring  sync.WaitGroup
 	deployed  atomic.Bool  // all processes have the last set
-	acquired  sync.Map     // by value: when it was first held, since the start
+	acquired  sync.Map     // by value: when a client first held with it, since the start
 	together  atomic.Int64 // readers that shared a hold of their process
 	nested    atomic.Int64 // calls that joined the hold of a Do around them
 	rewritten atomic.Bool  // a mistake has changed a script
 
 	mu    sync.Mutex
-	drawn struct { // from jitter
+	drawn struct { // by jitter: the last time, and how often at that time
 		at    time.Duration
 		times uint64
 	}
@@ -266,13 +267,13 @@ type simulation struct {
 	former    []*process // of a change: all that others have replaced
 }
 
-// A way is from a process to a node and back.
+// A way is the path between a process and a node, in both directions.
 type way struct {
-	heldUntil atomic.Int64 // nothing arrives before, on connections opened until heldFrom
-	heldFrom  atomic.Int64 // both since the start
+	heldUntil atomic.Int64 // nothing arrives before this time on connections opened up to heldFrom
+	heldFrom  atomic.Int64 // like heldUntil, a time since the start
 }
 
-// holdUp is for how much longer nothing arrives on a connection opened at a time.
+// holdUp returns for how much longer nothing arrives on a connection that was opened at the time opened.
 func (w *way) holdUp(opened, now time.Duration) time.Duration {
 	if int64(opened) > w.heldFrom.Load() {
 		return 0
@@ -286,7 +287,7 @@ func (s *simulation) now() time.Duration { return time.Since(s.start) }
 // random returns a sequence of its own for each number.
 func (s *simulation) random(number uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, number)) }
 
-// mix is a number that follows from the seed and others.
+// mix returns a number that depends only on the seed and on others.
 func (s *simulation) mix(others ...uint64) uint64 {
 	h := s.seed + 0x9e3779b97f4a7c15
 	for _, o := range others {
@@ -310,7 +311,7 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	p.expiry = between(r, 80*time.Millisecond, 400*time.Millisecond)
 	p.longest = 500 * time.Millisecond
 	if p.realm == guarded {
-		p.lasts += 1500 * time.Millisecond // those that restart count again
+		p.lasts += 1500 * time.Millisecond // until nodes that have restarted count again
 	}
 	if p.realm == tidy {
 		p.expiry, p.longest = 20*time.Second, 20*time.Second
@@ -319,7 +320,7 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	p.spikes = []int{0, 30, 200}[r.IntN(3)]
 	p.names = []string{"a", "b"}[:1+r.IntN(2)]
 	p.fair, p.fencing, p.rates = oneIn(r, 4), oneIn(r, 3), oneIn(r, 2)
-	p.drift = []float64{0.01, 0.1}[r.IntN(2)] // of 0.1 more is to be seen
+	p.drift = []float64{0.01, 0.1}[r.IntN(2)] // errors in the drift are easier to see with 0.1
 	p.clocks = []string{"", "", "", "wall", "suspended"}[r.IntN(5)]
 	p.rest = between(r, 20*time.Millisecond, 200*time.Millisecond)
 	p.class = map[string]bool{}
@@ -343,27 +344,27 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	case p.realm == guarded && p.clocks == "wall":
 		p.clocks = "" // in a bubble the age of a server is read off the wall clock
 	}
-	// several, readers and permits are drawn last: a seed without them has the same plan whether they are drawn or not.
+	// The classes from several on are drawn last, so that these draws do not change the rest of a seed's plan.
 	if decide(several, oneIn(r, 4)); p.class[several] {
 		p.names = []string{"a", "b", "c", "d"}[:2+r.IntN(3)]
 	}
 	decide(readers, oneIn(r, 4))
 	p.healing = oneIn(r, 4)
 	decide(permits, oneIn(r, 4))
-	if in.mistake.takesAny() { // its clients have no pool that deals with these
+	if in.mistake.takesAny() { // its clients bypass the pools, which deal with the other classes
 		p.class, p.off = map[string]bool{permits: true}, -1
 	}
 	p.drawPermits(r, in.mistake)
 	if in.mistake.takesAny() || p.realm == lawless {
-		return // the checks of a lawless realm find two holders, and nothing else
+		return // the test of a lawless realm expects violations of exclusion and no others
 	}
-	decide(leaders, oneIn(r, 4) && (p.joined || !p.realm.changes())) // otherwise the numbers of terms go by the clocks
+	decide(leaders, oneIn(r, 4) && (p.joined || !p.realm.changes())) // otherwise the numbers of terms depend on clocks
 	decide(nesting, oneIn(r, 4))
 	decide(ticks, oneIn(r, 4))
 	p.least = between(r, 30*time.Millisecond, 200*time.Millisecond)
 }
 
-// delay is how long a message takes, between process i and node j.
+// delay returns how long messages take between process i and node j, on a connection that is opened now.
 func (s *simulation) delay(i, j int) embedded.Delay {
 	opened := s.now()
 	return func(toNode bool) time.Duration {
@@ -387,9 +388,9 @@ func (s *simulation) delay(i, j int) embedded.Delay {
 type process struct {
 	*redsync.Redsync
 	simulation *simulation
-	slot       int          // which of those that run at a time
+	slot       int          // its number among the processes that run at a time
 	kind       int          // which nodes it has: see nodesOf
-	requests   *nodeClients // of those who make a Redsync for each request
+	requests   *nodeClients // for the Redsyncs of single requests: see request
 
 	mu     sync.Mutex
 	reads  map[string]*redsync.Mutex // by name: see reader
@@ -399,7 +400,7 @@ type process struct {
 	ended  bool                      // it opens no connection any more
 	silent bool                      // all its connections are closed
 	conns  []net.Conn                // in the order in which they were opened
-	calls  []context.CancelFunc      // that have begun
+	calls  []context.CancelFunc      // of the calls that have begun
 }
 
 // nodeClients are the clients of a process, each with its node. A process with two sets has clients for
@@ -411,7 +412,8 @@ type nodeClient struct {
 	node int
 }
 
-// process starts process i. The nodes that answer have just been started for it, where it is new.
+// process starts process i. If isNew is set, its nodes have just been started, and it uses WithNewNodes for those that
+// are on.
 func (s *simulation) process(i, kind int, isNew bool) *process {
 	p := &process{simulation: s, slot: i, kind: kind}
 	p.Redsync = p.redsync(p.connect(), isNew)
@@ -453,7 +455,8 @@ func (p *process) request() *redsync.Redsync {
 	return p.redsync(*p.requests, false)
 }
 
-// reader returns a Mutex by which all clients of the process may read a name at once, in Do.
+// reader returns a Mutex that the clients of the process share. Several of them may call its Do at the same time, to
+// read a name.
 func (p *process) reader(name string) *redsync.Mutex {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -466,7 +469,7 @@ func (p *process) reader(name string) *redsync.Mutex {
 	return p.reads[name]
 }
 
-// alike returns the options that many readers have.
+// alike returns the options that many readers have in common.
 func (s *simulation) alike() []redsync.Option {
 	options := []redsync.Option{redsync.WithExpiry(s.expiry), redsync.WithDriftFactor(s.drift), redsync.WithShared()}
 	if s.fair {
@@ -485,7 +488,7 @@ func (p *process) connect() (clients nodeClients) {
 		var list []nodeClient
 		for _, j := range set {
 			client, ok := made[j]
-			if !ok || p.simulation.mix(13, uint64(p.slot), uint64(p.kind), uint64(j))%2 == 0 { // two addresses of one server
+			if !ok || p.simulation.mix(13, uint64(p.slot), uint64(p.kind), uint64(j))%2 == 0 { // two addresses of one node
 				client = nodeClient{p.client(j), j}
 			}
 			made[j], list = client, append(list, client)
@@ -502,7 +505,7 @@ func (p *process) client(j int) *redis.Client {
 		opt.ReadTimeout = 400*time.Millisecond + time.Duration(s.mix(7, uint64(p.slot), uint64(j))%uint64(600*time.Millisecond))
 		opt.DialTimeout = opt.ReadTimeout
 		if s.asked.mistake.takesAny() {
-			opt.PoolSize = 1000 // waits for a connection go by timers that all bubbles share
+			opt.PoolSize = 1000 // so no client waits for a connection: all bubbles share the timers of such waits
 		}
 		opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return p.keep(n.DialVia(s.delay(p.slot, j))(ctx, network, addr))
@@ -514,7 +517,7 @@ func (p *process) client(j int) *redis.Client {
 	})
 }
 
-// ready is what clients make sure of when they have connected to a node.
+// ready is the OnConnect of clients. It fails while the node is not ready.
 func (s *simulation) ready(node int) error {
 	if s.unready[node].Load() {
 		return errors.New("not ready")
@@ -531,7 +534,7 @@ func (s *simulation) current(i int) *process {
 // reopen closes process i and goes on with a new one.
 func (s *simulation) reopen(i int) {
 	if s.now() < time.Duration(s.givenUntil[i].Load()) {
-		return // Close would unlock what it has given away by its value
+		return // Close would unlock a hold whose value the process has given away
 	}
 	s.mu.Lock()
 	old := s.processes[i]
@@ -549,8 +552,8 @@ func (s *simulation) reopen(i int) {
 	}
 }
 
-// jitter is the library's randomness: it follows from the time, and where several ask in
-// one instant from how many did before.
+// jitter is the library's source of randomness. Its result depends on the time, and on how many
+// calls came before in the same instant.
 func (s *simulation) jitter(d time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -561,16 +564,16 @@ func (s *simulation) jitter(d time.Duration) time.Duration {
 	return time.Duration(s.mix(11, uint64(s.drawn.at), s.drawn.times) % uint64(d))
 }
 
-// A step is from when on a clock of the clients' machine shows another time.
+// A step changes what a clock of the clients' machine shows from the time at on.
 type step struct {
 	at   time.Duration
-	wall time.Duration // the wall clock is ahead
-	lag  time.Duration // the machine was suspended for so long from at on, in which the monotonic clock stood still
+	wall time.Duration // how far the wall clock is ahead
+	lag  time.Duration // the machine is suspended for so long from at on; meanwhile its monotonic clock stands still
 }
 
-// clockSteps are steps of a wall clock, back and forth, or a few suspensions; not both,
-// for a machine that was suspended and whose wall clock is set back has no clock that is
-// right.
+// clockSteps returns steps of the wall clock, forward and back, or a few suspensions. It never
+// returns both, because a machine that was suspended and whose wall clock was set back has no
+// clock that is right.
 func (s *simulation) clockSteps(r *rand.Rand) (steps []step) {
 	at, wall := time.Duration(0), time.Duration(0)
 	for s.clocks != "" && at < s.lasts {
