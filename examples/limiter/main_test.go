@@ -23,7 +23,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// TestMain is a process of the fleet, where a test has started the program as one.
+// TestMain runs a process of the fleet if a test has started this program as one.
 func TestMain(m *testing.M) {
 	if os.Getenv(envJob) != "" {
 		main()
@@ -59,7 +59,7 @@ func TestAtMostThreeCallTheServiceAlsoAfterAProcessIsKilled(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, size, most)
 	assert.Greater(t, calls, 20)
-	// The process has extended its part within the third of the expiry before it died.
+	// The process extended its part at most a third of the expiry before it died.
 	assert.Greater(t, back, expiry.Seconds()/2, "until its expiry has passed, the dead process keeps its part")
 	assert.Less(t, back, 2*expiry.Seconds())
 }
@@ -100,7 +100,7 @@ func TestWeightedOfSeveralProcessesNeverExceedsItsSize(t *testing.T) {
 					for before := most.Load(); held > before && !most.CompareAndSwap(before, held); {
 						before = most.Load()
 					}
-					time.Sleep(2 * expiry) // the watchdog keeps it
+					time.Sleep(2 * expiry) // the watchdog extends the hold
 					now.Add(-n)
 					s.Release(n)
 					served.Add(1)
@@ -193,7 +193,8 @@ func TestBadSizesAreRefused(t *testing.T) {
 	}
 }
 
-// A process that is cut off from the nodes cannot keep its part. Do tells its function in time.
+// A process that is cut off from the nodes loses its part. Do must end the context of its function before another
+// process can acquire the part.
 func TestDoTellsThatItsPartIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redsynctest.Start(t, 5)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A service is slow, and should not be called too often at once. It notes the calls.
+// A service is slow, and should not get too many calls at once. It counts the calls.
 type service struct {
 	server http.Server
 	addr   string
@@ -19,7 +19,7 @@ type service struct {
 	most   int // at once
 	served int // calls that have ended
 	hung   int // calls that never end
-	gone   int // those of them whose callers are gone
+	gone   int // calls that never end whose callers are gone
 }
 
 // callTime is how long a call takes.
@@ -66,7 +66,7 @@ func (s *service) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// await waits until happens, which may look at s, returns true.
+// await waits until happens returns true. It calls happens with s.mu locked.
 func (s *service) await(ctx context.Context, what string, happens func() bool) error {
 	for {
 		s.mu.Lock()

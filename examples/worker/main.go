@@ -10,8 +10,8 @@
 // at once, if no quorum of nodes can be reached at the start, or if no quorum answers for ten
 // seconds later on. Ctrl-C unlocks and leaves no key behind. Status 2 means bad flags.
 //
-// Read run, work and judge in worker.go: a program needs no more. The rest is flags, embedded
-// nodes, and the check that only one worker holds the lock.
+// The methods run, work and judge in worker.go show all that a program needs. The rest is flags,
+// embedded nodes, and the check that only one worker holds the lock.
 package main
 
 import (
