@@ -20,7 +20,7 @@ import (
 //   - What a dead process holds is freed when its expiry has passed. In x/sync the semaphore dies with it.
 //   - A held part is lost if the process cannot reach a quorum of nodes until its expiry has passed. Do then ends the
 //     context of its function. Use Do if the work can stop halfway.
-//   - Each Acquire and Release asks the nodes: a round trip in place of 100 ns. Acquire can fail without ctx being done.
+//   - Each Acquire and Release asks the nodes: a round trip in place of 100 ns. Acquire can fail before ctx is done.
 //   - Release gives back what one Acquire has taken. x/sync lets a caller acquire 3 and release 1 and 2.
 //   - Acquire of more than the size fails at once. In x/sync it waits until ctx is done.
 //   - The size is at most 256.
