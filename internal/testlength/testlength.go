@@ -17,7 +17,7 @@ const (
 )
 
 // NotShort skips a test if the flag -short is set. It is for tests that count operations, or show that another test can
-// fail. With the race detector, which runs with -short, such tests find nothing that they do not find without it.
+// fail. The gate runs the race detector with -short, because such tests find the same with it as without it.
 func NotShort(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
