@@ -56,5 +56,5 @@ func TestReplyOfABatchThatNobodyAnswered(t *testing.T) {
 	require.Equal(t, Unknown, r.Fate)
 	require.Error(t, r.Err)
 	cmd.SetVal("OK")
-	require.Equal(t, Reply{Value: "OK", Fate: Answered}, replyOf(cmd, wrong), "of another command")
+	require.Equal(t, Reply{Value: "OK", Fate: Answered}, replyOf(cmd, wrong), "the error is that of another command")
 }

@@ -355,7 +355,7 @@ func FuzzHandshake(f *testing.F) {
 				time.Sleep(redialPause)
 			}
 			for i := range 3 {
-				require.Equal(t, strconv.Itoa(i), answer(t, p, "echo", i).Value, "the peer is in order by now")
+				require.Equal(t, strconv.Itoa(i), answer(t, p, "echo", i).Value, "later connections of the peer answer as a node does")
 			}
 		})
 	})
@@ -458,7 +458,7 @@ func FuzzSubscription(f *testing.F) {
 			require.Regexp(t, grammar, letters)
 			require.Equal(t, want, calls[:min(len(want), len(calls))])
 			if strings.HasSuffix(letters, "R") {
-				require.Contains(t, "-!", string(text[:1]), "an error, of RESP2 or 3")
+				require.Contains(t, "-!", string(text[:1]), "only an error reply, of RESP2 or 3, is a refusal")
 				return
 			}
 			if all {

@@ -53,7 +53,7 @@ func TestARefusedGreetingIsNoConnection(t *testing.T) {
 					r := ask(t, p, "set", "key", "value")
 					require.Equal(t, NotSent, r.Fate)
 					require.Nil(t, r.Server)
-					require.False(t, IsDenied(r.Err), "the answer to another command")
+					require.False(t, IsDenied(r.Err), "the node refused another command, not this one")
 					time.Sleep(redialPause)
 				}
 				require.Zero(t, node.Commands("set"))
@@ -65,7 +65,7 @@ func TestARefusedGreetingIsNoConnection(t *testing.T) {
 
 				node.Heal()
 				for h := e.Next(t); h.What != "subscribed"; h = e.Next(t) {
-					require.Equal(t, "unsubscribed", h.What, "it is tried again")
+					require.Equal(t, "unsubscribed", h.What, "the subscription keeps trying")
 				}
 				answer(t, p, "set", "key", "value")
 			})
@@ -162,7 +162,7 @@ func TestGreetingWithAReplyTooMany(t *testing.T) {
 		r := ask(t, p, "echo", "1")
 		require.NotEqual(t, "OK", r.Value)
 		for range 3 {
-			require.Equal(t, "2", answer(t, p, "echo", "2").Value, "the next connection")
+			require.Equal(t, "2", answer(t, p, "echo", "2").Value, "the next connection answers")
 		}
 	})
 }
@@ -238,7 +238,7 @@ func TestCredentialsAreRenewed(t *testing.T) {
 			}
 			require.Greater(t, answer(t, p, "get", "key").Conn, first)
 			e.Hears(t, "unsubscribed", "subscribed")
-			require.Equal(t, int64(2), s.followers.Load(), "those of the former connections have ended")
+			require.Equal(t, int64(2), s.followers.Load(), "former connections no longer follow the credentials")
 			require.NoError(t, p.Close())
 			synctest.Wait()
 			require.Zero(t, s.followers.Load())
@@ -470,7 +470,7 @@ func FuzzNonsense(f *testing.F) {
 			}
 			if h.What == "refused" {
 				require.Equal(t, "subscribe", command)
-				require.Equal(t, "-", (begin + more)[:1], "an error")
+				require.Equal(t, "-", (begin + more)[:1], "only an error reply is a refusal")
 			}
 			time.Sleep(10 * time.Second)
 			for range 2 { // the first may be lost with a connection
@@ -480,7 +480,7 @@ func FuzzNonsense(f *testing.F) {
 			}
 			require.Equal(t, "third", answer(t, p, "echo", "third").Value)
 			runtime.ReadMemStats(&after)
-			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(96<<20), "bytes")
+			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(96<<20), "bytes allocated")
 		})
 	})
 }

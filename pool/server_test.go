@@ -20,7 +20,7 @@ import (
 func known(t *testing.T, p Pool) *Server {
 	t.Helper()
 	s := answer(t, p, "ping").Server
-	require.NotNil(t, s, "who answered")
+	require.NotNil(t, s, "the reply has no Server")
 	return s
 }
 
@@ -48,7 +48,7 @@ func TestServerIsKnownAtTheFirstReply(t *testing.T) {
 			require.Same(t, s, ask(t, p, "no such command").Server, "with an error that the node answered")
 			time.Sleep(100 * time.Millisecond)
 		}
-		require.Equal(t, 2, node.Commands("info"), "ours, and the one of this test")
+		require.Equal(t, 2, node.Commands("info"), "one INFO of the pool, and one of this test")
 	})
 }
 
@@ -59,13 +59,13 @@ func TestServerAfterRestartIsAnother(t *testing.T) {
 		for range 5 {
 			time.Sleep(20 * time.Second)
 			node.Kill()
-			require.Nil(t, ask(t, p, "ping").Server, "without an answer")
+			require.Nil(t, ask(t, p, "ping").Server, "no server has answered")
 			time.Sleep(10 * time.Second)
 			up := time.Now()
 			restart(t, node, p)
 			sent := time.Now()
 			s := known(t, p)
-			require.False(t, seen[s.RunID], "another process")
+			require.False(t, seen[s.RunID], "a new process has a new RunID")
 			require.Less(t, s.Age(sent), sent.Sub(up)+time.Second)
 			seen[s.RunID] = true
 		}
@@ -82,7 +82,7 @@ func TestServerAge(t *testing.T) {
 		time.Sleep(10*time.Second + 700*time.Millisecond)
 		p := New(clientOf(t, node, nil))
 		s := known(t, p)
-		require.Equal(t, 10*time.Second, s.Age(time.Now()), "10.7 s")
+		require.Equal(t, 10*time.Second, s.Age(time.Now()), "the true age is 10.7 s")
 		require.Equal(t, -700*time.Millisecond, s.Age(start))
 		require.Equal(t, -10*time.Second, s.Age(start.Add(-9300*time.Millisecond)), "before the process started")
 		time.Sleep(time.Hour)
@@ -94,7 +94,7 @@ func TestServerAge(t *testing.T) {
 		node.Restart(true)
 		time.Sleep(1200 * time.Millisecond)
 		s = known(t, p) // on a new connection: the stream had ended
-		require.Equal(t, 2*time.Second, s.Age(time.Now()), "0.8 s more than has passed since the start")
+		require.Equal(t, 2*time.Second, s.Age(time.Now()), "the true age is 1.2 s")
 		require.Equal(t, 800*time.Millisecond, s.Age(up))
 	})
 }
@@ -108,7 +108,7 @@ func TestServerAgeWithSlowAnswer(t *testing.T) {
 		p := New(clientOf(t, node, nil))
 		s := known(t, p)
 		require.Equal(t, 10*time.Second, s.Uptime)
-		require.Equal(t, 10*time.Second, s.Age(time.Now()), "12 s")
+		require.Equal(t, 10*time.Second, s.Age(time.Now()), "the true age is 12 s")
 	})
 }
 
@@ -126,7 +126,7 @@ func TestServerThatRefusesInfoIsNotAskedAgain(t *testing.T) {
 			restart(t, node, p)
 		}
 		require.Equal(t, 4, node.Commands("info"))
-		require.Nil(t, answer(t, p, testScript.Args(1, "k")...).Value, "scripts are loaded all the same")
+		require.Nil(t, answer(t, p, testScript.Args(1, "k")...).Value, "scripts are loaded even so")
 	})
 }
 
@@ -223,8 +223,8 @@ func TestWithNewNodesMarksTheFirstServerOfEachPool(t *testing.T) {
 		require.True(t, marked.New)
 		want := *shared
 		want.New = true
-		require.Equal(t, want, *marked, "nothing else differs")
-		require.Same(t, shared, known(t, plain), "what is shared is not changed")
+		require.Equal(t, want, *marked, "only New differs")
+		require.Same(t, shared, known(t, plain), "the shared Server is not changed")
 		require.Same(t, marked, known(t, fresh))
 
 		time.Sleep(time.Minute) // the stream ends
@@ -339,8 +339,8 @@ func TestServerIsTheOneThatAnswered(t *testing.T) {
 			require.NoError(t, p.Send(Request{Args: infoArgs, To: in, Tag: i}))
 		}
 		<-in.done
-		require.Greater(t, in.right, n/3, "known: of every other connection")
-		require.Greater(t, in.unknown, n/4, "INFO refused")
+		require.Greater(t, in.right, n/3, "too few answers have a Server")
+		require.Greater(t, in.unknown, n/4, "too few answers lack a Server, although the node refused INFO")
 		t.Logf("%d right, %d unknown, %d without an answer", in.right, in.unknown, in.unanswered)
 	})
 }

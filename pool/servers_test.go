@@ -99,7 +99,7 @@ func TestServerSeesOneConnection(t *testing.T) {
 	}
 	list, err := server.Do("client", "list")
 	require.NoError(t, err)
-	require.Equal(t, 2, strings.Count(list.(string), "\n"), "the stream, and the one that asks:\n%s", list)
+	require.Equal(t, 2, strings.Count(list.(string), "\n"), "the connection of the stream, and the one that asks:\n%s", list)
 }
 
 func TestServerReadOnlyReplyIsFinal(t *testing.T) {
@@ -229,7 +229,7 @@ func TestServerIsKnownAndRestarts(t *testing.T) {
 		for range 100 {
 			require.Same(t, s, pool.Answer(t, p, "ping").Server)
 		}
-		require.Equal(t, asked+1, calls(t, server, "info"), "the one that counted before")
+		require.Equal(t, asked+1, calls(t, server, "info"), "only the INFO of the count before")
 		for _, at := range []time.Time{ready, time.Now()} {
 			age := s.Age(at)
 			require.LessOrEqual(t, age, at.Sub(launched)+time.Second)
@@ -301,11 +301,11 @@ func TestServerWithoutInfoIsUnknown(t *testing.T) {
 		require.Nil(t, pool.Answer(t, p, "get", fmt.Sprintf("lock:%d", i)).Server)
 	}
 	lockOnce(t, p, "lock:a")
-	require.Equal(t, 2, calls(t, server, "info")-before, "the stream's, and the one that counted before")
+	require.Equal(t, 2, calls(t, server, "info")-before, "the INFO of the stream, and that of the count before")
 
 	_, err = server.Do("acl", "setuser", "smallest", "+info")
 	require.NoError(t, err)
-	require.Nil(t, pool.Answer(t, p, "get", "lock:a").Server, "the connection was refused")
+	require.Nil(t, pool.Answer(t, p, "get", "lock:a").Server, "a stream does not repeat a refused INFO on the same connection")
 	p.CloseIdle()
 	eventually(t, "the next connection is not", func() bool {
 		return pool.Answer(t, p, "get", "lock:a").Server != nil
@@ -378,7 +378,7 @@ func TestServerSeesTheOptionsOfTheClient(t *testing.T) {
 			}
 			require.Contains(t, info, want)
 		}
-		require.Equal(t, i, asked, "credentials of the day")
+		require.Equal(t, i, asked, "how often the client was asked for credentials")
 		_, err = server.Do("client", "kill", "user", "alice")
 		require.NoError(t, err)
 		eventually(t, "it connects again", func() bool { return pool.Ask(t, p, "ping").Err == nil })

@@ -53,7 +53,7 @@ func TestStreamPoolStartsNothingOnceClosed(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		p := peer(func(int, *talk) {}).pool(nil).(*streamPool)
 		require.NoError(t, p.Close())
-		require.Nil(t, p.running(), "as for a Send that had looked before")
+		require.Nil(t, p.running(), "for a Send that found the pool open before Close")
 		require.Zero(t, runningStreams())
 		require.ErrorIs(t, p.Send(Request{Args: []any{"echo", 1}, To: newLedger(t), Tag: 1}), ErrClosed)
 	})

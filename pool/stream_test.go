@@ -252,10 +252,10 @@ func TestStreamFateByStage(t *testing.T) {
 				sendAll(t, p, in, 4, 6)
 				synctest.Wait()
 				require.Equal(t, c.want+"aaa", in.fates())
-				require.Zero(t, time.Since(start), "the next ones wait for nothing")
+				require.Zero(t, time.Since(start), "the next requests must not wait")
 				require.NoError(t, p.Close())
 				time.Sleep(time.Minute)
-				require.Equal(t, c.want+"aaa", in.fates(), "nothing comes twice")
+				require.Equal(t, c.want+"aaa", in.fates(), "no reply comes twice")
 			})
 		})
 	}
@@ -450,7 +450,7 @@ func TestStreamSilence(t *testing.T) {
 			require.Equal(t, Answered, next.wait(t).Fate)
 		}
 		require.Equal(t, Unknown, next.wait(t).Fate)
-		require.Equal(t, almost+readTimeout, time.Since(start), "since the last reply")
+		require.Equal(t, almost+readTimeout, time.Since(start), "the silence is measured from the last reply")
 	})
 }
 
@@ -554,7 +554,7 @@ func TestStreamConnectsAnewWhenOutdated(t *testing.T) {
 			require.Equal(t, Answered, r.Fate)
 			sendAll(t, p, in, 4, 5)
 			time.Sleep(time.Second)
-			require.Empty(t, in, "the third is not answered, and the next wait for that")
+			require.Empty(t, in, "the third request is not answered, and the later ones wait for that")
 			close(release)
 			for i := 3; i <= 5; i++ {
 				r := in.wait(t)
@@ -643,7 +643,7 @@ func TestStreamDialsADeadNodeRarely(t *testing.T) {
 		}
 		require.Empty(t, in)
 		time.Sleep(slow)
-		require.Len(t, in, 100, "all that waited for the dial")
+		require.Len(t, in, 100, "every request that waited for the dial has its reply")
 		require.Equal(t, 1, dials)
 	})
 }

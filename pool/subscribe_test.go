@@ -738,7 +738,7 @@ func TestPoolCloseDoesNotWaitForListener(t *testing.T) {
 		require.NoError(t, p.Close())
 		require.Equal(t, start, time.Now())
 		s.Close()
-		require.Equal(t, start.Add(time.Second), time.Now(), "the Close of the Subscription does")
+		require.Equal(t, start.Add(time.Second), time.Now(), "the Close of the Subscription waits")
 		e.silent(t)
 	})
 }
@@ -923,7 +923,7 @@ func TestSubscribeLeavesTheUsersClientAlone(t *testing.T) {
 		e.Hears(t, "subscribed")
 		require.Equal(t, before, *client.PoolStats())
 		require.Equal(t, 1, greeted)
-		require.Zero(t, node.Commands("info")+node.Commands("script"), "what a stream asks for")
+		require.Zero(t, node.Commands("info")+node.Commands("script"), "a subscription must not ask for what a stream asks for")
 		s.Close()
 	})
 }

@@ -46,7 +46,7 @@ func TestReadersSeeWholeReloads(t *testing.T) {
 	assert.Equal(t, readers, most)
 	assert.Greater(t, reads, 50)
 	assert.Greater(t, reloads, 5, "readers do not starve the writer")
-	assert.Positive(t, early, "readers enter when the writer has become one of them")
+	assert.Positive(t, early, "readers enter once the writer has downgraded")
 }
 
 // The control: without the lock readers see half of a reload.

@@ -173,7 +173,7 @@ func TestSQLFailedWriteChangesNothing(t *testing.T) {
 		err := d.Do(ctx, id, 2, fail)
 		require.ErrorIs(t, err, errWrite)
 		assert.Equal(t, "new", d.state(t, id))
-		require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "saved")), "nobody has written with a newer one")
+		require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "saved")), "no write with a newer token has succeeded")
 		assert.Equal(t, "saved", d.state(t, id))
 	})
 }

@@ -51,7 +51,7 @@ func TestSQLReadersAndWriters(t *testing.T) {
 			d.requireRead(t, id, p.older, "new") // readers do not refuse each other
 			d.requireRead(t, id, p.newer, "new")
 
-			require.NoError(t, d.Do(ctx, id, p.newer, d.save(ctx, id, "newer")), "it has read, and writes")
+			require.NoError(t, d.Do(ctx, id, p.newer, d.save(ctx, id, "newer")), "a holder that has read may write")
 			d.requireRead(t, id, p.newer, "newer") // the writer may read too, as after Downgrade
 			require.NoError(t, d.Do(ctx, id, p.newer, d.save(ctx, id, "newer again")))
 			d.requireUnread(t, id, p.older, p.newer)

@@ -117,7 +117,7 @@ func TestTryAcquireTakesWhatIsFreeAtOnce(t *testing.T) {
 	inProcesses(t, 2, size, func(t *testing.T, all []*weighted) {
 		a, b := all[0], all[1]
 		require.True(t, a.TryAcquire(2))
-		require.False(t, b.TryAcquire(2), "1 is free")
+		require.False(t, b.TryAcquire(2), "only 1 is free")
 		require.True(t, b.TryAcquire(1))
 		require.False(t, b.TryAcquire(1))
 		a.Release(2)
@@ -138,7 +138,7 @@ func TestAcquireReturnsWhenItsContextIsDone(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(start))
 		require.ErrorIs(t, b.Acquire(ctx, 1), context.DeadlineExceeded)
 		a.Release(size)
-		require.True(t, b.TryAcquire(size), "the Acquire that gave up has nothing")
+		require.True(t, b.TryAcquire(size), "an Acquire that gave up must hold nothing")
 		b.Release(size)
 	})
 }
@@ -178,7 +178,7 @@ func TestBadWeightsAreRefused(t *testing.T) {
 			require.PanicsWithValue(t, fmt.Sprintf("limiter: Release(%d): no Acquire(%[1]d) is held", n), func() { s.Release(n) })
 		}
 		require.NoError(t, s.Acquire(t.Context(), 2))
-		require.Panics(t, func() { s.Release(1) }, "what one Acquire took comes back as a whole")
+		require.Panics(t, func() { s.Release(1) }, "Release must give back all that one Acquire took")
 		s.Release(2)
 		require.Panics(t, func() { s.Release(2) })
 	})

@@ -118,7 +118,7 @@ func TestTransferWithoutTheRefusalMakesMoney(t *testing.T) {
 	require.NoError(t, s.bank.audit(2*balance, 1))
 	require.ErrorContains(t, s.bank.audit(2*balance, 0), "want 0 stale tokens")
 	require.NoError(t, a.bank.store(newest, late, "A deposits 30"))
-	require.ErrorContains(t, s.bank.audit(2*balance, 1), "-40 are missing", "and B's payment is gone as well")
+	require.ErrorContains(t, s.bank.audit(2*balance, 1), "-40 are missing", "B's payment is lost as well")
 }
 
 func TestTransferFails(t *testing.T) {

@@ -88,8 +88,8 @@ func TestGoMutants(t *testing.T) {
 
 func TestGoMutantsOutsideOfFunctions(t *testing.T) {
 	assert.Equal(t, []string{"const quorum = 3 => const quorum = 4"}, changes(goMutants(t, "const quorum = 3")))
-	assert.Empty(t, goMutants(t, "const delay = 10 * time.Millisecond"), "a tuning")
-	assert.Empty(t, goMutants(t, "func (e *E) Error() string { return f(e.n + 1) }"), "a text")
+	assert.Empty(t, goMutants(t, "const delay = 10 * time.Millisecond"), "a tuning value is not mutated")
+	assert.Empty(t, goMutants(t, "func (e *E) Error() string { return f(e.n + 1) }"), "a text for people is not mutated")
 }
 
 func TestGoMutantsAreNamedAfterTheirFunction(t *testing.T) {
