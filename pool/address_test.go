@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A census counts the pools of connections that clients have made and not closed, as the
-// metrics of go-redis do.
+// A census is a recorder for the metrics of go-redis. It counts the connection pools that clients
+// have made, and those that they have not closed yet.
 type census struct{ made, open atomic.Int64 }
 
 func (c *census) begin() { c.made.Add(1); c.open.Add(1) }

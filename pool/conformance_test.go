@@ -15,7 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool/pooltest"
 )
 
-// A kind makes clients of one sort from the options of a plain one.
+// A kind makes clients of one type from the options of a *redis.Client.
 type kind struct {
 	name   string
 	client func(*redis.Options) redis.UniversalClient

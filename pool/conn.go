@@ -252,8 +252,8 @@ func (c *conn) book() {
 }
 
 // checkSilence runs when silence.watch fires. If c owes a reply, checkSilence starts to open a second
-// connection once c has been silent for its patience. It gives c up once c has been silent for the
-// timeout.
+// connection once c has been silent for as long as its requests accept (silence.patience). It gives c
+// up once c has been silent for the timeout.
 func (c *conn) checkSilence() {
 	q := c.queue
 	q.mu.Lock()

@@ -81,7 +81,7 @@ func same(a, b reflect.Value) bool {
 func TestOwnOptionsTimeoutsAreBounded(t *testing.T) {
 	for user, want := range map[time.Duration]time.Duration{
 		0:                5 * time.Second, // go-redis's default
-		-1:               5 * time.Second, // none
+		-1:               5 * time.Second, // no timeout
 		-2:               5 * time.Second, // deadlines are never set
 		time.Minute:      5 * time.Second,
 		time.Second:      time.Second,

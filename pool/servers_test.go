@@ -222,7 +222,7 @@ func TestServerIsKnownAndRestarts(t *testing.T) {
 	p := poolOf(t, clientOf(t, server.Addr(), nil))
 	for range 3 {
 		s := pool.Answer(t, p, "ping").Server
-		delay := time.Since(ready) // more than the time that the answer to INFO took
+		delay := time.Since(ready) // at least the time that the answer to INFO took
 		require.NotNil(t, s)
 		require.Equal(t, runID(t, server), s.RunID)
 		asked := calls(t, server, "info")

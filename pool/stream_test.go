@@ -114,7 +114,7 @@ func (k *talk) greetWith(stop int, info string) bool {
 	return true
 }
 
-const whole = -1
+const whole = -1 // for greet: answer the whole handshake
 
 // echo answers every command with its first argument until the connection ends.
 func (k *talk) echo() {
@@ -168,7 +168,8 @@ func (l *ledger) Receive(tag int, r Reply) {
 	l.last, l.conn, l.replies[tag] = tag, r.Conn, r
 }
 
-// fates returns the fates of the replies so far, as "a", "n" and "u".
+// fates returns the fates of the replies so far, a letter for each: a for answered, n for not sent, u for
+// unknown.
 func (l *ledger) fates() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -620,7 +621,7 @@ func TestStreamDialsADeadNodeRarely(t *testing.T) {
 				return nil, refused
 			}
 		})
-		for _, most := range []int{13, 10, 10} { // in each second
+		for _, most := range []int{13, 10, 10} { // dials in each second; the first ones come without a pause
 			dials = 0
 			for range 1000 {
 				start := time.Now()

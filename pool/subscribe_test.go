@@ -561,7 +561,7 @@ func TestSubscriptionCloseFromListener(t *testing.T) {
 				require.Zero(t, node.CurrentConnectionCount())
 				most := 1
 				if method == "unsubscribed" {
-					most = 2 // go-redis may subscribe again by itself before it tells that a connection has ended
+					most = 2 // go-redis may subscribe again by itself before it reports that a connection has ended
 				}
 				require.LessOrEqual(t, node.Commands("subscribe"), most)
 			})
@@ -598,7 +598,7 @@ func TestSubscriptionCloseWaitsForListener(t *testing.T) {
 	})
 }
 
-// Two listeners that close each other's subscription do not wait for each other.
+// Two listeners that close each other's subscription must not wait for each other: they would wait for ever.
 func TestSubscriptionsCloseEachOther(t *testing.T) {
 	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
 		var meet sync.WaitGroup

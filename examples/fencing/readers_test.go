@@ -290,7 +290,7 @@ func TestSQLEarlierVersion(t *testing.T) {
 
 		rapid.Check(t, func(t *rapid.T) {
 			id := d.newResource(t)
-			var write, read uint64 // the two marks
+			var write, read uint64 // the highest token of a write, and of a read
 			state := "new"
 			for i := range rapid.IntRange(1, 10).Draw(t, "calls") {
 				newest, next := max(write, read), fmt.Sprint("state ", i)
@@ -352,7 +352,7 @@ func TestColumnsOfYourOwn(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			count++
 			id, state, zero := fmt.Sprint(count), "new", fencing.Text(0)
-			var write, read uint64 // the two marks
+			var write, read uint64 // the highest token of a write, and of a read
 			_, err := d.db.ExecContext(ctx, insert, id, state, zero, zero)
 			require.NoError(t, err)
 			for i := range rapid.IntRange(1, 10).Draw(t, "calls") {

@@ -130,7 +130,7 @@ func (j *Journal) await(ctx context.Context, what string, is func() bool) error 
 	}
 }
 
-// leader waits for the n-th leader and its second entry, and returns its name.
+// leader waits until the n-th leader has written its second entry, and returns the leader's name.
 func (j *Journal) leader(ctx context.Context, n int) (who string, err error) {
 	err = j.await(ctx, fmt.Sprintf("there is leader number %d", n), func() bool {
 		count := 0

@@ -18,14 +18,14 @@ type service struct {
 	now    int // calls under way
 	most   int // at once
 	served int // calls that have ended
-	hung   int // calls that never end
-	gone   int // calls that never end whose callers are gone
+	hung   int // calls of the path hang
+	gone   int // calls of the path hang that have ended, because their callers are gone
 }
 
 // callTime is how long a call takes.
 const callTime = 20 * time.Millisecond
 
-// hang is the path of calls that never end.
+// hang is the path of calls that end only when their callers are gone.
 const hang = "/hang"
 
 func startService() (*service, error) {

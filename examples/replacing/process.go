@@ -41,8 +41,8 @@ func (cfg *config) constructor(k kind) string {
 // names are the locks that every process acquires again and again.
 var names = [...]string{"invoices", "orders"}
 
-// scheduled is the lock of a job. All processes try to run the job at the same times, and each tries only once
-// each time.
+// scheduled is the lock of a job. All processes try to run the job at the same moments, and each process tries only
+// once at each moment.
 const scheduled = "cleanup"
 
 // closeTimeout bounds how long the end of a process waits for the nodes.

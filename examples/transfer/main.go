@@ -1,4 +1,4 @@
-// Transfer moves money between two accounts under a lock on both, and shows what becomes of a transfer whose worker is
+// Transfer moves money between two accounts under a lock on both, and shows what happens to a transfer whose worker is
 // stopped in the middle.
 //
 //	go run ./examples/transfer                                  # needs redis-server; takes 5 s

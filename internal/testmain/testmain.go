@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// garbage is the GC percentage of the tests. They allocate much and keep little, so that fewer collections
+	// garbage is the GC percentage of the tests. They allocate much and keep little, so fewer collections
 	// save a fifth of their processor time.
 	garbage = 400
 
