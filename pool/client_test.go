@@ -76,7 +76,7 @@ func TestClientsThatWereMetAreNotKept(t *testing.T) {
 	}, 20*time.Second, 10*time.Millisecond)
 }
 
-// Pools of a Cluster or Ring client report it as well. Their MetBefore is always true, because they
+// Pools of a Cluster or Ring client report their client as well. Their MetBefore is always true, because they
 // never know which server answers.
 func TestRoutedPoolsOfOneClientKnowIt(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}, HeartbeatFrequency: time.Hour})

@@ -127,7 +127,7 @@ func realEnv(s *realredis.Server, k kind) (redis.UniversalClient, pooltest.Env) 
 			if err != nil {
 				return -1
 			}
-			return strings.Count(list.(string), "\n") - 1 // Do's own
+			return strings.Count(list.(string), "\n") - 1 // without the connection of Do
 		},
 		Slack: 4 * time.Second,
 	}

@@ -176,7 +176,7 @@ func args(plan []byte, text string, n int64) (args []any, texts []string, odd an
 		case 2:
 			arg = n
 		case 3:
-			arg = int32(n) //nolint:gosec // any value will do, here and below
+			arg = int32(n) //nolint:gosec // any will do, as in the others
 		case 4:
 			arg = int16(n)
 		case 5:
@@ -428,8 +428,8 @@ func heardOf(text []byte) (calls []string, all bool) {
 var grammar = regexp.MustCompile(`^(U|S+M*U)*(R|S+M*)$`)
 
 // Whatever a node sends to a subscriber, nothing may panic and the calls must follow the grammar. The
-// Listener must get every message that the reference finds in the text. Unless it was refused, the
-// subscription must continue on the next connection.
+// Listener must get every message that the reference finds in the text. The subscription must continue
+// on the next connection, unless the node refused it.
 func FuzzSubscription(f *testing.F) {
 	subscribed := usual([]any{"subscribe", "channel"})
 	message := "*3\r\n" + bulk("message") + bulk("channel") + bulk("a\r\n\x00b")

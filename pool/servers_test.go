@@ -250,7 +250,7 @@ func TestServerIsTheOneThatAnsweredUnderLoad(t *testing.T) {
 	t.Parallel()
 	server := realredis.Start(t, 1)[0]
 	p := poolOf(t, clientOf(t, server.Addr(), nil))
-	time.Sleep(1100 * time.Millisecond) //nolint:forbidigo // an age may be off by 1 s, so the process must be older
+	time.Sleep(1100 * time.Millisecond) //nolint:forbidigo // older than the second that ages may be off
 	stop := make(chan struct{})
 	var right atomic.Int64
 	var wg sync.WaitGroup

@@ -187,8 +187,8 @@ func (l *ledger) fates() string {
 	return s
 }
 
-// The first connection fails at each stage in turn, with three requests under way. want holds their
-// fates. Three more requests, sent after that, must all be answered on the next connection.
+// The first connection fails at another stage in each case, with three requests under way. want holds
+// their fates. Three more requests, sent after that, must all be answered on the next connection.
 func TestStreamFateByStage(t *testing.T) {
 	for name, c := range map[string]struct {
 		first func(k *talk)
@@ -299,8 +299,8 @@ func TestStreamQueuedBehindAHungWriteGoesOut(t *testing.T) {
 	})
 }
 
-// The requests that a connection lost get their Unknown before any request is sent on the next
-// connection. Otherwise replies could overtake each other.
+// The requests that a connection lost get their replies, with the Fate Unknown, before any request is
+// sent on the next connection. Otherwise replies could overtake each other.
 func TestStreamLostRepliesComeFirst(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		p := peer(func(n int, k *talk) {

@@ -149,7 +149,7 @@ func TestSubscribeToStoppedServer(t *testing.T) {
 			t.Cleanup(func() { _ = client.Close() })
 			e, s := listenTo(t, poolOf(t, client), "channel")
 			e.Hears(t, "subscribed")
-			time.Sleep(2500 * time.Millisecond) //nolint:forbidigo // long enough for the first PING
+			time.Sleep(2500 * time.Millisecond) //nolint:forbidigo // the node has been asked for a sign of life
 			frozen := time.Now()
 			server.Freeze()
 			took := e.Hears(t, "unsubscribed").At.Sub(frozen)
