@@ -312,7 +312,7 @@ func (c *conn) abort(cause error) {
 		c.cause = cause
 	}
 	c.queue.mu.Unlock()
-	_ = c.net.Close() // an error would tell nothing new
+	_ = c.net.Close() // its error does not matter: cause says why the connection ends
 }
 
 // end closes the connection and delivers Fate Unknown to every unanswered request that serve has

@@ -8,7 +8,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 )
 
-// name is that of the lock.
+// name is the name of the lock.
 const name = "catalog"
 
 // step is how long it takes to read or to write a price.

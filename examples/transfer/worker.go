@@ -38,8 +38,8 @@ func (w *worker) transfer(ctx context.Context, from, to string, amount int) erro
 	defer mutex.Unlock()
 	token := mutex.Fence() // one token for both accounts
 
-	// Look at both accounts before any write: from then on each of them refuses a former holder. Otherwise such
-	// a holder could still write to one account after this worker has settled the other one.
+	// Look at both accounts before any write: from then on each of them refuses a former holder. Otherwise a
+	// former holder could still write to one account after this worker has settled the other one.
 	source, err := w.bank.look(token, from, w.who+" has both accounts")
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
 // Worker shows a typical use of a distributed lock. Several workers want the same lock. The one
 // that holds it works for longer than the expiry, while redsync.Do extends the lock, and then
-// unlocks. A worker that loses its lock, because the nodes are gone, is told in time and stops.
+// unlocks. A worker that loses its lock, because the nodes are gone, learns that in time and stops.
 //
 //	go run ./examples/worker                                  # five nodes inside the process
 //	go run ./examples/worker -nodes host1:6379,host2:6379,... # real nodes
