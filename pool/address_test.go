@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A census counts the pools of connections that clients have made and not closed, as the
-// metrics of go-redis do.
+// A census is a recorder for the metrics of go-redis. It counts the connection pools that clients
+// have made, and those that they have not closed yet.
 type census struct{ made, open atomic.Int64 }
 
 func (c *census) begin() { c.made.Add(1); c.open.Add(1) }
@@ -22,7 +22,7 @@ func (c *census) RegisterPubSubPool(string, redis.PubSubPooler) { c.begin() }
 func (c *census) UnregisterPool(redis.Pooler)                   { c.open.Add(-1) }
 func (c *census) UnregisterPubSubPool(redis.PubSubPooler)       { c.open.Add(-1) }
 
-// The rest of the metrics, which clients of other tests may still send.
+// The other metrics. Clients of other tests may still report them.
 
 func (*census) RecordOperationDuration(context.Context, time.Duration, redis.Cmder, int, error, redis.ConnInfo, int) {
 }
@@ -49,7 +49,8 @@ func (*census) RecordPubSubMessage(context.Context, redis.ConnInfo, string, stri
 func (*census) RecordStreamLag(context.Context, time.Duration, redis.ConnInfo, string, string, string) {
 }
 
-// A client that is made for what its options say is closed, and no metrics show it.
+// The pool makes some clients only to read their options. It must close them: an open one would
+// stay in the metrics of go-redis.
 func TestClientsMadeForTheirOptionsAreClosed(t *testing.T) {
 	cluster := cast{}.client(nil)
 	defer func() { _ = cluster.Close() }()

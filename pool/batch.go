@@ -121,8 +121,8 @@ func (p *batchPool) run() {
 	}
 }
 
-// execute sends a batch and waits for the replies. Its error is that of the whole batch; each
-// command holds its own.
+// execute sends a batch and waits for the replies. It returns the error of the whole batch. Each
+// command also holds an error of its own.
 func (p *batchPool) execute(batch []*pipelined) (err error) {
 	defer recovered(&err)
 	pipe := p.client.Pipeline()

@@ -28,7 +28,7 @@ func TestReplyOfABatchFateByError(t *testing.T) {
 	}{
 		{redis.Nil, Answered},
 		{refusal("ERR no"), Answered},
-		{&net.OpError{Op: "dial", Err: errors.New("connection refused")}, Unknown}, // perhaps not of the first try
+		{&net.OpError{Op: "dial", Err: errors.New("connection refused")}, Unknown}, // an earlier try may have sent it
 		{net.ErrClosed, Unknown},
 		{context.DeadlineExceeded, Unknown},
 		{redis.ErrClosed, Unknown},
@@ -44,8 +44,8 @@ func TestReplyOfABatchFateByError(t *testing.T) {
 	}
 }
 
-// What was neither answered nor failed has not been executed, as far as anybody knows:
-// go-redis leaves commands so when the greeting of their connection fails.
+// go-redis leaves a command with neither a value nor an error when the greeting of its connection
+// fails. That must not look like a null from the node, so the Fate is Unknown.
 func TestReplyOfABatchThatNobodyAnswered(t *testing.T) {
 	cmd := redis.NewCmd(t.Context(), "set", "key", "value", "nx")
 	wrong := refusal("WRONGPASS invalid username-password pair")
@@ -56,5 +56,5 @@ func TestReplyOfABatchThatNobodyAnswered(t *testing.T) {
 	require.Equal(t, Unknown, r.Fate)
 	require.Error(t, r.Err)
 	cmd.SetVal("OK")
-	require.Equal(t, Reply{Value: "OK", Fate: Answered}, replyOf(cmd, wrong), "of another command")
+	require.Equal(t, Reply{Value: "OK", Fate: Answered}, replyOf(cmd, wrong), "the error is that of another command")
 }

@@ -21,7 +21,7 @@ type shared interface {
 	Sibling() pool.Pool
 }
 
-// unused returns a client that starts nothing.
+// unused returns a client that starts no goroutine and opens no connection.
 func unused(address string) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr:                     address,
@@ -41,7 +41,7 @@ func TestPoolsOfOneClientKnowIt(t *testing.T) {
 	assert.True(t, second.MetBefore())
 	assert.True(t, first.MetBefore())
 	assert.False(t, other.MetBefore())
-	assert.Nil(t, pool.New(a, pool.WithOutstanding(0)).(shared).Client(), "it is of no use")
+	assert.Nil(t, pool.New(a, pool.WithOutstanding(0)).(shared).Client(), "a pool that can never send has no Client")
 }
 
 func TestSiblingOutlivesThePool(t *testing.T) {
@@ -63,7 +63,8 @@ func (nothing) Message(string)     {}
 func (nothing) Unsubscribed(error) {}
 func (nothing) Refused(error)      {}
 
-// What is known of a client does not keep it.
+// The record of known clients must not keep them in memory. Otherwise a program that makes a new client
+// for each request would leak them.
 func TestClientsThatWereMetAreNotKept(t *testing.T) {
 	before := pool.ClientsMet()
 	for range 100 {
@@ -75,7 +76,8 @@ func TestClientsThatWereMetAreNotKept(t *testing.T) {
 	}, 20*time.Second, 10*time.Millisecond)
 }
 
-// Pools of one Cluster or Ring client know it as well, and never tell a server.
+// Pools of a Cluster or Ring client report their client as well. Their MetBefore is always true, because they
+// never know which server answers.
 func TestRoutedPoolsOfOneClientKnowIt(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}, HeartbeatFrequency: time.Hour})
 	t.Cleanup(func() { _ = ring.Close() })

@@ -15,7 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool/pooltest"
 )
 
-// A kind makes clients of one sort from the options of a plain one.
+// A kind makes clients of one type from the options of a *redis.Client.
 type kind struct {
 	name   string
 	client func(*redis.Options) redis.UniversalClient
@@ -31,7 +31,7 @@ var kinds = []kind{
 		return redis.NewRing(&redis.RingOptions{
 			Addrs:     map[string]string{"one": o.Addr},
 			NewClient: func(*redis.Options) *redis.Client { return redis.NewClient(o) },
-			// A heartbeat would find a killed shard down and up again seconds late.
+			// No heartbeat during a test: it would notice seconds late that a shard is down, or up again.
 			HeartbeatFrequency: time.Hour,
 		})
 	}},
@@ -89,7 +89,8 @@ func embeddedEnv(n *embedded.Node, k kind) (redis.UniversalClient, pooltest.Env)
 	}
 }
 
-// With -short it plays one client of each way to send: the others differ above it.
+// With -short it leaves out two clients: the Ring, whose pool sends as that of a ClusterClient does, and
+// the other client, whose pool only uses the client's Pipeline.
 func TestPoolConformsRealServer(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
@@ -126,7 +127,7 @@ func realEnv(s *realredis.Server, k kind) (redis.UniversalClient, pooltest.Env) 
 			if err != nil {
 				return -1
 			}
-			return strings.Count(list.(string), "\n") - 1 // Do's own
+			return strings.Count(list.(string), "\n") - 1 // without the connection of Do
 		},
 		Slack: 4 * time.Second,
 	}

@@ -252,8 +252,8 @@ func (c *conn) book() {
 }
 
 // checkSilence runs when silence.watch fires. If c owes a reply, checkSilence starts to open a second
-// connection once c has been silent for its patience. It gives c up once c has been silent for the
-// timeout.
+// connection once c has been silent for as long as its requests accept (silence.patience). It gives c
+// up once c has been silent for the timeout.
 func (c *conn) checkSilence() {
 	q := c.queue
 	q.mu.Lock()
@@ -312,7 +312,7 @@ func (c *conn) abort(cause error) {
 		c.cause = cause
 	}
 	c.queue.mu.Unlock()
-	_ = c.net.Close() // an error would tell nothing new
+	_ = c.net.Close() // its error does not matter: cause says why the connection ends
 }
 
 // end closes the connection and delivers Fate Unknown to every unanswered request that serve has

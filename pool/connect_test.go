@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// changedOptions are those that no connection of ours has from the user's client.
+// changedOptions are the options that a connection of the pool does not take over from the user's client.
 var changedOptions = []string{
 	"ContextTimeoutEnabled", "MaxRetries", "DialerRetries", "Protocol", "ReadTimeout", "WriteTimeout",
 	"PoolSize", "PipelinePoolSize", "MinIdleConns", "MaxIdleConns",
@@ -20,9 +20,9 @@ var changedOptions = []string{
 	"MaintNotificationsConfig", "ClientSideCacheConfig", "ClientSideCache", "PushNotificationProcessor",
 }
 
-// TestOwnOptionsChanged holds the options of a connection of the pool's own against those
-// of the user's client field by field: a field that a new version of go-redis adds is
-// copied as it is, and one that the pool changes is named here.
+// TestOwnOptionsChanged compares the options of the pool's own connection with those of the
+// user's client, field by field. Only the fields in changedOptions may differ. A field that a
+// new version of go-redis adds must be copied unchanged.
 func TestOwnOptionsChanged(t *testing.T) {
 	user := new(redis.Options)
 	v := reflect.ValueOf(user).Elem()
@@ -47,7 +47,7 @@ func TestOwnOptionsChanged(t *testing.T) {
 
 type limiter struct{ redis.Limiter }
 
-// fill gives v a value that is not zero, where it is of a simple type.
+// fill sets v to a value that is not zero, if v has a simple type.
 func fill(v reflect.Value) {
 	switch {
 	case !v.CanSet():
@@ -65,7 +65,8 @@ func fill(v reflect.Value) {
 	}
 }
 
-// same compares fields, functions and what is behind interfaces by identity.
+// same reports whether two fields are equal. It compares functions, pointers and the values in
+// interfaces by identity.
 func same(a, b reflect.Value) bool {
 	switch a.Kind() {
 	case reflect.Func, reflect.Pointer:
@@ -80,7 +81,7 @@ func same(a, b reflect.Value) bool {
 func TestOwnOptionsTimeoutsAreBounded(t *testing.T) {
 	for user, want := range map[time.Duration]time.Duration{
 		0:                5 * time.Second, // go-redis's default
-		-1:               5 * time.Second, // none
+		-1:               5 * time.Second, // no timeout
 		-2:               5 * time.Second, // deadlines are never set
 		time.Minute:      5 * time.Second,
 		time.Second:      time.Second,

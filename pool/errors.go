@@ -37,7 +37,7 @@ func IsCrossSlot(err error) bool { return answers(err, "CROSSSLOT") || answers(e
 // IsPermanent reports whether err says that the node will refuse every repetition of the request until somebody
 // changes the node or the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH,
 // WRONGPASS, DENIED), or the keys of the request are not in one slot of a cluster (CROSSSLOT). Unlike IsDenied
-// it also knows such an answer to the greeting, because without a greeting no request is sent.
+// it also recognizes such an answer to the greeting, because no request is sent before the greeting succeeds.
 func IsPermanent(err error) bool {
 	if err == nil {
 		return false

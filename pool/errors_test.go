@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// These are asked of every reply, and nearly all have no error.
+// These functions are called for every reply, and nearly all replies have no error.
 func TestNoErrorCostsNoAllocation(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		if IsNoScript(nil) || IsDenied(nil) || IsCrossSlot(nil) || IsPermanent(nil) {

@@ -11,7 +11,7 @@ import (
 )
 
 // A node that restarts without its keys does not count until every lock that it may have forgotten has expired.
-// Every program that locks on these nodes sets the guard, to at least the longest expiry that any of them uses.
+// Every program that locks on these nodes must set the guard to at least the longest expiry that any of them uses.
 func ExampleWithRestartGuard() {
 	nodes := redsynctest.New(3)
 	defer nodes.Close()

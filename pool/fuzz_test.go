@@ -20,10 +20,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a node sends is read once more here, plainly and slowly, from a text that is all
-// there.
+// These fuzz tests decode what a node sends a second time, with a simple and slow decoder that
+// has the whole text in memory. The decoder of the package must agree with it.
 
-// A reference reads replies. left is how many bytes the reply may still take in memory.
+// A reference is the simple decoder. left is how many bytes the reply may still take in memory.
 type reference struct {
 	text []byte
 	left int
@@ -31,8 +31,8 @@ type reference struct {
 
 var integer = regexp.MustCompile(`^-?[0-9]{1,19}$`)
 
-// reply returns the next one. What is wrong is errMalformed, io.EOF between replies, and
-// io.ErrUnexpectedEOF within one.
+// reply returns the next reply. Its error is errMalformed, or io.EOF if the text ends between
+// replies, or io.ErrUnexpectedEOF if it ends within one.
 func (r *reference) reply(depth int) (any, error) {
 	line, err := r.line(depth == 0)
 	if err != nil {
@@ -112,7 +112,7 @@ func (r *reference) next() (any, error) {
 	return r.reply(0)
 }
 
-// chunks are read so many bytes at a time.
+// chunks is a Reader that returns at most size bytes at a time.
 type chunks struct {
 	text []byte
 	size int
@@ -127,8 +127,8 @@ func (c *chunks) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Whatever a node sends, and in however small pieces it comes: one reply after another is
-// read as the reference reads it, up to the same error.
+// Whatever a node sends, and however small the pieces are, the decoder must return the same replies
+// as the reference, up to the same error.
 func FuzzReplies(f *testing.F) {
 	all := ""
 	for text := range replyTexts {
@@ -150,7 +150,7 @@ func FuzzReplies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, size uint16) {
 		want := &reference{text: text}
 		got := bufio.NewReaderSize(&chunks{text, int(size) + 1}, readBuffer)
-		for range len(text) + 1 { // each takes a byte at least
+		for range len(text) + 1 { // each reply takes at least one byte
 			wantValue, wantErr := want.next()
 			value, err := readReply(got)
 			require.Equal(t, wantErr, err)
@@ -163,8 +163,8 @@ func FuzzReplies(f *testing.F) {
 	})
 }
 
-// args makes a command of a plan: an element for each byte, and what their texts are. odd
-// is the first that no command may have, nil if there is none.
+// args makes a command from a plan, one element for each byte of it, and returns the elements and
+// their texts. odd is not nil if an element has a type that no command may have.
 func args(plan []byte, text string, n int64) (args []any, texts []string, odd any) {
 	for i, kind := range plan {
 		var arg any
@@ -202,9 +202,9 @@ func args(plan []byte, text string, n int64) (args []any, texts []string, odd an
 	return args, texts, odd
 }
 
-// A command is what two other readers of RESP, neither of them ours, find in its bytes;
-// and what was there before it stays. One with an element that is no string or integer
-// leaves nothing.
+// Two other decoders of RESP, the reference and that of miniredis, must find the command in its
+// encoding. AppendCommand must keep the bytes before it. If an element is neither a string nor an
+// integer, it must append nothing.
 func FuzzAppendCommand(f *testing.F) {
 	f.Add([]byte{0}, "ping", int64(0))
 	f.Add([]byte{0, 12, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, "\r\n$5\r\n", int64(-1))
@@ -240,8 +240,7 @@ func FuzzAppendCommand(f *testing.F) {
 	})
 }
 
-// infoField returns the text behind the name at the beginning of the first line that has
-// it.
+// infoField returns the value of the first line that begins with the name and a colon.
 func infoField(text, name string) string {
 	found := regexp.MustCompile(`(?:^|\n)` + name + `:([^\n]*)`).FindStringSubmatch(text)
 	if found == nil {
@@ -250,8 +249,8 @@ func infoField(text, name string) string {
 	return strings.TrimSpace(found[1])
 }
 
-// A server is known if and only if both fields are there, once read by another reader; and
-// it is no older than the text says.
+// parseInfo must agree with a second parser, which uses regular expressions: a Server is known if
+// and only if both fields are valid.
 func FuzzInfo(f *testing.F) {
 	for _, text := range []string{
 		"", "# Server\r\nrun_id:abc\r\nuptime_in_seconds:17\r\n", "run_id:\nuptime_in_seconds:9223372036854775807", "\r\n:::\n",
@@ -297,8 +296,8 @@ func usual(cmd []any) string {
 
 func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
 
-// An odd peer prepares its first connection in other words, as long as they last, and is
-// like any node else.
+// odd returns a peer that gives these answers to the first commands on its first connection, except
+// to ECHO. It answers everything else as a node does.
 func odd(answers []string) peer {
 	return func(n int, k *talk) {
 		for cmd := k.next(); len(cmd) > 0; cmd = k.next() {
@@ -324,10 +323,10 @@ func inTurn(answers []string) bool {
 	return true
 }
 
-// Whatever a node answers to the commands by which a connection is prepared (separated by
-// |): nothing panics, each request gets exactly one reply, in bounded time, and what comes
-// on a connection that is prepared is the answer to what was asked. Requests that follow are
-// answered by the next connection at the latest.
+// The fuzzed text holds the node's answers, separated by |, to the commands that prepare a
+// connection. Whatever they are, nothing may panic, and each request must get exactly one reply in
+// bounded time. If every answer is one whole reply, an Answered request must have its own value. The
+// next connection at the latest must answer the requests that follow.
 func FuzzHandshake(f *testing.F) {
 	for _, text := range []string{
 		"", "+OK\r\n", "-ERR no\r\n|-ERR no\r\n|-ERR no\r\n|-ERR no\r\n", "-NOAUTH no\r\n", "-LOADING no\r\n", "-BUSY no\r\n", "x", "+OK", "\r\n",
@@ -356,13 +355,14 @@ func FuzzHandshake(f *testing.F) {
 				time.Sleep(redialPause)
 			}
 			for i := range 3 {
-				require.Equal(t, strconv.Itoa(i), answer(t, p, "echo", i).Value, "the peer is in order by now")
+				require.Equal(t, strconv.Itoa(i), answer(t, p, "echo", i).Value, "later connections of the peer answer as a node does")
 			}
 		})
 	})
 }
 
-// checkEcho looks at the reply to an echo that a connection in order, or not, has answered.
+// checkEcho checks the reply to an ECHO. inOrder says whether replies on its connection still match
+// their requests; otherwise any value may come.
 func checkEcho(t *testing.T, r Reply, want string, inOrder bool) {
 	t.Helper()
 	switch {
@@ -375,15 +375,16 @@ func checkEcho(t *testing.T, r Reply, want string, inOrder bool) {
 	}
 }
 
-// publishing is a peer that lets a client subscribe, and then has said so much on its first
-// connection, so many bytes at a time, before it closes it; on the next it publishes "end".
+// publishing returns a peer that answers SUBSCRIBE on its first connection with text, size bytes at a
+// time, and then closes the connection. On later connections it confirms SUBSCRIBE and publishes
+// "end".
 func publishing(text []byte, size int) peer {
 	return func(n int, k *talk) {
 		for cmd := k.next(); len(cmd) > 0; cmd = k.next() {
 			switch {
 			case cmd[0] == "subscribe" && n == 1:
 				_, _ = io.CopyBuffer(struct{ io.Writer }{k}, &chunks{text, size}, make([]byte, size))
-				time.Sleep(time.Second) // on a pipe whose other end is closed nothing more is read
+				time.Sleep(time.Second) // the client reads nothing more once this end of the pipe is closed
 				return
 			case cmd[0] == "subscribe":
 				k.say("%s*3\r\n%s%s%s", usual(cmd), bulk("message"), bulk("channel"), bulk("end"))
@@ -394,8 +395,8 @@ func publishing(text []byte, size int) peer {
 	}
 }
 
-// heardOf returns what a Listener must hear of a text, and whether it is all there is: from
-// the first reply on that a subscribed client has not asked for nothing is known.
+// heardOf returns the calls that a text must cause at a Listener. all reports whether the text
+// causes no other calls. After the first unexpected reply nothing more is certain, so all is false.
 func heardOf(text []byte) (calls []string, all bool) {
 	calls = []string{}
 	r := &reference{text: text}
@@ -423,12 +424,12 @@ func heardOf(text []byte) (calls []string, all bool) {
 	}
 }
 
-// grammar is what a Listener may hear until it is closed, with a letter for each call.
+// grammar matches the calls that a Listener may get before Close, one letter for each.
 var grammar = regexp.MustCompile(`^(U|S+M*U)*(R|S+M*)$`)
 
-// Whatever a node says to a subscriber: nothing panics, the calls follow the grammar, what
-// a reader of our own finds to be messages is heard as it was published, and the
-// subscription goes on with the next connection unless it was refused.
+// Whatever a node sends to a subscriber, nothing may panic and the calls must follow the grammar. The
+// Listener must get every message that the reference finds in the text. The subscription must continue
+// on the next connection, unless the node refused it.
 func FuzzSubscription(f *testing.F) {
 	subscribed := usual([]any{"subscribe", "channel"})
 	message := "*3\r\n" + bulk("message") + bulk("channel") + bulk("a\r\n\x00b")
@@ -457,7 +458,7 @@ func FuzzSubscription(f *testing.F) {
 			require.Regexp(t, grammar, letters)
 			require.Equal(t, want, calls[:min(len(want), len(calls))])
 			if strings.HasSuffix(letters, "R") {
-				require.Contains(t, "-!", string(text[:1]), "an error, of RESP2 or 3")
+				require.Contains(t, "-!", string(text[:1]), "only an error reply, of RESP2 or 3, is a refusal")
 				return
 			}
 			if all {
@@ -468,7 +469,7 @@ func FuzzSubscription(f *testing.F) {
 	})
 }
 
-// hearing is a Listener that notes its calls.
+// hearing is a Listener that records its calls.
 type hearing struct {
 	mu      sync.Mutex
 	letters string

@@ -22,8 +22,7 @@ type replies chan Reply
 
 func (r replies) Receive(_ int, reply Reply) { r <- reply }
 
-// ask sends one request and waits for the reply, in virtual time as long as it
-// takes.
+// ask sends one request and waits for the reply.
 func ask(t *testing.T, p Pool, args ...any) Reply {
 	t.Helper()
 	in := make(replies, 1)
@@ -57,7 +56,7 @@ func bubble(t *testing.T, f func(t *testing.T, node *embedded.Node)) {
 		nodes := embedded.Start(1)
 		t.Cleanup(func() {
 			nodes.Close()
-			time.Sleep(time.Minute) // streams are idle and end; go-redis looks for dead nodes no longer
+			time.Sleep(time.Minute) // idle streams end, and go-redis stops looking for dead nodes
 		})
 		f(t, nodes[0])
 	})
@@ -82,7 +81,7 @@ func clientOf(t *testing.T, node *embedded.Node, change func(*redis.Options)) *r
 // notAClient is a client that is not a *redis.Client.
 type notAClient struct{ redis.UniversalClient }
 
-// bothPools runs f for the pool of a *redis.Client and for that of others.
+// bothPools runs f twice, with pools of a *redis.Client and with pools of another client.
 func bothPools(t *testing.T, f func(t *testing.T, node *embedded.Node, of func(*redis.Client, ...Option) Pool)) {
 	t.Helper()
 	t.Run("client", func(t *testing.T) {
@@ -172,8 +171,8 @@ func TestWithOutstandingRange(t *testing.T) {
 	}
 }
 
-// A frozen node fails what was sent to it after the read timeout of the user's
-// client, or after 5 s where that client would wait for ever.
+// Requests to a frozen node fail after the ReadTimeout of the user's client. If that is longer than
+// 5 s or unlimited, they fail after 5 s.
 func TestSendToFrozenNodeFailsInTime(t *testing.T) {
 	for user, want := range map[time.Duration]time.Duration{
 		-1:          5 * time.Second,
@@ -205,7 +204,7 @@ func TestSendToFrozenNodeFailsInTime(t *testing.T) {
 	}
 }
 
-// The user's client would send a request again whose connection fails.
+// The pool never resends a request whose connection failed, although the user's client would.
 func TestSendLostReplyIsNotSentAgain(t *testing.T) {
 	bothPools(t, func(t *testing.T, node *embedded.Node, of func(*redis.Client, ...Option) Pool) {
 		client := clientOf(t, node, func(o *redis.Options) { o.MaxRetries = 10 })
@@ -258,7 +257,8 @@ func TestNewLeavesTheUsersClientAlone(t *testing.T) {
 	})
 }
 
-// forbidding is a hook of the user's client, which no request of a pool passes.
+// forbidding is a hook of the user's client. It fails the test if a request of a pool goes through that
+// client.
 type forbidding struct{ t *testing.T }
 
 func (h forbidding) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -296,7 +296,7 @@ func TestNewSharesOneStreamPerClient(t *testing.T) {
 		client := clientOf(t, node, nil)
 		var conn uint64
 		for range 10 {
-			p := New(client) // as a program does that makes its pools anew each time
+			p := New(client) // like a program that makes new pools for every operation
 			r := answer(t, p, "ping")
 			if conn == 0 {
 				conn = r.Conn
@@ -311,7 +311,7 @@ func TestNewSharesOneStreamPerClient(t *testing.T) {
 	})
 }
 
-// The stream ends half a minute after the last reply, and not before.
+// The stream ends exactly half a minute after the last reply.
 func TestStreamEndsWhenIdle(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		p := New(clientOf(t, node, nil))
@@ -335,7 +335,7 @@ func TestStreamEndsWhenIdle(t *testing.T) {
 	})
 }
 
-// Neither work nor its absence ends a connection before the stream ends.
+// A connection lasts as long as its stream, whether the stream is busy or idle.
 func TestStreamKeepsItsConnection(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		p := New(clientOf(t, node, nil))
@@ -352,7 +352,7 @@ func TestStreamKeepsItsConnection(t *testing.T) {
 	})
 }
 
-// A dead node is told at once, and found again a moment after it is back.
+// Requests to a dead node fail at once. When the node is back, the pool finds it within redialPause.
 func TestSendToDeadNodeFailsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		p := New(clientOf(t, node, func(o *redis.Options) { o.MaxRetries, o.DialerRetries = 10, 10 }))
@@ -381,7 +381,7 @@ func TestStreamLoadsScriptsOnConnect(t *testing.T) {
 			node.Kill()
 			node.Restart(true)
 			require.NoError(t, other.ScriptFlush(t.Context()).Err())
-			_ = ask(t, p, "ping") // may find the end of the old connection
+			_ = ask(t, p, "ping") // may meet the end of the old connection
 		}
 	})
 }

@@ -30,9 +30,9 @@ func keysIn(t *testing.T, s *realredis.Server, db int) int64 {
 }
 
 // If the greeting of go-redis itself fails, every request of the pool fails with the same
-// error text, be it the server's or that of the user's OnConnect. In this test the default
-// user needs no password: a request that the pool sent in spite of the failure would be
-// executed, as the default user in database 0.
+// error text, whether it comes from the server or from the user's OnConnect. In this test the
+// default user needs no password. So if the pool sent a request despite the failure, the server
+// would execute it, as the default user in database 0.
 func TestGreetingsThatAServerRefuses(t *testing.T) {
 	server := realredis.Start(t, 1, "--databases", "4")[0]
 	do(t, server, "acl", "setuser", "app", "on", ">1", "~*", "&*", "+@all")
@@ -79,8 +79,8 @@ func renaming(ctx context.Context, cn *redis.Conn) error {
 
 func objecting(context.Context, *redis.Conn) error { return errors.New("not today") }
 
-// A password that is replaced: connections that stand go on, new ones fail until their
-// client has the new one too. No request is ever another user's.
+// The server's password is replaced. Open connections continue, and new ones fail until the client
+// has the new password too. The server must never execute a request as another user.
 func TestAPasswordIsReplaced(t *testing.T) {
 	server := realredis.Start(t, 1)[0]
 	do(t, server, "acl", "setuser", "app", "on", ">1", "~*", "&*", "+@all")
@@ -109,7 +109,7 @@ func TestAPasswordIsReplaced(t *testing.T) {
 	require.Zero(t, keysIn(t, server, 0))
 }
 
-// A server that has no room for another client says so.
+// A server without room for another client says so, and the pool must report its answer.
 func TestGreetingTellsThatAServerIsFull(t *testing.T) {
 	server := realredis.Start(t, 1)[0]
 	do(t, server, "config", "set", "maxclients", "1")

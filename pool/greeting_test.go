@@ -23,11 +23,11 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// What a greeting may fail with, and what of it Send and Subscribe must tell.
+// refusedGreetings holds the refusals that a greeting may meet. Send and Subscribe must report each answer.
 var refusedGreetings = map[string]struct {
 	change  func(*redis.Options)
 	refuses string // the command that the node refuses
-	answer  string // its words
+	answer  string // the text of the refusal
 }{
 	"SELECT is not allowed": {func(o *redis.Options) { o.DB = 3 }, "select", "NOPERM this user has no permissions to run the 'select' command"},
 	"no such database":      {func(o *redis.Options) { o.DB = 3 }, "select", "ERR DB index is out of range"},
@@ -38,13 +38,13 @@ var refusedGreetings = map[string]struct {
 	}, "incr", "NOPERM this user has no permissions to run the 'incr' command"},
 }
 
-// A connection whose greeting the node refuses carries nothing: a request on it would be
-// another user's, or go to another database.
+// The pool must not send a request on a connection whose greeting the node refuses. The node would
+// execute it as another user, or in another database.
 func TestARefusedGreetingIsNoConnection(t *testing.T) {
 	for name, c := range refusedGreetings {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, node *embedded.Node) {
-				if c.refuses == "auth" { // HELLO carries the password, AUTH is tried after it
+				if c.refuses == "auth" { // HELLO carries the password; go-redis tries AUTH only if HELLO fails
 					node.On("hello", 1000, embedded.Fault{Err: c.answer})
 				}
 				node.On(c.refuses, 1000, embedded.Fault{Err: c.answer})
@@ -53,7 +53,7 @@ func TestARefusedGreetingIsNoConnection(t *testing.T) {
 					r := ask(t, p, "set", "key", "value")
 					require.Equal(t, NotSent, r.Fate)
 					require.Nil(t, r.Server)
-					require.False(t, IsDenied(r.Err), "the answer to another command")
+					require.False(t, IsDenied(r.Err), "the node refused another command, not this one")
 					time.Sleep(redialPause)
 				}
 				require.Zero(t, node.Commands("set"))
@@ -65,7 +65,7 @@ func TestARefusedGreetingIsNoConnection(t *testing.T) {
 
 				node.Heal()
 				for h := e.Next(t); h.What != "subscribed"; h = e.Next(t) {
-					require.Equal(t, "unsubscribed", h.What, "it is tried again")
+					require.Equal(t, "unsubscribed", h.What, "the subscription keeps trying")
 				}
 				answer(t, p, "set", "key", "value")
 			})
@@ -73,7 +73,8 @@ func TestARefusedGreetingIsNoConnection(t *testing.T) {
 	}
 }
 
-// The user's own error is told as it is, not as go-redis unwraps it.
+// The pool reports the error of the user's OnConnect as it is. go-redis would report only the error
+// that it wraps.
 func TestOnConnectFailsInItsOwnWords(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		mine := fmt.Errorf("no connection today: %w", errors.New("it is Sunday"))
@@ -87,7 +88,7 @@ func TestOnConnectFailsInItsOwnWords(t *testing.T) {
 	})
 }
 
-// What a function of the user's does when a connection is opened ends no process.
+// A panic in a function of the user's must become an error. It must not end the process.
 func TestPanicOnConnecting(t *testing.T) {
 	for name, change := range map[string]func(*redis.Options){
 		"OnConnect": func(o *redis.Options) { o.OnConnect = func(context.Context, *redis.Conn) error { panic("oops") } },
@@ -131,9 +132,9 @@ func TestGreetingSendsNoCommandOfItsOwn(t *testing.T) {
 	})
 }
 
-// A node that has no room for another client says so at once, and hangs up. go-redis goes on
-// with its greeting, and reports only that the connection was closed. The pool reports what
-// the node said.
+// A node without room for another client says so at once, and closes the connection. go-redis
+// continues with its greeting, and reports only that the connection was closed. The pool must
+// report what the node said.
 func TestGreetingTellsWhatTheNodeSaidLast(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		p := peer(func(_ int, k *talk) {
@@ -161,7 +162,7 @@ func TestGreetingWithAReplyTooMany(t *testing.T) {
 		r := ask(t, p, "echo", "1")
 		require.NotEqual(t, "OK", r.Value)
 		for range 3 {
-			require.Equal(t, "2", answer(t, p, "echo", "2").Value, "the next connection")
+			require.Equal(t, "2", answer(t, p, "echo", "2").Value, "the next connection answers")
 		}
 	})
 }
@@ -206,8 +207,8 @@ func (s *tokens) renew(name, password string) {
 	}
 }
 
-// A connection whose credentials are replaced is exchanged for one that is greeted with
-// the new ones, behind every request that it carries: none is lost.
+// When the provider replaces the credentials, the pool opens a connection with the new ones. The old
+// connection first answers all requests that it carries, so none is lost.
 func TestCredentialsAreRenewed(t *testing.T) {
 	for _, eager := range []bool{false, true} {
 		bubble(t, func(t *testing.T, node *embedded.Node) {
@@ -237,7 +238,7 @@ func TestCredentialsAreRenewed(t *testing.T) {
 			}
 			require.Greater(t, answer(t, p, "get", "key").Conn, first)
 			e.Hears(t, "unsubscribed", "subscribed")
-			require.Equal(t, int64(2), s.followers.Load(), "those of the former connections have ended")
+			require.Equal(t, int64(2), s.followers.Load(), "former connections no longer follow the credentials")
 			require.NoError(t, p.Close())
 			synctest.Wait()
 			require.Zero(t, s.followers.Load())
@@ -245,7 +246,7 @@ func TestCredentialsAreRenewed(t *testing.T) {
 	}
 }
 
-// A provider that fails, or gives nothing, fails the requests, and is asked again.
+// If the provider fails or gives no credentials, the requests fail, and the next ones ask it again.
 func TestCredentialsThatCannotBeHad(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		s := &tokens{}
@@ -264,8 +265,8 @@ func TestCredentialsThatCannotBeHad(t *testing.T) {
 	})
 }
 
-// Credentials that are replaced again and again, each soon after they were given, do not
-// keep a connection from serving.
+// The provider replaces the credentials every millisecond. Each connection must still serve for a
+// while: if new credentials ended it at once, no request would ever be answered.
 func TestCredentialsThatNeverSettle(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		node.On("hello", 1e6, embedded.Fault{Delay: 2 * time.Millisecond})
@@ -294,8 +295,8 @@ func TestCredentialsThatNeverSettle(t *testing.T) {
 	})
 }
 
-// What a function of the user's does when a connection is opened or ends: no request
-// hangs, nothing is left, and the process goes on.
+// Whatever a function of the user's does when a connection is opened or closed, no request may hang, no
+// connection may stay open, and the process must continue.
 func TestFunctionsOfTheUserThatMisbehave(t *testing.T) {
 	good := func() auth.Credentials { return auth.NewBasicCredentials("default", "") }
 	for name, change := range map[string]func(*redis.Options){
@@ -338,7 +339,7 @@ func TestFunctionsOfTheUserThatMisbehave(t *testing.T) {
 			bubble(t, func(t *testing.T, node *embedded.Node) {
 				p := New(clientOf(t, node, change))
 				for i := range 3 {
-					r := ask(t, p, "get", "key") // fails the test where there is no reply
+					r := ask(t, p, "get", "key") // fails the test if there is no reply
 					if r.Err != nil {
 						_ = map[error]bool{r.Err: true}
 						require.NotEmpty(t, r.Err.Error())
@@ -379,8 +380,8 @@ func (f failing) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.Uns
 	return nil, nil, f.err
 }
 
-// nonsense is what no node in order sends: a text, and then another one again and again for
-// as long as it is read, up to some megabytes.
+// nonsense holds data that no healthy node sends: first begin, and then more again and again, up to
+// 20 MiB or until the client stops reading.
 var nonsense = []struct{ begin, more string }{
 	{"$9223372036854775807\r\n", ""},
 	{"$9223372036854775800\r\n", "x"},
@@ -418,7 +419,7 @@ var nonsense = []struct{ begin, more string }{
 	{"$100\r\nabc", ""},
 }
 
-// utter sends nonsense until nobody reads any more.
+// utter sends nonsense until the client stops reading, or 20 MiB are sent.
 func (k *talk) utter(begin, more string) {
 	if _, err := io.WriteString(k, begin); err != nil || more == "" {
 		return
@@ -431,12 +432,12 @@ func (k *talk) utter(begin, more string) {
 	}
 }
 
-// moments are the commands in whose place a node may answer nonsense: those of a greeting,
-// what a stream asks for, a request, and those of a subscription.
+// moments are the commands that the node may answer with nonsense: those of a greeting, those that a
+// stream sends first, a request, and those of a subscription.
 var moments = []string{"hello", "client", "select", "info", "script", "echo", "subscribe", "ping"}
 
-// Whatever a node answers, at any moment in the life of a connection: the process goes on,
-// takes little memory, and each request gets one reply.
+// Whatever a node answers, at any moment in the life of a connection, the process must continue and
+// use little memory, and each request must get one reply.
 func FuzzNonsense(f *testing.F) {
 	for moment := range moments {
 		for _, c := range nonsense {
@@ -469,22 +470,22 @@ func FuzzNonsense(f *testing.F) {
 			}
 			if h.What == "refused" {
 				require.Equal(t, "subscribe", command)
-				require.Equal(t, "-", (begin + more)[:1], "an error")
+				require.Equal(t, "-", (begin + more)[:1], "only an error reply is a refusal")
 			}
 			time.Sleep(10 * time.Second)
-			for range 2 { // one may be lost with a connection
+			for range 2 { // the first may be lost with a connection
 				got = make(replies, 1)
 				require.NoError(t, p.Send(Request{Args: []any{"echo", "second"}, To: got}))
 				checkErrorText(t, got.wait(t).Err)
 			}
 			require.Equal(t, "third", answer(t, p, "echo", "third").Value)
 			runtime.ReadMemStats(&after)
-			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(96<<20), "bytes")
+			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(96<<20), "bytes allocated")
 		})
 	})
 }
 
-// checkErrorText fails if an error is longer than its text and what stands around it.
+// checkErrorText fails if the text of an error is longer than twice maxErrorText.
 func checkErrorText(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -492,7 +493,7 @@ func checkErrorText(t *testing.T, err error) {
 	}
 }
 
-// Where a greeting fails the error says what that means, before the node's words.
+// If a greeting fails, the error begins with a hint about the cause, and the node's answer follows.
 func TestGreetingThatFailsSaysWhatIsWrong(t *testing.T) {
 	for said, want := range map[string]string{
 		"-DENIED Redis is running in protected mode because protected mode is enabled\r\n": "protected mode: it has no password",
@@ -543,8 +544,8 @@ func TestTLSToAPlainPortSaysSo(t *testing.T) {
 	require.NoError(t, p.Close())
 }
 
-// Where a client that speaks TLS cannot dial, the error says what that has to do with TLS,
-// if it may.
+// If the dial of a client with TLS fails, the error gets a hint about TLS only if TLS may be the
+// cause.
 func TestTLSDialThatFailsSaysWhatIsWrong(t *testing.T) {
 	for _, c := range []struct {
 		failed error
@@ -570,7 +571,8 @@ func TestTLSDialThatFailsSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// From the moment it is taken back a connection is out of go-redis's reach.
+// Once the pool has taken a connection back, go-redis can no longer use it, close it, or set its
+// deadlines.
 func TestLentConn(t *testing.T) {
 	ours, theirs := net.Pipe()
 	go func() { _, _ = io.Copy(theirs, theirs) }()

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file explains, as far as that can be known, why a connection cannot be opened. Each hint
-// wraps the cause, so errors.Is and errors.As still find it.
+// This file adds hints to errors of connections that cannot be opened. Each hint wraps the cause, so
+// errors.Is and errors.As still find it.
 
 // refusals holds errors with which a node may answer a greeting. For each there is a hint for the
 // operator of the node.

@@ -9,8 +9,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testmain"
 )
 
-// Tests that run in parallel wait for real servers, most of the time: more of them run at once
-// than there are processors.
+// TestMain lets 32 tests run in parallel, even with fewer processors: most of the time parallel tests only
+// wait for real servers.
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "32"); err != nil {
 		panic(err)

@@ -29,13 +29,13 @@ import (
 //   - RestartGuard() time.Duration returns the maxExpiry of WithRestartGuard: the node counts
 //     only if its server started long enough ago. 0 means no guard.
 //   - Destination() any returns a comparable value that stands for the node of the pool. A
-//     Redsync refuses two pools whose destinations are equal. NewJoint takes one pool from each of its sets
-//     for one node if their destinations are equal, unless their Keyspaces differ.
+//     Redsync refuses two pools whose destinations are equal. NewJoint counts a pool of one set and a pool of the
+//     other as one node if their destinations are equal and their Keyspaces do not differ.
 //   - Keyspace() any returns a comparable value that is equal for two pools on one server exactly if they
-//     use the same keys there, or nil if that is not known. Only with it NewJoint counts a server that
-//     has one address in each of its sets in both.
+//     use the same keys there, or nil if that is not known. NewJoint needs it to count a server in both sets
+//     if the server has a different address in each of them.
 //   - Together(a, b string) bool reports whether the keys a and b always lie on one server. A lock on several
-//     names needs that of all its names. A pool that does not have it keeps all keys on one server.
+//     names needs all its names to lie on one server. A pool without this method keeps all keys on one server.
 //   - Subscribe, as Subscriber defines it, listens to a channel. Pools of New have it.
 //   - MetBefore() bool reports whether it has been called before, on any pool of the same client
 //     in this process. If it returns false, or the pool does not have it, the first Lock of a
@@ -43,8 +43,8 @@ import (
 //   - Client() any returns a comparable value that stands for the client of the pool, or nil for
 //     none. Sibling() Pool returns another pool of that client. Redsyncs on pools of the same
 //     clients, in the same order, appear to the nodes as one process. They share one queue of
-//     waiters for each lock, and the subscriptions. These use siblings, because a user who closes a
-//     pool must not end a subscription that others share.
+//     waiters for each lock, and the subscriptions. The subscriptions use siblings, because a user who
+//     closes a pool must not end a subscription that others share.
 //
 // A pool of New for a *redis.Client, a Cluster or a Ring has MetBefore, Client and Sibling.
 //

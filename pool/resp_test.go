@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// decode reads one reply, and says how many bytes it was.
+// decode reads one reply, and returns it with its size in bytes.
 func decode(r io.Reader) (value any, size int, err error) {
 	counted := &counter{r: r}
 	b := bufio.NewReaderSize(counted, readBuffer)
@@ -91,7 +91,8 @@ func TestReadReply(t *testing.T) {
 	}
 }
 
-// The end of a connection is an end only between replies.
+// The end of a connection is io.EOF only between replies. Within a reply it is
+// io.ErrUnexpectedEOF.
 func TestReadReplyTruncated(t *testing.T) {
 	for text := range replyTexts {
 		for i := 0; i < len(text); i += 1 + i/1000 {
@@ -130,7 +131,7 @@ func TestReadReplyMalformed(t *testing.T) {
 	}
 }
 
-// What a reply takes in memory is bounded by what has come, and in all.
+// The memory for a reply grows only with the bytes that have arrived, and has an upper limit.
 func TestReadReplyHostile(t *testing.T) {
 	endless := func(head, more string) io.Reader {
 		return io.MultiReader(strings.NewReader(head), &repeating{text: more})
@@ -162,7 +163,7 @@ func TestReadReplyHostile(t *testing.T) {
 	require.True(t, v == largest)
 }
 
-// repeating is a text again and again.
+// repeating is a Reader that returns the same text again and again.
 type repeating struct {
 	text string
 	at   int
@@ -222,7 +223,7 @@ func TestAppendCommand(t *testing.T) {
 	}
 }
 
-// A command comes back as the array of strings that it is.
+// An encoded command is read back as the array of its elements, as strings.
 func FuzzCommandRoundTrip(f *testing.F) {
 	f.Add("set", "key", int64(-5), uint64(5))
 	f.Add("", "\r\n$5\r\n", int64(math.MinInt64), uint64(math.MaxUint64))
@@ -236,8 +237,8 @@ func FuzzCommandRoundTrip(f *testing.F) {
 	})
 }
 
-// Whatever a peer sends: no panic, values of the four types, and what was read
-// reads the same byte by byte.
+// Whatever a peer sends, readReply must not panic, and must return a value of the documented types. It
+// must return the same value when the bytes arrive one by one, and for the value encoded again.
 func FuzzReadReply(f *testing.F) {
 	for text := range replyTexts {
 		if len(text) < 200 {
@@ -280,7 +281,7 @@ func mustDecode(t *testing.T, text []byte) any {
 	return v
 }
 
-// appendReply writes a value as a node does.
+// appendReply encodes a value as a node does.
 func appendReply(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case nil:

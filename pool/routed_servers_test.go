@@ -49,7 +49,7 @@ func keysAt(t *testing.T, client *redis.ClusterClient, addr string, n int) (keys
 	return keys
 }
 
-// moving begins to move the slot of key from a server to another.
+// moving begins to move the slot of key from one server to another.
 func moving(t *testing.T, from, to *realredis.Server, key string) (slot any) {
 	t.Helper()
 	slot = realredis.Must(t, from, "cluster", "keyslot", key)
@@ -68,11 +68,13 @@ func moved(t *testing.T, servers []*realredis.Server, to *realredis.Server, slot
 	}
 }
 
-// A frozen master delays nothing but its own slots, and takes no other's room.
+// A frozen master delays only requests for its own slots. The requests that it owes must not count
+// toward the limit of the other masters.
 func TestClusterFrozenMaster(t *testing.T) {
 	t.Parallel()
 	servers := realredis.StartCluster(t)
-	// The pool gives up the connection to the frozen master later than a slow machine has asked the others.
+	// Long enough that even a slow machine asks the other masters before the pool gives up the connection
+	// to the frozen one.
 	const silence = time.Minute
 	client := clusterClient(t, servers, func(o *redis.ClusterOptions) { o.ReadTimeout = silence })
 	p := pool.New(client, pool.WithOutstanding(50))
@@ -107,7 +109,7 @@ func TestClusterFrozenMaster(t *testing.T) {
 	lockOnce(t, p, cold[0]+"another")
 }
 
-// While a slot moves, a key that is on neither node is set on the one that it moves to.
+// While a slot moves, a key that is on neither node is set on the target of the move.
 func TestClusterMovingSlot(t *testing.T) {
 	t.Parallel()
 	servers := realredis.StartCluster(t)
@@ -125,7 +127,7 @@ func TestClusterMovingSlot(t *testing.T) {
 	pool.Answer(t, p, "set", key+"there", "v")
 	slot := moving(t, source, target, key)
 	require.Equal(t, "v", pool.Answer(t, p, "get", key+"there").Value)
-	for n := range 100 { // each on the target, by ASK
+	for n := range 100 { // ASK leads each request to the target
 		lockOnce(t, p, fmt.Sprint(key, n))
 		require.Equal(t, "OK", pool.Answer(t, p, "set", fmt.Sprint(key, n), "v", "nx", "px", 60000).Value)
 		require.Nil(t, pool.Answer(t, p, "set", fmt.Sprint(key, n), "w", "nx", "px", 60000).Value)
@@ -136,7 +138,7 @@ func TestClusterMovingSlot(t *testing.T) {
 	require.Equal(t, pool.Answered, r.Fate)
 	pool.Answer(t, p, "del", key+"there")
 	moved(t, servers, target, slot)
-	for n := range 100 { // by MOVED, and then at once
+	for n := range 100 { // MOVED leads the first ones to the target; later ones go there directly
 		require.Equal(t, "v", pool.Answer(t, p, "get", fmt.Sprint(key, n)).Value)
 	}
 	eventually(t, "the client knows where the slot is", func() bool {
@@ -146,7 +148,7 @@ func TestClusterMovingSlot(t *testing.T) {
 	lockOnce(t, p, key)
 }
 
-// A replica that takes over is found, where the old master still answers and where it is
+// The pool must find a replica that takes over, both if the old master still answers and if it is
 // gone.
 func TestClusterFailover(t *testing.T) {
 	t.Parallel()
@@ -165,7 +167,7 @@ func TestClusterFailover(t *testing.T) {
 		return err == nil && n == int64(1)
 	})
 	realredis.Must(t, replica, "cluster", "failover", "takeover")
-	eventually(t, "the old master has become its replica", func() bool { // what it was sent until then may be lost
+	eventually(t, "the old master has become its replica", func() bool { // writes to it before that may be lost
 		return realredis.Must(t, servers[1], "role").([]any)[0] == "slave"
 	})
 	pool.Answer(t, p, "set", key, "w") // by MOVED
@@ -180,7 +182,8 @@ func TestClusterFailover(t *testing.T) {
 	eventually(t, "it is found again", func() bool { return pool.Ask(t, p, "set", key, "x").Err == nil })
 }
 
-// A cluster's streams end with their pool; the user's client goes on.
+// All pools of a ClusterClient share one stream to each node. The streams end when the last pool is
+// closed, and the user's client still works after that.
 func TestClusterPoolsShareStreamsAndEndThem(t *testing.T) {
 	t.Parallel()
 	servers := realredis.StartCluster(t)
@@ -190,7 +193,7 @@ func TestClusterPoolsShareStreamsAndEndThem(t *testing.T) {
 		for _, s := range servers {
 			for line := range strings.Lines(realredis.Must(t, s, "client", "list").(string)) {
 				if !strings.Contains(line, " cmd=client") && !strings.Contains(line, " cmd=cluster") {
-					n++ // neither the one that asks nor the user's client
+					n++ // neither the connection that asks nor one of the user's client
 				}
 			}
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A cast is a cluster of peers by address. The client believes that the first has every
+// A cast is a cluster of peers, by address. Its client believes that the first peer has every
 // slot.
 type cast map[string]peer
 
@@ -58,7 +58,7 @@ func (c cast) client(change func(*redis.ClusterOptions)) *redis.ClusterClient {
 	return redis.NewClusterClient(options)
 }
 
-// says is a peer that answers every request in the same words.
+// says returns a peer that answers every request with the same reply.
 func says(words string) peer {
 	return func(_ int, k *talk) {
 		k.greet(whole)
@@ -77,7 +77,7 @@ func TestRoutedRedirections(t *testing.T) {
 	}{
 		"-MOVED 5 10.0.0.2:7000":   {fate: Answered, value: "here"},
 		"-ASK 5 10.0.0.2:7000":     {fate: Answered, value: "asked"},
-		"-MOVED 5 10.0.0.1:7000":   {fate: Answered, text: "MOVED 5 10.0.0.1:7000"}, // again and again
+		"-MOVED 5 10.0.0.1:7000":   {fate: Answered, text: "MOVED 5 10.0.0.1:7000"}, // to itself, until MaxRedirects
 		"-MOVED 5 10.0.0.9:7000":   {fate: NotSent, text: "nobody is at 10.0.0.9:7000"},
 		"-ASK 5 10.0.0.9:7000":     {fate: NotSent, text: "nobody is at 10.0.0.9:7000"},
 		"-MOVED 5 :7001":           {fate: Answered, value: "same host"},
@@ -129,8 +129,8 @@ func TestRoutedRedirections(t *testing.T) {
 	}
 }
 
-// Many requests follow ASK at once, each behind its own ASKING, on the connection that
-// carries others as well. Nobody is asked where the client's own knowledge leads.
+// Many requests follow an ASK at once. Each needs its own ASKING just before it, although the connection
+// carries other requests too. A request that goes where the client expects the slot must have no ASKING.
 func TestRoutedAskingStandsBeforeItsRequest(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		client := cast{
@@ -169,8 +169,8 @@ func TestRoutedAskingStandsBeforeItsRequest(t *testing.T) {
 	})
 }
 
-// A request that is redirected to a node that owes as much as it may goes there all the
-// same: it has had its room at the first.
+// A request is redirected to a node that already owes as many replies as the limit allows. The limit
+// must not refuse it, because the first node has already accepted it.
 func TestRoutedRedirectedRequestHasItsRoom(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const limit = 3
@@ -178,7 +178,7 @@ func TestRoutedRedirectedRequestHasItsRoom(t *testing.T) {
 			firstOfCast: says("-MOVED 5 10.0.0.2:7000"),
 			"10.0.0.2:7000": func(_ int, k *talk) {
 				k.greet(whole)
-				for range 2 * limit { // which all are on their way at once
+				for range 2 * limit { // all of them are outstanding at once
 					k.next()
 				}
 				for range 2 * limit {
@@ -203,8 +203,8 @@ func TestRoutedRedirectedRequestHasItsRoom(t *testing.T) {
 	})
 }
 
-// A pool of a cluster whose nodes come and go keeps those that it is talking to, and forgets
-// the others.
+// The pool forgets nodes whose streams have ended, so that a cluster whose nodes come and go costs no
+// memory. It keeps the nodes in use.
 func TestRoutedForgetsIdleNodes(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		nodes := cast{firstOfCast: func(_ int, k *talk) {
@@ -237,8 +237,8 @@ func TestRoutedForgetsIdleNodes(t *testing.T) {
 	})
 }
 
-// Nothing is known of the cluster: what was sent has failed, nothing was executed, and
-// Send has not waited.
+// The client cannot load the state of the cluster. Requests must fail with NotSent, and Send must not
+// wait for the client.
 func TestRoutedClusterThatIsNotKnown(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		away := errors.New("nobody knows")

@@ -16,20 +16,20 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// known asks once, and fails if the node does not answer or is unknown.
+// known sends one request and returns the Server of the reply. It fails if there is none.
 func known(t *testing.T, p Pool) *Server {
 	t.Helper()
 	s := answer(t, p, "ping").Server
-	require.NotNil(t, s, "who answered")
+	require.NotNil(t, s, "the reply has no Server")
 	return s
 }
 
-// restart kills the node and starts it again, and waits until p finds it.
+// restart kills the node, starts it again, and waits until p has a connection to it.
 func restart(t *testing.T, node *embedded.Node, p Pool) {
 	t.Helper()
 	node.Kill()
 	node.Restart(true)
-	for ask(t, p, "ping").Err != nil { // the first may find the end of the old connection
+	for ask(t, p, "ping").Err != nil { // the first request may meet the end of the old connection
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -48,7 +48,7 @@ func TestServerIsKnownAtTheFirstReply(t *testing.T) {
 			require.Same(t, s, ask(t, p, "no such command").Server, "with an error that the node answered")
 			time.Sleep(100 * time.Millisecond)
 		}
-		require.Equal(t, 2, node.Commands("info"), "ours, and the one of this test")
+		require.Equal(t, 2, node.Commands("info"), "one INFO of the pool, and one of this test")
 	})
 }
 
@@ -59,13 +59,13 @@ func TestServerAfterRestartIsAnother(t *testing.T) {
 		for range 5 {
 			time.Sleep(20 * time.Second)
 			node.Kill()
-			require.Nil(t, ask(t, p, "ping").Server, "without an answer")
+			require.Nil(t, ask(t, p, "ping").Server, "no server has answered")
 			time.Sleep(10 * time.Second)
 			up := time.Now()
 			restart(t, node, p)
 			sent := time.Now()
 			s := known(t, p)
-			require.False(t, seen[s.RunID], "another process")
+			require.False(t, seen[s.RunID], "a new process has a new RunID")
 			require.Less(t, s.Age(sent), sent.Sub(up)+time.Second)
 			seen[s.RunID] = true
 		}
@@ -73,7 +73,8 @@ func TestServerAfterRestartIsAnother(t *testing.T) {
 	})
 }
 
-// The uptime is cut as the difference of two clocks of whole seconds.
+// The server reports the difference of two clock readings in whole seconds, so the age may be off
+// by up to 1 s in either direction.
 func TestServerAge(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		require.Zero(t, time.Now().Nanosecond(), "a bubble begins at a whole second")
@@ -81,7 +82,7 @@ func TestServerAge(t *testing.T) {
 		time.Sleep(10*time.Second + 700*time.Millisecond)
 		p := New(clientOf(t, node, nil))
 		s := known(t, p)
-		require.Equal(t, 10*time.Second, s.Age(time.Now()), "10.7 s")
+		require.Equal(t, 10*time.Second, s.Age(time.Now()), "the true age is 10.7 s")
 		require.Equal(t, -700*time.Millisecond, s.Age(start))
 		require.Equal(t, -10*time.Second, s.Age(start.Add(-9300*time.Millisecond)), "before the process started")
 		time.Sleep(time.Hour)
@@ -93,12 +94,13 @@ func TestServerAge(t *testing.T) {
 		node.Restart(true)
 		time.Sleep(1200 * time.Millisecond)
 		s = known(t, p) // on a new connection: the stream had ended
-		require.Equal(t, 2*time.Second, s.Age(time.Now()), "0.8 s more than has passed since the start")
+		require.Equal(t, 2*time.Second, s.Age(time.Now()), "the true age is 1.2 s")
 		require.Equal(t, 800*time.Millisecond, s.Age(up))
 	})
 }
 
-// What the answer takes on its way makes the process seem younger, not older.
+// A slow answer to INFO makes the process seem younger than it is, never older. The guard relies on
+// that: a process that seems too old would count too early.
 func TestServerAgeWithSlowAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		time.Sleep(10 * time.Second)
@@ -106,7 +108,7 @@ func TestServerAgeWithSlowAnswer(t *testing.T) {
 		p := New(clientOf(t, node, nil))
 		s := known(t, p)
 		require.Equal(t, 10*time.Second, s.Uptime)
-		require.Equal(t, 10*time.Second, s.Age(time.Now()), "12 s")
+		require.Equal(t, 10*time.Second, s.Age(time.Now()), "the true age is 12 s")
 	})
 }
 
@@ -124,18 +126,18 @@ func TestServerThatRefusesInfoIsNotAskedAgain(t *testing.T) {
 			restart(t, node, p)
 		}
 		require.Equal(t, 4, node.Commands("info"))
-		require.Nil(t, answer(t, p, testScript.Args(1, "k")...).Value, "scripts are loaded all the same")
+		require.Nil(t, answer(t, p, testScript.Args(1, "k")...).Value, "scripts are loaded even so")
 	})
 }
 
-// A node that runs a long script refuses nearly everything, for as long. It is not
-// talked to on a connection that could not be identified for that.
+// A node that runs a long script refuses nearly every command, INFO and SCRIPT LOAD included. The pool
+// must not use such a connection, because it would never learn the Server on it, or load the scripts.
 func TestServerThatWasBusyIsAskedAgain(t *testing.T) {
 	for command, perConnection := range map[string]int{"info": 1, "script": len(knownScripts())} {
 		bubble(t, func(t *testing.T, node *embedded.Node) {
 			node.On(command, redialTries*perConnection, embedded.Fault{Err: "BUSY Redis is busy running a script."})
 			p := New(clientOf(t, node, nil))
-			for range 2 * redialTries { // it is left alone after the first half
+			for range 2 * redialTries { // the second half fails without another attempt to connect
 				r := ask(t, p, "incr", "n")
 				require.ErrorContains(t, r.Err, "BUSY")
 				require.Equal(t, NotSent, r.Fate)
@@ -161,7 +163,8 @@ func TestServerAnswerLostIsAskedAgain(t *testing.T) {
 	})
 }
 
-// Each command of a new connection's first round trip counts for itself.
+// The node refuses INFO and then loses the connection at SCRIPT LOAD, in the same round trip. The
+// refusal must not hide the failure that follows it.
 func TestStreamLostBehindRefusedInfoIsNotUsed(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		node.On("info", 1, embedded.Fault{Err: noInfo})
@@ -220,15 +223,15 @@ func TestWithNewNodesMarksTheFirstServerOfEachPool(t *testing.T) {
 		require.True(t, marked.New)
 		want := *shared
 		want.New = true
-		require.Equal(t, want, *marked, "nothing else differs")
-		require.Same(t, shared, known(t, plain), "what is shared is not changed")
+		require.Equal(t, want, *marked, "only New differs")
+		require.Same(t, shared, known(t, plain), "the shared Server is not changed")
 		require.Same(t, marked, known(t, fresh))
 
 		time.Sleep(time.Minute) // the stream ends
 		require.True(t, known(t, fresh).New, "the same process, identified again")
 		require.NotEqual(t, marked.At, known(t, fresh).At)
 
-		late := New(client, WithNewNodes()) // meets nobody yet
+		late := New(client, WithNewNodes()) // has not met a server process yet
 		restart(t, node, fresh)
 		require.False(t, known(t, fresh).New)
 		require.False(t, known(t, plain).New)
@@ -282,8 +285,8 @@ func TestWithRestartGuard(t *testing.T) {
 	}
 }
 
-// attributions receives answers to INFO, and holds who answered against who the
-// pool says it was.
+// attributions receives answers to INFO. It compares the run_id in each answer with the Server that
+// the pool reports for it.
 type attributions struct {
 	t    *testing.T
 	sent int
@@ -315,8 +318,8 @@ func (a *attributions) Receive(_ int, r Reply) {
 	}
 }
 
-// The node is killed and restarted under load: every answer is attributed to the
-// process that gave it.
+// The node is killed and restarted under load. The pool must attribute every answer to the process
+// that gave it.
 func TestServerIsTheOneThatAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		p := New(clientOf(t, node, nil))
@@ -326,23 +329,24 @@ func TestServerIsTheOneThatAnswered(t *testing.T) {
 			switch {
 			case i%200 == 100:
 				node.Kill()
-				if i%400 == 100 { // the next INFO, most often that of the new connection, tells nothing
+				if i%400 == 100 { // the node refuses the next INFO, in most cases that of the new connection
 					node.On("info", 1, embedded.Fault{Err: noInfo})
 				}
 				node.Restart(true)
 			case i%10 == 0:
-				time.Sleep(200 * time.Millisecond) // replies come; the stream connects anew
+				time.Sleep(200 * time.Millisecond) // replies arrive; the stream opens a new connection
 			}
 			require.NoError(t, p.Send(Request{Args: infoArgs, To: in, Tag: i}))
 		}
 		<-in.done
-		require.Greater(t, in.right, n/3, "known: of every other connection")
-		require.Greater(t, in.unknown, n/4, "INFO refused")
+		require.Greater(t, in.right, n/3, "too few answers have a Server")
+		require.Greater(t, in.unknown, n/4, "too few answers lack a Server, although the node refused INFO")
 		t.Logf("%d right, %d unknown, %d without an answer", in.right, in.unknown, in.unanswered)
 	})
 }
 
-// A reply that is delivered when its process has died and the next one has started.
+// A reply is delivered after its process has died and the next one has started. The pool must still
+// attribute it to the old process.
 func TestServerOfALateReplyIsTheOneThatAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		p := New(clientOf(t, node, nil))
@@ -350,10 +354,10 @@ func TestServerOfALateReplyIsTheOneThatAnswered(t *testing.T) {
 		hold, late, next := make(chan struct{}), make(replies, 1), make(replies, 3)
 		require.NoError(t, p.Send(Request{Args: []any{"ping"}, To: holding(hold)}))
 		require.NoError(t, p.Send(Request{Args: infoArgs, To: late}))
-		synctest.Wait() // all are answered; the first is being received
+		synctest.Wait() // both requests are answered; the Receiver of the first one blocks
 		node.Kill()
 		node.Restart(true)
-		for range 3 { // on the old connection, whose end nobody has read
+		for range 3 { // sent on the old connection: nothing has read its end yet
 			require.NoError(t, p.Send(Request{Args: []any{"ping"}, To: next}))
 			time.Sleep(time.Second)
 		}
@@ -365,8 +369,8 @@ func TestServerOfALateReplyIsTheOneThatAnswered(t *testing.T) {
 	})
 }
 
-// A request that waits for a connection while the node restarts is answered by a
-// process that started after it was sent.
+// A request waits for a connection while the node restarts. The process that answers it started
+// after the request was sent, so its age at that time must be less than 1 s.
 func TestServerMayHaveStartedAfterTheRequest(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		time.Sleep(time.Hour)
@@ -388,7 +392,7 @@ func TestServerMayHaveStartedAfterTheRequest(t *testing.T) {
 	})
 }
 
-// holding is a Receiver that is done when the channel is closed.
+// holding is a Receiver that blocks until the channel is closed.
 type holding chan struct{}
 
 func (h holding) Receive(int, Reply) { <-h }

@@ -59,7 +59,7 @@ func poolOf(t *testing.T, client redis.UniversalClient) pool.Pool {
 	return p
 }
 
-// lockOnce does with key what a lock does in its life.
+// lockOnce sends the commands of a lock's whole life for key: acquire, check, extend and release.
 func lockOnce(t *testing.T, p pool.Pool, key string) {
 	t.Helper()
 	require.Equal(t, "OK", pool.Answer(t, p, script.Acquire(script.NewLock(key, "v"), 60000).Args...).Value)
@@ -72,7 +72,7 @@ func lockOnce(t *testing.T, p pool.Pool, key string) {
 	require.Equal(t, script.Mine, run(t, p, release(script.NewLock(key, "v"))))
 }
 
-// run executes a script, in full where the node does not have it.
+// run executes a script. If the node does not have it, run sends its source.
 func run(t *testing.T, p pool.Pool, c script.Command) any {
 	t.Helper()
 	r := pool.Ask(t, p, c.Args...)
@@ -99,7 +99,7 @@ func TestServerSeesOneConnection(t *testing.T) {
 	}
 	list, err := server.Do("client", "list")
 	require.NoError(t, err)
-	require.Equal(t, 2, strings.Count(list.(string), "\n"), "the stream, and the one that asks:\n%s", list)
+	require.Equal(t, 2, strings.Count(list.(string), "\n"), "the connection of the stream, and the one that asks:\n%s", list)
 }
 
 func TestServerReadOnlyReplyIsFinal(t *testing.T) {
@@ -131,8 +131,8 @@ func TestServerWithPassword(t *testing.T) {
 	}
 }
 
-// smallestACL is what a user of plain locks must be allowed besides the keys.
-// The scripts need what they call. HELLO and AUTH need no permission.
+// smallestACL holds the permissions that a user of plain locks needs besides those for the keys. A
+// script needs permission for the commands that it calls. HELLO and AUTH need no permission.
 var smallestACL = []string{"+set", "+get", "+del", "+pttl", "+pexpire", "+eval", "+evalsha"}
 
 func TestServerWithSmallestACL(t *testing.T) {
@@ -156,7 +156,7 @@ func TestServerWithSmallestACL(t *testing.T) {
 	lockOnce(t, as("loading", append(smallestACL[:6:6], "+evalsha", "+script|load")), "lock:b")
 
 	for i, rule := range smallestACL {
-		_, err := server.Do("flushall") // nothing is left of the one before
+		_, err := server.Do("flushall") // remove what the previous user left
 		require.NoError(t, err)
 		_, err = server.Do("script", "flush")
 		require.NoError(t, err)
@@ -168,7 +168,7 @@ func TestServerWithSmallestACL(t *testing.T) {
 	}
 }
 
-// refusesSomething reports whether a lock's life meets a missing permission.
+// refusesSomething reports whether the node refuses one of the commands of a lock's life.
 func refusesSomething(t *testing.T, p pool.Pool) bool {
 	t.Helper()
 	refused := false
@@ -186,7 +186,7 @@ func refusesSomething(t *testing.T, p pool.Pool) bool {
 	return refused
 }
 
-// runID asks the server who it is, past every pool.
+// runID returns the run_id of the server, asked without any pool.
 func runID(t *testing.T, s *realredis.Server) string {
 	t.Helper()
 	info, err := s.Do("info", "server")
@@ -218,18 +218,18 @@ func calls(t *testing.T, s *realredis.Server, command string) (n int) {
 func TestServerIsKnownAndRestarts(t *testing.T) {
 	launched := time.Now()
 	server := realredis.Start(t, 1)[0]
-	ready := time.Now() // it was born between the two
+	ready := time.Now() // the process started between launched and ready
 	p := poolOf(t, clientOf(t, server.Addr(), nil))
 	for range 3 {
 		s := pool.Answer(t, p, "ping").Server
-		delay := time.Since(ready) // at most, between INFO and its reading
+		delay := time.Since(ready) // at least the time that the answer to INFO took
 		require.NotNil(t, s)
 		require.Equal(t, runID(t, server), s.RunID)
 		asked := calls(t, server, "info")
 		for range 100 {
 			require.Same(t, s, pool.Answer(t, p, "ping").Server)
 		}
-		require.Equal(t, asked+1, calls(t, server, "info"), "the one that counted before")
+		require.Equal(t, asked+1, calls(t, server, "info"), "only the INFO of the count before")
 		for _, at := range []time.Time{ready, time.Now()} {
 			age := s.Age(at)
 			require.LessOrEqual(t, age, at.Sub(launched)+time.Second)
@@ -244,8 +244,8 @@ func TestServerIsKnownAndRestarts(t *testing.T) {
 	}
 }
 
-// Under load, with restarts: who answered is who the pool says it was, unless
-// the pool does not know, or the process had died by the time of delivery.
+// The server restarts under load. Reply.Server must be nil or the process that answered. Only if that
+// process seems to have started after the request was sent may its RunID differ.
 func TestServerIsTheOneThatAnsweredUnderLoad(t *testing.T) {
 	t.Parallel()
 	server := realredis.Start(t, 1)[0]
@@ -301,11 +301,11 @@ func TestServerWithoutInfoIsUnknown(t *testing.T) {
 		require.Nil(t, pool.Answer(t, p, "get", fmt.Sprintf("lock:%d", i)).Server)
 	}
 	lockOnce(t, p, "lock:a")
-	require.Equal(t, 2, calls(t, server, "info")-before, "the stream's, and the one that counted before")
+	require.Equal(t, 2, calls(t, server, "info")-before, "the INFO of the stream, and that of the count before")
 
 	_, err = server.Do("acl", "setuser", "smallest", "+info")
 	require.NoError(t, err)
-	require.Nil(t, pool.Answer(t, p, "get", "lock:a").Server, "the connection was refused")
+	require.Nil(t, pool.Answer(t, p, "get", "lock:a").Server, "a stream does not repeat a refused INFO on the same connection")
 	p.CloseIdle()
 	eventually(t, "the next connection is not", func() bool {
 		return pool.Answer(t, p, "get", "lock:a").Server != nil
@@ -335,8 +335,8 @@ func TestServerWithTLS(t *testing.T) {
 	require.ErrorAs(t, r.Err, &unknown)
 }
 
-// startTLS returns the address of a server that speaks TLS, and a client's side of
-// it. It skips the test where the server cannot.
+// startTLS returns the address of a server that speaks TLS, and the TLS configuration of its clients.
+// It skips the test if the server was built without TLS.
 func startTLS(t *testing.T) (addr string, config *tls.Config) {
 	t.Helper()
 	server := realredis.Start(t, 1)[0] // also skips where there is no server
@@ -356,7 +356,7 @@ func startTLS(t *testing.T) (addr string, config *tls.Config) {
 	return "127.0.0.1:" + port, config
 }
 
-// What go-redis arranges on connecting is in force on the connection of the stream.
+// The options that go-redis applies when it connects must also hold on the connection of the stream.
 func TestServerSeesTheOptionsOfTheClient(t *testing.T) {
 	server := realredis.Start(t, 1)[0]
 	_, err := server.Do("acl", "setuser", "alice", "on", ">secret", "~*", "+@all")
@@ -378,14 +378,14 @@ func TestServerSeesTheOptionsOfTheClient(t *testing.T) {
 			}
 			require.Contains(t, info, want)
 		}
-		require.Equal(t, i, asked, "credentials of the day")
+		require.Equal(t, i, asked, "how often the client was asked for credentials")
 		_, err = server.Do("client", "kill", "user", "alice")
 		require.NoError(t, err)
 		eventually(t, "it connects again", func() bool { return pool.Ask(t, p, "ping").Err == nil })
 	}
 }
 
-// A client's TLS is that of its pool, also where the server has none.
+// The pool uses the client's TLS, here through a proxy that speaks TLS for a node without it.
 func TestTLSThroughAProxy(t *testing.T) {
 	dir, config := certificates(t)
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"))
@@ -440,8 +440,8 @@ func TestTLSThroughAProxy(t *testing.T) {
 	require.ErrorAs(t, r.Err, &unknown)
 }
 
-// certificates writes a self-signed certificate for 127.0.0.1 to a directory
-// and returns the client's side of it.
+// certificates writes a self-signed certificate for 127.0.0.1 to a directory, and returns the
+// configuration of a client that trusts it.
 func certificates(t *testing.T) (dir string, config *tls.Config) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -511,7 +511,7 @@ func TestSentinelFailover(t *testing.T) {
 	require.Equal(t, "v", v)
 }
 
-// startSentinel watches one primary, and returns its own address.
+// startSentinel starts a Sentinel that watches one primary, and returns the Sentinel's address.
 func startSentinel(t *testing.T, host, port string) string {
 	t.Helper()
 	addr := freeAddr(t)
@@ -560,8 +560,8 @@ func TestClusterClient(t *testing.T) {
 	require.Zero(t, pool.Answer(t, p, "get", "a").Conn, "no order of execution across nodes")
 	require.Nil(t, pool.Answer(t, p, "get", "a").Server, "many servers")
 
-	// "moved" has slot 13347, of the third master: the client does not know yet
-	// that the first one has it now.
+	// The key "moved" is in slot 13347 of the third master. The slot moves to the first one, and the
+	// client does not know that yet.
 	slot, err := servers[0].Do("cluster", "keyslot", "moved")
 	require.NoError(t, err)
 	id, err := servers[0].Do("cluster", "myid")

@@ -8,7 +8,7 @@ import (
 
 // This file decides what to do about a connection that owes a reply and is silent. Either the
 // node is slow, or the connection is dead without notice, because a firewall or a NAT has
-// forgotten it. The silence does not tell which.
+// forgotten it. The silence does not show which of the two it is.
 //
 // So the connection is not given up at once. Once it has been silent for longer than the requests
 // in flight want (Request.Within), a second one is opened. If the node answers the second one's

@@ -20,7 +20,7 @@ import (
 
 const within = 100 * time.Millisecond
 
-// sendWithin sends echo requests of the numbers from first to last.
+// sendWithin is sendAll with Request.Within set.
 func sendWithin(t *testing.T, p Pool, within time.Duration, to Receiver, first, last int) {
 	t.Helper()
 	for i := first; i <= last; i++ {
@@ -28,8 +28,8 @@ func sendWithin(t *testing.T, p Pool, within time.Duration, to Receiver, first, 
 	}
 }
 
-// forgotten is a peer whose first connection falls silent after some answers, as one does
-// that a firewall has forgotten. Any other works.
+// forgotten returns a peer whose first connection falls silent after some answers, like a connection
+// that a firewall has forgotten. Later connections work. opened counts all of them.
 func forgotten(answers int, opened *atomic.Int64) peer {
 	return func(n int, k *talk) {
 		opened.Add(1)
@@ -79,7 +79,7 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 	}
 }
 
-// What waits in the stream when the connection is replaced goes out on the next one.
+// Requests that are still queued when the connection is replaced go out on the next one.
 func TestSilentConnectionThatHangsInAWriteIsReplaced(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		in := newLedger(t)
@@ -98,8 +98,8 @@ func TestSilentConnectionThatHangsInAWriteIsReplaced(t *testing.T) {
 	})
 }
 
-// The silence that counts is the least that a request in flight accepts. Requests that
-// are answered, and those that say nothing, do not count.
+// The patience with a connection is the least Within of the requests in flight. Answered requests, and
+// requests without a Within, do not count.
 func TestPatienceIsThatOfTheRequestsInFlight(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
@@ -116,7 +116,7 @@ func TestPatienceIsThatOfTheRequestsInFlight(t *testing.T) {
 		} {
 			var opened atomic.Int64
 			p, in := forgotten(1, &opened).pool(nil), newLedger(t)
-			sendWithin(t, p, 1, in, 1, 1) // is answered
+			sendWithin(t, p, 1, in, 1, 1) // answered, so its Within must not count
 			synctest.Wait()
 			start := time.Now()
 			for i, w := range c.within {
@@ -136,8 +136,8 @@ func TestPatienceIsThatOfTheRequestsInFlight(t *testing.T) {
 	})
 }
 
-// A node that is frozen answers neither connection. When it goes on, so does the first
-// connection: nothing is lost, and the second is closed.
+// A frozen node answers on neither connection. When it continues, the first connection is kept, so no
+// request is lost, and the second is closed.
 func TestFrozenNodeKeepsItsConnection(t *testing.T) {
 	for _, frozen := range []time.Duration{200 * time.Millisecond, 3 * time.Second, 4900 * time.Millisecond} {
 		bubble(t, func(t *testing.T, node *embedded.Node) {
@@ -168,8 +168,8 @@ func TestFrozenNodeKeepsItsConnection(t *testing.T) {
 	}
 }
 
-// A node that stays frozen costs its requests the timeout, as if there were no second
-// connection, whose opening ends with the first.
+// If a node stays frozen, its requests fail after the timeout, as they would without a second
+// connection. The attempt to open the second ends with the first.
 func TestFrozenNodeFailsAtTheTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		p := New(clientOf(t, node, func(o *redis.Options) { o.ReadTimeout = readTimeout }))
@@ -191,8 +191,8 @@ func TestFrozenNodeFailsAtTheTimeout(t *testing.T) {
 	})
 }
 
-// A link whose round trip is longer than the requests wait opens a few connections, and
-// then no more for a while. No request is lost.
+// The round trip of the link is longer than the Within of the requests. The stream opens a few second
+// connections, and then, because its patience has doubled, none for a while. No request may be lost.
 func TestSlowLinkKeepsItsConnection(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const trip = 300 * time.Millisecond
@@ -223,7 +223,7 @@ func TestSlowLinkKeepsItsConnection(t *testing.T) {
 	})
 }
 
-// A lingerer takes its time over each reply.
+// A lingerer is a ledger whose Receive is slow.
 type lingerer struct{ *ledger }
 
 func (l lingerer) Receive(tag int, r Reply) {
@@ -231,8 +231,8 @@ func (l lingerer) Receive(tag int, r Reply) {
 	l.ledger.Receive(tag, r)
 }
 
-// The first connection has said something by the time the second is ready, although the receiver
-// of the reply is still busy with it.
+// A reply arrives on the first connection just before the second would replace it, and its Receiver is
+// still busy. The first connection must be kept, because it is not silent.
 func TestConnectionThatSpeaksAtTheLastMomentIsKept(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		var opened atomic.Int64
@@ -258,8 +258,8 @@ func TestConnectionThatSpeaksAtTheLastMomentIsKept(t *testing.T) {
 	})
 }
 
-// A second connection that cannot be opened is tried again, more rarely each time. The
-// first goes on meanwhile, and is replaced as soon as that works.
+// If the second connection cannot be opened, the stream tries again, each time after twice the silence.
+// The first connection stays in use until a second one is open.
 func TestSecondConnectionIsTriedAgain(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		var opened atomic.Int64
@@ -296,8 +296,8 @@ func TestSecondConnectionIsTriedAgain(t *testing.T) {
 	})
 }
 
-// A Dialer that does not heed its context, as that of go-redis with TLS, is not called
-// again while it hangs, and nothing that it returns later is used or left open.
+// A Dialer may ignore its context, as that of go-redis does with TLS. The stream must not call it again
+// while it hangs, and must close a connection that it returns too late.
 func TestSecondConnectionThatComesTooLate(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		var opened atomic.Int64
@@ -340,8 +340,8 @@ func TestSecondConnectionThatComesTooLate(t *testing.T) {
 	})
 }
 
-// A stream that is to end does so with the connection that it gives up: the second one
-// has nothing to carry.
+// The stream is closed while its connection is silent. When the connection is given up, the stream must
+// end, and must close the second connection too, which has nothing to carry.
 func TestClosedStreamEndsWithItsSilentConnection(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		var opened, ended atomic.Int64

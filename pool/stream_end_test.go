@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The end of a stream, and what comes after it.
+// These tests cover the end of a stream, and the stream that follows it.
 
 // runningStreams counts the streams of all clients.
 func runningStreams() int {
@@ -17,7 +17,7 @@ func runningStreams() int {
 	return len(streams.running)
 }
 
-// A stream that has ended takes no request. The pool goes on with another stream, which
+// A stream that has ended takes no requests. The pool continues with another stream, which
 // all pools of the client share.
 func TestSendStartsAStreamAfterTheLastHasEnded(t *testing.T) {
 	for name, ends := range map[string]func(p Pool){
@@ -47,13 +47,13 @@ func TestSendStartsAStreamAfterTheLastHasEnded(t *testing.T) {
 	}
 }
 
-// Close comes between the check and the start of a stream in a Send. That Send must not start one:
-// nobody would end it until it has been idle for idleTimeout.
+// Close runs after a Send has found the pool open, and before that Send starts a stream. The Send must
+// not start one, because the stream would stay until it has been idle for idleTimeout.
 func TestStreamPoolStartsNothingOnceClosed(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		p := peer(func(int, *talk) {}).pool(nil).(*streamPool)
 		require.NoError(t, p.Close())
-		require.Nil(t, p.running(), "as for a Send that had looked before")
+		require.Nil(t, p.running(), "for a Send that found the pool open before Close")
 		require.Zero(t, runningStreams())
 		require.ErrorIs(t, p.Send(Request{Args: []any{"echo", 1}, To: newLedger(t), Tag: 1}), ErrClosed)
 	})

@@ -23,12 +23,12 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// A peer is a node of a test's own words: it is called for each connection, in a
-// goroutine of its own, and the connection is closed when it returns.
+// A peer is a node whose answers the test writes. It is called for each connection, in a goroutine of
+// its own, and the connection is closed when it returns. n counts the connections from 1.
 type peer func(n int, k *talk)
 
-// A talk is one connection as a peer sees it. Nothing is buffered on the way: what
-// the peer does not read hangs.
+// A talk is the peer's end of one connection. Nothing is buffered on the way, so a write of the
+// client hangs until the peer reads it.
 type talk struct {
 	net.Conn
 	r *bufio.Reader
@@ -36,8 +36,9 @@ type talk struct {
 
 const readTimeout = 2 * time.Second
 
-// handshakeSize is more than all scripts have. A client with such a buffer sends a handshake in one piece, which a
-// peer reads before it answers. In several pieces, client and peer would wait for each other to read.
+// handshakeSize is larger than all scripts together. A client with such a buffer writes the handshake in one piece,
+// and a peer reads all of it before it answers. With several pieces, client and peer would each wait for the other
+// to read.
 const handshakeSize = 1 << 17
 
 // pool returns a Pool of the peer.
@@ -68,10 +69,10 @@ func (p peer) pool(change func(*redis.Options)) Pool {
 	return New(redis.NewClient(options))
 }
 
-// newTalk reads all of a handshake at once.
+// newTalk returns a talk whose buffer holds a whole handshake.
 func newTalk(c net.Conn) *talk { return &talk{c, bufio.NewReaderSize(c, handshakeSize)} }
 
-// next reads a command; nil at the end of the connection.
+// next reads a command. It returns nil at the end of the connection.
 func (k *talk) next() []any {
 	v, err := readReply(k.r)
 	if err != nil {
@@ -82,8 +83,8 @@ func (k *talk) next() []any {
 
 func (k *talk) say(format string, args ...any) { _, _ = fmt.Fprintf(k, format, args...) }
 
-// greet answers the handshake. It stops before the answer to command number stop,
-// if there is so many, and reports whether it was complete.
+// greet answers the handshake, and reports whether it was completed. It stops before it answers
+// command number stop, counted from 0.
 func (k *talk) greet(stop int) bool {
 	return k.greetWith(stop, "run_id:peer\r\nuptime_in_seconds:5\r\n")
 }
@@ -113,16 +114,16 @@ func (k *talk) greetWith(stop int, info string) bool {
 	return true
 }
 
-const whole = -1
+const whole = -1 // for greet: answer the whole handshake
 
-// echo answers every command with its second word until the connection ends.
+// echo answers every command with its first argument until the connection ends.
 func (k *talk) echo() {
 	for cmd := k.next(); cmd != nil; cmd = k.next() {
 		k.say("$%d\r\n%s\r\n", len(cmd[1].(string)), cmd[1])
 	}
 }
 
-// virtual runs f in virtual time, which ends when all streams have.
+// virtual runs f in virtual time, and then waits until idle streams have ended.
 func virtual(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -131,7 +132,7 @@ func virtual(t *testing.T, f func(t *testing.T)) {
 	})
 }
 
-// sendAll sends echo requests of the numbers from first to last.
+// sendAll sends ECHO with each number from first to last, which is also the tag.
 func sendAll(t *testing.T, p Pool, to Receiver, first, last int) {
 	t.Helper()
 	for i := first; i <= last; i++ {
@@ -139,8 +140,8 @@ func sendAll(t *testing.T, p Pool, to Receiver, first, last int) {
 	}
 }
 
-// ledger holds the replies by number, and fails when one comes twice or in
-// another order than that of sending.
+// ledger is a Receiver that keeps the replies by number. It fails the test if a reply comes twice
+// or out of order.
 type ledger struct {
 	t *testing.T
 
@@ -167,7 +168,8 @@ func (l *ledger) Receive(tag int, r Reply) {
 	l.last, l.conn, l.replies[tag] = tag, r.Conn, r
 }
 
-// fates returns the fates of the replies so far, as "a", "n" and "u".
+// fates returns the fates of the replies so far, a letter for each: a for answered, n for not sent, u for
+// unknown.
 func (l *ledger) fates() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -185,8 +187,8 @@ func (l *ledger) fates() string {
 	return s
 }
 
-// A connection is cut, or fails, at each stage. The first three requests meet that;
-// the next three are sent a moment later.
+// The first connection fails at another stage in each case, with three requests under way. want holds
+// their fates. Three more requests, sent after that, must all be answered on the next connection.
 func TestStreamFateByStage(t *testing.T) {
 	for name, c := range map[string]struct {
 		first func(k *talk)
@@ -251,16 +253,17 @@ func TestStreamFateByStage(t *testing.T) {
 				sendAll(t, p, in, 4, 6)
 				synctest.Wait()
 				require.Equal(t, c.want+"aaa", in.fates())
-				require.Zero(t, time.Since(start), "the next ones wait for nothing")
+				require.Zero(t, time.Since(start), "the next requests must not wait")
 				require.NoError(t, p.Close())
 				time.Sleep(time.Minute)
-				require.Equal(t, c.want+"aaa", in.fates(), "nothing comes twice")
+				require.Equal(t, c.want+"aaa", in.fates(), "no reply comes twice")
 			})
 		})
 	}
 }
 
-// What waits behind a write that hangs goes out on the next connection.
+// Requests that wait behind a hanging write have not been sent, so they go out on the next
+// connection.
 func TestStreamQueuedBehindAHungWriteGoesOut(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		in := newLedger(t)
@@ -279,7 +282,7 @@ func TestStreamQueuedBehindAHungWriteGoesOut(t *testing.T) {
 		start := time.Now()
 		time.Sleep(time.Second)
 		sendAll(t, p, in, 3, 5)
-		p.CloseIdle() // ends it when nothing is outstanding
+		p.CloseIdle() // ends the stream once nothing is outstanding
 		synctest.Wait()
 		require.Empty(t, in.fates())
 		time.Sleep(readTimeout - time.Second)
@@ -296,7 +299,8 @@ func TestStreamQueuedBehindAHungWriteGoesOut(t *testing.T) {
 	})
 }
 
-// What a connection lost is delivered before anything that is sent on the next one.
+// The requests that a connection lost get their replies, with the Fate Unknown, before any request is
+// sent on the next connection. Otherwise replies could overtake each other.
 func TestStreamLostRepliesComeFirst(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		p := peer(func(n int, k *talk) {
@@ -312,7 +316,7 @@ func TestStreamLostRepliesComeFirst(t *testing.T) {
 		hold, in := make(chan struct{}), newLedger(t)
 		require.NoError(t, p.Send(Request{Args: []any{"echo", 0}, To: holding(hold)}))
 		sendAll(t, p, in, 1, 1)
-		time.Sleep(time.Second) // the connection has ended, and the first receiver holds the second up
+		time.Sleep(time.Second) // the connection has ended; the first Receiver blocks, so the second gets no reply yet
 		sendAll(t, p, in, 2, 3)
 		synctest.Wait()
 		require.Empty(t, in.fates())
@@ -322,8 +326,8 @@ func TestStreamLostRepliesComeFirst(t *testing.T) {
 	})
 }
 
-// A stream that is to end, or to go on with another connection, does not wait for a
-// connection that is lost.
+// A connection is lost after its stream was closed, or after NOAUTH retired it. The stream must
+// notice the loss and go on: it ends, or opens the next connection.
 func TestStreamLostWhileItIsToEnd(t *testing.T) {
 	for _, noauth := range []string{"", "-NOAUTH Authentication required.\r\n"} {
 		virtual(t, func(t *testing.T) {
@@ -360,7 +364,7 @@ func TestStreamLostWhileItIsToEnd(t *testing.T) {
 	}
 }
 
-// A reply may come in pieces, and many at once.
+// A reply may arrive in pieces, and many replies may arrive together.
 func TestStreamReplyInPieces(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		in := newLedger(t)
@@ -388,7 +392,8 @@ func TestStreamReplyInPieces(t *testing.T) {
 	})
 }
 
-// A peer that sends a byte now and then is trusted no longer than a silent one.
+// A peer that sends single bytes of a reply now and then is given up after the same time as a silent
+// one.
 func TestStreamTrickleIsSilence(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		p, start := peer(func(_ int, k *talk) {
@@ -405,8 +410,8 @@ func TestStreamTrickleIsSilence(t *testing.T) {
 	})
 }
 
-// The silence counts from the last reply, or from the request after a quiet time,
-// and not while a receiver takes its time.
+// A silence is measured from the last reply, or from the next request if nothing was outstanding. The
+// time that a Receiver takes does not count.
 func TestStreamSilence(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		almost := readTimeout - time.Millisecond
@@ -418,7 +423,7 @@ func TestStreamSilence(t *testing.T) {
 				time.Sleep(almost)
 				k.say("+%d\r\n", i+1)
 			}
-			for i := range 2 { // at once, the first to a slow receiver
+			for i := range 2 { // answered at once; the Receiver of the first one is slow
 				k.next()
 				k.say("+%d\r\n", i)
 			}
@@ -446,12 +451,12 @@ func TestStreamSilence(t *testing.T) {
 			require.Equal(t, Answered, next.wait(t).Fate)
 		}
 		require.Equal(t, Unknown, next.wait(t).Fate)
-		require.Equal(t, almost+readTimeout, time.Since(start), "since the last reply")
+		require.Equal(t, almost+readTimeout, time.Since(start), "the silence is measured from the last reply")
 	})
 }
 
-// Nobody waits for the end of a connection while it is idle: it is noticed, and the
-// next request is answered on another one.
+// A connection that ends while it is idle is noticed at once, and the next request is answered on
+// another one. Otherwise that request would be lost.
 func TestStreamEndWhileIdle(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		p := peer(func(_ int, k *talk) {
@@ -470,7 +475,7 @@ func TestStreamEndWhileIdle(t *testing.T) {
 	})
 }
 
-// Nonsense ends the connection although a write hangs on it.
+// A malformed reply ends the connection even while a write hangs on it.
 func TestStreamNonsenseWhileAWriteHangs(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		in := newLedger(t)
@@ -494,7 +499,7 @@ func TestStreamNonsenseWhileAWriteHangs(t *testing.T) {
 	})
 }
 
-// A reply that nobody asked for is not taken for the answer to the next request.
+// An unsolicited reply is not mistaken for the answer to the next request.
 func TestStreamUnaskedReply(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		p := peer(func(n int, k *talk) {
@@ -515,9 +520,9 @@ func TestStreamUnaskedReply(t *testing.T) {
 	})
 }
 
-// Where credentials have ceased to be good, or a name leads elsewhere by now, the
-// next connection helps: the one in use takes nothing more, and ends when all that it
-// took is answered.
+// NOAUTH and READONLY suggest that the credentials are out of date, or that the host name leads to
+// another server now. A new connection may help. The one in use takes no more requests, and ends
+// when all that it took are answered.
 func TestStreamConnectsAnewWhenOutdated(t *testing.T) {
 	for text, want := range map[string]bool{
 		"NOAUTH Authentication required.":                        true,
@@ -550,7 +555,7 @@ func TestStreamConnectsAnewWhenOutdated(t *testing.T) {
 			require.Equal(t, Answered, r.Fate)
 			sendAll(t, p, in, 4, 5)
 			time.Sleep(time.Second)
-			require.Empty(t, in, "the third is not answered, and the next wait for that")
+			require.Empty(t, in, "the third request is not answered, and the later ones wait for that")
 			close(release)
 			for i := 3; i <= 5; i++ {
 				r := in.wait(t)
@@ -561,7 +566,7 @@ func TestStreamConnectsAnewWhenOutdated(t *testing.T) {
 	}
 }
 
-// It may not help: then a connection is opened once a second at most.
+// If a new connection does not help either, the stream opens at most one a second.
 func TestStreamConnectsAnewOnceASecond(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		var opened atomic.Int64
@@ -600,8 +605,8 @@ func TestStreamConnMaxLifetime(t *testing.T) {
 	}
 }
 
-// A node that cannot be connected to is dialed once at a time and, after a while,
-// ten times a second, however much is sent.
+// The stream dials a dead node once at a time and, after a few failures, at most ten times a
+// second, however many requests are sent.
 func TestStreamDialsADeadNodeRarely(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		dials, dialing := 0, 0
@@ -616,7 +621,7 @@ func TestStreamDialsADeadNodeRarely(t *testing.T) {
 				return nil, refused
 			}
 		})
-		for _, most := range []int{13, 10, 10} { // in each second
+		for _, most := range []int{13, 10, 10} { // dials in each second; the first ones come without a pause
 			dials = 0
 			for range 1000 {
 				start := time.Now()
@@ -639,12 +644,12 @@ func TestStreamDialsADeadNodeRarely(t *testing.T) {
 		}
 		require.Empty(t, in)
 		time.Sleep(slow)
-		require.Len(t, in, 100, "all that waited for the dial")
+		require.Len(t, in, 100, "every request that waited for the dial has its reply")
 		require.Equal(t, 1, dials)
 	})
 }
 
-// The failures that count are those in a row.
+// Only failures in a row count: after a success the stream again dials at once.
 func TestStreamDialsAgainAtOnceAfterAFewFailures(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		p := New(clientOf(t, node, nil))
@@ -660,7 +665,8 @@ func TestStreamDialsAgainAtOnceAfterAFewFailures(t *testing.T) {
 	})
 }
 
-// The handshake is bounded, also where no single answer takes too long.
+// The whole handshake has a time limit, and so has the dial. Here OnConnect and the Dialer wait until
+// their context ends.
 func TestStreamHandshakeIsBounded(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		p := peer(func(_ int, k *talk) { k.greet(whole) }).pool(func(o *redis.Options) {
@@ -690,8 +696,8 @@ func TestStreamHandshakeIsBounded(t *testing.T) {
 	})
 }
 
-// Connections are cut at random, in the midst of requests and replies: nothing is
-// executed twice, what was answered was executed, what was not sent was not.
+// Connections are cut at random, in the middle of requests and replies. No request may be executed
+// twice. Every answered request was executed, and none with the Fate NotSent.
 func TestStreamExecutesAtMostOnceUnderCuts(t *testing.T) {
 	all := ""
 	for seed := range uint64(50) {
@@ -764,7 +770,7 @@ func TestSendOfAnOddArgumentIsAnError(t *testing.T) {
 	})
 }
 
-// A request and its reply cost no allocation of the pool's.
+// The pool allocates nothing for a request and its reply.
 func TestStreamAllocatesNothing(t *testing.T) {
 	p := peer(func(_ int, k *talk) {
 		k.greet(whole)
@@ -786,8 +792,7 @@ func TestStreamAllocatesNothing(t *testing.T) {
 	require.NoError(t, p.Close())
 }
 
-// Close in the midst of everything: what was accepted is answered, then the
-// connection ends.
+// Close comes while requests are outstanding. They must all be answered before the connection ends.
 func TestCloseEndsAfterTheLastReply(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		ended := make(chan time.Duration, 1)

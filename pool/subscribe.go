@@ -190,7 +190,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // listen delivers the messages of one connection until the connection or ctx ends. It returns how
-// long the node had confirmed the subscription, and why listen ended.
+// long the subscription lasted from the node's confirmation on, and why listen ended.
 func (s *subscription) listen(ctx context.Context) (lasted time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

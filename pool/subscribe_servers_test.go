@@ -17,8 +17,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// leavesNothing fails if, when all else of the test has been cleaned up, there are
-// goroutines that it began. It is the first call of a test.
+// leavesNothing fails the test if goroutines that it started are left after all its other cleanups. A
+// test must call it first.
 func leavesNothing(t *testing.T) {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
@@ -35,8 +35,7 @@ func listenTo(t *testing.T, p pool.Pool, channel string) (*pool.Ear, pool.Subscr
 	return e, s
 }
 
-// hearsFrom fails unless a message that the server publishes is the next that e
-// hears.
+// hearsFrom publishes a message on the server, and fails unless that is the next call of e.
 func hearsFrom(t *testing.T, s *realredis.Server, e *pool.Ear, channel, payload string) {
 	t.Helper()
 	_, err := s.Do("publish", channel, payload)
@@ -44,7 +43,7 @@ func hearsFrom(t *testing.T, s *realredis.Server, e *pool.Ear, channel, payload 
 	e.Hears(t, "message "+payload)
 }
 
-// again returns when e has heard Subscribed, after any number of Unsubscribed.
+// again waits until Subscribed is called on e, after any number of calls of Unsubscribed.
 func again(t *testing.T, e *pool.Ear) {
 	t.Helper()
 	for h := e.Next(t); h.What != "subscribed"; h = e.Next(t) {
@@ -52,7 +51,7 @@ func again(t *testing.T, e *pool.Ear) {
 	}
 }
 
-// asUser returns a pool of a user with these rules.
+// asUser gives the server a user with these ACL rules, and returns a pool of that user.
 func asUser(t *testing.T, s *realredis.Server, rules ...any) pool.Pool {
 	t.Helper()
 	_, err := s.Do(append([]any{"acl", "setuser", "listener", "reset", "on", ">secret"}, rules...)...)
@@ -61,7 +60,7 @@ func asUser(t *testing.T, s *realredis.Server, rules ...any) pool.Pool {
 }
 
 func TestSubscribeWithSmallestACL(t *testing.T) {
-	t.Parallel() // TestMain looks for what it leaves
+	t.Parallel() // so TestMain, not leavesNothing, looks for goroutines that are left
 	server := realredis.Start(t, 1)[0]
 	p := asUser(t, server, "+subscribe", "resetchannels", "&lock:*")
 	e, _ := listenTo(t, p, "lock:wake")
@@ -73,7 +72,7 @@ func TestSubscribeWithSmallestACL(t *testing.T) {
 	require.ErrorAs(t, other.Hears(t, "refused").Err, &refused)
 	require.Contains(t, refused.Error(), "NOPERM")
 
-	// PING is not allowed; its answer shows that the node lives.
+	// PING is not allowed, but the refusal shows that the node is alive.
 	time.Sleep(7 * time.Second) //nolint:forbidigo // nothing signals that nothing happens
 	hearsFrom(t, server, e, "lock:wake", "y")
 
@@ -113,7 +112,7 @@ func TestSubscribeWithoutPassword(t *testing.T) {
 }
 
 func TestSubscribeToKilledServer(t *testing.T) {
-	t.Parallel() // TestMain looks for what it leaves
+	t.Parallel() // so TestMain, not leavesNothing, looks for goroutines that are left
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
@@ -127,7 +126,7 @@ func TestSubscribeToKilledServer(t *testing.T) {
 				hearsFrom(t, server, e, "channel", fmt.Sprint(i))
 				killed := time.Now()
 				server.Kill()
-				require.Less(t, e.Hears(t, "unsubscribed").At.Sub(killed), 2500*time.Millisecond, "the system tells, sooner than silence")
+				require.Less(t, e.Hears(t, "unsubscribed").At.Sub(killed), 2500*time.Millisecond, "the operating system reports the end before the silence does")
 				e.Hears(t, "unsubscribed")
 				server.Restart()
 				up := time.Now()
@@ -140,7 +139,7 @@ func TestSubscribeToKilledServer(t *testing.T) {
 }
 
 func TestSubscribeToStoppedServer(t *testing.T) {
-	t.Parallel() // TestMain looks for what it leaves
+	t.Parallel() // so TestMain, not leavesNothing, looks for goroutines that are left
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
@@ -154,7 +153,7 @@ func TestSubscribeToStoppedServer(t *testing.T) {
 			frozen := time.Now()
 			server.Freeze()
 			took := e.Hears(t, "unsubscribed").At.Sub(frozen)
-			require.Greater(t, took, 500*time.Millisecond, "silence tells")
+			require.Greater(t, took, 500*time.Millisecond, "only the silence shows that the server is stopped")
 			require.Less(t, took, 9*time.Second)
 			server.Thaw()
 			again(t, e)
@@ -194,7 +193,7 @@ func TestSubscribeClientKill(t *testing.T) {
 	}
 }
 
-// A client that reads too slowly has its connection ended.
+// The server closes the connection of a client that reads too slowly. The subscription must reconnect.
 func TestSubscribeOutputBufferLimit(t *testing.T) {
 	leavesNothing(t)
 	server := realredis.Start(t, 1)[0]
@@ -284,7 +283,7 @@ func TestSubscribeCluster(t *testing.T) {
 	}
 	for i, e := range ears {
 		again(t, e)
-		for j, s := range servers { // the cluster passes on what is published anywhere
+		for j, s := range servers { // the cluster forwards a message published on any node
 			hearsFrom(t, s, e, fmt.Sprintf("channel:%d", i), fmt.Sprint(j))
 		}
 	}

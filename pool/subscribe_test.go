@@ -93,13 +93,13 @@ func listenTo(t *testing.T, p Pool, to Listener) Subscription {
 	return s
 }
 
-// opened counts the connections to node so far.
+// opened counts the connections that have been opened to node so far.
 func opened(node *embedded.Node) int {
-	return node.TotalConnectionCount() - 1 // the node's own, at its start
+	return node.TotalConnectionCount() - 1 // without the one that the node opened itself when it started
 }
 
-// ofBoth runs f for the pool of a *redis.Client and for that of others, with a
-// node that nobody else is connected to.
+// ofBoth runs f twice, with the pool of a *redis.Client and with that of another client. Each time the
+// node has no other connections.
 func ofBoth(t *testing.T, f func(t *testing.T, node *embedded.Node, p Pool)) {
 	t.Helper()
 	bothPools(t, func(t *testing.T, node *embedded.Node, of func(*redis.Client, ...Option) Pool) {
@@ -131,7 +131,7 @@ func TestSubscribeDeliversInOrder(t *testing.T) {
 	})
 }
 
-// A script that publishes is what a release will be.
+// A release publishes from a script, so its messages must arrive too.
 func TestSubscribeHearsWhatAScriptPublishes(t *testing.T) {
 	ofBoth(t, func(t *testing.T, _ *embedded.Node, p Pool) {
 		e := NewEar()
@@ -164,8 +164,7 @@ func TestSubscribeBadArguments(t *testing.T) {
 	})
 }
 
-// The pauses between attempts double from 50 ms to 1 s, and are longer by up to a
-// half.
+// The pauses between attempts double from 50 ms to 1 s, and up to half a pause is added at random.
 func TestSubscribeBacksOff(t *testing.T) {
 	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
 		node.Kill()
@@ -198,7 +197,7 @@ func TestSubscribeBacksOff(t *testing.T) {
 		node.Restart(true)
 		backsOff(time.Second, "subscribed")
 
-		time.Sleep(time.Second) // a good connection
+		time.Sleep(time.Second) // the connection lasts long enough for the pauses to start over
 		node.Kill()
 		last = e.Hears(t, "unsubscribed").At
 		require.Equal(t, time.Now(), last, "the end of the connection is noticed at once")
@@ -209,7 +208,8 @@ func TestSubscribeBacksOff(t *testing.T) {
 	})
 }
 
-// A node that confirms and then ends the connection is no reason to hurry.
+// A node confirms and ends the connection at once, every time. The pauses must not start over after
+// such a short connection, or the node would get more than ten attempts a second.
 func TestSubscribeBacksOffFromShortConnections(t *testing.T) {
 	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
 		e := NewEar()
@@ -225,7 +225,8 @@ func TestSubscribeBacksOffFromShortConnections(t *testing.T) {
 	})
 }
 
-// A dial that does not heed its context, as go-redis's with TLS, opens no more.
+// Each attempt opens one connection, even if the dial ignores its context, as that of go-redis does
+// with TLS.
 func TestSubscribeOpensOneConnectionPerAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		e := NewEar()
@@ -269,7 +270,7 @@ func TestSubscribeAnnouncesReconnect(t *testing.T) {
 	})
 }
 
-// A lost message is lost: nothing tells, and the next one comes.
+// The Listener is not told of a lost message, and still receives the next one.
 func TestSubscribeLostMessageIsNotNoticed(t *testing.T) {
 	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
 		e := NewEar()
@@ -284,7 +285,7 @@ func TestSubscribeLostMessageIsNotNoticed(t *testing.T) {
 	})
 }
 
-// An idle connection stays, and the node is asked every 2 s.
+// An idle connection stays open, and a PING is sent every 2 s.
 func TestSubscribePingsIdleConnection(t *testing.T) {
 	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
 		e := NewEar()
@@ -305,7 +306,7 @@ func TestSubscribePingsIdleConnection(t *testing.T) {
 	})
 }
 
-// A user who may not PING has an answer that is an error.
+// A user without permission for PING gets an error as the answer, which also shows that the node is alive.
 func TestSubscribeWithoutPing(t *testing.T) {
 	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
 		node.On("ping", 1e6, embedded.Fault{Err: "NOPERM this user has no permissions to run the 'ping' command"})
@@ -319,7 +320,7 @@ func TestSubscribeWithoutPing(t *testing.T) {
 	})
 }
 
-// A frozen node is given up 5 s after it has last said something.
+// The connection to a frozen node is given up 5 s after the last data from it.
 func TestSubscribeNoticesFrozenNode(t *testing.T) {
 	for _, quiet := range []time.Duration{0, 500 * time.Millisecond, 1999 * time.Millisecond} {
 		ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
@@ -341,7 +342,7 @@ func TestSubscribeNoticesFrozenNode(t *testing.T) {
 	}
 }
 
-// A node that is away for less than 3 s is none that is gone.
+// A node that is unreachable for less than 3 s does not lose the connection.
 func TestSubscribeRidesOutPause(t *testing.T) {
 	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
 		e := NewEar()
@@ -359,7 +360,7 @@ func TestSubscribeRidesOutPause(t *testing.T) {
 	})
 }
 
-// A connection that is not confirmed within 5 s is given up, wherever it hangs.
+// A subscription that is not confirmed within 5 s is given up, whichever step hangs.
 func TestSubscribeOpeningIsBounded(t *testing.T) {
 	attempts := func(t *testing.T, node *embedded.Node, p Pool) {
 		t.Helper()
@@ -368,7 +369,7 @@ func TestSubscribeOpeningIsBounded(t *testing.T) {
 		for i := range 5 {
 			h := e.Hears(t, "unsubscribed")
 			took := h.At.Sub(last)
-			pause := min(50*time.Millisecond<<i, time.Second) / 2 // the one before this attempt
+			pause := min(50*time.Millisecond<<i, time.Second) / 2 // the shortest pause before this attempt
 			if i == 0 {
 				require.Equal(t, 5*time.Second, took)
 			} else {
@@ -466,7 +467,7 @@ func TestSubscribeRefusedIsFinal(t *testing.T) {
 	}
 }
 
-// One that was allowed and is no longer is refused at the next connection.
+// A user who loses the permission while subscribed is refused at the next connection.
 func TestSubscribeRefusedLater(t *testing.T) {
 	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
 		e := NewEar()
@@ -504,7 +505,7 @@ func TestSubscribeErrorsThatPass(t *testing.T) {
 	})
 }
 
-// A wrong password may be changed.
+// After a wrong password the subscription keeps trying, because the password may be changed.
 func TestSubscribeRefusedGreetingIsTriedAgain(t *testing.T) {
 	ofBoth(t, func(t *testing.T, node *embedded.Node, _ Pool) {
 		node.RequireAuth("secret")
@@ -560,7 +561,7 @@ func TestSubscriptionCloseFromListener(t *testing.T) {
 				require.Zero(t, node.CurrentConnectionCount())
 				most := 1
 				if method == "unsubscribed" {
-					most = 2 // go-redis may subscribe again by itself before it tells that a connection has ended
+					most = 2 // go-redis may subscribe again by itself before it reports that a connection has ended
 				}
 				require.LessOrEqual(t, node.Commands("subscribe"), most)
 			})
@@ -568,7 +569,7 @@ func TestSubscriptionCloseFromListener(t *testing.T) {
 	}
 }
 
-// Close from anywhere else returns when the method that runs has returned.
+// A Close that is not called from a Listener waits until the running method has returned.
 func TestSubscriptionCloseWaitsForListener(t *testing.T) {
 	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
 		e := NewEar()
@@ -597,7 +598,7 @@ func TestSubscriptionCloseWaitsForListener(t *testing.T) {
 	})
 }
 
-// Two listeners that close each other's subscription do not wait for each other.
+// Two listeners that close each other's subscription must not wait for each other: they would wait for ever.
 func TestSubscriptionsCloseEachOther(t *testing.T) {
 	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
 		var meet sync.WaitGroup
@@ -626,7 +627,7 @@ func TestSubscriptionsCloseEachOther(t *testing.T) {
 	})
 }
 
-// deep calls f with so many frames below it.
+// deep calls f with that many more frames on the stack, so that inListener has to look far.
 //
 //go:noinline
 func deep(frames int, f func()) {
@@ -708,7 +709,7 @@ func TestPoolCloseEndsSubscriptions(t *testing.T) {
 	})
 }
 
-// The Pool's Close waits for no method of a Listener, and may be called from one.
+// The Pool's Close does not wait for any method of a Listener, and a method may call it.
 func TestPoolCloseFromListener(t *testing.T) {
 	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
 		e, slow := NewEar(), NewEar()
@@ -737,12 +738,12 @@ func TestPoolCloseDoesNotWaitForListener(t *testing.T) {
 		require.NoError(t, p.Close())
 		require.Equal(t, start, time.Now())
 		s.Close()
-		require.Equal(t, start.Add(time.Second), time.Now(), "the Close of the Subscription does")
+		require.Equal(t, start.Add(time.Second), time.Now(), "the Close of the Subscription waits")
 		e.silent(t)
 	})
 }
 
-// provider counts who follows its credentials.
+// provider is a StreamingCredentialsProvider that counts its listeners.
 type provider struct{ followers atomic.Int64 }
 
 func (c *provider) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
@@ -750,7 +751,7 @@ func (c *provider) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.U
 	return auth.NewBasicCredentials("default", ""), func() error { c.followers.Add(-1); return nil }, nil
 }
 
-// What go-redis holds for a connection ends with it.
+// Each connection follows its credentials only as long as it lasts.
 func TestSubscribeEndsCredentials(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		c, e := &provider{}, NewEar()
@@ -775,7 +776,7 @@ func TestSubscribeEndsCredentials(t *testing.T) {
 	})
 }
 
-// Subscribe and Close in any order leave nothing behind.
+// Subscribe and Close race, and must leave no connection behind in either order.
 func TestSubscribeRacesWithClose(t *testing.T) {
 	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
 		stream, isStream := p.(*streamPool)
@@ -802,8 +803,8 @@ func TestSubscribeRacesWithClose(t *testing.T) {
 	})
 }
 
-// What is closed by the user is not used: other clients say so, and our own copy of
-// a *redis.Client goes on.
+// The user closes the client. The pool of a *redis.Client has a copy of the options, so its subscription
+// continues. With other clients the subscription reports that the client is closed.
 func TestSubscribeWithClosedClient(t *testing.T) {
 	t.Run("client", func(t *testing.T) {
 		bubble(t, func(t *testing.T, node *embedded.Node) {
@@ -835,7 +836,7 @@ func TestSubscribeWithClosedClient(t *testing.T) {
 				s := listenTo(t, New(client), e)
 				e.Hears(t, "subscribed")
 				require.NoError(t, client.Close())
-				if name == "ring" { // its node is listened to on a connection of the pool's own
+				if name == "ring" { // the Close of a Ring does not end the connection, because the pool owns it
 					node.Disconnect()
 				}
 				e.Hears(t, "unsubscribed")
@@ -851,7 +852,7 @@ func TestSubscribeWithClosedClient(t *testing.T) {
 	}
 }
 
-// Answers that no Redis gives end the connection, and nothing else.
+// Malformed answers end the connection, but neither the subscription nor the process.
 func TestSubscribeMalformedAnswers(t *testing.T) {
 	const confirmation = "*3\r\n$9\r\nsubscribe\r\n$7\r\nchannel\r\n:1\r\n"
 	for _, answer := range []string{
@@ -885,8 +886,8 @@ func TestSubscribeMalformedAnswers(t *testing.T) {
 	}
 }
 
-// saying returns a dial to a server that says text to SUBSCRIBE and hangs up after
-// a while.
+// saying returns a dial function for a server that answers SUBSCRIBE with text and closes the connection
+// after 10 s.
 func saying(text string) func(context.Context, string, string) (net.Conn, error) {
 	return func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe()
@@ -909,7 +910,7 @@ func saying(text string) func(context.Context, string, string) (net.Conn, error)
 	}
 }
 
-// The user's client has no part in it, except that its OnConnect is run.
+// A subscription uses none of the client's own connections and hooks. It does run the client's OnConnect.
 func TestSubscribeLeavesTheUsersClientAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		greeted := 0
@@ -922,7 +923,7 @@ func TestSubscribeLeavesTheUsersClientAlone(t *testing.T) {
 		e.Hears(t, "subscribed")
 		require.Equal(t, before, *client.PoolStats())
 		require.Equal(t, 1, greeted)
-		require.Zero(t, node.Commands("info")+node.Commands("script"), "what a stream asks for")
+		require.Zero(t, node.Commands("info")+node.Commands("script"), "a subscription must not ask for what a stream asks for")
 		s.Close()
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 )
 
-// name is that of the lock.
+// name is the name of the lock.
 const name = "catalog"
 
 // step is how long it takes to read or to write a price.
@@ -19,6 +19,8 @@ const step = time.Millisecond
 type catalog struct {
 	prices [10]atomic.Int64
 
+	// Counts: inside is the readers at this moment, most its maximum, early the reads beside the downgraded
+	// writer, and halves the reads that saw half of a reload.
 	reads, inside, most, reloads, early, halves atomic.Int64
 	checking                                    atomic.Bool // the writer checks what it has written
 }
@@ -42,7 +44,7 @@ type client struct {
 	unlocked bool // leave the lock out: the control
 }
 
-// read reads the catalog beside other readers.
+// read reads the catalog, while other readers may read it too.
 func (c *client) read(ctx context.Context) error {
 	look := func(ctx context.Context) error {
 		now := c.catalog.inside.Add(1)
@@ -63,7 +65,7 @@ func (c *client) read(ctx context.Context) error {
 	return c.rs.Do(ctx, name, look, redsync.WithShared(), redsync.WithTries(0))
 }
 
-// reload writes new prices while nobody reads. Then it checks them, while others read them already.
+// reload writes new prices while nobody reads. Then it checks them, while readers may already read them.
 func (c *client) reload(ctx context.Context) error {
 	write := func(ctx context.Context) error {
 		version := c.catalog.reloads.Load() + 1
@@ -88,7 +90,7 @@ func (c *client) reload(ctx context.Context) error {
 	return c.rs.Do(ctx, name, write, redsync.WithTries(0))
 }
 
-// pause stands for work. When ctx ends, it takes no time.
+// pause stands for work. It ends early when ctx ends.
 func pause(ctx context.Context) {
 	select {
 	case <-time.After(step):

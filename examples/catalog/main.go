@@ -1,5 +1,6 @@
 // Catalog shows readers and a writer of one lock. Several readers read the prices of a catalog again and
-// again. A writer reloads them one by one, so a reader beside it would see old prices and new ones.
+// again. A writer replaces the prices one by one, so without the lock a reader could see old and new prices
+// together.
 //
 //	go run ./examples/catalog                                  # five nodes inside the process, 3 s
 //	go run ./examples/catalog -nodes host1:6379,host2:6379,... # on nodes of your own
@@ -10,7 +11,7 @@
 //
 // The program ends with status 1 if a reader has seen half of a reload. Status 2 means bad flags.
 //
-// Read read and reload in catalog.go: a program needs no more.
+// The methods read and reload in catalog.go show all that a program needs.
 package main
 
 import (
@@ -43,7 +44,7 @@ func main() {
 	os.Exit(status)
 }
 
-// errHalf means that a reader has seen old prices and new ones.
+// errHalf means that a reader has seen old and new prices together.
 var errHalf = errors.New("a reader has seen half of a reload")
 
 func command(ctx context.Context, args []string, out io.Writer) error {

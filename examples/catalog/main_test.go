@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// play runs the program for two seconds of a bubble's time, and returns what it has counted.
+// play runs the program for two seconds of virtual time, and returns the counts that it prints.
 func play(t *testing.T, unlocked bool) (reads, most, reloads, early, halves int, err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -46,10 +46,10 @@ func TestReadersSeeWholeReloads(t *testing.T) {
 	assert.Equal(t, readers, most)
 	assert.Greater(t, reads, 50)
 	assert.Greater(t, reloads, 5, "readers do not starve the writer")
-	assert.Positive(t, early, "readers enter when the writer has become one of them")
+	assert.Positive(t, early, "readers enter once the writer has downgraded")
 }
 
-// The control: without the lock readers see halves.
+// The control: without the lock readers see half of a reload.
 func TestWithoutTheLockReadersSeeHalves(t *testing.T) {
 	_, _, _, _, halves, err := play(t, true)
 	require.ErrorIs(t, err, errHalf)

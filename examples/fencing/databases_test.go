@@ -32,16 +32,17 @@ const (
 	envMySQL      = "FENCING_MYSQL"    // user@tcp(host:3306)/database
 )
 
-// A database is one of those that fencing.SQL is for, with a table for the tests: id is
-// the name of a resource, state its data, fence a token in a column of its own.
+// A database is one that fencing.SQL supports, with a table for the tests: id is the
+// name of a resource, state its data, fence a token in a column of its own.
 type database struct {
 	*fencing.SQL
 	db *sql.DB
-	// Arguments are id, state, fence; state, fence, id, fence; and id.
+	// The arguments of insert are id, state and fence, those of update are state, fence, id and fence. The others
+	// take id.
 	insert, update, selectState, selectFence string
 }
 
-// onDatabases runs f on an SQLite file, and on the servers that there are.
+// onDatabases runs f on an SQLite file, and on the servers that the environment variables name.
 func onDatabases(t *testing.T, f func(t *testing.T, d *database)) {
 	t.Helper()
 	const table = `CREATE TABLE IF NOT EXISTS fencing_test (id %s PRIMARY KEY, state VARCHAR(100) NOT NULL, fence %s NOT NULL)`
@@ -68,7 +69,7 @@ func onDatabases(t *testing.T, f func(t *testing.T, d *database)) {
 func newDatabase(t *testing.T, db *sql.DB, guard *fencing.SQL, table string) *database {
 	t.Helper()
 	t.Cleanup(func() { _ = db.Close() })
-	for range 2 { // a table that is there is no error
+	for range 2 { // Create must accept a table that exists
 		require.NoError(t, guard.Create(t.Context()))
 	}
 	_, err := db.ExecContext(t.Context(), table)
@@ -172,7 +173,7 @@ func TestSQLFailedWriteChangesNothing(t *testing.T) {
 		err := d.Do(ctx, id, 2, fail)
 		require.ErrorIs(t, err, errWrite)
 		assert.Equal(t, "new", d.state(t, id))
-		require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "saved")), "nobody has written with a newer one")
+		require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "saved")), "no write with a newer token has succeeded")
 		assert.Equal(t, "saved", d.state(t, id))
 	})
 }
@@ -206,7 +207,7 @@ func TestSQLNamesAreSeparate(t *testing.T) {
 		ctx, id := t.Context(), d.newResource(t)
 		nothing := func(*sql.Tx) error { return nil }
 		for i, name := range []string{"x", "X", "x ", "", "ü", "u"} {
-			token := uint64(10 - i) // each would be refused by the one before
+			token := uint64(10 - i) // falling, so the guard would refuse it if it confused this name with an earlier one
 			require.NoError(t, d.Do(ctx, id+name, token, nothing), "%q", name)
 		}
 	})
@@ -237,8 +238,8 @@ func TestSQLTokensSurviveTheProcess(t *testing.T) {
 	}
 }
 
-// TestSQLManyWriters lets many save their tokens: at the end the greatest that was let in
-// is there.
+// TestSQLManyWriters lets many writers save their tokens. At the end the state must be the
+// greatest token that was admitted.
 func TestSQLManyWriters(t *testing.T) {
 	onDatabases(t, func(t *testing.T, d *database) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -267,9 +268,9 @@ func TestSQLManyWriters(t *testing.T) {
 	})
 }
 
-// TestSQLCheckInATransactionThatHasAnOldSnapshot: a newer holder writes between the first
-// read of a transaction and its Check, against the advice. The database or the guard must
-// refuse it all the same.
+// TestSQLCheckInATransactionThatHasAnOldSnapshot: a transaction reads before its Check,
+// against the advice, and a newer holder writes in between. The database or the guard must
+// refuse the transaction even so.
 func TestSQLCheckInATransactionThatHasAnOldSnapshot(t *testing.T) {
 	onDatabases(t, func(t *testing.T, d *database) {
 		ctx, id := t.Context(), d.newResource(t)
@@ -286,8 +287,8 @@ func TestSQLCheckInATransactionThatHasAnOldSnapshot(t *testing.T) {
 	})
 }
 
-// snapshotOf returns the isolation level in which all reads of a transaction are of one
-// time. SQLite knows no other.
+// snapshotOf returns the isolation level in which all reads of a transaction see the same
+// snapshot. SQLite has no other level.
 func snapshotOf(t *testing.T) sql.IsolationLevel {
 	t.Helper()
 	if strings.HasSuffix(t.Name(), "SQLite") {
@@ -296,7 +297,7 @@ func snapshotOf(t *testing.T) sql.IsolationLevel {
 	return sql.LevelRepeatableRead
 }
 
-// TestColumnOfYourOwn is the statement that the doc of fencing.SQL gives.
+// TestColumnOfYourOwn tests the statement that the doc of fencing.SQL gives.
 func TestColumnOfYourOwn(t *testing.T) {
 	onDatabases(t, func(t *testing.T, d *database) {
 		for _, p := range pairs {

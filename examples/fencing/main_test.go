@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 
 func TestRunRefusesTheLateHolder(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "orders.db")
-	for range 2 { // the second finds the tokens of the first
+	for range 2 { // the second run finds the tokens of the first in the file
 		var out bytes.Buffer
 		require.NoError(t, run(t.Context(), file, &out))
 		assert.Regexp(t, `^A has the lock, token (\d+), and is late

@@ -51,8 +51,8 @@ func TestSQLReadersAndWriters(t *testing.T) {
 			d.requireRead(t, id, p.older, "new") // readers do not refuse each other
 			d.requireRead(t, id, p.newer, "new")
 
-			require.NoError(t, d.Do(ctx, id, p.newer, d.save(ctx, id, "newer")), "it has read, and writes")
-			d.requireRead(t, id, p.newer, "newer") // and reads, as after Downgrade
+			require.NoError(t, d.Do(ctx, id, p.newer, d.save(ctx, id, "newer")), "a holder that has read may write")
+			d.requireRead(t, id, p.newer, "newer") // the writer may read too, as after Downgrade
 			require.NoError(t, d.Do(ctx, id, p.newer, d.save(ctx, id, "newer again")))
 			d.requireUnread(t, id, p.older, p.newer)
 			require.ErrorIs(t, d.Read(ctx, id, 0, d.load(ctx, id, new(string))), fencing.ErrNoToken)
@@ -73,7 +73,7 @@ func TestSQLReadAfterDowngrade(t *testing.T) {
 	})
 }
 
-// A write that fails after a read of the same hold leaves the resource as the read has left it.
+// A write that fails after a read of the same hold must leave the resource as the read has left it.
 func TestSQLFailedWriteAfterItsRead(t *testing.T) {
 	onDatabases(t, func(t *testing.T, d *database) {
 		ctx, id := t.Context(), d.newResource(t)
@@ -94,8 +94,8 @@ func TestSQLFailedReadCountsAsSeen(t *testing.T) {
 	})
 }
 
-// A newer holder writes while a transaction reads. It does not wait for the reader, and the
-// reader sees nothing of its write.
+// A newer holder writes while a transaction reads. The writer must not wait for the reader, and the
+// reader must see nothing of the write.
 func TestSQLReadIsOfOneTime(t *testing.T) {
 	onDatabases(t, func(t *testing.T, d *database) {
 		ctx, id := t.Context(), d.newResource(t)
@@ -121,7 +121,7 @@ func TestSQLReadsRunAtTheSameTime(t *testing.T) {
 		for token := range uint64(4) {
 			all.Go(func() {
 				enter := sync.OnceFunc(inside.Done)
-				defer enter() // if it is refused, the others do not wait
+				defer enter() // if this read fails, the others must not wait for it
 				assert.NoError(t, d.Read(ctx, id, token+1, func(tx *sql.Tx) error {
 					enter()
 					inside.Wait()
@@ -133,7 +133,7 @@ func TestSQLReadsRunAtTheSameTime(t *testing.T) {
 	})
 }
 
-// A reader that comes while an older holder writes sees all of that write.
+// A reader that comes while an older holder writes must see all of that write.
 func TestSQLReadWaitsForAWriterWithin(t *testing.T) {
 	onDatabases(t, func(t *testing.T, d *database) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -163,16 +163,16 @@ func TestSQLReadDoesNotWrite(t *testing.T) {
 	})
 }
 
-// TestSQLManyReadersAndWriters lets many save and read tokens. A read never finds a token newer
-// than its own, and always finds the last one before its own.
+// TestSQLManyReadersAndWriters lets many goroutines save and read tokens. A read must never find a
+// token newer than its own. No write may have a token between the one that a read finds and its own.
 func TestSQLManyReadersAndWriters(t *testing.T) {
 	onDatabases(t, func(t *testing.T, d *database) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		id := d.newResource(t)
 		var mu sync.Mutex
-		var writes, reads []string // reads are pairs
-		var clock atomic.Uint64    // tokens are near it
+		var writes, reads []string // reads are pairs: a reader's token, and the token that it found
+		var clock atomic.Uint64    // tokens are close to it, so that many are stale
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
@@ -216,7 +216,7 @@ func TestSQLManyReadersAndWriters(t *testing.T) {
 	})
 }
 
-// earlier are the statements of the version of package fencing before Read.
+// earlier holds the statements of package fencing in the version before Read was added.
 type earlier struct{ create, raise, newest string }
 
 func earlierOf(t *testing.T) earlier {
@@ -271,8 +271,8 @@ func (e earlier) do(ctx context.Context, db *sql.DB, id string, token uint64, wr
 	return tx.Commit()
 }
 
-// TestSQLEarlierVersion has a table that an earlier version has created and used. Processes of
-// that version go on writing there, and are refused like others.
+// TestSQLEarlierVersion uses a table that an earlier version has created. Processes of that version
+// still write to it, and must be refused like others.
 func TestSQLEarlierVersion(t *testing.T) {
 	onDatabases(t, func(t *testing.T, d *database) {
 		ctx, before := t.Context(), earlierOf(t)
@@ -283,14 +283,14 @@ func TestSQLEarlierVersion(t *testing.T) {
 		old := d.newResource(t)
 		require.NoError(t, before.do(ctx, d.db, old, 7, d.save(ctx, old, "old")))
 		if strings.HasSuffix(t.Name(), "MySQL") {
-			require.NoError(t, d.Create(ctx)) // otherwise nobody needs to call it again
+			require.NoError(t, d.Create(ctx)) // only MySQL needs another call of Create
 		}
 		d.requireUnread(t, old, 6, 7)
 		d.requireRead(t, old, 7, "old")
 
 		rapid.Check(t, func(t *rapid.T) {
 			id := d.newResource(t)
-			var write, read uint64 // the two marks
+			var write, read uint64 // the highest token of a write, and of a read
 			state := "new"
 			for i := range rapid.IntRange(1, 10).Draw(t, "calls") {
 				newest, next := max(write, read), fmt.Sprint("state ", i)
@@ -326,7 +326,7 @@ func TestSQLEarlierVersion(t *testing.T) {
 	})
 }
 
-// TestColumnsOfYourOwn are the statements that the doc of fencing.SQL gives for readers.
+// TestColumnsOfYourOwn tests the statements that the doc of fencing.SQL gives for readers.
 func TestColumnsOfYourOwn(t *testing.T) {
 	onDatabases(t, func(t *testing.T, d *database) {
 		ctx, id, token, place := t.Context(), "TEXT", "TEXT", func(query string) string { return query }
@@ -352,7 +352,7 @@ func TestColumnsOfYourOwn(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			count++
 			id, state, zero := fmt.Sprint(count), "new", fencing.Text(0)
-			var write, read uint64 // the two marks
+			var write, read uint64 // the highest token of a write, and of a read
 			_, err := d.db.ExecContext(ctx, insert, id, state, zero, zero)
 			require.NoError(t, err)
 			for i := range rapid.IntRange(1, 10).Draw(t, "calls") {

@@ -27,12 +27,12 @@ type Journal struct {
 	entries []Entry
 	leaders []Entry // the first entry of each term
 	refused []Entry
-	held    string        // the candidate whose entry must wait
-	holding bool          // that entry waits
-	goesOn  chan struct{} // closed when it may go on
+	held    string        // the candidate whose next entry must wait
+	holding bool          // that entry is waiting
+	goesOn  chan struct{} // closed when that entry may continue
 }
 
-// An Entry is of a leader and its term.
+// An Entry names the leader that wrote it, and the leader's term.
 type Entry struct {
 	Who  string
 	Term uint64
@@ -42,7 +42,7 @@ func newJournal(unfenced bool, out io.Writer) *Journal {
 	return &Journal{unfenced: unfenced, out: out, start: time.Now()}
 }
 
-// Begin is the first entry of a term.
+// Begin adds the first entry of a term.
 func (j *Journal) Begin(e Entry, _ *Entry) error {
 	return j.admit(e, func() {
 		j.leaders = append(j.leaders, e)
@@ -130,7 +130,7 @@ func (j *Journal) await(ctx context.Context, what string, is func() bool) error 
 	}
 }
 
-// leader waits for the leader of term number n, and for its second entry.
+// leader waits until the n-th leader has written its second entry, and returns the leader's name.
 func (j *Journal) leader(ctx context.Context, n int) (who string, err error) {
 	err = j.await(ctx, fmt.Sprintf("there is leader number %d", n), func() bool {
 		count := 0
@@ -149,7 +149,7 @@ func (j *Journal) leader(ctx context.Context, n int) (who string, err error) {
 	return j.leaders[n-1].Who, nil
 }
 
-// audit returns an error if an entry of an old term stands behind one of a newer term.
+// audit returns an error if an entry of an old term comes after one of a newer term.
 func (j *Journal) audit() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

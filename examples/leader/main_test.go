@@ -15,7 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
-// TestMain is a candidate, where a test has started the program as one.
+// TestMain runs a candidate if a test has started this program as one.
 func TestMain(m *testing.M) {
 	if os.Getenv(envJob) != "" {
 		main()
@@ -49,7 +49,7 @@ func TestLeadersFollowEachOther(t *testing.T) {
 $`, out.String())
 }
 
-// The control: a journal that does not look at the term has the late entry.
+// The control: a journal that does not look at the term accepts the late entry.
 func TestWithoutFencingTheLateEntryIsWritten(t *testing.T) {
 	t.Parallel()
 	realredis.Start(t, 0)

@@ -24,7 +24,7 @@ func play(ctx context.Context, nodes []string, unfenced bool, out io.Writer) err
 		return err
 	}
 	defer listener.Close()
-	rs, err := redsync.Open(ctx, nodes) // to look whether the nodes are there
+	rs, err := redsync.Open(ctx, nodes) // only to check that the nodes can be reached
 	if err != nil {
 		return err
 	}
@@ -90,8 +90,8 @@ func (s *scene) starts(ctx context.Context) (first string, err error) {
 	return first, nil
 }
 
-// stops stops the leader in the middle of an entry, until a third one leads, which it returns. Then the former leader
-// goes on.
+// stops suspends the leader in the middle of an entry until a third leader leads, and returns the third. Then the
+// suspended one continues.
 func (s *scene) stops(ctx context.Context, leader string) (third string, err error) {
 	time.Sleep(term)
 	goOn := s.journal.hold(leader)

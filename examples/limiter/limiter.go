@@ -17,10 +17,10 @@ import (
 // Release panics if nothing is held. What differs:
 //
 //   - All processes that use the same name and nodes share the size.
-//   - A process that dies gives its part back when its expiry has passed. x/sync need not care: it dies with its process.
-//   - A part can be lost while it is held, when the process cannot reach a quorum of nodes until its expiry has passed.
-//     Do tells its function of that by its context. Use Do where work can stop halfway.
-//   - Each Acquire and Release asks the nodes: a round trip in place of 100 ns. Acquire can fail without ctx being done.
+//   - What a dead process holds is freed when its expiry has passed. In x/sync the semaphore dies with it.
+//   - A held part is lost if the process cannot reach a quorum of nodes until its expiry has passed. Do then ends the
+//     context of its function. Use Do if the work can stop halfway.
+//   - Each Acquire and Release asks the nodes: a round trip in place of 100 ns. Acquire can fail before ctx is done.
 //   - Release gives back what one Acquire has taken. x/sync lets a caller acquire 3 and release 1 and 2.
 //   - Acquire of more than the size fails at once. In x/sync it waits until ctx is done.
 //   - The size is at most 256.
@@ -39,8 +39,8 @@ type part struct {
 	mutex *redsync.Mutex
 }
 
-// newWeighted returns a semaphore of some size. All who use the name should give the same size. The options are for
-// expiry and the like.
+// newWeighted returns a semaphore of the given size. Every process that uses the name should give the same size. The
+// options are for expiry and the like.
 func newWeighted(rs *redsync.Redsync, name string, size int, options ...redsync.Option) *weighted {
 	all := []redsync.Option{
 		redsync.WithPermits(size),
@@ -51,7 +51,7 @@ func newWeighted(rs *redsync.Redsync, name string, size int, options ...redsync.
 	return &weighted{rs: rs, name: name, options: append(all, options...)}
 }
 
-// Acquire waits until it has n, or until ctx is done. If it returns an error, it has nothing.
+// Acquire waits until it has acquired n, or until ctx is done. If it returns an error, it has acquired nothing.
 func (s *weighted) Acquire(ctx context.Context, n int64) error {
 	mutex := s.mutex(n)
 	if err := mutex.LockContext(ctx); err != nil {
@@ -61,8 +61,8 @@ func (s *weighted) Acquire(ctx context.Context, n int64) error {
 	return nil
 }
 
-// TryAcquire takes n if it can do so at once, and reports whether it has. It reports false if the nodes do not answer,
-// too.
+// TryAcquire acquires n if it can do so at once, and reports whether it has. It also reports false if the nodes do not
+// answer.
 func (s *weighted) TryAcquire(n int64) bool {
 	mutex := s.mutex(n)
 	if mutex.TryLock() != nil {
@@ -72,8 +72,8 @@ func (s *weighted) TryAcquire(n int64) bool {
 	return true
 }
 
-// Release gives back what an Acquire or a TryAcquire of n has taken. It panics if this process has nothing of that
-// kind. An error of the nodes needs no care: what they have not freed, they free when its expiry has passed.
+// Release gives back what an Acquire or a TryAcquire of n has taken. It panics if this process holds no part of n.
+// Release ignores errors of the nodes, because a part that they have not freed is free once its expiry has passed.
 func (s *weighted) Release(n int64) {
 	mutex := s.take(n)
 	if mutex == nil {
@@ -82,7 +82,7 @@ func (s *weighted) Release(n int64) {
 	_, _ = mutex.Unlock()
 }
 
-// Do calls fn while it has n. The context of fn ends if n is lost.
+// Do acquires n, calls fn, and releases n. The context of fn ends if n is lost.
 func (s *weighted) Do(ctx context.Context, n int64, fn func(context.Context) error) error {
 	return s.mutex(n).Do(ctx, fn)
 }

@@ -5,18 +5,18 @@
 //	go run ./examples/limiter -unlimited                       # the control: without the limiter
 //
 // Three processes with three workers each call the service again and again. A fourth process is killed in the middle
-// of a call. Its part of the limiter is not lost: when its expiry of two seconds has passed, three workers call the
+// of a call. Its part of the limiter is freed when its expiry of two seconds has passed. Then three workers call the
 // service at once again.
 //
-// The limiter has the words of golang.org/x/sync/semaphore: Acquire, TryAcquire, Release. That semaphore is for the
+// The limiter has the methods of golang.org/x/sync/semaphore: Acquire, TryAcquire, Release. That semaphore is for the
 // goroutines of one process: eight processes with a semaphore of three call the service 24 times at once. It takes
-// 100 ns, is never lost, and needs no nodes. Use it where one process is all there is, and in front of this one where
-// hundreds of goroutines of a process wait.
+// 100 ns, is never lost, and needs no nodes. Use it if there is only one process. If hundreds of goroutines of one
+// process wait, use both: let them acquire that semaphore first, and then this limiter.
 //
 // The program ends with status 1 if more than three workers have called the service at once, or if there is no
 // redis-server. Status 2 means bad flags.
 //
-// Read limiter.go: a program needs no more. The rest is this scene, servers and processes.
+// limiter.go shows all that a program needs. The rest is this scene, servers and processes.
 package main
 
 import (
@@ -82,7 +82,7 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 
 // run plays the scene.
 func run(ctx context.Context, j job, out io.Writer) error {
-	rs, err := redsync.Open(ctx, j.Nodes) // to look whether the nodes are there
+	rs, err := redsync.Open(ctx, j.Nodes) // only to check that the nodes can be reached
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func run(ctx context.Context, j job, out io.Writer) error {
 		return err
 	}
 	back := time.Since(killed)
-	time.Sleep(expiry / 4) // is it still the limit?
+	time.Sleep(expiry / 4) // let the workers call on, so that a broken limit would show
 
 	slow.mu.Lock()
 	defer slow.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// TestMain is a process of the fleet, where a test has started the program as one.
+// TestMain runs a process of the fleet if a test has started this program as one.
 func TestMain(m *testing.M) {
 	if os.Getenv(envJob) != "" {
 		main()
@@ -59,7 +59,7 @@ func TestAtMostThreeCallTheServiceAlsoAfterAProcessIsKilled(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, size, most)
 	assert.Greater(t, calls, 20)
-	// The process has extended its part within the third of the expiry before it died.
+	// The process extended its part at most a third of the expiry before it died.
 	assert.Greater(t, back, expiry.Seconds()/2, "until its expiry has passed, the dead process keeps its part")
 	assert.Less(t, back, 2*expiry.Seconds())
 }
@@ -100,7 +100,7 @@ func TestWeightedOfSeveralProcessesNeverExceedsItsSize(t *testing.T) {
 					for before := most.Load(); held > before && !most.CompareAndSwap(before, held); {
 						before = most.Load()
 					}
-					time.Sleep(2 * expiry) // the watchdog keeps it
+					time.Sleep(2 * expiry) // the watchdog extends the hold
 					now.Add(-n)
 					s.Release(n)
 					served.Add(1)
@@ -117,7 +117,7 @@ func TestTryAcquireTakesWhatIsFreeAtOnce(t *testing.T) {
 	inProcesses(t, 2, size, func(t *testing.T, all []*weighted) {
 		a, b := all[0], all[1]
 		require.True(t, a.TryAcquire(2))
-		require.False(t, b.TryAcquire(2), "1 is free")
+		require.False(t, b.TryAcquire(2), "only 1 is free")
 		require.True(t, b.TryAcquire(1))
 		require.False(t, b.TryAcquire(1))
 		a.Release(2)
@@ -138,7 +138,7 @@ func TestAcquireReturnsWhenItsContextIsDone(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(start))
 		require.ErrorIs(t, b.Acquire(ctx, 1), context.DeadlineExceeded)
 		a.Release(size)
-		require.True(t, b.TryAcquire(size), "the Acquire that gave up has nothing")
+		require.True(t, b.TryAcquire(size), "an Acquire that gave up must hold nothing")
 		b.Release(size)
 	})
 }
@@ -178,7 +178,7 @@ func TestBadWeightsAreRefused(t *testing.T) {
 			require.PanicsWithValue(t, fmt.Sprintf("limiter: Release(%d): no Acquire(%[1]d) is held", n), func() { s.Release(n) })
 		}
 		require.NoError(t, s.Acquire(t.Context(), 2))
-		require.Panics(t, func() { s.Release(1) }, "what one Acquire took comes back as a whole")
+		require.Panics(t, func() { s.Release(1) }, "Release must give back all that one Acquire took")
 		s.Release(2)
 		require.Panics(t, func() { s.Release(2) })
 	})
@@ -193,7 +193,8 @@ func TestBadSizesAreRefused(t *testing.T) {
 	}
 }
 
-// A process that is cut off from the nodes cannot keep its part. Do tells its function in time.
+// A process that is cut off from the nodes loses its part. Do must end the context of its function before another
+// process can acquire the part.
 func TestDoTellsThatItsPartIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redsynctest.Start(t, 5)

@@ -22,7 +22,7 @@ type job struct {
 }
 
 const (
-	// size is how many may call the service at once, in all processes together.
+	// size is how many workers may call the service at once, in all processes together.
 	size = 3
 
 	// expiry is how long a process that has died keeps its part.
@@ -65,7 +65,7 @@ func child(ctx context.Context, text string) error {
 	return nil
 }
 
-// callLimited calls the service while it has one part of the limiter.
+// callLimited calls the service while it holds 1 of the limiter.
 func callLimited(ctx context.Context, limiter *weighted, j job, path string) error {
 	if j.Unlimited {
 		return call(ctx, j.Service, path)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A service is slow, and should not be called too often at once. It notes the calls.
+// A service is slow, and should not get too many calls at once. It counts the calls.
 type service struct {
 	server http.Server
 	addr   string
@@ -18,14 +18,14 @@ type service struct {
 	now    int // calls under way
 	most   int // at once
 	served int // calls that have ended
-	hung   int // calls that never end
-	gone   int // those of them whose callers are gone
+	hung   int // calls of the path hang
+	gone   int // calls of the path hang that have ended, because their callers are gone
 }
 
 // callTime is how long a call takes.
 const callTime = 20 * time.Millisecond
 
-// hang is the path of calls that never end.
+// hang is the path of calls that end only when their callers are gone.
 const hang = "/hang"
 
 func startService() (*service, error) {
@@ -66,7 +66,7 @@ func (s *service) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// await waits until happens, which may look at s, returns true.
+// await waits until happens returns true. It calls happens with s.mu locked.
 func (s *service) await(ctx context.Context, what string, happens func() bool) error {
 	for {
 		s.mu.Lock()

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// want is what the program prints, before the change and after it.
+// want is what the program prints, both with redsync v4 and with this library.
 const want = `locked migration:orders true true
 extended, valid, unlocked
 the same with a context
@@ -49,9 +49,9 @@ func TestRunRealServers(t *testing.T) {
 	})
 }
 
-// requireRuns requires that the program does what it shall on the nodes that start
-// returns. A machine that stalls may cost it an operation, with these deadlines, which
-// are those of redsync: it has another two attempts, each on nodes of its own.
+// requireRuns requires that the program succeeds on the nodes that start returns. Its deadlines
+// are the short ones of redsync, so an operation may fail while the machine stalls. Therefore
+// the program gets up to two more attempts, each on nodes of its own.
 func requireRuns(t *testing.T, start func() (addresses []string)) {
 	t.Helper()
 	var out bytes.Buffer

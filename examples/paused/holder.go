@@ -49,7 +49,7 @@ type step string
 const (
 	locked  step = "locked"  // it has the lock, and time left
 	wrote   step = "wrote"   // its write went through
-	refused step = "refused" // its write was refused for its token
+	refused step = "refused" // its write was refused because of its token
 	failed  step = "failed"  // it could not lock or write, for any other reason
 )
 

@@ -19,7 +19,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
-// TestMain is a holder, where a test has started the program as one.
+// TestMain runs a holder if a test has started this program as one.
 func TestMain(m *testing.M) {
 	if os.Getenv(envJob) != "" {
 		main()
@@ -67,8 +67,8 @@ func TestPausedHolderOfRedsyncV4IsNot(t *testing.T) {
 	requirePaused(t, o)
 }
 
-// requirePaused checks that A was stopped, by its own clock: for the rest of its lock's
-// time, which is less than the expiry where the machine is busy.
+// requirePaused checks, by A's own clock, that A was stopped. The pause lasts for the rest of
+// the validity of A's lock, which may be much less than the expiry if the machine is busy.
 func requirePaused(t *testing.T, o *outcome) {
 	t.Helper()
 	assert.Greater(t, o.A.Paused, expiry/10)

@@ -17,7 +17,7 @@ type outcome struct {
 	Data           string // at the end
 }
 
-// refused reports whether A's write was refused for its token.
+// refused reports whether A's write was refused because of its token.
 func (o *outcome) refused() bool { return o.A.Step == refused }
 
 // play runs the scene with library. A is paused between its check and its write.

@@ -65,7 +65,7 @@ func (j *judge) enter(name string, h *hold) (leave func()) {
 	}
 }
 
-// A tally is what happened in a while.
+// A tally counts what happened in a period.
 type tally struct {
 	locks           map[kind]int
 	clashes, fallen int

@@ -9,13 +9,13 @@
 // It starts a redis-server for each node on a free loopback port, or nodes inside the process where there is no
 // redis-server. Each process of the fleet has a Redsync and connections of its own, and locks all the time. A
 // deployment replaces one process after the other. The last process that it replaces ends without unlocking, so
-// its keys outlive it: the wait is for them. Requests arrive up to 2 ms late, as in a network.
+// its keys outlive it. The wait lasts until they have expired. Requests arrive up to 2 ms late, as in a network.
 //
-// The program checks that a lock never has two holders, and that fencing tokens rise. It ends with status 1 if one
-// of these fails, or if a lock or a queue is left on a node that is to be switched off. With -wrong it ends with
+// The program checks that a lock never has two holders, and that fencing tokens rise. It ends with status 1 if a
+// check fails, or if a lock or a queue is left on a node before it is switched off. With -wrong it ends with
 // status 1 if no lock had two holders. Status 2 means bad flags.
 //
-// Read connect in process.go for what changes in a program, and rightWay in scene.go for what its operator does.
+// The method connect in process.go shows what changes in a program, and rightWay in scene.go what its operator does.
 package main
 
 import (

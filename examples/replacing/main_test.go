@@ -38,7 +38,7 @@ func playEmbedded(t *testing.T, args ...string) (out string, err error) {
 		err = play(t.Context(), cfg, n, &text)
 		out = text.String()
 		n.close()
-		time.Sleep(time.Minute) // connections to nodes that are gone end
+		time.Sleep(time.Minute) // wait until the connections to closed nodes have ended
 	})
 	return out, err
 }
@@ -85,7 +85,7 @@ func TestReplaceInTheWrongWay(t *testing.T) {
 
 func TestRunRealServers(t *testing.T) {
 	t.Parallel()
-	realredis.Start(t, 0) // without redis-server the test is skipped; TestReplaceInTheRightWay shows nodes inside the process
+	realredis.Start(t, 0) // skips the test if there is no redis-server
 	var out, errs bytes.Buffer
 	assert.Zero(t, run(t.Context(), []string{"-processes", "1"}, &out, &errs), errs.String()+out.String())
 	assert.Empty(t, errs.String())
@@ -193,7 +193,7 @@ func TestOneNodeMoreOrLessAlwaysMeets(t *testing.T) {
 	assert.False(t, alwaysMeet(list{1, 2, 3, 4, 5}, list{1, 2, 3, 4, 6}))
 }
 
-// A judge counts a second holder only while both have time left.
+// A judge counts a second holder only if both holds still have time left.
 func TestJudgeCountsTwoHolders(t *testing.T) {
 	var mu sync.Mutex
 	var shown []string

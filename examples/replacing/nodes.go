@@ -128,7 +128,7 @@ func (c lateConn) Write(p []byte) (int, error) {
 // lookTimeout bounds a look at the keys of the nodes.
 const lookTimeout = 5 * time.Second
 
-// owners returns which nodes have which of two values of a key.
+// owners returns the nodes on which key has the value first, and those on which it has the value second.
 func (n *nodes) owners(key string, first, second string) (owners [2]list) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
 	defer cancel()

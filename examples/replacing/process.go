@@ -41,8 +41,8 @@ func (cfg *config) constructor(k kind) string {
 // names are the locks that every process acquires again and again.
 var names = [...]string{"invoices", "orders"}
 
-// scheduled is the lock of a job. All processes try to run the job at the same times, and each tries only once
-// each time.
+// scheduled is the lock of a job. All processes try to run the job at the same moments, and each process tries only
+// once at each moment.
 const scheduled = "cleanup"
 
 // closeTimeout bounds how long the end of a process waits for the nodes.
@@ -95,8 +95,9 @@ func (p *process) connect(cfg config, n *nodes) *redsync.Redsync {
 	return redsync.NewJoint(p.pools(n, cfg.before), p.pools(n, cfg.after))
 }
 
-// pools returns a pool for each node. A node in both lists gets two pools. lateClient has a Dialer, so NewJoint
-// cannot go by the address: it learns from the run id that they lead to one server, and asks it through one of them.
+// pools returns a pool for each node. A node in both lists gets two pools. A client of lateClient has a Dialer, so
+// NewJoint cannot compare addresses. It learns from the run id that the two pools lead to one server, and then sends
+// requests through only one of them.
 func (p *process) pools(n *nodes, numbers list) (pools []pool.Pool) {
 	for _, number := range numbers {
 		client := lateClient(n.all[number])
@@ -159,7 +160,7 @@ func (p *process) end() error {
 }
 
 // crash ends the process while it holds a lock. The keys of the lock stay on the nodes until they expire, and
-// the judge goes on counting the hold until its end.
+// the judge counts the hold until its validity ends.
 func (p *process) crash(ctx context.Context, name string) error {
 	p.stop()
 	p.workers.Wait()
@@ -189,7 +190,7 @@ func isPassing(err error) bool {
 func (p *process) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	_ = p.rs.Close(ctx) // an error says that keys are left to their expiry: the wait is for them, too
+	_ = p.rs.Close(ctx) // on an error some keys stay until they expire, and the wait covers them too
 	err := p.err
 	for _, client := range p.clients {
 		err = errors.Join(err, client.Close())

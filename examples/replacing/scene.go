@@ -171,8 +171,8 @@ func (s *scene) report(title string) {
 // maxShown is how many clashes are shown in detail.
 const maxShown = 3
 
-// showClash says that a lock has two holders, and which nodes have whose key. It says nothing if one of them has
-// released the lock meanwhile, or if maxShown clashes have been shown.
+// showClash says that a lock has two holders, and which nodes have the key of each. It says nothing if one holder
+// has released the lock meanwhile, or if maxShown clashes have been shown.
 func (s *scene) showClash(name string, holder, second *hold) {
 	owners := s.nodes.owners(name, holder.value, second.value)
 	if s.shown.Load() >= maxShown || len(owners[0]) == 0 || len(owners[1]) == 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/fencing"
 )
 
-// An Account is what the bank keeps of an account. A write replaces all of it in one step, as a row of a database.
+// An Account is what the bank stores for an account. A write replaces all of it in one step, like a row of a database.
 type Account struct {
 	Name    string
 	Balance int
@@ -43,7 +43,7 @@ type Request struct {
 	Account Account
 }
 
-// newBank returns a bank with two accounts. It says what it does.
+// newBank returns a bank with two accounts. The bank reports to say what it does.
 func newBank(say func(format string, args ...any)) *Bank {
 	return &Bank{say: say, accounts: map[string]Account{
 		first: {Name: first, Balance: balance}, second: {Name: second, Balance: balance},
@@ -78,15 +78,15 @@ func (b *Bank) admit(r Request, do func()) error {
 	return err
 }
 
-// report says what a request has done. Requests that do not say what they are for are not worth a line.
+// report says what a request has done, unless its What is empty.
 func (b *Bank) report(format, what string, args ...any) {
 	if what != "" {
 		b.say(format, append([]any{what}, args...)...)
 	}
 }
 
-// audit returns an error unless the accounts have this sum, no payment is on its way, and the bank refused as many
-// requests, all of them for their token.
+// audit returns an error unless the accounts have this sum, no payment is on its way, and the bank has refused this
+// number of requests, all of them because their token was stale.
 func (b *Bank) audit(sum, refused int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,7 +132,7 @@ func (c *client) look(token uint64, name, what string) (found Account, err error
 	return found, err
 }
 
-// store replaces an account. The bank reports what that is for.
+// store replaces an account. The bank reports what, which says why.
 func (c *client) store(token uint64, a Account, what string) error {
 	return c.Call("Bank.Store", Request{Token: token, What: what, Account: a}, new(Account))
 }

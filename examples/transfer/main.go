@@ -1,4 +1,4 @@
-// Transfer moves money between two accounts under a lock on both, and shows what becomes of a transfer whose worker is
+// Transfer moves money between two accounts under a lock on both, and shows what happens to a transfer whose worker is
 // stopped in the middle.
 //
 //	go run ./examples/transfer                                  # needs redis-server; takes 5 s
@@ -7,14 +7,14 @@
 // Worker A, a process of its own, locks both accounts, withdraws money from one of them, and is killed before it
 // deposits. When A's lock has expired, worker B locks the accounts, sees what A has left half done, takes the money
 // back, and makes a transfer of its own in the other direction. Then the same happens again, but A is only paused
-// (SIGSTOP). A goes on (SIGCONT) after B is done, and deposits money that B has taken back. The account refuses that
-// for A's token.
+// (SIGSTOP). A continues (SIGCONT) after B is done, and tries to deposit the money that B has taken back. The account
+// refuses the deposit because A's token is old.
 //
 // The program ends with status 1 if the sum of the money is not what it was, or if there is no redis-server. Status 2
 // means bad flags.
 //
-// Read transfer and settle in worker.go: a program needs no more. The bank in bank.go stands for a database. The rest
-// is this scene, servers and processes.
+// The methods transfer and settle in worker.go show all that a program needs. The bank in bank.go stands for a
+// database. The rest is this scene, servers and processes.
 package main
 
 import (
@@ -101,7 +101,7 @@ const (
 	paused fate = "paused" // SIGSTOP, and SIGCONT after B is done
 )
 
-// play returns an error unless the money is all there at the end.
+// play plays the scene once. It returns an error unless all the money is there at the end.
 func play(ctx context.Context, nodes []string, fate fate, out io.Writer) error {
 	var mu sync.Mutex
 	say := func(format string, args ...any) {

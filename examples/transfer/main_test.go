@@ -23,7 +23,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// TestMain is a worker, where a test has started the program as one.
+// TestMain runs a worker if a test has started this program as one.
 func TestMain(m *testing.M) {
 	if os.Getenv(envJob) != "" {
 		main()
@@ -70,7 +70,7 @@ Worker A is paused in the middle of a transfer:
 $`, out.String())
 }
 
-// Wherever A dies, B settles its transfer once.
+// Wherever A dies in a transfer, B must settle the transfer exactly once.
 func TestTransferIsSettledWhereverItsWorkerDies(t *testing.T) {
 	for name, c := range map[string]struct {
 		after  string // the last request of A that the bank executed
@@ -90,7 +90,7 @@ func TestTransferIsSettledWhereverItsWorkerDies(t *testing.T) {
 					_ = a.bank.Close()
 				}
 			}
-			_ = a.transfer(bounded(t), first, second, 30) // fails, unless its last request has been answered
+			_ = a.transfer(bounded(t), first, second, 30) // fails, unless the bank has answered its last request
 			require.NoError(t, b.transfer(bounded(t), second, first, 10))
 			require.NoError(t, s.bank.audit(2*balance, 0))
 			assert.Equal(t, c.want, [2]int{s.bank.accounts[first].Balance, s.bank.accounts[second].Balance})
@@ -118,7 +118,7 @@ func TestTransferWithoutTheRefusalMakesMoney(t *testing.T) {
 	require.NoError(t, s.bank.audit(2*balance, 1))
 	require.ErrorContains(t, s.bank.audit(2*balance, 0), "want 0 stale tokens")
 	require.NoError(t, a.bank.store(newest, late, "A deposits 30"))
-	require.ErrorContains(t, s.bank.audit(2*balance, 1), "-40 are missing", "and B's payment is gone as well")
+	require.ErrorContains(t, s.bank.audit(2*balance, 1), "-40 are missing", "B's payment is lost as well")
 }
 
 func TestTransferFails(t *testing.T) {
@@ -157,7 +157,7 @@ type scene struct {
 	bank  *Bank
 	nodes embedded.Nodes
 	said  []string
-	on    func(line string) // told of each line of the bank
+	on    func(line string) // called with each line that the bank says
 }
 
 func newScene(t *testing.T) *scene {

@@ -38,8 +38,8 @@ func (w *worker) transfer(ctx context.Context, from, to string, amount int) erro
 	defer mutex.Unlock()
 	token := mutex.Fence() // one token for both accounts
 
-	// Look at both accounts before any write: from then on each of them refuses a former holder. Otherwise such
-	// a holder could still write to one account after this worker has settled the other one.
+	// Look at both accounts before any write: from then on each of them refuses a former holder. Otherwise a
+	// former holder could still write to one account after this worker has settled the other one.
 	source, err := w.bank.look(token, from, w.who+" has both accounts")
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (w *worker) transfer(ctx context.Context, from, to string, amount int) erro
 	}
 	payment := &Payment{ID: rand.Text(), To: to, Amount: amount}
 	source.Balance -= amount
-	source.Sent = payment // in one write with the balance: whoever comes next sees that the transfer is half done
+	source.Sent = payment // in one write with the balance: the next worker sees that the transfer is half done
 	if err := w.store(token, source, "withdraws %d", amount); err != nil {
 		return err
 	}
@@ -84,8 +84,9 @@ var errSame = errors.New("a transfer needs two accounts")
 // errElsewhere means that a former holder left a payment to an account that is not locked.
 var errElsewhere = errors.New("an unfinished payment leads to another account: make a transfer between these two first")
 
-// settle ends what a former holder of both accounts has left half done. If its payment has arrived, only the note is
-// left. Otherwise the money goes back. The account refuses the former holder, so the payment cannot arrive later.
+// settle ends a transfer that a former holder of both accounts has left half done. If the payment has arrived, settle
+// only removes the note of it. Otherwise the money goes back. The target account refuses the former holder, so the
+// payment cannot arrive later.
 func (w *worker) settle(token uint64, source, target *Account) error {
 	left := source.Sent
 	switch {
@@ -102,7 +103,7 @@ func (w *worker) settle(token uint64, source, target *Account) error {
 	return w.store(token, *source, "takes back %d, which never arrived", left.Amount)
 }
 
-// store writes an account. The bank reports what that is for.
+// store writes an account. The bank reports the text, which says why.
 func (w *worker) store(token uint64, a Account, format string, args ...any) error {
 	return w.bank.store(token, a, w.who+" "+fmt.Sprintf(format, args...))
 }

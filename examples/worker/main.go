@@ -1,6 +1,6 @@
 // Worker shows a typical use of a distributed lock. Several workers want the same lock. The one
 // that holds it works for longer than the expiry, while redsync.Do extends the lock, and then
-// unlocks. A worker that loses its lock, because the nodes are gone, is told in time and stops.
+// unlocks. A worker that loses its lock, because the nodes are gone, learns that in time and stops.
 //
 //	go run ./examples/worker                                  # five nodes inside the process
 //	go run ./examples/worker -nodes host1:6379,host2:6379,... # real nodes
@@ -10,8 +10,8 @@
 // at once, if no quorum of nodes can be reached at the start, or if no quorum answers for ten
 // seconds later on. Ctrl-C unlocks and leaves no key behind. Status 2 means bad flags.
 //
-// Read run, work and judge in worker.go: a program needs no more. The rest is flags, embedded
-// nodes, and the check that only one worker holds the lock.
+// The methods run, work and judge in worker.go show all that a program needs. The rest is flags,
+// embedded nodes, and the check that only one worker holds the lock.
 package main
 
 import (

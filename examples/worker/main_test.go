@@ -44,8 +44,8 @@ func (b *buffer) String() string {
 	return b.text.String()
 }
 
-// inVirtualTime runs test in a bubble, and lets the connections to nodes that
-// are gone end afterwards.
+// inVirtualTime runs test in a bubble, and then waits until the connections to
+// closed nodes have ended.
 func inVirtualTime(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestRunEmbeddedNodes(t *testing.T) {
 		text := out.String()
 		assert.GreaterOrEqual(t, strings.Count(text, " locked, "), 6, text)
 		for id := range 4 {
-			assert.NotContains(t, text, fmt.Sprintf("worker %d: 0 acquisitions", id+1), "everybody in its turn")
+			assert.NotContains(t, text, fmt.Sprintf("worker %d: 0 acquisitions", id+1), "every worker gets its turn")
 		}
 		assert.GreaterOrEqual(t, strings.Count(text, " extended, "), 20, text)
 		assert.Contains(t, text, "stopped: the time is up")
@@ -73,7 +73,7 @@ func TestRunEmbeddedNodes(t *testing.T) {
 	})
 }
 
-// assertUndisturbed checks that every hold ended as planned, and left nothing.
+// assertUndisturbed checks that every hold ended as planned, and left no key.
 func assertUndisturbed(t *testing.T, text string) {
 	t.Helper()
 	assert.NotContains(t, text, "LOST", text)
@@ -198,8 +198,9 @@ func TestRunQuorumFailsForGood(t *testing.T) {
 	})
 }
 
-// A lock that another process holds is taken, not out of reach, also while two
-// of five nodes are dead.
+// Another process holds the lock for longer than patience, and two of five nodes
+// are dead. The worker must wait for the lock, and must not end the run as if no
+// quorum could be reached.
 func TestRunTakenByAnotherProcess(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		servers := embedded.Start(5)
@@ -240,7 +241,7 @@ func TestRunQuorumFailsForAWhile(t *testing.T) {
 	})
 }
 
-// TestRegisterFindsTwoHolders shows that the register would tell.
+// TestRegisterFindsTwoHolders shows that the register would notice two holders.
 func TestRegisterFindsTwoHolders(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		nodes := embeddedNodes(embedded.Start(5))
@@ -261,14 +262,16 @@ func TestRegisterFindsTwoHolders(t *testing.T) {
 	})
 }
 
-// loss is what must not happen. An extension may fail: a worker that has won a bare
-// quorum, against others, may lose a node before the missing keys are set. The next
-// one makes up for it, or the lock is LOST, as the work takes longer than the expiry.
+// loss matches the reports that must not occur. A failed extension is allowed: a worker that
+// acquired the lock on no more nodes than a quorum may lose a node before the missing keys are
+// set. Either the next extension succeeds, or the worker reports LOST, because its work takes
+// longer than the expiry.
 var loss = regexp.MustCompile(`could not unlock|LOST|not valid|TWO`)
 
 // TestRunRealServers kills one server of five and freezes another while the
 // workers run, and brings both back. A hold takes 6 s: it is longer than the expiry,
-// and both are out in the middle of it. The expiry and the node deadline are long, for a busy machine.
+// and both servers are down in the middle of it. The expiry and the node deadline are
+// long, because the machine may be busy.
 func TestRunRealServers(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)

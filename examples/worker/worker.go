@@ -31,7 +31,7 @@ type worker struct {
 
 	acquired, lost int
 	extended       atomic.Int64
-	waiting        atomic.Bool // it waits, and has said so
+	waiting        atomic.Bool // it waits, and has reported why
 	giveUp         context.CancelCauseFunc
 }
 

@@ -109,8 +109,8 @@ func File(name, file string) error {
 	return os.Remove(probe.Name())
 }
 
-// cause returns why a file could not be created, without its path: the path is that of a probe, of
-// which the user knows nothing.
+// cause returns why a file could not be created, without its path: the user does not know the probe
+// file that the path names.
 func cause(err error) error {
 	if path := (*os.PathError)(nil); errors.As(err, &path) {
 		return path.Err

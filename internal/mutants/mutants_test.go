@@ -23,7 +23,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// goMutants returns the mutants of a file of Go with these declarations.
+// goMutants returns the mutants of a Go file with these declarations.
 func goMutants(t *testing.T, text string) []*mutant {
 	t.Helper()
 	s := &source{name: "x.go", path: "x.go", text: "package x\n\n" + text}
@@ -88,8 +88,8 @@ func TestGoMutants(t *testing.T) {
 
 func TestGoMutantsOutsideOfFunctions(t *testing.T) {
 	assert.Equal(t, []string{"const quorum = 3 => const quorum = 4"}, changes(goMutants(t, "const quorum = 3")))
-	assert.Empty(t, goMutants(t, "const delay = 10 * time.Millisecond"), "a tuning")
-	assert.Empty(t, goMutants(t, "func (e *E) Error() string { return f(e.n + 1) }"), "a text")
+	assert.Empty(t, goMutants(t, "const delay = 10 * time.Millisecond"), "a tuning value is not mutated")
+	assert.Empty(t, goMutants(t, "func (e *E) Error() string { return f(e.n + 1) }"), "a text for people is not mutated")
 }
 
 func TestGoMutantsAreNamedAfterTheirFunction(t *testing.T) {
@@ -138,7 +138,8 @@ func TestLuaMutants(t *testing.T) {
 	assert.Equal(t, "x.lua: e() => nothing", inside[len(inside)-1].id())
 }
 
-// TestLuaMutantsOfAllScriptsParse holds that no mutant of a script dies of its syntax.
+// TestLuaMutantsOfAllScriptsParse checks that every mutant of a script parses. Any test would kill a mutant
+// with a syntax error, so such a mutant would measure nothing.
 func TestLuaMutantsOfAllScriptsParse(t *testing.T) {
 	scripts, err := filepath.Glob("../../*/*.lua")
 	require.NoError(t, err)
@@ -221,7 +222,7 @@ func TestFlagsOutOfTheirRange(t *testing.T) {
 	}
 }
 
-// A shownVerdict is what a test looks at of a verdict.
+// A shownVerdict holds the fields of a verdict that the tests check.
 type shownVerdict struct {
 	ID, Result, Killer string
 	Unseen             bool
@@ -234,8 +235,8 @@ type toy struct {
 	log               bytes.Buffer
 }
 
-// newToy returns a toy with these tests in addition, whose mutants are tried that have matching
-// names.
+// newToy returns a toy with these tests in addition to its own. Only mutants whose names match the regular
+// expression only are tried.
 func newToy(t *testing.T, only, tests string) *toy {
 	t.Helper()
 	if testing.Short() {
@@ -268,7 +269,6 @@ func (y *toy) measureTo(ctx context.Context, out, log io.Writer) error {
 	return measure(ctx, y.plan, y.root, []area{{dir: ".", tests: []string{"."}}}, y.equivalents, out, log)
 }
 
-// TestMeasureFindsTheGapsOfTests measures a module whose tests are known to have gaps.
 // atNight skips a test that builds programs for seconds, except at the nightly length: mutants are measured in the
 // nightly run alone. TestMeasureFindsTheGapsOfTests runs at every length.
 func atNight(t *testing.T) {
@@ -278,6 +278,7 @@ func atNight(t *testing.T) {
 	}
 }
 
+// TestMeasureFindsTheGapsOfTests measures a module whose tests are known to have gaps.
 func TestMeasureFindsTheGapsOfTests(t *testing.T) {
 	t.Parallel()
 	y := newToy(t, `Full|Clamp|Unused|Add|lua|size|caught: (\*|runtime)`, "")
@@ -290,7 +291,7 @@ gone.go f: a => b
 	results, err := y.measure(t)
 	log := y.log.String()
 	assert.Contains(t, log, "what does not exist any more: gone.go f: a => b\n")
-	gaps := map[string]bool{} // those that survived, and whether a test executes them
+	gaps := map[string]bool{} // the mutants that survived, and whether a test executes them
 	for id, v := range results {
 		assert.NotEqual(t, timedOut, v.Result, id)
 		if v.Result == survived {
@@ -329,8 +330,9 @@ func TestMeasureEndsAMutantThatHangs(t *testing.T) {
 // survivor matches a mutant of the toy that no test of testdata/toy notices.
 const survivor = `Clamp: if n > 10 { => if n > 11 {`
 
-// TestMeasureSkipsTestsThatFailWithoutAMutant has a test that fails only on the programs that the
-// mutants are built into, which count no coverage, and one that does so only in full.
+// TestMeasureSkipsTestsThatFailWithoutAMutant adds two tests that pass in the programs that measure
+// coverage, and fail in the programs with the mutants. The second fails only without -short. Both must be
+// left out, because their failures say nothing about a mutant.
 func TestMeasureSkipsTestsThatFailWithoutAMutant(t *testing.T) {
 	atNight(t)
 	y := newToy(t, survivor, `import "testing"
@@ -362,8 +364,8 @@ func TestFullOnly(t *testing.T) {
 	}, regexp.MustCompile(`(?m)^warning: Test.*$`).FindAllString(y.log.String(), -1))
 }
 
-// TestMeasureDoesNotBelieveAFlakyTest has a test that passes while it is measured and calibrated,
-// and fails from its third run on.
+// TestMeasureDoesNotBelieveAFlakyTest adds a test that passes while it is measured and calibrated,
+// and fails from its third run on. Its failures must not kill a mutant.
 func TestMeasureDoesNotBelieveAFlakyTest(t *testing.T) {
 	atNight(t)
 	t.Parallel()
@@ -396,8 +398,8 @@ func TestFlaky(t *testing.T) {
 	assert.NotContains(t, y.log.String(), "both stages took ", "there was only one")
 }
 
-// TestMeasureWarnsOfTestsThatFailAsTheTreeIs holds that a test that fails without the program's doing
-// is named, and that no cache makes it forgotten.
+// TestMeasureWarnsOfTestsThatFailAsTheTreeIs adds a test that fails even on the unchanged tree. A warning must
+// name it each time: if the first measurement were cached, the second would not warn.
 func TestMeasureWarnsOfTestsThatFailAsTheTreeIs(t *testing.T) {
 	atNight(t)
 	t.Parallel()
@@ -406,7 +408,7 @@ func TestMeasureWarnsOfTestsThatFailAsTheTreeIs(t *testing.T) {
 func TestBroken(t *testing.T) { t.Fatal("broken") }
 `)
 	y.fast = true
-	for range 2 { // the second time tells that nothing was cached
+	for range 2 { // the second time shows that nothing was cached
 		y.log.Reset()
 		_, err := y.measure(t)
 		require.ErrorContains(t, err, "1 of 1 mutants survived", y.log.String())
@@ -415,8 +417,8 @@ func TestBroken(t *testing.T) { t.Fatal("broken") }
 	assert.NoDirExists(t, y.cache)
 }
 
-// TestMeasureKnowsItsTestsAgain holds that the cache is used, and that no setting of the caller
-// reaches the tests.
+// TestMeasureKnowsItsTestsAgain checks that the second measurement uses the cache, and that the caller's
+// REDSYNC_ variables do not reach the tests.
 func TestMeasureKnowsItsTestsAgain(t *testing.T) {
 	atNight(t)
 	t.Setenv("REDSYNC_TOY", "broken")
@@ -444,7 +446,8 @@ func TestSettings(t *testing.T) {
 	assert.Len(t, files, 1, "nothing but the cache of one mode")
 }
 
-// TestStateIsOfAllThatDecidesWhatTestsExecute changes one thing after the other.
+// TestStateIsOfAllThatDecidesWhatTestsExecute changes one thing after the other. The state must change
+// whenever tests may execute something else, and only then.
 func TestStateIsOfAllThatDecidesWhatTestsExecute(t *testing.T) {
 	dir := t.TempDir()
 	r := &runner{root: filepath.Join(dir, "root")}
@@ -523,7 +526,8 @@ func TestStartFromAWrongFolder(t *testing.T) {
 	require.ErrorContains(t, start(t.Context(), nil, io.Discard, io.Discard), "run it from the top of the repository")
 }
 
-// TestMeasureOfATreeThatDoesNotCompile holds that the compiler is heard, and nobody else.
+// TestMeasureOfATreeThatDoesNotCompile checks that the error shows what the compiler says, without the
+// output of go list.
 func TestMeasureOfATreeThatDoesNotCompile(t *testing.T) {
 	y := newToy(t, survivor, "")
 	require.NoError(t, os.WriteFile(filepath.Join(y.root, "more.go"), []byte("package toy\n\nvar wrong int = true\n"), 0o600))
@@ -532,7 +536,7 @@ func TestMeasureOfATreeThatDoesNotCompile(t *testing.T) {
 	assert.NotContains(t, err.Error(), "ImportPath\":")
 }
 
-// A canceler is a log that cancels at a line with this text.
+// A canceler is a log that calls cancel when it gets a line with this text.
 type canceler struct {
 	text   string
 	cancel context.CancelFunc
@@ -545,8 +549,8 @@ func (c canceler) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestMeasurePrintsWhatIsKnownWhenItEndsEarly interrupts each stage, the first one while a mutant
-// hangs, of which nothing is known.
+// TestMeasurePrintsWhatIsKnownWhenItEndsEarly interrupts each stage. In the first stage one mutant has been
+// killed and another still hangs, so the report must contain only the killed one.
 func TestMeasurePrintsWhatIsKnownWhenItEndsEarly(t *testing.T) {
 	atNight(t)
 	t.Parallel()

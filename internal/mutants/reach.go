@@ -20,7 +20,7 @@ import (
 )
 
 // A reach says what each test of the tree executes, and how long it takes, in one mode. It is
-// measured once for a state of the tree.
+// measured once for each state of the tree.
 type reach struct {
 	Blocks []block
 	Tests  []testReach

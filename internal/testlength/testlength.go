@@ -16,8 +16,8 @@ const (
 	nightly = "nightly"
 )
 
-// NotShort skips a test with the flag -short: one that counts what is done, or shows that another test can fail. Such a
-// test finds the same with the race detector as without it.
+// NotShort skips a test if the flag -short is set. It is for tests that count operations, or show that another test can
+// fail. The gate runs the race detector with -short, because such tests find the same with it as without it.
 func NotShort(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// garbage is the GC percentage of the tests. They allocate much and keep little, so that fewer collections
+	// garbage is the GC percentage of the tests. They allocate much and keep little, so fewer collections
 	// save a fifth of their processor time.
 	garbage = 400
 
-	// patience is how long goroutines may take to end after the tests: go-redis looks once a second whether a
-	// pool that could not dial has been closed, and a connection to a server may end only with its silence.
+	// patience is how long goroutines may take to end after the tests. go-redis looks only once a second whether a
+	// pool that could not dial has been closed. A silent connection to a server may last until its timeout.
 	patience = 10 * time.Second
 	pause    = 100 * time.Millisecond
 )
 
-// Run runs the tests and exits. It fails if goroutines are left, except those that ignore names.
+// Run runs the tests and exits. It fails if goroutines are left, except those that the options in ignore name.
 func Run(m *testing.M, ignore ...goleak.Option) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbage)
