@@ -63,8 +63,8 @@ type waits struct {
 	CutOff []time.Duration // waits that the end of the cell cut off
 	Failed int             // failed Locks
 
-	Attempts int // of all Locks, in the scenes that count them
-	Split    int // those that failed although a node granted
+	Attempts int // attempts of all Locks, in the scenes that count them
+	Split    int // attempts that failed although a node granted a permit
 	AtOnce   int // the most permits that were seen held at the same time, in the scene permits-queue
 }
 

@@ -12,7 +12,7 @@ import (
 var readersScene = scene{
 	name: "readers",
 	about: "The load of distinct keys, with readers and with plain locks. No two readers have a name in common, " +
-		"so they share nothing: this is what a lock costs more because it is a reader's.",
+		"so they share nothing: the difference is the extra cost of a reader's lock.",
 	columns: againstPlain("plain"),
 	cells: func(p plan) []cell {
 		widths := []int{1, 16, 128}
@@ -168,7 +168,7 @@ var readersWriterScene = scene{
 type visitOrder struct {
 	bookOrder
 
-	Keys   []string // what each goroutine locks
+	Keys   []string // the name that each goroutine locks
 	Writer int64    // the holder that the process notes in the ledger; 0 means that it reads
 
 	Hold, Pause, Time time.Duration
@@ -264,7 +264,7 @@ func (v *visitor) run(ctx context.Context) error {
 		}
 		count++
 		err := v.visit()
-		// The lock is released although ctx may be done. The result is not needed: a later Lock waits for what is left.
+		// Unlock even if ctx is done. Ignore the result: if a key stays, a later Lock waits until it expires.
 		_, _ = lock.UnlockContext(context.WithoutCancel(ctx))
 		if err != nil {
 			return err
