@@ -263,8 +263,8 @@ type turn struct {
 	began  time.Time
 	until  time.Duration // the last Until noted
 	token  uint64
-	shares string        // if adopted: the ID of the term that began the hold
-	keeps  time.Duration // WithMinHold
+	shares string        // if the hold was adopted or joined: the ID of the term that began it
+	keeps  time.Duration // the minimal hold; 0: none
 	leads  bool          // it is a term of leadership, in the function of Lead
 	within bool          // a function holds the lock, and its context ends with the hold
 	untold bool          // checkTold has noted that Lost was not closed in time
@@ -320,7 +320,7 @@ func (t *turn) took(err error) bool {
 		return false
 	}
 	t.until = at + left
-	if t.shares == "" { // an adopted hold has the token of the Lock that began it
+	if t.shares == "" { // an adopted or joined hold has the token of the Lock that began it
 		t.token = t.m.Fence()
 	}
 	t.note(history.Event{At: at, Kind: history.Held, Until: t.until, Token: t.token, Reads: t.on.reads, Permits: t.on.permits, Weight: t.on.weight, Leads: t.leads, Within: t.within, Keeps: t.keeps})
@@ -352,7 +352,7 @@ func (t *turn) hold(work time.Duration, ends ...<-chan struct{}) bool {
 		case <-early:
 			early = nil
 			select {
-			case <-t.m.Lost(): // the loss has closed early; the next turn of the loop notes it
+			case <-t.m.Lost(): // early was closed because of the loss, which the next iteration notes
 			default:
 				return false
 			}

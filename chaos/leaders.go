@@ -57,7 +57,7 @@ func (c *client) campaign() {
 		return nil
 	}, options...)
 	if runs {
-		t.broken("Lead has returned, and its function runs")
+		t.broken("Lead has returned, but its function still runs")
 	}
 	if last != nil {
 		last.note(history.Event{Kind: history.Unlocked, Err: text(err)})
@@ -75,7 +75,7 @@ func (t *turn) lead(ctx context.Context) {
 	}
 	if t.hold(work, ctx.Done()) {
 		t.checkContext(ctx)
-		time.Sleep(t.between(0, 300*ms)) // it does not return at once
+		time.Sleep(t.between(0, 300*ms)) // the function of a leader may return some time after the loss
 	}
 	t.leaveFunc(history.Unlock)
 }
@@ -193,7 +193,7 @@ func (c *client) within(ctx context.Context, outer *turn, depth int, calls *sync
 	case err == nil:
 		t.broken("a nested Do returns nil, and has not called its function")
 	case errors.Is(err, redsync.ErrUpgrade) && !outer.on.reads:
-		t.broken("a Do within a Do that writes returns %v", err)
+		t.broken("a Do within a Do that holds an exclusive lock returns %v", err)
 	default:
 		t.note(history.Event{Kind: history.Refused, Err: text(err)})
 	}

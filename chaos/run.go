@@ -176,10 +176,10 @@ func (w *world) tell(ctx context.Context, word string) error {
 	return w.each(func(p *process) error { return p.tell(ctx, word) })
 }
 
-// margin is how much later than its TTL says a key may vanish.
+// margin is how long a key may outlive its TTL.
 const margin = time.Second
 
-// gone returns how long after the last command of the clients the nodes have lost all keys of locks and all tickets.
+// gone returns how long the nodes may keep keys of locks, and tickets, after the clients have sent their last command.
 func gone(expiry time.Duration) time.Duration { return max(longestTTL(expiry), queueTTL) + margin }
 
 // play runs the clients under the faults of the plan, and checks what they noted.
