@@ -14,8 +14,8 @@ import (
 
 // This file defines which permits clients want, and clients of a semaphore that counts on each node.
 
-// pickPermits returns a random semaphore, and how many of its permits the client wants. Clients with a slow habit take a
-// slow one. Other clients do so in one case out of eight.
+// pickPermits returns a random semaphore, and how many of its permits the client wants. Clients with a slow habit take
+// a slow semaphore. Other clients do so in one case out of eight.
 func (c *client) pickPermits() lockName {
 	slow := c.slow || c.chance(8)
 	for {
