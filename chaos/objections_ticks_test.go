@@ -9,8 +9,8 @@ import (
 )
 
 // This file plays the objection about jobs that several processes start at each tick. For that it also does what
-// ShedLock does. It follows the source of ShedLock (github.com/lukas-krecan/ShedLock, the lock provider for JDBC without
-// usingDbTime), but the record is in Redis:
+// ShedLock does. It follows the source of ShedLock (github.com/lukas-krecan/ShedLock, the lock provider for JDBC
+// without usingDbTime), but the record is in Redis:
 //
 //   - a record has the time until which the name is locked, by the clock of the client that has locked it;
 //   - a client gets the lock if that time is not later than its own time;
