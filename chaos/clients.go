@@ -515,11 +515,12 @@ func (c *client) usurp() {
 }
 
 // haveThePart locks only the first of several names, but claims to hold all of them. A library would do so if it
-// counted votes for one name as votes for all.
+// counted votes for one name as votes for all. The client has a high priority, because otherwise it would rarely get its
+// turn in a short run.
 func (c *client) haveThePart() {
 	for c.ctx.Err() == nil {
 		t := c.beginAny()
-		t.m = c.rs.NewMutex(t.on.name, append(t.on.options(), redsync.WithExpiry(t.expiry))...)
+		t.m = c.rs.NewMutex(t.on.name, append(t.on.options(), redsync.WithExpiry(t.expiry), redsync.WithPriority(10))...)
 		ctx, cancel := context.WithTimeout(c.ctx, lockTime)
 		if t.lock(ctx) {
 			t.hold(50 * ms)
