@@ -70,7 +70,7 @@ func (l *ledger) write(i int, a account) error {
 	return err
 }
 
-// readAll reads the first accounts in one go.
+// readAll reads the first accounts with one read of the file.
 func (l *ledger) readAll(accounts int) ([]account, error) {
 	b := make([]byte, accounts*accountSize)
 	if _, err := l.file.ReadAt(b, 0); err != nil {

@@ -50,9 +50,9 @@ var permitsQueueScene = scene{
 		"begins again at once. The ideal is the rate at which all permits are always held, %.0f a second. On %d names, in turn, means "+
 		"a semaphore made of locks on %[2]d names: a process tries them in turn from a random one on, and again after the library's "+
 		"retry delay. On %[5]d names, one at random, means that a goroutine waits for a random one of %[2]d locks. Wait is the time until a "+
-		"permit is held, over retries of Locks that failed; max includes the waits that the end of the measurement cut off, p50 and "+
-		"p99 are of the others. The mean is over all goroutines. Rounds are attempts, which each ask all nodes once. At once is the most permits that were "+
-		"seen held at the same time. The run fails if that are more than %[2]d.",
+		"permit is held; if Lock fails, the goroutine calls it again, and the wait goes on. max includes the waits that the end of the "+
+		"measurement cut off; p50 and p99 leave them out. The mean is over all goroutines. Rounds are attempts, which each ask all nodes "+
+		"once. At once is the highest number of permits that were seen held at the same time. The run fails if it is more than %[2]d.",
 		permitProcesses, fewPermits, permitHold, idealPermits, fewPermits),
 	columns: []column{
 		{title: "permits/s", key: "rate", format: whole},

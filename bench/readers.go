@@ -131,9 +131,9 @@ var readersWriterScene = scene{
 	about: fmt.Sprintf("%d goroutines in %d processes read, and one goroutine in a process of its own writes. Each locks the name, "+
 		"holds it for %v and unlocks it. The readers begin again at once, and the writer %v later. WithShared means that the "+
 		"readers have this option. A name each means plain locks: each reader locks a name of its own, and the writer locks the %d names of all "+
-		"readers at once. In the other rows all take plain locks on one name. Waits are the times until the name is locked, over "+
-		"retries of Locks that failed; max includes the waits that the end of the measurement cut off, p50 and p99 are of "+
-		"the others. The run fails if somebody else wrote while a reader read or a writer wrote.",
+		"readers at once. In the other rows all take plain locks on one name. Waits are the times until the name is locked; if Lock "+
+		"fails, the goroutine calls it again, and the wait goes on. max includes the waits that the end of the measurement "+
+		"cut off; p50 and p99 leave them out. The run fails if somebody else wrote while a reader read or a writer wrote.",
 		visitWidth, contendProcesses, visitHold, visitPause, visitWidth),
 	columns: []column{
 		{title: "reads/s", key: "rate", format: whole},

@@ -27,9 +27,9 @@ var transfersScene = scene{
 	name: "transfers",
 	about: fmt.Sprintf("%d goroutines in %d processes move money between %d accounts. Each transfer locks two random accounts, "+
 		"works for %v and unlocks them. On two names means one lock on both. In order means two locks on single names, one "+
-		"after the other, the lesser name first; if the second fails, the first is unlocked. Wait is the time until both accounts are locked, over "+
-		"retries of Locks that failed; max includes the waits that the end of the measurement cut off, p50 and p99 are of "+
-		"the others. Fewest and most are transfers per goroutine, and the mean is over all goroutines. Commands are per transfer, on "+
+		"after the other, the lesser name first; if the second fails, the first is unlocked. Wait is the time until both accounts are locked; if Lock "+
+		"fails, the goroutine calls it again, and the wait goes on. max includes the waits that the end of the measurement "+
+		"cut off; p50 and p99 leave them out. Fewest and most are transfers per goroutine, and the mean is over all goroutines. Commands are per transfer, on "+
 		"the node that has the most, by INFO commandstats, which also counts the commands that scripts call. The run fails if two "+
 		"transfers worked on an account at the same time, or if the sum of all balances has changed.",
 		transferWidth, contendProcesses, accounts, transferWork),

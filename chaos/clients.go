@@ -311,9 +311,9 @@ func (c *crowd) start() {
 // probeTime is how long acquiring a free lock may take after all faults have been healed.
 const probeTime = 10 * time.Second
 
-// probe acquires every lock once as a writer and once as a reader, and one lock on all names. Of each semaphore it
-// acquires one permit, and all if it is fair. It notes a broken promise for each lock that it cannot acquire. The other
-// processes probe at the same time.
+// probe acquires every lock once as a writer and once as a reader, and one lock on all names. It acquires one permit of
+// each semaphore, and all permits of a fair one. It notes a broken promise for each lock that it cannot acquire. The
+// other processes probe at the same time.
 func (c *crowd) probe() {
 	var probes sync.WaitGroup
 	locks := append(slices.Clone(lockNames), together(lockNames))
@@ -409,7 +409,7 @@ type habit struct {
 	v4      bool // uses redsync v4
 
 	careless bool // its jobs rely on a minimal hold but do not set one; for tests
-	hollow   bool // it releases its hold while calls run that have joined it; for tests
+	hollow   bool // it releases its hold while joined calls still run; for tests
 	pace     time.Duration
 	do       func(*client)
 }
@@ -515,8 +515,8 @@ func (c *client) usurp() {
 }
 
 // haveThePart locks only the first of several names, but claims to hold all of them. A library would do so if it
-// counted votes for one name as votes for all. The client has a high priority, because otherwise it would rarely get its
-// turn in a short run.
+// counted votes for one name as votes for all. The client has a high priority, because otherwise it would rarely get
+// its turn in a short run.
 func (c *client) haveThePart() {
 	for c.ctx.Err() == nil {
 		t := c.beginAny()

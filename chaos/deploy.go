@@ -213,7 +213,7 @@ type served struct {
 	Cut   int           `json:"cut"`  // how many holds outlived their process because it was killed
 }
 
-// served returns what the processes of each deployment have done, nil if there is one deployment.
+// served returns what the processes of each deployment have done, or nil if there is only one deployment.
 func (r *result) served() []served {
 	versions := r.Scene.versions()
 	if len(versions) < 2 {

@@ -189,7 +189,7 @@ func (c *client) holdLong(options ...redsync.Option) {
 	t.unlock()
 }
 
-// hang leaves its lock to a watchdog with a limit. It does not unlock before the traffic ends.
+// hang locks with a watchdog that has a limit (WithMaxHold). It does not unlock before the traffic ends.
 func (c *client) hang() {
 	t := c.beginAny(redsync.WithWatchdog(), redsync.WithMaxHold(c.between(c.Expiry, 2*c.Expiry)))
 	if t.lockAndGo(); t.ctx.Err() != nil {

@@ -22,7 +22,7 @@ var offices = []lockName{
 	{name: "office-fair", slow: true, fair: true, fenced: true},
 }
 
-// pickOffice returns a random name to lead.
+// pickOffice returns a random name for which to campaign.
 func (c *client) pickOffice() lockName {
 	if !c.chance(4) {
 		return offices[c.rand.IntN(len(offices))]

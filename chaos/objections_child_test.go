@@ -140,7 +140,8 @@ func (o orders) obey(ctx context.Context, in io.Reader) error {
 	return nil
 }
 
-// watchForPause waits for a pause that begins after last, and says whether the library then still tells that g is held.
+// watchForPause waits for a pause that begins after last. Then it says whether the library still tells the holder that
+// it holds g.
 func watchForPause(ctx context.Context, g grip, last time.Time) {
 	for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		held := g.Held()
@@ -246,7 +247,7 @@ func (c *child) listen(out io.Reader) {
 	_ = c.cmd.Wait() // how it ended does not matter
 }
 
-// next returns the next message of the child. Its What must be one of what.
+// next returns the next message of the child. It fails the test if What of the message is not among what.
 func (c *child) next(what ...string) said {
 	c.t.Helper()
 	limit := time.NewTimer(scenePatience)

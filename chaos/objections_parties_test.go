@@ -22,7 +22,7 @@ type accused struct {
 	name string
 	// nodes is how many servers keep a lock of the library.
 	nodes int
-	// key is the Redis key of a lock.
+	// key returns the Redis key of a lock.
 	key func(name string) string
 	// saysTaken tells whether an error of TryLock means that somebody else has the lock.
 	saysTaken func(error) bool
@@ -101,7 +101,7 @@ var accusedOnes = []accused{
 	},
 }
 
-// accusedOfSeveral are those that can lock several names. With redsync v4 they lock one name after another.
+// accusedOfSeveral are those that can lock several names. Redsync v4 locks them one after another.
 var accusedOfSeveral = []accused{
 	accusedOnes[0],
 	{

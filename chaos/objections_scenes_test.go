@@ -579,8 +579,8 @@ func nodesReplaced(s *stage) finding {
 	return s.both(g, second)
 }
 
-// nodesReplacedJointly is nodesReplaced with a third process j, which has both sets. Process a never runs beside b: j
-// runs beside a, and then beside b.
+// nodesReplacedJointly is nodesReplaced with a third process j, which has both sets. Process a never locks beside b: j
+// locks beside a, and then beside b.
 func nodesReplacedJointly(s *stage) finding {
 	set := setting{Expiry: long}
 	detoursOfA, before, after := s.replaceLast()

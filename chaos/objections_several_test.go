@@ -18,7 +18,7 @@ var twoLocks = []string{sceneLock, otherLock}
 // standstill is how long a scene waits for progress. If there is none, the scene counts that as a deadlock.
 const standstill = 3 * time.Second
 
-// transfers lets one process for each list lock all its names in that order, again and again.
+// transfers starts one process for each list. The process locks all names of its list in that order, again and again.
 func transfers(lists ...[]string) func(*stage) finding {
 	return func(s *stage) finding {
 		const times = 20

@@ -14,9 +14,9 @@ const (
 	// sceneLock is the lock of every scene.
 	sceneLock = "objection"
 
-	// tolerance is how long after the next holder has come the former holder may be told of
-	// its loss. It allows for a busy machine, and is more than any drift here. If a scene waits
-	// with within, a machine that stalls does not use it up.
+	// tolerance is how late the former holder may be told of its loss. It counts from when
+	// the next holder has come. It allows for a busy machine, and is more than any drift
+	// here. If a scene waits with within, a machine that stalls does not use it up.
 	tolerance = 250 * time.Millisecond
 
 	// soon is how long an operation that need not wait may take.
@@ -35,7 +35,7 @@ type stage struct {
 	t       *testing.T
 	accused accused
 	servers []*realredis.Server
-	clocks  []*nodeClock // those of the servers; nil where nobody sets them
+	clocks  []*nodeClock // those of the servers; nil if the scene does not set them
 }
 
 // newStage starts the servers, with clocks that can be set if clocks is true.
@@ -147,7 +147,7 @@ func warm(ctx context.Context, p party) error {
 	return nil
 }
 
-// lock acquires the lock, and waits until at least as many nodes as the argument says have its key.
+// lock acquires the lock, and waits until its key is on the given number of nodes or more.
 func (s *stage) lock(p party, nodes int) grip {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
@@ -220,7 +220,7 @@ const longestLook = 50 * time.Millisecond
 
 // within waits for condition, at most for limit, and returns for how long it has waited.
 // It looks several times before limit is used up, even if the machine stalls or condition
-// is slow: of the time between two looks it counts longestLook at most.
+// is slow, because it counts at most longestLook between two looks.
 func within(limit time.Duration, condition func() bool) (waited time.Duration, ok bool) {
 	for last := time.Now(); ; time.Sleep(2 * time.Millisecond) {
 		ok = condition()
@@ -257,7 +257,7 @@ const (
 	unplayed verdict = "n/a"
 )
 
-// verdicts are all that a document may state.
+// verdicts are all verdicts that a document may state.
 var verdicts = []verdict{kept, lost, broken, varies, unplayed}
 
 // A finding is the verdict of a scene, with what was seen.

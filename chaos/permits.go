@@ -12,7 +12,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/history"
 )
 
-// This file defines which permits clients want, and clients of a semaphore that counts on each node.
+// This file defines which permits clients want, and clients of a semaphore whose permits each node counts for itself.
 
 // pickPermits returns a random semaphore, and how many of its permits the client wants. Clients with a slow habit take
 // a slow semaphore. Other clients do so in one case out of eight.

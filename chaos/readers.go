@@ -41,7 +41,7 @@ func (c *client) writeThenRead(write, read time.Duration, options ...redsync.Opt
 	again.writeThenRead(write, 0)
 }
 
-// writeThenRead reports whether the lock was acquired.
+// writeThenRead does so for one turn, and reports whether the lock was acquired.
 func (t *turn) writeThenRead(write, read time.Duration) bool {
 	ctx, cancel := context.WithTimeout(t.ctx, lockTime)
 	defer cancel()
@@ -103,7 +103,7 @@ func (t *turn) checkUpgrade(ctx context.Context) {
 	}
 }
 
-// theirs locks with redsync v4, which does not stand in the queue. It makes a new Mutex for each attempt, so that each
+// theirs locks with redsync v4, which joins no queue. It makes a new Mutex for each attempt, so that each
 // attempt has its own value. If attempts shared a value, a late release of one would delete the keys of the next one.
 func (c *client) theirs() {
 	const tries = 20
