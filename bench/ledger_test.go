@@ -47,7 +47,7 @@ func TestTransfersNoticeTheSecondHolderOfAnAccount(t *testing.T) {
 }
 
 // Two holders that begin at the same moment may both see a free account, because neither has marked it yet. Then the
-// mark of one overwrites that of the other, and end must notice it.
+// later mark overwrites the earlier one, and end must notice it.
 func TestTransfersNoticeASecondHolderThatBeganAtTheSameMoment(t *testing.T) {
 	l := newTestLedger(t, 2)
 	first := transfer{from: 0, to: 1, amount: 1, holder: 1}

@@ -413,8 +413,8 @@ const (
 	rivalMostDelay  = 250 * time.Millisecond
 )
 
-// Lock tries all names in turn from a random one on. If none is free, it waits and tries again. Its delays and the
-// number of its tries are those that Lock of redsync v4 has for one name.
+// Lock tries all names in turn from a random one on. If none is free, it waits and tries again. It waits as long, and
+// tries as often, as Lock of redsync v4 does for one name.
 func (l *inTurnLibrary) Lock(ctx context.Context, name string) (_ held, err error) {
 	names := severalNames(name, l.names)
 	for try := range rivalTries {

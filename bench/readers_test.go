@@ -67,8 +67,8 @@ func TestVisitAllAllowsReadersAtATime(t *testing.T) {
 	})
 }
 
-// TestVisitAllEndsAtAWriterBesideAnother shows that visitAll notices locks that fail to exclude a writer: those of fake
-// exclude nobody.
+// TestVisitAllEndsAtAWriterBesideAnother shows that visitAll notices locks that fail to exclude a writer. The locks of
+// fake exclude nobody.
 func TestVisitAllEndsAtAWriterBesideAnother(t *testing.T) {
 	for _, writer := range []int64{0, 2} { // what the other goroutines do: 0 means that they read
 		synctest.Test(t, func(t *testing.T) {

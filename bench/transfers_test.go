@@ -80,8 +80,8 @@ func TestMoveMoneyCountsTransfersAndWaits(t *testing.T) {
 	})
 }
 
-// TestMoveMoneyEndsAtTheFirstAccountWithTwoHolders shows that moveMoney notices locks that do not work: those of fake
-// exclude nobody.
+// TestMoveMoneyEndsAtTheFirstAccountWithTwoHolders shows that moveMoney notices locks that do not work. The locks of
+// fake exclude nobody.
 func TestMoveMoneyEndsAtTheFirstAccountWithTwoHolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

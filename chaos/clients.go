@@ -343,7 +343,7 @@ func (c *client) probe(l lockName) {
 	if t.lock(ctx) {
 		t.unlock()
 	} else {
-		t.broken("it is free, and cannot be had within %v: %v", probeTime, t.err)
+		t.broken("the lock is free, but could not be acquired within %v: %v", probeTime, t.err)
 	}
 }
 

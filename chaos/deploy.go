@@ -128,8 +128,8 @@ func (w *world) noteVersion(r *result, d deployment, places []int, ends bool) {
 	}
 }
 
-// deploy replaces the processes of a deployment by those of the next one, with the index version. One process
-// is replaced after the other, in the time length or longer, so that both deployments run at once. Then deploy
+// deploy replaces the processes of the previous deployment by processes of the deployment with the index version. It
+// replaces one process after the other, in the time length or longer, so that both deployments run at once. Then it
 // waits until no key of an ended process is left. NewJoint requires this wait between two deployments.
 func (w *world) deploy(ctx context.Context, r *result, version int, length time.Duration) error {
 	versions := r.Scene.versions()

@@ -41,7 +41,7 @@ func (t *turn) put(s redsync.Sequencer) {
 		err = os.Rename(file+".new", file+".gift")
 	}
 	if err != nil {
-		t.broken("it cannot be given away: %v", err)
+		t.broken("the lock could not be given away: %v", err)
 	}
 }
 

@@ -95,7 +95,7 @@ func (t *turn) checkContext(ctx context.Context) {
 	case <-ctx.Done():
 	case <-late.C:
 		if !t.beat.pausedSince(t.began) {
-			t.broken("it was lost %v ago, and its context has not ended", lostSlop)
+			t.broken("the lock was lost %v ago, but the context of its function has not ended", lostSlop)
 		}
 	}
 }
@@ -191,7 +191,7 @@ func (c *client) within(ctx context.Context, outer *turn, depth int, calls *sync
 	case runs:
 		t.note(history.Event{Kind: history.Unlocked, Err: text(err)})
 	case err == nil:
-		t.broken("a nested Do returns nil, and has not called its function")
+		t.broken("a nested Do returns nil, but has not called its function")
 	case errors.Is(err, redsync.ErrUpgrade) && !outer.on.reads:
 		t.broken("a Do within a Do that holds an exclusive lock returns %v", err)
 	default:

@@ -352,7 +352,7 @@ func TestMixedFleetLocksOfTheOtherAreLeftAlone(t *testing.T) {
 		{"expired", func(t *testing.T, f *fleet, lib safety.Library) safety.Mutex {
 			m := lib.NewMutex("lock", safety.Options{Expiry: 200 * time.Millisecond})
 			// On a busy machine a lock as short as this may expire before it is acquired, so try again.
-			f.requireSoon(func() bool { return m.TryLockContext(t.Context()) == nil }, "a free lock cannot be had")
+			f.requireSoon(func() bool { return m.TryLockContext(t.Context()) == nil }, "a free lock could not be acquired")
 			f.requireSoon(func() bool { return f.keys() == 0 }, "keys do not expire")
 			return m
 		}},

@@ -101,7 +101,7 @@ var accusedOnes = []accused{
 	},
 }
 
-// accusedOfSeveral are those that can lock several names. Redsync v4 locks them one after another.
+// accusedOfSeveral are the libraries that can lock several names. Redsync v4 locks them one after another.
 var accusedOfSeveral = []accused{
 	accusedOnes[0],
 	{
@@ -112,7 +112,7 @@ var accusedOfSeveral = []accused{
 	accusedOnes[1],
 }
 
-// accusedOfReaders are those that have readers and writers.
+// accusedOfReaders are the libraries that have readers and writers.
 var accusedOfReaders = []accused{
 	accusedOnes[0],
 	{
@@ -122,7 +122,7 @@ var accusedOfReaders = []accused{
 	},
 }
 
-// accusedOfPermits are those that have permits. They are on three nodes, as in the README of redis-semaphore.
+// accusedOfPermits are the libraries that have permits. They use three nodes, as in the README of redis-semaphore.
 var accusedOfPermits = []accused{
 	{
 		name: thisOne, nodes: fewNodes, open: openThis,
@@ -136,7 +136,7 @@ var accusedOfPermits = []accused{
 	},
 }
 
-// accusedOfLeaders are those that elect leaders.
+// accusedOfLeaders are the libraries that elect leaders.
 var accusedOfLeaders = []accused{
 	accusedOnes[0],
 	{

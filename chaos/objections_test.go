@@ -28,11 +28,11 @@ type objection struct {
 	clocks bool // servers have clocks that can be set
 	// out says, by library, why the scene does not apply to it.
 	out     map[string]string
-	several bool // it is about locks on several names: accusedOfSeveral play it, and accusedOnes do not
-	readers bool // it is about readers and writers: accusedOfReaders play it, and accusedOnes do not
-	permits bool // it is about permits: accusedOfPermits play it, and accusedOnes do not
-	leaders bool // it is about leaders: accusedOfLeaders play it, and accusedOnes do not
-	ticks   bool // it is about jobs of a schedule: accusedOfTicks play it, and accusedOnes do not
+	several bool // it is about locks on several names: it is played with accusedOfSeveral, not with accusedOnes
+	readers bool // it is about readers and writers: the same with accusedOfReaders
+	permits bool // it is about permits: the same with accusedOfPermits
+	leaders bool // it is about leaders: the same with accusedOfLeaders
+	ticks   bool // it is about jobs of a schedule: the same with accusedOfTicks
 	// brief are the other libraries with which the scene takes less than 2 s.
 	brief []string
 }

@@ -30,7 +30,7 @@ var (
 
 var errShedTaken = errors.New("lock_until is later than now")
 
-// accusedOfTicks are those that can keep a lock for a least time, even if it is unlocked before.
+// accusedOfTicks are the libraries that can keep a lock for a least time, even if it is unlocked before.
 var accusedOfTicks = []accused{
 	accusedOnes[0],
 	{

@@ -85,7 +85,7 @@ func (t *turn) downgrade() {
 		t.noteUntil()
 	}
 	if errors.Is(err, redsync.ErrNotHeld) {
-		t.broken("it was acquired, and Downgrade returns %v", err)
+		t.broken("the lock was acquired, but Downgrade returns %v", err)
 	}
 }
 
@@ -96,7 +96,7 @@ func (t *turn) checkUpgrade(ctx context.Context) {
 	m := writer.mutex(t.rs, append(writer.options(), redsync.WithExpiry(t.expiry))...)
 	err := m.LockContext(ctx)
 	if t.m.Remaining() > 0 && !errors.Is(err, redsync.ErrUpgrade) {
-		t.broken("within its Do an exclusive Lock returns %v", err)
+		t.broken("within a Do that holds a shared lock an exclusive Lock returns %v", err)
 	}
 	if err == nil { // the shared hold is over, so this is no upgrade
 		_, _ = m.UnlockContext(context.WithoutCancel(ctx)) // if this fails, the lock expires

@@ -157,7 +157,7 @@ const (
 	maxAround = 40
 )
 
-// around returns the events near v: those of its lock, and the faults.
+// around returns the events near v: the events of its lock, and the faults.
 func (r *result) around(v history.Violation) (events []history.Event) {
 	for _, e := range r.Events {
 		if concerns(e, v) {
