@@ -67,7 +67,7 @@ func TestFloorRefusesWhatIsHeld(t *testing.T) {
 	require.NoError(t, unlock(t.Context(), lock), "the second Lock deleted nothing")
 	require.NoError(t, lib.Close())
 	_, err = lib.Lock(t.Context(), key)
-	require.ErrorIs(t, err, errFloorRefused, "closed")
+	require.ErrorIs(t, err, errFloorRefused, "the library is closed")
 }
 
 func TestContendersWaitInProcesses(t *testing.T) {

@@ -229,8 +229,8 @@ func (c *crowd) close() error {
 	return nil
 }
 
-// meetNodes tries to lock until all servers that are up grant the same attempt. By
-// then each pool has seen the first server process of its node, which open has declared new.
+// meetNodes tries to lock until all servers that are up grant the same attempt. By then each pool has seen the first
+// server process of its node, which open has declared new.
 func (c *crowd) meetNodes() error {
 	counter := &grantCounter{}
 	for end := time.Now().Add(replyTime / 2); time.Now().Before(end); {

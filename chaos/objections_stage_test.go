@@ -30,7 +30,7 @@ const (
 	scenePatience = 20 * time.Second
 )
 
-// A stage is what one scene with one library is played on.
+// A stage has the servers on which one scene is played with one library.
 type stage struct {
 	t       *testing.T
 	accused accused

@@ -28,11 +28,11 @@ type objection struct {
 	clocks bool // servers have clocks that can be set
 	// out says, by library, why the scene does not apply to it.
 	out     map[string]string
-	several bool // it is about locks on several names: it is played with accusedOfSeveral, not with accusedOnes
-	readers bool // it is about readers and writers: the same with accusedOfReaders
-	permits bool // it is about permits: the same with accusedOfPermits
-	leaders bool // it is about leaders: the same with accusedOfLeaders
-	ticks   bool // it is about jobs of a schedule: the same with accusedOfTicks
+	several bool // about locks on several names: played with accusedOfSeveral instead of accusedOnes
+	readers bool // about readers and writers: played with accusedOfReaders
+	permits bool // about permits: played with accusedOfPermits
+	leaders bool // about leaders: played with accusedOfLeaders
+	ticks   bool // about jobs of a schedule: played with accusedOfTicks
 	// brief are the other libraries with which the scene takes less than 2 s.
 	brief []string
 }

@@ -127,7 +127,7 @@ func TestRunUnderFaultsOfTheContractFindsNothing(t *testing.T) {
 	r := play(t, "contract", 4*time.Second, 0)
 	assert.Empty(t, r.Violations)
 	assert.NotEmpty(t, r.Plan)
-	assert.GreaterOrEqual(t, r.count(history.Fault), 2*len(r.Plan), "each begins and ends")
+	assert.GreaterOrEqual(t, r.count(history.Fault), 2*len(r.Plan), "each fault begins and ends")
 }
 
 // Some clients claim locks without asking a node, as writers and as readers. Others lock the first of several names but
