@@ -443,7 +443,7 @@ func (all resultIndex) byWidth(widths []float64, key string, at func(width int) 
 	return points
 }
 
-// widths makes the x axis that of numbers of goroutines, with a tick at each.
+// widths makes the x axis logarithmic, with a tick at each number of goroutines in list.
 func (c *chart) widths(list []float64) {
 	c.plot.X.Scale = plot.LogScale{}
 	var ticks plot.ConstantTicks

@@ -110,8 +110,8 @@ func obey[T any](ctx context.Context, text []byte, in io.Reader, out io.Writer,
 }
 
 // inProcesses starts some processes with one task, lets them begin at the same time when all are ready, and
-// collects their answers. order returns the order of each process, which are counted from 0. inProcesses calls ready,
-// unless it is nil, before the processes begin.
+// collects their answers. order(i) is the order for the process with the index i. If ready is not nil, inProcesses
+// calls it before the processes begin.
 func inProcesses[T any](
 	ctx context.Context, processes int, task string, order func(process int) any, ready func() error,
 ) (each []T, err error) {

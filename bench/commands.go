@@ -11,8 +11,8 @@ import (
 
 var commandsScene = scene{
 	name: "commands",
-	about: "Commands on a node per Lock and Unlock, by INFO commandstats, the most of any node. " +
-		"Sent by the client: all but those that scripts call, which commandstats counts as well.",
+	about: "How many commands a node executes per Lock and Unlock, by INFO commandstats: the highest " +
+		"count of any node. Sent leaves out the commands that scripts call, which commandstats counts as well.",
 	columns: []column{
 		{title: "sent", key: "sent", format: cents},
 		{title: "set", key: "set", format: cents},

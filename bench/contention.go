@@ -13,8 +13,8 @@ import (
 var contentionScene = scene{
 	name: "contention",
 	about: "Goroutines lock one key, hold it, unlock it and begin again. Wait is the time from the " +
-		"call of Lock until the lock is held, over retries of Locks that failed; max includes the " +
-		"waits that the end of the measurement cut off, p50 and p99 are of the others. Fewest and most are " +
+		"call of Lock until the lock is held; if Lock fails, the goroutine calls it again, and the wait goes on. max " +
+		"includes the waits that the end of the measurement cut off; p50 and p99 leave them out. Fewest and most are " +
 		"acquisitions per goroutine, and the mean is over all goroutines.",
 	variant: "processes, hold",
 	columns: []column{
@@ -63,8 +63,8 @@ type waits struct {
 	CutOff []time.Duration // waits that the end of the cell cut off
 	Failed int             // failed Locks
 
-	Attempts int // of all Locks, in the scenes that count them
-	Split    int // those that failed although a node granted
+	Attempts int // attempts of all Locks, in the scenes that count them
+	Split    int // attempts that failed although a node granted a permit
 	AtOnce   int // the most permits that were seen held at the same time, in the scene permits-queue
 }
 

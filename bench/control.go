@@ -35,7 +35,7 @@ func (c contender) start(ctx context.Context, addrs []string, ttl time.Duration)
 	return lib, nil
 }
 
-// controlLocks is the most locks that control acquires until it has seen each node keep one. The first
+// controlLocks limits how many locks control acquires until it has seen each node keep one. The first
 // lock may not be on all nodes yet when control looks: this library and the floor return at a quorum,
 // while slower nodes still set their keys. redsync v4 WithFailFast even cancels its remaining requests.
 const controlLocks = 50
@@ -85,7 +85,8 @@ func (c contender) controlLock(
 }
 
 // keeps tells whether a node has the keys of the lock on name, for which Lock was called at start. It returns an
-// error if the node has the first key only: the node may set the keys while keeps looks, but sets all at once.
+// error if the node has the first key but lacks another. The node may set the keys while keeps looks, but it sets all
+// of them at once, so every key must be there once the first one is.
 func (c contender) keeps(
 	ctx context.Context, node *redis.Client, name string, start time.Time, ttl time.Duration,
 ) (bool, error) {

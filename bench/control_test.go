@@ -38,14 +38,14 @@ func (c contender) with(change func(library)) contender {
 	return c
 }
 
-// on returns c on the first n nodes, whatever the control is told.
+// on returns c, but its library uses only the first n of the nodes that the control looks at.
 func (c contender) on(n int) contender {
 	open := c.open
 	c.open = func(addrs []string, ttl time.Duration) (library, error) { return open(addrs[:n], ttl) }
 	return c
 }
 
-// longer returns c with a TTL that is longer by d than the control is told.
+// longer returns c, but its locks have a TTL that is longer by d than the one that the control expects.
 func (c contender) longer(d time.Duration) contender {
 	open := c.open
 	c.open = func(addrs []string, ttl time.Duration) (library, error) { return open(addrs, ttl+d) }
@@ -65,8 +65,8 @@ func plainly(lib library) *oursLibrary {
 	return lib.(*oursLibrary)
 }
 
-// mislabelled are contenders that each differ in one thing from what their name promises, with what the
-// control says of it.
+// mislabelled returns contenders that each differ in one thing from what their name promises. A key of the map
+// says which contender it is and what differs, and after ": " the error that the control must return.
 func mislabelled() map[string]contender {
 	list := make(map[string]contender)
 	add := func(c contender, what, says string) { list[c.name+", "+what+": "+says] = c }
@@ -213,8 +213,8 @@ func TestCheckTTLAllowsForTheTimeThatHasPassed(t *testing.T) {
 	require.Error(t, checkTTL(3599*time.Millisecond, 0, 4*time.Second))
 }
 
-// TestFailFastReturnsWhileANodeIsFrozen is the scene in which the option must show: Lock with it returns
-// while the Lock without it, called before, still waits for the frozen node.
+// TestFailFastReturnsWhileANodeIsFrozen shows that WithFailFast takes effect. Lock without the option is called first
+// and waits for the frozen node. Lock with it must return meanwhile.
 func TestFailFastReturnsWhileANodeIsFrozen(t *testing.T) {
 	servers := realredis.Start(t, nodes)
 	addrs := make([]string, len(servers))
@@ -259,7 +259,8 @@ func TestVariantsShowTheirOption(t *testing.T) {
 		return plainly(lib).rs
 	}
 
-	// With WithFair even the first attempt is a script, which asks the queue. Without it, it is a SET.
+	// With WithFair even the first attempt runs a script, which looks at the queue. Without WithFair the first
+	// attempt is a SET.
 	require.Zero(t, scriptsOfALock(t, look, open(ours)))
 	require.Positive(t, scriptsOfALock(t, look, open(oursFair)))
 
@@ -268,19 +269,19 @@ func TestVariantsShowTheirOption(t *testing.T) {
 	require.Positive(t, m.Fence())
 	require.NoError(t, unlock(t.Context(), m))
 
-	// Two readers hold a name at a time, which plain locks do not.
+	// Two readers can hold a name at the same time. Two plain locks cannot.
 	require.True(t, holdsBeside(t, open(oursShared)))
 	require.False(t, holdsBeside(t, open(ours)))
 
-	// Four have one of four permits at a time, and no fifth has one. Each has another key.
+	// As many locks hold the name at the same time as it has permits, and no more. Each has a key of its own.
 	require.Equal(t, fewPermits, heldBeside(t, look, open(oursPermits)))
 	require.Equal(t, manyPermits, heldBeside(t, look, open(oursManyPermits)))
 	require.Zero(t, queuesOfALock(t, look, open(oursPermits)))
 	require.Positive(t, queuesOfALock(t, look, open(oursPermitsFair)))
 
 	// With WithHandOver(false), Unlock releases the lock on the nodes even if the same process waits for
-	// it. By default Unlock hands it over, but only if it is young, which takes more than one try on a
-	// slow machine.
+	// it. By default Unlock hands it over, but only while the lock is young. On a slow machine this may take
+	// more than one try.
 	plain, apart := open(ours), open(oursApart)
 	handed := false
 	for range 50 {
@@ -293,7 +294,7 @@ func TestVariantsShowTheirOption(t *testing.T) {
 	require.False(t, handsOver(t, look, apart))
 }
 
-// holdsBeside tells whether two locks of rs hold a name at a time.
+// holdsBeside tells whether two locks of rs can hold a name at the same time.
 func holdsBeside(t *testing.T, rs *redsync.Redsync) bool {
 	t.Helper()
 	key := freshKey()
@@ -307,7 +308,8 @@ func holdsBeside(t *testing.T, rs *redsync.Redsync) bool {
 	return err == nil
 }
 
-// heldBeside returns how many locks of rs hold a name at a time, each with a key of its own on the first node.
+// heldBeside returns how many locks of rs can hold a name at the same time. It fails t unless each has a key of its own
+// on the first node.
 func heldBeside(t *testing.T, look clients, rs *redsync.Redsync) int {
 	t.Helper()
 	key := freshKey()
@@ -329,8 +331,8 @@ func heldBeside(t *testing.T, look clients, rs *redsync.Redsync) int {
 	return len(locks)
 }
 
-// queuesOfALock returns how often the first node has read its clock for a Lock of a free name: a script does that to
-// look at the queue.
+// queuesOfALock returns how often the first node has executed TIME for a Lock of a free name. A script calls TIME only
+// when it looks at the queue.
 func queuesOfALock(t *testing.T, look clients, rs *redsync.Redsync) int64 {
 	t.Helper()
 	return callsOfALock(t, look, rs, "time")

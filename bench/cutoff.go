@@ -17,8 +17,8 @@ var cutOffScene = scene{
 	name: "cutoff",
 	about: fmt.Sprintf("A holder extends its lock. One and a half expiries of %v after Lock it is cut off from all nodes: "+
 		"the proxy between them is stopped. Another client, which is not cut off, waits for the lock. Times are since the "+
-		"cut. Told before is the time from when the old holder is told that its lock is lost until the next holder has it; "+
-		"if negative, both believed for so long that they held it.", cutExpiry),
+		"cut. Told before is the time from when the old holder is told that its lock is lost until the next holder has it. "+
+		"If it is negative, both clients believed that they held the lock, for that long.", cutExpiry),
 	columns: []column{
 		{title: "holder told ms", key: "told", format: whole},
 		{title: "next holder ms", key: "next", format: whole},

@@ -11,8 +11,8 @@ const healthy = "healthy"
 var faultsScene = scene{
 	name: "faults",
 	about: "The load of distinct keys. The fault sets in when the load begins, so its first " +
-		"moments count. A go-redis read of a frozen node ends after 5 s: where pairs is small, " +
-		"the figures are of so few.",
+		"moments count. A go-redis read from a frozen node times out after 5 s, so a client that waits for " +
+		"the node completes few pairs. Where the column pairs is small, the percentiles are of that few pairs.",
 	variant: "nodes",
 	columns: []column{
 		{title: "pairs/s", key: "rate", format: digits},
@@ -85,8 +85,8 @@ func (fl fault) measure(ctx context.Context, l *lab, c cell) (figures, error) {
 var frozenScene = scene{
 	name: "goroutines",
 	about: "16 goroutines lock and unlock distinct keys, and after 300 ms one node is frozen. " +
-		"Goroutines of the whole process, before and in the last moment of the load. The load " +
-		"ends early at 50,000.",
+		"The table counts the goroutines of the whole process: before the freeze, the most during it, " +
+		"and at the end of the load. The load ends early if the process reaches 50,000 goroutines.",
 	columns: []column{
 		{title: "seconds frozen", key: "seconds", format: tenth},
 		{title: "before", key: "before", format: whole},

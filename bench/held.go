@@ -16,9 +16,9 @@ const heldLoad = 64
 
 var heldScene = scene{
 	name: "held",
-	about: "Many locks held at once, without extension, except by rueidislock, which always " +
-		"extends. Memory after a garbage collection, per lock; its key is part of it. Locks/s is of " +
-		"64 goroutines.",
+	about: "Many locks are held at once. Nobody extends them, except rueidislock, which always extends. " +
+		"Memory is per lock, after a garbage collection, and includes the lock's key. Locks/s is the rate at " +
+		"which 64 goroutines acquire them.",
 	columns: []column{
 		{title: "locks", key: "locks", format: whole},
 		{title: "heap bytes each", key: "heap", format: whole},

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// A ledger is a file with accounts that several processes change. It does nothing against changes at the same
-// time: locks must prevent them. It notices them.
+// A ledger is a file with accounts that several processes change. It does not prevent two processes from changing an
+// account at the same time: locks must do that. It notices when they fail to.
 type ledger struct{ file *os.File }
 
 // An account is one record of a ledger.
@@ -70,7 +70,7 @@ func (l *ledger) write(i int, a account) error {
 	return err
 }
 
-// readAll reads the first accounts in one go.
+// readAll reads the first accounts with one read of the file.
 func (l *ledger) readAll(accounts int) ([]account, error) {
 	b := make([]byte, accounts*accountSize)
 	if _, err := l.file.ReadAt(b, 0); err != nil {
@@ -81,10 +81,10 @@ func (l *ledger) readAll(accounts int) ([]account, error) {
 	return all, err
 }
 
-// heldAtOnce returns how many of the first accounts are held at the same moment. A file is not read in one moment: what
-// one look finds held may have been held at different moments. So heldAtOnce looks twice and counts the accounts that
-// it finds held with the same balance both times. All of these were held between the two looks, if the balance of an
-// account changes before somebody else holds it.
+// heldAtOnce returns how many of the first accounts are held at the same moment. A read of the file takes time, so the
+// accounts that one read finds held may have been held at different moments. Therefore heldAtOnce reads twice and
+// counts the accounts that are held, with the same balance, both times. These were all held between the two reads,
+// provided that each new holder of an account changes its balance.
 func (l *ledger) heldAtOnce(accounts int) (int, error) {
 	first, err := l.readAll(accounts)
 	if err != nil {
@@ -103,11 +103,11 @@ func (l *ledger) heldAtOnce(accounts int) (int, error) {
 	return n, nil
 }
 
-// errTwoHolders says that somebody else worked on an account at the same time.
+// errTwoHolders says that two holders worked on an account at the same time.
 var errTwoHolders = errors.New("an account had two holders")
 
-// A transfer moves an amount from one account to another. The holder differs from 0 and from those of all
-// transfers that may be under way at the same time.
+// A transfer moves an amount from one account to another. Its holder must not be 0, nor the holder of another
+// transfer that may be under way at the same time.
 type transfer struct {
 	from, to       int
 	amount, holder int64
@@ -135,7 +135,7 @@ func (t *transfer) begin(l *ledger) error {
 }
 
 // end writes the new balances, computed from those that begin has read, and frees both accounts. So if another
-// transfer of an account has ended in between, its change is lost.
+// transfer has changed an account in between, that change is lost, and audit notices it.
 func (t *transfer) end(l *ledger) error {
 	for side, i := range [2]int{t.from, t.to} {
 		a, err := l.read(i)
@@ -156,8 +156,8 @@ func (t *transfer) end(l *ledger) error {
 	return nil
 }
 
-// counts returns an error if account 0 has another balance than that of the opening and some writes of 1, or if it is
-// held. Nobody may use the ledger meanwhile.
+// counts returns an error unless account 0 has the opening balance plus 1 for each of the writes, and nobody holds it.
+// Nobody may use the ledger meanwhile.
 func (l *ledger) counts(writes int) error {
 	a, err := l.read(0)
 	if want := (account{Balance: opening + int64(writes)}); err == nil && a != want {

@@ -84,8 +84,8 @@ func TestPlayPairsReturnsTheErrorOfAWorker(t *testing.T) {
 	require.Len(t, o.locks, o.failed)
 }
 
-// fake is a library that does nothing, or fails; it takes its time for it, so that a long
-// load is no heavy one.
+// fake is a library whose locks exclude nobody. Its Lock takes 1 ms, so that even a long load uses
+// little CPU, and then returns err.
 type fake struct{ err error }
 
 func (f fake) Lock(context.Context, string) (held, error) {
@@ -96,7 +96,7 @@ func (f fake) Lock(context.Context, string) (held, error) {
 func (f fake) UnlockContext(context.Context) (bool, error) { return true, nil }
 func (f fake) Close() error                                { return nil }
 
-// sampled returns a result for every cell of the scenes, with figures that grow.
+// sampled returns a result with invented figures for every cell of the scenes. Most figures of cell n are n*100.
 func sampled(p plan, scs ...scene) []*result {
 	var results []*result
 	for _, sc := range scs {
@@ -130,7 +130,7 @@ func TestReportHasATableForEveryScene(t *testing.T) {
 	require.Contains(t, b.String(), "| one frozen ")
 }
 
-// TestReportFromAFileIsThatOfTheRun measures nothing: it reads what a run has written.
+// TestReportFromAFileIsThatOfTheRun measures nothing: it publishes invented figures to a file, and reports that file.
 func TestReportFromAFileIsThatOfTheRun(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "all.json")
@@ -158,7 +158,8 @@ func TestReportFromAFileIsThatOfTheRun(t *testing.T) {
 	}
 }
 
-// A ratio is that of the rounds, and not that of the medians.
+// The ratio is the median of the ratios of the rounds, which are 2, 4 and 1. It is not the ratio of the medians, 30
+// and 10.
 func TestRatioIsTheMedianOfThoseOfTheRounds(t *testing.T) {
 	of := func(values ...float64) *result {
 		r := &result{}
@@ -181,7 +182,7 @@ func TestColumnsOfRatiosUseTheirBase(t *testing.T) {
 	col := column{key: "rate", base: toLibrary(defaults)}
 	v, ok := col.value(results[0], index(results))
 	require.True(t, ok)
-	require.InDelta(t, 0.5, v, 1e-9, "100 of the first, 200 of the second")
+	require.InDelta(t, 0.5, v, 1e-9, "the rate is 100 in the first result and 200 in the second, which is the base")
 	_, ok = column{key: "rate", base: toLibrary("none")}.value(results[0], index(results))
 	require.False(t, ok)
 }
@@ -214,8 +215,8 @@ func TestNetworkChartShowsTheSlowerOfLockAndUnlock(t *testing.T) {
 	require.Contains(t, string(text), ">one round trip<")
 }
 
-// TestChartsAreThereForLightAndDarkPages compares the charts beside the code with each other: the dark one is
-// made of the light one. The page shows all of them.
+// TestChartsAreThereForLightAndDarkPages checks the charts in this folder: each dark chart must be what dark makes of
+// the light one, and README.md must show all of them.
 func TestChartsAreThereForLightAndDarkPages(t *testing.T) {
 	files, err := filepath.Glob("*.svg")
 	require.NoError(t, err)
@@ -244,8 +245,8 @@ func TestChartsAreThereForLightAndDarkPages(t *testing.T) {
 	require.ElementsMatch(t, charts, shown)
 }
 
-// TestValuesAboveBarsDoNotOverlap draws bars of similar heights whose values are as long as they get. It also
-// looks whether the names fit into the legend.
+// TestValuesAboveBarsDoNotOverlap draws bars of similar heights whose values have as many characters as a value can
+// have. It also checks that the names fit into the legend.
 func TestValuesAboveBarsDoNotOverlap(t *testing.T) {
 	results := sampled(plan{}, scenes...)
 	for i, r := range results {
@@ -302,7 +303,7 @@ func TestRunChildRefusesWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// forgetful is a library whose first Lock is not woken.
+// forgetful is a library whose first Lock waits until its context is done, as if nobody woke it.
 type forgetful struct {
 	fake
 	calls *int

@@ -13,7 +13,7 @@ import (
 var namesScene = scene{
 	name: "names",
 	about: "The load of distinct keys, with locks on one name, on two and on eight: NewMutex and NewMultiMutex. " +
-		"All names of a lock are fresh. The load makes them, which counts in allocs: one for a name, and one for a list.",
+		"All names of a lock are fresh. allocs includes the names, which the load makes: one for each name, and one for the list.",
 	columns: againstPlain("one name"),
 	cells: func(p plan) []cell {
 		widths := namesWidths

@@ -74,8 +74,8 @@ func trip(delays []time.Duration) time.Duration {
 	return 2 * sorted[len(sorted)/2]
 }
 
-// remoteTrips is how many pairs each goroutine has time for, at least, if Lock and Unlock take one round
-// trip each.
+// remoteTrips is the least number of pairs that each goroutine has time for, if Lock and Unlock take one
+// round trip each.
 const remoteTrips = 15
 
 func measureRemote(delays []time.Duration) func(context.Context, *lab, cell) (figures, error) {

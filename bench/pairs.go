@@ -62,7 +62,7 @@ type worker struct {
 	firstErr       error
 }
 
-// pairs locks and unlocks until end. A failed pair counts, with its time.
+// pairs locks and unlocks until end. It counts a failed pair too, with the time that the pair took.
 func (w *worker) pairs(ctx context.Context, lib library, end time.Time) {
 	for start := time.Now(); start.Before(end) && ctx.Err() == nil; {
 		lock, err := lib.Lock(ctx, freshKey())

@@ -24,7 +24,7 @@ const (
 var permitsScene = scene{
 	name: "permits",
 	about: fmt.Sprintf("The load of distinct keys, with one of %d permits of a name and with plain locks. Nobody else wants "+
-		"permits of the name, so all are free: this is what a lock costs more because it is a permit.", fewPermits),
+		"permits of the name, so all are free: the difference is the extra cost of a permit.", fewPermits),
 	columns: againstPlain("plain"),
 	cells: func(p plan) []cell {
 		widths := []int{1, 16, 128}
@@ -50,9 +50,9 @@ var permitsQueueScene = scene{
 		"begins again at once. The ideal is the rate at which all permits are always held, %.0f a second. On %d names, in turn, means "+
 		"a semaphore made of locks on %[2]d names: a process tries them in turn from a random one on, and again after the library's "+
 		"retry delay. On %[5]d names, one at random, means that a goroutine waits for a random one of %[2]d locks. Wait is the time until a "+
-		"permit is held, over retries of Locks that failed; max includes the waits that the end of the measurement cut off, p50 and "+
-		"p99 are of the others. The mean is over all goroutines. Rounds are attempts, which each ask all nodes once. At once is the most permits that were "+
-		"seen held at the same time. The run fails if that are more than %[2]d.",
+		"permit is held; if Lock fails, the goroutine calls it again, and the wait goes on. max includes the waits that the end of the "+
+		"measurement cut off; p50 and p99 leave them out. The mean is over all goroutines. Rounds are attempts, which each ask all nodes "+
+		"once. At once is the highest number of permits that were seen held at the same time. The run fails if it is more than %[2]d.",
 		permitProcesses, fewPermits, permitHold, idealPermits, fewPermits),
 	columns: []column{
 		{title: "permits/s", key: "rate", format: whole},
@@ -85,7 +85,7 @@ type permitsOrder struct {
 	Key        string
 	Goroutines int
 	First      int // the account of the first goroutine; each goroutine has its own account
-	Accounts   int // of the goroutines of all processes
+	Accounts   int // how many accounts the goroutines of all processes have
 	Permits    int
 	Hold, Time time.Duration
 }
@@ -128,7 +128,8 @@ func (f figures) addRounds(w *waits) {
 		return // the clients got no permits, or the library does not report its attempts
 	}
 	f["rounds"], f["split"] = float64(w.Attempts)/n, float64(w.Split)/n
-	f["refused"] = max(f["rounds"]-f["split"]-1, 0) // the end may cut off a Lock that has just succeeded
+	// A permit that is handed over costs no attempt, so the difference may be negative.
+	f["refused"] = max(f["rounds"]-f["split"]-1, 0)
 }
 
 // permitsChild runs in the child process.
@@ -170,7 +171,7 @@ type permitUser struct {
 	permitsOrder
 	waits
 	book    *ledger
-	account int                 // notes whether the goroutine has a permit
+	account int                 // the account in which the goroutine notes that it holds a permit
 	sleep   func(time.Duration) // sleepExactly; tests in virtual time use time.Sleep
 	lock    func(context.Context) (held, error)
 }
@@ -199,8 +200,8 @@ func (u *permitUser) run(ctx context.Context) error {
 var errTooMany = errors.New("too many permits are held")
 
 // use holds a permit, and notes that in the ledger. It returns an error if too many permits are held at the
-// same time. It checks after it has written its note. So if several goroutines hold permits at the same time, the last
-// one to write its note sees all notes.
+// same time. It checks this after it has written its note. So if several goroutines hold permits at the same time, the
+// last one to write its note sees the notes of all.
 func (u *permitUser) use(visit int64) error {
 	start := time.Now()
 	if err := u.book.write(u.account, account{Balance: visit, Holder: 1}); err != nil {
@@ -226,7 +227,7 @@ func (u *permitUser) look() error {
 // attempts counts attempts to acquire.
 type attempts struct {
 	all   atomic.Int64
-	split atomic.Int64 // those that failed although a node granted
+	split atomic.Int64 // attempts that failed although a node granted a permit
 }
 
 var _ observe.AttemptObserver = (*attempts)(nil)
@@ -239,7 +240,7 @@ func (c *attempts) ObserveAttempt(_ context.Context, a observe.Attempt) {
 	}
 }
 
-// addTo sets the attempts of w.
+// addTo sets the counts of attempts in w.
 func (c *attempts) addTo(w *waits) { w.Attempts, w.Split = int(c.all.Load()), int(c.split.Load()) }
 
 func (l *oursLibrary) observe(observer any) { l.rs = l.rs.With(redsync.WithObserver(observer)) }
@@ -284,8 +285,9 @@ var permitsRoundsScene = scene{
 	},
 }
 
-// permitsRoundsCells returns cells for a semaphore with some permits. In each of them the clients keep their Mutexes,
-// except in one more for the first contender.
+// permitsRoundsCells returns cells for a semaphore with some permits. For each number of clients there is one cell per
+// contender, in which each client keeps its Mutex. The first contender has one more cell, in which each Lock uses a new
+// Mutex.
 func permitsRoundsCells(permits int, clients []int, list []contender) (cells []cell) {
 	for _, n := range clients {
 		more := grid("permits-rounds", strconv.Itoa(permits), []int{n}, append(list, list[0]), measurePermitsRounds(permits, true))
@@ -334,7 +336,7 @@ func measurePermitsRounds(permits int, keeps bool) func(context.Context, *lab, c
 	}
 }
 
-// comeAndGo holds permits and comes back until ctx is done.
+// comeAndGo acquires a permit, holds it, releases it and pauses, again and again until ctx is done.
 func (w *waits) comeAndGo(ctx context.Context, lock func(context.Context) (held, error)) {
 	count := 0
 	defer func() { w.Counts = []int{count} }()
@@ -411,8 +413,8 @@ const (
 	rivalMostDelay  = 250 * time.Millisecond
 )
 
-// Lock tries all names in turn from a random one on. If none is free, it waits as Lock of redsync v4 does between two
-// tries of one name, and tries again as often as that.
+// Lock tries all names in turn from a random one on. If none is free, it waits and tries again. It waits as long, and
+// tries as often, as Lock of redsync v4 does for one name.
 func (l *inTurnLibrary) Lock(ctx context.Context, name string) (_ held, err error) {
 	names := severalNames(name, l.names)
 	for try := range rivalTries {

@@ -47,11 +47,11 @@ func TestUsePermitsCountsPermitsAndWaits(t *testing.T) {
 		require.InDelta(t, idealPermits, len(w.Times), 8, "all permits are always held")
 		require.Len(t, w.Counts, 8)
 		require.Equal(t, fewPermits, w.AtOnce)
-		require.Zero(t, w.Attempts, "it does not tell")
+		require.Zero(t, w.Attempts, "the semaphore reports no attempts")
 	})
 }
 
-// TestUsePermitsEndsWhenTooManyAreHeld is the control of the control: a semaphore that admits one more than it should.
+// TestUsePermitsEndsWhenTooManyAreHeld shows that usePermits notices a semaphore that admits too many.
 func TestUsePermitsEndsWhenTooManyAreHeld(t *testing.T) {
 	for name, open := range map[string]func() library{
 		"one too many": func() library { return newSemaphore(fewPermits + 1) },
@@ -67,7 +67,8 @@ func TestUsePermitsEndsWhenTooManyAreHeld(t *testing.T) {
 	}
 }
 
-// TestUsersInTwoProcessesNoticeEachOther is for a semaphore that each process has for itself.
+// TestUsersInTwoProcessesNoticeEachOther gives each process a semaphore of its own. Each admits 3 goroutines, so 6 hold
+// one of 4 permits at the same time. Only the ledger, which the processes share, can show that.
 func TestUsersInTwoProcessesNoticeEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		book := newTestLedger(t, 8)
@@ -99,8 +100,8 @@ func TestHeldAtOnceCountsWhatStaysHeld(t *testing.T) {
 	require.Error(t, err, "the ledger is too short")
 }
 
-// TestHeldAtOnceDoesNotAddUpDifferentMoments lets one note move between two accounts, so that never more than one is
-// held. A single look could see both.
+// TestHeldAtOnceDoesNotAddUpDifferentMoments lets one holder move between two accounts, so that at most one account is
+// held at any moment. A single read of the ledger could find both held.
 func TestHeldAtOnceDoesNotAddUpDifferentMoments(t *testing.T) {
 	l := newTestLedger(t, 2)
 	stop, stopped := make(chan struct{}), make(chan struct{})

@@ -12,7 +12,7 @@ import (
 var readersScene = scene{
 	name: "readers",
 	about: "The load of distinct keys, with readers and with plain locks. No two readers have a name in common, " +
-		"so they share nothing: this is what a lock costs more because it is a reader's.",
+		"so they share nothing: the difference is the extra cost of a reader's lock.",
 	columns: againstPlain("plain"),
 	cells: func(p plan) []cell {
 		widths := []int{1, 16, 128}
@@ -131,9 +131,9 @@ var readersWriterScene = scene{
 	about: fmt.Sprintf("%d goroutines in %d processes read, and one goroutine in a process of its own writes. Each locks the name, "+
 		"holds it for %v and unlocks it. The readers begin again at once, and the writer %v later. WithShared means that the "+
 		"readers have this option. A name each means plain locks: each reader locks a name of its own, and the writer locks the %d names of all "+
-		"readers at once. In the other rows all take plain locks on one name. Waits are the times until the name is locked, over "+
-		"retries of Locks that failed; max includes the waits that the end of the measurement cut off, p50 and p99 are of "+
-		"the others. The run fails if somebody else wrote while a reader read or a writer wrote.",
+		"readers at once. In the other rows all take plain locks on one name. Waits are the times until the name is locked; if Lock "+
+		"fails, the goroutine calls it again, and the wait goes on. max includes the waits that the end of the measurement "+
+		"cut off; p50 and p99 leave them out. The run fails if somebody else wrote while a reader read or a writer wrote.",
 		visitWidth, contendProcesses, visitHold, visitPause, visitWidth),
 	columns: []column{
 		{title: "reads/s", key: "rate", format: whole},
@@ -168,15 +168,14 @@ var readersWriterScene = scene{
 type visitOrder struct {
 	bookOrder
 
-	Keys   []string // what each goroutine locks
+	Keys   []string // the name that each goroutine locks
 	Writer int64    // the holder that the process notes in the ledger; 0 means that it reads
 
 	Hold, Pause, Time time.Duration
 }
 
-// measureVisits measures a cell of readers-writer. The contender of the cell makes the locks of the readers, and
-// writer is the name of the contender that makes those of the writer. ownNames says that each reader locks a name of
-// its own.
+// measureVisits measures a cell of readers-writer. The contender of the cell makes the locks of the readers, and the
+// contender with the name writer makes the locks of the writer. ownNames says that each reader locks a name of its own.
 func measureVisits(writer string, ownNames bool) func(context.Context, *lab, cell) (figures, error) {
 	return func(ctx context.Context, l *lab, c cell) (f figures, err error) {
 		book, err := createLedger(l.servers.dir, 1)
@@ -264,7 +263,7 @@ func (v *visitor) run(ctx context.Context) error {
 		}
 		count++
 		err := v.visit()
-		// The lock is released although ctx may be done. The result is not needed: a later Lock waits for what is left.
+		// Unlock even if ctx is done. Ignore the result: if a key stays, a later Lock waits until it expires.
 		_, _ = lock.UnlockContext(context.WithoutCancel(ctx))
 		if err != nil {
 			return err

@@ -57,18 +57,20 @@ func TestVisitAllCountsVisitsAndWaits(t *testing.T) {
 	})
 }
 
-// TestVisitAllAllowsReadersAtATime is for locks that exclude nobody, as those of readers.
+// TestVisitAllAllowsReadersAtATime has readers whose locks do not exclude each other. visitAll must not report them as
+// two holders.
 func TestVisitAllAllowsReadersAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, err := visitAll(t.Context(), fake{}, newTestLedger(t, 1), testVisits(4))
 		require.NoError(t, err)
-		require.InDelta(t, 4*1000/6, len(w.Times), 10, "all at a time, 6 ms each")
+		require.InDelta(t, 4*1000/6, len(w.Times), 10, "all at the same time, 6 ms each: 1 ms in Lock and 5 ms in the visit")
 	})
 }
 
-// TestVisitAllEndsAtAWriterBesideAnother is the control of the control: the locks of fake exclude nobody.
+// TestVisitAllEndsAtAWriterBesideAnother shows that visitAll notices locks that fail to exclude a writer. The locks of
+// fake exclude nobody.
 func TestVisitAllEndsAtAWriterBesideAnother(t *testing.T) {
-	for _, writer := range []int64{0, 2} { // the other one
+	for _, writer := range []int64{0, 2} { // what the other goroutines do: 0 means that they read
 		synctest.Test(t, func(t *testing.T) {
 			l, start := newTestLedger(t, 1), time.Now()
 			ctx, cancel := context.WithCancel(t.Context())
@@ -92,7 +94,7 @@ func TestVisitNoticesAWriteDuringIt(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- v.visit() }()
 	var writes atomic.Int64
-	for len(done) == 0 { // a whole write between the two looks of the reader
+	for len(done) == 0 { // a write that begins and ends between the two reads of the visit
 		require.NoError(t, l.write(0, account{Balance: opening + writes.Add(1)}))
 		time.Sleep(time.Millisecond)
 	}
@@ -116,10 +118,10 @@ func TestCellsOfReadersAndAWriterSayHowTheyLock(t *testing.T) {
 	var names []string
 	for _, c := range readersWriterScene.cells(plan{}) {
 		names = append(names, c.Library)
-		require.NotEmpty(t, named(c.contender.name), "a child process finds it")
+		require.NotEmpty(t, named(c.contender.name), "a child process must find it")
 	}
 	require.Equal(t, []string{oursShared, ours + aNameEach, ours, defaults}, names)
-	require.NotEmpty(t, named(oursMany), "the writer's")
+	require.NotEmpty(t, named(oursMany), "the contender of the writer")
 }
 
 func TestProcessesReadAndWriteOnAllNodes(t *testing.T) {
@@ -133,7 +135,8 @@ func TestProcessesReadAndWriteOnAllNodes(t *testing.T) {
 	}
 }
 
-// TestReadersShareOnTheNodes compares the locks that readers of one name got with the entries on the nodes.
+// TestReadersShareOnTheNodes compares how many locks the readers of one name acquired with how many entries they needed
+// on the nodes. Readers that share an entry acquire several locks with it.
 func TestReadersShareOnTheNodes(t *testing.T) {
 	for _, variant := range []string{inOne, inEight} {
 		l, c := shortLab(t, readersOneScene, oursShared)

@@ -88,7 +88,7 @@ func (col column) value(r *result, all resultIndex) (float64, bool) {
 	return ratio(r, base, col.key)
 }
 
-// ratio divides, in each round, the figure of r by that of base, and returns the median of these ratios.
+// ratio divides, in each round, the figure of r by the figure of base, and returns the median of these ratios.
 // Both values come from one round, so a slowdown of the machine affects both. Rounds that lack one of
 // them do not count.
 func ratio(r, base *result, key string) (float64, bool) {

@@ -100,7 +100,7 @@ func toLibrary(name string) func(id) id {
 	}
 }
 
-// toVariant is the base of columns that compare a library in each variant with itself in variant.
+// toVariant is the base of columns that compare a library in each variant with the same library in one variant.
 func toVariant(variant string) func(id) id {
 	return func(i id) id {
 		i.Variant = variant

@@ -34,7 +34,7 @@ func TestEveryContenderLocksAndUnlocks(t *testing.T) {
 				return err == nil && (n > nodes/2 || c.single && n == 1)
 			}, 5*time.Second, time.Millisecond)
 			require.NoError(t, unlock(t.Context(), lock))
-			if c.name != failFast && c.name != onRueidis { // they may leave a minority
+			if c.name != failFast && c.name != onRueidis { // their Unlock may leave keys on a minority of nodes
 				require.Eventually(t, func() bool {
 					n, err := countKeys(t.Context(), look)
 					return err == nil && n == countRegisters(t, look) // the registers of fenced locks remain
@@ -67,7 +67,7 @@ func TestFloorRefusesWhatIsHeld(t *testing.T) {
 	require.NoError(t, unlock(t.Context(), lock), "the second Lock deleted nothing")
 	require.NoError(t, lib.Close())
 	_, err = lib.Lock(t.Context(), key)
-	require.ErrorIs(t, err, errFloorRefused, "closed")
+	require.ErrorIs(t, err, errFloorRefused, "the library is closed")
 }
 
 func TestContendersWaitInProcesses(t *testing.T) {
@@ -82,14 +82,14 @@ func TestContendersWaitInProcesses(t *testing.T) {
 	require.NotEmpty(t, all.Times)
 }
 
-// A busy machine needs patience: nodes have a part of the expiry to answer, and what
-// is released a grace, which is less than the expiry, to be gone.
+// These times are long enough for a busy machine. Nodes must answer within a part of the expiry. Released
+// keys must be gone within the grace, which is shorter than the expiry.
 const (
 	patientExpiry = 40 * time.Second
 	patientGrace  = 5 * time.Second
 )
 
-// shortLab is a lab with little time, and the cell of a scene for one library.
+// shortLab returns a lab with short measurements, and the first cell of the scene for the library.
 func shortLab(t *testing.T, sc scene, library string) (*lab, cell) {
 	t.Helper()
 	startNodes(t, 0) // skips where there is no redis-server

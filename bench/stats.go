@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// percentile returns the lowest value in sorted for which at least the share p of the values is not higher.
+// percentile returns the lowest value in sorted that at least the share p of the values does not exceed.
 func percentile[T cmp.Ordered](sorted []T, p float64) T {
 	if len(sorted) == 0 {
 		var zero T

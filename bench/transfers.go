@@ -20,16 +20,16 @@ const (
 	mostAmount     = 10
 )
 
-// inOrder marks in the report who takes two locks on single names, the lesser name first.
+// inOrder marks in the report that a transfer takes two locks on single names, the lesser name first.
 const inOrder = ", in order"
 
 var transfersScene = scene{
 	name: "transfers",
 	about: fmt.Sprintf("%d goroutines in %d processes move money between %d accounts. Each transfer locks two random accounts, "+
 		"works for %v and unlocks them. On two names means one lock on both. In order means two locks on single names, one "+
-		"after the other, the lesser name first; if the second fails, the first is unlocked. Wait is the time until both accounts are locked, over "+
-		"retries of Locks that failed; max includes the waits that the end of the measurement cut off, p50 and p99 are of "+
-		"the others. Fewest and most are transfers per goroutine, and the mean is over all goroutines. Commands are per transfer, on "+
+		"after the other, the lesser name first; if the second fails, the first is unlocked. Wait is the time until both accounts are locked; if Lock "+
+		"fails, the goroutine calls it again, and the wait goes on. max includes the waits that the end of the measurement "+
+		"cut off; p50 and p99 leave them out. Fewest and most are transfers per goroutine, and the mean is over all goroutines. Commands are per transfer, on "+
 		"the node that has the most, by INFO commandstats, which also counts the commands that scripts call. The run fails if two "+
 		"transfers worked on an account at the same time, or if the sum of all balances has changed.",
 		transferWidth, contendProcesses, accounts, transferWork),
@@ -63,14 +63,14 @@ var transfersScene = scene{
 type transferOrder struct {
 	bookOrder
 
-	Prefix     string // of the names of accounts
+	Prefix     string // with which the names of the accounts begin
 	Accounts   int
 	Goroutines int
-	First      int64 // the first goroutine's holder
+	First      int64 // the holder of the first goroutine's transfers
 	Work, Time time.Duration
 }
 
-// A bookOrder is what an order to a child process says that works on a ledger.
+// A bookOrder is the common part of all orders to child processes that work on a ledger.
 type bookOrder struct {
 	Library string
 	Addrs   []string
@@ -217,8 +217,8 @@ func (t *teller) run(ctx context.Context) error {
 		}
 		count++
 		err := t.move(next)
-		// The lock is released although ctx may be done. The result is not needed: the next transfer of an
-		// account that is still locked waits.
+		// Unlock even if ctx is done. Ignore the result: if a key stays, the next transfer of the account waits
+		// until the key expires.
 		_, _ = lock.UnlockContext(context.WithoutCancel(ctx))
 		if err != nil {
 			return err
@@ -236,14 +236,14 @@ func (t *teller) pick() *transfer {
 	return &transfer{from: from, to: to, amount: 1 + rand.Int64N(mostAmount), holder: t.holder}
 }
 
-// await locks the accounts of next, and tries again until ctx is done. Then it returns nil.
+// await locks the accounts of next. It tries again until it succeeds. If ctx is done first, it returns nil.
 func (t *teller) await(ctx context.Context, next *transfer) held {
 	names := []string{t.name(next.from), t.name(next.to)}
 	slices.Sort(names)
 	return t.waits.await(ctx, func() (held, error) { return lockAll(ctx, t.lib, names) })
 }
 
-// await calls lock until it succeeds, or until ctx is done. Then it returns nil.
+// await calls lock until it succeeds. If ctx is done first, await returns nil.
 func (w *waits) await(ctx context.Context, lock func() (held, error)) held {
 	start := time.Now()
 	for {
@@ -275,8 +275,8 @@ func (t *teller) move(next *transfer) error {
 	return next.end(t.book)
 }
 
-// lockAll locks names, which are sorted: with one lock on all of them if lib has such locks, and one after the
-// other if not. If it returns an error, it has unlocked those that it had locked.
+// lockAll locks names, which must be sorted. If lib has locks on several names, it takes one lock on all of them.
+// Otherwise it locks one name after the other, and after an error it unlocks those that it had locked.
 func lockAll(ctx context.Context, lib library, names []string) (held, error) {
 	if l, ok := lib.(interface {
 		LockAll(ctx context.Context, names []string) (held, error)

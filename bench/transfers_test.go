@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// locker is a library whose locks are mutexes of this process. It notes the names that were locked, in order, and
-// fails to lock those in fails, as often as the count says.
+// locker is a library whose locks are mutexes of this process. order has the names that were locked, in order.
+// fails[name] says how many more calls of Lock for the name fail.
 type locker struct {
 	mu    sync.Mutex
 	held  map[string]bool
@@ -80,7 +80,8 @@ func TestMoveMoneyCountsTransfersAndWaits(t *testing.T) {
 	})
 }
 
-// TestMoveMoneyEndsAtTheFirstAccountWithTwoHolders is the control of the control: the locks of fake exclude nobody.
+// TestMoveMoneyEndsAtTheFirstAccountWithTwoHolders shows that moveMoney notices locks that do not work. The locks of
+// fake exclude nobody.
 func TestMoveMoneyEndsAtTheFirstAccountWithTwoHolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -153,7 +154,7 @@ func TestCellsOfTransfersSayHowTheyLock(t *testing.T) {
 	var names []string
 	for _, c := range transfersScene.cells(plan{}) {
 		names = append(names, c.Library)
-		require.NotEmpty(t, named(c.contender.name), "a child process finds it")
+		require.NotEmpty(t, named(c.contender.name), "a child process must find it")
 	}
 	require.Equal(t, []string{
 		oursTwo, oursTwoFair, ours + inOrder, oursFair + inOrder, defaults + inOrder,

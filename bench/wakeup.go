@@ -29,8 +29,8 @@ var wakeupScene = scene{
 		"for it. Times run until the waiter's Lock returns: since Unlock was called, and since Unlock returned, which may "+
 		"be after the waiter's Lock. Both processes read the same clock. A trip is the p50 of Lock of this library on free "+
 		"keys on all five nodes, measured in the waiter's process, which idles before each one for as long as a lock is "+
-		"held. Futile counts the waiter's failed attempts per lock; after Unlock, those of them that began after Unlock was "+
-		"called. A Lock that has waited for %v is called again, and the whole wait counts.",
+		"held. Futile counts the waiter's failed attempts per lock. The column after Unlock counts those of them that began "+
+		"after Unlock was called. A Lock that has waited for %v is called again, and the whole wait counts.",
 		leastHeld, mostHeld, longestWait),
 	columns: []column{
 		{title: "since call p50 µs", key: "call_p50", format: whole},

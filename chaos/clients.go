@@ -28,12 +28,12 @@ import (
 // This file implements a process of clients: the orders that it obeys, and its clients.
 
 // A lockName is the name of a lock, with the settings that all its clients must share. A lock on several names
-// has what one of them has: it is fair if one of its names is fair.
+// is slow, fair or fenced if at least one of its names is.
 type lockName struct {
 	name   string
 	more   []string // the other names of a lock on several names
 	slow   bool     // some clients hold it for long
-	read   bool     // readers prefer it, and so do those who write for them
+	read   bool     // readers prefer it, and so do some writers, so that they meet
 	fair   bool
 	fenced bool // with fencing tokens
 	reads  bool // the client is a reader; not a setting of the name
@@ -55,7 +55,8 @@ var lockNames = []lockName{
 	{name: "slow-fair-fenced", slow: true, read: true, fair: true, fenced: true},
 }
 
-// semaphores are names with permits. Those who want permits of a fair one want one to heaviest at once.
+// semaphores are names with permits. A client wants one to heaviest permits of a fair semaphore at once, and one permit
+// of any other.
 var semaphores = []lockName{
 	{name: "permits", permits: 3},
 	{name: "permits-fair", permits: 4, fair: true},
@@ -68,7 +69,8 @@ const heaviest = 3
 // allNames returns the names of locks and of semaphores.
 func allNames() []lockName { return slices.Concat(lockNames, offices, schedules, semaphores) }
 
-// options returns the options that all clients of the lock must set, the one of readers, and the weight.
+// options returns the options that all clients of the lock must set, and those that the client chooses: WithShared if
+// it is a reader, and its weight.
 func (l lockName) options() (options []redsync.Option) {
 	if l.reads {
 		options = append(options, redsync.WithShared())
@@ -122,7 +124,7 @@ type crowd struct {
 	clients sync.WaitGroup
 
 	mu   sync.Mutex
-	kept []*turn // what is still held at the end of the traffic; guarded by mu
+	kept []*turn // those whose locks may still be held at the end of the traffic; guarded by mu
 }
 
 // serve runs a process of clients, and obeys the orders that arrive on in. text is the job as JSON.
@@ -227,8 +229,8 @@ func (c *crowd) close() error {
 	return nil
 }
 
-// meetNodes tries to lock until all servers grant the same attempt, except those that do not answer. By
-// then each pool has seen the first server process of its node, which open has declared new.
+// meetNodes tries to lock until all servers that are up grant the same attempt. By then each pool has seen the first
+// server process of its node, which open has declared new.
 func (c *crowd) meetNodes() error {
 	counter := &grantCounter{}
 	for end := time.Now().Add(replyTime / 2); time.Now().Before(end); {
@@ -309,9 +311,9 @@ func (c *crowd) start() {
 // probeTime is how long acquiring a free lock may take after all faults have been healed.
 const probeTime = 10 * time.Second
 
-// probe acquires every lock once as a writer and once as a reader, and one lock on all names. Of each semaphore it
-// acquires one permit, and all if it is fair. It notes a broken promise for each lock that it cannot acquire. The other
-// processes probe at the same time.
+// probe acquires every lock once as a writer and once as a reader, and one lock on all names. It acquires one permit of
+// each semaphore, and all permits of a fair one. It notes a broken promise for each lock that it cannot acquire. The
+// other processes probe at the same time.
 func (c *crowd) probe() {
 	var probes sync.WaitGroup
 	locks := append(slices.Clone(lockNames), together(lockNames))
@@ -341,7 +343,7 @@ func (c *client) probe(l lockName) {
 	if t.lock(ctx) {
 		t.unlock()
 	} else {
-		t.broken("it is free, and cannot be had within %v: %v", probeTime, t.err)
+		t.broken("the lock is free, but could not be acquired within %v: %v", probeTime, t.err)
 	}
 }
 
@@ -406,8 +408,8 @@ type habit struct {
 	permits bool // takes permits
 	v4      bool // uses redsync v4
 
-	careless bool // its jobs have no minimal hold, and rely upon one; for tests
-	hollow   bool // it releases its hold while calls run that have joined it; for tests
+	careless bool // its jobs rely on a minimal hold but do not set one; for tests
+	hollow   bool // it releases its hold while joined calls still run; for tests
 	pace     time.Duration
 	do       func(*client)
 }
@@ -446,8 +448,9 @@ func (c *client) between(least, most time.Duration) time.Duration {
 func (c *client) chance(n int) bool { return c.rand.IntN(n) == 0 }
 
 // pick returns a random lock. Clients with a slow habit always pick a slow lock. Other clients do so in
-// one case out of eight, so that few of them wait for it. Clients that have to do with readers mostly pick one of the
-// names that readers prefer, so that they meet. Redsync v4 has no tokens, and so no name with fencing.
+// one case out of eight, so that few of them wait for slow locks. Readers, and the clients that must meet them, mostly
+// pick one of the names that readers prefer. Clients of redsync v4 pick no name with fencing, because redsync v4 has no
+// tokens.
 func (c *client) pick() lockName {
 	switch {
 	case c.several:
@@ -511,8 +514,9 @@ func (c *client) usurp() {
 	}
 }
 
-// haveThePart locks only the first of several names, and claims all, as a library would that counts votes for one
-// name as votes for all. It has a high priority, because a client that waits for its turn in a short run rarely gets one.
+// haveThePart locks only the first of several names, but claims to hold all of them. A library would do so if it
+// counted votes for one name as votes for all. The client has a high priority, because otherwise it would rarely get
+// its turn in a short run.
 func (c *client) haveThePart() {
 	for c.ctx.Err() == nil {
 		t := c.beginAny()
@@ -527,8 +531,8 @@ func (c *client) haveThePart() {
 	}
 }
 
-// insist makes its exclusive locks shared, and takes them for exclusive all the same. In one case out of two it is a
-// reader of the same name, which no other clients use.
+// insist downgrades its exclusive locks to shared ones, but still believes that they are exclusive. In one case out of
+// two it is a reader of the same name instead. Only such clients use this name.
 func (c *client) insist() {
 	for c.ctx.Err() == nil {
 		l := lockName{name: "stubborn", reads: c.chance(2)}

@@ -67,8 +67,8 @@ func (c *nodeClock) ahead(now time.Time) time.Duration {
 	return c.offset + time.Duration(float64(now.Sub(c.started))*(c.rate-1))
 }
 
-// Call starting before each start of the server process. libfaketime counts the rate from that start.
-// So starting adds to the offset what the rate has caused until now, and the clock does not jump.
+// starting must be called before each start of the server process. libfaketime applies the rate only to the time since
+// that start. So starting adds to the offset what the rate has caused until now, and the clock does not jump.
 func (c *nodeClock) starting() error {
 	if c == nil {
 		return nil

@@ -25,8 +25,8 @@ func needFakeTime(t *testing.T) string {
 	return library
 }
 
-// shown returns by how much a server that started at c.started shows more than the true
-// time, at now, by the file that it reads.
+// shown returns how far the clock of a server is ahead of the true time now. It computes this from the file
+// that libfaketime reads. The server process started at c.started.
 func shown(t *testing.T, c *nodeClock, now time.Time) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile(c.file)
@@ -84,7 +84,7 @@ func TestServerGoesByItsNodeClock(t *testing.T) {
 	n.kill()
 	require.NoError(t, n.restart(t.Context(), true))
 	assert.InDelta(t, -50*time.Second, ahead(), near)
-	assert.Equal(t, "1", n.direct.Get(t.Context(), "a").Val(), "what it had said is on its disk")
+	assert.Equal(t, "1", n.direct.Get(t.Context(), "a").Val(), "the node keeps the key that it had acknowledged")
 	n.kill()
 	require.NoError(t, n.restart(t.Context(), false))
 	assert.Zero(t, n.direct.DBSize(t.Context()).Val())

@@ -98,11 +98,11 @@ func (s scene) versions() []deployment {
 	return s.deployments
 }
 
-// rolling is how long at least a new process runs before the next old one is replaced.
+// rolling is the least time that a new process runs before the next old one is replaced.
 const rolling = 200 * ms
 
-// deployAll replaces each deployment by the next one. It spreads the deployments over the time of the traffic, or
-// if that is too short, makes them as fast as the waits between them allow.
+// deployAll replaces each deployment by the next one. It spreads the deployments over the time of the traffic. If that
+// time is too short, they take longer, because each deployment needs its waits.
 func (w *world) deployAll(ctx context.Context, r *result) error {
 	versions := r.Scene.versions()
 	w.noteVersion(r, versions[0], span(1, len(w.places)), false)
@@ -128,9 +128,9 @@ func (w *world) noteVersion(r *result, d deployment, places []int, ends bool) {
 	}
 }
 
-// deploy replaces the processes of a deployment by those of the next one, with the index version. One process
-// is replaced after the other, in the time length or longer, so that both deployments run at once. Then deploy
-// waits until no key of an ended process is left, which is the rule between two deployments.
+// deploy replaces the processes of the previous deployment by processes of the deployment with the index version. It
+// replaces one process after the other, in the time length or longer, so that both deployments run at once. Then it
+// waits until no key of an ended process is left. NewJoint requires this wait between two deployments.
 func (w *world) deploy(ctx context.Context, r *result, version int, length time.Duration) error {
 	versions := r.Scene.versions()
 	was, is := versions[version-1], versions[version]
@@ -144,7 +144,7 @@ func (w *world) deploy(ctx context.Context, r *result, version int, length time.
 		if i > 0 {
 			pause(ctx, max(rolling, time.Until(start.Add(length*time.Duration(i)/time.Duration(len(w.places))))))
 		}
-		// One process is killed, another one in each deployment, so that it may leave keys behind.
+		// Each deployment kills one process, each time at another place. A killed process may leave keys behind.
 		if err := w.replace(ctx, r, i+1, version, i == version%len(w.places)); err != nil {
 			return err
 		}
@@ -204,16 +204,16 @@ func (w *world) replace(ctx context.Context, r *result, place, version int, kill
 	return err
 }
 
-// A served deployment is what its processes have done.
+// A served says what the processes of one deployment have done.
 type served struct {
 	Nodes string        `json:"nodes"`
 	Locks int           `json:"locks"`
-	From  time.Duration `json:"from"` // the first lock was acquired
-	To    time.Duration `json:"to"`   // the last lock was acquired
+	From  time.Duration `json:"from"` // when the first lock was acquired
+	To    time.Duration `json:"to"`   // when the last lock was acquired
 	Cut   int           `json:"cut"`  // how many holds outlived their process because it was killed
 }
 
-// served returns what the processes of each deployment have done, nil if there is one deployment.
+// served returns what the processes of each deployment have done, or nil if there is only one deployment.
 func (r *result) served() []served {
 	versions := r.Scene.versions()
 	if len(versions) < 2 {
@@ -246,8 +246,9 @@ func (r *result) served() []served {
 const (
 	// leastServed is how many locks the processes of each deployment must acquire.
 	leastServed = 10
-	// Of every cutEvery deployments, one must have a hold that outlived its process because that was killed. Not
-	// every deployment has one: it kills only one process, which may hold nothing at that moment.
+	// cutEvery is the number of deployments for which there must be one hold that outlived its process, because the
+	// process was killed. Not every deployment has such a hold: it kills only one process, which may hold nothing at
+	// that moment.
 	cutEvery = 5
 )
 

@@ -35,8 +35,9 @@ func dying(node int, all []deployment) []deployment {
 	return all
 }
 
-// playAtOnce plays scenes for a short time, all at once: they wait more than they work. Fewer processes than
-// usual and idle clients leave the machine time for that. In an excluded scene the clients must meet often.
+// playAtOnce plays scenes for a short time, all at once, because they mostly wait. Each scene has fewer processes
+// than usual, and its clients pause for longer, so that the machine can play all scenes at once. In an excluded scene
+// the clients do not pause for longer, because they must meet often.
 func playAtOnce(t *testing.T, length time.Duration, plays []scene) []*result {
 	t.Helper()
 	realredis.Start(t, 0) // skips the test where there is no redis-server
@@ -90,7 +91,7 @@ func TestRunbook(t *testing.T) {
 			}
 		})
 	}
-	assert.Positive(t, cut, "holds that outlived their process, which was killed")
+	assert.Positive(t, cut, "no hold outlived its process, although processes were killed")
 }
 
 func TestSwapEachEndsWithOtherNodes(t *testing.T) {

@@ -41,7 +41,7 @@ func (t *turn) put(s redsync.Sequencer) {
 		err = os.Rename(file+".new", file+".gift")
 	}
 	if err != nil {
-		t.broken("it cannot be given away: %v", err)
+		t.broken("the lock could not be given away: %v", err)
 	}
 }
 
@@ -70,9 +70,9 @@ func (c *client) takeGift() (s redsync.Sequencer, g gift, ok bool) {
 // give locks, and shares the lock with another client. Either both clients use the lock, or the giver detaches from it
 // and later tries to lock again with the same Mutex.
 //
-// If both clients use a reader's lock, the giver does not share its hold with other readers of the process, because the
-// other client's Unlock would end their holds, too. In the other case no such option is needed: Detach fails while
-// readers share the hold.
+// If both clients use a reader's lock, the giver sets WithHandOver(false), so that no other reader of its process
+// shares the hold. Otherwise the other client's Unlock would end the holds of these readers, too. A giver that detaches
+// does not need the option, because Detach fails while other readers share the hold.
 func (c *client) give() {
 	together := c.chance(3)
 	var options []redsync.Option

@@ -189,7 +189,7 @@ func (c *client) holdLong(options ...redsync.Option) {
 	t.unlock()
 }
 
-// hang leaves its lock to a watchdog with a limit. It does not unlock before the traffic ends.
+// hang locks with a watchdog that has a limit (WithMaxHold). It does not unlock before the traffic ends.
 func (c *client) hang() {
 	t := c.beginAny(redsync.WithWatchdog(), redsync.WithMaxHold(c.between(c.Expiry, 2*c.Expiry)))
 	if t.lockAndGo(); t.ctx.Err() != nil {
@@ -263,8 +263,8 @@ type turn struct {
 	began  time.Time
 	until  time.Duration // the last Until noted
 	token  uint64
-	shares string        // if adopted: the ID of the term that began the hold
-	keeps  time.Duration // WithMinHold
+	shares string        // if the hold was adopted or joined: the ID of the term that began it
+	keeps  time.Duration // the minimal hold; 0: none
 	leads  bool          // it is a term of leadership, in the function of Lead
 	within bool          // a function holds the lock, and its context ends with the hold
 	untold bool          // checkTold has noted that Lost was not closed in time
@@ -315,17 +315,17 @@ func (t *turn) took(err error) bool {
 	if err != nil {
 		t.note(history.Event{At: at, Kind: history.Refused, Err: text(err)})
 		if left > 0 {
-			t.broken("Lock has failed, and %v remain: %v", left, err)
+			t.broken("Lock has failed, but Remaining is %v: %v", left, err)
 		}
 		return false
 	}
 	t.until = at + left
-	if t.shares == "" { // an adopted hold has the token of the Lock that began it
+	if t.shares == "" { // an adopted or joined hold has the token of the Lock that began it
 		t.token = t.m.Fence()
 	}
 	t.note(history.Event{At: at, Kind: history.Held, Until: t.until, Token: t.token, Reads: t.on.reads, Permits: t.on.permits, Weight: t.on.weight, Leads: t.leads, Within: t.within, Keeps: t.keeps})
 	if (t.token != 0) != t.on.fenced && t.shares == "" {
-		t.broken("with fencing %v, the token is %d", t.on.fenced, t.token)
+		t.broken("fencing is %v, but the token is %d", t.on.fenced, t.token)
 	}
 	return true
 }
@@ -352,7 +352,7 @@ func (t *turn) hold(work time.Duration, ends ...<-chan struct{}) bool {
 		case <-early:
 			early = nil
 			select {
-			case <-t.m.Lost(): // the loss has closed early; the next turn of the loop notes it
+			case <-t.m.Lost(): // early was closed because of the loss, which the next iteration notes
 			default:
 				return false
 			}
@@ -379,7 +379,7 @@ func (t *turn) noteUntil() {
 func (t *turn) checkTold() {
 	if over := t.now() - t.until; over > lostSlop && !t.untold && !t.beat.pausedSince(t.began) {
 		t.untold = true
-		t.broken("it has been over for %v, and Lost is not closed", over)
+		t.broken("the hold ended %v ago, but Lost is not closed", over)
 	}
 }
 
@@ -398,16 +398,16 @@ func (t *turn) checkOver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTime)
 	defer cancel()
 	if left := t.m.Remaining(); left > 0 {
-		t.broken("it is lost, and %v remain", left)
+		t.broken("the lock is lost, but Remaining is %v", left)
 	}
 	if err := t.m.Err(); !errors.Is(err, redsync.ErrLockLost) {
-		t.broken("it is lost, and Err is %v", err)
+		t.broken("the lock is lost, but Err is %v", err)
 	}
 	if ok, err := t.m.ExtendContext(ctx); ok || err == nil {
-		t.broken("it is lost, and Extend returns %v, %v", ok, err)
+		t.broken("the lock is lost, but Extend returns %v, %v", ok, err)
 	}
 	if t.m.Remaining() > 0 {
-		t.broken("it was lost, and Extend has brought it back")
+		t.broken("the lock was lost, but Extend has brought it back")
 	}
 }
 
@@ -434,9 +434,9 @@ func (t *turn) unlockWithin(ctx context.Context) {
 	t.agree("Unlock", ok, err)
 	switch {
 	case lost && ok:
-		t.broken("it was lost, and Unlock returns true")
+		t.broken("the lock was lost, but Unlock returns true")
 	case t.m.Remaining() > 0:
-		t.broken("it is unlocked, and %v remain", t.m.Remaining())
+		t.broken("the lock is unlocked, but Remaining is %v", t.m.Remaining())
 	}
 }
 

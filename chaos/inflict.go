@@ -20,7 +20,7 @@ type world struct {
 	log    history.Log
 	origin time.Time
 
-	// left says, of each node that a deployment has swapped out, from when on no key may be left on it.
+	// left has an entry for each node that a deployment has swapped out: from that time on it may have no key.
 	left map[int]time.Duration
 
 	mu      sync.Mutex // guards the fields below: a deployment changes them while faults are inflicted
@@ -29,7 +29,7 @@ type world struct {
 	links   []*link    // of all processes
 }
 
-// place returns the process that runs at a place, from 1. At first these are the numbers of the processes.
+// place returns the process that runs at place i. Places count from 1. At first, process i runs at place i.
 func (w *world) place(i int) *process {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -155,9 +155,9 @@ func (w *world) beginOnNode(ctx context.Context, f fault, n *node) (heal func() 
 
 func nothing() error { return nil }
 
-// comeBack restarts a killed node. For restartFlushed it then also flushes the node, which the restart
-// guard must still exclude. If the restart took longer than the expiry, the machine is too busy for that,
-// and comeBack does not flush.
+// comeBack restarts a killed node. For restartFlushed it then also flushes the node, while the restart
+// guard still excludes it. If the restart took longer than the expiry, the machine is too busy to flush in
+// time, so comeBack does not flush.
 func (w *world) comeBack(ctx context.Context, f fault, n *node) error {
 	start := time.Now()
 	if err := n.restart(ctx, f.Kind == restartKept); err != nil {

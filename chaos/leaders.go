@@ -22,7 +22,7 @@ var offices = []lockName{
 	{name: "office-fair", slow: true, fair: true, fenced: true},
 }
 
-// pickOffice returns a random name to lead.
+// pickOffice returns a random name for which to campaign.
 func (c *client) pickOffice() lockName {
 	if !c.chance(4) {
 		return offices[c.rand.IntN(len(offices))]
@@ -57,7 +57,7 @@ func (c *client) campaign() {
 		return nil
 	}, options...)
 	if runs {
-		t.broken("Lead has returned, and its function runs")
+		t.broken("Lead has returned, but its function still runs")
 	}
 	if last != nil {
 		last.note(history.Event{Kind: history.Unlocked, Err: text(err)})
@@ -75,7 +75,7 @@ func (t *turn) lead(ctx context.Context) {
 	}
 	if t.hold(work, ctx.Done()) {
 		t.checkContext(ctx)
-		time.Sleep(t.between(0, 300*ms)) // it does not return at once
+		time.Sleep(t.between(0, 300*ms)) // the function of a leader may return some time after the loss
 	}
 	t.leaveFunc(history.Unlock)
 }
@@ -95,7 +95,7 @@ func (t *turn) checkContext(ctx context.Context) {
 	case <-ctx.Done():
 	case <-late.C:
 		if !t.beat.pausedSince(t.began) {
-			t.broken("it was lost %v ago, and its context has not ended", lostSlop)
+			t.broken("the lock was lost %v ago, but the context of its function has not ended", lostSlop)
 		}
 	}
 }
@@ -191,9 +191,9 @@ func (c *client) within(ctx context.Context, outer *turn, depth int, calls *sync
 	case runs:
 		t.note(history.Event{Kind: history.Unlocked, Err: text(err)})
 	case err == nil:
-		t.broken("a nested Do returns nil, and has not called its function")
+		t.broken("a nested Do returns nil, but has not called its function")
 	case errors.Is(err, redsync.ErrUpgrade) && !outer.on.reads:
-		t.broken("a Do within a Do that writes returns %v", err)
+		t.broken("a Do within a Do that holds an exclusive lock returns %v", err)
 	default:
 		t.note(history.Event{Kind: history.Refused, Err: text(err)})
 	}

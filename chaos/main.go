@@ -84,14 +84,14 @@ func parse(args []string) (*commandLine, error) {
 	line := &commandLine{settings: settings{processes: processCount}}
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	flags.DurationVar(&line.Length, "for", time.Minute, fmt.Sprintf("how long the clients lock and unlock: %v or more", 2*lull))
-	flags.Uint64Var(&line.Seed, "seed", 0, "of the plan of faults: 1 or more, or 0 for any")
+	flags.Uint64Var(&line.Seed, "seed", 0, "seed of the plan of faults: 1 or more; with 0 the program chooses one")
 	name := flags.String("scene", "contract", "one of "+sceneNames())
 	flags.StringVar(&line.page, "report", "", "HTML `file` for the report")
 	flags.StringVar(&line.data, "json", "", "`file` for the report as JSON")
 	flags.BoolVar(&line.verbose, "v", false, "tell each fault as it begins")
 	flags.BoolVar(&line.Keep, "keep", false, "keep the files of the run: logs, and the history")
 	flags.BoolVar(&line.requireFakeTime, "require-faketime", os.Getenv(envFakeTime) == requireFakeTime,
-		"fail, not leave faults out, where libfaketime is missing; "+envFakeTime+"="+requireFakeTime+" does the same")
+		"fail if libfaketime is missing, instead of leaving faults out; "+envFakeTime+"="+requireFakeTime+" does the same")
 	if err := cli.Parse(flags, args); err != nil {
 		return nil, err
 	}

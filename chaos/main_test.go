@@ -14,7 +14,7 @@ type silence struct{}
 // Printf implements the logger of go-redis.
 func (silence) Printf(context.Context, string, ...any) {}
 
-// TestMain is a process of clients, where a test has started the program as one.
+// TestMain runs a process of clients if a test has started the test binary as one.
 func TestMain(m *testing.M) {
 	if os.Getenv(envJob) != "" {
 		main()

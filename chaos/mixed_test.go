@@ -20,19 +20,19 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// A fleet of processes, some with redsync v4 and some with this library, shares
-// locks on the same five servers: what a program does while it moves from one to
-// the other.
+// A fleet has processes with redsync v4 and processes with this library, which share
+// locks on the same five servers. A program has such processes while it moves from one
+// library to the other.
 type fleet struct {
 	t       *testing.T
 	servers []*realredis.Server
 }
 
-// newFleet starts the servers. At the end of the test no key is on them and no
-// goroutine is left.
+// newFleet starts the servers. At the end of the test it fails t if a key is left on
+// them or a goroutine still runs.
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
-	// Cleanups run last to first.
+	// Cleanups run in reverse order, so the check for goroutines comes last.
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	f := &fleet{t: t, servers: realredis.Start(t, safety.N)}
 	t.Cleanup(f.requireNoKeys)
@@ -73,7 +73,8 @@ func (f *fleet) keys() int64 {
 	return count
 }
 
-// requireNoKeys gives releases in the background a moment, less than the expiry.
+// requireNoKeys requires that all keys are gone within 5 s. That is enough for releases in the background, and less
+// than the expiry, after which all keys would be gone anyway.
 func (f *fleet) requireNoKeys() {
 	f.t.Helper()
 	f.requireSoon(func() bool { return f.keys() == 0 }, "keys are left behind")
@@ -84,8 +85,8 @@ func (f *fleet) requireSoon(condition func() bool, message string) {
 	require.Eventually(f.t, condition, 5*time.Second, 10*time.Millisecond, message)
 }
 
-// patientFactor makes an operation wait for its nodes for 3.2 s, where 0.4 s are the
-// default of both libraries: the machine may be busy.
+// patientFactor makes an operation wait 3.2 s for its nodes, because the machine may be
+// busy. The default of both libraries is 0.4 s.
 const patientFactor = 0.4
 
 // patient opens this library for a busy machine.
@@ -98,14 +99,14 @@ func patientRival(clients []*redis.Client) safety.Library {
 	return openRivalWith(rival.WithTimeoutFactor(patientFactor))(clients)
 }
 
-// directions calls f for each order of the two libraries. Options are ours.
+// directions calls f for each order of the two libraries. The options are for this library.
 func directions(t *testing.T, f func(t *testing.T, first, second safety.Open), options ...redsync.Option) {
 	t.Helper()
 	t.Run("ours, then redsync", func(t *testing.T) { f(t, patient(options...), patientRival) })
 	t.Run("redsync, then ours", func(t *testing.T) { f(t, patientRival, patient(options...)) })
 }
 
-// several returns locks of this library on several names, on connections of its own.
+// several returns a function that makes locks of this library on several names. They have connections of their own.
 func (f *fleet) several() func(names ...string) *redsync.Mutex {
 	pools := make([]pool.Pool, len(f.servers))
 	for i, s := range f.servers {
@@ -118,7 +119,8 @@ func (f *fleet) several() func(names ...string) *redsync.Mutex {
 	}
 }
 
-// Locks of both libraries on one name, and locks of this library on both names.
+// Goroutines with either library lock one of two names, and others lock both names with this library. No name may have
+// two holders.
 func TestMixedFleetNeverHasTwoHolders(t *testing.T) {
 	f := newFleet(t)
 	names := []string{"a", "b"}
@@ -136,7 +138,7 @@ func TestMixedFleetNeverHasTwoHolders(t *testing.T) {
 			}
 			for time.Now().Before(end) {
 				n := c.rand.IntN(len(names))
-				// Different delays, or the contenders would collide in step.
+				// With equal delays the contenders would try again at the same moments, and collide again.
 				m := lib.NewMutex(names[n], safety.Options{Tries: 20, RetryDelay: time.Duration(3+i) * time.Millisecond})
 				if c.hold(t, m, &registers[n]) {
 					shares[i%2].Add(1)
@@ -178,7 +180,7 @@ func (c *contender) hold(t *testing.T, m safety.Mutex, registers ...*register) b
 	t.Helper()
 	ctx := context.Background()
 	if m.LockContext(ctx) != nil {
-		return false // taken for all tries
+		return false // the lock was taken in all tries
 	}
 	mine := make([]*term, len(registers))
 	for i, r := range registers {
@@ -205,7 +207,7 @@ func (c *contender) work() {
 	time.Sleep(time.Duration(c.rand.IntN(3000)) * time.Microsecond)
 }
 
-// A register notes who holds one lock. Whoever has entered counts as the holder
+// A register notes who holds one lock. A contender that has entered counts as the holder
 // until it leaves or its Until passes.
 type register struct {
 	holder     atomic.Pointer[term]
@@ -213,8 +215,8 @@ type register struct {
 	violations []string
 }
 
-// A term is one time of holding. Extends only move the true end further, so the
-// first Until is safe to judge by.
+// A term is one hold. An extension only moves the true end of the hold to a later time.
+// So a violation that judge finds by the first Until is a true one.
 type term struct {
 	who   string
 	until time.Time
@@ -222,7 +224,7 @@ type term struct {
 
 func (r *register) enter(who string, until time.Time) *term {
 	mine := &term{who, until}
-	now := time.Now() // before mine is in the register
+	now := time.Now() // taken before mine is in the register
 	if other := r.holder.Swap(mine); other != nil {
 		r.judge(now, mine, other)
 	}
@@ -241,7 +243,7 @@ func (r *register) leave(mine *term) {
 	}
 }
 
-// judge notes a violation when both terms stand at now.
+// judge notes a violation if neither term has reached its Until at now.
 func (r *register) judge(now time.Time, a, b *term) {
 	if now.Before(a.until) && now.Before(b.until) {
 		r.note(fmt.Sprintf("%s and %s held the lock at once", a.who, b.who))
@@ -349,8 +351,8 @@ func TestMixedFleetLocksOfTheOtherAreLeftAlone(t *testing.T) {
 		}},
 		{"expired", func(t *testing.T, f *fleet, lib safety.Library) safety.Mutex {
 			m := lib.NewMutex("lock", safety.Options{Expiry: 200 * time.Millisecond})
-			// So short a lock is over before a busy machine has acquired it.
-			f.requireSoon(func() bool { return m.TryLockContext(t.Context()) == nil }, "a free lock cannot be had")
+			// On a busy machine a lock as short as this may expire before it is acquired, so try again.
+			f.requireSoon(func() bool { return m.TryLockContext(t.Context()) == nil }, "a free lock could not be acquired")
 			f.requireSoon(func() bool { return f.keys() == 0 }, "keys do not expire")
 			return m
 		}},
@@ -387,7 +389,7 @@ func TestMixedFleetHandsOffByValue(t *testing.T) {
 			for _, operation := range []func(context.Context) (bool, error){
 				to.ExtendContext, to.ValidContext, to.UnlockContext,
 			} {
-				// redsync's Valid reports a minority's error along with true.
+				// Valid of redsync may return true together with the error of a minority of nodes.
 				ok, err := operation(ctx)
 				require.True(t, ok, "%v", err)
 			}
@@ -397,10 +399,10 @@ func TestMixedFleetHandsOffByValue(t *testing.T) {
 	})
 }
 
-// TestMixedFleetUnlocksByValueAlone hands off at once, and the first process
-// never unlocks. It has to wait for all nodes then (WithFailFast(false)): redsync
-// sends its deletes on connections of its own, which may overtake a set that
-// still is on its way to a slow node.
+// TestMixedFleetUnlocksByValueAlone lets one process lock, and another one unlock at once
+// by the value. This library must then wait for all nodes in Lock (WithFailFast(false)).
+// Otherwise a delete, which the other process sends on another connection, may overtake a
+// set that is still on its way to a slow node.
 func TestMixedFleetUnlocksByValueAlone(t *testing.T) {
 	ctx := t.Context()
 	directions(t, func(t *testing.T, first, second safety.Open) {

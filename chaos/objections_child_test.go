@@ -21,34 +21,34 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
-// envChild makes TestObjectionsChild a holder: its orders.
+// envChild is the environment variable with the orders for a child. If it is set, TestObjectionsChild is a child.
 const envChild = "OBJECTIONS_CHILD"
 
-// orders are what a child process shall do: open a library, and lock names. Then, told by a line on its standard
-// input, it writes to the data or reads it without asking again, or unlocks.
+// orders say what a child process must do. It opens a library, waits for a line on its standard input, and locks names.
+// After the next line it writes to the data or reads it, without asking whether it still holds the lock, or it unlocks.
 type orders struct {
 	Library string
 	Addrs   []string
 	Set     setting
 	Names   []string // nil: sceneLock
-	Reads   bool     // it locks to read, and reads the data in place of writing
-	Permits int      // it takes one of so many permits; 0: it locks
+	Reads   bool     // it locks to read, and reads the data instead of writing it
+	Permits int      // how many permits the name has, of which the child takes one; 0: it locks
 	Leads   bool     // it waits until it leads
 	Unlocks bool
-	Once    bool   // one attempt to lock
+	Once    bool   // it makes one attempt to lock
 	Data    string // the address of the server with the data
 }
 
-// dataKey is what the children write to.
+// dataKey is the key of the data that the children write.
 const dataKey = "data"
 
-// A said is one line of a child.
+// A said is one message from a child.
 type said struct {
 	What string // one of the following
-	Text string // of an error; of read: the data
+	Text string // the text of an error, or with saidRead the data
 
-	// Of woke: whether the library told the holder, on its first look after a
-	// pause, that it holds the lock, and how much longer it did so.
+	// With saidWoke: Held is whether the library told the holder, on its first look after
+	// a pause, that it still holds the lock. Longer is how long the library went on to do so.
 	Held   bool
 	Longer time.Duration
 }
@@ -65,11 +65,11 @@ const (
 // saidMark begins a line that is meant for the parent.
 const saidMark = "said: "
 
-// pauseSeen is the time between two looks by which a child knows that it was
-// stopped, and that not the machine has stalled.
+// pauseSeen is the least time between two looks from which a child concludes that it was
+// stopped. A machine that stalls causes shorter gaps.
 const pauseSeen = paused / 2
 
-// TestObjectionsChild is the child, where a scene has started the program as one.
+// TestObjectionsChild is not a test: it runs a child if a scene has started the test binary as one.
 func TestObjectionsChild(t *testing.T) {
 	text := os.Getenv(envChild)
 	if text == "" {
@@ -122,13 +122,13 @@ func (o orders) obey(ctx context.Context, in io.Reader) error {
 	switch {
 	case err != nil:
 		say(said{What: saidFailed, Text: err.Error()})
-		_, _ = lines.ReadString('\n') // it may be about to be stopped
+		_, _ = lines.ReadString('\n') // do not end yet: the scene may be about to stop this process
 		return nil
 	case !g.Held():
 		say(said{What: saidFailed, Text: "it was acquired, and is over"})
 		return nil
 	}
-	go watchForPause(ctx, g, time.Now()) // it may get to run only after the pause
+	go watchForPause(ctx, g, time.Now()) // takes the time here, because the goroutine may start only after the pause
 	say(said{What: saidLocked})
 	if _, err := lines.ReadString('\n'); err != nil {
 		return nil //nolint:nilerr // the end of the orders
@@ -140,7 +140,8 @@ func (o orders) obey(ctx context.Context, in io.Reader) error {
 	return nil
 }
 
-// watchForPause says what the library tells after a pause that begins after last.
+// watchForPause waits for a pause that begins after last. Then it says whether the library still tells the holder that
+// it holds g.
 func watchForPause(ctx context.Context, g grip, last time.Time) {
 	for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		held := g.Held()
@@ -149,7 +150,7 @@ func watchForPause(ctx context.Context, g grip, last time.Time) {
 			last = now
 			continue
 		}
-		if !g.Held() && held { // it was asked before the pause
+		if !g.Held() && held { // the first answer may be from before the pause
 			held = false
 		}
 		for held && g.Held() && time.Since(now) < scenePatience/4 {
@@ -160,7 +161,7 @@ func watchForPause(ctx context.Context, g grip, last time.Time) {
 	}
 }
 
-// write writes to the data, or reads it, with the token of g if it has one.
+// write writes to the data, or reads it if o.Reads is set. It uses the token of g if g has one.
 func (o orders) write(ctx context.Context, g grip) said {
 	data := redis.NewClient(&redis.Options{Addr: o.Data})
 	defer func() { _ = data.Close() }()
@@ -193,7 +194,7 @@ type child struct {
 	lines chan said // closed when the process has ended
 }
 
-// startChild starts a child, which has opened its library when startChild returns.
+// startChild starts a child, and waits until the child has opened its library.
 func (s *stage) startChild(o orders) *child {
 	s.t.Helper()
 	c := s.spawn(o)
@@ -246,7 +247,7 @@ func (c *child) listen(out io.Reader) {
 	_ = c.cmd.Wait() // how it ended does not matter
 }
 
-// next returns the next line, which must be one of what.
+// next returns the next message of the child. It fails the test if What of the message is not among what.
 func (c *child) next(what ...string) said {
 	c.t.Helper()
 	limit := time.NewTimer(scenePatience)
@@ -273,9 +274,9 @@ func (c *child) goOn() {
 	}
 }
 
-// stop stops the process, and returns when it has stopped. What it does not read is
-// kept for it, and its timers are overdue when it goes on: as after a long garbage
-// collection.
+// stop stops the process, and returns when it has stopped. As after a long garbage
+// collection, data that arrives meanwhile waits for the process, and its timers are
+// overdue when it goes on.
 func (c *child) stop() {
 	c.t.Helper()
 	c.signal(syscall.SIGSTOP)
@@ -289,8 +290,8 @@ func (c *child) cont() {
 	c.signal(syscall.SIGCONT)
 }
 
-// stopped tells whether all threads of the process have stopped: one may still run
-// while another one takes the signal.
+// stopped tells whether all threads of the process have stopped. One thread may still run
+// after another one has received the signal.
 func (c *child) stopped() bool {
 	if runtime.GOOS != "linux" {
 		time.Sleep(pauseSeen / 4)
@@ -316,7 +317,7 @@ func (c *child) signal(sig os.Signal) {
 // kill ends the process, stopped or not, and returns when it has ended.
 func (c *child) kill() {
 	_ = c.cmd.Process.Kill() // it may have ended
-	_ = c.stdin.Close()      // only now: at its end the child would unlock
+	_ = c.stdin.Close()      // only after Kill, because a child whose input ends would unlock
 	for range c.lines {
 		continue
 	}

@@ -23,9 +23,10 @@ import (
 //     permit is lost.
 //
 // A client that wants several permits adds a member for each. If its attempt fails, it removes the member that a client
-// with a single permit would have added. So what nodes have added for it stays until it expires, or is added again.
+// with a single permit would have added. So the members that nodes have added for it stay until they expire, or until
+// they are added again.
 //
-// Clients and timings are not those of redis-semaphore.
+// The Redis clients and the timings are not those of redis-semaphore.
 
 // Settings of redis-semaphore, by default.
 const (
@@ -97,7 +98,7 @@ func (p *countingParty) Permit(ctx context.Context, name string, n, weight int) 
 	}
 }
 
-// countingGrip is some permits, which are refreshed until they are released.
+// A countingGrip holds permits, which are refreshed until they are released.
 type countingGrip struct {
 	party    *countingParty
 	name     string
@@ -121,7 +122,7 @@ func (p *countingParty) newGrip(name string, n, weight int) *countingGrip {
 	return g
 }
 
-// onAll runs a script on nodes, and returns which are for it.
+// onAll runs a script on nodes. It returns the nodes that voted yes and those that did not.
 func (g *countingGrip) onAll(ctx context.Context, script *redis.Script, nodes []*redis.Client) (yes, no []*redis.Client) {
 	args := append([]any{g.value, g.n, g.party.set.Expiry.Milliseconds(), time.Now().UnixMilli()}, g.members...)
 	votes := make([]int, len(nodes))
@@ -171,7 +172,7 @@ func (g *countingGrip) refresh() {
 	}
 }
 
-// Extend refreshes the permits. Nodes that do not have them any more may add them again.
+// Extend refreshes the permits. If it succeeds, it asks the nodes that no longer have them to add them again.
 func (g *countingGrip) Extend(ctx context.Context) error {
 	yes, no := g.onAll(ctx, countingExtend, g.party.clients)
 	if len(yes) >= g.quorum() {

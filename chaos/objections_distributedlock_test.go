@@ -15,12 +15,13 @@ import (
 // follows its source (github.com/madelson/DistributedLock, src/DistributedLock.Redis, commit 08c6404), and has scripts
 // of its own with the same effects:
 //
-//   - the readers are a set under one key, which has one TTL: acquire and extend raise it, release does not lower it;
+//   - the readers are a set under one key with one TTL. Acquire and extend raise the TTL, release does not lower it;
 //   - the writer is a value under another key;
 //   - a writer that waits sets that key to a mark, which keeps new readers out.
 //
-// An attempt asks all nodes and succeeds on a quorum. Otherwise it is released, and repeated after a random pause. A
-// lock is extended until it is released. Clients and timings are not those of DistributedLock.
+// An attempt asks all nodes, and succeeds if a quorum grants it. After a failed attempt the client releases what nodes
+// have granted, and tries again after a random pause. A lock is extended until it is released. The Redis clients and
+// the timings are not those of DistributedLock.
 
 // Settings of DistributedLock, by default.
 const (
@@ -88,7 +89,7 @@ func (p *oneSetParty) Close() {
 	closeAll(p.clients)
 }
 
-// onAll runs a script on all nodes, and returns how many are for it.
+// onAll runs a script on all nodes, and returns how many voted yes.
 func (p *oneSetParty) onAll(ctx context.Context, script *redis.Script, name, value string) int {
 	votes := make([]int, len(p.clients))
 	var asking sync.WaitGroup
@@ -108,14 +109,14 @@ func (p *oneSetParty) onAll(ctx context.Context, script *redis.Script, name, val
 
 func (p *oneSetParty) quorum() int { return len(p.clients)/2 + 1 }
 
-// attempt makes one attempt with a script, and releases it if it fails.
+// attempt makes one attempt with a script. If it fails, it releases what nodes have granted.
 func (p *oneSetParty) attempt(ctx context.Context, name string, g *oneSetGrip, acquire *redis.Script) bool {
 	start := time.Now()
 	if p.onAll(ctx, acquire, name, g.value) >= p.quorum() && time.Since(start) < time.Duration((1-oneSetValid)*float64(p.set.Expiry)) {
 		g.party, g.name, g.until = p, name, start.Add(p.set.Expiry)
 		return true
 	}
-	if acquire != oneSetWrite { // a writer keeps its mark while it waits
+	if acquire != oneSetWrite { // a writer that waits keeps its mark
 		p.onAll(context.WithoutCancel(ctx), g.release, name, g.value)
 	}
 	return false
@@ -129,7 +130,7 @@ func newWriter() *oneSetGrip {
 	return &oneSetGrip{value: rand.Text(), extend: oneSetExtendWrite, release: oneSetReleaseWrite, released: make(chan struct{})}
 }
 
-// again repeats attempts until one succeeds.
+// again repeats attempts until one succeeds, or until ctx is done.
 func (p *oneSetParty) again(ctx context.Context, attempt func() bool) error {
 	for !attempt() {
 		if ctx.Err() != nil {
@@ -212,7 +213,7 @@ func (g *oneSetGrip) begin() grip {
 			case <-g.party.ctx.Done():
 				return
 			default:
-				_ = g.Extend(g.party.ctx) // it tries again in time
+				_ = g.Extend(g.party.ctx) // after an error the loop tries again
 			}
 		}
 	})

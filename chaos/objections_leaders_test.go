@@ -21,11 +21,11 @@ import (
 //   - a record names the leader. A client replaces it only if nobody has changed it since the client has read it;
 //   - a client that sees the record changed notes the time of its own clock. It takes over when it has seen no change
 //     for the lease duration;
-//   - the leader changes the record every retry period. If it has failed to for the renew deadline, the context of its
-//     work ends.
+//   - the leader changes the record every retry period. If it could not change the record for the renew deadline, the
+//     context of its work ends.
 //
-// The record is in a Redis server instead of the Kubernetes API, with a script that compares and sets. The three
-// durations have the relations that they have by default: 15 s, 10 s and 2 s.
+// The record is in a Redis server instead of the Kubernetes API, with a script that compares and sets. By default the
+// lease duration is 15 s, the renew deadline 10 s and the retry period 2 s. Here they have the same ratios.
 
 // A leadingParty is a process that can lead.
 type leadingParty interface {
@@ -86,7 +86,7 @@ func (p *thisParty) Lead(ctx context.Context, name string) (grip, error) {
 				return nil // a second term: the scene is over
 			}
 			g.Mutex, g.lost = redsync.FromContext(term), term.Done()
-			g.token = g.Fence() // once: when the term is over, it is 0
+			g.token = g.Fence() // read it now, because Fence returns 0 after the term
 			close(leads)
 			select {
 			case <-term.Done():
@@ -187,7 +187,7 @@ type elector struct {
 	stop context.CancelFunc
 }
 
-// An electionRecord is what the record says. Each change makes another text of it.
+// An electionRecord is the content of the record. Each change makes it a different text.
 type electionRecord struct {
 	Holder  string
 	Renewed time.Time // for display: nobody compares it with a clock
@@ -226,12 +226,12 @@ func (e *elector) tryAcquireOrRenew(ctx context.Context) bool {
 	return true
 }
 
-// leads starts the renewals.
+// leads starts the renewals, and returns the leadership.
 func (e *elector) leads() grip {
 	renewed := make(chan struct{})
 	e.party.renewing.Go(func() {
 		defer close(renewed)
-		defer e.stop() // the context of the leader's work
+		defer e.stop() // ends the context of the leader's work
 		for e.renew() {
 			pause(e.ctx, e.party.retryPeriod())
 		}
@@ -239,7 +239,7 @@ func (e *elector) leads() grip {
 	return &electorGrip{e, renewed}
 }
 
-// renew tries until the renew deadline.
+// renew tries to change the record until it succeeds, or until the renew deadline has passed.
 func (e *elector) renew() bool {
 	ctx, cancel := context.WithTimeout(e.ctx, e.party.renewDeadline())
 	defer cancel()
@@ -262,7 +262,7 @@ func (g *electorGrip) Lost() <-chan struct{}      { return g.ctx.Done() }
 func (*electorGrip) Token() uint64                { return 0 }
 func (*electorGrip) Extend(context.Context) error { return errors.ErrUnsupported }
 
-// Unlock does what ReleaseOnCancel does.
+// Unlock does what client-go does with ReleaseOnCancel.
 func (g *electorGrip) Unlock(ctx context.Context) error {
 	g.stop()
 	<-g.renewed

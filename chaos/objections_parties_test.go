@@ -20,16 +20,16 @@ import (
 // An accused is a library against which objections are raised.
 type accused struct {
 	name string
-	// nodes is how many servers a lock of it is on.
+	// nodes is how many servers keep a lock of the library.
 	nodes int
-	// key is the Redis key of a lock.
+	// key returns the Redis key of a lock.
 	key func(name string) string
-	// saysTaken tells whether an error of TryLock means that somebody else has it.
+	// saysTaken tells whether an error of TryLock means that somebody else has the lock.
 	saysTaken func(error) bool
 	open      func(addrs []string, set setting) (party, error)
 }
 
-// A setting is what scenes choose. What a library lacks it leaves out.
+// A setting has the options that a scene chooses. A library ignores those that it does not have.
 type setting struct {
 	Expiry  time.Duration
 	Auto    bool // the lock extends itself
@@ -37,15 +37,15 @@ type setting struct {
 	Heal    bool // Extend sets missing keys again
 	Guard   bool // nodes that have restarted do not count for an expiry
 
-	// AtLeast is how long a lock stays at least, where this library tries it; 0: no longer than it is held.
+	// AtLeast is the minimal hold of a lock that TryLock acquires; 0: none.
 	AtLeast time.Duration
 	Ahead   time.Duration // by how much the clock of a party is ahead, where its library sends times
 
-	// After are the addresses to which the nodes change, where this library has joint sets.
+	// After are the addresses of the nodes after a change, for which this library makes a joint set; nil: no change.
 	After []string
 
 	// Deadline is how long this library waits for a node, as a part of the expiry; 0
-	// is its default. The others keep theirs.
+	// means its default. The other libraries keep their defaults.
 	Deadline float64
 }
 
@@ -59,12 +59,12 @@ type party interface {
 
 // A grip is a lock that was acquired.
 type grip interface {
-	// Held is what the library tells its holder without asking a node.
+	// Held reports whether the library, without asking a node, tells its holder that it holds the lock.
 	Held() bool
-	// Lost is closed when the library tells that the lock is lost; nil if it has
-	// no such signal.
+	// Lost returns a channel that is closed when the library tells that the lock is lost,
+	// or nil if the library has no such signal.
 	Lost() <-chan struct{}
-	// Extend is errors.ErrUnsupported where there is no such call.
+	// Extend returns errors.ErrUnsupported if the library has no such call.
 	Extend(ctx context.Context) error
 	Unlock(ctx context.Context) error
 	Token() uint64 // 0: none
@@ -101,7 +101,7 @@ var accusedOnes = []accused{
 	},
 }
 
-// accusedOfSeveral are those that can lock several names. Redsync v4 locks one after another.
+// accusedOfSeveral are the libraries that can lock several names. Redsync v4 locks them one after another.
 var accusedOfSeveral = []accused{
 	accusedOnes[0],
 	{
@@ -112,7 +112,7 @@ var accusedOfSeveral = []accused{
 	accusedOnes[1],
 }
 
-// accusedOfReaders are those that have readers and writers.
+// accusedOfReaders are the libraries that have readers and writers.
 var accusedOfReaders = []accused{
 	accusedOnes[0],
 	{
@@ -122,7 +122,7 @@ var accusedOfReaders = []accused{
 	},
 }
 
-// accusedOfPermits are those that have permits. They are on three nodes, as in the README of redis-semaphore.
+// accusedOfPermits are the libraries that have permits. They use three nodes, as in the README of redis-semaphore.
 var accusedOfPermits = []accused{
 	{
 		name: thisOne, nodes: fewNodes, open: openThis,
@@ -136,7 +136,7 @@ var accusedOfPermits = []accused{
 	},
 }
 
-// accusedOfLeaders are those that elect leaders.
+// accusedOfLeaders are the libraries that elect leaders.
 var accusedOfLeaders = []accused{
 	accusedOnes[0],
 	{
@@ -245,7 +245,7 @@ func (g thisGrip) Unlock(ctx context.Context) error {
 	return err
 }
 
-// Redsync v4: whether a lock is held its holder knows from Until.
+// Redsync v4. A holder learns from Until whether it still holds the lock.
 
 type v4Party struct {
 	rs      *rival.Redsync
@@ -303,7 +303,7 @@ func (g v4Grip) Unlock(ctx context.Context) error {
 	return failed(ok, err)
 }
 
-// failed is err, or an error where there is none although ok is false.
+// failed returns err. If err is nil although ok is false, it returns another error.
 func failed(ok bool, err error) error {
 	if !ok && err == nil {
 		return errors.New("false without an error")
@@ -311,8 +311,7 @@ func failed(ok bool, err error) error {
 	return err
 }
 
-// Rueidislock: one key on the first node, which it extends until it is released;
-// that is no option of it.
+// Rueidislock with one key on the first node. It always extends the key until the release.
 
 type keyParty struct{ locker rueidislock.Locker }
 
@@ -321,7 +320,8 @@ func openRueidislock(addrs []string, set setting) (party, error) {
 		ClientOption: rueidis.ClientOption{InitAddress: addrs[:1], ForceSingleClient: true},
 		KeyValidity:  set.Expiry,
 		KeyMajority:  1,
-		// Of one key there is no next: a Lock that gives up on it waits to be woken.
+		// After TryNextAfter rueidislock gives up a key and tries the next. It has only one key here, and a Lock that
+		// gives it up waits to be woken.
 		TryNextAfter:   time.Second,
 		NoLoopTracking: true, // recommended from Redis 7.0.5 on
 	})
@@ -329,8 +329,8 @@ func openRueidislock(addrs []string, set setting) (party, error) {
 }
 
 func (p *keyParty) Lock(ctx context.Context, names ...string) (grip, error) {
-	// The context of a lock ends with the one given here, which is not the
-	// deadline of the wait.
+	// In rueidislock a lock ends with the context of the call that acquired it. But ctx must
+	// bound the wait only. So Lock repeats TryLock, whose lock outlives ctx.
 	for {
 		g, err := p.TryLock(ctx, names...)
 		if err == nil || ctx.Err() != nil {
@@ -340,7 +340,7 @@ func (p *keyParty) Lock(ctx context.Context, names ...string) (grip, error) {
 	}
 }
 
-// TryLock gives the wait for the node the deadline of ctx, and not the lock. It locks one name only.
+// TryLock bounds the wait for the node by ctx, but not the lock. It locks one name only.
 func (p *keyParty) TryLock(ctx context.Context, names ...string) (grip, error) {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)

@@ -15,7 +15,7 @@ import (
 // A permitParty is a process that can hold permits of a name.
 type permitParty interface {
 	party
-	// Permit waits for so many of n permits.
+	// Permit waits until it has acquired weight of the n permits.
 	Permit(ctx context.Context, name string, n, weight int) (grip, error)
 }
 
@@ -24,13 +24,13 @@ func (p *thisParty) Permit(ctx context.Context, name string, n, weight int) (gri
 	return thisGrip{m}, m.LockContext(ctx)
 }
 
-// taker opens the library for those who take permits.
+// taker opens the library for a process that takes permits.
 func (s *stage) taker(addrs []string, set setting) permitParty {
 	s.t.Helper()
 	return s.party(addrs, set).(permitParty)
 }
 
-// take acquires so many of n permits, within limit.
+// take acquires weight of the n permits of sceneLock, within limit.
 func (s *stage) take(p permitParty, n, weight int, limit time.Duration) (grip, error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), limit)
 	defer cancel()
@@ -46,8 +46,8 @@ func (s *stage) mustTake(p permitParty, n, weight int) grip {
 	return g
 }
 
-// takeEach lets all parties wait for one of n permits, until so many have one as must have one, and for a while longer.
-// It returns those that are held in the end.
+// takeEach lets each party wait for one of n permits. It waits until must parties have one, and then for a while
+// longer. It returns the permits that are held in the end.
 func (s *stage) takeEach(parties []permitParty, n, must int) (held []grip) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
 	defer cancel()
@@ -74,8 +74,8 @@ func (s *stage) takeEach(parties []permitParty, n, must int) (held []grip) {
 	return held
 }
 
-// eachOnTwoNodes lets seven processes want one of five permits. Each of them reaches two of three nodes, and not all the
-// same two.
+// eachOnTwoNodes lets seven processes want one of five permits. Each process reaches two of three nodes, but not all
+// processes reach the same two.
 func eachOnTwoNodes(s *stage) finding {
 	const n, processes = 5, 7
 	var parties []permitParty
@@ -119,7 +119,7 @@ func permitHolderDies(s *stage) finding {
 
 // permitHolderPaused stops the holder of one of two permits until another has it. Then the holder writes.
 func permitHolderPaused(s *stage) finding {
-	const n, expiry = 2, paused * 2 / 3 // still longer than the pause by which a child knows that it was stopped
+	const n, expiry = 2, paused * 2 / 3 // longer than pauseSeen, so that the child notices its pause
 	data := realredis.Start(s.t, 1)[0]
 	a := s.startChild(orders{Addrs: s.addrs(), Set: setting{Expiry: expiry}, Data: data.Addr(), Permits: n})
 	b, c := s.taker(s.addrs(), setting{Expiry: long}), s.taker(s.addrs(), setting{Expiry: long})
@@ -140,7 +140,7 @@ func permitHolderPaused(s *stage) finding {
 	return found(broken, "the late write went through. It was %s", told)
 }
 
-// heavyAmongLight lets somebody want three of four permits while others take one each, so often that none is free.
+// heavyAmongLight lets one process want three of four permits, while others take one each so often that none is free.
 func heavyAmongLight(s *stage) finding {
 	const n, weight, light = 4, 3, 6
 	set := setting{Expiry: long}
@@ -156,7 +156,7 @@ func heavyAmongLight(s *stage) finding {
 			for ctx.Err() == nil {
 				if g, err := p.Permit(ctx, sceneLock, n, 1); err == nil {
 					pause(ctx, 100*time.Millisecond)
-					_ = g.Unlock(context.WithoutCancel(ctx)) // it may be lost, on a machine that stalls
+					_ = g.Unlock(context.WithoutCancel(ctx)) // on a machine that stalls the permit may be lost
 				}
 			}
 		})

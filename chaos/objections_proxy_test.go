@@ -15,7 +15,7 @@ type detour struct {
 	mu     sync.Mutex
 	target string
 	lanes  map[*lane]bool
-	future lane // what connections to come start with: its gates only
+	future lane // new connections start with its gates; its other fields are unused
 	cut    bool // connections are refused
 	ended  bool
 }
@@ -24,8 +24,8 @@ type detour struct {
 type lane struct {
 	client, server net.Conn
 	up, down       gate // towards the server, and back
-	armed          bool // loses, from the next bytes from the client on
-	loses          bool // the next bytes from the server, and then the connection
+	armed          bool // loses is set when the client sends its next bytes
+	loses          bool // the next bytes from the server are lost, and the connection then ends
 }
 
 // newDetour returns a detour to the server at target, which ends with the test.
@@ -77,7 +77,7 @@ func (d *detour) open(client net.Conn) {
 	})
 }
 
-// asks notes that l's client has sent something.
+// asks notes that l's client has sent something. If l is armed, its next reply is lost.
 func (d *detour) asks(l *lane) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -96,8 +96,9 @@ func (d *detour) drop(l *lane) {
 	delete(d.lanes, l)
 }
 
-// carry moves bytes through g until from ends, or lose says that what has arrived
-// is lost. Bytes that are held up arrive although from has ended meanwhile.
+// carry moves bytes from one connection to the other through g. It ends when from ends, or
+// when lose says that the bytes at hand are lost. Bytes that g has held up still arrive if
+// from has ended meanwhile.
 func (d *detour) carry(from, to net.Conn, g *gate, lose func() bool) {
 	chunks := make(chan []byte, 1<<14) // more than any scene sends
 	d.wg.Go(func() {
@@ -138,8 +139,8 @@ func (d *detour) each(f func(*lane)) {
 	}
 }
 
-// holdRequests holds up what goes to the server on the connections open now; those
-// opened later pass: packets that were delayed on their way.
+// holdRequests holds up what goes to the server on the connections that are open now, like
+// packets that are delayed on their way. Connections that are opened later pass everything.
 func (d *detour) holdRequests() { d.each(func(l *lane) { l.up.shut() }) }
 
 // holdReplies holds up what comes from the server, on all connections.
@@ -148,8 +149,8 @@ func (d *detour) holdReplies() {
 	d.future.down.shut()
 }
 
-// stall holds up both directions, on all connections: the network is cut, and
-// nobody is told.
+// stall holds up both directions on all connections, like a network that is cut without
+// an error for either end.
 func (d *detour) stall() {
 	d.holdRequests()
 	d.future.up.shut()
@@ -166,9 +167,9 @@ func (d *detour) resume() {
 	})
 }
 
-// loseReplies lets the reply to the next request on each open connection be lost, with
-// the connection. Replies that are still on their way arrive, unless the client sends that
-// request before they do.
+// loseReplies makes each open connection end without the reply to its next request.
+// Replies to earlier requests arrive, unless the client sends that next request before
+// they do.
 func (d *detour) loseReplies() { d.each(func(l *lane) { l.armed = true }) }
 
 // refuse ends all connections and refuses new ones.

@@ -21,7 +21,7 @@ import (
 type readingParty interface {
 	party
 	Read(ctx context.Context, name string) (grip, error)
-	// WithRead calls read, whose context tells the library that it is called by a reader.
+	// WithRead calls read while it holds the name as a reader. The context of read tells the library so.
 	WithRead(ctx context.Context, name string, read func(context.Context) error) error
 }
 
@@ -52,7 +52,8 @@ func (s *stage) read(p readingParty) grip {
 	return g
 }
 
-// stream lets processes lock and unlock again and again, each with its own hold and gap, until stop is called.
+// stream lets processes lock, hold for the time hold, unlock and pause for the time gap, again and again until stop is
+// called.
 func (s *stage) stream(processes int, set setting, lock func(context.Context, readingParty) (grip, error), hold, gap time.Duration) (stop func()) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
@@ -60,11 +61,11 @@ func (s *stage) stream(processes int, set setting, lock func(context.Context, re
 	for i := range processes {
 		p := s.reader(s.addrs(), set)
 		streaming.Go(func() {
-			pause(ctx, hold*time.Duration(i)/time.Duration(processes)) // one comes while the others hold
+			pause(ctx, hold*time.Duration(i)/time.Duration(processes)) // each one comes at another moment, while others hold
 			for ctx.Err() == nil {
 				if g, err := lock(ctx, p); err == nil {
 					pause(ctx, hold)
-					_ = g.Unlock(context.WithoutCancel(ctx)) // it may be lost, on a machine that stalls
+					_ = g.Unlock(context.WithoutCancel(ctx)) // on a machine that stalls the lock may be lost
 				}
 				pause(ctx, gap)
 			}
@@ -93,8 +94,8 @@ func readersOverlap(s *stage) finding {
 	return found(kept, "the writer had it after %s", seconds(took))
 }
 
-// readersOverlapATry is readersOverlap with a writer that does not wait. So each reader can wait for the next one before
-// it unlocks.
+// readersOverlapATry is readersOverlap with a writer that only tries. No writer waits, so the next reader need not wait
+// for one. So each reader can hold the name until the next one has it.
 func readersOverlapATry(s *stage) finding {
 	set := setting{Expiry: long}
 	writer := s.party(s.addrs(), set)
@@ -108,7 +109,7 @@ func readersOverlapATry(s *stage) finding {
 		for i := 1; ; i++ {
 			pause(ctx, 50*time.Millisecond)
 			next, err := parties[i%2].Read(ctx, sceneLock)
-			_ = holder.Unlock(context.WithoutCancel(ctx)) // it may be lost, on a machine that stalls
+			_ = holder.Unlock(context.WithoutCancel(ctx)) // on a machine that stalls the lock may be lost
 			if err != nil {
 				return // the scene is over
 			}
@@ -128,7 +129,7 @@ func readersOverlapATry(s *stage) finding {
 	return found(kept, "the writer got it")
 }
 
-// writersStream lets writers come so often that one always waits. Readers come.
+// writersStream lets writers come so often that one always waits. Then readers come.
 func writersStream(s *stage) finding {
 	const readers = 4
 	set := setting{Expiry: long}
@@ -169,7 +170,7 @@ func writersStream(s *stage) finding {
 	return found(kept, "the last of %d readers had it after %s", readers, seconds(took))
 }
 
-// readerDies kills a reader. Others come and go meanwhile, one at a time. The writer comes, and gets the lock by get.
+// readerDies kills a reader, while others come and go, one at a time. Then a writer comes, which locks by calling get.
 func readerDies(get func(s *stage, p party, limit time.Duration) error) func(*stage) finding {
 	return func(s *stage) finding {
 		a := s.startChild(orders{Addrs: s.addrs(), Set: setting{Expiry: short}, Reads: true})
@@ -287,12 +288,12 @@ func pausedReader(s *stage) finding {
 	return found(kept, "the late read was refused")
 }
 
-// cutOffReader is cutOff with a reader, and a writer that comes.
+// cutOffReader is cutOff with a reader that is cut off, and a writer that comes next.
 func cutOffReader(s *stage) finding {
 	return cutOffHolder(s, func(p party) grip { return s.read(p.(readingParty)) })
 }
 
-// readData reads the data, with the token of g if it has one.
+// readData reads the data, with the token unless it is 0.
 func readData(ctx context.Context, data *redis.Client, token uint64) (string, error) {
 	if token != 0 {
 		return fencing.NewRedis(data).Read(ctx, dataKey, token, 0)
@@ -300,7 +301,7 @@ func readData(ctx context.Context, data *redis.Client, token uint64) (string, er
 	return data.Get(ctx, dataKey).Result()
 }
 
-// downgradeLost holds up a downgrade on the way to two of five nodes. A reader comes, and another writer.
+// downgradeLost holds up a downgrade on the way to two of five nodes. Then a reader comes, and another writer.
 func downgradeLost(s *stage) finding {
 	detours, addrs := s.detours()
 	set := setting{Expiry: long}

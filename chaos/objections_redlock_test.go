@@ -17,20 +17,20 @@ import (
 // (github.com/mike-marcacci/node-redlock, src/index.ts, commit 09fd36a), and has scripts of its own with the same
 // effects:
 //
-//   - acquire sets all keys on a node if none of them exists there, also none with the caller's own value;
+//   - acquire sets all keys on a node if none of them exists there, not even with the caller's own value;
 //   - extend sets all keys again if all have the caller's value;
-//   - release deletes those that have it, and succeeds on a node if these were all.
+//   - release deletes the keys that have the caller's value, and succeeds on a node if all keys had it.
 //
-// An operation is over when a quorum of nodes is for it or against it. If it fails it is repeated, up to ten times,
-// with the same value. What failed attempts have set stays until the last one has failed. The validity counts from
-// before the first attempt.
+// An operation ends as soon as a quorum of nodes has voted for it or against it. If it fails, it is repeated up to ten
+// times with the same value. Keys that failed attempts have set stay until the last attempt has failed. The validity
+// counts from before the first attempt.
 
 // Settings of node-redlock, by default.
 const (
 	redlockRetries   = 10
 	redlockDelay     = 200 * time.Millisecond
 	redlockJitter    = 100 * time.Millisecond
-	redlockThreshold = 500 * time.Millisecond // an extension begins so long before the end
+	redlockThreshold = 500 * time.Millisecond // an extension begins this long before the lock ends
 	redlockDrift     = 0.01
 )
 
@@ -72,11 +72,11 @@ func openRedlock(addrs []string, set setting) (party, error) {
 	p := &redlockParty{set: set}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	for _, addr := range addrs {
-		// By default ioredis waits for a reply without an end, and sends a command again when the connection breaks.
+		// By default ioredis waits for a reply without a limit, and sends a command again when the connection breaks.
 		p.clients = append(p.clients, redis.NewClient(&redis.Options{
 			Addr: addr, ReadTimeout: -1, WriteTimeout: -1, MaxRetries: 20, ContextTimeoutEnabled: true,
 		}))
-		// It has one connection for each node, which keeps the order.
+		// It has one connection to each node, on which commands stay in order.
 		queue := make(chan func(), 1024)
 		p.queues = append(p.queues, queue)
 		p.workers.Go(func() { p.work(queue) })
@@ -101,7 +101,7 @@ func (p *redlockParty) Close() {
 	closeAll(p.clients)
 }
 
-// Lock is repeated by its caller when acquire has failed.
+// Lock repeats acquire when it has failed. In node-redlock the caller must do so.
 func (p *redlockParty) Lock(ctx context.Context, names ...string) (grip, error) {
 	for {
 		g, err := p.acquire(names, redlockRetries)
@@ -129,13 +129,13 @@ func (p *redlockParty) acquire(names []string, retries int) (grip, error) {
 	return g, nil
 }
 
-// expiration is the end of a lock whose acquire or extend began at start.
+// expiration returns the end of a lock whose acquire or extend began at start.
 func (p *redlockParty) expiration(start time.Time) time.Time {
 	drift := time.Duration(redlockDrift*float64(p.set.Expiry)) + 2*time.Millisecond
 	return start.Add(p.set.Expiry - drift)
 }
 
-// execute runs a script on all nodes until a quorum is for it.
+// execute repeats attempts until one succeeds, or until the retries are used up.
 func (p *redlockParty) execute(script *redis.Script, retries int, names []string, args ...any) error {
 	for try := 0; ; try++ {
 		if p.attempt(script, names, args) {
@@ -148,7 +148,8 @@ func (p *redlockParty) execute(script *redis.Script, retries int, names []string
 	}
 }
 
-// attempt reports whether a quorum of nodes is for it, as soon as a quorum is for it or against it.
+// attempt runs a script on all nodes, and reports whether a quorum voted for it. It returns as soon as a quorum has
+// voted for it or against it.
 func (p *redlockParty) attempt(script *redis.Script, names []string, args []any) bool {
 	votes := make(chan bool, len(p.clients))
 	for i, c := range p.clients {
@@ -169,8 +170,8 @@ func (p *redlockParty) attempt(script *redis.Script, names []string, args []any)
 	return in[true] >= quorum
 }
 
-// redlockGrip is a lock of node-redlock: of its function using, which extends it and has a signal, where the
-// setting says Auto.
+// redlockGrip is a lock of node-redlock. If the setting says Auto, it is a lock of node-redlock's function using, which
+// extends the lock and has a signal for its loss.
 type redlockGrip struct {
 	party    *redlockParty
 	names    []string
@@ -178,7 +179,7 @@ type redlockGrip struct {
 	mu       sync.Mutex
 	expires  time.Time // guarded by mu
 	using    sync.WaitGroup
-	aborted  chan struct{} // closed when the signal is
+	aborted  chan struct{} // the signal: closed when the lock is lost
 	released chan struct{} // closed when the function has returned
 }
 
@@ -188,7 +189,7 @@ func (g *redlockGrip) end() time.Time {
 	return g.expires
 }
 
-// Held implements grip. Within using there is the signal, and no way to the time of the end.
+// Held implements grip. Within using a holder sees only the signal, not the time at which the lock ends.
 func (g *redlockGrip) Held() bool {
 	if !g.party.set.Auto {
 		return time.Now().Before(g.end())
@@ -224,8 +225,8 @@ func (g *redlockGrip) Extend(context.Context) error {
 	return err
 }
 
-// extendAgainAndAgain extends the lock shortly before its end. An extension that fails is repeated until the lock
-// has expired. Only then the signal tells so.
+// extendAgainAndAgain extends the lock shortly before its end. It repeats an extension that fails until the lock has
+// expired, and only then gives the signal.
 func (g *redlockGrip) extendAgainAndAgain() {
 	for {
 		timer := time.NewTimer(time.Until(g.end()) - redlockThreshold)
@@ -258,7 +259,7 @@ func (g *redlockGrip) Unlock(context.Context) error {
 // chain is a lock on each of several names.
 type chain []grip
 
-// lockEach locks names in this order. If one cannot be had it unlocks those before.
+// lockEach locks names in this order. If it cannot lock one, it unlocks those that it has locked.
 func lockEach(ctx context.Context, lock func(context.Context, string) (grip, error), names []string) (grip, error) {
 	if len(names) == 1 {
 		return lock(ctx, names[0])

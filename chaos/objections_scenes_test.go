@@ -12,13 +12,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
-// Expiries: short where the end of a lock is waited for, long where it must not
-// come.
+// Expiries. A scene uses short if it waits for the end of a lock, and long if the lock
+// must not end during the scene.
 const (
 	short = 2 * time.Second
 	long  = 30 * time.Second
 
-	// paused is that of locks whose holder is stopped: the machine may stall before.
+	// paused is for locks whose holder is stopped. It leaves time for a machine that stalls before the stop.
 	paused = 6 * time.Second
 )
 
@@ -66,8 +66,9 @@ func pausedHolderWrites(s *stage) finding {
 }
 
 // pausedDuringLock is Kleppmann's second example: the replies wait in the kernel
-// while the client is stopped, until the keys have expired. The deadline leaves time to
-// stop it; on a machine so slow that it has given up by then, it has not got the lock.
+// while the client is stopped, until the keys have expired. The node deadline is long, so that
+// the scene can stop the client before it gives up. On a machine too slow for that, the client
+// gives up, and does not get the lock.
 func pausedDuringLock(s *stage) finding {
 	detours, addrs := s.detours()
 	a := s.startChild(orders{Addrs: addrs, Set: setting{Expiry: paused, Deadline: 0.45}, Once: true})
@@ -97,7 +98,8 @@ func clocksForward(s *stage) finding {
 	return s.contest(g, b)
 }
 
-// clocksBack lets a holder die whose keys some nodes then keep for an hour.
+// clocksBack kills a holder after the clocks of some nodes were set back by an hour. These nodes keep its keys for an
+// hour longer.
 func clocksBack(s *stage) finding {
 	a := s.startChild(orders{Addrs: s.addrs(), Set: setting{Expiry: short}})
 	b := s.party(s.addrs(), setting{Expiry: long})
@@ -170,8 +172,8 @@ func bareQuorumRestarts(set setting) func(*stage) finding {
 	}
 }
 
-// lateSet holds up what a sends to a quorum of nodes, on the connections of that
-// time, until a has given up, or unlocked.
+// lateSet holds up what process a sends to a quorum of nodes on its open connections, until
+// a has given up or unlocked.
 func lateSet(s *stage) finding {
 	detours, addrs := s.detours()
 	a := s.party(addrs, setting{Expiry: long})
@@ -186,7 +188,7 @@ func lateSet(s *stage) finding {
 	for _, d := range detours {
 		d.resume()
 	}
-	time.Sleep(persistence / 2) // it arrives
+	time.Sleep(persistence / 2) // the late SETs arrive
 	return s.gone()
 }
 
@@ -196,8 +198,8 @@ func lateRelease(s *stage) finding {
 	g := s.lock(a, 0)
 	for _, d := range detours {
 		d.holdRequests()
-		// rueidislock would extend the lock otherwise, on a connection that it
-		// opens anew.
+		// Otherwise rueidislock would open a new connection, and extend the lock
+		// on it.
 		d.future.up.shut()
 	}
 	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
@@ -209,11 +211,11 @@ func lateRelease(s *stage) finding {
 		d.resume()
 	}
 	unlocking.Wait()
-	time.Sleep(persistence / 2) // it arrives
+	time.Sleep(persistence / 2) // the late release arrives
 	return s.unharmed(second)
 }
 
-// unharmed looks that a quorum still has the lock of g.
+// unharmed checks that a quorum of nodes still has the lock of g.
 func (s *stage) unharmed(g grip) finding {
 	if n := s.holding(); n < s.quorum() || !g.Held() {
 		return found(broken, "the next holder's keys are on %d of %d nodes", n, s.accused.nodes)
@@ -222,7 +224,7 @@ func (s *stage) unharmed(g grip) finding {
 }
 
 func frozenMinority(s *stage) finding {
-	a := s.party(s.addrs(), setting{Expiry: long, Deadline: 0.2}) // 6 s: more than prompt
+	a := s.party(s.addrs(), setting{Expiry: long, Deadline: 0.2}) // the deadline of 6 s is longer than prompt
 	for i := range s.some(2) {
 		s.servers[i].Freeze()
 		defer s.servers[i].Thaw()
@@ -255,8 +257,8 @@ func frozenMinority(s *stage) finding {
 	return found(kept, "the slowest call took %.1f ms", slowest.Seconds()*1000)
 }
 
-// lostReplies loses the replies to the acquire on a quorum of nodes, which have the
-// key then.
+// lostReplies loses the replies to the acquire on a quorum of nodes. These nodes have set
+// the key.
 func lostReplies(s *stage) finding {
 	detours, addrs := s.detours()
 	a := s.party(addrs, setting{Expiry: long})
@@ -303,7 +305,7 @@ func cancelledLock(s *stage) finding {
 	return f
 }
 
-// splitVote lets five processes want one lock again and again.
+// splitVote lets five processes lock the same name again and again.
 func splitVote(s *stage) finding {
 	const processes, times = 5, 4
 	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
@@ -340,7 +342,7 @@ func splitVote(s *stage) finding {
 	return found(kept, "%d holds of %d processes in %s", processes*times, processes, seconds(time.Since(start)))
 }
 
-// failover replaces a node by its replica, which has not heard of the lock.
+// failover replaces a node by its replica, which does not have the key of the lock.
 func failover(s *stage) finding {
 	replica := realredis.Start(s.t, 1)[0]
 	host, port, _ := strings.Cut(s.servers[0].Addr(), ":")
@@ -355,7 +357,7 @@ func failover(s *stage) finding {
 	detours, addrs := s.detours()
 	set := setting{Expiry: long}
 	a, b := s.party(addrs, set), s.party(addrs, set)
-	// Replication is asynchronous: what comes now the replica does not hear.
+	// Replication is asynchronous, so a replica may lack the last writes. Here it receives none from now on.
 	if _, err := replica.Do("replicaof", "no", "one"); err != nil {
 		s.t.Fatal(err)
 	}
@@ -375,8 +377,9 @@ func minorityFlushed(s *stage) finding {
 	return s.contest(g, b)
 }
 
-// allFlushed lets b in beside a, which hears of it with its next extension or at its end.
-// On a machine that stalls b comes too late for that: it is played again, with more time.
+// allFlushed lets b lock while a still believes that it holds the lock. Process a learns of its loss
+// when it extends the lock next, or when the lock ends. On a machine that stalls, b may come only after
+// that. Then the scene is played again with a longer expiry.
 func allFlushed(s *stage) finding {
 	flush := func() {
 		for i := range s.servers {
@@ -435,7 +438,7 @@ func extendAfterLoss(s *stage) finding {
 	a, b := s.party(s.addrs(), setting{Expiry: short / 2, Heal: true}), s.party(s.addrs(), setting{Expiry: long})
 	g := s.lock(a, 0)
 	second := s.mustNext(b)
-	_ = second.Unlock(s.t.Context()) // an answer may be late, but the keys go
+	_ = second.Unlock(s.t.Context()) // an answer may be late, but the keys are deleted
 	s.until("the keys are gone", func() bool { return s.holding() == 0 })
 	err := g.Extend(s.t.Context())
 	left := s.holding()
@@ -448,7 +451,7 @@ func extendAfterLoss(s *stage) finding {
 	return found(kept, "Extend failed, and set nothing")
 }
 
-// taken lets b have the lock that a holds, by deleting a's keys.
+// taken deletes the keys of the lock, as if it had been lost, and lets b acquire it.
 func (s *stage) taken(b party) grip {
 	s.t.Helper()
 	for i := range s.servers {
@@ -468,7 +471,7 @@ func autoExtensionAfterLoss(s *stage) finding {
 	case waited > short+tolerance:
 		return found(broken, "told after %s, the expiry is %s", seconds(waited), seconds(short))
 	}
-	time.Sleep(short / 2) // for an extension that goes on
+	time.Sleep(short / 2) // leaves time for an extension that should not happen
 	f := s.unharmed(second)
 	if f.verdict == kept {
 		f.saw = "told after " + seconds(waited)
@@ -480,7 +483,7 @@ func unlockOfAnothers(s *stage) finding {
 	a, b := s.party(s.addrs(), setting{Expiry: long}), s.party(s.addrs(), setting{Expiry: long})
 	g := s.lock(a, s.accused.nodes)
 	second := s.taken(b)
-	_ = g.Unlock(s.t.Context()) // what it says is another matter
+	_ = g.Unlock(s.t.Context()) // this scene does not judge what Unlock returns
 	time.Sleep(persistence / 2)
 	return s.unharmed(second)
 }
@@ -489,14 +492,15 @@ func cutOff(s *stage) finding {
 	return cutOffHolder(s, func(p party) grip { return s.lock(p, 0) })
 }
 
-// cutOffHolder cuts off a holder, which has the lock by take, from all nodes. Another process comes to lock.
+// cutOffHolder lets a process lock by calling take, and then cuts it off from all nodes. Another process waits for the
+// lock.
 func cutOffHolder(s *stage, take func(party) grip) finding {
 	s.t.Helper()
 	detours, addrs := s.detours()
 	set := setting{Expiry: short, Auto: true}
 	a, b := s.party(addrs, set), s.party(s.addrs(), set)
 	g := take(a)
-	if s.accused.name != redsyncV4 { // it extends itself; at this time no extension is due
+	if s.accused.name != redsyncV4 { // the lock extends itself; wait for a time at which no extension is due
 		time.Sleep(short * 7 / 4)
 	}
 	for _, d := range detours {
@@ -526,8 +530,8 @@ func cutOffHolder(s *stage, take func(party) grip) finding {
 	return found(kept, "told before the next holder came")
 }
 
-// replaceLast starts a server in the place of the last one. It returns the addresses before and after that. The
-// addresses before lead to the servers through detours.
+// replaceLast starts a server that replaces the last one. It returns the addresses before and after the replacement.
+// The addresses before it lead to the servers through detours.
 func (s *stage) replaceLast() (detours []*detour, before, after []string) {
 	s.t.Helper()
 	detours, before = s.detours()
@@ -537,14 +541,15 @@ func (s *stage) replaceLast() (detours []*detour, before, after []string) {
 	return detours, before, append(after[:n-1:n-1], after[n])
 }
 
-// overtaken returns the detours of a that messages of b overtake, to two nodes that both have.
+// overtaken returns the detours on which the messages of a process are slow, so that those of another process overtake
+// them. They lead to two nodes that both processes have.
 func overtaken(detours []*detour) []*detour {
 	last := len(detours) - 1
 	return detours[min(2, last):last]
 }
 
-// nodesReplaced lets a, which has the old nodes, lock while b does, which has the new ones. Nothing fails: some
-// messages of b are faster than those of a.
+// nodesReplaced lets process a, which has the old nodes, and process b, which has the new ones, lock at the same time.
+// Nothing fails, but some messages of b are faster than those of a.
 func nodesReplaced(s *stage) finding {
 	set := setting{Expiry: long}
 	detours, before, after := s.replaceLast()
@@ -574,7 +579,8 @@ func nodesReplaced(s *stage) finding {
 	return s.both(g, second)
 }
 
-// nodesReplacedJointly has the same nodes and the same slow messages, and j between a and b, with both sets.
+// nodesReplacedJointly is nodesReplaced with a third process j, which has both sets. Process a never locks beside b: j
+// locks beside a, and then beside b.
 func nodesReplacedJointly(s *stage) finding {
 	set := setting{Expiry: long}
 	detoursOfA, before, after := s.replaceLast()

@@ -10,15 +10,15 @@ import (
 
 // This file plays the objections about locks on several names.
 
-// otherLock is the second name of a lock on two. The first is sceneLock, about which the helpers of a stage are.
+// otherLock is the second name of a lock on two names. The first is sceneLock, which the helpers of a stage use.
 const otherLock = "objection, second name"
 
 var twoLocks = []string{sceneLock, otherLock}
 
-// standstill is for how long nobody gets anywhere before a scene takes that for a deadlock.
+// standstill is how long a scene waits for progress. If there is none, the scene counts that as a deadlock.
 const standstill = 3 * time.Second
 
-// transfers lets one process for each list lock all its names in that order, again and again.
+// transfers starts one process for each list. The process locks all names of its list in that order, again and again.
 func transfers(lists ...[]string) func(*stage) finding {
 	return func(s *stage) finding {
 		const times = 20
@@ -80,7 +80,7 @@ func transfers(lists ...[]string) func(*stage) finding {
 	}
 }
 
-// circle returns a list of two names for each of n processes: each shares one with each of its neighbours.
+// circle returns a list of two names for each of n processes. Each process shares one name with each of its neighbors.
 func circle(n int) (lists [][]string) {
 	name := func(i int) string { return fmt.Sprintf("fork %d", i%n) }
 	for i := range n {
@@ -149,7 +149,7 @@ func diesInRelease(s *stage) finding {
 	return found(kept, "free within the expiry")
 }
 
-// lostReleases loses the replies to the release on three nodes. Meanwhile b comes for one of the names.
+// lostReleases loses the replies to the release on three nodes. Meanwhile process b waits for one of the names.
 func lostReleases(s *stage) finding {
 	detours, addrs := s.detours()
 	a, b := s.party(addrs, setting{Expiry: long}), s.party(s.addrs(), setting{Expiry: long})
@@ -160,12 +160,12 @@ func lostReleases(s *stage) finding {
 	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
 	defer cancel()
 	var unlocking sync.WaitGroup
-	unlocking.Go(func() { _ = g.Unlock(ctx) }) // what it says is another matter
+	unlocking.Go(func() { _ = g.Unlock(ctx) }) // this scene does not judge what Unlock returns
 	start := time.Now()
 	second := s.mustNext(b)
 	took := time.Since(start)
 	unlocking.Wait()
-	time.Sleep(persistence / 2) // for a release that is repeated
+	time.Sleep(persistence / 2) // leaves time for a release that is sent again
 	f := s.unharmed(second)
 	switch _, ok := within(soon, func() bool { return s.holdingOf(otherLock) == 0 }); {
 	case f.verdict != kept:
@@ -181,7 +181,7 @@ func lostReleases(s *stage) finding {
 // oneOfTheKeysGone deletes the keys of one name on some nodes. Then b tries to get that name.
 func oneOfTheKeysGone(nodes int) func(*stage) finding {
 	return func(s *stage) finding {
-		for expiry := short; ; expiry *= 2 { // as in allFlushed
+		for expiry := short; ; expiry *= 2 { // for the reason see allFlushed
 			a, b := s.party(s.addrs(), setting{Expiry: expiry, Auto: true}), s.party(s.addrs(), setting{Expiry: long})
 			start := time.Now()
 			g := s.lockBoth(a)
@@ -205,7 +205,8 @@ func oneOfTheKeysGone(nodes int) func(*stage) finding {
 	}
 }
 
-// lockBoth acquires both names. On a machine that has stalled some nodes may not have the keys any more.
+// lockBoth acquires both names, and waits for a short time until all nodes have the keys. On a machine that has
+// stalled, some keys may have expired already.
 func (s *stage) lockBoth(p party) grip {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)

@@ -14,28 +14,28 @@ const (
 	// sceneLock is the lock of every scene.
 	sceneLock = "objection"
 
-	// tolerance is how much later than the next holder came the former one may be
-	// told: what a busy machine makes late, and more than any drift here. Where looks
-	// are made until then (within), a machine that stalls does not use it up.
+	// tolerance is how late the former holder may be told of its loss. It counts from when
+	// the next holder has come. It allows for a busy machine, and is more than any drift
+	// here. If a scene waits with within, a machine that stalls does not use it up.
 	tolerance = 250 * time.Millisecond
 
-	// soon is how long something may take that needs no waiting.
+	// soon is how long an operation that need not wait may take.
 	soon = 3 * time.Second
 
-	// prompt is how long a call may take that waits for no node: less than the node
-	// deadline that frozenMinority gives this library, and than redsync's wait, 5 s.
+	// prompt is how long a call that waits for no node may take. It is less than the node
+	// deadline that frozenMinority gives this library, and less than redsync's wait of 5 s.
 	prompt = 4 * time.Second
 
-	// scenePatience bounds what must happen for a scene to go on.
+	// scenePatience bounds the wait for anything that a scene needs to go on.
 	scenePatience = 20 * time.Second
 )
 
-// A stage is what one scene with one library is played on.
+// A stage has the servers on which one scene is played with one library.
 type stage struct {
 	t       *testing.T
 	accused accused
 	servers []*realredis.Server
-	clocks  []*nodeClock // those of the servers; nil where nobody sets them
+	clocks  []*nodeClock // those of the servers; nil if the scene does not set them
 }
 
 // newStage starts the servers, with clocks that can be set if clocks is true.
@@ -72,7 +72,7 @@ func (s *stage) startWithClock(library string) {
 	s.servers, s.clocks = append(s.servers, server), append(s.clocks, clock)
 }
 
-// jump sets the clocks of servers first to last-1, which are right, forward or back.
+// jump sets the clocks of servers first to last-1 forward or back. They must be right before.
 func (s *stage) jump(first, last int, by time.Duration) {
 	s.t.Helper()
 	for i := first; i < last; i++ {
@@ -88,7 +88,7 @@ func (s *stage) jump(first, last int, by time.Duration) {
 	}
 }
 
-// some is n of five servers, or the one.
+// some returns n, or 1 for a library that has only one server.
 func (s *stage) some(n int) int { return min(n, s.accused.nodes) }
 
 func (s *stage) quorum() int { return s.accused.nodes/2 + 1 }
@@ -101,7 +101,7 @@ func (s *stage) addrs() []string {
 	return addrs
 }
 
-// detours puts one between the servers and whoever uses the addresses returned.
+// detours puts a detour in front of each server. A party that uses the returned addresses goes through them.
 func (s *stage) detours() (detours []*detour, addrs []string) {
 	s.t.Helper()
 	for _, server := range s.servers {
@@ -125,8 +125,9 @@ func (s *stage) party(addrs []string, set setting) party {
 	return p
 }
 
-// warm lets a fault meet what it is meant for: connections are open, scripts are
-// loaded. On a busy machine an answer may be too late, which is no matter here.
+// warm opens connections and loads scripts, so that a later fault hits the commands of the
+// scene, and not these preparations. An answer that comes too late on a busy machine does no
+// harm here.
 func warm(ctx context.Context, p party) error {
 	ctx, cancel := context.WithTimeout(ctx, scenePatience)
 	defer cancel()
@@ -146,7 +147,7 @@ func warm(ctx context.Context, p party) error {
 	return nil
 }
 
-// lock acquires the lock, and waits until so many nodes have it.
+// lock acquires the lock, and waits until its key is on the given number of nodes or more.
 func (s *stage) lock(p party, nodes int) grip {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
@@ -159,8 +160,8 @@ func (s *stage) lock(p party, nodes int) grip {
 	return g
 }
 
-// lockBriefly is lock on all nodes where the expiry is short: on a machine that has
-// stalled the keys may be gone again.
+// lockBriefly is lock on all nodes for a short expiry. It does not insist on all keys,
+// because on a machine that has stalled some may have expired already.
 func (s *stage) lockBriefly(p party) grip {
 	s.t.Helper()
 	g := s.lock(p, 0)
@@ -168,14 +169,14 @@ func (s *stage) lockBriefly(p party) grip {
 	return g
 }
 
-// next waits for the lock, as who comes next does.
+// next waits for the lock as the next holder, for limit at most.
 func (s *stage) next(p party, limit time.Duration) (grip, error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), limit)
 	defer cancel()
 	return p.Lock(ctx, sceneLock)
 }
 
-// mustNext is next where the lock must become free.
+// mustNext is next for a lock that must become free. It fails the test if the lock does not.
 func (s *stage) mustNext(p party) grip {
 	s.t.Helper()
 	g, err := s.next(p, scenePatience)
@@ -214,12 +215,12 @@ func (s *stage) holdingOf(name string) int {
 	return count
 }
 
-// longestLook is the most that counts of the time between two looks of within.
+// longestLook is the most time that within counts between two of its looks.
 const longestLook = 50 * time.Millisecond
 
 // within waits for condition, at most for limit, and returns for how long it has waited.
-// A machine that stalls, or a condition that takes its time, does not use up the limit:
-// it is some looks at least.
+// It looks several times before limit is used up, even if the machine stalls or condition
+// is slow, because it counts at most longestLook between two looks.
 func within(limit time.Duration, condition func() bool) (waited time.Duration, ok bool) {
 	for last := time.Now(); ; time.Sleep(2 * time.Millisecond) {
 		ok = condition()
@@ -239,27 +240,27 @@ func (s *stage) until(what string, condition func() bool) {
 	}
 }
 
-// A verdict is how a scene ends, or is expected to.
+// A verdict is the outcome of a scene, or the expected outcome.
 type verdict string
 
 const (
 	// kept: the lock did what it is there for.
 	kept verdict = "kept"
-	// lost: the lock was lost, and its holder was told before anything could
-	// happen: within the tolerance.
+	// lost: the lock was lost, and its holder was told within the tolerance, before any
+	// harm was done.
 	lost verdict = "lost"
 	// broken: two holders, keys left behind, no lock in time, a late write.
 	broken verdict = "broken"
-	// varies: it depends on timing. It is expected, and never found.
+	// varies: the outcome depends on timing. Only documents say this; no scene ends with it.
 	varies verdict = "varies"
 	// unplayed: the scene does not apply.
 	unplayed verdict = "n/a"
 )
 
-// verdicts are all that a document may state.
+// verdicts are all verdicts that a document may state.
 var verdicts = []verdict{kept, lost, broken, varies, unplayed}
 
-// A finding is what a scene came to.
+// A finding is the verdict of a scene, with what was seen.
 type finding struct {
 	verdict verdict
 	saw     string
@@ -271,10 +272,11 @@ func found(v verdict, format string, args ...any) finding {
 	return finding{v, fmt.Sprintf(format, args...)}
 }
 
-// seconds is d as the table has it.
+// seconds formats d as the tables do.
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
-// toldWithin returns after which wait the holder of g was told that it is lost, if it was.
+// toldWithin waits until the holder of g is told that g is lost, for limit at most. It returns how long it has waited,
+// and whether the holder was told.
 func toldWithin(g grip, limit time.Duration) (waited time.Duration, ok bool) {
 	ended := g.Lost()
 	return within(limit, func() bool {
@@ -291,7 +293,7 @@ func toldWithin(g grip, limit time.Duration) (waited time.Duration, ok bool) {
 }
 
 const (
-	// persistence is for how long somebody else tries to get a lock that is held.
+	// persistence is how long another process tries to get a lock that is held.
 	persistence = time.Second
 	// disbelief is how long a scene watches two holders.
 	disbelief = 3 * time.Second
@@ -315,7 +317,7 @@ func (s *stage) contest(a grip, b party) finding {
 	return s.both(a, second)
 }
 
-// both watches a holder and one who has acquired the lock beside it.
+// both watches two holders of the lock, of which second has acquired it although a had it.
 func (s *stage) both(a, second grip) finding {
 	s.t.Helper()
 	overlap, ok := toldWithin(a, disbelief)
@@ -339,7 +341,7 @@ func (s *stage) both(a, second grip) finding {
 	return f
 }
 
-// gone looks that no key of the lock is left.
+// gone checks that no key of the lock is left.
 func (s *stage) gone() finding {
 	if _, ok := within(soon, func() bool { return s.holding() == 0 }); ok {
 		return found(kept, "no key left")

@@ -26,14 +26,14 @@ type objection struct {
 	text   string
 	play   func(*stage) finding
 	clocks bool // servers have clocks that can be set
-	// out says why the scene does not apply to a library.
+	// out says, by library, why the scene does not apply to it.
 	out     map[string]string
-	several bool // it is about locks on several names: accusedOfSeveral play it, and accusedOnes do not
-	readers bool // it is about readers and writers: accusedOfReaders play it, and accusedOnes do not
-	permits bool // it is about permits: accusedOfPermits play it, and accusedOnes do not
-	leaders bool // it is about leaders: accusedOfLeaders play it, and accusedOnes do not
-	ticks   bool // it is about jobs of a schedule: accusedOfTicks play it, and accusedOnes do not
-	// brief are the other libraries with which it takes less than 2 s.
+	several bool // about locks on several names: played with accusedOfSeveral instead of accusedOnes
+	readers bool // about readers and writers: played with accusedOfReaders
+	permits bool // about permits: played with accusedOfPermits
+	leaders bool // about leaders: played with accusedOfLeaders
+	ticks   bool // about jobs of a schedule: played with accusedOfTicks
+	// brief are the other libraries with which the scene takes less than 2 s.
 	brief []string
 }
 
@@ -139,7 +139,7 @@ var objections = []objection{
 	},
 }
 
-// accused returns who plays the objection.
+// accused returns the libraries with which the objection is played.
 func (o objection) accused() []accused {
 	switch {
 	case o.several:
@@ -156,13 +156,13 @@ func (o objection) accused() []accused {
 	return accusedOnes
 }
 
-// atOnce is how many scenes are played at the same time. They wait, mostly.
+// atOnce is how many scenes are played at the same time, because they mostly wait.
 const atOnce = 6
 
-// TestObjections plays every objection with this library, and with the others where
-// that takes less than 2 s; with all of them where REDSYNC_TEST_LONG is set. It
-// prints what was seen, and fails where a verdict is not that of the documents:
-// not because one is bad.
+// TestObjections plays every objection with this library. It plays an objection with
+// another library only if that takes less than 2 s, or if REDSYNC_TEST_LONG is set. It
+// prints what was seen. It fails if a verdict differs from that in the documents, but not
+// because a verdict is bad.
 func TestObjections(t *testing.T) {
 	realredis.Start(t, 0) // skips the test where there is no redis-server
 	table := readTable(t)
@@ -210,7 +210,7 @@ func (o objection) playWith(t *testing.T, a accused) finding {
 	return f
 }
 
-// report is what was seen, in Markdown.
+// report returns what was seen, in Markdown.
 func report(t *testing.T, findings map[string]finding) string {
 	t.Helper()
 	var b strings.Builder
@@ -236,7 +236,7 @@ func report(t *testing.T, findings map[string]finding) string {
 	return b.String()
 }
 
-// machine is where and with what the scenes are played.
+// machine returns the computer and the software with which the scenes are played.
 func machine(t *testing.T) string {
 	t.Helper()
 	server := "none"
@@ -247,7 +247,7 @@ func machine(t *testing.T) string {
 		runtime.NumCPU(), runtime.Version(), server, strings.Join(required(t), ", "))
 }
 
-// required are the versions of the libraries, from go.mod.
+// required returns the versions of the libraries, from go.mod.
 func required(t *testing.T) []string {
 	t.Helper()
 	text := read(t, "go.mod")
@@ -269,8 +269,8 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// The tables of the documents: a row for each objection, and below each table a numbered note for each row. Rows have
-// different numbers in all documents.
+// The documents have tables with a row for each objection, and below each table a numbered note for each row. No two
+// rows of the documents have the same number.
 
 // document names all documents, for errors.
 const document = "docs/objections*.md"
@@ -301,7 +301,7 @@ type entry struct {
 	note  string
 }
 
-// tests returns the names of the tests that the row and its note give.
+// tests returns the names of the tests that the row and its note quote.
 func (e entry) tests() (names []string) {
 	for _, m := range quoted.FindAllStringSubmatch(e.cells[columnObjection]+" "+e.note, -1) {
 		names = append(names, m[1])
@@ -318,7 +318,7 @@ func (e entry) verdicts() map[string]verdict {
 	return list
 }
 
-// libraryOf returns the name of the library for which a column stands, by the head of the column.
+// libraryOf returns the name of the library that the head of a column stands for.
 func libraryOf(head string) string {
 	for _, name := range []string{thisOne, redsyncV4, oneKeyOnOne, nodeRedlock, oneSet, counting, clientGo, shedLock} {
 		if start, _, _ := strings.Cut(name, " v"); strings.HasPrefix(head, start) {
@@ -425,8 +425,8 @@ func verdictOf(cell string) verdict {
 	return ""
 }
 
-// TestObjectionsDocument checks that the documents have a row with verdicts for each objection,
-// a note with each row, and that each test which it names exists.
+// TestObjectionsDocument checks that the documents have a row with verdicts for each objection, and a note for each
+// row. It also checks that each test that the documents name exists.
 func TestObjectionsDocument(t *testing.T) {
 	table := readTable(t)
 	for _, o := range objections {

@@ -8,15 +8,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file plays the objection about jobs that several processes start at each tick, and does what ShedLock does. It
-// follows its source (github.com/lukas-krecan/ShedLock, the lock provider for JDBC without usingDbTime), with the record in
-// Redis:
+// This file plays the objection about jobs that several processes start at each tick. For that it also does what
+// ShedLock does. It follows the source of ShedLock (github.com/lukas-krecan/ShedLock, the lock provider for JDBC
+// without usingDbTime), but the record is in Redis:
 //
 //   - a record has the time until which the name is locked, by the clock of the client that has locked it;
 //   - a client gets the lock if that time is not later than its own time;
-//   - unlock sets it to the client's time, but not to less than lockAtLeastFor after the client's time of the lock.
+//   - unlock sets the time in the record to the client's time. But it sets at least the time at which the client has
+//     locked plus lockAtLeastFor.
 //
-// Clients and timings are not those of ShedLock.
+// The Redis clients and the timings are not those of ShedLock.
 
 var (
 	shedAcquire = redis.NewScript(`
@@ -29,7 +30,7 @@ var (
 
 var errShedTaken = errors.New("lock_until is later than now")
 
-// accusedOfTicks are those that keep a lock for a least time.
+// accusedOfTicks are the libraries that can keep a lock for a least time, even if it is unlocked before.
 var accusedOfTicks = []accused{
 	accusedOnes[0],
 	{
@@ -51,10 +52,10 @@ func openShed(addrs []string, set setting) (party, error) {
 
 func (p *shedParty) Close() { _ = p.client.Close() }
 
-// now is the time by the clock of the process.
+// now returns the time by the clock of the process.
 func (p *shedParty) now() time.Time { return time.Now().Add(p.set.Ahead) }
 
-// Lock is not what ShedLock is for: it never waits.
+// Lock makes one attempt, because ShedLock never waits.
 func (p *shedParty) Lock(ctx context.Context, names ...string) (grip, error) {
 	return p.TryLock(ctx, names...)
 }
@@ -87,8 +88,8 @@ func (g *shedGrip) Unlock(ctx context.Context) error {
 	return shedRelease.Run(ctx, g.party.client, []string{g.name}, until.UnixMilli()).Err()
 }
 
-// tickWithAClockAhead lets a message start a job in two processes, in the second one a little later. The first has ended
-// by then. The clock of the second is ahead by more than the least time.
+// tickWithAClockAhead lets a message start a job in two processes. In the second process it starts a little later, when
+// the job of the first has ended. The clock of the second process is ahead by more than the least time.
 func tickWithAClockAhead(s *stage) finding {
 	set := setting{Expiry: long, AtLeast: short}
 	a := s.party(s.addrs(), set)

@@ -12,10 +12,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/history"
 )
 
-// This file defines which permits clients want, and clients of a semaphore that counts on each node.
+// This file defines which permits clients want, and clients of a semaphore whose permits each node counts for itself.
 
-// pickPermits returns a random semaphore, and how many of its permits the client wants. Clients with a slow habit take a
-// slow one. Other clients do so in one case out of eight.
+// pickPermits returns a random semaphore, and how many of its permits the client wants. Clients with a slow habit take
+// a slow semaphore. Other clients do so in one case out of eight.
 func (c *client) pickPermits() lockName {
 	slow := c.slow || c.chance(8)
 	for {
@@ -30,8 +30,8 @@ func (c *client) pickPermits() lockName {
 	}
 }
 
-// Scripts of a semaphore that counts on each node: a set of values, in the order of their ends. ARGV is the value, how
-// many permits there are, and how long the value lasts.
+// Scripts of a semaphore whose permits each node counts for itself. The key is a sorted set of values, and the score
+// of a value is the time at which it expires. ARGV has the value, the number of permits, and how long the value lasts.
 var (
 	countIn = redis.NewScript(`
 		local t = redis.call('TIME')
@@ -44,11 +44,12 @@ var (
 	countOut = redis.NewScript(`return redis.call('ZREM', KEYS[1], ARGV[1])`)
 )
 
-// counted is a semaphore of which each node counts the permits.
+// counted is the semaphore of countPermits.
 var counted = lockName{name: "counted", permits: 3}
 
-// countPermits acquires permits from a quorum of nodes that each count how many they have granted. Any grants do. The
-// requests to different nodes take different times.
+// countPermits acquires permits as a broken library would: it asks each node for a permit, and believes that it has one
+// if a quorum of nodes grants it. But each node counts only the permits that it has granted itself. The requests to
+// different nodes take different times, so the nodes grant permits to different clients.
 func (c *client) countPermits() {
 	for c.ctx.Err() == nil {
 		c.term++
@@ -69,7 +70,7 @@ func (c *client) countPermits() {
 	}
 }
 
-// count runs a script on all nodes, and returns how many are for it.
+// count runs a script on all nodes, and returns how many of them voted for the client.
 func (t *turn) count(ctx context.Context, script *redis.Script) int {
 	ctx, cancel := context.WithTimeout(ctx, unlockTime)
 	defer cancel()

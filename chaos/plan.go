@@ -33,10 +33,10 @@ const (
 	slowRequests   kind = "slow requests"              //
 	slowReplies    kind = "slow replies"               //
 	loseReplies    kind = "lost replies"               // at the end the connections break
-	reset          kind = "reset"                      // of all connections, once
+	reset          kind = "reset"                      // breaks all connections, once
 	clientKill     kind = "CLIENT KILL"                // once
-	password       kind = "password changed"           // and CLIENT KILL
-	noSelect       kind = "SELECT refused"             // and CLIENT KILL
+	password       kind = "password changed"           // followed by CLIENT KILL
+	noSelect       kind = "SELECT refused"             // followed by CLIENT KILL
 	babble         kind = "nonsense"                   // in place of replies and messages
 	scriptFlush    kind = "SCRIPT FLUSH"               // once
 	outOfMemory    kind = "out of memory"              // the node refuses writes

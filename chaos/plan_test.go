@@ -47,26 +47,26 @@ func TestPlanOfTheContractKeepsItsBounds(t *testing.T) {
 		for _, f := range contractPlan(seed) {
 			seen[f.Kind]++
 			if f.Kind == hostOff {
-				require.Zero(t, f.At, "from the start, %v", f)
-				require.GreaterOrEqual(t, f.For, 29*time.Second, "for a long time, %v", f)
+				require.Zero(t, f.At, "a host is off from the start: %v", f)
+				require.GreaterOrEqual(t, f.For, 29*time.Second, "a host stays off for at least half of the time: %v", f)
 				require.LessOrEqual(t, f.For, time.Minute-lull, "healed before the end, %v", f)
 				continue
 			}
-			require.GreaterOrEqual(t, f.At, last, "in order, %v", f)
+			require.GreaterOrEqual(t, f.At, last, "the plan is in the order of time: %v", f)
 			require.LessOrEqual(t, f.At+f.For, time.Minute-lull, "healed before the end, %v", f)
 			require.LessOrEqual(t, f.For, 8*time.Second, "%v", f)
 			last = f.At
 			switch f.Kind {
 			case clockRate:
-				require.InDelta(t, 1, f.Rate, 0.0099, "within the drift factor, %v", f)
+				require.InDelta(t, 1, f.Rate, 0.0099, "the rate stays within the drift factor: %v", f)
 			case clockBack:
 				require.Negative(t, f.By, "%v", f)
 			case restartKept, restartEmpty, restartFlushed:
-				require.GreaterOrEqual(t, f.out, f.For+13*time.Second, "as long as the guard keeps it out, %v", f)
+				require.GreaterOrEqual(t, f.out, f.For+13*time.Second, "the node is out for as long as the guard excludes it: %v", f)
 			case partition, stopped:
 				require.Positive(t, f.Process, "%v", f)
 			case clockForward, flushAll, restartMost:
-				require.Fail(t, "excluded by the contract", "%v", f)
+				require.Fail(t, "the contract does not cover this fault", "%v", f)
 			}
 		}
 	}
@@ -83,7 +83,7 @@ func TestPlanOfTheContractHasOneFaultOfANodeAtATime(t *testing.T) {
 			if !f.exclusive() {
 				continue
 			}
-			who := f.where()[0] // of a partition: the process
+			who := f.where()[0] // for a partition this is the process
 			require.GreaterOrEqual(t, f.At, until[who], "seed %d, %v", seed, f)
 			until[who] = f.At + f.For
 		}

@@ -43,11 +43,11 @@ type job struct {
 	V4      bool          // clients of redsync v4 lock as well
 
 	FakeReaders int // number of clients that claim shared locks without asking; for tests
-	Stubborn    int // number of clients that take a downgraded lock for an exclusive one; for tests
-	Counting    int // number of clients that use a semaphore which counts on each node; for tests
+	Stubborn    int // number of clients that believe in an exclusive lock after Downgrade; for tests
+	Counting    int // number of clients that use a semaphore whose permits each node counts; for tests
 	FakeLeaders int // number of clients that lead without asking; for tests
-	Careless    int // number of clients whose jobs have no minimal hold; for tests
-	Hollow      int // number of clients that release a hold under calls that have joined it; for tests
+	Careless    int // number of clients whose jobs rely on a minimal hold but do not set one; for tests
+	Hollow      int // number of clients that release a hold while joined calls still run; for tests
 }
 
 // The orders to a process of clients. When the process has executed an order, it answers with the same word.

@@ -21,8 +21,8 @@ const (
 )
 
 // A link is a proxy for all connections from one client process to one node. It passes bytes on
-// in order, and imitates a bad network. It never alters bytes, except for nonsense, and never
-// uses a connection again that has lost a byte.
+// in order, and imitates a bad network. It does not alter bytes, except that it may send nonsense. A
+// connection that has lost a byte passes no more bytes in that direction.
 type link struct {
 	listener net.Listener
 	target   string

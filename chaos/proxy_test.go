@@ -17,7 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/nonsense"
 )
 
-// generous is for what happens at once, on a busy machine.
+// generous is how long to wait for what happens at once, except on a busy machine.
 const generous = 10 * time.Second
 
 // wired returns both ends of a connection through a link.
@@ -45,7 +45,7 @@ func send(t *testing.T, c net.Conn, text string) {
 	require.NoError(t, err)
 }
 
-// requireReads requires that text comes next.
+// requireReads requires that text is the next that c receives.
 func requireReads(t *testing.T, c net.Conn, text string) {
 	t.Helper()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(generous)))
@@ -55,7 +55,7 @@ func requireReads(t *testing.T, c net.Conn, text string) {
 	assert.Equal(t, text, string(got))
 }
 
-// requireSilent requires that nothing comes for a moment.
+// requireSilent requires that c receives nothing for a moment.
 func requireSilent(t *testing.T, c net.Conn) {
 	t.Helper()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(50*ms)))
@@ -64,7 +64,7 @@ func requireSilent(t *testing.T, c net.Conn) {
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 }
 
-// requireEnded requires that the connection has ended, and nothing came before.
+// requireEnded requires that c receives nothing more and ends.
 func requireEnded(t *testing.T, c net.Conn) {
 	t.Helper()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(generous)))
@@ -106,8 +106,8 @@ func TestLinkCutTwiceIsHealedTwice(t *testing.T) {
 	requireReads(t, node, "x")
 }
 
-// TestLinkSlowDelaysAndKeepsTheOrder is in virtual time, to know that the link has read
-// before the fault ends.
+// TestLinkSlowDelaysAndKeepsTheOrder runs in virtual time, so that synctest.Wait can wait
+// until the link has read the data.
 func TestLinkSlowDelaysAndKeepsTheOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, near := net.Pipe()
@@ -118,7 +118,7 @@ func TestLinkSlowDelaysAndKeepsTheOrder(t *testing.T) {
 		heal := l.slow(toNode, time.Second)
 		start := time.Now()
 		send(t, client, "slow ")
-		synctest.Wait() // it is read
+		synctest.Wait() // the link has read it
 		heal()
 		send(t, client, "fast")
 		requireReads(t, node, "slow fast")
@@ -137,7 +137,7 @@ func TestLinkLosesRepliesAndThenBreaks(t *testing.T) {
 	send(t, node, "lost")
 	requireSilent(t, client)
 	heal()
-	_, _ = io.WriteString(node, "late") // must not stand in for the one that was lost
+	_, _ = io.WriteString(node, "late") // must not arrive in place of the lost reply
 	requireEnded(t, client)
 }
 

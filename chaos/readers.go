@@ -41,7 +41,7 @@ func (c *client) writeThenRead(write, read time.Duration, options ...redsync.Opt
 	again.writeThenRead(write, 0)
 }
 
-// writeThenRead reports whether the lock was acquired.
+// writeThenRead does so for one turn, and reports whether the lock was acquired.
 func (t *turn) writeThenRead(write, read time.Duration) bool {
 	ctx, cancel := context.WithTimeout(t.ctx, lockTime)
 	defer cancel()
@@ -85,7 +85,7 @@ func (t *turn) downgrade() {
 		t.noteUntil()
 	}
 	if errors.Is(err, redsync.ErrNotHeld) {
-		t.broken("it was acquired, and Downgrade returns %v", err)
+		t.broken("the lock was acquired, but Downgrade returns %v", err)
 	}
 }
 
@@ -96,14 +96,14 @@ func (t *turn) checkUpgrade(ctx context.Context) {
 	m := writer.mutex(t.rs, append(writer.options(), redsync.WithExpiry(t.expiry))...)
 	err := m.LockContext(ctx)
 	if t.m.Remaining() > 0 && !errors.Is(err, redsync.ErrUpgrade) {
-		t.broken("within its Do an exclusive Lock returns %v", err)
+		t.broken("within a Do that holds a shared lock an exclusive Lock returns %v", err)
 	}
 	if err == nil { // the shared hold is over, so this is no upgrade
 		_, _ = m.UnlockContext(context.WithoutCancel(ctx)) // if this fails, the lock expires
 	}
 }
 
-// theirs locks with redsync v4, which does not stand in the queue. It makes a new Mutex for each attempt, so that each
+// theirs locks with redsync v4, which joins no queue. It makes a new Mutex for each attempt, so that each
 // attempt has its own value. If attempts shared a value, a late release of one would delete the keys of the next one.
 func (c *client) theirs() {
 	const tries = 20

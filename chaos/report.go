@@ -26,7 +26,7 @@ func (r *result) verdict() error {
 	return r.unproved()
 }
 
-// violated returns which promises the run has broken, or nil. In an excluded scene two holders are no such violation.
+// violated returns which promises the run has broken, or nil. It leaves out the violations that the scene allows.
 func (r *result) violated() error {
 	var broken []string
 	for _, v := range r.Violations {
@@ -41,7 +41,7 @@ func (r *result) violated() error {
 	return fmt.Errorf("%d violations: %s", len(broken), strings.Join(slices.Compact(broken), ", "))
 }
 
-// unproved returns why the run proves nothing, or nil. Chance may be the reason, or a slow machine: then another run of
+// unproved returns why the run proves nothing, or nil. The reason may be chance or a slow machine, so another run of
 // the same scene may prove something.
 func (r *result) unproved() error {
 	found := slices.ContainsFunc(r.Violations, func(v history.Violation) bool { return v.Rule == history.Exclusion })
@@ -157,7 +157,7 @@ const (
 	maxAround = 40
 )
 
-// around returns the events near v: those of its lock, and the faults.
+// around returns the events near v: the events of its lock, and the faults.
 func (r *result) around(v history.Violation) (events []history.Event) {
 	for _, e := range r.Events {
 		if concerns(e, v) {

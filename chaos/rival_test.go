@@ -15,8 +15,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/safety"
 )
 
-// rivalLibrary is redsync v4 on the nodes of a scene. Those who made the clients
-// close them.
+// rivalLibrary is redsync v4 on the nodes of a scene. It does not close the clients: the
+// function that made them does.
 type rivalLibrary struct {
 	rs       *rival.Redsync
 	defaults []rival.Option
@@ -60,7 +60,7 @@ func (l rivalLibrary) NewMutex(name string, o safety.Options) safety.Mutex {
 func (rivalLibrary) Close() {}
 
 // redsyncEmbedded are the scenes in which redsync v4.18.1 breaks the promise on
-// embedded nodes. It keeps those that are not here.
+// embedded nodes. It keeps the promise in all other scenes.
 var redsyncEmbedded = map[string]verdict{
 	"each of the 32 subsets of five nodes dead":                                       broken,
 	"two nodes dead: every operation at once":                                         broken,
@@ -87,8 +87,8 @@ var redsyncEmbedded = map[string]verdict{
 	"clocks of two nodes jump forward: no second holder":                              broken,
 }
 
-// TestRedsyncV4InScenes shows that the scenes tell libraries apart. It does not
-// judge redsync: it fails when a row of the table changes.
+// TestRedsyncV4InScenes shows that the scenes tell libraries apart. It fails if an outcome
+// differs from the table, not because redsync breaks a promise.
 func TestRedsyncV4InScenes(t *testing.T) {
 	outcomes := make(map[string]error)
 	for _, s := range safety.Scenes {

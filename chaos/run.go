@@ -23,16 +23,16 @@ type settings struct {
 	Length    time.Duration // of the traffic
 	FakeTime  string        // the path of libfaketime, "" for none
 	Keep      bool          // keep the files
-	processes int           // of clients, at a time
+	processes int           // number of client processes at a time
 	idle      int           // pauses of clients are 1+idle times as long; for tests that run beside others
 	fakes     int           // clients of the first process that claim locks without asking; for tests
 	partials  int           // clients of the first process that lock one of several names and claim all; for tests
 	readers   int           // clients of the first process that claim shared locks without asking; for tests
-	stubborn  int           // clients of the first process that take a downgraded lock for an exclusive one; for tests
-	counting  int           // clients of the first process that use a semaphore which counts on each node; for tests
+	stubborn  int           // clients of the first process that believe in an exclusive lock after Downgrade; for tests
+	counting  int           // clients of the first process that use a semaphore whose permits each node counts; for tests
 	usurpers  int           // clients of the first process that lead without asking; for tests
-	careless  int           // clients of the first process whose jobs have no minimal hold; for tests
-	hollow    int           // clients of each process that release a hold under calls that have joined it; for tests
+	careless  int           // clients of the first process whose jobs rely on a minimal hold but do not set one; for tests
+	hollow    int           // clients of each process that release a hold while joined calls still run; for tests
 	say       func(format string, args ...any)
 }
 
@@ -41,7 +41,7 @@ type result struct {
 	settings
 	Plan       []fault
 	LeftOut    int           // number of faults left out, because libfaketime is missing
-	From, To   time.Duration // of the traffic
+	From, To   time.Duration // when the traffic began and ended
 	Processes  []*process    // all that have run
 	Events     []history.Event
 	Terms      []history.Term
@@ -176,10 +176,10 @@ func (w *world) tell(ctx context.Context, word string) error {
 	return w.each(func(p *process) error { return p.tell(ctx, word) })
 }
 
-// margin is how much later than its TTL says a key may vanish.
+// margin is how long a key may outlive its TTL.
 const margin = time.Second
 
-// gone returns how long after the last command of the clients the nodes have lost all keys of locks and all tickets.
+// gone returns how long the nodes may keep keys of locks, and tickets, after the clients have sent their last command.
 func gone(expiry time.Duration) time.Duration { return max(longestTTL(expiry), queueTTL) + margin }
 
 // play runs the clients under the faults of the plan, and checks what they noted.

@@ -27,14 +27,14 @@ func play(t *testing.T, name string, length time.Duration, fakes int) *result {
 	return playWith(t, name, length, settings{fakes: fakes})
 }
 
-// playWith is play with the clients for tests that extra sets.
+// playWith is play, with the additional clients that extra has for tests.
 func playWith(t *testing.T, name string, length time.Duration, extra settings) *result {
 	t.Helper()
 	realredis.Start(t, 0) // skips the test where there is no redis-server
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	s, err := findScene(name)
 	require.NoError(t, err)
-	fakeTime, _ := findFakeTime() // where it is missing the faults are left out
+	fakeTime, _ := findFakeTime() // without libfaketime, run leaves out the faults that need it
 	r, err := run(t.Context(), settings{
 		Scene: s, Seed: 5, Length: length, FakeTime: fakeTime, processes: processCount, fakes: extra.fakes,
 		partials: extra.partials, readers: extra.readers, stubborn: extra.stubborn, counting: extra.counting,
@@ -48,7 +48,7 @@ func playWith(t *testing.T, name string, length time.Duration, extra settings) *
 const maxRepeats = 3
 
 // proving returns the first run that proves something: r, or a repetition of it. It repeats a run that proves nothing,
-// because a slow machine or chance may be the reason. It never repeats a run with a violation, and returns that at once.
+// because a slow machine or chance may be the reason. It returns a run with a violation at once, and never repeats it.
 func proving(r *result, again func() *result) (*result, error) {
 	for repeats := 0; ; repeats++ {
 		if err := r.violated(); err != nil {
@@ -81,8 +81,9 @@ func rulesBroken(r *result) map[string]int {
 	return counts
 }
 
-// playUntil plays until each count that one run adds to is positive. On a slow machine a short run may be too short for
-// some clients. It returns the counts that are not positive in the end.
+// playUntil calls one until every count in counts is positive. Each call plays a short run and adds to counts. There
+// may be several calls, because on a slow machine some clients may do nothing in one run. playUntil returns what still
+// has no count after the last call.
 func playUntil(counts map[string]int, one func()) (missing []string) {
 	for range 1 + maxRepeats {
 		one()
@@ -126,12 +127,13 @@ func TestRunUnderFaultsOfTheContractFindsNothing(t *testing.T) {
 	r := play(t, "contract", 4*time.Second, 0)
 	assert.Empty(t, r.Violations)
 	assert.NotEmpty(t, r.Plan)
-	assert.GreaterOrEqual(t, r.count(history.Fault), 2*len(r.Plan), "each begins and ends")
+	assert.GreaterOrEqual(t, r.count(history.Fault), 2*len(r.Plan), "each fault begins and ends")
 }
 
-// Some clients claim locks without asking a node, as writers and as readers. Others lock the first of several names and
-// claim all: the judge takes a lock on several names for a lock on each of them. Others downgrade a lock, and take it
-// for exclusive all the same. Others have a semaphore that counts on each node.
+// Some clients claim locks without asking a node, as writers and as readers. Others lock the first of several names but
+// claim all, and the judge counts a lock on several names as a lock on each of them. Others downgrade a lock but still
+// believe that it is exclusive. Others use a semaphore whose permits each node counts for itself. The judge must find
+// all of them.
 func TestRunFindsClientsThatClaimWhatTheyDoNotHave(t *testing.T) {
 	found := map[string]int{"fake": 0, "partial": 0, "fake-reader": 0, "stubborn": 0, "counting": 0, history.TokenOrder: 0}
 	missing := playUntil(found, func() {
@@ -157,8 +159,8 @@ func TestRunFindsClientsThatClaimWhatTheyDoNotHave(t *testing.T) {
 	assert.Empty(t, missing)
 }
 
-// Some clients lead without asking a node. Others release a hold while calls run that have joined it. Others have jobs
-// without a minimal hold, and rely upon one.
+// Some clients lead without asking a node. Others release a hold while joined calls still run. Others have jobs that
+// rely on a minimal hold but do not set one. The judge must find all of them.
 func TestRunFindsClientsThatBreakWhatOthersRelyUpon(t *testing.T) {
 	found := map[string]int{"fake-leader": 0, "hollow": 0, "careless": 0, history.TermOrder: 0}
 	missing := playUntil(found, func() {
@@ -179,7 +181,7 @@ func TestRunFindsClientsThatBreakWhatOthersRelyUpon(t *testing.T) {
 	assert.Empty(t, missing)
 }
 
-// culpritsOf returns which of these habits v tells of.
+// culpritsOf returns those of the habits whose clients v names.
 func culpritsOf(v history.Violation, habits map[string]int) (culprits []string) {
 	for h := range habits {
 		if strings.Contains(v.What, "/"+h+"/") {
@@ -193,11 +195,11 @@ func TestRunFindsHoldersThatAFlushLetsIn(t *testing.T) {
 	r := playProving(t, "flushall", 3*time.Second)
 	broken := rulesBroken(r)
 	assert.Positive(t, broken[history.Exclusion])
-	assert.Zero(t, broken[history.TokenOrder], "tokens rise all the same")
+	assert.Zero(t, broken[history.TokenOrder], "tokens must rise although exclusion is broken")
 	assert.Zero(t, broken[history.TokenUnique])
 }
 
-// made returns the result of a run of a second in which three locks were acquired, or one.
+// made returns the result of a run of one second in which three locks were acquired.
 func made(t *testing.T, name string, violations ...history.Violation) *result {
 	t.Helper()
 	s, err := findScene(name)
@@ -282,10 +284,10 @@ func TestProving(t *testing.T) {
 	few := made(t, "contract")
 	few.Terms = few.Terms[:2]
 	violates, both := made(t, "contract", two), made(t, "contract", late)
-	both.Terms = both.Terms[:2] // it would prove nothing, too
+	both.Terms = both.Terms[:2] // without its violation it would still prove nothing
 	found, notFound, wrong := made(t, "flushall", two), made(t, "flushall"), made(t, "flushall", order)
 	for name, c := range map[string]struct {
-		runs []*result // the last one is the last that is played
+		runs []*result // the runs that must be played, in order
 		want string
 	}{
 		"proves something":                     {[]*result{proves}, ""},
@@ -338,8 +340,8 @@ func TestSummaryTellsWhatHappened(t *testing.T) {
 	} {
 		assert.Contains(t, out.String(), want)
 	}
-	assert.NotContains(t, out.String(), "has slow", "of another lock")
-	assert.NotContains(t, out.String(), "#2", "long after")
+	assert.NotContains(t, out.String(), "has slow", "this event is of another lock")
+	assert.NotContains(t, out.String(), "#2", "this event is long after the violation")
 }
 
 func TestPageShowsHoldsAndFaults(t *testing.T) {
@@ -353,7 +355,7 @@ func TestPageShowsHoldsAndFaults(t *testing.T) {
 	} {
 		assert.Contains(t, text, want)
 	}
-	assert.NotContains(t, text, "ZgotmplZ", "what the template takes for unsafe")
+	assert.NotContains(t, text, "ZgotmplZ", "html/template writes this in place of a value that it considers unsafe")
 	svg := text[strings.Index(text, "<svg"):strings.Index(text, "</svg>")] + "</svg>"
 	for d := xml.NewDecoder(strings.NewReader(svg)); ; {
 		_, err := d.Token()
@@ -407,7 +409,7 @@ func TestCommandWithoutServersSaysHowToInstallThem(t *testing.T) {
 
 func TestHeartbeatNoticesAPause(t *testing.T) {
 	start := time.Now()
-	beats := start.Add(time.Minute) // ahead: it beats, however long this test takes
+	beats := start.Add(time.Minute) // in the future, so that a slow test is not taken for a pause
 	h := &heartbeat{last: beats}
 	assert.False(t, h.pausedSince(start))
 	h.last = time.Now().Add(-2 * aPause)
@@ -415,5 +417,5 @@ func TestHeartbeatNoticesAPause(t *testing.T) {
 	h.tick()
 	h.last = beats
 	assert.True(t, h.pausedSince(start), "it was paused")
-	assert.False(t, h.pausedSince(time.Now()), "not since")
+	assert.False(t, h.pausedSince(time.Now()), "the pause has ended before")
 }

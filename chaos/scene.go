@@ -163,9 +163,9 @@ func (s scene) rules(settled time.Duration, left, setBack map[int]time.Duration)
 	}
 }
 
-// allowed reports whether the scene may break the rule of v. When nodes admit a second holder, or one more than there
-// are permits, the first holder also learns of its loss too late. A second holder may also come too soon, and two leaders
-// may begin in either order.
+// allowed reports whether the scene may break the rule of v. In an excluded scene nodes may admit a second holder, or
+// more holders than there are permits. Then the first holder also learns of its loss too late, the second holder may
+// come within a minimal hold, and the terms of two leaders may be numbered in the wrong order.
 func (s scene) allowed(v history.Violation) bool {
 	broken := []string{history.Exclusion, history.TooMany, history.LateLost, history.TooSoon, history.TermOrder}
 	return s.excluded && slices.Contains(broken, v.Rule)
