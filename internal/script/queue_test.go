@@ -3,9 +3,11 @@ package script_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,11 +50,50 @@ type ground struct {
 	pubsub *redis.PubSub
 }
 
+// server is the real server of all tests that call onBoth, which use nothing but its keys and channels: to start one
+// takes longer than most of these tests. The first of them starts it.
+var server struct {
+	sync.Once
+	addr string
+	stop func()
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if server.stop != nil {
+		server.stop()
+	}
+	os.Exit(code)
+}
+
+// onServer returns a client of the server, which is empty. No earlier test is subscribed to it any more, because the
+// scripts count subscribers.
+func onServer(t *testing.T) *redis.Client {
+	t.Helper()
+	realredis.Start(t, 0) // skips the test where there is no redis-server
+	server.Do(func() {
+		var addresses []string
+		if addresses, server.stop, server.err = realredis.LaunchAll(1); server.err == nil {
+			server.addr = addresses[0]
+		}
+	})
+	require.NoError(t, server.err)
+	c := redis.NewClient(&redis.Options{Addr: server.addr})
+	t.Cleanup(func() { _ = c.Close() })
+	require.Eventually(t, func() bool {
+		channels, err := c.PubSubChannels(t.Context(), "*").Result()
+		return err == nil && len(channels) == 0
+	}, 10*time.Second, time.Millisecond)
+	require.NoError(t, c.FlushAll(t.Context()).Err())
+	return c
+}
+
 // onBoth runs f on nodes of both kinds.
 func onBoth(t *testing.T, f func(g ground)) {
 	t.Helper()
 	for kind, client := range map[string]func(t *testing.T) *redis.Client{
-		"server": func(t *testing.T) *redis.Client { t.Helper(); return realredis.Start(t, 1)[0].Client() },
+		"server": onServer,
 		"embedded": func(t *testing.T) *redis.Client {
 			t.Helper()
 			nodes := embedded.Start(1)
