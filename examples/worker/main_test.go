@@ -269,7 +269,7 @@ func TestRegisterFindsTwoHolders(t *testing.T) {
 var loss = regexp.MustCompile(`could not unlock|LOST|not valid|TWO`)
 
 // TestRunRealServers kills one server of five and freezes another while the
-// workers run, and brings both back. A hold takes 6 s: it is longer than the expiry,
+// workers run, and brings both back. A hold takes 4.5 s: it is longer than the expiry,
 // and both servers are down in the middle of it. The expiry and the node deadline are
 // long, because the machine may be busy.
 func TestRunRealServers(t *testing.T) {
@@ -280,7 +280,7 @@ func TestRunRealServers(t *testing.T) {
 		addresses[i] = s.Addr()
 	}
 	addresses[4] = "redis://" + addresses[4]
-	cfg, err := parseFlags([]string{"-nodes", strings.Join(addresses, ","), "-for", "7s", "-expiry", "4s"})
+	cfg, err := parseFlags([]string{"-nodes", strings.Join(addresses, ","), "-for", "5s", "-expiry", "3s"})
 	require.NoError(t, err)
 	nodes := cfg.nodes()
 	defer nodes.close()
@@ -291,7 +291,7 @@ func TestRunRealServers(t *testing.T) {
 	var out buffer
 	ended := make(chan error, 1)
 	go func() { ended <- runWorkers(t.Context(), cfg, nodes, &out) }()
-	steps := time.NewTicker(1300 * time.Millisecond)
+	steps := time.NewTicker(900 * time.Millisecond)
 	defer steps.Stop()
 	for _, step := range []func(){servers[1].Kill, servers[3].Freeze, servers[1].Restart, servers[3].Thaw} {
 		<-steps.C
