@@ -17,7 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows the rules of time: what follows from an expiry.
+// This file tests the rules of time: the durations that follow from an expiry.
 
 var wallOrigin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -187,8 +187,8 @@ func exact(d time.Duration, factor float64) *big.Float {
 	return x.Mul(x, new(big.Float).SetFloat64(factor))
 }
 
-// Whatever the settings are: an error that names an option, or times that keep their
-// promises, which are computed once more without overflow and rounding.
+// Any settings give either an error that names an option, or times that keep their promises. The test computes the
+// promised times once more, without overflow and rounding.
 func FuzzTiming(f *testing.F) {
 	const day = int64(24 * time.Hour)
 	f.Add(int64(8*time.Second), 0.01, 0.05, int64(0), int64(0), int64(0), int64(0))
@@ -241,15 +241,14 @@ func FuzzTiming(f *testing.F) {
 	})
 }
 
-// What a fencing lock adds to the time for which a restarted node is distrusted: by how much clocks of
-// clients may differ, and the deadlines of an attempt and of two more for its token.
+// A fencing lock adds to the time for which a restarted node is distrusted: by how much the clocks of clients may
+// differ, and the node deadlines of the rounds of an attempt. These are one round, and up to two more for its token.
 const (
 	skewOfClients   = 10 * time.Second
 	roundsOfAttempt = 3
 )
 
-// checkQuarantine looks that a restarted node is distrusted until all that it may have
-// forgotten has run out.
+// checkQuarantine checks that a restarted node is distrusted until every lock that it may have forgotten has expired.
 func checkQuarantine(t *testing.T, timing lease.Timing, drift float64, guard time.Duration) {
 	t.Helper()
 	if guard <= 0 {
@@ -285,8 +284,8 @@ type guardedPool struct {
 func (p guardedPool) RestartGuard() time.Duration { return p.guard }
 func (guardedPool) String() string                { return "guarded" }
 
-// quarantineOf returns for how long n does not count after its start: as the reason says why it does not
-// when it has just started, and as it counts from then on.
+// quarantineOf returns for how long n does not count after its start. It reads that from the error for a node that has
+// just started, and checks that n counts after that time, and not before.
 func quarantineOf(t *testing.T, n *quorum.Node, drift quorum.Drift, margin time.Duration) time.Duration {
 	t.Helper()
 	err := n.Distrust(&pool.Server{At: wallOrigin}, wallOrigin, drift, margin)

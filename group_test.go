@@ -24,7 +24,7 @@ func TestRedsyncsOnTheSameClientsSubscribeOnce(t *testing.T) {
 		clients := clientsOf(f.nodes)
 		for range 20 {
 			ctx, cancel := context.WithTimeout(f.Context(), 30*time.Millisecond)
-			require.Error(f, on(clients).NewMutex("lock", mode...).LockContext(ctx)) // nobody closes it
+			require.Error(f, on(clients).NewMutex("lock", mode...).LockContext(ctx)) // it is never closed
 			cancel()
 		}
 		assert.Equal(f, 5, f.commands("subscribe"))
@@ -70,7 +70,7 @@ func TestNoHandOverFromOneRedsyncToAnother(t *testing.T) {
 	})
 }
 
-// Close ends what is of its Redsync alone.
+// Close ends only what belongs to its own Redsync.
 func TestCloseEndsNothingOfAnotherRedsync(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
@@ -97,7 +97,7 @@ func subscriptions() int {
 	return bytes.Count(stacks, []byte("pool.(*subscription).run("))
 }
 
-// The subscriptions end with the last one; play looks that nothing is left.
+// The subscriptions end with the last one; play checks that nothing is left.
 func TestCloseOfTheLastRedsyncEndsTheSubscriptions(t *testing.T) {
 	play(t, func(f field) {
 		f.held()

@@ -143,7 +143,7 @@ func TestScheduledJobRunsOncePerTickOnServers(t *testing.T) {
 				skews: []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond},
 				process: func(int) *redsync.Redsync {
 					rs := realProcess(servers)
-					t.Cleanup(func() { _ = rs.Close(context.Background()) }) // also that of a crashed process
+					t.Cleanup(func() { _ = rs.Close(context.Background()) }) // also the Redsync of a crashed process
 					return rs
 				},
 			}
@@ -323,13 +323,13 @@ func TestMinHoldCountsFromTheAttemptThatWon(t *testing.T) {
 	})
 }
 
-// Neither a context nor Close waits for a repetition.
+// When its context ends or Close is called, TryLock ends without another attempt.
 func TestTryLockEndsBetweenItsAttempts(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
 		f.splits(0, 1, 2)
 		for _, n := range f.nodes {
-			n.On("set", 1000, embedded.Fault{Delay: 50 * time.Millisecond}) // so the delays are long
+			n.On("set", 1000, embedded.Fault{Delay: 50 * time.Millisecond}) // so the pauses between attempts are long
 		}
 		ctx, cancel := context.WithTimeout(f.Context(), 50*time.Millisecond+1)
 		defer cancel()

@@ -17,7 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// This file shows locks that extend themselves, on whole sets of nodes.
+// This file tests locks with a watchdog on whole sets of nodes.
 
 func TestWatchdogUnlockedWithAnExtensionOnTheWayLeavesNoKey(t *testing.T) {
 	for name, healing := range map[string][]redsync.Option{"healing": {redsync.WithSetNXOnExtend()}, "not healing": nil} {
@@ -129,8 +129,8 @@ func TestWatchdogHealsNodesThatRestartEmpty(t *testing.T) {
 			time.Sleep(time.Second)
 			k.nodes.Node(i).Restart(true)
 			require.Equal(t, 4, k.keys("lock"))
-			// The next third meets the connection that is dead, the one after
-			// that a new one.
+			// The extension at the next third of the expiry finds the connection dead. The one after that uses a new
+			// connection.
 			time.Sleep(5 * time.Second)
 			require.Equal(t, 5, k.keys("lock"))
 		}
