@@ -295,7 +295,7 @@ func TestErrorsOfNodesMatchInBothWaysOfRedsync(t *testing.T) {
 			}
 			var one *redsync.RedisError
 			require.ErrorAs(k, many, &one)
-			many.Errors[0] = nil // is the caller's
+			many.Errors[0] = nil // the slice is the caller's
 			require.NotNil(k, joinedNodes(err)[0])
 		}
 		k.thaw(0, 1, 2)
@@ -325,7 +325,7 @@ func TestErrorsOfNodesThatAreTakenOrDownMatchEachByEach(t *testing.T) {
 			if joined, ok := each[0].(interface{ Unwrap() []error }); ok { //nolint:errorlint // a walk
 				all := joined.Unwrap()
 				each = append(each, slices.Clone(all)...)
-				clear(all) // is the caller's
+				clear(all) // the slice is the caller's
 			}
 		}
 		require.Equal(k, before, err.Error())

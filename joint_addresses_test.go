@@ -35,8 +35,8 @@ func (c change) heldByOne(m *redsync.Mutex, emptied, late int) {
 	c.nodes[late].Del(m.Name())
 }
 
-// Server 0 has an address in each set, and dies for good. Its address in before is given to server 3, its address in after
-// to server 4. Server 3 may deny INFO. A joint process must not count server 3 in after.
+// Server 0 has an address in each set, and dies for good. Its address in before is given to server 3, its address in
+// after to server 4. Server 3 may deny INFO. A joint process must not count server 3 in after.
 func TestJointAddressOfADeadServerLeadsToAnother(t *testing.T) {
 	for name, denied := range map[string]bool{"it tells its run id": false, "it denies INFO": true} {
 		t.Run(name, func(t *testing.T) {
@@ -173,8 +173,8 @@ func TestJointServerIsUpAgainAtBothAddresses(t *testing.T) {
 	})
 }
 
-// The runbook's warning of WithNewNodes: while processes with New(after...) run, a joint process that has it counts a new
-// node that has just restarted.
+// The runbook's warning about WithNewNodes: while processes with New(after...) run, a joint process that has it counts
+// a new node that has just restarted.
 func TestJointNewNodesOnlyBeforeDeployment2(t *testing.T) {
 	for name, more := range map[string][]pool.Option{"without": nil, "with": {pool.WithNewNodes()}} {
 		t.Run(name, func(t *testing.T) {

@@ -147,7 +147,7 @@ func TestWaiterOfAProcessThatGivesUpIsPassedOver(t *testing.T) {
 	}
 }
 
-// Whose nodes cannot be reached gives up when it says so, not when the first does.
+// A waiter that reaches no quorum gives up after its own tries, and its error names the nodes that failed.
 func TestWaiterSaysWhichNodesFailed(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.meet()
@@ -347,7 +347,7 @@ func TestWaiterBehindOthersGoesOnWithItsTries(t *testing.T) {
 		k.held(redsync.WithExpiry(time.Minute))
 		b := k.another()
 		first := k.calls(b, patient()...)
-		before := k.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(time.Millisecond)) // paces
+		before := k.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(time.Millisecond)) // its retry delay sets the pace of the polling
 		d := &delays{delay: time.Second}
 		start := time.Now()
 		w := k.calls(b, redsync.WithTries(10), redsync.WithRetryDelayFunc(d.of))

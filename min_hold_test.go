@@ -179,8 +179,8 @@ func TestMinHoldIsOverAtUnlock(t *testing.T) {
 	})
 }
 
-// A waiter knows from its last attempt how long a key lasts. If Unlock shortens the key, the waiter is told, and has the
-// lock as soon as the key has run out. The same is true if it waits in the process that unlocks.
+// A waiter knows from its last attempt how long a key lasts. If Unlock shortens the key, the waiter is told, and has
+// the lock as soon as the key has run out. The same is true if it waits in the process that unlocks.
 func TestMinHoldIsOverForWaitersInTime(t *testing.T) {
 	for _, expiry := range []time.Duration{time.Second, time.Minute} {
 		for _, same := range []bool{false, true} {
@@ -238,8 +238,8 @@ func TestMinHoldAfterClose(t *testing.T) {
 	}
 }
 
-// A hold whose time is up, or that was lost, keeps its keys. Neither a late Unlock nor the next Lock of its Mutex releases
-// them before the minimal hold is over.
+// A hold whose time is up, or that was lost, keeps its keys. Neither a late Unlock nor the next Lock of its Mutex
+// releases them before the minimal hold is over.
 func TestMinHoldOfAHoldThatIsOver(t *testing.T) {
 	for name, end := range map[string]func(f field, m *redsync.Mutex){
 		"nothing": func(field, *redsync.Mutex) {},

@@ -73,8 +73,8 @@ func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
 	}
 }
 
-// A minimal hold counts from the attempt that has locked. A call that comes later, and wants the keys to stay for d from
-// then on, must not rely on them, even if the hold has the same option.
+// A minimal hold counts from the attempt that has locked. A call that comes later, and wants the keys to stay for d
+// from then on, must not rely on them, even if the hold has the same option.
 func TestACallWithAMinimalHoldDoesNotJoin(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()

@@ -30,8 +30,8 @@ type siege struct {
 	overlap int
 }
 
-// enter notes that m has the lock. Who had it before and has not called Unlock must
-// not believe so now: a belief that has ended never comes back.
+// enter notes that m has the lock. An earlier holder that has not called Unlock must have no time left now. Time that
+// has run out never comes back, so a look at this moment is enough.
 func (s *siege) enter(m *redsync.Mutex) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

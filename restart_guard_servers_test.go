@@ -134,7 +134,7 @@ func TestRestartGuardOnRealServersOneAfterAnother(t *testing.T) {
 		require.Error(t, other.TryLock())
 		time.Sleep(200 * time.Millisecond)
 	}
-	// Releases are for all nodes, young or not.
+	// Releases are sent to all nodes, even to those that do not count yet.
 	_, _ = m.Unlock()
 	assert.Eventually(t, func() bool {
 		left := 0

@@ -171,8 +171,8 @@ func (f field) jittery(r *rand.Rand, most time.Duration) *redsync.Redsync {
 	return on(clients)
 }
 
-// Processes that start in the same moment split the votes of the nodes. TryDo tries again, so that nearly each tick has a
-// winner. The control counts the ticks that would have none without that.
+// Processes that start at the same moment split the votes of the nodes. TryDo tries again, so that nearly each tick has
+// a winner. The control counts the ticks that would have none without that.
 func TestScheduledJobRunsIfAllStartAtOnce(t *testing.T) {
 	testlength.NotShort(t)
 	parallelComputing(t)
@@ -209,8 +209,8 @@ func TestScheduledJobRunsIfAllStartAtOnce(t *testing.T) {
 
 // What TryLock does after a split vote.
 
-// hearsAll makes TryLock hear all nodes. Otherwise it may hear a quorum of refusals first, and does not know then that the
-// other nodes have granted.
+// hearsAll makes TryLock hear all nodes. Otherwise it may hear a quorum of refusals first, and does not know then that
+// the other nodes have granted.
 var hearsAll = redsync.WithFailFast(false)
 
 // splits sets another client's value on the given nodes only.

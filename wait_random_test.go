@@ -187,7 +187,7 @@ func (r *rush) gives(m *redsync.Mutex) {
 	}
 }
 
-// fault makes up to two nodes fail, and ends.
+// fault makes up to two nodes fail for a while, and returns when they work again.
 func (r *rush) fault() {
 	a := r.IntN(5)
 	b := (a + 1 + r.IntN(4)) % 5

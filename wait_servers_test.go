@@ -120,7 +120,7 @@ func passes(t *testing.T, a, b *redsync.Redsync, options ...redsync.Option) (tim
 	return took, nil
 }
 
-// unwoken is when a waiter checks that has not been woken.
+// unwoken is the shortest time after which a waiter tries again without being woken.
 const unwoken = 490 * time.Millisecond
 
 // empties flushes servers, of their scripts as well.
