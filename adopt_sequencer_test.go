@@ -148,7 +148,7 @@ func TestLockAfterAnAdoptedHoldHasAGreaterToken(t *testing.T) {
 	})
 }
 
-// A Sequencer whose hold is over does not prove that its token was given.
+// If the hold of a Sequencer is over, its token is not used, because nothing proves that the token was ever given.
 func TestTokenOfAHoldThatWasNotAdoptedIsNotUsed(t *testing.T) {
 	play(t, func(f field) {
 		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
@@ -212,7 +212,7 @@ func TestWithSequencerThatFitsNoMutex(t *testing.T) {
 	})
 }
 
-// A default of the Redsync adopts a lock for its Mutexes alone, not for Current.
+// A Redsync may have WithValue or WithSequencer as a default. That concerns its Mutexes only, and not Current.
 func TestCurrentOfARedsyncThatAdopts(t *testing.T) {
 	play(t, func(f field) {
 		s := f.given()

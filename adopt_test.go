@@ -76,8 +76,8 @@ func TestMutexAdoptedWithAWrongValueHoldsNothing(t *testing.T) {
 	})
 }
 
-// An adopted value that has expired may be another's lock by now: not even an Extend that
-// heals sets its keys.
+// If the lock of an adopted value has expired, another process may hold the lock by now. So not even an Extend with
+// WithSetNXOnExtend sets missing keys.
 func TestMutexAdoptedHealsNothing(t *testing.T) {
 	play(t, func(f field) {
 		for _, alive := range []int{0, 2, 3} {

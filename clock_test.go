@@ -73,7 +73,7 @@ func TestTryLockWhoseAnswersComeAfterItsValidityFails(t *testing.T) {
 	}
 }
 
-// An attempt whose answers came too late is one that failed: Lock makes another.
+// An attempt whose answers came too late has failed, so Lock makes another.
 func TestLockWhoseAnswersComeAfterItsValidityTriesAgain(t *testing.T) {
 	ahead := steps(t)
 	play(t, func(f field) {

@@ -345,7 +345,8 @@ func TestDetachAmongOtherCalls(t *testing.T) {
 	}
 }
 
-// The nodes have not told the waiters in the giver's process anything so far. These must go on after Detach.
+// The nodes have not told the waiters in the giver's process anything so far. They must go on after Detach all the
+// same.
 func TestWaitersGoOnAfterDetach(t *testing.T) {
 	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
 		other := k.another(mode...)

@@ -241,8 +241,9 @@ func FuzzTiming(f *testing.F) {
 	})
 }
 
-// A fencing lock adds to the time for which a restarted node is distrusted: by how much the clocks of clients may
-// differ, and the node deadlines of the rounds of an attempt. These are one round, and up to two more for its token.
+// A fencing lock adds two durations to the time for which a restarted node is distrusted. The first is the greatest
+// allowed difference between the clocks of clients. The second is the node deadlines of all rounds of an attempt: one
+// round, and two more for its token.
 const (
 	skewOfClients   = 10 * time.Second
 	roundsOfAttempt = 3

@@ -103,7 +103,7 @@ func TestNewRefusesOneNodeTwice(t *testing.T) {
 	}
 }
 
-// Two nodes may always have the same run ID. With pool.WithoutIdentity they are not taken for duplicates.
+// Two nodes may report one constant run ID. With pool.WithoutIdentity, they are not taken for duplicates.
 func TestWithoutIdentityTakesNodesWithOneRunIDForTwo(t *testing.T) {
 	play(t, func(f field) {
 		proxied := func(options ...pool.Option) *redsync.Redsync {

@@ -117,7 +117,7 @@ func TestDefaultFirstAttemptMayBarge(t *testing.T) {
 	})
 }
 
-// The other process misses the messages of the release. Our next attempt must not overtake it, but makes the nodes tell
+// The other process misses the messages of the release. Our next attempt does not overtake it, and makes the nodes wake
 // it again.
 func TestProcessThatGaveWayDoesNotBarge(t *testing.T) {
 	play(t, func(f field) {

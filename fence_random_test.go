@@ -20,8 +20,8 @@ import (
 // This file tests the promise of fencing tokens at random: with processes whose clocks differ, nodes that fail, holders
 // that stay for too long, and keys that vanish during a hold.
 
-// A tokenOf is a Lock that succeeded: its token, and when it was called and returned, in
-// numbers of one sequence.
+// A tokenOf records a Lock that succeeded: its token, when it was called, and when it returned. Both times are numbers
+// of one sequence.
 type tokenOf struct {
 	token            uint64
 	called, returned int

@@ -262,7 +262,7 @@ func TestFenceKeysOfNames(t *testing.T) {
 	}
 }
 
-// On a Cluster, a name whose register cannot lie in its slot cannot be fenced.
+// On a Cluster, a name cannot be fenced if its register lies in another slot.
 func TestFenceRefusedByTheNodes(t *testing.T) {
 	for _, text := range []string{
 		"CROSSSLOT Keys in request don't hash to the same slot",

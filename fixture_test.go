@@ -301,8 +301,8 @@ func inEachMode[On any](t *testing.T, run func(*testing.T, func(On)), test func(
 	}
 }
 
-// patient returns the options of a waiter with a retry delay of an hour: only other things than the delay can make it
-// try.
+// patient returns the options of a waiter whose retry delay is an hour, so that only something else can make it try
+// again.
 func patient(more ...redsync.Option) []redsync.Option {
 	return append([]redsync.Option{redsync.WithTries(0), redsync.WithRetryDelay(time.Hour)}, more...)
 }

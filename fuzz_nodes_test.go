@@ -202,7 +202,7 @@ func FuzzOptions(f *testing.F) {
 }
 
 // The registers of the nodes may contain any texts. A Lock gets a token that is greater than the registers of a quorum,
-// as far as these are numbers, and each later Lock gets a greater token. Or the Lock fails, and leaves no key.
+// as far as these are numbers, and each later Lock gets a greater token. Otherwise the Lock fails, and leaves no key.
 func FuzzRegisters(f *testing.F) {
 	for _, texts := range [][3]string{
 		{"", "", ""},

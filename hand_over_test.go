@@ -427,7 +427,7 @@ func TestFrozenNodeDelaysNoHandOver(t *testing.T) {
 			play(t, func(f field) {
 				rs := f.With(redsync.WithExpiry(expiry))
 				f.meet()
-				f.freeze(0, 1, 2) // not even a quorum can be heard
+				f.freeze(0, 1, 2) // the process cannot subscribe on a quorum
 				f.thaw(1, 2)
 				for _, n := range f.nodes {
 					n.On("subscribe", 1, embedded.Fault{Delay: 4 * time.Second})

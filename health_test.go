@@ -142,7 +142,7 @@ func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
 		}
 		assert.InDelta(t, 100, all, 10)
 
-		// The last change is told, if late.
+		// Observers are told of the last change, even if late.
 		f.nodes[2].Kill()
 		for range 15 {
 			f.uses()
@@ -207,7 +207,7 @@ func TestLogOfANodeThatGoesDownAndComesBack(t *testing.T) {
 	})
 }
 
-// Observers that were told that a node is down are told when it is up again, whichever lock shows that.
+// Observers that were told that a node is down are told when it is up again, no matter which lock finds that out.
 func TestNodeUpIsToldToThoseWhoWereToldNodeDown(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.meet()

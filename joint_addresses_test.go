@@ -93,8 +93,8 @@ func TestJointCallsWaitForTheirOwnDeadlines(t *testing.T) {
 	})
 }
 
-// A first call whose context is too short to hear any node does not keep later calls from learning which servers the
-// nodes are.
+// A first call whose context is too short to get an answer from any node does not keep later calls from learning which
+// servers the nodes are.
 func TestJointFirstCallWithAShortContext(t *testing.T) {
 	changing(t, 5, func(s change) {
 		slow := func(bool) time.Duration { return 5 * time.Millisecond }

@@ -85,7 +85,7 @@ func (c change) taken(rs *redsync.Redsync, name, who string) {
 	c.Helper()
 	var taken *redsync.ErrTaken
 	require.ErrorAs(c, rs.NewMutex(name).TryLock(), &taken, who)
-	time.Sleep(time.Second) // the release of its grants has arrived
+	time.Sleep(time.Second) // the release of the failed attempt has arrived
 }
 
 func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
@@ -459,8 +459,8 @@ func TestJointRestartGuard(t *testing.T) {
 					s.nodes[0].Kill()
 					s.nodes[0].Restart(true)
 					s.nodes[2].Thaw()
-					s.nodes[2].Del("lock") // which it set late
-					for range 3 {          // rs finds its connections to node 0 lost, and that the server has restarted
+					s.nodes[2].Del("lock") // the key that it set late
+					for range 3 {          // the process finds that its connections to node 0 are lost, and that the server has restarted
 						require.Error(s, s.joint(before, after).NewMutex("lock").TryLock())
 						time.Sleep(100 * time.Millisecond)
 					}

@@ -35,7 +35,7 @@ func (e *realElection) note(event string) {
 	e.events = append(e.events, event)
 }
 
-// runs starts a candidate, which leads until its context ends, or until it receives from resign.
+// runs starts a candidate, which leads until its context ends, or until a value comes on resign.
 func (e *realElection) runs(ctx context.Context, rs *redsync.Redsync, name string, resign <-chan struct{}) (done chan error) {
 	done = make(chan error, 1)
 	go func() {

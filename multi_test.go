@@ -334,7 +334,7 @@ func TestMultiIsLostWithOneOfItsKeys(t *testing.T) {
 	})
 }
 
-// A multi that gives up leaves no ticket in any queue, whichever name it waited for.
+// A lock on several names whose caller gives up leaves no ticket in any queue, whichever name it waited for.
 func TestMultiThatGivesUpLeavesAllQueues(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		other := f.another()

@@ -13,8 +13,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// In fair mode, a free name is kept for a lock on several names that waits for another of them, whoever holds the other
-// name.
+// In fair mode, a free name is kept for a lock on several names that still waits for another of its names. It does not
+// matter which process holds that other name.
 func TestFairMultiIsNotOvertaken(t *testing.T) {
 	for what, hold := range map[string]func(f field) *redsync.Mutex{
 		"held by another process": func(f field) *redsync.Mutex {
@@ -86,7 +86,7 @@ func TestFairMultiIsNotOvertaken(t *testing.T) {
 	}
 }
 
-// A lock that another process has got by Detach and unlocks at once is free for the next waiter at once.
+// Another process gets the lock by Detach and unlocks it at once. Then the next waiter has the lock at once.
 func TestUnlockAfterDetachWakesTheNextWaiter(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		f.meet()

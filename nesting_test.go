@@ -149,7 +149,7 @@ func TestContextOfAJoinedCall(t *testing.T) {
 	})
 }
 
-// Observers hear of the hold, not of the calls that join it.
+// Observers are told of the hold, not of the calls that join it.
 func TestObserversAreNotToldOfJoinedCalls(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
 		f.inside("lock", func(ctx context.Context) {

@@ -18,8 +18,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// This file tests how observers are set, and that events that observers are told of later come in order and delay no
-// lock.
+// This file tests how observers are set. It also tests that observers are told of background events in order, and that
+// this delays no lock.
 
 func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
@@ -44,7 +44,7 @@ func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
 	})
 }
 
-// Close sends each release that waits to be repeated once more. A release that fails from then on is dropped.
+// Close sends once more each release that waits to be repeated. A release that fails from then on is dropped.
 func TestObserveReleaseGivenUpByClose(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(k kit, m *redsync.Mutex)

@@ -19,10 +19,9 @@ import (
 // This file tests operations that could overtake each other: one comes while another operation of the same lock is
 // being sent, or waits for its replies.
 
-// pausing returns a function that calls end, which ends what m holds, in another goroutine. When that
-// has ended, the function yields many times, like a goroutine that is preempted for long: whatever need
-// not wait for it goes on. It does not sleep, because time stands still in a bubble while end waits for a
-// mutex.
+// pausing returns a function that calls end in another goroutine. end ends the hold of m. Once the hold has ended, the
+// function yields many times, like a goroutine that is preempted for long, so that everything goes on that need not
+// wait for it. The function does not sleep, because time stands still in a bubble while end waits for a mutex.
 func pausing(wg *sync.WaitGroup, m *redsync.Mutex, end func()) func() {
 	return func() {
 		ended := redsync.Ended(m)

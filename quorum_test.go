@@ -65,8 +65,8 @@ func TestJointQuorumsShareANode(t *testing.T) {
 	assert.Equal(t, "before: 2 of 3 nodes answered, 2 needed; after: 1 of 3 nodes answered, 2 needed", j.enough(0b00101))
 }
 
-// walk tries every vote of every node that has not voted. What follows from a count does not depend
-// on the order in which its votes came, so each count is walked from once.
+// walk tries every vote of every node that has not voted. What follows from a count does not depend on the order in
+// which its votes came, so walk starts from each count only once.
 func walk(t *testing.T, m claim.Rule, before claim.Count, walked map[claim.Count]bool) {
 	t.Helper()
 	if walked[before] {

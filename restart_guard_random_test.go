@@ -53,7 +53,7 @@ func (s *siege) leave(m *redsync.Mutex) {
 	delete(s.holders, m)
 }
 
-// contend locks, extends and unlocks until the end. r is its own.
+// contend locks, extends and unlocks until the end. No other goroutine uses r.
 func (s *siege) contend(rs *redsync.Redsync, r *rand.Rand, options ...redsync.Option) {
 	for time.Now().Before(s.end) {
 		m := rs.NewMutex("lock", options...)

@@ -102,7 +102,7 @@ func TestParseSequencerOfOtherTexts(t *testing.T) {
 	}
 }
 
-// A lock on several names gets its names back from the text, whatever characters are in them.
+// The Sequencer of a lock on several names gets the names back from its text, whatever characters are in them.
 func TestSequencerOfNames(t *testing.T) {
 	for name, c := range map[string]struct {
 		names []string

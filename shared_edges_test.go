@@ -35,8 +35,8 @@ func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 }
 
 // While nodes are frozen, readers that share a hold leave it, each while its watchdog runs the round that extends the
-// hold for all. Once the nodes answer again, the last reader's watchdog extends the hold as early as if the reader had
-// been alone.
+// hold for all. Once the nodes answer again, the last reader's watchdog still extends the hold in time, as if the
+// reader had been alone.
 func TestTheWatchdogOfTheLastReaderTakesOverInTime(t *testing.T) {
 	for _, others := range []int{0, 2} {
 		play(t, func(f field) {

@@ -139,7 +139,7 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 }
 
 // isKeptOut checks that a reader is kept out by a writer that waits. On a busy machine, the writer's tickets may expire
-// because it renews them too late. That lets the reader in, so the reader tries again.
+// because the writer renews them too late. That lets the reader in. Then the reader unlocks and tries again.
 func isKeptOut(t *testing.T, reader *redsync.Mutex, why string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -151,8 +151,8 @@ func isKeptOut(t *testing.T, reader *redsync.Mutex, why string) {
 	}, soon, 10*time.Millisecond, why)
 }
 
-// A cluster keeps the queue of one name on another node than the lock. Readers of that name do not look at the queue,
-// and those of other names do.
+// A cluster keeps the queue of one name on another node than the lock. Readers of that name do not look at the queue.
+// Readers of other names do.
 func TestReadersOfANameWhoseQueueIsElsewhere(t *testing.T) {
 	t.Parallel()
 	servers := realredis.StartCluster(t)

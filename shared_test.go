@@ -114,8 +114,8 @@ func TestReadersOfAProcessShareAHold(t *testing.T) {
 	})
 }
 
-// A reader that comes while a writer of the process waits does not share the readers' hold. Otherwise readers would
-// starve writers.
+// A reader that comes, or that waits, while a writer of the process waits does not share a hold. Otherwise readers
+// would starve writers.
 func TestReadersBehindAWriterDoNotShare(t *testing.T) {
 	play(t, func(f field) {
 		shared := redsync.WithShared()

@@ -244,7 +244,7 @@ func TestUnlockCountsTheFirstAnswerOfANode(t *testing.T) {
 	})
 }
 
-// The reply of a node that never had the value to a release is lost. The release is not repeated there, so Unlock does
+// A node never had the value, and its reply to the release is lost. The release is not repeated there, so Unlock does
 // not wait for that node.
 func TestUnlockDoesNotWaitForANodeThatHadNothing(t *testing.T) {
 	play(t, func(f field) {

@@ -148,7 +148,7 @@ func (r *rush) leavesNothing(stop func()) {
 	require.False(r, r.Failed())
 }
 
-// alone is a visit under a lock that excludes everybody else from its names.
+// alone returns a visit under a lock that excludes everybody else from its names.
 func (r *rush) alone(m *redsync.Mutex, work time.Duration) visit {
 	return func(ctx context.Context) bool {
 		if err := m.LockContext(ctx); err != nil {

@@ -334,8 +334,8 @@ func TestSubscriptionsOutlastEveryWaiterByHalfAMinute(t *testing.T) {
 	})
 }
 
-// Close unlocks what its Redsync holds. Waiters of other Redsyncs on the same clients hear
-// of it although they have never asked a node.
+// Close unlocks what its Redsync holds. Waiters of other Redsyncs on the same clients learn of it although they have
+// never asked a node.
 func TestCloseOfAHolderLetsTheNextOneIn(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		x := f.held(mode...)
@@ -396,7 +396,7 @@ func TestTheLastAttemptThatHearsNobodyLetsTheNextOneTry(t *testing.T) {
 	})
 }
 
-// If the user may not touch the keys of one lock, its waiters for other locks go without wake-ups only for a while.
+// If the user may not touch the keys of one lock, waiters for other locks go without wake-ups, but only for a while.
 func TestADeniedNameCostsOthersTheirWakeUpForAWhileOnly(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()

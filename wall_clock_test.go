@@ -226,7 +226,7 @@ func TestClockSetForwardDuringLockCounts(t *testing.T) {
 	})
 }
 
-// The first cause of a loss is the one that Err gives, whatever ends the hold afterwards.
+// Err returns the first cause of a loss, whatever ends the hold afterwards.
 func TestClockSetForwardStaysTheCauseAfterClose(t *testing.T) {
 	for name, options := range map[string][]redsync.Option{
 		"observed":   {redsync.WithObserver(&redsynctest.Recorder{})},
