@@ -58,7 +58,7 @@ func TestValidityNeverExceedsExpiryMinusDrift(t *testing.T) {
 		if err != nil {
 			return
 		}
-		// The product is exact to a part in 2^52.
+		// The product is exact to one part in 2^52.
 		exact := float64(got.TTL) * (1 - factor)
 		if float64(got.Validity) > exact*(1+1e-15)+float64(time.Microsecond)-float64(clockDrift) {
 			t.Fatalf("span %d of ttl %d, factor %v", got.Validity, got.TTL, factor)
@@ -114,7 +114,7 @@ func TestDriftIsThatOfClocksAndOfTheGranularity(t *testing.T) {
 		{0, time.Hour, 2 * time.Millisecond},
 		{0.5, 1, 2*time.Millisecond + 1},                       // rounded up
 		{1, math.MaxInt64, math.MaxInt64},                      // it would overflow
-		{1, math.MaxInt64 - 2*time.Millisecond, math.MaxInt64}, // just not
+		{1, math.MaxInt64 - 2*time.Millisecond, math.MaxInt64}, // it just does not overflow
 		{1, math.MaxInt64 - 2*time.Millisecond + 1, math.MaxInt64},
 	} {
 		assert.Equal(t, c.want, c.factor.Of(c.d), "%v of %v", c.factor, c.d)

@@ -22,7 +22,7 @@ func SequencerOfNames(names []string, token uint64, value string) Sequencer {
 	return sequencerOfNames(names, token, value)
 }
 
-// Ended returns a channel that is closed when what m holds now has ended, by Unlock and Detach too.
+// Ended returns a channel that is closed when the current hold of m has ended, even if Unlock or Detach has ended it.
 func Ended(m *Mutex) <-chan struct{} { return m.current().Done() }
 
 // SameProcess reports whether two Redsyncs are one process to the nodes.

@@ -208,8 +208,8 @@ func TestMutexValidWithTooFewAnswersIsNotTrueAndLosesNothing(t *testing.T) {
 	})
 }
 
-// extends reports whether a request to a puppet is an extension, where nothing is checked: a script with
-// one key.
+// extends reports whether a request to a puppet is an extension, which is a script with one key. It is only for tests
+// that do not call Valid, because Valid sends a script with one key, too.
 func extends(req pool.Request) bool { return req.Args[0] != "set" && req.Args[2] == 1 }
 
 // errRefused is the error of a pool that refuses a request.
@@ -258,8 +258,8 @@ func TestExtendConfirmedOutOfOrderShortensNothing(t *testing.T) {
 	})
 }
 
-// The node does not have the script, and its pool refuses to send that in full: Extend does
-// not wait for an answer, and says why there is none.
+// The node does not have the script, and its pool refuses to send the script in full. Extend does not wait for an
+// answer, and says why there is none.
 func TestExtendWhoseScriptThePoolRefusesSaysSo(t *testing.T) {
 	for name, options := range map[string][]redsync.Option{"plain": nil, "healing": {redsync.WithSetNXOnExtend()}} {
 		t.Run(name, func(t *testing.T) {

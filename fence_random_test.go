@@ -63,7 +63,7 @@ func (c *contest) next() int {
 func (c *contest) contender(rs *redsync.Redsync, ahead time.Duration, times int, random *rand.Rand) {
 	for range times {
 		if random.IntN(20) == 0 {
-			ahead += time.Duration(random.IntN(10_000)) * time.Millisecond // stepped
+			ahead += time.Duration(random.IntN(10_000)) * time.Millisecond // the clock is stepped
 		}
 		if ahead > 0 {
 			redsync.KnowsToken(rs, "lock", uint64(time.Now().Add(ahead).UnixMicro())) //nolint:gosec // after 1970

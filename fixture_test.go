@@ -663,7 +663,7 @@ func (h hooked) Send(req pool.Request) error {
 	return h.Pool.Send(req)
 }
 
-// refusing is a pool that refuses to send for a while.
+// refusing is a pool that refuses to send while on is set.
 type refusing struct {
 	pool.Pool
 	on *atomic.Bool

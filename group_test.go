@@ -163,7 +163,7 @@ func TestRedsyncsOnTheSameClientsShareKnownTokens(t *testing.T) {
 	})
 }
 
-// A Redsync that has the same clients in another order gives the nodes other numbers.
+// A Redsync that has the same clients in another order gives the nodes other numbers. So it shares nothing.
 func TestRedsyncsShareNothingWhereTheirClientsDiffer(t *testing.T) {
 	play(t, func(f field) {
 		clients := clientsOf(f.nodes)

@@ -42,7 +42,7 @@ type election struct {
 type candidate struct {
 	rs     *redsync.Redsync
 	cancel context.CancelCauseFunc
-	resign chan struct{} // has room for one value, which ends the current or next term
+	resign chan struct{} // buffers one value, which ends the current or next term
 	done   chan struct{} // closed when Lead has returned
 	err    error
 }

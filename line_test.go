@@ -104,7 +104,7 @@ func TestEachWaiterOfAProcessGivesUpAfterItsOwnTries(t *testing.T) {
 	})
 }
 
-// An attempt at the last tick may succeed.
+// A waiter that no message wakes makes its last attempt at the end of the last retry delay. That attempt may succeed.
 func TestLastTrySucceeds(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)

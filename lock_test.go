@@ -139,8 +139,8 @@ func TestMutexLockMakesItsTriesWithDelaysBetween(t *testing.T) {
 		for _, a := range attempts {
 			perTry[a.Try]++
 		}
-		// The first try is that attempt, the one that enters the queues, and the one
-		// that shows half a second later that the waiter is alive.
+		// The first try has three attempts: the first attempt, the one that enters the queues, and one half a second
+		// later. That last one shows that the waiter is alive.
 		assert.Equal(t, map[int]int{1: 3, 2: 2, 3: 2, 4: 2, 5: 1}, perTry)
 	})
 }

@@ -404,7 +404,7 @@ func TestMinHoldAndAWallClockSetForward(t *testing.T) {
 	})
 }
 
-// A hold with a limit ends at the limit, and its keys stay for the minimal hold.
+// WithMaxHold ends a hold at its limit, and the keys still stay for the minimal hold.
 func TestMinHoldAndMaxHold(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(redsync.WithMinHold(minHold), redsync.WithMaxHold(3*time.Second), redsync.WithWatchdog())

@@ -41,8 +41,8 @@ func (f field) distant(seed int) *redsync.Redsync {
 	return rs
 }
 
-// busy lets callers of some processes lock names again and again, and unlock them after hold. It returns how many
-// locks they have had after a while, and how many attempts they have made.
+// busy lets callers of some processes lock names again and again, and unlock them after hold. It returns how many locks
+// they have acquired after a while, and how many attempts they have made.
 func (f field) busy(processes, callers int, hold time.Duration, names func(*rand.Rand) []string, mode ...redsync.Option) (locks, attempts int64) {
 	count := &attemptCounter{}
 	options := append(patient(mode...), redsync.WithObserver(count), redsync.WithHandOver(false))

@@ -147,7 +147,7 @@ func TestPermitsTakeOneRoundTripAtAnyOccupancy(t *testing.T) {
 				require.NoError(f, m.TryLock())
 				leaves := 0
 				if mode != nil {
-					leaves = 5 // its ticket leaves the queue
+					leaves = 5 // on each node, its ticket leaves the queue
 				}
 				assert.Equal(f, 5+leaves, f.traffic()-before)
 				held = append(held, m)

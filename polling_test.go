@@ -44,7 +44,7 @@ func TestPollTakesAFreeLockExceptInFairMode(t *testing.T) {
 	})
 }
 
-// Waiting costs the nodes little: an attempt per half a second.
+// Waiting costs the nodes little: one attempt every half second.
 func TestWaitingIsNoPolling(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)

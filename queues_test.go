@@ -211,7 +211,7 @@ func TestWaiterThatGivesUpAsItEntersTheQueuesDoesNotReleaseForTheHolder(t *testi
 		f.unlock(before)
 		<-holder.done
 		require.NoError(f, holder.err)
-		time.Sleep(30 * time.Millisecond) // longer than a lock is handed on within the process
+		time.Sleep(30 * time.Millisecond) // longer than a process may hand a lock over within itself
 		givesUp := func() { w.cancel(); <-w.done; synctest.Wait() }
 		hook.Store(&givesUp)
 		f.unlock(holder.Mutex)
@@ -235,7 +235,7 @@ func TestWaiterThatUnlocksAsItEntersTheLastQueueLeavesIt(t *testing.T) {
 		holder := rs.NewMutex("lock", fair)
 		require.NoError(f, holder.Lock())
 		w := f.calls(rs, patient(fair)...)
-		time.Sleep(30 * time.Millisecond) // longer than a lock is handed on within the process
+		time.Sleep(30 * time.Millisecond) // longer than a process may hand a lock over within itself
 		unlocks := func() { <-w.done; require.NoError(f, w.err); f.unlock(w.Mutex) }
 		hook.Store(&unlocks)
 		f.unlock(holder)

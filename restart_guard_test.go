@@ -135,7 +135,7 @@ func TestRestartGuardBearsAMinority(t *testing.T) {
 			assert.True(t, ok)
 			require.NoError(t, rs.NewMutex("lock2").Lock())
 			time.Sleep(time.Minute)
-			wake(rs) // streams were idle
+			wake(rs) // the connections were idle
 		}
 	})
 }

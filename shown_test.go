@@ -55,8 +55,8 @@ func TestAValueThatAReceiverHasSeenIsNotHandedOn(t *testing.T) {
 	})
 }
 
-// The value was sent to a second process, which has unlocked the lock with it. A third process has the lock now, so
-// Unlock must not hand it over.
+// The value was sent to a second process, which has unlocked the lock with it. A third process has the lock now. So the
+// first process must not hand the lock over.
 func TestUnlockDoesNotHandOverWhatAnotherHasReleased(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.meet()

@@ -371,8 +371,8 @@ func TestReleaseOnAPoolWithoutOrderIsRepeatedWhereTheAcquireIsAnsweredFirst(t *t
 	})
 }
 
-// A pool that has no room for a release, although room is reserved for it, is sent the
-// release again: the key is there.
+// A pool refuses a release, although room is reserved for it. The release is sent again, because the key is still
+// there.
 func TestReleaseThatIsRefusedIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var room atomic.Bool

@@ -26,7 +26,7 @@ func TestWatchdogUnlockedWithAnExtensionOnTheWayLeavesNoKey(t *testing.T) {
 				m := f.held(append(healing, redsync.WithWatchdog())...)
 				f.freeze(0, 1, 2)
 				time.Sleep(3 * time.Second)
-				f.lose(0, 1, 2) // a healing extension would set them
+				f.lose(0, 1, 2) // an extension with WithSetNXOnExtend would set them again
 				_, err := m.Unlock()
 				require.Error(t, err)
 				f.thaw(0, 1, 2)
