@@ -301,8 +301,8 @@ func TestSubscriptionsOutlastTheLastWaiterByHalfAMinute(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		second := f.calls(f.another(mode...), patient()...)
 		assert.Equal(f, 10, f.subscribers(), "one for each process and node")
-		f.atOnce(m, first)    // the message also reaches the second process ...
-		f.unlock(first.Mutex) // ... which remembers it
+		f.atOnce(m, first)    // the second waiter is told, too ...
+		f.unlock(first.Mutex) // ... and its process remembers that
 		f.within(second, 0)
 		f.unlock(second.Mutex)
 		time.Sleep(29 * time.Second)
